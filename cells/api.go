@@ -16,13 +16,11 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
-	"github.com/compute-agent/compute-agent/cells/boot"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/compute"
 	"github.com/compute-agent/compute-agent/cells/gather"
 	"github.com/compute-agent/compute-agent/cells/metrics"
-	"github.com/compute-agent/compute-agent/cells/placing"
-	"github.com/compute-agent/compute-agent/cells/quota"
+	"github.com/compute-agent/compute-agent/cells/scheduler"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 	"github.com/compute-agent/compute-agent/placement/placementclient"
@@ -69,7 +67,7 @@ type APIConfig struct {
 type API struct {
 	store    *apidb.DB
 	gatherer *gather.Gatherer
-	boot     *boot.Service
+	boot     *scheduler.Scheduler
 	handler  *compute.API
 	metrics  *metrics.API
 	ready    readiness
@@ -95,7 +93,7 @@ func NewAPI(ctx context.Context, cfg APIConfig) (*API, error) {
 			return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 		}
 	}
-	placement, err := placing.New(cfg.Placement)
+	placement, err := scheduler.NewPlacementClient(cfg.Placement)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
@@ -107,13 +105,13 @@ func NewAPI(ctx context.Context, cfg APIConfig) (*API, error) {
 		return nil, err
 	}
 	a.gatherer = gather.New(gather.Options{Client: cfg.CellClient, Timeout: cfg.CellTimeout, FastFail: cfg.CellFastFail, Logger: cfg.Logger})
-	quotas, err := quota.New(quota.Options{
+	quotas, err := scheduler.NewQuotas(scheduler.QuotaOptions{
 		Store: a.store, Gatherer: a.gatherer, Placement: placement, Defaults: cfg.Quotas, CountFromPlacement: cfg.CountUsageFromPlacement, Logger: cfg.Logger,
 	})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("%w: %w", ErrConfig, err), a.store.Close())
 	}
-	a.boot, err = boot.New(boot.Options{
+	a.boot, err = scheduler.New(scheduler.Options{
 		Store: a.store, Gatherer: a.gatherer, Placement: placement, Quota: quotas,
 		LockFile: a.store.Path() + "-scheduler.lock", Zone: cfg.Options.DefaultZone, Reclaim: cfg.Options.Reclaim,
 		Grace:        2 * max(placement.Timeout(), cfg.CellTimeout),

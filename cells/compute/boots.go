@@ -6,22 +6,22 @@ import (
 	"context"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
-	"github.com/compute-agent/compute-agent/cells/boot"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/scheduler"
 )
 
-// Boots is what the API needs of a *boot.Service.
+// Boots is what the API needs of a *scheduler.Scheduler.
 type Boots interface {
-	// Create writes what was asked for, after the checks of cells and quota. Its errors are *quota.Exceeded, boot.ErrCellDown and
-	// *boot.Invalid, or those of the API database.
-	Create(ctx context.Context, r boot.Request, allowCellDown bool) ([]cellwire.Server, error)
+	// Create writes what was asked for, after the checks of cells and quota. Its errors are *quota.QuotaExceededError, scheduler.ErrCellDown and
+	// *scheduler.InvalidError, or those of the API database.
+	Create(ctx context.Context, r scheduler.CreateRequest, allowCellDown bool) ([]cellwire.Server, error)
 	// Delete deletes a server. When its cell is down the error wraps gather.ErrDown, and nothing was changed.
 	Delete(ctx context.Context, m apidb.Mapping, soft bool) error
 	// Restore takes back a soft delete.
 	Restore(ctx context.Context, m apidb.Mapping) (cellwire.Server, error)
 }
 
-// Quotas is what the API needs of a *quota.Service.
+// Quotas is what the API needs of a *quota.Quotas.
 type Quotas interface {
 	// Limits are those of a project, with the defaults for what is not set.
 	Limits(ctx context.Context, project string) (apidb.QuotaSet, error)

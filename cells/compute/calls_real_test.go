@@ -11,18 +11,16 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
-	"github.com/compute-agent/compute-agent/cells/boot"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
-	"github.com/compute-agent/compute-agent/cells/placing"
-	"github.com/compute-agent/compute-agent/cells/quota"
+	"github.com/compute-agent/compute-agent/cells/scheduler"
 	"github.com/compute-agent/compute-agent/placement/placementclient"
 )
 
 // The API is made for these.
 var (
-	_ Boots  = (*boot.Service)(nil)
-	_ Quotas = (*quota.Service)(nil)
+	_ Boots  = (*scheduler.Scheduler)(nil)
+	_ Quotas = (*scheduler.Quotas)(nil)
 )
 
 // TestRealCallsInAnOutage goes through the calls with cells, quotas and boots as they are: only nothing is scheduled. A cell ends in the middle.
@@ -37,11 +35,11 @@ func TestRealCallsInAnOutage(t *testing.T) {
 		}
 	}
 	gatherer := c.api.cells.(gathered).g
-	placement, err := placing.New(placementclient.Config{Endpoint: func(context.Context) (string, error) { return "", placementclient.ErrUnavailable }})
+	placement, err := scheduler.NewPlacementClient(placementclient.Config{Endpoint: func(context.Context) (string, error) { return "", placementclient.ErrUnavailable }})
 	must(err)
-	quotas, err := quota.New(quota.Options{Store: c.store, Gatherer: gatherer, Defaults: apidb.QuotaSet{"instances": 3, "cores": 20, "ram": 51200}, Logger: zerolog.Nop()})
+	quotas, err := scheduler.NewQuotas(scheduler.QuotaOptions{Store: c.store, Gatherer: gatherer, Defaults: apidb.QuotaSet{"instances": 3, "cores": 20, "ram": 51200}, Logger: zerolog.Nop()})
 	must(err)
-	boots, err := boot.New(boot.Options{Store: c.store, Gatherer: gatherer, Placement: placement, Quota: quotas, Logger: zerolog.Nop()})
+	boots, err := scheduler.New(scheduler.Options{Store: c.store, Gatherer: gatherer, Placement: placement, Quota: quotas, Logger: zerolog.Nop()})
 	must(err)
 	c.api.gatherer, c.api.boot, c.api.quota = gatherer, boots, quotas
 	c.withFlavors()

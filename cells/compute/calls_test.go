@@ -17,9 +17,8 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
-	"github.com/compute-agent/compute-agent/cells/boot"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
-	"github.com/compute-agent/compute-agent/cells/quota"
+	"github.com/compute-agent/compute-agent/cells/scheduler"
 )
 
 // recordings are exchanges with nova-api 26.2.2, in the order in which they were made: what was asked, by whom (admin if not said), in which
@@ -124,7 +123,7 @@ func (c *cloud) do(who, version, method, path, body string) reply {
 
 // fakeBoots notes what it is asked for, and does it, or fails as told.
 type fakeBoots struct {
-	asked    []boot.Request
+	asked    []scheduler.CreateRequest
 	down     []bool // AllowCellDown of each
 	deleted  []string
 	restored []string
@@ -133,13 +132,13 @@ type fakeBoots struct {
 	err  error
 }
 
-func (b *fakeBoots) Create(_ context.Context, r boot.Request, allowCellDown bool) ([]cellwire.Server, error) {
+func (b *fakeBoots) Create(_ context.Context, r scheduler.CreateRequest, allowCellDown bool) ([]cellwire.Server, error) {
 	b.asked, b.down = append(b.asked, r), append(b.down, allowCellDown)
 	if b.err != nil {
 		return nil, b.err
 	}
 	if b.room > 0 && r.Min > b.room {
-		return nil, &quota.Exceeded{Resources: []string{"instances"}, Requested: []string{fmt.Sprint(r.Min)}, Used: []string{"10"}, Allowed: []string{fmt.Sprint(10 + b.room)}}
+		return nil, &scheduler.QuotaExceededError{Resources: []string{"instances"}, Requested: []string{fmt.Sprint(r.Min)}, Used: []string{"10"}, Allowed: []string{fmt.Sprint(10 + b.room)}}
 	}
 	made := make([]cellwire.Server, r.Max)
 	for i := range made {

@@ -7,9 +7,8 @@ import (
 	"errors"
 	"net/http"
 
-	"github.com/compute-agent/compute-agent/cells/boot"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
-	"github.com/compute-agent/compute-agent/cells/quota"
+	"github.com/compute-agent/compute-agent/cells/scheduler"
 	"github.com/compute-agent/compute-agent/internal/jsonkit"
 )
 
@@ -32,8 +31,8 @@ func (a *API) createServers(x *exchange) error {
 	if least > most {
 		return badRequest("min_count must be <= max_count")
 	}
-	if most > boot.MaxServers {
-		return badRequest("max_count must be at most %d", boot.MaxServers)
+	if most > scheduler.MaxServers {
+		return badRequest("max_count must be at most %d", scheduler.MaxServers)
 	}
 	if err := x.allowOwn(ruleServersCreate); err != nil {
 		return err
@@ -77,7 +76,7 @@ func (a *API) createServers(x *exchange) error {
 	if choice := memberString(asked, "OS-DCF:diskConfig"); choice != "" {
 		server.DiskConfig = choice
 	}
-	made, err := a.boot.Create(x.ctx(), boot.Request{
+	made, err := a.boot.Create(x.ctx(), scheduler.CreateRequest{
 		Server: server, Min: int(least), Max: int(most), Host: zone.host, Node: zone.node,
 	}, x.may(ruleCreateCellDown, x.Who.Project))
 	if err != nil {
@@ -88,12 +87,12 @@ func (a *API) createServers(x *exchange) error {
 
 // bootFault is how what a boot is refused for is told.
 func bootFault(err error) error {
-	var exceeded *quota.Exceeded
-	var invalid *boot.Invalid
+	var exceeded *scheduler.QuotaExceededError
+	var invalid *scheduler.InvalidError
 	switch {
 	case errors.As(err, &exceeded):
 		return forbidden("%s", exceeded).Because(err)
-	case errors.Is(err, boot.ErrCellDown):
+	case errors.Is(err, scheduler.ErrCellDown):
 		// Nova's sentence, and the reason. No names of cells: members need not know of them. The log has them.
 		return forbidden("Policy doesn't allow %s to be performed. Servers of the project are in a cell that does not answer, "+
 			"and new ones are refused until it does. Try again later.", ruleCreateCellDown).Because(err)

@@ -13,8 +13,8 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
-	"github.com/compute-agent/compute-agent/cells/boot"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/scheduler"
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
@@ -96,8 +96,8 @@ func TestCreateDeleteAndActionsAsInNova(t *testing.T) {
 // TestWhatIsBooted is what the scheduler gets of all that can be asked for.
 func TestWhatIsBooted(t *testing.T) {
 	tiny := cellwire.Flavor{ID: "1", Flavor: plugins.Flavor{Name: "m1.tiny", VCPUs: 1, MemoryMB: 512, RootGB: 1}}
-	base := func(change func(*boot.Request)) boot.Request {
-		r := boot.Request{Min: 1, Max: 1, Server: cellwire.Server{
+	base := func(change func(*scheduler.CreateRequest)) scheduler.CreateRequest {
+		r := scheduler.CreateRequest{Min: 1, Max: 1, Server: cellwire.Server{
 			ProjectID: "p1", UserID: "u-p1", Name: "n1", Hostname: "n1", ImageRef: image, Flavor: tiny, DiskConfig: "MANUAL", Metadata: map[string]string{},
 		}}
 		if change != nil {
@@ -107,17 +107,17 @@ func TestWhatIsBooted(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		name, who, version, more string // more members of the server
-		want                     boot.Request
+		want                     scheduler.CreateRequest
 	}{
 		{name: "nothing else", version: "2.69", more: `"networks":"none"`, want: base(nil)},
-		{name: "before descriptions the name is one", version: "2.18", want: base(func(r *boot.Request) { r.Server.Description = new("n1") })},
-		{name: "a description", version: "2.19", more: `"description":"d"`, want: base(func(r *boot.Request) { r.Server.Description = new("d") })},
+		{name: "before descriptions the name is one", version: "2.18", want: base(func(r *scheduler.CreateRequest) { r.Server.Description = new("n1") })},
+		{name: "a description", version: "2.19", more: `"description":"d"`, want: base(func(r *scheduler.CreateRequest) { r.Server.Description = new("d") })},
 		{name: "an empty list of networks", version: "2.69", more: `"networks":[]`, want: base(nil)},
 		{
 			name: "everything", version: "2.69", more: `"networks":"none","description":"d","metadata":{"a":"b","c":""},"tags":["x","y","x"],"user_data":"aGVsbG8=",
 				"config_drive":"no","OS-DCF:diskConfig":"AUTO","accessIPv4":"10.0.0.1","accessIPv6":"2001:DB8::0:1","adminPass":"p","min_count":2,"max_count":"4",
 				"security_groups":[{"name":"default"}],"block_device_mapping_v2":[],"availability_zone":"nova","trusted_image_certificates":null`,
-			want: base(func(r *boot.Request) {
+			want: base(func(r *scheduler.CreateRequest) {
 				r.Min, r.Max = 2, 4
 				s := &r.Server
 				s.Description, s.Metadata, s.Tags = new("d"), map[string]string{"a": "b", "c": ""}, []string{"x", "y"}
@@ -125,12 +125,12 @@ func TestWhatIsBooted(t *testing.T) {
 				s.AccessIPv4, s.AccessIPv6 = "10.0.0.1", "2001:db8::1"
 			}),
 		},
-		{name: "at least two are two", version: "2.69", more: `"networks":"none","min_count":2`, want: base(func(r *boot.Request) { r.Min, r.Max = 2, 2 })},
-		{name: "a zone of a host", version: "2.69", more: `"networks":"none","availability_zone":"east"`, want: base(func(r *boot.Request) { r.Server.Zone = "east" })},
-		{name: "a host", who: admin, version: "2.69", more: `"networks":"none","availability_zone":"nova:c1h1"`, want: base(func(r *boot.Request) { r.Server.Zone, r.Host = "nova", "c1h1" })},
-		{name: "a host in another zone", who: admin, version: "2.69", more: `"networks":"none","availability_zone":"west:c1h1"`, want: base(func(r *boot.Request) { r.Host = "c1h1" })},
-		{name: "a host and a node", who: admin, version: "2.69", more: `"networks":"none","availability_zone":":c1h1:n1"`, want: base(func(r *boot.Request) { r.Host, r.Node = "c1h1", "n1" })},
-		{name: "a node", who: admin, version: "2.69", more: `"networks":"none","availability_zone":"nova::n1"`, want: base(func(r *boot.Request) { r.Server.Zone, r.Node = "nova", "n1" })},
+		{name: "at least two are two", version: "2.69", more: `"networks":"none","min_count":2`, want: base(func(r *scheduler.CreateRequest) { r.Min, r.Max = 2, 2 })},
+		{name: "a zone of a host", version: "2.69", more: `"networks":"none","availability_zone":"east"`, want: base(func(r *scheduler.CreateRequest) { r.Server.Zone = "east" })},
+		{name: "a host", who: admin, version: "2.69", more: `"networks":"none","availability_zone":"nova:c1h1"`, want: base(func(r *scheduler.CreateRequest) { r.Server.Zone, r.Host = "nova", "c1h1" })},
+		{name: "a host in another zone", who: admin, version: "2.69", more: `"networks":"none","availability_zone":"west:c1h1"`, want: base(func(r *scheduler.CreateRequest) { r.Host = "c1h1" })},
+		{name: "a host and a node", who: admin, version: "2.69", more: `"networks":"none","availability_zone":":c1h1:n1"`, want: base(func(r *scheduler.CreateRequest) { r.Host, r.Node = "c1h1", "n1" })},
+		{name: "a node", who: admin, version: "2.69", more: `"networks":"none","availability_zone":"nova::n1"`, want: base(func(r *scheduler.CreateRequest) { r.Server.Zone, r.Node = "nova", "n1" })},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := newCloud(t, Options{})
@@ -148,7 +148,7 @@ func TestWhatIsBooted(t *testing.T) {
 			if got.status != 202 {
 				t.Fatalf("%d %s", got.status, got.text)
 			}
-			if diff := gocmp.Diff([]boot.Request{tt.want}, boots.asked, cmpopts.IgnoreFields(cellwire.Server{}, "Reservation"), cmpopts.EquateEmpty()); diff != "" {
+			if diff := gocmp.Diff([]scheduler.CreateRequest{tt.want}, boots.asked, cmpopts.IgnoreFields(cellwire.Server{}, "Reservation"), cmpopts.EquateEmpty()); diff != "" {
 				t.Error(diff)
 			}
 			if location := got.header.Get("Location"); location != "http://compute/v2.1/servers/"+uuid(100) {
@@ -241,7 +241,7 @@ func TestBootsInAnOutage(t *testing.T) {
 				}
 				c.api.policy = &Policy{rules: rules}
 			}
-			boots.err = fmt.Errorf("project p1, cell1: %w", boot.ErrCellDown)
+			boots.err = fmt.Errorf("project p1, cell1: %w", scheduler.ErrCellDown)
 			got := c.do(tt.who, "2.69", "POST", "/v2.1/servers", `{"server":{"name":"n1","imageRef":"`+image+`","flavorRef":"1","networks":"none"}}`)
 			if len(boots.down) != 1 || boots.down[0] != tt.allowed {
 				t.Errorf("allowed: %v, not %t", boots.down, tt.allowed)
@@ -261,7 +261,7 @@ func TestRefusedBoots(t *testing.T) {
 		status int
 		says   string
 	}{
-		{&boot.Invalid{Message: "No such class."}, 400, "badRequest: No such class."},
+		{&scheduler.InvalidError{Message: "No such class."}, 400, "badRequest: No such class."},
 		{fmt.Errorf("creating servers: %w", apidb.ErrUnavailable), 503, "serviceUnavailable: The API database cannot be used now. Send the request again in a moment."},
 		{errors.New("something else"), 500, ""},
 	} {

@@ -11,7 +11,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/gather"
-	"github.com/compute-agent/compute-agent/cells/quota"
+	"github.com/compute-agent/compute-agent/cells/scheduler"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
@@ -81,7 +81,7 @@ func (x *exchange) Explain(err error) *osapi.Error {
 		return cellDown(err)
 	case errors.Is(err, context.Canceled) && x.R.Context().Err() != nil:
 		return osapi.Errorf(statusGivenUp, "The request was given up.").Because(err) // nobody reads it
-	case errors.Is(err, quota.ErrPlacement):
+	case errors.Is(err, scheduler.ErrUsageUnknown):
 		return unavailable("The Placement service cannot be used now, so the usage of the project is not known. Send the request again later.").Because(err)
 	}
 	return osapi.Errorf(http.StatusInternalServerError, "Unexpected API Error. The log of the compute API says more, under the request id %s.", x.ID).Because(err)

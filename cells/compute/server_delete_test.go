@@ -12,7 +12,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/gather"
-	"github.com/compute-agent/compute-agent/cells/quota"
+	"github.com/compute-agent/compute-agent/cells/scheduler"
 )
 
 // TestDeletesAndActions: what is asked of the scheduler's side, and how what it says is told.
@@ -58,7 +58,7 @@ func TestDeletesAndActions(t *testing.T) {
 		{name: "restored before it is placed", action: "restore", vm: cellwire.VMBuilding, cell: nowhere, status: 409, says: "conflictingRequest: Cannot 'restore' instance " + uuid(1) + " while it is in vm_state building"},
 		{name: "restored by a reader", who: reader, action: "restore", vm: cellwire.VMSoftDeleted, cell: 1, status: 403, says: "forbidden: Policy doesn't allow os_compute_api:os-deferred-delete:restore to be performed."},
 		{name: "restored by another project", who: member2, action: "restore", vm: cellwire.VMSoftDeleted, cell: 1, status: 404, says: gone},
-		{name: "restored over the quota", action: "restore", vm: cellwire.VMSoftDeleted, cell: 1, err: &quota.Exceeded{Resources: []string{"cores"}, Requested: []string{"1"}, Used: []string{"4"}, Allowed: []string{"4"}}, status: 403, says: "forbidden: Quota exceeded for cores: Requested 1, but already used 4 of 4 cores"},
+		{name: "restored over the quota", action: "restore", vm: cellwire.VMSoftDeleted, cell: 1, err: &scheduler.QuotaExceededError{Resources: []string{"cores"}, Requested: []string{"1"}, Used: []string{"4"}, Allowed: []string{"4"}}, status: 403, says: "forbidden: Quota exceeded for cores: Requested 1, but already used 4 of 4 cores"},
 		{name: "restored when it was reclaimed meanwhile", action: "restore", vm: cellwire.VMSoftDeleted, cell: 1, err: &cellwire.Error{Status: 409, Code: cellwire.CodeConflict}, status: 409, says: "conflictingRequest: Instance " + uuid(1) + " is in an invalid state for 'restore'"},
 		{name: "restored, its cell is down", action: "restore", vm: cellwire.VMSoftDeleted, cell: 1, fail: true, status: 500, says: down},
 		{name: "another action", action: "reboot", cell: 1, status: 400, says: "badRequest: There is no such action: reboot"},

@@ -10,8 +10,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
-	"github.com/compute-agent/compute-agent/cells/boot"
 	"github.com/compute-agent/compute-agent/cells/gather"
+	"github.com/compute-agent/compute-agent/cells/scheduler"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
@@ -25,8 +25,8 @@ type API struct {
 }
 
 var (
-	_ osapi.Observer = (*API)(nil)
-	_ boot.Observer  = (*API)(nil)
+	_ osapi.Observer     = (*API)(nil)
+	_ scheduler.Observer = (*API)(nil)
 )
 
 // NewAPI makes metrics that have counted nothing yet. now is the clock; nil: the real one.
@@ -45,10 +45,10 @@ func NewAPI(now func() time.Time) *API {
 		}, []string{"kind"}),
 	}
 	// What never happened is shown as 0, so that a rate can be taken from the start.
-	for _, o := range boot.Outcomes() {
+	for _, o := range scheduler.Outcomes() {
 		m.builds.WithLabelValues(string(o))
 	}
-	for _, c := range boot.Corrections() {
+	for _, c := range scheduler.Corrections() {
 		m.corrections.WithLabelValues(string(c))
 	}
 	m.registry.MustRegister(m.answers.collectors()...)
@@ -65,11 +65,11 @@ func (m *API) Answered(a osapi.Answer) {
 	m.answers.time(a.Route, a.Method, a.Duration)
 }
 
-// Built implements boot.Observer.
-func (m *API) Built(o boot.Outcome) { m.builds.WithLabelValues(string(o)).Inc() }
+// Built implements scheduler.Observer.
+func (m *API) Built(o scheduler.Outcome) { m.builds.WithLabelValues(string(o)).Inc() }
 
-// Corrected implements boot.Observer.
-func (m *API) Corrected(c boot.Correction) { m.corrections.WithLabelValues(string(c)).Inc() }
+// Corrected implements scheduler.Observer.
+func (m *API) Corrected(c scheduler.Correction) { m.corrections.WithLabelValues(string(c)).Inc() }
 
 // APISources are where an API is looked at. None may be nil.
 type APISources struct {

@@ -19,12 +19,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
-	"github.com/compute-agent/compute-agent/cells/boot"
 	"github.com/compute-agent/compute-agent/cells/cell"
 	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/gather"
 	"github.com/compute-agent/compute-agent/cells/metrics"
+	"github.com/compute-agent/compute-agent/cells/scheduler"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
@@ -105,10 +105,10 @@ func apiDay() *metrics.API {
 	}
 	m.Answered(osapi.Answer{Route: "/v2.1/servers", Method: "POST", Status: 202, Duration: time.Second})
 	m.Answered(osapi.Answer{Method: osapi.OtherMethod, Status: 404})
-	m.Built(boot.Placed)
-	m.Built(boot.PutOff)
-	m.Built(boot.PutOff)
-	m.Corrected(boot.FreedDeleted)
+	m.Built(scheduler.Placed)
+	m.Built(scheduler.PutOff)
+	m.Built(scheduler.PutOff)
+	m.Corrected(scheduler.FreedDeleted)
 	m.Watch(newAPISources(c).sources())
 	return m
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
-	"github.com/compute-agent/compute-agent/cells/boot"
+	"github.com/compute-agent/compute-agent/cells/scheduler"
 	"github.com/compute-agent/compute-agent/internal/config"
 )
 
@@ -49,8 +49,8 @@ func newCellsAccept() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				d, err := boot.Compare(cmd.Context(), store, newGatherer(cfg), c)
-				if errors.Is(err, boot.ErrChanged) {
+				d, err := scheduler.Compare(cmd.Context(), store, newGatherer(cfg), c)
+				if errors.Is(err, scheduler.ErrChanged) {
 					return &exitError{exitProtect, fmt.Errorf("%w; nothing was accepted, run the command again when nobody restores it any more", err)}
 				}
 				if err != nil {

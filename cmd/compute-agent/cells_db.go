@@ -12,7 +12,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells"
 	"github.com/compute-agent/compute-agent/cells/apidb"
-	"github.com/compute-agent/compute-agent/cells/boot"
+	"github.com/compute-agent/compute-agent/cells/scheduler"
 	"github.com/compute-agent/compute-agent/internal/config"
 )
 
@@ -162,7 +162,7 @@ func newCellsOnlineMigrations() *cobra.Command {
 				return &exitError{exitUsage, fmt.Errorf("--max-count %d: must be at least 1", most)}
 			}
 			return migrating(opts.with(cmd, func(store apidb.Store, cfg *config.Config) error {
-				report, err := boot.MigrateQueued(cmd.Context(), store, newGatherer(cfg), most)
+				report, err := scheduler.MigrateQueued(cmd.Context(), store, newGatherer(cfg), most)
 				for _, f := range report.Failed {
 					err = errors.Join(err, fmt.Errorf("cell %s: %w; its rows are as they were, run this again when it answers", f.Cell.Name, f.Err))
 				}

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
-	"github.com/compute-agent/compute-agent/cells/boot"
+	"github.com/compute-agent/compute-agent/cells/scheduler"
 	"github.com/compute-agent/compute-agent/internal/config"
 )
 
@@ -42,7 +42,7 @@ func newDiscoverHosts() *cobra.Command {
 					}
 					known = []apidb.Cell{one}
 				}
-				report, err := boot.Discover(cmd.Context(), store, newGatherer(cfg), known)
+				report, err := scheduler.Discover(cmd.Context(), store, newGatherer(cfg), known)
 				return errors.Join(opts.showDiscovered(cmd.OutOrStdout(), report, known), err, discoveryError(report))
 			})
 		},
@@ -51,7 +51,7 @@ func newDiscoverHosts() *cobra.Command {
 	return cmd
 }
 
-func (o *manageOptions) showDiscovered(w io.Writer, report boot.DiscoverReport, known []apidb.Cell) error {
+func (o *manageOptions) showDiscovered(w io.Writer, report scheduler.DiscoverReport, known []apidb.Cell) error {
 	views := hostViews(report.Mapped, known)
 	if o.json() {
 		return printJSON(w, map[string]any{"mapped": views})
@@ -63,7 +63,7 @@ func (o *manageOptions) showDiscovered(w io.Writer, report boot.DiscoverReport, 
 	return printHosts(w, views)
 }
 
-func discoveryError(report boot.DiscoverReport) error {
+func discoveryError(report scheduler.DiscoverReport) error {
 	var all []error
 	for _, c := range report.Down {
 		all = append(all, fmt.Errorf("cell %s does not answer: its hosts were not looked at; run this again when it is back", c.Name))

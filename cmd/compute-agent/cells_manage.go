@@ -17,10 +17,10 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells"
 	"github.com/compute-agent/compute-agent/cells/apidb"
-	"github.com/compute-agent/compute-agent/cells/boot"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/gather"
+	"github.com/compute-agent/compute-agent/cells/scheduler"
 	"github.com/compute-agent/compute-agent/internal/config"
 )
 
@@ -206,7 +206,7 @@ func askCells(ctx context.Context, cfg *config.Config, known []apidb.Cell, datab
 			if d.Suspect == nil { // the compute API has not seen it yet
 				d.Suspect, d.Since = &seen, a.Value.Now
 			}
-			out[i] = cellAnswer{cellOtherDatabase, boot.SuspectCause(d) + " " + boot.SuspectRemedy(a.Cell)}
+			out[i] = cellAnswer{cellOtherDatabase, scheduler.SuspectCause(d) + " " + scheduler.SuspectHint(a.Cell)}
 		}
 		if a.Err != nil {
 			cause := a.Err

@@ -17,7 +17,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
-	"github.com/compute-agent/compute-agent/cells/placing"
+	"github.com/compute-agent/compute-agent/cells/scheduler"
 	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/test/testproc"
@@ -151,7 +151,7 @@ func (c *cloud) kill(name string) { c.cells[name].kill() }
 type host struct {
 	name, node string
 	cell       *cellclient.Client
-	placing    *placing.Client
+	placing    *scheduler.PlacementClient
 }
 
 // addHost puts a host into a cell, with a node of a hundred small servers, and waits until the compute API knows it.
@@ -161,7 +161,7 @@ func (c *cloud) addHost(name, cell string) *host {
 	var err error
 	h.cell, err = cellclient.New(cellclient.Config{URL: cell})
 	check(c.t, err)
-	h.placing, err = placing.New(placementclient.Config{
+	h.placing, err = scheduler.NewPlacementClient(placementclient.Config{
 		Endpoint:  func(context.Context) (string, error) { return c.placement, nil },
 		Authorize: func(_ context.Context, h http.Header) error { h.Set("X-Auth-Token", "admin"); return nil },
 	})

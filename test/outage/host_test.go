@@ -16,7 +16,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
-	"github.com/compute-agent/compute-agent/cells/placing"
+	"github.com/compute-agent/compute-agent/cells/scheduler"
 	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/plugins"
 )
@@ -26,7 +26,7 @@ type host struct {
 	name, cell string
 	node       string // the uuid
 	client     *cellclient.Client
-	placing    *placing.Client
+	placing    *scheduler.PlacementClient
 
 	mu     sync.Mutex
 	guests map[string]bool // by the server's uuid: whether it runs
@@ -44,7 +44,7 @@ func (w *world) addHost(t *testing.T, cell, name string, memory int64) *host {
 	var err error
 	h.client, err = cellclient.New(cellclient.Config{URL: w.cells[cell].url})
 	check(t, err)
-	h.placing, err = placing.New(placementclient.Config{
+	h.placing, err = scheduler.NewPlacementClient(placementclient.Config{
 		Endpoint: func(context.Context) (string, error) { return "http://" + w.placementAddress, nil },
 		Authorize: func(_ context.Context, h http.Header) error {
 			h.Set("X-Auth-Token", "admin")

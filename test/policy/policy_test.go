@@ -65,8 +65,8 @@ var mayImport = map[string][]string{
 	"drivers/libvirt/internal/inventory": {"plugins", "providertree", "drivers/libvirt/internal/assignment", "drivers/libvirt/internal/capabilities",
 		"drivers/libvirt/internal/machine", "drivers/libvirt/internal/selection"},
 	"drivers/libvirt/internal/discovery": {"drivers/libvirt/internal/machine"},
-	// Cells: a cell and what it keeps, the client of a cell and what asks many, what decides with Placement, the compute API over all of it, and
-	// what an agent does for its cell. Only the room itself chooses databases.
+	// Cells: the cell and its database, its client and the fan-out to many cells, the scheduler, the
+	// compute API, and the agent's worker. Only package cells chooses databases.
 	"cells":            {"placement/placementclient"},
 	"cells/cellwire":   {"plugins"},
 	"cells/apidb":      {"cells/cellwire"},
@@ -74,13 +74,10 @@ var mayImport = map[string][]string{
 	"cells/cell":       {"cells/celldb", "cells/cellwire"},
 	"cells/cellclient": {"cells/cellwire"},
 	"cells/gather":     {"cells/apidb", "cells/cellclient", "cells/cellwire"},
-	"cells/listing":    {"cells/apidb", "cells/cellclient", "cells/gather", "cells/cellwire"},
-	"cells/placing":    {"cells/cellwire", "placement/placementclient", "placement/wire", "providertree"},
-	"cells/quota":      {"cells/apidb", "cells/cellclient", "cells/gather", "cells/placing", "cells/cellwire", "placement/placementclient"},
-	"cells/boot":       {"cells/apidb", "cells/cellclient", "cells/gather", "cells/placing", "cells/quota", "cells/cellwire", "placement/placementclient", "plugins"},
-	"cells/compute": {"cells/apidb", "cells/boot", "cells/cellclient", "cells/gather", "cells/listing", "cells/quota", "cells/cellwire",
+	"cells/scheduler": {"cells/apidb", "cells/cellclient", "cells/cellwire", "cells/gather", "placement/placementclient", "placement/wire",
 		"plugins", "providertree"},
-	"cells/worker": {"cells/cellclient", "cells/cellwire", "plugins", "providertree"},
+	"cells/compute": {"cells/apidb", "cells/cellclient", "cells/cellwire", "cells/gather", "cells/scheduler", "plugins", "providertree"},
+	"cells/worker":  {"cells/cellclient", "cells/cellwire", "plugins", "providertree"},
 }
 
 // commons are small internal packages without ideas of their own that every room may use.

@@ -1,0 +1,410 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/cellclient"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/gather"
+
+	"github.com/compute-agent/compute-agent/placement/placementclient"
+	"github.com/compute-agent/compute-agent/plugins"
+)
+
+// errSettling says that a write to Placement may still arrive, and that it is waited for.
+var errSettling = errors.New("a write to Placement has no answer, and may still arrive")
+
+// noValidHost is the fault of a server that nothing could take, as Nova has it.
+const noValidHost = "No valid host was found. There are not enough hosts available."
+
+// The codes of faults: those of Nova's NoValidHost, TooManyInstances and Invalid.
+const (
+	faultCode        = 500
+	faultCodeQuota   = 413
+	faultCodeInvalid = 400
+)
+
+// noHost is the fault of a server that nothing could take. Only administrators read why.
+func noHost(why string) cellwire.Fault {
+	return cellwire.Fault{Code: faultCode, Message: noValidHost, Details: why}
+}
+
+// build is one attempt to place one server.
+type build struct {
+	s      *Scheduler
+	server cellwire.Server
+	spec   apidb.RequestSpec
+	view   *view
+	hosts  *hosts
+
+	held       *HeldAllocations // what it held when it was last read; nil: nothing is known
+	allocated  bool             // this attempt gave it allocations
+	failed     map[string]bool  // cells that did not take it
+	tried      int              // targets
+	restarted  bool             // what an earlier attempt left was given back
+	looked     bool             // new hosts were looked for
+	candidates int
+	unmapped   int             // candidates on nodes that no cell is known of
+	more       bool            // Placement may have more candidates than it gave
+	searched   map[string]bool // nodes that were asked for by themselves
+	full       map[string]bool // nodes that Placement offered, and refused to give
+	fault      *cellwire.Fault // why it is in cell0
+}
+
+// build takes a build request as far as it goes. Whoever calls it has taken the server. It is nil when nothing is left to do, and
+// otherwise the build request stays.
+func (s *Scheduler) build(ctx context.Context, uuid string, v *view) error {
+	request, err := s.o.Store.BuildRequest(ctx, uuid)
+	if errors.Is(err, apidb.ErrNotFound) {
+		return nil // deleted, or done
+	}
+	if err != nil {
+		return err
+	}
+	hosts, err := v.hosts(ctx)
+	if err != nil {
+		return err
+	}
+	if request.CellUUID != "" {
+		return s.finish(ctx, uuid, hosts.cells[request.CellUUID], false, func(ctx context.Context) error {
+			return s.lostRow(ctx, request, hosts)
+		})
+	}
+	spec, err := s.o.Store.RequestSpec(ctx, uuid)
+	if err != nil {
+		return fmt.Errorf("reading what was asked for with server %s: %w", uuid, err)
+	}
+	b := &build{s: s, server: request.Server, spec: spec, view: v, hosts: hosts, failed: map[string]bool{}, full: map[string]bool{}}
+	return b.place(ctx)
+}
+
+// place tries one target after the other.
+func (b *build) place(ctx context.Context) error {
+	targets, err := b.targets(ctx)
+	var unfit *InvalidError
+	switch {
+	case errors.As(err, &unfit):
+		return b.nowhere(ctx, cellwire.Fault{Code: faultCodeInvalid, Message: unfit.Message})
+	case errors.Is(err, placementclient.ErrInvalid):
+		return b.nowhere(ctx, noHost(err.Error()))
+	case err != nil:
+		return err
+	}
+	if placed, err := b.tryEach(ctx, targets); placed || err != nil {
+		return err
+	}
+	if b.more {
+		if placed, err := b.search(ctx); placed || err != nil {
+			return err
+		}
+	}
+	if b.tried == 0 && len(targets) == 0 && b.mayBeNew() {
+		if b.hosts, err = b.newHosts(ctx); err != nil {
+			return err
+		}
+		return b.place(ctx)
+	}
+	return b.nowhere(ctx, noHost(b.whyNowhere(len(targets))))
+}
+
+// tryEach tries targets until one takes the server.
+func (b *build) tryEach(ctx context.Context, targets []target) (placed bool, err error) {
+	for _, t := range targets {
+		if b.failed[t.cell.UUID] {
+			continue
+		}
+		b.tried++
+		if placed, err := b.try(ctx, t); placed || err != nil {
+			return placed, err
+		}
+	}
+	return false, nil
+}
+
+// targets asks Placement for candidates.
+func (b *build) targets(ctx context.Context) ([]target, error) {
+	request, err := NewCandidateRequest(b.server.Flavor)
+	if err != nil {
+		return nil, err
+	}
+	request.Limit = b.s.o.MaxCandidates
+	trees, all := []string{""}, true
+	if forced := b.hosts.forced(b.spec); forced != nil {
+		trees, all = forced, false
+	}
+	var candidates []Candidate
+	for _, tree := range trees {
+		request.InTree = tree
+		some, err := b.s.o.Placement.Candidates(ctx, request)
+		if err != nil {
+			return nil, err
+		}
+		candidates = append(candidates, some...)
+	}
+	b.candidates, b.unmapped, b.more = len(candidates), 0, all && len(candidates) >= b.s.o.MaxCandidates
+	for _, c := range candidates {
+		if _, mapped := b.hosts.nodes[c.Root]; !mapped {
+			b.unmapped++
+		}
+	}
+	return b.hosts.targets(candidates, b.spec, b.s.o.Zone), nil
+}
+
+// mayBeNew reports whether a host that could take the server may be there and not be mapped yet, where hosts are mapped without being asked to.
+func (b *build) mayBeNew() bool {
+	if b.looked || b.s.o.DiscoverInterval <= 0 {
+		return false
+	}
+	forced := b.hosts.forced(b.spec)
+	return b.unmapped > 0 || forced != nil && len(forced) == 0
+}
+
+// newHosts maps the hosts that are not mapped yet, and returns all. It costs one request to each cell, for all servers that wait for it together.
+func (b *build) newHosts(ctx context.Context) (*hosts, error) {
+	b.looked = true
+	b.view.discover(ctx)
+	return b.view.hosts(ctx)
+}
+
+// try goes all the way with one target. It is placed, or there is an error, or the next one is to be tried.
+func (b *build) try(ctx context.Context, t target) (placed bool, err error) {
+	s, uuid := b.s, b.server.UUID
+	err = s.o.Store.Claim(ctx, apidb.Claim{InstanceUUID: uuid, NodeUUID: t.node.UUID, CellUUID: t.cell.UUID, CreatedAt: s.o.Now()})
+	switch {
+	case errors.Is(err, apidb.ErrGone):
+		return true, b.abandon(ctx)
+	case err != nil: // also ErrPlaced: it is read again
+		return false, err
+	}
+	if err := s.step("claim"); err != nil {
+		return false, err
+	}
+	if fits, err := b.allocate(ctx, t); !fits || err != nil {
+		b.full[t.node.UUID] = true
+		return false, err
+	}
+	if err := s.step("allocate"); err != nil {
+		return false, err
+	}
+	if s.o.RecheckQuota {
+		err := s.o.Quota.Recheck(ctx, b.server.ProjectID, b.server.Flavor)
+		var exceeded *QuotaExceededError
+		if errors.As(err, &exceeded) {
+			return true, b.bury(ctx, cellwire.Fault{Code: faultCodeQuota, Message: exceeded.Error(), Created: s.o.Now().UTC()})
+		}
+		if err != nil {
+			return false, err
+		}
+	}
+	if inserted, err := b.insert(ctx, t.cell, b.row(t)); !inserted || err != nil {
+		return false, err
+	}
+	if err := s.step("insert"); err != nil {
+		return false, err
+	}
+	return true, b.decide(ctx, t.cell)
+}
+
+// row is the server on its host.
+func (b *build) row(t target) cellwire.Server {
+	row := b.server
+	row.Host, row.Node, row.NodeUUID, row.Zone = t.node.Host, t.node.Name, t.node.UUID, t.zone
+	row.VMState, row.TaskState, row.PowerState = cellwire.VMBuilding, cellwire.TaskSpawning, plugins.PowerNoState
+	return row
+}
+
+// allocateTries is how often the same candidate is tried while others write to Placement.
+const allocateTries = 5
+
+// allocate gives the server what the target has, in the place of what it may hold. It is false if that does not fit.
+func (b *build) allocate(ctx context.Context, t target) (bool, error) {
+	s := b.s
+	consumer := Consumer{UUID: b.server.UUID, ProjectID: b.server.ProjectID, UserID: b.server.UserID}
+	if b.allocated { // its generation was raised by that
+		b.held = nil
+	}
+	for range allocateTries {
+		var err error
+		if b.held == nil {
+			err = s.o.Placement.Claim(ctx, consumer, t.candidate)
+		} else {
+			err = s.o.Placement.Move(ctx, consumer, *b.held, t.candidate)
+		}
+		switch {
+		case err == nil:
+			b.allocated = true
+			return true, nil
+		case errors.Is(err, ErrConsumerConflict):
+			held, err := s.o.Placement.Allocations(ctx, consumer.UUID)
+			if err != nil {
+				return false, err
+			}
+			b.held = &held
+		case errors.Is(err, placementclient.ErrConflict):
+		case errors.Is(err, placementclient.ErrNoRoom), errors.Is(err, placementclient.ErrInvalid):
+			return false, nil
+		default:
+			if errors.Is(err, placementclient.ErrOutcomeUnknown) {
+				s.delay.doubt(consumer.UUID, s.o.Now())
+			}
+			return false, err
+		}
+	}
+	return false, nil
+}
+
+// insert puts a hidden row into a cell. It is false if the cell did not take it, or did not say so: a row that nothing was decided
+// about stays hidden, and the reconciler removes it.
+func (b *build) insert(ctx context.Context, cell apidb.Cell, row cellwire.Server) (bool, error) {
+	put := func(ctx context.Context, c *cellclient.Client) (cellwire.Server, error) { return c.Insert(ctx, row) }
+	_, err := gather.One(ctx, b.s.o.Gatherer, cell, put)
+	if cellclient.IsConflict(err) {
+		// The hidden row of an attempt before, with another host perhaps.
+		if err = b.discard(ctx, cell); err == nil {
+			_, err = gather.One(ctx, b.s.o.Gatherer, cell, put)
+		}
+	}
+	switch {
+	case err == nil:
+		return true, nil
+	case ctx.Err() != nil:
+		return false, ctx.Err()
+	}
+	b.failed[cell.UUID] = true
+	b.s.o.Logger.Warn().Err(err).Str("server", row.UUID).Str("cell", cell.Name).Msg("A cell did not take a server; it goes to another cell, if there is one that can take it.")
+	return false, nil
+}
+
+func (b *build) discard(ctx context.Context, cell apidb.Cell) error {
+	_, err := gather.One(ctx, b.s.o.Gatherer, cell, func(ctx context.Context, c *cellclient.Client) (struct{}, error) {
+		return struct{}{}, c.Discard(ctx, b.server.UUID)
+	})
+	return err
+}
+
+// decide says where the server is, now that its row is there, and goes on from there.
+func (b *build) decide(ctx context.Context, cell apidb.Cell) error {
+	err := b.s.o.Store.Place(ctx, b.server.UUID, cell.UUID)
+	switch {
+	case errors.Is(err, apidb.ErrGone):
+		return errors.Join(b.discard(ctx, cell), b.abandon(ctx))
+	case errors.Is(err, apidb.ErrPlaced):
+		return errors.Join(b.discard(ctx, cell), err) // it is read again
+	case err != nil:
+		return err
+	}
+	if b.fault != nil {
+		b.logUnplaced(*b.fault)
+	}
+	if err := b.s.step("place"); err != nil {
+		return err
+	}
+	return b.s.finish(ctx, b.server.UUID, cell, !b.allocated, nil)
+}
+
+// abandon removes what this attempt gave to a server whose owner deleted it. The claim stays, and by it the reconciler finds whatever else there may
+// be: what an attempt before, perhaps of another process, asked Placement for may still arrive.
+func (b *build) abandon(ctx context.Context) error {
+	b.s.built(Abandoned)
+	if !b.allocated {
+		return nil
+	}
+	return b.s.o.Placement.Release(ctx, b.server.UUID)
+}
+
+// nowhere ends an attempt for which there was no host. What the server holds is given back; if that was left by an attempt before, it
+// may be all that kept the server from its host, and there is another try.
+func (b *build) nowhere(ctx context.Context, fault cellwire.Fault) error {
+	held, err := b.s.o.Placement.Allocations(ctx, b.server.UUID)
+	if err != nil {
+		return err
+	}
+	if !held.Empty() {
+		if err := b.s.o.Placement.Release(ctx, b.server.UUID); err != nil {
+			return err
+		}
+		again := !b.allocated && !b.restarted
+		b.allocated, b.held, b.restarted, b.searched = false, nil, true, nil
+		if again {
+			b.tried, b.full = 0, map[string]bool{}
+			return b.place(ctx)
+		}
+	}
+	b.allocated = false
+	fault.Created = b.s.o.Now().UTC()
+	return b.bury(ctx, fault)
+}
+
+// bury puts the server into cell0, with the reason.
+func (b *build) bury(ctx context.Context, fault cellwire.Fault) error {
+	cell0, known := b.hosts.cells[apidb.Cell0UUID]
+	if !known {
+		return errors.New("there is no cell0 for servers that cannot be placed; create it with compute-agent cells manage")
+	}
+	if b.allocated { // nobody else gets it while cell0 is down
+		if err := b.s.o.Placement.Release(ctx, b.server.UUID); err != nil {
+			return err
+		}
+		b.allocated = false
+	}
+	row := b.server
+	row.VMState, row.TaskState, row.PowerState, row.Fault = cellwire.VMError, "", plugins.PowerNoState, &fault
+	b.fault = &fault
+	inserted, err := b.insert(ctx, cell0, row)
+	if err != nil {
+		return err
+	}
+	if !inserted {
+		return fmt.Errorf("server %s belongs into cell0, which does not take it: %s", b.server.UUID, fault.Message)
+	}
+	if err := b.s.step("bury"); err != nil {
+		return err
+	}
+	return b.decide(ctx, cell0)
+}
+
+// finish shows a server that is placed, and ends its build. In cell0 it holds nothing then; free says that this is known already.
+// lost is what to do when the cell does not have the row; nil leaves that to the next attempt.
+func (s *Scheduler) finish(ctx context.Context, uuid string, cell apidb.Cell, free bool, lost func(context.Context) error) error {
+	if cell.UUID == "" {
+		return fmt.Errorf("server %s is placed in a cell that is not mapped", uuid)
+	}
+	release := func(ctx context.Context, c *cellclient.Client) (cellwire.Server, error) { return c.Release(ctx, uuid) }
+	_, err := gather.One(ctx, s.o.Gatherer, cell, release)
+	if cellclient.IsNotFound(err) && lost != nil {
+		if err = lost(ctx); err == nil {
+			_, err = gather.One(ctx, s.o.Gatherer, cell, release)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("releasing server %s in cell %s: %w", uuid, cell.Name, err)
+	}
+	if err := s.step("release"); err != nil {
+		return err
+	}
+	if cell.IsCell0() {
+		doubtful := !s.delay.certain(uuid)
+		if doubtful && !s.delay.settled(uuid, s.o.Now(), s.o.Grace) {
+			return errSettling
+		}
+		if !free || doubtful {
+			if err := s.o.Placement.Release(ctx, uuid); err != nil {
+				return err
+			}
+		}
+	}
+	if err := s.o.Store.Built(ctx, uuid); err != nil {
+		return fmt.Errorf("ending the build of server %s: %w", uuid, err)
+	}
+	if cell.IsCell0() {
+		s.built(Unplaced)
+	} else {
+		s.built(Placed)
+	}
+	return s.step("built")
+}

@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scheduler
+
+import (
+	"fmt"
+	"maps"
+	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/internal/extraspecs"
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+// DefaultCandidateLimit is how many candidates are asked for, as Nova's [scheduler] max_placement_results.
+const DefaultCandidateLimit = 1000
+
+// TraitDisabled is on the root of a node whose service is disabled.
+const TraitDisabled = "COMPUTE_STATUS_DISABLED"
+
+const (
+	classVCPU   = "VCPU"
+	classPCPU   = "PCPU"
+	classMemory = "MEMORY_MB"
+	classDisk   = "DISK_GB"
+)
+
+// CandidateRequest is what a server needs, as GET /allocation_candidates takes it.
+type CandidateRequest struct {
+	groups map[string]*requestGroup // by suffix; "" is the group without one
+	policy string                   // group_policy; "": the flavor has none
+
+	// InTree is the root or any provider of the only tree that counts; "": all do.
+	InTree string
+	// Limit bounds the candidates; 0 is DefaultCandidateLimit.
+	Limit int
+}
+
+// requestGroup is one request group.
+type requestGroup struct {
+	resources map[string]int64
+	traits    map[string]bool // true: required, false: forbidden
+}
+
+// InvalidError is a request or flavor that cannot be scheduled. Its text is for the API client, HTTP status 400.
+type InvalidError struct{ Message string }
+
+func (e *InvalidError) Error() string { return e.Message }
+
+func invalidf(format string, args ...any) error { return &InvalidError{fmt.Sprintf(format, args...)} }
+
+// extraSpec is the form of an extra spec that is about resources or traits: nova.scheduler.utils.ResourceRequest.XS_KEYPAT.
+var extraSpec = regexp.MustCompile(`^(resources|trait)([a-zA-Z0-9_-]{1,64})?:(.*)$`)
+
+// NewCandidateRequest makes the request of a flavor, as nova.scheduler.utils.ResourceRequest does: VCPU, MEMORY_MB and DISK_GB (root,
+// ephemeral and swap, rounded up) unless an extra spec says otherwise, 0 takes a class away; resources[N]:, trait[N]: and
+// group_policy; and what the extra specs of CPU policies stand for. Disabled nodes are left out.
+//
+// Several groups without a group_policy are a request all the same: whether it is served is up to the
+// Placement that is asked, see [PlacementClient.Check].
+//
+// The error is an *[InvalidError]. Nova is laxer with some extra specs, which it warns about and leaves out. Here nothing that
+// was asked for is dropped: what package extraspecs refuses is refused.
+func NewCandidateRequest(f cellwire.Flavor) (CandidateRequest, error) {
+	if err := extraspecs.Check(f.ExtraSpecs); err != nil {
+		return CandidateRequest{}, invalidf("%s", err)
+	}
+	r := CandidateRequest{groups: map[string]*requestGroup{}}
+	for _, key := range slices.Sorted(maps.Keys(f.ExtraSpecs)) {
+		if err := r.addExtraSpec(key, f.ExtraSpecs[key]); err != nil {
+			return CandidateRequest{}, err
+		}
+	}
+	if err := r.addCPUs(f); err != nil {
+		return CandidateRequest{}, err
+	}
+	named := r.total() // with the zeros
+	if _, v := named[classVCPU]; !v {
+		if _, p := named[classPCPU]; !p {
+			r.group("").resources[classVCPU] = f.VCPUs
+		}
+	}
+	if _, set := named[classMemory]; !set {
+		r.group("").resources[classMemory] = f.MemoryMB
+	}
+	if _, set := named[classDisk]; !set {
+		r.group("").resources[classDisk] = f.RootGB + f.EphemeralGB + (f.SwapMB+1023)/1024
+	}
+	return r, r.finish()
+}
+
+// finish takes out zeros and what is empty then, and checks what is left.
+func (r *CandidateRequest) finish() error {
+	asked := false
+	for suffix, g := range r.groups {
+		maps.DeleteFunc(g.resources, func(_ string, amount int64) bool { return amount == 0 })
+		switch {
+		case len(g.resources) == 0 && len(g.traits) == 0:
+			delete(r.groups, suffix)
+		case suffix != "" && len(g.resources) == 0:
+			return invalidf("Validation failed; the extra specs 'trait%s:' have no 'resources%[1]s:' that they could be about.", suffix)
+		default:
+			asked = asked || len(g.resources) > 0
+		}
+	}
+	if g := r.groups[""]; g != nil && len(g.resources) == 0 {
+		return invalidf("Validation failed; the extra specs 'trait:' have no resources that they could be about; use a group, as in 'trait1:'.")
+	}
+	if !asked {
+		return invalidf("The flavor asks for no resources.")
+	}
+	return nil
+}
+
+// suffixed is how many groups have a suffix.
+func (r *CandidateRequest) suffixed() int {
+	n := len(r.groups)
+	if r.groups[""] != nil {
+		n--
+	}
+	return n
+}
+
+// lacksPolicy reports whether the request has several groups and does not say how they may share
+// providers. OpenStack's Placement refuses it.
+func (r *CandidateRequest) lacksPolicy() bool { return r.policy == "" && r.suffixed() > 1 }
+
+// policyRequired is the refusal of such a request.
+func (r *CandidateRequest) policyRequired() error {
+	return invalidf("The flavor has %d groups of 'resources' extra specs, and needs the extra spec 'group_policy' then: isolate or none.", r.suffixed())
+}
+
+func (r *CandidateRequest) group(suffix string) *requestGroup {
+	g := r.groups[suffix]
+	if g == nil {
+		g = &requestGroup{resources: map[string]int64{}, traits: map[string]bool{}}
+		r.groups[suffix] = g
+	}
+	return g
+}
+
+// total sums the resources of all groups.
+func (r *CandidateRequest) total() map[string]int64 {
+	sum := map[string]int64{}
+	for _, g := range r.groups {
+		for class, amount := range g.resources {
+			sum[class] += amount
+		}
+	}
+	return sum
+}
+
+func (r *CandidateRequest) addExtraSpec(key, value string) error {
+	if key == "group_policy" {
+		if value != "none" && value != "isolate" {
+			return invalidf("Validation failed; '%.64s' is not one of: isolate, none.", value)
+		}
+		r.policy = value
+		return nil
+	}
+	match := extraSpec.FindStringSubmatch(key)
+	if match == nil {
+		if strings.HasPrefix(key, "resources:") || strings.HasPrefix(key, "trait:") {
+			return unknownSpec(key)
+		}
+		return nil
+	}
+	kind, suffix, name := match[1], match[2], match[3]
+	if !providertree.IsSymbol(name) {
+		return unknownSpec(key)
+	}
+	if kind == "trait" {
+		if value != "required" && value != "forbidden" {
+			return invalidf("Validation failed; '%.64s' is not one of: required, forbidden.", value)
+		}
+		r.group(suffix).traits[name] = value == "required"
+		return nil
+	}
+	amount, err := strconv.ParseInt(strings.TrimSpace(value), 10, 64)
+	switch {
+	case err != nil:
+		return invalidf("Validation failed; '%.64s' is not a valid integer value.", value)
+	case amount < 0:
+		return invalidf("Validation failed; '%d' is less than the min value of '0'.", amount)
+	case amount > providertree.MaxUnit:
+		return invalidf("Validation failed; '%d' is greater than the max value of '%d'.", amount, providertree.MaxUnit)
+	}
+	r.group(suffix).resources[name] = amount
+	return nil
+}
+
+func unknownSpec(key string) error {
+	return invalidf("Validation failed; extra spec '%.300s' does not appear to be a valid extra spec.", key)
+}
+
+// Query is the request in the form of GET /allocation_candidates.
+func (r CandidateRequest) Query() url.Values {
+	limit := r.Limit
+	if limit <= 0 {
+		limit = DefaultCandidateLimit
+	}
+	q := url.Values{"limit": {strconv.Itoa(limit)}, "root_required": {"!" + TraitDisabled}}
+	if r.policy != "" {
+		q.Set("group_policy", r.policy)
+	}
+	if r.InTree != "" {
+		// As Nova, on the group without a suffix, where there is one: the others may use what is shared with the tree.
+		if r.groups[""] != nil {
+			q.Set("in_tree", r.InTree)
+		} else {
+			for suffix := range r.groups {
+				q.Set("in_tree"+suffix, r.InTree)
+			}
+		}
+	}
+	for suffix, g := range r.groups {
+		var resources, required, forbidden []string
+		for _, class := range slices.Sorted(maps.Keys(g.resources)) {
+			resources = append(resources, class+":"+strconv.FormatInt(g.resources[class], 10))
+		}
+		for _, trait := range slices.Sorted(maps.Keys(g.traits)) {
+			if g.traits[trait] {
+				required = append(required, trait)
+			} else {
+				forbidden = append(forbidden, "!"+trait)
+			}
+		}
+		if len(resources) > 0 {
+			q.Set("resources"+suffix, strings.Join(resources, ","))
+		}
+		if traits := append(required, forbidden...); len(traits) > 0 {
+			q.Set("required"+suffix, strings.Join(traits, ","))
+		}
+	}
+	return q
+}

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scheduler
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/compute-agent/compute-agent/placement/wire"
+)
+
+// Candidate is one way to serve a request: what a consumer would hold, by provider.
+type Candidate struct {
+	Allocations map[string]wire.ProviderAllocation
+	// Mappings say which providers serve each request group, by its suffix.
+	Mappings map[string][]string
+	// Root is the root provider of the tree that the candidate takes from; where it takes from several (one shares with the
+	// other), the one that is not a sharing provider's alone. "" if that cannot be told.
+	Root string
+	// FreeMemory is how much memory the tree has left, in MiB, and FreeCPUs how many VCPU and PCPU, before this one.
+	FreeMemory, FreeCPUs int64
+}
+
+// candidatesAnswer is GET /allocation_candidates.
+type candidatesAnswer struct {
+	Requests []struct {
+		Allocations map[string]wire.ProviderAllocation `json:"allocations"`
+		Mappings    map[string][]string                `json:"mappings"`
+	} `json:"allocation_requests"`
+	Summaries map[string]providerSummary `json:"provider_summaries"`
+}
+
+// Complete implements what [placementclient.Call].Out describes.
+func (a *candidatesAnswer) Complete() bool { return a.Requests != nil && a.Summaries != nil }
+
+type providerSummary struct {
+	Resources map[string]struct {
+		Capacity int64 `json:"capacity"`
+		Used     int64 `json:"used"`
+	} `json:"resources"`
+	Traits []string `json:"traits"`
+	Root   string   `json:"root_provider_uuid"`
+}
+
+// sharesTrait marks a provider that gives to other trees.
+const sharesTrait = "MISC_SHARES_VIA_AGGREGATE"
+
+// Candidates asks which ways there are to serve a request, in Placement's order. None is no error.
+// One GET; two, if the request needs an extension and Placement does not know the microversion of
+// the extensions.
+//
+// The error is an *[InvalidError] where this Placement does not serve such requests.
+func (c *PlacementClient) Candidates(ctx context.Context, r CandidateRequest) ([]Candidate, error) {
+	var answer candidatesAnswer
+	if err := c.candidates(ctx, r, &answer); err != nil {
+		return nil, err
+	}
+	free := map[string]*Candidate{} // by root: what its tree has left
+	for _, s := range answer.Summaries {
+		tree := free[s.Root]
+		if tree == nil {
+			tree = &Candidate{}
+			free[s.Root] = tree
+		}
+		for class, amount := range s.Resources {
+			switch class {
+			case classMemory:
+				tree.FreeMemory += amount.Capacity - amount.Used
+			case classVCPU, classPCPU:
+				tree.FreeCPUs += amount.Capacity - amount.Used
+			}
+		}
+	}
+	out := make([]Candidate, 0, len(answer.Requests))
+	for _, r := range answer.Requests {
+		candidate := Candidate{Allocations: r.Allocations, Mappings: r.Mappings, Root: rootOf(r.Allocations, answer.Summaries)}
+		if tree := free[candidate.Root]; tree != nil {
+			candidate.FreeMemory, candidate.FreeCPUs = tree.FreeMemory, tree.FreeCPUs
+		}
+		out = append(out, candidate)
+	}
+	return out, nil
+}
+
+// rootOf is the root of the compute node that a candidate takes from.
+func rootOf(allocations map[string]wire.ProviderAllocation, summaries map[string]providerSummary) string {
+	var own, shared []string
+	for provider := range allocations {
+		s, known := summaries[provider]
+		switch {
+		case !known:
+		case slices.Contains(s.Traits, sharesTrait):
+			shared = append(shared, s.Root)
+		default:
+			own = append(own, s.Root)
+		}
+	}
+	for _, roots := range [][]string{own, shared} {
+		slices.SortFunc(roots, strings.Compare)
+		if roots = slices.Compact(roots); len(roots) == 1 {
+			return roots[0]
+		}
+		if len(roots) > 1 {
+			return ""
+		}
+	}
+	return ""
+}

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scheduler_test
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/compute-agent/compute-agent/cells/scheduler"
+)
+
+// TestClaimOfAPlacementThatHung: Placement hangs with the request for a server's allocations before it, the server is deleted, and what Placement does
+// first when it goes on is what it was asked later: to say what the server holds, which is nothing yet.
+func TestClaimOfAPlacementThatHung(t *testing.T) {
+	w := begin(t, []int{1})
+	uuid := w.created()
+	w.plink.when(func(r *http.Request) fault {
+		if r.Method == http.MethodPut {
+			return late
+		}
+		return up
+	})
+	w.schedule()
+	w.must(w.delete(uuid, false))
+	queue := w.plink.queue
+	if len(queue) != 1 {
+		t.Fatalf("%d requests are on their way", len(queue))
+	}
+	w.plink.queue = nil // it arrives when this test says so
+	w.plink.set(up)
+	w.pass(2 * scheduler.DefaultGrace)
+	w.must(w.boot.Reconcile(ctx))
+	w.plink.queue = queue
+	w.plink.deliver()
+	if held, err := w.client.Allocations(ctx, uuid); err != nil || held.Empty() {
+		t.Fatalf("it holds %+v %v: there is nothing to test", held, err)
+	}
+	w.consistent(map[string]bool{uuid: false})
+}
+
+// TestClaimOfAnEarlierAttempt: of an attempt before the last one the request for allocations is still on its way, when the server turns out to be deleted,
+// and what the last attempt allocated is removed.
+func TestClaimOfAnEarlierAttempt(t *testing.T) {
+	w := begin(t, []int{1})
+	uuid := w.created()
+	w.plink.when(func(r *http.Request) fault {
+		if r.Method == http.MethodPut {
+			return late
+		}
+		return up
+	})
+	w.schedule()
+	queue := w.plink.queue
+	w.plink.queue = nil // it arrives when this test says so
+	w.plink.set(up)
+	w.pass(scheduler.DefaultGrace / 2)
+	w.boot.SetAfter(func(step string) error {
+		if step == "insert" {
+			w.must(w.store.AbandonBuild(ctx, uuid))
+		}
+		return nil
+	})
+	w.schedule()
+	w.boot.SetAfter(nil)
+	if held, err := w.client.Allocations(ctx, uuid); err != nil || !held.Empty() {
+		t.Fatalf("it holds %+v %v", held, err)
+	}
+	w.plink.queue = queue
+	w.plink.deliver()
+	if held, err := w.client.Allocations(ctx, uuid); err != nil || held.Empty() {
+		t.Fatalf("it holds %+v %v: there is nothing to test", held, err)
+	}
+	w.consistent(map[string]bool{uuid: false})
+}

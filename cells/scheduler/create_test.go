@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scheduler_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/scheduler"
+)
+
+// TestCreateMany: as many as the quota allows, with numbers.
+func TestCreateMany(t *testing.T) {
+	w := begin(t, []int{1}, limits(3, -1, -1))
+	servers, err := w.create(func(r *scheduler.CreateRequest) {
+		r.Min, r.Max, r.Host, r.Server.Hostname, r.Server.Reservation = 2, 5, "cell1-host1", "host", "r-1"
+		r.Server.Metadata = map[string]string{"a": "b"}
+	})
+	w.must(err)
+	var got []string
+	for _, s := range servers {
+		got = append(got, fmt.Sprint(s.Name, s.Hostname, s.LaunchIndex, s.VMState, s.TaskState, s.Reservation, s.Metadata))
+		spec, err := w.store.RequestSpec(ctx, s.UUID)
+		w.must(err)
+		diff(t, apidb.RequestSpec{InstanceUUID: s.UUID, ProjectID: "p", UserID: "u", Flavor: small, Host: "cell1-host1"}, spec)
+		request, err := w.store.BuildRequest(ctx, s.UUID)
+		w.must(err)
+		diff(t, s, request.Server)
+	}
+	diff(t, []string{"vm-1host-10buildingschedulingr-1map[a:b]", "vm-2host-21buildingschedulingr-1map[a:b]", "vm-3host-32buildingschedulingr-1map[a:b]"}, got)
+	_, err = w.create()
+	if err == nil || err.Error() != "Quota exceeded for instances: Requested 1, but already used 3 of 3 instances" {
+		t.Errorf("one more: %v", err)
+	}
+}
+
+// TestCreateRefuses: what is refused writes nothing.
+func TestCreateRefuses(t *testing.T) {
+	for name, c := range map[string]struct {
+		before func(*world)
+		change func(*scheduler.CreateRequest)
+		want   func(error) bool
+	}{
+		"more than the most": {change: func(r *scheduler.CreateRequest) { r.Min, r.Max = 3, 2 }, want: says("min_count must be <= max_count")},
+		"far too many":       {change: func(r *scheduler.CreateRequest) { r.Max = scheduler.MaxServers + 1 }, want: says("max_count must be at most 1000")},
+		"an unfit flavor": {
+			change: func(r *scheduler.CreateRequest) {
+				r.Server.Flavor.ExtraSpecs = map[string]string{"resources:VCPU": "x"}
+			},
+			want: says("Validation failed; 'x' is not a valid integer value."),
+		},
+		"no project": {change: func(r *scheduler.CreateRequest) { r.Server.ProjectID = "" }, want: says("A server needs a project and a flavor.")},
+		"a project that no cell takes": {
+			change: func(r *scheduler.CreateRequest) { r.Server.ProjectID = strings.Repeat("p", 256) },
+			want:   says("A project_id and a user_id have at most 255 bytes."),
+		},
+		"a user that no cell takes": {
+			change: func(r *scheduler.CreateRequest) { r.Server.UserID = strings.Repeat("u", 256) },
+			want:   says("A project_id and a user_id have at most 255 bytes."),
+		},
+		"over the quota":      {change: func(r *scheduler.CreateRequest) { r.Min = 8 }, want: func(err error) bool { var e *scheduler.QuotaExceededError; return errors.As(err, &e) }},
+		"a cell that is down": {before: func(w *world) { w.sites[1].link.set(refused) }, want: func(err error) bool { return errors.Is(err, scheduler.ErrCellDown) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := begin(t, []int{1}, limits(8, -1, -1))
+			uuid := w.created()
+			w.schedule()
+			w.work()
+			if c.before != nil {
+				c.before(w)
+			}
+			if c.change == nil {
+				c.change = func(*scheduler.CreateRequest) {}
+			}
+			_, err := w.create(c.change)
+			if err == nil || !c.want(err) {
+				t.Errorf("%v", err)
+			}
+			requests, err := w.store.BuildRequests(ctx, "", 0)
+			w.must(err)
+			counts, err := w.store.CountProject(ctx, "p", nil)
+			w.must(err)
+			if len(requests) != 0 || counts.Instances != 1 {
+				t.Errorf("there are %d build requests and %d servers", len(requests), counts.Instances)
+			}
+			w.sites[1].link.set(up)
+			w.consistent(map[string]bool{uuid: true})
+		})
+	}
+}
+
+func says(text string) func(error) bool {
+	return func(err error) bool {
+		var invalid *scheduler.InvalidError
+		return errors.As(err, &invalid) && invalid.Message == text
+	}
+}
+
+// TestCreateAtOnce: who asks at the same time cannot get more than the quota together.
+func TestCreateAtOnce(t *testing.T) {
+	w := begin(t, []int{2}, limits(5, -1, -1))
+	var all sync.WaitGroup
+	for range 10 {
+		all.Go(func() {
+			if _, err := w.create(); err != nil {
+				var e *scheduler.QuotaExceededError
+				if !errors.As(err, &e) {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	counts, err := w.store.CountProject(ctx, "p", nil)
+	w.must(err)
+	if counts.Instances != 5 {
+		t.Errorf("%d servers with a quota of 5", counts.Instances)
+	}
+	w.schedule()
+	w.work()
+	if n := len(w.guests()); n != 5 {
+		t.Errorf("%d guests", n)
+	}
+}
+
+// TestRecheckQuota: a quota that became too small before the server was placed. As with Nova it is an error, and says which.
+func TestRecheckQuota(t *testing.T) {
+	for _, recheck := range []bool{true, false} {
+		w := begin(t, []int{1}, limits(2, -1, -1), func(b *scheduler.Options, _ *scheduler.QuotaOptions) { b.RecheckQuota = recheck })
+		uuid := w.created()
+		w.must(w.store.SetQuotas(ctx, "p", apidb.QuotaSet{scheduler.QuotaInstances: 0}))
+		w.schedule()
+		row := w.row(uuid)
+		switch {
+		case recheck && (row.VMState != cellwire.VMError || row.Fault == nil || row.Fault.Code != 413 ||
+			row.Fault.Message != "Quota exceeded for instances: Requested 1, but already used 0 of 0 instances"):
+			t.Errorf("the row is %+v, with the fault %+v", row, row.Fault)
+		case !recheck && row.Host == "":
+			t.Errorf("it was looked at once more: %+v", row.Fault)
+		}
+		w.consistent(map[string]bool{uuid: true})
+	}
+}
+
+// TestZones: a server in a zone that was asked for, and one that takes that of its host.
+func TestZones(t *testing.T) {
+	w := begin(t, []int{1}, func(b *scheduler.Options, _ *scheduler.QuotaOptions) { b.Zone = "here" })
+	services, err := w.sites[1].agents[0].cell.Services(ctx)
+	w.must(err)
+	zone := "here"
+	if services[0].Zone != "" {
+		zone = services[0].Zone
+	}
+	any, asked := w.created(), w.created(func(r *scheduler.CreateRequest) { r.Server.Zone = zone })
+	w.schedule()
+	if d := cmp.Diff([]string{zone, zone}, []string{w.row(any).Zone, w.row(asked).Zone}); d != "" {
+		t.Errorf("(-want +got)\n%s", d)
+	}
+}
+
+// TestNoNames: what members are told of a cell that is down has no name in it; the log has.
+func TestNoNames(t *testing.T) {
+	w := begin(t, []int{1})
+	w.created()
+	w.schedule()
+	w.sites[1].link.set(refused)
+	_, err := w.create()
+	if err == nil || strings.Contains(err.Error(), "cell1") || !strings.Contains(w.logged(), "cell1") {
+		t.Errorf("%v; the log: %s", err, w.logged())
+	}
+}

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/cellclient"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/gather"
+)
+
+// Delete deletes a server wherever it is, softly if its cell can: while it is placed nowhere its build is abandoned, and otherwise its
+// cell is asked. queued_for_delete is set when the cell has said yes, and not before. Repeating it changes nothing.
+//
+// Errors: [gather.ErrDown] if the cell is down: then nothing is changed here, but the cell may have heard of it (the reconciler finds
+// out); [apidb.ErrNotFound] if the server is not there (any more). Cost: one request to the cell; if no host lives that could do it, two to
+// Placement and one more to the cell.
+func (s *Scheduler) Delete(ctx context.Context, m apidb.Mapping, soft bool) error {
+	uuid := m.InstanceUUID
+	if m.CellUUID == "" {
+		err := s.o.Store.AbandonBuild(ctx, uuid)
+		if !errors.Is(err, apidb.ErrPlaced) {
+			return err // the scheduler or the reconciler takes its allocations away, by the claim
+		}
+		if m, err = s.o.Store.Mapping(ctx, uuid); err != nil {
+			return err
+		}
+	}
+	free, err := s.busy.take(ctx, uuid)
+	if err != nil {
+		return err
+	}
+	defer free()
+	kind := cellwire.DeleteNormal
+	if soft {
+		kind = cellwire.DeleteSoft
+	}
+	return s.deleteIn(ctx, m, kind)
+}
+
+// deleteIn deletes a server in its cell. Whoever calls it has taken the server.
+func (s *Scheduler) deleteIn(ctx context.Context, m apidb.Mapping, kind cellwire.DeleteKind) error {
+	uuid := m.InstanceUUID
+	cell, err := s.cell(ctx, m.CellUUID)
+	if err != nil {
+		return err
+	}
+	_, err = s.o.Store.BuildRequest(ctx, uuid)
+	building := err == nil // placed, and not released perhaps: its cell deletes it all the same
+	if err != nil && !errors.Is(err, apidb.ErrNotFound) {
+		return err
+	}
+	answer, err := gather.One(ctx, s.o.Gatherer, cell, func(ctx context.Context, c *cellclient.Client) (cellwire.DeleteAnswer, error) {
+		return c.Delete(ctx, uuid, kind)
+	})
+	if cellclient.IsNotFound(err) {
+		return fmt.Errorf("server %s in cell %s: %w", uuid, cell.Name, apidb.ErrNotFound)
+	}
+	if err != nil {
+		return fmt.Errorf("deleting server %s in cell %s: %w", uuid, cell.Name, err)
+	}
+	if err := s.step("delete"); err != nil {
+		return err
+	}
+	// It is deleted from here on, whatever else can be done now, and also if whoever asked does not wait for it.
+	ctx, cancel := s.afterwards(ctx)
+	defer cancel()
+	late := func(err error, what string) {
+		if err != nil {
+			s.o.Logger.Warn().Err(err).Str("server", uuid).Str("cell", cell.Name).Msg("A server is deleted, and " + what + " is done later.")
+		}
+	}
+	late(s.o.Store.SetQueued(ctx, map[string]bool{uuid: true}), "noting that")
+	if err := s.step("queue"); err != nil {
+		return err
+	}
+	if building {
+		late(s.o.Store.Built(ctx, uuid), "the end of its build request")
+	}
+	if answer.Local {
+		late(s.unallocate(ctx, uuid, cell), "the removal of its allocations")
+	} else if answer.Server.Deleted && !building {
+		return fmt.Errorf("server %s in cell %s was deleted before: %w", uuid, cell.Name, apidb.ErrNotFound)
+	}
+	return nil
+}
+
+// afterwards is the context of what follows from a cell's yes. It does not end with the request: a deletion that is not noted would keep its
+// project from booting as soon as its cell is down, until that is back.
+func (s *Scheduler) afterwards(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), s.o.Grace)
+}
+
+// unallocate removes the allocations of a server that its cell deleted, and tells the cell.
+func (s *Scheduler) unallocate(ctx context.Context, uuid string, cell apidb.Cell) error {
+	if err := s.o.Placement.Release(ctx, uuid); err != nil {
+		return err
+	}
+	if err := s.step("unallocate"); err != nil {
+		return err
+	}
+	_, err := gather.One(ctx, s.o.Gatherer, cell, func(ctx context.Context, c *cellclient.Client) (struct{}, error) {
+		return struct{}{}, c.Freed(ctx, uuid)
+	})
+	return err
+}
+
+// Restore takes back the soft delete of a server, if the quota still allows it.
+//
+// Errors: *QuotaExceededError; [gather.ErrDown] and the cell's refusals pass through; [apidb.ErrNotFound] of a server that is placed
+// nowhere. Cost: a survey of each cell, and one request to its own.
+func (s *Scheduler) Restore(ctx context.Context, m apidb.Mapping) (cellwire.Server, error) {
+	uuid := m.InstanceUUID
+	if m.CellUUID == "" {
+		return cellwire.Server{}, fmt.Errorf("server %s in a cell: %w", uuid, apidb.ErrNotFound)
+	}
+	free, err := s.busy.take(ctx, uuid)
+	if err != nil {
+		return cellwire.Server{}, err
+	}
+	defer free()
+	cell, err := s.cell(ctx, m.CellUUID)
+	if err != nil {
+		return cellwire.Server{}, err
+	}
+	flavor, err := s.flavorOf(ctx, uuid, cell)
+	if err != nil {
+		return cellwire.Server{}, err
+	}
+	if _, err := s.o.Quota.Check(ctx, QuotaRequest{Project: m.ProjectID, Min: 1, Max: 1, Flavor: flavor, AllowCellDown: true}); err != nil {
+		return cellwire.Server{}, err
+	}
+	server, err := gather.One(ctx, s.o.Gatherer, cell, func(ctx context.Context, c *cellclient.Client) (cellwire.Server, error) { return c.Restore(ctx, uuid) })
+	if err != nil {
+		return cellwire.Server{}, fmt.Errorf("restoring server %s in cell %s: %w", uuid, cell.Name, err)
+	}
+	ctx, cancel := s.afterwards(ctx)
+	defer cancel()
+	if err := s.o.Store.SetQueued(ctx, map[string]bool{uuid: false}); err != nil {
+		s.o.Logger.Warn().Err(err).Str("server", uuid).Msg("A server is restored, and noting that is done later.")
+	}
+	return server, nil
+}
+
+// flavorOf is what a server was made with: by its specification, or, where there is none any more, by its row.
+func (s *Scheduler) flavorOf(ctx context.Context, uuid string, cell apidb.Cell) (cellwire.Flavor, error) {
+	spec, err := s.o.Store.RequestSpec(ctx, uuid)
+	if !errors.Is(err, apidb.ErrNotFound) {
+		return spec.Flavor, err
+	}
+	server, err := gather.One(ctx, s.o.Gatherer, cell, func(ctx context.Context, c *cellclient.Client) (cellwire.Server, error) { return c.Server(ctx, uuid) })
+	if err != nil {
+		return cellwire.Flavor{}, fmt.Errorf("reading server %s in cell %s: %w", uuid, cell.Name, err)
+	}
+	return server.Flavor, nil
+}
+
+// cell is the cell of that uuid.
+func (s *Scheduler) cell(ctx context.Context, uuid string) (apidb.Cell, error) {
+	cells, err := s.o.Store.Cells(ctx)
+	if err != nil {
+		return apidb.Cell{}, fmt.Errorf("reading the cells: %w", err)
+	}
+	for _, c := range cells {
+		if c.UUID == uuid {
+			return c, nil
+		}
+	}
+	return apidb.Cell{}, fmt.Errorf("cell %s: %w", uuid, apidb.ErrNotFound)
+}

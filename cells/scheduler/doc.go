@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package scheduler decides where a server goes and carries it there: quota, candidates from
+// Placement, the boot protocol, deletion, and reconciliation after a process died in between.
+//
+//	Create ──▶ quota ──▶ API database: mapping (no cell), request spec, build request ──▶ 202
+//	             │
+//	scheduler    ▼            one worker per server at a time, at most Workers together
+//	  candidates ─▶ Claim (API database) ─▶ PUT /allocations ─▶ quota again ─▶ Insert (cell, hidden)
+//	     ▲                                                          │              │
+//	     └───────────────── next candidate ◀────────────────────────┴──────────────┤
+//	                                                                               ▼
+//	  no host ─▶ Insert into cell0, with the fault ────────▶ Place (API database): commits the cell
+//	                                                                               ▼
+//	                                           Release (cell: visible, its host starts) ─▶ Built
+//
+// A process may end after each arrow. The next scheduler resumes every build request: from the
+// beginning while the server has no cell, at Release when it has one. The reconciler finds what no
+// build request leads to: claims, hidden rows, allocations of deleted rows, mappings that differ
+// from the cell.
+//
+// The reconciler detects a cell that lost its database, or has an older copy, by the epoch and the
+// revision in the cell's answers. It leaves such a cell alone until the right database is back or
+// an operator accepts the one there is: see [Compare].
+//
+// A timeout never means "not done". An operation that may have happened is either repeated
+// (Release and Delete are idempotent) or found later by the record written before it: a claim
+// before allocations, a hidden row before Place.
+//
+// # Placement
+//
+// [PlacementClient] reads candidates and claims, moves and releases allocations:
+//
+//	flavor ── NewCandidateRequest ──▶ Candidates ──▶ []Candidate ── Claim / Move ──▶ 204
+//	                                                                   │
+//	                   ErrConflict           same candidate again ◀────┤ 409
+//	                   ErrConsumerConflict   read Allocations, Move ◀──┤ 409
+//	                   ErrNoRoom             next candidate ◀──────────┤ 409
+//	                   ErrOutcomeUnknown     read before retrying ◀────┘ no answer
+//
+// All but [ErrConsumerConflict] are errors of package placementclient. Every write carries the
+// consumer generation, so that concurrent writers cannot undo each other.
+//
+// A request with several groups and no group_policy needs the bundled Placement (see
+// docs/placement-extensions.md). All other requests are the same for every Placement.
+//
+// # Quota
+//
+// [Quotas] counts usage in all cells at once, and adds the build requests that no cell has yet. For
+// a cell that is down, it counts the mappings and flavors in the API database, so usage stays exact
+// during an outage, where Nova omits that cell. As the specification "Handling a down cell" wants,
+// a project with living servers in a cell that is down cannot boot, unless policy allows it.
+//
+// With CountFromPlacement, instances come from the API database and cores and RAM from Placement:
+// no cell is asked. As in Nova, this starts when all mappings of the project are migrated.
+//
+// # Cost
+//
+// Beside the API database, a boot costs one survey of each cell on creation, then GET
+// /allocation_candidates and PUT /allocations, one survey of each cell for the second quota check,
+// and an insert and a release in one cell. All servers scheduled together share one services
+// request per cell. If Placement has more candidates than it returned and none of these takes the
+// server, the scheduler asks host by host. A reconciler round is one request to each cell that is
+// up, and one more to those with servers to compare.
+package scheduler

@@ -1,0 +1,341 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scheduler_test
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/cell"
+	"github.com/compute-agent/compute-agent/cells/cellclient"
+	"github.com/compute-agent/compute-agent/cells/celldb"
+	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/internal/sqldb"
+)
+
+// again ends a cell's process, does something to its database file, and starts it again.
+func (w *world) again(s *site, do func(file string)) {
+	w.t.Helper()
+	w.must(s.store.Close())
+	file := filepath.Join(w.dir, s.cell.Name+".db")
+	do(file)
+	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
+		w.must(os.Remove(sqldb.Marker(file))) // the loss is meant
+	}
+	var err error
+	s.store, err = celldb.Open(ctx, file, s.cell.Name, zerolog.Nop())
+	w.must(err)
+	s.server, err = cell.New(cell.Config{Store: s.store, Auth: cell.NoAuth(), Now: w.clock, Logger: zerolog.Nop()})
+	w.must(err)
+	s.link.to = s.server
+	for _, a := range s.agents {
+		a.cell, err = cellclient.New(cellclient.Config{URL: s.cell.URL, Transport: &link{to: s.server, counts: map[string]int{}}})
+		w.must(err)
+	}
+}
+
+// copied is a copy of a cell's database, to put back later.
+func (w *world) copied(s *site) (back func(file string)) {
+	w.t.Helper()
+	var content []byte
+	w.again(s, func(file string) {
+		var err error
+		content, err = os.ReadFile(file)
+		w.must(err)
+	})
+	return func(file string) {
+		lose(w)(file)
+		w.must(os.WriteFile(file, content, 0o600))
+	}
+}
+
+// lose removes a database.
+func lose(w *world) func(file string) {
+	return func(file string) {
+		for _, name := range []string{file, file + "-wal", file + "-shm"} {
+			if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				w.t.Fatal(err)
+			}
+		}
+	}
+}
+
+// accept does what the command does.
+func (w *world) accept(s *site) scheduler.Difference {
+	w.t.Helper()
+	d, err := scheduler.Compare(ctx, w.store, w.gatherer, s.cell)
+	w.must(err)
+	w.must(w.store.AcceptCell(ctx, s.cell.UUID, d.Now))
+	return d
+}
+
+// built is a server on its host.
+func (w *world) built() string {
+	uuid := w.created()
+	w.schedule()
+	w.work()
+	return uuid
+}
+
+// round reconciles, with time passing.
+func (w *world) round() {
+	w.t.Helper()
+	w.beat()
+	w.must(w.boot.Reconcile(ctx))
+	w.pass(scheduler.DefaultGrace / 2)
+}
+
+func (w *world) suspect(s *site) bool {
+	w.t.Helper()
+	known, err := w.store.CellDatabases(ctx)
+	w.must(err)
+	return known[s.cell.UUID].Suspect != nil
+}
+
+// TestOrdinaryRestarts of cells and of the compute API, also in the middle of changes, are not suspicious, and cost no request.
+func TestOrdinaryRestarts(t *testing.T) {
+	w := begin(t, []int{1})
+	s := w.sites[1]
+	alive := map[string]bool{}
+	for range 3 {
+		w.round()
+		alive[w.built()] = true
+		gone := w.built()
+		w.must(w.delete(gone, false))
+		w.work()
+		alive[gone] = false
+		w.again(s, func(string) {})
+		w.restart()
+	}
+	s.link.counted()
+	w.round()
+	diff(t, map[string]int{"GET /v1/servers/unfinished": 1, "POST /v1/servers/states": 1}, s.link.counted())
+	if w.suspect(s) || strings.Contains(w.logged(), `"level":"error"`) {
+		t.Errorf("the cell is suspect: %v; the log:\n%s", w.suspect(s), w.logged())
+	}
+	w.consistent(alive)
+}
+
+// TestLostDatabase: the cell has a new database. It is said once; what is there is left alone until the database is back, which needs nobody's word.
+func TestLostDatabase(t *testing.T) {
+	w := begin(t, []int{1})
+	s := w.sites[1]
+	one, two, gone := w.built(), w.built(), w.built()
+	w.must(w.delete(gone, false))
+	w.work()
+	w.round()
+	back := w.copied(s)
+	w.again(s, lose(w))
+	for range 3 {
+		w.round()
+		w.restart() // another process knows it, too
+	}
+	if log := w.logged(); !w.suspect(s) || strings.Count(log, "another database than before") != 3 || !strings.Contains(log, "cells manage accept cell1") || !strings.Contains(log, `"level":"error"`) {
+		t.Errorf("the cell is suspect: %v; the log:\n%s", w.suspect(s), log)
+	}
+	w.round()
+	w.round()
+	if n := strings.Count(w.logged(), "another database than before"); n != 4 {
+		t.Errorf("one process says it %d times in two rounds", n-3)
+	}
+	d, err := scheduler.Compare(ctx, w.store, w.gatherer, s.cell)
+	if err != nil || d.Living != 2 || d.Unknown != 2 || d.Deleted != 1 || d.Back != 0 || d.Before.Known.Epoch == d.Now.Epoch {
+		t.Errorf("the difference is %+v, %v", d, err)
+	}
+	w.again(s, back)
+	w.round()
+	if w.suspect(s) || !strings.Contains(w.logged(), "is the right one again") {
+		t.Errorf("the cell is suspect: %v; the log:\n%s", w.suspect(s), w.logged())
+	}
+	w.consistent(map[string]bool{one: true, two: true, gone: false})
+}
+
+// TestLostDatabaseAccepted: what is lost is lost, and the cell goes on with the new one.
+func TestLostDatabaseAccepted(t *testing.T) {
+	w := begin(t, []int{1})
+	s := w.sites[1]
+	lost := w.built()
+	w.round()
+	w.again(s, lose(w))
+	w.round()
+	if d := w.accept(s); d.Unknown != 1 {
+		t.Errorf("the difference is %+v", d)
+	}
+	w.round()
+	if w.suspect(s) || w.queued(lost) {
+		t.Errorf("the cell is suspect: %v; the lost server is queued: %v", w.suspect(s), w.queued(lost))
+	}
+	if held, err := w.client.Allocations(ctx, lost); err != nil || held.Empty() {
+		t.Errorf("the lost server, whose guest runs, holds %+v, %v", held, err)
+	}
+	w.must(w.store.SetQueued(ctx, map[string]bool{lost: true})) // for the count below: nobody knows better
+	w.discover()
+	anew := w.built()
+	if row := w.row(anew); row.VMState != "active" {
+		t.Errorf("a new server is %+v", row)
+	}
+}
+
+// TestOlderCopy: of servers that were deleted after the copy was made none is taken for living; one that was restored after it is not reclaimed, and what
+// the copy says is unfinished is not finished. When it is accepted all goes on by what the cell says.
+func TestOlderCopy(t *testing.T) {
+	w, seen := watched(t, []int{2}, func(b *scheduler.Options, _ *scheduler.QuotaOptions) { b.Reclaim = 10 * scheduler.DefaultGrace })
+	s := w.sites[1]
+	stays, deleted, restored := w.built(), w.built(), w.built()
+	w.must(w.delete(restored, true))
+	w.work()
+	w.round()
+	back := w.copied(s)
+	w.must(w.delete(deleted, false))
+	m, err := w.store.Mapping(ctx, restored)
+	w.must(err)
+	_, err = w.boot.Restore(ctx, m)
+	w.must(err)
+	w.work()
+	later := w.built()
+	w.round()
+	clear(seen.corrections)
+	w.again(s, back)
+	w.pass(20 * scheduler.DefaultGrace)
+	for range 4 {
+		w.round()
+	}
+	diff(t, map[scheduler.Correction]int{}, seen.corrections)
+	if !w.suspect(s) || !strings.Contains(w.logged(), "is an older copy") {
+		t.Errorf("the cell is suspect: %v; the log:\n%s", w.suspect(s), w.logged())
+	}
+	diff(t, []bool{false, true, false, false}, []bool{w.queued(stays), w.queued(deleted), w.queued(restored), w.queued(later)})
+	if held, err := w.client.Allocations(ctx, restored); err != nil || held.Empty() {
+		t.Errorf("the restored server holds %+v, %v", held, err)
+	}
+
+	// It does not become the right one by going on.
+	m, err = w.store.Mapping(ctx, stays)
+	w.must(err)
+	for range 30 {
+		w.must(w.delete(stays, true))
+		w.work()
+		_, err := w.boot.Restore(ctx, m)
+		w.must(err)
+		w.work()
+	}
+	w.round()
+	d := w.accept(s)
+	if d.Now.Revision <= d.Before.Known.Revision || d.Before.Suspect == nil {
+		t.Fatalf("the copy is at %d, and was suspect: %v: there is nothing to test", d.Now.Revision, d.Before.Suspect)
+	}
+	if d.Living != 3 || d.Unknown != 1 || d.Back != 1 {
+		t.Errorf("the difference is %+v", d)
+	}
+	w.round()
+	if w.suspect(s) || w.queued(deleted) {
+		t.Errorf("after it is accepted it is suspect: %v; what lives in it is queued: %v", w.suspect(s), w.queued(deleted))
+	}
+	if seen.corrections[scheduler.CorrectedQueued] == 0 || seen.corrections[scheduler.Reclaimed] != 1 {
+		t.Errorf("corrections after it is accepted: %v", seen.corrections)
+	}
+}
+
+// TestDatabaseLostWithinARound: the copy is put back after the cell has told what is unfinished, and before it tells what became of its servers.
+func TestDatabaseLostWithinARound(t *testing.T) {
+	w := begin(t, []int{1})
+	s := w.sites[1]
+	uuid := w.built()
+	back := w.copied(s)
+	w.must(w.delete(uuid, false))
+	w.work()
+	w.round()
+	swapped := false
+	s.link.when(func(r *http.Request) fault {
+		if strings.HasSuffix(r.URL.Path, "/states") && !swapped {
+			swapped = true
+			w.again(s, back)
+		}
+		return up
+	})
+	w.round()
+	if !swapped || !w.queued(uuid) || !w.suspect(s) {
+		t.Errorf("swapped: %v; the deleted server is queued: %v; the cell is suspect: %v", swapped, w.queued(uuid), w.suspect(s))
+	}
+}
+
+// TestCompareWhileItIsRestored: nothing is said about a cell that gets another database meanwhile.
+func TestCompareWhileItIsRestored(t *testing.T) {
+	w := begin(t, []int{1})
+	s := w.sites[1]
+	w.built()
+	s.link.when(func(r *http.Request) fault {
+		if strings.HasSuffix(r.URL.Path, "/states") {
+			w.again(s, lose(w))
+		}
+		return up
+	})
+	if _, err := scheduler.Compare(ctx, w.store, w.gatherer, s.cell); !errors.Is(err, scheduler.ErrChanged) {
+		t.Errorf("it says %v", err)
+	}
+}
+
+// TestRestoreThatWasNotNoted: a server was restored, and the process died before it noted that: its cell knows, and is believed.
+func TestRestoreThatWasNotNoted(t *testing.T) {
+	w := begin(t, []int{1}, func(b *scheduler.Options, _ *scheduler.QuotaOptions) { b.Reclaim = time.Hour })
+	uuid := w.built()
+	w.must(w.delete(uuid, true))
+	w.work()
+	w.round()
+	s := w.sites[1]
+	client, err := cellclient.New(cellclient.Config{URL: s.cell.URL, Transport: s.link})
+	w.must(err)
+	_, err = client.Restore(ctx, uuid)
+	w.must(err)
+	w.work()
+	if !w.queued(uuid) {
+		t.Fatal("it is noted: there is nothing to test")
+	}
+	w.restart()
+	w.consistent(map[string]bool{uuid: true})
+}
+
+// claiming is an API database with a claim of a server whose build is over: what a process that died in a program of before may have left.
+type claiming struct {
+	apidb.Store
+	uuid *string
+}
+
+func (c claiming) Claims(ctx context.Context, before time.Time) ([]apidb.Claim, error) {
+	claims, err := c.Store.Claims(ctx, before)
+	if *c.uuid != "" {
+		claims = append(claims, apidb.Claim{InstanceUUID: *c.uuid})
+	}
+	return claims, err
+}
+
+// TestClaimInASuspectCell: allocations of a server that its cell does not know are not removed by a claim, unless the database is the cell's.
+func TestClaimInASuspectCell(t *testing.T) {
+	var claimed string
+	w := begin(t, []int{1}, func(b *scheduler.Options, _ *scheduler.QuotaOptions) { b.Store = claiming{b.Store, &claimed} })
+	s := w.sites[1]
+	uuid := w.built()
+	w.round()
+	w.again(s, lose(w))
+	claimed = uuid
+	w.round()
+	w.round()
+	if held, err := w.client.Allocations(ctx, uuid); err != nil || held.Empty() || !w.suspect(s) {
+		t.Errorf("it holds %+v, %v; the cell is suspect: %v", held, err, w.suspect(s))
+	}
+	w.accept(s)
+	w.round()
+	if held, err := w.client.Allocations(ctx, uuid); err != nil || !held.Empty() {
+		t.Errorf("after it is accepted it holds %+v, %v", held, err)
+	}
+}

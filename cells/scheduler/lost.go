@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scheduler
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/cellclient"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/gather"
+	"github.com/compute-agent/compute-agent/plugins"
+)
+
+// lostRow inserts a hidden row once more into the cell that a server is placed in: the request to erase the row of an earlier attempt may have
+// arrived after the row that was decided upon, at a cell that hung. The node is the one that was claimed last, and whose allocations the
+// server holds. Without one, as in cell0, the server is in error: nothing of it can be anywhere else, because its place is decided.
+func (s *Scheduler) lostRow(ctx context.Context, request apidb.BuildRequest, h *hosts) error {
+	uuid, cell := request.Server.UUID, h.cells[request.CellUUID]
+	if h.suspect[cell.UUID] {
+		return fmt.Errorf("the row of server %s is not in its cell, which has another database than before: it is left until that is decided", uuid)
+	}
+	row := request.Server
+	row.VMState, row.TaskState, row.PowerState = cellwire.VMError, "", plugins.PowerNoState
+	row.Fault = &cellwire.Fault{Code: faultCode, Message: noValidHost, Details: "The row of the server was lost while it was built.", Created: s.o.Now().UTC()}
+	node, claimed, err := s.claimed(ctx, uuid, h)
+	if err != nil {
+		return err
+	}
+	if claimed && node.CellUUID == cell.UUID {
+		row.Host, row.Node, row.NodeUUID, row.Zone = node.Host, node.Name, node.UUID, s.o.Zone
+		if service := h.services[hostKey{cell.UUID, node.Host}]; service.Zone != "" {
+			row.Zone = service.Zone
+		}
+		row.VMState, row.TaskState, row.Fault = cellwire.VMBuilding, cellwire.TaskSpawning, nil
+	}
+	_, err = gather.One(ctx, s.o.Gatherer, cell, func(ctx context.Context, c *cellclient.Client) (cellwire.Server, error) { return c.Insert(ctx, row) })
+	if err != nil {
+		return fmt.Errorf("inserting server %s once more: %w", uuid, err)
+	}
+	s.o.Logger.Warn().Str("server", uuid).Str("cell", cell.Name).Str("host", row.Host).Msg("The row of a server that is being built was lost in its cell, and was made again.")
+	return nil
+}
+
+// claimed is the node that a server got last.
+func (s *Scheduler) claimed(ctx context.Context, uuid string, h *hosts) (apidb.Node, bool, error) {
+	claims, err := s.o.Store.Claims(ctx, s.o.Now().Add(s.o.Grace))
+	if err != nil {
+		return apidb.Node{}, false, fmt.Errorf("reading the claims: %w", err)
+	}
+	for _, c := range claims {
+		if c.InstanceUUID == uuid {
+			node, mapped := h.nodes[c.NodeUUID]
+			return node, mapped, nil
+		}
+	}
+	return apidb.Node{}, false, nil
+}

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scheduler
+
+// Observer is told of what a Service does, for metrics. Its methods are called by several goroutines at the same time, and must not block.
+type Observer interface {
+	// Built is called for each attempt to build a server that came to an end, and for each that did not.
+	Built(Outcome)
+	// Corrected is called whenever the reconciler finished something that was left half done.
+	Corrected(Correction)
+}
+
+// Outcome is how an attempt to build a server ended.
+type Outcome string
+
+// The outcomes. A server has any number of PutOff, and one of the others.
+const (
+	Placed    Outcome = "placed"    // in a cell, for its host to make
+	Unplaced  Outcome = "unplaced"  // in error, in cell0: no host could take it, or the quota was exceeded meanwhile
+	Abandoned Outcome = "abandoned" // its owner deleted it meanwhile
+	PutOff    Outcome = "put_off"   // something could not be used; it stays in BUILD and is tried again
+)
+
+// Outcomes are all there are.
+func Outcomes() []Outcome { return []Outcome{Placed, Unplaced, Abandoned, PutOff} }
+
+// Correction is what the reconciler finished.
+type Correction string
+
+// The corrections.
+const (
+	ReleasedHidden  Correction = "hidden_released"   // the row of a server that was placed and not shown
+	DiscardedHidden Correction = "hidden_discarded"  // the row of a server that is placed elsewhere, or nowhere any more
+	FreedDeleted    Correction = "unfreed"           // the allocations of a server that its cell deleted
+	ClearedClaim    Correction = "claim"             // a claim that no build leads to any more, with the allocations that nobody accounts for
+	CorrectedQueued Correction = "queued_for_delete" // a mapping that said something else than the cell
+	Reclaimed       Correction = "reclaimed"         // a softly deleted server whose time was over
+)
+
+// Corrections are all there are.
+func Corrections() []Correction {
+	return []Correction{ReleasedHidden, DiscardedHidden, FreedDeleted, ClearedClaim, CorrectedQueued, Reclaimed}
+}
+
+// Scheduling reports whether this process is the one that schedules and reconciles.
+func (s *Scheduler) Scheduling() bool { return s.scheduling.Load() }
+
+func (s *Scheduler) built(o Outcome) {
+	if s.o.Observer != nil {
+		s.o.Observer.Built(o)
+	}
+}
+
+// corrected tells the observer of a correction that succeeded.
+func (s *Scheduler) corrected(what Correction, err error) error {
+	if err == nil && s.o.Observer != nil {
+		s.o.Observer.Corrected(what)
+	}
+	return err
+}

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/compute-agent/compute-agent/placement/placementclient"
+	"github.com/compute-agent/compute-agent/placement/wire"
+)
+
+// Check asks whether this Placement serves requests like r at all. The error is an *[InvalidError]
+// if it does not: the request has several groups and no group_policy, and Placement requires one.
+// Any other error says nothing about r.
+//
+// It makes no request if r needs no extension of Placement, or if the last request that needed it
+// was granted it. Otherwise it is [PlacementClient.Candidates] for one candidate.
+func (c *PlacementClient) Check(ctx context.Context, r CandidateRequest) error {
+	if !r.lacksPolicy() || c.optionalPolicy.Load() {
+		return nil
+	}
+	r.Limit = 1
+	return c.candidates(ctx, r, &candidatesAnswer{})
+}
+
+// candidates is GET /allocation_candidates.
+func (c *PlacementClient) candidates(ctx context.Context, r CandidateRequest, out *candidatesAnswer) error {
+	call := &placementclient.Call{Method: http.MethodGet, Path: "/allocation_candidates?" + r.Query().Encode(), Out: out}
+	if r.lacksPolicy() {
+		call.Microversion, call.Extensions = wire.MaxVersion.String(), wire.ExtGroupPolicy
+	}
+	failed := c.Send(ctx, call)
+	if errors.Is(failed, placementclient.ErrTooOld) && call.Extensions != "" {
+		// Extensions that are granted to all clients are granted at older microversions, too.
+		call.Microversion = PlacementMicroversion
+		failed = c.Send(ctx, call)
+	}
+	if r.lacksPolicy() && (failed == nil || errors.Is(failed, placementclient.ErrInvalid)) {
+		granted := grantsExtension(call.Header, wire.ExtGroupPolicy)
+		c.optionalPolicy.Store(granted)
+		if !granted {
+			return r.policyRequired()
+		}
+	}
+	if failed != nil {
+		return fmt.Errorf("asking for allocation candidates: %w", failed)
+	}
+	return nil
+}
+
+// grantsExtension reports whether the answer is that of a Placement that granted the extension. Without the
+// header, it is that of a Placement that has no extensions.
+func grantsExtension(answer http.Header, extension string) bool {
+	for _, value := range answer[wire.HeaderExtensions] {
+		for name := range strings.SplitSeq(value, ",") {
+			if strings.EqualFold(strings.TrimSpace(name), extension) {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scheduler_test
+
+import (
+	"errors"
+	"maps"
+	"net/http"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/placement/placementclient"
+	"github.com/compute-agent/compute-agent/plugins"
+)
+
+// groupedRequest is a request with two groups that have suffixes, and without group_policy unless specs have one.
+func groupedRequest(t *testing.T, specs map[string]string) scheduler.CandidateRequest {
+	t.Helper()
+	all := map[string]string{"resources1:VCPU": "1", "resources2:MEMORY_MB": "512"}
+	maps.Copy(all, specs)
+	r, err := scheduler.NewCandidateRequest(cellwire.Flavor{ID: "1", Flavor: plugins.Flavor{VCPUs: 1, MemoryMB: 512, RootGB: 1, ExtraSpecs: all}})
+	check(t, err)
+	return r
+}
+
+func isPolicyRefusal(err error) bool {
+	var unfit *scheduler.InvalidError
+	return errors.As(err, &unfit) &&
+		unfit.Message == "The flavor has 2 groups of 'resources' extra specs, and needs the extra spec 'group_policy' then: isolate or none."
+}
+
+// asked is what a request for candidates asks for: the microversion, and the extensions.
+func asked(r *http.Request) string {
+	return r.Header.Get("OpenStack-API-Version") + " " + r.Header.Get("Placement-Extensions")
+}
+
+// The bodies that a Placement answers with.
+const (
+	oneCandidate = `{"allocation_requests":[{"allocations":{"00000000-0000-4000-8000-000000000001":{"resources":{"VCPU":1}}},` +
+		`"mappings":{"1":["00000000-0000-4000-8000-000000000001"]}}],"provider_summaries":{}}`
+	noPolicy = `{"errors":[{"status":400,"code":"placement.query.missing_value",` +
+		`"detail":"The \"group_policy\" parameter is required when specifying more than one \"resources{N}\" parameter."}]}`
+	tooNew = `{"errors":[{"status":406,"detail":"Unacceptable version header: 1.39","max_version":"1.38","min_version":"1.0"}]}`
+)
+
+const (
+	withExtension = "placement 1.39 group_policy"
+	without       = "placement 1.38 "
+)
+
+// TestGroupPolicyExtension: what is asked of which Placement, and what becomes of a request with
+// several groups and no group_policy.
+func TestGroupPolicyExtension(t *testing.T) {
+	type handler = func(*http.Request) *http.Response
+	says := func(status int, body string, granted ...string) handler {
+		return func(*http.Request) *http.Response {
+			resp := placementReply(status, body)
+			if len(granted) > 0 {
+				resp.Header["Placement-Extensions"] = granted
+			}
+			return resp
+		}
+	}
+	until138 := func(answer handler) handler {
+		return func(r *http.Request) *http.Response {
+			if r.Header.Get("OpenStack-API-Version") != "placement 1.38" {
+				return placementReply(406, tooNew)
+			}
+			return answer(r)
+		}
+	}
+	const older = without + "group_policy" // the extension, at the older microversion
+	for name, c := range map[string]struct {
+		answer handler
+		asked  []string // by one request for candidates
+		served bool
+		err    error // nil, and not served: it is refused for want of group_policy
+	}{
+		"grants it": {answer: says(200, oneCandidate, "group_policy"), asked: []string{withExtension}, served: true},
+		"grants it with others": {
+			answer: says(200, oneCandidate, "isolate", "root_member_of,GROUP_POLICY"), asked: []string{withExtension}, served: true,
+		},
+		"grants another":          {answer: says(400, noPolicy, "isolate"), asked: []string{withExtension}},
+		"has no extensions":       {answer: says(400, noPolicy), asked: []string{withExtension}},
+		"answers without a grant": {answer: says(200, oneCandidate), asked: []string{withExtension}},
+		"is older":                {answer: until138(says(400, noPolicy)), asked: []string{withExtension, older}},
+		"is older, and grants it to all": {
+			answer: until138(says(200, oneCandidate, "group_policy")), asked: []string{withExtension, older}, served: true,
+		},
+		"is too old":    {answer: says(406, tooNew), asked: []string{withExtension, older}, err: placementclient.ErrTooOld},
+		"is down":       {answer: says(503, ""), asked: []string{withExtension}, err: placementclient.ErrUnavailable},
+		"denies access": {answer: says(403, ""), asked: []string{withExtension}, err: placementclient.ErrRefused},
+		"grants it, and does not know a class": {
+			answer: says(400, `{"errors":[{"detail":"no such class"}]}`, "group_policy"), asked: []string{withExtension}, err: placementclient.ErrInvalid,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var got []string
+			client := newPlacementClient(t, roundTripFunc(func(r *http.Request) (*http.Response, error) {
+				got = append(got, asked(r))
+				return c.answer(r), nil
+			}))
+			for range 2 {
+				got = nil
+				candidates, err := client.Candidates(t.Context(), groupedRequest(t, nil))
+				switch {
+				case c.served && (err != nil || len(candidates) != 1):
+					t.Errorf("%+v, %v", candidates, err)
+				case c.err != nil && !errors.Is(err, c.err):
+					t.Errorf("%v, want %v", err, c.err)
+				case !c.served && c.err == nil && !isPolicyRefusal(err):
+					t.Errorf("%v", err)
+				}
+				if d := cmp.Diff(c.asked, got); d != "" {
+					t.Errorf("asked (-want +got)\n%s", d)
+				}
+			}
+			// What needs no extension asks for none, and never for a newer microversion.
+			got = nil
+			for _, r := range []scheduler.CandidateRequest{
+				smallRequest(t), groupedRequest(t, map[string]string{"group_policy": "isolate"}), groupedRequest(t, map[string]string{"resources2:MEMORY_MB": "0"}),
+			} {
+				check(t, client.Check(t.Context(), r))
+				_, _ = client.Candidates(t.Context(), r)
+			}
+			if d := cmp.Diff([]string{without, without, without}, got); d != "" {
+				t.Errorf("without need (-want +got)\n%s", d)
+			}
+		})
+	}
+}
+
+// TestPlacementClientCheck: a grant is remembered until it is refused, and a refusal is not.
+func TestPlacementClientCheck(t *testing.T) {
+	s, c := newPlacementRig(t)
+	s.node(1, nodeResources())
+	bundled := s.handler
+	plain := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r = r.Clone(r.Context())
+		r.Header.Del("Placement-Extensions")
+		bundled.ServeHTTP(w, r)
+	})
+	step := func(what string, handler http.Handler, refused bool, cost int, ask func() error) {
+		t.Helper()
+		s.handler, s.routes = handler, nil
+		if err := ask(); refused != isPolicyRefusal(err) || !refused && err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+		if requests := len(s.routes); requests != cost {
+			t.Errorf("%s: %d requests, want %d", what, requests, cost)
+		}
+	}
+	check := func() error { return c.Check(t.Context(), groupedRequest(t, nil)) }
+	candidates := func() error {
+		found, err := c.Candidates(t.Context(), groupedRequest(t, nil))
+		if err == nil && (len(found) != 1 || found[0].Root != providerUUID(1)) {
+			t.Errorf("%+v", found)
+		}
+		return err
+	}
+	step("none", plain, true, 1, check)
+	step("none again", plain, true, 1, check)
+	step("now there is", bundled, false, 1, check)
+	step("it is remembered", bundled, false, 0, check)
+	step("and used", bundled, false, 1, candidates)
+	step("it is gone, not known yet", plain, false, 0, check)
+	step("it is gone", plain, true, 1, candidates)
+	step("it is gone, known", plain, true, 1, check)
+}

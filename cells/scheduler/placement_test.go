@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scheduler_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/placement"
+	"github.com/compute-agent/compute-agent/placement/api"
+	"github.com/compute-agent/compute-agent/placement/placementclient"
+	"github.com/compute-agent/compute-agent/plugins"
+)
+
+func sortedKeys(m map[string][]string) []string { return slices.Sorted(maps.Keys(m)) }
+
+func providerUUID(n int) string { return fmt.Sprintf("00000000-0000-4000-8000-%012d", n) }
+
+// placementRig is a Placement, behind a transport that can do other things than ask it.
+type placementRig struct {
+	t       *testing.T
+	handler http.Handler
+	instead func(*http.Request) (*http.Response, error) // nil, nil: ask it
+	routes  []string
+}
+
+func (s *placementRig) RoundTrip(r *http.Request) (*http.Response, error) {
+	s.routes = append(s.routes, r.Method+" "+r.URL.Path)
+	if s.instead != nil {
+		if resp, err := s.instead(r); resp != nil || err != nil {
+			return resp, err
+		}
+	}
+	return s.serve(r), nil
+}
+
+func (s *placementRig) serve(r *http.Request) *http.Response {
+	served := r.Clone(r.Context())
+	if served.Body == nil {
+		served.Body = http.NoBody
+	}
+	served.RequestURI, served.RemoteAddr = r.URL.RequestURI(), "127.0.0.1:1"
+	answer := httptest.NewRecorder()
+	s.handler.ServeHTTP(answer, served)
+	return answer.Result()
+}
+
+// put writes something past the client.
+func (s *placementRig) put(path string, body any) {
+	s.t.Helper()
+	text, err := json.Marshal(body)
+	check(s.t, err)
+	r := httptest.NewRequest(http.MethodPut, path, bytes.NewReader(text))
+	if path == "/resource_providers" {
+		r.Method = http.MethodPost
+	}
+	r.Header.Set("X-Auth-Token", "admin")
+	r.Header.Set("OpenStack-API-Version", "placement 1.38")
+	r.Header.Set("Content-Type", "application/json")
+	if resp := s.serve(r); resp.StatusCode >= 300 {
+		text, _ := io.ReadAll(resp.Body)
+		s.t.Fatalf("%s: %d %s", path, resp.StatusCode, text)
+	}
+}
+
+func (s *placementRig) node(n int, inventory map[string]int, traits ...string) {
+	s.t.Helper()
+	s.put("/resource_providers", map[string]any{"uuid": providerUUID(n), "name": fmt.Sprint("node", n)})
+	inventories := map[string]any{}
+	for class, total := range inventory {
+		inventories[class] = map[string]any{"total": total, "max_unit": total}
+	}
+	s.put("/resource_providers/"+providerUUID(n)+"/inventories", map[string]any{"resource_provider_generation": 0, "inventories": inventories})
+	if len(traits) == 0 {
+		return
+	}
+	s.put("/resource_providers/"+providerUUID(n)+"/traits", map[string]any{"resource_provider_generation": 1, "traits": traits})
+}
+
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func newPlacementRig(t *testing.T) (*placementRig, *scheduler.PlacementClient) {
+	t.Helper()
+	server, err := placement.New(t.Context(), placement.Config{
+		StateDir: t.TempDir(), Auth: placement.Auth{Strategy: placement.NoAuth}, Policy: api.Legacy, Logger: zerolog.Nop(),
+	})
+	check(t, err)
+	t.Cleanup(func() { check(t, server.Close()) })
+	s := &placementRig{t: t, handler: server.Handler()}
+	return s, newPlacementClient(t, s)
+}
+
+func newPlacementClient(t testing.TB, transport http.RoundTripper, change ...func(*placementclient.Config)) *scheduler.PlacementClient {
+	t.Helper()
+	cfg := placementclient.Config{
+		Endpoint: func(context.Context) (string, error) { return "http://placement/", nil },
+		Authorize: func(_ context.Context, h http.Header) error {
+			h.Set("X-Auth-Token", "admin")
+			return nil
+		},
+		Transport: transport,
+	}
+	for _, f := range change {
+		f(&cfg)
+	}
+	c, err := scheduler.NewPlacementClient(cfg)
+	check(t, err)
+	return c
+}
+
+var testConsumer = scheduler.Consumer{UUID: providerUUID(100), ProjectID: "p", UserID: "u"}
+
+func smallRequest(t *testing.T) scheduler.CandidateRequest {
+	t.Helper()
+	r, err := scheduler.NewCandidateRequest(cellwire.Flavor{ID: "1", Flavor: plugins.Flavor{VCPUs: 1, MemoryMB: 512, RootGB: 1}})
+	check(t, err)
+	return r
+}
+
+// all is room for two servers.
+func nodeResources() map[string]int {
+	return map[string]int{"VCPU": 2, "MEMORY_MB": 1024, "DISK_GB": 2}
+}
+
+// TestLife: candidates, a claim, a move, the release.
+func TestLife(t *testing.T) {
+	s, c := newPlacementRig(t)
+	testServerLifecycle(t, s, c)
+}
+
+func testServerLifecycle(t *testing.T, s *placementRig, c *scheduler.PlacementClient) {
+	t.Helper()
+	s.node(1, nodeResources())
+	s.node(2, map[string]int{"VCPU": 4, "MEMORY_MB": 4096, "DISK_GB": 9})
+	s.node(3, nodeResources(), scheduler.TraitDisabled)
+	candidates, err := c.Candidates(t.Context(), smallRequest(t))
+	check(t, err)
+	free := map[string]int64{}
+	by := map[string]scheduler.Candidate{}
+	for _, candidate := range candidates {
+		free[candidate.Root], by[candidate.Root] = candidate.FreeMemory, candidate
+		if candidate.Mappings[""] == nil {
+			t.Errorf("no mappings: %+v", candidate)
+		}
+	}
+	if d := cmp.Diff(map[string]int64{providerUUID(1): 1024, providerUUID(2): 4096}, free); d != "" {
+		t.Errorf("(-want +got)\n%s", d)
+	}
+	if held, err := c.Allocations(t.Context(), testConsumer.UUID); err != nil || !held.Empty() || held.Generation != nil {
+		t.Errorf("before, it holds %+v %v", held, err)
+	}
+	check(t, c.Claim(t.Context(), testConsumer, by[providerUUID(1)]))
+	s.routes = nil
+	if err := c.Claim(t.Context(), testConsumer, by[providerUUID(2)]); !errors.Is(err, scheduler.ErrConsumerConflict) {
+		t.Errorf("a second claim: %v", err)
+	}
+	if d := cmp.Diff([]string{"PUT /allocations/" + testConsumer.UUID, "GET /allocations/" + testConsumer.UUID}, s.routes); d != "" {
+		t.Errorf("(-want +got)\n%s", d)
+	}
+	held, err := c.Allocations(t.Context(), testConsumer.UUID)
+	check(t, err)
+	if held.Type != scheduler.ConsumerType || held.ProjectID != "p" || held.UserID != "u" || held.Generation == nil || held.Allocations[providerUUID(1)].Resources["VCPU"] != 1 {
+		t.Errorf("it holds %+v", held)
+	}
+	check(t, c.Move(t.Context(), testConsumer, held, by[providerUUID(2)]))
+	if err := c.Move(t.Context(), testConsumer, held, by[providerUUID(1)]); !errors.Is(err, scheduler.ErrConsumerConflict) {
+		t.Errorf("a move with an old generation: %v", err)
+	}
+	usages, err := c.Usages(t.Context(), "p")
+	check(t, err)
+	if d := cmp.Diff(map[string]int64{"VCPU": 1, "MEMORY_MB": 512, "DISK_GB": 1}, usages); d != "" {
+		t.Errorf("(-want +got)\n%s", d)
+	}
+	for range 2 {
+		s.routes = nil
+		check(t, c.Release(t.Context(), testConsumer.UUID))
+	}
+	if d := cmp.Diff([]string{"GET /allocations/" + testConsumer.UUID}, s.routes); d != "" {
+		t.Errorf("releasing nothing (-want +got)\n%s", d)
+	}
+	if usages, err := c.Usages(t.Context(), "p"); err != nil || len(usages) != 0 {
+		t.Errorf("afterwards %v %v", usages, err)
+	}
+}
+
+// TestNoRoom: a node that filled up meanwhile, and one that is gone.
+func TestNoRoom(t *testing.T) {
+	s, c := newPlacementRig(t)
+	testCapacityExhausted(t, s, c)
+}
+
+func testCapacityExhausted(t *testing.T, s *placementRig, c *scheduler.PlacementClient) {
+	t.Helper()
+	s.node(1, nodeResources())
+	candidates, err := c.Candidates(t.Context(), smallRequest(t))
+	check(t, err)
+	for n := range 3 {
+		consumer := testConsumer
+		consumer.UUID = providerUUID(200 + n)
+		err = c.Claim(t.Context(), consumer, candidates[0])
+	}
+	if !errors.Is(err, placementclient.ErrNoRoom) {
+		t.Errorf("the third: %v", err)
+	}
+	gone := candidates[0]
+	gone.Allocations = maps.Clone(gone.Allocations)
+	gone.Allocations[providerUUID(9)] = gone.Allocations[providerUUID(1)]
+	delete(gone.Allocations, providerUUID(1))
+	if err := c.Claim(t.Context(), testConsumer, gone); !errors.Is(err, placementclient.ErrInvalid) || placementclient.Down(err) {
+		t.Errorf("one that is gone: %v", err)
+	}
+}
+
+// TestReleaseReadsAgain: others write at the same time, once, and always.
+func TestReleaseReadsAgain(t *testing.T) {
+	s, c := newPlacementRig(t)
+	s.node(1, nodeResources())
+	candidates, err := c.Candidates(t.Context(), smallRequest(t))
+	check(t, err)
+	for _, times := range []int{1, 100} {
+		check(t, c.Claim(t.Context(), testConsumer, candidates[0]))
+		left, puts := times, 0
+		s.instead = func(r *http.Request) (*http.Response, error) {
+			if r.Method != http.MethodPut {
+				return nil, nil
+			}
+			puts++
+			if left--; left >= 0 {
+				other := newPlacementClient(t, &placementRig{t: t, handler: s.handler})
+				held, err := other.Allocations(t.Context(), testConsumer.UUID)
+				check(t, err)
+				check(t, other.Move(t.Context(), testConsumer, held, candidates[0]))
+			}
+			return nil, nil
+		}
+		err := c.Release(t.Context(), testConsumer.UUID)
+		s.instead = nil
+		switch {
+		case times == 1 && (err != nil || puts != 2):
+			t.Errorf("once: %v, after %d PUT", err, puts)
+		case times == 100 && (!errors.Is(err, scheduler.ErrConsumerConflict) || puts != 5):
+			t.Errorf("always: %v, after %d PUT", err, puts)
+		}
+	}
+}
+
+// TestGenerationConflict: a provider was written at the same time, and the consumer was not.
+func TestGenerationConflict(t *testing.T) {
+	s, c := newPlacementRig(t)
+	s.node(1, nodeResources())
+	candidates, err := c.Candidates(t.Context(), smallRequest(t))
+	check(t, err)
+	s.instead = func(r *http.Request) (*http.Response, error) {
+		if r.Method != http.MethodPut {
+			return nil, nil
+		}
+		return placementReply(http.StatusConflict, `{"errors":[{"status":409,"code":"placement.concurrent_update","detail":"Inventory and/or allocations changed while attempting to allocate"}]}`), nil
+	}
+	if err := c.Claim(t.Context(), testConsumer, candidates[0]); !errors.Is(err, placementclient.ErrConflict) || errors.Is(err, scheduler.ErrConsumerConflict) {
+		t.Errorf("%v", err)
+	}
+}
+
+func placementReply(status int, body string) *http.Response {
+	return &http.Response{StatusCode: status, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(body))}
+}
+
+// TestIncompleteAnswers: an answer that lacks what Placement's always have is not taken for "there is nothing".
+func TestIncompleteAnswers(t *testing.T) {
+	c := newPlacementClient(t, roundTripFunc(func(*http.Request) (*http.Response, error) { return placementReply(http.StatusOK, "{}"), nil }))
+	_, err1 := c.Candidates(t.Context(), smallRequest(t))
+	_, err2 := c.Allocations(t.Context(), testConsumer.UUID)
+	_, err3 := c.Usages(t.Context(), "p")
+	for _, err := range []error{err1, err2, err3, c.Release(t.Context(), testConsumer.UUID)} {
+		if !errors.Is(err, placementclient.ErrUnexpected) || !placementclient.Down(err) {
+			t.Error(err)
+		}
+	}
+}
+
+type roundTripFunc func(*http.Request) (*http.Response, error)
+
+func (f roundTripFunc) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// TestSharedDisk: the root of a candidate is the node's, and not that of whoever shares its disk.
+func TestSharedDisk(t *testing.T) {
+	s, c := newPlacementRig(t)
+	s.node(1, map[string]int{"VCPU": 2, "MEMORY_MB": 1024})
+	s.node(2, map[string]int{"DISK_GB": 100}, "MISC_SHARES_VIA_AGGREGATE")
+	for n := 1; n <= 2; n++ {
+		s.put("/resource_providers/"+providerUUID(n)+"/aggregates", map[string]any{"resource_provider_generation": n, "aggregates": []string{providerUUID(50)}})
+	}
+	candidates, err := c.Candidates(t.Context(), smallRequest(t))
+	check(t, err)
+	if len(candidates) != 1 || candidates[0].Root != providerUUID(1) || len(candidates[0].Allocations) != 2 || candidates[0].FreeMemory != 1024 {
+		t.Errorf("%+v", candidates)
+	}
+}

@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scheduler_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/cellclient"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/gather"
+	"github.com/compute-agent/compute-agent/cells/scheduler"
+)
+
+var errEnd = errors.New("the process ends here")
+
+// steps are all places at which a process may end.
+var steps = []string{"claim", "allocate", "insert", "place", "release", "built", "bury", "delete", "queue", "unallocate"}
+
+// TestEndAfterEveryStep: the process ends once after each step, and another goes on.
+func TestEndAfterEveryStep(t *testing.T) {
+	big := small
+	big.VCPUs = 100
+	for _, step := range steps {
+		t.Run(step, func(t *testing.T) {
+			w := begin(t, []int{1, 1})
+			reached := false
+			end := func(s string) error {
+				if s != step {
+					return nil
+				}
+				reached = true
+				return errEnd
+			}
+			w.boot.SetAfter(end)
+			fits := w.created()
+			w.schedule()
+			w.restart()
+			w.boot.SetAfter(end)
+			none := w.created(func(r *scheduler.CreateRequest) { r.Server.Flavor = big })
+			w.schedule()
+			w.restart()
+			w.schedule()
+			w.work()
+			w.pass(5 * scheduler.DefaultGrace) // no host lives
+			w.boot.SetAfter(end)
+			switch err := w.delete(fits, false); {
+			case err == nil, errors.Is(err, errEnd):
+			default:
+				t.Fatal(err)
+			}
+			w.restart()
+			if !reached {
+				t.Error("the step was never reached")
+			}
+			w.consistent(map[string]bool{fits: false, none: true})
+		})
+	}
+}
+
+// TestNothingIsLostOrDoubled: whatever happens in whatever order, when it is over all who know of a server agree.
+func TestNothingIsLostOrDoubled(t *testing.T) {
+	dirs := memory(t)
+	rapid.Check(t, func(t *rapid.T) {
+		dir, err := os.MkdirTemp(dirs, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := newWorld(t, dir, []int{2, 1}, func(b *scheduler.Options, _ *scheduler.QuotaOptions) {
+			b.Workers, b.Reclaim = 1, 20*scheduler.DefaultGrace
+		})
+		defer func() {
+			w.close()
+			_ = os.RemoveAll(dir) // the whole directory goes in the end
+		}()
+		c := &chaos{w: w, alive: map[string]bool{}}
+		t.Repeat(map[string]func(*rapid.T){
+			"create":    c.create,
+			"delete":    c.delete,
+			"restore":   c.restore,
+			"schedule":  c.schedule,
+			"work":      c.work,
+			"reconcile": c.reconcile,
+			"cell":      c.cell,
+			"placement": c.placement,
+			"restart":   func(*rapid.T) { w.restart() },
+			"time":      c.time,
+			"deliver": func(t *rapid.T) {
+				rapid.SampledFrom(append([]*link{w.plink}, w.links()...)).Draw(t, "link").deliver()
+			},
+			"": func(*rapid.T) {},
+		})
+		c.over()
+	})
+}
+
+// memory is a directory in memory, where there is one: six databases for each try wait for a disk most of the time otherwise.
+func memory(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/dev/shm", "boot-test-")
+	if err != nil {
+		return t.TempDir()
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
+}
+
+// chaos is what happens to a world.
+type chaos struct {
+	w     *world
+	known []string
+	// alive has the servers whose end is certain: true while nobody asked to delete them.
+	alive map[string]bool
+}
+
+func (c *chaos) create(t *rapid.T) {
+	flavor := small
+	flavor.VCPUs = rapid.SampledFrom([]int64{1, 1, 1, slots, 100}).Draw(t, "vcpus")
+	servers, err := c.w.boot.Create(ctx, scheduler.CreateRequest{
+		Server: cellwire.Server{ProjectID: "p", UserID: "u", Name: "vm", Flavor: flavor}, Min: 1, Max: rapid.IntRange(1, 2).Draw(t, "count"),
+	}, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range servers {
+		c.known = append(c.known, s.UUID)
+		c.alive[s.UUID] = true
+	}
+}
+
+// one chooses a server.
+func (c *chaos) one(t *rapid.T) string {
+	if len(c.known) == 0 {
+		t.Skip("there is no server")
+	}
+	return rapid.SampledFrom(c.known).Draw(t, "server")
+}
+
+func (c *chaos) delete(t *rapid.T) {
+	uuid := c.one(t)
+	soft := rapid.Bool().Draw(t, "soft")
+	end := c.mayEnd(t)
+	c.judge(t, uuid, soft, c.w.delete(uuid, soft))
+	end()
+}
+
+// judge notes what an answer to a deletion means for the end.
+func (c *chaos) judge(t *rapid.T, uuid string, soft bool, err error) {
+	switch {
+	case err == nil && !soft:
+		c.alive[uuid] = false
+	case err == nil, errors.Is(err, gather.ErrDown), errors.Is(err, errEnd):
+		if lives, certain := c.alive[uuid]; certain && lives {
+			delete(c.alive, uuid)
+		}
+	case errors.Is(err, apidb.ErrNotFound):
+		if c.alive[uuid] {
+			t.Errorf("server %s is not found, and nobody deleted it", uuid)
+		}
+	default:
+		t.Errorf("deleting server %s: %v", uuid, err)
+	}
+}
+
+func (c *chaos) restore(t *rapid.T) {
+	uuid := c.one(t)
+	m, err := c.w.store.Mapping(ctx, uuid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = c.w.boot.Restore(ctx, m)
+	if err == nil && !c.alive[uuid] {
+		if _, certain := c.alive[uuid]; certain {
+			t.Errorf("server %s was deleted for good, and restored", uuid)
+		}
+	}
+	if err != nil && !errors.Is(err, gather.ErrDown) && !cellclient.IsConflict(err) && !cellclient.IsNotFound(err) && !errors.Is(err, apidb.ErrNotFound) {
+		t.Errorf("restoring server %s: %v", uuid, err)
+	}
+}
+
+// mayEnd has the process end, or another process delete something, at a step. What it returns puts the world right.
+func (c *chaos) mayEnd(t *rapid.T) func() {
+	step := rapid.SampledFrom(append([]string{""}, steps...)).Draw(t, "step")
+	ended := false
+	other := rapid.IntRange(0, 3).Draw(t, "another process deletes") == 0 && len(c.known) > 0
+	victim := ""
+	if other {
+		victim = rapid.SampledFrom(c.known).Draw(t, "victim")
+	}
+	c.w.boot.SetAfter(func(s string) error {
+		switch {
+		case ended:
+			return errEnd // nothing more happens in this process
+		case s != step:
+			return nil
+		case other:
+			first := c.w.boot
+			c.w.restart() // a process of its own
+			err := c.w.delete(victim, false)
+			c.w.boot = first
+			c.judge(t, victim, false, err)
+			return nil
+		}
+		ended = true
+		return errEnd
+	})
+	return func() {
+		c.w.boot.SetAfter(nil)
+		if ended {
+			c.w.restart()
+		}
+	}
+}
+
+func (c *chaos) schedule(t *rapid.T) {
+	end := c.mayEnd(t)
+	if err := c.w.boot.Schedule(ctx); err != nil {
+		t.Fatal(err)
+	}
+	end()
+}
+
+func (c *chaos) reconcile(t *rapid.T) {
+	end := c.mayEnd(t)
+	_ = c.w.boot.Reconcile(ctx) // what it cannot do now it does later
+	end()
+}
+
+func (c *chaos) work(t *rapid.T) {
+	for _, a := range c.w.all() {
+		a.off = rapid.IntRange(0, 3).Draw(t, "off") == 0
+		a.work()
+	}
+}
+
+// spoil draws how a link fails: always, from the n-th request on, or only then.
+func (c *chaos) spoil(t *rapid.T, l *link) {
+	how := rapid.SampledFrom([]fault{up, up, refused, lost, hangs, rubbish, late, late}).Draw(t, "how")
+	if rapid.Bool().Draw(t, "always") {
+		l.set(how)
+		return
+	}
+	n, once := rapid.IntRange(1, 6).Draw(t, "request"), rapid.Bool().Draw(t, "once")
+	l.set(up)
+	l.when(func(*http.Request) fault {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		n--
+		if n == 0 || (n < 0 && !once) {
+			return how
+		}
+		return up
+	})
+}
+
+func (c *chaos) cell(t *rapid.T)      { c.spoil(t, rapid.SampledFrom(c.w.sites).Draw(t, "cell").link) }
+func (c *chaos) placement(t *rapid.T) { c.spoil(t, c.w.plink) }
+
+// links are those of all cells.
+func (w *world) links() []*link {
+	var all []*link
+	for _, s := range w.sites {
+		all = append(all, s.link)
+	}
+	return all
+}
+
+func (c *chaos) time(t *rapid.T) {
+	c.w.pass(time.Duration(rapid.IntRange(1, 90).Draw(t, "seconds")) * time.Second)
+	if rapid.Bool().Draw(t, "hosts live") {
+		for _, a := range c.w.all() {
+			a.beat()
+		}
+	}
+}
+
+// over lets it all settle, and compares. Of what is softly deleted, or may be, the cell is asked.
+func (c *chaos) over() {
+	w := c.w
+	w.settle()
+	for _, uuid := range slices.Sorted(slices.Values(c.known)) {
+		m, err := w.store.Mapping(ctx, uuid)
+		w.must(err)
+		if _, certain := c.alive[uuid]; certain {
+			continue
+		}
+		if m.CellUUID == "" {
+			c.alive[uuid] = false
+			continue
+		}
+		row, err := gather.One(ctx, w.gatherer, w.site(m.CellUUID).cell, func(ctx context.Context, c *cellclient.Client) (cellwire.Server, error) { return c.Server(ctx, uuid) })
+		w.must(err)
+		c.alive[uuid] = !row.Deleted
+		if !row.Deleted && row.VMState == cellwire.VMSoftDeleted {
+			w.must(w.delete(uuid, false))
+			c.alive[uuid] = false
+		}
+	}
+	w.consistent(c.alive)
+}

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scheduler
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
+)
+
+// QuotaExceededError says that a boot does not fit. Its text is that of nova.exception.TooManyInstances, HTTP status 403. The lists are of
+// the same length, by resource.
+type QuotaExceededError struct {
+	Resources, Requested, Used, Allowed []string
+}
+
+func (e *QuotaExceededError) Error() string {
+	list := func(of []string) string { return strings.Join(of, ", ") }
+	return fmt.Sprintf("Quota exceeded for %s: Requested %s, but already used %s of %s %s",
+		list(e.Resources), list(e.Requested), list(e.Used), list(e.Allowed), list(e.Resources))
+}
+
+// QuotaRequest is what a boot wants: at least Min and at most Max servers of a flavor.
+type QuotaRequest struct {
+	Project  string
+	Min, Max int64
+	Flavor   cellwire.Flavor
+	// AllowCellDown lets it pass although the project has living servers in a cell that is down.
+	AllowCellDown bool
+}
+
+// QuotaGrant is what a boot may have.
+type QuotaGrant struct {
+	// Count is how many servers: at least Min of the Ask.
+	Count int64
+	// Confirm is for apidb's CreateServers: whether it still fits after what was asked for meanwhile.
+	Confirm func(apidb.Counts) error
+}
+
+// Check decides about a boot: how many of the servers may be, as nova.compute.utils.check_num_instances_quota. Nothing is written.
+// It costs what [Quotas.Usage] costs.
+//
+// Errors: *[QuotaExceededError] if not even Min fit, [ErrCellDown].
+func (s *Quotas) Check(ctx context.Context, ask QuotaRequest) (QuotaGrant, error) {
+	limits, err := s.Limits(ctx, ask.Project)
+	if err != nil {
+		return QuotaGrant{}, err
+	}
+	c, err := s.count(ctx, ask.Project)
+	if err != nil {
+		return QuotaGrant{}, err
+	}
+	if c.stranded > 0 && !ask.AllowCellDown {
+		cells := make([]string, 0, len(c.down))
+		for _, cell := range c.down {
+			cells = append(cells, cell.Name+" ("+cell.UUID+")")
+		}
+		s.o.Logger.Warn().Str("project", ask.Project).Int64("servers", c.stranded).Strs("cells", cells).
+			Msg("A boot was refused, because the project has living servers in a cell that is down; it can boot again when the cell is back, or when the policy os_compute_api:servers:create:cell_down allows it.")
+		return QuotaGrant{}, ErrCellDown
+	}
+	count, err := fitQuota(limits, c.usage, ask)
+	if err != nil {
+		return QuotaGrant{}, err
+	}
+	return QuotaGrant{Count: count, Confirm: func(now apidb.Counts) error {
+		// What others asked for since the counting, in this process or another.
+		used := c.usage
+		addUsage(&used, max(now.Instances-c.before.Instances, 0), max(now.Cores-c.before.Cores, 0), max(now.RAM-c.before.RAM, 0))
+		_, err := fitQuota(limits, used, QuotaRequest{Project: ask.Project, Min: count, Max: count, Flavor: ask.Flavor})
+		return err
+	}}, nil
+}
+
+// Recheck says whether a project is over its quotas with what it has now, servers that are not built yet among them: Nova's
+// recheck_quota. The error is an *[QuotaExceededError] for a server of the flavor. It costs what [Quotas.Usage] costs.
+func (s *Quotas) Recheck(ctx context.Context, project string, f cellwire.Flavor) error {
+	limits, err := s.Limits(ctx, project)
+	if err != nil {
+		return err
+	}
+	if limits[QuotaInstances] < 0 && limits[QuotaCores] < 0 && limits[QuotaRAM] < 0 {
+		return nil
+	}
+	c, err := s.count(ctx, project)
+	if err != nil {
+		return err
+	}
+	e := &QuotaExceededError{}
+	for _, r := range quotaResources(limits, c.usage, f) {
+		if r.limit >= 0 && r.used > r.limit {
+			// As Nova, which says that all of the limit is used, and not how far it is exceeded.
+			e.add(r.name, strconv.FormatInt(r.each, 10), r.limit, r.limit)
+		}
+	}
+	if len(e.Resources) > 0 {
+		return e
+	}
+	return nil
+}
+
+// quotaResource is one of those that a boot uses.
+type quotaResource struct {
+	name        string
+	limit, used int64
+	each        int64 // of one server
+}
+
+// quotaResources are in the order in which Nova lists those that are exceeded.
+func quotaResources(limits apidb.QuotaSet, used cellwire.Usage, f cellwire.Flavor) []quotaResource {
+	return []quotaResource{
+		{QuotaCores, limits[QuotaCores], used.Cores, f.VCPUs},
+		{QuotaInstances, limits[QuotaInstances], used.Instances, 1},
+		{QuotaRAM, limits[QuotaRAM], used.RAM, f.MemoryMB},
+	}
+}
+
+// fitQuota is how many servers fit, at most ask.Max.
+func fitQuota(limits apidb.QuotaSet, used cellwire.Usage, ask QuotaRequest) (int64, error) {
+	all := quotaResources(limits, used, ask.Flavor)
+	allowed := ask.Max
+	for _, r := range all {
+		if r.limit >= 0 && r.each > 0 {
+			allowed = min(allowed, max(r.limit-r.used, 0)/r.each)
+		}
+	}
+	if allowed >= ask.Min {
+		return allowed, nil
+	}
+	e := &QuotaExceededError{}
+	for _, r := range all {
+		// As many as were asked for at most: what Nova compares and names.
+		if r.limit < 0 || r.used+ask.Max*r.each <= r.limit {
+			continue
+		}
+		requested := strconv.FormatInt(ask.Max*r.each, 10)
+		if r.name == QuotaInstances && ask.Min != ask.Max {
+			requested = fmt.Sprintf("%d-%d", ask.Min, ask.Max)
+		}
+		e.add(r.name, requested, r.used, r.limit)
+	}
+	return 0, e
+}
+
+func (e *QuotaExceededError) add(name, requested string, used, allowed int64) {
+	e.Resources, e.Requested = append(e.Resources, name), append(e.Requested, requested)
+	e.Used, e.Allowed = append(e.Used, strconv.FormatInt(used, 10)), append(e.Allowed, strconv.FormatInt(allowed, 10))
+}

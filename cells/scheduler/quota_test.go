@@ -1,0 +1,425 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scheduler_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/cellclient"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/gather"
+	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/placement/placementclient"
+	"github.com/compute-agent/compute-agent/plugins"
+)
+
+// quotaFlavor is a flavor of 2 cores and 512 MiB.
+var quotaFlavor = cellwire.Flavor{ID: "1", Flavor: plugins.Flavor{VCPUs: 2, MemoryMB: 512}}
+
+// quotaWorld is an API database, cells that say what a project uses, and a Placement that does.
+type quotaWorld struct {
+	t        *testing.T
+	store    *apidb.DB
+	cells    []apidb.Cell
+	uses     map[string]*cellwire.Usage // by name of the cell; nil: it is down
+	refuses  bool                       // what is down answers that the question is wrong
+	placed   string                     // what Placement answers; "": it is down
+	asked    atomic.Int64               // requests to cells
+	log      bytes.Buffer
+	gatherer *gather.Gatherer
+	next     int
+}
+
+func newQuotaWorld(t *testing.T) *quotaWorld {
+	t.Helper()
+	w := &quotaWorld{t: t, uses: map[string]*cellwire.Usage{}}
+	var err error
+	w.store, err = apidb.Open(ctx, filepath.Join(t.TempDir(), "api", "api.db"), apidb.Options{})
+	w.must(err)
+	t.Cleanup(func() { w.must(w.store.Close()) })
+	for _, name := range []string{"cell0", "cell1", "cell2"} {
+		c := apidb.Cell{Name: name, URL: "http://" + name}
+		if name == "cell0" {
+			c.UUID = apidb.Cell0UUID
+		}
+		c, err = w.store.CreateCell(ctx, c)
+		w.must(err)
+		w.cells = append(w.cells, c)
+		w.uses[name] = &cellwire.Usage{}
+	}
+	w.gatherer = gather.New(gather.Options{Client: func(c apidb.Cell) (*cellclient.Client, error) {
+		return cellclient.New(cellclient.Config{URL: c.URL, Transport: roundTripFunc(w.answer)})
+	}, Logger: zerolog.Nop()})
+	return w
+}
+
+func (w *quotaWorld) answer(r *http.Request) (*http.Response, error) {
+	var body any
+	switch {
+	case r.URL.Path == "/usages":
+		if w.placed == "" {
+			return nil, &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
+		}
+		return jsonReply(w.placed), nil
+	case r.URL.Path == "/v1/survey" && r.URL.Query().Get("project_id") == "p" && r.URL.Query().Get("only") == cellwire.OnlyUsage:
+		w.asked.Add(1)
+		use := w.uses[r.URL.Host]
+		if use == nil && w.refuses {
+			refusal := jsonReply(`{"code":"bad_request","message":"no"}`)
+			refusal.StatusCode = http.StatusBadRequest
+			return refusal, nil
+		}
+		if use == nil {
+			return nil, &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
+		}
+		body = cellwire.Survey{Usage: *use, Services: []cellwire.Service{}, Nodes: []cellwire.ComputeNode{}}
+	default:
+		w.t.Errorf("%s %s", r.Method, r.URL)
+	}
+	text, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	return jsonReply(string(text)), nil
+}
+
+func jsonReply(body string) *http.Response {
+	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(body))}
+}
+
+func (w *quotaWorld) must(err error) {
+	w.t.Helper()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// service has limits for instances, cores and ram.
+func (w *quotaWorld) service(instances, cores, ram int64, change ...func(*scheduler.QuotaOptions)) *scheduler.Quotas {
+	w.t.Helper()
+	client, err := scheduler.NewPlacementClient(placementclient.Config{Endpoint: func(context.Context) (string, error) { return "http://placement", nil }, Transport: roundTripFunc(w.answer)})
+	w.must(err)
+	o := scheduler.QuotaOptions{
+		Store: w.store, Gatherer: w.gatherer, Placement: client, Logger: zerolog.New(&w.log),
+		Defaults: apidb.QuotaSet{scheduler.QuotaInstances: instances, scheduler.QuotaCores: cores, scheduler.QuotaRAM: ram, "key_pairs": 100},
+	}
+	for _, f := range change {
+		f(&o)
+	}
+	s, err := scheduler.NewQuotas(o)
+	w.must(err)
+	return s
+}
+
+// asks writes servers of project p that were asked for, and places them in a cell: cell < 0 is none. Built says that the build is over.
+func (w *quotaWorld) asks(n, cell int, built bool) (uuids []string) {
+	w.t.Helper()
+	for range n {
+		w.next++
+		uuid := fmt.Sprintf("00000000-0000-4000-8000-%012d", w.next)
+		w.must(w.store.CreateServers(ctx, []apidb.NewServer{{
+			Server: cellwire.Server{UUID: uuid, ProjectID: "p", UserID: "u", Flavor: quotaFlavor},
+		}}, nil))
+		if cell >= 0 {
+			w.must(w.store.Place(ctx, uuid, w.cells[cell].UUID))
+		}
+		if built {
+			w.must(w.store.Built(ctx, uuid))
+		}
+		uuids = append(uuids, uuid)
+	}
+	return uuids
+}
+
+// has puts servers into a cell, which counts them.
+func (w *quotaWorld) has(n, cell int) []string {
+	w.t.Helper()
+	uuids := w.asks(n, cell, true)
+	use := w.uses[w.cells[cell].Name]
+	use.Instances += int64(n)
+	use.Cores += int64(n) * quotaFlavor.VCPUs
+	use.RAM += int64(n) * quotaFlavor.MemoryMB
+	return uuids
+}
+
+func usageOf(n int64) cellwire.Usage {
+	return cellwire.Usage{Instances: n, Cores: n * quotaFlavor.VCPUs, RAM: n * quotaFlavor.MemoryMB}
+}
+
+// TestUsage: it is the same whatever is down.
+func TestUsage(t *testing.T) {
+	for name, down := range map[string][]string{"all up": nil, "cell1": {"cell1"}, "cell1 refuses": {"cell1"}, "cell0": {"cell0"}, "all": {"cell0", "cell1", "cell2"}} {
+		t.Run(name, func(t *testing.T) {
+			w := newQuotaWorld(t)
+			w.refuses = strings.HasSuffix(name, "refuses")
+			w.has(1, 0)
+			w.has(3, 1)
+			w.has(2, 2)
+			w.must(w.store.SetQueued(ctx, map[string]bool{w.asks(1, 1, true)[0]: true})) // deleted
+			w.asks(2, -1, false)                                                         // placed nowhere yet
+			w.asks(1, 1, false)                                                          // placed, and hidden
+			for _, cell := range down {
+				w.uses[cell] = nil
+			}
+			got, out, err := w.service(-1, -1, -1).Usage(ctx, "p")
+			w.must(err)
+			if d := cmp.Diff(usageOf(9), got); d != "" || len(out) != len(down) {
+				t.Errorf("down are %v (-want +got)\n%s", out, d)
+			}
+			if n := w.asked.Load(); n != 3 {
+				t.Errorf("%d requests to 3 cells", n)
+			}
+		})
+	}
+}
+
+// TestUsageOfNoProject: who has no project is not told what everybody has.
+func TestUsageOfNoProject(t *testing.T) {
+	w := newQuotaWorld(t)
+	w.has(1, 1)
+	w.asks(2, -1, false)
+	w.uses["cell2"] = nil
+	got, _, err := w.service(-1, -1, -1).Usage(ctx, "")
+	w.must(err)
+	if got != (cellwire.Usage{}) {
+		t.Errorf("nobody has %+v", got)
+	}
+}
+
+// TestUsageOfOneThatIsJustThere: a server that its cell counts already, and whose build request is not gone yet, counts once.
+func TestUsageOfOneThatIsJustThere(t *testing.T) {
+	w := newQuotaWorld(t)
+	w.has(1, 1)
+	w.asks(1, 2, false)
+	*w.uses["cell2"] = usageOf(1)
+	got, _, err := w.service(-1, -1, -1).Usage(ctx, "p")
+	w.must(err)
+	if d := cmp.Diff(usageOf(2), got); d != "" {
+		t.Errorf("(-want +got)\n%s", d)
+	}
+}
+
+// TestUsageFromPlacement: the four combinations of count_usage_from_placement and migrated mappings, as in Nova's test.
+func TestUsageFromPlacement(t *testing.T) {
+	for _, fromPlacement := range []bool{true, false} {
+		for _, migrated := range []bool{true, false} {
+			t.Run(fmt.Sprintf("from Placement %v, migrated %v", fromPlacement, migrated), func(t *testing.T) {
+				w := newQuotaWorld(t)
+				w.has(2, 1)
+				if !migrated {
+					w.unmigrate(w.asks(1, 1, true)[0])
+					*w.uses["cell1"] = usageOf(3)
+				}
+				w.placed = `{"usages":{"INSTANCE":{"VCPU":5,"PCPU":2,"MEMORY_MB":700,"DISK_GB":9,"consumer_count":2},"MIGRATION":{"VCPU":1,"consumer_count":1}}}`
+				s := w.service(-1, -1, -1, func(o *scheduler.QuotaOptions) { o.CountFromPlacement = fromPlacement })
+				want, requests, warned := usageOf(3), int64(6), fromPlacement
+				switch {
+				case fromPlacement && migrated:
+					want, requests, warned = cellwire.Usage{Instances: 2, Cores: 8, RAM: 700}, 0, false
+				case migrated:
+					want, warned = usageOf(2), false
+				case !fromPlacement:
+					warned = false
+				}
+				for range 2 {
+					got, _, err := s.Usage(ctx, "p")
+					w.must(err)
+					if d := cmp.Diff(want, got); d != "" {
+						t.Errorf("(-want +got)\n%s", d)
+					}
+				}
+				if n := w.asked.Load(); n != requests {
+					t.Errorf("%d requests to cells, want %d", n, requests)
+				}
+				if n := strings.Count(w.log.String(), "online-data-migrations"); n != map[bool]int{true: 1}[warned] {
+					t.Errorf("warned %d times: %s", n, &w.log)
+				}
+			})
+		}
+	}
+}
+
+// unmigrate makes a mapping one of before queued_for_delete.
+func (w *quotaWorld) unmigrate(uuid string) {
+	w.t.Helper()
+	w.must(unmigrate(w.store, uuid))
+}
+
+// TestPlacementIsAway: without Placement nothing can be counted from it.
+func TestPlacementIsAway(t *testing.T) {
+	w := newQuotaWorld(t)
+	s := w.service(-1, -1, -1, func(o *scheduler.QuotaOptions) { o.CountFromPlacement = true })
+	if _, _, err := s.Usage(ctx, "p"); !errors.Is(err, placementclient.ErrUnavailable) {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestQuotaCheck: how many fit, and what is said when they do not.
+func TestQuotaCheck(t *testing.T) {
+	for _, c := range []struct {
+		name                  string
+		instances, cores, ram int64
+		has, least, most      int64
+		flavor                cellwire.Flavor
+		grant                 int64
+		want                  string
+	}{
+		{name: "one fits", instances: 8, cores: -1, ram: -1, has: 7, least: 1, most: 1, grant: 1},
+		{name: "none fits", instances: 8, cores: -1, ram: -1, has: 8, least: 1, most: 1, want: "Quota exceeded for instances: Requested 1, but already used 8 of 8 instances"},
+		{name: "as many as fit", instances: 8, cores: -1, ram: -1, has: 5, least: 1, most: 10, grant: 3},
+		{name: "cores bound it", instances: -1, cores: 15, ram: -1, has: 5, least: 1, most: 10, grant: 2},
+		{name: "ram bounds it", instances: 100, cores: -1, ram: 512 * 6, has: 5, least: 1, most: 10, grant: 1},
+		{name: "fewer than the least", instances: 8, cores: -1, ram: -1, has: 5, least: 4, most: 10, want: "Quota exceeded for instances: Requested 4-10, but already used 5 of 8 instances"},
+		{name: "several", instances: 2, cores: 3, ram: 600, has: 1, least: 2, most: 2, want: "Quota exceeded for cores, instances, ram: Requested 4, 2, 1024, but already used 2, 1, 512 of 3, 2, 600 cores, instances, ram"},
+		{name: "no limits", instances: -1, cores: -1, ram: -1, has: 5, least: 1, most: 1000, grant: 1000},
+		{name: "none allowed", instances: 0, cores: -1, ram: -1, least: 1, most: 1, want: "Quota exceeded for instances: Requested 1, but already used 0 of 0 instances"},
+		{name: "over already", instances: 3, cores: -1, ram: -1, has: 5, least: 1, most: 1, want: "Quota exceeded for instances: Requested 1, but already used 5 of 3 instances"},
+		{name: "nothing of it asked for", instances: 9, cores: 0, ram: 0, least: 1, most: 1, flavor: cellwire.Flavor{ID: "0"}, grant: 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newQuotaWorld(t)
+			w.has(int(c.has), 1)
+			if c.flavor.ID == "" {
+				c.flavor = quotaFlavor
+			}
+			s := w.service(c.instances, c.cores, c.ram)
+			grant, err := s.Check(ctx, scheduler.QuotaRequest{Project: "p", Min: c.least, Max: c.most, Flavor: c.flavor})
+			text := ""
+			if err != nil {
+				text = err.Error()
+			}
+			if grant.Count != c.grant || text != c.want {
+				t.Errorf("%d are granted (want %d), and %q is said (want %q)", grant.Count, c.grant, text, c.want)
+			}
+		})
+	}
+}
+
+// TestConfirm: what was asked for between the counting and the writing counts.
+func TestConfirm(t *testing.T) {
+	w := newQuotaWorld(t)
+	w.has(5, 1)
+	s := w.service(8, -1, -1)
+	first, err := s.Check(ctx, scheduler.QuotaRequest{Project: "p", Min: 2, Max: 2, Flavor: quotaFlavor})
+	w.must(err)
+	now := func() apidb.Counts {
+		n, err := w.store.CountProject(ctx, "p", nil)
+		w.must(err)
+		return n
+	}
+	if err := first.Confirm(now()); err != nil {
+		t.Errorf("when nothing came between: %v", err)
+	}
+	w.asks(1, -1, false)
+	if err := first.Confirm(now()); err != nil {
+		t.Errorf("when what came between fits beside: %v", err)
+	}
+	w.asks(1, -1, false)
+	var exceeded *scheduler.QuotaExceededError
+	if err := first.Confirm(now()); !errors.As(err, &exceeded) || err.Error() != "Quota exceeded for instances: Requested 2, but already used 7 of 8 instances" {
+		t.Errorf("when it does not: %v", err)
+	}
+}
+
+// TestRecheck: over the quota with what there is.
+func TestRecheck(t *testing.T) {
+	w := newQuotaWorld(t)
+	w.has(2, 1)
+	w.asks(1, -1, false)
+	w.must(w.service(3, -1, -1).Recheck(ctx, "p", quotaFlavor))
+	err := w.service(2, 5, -1).Recheck(ctx, "p", quotaFlavor)
+	if err == nil || err.Error() != "Quota exceeded for cores, instances: Requested 2, 1, but already used 5, 2 of 5, 2 cores, instances" {
+		t.Errorf("%v", err)
+	}
+	w.asked.Store(0)
+	w.must(w.service(-1, -1, -1).Recheck(ctx, "p", quotaFlavor))
+	if n := w.asked.Load(); n != 0 {
+		t.Errorf("%d requests about limits that are none", n)
+	}
+}
+
+// TestCellDown: who may boot while a cell is down.
+func TestCellDown(t *testing.T) {
+	for _, c := range []struct {
+		name          string
+		before        func(*quotaWorld)
+		down          string
+		allow         bool
+		fromPlacement bool
+		want          error
+	}{
+		{name: "living servers there", before: func(w *quotaWorld) { w.has(2, 1) }, down: "cell1", want: scheduler.ErrCellDown},
+		{name: "living servers there, and the policy allows it", before: func(w *quotaWorld) { w.has(2, 1) }, down: "cell1", allow: true},
+		{name: "servers elsewhere", before: func(w *quotaWorld) { w.has(2, 2) }, down: "cell1"},
+		{name: "a server that is deleted", before: func(w *quotaWorld) { w.must(w.store.SetQueued(ctx, map[string]bool{w.asks(1, 1, true)[0]: true})) }, down: "cell1"},
+		{name: "one of before queued_for_delete", before: func(w *quotaWorld) { w.unmigrate(w.asks(1, 1, true)[0]) }, down: "cell1", want: scheduler.ErrCellDown},
+		{name: "in cell0", before: func(w *quotaWorld) { w.has(1, 0) }, down: "cell0", want: scheduler.ErrCellDown},
+		{name: "being built there", before: func(w *quotaWorld) { w.asks(1, 1, false) }, down: "cell1", want: scheduler.ErrCellDown},
+		{name: "placed nowhere", before: func(w *quotaWorld) { w.asks(1, -1, false) }, down: "cell1"},
+		{name: "counted from Placement", before: func(w *quotaWorld) { w.has(2, 1) }, down: "cell1", fromPlacement: true},
+		{name: "to be counted from Placement", before: func(w *quotaWorld) { w.unmigrate(w.asks(1, 1, true)[0]) }, down: "cell1", fromPlacement: true, want: scheduler.ErrCellDown},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newQuotaWorld(t)
+			w.placed = `{"usages":{}}`
+			c.before(w)
+			w.uses[c.down] = nil
+			s := w.service(10, 20, -1, func(o *scheduler.QuotaOptions) { o.CountFromPlacement = c.fromPlacement })
+			_, err := s.Check(ctx, scheduler.QuotaRequest{Project: "p", Min: 1, Max: 1, Flavor: quotaFlavor, AllowCellDown: c.allow})
+			if !errors.Is(err, c.want) || (c.want == nil && err != nil) {
+				t.Errorf("%v, want %v", err, c.want)
+			}
+			if lines := strings.Count(w.log.String(), "A boot was refused"); lines != map[bool]int{true: 1}[c.want != nil] {
+				t.Errorf("%d lines: %s", lines, &w.log)
+			}
+			if err != nil && strings.Contains(err.Error(), c.down) {
+				t.Errorf("members learn the name of the cell: %v", err)
+			}
+		})
+	}
+}
+
+// TestOverQuotaInAnOutage: what is in the cell that is down counts, also for those who may boot.
+func TestOverQuotaInAnOutage(t *testing.T) {
+	w := newQuotaWorld(t)
+	w.has(5, 1)
+	w.has(3, 2)
+	w.uses["cell1"] = nil
+	_, err := w.service(8, -1, -1).Check(ctx, scheduler.QuotaRequest{Project: "p", Min: 1, Max: 1, Flavor: quotaFlavor, AllowCellDown: true})
+	if err == nil || err.Error() != "Quota exceeded for instances: Requested 1, but already used 8 of 8 instances" {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestLimits: a project's own go before the defaults.
+func TestLimits(t *testing.T) {
+	w := newQuotaWorld(t)
+	s := w.service(10, 20, 51200)
+	w.must(w.store.SetQuotas(ctx, "p", apidb.QuotaSet{scheduler.QuotaCores: 99}))
+	limits, err := s.Limits(ctx, "p")
+	w.must(err)
+	if d := cmp.Diff(apidb.QuotaSet{"instances": 10, "cores": 99, "ram": 51200, "key_pairs": 100}, limits); d != "" {
+		t.Errorf("(-want +got)\n%s", d)
+	}
+	limits["instances"] = 0
+	if s.Defaults()["instances"] != 10 {
+		t.Error("the defaults were changed by a caller")
+	}
+}

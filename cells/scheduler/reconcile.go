@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/cellclient"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/gather"
+)
+
+func (s *Scheduler) reconcileAndSay(ctx context.Context) {
+	if err := s.reconcile(ctx); err != nil && ctx.Err() == nil {
+		s.o.Logger.Warn().Err(err).Msg("Not all that deleted or half-built servers left could be cleared up; it is tried again.")
+	}
+}
+
+// reconcile goes round once. A cell that is down is left for later, and so is one that has another database than its own; other errors do not keep it
+// from the rest.
+func (s *Scheduler) reconcile(ctx context.Context) error {
+	cells, err := s.o.Store.Cells(ctx)
+	if err != nil {
+		return fmt.Errorf("reading the cells: %w", err)
+	}
+	errs := []error{s.clearClaims(ctx)}
+	databases, err := s.o.Store.CellDatabases(ctx) // before they are asked
+	if err != nil {
+		return errors.Join(append(errs, err)...)
+	}
+	unfinished := func(ctx context.Context, c *cellclient.Client) (cellwire.Unfinished, error) {
+		return c.Unfinished(ctx, s.o.Grace, s.o.Reclaim)
+	}
+	gather.Each(ctx, s.o.Gatherer, cells, unfinished, func(a gather.Answer[cellwire.Unfinished]) {
+		if a.Down() {
+			return
+		}
+		if a.Err != nil {
+			errs = append(errs, fmt.Errorf("asking cell %s what is unfinished: %w", a.Cell.Name, a.Err))
+			return
+		}
+		trusted, err := s.trust(ctx, a.Cell, databases[a.Cell.UUID], apidb.CellMark{Epoch: a.Value.Epoch, Revision: a.Value.Revision})
+		if err != nil || !trusted {
+			errs = append(errs, err)
+			return
+		}
+		errs = append(errs, s.finishAll(ctx, a.Cell, a.Value), s.compare(ctx, a.Cell))
+	})
+	return errors.Join(errs...)
+}
+
+// alone does something to a server that nobody else in this process does anything to; otherwise it is left for the next round.
+func (s *Scheduler) alone(uuid string, do func() error) error {
+	free, _ := s.busy.try(uuid)
+	if free == nil {
+		return nil
+	}
+	defer free()
+	if err := do(); err != nil {
+		return fmt.Errorf("server %s: %w", uuid, err)
+	}
+	return nil
+}
+
+// clearClaims sees to claims that no build request leads to any more.
+func (s *Scheduler) clearClaims(ctx context.Context) error {
+	claims, err := s.o.Store.Claims(ctx, s.o.Now().Add(-s.o.Grace))
+	if err != nil {
+		return fmt.Errorf("reading the claims: %w", err)
+	}
+	s.mu.Lock()
+	released := s.released
+	s.released = map[string]time.Time{}
+	s.mu.Unlock()
+	var errs []error
+	for _, c := range claims {
+		errs = append(errs, s.alone(c.InstanceUUID, func() error { return s.clearClaim(ctx, c.InstanceUUID, released[c.InstanceUUID]) }))
+	}
+	return errors.Join(errs...)
+}
+
+// settling is how long Placement is given, once it answers, to do what it was asked for before: Grace divided by this.
+const settling = 6
+
+// clearClaim sees to one claim. If nobody accounts for it, what the server holds is removed, and when some time has passed it is looked once more,
+// and then the claim goes: a Placement that hung may have had the claim's own request before it all the time, and do it after what it was asked
+// later. released is when it was removed first; zero: it was not.
+func (s *Scheduler) clearClaim(ctx context.Context, uuid string, released time.Time) error {
+	_, err := s.o.Store.BuildRequest(ctx, uuid)
+	if err == nil {
+		return nil // the scheduler's
+	}
+	if !errors.Is(err, apidb.ErrNotFound) {
+		return err
+	}
+	m, err := s.o.Store.Mapping(ctx, uuid)
+	if err != nil && !errors.Is(err, apidb.ErrNotFound) {
+		return err
+	}
+	if m.CellUUID != "" {
+		cell, err := s.cell(ctx, m.CellUUID)
+		if err != nil {
+			return err
+		}
+		states, err := s.states(ctx, cell, []string{uuid})
+		if errors.Is(err, gather.ErrDown) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if state, known := states[uuid]; known && !state.Deleted {
+			return s.corrected(ClearedClaim, s.o.Store.Unclaim(ctx, uuid)) // its cell accounts for it
+		}
+		trusted, err := s.trusted(ctx, cell)
+		if errors.Is(err, gather.ErrDown) {
+			return nil
+		}
+		if err != nil || !trusted {
+			return err
+		}
+	}
+	if err := s.o.Placement.Release(ctx, uuid); err != nil {
+		return err
+	}
+	now := s.o.Now()
+	if released.IsZero() {
+		released = now
+	}
+	if now.Sub(released) < s.o.Grace/settling {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.released[uuid] = released
+		return nil
+	}
+	return s.corrected(ClearedClaim, s.o.Store.Unclaim(ctx, uuid))
+}
+
+// finishAll does what a cell has left to do.
+func (s *Scheduler) finishAll(ctx context.Context, cell apidb.Cell, u cellwire.Unfinished) error {
+	var errs []error
+	for _, h := range u.Hidden {
+		errs = append(errs, s.alone(h.UUID, func() error { return s.finishHidden(ctx, cell, h.UUID) }))
+	}
+	for _, h := range u.Unfreed {
+		errs = append(errs, s.alone(h.UUID, func() error { return s.corrected(FreedDeleted, s.unallocate(ctx, h.UUID, cell)) }))
+	}
+	if s.o.Reclaim > 0 {
+		for _, h := range u.Reclaimable {
+			errs = append(errs, s.alone(h.UUID, func() error { return s.corrected(Reclaimed, s.reclaim(ctx, cell, h)) }))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// finishHidden releases or erases a row that was inserted and then forgotten.
+func (s *Scheduler) finishHidden(ctx context.Context, cell apidb.Cell, uuid string) error {
+	m, err := s.o.Store.Mapping(ctx, uuid)
+	if err != nil && !errors.Is(err, apidb.ErrNotFound) {
+		return err
+	}
+	unknown := err != nil
+	_, err = gather.One(ctx, s.o.Gatherer, cell, func(ctx context.Context, c *cellclient.Client) (struct{}, error) {
+		switch {
+		case m.CellUUID == cell.UUID:
+			_, err := c.Release(ctx, uuid)
+			return struct{}{}, s.corrected(ReleasedHidden, err)
+		case unknown, m.CellUUID != "", m.Queued():
+			return struct{}{}, s.corrected(DiscardedHidden, c.Discard(ctx, uuid))
+		}
+		return struct{}{}, nil // nothing is decided yet
+	})
+	return err
+}
+
+// reclaim deletes for good what was softly deleted for long enough.
+func (s *Scheduler) reclaim(ctx context.Context, cell apidb.Cell, u cellwire.UnfinishedServer) error {
+	m, err := s.o.Store.Mapping(ctx, u.UUID)
+	if err != nil {
+		return err
+	}
+	if m.CellUUID != cell.UUID {
+		return fmt.Errorf("it is softly deleted in cell %s, and mapped to cell %q", cell.UUID, m.CellUUID)
+	}
+	// It may be restored since the cell was asked, and be deleted once more.
+	now, err := gather.One(ctx, s.o.Gatherer, cell, func(ctx context.Context, c *cellclient.Client) (cellwire.Server, error) { return c.Server(ctx, u.UUID) })
+	if err != nil {
+		return err
+	}
+	if now.DeletedAt == nil || !now.DeletedAt.Equal(u.Since) {
+		return nil
+	}
+	err = s.deleteIn(ctx, m, cellwire.DeleteReclaim)
+	if cellclient.IsConflict(err) {
+		return nil
+	}
+	if err == nil {
+		s.o.Logger.Info().Str("server", u.UUID).Time("deleted", u.Since).Msg("A softly deleted server is deleted for good.")
+	}
+	return err
+}
+
+// comparePage is how many mappings of a cell are compared in one round; the next goes on from there.
+const comparePage = cellwire.MaxStates
+
+// compare corrects queued_for_delete where it says something else than the cell. Servers that the cell does not know are left as they are.
+func (s *Scheduler) compare(ctx context.Context, cell apidb.Cell) error {
+	s.mu.Lock()
+	from := s.cursor[cell.UUID]
+	s.mu.Unlock()
+	mappings, err := s.o.Store.MappingsAfter(ctx, cell.UUID, from, comparePage)
+	if err != nil {
+		return fmt.Errorf("reading the mappings of cell %s: %w", cell.Name, err)
+	}
+	next := int64(0) // from the beginning
+	if len(mappings) == comparePage {
+		next = mappings[len(mappings)-1].ID
+	}
+	var differ []apidb.Mapping
+	if len(mappings) > 0 {
+		states, statesErr := s.states(ctx, cell, instanceUUIDs(mappings))
+		differ, err = differing(cell, mappings, states), statesErr
+	}
+	// Once more, because a deletion writes in two places: what differs still is not under way.
+	if err == nil && len(differ) > 0 {
+		differ, err = s.stillDiffering(ctx, cell, differ)
+	}
+	if err == nil && len(differ) > 0 {
+		err = s.correct(ctx, cell, differ)
+	}
+	if errors.Is(err, gather.ErrDown) {
+		return nil
+	}
+	if err == nil {
+		s.mu.Lock()
+		s.cursor[cell.UUID] = next
+		s.mu.Unlock()
+	}
+	return err
+}
+
+// differing are the mappings whose flag is not what the cell says.
+func differing(cell apidb.Cell, mappings []apidb.Mapping, states map[string]cellwire.ServerState) []apidb.Mapping {
+	var differ []apidb.Mapping
+	for _, m := range mappings {
+		state, known := states[m.InstanceUUID]
+		if known && !state.Hidden && m.CellUUID == cell.UUID && m.QueuedForDelete != nil && *m.QueuedForDelete != state.Gone() {
+			differ = append(differ, m)
+		}
+	}
+	return differ
+}
+
+// stillDiffering are those whose flag, read anew after the cell was asked anew, is not what it says.
+func (s *Scheduler) stillDiffering(ctx context.Context, cell apidb.Cell, before []apidb.Mapping) ([]apidb.Mapping, error) {
+	uuids := instanceUUIDs(before)
+	states, err := s.states(ctx, cell, uuids)
+	if err != nil {
+		return nil, err
+	}
+	mappings, err := s.o.Store.MappingsOf(ctx, uuids)
+	if err != nil {
+		return nil, err
+	}
+	return differing(cell, slices.Collect(maps.Values(mappings)), states), nil
+}
+
+// correct turns the flags of mappings over, each while nobody here does anything to the server.
+func (s *Scheduler) correct(ctx context.Context, cell apidb.Cell, differ []apidb.Mapping) error {
+	var errs []error
+	for _, m := range differ {
+		errs = append(errs, s.alone(m.InstanceUUID, func() error {
+			still, err := s.stillDiffering(ctx, cell, []apidb.Mapping{m})
+			if err != nil || len(still) == 0 {
+				return err
+			}
+			queued := !still[0].Queued() // the other of what was compared, whatever others have written since
+			if !queued {                 // rare: after a restore whose process died. It may be another database that answers since this round began.
+				if trusted, err := s.trusted(ctx, cell); err != nil || !trusted {
+					return err
+				}
+			}
+			s.o.Logger.Info().Str("server", m.InstanceUUID).Str("cell", cell.Name).Bool("queued_for_delete", queued).
+				Msg("The mapping of a server said something else about its deletion than its cell, and was corrected.")
+			return s.corrected(CorrectedQueued, s.o.Store.SetQueued(ctx, map[string]bool{m.InstanceUUID: queued}))
+		}))
+	}
+	return errors.Join(errs...)
+}
+
+// instanceUUIDs are the servers of mappings.
+func instanceUUIDs(mappings []apidb.Mapping) []string {
+	uuids := make([]string, 0, len(mappings))
+	for _, m := range mappings {
+		uuids = append(uuids, m.InstanceUUID)
+	}
+	return uuids
+}
+
+// states asks a cell what became of servers, by uuid.
+func (s *Scheduler) states(ctx context.Context, cell apidb.Cell, uuids []string) (map[string]cellwire.ServerState, error) {
+	return serverStates(ctx, s.o.Gatherer, cell, uuids)
+}
+
+func serverStates(ctx context.Context, g *gather.Gatherer, cell apidb.Cell, uuids []string) (map[string]cellwire.ServerState, error) {
+	list, err := gather.One(ctx, g, cell, func(ctx context.Context, c *cellclient.Client) ([]cellwire.ServerState, error) {
+		return c.States(ctx, uuids)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("asking cell %s what became of %d servers: %w", cell.Name, len(uuids), err)
+	}
+	states := make(map[string]cellwire.ServerState, len(list))
+	for _, state := range list {
+		states[state.UUID] = state
+	}
+	return states, nil
+}

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scheduler
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
+)
+
+// refusal is why a node does not take a server.
+type refusal int
+
+const (
+	takes refusal = iota // nothing speaks against it
+	notChosen
+	cellDisabled
+	cellDown
+	cellSuspect
+	serviceMissing
+	serviceDown
+	serviceDisabled
+	otherZone
+	notOffered
+	refusedMeanwhile
+	cellRefused
+	refusals // how many there are
+)
+
+// refusalKeys and refusalTexts are the reasons as fields of the log, and as an administrator reads them behind a number of nodes.
+var (
+	refusalKeys = [refusals]string{
+		notChosen: "not_the_forced_host", cellDisabled: "cell_disabled", cellDown: "cell_down", cellSuspect: "cell_database_suspect", serviceMissing: "service_missing", serviceDown: "service_down",
+		serviceDisabled: "service_disabled", otherZone: "other_zone", notOffered: "not_offered", refusedMeanwhile: "refused_meanwhile", cellRefused: "cell_refused",
+	}
+	refusalTexts = [refusals]string{
+		notChosen:        "not the host that was asked for",
+		cellDisabled:     "in a cell that is disabled",
+		cellDown:         "in a cell that is down",
+		cellSuspect:      "in a cell that has another database than before, which nobody has accepted",
+		serviceMissing:   "without a service in their cell",
+		serviceDown:      "with a service that is down",
+		serviceDisabled:  "with a service that is disabled",
+		otherZone:        "not in the availability zone that was asked for",
+		notOffered:       "not offered by Placement (no capacity left, or not what the flavor requires)",
+		refusedMeanwhile: "refused by Placement meanwhile",
+		cellRefused:      "in a cell that did not take the server",
+	}
+)
+
+// unfit is why the host of a node does not take a server whatever room it has, and the zone that it is in if it is known.
+func (h *hosts) unfit(node apidb.Node, spec apidb.RequestSpec, defaultZone string) (zone string, why refusal) {
+	service, known := h.services[hostKey{node.CellUUID, node.Host}]
+	if zone = service.Zone; known && zone == "" {
+		zone = defaultZone
+	}
+	switch {
+	case spec.Host != "" && spec.Host != node.Host, spec.Node != "" && spec.Node != node.Name:
+		return zone, notChosen
+	case h.cells[node.CellUUID].Disabled:
+		return zone, cellDisabled
+	case h.down[node.CellUUID]:
+		return zone, cellDown
+	case h.suspect[node.CellUUID]: // what is put there may go with it
+		return zone, cellSuspect
+	case !known: // also of a cell that is gone
+		return zone, serviceMissing
+	case !service.Up:
+		return zone, serviceDown
+	case service.Disabled:
+		return zone, serviceDisabled
+	case spec.Zone != "" && spec.Zone != zone:
+		return zone, otherZone
+	}
+	return zone, takes
+}
+
+// refused counts the nodes by why they did not take the server. It costs a look at each node.
+func (b *build) refused() (counts [refusals]int) {
+	for _, node := range b.hosts.nodes {
+		_, why := b.hosts.unfit(node, b.spec, b.s.o.Zone)
+		switch {
+		case why != takes:
+		case b.failed[node.CellUUID]:
+			why = cellRefused
+		case b.full[node.UUID]:
+			why = refusedMeanwhile
+		default:
+			why = notOffered
+		}
+		counts[why]++
+	}
+	return counts
+}
+
+// whyNowhere is for administrators: what Placement had, and why no node takes the server.
+func (b *build) whyNowhere(targets int) string {
+	text := fmt.Sprintf("Placement had %d candidates, %d of them on hosts that can take servers, %d on nodes that no cell is known of; %d hosts were asked for by themselves; %d were tried.",
+		b.candidates, targets, b.unmapped, len(b.searched), b.tried)
+	if len(b.hosts.nodes) == 0 {
+		return text + " No host is mapped to a cell."
+	}
+	var reasons []string
+	for why, n := range b.refused() {
+		if n > 0 {
+			reasons = append(reasons, fmt.Sprintf("%d %s", n, refusalTexts[why]))
+		}
+	}
+	return fmt.Sprintf("%s Of %d mapped nodes are %s.", text, len(b.hosts.nodes), strings.Join(reasons, ", "))
+}
+
+// logUnplaced logs that the server is in cell0, and why. It is the only trace of a user's failed boot in the log.
+func (b *build) logUnplaced(fault cellwire.Fault) {
+	fields := b.s.o.Logger.With().Str("server", b.server.UUID).Str("project", b.server.ProjectID).Str("flavor", b.server.Flavor.Name)
+	if b.spec.Host != "" || b.spec.Node != "" {
+		fields = fields.Str("forced_host", b.spec.Host).Str("forced_node", b.spec.Node)
+	}
+	if b.spec.Zone != "" {
+		fields = fields.Str("zone", b.spec.Zone)
+	}
+	if fault.Message != noValidHost {
+		log := fields.Str("why", fault.Message).Logger()
+		log.Warn().Msg("A server is not placed, and is in error, in cell0. The user is told why.")
+		return
+	}
+	for why, n := range b.refused() {
+		if n > 0 {
+			fields = fields.Int(refusalKeys[why], n)
+		}
+	}
+	if b.unmapped > 0 {
+		fields = fields.Int("in_no_cell", b.unmapped)
+	}
+	log := fields.Str("why", fault.Details).Logger()
+	log.Warn().
+		Msg("A server could not be placed on any host, and is in error, in cell0: its user reads \"No valid host was found\". Mend what keeps the hosts from taking servers, and have it made again.")
+}

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scheduler_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/scheduler"
+)
+
+// until waits for something that another goroutine does.
+func until(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	deadline := time.NewTimer(20 * time.Second)
+	defer deadline.Stop()
+	ticker := time.NewTicker(5 * time.Millisecond)
+	defer ticker.Stop()
+	for !is() {
+		select {
+		case <-deadline.C:
+			t.Fatalf("it did not come about that %s", what)
+		case <-ticker.C:
+		}
+	}
+}
+
+// TestRun: servers are scheduled and hosts discovered without anybody asking, by one process, and by another when that one ends.
+func TestRun(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "scheduler.lock")
+	w := begin(t, []int{1, 1}, func(b *scheduler.Options, _ *scheduler.QuotaOptions) {
+		b.LockFile, b.DiscoverInterval = file, 10*time.Millisecond
+	})
+	first := w.boot
+	w.restart()
+	second := w.boot
+	run := func(s *scheduler.Scheduler) (stop func()) {
+		ctx, cancel := context.WithCancel(context.Background())
+		ended := make(chan error, 1)
+		go func() { ended <- s.Run(ctx) }()
+		return func() {
+			cancel()
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	placed := func(uuid string) func() bool {
+		return func() bool {
+			_, err := w.store.BuildRequest(ctx, uuid)
+			return err != nil
+		}
+	}
+	stopFirst := run(first)
+	w.boot = first
+	a := w.created()
+	until(t, "a server is placed", placed(a))
+	stopSecond := run(second)
+	until(t, "the second waits", func() bool { return strings.Contains(w.logged(), "takes over when that one ends") })
+	fresh := newAgent(w, w.sites[1], "new")
+	w.sites[1].agents = append(w.sites[1].agents, fresh)
+	fresh.beat()
+	until(t, "a new host is mapped", func() bool {
+		hosts, err := w.store.Hosts(ctx)
+		return err == nil && len(hosts) == 3
+	})
+	stopFirst()
+	w.boot = second
+	b := w.created()
+	until(t, "the second places a server", placed(b))
+	stopSecond()
+	if row := w.row(b); row.VMState != cellwire.VMBuilding {
+		t.Errorf("the row is %+v", row)
+	}
+	w.consistent(map[string]bool{a: true, b: true})
+}
+
+// TestManyAtOnce: workers that place servers at the same time put no more on a host than fits.
+func TestManyAtOnce(t *testing.T) {
+	w := begin(t, []int{2, 2}, func(b *scheduler.Options, _ *scheduler.QuotaOptions) { b.Workers = 4 })
+	alive := map[string]bool{}
+	servers, err := w.create(func(r *scheduler.CreateRequest) { r.Min = 4*slots + 2 })
+	w.must(err)
+	for _, s := range servers {
+		alive[s.UUID] = true
+	}
+	w.schedule()
+	w.work()
+	for _, a := range w.all() {
+		if len(a.guests) != slots {
+			t.Errorf("%s has %d guests and room for %d", a.host, len(a.guests), slots)
+		}
+	}
+	w.consistent(alive)
+}
+
+// TestADamagedBuildRequest: one that cannot be read stays, with a line in the log, and keeps no other from being built.
+func TestADamagedBuildRequest(t *testing.T) {
+	w := begin(t, []int{1})
+	broken, whole := w.created(), w.created()
+	db, err := sql.Open("sqlite", w.store.Path())
+	w.must(err)
+	_, err = db.Exec("UPDATE build_requests SET instance = '[' WHERE instance_uuid = ?", broken)
+	w.must(errors.Join(err, db.Close()))
+	w.schedule()
+	w.work()
+	if row := w.row(whole); row.VMState != cellwire.VMActive {
+		t.Errorf("the other server is %+v", row)
+	}
+	if m, err := w.store.Mapping(ctx, broken); err != nil || m.CellUUID != "" {
+		t.Errorf("it is placed: %+v, %v", m, err)
+	}
+	if !strings.Contains(w.logged(), broken) {
+		t.Errorf("the log says %s", w.logged())
+	}
+}

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/placement/placementclient"
+)
+
+// scheduleAlways schedules what there is whenever it is told of something, and now and then.
+func (s *Scheduler) scheduleAlways(ctx context.Context) {
+	w := s.newWorkers()
+	defer w.all.Wait()
+	ticker := time.NewTicker(s.o.PollInterval)
+	defer ticker.Stop()
+	for {
+		if err := s.schedule(ctx, w); err != nil && ctx.Err() == nil {
+			s.o.Logger.Error().Err(err).Msg("The build requests cannot be read, so nothing is scheduled; it is tried again in a moment.")
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.kick:
+		case <-ticker.C:
+		}
+	}
+}
+
+// workers are those who schedule one server each.
+type workers struct {
+	slots chan struct{}
+	all   sync.WaitGroup
+}
+
+func (s *Scheduler) newWorkers() *workers { return &workers{slots: make(chan struct{}, s.o.Workers)} }
+
+// schedule gives each build request that is due to a worker, the oldest first. It waits for free workers, and not for the last ones
+// to end. It costs one query when there is nothing to do.
+func (s *Scheduler) schedule(ctx context.Context, w *workers) error {
+	requests, err := s.o.Store.PendingBuilds(ctx)
+	if err != nil {
+		return err
+	}
+	s.delay.keep(requests)
+	view := &view{s: s}
+	for _, request := range requests {
+		uuid := request.InstanceUUID
+		needsPlacement := request.CellUUID == "" || request.CellUUID == apidb.Cell0UUID
+		if !s.delay.due(uuid, needsPlacement, s.o.Now()) {
+			continue
+		}
+		free, _ := s.busy.try(uuid)
+		if free == nil {
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			free()
+			return ctx.Err()
+		case w.slots <- struct{}{}:
+		}
+		w.all.Go(func() {
+			defer func() { <-w.slots }()
+			defer free()
+			s.attempt(ctx, uuid, view, needsPlacement)
+		})
+	}
+	return nil
+}
+
+// attempt schedules one server, or puts it off.
+func (s *Scheduler) attempt(ctx context.Context, uuid string, v *view, asksPlacement bool) {
+	err := s.build(ctx, uuid, v)
+	if err != nil && ctx.Err() == nil {
+		s.built(PutOff)
+	}
+	switch {
+	case err == nil:
+		if s.delay.succeeded(uuid, asksPlacement) {
+			s.o.Logger.Info().Msg("Placement can be used again; what stayed in BUILD is scheduled.")
+		}
+	case ctx.Err() != nil:
+	case placementclient.Down(err):
+		if wait, first := s.delay.placementFailed(s.o.Now()); first {
+			s.o.Logger.Error().Err(err).Str("wait", wait.Round(time.Millisecond).String()).
+				Msg("Placement cannot be used, so servers that are to be scheduled stay in BUILD; see whether it runs and how it is reached ([placement_client]). It is tried again and again.")
+		}
+		s.delay.failed(uuid, s.o.Now())
+	case errors.Is(err, errSettling):
+		s.delay.failed(uuid, s.o.Now())
+	default:
+		wait := s.delay.failed(uuid, s.o.Now())
+		s.o.Logger.Warn().Err(err).Str("server", uuid).Str("wait", wait.Round(time.Millisecond).String()).Msg("A server could not be scheduled now and stays in BUILD; it is tried again.")
+	}
+}
+
+// The times to wait after a failure, doubled each time.
+const (
+	firstDelay = time.Second
+	mostDelay  = 30 * time.Second
+)
+
+// delays says what is not to be tried yet.
+type delays struct {
+	mu        sync.Mutex
+	servers   map[string]*delay
+	placement delay
+	// doubtful are servers for which a write to Placement may still arrive, and since when.
+	doubtful map[string]time.Time
+}
+
+type delay struct {
+	wait  time.Duration
+	until time.Time
+}
+
+// more doubles the wait, with up to a quarter less by chance, so that not all come back at once.
+func (d *delay) more(now time.Time) time.Duration {
+	d.wait = min(max(2*d.wait, firstDelay), mostDelay)
+	wait := d.wait - rand.N(d.wait/4)
+	d.until = now.Add(wait)
+	return wait
+}
+
+func (d *delays) due(uuid string, needsPlacement bool, now time.Time) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if needsPlacement && now.Before(d.placement.until) {
+		return false
+	}
+	own := d.servers[uuid]
+	return own == nil || !now.Before(own.until)
+}
+
+func (d *delays) failed(uuid string, now time.Time) time.Duration {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.servers[uuid] == nil {
+		d.servers[uuid] = &delay{}
+	}
+	return d.servers[uuid].more(now)
+}
+
+// succeeded ends the wait for a server, and for Placement if that was asked; back says that it was waited for.
+func (d *delays) succeeded(uuid string, asksPlacement bool) (back bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.servers, uuid)
+	if !asksPlacement {
+		return false
+	}
+	back = d.placement.wait > 0
+	d.placement = delay{}
+	return back
+}
+
+// placementFailed puts off all that needs Placement; first says that it was not put off before.
+func (d *delays) placementFailed(now time.Time) (wait time.Duration, first bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	first = d.placement.wait == 0
+	if !now.Before(d.placement.until) { // several workers find out at once
+		d.placement.more(now)
+	}
+	return d.placement.until.Sub(now), first
+}
+
+// doubt notes that a write for a server has an unknown outcome.
+func (d *delays) doubt(uuid string, now time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.doubtful == nil {
+		d.doubtful = map[string]time.Time{}
+	}
+	d.doubtful[uuid] = now
+}
+
+// certain reports whether every write for a server had an answer.
+func (d *delays) certain(uuid string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	_, in := d.doubtful[uuid]
+	return !in
+}
+
+// settled reports whether a write for a server that had no answer must have arrived by now, if it ever does.
+func (d *delays) settled(uuid string, now time.Time, grace time.Duration) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	since, in := d.doubtful[uuid]
+	return !in || now.Sub(since) >= grace
+}
+
+// keep forgets all servers but these.
+func (d *delays) keep(requests []apidb.PendingBuild) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.servers) == 0 && len(d.doubtful) == 0 {
+		return
+	}
+	there := make(map[string]bool, len(requests))
+	for _, r := range requests {
+		there[r.InstanceUUID] = true
+	}
+	for uuid := range d.servers {
+		if !there[uuid] {
+			delete(d.servers, uuid)
+		}
+	}
+	for uuid := range d.doubtful {
+		if !there[uuid] {
+			delete(d.doubtful, uuid)
+		}
+	}
+}

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scheduler
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"github.com/compute-agent/compute-agent/cells/apidb"
+)
+
+// treeCandidates is how many candidates of one node are asked for: more than [hosts.targets] takes.
+const treeCandidates = 10
+
+// search goes through the hosts that are left when Placement gave as many candidates as it was asked for, and none of them took the server. A
+// Placement that is shared with thousands of other hosts may give none of ours. Each is asked for by itself, by chance, but each time in the same
+// order, until one takes the server; so most boots cost one request more, and one that nothing can take a request for each host.
+func (b *build) search(ctx context.Context) (placed bool, err error) {
+	request, err := NewCandidateRequest(b.server.Flavor)
+	if err != nil {
+		return false, err
+	}
+	request.Limit = treeCandidates
+	if b.searched == nil {
+		b.searched = map[string]bool{}
+	}
+	for _, node := range b.hosts.left(b) {
+		if b.failed[node.CellUUID] {
+			continue
+		}
+		b.searched[node.UUID] = true
+		request.InTree = node.UUID
+		candidates, err := b.s.o.Placement.Candidates(ctx, request)
+		if err != nil {
+			return false, err
+		}
+		if placed, err := b.tryEach(ctx, b.hosts.targets(candidates, b.spec, b.s.o.Zone)); placed || err != nil {
+			return placed, err
+		}
+	}
+	return false, nil
+}
+
+// left are the nodes that could take the server of a build and were not asked for by themselves.
+func (h *hosts) left(b *build) []apidb.Node {
+	var nodes []apidb.Node
+	for _, n := range h.nodes {
+		if _, able := h.able(n, b.spec, b.s.o.Zone); able && !b.searched[n.UUID] {
+			nodes = append(nodes, n)
+		}
+	}
+	slices.SortFunc(nodes, func(x, y apidb.Node) int {
+		return cmp.Or(cmp.Compare(tieBreak(b.server.UUID, x.UUID), tieBreak(b.server.UUID, y.UUID)), cmp.Compare(x.UUID, y.UUID))
+	})
+	return nodes
+}

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/gather"
+)
+
+// Options are what a Service is made of. Store, Gatherer, Placement and Quota are needed.
+type Options struct {
+	Store     apidb.Store
+	Gatherer  *gather.Gatherer
+	Placement *PlacementClient
+	Quota     *Quotas
+
+	// LockFile is held by the process that schedules; it lies beside the API database. "": this is the only process.
+	LockFile string
+	// Workers is how many servers are scheduled at once. 0: 8.
+	Workers int
+	// MaxCandidates is how many candidates Placement is asked for: Nova's [scheduler] max_placement_results. 0: [DefaultCandidateLimit].
+	MaxCandidates int
+	// Zone is the availability zone of hosts that have none: Nova's default_availability_zone. "": nova.
+	Zone string
+	// Reclaim is after how long softly deleted servers are deleted for good. 0: there is no soft delete.
+	Reclaim time.Duration
+	// RecheckQuota looks at the quota once more when a server has its allocations: Nova's [quota] recheck_quota.
+	RecheckQuota bool
+	// PollInterval is how often build requests of other processes are looked for. 0: 2 s.
+	PollInterval time.Duration
+	// Grace is how long something may be half done by a process that is alive: younger claims and hidden rows are left alone. It must be longer than any
+	// request to Placement or a cell takes. 0: a minute.
+	Grace time.Duration
+	// ReconcileInterval is how often the reconciler goes round. 0: half of Grace.
+	ReconcileInterval time.Duration
+	// DiscoverInterval is how often new hosts are mapped. 0: never.
+	DiscoverInterval time.Duration
+
+	// Observer is told of builds and corrections; nil costs nothing.
+	Observer Observer
+	// Now is the clock; nil: time.Now.
+	Now    func() time.Time
+	Logger zerolog.Logger
+}
+
+// defaultGrace is the grace that is given where nothing is said about it.
+const defaultGrace = time.Minute
+
+// Scheduler boots and deletes servers. Its methods may be called from several goroutines, and in several processes on the same API
+// database.
+type Scheduler struct {
+	o     Options
+	kick  chan struct{}
+	busy  busy
+	delay delays
+
+	scheduling atomic.Bool // it has the lock
+
+	after func(step string) error // tests end the process here; nil otherwise
+
+	mu        sync.Mutex
+	conflicts map[apidb.Node]bool  // hosts that could not be mapped, and were told of
+	cursor    map[string]int64     // by cell: the mapping up to which the reconciler came
+	suspects  map[string]time.Time // by cell: since when its database is suspect, as was told
+	released  map[string]time.Time // by server: when what a claim speaks of was removed first, see clearClaim
+}
+
+// New returns a service. Nothing is scheduled before Run.
+func New(o Options) (*Scheduler, error) {
+	if o.Store == nil || o.Gatherer == nil || o.Placement == nil || o.Quota == nil {
+		return nil, errors.New("scheduler: the API database, the gatherer, the Placement client and the quota service are needed")
+	}
+	if o.Workers <= 0 {
+		o.Workers = 8
+	}
+	if o.MaxCandidates <= 0 {
+		o.MaxCandidates = DefaultCandidateLimit
+	}
+	if o.Zone == "" {
+		o.Zone = "nova"
+	}
+	if o.PollInterval <= 0 {
+		o.PollInterval = 2 * time.Second
+	}
+	if o.Grace <= 0 {
+		o.Grace = defaultGrace
+	}
+	if o.ReconcileInterval <= 0 {
+		o.ReconcileInterval = o.Grace / 2
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	return &Scheduler{
+		o: o, kick: make(chan struct{}, 1), cursor: map[string]int64{}, suspects: map[string]time.Time{},
+		busy: busy{servers: map[string]chan struct{}{}}, delay: delays{servers: map[string]*delay{}},
+	}, nil
+}
+
+// Kick says that there is something to schedule.
+func (s *Scheduler) Kick() {
+	select {
+	case s.kick <- struct{}{}:
+	default: // it is known
+	}
+}
+
+// Run schedules, reconciles, reclaims and discovers hosts until the context ends, as soon as no other process does.
+func (s *Scheduler) Run(ctx context.Context) error {
+	lock, err := s.takeLock(ctx)
+	if err != nil || lock == nil {
+		return err
+	}
+	defer lock.release()
+	s.scheduling.Store(true)
+	defer s.scheduling.Store(false)
+	var all sync.WaitGroup
+	all.Go(func() { s.scheduleAlways(ctx) })
+	all.Go(func() { s.every(ctx, s.o.ReconcileInterval, s.reconcileAndSay) })
+	if s.o.DiscoverInterval > 0 {
+		all.Go(func() { s.every(ctx, s.o.DiscoverInterval, s.discoverAndLog) })
+	}
+	all.Wait()
+	return nil
+}
+
+// every does something now and then, until the context ends.
+func (s *Scheduler) every(ctx context.Context, interval time.Duration, do func(context.Context)) {
+	ticker := time.NewTicker(interval)
+	defer ticker.Stop()
+	for {
+		do(ctx)
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+// step is a place where a process may end.
+func (s *Scheduler) step(name string) error {
+	if s.after == nil {
+		return nil
+	}
+	return s.after(name)
+}
+
+// busy has the servers that something is done to in this process, so that the scheduler, the reconciler and a deletion take turns.
+type busy struct {
+	mu      sync.Mutex
+	servers map[string]chan struct{} // closed when it is free
+}
+
+// take waits for a server, until the context ends.
+func (b *busy) take(ctx context.Context, uuid string) (free func(), err error) {
+	for {
+		free, wait := b.try(uuid)
+		if free != nil {
+			return free, nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("waiting for server %s: %w", uuid, ctx.Err())
+		case <-wait:
+		}
+	}
+}
+
+// try takes a server if nobody has it; otherwise free is nil, and wait is closed when to try again.
+func (b *busy) try(uuid string) (free func(), wait <-chan struct{}) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if taken, is := b.servers[uuid]; is {
+		return nil, taken
+	}
+	done := make(chan struct{})
+	b.servers[uuid] = done
+	return func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		delete(b.servers, uuid)
+		close(done)
+	}, nil
+}

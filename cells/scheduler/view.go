@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scheduler
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/cellclient"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/gather"
+)
+
+// viewAge is how long the hosts are as they were seen. A host that dies in the meantime is noticed as one that dies afterwards.
+const viewAge = 5 * time.Second
+
+// view is how the hosts of all cells are, for all servers that are scheduled together: asked for when the first needs it.
+type view struct {
+	s *Scheduler
+
+	mu         sync.Mutex
+	seen       time.Time
+	discovered time.Time
+	last       *hosts
+}
+
+// discover maps new hosts, if that was not done a moment ago, and has the hosts looked at again.
+func (v *view) discover(ctx context.Context) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if now := v.s.o.Now(); v.discovered.IsZero() || now.Sub(v.discovered) >= viewAge {
+		v.s.discoverAndLog(ctx)
+		v.discovered, v.last = v.s.o.Now(), nil
+	}
+}
+
+// hosts are all hosts that could take a server.
+type hosts struct {
+	cells    map[string]apidb.Cell
+	nodes    map[string]apidb.Node // by uuid
+	services map[hostKey]cellwire.Service
+	down     map[string]bool // cells, by uuid
+	suspect  map[string]bool // those with another database than before
+}
+
+type hostKey struct{ cell, host string }
+
+// hosts asks all cells where servers may be placed, each for its services. A cell that is down has none.
+func (v *view) hosts(ctx context.Context) (*hosts, error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.last != nil && v.s.o.Now().Sub(v.seen) < viewAge {
+		return v.last, nil
+	}
+	cells, err := v.s.o.Store.Cells(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("reading the cells: %w", err)
+	}
+	nodes, err := v.s.o.Store.Nodes(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("reading the mapped nodes: %w", err)
+	}
+	databases, err := v.s.o.Store.CellDatabases(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("reading what is known of the cells' databases: %w", err)
+	}
+	h := &hosts{
+		cells: map[string]apidb.Cell{}, nodes: make(map[string]apidb.Node, len(nodes)), services: map[hostKey]cellwire.Service{},
+		down: map[string]bool{}, suspect: map[string]bool{},
+	}
+	for uuid, d := range databases {
+		h.suspect[uuid] = d.Suspect != nil
+	}
+	var used []apidb.Cell
+	for _, c := range cells {
+		h.cells[c.UUID] = c
+		if !c.IsCell0() && !c.Disabled {
+			used = append(used, c)
+		}
+	}
+	for _, n := range nodes {
+		h.nodes[n.UUID] = n
+	}
+	answers := gather.All(ctx, v.s.o.Gatherer, used, func(ctx context.Context, c *cellclient.Client) ([]cellwire.Service, error) { return c.Services(ctx) })
+	for _, a := range answers {
+		h.down[a.Cell.UUID] = a.Err != nil
+		for _, service := range a.Value { // none of a cell that is down
+			h.services[hostKey{a.Cell.UUID, service.Host}] = service
+		}
+	}
+	v.last, v.seen = h, v.s.o.Now()
+	return h, ctx.Err()
+}
+
+// target is where a server could go.
+type target struct {
+	candidate Candidate
+	node      apidb.Node
+	cell      apidb.Cell
+	zone      string
+}
+
+// targets are the candidates on hosts that can take the server, the best first: most memory free, as Nova's RAM weigher; among
+// equals servers spread by chance, but each time in the same way.
+func (h *hosts) targets(candidates []Candidate, spec apidb.RequestSpec, defaultZone string) []target {
+	const perNode = 3 // ways on one node: the others differ in which of several children serve, and would conflict alike
+	found := make([]target, 0, len(candidates))
+	ways := map[string]int{}
+	for _, c := range candidates {
+		node, mapped := h.nodes[c.Root]
+		if !mapped || ways[c.Root] >= perNode {
+			continue
+		}
+		if zone, able := h.able(node, spec, defaultZone); able {
+			found = append(found, target{candidate: c, node: node, cell: h.cells[node.CellUUID], zone: zone})
+			ways[c.Root]++
+		}
+	}
+	slices.SortStableFunc(found, func(a, b target) int {
+		return cmp.Or(cmp.Compare(b.candidate.FreeMemory, a.candidate.FreeMemory), cmp.Compare(b.candidate.FreeCPUs, a.candidate.FreeCPUs),
+			cmp.Compare(tieBreak(spec.InstanceUUID, a.node.UUID), tieBreak(spec.InstanceUUID, b.node.UUID)))
+	})
+	return found
+}
+
+// able reports whether the host of a node takes servers, and this one, and in which zone it is.
+func (h *hosts) able(node apidb.Node, spec apidb.RequestSpec, defaultZone string) (zone string, able bool) {
+	zone, why := h.unfit(node, spec, defaultZone)
+	return zone, why == takes
+}
+
+// forced are the nodes that an administrator chose; nil if none did.
+func (h *hosts) forced(spec apidb.RequestSpec) []string {
+	if spec.Host == "" && spec.Node == "" {
+		return nil
+	}
+	chosen := []string{}
+	for _, n := range h.nodes {
+		if (spec.Host == "" || n.Host == spec.Host) && (spec.Node == "" || n.Name == spec.Node) {
+			chosen = append(chosen, n.UUID)
+		}
+	}
+	slices.Sort(chosen)
+	return chosen
+}
+
+func tieBreak(server, node string) uint64 {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(server + node)) // never fails
+	return h.Sum64()
+}

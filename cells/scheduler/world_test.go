@@ -1,0 +1,415 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scheduler_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/cell"
+	"github.com/compute-agent/compute-agent/cells/cellclient"
+	"github.com/compute-agent/compute-agent/cells/celldb"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/gather"
+	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/placement"
+	"github.com/compute-agent/compute-agent/placement/api"
+	"github.com/compute-agent/compute-agent/placement/placementclient"
+	"github.com/compute-agent/compute-agent/plugins"
+)
+
+// tester is what the world needs of a test and of a property.
+type tester interface {
+	Helper()
+	Fatal(args ...any)
+	Fatalf(format string, args ...any)
+	Errorf(format string, args ...any)
+}
+
+var ctx = context.Background()
+
+var start = time.Date(2026, 5, 4, 3, 2, 1, 0, time.UTC)
+
+// fault is how a link fails.
+type fault int
+
+const (
+	up      fault = iota
+	refused       // nobody listens
+	lost          // the request is carried out, and the answer is lost
+	hangs         // the request never arrives, and there is no answer
+	rubbish       // something else answers
+	late          // there is no answer, and the request arrives later
+)
+
+// link is the way to a service, which can fail. It counts requests by method and path, with what varies replaced.
+type link struct {
+	mu     sync.Mutex
+	to     http.Handler
+	how    fault
+	on     func(*http.Request) fault // for single requests; nil: as how says
+	counts map[string]int
+	queue  []*http.Request // those that arrive later
+}
+
+func (l *link) RoundTrip(r *http.Request) (*http.Response, error) {
+	l.mu.Lock()
+	how, on := l.how, l.on
+	l.counts[route(r)]++
+	l.mu.Unlock()
+	if on != nil {
+		if special := on(r); special != up {
+			how = special
+		}
+	}
+	switch how {
+	case refused:
+		return nil, &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
+	case hangs:
+		return nil, &net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}
+	case rubbish:
+		return &http.Response{StatusCode: http.StatusBadGateway, Header: http.Header{}, Body: io.NopCloser(strings.NewReader("<html>")), Request: r}, nil
+	}
+	served := r.Clone(context.WithoutCancel(r.Context()))
+	served.Body = http.NoBody
+	if r.Body != nil {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			return nil, err
+		}
+		served.Body = io.NopCloser(bytes.NewReader(body))
+	}
+	served.RequestURI, served.RemoteAddr = r.URL.RequestURI(), "127.0.0.1:1"
+	if how == late {
+		l.mu.Lock()
+		l.queue = append(l.queue, served)
+		l.mu.Unlock()
+		return nil, &net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}
+	}
+	answer := httptest.NewRecorder()
+	l.to.ServeHTTP(answer, served)
+	if how == lost {
+		return nil, io.ErrUnexpectedEOF
+	}
+	response := answer.Result()
+	response.Request = r
+	return response, nil
+}
+
+// deliver has arrive what was on its way.
+func (l *link) deliver() {
+	l.mu.Lock()
+	queue := l.queue
+	l.queue = nil
+	l.mu.Unlock()
+	for _, r := range queue {
+		l.to.ServeHTTP(httptest.NewRecorder(), r)
+	}
+}
+
+func (l *link) set(how fault) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.how, l.on = how, nil
+}
+
+func (l *link) when(on func(*http.Request) fault) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.on = on
+}
+
+// counted are the requests since the last time.
+func (l *link) counted() map[string]int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	counts := l.counts
+	l.counts = map[string]int{}
+	return counts
+}
+
+func route(r *http.Request) string {
+	parts := strings.Split(r.URL.Path, "/")
+	for i, p := range parts {
+		if len(p) == 36 {
+			parts[i] = "{uuid}"
+		}
+	}
+	return r.Method + " " + strings.Join(parts, "/")
+}
+
+// site is a cell with its hosts.
+type site struct {
+	cell   apidb.Cell
+	link   *link
+	store  *celldb.DB
+	server *cell.Cell
+	agents []*agent
+}
+
+// world is all of it: an API database, cells with agents, and a Placement. Its clock goes when it is told to.
+type world struct {
+	t     tester
+	dir   string
+	store *apidb.DB
+	sites []*site // cell0 first
+	pl    *placement.Server
+	asked http.Handler // the Placement that is used: pl, or another one
+	plink *link
+	log   *journal
+
+	options  func(*scheduler.Options, *scheduler.QuotaOptions)
+	client   *scheduler.PlacementClient
+	gatherer *gather.Gatherer
+	quota    *scheduler.Quotas
+	boot     *scheduler.Scheduler
+
+	mu  sync.Mutex
+	now time.Time
+}
+
+// newWorld makes a world with so many hosts in each cell, besides cell0. close must be called.
+func newWorld(t tester, dir string, hosts []int, options func(*scheduler.Options, *scheduler.QuotaOptions)) *world {
+	t.Helper()
+	return newWorldOn(t, dir, nil, hosts, options)
+}
+
+// newWorldOn makes a world on a Placement; nil is ours.
+func newWorldOn(t tester, dir string, other http.Handler, hosts []int, options func(*scheduler.Options, *scheduler.QuotaOptions)) *world {
+	t.Helper()
+	w := &world{t: t, dir: dir, now: start, options: options, log: &journal{}}
+	var err error
+	w.pl, err = placement.New(ctx, placement.Config{
+		StateDir: filepath.Join(dir, "placement"), Auth: placement.Auth{Strategy: placement.NoAuth}, Policy: api.Legacy, Logger: zerolog.Nop(),
+	})
+	w.must(err)
+	if w.asked = other; other == nil {
+		w.asked = w.pl.Handler()
+	}
+	w.plink = &link{to: w.asked, counts: map[string]int{}}
+	w.store, err = apidb.Open(ctx, filepath.Join(dir, "api", "api.db"), apidb.Options{Now: w.clock})
+	w.must(err)
+	w.addCell(apidb.Cell{UUID: apidb.Cell0UUID, Name: "cell0"}, 0)
+	for i, n := range hosts {
+		w.addCell(apidb.Cell{Name: fmt.Sprintf("cell%d", i+1)}, n)
+	}
+	w.restart()
+	w.discover()
+	return w
+}
+
+func (w *world) addCell(c apidb.Cell, hosts int) {
+	w.t.Helper()
+	c.URL = "http://" + c.Name
+	c, err := w.store.CreateCell(ctx, c)
+	w.must(err)
+	s := &site{cell: c, link: &link{counts: map[string]int{}}}
+	s.store, err = celldb.Open(ctx, filepath.Join(w.dir, c.Name+".db"), c.Name, zerolog.Nop())
+	w.must(err)
+	s.server, err = cell.New(cell.Config{Store: s.store, Auth: cell.NoAuth(), Now: w.clock, Logger: zerolog.Nop()})
+	w.must(err)
+	s.link.to = s.server
+	w.sites = append(w.sites, s)
+	for i := range hosts {
+		s.agents = append(s.agents, newAgent(w, s, fmt.Sprintf("%s-host%d", c.Name, i+1)))
+	}
+}
+
+// restart throws away all that a process of the compute API remembers, and begins anew.
+func (w *world) restart() {
+	w.t.Helper()
+	var err error
+	w.client, err = scheduler.NewPlacementClient(placementclient.Config{
+		Endpoint:  w.endpoint,
+		Authorize: asAdmin, Transport: w.plink,
+	})
+	w.must(err)
+	w.gatherer = gather.New(gather.Options{Client: func(c apidb.Cell) (*cellclient.Client, error) {
+		return cellclient.New(cellclient.Config{URL: c.URL, Transport: w.site(c.UUID).link})
+	}, Now: w.clock, Logger: zerolog.Nop()})
+	log := zerolog.New(w.log)
+	qo := scheduler.QuotaOptions{
+		Store: w.store, Gatherer: w.gatherer, Placement: w.client, Logger: log,
+		Defaults: apidb.QuotaSet{scheduler.QuotaInstances: -1, scheduler.QuotaCores: -1, scheduler.QuotaRAM: -1},
+	}
+	bo := scheduler.Options{Store: w.store, Gatherer: w.gatherer, Placement: w.client, Now: w.clock, RecheckQuota: true, Logger: log}
+	if w.options != nil {
+		w.options(&bo, &qo)
+	}
+	w.quota, err = scheduler.NewQuotas(qo)
+	w.must(err)
+	bo.Quota = w.quota
+	w.boot, err = scheduler.New(bo)
+	w.must(err)
+}
+
+func asAdmin(_ context.Context, h http.Header) error {
+	h.Set("X-Auth-Token", "admin")
+	return nil
+}
+
+func (w *world) close() {
+	errs := []error{w.store.Close(), w.pl.Close()}
+	for _, s := range w.sites {
+		errs = append(errs, s.store.Close())
+	}
+	w.must(errors.Join(errs...))
+}
+
+func (w *world) must(err error) {
+	w.t.Helper()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) clock() time.Time {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.now
+}
+
+// pass lets time pass. What was on its way arrives before: no request is on its way for as long as a minute.
+func (w *world) pass(d time.Duration) {
+	w.plink.deliver()
+	for _, s := range w.sites {
+		s.link.deliver()
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.now = w.now.Add(d)
+}
+
+func (w *world) site(uuid string) *site {
+	for _, s := range w.sites {
+		if s.cell.UUID == uuid {
+			return s
+		}
+	}
+	w.t.Fatalf("there is no cell %s", uuid)
+	return nil
+}
+
+// beat has all hosts show life.
+func (w *world) beat() {
+	for _, s := range w.sites {
+		for _, a := range s.agents {
+			a.beat()
+		}
+	}
+}
+
+func (w *world) discover() scheduler.DiscoverReport {
+	w.t.Helper()
+	w.beat()
+	cells, err := w.store.Cells(ctx)
+	w.must(err)
+	report, err := scheduler.Discover(ctx, w.store, w.gatherer, cells)
+	w.must(err)
+	return report
+}
+
+// ask sends a request to Placement past the link.
+func (w *world) ask(method, path string, body, into any) {
+	w.t.Helper()
+	var text []byte
+	if body != nil {
+		var err error
+		text, err = json.Marshal(body)
+		w.must(err)
+	}
+	r := httptest.NewRequest(method, path, bytes.NewReader(text))
+	r.Header.Set("X-Auth-Token", "admin")
+	r.Header.Set("OpenStack-API-Version", "placement 1.38")
+	r.Header.Set("Content-Type", "application/json")
+	answer := httptest.NewRecorder()
+	w.asked.ServeHTTP(answer, r)
+	if answer.Code >= 300 {
+		w.t.Fatalf("%s %s: %d %s", method, path, answer.Code, answer.Body)
+	}
+	if into != nil {
+		w.must(json.Unmarshal(answer.Body.Bytes(), into))
+	}
+}
+
+var small = cellwire.Flavor{ID: "1", Flavor: plugins.Flavor{Name: "small", VCPUs: 1, MemoryMB: 512, RootGB: 1}}
+
+// create asks for servers of project p.
+func (w *world) create(change ...func(*scheduler.CreateRequest)) ([]cellwire.Server, error) {
+	r := scheduler.CreateRequest{Server: cellwire.Server{ProjectID: "p", UserID: "u", Name: "vm", Flavor: small}}
+	for _, c := range change {
+		c(&r)
+	}
+	return w.boot.Create(ctx, r, false)
+}
+
+// created asks for one server, which must work.
+func (w *world) created(change ...func(*scheduler.CreateRequest)) string {
+	w.t.Helper()
+	servers, err := w.create(change...)
+	w.must(err)
+	return servers[0].UUID
+}
+
+func (w *world) schedule() {
+	w.t.Helper()
+	w.must(w.boot.Schedule(ctx))
+}
+
+// row is the server in the cell that it is mapped to.
+func (w *world) row(uuid string) cellwire.Server {
+	w.t.Helper()
+	m, err := w.store.Mapping(ctx, uuid)
+	w.must(err)
+	if m.CellUUID == "" {
+		w.t.Fatalf("server %s is placed nowhere", uuid)
+	}
+	row, err := gather.One(ctx, w.gatherer, w.site(m.CellUUID).cell, func(ctx context.Context, c *cellclient.Client) (cellwire.Server, error) { return c.Server(ctx, uuid) })
+	w.must(err)
+	return row
+}
+
+// delete deletes a server as the compute API does.
+func (w *world) delete(uuid string, soft bool) error {
+	m, err := w.store.Mapping(ctx, uuid)
+	if err != nil {
+		return err
+	}
+	return w.boot.Delete(ctx, m, soft)
+}
+
+func (w *world) endpoint(context.Context) (string, error) { return "http://placement", nil }
+
+// journal is the log of all processes.
+type journal struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (j *journal) Write(line []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.Write(line)
+}
+
+func (w *world) logged() string {
+	w.log.mu.Lock()
+	defer w.log.mu.Unlock()
+	return w.log.text.String()
+}
