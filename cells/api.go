@@ -19,7 +19,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/compute"
 	"github.com/compute-agent/compute-agent/cells/gather"
-	"github.com/compute-agent/compute-agent/cells/metrics"
+
 	"github.com/compute-agent/compute-agent/cells/scheduler"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
@@ -69,7 +69,7 @@ type API struct {
 	gatherer *gather.Gatherer
 	boot     *scheduler.Scheduler
 	handler  *compute.API
-	metrics  *metrics.API
+	metrics  *apiMetrics
 	ready    readiness
 	tls      *tls.Config
 	cfg      APIConfig
@@ -81,7 +81,7 @@ func NewAPI(ctx context.Context, cfg APIConfig) (*API, error) {
 	if cfg.Connections == nil {
 		cfg.Connections = osapi.NewConnections(osapi.ConnectionLimits{})
 	}
-	a := &API{cfg: cfg, metrics: metrics.NewAPI(nil)}
+	a := &API{cfg: cfg, metrics: newAPIMetrics(nil)}
 	a.ready.look = a.look
 	var err error
 	if a.tls, err = cfg.TLS.Config(cfg.Logger, nil); err != nil {
@@ -124,7 +124,7 @@ func NewAPI(ctx context.Context, cfg APIConfig) (*API, error) {
 		Store: a.store, Gatherer: a.gatherer, Boot: a.boot, Quota: quotas, Auth: cfg.Auth, Policy: policy, Options: cfg.Options, Observer: a.metrics,
 		Logger: cfg.Logger,
 	})
-	a.metrics.Watch(metrics.APISources{
+	a.metrics.Watch(apiMetricSources{
 		Cells: a.store.Cells, States: a.gatherer.States, Databases: a.store.CellDatabases, Pending: a.store.CountPending, Writable: func() bool { return a.store.Problem() == nil }, InFlight: a.handler.InFlight, Scheduling: a.boot.Scheduling,
 	})
 	return a, nil

@@ -16,7 +16,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cell"
 	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
-	"github.com/compute-agent/compute-agent/cells/metrics"
+
 	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
@@ -44,7 +44,7 @@ type Cell struct {
 	store   celldb.Store // with metrics
 	db      *celldb.DB
 	handler *cell.Cell
-	metrics *metrics.Cell
+	metrics *cellMetrics
 	ready   readiness
 	tls     *tls.Config
 	cfg     CellConfig
@@ -63,8 +63,8 @@ func NewCell(ctx context.Context, cfg CellConfig) (*Cell, error) {
 	if cfg.Connections == nil {
 		cfg.Connections = osapi.NewConnections(osapi.ConnectionLimits{})
 	}
-	c := &Cell{metrics: metrics.NewCell(nil), db: store, tls: config, cfg: cfg}
-	c.store, c.ready.look = c.metrics.Timed(store), c.look
+	c := &Cell{metrics: newCellMetrics(nil), db: store, tls: config, cfg: cfg}
+	c.store, c.ready.look = c.metrics.timed(store), c.look
 	c.handler, err = cell.New(cell.Config{
 		Name: cfg.Name, Store: c.store, Auth: cfg.Auth, ReportInterval: cfg.ReportInterval, ServiceDownTime: cfg.ServiceDownTime, Version: cfg.Version,
 		Observer: c.metrics, Logger: cfg.Logger,
@@ -72,7 +72,7 @@ func NewCell(ctx context.Context, cfg CellConfig) (*Cell, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("%w: %w", ErrConfig, err), store.Close())
 	}
-	c.metrics.Watch(metrics.CellSources{
+	c.metrics.Watch(cellMetricSources{
 		Check:    c.handler.Check,
 		Hosts:    func(ctx context.Context) ([]cellwire.Service, error) { return store.Services(ctx, c.handler.Moment()) },
 		Writable: func() bool { return store.Problem() == nil },

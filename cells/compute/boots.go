@@ -12,8 +12,8 @@ import (
 
 // Boots is what the API needs of a *scheduler.Scheduler.
 type Boots interface {
-	// Create writes what was asked for, after the checks of cells and quota. Its errors are *quota.QuotaExceededError, scheduler.ErrCellDown and
-	// *scheduler.InvalidError, or those of the API database.
+	// Create writes what was asked for, after the checks of cells and quota. Its errors are *scheduler.QuotaExceededError,
+	// scheduler.ErrCellDown and *scheduler.InvalidError, or those of the API database.
 	Create(ctx context.Context, r scheduler.CreateRequest, allowCellDown bool) ([]cellwire.Server, error)
 	// Delete deletes a server. When its cell is down the error wraps gather.ErrDown, and nothing was changed.
 	Delete(ctx context.Context, m apidb.Mapping, soft bool) error
@@ -21,7 +21,7 @@ type Boots interface {
 	Restore(ctx context.Context, m apidb.Mapping) (cellwire.Server, error)
 }
 
-// Quotas is what the API needs of a *quota.Quotas.
+// Quotas is what the API needs of a *scheduler.Quotas.
 type Quotas interface {
 	// Limits are those of a project, with the defaults for what is not set.
 	Limits(ctx context.Context, project string) (apidb.QuotaSet, error)

@@ -10,7 +10,6 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/gather"
-	"github.com/compute-agent/compute-agent/cells/listing"
 )
 
 // errNoServer says that a cell does not know a server.
@@ -18,8 +17,9 @@ var errNoServer = errors.New("the cell has no such server")
 
 // cellReader is what the reads of servers need of the cells.
 type cellReader interface {
-	// list is one page of the servers of cells, asked all at once. use may be given several, of which the last counts: see listing.Foresee.
-	list(ctx context.Context, cells []apidb.Cell, q cellwire.ServerQuery, use func(listing.Result) error) error
+	// list lists one page of the servers of cells, all asked at once. use may be
+	// called several times, and the last call counts: see mergeServersEarly.
+	list(ctx context.Context, cells []apidb.Cell, q cellwire.ServerQuery, use func(mergedServers) error) error
 	// show is one server. Errors wrap errNoServer or gather.ErrDown.
 	show(ctx context.Context, cell apidb.Cell, uuid string) (cellwire.Server, error)
 }
@@ -27,8 +27,8 @@ type cellReader interface {
 // gathered asks cells through a gatherer.
 type gathered struct{ g *gather.Gatherer }
 
-func (c gathered) list(ctx context.Context, cells []apidb.Cell, q cellwire.ServerQuery, use func(listing.Result) error) error {
-	return listing.Foresee(ctx, c.g, cells, q, use)
+func (c gathered) list(ctx context.Context, cells []apidb.Cell, q cellwire.ServerQuery, use func(mergedServers) error) error {
+	return mergeServersEarly(ctx, c.g, cells, q, use)
 }
 
 func (c gathered) show(ctx context.Context, cell apidb.Cell, uuid string) (cellwire.Server, error) {

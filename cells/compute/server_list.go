@@ -9,7 +9,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
-	"github.com/compute-agent/compute-agent/cells/listing"
+
 	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
@@ -101,7 +101,7 @@ func (a *API) page(x *exchange, l *listRequest, use func(page)) error {
 			return err
 		}
 	}
-	return a.cells.list(x.ctx(), cells, q, func(r listing.Result) error {
+	return a.cells.list(x.ctx(), cells, q, func(r mergedServers) error {
 		p, err := a.filled(x, l, building, r)
 		if err == nil {
 			use(p)
@@ -120,7 +120,7 @@ func (l *listRequest) begun(building []apidb.BuildRequest, others int) (page, ma
 }
 
 // filled is the page with what the cells gave, and what is known of those that are down.
-func (a *API) filled(x *exchange, l *listRequest, building []apidb.BuildRequest, from listing.Result) (page, error) {
+func (a *API) filled(x *exchange, l *listRequest, building []apidb.BuildRequest, from mergedServers) (page, error) {
 	p, seen := l.begun(building, len(from.Rows))
 	for i := range from.Rows {
 		s := &from.Rows[i].Server
@@ -203,8 +203,8 @@ func (a *API) keyOf(x *exchange, l *listRequest, marker string) (cellwire.Key, e
 		return nil, err
 	}
 	q := cellwire.ServerQuery{UUIDs: []string{marker}, Deleted: cellwire.DeletedAny, Sort: l.query.Sort, Limit: 1, Brief: true}
-	var result listing.Result
-	err = a.cells.list(x.ctx(), []apidb.Cell{cell}, q, func(r listing.Result) error {
+	var result mergedServers
+	err = a.cells.list(x.ctx(), []apidb.Cell{cell}, q, func(r mergedServers) error {
 		result = r
 		return nil
 	})

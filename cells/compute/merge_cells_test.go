@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package listing_test
+package compute
 
 import (
 	"bytes"
@@ -22,7 +22,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/gather"
 )
 
-const timeout = 10 * time.Second
+const mergeTimeout = 10 * time.Second
 
 // fault is what a cell does instead of answering.
 type fault func(*http.Request) (*http.Response, error)
@@ -49,7 +49,7 @@ func respond(code int, v any) *http.Response {
 }
 
 // fakeCell answers queries about rows, whose keys are in the order of the query that the test makes.
-type fakeCell struct {
+type listCell struct {
 	rows []cellwire.Row // in any order
 
 	fault   fault
@@ -65,7 +65,7 @@ type fakeCell struct {
 }
 
 // RoundTrip answers a query.
-func (f *fakeCell) RoundTrip(r *http.Request) (*http.Response, error) {
+func (f *listCell) RoundTrip(r *http.Request) (*http.Response, error) {
 	var q cellwire.ServerQuery
 	if err := json.NewDecoder(r.Body).Decode(&q); err != nil {
 		return nil, err
@@ -87,7 +87,7 @@ func (f *fakeCell) RoundTrip(r *http.Request) (*http.Response, error) {
 			return nil, r.Context().Err()
 		}
 	}
-	page := naive([][]cellwire.Row{f.rows}, q)
+	page := naiveMerge([][]cellwire.Row{f.rows}, q)
 	if f.lie != nil {
 		page = f.lie(batch, page)
 	}
@@ -95,7 +95,7 @@ func (f *fakeCell) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // naive is what a list is to be: all rows, sorted, without those before the marker and without repetitions, cut at the limit.
-func naive(cells [][]cellwire.Row, q cellwire.ServerQuery) cellwire.ServerPage {
+func naiveMerge(cells [][]cellwire.Row, q cellwire.ServerQuery) cellwire.ServerPage {
 	var all []cellwire.Row
 	for _, rows := range cells {
 		all = append(all, rows...)
@@ -152,8 +152,8 @@ func rowsOf(cell string, n int, start, step int64) []cellwire.Row {
 var byCreation = []cellwire.SortKey{{Key: "created_at"}}
 
 // gathererOf gives a gatherer of cells, and them.
-func gathererOf(fakes ...*fakeCell) (*gather.Gatherer, []apidb.Cell) {
-	transports := map[string]*fakeCell{}
+func gathererOf(fakes ...*listCell) (*gather.Gatherer, []apidb.Cell) {
+	transports := map[string]*listCell{}
 	var cells []apidb.Cell
 	for i, f := range fakes {
 		cell := apidb.Cell{UUID: fmt.Sprintf("cell-%d", i), Name: fmt.Sprintf("cell%d", i), URL: fmt.Sprintf("http://cell%d", i)}
@@ -164,7 +164,7 @@ func gathererOf(fakes ...*fakeCell) (*gather.Gatherer, []apidb.Cell) {
 		Client: func(c apidb.Cell) (*cellclient.Client, error) {
 			return cellclient.New(cellclient.Config{URL: c.URL, Transport: transports[c.UUID]})
 		},
-		Timeout: timeout, Logger: zerolog.Nop(),
+		Timeout: mergeTimeout, Logger: zerolog.Nop(),
 	}), cells
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package listing
+package compute
 
 import (
 	"fmt"
@@ -27,10 +27,10 @@ func BenchmarkMerge(b *testing.B) {
 	query := cellwire.ServerQuery{Limit: 5000, Sort: []cellwire.SortKey{{Key: "created_at"}}}
 	b.ReportAllocs()
 	for b.Loop() {
-		l := &list{query: query, order: orderOf(query.Sort), batch: 100}
+		l := &serverMerge{query: query, order: keyOrderOf(query.Sort), batch: 100}
 		for i, page := range pages {
-			s := &source{index: i}
-			if err := l.order.check(page, s, 100); err != nil {
+			s := &cellSource{index: i}
+			if err := l.order.checkPage(page, s, 100); err != nil {
 				b.Fatal(err)
 			}
 			s.take(page)

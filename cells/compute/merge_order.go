@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package listing
+package compute
 
 import (
 	"cmp"
@@ -9,27 +9,27 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 )
 
-// order is how keys follow each other.
-type order []column
+// keyOrder is how keys follow each other.
+type keyOrder []keyColumn
 
-// column is one value of a key.
-type column struct {
+// keyColumn is one value of a key.
+type keyColumn struct {
 	name    string
 	integer bool
 	desc    bool
 }
 
-// orderOf is the order of keys of a query: its columns, and the uuid.
-func orderOf(sort []cellwire.SortKey) order {
-	o := make(order, 0, len(sort)+1)
+// keyOrderOf is the order of keys of a query: its columns, and the uuid.
+func keyOrderOf(sort []cellwire.SortKey) keyOrder {
+	o := make(keyOrder, 0, len(sort)+1)
 	for _, k := range sort {
-		o = append(o, column{name: k.Key, integer: cellwire.Integer(k.Key), desc: k.Desc})
+		o = append(o, keyColumn{name: k.Key, integer: cellwire.Integer(k.Key), desc: k.Desc})
 	}
-	return append(o, column{name: "uuid"})
+	return append(o, keyColumn{name: "uuid"})
 }
 
 // compare compares keys that fit.
-func (o order) compare(a, b cellwire.Key) int {
+func (o keyOrder) compare(a, b cellwire.Key) int {
 	for i, column := range o {
 		var c int
 		if column.integer {
@@ -48,8 +48,8 @@ func (o order) compare(a, b cellwire.Key) int {
 	return 0
 }
 
-// fits checks that a key can be compared.
-func (o order) fits(key cellwire.Key) error {
+// checkKey checks that a key can be compared.
+func (o keyOrder) checkKey(key cellwire.Key) error {
 	if len(key) != len(o) {
 		return fmt.Errorf("a key of %d values instead of %d", len(key), len(o))
 	}
@@ -63,8 +63,8 @@ func (o order) fits(key cellwire.Key) error {
 	return nil
 }
 
-// check checks that a page is what a source was asked for.
-func (o order) check(page cellwire.ServerPage, s *source, limit int) error {
+// checkPage checks that a page is what a source was asked for.
+func (o keyOrder) checkPage(page cellwire.ServerPage, s *cellSource, limit int) error {
 	if len(page.Rows) > limit {
 		return fmt.Errorf("a page of %d servers instead of at most %d", len(page.Rows), limit)
 	}
@@ -74,7 +74,7 @@ func (o order) check(page cellwire.ServerPage, s *source, limit int) error {
 	last, here := s.last, make(map[string]struct{}, len(page.Rows))
 	for i := range page.Rows {
 		row := &page.Rows[i] // large
-		if err := o.fits(row.Key); err != nil {
+		if err := o.checkKey(row.Key); err != nil {
 			return fmt.Errorf("row %d of a page has %w", i, err)
 		}
 		uuid := row.Server.UUID

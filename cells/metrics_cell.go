@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package metrics
+package cells
 
 import (
 	"context"
@@ -16,26 +16,26 @@ import (
 	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
-// Cell are the metrics of one cell. It is safe for concurrent use.
-type Cell struct {
-	page
+// cellMetrics are the metrics of one cell. It is safe for concurrent use.
+type cellMetrics struct {
+	metricsPage
 	now      func() time.Time
-	answers  answers
+	answers  answerMetrics
 	reports  *prometheus.CounterVec
 	writes   *prometheus.HistogramVec
 	failures prometheus.Counter
 }
 
-var _ cell.Observer = (*Cell)(nil)
+var _ cell.Observer = (*cellMetrics)(nil)
 
-// NewCell makes metrics that have counted nothing yet. now is the clock; nil: the real one.
-func NewCell(now func() time.Time) *Cell {
+// newCellMetrics makes metrics that have counted nothing yet. now is the clock; nil: the real one.
+func newCellMetrics(now func() time.Time) *cellMetrics {
 	if now == nil {
 		now = time.Now
 	}
-	m := &Cell{
-		page: newPage(prefixCell, "serves"), now: now,
-		answers: newAnswers(prefixCell, "Time from a request's headers to its answer; requests that wait for work are not among them."),
+	m := &cellMetrics{
+		metricsPage: newMetricsPage(prefixCell, "serves"), now: now,
+		answers: newAnswerMetrics(prefixCell, "Time from a request's headers to its answer; requests that wait for work are not among them."),
 		reports: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: prefixCell + "reports_total", Help: "What hosts reported about servers, by kind, and whether it was taken or refused.",
 		}, []string{"kind", "outcome"}),
@@ -53,7 +53,7 @@ func NewCell(now func() time.Time) *Cell {
 			m.reports.WithLabelValues(string(kind), "taken")
 		}
 	}
-	for _, o := range operations {
+	for _, o := range storeWrites {
 		m.writes.WithLabelValues(o)
 	}
 	m.registry.MustRegister(m.answers.collectors()...)
@@ -62,7 +62,7 @@ func NewCell(now func() time.Time) *Cell {
 }
 
 // Answered implements cell.Observer.
-func (m *Cell) Answered(a osapi.Answer) {
+func (m *cellMetrics) Answered(a osapi.Answer) {
 	if a.Route == "" {
 		a.Route, a.Method = unmatched, other
 	}
@@ -73,7 +73,7 @@ func (m *Cell) Answered(a osapi.Answer) {
 }
 
 // Reported implements cell.Observer.
-func (m *Cell) Reported(kind cellwire.ReportKind, taken bool) {
+func (m *cellMetrics) Reported(kind cellwire.ReportKind, taken bool) {
 	outcome := "refused"
 	if taken {
 		outcome = "taken"
@@ -81,8 +81,8 @@ func (m *Cell) Reported(kind cellwire.ReportKind, taken bool) {
 	m.reports.WithLabelValues(string(kind), outcome).Inc()
 }
 
-// CellSources are where a cell is looked at. None may be nil.
-type CellSources struct {
+// cellMetricSources are where a cell is looked at. None may be nil.
+type cellMetricSources struct {
 	// Check reports whether the cell can answer requests.
 	Check func(context.Context) error
 	// Hosts are the services of all hosts, as of now.
@@ -96,15 +96,17 @@ type CellSources struct {
 }
 
 // Watch adds what is read only when somebody looks. It is called once.
-func (m *Cell) Watch(s CellSources) { m.registry.MustRegister(&watchedCell{now: m.now, from: s}) }
+func (m *cellMetrics) Watch(s cellMetricSources) {
+	m.registry.MustRegister(&cellCollector{now: m.now, from: s})
+}
 
-// countedFor is how long a count of servers is good enough: it reads each of them.
-const countedFor = 15 * time.Second
+// serverCountMaxAge is how long a count of servers is good enough: it reads each of them.
+const serverCountMaxAge = 15 * time.Second
 
-// watchedCell is a collector of how a cell is.
-type watchedCell struct {
+// cellCollector is a collector of how a cell is.
+type cellCollector struct {
 	now  func() time.Time
-	from CellSources
+	from cellMetricSources
 
 	mu      sync.Mutex
 	counted time.Time
@@ -126,19 +128,19 @@ const other = "other"
 var vmStates = []string{cellwire.VMBuilding, cellwire.VMActive, cellwire.VMStopped, cellwire.VMError, cellwire.VMSoftDeleted}
 
 // Describe implements prometheus.Collector.
-func (w *watchedCell) Describe(out chan<- *prometheus.Desc) {
+func (w *cellCollector) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{descCellDatabase, descCellWritable, descHosts, descInstances, descWaiting} {
 		out <- d
 	}
 }
 
 // Collect implements prometheus.Collector.
-func (w *watchedCell) Collect(out chan<- prometheus.Metric) {
-	ctx, cancel := context.WithTimeout(context.Background(), readTime)
+func (w *cellCollector) Collect(out chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), metricsReadTimeout)
 	defer cancel()
 	e := emitter(out)
 	e.gauge(descWaiting, float64(w.from.Waiting()))
-	e.gauge(descCellWritable, is(w.from.Writable()))
+	e.gauge(descCellWritable, oneIf(w.from.Writable()))
 	hosts, err := w.from.Hosts(ctx)
 	if err == nil {
 		w.showHosts(e, hosts)
@@ -150,13 +152,13 @@ func (w *watchedCell) Collect(out chan<- prometheus.Metric) {
 			e.gauge(descInstances, float64(servers[state]), state)
 		}
 	}
-	e.gauge(descCellDatabase, is(err == nil && errServers == nil && errCheck == nil))
+	e.gauge(descCellDatabase, oneIf(err == nil && errServers == nil && errCheck == nil))
 }
 
-func (w *watchedCell) showHosts(e emitter, hosts []cellwire.Service) {
+func (w *cellCollector) showHosts(e emitter, hosts []cellwire.Service) {
 	var n [2][2]int
 	for _, h := range hosts {
-		n[int(is(h.Up))][int(is(h.Disabled))]++
+		n[int(oneIf(h.Up))][int(oneIf(h.Disabled))]++
 	}
 	for up, state := range []string{"down", "up"} {
 		for disabled, text := range []string{"false", "true"} {
@@ -166,10 +168,10 @@ func (w *watchedCell) showHosts(e emitter, hosts []cellwire.Service) {
 }
 
 // count counts the servers, or gives what was counted a moment ago.
-func (w *watchedCell) count(ctx context.Context) (map[string]int64, error) {
+func (w *cellCollector) count(ctx context.Context) (map[string]int64, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if age := w.now().Sub(w.counted); w.servers != nil && age >= 0 && age < countedFor {
+	if age := w.now().Sub(w.counted); w.servers != nil && age >= 0 && age < serverCountMaxAge {
 		return w.servers, nil
 	}
 	counted, err := w.from.Servers(ctx)

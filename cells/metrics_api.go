@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package metrics
+package cells
 
 import (
 	"context"
@@ -15,28 +15,28 @@ import (
 	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
-// API are the metrics of one compute API. It is safe for concurrent use.
-type API struct {
-	page
+// apiMetrics are the metrics of one compute API. It is safe for concurrent use.
+type apiMetrics struct {
+	metricsPage
 	now         func() time.Time
-	answers     answers
+	answers     answerMetrics
 	builds      *prometheus.CounterVec
 	corrections *prometheus.CounterVec
 }
 
 var (
-	_ osapi.Observer     = (*API)(nil)
-	_ scheduler.Observer = (*API)(nil)
+	_ osapi.Observer     = (*apiMetrics)(nil)
+	_ scheduler.Observer = (*apiMetrics)(nil)
 )
 
-// NewAPI makes metrics that have counted nothing yet. now is the clock; nil: the real one.
-func NewAPI(now func() time.Time) *API {
+// newAPIMetrics makes metrics that have counted nothing yet. now is the clock; nil: the real one.
+func newAPIMetrics(now func() time.Time) *apiMetrics {
 	if now == nil {
 		now = time.Now
 	}
-	m := &API{
-		page: newPage(prefixAPI, "serves"), now: now,
-		answers: newAnswers(prefixAPI, "Time from a request's headers to its answer."),
+	m := &apiMetrics{
+		metricsPage: newMetricsPage(prefixAPI, "serves"), now: now,
+		answers: newAnswerMetrics(prefixAPI, "Time from a request's headers to its answer."),
 		builds: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: prefixAPI + "builds_total", Help: "Attempts to build a server, by how they ended: placed, unplaced (in error, in cell0), abandoned (deleted meanwhile) or put_off (tried again).",
 		}, []string{"outcome"}),
@@ -57,7 +57,7 @@ func NewAPI(now func() time.Time) *API {
 }
 
 // Answered implements osapi.Observer.
-func (m *API) Answered(a osapi.Answer) {
+func (m *apiMetrics) Answered(a osapi.Answer) {
 	if a.Route == "" {
 		a.Route = unmatched
 	}
@@ -66,13 +66,15 @@ func (m *API) Answered(a osapi.Answer) {
 }
 
 // Built implements scheduler.Observer.
-func (m *API) Built(o scheduler.Outcome) { m.builds.WithLabelValues(string(o)).Inc() }
+func (m *apiMetrics) Built(o scheduler.Outcome) { m.builds.WithLabelValues(string(o)).Inc() }
 
 // Corrected implements scheduler.Observer.
-func (m *API) Corrected(c scheduler.Correction) { m.corrections.WithLabelValues(string(c)).Inc() }
+func (m *apiMetrics) Corrected(c scheduler.Correction) {
+	m.corrections.WithLabelValues(string(c)).Inc()
+}
 
-// APISources are where an API is looked at. None may be nil.
-type APISources struct {
+// apiMetricSources are where an API is looked at. None may be nil.
+type apiMetricSources struct {
 	// Cells are those of the API database, States those that were asked, as they were found.
 	Cells  func(context.Context) ([]apidb.Cell, error)
 	States func() []gather.CellState
@@ -87,12 +89,14 @@ type APISources struct {
 }
 
 // Watch adds what is read only when somebody looks. It is called once.
-func (m *API) Watch(s APISources) { m.registry.MustRegister(&watchedAPI{now: m.now, from: s}) }
+func (m *apiMetrics) Watch(s apiMetricSources) {
+	m.registry.MustRegister(&apiCollector{now: m.now, from: s})
+}
 
-// watchedAPI is a collector of how an API is.
-type watchedAPI struct {
+// apiCollector is a collector of how an API is.
+type apiCollector struct {
 	now  func() time.Time
-	from APISources
+	from apiMetricSources
 
 	mu    sync.Mutex
 	cells []apidb.Cell // as last read
@@ -117,20 +121,20 @@ var (
 )
 
 // Describe implements prometheus.Collector.
-func (w *watchedAPI) Describe(out chan<- *prometheus.Desc) {
+func (w *apiCollector) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{descInFlight, descScheduling, descAPIDatabase, descAPIWritable, descBuilds, descClaims, descCellUp, descCellDisabled, descCellSuspect, descCellSince, descCellRequests} {
 		out <- d
 	}
 }
 
 // Collect implements prometheus.Collector.
-func (w *watchedAPI) Collect(out chan<- prometheus.Metric) {
-	ctx, cancel := context.WithTimeout(context.Background(), readTime)
+func (w *apiCollector) Collect(out chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), metricsReadTimeout)
 	defer cancel()
 	e := emitter(out)
 	e.gauge(descInFlight, float64(w.from.InFlight()))
-	e.gauge(descScheduling, is(w.from.Scheduling()))
-	e.gauge(descAPIWritable, is(w.from.Writable()))
+	e.gauge(descScheduling, oneIf(w.from.Scheduling()))
+	e.gauge(descAPIWritable, oneIf(w.from.Writable()))
 	builds, claims, err := w.from.Pending(ctx)
 	if err == nil {
 		e.gauge(descBuilds, float64(builds))
@@ -138,19 +142,19 @@ func (w *watchedAPI) Collect(out chan<- prometheus.Metric) {
 	}
 	cells, errCells := w.known(ctx)
 	databases, errDatabases := w.from.Databases(ctx)
-	e.gauge(descAPIDatabase, is(err == nil && errCells == nil && errDatabases == nil))
+	e.gauge(descAPIDatabase, oneIf(err == nil && errCells == nil && errDatabases == nil))
 	states := map[string]gather.CellState{}
 	for _, s := range w.from.States() {
 		states[s.Cell.UUID] = s
 	}
 	for _, c := range cells {
-		e.gauge(descCellDisabled, is(c.Disabled), c.Name)
+		e.gauge(descCellDisabled, oneIf(c.Disabled), c.Name)
 		if errDatabases == nil {
-			e.gauge(descCellSuspect, is(databases[c.UUID].Suspect != nil), c.Name)
+			e.gauge(descCellSuspect, oneIf(databases[c.UUID].Suspect != nil), c.Name)
 		}
 		s := states[c.UUID]
 		if s.State != 0 {
-			e.gauge(descCellUp, is(s.State == gather.OK), c.Name)
+			e.gauge(descCellUp, oneIf(s.State == gather.OK), c.Name)
 			e.gauge(descCellSince, max(w.now().Sub(s.Since).Seconds(), 0), c.Name)
 		}
 		e.count(descCellRequests, s.Answered, c.Name, "answered")
@@ -161,7 +165,7 @@ func (w *watchedAPI) Collect(out chan<- prometheus.Metric) {
 }
 
 // known are the cells of the API database, as they were before if it cannot be read. Their names differ.
-func (w *watchedAPI) known(ctx context.Context) ([]apidb.Cell, error) {
+func (w *apiCollector) known(ctx context.Context) ([]apidb.Cell, error) {
 	cells, err := w.from.Cells(ctx)
 	w.mu.Lock()
 	defer w.mu.Unlock()

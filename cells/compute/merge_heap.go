@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package listing
+package compute
 
 import (
 	"container/heap"
@@ -11,11 +11,11 @@ import (
 
 // merge puts rows into the result until there are enough, or until those of a source run out that has more: then it gives the sources to ask
 // before it can go on, or none if those are asked. It goes on without sources that have not answered yet. Each row costs O(log cells).
-func (l *list) merge() []*source {
+func (l *serverMerge) merge() []*cellSource {
 	if l.rewind || l.emitted == nil {
 		l.restart()
 	}
-	if slices.ContainsFunc(l.sources, (*source).blocks) {
+	if slices.ContainsFunc(l.sources, (*cellSource).blocks) {
 		return nil
 	}
 	h := l.heap()
@@ -40,7 +40,7 @@ func (l *list) merge() []*source {
 }
 
 // restart begins at the beginning: for the first time, or again without the rows of a source that went down.
-func (l *list) restart() {
+func (l *serverMerge) restart() {
 	have := 0
 	for _, s := range l.sources {
 		s.next = 0
@@ -51,9 +51,9 @@ func (l *list) restart() {
 }
 
 // short are the sources to ask when one has run out: that one, and with it those that soon will, so that they are not waited for one after another.
-func (l *list) short() []*source {
+func (l *serverMerge) short() []*cellSource {
 	missing := l.query.Limit - len(l.merged)
-	var short []*source
+	var short []*cellSource
 	for _, s := range l.sources {
 		if left := len(s.rows) - s.next; s.more && !s.asked && (left == 0 || left <= l.batch/4 && left < missing) {
 			short = append(short, s)
@@ -63,11 +63,11 @@ func (l *list) short() []*source {
 }
 
 // blocks reports whether nothing can be merged before a source has answered, because its next row may be any.
-func (s *source) blocks() bool { return s.asked && s.seen != nil && s.next == len(s.rows) }
+func (s *cellSource) blocks() bool { return s.asked && s.seen != nil && s.next == len(s.rows) }
 
 // heap has the sources with rows to be merged, the one with the first row first.
-func (l *list) heap() *sources {
-	h := &sources{order: l.order}
+func (l *serverMerge) heap() *sourceHeap {
+	h := &sourceHeap{order: l.order}
 	for _, s := range l.sources {
 		if s.next < len(s.rows) {
 			h.of = append(h.of, s)
@@ -77,15 +77,15 @@ func (l *list) heap() *sources {
 	return h
 }
 
-// sources is a heap by the next row, and among equal rows by the order of the cells.
-type sources struct {
-	order order
-	of    []*source
+// sourceHeap is a heap by the next row, and among equal rows by the order of the cells.
+type sourceHeap struct {
+	order keyOrder
+	of    []*cellSource
 }
 
-func (h *sources) Len() int { return len(h.of) }
+func (h *sourceHeap) Len() int { return len(h.of) }
 
-func (h *sources) Less(i, j int) bool {
+func (h *sourceHeap) Less(i, j int) bool {
 	a, b := h.of[i], h.of[j]
 	if c := h.order.compare(a.rows[a.next].Key, b.rows[b.next].Key); c != 0 {
 		return c < 0
@@ -93,13 +93,13 @@ func (h *sources) Less(i, j int) bool {
 	return a.index < b.index
 }
 
-func (h *sources) Swap(i, j int) { h.of[i], h.of[j] = h.of[j], h.of[i] }
+func (h *sourceHeap) Swap(i, j int) { h.of[i], h.of[j] = h.of[j], h.of[i] }
 
 // Push is needed for heap.Interface.
-func (h *sources) Push(x any) { h.of = append(h.of, x.(*source)) }
+func (h *sourceHeap) Push(x any) { h.of = append(h.of, x.(*cellSource)) }
 
 // Pop is needed for heap.Interface.
-func (h *sources) Pop() any {
+func (h *sourceHeap) Pop() any {
 	last := h.of[len(h.of)-1]
 	h.of = h.of[:len(h.of)-1]
 	return last

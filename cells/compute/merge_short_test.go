@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package listing_test
+package compute
 
 import (
 	"testing"
@@ -8,7 +8,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
-	"github.com/compute-agent/compute-agent/cells/listing"
 )
 
 // TestShortPages: a cell whose answer would be too long gives fewer rows than it is asked for, and the rest when it is asked again.
@@ -19,14 +18,14 @@ func TestShortPages(t *testing.T) {
 		}
 		return p
 	}
-	a, b := &fakeCell{rows: rowsOf("a", 50, 0, 2), lie: short}, &fakeCell{rows: rowsOf("b", 50, 1, 2)}
+	a, b := &listCell{rows: rowsOf("a", 50, 0, 2), lie: short}, &listCell{rows: rowsOf("b", 50, 1, 2)}
 	g, cells := gathererOf(a, b)
 	q := cellwire.ServerQuery{Limit: 90, Sort: byCreation}
-	got, err := listing.Servers(t.Context(), g, cells, q)
+	got, err := mergeServers(t.Context(), g, cells, q)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := naive([][]cellwire.Row{a.rows, b.rows}, q)
+	want := naiveMerge([][]cellwire.Row{a.rows, b.rows}, q)
 	if diff := cmp.Diff(want.Rows, got.Rows); diff != "" || !got.More || len(got.Down) != 0 {
 		t.Errorf("more %v, down %v: %s", got.More, got.Down, diff)
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package metrics_test
+package cells
 
 import (
 	"os"
@@ -15,7 +15,7 @@ import (
 // families are the metrics of both kinds of processes by name, each with the values of its labels.
 func families(t *testing.T) map[string]map[string][]string {
 	t.Helper()
-	text := page(t, apiDay()) + page(t, cellDay(t))
+	text := metricsText(t, apiDay()) + metricsText(t, cellDay(t))
 	out := map[string]map[string][]string{}
 	for _, m := range regexp.MustCompile(`(?m)^# TYPE (compute_agent_\w+) `).FindAllStringSubmatch(text, -1) {
 		out[m[1]] = map[string][]string{}
@@ -32,7 +32,7 @@ func families(t *testing.T) map[string]map[string][]string {
 
 // TestNamesAreTheirOwn: a metric of the compute API or of a cell has no name that one of the agent's has, which mean something else.
 func TestNamesAreTheirOwn(t *testing.T) {
-	agents, err := os.ReadFile("../../internal/agent/metrics/testdata/metrics.txt")
+	agents, err := os.ReadFile("../internal/agent/metrics/testdata/metrics.txt")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +46,7 @@ func TestNamesAreTheirOwn(t *testing.T) {
 // TestDocumentation: the page about cells names every metric with its labels, and none that there is not.
 func TestDocumentation(t *testing.T) {
 	known := families(t)
-	doc, err := os.ReadFile("../../docs/cells.md")
+	doc, err := os.ReadFile("../docs/cells.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +78,7 @@ var closed = []string{"outcome", "kind", "state", "disabled", "operation", "vm_s
 // TestExampleRules: every metric, label and value in the example is one that there is.
 func TestExampleRules(t *testing.T) {
 	known := families(t)
-	content, err := os.ReadFile("../../docs/examples/prometheus-rules.yaml")
+	content, err := os.ReadFile("../docs/examples/prometheus-rules.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package metrics_test
+package cells
 
 import (
 	"context"
@@ -23,7 +23,6 @@ import (
 	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/gather"
-	"github.com/compute-agent/compute-agent/cells/metrics"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 )
@@ -31,17 +30,19 @@ import (
 var update = flag.Bool("update", false, "write the golden files anew")
 
 // clock only goes when it is told to.
-type clock struct{ at time.Time }
+type metricsClock struct{ at time.Time }
 
-func newClock() *clock { return &clock{time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)} }
+func newMetricsClock() *metricsClock {
+	return &metricsClock{time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)}
+}
 
-func (c *clock) now() time.Time { return c.at }
+func (c *metricsClock) now() time.Time { return c.at }
 
 // handler is metrics of either kind.
-type handler interface{ Handler() http.Handler }
+type metricsHandler interface{ Handler() http.Handler }
 
-// page is what Prometheus reads.
-func page(t *testing.T, m handler) string {
+// metricsPage is what Prometheus reads.
+func metricsText(t *testing.T, m metricsHandler) string {
 	t.Helper()
 	w := httptest.NewRecorder()
 	m.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
@@ -52,10 +53,10 @@ func page(t *testing.T, m handler) string {
 }
 
 // samples are the lines of the page that begin with one of the names and are no buckets.
-func samples(t *testing.T, m handler, names ...string) []string {
+func samples(t *testing.T, m metricsHandler, names ...string) []string {
 	t.Helper()
 	out := []string{}
-	for line := range strings.Lines(page(t, m)) {
+	for line := range strings.Lines(metricsText(t, m)) {
 		for _, name := range names {
 			if strings.HasPrefix(line, name) && !strings.Contains(line, "_bucket") {
 				out = append(out, strings.TrimSpace(line))
@@ -67,13 +68,13 @@ func samples(t *testing.T, m handler, names ...string) []string {
 
 // apiSources is an API of two cells and one that nobody asked yet.
 type apiSources struct {
-	clock  *clock
+	clock  *metricsClock
 	cells  []apidb.Cell
 	states []gather.CellState
 	err    error
 }
 
-func newAPISources(c *clock) *apiSources {
+func newAPISources(c *metricsClock) *apiSources {
 	cells := []apidb.Cell{{UUID: apidb.Cell0UUID, Name: "cell0"}, {UUID: "c1", Name: "cell1"}, {UUID: "c2", Name: "cell2", Disabled: true}}
 	return &apiSources{clock: c, cells: cells, states: []gather.CellState{
 		{Cell: cells[0], State: gather.OK, Since: c.at.Add(-time.Hour), Answered: 7},
@@ -82,8 +83,8 @@ func newAPISources(c *clock) *apiSources {
 	}}
 }
 
-func (s *apiSources) sources() metrics.APISources {
-	return metrics.APISources{
+func (s *apiSources) sources() apiMetricSources {
+	return apiMetricSources{
 		Cells:  func(context.Context) ([]apidb.Cell, error) { return s.cells, s.err },
 		States: func() []gather.CellState { return s.states },
 		Databases: func(context.Context) (map[string]apidb.CellDatabase, error) {
@@ -97,9 +98,9 @@ func (s *apiSources) sources() metrics.APISources {
 }
 
 // apiDay is a bit of everything.
-func apiDay() *metrics.API {
-	c := newClock()
-	m := metrics.NewAPI(c.now)
+func apiDay() *apiMetrics {
+	c := newMetricsClock()
+	m := newAPIMetrics(c.now)
 	for range 2 {
 		m.Answered(osapi.Answer{Route: "/v2.1/servers/{id}", Method: "GET", Status: 200, Duration: 250 * time.Millisecond})
 	}
@@ -116,7 +117,7 @@ func apiDay() *metrics.API {
 // servers is a store of one answer.
 type servers struct {
 	celldb.Store
-	clock *clock
+	clock *metricsClock
 	err   error
 }
 
@@ -130,8 +131,8 @@ func (s servers) Report(context.Context, string, cellwire.HostReport, celldb.Mom
 	return cellwire.Service{}, nil, nil
 }
 
-func cellSources(counts *int, err error) metrics.CellSources {
-	return metrics.CellSources{
+func cellSources(counts *int, err error) cellMetricSources {
+	return cellMetricSources{
 		Check:    func(context.Context) error { return err },
 		Writable: func() bool { return err == nil },
 		Hosts: func(context.Context) ([]cellwire.Service, error) {
@@ -146,10 +147,10 @@ func cellSources(counts *int, err error) metrics.CellSources {
 }
 
 // cellDay is a bit of everything.
-func cellDay(t *testing.T) *metrics.Cell {
+func cellDay(t *testing.T) *cellMetrics {
 	t.Helper()
-	c := newClock()
-	m := metrics.NewCell(c.now)
+	c := newMetricsClock()
+	m := newCellMetrics(c.now)
 	m.Answered(osapi.Answer{Route: "/v1/servers/{uuid}", Method: "GET", Status: 200, Duration: 5 * time.Millisecond})
 	m.Answered(osapi.Answer{Route: cell.WorkRoute, Method: "GET", Status: 200, Duration: time.Minute})
 	m.Answered(osapi.Answer{Status: 404})
@@ -158,7 +159,7 @@ func cellDay(t *testing.T) *metrics.Cell {
 	m.Reported(cell.UnknownKind, false)
 	counts := 0
 	m.Watch(cellSources(&counts, nil))
-	store := m.Timed(servers{clock: c})
+	store := m.timed(servers{clock: c})
 	if _, err := store.Insert(t.Context(), cellwire.Server{}, celldb.Moment{}); err != nil {
 		t.Fatal(err)
 	}
@@ -166,7 +167,7 @@ func cellDay(t *testing.T) *metrics.Cell {
 		t.Fatal(err)
 	}
 	full := fmt.Errorf("%w: the disk is full", celldb.ErrUnavailable)
-	if _, err := m.Timed(servers{clock: c, err: full}).Insert(t.Context(), cellwire.Server{}, celldb.Moment{}); !errors.Is(err, full) {
+	if _, err := m.timed(servers{clock: c, err: full}).Insert(t.Context(), cellwire.Server{}, celldb.Moment{}); !errors.Is(err, full) {
 		t.Fatal(err)
 	}
 	return m
@@ -174,8 +175,8 @@ func cellDay(t *testing.T) *metrics.Cell {
 
 // TestExposition are the whole pages but for what the Go runtime and the process say of themselves.
 func TestExposition(t *testing.T) {
-	for golden, m := range map[string]handler{"testdata/api.txt": apiDay(), "testdata/cell.txt": cellDay(t)} {
-		whole := page(t, m)
+	for golden, m := range map[string]metricsHandler{"testdata/api.txt": apiDay(), "testdata/cell.txt": cellDay(t)} {
+		whole := metricsText(t, m)
 		var kept strings.Builder
 		for line := range strings.Lines(whole) {
 			if name := strings.TrimPrefix(strings.TrimPrefix(line, "# HELP "), "# TYPE "); strings.HasPrefix(name, "go_") || strings.HasPrefix(name, "process_") {
@@ -209,8 +210,8 @@ func TestExposition(t *testing.T) {
 
 // TestAPIDatabaseAway: the page is there without it, cells are those of before, and what is not known is not shown.
 func TestAPIDatabaseAway(t *testing.T) {
-	c := newClock()
-	m, s := metrics.NewAPI(c.now), newAPISources(c)
+	c := newMetricsClock()
+	m, s := newAPIMetrics(c.now), newAPISources(c)
 	m.Watch(s.sources())
 	names := []string{"compute_agent_api_database_up", "compute_agent_api_cell_database_suspect", "compute_agent_api_build_requests", "compute_agent_api_claims_open", "compute_agent_api_cell_up"}
 	before := samples(t, m, names...)
@@ -233,8 +234,8 @@ func TestAPIDatabaseAway(t *testing.T) {
 
 // TestCellRemoved: one that was deleted is not shown for ever.
 func TestCellRemoved(t *testing.T) {
-	c := newClock()
-	m, s := metrics.NewAPI(c.now), newAPISources(c)
+	c := newMetricsClock()
+	m, s := newAPIMetrics(c.now), newAPISources(c)
 	m.Watch(s.sources())
 	s.cells = s.cells[:1]
 	if got := samples(t, m, `compute_agent_api_cell_up`); len(got) != 1 || !strings.Contains(got[0], "cell0") {
@@ -245,8 +246,8 @@ func TestCellRemoved(t *testing.T) {
 // TestServersAreCountedNowAndThen: a look costs no count within 15 s of the last one, whoever looks; after that it does, and also when the clock
 // was set back.
 func TestServersAreCountedNowAndThen(t *testing.T) {
-	c := newClock()
-	m := metrics.NewCell(c.now)
+	c := newMetricsClock()
+	m := newCellMetrics(c.now)
 	counts := 0
 	m.Watch(cellSources(&counts, nil))
 	for _, step := range []struct {
@@ -262,7 +263,7 @@ func TestServersAreCountedNowAndThen(t *testing.T) {
 
 // TestCellDatabaseAway: the page is there without it.
 func TestCellDatabaseAway(t *testing.T) {
-	m := metrics.NewCell(nil)
+	m := newCellMetrics(nil)
 	counts := 0
 	m.Watch(cellSources(&counts, celldb.ErrUnavailable))
 	want := []string{"compute_agent_cell_database_up 0", "compute_agent_cell_long_polls 3"}
@@ -273,7 +274,7 @@ func TestCellDatabaseAway(t *testing.T) {
 
 // BenchmarkAnswered is what metrics add to a request.
 func BenchmarkAnswered(b *testing.B) {
-	m := metrics.NewAPI(nil)
+	m := newAPIMetrics(nil)
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package listing_test
+package compute
 
 import (
 	"context"
@@ -20,7 +20,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
-	"github.com/compute-agent/compute-agent/cells/listing"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -36,11 +35,11 @@ func check(t interface {
 	}
 }
 
-// list lists and fails on an error.
-func list(t *testing.T, q cellwire.ServerQuery, fakes ...*fakeCell) listing.Result {
+// serverMerge lists and fails on an error.
+func mergeFrom(t *testing.T, q cellwire.ServerQuery, fakes ...*listCell) mergedServers {
 	t.Helper()
 	g, cells := gathererOf(fakes...)
-	result, err := listing.Servers(t.Context(), g, cells, q)
+	result, err := mergeServers(t.Context(), g, cells, q)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,12 +60,12 @@ func countOf(rows []cellwire.Row) map[string]int {
 func TestFailingCells(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
-		r := list(t, cellwire.ServerQuery{Limit: 50, Sort: byCreation},
-			&fakeCell{rows: rowsOf("a", 100, 0, 2)}, &fakeCell{rows: rowsOf("b", 100, 0, 2), fault: hang}, &fakeCell{rows: rowsOf("c", 100, 1, 2), fault: status(500)})
+		r := mergeFrom(t, cellwire.ServerQuery{Limit: 50, Sort: byCreation},
+			&listCell{rows: rowsOf("a", 100, 0, 2)}, &listCell{rows: rowsOf("b", 100, 0, 2), fault: hang}, &listCell{rows: rowsOf("c", 100, 1, 2), fault: status(500)})
 		check(t, map[string]int{"a": 50}, countOf(r.Rows))
 		check(t, []string{"cell1", "cell2"}, namesOf(r.Down))
 		check(t, true, r.More)
-		check(t, timeout, time.Since(start))
+		check(t, mergeTimeout, time.Since(start))
 	})
 }
 
@@ -75,13 +74,13 @@ func TestACellThatFailsBetweenBatches(t *testing.T) {
 	for name, f := range map[string]fault{"timing out": hang, "dying": refuse, "with an error": status(503), "refusing": status(400)} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				middle := &fakeCell{rows: rowsOf("b", 300, 0, 1), fault: f, faultAt: 1}
-				r := list(t, cellwire.ServerQuery{Limit: 250, Sort: byCreation}, &fakeCell{rows: rowsOf("a", 150, 1000, 2)}, middle, &fakeCell{rows: rowsOf("c", 50, 1001, 2)})
+				middle := &listCell{rows: rowsOf("b", 300, 0, 1), fault: f, faultAt: 1}
+				r := mergeFrom(t, cellwire.ServerQuery{Limit: 250, Sort: byCreation}, &listCell{rows: rowsOf("a", 150, 1000, 2)}, middle, &listCell{rows: rowsOf("c", 50, 1001, 2)})
 				check(t, map[string]int{"a": 150, "c": 50}, countOf(r.Rows))
 				check(t, []string{"cell1"}, namesOf(r.Down))
 				check(t, false, r.More)
 				check(t, 2, middle.batches)
-				check(t, naive([][]cellwire.Row{rowsOf("a", 150, 1000, 2), rowsOf("c", 50, 1001, 2)}, cellwire.ServerQuery{Limit: 250, Sort: byCreation}).Rows, r.Rows)
+				check(t, naiveMerge([][]cellwire.Row{rowsOf("a", 150, 1000, 2), rowsOf("c", 50, 1001, 2)}, cellwire.ServerQuery{Limit: 250, Sort: byCreation}).Rows, r.Rows)
 			})
 		})
 	}
@@ -90,20 +89,20 @@ func TestACellThatFailsBetweenBatches(t *testing.T) {
 // Nova's test_query_wrapper_timeout and test_wrapper_sentinels: a cell without an answer stands for nothing but itself.
 func TestOnlyCellTimesOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		check(t, listing.Result{Down: list(t, cellwire.ServerQuery{Limit: 1}, &fakeCell{fault: hang}).Down}, list(t, cellwire.ServerQuery{Limit: 1}, &fakeCell{fault: hang}))
-		check(t, []string{"cell0"}, namesOf(list(t, cellwire.ServerQuery{Limit: 1}, &fakeCell{fault: hang}).Down))
+		check(t, mergedServers{Down: mergeFrom(t, cellwire.ServerQuery{Limit: 1}, &listCell{fault: hang}).Down}, mergeFrom(t, cellwire.ServerQuery{Limit: 1}, &listCell{fault: hang}))
+		check(t, []string{"cell0"}, namesOf(mergeFrom(t, cellwire.ServerQuery{Limit: 1}, &listCell{fault: hang}).Down))
 	})
 }
 
 func TestNoCells(t *testing.T) {
-	check(t, listing.Result{}, list(t, cellwire.ServerQuery{Limit: 10}))
+	check(t, mergedServers{}, mergeFrom(t, cellwire.ServerQuery{Limit: 10}))
 }
 
 // A cell that takes nearly all of the time takes it from nobody else, also when the others are asked again after it.
 func TestASlowCellTakesNothingFromTheOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		slow := &fakeCell{rows: rowsOf("b", 10, 5000, 1), delay: timeout - 1}
-		r := list(t, cellwire.ServerQuery{Limit: 250, Sort: byCreation}, &fakeCell{rows: rowsOf("a", 240, 0, 1), delay: time.Second}, slow)
+		slow := &listCell{rows: rowsOf("b", 10, 5000, 1), delay: mergeTimeout - 1}
+		r := mergeFrom(t, cellwire.ServerQuery{Limit: 250, Sort: byCreation}, &listCell{rows: rowsOf("a", 240, 0, 1), delay: time.Second}, slow)
 		check(t, map[string]int{"a": 240, "b": 10}, countOf(r.Rows))
 		check(t, 0, len(r.Down))
 	})
@@ -113,37 +112,37 @@ func TestASlowCellTakesNothingFromTheOthers(t *testing.T) {
 func TestASlowCellOfManyBatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
-		r := list(t, cellwire.ServerQuery{Limit: 1000, Sort: byCreation}, &fakeCell{rows: rowsOf("a", 1000, 0, 1), delay: 6 * time.Second}, &fakeCell{rows: rowsOf("b", 10, 0, 1)},
-			&fakeCell{}, &fakeCell{}, &fakeCell{})
+		r := mergeFrom(t, cellwire.ServerQuery{Limit: 1000, Sort: byCreation}, &listCell{rows: rowsOf("a", 1000, 0, 1), delay: 6 * time.Second}, &listCell{rows: rowsOf("b", 10, 0, 1)},
+			&listCell{}, &listCell{}, &listCell{})
 		check(t, map[string]int{"a": 990, "b": 10}, countOf(r.Rows))
 		check(t, 12*time.Second, time.Since(start))
 	})
 }
 
 func TestHowOftenCellsAreAsked(t *testing.T) {
-	a, b := &fakeCell{rows: rowsOf("a", 500, 0, 2)}, &fakeCell{rows: rowsOf("b", 500, 1, 2)}
-	list(t, cellwire.ServerQuery{Limit: 400, Sort: byCreation}, a, b)
+	a, b := &listCell{rows: rowsOf("a", 500, 0, 2)}, &listCell{rows: rowsOf("b", 500, 1, 2)}
+	mergeFrom(t, cellwire.ServerQuery{Limit: 400, Sort: byCreation}, a, b)
 	check(t, [][]int{{256}, {256}}, [][]int{a.limits, b.limits}) // half of the limit and four standard deviations: once is enough
-	a, b = &fakeCell{rows: rowsOf("a", 500, 0, 1)}, &fakeCell{rows: rowsOf("b", 500, 1000, 1)}
-	list(t, cellwire.ServerQuery{Limit: 400, Sort: byCreation}, a, b)
+	a, b = &listCell{rows: rowsOf("a", 500, 0, 1)}, &listCell{rows: rowsOf("b", 500, 1000, 1)}
+	mergeFrom(t, cellwire.ServerQuery{Limit: 400, Sort: byCreation}, a, b)
 	check(t, [][]int{{256, 144}, {256}}, [][]int{a.limits, b.limits}) // all of a's come first: only a is asked again
-	a, b = &fakeCell{rows: rowsOf("a", 500, 0, 1)}, &fakeCell{}
-	list(t, cellwire.ServerQuery{Limit: 5, Sort: byCreation}, a, b)
+	a, b = &listCell{rows: rowsOf("a", 500, 0, 1)}, &listCell{}
+	mergeFrom(t, cellwire.ServerQuery{Limit: 5, Sort: byCreation}, a, b)
 	check(t, [][]int{{5}, {5}}, [][]int{a.limits, b.limits})
-	a = &fakeCell{rows: rowsOf("a", 500, 0, 1)}
-	list(t, cellwire.ServerQuery{Limit: 400, Sort: byCreation}, a)
+	a = &listCell{rows: rowsOf("a", 500, 0, 1)}
+	mergeFrom(t, cellwire.ServerQuery{Limit: 400, Sort: byCreation}, a)
 	check(t, []int{400}, a.limits)
 	// One of many that has everything is asked for more each time.
-	many := make([]*fakeCell, 50)
+	many := make([]*listCell, 50)
 	for i := range many {
-		many[i] = &fakeCell{}
+		many[i] = &listCell{}
 	}
 	many[7].rows = rowsOf("a", 500, 0, 1)
-	list(t, cellwire.ServerQuery{Limit: 400, Sort: byCreation}, many...)
+	mergeFrom(t, cellwire.ServerQuery{Limit: 400, Sort: byCreation}, many...)
 	check(t, []int{19, 76, 304, 10}, many[7].limits)
-	fakes := make([]*fakeCell, 20)
+	fakes := make([]*listCell, 20)
 	for i := range fakes { // several run out at nearly the same time, and are asked together
-		fakes[i] = &fakeCell{}
+		fakes[i] = &listCell{}
 	}
 	fakes[3].rows, fakes[7].rows, fakes[9].rows = rowsOf("a", 400, 0, 3), rowsOf("b", 400, 1, 3), rowsOf("c", 400, 2, 3)
 	synctest.Test(t, func(t *testing.T) {
@@ -151,7 +150,7 @@ func TestHowOftenCellsAreAsked(t *testing.T) {
 		for _, f := range fakes {
 			f.delay = time.Second
 		}
-		r := list(t, cellwire.ServerQuery{Limit: 1000, Sort: byCreation}, fakes...)
+		r := mergeFrom(t, cellwire.ServerQuery{Limit: 1000, Sort: byCreation}, fakes...)
 		check(t, 1000, len(r.Rows))
 		if took := time.Since(start); took > 5*time.Second {
 			t.Errorf("three cells with four batches each took %v", took)
@@ -199,33 +198,33 @@ func TestACellThatLies(t *testing.T) {
 	}
 	for name, lie := range lies {
 		t.Run(name, func(t *testing.T) {
-			liar := &fakeCell{rows: rowsOf("b", 300, 0, 1), lie: lie}
+			liar := &listCell{rows: rowsOf("b", 300, 0, 1), lie: lie}
 			honest := [][]cellwire.Row{rowsOf("a", 40, 0, 4), rowsOf("c", 200, 1, 4)}
 			q := cellwire.ServerQuery{Limit: 200, Sort: byCreation, After: cellwire.Key{int64(-5), "z"}}
-			r := list(t, q, &fakeCell{rows: honest[0]}, liar, &fakeCell{rows: honest[1]})
+			r := mergeFrom(t, q, &listCell{rows: honest[0]}, liar, &listCell{rows: honest[1]})
 			check(t, []string{"cell1"}, namesOf(r.Down))
-			check(t, naive(honest, q).Rows, r.Rows)
+			check(t, naiveMerge(honest, q).Rows, r.Rows)
 		})
 	}
 }
 
 // A server that is in two cells, as it is while it is moved, is listed once.
 func TestAServerInTwoCells(t *testing.T) {
-	r := list(t, cellwire.ServerQuery{Limit: 10, Sort: byCreation},
-		&fakeCell{rows: []cellwire.Row{row("x", int64(5)), row("a", int64(1))}}, &fakeCell{rows: []cellwire.Row{row("x", int64(5)), row("b", int64(2))}})
+	r := mergeFrom(t, cellwire.ServerQuery{Limit: 10, Sort: byCreation},
+		&listCell{rows: []cellwire.Row{row("x", int64(5)), row("a", int64(1))}}, &listCell{rows: []cellwire.Row{row("x", int64(5)), row("b", int64(2))}})
 	check(t, []cellwire.Row{row("a", int64(1)), row("b", int64(2)), row("x", int64(5))}, r.Rows)
 	check(t, false, r.More)
 	// Cells that have all the same servers are asked to the end, and not for ever.
-	r = list(t, cellwire.ServerQuery{Limit: 300, Sort: byCreation}, &fakeCell{rows: rowsOf("a", 250, 0, 1)}, &fakeCell{rows: rowsOf("a", 250, 0, 1)})
+	r = mergeFrom(t, cellwire.ServerQuery{Limit: 300, Sort: byCreation}, &listCell{rows: rowsOf("a", 250, 0, 1)}, &listCell{rows: rowsOf("a", 250, 0, 1)})
 	check(t, rowsOf("a", 250, 0, 1), r.Rows)
 }
 
 func TestQueriesThatMeanNothing(t *testing.T) {
 	for _, q := range []cellwire.ServerQuery{{}, {Limit: -1}, {Limit: 10, Sort: []cellwire.SortKey{{Key: "colour"}}}, {Limit: 1, After: cellwire.Key{"x", "y"}},
 		{Limit: 1, Sort: byCreation, After: cellwire.Key{"text", "uuid"}}, {Limit: 1, NamePattern: "("}} {
-		fake := &fakeCell{}
+		fake := &listCell{}
 		g, cells := gathererOf(fake)
-		_, err := listing.Servers(t.Context(), g, cells, q)
+		_, err := mergeServers(t.Context(), g, cells, q)
 		var refusal *cellwire.Error
 		if !errors.As(err, &refusal) || refusal.Status != 400 || fake.batches != 0 {
 			t.Errorf("%+v: %v, %d requests", q, err, fake.batches)
@@ -235,11 +234,11 @@ func TestQueriesThatMeanNothing(t *testing.T) {
 
 func TestACallerThatGoesAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g, cells := gathererOf(&fakeCell{fault: hang}, &fakeCell{})
+		g, cells := gathererOf(&listCell{fault: hang}, &listCell{})
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() { time.Sleep(time.Second); cancel() }()
 		start := time.Now()
-		_, err := listing.Servers(ctx, g, cells, cellwire.ServerQuery{Limit: 1})
+		_, err := mergeServers(ctx, g, cells, cellwire.ServerQuery{Limit: 1})
 		if !errors.Is(err, context.Canceled) || time.Since(start) != time.Second {
 			t.Errorf("%v after %v", err, time.Since(start))
 		}
@@ -248,13 +247,13 @@ func TestACallerThatGoesAway(t *testing.T) {
 
 func TestFiftyListsDuringAHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g, cells := gathererOf(&fakeCell{rows: rowsOf("a", 300, 0, 1)}, &fakeCell{fault: hang}, &fakeCell{rows: rowsOf("c", 100, 0, 3)})
+		g, cells := gathererOf(&listCell{rows: rowsOf("a", 300, 0, 1)}, &listCell{fault: hang}, &listCell{rows: rowsOf("c", 100, 0, 3)})
 		start := time.Now()
 		var lists sync.WaitGroup
 		for range 50 {
 			lists.Go(func() {
-				r, err := listing.Servers(t.Context(), g, cells, cellwire.ServerQuery{Limit: 1000, Sort: byCreation})
-				if err != nil || time.Since(start) > timeout {
+				r, err := mergeServers(t.Context(), g, cells, cellwire.ServerQuery{Limit: 1000, Sort: byCreation})
+				if err != nil || time.Since(start) > mergeTimeout {
 					t.Errorf("%v after %v", err, time.Since(start))
 				}
 				check(t, map[string]int{"a": 300, "c": 100}, countOf(r.Rows))
@@ -270,7 +269,7 @@ func TestListIsANaiveSort(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		q := cellwire.ServerQuery{Limit: rapid.IntRange(1, 450).Draw(r, "limit"), Sort: drawSort(r)}
 		shared := rapid.IntRange(0, 20).Draw(r, "shared")
-		var fakes []*fakeCell
+		var fakes []*listCell
 		for i := range rapid.IntRange(0, 5).Draw(r, "cells") {
 			fakes = append(fakes, drawCell(r, i, shared, q.Sort))
 		}
@@ -278,9 +277,9 @@ func TestListIsANaiveSort(t *testing.T) {
 			q.After = rapid.SampledFrom(fakes[0].rows).Draw(r, "marker").Key
 		}
 		g, cells := gathererOf(fakes...)
-		var got listing.Result
+		var got mergedServers
 		var err error
-		synctest.Test(t, func(t *testing.T) { got, err = listing.Servers(t.Context(), g, cells, q) })
+		synctest.Test(t, func(t *testing.T) { got, err = mergeServers(t.Context(), g, cells, q) })
 		if err != nil {
 			r.Fatal(err)
 		}
@@ -296,7 +295,7 @@ func TestListIsANaiveSort(t *testing.T) {
 				r.Errorf("cell %d was not asked", i)
 			}
 		}
-		want := naive(up, q)
+		want := naiveMerge(up, q)
 		check(r, want.Rows, got.Rows)
 		check(r, down, namesOf(got.Down))
 		if want.More && !got.More || got.More && !want.More && shared == 0 {
@@ -315,11 +314,11 @@ func drawSort(t *rapid.T) []cellwire.SortKey {
 }
 
 // drawCell gives a cell of up to 350 rows with few different values, some of whose servers are in the other cells too.
-func drawCell(t *rapid.T, index, shared int, sort []cellwire.SortKey) *fakeCell {
+func drawCell(t *rapid.T, index, shared int, sort []cellwire.SortKey) *listCell {
 	random := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
 	different := rapid.SampledFrom([]int{1, 3, 1000}).Draw(t, "different")
 	skew := rapid.SampledFrom([]int{0, 1500}).Draw(t, "skew") * index
-	f := &fakeCell{}
+	f := &listCell{}
 	for i := range rapid.IntRange(0, 350).Draw(t, "rows") {
 		uuid := fmt.Sprintf("%c-%04d", 'a'+index, random.IntN(100)*1000+i)
 		if i < shared {
@@ -347,7 +346,7 @@ func drawCell(t *rapid.T, index, shared int, sort []cellwire.SortKey) *fakeCell 
 func TestPagesFollowEachOther(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		q := cellwire.ServerQuery{Limit: rapid.IntRange(50, 400).Draw(t, "limit"), Sort: drawSort(t)}
-		var fakes []*fakeCell
+		var fakes []*listCell
 		var all [][]cellwire.Row
 		for i := range rapid.IntRange(1, 4).Draw(t, "cells") {
 			f := drawCell(t, i, 0, q.Sort)
@@ -357,7 +356,7 @@ func TestPagesFollowEachOther(t *testing.T) {
 		g, cells := gathererOf(fakes...)
 		var got []cellwire.Row
 		for {
-			r, err := listing.Servers(context.Background(), g, cells, q)
+			r, err := mergeServers(context.Background(), g, cells, q)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -368,6 +367,6 @@ func TestPagesFollowEachOther(t *testing.T) {
 			q.After = r.Rows[len(r.Rows)-1].Key
 		}
 		q.After, q.Limit = nil, 10000
-		check(t, naive(all, q).Rows, got)
+		check(t, naiveMerge(all, q).Rows, got)
 	})
 }

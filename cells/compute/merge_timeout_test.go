@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package listing_test
+package compute
 
 import (
 	"errors"
@@ -12,22 +12,21 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
-	"github.com/compute-agent/compute-agent/cells/listing"
 )
 
 // TestNothingIsLeftToBeAskedWhenASilentCellIsGivenUp: one cell hangs, and one has all of the rows, in many batches. They are all fetched while the other
 // one is waited for, and none when its time is over.
 func TestNothingIsLeftToBeAskedWhenASilentCellIsGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		fakes := make([]*fakeCell, 50)
+		fakes := make([]*listCell, 50)
 		for i := range fakes {
-			fakes[i] = &fakeCell{delay: 20 * time.Millisecond}
+			fakes[i] = &listCell{delay: 20 * time.Millisecond}
 		}
 		fakes[7].rows = rowsOf("a", 700, 0, 1)
 		fakes[8].fault = hang
 		start := time.Now()
-		r := list(t, cellwire.ServerQuery{Limit: 500, Sort: byCreation}, fakes...)
-		check(t, timeout, time.Since(start))
+		r := mergeFrom(t, cellwire.ServerQuery{Limit: 500, Sort: byCreation}, fakes...)
+		check(t, mergeTimeout, time.Since(start))
 		check(t, rowsOf("a", 500, 0, 1), r.Rows)
 		check(t, []string{"cell8"}, namesOf(r.Down))
 		check(t, true, r.More)
@@ -45,8 +44,8 @@ func TestNothingIsLeftToBeAskedWhenASilentCellIsGivenUp(t *testing.T) {
 // TestWithoutSilenceNothingIsAskedInVain: cells that all answer in good time are asked as often as if each had answered at once.
 func TestWithoutSilenceNothingIsAskedInVain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, b := &fakeCell{rows: rowsOf("a", 500, 1000, 1), delay: time.Millisecond}, &fakeCell{rows: rowsOf("b", 500, 0, 1), delay: 90 * time.Millisecond}
-		r := list(t, cellwire.ServerQuery{Limit: 256, Sort: byCreation}, a, b)
+		a, b := &listCell{rows: rowsOf("a", 500, 1000, 1), delay: time.Millisecond}, &listCell{rows: rowsOf("b", 500, 0, 1), delay: 90 * time.Millisecond}
+		r := mergeFrom(t, cellwire.ServerQuery{Limit: 256, Sort: byCreation}, a, b)
 		check(t, rowsOf("b", 256, 0, 1), r.Rows)
 		check(t, [][]int{{173}, {173, 83}}, [][]int{a.limits, b.limits}) // a's rows come after all of b's
 	})
@@ -57,25 +56,25 @@ func TestWithoutSilenceNothingIsAskedInVain(t *testing.T) {
 func TestWhatIsForeseen(t *testing.T) {
 	rows := rowsOf("b", 30, 0, 1)
 	for name, tt := range map[string]struct {
-		late   *fakeCell
+		late   *listCell
 		limit  int
 		errors int // of use
 		given  []time.Duration
 	}{
-		"never":             {late: &fakeCell{fault: hang}, given: []time.Duration{100 * time.Millisecond}},
-		"late":              {late: &fakeCell{rows: rows, delay: time.Second}, given: []time.Duration{100 * time.Millisecond, time.Second}},
-		"halfway":           {late: &fakeCell{rows: rowsOf("b", 90, -100, 1), fault: hang, faultAt: 1}, limit: 100, given: []time.Duration{timeout}},
-		"an error":          {late: &fakeCell{fault: hang}, errors: 1, given: []time.Duration{100 * time.Millisecond, timeout}},
-		"errors to the end": {late: &fakeCell{fault: hang}, errors: 2, given: []time.Duration{100 * time.Millisecond, timeout}},
+		"never":             {late: &listCell{fault: hang}, given: []time.Duration{100 * time.Millisecond}},
+		"late":              {late: &listCell{rows: rows, delay: time.Second}, given: []time.Duration{100 * time.Millisecond, time.Second}},
+		"halfway":           {late: &listCell{rows: rowsOf("b", 90, -100, 1), fault: hang, faultAt: 1}, limit: 100, given: []time.Duration{mergeTimeout}},
+		"an error":          {late: &listCell{fault: hang}, errors: 1, given: []time.Duration{100 * time.Millisecond, mergeTimeout}},
+		"errors to the end": {late: &listCell{fault: hang}, errors: 2, given: []time.Duration{100 * time.Millisecond, mergeTimeout}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				g, cells := gathererOf(&fakeCell{rows: rowsOf("a", 50, 1, 1)}, tt.late)
+				g, cells := gathererOf(&listCell{rows: rowsOf("a", 50, 1, 1)}, tt.late)
 				q := cellwire.ServerQuery{Limit: max(20, tt.limit), Sort: byCreation}
 				start, wrong := time.Now(), errors.New("wrong")
-				var last listing.Result
+				var last mergedServers
 				var given []time.Duration
-				err := listing.Foresee(t.Context(), g, cells, q, func(r listing.Result) error {
+				err := mergeServersEarly(t.Context(), g, cells, q, func(r mergedServers) error {
 					last, given = r, append(given, time.Since(start))
 					if len(given) <= tt.errors {
 						return wrong
@@ -92,7 +91,7 @@ func TestWhatIsForeseen(t *testing.T) {
 				} else {
 					check(t, []string{"cell1"}, namesOf(last.Down))
 				}
-				check(t, naive(want, q).Rows, last.Rows)
+				check(t, naiveMerge(want, q).Rows, last.Rows)
 			})
 		})
 	}
@@ -105,12 +104,12 @@ func TestSilencesChangeNothing(t *testing.T) {
 	for seed := range uint64(50) {
 		synctest.Test(t, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 1))
-			var fakes []*fakeCell
+			var fakes []*listCell
 			var rows [][]cellwire.Row
 			var down []string
 			slow := 0 // so many are slow that their batches may take more time than there is
 			for i := range 1 + r.IntN(8) {
-				f := &fakeCell{delay: delays[r.IntN(len(delays))], rows: rowsOf(fmt.Sprintf("c%d", i), r.IntN(90), r.Int64N(100), 1+r.Int64N(3))}
+				f := &listCell{delay: delays[r.IntN(len(delays))], rows: rowsOf(fmt.Sprintf("c%d", i), r.IntN(90), r.Int64N(100), 1+r.Int64N(3))}
 				if f.delay > time.Second {
 					if slow++; slow > 1 {
 						f.delay = 0
@@ -126,7 +125,7 @@ func TestSilencesChangeNothing(t *testing.T) {
 				fakes = append(fakes, f)
 			}
 			q := cellwire.ServerQuery{Limit: 1 + r.IntN(200), Sort: byCreation}
-			got, want := list(t, q, fakes...), naive(rows, q)
+			got, want := mergeFrom(t, q, fakes...), naiveMerge(rows, q)
 			check(t, want.Rows, got.Rows)
 			check(t, want.More, got.More)
 			check(t, down, namesOf(got.Down))
@@ -140,13 +139,13 @@ func TestSilencesChangeNothing(t *testing.T) {
 // TestFiftyListsThatTakeTurns: all are there when the time of the cell that hangs is over, although there are more than have a turn at once.
 func TestFiftyListsThatTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g, cells := gathererOf(&fakeCell{rows: rowsOf("a", 300, 0, 1), delay: 20 * time.Millisecond}, &fakeCell{fault: hang}, &fakeCell{delay: time.Millisecond})
+		g, cells := gathererOf(&listCell{rows: rowsOf("a", 300, 0, 1), delay: 20 * time.Millisecond}, &listCell{fault: hang}, &listCell{delay: time.Millisecond})
 		start := time.Now()
 		var all sync.WaitGroup
 		for range 50 {
 			all.Go(func() {
-				r, err := listing.Servers(t.Context(), g, cells, cellwire.ServerQuery{Limit: 200, Sort: byCreation})
-				if err != nil || time.Since(start) > timeout {
+				r, err := mergeServers(t.Context(), g, cells, cellwire.ServerQuery{Limit: 200, Sort: byCreation})
+				if err != nil || time.Since(start) > mergeTimeout {
 					t.Errorf("after %v: %v", time.Since(start), err)
 				}
 				check(t, rowsOf("a", 200, 0, 1), r.Rows)

@@ -1,6 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package listing
+package compute
+
+// One sorted page of servers out of the pages of many cells:
+//
+//	cell A ── rows 1-100 ──┐
+//	cell B ── rows 1-100 ──┼── merge ── until the page is full, or a cell runs out ── its next rows ── merge …
+//	cell C ── rows 1-100 ──┘
+//
+// All cells are asked at once for a batch each, and again only those whose batch is used up. A cell
+// that goes down, in whichever batch, contributes no rows: the rows it returned before are dropped,
+// so that all of its servers are listed once, as minimal records. Therefore nothing is written
+// before the merge ends.
+//
+// A page of a cell counts only if it is sorted, follows the page before and repeats no server.
+// Otherwise the cell is broken: merging it would disorder the rows of the other cells.
 
 import (
 	"context"
@@ -14,15 +28,15 @@ import (
 	"github.com/compute-agent/compute-agent/cells/gather"
 )
 
-// leastBatch is how many rows a cell is asked for at least, if so many are wanted, and growth how much more it is asked for each time that they
+// minBatch is how many rows a cell is asked for at least, if so many are wanted, and growth how much more it is asked for each time that they
 // were not enough.
 const (
-	leastBatch = 10
-	growth     = 4
+	minBatch    = 10
+	batchGrowth = 4
 )
 
-// Result is a page of servers.
-type Result struct {
+// mergedServers is a page of servers.
+type mergedServers struct {
 	// Rows are at most Limit, sorted as asked. No uuid is there twice; of a server in two cells the first row counts.
 	Rows []cellwire.Row
 	// Down are the cells that have no rows in it because they are down, in the order of the cells given.
@@ -31,29 +45,29 @@ type Result struct {
 	More bool
 }
 
-// Servers lists the servers of the cells. A query that means nothing is a *cellwire.Error; another error is the end of ctx. What cells
+// mergeServers lists the servers of the cells. A query that means nothing is a *cellwire.Error; another error is the end of ctx. What cells
 // do wrong is in Down.
 //
 // Each cell has the gatherer's Timeout for each of its batches. While one is silent the list is made without it, with all that that needs of
 // the others, so that nothing is left to be done when its time is over; if it answers after all the list is made again. Memory holds the result and about
 // a batch of each cell.
-func Servers(ctx context.Context, g *gather.Gatherer, cells []apidb.Cell, q cellwire.ServerQuery) (last Result, err error) {
-	return last, Foresee(ctx, g, cells, q, func(r Result) error {
+func mergeServers(ctx context.Context, g *gather.Gatherer, cells []apidb.Cell, q cellwire.ServerQuery) (last mergedServers, err error) {
+	return last, mergeServersEarly(ctx, g, cells, q, func(r mergedServers) error {
 		last = r
 		return nil
 	})
 }
 
-// Foresee is Servers that gives the result to use, and while a cell is silent what the result will be if it does not answer: everybody who waits for
+// mergeServersEarly is Servers that gives the result to use, and while a cell is silent what the result will be if it does not answer: everybody who waits for
 // the same cell goes on at the same moment, and so what can be made of the result is better made before. The result is what use had last. It is not
 // given again if it is as foreseen, unless use had an error then; an error about the result itself is returned.
-func Foresee(ctx context.Context, g *gather.Gatherer, cells []apidb.Cell, q cellwire.ServerQuery, use func(Result) error) error {
+func mergeServersEarly(ctx context.Context, g *gather.Gatherer, cells []apidb.Cell, q cellwire.ServerQuery, use func(mergedServers) error) error {
 	if err := q.Check(); err != nil {
 		return err
 	}
-	l := &list{query: q, order: orderOf(q.Sort), batch: batchSize(q.Limit, len(cells))}
+	l := &serverMerge{query: q, order: keyOrderOf(q.Sort), batch: batchSize(q.Limit, len(cells))}
 	for i, cell := range cells {
-		l.sources = append(l.sources, &source{index: i, cell: cell, last: q.After, more: true})
+		l.sources = append(l.sources, &cellSource{index: i, cell: cell, last: q.After, more: true})
 	}
 	if len(cells) == 0 {
 		return use(l.result())
@@ -61,7 +75,7 @@ func Foresee(ctx context.Context, g *gather.Gatherer, cells []apidb.Cell, q cell
 	l.request = gather.Begin[cellwire.ServerPage](ctx, g, len(cells))
 	defer l.request.End()
 	l.fetch(l.sources)
-	var foreseen *Result
+	var foreseen *mergedServers
 	for l.request.Asked() > 0 {
 		i, answer, ok := l.request.Next()
 		if ok {
@@ -75,24 +89,24 @@ func Foresee(ctx context.Context, g *gather.Gatherer, cells []apidb.Cell, q cell
 		}
 		short := l.merge()
 		l.fetch(short)
-		if ok || len(short) > 0 || l.request.Asked() == len(cells) || slices.ContainsFunc(l.sources, (*source).halfway) {
+		if ok || len(short) > 0 || l.request.Asked() == len(cells) || slices.ContainsFunc(l.sources, (*cellSource).halfway) {
 			continue // there is more to come, or nothing to go by
 		}
-		if r := l.result(); foreseen == nil || !r.is(*foreseen) {
+		if r := l.result(); foreseen == nil || !r.same(*foreseen) {
 			if foreseen = &r; use(r) != nil {
 				foreseen = nil
 			}
 		}
 	}
 	r := l.result()
-	if foreseen != nil && r.is(*foreseen) {
+	if foreseen != nil && r.same(*foreseen) {
 		return nil
 	}
 	return use(r)
 }
 
-// is reports whether two results of a list are the same. Rows that were merged stay as they are: those of another merge are at another place.
-func (r Result) is(other Result) bool {
+// same reports whether two results of a list are the same. Rows that were merged stay as they are: those of another merge are at another place.
+func (r mergedServers) same(other mergedServers) bool {
 	return len(r.Rows) == len(other.Rows) && (len(r.Rows) == 0 || &r.Rows[0] == &other.Rows[0]) && r.More == other.More && slices.Equal(r.Down, other.Down)
 }
 
@@ -105,24 +119,24 @@ func batchSize(limit, cells int) int {
 		return limit
 	}
 	part := (limit + cells - 1) / cells
-	return min(limit, max(leastBatch, part+int(4*math.Sqrt(float64(part)))))
+	return min(limit, max(minBatch, part+int(4*math.Sqrt(float64(part)))))
 }
 
-// list is one list being made.
-type list struct {
+// serverMerge is one list being made.
+type serverMerge struct {
 	query   cellwire.ServerQuery
-	order   order
+	order   keyOrder
 	request *gather.Request[cellwire.ServerPage]
 	batch   int // rows that a cell is asked for first
-	sources []*source
+	sources []*cellSource
 
 	merged  []cellwire.Row
 	emitted map[string]struct{} // uuids of merged
 	rewind  bool                // merged has rows of a source that is down, or was made without a source that has rows
 }
 
-// source is what one cell gave.
-type source struct {
+// cellSource is what one cell gave.
+type cellSource struct {
 	index int // among the cells
 	cell  apidb.Cell
 	rows  []cellwire.Row
@@ -136,14 +150,14 @@ type source struct {
 }
 
 // halfway reports whether the cell is asked for more after rows that count only if it answers.
-func (s *source) halfway() bool { return s.asked && s.seen != nil }
+func (s *cellSource) halfway() bool { return s.asked && s.seen != nil }
 
 // fetch asks cells for a batch each.
-func (l *list) fetch(from []*source) {
+func (l *serverMerge) fetch(from []*cellSource) {
 	// No more than can be needed, but not row by row either, as servers that are in two cells would have it.
-	most := max(leastBatch, l.query.Limit-len(l.merged))
+	most := max(minBatch, l.query.Limit-len(l.merged))
 	for _, s := range from {
-		s.asked, s.batch = true, min(most, max(l.batch, growth*s.batch))
+		s.asked, s.batch = true, min(most, max(l.batch, batchGrowth*s.batch))
 		q := l.query
 		q.Limit, q.After = s.batch, s.last
 		l.request.Ask(s.index, s.cell, func(ctx context.Context, c *cellclient.Client) (cellwire.ServerPage, error) {
@@ -152,7 +166,7 @@ func (l *list) fetch(from []*source) {
 				return cellwire.ServerPage{}, cellclient.Understood(err)
 			}
 			// The source does not change while it is asked.
-			if err := l.order.check(page, s, q.Limit); err != nil {
+			if err := l.order.checkPage(page, s, q.Limit); err != nil {
 				return cellwire.ServerPage{}, &cellclient.Failure{Kind: cellclient.Broken, Sent: true, Err: err}
 			}
 			return page, nil
@@ -161,10 +175,10 @@ func (l *list) fetch(from []*source) {
 }
 
 // answered keeps what counts of an answer.
-func (s *source) answered(l *list, a gather.Answer[cellwire.ServerPage]) {
+func (s *cellSource) answered(l *serverMerge, a gather.Answer[cellwire.ServerPage]) {
 	if a.Err != nil {
 		l.rewind = l.rewind || s.next > 0
-		*s = source{index: s.index, cell: s.cell, down: true}
+		*s = cellSource{index: s.index, cell: s.cell, down: true}
 		return
 	}
 	if l.emitted != nil && s.seen == nil && len(a.Value.Rows) > 0 {
@@ -175,7 +189,7 @@ func (s *source) answered(l *list, a gather.Answer[cellwire.ServerPage]) {
 }
 
 // take keeps a page that was checked.
-func (s *source) take(page cellwire.ServerPage) {
+func (s *cellSource) take(page cellwire.ServerPage) {
 	if s.seen == nil {
 		s.seen = make(map[string]struct{}, len(page.Rows))
 	}
@@ -194,8 +208,8 @@ func (s *source) take(page cellwire.ServerPage) {
 }
 
 // result is what was merged. A cell that has not answered is down until it does.
-func (l *list) result() Result {
-	r := Result{Rows: l.merged}
+func (l *serverMerge) result() mergedServers {
+	r := mergedServers{Rows: l.merged}
 	for _, s := range l.sources {
 		if s.down || s.asked {
 			r.Down = append(r.Down, s.cell)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package metrics
+package cells
 
 import (
 	"net/http"
@@ -20,19 +20,19 @@ const (
 	prefixCell = "compute_agent_cell_"
 )
 
-// readTime is how long a database may take for what is read when somebody looks.
-const readTime = 5 * time.Second
+// metricsReadTimeout is how long a database may take for what is read when somebody looks.
+const metricsReadTimeout = 5 * time.Second
 
 // latencies are bounds in seconds: a read of a database takes some hundred microseconds, a durable write milliseconds, and what asks a cell that
 // hangs takes its timeout.
 var latencies = []float64{.00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30}
 
-// page is what Prometheus reads of one process.
-type page struct{ registry *prometheus.Registry }
+// metricsPage is what Prometheus reads of one process.
+type metricsPage struct{ registry *prometheus.Registry }
 
-// newPage has the build, the Go runtime and the process.
-func newPage(prefix, what string) page {
-	p := page{prometheus.NewRegistry()}
+// newMetricsPage has the build, the Go runtime and the process.
+func newMetricsPage(prefix, what string) metricsPage {
+	p := metricsPage{prometheus.NewRegistry()}
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: prefix + "build_info", Help: "Always 1; the labels say which build " + what + ".",
 		ConstLabels: prometheus.Labels{"version": version.Number(), "go": version.Go()},
@@ -43,21 +43,21 @@ func newPage(prefix, what string) page {
 }
 
 // Handler answers GET /metrics in the formats that Prometheus reads.
-func (p page) Handler() http.Handler {
+func (p metricsPage) Handler() http.Handler {
 	return promhttp.HandlerFor(p.registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
 }
 
 // unmatched is the route of requests whose path is none that is served, or that were refused before it was looked at.
 const unmatched = "unmatched"
 
-// answers count requests.
-type answers struct {
+// answerMetrics count requests.
+type answerMetrics struct {
 	requests  *prometheus.CounterVec
 	durations *prometheus.HistogramVec
 }
 
-func newAnswers(prefix, durations string) answers {
-	return answers{
+func newAnswerMetrics(prefix, durations string) answerMetrics {
+	return answerMetrics{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: prefix + "http_requests_total", Help: "Requests that were answered.",
 		}, []string{"route", "method", "status"}),
@@ -67,20 +67,20 @@ func newAnswers(prefix, durations string) answers {
 	}
 }
 
-func (a answers) collectors() []prometheus.Collector {
+func (a answerMetrics) collectors() []prometheus.Collector {
 	return []prometheus.Collector{a.requests, a.durations}
 }
 
-func (a answers) count(route, method string, status int) {
+func (a answerMetrics) count(route, method string, status int) {
 	a.requests.WithLabelValues(route, method, strconv.Itoa(status)).Inc()
 }
 
-func (a answers) time(route, method string, took time.Duration) {
+func (a answerMetrics) time(route, method string, took time.Duration) {
 	a.durations.WithLabelValues(route, method).Observe(took.Seconds())
 }
 
-// is is 1 for yes.
-func is(yes bool) float64 {
+// oneIf is 1 for yes.
+func oneIf(yes bool) float64 {
 	if yes {
 		return 1
 	}

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cells
+
+import (
+	"context"
+	"errors"
+
+	"github.com/compute-agent/compute-agent/cells/celldb"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
+)
+
+// storeWrites are the writes to a cell's database.
+var storeWrites = []string{"insert", "release", "discard", "delete", "restore", "freed", "service", "mapped", "heartbeat", "reports"}
+
+// timed is the store, with its writes measured. Reads are as they were.
+func (m *cellMetrics) timed(s celldb.Store) celldb.Store { return timedStore{s, m} }
+
+// timedStore measures writes.
+type timedStore struct {
+	celldb.Store
+	m *cellMetrics
+}
+
+// begin measures a write until what it returns is called, deferred, with where the write's error is going to be.
+func (t timedStore) begin(operation string) (end func(*error)) {
+	began := t.m.now()
+	return func(err *error) {
+		t.m.writes.WithLabelValues(operation).Observe(t.m.now().Sub(began).Seconds())
+		if errors.Is(*err, celldb.ErrUnavailable) {
+			t.m.failures.Inc()
+		}
+	}
+}
+
+func (t timedStore) Insert(ctx context.Context, server cellwire.Server, m celldb.Moment) (_ cellwire.Server, err error) {
+	defer t.begin("insert")(&err)
+	return t.Store.Insert(ctx, server, m)
+}
+
+func (t timedStore) Release(ctx context.Context, uuid string, m celldb.Moment) (_ cellwire.Server, err error) {
+	defer t.begin("release")(&err)
+	return t.Store.Release(ctx, uuid, m)
+}
+
+func (t timedStore) Discard(ctx context.Context, uuid string) (err error) {
+	defer t.begin("discard")(&err)
+	return t.Store.Discard(ctx, uuid)
+}
+
+func (t timedStore) Delete(ctx context.Context, uuid string, kind cellwire.DeleteKind, m celldb.Moment) (_ cellwire.DeleteAnswer, err error) {
+	defer t.begin("delete")(&err)
+	return t.Store.Delete(ctx, uuid, kind, m)
+}
+
+func (t timedStore) Restore(ctx context.Context, uuid string, m celldb.Moment) (_ cellwire.Server, err error) {
+	defer t.begin("restore")(&err)
+	return t.Store.Restore(ctx, uuid, m)
+}
+
+func (t timedStore) Freed(ctx context.Context, uuid string) (err error) {
+	defer t.begin("freed")(&err)
+	return t.Store.Freed(ctx, uuid)
+}
+
+func (t timedStore) PatchService(ctx context.Context, uuid string, p cellwire.ServicePatch, m celldb.Moment) (_ cellwire.Service, err error) {
+	defer t.begin("service")(&err)
+	return t.Store.PatchService(ctx, uuid, p, m)
+}
+
+func (t timedStore) DeleteService(ctx context.Context, uuid string, m celldb.Moment) (_ cellwire.Service, err error) {
+	defer t.begin("service")(&err)
+	return t.Store.DeleteService(ctx, uuid, m)
+}
+
+func (t timedStore) Mapped(ctx context.Context, uuids []string) (err error) {
+	defer t.begin("mapped")(&err)
+	return t.Store.Mapped(ctx, uuids)
+}
+
+func (t timedStore) Report(ctx context.Context, host string, r cellwire.HostReport, m celldb.Moment) (_ cellwire.Service, _ []string, err error) {
+	defer t.begin("heartbeat")(&err)
+	return t.Store.Report(ctx, host, r, m)
+}
+
+func (t timedStore) Apply(ctx context.Context, host string, reports []cellwire.Report, m celldb.Moment) (_ []string, err error) {
+	defer t.begin("reports")(&err)
+	return t.Store.Apply(ctx, host, reports, m)
+}
