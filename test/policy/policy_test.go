@@ -67,7 +67,7 @@ var mayImport = map[string][]string{
 	"drivers/libvirt/internal/discovery": {"drivers/libvirt/internal/machine"},
 	// Cells: the cell and its database, its client and the fan-out to many cells, the scheduler, the
 	// compute API, and the agent's worker. Only package cells chooses databases.
-	"cells":           {"placement/placementclient"},
+	"cells":            {"placement/placementclient"},
 	"cells/cellwire":   {"plugins"},
 	"cells/apidb":      {"cells/cellwire"},
 	"cells/celldb":     {"cells/cellwire", "plugins"},
