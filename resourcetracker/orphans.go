@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/plugins"
-	"github.com/compute-agent/compute-agent/resourcetracker/orphan"
 	"github.com/compute-agent/compute-agent/resourcetracker/ownership"
 )
 
@@ -33,7 +32,7 @@ type orphans struct {
 // the driver says is gone for good, that is ours in every part and of which nobody holds anything is deleted; any other is shown.
 //
 // Cost: none while the driver names the same nodes and none is orphaned; else one read of the records, and for each orphan, every five
-// minutes, a call of the driver and, if it says that the node is gone, what [orphan.Examine] costs.
+// minutes, a call of the driver and, if it says that the node is gone, what [ownership.CheckRemoval] costs.
 func (t *Tracker) lookForOrphans(ctx context.Context, nodes []plugins.Node, held []*ClaimedError) {
 	if t.config.Records == nil {
 		return
@@ -75,7 +74,7 @@ func (t *Tracker) examineOrphan(ctx context.Context, r *ownership.Record) (reaso
 	defer cancel()
 	const notToldYet = "the driver does not say that it is gone for good"
 	checker, ok := t.config.Driver.(NodeChecker)
-	placement, able := t.config.Placement.(orphan.Placement)
+	placement, able := t.config.Placement.(ownership.RemovalClient)
 	if !ok || !able {
 		return notToldYet, false
 	}
@@ -86,7 +85,7 @@ func (t *Tracker) examineOrphan(ctx context.Context, r *ownership.Record) (reaso
 	case err != nil:
 		return "the driver cannot tell whether it is gone for good: " + err.Error(), false
 	}
-	providers, err := orphan.RemoveNode(ctx, placement, r, t.config.Records)
+	providers, err := ownership.RemoveNode(ctx, placement, r, t.config.Records)
 	if err != nil {
 		return err.Error(), false
 	}

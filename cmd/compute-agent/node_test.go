@@ -354,7 +354,7 @@ func TestNodesThatWentAway(t *testing.T) {
 	s.says(exitFailed, []string{"node", "remove", "cn7", "--yes"}, "never reported a node")
 	s.request(http.MethodPut, "/allocations/"+alice, `{"allocations": {"`+secondNode+`": {"resources": {"VCPU": 2}}}, "project_id": "p", "user_id": "u", "consumer_generation": null}`, nil)
 	s.request(http.MethodPost, "/resource_providers", `{"name": "nic", "parent_provider_uuid": "`+secondNode+`"}`, nil)
-	s.says(exitProtect, []string{"node", "remove", "cn2", "--yes"}, "consumer "+alice, "it holds 2 VCPU", "nic", "was not made by this agent", "nothing was written")
+	s.says(exitProtect, []string{"node", "remove", "cn2", "--yes"}, "consumer "+alice, "it holds 2 VCPU", "nic", "was not created by this agent", "nothing was written")
 	s.hasNames("cn1", "cn1_gpu0", "cn2", "cn2_gpu0", "nic")
 
 	s.request(http.MethodDelete, "/allocations/"+alice, "", nil)

@@ -24,7 +24,6 @@ import (
 	"github.com/compute-agent/compute-agent/plugins/host"
 	"github.com/compute-agent/compute-agent/reportclient"
 	"github.com/compute-agent/compute-agent/resourcetracker"
-	"github.com/compute-agent/compute-agent/resourcetracker/claims"
 	"github.com/compute-agent/compute-agent/resourcetracker/providerconfig"
 	"github.com/compute-agent/compute-agent/systemd"
 )
@@ -75,7 +74,7 @@ type Agent struct {
 
 	settlings map[string]*settling // by driver, what the last reload does about it
 
-	claims claims.Claims
+	claims statedir.Claims
 
 	absence absence
 
@@ -180,7 +179,7 @@ func (a *Agent) prepare() (unlock func(), err error) {
 }
 
 // owners are the drivers of the nodes that the state directory knows of.
-func (a *Agent) owners() map[string]claims.Owner { return a.state.Owners(a.log) }
+func (a *Agent) owners() map[string]statedir.Owner { return a.state.Owners(a.log) }
 
 // active is an enabled driver as it was at a moment: a reload may change the driver itself meanwhile.
 type active struct {

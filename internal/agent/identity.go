@@ -118,5 +118,5 @@ func (p *admission) Apply(ctx context.Context, root string, plan reportclient.Pl
 	return p.state.Reported(node, p.driver)
 }
 
-// NodeRemoved implements [orphan.Witness].
+// NodeRemoved implements [ownership.RemovalObserver].
 func (p *admission) NodeRemoved(root string) error { return p.forget(root) }

@@ -18,7 +18,6 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 	"github.com/compute-agent/compute-agent/resourcetracker/identity"
-	"github.com/compute-agent/compute-agent/resourcetracker/orphan"
 	"github.com/compute-agent/compute-agent/resourcetracker/ownership"
 )
 
@@ -154,24 +153,24 @@ func (a *Agent) removal(ctx context.Context, node control.Node, dryRun bool, obj
 	if record == nil { // what is whose is not known, so everything counts as somebody else's
 		record = &ownership.Record{Root: node.UUID, Node: node.Name, Driver: node.Driver}
 	}
-	findings, err := orphan.Examine(ctx, a.placement, record)
+	check, err := ownership.CheckRemoval(ctx, a.placement, record)
 	if err != nil {
 		return out, err
 	}
-	for _, o := range findings.Objections {
+	for _, o := range check.Blockers {
 		out.Objections = append(out.Objections, o.String())
 	}
-	for _, p := range findings.Providers {
+	for _, p := range check.Providers {
 		out.Providers = append(out.Providers, control.RemovedProvider{UUID: p.UUID, Name: p.Name})
 	}
 	if dryRun || len(out.Objections) > 0 {
 		return out, nil
 	}
-	_, err = orphan.RemoveNode(ctx, a.placement, record, a.state.Records)
-	var refused *orphan.RefusedError
+	_, err = ownership.RemoveNode(ctx, a.placement, record, a.state.Records)
+	var refused *ownership.RefusedError
 	switch {
 	case errors.As(err, &refused): // between the two looks
-		for _, o := range refused.Objections {
+		for _, o := range refused.Blockers {
 			out.Objections = append(out.Objections, o.String())
 		}
 		return out, nil

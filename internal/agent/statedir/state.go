@@ -12,7 +12,6 @@ import (
 	"github.com/compute-agent/compute-agent/internal/agent/control"
 	"github.com/compute-agent/compute-agent/internal/agent/disabled"
 	"github.com/compute-agent/compute-agent/resourcetracker"
-	"github.com/compute-agent/compute-agent/resourcetracker/claims"
 	"github.com/compute-agent/compute-agent/resourcetracker/identity"
 	"github.com/compute-agent/compute-agent/resourcetracker/journal"
 	"github.com/compute-agent/compute-agent/resourcetracker/ownership"
@@ -40,14 +39,14 @@ func New(dir string) *State {
 
 // Owners are the drivers of the nodes that the state directory knows of, by the uuid of the node: as an operator gave them,
 // or else as they were reported last, or else as they were about to be.
-func (s *State) Owners(log zerolog.Logger) map[string]claims.Owner {
-	out := map[string]claims.Owner{}
+func (s *State) Owners(log zerolog.Logger) map[string]Owner {
+	out := map[string]Owner{}
 	list, err := s.Records.List()
 	if err != nil {
 		log.Warn().Err(err).Msg("Not all records of nodes can be read.")
 	}
 	for _, r := range list {
-		out[r.Root] = claims.Owner{Driver: r.Driver, Node: r.Node}
+		out[r.Root] = Owner{Driver: r.Driver, Node: r.Node}
 	}
 	r, err := s.identityRecord()
 	if err != nil {
@@ -55,11 +54,11 @@ func (s *State) Owners(log zerolog.Logger) map[string]claims.Owner {
 	}
 	for id, n := range r.Nodes {
 		if n.Driver != "" {
-			out[id] = claims.Owner{Driver: n.Driver, Node: n.Name}
+			out[id] = Owner{Driver: n.Driver, Node: n.Name}
 		}
 	}
 	for id, driver := range r.Given {
-		out[id] = claims.Owner{Driver: driver, Node: out[id].Node}
+		out[id] = Owner{Driver: driver, Node: out[id].Node}
 	}
 	return out
 }

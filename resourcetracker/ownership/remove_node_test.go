@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package orphan_test
+package ownership_test
 
 import (
 	"context"
@@ -11,7 +11,6 @@ import (
 
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/reportclient"
-	"github.com/compute-agent/compute-agent/resourcetracker/orphan"
 	"github.com/compute-agent/compute-agent/resourcetracker/ownership"
 )
 
@@ -77,8 +76,8 @@ func (p *fakePlacement) NodeRemoved(uuid string) error {
 	return nil
 }
 
-// world is a node with a GPU that this agent made, and its record.
-func world(t *testing.T) (*fakePlacement, *ownership.Record) {
+// removable is a node with a GPU that this agent created, and its record.
+func removable(t *testing.T) (*fakePlacement, *ownership.Record) {
 	t.Helper()
 	tree := &providertree.Tree{}
 	check(t, tree.AddRoot(root, "cn1"))
@@ -99,75 +98,75 @@ func world(t *testing.T) (*fakePlacement, *ownership.Record) {
 	return &fakePlacement{tree: tree}, &ownership.Record{Root: root, Node: "cn1", Driver: "fake", Created: true, Providers: map[string]ownership.Provider{root: ours("cn1", ""), gpu: ours("cn1_gpu", root)}}
 }
 
-// TestEverythingMustBeOurs: whatever stands against it is listed, and then nothing is deleted.
-func TestEverythingMustBeOurs(t *testing.T) {
+// TestRemoveNodeOnlyIfAllIsOurs lists every blocker; with one, nothing is deleted.
+func TestRemoveNodeOnlyIfAllIsOurs(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*fakePlacement, *ownership.Record) error
-		want   []string // each a part of one objection, and all that there are
+		want   []string // each a part of one blocker, and all that there are
 	}{
 		"all is ours": {},
-		"somebody has disabled it": {change: func(p *fakePlacement, _ *ownership.Record) error {
+		"disabled by another client": {change: func(p *fakePlacement, _ *ownership.Record) error {
 			_, err := p.tree.AddTraits(root, "COMPUTE_STATUS_DISABLED")
 			return err
 		}},
-		"the root was found, not made": {func(_ *fakePlacement, r *ownership.Record) error { r.Created = false; return nil }, []string{"did not make it"}},
-		"a foreign child": {func(p *fakePlacement, _ *ownership.Record) error { return p.tree.AddChild(root, nic, "nic") },
-			[]string{"nic (" + nic + "): it was not made by this agent"}},
-		"a foreign trait": {func(p *fakePlacement, _ *ownership.Record) error {
+		"the root was found, not created": {func(_ *fakePlacement, r *ownership.Record) error { r.Created = false; return nil }, []string{"did not create it"}},
+		"another client's child": {func(p *fakePlacement, _ *ownership.Record) error { return p.tree.AddChild(root, nic, "nic") },
+			[]string{"nic (" + nic + "): it was not created by this agent"}},
+		"another client's trait": {func(p *fakePlacement, _ *ownership.Record) error {
 			_, err := p.tree.AddTraits(gpu, "CUSTOM_GOLD")
 			return err
 		},
-			[]string{"its trait CUSTOM_GOLD"}},
-		"a foreign aggregate": {func(p *fakePlacement, _ *ownership.Record) error {
+			[]string{"set its trait CUSTOM_GOLD"}},
+		"another client's aggregate": {func(p *fakePlacement, _ *ownership.Record) error {
 			_, err := p.tree.AddAggregates(root, nic)
 			return err
 		},
 			[]string{"aggregate " + nic}},
-		"somebody has renamed it": {func(_ *fakePlacement, r *ownership.Record) error {
+		"renamed": {func(_ *fakePlacement, r *ownership.Record) error {
 			was := r.Providers[root]
 			was.Name = "cn0"
 			r.Providers[root] = was
 			return nil
 		}, []string{"cn1 (" + root + "): this agent named it \"cn0\""}},
-		"somebody has moved it": {func(_ *fakePlacement, r *ownership.Record) error {
+		"moved": {func(_ *fakePlacement, r *ownership.Record) error {
 			was := r.Providers[gpu]
 			was.Parent = nic
 			r.Providers[gpu] = was
 			return nil
 		}, []string{"this agent had it below " + nic + ", and it is below " + root}},
-		"a foreign inventory": {func(p *fakePlacement, _ *ownership.Record) error {
+		"another client's inventory": {func(p *fakePlacement, _ *ownership.Record) error {
 			_, err := p.tree.SetInventory(root, "CUSTOM_IRON", providertree.Inventory{Total: 1})
 			return err
 		}, []string{"its inventory of CUSTOM_IRON"}},
-		"consumers, here and there": {func(p *fakePlacement, _ *ownership.Record) error {
+		"consumers of two providers": {func(p *fakePlacement, _ *ownership.Record) error {
 			p.consumers = map[string]map[string]providertree.Resources{root: {alice: {"VCPU": 2}}, gpu: {alice: {"VCPU": 1}}}
 			return nil
 		}, []string{"consumer " + alice + ", resource provider cn1_gpu (" + gpu + "): it holds 1 VCPU", "it holds 2 VCPU"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p, record := world(t)
+			p, record := removable(t)
 			if c.change != nil {
 				check(t, c.change(p, record))
 			}
 			store := ownership.Open(t.TempDir())
 			check(t, store.Save(record))
-			_, err := orphan.RemoveNode(t.Context(), p, record, store)
+			_, err := ownership.RemoveNode(t.Context(), p, record, store)
 			left, loadErr := store.Load(root)
 			check(t, loadErr)
 			if c.want == nil {
 				check(t, err)
 				if !slices.Equal(p.deleted, []string{"cn1_gpu", "cn1"}) || left != nil || !p.forgotten || !slices.Equal(p.removed, []string{root}) {
-					t.Errorf("deleted %q, record %+v, forgotten %t, told %q", p.deleted, left, p.forgotten, p.removed)
+					t.Errorf("deleted %q, record %+v, forgotten %t, observed %q", p.deleted, left, p.forgotten, p.removed)
 				}
 				return
 			}
-			var refused *orphan.RefusedError
-			if !errors.As(err, &refused) || len(refused.Objections) != len(c.want) {
+			var refused *ownership.RefusedError
+			if !errors.As(err, &refused) || len(refused.Blockers) != len(c.want) {
 				t.Fatalf("%v", err)
 			}
 			for i, part := range c.want {
-				if !strings.Contains(refused.Objections[i].String(), part) {
-					t.Errorf("%s, want %q", refused.Objections[i], part)
+				if !strings.Contains(refused.Blockers[i].String(), part) {
+					t.Errorf("%s, want %q", refused.Blockers[i], part)
 				}
 			}
 			if len(p.deleted) > 0 || left == nil {
@@ -177,21 +176,21 @@ func TestEverythingMustBeOurs(t *testing.T) {
 	}
 }
 
-// TestRemovalGoesOn: what broke off half-way keeps the record, and the next call finishes it.
-func TestRemovalGoesOn(t *testing.T) {
-	p, record := world(t)
+// TestRemoveNodeResumesAfterFailure keeps the record of a node that is half deleted, and the next call finishes it.
+func TestRemoveNodeResumesAfterFailure(t *testing.T) {
+	p, record := removable(t)
 	p.broken = root
 	store := ownership.Open(t.TempDir())
 	check(t, store.Save(record))
-	if _, err := orphan.RemoveNode(t.Context(), p, record, store); !errors.Is(err, reportclient.ErrUnavailable) {
+	if _, err := ownership.RemoveNode(t.Context(), p, record, store); !errors.Is(err, reportclient.ErrUnavailable) {
 		t.Fatalf("%v", err)
 	}
 	if left, _ := store.Load(root); left == nil || len(p.removed) > 0 {
-		t.Error("the record is gone although the node is there")
+		t.Error("the record was removed although the node is there")
 	}
 	p.broken = ""
-	for range 2 { // the second finds nothing left
-		_, err := orphan.RemoveNode(t.Context(), p, record, store)
+	for range 2 { // the second finds nothing
+		_, err := ownership.RemoveNode(t.Context(), p, record, store)
 		check(t, err)
 	}
 	if left, _ := store.Load(root); left != nil || !slices.Equal(p.deleted, []string{"cn1_gpu", "cn1"}) {

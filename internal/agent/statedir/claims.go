@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package claims says which driver has which compute node of a host, where several drivers run.
-package claims
+package statedir
 
 import (
 	"context"
