@@ -17,7 +17,6 @@ import (
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/placement/api"
 	"github.com/compute-agent/compute-agent/placement/ledger"
-	"github.com/compute-agent/compute-agent/placement/metrics"
 	"github.com/compute-agent/compute-agent/placement/store"
 )
 
@@ -33,7 +32,7 @@ type Server struct {
 	ledger  *ledger.Ledger
 	store   *store.Store
 	api     *api.API
-	metrics *metrics.Metrics // nil when nobody looks
+	metrics *metrics // nil when nobody looks
 	auth    Auth
 	tls     *tls.Config // nil for plain HTTP
 	listen  string
@@ -50,11 +49,11 @@ type Server struct {
 // New opens the database of a Placement service, loads its state and puts the service together. The context bounds the
 // opening only. An error about the configuration wraps ErrConfig.
 func New(ctx context.Context, cfg Config) (*Server, error) {
-	return assemble(ctx, cfg, metrics.New())
+	return assemble(ctx, cfg, newMetrics())
 }
 
 // assemble is New with metrics, or without any.
-func assemble(ctx context.Context, cfg Config, m *metrics.Metrics) (*Server, error) {
+func assemble(ctx context.Context, cfg Config, m *metrics) (*Server, error) {
 	authenticator, err := cfg.Auth.authenticator(cfg.Logger, cfg.Now)
 	if err != nil {
 		return nil, err
@@ -107,13 +106,13 @@ func assemble(ctx context.Context, cfg Config, m *metrics.Metrics) (*Server, err
 	}
 	s := &Server{ledger: l, store: opened, api: api.New(calls), metrics: m, auth: cfg.Auth, tls: tlsConfig, listen: cfg.Listen, grace: cfg.ShutdownGrace, connections: cfg.Connections, log: cfg.Logger, started: time.Now(), database: file, options: cfg.Placement}
 	if m != nil {
-		m.Watch(l, s.api, opened.Problem)
+		m.watch(l, s.api, opened.Problem)
 	}
 	return s, nil
 }
 
 // openLedger opens the database file. The ledger closes its store.
-func openLedger(ctx context.Context, file string, cfg *Config, m *metrics.Metrics) (*ledger.Ledger, *store.Store, error) {
+func openLedger(ctx context.Context, file string, cfg *Config, m *metrics) (*ledger.Ledger, *store.Store, error) {
 	opened, err := store.Open(ctx, file, store.Options{Logger: cfg.Logger})
 	if err != nil {
 		return nil, nil, fmt.Errorf("open the Placement database %s: %w", file, err)

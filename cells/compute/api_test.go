@@ -16,7 +16,7 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/rs/zerolog"
 
-	"github.com/compute-agent/compute-agent/cells/compute/internal/jsonschema"
+	"github.com/compute-agent/compute-agent/internal/jsonkit"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/internal/osapi/oslopolicy"
 )
@@ -182,7 +182,7 @@ func TestPanicIsAnswered(t *testing.T) {
 func TestBodies(t *testing.T) {
 	c := newCloud(t, Options{})
 	c.api.routes = newRoutes([]route{{method: "POST", path: "/v2.1/things", handle: func(_ *API, x *exchange) error {
-		if _, err := x.checked(jsonschema.Schema{jsonschema.Type("object")}); err != nil {
+		if _, err := x.checked(jsonkit.Schema{jsonkit.Type("object")}); err != nil {
 			return err
 		}
 		return x.empty(http.StatusAccepted)

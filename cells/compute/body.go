@@ -8,19 +8,18 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/compute-agent/compute-agent/cells/compute/internal/jsonschema"
 	"github.com/compute-agent/compute-agent/internal/jsonkit"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
 // checked is the body of the request as an object that fits a schema of one; what does not fit is refused with Nova's text. A body that is
 // not there counts as null.
-func (x *exchange) checked(schema jsonschema.Schema) (*jsonkit.Object, error) {
+func (x *exchange) checked(schema jsonkit.Schema) (*jsonkit.Object, error) {
 	value, err := x.decoded()
 	if err != nil {
 		return nil, err
 	}
-	if err := jsonschema.Validate(schema, value); err != nil {
+	if err := jsonkit.Validate(schema, value); err != nil {
 		return nil, badRequest("%s", err)
 	}
 	return value.(*jsonkit.Object), nil // each schema of a body begins with its type
@@ -43,12 +42,12 @@ func (x *exchange) decoded() (any, error) {
 }
 
 // checkedQuery are the parameters of the request, those that are known of the types that they have.
-func (x *exchange) checkedQuery(known jsonschema.Properties) (url.Values, error) {
+func (x *exchange) checkedQuery(known jsonkit.Properties) (url.Values, error) {
 	params, err := x.query()
 	if err != nil {
 		return nil, err
 	}
-	if err := jsonschema.ValidateQuery(known, params); err != nil {
+	if err := jsonkit.ValidateQuery(known, params); err != nil {
 		return nil, badRequest("%s", err)
 	}
 	return params, nil
@@ -108,6 +107,6 @@ func memberInt(o *jsonkit.Object, name string, otherwise int64) int64 {
 	if !has {
 		return otherwise
 	}
-	n, _ := strconv.ParseInt(jsonschema.Str(v), 10, 64)
+	n, _ := strconv.ParseInt(jsonkit.PythonStr(v), 10, 64)
 	return n
 }

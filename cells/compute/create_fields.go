@@ -12,7 +12,6 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
-	"github.com/compute-agent/compute-agent/cells/compute/internal/jsonschema"
 	"github.com/compute-agent/compute-agent/internal/jsonkit"
 )
 
@@ -66,7 +65,7 @@ func (x *exchange) askedNetworks(asked *jsonkit.Object) error {
 // askedFlavor is the flavor that flavorRef names, by its id or by its URL.
 func (x *exchange) askedFlavor(asked *jsonkit.Object) (cellwire.Flavor, error) {
 	ref, _ := asked.Get("flavorRef")
-	id, _, _ := strings.Cut(jsonschema.Str(ref), "#")
+	id, _, _ := strings.Cut(jsonkit.PythonStr(ref), "#")
 	id, _, _ = strings.Cut(id, "?")
 	id = id[strings.LastIndex(id, "/")+1:]
 	f, err := x.flavor(id)
@@ -105,7 +104,7 @@ func (x *exchange) askedMetadata(asked *jsonkit.Object) (map[string]string, erro
 func askedTags(asked *jsonkit.Object) []string {
 	var tags []string
 	for _, tag := range memberList(asked, "tags") {
-		if tag := jsonschema.Str(tag); !slices.Contains(tags, tag) {
+		if tag := jsonkit.PythonStr(tag); !slices.Contains(tags, tag) {
 			tags = append(tags, tag)
 		}
 	}

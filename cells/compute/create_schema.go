@@ -2,7 +2,7 @@
 
 package compute
 
-import js "github.com/compute-agent/compute-agent/cells/compute/internal/jsonschema"
+import js "github.com/compute-agent/compute-agent/internal/jsonkit"
 
 // createSchemas are the bodies of POST /servers. Members that this service cannot do anything with are described as Nova has them all the same,
 // so that what Nova refuses is refused in its words; what is left of them is refused by the handler.
@@ -17,7 +17,7 @@ var createSchemas = func() schemaSteps {
 		{Name: "OS-DCF:diskConfig", Schema: js.Schema{js.Type("string"), js.Enum("AUTO", "MANUAL")}},
 		{Name: "accessIPv4", Schema: js.Schema{js.Type("string"), js.Format("ipv4")}},
 		{Name: "accessIPv6", Schema: js.Schema{js.Type("string"), js.Format("ipv6")}},
-		{Name: "personality", Schema: js.Schema{js.Type("array"), js.Items(js.Closed(js.Properties{
+		{Name: "personality", Schema: js.Schema{js.Type("array"), js.Items(js.ClosedObject(js.Properties{
 			{Name: "path", Schema: schemaText},
 			{Name: "contents", Schema: js.Schema{js.Type("string"), js.Format("base64")}},
 		}))}},
@@ -29,13 +29,13 @@ var createSchemas = func() schemaSteps {
 		{Name: "min_count", Schema: schemaCount},
 		{Name: "max_count", Schema: schemaCount},
 		{Name: "return_reservation_id", Schema: schemaBoolean},
-		{Name: "security_groups", Schema: js.Schema{js.Type("array"), js.Items(js.Closed(js.Properties{{Name: "name", Schema: schemaName}}))}},
+		{Name: "security_groups", Schema: js.Schema{js.Type("array"), js.Items(js.ClosedObject(js.Properties{{Name: "name", Schema: schemaName}}))}},
 		{Name: "user_data", Schema: js.Schema{js.Type("string"), js.Format("base64"), js.MaxLength(65535)}},
 	}
 	required := []string{"name", "flavorRef"}
 	step := func(since Version) schemaSince {
-		return schemaSince{since, js.Closed(js.Properties{
-			{Name: "server", Schema: js.Closed(server, required...)},
+		return schemaSince{since, js.ClosedObject(js.Properties{
+			{Name: "server", Schema: js.ClosedObject(server, required...)},
 			{Name: hintsMember, Schema: hints},
 			{Name: hintsMemberLong, Schema: hints},
 		}, "server")}
@@ -106,7 +106,7 @@ var network = js.Properties{
 }
 
 func networkList(p js.Properties) js.Schema {
-	return js.Schema{js.Type("array"), js.Items(js.Closed(p))}
+	return js.Schema{js.Type("array"), js.Items(js.ClosedObject(p))}
 }
 
 func networksOr(p js.Properties) js.Schema {
@@ -138,5 +138,5 @@ var (
 )
 
 func deviceList(p js.Properties) js.Schema {
-	return js.Schema{js.Type("array"), js.Items(js.Closed(p))}
+	return js.Schema{js.Type("array"), js.Items(js.ClosedObject(p))}
 }

@@ -5,7 +5,6 @@ package compute
 import (
 	"testing"
 
-	"github.com/compute-agent/compute-agent/cells/compute/internal/jsonschema"
 	"github.com/compute-agent/compute-agent/internal/jsonkit"
 )
 
@@ -46,7 +45,7 @@ func TestCreateByMicroversion(t *testing.T) {
 				t.Fatal(err)
 			}
 			want := v >= tt.since && v <= tt.until || v >= tt.also[0] && v <= tt.also[1]
-			if err := jsonschema.Validate(createSchemas.at(v), value); (err == nil) != want {
+			if err := jsonkit.Validate(createSchemas.at(v), value); (err == nil) != want {
 				t.Errorf("%s at %s: %v", tt.name, v, err)
 			}
 		}
@@ -63,7 +62,7 @@ func BenchmarkCheckCreate(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		if err := jsonschema.Validate(schema, value); err != nil {
+		if err := jsonkit.Validate(schema, value); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
-	js "github.com/compute-agent/compute-agent/cells/compute/internal/jsonschema"
+	js "github.com/compute-agent/compute-agent/internal/jsonkit"
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
@@ -37,12 +37,12 @@ var flavorSchemas = func() schemaSteps {
 		{Name: "disk", Schema: schemaInteger(0)},
 		{Name: "OS-FLV-EXT-DATA:ephemeral", Schema: schemaInteger(0)},
 		{Name: "swap", Schema: schemaInteger(0)},
-		{Name: "rxtx_factor", Schema: js.Schema{js.Type("number", "string"), js.Pattern(`^[0-9]+(\.[0-9]+)?$`), js.AboveMinimum(0), js.Maximum(3.40282e+38)}},
+		{Name: "rxtx_factor", Schema: js.Schema{js.Type("number", "string"), js.Pattern(`^[0-9]+(\.[0-9]+)?$`), js.ExclusiveMinimum(0), js.Maximum(3.40282e+38)}},
 		{Name: "os-flavor-access:is_public", Schema: schemaBoolean},
 	}
 	described := first.With("description", flavorDescription)
 	body := func(p js.Properties) js.Schema {
-		return js.Closed(js.Properties{{Name: "flavor", Schema: js.Closed(p, "name", "ram", "vcpus", "disk")}}, "flavor")
+		return js.ClosedObject(js.Properties{{Name: "flavor", Schema: js.ClosedObject(p, "name", "ram", "vcpus", "disk")}}, "flavor")
 	}
 	return schemaSteps{{vFlavorDescription, body(described)}, {MinVersion, body(first)}}
 }()
@@ -50,8 +50,8 @@ var flavorSchemas = func() schemaSteps {
 var flavorDescription = js.Schema{js.Type("string", "null"), js.MaxLength(65535), printable}
 
 // flavorUpdate is the body of PUT /flavors/{id}.
-var flavorUpdate = js.Closed(js.Properties{
-	{Name: "flavor", Schema: js.Closed(js.Properties{{Name: "description", Schema: flavorDescription}}, "description")},
+var flavorUpdate = js.ClosedObject(js.Properties{
+	{Name: "flavor", Schema: js.ClosedObject(js.Properties{{Name: "description", Schema: flavorDescription}}, "description")},
 }, "flavor")
 
 // createFlavor answers POST /flavors.
@@ -76,12 +76,12 @@ func (a *API) createFlavor(x *exchange) error {
 		RxTxFactor:  1,
 	}
 	if id, _ := asked.Get("id"); id != nil {
-		f.ID = js.Str(id)
+		f.ID = js.PythonStr(id)
 	} else {
 		f.ID = guuid.NewString()
 	}
 	if factor, has := asked.Get("rxtx_factor"); has {
-		f.RxTxFactor, _ = strconv.ParseFloat(js.Str(factor), 64) // the schema lets numbers through only
+		f.RxTxFactor, _ = strconv.ParseFloat(js.PythonStr(factor), 64) // the schema lets numbers through only
 	}
 	err = a.store.CreateFlavor(x.ctx(), f)
 	if errors.Is(err, apidb.ErrExists) {

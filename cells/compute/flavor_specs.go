@@ -7,9 +7,8 @@ import (
 	"net/http"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
-	js "github.com/compute-agent/compute-agent/cells/compute/internal/jsonschema"
 	"github.com/compute-agent/compute-agent/internal/extraspecs"
-	"github.com/compute-agent/compute-agent/internal/jsonkit"
+	js "github.com/compute-agent/compute-agent/internal/jsonkit"
 )
 
 // extraSpecRoutes are the calls about extra specs of flavors: resources:, trait:, group_policy and whatever else the scheduler reads of them.
@@ -23,9 +22,9 @@ var extraSpecRoutes = []route{
 
 // extraSpecs are strings or numbers by name; numbers are kept as strings.
 var (
-	extraSpecs    = js.Schema{js.Type("object"), js.Members(metadataKeys, js.Schema{js.Type("string", "number"), js.MaxLength(255)})}
-	newExtraSpecs = js.Closed(js.Properties{{Name: "extra_specs", Schema: extraSpecs}}, "extra_specs")
-	oneExtraSpec  = append(extraSpecs[:len(extraSpecs):len(extraSpecs)], js.MinMembers(1), js.MaxMembers(1))
+	extraSpecs    = js.Schema{js.Type("object"), js.PatternProperties(metadataKeys, js.Schema{js.Type("string", "number"), js.MaxLength(255)})}
+	newExtraSpecs = js.ClosedObject(js.Properties{{Name: "extra_specs", Schema: extraSpecs}}, "extra_specs")
+	oneExtraSpec  = append(extraSpecs[:len(extraSpecs):len(extraSpecs)], js.MinProperties(1), js.MaxProperties(1))
 )
 
 func (x *exchange) noExtraSpec() error {
@@ -97,12 +96,12 @@ func (a *API) setExtraSpec(x *exchange) error {
 
 // mergeExtraSpecs gives the flavor of the path more extra specs, and answers with those that were sent, as they were sent. Those that no server would have are
 // refused here, and not only when a server is asked for; so does Nova from 2.86 on with those that it does not know.
-func (x *exchange) mergeExtraSpecs(given *jsonkit.Object) (*object, error) {
+func (x *exchange) mergeExtraSpecs(given *js.Object) (*object, error) {
 	sent, more := new(object), make(map[string]string, len(given.Names()))
 	for _, name := range given.Names() {
 		value, _ := given.Get(name)
-		more[name] = js.Str(value)
-		if number, is := value.(jsonkit.Number); is {
+		more[name] = js.PythonStr(value)
+		if number, is := value.(js.Number); is {
 			if len(more[name]) > 255 {
 				return nil, badRequest("extra_specs value has %d characters, more than 255.", len(more[name]))
 			}

@@ -12,7 +12,7 @@ import (
 	"strings"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
-	js "github.com/compute-agent/compute-agent/cells/compute/internal/jsonschema"
+	js "github.com/compute-agent/compute-agent/internal/jsonkit"
 )
 
 // flavorRoutes are the calls that read flavors. Everybody may; a flavor that is not public is for administrators, because this service has no

@@ -5,7 +5,7 @@ package compute
 import (
 	"net/http"
 
-	js "github.com/compute-agent/compute-agent/cells/compute/internal/jsonschema"
+	js "github.com/compute-agent/compute-agent/internal/jsonkit"
 )
 
 // limitRoutes has the call about limits.

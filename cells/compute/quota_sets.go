@@ -8,8 +8,7 @@ import (
 	"strings"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
-	js "github.com/compute-agent/compute-agent/cells/compute/internal/jsonschema"
-	"github.com/compute-agent/compute-agent/internal/jsonkit"
+	js "github.com/compute-agent/compute-agent/internal/jsonkit"
 )
 
 // quotaSetRoutes are the calls about the quotas of projects. A project is whatever is named: nobody is asked whether there is one. There are no
@@ -40,7 +39,7 @@ var quotaSets = func() schemaSteps {
 	later := all.Without("fixed_ips", "floating_ips", "security_groups", "security_group_rules", "networks")
 	last := later.Without("injected_files", "injected_file_content_bytes", "injected_file_path_bytes")
 	body := func(p js.Properties) js.Schema {
-		return js.Closed(js.Properties{{Name: "quota_set", Schema: js.Closed(p)}}, "quota_set")
+		return js.ClosedObject(js.Properties{{Name: "quota_set", Schema: js.ClosedObject(p)}}, "quota_set")
 	}
 	return schemaSteps{{vNoInjectedFiles, body(last)}, {vNoNetworkQuotas, body(later)}, {MinVersion, body(all)}}
 }()
@@ -138,7 +137,7 @@ func (a *API) updateQuotas(x *exchange) error {
 }
 
 // wantedQuotas are the limits that a body sets; all of them are checked before any is set.
-func (a *API) wantedQuotas(x *exchange, project string, asked *jsonkit.Object) (apidb.QuotaSet, error) {
+func (a *API) wantedQuotas(x *exchange, project string, asked *js.Object) (apidb.QuotaSet, error) {
 	wanted := apidb.QuotaSet{}
 	for _, name := range asked.Names() {
 		if name != "force" {

@@ -5,7 +5,7 @@ package compute
 import (
 	"strings"
 
-	js "github.com/compute-agent/compute-agent/cells/compute/internal/jsonschema"
+	js "github.com/compute-agent/compute-agent/internal/jsonkit"
 )
 
 // The types that Nova's schemas share (nova.api.validation.parameter_types). The order of conditions is Nova's: it decides which refusal is told.
@@ -22,7 +22,7 @@ var (
 	schemaTag         = js.Schema{js.Type("string"), js.MinLength(1), js.MaxLength(60), js.Pattern("^[^,/]*$")}
 	schemaIP          = js.Schema{js.Type("string"), js.OneOf(js.Schema{js.Format("ipv4")}, js.Schema{js.Format("ipv6")})}
 	schemaDescription = js.Schema{js.Type("string", "null"), js.MaxLength(255), printable}
-	schemaMetadata    = js.Schema{js.Type("object"), js.Members(metadataKeys, js.Schema{js.Type("string"), js.MaxLength(255)})}
+	schemaMetadata    = js.Schema{js.Type("object"), js.PatternProperties(metadataKeys, js.Schema{js.Type("string"), js.MaxLength(255)})}
 )
 
 // maxInt is the largest integer of Nova's databases.
@@ -33,7 +33,7 @@ const metadataKeys = "^[a-zA-Z0-9-_:. ]{1,255}$"
 
 // printable is the condition on descriptions. Nova shows the 7 kB of its regular expression; this one is as strict.
 var printable = js.PatternFunc("^[printable characters]*$", func(s string) bool {
-	return !strings.ContainsFunc(s, func(r rune) bool { return !js.Printable(r) || r >= 0xffff })
+	return !strings.ContainsFunc(s, func(r rune) bool { return !js.IsPrintable(r) || r >= 0xffff })
 })
 
 func schemaInteger(minimum float64) js.Schema {

@@ -13,9 +13,8 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
-	js "github.com/compute-agent/compute-agent/cells/compute/internal/jsonschema"
 	"github.com/compute-agent/compute-agent/cells/gather"
-	"github.com/compute-agent/compute-agent/internal/jsonkit"
+	js "github.com/compute-agent/compute-agent/internal/jsonkit"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/providertree"
 )
@@ -35,9 +34,9 @@ var serviceUpdates = func() schemaSteps {
 		{Name: "forced_down", Schema: schemaBoolean},
 	}
 	return schemaSteps{
-		{vServiceUUID, js.Closed(byUUID)},
-		{vForcedDown, js.Closed(forcible, "host", "binary")},
-		{MinVersion, js.Closed(old, "host", "binary")},
+		{vServiceUUID, js.ClosedObject(byUUID)},
+		{vForcedDown, js.ClosedObject(forcible, "host", "binary")},
+		{MinVersion, js.ClosedObject(old, "host", "binary")},
 	}
 }()
 
@@ -88,7 +87,7 @@ func unknownService(id string) error {
 }
 
 // servicePatch is the change that a body of 2.53 and later asks for.
-func servicePatch(body *jsonkit.Object) (cellwire.ServicePatch, error) {
+func servicePatch(body *js.Object) (cellwire.ServicePatch, error) {
 	var patch cellwire.ServicePatch
 	reason := memberString(body, "disabled_reason")
 	switch memberString(body, "status") {
@@ -110,7 +109,7 @@ func servicePatch(body *jsonkit.Object) (cellwire.ServicePatch, error) {
 }
 
 // updateServiceOf is updateService before 2.53: the last segment of the path is an action. The answer has what was asked for.
-func (a *API) updateServiceOf(x *exchange, body *jsonkit.Object) error {
+func (a *API) updateServiceOf(x *exchange, body *js.Object) error {
 	if err := x.allowOwn(ruleServicesUpdate); err != nil {
 		return err
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
-	js "github.com/compute-agent/compute-agent/cells/compute/internal/jsonschema"
 	"github.com/compute-agent/compute-agent/cells/gather"
+	js "github.com/compute-agent/compute-agent/internal/jsonkit"
 )
 
 // serviceRoutes are the calls about services. The services are the nova-compute services of the cells' hosts: what Nova has as conductors

@@ -19,7 +19,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/placement/ledger"
-	"github.com/compute-agent/compute-agent/placement/ledger/ledgertest"
+	"github.com/compute-agent/compute-agent/placement/placementtest"
 	"github.com/compute-agent/compute-agent/placement/store"
 	"github.com/compute-agent/compute-agent/plugins"
 )
@@ -70,7 +70,7 @@ func TestPreviousPlacement(t *testing.T) {
 		if found, err := kept.Schema(t.Context()); err != nil || found.NeedsUpgrade() || found.IsNewer() {
 			t.Errorf("its schema is %+v, %v", found, err)
 		}
-		got, err := ledgertest.PictureOf(l.Current())
+		got, err := placementtest.DumpOf(l.Current())
 		check(t, err)
 		h, n := got.Providers[host], got.Providers[numa]
 		if h.Name != "host" || n.Name != "numa" || n.Parent != host || !slices.Equal(h.Aggregates, []string{group}) || !slices.Equal(n.Traits, []string{"CUSTOM_FAST"}) ||

@@ -16,14 +16,14 @@ import (
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/placement/candidates"
 	"github.com/compute-agent/compute-agent/placement/ledger"
-	"github.com/compute-agent/compute-agent/placement/ledger/ledgertest"
+	"github.com/compute-agent/compute-agent/placement/placementtest"
 	"github.com/compute-agent/compute-agent/placement/wire"
 )
 
 // oneHost is an API on a ledger with one provider of 8 VCPU.
 func oneHost(t *testing.T, log zerolog.Logger) *API {
 	t.Helper()
-	l, err := ledger.Open(t.Context(), &ledgertest.Memory{}, ledger.Options{})
+	l, err := ledger.Open(t.Context(), &placementtest.MemoryStore{}, ledger.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,25 +7,25 @@ import (
 	"testing"
 
 	"github.com/compute-agent/compute-agent/placement/candidates"
-	"github.com/compute-agent/compute-agent/placement/candidates/candidatestest"
+	"github.com/compute-agent/compute-agent/placement/placementtest"
 )
 
 // perfload is a forest as in Placement's own nested load test: trees of seven providers, a compute node with disk, two NUMA nodes
 // with processors and memory, and two FPGAs below each of them.
-func perfload(trees int) candidatestest.Forest {
-	var f candidatestest.Forest
+func perfload(trees int) placementtest.Forest {
+	var f placementtest.Forest
 	for i := range trees {
 		cn := fmt.Sprint("cn", i)
-		child := func(name, parent string, traits []string, inventories ...candidatestest.Inventory) {
-			f = append(f, candidatestest.Provider{Name: cn + name, Parent: parent, Inventories: inventories, Traits: traits})
+		child := func(name, parent string, traits []string, inventories ...placementtest.Inventory) {
+			f = append(f, placementtest.Provider{Name: cn + name, Parent: parent, Inventories: inventories, Traits: traits})
 		}
-		child("", "", []string{"COMPUTE_VOLUME_MULTI_ATTACH"}, candidatestest.Inventory{Class: "DISK_GB", Total: 20_480, Ratio: 1})
+		child("", "", []string{"COMPUTE_VOLUME_MULTI_ATTACH"}, placementtest.Inventory{Class: "DISK_GB", Total: 20_480, Ratio: 1})
 		for n := range 2 {
 			numa := fmt.Sprintf("%s_n%d", cn, n)
 			child(fmt.Sprintf("_n%d", n), cn, []string{"HW_NUMA_ROOT"},
-				candidatestest.Inventory{Class: "VCPU", Total: 32, Ratio: 16}, candidatestest.Inventory{Class: "MEMORY_MB", Total: 65_536, MinUnit: 256, StepSize: 256})
+				placementtest.Inventory{Class: "VCPU", Total: 32, Ratio: 16}, placementtest.Inventory{Class: "MEMORY_MB", Total: 65_536, MinUnit: 256, StepSize: 256})
 			for d := range 2 {
-				child(fmt.Sprintf("_n%d_f%d", n, d), numa, []string{"CUSTOM_FPGA"}, candidatestest.Inventory{Class: fpga, Total: 8})
+				child(fmt.Sprintf("_n%d_f%d", n, d), numa, []string{"CUSTOM_FPGA"}, placementtest.Inventory{Class: fpga, Total: 8})
 			}
 		}
 	}
@@ -43,19 +43,19 @@ func BenchmarkSearch(b *testing.B) {
 		SameSubtree: [][]string{{"_COMPUTE", "_ACCEL"}},
 		Root:        candidates.RootConditions{Required: []string{"COMPUTE_VOLUME_MULTI_ATTACH"}},
 	}
-	flat := candidatestest.Forest{}
+	flat := placementtest.Forest{}
 	for i := range 10_000 {
-		flat = append(flat, candidatestest.Provider{Name: fmt.Sprint("h", i), Inventories: []candidatestest.Inventory{
+		flat = append(flat, placementtest.Provider{Name: fmt.Sprint("h", i), Inventories: []placementtest.Inventory{
 			{Class: "VCPU", Total: 64, Ratio: 4}, {Class: "MEMORY_MB", Total: 262_144}, {Class: "DISK_GB", Total: 2_000}}})
 	}
 	plain := candidates.Request{Groups: []candidates.Group{{Resources: []candidates.Resource{
 		{Class: "VCPU", Amount: 4}, {Class: "MEMORY_MB", Amount: 8_192}, {Class: "DISK_GB", Amount: 40}}}}}
-	sparse := append(candidatestest.Forest{}, flat...)
+	sparse := append(placementtest.Forest{}, flat...)
 	sparse[7_777].Inventories = append(has("VGPU", 1), sparse[7_777].Inventories...)
 	rare := candidates.Request{Groups: append([]candidates.Group{asks("_G", "VGPU", 1)}, plain.Groups...)}
 	for _, e := range []struct {
 		name   string
-		f      candidatestest.Forest
+		f      placementtest.Forest
 		r      candidates.Request
 		limits []int
 	}{

@@ -9,15 +9,15 @@ import (
 	"testing"
 
 	"github.com/compute-agent/compute-agent/placement/candidates"
-	"github.com/compute-agent/compute-agent/placement/candidates/candidatestest"
+	"github.com/compute-agent/compute-agent/placement/placementtest"
 )
 
 // crowd is a host of ten providers and a request for n groups that must all be served by one of them, of which each has room
 // for a third: the search goes far before it finds that out, ten times.
-func crowd(n int) (candidatestest.Forest, candidates.Request) {
-	f := candidatestest.Forest{{Name: "h"}}
+func crowd(n int) (placementtest.Forest, candidates.Request) {
+	f := placementtest.Forest{{Name: "h"}}
 	for i := range 10 {
-		f = append(f, candidatestest.Provider{Name: fmt.Sprint("c", i), Parent: "h", Inventories: has("VCPU", int64(n/3))})
+		f = append(f, placementtest.Provider{Name: fmt.Sprint("c", i), Parent: "h", Inventories: has("VCPU", int64(n/3))})
 	}
 	var r candidates.Request
 	var set []string
@@ -60,11 +60,11 @@ func TestLongSubtreesAreBounded(t *testing.T) {
 
 // TestUnknownNamesAreBounded: whether the groups before an unknown name can be served is found out with the steps of one search.
 func TestUnknownNamesAreBounded(t *testing.T) {
-	var f candidatestest.Forest
+	var f placementtest.Forest
 	for i := range 50 {
-		f = append(f, candidatestest.Provider{Name: fmt.Sprint("h", i), Inventories: []candidatestest.Inventory{{Class: "VCPU", Total: 4, Used: 4}}})
+		f = append(f, placementtest.Provider{Name: fmt.Sprint("h", i), Inventories: []placementtest.Inventory{{Class: "VCPU", Total: 4, Used: 4}}})
 	}
-	f = append(f, candidatestest.Provider{Name: "free", Inventories: has("VCPU", 4)})
+	f = append(f, placementtest.Provider{Name: "free", Inventories: has("VCPU", 4)})
 	s := plant(t, ground(t), f)
 	var r candidates.Request
 	for i := range 100 {
@@ -86,7 +86,7 @@ func TestUnknownNamesAreBounded(t *testing.T) {
 // TestExplainIsBounded: trees that there are no steps left for are undecided, and not filled.
 func TestExplainIsBounded(t *testing.T) {
 	f, r := crowd(100)
-	var many candidatestest.Forest
+	var many placementtest.Forest
 	for i := range 20 {
 		many = append(many, f.Copy(fmt.Sprint("x", i))...)
 	}

@@ -11,15 +11,15 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/compute-agent/compute-agent/placement/candidates"
-	"github.com/compute-agent/compute-agent/placement/candidates/candidatestest"
+	"github.com/compute-agent/compute-agent/placement/placementtest"
 )
 
 // TestExplainAgrees: an explanation counts the candidates and the trees that have some as they are, and its steps add up.
 func TestExplainAgrees(t *testing.T) {
 	g := ground(t)
 	rapid.Check(t, func(t *rapid.T) {
-		f := candidatestest.Forests().Draw(t, "forest")
-		r := candidatestest.Requests(true).Draw(t, "request")
+		f := placementtest.Forests().Draw(t, "forest")
+		r := placementtest.CandidateRequests(true).Draw(t, "request")
 		s := plant(t, g, f)
 		t.Logf("forest:\n%srequest: %+v", f, r)
 		e, err := candidates.Explain(ctx, s, r, candidates.Options{Limit: 10_000})
@@ -27,14 +27,14 @@ func TestExplainAgrees(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Logf("explanation: %+v", e)
-		want, err := candidatestest.ByRoot(s, r)
+		want, err := placementtest.CandidatesByRoot(s, r)
 		if err != nil {
 			want = nil // The search refuses a name that does not exist; the explanation says so.
 			if e.Candidates > 0 {
 				return // The name was one to avoid.
 			}
 		}
-		all := candidatestest.Set{}
+		all := placementtest.CandidateSet{}
 		for _, some := range want {
 			for key := range some {
 				all[key] = true
@@ -54,7 +54,7 @@ func TestExplainAgrees(t *testing.T) {
 			}
 		}
 		for i, group := range e.Groups {
-			if alone, err := candidatestest.ByRoot(s, part(r, i)); err == nil && group.Steps[len(group.Steps)-1].Trees != len(alone) {
+			if alone, err := placementtest.CandidatesByRoot(s, part(r, i)); err == nil && group.Steps[len(group.Steps)-1].Trees != len(alone) {
 				t.Fatalf("%d trees can serve %+v, want %d", group.Steps[len(group.Steps)-1].Trees, group, len(alone))
 			}
 			before := len(f)
@@ -89,14 +89,14 @@ func part(r *candidates.Request, i int) *candidates.Request {
 
 // TestVerdicts: what is said in typical cases.
 func TestVerdicts(t *testing.T) {
-	host := func(name string, free int64, traits ...string) candidatestest.Forest {
-		return candidatestest.Forest{
-			{Name: name, Inventories: []candidatestest.Inventory{{Class: "VCPU", Total: 8, MaxUnit: 8, Used: 8 - free}}},
+	host := func(name string, free int64, traits ...string) placementtest.Forest {
+		return placementtest.Forest{
+			{Name: name, Inventories: []placementtest.Inventory{{Class: "VCPU", Total: 8, MaxUnit: 8, Used: 8 - free}}},
 			{Name: name + "_f", Parent: name, Inventories: has(fpga, 2), Traits: traits},
 		}
 	}
 	f := append(append(host("a", 3, "CUSTOM_X"), host("b", 8)...), host("c", 8, "CUSTOM_Y")...)
-	f = append(f, candidatestest.Provider{Name: "big", Inventories: []candidatestest.Inventory{{Class: "VCPU", Total: 8, MaxUnit: 8}}, Traits: []string{"CUSTOM_BIG", "CUSTOM_Z"}})
+	f = append(f, placementtest.Provider{Name: "big", Inventories: []placementtest.Inventory{{Class: "VCPU", Total: 8, MaxUnit: 8}}, Traits: []string{"CUSTOM_BIG", "CUSTOM_Z"}})
 	compute := func(n int64) candidates.Group { return asks("_COMPUTE", "VCPU", n) }
 	device := func(n int64, traits ...string) candidates.Group { return requiring(asks("_FPGA", fpga, n), traits...) }
 	for _, e := range []struct {

@@ -18,7 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/placement/candidates"
-	"github.com/compute-agent/compute-agent/placement/candidates/candidatestest"
+	"github.com/compute-agent/compute-agent/placement/placementtest"
 	"github.com/compute-agent/compute-agent/test/realservice"
 )
 
@@ -35,7 +35,7 @@ func TestReferenceIsPlacement(t *testing.T) {
 	random := rand.New(rand.NewPCG(uint64(*realSeed), 0))
 	counts := map[string]int{}
 	for range *realForests {
-		f := candidatestest.Forests().Example(int(random.Int64N(1 << 40)))
+		f := placementtest.Forests().Example(int(random.Int64N(1 << 40)))
 		s := plant(t, g, f)
 		if err := server.Reset(t.Context()); err != nil {
 			t.Fatal(err)
@@ -43,13 +43,13 @@ func TestReferenceIsPlacement(t *testing.T) {
 		real := &realClient{t: t, url: server.URL}
 		real.plant(f)
 		for asked := 0; asked < 20; {
-			r := candidatestest.Requests(false).Example(int(random.Int64N(1 << 40)))
+			r := placementtest.CandidateRequests(false).Example(int(random.Int64N(1 << 40)))
 			// What is excused is told from the groups, which old versions do not show.
 			r.Flat = r.Flat && old(r) && !f.Shares()
 			if sumsUp(r) {
 				r.GroupPolicy = candidates.None
 			}
-			want, err := candidatestest.All(s, r)
+			want, err := placementtest.AllCandidates(s, r)
 			if err == nil && len(want) == 0 && random.IntN(8) > 0 {
 				continue
 			}
@@ -89,7 +89,7 @@ func TestReferenceIsPlacement(t *testing.T) {
 
 // excused returns the candidates that Placement leaves out though they are some. It keeps only one of the ways to serve the
 // unsuffixed group that differ in nothing but the tree that they are for, and so finds no suffixed groups in the others.
-func excused(f candidatestest.Forest, r *candidates.Request, want, got candidatestest.Set) (missing []string, excuse string) {
+func excused(f placementtest.Forest, r *candidates.Request, want, got placementtest.CandidateSet) (missing []string, excuse string) {
 	if len(r.Groups) == 1 || r.Flat {
 		return nil, ""
 	}
@@ -106,7 +106,7 @@ func excused(f candidatestest.Forest, r *candidates.Request, want, got candidate
 			}
 			shared = true
 			for name := range strings.SplitSeq(unsuffixed, "+") {
-				shared = shared && slices.ContainsFunc(f, func(p candidatestest.Provider) bool {
+				shared = shared && slices.ContainsFunc(f, func(p placementtest.Provider) bool {
 					return p.Name == name && slices.Contains(p.Traits, "MISC_SHARES_VIA_AGGREGATE")
 				})
 			}
@@ -118,8 +118,8 @@ func excused(f candidatestest.Forest, r *candidates.Request, want, got candidate
 	return missing, excuse
 }
 
-func sharingChild(f candidatestest.Forest) bool {
-	return slices.ContainsFunc(f, func(p candidatestest.Provider) bool {
+func sharingChild(f placementtest.Forest) bool {
+	return slices.ContainsFunc(f, func(p placementtest.Provider) bool {
 		return p.Parent != "" && slices.Contains(p.Traits, "MISC_SHARES_VIA_AGGREGATE")
 	})
 }
@@ -151,8 +151,8 @@ func old(r *candidates.Request) bool {
 }
 
 // withoutGroups takes the groups from the keys: old versions do not show them.
-func withoutGroups(s candidatestest.Set) candidatestest.Set {
-	out := candidatestest.Set{}
+func withoutGroups(s placementtest.CandidateSet) placementtest.CandidateSet {
+	out := placementtest.CandidateSet{}
 	for key := range s {
 		allocations, _, _ := strings.Cut(key, " | ")
 		out[allocations] = true
@@ -261,12 +261,12 @@ func (c *realClient) must(method, path string, body any) {
 type object = map[string]any
 
 // plant makes the forest. Generations count what was written before.
-func (c *realClient) plant(f candidatestest.Forest) {
+func (c *realClient) plant(f placementtest.Forest) {
 	for _, p := range f {
-		uuid, generation := candidatestest.UUID(p.Name), 0
+		uuid, generation := placementtest.UUID(p.Name), 0
 		body := object{"uuid": uuid, "name": p.Name}
 		if p.Parent != "" {
-			body["parent_provider_uuid"] = candidatestest.UUID(p.Parent)
+			body["parent_provider_uuid"] = placementtest.UUID(p.Parent)
 		}
 		c.must(http.MethodPost, "/resource_providers", body)
 		put := func(what string, body object) {
@@ -278,7 +278,7 @@ func (c *realClient) plant(f candidatestest.Forest) {
 			put("traits", object{"traits": p.Traits})
 		}
 		if len(p.Aggregates) > 0 {
-			put("aggregates", object{"aggregates": candidatestest.UUIDs(p.Aggregates)})
+			put("aggregates", object{"aggregates": placementtest.UUIDs(p.Aggregates)})
 		}
 		used, ample, all := object{}, object{}, object{}
 		for _, i := range p.Inventories {
@@ -291,7 +291,7 @@ func (c *realClient) plant(f candidatestest.Forest) {
 		}
 		if len(used) > 0 {
 			put("inventories", object{"inventories": ample})
-			c.must(http.MethodPut, "/allocations/"+candidatestest.UUID("c"+p.Name), object{
+			c.must(http.MethodPut, "/allocations/"+placementtest.UUID("c"+p.Name), object{
 				"allocations": object{uuid: object{"resources": used}}, "consumer_generation": nil,
 				"project_id": "project", "user_id": "user", "consumer_type": "INSTANCE",
 			})
@@ -304,7 +304,7 @@ func (c *realClient) plant(f candidatestest.Forest) {
 }
 
 // candidates asks for candidates and returns their keys, without groups for a flat request.
-func (c *realClient) candidates(f candidatestest.Forest, r *candidates.Request) (int, candidatestest.Set) {
+func (c *realClient) candidates(f placementtest.Forest, r *candidates.Request) (int, placementtest.CandidateSet) {
 	version := "1.39"
 	if r.Flat {
 		version = "1.28"
@@ -315,7 +315,7 @@ func (c *realClient) candidates(f candidatestest.Forest, r *candidates.Request) 
 	}
 	names := map[string]string{}
 	for _, p := range f {
-		names[candidatestest.UUID(p.Name)] = p.Name
+		names[placementtest.UUID(p.Name)] = p.Name
 	}
 	var answer struct {
 		Requests []struct {
@@ -326,7 +326,7 @@ func (c *realClient) candidates(f candidatestest.Forest, r *candidates.Request) 
 	if err := json.Unmarshal(body, &answer); err != nil {
 		c.t.Fatalf("%v: %s", err, body)
 	}
-	set := candidatestest.Set{}
+	set := placementtest.CandidateSet{}
 	for _, req := range answer.Requests {
 		var amounts, groups []string
 		for uuid, a := range req.Allocations {

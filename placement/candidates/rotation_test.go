@@ -7,19 +7,19 @@ import (
 	"testing"
 
 	"github.com/compute-agent/compute-agent/placement/candidates"
-	"github.com/compute-agent/compute-agent/placement/candidates/candidatestest"
 	"github.com/compute-agent/compute-agent/placement/ledger"
+	"github.com/compute-agent/compute-agent/placement/placementtest"
 )
 
 // hosts are n hosts that are equal, but that the unsuitable ones cannot serve twoCPUs.
-func hosts(n int, unsuitable func(i int) bool) candidatestest.Forest {
-	var f candidatestest.Forest
+func hosts(n int, unsuitable func(i int) bool) placementtest.Forest {
+	var f placementtest.Forest
 	for i := range n {
-		inv := candidatestest.Inventory{Class: "VCPU", Total: 4}
+		inv := placementtest.Inventory{Class: "VCPU", Total: 4}
 		if unsuitable != nil && unsuitable(i) {
 			inv.MaxUnit = 1
 		}
-		f = append(f, candidatestest.Provider{Name: fmt.Sprint("h", i), Inventories: []candidatestest.Inventory{inv}})
+		f = append(f, placementtest.Provider{Name: fmt.Sprint("h", i), Inventories: []placementtest.Inventory{inv}})
 	}
 	return f
 }

@@ -15,8 +15,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/compute-agent/compute-agent/placement/candidates"
-	"github.com/compute-agent/compute-agent/placement/candidates/candidatestest"
 	"github.com/compute-agent/compute-agent/placement/ledger"
+	"github.com/compute-agent/compute-agent/placement/placementtest"
 )
 
 var ctx = context.Background()
@@ -34,9 +34,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-func ground(t testing.TB) *candidatestest.Ground {
+func ground(t testing.TB) *placementtest.ForestLedger {
 	t.Helper()
-	g, err := candidatestest.NewGround(ctx)
+	g, err := placementtest.NewForestLedger(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,9 +54,9 @@ type fataler interface {
 	Fatalf(format string, args ...any)
 }
 
-func plant(t fataler, g *candidatestest.Ground, f candidatestest.Forest) *ledger.Snapshot {
+func plant(t fataler, g *placementtest.ForestLedger, f placementtest.Forest) *ledger.Snapshot {
 	t.Helper()
-	s, err := g.Plant(ctx, f)
+	s, err := g.Load(ctx, f)
 	if err != nil {
 		t.Fatalf("planting\n%s: %v", f, err)
 	}
@@ -69,9 +69,9 @@ func find(t fataler, s *ledger.Snapshot, r *candidates.Request, o candidates.Opt
 	var keys []string
 	stats, err := candidates.Search(ctx, s, r, o, func(c *candidates.Candidate) bool {
 		if fault := faultOf(r, c); fault != "" {
-			t.Fatalf("a candidate %s: %s", fault, candidatestest.Key(r, c.Allocations, c.Groups))
+			t.Fatalf("a candidate %s: %s", fault, placementtest.CandidateKey(r, c.Allocations, c.Groups))
 		}
-		keys = append(keys, candidatestest.Key(r, c.Allocations, c.Groups))
+		keys = append(keys, placementtest.CandidateKey(r, c.Allocations, c.Groups))
 		return true
 	})
 	if err == nil && stats.Candidates != len(keys) {
@@ -129,7 +129,7 @@ func faultOf(r *candidates.Request, c *candidates.Candidate) string {
 // checkAgainstReference searches in all ways and compares with what there is.
 func checkAgainstReference(t fataler, s *ledger.Snapshot, r *candidates.Request, seed uint64, limit int) {
 	t.Helper()
-	want, wantErr := candidatestest.All(s, r)
+	want, wantErr := placementtest.AllCandidates(s, r)
 	rotation := candidates.Rotation{At: seed % 99, Phase: seed * 0x9e3779b97f4a7c15, Window: limit}
 	for _, o := range []candidates.Options{
 		{}, {DepthFirst: true}, {Seed: seed}, {Seed: seed, DepthFirst: true}, {Rotation: rotation}, {Rotation: rotation, DepthFirst: true},
@@ -181,8 +181,8 @@ func sameError(a, b error) bool {
 func TestSearchFindsAll(t *testing.T) {
 	g := ground(t)
 	rapid.Check(t, func(t *rapid.T) {
-		f := candidatestest.Forests().Draw(t, "forest")
-		r := candidatestest.Requests(true).Draw(t, "request")
+		f := placementtest.Forests().Draw(t, "forest")
+		r := placementtest.CandidateRequests(true).Draw(t, "request")
 		// Among many trees that have nothing, the few that have something are found by their rarest quality.
 		f = f.Among(rapid.SampledFrom([]int{0, 0, 0, 40}).Draw(t, "others"))
 		check(t, g, f, r)
@@ -191,9 +191,9 @@ func TestSearchFindsAll(t *testing.T) {
 
 // TestRareSharing: where the rarest that is asked for is shared, the trees that it is shared with are found, of many.
 func TestRareSharing(t *testing.T) {
-	f := candidatestest.Forest{{Name: "nfs", Inventories: has("DISK_GB", 100), Traits: []string{shares}, Aggregates: []string{"aggA"}}}
+	f := placementtest.Forest{{Name: "nfs", Inventories: has("DISK_GB", 100), Traits: []string{shares}, Aggregates: []string{"aggA"}}}
 	for i := range 40 {
-		p := candidatestest.Provider{Name: fmt.Sprint("h", i), Inventories: has("VCPU", 4)}
+		p := placementtest.Provider{Name: fmt.Sprint("h", i), Inventories: has("VCPU", 4)}
 		if i%20 == 7 {
 			p.Aggregates = []string{"aggA"}
 		}
@@ -217,9 +217,9 @@ func TestSearchOfManyTrees(t *testing.T) {
 	g := ground(t)
 	tried := 0
 	for seed := 0; tried < 40; seed++ {
-		one := candidatestest.Forests().Example(seed)
-		r := candidatestest.Requests(true).Example(seed)
-		if some, err := candidatestest.All(plant(t, g, one), r); err != nil || len(some) < 2 || one.Shares() && len(one) > 2 {
+		one := placementtest.Forests().Example(seed)
+		r := placementtest.CandidateRequests(true).Example(seed)
+		if some, err := placementtest.AllCandidates(plant(t, g, one), r); err != nil || len(some) < 2 || one.Shares() && len(one) > 2 {
 			continue
 		}
 		tried++
@@ -236,7 +236,7 @@ func TestSearchOfManyTrees(t *testing.T) {
 	}
 }
 
-func check(t *rapid.T, g *candidatestest.Ground, f candidatestest.Forest, r *candidates.Request) {
+func check(t *rapid.T, g *placementtest.ForestLedger, f placementtest.Forest, r *candidates.Request) {
 	t.Logf("forest:\n%srequest: %+v", f, r)
 	seed := rapid.Uint64Min(1).Draw(t, "seed")
 	limit := rapid.IntRange(1, 100).Draw(t, "limit")

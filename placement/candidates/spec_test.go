@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/placement/candidates"
-	"github.com/compute-agent/compute-agent/placement/candidates/candidatestest"
+	"github.com/compute-agent/compute-agent/placement/placementtest"
 )
 
 // The names of the specifications' figures that are theirs alone.
@@ -21,8 +21,8 @@ const (
 	shares  = "MISC_SHARES_VIA_AGGREGATE"
 )
 
-func has(class string, total int64) []candidatestest.Inventory {
-	return []candidatestest.Inventory{{Class: class, Total: total}}
+func has(class string, total int64) []placementtest.Inventory {
+	return []placementtest.Inventory{{Class: class, Total: total}}
 }
 
 func asks(suffix, class string, amount int64) candidates.Group {
@@ -47,12 +47,12 @@ type example struct {
 	want []string
 }
 
-func tryExamples(t *testing.T, f candidatestest.Forest, examples []example) {
+func tryExamples(t *testing.T, f placementtest.Forest, examples []example) {
 	t.Helper()
 	s := plant(t, ground(t), f)
 	for _, e := range examples {
 		t.Run(e.name, func(t *testing.T) {
-			all, err := candidatestest.All(s, &e.r)
+			all, err := placementtest.AllCandidates(s, &e.r)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -69,7 +69,7 @@ func tryExamples(t *testing.T, f candidatestest.Forest, examples []example) {
 func TestForbiddenAggregates(t *testing.T) {
 	// Each has the same, so that the candidates show who is excluded.
 	disk := has("DISK_GB", 100)
-	f := candidatestest.Forest{
+	f := placementtest.Forest{
 		{Name: "cn1", Inventories: disk, Aggregates: []string{"aggA"}},
 		{Name: "numa1_1", Parent: "cn1", Inventories: disk, Aggregates: []string{"aggC"}},
 		{Name: "numa1_2", Parent: "cn1", Inventories: disk},
@@ -82,9 +82,9 @@ func TestForbiddenAggregates(t *testing.T) {
 	request := func(suffix string, memberOf, not []string) candidates.Request {
 		g := asks(suffix, "DISK_GB", 1)
 		if memberOf != nil {
-			g.MemberOf = [][]string{candidatestest.UUIDs(memberOf)}
+			g.MemberOf = [][]string{placementtest.UUIDs(memberOf)}
 		}
-		g.NotMemberOf = candidatestest.UUIDs(not)
+		g.NotMemberOf = placementtest.UUIDs(not)
 		return candidates.Request{Groups: []candidates.Group{g}}
 	}
 	served := func(suffix string, names ...string) []string {
@@ -113,11 +113,11 @@ func TestForbiddenAggregates(t *testing.T) {
 // TestSameSubtree is the first worked example of "Getting On The Nested Magic Train 1": processors, memory and an FPGA of
 // the same NUMA node.
 func TestSameSubtree(t *testing.T) {
-	numa := func(name string, used int64) candidatestest.Provider {
-		return candidatestest.Provider{Name: name, Parent: "cn", Inventories: []candidatestest.Inventory{
+	numa := func(name string, used int64) placementtest.Provider {
+		return placementtest.Provider{Name: name, Parent: "cn", Inventories: []placementtest.Inventory{
 			{Class: "VCPU", Total: 4, Used: used}, {Class: "MEMORY_MB", Total: 2048}}}
 	}
-	f := candidatestest.Forest{
+	f := placementtest.Forest{
 		{Name: "cn"}, numa("numa0", 2), numa("numa1", 0),
 		{Name: "fpga0_0", Parent: "numa0", Inventories: has(fpga, 1)},
 		{Name: "fpga1_0", Parent: "numa1", Inventories: has(fpga, 1)},
@@ -139,11 +139,11 @@ func TestSameSubtree(t *testing.T) {
 }
 
 // nics is a compute node with two NICs of two physical functions each.
-func nics() candidatestest.Forest {
-	pf := func(name, nic, net string, total int64) candidatestest.Provider {
-		return candidatestest.Provider{Name: name, Parent: nic, Inventories: has(vf, total), Traits: []string{net}}
+func nics() placementtest.Forest {
+	pf := func(name, nic, net string, total int64) placementtest.Provider {
+		return placementtest.Provider{Name: name, Parent: nic, Inventories: has(vf, total), Traits: []string{net}}
 	}
-	return candidatestest.Forest{
+	return placementtest.Forest{
 		{Name: "cn"},
 		{Name: "nic1", Parent: "cn", Traits: []string{nicRoot}}, pf("pf1_1", "nic1", net1, 4), pf("pf1_2", "nic1", net2, 4),
 		{Name: "nic2", Parent: "cn", Traits: []string{nicRoot}}, pf("pf2_1", "nic2", net1, 2), pf("pf2_2", "nic2", net2, 2),
@@ -164,14 +164,14 @@ func TestWithoutResources(t *testing.T) {
 	avoiding := asks("_NIC_AFFINITY", "", 0)
 	avoiding.Forbidden = []string{net1, net2}
 	elsewhere := groups[2]
-	elsewhere.InTree = candidatestest.UUID("other")
+	elsewhere.InTree = placementtest.UUID("other")
 	nowhere := groups[2]
-	nowhere.InTree = candidatestest.UUID("nobody")
+	nowhere.InTree = placementtest.UUID("nobody")
 	request := func(nic candidates.Group) candidates.Request {
 		return candidates.Request{Groups: []candidates.Group{groups[0], groups[1], nic}, SameSubtree: [][]string{same}}
 	}
 	want := []string{key("pf1_1", "pf1_2", "nic1"), key("pf2_1", "pf2_2", "nic2")}
-	tryExamples(t, append(nics(), candidatestest.Provider{Name: "other"}), []example{
+	tryExamples(t, append(nics(), placementtest.Provider{Name: "other"}), []example{
 		{"two functions of the same NIC", request(groups[2]), want},
 		{"of whatever NIC", candidates.Request{Groups: groups[:2]}, []string{
 			"pf1_1:SRIOV_NET_VF=1 pf1_2:SRIOV_NET_VF=1 | _VIF_NET1=pf1_1 _VIF_NET2=pf1_2", "pf1_1:SRIOV_NET_VF=1 pf2_2:SRIOV_NET_VF=1 | _VIF_NET1=pf1_1 _VIF_NET2=pf2_2",
@@ -209,7 +209,7 @@ func TestGroupPolicyAndSameSubtree(t *testing.T) {
 
 // TestIsolate: the providers of a group that is named serve no other group, with resources or without.
 func TestIsolate(t *testing.T) {
-	f := candidatestest.Forest{
+	f := placementtest.Forest{
 		{Name: "cn", Inventories: has("VCPU", 8), Traits: []string{nicRoot}},
 		{Name: "numa", Parent: "cn", Inventories: has("VCPU", 8), Traits: []string{nicRoot}},
 	}
@@ -236,8 +236,8 @@ func TestIsolate(t *testing.T) {
 // TestRootConditions: root_required and root_member_of look at the root, whoever serves, and at nothing else.
 func TestRootConditions(t *testing.T) {
 	const multiAttach, windows = "COMPUTE_VOLUME_MULTI_ATTACH", "CUSTOM_WINDOWS_LICENSED"
-	host := func(name string, traits, aggregates []string) candidatestest.Forest {
-		return candidatestest.Forest{
+	host := func(name string, traits, aggregates []string) placementtest.Forest {
+		return placementtest.Forest{
 			{Name: name, Traits: traits, Aggregates: aggregates},
 			// Its own qualities are not those of the root.
 			{Name: name + "_numa", Parent: name, Inventories: has("VCPU", 4), Traits: []string{windows}, Aggregates: []string{"az3"}},
@@ -255,7 +255,7 @@ func TestRootConditions(t *testing.T) {
 		}
 		return keys
 	}
-	az := func(names ...string) []string { return candidatestest.UUIDs(names) }
+	az := func(names ...string) []string { return placementtest.UUIDs(names) }
 	tryExamples(t, f, []example{
 		{"required", request(candidates.RootConditions{Required: []string{multiAttach}}), served("cn1", "cn2")},
 		{"forbidden", request(candidates.RootConditions{Forbidden: []string{windows}}), served("cn1", "cn3")},

@@ -10,17 +10,17 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/placement/candidates"
-	"github.com/compute-agent/compute-agent/placement/candidates/candidatestest"
+	"github.com/compute-agent/compute-agent/placement/placementtest"
 )
 
 // wide is a number of hosts with devices of one unit each. The first taken devices of each host are used.
-func wide(hosts, devices, taken int) candidatestest.Forest {
-	var f candidatestest.Forest
+func wide(hosts, devices, taken int) placementtest.Forest {
+	var f placementtest.Forest
 	for h := range hosts {
 		host := fmt.Sprint("h", h)
-		f = append(f, candidatestest.Provider{Name: host, Inventories: has("VCPU", 64)})
+		f = append(f, placementtest.Provider{Name: host, Inventories: has("VCPU", 64)})
 		for d := range devices {
-			p := candidatestest.Provider{Name: fmt.Sprintf("%s_d%d", host, d), Parent: host, Inventories: has(fpga, 1)}
+			p := placementtest.Provider{Name: fmt.Sprintf("%s_d%d", host, d), Parent: host, Inventories: has(fpga, 1)}
 			if d < taken {
 				p.Inventories[0].Used = 1
 			}
@@ -40,13 +40,13 @@ func devices(n int) []candidates.Group {
 }
 
 // numa is a host of eight NUMA nodes of four processors, with eight devices each.
-func numa() candidatestest.Forest {
-	f := candidatestest.Forest{{Name: "h"}}
+func numa() placementtest.Forest {
+	f := placementtest.Forest{{Name: "h"}}
 	for n := range 8 {
 		node := fmt.Sprint("n", n)
-		f = append(f, candidatestest.Provider{Name: node, Parent: "h", Inventories: has("VCPU", 4)})
+		f = append(f, placementtest.Provider{Name: node, Parent: "h", Inventories: has("VCPU", 4)})
 		for d := range 8 {
-			f = append(f, candidatestest.Provider{Name: fmt.Sprintf("%s_d%d", node, d), Parent: node, Inventories: has(fpga, 1)})
+			f = append(f, placementtest.Provider{Name: fmt.Sprintf("%s_d%d", node, d), Parent: node, Inventories: has(fpga, 1)})
 		}
 	}
 	return f
@@ -55,7 +55,7 @@ func numa() candidatestest.Forest {
 // TestWideTrees: how much is tried for requests that have more combinations than can be tried: hosts with many equal devices,
 // asked for as many, or for more than there are. The steps are counted, so that they do not become more unnoticed.
 func TestWideTrees(t *testing.T) {
-	marked := func(f candidatestest.Forest, class string, names ...string) candidatestest.Forest {
+	marked := func(f placementtest.Forest, class string, names ...string) placementtest.Forest {
 		for i := range f {
 			for _, name := range names {
 				if f[i].Name == name {
@@ -84,7 +84,7 @@ func TestWideTrees(t *testing.T) {
 	both := wide(2, 20, 0)
 	for i := range both {
 		if both[i].Parent != "" && i%2 == 0 {
-			both[i].Inventories = append(both[i].Inventories, candidatestest.Inventory{Class: "VGPU", Total: 1})
+			both[i].Inventories = append(both[i].Inventories, placementtest.Inventory{Class: "VGPU", Total: 1})
 		}
 	}
 	// Devices and processors of the same NUMA node, as often as fits: four in each of the eight.
@@ -135,7 +135,7 @@ func TestWideTrees(t *testing.T) {
 	}
 	for _, e := range []struct {
 		name  string
-		f     candidatestest.Forest
+		f     placementtest.Forest
 		r     candidates.Request
 		want  int // candidates of 1000
 		steps int // at most
@@ -172,7 +172,7 @@ func TestWideTrees(t *testing.T) {
 				if stats.Steps > e.steps {
 					t.Errorf("%+v: %d steps, want at most %d", o, stats.Steps, e.steps)
 				}
-				distinct := candidatestest.Set{}
+				distinct := placementtest.CandidateSet{}
 				for _, key := range keys {
 					distinct[key] = true
 				}

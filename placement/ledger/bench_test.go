@@ -7,12 +7,12 @@ import (
 	"testing"
 
 	"github.com/compute-agent/compute-agent/placement/ledger"
-	"github.com/compute-agent/compute-agent/placement/ledger/ledgertest"
+	"github.com/compute-agent/compute-agent/placement/placementtest"
 )
 
 func hosts(b *testing.B, n int) *ledger.Ledger {
 	b.Helper()
-	l := open(b, new(ledgertest.Memory))
+	l := open(b, new(placementtest.MemoryStore))
 	if _, err := l.Update(ctx, func(tx *ledger.Tx) error {
 		for i := range n {
 			if err := create(fmt.Sprintf("%036d", i))(tx); err != nil {

@@ -10,7 +10,7 @@ import (
 	"testing/synctest"
 
 	"github.com/compute-agent/compute-agent/placement/ledger"
-	"github.com/compute-agent/compute-agent/placement/ledger/ledgertest"
+	"github.com/compute-agent/compute-agent/placement/placementtest"
 )
 
 func offerVCPU(generation int64) func(*ledger.Tx) error {
@@ -65,12 +65,12 @@ func TestRefusedForWhatNeverWas(t *testing.T) {
 
 // forgetful commits and says that it does not know, and cannot load for a while.
 type forgetful struct {
-	ledgertest.Memory
+	placementtest.MemoryStore
 	unknown, down atomic.Bool
 }
 
 func (f *forgetful) Commit(ctx context.Context, base int64, changes []ledger.Change) error {
-	err := f.Memory.Commit(ctx, base, changes)
+	err := f.MemoryStore.Commit(ctx, base, changes)
 	if err == nil && f.unknown.CompareAndSwap(true, false) {
 		f.down.Store(true)
 		return ledger.ErrOutcomeUnknown
@@ -82,7 +82,7 @@ func (f *forgetful) Load(ctx context.Context) (*ledger.State, error) {
 	if f.down.Load() {
 		return nil, ledger.ErrUnavailable
 	}
-	return f.Memory.Load(ctx)
+	return f.MemoryStore.Load(ctx)
 }
 
 // TestDoubt: a ledger that has its store for itself does not ask it before each read. When it cannot know what became of

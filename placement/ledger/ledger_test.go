@@ -11,7 +11,7 @@ import (
 	"testing/synctest"
 
 	"github.com/compute-agent/compute-agent/placement/ledger"
-	"github.com/compute-agent/compute-agent/placement/ledger/ledgertest"
+	"github.com/compute-agent/compute-agent/placement/placementtest"
 )
 
 var ctx = context.Background()
@@ -26,7 +26,7 @@ func create(name string) func(*ledger.Tx) error {
 // held is a ledger whose commits wait until they are let go.
 type held struct {
 	*ledger.Ledger
-	store *ledgertest.Memory
+	store *placementtest.MemoryStore
 	// entered gets a value when a commit begins; each value sent to let ends one.
 	entered chan struct{}
 	let     chan error
@@ -34,7 +34,7 @@ type held struct {
 
 func openHeld(t *testing.T) *held {
 	t.Helper()
-	h := &held{store: new(ledgertest.Memory), entered: make(chan struct{}), let: make(chan error)}
+	h := &held{store: new(placementtest.MemoryStore), entered: make(chan struct{}), let: make(chan error)}
 	h.Ledger = open(t, h.store)
 	h.store.Before = func(int64, []ledger.Change) error {
 		h.entered <- struct{}{}
@@ -161,7 +161,7 @@ func TestCancel(t *testing.T) {
 }
 
 func TestPanicDropsOnlyItsTransaction(t *testing.T) {
-	l := open(t, new(ledgertest.Memory))
+	l := open(t, new(placementtest.MemoryStore))
 	_, err := l.Update(ctx, func(tx *ledger.Tx) error {
 		if err := create("half")(tx); err != nil {
 			return err
@@ -184,7 +184,7 @@ func TestPanicDropsOnlyItsTransaction(t *testing.T) {
 // TestSwallowedError: a reshape that failed midway cannot be applied by a
 // function that hides it.
 func TestSwallowedError(t *testing.T) {
-	l := open(t, new(ledgertest.Memory))
+	l := open(t, new(placementtest.MemoryStore))
 	_, err := l.Update(ctx, func(tx *ledger.Tx) error {
 		if err := create("p")(tx); err != nil {
 			return err
@@ -219,7 +219,7 @@ func TestStoreErrors(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				store := new(ledgertest.Memory)
+				store := new(placementtest.MemoryStore)
 				l := open(t, store)
 				failed := 0
 				store.Before = func(int64, []ledger.Change) error {
@@ -242,7 +242,7 @@ func TestStoreErrors(t *testing.T) {
 }
 
 func TestClose(t *testing.T) {
-	l, err := ledger.Open(ctx, new(ledgertest.Memory), ledger.Options{})
+	l, err := ledger.Open(ctx, new(placementtest.MemoryStore), ledger.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -266,7 +266,7 @@ func TestBadState(t *testing.T) {
 		"lost allocation": {Allocations: []ledger.AllocationRow{{Provider: 1, Consumer: "c"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if _, err := ledger.Open(ctx, &ledgertest.Memory{State: state}, ledger.Options{}); !errors.Is(err, ledger.ErrBadState) {
+			if _, err := ledger.Open(ctx, &placementtest.MemoryStore{State: state}, ledger.Options{}); !errors.Is(err, ledger.ErrBadState) {
 				t.Errorf("got %v, want ErrBadState", err)
 			}
 		})

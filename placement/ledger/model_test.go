@@ -12,7 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/compute-agent/compute-agent/placement/ledger"
-	"github.com/compute-agent/compute-agent/placement/ledger/ledgertest"
+	"github.com/compute-agent/compute-agent/placement/placementtest"
 )
 
 func open(t testing.TB, store ledger.Store) *ledger.Ledger {
@@ -35,31 +35,31 @@ func open(t testing.TB, store ledger.Store) *ledger.Ledger {
 func TestAgainstModel(t *testing.T) {
 	outcomes := map[string]int{}
 	history := func(rt *rapid.T) {
-		l := open(t, new(ledgertest.Memory))
-		model := ledgertest.NewModel()
-		do := func(op ledgertest.Op) {
+		l := open(t, new(placementtest.MemoryStore))
+		model := placementtest.NewModel()
+		do := func(op placementtest.Op) {
 			before := l.Current()
-			picture, err := ledgertest.PictureOf(before)
+			picture, err := placementtest.DumpOf(before)
 			if err != nil {
 				rt.Fatal(err)
 			}
 			want := model.Apply(op)
 			s, err := l.Update(context.Background(), op.Run)
-			if err != nil && ledger.KindOf(err) == 0 || !ledgertest.SameRefusal(want, ledger.KindOf(err)) {
+			if err != nil && ledger.KindOf(err) == 0 || !placementtest.SameRefusal(want, ledger.KindOf(err)) {
 				rt.Fatalf("%+v: the ledger says %v, the model %q", op, err, want)
 			}
 			if err != nil {
 				s = l.Current()
 			}
 			outcomes[op.Name+": "+want.String()]++
-			got, err := ledgertest.PictureOf(s)
+			got, err := placementtest.DumpOf(s)
 			if err != nil {
 				rt.Fatalf("after %+v: %v", op, err)
 			}
-			if diff := cmp.Diff(model.Picture(), got, cmpopts.EquateEmpty()); diff != "" {
+			if diff := cmp.Diff(model.Dump(), got, cmpopts.EquateEmpty()); diff != "" {
 				rt.Fatalf("after %+v (refused: %v): model -, ledger +\n%s", op, err, diff)
 			}
-			again, err := ledgertest.PictureOf(before)
+			again, err := placementtest.DumpOf(before)
 			if err != nil {
 				rt.Fatal(err)
 			}
@@ -67,11 +67,11 @@ func TestAgainstModel(t *testing.T) {
 				rt.Fatalf("%+v changed an old snapshot:\n%s", op, diff)
 			}
 		}
-		for _, op := range ledgertest.Start() {
+		for _, op := range placementtest.SetupOps() {
 			do(op)
 		}
 		for range rapid.IntRange(20, 80).Draw(rt, "writes") {
-			do(ledgertest.Draw(rt, model))
+			do(placementtest.DrawOp(rt, model))
 		}
 	}
 	// A model test is worth what it reaches.

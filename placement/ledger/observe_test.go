@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/compute-agent/compute-agent/placement/ledger"
-	"github.com/compute-agent/compute-agent/placement/ledger/ledgertest"
+	"github.com/compute-agent/compute-agent/placement/placementtest"
 )
 
 // observed keeps what a ledger tells. All of it comes from the goroutines of one write after the other.
@@ -24,14 +24,14 @@ func (o *observed) Committed(c ledger.Commit) { o.commits = append(o.commits, c)
 func (o *observed) Followed(f ledger.Follow)  { o.follows = append(o.follows, f) }
 
 // shared is a store that other servers commit to as well.
-type shared struct{ *ledgertest.Memory }
+type shared struct{ *placementtest.MemoryStore }
 
 func (shared) Exclusive() bool { return false }
 
 // TestObserver: every try to commit is told with what became of it, and so is catching up with other servers.
 func TestObserver(t *testing.T) {
 	var seen observed
-	store := shared{new(ledgertest.Memory)}
+	store := shared{new(placementtest.MemoryStore)}
 	now := time.Unix(0, 0)
 	l, err := ledger.Open(ctx, store, ledger.Options{Observer: &seen, Now: func() time.Time { return now }})
 	if err != nil {

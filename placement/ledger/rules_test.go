@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/placement/ledger"
-	"github.com/compute-agent/compute-agent/placement/ledger/ledgertest"
+	"github.com/compute-agent/compute-agent/placement/placementtest"
 )
 
 func inventory(class string, total int64) ledger.Inventory {
@@ -83,7 +83,7 @@ func TestGenerations(t *testing.T) {
 		}, 3, 4, 2},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			l := open(t, new(ledgertest.Memory))
+			l := open(t, new(placementtest.MemoryStore))
 			must(t, l, func(tx *ledger.Tx) error {
 				for _, p := range []ledger.NewProvider{{UUID: "a", Name: "a"}, {UUID: "b", Name: "b", Parent: "a"}} {
 					if _, err := tx.CreateProvider(p); err != nil {
@@ -142,7 +142,7 @@ func TestOverCommitted(t *testing.T) {
 		{"within its units only", []ledger.ConsumerAllocations{claim("c", nil), claim("e", resources{"a": {"VCPU": 7}})}, ledger.AllocationConstraint},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			l := open(t, new(ledgertest.Memory))
+			l := open(t, new(placementtest.MemoryStore))
 			must(t, l, func(tx *ledger.Tx) error {
 				if err := create("a")(tx); err != nil {
 					return err

@@ -9,13 +9,13 @@ import (
 	"testing"
 
 	"github.com/compute-agent/compute-agent/placement/ledger"
-	"github.com/compute-agent/compute-agent/placement/ledger/ledgertest"
+	"github.com/compute-agent/compute-agent/placement/placementtest"
 )
 
 // TestStandardNames: opening adds the standard names that are missing, each class under its own number, and takes none away
 // that a newer list may have brought.
 func TestStandardNames(t *testing.T) {
-	store := &ledgertest.Memory{State: ledger.State{
+	store := &placementtest.MemoryStore{State: ledger.State{
 		Classes: []ledger.NamedRow{{ID: 1, Name: "MEMORY_MB"}, {ID: 700, Name: "OF_A_NEWER_LIST"}, {ID: 10000, Name: "CUSTOM_A"}},
 		Traits:  []ledger.NamedRow{{ID: 1, Name: "HW_OF_A_NEWER_LIST"}, {ID: 9, Name: "COMPUTE_NODE"}, {ID: 10, Name: "CUSTOM_T"}},
 	}}
@@ -48,7 +48,7 @@ func TestStandardNames(t *testing.T) {
 
 // TestStandardNumberTaken: a database where something else has the number of a standard class is refused with both names.
 func TestStandardNumberTaken(t *testing.T) {
-	store := &ledgertest.Memory{State: ledger.State{Classes: []ledger.NamedRow{{ID: 0, Name: "SOMETHING"}}}}
+	store := &placementtest.MemoryStore{State: ledger.State{Classes: []ledger.NamedRow{{ID: 0, Name: "SOMETHING"}}}}
 	_, err := ledger.Open(ctx, store, ledger.Options{})
 	if !errors.Is(err, ledger.ErrBadState) || !strings.Contains(err.Error(), "VCPU") || !strings.Contains(err.Error(), "SOMETHING") {
 		t.Errorf("Open: %v", err)

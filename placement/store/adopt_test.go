@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/compute-agent/compute-agent/placement/ledger"
-	"github.com/compute-agent/compute-agent/placement/ledger/ledgertest"
+	"github.com/compute-agent/compute-agent/placement/placementtest"
 )
 
 type request = []any // method, path, body
@@ -78,8 +78,8 @@ const (
 	other = "55555555-5555-4555-8555-555555555555"
 )
 
-func inventory(total, reserved, step int64, ratio float64) ledgertest.Inventory {
-	return ledgertest.Inventory{Total: total, Reserved: reserved, MinUnit: 1, MaxUnit: 1<<31 - 1, StepSize: step, Ratio: ratio}
+func inventory(total, reserved, step int64, ratio float64) placementtest.InventoryDump {
+	return placementtest.InventoryDump{Total: total, Reserved: reserved, MinUnit: 1, MaxUnit: 1<<31 - 1, StepSize: step, Ratio: ratio}
 }
 
 // TestAdoptAndHandBack: a database goes from OpenStack Placement to us, is
@@ -102,19 +102,19 @@ func TestAdoptAndHandBack(t *testing.T) {
 	)
 
 	l := open(t, path)
-	got, err := ledgertest.PictureOf(l.Current())
+	got, err := placementtest.DumpOf(l.Current())
 	if err != nil {
 		t.Fatal(err)
 	}
 	held := map[string]map[string]int64{host: {"VCPU": 4}, numa: {"CUSTOM_GPU": 1}}
-	want := ledgertest.Picture{
-		Providers: map[string]ledgertest.Provider{
+	want := placementtest.Dump{
+		Providers: map[string]placementtest.ProviderDump{
 			host: {Name: "host", Root: host, Generation: 3, Aggregates: []string{aggr}, Used: map[string]int64{"VCPU": 4}, Consumers: []string{guest}, Children: []string{numa},
-				Inventories: map[string]ledgertest.Inventory{"VCPU": inventory(8, 0, 1, 1.5), "MEMORY_MB": inventory(1024, 24, 2, 1)}},
+				Inventories: map[string]placementtest.InventoryDump{"VCPU": inventory(8, 0, 1, 1.5), "MEMORY_MB": inventory(1024, 24, 2, 1)}},
 			numa: {Name: "numa", Parent: host, Root: host, Generation: 3, Traits: []string{"CUSTOM_FAST", "HW_CPU_X86_AVX"}, Used: map[string]int64{"CUSTOM_GPU": 1}, Consumers: []string{guest},
-				Inventories: map[string]ledgertest.Inventory{"CUSTOM_GPU": inventory(2, 0, 1, 1)}},
+				Inventories: map[string]placementtest.InventoryDump{"CUSTOM_GPU": inventory(2, 0, 1, 1)}},
 		},
-		Consumers: map[string]ledgertest.Consumer{guest: {Generation: 1, Project: "q", User: "u", Type: "INSTANCE", Allocations: held}},
+		Consumers: map[string]placementtest.ConsumerDump{guest: {Generation: 1, Project: "q", User: "u", Type: "INSTANCE", Allocations: held}},
 		Members:   map[string][]string{aggr: {host}}, Traited: map[string][]string{"CUSTOM_FAST": {numa}, "HW_CPU_X86_AVX": {numa}},
 		Offering: map[string][]string{"VCPU": {host}, "MEMORY_MB": {host}, "CUSTOM_GPU": {numa}}, Classes: []string{"CUSTOM_GPU"}, Traits: []string{"CUSTOM_FAST"},
 	}

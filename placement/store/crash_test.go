@@ -14,7 +14,7 @@ import (
 	"testing"
 
 	"github.com/compute-agent/compute-agent/placement/ledger"
-	"github.com/compute-agent/compute-agent/placement/ledger/ledgertest"
+	"github.com/compute-agent/compute-agent/placement/placementtest"
 )
 
 // childEnv makes the test binary a server process that writes as fast as it
@@ -170,7 +170,7 @@ func checkStorm(t *testing.T, path string, acked []string) {
 	l := open(t, path)
 	defer closeLedger(t, l)
 	s := l.Current()
-	if _, err := ledgertest.PictureOf(s); err != nil {
+	if _, err := placementtest.DumpOf(s); err != nil {
 		t.Fatal(err)
 	}
 	for _, line := range acked {

@@ -13,7 +13,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 	"github.com/compute-agent/compute-agent/placement/ledger"
-	"github.com/compute-agent/compute-agent/placement/ledger/ledgertest"
+	"github.com/compute-agent/compute-agent/placement/placementtest"
 	"github.com/compute-agent/compute-agent/placement/store"
 )
 
@@ -50,7 +50,7 @@ func TestEveryPage(t *testing.T) {
 	whole := filepath.Join(t.TempDir(), "placement.db")
 	filled(t, whole)
 	l := open(t, whole)
-	want, err := ledgertest.PictureOf(l.Current())
+	want, err := placementtest.DumpOf(l.Current())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +88,7 @@ func TestEveryPage(t *testing.T) {
 			}
 			continue
 		}
-		got, err := ledgertest.PictureOf(l.Current())
+		got, err := placementtest.DumpOf(l.Current())
 		if err != nil {
 			t.Fatal(err)
 		}

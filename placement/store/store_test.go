@@ -21,7 +21,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 	"github.com/compute-agent/compute-agent/placement/ledger"
-	"github.com/compute-agent/compute-agent/placement/ledger/ledgertest"
+	"github.com/compute-agent/compute-agent/placement/placementtest"
 	"github.com/compute-agent/compute-agent/placement/store"
 )
 
@@ -74,18 +74,18 @@ func closeLedger(t fatal, l *ledger.Ledger) {
 // same compares all that two snapshots show, numbers and times included.
 func same(t fatal, what string, a, b *ledger.Snapshot) {
 	t.Helper()
-	pa, err := ledgertest.PictureOf(a)
+	pa, err := placementtest.DumpOf(a)
 	if err != nil {
 		t.Fatal(err)
 	}
-	pb, err := ledgertest.PictureOf(b)
+	pb, err := placementtest.DumpOf(b)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(pa, pb, cmpopts.EquateEmpty()); diff != "" {
 		t.Fatalf("%s:\n%s", what, diff)
 	}
-	if diff := cmp.Diff(ledgertest.Rows(a), ledgertest.Rows(b)); diff != "" {
+	if diff := cmp.Diff(placementtest.Rows(a), placementtest.Rows(b)); diff != "" {
 		t.Fatalf("%s:\n%s", what, diff)
 	}
 	if a.Version() != b.Version() {
@@ -103,19 +103,19 @@ func TestRoundTrip(t *testing.T) {
 		files++
 		path := filepath.Join(dir, fmt.Sprint(files), "placement.db")
 		servers := []*ledger.Ledger{shared(rt, path), shared(rt, path)}
-		model := ledgertest.NewModel()
-		do := func(op ledgertest.Op, server int) {
+		model := placementtest.NewModel()
+		do := func(op placementtest.Op, server int) {
 			want := model.Apply(op)
 			_, err := servers[server].Update(ctx, op.Run)
-			if err != nil && ledger.KindOf(err) == 0 || !ledgertest.SameRefusal(want, ledger.KindOf(err)) {
+			if err != nil && ledger.KindOf(err) == 0 || !placementtest.SameRefusal(want, ledger.KindOf(err)) {
 				rt.Fatalf("%+v: server %d says %v, the model %q", op, server, err, want)
 			}
 		}
-		for _, op := range ledgertest.Start() {
+		for _, op := range placementtest.SetupOps() {
 			do(op, 0)
 		}
 		for range rapid.IntRange(5, 40).Draw(rt, "writes") {
-			do(ledgertest.Draw(rt, model), rapid.IntRange(0, 1).Draw(rt, "server"))
+			do(placementtest.DrawOp(rt, model), rapid.IntRange(0, 1).Draw(rt, "server"))
 		}
 		first, err := servers[0].Snapshot(ctx)
 		if err != nil {
@@ -128,11 +128,11 @@ func TestRoundTrip(t *testing.T) {
 		third := shared(rt, path)
 		same(rt, "server 0 -, server 1 +", first, second)
 		same(rt, "server 0 -, loaded +", first, third.Current())
-		got, err := ledgertest.PictureOf(first)
+		got, err := placementtest.DumpOf(first)
 		if err != nil {
 			rt.Fatal(err)
 		}
-		if diff := cmp.Diff(model.Picture(), got, cmpopts.EquateEmpty()); diff != "" {
+		if diff := cmp.Diff(model.Dump(), got, cmpopts.EquateEmpty()); diff != "" {
 			rt.Fatalf("model -, servers +:\n%s", diff)
 		}
 		for _, l := range append(servers, third) {
@@ -424,7 +424,7 @@ func TestFollowFromLongAgo(t *testing.T) {
 	active, idle := shared(t, path), shared(t, path)
 	defer closeLedger(t, active)
 	defer closeLedger(t, idle)
-	for _, op := range ledgertest.Start() {
+	for _, op := range placementtest.SetupOps() {
 		if _, err := active.Update(ctx, op.Run); err != nil {
 			t.Fatal(err)
 		}

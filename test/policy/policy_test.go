@@ -38,8 +38,8 @@ var mayImport = map[string][]string{
 	"placement/wire":            {"providertree"},
 	"placement/ledger":          {"providertree"},
 	"placement/candidates":      {"placement/ledger", "providertree"},
-	// The tests' reference of the search makes its forests with the ledger's tools for tests.
-	"placement/candidates/candidatestest": {"placement/candidates", "placement/ledger", "placement/ledger/ledgertest", "providertree"},
+	// Test helpers.
+	"placement/placementtest":             {"placement/candidates", "placement/ledger", "providertree"},
 	"placement/store":                     {"placement/ledger"},
 	"placement/api":                       {"placement/ledger", "placement/candidates", "placement/wire", "providertree"},
 	"placement":                           {"internal/keystone", "placement/api", "placement/candidates", "placement/ledger", "placement/store", "placement/wire"},

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package ledgertest
+package placementtest
 
 import (
 	"fmt"
@@ -11,76 +11,76 @@ import (
 	"github.com/compute-agent/compute-agent/placement/ledger"
 )
 
-// Picture is all that a snapshot shows, in plain values.
-type Picture struct {
-	Providers map[string]Provider
-	Consumers map[string]Consumer
+// Dump is all that a snapshot shows, in plain values.
+type Dump struct {
+	Providers map[string]ProviderDump
+	Consumers map[string]ConsumerDump
 	// Members, Traited and Offering are provider uuids, by aggregate, trait and class.
 	Members, Traited, Offering map[string][]string
 	Classes, Traits            []string // the custom ones, sorted
 }
 
-// Provider is a resource provider in a Picture.
-type Provider struct {
+// ProviderDump is a resource provider in a Dump.
+type ProviderDump struct {
 	Name, Parent, Root string
 	Generation         int64
-	Inventories        map[string]Inventory
+	Inventories        map[string]InventoryDump
 	Traits, Aggregates []string
 	Used               map[string]int64
 	Consumers          []string // sorted
 	Children           []string // sorted
 }
 
-// Inventory is an inventory in a Picture.
-type Inventory struct {
+// InventoryDump is an inventory in a Dump.
+type InventoryDump struct {
 	Total, Reserved, MinUnit, MaxUnit, StepSize int64
 	Ratio                                       float64
 }
 
-// Consumer is a consumer in a Picture.
-type Consumer struct {
+// ConsumerDump is a consumer in a Dump.
+type ConsumerDump struct {
 	Generation          int64
 	Project, User, Type string
 	Allocations         map[string]map[string]int64
 }
 
-// PictureOf draws a snapshot, and checks on the way that its ways to the same
+// DumpOf draws a snapshot, and checks on the way that its ways to the same
 // thing agree; the error says where they do not.
-func PictureOf(s *ledger.Snapshot) (Picture, error) {
-	pic := Picture{Providers: map[string]Provider{}, Consumers: map[string]Consumer{}, Members: map[string][]string{}, Traited: map[string][]string{}, Offering: map[string][]string{}}
+func DumpOf(s *ledger.Snapshot) (Dump, error) {
+	dump := Dump{Providers: map[string]ProviderDump{}, Consumers: map[string]ConsumerDump{}, Members: map[string][]string{}, Traited: map[string][]string{}, Offering: map[string][]string{}}
 	last := int64(0)
 	for p := range s.Providers() {
 		if p.ID <= last {
-			return pic, fmt.Errorf("providers are not in order of creation at %s", p.UUID)
+			return dump, fmt.Errorf("providers are not in order of creation at %s", p.UUID)
 		}
 		last = p.ID
-		drawn, err := drawProvider(s, p)
+		dumped, err := dumpProvider(s, p)
 		if err != nil {
-			return pic, err
+			return dump, err
 		}
-		pic.Providers[p.UUID] = drawn
+		dump.Providers[p.UUID] = dumped
 	}
 	for c := range s.Consumers() {
 		again, ok := s.Consumer(c.UUID)
 		if !ok || again != c {
-			return pic, fmt.Errorf("consumer %s is not found by its uuid", c.UUID)
+			return dump, fmt.Errorf("consumer %s is not found by its uuid", c.UUID)
 		}
-		drawn := Consumer{Generation: c.Generation, Project: c.Project, User: c.User, Type: c.Type, Allocations: map[string]map[string]int64{}}
+		dumped := ConsumerDump{Generation: c.Generation, Project: c.Project, User: c.User, Type: c.Type, Allocations: map[string]map[string]int64{}}
 		for _, a := range c.Allocations {
-			if drawn.Allocations[a.Provider] == nil {
-				drawn.Allocations[a.Provider] = map[string]int64{}
+			if dumped.Allocations[a.Provider] == nil {
+				dumped.Allocations[a.Provider] = map[string]int64{}
 			}
-			drawn.Allocations[a.Provider][a.Class] = a.Used
+			dumped.Allocations[a.Provider][a.Class] = a.Used
 		}
-		pic.Consumers[c.UUID] = drawn
+		dump.Consumers[c.UUID] = dumped
 	}
 	if err := checkOwners(s); err != nil {
-		return pic, err
+		return dump, err
 	}
-	if err := drawIndexes(s, &pic); err != nil {
-		return pic, err
+	if err := dumpIndexes(s, &dump); err != nil {
+		return dump, err
 	}
-	return pic, checkTrees(s)
+	return dump, checkTrees(s)
 }
 
 // checkOwners checks that each project has the consumers that say so, in
@@ -101,34 +101,34 @@ func checkOwners(s *ledger.Snapshot) error {
 	return nil
 }
 
-func drawProvider(s *ledger.Snapshot, p *ledger.Provider) (Provider, error) {
+func dumpProvider(s *ledger.Snapshot, p *ledger.Provider) (ProviderDump, error) {
 	byUUID, _ := s.Provider(p.UUID)
 	byName, _ := s.ProviderByName(p.Name)
 	if byUUID != p || byName != p {
-		return Provider{}, fmt.Errorf("provider %s is not found by its uuid and name", p.UUID)
+		return ProviderDump{}, fmt.Errorf("provider %s is not found by its uuid and name", p.UUID)
 	}
-	drawn := Provider{Name: p.Name, Parent: p.Parent, Root: p.Root, Generation: p.Generation, Traits: slices.Clone(p.Traits), Aggregates: slices.Clone(p.Aggregates),
-		Inventories: map[string]Inventory{}, Used: map[string]int64{}}
+	dumped := ProviderDump{Name: p.Name, Parent: p.Parent, Root: p.Root, Generation: p.Generation, Traits: slices.Clone(p.Traits), Aggregates: slices.Clone(p.Aggregates),
+		Inventories: map[string]InventoryDump{}, Used: map[string]int64{}}
 	for _, i := range p.Inventories {
-		drawn.Inventories[i.Class] = Inventory{i.Total, i.Reserved, i.MinUnit, i.MaxUnit, i.StepSize, i.AllocationRatio}
+		dumped.Inventories[i.Class] = InventoryDump{i.Total, i.Reserved, i.MinUnit, i.MaxUnit, i.StepSize, i.AllocationRatio}
 	}
 	for _, c := range s.Classes() {
 		if used := s.Used(p, c.Name); used != 0 {
-			drawn.Used[c.Name] = used
+			dumped.Used[c.Name] = used
 		}
 	}
 	for _, c := range s.ConsumersOn(p.UUID) {
-		drawn.Consumers = append(drawn.Consumers, c.UUID)
+		dumped.Consumers = append(dumped.Consumers, c.UUID)
 	}
 	for _, c := range s.Children(p.UUID) {
-		drawn.Children = append(drawn.Children, c.UUID)
+		dumped.Children = append(dumped.Children, c.UUID)
 	}
-	slices.Sort(drawn.Consumers)
-	slices.Sort(drawn.Children)
-	return drawn, nil
+	slices.Sort(dumped.Consumers)
+	slices.Sort(dumped.Children)
+	return dumped, nil
 }
 
-func drawIndexes(s *ledger.Snapshot, pic *Picture) error {
+func dumpIndexes(s *ledger.Snapshot, dump *Dump) error {
 	aggregates := map[string]bool{}
 	for p := range s.Providers() {
 		for _, a := range p.Aggregates {
@@ -143,29 +143,29 @@ func drawIndexes(s *ledger.Snapshot, pic *Picture) error {
 		return out
 	}
 	for a := range aggregates {
-		pic.Members[a] = uuids(s.ProvidersInAggregate(a))
+		dump.Members[a] = uuids(s.ProvidersInAggregate(a))
 	}
 	for _, t := range s.Traits() {
 		if with := uuids(slices.Collect(s.WithTrait(t.Name).All())); len(with) > 0 {
-			pic.Traited[t.Name] = with
+			dump.Traited[t.Name] = with
 		}
-		if s.TraitInUse(t.Name) != (len(pic.Traited[t.Name]) > 0) {
+		if s.TraitInUse(t.Name) != (len(dump.Traited[t.Name]) > 0) {
 			return fmt.Errorf("TraitInUse(%s) is wrong", t.Name)
 		}
 		if !t.Standard() {
-			pic.Traits = append(pic.Traits, t.Name)
+			dump.Traits = append(dump.Traits, t.Name)
 		}
 	}
-	slices.Sort(pic.Traits)
+	slices.Sort(dump.Traits)
 	for _, c := range s.Classes() {
 		if with := uuids(slices.Collect(s.WithClass(c.Name).All())); len(with) > 0 {
-			pic.Offering[c.Name] = with
+			dump.Offering[c.Name] = with
 		}
 		if !c.Standard() {
-			pic.Classes = append(pic.Classes, c.Name)
+			dump.Classes = append(dump.Classes, c.Name)
 		}
 	}
-	slices.Sort(pic.Classes)
+	slices.Sort(dump.Classes)
 	return nil
 }
 
@@ -201,7 +201,7 @@ func checkTrees(s *ledger.Snapshot) error {
 	return nil
 }
 
-// Rows is what a Picture leaves out: numbers and times, for comparing a
+// Rows is what a Dump leaves out: numbers and times, for comparing a
 // snapshot with the same one loaded from a store.
 func Rows(s *ledger.Snapshot) []string {
 	at := func(t time.Time) string { return t.Format(time.RFC3339Nano) }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package candidatestest
+package placementtest
 
 import (
 	"maps"
@@ -13,8 +13,8 @@ import (
 // sharingTrait is on the providers whose inventory can be used by the trees that they share an aggregate with.
 const sharingTrait = "MISC_SHARES_VIA_AGGREGATE"
 
-// Set is a set of candidates by their Key.
-type Set map[string]bool
+// CandidateSet is a set of candidates by their CandidateKey.
+type CandidateSet map[string]bool
 
 // way is one way to serve a group.
 type way struct {
@@ -22,25 +22,25 @@ type way struct {
 	providers   []*ledger.Provider
 }
 
-// reference is what All works on.
+// reference is what AllCandidates works on.
 type reference struct {
 	s *ledger.Snapshot
 	r *candidates.Request
 }
 
-// All returns all candidates there are, and fails as Search does. For each root, it tries each combination of each way to
+// AllCandidates returns all candidates there are, and fails as Search does. For each root, it tries each combination of each way to
 // serve each group. Cost: exponential in the groups and classes of the request.
-func All(s *ledger.Snapshot, r *candidates.Request) (Set, error) {
-	byRoot, err := ByRoot(s, r)
-	all := Set{}
+func AllCandidates(s *ledger.Snapshot, r *candidates.Request) (CandidateSet, error) {
+	byRoot, err := CandidatesByRoot(s, r)
+	all := CandidateSet{}
 	for _, some := range byRoot {
 		maps.Copy(all, some)
 	}
 	return all, err
 }
 
-// ByRoot is All by the name of the root that a candidate is for. What sharing providers serve can be for several.
-func ByRoot(s *ledger.Snapshot, r *candidates.Request) (map[string]Set, error) {
+// CandidatesByRoot is AllCandidates by the name of the root that a candidate is for. What sharing providers serve can be for several.
+func CandidatesByRoot(s *ledger.Snapshot, r *candidates.Request) (map[string]CandidateSet, error) {
 	ref := reference{s, r}
 	roots, err := ref.roots()
 	if err != nil || len(roots) == 0 {
@@ -61,7 +61,7 @@ func ByRoot(s *ledger.Snapshot, r *candidates.Request) (map[string]Set, error) {
 			return nil, nil
 		}
 	}
-	found := map[string]Set{}
+	found := map[string]CandidateSet{}
 	for j, root := range roots {
 		chosen := make([]way, len(r.Groups))
 		var choose func(i int)
@@ -73,9 +73,9 @@ func ByRoot(s *ledger.Snapshot, r *candidates.Request) (map[string]Set, error) {
 						groups[g] = chosen[g].providers
 					}
 					if found[root.Name] == nil {
-						found[root.Name] = Set{}
+						found[root.Name] = CandidateSet{}
 					}
-					found[root.Name][Key(r, allocations, groups)] = true
+					found[root.Name][CandidateKey(r, allocations, groups)] = true
 				}
 				return
 			}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package candidatestest
+package placementtest
 
 import (
 	"context"
@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/compute-agent/compute-agent/placement/ledger"
-	"github.com/compute-agent/compute-agent/placement/ledger/ledgertest"
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
@@ -127,31 +126,31 @@ func (f Forest) Shares() bool {
 	return slices.ContainsFunc(f, func(p Provider) bool { return slices.Contains(p.Traits, sharingTrait) })
 }
 
-// Ground is a ledger to plant forests in, one at a time.
-type Ground struct {
+// ForestLedger is a ledger that holds one forest at a time.
+type ForestLedger struct {
 	ledger *ledger.Ledger
 }
 
-// NewGround opens a ledger that keeps nothing.
-func NewGround(ctx context.Context) (*Ground, error) {
-	l, err := ledger.Open(ctx, new(ledgertest.Memory), ledger.Options{})
+// NewForestLedger opens an empty ledger in memory.
+func NewForestLedger(ctx context.Context) (*ForestLedger, error) {
+	l, err := ledger.Open(ctx, new(MemoryStore), ledger.Options{})
 	if err != nil {
 		return nil, err
 	}
-	return &Ground{l}, nil
+	return &ForestLedger{l}, nil
 }
 
 // Close closes the ledger.
-func (g *Ground) Close() error { return g.ledger.Close() }
+func (l *ForestLedger) Close() error { return l.ledger.Close() }
 
-// Plant takes out what there was and makes the forest, all with one write, and returns the snapshot that shows it.
-func (g *Ground) Plant(ctx context.Context, f Forest) (*ledger.Snapshot, error) {
-	return g.ledger.Update(ctx, func(tx *ledger.Tx) error {
+// Load replaces the contents of the ledger by the forest, with one write, and returns the snapshot that shows it.
+func (l *ForestLedger) Load(ctx context.Context, f Forest) (*ledger.Snapshot, error) {
+	return l.ledger.Update(ctx, func(tx *ledger.Tx) error {
 		if err := empty(tx); err != nil {
 			return err
 		}
 		for _, p := range f {
-			if err := p.plant(tx); err != nil {
+			if err := p.create(tx); err != nil {
 				return err
 			}
 		}
@@ -184,8 +183,8 @@ func empty(tx *ledger.Tx) error {
 	return nil
 }
 
-// plant makes the provider. What is used is allocated while there is enough of it, for a provider may have less than is used.
-func (p Provider) plant(tx *ledger.Tx) error {
+// create creates the provider. What is used is allocated while there is enough of it, for a provider may have less than is used.
+func (p Provider) create(tx *ledger.Tx) error {
 	uuid, parent := UUID(p.Name), ""
 	if p.Parent != "" {
 		parent = UUID(p.Parent)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package ledgertest
+package placementtest
 
 import (
 	"slices"
@@ -47,7 +47,7 @@ func (m *Model) allocate(list []ledger.ConsumerAllocations) ledger.Kind {
 	touched := map[string]bool{}
 	for _, req := range list {
 		old, exists := m.Consumers[req.Consumer]
-		next := Consumer{Generation: old.Generation + 1, Project: req.Project, User: req.User, Type: old.Type, Allocations: req.Resources}
+		next := ConsumerDump{Generation: old.Generation + 1, Project: req.Project, User: req.User, Type: old.Type, Allocations: req.Resources}
 		if req.Type != nil {
 			next.Type = *req.Type
 		}

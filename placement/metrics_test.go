@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package metrics_test
+package placement
 
 import (
 	"net/http"
@@ -14,14 +14,13 @@ import (
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/placement/api"
 	"github.com/compute-agent/compute-agent/placement/ledger"
-	"github.com/compute-agent/compute-agent/placement/metrics"
 )
 
-// samples are the lines of /metrics that begin with one of the names and are no buckets.
-func samples(t *testing.T, m *metrics.Metrics, names ...string) []string {
+// metricSamples are the lines of /metrics that begin with one of the names and are no buckets.
+func metricSamples(t *testing.T, m *metrics, names ...string) []string {
 	t.Helper()
 	w := httptest.NewRecorder()
-	m.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	m.handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	if w.Code != http.StatusOK {
 		t.Fatal(w.Code, w.Body)
 	}
@@ -36,8 +35,8 @@ func samples(t *testing.T, m *metrics.Metrics, names ...string) []string {
 	return out
 }
 
-func TestRequests(t *testing.T) {
-	m := metrics.New()
+func TestMetricsCountRequests(t *testing.T) {
+	m := newMetrics()
 	const inventories = "/resource_providers/{uuid}/inventories"
 	for range 2 {
 		m.Answered(osapi.Answer{Route: inventories, Method: "GET", Status: 200, Duration: 250 * time.Millisecond, Sent: 100})
@@ -58,13 +57,13 @@ func TestRequests(t *testing.T) {
 		`placement_http_requests_total{method="PUT",route="/resource_providers/{uuid}/inventories",status="409"} 1`,
 		`placement_http_sent_bytes_total 207`,
 	}
-	if diff := cmp.Diff(want, samples(t, m, "placement_http_", "placement_conflicts")); diff != "" {
+	if diff := cmp.Diff(want, metricSamples(t, m, "placement_http_", "placement_conflicts")); diff != "" {
 		t.Errorf("want -, shown +\n%s", diff)
 	}
 }
 
-func TestCommitsAndSearches(t *testing.T) {
-	m := metrics.New()
+func TestMetricsCountCommitsAndSearches(t *testing.T) {
+	m := newMetrics()
 	m.Committed(ledger.Commit{Outcome: ledger.Conflict, Writes: 3, Changes: 9, Duration: time.Second})
 	m.Committed(ledger.Commit{Outcome: ledger.Durable, Writes: 4, Refused: 1, Changes: 10, Duration: time.Second})
 	m.Followed(ledger.Follow{Versions: 5, Duration: time.Second})
@@ -92,14 +91,14 @@ func TestCommitsAndSearches(t *testing.T) {
 		`placement_follows_total{read="whole"} 1`,
 		`placement_writes_refused_total 1`,
 	}
-	if diff := cmp.Diff(want, samples(t, m, "placement_commit", "placement_follow", "placement_candidates", "placement_writes")); diff != "" {
+	if diff := cmp.Diff(want, metricSamples(t, m, "placement_commit", "placement_follow", "placement_candidates", "placement_writes")); diff != "" {
 		t.Errorf("want -, shown +\n%s", diff)
 	}
 }
 
-// BenchmarkAnswered is what metrics add to a request.
-func BenchmarkAnswered(b *testing.B) {
-	m := metrics.New()
+// BenchmarkMetricsAnswered is what metrics add to a request.
+func BenchmarkMetricsAnswered(b *testing.B) {
+	m := newMetrics()
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package candidatestest
+package placementtest
 
 import (
 	"fmt"
@@ -11,10 +11,10 @@ import (
 	"github.com/compute-agent/compute-agent/placement/ledger"
 )
 
-// Key writes a candidate down so that two are the same exactly when their keys are, whatever the order of their parts: what is
+// CandidateKey writes a candidate down so that two are the same exactly when their keys are, whatever the order of their parts: what is
 // allocated of which provider, and which providers serve which group. "p1:VCPU=2 p2:FPGA=1 | _A=p1 _B=p2", by the names
 // of the providers.
-func Key(r *candidates.Request, allocations []candidates.Allocation, groups [][]*ledger.Provider) string {
+func CandidateKey(r *candidates.Request, allocations []candidates.Allocation, groups [][]*ledger.Provider) string {
 	amounts := make([]string, 0, len(allocations))
 	for _, a := range allocations {
 		amounts = append(amounts, fmt.Sprintf("%s:%s=%d", a.Provider.Name, a.Class, a.Amount))
@@ -34,7 +34,7 @@ func Key(r *candidates.Request, allocations []candidates.Allocation, groups [][]
 }
 
 // Keys are the members of the set in order.
-func (s Set) Keys() []string {
+func (s CandidateSet) Keys() []string {
 	keys := make([]string, 0, len(s))
 	for key := range s {
 		keys = append(keys, key)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package jsonschema
+package jsonkit
 
 import (
 	"net/netip"
@@ -10,8 +10,8 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// Printable says whether a character may be in a name: all but control and unassigned ones, and separators other than spaces, of any kind.
-func Printable(r rune) bool {
+// IsPrintable says whether a character may be in a name: all but control and unassigned ones, and separators other than spaces, of any kind.
+func IsPrintable(r rune) bool {
 	return unicode.IsGraphic(r) && !unicode.Is(unicode.Zl, r) && !unicode.Is(unicode.Zp, r)
 }
 
@@ -51,7 +51,7 @@ const nameReason = "printable characters. Can not start or end with whitespace."
 // nameLike says whether a string can be a name. Characters beyond the basic plane are none, as with Nova.
 func nameLike(s string) bool {
 	for _, r := range s {
-		if !Printable(r) || r >= 0xffff {
+		if !IsPrintable(r) || r >= 0xffff {
 			return false
 		}
 	}

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package jsonschema
+package jsonkit
 
 import (
 	"regexp"
 	"slices"
 	"strings"
-
-	"github.com/compute-agent/compute-agent/internal/jsonkit"
 )
 
 // Property is a member of an object and what its value has to be.
@@ -19,8 +17,8 @@ type Property struct {
 // Properties are conditions on the members that an object has, in order.
 type Properties []Property
 
-func (p Properties) check(value any) *Error {
-	object, is := value.(*jsonkit.Object)
+func (p Properties) check(value any) *SchemaError {
+	object, is := value.(*Object)
 	if !is {
 		return nil
 	}
@@ -36,7 +34,7 @@ func (p Properties) check(value any) *Error {
 	return nil
 }
 
-func below(step any, e *Error) *Error {
+func below(step any, e *SchemaError) *SchemaError {
 	e.Path = append([]any{step}, e.Path...)
 	return e
 }
@@ -57,10 +55,10 @@ func (p Properties) Without(names ...string) Properties {
 	return slices.DeleteFunc(slices.Clone(p), func(q Property) bool { return slices.Contains(names, q.Name) })
 }
 
-// Only refuses members that no property is for.
-func Only(p Properties) Condition {
-	return conditionFunc(func(value any) *Error {
-		object, is := value.(*jsonkit.Object)
+// NoAdditionalProperties refuses members that no property is for.
+func NoAdditionalProperties(p Properties) Condition {
+	return conditionFunc(func(value any) *SchemaError {
+		object, is := value.(*Object)
 		if !is {
 			return nil
 		}
@@ -85,41 +83,41 @@ func reprSorted(names []string) string {
 	slices.Sort(names)
 	shown := make([]string, len(names))
 	for i, name := range names {
-		shown[i] = Repr(name)
+		shown[i] = PythonRepr(name)
 	}
 	return strings.Join(shown, ", ")
 }
 
-// Closed is an object with some properties and no others, some of them required.
-func Closed(p Properties, required ...string) Schema {
+// ClosedObject is an object with some properties and no others, some of them required.
+func ClosedObject(p Properties, required ...string) Schema {
 	s := Schema{Type("object"), p}
 	if len(required) > 0 {
 		s = append(s, Required(required...))
 	}
-	return append(s, Only(p))
+	return append(s, NoAdditionalProperties(p))
 }
 
 // Required wants members.
 func Required(names ...string) Condition {
-	return conditionFunc(func(value any) *Error {
-		object, is := value.(*jsonkit.Object)
+	return conditionFunc(func(value any) *SchemaError {
+		object, is := value.(*Object)
 		if !is {
 			return nil
 		}
 		for _, name := range names {
 			if _, has := object.Get(name); !has {
-				return wrong(value, "%s is a required property", Repr(name))
+				return wrong(value, "%s is a required property", PythonRepr(name))
 			}
 		}
 		return nil
 	})
 }
 
-// Members wants the name of each member to match a pattern, and its value a schema.
-func Members(pattern string, s Schema) Condition {
+// PatternProperties wants the name of each member to match a pattern, and its value a schema.
+func PatternProperties(pattern string, s Schema) Condition {
 	expression := regexp.MustCompile(pattern)
-	return conditionFunc(func(value any) *Error {
-		object, is := value.(*jsonkit.Object)
+	return conditionFunc(func(value any) *SchemaError {
+		object, is := value.(*Object)
 		if !is {
 			return nil
 		}
@@ -141,25 +139,25 @@ func Members(pattern string, s Schema) Condition {
 		if len(others) > 1 {
 			verb = "do"
 		}
-		return wrong(value, "%s %s not match any of the regexes: %s", reprSorted(others), verb, Repr(pattern))
+		return wrong(value, "%s %s not match any of the regexes: %s", reprSorted(others), verb, PythonRepr(pattern))
 	})
 }
 
-// MinMembers and MaxMembers bound how many members an object has.
-func MinMembers(n int) Condition {
-	return conditionFunc(func(value any) *Error {
-		if object, is := value.(*jsonkit.Object); is && len(object.Names()) < n {
-			return wrong(value, "%s does not have enough properties", Repr(value))
+// MinProperties and MaxProperties bound how many members an object has.
+func MinProperties(n int) Condition {
+	return conditionFunc(func(value any) *SchemaError {
+		if object, is := value.(*Object); is && len(object.Names()) < n {
+			return wrong(value, "%s does not have enough properties", PythonRepr(value))
 		}
 		return nil
 	})
 }
 
-// MaxMembers see [MinMembers].
-func MaxMembers(n int) Condition {
-	return conditionFunc(func(value any) *Error {
-		if object, is := value.(*jsonkit.Object); is && len(object.Names()) > n {
-			return wrong(value, "%s has too many properties", Repr(value))
+// MaxProperties see [MinProperties].
+func MaxProperties(n int) Condition {
+	return conditionFunc(func(value any) *SchemaError {
+		if object, is := value.(*Object); is && len(object.Names()) > n {
+			return wrong(value, "%s has too many properties", PythonRepr(value))
 		}
 		return nil
 	})
@@ -167,7 +165,7 @@ func MaxMembers(n int) Condition {
 
 // Items wants each item of a list to match a schema.
 func Items(s Schema) Condition {
-	return conditionFunc(func(value any) *Error {
+	return conditionFunc(func(value any) *SchemaError {
 		list, _ := value.([]any)
 		for i, item := range list {
 			if e := s.check(item); e != nil {
@@ -180,9 +178,9 @@ func Items(s Schema) Condition {
 
 // MinItems and MaxItems bound the items of a list.
 func MinItems(n int) Condition {
-	return conditionFunc(func(value any) *Error {
+	return conditionFunc(func(value any) *SchemaError {
 		if list, is := value.([]any); is && len(list) < n {
-			return wrong(value, "%s is too short", Repr(value))
+			return wrong(value, "%s is too short", PythonRepr(value))
 		}
 		return nil
 	})
@@ -190,9 +188,9 @@ func MinItems(n int) Condition {
 
 // MaxItems see [MinItems].
 func MaxItems(n int) Condition {
-	return conditionFunc(func(value any) *Error {
+	return conditionFunc(func(value any) *SchemaError {
 		if list, is := value.([]any); is && len(list) > n {
-			return wrong(value, "%s is too long", Repr(value))
+			return wrong(value, "%s is too long", PythonRepr(value))
 		}
 		return nil
 	})
@@ -200,13 +198,13 @@ func MaxItems(n int) Condition {
 
 // UniqueItems wants no item of a list of strings to come twice.
 func UniqueItems() Condition {
-	return conditionFunc(func(value any) *Error {
+	return conditionFunc(func(value any) *SchemaError {
 		list, _ := value.([]any)
 		seen := make(map[string]bool, len(list))
 		for _, item := range list {
-			shown := Repr(item)
+			shown := PythonRepr(item)
 			if seen[shown] {
-				return wrong(value, "%s has non-unique elements", Repr(value))
+				return wrong(value, "%s has non-unique elements", PythonRepr(value))
 			}
 			seen[shown] = true
 		}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package ledgertest
+package placementtest
 
 import (
 	"maps"
@@ -12,22 +12,22 @@ import (
 
 // Model is a Placement of maps and loops: slow, and plain enough to be
 // checked by eye against OpenStack Placement's sources. It embeds the part of
-// a Picture that is state and computes the rest when it is drawn.
+// a Dump that is state and computes the rest when it is drawn.
 type Model struct {
-	Providers map[string]Provider
-	Consumers map[string]Consumer
+	Providers map[string]ProviderDump
+	Consumers map[string]ConsumerDump
 	Classes   map[string]bool
 	Traits    map[string]bool
 }
 
 // NewModel returns the model of an empty Placement.
 func NewModel() *Model {
-	return &Model{Providers: map[string]Provider{}, Consumers: map[string]Consumer{}, Classes: map[string]bool{}, Traits: map[string]bool{}}
+	return &Model{Providers: map[string]ProviderDump{}, Consumers: map[string]ConsumerDump{}, Classes: map[string]bool{}, Traits: map[string]bool{}}
 }
 
-// Picture draws the model.
-func (m *Model) Picture() Picture {
-	pic := Picture{Providers: map[string]Provider{}, Consumers: m.Consumers, Members: map[string][]string{}, Traited: map[string][]string{}, Offering: map[string][]string{},
+// Dump draws the model.
+func (m *Model) Dump() Dump {
+	dump := Dump{Providers: map[string]ProviderDump{}, Consumers: m.Consumers, Members: map[string][]string{}, Traited: map[string][]string{}, Offering: map[string][]string{},
 		Classes: sortedKeys(m.Classes), Traits: sortedKeys(m.Traits)}
 	for _, uuid := range sortedKeys(m.Providers) {
 		p := m.Providers[uuid]
@@ -47,17 +47,17 @@ func (m *Model) Picture() Picture {
 			}
 		}
 		for _, a := range p.Aggregates {
-			pic.Members[a] = append(pic.Members[a], uuid)
+			dump.Members[a] = append(dump.Members[a], uuid)
 		}
 		for _, t := range p.Traits {
-			pic.Traited[t] = append(pic.Traited[t], uuid)
+			dump.Traited[t] = append(dump.Traited[t], uuid)
 		}
 		for class := range p.Inventories {
-			pic.Offering[class] = append(pic.Offering[class], uuid)
+			dump.Offering[class] = append(dump.Offering[class], uuid)
 		}
-		pic.Providers[uuid] = p
+		dump.Providers[uuid] = p
 	}
-	return pic
+	return dump
 }
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
@@ -85,7 +85,7 @@ func (m *Model) hasTrait(name string) bool {
 }
 
 func (m *Model) clone() *Model {
-	c := &Model{Providers: map[string]Provider{}, Consumers: map[string]Consumer{}, Classes: maps.Clone(m.Classes), Traits: maps.Clone(m.Traits)}
+	c := &Model{Providers: map[string]ProviderDump{}, Consumers: map[string]ConsumerDump{}, Classes: maps.Clone(m.Classes), Traits: maps.Clone(m.Traits)}
 	for uuid, p := range m.Providers {
 		p.Inventories = maps.Clone(p.Inventories)
 		c.Providers[uuid] = p
@@ -211,8 +211,8 @@ func (m *Model) apply(op Op) ledger.Kind {
 	return 0
 }
 
-func plain(i ledger.Inventory) Inventory {
-	return Inventory{i.Total, i.Reserved, i.MinUnit, i.MaxUnit, i.StepSize, i.AllocationRatio}
+func plain(i ledger.Inventory) InventoryDump {
+	return InventoryDump{i.Total, i.Reserved, i.MinUnit, i.MaxUnit, i.StepSize, i.AllocationRatio}
 }
 
 func (m *Model) named(name string) bool {
@@ -237,7 +237,7 @@ func (m *Model) create(req ledger.NewProvider) ledger.Kind {
 	case m.named(req.Name):
 		return ledger.DuplicateName
 	}
-	m.Providers[req.UUID] = Provider{Name: req.Name, Parent: req.Parent, Inventories: map[string]Inventory{}}
+	m.Providers[req.UUID] = ProviderDump{Name: req.Name, Parent: req.Parent, Inventories: map[string]InventoryDump{}}
 	return 0
 }
 
@@ -267,7 +267,7 @@ func (m *Model) update(uuid string, req ledger.ProviderUpdate) ledger.Kind {
 
 func (m *Model) setInventories(uuid string, list []ledger.Inventory) ledger.Kind {
 	p := m.Providers[uuid]
-	next := map[string]Inventory{}
+	next := map[string]InventoryDump{}
 	for _, i := range list {
 		if !m.hasClass(i.Class) {
 			return ledger.ClassNotFound

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package candidatestest
+package placementtest
 
 import (
 	"fmt"
@@ -13,16 +13,16 @@ import (
 
 // What random forests and requests are made of.
 var (
-	classes    = []string{"VCPU", "MEMORY_MB", "SRIOV_NET_VF"}
-	traits     = []string{"HW_CPU_X86_AVX", "HW_CPU_X86_VMX", "HW_NIC_SRIOV"}
-	aggregates = []string{"aggA", "aggB", "aggC"}
-	suffixes   = []string{"1", "2", "3"} // Of all versions.
+	forestClasses    = []string{"VCPU", "MEMORY_MB", "SRIOV_NET_VF"}
+	forestTraits     = []string{"HW_CPU_X86_AVX", "HW_CPU_X86_VMX", "HW_NIC_SRIOV"}
+	forestAggregates = []string{"aggA", "aggB", "aggC"}
+	suffixes         = []string{"1", "2", "3"} // Of all versions.
 )
 
-// Nowhere is the name of a trait and of a class that do not exist.
-const Nowhere = "CUSTOM_NOWHERE"
+// UnknownName is the name of a trait and of a class that do not exist.
+const UnknownName = "CUSTOM_NOWHERE"
 
-// maxProviders is how large random forests are. All must stay quick.
+// maxProviders is how large random forests are. AllCandidates must stay quick.
 const maxProviders = 10
 
 // Forests draws forests of one to four trees with up to four levels, in which providers of any level may be sharing ones.
@@ -50,13 +50,13 @@ func Forests() *rapid.Generator[Forest] {
 				}
 				p.Parent, depth[i] = f[parent].Name, depth[parent]+1
 			}
-			p.Traits = subset(t, traits, 1, 3, "traits")
+			p.Traits = subset(t, forestTraits, 1, 3, "traits")
 			if sharing && chance(t, 1, 4, "shares") {
 				p.Traits = append(p.Traits, sharingTrait)
 			}
-			p.Aggregates = subset(t, aggregates, 1, 3, "aggregates")
-			for _, class := range subset(t, classes, 2, 3, "classes") {
-				p.Inventories = append(p.Inventories, drawInventory(t, class))
+			p.Aggregates = subset(t, forestAggregates, 1, 3, "aggregates")
+			for _, class := range subset(t, forestClasses, 2, 3, "classes") {
+				p.Inventories = append(p.Inventories, drawForestInventory(t, class))
 			}
 			f = append(f, p)
 		}
@@ -82,8 +82,8 @@ func subset(t *rapid.T, all []string, in, of int, label string) []string {
 	return some
 }
 
-// drawInventory draws an inventory of which a few pieces can be had.
-func drawInventory(t *rapid.T, class string) Inventory {
+// drawForestInventory draws an inventory of which a few pieces can be had.
+func drawForestInventory(t *rapid.T, class string) Inventory {
 	i := Inventory{Class: class, Total: rapid.Int64Range(1, 8).Draw(t, "total")}
 	if !chance(t, 1, 3, "odd") {
 		return i
@@ -97,9 +97,9 @@ func drawInventory(t *rapid.T, class string) Inventory {
 	return i
 }
 
-// Requests draws requests of one to four groups, most of which can be served by one of the Forests. With extensions they
+// CandidateRequests draws requests of one to four groups, most of which can be served by one of the Forests. With extensions they
 // may ask for what Placement does not know.
-func Requests(extensions bool) *rapid.Generator[*candidates.Request] {
+func CandidateRequests(extensions bool) *rapid.Generator[*candidates.Request] {
 	return rapid.Custom(func(t *rapid.T) *candidates.Request {
 		r := &candidates.Request{}
 		chosen := subset(t, suffixes, 1, 2, "suffixes")
@@ -125,10 +125,10 @@ func Requests(extensions bool) *rapid.Generator[*candidates.Request] {
 			r.GroupPolicy = candidates.Isolate
 		}
 		if chance(t, 1, 5, "root") {
-			r.Root.Required = subset(t, traits, 1, 4, "root required")
-			r.Root.Forbidden = subset(t, without(traits, r.Root.Required), 1, 4, "root forbidden")
+			r.Root.Required = subset(t, forestTraits, 1, 4, "root required")
+			r.Root.Forbidden = subset(t, without(forestTraits, r.Root.Required), 1, 4, "root forbidden")
 			if chance(t, 1, 60, "unknown root trait") {
-				r.Root.Required = append(r.Root.Required, Nowhere)
+				r.Root.Required = append(r.Root.Required, UnknownName)
 			}
 		}
 		r.Flat = chance(t, 1, 6, "flat")
@@ -146,7 +146,7 @@ func Requests(extensions bool) *rapid.Generator[*candidates.Request] {
 	})
 }
 
-func aggregateUUIDs() []string { return UUIDs(aggregates) }
+func aggregateUUIDs() []string { return UUIDs(forestAggregates) }
 
 // without is all but some: the API refuses a trait that both must and must not be there.
 func without(all, some []string) []string {
@@ -164,9 +164,9 @@ func sets(t *rapid.T, names []string, label string) [][]string {
 
 func drawGroup(t *rapid.T, suffix string) candidates.Group {
 	g := candidates.Group{Suffix: suffix}
-	asked := []string{rapid.SampledFrom(classes).Draw(t, "class")}
+	asked := []string{rapid.SampledFrom(forestClasses).Draw(t, "class")}
 	if chance(t, 1, 3, "two classes") {
-		if other := rapid.SampledFrom(classes).Draw(t, "class"); other != asked[0] {
+		if other := rapid.SampledFrom(forestClasses).Draw(t, "class"); other != asked[0] {
 			asked = append(asked, other)
 		}
 	}
@@ -178,14 +178,14 @@ func drawGroup(t *rapid.T, suffix string) candidates.Group {
 		g.Resources = append(g.Resources, candidates.Resource{Class: class, Amount: amount})
 	}
 	if chance(t, 1, 90, "unknown class") {
-		g.Resources = append(g.Resources, candidates.Resource{Class: Nowhere, Amount: 1})
+		g.Resources = append(g.Resources, candidates.Resource{Class: UnknownName, Amount: 1})
 	}
 	if chance(t, 1, 4, "conditions on traits") {
-		g.Required = sets(t, traits, "required")
-		g.Forbidden = subset(t, without(traits, slices.Concat(g.Required...)), 1, 3, "forbidden")
+		g.Required = sets(t, forestTraits, "required")
+		g.Forbidden = subset(t, without(forestTraits, slices.Concat(g.Required...)), 1, 3, "forbidden")
 	}
 	if chance(t, 1, 60, "unknown trait") {
-		g.Required = append(g.Required, []string{Nowhere})
+		g.Required = append(g.Required, []string{UnknownName})
 	}
 	if chance(t, 1, 4, "conditions on aggregates") {
 		// One aggregate more than there is.
@@ -210,7 +210,7 @@ func drawWithoutResources(t *rapid.T, r *candidates.Request) {
 			g.Resources = nil
 			left--
 			if len(g.Required)+len(g.Forbidden)+len(g.MemberOf)+len(g.NotMemberOf) == 0 && g.InTree == "" {
-				g.Required = [][]string{{rapid.SampledFrom(traits).Draw(t, "only trait")}}
+				g.Required = [][]string{{rapid.SampledFrom(forestTraits).Draw(t, "only trait")}}
 			}
 		}
 	}

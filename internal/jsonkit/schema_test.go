@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package jsonschema
+package jsonkit
 
 import (
 	"encoding/json"
@@ -10,8 +10,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
-
-	"github.com/compute-agent/compute-agent/internal/jsonkit"
 )
 
 // TestRepr: values are shown as Python shows them.
@@ -24,11 +22,11 @@ func TestRepr(t *testing.T) {
 		`[]`: "[]", `{}`: "{}", `[1,"a",null]`: "[1, 'a', None]", `{"b":1,"a":[true,{"c":"d"}]}`: "{'b': 1, 'a': [True, {'c': 'd'}]}",
 		`{"a":1,"b":2,"a":3}`: "{'a': 3, 'b': 2}",
 	} {
-		v, err := jsonkit.Decode([]byte(text))
+		v, err := Decode([]byte(text))
 		if err != nil {
 			t.Errorf("%s: %v", text, err)
 		}
-		if got := Repr(v); got != want {
+		if got := PythonRepr(v); got != want {
 			t.Errorf("%s: %s, not %s", text, got, want)
 		}
 	}
@@ -37,7 +35,7 @@ func TestRepr(t *testing.T) {
 // TestDecodeRefuses what is not one value.
 func TestDecodeRefuses(t *testing.T) {
 	for _, text := range []string{"", " ", "{", "}", "{} {}", "[1,]", `{"a"}`, `{"a":}`, "nul", "\"\xff\"", "NaN", strings.Repeat("[", 102) + strings.Repeat("]", 102), `{"a":1,}`, "01"} {
-		if v, err := jsonkit.Decode([]byte(text)); err == nil {
+		if v, err := Decode([]byte(text)); err == nil {
 			t.Errorf("%q is %v", text, v)
 		}
 	}
@@ -57,21 +55,21 @@ func TestConditions(t *testing.T) {
 		{positive, `1.0`, "1.0 is not of type 'integer', 'string'"},
 		{positive, `0`, "0 is less than the minimum of 1"}, {positive, `"007"`, ""}, {positive, `"00"`, "0 is less than the minimum of 1"},
 		{positive, `"21"`, "21 is greater than the maximum of 20"}, {positive, `""`, "'' is too short"}, {positive, `"x"`, "'x' does not match '^[0-9]*$'"},
-		{Schema{Type("number", "string"), AboveMinimum(0)}, `0.0`, "0.0 is less than or equal to the minimum of 0"},
-		{Schema{AboveMinimum(0)}, `"0.50"`, ""}, {Schema{Maximum(3.4e38)}, `"1e39"`, "1e+39 is greater than the maximum of 3.4e+38"},
+		{Schema{Type("number", "string"), ExclusiveMinimum(0)}, `0.0`, "0.0 is less than or equal to the minimum of 0"},
+		{Schema{ExclusiveMinimum(0)}, `"0.50"`, ""}, {Schema{Maximum(3.4e38)}, `"1e39"`, "1e+39 is greater than the maximum of 3.4e+38"},
 		{Schema{Enum(true, "yes")}, `true`, ""}, {Schema{Enum(true, "yes")}, `1`, "1 is not one of [True, 'yes']"}, {Schema{Enum("a")}, `{}`, "{} is not one of ['a']"},
-		{Closed(named), `{"name":""}`, "Invalid input for field/attribute name. Value: . '' is too short"},
-		{Closed(named), `{"name":"aaaa"}`, "Invalid input for field/attribute name. Value: aaaa. 'aaaa' is too long"},
-		{Closed(named), `{"name":" a"}`, "An invalid 'name' value was provided. The name must be: printable characters. Can not start or end with whitespace."},
-		{Closed(named), `{"name":"日本語"}`, ""},
-		{Closed(named), `{"name":"😀"}`, "An invalid 'name' value was provided. The name must be: printable characters. Can not start or end with whitespace."},
-		{Closed(named), `{"x":1,"b":2}`, "Additional properties are not allowed ('b', 'x' were unexpected)"},
-		{Closed(named, "n", "name"), `{"x":1}`, "'n' is a required property"},
-		{Closed(named), `[]`, "[] is not of type 'object'"}, {Closed(named), `null`, "None is not of type 'object'"},
-		{Schema{Type("object"), Members("^[a-z]+$", Schema{Type("string")})}, `{"A":"x","b":1}`, "Invalid input for field/attribute b. Value: 1. 1 is not of type 'string'"},
-		{Schema{Type("object"), Members("^[a-z]+$", Schema{Type("string")})}, `{"B":"x","A":1}`, "'A', 'B' do not match any of the regexes: '^[a-z]+$'"},
-		{Schema{MinMembers(1), MaxMembers(1)}, `{}`, "{} does not have enough properties"},
-		{Schema{MinMembers(1), MaxMembers(1)}, `{"a":1,"b":2}`, "{'a': 1, 'b': 2} has too many properties"},
+		{ClosedObject(named), `{"name":""}`, "Invalid input for field/attribute name. Value: . '' is too short"},
+		{ClosedObject(named), `{"name":"aaaa"}`, "Invalid input for field/attribute name. Value: aaaa. 'aaaa' is too long"},
+		{ClosedObject(named), `{"name":" a"}`, "An invalid 'name' value was provided. The name must be: printable characters. Can not start or end with whitespace."},
+		{ClosedObject(named), `{"name":"日本語"}`, ""},
+		{ClosedObject(named), `{"name":"😀"}`, "An invalid 'name' value was provided. The name must be: printable characters. Can not start or end with whitespace."},
+		{ClosedObject(named), `{"x":1,"b":2}`, "Additional properties are not allowed ('b', 'x' were unexpected)"},
+		{ClosedObject(named, "n", "name"), `{"x":1}`, "'n' is a required property"},
+		{ClosedObject(named), `[]`, "[] is not of type 'object'"}, {ClosedObject(named), `null`, "None is not of type 'object'"},
+		{Schema{Type("object"), PatternProperties("^[a-z]+$", Schema{Type("string")})}, `{"A":"x","b":1}`, "Invalid input for field/attribute b. Value: 1. 1 is not of type 'string'"},
+		{Schema{Type("object"), PatternProperties("^[a-z]+$", Schema{Type("string")})}, `{"B":"x","A":1}`, "'A', 'B' do not match any of the regexes: '^[a-z]+$'"},
+		{Schema{MinProperties(1), MaxProperties(1)}, `{}`, "{} does not have enough properties"},
+		{Schema{MinProperties(1), MaxProperties(1)}, `{"a":1,"b":2}`, "{'a': 1, 'b': 2} has too many properties"},
 		{list(Items(positive)), `[1,"x"]`, "Invalid input for field/attribute 1. Value: x. 'x' does not match '^[0-9]*$'"},
 		{list(MinItems(1)), `[]`, "[] is too short"}, {list(MaxItems(1)), `[1,2]`, "[1, 2] is too long"},
 		{list(UniqueItems()), `["a","b","a"]`, "['a', 'b', 'a'] has non-unique elements"},
@@ -79,7 +77,7 @@ func TestConditions(t *testing.T) {
 		{Schema{Format("ipv4")}, `"1.2.3"`, "'1.2.3' is not a 'ipv4'"}, {Schema{Format("ipv6")}, `"fe80::1%eth0"`, "'fe80::1%eth0' is not a 'ipv6'"},
 		{Schema{Format("ipv6")}, `"::ffff:1.2.3.4"`, ""}, {Schema{Format("ipv4")}, `"::1"`, "'::1' is not a 'ipv4'"},
 	} {
-		v, err := jsonkit.Decode([]byte(tt.text))
+		v, err := Decode([]byte(tt.text))
 		if err != nil {
 			t.Fatalf("%s: %v", tt.text, err)
 		}
@@ -146,7 +144,7 @@ func TestDecodeIsJSON(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := jsonkit.Decode(text)
+		got, err := Decode(text)
 		if err != nil {
 			t.Fatalf("%s: %v", text, err)
 		}
@@ -154,7 +152,7 @@ func TestDecodeIsJSON(t *testing.T) {
 		if err := json.Unmarshal(text, &want); err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(want, plain(got)); diff != "" {
+		if diff := cmp.Diff(want, withEncodingJSONTypes(got)); diff != "" {
 			t.Fatalf("%s:\n%s", text, diff)
 		}
 	})
@@ -188,20 +186,20 @@ func anyValue(t *rapid.T, depth int) any {
 	return object
 }
 
-// plain is a value in the types of encoding/json.
-func plain(v any) any {
+// withEncodingJSONTypes is a value in the types of encoding/json.
+func withEncodingJSONTypes(v any) any {
 	switch v := v.(type) {
-	case jsonkit.Number:
+	case Number:
 		return v.Float64()
 	case []any:
 		for i := range v {
-			v[i] = plain(v[i])
+			v[i] = withEncodingJSONTypes(v[i])
 		}
-	case *jsonkit.Object:
+	case *Object:
 		object := map[string]any{}
 		for _, name := range v.Names() {
 			member, _ := v.Get(name)
-			object[name] = plain(member)
+			object[name] = withEncodingJSONTypes(member)
 		}
 		return object
 	}
@@ -214,10 +212,10 @@ func FuzzDecode(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		v, err := jsonkit.Decode(data)
+		v, err := Decode(data)
 		if err == nil && !json.Valid(data) {
 			t.Errorf("%q is not JSON", data)
 		}
-		_ = Repr(v)
+		_ = PythonRepr(v)
 	})
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package ledgertest
+package placementtest
 
 import (
 	"context"
@@ -9,10 +9,10 @@ import (
 	"github.com/compute-agent/compute-agent/placement/ledger"
 )
 
-// Memory is a ledger.Store that keeps a count of commits and nothing else:
+// MemoryStore is a ledger.Store that keeps a count of commits and nothing else:
 // for tests and benchmarks of the ledger alone. Before, when set, runs at the
 // start of each Commit, which returns its error.
-type Memory struct {
+type MemoryStore struct {
 	Before func(base int64, changes []ledger.Change) error
 	// State is what Load returns; its version counts the commits.
 	State ledger.State
@@ -23,7 +23,7 @@ type Memory struct {
 }
 
 // Load implements ledger.Store.
-func (m *Memory) Load(context.Context) (*ledger.State, error) {
+func (m *MemoryStore) Load(context.Context) (*ledger.State, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	state := m.State
@@ -31,14 +31,14 @@ func (m *Memory) Load(context.Context) (*ledger.State, error) {
 }
 
 // Version implements ledger.Store.
-func (m *Memory) Version(context.Context) (int64, error) {
+func (m *MemoryStore) Version(context.Context) (int64, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.State.Version, nil
 }
 
 // Commit implements ledger.Store.
-func (m *Memory) Commit(_ context.Context, base int64, changes []ledger.Change) error {
+func (m *MemoryStore) Commit(_ context.Context, base int64, changes []ledger.Change) error {
 	if m.Before != nil {
 		if err := m.Before(base, changes); err != nil {
 			return err
@@ -55,12 +55,12 @@ func (m *Memory) Commit(_ context.Context, base int64, changes []ledger.Change) 
 }
 
 // Changes implements ledger.Store.
-func (m *Memory) Changes(context.Context, int64) (*ledger.Delta, error) {
+func (m *MemoryStore) Changes(context.Context, int64) (*ledger.Delta, error) {
 	return nil, ledger.ErrReload
 }
 
 // Exclusive implements ledger.Store.
-func (m *Memory) Exclusive() bool { return true }
+func (m *MemoryStore) Exclusive() bool { return true }
 
 // Close implements ledger.Store.
-func (m *Memory) Close() error { return nil }
+func (m *MemoryStore) Close() error { return nil }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package ledgertest
+package placementtest
 
 import (
 	"maps"
@@ -72,27 +72,27 @@ func (op Op) Run(tx *ledger.Tx) error {
 	case "Reshape":
 		err = tx.Reshape(op.Reshape)
 	default:
-		panic("ledgertest: no such write: " + op.Name)
+		panic("placementtest: unknown write: " + op.Name)
 	}
 	return err
 }
 
 var (
-	providers  = []string{"p0", "p1", "p2", "p3", "p4", "p5"}
-	names      = []string{"n0", "n1", "n2", "n3", "n4", "n5"}
-	classes    = []string{"VCPU", "MEMORY_MB", "CUSTOM_A", "CUSTOM_B", "CUSTOM_NONE"}
-	traits     = []string{"COMPUTE_NODE", "HW_CPU_X86_AVX", "CUSTOM_T", "CUSTOM_U", "CUSTOM_NONE"}
-	aggregates = []string{"g0", "g1", "g2"}
-	consumers  = []string{"c0", "c1", "c2", "c3"}
-	opNames    = []string{"CreateProvider", "CreateProvider", "CreateProvider", "UpdateProvider", "UpdateProvider", "DeleteProvider",
+	opProviders     = []string{"p0", "p1", "p2", "p3", "p4", "p5"}
+	opProviderNames = []string{"n0", "n1", "n2", "n3", "n4", "n5"}
+	opClasses       = []string{"VCPU", "MEMORY_MB", "CUSTOM_A", "CUSTOM_B", "CUSTOM_NONE"}
+	opTraits        = []string{"COMPUTE_NODE", "HW_CPU_X86_AVX", "CUSTOM_T", "CUSTOM_U", "CUSTOM_NONE"}
+	opAggregates    = []string{"g0", "g1", "g2"}
+	opConsumers     = []string{"c0", "c1", "c2", "c3"}
+	opNames         = []string{"CreateProvider", "CreateProvider", "CreateProvider", "UpdateProvider", "UpdateProvider", "DeleteProvider",
 		"SetInventories", "SetInventories", "SetInventories", "AddInventory", "SetInventory", "DeleteInventory", "DeleteInventory", "DeleteInventory", "DeleteInventories",
 		"SetTraits", "SetTraits", "ClearTraits", "SetAggregates", "CreateClass", "RenameClass", "DeleteClass", "CreateTrait", "DeleteTrait",
 		"ReplaceAllocations", "ReplaceAllocations", "ReplaceAllocations", "ReplaceAllocations", "DeleteAllocations", "Reshape", "Reshape"}
 )
 
-// Start is a write that most interesting states need first: custom names, and
-// two providers with something to give.
-func Start() []Op {
+// SetupOps are the writes that most interesting states need first: custom names, and
+// two providers with inventories.
+func SetupOps() []Op {
 	zero := int64(0)
 	inv := func(class string, total int64) ledger.Inventory {
 		return ledger.Inventory{Class: class, Total: total, MinUnit: 1, MaxUnit: total, StepSize: 1, AllocationRatio: 1}
@@ -106,40 +106,40 @@ func Start() []Op {
 	}
 }
 
-// Draw draws a random write that has a fair chance to succeed on the model's state.
-func Draw(t *rapid.T, m *Model) Op {
+// DrawOp draws a random write that has a fair chance to succeed on the model's state.
+func DrawOp(t *rapid.T, m *Model) Op {
 	op := Op{Name: rapid.SampledFrom(opNames).Draw(t, "op")}
 	op.UUID = someProvider(t, m)
 	if op.Name == "DeleteAllocations" {
-		op.UUID = rapid.SampledFrom(consumers).Draw(t, "consumer")
+		op.UUID = rapid.SampledFrom(opConsumers).Draw(t, "consumer")
 	}
-	op.Class = rapid.SampledFrom(classes).Draw(t, "class")
-	op.New = rapid.SampledFrom(classes).Draw(t, "new class")
+	op.Class = rapid.SampledFrom(opClasses).Draw(t, "class")
+	op.New = rapid.SampledFrom(opClasses).Draw(t, "new class")
 	switch op.Name {
 	case "CreateProvider":
-		op.Create = ledger.NewProvider{UUID: rapid.SampledFrom(providers).Draw(t, "new provider"), Name: rapid.SampledFrom(names).Draw(t, "name"), Parent: drawParent(t)}
+		op.Create = ledger.NewProvider{UUID: rapid.SampledFrom(opProviders).Draw(t, "new provider"), Name: rapid.SampledFrom(opProviderNames).Draw(t, "name"), Parent: drawParent(t)}
 	case "UpdateProvider":
-		op.Update = ledger.ProviderUpdate{Name: rapid.SampledFrom(names).Draw(t, "name"), AllowReparent: rapid.Bool().Draw(t, "1.37")}
+		op.Update = ledger.ProviderUpdate{Name: rapid.SampledFrom(opProviderNames).Draw(t, "name"), AllowReparent: rapid.Bool().Draw(t, "1.37")}
 		if rapid.Bool().Draw(t, "move") {
 			parent := drawParent(t)
 			op.Update.Parent = &parent
 		}
 	case "SetInventories":
-		op.Inventories = drawInventories(t)
+		op.Inventories = drawOpInventories(t)
 	case "AddInventory", "SetInventory":
-		op.Inventories = []ledger.Inventory{drawInventory(t, op.Class)}
+		op.Inventories = []ledger.Inventory{drawOpInventory(t, op.Class)}
 	case "SetTraits":
-		op.Names = drawSome(t, traits, "traits")
+		op.Names = drawSome(t, opTraits, "traits")
 	case "SetAggregates":
-		op.Names = drawSome(t, aggregates, "aggregates")
+		op.Names = drawSome(t, opAggregates, "aggregates")
 	case "CreateTrait", "DeleteTrait":
-		op.Class = rapid.SampledFrom(traits).Draw(t, "trait")
+		op.Class = rapid.SampledFrom(opTraits).Draw(t, "trait")
 	case "ReplaceAllocations":
 		op.Allocations = drawAllocations(t, m, 1)
 	case "Reshape":
 		op.Reshape.Inventories = map[string]ledger.ProviderInventories{}
 		for _, uuid := range drawSome(t, slices.Compact(append(sortedKeys(m.Providers), "p5")), "reshaped") {
-			op.Reshape.Inventories[uuid] = ledger.ProviderInventories{Generation: drawGeneration(t, m, uuid), Inventories: drawInventories(t)}
+			op.Reshape.Inventories[uuid] = ledger.ProviderInventories{Generation: drawGeneration(t, m, uuid), Inventories: drawOpInventories(t)}
 		}
 		op.Reshape.Allocations = drawAllocations(t, m, 0)
 	}
@@ -152,7 +152,7 @@ func Draw(t *rapid.T, m *Model) Op {
 
 // someProvider draws a provider that mostly exists.
 func someProvider(t *rapid.T, m *Model) string {
-	from := providers
+	from := opProviders
 	if len(m.Providers) > 0 && rapid.IntRange(0, 3).Draw(t, "existing") > 0 {
 		from = sortedKeys(m.Providers)
 	}
@@ -160,7 +160,7 @@ func someProvider(t *rapid.T, m *Model) string {
 }
 
 func drawParent(t *rapid.T) string {
-	return rapid.SampledFrom(append([]string{"", ""}, providers...)).Draw(t, "parent")
+	return rapid.SampledFrom(append([]string{"", ""}, opProviders...)).Draw(t, "parent")
 }
 
 func drawGeneration(t *rapid.T, m *Model, uuid string) int64 {
@@ -178,7 +178,7 @@ func drawSome(t *rapid.T, of []string, label string) []string {
 	return rapid.SliceOfNDistinct(rapid.SampledFrom(of), 0, 3, rapid.ID[string]).Draw(t, label)
 }
 
-func drawInventory(t *rapid.T, class string) ledger.Inventory {
+func drawOpInventory(t *rapid.T, class string) ledger.Inventory {
 	return ledger.Inventory{
 		Class: class, Total: rapid.Int64Range(1, 10).Draw(t, "total"), Reserved: rapid.Int64Range(0, 3).Draw(t, "reserved"),
 		MinUnit: rapid.SampledFrom([]int64{1, 1, 2}).Draw(t, "min"), MaxUnit: rapid.SampledFrom([]int64{10, 10, 3}).Draw(t, "max"),
@@ -186,17 +186,17 @@ func drawInventory(t *rapid.T, class string) ledger.Inventory {
 	}
 }
 
-func drawInventories(t *rapid.T) []ledger.Inventory {
+func drawOpInventories(t *rapid.T) []ledger.Inventory {
 	var out []ledger.Inventory
-	for _, class := range rapid.SliceOfNDistinct(rapid.SampledFrom(classes[:4]), 0, 4, rapid.ID[string]).Draw(t, "classes") {
-		out = append(out, drawInventory(t, class))
+	for _, class := range rapid.SliceOfNDistinct(rapid.SampledFrom(opClasses[:4]), 0, 4, rapid.ID[string]).Draw(t, "classes") {
+		out = append(out, drawOpInventory(t, class))
 	}
 	return out
 }
 
 func drawAllocations(t *rapid.T, m *Model, least int) []ledger.ConsumerAllocations {
 	var out []ledger.ConsumerAllocations
-	for _, uuid := range rapid.SliceOfNDistinct(rapid.SampledFrom(consumers), least, 3, rapid.ID[string]).Draw(t, "consumers") {
+	for _, uuid := range rapid.SliceOfNDistinct(rapid.SampledFrom(opConsumers), least, 3, rapid.ID[string]).Draw(t, "consumers") {
 		req := ledger.ConsumerAllocations{Consumer: uuid, Project: rapid.SampledFrom([]string{"q0", "q1"}).Draw(t, "project"), User: "u0",
 			CheckGeneration: rapid.Bool().Draw(t, "1.28"), Resources: map[string]map[string]int64{}}
 		if c, ok := m.Consumers[uuid]; ok && rapid.IntRange(0, 4).Draw(t, "stale") > 0 {
@@ -210,7 +210,7 @@ func drawAllocations(t *rapid.T, m *Model, least int) []ledger.ConsumerAllocatio
 		for range rapid.IntRange(0, 3).Draw(t, "resources") {
 			// Mostly of what there is.
 			on := someProvider(t, m)
-			offers := classes
+			offers := opClasses
 			if p, ok := m.Providers[on]; ok && len(p.Inventories) > 0 && rapid.IntRange(0, 9).Draw(t, "sane") > 0 {
 				offers = slices.Sorted(maps.Keys(p.Inventories))
 			}

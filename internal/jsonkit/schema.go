@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package jsonschema
+package jsonkit
 
 import (
 	"fmt"
@@ -11,8 +11,6 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
-
-	"github.com/compute-agent/compute-agent/internal/jsonkit"
 )
 
 // Schema is conditions in the order in which they are looked at; the first that fails is what the refusal is about.
@@ -20,11 +18,11 @@ type Schema []Condition
 
 // Condition is one condition on a value, a keyword of JSON Schema.
 type Condition interface {
-	check(value any) *Error
+	check(value any) *SchemaError
 }
 
-// Error is what is wrong with a value.
-type Error struct {
+// SchemaError is what is wrong with a value.
+type SchemaError struct {
 	// Path leads to the value: names of members, and indices of lists.
 	Path []any
 	// Value is what is wrong, Message why.
@@ -36,17 +34,17 @@ type Error struct {
 }
 
 // Error is Nova's text.
-func (e *Error) Error() string {
+func (e *SchemaError) Error() string {
 	switch {
 	case e.plain || len(e.Path) == 0:
 		return e.Message
 	case e.query:
-		return fmt.Sprintf("Invalid input for query parameters %s. Value: %s. %s", Str(e.Path[0]), Str(e.Value), e.Message)
+		return fmt.Sprintf("Invalid input for query parameters %s. Value: %s. %s", PythonStr(e.Path[0]), PythonStr(e.Value), e.Message)
 	}
-	return fmt.Sprintf("Invalid input for field/attribute %s. Value: %s. %s", Str(e.Path[len(e.Path)-1]), Str(e.Value), e.Message)
+	return fmt.Sprintf("Invalid input for field/attribute %s. Value: %s. %s", PythonStr(e.Path[len(e.Path)-1]), PythonStr(e.Value), e.Message)
 }
 
-// Validate checks a value; its error is an *[Error].
+// Validate checks a value; its error is an *[SchemaError].
 func Validate(s Schema, value any) error {
 	if e := s.check(value); e != nil {
 		return e
@@ -67,7 +65,7 @@ func ValidateQuery(p Properties, query url.Values) error {
 	return nil
 }
 
-func (s Schema) check(value any) *Error {
+func (s Schema) check(value any) *SchemaError {
 	for _, condition := range s {
 		if e := condition.check(value); e != nil {
 			return e
@@ -76,13 +74,13 @@ func (s Schema) check(value any) *Error {
 	return nil
 }
 
-func wrong(value any, format string, args ...any) *Error {
-	return &Error{Value: value, Message: fmt.Sprintf(format, args...)}
+func wrong(value any, format string, args ...any) *SchemaError {
+	return &SchemaError{Value: value, Message: fmt.Sprintf(format, args...)}
 }
 
-type conditionFunc func(value any) *Error
+type conditionFunc func(value any) *SchemaError
 
-func (f conditionFunc) check(value any) *Error { return f(value) }
+func (f conditionFunc) check(value any) *SchemaError { return f(value) }
 
 // Type wants one of some types: object, array, string, integer, number, boolean, null. 1.0 is no integer, as in draft 4.
 func Type(types ...string) Condition {
@@ -91,13 +89,13 @@ func Type(types ...string) Condition {
 		quoted[i] = "'" + t + "'"
 	}
 	wanted := strings.Join(quoted, ", ")
-	return conditionFunc(func(value any) *Error {
+	return conditionFunc(func(value any) *SchemaError {
 		for _, t := range types {
 			if isType(value, t) {
 				return nil
 			}
 		}
-		return wrong(value, "%s is not of type %s", Repr(value), wanted)
+		return wrong(value, "%s is not of type %s", PythonRepr(value), wanted)
 	})
 }
 
@@ -109,11 +107,11 @@ func isType(value any, t string) bool {
 		return t == "boolean"
 	case string:
 		return t == "string"
-	case jsonkit.Number:
+	case Number:
 		return t == "number" || t == "integer" && v.IsInteger()
 	case []any:
 		return t == "array"
-	case *jsonkit.Object:
+	case *Object:
 		return t == "object"
 	}
 	return false
@@ -121,15 +119,15 @@ func isType(value any, t string) bool {
 
 // Enum wants one of some values.
 func Enum(values ...any) Condition {
-	shown := Repr(values)
-	return conditionFunc(func(value any) *Error {
+	shown := PythonRepr(values)
+	return conditionFunc(func(value any) *SchemaError {
 		switch value.(type) {
 		case nil, bool, string:
 			if slices.Contains(values, value) {
 				return nil
 			}
 		}
-		return wrong(value, "%s is not one of %s", Repr(value), shown)
+		return wrong(value, "%s is not one of %s", PythonRepr(value), shown)
 	})
 }
 
@@ -140,9 +138,9 @@ func Pattern(expression string) Condition {
 
 // PatternFunc is Pattern for what Go's regular expressions cannot say: text is shown, and matches decides.
 func PatternFunc(text string, matches func(string) bool) Condition {
-	return conditionFunc(func(value any) *Error {
+	return conditionFunc(func(value any) *SchemaError {
 		if s, is := value.(string); is && !matches(s) {
-			return wrong(value, "%s does not match %s", Repr(value), Repr(text))
+			return wrong(value, "%s does not match %s", PythonRepr(value), PythonRepr(text))
 		}
 		return nil
 	})
@@ -150,9 +148,9 @@ func PatternFunc(text string, matches func(string) bool) Condition {
 
 // MinLength and MaxLength bound the characters of strings.
 func MinLength(n int) Condition {
-	return conditionFunc(func(value any) *Error {
+	return conditionFunc(func(value any) *SchemaError {
 		if s, is := value.(string); is && utf8.RuneCountInString(s) < n {
-			return wrong(value, "%s is too short", Repr(value))
+			return wrong(value, "%s is too short", PythonRepr(value))
 		}
 		return nil
 	})
@@ -160,9 +158,9 @@ func MinLength(n int) Condition {
 
 // MaxLength see [MinLength].
 func MaxLength(n int) Condition {
-	return conditionFunc(func(value any) *Error {
+	return conditionFunc(func(value any) *SchemaError {
 		if s, is := value.(string); is && utf8.RuneCountInString(s) > n {
-			return wrong(value, "%s is too long", Repr(value))
+			return wrong(value, "%s is too long", PythonRepr(value))
 		}
 		return nil
 	})
@@ -172,11 +170,11 @@ func MaxLength(n int) Condition {
 func Format(name string) Condition {
 	like := formats[name]
 	if like == nil {
-		panic("jsonschema: unknown format " + name)
+		panic("jsonkit: unknown format " + name)
 	}
-	return conditionFunc(func(value any) *Error {
+	return conditionFunc(func(value any) *SchemaError {
 		if s, is := value.(string); is && !like(s) {
-			return wrong(value, "%s is not a '%s'", Repr(value), name)
+			return wrong(value, "%s is not a '%s'", PythonRepr(value), name)
 		}
 		return nil
 	})
@@ -184,9 +182,9 @@ func Format(name string) Condition {
 
 // Name wants strings to be fit for names, and says so in Nova's own words.
 func Name() Condition {
-	return conditionFunc(func(value any) *Error {
+	return conditionFunc(func(value any) *SchemaError {
 		if s, is := value.(string); is && !nameLike(s) {
-			return &Error{Value: value, Message: "An invalid 'name' value was provided. The name must be: " + nameReason, plain: true}
+			return &SchemaError{Value: value, Message: "An invalid 'name' value was provided. The name must be: " + nameReason, plain: true}
 		}
 		return nil
 	})
@@ -194,18 +192,18 @@ func Name() Condition {
 
 // Minimum and Maximum bound numbers, and strings that are numbers.
 func Minimum(n float64) Condition {
-	return conditionFunc(func(value any) *Error {
-		if f, shown, is := number(value); is && f < n {
+	return conditionFunc(func(value any) *SchemaError {
+		if f, shown, is := numberOf(value); is && f < n {
 			return wrong(value, "%s is less than the minimum of %s", shown, reprBound(n))
 		}
 		return nil
 	})
 }
 
-// AboveMinimum is Minimum with the minimum itself excluded.
-func AboveMinimum(n float64) Condition {
-	return conditionFunc(func(value any) *Error {
-		if f, shown, is := number(value); is && f <= n {
+// ExclusiveMinimum is Minimum with the minimum itself excluded.
+func ExclusiveMinimum(n float64) Condition {
+	return conditionFunc(func(value any) *SchemaError {
+		if f, shown, is := numberOf(value); is && f <= n {
 			return wrong(value, "%s is less than or equal to the minimum of %s", shown, reprBound(n))
 		}
 		return nil
@@ -214,8 +212,8 @@ func AboveMinimum(n float64) Condition {
 
 // Maximum see [Minimum].
 func Maximum(n float64) Condition {
-	return conditionFunc(func(value any) *Error {
-		if f, shown, is := number(value); is && f > n {
+	return conditionFunc(func(value any) *SchemaError {
+		if f, shown, is := numberOf(value); is && f > n {
 			return wrong(value, "%s is greater than the maximum of %s", shown, reprBound(n))
 		}
 		return nil
@@ -223,10 +221,10 @@ func Maximum(n float64) Condition {
 }
 
 // number is the value as a number and how Python shows that.
-func number(value any) (f float64, shown string, is bool) {
+func numberOf(value any) (f float64, shown string, is bool) {
 	switch v := value.(type) {
-	case jsonkit.Number:
-		return v.Float64(), Repr(v), true
+	case Number:
+		return v.Float64(), PythonRepr(v), true
 	case bool:
 		if v {
 			return 1, "1", true
@@ -259,12 +257,12 @@ func reprBound(n float64) string {
 
 // OneOf wants exactly one of some schemas to hold. Ours never overlap.
 func OneOf(schemas ...Schema) Condition {
-	return conditionFunc(func(value any) *Error {
+	return conditionFunc(func(value any) *SchemaError {
 		for _, s := range schemas {
 			if s.check(value) == nil {
 				return nil
 			}
 		}
-		return wrong(value, "%s is not valid under any of the given schemas", Repr(value))
+		return wrong(value, "%s is not valid under any of the given schemas", PythonRepr(value))
 	})
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package jsonschema
+package jsonkit
 
 import (
 	"fmt"
@@ -8,20 +8,18 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
-
-	"github.com/compute-agent/compute-agent/internal/jsonkit"
 )
 
-// Str is a value as Python's str has it: strings without quotes.
-func Str(value any) string {
+// PythonStr is a value as Python's str has it: strings without quotes.
+func PythonStr(value any) string {
 	if s, is := value.(string); is {
 		return s
 	}
-	return Repr(value)
+	return PythonRepr(value)
 }
 
-// Repr is a value as Python's repr has it.
-func Repr(value any) string {
+// PythonRepr is a value as Python's repr has it.
+func PythonRepr(value any) string {
 	var b strings.Builder
 	writeRepr(&b, value)
 	return b.String()
@@ -41,7 +39,7 @@ func writeRepr(b *strings.Builder, value any) {
 		b.WriteString(strconv.Itoa(v))
 	case float64:
 		b.WriteString(reprFloat(v))
-	case jsonkit.Number:
+	case Number:
 		if v.IsInteger() {
 			b.WriteString(string(v))
 		} else {
@@ -58,7 +56,7 @@ func writeRepr(b *strings.Builder, value any) {
 			writeRepr(b, item)
 		}
 		b.WriteByte(']')
-	case *jsonkit.Object:
+	case *Object:
 		b.WriteByte('{')
 		for i, name := range v.Names() {
 			if i > 0 {
