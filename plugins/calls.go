@@ -14,15 +14,15 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/compute-agent/compute-agent/plugins/internal/wire"
+	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 )
 
 // options are those of the gRPC server: limits, and what surrounds every call.
 func (s *server) options() []grpc.ServerOption {
 	return []grpc.ServerOption{
-		grpc.MaxRecvMsgSize(wire.MaxMessage),
-		grpc.MaxSendMsgSize(wire.MaxMessage),
+		grpc.MaxRecvMsgSize(protocol.MaxMessage),
+		grpc.MaxSendMsgSize(protocol.MaxMessage),
 		grpc.ChainUnaryInterceptor(s.aroundCall),
 		grpc.ChainStreamInterceptor(s.aroundStream),
 	}
@@ -107,7 +107,7 @@ func toStatus(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
 	}
-	f := wire.Failure{Message: err.Error()}
+	f := protocol.Failure{Message: err.Error()}
 	var reshape *ReshapeFailed
 	var config *ConfigError
 	var needed *ReshapeNeeded
@@ -116,31 +116,31 @@ func toStatus(ctx context.Context, err error) error {
 	var fault *InstanceFault
 	switch {
 	case errors.As(err, &reshape):
-		f.Kind, f.Words, f.Remedy = wire.KindReshapeFailed, reshape.Reason, reshape.Remedy
+		f.Kind, f.Words, f.Remedy = protocol.KindReshapeFailed, reshape.Reason, reshape.Remedy
 		for _, o := range reshape.Offenders {
-			f.Offenders = append(f.Offenders, wire.Offender(o))
+			f.Offenders = append(f.Offenders, protocol.Offender(o))
 		}
 	case errors.As(err, &config):
-		f.Kind, f.Key, f.Words = wire.KindConfigError, config.Key, config.Problem
+		f.Kind, f.Key, f.Words = protocol.KindConfigError, config.Key, config.Problem
 		for _, p := range config.All()[1:] {
-			f.More = append(f.More, wire.KeyProblem{Key: p.Key, Problem: p.Problem})
+			f.More = append(f.More, protocol.KeyProblem{Key: p.Key, Problem: p.Problem})
 		}
 	case errors.As(err, &needed):
-		f.Kind, f.Words = wire.KindReshapeNeeded, needed.Reason
+		f.Kind, f.Words = protocol.KindReshapeNeeded, needed.Reason
 	case errors.Is(err, ErrReshapeNeeded):
-		f.Kind = wire.KindReshapeNeeded
+		f.Kind = protocol.KindReshapeNeeded
 	case errors.As(err, &notReady):
-		f.Kind, f.Words = wire.KindNotReady, notReady.Reason
+		f.Kind, f.Words = protocol.KindNotReady, notReady.Reason
 	case errors.Is(err, ErrNotReady):
-		f.Kind = wire.KindNotReady
+		f.Kind = protocol.KindNotReady
 	case errors.As(err, &fault):
-		f.Kind, f.UUID, f.Words = wire.KindInstanceFault, fault.UUID, fault.Reason
+		f.Kind, f.UUID, f.Words = protocol.KindInstanceFault, fault.UUID, fault.Reason
 	case errors.As(err, &notFound):
-		f.Kind, f.UUID = wire.KindInstanceNotFound, notFound.UUID
+		f.Kind, f.UUID = protocol.KindInstanceNotFound, notFound.UUID
 	case errors.Is(err, ErrInstanceNotFound):
-		f.Kind = wire.KindInstanceNotFound
+		f.Kind = protocol.KindInstanceNotFound
 	case errors.Is(err, ErrUnsupported):
-		f.Kind = wire.KindUnsupported
+		f.Kind = protocol.KindUnsupported
 	default:
 		if own := (*verdict)(nil); errors.As(err, &own) {
 			return own.Err()

@@ -9,16 +9,16 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/rs/zerolog"
 
-	"github.com/compute-agent/compute-agent/plugins/internal/wire"
+	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
 )
 
 // agentLogger is the driver's logger: one JSON object a line, with the keys that the agent looks for. It sets zerolog's
 // package-wide field names, since a driver that makes a logger of its own should be understood too.
 func agentLogger(w io.Writer, level string) zerolog.Logger {
-	zerolog.MessageFieldName = wire.MessageField
-	zerolog.LevelFieldName = wire.LevelField
-	zerolog.TimestampFieldName = wire.TimeField
-	zerolog.TimeFieldFormat = wire.TimeFormat
+	zerolog.MessageFieldName = protocol.MessageField
+	zerolog.LevelFieldName = protocol.LevelField
+	zerolog.TimestampFieldName = protocol.TimeField
+	zerolog.TimeFieldFormat = protocol.TimeFormat
 	zerolog.TimestampFunc = func() time.Time { return time.Now().UTC() }
 	zerolog.LevelFieldMarshalFunc = levelName
 	lvl, err := zerolog.ParseLevel(level)

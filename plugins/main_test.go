@@ -14,7 +14,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/compute-agent/compute-agent/plugins/internal/wire"
+	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 // startAndWait starts a driver without asking the kernel to end it with us, says its process id, and waits.
 func startAndWait() {
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), partKey+"=driver", wire.CookieKey+"="+wire.CookieValue)
+	cmd.Env = append(os.Environ(), partKey+"=driver", protocol.CookieKey+"="+protocol.CookieValue)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		panic(err)

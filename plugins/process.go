@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/compute-agent/compute-agent/plugins/internal/wire"
+	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
 )
 
 // The descriptors of a plugin process. Its standard output carries the handshake, where one stray line of a driver, or of
@@ -42,7 +42,7 @@ func init() {
 
 // fromAgent is what the environment said at the start of the process. Serve takes it out of there: a program that the driver starts, another copy
 // of itself perhaps, is no plugin.
-var fromAgent = os.Getenv(wire.CookieKey) == wire.CookieValue
+var fromAgent = os.Getenv(protocol.CookieKey) == protocol.CookieValue
 
 func startedByAgent() bool { return fromAgent }
 

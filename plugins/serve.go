@@ -16,7 +16,7 @@ import (
 	goplugin "github.com/hashicorp/go-plugin"
 	"google.golang.org/grpc"
 
-	"github.com/compute-agent/compute-agent/plugins/internal/wire"
+	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 )
 
@@ -36,16 +36,16 @@ func Serve(d Driver) {
 	nameProcess(os.Args[0])
 	closeExecutable()
 
-	log := agentLogger(stderr, os.Getenv(wire.LogLevelKey))
+	log := agentLogger(stderr, os.Getenv(protocol.LogLevelKey))
 	srv := newServer(d, log)
 	os.Stdout = handshakeStdout // go-plugin writes one line to it, then puts something else there
 	goplugin.Serve(&goplugin.ServeConfig{
-		HandshakeConfig: wire.Handshake(),
+		HandshakeConfig: protocol.Handshake(),
 		VersionedPlugins: map[int]goplugin.PluginSet{
-			wire.ProtocolVersion: {wire.PluginName: servedPlugin{srv: srv}},
+			protocol.ProtocolVersion: {protocol.PluginName: servedPlugin{srv: srv}},
 		},
 		GRPCServer: func(opts []grpc.ServerOption) *grpc.Server {
-			_ = os.Unsetenv(wire.CookieKey) // go-plugin has looked at it by now
+			_ = os.Unsetenv(protocol.CookieKey) // go-plugin has looked at it by now
 			return grpc.NewServer(append(opts, srv.options()...)...)
 		},
 		Logger: quietHCLog(),
@@ -65,7 +65,7 @@ type description struct {
 func describe(d Driver) description {
 	info := d.Info()
 	return description{
-		Name: info.Name, Version: info.Version, Protocols: []int{wire.ProtocolVersion},
+		Name: info.Name, Version: info.Version, Protocols: []int{protocol.ProtocolVersion},
 		Capabilities: capabilities(d), SDK: sdkVersion(), ConfigSchema: d.ConfigSchema(),
 	}
 }
@@ -102,25 +102,25 @@ func capabilities(d Driver) []string {
 		}
 	}
 	_, reports := d.(CapabilityReporter)
-	add(wire.CapabilityCapabilities, reports)
+	add(protocol.CapabilityCapabilities, reports)
 	_, lists := d.(GuestLister)
-	add(wire.CapabilityGuests, lists)
+	add(protocol.CapabilityGuests, lists)
 	_, checks := d.(HealthChecker)
-	add(wire.CapabilityHealth, checks)
+	add(protocol.CapabilityHealth, checks)
 	_, manages := d.(InstanceManager)
-	add(wire.CapabilityInstances, manages)
+	add(protocol.CapabilityInstances, manages)
 	_, follows := d.(InstanceWatcher)
-	add(wire.CapabilityInstanceEvents, manages && follows)
+	add(protocol.CapabilityInstanceEvents, manages && follows)
 	_, tells := d.(NodeChecker)
-	add(wire.CapabilityNodeDeleted, tells)
+	add(protocol.CapabilityNodeDeleted, tells)
 	_, shapes := d.(Shaper)
-	add(wire.CapabilityShapes, shapes)
+	add(protocol.CapabilityShapes, shapes)
 	_, tidies := d.(Shutdowner)
-	add(wire.CapabilityShutdown, tidies)
+	add(protocol.CapabilityShutdown, tidies)
 	_, warns := d.(Warner)
-	add(wire.CapabilityWarnings, warns)
+	add(protocol.CapabilityWarnings, warns)
 	_, watches := d.(Watcher)
-	add(wire.CapabilityWatch, watches)
+	add(protocol.CapabilityWatch, watches)
 	return out
 }
 

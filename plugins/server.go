@@ -11,7 +11,7 @@ import (
 	"github.com/rs/zerolog"
 	"google.golang.org/grpc/codes"
 
-	"github.com/compute-agent/compute-agent/plugins/internal/wire"
+	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 )
 
@@ -127,11 +127,11 @@ func (s *server) AvailableNodes(ctx context.Context, _ *driverv1.AvailableNodesR
 
 // UpdateProviderTree lets the driver edit a copy of the tree. Cost: what the driver does, and O(size of both trees).
 func (s *server) UpdateProviderTree(ctx context.Context, req *driverv1.UpdateProviderTreeRequest) (*driverv1.UpdateProviderTreeResponse, error) {
-	tree, err := wire.ToTree(req.GetTree())
+	tree, err := protocol.ToTree(req.GetTree())
 	if err != nil {
 		return nil, unreadable("tree", err)
 	}
-	given, err := wire.ToAllocations(req.GetAllocations())
+	given, err := protocol.ToAllocations(req.GetAllocations())
 	if err != nil {
 		return nil, unreadable("allocations", err)
 	}
@@ -149,7 +149,7 @@ func (s *server) UpdateProviderTree(ctx context.Context, req *driverv1.UpdatePro
 		edited = given
 	}
 	reply := &driverv1.UpdateProviderTreeResponse{
-		Tree: wire.FromTree(tree), Allocations: wire.FromAllocations(edited), CapabilityTraits: s.capabilityTraits(req.GetNode()),
+		Tree: protocol.FromTree(tree), Allocations: protocol.FromAllocations(edited), CapabilityTraits: s.capabilityTraits(req.GetNode()),
 	}
 	if given != nil {
 		reply.ClassRenames, err = s.renames()

@@ -10,7 +10,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 
-	"github.com/compute-agent/compute-agent/plugins/internal/wire"
+	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 	"github.com/compute-agent/compute-agent/providertree"
 )
@@ -62,7 +62,7 @@ func (s *server) ReshapeStep(ctx context.Context, req *driverv1.ReshapeStepReque
 	case edited == nil:
 		edited = given
 	}
-	reply := &driverv1.ReshapeStepResponse{Tree: wire.FromTree(tree), Allocations: wire.FromAllocations(edited)}
+	reply := &driverv1.ReshapeStepResponse{Tree: protocol.FromTree(tree), Allocations: protocol.FromAllocations(edited)}
 	reply.ClassRenames, err = s.renames()
 	return reply, err
 }
@@ -110,7 +110,7 @@ func (s *server) Guests(ctx context.Context, req *driverv1.GuestsRequest) (*driv
 	for _, g := range guests {
 		m := &driverv1.Guest{Uuid: utf8(g.UUID), Name: utf8(g.Name), ProjectId: utf8(g.ProjectID), UserId: utf8(g.UserID), ResourcesUnknown: utf8(g.Unknown), Requested: g.Requested}
 		if g.Resources != nil {
-			m.Resources = &driverv1.GuestResources{Resources: wire.FromResources(g.Resources)}
+			m.Resources = &driverv1.GuestResources{Resources: protocol.FromResources(g.Resources)}
 		}
 		out.Guests = append(out.Guests, m)
 	}
@@ -136,11 +136,11 @@ func (s *server) NodeDeleted(ctx context.Context, req *driverv1.NodeDeletedReque
 
 // received is what the agent sent, as values.
 func received(tree *driverv1.ProviderTree, allocations *driverv1.Allocations) (*providertree.Tree, providertree.Allocations, error) {
-	t, err := wire.ToTree(tree)
+	t, err := protocol.ToTree(tree)
 	if err != nil {
 		return nil, nil, unreadable("tree", err)
 	}
-	given, err := wire.ToAllocations(allocations)
+	given, err := protocol.ToAllocations(allocations)
 	if err != nil {
 		return nil, nil, unreadable("allocations", err)
 	}

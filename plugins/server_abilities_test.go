@@ -15,7 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/testing/protocmp"
 
-	"github.com/compute-agent/compute-agent/plugins/internal/wire"
+	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 	"github.com/compute-agent/compute-agent/providertree"
 )
@@ -77,15 +77,15 @@ func TestStepEditsTreeAndAllocations(t *testing.T) {
 	in := providertree.Allocations{consumer: {Resources: providertree.ProviderResources{oneNode(t).Roots()[0]: {"VCPU": 1}}}}
 	for _, given := range []providertree.Allocations{in, nil} {
 		reply, err := c.ReshapeStep(context.Background(), &driverv1.ReshapeStepRequest{
-			Tree: wire.FromTree(oneNode(t)), Node: "cn1", FromShape: 2, Allocations: wire.FromAllocations(given)})
+			Tree: protocol.FromTree(oneNode(t)), Node: "cn1", FromShape: 2, Allocations: protocol.FromAllocations(given)})
 		if err != nil {
 			t.Fatal(err)
 		}
-		tree, err := wire.ToTree(reply.GetTree())
+		tree, err := protocol.ToTree(reply.GetTree())
 		if err != nil || !tree.HasTraits(tree.Roots()[0], "CUSTOM_NEW") {
 			t.Errorf("tree: %v", err)
 		}
-		after, err := wire.ToAllocations(reply.GetAllocations())
+		after, err := protocol.ToAllocations(reply.GetAllocations())
 		if err != nil || after == nil || given != nil && after[consumer].Resources[tree.Roots()[0]]["VCPU"] != 2 {
 			t.Errorf("allocations: %v, %v", after, err)
 		}
@@ -101,7 +101,7 @@ func TestStepsThatAreRefused(t *testing.T) {
 	}}
 	c := serve(t, d)
 	step := func(from int32) error {
-		_, err := c.ReshapeStep(context.Background(), &driverv1.ReshapeStepRequest{Tree: wire.FromTree(oneNode(t)), Node: "cn1", FromShape: from})
+		_, err := c.ReshapeStep(context.Background(), &driverv1.ReshapeStepRequest{Tree: protocol.FromTree(oneNode(t)), Node: "cn1", FromShape: from})
 		return err
 	}
 	for _, from := range []int32{-1, 3, 4} {
@@ -109,7 +109,7 @@ func TestStepsThatAreRefused(t *testing.T) {
 			t.Errorf("from %d: %v", from, err)
 		}
 	}
-	if err := step(0); wire.FailureOf(err).Kind != wire.KindOther || !strings.Contains(err.Error(), "it must make the step") {
+	if err := step(0); protocol.FailureOf(err).Kind != protocol.KindOther || !strings.Contains(err.Error(), "it must make the step") {
 		t.Errorf("a step that asks for a reshape: %v", err)
 	}
 	d.step = func(*providertree.Tree, int, providertree.Allocations) (providertree.Allocations, error) {
@@ -143,7 +143,7 @@ func TestGuestsAreSent(t *testing.T) {
 	}}
 	c := serve(t, d)
 	ask := func() (*driverv1.GuestsResponse, error) {
-		return c.Guests(context.Background(), &driverv1.GuestsRequest{Tree: wire.FromTree(oneNode(t)), Node: "cn1"})
+		return c.Guests(context.Background(), &driverv1.GuestsRequest{Tree: protocol.FromTree(oneNode(t)), Node: "cn1"})
 	}
 	reply, err := ask()
 	if err != nil {
@@ -158,11 +158,11 @@ func TestGuestsAreSent(t *testing.T) {
 		t.Error(diff)
 	}
 	d.guests = func() ([]Guest, error) { return nil, &NotReady{Reason: "asleep"} }
-	if _, err := ask(); wire.FailureOf(err).Kind != wire.KindNotReady {
+	if _, err := ask(); protocol.FailureOf(err).Kind != protocol.KindNotReady {
 		t.Errorf("not ready: %v", err)
 	}
 	d.guests = func() ([]Guest, error) { return []Guest{{UUID: "u"}}, ErrUnsupported }
-	if reply, err := ask(); wire.FailureOf(err).Kind != wire.KindUnsupported || reply != nil {
+	if reply, err := ask(); protocol.FailureOf(err).Kind != protocol.KindUnsupported || reply != nil {
 		t.Errorf("a part of the list with an error: %v, %v", reply, err)
 	}
 }
@@ -188,12 +188,12 @@ func TestNodeDeletedIsAsked(t *testing.T) {
 
 // TestAbilitiesThatAreLacking: whoever asks all the same learns that it is not supported, not that there is nothing.
 func TestAbilitiesThatAreLacking(t *testing.T) {
-	c, ctx, tree := serve(t, &testDriver{}), context.Background(), wire.FromTree(oneNode(t))
+	c, ctx, tree := serve(t, &testDriver{}), context.Background(), protocol.FromTree(oneNode(t))
 	_, step := c.ReshapeStep(ctx, &driverv1.ReshapeStepRequest{Tree: tree})
 	_, guests := c.Guests(ctx, &driverv1.GuestsRequest{Tree: tree})
 	_, deleted := c.NodeDeleted(ctx, &driverv1.NodeDeletedRequest{})
 	for call, err := range map[string]error{"step": step, "guests": guests, "deleted": deleted} {
-		if status.Code(err) != codes.Unimplemented || wire.FailureOf(err).Kind != wire.KindUnsupported {
+		if status.Code(err) != codes.Unimplemented || protocol.FailureOf(err).Kind != protocol.KindUnsupported {
 			t.Errorf("%s: %v", call, err)
 		}
 	}
@@ -207,7 +207,7 @@ func TestAbilitiesTakeTurns(t *testing.T) {
 		<-leave
 		return nil, nil
 	}}
-	c, tree := serve(t, d), wire.FromTree(oneNode(t))
+	c, tree := serve(t, d), protocol.FromTree(oneNode(t))
 	first := make(chan error, 1)
 	go func() {
 		_, err := c.Guests(context.Background(), &driverv1.GuestsRequest{Tree: tree})

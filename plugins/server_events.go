@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/compute-agent/compute-agent/plugins/internal/wire"
+	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 )
 
@@ -64,7 +64,7 @@ type pump[E any] struct {
 func (p *pump[E]) run(watch func(ctx context.Context, send func(*E)) error) error {
 	interval := time.Duration(p.interval) * time.Millisecond
 	if p.interval <= 0 || p.interval > time.Minute.Milliseconds() {
-		interval = wire.HeartbeatInterval
+		interval = protocol.HeartbeatInterval
 	}
 	ctx, cancel := context.WithCancel(p.stream.Context())
 	defer cancel()

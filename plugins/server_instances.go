@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/compute-agent/compute-agent/plugins/internal/keylock"
-	"github.com/compute-agent/compute-agent/plugins/internal/wire"
+	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 	"github.com/compute-agent/compute-agent/providertree"
 )
@@ -42,7 +42,7 @@ func (s *instanceServer) List(ctx context.Context, req *driverv1.ListInstancesRe
 	if err != nil {
 		return nil, err
 	}
-	if err := wire.CheckNode(req.GetNode()); err != nil {
+	if err := protocol.CheckNode(req.GetNode()); err != nil {
 		return nil, unfit(err)
 	}
 	instances, err := m.Instances(ctx, req.GetNode())
@@ -66,9 +66,9 @@ func (s *instanceServer) Spawn(ctx context.Context, req *driverv1.SpawnInstanceR
 	if err != nil {
 		return nil, err
 	}
-	uuid, allocations, err := wire.CheckSpec(req.GetSpec(), tree)
+	uuid, allocations, err := protocol.CheckSpec(req.GetSpec(), tree)
 	if err == nil {
-		err = wire.CheckNode(req.GetNode())
+		err = protocol.CheckNode(req.GetNode())
 	}
 	if err != nil {
 		return nil, unfit(err)
@@ -108,7 +108,7 @@ func (s *instanceServer) SetPower(ctx context.Context, req *driverv1.SetInstance
 	}
 	uuid, err := target(req)
 	if err == nil {
-		if problem := wire.CheckTargetPower(req.GetPowerState()); problem != nil {
+		if problem := protocol.CheckTargetPower(req.GetPowerState()); problem != nil {
 			err = unfit(problem)
 		}
 	}
@@ -168,7 +168,7 @@ func target(req interface {
 	GetNode() string
 	GetUuid() string
 }) (string, error) {
-	if err := wire.CheckNode(req.GetNode()); err != nil {
+	if err := protocol.CheckNode(req.GetNode()); err != nil {
 		return "", unfit(err)
 	}
 	uuid, err := providertree.CanonicalUUID(req.GetUuid())
@@ -199,6 +199,6 @@ func toSpec(m *driverv1.InstanceSpec, uuid string, allocations providertree.Prov
 
 func fromInstance(i Instance) *driverv1.Instance {
 	return &driverv1.Instance{
-		Uuid: utf8(i.UUID), Name: utf8(i.Name), PowerState: wire.FromPower(int(i.Power)), HypervisorName: utf8(i.HypervisorName),
+		Uuid: utf8(i.UUID), Name: utf8(i.Name), PowerState: protocol.FromPower(int(i.Power)), HypervisorName: utf8(i.HypervisorName),
 	}
 }

@@ -16,7 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/testing/protocmp"
 
-	"github.com/compute-agent/compute-agent/plugins/internal/wire"
+	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 	"github.com/compute-agent/compute-agent/providertree"
 )
@@ -74,7 +74,7 @@ func managing(t *testing.T, d Driver) client {
 
 func spawnOf(t *testing.T, uuid string) *driverv1.SpawnInstanceRequest {
 	t.Helper()
-	return &driverv1.SpawnInstanceRequest{Node: "cn1", Tree: wire.FromTree(oneNode(t)), Spec: &driverv1.InstanceSpec{Uuid: uuid}}
+	return &driverv1.SpawnInstanceRequest{Node: "cn1", Tree: protocol.FromTree(oneNode(t)), Spec: &driverv1.InstanceSpec{Uuid: uuid}}
 }
 
 func (c client) spawn(ctx context.Context, t *testing.T, uuid string) error {
@@ -94,7 +94,7 @@ func TestSpecArrives(t *testing.T) {
 		return Instance{UUID: spec.UUID, Name: "bad \xff name", Power: PowerRunning, HypervisorName: "instance-00000001"}, nil
 	}}
 	reply, err := managing(t, d).instances.Spawn(context.Background(), &driverv1.SpawnInstanceRequest{
-		Node: "cn1", Tree: wire.FromTree(oneNode(t)), Spec: &driverv1.InstanceSpec{
+		Node: "cn1", Tree: protocol.FromTree(oneNode(t)), Spec: &driverv1.InstanceSpec{
 			Uuid: strings.ToUpper(oneInstance), Name: "web", ProjectId: "p", UserId: "u", Image: "debian", UserData: []byte("#cloud-config"),
 			Flavor:      &driverv1.Flavor{Name: "m1", Vcpus: 1, MemoryMb: 2, RootGb: 3, EphemeralGb: 4, SwapMb: 5, ExtraSpecs: map[string]string{"hw:a": "b"}},
 			Allocations: map[string]*driverv1.Resources{strings.ToUpper(root): {Amounts: map[string]int64{"VCPU": 1}}}, ImageProperties: map[string]string{"c": "d"},
@@ -129,7 +129,7 @@ func TestOtherCallsAboutInstancesArrive(t *testing.T) {
 	}
 	c := managing(t, d)
 	list, err := c.instances.List(ctx, &driverv1.ListInstancesRequest{Node: "cn1"})
-	if err != nil || len(list.GetInstances()) != 2 || wire.CheckPower(list.GetInstances()[0].GetPowerState()) == nil {
+	if err != nil || len(list.GetInstances()) != 2 || protocol.CheckPower(list.GetInstances()[0].GetPowerState()) == nil {
 		t.Errorf("list: %v, %v", list, err)
 	}
 	if _, err := c.instances.Destroy(ctx, &driverv1.DestroyInstanceRequest{Node: "cn1", Uuid: oneInstance}); err != nil {
@@ -164,7 +164,7 @@ func TestInstancesThatTheAgentMustNotAskFor(t *testing.T) {
 		"no node":   spawn(func(r *driverv1.SpawnInstanceRequest) { r.Node = "" }),
 		"no tree":   spawn(func(r *driverv1.SpawnInstanceRequest) { r.Tree = nil }),
 		"no uuid":   spawn(func(r *driverv1.SpawnInstanceRequest) { r.Spec.Uuid = "" }),
-		"user data": spawn(func(r *driverv1.SpawnInstanceRequest) { r.Spec.UserData = make([]byte, wire.MaxUserData+1) }),
+		"user data": spawn(func(r *driverv1.SpawnInstanceRequest) { r.Spec.UserData = make([]byte, protocol.MaxUserData+1) }),
 	} {
 		if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "that the agent sent") && !strings.Contains(err.Error(), "what the agent sent") {
 			t.Errorf("%s: %v", name, err)
@@ -178,7 +178,7 @@ func TestInstancesBeforeTheFirstConfiguration(t *testing.T) {
 		_, err := c.instances.Destroy(context.Background(), &driverv1.DestroyInstanceRequest{Node: "cn1", Uuid: oneInstance})
 		return err
 	}
-	if f := wire.FailureOf(destroy()); f.Kind != wire.KindNotReady {
+	if f := protocol.FailureOf(destroy()); f.Kind != protocol.KindNotReady {
 		t.Errorf("got %+v", f)
 	}
 	if _, err := c.Configure(context.Background(), &driverv1.ConfigureRequest{}); err != nil {
@@ -195,21 +195,21 @@ func TestErrorsAboutInstances(t *testing.T) {
 	c := managing(t, &managingDriver{destroy: func(string) error { return answer }})
 	for _, row := range []struct {
 		err  error
-		want wire.Failure
+		want protocol.Failure
 	}{
-		{ErrInstanceNotFound, wire.Failure{Kind: wire.KindInstanceNotFound, UUID: oneInstance, Message: "no such instance: " + oneInstance}},
-		{&InstanceNotFound{UUID: "web"}, wire.Failure{Kind: wire.KindInstanceNotFound, UUID: oneInstance, Message: "no such instance: " + oneInstance}},
-		{fmt.Errorf("looking: %w", ErrInstanceNotFound), wire.Failure{Kind: wire.KindInstanceNotFound, UUID: oneInstance, Message: "looking: no such instance"}},
-		{&InstanceFault{Reason: "no room"}, wire.Failure{Kind: wire.KindInstanceFault, UUID: oneInstance, Words: "no room", Message: "instance " + oneInstance + ": no room"}},
+		{ErrInstanceNotFound, protocol.Failure{Kind: protocol.KindInstanceNotFound, UUID: oneInstance, Message: "no such instance: " + oneInstance}},
+		{&InstanceNotFound{UUID: "web"}, protocol.Failure{Kind: protocol.KindInstanceNotFound, UUID: oneInstance, Message: "no such instance: " + oneInstance}},
+		{fmt.Errorf("looking: %w", ErrInstanceNotFound), protocol.Failure{Kind: protocol.KindInstanceNotFound, UUID: oneInstance, Message: "looking: no such instance"}},
+		{&InstanceFault{Reason: "no room"}, protocol.Failure{Kind: protocol.KindInstanceFault, UUID: oneInstance, Words: "no room", Message: "instance " + oneInstance + ": no room"}},
 		{fmt.Errorf("making a disk: %w", &InstanceFault{Reason: "no room"}),
-			wire.Failure{Kind: wire.KindInstanceFault, UUID: oneInstance, Words: "no room", Message: "making a disk: instance: no room"}},
-		{&NotReady{Reason: "asleep"}, wire.Failure{Kind: wire.KindNotReady, Words: "asleep", Message: "driver not ready: asleep"}},
-		{fmt.Errorf("x: %w", ErrUnsupported), wire.Failure{Kind: wire.KindUnsupported, Message: "x: not supported by this driver"}},
-		{errors.New("oh"), wire.Failure{Message: "oh"}},
+			protocol.Failure{Kind: protocol.KindInstanceFault, UUID: oneInstance, Words: "no room", Message: "making a disk: instance: no room"}},
+		{&NotReady{Reason: "asleep"}, protocol.Failure{Kind: protocol.KindNotReady, Words: "asleep", Message: "driver not ready: asleep"}},
+		{fmt.Errorf("x: %w", ErrUnsupported), protocol.Failure{Kind: protocol.KindUnsupported, Message: "x: not supported by this driver"}},
+		{errors.New("oh"), protocol.Failure{Message: "oh"}},
 	} {
 		answer = row.err
 		_, err := c.instances.Destroy(context.Background(), &driverv1.DestroyInstanceRequest{Node: "cn1", Uuid: oneInstance})
-		if diff := cmp.Diff(row.want, wire.FailureOf(err)); diff != "" {
+		if diff := cmp.Diff(row.want, protocol.FailureOf(err)); diff != "" {
 			t.Errorf("%v: %s", row.err, diff)
 		}
 	}
@@ -368,7 +368,7 @@ func TestWithoutInstances(t *testing.T) {
 		_, watch = stream.Recv()
 	}
 	for call, err := range map[string]error{"list": list, "spawn": c.spawn(ctx, t, oneInstance), "destroy": destroy, "power": power, "watch": watch} {
-		if status.Code(err) != codes.Unimplemented || wire.FailureOf(err).Kind != wire.KindUnsupported {
+		if status.Code(err) != codes.Unimplemented || protocol.FailureOf(err).Kind != protocol.KindUnsupported {
 			t.Errorf("%s: %v", call, err)
 		}
 	}

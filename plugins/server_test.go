@@ -19,7 +19,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 
-	"github.com/compute-agent/compute-agent/plugins/internal/wire"
+	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 	"github.com/compute-agent/compute-agent/providertree"
 )
@@ -45,7 +45,7 @@ func serve(t *testing.T, d Driver) client {
 	go func() { served <- g.Serve(lis) }()
 	conn, err := grpc.NewClient("passthrough:///x", grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) }),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(wire.MaxMessage)))
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(protocol.MaxMessage)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +61,7 @@ func serve(t *testing.T, d Driver) client {
 
 func (c client) update(ctx context.Context, tree *providertree.Tree, allocations providertree.Allocations) (*driverv1.UpdateProviderTreeResponse, error) {
 	return c.UpdateProviderTree(ctx, &driverv1.UpdateProviderTreeRequest{
-		Tree: wire.FromTree(tree), Node: "cn1", Allocations: wire.FromAllocations(allocations),
+		Tree: protocol.FromTree(tree), Node: "cn1", Allocations: protocol.FromAllocations(allocations),
 	})
 }
 
@@ -115,7 +115,7 @@ func TestDriverEditsAValue(t *testing.T) {
 	if err != nil || reply.GetAllocations() != nil {
 		t.Fatalf("without allocations: %v, %v", reply.GetAllocations(), err)
 	}
-	tree, err := wire.ToTree(reply.GetTree())
+	tree, err := protocol.ToTree(reply.GetTree())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +128,7 @@ func TestDriverEditsAValue(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := wire.ToAllocations(reply.GetAllocations())
+	got, err := protocol.ToAllocations(reply.GetAllocations())
 	if err != nil || got[consumer].Resources[tree.Roots()[0]]["VCPU"] != 2 {
 		t.Errorf("allocations %v, %v", got, err)
 	}
@@ -147,25 +147,25 @@ func TestErrorsBecomeStatuses(t *testing.T) {
 	for _, c := range []struct {
 		err  error
 		code codes.Code
-		kind wire.Kind
+		kind protocol.Kind
 	}{
-		{fmt.Errorf("x: %w", ErrReshapeNeeded), codes.FailedPrecondition, wire.KindReshapeNeeded},
-		{&ReshapeNeeded{Reason: "r"}, codes.FailedPrecondition, wire.KindReshapeNeeded},
-		{fmt.Errorf("x: %w", &ReshapeFailed{Reason: "r"}), codes.Aborted, wire.KindReshapeFailed},
-		{ErrNotReady, codes.FailedPrecondition, wire.KindNotReady},
-		{&NotReady{Reason: "r"}, codes.FailedPrecondition, wire.KindNotReady},
-		{&ConfigError{Key: "k"}, codes.InvalidArgument, wire.KindConfigError},
-		{context.DeadlineExceeded, codes.Unknown, wire.KindOther}, // of something else than this call
-		{fmt.Errorf("x: %w", context.Canceled), codes.Unknown, wire.KindOther},
-		{fmt.Errorf("x: %w", &verdict{status.New(codes.NotFound, "y")}), codes.NotFound, wire.KindOther},
-		{fmt.Errorf("x: %w", ErrUnsupported), codes.Unimplemented, wire.KindUnsupported},
-		{errors.New("anything"), codes.Unknown, wire.KindOther},
+		{fmt.Errorf("x: %w", ErrReshapeNeeded), codes.FailedPrecondition, protocol.KindReshapeNeeded},
+		{&ReshapeNeeded{Reason: "r"}, codes.FailedPrecondition, protocol.KindReshapeNeeded},
+		{fmt.Errorf("x: %w", &ReshapeFailed{Reason: "r"}), codes.Aborted, protocol.KindReshapeFailed},
+		{ErrNotReady, codes.FailedPrecondition, protocol.KindNotReady},
+		{&NotReady{Reason: "r"}, codes.FailedPrecondition, protocol.KindNotReady},
+		{&ConfigError{Key: "k"}, codes.InvalidArgument, protocol.KindConfigError},
+		{context.DeadlineExceeded, codes.Unknown, protocol.KindOther}, // of something else than this call
+		{fmt.Errorf("x: %w", context.Canceled), codes.Unknown, protocol.KindOther},
+		{fmt.Errorf("x: %w", &verdict{status.New(codes.NotFound, "y")}), codes.NotFound, protocol.KindOther},
+		{fmt.Errorf("x: %w", ErrUnsupported), codes.Unimplemented, protocol.KindUnsupported},
+		{errors.New("anything"), codes.Unknown, protocol.KindOther},
 		// What another service told the driver is not about the plugin.
-		{status.Error(codes.Unimplemented, "y"), codes.Unknown, wire.KindOther},
-		{fmt.Errorf("x: %w", status.Error(codes.Unavailable, "y")), codes.Unknown, wire.KindOther},
+		{status.Error(codes.Unimplemented, "y"), codes.Unknown, protocol.KindOther},
+		{fmt.Errorf("x: %w", status.Error(codes.Unavailable, "y")), codes.Unknown, protocol.KindOther},
 	} {
 		got := toStatus(context.Background(), c.err)
-		if status.Code(got) != c.code || wire.FailureOf(got).Kind != c.kind {
+		if status.Code(got) != c.code || protocol.FailureOf(got).Kind != c.kind {
 			t.Errorf("%v became %v", c.err, got)
 		}
 	}
@@ -350,7 +350,7 @@ func TestPanicsDoNotBuryTheLog(t *testing.T) {
 	if stacks != 1 || lines != 10 || !strings.Contains(c.log.String(), `"times":512`) {
 		t.Errorf("%d stacks in %d lines:\n%s", stacks, lines, c.log)
 	}
-	_, _ = c.UpdateProviderTree(ctx, &driverv1.UpdateProviderTreeRequest{Tree: wire.FromTree(oneNode(t)), Node: "cn1"})
+	_, _ = c.UpdateProviderTree(ctx, &driverv1.UpdateProviderTreeRequest{Tree: protocol.FromTree(oneNode(t)), Node: "cn1"})
 	other = true
 	_, _ = c.AvailableNodes(ctx, &driverv1.AvailableNodesRequest{})
 	if stacks := strings.Count(c.log.String(), `"stack":`); stacks != 3 {

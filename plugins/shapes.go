@@ -5,12 +5,12 @@ package plugins
 import (
 	"context"
 
-	"github.com/compute-agent/compute-agent/plugins/internal/wire"
+	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
 // MaxShape is the highest number of a shape.
-const MaxShape = wire.MaxShape
+const MaxShape = protocol.MaxShape
 
 // Shaper is implemented by drivers whose trees have had several shapes over the years: which providers there are, and which
 // resource class is on which of them. Shapes are numbered from 1 in the order in which the driver's releases made them. 0 is a tree

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/compute-agent/compute-agent/plugins/internal/wire"
+	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 )
 
@@ -44,19 +44,19 @@ func (s *server) warnings() []*driverv1.Warning {
 	}
 	told := slices.Clone(warner.Warnings())
 	for i := range told {
-		told[i].Name = wire.WarningName(told[i].Name)
+		told[i].Name = protocol.WarningName(told[i].Name)
 	}
 	slices.SortStableFunc(told, func(a, b Warning) int { return strings.Compare(a.Name, b.Name) })
 	out := []*driverv1.Warning{}
 	for _, w := range told {
 		if last := len(out) - 1; last >= 0 && out[last].GetName() == w.Name {
-			out[last].Text = shorten(out[last].GetText()+"; "+utf8(w.Text), wire.MaxWarningText)
+			out[last].Text = shorten(out[last].GetText()+"; "+utf8(w.Text), protocol.MaxWarningText)
 			continue
 		}
-		out = append(out, &driverv1.Warning{Name: w.Name, Text: shorten(utf8(w.Text), wire.MaxWarningText)})
+		out = append(out, &driverv1.Warning{Name: w.Name, Text: shorten(utf8(w.Text), protocol.MaxWarningText)})
 	}
-	if more := len(out) - (wire.MaxWarnings - 1); more > 1 {
-		out = append(out[:wire.MaxWarnings-1], &driverv1.Warning{Name: wire.MoreWarnings, Text: fmt.Sprintf("and %d more warnings, which are not told", more)})
+	if more := len(out) - (protocol.MaxWarnings - 1); more > 1 {
+		out = append(out[:protocol.MaxWarnings-1], &driverv1.Warning{Name: protocol.MoreWarnings, Text: fmt.Sprintf("and %d more warnings, which are not told", more)})
 	}
 	return out
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/testing/protocmp"
 
-	"github.com/compute-agent/compute-agent/plugins/internal/wire"
+	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 )
 
@@ -57,7 +57,7 @@ func TestWarningsComeWithHealth(t *testing.T) {
 			d.told = append(d.told, Warning{fmt.Sprintf("w-%04d", i), "x"})
 		}
 		got := health().GetWarnings()
-		if w := got[len(got)-1]; len(got) != wire.MaxWarnings || w.GetName()+" "+w.GetText() != last {
+		if w := got[len(got)-1]; len(got) != protocol.MaxWarnings || w.GetName()+" "+w.GetText() != last {
 			t.Errorf("%d: %d, the last is %v", n, len(got), w)
 		}
 	}
@@ -68,7 +68,7 @@ func TestWarningsAreAnnounced(t *testing.T) {
 		driver Driver
 		want   bool
 	}{{&warningDriver{}, true}, {&watchingDriver{}, false}} {
-		if got := strings.Contains(strings.Join(capabilities(c.driver), " "), wire.CapabilityWarnings); got != c.want {
+		if got := strings.Contains(strings.Join(capabilities(c.driver), " "), protocol.CapabilityWarnings); got != c.want {
 			t.Errorf("%T: %v", c.driver, capabilities(c.driver))
 		}
 	}
@@ -79,11 +79,11 @@ func FuzzWarningName(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		name := wire.WarningName(s)
-		if !wire.IsWarningName(name) || wire.WarningName(name) != name {
+		name := protocol.WarningName(s)
+		if !protocol.IsWarningName(name) || protocol.WarningName(name) != name {
 			t.Errorf("%q becomes %q", s, name)
 		}
-		if wire.IsWarningName(s) && name != s {
+		if protocol.IsWarningName(s) && name != s {
 			t.Errorf("%q was good and becomes %q", s, name)
 		}
 	})

@@ -17,9 +17,9 @@ import (
 	"github.com/compute-agent/compute-agent/cells"
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/celldb"
-	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/reaper"
 	"github.com/compute-agent/compute-agent/internal/agent/control"
 	"github.com/compute-agent/compute-agent/internal/config"
+	"github.com/compute-agent/compute-agent/internal/processes"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 	"github.com/compute-agent/compute-agent/internal/textutil"
 	"github.com/compute-agent/compute-agent/internal/version"
@@ -52,7 +52,7 @@ func reapOrphans(stderr io.Writer) (end func()) {
 	if os.Getpid() != 1 {
 		return func() {}
 	}
-	if err := reaper.Check(); err != nil {
+	if err := processes.CheckReaping(); err != nil {
 		_, _ = fmt.Fprintf(stderr, "compute-agent: it is the first process of a container and cannot reap the orphans in it, for which libvirt waits; "+
 			"start the container with an init (docker run --init): %v\n", err)
 		return func() {}
@@ -61,7 +61,7 @@ func reapOrphans(stderr io.Writer) (end func()) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		reaper.Run(ctx)
+		processes.ReapOrphans(ctx)
 	}()
 	return func() {
 		cancel()

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/compute-agent/compute-agent/plugins/internal/wire"
+	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 )
 
@@ -44,7 +44,7 @@ func numberedOne(check string, b breakage) brokenPlugin {
 var _ = broken(map[string]brokenPlugin{
 	"moves inventory in silence": {check: "reshape/needed", breakage: around("UpdateProviderTree", func(_ *raw, _ context.Context, req any, next func() (any, error)) (any, error) {
 		reply, err := next()
-		if kind(err) == wire.KindReshapeNeeded {
+		if kind(err) == protocol.KindReshapeNeeded {
 			r := req.(updateReq)
 			r.Allocations = &driverv1.Allocations{}
 			if reply, err = next(); err == nil {
@@ -55,15 +55,15 @@ var _ = broken(map[string]brokenPlugin{
 	})},
 	"gives no reason": {check: "reshape/needed-again", breakage: around("UpdateProviderTree", func(_ *raw, _ context.Context, _ any, next func() (any, error)) (any, error) {
 		reply, err := next()
-		if kind(err) == wire.KindReshapeNeeded {
-			err = wire.Failure{Kind: wire.KindReshapeNeeded}.Err()
+		if kind(err) == protocol.KindReshapeNeeded {
+			err = protocol.Failure{Kind: protocol.KindReshapeNeeded}.Err()
 		}
 		return reply, err
 	})},
 	"asks for allocations for ever": {check: "reshape/done", config: withFault("again")},
 	"fails without offenders": {check: "reshape/done", config: shaped("numa"), former: shaped("flat"), breakage: around("UpdateProviderTree", func(_ *raw, _ context.Context, req any, next func() (any, error)) (any, error) {
 		if req.(updateReq).GetAllocations() != nil {
-			return nil, wire.Failure{Kind: wire.KindReshapeFailed, Words: "no"}.Err()
+			return nil, protocol.Failure{Kind: protocol.KindReshapeFailed, Words: "no"}.Err()
 		}
 		return next()
 	})},
@@ -75,8 +75,8 @@ var _ = broken(map[string]brokenPlugin{
 	})},
 	"names nobody that is in the way": {check: "reshape/too-full", breakage: around("UpdateProviderTree", func(_ *raw, _ context.Context, _ any, next func() (any, error)) (any, error) {
 		reply, err := next()
-		if kind(err) == wire.KindReshapeFailed {
-			err = wire.Failure{Kind: wire.KindReshapeFailed, Words: "there is no room"}.Err()
+		if kind(err) == protocol.KindReshapeFailed {
+			err = protocol.Failure{Kind: protocol.KindReshapeFailed, Words: "there is no room"}.Err()
 		}
 		return reply, err
 	})},
@@ -124,7 +124,7 @@ var _ = broken(map[string]brokenPlugin{
 	"renames for some and not for others": {check: "reshape/renames", breakage: moves(renameForOne)},
 	"is never done": {check: "reshape/settled", breakage: around("UpdateProviderTree", func(_ *raw, _ context.Context, req any, next func() (any, error)) (any, error) {
 		if r := req.(updateReq); r.GetAllocations() == nil && slices.ContainsFunc(r.GetTree().GetProviders(), called("_gpu_0")) {
-			return nil, wire.Failure{Kind: wire.KindReshapeNeeded, Words: "VGPU is to move"}.Err()
+			return nil, protocol.Failure{Kind: protocol.KindReshapeNeeded, Words: "VGPU is to move"}.Err()
 		}
 		return next()
 	})},
@@ -151,7 +151,7 @@ var _ = broken(map[string]brokenPlugin{
 	})),
 	"loses a consumer on the way": numberedOne("shapes/steps", steps(func(_ stepReq, r stepped) { delete(r.GetAllocations().GetConsumers(), consumerName(1)) })),
 
-	"does what it did not announce": {check: "abilities/unannounced", config: guestList, breakage: breakage{capabilities: []string{wire.CapabilityWatch}}},
+	"does what it did not announce": {check: "abilities/unannounced", config: guestList, breakage: breakage{capabilities: []string{protocol.CapabilityWatch}}},
 	"calls itself capable of COMPUTE_NODE": {check: "abilities/capability-traits", breakage: after("UpdateProviderTree", func(_ *raw, _ updateReq, r updated) {
 		r.CapabilityTraits = map[string]bool{"COMPUTE_NODE": true}
 	})},
@@ -169,7 +169,7 @@ var _ = broken(map[string]brokenPlugin{
 
 func capableUnannounced() breakage {
 	b := after("UpdateProviderTree", func(_ *raw, _ updateReq, r updated) { r.CapabilityTraits = map[string]bool{"COMPUTE_RESCUE_BFV": true} })
-	b.capabilities = []string{wire.CapabilityWatch}
+	b.capabilities = []string{protocol.CapabilityWatch}
 	return b
 }
 

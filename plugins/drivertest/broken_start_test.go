@@ -20,7 +20,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/drivers/fake"
 	"github.com/compute-agent/compute-agent/plugins"
-	"github.com/compute-agent/compute-agent/plugins/internal/wire"
+	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 )
 
@@ -50,7 +50,7 @@ var _ = broken(map[string]brokenPlugin{
 	"locks its state directory":      {check: "start/two-at-once", breakage: around("Configure", lockStateDir)},
 	"has a schema that is a list":    {check: "config/schema", breakage: instead("ConfigSchema", &driverv1.ConfigSchemaResponse{JsonSchema: []byte("[]")})},
 	"has a schema that admits all":   {check: "config/schema-strict", breakage: instead("ConfigSchema", &driverv1.ConfigSchemaResponse{JsonSchema: []byte(`{"type":"object"}`)})},
-	"refuses to be without a daemon": {check: "config/accepted", breakage: fails("Configure", wire.Failure{Kind: wire.KindNotReady, Words: "no daemon"}.Err())},
+	"refuses to be without a daemon": {check: "config/accepted", breakage: fails("Configure", protocol.Failure{Kind: protocol.KindNotReady, Words: "no daemon"}.Err())},
 	"can be configured once": {check: "config/repeated", breakage: around("Configure", func(s *raw, _ context.Context, _ any, next func() (any, error)) (any, error) {
 		if s.configured.Load() {
 			return nil, errors.New("configured already")
@@ -89,7 +89,7 @@ var _ = broken(map[string]brokenPlugin{
 	})},
 
 	"names no nodes":        {check: "nodes/some", breakage: instead("AvailableNodes", &driverv1.AvailableNodesResponse{})},
-	"is not ready":          {check: "nodes/some", breakage: fails("AvailableNodes", wire.Failure{Kind: wire.KindNotReady, Words: "no daemon"}.Err())},
+	"is not ready":          {check: "nodes/some", breakage: fails("AvailableNodes", protocol.Failure{Kind: protocol.KindNotReady, Words: "no daemon"}.Err())},
 	"names a node twice":    {check: "nodes/names", breakage: after("AvailableNodes", func(_ *raw, _ any, r nodesIs) { r.Nodes = append(r.Nodes, r.Nodes[0]) })},
 	"has a node of no uuid": {check: "nodes/uuids", breakage: after("AvailableNodes", func(_ *raw, _ any, r nodesIs) { r.Nodes[0].Uuid = "cn1" })},
 	"names new nodes only": {check: "nodes/repeated", breakage: after("AvailableNodes", func(_ *raw, _ any, r nodesIs) {
@@ -120,7 +120,7 @@ var _ = broken(map[string]brokenPlugin{
 	"has the time in the names of warnings": {check: "warnings/steady", breakage: after("Health", func(_ *raw, _ any, r healthIs) {
 		r.Warnings = []*driverv1.Warning{{Name: fmt.Sprint("clock-", counter.Add(1)), Text: "x"}}
 	})},
-	"warns unannounced": {check: "warnings/announced", config: `{` + machine + `, "warnings": {"fan": "it is loud"}}`, breakage: breakage{capabilities: []string{wire.CapabilityWatch}}},
+	"warns unannounced": {check: "warnings/announced", config: `{` + machine + `, "warnings": {"fan": "it is loud"}}`, breakage: breakage{capabilities: []string{protocol.CapabilityWatch}}},
 	"watches only when it is configured": {check: "watch/first-sign", breakage: breakage{watch: func(s *raw, beat func() error, _ time.Duration) error {
 		if !s.configured.Load() {
 			return status.Error(codes.FailedPrecondition, "not configured")
@@ -212,7 +212,7 @@ func lockStateDir(s *raw, _ context.Context, req any, next func() (any, error)) 
 func configErrorWithoutKey(_ *raw, _ context.Context, _ any, next func() (any, error)) (any, error) {
 	reply, err := next()
 	if err != nil {
-		err = wire.Failure{Kind: wire.KindConfigError, Words: "something is wrong"}.Err()
+		err = protocol.Failure{Kind: protocol.KindConfigError, Words: "something is wrong"}.Err()
 	}
 	return reply, err
 }

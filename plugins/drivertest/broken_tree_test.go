@@ -19,7 +19,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/compute-agent/compute-agent/plugins/internal/wire"
+	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 )
 
@@ -62,7 +62,7 @@ func called(suffix string) func(provider) bool {
 }
 
 var _ = broken(map[string]brokenPlugin{
-	"makes no tree": {check: "tree/answers", breakage: fails("UpdateProviderTree", wire.Failure{Kind: wire.KindNotReady, Words: "soon"}.Err())},
+	"makes no tree": {check: "tree/answers", breakage: fails("UpdateProviderTree", protocol.Failure{Kind: protocol.KindNotReady, Words: "soon"}.Err())},
 	"reports nothing": {check: "tree/inventory", breakage: edits(func(_, tree *driverv1.ProviderTree) {
 		tree.Providers = tree.Providers[:1]
 		tree.Providers[0].Inventories = nil

@@ -14,7 +14,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/plugins/host"
-	"github.com/compute-agent/compute-agent/plugins/internal/wire"
+	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 	"github.com/compute-agent/compute-agent/providertree"
 )
@@ -30,7 +30,7 @@ func within[T any](ctx context.Context, limit time.Duration, call func(context.C
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	reply, err := call(limited)
-	if status.Code(err) == codes.DeadlineExceeded && !wire.Expired(ctx) && wire.Expired(limited) {
+	if status.Code(err) == codes.DeadlineExceeded && !protocol.Expired(ctx) && protocol.Expired(limited) {
 		err = &late{error: err, limit: limit}
 	}
 	return reply, err
@@ -119,7 +119,7 @@ func (p *proc) nodes(ctx context.Context) ([]plugins.Node, error) {
 func (p *proc) update(ctx context.Context, tree *providertree.Tree, node string, allocations providertree.Allocations) (*driverv1.UpdateProviderTreeResponse, error) {
 	return ask(ctx, p, p.limits.Update, func(ctx context.Context) (*driverv1.UpdateProviderTreeResponse, error) {
 		return p.Driver().UpdateProviderTree(ctx, &driverv1.UpdateProviderTreeRequest{
-			Tree: wire.FromTree(tree), Node: node, Allocations: wire.FromAllocations(allocations),
+			Tree: protocol.FromTree(tree), Node: node, Allocations: protocol.FromAllocations(allocations),
 		})
 	})
 }
@@ -127,14 +127,14 @@ func (p *proc) update(ctx context.Context, tree *providertree.Tree, node string,
 func (p *proc) step(ctx context.Context, tree *providertree.Tree, node string, from int32, allocations providertree.Allocations) (*driverv1.ReshapeStepResponse, error) {
 	return ask(ctx, p, p.limits.Update, func(ctx context.Context) (*driverv1.ReshapeStepResponse, error) {
 		return p.Driver().ReshapeStep(ctx, &driverv1.ReshapeStepRequest{
-			Tree: wire.FromTree(tree), Node: node, FromShape: from, Allocations: wire.FromAllocations(allocations),
+			Tree: protocol.FromTree(tree), Node: node, FromShape: from, Allocations: protocol.FromAllocations(allocations),
 		})
 	})
 }
 
 func (p *proc) guests(ctx context.Context, tree *providertree.Tree, node string) ([]*driverv1.Guest, error) {
 	reply, err := ask(ctx, p, p.limits.Update, func(ctx context.Context) (*driverv1.GuestsResponse, error) {
-		return p.Driver().Guests(ctx, &driverv1.GuestsRequest{Tree: wire.FromTree(tree), Node: node})
+		return p.Driver().Guests(ctx, &driverv1.GuestsRequest{Tree: protocol.FromTree(tree), Node: node})
 	})
 	return reply.GetGuests(), err
 }
@@ -153,7 +153,7 @@ func (p *proc) tree(ctx context.Context, tree *providertree.Tree, node string) (
 	if err != nil {
 		return nil, found(sent, "%s", said(err))
 	}
-	after, err := wire.ToTree(reply.GetTree())
+	after, err := protocol.ToTree(reply.GetTree())
 	if err != nil {
 		return nil, found(sent, "a tree that cannot be used: %v", err)
 	}
@@ -182,11 +182,11 @@ func said(err error) string {
 	if errors.As(err, &dead) {
 		return dead.exit.Error()
 	}
-	f := wire.FailureOf(err)
-	name := map[wire.Kind]string{
-		wire.KindReshapeNeeded: "ReshapeNeeded", wire.KindReshapeFailed: "ReshapeFailed", wire.KindNotReady: "NotReady",
-		wire.KindConfigError: "ConfigError", wire.KindUnsupported: "Unimplemented",
-		wire.KindInstanceNotFound: "InstanceNotFound", wire.KindInstanceFault: "InstanceFault",
+	f := protocol.FailureOf(err)
+	name := map[protocol.Kind]string{
+		protocol.KindReshapeNeeded: "ReshapeNeeded", protocol.KindReshapeFailed: "ReshapeFailed", protocol.KindNotReady: "NotReady",
+		protocol.KindConfigError: "ConfigError", protocol.KindUnsupported: "Unimplemented",
+		protocol.KindInstanceNotFound: "InstanceNotFound", protocol.KindInstanceFault: "InstanceFault",
 	}[f.Kind]
 	if name == "" {
 		switch code := status.Code(err); code {
@@ -204,11 +204,11 @@ func said(err error) string {
 	}
 	words := f.Message
 	switch f.Kind {
-	case wire.KindConfigError:
+	case protocol.KindConfigError:
 		words = strings.TrimPrefix(f.Key+": "+f.Words, ": ")
-	case wire.KindReshapeNeeded, wire.KindReshapeFailed, wire.KindNotReady, wire.KindInstanceNotFound, wire.KindInstanceFault:
+	case protocol.KindReshapeNeeded, protocol.KindReshapeFailed, protocol.KindNotReady, protocol.KindInstanceNotFound, protocol.KindInstanceFault:
 		words = f.Words
-	case wire.KindOther, wire.KindUnsupported:
+	case protocol.KindOther, protocol.KindUnsupported:
 	}
 	for i, o := range f.Offenders {
 		if i == 3 {
@@ -229,9 +229,9 @@ func said(err error) string {
 }
 
 // kind is the typed answer that an error is.
-func kind(err error) wire.Kind {
+func kind(err error) protocol.Kind {
 	if err == nil {
-		return wire.KindOther
+		return protocol.KindOther
 	}
-	return wire.FailureOf(err).Kind
+	return protocol.FailureOf(err).Kind
 }

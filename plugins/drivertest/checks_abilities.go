@@ -13,7 +13,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/plugins/host"
-	"github.com/compute-agent/compute-agent/plugins/internal/wire"
+	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
@@ -27,22 +27,22 @@ var shapeChecks = []Check{
 		run: checkShapeVersion,
 	},
 	{
-		ID: "shapes/present", Title: "a step changes nothing in a tree of its own shape", Needs: wire.CapabilityShapes,
+		ID: "shapes/present", Title: "a step changes nothing in a tree of its own shape", Needs: protocol.CapabilityShapes,
 		Protects: "a host whose record of its shape was lost: all steps are made again",
 		Rule:     "On a tree that has the step's shape or a later one, ReshapeStep changes nothing.", See: seeShapes, run: checkPresentShape,
 	},
 	{
-		ID: "shapes/empty", Title: "a step changes nothing in the tree of a new node", Needs: wire.CapabilityShapes,
+		ID: "shapes/empty", Title: "a step changes nothing in the tree of a new node", Needs: protocol.CapabilityShapes,
 		Protects: "a new node of a driver with a past",
 		Rule:     "On a tree that has nothing of the node yet, ReshapeStep changes nothing.", See: seeShapes, run: checkEmptyShape,
 	},
 	{
-		ID: "shapes/bounds", Title: "refuses steps that there are not", Needs: wire.CapabilityShapes,
+		ID: "shapes/bounds", Title: "refuses steps that there are not", Needs: protocol.CapabilityShapes,
 		Protects: "an agent that went back to an older release of the driver",
 		Rule:     "Steps are those from 0 to the present shape less one; anything else is an error.", See: seeShapes, run: checkShapeBounds,
 	},
 	{
-		ID: "shapes/steps", Title: "gets from a former shape to its own, and every consumer keeps what it has", Needs: wire.CapabilityShapes,
+		ID: "shapes/steps", Title: "gets from a former shape to its own, and every consumer keeps what it has", Needs: protocol.CapabilityShapes,
 		Protects: "hosts that skipped releases of the driver",
 		Rule:     "Each step makes the next shape of a tree and moves all allocations along; UpdateProviderTree takes what the last one leaves.", See: seeShapes,
 		run: checkSteps,
@@ -58,8 +58,8 @@ func checkShapeVersion(ctx context.Context, b *bench) error {
 	switch {
 	case first < 0 || first > plugins.MaxShape:
 		return found("Configure", "shape_version %d", first)
-	case first > 0 && !b.announces(wire.CapabilityShapes):
-		return found("Configure", "shape_version %d, without the capability %q", first, wire.CapabilityShapes)
+	case first > 0 && !b.announces(protocol.CapabilityShapes):
+		return found("Configure", "shape_version %d, without the capability %q", first, protocol.CapabilityShapes)
 	}
 	if err := p.configure(ctx, b.opts.Config, b.stateDir()); err != nil {
 		return notApplicable("the driver refuses its configuration the second time; see config/repeated")
@@ -86,14 +86,14 @@ func (p *proc) took(ctx context.Context, tree *providertree.Tree, node string, f
 	if err != nil {
 		return nil, nil, nil, found(sent, "%s", said(err))
 	}
-	after, err := wire.ToTree(reply.GetTree())
+	after, err := protocol.ToTree(reply.GetTree())
 	if err != nil {
 		return nil, nil, nil, found(sent, "a tree that cannot be used: %v", err)
 	}
 	if reply.GetAllocations() == nil {
 		return nil, nil, nil, found(sent, "no allocations")
 	}
-	back, err := wire.ToAllocations(reply.GetAllocations())
+	back, err := protocol.ToAllocations(reply.GetAllocations())
 	if err != nil {
 		return nil, nil, nil, found(sent, "allocations that cannot be: %v", err)
 	}
@@ -174,7 +174,7 @@ func checkSteps(ctx context.Context, b *bench) error {
 	if err != nil {
 		return found(sent, "%s", said(err))
 	}
-	after, err := wire.ToTree(reply.GetTree())
+	after, err := protocol.ToTree(reply.GetTree())
 	if err != nil {
 		return found(sent, "a tree that cannot be used: %v", err)
 	}
@@ -188,7 +188,7 @@ var abilityChecks = []Check{
 		Rule:     "A method of a capability that the plugin does not have answers UNIMPLEMENTED.", See: "head of driver.proto", run: checkUnannounced,
 	},
 	{
-		ID: "abilities/capability-traits", Title: "reports well-formed capability traits, and none of the agent's", Needs: wire.CapabilityCapabilities,
+		ID: "abilities/capability-traits", Title: "reports well-formed capability traits, and none of the agent's", Needs: protocol.CapabilityCapabilities,
 		Protects: "the traits of the whole node: the agent throws the answer away",
 		Rule:     "Capability traits are traits; COMPUTE_NODE and COMPUTE_STATUS_DISABLED are the agent's.", See: "plugins.CapabilityReporter", run: checkCapabilityTraits,
 	},
@@ -198,24 +198,24 @@ var abilityChecks = []Check{
 		Rule:     "capability_traits come with the capability \"capabilities\" only.", See: "plugins.CapabilityReporter", run: checkTraitsAnnounced,
 	},
 	{
-		ID: "abilities/guests", Title: "lists its guests, each once and whole", Needs: wire.CapabilityGuests,
+		ID: "abilities/guests", Title: "lists its guests, each once and whole", Needs: protocol.CapabilityGuests,
 		Protects: "allocations: they can be deleted because a guest is missing in the list",
 		Rule:     "uuids are uuids, each there once; what a guest has is on providers of the tree, at least 1 of each class. Whoever cannot tell answers NotReady or Unimplemented, never a part.", See: "plugins.GuestLister",
 		run: checkGuests,
 	},
 	{
-		ID: "abilities/guests-unknown-node", Title: "lists no guests of a node that it does not have", Needs: wire.CapabilityGuests,
+		ID: "abilities/guests-unknown-node", Title: "lists no guests of a node that it does not have", Needs: protocol.CapabilityGuests,
 		Protects: "the allocations on another driver's node: an empty list says that there is no guest",
 		Rule:     "An empty list says that there is no guest. Of a node that the driver does not know it cannot say that: it answers an error.", See: "plugins.GuestLister",
 		run: checkGuestsUnknownNode,
 	},
 	{
-		ID: "abilities/node-deleted", Title: "calls no node deleted that it has", Needs: wire.CapabilityNodeDeleted,
+		ID: "abilities/node-deleted", Title: "calls no node deleted that it has", Needs: protocol.CapabilityNodeDeleted,
 		Protects: "a running node, whose providers would be deleted",
 		Rule:     "true needs proof that the node is gone for good.", See: "plugins.NodeChecker", run: checkNodeNotDeleted,
 	},
 	{
-		ID: "abilities/node-unknown", Title: "calls no node deleted that it does not know", Needs: wire.CapabilityNodeDeleted,
+		ID: "abilities/node-unknown", Title: "calls no node deleted that it does not know", Needs: protocol.CapabilityNodeDeleted,
 		Protects: "the node of another driver, or one whose machine cannot be reached",
 		Rule:     "A machine that is down, cannot be reached or is not known is not deleted.", See: "plugins.NodeChecker", run: checkNodeUnknown,
 	},
@@ -231,15 +231,15 @@ func checkUnannounced(ctx context.Context, b *bench) error {
 		capability, call string
 		ask              func() error
 	}{
-		{wire.CapabilityShapes, "ReshapeStep", func() error {
+		{protocol.CapabilityShapes, "ReshapeStep", func() error {
 			_, err := p.step(ctx, base.stored, base.node, 0, providertree.Allocations{})
 			return err
 		}},
-		{wire.CapabilityGuests, "Guests", func() error { _, err := p.guests(ctx, base.stored, base.node); return err }},
-		{wire.CapabilityNodeDeleted, "NodeDeleted", func() error { _, err := p.nodeDeleted(ctx, base.nodes[0]); return err }},
-		{wire.CapabilityWatch, "Watch", func() error { return p.watch(ctx, 1, nil) }},
-		{wire.CapabilityInstances, "List of instances", func() error { _, err := p.list(ctx, base.node); return err }},
-		{wire.CapabilityInstanceEvents, "Watch of instances", func() error {
+		{protocol.CapabilityGuests, "Guests", func() error { _, err := p.guests(ctx, base.stored, base.node); return err }},
+		{protocol.CapabilityNodeDeleted, "NodeDeleted", func() error { _, err := p.nodeDeleted(ctx, base.nodes[0]); return err }},
+		{protocol.CapabilityWatch, "Watch", func() error { return p.watch(ctx, 1, nil) }},
+		{protocol.CapabilityInstances, "List of instances", func() error { _, err := p.list(ctx, base.node); return err }},
+		{protocol.CapabilityInstanceEvents, "Watch of instances", func() error {
 			watching, cancel := context.WithTimeout(ctx, b.limits.Health)
 			defer cancel()
 			events, ended := p.follow(watching, time.Second)
@@ -253,7 +253,7 @@ func checkUnannounced(ctx context.Context, b *bench) error {
 			continue
 		}
 		asked++
-		if err := ability.ask(); kind(err) != wire.KindUnsupported {
+		if err := ability.ask(); kind(err) != protocol.KindUnsupported {
 			return found(ability.call+" to a plugin without the capability \""+ability.capability+"\"", "%s", verdict(err))
 		}
 	}
@@ -286,8 +286,8 @@ func checkTraitsAnnounced(ctx context.Context, b *bench) error {
 		return err
 	}
 	traits := sortedKeys(base.reply.GetCapabilityTraits())
-	if len(traits) > 0 && !b.announces(wire.CapabilityCapabilities) {
-		return found(sentUpdate(base.bare, base.node, nil), "capability traits %s, without the capability %q", quoted(traits), wire.CapabilityCapabilities)
+	if len(traits) > 0 && !b.announces(protocol.CapabilityCapabilities) {
+		return found(sentUpdate(base.bare, base.node, nil), "capability traits %s, without the capability %q", quoted(traits), protocol.CapabilityCapabilities)
 	}
 	return nil
 }
@@ -300,7 +300,7 @@ func checkGuests(ctx context.Context, b *bench) error {
 	sent := fmt.Sprintf("Guests of node %q", base.node)
 	guests, err := p.guests(ctx, base.stored, base.node)
 	switch {
-	case kind(err) == wire.KindUnsupported || kind(err) == wire.KindNotReady:
+	case kind(err) == protocol.KindUnsupported || kind(err) == protocol.KindNotReady:
 		return notApplicable("the driver cannot list guests now (%s)", said(err))
 	case err != nil:
 		return found(sent, "%s", said(err))
@@ -317,7 +317,7 @@ func checkGuests(ctx context.Context, b *bench) error {
 			wrong = append(wrong, who+" is there twice")
 		}
 		seen[id] = true
-		resources, err := wire.ToResources(g.GetResources().GetResources())
+		resources, err := protocol.ToResources(g.GetResources().GetResources())
 		if err != nil {
 			wrong = append(wrong, who+": "+err.Error())
 		}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/compute-agent/compute-agent/plugins/internal/wire"
+	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 )
 
@@ -25,7 +25,7 @@ func checkUnknownProvider(ctx context.Context, b *bench) error {
 	sent := m.sent() + " with allocations of a resource provider that is not in the tree"
 	if _, err := p.spawn(ctx, m); err == nil {
 		return found(sent, "an instance")
-	} else if k := kind(err); k == wire.KindNotReady || k == wire.KindUnsupported {
+	} else if k := kind(err); k == protocol.KindNotReady || k == protocol.KindUnsupported {
 		return found(sent, "%s", said(err))
 	}
 	return p.unlisted(ctx, m, sent)
@@ -183,7 +183,7 @@ func checkInstanceGuests(ctx context.Context, b *bench) error {
 	sent := m.sent() + ", then Guests"
 	guests, err := p.guests(ctx, base.stored, base.node)
 	switch {
-	case kind(err) == wire.KindUnsupported || kind(err) == wire.KindNotReady:
+	case kind(err) == protocol.KindUnsupported || kind(err) == protocol.KindNotReady:
 		return notApplicable("the driver cannot list guests now (%s)", said(err))
 	case err != nil:
 		return found(sent, "%s", said(err))

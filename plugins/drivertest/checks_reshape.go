@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/compute-agent/compute-agent/plugins/host"
-	"github.com/compute-agent/compute-agent/plugins/internal/wire"
+	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
@@ -148,12 +148,12 @@ func checkReshapeNeeded(ctx context.Context, b *bench) error {
 	}
 	sent := r.sent(base, nil)
 	switch {
-	case kind(r.withoutError) == wire.KindReshapeNeeded:
+	case kind(r.withoutError) == protocol.KindReshapeNeeded:
 		return nil
 	case r.withoutError != nil:
 		return found(sent, "%s", said(r.withoutError))
 	}
-	after, err := wire.ToTree(r.without.GetTree())
+	after, err := protocol.ToTree(r.without.GetTree())
 	if err != nil {
 		return found(sent, "a tree that cannot be used: %v", err)
 	}
@@ -168,14 +168,14 @@ func checkNeededAgain(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	if kind(r.withoutError) != wire.KindReshapeNeeded {
+	if kind(r.withoutError) != protocol.KindReshapeNeeded {
 		return notApplicable("the driver does not answer ReshapeNeeded; see reshape/needed")
 	}
-	if strings.TrimSpace(wire.FailureOf(r.withoutError).Words) == "" {
+	if strings.TrimSpace(protocol.FailureOf(r.withoutError).Words) == "" {
 		return found(r.sent(base, nil), "ReshapeNeeded without a reason")
 	}
 	for range 5 { // its result was not applied, so it is still needed
-		if _, again := p.update(ctx, r.before, base.node, nil); kind(again) != wire.KindReshapeNeeded {
+		if _, again := p.update(ctx, r.before, base.node, nil); kind(again) != protocol.KindReshapeNeeded {
 			return found(r.sent(base, nil)+", again", "%s; it was ReshapeNeeded before", verdict(again))
 		}
 	}
@@ -188,14 +188,14 @@ func checkReshapeDone(ctx context.Context, b *bench) error {
 		return err
 	}
 	sent := r.sent(base, r.given)
-	switch f := wire.FailureOf(r.replyError); {
+	switch f := protocol.FailureOf(r.replyError); {
 	case r.replyError == nil && r.reply.GetAllocations() == nil:
 		return found(sent, "no allocations")
 	case r.replyError == nil:
 		return nil
-	case f.Kind == wire.KindReshapeFailed && len(f.Offenders) > 0:
+	case f.Kind == protocol.KindReshapeFailed && len(f.Offenders) > 0:
 		return nil
-	case f.Kind == wire.KindReshapeFailed:
+	case f.Kind == protocol.KindReshapeFailed:
 		return found(sent, "%s: without an offender", said(r.replyError))
 	default:
 		return found(sent, "%s", said(r.replyError))
@@ -245,11 +245,11 @@ func checkTooFull(ctx context.Context, b *bench) error {
 	if answer == nil {
 		return found(sent, "a tree of %s and allocations of %s", counted(len(reply.GetTree().GetProviders()), "resource provider"), counted(len(reply.GetAllocations().GetConsumers()), "consumer"))
 	}
-	f := wire.FailureOf(answer)
-	if f.Kind != wire.KindReshapeFailed {
+	f := protocol.FailureOf(answer)
+	if f.Kind != protocol.KindReshapeFailed {
 		return found(sent, "%s", said(answer))
 	}
-	if !slices.ContainsFunc(f.Offenders, func(o wire.Offender) bool { return o.Consumer == consumerName(0) }) {
+	if !slices.ContainsFunc(f.Offenders, func(o protocol.Offender) bool { return o.Consumer == consumerName(0) }) {
 		return found(sent, "%s: the consumer %s is not among the offenders", said(answer), consumerName(0))
 	}
 	return nil
@@ -266,7 +266,7 @@ func checkRepeatable(ctx context.Context, b *bench) error {
 		if err != nil {
 			return found(sent, "%s", said(err))
 		}
-		tree, err := wire.ToTree(again.GetTree())
+		tree, err := protocol.ToTree(again.GetTree())
 		if err != nil {
 			return found(sent, "a tree that cannot be used: %v", err)
 		}
@@ -274,7 +274,7 @@ func checkRepeatable(ctx context.Context, b *bench) error {
 			return err
 		}
 		if !sameAnswer(r.reply, again) {
-			back, err := wire.ToAllocations(again.GetAllocations())
+			back, err := protocol.ToAllocations(again.GetAllocations())
 			if err != nil {
 				return found(sent, "allocations that cannot be: %v", err)
 			}
@@ -365,11 +365,11 @@ func checkReshapeIdempotent(ctx context.Context, b *bench) error {
 	if err != nil {
 		return found(sent, "%s", said(err))
 	}
-	after, err := wire.ToTree(reply.GetTree())
+	after, err := protocol.ToTree(reply.GetTree())
 	if err != nil {
 		return found(sent, "a tree that cannot be used: %v", err)
 	}
-	back, err := wire.ToAllocations(reply.GetAllocations())
+	back, err := protocol.ToAllocations(reply.GetAllocations())
 	if err != nil {
 		return found(sent, "allocations that cannot be: %v", err)
 	}

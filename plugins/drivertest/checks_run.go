@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/compute-agent/compute-agent/plugins/internal/wire"
+	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 	"github.com/compute-agent/compute-agent/providertree"
 )
@@ -32,17 +32,17 @@ var watchChecks = []Check{
 		Rule:     "Health may be called beside anything, and is not to wait for other calls; nor are the warnings that come with it.", See: "plugins.HealthChecker, plugins.Warner", run: checkHealthBusy,
 	},
 	{
-		ID: "watch/first-sign", Title: "shows a sign of life at once, also before it is configured", Needs: wire.CapabilityWatch,
+		ID: "watch/first-sign", Title: "shows a sign of life at once, also before it is configured", Needs: protocol.CapabilityWatch,
 		Protects: "hot-plug, which is seen with the next minute only",
 		Rule:     "Watch may be called before Configure has ever succeeded, and sends something at once.", See: seeWatch, run: checkWatchFirst,
 	},
 	{
-		ID: "watch/heartbeat", Title: "sends a heartbeat as often as asked for", Needs: wire.CapabilityWatch,
+		ID: "watch/heartbeat", Title: "sends a heartbeat as often as asked for", Needs: protocol.CapabilityWatch,
 		Protects: "a stream that died and that nobody misses",
 		Rule:     "Something is to be sent at least every heartbeat_ms; a heartbeat, if there is nothing else.", See: seeWatch, run: checkHeartbeat,
 	},
 	{
-		ID: "watch/lasts", Title: "goes on watching until it is told to stop, and works on afterwards", Needs: wire.CapabilityWatch,
+		ID: "watch/lasts", Title: "goes on watching until it is told to stop, and works on afterwards", Needs: protocol.CapabilityWatch,
 		Protects: "an agent that would open the stream again and again",
 		Rule:     "Watch lasts until the client ends it, whatever else is called meanwhile.", See: seeWatch, run: checkWatchLasts,
 	},
@@ -362,7 +362,7 @@ func checkManyConsumers(ctx context.Context, b *bench) error {
 	if err != nil {
 		return found(sent, "%s", said(err))
 	}
-	back, err := wire.ToAllocations(reply.GetAllocations())
+	back, err := protocol.ToAllocations(reply.GetAllocations())
 	if err != nil {
 		return found(sent, "allocations that cannot be: %v", err)
 	}

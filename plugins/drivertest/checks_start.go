@@ -14,7 +14,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/compute-agent/compute-agent/plugins/internal/wire"
+	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
 )
 
 var startChecks = []Check{
@@ -353,7 +353,7 @@ func checkUnknownKey(ctx context.Context, b *bench) error {
 	if answer == nil {
 		return found(sent, "that is fine")
 	}
-	if kind(answer) != wire.KindConfigError {
+	if kind(answer) != protocol.KindConfigError {
 		return found(sent, "%s: no ConfigError in the status' details", said(answer))
 	}
 	return nil
@@ -364,10 +364,10 @@ func checkNamesKey(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	if kind(answer) != wire.KindConfigError {
+	if kind(answer) != protocol.KindConfigError {
 		return notApplicable("the driver answers no ConfigError; see config/unknown-key")
 	}
-	f := wire.FailureOf(answer)
+	f := protocol.FailureOf(answer)
 	if !strings.Contains(f.Key, unknownKey) || strings.TrimSpace(f.Words) == "" {
 		return found("Configure with the key "+unknownKey, "a ConfigError of the key %q with the problem %q", f.Key, f.Words)
 	}
@@ -389,7 +389,7 @@ func checkNotAnObject(ctx context.Context, b *bench) error {
 		if err := p.alive(ctx, sent); err != nil {
 			return err
 		}
-		if kind(answer) != wire.KindConfigError {
+		if kind(answer) != protocol.KindConfigError {
 			return found(sent, "%s: no ConfigError in the status' details", said(answer))
 		}
 	}
@@ -423,7 +423,7 @@ func checkWrongType(ctx context.Context, b *bench) error {
 			b.discard()
 			return found(sent, "that is fine")
 		}
-		if kind(answer) != wire.KindConfigError {
+		if kind(answer) != protocol.KindConfigError {
 			return found(sent, "%s: no ConfigError in the status' details", said(answer))
 		}
 		return nil

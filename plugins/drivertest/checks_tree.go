@@ -11,7 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/compute-agent/compute-agent/plugins/host"
-	"github.com/compute-agent/compute-agent/plugins/internal/wire"
+	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 	"github.com/compute-agent/compute-agent/providertree"
 )
@@ -179,7 +179,7 @@ func rawOrder(tree *driverv1.ProviderTree) []string {
 // rawFields looks for violations of some fields of providers, of which the tree may be none.
 func rawFields(fields ...string) func(*driverv1.ProviderTree) []string {
 	return func(msg *driverv1.ProviderTree) []string {
-		tree, err := wire.ToTree(msg)
+		tree, err := protocol.ToTree(msg)
 		var found providertree.Violations
 		if err == nil {
 			found = providertree.Check(nil, tree, "")
@@ -216,7 +216,7 @@ func rawTraits(tree *driverv1.ProviderTree) []string {
 }
 
 func rawWhole(tree *driverv1.ProviderTree) []string {
-	if _, err := wire.ToTree(tree); err != nil {
+	if _, err := protocol.ToTree(tree); err != nil {
 		return []string{err.Error()}
 	}
 	return nil
@@ -351,7 +351,7 @@ func checkUnknownNode(ctx context.Context, b *bench) error {
 	}
 	reply, err := p.update(ctx, tree, name, nil)
 	if err == nil {
-		after, err := wire.ToTree(reply.GetTree())
+		after, err := protocol.ToTree(reply.GetTree())
 		if err != nil {
 			return found(sentUpdate(tree, name, nil), "a tree that cannot be used: %v", err)
 		}
@@ -391,7 +391,7 @@ func checkAllocationsBack(ctx context.Context, b *bench) error {
 		if reply.GetAllocations() == nil {
 			return found(sent, "no allocations")
 		}
-		back, err := wire.ToAllocations(reply.GetAllocations())
+		back, err := protocol.ToAllocations(reply.GetAllocations())
 		if err != nil {
 			return found(sent, "allocations that cannot be: %v", err)
 		}

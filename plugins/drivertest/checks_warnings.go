@@ -8,7 +8,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/compute-agent/compute-agent/plugins/internal/wire"
+	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 )
 
@@ -16,14 +16,14 @@ const seeWarnings = "plugins.Warner; proto: Warning"
 
 var warningChecks = []Check{
 	{
-		ID: "warnings/form", Title: "tells its warnings by name, each once and in words, also before it is configured", Needs: wire.CapabilityWarnings,
+		ID: "warnings/form", Title: "tells its warnings by name, each once and in words, also before it is configured", Needs: protocol.CapabilityWarnings,
 		Protects: "the warnings: an agent cannot show those that it cannot use",
 		Rule: fmt.Sprintf("At most %d warnings. A name has 1 to %d of a-z, 0-9, -, _, . and :, a letter or a digit first, and is there once; a text has 1 to %d characters.",
-			wire.MaxWarnings, wire.MaxWarningName, wire.MaxWarningText),
+			protocol.MaxWarnings, protocol.MaxWarningName, protocol.MaxWarningText),
 		See: seeWarnings, run: checkWarningForm,
 	},
 	{
-		ID: "warnings/steady", Title: "tells the same warnings while nothing happens", Needs: wire.CapabilityWarnings,
+		ID: "warnings/steady", Title: "tells the same warnings while nothing happens", Needs: protocol.CapabilityWarnings,
 		Protects: "the agent's log, in which each warning that begins or ends is a line",
 		Rule:     "A warning is told for as long as it holds, under the same name; what changes from one moment to the next belongs into its text.", See: seeWarnings,
 		run: checkWarningsSteady,
@@ -31,7 +31,7 @@ var warningChecks = []Check{
 	{
 		ID: "warnings/announced", Title: "tells warnings only if it announces them",
 		Protects: "the warnings: the agent leaves out what was not announced",
-		Rule:     "warnings come with the capability \"" + wire.CapabilityWarnings + "\" only.", See: seeWarnings,
+		Rule:     "warnings come with the capability \"" + protocol.CapabilityWarnings + "\" only.", See: seeWarnings,
 		run: checkWarningsAnnounced,
 	},
 }
@@ -72,20 +72,20 @@ func checkWarningForm(ctx context.Context, b *bench) error {
 // wrongWarnings lists what is wrong with warnings.
 func wrongWarnings(all []*driverv1.Warning) []string {
 	var out []string
-	if n := len(all); n > wire.MaxWarnings {
+	if n := len(all); n > protocol.MaxWarnings {
 		out = append(out, fmt.Sprintf("%d warnings", n))
 	}
 	seen := map[string]bool{}
 	for _, w := range all {
 		name, text := w.GetName(), w.GetText()
 		switch n := utf8.RuneCountInString(text); {
-		case !wire.IsWarningName(name):
+		case !protocol.IsWarningName(name):
 			out = append(out, fmt.Sprintf("a warning with the name %.100q", name))
 		case seen[name]:
 			out = append(out, "the warning "+name+" twice")
 		case strings.TrimSpace(text) == "":
 			out = append(out, "the warning "+name+" without a text")
-		case n > wire.MaxWarningText:
+		case n > protocol.MaxWarningText:
 			out = append(out, fmt.Sprintf("the warning %s with a text of %d characters", name, n))
 		}
 		seen[name] = true
@@ -142,8 +142,8 @@ func checkWarningsAnnounced(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	if n := len(after); n > 0 && !b.announces(wire.CapabilityWarnings) {
-		return found(sentHealth, "%s, without the capability %q", counted(n, "warning"), wire.CapabilityWarnings)
+	if n := len(after); n > 0 && !b.announces(protocol.CapabilityWarnings) {
+		return found(sentHealth, "%s, without the capability %q", counted(n, "warning"), protocol.CapabilityWarnings)
 	}
 	return nil
 }

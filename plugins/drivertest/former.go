@@ -18,7 +18,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/plugins/host"
-	"github.com/compute-agent/compute-agent/plugins/internal/wire"
+	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
@@ -283,7 +283,7 @@ func (r *reshaped) upgrade(root string) *providertree.Tree {
 	if r.withoutError != nil || r.movedSilently(root) {
 		return nil
 	}
-	after, err := wire.ToTree(r.without.GetTree())
+	after, err := protocol.ToTree(r.without.GetTree())
 	if err != nil {
 		return nil
 	}

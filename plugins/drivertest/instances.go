@@ -12,7 +12,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/compute-agent/compute-agent/plugins"
-	"github.com/compute-agent/compute-agent/plugins/internal/wire"
+	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 	"github.com/compute-agent/compute-agent/providertree"
 )
@@ -41,7 +41,7 @@ func (p *proc) list(ctx context.Context, node string) ([]*driverv1.Instance, err
 
 func (p *proc) spawn(ctx context.Context, m *made) (*driverv1.Instance, error) {
 	reply, err := ask(ctx, p, p.limits.Instance, func(ctx context.Context) (*driverv1.SpawnInstanceResponse, error) {
-		return p.Instances().Spawn(ctx, &driverv1.SpawnInstanceRequest{Node: m.node, Spec: m.spec, Tree: wire.FromTree(m.tree)})
+		return p.Instances().Spawn(ctx, &driverv1.SpawnInstanceRequest{Node: m.node, Spec: m.spec, Tree: protocol.FromTree(m.tree)})
 	})
 	return reply.GetInstance(), err
 }
@@ -79,12 +79,12 @@ func (b *bench) manages(ctx context.Context) (*baseline, *proc, *made, error) {
 		return nil, nil, nil, err
 	}
 	switch {
-	case !b.announces(wire.CapabilityInstances):
-		return nil, nil, nil, notApplicable("the plugin does not announce the capability %q", wire.CapabilityInstances)
+	case !b.announces(protocol.CapabilityInstances):
+		return nil, nil, nil, notApplicable("the plugin does not announce the capability %q", protocol.CapabilityInstances)
 	case b.opts.Instances == nil:
 		return nil, nil, nil, notApplicable("it makes and removes instances on this machine: give --instances (Options.Instances) to allow that")
 	}
-	if _, err := p.list(ctx, base.node); kind(err) == wire.KindUnsupported || kind(err) == wire.KindNotReady {
+	if _, err := p.list(ctx, base.node); kind(err) == protocol.KindUnsupported || kind(err) == protocol.KindNotReady {
 		return nil, nil, nil, notApplicable("with this configuration the driver manages no instances now (%s)", said(err))
 	}
 	return base, p, b.instance(base), nil
@@ -105,7 +105,7 @@ func (b *bench) instance(base *baseline) *made {
 			Name: flavor.Name, Vcpus: flavor.VCPUs, MemoryMb: flavor.MemoryMB, RootGb: flavor.RootGB, EphemeralGb: flavor.EphemeralGB,
 			SwapMb: flavor.SwapMB, ExtraSpecs: maps.Clone(flavor.ExtraSpecs),
 		},
-		Allocations: wire.FromResources(grant(base, flavor)),
+		Allocations: protocol.FromResources(grant(base, flavor)),
 	}}
 	b.instances = append(b.instances, m)
 	return m

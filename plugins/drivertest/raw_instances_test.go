@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/compute-agent/compute-agent/plugins"
-	"github.com/compute-agent/compute-agent/plugins/internal/wire"
+	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 )
 
@@ -40,7 +40,7 @@ func (s *rawInstances) Spawn(ctx context.Context, req *driverv1.SpawnInstanceReq
 	if err != nil {
 		return nil, err
 	}
-	granted, err := wire.ToResources(req.GetSpec().GetAllocations())
+	granted, err := protocol.ToResources(req.GetSpec().GetAllocations())
 	if err != nil {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
@@ -61,7 +61,7 @@ func (s *rawInstances) SetPower(ctx context.Context, req *driverv1.SetInstancePo
 
 // Watch is one more of the name: it is of another service than that of raw.
 func (s *rawInstances) Watch(req *driverv1.WatchInstancesRequest, stream grpc.ServerStreamingServer[driverv1.WatchInstancesResponse]) error {
-	if s.broken.capabilities != nil && !slices.Contains(s.broken.capabilities, wire.CapabilityInstanceEvents) {
+	if s.broken.capabilities != nil && !slices.Contains(s.broken.capabilities, protocol.CapabilityInstanceEvents) {
 		return status.Error(codes.Unimplemented, "it does not watch instances")
 	}
 	beat := func() error {

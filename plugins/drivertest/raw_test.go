@@ -20,7 +20,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/drivers/fake"
 	"github.com/compute-agent/compute-agent/plugins"
-	"github.com/compute-agent/compute-agent/plugins/internal/wire"
+	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 	"github.com/compute-agent/compute-agent/providertree"
 )
@@ -60,8 +60,8 @@ type breakage struct {
 }
 
 var allCapabilities = []string{
-	wire.CapabilityWatch, wire.CapabilityHealth, wire.CapabilityShapes, wire.CapabilityCapabilities, wire.CapabilityGuests, wire.CapabilityNodeDeleted,
-	wire.CapabilityInstances, wire.CapabilityInstanceEvents, wire.CapabilityWarnings,
+	protocol.CapabilityWatch, protocol.CapabilityHealth, protocol.CapabilityShapes, protocol.CapabilityCapabilities, protocol.CapabilityGuests, protocol.CapabilityNodeDeleted,
+	protocol.CapabilityInstances, protocol.CapabilityInstanceEvents, protocol.CapabilityWarnings,
 }
 
 // serveBroken is the main function of a broken plugin.
@@ -76,13 +76,13 @@ func serveBroken(name string) {
 	if s.broken.start != nil {
 		s.broken.start()
 	}
-	_ = os.Setenv(wire.CookieKey, wire.CookieValue) // the script that started us hid it
+	_ = os.Setenv(protocol.CookieKey, protocol.CookieValue) // the script that started us hid it
 	goplugin.Serve(&goplugin.ServeConfig{
-		HandshakeConfig:  wire.Handshake(),
-		VersionedPlugins: map[int]goplugin.PluginSet{wire.ProtocolVersion: {wire.PluginName: s}},
+		HandshakeConfig:  protocol.Handshake(),
+		VersionedPlugins: map[int]goplugin.PluginSet{protocol.ProtocolVersion: {protocol.PluginName: s}},
 		GRPCServer: func(opts []grpc.ServerOption) *grpc.Server {
 			if !s.broken.smallMessages {
-				opts = append(opts, grpc.MaxRecvMsgSize(wire.MaxMessage), grpc.MaxSendMsgSize(wire.MaxMessage))
+				opts = append(opts, grpc.MaxRecvMsgSize(protocol.MaxMessage), grpc.MaxSendMsgSize(protocol.MaxMessage))
 			}
 			return grpc.NewServer(append(opts, grpc.ChainUnaryInterceptor(s.intercept))...)
 		},
@@ -134,27 +134,27 @@ func (s *raw) intercept(ctx context.Context, req any, info *grpc.UnaryServerInfo
 
 // answerOf is what the SDK makes of errors.
 func answerOf(err error) error {
-	f := wire.Failure{Message: err.Error()}
+	f := protocol.Failure{Message: err.Error()}
 	var failed *plugins.ReshapeFailed
 	var needed *plugins.ReshapeNeeded
 	var config *plugins.ConfigError
 	var fault *plugins.InstanceFault
 	switch {
 	case errors.As(err, &fault):
-		f.Kind, f.UUID, f.Words = wire.KindInstanceFault, fault.UUID, fault.Reason
+		f.Kind, f.UUID, f.Words = protocol.KindInstanceFault, fault.UUID, fault.Reason
 	case errors.Is(err, plugins.ErrInstanceNotFound):
-		f.Kind = wire.KindInstanceNotFound
+		f.Kind = protocol.KindInstanceNotFound
 	case errors.As(err, &failed):
-		f.Kind, f.Words = wire.KindReshapeFailed, failed.Reason
+		f.Kind, f.Words = protocol.KindReshapeFailed, failed.Reason
 		for _, o := range failed.Offenders {
-			f.Offenders = append(f.Offenders, wire.Offender(o))
+			f.Offenders = append(f.Offenders, protocol.Offender(o))
 		}
 	case errors.As(err, &needed):
-		f.Kind, f.Words = wire.KindReshapeNeeded, needed.Reason
+		f.Kind, f.Words = protocol.KindReshapeNeeded, needed.Reason
 	case errors.As(err, &config):
-		f.Kind, f.Key, f.Words = wire.KindConfigError, config.Key, config.Problem
+		f.Kind, f.Key, f.Words = protocol.KindConfigError, config.Key, config.Problem
 	case errors.Is(err, plugins.ErrUnsupported):
-		f.Kind = wire.KindUnsupported
+		f.Kind = protocol.KindUnsupported
 	default:
 		if _, ok := status.FromError(err); ok {
 			return err
@@ -218,7 +218,7 @@ func (s *raw) UpdateProviderTree(ctx context.Context, req *driverv1.UpdateProvid
 		return nil, err
 	}
 	out := &driverv1.UpdateProviderTreeResponse{
-		Tree: wire.FromTree(tree), Allocations: wire.FromAllocations(after), CapabilityTraits: s.fake.Capabilities(req.GetNode()),
+		Tree: protocol.FromTree(tree), Allocations: protocol.FromAllocations(after), CapabilityTraits: s.fake.Capabilities(req.GetNode()),
 	}
 	if given != nil {
 		out.ClassRenames = s.fake.ClassRenames()
@@ -227,11 +227,11 @@ func (s *raw) UpdateProviderTree(ctx context.Context, req *driverv1.UpdateProvid
 }
 
 func receivedBy(tree *driverv1.ProviderTree, allocations *driverv1.Allocations) (*providertree.Tree, providertree.Allocations, error) {
-	t, err := wire.ToTree(tree)
+	t, err := protocol.ToTree(tree)
 	if err != nil {
 		return nil, nil, status.Error(codes.InvalidArgument, err.Error())
 	}
-	given, err := wire.ToAllocations(allocations)
+	given, err := protocol.ToAllocations(allocations)
 	return t, given, err
 }
 
@@ -247,7 +247,7 @@ func (s *raw) ReshapeStep(ctx context.Context, req *driverv1.ReshapeStepRequest)
 	if err != nil {
 		return nil, err
 	}
-	return &driverv1.ReshapeStepResponse{Tree: wire.FromTree(tree), Allocations: wire.FromAllocations(after), ClassRenames: s.fake.ClassRenames()}, nil
+	return &driverv1.ReshapeStepResponse{Tree: protocol.FromTree(tree), Allocations: protocol.FromAllocations(after), ClassRenames: s.fake.ClassRenames()}, nil
 }
 
 func (s *raw) Guests(ctx context.Context, req *driverv1.GuestsRequest) (*driverv1.GuestsResponse, error) {
@@ -258,7 +258,7 @@ func (s *raw) Guests(ctx context.Context, req *driverv1.GuestsRequest) (*driverv
 	guests, err := s.fake.Guests(ctx, tree, req.GetNode())
 	out := &driverv1.GuestsResponse{}
 	for _, g := range guests {
-		out.Guests = append(out.Guests, &driverv1.Guest{Uuid: g.UUID, Name: g.Name, Resources: &driverv1.GuestResources{Resources: wire.FromResources(g.Resources)}})
+		out.Guests = append(out.Guests, &driverv1.Guest{Uuid: g.UUID, Name: g.Name, Resources: &driverv1.GuestResources{Resources: protocol.FromResources(g.Resources)}})
 	}
 	return out, err
 }
@@ -269,7 +269,7 @@ func (s *raw) NodeDeleted(ctx context.Context, req *driverv1.NodeDeletedRequest)
 }
 
 func (s *raw) Watch(req *driverv1.WatchRequest, stream grpc.ServerStreamingServer[driverv1.WatchResponse]) error {
-	if s.broken.capabilities != nil && !slices.Contains(s.broken.capabilities, wire.CapabilityWatch) {
+	if s.broken.capabilities != nil && !slices.Contains(s.broken.capabilities, protocol.CapabilityWatch) {
 		return status.Error(codes.Unimplemented, "it does not watch")
 	}
 	beat := func() error {

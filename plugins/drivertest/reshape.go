@@ -10,7 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/compute-agent/compute-agent/plugins"
-	"github.com/compute-agent/compute-agent/plugins/internal/wire"
+	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 	"github.com/compute-agent/compute-agent/providertree"
 )
@@ -56,7 +56,7 @@ func (b *bench) done(ctx context.Context) (*baseline, *proc, *reshaped, error) {
 	base, p, r, err := b.reshape(ctx)
 	switch {
 	case err != nil:
-	case kind(r.replyError) == wire.KindReshapeFailed:
+	case kind(r.replyError) == protocol.KindReshapeFailed:
 		err = notApplicable("the driver answers %s: consumers that it does not know cannot be moved", said(r.replyError))
 	case r.replyError != nil || r.after == nil:
 		err = notApplicable("the driver makes no reshape; see reshape/done")
@@ -85,23 +85,23 @@ func (b *bench) tryReshape(ctx context.Context, base *baseline, p *proc) (*resha
 			return r, nil
 		}
 	}
-	if !r.real && kind(r.withoutError) != wire.KindReshapeNeeded && !r.movedSilently(base.root) {
+	if !r.real && kind(r.withoutError) != protocol.KindReshapeNeeded && !r.movedSilently(base.root) {
 		r.why = notApplicable("the driver does not reshape %s; --former (Options.FormerPath) takes the binary of the last release", r.source)
 		return r, nil
 	}
 	r.reply, r.replyError = p.update(ctx, r.before, base.node, r.given)
-	if !r.real && kind(r.replyError) == wire.KindReshapeFailed && len(wire.FailureOf(r.replyError).Offenders) == 0 {
+	if !r.real && kind(r.replyError) == protocol.KindReshapeFailed && len(protocol.FailureOf(r.replyError).Offenders) == 0 {
 		r.why = notApplicable("%s is no former shape of the driver's (%s); --former (Options.FormerPath) takes the binary of the last release", r.source, said(r.replyError))
 	}
 	if r.replyError != nil {
 		return r, nil //nolint:nilerr // it is what came of it
 	}
 	r.renames = r.reply.GetClassRenames()
-	if r.after, err = wire.ToTree(r.reply.GetTree()); err != nil {
+	if r.after, err = protocol.ToTree(r.reply.GetTree()); err != nil {
 		r.after, r.replyError = nil, fmt.Errorf("its tree cannot be used: %w", err)
 		return r, nil //nolint:nilerr // it is what came of it
 	}
-	if r.allocations, err = wire.ToAllocations(r.reply.GetAllocations()); err != nil {
+	if r.allocations, err = protocol.ToAllocations(r.reply.GetAllocations()); err != nil {
 		r.after, r.replyError = nil, fmt.Errorf("its allocations cannot be used: %w", err)
 	}
 	return r, nil
@@ -112,7 +112,7 @@ func (r *reshaped) movedSilently(root string) bool {
 	if r.withoutError != nil {
 		return false
 	}
-	after, err := wire.ToTree(r.without.GetTree())
+	after, err := protocol.ToTree(r.without.GetTree())
 	if err != nil {
 		return false
 	}

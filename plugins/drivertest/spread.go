@@ -6,7 +6,7 @@ import (
 	"context"
 	"slices"
 
-	"github.com/compute-agent/compute-agent/plugins/internal/wire"
+	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
@@ -144,17 +144,17 @@ func checkSpread(ctx context.Context, b *bench) error {
 	}
 	sent := r.sent(base, full.given) + "; they fill what is to move, and all of them fit"
 	reply, err := p.update(ctx, r.before, base.node, full.given)
-	if f := wire.FailureOf(err); err != nil && f.Kind == wire.KindReshapeFailed && len(f.Offenders) > 0 {
+	if f := protocol.FailureOf(err); err != nil && f.Kind == protocol.KindReshapeFailed && len(f.Offenders) > 0 {
 		return notApplicable("the driver answers %s, which is no mistake: it does not know where these consumers are", said(err))
 	}
 	if err != nil {
 		return found(sent, "%s", said(err))
 	}
-	after, err := wire.ToTree(reply.GetTree())
+	after, err := protocol.ToTree(reply.GetTree())
 	if err != nil {
 		return found(sent, "a tree that cannot be used: %v", err)
 	}
-	back, err := wire.ToAllocations(reply.GetAllocations())
+	back, err := protocol.ToAllocations(reply.GetAllocations())
 	if err != nil {
 		return found(sent, "allocations that cannot be: %v", err)
 	}

@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/compute-agent/compute-agent/plugins/internal/processes"
+	"github.com/compute-agent/compute-agent/internal/processes"
 )
 
 // watcher finds processes that outlive the plugin which started them.

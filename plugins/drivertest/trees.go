@@ -13,7 +13,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/plugins/host"
-	"github.com/compute-agent/compute-agent/plugins/internal/wire"
+	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 	"github.com/compute-agent/compute-agent/providertree"
 )
@@ -54,7 +54,7 @@ func (p *proc) baseline(ctx context.Context) (*baseline, error) {
 	if base.reply, err = p.update(ctx, base.bare, base.node, nil); err != nil {
 		return nil, notApplicable("the driver makes no tree for a new node; see tree/answers")
 	}
-	if base.own, err = wire.ToTree(base.reply.GetTree()); err != nil {
+	if base.own, err = protocol.ToTree(base.reply.GetTree()); err != nil {
 		return base, notApplicable("the tree that the driver makes cannot be used; see tree/well-formed")
 	}
 	base.stored = host.Stored(base.own)

@@ -14,7 +14,7 @@ import (
 	goplugin "github.com/hashicorp/go-plugin"
 	"google.golang.org/grpc"
 
-	"github.com/compute-agent/compute-agent/plugins/internal/wire"
+	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 	"github.com/compute-agent/compute-agent/providertree"
 )
@@ -46,7 +46,7 @@ func (e *echo) GRPCClient(_ context.Context, _ *goplugin.GRPCBroker, conn *grpc.
 
 func echoMain() {
 	goplugin.Serve(&goplugin.ServeConfig{
-		HandshakeConfig: echoHandshake, Plugins: goplugin.PluginSet{wire.PluginName: &echo{}},
+		HandshakeConfig: echoHandshake, Plugins: goplugin.PluginSet{protocol.PluginName: &echo{}},
 		GRPCServer: goplugin.DefaultGRPCServer, Logger: hclog.NewNullLogger(),
 	})
 }
@@ -57,14 +57,14 @@ func startEcho(b *testing.B) (*goplugin.Client, driverv1.DriverClient) {
 	cmd := exec.Command(chaosPath)
 	cmd.Env = append(os.Environ(), partKey+"="+partEcho)
 	client := goplugin.NewClient(&goplugin.ClientConfig{
-		HandshakeConfig: echoHandshake, Plugins: goplugin.PluginSet{wire.PluginName: &echo{}}, Cmd: cmd, AutoMTLS: true,
+		HandshakeConfig: echoHandshake, Plugins: goplugin.PluginSet{protocol.PluginName: &echo{}}, Cmd: cmd, AutoMTLS: true,
 		AllowedProtocols: []goplugin.Protocol{goplugin.ProtocolGRPC}, Logger: hclog.NewNullLogger(),
 	})
-	protocol, err := client.Client()
+	dialled, err := client.Client()
 	if err != nil {
 		b.Fatal(err)
 	}
-	raw, err := protocol.Dispense(wire.PluginName)
+	raw, err := dialled.Dispense(protocol.PluginName)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -80,7 +80,7 @@ func BenchmarkGoPlugin(b *testing.B) {
 	b.Run("start", func(b *testing.B) {
 		for b.Loop() {
 			client, driver := startEcho(b)
-			if _, err := driver.UpdateProviderTree(context.Background(), &driverv1.UpdateProviderTreeRequest{Tree: wire.FromTree(oneNode(b))}); err != nil {
+			if _, err := driver.UpdateProviderTree(context.Background(), &driverv1.UpdateProviderTreeRequest{Tree: protocol.FromTree(oneNode(b))}); err != nil {
 				b.Fatal(err)
 			}
 			b.StopTimer()
@@ -101,7 +101,7 @@ func BenchmarkGoPlugin(b *testing.B) {
 
 func upstreamRoundTrip(b *testing.B, client *goplugin.Client, driver driverv1.DriverClient, tree *providertree.Tree) {
 	pid := client.ReattachConfig().Pid
-	req := &driverv1.UpdateProviderTreeRequest{Node: "cn1", Tree: wire.FromTree(tree)}
+	req := &driverv1.UpdateProviderTreeRequest{Node: "cn1", Tree: protocol.FromTree(tree)}
 	own, its := cpuTime(b, os.Getpid()), cpuTime(b, pid)
 	b.ReportAllocs()
 	for b.Loop() {

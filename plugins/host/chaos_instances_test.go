@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/plugins"
-	"github.com/compute-agent/compute-agent/plugins/internal/wire"
+	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
@@ -121,7 +121,7 @@ func asked(t *testing.T, p *Plugin, call string) error {
 	if call == "list" {
 		list, err := p.Instances(ctx, "cn1")
 		for _, i := range list {
-			if len(i.Name) > wire.MaxName+len("...") {
+			if len(i.Name) > protocol.MaxName+len("...") {
 				t.Errorf("an instance has a name of %d bytes", len(i.Name))
 			}
 		}

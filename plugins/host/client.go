@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/compute-agent/compute-agent/plugins"
-	"github.com/compute-agent/compute-agent/plugins/internal/wire"
+	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 	"github.com/compute-agent/compute-agent/providertree"
 )
@@ -104,7 +104,7 @@ func (p *process) UpdateProviderTree(ctx context.Context, tree *providertree.Tre
 	limit := p.timeouts.Load().Update
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	req := &driverv1.UpdateProviderTreeRequest{Node: node, Tree: wire.FromTree(tree), Allocations: wire.FromAllocations(allocations)}
+	req := &driverv1.UpdateProviderTreeRequest{Node: node, Tree: protocol.FromTree(tree), Allocations: protocol.FromAllocations(allocations)}
 	reply, err := p.driver.UpdateProviderTree(ctx, req)
 	if err != nil {
 		return answer{}, p.callError(ctx, call, limit, err)
@@ -131,7 +131,7 @@ func (p *process) checkCapability(call, capability string) error {
 // ShapeVersion is what the driver said when it was last configured.
 func (p *process) ShapeVersion() (int, error) {
 	const call = "ShapeVersion"
-	if err := p.checkCapability(call, wire.CapabilityShapes); err != nil {
+	if err := p.checkCapability(call, protocol.CapabilityShapes); err != nil {
 		return 0, err
 	}
 	if version := int(p.shape.Load()); version > 0 {
@@ -144,14 +144,14 @@ func (p *process) ShapeVersion() (int, error) {
 // and of the allocations) to convert.
 func (p *process) ReshapeStep(ctx context.Context, tree *providertree.Tree, node string, from int, allocations providertree.Allocations) (answer, error) {
 	const call = "ReshapeStep"
-	if err := p.checkCapability(call, wire.CapabilityShapes); err != nil {
+	if err := p.checkCapability(call, protocol.CapabilityShapes); err != nil {
 		return answer{}, err
 	}
-	if from < 0 || from >= wire.MaxShape {
-		return answer{}, p.failed(call, fmt.Errorf("there is no step from shape %d: shapes are 0 to %d", from, wire.MaxShape))
+	if from < 0 || from >= protocol.MaxShape {
+		return answer{}, p.failed(call, fmt.Errorf("there is no step from shape %d: shapes are 0 to %d", from, protocol.MaxShape))
 	}
 	reply, err := within(ctx, p, call, p.timeouts.Load().Update, p.driver.ReshapeStep, &driverv1.ReshapeStepRequest{
-		Tree: wire.FromTree(tree), Node: node, FromShape: int32(from), Allocations: wire.FromAllocations(allocations),
+		Tree: protocol.FromTree(tree), Node: node, FromShape: int32(from), Allocations: protocol.FromAllocations(allocations),
 	})
 	if err != nil {
 		return answer{}, err
@@ -166,10 +166,10 @@ func (p *process) ReshapeStep(ctx context.Context, tree *providertree.Tree, node
 // Guests asks for the guests of a node.
 func (p *process) Guests(ctx context.Context, tree *providertree.Tree, node string) ([]plugins.Guest, error) {
 	const call = "Guests"
-	if err := p.checkCapability(call, wire.CapabilityGuests); err != nil {
+	if err := p.checkCapability(call, protocol.CapabilityGuests); err != nil {
 		return nil, err
 	}
-	reply, err := within(ctx, p, call, p.timeouts.Load().Update, p.driver.Guests, &driverv1.GuestsRequest{Tree: wire.FromTree(tree), Node: node})
+	reply, err := within(ctx, p, call, p.timeouts.Load().Update, p.driver.Guests, &driverv1.GuestsRequest{Tree: protocol.FromTree(tree), Node: node})
 	if err != nil {
 		return nil, err
 	}
@@ -183,7 +183,7 @@ func (p *process) Guests(ctx context.Context, tree *providertree.Tree, node stri
 // NodeDeleted asks whether a node was removed for good.
 func (p *process) NodeDeleted(ctx context.Context, node plugins.Node) (bool, error) {
 	const call = "NodeDeleted"
-	if err := p.checkCapability(call, wire.CapabilityNodeDeleted); err != nil {
+	if err := p.checkCapability(call, protocol.CapabilityNodeDeleted); err != nil {
 		return false, err
 	}
 	reply, err := within(ctx, p, call, p.timeouts.Load().Nodes, p.driver.NodeDeleted,
@@ -212,10 +212,10 @@ func listen[E any](ctx context.Context, p *process, call string,
 	open func(ctx context.Context, heartbeat int64) (grpc.ServerStreamingClient[E], error), each func(*E)) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	silence := 3 * wire.HeartbeatInterval
+	silence := 3 * protocol.HeartbeatInterval
 	timer := time.AfterFunc(silence, func() { cancel(ErrNoAnswer) })
 	defer timer.Stop()
-	stream, err := open(ctx, wire.HeartbeatInterval.Milliseconds())
+	stream, err := open(ctx, protocol.HeartbeatInterval.Milliseconds())
 	if err != nil {
 		return p.callError(ctx, call, silence, err)
 	}

@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/compute-agent/compute-agent/plugins"
-	"github.com/compute-agent/compute-agent/plugins/internal/wire"
+	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
 )
 
 func (p *process) failed(call string, err error) error {
@@ -24,20 +24,20 @@ func (p *process) callError(ctx context.Context, call string, limit time.Duratio
 	if tooLarge := (*oversized)(nil); errors.As(err, &tooLarge) {
 		return p.failed(call, tooLarge)
 	}
-	f := sanitizeFailure(wire.FailureOf(err))
-	if f.Kind != wire.KindOther {
+	f := sanitizeFailure(protocol.FailureOf(err))
+	if f.Kind != protocol.KindOther {
 		return p.failed(call, driverError(f))
 	}
 	switch code := status.Code(err); {
 	case code == codes.Canceled && ctx.Err() != nil:
 		return p.failed(call, context.Cause(ctx))
-	case code == codes.DeadlineExceeded && wire.Expired(ctx): // else the driver says so, of something else
+	case code == codes.DeadlineExceeded && protocol.Expired(ctx): // else the driver says so, of something else
 		deadline, _ := ctx.Deadline()
 		return p.failed(call, &timeoutError{limit: limit, deadline: deadline, words: clip(f.Message, 2000)})
 	case code == codes.Unavailable, code == codes.Canceled: // the latter when the connection is being closed on our side
 		return p.failed(call, fmt.Errorf("%w: the connection broke: %s", ErrUnavailable, clip(f.Message, 2000)))
 	case code == codes.ResourceExhausted:
-		return p.failed(call, fmt.Errorf("%w: %s (a message may have %d MiB in both directions, and a plugin must allow it)", ErrBadReply, clip(f.Message, 2000), wire.MaxMessage>>20))
+		return p.failed(call, fmt.Errorf("%w: %s (a message may have %d MiB in both directions, and a plugin must allow it)", ErrBadReply, clip(f.Message, 2000), protocol.MaxMessage>>20))
 	case code == codes.Unknown:
 		return p.failed(call, errors.New(clip(f.Message, 20000)))
 	case code == codes.Internal:
@@ -48,30 +48,30 @@ func (p *process) callError(ctx context.Context, call string, limit time.Duratio
 }
 
 // driverError is the typed answer as the driver gave it, with what it wrapped around it.
-func driverError(f wire.Failure) error {
+func driverError(f protocol.Failure) error {
 	var err error
 	switch f.Kind {
-	case wire.KindReshapeNeeded:
+	case protocol.KindReshapeNeeded:
 		err = &plugins.ReshapeNeeded{Reason: f.Words}
-	case wire.KindReshapeFailed:
+	case protocol.KindReshapeFailed:
 		failed := &plugins.ReshapeFailed{Reason: f.Words, Remedy: f.Remedy}
 		for _, o := range f.Offenders {
 			failed.Offenders = append(failed.Offenders, plugins.Offender(o))
 		}
 		err = failed
-	case wire.KindNotReady:
+	case protocol.KindNotReady:
 		err = &plugins.NotReady{Reason: f.Words}
-	case wire.KindConfigError:
+	case protocol.KindConfigError:
 		refused := &plugins.ConfigError{Key: f.Key, Problem: f.Words}
 		for _, p := range f.More {
 			refused.More = append(refused.More, plugins.ConfigError{Key: p.Key, Problem: p.Problem})
 		}
 		err = refused
-	case wire.KindUnsupported:
+	case protocol.KindUnsupported:
 		err = plugins.ErrUnsupported
-	case wire.KindInstanceNotFound:
+	case protocol.KindInstanceNotFound:
 		err = &plugins.InstanceNotFound{UUID: f.UUID}
-	case wire.KindInstanceFault:
+	case protocol.KindInstanceFault:
 		err = &plugins.InstanceFault{UUID: f.UUID, Reason: f.Words}
 	default:
 		return errors.New(f.Message)

@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/compute-agent/compute-agent/plugins"
-	"github.com/compute-agent/compute-agent/plugins/internal/wire"
+	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 	"github.com/compute-agent/compute-agent/providertree"
 )
@@ -19,7 +19,7 @@ import (
 // Instances asks for the instances of a node.
 func (p *process) Instances(ctx context.Context, node string) ([]plugins.Instance, error) {
 	const call = "Instances"
-	if err := p.checkRequest(call, wire.CheckNode(node)); err != nil {
+	if err := p.checkRequest(call, protocol.CheckNode(node)); err != nil {
 		return nil, err
 	}
 	reply, err := within(ctx, p, call, p.timeouts.Load().Update, p.instances.List, &driverv1.ListInstancesRequest{Node: node})
@@ -63,9 +63,9 @@ func (p *process) Destroy(ctx context.Context, node, uuid string) error {
 func (p *process) SetPower(ctx context.Context, node, uuid string, to plugins.PowerState, hard bool) (plugins.Instance, error) {
 	const call = "SetPower"
 	uuid, problem := target(node, uuid)
-	state := wire.FromPower(int(to))
+	state := protocol.FromPower(int(to))
 	if problem == nil {
-		problem = wire.CheckTargetPower(state)
+		problem = protocol.CheckTargetPower(state)
 	}
 	if err := p.checkRequest(call, problem); err != nil {
 		return plugins.Instance{}, err
@@ -93,7 +93,7 @@ func (p *process) WatchInstances(ctx context.Context, changed func(node, uuid st
 // checkRequest returns an error for a call that is not made: the plugin does not announce it, or
 // there is a problem with what is asked.
 func (p *process) checkRequest(call string, problem error) error {
-	if err := p.checkCapability(call, wire.CapabilityInstances); err != nil {
+	if err := p.checkCapability(call, protocol.CapabilityInstances); err != nil {
 		return err
 	}
 	if problem != nil {
@@ -135,7 +135,7 @@ func (p *process) checkedInstance(call, uuid string, m *driverv1.Instance) (plug
 
 // target checks what a request names, and returns the uuid as it is sent.
 func target(node, uuid string) (string, error) {
-	if err := wire.CheckNode(node); err != nil {
+	if err := protocol.CheckNode(node); err != nil {
 		return "", err
 	}
 	canonical, err := providertree.CanonicalUUID(uuid)
@@ -150,7 +150,7 @@ func spawnRequest(node string, spec plugins.InstanceSpec, tree *providertree.Tre
 	if tree == nil {
 		return nil, errors.New("no provider tree is given")
 	}
-	if err := wire.CheckNode(node); err != nil {
+	if err := protocol.CheckNode(node); err != nil {
 		return nil, err
 	}
 	f := spec.Flavor
@@ -160,20 +160,20 @@ func spawnRequest(node string, spec plugins.InstanceSpec, tree *providertree.Tre
 			Name: f.Name, Vcpus: f.VCPUs, MemoryMb: f.MemoryMB, RootGb: f.RootGB,
 			EphemeralGb: f.EphemeralGB, SwapMb: f.SwapMB, ExtraSpecs: f.ExtraSpecs,
 		},
-		Allocations: wire.FromResources(spec.Allocations), Image: spec.Image, ImageProperties: spec.ImageProperties,
+		Allocations: protocol.FromResources(spec.Allocations), Image: spec.Image, ImageProperties: spec.ImageProperties,
 		Metadata: spec.Metadata, UserData: spec.UserData,
 	}
-	uuid, allocations, err := wire.CheckSpec(m, tree)
+	uuid, allocations, err := protocol.CheckSpec(m, tree)
 	if err != nil {
 		return nil, err
 	}
-	m.Uuid, m.Allocations = uuid, wire.FromResources(allocations)
-	return &driverv1.SpawnInstanceRequest{Node: node, Spec: m, Tree: wire.FromTree(tree)}, nil
+	m.Uuid, m.Allocations = uuid, protocol.FromResources(allocations)
+	return &driverv1.SpawnInstanceRequest{Node: node, Spec: m, Tree: protocol.FromTree(tree)}, nil
 }
 
 // reachedLimit reports whether a call that began then was given up because of its own limit, and
 // not of the caller's.
 func reachedLimit(err error, begun time.Time) bool {
 	var late *timeoutError
-	return errors.As(err, &late) && time.Since(begun) >= late.limit-wire.DeadlineSkew
+	return errors.As(err, &late) && time.Since(begun) >= late.limit-protocol.DeadlineSkew
 }

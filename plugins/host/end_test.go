@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/compute-agent/compute-agent/plugins/internal/wire"
+	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
 )
 
 // TestCloseIsAbruptOnPurpose: nobody is told that a process which was killed by intent did not end in an orderly way.
@@ -115,7 +115,7 @@ func TestProcessThatLeftItsGroupIsKilled(t *testing.T) {
 func TestWhatADriverStartsIsNoPlugin(t *testing.T) {
 	r := newRig(t)
 	_, err := r.update(r.mustStart(chaosSpec("", map[string]string{"update": "child-environment"})), nil)
-	if err == nil || !strings.Contains(err.Error(), partKey+"=") || strings.Contains(err.Error(), wire.CookieKey) {
+	if err == nil || !strings.Contains(err.Error(), partKey+"=") || strings.Contains(err.Error(), protocol.CookieKey) {
 		t.Errorf("the environment of a child: %v", err)
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"regexp"
 
 	"github.com/compute-agent/compute-agent/plugins"
-	"github.com/compute-agent/compute-agent/plugins/internal/wire"
+	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 	"github.com/compute-agent/compute-agent/providertree"
 )
@@ -31,13 +31,13 @@ type edited interface {
 //
 // Cost: O(size of the reply).
 func checkReply(before *providertree.Tree, node string, given providertree.Allocations, reply edited) (*providertree.Tree, providertree.Allocations, error) {
-	after, err := wire.ToTree(reply.GetTree())
+	after, err := protocol.ToTree(reply.GetTree())
 	if err != nil {
 		return nil, nil, err
 	}
 	d := &defects{}
 	d.violations(providertree.Check(before, after, node))
-	allocations, err := wire.ToAllocations(reply.GetAllocations())
+	allocations, err := protocol.ToAllocations(reply.GetAllocations())
 	var found providertree.Violations
 	switch {
 	case given == nil && reply.GetAllocations() != nil:

@@ -9,7 +9,7 @@ import (
 	"slices"
 
 	"github.com/compute-agent/compute-agent/plugins"
-	"github.com/compute-agent/compute-agent/plugins/internal/wire"
+	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 	"github.com/compute-agent/compute-agent/providertree"
 )
@@ -22,11 +22,11 @@ const maxUnknown = 1024
 
 // checkShape checks the answer to Configure.
 func checkShape(version int32, capabilities []string) error {
-	switch announced := slices.Contains(capabilities, wire.CapabilityShapes); {
-	case version < 0 || version > wire.MaxShape:
-		return fmt.Errorf("shape version %d: must be 1 to %d, or 0 for none", version, wire.MaxShape)
+	switch announced := slices.Contains(capabilities, protocol.CapabilityShapes); {
+	case version < 0 || version > protocol.MaxShape:
+		return fmt.Errorf("shape version %d: must be 1 to %d, or 0 for none", version, protocol.MaxShape)
 	case version > 0 && !announced:
-		return fmt.Errorf("shape version %d, and the plugin does not announce the capability %q", version, wire.CapabilityShapes)
+		return fmt.Errorf("shape version %d, and the plugin does not announce the capability %q", version, protocol.CapabilityShapes)
 	}
 	return nil
 }
@@ -34,9 +34,9 @@ func checkShape(version int32, capabilities []string) error {
 // checkCapabilities checks the traits that came with an answer to UpdateProviderTree. Nil stands for a plugin that tells none.
 func checkCapabilities(traits map[string]bool, capabilities []string) (map[string]bool, error) {
 	switch {
-	case !slices.Contains(capabilities, wire.CapabilityCapabilities):
+	case !slices.Contains(capabilities, protocol.CapabilityCapabilities):
 		if len(traits) > 0 {
-			return nil, fmt.Errorf("it holds capability traits, and the plugin does not announce the capability %q", wire.CapabilityCapabilities)
+			return nil, fmt.Errorf("it holds capability traits, and the plugin does not announce the capability %q", protocol.CapabilityCapabilities)
 		}
 		return nil, nil
 	case traits == nil:
@@ -62,8 +62,8 @@ func checkCapabilities(traits map[string]bool, capabilities []string) (map[strin
 //
 // Cost: O(guests and what they have).
 func checkGuests(tree *providertree.Tree, msgs []*driverv1.Guest) ([]plugins.Guest, error) {
-	if n := len(msgs); n > wire.MaxGuests {
-		return nil, fmt.Errorf("%d guests, at most %d are allowed", n, wire.MaxGuests)
+	if n := len(msgs); n > protocol.MaxGuests {
+		return nil, fmt.Errorf("%d guests, at most %d are allowed", n, protocol.MaxGuests)
 	}
 	d := &defects{}
 	out := make([]plugins.Guest, 0, len(msgs))
@@ -101,7 +101,7 @@ func toGuest(d *defects, tree *providertree.Tree, i int, m *driverv1.Guest) plug
 	if m.GetResources() == nil {
 		return g
 	}
-	if g.Resources, err = wire.ToResources(m.GetResources().GetResources()); err != nil {
+	if g.Resources, err = protocol.ToResources(m.GetResources().GetResources()); err != nil {
 		var found providertree.Violations
 		errors.As(err, &found)
 		for _, v := range found {

@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/plugins"
-	"github.com/compute-agent/compute-agent/plugins/internal/wire"
+	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 	"github.com/compute-agent/compute-agent/providertree"
 )
@@ -42,7 +42,7 @@ func TestCheckGuests(t *testing.T) {
 		{"of a provider without amounts", []*driverv1.Guest{{Uuid: a, Resources: &driverv1.GuestResources{
 			Resources: map[string]*driverv1.Resources{rootUUID: {}}}}}, "it has no resources of provider"},
 		{"with an owner that cannot be", []*driverv1.Guest{{Uuid: a, ProjectId: strings.Repeat("p", 256)}}, "project or user"},
-		{"too many", make([]*driverv1.Guest, wire.MaxGuests+1), "at most 100000"},
+		{"too many", make([]*driverv1.Guest, protocol.MaxGuests+1), "at most 100000"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got, err := checkGuests(oneNode(t), c.guests)
@@ -61,7 +61,7 @@ func TestCheckGuests(t *testing.T) {
 }
 
 func TestCheckCapabilities(t *testing.T) {
-	announced := []string{wire.CapabilityCapabilities}
+	announced := []string{protocol.CapabilityCapabilities}
 	for _, c := range []struct {
 		name         string
 		traits       map[string]bool
@@ -87,7 +87,7 @@ func TestCheckCapabilities(t *testing.T) {
 }
 
 func TestCheckShape(t *testing.T) {
-	announced := []string{wire.CapabilityShapes}
+	announced := []string{protocol.CapabilityShapes}
 	for _, c := range []struct {
 		version      int32
 		capabilities []string
@@ -108,7 +108,7 @@ func BenchmarkCheckGuests(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		guests[i] = &driverv1.Guest{Uuid: id, Resources: &driverv1.GuestResources{Resources: wire.FromResources(
+		guests[i] = &driverv1.Guest{Uuid: id, Resources: &driverv1.GuestResources{Resources: protocol.FromResources(
 			providertree.ProviderResources{rootUUID: {"VCPU": 1, "MEMORY_MB": 512, "DISK_GB": 10}})}}
 	}
 	b.ReportAllocs()

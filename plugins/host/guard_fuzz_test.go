@@ -13,7 +13,7 @@ import (
 	"github.com/google/uuid"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/compute-agent/compute-agent/plugins/internal/wire"
+	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 	"github.com/compute-agent/compute-agent/providertree"
 )
@@ -129,7 +129,7 @@ func FuzzReply(f *testing.F) {
 		}))
 	}
 	moved := all(nil)
-	moved.Allocations = wire.FromAllocations(providertree.Allocations{otherUUID: {Resources: providertree.ProviderResources{rootUUID: {"VCPU": 1}}, ProjectID: "p"}})
+	moved.Allocations = protocol.FromAllocations(providertree.Allocations{otherUUID: {Resources: providertree.ProviderResources{rootUUID: {"VCPU": 1}}, ProjectID: "p"}})
 	moved.ClassRenames = map[string]string{"A": "B"}
 	seed(moved)
 
@@ -161,7 +161,7 @@ func FuzzReply(f *testing.F) {
 			t.Fatal("it was taken, and is not what was asked for")
 		}
 		// What was taken once is taken again.
-		again, _, err := checkReply(before, "cn1", nil, &driverv1.UpdateProviderTreeResponse{Tree: wire.FromTree(tree)})
+		again, _, err := checkReply(before, "cn1", nil, &driverv1.UpdateProviderTreeResponse{Tree: protocol.FromTree(tree)})
 		if err != nil || !again.Equal(tree) {
 			t.Fatalf("it is refused on its way back: %v", err)
 		}

@@ -7,7 +7,7 @@ import (
 	"fmt"
 
 	"github.com/compute-agent/compute-agent/plugins"
-	"github.com/compute-agent/compute-agent/plugins/internal/wire"
+	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 	"github.com/compute-agent/compute-agent/providertree"
 )
@@ -17,8 +17,8 @@ import (
 //
 // Cost: O(instances).
 func checkInstances(msgs []*driverv1.Instance) ([]plugins.Instance, error) {
-	if n := len(msgs); n > wire.MaxInstances {
-		return nil, fmt.Errorf("%d instances, at most %d are allowed", n, wire.MaxInstances)
+	if n := len(msgs); n > protocol.MaxInstances {
+		return nil, fmt.Errorf("%d instances, at most %d are allowed", n, protocol.MaxInstances)
 	}
 	d := &defects{}
 	out := make([]plugins.Instance, 0, len(msgs))
@@ -62,12 +62,12 @@ func toInstance(d *defects, which string, m *driverv1.Instance) plugins.Instance
 	if err != nil {
 		d.add("%sits uuid %q is none: it is the one that Spawn was given", which, clipped(m.GetUuid()))
 	}
-	if err := wire.CheckPower(m.GetPowerState()); err != nil {
+	if err := protocol.CheckPower(m.GetPowerState()); err != nil {
 		d.add("%s%v", which, err)
 	}
 	return plugins.Instance{
-		UUID: uuid, Name: words(m.GetName(), wire.MaxName), Power: plugins.PowerState(m.GetPowerState()),
-		HypervisorName: words(m.GetHypervisorName(), wire.MaxName),
+		UUID: uuid, Name: words(m.GetName(), protocol.MaxName), Power: plugins.PowerState(m.GetPowerState()),
+		HypervisorName: words(m.GetHypervisorName(), protocol.MaxName),
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/plugins"
-	"github.com/compute-agent/compute-agent/plugins/internal/wire"
+	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 	"github.com/compute-agent/compute-agent/providertree"
 )
@@ -31,7 +31,7 @@ func TestCheckInstances(t *testing.T) {
 		{"a state that nobody knows", []*driverv1.Instance{{Uuid: a, PowerState: 2}}, "power state 2: must be one of NOSTATE (0), RUNNING (1)"},
 		{"a negative one", []*driverv1.Instance{{Uuid: a, PowerState: -1}}, "power state -1"},
 		{"several defects", []*driverv1.Instance{{Uuid: a, PowerState: 9}, {Uuid: "x"}}, "2 defects"},
-		{"too many", make([]*driverv1.Instance, wire.MaxInstances+1), "at most 100000"},
+		{"too many", make([]*driverv1.Instance, protocol.MaxInstances+1), "at most 100000"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got, err := checkInstances(c.instances)
@@ -49,7 +49,7 @@ func TestCheckInstance(t *testing.T) {
 	long := strings.Repeat("n", 5000)
 	got, err := checkInstance(rootUUID, &driverv1.Instance{
 		Uuid: strings.ToUpper(rootUUID), Name: "web\x1b[2J", PowerState: driverv1.PowerState_POWER_STATE_CRASHED, HypervisorName: long})
-	if err != nil || got.UUID != rootUUID || got.Power != plugins.PowerCrashed || strings.Contains(got.Name, "\x1b") || len(got.HypervisorName) > wire.MaxName+3 {
+	if err != nil || got.UUID != rootUUID || got.Power != plugins.PowerCrashed || strings.Contains(got.Name, "\x1b") || len(got.HypervisorName) > protocol.MaxName+3 {
 		t.Errorf("got %+v, %v", got, err)
 	}
 	for want, m := range map[string]*driverv1.Instance{

@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/plugins"
-	"github.com/compute-agent/compute-agent/plugins/internal/wire"
+	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 	"github.com/compute-agent/compute-agent/providertree"
 )
@@ -98,12 +98,12 @@ func TestAllocationsAreRefusedInWords(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, _, err := checkReply(nodeAndPool(t), "cn1", c.given, &driverv1.UpdateProviderTreeResponse{
-				Tree: wire.FromTree(nodeAndPool(t)), Allocations: c.came, ClassRenames: c.renames})
+				Tree: protocol.FromTree(nodeAndPool(t)), Allocations: c.came, ClassRenames: c.renames})
 			judge(t, err, c.want, c.is)
 		})
 	}
 	_, _, err := checkReply(nodeAndPool(t), "cn1", nil, &driverv1.UpdateProviderTreeResponse{})
-	judge(t, err, "malformed message: it holds no provider tree", wire.ErrMalformed)
+	judge(t, err, "malformed message: it holds no provider tree", protocol.ErrMalformed)
 }
 
 // TestInvalidTreesAreRefused: what a valid tree is, package providertree tests.

@@ -13,7 +13,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/plugins/internal/keylock"
-	"github.com/compute-agent/compute-agent/plugins/internal/wire"
+	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
@@ -173,7 +173,7 @@ func (p *Plugin) notifyInstance(node, uuid string) {
 // followInstances follows what the driver notices about its instances, if it does.
 func (s *supervisor) followInstances(ctx context.Context, serving *activeProcess) {
 	s.notifyInstance("", "") // what is known of them comes from another process
-	if serving.announces(wire.CapabilityInstanceEvents) {
+	if serving.announces(protocol.CapabilityInstanceEvents) {
 		s.follow(ctx, serving, func(ctx context.Context) error { return serving.WatchInstances(ctx, s.notifyInstance) }, func() { s.notifyInstance("", "") })
 	}
 }

@@ -20,7 +20,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/compute-agent/compute-agent/plugins"
-	"github.com/compute-agent/compute-agent/plugins/internal/wire"
+	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
@@ -258,7 +258,7 @@ func TestInstanceRequestsThatCannotBe(t *testing.T) {
 		"destroy of no uuid":  {k.Destroy(ctx, "cn1", "web"), `"web" is not a uuid`},
 		"destroy on no node":  {k.Destroy(ctx, "\xff", oneInstance), "UTF-8"},
 		"no uuid":             {spawn(func(s *plugins.InstanceSpec) { s.UUID = "" }), "not a uuid"},
-		"user data":           {spawn(func(s *plugins.InstanceSpec) { s.UserData = make([]byte, wire.MaxUserData+1) }), "65537 bytes"},
+		"user data":           {spawn(func(s *plugins.InstanceSpec) { s.UserData = make([]byte, protocol.MaxUserData+1) }), "65537 bytes"},
 		"negative flavor":     {spawn(func(s *plugins.InstanceSpec) { s.Flavor.RootGB = -1 }), "root_gb is -1"},
 		"huge flavor":         {spawn(func(s *plugins.InstanceSpec) { s.Flavor.MemoryMB = 1 << 31 }), "memory_mb is 2147483648"},
 		"long name":           {spawn(func(s *plugins.InstanceSpec) { s.Name = strings.Repeat("n", 1021) }), "name has 1021 bytes"},

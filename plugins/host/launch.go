@@ -17,7 +17,7 @@ import (
 	goplugin_runner "github.com/hashicorp/go-plugin/runner"
 	"github.com/rs/zerolog"
 
-	"github.com/compute-agent/compute-agent/plugins/internal/wire"
+	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
 )
 
 // launch takes a plugin from its executable to a configured driver. It reports the states on the
@@ -73,8 +73,8 @@ func (h *Host) connect(ctx context.Context, spec Spec, exe *executable, log zero
 	p := &process{name: spec.Name, log: log, runner: newRunner(exe, spec.Args, out)}
 	p.timeouts.Store(&spec.Timeouts)
 	p.client = goplugin.NewClient(&goplugin.ClientConfig{
-		HandshakeConfig:     wire.Handshake(),
-		VersionedPlugins:    map[int]goplugin.PluginSet{wire.ProtocolVersion: {}},
+		HandshakeConfig:     protocol.Handshake(),
+		VersionedPlugins:    map[int]goplugin.PluginSet{protocol.ProtocolVersion: {}},
 		AllowedProtocols:    []goplugin.Protocol{goplugin.ProtocolGRPC},
 		AutoMTLS:            true,
 		SkipHostEnv:         true,
@@ -88,7 +88,7 @@ func (h *Host) connect(ctx context.Context, spec Spec, exe *executable, log zero
 		GRPCDialOptions:     append(limits(), h.dial...),
 		RunnerFunc: func(_ hclog.Logger, cmd *exec.Cmd, socketDir string) (goplugin_runner.Runner, error) {
 			p.socketDir = socketDir
-			p.runner.use(cmd, environment(h.opts.Environ, spec.Env, append(cmd.Env, wire.LogLevelKey+"="+log.GetLevel().String())...))
+			p.runner.use(cmd, environment(h.opts.Environ, spec.Env, append(cmd.Env, protocol.LogLevelKey+"="+log.GetLevel().String())...))
 			return p.runner, nil
 		},
 	})
@@ -130,8 +130,8 @@ func checkHandshake(line string) error {
 	if core, err := strconv.Atoi(parts[0]); err != nil || core != goplugin.CoreProtocolVersion {
 		return fmt.Errorf("%w: go-plugin core protocol %q, need %d", ErrIncompatible, clip(parts[0], 20), goplugin.CoreProtocolVersion)
 	}
-	if version, err := strconv.Atoi(parts[1]); err != nil || version != wire.ProtocolVersion {
-		return fmt.Errorf("%w: it speaks version %q of the driver protocol, this agent version %d", ErrIncompatible, clip(parts[1], 20), wire.ProtocolVersion)
+	if version, err := strconv.Atoi(parts[1]); err != nil || version != protocol.ProtocolVersion {
+		return fmt.Errorf("%w: it speaks version %q of the driver protocol, this agent version %d", ErrIncompatible, clip(parts[1], 20), protocol.ProtocolVersion)
 	}
 	if parts[4] != string(goplugin.ProtocolGRPC) {
 		return fmt.Errorf("%w: it speaks %q, need %s", ErrIncompatible, clip(parts[4], 20), goplugin.ProtocolGRPC)

@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/compute-agent/compute-agent/plugins/internal/wire"
+	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
 )
 
 // maxHeaders bounds the headers and trailers of a reply, in which the details of errors travel, in bytes.
@@ -20,7 +20,7 @@ const maxHeaders = 4 << 20
 // limits are the options of a connection: one size for messages in both directions.
 func limits() []grpc.DialOption {
 	return []grpc.DialOption{
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(wire.MaxMessage), grpc.MaxCallSendMsgSize(wire.MaxMessage)),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(protocol.MaxMessage), grpc.MaxCallSendMsgSize(protocol.MaxMessage)),
 		grpc.WithMaxHeaderListSize(maxHeaders),
 		grpc.WithChainUnaryInterceptor(explainOversized),
 	}
@@ -31,7 +31,7 @@ type oversized struct{ size int }
 
 func (e *oversized) Error() string {
 	return fmt.Sprintf("the request has %d bytes, and a message at most %d (%d MiB): the provider tree and its allocations are too large to be sent to a plugin",
-		e.size, wire.MaxMessage, wire.MaxMessage>>20)
+		e.size, protocol.MaxMessage, protocol.MaxMessage>>20)
 }
 
 // GRPCStatus is what gRPC itself says of it.
@@ -43,7 +43,7 @@ func (e *oversized) GRPCStatus() *status.Status {
 func explainOversized(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	err := invoke(ctx, method, request, reply, conn, opts...)
 	if m, ok := request.(proto.Message); ok && status.Code(err) == codes.ResourceExhausted {
-		if n := proto.Size(m); n > wire.MaxMessage {
+		if n := proto.Size(m); n > protocol.MaxMessage {
 			return &oversized{n}
 		}
 	}

@@ -22,7 +22,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/compute-agent/compute-agent/plugins"
-	"github.com/compute-agent/compute-agent/plugins/internal/wire"
+	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 	"github.com/compute-agent/compute-agent/providertree"
 )
@@ -62,7 +62,7 @@ func hostile(t testing.TB, receives int, bytes []byte, err error) *process {
 		t.Fatal(failed)
 	}
 	t.Cleanup(func() { _ = conn.Close(); server.Stop(); <-ended })
-	p := &process{name: "x", log: zerolog.Nop(), info: &driverv1.InfoResponse{Capabilities: []string{wire.CapabilityGuests}},
+	p := &process{name: "x", log: zerolog.Nop(), info: &driverv1.InfoResponse{Capabilities: []string{protocol.CapabilityGuests}},
 		plugin: driverv1.NewPluginClient(conn), driver: driverv1.NewDriverClient(conn)}
 	p.timeouts.Store(&Timeouts{Info: patience, Configure: patience, Health: patience, Nodes: patience, Update: patience})
 	return p
@@ -85,7 +85,7 @@ func TestRepliesThatCannotBeDecoded(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var failed *CallError
 			var defect *faultError
-			if err := call(hostile(t, wire.MaxMessage, []byte{0xff}, nil)); !errors.As(err, &defect) || !errors.As(err, &failed) || failed.Call != name {
+			if err := call(hostile(t, protocol.MaxMessage, []byte{0xff}, nil)); !errors.As(err, &defect) || !errors.As(err, &failed) || failed.Call != name {
 				t.Errorf("garbage: %v", err)
 			}
 		})
@@ -102,14 +102,14 @@ func TestMessagesOfTheLargestSize(t *testing.T) {
 		padding := make([]byte, size-len(raw)-6) // of a field that this version does not know: a tag, and a length of 4 bytes
 		return append(raw, protowire.AppendBytes(protowire.AppendTag(nil, 2000, protowire.BytesType), padding)...)
 	}
-	fits, over := reply(wire.MaxMessage), reply(wire.MaxMessage+1)
-	if len(fits) != wire.MaxMessage {
+	fits, over := reply(protocol.MaxMessage), reply(protocol.MaxMessage+1)
+	if len(fits) != protocol.MaxMessage {
 		t.Fatalf("%d bytes", len(fits))
 	}
-	if _, err := hostile(t, wire.MaxMessage, fits, nil).AvailableNodes(context.Background()); err != nil {
+	if _, err := hostile(t, protocol.MaxMessage, fits, nil).AvailableNodes(context.Background()); err != nil {
 		t.Errorf("a reply of 16 MiB: %v", err)
 	}
-	_, err := hostile(t, wire.MaxMessage, over, nil).AvailableNodes(context.Background())
+	_, err := hostile(t, protocol.MaxMessage, over, nil).AvailableNodes(context.Background())
 	if want := "(a message may have 16 MiB"; !errors.Is(err, ErrBadReply) || !strings.Contains(fmt.Sprint(err), want) {
 		t.Errorf("a reply of a byte more: %v", err)
 	}
@@ -121,7 +121,7 @@ func TestMessagesOfTheLargestSize(t *testing.T) {
 			if _, err := tree.SetResources(rootUUID, map[string][]providertree.Resource{"CUSTOM_X": {unit}}); err != nil {
 				t.Fatal(err)
 			}
-			return proto.Size(&driverv1.GuestsRequest{Tree: wire.FromTree(tree), Node: "cn1"})
+			return proto.Size(&driverv1.GuestsRequest{Tree: protocol.FromTree(tree), Node: "cn1"})
 		}
 		n := size - 1000
 		n += size - set(n)
@@ -130,10 +130,10 @@ func TestMessagesOfTheLargestSize(t *testing.T) {
 		}
 		return tree
 	}
-	if _, err := hostile(t, wire.MaxMessage, nil, nil).Guests(context.Background(), request(wire.MaxMessage), "cn1"); err != nil {
+	if _, err := hostile(t, protocol.MaxMessage, nil, nil).Guests(context.Background(), request(protocol.MaxMessage), "cn1"); err != nil {
 		t.Errorf("a request of 16 MiB: %v", err)
 	}
-	_, err = hostile(t, wire.MaxMessage, nil, nil).Guests(context.Background(), request(wire.MaxMessage+1), "cn1")
+	_, err = hostile(t, protocol.MaxMessage, nil, nil).Guests(context.Background(), request(protocol.MaxMessage+1), "cn1")
 	judge(t, err, "driver x: Guests: the request has 16777217 bytes, and a message at most 16777216 (16 MiB): the provider tree and its allocations are too large to be sent to a plugin", nil)
 	if errors.Is(err, ErrBadReply) {
 		t.Error("that is not the plugin's fault")
@@ -154,7 +154,7 @@ func TestHostileWordsAreTamed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = hostile(t, wire.MaxMessage, nil, st.Err()).UpdateProviderTree(context.Background(), oneNode(t), "cn1", providertree.Allocations{})
+	_, err = hostile(t, protocol.MaxMessage, nil, st.Err()).UpdateProviderTree(context.Background(), oneNode(t), "cn1", providertree.Allocations{})
 	judge(t, err, "driver x: UpdateProviderTree: "+tamed, nil)
 	var failed *plugins.ReshapeFailed
 	if !errors.As(err, &failed) {
@@ -165,7 +165,7 @@ func TestHostileWordsAreTamed(t *testing.T) {
 		t.Error(diff)
 	}
 	for _, code := range []codes.Code{codes.Unknown, codes.Internal, codes.Unavailable, codes.ResourceExhausted, codes.Unimplemented, codes.Canceled, 4711} {
-		_, err := hostile(t, wire.MaxMessage, nil, status.Error(code, evil)).AvailableNodes(context.Background())
+		_, err := hostile(t, protocol.MaxMessage, nil, status.Error(code, evil)).AvailableNodes(context.Background())
 		if err == nil || words(err.Error(), 1000) != err.Error() {
 			t.Errorf("%v: %q", code, err)
 		}
@@ -178,7 +178,7 @@ func TestHostileWordsAreTamed(t *testing.T) {
 	if st, err = status.New(codes.Aborted, "").WithDetails(many); err != nil {
 		t.Fatal(err)
 	}
-	_, err = hostile(t, wire.MaxMessage, nil, st.Err()).AvailableNodes(context.Background())
+	_, err = hostile(t, protocol.MaxMessage, nil, st.Err()).AvailableNodes(context.Background())
 	if !errors.As(err, &failed) || len(failed.Offenders) != 502 || failed.Offenders[501].Problem != "and 9499 more" {
 		t.Errorf("%d offenders", len(failed.Offenders))
 	}
@@ -186,7 +186,7 @@ func TestHostileWordsAreTamed(t *testing.T) {
 	if st, err = status.New(codes.Aborted, "").WithDetails(many); err != nil {
 		t.Fatal(err)
 	}
-	if _, err = hostile(t, wire.MaxMessage, nil, st.Err()).AvailableNodes(context.Background()); err == nil || errors.As(err, &failed) && len(failed.Offenders) > 502 {
+	if _, err = hostile(t, protocol.MaxMessage, nil, st.Err()).AvailableNodes(context.Background()); err == nil || errors.As(err, &failed) && len(failed.Offenders) > 502 {
 		t.Errorf("%.200v", err)
 	}
 }
@@ -199,8 +199,8 @@ func TestHostileHealthAndIdentityAreTamed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := hostile(t, wire.MaxMessage, raw, nil)
-	p.info = &driverv1.InfoResponse{Capabilities: []string{wire.CapabilityWarnings}}
+	p := hostile(t, protocol.MaxMessage, raw, nil)
+	p.info = &driverv1.InfoResponse{Capabilities: []string{protocol.CapabilityWarnings}}
 	warnings, err := p.Health(context.Background())
 	if diff := cmp.Diff([]plugins.Warning{{Name: "fan", Text: `\u001b[2Jloud; level=error`}}, warnings); diff != "" {
 		t.Error(diff)

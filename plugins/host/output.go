@@ -13,7 +13,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/internal/textutil"
-	"github.com/compute-agent/compute-agent/plugins/internal/wire"
+	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
 )
 
 // Bounds on what a process can make us keep or log.
@@ -187,8 +187,8 @@ func (o *output) structured(text string) bool {
 	if json.Unmarshal([]byte(text), &fields) != nil {
 		return false
 	}
-	message, isText := fields[wire.MessageField].(string)
-	name, hasLevel := fields[wire.LevelField].(string)
+	message, isText := fields[protocol.MessageField].(string)
+	name, hasLevel := fields[protocol.LevelField].(string)
 	if !isText || !hasLevel {
 		return false
 	}
@@ -199,7 +199,7 @@ func (o *output) structured(text string) bool {
 	event := o.log.WithLevel(min(level, zerolog.ErrorLevel)) //nolint:zerologlint // sent below
 	n := 0
 	for key, value := range fields {
-		if key == wire.MessageField || key == wire.LevelField || key == wire.TimeField {
+		if key == protocol.MessageField || key == protocol.LevelField || key == protocol.TimeField {
 			continue
 		}
 		if n++; n > maxLogFields {

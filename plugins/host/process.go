@@ -98,13 +98,13 @@ func (p *process) dial() error {
 	if err != nil {
 		return err
 	}
-	protocol, err := p.client.Client()
+	dialled, err := p.client.Client()
 	if err != nil {
 		return err
 	}
-	connected, ok := protocol.(*goplugin.GRPCClient)
+	connected, ok := dialled.(*goplugin.GRPCClient)
 	if !ok {
-		return fmt.Errorf("go-plugin made a connection of another kind: %T", protocol)
+		return fmt.Errorf("go-plugin made a connection of another kind: %T", dialled)
 	}
 	conn := connected.Conn
 	p.plugin, p.driver, p.instances = driverv1.NewPluginClient(conn), driverv1.NewDriverClient(conn), driverv1.NewInstancesClient(conn)

@@ -15,7 +15,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/plugins"
-	"github.com/compute-agent/compute-agent/plugins/internal/wire"
+	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 	"github.com/compute-agent/compute-agent/providertree"
 )
@@ -121,7 +121,7 @@ func Rehearse(ctx context.Context, spec Spec, log zerolog.Logger, watch bool, in
 	changed, broken := make(chan struct{}, 1), make(chan error, 1)
 	notWatched := ""
 	switch {
-	case watch && r.has(wire.CapabilityWatch):
+	case watch && r.has(protocol.CapabilityWatch):
 		watching, stop := context.WithCancel(ctx)
 		ended := make(chan struct{})
 		go func() {
@@ -135,7 +135,7 @@ func Rehearse(ctx context.Context, spec Spec, log zerolog.Logger, watch bool, in
 		}()
 		defer func() { stop(); <-ended }()
 	case watch:
-		notWatched = fmt.Sprintf("the plugin does not announce the capability %q", wire.CapabilityWatch)
+		notWatched = fmt.Sprintf("the plugin does not announce the capability %q", protocol.CapabilityWatch)
 	}
 	for {
 		pass := r.pass(ctx)

@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/compute-agent/compute-agent/plugins/internal/wire"
+	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
 )
 
 // reloadRequest is a new configuration for a plugin.
@@ -92,7 +92,7 @@ func (s *supervisor) reload(ctx context.Context, serving *activeProcess, o reloa
 		s.setSpec(o.spec)
 		s.log.Info().Msg("The plugin is configured again.")
 		s.notify("")
-		if serving.announces(wire.CapabilityInstances) {
+		if serving.announces(protocol.CapabilityInstances) {
 			s.notifyInstance("", "")
 		}
 		return serving, nil

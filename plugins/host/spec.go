@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/plugins"
-	"github.com/compute-agent/compute-agent/plugins/internal/wire"
+	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
 )
 
 // ExecutablePrefix begins the file name of every plugin: that of the driver "libvirt" is
@@ -144,7 +144,7 @@ func (s Spec) complete(dir string) (Spec, error) {
 		if key == "" || strings.ContainsAny(key, "=\x00") || strings.Contains(value, "\x00") {
 			return wrong("env", "%q is no environment variable", key)
 		}
-		if key == wire.CookieKey || strings.HasPrefix(key, "PLUGIN_") {
+		if key == protocol.CookieKey || strings.HasPrefix(key, "PLUGIN_") {
 			return wrong("env", "%s belongs to the connection between agent and plugin and cannot be set", key)
 		}
 	}
@@ -154,8 +154,8 @@ func (s Spec) complete(dir string) (Spec, error) {
 	if !json.Valid(s.Config) {
 		return wrong("config", "is not valid JSON")
 	}
-	if len(s.Config) > wire.MaxMessage/2 {
-		return wrong("config", "has %d bytes, at most %d are allowed", len(s.Config), wire.MaxMessage/2)
+	if len(s.Config) > protocol.MaxMessage/2 {
+		return wrong("config", "has %d bytes, at most %d are allowed", len(s.Config), protocol.MaxMessage/2)
 	}
 	s.Args, s.Env = slices.Clone(s.Args), maps.Clone(s.Env)
 	s.Timeouts, s.Restart = s.Timeouts.WithDefaults(), s.Restart.withDefaults()

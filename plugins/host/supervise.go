@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/compute-agent/compute-agent/plugins/internal/wire"
+	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
 )
 
 // supervisor is the state of one run of a plugin, touched by its goroutine only.
@@ -234,11 +234,11 @@ func (s *supervisor) watch(ctx context.Context, serving *activeProcess) func() {
 	var following sync.WaitGroup
 	following.Go(func() {
 		s.notify("") // what was known of the former process may not hold for this one
-		if serving.announces(wire.CapabilityWatch) {
+		if serving.announces(protocol.CapabilityWatch) {
 			s.follow(ctx, serving, func(ctx context.Context) error { return serving.Watch(ctx, s.notify) }, func() { s.notify("") })
 		}
 	})
-	if serving.announces(wire.CapabilityInstances) {
+	if serving.announces(protocol.CapabilityInstances) {
 		following.Go(func() { s.followInstances(ctx, serving) })
 	}
 	return func() {

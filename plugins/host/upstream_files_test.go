@@ -22,7 +22,7 @@ import (
 	goplugin "github.com/hashicorp/go-plugin"
 	"github.com/rs/zerolog"
 
-	"github.com/compute-agent/compute-agent/plugins/internal/wire"
+	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
 )
 
 func killedPlugin(h upstreamHost) {
@@ -197,7 +197,7 @@ func strangersAreLeftAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	stranger := exec.Command(plain)
-	stranger.Env = []string{wire.CookieKey + "=" + wire.CookieValue, goplugin.EnvUnixSocketDir + "=" + left, "PLUGIN_PROTOCOL_VERSIONS=1"}
+	stranger.Env = []string{protocol.CookieKey + "=" + protocol.CookieValue, goplugin.EnvUnixSocketDir + "=" + left, "PLUGIN_PROTOCOL_VERSIONS=1"}
 	out, err := stranger.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)

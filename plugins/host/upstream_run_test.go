@@ -23,7 +23,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/plugins"
-	"github.com/compute-agent/compute-agent/plugins/internal/wire"
+	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 )
 
@@ -233,8 +233,8 @@ func (h upstreamHost) fail(err error) {
 // config is the simplest one that go-plugin takes.
 func (upstreamHost) config(args ...string) *goplugin.ClientConfig {
 	return &goplugin.ClientConfig{
-		HandshakeConfig:  wire.Handshake(),
-		VersionedPlugins: map[int]goplugin.PluginSet{wire.ProtocolVersion: {}},
+		HandshakeConfig:  protocol.Handshake(),
+		VersionedPlugins: map[int]goplugin.PluginSet{protocol.ProtocolVersion: {}},
 		AllowedProtocols: []goplugin.Protocol{goplugin.ProtocolGRPC},
 		Cmd:              exec.Command(os.Getenv("AGENT_BIN"), args...),
 	}
@@ -243,10 +243,10 @@ func (upstreamHost) config(args ...string) *goplugin.ClientConfig {
 // start starts the plain plugin, and says its process id.
 func (h upstreamHost) start(cfg *goplugin.ClientConfig) (*goplugin.Client, driverv1.DriverClient) {
 	client := goplugin.NewClient(cfg)
-	protocol, err := client.Client()
+	dialled, err := client.Client()
 	h.fail(err)
 	h.say("pid", client.ID())
-	return client, driverv1.NewDriverClient(protocol.(*goplugin.GRPCClient).Conn)
+	return client, driverv1.NewDriverClient(dialled.(*goplugin.GRPCClient).Conn)
 }
 
 // do does something and says whether it returned.

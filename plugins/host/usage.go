@@ -2,7 +2,7 @@
 
 package host
 
-import "github.com/compute-agent/compute-agent/plugins/internal/processes"
+import "github.com/compute-agent/compute-agent/internal/processes"
 
 // Usage is what a plugin uses of the machine: its process, those of its group, and what it started.
 type Usage struct {

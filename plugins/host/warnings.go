@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/plugins"
-	"github.com/compute-agent/compute-agent/plugins/internal/wire"
+	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 )
 
@@ -30,24 +30,24 @@ const unusableWarnings = "unusable-warnings"
 // printable. What cannot be used is left out, and one warning more says so: a mistake in a warning
 // is no reason to call the driver ill, nor to lose the others.
 //
-// Cost: O(n log n) for the n up to [wire.MaxWarnings] that are looked at.
+// Cost: O(n log n) for the n up to [protocol.MaxWarnings] that are looked at.
 func checkWarnings(msgs []*driverv1.Warning, capabilities []string) []plugins.Warning {
 	d := &defects{}
 	switch n := len(msgs); {
-	case n > 0 && !slices.Contains(capabilities, wire.CapabilityWarnings):
-		d.add("there are %d, and the plugin does not announce the capability %q", n, wire.CapabilityWarnings)
+	case n > 0 && !slices.Contains(capabilities, protocol.CapabilityWarnings):
+		d.add("there are %d, and the plugin does not announce the capability %q", n, protocol.CapabilityWarnings)
 		msgs = nil
-	case n > wire.MaxWarnings:
-		d.add("there are %d, at most %d are allowed", n, wire.MaxWarnings)
-		msgs = msgs[:wire.MaxWarnings]
+	case n > protocol.MaxWarnings:
+		d.add("there are %d, at most %d are allowed", n, protocol.MaxWarnings)
+		msgs = msgs[:protocol.MaxWarnings]
 	}
 	out := make([]plugins.Warning, 0, len(msgs)+1)
 	seen := make(map[string]bool, len(msgs))
 	for i, m := range msgs {
 		name := m.GetName()
 		switch {
-		case !wire.IsWarningName(name):
-			d.add("warning %d: its name %q has not 1 to %d of a-z, 0-9, -, _, . and :, with a letter or a digit first", i, clip(name, 100), wire.MaxWarningName)
+		case !protocol.IsWarningName(name):
+			d.add("warning %d: its name %q has not 1 to %d of a-z, 0-9, -, _, . and :, with a letter or a digit first", i, clip(name, 100), protocol.MaxWarningName)
 			continue
 		case seen[name]:
 			d.add("warning %d: %s is there twice", i, name)
@@ -68,7 +68,7 @@ func checkWarnings(msgs []*driverv1.Warning, capabilities []string) []plugins.Wa
 
 // maxWarningBytes is room for the text of a warning in most scripts; the bound of the protocol is
 // one of characters.
-const maxWarningBytes = 2 * wire.MaxWarningText
+const maxWarningBytes = 2 * protocol.MaxWarningText
 
 // warnings are those that are logged to hold, by name. They outlive the process, so that a new
 // process that reports the same is not logged again.

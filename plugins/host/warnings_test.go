@@ -18,12 +18,12 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/compute-agent/compute-agent/plugins"
-	"github.com/compute-agent/compute-agent/plugins/internal/wire"
+	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 )
 
 func TestCheckWarnings(t *testing.T) {
-	announced := []string{wire.CapabilityWarnings}
+	announced := []string{protocol.CapabilityWarnings}
 	var many []*driverv1.Warning
 	for i := range 150 {
 		many = append(many, &driverv1.Warning{Name: fmt.Sprintf("w-%03d", i), Text: "x"})
@@ -59,7 +59,7 @@ func TestCheckWarnings(t *testing.T) {
 		}
 	}
 	got := checkWarnings(many, announced)
-	if n := len(got); n != wire.MaxWarnings+1 || got[0].Name != unusableWarnings || !strings.Contains(got[0].Text, "there are 150, at most 100 are allowed") {
+	if n := len(got); n != protocol.MaxWarnings+1 || got[0].Name != unusableWarnings || !strings.Contains(got[0].Text, "there are 150, at most 100 are allowed") {
 		t.Errorf("%d: %v", n, got[0])
 	}
 }
@@ -71,19 +71,19 @@ func TestWarningsAreBoundedAndFit(t *testing.T) {
 		msgs := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) *driverv1.Warning {
 			return &driverv1.Warning{Name: names.Draw(t, "name"), Text: strings.Repeat(rapid.String().Draw(t, "text"), rapid.SampledFrom([]int{1, 5000}).Draw(t, "times"))}
 		}), 0, 130).Draw(t, "warnings")
-		got := checkWarnings(msgs, []string{wire.CapabilityWarnings})
-		if len(got) > wire.MaxWarnings+1 || !slices.IsSortedFunc(got, func(a, b plugins.Warning) int { return strings.Compare(a.Name, b.Name) }) {
+		got := checkWarnings(msgs, []string{protocol.CapabilityWarnings})
+		if len(got) > protocol.MaxWarnings+1 || !slices.IsSortedFunc(got, func(a, b plugins.Warning) int { return strings.Compare(a.Name, b.Name) }) {
 			t.Errorf("%d: %v", len(got), got)
 		}
 		kept := map[string]bool{}
 		for _, w := range got {
-			if !wire.IsWarningName(w.Name) || kept[w.Name] || w.Text == "" || words(w.Text, maxWarningBytes+20) != w.Text {
+			if !protocol.IsWarningName(w.Name) || kept[w.Name] || w.Text == "" || words(w.Text, maxWarningBytes+20) != w.Text {
 				t.Errorf("%.200q", w)
 			}
 			kept[w.Name] = true
 		}
-		for _, m := range msgs[:min(len(msgs), wire.MaxWarnings)] { // what can be used is not lost
-			if wire.IsWarningName(m.GetName()) && strings.TrimSpace(m.GetText()) != "" && !kept[m.GetName()] {
+		for _, m := range msgs[:min(len(msgs), protocol.MaxWarnings)] { // what can be used is not lost
+			if protocol.IsWarningName(m.GetName()) && strings.TrimSpace(m.GetText()) != "" && !kept[m.GetName()] {
 				t.Errorf("%q is lost", m.GetName())
 			}
 		}

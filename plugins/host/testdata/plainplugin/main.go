@@ -14,7 +14,7 @@ import (
 	goplugin "github.com/hashicorp/go-plugin"
 	"google.golang.org/grpc"
 
-	"github.com/compute-agent/compute-agent/plugins/internal/wire"
+	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 )
 
@@ -30,8 +30,8 @@ func main() {
 		fmt.Println("a line on standard output before the handshake")
 	}
 	goplugin.Serve(&goplugin.ServeConfig{
-		HandshakeConfig:  wire.Handshake(),
-		VersionedPlugins: map[int]goplugin.PluginSet{wire.ProtocolVersion: {wire.PluginName: served{p: p}}},
+		HandshakeConfig:  protocol.Handshake(),
+		VersionedPlugins: map[int]goplugin.PluginSet{protocol.ProtocolVersion: {protocol.PluginName: served{p: p}}},
 		GRPCServer:       goplugin.DefaultGRPCServer,
 	})
 }

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package processes reads from /proc which processes there are and what they use. Processes that
-// the caller must not see (hidepid, another PID namespace) are not in any answer.
 package processes
 
 import (
@@ -19,8 +17,8 @@ type Process struct {
 	// State is the letter that ps shows: Z is a zombie.
 	State   byte
 	Threads int
-	// Started is when it was started, in clock ticks since boot: with PID it names a process for
-	// good.
+	// Started is the start time in clock ticks since boot: with PID it identifies a process, also
+	// after the number is used again.
 	Started uint64
 	// Memory is its resident memory in bytes. Pages that processes share count for each of them.
 	Memory int64
@@ -28,7 +26,7 @@ type Process struct {
 
 // All lists the processes that can be seen.
 //
-// Errors: /proc cannot be listed. Cost: reads one small file for each process.
+// Errors: /proc cannot be listed. Cost: one small file for each process.
 func All() ([]Process, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -47,7 +45,7 @@ func All() ([]Process, error) {
 	return out, nil
 }
 
-// Look is one process; false if there is none.
+// Look returns one process, and false if it does not exist.
 func Look(pid int) (Process, bool) {
 	raw, err := os.ReadFile(path(pid, "stat"))
 	if err != nil {
@@ -63,12 +61,12 @@ func path(pid int, file string) string { return filepath.Join("/proc", strconv.I
 func parse(stat []byte) (Process, error) {
 	open, end := bytes.IndexByte(stat, '('), bytes.LastIndexByte(stat, ')')
 	if open < 0 || end < open {
-		return Process{}, fmt.Errorf("%q is no line of /proc/PID/stat", stat)
+		return Process{}, fmt.Errorf("%q is not a line of /proc/PID/stat", stat)
 	}
 	fields := strings.Fields(string(stat[end+1:])) // from the third one
 	const state, parent, group, session, threads, started, rss = 0, 1, 2, 3, 17, 19, 21
 	if len(fields) <= rss {
-		return Process{}, fmt.Errorf("%q is no line of /proc/PID/stat", stat)
+		return Process{}, fmt.Errorf("%q is not a line of /proc/PID/stat", stat)
 	}
 	var p Process
 	var pages int64
@@ -99,8 +97,8 @@ func parse(stat []byte) (Process, error) {
 	return p, err
 }
 
-// Family is the process pid, those of its group, and all that descend from any of them, in the
-// order of all.
+// Family returns the process pid, those of its group, and all their descendants, in the order of
+// all.
 func Family(all []Process, pid int) []Process {
 	in := map[int]bool{}
 	for _, p := range all {
@@ -125,7 +123,7 @@ func Family(all []Process, pid int) []Process {
 	return out
 }
 
-// OpenFiles counts the open descriptors of a process: 0 if that cannot be read.
+// OpenFiles counts the open descriptors of a process, and is 0 if they cannot be read.
 func OpenFiles(pid int) int {
 	entries, err := os.ReadDir(path(pid, "fd"))
 	if err != nil {
@@ -134,7 +132,7 @@ func OpenFiles(pid int) int {
 	return len(entries)
 }
 
-// CommandLine is what a process was started with, or its name in brackets if it says nothing.
+// CommandLine is the command line of a process, or its name in brackets if that is empty.
 func CommandLine(pid int) string {
 	raw, _ := os.ReadFile(path(pid, "cmdline"))
 	if words := strings.TrimSpace(strings.ReplaceAll(string(raw), "\x00", " ")); words != "" {
@@ -144,7 +142,7 @@ func CommandLine(pid int) string {
 	return "[" + strings.TrimSpace(string(raw)) + "]"
 }
 
-// Environ reports whether the environment that a process was started with has text in it.
+// Environ reports whether the environment that a process was started with contains text.
 func Environ(pid int, text string) bool {
 	raw, err := os.ReadFile(path(pid, "environ"))
 	return err == nil && bytes.Contains(raw, []byte(text))

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package reaper
+package processes
 
 import (
 	"context"
@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 	case "":
 		os.Exit(m.Run())
 	case "without /proc":
-		if err := Check(); err == nil || !strings.Contains(err.Error(), "PID namespace") {
+		if err := CheckReaping(); err == nil || !strings.Contains(err.Error(), "PID namespace") {
 			fail(errors.New(fmt.Sprint("with the /proc of another namespace: ", err)))
 		}
 	default:
@@ -43,8 +43,9 @@ func fail(err error) {
 	os.Exit(1)
 }
 
-// TestFirstProcess is [first] in a namespace of its own; and one without a /proc of its own, where nothing may be reaped.
-func TestFirstProcess(t *testing.T) {
+// TestReapOrphans runs [first] in its own PID namespace, and in one with the /proc of its parent,
+// where nothing must be reaped.
+func TestReapOrphans(t *testing.T) {
 	if os.Geteuid() != 0 {
 		if os.Getenv("CI") != "" {
 			t.Fatal("NOT TESTED, and CI must have it: root")
@@ -65,8 +66,8 @@ func TestFirstProcess(t *testing.T) {
 	}
 }
 
-// first is what a first process goes through: orphans that ended before it looked and after, among children of its own, of which each keeps how
-// it ended, also one that nobody waits for yet.
+// first is run by the first process: orphans end before and after it starts to reap, and each child
+// of its own keeps its exit status, also one that is not waited for yet.
 func first() error {
 	if err := errors.Join(syscall.Mount("", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""), syscall.Mount("proc", "/proc", "proc", 0, "")); err != nil {
 		return err
@@ -74,10 +75,10 @@ func first() error {
 	if os.Getpid() != 1 {
 		return fmt.Errorf("this is process %d", os.Getpid())
 	}
-	if err := Check(); err != nil {
+	if err := CheckReaping(); err != nil {
 		return err
 	}
-	if err := family(); err != nil { // its orphan may have ended before anybody reaps
+	if err := family(); err != nil { // its orphan can end before ReapOrphans runs
 		return err
 	}
 	late := exec.Command("/bin/sh", "-c", "exit 7")
@@ -91,7 +92,7 @@ func first() error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	done := make(chan struct{})
-	go func() { defer close(done); Run(ctx) }()
+	go func() { defer close(done); ReapOrphans(ctx) }()
 	var families sync.WaitGroup
 	problems := make(chan error, 50)
 	for range cap(problems) {
@@ -106,10 +107,10 @@ func first() error {
 	}
 	only := []int{late.Process.Pid}
 	if err := until(func() bool { return slices.Equal(children(), only) }); err != nil {
-		return fmt.Errorf("children are %v, and should be %v: %w", children(), only, err)
+		return fmt.Errorf("children are %v, want %v: %w", children(), only, err)
 	}
 	if err := exited(late.Wait()); err != nil {
-		return fmt.Errorf("the child that nobody waited for: %w", err)
+		return fmt.Errorf("the child that was not waited for: %w", err)
 	}
 	cancel()
 	<-done
@@ -117,12 +118,12 @@ func first() error {
 		return err
 	}
 	if err := until(func() bool { return len(zombies(1)) == 1 }); err != nil {
-		return fmt.Errorf("orphans are reaped although nobody does that any more, or the test makes none: %w", err)
+		return fmt.Errorf("orphans are reaped after ReapOrphans has returned, or the test makes none: %w", err)
 	}
 	return nil
 }
 
-// family is a child that leaves an orphan behind, which ends after it.
+// family runs a child that leaves an orphan behind, which ends after it.
 func family() error {
 	return exited(exec.Command("/bin/sh", "-c", "(while kill -0 $$; do :; done) 2>/dev/null >&2 & exit 7").Run())
 }
@@ -131,22 +132,18 @@ func family() error {
 func exited(err error) error {
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) || exit.ExitCode() != 7 {
-		return fmt.Errorf("a child of ours ended by: %w", err)
+		return fmt.Errorf("a child ended with: %w", err)
 	}
 	return nil
 }
 
-// children are all children of this process.
+// children returns all children of this process.
 func children() []int {
 	var pids []int
-	files, _ := os.ReadDir("/proc")
-	for _, f := range files {
-		stat, err := os.ReadFile("/proc/" + f.Name() + "/stat")
-		var pid int
-		if _, parent := parseStat(stat); err == nil && parent == 1 {
-			if _, err := fmt.Sscan(string(stat), &pid); err == nil {
-				pids = append(pids, pid)
-			}
+	all, _ := All()
+	for _, p := range all {
+		if p.Parent == 1 {
+			pids = append(pids, p.PID)
 		}
 	}
 	return pids
@@ -163,24 +160,8 @@ func until(f func() bool) error {
 	return nil
 }
 
-func TestParseStat(t *testing.T) {
-	for stat, want := range map[string]string{
-		"7 (sh) Z 1 7 7 0":          "Z 1",
-		"8 (a) Z 1 (b)) S 42 7 7 0": "S 42",
-		"9 (sh) Z":                  " 0",
-		"9 (sh) Z x":                " 0",
-		"":                          " 0",
-	} {
-		state, parent := parseStat([]byte(stat))
-		if got := fmt.Sprint(state, " ", parent); got != want {
-			t.Errorf("%q: %q, want %q", stat, got, want)
-		}
-	}
-}
-
-// TestOurs: a process is ours from its birth until it is waited for.
-func TestOurs(t *testing.T) {
-	if err := Check(); err != nil {
+func TestOursListsProcessesUntilTheyAreWaitedFor(t *testing.T) {
+	if err := CheckReaping(); err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.Command("/bin/sh", "-c", "exit 0")
@@ -192,15 +173,15 @@ func TestOurs(t *testing.T) {
 		t.Fatal(err)
 	}
 	if known, err := ours(); err != nil || !known[pid] {
-		t.Errorf("a zombie of ours is not known: %v, %v", known, err)
+		t.Errorf("a zombie of this program is not listed: %v, %v", known, err)
 	}
 	if !slices.Contains(zombies(os.Getpid()), pid) || !anyEnded() {
-		t.Error("it is no zombie")
+		t.Error("it is not listed as a zombie")
 	}
 	if err := cmd.Wait(); err != nil {
 		t.Fatal(err)
 	}
 	if known, err := ours(); err != nil || known[pid] {
-		t.Errorf("it was waited for, and is ours still: %v, %v", known, err)
+		t.Errorf("it was waited for, and is still listed: %v, %v", known, err)
 	}
 }

@@ -21,13 +21,12 @@ func TestParseReadsNamesWithParentheses(t *testing.T) {
 	}
 	for _, bad := range []string{"", "7 (a", ")(", "7 (a) S 1 7", strings.Replace(line, " 1 7 5", " one 7 5", 1), strings.Replace(line, "4711", "-", 1)} {
 		if _, err := parse([]byte(bad)); err == nil {
-			t.Errorf("%q is taken", bad)
+			t.Errorf("%q is accepted", bad)
 		}
 	}
 }
 
-// TestFamilyHasWhatLeftTheGroup: the group, and descendants in a session of their own.
-func TestFamilyHasWhatLeftTheGroup(t *testing.T) {
+func TestFamilyHasGroupAndDescendantsInOtherSessions(t *testing.T) {
 	// A shell gives what it starts in the background /dev/null as standard input, so the pipe is number 3.
 	cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", "exec 3<&0; setsid sh -c 'echo $$; read x <&3' & wait")
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "FAMILY=of-this-test"}
@@ -65,14 +64,14 @@ func TestFamilyHasWhatLeftTheGroup(t *testing.T) {
 	if OpenFiles(child) < 3 || !Environ(child, "FAMILY=of-this-test") || Environ(child, "FAMILY=of-another") || !strings.HasPrefix(CommandLine(child), "sh -c echo") {
 		t.Errorf("%d open files, %q", OpenFiles(child), CommandLine(child))
 	}
-	_ = stdin.Close() // on which both end
+	_ = stdin.Close() // both end on that
 	if err := cmd.Wait(); err != nil {
 		t.Error(err)
 	}
 	if _, there := Look(child); there {
-		t.Errorf("process %d is there after its end", child)
+		t.Errorf("process %d exists after its end", child)
 	}
 	if OpenFiles(child) != 0 || Environ(child, "") || CommandLine(child) != "[]" {
-		t.Error("something is known of a process that has ended")
+		t.Error("an ended process has data")
 	}
 }

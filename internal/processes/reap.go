@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package reaper
+package processes
 
 import (
 	"bytes"
@@ -17,11 +17,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// again is when it is looked once more after a zombie was left to somebody who is about to reap it: if nobody does, it is an orphan by then.
-const again = time.Second
+// recheckInterval is when the parent of a zombie that is not an orphan is checked again: it may
+// have become one.
+const recheckInterval = time.Second
 
-// Check says whether orphans can be told from processes of ours here. Without that none may be reaped.
-func Check() error {
+// CheckReaping reports why orphans cannot be told from processes of this program. Then none must be
+// reaped.
+func CheckReaping() error {
 	self, err := os.FindProcess(os.Getpid())
 	if err != nil {
 		return err
@@ -45,11 +47,11 @@ func Check() error {
 	return nil
 }
 
-// Run reaps orphans that have ended, and those that end, until the context does. Only the first process of a PID namespace gets any, and for
-// it [Check] must have found nothing wrong.
+// ReapOrphans reaps orphans that have ended, until ctx ends. Only the first process of a PID
+// namespace gets any, and [CheckReaping] must have returned nil.
 //
-// Cost: one system call for each end of a process; for those of orphans also a look at all processes and at all open files.
-func Run(ctx context.Context) {
+// Cost: one system call for each end of a process; for an orphan, /proc and all open files are read.
+func ReapOrphans(ctx context.Context) {
 	ended := make(chan os.Signal, 1)
 	signal.Notify(ended, syscall.SIGCHLD)
 	defer signal.Stop(ended)
@@ -63,18 +65,19 @@ func Run(ctx context.Context) {
 		case <-later.C:
 		}
 		if left := reap(); left {
-			later.Reset(again)
+			later.Reset(recheckInterval)
 		}
 	}
 }
 
-// reap reaps the orphans that have ended and reports whether there are other children that have.
+// reap reaps the orphans that have ended. left reports ended children that are not orphans.
 func reap() (left bool) {
 	if !anyEnded() {
 		return false
 	}
 	pids := zombies(os.Getpid())
-	// After they were found, so that a process of ours among them is known: its descriptor stays until it is reaped.
+	// After the zombies, so that it holds those of this program: their descriptors stay until they
+	// are reaped.
 	known, err := ours()
 	if err != nil {
 		return true
@@ -90,7 +93,7 @@ func reap() (left bool) {
 	return left
 }
 
-// anyEnded reports whether a child has ended and waits for being reaped.
+// anyEnded reports whether a child has ended and is not reaped.
 func anyEnded() bool {
 	for {
 		var info unix.Siginfo
@@ -101,42 +104,24 @@ func anyEnded() bool {
 	}
 }
 
-// zombies are the children of a process that have ended and are not reaped.
+// zombies returns the children of a process that have ended and are not reaped.
 func zombies(parent int) []int {
-	files, _ := filepath.Glob("/proc/[0-9]*/stat") // errors are of the pattern only
+	all, _ := All() // CheckReaping has read /proc
 	var pids []int
-	for _, file := range files {
-		stat, err := os.ReadFile(file)
-		if err != nil {
-			continue // it is gone
-		}
-		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
-		if state, ppid := parseStat(stat); err == nil && state == "Z" && ppid == parent {
-			pids = append(pids, pid)
+	for _, p := range all {
+		if p.State == 'Z' && p.Parent == parent {
+			pids = append(pids, p.PID)
 		}
 	}
 	return pids
 }
 
-// parseStat takes state and parent out of /proc/PID/stat: "7 (any) name) Z 1 …".
-func parseStat(stat []byte) (state string, parent int) {
-	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
-	if len(fields) < 2 {
-		return "", 0
-	}
-	parent, err := strconv.Atoi(string(fields[1]))
-	if err != nil {
-		return "", 0
-	}
-	return string(fields[0]), parent
-}
-
-// ours are the processes of which this one has a descriptor. An error means that it cannot be told.
+// ours returns the processes that this one holds a descriptor of.
 func ours() (map[int]bool, error) {
 	const dir = "/proc/self/fdinfo"
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return nil, fmt.Errorf("processes of our own: %w", err)
+		return nil, fmt.Errorf("listing open process descriptors: %w", err)
 	}
 	pids := map[int]bool{}
 	for _, e := range entries {
@@ -145,7 +130,7 @@ func ours() (map[int]bool, error) {
 		case errors.Is(err, os.ErrNotExist):
 			continue // it was closed
 		case err != nil:
-			return nil, fmt.Errorf("processes of our own: %w", err)
+			return nil, fmt.Errorf("listing open process descriptors: %w", err)
 		}
 		for line := range bytes.Lines(info) {
 			if text, found := bytes.CutPrefix(line, []byte("Pid:")); found {

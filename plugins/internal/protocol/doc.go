@@ -1,0 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package protocol holds what both ends of a plugin connection share: the handshake, the limits,
+// and the conversion between protobuf messages and Go types. Nothing else converts protobuf.
+package protocol
