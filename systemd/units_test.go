@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/compute-agent/compute-agent/systemd/systemdtest"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // maxExposure is the highest `systemd-analyze security` score a service of ours
@@ -56,7 +56,7 @@ func installed(t *testing.T) (dir string, services, all []string) {
 
 func TestUnitsVerify(t *testing.T) {
 	dir, _, all := installed(t)
-	if out := systemdtest.Verify(t, dir, all...); out != "" {
+	if out := testproc.VerifyUnits(t, dir, all...); out != "" {
 		t.Errorf("systemd-analyze verify: %s", out)
 	}
 }
@@ -73,20 +73,20 @@ func TestUnitsVerifyAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("SYSTEMD_UNIT_PATH", elsewhere+":")
-	if out := systemdtest.Verify(t, dir, all...); out != "" {
+	if out := testproc.VerifyUnits(t, dir, all...); out != "" {
 		t.Errorf("systemd-analyze verify: %s", out)
 	}
 	// It does read the units that it is given.
 	if err := os.WriteFile(all[0], []byte("[Service]\nNonsense=yes\nExecStart=/bin/true\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if out := systemdtest.Verify(t, dir, all...); !strings.Contains(out, "Nonsense") {
+	if out := testproc.VerifyUnits(t, dir, all...); !strings.Contains(out, "Nonsense") {
 		t.Errorf("a mistake in %s is not noticed: %q", all[0], out)
 	}
 }
 
 func TestUnitsExposure(t *testing.T) {
-	analyze := systemdtest.Tool(t, "systemd-analyze")
+	analyze := testproc.SystemdTool(t, "systemd-analyze")
 	_, services, _ := installed(t)
 	for _, service := range services {
 		args := []string{"security", "--offline=true", "--no-pager", "--threshold=" + strconv.Itoa(maxExposure)}
@@ -161,7 +161,7 @@ func TestServiceContract(t *testing.T) {
 // sysusers.d and tmpfiles.d are read by systemd's own programs, below a root of
 // their own so that nothing of this machine changes.
 func TestUserAndDirectories(t *testing.T) {
-	sysusers, tmpfiles := systemdtest.Tool(t, "systemd-sysusers"), systemdtest.Tool(t, "systemd-tmpfiles")
+	sysusers, tmpfiles := testproc.SystemdTool(t, "systemd-sysusers"), testproc.SystemdTool(t, "systemd-tmpfiles")
 	dir, _, _ := installed(t)
 	root := t.TempDir()
 	for _, d := range []string{"etc", "usr/libexec", "var/lib"} {
@@ -205,7 +205,7 @@ func TestUserAndDirectories(t *testing.T) {
 // The hardening that the score rests on must also be known to the systemd at
 // hand, under the names that it reports.
 func TestNoCapabilitiesLeft(t *testing.T) {
-	analyze := systemdtest.Tool(t, "systemd-analyze")
+	analyze := testproc.SystemdTool(t, "systemd-analyze")
 	_, services, _ := installed(t)
 	for _, service := range services {
 		out, err := exec.CommandContext(t.Context(), analyze, "security", "--offline=true", "--json=short", service).Output()

@@ -17,9 +17,8 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/agent/control"
 	"github.com/compute-agent/compute-agent/internal/agent/disabled"
-	"github.com/compute-agent/compute-agent/internal/agent/metrics"
+	"github.com/compute-agent/compute-agent/internal/agent/telemetry"
 	"github.com/compute-agent/compute-agent/internal/agent/statedir"
-	"github.com/compute-agent/compute-agent/internal/agent/tracing"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/plugins/host"
 	"github.com/compute-agent/compute-agent/reportclient"
@@ -61,8 +60,8 @@ type Agent struct {
 	doubt     string // why it is in doubt that this is the machine of the state directory; only without a running agent
 	started   time.Time
 
-	metrics  *metrics.Metrics
-	tracing  *tracing.Tracing // nil: nothing is traced. Run sets it before anything else runs
+	metrics  *telemetry.Metrics
+	tracing  *telemetry.Tracing // nil: nothing is traced. Run sets it before anything else runs
 	watch    watch
 	troubles troubles
 
@@ -89,7 +88,7 @@ func New(opts Options) (*Agent, error) {
 	}
 	a := &Agent{opts: opts, log: opts.Logger, cfg: opts.Config, state: statedir.New(opts.Config.Agent.StateDir), providers: providers,
 		drivers: map[string]*driver{}, settlings: map[string]*settling{}, started: time.Now(),
-		metrics: metrics.New(nil), absence: absence{moved: make(chan struct{}, 1)}}
+		metrics: telemetry.NewMetrics(nil), absence: absence{moved: make(chan struct{}, 1)}}
 	a.placement, err = NewPlacementClient(opts.Config, a.state.Journal, a.observeRequest, opts.Logger)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", config.ErrInvalid, err)
@@ -232,7 +231,7 @@ func (a *Agent) keepStatus(ctx context.Context) {
 
 // pluginMoved is told of every change of a plugin's state.
 func (a *Agent) pluginMoved(s host.Status) {
-	a.metrics.PluginMoved(s.Name, s.State)
+	a.metrics.PluginTransition(s.Name, s.State)
 	a.driverMoved()
 	a.tellStatus()
 }

@@ -6,7 +6,7 @@ import (
 	"context"
 	"net/http"
 
-	"github.com/compute-agent/compute-agent/internal/agent/tracing"
+	"github.com/compute-agent/compute-agent/internal/agent/telemetry"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 )
 
@@ -78,7 +78,7 @@ func (a *Agent) startTracing(ctx context.Context) (stop func(), err error) {
 	if c.Endpoint == "" {
 		return func() {}, nil
 	}
-	a.tracing, err = tracing.New(ctx, tracing.Config{Endpoint: c.Endpoint, SampleRatio: c.SampleRatio, Host: a.cfg.Agent.Host, Logger: a.log})
+	a.tracing, err = telemetry.NewTracing(ctx, telemetry.TracingConfig{Endpoint: c.Endpoint, SampleRatio: c.SampleRatio, Host: a.cfg.Agent.Host, Logger: a.log})
 	if err != nil {
 		return nil, err
 	}

@@ -14,7 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/compute-agent/compute-agent/systemd/systemdtest"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestNewModule is a module as it leaves here: formatted, vetted, with the sums of what it requires, and installed so that an agent
@@ -68,7 +68,7 @@ func verifyUnit(t *testing.T, root string, p Params) {
 	if err := os.WriteFile(unit, service, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if out := systemdtest.Verify(t, units, unit); out != "" {
+	if out := testproc.VerifyUnits(t, units, unit); out != "" {
 		t.Errorf("systemd-analyze verify: %s", out)
 	}
 	// It is read at all: a mistake in it is noticed.
@@ -76,7 +76,7 @@ func verifyUnit(t *testing.T, root string, p Params) {
 	if err := os.WriteFile(dropIn, []byte("[Service]\nNonsense=yes\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if out := systemdtest.Verify(t, units, unit); !strings.Contains(out, "Nonsense") {
+	if out := testproc.VerifyUnits(t, units, unit); !strings.Contains(out, "Nonsense") {
 		t.Errorf("systemd does not read %s: %s", dropIn, out)
 	}
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package tracing_test
+package telemetry_test
 
 import (
 	"bytes"
@@ -23,13 +23,13 @@ import (
 	"go.uber.org/goleak"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/compute-agent/compute-agent/internal/agent/tracing"
+	"github.com/compute-agent/compute-agent/internal/agent/telemetry"
 	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/reportclient"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 )
 
-// receiver is a collector that keeps what it gets, or refuses it.
+// receiver is a collector that stores spans, or refuses them.
 type receiver struct {
 	*httptest.Server
 	mu     sync.Mutex
@@ -84,7 +84,7 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	w.Header().Set("Content-Type", "application/x-protobuf")
 }
 
-// tree is each span's path of names from its root, sorted.
+// tree returns each span's path of names from its root, sorted.
 func (r *receiver) tree() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -103,20 +103,20 @@ func (r *receiver) tree() []string {
 	return out
 }
 
-func start(t *testing.T, endpoint string, ratio float64, log io.Writer) *tracing.Tracing {
+func start(t *testing.T, endpoint string, ratio float64, log io.Writer) *telemetry.Tracing {
 	t.Helper()
 	for _, name := range []string{"HTTP_PROXY", "OTEL_EXPORTER_OTLP_ENDPOINT"} {
-		t.Setenv(name, "http://127.0.0.1:1") // must not lead it astray
+		t.Setenv(name, "http://127.0.0.1:1") // must be ignored
 	}
-	tr, err := tracing.New(t.Context(), tracing.Config{Endpoint: endpoint, SampleRatio: ratio, Host: "host-1", Logger: zerolog.New(log)})
+	tr, err := telemetry.NewTracing(t.Context(), telemetry.TracingConfig{Endpoint: endpoint, SampleRatio: ratio, Host: "host-1", Logger: zerolog.New(log)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return tr
 }
 
-// pass is one pass whose write is refused; server is Placement.
-func pass(t *testing.T, tr *tracing.Tracing, server *httptest.Server) {
+// pass runs one pass whose write is refused; server is Placement.
+func pass(t *testing.T, tr *telemetry.Tracing, server *httptest.Server) {
 	t.Helper()
 	client, err := reportclient.New(reportclient.Config{Config: placementclient.Config{URL: server.URL, Transport: server.Client().Transport, Observe: tr.Request}})
 	if err != nil {
@@ -138,8 +138,8 @@ func pass(t *testing.T, tr *tracing.Tracing, server *httptest.Server) {
 	tr.Count(resourcetracker.EventWrite, "libvirt", "cn1", 1)
 }
 
-// TestSpans: what arrives at the collector, with the right parents, and what Placement is told of it.
-func TestSpans(t *testing.T) {
+// TestSpansArriveWithParents includes the traceparent header that Placement gets.
+func TestSpansArriveWithParents(t *testing.T) {
 	var mu sync.Mutex
 	var parents []string
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -166,7 +166,7 @@ func TestSpans(t *testing.T) {
 	}
 }
 
-// checkSpans looks at what is said of single spans.
+// checkSpans checks attributes and status of each span.
 func (r *receiver) checkSpans(t *testing.T, parents []string) {
 	t.Helper()
 	for _, s := range r.spans {
@@ -196,7 +196,7 @@ func (r *receiver) checkSpans(t *testing.T, parents []string) {
 	}
 }
 
-func TestRatio(t *testing.T) {
+func TestRatioZeroExportsNothing(t *testing.T) {
 	r := newReceiver(t)
 	tr := start(t, r.URL, 0, io.Discard)
 	ctx, end := tr.Begin(t.Context(), resourcetracker.StepPass, "libvirt", "cn1")
@@ -208,44 +208,44 @@ func TestRatio(t *testing.T) {
 		t.Errorf("ratio 0, and there are spans: %v", got)
 	}
 	if p := req.Header.Get("Traceparent"); !strings.HasSuffix(p, "-00") {
-		t.Errorf("Placement is not told that nobody samples: %q", p)
+		t.Errorf("traceparent says that the trace is sampled: %q", p)
 	}
 }
 
-// TestCollectorIsAway: nothing waits for it, and the log has one line.
-func TestCollectorIsAway(t *testing.T) {
+// TestFailingCollectorIsLoggedOnce: no span waits for the collector.
+func TestFailingCollectorIsLoggedOnce(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	r := newReceiver(t)
 	r.refuse = http.StatusBadRequest
 	var log bytes.Buffer
 	tr := start(t, r.URL, 1, &log)
-	for range 2000 { // more than one delivery
+	for range 2000 { // several batches
 		_, end := tr.Begin(t.Context(), resourcetracker.StepPass, "libvirt", "cn1")
 		end(nil)
 	}
 	ended, cancel := context.WithCancel(t.Context())
-	cancel() // the agent was told to end
+	cancel() // the agent is stopping
 	tr.Close(ended)
 	r.Close()
-	if n := strings.Count(log.String(), "Traces cannot be delivered"); n != 1 || !strings.Contains(log.String(), r.URL) {
+	if n := strings.Count(log.String(), "Cannot deliver traces"); n != 1 || !strings.Contains(log.String(), r.URL) {
 		t.Errorf("%d lines: %s", n, log.String())
 	}
 	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
 }
 
-func TestEndpointThatIsNone(t *testing.T) {
+func TestInvalidEndpoint(t *testing.T) {
 	for _, endpoint := range []string{"", "collector", "http://", "::"} {
-		if _, err := tracing.New(t.Context(), tracing.Config{Endpoint: endpoint}); err == nil {
-			t.Errorf("%q passed", endpoint)
+		if _, err := telemetry.NewTracing(t.Context(), telemetry.TracingConfig{Endpoint: endpoint}); err == nil {
+			t.Errorf("%q is accepted", endpoint)
 		}
 	}
 }
 
-// BenchmarkPass is what tracing adds to a steady pass.
-func BenchmarkPass(b *testing.B) {
+// BenchmarkTracing measures what tracing adds to a steady pass.
+func BenchmarkTracing(b *testing.B) {
 	for name, ratio := range map[string]float64{"sampled": 1, "not sampled": 0} {
 		b.Run(name, func(b *testing.B) {
-			tr, err := tracing.New(b.Context(), tracing.Config{Endpoint: "http://127.0.0.1:1", SampleRatio: ratio, Logger: zerolog.Nop()})
+			tr, err := telemetry.NewTracing(b.Context(), telemetry.TracingConfig{Endpoint: "http://127.0.0.1:1", SampleRatio: ratio, Logger: zerolog.Nop()})
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package metrics
+package telemetry
 
 import (
 	"net/http"
@@ -15,7 +15,7 @@ import (
 	"github.com/compute-agent/compute-agent/resourcetracker"
 )
 
-// Metrics are those of one agent. It is safe for concurrent use.
+// Metrics holds the metrics of one agent. It is safe for concurrent use.
 type Metrics struct {
 	registry *prometheus.Registry
 	now      func() time.Time
@@ -27,15 +27,15 @@ type Metrics struct {
 
 var _ resourcetracker.Observer = (*Metrics)(nil)
 
-// New makes metrics that have counted nothing yet, with those of the Go runtime and of the process. now is the clock; nil: the
-// real one.
-func New(now func() time.Time) *Metrics {
+// NewMetrics returns metrics with zero counts, including those of the Go runtime and the process.
+// now is the clock; nil means the real one.
+func NewMetrics(now func() time.Time) *Metrics {
 	if now == nil {
 		now = time.Now
 	}
 	m := &Metrics{
 		registry: prometheus.NewRegistry(), now: now, passes: newPasses(), reshapes: newReshapes(), requests: newRequests(),
-		nodes: &names{most: maxNodes},
+		nodes: &names{limit: maxNodes},
 	}
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "compute_agent_build_info", Help: "Always 1; the labels say which build runs.",
@@ -49,20 +49,20 @@ func New(now func() time.Time) *Metrics {
 	return m
 }
 
-// Handler answers GET /metrics in the formats that Prometheus reads.
+// Handler serves GET /metrics in the formats that Prometheus reads.
 func (m *Metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
 }
 
-// other is what stands for all names beyond a bound.
+// other is the label value that names beyond a limit share.
 const other = "other"
 
-// maxNodes is how many nodes have series of their own. A host has one; a driver of bare metal may have hundreds.
+// maxNodes limits the nodes with series of their own. A bare metal driver may have hundreds.
 const maxNodes = 500
 
-// names bound the values of a label: the first so many have their own.
+// names limits the values of a label: the first ones have their own, the rest share one.
 type names struct {
-	most  int
+	limit int
 	mu    sync.Mutex
 	known map[string]bool
 }
@@ -74,7 +74,7 @@ func (n *names) label(name string) string {
 	if n.known[name] {
 		return name
 	}
-	if len(n.known) >= n.most {
+	if len(n.known) >= n.limit {
 		return other
 	}
 	if n.known == nil {
@@ -84,7 +84,7 @@ func (n *names) label(name string) string {
 	return name
 }
 
-// outcome is the label of how something ended.
+// outcome is the label value for an error.
 func outcome(err error) string {
 	if err != nil {
 		return "failed"
@@ -92,5 +92,5 @@ func outcome(err error) string {
 	return "succeeded"
 }
 
-// durations are bounds in seconds, from a look at what is remembered to a driver that is about to be given up.
+// durations are histogram buckets in seconds, from a cached read to a driver call near its timeout.
 var durations = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package metrics
+package telemetry
 
 import (
 	"context"
@@ -13,32 +13,32 @@ import (
 	"github.com/compute-agent/compute-agent/reportclient"
 )
 
-// requests count what is asked of Placement.
+// requests counts requests to Placement.
 type requests struct {
 	total    *prometheus.CounterVec
 	duration *prometheus.HistogramVec
 	writes   *prometheus.CounterVec
-	begun    atomic.Int64
+	started  atomic.Int64
 	routes   *names
 }
 
-// maxRoutes bounds the routes; the client has about fifteen.
+// maxRoutes limits the routes with series of their own. The client has about fifteen.
 const maxRoutes = 40
 
 func newRequests() *requests {
 	r := &requests{
 		total: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "compute_agent_placement_requests_total", Help: "Requests to Placement, repetitions of one counted as one, by the status of the answer, or none if no answer came.",
+			Name: "compute_agent_placement_requests_total", Help: "Requests to Placement by response status, or none without a response. Retries are not counted.",
 		}, []string{"route", "method", "status"}),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "compute_agent_placement_request_duration_seconds", Help: "Time from a request's first try to the end of the answer.", Buckets: durations,
+			Name: "compute_agent_placement_request_duration_seconds", Help: "Time from a request's first attempt to the end of the response.", Buckets: durations,
 		}, []string{"route", "method"}),
 		writes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "compute_agent_writes_total", Help: "Writes that Placement carried out, by kind.",
 		}, []string{"kind"}),
-		routes: &names{most: maxRoutes},
+		routes: &names{limit: maxRoutes},
 	}
-	for _, k := range writeKinds { // what never happened is shown as 0, so that a rate can be taken from the start
+	for _, k := range writeKinds { // start at 0, so that a rate works from the first write
 		r.writes.WithLabelValues(k.String())
 	}
 	r.writes.WithLabelValues(other)
@@ -49,7 +49,7 @@ func (r *requests) collectors() []prometheus.Collector {
 	return []prometheus.Collector{r.total, r.duration, r.writes}
 }
 
-// writeKinds are the kinds of writes by their requests.
+// writeKinds maps requests to kinds of writes.
 var writeKinds = map[string]reportclient.Kind{
 	"PUT /resource_classes/{name}":               reportclient.EnsureClass,
 	"PUT /traits/{name}":                         reportclient.EnsureTrait,
@@ -62,20 +62,20 @@ var writeKinds = map[string]reportclient.Kind{
 	"POST /reshaper":                             reportclient.ReshapeTree,
 }
 
-// Request notes that a request to Placement begins; what it returns notes how it ended. It fits into
+// Request records the start of a request to Placement; done records its end. It fits
 // [placementclient.Config].Observe.
 func (m *Metrics) Request(_ context.Context, req *http.Request, route string) (done func(status int, err error)) {
 	r := m.requests
-	r.begun.Add(1)
-	began, method := m.now(), req.Method
+	r.started.Add(1)
+	start, method := m.now(), req.Method
 	return func(status int, err error) {
 		route := r.routes.label(route)
-		said := "none"
+		code := "none"
 		if status != 0 {
-			said = strconv.Itoa(status)
+			code = strconv.Itoa(status)
 		}
-		r.total.WithLabelValues(route, method, said).Inc()
-		r.duration.WithLabelValues(route, method).Observe(m.now().Sub(began).Seconds())
+		r.total.WithLabelValues(route, method, code).Inc()
+		r.duration.WithLabelValues(route, method).Observe(m.now().Sub(start).Seconds())
 		if method == http.MethodGet || err != nil {
 			return
 		}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package metrics
+package telemetry
 
 import (
 	"context"
@@ -14,53 +14,53 @@ import (
 	"github.com/compute-agent/compute-agent/resourcetracker"
 )
 
-// passes count what trackers do.
+// passes counts the passes of trackers.
 type passes struct {
-	passes    *prometheus.CounterVec
-	duration  *prometheus.HistogramVec
-	steps     *prometheus.HistogramVec
-	calls     *prometheus.HistogramVec
-	conflicts *prometheus.CounterVec
-	drift     *prometheus.CounterVec
-	writes    *prometheus.CounterVec
-	moves     *prometheus.CounterVec
+	passes      *prometheus.CounterVec
+	duration    *prometheus.HistogramVec
+	steps       *prometheus.HistogramVec
+	calls       *prometheus.HistogramVec
+	conflicts   *prometheus.CounterVec
+	drift       *prometheus.CounterVec
+	writes      *prometheus.CounterVec
+	transitions *prometheus.CounterVec
 }
 
 func newPasses() passes {
 	ofNode := []string{"driver", "node"}
 	return passes{
 		passes: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "compute_agent_passes_total", Help: "Passes over a node, all tries of one counted as one, by how they ended.",
+			Name: "compute_agent_passes_total", Help: "Passes over a node by outcome. All attempts of a pass count as one.",
 		}, []string{"driver", "node", "outcome"}),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "compute_agent_pass_duration_seconds", Help: "Time that a pass over a node took.", Buckets: durations,
+			Name: "compute_agent_pass_duration_seconds", Help: "Duration of a pass over a node.", Buckets: durations,
 		}, []string{"driver"}),
 		steps: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "compute_agent_step_duration_seconds", Help: "Time that a step of a pass took: read (the tree from Placement), guard (checking the driver's answer), apply (writing).", Buckets: durations,
+			Name: "compute_agent_step_duration_seconds", Help: "Duration of a step of a pass: read (the tree from Placement), guard (checks on the driver's answer), apply (writes).", Buckets: durations,
 		}, []string{"step", "outcome"}),
 		calls: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "compute_agent_driver_call_duration_seconds", Help: "Time that a driver took to answer one call.", Buckets: durations,
+			Name: "compute_agent_driver_call_duration_seconds", Help: "Duration of one call of a driver.", Buckets: durations,
 		}, []string{"driver", "outcome"}),
 		conflicts: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "compute_agent_conflicts_total", Help: "Passes that were computed anew because somebody else wrote to the same resource providers.",
+			Name: "compute_agent_conflicts_total", Help: "Passes that were computed again because another client wrote to the same resource providers.",
 		}, ofNode),
 		drift: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "compute_agent_drift_total", Help: "Things found changed in Placement that this agent had written.",
+			Name: "compute_agent_drift_total", Help: "Changes in Placement by other clients to what this agent had written.",
 		}, ofNode),
 		writes: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "compute_agent_node_writes_total", Help: "Writes to Placement that were done, by node.",
+			Name: "compute_agent_node_writes_total", Help: "Successful writes to Placement by node.",
 		}, ofNode),
-		moves: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "compute_agent_plugin_transitions_total", Help: "Times that a driver's process came into a state.",
+		transitions: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "compute_agent_plugin_transitions_total", Help: "Transitions of a driver's process into a state.",
 		}, []string{"driver", "state"}),
 	}
 }
 
 func (p *passes) collectors() []prometheus.Collector {
-	return []prometheus.Collector{p.passes, p.duration, p.steps, p.calls, p.conflicts, p.drift, p.writes, p.moves}
+	return []prometheus.Collector{p.passes, p.duration, p.steps, p.calls, p.conflicts, p.drift, p.writes, p.transitions}
 }
 
-// reshapes count what became of reshapes, and what their phases took.
+// reshapes counts reshapes by outcome and measures their phases.
 type reshapes struct {
 	total  *prometheus.CounterVec
 	phases *prometheus.HistogramVec
@@ -69,10 +69,10 @@ type reshapes struct {
 func newReshapes() reshapes {
 	return reshapes{
 		total: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "compute_agent_reshapes_total", Help: "Reshapes that were tried, by what became of them: done, refused (by the agent's checks or by Placement, for good) or failed (it is tried again).",
+			Name: "compute_agent_reshapes_total", Help: "Reshapes by outcome: done, refused (by the agent's checks or by Placement; not retried) or failed (retried).",
 		}, []string{"driver", "outcome"}),
 		phases: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "compute_agent_reshape_phase_duration_seconds", Help: "Time that a phase of a reshape took: gather (all allocations), driver, compute (these two and more), guard, write.", Buckets: durations,
+			Name: "compute_agent_reshape_phase_duration_seconds", Help: "Duration of a phase of a reshape: gather (all allocations), driver, compute (includes gather and driver), guard, write.", Buckets: durations,
 		}, []string{"phase", "outcome"}),
 	}
 }
@@ -81,50 +81,50 @@ func (r *reshapes) collectors() []prometheus.Collector {
 	return []prometheus.Collector{r.total, r.phases}
 }
 
-// pass is what is known of the pass that a context belongs to.
+// pass is the state of the pass that a context belongs to.
 type pass struct {
-	reshaping bool // within the reshape's computation
-	computed  bool // this try has computed a reshape, which is to be written
+	reshaping bool // the reshape is being computed
+	computed  bool // this attempt has computed a reshape and not written it yet
 }
 
 type passKey struct{}
 
 // Begin implements [resourcetracker.Observer].
 func (m *Metrics) Begin(ctx context.Context, step resourcetracker.Step, driver, node string) (context.Context, func(error)) {
-	began := m.now()
-	took := func() float64 { return m.now().Sub(began).Seconds() }
+	start := m.now()
+	seconds := func() float64 { return m.now().Sub(start).Seconds() }
 	if step == resourcetracker.StepPass {
 		return context.WithValue(ctx, passKey{}, &pass{}), func(err error) {
 			m.passes.passes.WithLabelValues(driver, m.nodes.label(node), outcome(err)).Inc()
-			m.passes.duration.WithLabelValues(driver).Observe(took())
+			m.passes.duration.WithLabelValues(driver).Observe(seconds())
 		}
 	}
 	current, _ := ctx.Value(passKey{}).(*pass)
 	if current == nil {
-		current = &pass{} // a step outside of any pass: a dry run, or asking for the nodes
+		current = &pass{} // a step outside a pass: a dry run, or a node list
 	}
 	if step == resourcetracker.StepRead {
-		*current = pass{} // a pass that begins anew
+		*current = pass{} // the next attempt of the pass
 	}
 	if step == resourcetracker.StepReshape {
 		current.reshaping = true
 	}
-	return ctx, func(err error) { m.ended(current, step, driver, took(), err) }
+	return ctx, func(err error) { m.endStep(current, step, driver, seconds(), err) }
 }
 
-// ended counts a step of a pass.
-func (m *Metrics) ended(current *pass, step resourcetracker.Step, driver string, took float64, err error) {
-	phase := func(name string) { m.reshapes.phases.WithLabelValues(name, outcome(err)).Observe(took) }
+// endStep records the end of a step of a pass.
+func (m *Metrics) endStep(current *pass, step resourcetracker.Step, driver string, seconds float64, err error) {
+	phase := func(name string) { m.reshapes.phases.WithLabelValues(name, outcome(err)).Observe(seconds) }
 	switch step {
 	case resourcetracker.StepDriver:
-		m.passes.calls.WithLabelValues(driver, callOutcome(err)).Observe(took)
+		m.passes.calls.WithLabelValues(driver, callOutcome(err)).Observe(seconds)
 		if current.reshaping {
 			phase("driver")
 		}
 	case resourcetracker.StepGather:
 		phase("gather")
 	case resourcetracker.StepGuard:
-		m.passes.steps.WithLabelValues(string(step), outcome(err)).Observe(took)
+		m.passes.steps.WithLabelValues(string(step), outcome(err)).Observe(seconds)
 		if !current.reshaping && !current.computed {
 			return
 		}
@@ -140,17 +140,17 @@ func (m *Metrics) ended(current *pass, step resourcetracker.Step, driver string,
 			m.reshapes.total.WithLabelValues(driver, reshapeOutcome(err)).Inc()
 		}
 	case resourcetracker.StepApply:
-		m.passes.steps.WithLabelValues(string(step), outcome(err)).Observe(took)
+		m.passes.steps.WithLabelValues(string(step), outcome(err)).Observe(seconds)
 		if current.computed {
 			phase("write")
 			m.reshapes.total.WithLabelValues(driver, reshapeOutcome(err)).Inc()
 		}
 	default:
-		m.passes.steps.WithLabelValues(string(step), outcome(err)).Observe(took)
+		m.passes.steps.WithLabelValues(string(step), outcome(err)).Observe(seconds)
 	}
 }
 
-// callOutcome tells a driver's wish for a reshape, which is an answer, from a failure.
+// callOutcome is the label value of a driver call. A request for a reshape is not a failure.
 func callOutcome(err error) string {
 	if errors.Is(err, plugins.ErrReshapeNeeded) {
 		return "reshape_needed"
@@ -169,9 +169,9 @@ func reshapeOutcome(err error) string {
 	return "failed"
 }
 
-// PluginMoved counts that a driver's process came into a state. A state that lasts for a moment is counted, too.
-func (m *Metrics) PluginMoved(driver string, state host.State) {
-	m.passes.moves.WithLabelValues(driver, string(state)).Inc()
+// PluginTransition counts a transition of a driver's process, however short the state lasts.
+func (m *Metrics) PluginTransition(driver string, state host.State) {
+	m.passes.transitions.WithLabelValues(driver, string(state)).Inc()
 }
 
 // Count implements [resourcetracker.Observer].

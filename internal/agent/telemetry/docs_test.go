@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package metrics_test
+package telemetry_test
 
 import (
 	"os"
@@ -14,7 +14,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/health"
 )
 
-// families are the agent's metrics by name, each with its labels.
+// families returns the agent's metrics by name, each with its labels.
 func (s *scene) families() map[string][]string {
 	s.t.Helper()
 	out := map[string][]string{}
@@ -36,8 +36,8 @@ func (s *scene) families() map[string][]string {
 	return out
 }
 
-// TestDocumentation: the operators' guide names every metric with its labels, and none that there is not.
-func TestDocumentation(t *testing.T) {
+// TestOperatorsGuideListsAllMetrics compares the guide's table with the exported metrics.
+func TestOperatorsGuideListsAllMetrics(t *testing.T) {
 	s := newScene(t)
 	s.day()
 	families := s.families()
@@ -45,25 +45,25 @@ func TestDocumentation(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	told := map[string]bool{}
+	documented := map[string]bool{}
 	for _, m := range regexp.MustCompile("`(compute_agent_\\w+)(?:\\{([\\w,]*)\\})?`").FindAllStringSubmatch(string(doc), -1) {
-		told[m[1]] = true
+		documented[m[1]] = true
 		labels, known := families[m[1]]
-		said := strings.FieldsFunc(m[2], func(r rune) bool { return r == ',' })
-		slices.Sort(said)
-		if !known || !slices.Equal(labels, said) {
-			t.Errorf("the guide says %s%v; it has %v", m[1], said, labels)
+		want := strings.FieldsFunc(m[2], func(r rune) bool { return r == ',' })
+		slices.Sort(want)
+		if !known || !slices.Equal(labels, want) {
+			t.Errorf("the guide documents %s%v; its labels are %v", m[1], want, labels)
 		}
 	}
 	for name := range families {
-		if !told[name] {
-			t.Errorf("the guide does not name %s", name)
+		if !documented[name] {
+			t.Errorf("the guide does not document %s", name)
 		}
 	}
 }
 
-// TestExampleRules: every metric, label and code in the example is one that there is.
-func TestExampleRules(t *testing.T) {
+// TestExampleRulesUseExistingMetrics checks every metric, label and code in the example.
+func TestExampleRulesUseExistingMetrics(t *testing.T) {
 	s := newScene(t)
 	s.day()
 	families := s.families()
@@ -88,11 +88,11 @@ func TestExampleRules(t *testing.T) {
 	use := regexp.MustCompile(`(compute_agent_\w+)(?:\{([^}]*)\})?`)
 	for _, rule := range file.Groups[0].Rules {
 		if (rule.Alert == "") == (rule.Record == "") || (rule.Alert != "" && rule.Annotations["summary"] == "") {
-			t.Errorf("%+v is not whole", rule)
+			t.Errorf("%+v is incomplete", rule)
 		}
 		used := use.FindAllStringSubmatch(rule.Expr, -1)
 		if len(used) == 0 && !strings.HasPrefix(rule.Expr, "up{") {
-			t.Errorf("%s%s asks for none of the agent's metrics", rule.Alert, rule.Record)
+			t.Errorf("%s%s uses none of the agent's metrics", rule.Alert, rule.Record)
 		}
 		for _, m := range used {
 			labels, known := families[m[1]]
@@ -104,7 +104,7 @@ func TestExampleRules(t *testing.T) {
 					t.Errorf("%s: %s has no label %s", rule.Alert, m[1], l[1])
 				}
 				if l[1] == "code" {
-					health.Define(health.Code(l[2])) // panics for one that there is not
+					health.Define(health.Code(l[2])) // panics if unknown
 				}
 				if l[1] == "severity" && !slices.Contains(health.Severities(), health.Severity(l[2])) {
 					t.Errorf("%s: there is no severity %s", rule.Alert, l[2])

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package metrics_test
+package telemetry_test
 
 import (
 	"context"
@@ -18,7 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
-	"github.com/compute-agent/compute-agent/internal/agent/metrics"
+	"github.com/compute-agent/compute-agent/internal/agent/telemetry"
 	"github.com/compute-agent/compute-agent/internal/health"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/plugins/host"
@@ -26,22 +26,22 @@ import (
 	"github.com/compute-agent/compute-agent/resourcetracker"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "rewrite golden files")
 
-// scene is metrics with a clock that only moves when it is told to.
+// scene is metrics with a fake clock.
 type scene struct {
-	*metrics.Metrics
+	*telemetry.Metrics
 	t   *testing.T
 	now time.Time
 }
 
 func newScene(t *testing.T) *scene {
 	s := &scene{t: t, now: time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)}
-	s.Metrics = metrics.New(func() time.Time { return s.now })
+	s.Metrics = telemetry.NewMetrics(func() time.Time { return s.now })
 	return s
 }
 
-// page is what Prometheus reads.
+// page returns the /metrics page.
 func (s *scene) page() string {
 	s.t.Helper()
 	w := httptest.NewRecorder()
@@ -52,7 +52,7 @@ func (s *scene) page() string {
 	return w.Body.String()
 }
 
-// samples are the lines of the page that begin with one of the names, or all of them, and are no buckets.
+// samples returns the lines of the page with one of the prefixes, without buckets.
 func (s *scene) samples(prefixes ...string) []string {
 	s.t.Helper()
 	out := []string{}
@@ -66,7 +66,7 @@ func (s *scene) samples(prefixes ...string) []string {
 	return out
 }
 
-// step is one step of a pass that takes so long.
+// step runs one step of a pass of the given duration.
 func (s *scene) step(ctx context.Context, step resourcetracker.Step, took time.Duration, err error) {
 	_, end := s.Begin(ctx, step, "libvirt", "cn1")
 	s.now = s.now.Add(took)
@@ -80,7 +80,7 @@ func (s *scene) request(method, route string, status int, err error) {
 	done(status, err)
 }
 
-// day is a bit of everything.
+// day produces samples of every metric.
 func (s *scene) day() {
 	ctx, end := s.Begin(s.t.Context(), resourcetracker.StepPass, "libvirt", "cn1")
 	s.step(ctx, resourcetracker.StepRead, 100*time.Millisecond, nil)
@@ -100,7 +100,7 @@ func (s *scene) day() {
 	s.request("PUT", "/resource_providers/{uuid}/inventories", 409, errors.New("conflict"))
 	s.request("GET", "/resource_providers", 0, errors.New("connection refused"))
 	for _, state := range []host.State{host.Verified, host.Starting, host.Configured, host.Healthy, host.Backoff, host.Verified} {
-		s.PluginMoved("libvirt", state)
+		s.PluginTransition("libvirt", state)
 	}
 	s.Watch(func() health.Status {
 		return health.Status{
@@ -119,7 +119,7 @@ func (s *scene) day() {
 	})
 }
 
-// TestExposition is the whole page but for what the Go runtime and the process say of themselves.
+// TestExposition compares the whole page, except metrics of the Go runtime and the process.
 func TestExposition(t *testing.T) {
 	s := newScene(t)
 	s.day()
@@ -141,7 +141,7 @@ func TestExposition(t *testing.T) {
 		t.Fatal(err)
 	}
 	if d := cmp.Diff(string(want), kept.String()); d != "" {
-		t.Errorf("names and labels are a contract with dashboards; -update if this is meant (-want +got):\n%s", d)
+		t.Errorf("names and labels are a contract with dashboards; use -update if intended (-want +got):\n%s", d)
 	}
 	problems, err := promlint.New(strings.NewReader(s.page())).Lint()
 	if err != nil || len(problems) > 0 {
@@ -154,8 +154,7 @@ func TestExposition(t *testing.T) {
 	}
 }
 
-// TestReshapes: what became of them, and which phase took how long.
-func TestReshapes(t *testing.T) {
+func TestReshapesCountByOutcome(t *testing.T) {
 	refused := &resourcetracker.ReshapeError{Problem: "no"}
 	for name, c := range map[string]struct {
 		compute, guard, apply error
@@ -164,9 +163,9 @@ func TestReshapes(t *testing.T) {
 		"the driver fails":      {errors.New("it crashed"), nil, nil, []string{`compute_agent_reshapes_total{driver="libvirt",outcome="failed"} 1`}},
 		"the driver refuses":    {refused, nil, nil, []string{`compute_agent_reshapes_total{driver="libvirt",outcome="refused"} 1`}},
 		"the guard refuses":     {nil, refused, nil, []string{`compute_agent_reshapes_total{driver="libvirt",outcome="refused"} 1`}},
-		"Placement has no room": {nil, nil, errors.New("conflict"), []string{`compute_agent_reshapes_total{driver="libvirt",outcome="failed"} 1`}},
+		"Placement conflicts": {nil, nil, errors.New("conflict"), []string{`compute_agent_reshapes_total{driver="libvirt",outcome="failed"} 1`}},
 		"Placement refuses":     {nil, nil, fmt.Errorf("%w: 403", reportclient.ErrReshapeRefused), []string{`compute_agent_reshapes_total{driver="libvirt",outcome="refused"} 1`}},
-		"it happens":            {nil, nil, nil, []string{`compute_agent_reshapes_total{driver="libvirt",outcome="done"} 1`}},
+		"it succeeds":            {nil, nil, nil, []string{`compute_agent_reshapes_total{driver="libvirt",outcome="done"} 1`}},
 	} {
 		s := newScene(t)
 		ctx, end := s.Begin(t.Context(), resourcetracker.StepPass, "libvirt", "cn1")
@@ -178,7 +177,7 @@ func TestReshapes(t *testing.T) {
 		if c.compute == nil && c.guard == nil {
 			s.step(ctx, resourcetracker.StepApply, 0, c.apply)
 		}
-		// The pass begins anew, and needs none any more.
+		// The next attempt of the pass needs no reshape.
 		s.step(ctx, resourcetracker.StepRead, 0, nil)
 		s.step(ctx, resourcetracker.StepGuard, 0, nil)
 		s.step(ctx, resourcetracker.StepApply, 0, nil)
@@ -189,8 +188,8 @@ func TestReshapes(t *testing.T) {
 	}
 }
 
-// TestStepsOutsideOfAPass: a dry run asks the driver, too.
-func TestStepsOutsideOfAPass(t *testing.T) {
+// TestDriverCallOutsideOfPassCounts covers dry runs.
+func TestDriverCallOutsideOfPassCounts(t *testing.T) {
 	s := newScene(t)
 	s.step(t.Context(), resourcetracker.StepDriver, time.Second, nil)
 	want := []string{
@@ -202,8 +201,7 @@ func TestStepsOutsideOfAPass(t *testing.T) {
 	}
 }
 
-// TestCardinality: whatever comes, there is an end to the series.
-func TestCardinality(t *testing.T) {
+func TestNumberOfSeriesIsBounded(t *testing.T) {
 	s := newScene(t)
 	nodes := []resourcetracker.NodeStatus{}
 	for i := range 3000 {
@@ -217,11 +215,11 @@ func TestCardinality(t *testing.T) {
 	s.Watch(func() health.Status {
 		return health.Status{Drivers: []health.Driver{{Name: "libvirt", Report: resourcetracker.Status{Nodes: nodes}}}}
 	})
-	for name, most := range map[string]int{
+	for name, limit := range map[string]int{
 		"compute_agent_passes_total": 501, "compute_agent_node_writes_total": 501, "compute_agent_last_sync_age_seconds{": 501, "compute_agent_placement_requests_total": 41,
 	} {
-		if got := len(s.samples(name)); got != most {
-			t.Errorf("%s has %d series, want %d", name, got, most)
+		if got := len(s.samples(name)); got != limit {
+			t.Errorf("%s has %d series, want %d", name, got, limit)
 		}
 	}
 	if got := s.samples(`compute_agent_passes_total{driver="libvirt",node="other"`); len(got) != 1 || !strings.HasSuffix(got[0], " 2500") {
@@ -232,8 +230,8 @@ func TestCardinality(t *testing.T) {
 	}
 }
 
-// TestRetriesDoNotGoBack: a request that is under way has not been tried yet.
-func TestRetriesDoNotGoBack(t *testing.T) {
+// TestRetriesNeverDecrease includes requests that have started but not been sent yet.
+func TestRetriesNeverDecrease(t *testing.T) {
 	s := newScene(t)
 	tries := int64(0)
 	s.Watch(func() health.Status { return health.Status{Placement: health.Placement{Requests: tries}} })
@@ -253,9 +251,9 @@ func TestRetriesDoNotGoBack(t *testing.T) {
 	}
 }
 
-// BenchmarkPass is what metrics add to a steady pass.
-func BenchmarkPass(b *testing.B) {
-	m := metrics.New(nil)
+// BenchmarkMetrics measures what metrics add to a steady pass.
+func BenchmarkMetrics(b *testing.B) {
+	m := telemetry.NewMetrics(nil)
 	b.ReportAllocs()
 	for b.Loop() {
 		ctx, end := m.Begin(b.Context(), resourcetracker.StepPass, "libvirt", "cn1")

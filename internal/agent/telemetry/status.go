@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package metrics
+package telemetry
 
 import (
 	"sync"
@@ -12,19 +12,19 @@ import (
 	"github.com/compute-agent/compute-agent/plugins/host"
 )
 
-// Watch adds what is read only when somebody looks: how the agent, its drivers and nodes are, and how often requests were
-// repeated. It is called once; status must not block.
+// Watch adds the metrics that are read from the agent's status at each scrape. It is called once;
+// status must not block.
 func (m *Metrics) Watch(status func() health.Status) {
-	m.registry.MustRegister(&watched{m: m, status: status})
+	m.registry.MustRegister(&statusCollector{m: m, status: status})
 }
 
-// watched is a collector of what the status says.
-type watched struct {
+// statusCollector exports the agent's status.
+type statusCollector struct {
 	m      *Metrics
 	status func() health.Status
 
 	mu      sync.Mutex
-	retries int64 // as shown last: a counter does not go back
+	retries int64 // as exported last: a counter must not decrease
 }
 
 func desc(name, help string, labels ...string) *prometheus.Desc {
@@ -32,55 +32,55 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 }
 
 var (
-	descAge        = desc("last_sync_age_seconds", "Time since Placement was last known to say what the driver says; since the start of the agent, if it never was.", "driver", "node")
-	descNodes      = desc("nodes", "Nodes, by how they are: starting, reporting or degraded.", "driver", "state")
-	descPlugin     = desc("plugin_state", "1 for the state that a driver's process is in, 0 for the others.", "driver", "state")
-	descRestarts   = desc("plugin_restarts_total", "Times that a driver's process was started again.", "driver")
-	descReplaced   = desc("plugin_replacements_total", "Times that another process of a driver took over from one that worked, at a reload.", "driver")
-	descMemory     = desc("plugin_resident_memory_bytes", "Resident memory of a driver's process and of those that it started.", "driver")
-	descProcesses  = desc("plugin_processes", "Processes of a driver: its own and those that it started.", "driver")
+	descAge        = desc("last_sync_age_seconds", "Time since the last successful pass over a node; since the start of the agent if there was none.", "driver", "node")
+	descNodes      = desc("nodes", "Nodes by state: starting, reporting or degraded.", "driver", "state")
+	descPlugin     = desc("plugin_state", "1 for the current state of a driver's process, 0 for the others.", "driver", "state")
+	descRestarts   = desc("plugin_restarts_total", "Restarts of a driver's process.", "driver")
+	descReplaced   = desc("plugin_replacements_total", "Times that a reload replaced a working process of a driver.", "driver")
+	descMemory     = desc("plugin_resident_memory_bytes", "Resident memory of a driver's process and its children.", "driver")
+	descProcesses  = desc("plugin_processes", "Processes of a driver, including children.", "driver")
 	descThreads    = desc("plugin_threads", "Threads of a driver's processes.", "driver")
 	descOpenFiles  = desc("plugin_open_fds", "Open file descriptors of a driver's processes.", "driver")
-	descMissing    = desc("driver_missing_seconds", "Time since a driver was first missed after its last answer; 0 while it is there.", "driver")
-	descWarnings   = desc("driver_warnings", "Warnings of a driver that hold now.", "driver")
-	descDisabled   = desc("nodes_disabled", "Nodes of a driver to which nothing new shall be scheduled, for whatever reason.", "driver")
-	descConditions = desc("conditions", "Health conditions that are there now, by code; the operators' guide says what each means.", "code", "severity")
-	descCellUp     = desc("cell_up", "1 if the cell took the last heartbeat, 0 if not. Only with a cell.")
-	descServers    = desc("cell_servers", "Servers that the cell has on this host. Only with a cell.")
-	descReports    = desc("cell_reports_waiting", "Reports about servers that the cell has not taken yet. Only with a cell.")
-	descSpawns     = desc("spawns_total", "Calls that had a driver make a guest, by how they ended: succeeded or failed. Only with a cell.", "outcome")
-	descDestroys   = desc("destroys_total", "Calls that had a driver remove a guest, by how they ended: succeeded or failed. Only with a cell.", "outcome")
-	descRetries    = desc("placement_request_retries_total", "Tries of requests to Placement after the first one.")
-	descStarted    = desc("start_time_seconds", "When the agent was started, in seconds since 1970.")
+	descMissing    = desc("driver_missing_seconds", "Time that a driver has been unavailable; 0 while it is available.", "driver")
+	descWarnings   = desc("driver_warnings", "Current warnings of a driver.", "driver")
+	descDisabled   = desc("nodes_disabled", "Disabled nodes of a driver, to which no new instances are scheduled.", "driver")
+	descConditions = desc("conditions", "Current health conditions by code; the operators' guide explains each.", "code", "severity")
+	descCellUp     = desc("cell_up", "1 if the cell accepted the last heartbeat, 0 if not. Only with a cell.")
+	descServers    = desc("cell_servers", "Servers of the cell on this host. Only with a cell.")
+	descReports    = desc("cell_reports_waiting", "Reports about servers that the cell has not accepted yet. Only with a cell.")
+	descSpawns     = desc("spawns_total", "Calls of a driver to create a guest, by outcome: succeeded or failed. Only with a cell.", "outcome")
+	descDestroys   = desc("destroys_total", "Calls of a driver to destroy a guest, by outcome: succeeded or failed. Only with a cell.", "outcome")
+	descRetries    = desc("placement_request_retries_total", "Retries of requests to Placement.")
+	descStarted    = desc("start_time_seconds", "Start time of the agent in seconds since the Unix epoch.")
 )
 
-// pluginStates are all that a plugin can be in.
+// pluginStates are all states of a plugin.
 var pluginStates = []host.State{
 	host.Discovered, host.Verified, host.Starting, host.Configured, host.Healthy, host.Degraded, host.Backoff, host.Quarantined, host.NotInstalled,
 	host.Incompatible, host.Refused, host.Disabled, host.Stopped,
 }
 
-// Describe implements prometheus.Collector.
-func (w *watched) Describe(out chan<- *prometheus.Desc) {
+// Describe implements [prometheus.Collector].
+func (w *statusCollector) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{descAge, descNodes, descPlugin, descRestarts, descReplaced, descMemory, descProcesses, descThreads, descOpenFiles, descMissing, descWarnings, descDisabled, descConditions, descRetries, descStarted,
 		descCellUp, descServers, descReports, descSpawns, descDestroys} {
 		out <- d
 	}
 }
 
-// Collect implements prometheus.Collector.
-func (w *watched) Collect(out chan<- prometheus.Metric) {
+// Collect implements [prometheus.Collector].
+func (w *statusCollector) Collect(out chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
 	count := func(d *prometheus.Desc, v float64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, v, labels...)
 	}
-	begun := w.m.requests.begun.Load() // before the tries, so that one under way is no repetition
+	started := w.m.requests.started.Load() // before the attempts, so that a request under way is no retry
 	s := w.status()
 	now := w.m.now()
 	gauge(descStarted, float64(s.Started.UnixMilli())/1000)
-	count(descRetries, float64(w.repeated(s.Placement.Requests-begun)))
+	count(descRetries, float64(w.monotonic(s.Placement.Requests-started)))
 	if c := s.Cell; c != nil {
 		gauge(descCellUp, is(c.Up))
 		gauge(descServers, float64(c.Servers))
@@ -121,8 +121,8 @@ func (w *watched) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// nodes shows the ages and states of a driver's nodes. Of those beyond the bound the oldest stands for all.
-func (w *watched) nodes(d health.Driver, started, now time.Time, gauge func(*prometheus.Desc, float64, ...string)) {
+// nodes exports the ages and states of a driver's nodes. Nodes beyond the limit share the oldest age.
+func (w *statusCollector) nodes(d health.Driver, started, now time.Time, gauge func(*prometheus.Desc, float64, ...string)) {
 	ages, order := map[string]float64{}, []string{}
 	states := map[string]int{"starting": 0, "reporting": 0, "degraded": 0}
 	disabled := 0
@@ -151,8 +151,8 @@ func (w *watched) nodes(d health.Driver, started, now time.Time, gauge func(*pro
 	}
 }
 
-// repeated keeps the count of repetitions from going back.
-func (w *watched) repeated(now int64) int64 {
+// monotonic keeps the count of retries from decreasing.
+func (w *statusCollector) monotonic(now int64) int64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.retries = max(w.retries, now)

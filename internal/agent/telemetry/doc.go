@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package telemetry exports what one agent does: metrics for Prometheus, and traces over OTLP.
+//
+//	resourcetracker.Observer ──┬─▶ Metrics ──▶ GET /metrics
+//	requests to Placement    ──┤
+//	                           └─▶ Tracing ──▶ OTLP collector
+//	the agent's status ──▶ Metrics (read at each scrape)
+//
+// Metric names begin with compute_agent_. The number of series is bounded by the configuration:
+// nodes and routes beyond a limit share the label value "other".
+//
+// A trace is one pass:
+//
+//	pass
+//	├── read ──── GET /resource_providers   (with traceparent, so that Placement's spans join)
+//	├── driver
+//	├── reshape ─┬ gather ── GET …
+//	│            └ driver
+//	├── guard
+//	└── apply ─── PUT /resource_providers/{uuid}/inventories
+//
+// Tracing is off unless a collector is configured. A collector that is down has no effect on the
+// agent: spans wait in a bounded queue and are dropped when it is full.
+package telemetry
