@@ -21,7 +21,7 @@ import (
 	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/reportclient"
-	"github.com/compute-agent/compute-agent/test/realservice"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // counter is a transport that notes every request.
@@ -72,7 +72,7 @@ func onBoth(t *testing.T, test func(t *testing.T, url string)) {
 		defer web.Close()
 		test(t, web.URL)
 	})
-	t.Run("openstack", func(t *testing.T) { test(t, realservice.StartPlacement(t).URL) })
+	t.Run("openstack", func(t *testing.T) { test(t, testproc.StartPlacement(t).URL) })
 }
 
 type clock struct {

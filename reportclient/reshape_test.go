@@ -19,7 +19,7 @@ import (
 	"github.com/compute-agent/compute-agent/placement"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/reportclient"
-	"github.com/compute-agent/compute-agent/test/realservice"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // service is who a reshape is allowed to; everything else the tests do is, too.
@@ -40,7 +40,7 @@ func onEmpty(t *testing.T, test func(t *testing.T, empty func(*testing.T) string
 		})
 	})
 	t.Run("openstack", func(t *testing.T) {
-		server := realservice.StartPlacement(t)
+		server := testproc.StartPlacement(t)
 		test(t, func(t *testing.T) string {
 			ok(t, server.Reset(t.Context()))
 			return server.URL

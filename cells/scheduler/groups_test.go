@@ -11,7 +11,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
-	"github.com/compute-agent/compute-agent/test/realservice"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // needsPolicy is the refusal of [grouped] where group_policy is required.
@@ -94,7 +94,7 @@ func refusedForPolicy(t *testing.T, w *world) {
 
 // TestBootWithoutGroupPolicyAtOpenStacks: OpenStack's Placement requires group_policy.
 func TestBootWithoutGroupPolicyAtOpenStacks(t *testing.T) {
-	at, err := url.Parse(realservice.StartPlacement(t).URL)
+	at, err := url.Parse(testproc.StartPlacement(t).URL)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,12 +12,12 @@ import (
 	"github.com/compute-agent/compute-agent/cells/scheduler"
 	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/plugins"
-	"github.com/compute-agent/compute-agent/test/realservice"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestWithOpenStacksPlacement: what is true of our Placement is true of OpenStack's.
 func TestWithOpenStacksPlacement(t *testing.T) {
-	real := realservice.StartPlacement(t)
+	real := testproc.StartPlacement(t)
 	at, err := url.Parse(real.URL)
 	check(t, err)
 	for name, test := range map[string]func(*testing.T, *placementRig, *scheduler.PlacementClient){

@@ -11,7 +11,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
-	"github.com/compute-agent/compute-agent/test/realservice"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // crowded is a world whose Placement has more hosts that are not its own than candidates are asked for, and gives them first.
@@ -91,7 +91,7 @@ func crowd(t *testing.T, other http.Handler) {
 
 // TestOnOpenStacksPlacement: servers come and go on OpenStack's Placement as on ours, also with hosts of others and when answers are lost.
 func TestOnOpenStacksPlacement(t *testing.T) {
-	real := realservice.StartPlacement(t)
+	real := testproc.StartPlacement(t)
 	at, err := url.Parse(real.URL)
 	if err != nil {
 		t.Fatal(err)

@@ -18,7 +18,7 @@ import (
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 	"github.com/compute-agent/compute-agent/resourcetracker/audit"
-	"github.com/compute-agent/compute-agent/test/realservice"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // onBothSites runs a test against the bundled Placement and against OpenStack's own.
@@ -26,7 +26,7 @@ func onBothSites(t *testing.T, test func(t *testing.T, s *site)) {
 	t.Run("bundled", func(t *testing.T) { test(t, newSite(t)) })
 	t.Run("openstack", func(t *testing.T) {
 		s := newSite(t)
-		target, err := url.Parse(realservice.StartPlacement(t).URL)
+		target, err := url.Parse(testproc.StartPlacement(t).URL)
 		check(t, err)
 		s.http = httputil.NewSingleHostReverseProxy(target)
 		test(t, s)

@@ -15,7 +15,6 @@ import (
 	"github.com/compute-agent/compute-agent/plugins/drivertest"
 	"github.com/compute-agent/compute-agent/test/testhost"
 	"github.com/compute-agent/compute-agent/test/testhost/sim"
-	"github.com/compute-agent/compute-agent/test/testhost/sim/simtest"
 )
 
 // TestConformance puts the suite that every driver must pass to the plugin as it is shipped: a process with the real library in it. It does so
@@ -46,7 +45,7 @@ func TestConformance(t *testing.T) {
 		c["cpu_shared_set"], c["cpu_dedicated_set"] = "0-3,8-11", "4-7,12-15"
 		return c
 	}
-	s := simtest.Start(t, testhost.Sample(), sim.Options{})
+	s := sim.ForTest(t, testhost.Sample(), sim.Options{})
 	t.Run("devices, flat", func(t *testing.T) { conform(t, path, nil, config(s, "flat", "refuse")) })
 	t.Run("devices, nested", func(t *testing.T) {
 		conform(t, path, config(s, "flat", "guess"), config(s, "nested", "guess"), reshapes...)
@@ -56,7 +55,7 @@ func TestConformance(t *testing.T) {
 		for i := range h.Cells {
 			h.Cells[i].HugePages = nil // the suite's consumers hold some of everything, and a root has huge pages for those who do; a new one has none
 		}
-		s := simtest.Start(t, h, sim.Options{})
+		s := sim.ForTest(t, h, sim.Options{})
 		conform(t, path, config(s, "nested", "guess"), config(s, "flat", "guess"), reshapes...)
 	})
 }

@@ -16,9 +16,7 @@ import (
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hypervisor"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/test/testhost"
-	"github.com/compute-agent/compute-agent/test/testhost/hostgen"
 	"github.com/compute-agent/compute-agent/test/testhost/sim"
-	"github.com/compute-agent/compute-agent/test/testhost/sim/simtest"
 )
 
 // simulated is a driver on a simulated host, with the real library between.
@@ -49,7 +47,7 @@ func invented(t *testing.T, h testhost.Host, domains []testhost.Domain, config m
 // devices that are no PCI devices.
 func TestTheTreeEqualsTheModelThroughLibvirtsTestDriver(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		h := hostgen.Host().Draw(rt, "host")
+		h := testhost.Random().Draw(rt, "host")
 		h.Virtual = nil
 		w := drawWish(rt, h)
 		r := invented(t, h, w.domains(), w.config())
@@ -88,14 +86,14 @@ func TestTheTestDriversHostByItself(t *testing.T) {
 func TestTheTreeEqualsTheModelThroughLibvirtd(t *testing.T) {
 	drawn := 0
 	for seed := 1; drawn < 4; seed++ {
-		h := hostgen.Host().Example(seed)
+		h := testhost.Random().Example(seed)
 		if h.NoNUMA || len(h.Devices) < 3 || len(h.Cells) < 2 {
 			continue
 		}
 		drawn++
 		w := rapid.Custom(func(rt *rapid.T) wish { return drawWish(rt, h) }).Example(seed)
 		w.taken = nil // there are no emulators, so no domains
-		s := simtest.Start(t, h, sim.Options{})
+		s := sim.ForTest(t, h, sim.Options{})
 		r := simulated(t, s, w.config())
 		tree := newTree(t)
 		for _, nested := range []bool{w.nested, !w.nested} {
@@ -125,7 +123,7 @@ func BenchmarkPassOverLibvirtd(b *testing.B) {
 	if _, err := os.Stat("/usr/bin/qemu-system-x86_64"); err != nil {
 		b.Skipf("NOT MEASURED: no QEMU (Debian package: qemu-system-x86)")
 	}
-	s := simtest.Start(b, testhost.Sample(), sim.Options{Emulators: true})
+	s := sim.ForTest(b, testhost.Sample(), sim.Options{Emulators: true})
 	c, err := binding.Open(hypervisor.Request{URI: s.URI(), Write: true})
 	if err != nil {
 		b.Fatal(err)

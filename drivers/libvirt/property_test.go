@@ -13,7 +13,6 @@ import (
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/discovery"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/test/testhost"
-	"github.com/compute-agent/compute-agent/test/testhost/hostgen"
 )
 
 // hundredGiB takes the disk of this machine out of the tree.
@@ -26,7 +25,7 @@ func (r *rig) hundredGiB() *rig {
 // it is that of the other shape, and the first one again.
 func TestTheTreeEqualsTheModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		h := hostgen.Host().Draw(rt, "host")
+		h := testhost.Random().Draw(rt, "host")
 		w := drawWish(rt, h)
 		d := newDaemon(t, h)
 		d.domains = w.domains()

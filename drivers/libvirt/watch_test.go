@@ -18,7 +18,6 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/test/testhost"
 	"github.com/compute-agent/compute-agent/test/testhost/sim"
-	"github.com/compute-agent/compute-agent/test/testhost/sim/simtest"
 )
 
 // watched is a driver that is watched: its changes come through the channel.
@@ -87,7 +86,7 @@ func emulatorCache(t *testing.T) string {
 func TestWhatHappensIsSeen(t *testing.T) {
 	h := testhost.Sample()
 	gpu := *h.Device("0000:82:00.0")
-	s := simtest.Start(t, h, sim.Options{Emulators: true, Cache: emulatorCache(t)})
+	s := sim.ForTest(t, h, sim.Options{Emulators: true, Cache: emulatorCache(t)})
 	r := simulated(t, s, map[string]any{
 		"numa": "nested", "enabled_mdev_types": []string{"nvidia-222"}, "pci_report_in_placement": true,
 		"pci_device_spec": []any{map[string]any{"vendor_id": "15b3", "product_id": "1016", "resource_class": "CUSTOM_VF"}}, "call_timeout": "60s",
@@ -155,7 +154,7 @@ func TestWhatHappensIsSeen(t *testing.T) {
 // The daemon of a host with devices is restarted, hangs, dies and comes back. Whatever is asked meanwhile is answered with NotReady and a reason, the
 // tree stands, and the driver finds back by itself. Its connections leave nothing behind: Shutdown would tell.
 func TestTheDaemonsFateOnAHostWithDevices(t *testing.T) {
-	s := simtest.Start(t, testhost.Sample(), sim.Options{})
+	s := sim.ForTest(t, testhost.Sample(), sim.Options{})
 	r := simulated(t, s, map[string]any{"numa": "nested", "enabled_mdev_types": []string{"nvidia-222"}, "call_timeout": "300ms", "connect_timeout": "2s"})
 	news := r.watched()
 	tree := newTree(t)

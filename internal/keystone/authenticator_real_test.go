@@ -19,13 +19,13 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/keystone"
 	"github.com/compute-agent/compute-agent/internal/osapi"
-	"github.com/compute-agent/compute-agent/test/realservice"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // usersCloud is a real Keystone, with the project "service" and in it the users "placement" and "nova" with the role service
 // and "guest" with the role reader. All have the same password.
 type usersCloud struct {
-	*realservice.Keystone
+	URL     string
 	admin   *gophercloud.ServiceClient
 	project string
 	users   map[string]string // ids by name
@@ -33,7 +33,7 @@ type usersCloud struct {
 
 func newUsersCloud(t *testing.T) *usersCloud {
 	t.Helper()
-	c := &usersCloud{Keystone: realservice.StartKeystone(t), users: map[string]string{}}
+	c := &usersCloud{URL: testproc.StartKeystone(t), users: map[string]string{}}
 	ctx := t.Context()
 	c.admin = c.as(t, "admin", "admin")
 	project, err := projects.Create(ctx, c.admin, projects.CreateOpts{Name: "service", DomainID: "default"}).Extract()
@@ -54,7 +54,7 @@ func newUsersCloud(t *testing.T) *usersCloud {
 		t.Fatal(err, readers)
 	}
 	for name, role := range map[string]string{"placement": service.ID, "nova": service.ID, "guest": readers[0].ID} {
-		user, err := users.Create(ctx, c.admin, users.CreateOpts{Name: name, DomainID: "default", Password: realservice.Password}).Extract()
+		user, err := users.Create(ctx, c.admin, users.CreateOpts{Name: name, DomainID: "default", Password: testproc.KeystonePassword}).Extract()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -88,7 +88,7 @@ func (c *usersCloud) client(t *testing.T, options gophercloud.AuthOptions) *goph
 func (c *usersCloud) as(t *testing.T, user, project string) *gophercloud.ServiceClient {
 	t.Helper()
 	return c.client(t, gophercloud.AuthOptions{
-		Username: user, DomainName: "Default", Password: realservice.Password,
+		Username: user, DomainName: "Default", Password: testproc.KeystonePassword,
 		Scope: &gophercloud.AuthScope{ProjectName: project, DomainName: "Default"},
 	})
 }
@@ -100,7 +100,7 @@ func TestRealKeystoneValidatesTokens(t *testing.T) {
 	cfg := keystone.AuthenticatorConfig{
 		Config: keystone.Config{
 			AuthURL: c.URL, Username: "placement", UserDomainName: "Default", ProjectName: "service", ProjectDomainName: "Default",
-			Secret:  func() (string, error) { return realservice.Password, nil },
+			Secret:  func() (string, error) { return testproc.KeystonePassword, nil },
 			Timeout: time.Minute, Now: func() time.Time { return time.Now().Add(later) },
 		},
 		WWWAuthenticateURI: "https://keystone.example/v3",
@@ -129,7 +129,7 @@ func TestRealKeystoneValidatesTokens(t *testing.T) {
 		t.Errorf("rubbish: %s", got)
 	}
 
-	system := c.client(t, gophercloud.AuthOptions{Username: "admin", DomainName: "Default", Password: realservice.Password, Scope: &gophercloud.AuthScope{System: true}})
+	system := c.client(t, gophercloud.AuthOptions{Username: "admin", DomainName: "Default", Password: testproc.KeystonePassword, Scope: &gophercloud.AuthScope{System: true}})
 	if who, err := a.Authenticate(request(system.Token())); err != nil || !who.SystemScope || who.Project != "" {
 		t.Errorf("a token for the system: %+v, %v", who, err)
 	}

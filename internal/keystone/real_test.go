@@ -28,13 +28,13 @@ import (
 	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/reportclient"
-	"github.com/compute-agent/compute-agent/test/realservice"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // cloud is a real Keystone with the project "service", the users "placement" and "agent" with the roles service and admin in it
 // (OpenStack's Placement of Debian 12 knows no role service yet), and a service "placement" that has no endpoints yet.
 type cloud struct {
-	*realservice.Keystone
+	URL                     string
 	admin                   *gophercloud.ServiceClient
 	service, agent, project string
 }
@@ -53,7 +53,7 @@ func (c *cloud) as(t *testing.T, user, project string) *gophercloud.ServiceClien
 	t.Helper()
 	provider := must[*gophercloud.ProviderClient](t)(openstack.NewClient(c.URL))
 	options := gophercloud.AuthOptions{
-		IdentityEndpoint: c.URL, Username: user, DomainName: "Default", Password: realservice.Password,
+		IdentityEndpoint: c.URL, Username: user, DomainName: "Default", Password: testproc.KeystonePassword,
 		Scope: &gophercloud.AuthScope{ProjectName: project, DomainName: "Default"},
 	}
 	if err := openstack.AuthenticateV3(t.Context(), provider, &options, gophercloud.EndpointOpts{}); err != nil {
@@ -65,13 +65,13 @@ func (c *cloud) as(t *testing.T, user, project string) *gophercloud.ServiceClien
 func newCloud(t *testing.T) *cloud {
 	t.Helper()
 	ctx := t.Context()
-	c := &cloud{Keystone: realservice.StartKeystone(t)}
+	c := &cloud{URL: testproc.StartKeystone(t)}
 	c.admin = c.as(t, "admin", "admin")
 	c.project = must[*projects.Project](t)(projects.Create(ctx, c.admin, projects.CreateOpts{Name: "service", DomainID: "default"}).Extract()).ID
 	service := must[*roles.Role](t)(roles.Create(ctx, c.admin, roles.CreateOpts{Name: "service"}).Extract())
 	pages := must[pagination.Page](t)(roles.List(c.admin, roles.ListOpts{Name: "admin"}).AllPages(ctx))
 	for _, name := range []string{"placement", "agent"} {
-		user := must[*users.User](t)(users.Create(ctx, c.admin, users.CreateOpts{Name: name, DomainID: "default", Password: realservice.Password}).Extract())
+		user := must[*users.User](t)(users.Create(ctx, c.admin, users.CreateOpts{Name: name, DomainID: "default", Password: testproc.KeystonePassword}).Extract())
 		for _, role := range append(must[[]roles.Role](t)(roles.ExtractRoles(pages)), *service) {
 			if err := roles.Assign(ctx, c.admin, role.ID, roles.AssignOpts{UserID: user.ID, ProjectID: c.project}).ExtractErr(); err != nil {
 				t.Fatal(err)
@@ -120,7 +120,7 @@ func TestRealKeystone(t *testing.T) {
 		server := must[*placement.Server](t)(placement.New(t.Context(), placement.Config{
 			StateDir: t.TempDir(), Logger: zerolog.Nop(), Auth: placement.Auth{Strategy: placement.Keystone, Keystone: keystone.AuthenticatorConfig{Config: keystone.Config{
 				AuthURL: c.URL, Username: "placement", UserDomainName: "Default", ProjectName: "service", ProjectDomainName: "Default",
-				Secret: func() (string, error) { return realservice.Password, nil }, Timeout: time.Minute,
+				Secret: func() (string, error) { return testproc.KeystonePassword, nil }, Timeout: time.Minute,
 				Now: func() time.Time { return now().Add(later) },
 			}}},
 		}))
@@ -130,7 +130,7 @@ func TestRealKeystone(t *testing.T) {
 		c.testReporting(t, web.URL, func() { later = 10 * time.Minute }) // it believes what it knows of a token for a while
 	})
 	t.Run("openstack", func(t *testing.T) {
-		server := realservice.StartPlacementWithKeystone(t, realservice.KeystoneUser{AuthURL: c.URL, User: "placement", Password: realservice.Password})
+		server := testproc.StartPlacementWithKeystone(t, testproc.KeystoneUser{AuthURL: c.URL, User: "placement", Password: testproc.KeystonePassword})
 		c.testReporting(t, server.URL, func() {})
 	})
 }
@@ -139,7 +139,7 @@ func (c *cloud) config(transport http.RoundTripper) keystone.Config {
 	return keystone.Config{
 		Section: "placement_client", Service: "placement",
 		AuthURL: c.URL, Method: keystone.Password, Username: "agent", UserDomainName: "Default", ProjectName: "service", ProjectDomainName: "Default",
-		Secret: func() (string, error) { return realservice.Password, nil }, Transport: transport, Timeout: time.Minute,
+		Secret: func() (string, error) { return testproc.KeystonePassword, nil }, Transport: transport, Timeout: time.Minute,
 	}
 }
 

@@ -19,7 +19,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/placement/candidates"
 	"github.com/compute-agent/compute-agent/placement/placementtest"
-	"github.com/compute-agent/compute-agent/test/realservice"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 var (
@@ -30,7 +30,7 @@ var (
 // TestReferenceIsPlacement: what the exhaustive reference finds is what OpenStack's Placement finds, apart from what
 // Placement is known to get wrong; see excused.
 func TestReferenceIsPlacement(t *testing.T) {
-	server := realservice.StartPlacement(t)
+	server := testproc.StartPlacement(t)
 	g := ground(t)
 	random := rand.New(rand.NewPCG(uint64(*realSeed), 0))
 	counts := map[string]int{}

@@ -16,7 +16,6 @@ import (
 	"github.com/compute-agent/compute-agent/internal/agent/control"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/health"
-	"github.com/compute-agent/compute-agent/test/realservice"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -191,7 +190,7 @@ func awaitGone(t *testing.T, pid int) {
 
 // TestAgainstOpenStack: OpenStack's own Placement ends up with the same tree, and a second start writes nothing.
 func TestAgainstOpenStack(t *testing.T) {
-	server := realservice.StartPlacement(t)
+	server := testproc.StartPlacement(t)
 	s := newSite(t, server.URL)
 	agent := s.run()
 	agent.await(0, told, "set the traits of cn1")

@@ -17,7 +17,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/placement"
-	"github.com/compute-agent/compute-agent/test/realservice"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // world is a Placement with what others wrote to it, and a host whose agent comes and goes.
@@ -48,7 +48,7 @@ func openPlacement(t *testing.T, state string) *placement.Server {
 
 // placements are the services that scenarios run against, each with a way to begin with an empty one.
 func placements(t *testing.T) map[string]func(*testing.T) string {
-	upstream := realservice.StartPlacement(t)
+	upstream := testproc.StartPlacement(t)
 	return map[string]func(*testing.T) string{
 		"ours": func(t *testing.T) string {
 			server := openPlacement(t, t.TempDir())

@@ -19,7 +19,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/placement"
 	"github.com/compute-agent/compute-agent/placement/api"
-	"github.com/compute-agent/compute-agent/test/realservice"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // Service is one side of the comparison.
@@ -105,15 +105,15 @@ func (o *Ours) Close() error {
 
 // Real is OpenStack's Placement, in a process of its own.
 type Real struct {
-	server *realservice.Placement
+	server *testproc.Placement
 	client *http.Client
 }
 
-// NewReal starts an empty service that lives until the test ends; see realservice.StartPlacement for what happens without it.
+// NewReal starts an empty service that lives until the test ends; see testproc.StartPlacement for what happens without it.
 func NewReal(t testing.TB) *Real {
 	t.Helper()
 	transport := &http.Transport{DisableKeepAlives: true, DisableCompression: true}
-	return &Real{server: realservice.StartPlacement(t), client: &http.Client{
+	return &Real{server: testproc.StartPlacement(t), client: &http.Client{
 		Transport:     transport,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}

@@ -11,7 +11,6 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/compute-agent/compute-agent/test/perf/peer"
 	"github.com/compute-agent/compute-agent/test/perf/workload"
 )
 
@@ -19,7 +18,7 @@ import (
 const several = 8
 
 // pair is ours and OpenStack's with the same data; theirs is nil when ours is measured alone.
-type pair struct{ ours, theirs *peer.Peer }
+type pair struct{ ours, theirs *peer }
 
 func (p *pair) close() error {
 	err := p.ours.Close()
@@ -31,7 +30,7 @@ func (p *pair) close() error {
 
 // startPair starts ours, loads it, and starts OpenStack's with the same rows.
 func startPair(ctx context.Context, s settings, name string, load func(context.Context, *workload.Client) error) (*pair, error) {
-	ours, err := peer.Ours(ctx, s.binary, filepath.Join(s.state, name, "ours"))
+	ours, err := startOurs(ctx, s.binary, filepath.Join(s.state, name, "ours"))
 	if err != nil {
 		return nil, err
 	}
@@ -42,7 +41,7 @@ func startPair(ctx context.Context, s settings, name string, load func(context.C
 	}
 	if s.upstream {
 		say("%s: starting OpenStack's with the same rows", name)
-		if p.theirs, err = peer.Upstream(ctx, filepath.Join(s.state, name, "theirs"), ours.Database); err != nil {
+		if p.theirs, err = startUpstream(ctx, filepath.Join(s.state, name, "theirs"), ours.Database); err != nil {
 			return nil, errors.Join(err, p.close())
 		}
 	}
@@ -120,7 +119,7 @@ func (p *pair) compareAll(ctx context.Context, s settings, name string, ops []op
 	for _, op := range ops {
 		var one, many [2]*sample
 		for i, side := range []struct {
-			service *peer.Peer
+			service *peer
 			least   int
 		}{{p.theirs, op.theirs}, {p.ours, op.ours}} {
 			var err error
@@ -131,7 +130,7 @@ func (p *pair) compareAll(ctx context.Context, s settings, name string, ops []op
 		t.add(op.name, one, many)
 	}
 	cells := []string{name}
-	for _, service := range []*peer.Peer{p.theirs, p.ours} {
+	for _, service := range []*peer{p.theirs, p.ours} {
 		if service == nil {
 			cells = append(cells, "-", "-")
 			continue
@@ -148,7 +147,7 @@ func (p *pair) compareAll(ctx context.Context, s settings, name string, ops []op
 
 // samples measures an operation with one client and with several. What is not measured is empty; an operation that is never
 // done alone has its sample with several clients in both places.
-func (s *settings) samples(ctx context.Context, service *peer.Peer, op operation, least int) (one, many *sample, err error) {
+func (s *settings) samples(ctx context.Context, service *peer, op operation, least int) (one, many *sample, err error) {
 	one, many = &sample{}, &sample{}
 	if service == nil {
 		return one, many, nil

@@ -11,7 +11,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/compute-agent/compute-agent/test/perf/peer"
 	"github.com/compute-agent/compute-agent/test/perf/workload"
 )
 
@@ -41,7 +40,7 @@ func contend(ctx context.Context, s settings) error {
 			for _, limit := range contendedLimits {
 				cells := []string{fmt.Sprint(clients), fmt.Sprint(limit)}
 				var rates []string
-				for _, service := range []*peer.Peer{p.theirs, p.ours} {
+				for _, service := range []*peer{p.theirs, p.ours} {
 					if service == nil {
 						cells, rates = append(cells, "-"), append(rates, "-")
 						continue

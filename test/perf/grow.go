@@ -11,7 +11,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/compute-agent/compute-agent/test/perf/peer"
 	"github.com/compute-agent/compute-agent/test/perf/workload"
 )
 
@@ -50,7 +49,7 @@ func grow(ctx context.Context, s settings) error {
 
 func (s *settings) growTo(ctx context.Context, dir string, sh shape, withWrites bool, t, loaded *table) (err error) {
 	name := fmt.Sprintf("%d x %d", sh.hosts, 1+3*sh.nodes)
-	ours, err := peer.Ours(ctx, s.binary, dir)
+	ours, err := startOurs(ctx, s.binary, dir)
 	if err != nil {
 		return err
 	}
@@ -107,7 +106,7 @@ func (s *settings) growTo(ctx context.Context, dir string, sh shape, withWrites 
 	if err != nil {
 		return err
 	}
-	again, err := peer.Ours(ctx, s.binary, dir)
+	again, err := startOurs(ctx, s.binary, dir)
 	if err != nil {
 		return err
 	}
@@ -123,7 +122,7 @@ func (s *settings) growTo(ctx context.Context, dir string, sh shape, withWrites 
 const writesPerSecond = 100
 
 // underWrites asks for candidates, one request after the other, while inventories are written at a steady rate.
-func (s *settings) underWrites(ctx context.Context, ours *peer.Peer, data *nestedData, name string, consumers int, t *table) error {
+func (s *settings) underWrites(ctx context.Context, ours *peer, data *nestedData, name string, consumers int, t *table) error {
 	op := candidates("candidates, nested", workload.NestedQuery, 1000, 1000, 0)
 	if s.only != nil && !s.only.MatchString(op.name) {
 		return nil

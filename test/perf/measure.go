@@ -11,7 +11,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/compute-agent/compute-agent/test/perf/peer"
 	"github.com/compute-agent/compute-agent/test/perf/workload"
 )
 
@@ -57,7 +56,7 @@ const most = 3 * time.Minute
 
 // measure repeats an operation at least n times and at least for a while. Answers of 409 and 5xx are counted; all other
 // errors end it.
-func measure(ctx context.Context, p *peer.Peer, op operation, workers, n int, atLeast time.Duration) (*sample, error) {
+func measure(ctx context.Context, p *peer, op operation, workers, n int, atLeast time.Duration) (*sample, error) {
 	c := workload.NewClient(p.URL, workers)
 	steps := make([]step, workers)
 	for i := range steps {
@@ -135,7 +134,7 @@ func (s *sample) once(ctx context.Context, st step) error {
 }
 
 // oneByOne is for steps with preparations: the CPU time is read around each.
-func (s *sample) oneByOne(ctx context.Context, p *peer.Peer, op operation, st step, n int, atLeast time.Duration) error {
+func (s *sample) oneByOne(ctx context.Context, p *peer, op operation, st step, n int, atLeast time.Duration) error {
 	for i := 0; i < n || s.wall < atLeast && s.wall < most; i++ {
 		if err := st.prepare(ctx); err != nil {
 			return fmt.Errorf("%s: prepare %s: %w", p.Name, op.name, err)

@@ -11,7 +11,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/compute-agent/compute-agent/test/realservice"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // exchange is one request of a story that both services are told.
@@ -56,7 +56,7 @@ func tell(t *testing.T, url string, e exchange) (string, int) {
 // TestLikeUpstream tells OpenStack's own Placement and ours the same story of generations, reshapes and over-commit, and
 // compares statuses, error codes and what is read, step by step.
 func TestLikeUpstream(t *testing.T) {
-	theirs := realservice.StartPlacement(t).URL
+	theirs := testproc.StartPlacement(t).URL
 	ours := serve(t, filepath.Join(t.TempDir(), "placement.db"), asItIs).url
 	const p, q, c1, c2, c3 = "4e8e5957-649f-477b-9e5b-f1f75b21c03c", "5bcff1f0-2ea8-4a55-a9de-2f6cc7b3f3a1",
 		"11111111-0000-4000-8000-000000000001", "11111111-0000-4000-8000-000000000002", "11111111-0000-4000-8000-000000000003"

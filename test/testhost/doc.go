@@ -12,6 +12,6 @@
 // itself (OnlineCPUs, Siblings, …): those answers are what readers are compared with.
 // [Host.Plug], [Host.Unplug] and the methods of [Tree] change it while readers look on.
 //
-// [Sample], [GPUHost], [SingleNode] and [ManyCells] are machines to start from; [Breakages] damage a rendered tree; package hostgen
+// [Sample], [GPUHost], [SingleNode] and [ManyCells] are machines to start from; [Breakages] damage a rendered tree; [Random]
 // draws random hosts.
 package testhost

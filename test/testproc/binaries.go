@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package testproc runs the commands of this module as real processes, for tests that see them from outside: it builds
-// them once, keeps what they say, waits until they say it, and ends, stops and continues them. Whatever becomes of the
-// tests, no process outlives them.
+// Package testproc runs real processes for tests: the commands of this module, which it builds once,
+// and OpenStack's Placement and Keystone from Debian's packages. It keeps what processes write, waits
+// for lines of it, and ends, stops and continues them. No process outlives the tests.
 package testproc
 
 import (

@@ -25,7 +25,7 @@
 //	defer s.Close(ctx)
 //	…  s.URI() for libvirt, s.Root() as the chroot of what reads /sys
 //
-// It needs root and libvirtd; else Start says [ErrNotRoot] or libvirtd.ErrNotInstalled, and the caller decides what that means.
+// It needs root and libvirtd; else Start returns [ErrNotRoot] or libvirtd.ErrNotInstalled. [ForTest] skips the test then.
 //
 // What the daemon tells of the tree is what it would tell of such a machine: capabilities with cells and huge pages, node
 // devices, mediated devices made and ended, devices plugged in and out, events.

@@ -15,7 +15,6 @@ import (
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hypervisor"
 	"github.com/compute-agent/compute-agent/test/testhost"
 	"github.com/compute-agent/compute-agent/test/testhost/sim"
-	"github.com/compute-agent/compute-agent/test/testhost/sim/simtest"
 )
 
 const (
@@ -66,7 +65,7 @@ func TestDevicesOfTheTestDriver(t *testing.T) {
 
 func TestTheCallsForAListOfDevices(t *testing.T) {
 	h := testhost.Sample()
-	s := simtest.Start(t, h, sim.Options{})
+	s := sim.ForTest(t, h, sim.Options{})
 	counter := count(t, socketOf(t, s.URI()))
 	c := connect(t, hypervisor.Request{URI: counter.through(s.URI())})
 	counter.since()
@@ -91,7 +90,7 @@ func TestTheCallsForAListOfDevices(t *testing.T) {
 }
 
 func TestTheLifeOfAMediatedDevice(t *testing.T) {
-	s := simtest.Start(t, testhost.Sample(), sim.Options{})
+	s := sim.ForTest(t, testhost.Sample(), sim.Options{})
 	events := make(chan hypervisor.Event, 100)
 	c := connect(t, hypervisor.Request{URI: s.URI(), Write: true, Event: func(e hypervisor.Event) { events <- e }})
 	before := names(t, c, hypervisor.Mdevs)
@@ -149,7 +148,7 @@ func TestTheLifeOfAMediatedDevice(t *testing.T) {
 
 // Devices that somebody else makes and takes are told of as well.
 func TestEventsOfDevices(t *testing.T) {
-	s := simtest.Start(t, testhost.Sample(), sim.Options{})
+	s := sim.ForTest(t, testhost.Sample(), sim.Options{})
 	events := make(chan hypervisor.Event, 100)
 	c := connect(t, hypervisor.Request{URI: s.URI(), Event: func(e hypervisor.Event) { events <- e }})
 	if err := s.AddMdev(t.Context(), gpu, "nvidia-222", mdevUUID, 77); err != nil {

@@ -21,7 +21,6 @@ import (
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hypervisor"
 	"github.com/compute-agent/compute-agent/test/testhost"
 	"github.com/compute-agent/compute-agent/test/testhost/sim"
-	"github.com/compute-agent/compute-agent/test/testhost/sim/simtest"
 )
 
 // However many domains there are: one call for the list, one for their states, one for each description that is wanted.
@@ -208,7 +207,7 @@ var guestUUID = fmt.Sprintf("5e1f0000-0000-4000-8000-%012x", os.Getpid())
 
 // A guest of QEMU's own CPU emulation, as the driver's instances live.
 func TestTheLifeOfARealGuest(t *testing.T) {
-	s := simtest.Start(t, testhost.SingleNode(), sim.Options{Emulators: true})
+	s := sim.ForTest(t, testhost.SingleNode(), sim.Options{Emulators: true})
 	events := make(chan hypervisor.Event, 100)
 	c := connect(t, hypervisor.Request{URI: s.URI(), Write: true, Event: func(e hypervisor.Event) { events <- e }})
 	caps, err := c.DomainCapabilities(hypervisor.Emulator{Arch: "x86_64", Virt: "qemu", Machine: "q35"})

@@ -13,7 +13,6 @@ import (
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hypervisor"
 	"github.com/compute-agent/compute-agent/test/testhost"
 	"github.com/compute-agent/compute-agent/test/testhost/sim"
-	"github.com/compute-agent/compute-agent/test/testhost/sim/simtest"
 )
 
 // These tests have a link over the real library and a real daemon that goes through what daemons go through.
@@ -27,7 +26,7 @@ type linked struct {
 
 func link(t *testing.T, call time.Duration) linked {
 	t.Helper()
-	s := simtest.Start(t, testhost.Sample(), sim.Options{})
+	s := sim.ForTest(t, testhost.Sample(), sim.Options{})
 	news, up := hypervisor.NewNews(), make(chan struct{}, 100)
 	w := news.Watch(0, 0)
 	l := hypervisor.NewLink(hypervisor.Settings{

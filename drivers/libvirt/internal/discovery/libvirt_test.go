@@ -20,9 +20,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
 	"github.com/compute-agent/compute-agent/test/testhost"
-	"github.com/compute-agent/compute-agent/test/testhost/hostgen"
 	"github.com/compute-agent/compute-agent/test/testhost/sim"
-	"github.com/compute-agent/compute-agent/test/testhost/sim/simtest"
 )
 
 func TestMain(m *testing.M) {
@@ -232,7 +230,7 @@ func common(h Host) (s seen) {
 func TestLibvirtAndTheReaderAgree(t *testing.T) {
 	for name, host := range presets {
 		t.Run(name, func(t *testing.T) {
-			s := simtest.Start(t, host(), sim.Options{})
+			s := sim.ForTest(t, host(), sim.Options{})
 			c := connect(t, s)
 			defer disconnect(t, c)
 			h, err := Read(s.Root(), nil)
@@ -257,8 +255,8 @@ func TestLibvirtAndTheReaderAgree(t *testing.T) {
 func TestLibvirtAndTheReaderAgreeOnAnyHost(t *testing.T) {
 	for seed := range 20 {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			host := hostgen.Host().Example(seed)
-			s := simtest.Start(t, host, sim.Options{})
+			host := testhost.Random().Example(seed)
+			s := sim.ForTest(t, host, sim.Options{})
 			c := connect(t, s)
 			defer disconnect(t, c)
 			h, err := Read(s.Root(), nil)

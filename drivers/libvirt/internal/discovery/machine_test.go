@@ -14,7 +14,6 @@ import (
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
 	"github.com/compute-agent/compute-agent/test/testhost"
-	"github.com/compute-agent/compute-agent/test/testhost/hostgen"
 )
 
 // machineTruth is what a made-up host is as a machine.
@@ -93,7 +92,7 @@ func TestTheMachineIsTheModel(t *testing.T) {
 
 func TestAnyMachineIsTheModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		h := hostgen.Host().Draw(rt, "host")
+		h := testhost.Random().Draw(rt, "host")
 		dir, err := testhost.Scratch()
 		if err != nil {
 			rt.Fatal(err)
@@ -165,7 +164,7 @@ func TestBrokenHostsWithoutNUMA(t *testing.T) {
 // Devices that are taken out are gone for the reader with all that hung on them, and there again when they are put back.
 func TestDevicesUnpluggedAndPlugged(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		h := hostgen.Host().Filter(func(h testhost.Host) bool { return len(h.Devices) > 0 }).Draw(rt, "host")
+		h := testhost.Random().Filter(func(h testhost.Host) bool { return len(h.Devices) > 0 }).Draw(rt, "host")
 		dir, err := testhost.Scratch()
 		if err != nil {
 			rt.Fatal(err)

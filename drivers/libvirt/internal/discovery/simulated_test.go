@@ -22,7 +22,6 @@ import (
 
 	"github.com/compute-agent/compute-agent/test/testhost"
 	"github.com/compute-agent/compute-agent/test/testhost/sim"
-	"github.com/compute-agent/compute-agent/test/testhost/sim/simtest"
 )
 
 const (
@@ -122,7 +121,7 @@ func available(t *testing.T, s *sim.Sim) int {
 }
 
 func TestDevicesComeAndGo(t *testing.T) {
-	s := simtest.Start(t, testhost.Sample(), sim.Options{})
+	s := sim.ForTest(t, testhost.Sample(), sim.Options{})
 	c := connect(t, s)
 	news, end := watch(t, c)
 	name := testhost.MdevName(newUUID, idleGPU)
@@ -162,7 +161,7 @@ func TestDevicesComeAndGo(t *testing.T) {
 // A network card is taken out with its functions, and put back: libvirt hears of each, and agrees with the reader each time.
 func TestDevicesAreUnpluggedAndPlugged(t *testing.T) {
 	h := testhost.Sample()
-	s := simtest.Start(t, h, sim.Options{})
+	s := sim.ForTest(t, h, sim.Options{})
 	c := connect(t, s)
 	news, end := watch(t, c)
 	agree := func(devices int) {
@@ -200,7 +199,7 @@ func TestDevicesAreUnpluggedAndPlugged(t *testing.T) {
 func TestInactiveDevices(t *testing.T) {
 	h := testhost.Sample()
 	h.Device(idleGPU).Mdevs = []testhost.Mdev{{UUID: newUUID, Type: "nvidia-231", Inactive: true}}
-	s := simtest.Start(t, h, sim.Options{})
+	s := sim.ForTest(t, h, sim.Options{})
 	c := connect(t, s)
 	defer disconnect(t, c)
 	const mdev = libvirt.CONNECT_LIST_NODE_DEVICES_CAP_MDEV
@@ -216,7 +215,7 @@ func TestInactiveDevices(t *testing.T) {
 
 // The daemon hangs, dies and comes back; what it says then is what it said before.
 func TestTheSimulatedDaemonsFate(t *testing.T) {
-	s := simtest.Start(t, testhost.Sample(), sim.Options{})
+	s := sim.ForTest(t, testhost.Sample(), sim.Options{})
 	c := connect(t, s)
 	before := viaLibvirt(t, c)
 	_, end := watch(t, c)
@@ -260,7 +259,7 @@ func TestTheSimulatedDaemonsFate(t *testing.T) {
 
 // The tree is edited under the daemon: the next answer is another.
 func TestTheTreeChanges(t *testing.T) {
-	s := simtest.Start(t, testhost.Sample(), sim.Options{})
+	s := sim.ForTest(t, testhost.Sample(), sim.Options{})
 	c := connect(t, s)
 	defer disconnect(t, c)
 	at, err := s.Tree().DevicePath("0000:06:00.0")
@@ -281,7 +280,7 @@ func TestTheTreeChanges(t *testing.T) {
 }
 
 func TestNothingIsLeftBehind(t *testing.T) {
-	s := simtest.Start(t, testhost.SingleNode(), sim.Options{})
+	s := sim.ForTest(t, testhost.SingleNode(), sim.Options{})
 	pid := s.PID()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
@@ -311,7 +310,7 @@ func TestGuestsRun(t *testing.T) {
 		t.Skip("NOT TESTED: no QEMU (Debian package: qemu-system-x86)")
 	}
 	cache := filepath.Join(t.TempDir(), "cache")
-	s := simtest.Start(t, testhost.Sample(), sim.Options{Emulators: true, Cache: cache})
+	s := sim.ForTest(t, testhost.Sample(), sim.Options{Emulators: true, Cache: cache})
 	c := connect(t, s)
 	defer disconnect(t, c)
 	guest := testhost.Domain{Name: "guest", UUID: "00000000-0000-4000-8000-000000000001", VCPUs: 1, MemoryMiB: 16}

@@ -17,7 +17,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/compute-agent/compute-agent/test/testhost"
-	"github.com/compute-agent/compute-agent/test/testhost/hostgen"
 )
 
 var presets = map[string]func() testhost.Host{
@@ -60,7 +59,7 @@ func TestTheReaderSeesTheHost(t *testing.T) {
 
 func TestTheReaderSeesAnyHost(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		h := hostgen.Host().Draw(rt, "host")
+		h := testhost.Random().Draw(rt, "host")
 		dir, err := testhost.Scratch()
 		if err != nil {
 			rt.Fatal(err)

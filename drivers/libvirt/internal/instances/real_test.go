@@ -27,7 +27,6 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/test/testhost"
 	"github.com/compute-agent/compute-agent/test/testhost/sim"
-	"github.com/compute-agent/compute-agent/test/testhost/sim/simtest"
 )
 
 // These tests have a real daemon on a made-up host, and QEMU's own emulation of processors.
@@ -64,7 +63,7 @@ func realHost(t *testing.T, h testhost.Host, o sim.Options) *realRig {
 	if libvirtd.FindEmulator("x86_64") == "" {
 		notTested(t, "no QEMU (Debian package: qemu-system-x86)")
 	}
-	s := simtest.Start(t, h, o)
+	s := sim.ForTest(t, h, o)
 	r := &realRig{Sim: s, t: t, dir: t.TempDir(), images: t.TempDir()}
 	news := hypervisor.NewNews()
 	for i := range 3 {

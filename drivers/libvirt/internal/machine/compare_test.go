@@ -14,7 +14,6 @@ import (
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/discovery"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
 	"github.com/compute-agent/compute-agent/test/testhost"
-	"github.com/compute-agent/compute-agent/test/testhost/hostgen"
 )
 
 type fatal interface {
@@ -79,7 +78,7 @@ func TestWitnessesAgree(t *testing.T) {
 
 func TestWitnessesAgreeAboutAnyHost(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		h := hostgen.Host().Draw(t, "host")
+		h := testhost.Random().Draw(t, "host")
 		_, m, remove := kernel(t, h)
 		defer remove()
 		for _, doubt := range machine.Compare(m, libvirt(t, h), nil) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package peer
+package main
 
 import (
 	"context"
@@ -16,8 +16,10 @@ import (
 	"time"
 )
 
-// Peer is a running Placement service with its database.
-type Peer struct {
+// peer is a running Placement service with an empty database of its own, in a directory of its own:
+// ours (compute-agent placement serve, on SQLite) or OpenStack's (Debian's package python3-placement
+// under uwsgi, on MariaDB). It does not touch the machine's own services.
+type peer struct {
 	Name string
 	// URL is its endpoint, where a request with the token "admin" may do everything.
 	URL string
@@ -43,7 +45,7 @@ const patience = 5 * time.Minute
 
 // start runs a program; what it prints goes to a file in the peer's directory. Close ends it, not the context; and it dies
 // with this process.
-func (p *Peer) start(ctx context.Context, name string, env []string, program string, args ...string) (*process, error) {
+func (p *peer) start(ctx context.Context, name string, env []string, program string, args ...string) (*process, error) {
 	out, err := os.OpenFile(p.logFile(name), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, err
@@ -65,10 +67,10 @@ func (p *Peer) start(ctx context.Context, name string, env []string, program str
 	return proc, nil
 }
 
-func (p *Peer) logFile(name string) string { return filepath.Join(p.dir, name+".log") }
+func (p *peer) logFile(name string) string { return filepath.Join(p.dir, name+".log") }
 
 // run runs a program to its end, with input.
-func (p *Peer) run(ctx context.Context, name string, input *os.File, program string, args ...string) error {
+func (p *peer) run(ctx context.Context, name string, input *os.File, program string, args ...string) error {
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Dir = p.dir
 	if input != nil {
@@ -81,7 +83,7 @@ func (p *Peer) run(ctx context.Context, name string, input *os.File, program str
 }
 
 // await asks a process again and again until it is ready.
-func (p *Peer) await(ctx context.Context, proc *process, ready func(context.Context) error) error {
+func (p *peer) await(ctx context.Context, proc *process, ready func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for {
@@ -101,7 +103,7 @@ func (p *Peer) await(ctx context.Context, proc *process, ready func(context.Cont
 }
 
 // answers says whether the service answers.
-func (p *Peer) answers(ctx context.Context) error {
+func (p *peer) answers(ctx context.Context) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, p.URL+"/", nil)
 	if err != nil {
 		return err
@@ -117,7 +119,7 @@ func (p *Peer) answers(ctx context.Context) error {
 }
 
 // Close ends the service, and then its database.
-func (p *Peer) Close() error {
+func (p *peer) Close() error {
 	var errs []error
 	for _, proc := range slices.Backward(p.processes) {
 		if err := proc.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package peer
+package main
 
 import (
 	"bufio"
@@ -17,14 +17,14 @@ import (
 	_ "modernc.org/sqlite" // the driver "sqlite"
 )
 
-// tables are Placement's, all that hold data.
-var tables = []string{
+// placementTables are Placement's, all that hold data.
+var placementTables = []string{
 	"resource_classes", "traits", "placement_aggregates", "projects", "users", "consumer_types", "resource_providers", "inventories",
 	"resource_provider_traits", "resource_provider_aggregates", "consumers", "allocations",
 }
 
-// copyFrom makes the rows of Placement's tables those of an SQLite database.
-func (p *Peer) copyFrom(ctx context.Context, from string) (err error) {
+// copyFrom makes the rows of Placement's placementTables those of an SQLite database.
+func (p *peer) copyFrom(ctx context.Context, from string) (err error) {
 	db, err := sql.Open("sqlite", "file:"+from+"?mode=ro")
 	if err != nil {
 		return err
@@ -37,13 +37,13 @@ func (p *Peer) copyFrom(ctx context.Context, from string) (err error) {
 	defer func() { err = errors.Join(err, script.Close(), os.Remove(script.Name())) }()
 	w := bufio.NewWriter(script)
 	fmt.Fprintln(w, "SET SESSION sql_mode='NO_AUTO_VALUE_ON_ZERO', FOREIGN_KEY_CHECKS=0, UNIQUE_CHECKS=0; START TRANSACTION;")
-	for _, table := range tables {
+	for _, table := range placementTables {
 		fmt.Fprintf(w, "DELETE FROM %s;\n", table)
 		if err := writeRows(ctx, w, db, table); err != nil {
 			return fmt.Errorf("read the table %s: %w", table, err)
 		}
 	}
-	fmt.Fprintf(w, "COMMIT; ANALYZE TABLE %s;\n", strings.Join(tables, ", "))
+	fmt.Fprintf(w, "COMMIT; ANALYZE TABLE %s;\n", strings.Join(placementTables, ", "))
 	if err := w.Flush(); err != nil {
 		return err
 	}

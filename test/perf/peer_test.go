@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package peer
+package main
 
 import (
 	"bufio"
@@ -16,7 +16,7 @@ import (
 
 // TestCost: the processor time and the memory are those of the processes that were started and of their children.
 func TestCost(t *testing.T) {
-	p := &Peer{Name: "a shell", dir: t.TempDir()}
+	p := &peer{Name: "a shell", dir: t.TempDir()}
 	if _, err := p.CPU(); err == nil {
 		t.Error("a peer without processes has used CPU time")
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package peer
+package main
 
 import (
 	"context"
@@ -12,9 +12,9 @@ import (
 	"time"
 )
 
-// Ours starts the binary compute-agent as a Placement service, without authentication, on the SQLite database in dir,
+// startOurs starts the binary compute-agent as a Placement service, without authentication, on the SQLite database in dir,
 // which is made when it is not there.
-func Ours(ctx context.Context, binary, dir string) (*Peer, error) {
+func startOurs(ctx context.Context, binary, dir string) (*peer, error) {
 	binary, err := filepath.Abs(binary)
 	if err != nil {
 		return nil, err
@@ -27,7 +27,7 @@ func Ours(ctx context.Context, binary, dir string) (*Peer, error) {
 		return nil, err
 	}
 	address := "127.0.0.1:" + strconv.Itoa(port)
-	p := &Peer{Name: "compute-agent", URL: "http://" + address, Database: filepath.Join(dir, "placement.db"), dir: dir}
+	p := &peer{Name: "compute-agent", URL: "http://" + address, Database: filepath.Join(dir, "placement.db"), dir: dir}
 	begin := time.Now()
 	proc, err := p.start(ctx, "compute-agent", nil, binary, "placement", "serve", "--listen", address, "--state-dir", dir)
 	if err != nil {
@@ -41,7 +41,7 @@ func Ours(ctx context.Context, binary, dir string) (*Peer, error) {
 }
 
 // DatabaseSize is the size of an SQLite database with its write-ahead log, in bytes.
-func (p *Peer) DatabaseSize() (int64, error) {
+func (p *peer) DatabaseSize() (int64, error) {
 	var sum int64
 	for _, suffix := range []string{"", "-wal"} {
 		info, err := os.Stat(p.Database + suffix)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package peer
+package main
 
 import (
 	"errors"
@@ -17,7 +17,7 @@ import (
 
 // CPU is the processor time that the service and its database have used so far, in user and kernel mode, by all their
 // processes. It comes from the processes' CPU clocks, which count nanoseconds where /proc/PID/stat counts ticks of 10 ms.
-func (p *Peer) CPU() (time.Duration, error) {
+func (p *peer) CPU() (time.Duration, error) {
 	pids, err := p.pids()
 	if err != nil {
 		return 0, err
@@ -35,23 +35,23 @@ func (p *Peer) CPU() (time.Duration, error) {
 	return sum, nil
 }
 
-// Memory is what processes hold, in bytes.
-type Memory struct {
+// memory is what processes hold, in bytes.
+type memory struct {
 	// PSS counts pages that processes share once, in parts; RSS counts them for each.
 	PSS, RSS int64
 }
 
 // Memory is what the service and its database hold now.
-func (p *Peer) Memory() (Memory, error) {
+func (p *peer) Memory() (memory, error) {
 	pids, err := p.pids()
 	if err != nil {
-		return Memory{}, err
+		return memory{}, err
 	}
-	var sum Memory
+	var sum memory
 	for _, pid := range pids {
 		rollup, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
 		if err != nil {
-			return Memory{}, err
+			return memory{}, err
 		}
 		for line := range strings.Lines(string(rollup)) {
 			fields := strings.Fields(line)
@@ -60,7 +60,7 @@ func (p *Peer) Memory() (Memory, error) {
 			}
 			kib, err := strconv.ParseInt(fields[1], 10, 64)
 			if err != nil {
-				return Memory{}, fmt.Errorf("read the memory of process %d: %w", pid, err)
+				return memory{}, fmt.Errorf("read the memory of process %d: %w", pid, err)
 			}
 			switch fields[0] {
 			case "Pss:":
@@ -74,7 +74,7 @@ func (p *Peer) Memory() (Memory, error) {
 }
 
 // pids are the processes of the peer: those that were started and all below them.
-func (p *Peer) pids() ([]int, error) {
+func (p *peer) pids() ([]int, error) {
 	if len(p.processes) == 0 {
 		return nil, errors.New("the peer does not run")
 	}

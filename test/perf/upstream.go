@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package peer
+package main
 
 import (
 	"context"
@@ -26,10 +26,10 @@ const (
 	uwsgiThr   = 4
 )
 
-// Upstream starts OpenStack's Placement as Debian's packages run it: under uwsgi with 2 processes of 4 threads, on a
+// startUpstream starts OpenStack's Placement as Debian's packages run it: under uwsgi with 2 processes of 4 threads, on a
 // MariaDB with its default settings and durable commits. The data comes from an SQLite database of ours, whose tables are
 // Placement's own, by SQL: through its API it would take Placement a third of a second for each tree. from may be "".
-func Upstream(ctx context.Context, dir, from string) (_ *Peer, err error) {
+func startUpstream(ctx context.Context, dir, from string) (_ *peer, err error) {
 	for _, program := range []string{python, manage, wsgi, uwsgi, mariadb, mariadbd, installDB} {
 		if _, err := os.Stat(program); err != nil {
 			return nil, fmt.Errorf("%w; OpenStack's Placement is installed by: tools/packages.sh bench", err)
@@ -38,7 +38,7 @@ func Upstream(ctx context.Context, dir, from string) (_ *Peer, err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	p := &Peer{Name: "Placement", dir: dir}
+	p := &peer{Name: "Placement", dir: dir}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, p.Close())
@@ -73,14 +73,14 @@ sync_on_startup = false
 	return p, p.startPlacement(ctx)
 }
 
-func (p *Peer) socket() string { return filepath.Join(p.dir, "mariadb.sock") }
+func (p *peer) socket() string { return filepath.Join(p.dir, "mariadb.sock") }
 
 // sql runs statements from a file.
-func (p *Peer) sql(ctx context.Context, what string, statements *os.File) error {
+func (p *peer) sql(ctx context.Context, what string, statements *os.File) error {
 	return p.run(ctx, what, statements, mariadb, "--no-defaults", "--socket="+p.socket(), "--user=root", "--database=placement")
 }
 
-func (p *Peer) startMariaDB(ctx context.Context) (port int, err error) {
+func (p *peer) startMariaDB(ctx context.Context) (port int, err error) {
 	me, err := user.Current()
 	if err != nil {
 		return 0, err
@@ -107,7 +107,7 @@ func (p *Peer) startMariaDB(ctx context.Context) (port int, err error) {
 }
 
 // startPlacement uses the options of Debian's own /etc/placement/placement-api-uwsgi.ini, and one connection a request.
-func (p *Peer) startPlacement(ctx context.Context) error {
+func (p *peer) startPlacement(ctx context.Context) error {
 	port, err := freePort(ctx)
 	if err != nil {
 		return err
