@@ -5,18 +5,14 @@ package cells
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cell"
@@ -25,9 +21,8 @@ import (
 	"github.com/compute-agent/compute-agent/cells/gather"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
 	"github.com/compute-agent/compute-agent/internal/osapi"
+	"github.com/compute-agent/compute-agent/test/golden"
 )
-
-var update = flag.Bool("update", false, "write the golden files anew")
 
 // clock only goes when it is told to.
 type metricsClock struct{ at time.Time }
@@ -175,36 +170,8 @@ func cellDay(t *testing.T) *cellMetrics {
 
 // TestExposition are the whole pages but for what the Go runtime and the process say of themselves.
 func TestExposition(t *testing.T) {
-	for golden, m := range map[string]metricsHandler{"testdata/api.txt": apiDay(), "testdata/cell.txt": cellDay(t)} {
-		whole := metricsText(t, m)
-		var kept strings.Builder
-		for line := range strings.Lines(whole) {
-			if name := strings.TrimPrefix(strings.TrimPrefix(line, "# HELP "), "# TYPE "); strings.HasPrefix(name, "go_") || strings.HasPrefix(name, "process_") {
-				continue
-			}
-			kept.WriteString(regexp.MustCompile(`(go|version)="[^"]*"`).ReplaceAllString(line, `$1="…"`))
-		}
-		if *update {
-			if err := os.WriteFile(golden, []byte(kept.String()), 0o600); err != nil {
-				t.Fatal(err)
-			}
-		}
-		want, err := os.ReadFile(golden) //nolint:gosec // of this test
-		if err != nil {
-			t.Fatal(err)
-		}
-		if d := cmp.Diff(string(want), kept.String()); d != "" {
-			t.Errorf("%s: names and labels are a contract with dashboards; -update if this is meant (-want +got):\n%s", golden, d)
-		}
-		problems, err := promlint.New(strings.NewReader(whole)).Lint()
-		if err != nil || len(problems) > 0 {
-			t.Errorf("%s: %v, %v", golden, problems, err)
-		}
-		for _, name := range []string{"go_goroutines ", "process_resident_memory_bytes "} {
-			if len(samples(t, m, name)) != 1 {
-				t.Errorf("%s: %s is missing", golden, name)
-			}
-		}
+	for file, m := range map[string]metricsHandler{"testdata/api.txt": apiDay(), "testdata/cell.txt": cellDay(t)} {
+		golden.Metrics(t, file, metricsText(t, m))
 	}
 }
 

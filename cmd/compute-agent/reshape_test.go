@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"flag"
 	"fmt"
 	"io"
 	"net/http"
@@ -19,15 +18,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/internal/agent/control"
 	"github.com/compute-agent/compute-agent/internal/health"
 	"github.com/compute-agent/compute-agent/placement"
+	"github.com/compute-agent/compute-agent/test/golden"
 )
-
-var update = flag.Bool("update", false, "write the golden files anew")
 
 const cn1 = "aaaaaaaa-0000-4000-8000-000000000001"
 
@@ -110,22 +107,13 @@ func (s *site) run(args ...string) (code int, stdout, stderr string) {
 }
 
 // want runs a command and compares what it prints with a golden file.
-func (s *site) want(golden string, code int, args ...string) {
+func (s *site) want(file string, code int, args ...string) {
 	s.t.Helper()
 	got, stdout, stderr := s.run(args...)
 	if got != code {
 		s.t.Errorf("%q ended with %d, want %d:\n%s", args, got, code, stderr)
 	}
-	path := filepath.Join("testdata", "reshape", golden)
-	text := s.mask(stdout)
-	if *update {
-		check(s.t, os.WriteFile(path, []byte(text), 0o644))
-	}
-	want, err := os.ReadFile(path)
-	check(s.t, err)
-	if d := cmp.Diff(string(want), text); d != "" {
-		s.t.Errorf("%q (-want +got), -update to accept:\n%s", args, d)
-	}
+	golden.Text(s.t, filepath.Join("testdata", "reshape", file), s.mask(stdout))
 }
 
 var times = regexp.MustCompile(`\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?Z`)

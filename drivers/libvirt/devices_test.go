@@ -5,22 +5,19 @@ package libvirt
 import (
 	"bytes"
 	"encoding/json"
-	"flag"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/pelletier/go-toml/v2"
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/discovery"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/test/golden"
 	"github.com/compute-agent/compute-agent/test/testhost"
 )
-
-var updateDevices = flag.Bool("update", false, "write the golden files again")
 
 // devicesOf runs --devices on a made-up host with the names of testdata/pci.ids.
 func devicesOf(t *testing.T, h testhost.Host, args ...string) string {
@@ -39,19 +36,7 @@ func devicesOf(t *testing.T, h testhost.Host, args ...string) string {
 
 func TestDevicesAreListedByName(t *testing.T) {
 	got := devicesOf(t, testhost.Sample())
-	golden := filepath.Join("testdata", "devices.txt")
-	if *updateDevices {
-		if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(golden)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Error(diff)
-	}
+	golden.Text(t, "testdata/devices.txt", got)
 	docs, err := os.ReadFile(filepath.Join("..", "..", "docs", "libvirt.md"))
 	if err != nil {
 		t.Fatal(err)

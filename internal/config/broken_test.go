@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/compute-agent/compute-agent/test/golden"
 )
 
 // Each file of testdata/broken is wrong in its own way; the message that people
@@ -43,7 +45,7 @@ func TestBrokenFiles(t *testing.T) {
 			if strings.Contains(err.Error(), "s3cr3t") {
 				t.Errorf("the message holds the secret:\n%v", err)
 			}
-			golden(t, filepath.Join("broken", strings.TrimSuffix(filepath.Base(file), ".toml")+".golden"), err.Error()+"\n")
+			golden.Text(t, strings.TrimSuffix(file, ".toml")+".golden", err.Error()+"\n")
 		})
 	}
 }
@@ -71,7 +73,7 @@ func TestBrokenEnvironment(t *testing.T) {
 	if strings.Contains(err.Error(), "s3cr3t") {
 		t.Errorf("the message holds the secret:\n%v", err)
 	}
-	golden(t, "environment.golden", err.Error()+"\n")
+	golden.Text(t, "testdata/environment.golden", err.Error()+"\n")
 }
 
 // Validate is for those who change a Config by hand, too.

@@ -5,7 +5,6 @@ package config
 import (
 	"bytes"
 	"errors"
-	"flag"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -16,27 +15,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/compute-agent/compute-agent/test/golden"
 )
-
-var update = flag.Bool("update", false, "write the golden files anew")
-
-// golden compares text with a file of testdata.
-func golden(t *testing.T, name, got string) {
-	t.Helper()
-	path := filepath.Join("testdata", name)
-	if *update {
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("%s differs; if that is meant, run go test -update (-want +got):\n%s", path, diff)
-	}
-}
 
 // machine is a host called node-1 on which the agent runs as root.
 func machine(file string, environ ...string) Options {
@@ -81,7 +62,7 @@ func TestDefaults(t *testing.T) {
 	if err := Defaults(&out); err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "defaults.toml", out.String())
+	golden.Text(t, "testdata/defaults.toml", out.String())
 
 	bare := mustLoad(t, machine(write(t, map[string]string{"compute-agent.toml": ""})))
 	full := mustLoad(t, machine(write(t, map[string]string{"compute-agent.toml": out.String()})))

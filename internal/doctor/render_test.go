@@ -4,33 +4,11 @@ package doctor
 
 import (
 	"bytes"
-	"flag"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/compute-agent/compute-agent/test/golden"
 )
-
-var update = flag.Bool("update", false, "write the golden files anew")
-
-func golden(t *testing.T, name, got string) {
-	t.Helper()
-	path := filepath.Join("testdata", name)
-	if *update {
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("%s differs; if that is meant, run go test -update (-want +got):\n%s", path, diff)
-	}
-}
 
 // sample has one result of each severity.
 var sample = []Result{
@@ -49,12 +27,12 @@ func TestText(t *testing.T) {
 	if strings.Contains(out.String(), "\x1b") {
 		t.Error("colour where there is no terminal")
 	}
-	golden(t, "results.txt", out.String())
+	golden.Text(t, "testdata/results.txt", out.String())
 	out.Reset()
 	if err := WriteText(&out, sample, true); err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "results-colour.txt", out.String())
+	golden.Text(t, "testdata/results-colour.txt", out.String())
 }
 
 func TestSummary(t *testing.T) {
@@ -78,7 +56,7 @@ func TestJSON(t *testing.T) {
 	if err := WriteJSON(&out, sample); err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "results.json", out.String())
+	golden.Text(t, "testdata/results.json", out.String())
 	out.Reset()
 	if err := WriteJSON(&out, nil); err != nil {
 		t.Fatal(err)

@@ -5,7 +5,6 @@ package extraspecs_test
 import (
 	_ "embed"
 	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"slices"
@@ -13,9 +12,8 @@ import (
 	"testing"
 
 	"github.com/compute-agent/compute-agent/internal/extraspecs"
+	"github.com/compute-agent/compute-agent/test/golden"
 )
-
-var update = flag.Bool("update", false, "write the tables of the page")
 
 // nova are the names that Nova 26 validates or reads, a line each: flavor or image, and the name.
 //
@@ -110,13 +108,7 @@ func TestPage(t *testing.T) {
 		}
 		page = before + begin + rendered(table.rows) + end + after
 	}
-	if *update {
-		if err := os.WriteFile(file, []byte(page), 0o644); err != nil { //nolint:gosec // a page of this repository
-			t.Fatal(err)
-		}
-	} else if page != string(text) {
-		t.Error("the page does not have the tables of this package; run this test with -update")
-	}
+	golden.Text(t, file, page)
 }
 
 func rendered(rows []extraspecs.Row) string {

@@ -4,35 +4,13 @@ package providerconfig
 
 import (
 	"errors"
-	"flag"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/compute-agent/compute-agent/test/golden"
 )
-
-var update = flag.Bool("update", false, "write the golden files anew")
-
-// golden compares text with a file of testdata.
-func golden(t *testing.T, name, got string) {
-	t.Helper()
-	path := filepath.Join("testdata", name)
-	if *update {
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("%s differs; if that is meant, run go test -update (-want +got):\n%s", path, diff)
-	}
-}
 
 // ignorePlaces compares entries by what they say.
 var ignorePlaces = cmpopts.IgnoreFields(Entry{}, "Place", "classAt", "traitAt")
@@ -61,5 +39,5 @@ func TestBrokenFiles(t *testing.T) {
 	for _, w := range warnings {
 		text.WriteString("warning: " + w.String() + "\n")
 	}
-	golden(t, "broken.golden", text.String())
+	golden.Text(t, "testdata/broken.golden", text.String())
 }

@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"flag"
 	"io"
 	"os"
 	"os/exec"
@@ -21,11 +20,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/compute-agent/compute-agent/test/golden"
 	"github.com/compute-agent/compute-agent/test/testhost/sim"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
-
-var update = flag.Bool("update", false, "write the transcript anew")
 
 // patient is when a test that hangs is given up; nothing is measured by it.
 const patient = 3 * time.Minute
@@ -82,20 +80,7 @@ func TestTranscript(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v\n%s\n%s", err, out, errs)
 	}
-	got := masked(string(out))
-	const file = "testdata/transcript.txt"
-	if *update {
-		if err := os.WriteFile(file, []byte(got), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got, "\n")); diff != "" {
-		t.Errorf("the story is told in another way than in %s (if it is meant: go test ./test/demo -update):\n%s", file, diff)
-	}
+	golden.Text(t, "testdata/transcript.txt", masked(string(out)))
 	for n, line := range strings.Split(string(out), "\n") {
 		if len([]rune(line)) > 125 && !strings.Contains(line, "GET /") {
 			t.Errorf("line %d is too wide for most terminals: %s", n+1, line)

@@ -5,7 +5,6 @@ package e2e
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"maps"
 	"net/http"
@@ -24,9 +23,8 @@ import (
 	"github.com/compute-agent/compute-agent/resourcetracker"
 	"github.com/compute-agent/compute-agent/resourcetracker/journal"
 	"github.com/compute-agent/compute-agent/resourcetracker/ownership"
+	"github.com/compute-agent/compute-agent/test/golden"
 )
-
-var updateScenarios = flag.Bool("update-scenarios", false, "write what the bundled Placement answers into testdata/scenarios, to be read before it is believed")
 
 // TestScenarios plays testdata/scenarios/*.txt against the bundled Placement and OpenStack's own. A scenario is a list of steps, each
 // a line that begins with ">" and the lines up to the next empty one:
@@ -41,7 +39,7 @@ var updateScenarios = flag.Bool("update-scenarios", false, "write what the bundl
 //	> quiet               nothing is to do: a pass makes no request, and another start no write
 //	> new state           the agent's state directory is lost, but for its identity
 //
-// What start, pass and tree say is compared; a flag of the test writes it anew. Whatever they do, no consumer may hold more or less than before.
+// What start, pass and tree say is compared, and rewritten with -update: read it then. Whatever they do, no consumer may hold more or less than before.
 func TestScenarios(t *testing.T) {
 	files, err := filepath.Glob("testdata/scenarios/*.txt")
 	check(t, err)
@@ -55,11 +53,7 @@ func TestScenarios(t *testing.T) {
 				check(t, err)
 				p := newPlay(t, empty(t))
 				got := p.perform(string(want))
-				if *updateScenarios && kind == "ours" {
-					check(t, os.WriteFile(file, []byte(got), 0o600))
-				} else if diff := cmp.Diff(string(want), got); diff != "" {
-					t.Errorf("(-want +got):\n%s", diff)
-				}
+				golden.Text(t, file, got)
 			})
 		}
 	}

@@ -5,18 +5,13 @@ package outage
 import (
 	"bytes"
 	"encoding/json"
-	"flag"
 	"fmt"
-	"os"
 	"path/filepath"
 	"regexp"
-	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/compute-agent/compute-agent/test/golden"
 )
-
-var update = flag.Bool("update", false, "write the files in testdata anew")
 
 // golden compares a body with testdata/NAME.json.
 func (w *world) golden(t *testing.T, name string, a *answer) {
@@ -28,16 +23,7 @@ func (w *world) golden(t *testing.T, name string, a *answer) {
 	encoder.SetEscapeHTML(false)
 	encoder.SetIndent("", "  ")
 	check(t, encoder.Encode(w.normal(body)))
-	file := filepath.Join("testdata", name+".json")
-	if *update {
-		check(t, os.WriteFile(file, out.Bytes(), 0o644)) //nolint:gosec // a file of the repository
-		return
-	}
-	want, err := os.ReadFile(file)
-	check(t, err)
-	if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(out.String(), "\n")); diff != "" {
-		t.Errorf("%s is not %s (-want +got):\n%s", a.request, file, diff)
-	}
+	golden.Text(t, filepath.Join("testdata", name+".json"), out.String())
 }
 
 var (

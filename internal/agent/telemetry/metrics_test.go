@@ -5,18 +5,14 @@ package telemetry_test
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
 	"github.com/compute-agent/compute-agent/internal/agent/telemetry"
 	"github.com/compute-agent/compute-agent/internal/health"
@@ -24,9 +20,8 @@ import (
 	"github.com/compute-agent/compute-agent/plugins/host"
 	"github.com/compute-agent/compute-agent/reportclient"
 	"github.com/compute-agent/compute-agent/resourcetracker"
+	"github.com/compute-agent/compute-agent/test/golden"
 )
-
-var update = flag.Bool("update", false, "rewrite golden files")
 
 // scene is metrics with a fake clock.
 type scene struct {
@@ -123,35 +118,7 @@ func (s *scene) day() {
 func TestExposition(t *testing.T) {
 	s := newScene(t)
 	s.day()
-	var kept strings.Builder
-	for line := range strings.Lines(s.page()) {
-		if name := strings.TrimPrefix(strings.TrimPrefix(line, "# HELP "), "# TYPE "); strings.HasPrefix(name, "go_") || strings.HasPrefix(name, "process_") {
-			continue
-		}
-		kept.WriteString(regexp.MustCompile(`(go|version)="[^"]*"`).ReplaceAllString(line, `$1="…"`))
-	}
-	const golden = "testdata/metrics.txt"
-	if *update {
-		if err := os.WriteFile(golden, []byte(kept.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(golden)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if d := cmp.Diff(string(want), kept.String()); d != "" {
-		t.Errorf("names and labels are a contract with dashboards; use -update if intended (-want +got):\n%s", d)
-	}
-	problems, err := promlint.New(strings.NewReader(s.page())).Lint()
-	if err != nil || len(problems) > 0 {
-		t.Errorf("%v, %v", problems, err)
-	}
-	for _, name := range []string{"go_goroutines ", "process_resident_memory_bytes "} {
-		if len(s.samples(name)) != 1 {
-			t.Errorf("%s is missing", name)
-		}
-	}
+	golden.Metrics(t, "testdata/metrics.txt", s.page())
 }
 
 func TestReshapesCountByOutcome(t *testing.T) {

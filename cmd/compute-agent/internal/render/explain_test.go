@@ -9,6 +9,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/render"
 	"github.com/compute-agent/compute-agent/placement/candidates"
+	"github.com/compute-agent/compute-agent/test/golden"
 )
 
 func TestExplanation(t *testing.T) {
@@ -39,7 +40,7 @@ func TestExplanation(t *testing.T) {
 	if err := render.Explanation(&out, e); err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "explain.txt", out.Bytes())
+	golden.Text(t, "testdata/explain.txt", out.String())
 	out.Reset()
 	if err := render.Explanation(&out, &candidates.Explanation{Verdict: "a\x1b[2Jb"}); err != nil || strings.Contains(out.String(), "\x1b") {
 		t.Errorf("what a server says reaches the terminal as it is: %q, %v", out.String(), err)

@@ -12,6 +12,7 @@ import (
 	"github.com/compute-agent/compute-agent/plugins/drivertest"
 	"github.com/compute-agent/compute-agent/plugins/host"
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/golden"
 )
 
 // tested prints a report that is complete.
@@ -45,13 +46,13 @@ func TestPluginTest(t *testing.T) {
 	if err := tested(&b, report, 0); err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "plugin-test.txt", b.Bytes())
+	golden.Text(t, "testdata/plugin-test.txt", b.String())
 
 	b.Reset()
 	if err := tested(&b, drivertest.Report{Description: host.Description{Path: "./x"}}, 80); err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "plugin-test-silent.txt", b.Bytes())
+	golden.Text(t, "testdata/plugin-test-silent.txt", b.String())
 }
 
 // TestPluginTestOnATerminal: no line is longer than the terminal is wide, what a plugin said is shown and not obeyed, and what does not apply
@@ -81,7 +82,7 @@ func TestPluginTestOnATerminal(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	golden(t, "plugin-test-terminal.txt", b.Bytes())
+	golden.Text(t, "testdata/plugin-test-terminal.txt", b.String())
 }
 
 // TestPluginTestThatEndsBeforeItsEnd: what did not run is said, and why.
@@ -94,7 +95,7 @@ func TestPluginTestThatEndsBeforeItsEnd(t *testing.T) {
 	if err := tested(&b, report, 0, "the trait X is not known\x1b"); err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "plugin-test-ended.txt", b.Bytes())
+	golden.Text(t, "testdata/plugin-test-ended.txt", b.String())
 }
 
 func TestPluginChecks(t *testing.T) {
@@ -116,7 +117,7 @@ func TestPluginInfo(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	golden(t, "plugin-info.txt", b.Bytes())
+	golden.Text(t, "testdata/plugin-info.txt", b.String())
 }
 
 func TestPluginPass(t *testing.T) {
@@ -143,7 +144,7 @@ func TestPluginPass(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	golden(t, "plugin-run.txt", b.Bytes())
+	golden.Text(t, "testdata/plugin-run.txt", b.String())
 }
 
 // A driver's log is for its author: the stack of a panic line by line, what was merely printed as such, nothing that a terminal obeys.
@@ -161,7 +162,7 @@ func TestPluginLog(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	golden(t, "plugin-log.txt", b.Bytes())
+	golden.Text(t, "testdata/plugin-log.txt", b.String())
 }
 
 func TestPluginList(t *testing.T) {
@@ -176,5 +177,5 @@ func TestPluginList(t *testing.T) {
 	if err := render.PluginList(&b, []string{"/p"}, entries); err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "plugin-list.txt", b.Bytes())
+	golden.Text(t, "testdata/plugin-list.txt", b.String())
 }

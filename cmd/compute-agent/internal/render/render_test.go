@@ -6,16 +6,11 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/render"
 	"github.com/compute-agent/compute-agent/internal/agent/control"
@@ -23,26 +18,8 @@ import (
 	"github.com/compute-agent/compute-agent/plugins/host"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/resourcetracker"
+	"github.com/compute-agent/compute-agent/test/golden"
 )
-
-var update = flag.Bool("update", false, "write the golden files anew")
-
-func golden(t *testing.T, name string, got []byte) {
-	t.Helper()
-	path := filepath.Join("testdata", name)
-	if *update {
-		if err := os.WriteFile(path, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if d := cmp.Diff(string(want), string(got)); d != "" {
-		t.Errorf("%s (-want +got), -update to accept:\n%s", name, d)
-	}
-}
 
 func inventory(class string, total, reserved int64, ratio float64, used int64) control.Inventory {
 	i := control.Inventory{
@@ -81,7 +58,7 @@ func TestTree(t *testing.T) {
 		if err := render.Tree(&b, sample(), opts); err != nil {
 			t.Fatal(err)
 		}
-		golden(t, name, b.Bytes())
+		golden.Text(t, "testdata/"+name, b.String())
 	}
 	var b bytes.Buffer
 	if err := render.Tree(&b, control.Tree{}, render.TreeOptions{}); err != nil || b.Len() == 0 {
@@ -98,7 +75,7 @@ func TestTreeWithoutPlacement(t *testing.T) {
 	if err := render.Tree(&b, tree, render.TreeOptions{Now: now}); err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "tree-stale.txt", b.Bytes())
+	golden.Text(t, "testdata/tree-stale.txt", b.String())
 }
 
 func TestStatus(t *testing.T) {
@@ -182,7 +159,7 @@ func TestStatus(t *testing.T) {
 		if err := render.Status(&b, s, now); err != nil {
 			t.Fatal(err)
 		}
-		golden(t, name, b.Bytes())
+		golden.Text(t, "testdata/"+name, b.String())
 	}
 }
 
@@ -204,7 +181,7 @@ func TestPlan(t *testing.T) {
 	if err := render.Plan(&b, plan); err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "plan.txt", b.Bytes())
+	golden.Text(t, "testdata/plan.txt", b.String())
 }
 
 type fullDisk struct{}

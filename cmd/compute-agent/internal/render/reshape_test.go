@@ -19,6 +19,7 @@ import (
 	"github.com/compute-agent/compute-agent/reportclient"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 	"github.com/compute-agent/compute-agent/resourcetracker/journal"
+	"github.com/compute-agent/compute-agent/test/golden"
 )
 
 func print(t *testing.T, name string, f func(io.Writer) error) {
@@ -27,7 +28,7 @@ func print(t *testing.T, name string, f func(io.Writer) error) {
 	if err := f(&b); err != nil {
 		t.Fatal(err)
 	}
-	golden(t, name, b.Bytes())
+	golden.Text(t, "testdata/"+name, b.String())
 }
 
 func preview() *resourcetracker.Preview {

@@ -4,7 +4,6 @@ package scaffold
 
 import (
 	"encoding/json"
-	"flag"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,10 +11,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/compute-agent/compute-agent/test/golden"
 )
-
-var update = flag.Bool("update", false, "write requires.txt and sums.txt anew")
 
 // repository is the checkout that the tests run in.
 const repository = "../../../.."
@@ -46,21 +43,8 @@ func TestRequirements(t *testing.T) {
 
 	wantRequires, required := requirements(t, dir)
 	wantSums := needed(string(all), required, run(t, dir, "go", "mod", "graph"))
-	if *update {
-		for name, content := range map[string]string{"requires.txt": wantRequires, "sums.txt": wantSums} {
-			if err := os.WriteFile(name, []byte(content), 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
-		return
-	}
-	const remedy = "the requirements of compute-agent have changed; run: go test ./cmd/compute-agent/internal/scaffold -run TestRequirements -update"
-	if diff := cmp.Diff(strings.Split(wantRequires, "\n"), strings.Split(requires, "\n")); diff != "" {
-		t.Errorf("%s\nrequires.txt (-needed +there):\n%s", remedy, diff)
-	}
-	if diff := cmp.Diff(strings.Split(wantSums, "\n"), strings.Split(sums, "\n")); diff != "" {
-		t.Errorf("%s\nsums.txt (-needed +there):\n%s", remedy, diff)
-	}
+	golden.Text(t, "requires.txt", wantRequires)
+	golden.Text(t, "sums.txt", wantSums)
 }
 
 // bare is the go.mod of a new module without what requires.txt says.

@@ -4,7 +4,6 @@ package domain_test
 
 import (
 	"errors"
-	"flag"
 	"maps"
 	"os"
 	"os/exec"
@@ -20,9 +19,8 @@ import (
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/domain"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/test/golden"
 )
-
-var update = flag.Bool("update", false, "write the golden files anew")
 
 // specs are three typical instances, by the name of their golden file.
 func specs() map[string]domain.Spec {
@@ -67,19 +65,7 @@ func TestGolden(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		golden := filepath.Join("testdata", name+".xml")
-		if *update {
-			if err := os.WriteFile(golden, append(got, '\n'), 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
-		want, err := os.ReadFile(golden)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(string(want), string(got)+"\n"); diff != "" {
-			t.Errorf("%s: %s", name, diff)
-		}
+		golden.Text(t, "testdata/"+name+".xml", string(got)+"\n")
 	}
 }
 

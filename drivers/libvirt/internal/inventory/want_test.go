@@ -4,9 +4,6 @@ package inventory_test
 
 import (
 	"errors"
-	"flag"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -16,33 +13,15 @@ import (
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/golden"
 )
-
-var update = flag.Bool("update", false, "write the golden files anew")
-
-func golden(t *testing.T, name, got string) {
-	t.Helper()
-	file := filepath.Join("testdata", name)
-	if *update {
-		if err := os.WriteFile(file, []byte(got), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	wanted, err := os.ReadFile(file) //nolint:gosec // a file of the test's
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(wanted), got); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", file, diff)
-	}
-}
 
 func TestGoldenTrees(t *testing.T) {
 	flat := put(t, want(t, twoSockets(t), settings()), fresh(t))
-	golden(t, "flat.txt", dump(flat))
+	golden.Text(t, "testdata/flat.txt", dump(flat))
 	s := nestedSettings()
 	s.TypeTraits = true
-	golden(t, "nested.txt", dump(put(t, want(t, twoSockets(t), s), flat)))
+	golden.Text(t, "testdata/nested.txt", dump(put(t, want(t, twoSockets(t), s), flat)))
 }
 
 func TestNewProvidersHaveUUIDsThatFollowFromTheDevice(t *testing.T) {

@@ -3,36 +3,20 @@
 package driverv1
 
 import (
-	"flag"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/compute-agent/compute-agent/test/golden"
 )
-
-var rewrite = flag.Bool("rewrite", false, "write the golden description of the protocol anew")
-
-const golden = "testdata/descriptor.golden"
 
 // The golden file lists everything that is on the wire. A difference is a change of the protocol: once version 1 is released
 // only new lines may come, never changed or missing ones.
 func TestProtocolIsAsReleased(t *testing.T) {
 	got := describe(File_plugins_proto_driver_v1_driver_proto)
-	if *rewrite {
-		if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(golden)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got, "\n")); diff != "" {
-		t.Errorf("the protocol changed (-released +now):\n%s", diff)
-	}
+	golden.Text(t, "testdata/descriptor.golden", got)
 }
 
 // TestMajorVersionIsInTheName: what would break somebody gets a new package.

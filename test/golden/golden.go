@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package golden compares what a test got with a file of the repository. With the flag -update, which
+// it registers for every test that imports it, it writes the files instead.
+package golden
+
+import (
+	"flag"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+// Text fails the test where got is not the content of a file; with -update it writes the file. The
+// path is relative to the directory of the test.
+func Text(t testing.TB, file, got string) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil { //nolint:gosec // a file of the repository
+			t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(file) //nolint:gosec // a file of the repository
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got, "\n")); diff != "" {
+		t.Errorf("%s differs; if that is meant, run go test -update (-want +got):\n%s", file, diff)
+	}
+}
+
+var versions = regexp.MustCompile(`(go|version)="[^"]*"`)
+
+// Metrics compares a page of metrics with a file, without the metrics of the Go runtime and of the
+// process, which must be there, and without versions. The page must pass Prometheus's lint.
+func Metrics(t testing.TB, file, page string) {
+	t.Helper()
+	var kept strings.Builder
+	for line := range strings.Lines(page) {
+		name := strings.TrimPrefix(strings.TrimPrefix(line, "# HELP "), "# TYPE ")
+		if !strings.HasPrefix(name, "go_") && !strings.HasPrefix(name, "process_") {
+			kept.WriteString(versions.ReplaceAllString(line, `$1="…"`))
+		}
+	}
+	Text(t, file, kept.String())
+	problems, err := promlint.New(strings.NewReader(page)).Lint()
+	if err != nil || len(problems) > 0 {
+		t.Errorf("%s: %v, %v", file, problems, err)
+	}
+	for _, name := range []string{"go_goroutines", "process_resident_memory_bytes"} {
+		if strings.Count(page, "\n"+name+" ") != 1 {
+			t.Errorf("%s: %s is missing", file, name)
+		}
+	}
+}
