@@ -22,10 +22,10 @@ const module = "github.com/compute-agent/compute-agent/"
 // root is the top of the repository, from here.
 const root = "../.."
 
-// mayImport says, for the rooms of the house, which other rooms they may import (see ARCHITECTURE.md). A room may always
-// import what is below itself, and generic internal packages that are listed in commons; of another room it may import
-// what is named and nothing below that. Rooms that are not listed may import everything: they are where things are put
-// together.
+// mayImport lists which packages of the module a layer may import (see ARCHITECTURE.md). A layer is
+// a package and what is below it. It may always import what is below itself and what commons lists;
+// of another layer it may import what is named and nothing below that. A package that is in no
+// layer may import everything: it puts things together.
 var mayImport = map[string][]string{
 	"providertree":              {},
 	"plugins":                   {"providertree"},
@@ -53,7 +53,7 @@ var mayImport = map[string][]string{
 	"test/perf/workload":                  {},
 	"cmd/compute-agent/internal/scaffold": {},
 	"internal/version":                    {},
-	// What the tree should be follows from what was selected, and from nothing that does I/O.
+	// The tree follows from the selection, and from nothing that does I/O.
 	"drivers/libvirt/internal/machine":      {},
 	"drivers/libvirt/internal/capabilities": {"drivers/libvirt/internal/machine"},
 	"drivers/libvirt/internal/domain":       {"plugins", "providertree", "drivers/libvirt/internal/capabilities", "drivers/libvirt/internal/machine"},
@@ -78,10 +78,11 @@ var mayImport = map[string][]string{
 	"cells/worker":  {"cells/cellclient", "cells/cellwire", "plugins", "providertree"},
 }
 
-// commons are small internal packages without ideas of their own that every room may use.
-var commons = []string{"internal/files", "internal/extraspecs", "internal/files", "internal/health", "internal/jsonkit", "internal/osapi", "internal/osapi/oslopolicy", "internal/processes", "internal/sqldb", "internal/textutil", "internal/version"}
+// commons are small internal packages that every layer may use.
+var commons = []string{"internal/extraspecs", "internal/files", "internal/health", "internal/jsonkit", "internal/osapi", "internal/osapi/oslopolicy", "internal/processes", "internal/sqldb", "internal/textutil", "internal/version"}
 
-// mustNotDepend says what must not be linked into which package's binary or library, however indirectly, and why.
+// mustNotDepend lists what must not be linked into a package's binary or library, even indirectly,
+// and why.
 var mustNotDepend = map[string]map[string]string{
 	"cmd/compute-agent": {
 		"libvirt.org/go/libvirt":       "the agent is static and pure Go; libvirt is the driver's",
@@ -113,21 +114,21 @@ var mustNotDepend = map[string]map[string]string{
 	"cells": {
 		module + "placement/api":    "the compute API is a client of Placement, over HTTP",
 		module + "placement/ledger": "the compute API is a client of Placement, over HTTP",
-		module + "internal/agent":   "cells know their agents by what these say",
-		module + "resourcetracker":  "cells know their agents by what these say",
+		module + "internal/agent":   "cells know agents only by their requests",
+		module + "resourcetracker":  "cells know agents only by their requests",
 	},
 	"cells/worker": {
-		"database/sql":           "a host holds no database, nor the way to one",
+		"database/sql":           "a host holds no database",
 		module + "placement/api": "the agent is a client of Placement",
-		module + "cells/apidb":   "a host knows its cell, and nothing of others",
-		module + "cells/celldb":  "a host asks its cell and not the cell's database",
-		"github.com/prometheus":  "what is counted is reported by the agent",
+		module + "cells/apidb":   "a host knows only its own cell",
+		module + "cells/celldb":  "a host asks its cell, not the cell's database",
+		"github.com/prometheus":  "the agent reports the metrics",
 	},
 	"providertree": {
 		"net/http": "no I/O", "os/exec": "no I/O", "github.com/rs/zerolog": "no logger",
 	},
 	"placement/ledger": {
-		"net/http": "no I/O", "database/sql": "storing is placement/store's", "os/exec": "no I/O",
+		"net/http": "no I/O", "database/sql": "placement/store does the storing", "os/exec": "no I/O",
 	},
 }
 
@@ -164,14 +165,14 @@ func goFiles(t *testing.T) []string {
 
 func generated(name string) bool { return strings.HasSuffix(name, ".pb.go") }
 
-// TestImports: the walls between the rooms hold.
+// TestImports: each layer imports only what mayImport allows.
 func TestImports(t *testing.T) {
 	for _, name := range goFiles(t) {
 		if strings.HasSuffix(name, "_test.go") {
 			continue // tests may put things together
 		}
-		room, rule := roomOf(path.Dir(name))
-		if room == "" {
+		layer, rule := layerOf(path.Dir(name))
+		if layer == "" {
 			continue
 		}
 		f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, name), nil, parser.ImportsOnly)
@@ -184,29 +185,30 @@ func TestImports(t *testing.T) {
 				t.Fatal(err)
 			}
 			other, ours := strings.CutPrefix(imported, module)
-			if !ours || within(other, room) || slices.Contains(commons, other) {
+			if !ours || within(other, layer) || slices.Contains(commons, other) {
 				continue
 			}
 			if !slices.Contains(rule, other) {
-				t.Errorf("%s: %s must not import %s (allowed: %v)", name, room, other, rule)
+				t.Errorf("%s: %s must not import %s (allowed: %v)", name, layer, other, rule)
 			}
 		}
 	}
 }
 
-// roomOf returns the most special room that a package is in.
-func roomOf(pkg string) (string, []string) {
+// layerOf returns the innermost layer that a package is in, and what it may import.
+func layerOf(pkg string) (string, []string) {
 	best := ""
-	for room := range mayImport {
-		if within(pkg, room) && len(room) > len(best) {
-			best = room
+	for layer := range mayImport {
+		if within(pkg, layer) && len(layer) > len(best) {
+			best = layer
 		}
 	}
 	return best, mayImport[best]
 }
 
-func within(pkg, room string) bool { return pkg == room || strings.HasPrefix(pkg, room+"/") }
+func within(pkg, layer string) bool { return pkg == layer || strings.HasPrefix(pkg, layer+"/") }
 
+// TestDependencies: no package links what mustNotDepend denies it.
 func TestDependencies(t *testing.T) {
 	for pkg, banned := range mustNotDepend {
 		cmd := exec.Command("go", "list", "-deps", "-tags", "libvirt_dlopen", "./"+pkg)
@@ -228,7 +230,7 @@ func TestDependencies(t *testing.T) {
 	}
 }
 
-// TestFiles: every file says under which licence it is, and holds no more than one can read at a sitting.
+// TestFiles: every file names its licence, and is short enough to be read in one go.
 func TestFiles(t *testing.T) {
 	const most = 600
 	for _, name := range goFiles(t) {
@@ -243,12 +245,12 @@ func TestFiles(t *testing.T) {
 			t.Errorf("%s: the first line must be // SPDX-License-Identifier: Apache-2.0, and the second empty", name)
 		}
 		if lines := strings.Count(string(content), "\n"); lines > most {
-			t.Errorf("%s has %d lines, more than %d: does it still hold one idea?", name, lines, most)
+			t.Errorf("%s has %d lines, more than %d: split it by topic", name, lines, most)
 		}
 	}
 }
 
-// TestPackageDocs: every package says what it is, once.
+// TestPackageDocs: every package has a doc comment.
 func TestPackageDocs(t *testing.T) {
 	docs := map[string]int{}
 	for _, name := range goFiles(t) {
@@ -275,7 +277,7 @@ func isDoc(f *ast.File) int {
 	return 0
 }
 
-// TestDependenciesAreExplained: each direct dependency is named, with its reason, in docs/dependencies.md.
+// TestDependenciesAreExplained: docs/dependencies.md gives the reason of each direct dependency.
 func TestDependenciesAreExplained(t *testing.T) {
 	explained, err := os.ReadFile(filepath.Join(root, "docs/dependencies.md"))
 	if err != nil {

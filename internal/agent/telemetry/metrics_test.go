@@ -127,12 +127,12 @@ func TestReshapesCountByOutcome(t *testing.T) {
 		compute, guard, apply error
 		want                  []string
 	}{
-		"the driver fails":      {errors.New("it crashed"), nil, nil, []string{`compute_agent_reshapes_total{driver="libvirt",outcome="failed"} 1`}},
-		"the driver refuses":    {refused, nil, nil, []string{`compute_agent_reshapes_total{driver="libvirt",outcome="refused"} 1`}},
-		"the guard refuses":     {nil, refused, nil, []string{`compute_agent_reshapes_total{driver="libvirt",outcome="refused"} 1`}},
+		"the driver fails":    {errors.New("it crashed"), nil, nil, []string{`compute_agent_reshapes_total{driver="libvirt",outcome="failed"} 1`}},
+		"the driver refuses":  {refused, nil, nil, []string{`compute_agent_reshapes_total{driver="libvirt",outcome="refused"} 1`}},
+		"the guard refuses":   {nil, refused, nil, []string{`compute_agent_reshapes_total{driver="libvirt",outcome="refused"} 1`}},
 		"Placement conflicts": {nil, nil, errors.New("conflict"), []string{`compute_agent_reshapes_total{driver="libvirt",outcome="failed"} 1`}},
-		"Placement refuses":     {nil, nil, fmt.Errorf("%w: 403", reportclient.ErrReshapeRefused), []string{`compute_agent_reshapes_total{driver="libvirt",outcome="refused"} 1`}},
-		"it succeeds":            {nil, nil, nil, []string{`compute_agent_reshapes_total{driver="libvirt",outcome="done"} 1`}},
+		"Placement refuses":   {nil, nil, fmt.Errorf("%w: 403", reportclient.ErrReshapeRefused), []string{`compute_agent_reshapes_total{driver="libvirt",outcome="refused"} 1`}},
+		"it succeeds":         {nil, nil, nil, []string{`compute_agent_reshapes_total{driver="libvirt",outcome="done"} 1`}},
 	} {
 		s := newScene(t)
 		ctx, end := s.Begin(t.Context(), resourcetracker.StepPass, "libvirt", "cn1")

@@ -1,0 +1,420 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy_test
+
+import (
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"unicode/utf8"
+)
+
+var listHits = flag.Bool("hits", false, "log every word and every long comment line that the baselines still allow")
+
+// maxComment is how many columns a comment line has at most. A tab counts as four.
+const maxComment = 100
+
+// wordsLeft and longCommentsLeft are the hits that each top-level directory may still have.
+// A count that grows fails. Lower an entry when you fix some, and remove it at zero: both tables
+// have to end empty.
+var (
+	wordsLeft = map[string]int{
+		".":               51,
+		"cells":           480,
+		"cmd":             228,
+		"docs":            132,
+		"drivers":         1199,
+		"examples":        186,
+		"internal":        681,
+		"placement":       274,
+		"plugins":         581,
+		"providertree":    9,
+		"reportclient":    75,
+		"resourcetracker": 800,
+		"systemd":         10,
+		"test":            233,
+		"tools":           1,
+	}
+	longCommentsLeft = map[string]int{
+		"cells":           848,
+		"cmd":             176,
+		"drivers":         849,
+		"examples":        10,
+		"internal":        640,
+		"placement":       546,
+		"plugins":         374,
+		"providertree":    102,
+		"reportclient":    198,
+		"resourcetracker": 623,
+		"systemd":         15,
+		"test":            530,
+	}
+)
+
+// words maps a word or a phrase to what to write instead. A reader knows the words of Placement,
+// Nova, Kubernetes, etcd and systemd, and should not have to learn others. Identifiers are split
+// at their capitals, so "stands twice" is found in standsTwice, too. A word that also has an
+// ordinary meaning is listed only in phrases.
+var words = map[string]string{
+	// Packages, layers, capacity.
+	"house":           "package, layer, environment",
+	"houses":          "packages, layers, environments",
+	"rooms":           "packages, layers; available",
+	"the room":        "the package; available, free",
+	"this room":       "this package",
+	"no room":         "no capacity, full",
+	"room for":        "capacity for, space for",
+	"room left":       "available, free",
+	"free room":       "free capacity",
+	"enough room":     "enough capacity",
+	"has room":        "has capacity",
+	"have room":       "have capacity",
+	"make room":       "free capacity",
+	"makes room":      "frees capacity",
+	"the walls":       "import rules",
+	"shaper":          "layout",
+	"shapers":         "layouts",
+	"numbered shape":  "layout version",
+	"numbered shapes": "layout versions",
+	"shape version":   "layout version",
+	"shape versions":  "layout versions",
+
+	// State and concurrency.
+	"what is to be": "desired state",
+	"what shall be": "desired state",
+	"what is so":    "actual state",
+	"its turn":      "in order, when it is next",
+	"knock":         "TCP probe",
+	"knocks":        "TCP probes",
+	"knocked":       "probed",
+	"knocking":      "probing",
+	"seat":          "active instance, slot",
+	"seats":         "active instances, slots",
+	"bell":          "broadcast",
+	"bells":         "broadcasts",
+	"pulse":         "heartbeat",
+	"strand":        "abandon",
+	"strands":       "abandons",
+	"stranded":      "abandoned",
+	"setback":       "failure",
+	"setbacks":      "failures",
+	"scout":         "probe",
+	"scouts":        "probes",
+	"roster":        "list",
+	"news":          "event, change",
+	"survey":        "discovery, summary",
+	"surveys":       "discoveries, summaries",
+	"tour":          "iteration",
+	"actor":         "provider",
+	"actors":        "providers",
+	"spared":        "circuit breaker open",
+	"retire":        "drain",
+	"retires":       "drains",
+	"retired":       "drained",
+	"retiring":      "draining",
+	"stranger":      "external, unmanaged",
+	"strangers":     "external, unmanaged",
+
+	// Errors and health.
+	"doubt":        "discrepancy",
+	"doubts":       "discrepancies",
+	"deed":         "fault",
+	"deeds":        "faults",
+	"misdeed":      "fault",
+	"misdeeds":     "faults",
+	"misbehave":    "fail, be faulty",
+	"misbehaves":   "fails, is faulty",
+	"misbehaved":   "failed, was faulty",
+	"misbehaving":  "faulty",
+	"misbehaviour": "fault",
+	"misbehavior":  "fault",
+	"offender":     "violation",
+	"offenders":    "violations",
+	"objection":    "violation",
+	"objections":   "violations",
+	"blame":        "violation",
+	"blames":       "reports",
+	"blamed":       "reported",
+	"remedy":       "hint, fix",
+	"remedies":     "hints, fixes",
+	"mend":         "fix",
+	"mends":        "fixes",
+	"mended":       "fixed",
+	"mending":      "fixing",
+	"stands twice": "is a duplicate",
+	"stand twice":  "are duplicates",
+	"twin":         "duplicate, counterpart",
+	"twins":        "duplicates, counterparts",
+	"in vain":      "without success; fails",
+
+	// Who says what to whom.
+	"was told":     "received, was logged",
+	"were told":    "received, were logged",
+	"is told":      "receives, is logged, is reported",
+	"are told":     "receive, are logged, are reported",
+	"be told":      "receive, be logged, be reported",
+	"been told":    "received, been logged, been reported",
+	"told once":    "logged once",
+	"told at once": "reported together",
+	"heard":        "received",
+	"presentable":  "printable",
+	"tame":         "sanitize",
+	"tames":        "sanitizes",
+	"tamed":        "sanitized",
+	"whoever":      "a client, an operator, another process",
+	"nobody":       "no client, no operator, no process",
+	"somebody":     "a client, an operator, another process",
+	"anybody":      "any client, any process",
+	"who asks":     "a client that asks",
+	"who asked":    "the client that asked",
+	"who has":      "a client that has, the process that has",
+
+	// Old-fashioned English.
+	"anew":         "again",
+	"seldom":       "rarely, rate-limited",
+	"dearer":       "more expensive",
+	"shall":        "must, is to",
+	"is none":      "is invalid, is not one",
+	"is none of":   "is not one of, does not belong to",
+	"are none of":  "are not among, do not belong to",
+	"to see to":    "to handle",
+	"sees to":      "handles, ensures",
+	"seen to":      "handled, ensured",
+	"do without":   "omit, lack",
+	"does without": "omits, lacks",
+	"to want for":  "to lack",
+	"wants for":    "lacks",
+	"for ever":     "forever",
+}
+
+// frozen are texts that hold a listed word and stay: names on the wire, on disk and in other
+// programs, and ordinary English that a listed phrase would match.
+var frozen = []string{
+	`"remedy"`, `"remedy,omitempty"`, `\"remedy\"`, `"offenders"`, `"offenders,omitempty"`, `\"offenders\"`, `"objections"`, `"objections,omitempty"`,
+	`\"objections\"`, `"mend"`, `"mend,omitempty"`, `"retiring"`, `"retiring,omitempty"`, `\"retiring\"`, `shape_version`, `/v1/survey`, `"nobody"`, `nobody:nogroup`,
+	`driverv1.Offender`, `GetOffenders`, `GetRemedy`, `GetShapeVersion`, `SilenceUsage`, `SilenceErrors`,
+	`here is none`, `here was none`,
+}
+
+// textFiles are the files that people read: code, docs, units and what else is source.
+func textFiles(t *testing.T) []string {
+	t.Helper()
+	var files []string
+	err := filepath.WalkDir(root, func(p string, d os.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(root, p)
+		if err != nil {
+			return err
+		}
+		rel = filepath.ToSlash(rel)
+		switch name := d.Name(); {
+		case d.IsDir() && rel != "." && (strings.HasPrefix(name, ".") || name == "testdata" || name == "bin" || name == "__pycache__" || rel == "docs/decisions"):
+			return filepath.SkipDir // decisions are records of their day
+		case d.IsDir() || generated(rel) || strings.HasSuffix(rel, ".proto") || rel == "test/policy/words_test.go":
+			return nil // the protocol's names stay
+		}
+		switch path.Ext(rel) {
+		case ".go", ".md", ".toml", ".service", ".socket", ".conf", ".yaml", ".yml", ".sh", ".py":
+			files = append(files, rel)
+		default:
+			if path.Base(rel) == "Makefile" {
+				files = append(files, rel)
+			}
+		}
+		return nil
+	})
+	if err != nil || len(files) == 0 {
+		t.Fatal(err, len(files))
+	}
+	return files
+}
+
+// hits collects by top-level directory what a test found; files at the top count for ".".
+type hits map[string][]string
+
+func (h hits) add(file string, line int, format string, args ...any) {
+	top, _, below := strings.Cut(file, "/")
+	if !below {
+		top = "."
+	}
+	h[top] = append(h[top], fmt.Sprintf("%s:%d: ", file, line)+fmt.Sprintf(format, args...))
+}
+
+// compare fails for each directory that has more hits than it may have, and lists all its hits.
+func (h hits) compare(t *testing.T, table string, left map[string]int) {
+	t.Helper()
+	tops := slices.Compact(slices.Sorted(func(yield func(string) bool) {
+		for _, all := range []map[string]bool{keys(h), keys(left)} {
+			for top := range all {
+				if !yield(top) {
+					return
+				}
+			}
+		}
+	}))
+	for _, top := range tops {
+		found, may := len(h[top]), left[top]
+		if found > may {
+			shown := h[top]
+			if most := max(50, 2*(found-may)); found > most && !*listHits {
+				shown = append(shown[:most:most], "… (-hits lists them all)")
+			}
+			t.Errorf("%s has %d, and %s allows %d:\n%s", top, found, table, may, strings.Join(shown, "\n"))
+			continue
+		}
+		if found < may {
+			t.Logf("%s has %d; lower %s from %d", top, found, table, may)
+		}
+		if *listHits {
+			t.Logf("%s:\n%s", top, strings.Join(h[top], "\n"))
+		}
+	}
+}
+
+func keys[V any](m map[string]V) map[string]bool {
+	all := map[string]bool{}
+	for k := range maps.Keys(m) {
+		all[k] = true
+	}
+	return all
+}
+
+// TestWords: code, comments, messages and docs use words that engineers and operators know.
+// "go test ./test/policy -run TestWords -v -hits" lists what the baseline still allows.
+func TestWords(t *testing.T) {
+	replacements := make([]string, 0, 2*len(frozen))
+	for _, text := range frozen {
+		replacements = append(replacements, text, strings.Repeat("|", len(text)))
+	}
+	mask := strings.NewReplacer(replacements...)
+	dictionary := newDictionary(words)
+	found := hits{}
+	for _, name := range textFiles(t) {
+		content, err := os.ReadFile(filepath.Join(root, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		dictionary.search(mask.Replace(string(content)), func(line int, phrase string) {
+			found.add(name, line, "%q: write %q", phrase, words[phrase])
+		})
+	}
+	found.compare(t, "wordsLeft", wordsLeft)
+}
+
+// TestCommentWidth: a comment fits in maxComment columns.
+func TestCommentWidth(t *testing.T) {
+	found := hits{}
+	for _, name := range goFiles(t) {
+		if generated(name) {
+			continue
+		}
+		content, err := os.ReadFile(filepath.Join(root, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		number := 0
+		for line := range strings.Lines(string(content)) {
+			number++
+			if len(line) <= maxComment*3/4 {
+				continue
+			}
+			comment := strings.TrimLeft(line, "\t ")
+			if !strings.HasPrefix(comment, "// ") && !strings.HasPrefix(comment, "//\t") || strings.Contains(comment, "://") {
+				continue // an address cannot be broken
+			}
+			if width := utf8.RuneCountInString(strings.TrimRight(line, "\n")) + 3*strings.Count(line, "\t"); width > maxComment {
+				found.add(name, number, "a comment of %d columns; break it at %d", width, maxComment)
+			}
+		}
+	}
+	found.compare(t, "longCommentsLeft", longCommentsLeft)
+}
+
+// dictionary finds phrases by their first word.
+type dictionary map[string][][]string
+
+func newDictionary(phrases map[string]string) dictionary {
+	d := dictionary{}
+	for phrase := range phrases {
+		parts := strings.Split(phrase, " ")
+		d[parts[0]] = append(d[parts[0]], parts)
+	}
+	for _, all := range d { // the longest first
+		slices.SortFunc(all, func(a, b []string) int { return len(b) - len(a) })
+	}
+	return d
+}
+
+// search calls hit with the line of each phrase in text. A phrase may go over the end of a line.
+func (d dictionary) search(text string, hit func(line int, phrase string)) {
+	type word struct {
+		text string
+		line int
+	}
+	var all []word
+	line := 1
+	for i := 0; i < len(text); {
+		if !letter(text[i]) {
+			switch text[i] {
+			case '\n':
+				line++
+			case ' ', '\t', '\r', '/', '_', '-', '*', '#':
+			default: // other signs end a phrase
+				all = append(all, word{line: line})
+			}
+			i++
+			continue
+		}
+		start := i
+		for i++; i < len(text) && letter(text[i]) && !(upper(text[i]) && !upper(text[i-1])) && !(i+1 < len(text) && upper(text[i]) && letter(text[i+1]) && !upper(text[i+1])); i++ {
+		}
+		all = append(all, word{strings.ToLower(text[start:i]), line})
+	}
+	for i := 0; i < len(all); i++ {
+	phrases:
+		for _, phrase := range d[all[i].text] {
+			if i+len(phrase) > len(all) {
+				continue
+			}
+			for k, part := range phrase {
+				if all[i+k].text != part {
+					continue phrases
+				}
+			}
+			hit(all[i].line, strings.Join(phrase, " "))
+			break
+		}
+	}
+}
+
+func letter(c byte) bool { return upper(c) || 'a' <= c && c <= 'z' }
+
+func upper(c byte) bool { return 'A' <= c && c <= 'Z' }
+
+// TestDictionary: phrases are found in prose, over the ends of comment lines and in identifiers.
+func TestDictionary(t *testing.T) {
+	d := newDictionary(map[string]string{"anew": "", "stands twice": "", "is none": "", "is none of": ""})
+	for text, want := range map[string]string{
+		"It begins Anew.":                      "1 anew",
+		"func standsTwice() { startAnew() }":   "1 stands twice, 1 anew",
+		"// A name stands\n// twice.":          "1 stands twice",
+		"stands_twice":                         "1 stands twice",
+		"It stands. Twice it fell.":            "",
+		"renew, HTTPAnew, anewly":              "1 anew",
+		"\n\nThis is none of them, it is none": "3 is none of, 3 is none",
+	} {
+		var got []string
+		d.search(text, func(line int, phrase string) { got = append(got, fmt.Sprintf("%d %s", line, phrase)) })
+		if got := strings.Join(got, ", "); got != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+}
