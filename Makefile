@@ -24,7 +24,7 @@ packages-bench:
 packages-systemd:
 	@tools/packages.sh systemd
 
-# The whole graph of modules, of which a build fetches a part: drivers that are made in tests need it, and do without the network.
+# The complete module graph: drivers that tests create need it, and have no network.
 .PHONY: modules
 modules:
 	@go list -m all >/dev/null
