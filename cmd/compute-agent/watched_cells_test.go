@@ -18,6 +18,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells"
 	"github.com/compute-agent/compute-agent/cells/cell"
 	"github.com/compute-agent/compute-agent/internal/config"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // newWatchedCell is a cell for those who watch it.
@@ -98,14 +99,7 @@ func TestCellAdminSocketName(t *testing.T) {
 // is that of the cell with hosts.
 func TestStandaloneIsWatched(t *testing.T) {
 	dir := t.TempDir()
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := free.Addr().String()
-	if err := free.Close(); err != nil {
-		t.Fatal(err)
-	}
+	address := testproc.FreeAddress(t)
 	opts := options{stateDir: dir, runtimeDir: dir, extra: []config.Override{
 		{Key: "placement_client.url", Value: "http://127.0.0.1:1"}, {Key: "cell.metrics_listen", Value: address},
 	}}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/plugins/host"
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // The test binary plays the agent in a process of its own when the environment names a runtime directory for it.
@@ -71,7 +72,7 @@ func agent(t *testing.T, wrapper ...string) (process *exec.Cmd, finish func() er
 	t.Cleanup(func() { _ = os.RemoveAll(runtime) })
 	args := append(wrapper, self)
 	cmd := exec.Command(args[0], args[1:]...)
-	log := &syncBuffer{}
+	log := &testproc.Buffer{}
 	cmd.Env, cmd.Stderr = append(os.Environ(), agentKey+"="+runtime, agentKey+"_DRIVER="+executable), log
 	in, errIn := cmd.StdinPipe()
 	out, errOut := cmd.StdoutPipe()

@@ -14,7 +14,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -25,6 +24,7 @@ import (
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/plugins/host"
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 const (
@@ -84,7 +84,7 @@ type rig struct {
 	*host.Plugin
 	t       *testing.T
 	spec    host.Spec
-	log     *syncBuffer
+	log     *testproc.Buffer
 	changed chan string
 }
 
@@ -108,7 +108,7 @@ func startSpec(t *testing.T, change func(*host.Spec)) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &rig{t: t, log: &syncBuffer{}, changed: make(chan string, 1000)}
+	r := &rig{t: t, log: &testproc.Buffer{}, changed: make(chan string, 1000)}
 	h, err := host.New(host.Options{
 		Dir: filepath.Dir(executable), RuntimeDir: runtime, Logger: zerolog.New(r.log).Level(zerolog.DebugLevel),
 		Environ: []string{"PATH=" + os.Getenv("PATH"), "SECRET=x", "PYTHONPATH=/nowhere"},
@@ -402,21 +402,4 @@ func (r *rig) await(what string, happened func() bool) {
 func (r *rig) awaitRestart(former int) {
 	r.t.Helper()
 	r.await("the restart", func() bool { s := r.Status(); return s.State == host.Healthy && s.PID != 0 && s.PID != former })
-}
-
-type syncBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *syncBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *syncBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
 }

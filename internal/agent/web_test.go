@@ -19,6 +19,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/agent/control"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/health"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // get asks an agent for a page: by its control socket where socket is given.
@@ -38,21 +39,12 @@ func get(t *testing.T, url, socket string) (status int, body string) {
 	return resp.StatusCode, string(content)
 }
 
-// freeAddress is one that nobody listened at a moment ago.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	check(t, err)
-	defer func() { _ = l.Close() }()
-	return l.Addr().String()
-}
-
 // TestMetricsAndProbes: what a whole agent tells Prometheus and those who probe it, traced on the way.
 func TestMetricsAndProbes(t *testing.T) {
 	h := newHouse(t)
-	address := freeAddress(t)
+	address := testproc.FreeAddress(t)
 	// A collector that nobody runs disturbs nothing.
-	h.configure(h.node("fake", "cn1", uuidA, ""), fmt.Sprintf("[metrics]\nlisten = %q\n[tracing]\nendpoint = \"http://%s\"\n", address, freeAddress(t)))
+	h.configure(h.node("fake", "cn1", uuidA, ""), fmt.Sprintf("[metrics]\nlisten = %q\n[tracing]\nendpoint = \"http://%s\"\n", address, testproc.FreeAddress(t)))
 	h.start()
 	<-h.ready
 	socket := filepath.Join(h.dir, "run", "agent.sock")

@@ -9,7 +9,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -17,6 +16,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/internal/keystone"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 const secret = "pa55-of-the-agent"
@@ -118,9 +118,9 @@ func (l *local) pass(d time.Duration) {
 }
 
 // session is one with a password, whose log goes to log.
-func session(t *testing.T, f *fake, change ...func(*keystone.Config)) (*keystone.Session, *local, *lines) {
+func session(t *testing.T, f *fake, change ...func(*keystone.Config)) (*keystone.Session, *local, *testproc.Buffer) {
 	t.Helper()
-	clock, log := &local{now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}, &lines{}
+	clock, log := &local{now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}, &testproc.Buffer{}
 	cfg := keystone.Config{
 		Section: "placement_client", Service: "placement",
 		AuthURL: f.URL + "/v3", Method: keystone.Password, Username: "agent", UserDomainName: "Default", ProjectName: "service", ProjectDomainName: "Default",
@@ -135,24 +135,6 @@ func session(t *testing.T, f *fake, change ...func(*keystone.Config)) (*keystone
 		t.Fatal(err)
 	}
 	return s, clock, log
-}
-
-// lines is a log that several may write to.
-type lines struct {
-	mu sync.Mutex
-	b  strings.Builder
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }
 
 // token is what Authorize sends now.

@@ -4,7 +4,6 @@ package osapi
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -18,11 +17,12 @@ import (
 	"net/http"
 	"runtime"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // certificate is the TLS of a server on loopback.
@@ -45,24 +45,6 @@ func certificate(t *testing.T) (server, client *tls.Config) {
 	pool.AddCert(leaf)
 	return &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}, Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}},
 		&tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool}
-}
-
-// logBuffer is a log that tests read while it is written.
-type logBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *logBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *logBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }
 
 // start serves on loopback until the test ends, and returns the address.
@@ -199,7 +181,7 @@ func TestFraming(t *testing.T) {
 // TestHTTP2: it works, and its requests know the state of TLS, as those of HTTP/1 over TLS do.
 func TestTLS(t *testing.T) {
 	serverTLS, clientTLS := certificate(t)
-	var said logBuffer
+	var said testproc.Buffer
 	address := start(t, &Server{TLS: serverTLS, Logger: zerolog.New(&said).Level(zerolog.WarnLevel), Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = fmt.Fprint(w, r.Proto, r.TLS != nil && r.TLS.HandshakeComplete)
 	})})
@@ -259,7 +241,7 @@ func TestIdleIsClosedFirst(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			held := make(chan struct{})
 			came := make(chan struct{}, 10)
-			var said logBuffer
+			var said testproc.Buffer
 			conns := NewConnections(limits)
 			address := start(t, &Server{Connections: conns, Logger: zerolog.New(&said), Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if r.URL.Path == "/wait" {

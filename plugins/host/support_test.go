@@ -23,6 +23,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // patience bounds every wait of a test: nothing is expected to take that long, and a test that fails by it says what it was
@@ -230,22 +231,7 @@ func pidIn(t *testing.T, err error) int {
 	return pid
 }
 
-type syncBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *syncBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *syncBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
-}
+type syncBuffer struct{ testproc.Buffer }
 
 // records parses the log.
 func (b *syncBuffer) records(t *testing.T) []map[string]any {

@@ -91,7 +91,7 @@ const (
 // TestLifeOfAnAgent: a change is one write; neither a killed plugin nor a killed agent costs any; an outage of Placement is
 // said, survived and caught up with.
 func TestLifeOfAnAgent(t *testing.T) {
-	address, state := freePort(t), t.TempDir()
+	address, state := testproc.FreeAddress(t), t.TempDir()
 	server := servePlacement(t, state, address)
 	s := newSite(t, "http://"+address)
 	agent := s.run()
@@ -239,7 +239,7 @@ func TestAgainstOpenStack(t *testing.T) {
 
 // TestSystemdIsTold: a service manager hears when the agent is ready, reloads, lives and stops, in words.
 func TestSystemdIsTold(t *testing.T) {
-	address := freePort(t)
+	address := testproc.FreeAddress(t)
 	servePlacement(t, t.TempDir(), address)
 	s := newSite(t, "http://"+address)
 	path := filepath.Join(s.dir, "notify")
@@ -283,7 +283,7 @@ func TestSystemdIsTold(t *testing.T) {
 
 // TestRefusals: what must not be started is not, with the exit code that says why.
 func TestRefusals(t *testing.T) {
-	address := freePort(t)
+	address := testproc.FreeAddress(t)
 	servePlacement(t, t.TempDir(), address)
 	first := newSite(t, "http://"+address)
 	agent := first.run()
@@ -338,7 +338,7 @@ func TestRefusals(t *testing.T) {
 
 // TestCommands asks a running agent everything that can be asked.
 func TestCommands(t *testing.T) {
-	address := freePort(t)
+	address := testproc.FreeAddress(t)
 	servePlacement(t, t.TempDir(), address)
 	s := newSite(t, "http://"+address)
 	if out, code := command(t, "status", "--config", s.config); code != 1 || !strings.Contains(out, "the agent is not running") {

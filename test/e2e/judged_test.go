@@ -14,7 +14,7 @@ import (
 // TestCommandsJudgeTheRunningAgent: without --config, what judges a configuration judges that of the agent that runs, with its files, variables
 // and flags, and says so.
 func TestCommandsJudgeTheRunningAgent(t *testing.T) {
-	address := freePort(t)
+	address := testproc.FreeAddress(t)
 	servePlacement(t, t.TempDir(), address)
 	s := newSite(t, "http://"+address)
 	agent := spawn(t, []string{"COMPUTE_AGENT_LOG_LEVEL=debug"}, "compute-agent", "run", "--config", s.config)

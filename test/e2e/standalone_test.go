@@ -31,7 +31,7 @@ func TestStandalone(t *testing.T) {
 	dir, err := os.MkdirTemp("", "alone") // short: it holds sockets
 	check(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	address := freePort(t)
+	address := testproc.FreeAddress(t)
 	instances := filepath.Join(dir, "instances")
 	check(t, os.Mkdir(instances, 0o755))
 	file := filepath.Join(dir, "compute-agent.toml")

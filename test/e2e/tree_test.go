@@ -12,12 +12,13 @@ import (
 	"testing"
 
 	"github.com/compute-agent/compute-agent/internal/agent/control"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestTreeIsThatOfPlacement: `tree` shows what Placement has, also what others wrote since the agent compared its cache, and `refresh` has
 // the agent see it. Without Placement the heading says how old the tree is.
 func TestTreeIsThatOfPlacement(t *testing.T) {
-	address, state := freePort(t), t.TempDir()
+	address, state := testproc.FreeAddress(t), t.TempDir()
 	server := servePlacement(t, state, address)
 	s := newSite(t, "http://"+address)
 	agent := s.run()

@@ -165,7 +165,7 @@ func TestTheSameGuestsSideBySide(t *testing.T) {
 	need(t, "virsh", "libvirt-clients")
 	need(t, "qemu-system-x86_64", "qemu-system-x86")
 	sims := []*Sim{
-		start(t, testhost.SingleNode(), Options{Emulators: true}), start(t, testhost.Sample(), Options{Passthrough: true}),
+		ForTest(t, testhost.SingleNode(), Options{Emulators: true}), ForTest(t, testhost.Sample(), Options{Passthrough: true}),
 	}
 	pids := make([][]int, len(sims))
 	var both sync.WaitGroup
@@ -262,7 +262,7 @@ func TestAKeeperThatIsKilled(t *testing.T) {
 				t.Errorf("%v, want that the keeper was killed", err)
 			}
 		},
-		"followed by another": func(t *testing.T, _ *Sim) { start(t, testhost.SingleNode(), Options{Emulators: true}) },
+		"followed by another": func(t *testing.T, _ *Sim) { ForTest(t, testhost.SingleNode(), Options{Emulators: true}) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := startToBeKilled(t)
@@ -308,7 +308,7 @@ func abandoned(t *testing.T, s *Sim) (dirs []string) {
 // startToBeKilled starts a simulation that ends with an error.
 func startToBeKilled(t *testing.T) *Sim {
 	t.Helper()
-	start(t, testhost.SingleNode(), Options{}) // says what is missing
+	ForTest(t, testhost.SingleNode(), Options{}) // says what is missing
 	s, err := Start(t.Context(), testhost.SingleNode(), Options{Emulators: true})
 	if err != nil {
 		t.Fatal(err)

@@ -20,7 +20,7 @@ func TestGuestsInAContainer(t *testing.T) {
 	need(t, "virsh", "libvirt-clients")
 	need(t, "qemu-system-x86_64", "qemu-system-x86")
 	if os.Getenv(containerEnv) == "" {
-		start(t, testhost.SingleNode(), Options{}) // reports what is missing
+		ForTest(t, testhost.SingleNode(), Options{}) // reports what is missing
 		inside := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run=^TestGuestsInAContainer$", "-test.v")
 		inside.Env = append(os.Environ(), containerEnv+"=1")
 		inside.SysProcAttr = &unix.SysProcAttr{Unshareflags: unix.CLONE_NEWNS}
@@ -41,7 +41,7 @@ func TestGuestsInAContainer(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s := start(t, testhost.SingleNode(), Options{Emulators: true})
+	s := ForTest(t, testhost.SingleNode(), Options{Emulators: true})
 	if pids := s.boot(t, "guest"); len(pids) != 1 || gone(pids[0]) {
 		t.Errorf("the guest does not run: %v", pids)
 	}

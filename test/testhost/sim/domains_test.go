@@ -33,7 +33,7 @@ func need(t *testing.T, program, debian string) {
 func TestGuestsWithMadeUpHardwareRun(t *testing.T) {
 	need(t, "qemu-system-x86_64", "qemu-system-x86")
 	need(t, "virsh", "libvirt-clients")
-	s := start(t, testhost.GPUHost(), Options{Passthrough: true})
+	s := ForTest(t, testhost.GPUHost(), Options{Passthrough: true})
 	ctx := t.Context()
 	must := func(err error) {
 		t.Helper()
@@ -99,7 +99,7 @@ func TestGuestsWithMadeUpHardwareRun(t *testing.T) {
 
 func TestWhatDomainsNeed(t *testing.T) {
 	need(t, "virsh", "libvirt-clients")
-	s := start(t, testhost.SingleNode(), Options{})
+	s := ForTest(t, testhost.SingleNode(), Options{})
 	guest := testhost.Domain{Name: "guest", UUID: "00000000-0000-4000-8000-000000000001", VCPUs: 1, MemoryMiB: 16}
 	if err := s.Define(t.Context(), guest.XML("qemu")); !errors.Is(err, ErrRemotely) {
 		t.Errorf("defined without emulators: %v", err)
@@ -156,7 +156,7 @@ func TestTheEmulatorInFront(t *testing.T) {
 // This machine's /dev is not to be found in what is removed at the end.
 func TestTheMachinesOwnDevices(t *testing.T) {
 	need(t, "qemu-system-x86_64", "qemu-system-x86")
-	s := start(t, testhost.Sample(), Options{Passthrough: true})
+	s := ForTest(t, testhost.Sample(), Options{Passthrough: true})
 	for name, want := range map[string]bool{
 		"/dev/null": true, "/dev/vfio/40": true, // in the namespace
 		filepath.Join(filepath.Dir(s.Root()), "staging", "null"): false,
@@ -180,7 +180,7 @@ func TestTheMachinesOwnDevices(t *testing.T) {
 // Of what /dev was made from nothing is left in the daemon's mount table. libvirt does not start guests, nor itself, where it finds file systems of huge pages
 // there in directories that are gone; systemd mounts one at /dev/hugepages.
 func TestNothingIsMountedInStaging(t *testing.T) {
-	s := start(t, testhost.SingleNode(), Options{Passthrough: true})
+	s := ForTest(t, testhost.SingleNode(), Options{Passthrough: true})
 	mounts, err := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", s.PID()))
 	if err != nil {
 		t.Fatal(err)

@@ -25,28 +25,6 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-func start(t *testing.T, h testhost.Host, o Options) *Sim {
-	t.Helper()
-	s, err := Start(t.Context(), h, o)
-	if errors.Is(err, ErrNotRoot) || errors.Is(err, libvirtd.ErrNotInstalled) {
-		if os.Getenv("CI") != "" {
-			t.Fatalf("NOT TESTED, and CI must have it: %v", err)
-		}
-		t.Skipf("NOT TESTED: %v", err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-		defer cancel()
-		if err := s.Close(ctx); err != nil {
-			t.Error(err)
-		}
-	})
-	return s
-}
-
 func (s *Sim) probe(t *testing.T, limit time.Duration) error {
 	t.Helper()
 	_, socket, _ := strings.Cut(s.URI(), "socket=")
@@ -56,7 +34,7 @@ func (s *Sim) probe(t *testing.T, limit time.Duration) error {
 }
 
 func TestTheDaemonsLife(t *testing.T) {
-	s := start(t, testhost.SingleNode(), Options{})
+	s := ForTest(t, testhost.SingleNode(), Options{})
 	if err := s.probe(t, 10*time.Second); err != nil {
 		t.Error(err)
 	}
@@ -100,7 +78,7 @@ func TestTheDaemonsLife(t *testing.T) {
 
 // Several hosts beside each other, and none of them this machine's.
 func TestHostsSideBySide(t *testing.T) {
-	a, b := start(t, testhost.SingleNode(), Options{}), start(t, testhost.Sample(), Options{NoMdevctl: true})
+	a, b := ForTest(t, testhost.SingleNode(), Options{}), ForTest(t, testhost.Sample(), Options{NoMdevctl: true})
 	if a.PID() == b.PID() || a.Root() == b.Root() {
 		t.Errorf("%d %d, %s %s", a.PID(), b.PID(), a.Root(), b.Root())
 	}
@@ -115,7 +93,7 @@ func TestHostsSideBySide(t *testing.T) {
 }
 
 func TestAnOrderThatTakesTooLong(t *testing.T) {
-	s := start(t, testhost.SingleNode(), Options{})
+	s := ForTest(t, testhost.SingleNode(), Options{})
 	if err := s.Stop(t.Context()); err != nil {
 		t.Fatal(err)
 	}
