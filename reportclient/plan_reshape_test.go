@@ -12,6 +12,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/reportclient"
+	"github.com/compute-agent/compute-agent/test/golden"
 )
 
 func gone(provider int) edit {
@@ -199,97 +200,7 @@ func TestReshapeAsJSON(t *testing.T) {
 	op := oneMove(t)
 	got, err := json.MarshalIndent(op.Reshape, "", "  ")
 	ok(t, err)
-	const wanted = `{
-  "resource_providers": [
-    {
-      "uuid": "00000000-0000-4000-8000-000000000001",
-      "name": "cn1",
-      "resource_provider_generation": 7,
-      "before": {
-        "VCPU": {
-          "total": 8,
-          "reserved": 0,
-          "min_unit": 1,
-          "max_unit": 2147483647,
-          "step_size": 1,
-          "allocation_ratio": 1
-        },
-        "VGPU": {
-          "total": 4,
-          "reserved": 0,
-          "min_unit": 1,
-          "max_unit": 2147483647,
-          "step_size": 1,
-          "allocation_ratio": 1
-        }
-      },
-      "after": {
-        "VCPU": {
-          "total": 8,
-          "reserved": 0,
-          "min_unit": 1,
-          "max_unit": 2147483647,
-          "step_size": 1,
-          "allocation_ratio": 1
-        },
-        "VGPU": {
-          "total": 6,
-          "reserved": 0,
-          "min_unit": 1,
-          "max_unit": 2147483647,
-          "step_size": 1,
-          "allocation_ratio": 1
-        }
-      }
-    },
-    {
-      "uuid": "00000000-0000-4000-8000-000000000002",
-      "name": "cn1_gpu",
-      "resource_provider_generation": 3,
-      "before": {
-        "VGPU": {
-          "total": 2,
-          "reserved": 0,
-          "min_unit": 1,
-          "max_unit": 2147483647,
-          "step_size": 1,
-          "allocation_ratio": 1
-        }
-      },
-      "after": {}
-    }
-  ],
-  "consumers": [
-    {
-      "uuid": "00000000-0000-4000-8000-000000000011",
-      "consumer_generation": 4,
-      "project_id": "p",
-      "user_id": "u",
-      "before": {
-        "00000000-0000-4000-8000-000000000002": {
-          "VGPU": 1
-        },
-        "00000000-0000-4000-8000-000000000009": {
-          "DISK_GB": 10
-        }
-      },
-      "after": {
-        "00000000-0000-4000-8000-000000000001": {
-          "VGPU": 1
-        },
-        "00000000-0000-4000-8000-000000000009": {
-          "DISK_GB": 10
-        }
-      }
-    }
-  ],
-  "names": {
-    "00000000-0000-4000-8000-000000000009": "nfs"
-  }
-}`
-	if d := cmp.Diff(wanted, string(got)); d != "" {
-		t.Errorf("(-want +got)\n%s", d)
-	}
+	golden.Text(t, "testdata/reshape.json", string(got)+"\n")
 	var back reportclient.Reshape
 	ok(t, json.Unmarshal(got, &back))
 	if d := cmp.Diff(*op.Reshape, back); d != "" {

@@ -4,7 +4,6 @@ package health_test
 
 import (
 	"fmt"
-	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -14,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/compute-agent/compute-agent/internal/health"
+	"github.com/compute-agent/compute-agent/test/golden"
 )
 
 var noon = time.Date(2030, 1, 2, 12, 0, 0, 0, time.UTC)
@@ -203,18 +203,8 @@ func TestDefinitions(t *testing.T) {
 	health.Define("no-such-code")
 }
 
-// TestDocumentation: docs/operators.md has this table, word for word.
+// TestDocumentation compares the table of docs/operators.md with the definitions.
 func TestDocumentation(t *testing.T) {
-	doc, err := os.ReadFile("../../docs/operators.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	const begin, end = "<!-- conditions: begin -->\n", "<!-- conditions: end -->"
-	_, rest, found := strings.Cut(string(doc), begin)
-	table, _, ended := strings.Cut(rest, end)
-	if !found || !ended {
-		t.Fatalf("docs/operators.md has no table between %q and %q", begin, end)
-	}
 	var want strings.Builder
 	want.WriteString("| code | severity | condition | effect | what to do |\n|---|---|---|---|---|\n")
 	for _, d := range health.Definitions() {
@@ -224,9 +214,7 @@ func TestDocumentation(t *testing.T) {
 		}
 		_, _ = fmt.Fprintf(&want, "| `%s` | %s | %s | %s | %s |\n", d.Code, severity, d.Title, d.Meaning, d.Remedy)
 	}
-	if d := cmp.Diff(want.String(), table); d != "" {
-		t.Errorf("docs/operators.md, between the marks (-want +got):\n%s", d)
-	}
+	golden.Section(t, "../../docs/operators.md", "<!-- conditions: begin -->", "<!-- conditions: end -->", want.String())
 }
 
 // BenchmarkObserve is what each look at the agent costs, with a thousand nodes in trouble.

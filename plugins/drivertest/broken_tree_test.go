@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"math"
 	"os"
 	"os/exec"
 	"runtime"
@@ -67,21 +66,16 @@ var _ = broken(map[string]brokenPlugin{
 		tree.Providers = tree.Providers[:1]
 		tree.Providers[0].Inventories = nil
 	})},
-	"lists children first":                   {check: "tree/order", breakage: edits(func(_, tree *driverv1.ProviderTree) { slices.Reverse(tree.Providers) })},
-	"has two of a name":                      {check: "tree/unique", breakage: edits(func(_, tree *driverv1.ProviderTree) { tree.Providers[2].Name = tree.Providers[1].Name })},
-	"has a total of 0":                       {check: "tree/inventories", breakage: editsRoot(func(p provider) { p.Inventories = map[string]*driverv1.Inventory{"DISK_GB": {}} })},
-	"has a total beyond int32":               {check: "tree/inventories", breakage: editsRoot(func(p provider) { p.Inventories = map[string]*driverv1.Inventory{"DISK_GB": {Total: 1 << 31}} })},
-	"has a ratio of NaN":                     {check: "tree/inventories", breakage: editsRoot(func(p provider) { p.Inventories["DISK_GB"].AllocationRatio = math.NaN() })},
-	"reserves more than all":                 {check: "tree/inventories", breakage: editsRoot(func(p provider) { p.Inventories["DISK_GB"].Reserved = 101 })},
-	"has a smallest unit beyond the largest": {check: "tree/inventories", breakage: editsRoot(func(p provider) { p.Inventories["DISK_GB"].MinUnit, p.Inventories["DISK_GB"].MaxUnit = 5, 2 })},
-	"has a class without a name":             {check: "tree/inventories", breakage: editsRoot(func(p provider) { p.Inventories["CUSTOM_"] = &driverv1.Inventory{Total: 1} })},
-	"has a trait without a name":             {check: "tree/traits", breakage: editsRoot(func(p provider) { p.Traits = append(p.Traits, "CUSTOM_") })},
-	"has a lower case trait":                 {check: "tree/traits", breakage: editsRoot(func(p provider) { p.Traits = append(p.Traits, "hw_fast") })},
-	"has a trait twice":                      {check: "tree/traits", breakage: editsRoot(func(p provider) { p.Traits = append(p.Traits, p.Traits...) })},
-	"has an aggregate of a name":             {check: "tree/traits", breakage: editsRoot(func(p provider) { p.Aggregates = append(p.Aggregates, "rack-1") })},
-	"has a negative generation":              {check: "tree/well-formed", breakage: editsRoot(func(p provider) { p.Generation = new(int64); *p.Generation = -5 })},
-	"counts generations":                     {check: "tree/generations", breakage: editsRoot(func(p provider) { *p.Generation++ })},
-	"renames the root":                       {check: "tree/root", breakage: editsRoot(func(p provider) { p.Name = "localhost" })},
+	"lists children first":       {check: "tree/order", breakage: edits(func(_, tree *driverv1.ProviderTree) { slices.Reverse(tree.Providers) })},
+	"has two of a name":          {check: "tree/unique", breakage: edits(func(_, tree *driverv1.ProviderTree) { tree.Providers[2].Name = tree.Providers[1].Name })},
+	"reserves more than all":     {check: "tree/inventories", breakage: editsRoot(func(p provider) { p.Inventories["DISK_GB"].Reserved = 101 })},
+	"has a class without a name": {check: "tree/inventories", breakage: editsRoot(func(p provider) { p.Inventories["CUSTOM_"] = &driverv1.Inventory{Total: 1} })},
+	"has a lower case trait":     {check: "tree/traits", breakage: editsRoot(func(p provider) { p.Traits = append(p.Traits, "hw_fast") })},
+	"has a trait twice":          {check: "tree/traits", breakage: editsRoot(func(p provider) { p.Traits = append(p.Traits, p.Traits...) })},
+	"has an aggregate of a name": {check: "tree/traits", breakage: editsRoot(func(p provider) { p.Aggregates = append(p.Aggregates, "rack-1") })},
+	"has a negative generation":  {check: "tree/well-formed", breakage: editsRoot(func(p provider) { p.Generation = new(int64); *p.Generation = -5 })},
+	"counts generations":         {check: "tree/generations", breakage: editsRoot(func(p provider) { *p.Generation++ })},
+	"renames the root":           {check: "tree/root", breakage: editsRoot(func(p provider) { p.Name = "localhost" })},
 	"makes a second root": {check: "tree/root", breakage: edits(func(_, tree *driverv1.ProviderTree) {
 		tree.Providers = append(tree.Providers, &driverv1.ResourceProvider{Uuid: chance, Name: "cn1-storage"})
 	})},

@@ -36,6 +36,21 @@ func Text(t testing.TB, file, got string) {
 	}
 }
 
+// Section compares got with the part of a file between two lines, and replaces that part with -update.
+func Section(t testing.TB, file, begin, end, got string) {
+	t.Helper()
+	text, err := os.ReadFile(file) //nolint:gosec // a file of the repository
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, rest, found := strings.Cut(string(text), begin+"\n")
+	_, after, ended := strings.Cut(rest, end+"\n")
+	if !found || !ended {
+		t.Fatalf("%s has no section between %q and %q", file, begin, end)
+	}
+	Text(t, file, before+begin+"\n"+got+end+"\n"+after)
+}
+
 var versions = regexp.MustCompile(`(go|version)="[^"]*"`)
 
 // Metrics compares a page of metrics with a file, without the metrics of the Go runtime and of the
