@@ -181,7 +181,7 @@ func (a *asker) judged() (wrong []error) {
 	return wrong
 }
 
-// few are the errors that are told of many.
+// few are the errors that are reported of many.
 const few = 5
 
 // nextOf is the link to the next page, which is the last member of a page.

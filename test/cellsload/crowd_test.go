@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// crowd is what the process of the clients is told: that so many clients send so many requests each, of the kinds in turn.
+// crowd is an order for the process of the clients: so many clients send so many requests each, cycling through the kinds.
 type crowd struct {
 	URL                      string
 	Dir                      string

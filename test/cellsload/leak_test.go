@@ -32,7 +32,7 @@ func count(t *testing.T) leftovers {
 	return l
 }
 
-// settled is what is left when nobody asks any more: connections that nobody uses are closed until no more go.
+// settled is what is left when no client sends requests: unused connections are closed until none is.
 func (w *world) settled(enough func(leftovers) bool) leftovers {
 	w.t.Helper()
 	least, same := count(w.t), 0
@@ -47,7 +47,7 @@ func (w *world) settled(enough func(leftovers) bool) leftovers {
 }
 
 // TestNothingIsLeftOfAnOutage: a thousand lists while a cell hangs take goroutines and connections; when it answers again, and connections that
-// nobody uses are closed, there are no more of either than before, with fast-fail and without.
+// is unused is closed, there are no more of either than before, with fast-fail and without.
 func TestNothingIsLeftOfAnOutage(t *testing.T) {
 	const lists, clients = 1000, 50
 	m := model{cells: 6, servers: 600, projects: 10}

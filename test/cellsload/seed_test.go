@@ -122,7 +122,7 @@ func multiply(ctx context.Context, tx *sql.Tx, table, numbers string, set map[st
 	return nil
 }
 
-// direct runs a transaction on a database that nobody has open.
+// direct runs a transaction on a database that no process has open.
 func direct(ctx context.Context, path string, do func(*sql.Tx) error) (err error) {
 	db, err := sql.Open("sqlite", "file:"+path+"?_pragma=journal_mode(WAL)&_pragma=synchronous(OFF)&_pragma=cache_size(-65536)")
 	if err != nil {

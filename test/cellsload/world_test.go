@@ -239,7 +239,7 @@ func (w *world) cellClient(c apidb.Cell) (*cellclient.Client, error) {
 	return client, err
 }
 
-// closeIdle closes all connections that nobody uses now.
+// closeIdle closes all connections that are not in use.
 func (w *world) closeIdle() {
 	w.client.CloseIdleConnections()
 	w.mu.Lock()

@@ -22,7 +22,7 @@ type api struct {
 // record is an object of JSON.
 type record = map[string]any
 
-// caller is who asks: a member of a project, or an administrator in it.
+// caller is the identity of a client: a member of a project, or an administrator in it.
 type caller struct {
 	project string
 	admin   bool
@@ -50,7 +50,7 @@ var flavors = []flavor{
 	{"shared", 1, nil, map[string]int64{"VCPU": 1, "MEMORY_MB": memoryMB, "DISK_GB": 1}},
 	{"pinned", 1, map[string]string{"hw:cpu_policy": "dedicated"}, map[string]int64{"PCPU": 1, "MEMORY_MB": memoryMB, "DISK_GB": 1}},
 	{"gpu", 1, map[string]string{"resources:VGPU": "1"}, map[string]int64{"VCPU": 1, "MEMORY_MB": memoryMB, "DISK_GB": 1, "VGPU": 1}},
-	{"huge", 4096, nil, nil}, // nobody has so many
+	{"huge", 4096, nil, nil}, // no host has so many
 }
 
 // image is what servers are made from: an empty one.

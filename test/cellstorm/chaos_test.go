@@ -34,7 +34,7 @@ func (w *world) victims() []victim {
 			return func() func() {
 				all := h.children()
 				for _, pid := range all {
-					_ = syscall.Kill(pid, sig) // it may be gone
+					_ = syscall.Kill(pid, sig) // it may have ended
 				}
 				return func() {
 					for _, pid := range all {
@@ -46,8 +46,8 @@ func (w *world) victims() []victim {
 			}
 		}
 		out = append(out, victim{"driver of " + h.name, each(syscall.SIGKILL, 0), each(syscall.SIGSTOP, syscall.SIGCONT)})
-		// Libvirt's daemon is ended in good order: killed in the middle of a start, it comes back with a job that nobody has, and does nothing for
-		// that domain any more ("cannot acquire state change lock"), whoever asks.
+		// Libvirt's daemon is ended in good order: killed in the middle of a start, it comes back with a job without an owner, and refuses all calls for
+		// that domain ("cannot acquire state change lock").
 		if h.sim != nil {
 			out = append(out, victim{
 				"libvirtd of " + h.name,
@@ -77,7 +77,7 @@ func (p *process) again() {
 	}
 }
 
-// moments are what logs say in the middle of something: a good time to disturb whoever it is about. Cells log nothing of that kind.
+// moments are what logs say in the middle of something: a good time to disturb the process that the line is about. Cells log nothing of that kind.
 var moments = []string{
 	`"method":"POST","path":"/v2.1/servers","status":202`, // to be scheduled
 	`"method":"GET","path":"/allocation_candidates`,

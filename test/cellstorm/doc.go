@@ -1,19 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cellstorm has only tests: the whole of the compute API with agents that are real and guests that run. Each process is that of an
-// operator, with its own files and sockets, and is killed, stopped and started again.
+// Package cellstorm has only tests. They run the whole compute API with real agents and running
+// guests. Each process is that of an operator, with its own files and sockets, and is killed, stopped
+// and started again.
 //
 //	API ─┬─ cell0                          hosts are of two kinds:
 //	API ─┼─ cell1 ── agent ── driver         fake      the driver in drivers/fake; a guest is a file
-//	     ├─ cell2 ── agent ── driver         libvirt   a libvirtd on a made-up machine (testhost/sim); a guest is a QEMU
-//	     └─ cell3 ── agent ── driver                   without a disk to start from, its processors emulated
-//	Placement
+//	     ├─ cell2 ── agent ── driver         libvirt   a libvirtd on a made-up machine
+//	     └─ cell3 ── agent ── driver                   (testhost/sim); a guest is a QEMU without a
+//	Placement                                          disk, its processors emulated
 //
-// TestOutage boots, kills one cell, does what can be done then, and brings the cell back. TestStorm kills and stops at random, from a seed,
-// while others boot, list, show, delete and restore. What both demand in the end is in picture_test.go: the allocations in Placement are
-// the guests on the hosts are the living rows of the cells are the mappings. What must never be so, not even during a storm, is watched for
-// all the time (watch_test.go): a guest of one server on two hosts.
+// TestOutage boots servers, kills one cell, does what is possible then, and brings the cell back.
+// TestStorm kills and stops processes at random, from a seed, while clients boot, list, show, delete
+// and restore servers. What both require in the end is in picture_test.go: allocations in Placement,
+// guests on the hosts, living rows of the cells and mappings are the same servers. What must not
+// happen even during a storm is watched all the time (watch_test.go): a guest of one server on two
+// hosts.
 //
-// The storm is short with `go test`; `make storm-cells TIME=10m SEED=7 LIBVIRT=3` goes on for longer, with libvirt in so many cells. From a seed come the
-// same faults in the same order, at the same times; how they meet with what owners ask for is up to the machine.
+// The storm is short with `go test`; `make storm-cells TIME=10m SEED=7 LIBVIRT=3` runs a longer one,
+// with libvirt in as many cells. A seed gives the same faults in the same order at the same times; how
+// they interleave with the requests depends on the machine.
 package cellstorm

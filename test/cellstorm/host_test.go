@@ -133,7 +133,7 @@ type guest struct {
 	since string // when that was started, in the words of /proc
 }
 
-// traces are the servers that a host has something of: a guest, or files of one. It asks nobody, and is cheap.
+// traces are the servers that a host has something of: a guest, or files of one. It asks no process, and is cheap.
 func (h *host) traces() (map[string]guest, error) {
 	entries, err := os.ReadDir(h.dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

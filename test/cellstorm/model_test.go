@@ -14,7 +14,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 )
 
-// fate is what a server's owner was told of it.
+// fate is what the API answered a server's owner about it.
 type fate int
 
 const (
@@ -31,7 +31,7 @@ type tracked struct {
 	fate       fate
 	soft       bool // deleted softly, if it could be
 	restored   bool // it is in no list before its host has started it
-	busy       bool // somebody asks for something
+	busy       bool // a client has a request for it
 	version    int  // counts what was asked for
 }
 
@@ -62,7 +62,7 @@ func (m *model) count(what string) {
 	m.counts[what]++
 }
 
-// take chooses a server that fits and nobody is busy with, and has it busy until it is given back; nil if there is none.
+// take chooses a server that fits and that no client uses, and reserves it until it is given back; nil if there is none.
 func (m *model) take(r *rand.Rand, fits func(*tracked) bool) *tracked {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -99,7 +99,7 @@ func (m *model) add(s *tracked) {
 	m.servers[s.uuid] = s
 }
 
-// living are the servers that surely live and nobody is busy with, with their versions.
+// living are the servers that surely live and that no client uses, with their versions.
 func (m *model) living(visible func(*tracked) bool) map[string]int {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -30,7 +30,7 @@ func TestOutage(t *testing.T) {
 	add := func(who caller, flavor, zone string) {
 		t.Helper()
 		asking, extra := who, record{}
-		if zone != "" { // who is forced to a host is an administrator's choice
+		if zone != "" { // only an administrator chooses a host
 			asking.admin, extra = true, record{"availability_zone": "nova:" + zone}
 		}
 		servers[api.boot(t, asking, fmt.Sprintf("s%02d", len(servers)), flavor, extra)] = who
@@ -57,7 +57,7 @@ func TestOutage(t *testing.T) {
 	for uuid, m := range before.mappings {
 		ofCell1[uuid] = m.CellUUID == w.cells[1].uuid
 	}
-	// Lists have everybody, from the down cell as UNKNOWN; nobody sees another project.
+	// Lists have all servers, those of the down cell as UNKNOWN; no project sees those of another.
 	for who, query := range map[caller]string{one: "", two: "", admin: "?all_tenants=1"} {
 		list := api.list(t, who, query)
 		for uuid, owner := range servers {
@@ -81,7 +81,7 @@ func TestOutage(t *testing.T) {
 		}
 		api.must(t, two, "GET", "/servers/"+uuid, nil, 404, nil)
 	}
-	// Who has servers there may not boot; who has none, and administrators, may.
+	// Projects with servers there must not boot; others and administrators may.
 	api.must(t, one, "POST", "/servers", bootBody("no", "shared", nil), 403, nil)
 	fromTwo := api.boot(t, two, "during", "shared", nil)
 	fromAdmin := api.boot(t, caller{"one", true}, "during", "pinned", nil)
@@ -175,7 +175,7 @@ func allActive(t *testing.T, api *api, uuids []string) {
 	})
 }
 
-// gone waits until a server is not there any more.
+// gone waits until the API no longer has a server.
 func gone(t *testing.T, api *api, uuid string) {
 	t.Helper()
 	testproc.Eventually(t, patience, uuid+" is gone", func() error {

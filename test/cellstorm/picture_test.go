@@ -15,7 +15,7 @@ import (
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
-// picture is what all who know of servers say.
+// picture is what each process that knows servers says about them.
 type picture struct {
 	w *world
 	// builds and claims are those of the API database, mappings all with a cell.
@@ -31,7 +31,7 @@ type picture struct {
 	guests map[string][]guest
 }
 
-// look makes a picture. An error says who could not be asked.
+// look makes a picture. An error names the process that did not answer.
 func (w *world) look(ctx context.Context) (*picture, error) {
 	p := &picture{w: w, mappings: map[string]apidb.Mapping{}, rows: map[string]map[string]cellwire.Server{}, held: map[string]map[string]map[string]int64{}, guests: map[string][]guest{}}
 	var err error
@@ -141,7 +141,7 @@ func (p *picture) readPlacement(ctx context.Context) error {
 }
 
 // differences says what does not go together: the mappings that are not queued for delete, the living rows, the guests that run and the
-// allocations shall be the same servers, in the same cells and on the same hosts, and nothing shall be under way.
+// allocations must be the same servers, in the same cells and on the same hosts, and nothing is in progress.
 func (p *picture) differences() []string {
 	var out []string
 	differ := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }

@@ -39,7 +39,7 @@ type process struct {
 	mu     sync.Mutex
 	cmd    *exec.Cmd
 	done   chan struct{} // closed when it has ended
-	ending bool          // somebody wants it to
+	ending bool          // the test ends it
 	died   []string      // that it ended by itself, and how
 }
 
@@ -65,19 +65,19 @@ func (p *process) start() error {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		if !p.ending {
-			p.died = append(p.died, fmt.Sprintf("%s ended by itself: %v; its last words: %s", p.name, err, lastWords(p.log)))
+			p.died = append(p.died, fmt.Sprintf("%s ended by itself: %v; the end of its log: %s", p.name, err, endOfLog(p.log)))
 		}
 	}()
 	return nil
 }
 
-// end ends it with a signal, and returns when it is gone. One that is stopped gets no signal but SIGKILL.
+// end ends it with a signal, and returns when it has ended. One that is stopped gets no signal but SIGKILL.
 func (p *process) end(sig syscall.Signal) {
 	p.mu.Lock()
 	p.ending = true
 	cmd, done := p.cmd, p.done
 	p.mu.Unlock()
-	_ = cmd.Process.Signal(sig) // it may be gone
+	_ = cmd.Process.Signal(sig) // it may have ended
 	select {
 	case <-done:
 	case <-time.After(patience):
@@ -86,8 +86,8 @@ func (p *process) end(sig syscall.Signal) {
 	}
 }
 
-// lastWords is the end of a log.
-func lastWords(file string) string {
+// endOfLog is the end of a log.
+func endOfLog(file string) string {
 	const enough = 600
 	log, err := os.ReadFile(file)
 	if err != nil {

@@ -48,7 +48,7 @@ func TestOpenstackCompute(t *testing.T) {
 	all := []listed{{one, "one", "ACTIVE"}, {two, "two", "ACTIVE"}, {three, "three", "ACTIVE"}}
 
 	// All is up.
-	same("server list", list(), all) // with the look-ups of flavors and, in vain, of images
+	same("server list", list(), all) // with the look-ups of flavors and, which fail, of images
 	var shown struct {
 		Name, Status string
 		Flavor       any    `json:"flavor"`
@@ -171,7 +171,7 @@ func (c *cloud) limits(o *openstack, servers int) {
 }
 
 // quota has the command line show the quotas of the project. It asks the identity service for the project and the services of volumes and
-// networks for their quotas, all at the same address, as it is told no other: these questions are answered here, and the rest by the compute API.
+// networks for their quotas, all at the same address: these requests are answered here, and the rest by the compute API.
 func (c *cloud) quota(t *testing.T) {
 	t.Helper()
 	compute, err := url.Parse(c.endpoint)

@@ -16,7 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// sdkStory is a program with OpenStack's SDK. It is told a cloud's name and what to do, and prints what it found as JSON.
+// sdkStory is a program with OpenStack's SDK. Its arguments are a cloud's name and what to do, and it prints what it found as JSON.
 //
 //go:embed testdata/sdk_story.py
 var sdkStory []byte
@@ -25,7 +25,7 @@ var sdkStory []byte
 type sdkSeen struct {
 	Made     string            `json:"made"`     // the server that it made
 	Servers  map[string]string `json:"servers"`  // by id: name and status
-	Shown    map[string]string `json:"shown"`    // what it was told of one of them
+	Shown    map[string]string `json:"shown"`    // what it received about one of them
 	Image    string            `json:"image"`    // of that one
 	Services map[string]string `json:"services"` // by host: status and state
 }

@@ -26,7 +26,7 @@ import (
 // microversion is the one with records of cells that are down.
 const microversion = "2.69"
 
-// project is whose servers there are, and image what they are made of: nobody looks for it, as no host has a driver.
+// project owns the servers, and image is what they are made from: no process looks for it, since no host has a driver.
 const (
 	project = "p1"
 	image   = "5ff0f6d5-1f3c-4b0c-9d0e-0d4c6c6a1f0e"
@@ -71,10 +71,10 @@ func newCloud(t *testing.T) *cloud {
 	return c
 }
 
-// cellURL is where a cell answers: a socket, whose name is free whoever else takes ports.
+// cellURL is where a cell answers: a socket, whose name no other process takes.
 func (c *cloud) cellURL(name string) string { return "unix://" + filepath.Join(c.state, name+".sock") }
 
-// ask is a request to the compute API by curl's means: what clients are judged by.
+// ask is a request to the compute API as curl sends it: the reference for clients.
 func (c *cloud) ask(method, path string, body, out any) int {
 	c.t.Helper()
 	return c.send(method, c.endpoint+path, "compute "+microversion, body, out)
@@ -106,12 +106,12 @@ func (c *cloud) send(method, url, version string, body, out any) int {
 	return resp.StatusCode
 }
 
-// until waits for something that others bring about.
+// until waits until a condition holds.
 func (c *cloud) until(what string, is func() bool) {
 	c.t.Helper()
 	for deadline := time.Now().Add(patience); !is(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			c.t.Fatalf("it did not come about within %v that %s", patience, what)
+			c.t.Fatalf("not within %v: %s", patience, what)
 		}
 	}
 }
@@ -147,7 +147,7 @@ func (c *cloud) boot(name, on string) string {
 // kill ends the process of a cell.
 func (c *cloud) kill(name string) { c.cells[name].kill() }
 
-// host is one that makes whatever guests it shall, at once.
+// host makes the guests that its cell assigns to it, at once.
 type host struct {
 	name, node string
 	cell       *cellclient.Client
@@ -216,7 +216,7 @@ func (h *host) run(ctx context.Context) {
 	}
 }
 
-// do brings about what shall be so.
+// do makes the desired state of the items exist, and reports it.
 func (h *host) do(ctx context.Context, items []cellwire.WorkItem) error {
 	var reports []cellwire.Report
 	for _, item := range items {
@@ -241,7 +241,7 @@ func (h *host) do(ctx context.Context, items []cellwire.WorkItem) error {
 	return err
 }
 
-// osc are the words by which the command line of OpenStack is told where the compute API is, and as whom to go there.
+// osc are the arguments with which the command line of OpenStack finds the compute API and authenticates.
 func (c *cloud) osc() []string {
 	return []string{"--os-auth-type", "admin_token", "--os-endpoint", c.endpoint, "--os-token", "admin:" + project, "--os-compute-api-version", microversion}
 }

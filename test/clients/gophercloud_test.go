@@ -143,7 +143,7 @@ func TestGophercloud(t *testing.T) {
 		}
 	}
 
-	// A claim of the first of them, its usages, and that nobody can write over it by accident.
+	// A claim of the first of them, its usages, and that no client can overwrite it by accident.
 	claim := allocations.UpdateOpts{
 		Allocations: map[string]allocations.ProviderAllocationsOpts{}, ProjectID: "p", UserID: "u", ConsumerType: "INSTANCE",
 	}
@@ -233,7 +233,7 @@ func TestGophercloudAtAnOldMicroversion(t *testing.T) {
 	}
 	used := extract[*usages.UsagesPre138](t)(usages.Get(ctx, old, usages.GetOpts{ProjectID: "p"}).ExtractPre138())
 	if len(used.Usages) != 0 {
-		t.Errorf("usages of nobody are %v", used.Usages)
+		t.Errorf("usages of an unknown project are %v", used.Usages)
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// TestOpenstackWithoutAuthentication: a cloud of one machine, whose operator has nobody to ask for a token. The commands use
+// TestOpenstackWithoutAuthentication: a cloud of one machine, without a service that issues tokens. The commands use
 // the newest microversion that they know.
 func TestOpenstackWithoutAuthentication(t *testing.T) {
 	t.Parallel() // the command takes a second to start, each time

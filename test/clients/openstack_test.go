@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// openstack is the command line of OpenStack, told how to authenticate.
+// openstack is the command line of OpenStack with arguments to authenticate.
 type openstack struct {
 	t    *testing.T
 	auth []string
@@ -37,7 +37,7 @@ func newOpenstack(t *testing.T, auth ...string) *openstack {
 
 func (o *openstack) command(words []string) *exec.Cmd {
 	cmd := exec.CommandContext(o.t.Context(), "openstack", append(append([]string{}, o.auth...), words...)...)
-	for _, variable := range os.Environ() { // nothing of whoever runs the test counts
+	for _, variable := range os.Environ() { // the environment of the tests does not count
 		if !strings.HasPrefix(variable, "OS_") {
 			cmd.Env = append(cmd.Env, variable)
 		}

@@ -71,7 +71,7 @@ func need(t *testing.T) {
 	t.Skipf("NOT TESTED: %s", missing)
 }
 
-// The whole story, as it is told. What differs from one machine or minute to the next is left out.
+// TestTranscript compares the whole demonstration with testdata/transcript.txt, without what differs between machines and runs.
 func TestTranscript(t *testing.T) {
 	need(t)
 	before := traces(t)
@@ -172,7 +172,7 @@ func traces(t *testing.T) map[string][]string {
 		t.Fatal(err)
 	}
 	for _, dir := range abandoned {
-		if !slices.ContainsFunc(guestsIn(t, dir), stranger) {
+		if !slices.ContainsFunc(guestsIn(t, dir), otherGuest) {
 			left["control groups"] = append(left["control groups"], dir)
 		}
 	}
@@ -193,12 +193,12 @@ func guestsIn(t *testing.T, dir string) (names []string) {
 	return names
 }
 
-// stranger tells whether the demonstration has no such guest: other tests have simulations of their own at the same time, some of which they kill.
-func stranger(name string) bool {
+// otherGuest reports whether the demonstration has no such guest: other tests have simulations of their own at the same time, some of which they kill.
+func otherGuest(name string) bool {
 	return !slices.ContainsFunc(guests, func(g guest) bool { return g.name == name })
 }
 
-// Whoever has seen enough presses Ctrl-C, or kills it: either way all ends in order.
+// TestInterrupted: after Ctrl-C or a kill the demonstration ends in order.
 func TestInterrupted(t *testing.T) {
 	need(t)
 	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGKILL} {

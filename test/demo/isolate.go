@@ -29,7 +29,7 @@ const (
 const hostName = "cn1"
 
 // isolate runs this program again in namespaces of its own, as their first process: when it ends, all others in them do, and what they
-// mounted, listened on and put into /dev/shm is gone.
+// mounted, listened on and put into /dev/shm disappears.
 func isolate(ctx context.Context, args []string) error {
 	if os.Geteuid() != 0 {
 		return sim.ErrNotRoot
@@ -104,7 +104,7 @@ func first(args []string) (int, error) {
 	}
 }
 
-// furnish makes the namespaces a place to live in: processes of their own in /proc, room in /dev/shm, the loopback interface, a name.
+// furnish makes the namespaces usable: processes of their own in /proc, space in /dev/shm, the loopback interface, a host name.
 func furnish() error {
 	if err := syscall.Mount("", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("keeping mounts private: %w", err)

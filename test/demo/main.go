@@ -17,14 +17,14 @@ import (
 	"github.com/compute-agent/compute-agent/test/testhost/sim"
 )
 
-// errInterrupted means that whoever looks on has seen enough.
+// errInterrupted means that the user ended the demonstration.
 var errInterrupted = errors.New("interrupted; all that ran has been ended")
 
 func main() {
 	sim.Main()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // who closes the pipe has seen enough; what runs is ended in order all the same
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // a closed pipe ends the demonstration, in order
 	err := run(ctx, os.Args[1:])
 	switch {
 	case errors.Is(err, errInterrupted):

@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// stage is where the story is told.
+// stage is where the demonstration prints and waits.
 type stage struct {
 	out   io.Writer
 	color bool
@@ -68,7 +68,7 @@ func (s *stage) pause(ctx context.Context) error {
 	}()
 	select {
 	case err := <-read:
-		if errors.Is(err, io.EOF) { // nobody is there to press it
+		if errors.Is(err, io.EOF) { // there is no terminal
 			s.wait, err = nil, nil
 			s.print("\n")
 		}

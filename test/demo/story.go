@@ -30,7 +30,7 @@ type teller struct {
 	held          holdings
 }
 
-// tell tells it. What it returns is what was not as told.
+// tell runs the demonstration. An error says what was not as described.
 func tell(ctx context.Context, w *world, s *stage) error {
 	t := &teller{world: w, stage: s}
 	for _, chapter := range []func(context.Context){t.asNovaLeftIt, t.newDriver, t.cells, t.request, t.back} {
@@ -162,7 +162,7 @@ func withoutGenerations(tree string) string {
 	return regexp.MustCompile(`generation \d+`).ReplaceAllString(tree, "")
 }
 
-// try does something unless something went wrong before, or nobody looks on any more.
+// try does something unless an earlier step failed or the user ended the demonstration.
 func (t *teller) try(f func() error) {
 	if t.err == nil {
 		t.err = t.stage.err
@@ -233,7 +233,7 @@ func (t *teller) stops(ctx context.Context) {
 	})
 }
 
-// doings are the lines of the agent's log that tell what it did to Placement, and why, without their fields. What the driver doubts depends on this
+// doings are the lines of the agent's log about its writes to Placement, and why it wrote, without their fields. What the driver doubts depends on this
 // machine's processor.
 func doings(log string) string {
 	fields := regexp.MustCompile(` [a-z_]+=.*`)
@@ -252,7 +252,7 @@ func doings(log string) string {
 	return b.String()
 }
 
-// allocations shows who holds what.
+// allocations shows what each consumer holds.
 func (t *teller) allocations(ctx context.Context) (h holdings) {
 	t.try(func() (err error) {
 		if h, err = readHoldings(ctx); err != nil {

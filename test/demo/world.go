@@ -85,7 +85,7 @@ func build(ctx context.Context, binaries string) (w *world, err error) {
 			return nil, err
 		}
 	}
-	for _, name := range []string{"compute-agent", "compute-driver-libvirt"} { // owned by root here, whoever built them
+	for _, name := range []string{"compute-agent", "compute-driver-libvirt"} { // owned by root here
 		if err := install(filepath.Join(binaries, name), filepath.Join(w.bin, name)); err != nil {
 			return nil, err
 		}

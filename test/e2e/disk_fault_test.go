@@ -143,7 +143,7 @@ func (w *world) recover(start before, want picture) {
 	w.checkJournal()
 }
 
-// TestFirstStartUnderDiskFaults: a host that has no state yet is never without an identity that it has told Placement, and never
+// TestFirstStartUnderDiskFaults: a host that has no state yet never loses an identity that it has written to Placement, and never
 // gets two.
 func TestFirstStartUnderDiskFaults(t *testing.T) {
 	server := openPlacement(t, t.TempDir())

@@ -241,7 +241,7 @@ func (w *diskWatch) serve(listener int) {
 		}
 		var n notification
 		if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(listener), unix.SECCOMP_IOCTL_NOTIF_RECV, uintptr(unsafe.Pointer(&n))); errno != 0 {
-			continue // who asked is gone, or was interrupted and asks again
+			continue // the caller ended, or was interrupted and asks again
 		}
 		r := response{id: n.id, flags: unix.SECCOMP_USER_NOTIF_FLAG_CONTINUE}
 		if errno, kill := w.decide(n); kill {

@@ -49,7 +49,7 @@ type hour struct {
 
 func (h *hour) second() int { return int(time.Since(h.start) / time.Second) }
 
-// arrive notes that somebody comes, and fails during the outage.
+// arrive counts a connection, and fails during the outage.
 func (h *hour) arrive(note func(second int)) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -79,7 +79,7 @@ func (h *hour) sum(from, until time.Duration) (sum, peak int, at time.Duration) 
 type line struct {
 	*hour
 	requests int
-	// each, if set, is told of each request.
+	// each, if set, is called with each request.
 	each func(*http.Request)
 }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// unknownConsumers: two consumers hold virtual GPUs, and libvirt has no domains of them. Nothing happens until somebody says that a guess will do.
+// unknownConsumers: two consumers hold virtual GPUs, and libvirt has no domains of them. Nothing happens until an operator allows a guess.
 func unknownConsumers(r *residence, _ func() *residence) {
 	r.others(r.host.novasFlat("PCPU"))
 	r.others([]string{
@@ -93,7 +93,7 @@ func (r *residence) checkRefusal(agent *process, want map[string][]string) {
 		}
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
-		r.t.Errorf("offenders (-want +got):\n%s\n%s", diff, strings.Join(agent.Lines(), "\n"))
+		r.t.Errorf("violations (-want +got):\n%s\n%s", diff, strings.Join(agent.Lines(), "\n"))
 	}
 }
 
@@ -123,7 +123,7 @@ func goneAndBack(r *residence, _ func() *residence) {
 	r.see()
 	r.compare("gone", gone, flatGuests)
 	if retiring := strings.Join(r.status().Drivers[0].Report.Nodes[0].Retiring, "\n"); !strings.Contains(retiring, "cn1_pci_0000_82_00_0") {
-		r.t.Errorf("the status does not tell that it is gone: %q", retiring)
+		r.t.Errorf("the status does not say that it was removed: %q", retiring)
 	}
 	agent.stop()
 	r.quiet("without the GPU")

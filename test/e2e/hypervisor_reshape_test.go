@@ -27,7 +27,7 @@ func TestHypervisor(t *testing.T) {
 		{"dedicated processors", dedicatedProcessors},
 		{"contexts of memory encryption", encryptionContexts},
 		{"other classes", otherClasses},
-		{"consumers that nobody knows", unknownConsumers},
+		{"unknown consumers", unknownConsumers},
 		{"a GPU goes and comes back", goneAndBack},
 		{"a GPU died before all is nested", diedBeforeNesting},
 		{"adoption of Nova's tree", adoptedFromNova},
@@ -75,7 +75,7 @@ var (
 		"    cn1_pci_0000_82_00_0 VGPU=16/16 +OWNER_NOVA",
 	}
 	// alice and erin are where they are pinned, frank and grace where their memory is. The others are bound to nothing and go one after the other, the
-	// largest first, to where the larger part of the room is left: dave to cell 1, where less is taken, then bob and carol to cell 0.
+	// largest first, to where the larger part of the capacity is free: dave to cell 1, where less is taken, then bob and carol to cell 0.
 	nestedGuests = []string{
 		"alice cn1:DISK_GB=1 cn1_numa_1:MEMORY_MB=64 cn1_numa_1:PCPU=2 cn1_pci_0000_82_00_0:VGPU=1",
 		"bob cn1_numa_0:MEMORY_MB=48 cn1_numa_0:VCPU=2 cn1_pci_0000_05_00_0:VGPU=1",
@@ -124,7 +124,7 @@ func (r *residence) quiet(when string) {
 }
 
 // vain is how many writes each start of the agent tries on this Placement without changing anything. One with older os-traits than the driver's
-// refuses the traits of the root, and is then told those that it knows.
+// refuses the traits of the root, and then receives only those that it knows.
 func (r *residence) vain() int64 {
 	r.t.Helper()
 	var got struct{ Traits []string }

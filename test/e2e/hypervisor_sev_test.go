@@ -60,7 +60,7 @@ func (h *hypervisor) possible(lines []string) []string {
 }
 
 // encryptionContexts: Nova had the contexts on the root until 2025.2, long after it had moved the virtual GPUs. The trait beside them moves with
-// them, though it was Nova that wrote it: it is not told in both places.
+// them, though it was Nova that wrote it: it is not reported in both places.
 func encryptionContexts(r *residence, _ func() *residence) {
 	if !r.host.encrypts {
 		notTested(r.t, "contexts of memory encryption: libvirt does not believe in them")

@@ -245,7 +245,7 @@ func (r *residence) byName(sums map[string]map[string]int64) map[string]map[stri
 	return out
 }
 
-// novasFlat is the machine as an early Nova told of it, with the guests on it: all virtual GPUs and contexts of memory encryption on the root. cpu is what pinned processors are called.
+// novasFlat is the machine as an early Nova reported it, with the guests on it: all virtual GPUs and contexts of memory encryption on the root. cpu is what pinned processors are called.
 func (h *hypervisor) novasFlat(cpu string) []string {
 	root := "cn1 VCPU=8*4/8 PCPU=8/8"
 	if cpu == "VCPU" {

@@ -301,7 +301,7 @@ func (w *world) checkJournal() {
 	}
 }
 
-// between tells a picture that is neither of the old shape nor of the new one, or in which somebody lost something.
+// between reports a picture that has neither the old layout nor the new one, or in which a consumer lost something.
 func between(start, now picture) error {
 	if diff := cmp.Diff(start.Holding.sums(nil), now.Holding.sums(nil)); diff != "" {
 		return fmt.Errorf("sums: %s", diff)

@@ -36,7 +36,7 @@ var raceRounds = flag.Int("race-rounds", 9, "how many reshapes run against a sch
 const nodeUUID = "11111111-0000-0000-0000-000000000000"
 
 // TestReshapeAgainstScheduler reshapes a node to and fro while a scheduler claims and frees what is moving, as fast as it
-// can. After each reshape every consumer holds what the scheduler was told that it holds: nothing was lost, nothing doubled.
+// can. After each reshape every consumer holds what the scheduler received: nothing was lost, nothing doubled.
 func TestReshapeAgainstScheduler(t *testing.T) {
 	service, err := placement.Direct(t.Context(), placement.Config{StateDir: t.TempDir(), Logger: zerolog.Nop()})
 	check(t, err)
@@ -59,7 +59,7 @@ func TestReshapeAgainstScheduler(t *testing.T) {
 		late.Store(dice.Int64N(75))
 		gathering, acted := make(chan struct{}), make(chan struct{})
 		open, act := sync.OnceFunc(func() { close(gathering) }), sync.OnceFunc(func() { close(acted) })
-		waits := dice.IntN(2) == 0 // whether the agent is slower than somebody
+		waits := dice.IntN(2) == 0 // whether the agent is slower than another client
 		var running sync.WaitGroup
 		for _, s := range schedulers {
 			running.Go(func() {
@@ -96,7 +96,7 @@ func TestReshapeAgainstScheduler(t *testing.T) {
 	for _, s := range schedulers {
 		claims, frees, refused = claims+s.claims, frees+s.frees, refused+s.refused
 	}
-	t.Logf("%d reshapes, begun anew %d times; %d claims, %d frees, %d refused", *raceRounds, conflicts, claims, frees, refused)
+	t.Logf("%d reshapes, restarted %d times; %d claims, %d frees, %d refused", *raceRounds, conflicts, claims, frees, refused)
 	if claims == 0 || frees == 0 {
 		t.Error("the scheduler never had its way")
 	}
@@ -245,7 +245,7 @@ func (s *scheduler) act() {
 	}
 }
 
-// note takes down what became of a write. That there is no room, no such inventory now, or somebody else wrote is no harm.
+// note records the outcome of a write. Lack of capacity, a missing inventory and a write of another client are no errors.
 func (s *scheduler) note(status int, then func()) {
 	switch status {
 	case http.StatusNoContent:
@@ -311,7 +311,7 @@ func (s *scheduler) compare(used map[string]int64) {
 	}
 }
 
-// checkInventory: the node has the shape, and nothing is told twice.
+// checkInventory: the node has the layout, and nothing is reported twice.
 func checkInventory(t *testing.T, s *scheduler, shape string) {
 	t.Helper()
 	var list struct {

@@ -103,7 +103,7 @@ var reshapes = []struct {
 		inventory: map[string][]string{"VGPU": {"cn1", "cn2"}, "VCPU": {"cn1", "cn2"}},
 	},
 	{
-		name:      "nobody uses anything",
+		name:      "no allocations",
 		steps:     []string{machine("flat"), machine("numa")},
 		want:      holding{},
 		inventory: map[string][]string{"VGPU": {"cn1_gpu_0", "cn1_gpu_1", "cn2"}, "VCPU": {"cn1_numa_0", "cn1_numa_1", "cn2"}},
@@ -252,7 +252,7 @@ func TestMisbehavingDrivers(t *testing.T) {
 	}
 }
 
-// TestHold: with on_failure = "hold" the agent stays up, writes nothing, says so, and goes on when the cause is gone.
+// TestHold: with on_failure = "hold" the agent stays up, writes nothing, says so, and goes on when the cause is removed.
 func TestHold(t *testing.T) {
 	server := openPlacement(t, t.TempDir())
 	defer func() { check(t, server.Close()) }()

@@ -111,7 +111,7 @@ func (w *world) settle() int64 {
 // observer is the header that tells the test's own requests from the agent's.
 const observer = "X-Observer"
 
-// call is a request of somebody else: an administrator, a scheduler.
+// call is a request of another client: an administrator, a scheduler.
 func (w *world) call(method, path string, body, answer any) int {
 	w.t.Helper()
 	return call(w.t, method, w.url+path, body, answer)

@@ -17,12 +17,12 @@ import (
 type dictated struct {
 	node      string
 	providers []noted
-	former    []noted // of what it was told before
+	former    []noted // of earlier requests
 	// careless: it makes the whole tree what it says, as some drivers do. Else it leaves alone what it never said.
 	careless bool
 	moves    []dictatedMove
 	homes    map[string]string // of consumers of which it knows where their share is: the provider
-	strict   bool              // it moves nobody of whom it does not know that
+	strict   bool              // it refuses to move consumers whose devices it does not know
 	once     bool              // it says that it needs a reshape although nothing moves, until it was given allocations
 	renames  map[string]string
 }
@@ -209,7 +209,7 @@ func (d *dictated) distribute(tree *providertree.Tree, allocations providertree.
 		return nil
 	}}.Distribute(tree, allocations)
 	if offenders != nil {
-		return nil, &plugins.ReshapeFailed{Reason: "not everybody's devices are known", Offenders: offenders}
+		return nil, &plugins.ReshapeFailed{Reason: "the devices of some consumers are unknown", Offenders: offenders}
 	}
 	return moves, err
 }

@@ -14,7 +14,7 @@ import (
 	"sync"
 )
 
-// others carries out what somebody else does, line by line.
+// others carries out what other clients do, line by line.
 func (p *play) others(lines []string) {
 	p.t.Helper()
 	for _, line := range lines {
@@ -44,7 +44,7 @@ func (p *play) nameFor(names ...string) {
 	}
 }
 
-// put makes a provider if there is none of that name, and adds to it.
+// put makes a provider unless one of that name exists, and adds to it.
 func (p *play) put(n noted) {
 	p.t.Helper()
 	p.nameFor(n.aggregates...)
@@ -204,8 +204,8 @@ func (w *observedWire) RoundTrip(r *http.Request) (*http.Response, error) {
 	return http.DefaultTransport.RoundTrip(r)
 }
 
-// told are the requests since the last time: each write, and then what was read.
-func (w *observedWire) told(uuids map[string]string) []string {
+// requestsSince returns the requests since the last call: each write, and then what was read.
+func (w *observedWire) requestsSince(uuids map[string]string) []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var known []string

@@ -29,7 +29,7 @@ import (
 // TestScenarios plays testdata/scenarios/*.txt against the bundled Placement and OpenStack's own. A scenario is a list of steps, each
 // a line that begins with ">" and the lines up to the next empty one:
 //
-//	> others              what somebody else writes to Placement: providers in the notation, "claim CONSUMER AMOUNTS", "free CONSUMER", "delete PROVIDER"
+//	> others              what other clients write to Placement: providers in the notation, "claim CONSUMER AMOUNTS", "free CONSUMER", "delete PROVIDER"
 //	> meanwhile           the same, at the moment at which the agent is about to send its next write
 //	> driver [careless]   what the driver says from now on: providers, and "move", "home", "strict", "reshape", "rename" (see dictate)
 //	> start               the agent starts; what follows is what it wrote and read, and how it went
@@ -193,7 +193,7 @@ func (p *play) turn(running bool) []string {
 	if diff := cmp.Diff(before.sums(p.driver.renames), after.sums(p.driver.renames)); diff != "" && !meanwhile {
 		p.t.Errorf("the agent has changed what consumers hold: %s", diff)
 	}
-	return append(p.wire.told(p.uuids), p.outcome(tracker, err, placement.err)...)
+	return append(p.wire.requestsSince(p.uuids), p.outcome(tracker, err, placement.err)...)
 }
 
 // outcome is how a turn went, in words that do not change with the prose of errors.

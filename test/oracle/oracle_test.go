@@ -76,7 +76,7 @@ func TestFixedSeed(t *testing.T) {
 	}
 }
 
-// TestOracle compares for as long as it is told to.
+// TestOracle compares for the time of -oracle.time.
 func TestOracle(t *testing.T) {
 	if *duration <= 0 && *steps <= 0 {
 		t.Skip("It is run by make oracle.")

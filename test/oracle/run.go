@@ -31,7 +31,7 @@ type Plan struct {
 	Note func(format string, args ...any)
 }
 
-// Finding is a difference that nobody meant.
+// Finding is a difference that no exception allows.
 type Finding struct {
 	Seed      uint64
 	Signature string

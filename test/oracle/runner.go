@@ -15,7 +15,7 @@ type Exchange struct {
 	Step       Step
 	Request    Request
 	Real, Ours Answer
-	// Differences are those that nobody meant, and Meant those that were.
+	// Differences are those that no exception allows, and Meant those that one does.
 	Differences []Difference
 	Meant       []*Exception
 	// Before and After are what was used of everything in ours, around a write of allocations.
@@ -233,7 +233,7 @@ func (r *runner) holding(ctx context.Context, request *Request) (map[string]bool
 }
 
 // renew gives up the consumers that a write left without allocations and that had none before: the real Placement may have
-// kept a record of them, whose generation nobody can read. From then on their slots stand for other consumers.
+// kept a record of them, whose generation no request can read. From then on their slots stand for other consumers.
 func (r *runner) renew(ctx context.Context, x *Exchange, held map[string]bool) error {
 	now, err := r.holding(ctx, &x.Request)
 	if err != nil {

@@ -186,7 +186,7 @@ func (g *generator) believe(uuid string, inventories object) {
 	}
 }
 
-// lookAround reads everything, at the end of a world: what the writes did and nobody has read since.
+// lookAround reads everything, at the end of a world: what the writes did and no request has read since.
 func (g *generator) lookAround() []Step {
 	steps := []Step{
 		latest("look", "GET", "/resource_providers", nil),

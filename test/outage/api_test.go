@@ -24,7 +24,7 @@ type api struct {
 	url     string
 }
 
-// caller is who asks.
+// caller is the identity of a client.
 type caller struct{ user, project, roles string }
 
 // of is a member of a project, adminOf an administrator in it, readerOf a reader.

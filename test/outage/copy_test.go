@@ -12,11 +12,11 @@ import (
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
-// files are those of a database that nobody has open.
+// files are those of a database that no process has open.
 func files(database string) []string { return []string{database, database + "-wal"} }
 
-// TestOlderCopyOfACell: cell1 gets an older copy of its database. The operator is told, nothing is corrected by it, and when the operator has accepted the
-// copy it is believed. The compute API is started anew for each round of its reconciler, so that nobody has to wait for one.
+// TestOlderCopyOfACell: cell1 gets an older copy of its database. The operator gets a warning, nothing is corrected by the copy, and when the operator has accepted the
+// copy it is used. The compute API is restarted for each round of its reconciler, so that the test need not wait for one.
 func TestOlderCopyOfACell(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, plan{})

@@ -151,7 +151,7 @@ func (h *host) do(ctx context.Context, items []cellwire.WorkItem) error {
 	return err
 }
 
-// settle brings about what shall be so with one server.
+// settle makes the desired state of one server exist, and reports it.
 func (h *host) settle(ctx context.Context, item cellwire.WorkItem) (cellwire.Report, error) {
 	s := item.Server
 	report := cellwire.Report{UUID: s.UUID, Revision: s.Revision}

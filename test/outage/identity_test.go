@@ -27,7 +27,7 @@ import (
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
-// proofs are how the compute API and the agents prove to a cell who they are: keys of their configurations, and a client for somebody.
+// proofs are the ways in which the compute API and the agents authenticate to a cell: keys of their configurations, and a client for an identity.
 type proofs struct {
 	cell  []string
 	api   []string
@@ -35,8 +35,8 @@ type proofs struct {
 	// wrong are keys of a compute API that no cell knows, and reason is what its log says of that.
 	wrong  []string
 	reason string
-	// client is a client of the cell as somebody: a host, "compute-api", or "stranger".
-	client func(url, somebody string) cellclient.Config
+	// client is a client of the cell with an identity: a host, "compute-api", or "unknown".
+	client func(url, identity string) cellclient.Config
 	tls    bool
 }
 
@@ -50,13 +50,13 @@ func TestTokens(t *testing.T) {
 		return path
 	}
 	var known strings.Builder
-	token := func(somebody string) string { return "token-of-" + somebody }
+	token := func(identity string) string { return "token-of-" + identity }
 	for _, line := range [][2]string{{"compute-api", "api"}, {"agent", "c1h1"}, {"agent", "c1h2"}, {"admin", "operator"}} {
-		somebody := line[1]
+		identity := line[1]
 		if line[0] == "compute-api" {
-			somebody = line[0]
+			identity = line[0]
 		}
-		fmt.Fprintf(&known, "%x %s %s\n", sha256.Sum256([]byte(token(somebody))), line[0], line[1])
+		fmt.Fprintf(&known, "%x %s %s\n", sha256.Sum256([]byte(token(identity))), line[0], line[1])
 	}
 	testIdentities(t, proofs{
 		cell: []string{`cell.auth = "token"`, "cell.token_file = " + quoted(file("known", known.String()))},
@@ -64,11 +64,11 @@ func TestTokens(t *testing.T) {
 		agent: func(host string) []string {
 			return []string{"cell_client.token_file = " + quoted(file(host, token(host)))}
 		},
-		wrong:  []string{"compute_api.cell_token_file = " + quoted(file("wrong", token("stranger")))},
+		wrong:  []string{"compute_api.cell_token_file = " + quoted(file("wrong", token("unknown")))},
 		reason: "it does not let the compute API in",
-		client: func(url, somebody string) cellclient.Config {
+		client: func(url, identity string) cellclient.Config {
 			return cellclient.Config{URL: url, Authorize: func(h http.Header) error {
-				h.Set("X-Auth-Token", token(somebody))
+				h.Set("X-Auth-Token", token(identity))
 				return nil
 			}}
 		},
@@ -95,14 +95,14 @@ func TestMutualTLS(t *testing.T) {
 		agent: func(host string) []string {
 			return append([]string{"cell_client.ca_file = " + quoted(ca)}, keysOf(authority, host, "cell_client.")...)
 		},
-		wrong:  append([]string{"compute_api.cell_ca_file = " + quoted(ca)}, keysOf(another, "foreign/compute-api", "compute_api.cell_")...),
+		wrong:  append([]string{"compute_api.cell_ca_file = " + quoted(ca)}, keysOf(another, "other-ca/compute-api", "compute_api.cell_")...),
 		reason: "tls: ",
-		client: func(url, somebody string) cellclient.Config {
+		client: func(url, identity string) cellclient.Config {
 			from := authority
-			if somebody == "stranger" {
+			if identity == "unknown" {
 				from = another
 			}
-			cert, key := from.issue(t, dir, "client/"+somebody)
+			cert, key := from.issue(t, dir, "client/"+identity)
 			pair, err := tls.LoadX509KeyPair(cert, key)
 			check(t, err)
 			roots := x509.NewCertPool()
@@ -112,7 +112,7 @@ func TestMutualTLS(t *testing.T) {
 	})
 }
 
-// TestClients: the compute API knows its clients by tokens and serves them by TLS, with policies for members, readers and strangers.
+// TestClients: the compute API knows its clients by tokens and serves them by TLS, with policies for members, readers and unknown users.
 func TestClients(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -168,8 +168,8 @@ func testIdentities(t *testing.T, p proofs) {
 	w.discovered(t, 1)
 	web1 := w.boot(t, "p1", "web1", "c1h1")
 
-	as := func(somebody string) *cellclient.Client {
-		client, err := cellclient.New(p.client(url, somebody))
+	as := func(identity string) *cellclient.Client {
+		client, err := cellclient.New(p.client(url, identity))
 		check(t, err)
 		t.Cleanup(client.CloseIdle)
 		return client
@@ -190,7 +190,7 @@ func testIdentities(t *testing.T, p proofs) {
 		_, err = other.Delete(t.Context(), web1, cellwire.DeleteNormal)
 		forbidden(t, "to delete a server, as a host", err)
 
-		// What is its own it may do, and there the server of the other is none.
+		// A host has access to its own servers, and gets a 404 for that of the other.
 		_, err = other.Report(t.Context(), "c1h2", cellwire.HostReport{Version: "1"})
 		check(t, err)
 		work, err := other.Work(t.Context(), "c1h2", 0, "", 0)
@@ -217,13 +217,13 @@ func testIdentities(t *testing.T, p proofs) {
 		_, err = api.Work(t.Context(), "c1h1", 0, "", 0)
 		forbidden(t, "the work of a host, as the compute API", err)
 	})
-	t.Run("stranger", func(t *testing.T) {
-		stranger := as("stranger")
-		if _, err := stranger.Cell(t.Context()); err == nil {
-			t.Error("a stranger is told about the cell")
+	t.Run("unknown client", func(t *testing.T) {
+		unknown := as("unknown")
+		if _, err := unknown.Cell(t.Context()); err == nil {
+			t.Error("an unknown client gets the cell")
 		}
-		if _, err := stranger.Work(t.Context(), "c1h1", 0, "", 0); err == nil {
-			t.Error("a stranger is told the work of a host")
+		if _, err := unknown.Work(t.Context(), "c1h1", 0, "", 0); err == nil {
+			t.Error("an unknown client gets the work of a host")
 		}
 	})
 	t.Run("compute_api_with_wrong_proof", func(t *testing.T) {

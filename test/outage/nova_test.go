@@ -114,7 +114,7 @@ func TestServersOfNova(t *testing.T) {
 	})
 
 	// The bodies of Nova's API samples servers/v2.69 and os-services/v2.69, with the values of this data: one server in a cell that is down, and all
-	// hosts down. Without the security groups, which are of the network service, that there is none of.
+	// hosts down. Without the security groups, which are of the network service, which is missing here.
 	t.Run("samples", func(t *testing.T) {
 		w.down(t, "cell0", "cell3")
 		w.golden(t, "sample-services-list-get", w.api.get(t, admin, "2.69", "/os-services").status(t, 200))

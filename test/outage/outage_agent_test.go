@@ -31,7 +31,7 @@ var agentLane = lane{build: agentWorld, cases: []aCase{
 		agent.process.Await(t, 0, `"level":"warn"`, "cell")
 		agent.unchanged(t, before)
 
-		// As after ten minutes: its service is down when the cell is back, until the agent is heard of.
+		// As after ten minutes: its service is down when the cell is back, until the agent reports.
 		edit(t, w.cellDatabase("cell1"), "UPDATE services SET last_seen_up = last_seen_up - 600000000")
 		w.revive(t, "cell1")
 		began := time.Now()

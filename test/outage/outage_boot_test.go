@@ -141,7 +141,7 @@ var bootLane = lane{build: bootWorld, cases: []aCase{
 		})
 		defer p.fails(nil)
 		id := w.accepted(t, w.api.post(t, of("p2"), "unheard", nil), "unheard")
-		w.builtOn(t, id, "unheard", "c2h1") // nobody knows whether cell1 has it: nothing is made there
+		w.builtOn(t, id, "unheard", "c2h1") // it is unknown whether cell1 has it: nothing is made there
 		if p.requests("/v1/servers/"+id) == 0 {
 			t.Fatal("cell1 was not asked to take it: the case was not tested")
 		}

@@ -48,7 +48,7 @@ var hangLane = lane{build: hangWorld, cases: []aCase{
 		quick := w.another(t, "quick", hurried, `compute_api.cell_fast_fail = "1h"`)
 		w.frozen(t, "cell1")
 		w.lists(t, quick.get(t, of("p1"), "2.69", "/servers").within(t, cellTimeout+slack), "web1?", "lost", "web2")
-		for range 5 { // nobody waits for it any more
+		for range 5 { // no client waits for it any more
 			w.lists(t, quick.get(t, of("p1"), "2.69", "/servers/detail").within(t, cellTimeout/2), "web1?", "lost", "web2")
 		}
 		check(t, w.cells["cell1"].process.Signal(syscall.SIGCONT))

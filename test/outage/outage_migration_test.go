@@ -31,7 +31,7 @@ var migrationLane = lane{build: migrationWorld, cases: []aCase{
 				t.Errorf("%s: queued_for_delete is %s, not %s", name, q, want)
 			}
 		}
-		w.down(t, "cell0", "cell1", "cell2") // nobody is asked when there is nothing to do
+		w.down(t, "cell0", "cell1", "cell2") // no cell is asked when there is nothing to do
 		w.migrates(t, 0, "0")
 		w.migrates(t, 0, "0", "--max-count", "2")
 		w.up(t)

@@ -238,8 +238,8 @@ var outageLane = lane{build: outageWorld, cases: []aCase{
 	}},
 	{27, "marker_in_cell0", func(t *testing.T, w *world) {
 		w.lists(t, w.api.get(t, of("p1"), "2.69", "/servers?marker="+w.id(t, "lost")), "web4", "web2")
-		nobody := "00000063-0000-4000-8000-000000000063"
-		if m := w.api.get(t, of("p1"), "2.69", "/servers?marker="+nobody).fault(t, "badRequest", 400); m != "marker ["+nobody+"] not found" {
+		unknown := "00000063-0000-4000-8000-000000000063"
+		if m := w.api.get(t, of("p1"), "2.69", "/servers?marker="+unknown).fault(t, "badRequest", 400); m != "marker ["+unknown+"] not found" {
 			t.Errorf("the message is %q", m)
 		}
 	}},
@@ -264,7 +264,7 @@ var outageLane = lane{build: outageWorld, cases: []aCase{
 	}},
 	{29, "no_skipping_before_2.69", func(t *testing.T, w *world) {
 		strict := w.another(t, "strict29", "compute_api.list_records_by_skipping_down_cells = false")
-		for _, project := range []string{"p1", "p4"} { // also who has nothing there
+		for _, project := range []string{"p1", "p4"} { // also a project without servers there
 			for _, path := range []string{"/servers", "/servers/detail"} {
 				if m := strict.get(t, of(project), "2.68", path).fault(t, "computeFault", 500); !strings.Contains(m, "NovaException") || !strings.Contains(m, "configuration indicates that we should fail") {
 					t.Errorf("the message is %q", m)

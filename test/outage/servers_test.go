@@ -48,7 +48,7 @@ func (w *world) bury(t *testing.T, project, name string) string {
 	return w.accepted(t, w.api.post(t, of(project), name, record{"flavorRef": "huge"}), name)
 }
 
-// settled waits until servers are as they shall be: those that are named.
+// settled waits until the named servers are in their desired state.
 func (w *world) settled(t *testing.T, status string, names ...string) {
 	t.Helper()
 	for _, name := range names {
@@ -79,7 +79,7 @@ func (a *api) act(t *testing.T, who caller, server, action string) *answer {
 	return a.ask(t, who, "2.69", "POST", "/servers/"+server+"/action", record{action: nil})
 }
 
-// gone waits until a server is not there any more.
+// gone waits until the API no longer has a server.
 func (w *world) gone(t *testing.T, name string) {
 	t.Helper()
 	eventually(t, name+" is gone", func() error {

@@ -46,7 +46,7 @@ func TestServices(t *testing.T) {
 		})
 	}
 
-	t.Log("disabled: nothing new comes there, what is there stays, and Placement is told by the agent")
+	t.Log("disabled: nothing new comes there, what is there stays, and the agent writes it to Placement")
 	if s := change("c1h1", record{"status": "disabled", "disabled_reason": "new fans"}); s["status"] != "disabled" || s["disabled_reason"] != "new fans" || s["state"] != "up" {
 		t.Errorf("the service is %v", s)
 	}

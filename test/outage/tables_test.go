@@ -18,7 +18,7 @@ import (
 )
 
 // TestCellWithoutTables: a table of cell1's database goes, and comes back. Whatever is asked, and in whatever order, the cell is down as
-// long as the table is gone, also for what needs other tables only: requests, the list of cells, both readiness probes and the metric say the same.
+// long as the table is missing, also for what needs other tables only: requests, the list of cells, both readiness probes and the metric say the same.
 func TestCellWithoutTables(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, plan{})
@@ -103,7 +103,7 @@ func (w *world) alter(t *testing.T, statement string) {
 	w.revive(t, "cell1")
 }
 
-// watched asks a process on its socket for those who watch it: "api", or a cell.
+// watched asks a process on its admin socket: "api", or a cell.
 func (w *world) watched(t *testing.T, process, path string) (int, string) {
 	t.Helper()
 	name := "compute-api.sock"
@@ -123,7 +123,7 @@ func (w *world) watched(t *testing.T, process, path string) (int, string) {
 	return resp.StatusCode, string(text)
 }
 
-// says checks what a process answers to those who watch it. Metrics say it at once; a probe of readiness may answer what was found a moment ago.
+// says checks what a process answers on its admin socket. Metrics say it at once; a probe of readiness may answer what was found a moment ago.
 func (w *world) says(t *testing.T, process, path string, status int, parts ...string) {
 	t.Helper()
 	if path == "/metrics" {

@@ -46,7 +46,7 @@ func TestUpgrade(t *testing.T) {
 	w.lists(t, w.api.get(t, of("p1"), "2.69", "/servers"), "web2", "web1")
 	w.down(t, "cell1")
 	servers := w.named(t, w.api.get(t, of("p1"), "2.69", "/servers").servers(t))
-	if slices.Sort(servers); !slices.Equal(servers, []string{"gone1?", "web1?", "web2"}) { // nobody knows that it is deleted
+	if slices.Sort(servers); !slices.Equal(servers, []string{"gone1?", "web1?", "web2"}) { // no process knows that it is deleted
 		t.Errorf("before the migration there are %v", servers)
 	}
 	w.migrates(t, 70, "1")

@@ -18,7 +18,7 @@ import (
 type world struct {
 	dir       string
 	placement *testproc.Process
-	// placementAddress is where Placement answers, also when it is started anew.
+	// placementAddress is where Placement answers, also after a restart.
 	placementAddress string
 	apiDatabase      string
 	api              *api // the one that runs

@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// settings are what a run is told.
+// settings are the flags of a run.
 type settings struct {
 	binary   string
 	state    string
@@ -88,7 +88,7 @@ func run(ctx context.Context, args []string) (err error) {
 	return work(ctx, s)
 }
 
-// say tells whoever waits what is being done.
+// say reports progress.
 func say(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, time.Now().Format("15:04:05 ")+format+"\n", args...)
 }

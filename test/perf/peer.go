@@ -137,7 +137,7 @@ func (p *peer) Close() error {
 	return errors.Join(errs...)
 }
 
-// freePort returns a port of the loopback interface on which nobody listens.
+// freePort returns a port of the loopback interface on which no process listens.
 func freePort(ctx context.Context) (int, error) {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {

@@ -75,7 +75,7 @@ func TestOperations(t *testing.T) {
 	}
 }
 
-// TestContention: clients that claim the first candidate at the same time are refused seldom, and leave nothing behind.
+// TestContention: clients that claim the first candidate at the same time are rarely refused, and leave nothing behind.
 func TestContention(t *testing.T) {
 	c, _ := inProcess(t, 0)
 	const hosts = 32

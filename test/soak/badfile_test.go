@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// nobody is the user that servers run as where the tests are run by root, who may do everything.
+// nobody is the user that servers run as where root runs the tests: root may do everything.
 const nobody = 65534
 
 // unprivileged makes a server run as a user whom modes of files bind.
@@ -22,7 +22,7 @@ func unprivileged(cmd *exec.Cmd) {
 	}
 }
 
-// give makes a directory with all in it the property of who runs the servers.
+// give makes a directory with all in it the property of the user that runs the servers.
 func give(t *testing.T, dir string) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -98,9 +98,9 @@ func TestBadFiles(t *testing.T) {
 			check(t, os.Remove(db+"-lock"))
 			check(t, os.Chmod(dir, 0o500)) //nolint:gosec // a directory
 		}, 1, []string{"owner and mode"}},
-		"somebody else's file": {func(t *testing.T, _, db string) {
+		"a file of another user": {func(t *testing.T, _, db string) {
 			if os.Geteuid() != 0 {
-				check(t, os.Chmod(db, 0)) // nobody but root can give a file away
+				check(t, os.Chmod(db, 0)) // only root can give a file away
 				return
 			}
 			check(t, os.Chown(db, 0, 0))
@@ -115,13 +115,13 @@ func TestBadFiles(t *testing.T) {
 				overwrite(t, db, 4096*(page+2), noise)
 			}
 		}, 1, []string{"the database is damaged", "restore a backup"}},
-		"half of it is gone": {func(t *testing.T, _, db string) {
+		"half of it is missing": {func(t *testing.T, _, db string) {
 			checkpoint(t, filepath.Dir(db))
 			info, err := os.Stat(db)
 			check(t, err)
 			check(t, os.Truncate(db, info.Size()/2))
 		}, 1, []string{"the database is damaged", "restore a backup"}},
-		"all of it is gone": {func(t *testing.T, _, db string) {
+		"all of it is missing": {func(t *testing.T, _, db string) {
 			check(t, os.Truncate(db, 0))
 		}, 3, []string{"acknowledged changes are missing", "run: rm -f ", ".placement.db.created", "placement.db-lock"}},
 		"the file is removed": {func(t *testing.T, _, db string) {

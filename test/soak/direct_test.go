@@ -21,7 +21,7 @@ func direct(dir string) (*placement.InProcess, error) {
 }
 
 // TestOneProcess: a database file belongs to one process: not two servers, and not what runs in a process of its own
-// beside one. Each refusal names the file, who has it, and what to do, and is over with its cause.
+// beside one. Each refusal names the file, the process that has it, and what to do, and ends with its cause.
 func TestOneProcess(t *testing.T) {
 	dir := place(t)
 	server := start(t, nil, onStateDir(dir)...)

@@ -2,10 +2,10 @@
 
 // Package soak holds the tests that the bundled Placement loses nothing.
 //
-//	clients ──HTTP──▶ Placement (in process, two on one file, or the real
-//	   │               binary, killed and started again)
+//	clients ──HTTP──▶ Placement (in process, or the real binary, killed and
+//	   │               started again)
 //	   ▼
-//	a history: who asked what, from when to when, and what was answered
+//	a history: which client asked what, from when to when, and what was answered
 //	   │
 //	   ▼
 //	porcupine: is there an order of the requests, each between its call and

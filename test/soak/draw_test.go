@@ -136,7 +136,7 @@ func (g *guess) learn(o op, a answer) error {
 	case a.unknown || a.later || a.status >= 400:
 		return nil
 	case !o.reads():
-		// Whatever the server did, it did not refuse what the guess refuses, so the guess was wrong: reads mend it.
+		// Whatever the server did, it did not refuse what the guess refuses, so the guess was wrong: reads correct it.
 		g.forest, _ = apply(g.forest, o)
 		return nil
 	}

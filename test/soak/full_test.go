@@ -44,7 +44,7 @@ func fill(t *testing.T, path string) {
 	t.Helper()
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	check(t, err)
-	defer func() { _ = f.Close() }() // all that counts is that there is no room
+	defer func() { _ = f.Close() }() // it only has to fill the disk
 	block := make([]byte, 4096)
 	for {
 		if _, err := f.Write(block); errors.Is(err, syscall.ENOSPC) {
@@ -70,7 +70,7 @@ func grow(t *testing.T, c *client, name string) (int, http.Header, string) {
 }
 
 // TestFullDisk: a disk becomes full while clients write. Reads go on, writes are refused with 503 and a sentence that says
-// why, and are taken again as soon as there is room, without a restart.
+// why, and are taken again as soon as there is space, without a restart.
 func TestFullDisk(t *testing.T) {
 	dir := place(t)
 	server := start(t, onSmallDisk(t, dir, "8m", ""), onStateDir(dir)...)
@@ -124,7 +124,7 @@ func (c *client) ready(t *testing.T) {
 }
 
 // TestWritesThatFail: files may not grow (a limit on their size, which is for SQLite what a failing disk is). The answer says
-// that the outcome is not known, nothing is done by half, and when the limit is gone writing goes on.
+// that the outcome is not known, nothing is done by half, and when the limit is lifted writing goes on.
 func TestWritesThatFail(t *testing.T) {
 	dir := place(t)
 	server := start(t, nil, onStateDir(dir)...)
@@ -165,7 +165,7 @@ func TestWritesThatFail(t *testing.T) {
 	server.Stop(t)
 }
 
-// TestStartOnFullDisk: a server starts on a disk without a byte of room, also after it was killed: it either answers reads
+// TestStartOnFullDisk: a server starts on a disk without a free byte, also after it was killed: it either answers reads
 // as before, or ends with a sentence that says what is the matter.
 func TestStartOnFullDisk(t *testing.T) {
 	const orderly, killed, never = "after an orderly end", "after a kill", "for the first time"

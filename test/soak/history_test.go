@@ -62,7 +62,7 @@ func (s *storm) do(ctx context.Context, number int, c *client, o op) answer {
 }
 
 // blow runs clientsPerTree clients for each tree, each on one of the servers, until the context ends or most requests
-// each were made. A client whose server is gone ends.
+// each were made. A client whose server has ended ends.
 func (s *storm) blow(ctx context.Context, seed uint64, trees map[int]*forest, clientsPerTree, most int, servers ...*client) {
 	var wg sync.WaitGroup
 	number := 0
@@ -90,7 +90,7 @@ func (s *storm) blow(ctx context.Context, seed uint64, trees map[int]*forest, cl
 	wg.Wait()
 }
 
-// settle says that at a time the server was gone: requests without an answer were done by then, or never.
+// settle records when the server had ended: requests without an answer were done by then, or never.
 func (s *storm) settle(gone int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

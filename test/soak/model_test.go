@@ -86,7 +86,7 @@ type answer struct {
 	body   string // of a 200, as canonical JSON
 	// later: it was refused without a look at it, to be sent again.
 	later bool
-	// unknown: nobody knows whether it was done.
+	// unknown: no answer said whether it was done.
 	unknown bool
 }
 
@@ -183,8 +183,8 @@ func (f *forest) claim(claims map[string]holding) *answer {
 	return nil
 }
 
-// reshape is POST /reshaper, in Placement's order: providers offer both what they did and what they shall, allocations move,
-// providers offer what they shall.
+// reshape is POST /reshaper, in Placement's order: providers offer both what they did and what they will, allocations move,
+// providers offer only what they will.
 func (f *forest) reshape(o op) *answer {
 	both, final := map[string]offer{}, map[string]offer{}
 	for p, want := range o.offers {

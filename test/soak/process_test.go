@@ -38,7 +38,7 @@ func onStateDir(dir string) []string { return []string{"--state-dir", dir} }
 func start(t *testing.T, prepare func(*exec.Cmd), args ...string) *process {
 	t.Helper()
 	cmd := binaries.Command("compute-agent", append([]string{"placement", "serve", "--listen", "127.0.0.1:0"}, args...)...)
-	// Each has sockets of its own, in a directory that it makes itself, as whoever it runs as.
+	// Each has sockets of its own, in a directory that it makes itself, as the user that it runs as.
 	sockets, err := os.MkdirTemp("", "cr")
 	check(t, err)
 	t.Cleanup(func() { check(t, os.RemoveAll(sockets)) })

@@ -14,7 +14,7 @@ import (
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
-// exchange is one request of a story that both services are told.
+// exchange is one request, which both services get.
 type exchange struct {
 	version, method, path, body string
 	// ours is the status that only ours gives, where a later fix of Placement's is followed.
@@ -96,7 +96,7 @@ func TestLikeUpstream(t *testing.T) {
 		offer(p, 0, vcpu8+","+memory),
 		// Generations of consumers.
 		put("1.28", c1, "", 1), put("1.28", c1, "0", 1), put("1.28", c1, "1", 1), put("1.28", c1, `"x"`, 1),
-		// Nothing for nobody. Theirs keeps a record of that consumer, ours does not; nothing of it is read.
+		// An empty allocation of an unknown consumer. Theirs keeps a record of that consumer, ours does not; nothing of it is read.
 		put("1.28", "11111111-0000-4000-8000-000000000009", "null", 0),
 		put("1.28", c1, "null", 1), put("1.28", c1, "null", 1), put("1.28", c1, "0", 1), put("1.28", c1, "2", 1), put("1.28", c1, "-1", 1),
 		put("1.28", c1, "1", 2), put("1.27", c1, "", 1), put("1.8", c1, "", 0), put("1.27", c1, "", 0), put("1.38", c1, "3", 2),
@@ -108,7 +108,7 @@ func TestLikeUpstream(t *testing.T) {
 		// Over-commit: 7 of 4 are used.
 		offer(p, 10, vcpu4+","+memory), offer(p, 9, vcpu4+","+memory), offer(p, 11, vcpu4+","+memory), offer(p, 12, vcpu4+","+memory),
 	}
-	// Whoever writes knows the generations: ask ours, theirs must be the same.
+	// A client that writes knows the generations: ask ours, theirs must be the same.
 	var at struct {
 		Generation int `json:"resource_provider_generation"`
 	}

@@ -26,7 +26,7 @@ const (
 	uuid   = "b7c7d4b0-0c1e-4a3d-8a3e-000000000001"
 )
 
-// Breakages are all of them: each is to be told as an error, and never read as a smaller machine.
+// Breakages are all of them: a reader must return an error for each, and never a smaller machine.
 func Breakages() []Breakage {
 	list := []Breakage{
 		Missing("a cell without meminfo", cell1+"meminfo"),
@@ -83,9 +83,9 @@ func Breakages() []Breakage {
 		Text("instances in words", gpu+"mdev_supported_types/nvidia-222/available_instances", "plenty\n"),
 		Text("negative instances", gpu+"mdev_supported_types/nvidia-222/available_instances", "-1\n"),
 
-		Dangling("a device whose directory is gone", byAddr+"0000:05:00.0"),
-		Dangling("a virtual function that is gone", nic+"virtfn2"),
-		Dangling("a mediated device whose directory is gone", "sys/bus/mdev/devices/"+uuid),
+		Dangling("a device without its directory", byAddr+"0000:05:00.0"),
+		Dangling("a virtual function without its directory", nic+"virtfn2"),
+		Dangling("a mediated device without its directory", "sys/bus/mdev/devices/"+uuid),
 		Loop("a device that is a link to itself", byAddr+"0000:05:00.0"),
 		Loop("a file that is a link to itself", gpu+"vendor"),
 		Escape("a device whose link leads out of the tree", byAddr+"0000:05:00.0"),
@@ -94,7 +94,7 @@ func Breakages() []Breakage {
 		Huge("a vendor without end", gpu+"vendor"),
 		Pipe("a file that never answers", gpu+"class"),
 		Directory("a directory in the place of a file", gpu+"vendor"),
-		{Name: "a device whose address is none", File: byAddr + "gpu0", Apply: func(t Tree) error { return t.Link(byAddr+"gpu0", gpu) }},
+		{Name: "a device whose address is invalid", File: byAddr + "gpu0", Apply: func(t Tree) error { return t.Link(byAddr+"gpu0", gpu) }},
 		{Name: "a virtual function without physical function", File: "0000:06:01.1", Apply: func(t Tree) error {
 			return t.Remove("sys/devices/pci0000:00/0000:00:02.0/0000:06:01.1/physfn")
 		}},
@@ -120,7 +120,7 @@ func Text(name, file, text string) Breakage {
 
 // Dangling makes a link to what does not exist.
 func Dangling(name, file string) Breakage {
-	return replaced(name, file, func(t Tree) error { return t.Link(file, "sys/devices/gone/"+file[strings.LastIndexByte(file, '/')+1:]) })
+	return replaced(name, file, func(t Tree) error { return t.Link(file, "sys/devices/missing/"+file[strings.LastIndexByte(file, '/')+1:]) })
 }
 
 // Loop makes a link to itself.
@@ -133,7 +133,7 @@ func Escape(name, file string) Breakage {
 	return replaced(name, file, func(t Tree) error { return os.Symlink("/etc/passwd", t.Path(file)) })
 }
 
-// Huge makes a file of 1 GiB, without room on disk.
+// Huge makes a file of 1 GiB, without space on disk.
 func Huge(name, file string) Breakage {
 	return replaced(name, file, func(t Tree) error {
 		if err := t.Write(file, "0,"); err != nil {
@@ -143,7 +143,7 @@ func Huge(name, file string) Breakage {
 	})
 }
 
-// Pipe makes a pipe that nobody writes to: opening it blocks.
+// Pipe makes a pipe that no process writes to: opening it blocks.
 func Pipe(name, file string) Breakage {
 	return replaced(name, file, func(t Tree) error { return syscall.Mkfifo(t.Path(file), 0o644) })
 }

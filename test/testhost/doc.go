@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package testhost makes up hypervisors for tests and demonstrations: one model of a machine, rendered as what its kernel
-// would show in /sys and /proc, and as what libvirt would say of it.
+// would show in /sys and /proc, and as libvirt would report it.
 //
 //	            ┌─ Sysfs(dir) ──────▶ dir/sys, dir/proc: for a reader with a chroot, and for a real libvirtd (package sim)
 //	Host ───────┼─ NodeXML(domains) ▶ the file behind test:///FILE, libvirt's test driver

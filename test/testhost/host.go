@@ -85,8 +85,8 @@ type Namespace struct {
 	Mode  string
 	Bytes uint64
 	Cell  int
-	// Driver is who has the character device that one in mode dax has: device_dax, which serves it to programs, kmem, which makes common memory of it,
-	// or "", nobody. Where NoDevice is true there is none: its region was disabled.
+	// Driver has the character device of a namespace in mode dax: device_dax, which serves it to programs, kmem, which makes common memory of it,
+	// or "" for no driver. Where NoDevice is true there is no device: its region was disabled.
 	Driver   string
 	NoDevice bool
 }

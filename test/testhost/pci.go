@@ -58,7 +58,7 @@ func (w *writer) device(h Host, d *Device) {
 	w.mdevs(at, d.MdevParent)
 }
 
-// driver binds a device. What is written to the files of a driver has no effect: nobody is there to act on it.
+// driver binds a device. What is written to the files of a driver has no effect: there is no kernel behind them.
 func (w *writer) driver(at, name string) {
 	w.driverFiles(name)
 	w.link(at+"/driver", "sys/bus/pci/drivers/"+name)
@@ -167,7 +167,7 @@ func (w *writer) mdev(parent string, m Mdev) {
 		w.link(at+"/iommu_group", group)
 	}
 	w.link(kind+"/devices/"+m.UUID, at)
-	// The last link makes it known: whoever finds the device there finds it whole.
+	// The last link makes it known: a reader that finds the device finds it whole.
 	w.link("sys/bus/mdev/devices/"+m.UUID, at)
 }
 

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// The oddities that the package promises are among the first hosts it draws.
+// TestOddHostsAreDrawn: the oddities that Random promises are among the first hosts that it draws.
 func TestOddHostsAreDrawn(t *testing.T) {
 	device := func(is func(Device) bool) func(Host) bool {
 		return func(h Host) bool { return slices.ContainsFunc(h.Devices, is) }

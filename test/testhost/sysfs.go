@@ -39,7 +39,7 @@ func (h Host) Sysfs(dir string) (Tree, error) {
 	return w.tree, w.err
 }
 
-// writer writes until the first error and keeps it. Nobody reads yet, so it need not replace files in one step.
+// writer writes until the first error and keeps it. There is no reader yet, so it need not replace files in one step.
 type writer struct {
 	tree Tree
 	made map[string]bool // directories

@@ -24,24 +24,24 @@ const module = "github.com/compute-agent/compute-agent/"
 // libvirtDriver is the only command with cgo.
 const libvirtDriver = "cmd/compute-driver-libvirt"
 
-// Binaries are commands of this module, which the tests of a package run.
+// Binaries are commands of this module that the tests of a package run.
 type Binaries struct {
-	// Build builds all of them, once: later calls return what the first one did. It is called when the first of them is
-	// run; a test calls it where building must not be counted in.
+	// Build builds all of them, once: later calls return the result of the first. The first Command
+	// calls it; a test calls it where the time of a build must not count.
 	Build func() error
 
 	dir string
 }
 
-// Of are the commands in folders of the module, such as "cmd/compute-agent". Nothing is built yet.
+// Of returns the commands in folders of the module, such as "cmd/compute-agent", not built yet.
 func Of(folders ...string) *Binaries {
 	b := &Binaries{}
 	b.Build = sync.OnceValue(func() error { return b.build(folders) })
 	return b
 }
 
-// Main runs the tests of a package, with a directory for the binaries that is removed afterwards, and returns the exit
-// code. It is to be called by TestMain.
+// Main runs the tests of a package, with a directory for the binaries that is removed afterwards, and
+// returns the exit code. TestMain calls it.
 func (b *Binaries) Main(m *testing.M) int {
 	dir, err := os.MkdirTemp("", "bin")
 	if err != nil {
@@ -57,7 +57,7 @@ func (b *Binaries) Main(m *testing.M) int {
 	return m.Run()
 }
 
-// Dir is the directory of the binaries, also before they are built. It is there until Main returns.
+// Dir returns the directory of the binaries, also before they are built. It exists until Main returns.
 func (b *Binaries) Dir() string { return b.dir }
 
 func (b *Binaries) build(folders []string) error {
@@ -79,9 +79,9 @@ func (b *Binaries) build(folders []string) error {
 	return nil
 }
 
-// Command is one of the binaries with arguments, not started yet: in a process group of its own, so that a Ctrl-C is
-// for the tests alone, and killed when these are. No COMPUTE_AGENT_ variable of this process counts. If the binaries
-// cannot be built, starting it fails with the reason.
+// Command returns one of the binaries with arguments, not started yet: in a process group of its own,
+// so that a Ctrl-C is for the tests alone, and killed with them. It gets no COMPUTE_AGENT_ variable of
+// this process. If the binaries cannot be built, starting it fails with the reason.
 func (b *Binaries) Command(name string, args ...string) *exec.Cmd {
 	err := b.Build()
 	cmd := exec.Command(filepath.Join(b.dir, name), args...) //nolint:noctx // a process ends when its test has it end
@@ -93,7 +93,7 @@ func (b *Binaries) Command(name string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// Run runs one of the binaries to its end, and returns what it said and its exit code.
+// Run runs one of the binaries to its end, and returns its output and exit code.
 func (b *Binaries) Run(t testing.TB, name string, args ...string) (string, int) {
 	t.Helper()
 	p := Start(t, strings.Join(append([]string{name}, args...), " "), b.Command(name, args...))

@@ -16,24 +16,24 @@ import (
 	"time"
 )
 
-// Patience bounds every wait: it is when a test that hangs is given up, and nothing is measured by it.
+// Patience bounds every wait: after it, a test that hangs fails. Nothing is measured by it.
 const Patience = 90 * time.Second
 
-// Process is a running command, and what it said so far. Its methods may be called by many goroutines, those with a
-// test as that test's methods may.
+// Process is a running command and its output so far. It is safe for concurrent use; methods with a
+// test are called where that test's methods may be.
 type Process struct {
 	name   string
 	cmd    *exec.Cmd
 	forget []string
-	done   chan struct{} // closed when it has ended and all that it said is there
+	done   chan struct{} // closed when it has ended and all its output is kept
 
 	mu    sync.Mutex
 	lines []string
 	more  chan struct{} // closed and replaced at every line
 }
 
-// Start starts a command; what it writes, to standard output and standard error, is kept. The name is for what is said
-// of it when a test fails. Lines that have all parts of forget are not kept: it is for what is said all the time.
+// Start starts a command and keeps what it writes to standard output and standard error. The name is
+// for messages. Lines that contain all parts of forget are not kept: they are for frequent messages.
 func Start(t testing.TB, name string, cmd *exec.Cmd, forget ...string) *Process {
 	t.Helper()
 	p := &Process{name: name, cmd: cmd, forget: forget, done: make(chan struct{}), more: make(chan struct{})}
@@ -52,7 +52,7 @@ func Start(t testing.TB, name string, cmd *exec.Cmd, forget ...string) *Process 
 	return p
 }
 
-// read is the only one that waits for the process. It ends when nobody can write to the log any more.
+// read keeps the output, until no process can write to it, and waits for the process.
 func (p *Process) read(r io.ReadCloser) {
 	defer close(p.done)
 	scanner := bufio.NewScanner(r)
@@ -70,14 +70,14 @@ func (p *Process) read(r io.ReadCloser) {
 	_ = p.cmd.Wait() // how it ended is in its ProcessState
 }
 
-// Lines are all lines so far, oldest first.
+// Lines returns all lines so far, oldest first.
 func (p *Process) Lines() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Clone(p.lines)
 }
 
-// Mark is the number of lines so far, from which a wait can begin.
+// Mark returns the number of lines so far, from which a wait can begin.
 func (p *Process) Mark() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -95,61 +95,63 @@ func (p *Process) Count(mark int, parts ...string) int {
 	return n
 }
 
-// Show writes what the process said to the log of a test, without the lines that have all parts, if there are any parts.
+// Show writes the output to the log of a test, without the lines that contain all parts, if any are
+// given.
 func (p *Process) Show(t testing.TB, without ...string) {
 	t.Helper()
 	lines := slices.DeleteFunc(p.Lines(), func(line string) bool { return len(without) > 0 && ContainsAll(line, without) })
 	t.Logf("output of %s (%v):\n%s", p.name, p.cmd.Args, strings.Join(lines, "\n"))
 }
 
-// Await waits for a line after a mark that has all parts, and returns it. That the process ends before it is fatal.
+// Await waits for a line after a mark that contains all parts, and returns it. If the process ends
+// first, the test fails.
 func (p *Process) Await(t testing.TB, mark int, parts ...string) string {
 	t.Helper()
-	line, said := p.Until(t, fmt.Sprintf("%q", parts), mark, func(line string) bool { return ContainsAll(line, parts) })
-	if !said {
-		t.Fatalf("%s ended with %d before it said %q:\n%s", p.name, p.Code(), parts, strings.Join(p.Lines(), "\n"))
+	line, found := p.Until(t, fmt.Sprintf("%q", parts), mark, func(line string) bool { return ContainsAll(line, parts) })
+	if !found {
+		t.Fatalf("%s ended with %d before it wrote %q:\n%s", p.name, p.Code(), parts, strings.Join(p.Lines(), "\n"))
 	}
 	return line
 }
 
-// Until waits for a line after a mark that matches, or for the end of the process; said tells which. What is waited for
-// is named by what. Each line is matched once.
-func (p *Process) Until(t testing.TB, what string, mark int, match func(line string) bool) (line string, said bool) {
+// Until waits for a line after a mark that matches, and returns false if the process ends first. what
+// names the line in messages. Each line is matched once.
+func (p *Process) Until(t testing.TB, what string, mark int, match func(line string) bool) (line string, found bool) {
 	t.Helper()
 	deadline := time.NewTimer(Patience)
 	defer deadline.Stop()
 	for next, ended := mark, false; ; {
 		p.mu.Lock()
-		fresh, more := p.lines[min(next, len(p.lines)):], p.more
+		lines, more := p.lines[min(next, len(p.lines)):], p.more
 		p.mu.Unlock()
-		if i := slices.IndexFunc(fresh, match); i >= 0 {
-			return fresh[i], true
+		if i := slices.IndexFunc(lines, match); i >= 0 {
+			return lines[i], true
 		}
 		if ended {
 			return "", false
 		}
-		next += len(fresh)
+		next += len(lines)
 		select {
 		case <-more:
 		case <-p.done:
 			ended = true // after one more look
 		case <-deadline.C:
-			t.Fatalf("%s did not say %s within %v:\n%s", p.name, what, Patience, strings.Join(p.Lines(), "\n"))
+			t.Fatalf("%s did not write %s within %v:\n%s", p.name, what, Patience, strings.Join(p.Lines(), "\n"))
 		}
 	}
 }
 
-// Pid is the number of the process.
+// Pid returns the process id.
 func (p *Process) Pid() int { return p.cmd.Process.Pid }
 
-// Done is closed when the process has ended and all that it said is there.
+// Done is closed when the process has ended and all its output is kept.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// Code is the exit code of a process that is done, -1 after a signal.
+// Code returns the exit code of a process that has ended, -1 after a signal.
 func (p *Process) Code() int { return p.cmd.ProcessState.ExitCode() }
 
-// Exit waits for the end and returns the exit code, -1 after a signal. A process that does not end is killed, and the
-// test is over.
+// Exit waits for the end and returns the exit code, -1 after a signal. A process that does not end is
+// killed, and the test fails.
 func (p *Process) Exit(t testing.TB) int {
 	t.Helper()
 	select {
@@ -169,7 +171,7 @@ func (p *Process) Signal(sig syscall.Signal) error {
 	return nil
 }
 
-// Kill ends the process as a power cut does, and returns when it is gone. It may be gone already.
+// Kill ends the process as a power cut does, and returns when it has ended. It may have ended before.
 func (p *Process) Kill() {
 	_ = p.cmd.Process.Kill()
 	<-p.done
@@ -186,7 +188,7 @@ func (p *Process) Stop(t testing.TB) {
 	}
 }
 
-// KilledBy has the process killed when a test ends, and what it said be shown if that test failed.
+// KilledBy kills the process when a test ends, and shows its output if that test failed.
 func (p *Process) KilledBy(t testing.TB) {
 	t.Helper()
 	t.Cleanup(func() {
@@ -197,8 +199,8 @@ func (p *Process) KilledBy(t testing.TB) {
 	})
 }
 
-// Freeze stops the process in the middle of whatever it does, and returns when it is stopped: connections to it are
-// made, and nothing answers.
+// Freeze stops the process, and returns when it is stopped: connections to it succeed, and no
+// request is answered.
 func (p *Process) Freeze(t testing.TB) {
 	t.Helper()
 	if err := p.Signal(syscall.SIGSTOP); err != nil {
@@ -217,7 +219,7 @@ func (p *Process) Freeze(t testing.TB) {
 	})
 }
 
-// Thaw has the process go on.
+// Thaw continues the process.
 func (p *Process) Thaw(t testing.TB) {
 	t.Helper()
 	if err := p.Signal(syscall.SIGCONT); err != nil {
@@ -225,12 +227,12 @@ func (p *Process) Thaw(t testing.TB) {
 	}
 }
 
-// ContainsAll tells whether a text has all parts, in any order.
+// ContainsAll reports whether a text contains all parts, in any order.
 func ContainsAll(text string, parts []string) bool {
 	return !slices.ContainsFunc(parts, func(part string) bool { return !strings.Contains(text, part) })
 }
 
-// Eventually waits until a condition holds, which it looks at again and again; why it did not in the end is said.
+// Eventually waits until a condition holds. If it does not in time, the test fails with the last error.
 func Eventually(t testing.TB, within time.Duration, what string, holds func() error) {
 	t.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)

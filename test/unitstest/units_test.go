@@ -109,7 +109,7 @@ func testInstall(t *testing.T, m *machine) {
 	m.ownership(t, "right after the installation")
 }
 
-// ownership checks who owns what. The service's user must not be able to change the configuration
+// ownership checks the owners of files. The service's user must not be able to change the configuration
 // or the plugins.
 func (m *machine) ownership(t *testing.T, when string) {
 	t.Helper()

@@ -64,7 +64,7 @@ func mountedHierarchies() ([]hierarchy, error) {
 	return hierarchies(string(text)), nil
 }
 
-// groupOf is the directory of the group that a process is in, by what the kernel says in /proc/PID/cgroup. Whoever is in none that is mounted gets
+// groupOf is the directory of the group that a process is in, by what the kernel says in /proc/PID/cgroup. A process that is in none that is mounted gets
 // the topmost that is.
 func (h hierarchy) groupOf(text string) string {
 	for line := range strings.Lines(text) {
@@ -105,7 +105,7 @@ func (h hierarchy) makeGroup(name string) (*os.File, error) {
 			return lock, h.furnish(dir)
 		case !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, errOwned):
 			return nil, err
-		case time.Now().After(deadline): // somebody who cleans up was faster than our lock, again and again
+		case time.Now().After(deadline): // another process that cleans up was faster than our lock, again and again
 			return nil, fmt.Errorf("making the control group %s: %w", dir, err)
 		}
 	}
@@ -152,7 +152,7 @@ func (h hierarchy) hasProcesses() bool {
 // errOwned means that the simulation that made a control group is not over.
 var errOwned = errors.New("it has an owner")
 
-// lockGroup opens a group whose owner is gone, and owns it.
+// lockGroup opens a group whose owner has ended, and owns it.
 func lockGroup(dir string) (*os.File, error) {
 	f, err := os.Open(dir)
 	if err != nil {
@@ -206,7 +206,7 @@ func sweep(until time.Time) error {
 	return errors.Join(err, clearGroups(left, until))
 }
 
-// clearGroups removes groups that have no owner, and ends whoever is in them. One that is not there is fine, and so is one with an owner: it
+// clearGroups removes groups that have no owner, and ends the processes in them. One that is not there is fine, and so is one with an owner: it
 // is being removed.
 func clearGroups(dirs []string, until time.Time) error {
 	var errs []error
@@ -233,14 +233,14 @@ func removeGroup(dir string, until time.Time) error {
 	}
 }
 
-// killGroup kills who is in a group or below it, and can be seen from this process's PID namespace; with version 2 also who cannot.
+// killGroup kills the processes in a group or below it that this PID namespace shows; with version 2 also the others.
 func killGroup(dir string) {
 	if os.WriteFile(filepath.Join(dir, "cgroup.kill"), []byte("1"), 0) == nil {
 		return
 	}
 	_ = filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
 		if err != nil || !d.IsDir() {
-			return nil //nolint:nilerr // a group that is gone has nobody in it
+			return nil //nolint:nilerr // a group that was removed has no processes
 		}
 		text, err := os.ReadFile(filepath.Join(name, "cgroup.procs"))
 		if err != nil {

@@ -153,7 +153,7 @@ func (s *Sim) needGroups(t *testing.T) {
 	t.Skipf("NOT TESTED: no guest has a control group in %q", s.groups(t))
 }
 
-// gone tells whether a process has ended, or is about to: the one that buries it may take its time.
+// gone reports whether a process has ended, or is about to: the one that buries it may take its time.
 func gone(pid int) bool {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	_, state, _ := strings.Cut(string(text), ") ")
@@ -252,7 +252,7 @@ func (s *Sim) askUntilAnswered(t *testing.T, ask ...string) {
 	}
 }
 
-// A keeper that is killed cannot clean up. Who closes the simulation does, and if nobody does, the next one.
+// A keeper that is killed cannot clean up. Close does, or else the next simulation.
 func TestAKeeperThatIsKilled(t *testing.T) {
 	need(t, "virsh", "libvirt-clients")
 	need(t, "qemu-system-x86_64", "qemu-system-x86")
@@ -321,7 +321,7 @@ func startToBeKilled(t *testing.T) *Sim {
 	return s
 }
 
-// killed kills the keeper, and waits until it and the daemon are gone.
+// killed kills the keeper, and waits until it and the daemon have ended.
 func killed(t *testing.T, s *Sim) {
 	t.Helper()
 	daemon, err := unix.PidfdOpen(s.PID(), 0)
@@ -346,7 +346,7 @@ func killed(t *testing.T, s *Sim) {
 	}
 }
 
-// Processes in a group are ended with it, wherever they are in it, and a group that is somebody's stays.
+// Processes in a group are ended with it, wherever they are in it, and a group with an owner stays.
 func TestClearGroups(t *testing.T) {
 	mounted, err := mountedHierarchies()
 	if err != nil {

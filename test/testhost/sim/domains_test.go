@@ -28,7 +28,7 @@ func need(t *testing.T, program, debian string) {
 	}
 }
 
-// A guest runs that is pinned to CPUs and a cell which this machine does not have, with a virtual GPU and a virtual function that nobody has. It
+// A guest runs that is pinned to CPUs and a cell which this machine does not have, with a virtual GPU and a virtual function that do not exist. It
 // outlives the daemon's restart, and not the simulation.
 func TestGuestsWithMadeUpHardwareRun(t *testing.T) {
 	need(t, "qemu-system-x86_64", "qemu-system-x86")
@@ -133,7 +133,7 @@ func TestTheEmulatorInFront(t *testing.T) {
 		t.Fatal(err)
 	}
 	if again, err := os.Stat(front); err != nil || !again.ModTime().Equal(first.ModTime()) {
-		t.Errorf("it was written anew, and libvirt would ask it everything again: %v", err)
+		t.Errorf("it was rewritten, and libvirt would ask it everything again: %v", err)
 	}
 	given := []string{
 		"-name", "guest=a b,debug-threads=on", "-device", `{"driver":"vfio-pci","id":"hostdev0","sysfsdev":"/sys/bus/mdev/devices/x"}`,
@@ -178,7 +178,7 @@ func TestTheMachinesOwnDevices(t *testing.T) {
 }
 
 // Of what /dev was made from nothing is left in the daemon's mount table. libvirt does not start guests, nor itself, where it finds file systems of huge pages
-// there in directories that are gone; systemd mounts one at /dev/hugepages.
+// there in directories that were removed; systemd mounts one at /dev/hugepages.
 func TestNothingIsMountedInStaging(t *testing.T) {
 	s := ForTest(t, testhost.SingleNode(), Options{Passthrough: true})
 	mounts, err := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", s.PID()))

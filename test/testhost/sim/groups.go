@@ -35,7 +35,7 @@ func (g ownGroup) dir(name string) string { return filepath.Join(g.Hierarchy.At,
 
 // makeGroups makes the groups, after it removed those that killed simulations left behind.
 func makeGroups(name string) (_ *ownGroups, err error) {
-	_ = sweep(time.Now().Add(making)) // whoever was not killed by that may be in a PID namespace that this process does not see
+	_ = sweep(time.Now().Add(making)) // a process that survives may be in a PID namespace that this one does not see
 	mounted, err := mountedHierarchies()
 	if err != nil {
 		return nil, err

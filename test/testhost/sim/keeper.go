@@ -113,7 +113,7 @@ func keep(text string) error {
 			a.PID = k.daemon.PID()
 		}
 		if err := out.Encode(a); err != nil {
-			break // nobody listens: the end, as below
+			break // no reader: the end, as below
 		}
 	}
 	return errors.Join(k.stop(), k.endGuests(), k.removeGroups())
@@ -258,7 +258,7 @@ func (k *keeper) endGuests() error {
 	return errors.Join(errs...)
 }
 
-// ours tells whether a process lives in this network namespace, where nobody else does.
+// ours reports whether a process is in this network namespace, which no other process uses.
 func ours(pid int) bool {
 	its, err := os.Stat(fmt.Sprintf("/proc/%d/ns/net", pid))
 	if err != nil {

@@ -70,7 +70,7 @@ func mountDevices(staging string) error {
 	return vfioNodes()
 }
 
-// mirror puts a new file system over a directory, with all of its entries in it but one: there is room for what only this namespace shall see.
+// mirror puts a new file system over a directory, with all of its entries in it but one: which leaves space for what only this namespace sees.
 func mirror(dir, without, staging string) error {
 	if err := os.MkdirAll(staging, 0o755); err != nil {
 		return err
@@ -94,7 +94,7 @@ func mirror(dir, without, staging string) error {
 		return fmt.Errorf("mirroring %s: %w", dir, err)
 	}
 	// Where staging is below the directory, a copy of it was mirrored, too, with all that was in it by then. Nothing of it may be left: what removes the
-	// simulation's directory must not find this machine's devices in it, and libvirt does not start if it sees huge pages in a directory that is gone.
+	// simulation's directory must not find this machine's devices in it, and libvirt does not start if it sees huge pages in a directory that was removed.
 	if err := syscall.Unmount(staging, syscall.MNT_DETACH); err != nil && !errors.Is(err, syscall.EINVAL) {
 		return fmt.Errorf("putting %s away: %w", staging, err)
 	}

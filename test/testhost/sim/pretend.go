@@ -26,7 +26,7 @@ const (
 //	prlimit64            to raise the limit of locked memory, as libvirt does for guests with devices of the host; root in a container may lack
 //	                     CAP_SYS_RESOURCE, and nothing here locks memory
 //
-// So guests that are pinned run, wherever there is room, while libvirt says of them what it would say on such a host.
+// So guests that are pinned run, wherever there is space, while libvirt says of them what it would say on such a host.
 func pretend() error {
 	machine, ok := map[string]uint32{"amd64": unix.AUDIT_ARCH_X86_64, "arm64": unix.AUDIT_ARCH_AARCH64}[runtime.GOARCH]
 	if !ok {

@@ -49,7 +49,7 @@ type Sim struct {
 	host     testhost.Host
 
 	mu      sync.Mutex
-	answers chan answer // closed when the keeper is gone
+	answers chan answer // closed when the keeper has ended
 	pid     int
 	closed  bool
 }
@@ -210,7 +210,7 @@ func (s *Sim) URI() string {
 // Root is the directory that has the host's sys and proc in it: the chroot for those that read them.
 func (s *Sim) Root() string { return string(s.tree) }
 
-// Tree is what the kernel shows; it can be changed at any time. The daemon reads most of it anew with each question, and
+// Tree is what the kernel shows; it can be changed at any time. The daemon reads most of it again with each call, and
 // learns of devices that come and go by events.
 func (s *Sim) Tree() testhost.Tree { return s.tree }
 

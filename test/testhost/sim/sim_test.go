@@ -63,7 +63,7 @@ func TestTheDaemonsLife(t *testing.T) {
 		t.Errorf("a dead one was thawed: %v", err)
 	}
 	if err := s.Uevent(t.Context(), Uevent{Action: "add", Path: "sys/devices/x", Subsystem: "pci"}); err != nil {
-		t.Errorf("an event that nobody hears is none that fails: %v", err)
+		t.Errorf("an event without a listener fails: %v", err)
 	}
 	if err := s.Launch(t.Context()); err != nil {
 		t.Fatal(err)

@@ -63,7 +63,7 @@ func (s *Sim) replug(ctx context.Context, change func() ([]testhost.Change, erro
 	return err
 }
 
-// AddMdev makes a mediated device as somebody else than libvirt would, and tells of it. The parent is a PCI address or a name.
+// AddMdev makes a mediated device as a program other than libvirt would, and sends its event. The parent is a PCI address or a name.
 func (s *Sim) AddMdev(ctx context.Context, parent, mdevType, uuid string, iommuGroup int) error {
 	at, err := s.tree.AddMdev(parent, mdevType, uuid, iommuGroup)
 	if err != nil {
