@@ -20,8 +20,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// asker asks a compute API and, when all have their answers, judges them: a client reads its answer in its own time, not in that of the service. It is
-// for many goroutines.
+// asker asks a compute API and, when all have their answers, judges them: a client reads its answer
+// in its own time, not in that of the service. It is for many goroutines.
 type asker struct {
 	model  model
 	down   []int // the cells that are

@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// crowd is an order for the process of the clients: so many clients send so many requests each, cycling through the kinds.
+// crowd is an order for the process of the clients: so many clients send so many requests each,
+// cycling through the kinds.
 type crowd struct {
 	URL                      string
 	Dir                      string
@@ -79,7 +80,8 @@ func (a *asker) crowd(ctx context.Context, c crowd) outcome {
 	return o
 }
 
-// startClients has a process of their own be the clients: what they do with answers is not to be in the way of the API.
+// startClients has a process of their own be the clients: what they do with answers is not to be in
+// the way of the API.
 func (w *world) startClients() {
 	w.t.Helper()
 	_, in, out := w.again(clientsEnv + "=yes")

@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// leftovers are the goroutines and the sockets of this process. Its other open files are those of databases, whose pools have a size of their own.
+// leftovers are the goroutines and the sockets of this process. Its other open files are those of
+// databases, whose pools have a size of their own.
 type leftovers struct{ goroutines, sockets int }
 
 func (l leftovers) more(than leftovers) bool {
@@ -32,7 +33,8 @@ func count(t *testing.T) leftovers {
 	return l
 }
 
-// settled is what is left when no client sends requests: unused connections are closed until none is.
+// settled is what is left when no client sends requests: unused connections are closed until none
+// is.
 func (w *world) settled(enough func(leftovers) bool) leftovers {
 	w.t.Helper()
 	least, same := count(w.t), 0
@@ -46,16 +48,18 @@ func (w *world) settled(enough func(leftovers) bool) leftovers {
 	return least
 }
 
-// TestNothingIsLeftOfAnOutage: a thousand lists while a cell hangs take goroutines and connections; when it answers again, and connections that
-// is unused is closed, there are no more of either than before, with fast-fail and without.
+// TestNothingIsLeftOfAnOutage: a thousand lists while a cell hangs take goroutines and connections;
+// when it answers again, and connections that is unused is closed, there are no more of either than
+// before, with fast-fail and without.
 func TestNothingIsLeftOfAnOutage(t *testing.T) {
 	const lists, clients = 1000, 50
 	m := model{cells: 6, servers: 600, projects: 10}
 	w := newWorld(t, m)
 	for name, fastFail := range map[string]time.Duration{"fast-fail": time.Second, "no fast-fail": 0} {
 		t.Run(name, func(t *testing.T) {
-			// The time is short so that a thousand lists are soon over. Cells that are well may need longer when so many ask at once: what the lists have
-			// in them is not the question here.
+			// The time is short so that a thousand lists are soon over. Cells that are well may
+			// need longer when so many ask at once: what the lists have in them is not the question
+			// here.
 			stop := w.startAPI(250*time.Millisecond, fastFail)
 			defer stop()
 			full := w.asker()

@@ -14,7 +14,8 @@ import (
 	"go.uber.org/goleak"
 )
 
-// The measures. Those that go test takes are small, so that it is over soon; `make load-cells` gives others.
+// The measures. Those that go test takes are small, so that it is over soon; `make load-cells`
+// gives others.
 var (
 	cellCount   = flag.Int("load.cells", 12, "cells")
 	serverCount = flag.Int("load.servers", 4800, "servers in all cells together")
@@ -43,11 +44,12 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// slack is how much longer than the cells' time an answer may take on a machine that does other things as well.
+// slack is how much longer than the cells' time an answer may take on a machine that does other
+// things as well.
 const slack = 20 * time.Second
 
-// TestLoad: every answer is right, and there within the time of the cells, with all cells up, and with one that hangs and one that refuses, with
-// fast-fail and without; afterwards nothing is left.
+// TestLoad: every answer is right, and there within the time of the cells, with all cells up, and
+// with one that hangs and one that refuses, with fast-fail and without; afterwards nothing is left.
 func TestLoad(t *testing.T) {
 	m := model{cells: *cellCount, servers: *serverCount / *cellCount * *cellCount}
 	m.projects = max(1, m.perCell()/10)

@@ -8,8 +8,9 @@ import (
 	"time"
 )
 
-// model says which servers there are, and so what every answer must be. Server number g, from 1 on, is in cell (g-1)%cells, which is so the
-// cell's server i = (g-1)/cells, and belongs to project i%projects: each project has servers in all cells, and one list goes through all of them.
+// model says which servers there are, and so what every answer must be. Server number g, from 1 on,
+// is in cell (g-1)%cells, which is so the cell's server i = (g-1)/cells, and belongs to project
+// i%projects: each project has servers in all cells, and one list goes through all of them.
 type model struct {
 	cells, servers, projects int
 }
@@ -17,7 +18,8 @@ type model struct {
 const (
 	hostsPerCell = 2
 	maxLimit     = 1000 // records in one answer
-	// downTime is longer than any test: hosts have shown life when their cell was made, and do not again.
+	// downTime is longer than any test: hosts have shown life when their cell was made, and do not
+	// again.
 	downTime = 1000 * time.Hour
 )
 
@@ -34,7 +36,8 @@ func serverUUID(g int) string { return fmt.Sprintf("%08x-0000-4000-8000-%012[1]x
 // everyProject is the project of a list of all projects.
 const everyProject = -1
 
-// numbers are the servers of a project, in the order of lists (newest first), that are in one of the cells chosen.
+// numbers are the servers of a project, in the order of lists (newest first), that are in one of
+// the cells chosen.
 func (m model) numbers(project int, in func(c int) bool) []int {
 	var found []int
 	for i := m.perCell() - 1; i >= 0; i-- {
@@ -53,7 +56,8 @@ func (m model) numbers(project int, in func(c int) bool) []int {
 // seen is what is compared of a record of a list.
 type seen struct{ id, name, status string }
 
-// list is what a list without conditions shows: what is unknown first, if the cells in down are, and at most limit records.
+// list is what a list without conditions shows: what is unknown first, if the cells in down are,
+// and at most limit records.
 func (m model) list(project int, down []int, limit int, detail bool) []seen {
 	up := m.numbers(project, func(c int) bool { return !slices.Contains(down, c) })
 	up = up[:min(len(up), limit)]

@@ -86,7 +86,8 @@ func (m model) seedCell(ctx context.Context, c int, dir string) error {
 	})
 }
 
-// multiply replaces the one row of a table that a condition is about by copies, one for each row of numbers. Set are the columns that differ.
+// multiply replaces the one row of a table that a condition is about by copies, one for each row of
+// numbers. Set are the columns that differ.
 func multiply(ctx context.Context, tx *sql.Tx, table, numbers string, set map[string]string, condition string) error {
 	rows, err := tx.QueryContext(ctx, "SELECT name FROM pragma_table_info(?)", table)
 	if err != nil {
@@ -145,7 +146,8 @@ func direct(ctx context.Context, path string, do func(*sql.Tx) error) (err error
 	return tx.Commit()
 }
 
-// seedAPI makes the API database: cells at their URLs, their hosts, and the mapping and specification of each server.
+// seedAPI makes the API database: cells at their URLs, their hosts, and the mapping and
+// specification of each server.
 func (m model) seedAPI(t *testing.T, path string, url func(c int) string) {
 	t.Helper()
 	ctx := t.Context()

@@ -32,8 +32,8 @@ import (
 	"github.com/compute-agent/compute-agent/placement/placementclient"
 )
 
-// world is a compute API in this process over the cells of a model: most in a process of their own, and two here, of which one can be made to
-// hang, and one to refuse connections.
+// world is a compute API in this process over the cells of a model: most in a process of their own,
+// and two here, of which one can be made to hang, and one to refuse connections.
 type world struct {
 	t         *testing.T
 	model     model
@@ -75,7 +75,8 @@ func newWorld(t *testing.T, m model) *world {
 	return w
 }
 
-// again runs this test binary once more, with something in its environment that TestMain looks at. The process ends when its standard input does.
+// again runs this test binary once more, with something in its environment that TestMain looks at.
+// The process ends when its standard input does.
 func (w *world) again(env ...string) (*os.Process, io.Writer, *bufio.Reader) {
 	w.t.Helper()
 	self, err := os.Executable()

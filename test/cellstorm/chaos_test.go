@@ -15,7 +15,8 @@ import (
 // victim is something that can be disturbed. What has begun a disturbance ends it.
 type victim struct {
 	name string
-	// kill ends it, and the function that it returns starts it again; stop has it hang, and the function has it go on.
+	// kill ends it, and the function that it returns starts it again; stop has it hang, and the
+	// function has it go on.
 	kill, stop func() (undo func())
 }
 
@@ -46,8 +47,9 @@ func (w *world) victims() []victim {
 			}
 		}
 		out = append(out, victim{"driver of " + h.name, each(syscall.SIGKILL, 0), each(syscall.SIGSTOP, syscall.SIGCONT)})
-		// Libvirt's daemon is ended in good order: killed in the middle of a start, it comes back with a job without an owner, and refuses all calls for
-		// that domain ("cannot acquire state change lock").
+		// Libvirt's daemon is ended in good order: killed in the middle of a start, it comes back
+		// with a job without an owner, and refuses all calls for that domain ("cannot acquire state
+		// change lock").
 		if h.sim != nil {
 			out = append(out, victim{
 				"libvirtd of " + h.name,
@@ -77,7 +79,8 @@ func (p *process) again() {
 	}
 }
 
-// moments are what logs say in the middle of something: a good time to disturb the process that the line is about. Cells log nothing of that kind.
+// moments are what logs say in the middle of something: a good time to disturb the process that the
+// line is about. Cells log nothing of that kind.
 var moments = []string{
 	`"method":"POST","path":"/v2.1/servers","status":202`, // to be scheduled
 	`"method":"GET","path":"/allocation_candidates`,
@@ -134,7 +137,8 @@ func (p *process) news(from map[string]int64, text string) bool {
 // atOnce is how many things are disturbed at the same time.
 const atOnce = 4
 
-// chaos disturbs one thing after the other until the context ends; when it returns, all is as it was. It returns how often what was done.
+// chaos disturbs one thing after the other until the context ends; when it returns, all is as it
+// was. It returns how often what was done.
 func (w *world) chaos(ctx context.Context, r *rand.Rand) map[string]int {
 	all := w.victims()
 	counts := map[string]int{}

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package cellstorm has only tests. They run the whole compute API with real agents and running
-// guests. Each process is that of an operator, with its own files and sockets, and is killed, stopped
-// and started again.
+// guests. Each process is that of an operator, with its own files and sockets, and is killed,
+// stopped and started again.
 //
 //	API ─┬─ cell0                          hosts are of two kinds:
 //	API ─┼─ cell1 ── agent ── driver         fake      the driver in drivers/fake; a guest is a file
@@ -11,13 +11,13 @@
 //	Placement                                          disk, its processors emulated
 //
 // TestOutage boots servers, kills one cell, does what is possible then, and brings the cell back.
-// TestStorm kills and stops processes at random, from a seed, while clients boot, list, show, delete
-// and restore servers. What both require in the end is in picture_test.go: allocations in Placement,
-// guests on the hosts, living rows of the cells and mappings are the same servers. What must not
-// happen even during a storm is watched all the time (watch_test.go): a guest of one server on two
-// hosts.
+// TestStorm kills and stops processes at random, from a seed, while clients boot, list, show,
+// delete and restore servers. What both require in the end is in picture_test.go: allocations in
+// Placement, guests on the hosts, living rows of the cells and mappings are the same servers. What
+// must not happen even during a storm is watched all the time (watch_test.go): a guest of one
+// server on two hosts.
 //
-// The storm is short with `go test`; `make storm-cells TIME=10m SEED=7 LIBVIRT=3` runs a longer one,
-// with libvirt in as many cells. A seed gives the same faults in the same order at the same times; how
-// they interleave with the requests depends on the machine.
+// The storm is short with `go test`; `make storm-cells TIME=10m SEED=7 LIBVIRT=3` runs a longer
+// one, with libvirt in as many cells. A seed gives the same faults in the same order at the same
+// times; how they interleave with the requests depends on the machine.
 package cellstorm

@@ -133,7 +133,8 @@ type guest struct {
 	since string // when that was started, in the words of /proc
 }
 
-// traces are the servers that a host has something of: a guest, or files of one. It asks no process, and is cheap.
+// traces are the servers that a host has something of: a guest, or files of one. It asks no
+// process, and is cheap.
 func (h *host) traces() (map[string]guest, error) {
 	entries, err := os.ReadDir(h.dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -184,7 +185,8 @@ func (h *host) domains(t *testing.T) map[string]bool {
 	return out
 }
 
-// emulators are the processes of QEMU on this machine that are of the guests of a world, by the server's uuid.
+// emulators are the processes of QEMU on this machine that are of the guests of a world, by the
+// server's uuid.
 func (w *world) emulators() map[string][]guest {
 	out := map[string][]guest{}
 	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")

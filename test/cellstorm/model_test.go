@@ -62,7 +62,8 @@ func (m *model) count(what string) {
 	m.counts[what]++
 }
 
-// take chooses a server that fits and that no client uses, and reserves it until it is given back; nil if there is none.
+// take chooses a server that fits and that no client uses, and reserves it until it is given back;
+// nil if there is none.
 func (m *model) take(r *rand.Rand, fits func(*tracked) bool) *tracked {
 	m.mu.Lock()
 	defer m.mu.Unlock()

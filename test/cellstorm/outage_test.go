@@ -13,11 +13,12 @@ import (
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
-// settleTime is when it is given up that all agree in the end: an agent waits up to two minutes between tries.
+// settleTime is when it is given up that all agree in the end: an agent waits up to two minutes
+// between tries.
 const settleTime = 4 * time.Minute
 
-// TestOutage boots 20 servers over three cells, kills a cell, does what can be done, and brings it back: guests run on as if nothing had happened, and
-// then everything goes together.
+// TestOutage boots 20 servers over three cells, kills a cell, does what can be done, and brings it
+// back: guests run on as if nothing had happened, and then everything goes together.
 func TestOutage(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, plan{kinds: []kind{libvirt, libvirt, libvirt}, apis: 1, downTime: 20 * time.Second})
@@ -25,7 +26,8 @@ func TestOutage(t *testing.T) {
 	watch := w.watching(t.Context())
 	one, two := caller{"one", false}, caller{"two", false}
 
-	// 20 servers: 9 of project one, 8 of project two, 3 of the administrator's. Project two stays out of cell1.
+	// 20 servers: 9 of project one, 8 of project two, 3 of the administrator's. Project two stays
+	// out of cell1.
 	servers := map[string]caller{}
 	add := func(who caller, flavor, zone string) {
 		t.Helper()

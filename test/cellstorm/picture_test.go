@@ -22,7 +22,8 @@ type picture struct {
 	builds   []apidb.BuildRequest
 	claims   []apidb.Claim
 	mappings map[string]apidb.Mapping
-	// rows are those of the cells, by the cell's uuid, deleted ones among them; unfinished is what they wait for.
+	// rows are those of the cells, by the cell's uuid, deleted ones among them; unfinished is what
+	// they wait for.
 	rows       map[string]map[string]cellwire.Server
 	unfinished []string
 	// held is what consumers hold, by their uuid and the root provider's.
@@ -140,8 +141,9 @@ func (p *picture) readPlacement(ctx context.Context) error {
 	return nil
 }
 
-// differences says what does not go together: the mappings that are not queued for delete, the living rows, the guests that run and the
-// allocations must be the same servers, in the same cells and on the same hosts, and nothing is in progress.
+// differences says what does not go together: the mappings that are not queued for delete, the
+// living rows, the guests that run and the allocations must be the same servers, in the same cells
+// and on the same hosts, and nothing is in progress.
 func (p *picture) differences() []string {
 	var out []string
 	differ := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
@@ -220,7 +222,8 @@ func (p *picture) compareActive(differ func(string, ...any), s cellwire.Server, 
 	}
 }
 
-// settled waits until all agree and nothing is under way. If they never do, what differs is an error, with what the logs say of it.
+// settled waits until all agree and nothing is under way. If they never do, what differs is an
+// error, with what the logs say of it.
 func (w *world) settled(t *testing.T, within time.Duration) *picture {
 	t.Helper()
 	var p *picture

@@ -29,8 +29,9 @@ func TestMain(m *testing.M) {
 	os.Exit(binaries.Main(m))
 }
 
-// process is a compute-agent that can be ended and started again with the same arguments. Its log is a file, which is long, goes on where it was and
-// can be kept; that it ends by itself is remembered.
+// process is a compute-agent that can be ended and started again with the same arguments. Its log
+// is a file, which is long, goes on where it was and can be kept; that it ends by itself is
+// remembered.
 type process struct {
 	name string
 	args []string
@@ -71,7 +72,8 @@ func (p *process) start() error {
 	return nil
 }
 
-// end ends it with a signal, and returns when it has ended. One that is stopped gets no signal but SIGKILL.
+// end ends it with a signal, and returns when it has ended. One that is stopped gets no signal but
+// SIGKILL.
 func (p *process) end(sig syscall.Signal) {
 	p.mu.Lock()
 	p.ending = true

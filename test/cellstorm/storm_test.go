@@ -16,8 +16,9 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 )
 
-// TestStorm kills and stops processes at random while servers are booted, listed, shown, deleted and restored. When all run again, everything goes together,
-// and each server is what its owner was answered.
+// TestStorm kills and stops processes at random while servers are booted, listed, shown, deleted
+// and restored. When all run again, everything goes together, and each server is what its owner was
+// answered.
 func TestStorm(t *testing.T) {
 	t.Parallel()
 	seed := *stormSeed

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// watch looks all the time on which hosts there is something of which server. A server's place is decided once: what was ever on one host must never be
-// on another.
+// watch looks all the time on which hosts there is something of which server. A server's place is
+// decided once: what was ever on one host must never be on another.
 type watch struct {
 	w    *world
 	stop context.CancelFunc

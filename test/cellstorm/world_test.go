@@ -159,7 +159,8 @@ connect_timeout = "1s"
 	w.apis = append(w.apis, a)
 }
 
-// read reads a copy of the API database, which the compute API has to itself; it is copied here while that does not run.
+// read reads a copy of the API database, which the compute API has to itself; it is copied here
+// while that does not run.
 func (w *world) read(ctx context.Context, do func(apidb.Store) error) (err error) {
 	dir, err := os.MkdirTemp(w.dir, "copy")
 	if err != nil {
@@ -210,7 +211,8 @@ func (w *world) mapped(t *testing.T) {
 	})
 }
 
-// close ends everything. What went wrong with any process is an error; if the test failed, what the logs say is shown.
+// close ends everything. What went wrong with any process is an error; if the test failed, what the
+// logs say is shown.
 func (w *world) close(t *testing.T) {
 	t.Helper()
 	for _, p := range slices.Backward(w.processes) {

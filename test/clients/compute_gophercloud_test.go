@@ -153,8 +153,8 @@ func TestGophercloudCompute(t *testing.T) {
 	if l := extract[*limits.Limits](t)(limits.Get(ctx, c, nil).Extract()); l.Absolute.TotalInstancesUsed != 2 || l.Absolute.TotalCoresUsed != 2 || l.Absolute.TotalRAMUsed != 1024 {
 		t.Errorf("limits with cell1 down: %+v", l.Absolute)
 	}
-	// The client takes it for given that a service has an id; by Nova's documents one of a cell that is down has none. At a microversion before
-	// there were such records all is well.
+	// The client takes it for given that a service has an id; by Nova's documents one of a cell
+	// that is down has none. At a microversion before there were such records all is well.
 	listing := pages(services.List(c, nil))
 	if _, err := services.ExtractServices(listing); err == nil || !strings.Contains(err.Error(), "ID has unexpected type: <nil>") {
 		t.Errorf("the client was expected to stumble over a service without an id: %v", err)

@@ -79,7 +79,8 @@ func TestOpenstackCompute(t *testing.T) {
 		t.Errorf("hypervisors, which are not part of this API: %s", said)
 	}
 
-	// A server that is booted from no image. Names of images cannot be looked up here, so that the column for them is empty.
+	// A server that is booted from no image. Names of images cannot be looked up here, so that the
+	// column for them is empty.
 	const noImage = "no-image"
 	o.do(nil, "server", "create", "--flavor", "m1.tiny", "--image", "", "--network", "none", "--availability-zone", "nova:host2", "--wait", "empty")
 	var empty struct {
@@ -121,8 +122,8 @@ func TestOpenstackCompute(t *testing.T) {
 	if rows := list("-n", "--limit", "1"); len(rows) != 1 || rows[0].Status != "ACTIVE" {
 		t.Errorf("a page has only servers of cells that are up: %v", rows)
 	}
-	// The client takes it for given that every server has metadata, also when it shows one that by Nova's own documents has not. The service
-	// answered well.
+	// The client takes it for given that every server has metadata, also when it shows one that by
+	// Nova's own documents has not. The service answered well.
 	if said := o.refused("server", "show", one); !strings.Contains(said, "metadata") || strings.Contains(said, "HTTP 5") {
 		t.Errorf("the client was expected to stumble over what it does not find in a minimal record, 'metadata': %s", said)
 	}
@@ -151,7 +152,8 @@ func TestOpenstackCompute(t *testing.T) {
 	c.until("the deleted server is gone", func() bool { return c.status(two) == "gone" })
 }
 
-// limits has the command line show limits and quotas of a project with so many servers; cells that are down make no difference.
+// limits has the command line show limits and quotas of a project with so many servers; cells that
+// are down make no difference.
 func (c *cloud) limits(o *openstack, servers int) {
 	c.t.Helper()
 	var limits []struct {
@@ -170,8 +172,9 @@ func (c *cloud) limits(o *openstack, servers int) {
 	}
 }
 
-// quota has the command line show the quotas of the project. It asks the identity service for the project and the services of volumes and
-// networks for their quotas, all at the same address: these requests are answered here, and the rest by the compute API.
+// quota has the command line show the quotas of the project. It asks the identity service for the
+// project and the services of volumes and networks for their quotas, all at the same address: these
+// requests are answered here, and the rest by the compute API.
 func (c *cloud) quota(t *testing.T) {
 	t.Helper()
 	compute, err := url.Parse(c.endpoint)

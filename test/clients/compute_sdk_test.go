@@ -16,7 +16,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// sdkStory is a program with OpenStack's SDK. Its arguments are a cloud's name and what to do, and it prints what it found as JSON.
+// sdkStory is a program with OpenStack's SDK. Its arguments are a cloud's name and what to do, and
+// it prints what it found as JSON.
 //
 //go:embed testdata/sdk_story.py
 var sdkStory []byte

@@ -26,14 +26,15 @@ import (
 // microversion is the one with records of cells that are down.
 const microversion = "2.69"
 
-// project owns the servers, and image is what they are made from: no process looks for it, since no host has a driver.
+// project owns the servers, and image is what they are made from: no process looks for it, since no
+// host has a driver.
 const (
 	project = "p1"
 	image   = "5ff0f6d5-1f3c-4b0c-9d0e-0d4c6c6a1f0e"
 )
 
-// cloud is a compute API over cell0, cell1 and cell2, each a process, with Placement beside it; cell1 and cell2 have a host each, host1 and
-// host2, which this process plays.
+// cloud is a compute API over cell0, cell1 and cell2, each a process, with Placement beside it;
+// cell1 and cell2 have a host each, host1 and host2, which this process plays.
 type cloud struct {
 	t         *testing.T
 	state     string // directory
@@ -154,7 +155,8 @@ type host struct {
 	placing    *scheduler.PlacementClient
 }
 
-// addHost puts a host into a cell, with a node of a hundred small servers, and waits until the compute API knows it.
+// addHost puts a host into a cell, with a node of a hundred small servers, and waits until the
+// compute API knows it.
 func (c *cloud) addHost(name, cell string) *host {
 	c.t.Helper()
 	h := &host{name: name, node: uuid.NewString()}
@@ -196,7 +198,8 @@ func (c *cloud) addHost(name, cell string) *host {
 	return h
 }
 
-// run is the life of the host. Errors are those of a cell that was killed: it goes on, as an agent does.
+// run is the life of the host. Errors are those of a cell that was killed: it goes on, as an agent
+// does.
 func (h *host) run(ctx context.Context) {
 	var work cellwire.Work
 	for ctx.Err() == nil {
@@ -241,7 +244,8 @@ func (h *host) do(ctx context.Context, items []cellwire.WorkItem) error {
 	return err
 }
 
-// osc are the arguments with which the command line of OpenStack finds the compute API and authenticates.
+// osc are the arguments with which the command line of OpenStack finds the compute API and
+// authenticates.
 func (c *cloud) osc() []string {
 	return []string{"--os-auth-type", "admin_token", "--os-endpoint", c.endpoint, "--os-token", "admin:" + project, "--os-compute-api-version", microversion}
 }

@@ -34,7 +34,8 @@ func extract[T any](t *testing.T) func(T, error) T {
 	}
 }
 
-// TestGophercloud: a host with two NUMA nodes and a device below one, as a program in Go sees it at the newest microversion.
+// TestGophercloud: a host with two NUMA nodes and a device below one, as a program in Go sees it at
+// the newest microversion.
 func TestGophercloud(t *testing.T) {
 	const token = "a program's token"
 	endpoint := serve(t, "--auth", "token", "--token-file", tokenFile(t, token, "service"))

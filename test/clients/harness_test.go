@@ -20,8 +20,8 @@ func TestMain(m *testing.M) { os.Exit(binaries.Main(m)) }
 
 const patience = testproc.Patience
 
-// serve starts "compute-agent placement serve" with an empty database on a free port, until the test ends, and returns its
-// endpoint.
+// serve starts "compute-agent placement serve" with an empty database on a free port, until the
+// test ends, and returns its endpoint.
 func serve(t *testing.T, args ...string) string {
 	t.Helper()
 	return launch(t, nil, append([]string{"placement", "serve", "--listen", "127.0.0.1:0", "--state-dir", t.TempDir()}, args...)...).endpoint
@@ -40,7 +40,8 @@ func (s *service) kill() {
 	s.Kill()
 }
 
-// launch starts compute-agent with more of an environment, until the test ends, and waits until it says where it serves.
+// launch starts compute-agent with more of an environment, until the test ends, and waits until it
+// says where it serves.
 func launch(t *testing.T, env []string, args ...string) *service {
 	t.Helper()
 	cmd := binaries.Command("compute-agent", args...)

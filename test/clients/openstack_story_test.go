@@ -12,8 +12,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// TestOpenstackWithoutAuthentication: a cloud of one machine, without a service that issues tokens. The commands use
-// the newest microversion that they know.
+// TestOpenstackWithoutAuthentication: a cloud of one machine, without a service that issues tokens.
+// The commands use the newest microversion that they know.
 func TestOpenstackWithoutAuthentication(t *testing.T) {
 	t.Parallel() // the command takes a second to start, each time
 	o := newOpenstack(t, "--os-auth-type", "none", "--os-endpoint", serve(t), "--os-placement-api-version", "1.39")
@@ -104,7 +104,8 @@ func TestOpenstackWithoutAuthentication(t *testing.T) {
 	}
 }
 
-// TestOpenstackWithAToken: the command line with one of the service's tokens, at the microversion that it negotiates.
+// TestOpenstackWithAToken: the command line with one of the service's tokens, at the microversion
+// that it negotiates.
 func TestOpenstackWithAToken(t *testing.T) {
 	t.Parallel()
 	const token = "the operator's token"

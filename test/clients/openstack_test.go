@@ -17,8 +17,8 @@ type openstack struct {
 	auth []string
 }
 
-// newOpenstack looks for the command, and that it knows Placement. It is slow to start (about a second), so stories are
-// short.
+// newOpenstack looks for the command, and that it knows Placement. It is slow to start (about a
+// second), so stories are short.
 func newOpenstack(t *testing.T, auth ...string) *openstack {
 	t.Helper()
 	_, err := exec.LookPath("openstack")

@@ -71,7 +71,8 @@ func need(t *testing.T) {
 	t.Skipf("NOT TESTED: %s", missing)
 }
 
-// TestTranscript compares the whole demonstration with testdata/transcript.txt, without what differs between machines and runs.
+// TestTranscript compares the whole demonstration with testdata/transcript.txt, without what
+// differs between machines and runs.
 func TestTranscript(t *testing.T) {
 	need(t)
 	before := traces(t)
@@ -120,8 +121,9 @@ func TestReadme(t *testing.T) {
 	}
 }
 
-// masked is the transcript without times, and without the traits, which depend on QEMU and the processor. What the driver says of a reshape is put before
-// what the agent says next: it comes from another process, by a pipe, and may be late.
+// masked is the transcript without times, and without the traits, which depend on QEMU and the
+// processor. What the driver says of a reshape is put before what the agent says next: it comes
+// from another process, by a pipe, and may be late.
 func masked(text string) string {
 	for _, m := range []struct{ what, by string }{
 		{`\d\d\d\d-\d\d-\d\d \d\d:\d\d:\d\dZ`, "<when>"},
@@ -151,7 +153,8 @@ func TestMaskedOrder(t *testing.T) {
 	}
 }
 
-// traces are what a demonstration could leave behind: mounts, files in memory and control groups of its guests.
+// traces are what a demonstration could leave behind: mounts, files in memory and control groups of
+// its guests.
 func traces(t *testing.T) map[string][]string {
 	t.Helper()
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
@@ -193,7 +196,8 @@ func guestsIn(t *testing.T, dir string) (names []string) {
 	return names
 }
 
-// otherGuest reports whether the demonstration has no such guest: other tests have simulations of their own at the same time, some of which they kill.
+// otherGuest reports whether the demonstration has no such guest: other tests have simulations of
+// their own at the same time, some of which they kill.
 func otherGuest(name string) bool {
 	return !slices.ContainsFunc(guests, func(g guest) bool { return g.name == name })
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command demo shows what compute-agent is for, on a made-up host: two sockets with a GPU each, four
-// guests, and a Placement in which everything is on one resource provider, as nova-compute wrote it.
-// The host's libvirtd, its guests' QEMU, Placement, the agent and its driver are the real ones; only
-// /sys is made up (package sim).
+// Command demo shows what compute-agent is for, on a made-up host: two sockets with a GPU each,
+// four guests, and a Placement in which everything is on one resource provider, as nova-compute
+// wrote it. The host's libvirtd, its guests' QEMU, Placement, the agent and its driver are the real
+// ones; only /sys is made up (package sim).
 //
 //	demo ──namespaces of its own──▶ demo ─┬─ a simulated host: libvirtd, QEMU
 //	(root)  mounts, processes,            ├─ compute-agent placement serve

@@ -17,7 +17,8 @@ import (
 	"github.com/compute-agent/compute-agent/test/testhost/sim"
 )
 
-// insideEnv tells the program where in its namespaces it is: their first process, or the one that tells the story.
+// insideEnv tells the program where in its namespaces it is: their first process, or the one that
+// tells the story.
 const (
 	insideEnv   = "MADE_UP_HOST"
 	isFirst     = "init"
@@ -28,8 +29,8 @@ const (
 // hostName is the name of the made-up host.
 const hostName = "cn1"
 
-// isolate runs this program again in namespaces of its own, as their first process: when it ends, all others in them do, and what they
-// mounted, listened on and put into /dev/shm disappears.
+// isolate runs this program again in namespaces of its own, as their first process: when it ends,
+// all others in them do, and what they mounted, listened on and put into /dev/shm disappears.
 func isolate(ctx context.Context, args []string) error {
 	if os.Geteuid() != 0 {
 		return sim.ErrNotRoot
@@ -68,8 +69,8 @@ func begin(args []string) error {
 	return err
 }
 
-// first is what the first process in the namespaces does: it buries what others leave behind (libvirt waits for that), until the story has ended, and
-// returns the exit code.
+// first is what the first process in the namespaces does: it buries what others leave behind
+// (libvirt waits for that), until the story has ended, and returns the exit code.
 func first(args []string) (int, error) {
 	if err := os.Setenv(insideEnv, tellsStory); err != nil {
 		return 0, err
@@ -104,7 +105,8 @@ func first(args []string) (int, error) {
 	}
 }
 
-// furnish makes the namespaces usable: processes of their own in /proc, space in /dev/shm, the loopback interface, a host name.
+// furnish makes the namespaces usable: processes of their own in /proc, space in /dev/shm, the
+// loopback interface, a host name.
 func furnish() error {
 	if err := syscall.Mount("", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("keeping mounts private: %w", err)

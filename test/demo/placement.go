@@ -19,7 +19,8 @@ const placementURL = "http://127.0.0.1:8778"
 // rootUUID is the identity of the host, which nova-compute gave it.
 const rootUUID = "c0ffee00-0000-4000-8000-0000000000c1"
 
-// newClient makes a client that asks as nova-compute's microversions of old and today's scheduler do.
+// newClient makes a client that asks as nova-compute's microversions of old and today's scheduler
+// do.
 func newClient() (*placementclient.Client, error) {
 	return placementclient.New(placementclient.Config{URL: placementURL, Microversion: "1.36", Authorize: func(_ context.Context, h http.Header) error {
 		h.Set("X-Auth-Token", "admin")
@@ -36,7 +37,8 @@ func request(ctx context.Context, method, path string, body, answer any) error {
 	return client.Do(ctx, method, path, body, answer)
 }
 
-// writeAsNova makes Placement say what nova-compute said before there were nested providers: everything is on one.
+// writeAsNova makes Placement say what nova-compute said before there were nested providers:
+// everything is on one.
 func writeAsNova(ctx context.Context) error {
 	type object = map[string]any
 	inventory := func(total, reserved int, ratio float64) object {
@@ -85,7 +87,8 @@ func readInventory(ctx context.Context) (string, error) {
 	return amounts(totals), nil
 }
 
-// holdings say of each guest what it holds of which provider: name of the guest, name of the provider, class.
+// holdings say of each guest what it holds of which provider: name of the guest, name of the
+// provider, class.
 type holdings map[string]map[string]map[string]int64
 
 // readHoldings asks Placement for the allocations of every guest.

@@ -21,8 +21,9 @@ import (
 // patience is how long a command, or the start of a service, may take.
 const patience = 2 * time.Minute
 
-// typed runs a command line as a shell would, in the directory of the configuration, and returns what it prints. If it fails, that is all
-// in the error; else what it logs to standard error is left out.
+// typed runs a command line as a shell would, in the directory of the configuration, and returns
+// what it prints. If it fails, that is all in the error; else what it logs to standard error is
+// left out.
 func (w *world) typed(ctx context.Context, line string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -63,7 +64,8 @@ func (l *log) String() string {
 	return l.text.String()
 }
 
-// serve starts a service with a command line of compute-agent, and waits until it says to systemd that it is ready.
+// serve starts a service with a command line of compute-agent, and waits until it says to systemd
+// that it is ready.
 func (w *world) serve(ctx context.Context, line string) (*process, error) {
 	starting, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

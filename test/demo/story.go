@@ -20,12 +20,14 @@ const (
 	cell0, cell1 = hostName + "_numa_0", hostName + "_numa_1"
 )
 
-// teller tells the story: it types commands, shows what they say, and stops at the first thing that is not as it should be.
+// teller tells the story: it types commands, shows what they say, and stops at the first thing that
+// is not as it should be.
 type teller struct {
 	*world
 	*stage
 	err error
-	// running is what virsh says of the guests at the beginning, flat the tree and held the allocations before there were NUMA cells in it.
+	// running is what virsh says of the guests at the beginning, flat the tree and held the
+	// allocations before there were NUMA cells in it.
 	running, flat string
 	held          holdings
 }
@@ -233,8 +235,8 @@ func (t *teller) stops(ctx context.Context) {
 	})
 }
 
-// doings are the lines of the agent's log about its writes to Placement, and why it wrote, without their fields. What the driver doubts depends on this
-// machine's processor.
+// doings are the lines of the agent's log about its writes to Placement, and why it wrote, without
+// their fields. What the driver doubts depends on this machine's processor.
 func doings(log string) string {
 	fields := regexp.MustCompile(` [a-z_]+=.*`)
 	var b strings.Builder

@@ -18,7 +18,8 @@ import (
 )
 
 const (
-	// home is the directory of all files; it is in memory, and in the demonstration's namespace alone.
+	// home is the directory of all files; it is in memory, and in the demonstration's namespace
+	// alone.
 	home = "/dev/shm/demo"
 	// configFile is the agent's configuration, from there.
 	configFile = "cn1.toml"
@@ -71,7 +72,8 @@ type world struct {
 	placement, agent *process
 }
 
-// build makes up the host and starts its guests. What it started is ended by close, also when it fails.
+// build makes up the host and starts its guests. What it started is ended by close, also when it
+// fails.
 func build(ctx context.Context, binaries string) (w *world, err error) {
 	w = &world{host: testhost.Sample(), bin: filepath.Join(home, "bin")}
 	first := w.host.Device(gpus[0]) // without the virtual GPU that the sample has
@@ -107,7 +109,8 @@ func build(ctx context.Context, binaries string) (w *world, err error) {
 	return w, nil
 }
 
-// flags are this machine's processor flags: libvirt asks the processor itself, and would contradict a made-up list.
+// flags are this machine's processor flags: libvirt asks the processor itself, and would contradict
+// a made-up list.
 func flags() ([]string, error) {
 	text, err := os.ReadFile("/proc/cpuinfo")
 	if err != nil {
@@ -170,7 +173,8 @@ func (w *world) cpus(cell int) (ids []int) {
 	return ids
 }
 
-// configure writes the agent's configuration: first what an operator would write, then where things are here.
+// configure writes the agent's configuration: first what an operator would write, then where things
+// are here.
 func (w *world) configure() error {
 	text := fmt.Sprintf("[drivers.libvirt.config]\nenabled_mdev_types = [%q]\nnuma = \"flat\"\nuri = %q\nchroot = %q\ninstances_path = %q\n",
 		mdevType, w.sim.URI(), w.sim.Root(), filepath.Join(home, "instances"))
@@ -178,7 +182,8 @@ func (w *world) configure() error {
 	return os.WriteFile(filepath.Join(home, configFile), []byte(text), 0o600)
 }
 
-// close ends everything in order, also when ctx has ended. The end of the namespaces would as well, with less care.
+// close ends everything in order, also when ctx has ended. The end of the namespaces would as well,
+// with less care.
 func (w *world) close(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closing)
 	defer cancel()

@@ -13,7 +13,8 @@ import (
 	"github.com/compute-agent/compute-agent/resourcetracker"
 )
 
-// byNova is a host as nova-compute, neutron and an administrator leave it. The scenarios have the same with the devices' children.
+// byNova is a host as nova-compute, neutron and an administrator leave it. The scenarios have the
+// same with the devices' children.
 var byNova = []string{
 	"cn1 VCPU=8*4/8 MEMORY_MB=8192-512/8192 DISK_GB=100-10/100 CUSTOM_LICENSE=5 +COMPUTE_NODE +OWNER_NOVA +HW_CPU_X86_AVX +HW_CPU_X86_AVX2 +CUSTOM_GOLD @az1",
 	"cn1:NIC_Switch_agent <cn1 +CUSTOM_VNIC_TYPE_DIRECT",
@@ -28,8 +29,8 @@ const otherThanNova = `nodes = [{name = "cn1", traits = ["HW_CPU_X86_AVX"], inve
   VCPU = {total = 8, max_unit = 8, allocation_ratio = 4.0}, MEMORY_MB = {total = 8192, max_unit = 8192, reserved = 512}},
   children = [{name = "gpu", inventories = {VGPU = {total = 2}}}]}]`
 
-// TestAdoption: the agent as a whole takes a host over that nova-compute reported, without a write, and leaves alone what is not the
-// driver's when something changes.
+// TestAdoption: the agent as a whole takes a host over that nova-compute reported, without a write,
+// and leaves alone what is not the driver's when something changes.
 func TestAdoption(t *testing.T) {
 	for kind, empty := range placements(t) {
 		t.Run(kind, func(t *testing.T) {

@@ -88,8 +88,8 @@ const (
 	isHealthy = `"state":"healthy"`
 )
 
-// TestLifeOfAnAgent: a change is one write; neither a killed plugin nor a killed agent costs any; an outage of Placement is
-// said, survived and caught up with.
+// TestLifeOfAnAgent: a change is one write; neither a killed plugin nor a killed agent costs any;
+// an outage of Placement is said, survived and caught up with.
 func TestLifeOfAnAgent(t *testing.T) {
 	address, state := testproc.FreeAddress(t), t.TempDir()
 	server := servePlacement(t, state, address)
@@ -159,8 +159,8 @@ func TestLifeOfAnAgent(t *testing.T) {
 	}
 }
 
-// awaitPasses waits until the node has seen so many passes. They are not logged one by one, so reloads are used to
-// make the agent speak.
+// awaitPasses waits until the node has seen so many passes. They are not logged one by one, so
+// reloads are used to make the agent speak.
 func (s *site) awaitPasses(agent *process, n int64) {
 	s.t.Helper()
 	for range 1000 {
@@ -188,7 +188,8 @@ func awaitGone(t *testing.T, pid int) {
 	}
 }
 
-// TestAgainstOpenStack: OpenStack's own Placement ends up with the same tree, and a second start writes nothing.
+// TestAgainstOpenStack: OpenStack's own Placement ends up with the same tree, and a second start
+// writes nothing.
 func TestAgainstOpenStack(t *testing.T) {
 	server := testproc.StartPlacement(t)
 	s := newSite(t, server.URL)
@@ -237,7 +238,8 @@ func TestAgainstOpenStack(t *testing.T) {
 	agent.exit()
 }
 
-// TestSystemdIsTold: a service manager hears when the agent is ready, reloads, lives and stops, in words.
+// TestSystemdIsTold: a service manager hears when the agent is ready, reloads, lives and stops, in
+// words.
 func TestSystemdIsTold(t *testing.T) {
 	address := testproc.FreeAddress(t)
 	servePlacement(t, t.TempDir(), address)

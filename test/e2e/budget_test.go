@@ -20,8 +20,9 @@ import (
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
-// TestBudget is what an agent's life costs Placement, by the size of the tree and the number of its consumers, with the default
-// timings: nothing while nothing changes, one GET to verify, one PUT for one change, and so on.
+// TestBudget is what an agent's life costs Placement, by the size of the tree and the number of its
+// consumers, with the default timings: nothing while nothing changes, one GET to verify, one PUT
+// for one change, and so on.
 func TestBudget(t *testing.T) {
 	cfg, err := config.Load(config.Options{Root: t.TempDir(), Environ: []string{}})
 	check(t, err)
@@ -78,8 +79,8 @@ func (b *budget) life(consumers int) {
 		}
 	}
 	agent = b.start("vgpu-children", 9)
-	// Read all, gather, make the GPUs, reshape. Nova's report client, for comparison, reads a new provider's content, and every provider's
-	// inventory after the reshape.
+	// Read all, gather, make the GPUs, reshape. Nova's report client, for comparison, reads a new
+	// provider's content, and every provider's inventory after the reshape.
 	nova := (1 + 3*providers) + providers + consumers + 2*b.gpus + 1 + providers + b.gpus
 	ours := (2 + 3*providers) + providers + consumers + b.gpus + 1
 	if ours > nova {
@@ -129,7 +130,8 @@ func (b *budget) start(shape string, vcpus int) counted {
 	return counted{m, driver, func() { cancel(); check(b.t, <-ended) }}
 }
 
-// want says how many requests there were since the last time, and of some of them how many begin so.
+// want says how many requests there were since the last time, and of some of them how many begin
+// so.
 func (b *budget) want(what string, all int, some ...string) {
 	b.t.Helper()
 	synctest.Wait()

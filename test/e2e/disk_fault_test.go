@@ -59,9 +59,10 @@ func (w *world) runWatched(judge func(n int, e diskEvent) diskVerdict) (*process
 	return watched(w.t, watch, "compute-agent", "run", "--config", w.config), watch
 }
 
-// TestReshapeUnderDiskFaults: at each call of a reshaping start-up that creates, renames, removes or syncs something of the
-// agent's state, it is killed before or after it, the power is cut, or the call fails. Whenever one looks, the node has the old shape or the new one,
-// and every consumer holds what it held; the next start completes what was begun, and what the journal says is so.
+// TestReshapeUnderDiskFaults: at each call of a reshaping start-up that creates, renames, removes
+// or syncs something of the agent's state, it is killed before or after it, the power is cut, or
+// the call fails. Whenever one looks, the node has the old shape or the new one, and every consumer
+// holds what it held; the next start completes what was begun, and what the journal says is so.
 func TestReshapeUnderDiskFaults(t *testing.T) {
 	start := prepare(t)
 	clean, _ := start.again(t)
@@ -143,8 +144,8 @@ func (w *world) recover(start before, want picture) {
 	w.checkJournal()
 }
 
-// TestFirstStartUnderDiskFaults: a host that has no state yet never loses an identity that it has written to Placement, and never
-// gets two.
+// TestFirstStartUnderDiskFaults: a host that has no state yet never loses an identity that it has
+// written to Placement, and never gets two.
 func TestFirstStartUnderDiskFaults(t *testing.T) {
 	server := openPlacement(t, t.TempDir())
 	t.Cleanup(func() { check(t, server.Close()) })

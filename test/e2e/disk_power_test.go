@@ -13,8 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// platter is what of a directory would be left if the power were cut: files as they were when they were last synced, under the names
-// that their directories had when those were. Real file systems often keep more, and need not.
+// platter is what of a directory would be left if the power were cut: files as they were when they
+// were last synced, under the names that their directories had when those were. Real file systems
+// often keep more, and need not.
 type platter struct {
 	dir     string
 	content map[inode][]byte

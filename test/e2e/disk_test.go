@@ -23,9 +23,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// This file lets a test stand between a process and its disk. The process is started under a seccomp filter that has the
-// kernel ask the test at each system call that makes, moves, removes or syncs a file, whichever thread makes it and in the
-// order in which they are made; the test has it carried out, has it fail, or kills the process before or after it.
+// This file lets a test stand between a process and its disk. The process is started under a
+// seccomp filter that has the kernel ask the test at each system call that makes, moves, removes or
+// syncs a file, whichever thread makes it and in the order in which they are made; the test has it
+// carried out, has it fail, or kills the process before or after it.
 
 // diskOps are those system calls.
 var diskOps = map[uint32]string{
@@ -166,8 +167,8 @@ func receiveDescriptor(conn *net.UnixConn) (int, error) {
 	return fds[0], nil
 }
 
-// becomeWatched is what a process does that watched starts: it puts itself under the filter and becomes the binary. It returns only
-// what went wrong.
+// becomeWatched is what a process does that watched starts: it puts itself under the filter and
+// becomes the binary. It returns only what went wrong.
 func becomeWatched() error {
 	runtime.LockOSThread() // the filter is the thread's, and the thread becomes the process
 	listener, err := filterDiskOps()

@@ -21,8 +21,9 @@ const (
 	guestOfCN1    = "99999999-0000-4000-8000-000000000001"
 )
 
-// TestDriverGone: a driver that stays away, in whatever way, has the root of its node disabled after its grace, by one write, and enabled
-// when it is back, by another. The inventory, its guests, and the node of another driver stand throughout, in the bundled Placement and in
+// TestDriverGone: a driver that stays away, in whatever way, has the root of its node disabled
+// after its grace, by one write, and enabled when it is back, by another. The inventory, its
+// guests, and the node of another driver stand throughout, in the bundled Placement and in
 // OpenStack's own. What an operator said stays.
 func TestDriverGone(t *testing.T) {
 	for kind, empty := range placements(t) {

@@ -146,8 +146,8 @@ func memberWith(t *testing.T, cfg *config.Config, h *hour, uuid string, driver *
 	})}
 }
 
-// TestFleet is an hour of a fleet with the default timings, which all start in the same instant on trees that are there already, and
-// in the middle of which Placement is away for five minutes.
+// TestFleet is an hour of a fleet with the default timings, which all start in the same instant on
+// trees that are there already, and in the middle of which Placement is away for five minutes.
 func TestFleet(t *testing.T) {
 	n := *fleetSize
 	cfg, err := config.Load(config.Options{Root: t.TempDir(), Environ: []string{}})
@@ -199,8 +199,8 @@ func (h *hour) check(t *testing.T, cfg *config.Config, members []member) {
 	n := len(members)
 	const cold = 1 + 1 + 3*fleetTree // the version document, the tree, and its providers
 	interval, refresh := cfg.Tracker.UpdateResourcesInterval, cfg.Tracker.AssociationRefresh
-	// The tree is looked at again in the first pass that comes when it is nine to ten tenths of the refresh interval old; passes are an
-	// interval apart, and up to a twentieth more.
+	// The tree is looked at again in the first pass that comes when it is nine to ten tenths of the
+	// refresh interval old; passes are an interval apart, and up to a twentieth more.
 	soonest, latest := refresh*9/10, refresh+interval*21/20
 	most, least := int(simulated/soonest), int((simulated-(outageUntil-outageFrom)-2*interval)/latest)
 	for i, m := range members {
@@ -218,7 +218,8 @@ func (h *hour) check(t *testing.T, cfg *config.Config, members []member) {
 	if idle, _, at := h.sum(time.Second, soonest); idle != 0 {
 		t.Errorf("%d requests before the first look at the trees was due, the most after %v", idle, at)
 	}
-	// All started in one second; the looks are spread more from time to time. Of a small fleet a few more may meet by chance.
+	// All started in one second; the looks are spread more from time to time. Of a small fleet a
+	// few more may meet by chance.
 	const few = 5
 	for _, phase := range []struct {
 		name        string

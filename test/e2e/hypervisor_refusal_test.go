@@ -9,7 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// unknownConsumers: two consumers hold virtual GPUs, and libvirt has no domains of them. Nothing happens until an operator allows a guess.
+// unknownConsumers: two consumers hold virtual GPUs, and libvirt has no domains of them. Nothing
+// happens until an operator allows a guess.
 func unknownConsumers(r *residence, _ func() *residence) {
 	r.others(r.host.novasFlat("PCPU"))
 	r.others([]string{
@@ -64,7 +65,8 @@ func unknownConsumers(r *residence, _ func() *residence) {
 	}
 }
 
-// checkRefusal checks that an agent that ended named these consumers, with these classes and with what can be done, and no others.
+// checkRefusal checks that an agent that ended named these consumers, with these classes and with
+// what can be done, and no others.
 func (r *residence) checkRefusal(agent *process, want map[string][]string) {
 	r.t.Helper()
 	got := map[string][]string{}
@@ -97,7 +99,8 @@ func (r *residence) checkRefusal(agent *process, want map[string][]string) {
 	}
 }
 
-// goneAndBack: a GPU that guests hold goes while the agent runs. It stays in Placement, closed for others; when it comes back, all is as before.
+// goneAndBack: a GPU that guests hold goes while the agent runs. It stays in Placement, closed for
+// others; when it comes back, all is as before.
 func goneAndBack(r *residence, _ func() *residence) {
 	r.others(r.host.novasFlat("PCPU"))
 	r.configure(novasOptions, withVFs, withGPUs)
@@ -142,8 +145,8 @@ func goneAndBack(r *residence, _ func() *residence) {
 	r.quiet("with the GPU again")
 }
 
-// adoptedFromNova: the tree that Nova's driver makes of this machine, whatever uuids it gave, stays as it is, without a
-// write.
+// adoptedFromNova: the tree that Nova's driver makes of this machine, whatever uuids it gave, stays
+// as it is, without a write.
 func adoptedFromNova(r *residence, another func() *residence) {
 	r.configure(novasOptions, withVFs, withGPUs)
 	r.settle()

@@ -14,7 +14,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestHypervisor reshapes a machine under a real libvirtd, with guests that run, on the bundled Placement and on OpenStack's.
+// TestHypervisor reshapes a machine under a real libvirtd, with guests that run, on the bundled
+// Placement and on OpenStack's.
 func TestHypervisor(t *testing.T) {
 	services := placements(t)
 	h := inhabit(t)
@@ -74,8 +75,9 @@ var (
 		"  cn1_numa_1 CUSTOM_HUGEPAGES_1G=2/2 CUSTOM_HUGEPAGES_2M=1024/1024 MEMORY_MB=16384-256/16384 PCPU=4/4 VCPU=4*4/4 +HW_NUMA_ROOT",
 		"    cn1_pci_0000_82_00_0 VGPU=16/16 +OWNER_NOVA",
 	}
-	// alice and erin are where they are pinned, frank and grace where their memory is. The others are bound to nothing and go one after the other, the
-	// largest first, to where the larger part of the capacity is free: dave to cell 1, where less is taken, then bob and carol to cell 0.
+	// alice and erin are where they are pinned, frank and grace where their memory is. The others
+	// are bound to nothing and go one after the other, the largest first, to where the larger part
+	// of the capacity is free: dave to cell 1, where less is taken, then bob and carol to cell 0.
 	nestedGuests = []string{
 		"alice cn1:DISK_GB=1 cn1_numa_1:MEMORY_MB=64 cn1_numa_1:PCPU=2 cn1_pci_0000_82_00_0:VGPU=1",
 		"bob cn1_numa_0:MEMORY_MB=48 cn1_numa_0:VCPU=2 cn1_pci_0000_05_00_0:VGPU=1",
@@ -95,7 +97,8 @@ func (r *residence) compare(what string, want ...[]string) {
 	}
 }
 
-// reshape starts the agent, which is to change something without anybody holding more or less by it. The next start changes nothing.
+// reshape starts the agent, which is to change something without anybody holding more or less by
+// it. The next start changes nothing.
 func (r *residence) reshape(renames map[string]string) {
 	r.t.Helper()
 	before := r.see()
@@ -123,8 +126,9 @@ func (r *residence) quiet(when string) {
 	}
 }
 
-// vain is how many writes each start of the agent tries on this Placement without changing anything. One with older os-traits than the driver's
-// refuses the traits of the root, and then receives only those that it knows.
+// vain is how many writes each start of the agent tries on this Placement without changing
+// anything. One with older os-traits than the driver's refuses the traits of the root, and then
+// receives only those that it knows.
 func (r *residence) vain() int64 {
 	r.t.Helper()
 	var got struct{ Traits []string }
@@ -132,8 +136,9 @@ func (r *residence) vain() int64 {
 	return int64(2 * (1 - len(got.Traits)))
 }
 
-// devicesThenCells: virtual GPUs and contexts of memory encryption leave the root; then processors, memory and devices go to NUMA cells, which is
-// undone, done again, and taken back by the configuration.
+// devicesThenCells: virtual GPUs and contexts of memory encryption leave the root; then processors,
+// memory and devices go to NUMA cells, which is undone, done again, and taken back by the
+// configuration.
 func devicesThenCells(r *residence, _ func() *residence) {
 	r.others(r.host.novasFlat("PCPU"))
 	r.configure(novasOptions, withVFs, withGPUs)
@@ -168,7 +173,8 @@ func devicesThenCells(r *residence, _ func() *residence) {
 	r.compare("flat again", flatTree, flatGuests)
 }
 
-// together asks for processors and memory and a virtual GPU, which a scheduler gets in one cell if it asks for that.
+// together asks for processors and memory and a virtual GPU, which a scheduler gets in one cell if
+// it asks for that.
 func (r *residence) together() {
 	r.t.Helper()
 	query := url.Values{
@@ -218,7 +224,8 @@ func (r *residence) undo() {
 	}
 }
 
-// allAtOnce: from the oldest tree to the newest in one reshape, and what comes of it is what comes of single steps.
+// allAtOnce: from the oldest tree to the newest in one reshape, and what comes of it is what comes
+// of single steps.
 func allAtOnce(r *residence, _ func() *residence) {
 	r.others(r.host.novasFlat("VCPU"))
 	r.configure(novasOptions, withVFs, withGPUs, nested)
@@ -228,7 +235,8 @@ func allAtOnce(r *residence, _ func() *residence) {
 	r.quiet("after all at once")
 }
 
-// dedicatedProcessors: guests that are pinned to them hold PCPU instead of VCPU once cpu_dedicated_set is there; the others keep VCPU.
+// dedicatedProcessors: guests that are pinned to them hold PCPU instead of VCPU once
+// cpu_dedicated_set is there; the others keep VCPU.
 func dedicatedProcessors(r *residence, _ func() *residence) {
 	r.others(r.host.novasFlat("VCPU"))
 	r.configure(withVFs, withGPUs)
@@ -248,7 +256,8 @@ func dedicatedProcessors(r *residence, _ func() *residence) {
 	r.quiet("after VCPU became PCPU")
 }
 
-// otherClasses: the operator gives virtual functions and virtual GPUs classes of their own, and takes them back.
+// otherClasses: the operator gives virtual functions and virtual GPUs classes of their own, and
+// takes them back.
 func otherClasses(r *residence, _ func() *residence) {
 	r.others(r.host.novasFlat("PCPU"))
 	r.configure(novasOptions, withVFs, withGPUs)

@@ -13,8 +13,9 @@ import (
 // encrypted is the guest with encrypted memory.
 const encrypted = "grace"
 
-// encrypt has libvirt believe that the emulators can encrypt memory, which needs AMD's firmware: it goes by what it noted of them, in files, the first
-// time. It reports whether libvirt believes it; a later version may note it otherwise.
+// encrypt has libvirt believe that the emulators can encrypt memory, which needs AMD's firmware: it
+// goes by what it noted of them, in files, the first time. It reports whether libvirt believes it;
+// a later version may note it otherwise.
 func (h *hypervisor) encrypt(t *testing.T, cache string) bool {
 	t.Helper()
 	believes := func() bool {
@@ -59,8 +60,9 @@ func (h *hypervisor) possible(lines []string) []string {
 	})
 }
 
-// encryptionContexts: Nova had the contexts on the root until 2025.2, long after it had moved the virtual GPUs. The trait beside them moves with
-// them, though it was Nova that wrote it: it is not reported in both places.
+// encryptionContexts: Nova had the contexts on the root until 2025.2, long after it had moved the
+// virtual GPUs. The trait beside them moves with them, though it was Nova that wrote it: it is not
+// reported in both places.
 func encryptionContexts(r *residence, _ func() *residence) {
 	if !r.host.encrypts {
 		notTested(r.t, "contexts of memory encryption: libvirt does not believe in them")

@@ -22,7 +22,8 @@ import (
 	"github.com/compute-agent/compute-agent/test/testhost/sim"
 )
 
-// hypervisor is a made-up machine with a real libvirtd and guests that run. Agents come and go on it. It has AMD's memory encryption.
+// hypervisor is a made-up machine with a real libvirtd and guests that run. Agents come and go on
+// it. It has AMD's memory encryption.
 //
 //	cell 0   CPUs 0-3, 8-11 (threads 0+8, 1+9, …)    GPU 0000:05:00.0    network card 0000:06:00.0 with four virtual functions
 //	cell 1   CPUs 4-7, 12-15                         GPU 0000:82:00.0
@@ -48,9 +49,10 @@ var mediated = map[string][]struct{ gpu, uuid string }{
 	"carol": {{gpu0, "00000000-0000-4000-8000-00000000ca01"}, {gpu1, "00000000-0000-4000-8000-00000000ca02"}},
 }
 
-// inhabitants are the guests: alice is pinned to a core of cell 1, erin to one processor of each cell; bob, carol and dave are free to be anywhere;
-// frank is switched off, and has his memory in cell 0 and a virtual function of the network card; grace is switched off and has her memory, in cell 0 too,
-// encrypted.
+// inhabitants are the guests: alice is pinned to a core of cell 1, erin to one processor of each
+// cell; bob, carol and dave are free to be anywhere; frank is switched off, and has his memory in
+// cell 0 and a virtual function of the network card; grace is switched off and has her memory, in
+// cell 0 too, encrypted.
 func inhabitants() []testhost.Domain {
 	in := func(cells ...int) *testhost.MemoryPlacement {
 		return &testhost.MemoryPlacement{Mode: "strict", Cells: cells}
@@ -78,7 +80,8 @@ func inhabitants() []testhost.Domain {
 	return guests
 }
 
-// heldFlat is what the guests hold as Nova's scheduler gave it to them, with all on the root but PCI devices. What is pinned is called cpu.
+// heldFlat is what the guests hold as Nova's scheduler gave it to them, with all on the root but
+// PCI devices. What is pinned is called cpu.
 func (h *hypervisor) heldFlat(cpu string) []string {
 	return h.possible([]string{
 		"claim alice cn1:" + cpu + "=2 cn1:MEMORY_MB=64 cn1:DISK_GB=1 cn1:VGPU=1",
@@ -193,7 +196,8 @@ enabled_mdev_types = ["nvidia-222"]
 	nested = `numa = "nested"`
 )
 
-// configure writes the configuration of the agent, with these lines in the table of the libvirt driver.
+// configure writes the configuration of the agent, with these lines in the table of the libvirt
+// driver.
 func (r *residence) configure(lines ...string) {
 	r.t.Helper()
 	check(r.t, os.WriteFile(r.config, []byte(hastyAgent(r.dir, r.url)+fmt.Sprintf(`
@@ -222,7 +226,8 @@ func (r *residence) see() picture {
 	return r.seen
 }
 
-// sketch is what Placement said last, without the traits that follow from this machine's processor and emulators, and without the size of its disk.
+// sketch is what Placement said last, without the traits that follow from this machine's processor
+// and emulators, and without the size of its disk.
 func (r *residence) sketch() []string {
 	p := r.seen
 	p.Traits, p.Inventories = maps.Clone(p.Traits), maps.Clone(p.Inventories)
@@ -245,7 +250,8 @@ func (r *residence) byName(sums map[string]map[string]int64) map[string]map[stri
 	return out
 }
 
-// novasFlat is the machine as an early Nova reported it, with the guests on it: all virtual GPUs and contexts of memory encryption on the root. cpu is what pinned processors are called.
+// novasFlat is the machine as an early Nova reported it, with the guests on it: all virtual GPUs
+// and contexts of memory encryption on the root. cpu is what pinned processors are called.
 func (h *hypervisor) novasFlat(cpu string) []string {
 	root := "cn1 VCPU=8*4/8 PCPU=8/8"
 	if cpu == "VCPU" {

@@ -11,8 +11,8 @@ import (
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
-// TestCommandsJudgeTheRunningAgent: without --config, what judges a configuration judges that of the agent that runs, with its files, variables
-// and flags, and says so.
+// TestCommandsJudgeTheRunningAgent: without --config, what judges a configuration judges that of
+// the agent that runs, with its files, variables and flags, and says so.
 func TestCommandsJudgeTheRunningAgent(t *testing.T) {
 	address := testproc.FreeAddress(t)
 	servePlacement(t, t.TempDir(), address)

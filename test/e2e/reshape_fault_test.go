@@ -34,7 +34,8 @@ type fault struct {
 	kill   bool
 	status int
 	body   string
-	// late: Placement gets the request only so many requests later, those of the next start counted on.
+	// late: Placement gets the request only so many requests later, those of the next start counted
+	// on.
 	late int
 }
 
@@ -141,15 +142,16 @@ func serve(t *testing.T, h http.Handler) string {
 	return front.URL
 }
 
-// before is a host in use just before the start that reshapes it: the states of its agent and of its Placement.
+// before is a host in use just before the start that reshapes it: the states of its agent and of
+// its Placement.
 type before struct {
 	agent, placement string
 	picture          picture
 	uuids            map[string]string
 }
 
-// formerly is the machine of newShape with its VGPUs on one card and a smaller disk: the start that reshapes it creates providers,
-// sets traits, reshapes, and removes a provider.
+// formerly is the machine of newShape with its VGPUs on one card and a smaller disk: the start that
+// reshapes it creates providers, sets traits, reshapes, and removes a provider.
 const formerly = `nodes = [{name = "cn1", traits = ["CUSTOM_FAST"], inventories = {VCPU = {total = 8, allocation_ratio = 4.0}, MEMORY_MB = {total = 8192},
   SRIOV_NET_VF = {total = 8}, DISK_GB = {total = 90}}, children = [{name = "card", inventories = {VGPU = {total = 8}}}]}]`
 
@@ -203,8 +205,9 @@ func (b before) again(t *testing.T) (*world, *faulty) {
 	return w, proxy
 }
 
-// TestReshapeUnderFaults: at each request of a reshaping start-up something breaks. Whenever one looks, the node has the old
-// shape or the new one, and every consumer holds what it held; the next start completes what was begun.
+// TestReshapeUnderFaults: at each request of a reshaping start-up something breaks. Whenever one
+// looks, the node has the old shape or the new one, and every consumer holds what it held; the next
+// start completes what was begun.
 func TestReshapeUnderFaults(t *testing.T) {
 	start := prepare(t)
 	clean, proxy := start.again(t)
@@ -236,7 +239,8 @@ func TestReshapeUnderFaults(t *testing.T) {
 	}
 }
 
-// sampled picks every fault of the reshape itself, and of the requests around it and of some others one each.
+// sampled picks every fault of the reshape itself, and of the requests around it and of some others
+// one each.
 func sampled(distance, k, fault int) bool {
 	switch {
 	case distance == 0:
@@ -281,7 +285,8 @@ func (w *world) breakAt(proxy *faulty, k int, what fault, start before, want pic
 	w.recover(start, want)
 }
 
-// checkJournal: what the journal says agrees with Placement: the reshape happened once, and nothing is left open.
+// checkJournal: what the journal says agrees with Placement: the reshape happened once, and nothing
+// is left open.
 func (w *world) checkJournal() {
 	w.t.Helper()
 	entries, err := journal.Read(filepath.Join(w.dir, "state"))
@@ -301,7 +306,8 @@ func (w *world) checkJournal() {
 	}
 }
 
-// between reports a picture that has neither the old layout nor the new one, or in which a consumer lost something.
+// between reports a picture that has neither the old layout nor the new one, or in which a consumer
+// lost something.
 func between(start, now picture) error {
 	if diff := cmp.Diff(start.Holding.sums(nil), now.Holding.sums(nil)); diff != "" {
 		return fmt.Errorf("sums: %s", diff)

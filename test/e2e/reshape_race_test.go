@@ -35,8 +35,9 @@ var raceRounds = flag.Int("race-rounds", 9, "how many reshapes run against a sch
 
 const nodeUUID = "11111111-0000-0000-0000-000000000000"
 
-// TestReshapeAgainstScheduler reshapes a node to and fro while a scheduler claims and frees what is moving, as fast as it
-// can. After each reshape every consumer holds what the scheduler received: nothing was lost, nothing doubled.
+// TestReshapeAgainstScheduler reshapes a node to and fro while a scheduler claims and frees what is
+// moving, as fast as it can. After each reshape every consumer holds what the scheduler received:
+// nothing was lost, nothing doubled.
 func TestReshapeAgainstScheduler(t *testing.T) {
 	service, err := placement.Direct(t.Context(), placement.Config{StateDir: t.TempDir(), Logger: zerolog.Nop()})
 	check(t, err)
@@ -53,7 +54,8 @@ func TestReshapeAgainstScheduler(t *testing.T) {
 	dice := rand.New(rand.NewPCG(seed, 99))
 	conflicts := 0
 	for round := range *raceRounds {
-		// Some of it before the agent looks at what is allocated, and the rest from then on: that is what it races.
+		// Some of it before the agent looks at what is allocated, and the rest from then on: that
+		// is what it races.
 		var early, late atomic.Int64
 		early.Store(dice.Int64N(75))
 		late.Store(dice.Int64N(75))
@@ -102,8 +104,9 @@ func TestReshapeAgainstScheduler(t *testing.T) {
 	}
 }
 
-// startInProcess is a start of the agent without its process, until Placement has the shape. It returns how many times that was tried. gathered, if
-// set, is called whenever the agent has looked at what is allocated.
+// startInProcess is a start of the agent without its process, until Placement has the shape. It
+// returns how many times that was tried. gathered, if set, is called whenever the agent has looked
+// at what is allocated.
 func startInProcess(t *testing.T, service http.RoundTripper, state, shape string, gathered func()) int {
 	t.Helper()
 	driver := fake.New()
@@ -245,7 +248,8 @@ func (s *scheduler) act() {
 	}
 }
 
-// note records the outcome of a write. Lack of capacity, a missing inventory and a write of another client are no errors.
+// note records the outcome of a write. Lack of capacity, a missing inventory and a write of another
+// client are no errors.
 func (s *scheduler) note(status int, then func()) {
 	switch status {
 	case http.StatusNoContent:
@@ -257,7 +261,8 @@ func (s *scheduler) note(status int, then func()) {
 	}
 }
 
-// send makes a request about a consumer's allocations, and returns the status, or 0 if something is broken.
+// send makes a request about a consumer's allocations, and returns the status, or 0 if something is
+// broken.
 func (s *scheduler) send(method, consumer string, body, answer any) int {
 	var payload io.Reader = http.NoBody
 	if body != nil {

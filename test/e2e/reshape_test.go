@@ -37,7 +37,8 @@ nodes = [{name = "cn1", traits = ["CUSTOM_FAST"], inventories = {VCPU = {total =
   SRIOV_NET_VF = {total = 8}, DISK_GB = {total = 100}, %s = {total = 8}}}]`, shape, strings.Join(keys, "\n"), ratio, gpu)
 }
 
-// busy is a host in use: instances, one with shared storage, one that is being evacuated, and a migration.
+// busy is a host in use: instances, one with shared storage, one that is being evacuated, and a
+// migration.
 func busy(gpu string) holding {
 	return holding{
 		guest:     {"cn1": {"VCPU": 2, "MEMORY_MB": 1024, gpu: 1}},
@@ -53,14 +54,16 @@ var renamed = map[string]string{"CUSTOM_GPU": "VGPU"}
 // reshapes are the specification's examples and what may be around them.
 var reshapes = []struct {
 	name string
-	// steps are what the driver is configured to, one start after the other; claims come after the first.
+	// steps are what the driver is configured to, one start after the other; claims come after the
+	// first.
 	steps  []string
 	claims holding
 	// want is where the consumers are in the end; nil: only the sums are checked.
 	want holding
 	// inventory is where inventory of these classes is in the end.
 	inventory map[string][]string
-	// tooOld: a Placement older than March 2025 refuses it, since it checks the capacity of unchanged allocations too.
+	// tooOld: a Placement older than March 2025 refuses it, since it checks the capacity of
+	// unchanged allocations too.
 	tooOld bool
 }{
 	{
@@ -117,7 +120,8 @@ var reshapes = []struct {
 	},
 }
 
-// TestReshape starts an agent, lets others claim what it reports, and starts it again with the same machine in another shape.
+// TestReshape starts an agent, lets others claim what it reports, and starts it again with the same
+// machine in another shape.
 func TestReshape(t *testing.T) {
 	for kind, empty := range placements(t) {
 		for _, tc := range reshapes {
@@ -160,7 +164,8 @@ func TestReshape(t *testing.T) {
 	}
 }
 
-// checkShape checks that inventory is where it should be, and that the reshape left alone what does not belong to it.
+// checkShape checks that inventory is where it should be, and that the reshape left alone what does
+// not belong to it.
 func (w *world) checkShape(before, after picture, inventory map[string][]string) {
 	w.t.Helper()
 	for class, want := range inventory {
@@ -190,7 +195,8 @@ func (w *world) checkShape(before, after picture, inventory map[string][]string)
 	}
 }
 
-// refusedAsTooOld: what this Placement cannot do ends with exit code 3, and with every allocation where it was.
+// refusedAsTooOld: what this Placement cannot do ends with exit code 3, and with every allocation
+// where it was.
 func (w *world) refusedAsTooOld(steps []string, before picture) {
 	w.t.Helper()
 	for _, step := range steps[:len(steps)-1] {
@@ -207,8 +213,8 @@ func (w *world) refusedAsTooOld(steps []string, before picture) {
 	}
 }
 
-// TestMisbehavingDrivers: a reshape that loses, invents or misplaces is refused before anything of it is written, with the
-// consumers that it would have harmed.
+// TestMisbehavingDrivers: a reshape that loses, invents or misplaces is refused before anything of
+// it is written, with the consumers that it would have harmed.
 func TestMisbehavingDrivers(t *testing.T) {
 	for kind, empty := range placements(t) {
 		w := newWorld(t, empty(t))
@@ -252,7 +258,8 @@ func TestMisbehavingDrivers(t *testing.T) {
 	}
 }
 
-// TestHold: with on_failure = "hold" the agent stays up, writes nothing, says so, and goes on when the cause is removed.
+// TestHold: with on_failure = "hold" the agent stays up, writes nothing, says so, and goes on when
+// the cause is removed.
 func TestHold(t *testing.T) {
 	server := openPlacement(t, t.TempDir())
 	defer func() { check(t, server.Close()) }()
@@ -285,8 +292,8 @@ func TestHold(t *testing.T) {
 	agent.stop()
 }
 
-// TestNoReshapeWhileRunning: a shape that changes under a running agent waits for the next start; meanwhile nothing is
-// written, and the agent says what to do.
+// TestNoReshapeWhileRunning: a shape that changes under a running agent waits for the next start;
+// meanwhile nothing is written, and the agent says what to do.
 func TestNoReshapeWhileRunning(t *testing.T) {
 	server := openPlacement(t, t.TempDir())
 	defer func() { check(t, server.Close()) }()

@@ -46,7 +46,8 @@ func openPlacement(t *testing.T, state string) *placement.Server {
 	return server
 }
 
-// placements are the services that scenarios run against, each with a way to begin with an empty one.
+// placements are the services that scenarios run against, each with a way to begin with an empty
+// one.
 func placements(t *testing.T) map[string]func(*testing.T) string {
 	upstream := testproc.StartPlacement(t)
 	return map[string]func(*testing.T) string{
@@ -66,7 +67,8 @@ func placements(t *testing.T) map[string]func(*testing.T) string {
 	}
 }
 
-// hastyAgent is the configuration of an agent that keeps everything below a directory, tries again at once, and makes no pass by itself.
+// hastyAgent is the configuration of an agent that keeps everything below a directory, tries again
+// at once, and makes no pass by itself.
 func hastyAgent(dir, placement string) string {
 	return fmt.Sprintf(`
 [agent]
@@ -89,7 +91,8 @@ level = "debug"
 `, filepath.Join(dir, "state"), filepath.Join(dir, "run"), placement, binaries.Dir())
 }
 
-// write writes the agent's configuration: driver is what stands in the table of the fake driver, more are other tables.
+// write writes the agent's configuration: driver is what stands in the table of the fake driver,
+// more are other tables.
 func (w *world) write(driver, more string) {
 	w.t.Helper()
 	check(w.t, os.WriteFile(w.config, []byte(hastyAgent(w.dir, w.url)+fmt.Sprintf("%s\n[drivers.fake.config]\n%s\n", more, driver)), 0o600))
@@ -98,7 +101,8 @@ func (w *world) write(driver, more string) {
 // passDone is what an agent says, at log level debug, when Placement says what the driver says.
 const passDone = "The pass is done"
 
-// settle runs the agent until Placement says what the driver says, and ends it. It returns how many writes that took.
+// settle runs the agent until Placement says what the driver says, and ends it. It returns how many
+// writes that took.
 func (w *world) settle() int64 {
 	w.t.Helper()
 	agent := w.run()
@@ -152,7 +156,8 @@ func (w *world) must(method, path string, body, answer any) {
 	}
 }
 
-// others puts into Placement what is not the agent's: another host, and storage that it and ours share.
+// others puts into Placement what is not the agent's: another host, and storage that it and ours
+// share.
 func (w *world) others() {
 	w.t.Helper()
 	const aggregate = "a99a99a9-0000-0000-0000-000000000000"
@@ -288,7 +293,8 @@ func (p picture) timeless() picture {
 	return p
 }
 
-// sums adds up what each consumer holds, over all providers and with classes by their present names.
+// sums adds up what each consumer holds, over all providers and with classes by their present
+// names.
 func (h holding) sums(renames map[string]string) map[string]map[string]int64 {
 	out := map[string]map[string]int64{}
 	for consumer, resources := range h {

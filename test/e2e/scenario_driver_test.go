@@ -18,7 +18,8 @@ type dictated struct {
 	node      string
 	providers []noted
 	former    []noted // of earlier requests
-	// careless: it makes the whole tree what it says, as some drivers do. Else it leaves alone what it never said.
+	// careless: it makes the whole tree what it says, as some drivers do. Else it leaves alone what
+	// it never said.
 	careless bool
 	moves    []dictatedMove
 	homes    map[string]string // of consumers of which it knows where their share is: the provider
@@ -27,7 +28,8 @@ type dictated struct {
 	renames  map[string]string
 }
 
-// dictatedMove is "move VGPU@cn1 VGPU@cn1_gpu_0 VGPU@cn1_gpu_1", with "only alice bob" if the others stay.
+// dictatedMove is "move VGPU@cn1 VGPU@cn1_gpu_0 VGPU@cn1_gpu_1", with "only alice bob" if the
+// others stay.
 type dictatedMove struct {
 	from [2]string // class, provider
 	to   [][2]string
@@ -120,7 +122,8 @@ func hasInventory(tree *providertree.Tree, at [2]string) bool {
 	return has
 }
 
-// say adds what the scenario says. A provider that is there under its name is the one that is meant.
+// say adds what the scenario says. A provider that is there under its name is the one that is
+// meant.
 func (d *dictated) say(tree *providertree.Tree, root string) error {
 	for _, p := range d.providers {
 		rp, found := tree.ProviderByName(p.name)

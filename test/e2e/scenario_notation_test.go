@@ -18,8 +18,8 @@ import (
 //
 //	cn1_gpu_0 <cn1 VGPU=4-1*2.5/2 +CUSTOM_FAST @rack
 //
-// which is: its name, that of its parent, then inventories (total, reserved, allocation ratio, max_unit), traits and aggregates. What a consumer
-// holds is a line too:
+// which is: its name, that of its parent, then inventories (total, reserved, allocation ratio,
+// max_unit), traits and aggregates. What a consumer holds is a line too:
 //
 //	alice cn1:VCPU=2 cn1_gpu_0:VGPU=1
 
@@ -111,7 +111,8 @@ func parseHolding(tokens []string) (map[string]map[string]int64, error) {
 	return out, nil
 }
 
-// uuidFor is the uuid of what scenarios call by a name: a provider that others make, an aggregate, a consumer.
+// uuidFor is the uuid of what scenarios call by a name: a provider that others make, an aggregate,
+// a consumer.
 func uuidFor(name string) string {
 	if name == "cn1" {
 		return nodeUUID

@@ -26,8 +26,9 @@ import (
 	"github.com/compute-agent/compute-agent/test/golden"
 )
 
-// TestScenarios plays testdata/scenarios/*.txt against the bundled Placement and OpenStack's own. A scenario is a list of steps, each
-// a line that begins with ">" and the lines up to the next empty one:
+// TestScenarios plays testdata/scenarios/*.txt against the bundled Placement and OpenStack's own. A
+// scenario is a list of steps, each a line that begins with ">" and the lines up to the next empty
+// one:
 //
 //	> others              what other clients write to Placement: providers in the notation, "claim CONSUMER AMOUNTS", "free CONSUMER", "delete PROVIDER"
 //	> meanwhile           the same, at the moment at which the agent is about to send its next write
@@ -39,7 +40,8 @@ import (
 //	> quiet               nothing is to do: a pass makes no request, and another start no write
 //	> new state           the agent's state directory is lost, but for its identity
 //
-// What start, pass and tree say is compared, and rewritten with -update: read it then. Whatever they do, no consumer may hold more or less than before.
+// What start, pass and tree say is compared, and rewritten with -update: read it then. Whatever
+// they do, no consumer may hold more or less than before.
 func TestScenarios(t *testing.T) {
 	files, err := filepath.Glob("testdata/scenarios/*.txt")
 	check(t, err)
@@ -231,7 +233,8 @@ func (p *play) outcome(tracker *resourcetracker.Tracker, fatal, applied error) [
 	return append(out, verdict)
 }
 
-// mentioned are the known names and uuids that texts mention, so that a scenario need not repeat their prose.
+// mentioned are the known names and uuids that texts mention, so that a scenario need not repeat
+// their prose.
 func (p *play) mentioned(texts []string) []string {
 	all := strings.Join(texts, "\n")
 	found := map[string]bool{}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package golden compares what a test got with a file of the repository. With the flag -update, which
-// it registers for every test that imports it, it writes the files instead.
+// Package golden compares what a test got with a file of the repository. With the flag -update,
+// which it registers for every test that imports it, it writes the files instead.
 package golden
 
 import (
@@ -36,7 +36,8 @@ func Text(t testing.TB, file, got string) {
 	}
 }
 
-// Section compares got with the part of a file between two lines, and replaces that part with -update.
+// Section compares got with the part of a file between two lines, and replaces that part with
+// -update.
 func Section(t testing.TB, file, begin, end, got string) {
 	t.Helper()
 	text, err := os.ReadFile(file) //nolint:gosec // a file of the repository

@@ -8,7 +8,8 @@ import (
 	"strings"
 )
 
-// candidates is a query of GET /allocation_candidates: up to five groups, and what there is at the version.
+// candidates is a query of GET /allocation_candidates: up to five groups, and what there is at the
+// version.
 func (g *generator) candidates() Step {
 	v := g.version(10)
 	if g.chance(45) {

@@ -20,8 +20,8 @@ func (d Difference) String() string {
 	return fmt.Sprintf("%s: real %s, ours %s", d.What, d.Real, d.Ours)
 }
 
-// compare says what is different between two answers to one request. Errors agree when their status, code and title do;
-// what else is in them is prose.
+// compare says what is different between two answers to one request. Errors agree when their
+// status, code and title do; what else is in them is prose.
 func compare(real, ours Answer, method string) []Difference {
 	var found []Difference
 	differ := func(what string, real, ours any) {
@@ -84,8 +84,9 @@ func errorOf(body string) object {
 	return decoded.Errors[0]
 }
 
-// canonical is a JSON text in a form that is the same for texts that mean the same: keys and lists are sorted (no list of
-// the API has an order), and numbers are written in one way. What is not JSON stays as it is.
+// canonical is a JSON text in a form that is the same for texts that mean the same: keys and lists
+// are sorted (no list of the API has an order), and numbers are written in one way. What is not
+// JSON stays as it is.
 func canonical(body string) string {
 	var v any
 	decoder := json.NewDecoder(strings.NewReader(body))

@@ -21,11 +21,13 @@ const (
 	differentSummaries = "provider summaries"
 )
 
-// compareCandidates compares two answers with candidates. Without a limit they must be the same as sets. With one, which
-// candidates come first is everybody's own; but ours must be among all that the real service has, they must be as many, and
-// the provider summaries must be those of the trees that they use: those of all candidates when the limit cut nothing off.
+// compareCandidates compares two answers with candidates. Without a limit they must be the same as
+// sets. With one, which candidates come first is everybody's own; but ours must be among all that
+// the real service has, they must be as many, and the provider summaries must be those of the trees
+// that they use: those of all candidates when the limit cut nothing off.
 //
-// The real service makes two mistakes that have to be taken out of its answers first: see sharesAmounts and anchorsLost.
+// The real service makes two mistakes that have to be taken out of its answers first: see
+// sharesAmounts and anchorsLost.
 func (r *runner) compareCandidates(ctx context.Context, x *Exchange) ([]Difference, error) {
 	limit := 0
 	if text, has := x.Step.get("limit"); has {
@@ -53,8 +55,8 @@ func (r *runner) compareCandidates(ctx context.Context, x *Exchange) ([]Differen
 		}
 		if policy, _ := x.Step.get("group_policy"); policy == "isolate" && len(x.Step.suffixes()) > 1 {
 			if x.Step.minor() < 34 {
-				// Without mappings one cannot see which of these are isolated: ours must be among them, and have all that the
-				// real service found in spite of its wrong amounts.
+				// Without mappings one cannot see which of these are isolated: ours must be among
+				// them, and have all that the real service found in spite of its wrong amounts.
 				lose, err := r.losable(ctx, &x.Step)
 				if err != nil {
 					return nil, err
@@ -99,10 +101,11 @@ const (
 	lostAnchors  = "anchors"
 )
 
-// anchorsLost says whether ours has all that the real service has, and otherwise only candidates that it loses: those of a
-// query with groups with a suffix, whose group without one is met by sharing providers alone. The real service keeps the
-// ways to meet that group in a set whose equality leaves the tree out that they are for (AllocationRequest.__eq__), so that
-// of several trees only one is left for the other groups to be in.
+// anchorsLost says whether ours has all that the real service has, and otherwise only candidates
+// that it loses: those of a query with groups with a suffix, whose group without one is met by
+// sharing providers alone. The real service keeps the ways to meet that group in a set whose
+// equality leaves the tree out that they are for (AllocationRequest.__eq__), so that of several
+// trees only one is left for the other groups to be in.
 func (r *runner) anchorsLost(ctx context.Context, st *Step, real, mine answered, roots map[string]string) (bool, error) {
 	lose, err := r.losable(ctx, st)
 	if err != nil {
@@ -138,8 +141,9 @@ func (r *runner) anchorsLost(ctx context.Context, st *Step, real, mine answered,
 	return true, nil
 }
 
-// losable tells which candidates the real service loses as anchorsLost says. Without mappings, it is those in which sharing
-// providers give some of each class that the group without a suffix asks for.
+// losable tells which candidates the real service loses as anchorsLost says. Without mappings, it
+// is those in which sharing providers give some of each class that the group without a suffix asks
+// for.
 func (r *runner) losable(ctx context.Context, st *Step) (func(allocationRequest) bool, error) {
 	asked, has := st.get("resources")
 	if !has || len(st.suffixes()) == 0 {
@@ -194,8 +198,8 @@ func within(whole, mine answered, limit int, roots map[string]string) []Differen
 	return nil
 }
 
-// boundedBy says whether ours lies between what the real service has of it, but for the amounts, and all that it could be,
-// with what it may lose besides; and whether there is any of that.
+// boundedBy says whether ours lies between what the real service has of it, but for the amounts,
+// and all that it could be, with what it may lose besides; and whether there is any of that.
 func boundedBy(real, mine, whole answered, limit int, lose func(allocationRequest) bool) (bounded, lost bool) {
 	left, shapes := whole.counts(), map[string]int{}
 	for _, request := range mine.requests {
@@ -217,9 +221,10 @@ func boundedBy(real, mine, whole answered, limit int, lose func(allocationReques
 	return true, lost
 }
 
-// sharesAmounts says that the real service may get the amounts of a query wrong: two groups ask for the same class, one of
-// them is that without a suffix or the policy lets groups meet, and group_policy is not none. Then its candidates share the
-// objects that hold the amounts, and adding up one candidate changes the others (copy_arr_if_needed in research_context.py).
+// sharesAmounts says that the real service may get the amounts of a query wrong: two groups ask for
+// the same class, one of them is that without a suffix or the policy lets groups meet, and
+// group_policy is not none. Then its candidates share the objects that hold the amounts, and adding
+// up one candidate changes the others (copy_arr_if_needed in research_context.py).
 func (st *Step) sharesAmounts() bool {
 	if policy, _ := st.get("group_policy"); policy == "none" {
 		return false
@@ -254,7 +259,8 @@ func (st *Step) suffixes() []string {
 	return all
 }
 
-// whole is a service's answer to the query without its limit, and with one parameter instead of its own.
+// whole is a service's answer to the query without its limit, and with one parameter instead of its
+// own.
 func (r *runner) whole(ctx context.Context, of Service, st *Step, instead *Param) (answered, error) {
 	ask := st.clone()
 	ask.Query = slices.DeleteFunc(ask.Query, func(p Param) bool { return p.Name == "limit" || instead != nil && p.Name == instead.Name })

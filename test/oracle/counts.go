@@ -14,7 +14,8 @@ type Counts struct {
 	Requests   int
 	Kinds      map[string]int
 	Exceptions map[string]int
-	// Routes is how often each method of each path got each status, Versions which microversions it was asked at.
+	// Routes is how often each method of each path got each status, Versions which microversions it
+	// was asked at.
 	Routes   map[string]map[int]int
 	Versions map[string]map[int]bool
 	// Candidates is how many queries got none, one, and more.

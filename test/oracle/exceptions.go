@@ -19,7 +19,8 @@ type Exception struct {
 	Reason string
 	// Applies says whether a difference of an exchange is this one.
 	Applies func(x *Exchange, d Difference) bool
-	// Diverges says that the two services may hold different things from then on, so that the world must end.
+	// Diverges says that the two services may hold different things from then on, so that the world
+	// must end.
 	Diverges bool
 }
 
@@ -33,7 +34,8 @@ func exceptionFor(x *Exchange, d Difference) *Exception {
 	return nil
 }
 
-// detail is the sentence in an error of the real service; its whole body when that is in HTML or text.
+// detail is the sentence in an error of the real service; its whole body when that is in HTML or
+// text.
 func (x *Exchange) detail() string {
 	if detail, ok := errorOf(x.Real.Body)["detail"].(string); ok {
 		return detail
@@ -211,7 +213,8 @@ var notAnObject = regexp.MustCompile(`'\w+' object is not (?:iterable|a mapping)
 // bareNumber is the whole message of a KeyError about an id.
 var bareNumber = regexp.MustCompile(`(?:\n\n|<br />)\s*\d+\s*(?:$|</body>)`)
 
-// overCommitted says that a write left something over its capacity, and nothing that is over capacity grew by it.
+// overCommitted says that a write left something over its capacity, and nothing that is over
+// capacity grew by it.
 func (x *Exchange) overCommitted() bool {
 	over := false
 	for key, now := range x.After {
@@ -227,7 +230,8 @@ func (x *Exchange) overCommitted() bool {
 
 var overCapacity = regexp.MustCompile(`Unable to create allocation for '(\w+)' on resource provider '([0-9a-f-]+)'\. The requested amount would exceed the capacity`)
 
-// claimsNoMore says that a reshape asks for no more of what the real service says is over capacity than was used before.
+// claimsNoMore says that a reshape asks for no more of what the real service says is over capacity
+// than was used before.
 func (x *Exchange) claimsNoMore() bool {
 	m := overCapacity.FindStringSubmatch(x.detail())
 	var body struct {

@@ -23,7 +23,8 @@ func TestAWorldFollowsFromItsSeed(t *testing.T) {
 	}
 }
 
-// TestTheGeneratorReachesEverything: each call of the API and each parameter of its queries, at each microversion that has it.
+// TestTheGeneratorReachesEverything: each call of the API and each parameter of its queries, at
+// each microversion that has it.
 func TestTheGeneratorReachesEverything(t *testing.T) {
 	since := map[string]int{
 		"GET /": 0, "GET /resource_providers": 0, "POST /resource_providers": 0,

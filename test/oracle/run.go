@@ -23,7 +23,8 @@ type Plan struct {
 	Until time.Time
 	// Findings ends the run after so many different ones.
 	Findings int
-	// ShrinkRequests is how many requests the search for a short script may take; none for no search.
+	// ShrinkRequests is how many requests the search for a short script may take; none for no
+	// search.
 	ShrinkRequests int
 	// Found gets each different finding, as soon as its script is there.
 	Found func(f *Finding)
@@ -115,8 +116,9 @@ func Run(ctx context.Context, real, ours Service, plan Plan) (*Result, error) {
 	return result, nil
 }
 
-// sightings are the differences with one signature. It may stand for several faults: so it is looked at again after some time,
-// and kept as another finding when the shrunk request looks different.
+// sightings are the differences with one signature. It may stand for several faults: so it is
+// looked at again after some time, and kept as another finding when the shrunk request looks
+// different.
 type sightings struct {
 	times    int
 	outlines map[string]*Finding

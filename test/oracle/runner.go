@@ -24,7 +24,8 @@ type Exchange struct {
 	newer map[string]bool
 	// random says that each service drew a uuid of its own for a new provider.
 	random bool
-	// sharing are the providers that share, and whether each is a child, where the real service answered 500.
+	// sharing are the providers that share, and whether each is a child, where the real service
+	// answered 500.
 	sharing map[string]bool
 }
 
@@ -232,8 +233,9 @@ func (r *runner) holding(ctx context.Context, request *Request) (map[string]bool
 	return held, nil
 }
 
-// renew gives up the consumers that a write left without allocations and that had none before: the real Placement may have
-// kept a record of them, whose generation no request can read. From then on their slots stand for other consumers.
+// renew gives up the consumers that a write left without allocations and that had none before: the
+// real Placement may have kept a record of them, whose generation no request can read. From then on
+// their slots stand for other consumers.
 func (r *runner) renew(ctx context.Context, x *Exchange, held map[string]bool) error {
 	now, err := r.holding(ctx, &x.Request)
 	if err != nil {

@@ -109,7 +109,8 @@ type Real struct {
 	client *http.Client
 }
 
-// NewReal starts an empty service that lives until the test ends; see testproc.StartPlacement for what happens without it.
+// NewReal starts an empty service that lives until the test ends; see testproc.StartPlacement for
+// what happens without it.
 func NewReal(t testing.TB) *Real {
 	t.Helper()
 	transport := &http.Transport{DisableKeepAlives: true, DisableCompression: true}

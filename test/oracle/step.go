@@ -12,7 +12,8 @@ import (
 	"strings"
 )
 
-// Step is one request as the generator makes it. Its path, its query and its body may hold placeholders:
+// Step is one request as the generator makes it. Its path, its query and its body may hold
+// placeholders:
 //
 //	{{c3}}                the consumer in slot 3
 //	"{{gen UUID +0}}"     the generation of a provider, plus something; with its quotes, which go away
@@ -25,7 +26,8 @@ type Step struct {
 	Query  []Param
 	// Version is the value of the OpenStack-API-Version header; no header when empty.
 	Version string
-	// Header are other headers than the usual ones, or instead of them. An empty value takes the header away.
+	// Header are other headers than the usual ones, or instead of them. An empty value takes the
+	// header away.
 	Header map[string]string
 	// Body is sent when HasBody is set.
 	Body    string

@@ -11,13 +11,15 @@ import (
 // Profile says what kind of worlds are made.
 type Profile struct {
 	Name string
-	// Providers is how many are made at most, Roots how many of them are roots, Sharing how many share at most.
+	// Providers is how many are made at most, Roots how many of them are roots, Sharing how many
+	// share at most.
 	Providers, Roots, Sharing int
 	// Steps is how many random requests follow the building of the forest.
 	Steps int
 	// Candidates and Writes are the shares of the random requests in percent; the rest are reads.
 	Candidates, Writes int
-	// Groups is how many groups with a suffix a query has at most, Isolate the share of isolate among the policies in percent.
+	// Groups is how many groups with a suffix a query has at most, Isolate the share of isolate
+	// among the policies in percent.
 	Groups, Isolate int
 	// Deep is the chance in percent that a child goes below the newest provider rather than any.
 	Deep int
@@ -60,9 +62,11 @@ type generator struct {
 	*rand.Rand
 	p         Profile
 	providers []string
-	// gives is what the generator believes each provider to have, so that many of its requests can work.
+	// gives is what the generator believes each provider to have, so that many of its requests can
+	// work.
 	gives map[string][]string
-	// tree is which of the first roots each provider was made below, and focus the tree that a query is about.
+	// tree is which of the first roots each provider was made below, and focus the tree that a
+	// query is about.
 	tree  map[string]string
 	focus string
 	// pending are the next steps of a story that has begun.
@@ -186,7 +190,8 @@ func (g *generator) believe(uuid string, inventories object) {
 	}
 }
 
-// lookAround reads everything, at the end of a world: what the writes did and no request has read since.
+// lookAround reads everything, at the end of a world: what the writes did and no request has read
+// since.
 func (g *generator) lookAround() []Step {
 	steps := []Step{
 		latest("look", "GET", "/resource_providers", nil),

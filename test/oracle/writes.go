@@ -17,7 +17,8 @@ var writes = []choice{
 	{3, (*generator).overCommit},
 }
 
-// provider picks one that is likely there; now and then something that no provider can be found with.
+// provider picks one that is likely there; now and then something that no provider can be found
+// with.
 func (g *generator) provider() string {
 	if !g.rare(8) {
 		return pick(g, g.providers)
@@ -146,8 +147,8 @@ func (g *generator) cutInventory() Step {
 	return at("PUT inventory", "PUT", "/resource_providers/"+uuid+"/inventories/"+class, g.version(0)).with(body)
 }
 
-// overCommit begins a story: something is allocated, its inventory is cut below that, and the consumer claims again, alone or
-// with another.
+// overCommit begins a story: something is allocated, its inventory is cut below that, and the
+// consumer claims again, alone or with another.
 func (g *generator) overCommit() Step {
 	uuid, class, v := pick(g, g.providers), pick(g, classNames), g.version(30)
 	slots := g.slots(2)

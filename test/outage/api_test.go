@@ -191,7 +191,8 @@ func keys(r record) []string { return slices.Sorted(maps.Keys(r)) }
 // isUnknown says whether a record of a list is that of a cell that is down.
 func isUnknown(r record) bool { return r["status"] == "UNKNOWN" }
 
-// server states in lists are compared by name: "web1" for a full record, "web1?" for one of a cell that is down.
+// server states in lists are compared by name: "web1" for a full record, "web1?" for one of a cell
+// that is down.
 func (w *world) named(t *testing.T, servers []record) []string {
 	t.Helper()
 	out := []string{}

@@ -15,8 +15,8 @@ type aCase struct {
 	run    func(t *testing.T, w *world)
 }
 
-// lane are cases that share a world and run one after the other, in their order: later ones may find what earlier ones changed, and each can be run
-// alone. Lanes run beside each other.
+// lane are cases that share a world and run one after the other, in their order: later ones may
+// find what earlier ones changed, and each can be run alone. Lanes run beside each other.
 type lane struct {
 	build func(t *testing.T) *world
 	cases []aCase

@@ -12,7 +12,8 @@ import (
 	_ "modernc.org/sqlite" // the databases of the processes
 )
 
-// edit changes a database file that no process has open, as time, another program or an operator may have done.
+// edit changes a database file that no process has open, as time, another program or an operator
+// may have done.
 func edit(t *testing.T, file, statement string, args ...any) {
 	t.Helper()
 	db, err := sql.Open("sqlite", "file:"+file+"?_txlock=immediate")
@@ -25,7 +26,8 @@ func edit(t *testing.T, file, statement string, args ...any) {
 	}
 }
 
-// editing stops the compute API, which has the API database to itself, while the database is changed.
+// editing stops the compute API, which has the API database to itself, while the database is
+// changed.
 func (w *world) editing(t *testing.T, do func(file string)) {
 	t.Helper()
 	w.api.process.Stop(t)
@@ -39,7 +41,8 @@ func (w *world) edit(t *testing.T, statement string, args ...any) {
 	w.editing(t, func(file string) { edit(t, file, statement, args...) })
 }
 
-// backup is a copy of a database, made by the command for that, which asks the process that has it open.
+// backup is a copy of a database, made by the command for that, which asks the process that has it
+// open.
 func backup(t *testing.T, words ...string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "backup.db")
@@ -98,7 +101,8 @@ func text(t *testing.T, file, query string, args ...any) string {
 	return s
 }
 
-// queued is queued_for_delete of a server: "true", "false", "null", or "none" for one without a mapping.
+// queued is queued_for_delete of a server: "true", "false", "null", or "none" for one without a
+// mapping.
 func (w *world) queued(t *testing.T, server string) string {
 	t.Helper()
 	n := count(t, w.backup(t), `SELECT COALESCE((SELECT CASE WHEN queued_for_delete IS NULL THEN 2 ELSE queued_for_delete END

@@ -35,7 +35,8 @@ var (
 	requestForm  = regexp.MustCompile(`req-` + uuidForm.String())
 )
 
-// normal replaces what is another in every run: servers by their names, other identifiers, times by their form, and the endpoint.
+// normal replaces what is another in every run: servers by their names, other identifiers, times by
+// their form, and the endpoint.
 func (w *world) normal(v any) any {
 	switch v := v.(type) {
 	case map[string]any:

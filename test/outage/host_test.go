@@ -21,7 +21,8 @@ import (
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
-// host is a host with one node, and an agent in this process that does for its cell what a real one does, at once. Its guests are entries of a map.
+// host is a host with one node, and an agent in this process that does for its cell what a real one
+// does, at once. Its guests are entries of a map.
 type host struct {
 	name, cell string
 	node       string // the uuid
@@ -37,7 +38,8 @@ type host struct {
 	all  sync.WaitGroup
 }
 
-// addHost makes a host with so much memory that registers with a cell, and starts its agent. It is not mapped yet.
+// addHost makes a host with so much memory that registers with a cell, and starts its agent. It is
+// not mapped yet.
 func (w *world) addHost(t *testing.T, cell, name string, memory int64) *host {
 	t.Helper()
 	h := &host{name: name, cell: cell, node: uuid.NewString(), guests: map[string]bool{}, spawns: map[string]int{}}

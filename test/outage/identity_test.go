@@ -27,7 +27,8 @@ import (
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
-// proofs are the ways in which the compute API and the agents authenticate to a cell: keys of their configurations, and a client for an identity.
+// proofs are the ways in which the compute API and the agents authenticate to a cell: keys of their
+// configurations, and a client for an identity.
 type proofs struct {
 	cell  []string
 	api   []string
@@ -112,7 +113,8 @@ func TestMutualTLS(t *testing.T) {
 	})
 }
 
-// TestClients: the compute API knows its clients by tokens and serves them by TLS, with policies for members, readers and unknown users.
+// TestClients: the compute API knows its clients by tokens and serves them by TLS, with policies
+// for members, readers and unknown users.
 func TestClients(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -267,7 +269,8 @@ func newAuthority(t *testing.T) *authorityOf {
 	return &authorityOf{certificate, key, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 1}
 }
 
-// issue makes a certificate for the last element of a path, good for clients and for servers on the loopback interface, and returns its files.
+// issue makes a certificate for the last element of a path, good for clients and for servers on the
+// loopback interface, and returns its files.
 func (a *authorityOf) issue(t *testing.T, dir, name string) (certFile, keyFile string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

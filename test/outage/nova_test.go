@@ -9,8 +9,9 @@ import (
 	"testing"
 )
 
-// TestServersOfNova asserts what Nova's functional tests of 2.69 assert (ServerTestV269 and those of its API samples), with their data: cell0 to cell3
-// with two servers of a project each, one server of another project in cell1 and in cell3, and cell1 and cell2 down. Here they are dead.
+// TestServersOfNova asserts what Nova's functional tests of 2.69 assert (ServerTestV269 and those
+// of its API samples), with their data: cell0 to cell3 with two servers of a project each, one
+// server of another project in cell1 and in cell3, and cell1 and cell2 down. Here they are dead.
 func TestServersOfNova(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, plan{cells: []string{"cell1", "cell2", "cell3"}})
@@ -113,8 +114,9 @@ func TestServersOfNova(t *testing.T) {
 		w.show(t, of("p"), "2.68", "s10").fault(t, "computeFault", 500)
 	})
 
-	// The bodies of Nova's API samples servers/v2.69 and os-services/v2.69, with the values of this data: one server in a cell that is down, and all
-	// hosts down. Without the security groups, which are of the network service, which is missing here.
+	// The bodies of Nova's API samples servers/v2.69 and os-services/v2.69, with the values of this
+	// data: one server in a cell that is down, and all hosts down. Without the security groups,
+	// which are of the network service, which is missing here.
 	t.Run("samples", func(t *testing.T) {
 		w.down(t, "cell0", "cell3")
 		w.golden(t, "sample-services-list-get", w.api.get(t, admin, "2.69", "/os-services").status(t, 200))
@@ -125,8 +127,8 @@ func TestServersOfNova(t *testing.T) {
 	})
 }
 
-// markerLane is about three cells with hosts. In case 26 the marker is half way in a cell that is up, another is down, and of the third come the servers after
-// the marker in the order of the list.
+// markerLane is about three cells with hosts. In case 26 the marker is half way in a cell that is
+// up, another is down, and of the third come the servers after the marker in the order of the list.
 var markerLane = lane{build: markerWorld, cases: []aCase{
 	{26, "marker_half_way", func(t *testing.T, w *world) {
 		w.down(t, "cell2")
@@ -143,7 +145,8 @@ var markerLane = lane{build: markerWorld, cases: []aCase{
 	}},
 }}
 
-// markerWorld has servers of p1 in three cells, a letter for each, numbered in the order of their creation.
+// markerWorld has servers of p1 in three cells, a letter for each, numbered in the order of their
+// creation.
 func markerWorld(t *testing.T) *world {
 	w := newWorld(t, plan{cells: []string{"cell1", "cell2", "cell3"}})
 	hosts := map[byte]string{'a': "c1h1", 'b': "c2h1", 'c': "c3h1"}

@@ -13,7 +13,8 @@ import (
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
-// agentLane is an outage as a host sees it, whose agent is a real one with the driver that needs no hypervisor. Its guests are files.
+// agentLane is an outage as a host sees it, whose agent is a real one with the driver that needs no
+// hypervisor. Its guests are files.
 var agentLane = lane{build: agentWorld, cases: []aCase{
 	{64, "host_whose_cell_is_down", func(t *testing.T, w *world) {
 		web1, agent := w.id(t, "web1"), w.agents["c1h1"]

@@ -19,8 +19,9 @@ import (
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
-// bootLane are boots while cell1 is killed. Project p1 has servers in cell1 and cell2, p2 has none, p3 had one in cell1 that is deleted, p5 one in
-// cell1 that is not migrated, and p8 as many as its quota allows, in both.
+// bootLane are boots while cell1 is killed. Project p1 has servers in cell1 and cell2, p2 has none,
+// p3 had one in cell1 that is deleted, p5 one in cell1 that is not migrated, and p8 as many as its
+// quota allows, in both.
 var bootLane = lane{build: bootWorld, cases: []aCase{
 	{49, "at_the_quota", func(t *testing.T, w *world) {
 		before := w.written(t)
@@ -208,7 +209,8 @@ var bootLane = lane{build: bootWorld, cases: []aCase{
 	}},
 }}
 
-// withoutPlacement asks for all that needs the usage that Placement counts, while nothing listens at its address, or something that is no Placement.
+// withoutPlacement asks for all that needs the usage that Placement counts, while nothing listens
+// at its address, or something that is no Placement.
 func (w *world) withoutPlacement(t *testing.T) {
 	t.Helper()
 	respond := func(do http.HandlerFunc) string {

@@ -9,10 +9,12 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 )
 
-// cellsLane are outages of other cells than cell1, and of several. Project p1 has a server in each cell.
+// cellsLane are outages of other cells than cell1, and of several. Project p1 has a server in each
+// cell.
 var cellsLane = lane{build: cellsWorld, cases: []aCase{
 	{62, "server_in_two_cells", func(t *testing.T, w *world) {
-		// What a scheduler left that died: the server is in cell1, and in cell2 there is a row that was never released.
+		// What a scheduler left that died: the server is in cell1, and in cell2 there is a row that
+		// was never released.
 		web1, client := w.id(t, "web1"), map[string]*cellclient.Client{}
 		for _, name := range []string{"cell1", "cell2"} {
 			var err error

@@ -19,14 +19,15 @@ import (
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
-// cellTimeout is what cells have in the worlds in which they hang, and slack what a request may take beside it: less than once more the timeout, so that
-// waiting twice is noticed.
+// cellTimeout is what cells have in the worlds in which they hang, and slack what a request may
+// take beside it: less than once more the timeout, so that waiting twice is noticed.
 const (
 	cellTimeout = 2500 * time.Millisecond
 	slack       = 2 * time.Second
 )
 
-// hangLane are cells that hang, or answer what no cell answers. Project p1 has servers in cell1 and cell2, p2 in cell2 only, p3 in cell1 only.
+// hangLane are cells that hang, or answer what no cell answers. Project p1 has servers in cell1 and
+// cell2, p2 in cell2 only, p3 in cell1 only.
 var hangLane = lane{build: hangWorld, cases: []aCase{
 	{31, "hung_cell_list", func(t *testing.T, w *world) {
 		w.frozen(t, "cell1")
@@ -265,7 +266,8 @@ func (w *world) betweenOnce(t *testing.T, cell string) *proxy {
 	return w.proxies[cell]
 }
 
-// goroutines ends the process with a list of its goroutines, and returns those that have one of the functions in their stacks.
+// goroutines ends the process with a list of its goroutines, and returns those that have one of the
+// functions in their stacks.
 func (a *api) goroutines(t *testing.T, functions ...string) []string {
 	t.Helper()
 	check(t, a.process.Signal(syscall.SIGQUIT))
@@ -283,7 +285,8 @@ func (a *api) goroutines(t *testing.T, functions ...string) []string {
 	return found
 }
 
-// fill puts many servers of a project into a cell as they are long after their boot failed there: without host and guest.
+// fill puts many servers of a project into a cell as they are long after their boot failed there:
+// without host and guest.
 func (w *world) fill(t *testing.T, project, cell string, n int) []string {
 	t.Helper()
 	client, err := cellclient.New(cellclient.Config{URL: w.cells[cell].url})

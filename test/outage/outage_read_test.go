@@ -12,7 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// outageLane are the reads while cell1 is killed. Project p1 has servers everywhere, p2 in cell2 only, p3 in cell1 only.
+// outageLane are the reads while cell1 is killed. Project p1 has servers everywhere, p2 in cell2
+// only, p3 in cell1 only.
 var outageLane = lane{build: outageWorld, cases: []aCase{
 	{1, "list", func(t *testing.T, w *world) {
 		a := w.api.get(t, of("p1"), "2.69", "/servers")
@@ -141,8 +142,9 @@ var outageLane = lane{build: outageWorld, cases: []aCase{
 	{16, "all_tenants_as_member", func(t *testing.T, w *world) {
 		w.golden(t, "16-all-tenants-member", w.api.get(t, of("p1"), "2.69", "/servers?all_tenants=1").status(t, 403))
 	}},
-	// In cases 17 and 18 Nova leaves the cell out. The specification allows these two filters, because the API database knows both values of every server,
-	// and newer clients send deleted=False by themselves.
+	// In cases 17 and 18 Nova leaves the cell out. The specification allows these two filters,
+	// because the API database knows both values of every server, and newer clients send
+	// deleted=False by themselves.
 	{17, "all_tenants_of_one_project", func(t *testing.T, w *world) {
 		for _, name := range []string{"project_id", "tenant_id"} {
 			for _, path := range []string{"/servers", "/servers/detail"} {
@@ -360,7 +362,8 @@ var outageLane = lane{build: outageWorld, cases: []aCase{
 	}},
 }}
 
-// What p1 has in cells that are up, and what a list without filters has: "?" marks what is UNKNOWN. allProjects is that of all.
+// What p1 has in cells that are up, and what a list without filters has: "?" marks what is UNKNOWN.
+// allProjects is that of all.
 var (
 	reachable   = []string{"lost", "web4", "web2"}
 	everything  = append([]string{"restored?", "unmigrated?", "nospec?", "nouser?", "diskonly?", "zoned?", "web3?", "web1?"}, reachable...)

@@ -14,7 +14,8 @@ import (
 	"testing"
 )
 
-// proxy is between the compute API and a cell: a network that can do what networks and broken programs do.
+// proxy is between the compute API and a cell: a network that can do what networks and broken
+// programs do.
 type proxy struct {
 	server  *httptest.Server
 	forward http.Handler
@@ -25,10 +26,12 @@ type proxy struct {
 	asked map[string]int // requests by path
 }
 
-// fault answers a request in the place of the cell, or says that it is to be passed on. n counts the requests to the same path, from 1.
+// fault answers a request in the place of the cell, or says that it is to be passed on. n counts
+// the requests to the same path, from 1.
 type fault func(w http.ResponseWriter, r *http.Request, n int) (pass bool)
 
-// between puts a proxy between the compute API and a cell, as an operator changes the URL of a cell.
+// between puts a proxy between the compute API and a cell, as an operator changes the URL of a
+// cell.
 func (w *world) between(t *testing.T, cell string) *proxy {
 	t.Helper()
 	socket := strings.TrimPrefix(w.cells[cell].url, "unix://")

@@ -32,7 +32,8 @@ func (w *world) accepted(t *testing.T, a *answer, name string) string {
 	return body.Server.ID
 }
 
-// begin asks for a server of a project on a host ("": on any), and does not wait for it. Servers that are begun one after the other are created in that order.
+// begin asks for a server of a project on a host ("": on any), and does not wait for it. Servers
+// that are begun one after the other are created in that order.
 func (w *world) begin(t *testing.T, project, name, host string) string {
 	t.Helper()
 	more := record{}

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestServices: an administrator disables the service of a host and forces it down. The agent of c1h1 is a real one; c2h1 has less memory, so that
-// servers go there only when c1h1 takes none.
+// TestServices: an administrator disables the service of a host and forces it down. The agent of
+// c1h1 is a real one; c2h1 has less memory, so that servers go there only when c1h1 takes none.
 func TestServices(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, plan{memory: map[string]int64{"c2h1": 8 << 10}, bare: []string{"cell1"}})

@@ -17,8 +17,9 @@ import (
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
-// TestCellWithoutTables: a table of cell1's database goes, and comes back. Whatever is asked, and in whatever order, the cell is down as
-// long as the table is missing, also for what needs other tables only: requests, the list of cells, both readiness probes and the metric say the same.
+// TestCellWithoutTables: a table of cell1's database goes, and comes back. Whatever is asked, and
+// in whatever order, the cell is down as long as the table is missing, also for what needs other
+// tables only: requests, the list of cells, both readiness probes and the metric say the same.
 func TestCellWithoutTables(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, plan{})
@@ -123,7 +124,8 @@ func (w *world) watched(t *testing.T, process, path string) (int, string) {
 	return resp.StatusCode, string(text)
 }
 
-// says checks what a process answers on its admin socket. Metrics say it at once; a probe of readiness may answer what was found a moment ago.
+// says checks what a process answers on its admin socket. Metrics say it at once; a probe of
+// readiness may answer what was found a moment ago.
 func (w *world) says(t *testing.T, process, path string, status int, parts ...string) {
 	t.Helper()
 	if path == "/metrics" {

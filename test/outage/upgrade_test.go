@@ -10,8 +10,9 @@ import (
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
-// TestUpgrade brings a deployment of before queued_for_delete up to date, with a cell down in the middle of it: the schema step adds the column, what
-// is not migrated counts as living, and the online migration fills it.
+// TestUpgrade brings a deployment of before queued_for_delete up to date, with a cell down in the
+// middle of it: the schema step adds the column, what is not migrated counts as living, and the
+// online migration fills it.
 func TestUpgrade(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, plan{})
@@ -24,7 +25,8 @@ func TestUpgrade(t *testing.T) {
 	w.gone(t, "gone1")
 	w.api.process.Kill()
 
-	// The database as the program of then would have it: the same rows, and no column for what was not known yet.
+	// The database as the program of then would have it: the same rows, and no column for what was
+	// not known yet.
 	old := filepath.Join(w.dir, "old.db")
 	dsn := "compute_api.database = " + quoted("sqlite://"+old)
 	config := w.configureAPI(t, "upgraded", []string{dsn})

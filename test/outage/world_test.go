@@ -45,15 +45,18 @@ type site struct {
 	process *testproc.Process
 }
 
-// plan says what a world is made of. The zero plan is cell0, cell1 and cell2, with a host in each of the latter two: c1h1 and c2h1.
+// plan says what a world is made of. The zero plan is cell0, cell1 and cell2, with a host in each
+// of the latter two: c1h1 and c2h1.
 type plan struct {
 	// cells are the names of the cells with hosts.
 	cells []string
-	// api are keys of the sections of the compute API's configuration, as "compute_api.max_limit = 5".
+	// api are keys of the sections of the compute API's configuration, as "compute_api.max_limit =
+	// 5".
 	api []string
 	// cell are keys of [cell].
 	cell []string
-	// memory of the hosts, in MiB, by host; others have 64 GiB. Servers go to the host with most memory first.
+	// memory of the hosts, in MiB, by host; others have 64 GiB. Servers go to the host with most
+	// memory first.
 	memory map[string]int64
 	// noHosts leaves the cells without hosts, bare some of them.
 	noHosts bool
@@ -263,8 +266,9 @@ func (w *world) serveAPI(t *testing.T, name, config string) *api {
 	return &api{world: w, process: p, config: config, url: "http://" + field(t, line, "address")}
 }
 
-// another serves the compute API by another configuration until the end of the test. It is the same API database, which has one process, so that it
-// takes the place of the one that served until now; world.api is that one from now on.
+// another serves the compute API by another configuration until the end of the test. It is the same
+// API database, which has one process, so that it takes the place of the one that served until now;
+// world.api is that one from now on.
 func (w *world) another(t *testing.T, name string, keys ...string) *api {
 	t.Helper()
 	select {
@@ -280,7 +284,8 @@ func (w *world) another(t *testing.T, name string, keys ...string) *api {
 	return w.api
 }
 
-// back serves by the usual configuration again, if another is served by and the world is not closed.
+// back serves by the usual configuration again, if another is served by and the world is not
+// closed.
 func (w *world) back(t *testing.T) {
 	t.Helper()
 	if w.usual != nil && !w.closed {

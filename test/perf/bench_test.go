@@ -35,8 +35,9 @@ func inProcess(tb testing.TB, trees int) (*workload.Client, *nestedData) {
 	return c, data
 }
 
-// benchmark runs the operations that perf compare runs, each with one client, without a socket: for profiles. The client is
-// in the figures. cpu-ns/op is the processor time, which a busy machine changes less than the time that passes.
+// benchmark runs the operations that perf compare runs, each with one client, without a socket: for
+// profiles. The client is in the figures. cpu-ns/op is the processor time, which a busy machine
+// changes less than the time that passes.
 func benchmark(b *testing.B, op func(*nestedData) operation) {
 	c, data := inProcess(b, 100)
 	st, err := op(data).begin(b.Context(), c, 0)

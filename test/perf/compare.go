@@ -95,7 +95,8 @@ func compare(ctx context.Context, s settings) error {
 	return nil
 }
 
-// same checks that both services answer a query with as many candidates and summaries, and ours with some.
+// same checks that both services answer a query with as many candidates and summaries, and ours
+// with some.
 func (p *pair) same(ctx context.Context, query string) error {
 	ours, err := workload.CountCandidates(ctx, workload.NewClient(p.ours.URL, 1), query)
 	if err != nil {
@@ -145,8 +146,8 @@ func (p *pair) compareAll(ctx context.Context, s settings, name string, ops []op
 	return nil
 }
 
-// samples measures an operation with one client and with several. What is not measured is empty; an operation that is never
-// done alone has its sample with several clients in both places.
+// samples measures an operation with one client and with several. What is not measured is empty; an
+// operation that is never done alone has its sample with several clients in both places.
 func (s *settings) samples(ctx context.Context, service *peer, op operation, least int) (one, many *sample, err error) {
 	one, many = &sample{}, &sample{}
 	if service == nil {

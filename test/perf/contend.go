@@ -20,8 +20,9 @@ var (
 	contendedLimits = []int{1, 10, 100}
 )
 
-// contend counts the claims that are refused because another client has claimed the same host meanwhile. Each flat host can
-// serve one claim; the clients ask for candidates and claim the first, until three quarters of the hosts are claimed.
+// contend counts the claims that are refused because another client has claimed the same host
+// meanwhile. Each flat host can serve one claim; the clients ask for candidates and claim the
+// first, until three quarters of the hosts are claimed.
 func contend(ctx context.Context, s settings) error {
 	random := rand.New(rand.NewPCG(1, 2))
 	hosts := make([]string, s.trees)

@@ -53,7 +53,8 @@ func (p *peer) copyFrom(ctx context.Context, from string) (err error) {
 	return p.sql(ctx, "load the rows", script)
 }
 
-// writeRows writes the rows of a table as statements of many rows each. Errors of w stay with it, for Flush.
+// writeRows writes the rows of a table as statements of many rows each. Errors of w stay with it,
+// for Flush.
 func writeRows(ctx context.Context, w *bufio.Writer, db *sql.DB, table string) (err error) {
 	rows, err := db.QueryContext(ctx, "SELECT * FROM "+table)
 	if err != nil {

@@ -15,8 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// CPU is the processor time that the service and its database have used so far, in user and kernel mode, by all their
-// processes. It comes from the processes' CPU clocks, which count nanoseconds where /proc/PID/stat counts ticks of 10 ms.
+// CPU is the processor time that the service and its database have used so far, in user and kernel
+// mode, by all their processes. It comes from the processes' CPU clocks, which count nanoseconds
+// where /proc/PID/stat counts ticks of 10 ms.
 func (p *peer) CPU() (time.Duration, error) {
 	pids, err := p.pids()
 	if err != nil {

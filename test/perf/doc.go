@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command perf measures the Placement service: beside OpenStack's own with the same data and the same
-// requests (perf compare), alone as the data grow (perf grow), and by the refused claims of concurrent
-// clients (perf contend). It prints tables in Markdown; docs/performance.md shows some, how they were
-// made and what they mean.
+// Command perf measures the Placement service: beside OpenStack's own with the same data and the
+// same requests (perf compare), alone as the data grow (perf grow), and by the refused claims of
+// concurrent clients (perf contend). It prints tables in Markdown; docs/performance.md shows some,
+// how they were made and what they mean.
 //
 // It compares the CPU time that a service and its database use for an operation, over all their
 // processes: on a machine with other load that changes much less than the time of an answer.

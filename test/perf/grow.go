@@ -19,7 +19,8 @@ type shape struct {
 	hosts, nodes, consumers int
 }
 
-// grow measures ours alone as the data grow in each direction: hosts, children of a host, consumers.
+// grow measures ours alone as the data grow in each direction: hosts, children of a host,
+// consumers.
 func grow(ctx context.Context, s settings) error {
 	const otherHosts, consumers = 1000, 100_000
 	largest := slices.Max(s.hosts)
@@ -121,7 +122,8 @@ func (s *settings) growTo(ctx context.Context, dir string, sh shape, withWrites 
 // writesPerSecond go on while candidates are asked for.
 const writesPerSecond = 100
 
-// underWrites asks for candidates, one request after the other, while inventories are written at a steady rate.
+// underWrites asks for candidates, one request after the other, while inventories are written at a
+// steady rate.
 func (s *settings) underWrites(ctx context.Context, ours *peer, data *nestedData, name string, consumers int, t *table) error {
 	op := candidates("candidates, nested", workload.NestedQuery, 1000, 1000, 0)
 	if s.only != nil && !s.only.MatchString(op.name) {

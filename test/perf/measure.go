@@ -17,9 +17,11 @@ import (
 // operation is something that is done to a service again and again.
 type operation struct {
 	name string
-	// begin makes what one worker does; it is not measured. The operation returns the bytes of its answers.
+	// begin makes what one worker does; it is not measured. The operation returns the bytes of its
+	// answers.
 	begin func(ctx context.Context, c *workload.Client, worker int) (step, error)
-	// workers is how many go about it at a time; a sample with one worker is taken as well unless alone is false.
+	// workers is how many go about it at a time; a sample with one worker is taken as well unless
+	// alone is false.
 	workers int
 	alone   bool
 	// ours and theirs are how often it is repeated at least.
@@ -54,8 +56,8 @@ func (s *sample) at(p int) time.Duration {
 // most is the longest that one sample takes, however often its operation should be repeated.
 const most = 3 * time.Minute
 
-// measure repeats an operation at least n times and at least for a while. Answers of 409 and 5xx are counted; all other
-// errors end it.
+// measure repeats an operation at least n times and at least for a while. Answers of 409 and 5xx
+// are counted; all other errors end it.
 func measure(ctx context.Context, p *peer, op operation, workers, n int, atLeast time.Duration) (*sample, error) {
 	c := workload.NewClient(p.URL, workers)
 	steps := make([]step, workers)

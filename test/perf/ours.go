@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// startOurs starts the binary compute-agent as a Placement service, without authentication, on the SQLite database in dir,
-// which is made when it is not there.
+// startOurs starts the binary compute-agent as a Placement service, without authentication, on the
+// SQLite database in dir, which is made when it is not there.
 func startOurs(ctx context.Context, binary, dir string) (*peer, error) {
 	binary, err := filepath.Abs(binary)
 	if err != nil {

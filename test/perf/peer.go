@@ -17,8 +17,8 @@ import (
 )
 
 // peer is a running Placement service with an empty database of its own, in a directory of its own:
-// ours (compute-agent placement serve, on SQLite) or OpenStack's (Debian's package python3-placement
-// under uwsgi, on MariaDB). It does not touch the machine's own services.
+// ours (compute-agent placement serve, on SQLite) or OpenStack's (Debian's package
+// python3-placement under uwsgi, on MariaDB). It does not touch the machine's own services.
 type peer struct {
 	Name string
 	// URL is its endpoint, where a request with the token "admin" may do everything.
@@ -43,8 +43,8 @@ type process struct {
 // patience is how long a service may take to start and to stop.
 const patience = 5 * time.Minute
 
-// start runs a program; what it prints goes to a file in the peer's directory. Close ends it, not the context; and it dies
-// with this process.
+// start runs a program; what it prints goes to a file in the peer's directory. Close ends it, not
+// the context; and it dies with this process.
 func (p *peer) start(ctx context.Context, name string, env []string, program string, args ...string) (*process, error) {
 	out, err := os.OpenFile(p.logFile(name), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {

@@ -14,7 +14,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestCost: the processor time and the memory are those of the processes that were started and of their children.
+// TestCost: the processor time and the memory are those of the processes that were started and of
+// their children.
 func TestCost(t *testing.T) {
 	p := &peer{Name: "a shell", dir: t.TempDir()}
 	if _, err := p.CPU(); err == nil {

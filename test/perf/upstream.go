@@ -26,9 +26,10 @@ const (
 	uwsgiThr   = 4
 )
 
-// startUpstream starts OpenStack's Placement as Debian's packages run it: under uwsgi with 2 processes of 4 threads, on a
-// MariaDB with its default settings and durable commits. The data comes from an SQLite database of ours, whose tables are
-// Placement's own, by SQL: through its API it would take Placement a third of a second for each tree. from may be "".
+// startUpstream starts OpenStack's Placement as Debian's packages run it: under uwsgi with 2
+// processes of 4 threads, on a MariaDB with its default settings and durable commits. The data
+// comes from an SQLite database of ours, whose tables are Placement's own, by SQL: through its API
+// it would take Placement a third of a second for each tree. from may be "".
 func startUpstream(ctx context.Context, dir, from string) (_ *peer, err error) {
 	for _, program := range []string{python, manage, wsgi, uwsgi, mariadb, mariadbd, installDB} {
 		if _, err := os.Stat(program); err != nil {
@@ -106,7 +107,8 @@ func (p *peer) startMariaDB(ctx context.Context) (port int, err error) {
 	})
 }
 
-// startPlacement uses the options of Debian's own /etc/placement/placement-api-uwsgi.ini, and one connection a request.
+// startPlacement uses the options of Debian's own /etc/placement/placement-api-uwsgi.ini, and one
+// connection a request.
 func (p *peer) startPlacement(ctx context.Context) error {
 	port, err := freePort(ctx)
 	if err != nil {

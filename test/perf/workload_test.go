@@ -12,8 +12,8 @@ import (
 	"github.com/compute-agent/compute-agent/test/perf/workload"
 )
 
-// TestNestedData: the nested data set is that of Placement's performance job: 7 providers and 18 requests a tree, and two
-// candidates, each with all providers of its tree in the summaries.
+// TestNestedData: the nested data set is that of Placement's performance job: 7 providers and 18
+// requests a tree, and two candidates, each with all providers of its tree in the summaries.
 func TestNestedData(t *testing.T) {
 	c, _ := inProcess(t, 0)
 	const trees = 3
@@ -52,7 +52,8 @@ func TestFlatData(t *testing.T) {
 	}
 }
 
-// TestOperations: each operation can be done again and again, by several workers, and leaves the service fit for the next.
+// TestOperations: each operation can be done again and again, by several workers, and leaves the
+// service fit for the next.
 func TestOperations(t *testing.T) {
 	c, data := inProcess(t, several)
 	for _, op := range data.operations() {
@@ -75,7 +76,8 @@ func TestOperations(t *testing.T) {
 	}
 }
 
-// TestContention: clients that claim the first candidate at the same time are rarely refused, and leave nothing behind.
+// TestContention: clients that claim the first candidate at the same time are rarely refused, and
+// leave nothing behind.
 func TestContention(t *testing.T) {
 	c, _ := inProcess(t, 0)
 	const hosts = 32

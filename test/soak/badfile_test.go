@@ -36,8 +36,8 @@ func give(t *testing.T, dir string) {
 	}))
 }
 
-// used makes a state directory in which a server was killed, after it acknowledged a tree and an inventory which are in
-// the write-ahead log alone. It returns what was acknowledged.
+// used makes a state directory in which a server was killed, after it acknowledged a tree and an
+// inventory which are in the write-ahead log alone. It returns what was acknowledged.
 func used(t *testing.T, dir string) *forest {
 	t.Helper()
 	check(t, os.Mkdir(dir, 0o700))
@@ -75,8 +75,8 @@ func overwrite(t *testing.T, path string, at int64, with []byte) {
 	check(t, f.Close())
 }
 
-// TestBadFiles: what is wrong with the database file is said in words that name it and what to do, the file is left as it
-// is, and once it is mended all that was acknowledged is there.
+// TestBadFiles: what is wrong with the database file is said in words that name it and what to do,
+// the file is left as it is, and once it is mended all that was acknowledged is there.
 func TestBadFiles(t *testing.T) {
 	noise := bytes.Repeat([]byte{0xA7, 0x13, 0x5C, 0xE9}, 1024)
 	for name, c := range map[string]struct {
@@ -178,7 +178,8 @@ func TestBadFiles(t *testing.T) {
 	}
 }
 
-// TestImpossibleAddresses: an address that can be no database is a wrong configuration. What it holds may be a password.
+// TestImpossibleAddresses: an address that can be no database is a wrong configuration. What it
+// holds may be a password.
 func TestImpossibleAddresses(t *testing.T) {
 	for _, dsn := range []string{"cassandra://user:s3cret@host/placement", "sqlite://relative.db", "sqlite:///%zz", "placement.db"} {
 		server := start(t, nil, "--database", dsn)

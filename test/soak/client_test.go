@@ -124,8 +124,9 @@ func (c *client) raw(ctx context.Context, method, path string, body any) (status
 	return resp.StatusCode, resp.Header, answer, err
 }
 
-// do makes one request of a history. Whatever keeps the answer away makes a read one that says nothing and a write one
-// whose outcome is unknown. An error is an answer that no Placement may give.
+// do makes one request of a history. Whatever keeps the answer away makes a read one that says
+// nothing and a write one whose outcome is unknown. An error is an answer that no Placement may
+// give.
 func (c *client) do(ctx context.Context, o op) (answer, error) {
 	method, path, body := o.request()
 	status, header, text, err := c.raw(ctx, method, path, body)
@@ -154,7 +155,8 @@ func (c *client) do(ctx context.Context, o op) (answer, error) {
 	return a, err
 }
 
-// canonical is a body in the form that the model gives it: keys in order; of a tree only the generations.
+// canonical is a body in the form that the model gives it: keys in order; of a tree only the
+// generations.
 func canonical(k kind, text []byte) (string, error) {
 	var body any
 	if k == getTree {

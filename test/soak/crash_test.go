@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// keepsGrowing checks what the history proves as well, and says it in plain words: generations of providers only went
-// up, and sums are right.
+// keepsGrowing checks what the history proves as well, and says it in plain words: generations of
+// providers only went up, and sums are right.
 func keepsGrowing(t *testing.T, c *client, tree int, before, after *forest) {
 	t.Helper()
 	for p, was := range before.providers {
@@ -26,8 +26,9 @@ func keepsGrowing(t *testing.T, c *client, tree int, before, after *forest) {
 	}
 }
 
-// TestKilledInAStorm: the server is killed while clients write, again and again, and started again on the same
-// directory. What it then says follows from what it acknowledged before, and what it left open it did wholly or not.
+// TestKilledInAStorm: the server is killed while clients write, again and again, and started again
+// on the same directory. What it then says follows from what it acknowledged before, and what it
+// left open it did wholly or not.
 func TestKilledInAStorm(t *testing.T) {
 	dir := place(t)
 	chance := seed(t)
@@ -87,8 +88,8 @@ func TestKilledInAStorm(t *testing.T) {
 	}
 }
 
-// TestKilledWhileItStarts: a server that is killed at any moment of its first start leaves nothing that a later start
-// stumbles over.
+// TestKilledWhileItStarts: a server that is killed at any moment of its first start leaves nothing
+// that a later start stumbles over.
 func TestKilledWhileItStarts(t *testing.T) {
 	check(t, binaries.Build()) // which is no part of a start
 	dir := place(t)

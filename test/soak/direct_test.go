@@ -20,8 +20,9 @@ func direct(dir string) (*placement.InProcess, error) {
 	return placement.Direct(context.Background(), placement.Config{StateDir: dir, Policy: api.Legacy, Logger: zerolog.Nop()})
 }
 
-// TestOneProcess: a database file belongs to one process: not two servers, and not what runs in a process of its own
-// beside one. Each refusal names the file, the process that has it, and what to do, and ends with its cause.
+// TestOneProcess: a database file belongs to one process: not two servers, and not what runs in a
+// process of its own beside one. Each refusal names the file, the process that has it, and what to
+// do, and ends with its cause.
 func TestOneProcess(t *testing.T) {
 	dir := place(t)
 	server := start(t, nil, onStateDir(dir)...)

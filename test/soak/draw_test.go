@@ -12,8 +12,8 @@ import (
 
 var classes = []string{"VCPU", "MEMORY_MB"}
 
-// guess is what a client believes a tree to be, from what it was answered: what it writes is based on it, as with any real
-// client, and may be out of date.
+// guess is what a client believes a tree to be, from what it was answered: what it writes is based
+// on it, as with any real client, and may be out of date.
 type guess struct {
 	*forest
 	rand *rand.Rand
@@ -136,7 +136,8 @@ func (g *guess) learn(o op, a answer) error {
 	case a.unknown || a.later || a.status >= 400:
 		return nil
 	case !o.reads():
-		// Whatever the server did, it did not refuse what the guess refuses, so the guess was wrong: reads correct it.
+		// Whatever the server did, it did not refuse what the guess refuses, so the guess was
+		// wrong: reads correct it.
 		g.forest, _ = apply(g.forest, o)
 		return nil
 	}

@@ -17,8 +17,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// onSmallDisk makes a server start in a mount namespace of its own, with a file system of the size given at dir, after
-// the shell commands before. It needs no rights: the namespace belongs to a user namespace.
+// onSmallDisk makes a server start in a mount namespace of its own, with a file system of the size
+// given at dir, after the shell commands before. It needs no rights: the namespace belongs to a
+// user namespace.
 func onSmallDisk(t *testing.T, dir, size, before string) func(*exec.Cmd) {
 	t.Helper()
 	if out, err := exec.Command("unshare", "-Urm", "mount", "-t", "tmpfs", "tmpfs", "/mnt").CombinedOutput(); err != nil {
@@ -69,8 +70,8 @@ func grow(t *testing.T, c *client, name string) (int, http.Header, string) {
 	return 0, nil, ""
 }
 
-// TestFullDisk: a disk becomes full while clients write. Reads go on, writes are refused with 503 and a sentence that says
-// why, and are taken again as soon as there is space, without a restart.
+// TestFullDisk: a disk becomes full while clients write. Reads go on, writes are refused with 503
+// and a sentence that says why, and are taken again as soon as there is space, without a restart.
 func TestFullDisk(t *testing.T) {
 	dir := place(t)
 	server := start(t, onSmallDisk(t, dir, "8m", ""), onStateDir(dir)...)
@@ -123,8 +124,9 @@ func (c *client) ready(t *testing.T) {
 	}
 }
 
-// TestWritesThatFail: files may not grow (a limit on their size, which is for SQLite what a failing disk is). The answer says
-// that the outcome is not known, nothing is done by half, and when the limit is lifted writing goes on.
+// TestWritesThatFail: files may not grow (a limit on their size, which is for SQLite what a failing
+// disk is). The answer says that the outcome is not known, nothing is done by half, and when the
+// limit is lifted writing goes on.
 func TestWritesThatFail(t *testing.T) {
 	dir := place(t)
 	server := start(t, nil, onStateDir(dir)...)
@@ -165,8 +167,8 @@ func TestWritesThatFail(t *testing.T) {
 	server.Stop(t)
 }
 
-// TestStartOnFullDisk: a server starts on a disk without a free byte, also after it was killed: it either answers reads
-// as before, or ends with a sentence that says what is the matter.
+// TestStartOnFullDisk: a server starts on a disk without a free byte, also after it was killed: it
+// either answers reads as before, or ends with a sentence that says what is the matter.
 func TestStartOnFullDisk(t *testing.T) {
 	const orderly, killed, never = "after an orderly end", "after a kill", "for the first time"
 	for _, name := range []string{orderly, killed, never} {

@@ -15,10 +15,12 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// storm is many clients that read and write a few trees at the same time, and the history of what they were answered.
+// storm is many clients that read and write a few trees at the same time, and the history of what
+// they were answered.
 type storm struct {
 	start time.Time
-	// acknowledged counts the writes that were answered with success; enough is closed when there are target of them.
+	// acknowledged counts the writes that were answered with success; enough is closed when there
+	// are target of them.
 	acknowledged, target atomic.Int64
 	enough               chan struct{}
 
@@ -61,8 +63,8 @@ func (s *storm) do(ctx context.Context, number int, c *client, o op) answer {
 	return a
 }
 
-// blow runs clientsPerTree clients for each tree, each on one of the servers, until the context ends or most requests
-// each were made. A client whose server has ended ends.
+// blow runs clientsPerTree clients for each tree, each on one of the servers, until the context
+// ends or most requests each were made. A client whose server has ended ends.
 func (s *storm) blow(ctx context.Context, seed uint64, trees map[int]*forest, clientsPerTree, most int, servers ...*client) {
 	var wg sync.WaitGroup
 	number := 0
@@ -157,8 +159,8 @@ func (s *storm) readAll(t *testing.T, c *client, tree int) *forest {
 // checkTime is when the search for an order is given up; it takes milliseconds.
 const checkTime = 60 * time.Second
 
-// judge says whether the histories have an order each, from the states given on; draw makes a picture of one that has
-// none and says where.
+// judge says whether the histories have an order each, from the states given on; draw makes a
+// picture of one that has none and says where.
 func (s *storm) judge(from map[int]*forest) (result porcupine.CheckResult, draw func() string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

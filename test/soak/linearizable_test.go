@@ -51,7 +51,8 @@ func plantAll(t *testing.T, c *client, trees ...int) map[int]*forest {
 	return from
 }
 
-// TestLinearizable: what clients at the same time are answered is what one after the other could have been answered.
+// TestLinearizable: what clients at the same time are answered is what one after the other could
+// have been answered.
 func TestLinearizable(t *testing.T) {
 	chance := seed(t)
 	c := serve(t, filepath.Join(t.TempDir(), "placement.db"), asItIs)
@@ -148,7 +149,8 @@ func TestTheCheckerNotices(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := serve(t, filepath.Join(t.TempDir(), "placement.db"), wrap)
 			chance := seed(t)
-			// One storm is enough nearly always; that chance spares the server twenty times does not happen.
+			// One storm is enough nearly always; that chance spares the server twenty times does
+			// not happen.
 			for tree := range 20 {
 				from := plantAll(t, c, tree)
 				s := newStorm()

@@ -23,7 +23,8 @@ type holding struct {
 	resources  map[string]amounts
 }
 
-// forest is the state of one provider tree with its consumers: the model's state. It is never changed once made.
+// forest is the state of one provider tree with its consumers: the model's state. It is never
+// changed once made.
 type forest struct {
 	project   string // of all its consumers
 	providers map[string]offer
@@ -71,7 +72,8 @@ const (
 type op struct {
 	kind kind
 	tree int
-	// subject is the consumer or provider that the path names, or a provider of the tree, or the project.
+	// subject is the consumer or provider that the path names, or a provider of the tree, or the
+	// project.
 	subject string
 	offers  map[string]offer
 	claims  map[string]holding
@@ -183,8 +185,8 @@ func (f *forest) claim(claims map[string]holding) *answer {
 	return nil
 }
 
-// reshape is POST /reshaper, in Placement's order: providers offer both what they did and what they will, allocations move,
-// providers offer only what they will.
+// reshape is POST /reshaper, in Placement's order: providers offer both what they did and what they
+// will, allocations move, providers offer only what they will.
 func (f *forest) reshape(o op) *answer {
 	both, final := map[string]offer{}, map[string]offer{}
 	for p, want := range o.offers {

@@ -17,11 +17,12 @@ var binaries = testproc.Of("cmd/compute-agent")
 
 func TestMain(m *testing.M) { os.Exit(binaries.Main(m)) }
 
-// process is a `compute-agent placement serve`. What it says of requests is not kept: there are very many of them.
+// process is a `compute-agent placement serve`. What it says of requests is not kept: there are
+// very many of them.
 type process struct{ *testproc.Process }
 
-// place is a state directory that is not there yet: with a short path, since sockets are made below it, that every user
-// can reach.
+// place is a state directory that is not there yet: with a short path, since sockets are made below
+// it, that every user can reach.
 func place(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "ca")
@@ -38,7 +39,8 @@ func onStateDir(dir string) []string { return []string{"--state-dir", dir} }
 func start(t *testing.T, prepare func(*exec.Cmd), args ...string) *process {
 	t.Helper()
 	cmd := binaries.Command("compute-agent", append([]string{"placement", "serve", "--listen", "127.0.0.1:0"}, args...)...)
-	// Each has sockets of its own, in a directory that it makes itself, as the user that it runs as.
+	// Each has sockets of its own, in a directory that it makes itself, as the user that it runs
+	// as.
 	sockets, err := os.MkdirTemp("", "cr")
 	check(t, err)
 	t.Cleanup(func() { check(t, os.RemoveAll(sockets)) })

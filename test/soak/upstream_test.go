@@ -53,8 +53,8 @@ func tell(t *testing.T, url string, e exchange) (string, int) {
 	return fmt.Sprint(resp.StatusCode, " ", code), resp.StatusCode
 }
 
-// TestLikeUpstream tells OpenStack's own Placement and ours the same story of generations, reshapes and over-commit, and
-// compares statuses, error codes and what is read, step by step.
+// TestLikeUpstream tells OpenStack's own Placement and ours the same story of generations, reshapes
+// and over-commit, and compares statuses, error codes and what is read, step by step.
 func TestLikeUpstream(t *testing.T) {
 	theirs := testproc.StartPlacement(t).URL
 	ours := serve(t, filepath.Join(t.TempDir(), "placement.db"), asItIs).url
@@ -96,7 +96,8 @@ func TestLikeUpstream(t *testing.T) {
 		offer(p, 0, vcpu8+","+memory),
 		// Generations of consumers.
 		put("1.28", c1, "", 1), put("1.28", c1, "0", 1), put("1.28", c1, "1", 1), put("1.28", c1, `"x"`, 1),
-		// An empty allocation of an unknown consumer. Theirs keeps a record of that consumer, ours does not; nothing of it is read.
+		// An empty allocation of an unknown consumer. Theirs keeps a record of that consumer, ours
+		// does not; nothing of it is read.
 		put("1.28", "11111111-0000-4000-8000-000000000009", "null", 0),
 		put("1.28", c1, "null", 1), put("1.28", c1, "null", 1), put("1.28", c1, "0", 1), put("1.28", c1, "2", 1), put("1.28", c1, "-1", 1),
 		put("1.28", c1, "1", 2), put("1.27", c1, "", 1), put("1.8", c1, "", 0), put("1.27", c1, "", 0), put("1.38", c1, "3", 2),

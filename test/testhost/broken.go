@@ -12,7 +12,8 @@ import (
 // Breakage is a way in which the tree of [Sample] can be wrong.
 type Breakage struct {
 	Name string
-	// File is what an error about it must name, from the tree's root (it may name what is below it).
+	// File is what an error about it must name, from the tree's root (it may name what is below
+	// it).
 	File  string
 	Apply func(Tree) error
 }
@@ -120,7 +121,9 @@ func Text(name, file, text string) Breakage {
 
 // Dangling makes a link to what does not exist.
 func Dangling(name, file string) Breakage {
-	return replaced(name, file, func(t Tree) error { return t.Link(file, "sys/devices/missing/"+file[strings.LastIndexByte(file, '/')+1:]) })
+	return replaced(name, file, func(t Tree) error {
+		return t.Link(file, "sys/devices/missing/"+file[strings.LastIndexByte(file, '/')+1:])
+	})
 }
 
 // Loop makes a link to itself.

@@ -19,11 +19,13 @@ type Device struct {
 	Driver string
 	// Cell is the NUMA cell, IOMMUGroup the isolation group; None if the kernel knows none.
 	Cell, IOMMUGroup int
-	// TotalVFs above 0 makes it a physical function with SR-IOV, VFs are those enabled at present. PF is set on VFs.
+	// TotalVFs above 0 makes it a physical function with SR-IOV, VFs are those enabled at present.
+	// PF is set on VFs.
 	TotalVFs int
 	VFs      []string
 	PF       string
-	// Interfaces are the network interfaces that its driver made; Virtio puts them one level deeper, as virtio does.
+	// Interfaces are the network interfaces that its driver made; Virtio puts them one level
+	// deeper, as virtio does.
 	Interfaces []Interface
 	Virtio     bool
 	// Cards are the numbers of its DRM nodes.
@@ -62,7 +64,8 @@ type Mdev struct {
 	Inactive bool
 }
 
-// VirtualParent is a parent of mediated devices without a PCI address, such as the kernel's sample driver mtty.
+// VirtualParent is a parent of mediated devices without a PCI address, such as the kernel's sample
+// driver mtty.
 type VirtualParent struct {
 	// Name is that of the device and of its class.
 	Name string
@@ -96,7 +99,8 @@ func NodeDeviceName(address string) string {
 	return "pci_" + strings.NewReplacer(":", "_", ".", "_").Replace(address)
 }
 
-// MdevName is what libvirt calls a mediated device, with the parent's name (a PCI address or a virtual parent's).
+// MdevName is what libvirt calls a mediated device, with the parent's name (a PCI address or a
+// virtual parent's).
 func MdevName(uuid, parent string) string {
 	return "mdev_" + strings.NewReplacer("-", "_", ":", "_", ".", "_").Replace(uuid+"_"+parent)
 }

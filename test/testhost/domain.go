@@ -57,8 +57,9 @@ type GuestCell struct {
 	MemoryMiB int
 }
 
-// XML is the domain's definition for a hypervisor driver: "test" has its state in it, "qemu" can be defined by libvirtd
-// and, if no device of the host is passed through, started with QEMU's own CPU emulation.
+// XML is the domain's definition for a hypervisor driver: "test" has its state in it, "qemu" can be
+// defined by libvirtd and, if no device of the host is passed through, started with QEMU's own CPU
+// emulation.
 func (d Domain) XML(driver string) string {
 	var b strings.Builder
 	p := func(format string, args ...any) { fmt.Fprintf(&b, format, args...) }

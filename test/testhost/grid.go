@@ -6,18 +6,19 @@ import "slices"
 
 // Grid is a regular machine: how many of each there are in one of the next.
 type Grid struct {
-	// Packages are sockets; each has CellsPerPackage cells or, if that is 0, shares its only cell with PackagesPerCell-1
-	// others.
+	// Packages are sockets; each has CellsPerPackage cells or, if that is 0, shares its only cell
+	// with PackagesPerCell-1 others.
 	Packages, CellsPerPackage, PackagesPerCell int
 	DiesPerCell, CoresPerDie, ThreadsPerCore   int
-	// Interleaved numbers as most firmware does: first one thread of each core, then the others. Otherwise the threads of
-	// a core are neighbours.
+	// Interleaved numbers as most firmware does: first one thread of each core, then the others.
+	// Otherwise the threads of a core are neighbours.
 	Interleaved bool
 	MemoryKiB   uint64 // of each cell
 	HugePages   []HugePages
 }
 
-// Build makes CPUs and cells, with cells numbered from 0, at distance 10 of themselves, 12 within a package and 21 of others.
+// Build makes CPUs and cells, with cells numbered from 0, at distance 10 of themselves, 12 within a
+// package and 21 of others.
 func (g Grid) Build() ([]CPU, []Cell) {
 	perPackage := max(g.CellsPerPackage, 1)
 	share := max(g.PackagesPerCell, 1)

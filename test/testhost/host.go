@@ -28,7 +28,8 @@ type Host struct {
 	// SEV is nil where the kernel knows nothing of it. It belongs to kvm_amd.
 	SEV        *SEV
 	Namespaces []Namespace
-	// DAXClass is a kernel whose character devices of persistent memory are a class, as in those before 5.1. It shows no driver of them.
+	// DAXClass is a kernel whose character devices of persistent memory are a class, as in those
+	// before 5.1. It shows no driver of them.
 	DAXClass bool
 }
 
@@ -36,7 +37,8 @@ type Host struct {
 type Processor struct {
 	// Arch is libvirt's and the kernel's word: x86_64, aarch64.
 	Arch string
-	// Vendor is the kernel's (GenuineIntel), Name the marketing one; Model is libvirt's name for what comes closest.
+	// Vendor is the kernel's (GenuineIntel), Name the marketing one; Model is libvirt's name for
+	// what comes closest.
 	Vendor, Name, Model      string
 	Family, Number, Stepping int
 	MHz                      int
@@ -55,7 +57,8 @@ type CPU struct {
 	Isolated, NoHzFull bool
 }
 
-// Cell is a NUMA cell. One without CPUs is memory-only, one without memory has no huge pages either.
+// Cell is a NUMA cell. One without CPUs is memory-only, one without memory has no huge pages
+// either.
 type Cell struct {
 	ID        int
 	MemoryKiB uint64
@@ -79,14 +82,16 @@ type SEV struct {
 
 // Namespace is a piece of persistent memory.
 type Namespace struct {
-	// Name is the kernel's: namespace0.1 is the second of the first region. Label is the operator's.
+	// Name is the kernel's: namespace0.1 is the second of the first region. Label is the
+	// operator's.
 	Name, Label, UUID string
 	// Mode is the kernel's word: raw, safe (ndctl says sector), memory (fsdax), dax (devdax).
 	Mode  string
 	Bytes uint64
 	Cell  int
-	// Driver has the character device of a namespace in mode dax: device_dax, which serves it to programs, kmem, which makes common memory of it,
-	// or "" for no driver. Where NoDevice is true there is no device: its region was disabled.
+	// Driver has the character device of a namespace in mode dax: device_dax, which serves it to
+	// programs, kmem, which makes common memory of it, or "" for no driver. Where NoDevice is true
+	// there is no device: its region was disabled.
 	Driver   string
 	NoDevice bool
 }
@@ -161,7 +166,8 @@ func (h Host) CellIDs() []int {
 	return ids
 }
 
-// Device finds a PCI device by its address; the pointer is into Devices. It is nil if there is none.
+// Device finds a PCI device by its address; the pointer is into Devices. It is nil if there is
+// none.
 func (h Host) Device(address string) *Device {
 	i := slices.IndexFunc(h.Devices, func(d Device) bool { return d.Address == address })
 	if i < 0 {

@@ -16,8 +16,9 @@ type NodeDevice struct {
 	Inactive bool
 }
 
-// NodeXML is the file behind test:///FILE. Libvirt's test driver takes figures, devices and domains from it, but neither
-// NUMA cells nor inactive devices, and it shows neither drivers nor CPU features.
+// NodeXML is the file behind test:///FILE. Libvirt's test driver takes figures, devices and domains
+// from it, but neither NUMA cells nor inactive devices, and it shows neither drivers nor CPU
+// features.
 func (h Host) NodeXML(domains ...Domain) string {
 	var b strings.Builder
 	cores, packages := map[[3]int]bool{}, map[int]bool{}
@@ -39,7 +40,8 @@ func (h Host) NodeXML(domains ...Domain) string {
 	return b.String()
 }
 
-// NodeDevices are the host's devices as libvirt describes them, the one that stands for the machine first.
+// NodeDevices are the host's devices as libvirt describes them, the one that stands for the machine
+// first.
 func (h Host) NodeDevices() []NodeDevice {
 	devices := []NodeDevice{{Name: "computer", XML: "<device><name>computer</name><capability type='system'><hardware><vendor>Made Up</vendor>" +
 		"<uuid>11111111-2222-4333-8444-555555555555</uuid></hardware><firmware/></capability></device>\n"}}

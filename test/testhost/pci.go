@@ -58,7 +58,8 @@ func (w *writer) device(h Host, d *Device) {
 	w.mdevs(at, d.MdevParent)
 }
 
-// driver binds a device. What is written to the files of a driver has no effect: there is no kernel behind them.
+// driver binds a device. What is written to the files of a driver has no effect: there is no kernel
+// behind them.
 func (w *writer) driver(at, name string) {
 	w.driverFiles(name)
 	w.link(at+"/driver", "sys/bus/pci/drivers/"+name)

@@ -23,8 +23,9 @@ type Change struct {
 	Properties []string
 }
 
-// Plug adds devices to the host and to the tree that it was rendered as, with their interfaces, cards and mediated devices. A virtual function is
-// enabled on its physical one, which must be there or come before it.
+// Plug adds devices to the host and to the tree that it was rendered as, with their interfaces,
+// cards and mediated devices. A virtual function is enabled on its physical one, which must be
+// there or come before it.
 func (h *Host) Plug(t Tree, devices ...Device) ([]Change, error) {
 	var changes []Change
 	for _, d := range devices {
@@ -57,8 +58,8 @@ func (h *Host) Plug(t Tree, devices ...Device) ([]Change, error) {
 	return changes, nil
 }
 
-// Unplug takes a device out of the host and out of the tree, with all that hangs on it: devices below a bridge, virtual functions, mediated
-// devices, interfaces.
+// Unplug takes a device out of the host and out of the tree, with all that hangs on it: devices
+// below a bridge, virtual functions, mediated devices, interfaces.
 func (h *Host) Unplug(t Tree, address string) ([]Change, error) {
 	at, err := t.DevicePath(address)
 	if err != nil {

@@ -9,7 +9,8 @@ const (
 	ndLinks = "sys/bus/nd/devices/"
 )
 
-// holders are the devices that claim a namespace, by mode: a device of its region whose kind is the mode. One in mode raw has no holder.
+// holders are the devices that claim a namespace, by mode: a device of its region whose kind is the
+// mode. One in mode raw has no holder.
 var holders = map[string]string{"safe": "btt", "memory": "pfn", "dax": "dax"}
 
 // namespaces writes persistent memory, all of it on one bus.

@@ -42,7 +42,8 @@ func GPU(address, parent string, cell, iommuGroup, card int) Device {
 	}
 }
 
-// NIC is a network card with SR-IOV, at function 0 of a slot, and its enabled virtual functions in the following ones: at most 63.
+// NIC is a network card with SR-IOV, at function 0 of a slot, and its enabled virtual functions in
+// the following ones: at most 63.
 func NIC(bus uint8, parent string, cell, iommuGroup int, name string, total, enabled int) []Device {
 	pf := Device{
 		Address: Address(0, bus, 0, 0), Parent: parent, Vendor: mellanox, Product: 0x1015, Class: classNetwork, Driver: "mlx5_core", Cell: cell, IOMMUGroup: iommuGroup,
@@ -60,8 +61,9 @@ func NIC(bus uint8, parent string, cell, iommuGroup int, name string, total, ena
 	return append([]Device{pf}, vfs...)
 }
 
-// Sample is a common server: two sockets of four cores with two threads, 16 GiB each with some huge pages, one GPU on each
-// socket (one of them has a virtual GPU), and on the first a NIC with four of its eight virtual functions enabled.
+// Sample is a common server: two sockets of four cores with two threads, 16 GiB each with some huge
+// pages, one GPU on each socket (one of them has a virtual GPU), and on the first a NIC with four
+// of its eight virtual functions enabled.
 func Sample() Host {
 	h := Host{Processor: xeon, Module: "kvm_intel", Nested: true}
 	h.CPUs, h.Cells = Grid{
@@ -77,8 +79,9 @@ func Sample() Host {
 	return h.sort()
 }
 
-// GPUHost is an AMD server for machine learning: two sockets with two cells each, 256 CPUs, 64 GiB per cell, eight GPUs
-// (two per cell) without virtual GPUs in use, a NIC per socket, SEV, and CPUs isolated for guests.
+// GPUHost is an AMD server for machine learning: two sockets with two cells each, 256 CPUs, 64 GiB
+// per cell, eight GPUs (two per cell) without virtual GPUs in use, a NIC per socket, SEV, and CPUs
+// isolated for guests.
 func GPUHost() Host {
 	h := Host{Processor: epyc, Module: "kvm_amd", Nested: true, SEV: &SEV{SEV: true, ES: true, Guests: 410, ESGuests: 99}}
 	h.CPUs, h.Cells = Grid{
@@ -104,7 +107,8 @@ func GPUHost() Host {
 	return h.sort()
 }
 
-// SingleNode is a small machine with one cell, no huge pages and one network card, without SR-IOV and IOMMU.
+// SingleNode is a small machine with one cell, no huge pages and one network card, without SR-IOV
+// and IOMMU.
 func SingleNode() Host {
 	h := Host{Processor: xeon, Module: "kvm_intel"}
 	h.CPUs, h.Cells = Grid{Packages: 1, CoresPerDie: 4, MemoryKiB: 8 * gib}.Build()
@@ -115,10 +119,11 @@ func SingleNode() Host {
 	return h
 }
 
-// ManyCells has what readers trip over: cells 0, 2 and 10, the last with memory only; two packages in a cell; CPUs
-// offline; a PCI domain with five digits; virtual functions that each make mediated devices, and others that are
-// disabled; a device without cell and without modalias; an inactive mediated device; a type with none available; a parent that is no PCI device;
-// persistent memory for guests and for other uses.
+// ManyCells has what readers trip over: cells 0, 2 and 10, the last with memory only; two packages
+// in a cell; CPUs offline; a PCI domain with five digits; virtual functions that each make mediated
+// devices, and others that are disabled; a device without cell and without modalias; an inactive
+// mediated device; a type with none available; a parent that is no PCI device; persistent memory
+// for guests and for other uses.
 func ManyCells() Host {
 	h := Host{Processor: xeon, Module: "kvm_intel"}
 	h.CPUs, h.Cells = Grid{Packages: 4, PackagesPerCell: 2, CoresPerDie: 2, ThreadsPerCore: 2, MemoryKiB: 4 * gib, HugePages: []HugePages{{SizeKiB: 2048, Total: 8, Free: 8}}}.Build()

@@ -10,7 +10,8 @@ import (
 	"strings"
 )
 
-// Sysfs writes the host's sys and proc below a directory, which should be empty. About 10 files for each CPU and device.
+// Sysfs writes the host's sys and proc below a directory, which should be empty. About 10 files for
+// each CPU and device.
 func (h Host) Sysfs(dir string) (Tree, error) {
 	w := writer{tree: Tree(dir), made: map[string]bool{}}
 	w.cpus(h)
@@ -39,7 +40,8 @@ func (h Host) Sysfs(dir string) (Tree, error) {
 	return w.tree, w.err
 }
 
-// writer writes until the first error and keeps it. There is no reader yet, so it need not replace files in one step.
+// writer writes until the first error and keeps it. There is no reader yet, so it need not replace
+// files in one step.
 type writer struct {
 	tree Tree
 	made map[string]bool // directories
@@ -179,7 +181,8 @@ func (w *writer) cells(h Host) {
 	}
 }
 
-// blockKiB is the size of the blocks in which memory can be plugged: large enough that no host has thousands.
+// blockKiB is the size of the blocks in which memory can be plugged: large enough that no host has
+// thousands.
 func (h Host) blockKiB() uint64 {
 	block := uint64(128 << 10)
 	for h.MemoryKiB()/block > 128 {

@@ -13,12 +13,12 @@ import (
 	"strings"
 )
 
-// Tree is a rendered host: the directory that has sys and proc in it. Its methods take paths from there and change what
-// the kernel shows, while readers look on.
+// Tree is a rendered host: the directory that has sys and proc in it. Its methods take paths from
+// there and change what the kernel shows, while readers look on.
 type Tree string
 
-// Scratch makes a directory for a tree that is not kept: in memory if this machine has /dev/shm, because a tree is
-// thousands of small files. The caller removes it.
+// Scratch makes a directory for a tree that is not kept: in memory if this machine has /dev/shm,
+// because a tree is thousands of small files. The caller removes it.
 func Scratch() (string, error) {
 	dir := ""
 	if info, err := os.Stat("/dev/shm"); err == nil && info.IsDir() {
@@ -34,7 +34,8 @@ func Scratch() (string, error) {
 // Path is where a file of the tree is.
 func (t Tree) Path(name string) string { return filepath.Join(string(t), filepath.FromSlash(name)) }
 
-// Write makes or replaces a file with its directories, in one step, so that no reader sees half of it.
+// Write makes or replaces a file with its directories, in one step, so that no reader sees half of
+// it.
 func (t Tree) Write(name, text string) error {
 	file := t.Path(name)
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
@@ -55,7 +56,8 @@ func (t Tree) Read(name string) (string, error) {
 // Mkdir makes a directory and those above it.
 func (t Tree) Mkdir(name string) error { return os.MkdirAll(t.Path(name), 0o755) }
 
-// Link makes a relative symbolic link, as sysfs does; the target, from the tree's root, need not exist.
+// Link makes a relative symbolic link, as sysfs does; the target, from the tree's root, need not
+// exist.
 func (t Tree) Link(name, target string) error {
 	if err := t.Mkdir(filepath.Dir(name)); err != nil {
 		return err
@@ -106,8 +108,8 @@ func (t Tree) parentPath(parent string) (string, error) {
 // ErrNoInstance means that no more devices of a type can be made.
 var ErrNoInstance = errors.New("no available instance")
 
-// AddMdev makes a mediated device as the kernel would: its directory, its links, one available instance less. It returns
-// the path of the device from the tree's root.
+// AddMdev makes a mediated device as the kernel would: its directory, its links, one available
+// instance less. It returns the path of the device from the tree's root.
 func (t Tree) AddMdev(parent, mdevType, uuid string, iommuGroup int) (string, error) {
 	at, err := t.parentPath(parent)
 	if err != nil {

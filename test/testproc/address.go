@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// FreeAddress returns an address on which no process listens. Its port is outside the range of ports
-// for outgoing connections: one of those could take it while its process is down.
+// FreeAddress returns an address on which no process listens. Its port is outside the range of
+// ports for outgoing connections: one of those could take it while its process is down.
 func FreeAddress(t testing.TB) string {
 	t.Helper()
 	for range 100 {

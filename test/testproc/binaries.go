@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package testproc runs real processes for tests: the commands of this module, which it builds once,
-// and OpenStack's Placement and Keystone from Debian's packages. It keeps what processes write, waits
-// for lines of it, and ends, stops and continues them. No process outlives the tests.
+// Package testproc runs real processes for tests: the commands of this module, which it builds
+// once, and OpenStack's Placement and Keystone from Debian's packages. It keeps what processes
+// write, waits for lines of it, and ends, stops and continues them. No process outlives the tests.
 package testproc
 
 import (
@@ -40,8 +40,8 @@ func Of(folders ...string) *Binaries {
 	return b
 }
 
-// Main runs the tests of a package, with a directory for the binaries that is removed afterwards, and
-// returns the exit code. TestMain calls it.
+// Main runs the tests of a package, with a directory for the binaries that is removed afterwards,
+// and returns the exit code. TestMain calls it.
 func (b *Binaries) Main(m *testing.M) int {
 	dir, err := os.MkdirTemp("", "bin")
 	if err != nil {
@@ -57,7 +57,8 @@ func (b *Binaries) Main(m *testing.M) int {
 	return m.Run()
 }
 
-// Dir returns the directory of the binaries, also before they are built. It exists until Main returns.
+// Dir returns the directory of the binaries, also before they are built. It exists until Main
+// returns.
 func (b *Binaries) Dir() string { return b.dir }
 
 func (b *Binaries) build(folders []string) error {
@@ -79,9 +80,9 @@ func (b *Binaries) build(folders []string) error {
 	return nil
 }
 
-// Command returns one of the binaries with arguments, not started yet: in a process group of its own,
-// so that a Ctrl-C is for the tests alone, and killed with them. It gets no COMPUTE_AGENT_ variable of
-// this process. If the binaries cannot be built, starting it fails with the reason.
+// Command returns one of the binaries with arguments, not started yet: in a process group of its
+// own, so that a Ctrl-C is for the tests alone, and killed with them. It gets no COMPUTE_AGENT_
+// variable of this process. If the binaries cannot be built, starting it fails with the reason.
 func (b *Binaries) Command(name string, args ...string) *exec.Cmd {
 	err := b.Build()
 	cmd := exec.Command(filepath.Join(b.dir, name), args...) //nolint:noctx // a process ends when its test has it end

@@ -10,12 +10,13 @@ import (
 //go:embed keystone.py
 var keystoneScript []byte
 
-// KeystonePassword is that of the user "admin" of the project "admin", both in the domain "Default".
+// KeystonePassword is that of the user "admin" of the project "admin", both in the domain
+// "Default".
 const KeystonePassword = "not-a-secret"
 
-// StartKeystone runs OpenStack's identity service (Debian's package python3-keystone) until the test
-// ends and returns the endpoint of its API v3. Its only user is the admin. It takes some ten seconds.
-// Without the package the test is skipped, or fails where CI is set.
+// StartKeystone runs OpenStack's identity service (Debian's package python3-keystone) until the
+// test ends and returns the endpoint of its API v3. Its only user is the admin. It takes some ten
+// seconds. Without the package the test is skipped, or fails where CI is set.
 func StartKeystone(t testing.TB) string {
 	t.Helper()
 	return "http://" + service{

@@ -19,18 +19,19 @@ type Placement struct {
 	URL string
 }
 
-// KeystoneUser is the account with which a Placement validates tokens: a user of the project "service"
-// with the role service, both in the domain "Default".
+// KeystoneUser is the account with which a Placement validates tokens: a user of the project
+// "service" with the role service, both in the domain "Default".
 type KeystoneUser struct{ AuthURL, User, Password string }
 
-// StartPlacement runs a Placement with an empty database until the test ends. Without the package the
-// test is skipped, or fails where CI is set.
+// StartPlacement runs a Placement with an empty database until the test ends. Without the package
+// the test is skipped, or fails where CI is set.
 func StartPlacement(t testing.TB) *Placement {
 	t.Helper()
 	return startPlacement(t)
 }
 
-// StartPlacementWithKeystone is StartPlacement of one that asks Keystone about every token, each time.
+// StartPlacementWithKeystone is StartPlacement of one that asks Keystone about every token, each
+// time.
 func StartPlacementWithKeystone(t testing.TB, k KeystoneUser) *Placement {
 	t.Helper()
 	return startPlacement(t, k.AuthURL, k.User, k.Password)

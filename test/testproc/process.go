@@ -32,8 +32,9 @@ type Process struct {
 	more  chan struct{} // closed and replaced at every line
 }
 
-// Start starts a command and keeps what it writes to standard output and standard error. The name is
-// for messages. Lines that contain all parts of forget are not kept: they are for frequent messages.
+// Start starts a command and keeps what it writes to standard output and standard error. The name
+// is for messages. Lines that contain all parts of forget are not kept: they are for frequent
+// messages.
 func Start(t testing.TB, name string, cmd *exec.Cmd, forget ...string) *Process {
 	t.Helper()
 	p := &Process{name: name, cmd: cmd, forget: forget, done: make(chan struct{}), more: make(chan struct{})}
@@ -114,8 +115,8 @@ func (p *Process) Await(t testing.TB, mark int, parts ...string) string {
 	return line
 }
 
-// Until waits for a line after a mark that matches, and returns false if the process ends first. what
-// names the line in messages. Each line is matched once.
+// Until waits for a line after a mark that matches, and returns false if the process ends first.
+// what names the line in messages. Each line is matched once.
 func (p *Process) Until(t testing.TB, what string, mark int, match func(line string) bool) (line string, found bool) {
 	t.Helper()
 	deadline := time.NewTimer(Patience)
@@ -150,8 +151,8 @@ func (p *Process) Done() <-chan struct{} { return p.done }
 // Code returns the exit code of a process that has ended, -1 after a signal.
 func (p *Process) Code() int { return p.cmd.ProcessState.ExitCode() }
 
-// Exit waits for the end and returns the exit code, -1 after a signal. A process that does not end is
-// killed, and the test fails.
+// Exit waits for the end and returns the exit code, -1 after a signal. A process that does not end
+// is killed, and the test fails.
 func (p *Process) Exit(t testing.TB) int {
 	t.Helper()
 	select {
@@ -171,7 +172,8 @@ func (p *Process) Signal(sig syscall.Signal) error {
 	return nil
 }
 
-// Kill ends the process as a power cut does, and returns when it has ended. It may have ended before.
+// Kill ends the process as a power cut does, and returns when it has ended. It may have ended
+// before.
 func (p *Process) Kill() {
 	_ = p.cmd.Process.Kill()
 	<-p.done
@@ -232,7 +234,8 @@ func ContainsAll(text string, parts []string) bool {
 	return !slices.ContainsFunc(parts, func(part string) bool { return !strings.Contains(text, part) })
 }
 
-// Eventually waits until a condition holds. If it does not in time, the test fails with the last error.
+// Eventually waits until a condition holds. If it does not in time, the test fails with the last
+// error.
 func Eventually(t testing.TB, within time.Duration, what string, holds func() error) {
 	t.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)

@@ -100,7 +100,8 @@ func TestEnds(t *testing.T) {
 	}
 }
 
-// A binary is built when it is run first, and is not under the influence of this process's variables.
+// A binary is built when it is run first, and is not under the influence of this process's
+// variables.
 func TestBinaries(t *testing.T) {
 	t.Setenv("COMPUTE_AGENT_LOG_LEVEL", "debug")
 	file := filepath.Join(binaries.Dir(), "compute-driver-fake")

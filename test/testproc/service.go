@@ -27,8 +27,8 @@ type service struct {
 	args   []string
 }
 
-// start runs a service until the test ends and returns its HOST:PORT. Without its package the test is
-// skipped, or fails where CI is set.
+// start runs a service until the test ends and returns its HOST:PORT. Without its package the test
+// is skipped, or fails where CI is set.
 func (s service) start(t testing.TB) string {
 	t.Helper()
 	if out, err := exec.CommandContext(t.Context(), python, "-c", "import "+s.module).CombinedOutput(); err != nil {

@@ -109,8 +109,8 @@ func testInstall(t *testing.T, m *machine) {
 	m.ownership(t, "right after the installation")
 }
 
-// ownership checks the owners of files. The service's user must not be able to change the configuration
-// or the plugins.
+// ownership checks the owners of files. The service's user must not be able to change the
+// configuration or the plugins.
 func (m *machine) ownership(t *testing.T, when string) {
 	t.Helper()
 	for path, want := range map[string]string{

@@ -13,7 +13,8 @@ import (
 	"time"
 )
 
-// Microversion is the one that all requests use: the newest that needs no consumer type, as agents write.
+// Microversion is the one that all requests use: the newest that needs no consumer type, as agents
+// write.
 const Microversion = "1.37"
 
 // Client sends requests to one Placement, as its administrator.
@@ -47,8 +48,8 @@ func (e *StatusError) Error() string {
 	return fmt.Sprintf("%s %s: status %d: %.500s", e.Method, e.Path, e.Status, e.Body)
 }
 
-// Send sends a request; body is sent as JSON unless nil, or as it is if it is a []byte. It returns the body of the answer;
-// an answer of 400 and above is a *StatusError.
+// Send sends a request; body is sent as JSON unless nil, or as it is if it is a []byte. It returns
+// the body of the answer; an answer of 400 and above is a *StatusError.
 func (c *Client) Send(ctx context.Context, method, path string, body any) ([]byte, error) {
 	var content io.Reader
 	switch body := body.(type) {

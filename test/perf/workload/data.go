@@ -33,8 +33,9 @@ func NewUUID(random *rand.Rand) string {
 	return id.String()
 }
 
-// Tree is one host of the nested data set: a root with a disk, and NUMA nodes with two devices each. Every second NUMA node
-// is the one that NestedQuery is for, with two FPGAs; the others have an FPGA and a VGPU.
+// Tree is one host of the nested data set: a root with a disk, and NUMA nodes with two devices
+// each. Every second NUMA node is the one that NestedQuery is for, with two FPGAs; the others have
+// an FPGA and a VGPU.
 type Tree struct {
 	Root string
 	NUMA []NUMA
@@ -46,7 +47,8 @@ type NUMA struct {
 	Devices [2]string
 }
 
-// NewTree makes up a tree with 1 + 3 x nodes providers. With 2 nodes it is the one of Placement's nested-perfload job.
+// NewTree makes up a tree with 1 + 3 x nodes providers. With 2 nodes it is the one of Placement's
+// nested-perfload job.
 func NewTree(random *rand.Rand, nodes int) Tree {
 	t := Tree{Root: NewUUID(random), NUMA: make([]NUMA, nodes)}
 	for i := range t.NUMA {
@@ -55,8 +57,8 @@ func NewTree(random *rand.Rand, nodes int) Tree {
 	return t
 }
 
-// NestedQuery is the query of the nested-perfload job. Each tree has two candidates for each of its NUMA nodes with
-// CUSTOM_FOO.
+// NestedQuery is the query of the nested-perfload job. Each tree has two candidates for each of its
+// NUMA nodes with CUSTOM_FOO.
 const NestedQuery = "/allocation_candidates?resources=DISK_GB:10&required=COMPUTE_VOLUME_MULTI_ATTACH&resources_COMPUTE=VCPU:1,MEMORY_MB:256" +
 	"&required_COMPUTE=CUSTOM_FOO&resources_FPGA=FPGA:1&group_policy=none&same_subtree=_COMPUTE,_FPGA"
 

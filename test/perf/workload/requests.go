@@ -116,8 +116,8 @@ func (w *Claimer) Claim(ctx context.Context) error {
 // halfAHost is a query of which a flat host can serve one.
 const halfAHost = "/allocation_candidates?resources=VCPU:40"
 
-// ClaimFirst asks for candidates and claims the first of them for a new consumer, which keeps it. It reports false when the
-// claim is refused with 409.
+// ClaimFirst asks for candidates and claims the first of them for a new consumer, which keeps it.
+// It reports false when the claim is refused with 409.
 func (w *Claimer) ClaimFirst(ctx context.Context, limit int) (bool, error) {
 	if _, err := w.Ask(ctx, halfAHost, limit); err != nil {
 		return false, err
@@ -152,7 +152,8 @@ const (
 	user    = "5b9a6a6a6a0e4f0ea6c6b6d4f3f0c002"
 )
 
-// Refresh is what an agent reads of one provider to know it again: four requests. It returns the bytes of the answers.
+// Refresh is what an agent reads of one provider to know it again: four requests. It returns the
+// bytes of the answers.
 func Refresh(ctx context.Context, c *Client, provider string) (int, error) {
 	n := 0
 	for _, what := range []string{"inventories", "aggregates", "traits", "allocations"} {

@@ -67,7 +67,8 @@ func LoadConsumers(ctx context.Context, c *Client, consumers []string, allocatio
 	return nil
 }
 
-// Next reads the generations and makes the body of the next reshape: from the root to the children, or back.
+// Next reads the generations and makes the body of the next reshape: from the root to the children,
+// or back.
 func (h *ReshapeHost) Next(ctx context.Context, c *Client) ([]byte, error) {
 	inventories, allocations := object{}, object{}
 	generations := map[string]int{}

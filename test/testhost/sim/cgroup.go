@@ -17,11 +17,14 @@ import (
 )
 
 const (
-	// cgroupRoot is where control groups are mounted: the one hierarchy of version 2, or a directory for each hierarchy of version 1.
+	// cgroupRoot is where control groups are mounted: the one hierarchy of version 2, or a
+	// directory for each hierarchy of version 1.
 	cgroupRoot = "/sys/fs/cgroup"
-	// groupPrefix begins the name of a simulation's own control group, which is the same in all hierarchies. The rest is the name of its directory.
+	// groupPrefix begins the name of a simulation's own control group, which is the same in all
+	// hierarchies. The rest is the name of its directory.
 	groupPrefix = "compute-agent-sim-"
-	// dying is how long a guest may take to end after SIGKILL, and its control groups to be free of it.
+	// dying is how long a guest may take to end after SIGKILL, and its control groups to be free of
+	// it.
 	dying = 10 * time.Second
 	// making is how long others may be in the way of a new control group.
 	making = 5 * time.Second
@@ -36,7 +39,8 @@ type hierarchy struct {
 	Options []string
 }
 
-// hierarchies understands /proc/PID/mountinfo (proc_pid_mountinfo(5)). Of what is mounted one over the other the last counts.
+// hierarchies understands /proc/PID/mountinfo (proc_pid_mountinfo(5)). Of what is mounted one over
+// the other the last counts.
 func hierarchies(mountinfo string) (found []hierarchy) {
 	for line := range strings.Lines(mountinfo) {
 		mount, system, _ := strings.Cut(strings.TrimSpace(line), " - ")
@@ -64,8 +68,8 @@ func mountedHierarchies() ([]hierarchy, error) {
 	return hierarchies(string(text)), nil
 }
 
-// groupOf is the directory of the group that a process is in, by what the kernel says in /proc/PID/cgroup. A process that is in none that is mounted gets
-// the topmost that is.
+// groupOf is the directory of the group that a process is in, by what the kernel says in
+// /proc/PID/cgroup. A process that is in none that is mounted gets the topmost that is.
 func (h hierarchy) groupOf(text string) string {
 	for line := range strings.Lines(text) {
 		fields := strings.SplitN(strings.TrimSpace(line), ":", 3)
@@ -83,7 +87,8 @@ func (h hierarchy) groupOf(text string) string {
 	return h.At
 }
 
-// members is the file that lists the members of a group, and adds one that is written to it. That is a thread in version 1, a process in version 2.
+// members is the file that lists the members of a group, and adds one that is written to it. That
+// is a thread in version 1, a process in version 2.
 func (h hierarchy) members() string {
 	if h.Version == 1 {
 		return "tasks"
@@ -91,8 +96,9 @@ func (h hierarchy) members() string {
 	return "cgroup.procs"
 }
 
-// makeGroup makes a group at the top of the hierarchy that is known to have an owner as long as the returned file is open, in whatever process:
-// it is a lock, which the end of the process gives back.
+// makeGroup makes a group at the top of the hierarchy that is known to have an owner as long as the
+// returned file is open, in whatever process: it is a lock, which the end of the process gives
+// back.
 func (h hierarchy) makeGroup(name string) (*os.File, error) {
 	dir := filepath.Join(h.At, name)
 	for deadline := time.Now().Add(making); ; time.Sleep(10 * time.Millisecond) {
@@ -111,9 +117,10 @@ func (h hierarchy) makeGroup(name string) (*os.File, error) {
 	}
 }
 
-// furnish gives a new group what it needs: CPUs in version 1 before anything can enter it, and in version 2 those controllers that libvirt uses and would
-// get for itself at the top. libvirt does without those that cannot be had. Where the topmost group has processes, as in a container, none is asked for: some
-// can be had, and then no process can enter the new group.
+// furnish gives a new group what it needs: CPUs in version 1 before anything can enter it, and in
+// version 2 those controllers that libvirt uses and would get for itself at the top. libvirt does
+// without those that cannot be had. Where the topmost group has processes, as in a container, none
+// is asked for: some can be had, and then no process can enter the new group.
 func (h hierarchy) furnish(dir string) error {
 	if h.Version == 2 {
 		if h.hasProcesses() {
@@ -139,8 +146,8 @@ func (h hierarchy) furnish(dir string) error {
 	return nil
 }
 
-// hasProcesses reports whether the topmost group that is mounted has processes and is not the root of the hierarchy, which may have both processes and
-// controllers for the groups below.
+// hasProcesses reports whether the topmost group that is mounted has processes and is not the root
+// of the hierarchy, which may have both processes and controllers for the groups below.
 func (h hierarchy) hasProcesses() bool {
 	if _, err := os.Stat(filepath.Join(h.At, "cgroup.type")); err != nil {
 		return false
@@ -177,8 +184,9 @@ func lockGroup(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// Leftovers are the directories of control groups that simulations left behind: of those that have ended, and were killed so that they could not
-// clean up. The next simulation with emulators does, as far as it sees the guests' processes.
+// Leftovers are the directories of control groups that simulations left behind: of those that have
+// ended, and were killed so that they could not clean up. The next simulation with emulators does,
+// as far as it sees the guests' processes.
 func Leftovers() ([]string, error) {
 	mounted, err := mountedHierarchies()
 	if err != nil {
@@ -206,8 +214,8 @@ func sweep(until time.Time) error {
 	return errors.Join(err, clearGroups(left, until))
 }
 
-// clearGroups removes groups that have no owner, and ends the processes in them. One that is not there is fine, and so is one with an owner: it
-// is being removed.
+// clearGroups removes groups that have no owner, and ends the processes in them. One that is not
+// there is fine, and so is one with an owner: it is being removed.
 func clearGroups(dirs []string, until time.Time) error {
 	var errs []error
 	for _, dir := range dirs {
@@ -220,8 +228,9 @@ func clearGroups(dirs []string, until time.Time) error {
 	return errors.Join(errs...)
 }
 
-// removeGroup ends the processes in a group and below it, and removes all that. The kernel takes its time to let go of a process that was killed, even
-// after its end was seen, so it is tried until it works, or too late. It takes some hundred system calls for five guests.
+// removeGroup ends the processes in a group and below it, and removes all that. The kernel takes
+// its time to let go of a process that was killed, even after its end was seen, so it is tried
+// until it works, or too late. It takes some hundred system calls for five guests.
 func removeGroup(dir string, until time.Time) error {
 	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
 		killGroup(dir)
@@ -233,7 +242,8 @@ func removeGroup(dir string, until time.Time) error {
 	}
 }
 
-// killGroup kills the processes in a group or below it that this PID namespace shows; with version 2 also the others.
+// killGroup kills the processes in a group or below it that this PID namespace shows; with version
+// 2 also the others.
 func killGroup(dir string) {
 	if os.WriteFile(filepath.Join(dir, "cgroup.kill"), []byte("1"), 0) == nil {
 		return
@@ -280,7 +290,8 @@ func awaitEnd(pid int) error {
 	}
 }
 
-// removeTree removes a control group without processes, with all below it. One that is not there is fine.
+// removeTree removes a control group without processes, with all below it. One that is not there is
+// fine.
 func removeTree(dir string) error {
 	var below []string
 	err := filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {

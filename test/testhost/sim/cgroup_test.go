@@ -141,7 +141,8 @@ func (s *Sim) boot(t *testing.T, names ...string) (pids []int) {
 	return pids
 }
 
-// needGroups tells loudly if libvirt makes no control groups for guests, as where version 2 is mounted and has no controllers.
+// needGroups tells loudly if libvirt makes no control groups for guests, as where version 2 is
+// mounted and has no controllers.
 func (s *Sim) needGroups(t *testing.T) {
 	t.Helper()
 	if len(s.guests(t)) > 0 {
@@ -153,14 +154,16 @@ func (s *Sim) needGroups(t *testing.T) {
 	t.Skipf("NOT TESTED: no guest has a control group in %q", s.groups(t))
 }
 
-// gone reports whether a process has ended, or is about to: the one that buries it may take its time.
+// gone reports whether a process has ended, or is about to: the one that buries it may take its
+// time.
 func gone(pid int) bool {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	_, state, _ := strings.Cut(string(text), ") ")
 	return err != nil || strings.HasPrefix(state, "Z") || strings.HasPrefix(state, "X")
 }
 
-// Two simulations at once have guests of the same names and numbers, and neither knows of the other's.
+// Two simulations at once have guests of the same names and numbers, and neither knows of the
+// other's.
 func TestTheSameGuestsSideBySide(t *testing.T) {
 	need(t, "virsh", "libvirt-clients")
 	need(t, "qemu-system-x86_64", "qemu-system-x86")
@@ -231,7 +234,8 @@ func version1(text string) (lines string) {
 	return lines
 }
 
-// askUntilAnswered asks a daemon that was started a moment ago: it looks for its running guests while it answers already.
+// askUntilAnswered asks a daemon that was started a moment ago: it looks for its running guests
+// while it answers already.
 func (s *Sim) askUntilAnswered(t *testing.T, ask ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)

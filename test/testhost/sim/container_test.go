@@ -15,7 +15,8 @@ import (
 // containerEnv has TestGuestsInAContainer run inside what it made.
 const containerEnv = "COMPUTE_AGENT_SIM_CONTAINER"
 
-// A container usually sees the control groups of its host read-only. Guests boot there without groups of their own.
+// A container usually sees the control groups of its host read-only. Guests boot there without
+// groups of their own.
 func TestGuestsInAContainer(t *testing.T) {
 	need(t, "virsh", "libvirt-clients")
 	need(t, "qemu-system-x86_64", "qemu-system-x86")

@@ -10,16 +10,16 @@
 //	                               of its own, with
 //	                               the tree over /sys
 //
-// The network namespace confines the made-up events of the kernel to the daemon, and its networks to
-// the namespace. With emulators the simulation has control groups of its own, too,
+// The network namespace confines the made-up events of the kernel to the daemon, and its networks
+// to the namespace. With emulators the simulation has control groups of its own, too,
 // compute-agent-sim-DIRECTORY in each hierarchy, which the daemon takes for the topmost: several
 // simulations may have guests of the same names at once.
 //
-// Everything ends with the Sim, and with the process that started it; a process that is killed leaves
-// its directory behind, some MiB of /dev/shm/th*. If the keeper is killed, too, its guests run on in
-// their control groups ([Leftovers]), until the next simulation with emulators ends them. Where
-// libvirt makes no control groups (they are missing or read-only, or version 2 is mounted without
-// controllers), such guests have to be ended by hand.
+// Everything ends with the Sim, and with the process that started it; a process that is killed
+// leaves its directory behind, some MiB of /dev/shm/th*. If the keeper is killed, too, its guests
+// run on in their control groups ([Leftovers]), until the next simulation with emulators ends them.
+// Where libvirt makes no control groups (they are missing or read-only, or version 2 is mounted
+// without controllers), such guests have to be ended by hand.
 //
 // A program that uses it calls [Main] first, in TestMain or main:
 //
@@ -28,11 +28,11 @@
 //	defer s.Close(ctx)
 //	…  s.URI() for libvirt, s.Root() as the chroot of what reads /sys
 //
-// It needs root and libvirtd; else Start returns [ErrNotRoot] or libvirtd.ErrNotInstalled. [ForTest]
-// skips the test then.
+// It needs root and libvirtd; else Start returns [ErrNotRoot] or libvirtd.ErrNotInstalled.
+// [ForTest] skips the test then.
 //
-// The daemon reports the tree as that of a real machine: capabilities with cells and huge pages, node
-// devices, mediated devices created and destroyed, devices plugged in and out, events.
+// The daemon reports the tree as that of a real machine: capabilities with cells and huge pages,
+// node devices, mediated devices created and destroyed, devices plugged in and out, events.
 //
 // [Options] give three degrees of guests:
 //

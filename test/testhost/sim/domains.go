@@ -10,8 +10,8 @@ import (
 	"github.com/compute-agent/compute-agent/internal/libvirtd"
 )
 
-// Virsh runs libvirt's command line on the simulated host, and returns what it prints. What goes wrong is in the error, in libvirt's words;
-// libvirtd.ErrNoVirsh if it is not installed.
+// Virsh runs libvirt's command line on the simulated host, and returns what it prints. What goes
+// wrong is in the error, in libvirt's words; libvirtd.ErrNoVirsh if it is not installed.
 func (s *Sim) Virsh(ctx context.Context, args ...string) (string, error) {
 	return s.virsh(ctx, "", args...)
 }
@@ -24,8 +24,8 @@ func (s *Sim) virsh(ctx context.Context, stdin string, args ...string) (string, 
 	return out, nil
 }
 
-// Define makes a domain that lasts, or changes the one with the same UUID, from its XML. It needs Options.Emulators, since libvirt defines only
-// what some emulator could run.
+// Define makes a domain that lasts, or changes the one with the same UUID, from its XML. It needs
+// Options.Emulators, since libvirt defines only what some emulator could run.
 func (s *Sim) Define(ctx context.Context, xml string) error {
 	_, err := s.virsh(ctx, xml, "define", "/dev/stdin")
 	return err
@@ -43,7 +43,8 @@ func (s *Sim) Destroy(ctx context.Context, domain string) error {
 	if err == nil {
 		return nil
 	}
-	// A daemon that was started a moment ago takes its guests over: one that is ended meanwhile is "not running" in the end, as it should be.
+	// A daemon that was started a moment ago takes its guests over: one that is ended meanwhile is
+	// "not running" in the end, as it should be.
 	if state, asked := s.Virsh(ctx, "domstate", domain); asked == nil && strings.TrimSpace(state) == "shut off" {
 		return nil
 	}

@@ -28,8 +28,9 @@ func need(t *testing.T, program, debian string) {
 	}
 }
 
-// A guest runs that is pinned to CPUs and a cell which this machine does not have, with a virtual GPU and a virtual function that do not exist. It
-// outlives the daemon's restart, and not the simulation.
+// A guest runs that is pinned to CPUs and a cell which this machine does not have, with a virtual
+// GPU and a virtual function that do not exist. It outlives the daemon's restart, and not the
+// simulation.
 func TestGuestsWithMadeUpHardwareRun(t *testing.T) {
 	need(t, "qemu-system-x86_64", "qemu-system-x86")
 	need(t, "virsh", "libvirt-clients")
@@ -177,8 +178,9 @@ func TestTheMachinesOwnDevices(t *testing.T) {
 	}
 }
 
-// Of what /dev was made from nothing is left in the daemon's mount table. libvirt does not start guests, nor itself, where it finds file systems of huge pages
-// there in directories that were removed; systemd mounts one at /dev/hugepages.
+// Of what /dev was made from nothing is left in the daemon's mount table. libvirt does not start
+// guests, nor itself, where it finds file systems of huge pages there in directories that were
+// removed; systemd mounts one at /dev/hugepages.
 func TestNothingIsMountedInStaging(t *testing.T) {
 	s := ForTest(t, testhost.SingleNode(), Options{Passthrough: true})
 	mounts, err := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", s.PID()))

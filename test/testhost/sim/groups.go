@@ -16,8 +16,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ownGroups are the control groups of one simulation: one in each hierarchy, which its daemon takes for the topmost. So several simulations may have guests of
-// the same name and number, and none of them is seen by a libvirtd of this machine. They are handed on when the keeper becomes another program.
+// ownGroups are the control groups of one simulation: one in each hierarchy, which its daemon takes
+// for the topmost. So several simulations may have guests of the same name and number, and none of
+// them is seen by a libvirtd of this machine. They are handed on when the keeper becomes another
+// program.
 type ownGroups struct {
 	Name string
 	Of   []ownGroup
@@ -26,8 +28,10 @@ type ownGroups struct {
 // ownGroup is that in one hierarchy.
 type ownGroup struct {
 	Hierarchy hierarchy
-	// Top and Lock are the numbers of open files: the directory in which the group is, for when something else is mounted there, and its lock. -1 if
-	// no group can be made in the hierarchy, as in a container that has it read-only: libvirt does not see it then, and starts guests without it.
+	// Top and Lock are the numbers of open files: the directory in which the group is, for when
+	// something else is mounted there, and its lock. -1 if no group can be made in the hierarchy,
+	// as in a container that has it read-only: libvirt does not see it then, and starts guests
+	// without it.
 	Top, Lock int
 }
 
@@ -71,21 +75,26 @@ func makeGroups(name string) (_ *ownGroups, err error) {
 	return g, nil
 }
 
-// keepOpen is the file under another number, which stays open when this process becomes another program.
+// keepOpen is the file under another number, which stays open when this process becomes another
+// program.
 func keepOpen(f *os.File) (int, error) {
 	number, err := unix.Dup(int(f.Fd()))
 	return number, errors.Join(err, f.Close())
 }
 
-// keeperGroup is the name of the group below the simulation's own in which version 2 has the keeper and the daemon.
+// keeperGroup is the name of the group below the simulation's own in which version 2 has the keeper
+// and the daemon.
 const keeperGroup = "keeper"
 
-// enter gives the calling thread a namespace of control groups in which these are the topmost, so that what the kernel says in /proc/PID/cgroup of a guest
-// fits what is mounted: libvirt finds its guests by that after it was restarted.
+// enter gives the calling thread a namespace of control groups in which these are the topmost, so
+// that what the kernel says in /proc/PID/cgroup of a guest fits what is mounted: libvirt finds its
+// guests by that after it was restarted.
 //
-// In version 1 the thread is in its former groups again in the end, with whatever limits they have. In version 2 it is in a group below its own: a group has
-// no processes when those below have controllers, and where it is mounted with nsdelegate, as systemd does, nothing in the namespace may move a process
-// into it from outside, as libvirt does with each guest that it starts (cgroups(7), cgroup_namespaces(7)).
+// In version 1 the thread is in its former groups again in the end, with whatever limits they have.
+// In version 2 it is in a group below its own: a group has no processes when those below have
+// controllers, and where it is mounted with nsdelegate, as systemd does, nothing in the namespace
+// may move a process into it from outside, as libvirt does with each guest that it starts
+// (cgroups(7), cgroup_namespaces(7)).
 //
 // The thread must be locked to the goroutine.
 func (g *ownGroups) enter() error {
@@ -121,8 +130,9 @@ func (g *ownGroups) enter() error {
 	return nil
 }
 
-// begin makes this process the keeper in a namespace of its control groups. It is this program once more, because a namespace of that kind is entered by
-// a thread, and all have to. It returns what keeps it from that.
+// begin makes this process the keeper in a namespace of its control groups. It is this program once
+// more, because a namespace of that kind is entered by a thread, and all have to. It returns what
+// keeps it from that.
 func begin(settings keeperSettings, again func(keeperSettings) error) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -146,8 +156,9 @@ func (g *ownGroups) hold() {
 	}
 }
 
-// mount shows the groups in a directory, as if they were all that there is, and unmounts the hierarchies that have none: libvirt finds in /proc/mounts
-// also what is mounted below another file system, and fails to start a guest where a hierarchy is read-only.
+// mount shows the groups in a directory, as if they were all that there is, and unmounts the
+// hierarchies that have none: libvirt finds in /proc/mounts also what is mounted below another file
+// system, and fails to start a guest where a hierarchy is read-only.
 func (g *ownGroups) mount(at string) error {
 	var below []ownGroup
 	for _, own := range g.Of {
@@ -203,8 +214,10 @@ func bind(from, at string) error {
 	return nil
 }
 
-// remove ends the processes that are left in the groups of version 1, and removes them. It waits for the kernel to let go of them; what is there all the same
-// when the time is over is an error, since nothing else would report it. This process is in that of version 2: the one that started it removes that.
+// remove ends the processes that are left in the groups of version 1, and removes them. It waits
+// for the kernel to let go of them; what is there all the same when the time is over is an error,
+// since nothing else would report it. This process is in that of version 2: the one that started it
+// removes that.
 func (g *ownGroups) remove(until time.Time) error {
 	var errs []error
 	for _, own := range g.Of {

@@ -19,7 +19,8 @@ import (
 )
 
 const (
-	// keeperEnv tells a program that it is the keeper, with its settings; simEnv tells mdevctl where the simulation is.
+	// keeperEnv tells a program that it is the keeper, with its settings; simEnv tells mdevctl
+	// where the simulation is.
 	keeperEnv = "COMPUTE_AGENT_SIM_KEEPER"
 	simEnv    = "COMPUTE_AGENT_SIM"
 	// vfioEnv tells mdevctl that what it makes needs a node in /dev/vfio.
@@ -61,8 +62,8 @@ func (a answer) err(do string) error {
 	return nil
 }
 
-// Main must be called before anything else by a program that starts simulations. In the keeper and in mdevctl it does
-// their work and ends the process; elsewhere it returns at once.
+// Main must be called before anything else by a program that starts simulations. In the keeper and
+// in mdevctl it does their work and ends the process; elsewhere it returns at once.
 func Main() {
 	if dir := os.Getenv(simEnv); dir != "" && filepath.Base(os.Args[0]) == "mdevctl" {
 		os.Exit(mdevctl(dir, "/", os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
@@ -138,7 +139,8 @@ func (k *keeper) removeGroups() error {
 	return k.settings.Groups.remove(time.Now().Add(dying))
 }
 
-// mount puts the made-up host over this machine's. The namespace is ours alone, and goes with the last process in it.
+// mount puts the made-up host over this machine's. The namespace is ours alone, and goes with the
+// last process in it.
 func (k *keeper) mount() error {
 	host := filepath.Join(k.settings.Dir, "host")
 	// Nothing of what follows may be seen outside.
@@ -207,7 +209,8 @@ func (k *keeper) launch() error {
 		emulators = `cgroup_controllers = ["cpu", "memory", "blkio", "cpuacct"]` + "\n"
 		environment = append(environment, vfioEnv+"=1")
 	}
-	// On the system's bus libvirt would have systemd make its guests' control groups, elsewhere and for all to see.
+	// On the system's bus libvirt would have systemd make its guests' control groups, elsewhere and
+	// for all to see.
 	environment = append(environment, "DBUS_SYSTEM_BUS_ADDRESS=unix:path="+filepath.Join(d, "run", "no-bus"))
 	daemon, err := libvirtd.StartPrivate(context.Background(), libvirtd.Options{
 		Dir: filepath.Join(d, "state"), RuntimeDir: filepath.Join(d, "run"), SearchPath: path, Emulators: emulators, Logger: zerolog.Nop(), Environment: environment,
@@ -230,7 +233,8 @@ func (k *keeper) stop() error {
 	return err
 }
 
-// endGuests kills what the daemon left running: those guests whose pid files it wrote for this simulation.
+// endGuests kills what the daemon left running: those guests whose pid files it wrote for this
+// simulation.
 func (k *keeper) endGuests() error {
 	files, err := filepath.Glob(filepath.Join(k.settings.Dir, "run", "run", "qemu", "*.pid"))
 	if err != nil {

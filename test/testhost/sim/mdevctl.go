@@ -67,7 +67,8 @@ func loadDefined(dir string) (list []definition, err error) {
 	return list, json.Unmarshal(text, &list)
 }
 
-// mdevctl does what libvirt 9 to 11 ask of the tool of that name; dir is the simulation's, root has sys in it.
+// mdevctl does what libvirt 9 to 11 ask of the tool of that name; dir is the simulation's, root has
+// sys in it.
 func mdevctl(dir, root string, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	if err := (&tool{dir: dir, tree: testhost.Tree(root), in: stdin, out: stdout}).run(args); err != nil {
 		fmt.Fprintln(stderr, err)

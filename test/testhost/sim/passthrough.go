@@ -14,9 +14,10 @@ import (
 	"github.com/compute-agent/compute-agent/internal/libvirtd"
 )
 
-// emulator stands before the real one. It leaves out the devices of the host that a guest is to be given: they are made up, and QEMU could not open them. And it
-// reserves no memory for the guest, which uses next to none: the made-up host may have more than this machine, where the kernel would refuse it. All
-// else is the real emulator's, so that libvirt has a guest that runs.
+// emulator stands before the real one. It leaves out the devices of the host that a guest is to be
+// given: they are made up, and QEMU could not open them. And it reserves no memory for the guest,
+// which uses next to none: the made-up host may have more than this machine, where the kernel would
+// refuse it. All else is the real emulator's, so that libvirt has a guest that runs.
 const emulator = `#!/bin/sh
 n=$#
 while [ "$n" -gt 0 ]; do
@@ -30,8 +31,9 @@ done
 exec %s "$@"
 `
 
-// emulators puts one in front of each real one that there is, into a directory. What is there already and the same stays: libvirt keeps what
-// it learns of an emulator as long as the file's change time is the same.
+// emulators puts one in front of each real one that there is, into a directory. What is there
+// already and the same stays: libvirt keeps what it learns of an emulator as long as the file's
+// change time is the same.
 func emulators(dir string) error {
 	for _, arch := range []string{"x86_64", "aarch64"} {
 		behind := libvirtd.FindEmulator(arch)
@@ -52,8 +54,9 @@ func emulators(dir string) error {
 	return nil
 }
 
-// mountDevices gives this namespace a /dev with the nodes of VFIO, one for each IOMMU group, all of which are /dev/null; the rest of /dev is this
-// machine's. Libudev then no longer takes /dev for the kernel's, and hears of no event unless it sees the socket of udevd.
+// mountDevices gives this namespace a /dev with the nodes of VFIO, one for each IOMMU group, all of
+// which are /dev/null; the rest of /dev is this machine's. Libudev then no longer takes /dev for
+// the kernel's, and hears of no event unless it sees the socket of udevd.
 func mountDevices(staging string) error {
 	if err := mirror("/dev", "vfio", staging); err != nil {
 		return err
@@ -70,7 +73,8 @@ func mountDevices(staging string) error {
 	return vfioNodes()
 }
 
-// mirror puts a new file system over a directory, with all of its entries in it but one: which leaves space for what only this namespace sees.
+// mirror puts a new file system over a directory, with all of its entries in it but one: which
+// leaves space for what only this namespace sees.
 func mirror(dir, without, staging string) error {
 	if err := os.MkdirAll(staging, 0o755); err != nil {
 		return err
@@ -93,8 +97,10 @@ func mirror(dir, without, staging string) error {
 	if err := syscall.Mount(staging, dir, "", syscall.MS_MOVE, ""); err != nil {
 		return fmt.Errorf("mirroring %s: %w", dir, err)
 	}
-	// Where staging is below the directory, a copy of it was mirrored, too, with all that was in it by then. Nothing of it may be left: what removes the
-	// simulation's directory must not find this machine's devices in it, and libvirt does not start if it sees huge pages in a directory that was removed.
+	// Where staging is below the directory, a copy of it was mirrored, too, with all that was in it
+	// by then. Nothing of it may be left: what removes the simulation's directory must not find
+	// this machine's devices in it, and libvirt does not start if it sees huge pages in a directory
+	// that was removed.
 	if err := syscall.Unmount(staging, syscall.MNT_DETACH); err != nil && !errors.Is(err, syscall.EINVAL) {
 		return fmt.Errorf("putting %s away: %w", staging, err)
 	}

@@ -26,19 +26,21 @@ var ErrRemotely = errors.New("the simulated host")
 
 // Options are what can be chosen.
 type Options struct {
-	// Emulators lets the daemon find QEMU, which it then questions for seconds, and gives it control groups to start
-	// guests in. Without, it is up in 0.3 s.
+	// Emulators lets the daemon find QEMU, which it then questions for seconds, and gives it
+	// control groups to start guests in. Without, it is up in 0.3 s.
 	Emulators bool
-	// Passthrough lets guests with devices, pins and memory of the made-up host run: QEMU starts without them, and libvirt does not notice.
-	// It implies Emulators.
+	// Passthrough lets guests with devices, pins and memory of the made-up host run: QEMU starts
+	// without them, and libvirt does not notice. It implies Emulators.
 	Passthrough bool
-	// Cache is a directory that keeps what was learnt of the emulators from one simulation to the next; "" is none.
+	// Cache is a directory that keeps what was learnt of the emulators from one simulation to the
+	// next; "" is none.
 	Cache string
 	// NoMdevctl hides the tool with which libvirt makes mediated devices.
 	NoMdevctl bool
 }
 
-// Sim is a running simulation. Its methods may be called by several goroutines, one after the other is served.
+// Sim is a running simulation. Its methods may be called by several goroutines, one after the other
+// is served.
 type Sim struct {
 	dir    string
 	keeper *os.Process
@@ -112,7 +114,8 @@ func (s *Sim) prepare(h testhost.Host, o Options) error {
 	return saveDefined(s.dir, inactive(h))
 }
 
-// emulatorDir is where the emulators are put that stand before the real ones: beside what is known of them.
+// emulatorDir is where the emulators are put that stand before the real ones: beside what is known
+// of them.
 func emulatorDir(dir string, o Options) string {
 	if o.Cache != "" {
 		dir = o.Cache
@@ -207,11 +210,12 @@ func (s *Sim) URI() string {
 	return "qemu+unix:///system?socket=" + filepath.Join(s.dir, "run", "libvirt-sock")
 }
 
-// Root is the directory that has the host's sys and proc in it: the chroot for those that read them.
+// Root is the directory that has the host's sys and proc in it: the chroot for those that read
+// them.
 func (s *Sim) Root() string { return string(s.tree) }
 
-// Tree is what the kernel shows; it can be changed at any time. The daemon reads most of it again with each call, and
-// learns of devices that come and go by events.
+// Tree is what the kernel shows; it can be changed at any time. The daemon reads most of it again
+// with each call, and learns of devices that come and go by events.
 func (s *Sim) Tree() testhost.Tree { return s.tree }
 
 // Log is the file that the daemon logs to.

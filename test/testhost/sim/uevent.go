@@ -25,7 +25,8 @@ type Uevent struct {
 	Properties []string `json:",omitempty"`
 }
 
-// Uevent tells the daemon. It returns when the news is sent, not when it is understood; a daemon that does not run misses it.
+// Uevent tells the daemon. It returns when the news is sent, not when it is understood; a daemon
+// that does not run misses it.
 func (s *Sim) Uevent(ctx context.Context, e Uevent) error {
 	return s.order(ctx, order{Do: "uevent", Uevent: &e})
 }
@@ -63,7 +64,8 @@ func (s *Sim) replug(ctx context.Context, change func() ([]testhost.Change, erro
 	return err
 }
 
-// AddMdev makes a mediated device as a program other than libvirt would, and sends its event. The parent is a PCI address or a name.
+// AddMdev makes a mediated device as a program other than libvirt would, and sends its event. The
+// parent is a PCI address or a name.
 func (s *Sim) AddMdev(ctx context.Context, parent, mdevType, uuid string, iommuGroup int) error {
 	at, err := s.tree.AddMdev(parent, mdevType, uuid, iommuGroup)
 	if err != nil {
@@ -81,8 +83,9 @@ func (s *Sim) RemoveMdev(ctx context.Context, uuid string) error {
 	return s.Uevent(ctx, Uevent{Action: "remove", Path: at, Subsystem: "mdev"})
 }
 
-// message is the event in the form of libudev's monitor: a header of 40 bytes, then properties that end with zero bytes.
-// See struct monitor_netlink_header of systemd's src/libsystemd/sd-device/device-monitor.c.
+// message is the event in the form of libudev's monitor: a header of 40 bytes, then properties that
+// end with zero bytes. See struct monitor_netlink_header of systemd's
+// src/libsystemd/sd-device/device-monitor.c.
 func (e Uevent) message() []byte {
 	devpath := "/" + strings.TrimPrefix(path.Clean(strings.TrimPrefix(e.Path, "/")), "sys/")
 	properties := append([]string{"ACTION=" + e.Action, "DEVPATH=" + devpath, "SUBSYSTEM=" + e.Subsystem, "SEQNUM=1"}, e.Properties...)
