@@ -48,10 +48,10 @@ func (w *world) settled(enough func(leftovers) bool) leftovers {
 	return least
 }
 
-// TestNothingIsLeftOfAnOutage: a thousand lists while a cell hangs take goroutines and connections;
+// TestOutageLeaksNoConnections: a thousand lists while a cell hangs take goroutines and connections;
 // when it answers again, and connections that is unused is closed, there are no more of either than
 // before, with fast-fail and without.
-func TestNothingIsLeftOfAnOutage(t *testing.T) {
+func TestOutageLeaksNoConnections(t *testing.T) {
 	const lists, clients = 1000, 50
 	m := model{cells: 6, servers: 600, projects: 10}
 	w := newWorld(t, m)

@@ -203,8 +203,8 @@ func TestGophercloud(t *testing.T) {
 	check(t, resourceclasses.Delete(ctx, c, "CUSTOM_GATE").ExtractErr())
 }
 
-// TestGophercloudAtAnOldMicroversion: a program that asks for the forms of long ago gets them.
-func TestGophercloudAtAnOldMicroversion(t *testing.T) {
+// TestGophercloudOldMicroversion: a program that asks for the forms of long ago gets them.
+func TestGophercloudOldMicroversion(t *testing.T) {
 	endpoint := serve(t)
 	ctx := t.Context()
 	old := gopher(endpoint, "admin", "1.10")

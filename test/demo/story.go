@@ -47,12 +47,12 @@ func tell(ctx context.Context, w *world, s *stage) error {
 // asNovaLeftIt begins with everything on one provider.
 func (t *teller) asNovaLeftIt(ctx context.Context) {
 	t.chapter(ctx, "A GPU host, as nova-compute left it",
-		`cn1 has two sockets, each with 8 CPUs, 16 GiB and a GPU that makes up to 8 virtual ones. Its /sys is made up; libvirtd and the guests
-		that run on it are real. Three of them have a virtual GPU, and the end of its name says of which GPU.`)
+		`cn1 has two sockets, each with 8 CPUs, 16 GiB and a GPU for up to 8 virtual GPUs. Its /sys is made up; libvirtd and the guests
+		are real. Three guests have a virtual GPU; the end of its name is the address of the GPU.`)
 	t.running = t.types(ctx, "virsh list")
 	t.types(ctx, "virsh nodedev-list --cap mdev")
-	t.say(`Placement is compute-agent's own (OpenStack's would do as well). All that it knows is what nova-compute told it in its early days:
-		the host has 16 VGPU, and three guests have one each, whichever it may be.`)
+	t.say(`Placement is compute-agent's own (OpenStack's works as well). It has only what an early nova-compute wrote:
+		the host has 16 VGPU, and three guests have one each, of any GPU.`)
 	t.try(func() (err error) {
 		if t.placement, err = t.serve(ctx, "compute-agent placement serve"); err != nil {
 			return err
@@ -73,8 +73,8 @@ func (t *teller) asNovaLeftIt(ctx context.Context) {
 // newDriver has the VGPU move to the GPUs that make them.
 func (t *teller) newDriver(ctx context.Context) {
 	t.chapter(ctx, "compute-agent takes over",
-		`The agent gets the identity that nova-compute gave the host. Its libvirt driver has one resource provider for each GPU, so what is
-		allocated has to move: a reshape. Which guest has its VGPU of which GPU is known to libvirt. What is going to happen can be seen before:`)
+		`The agent gets the identity that nova-compute gave the host. Its libvirt driver reports one resource provider for each GPU, so the
+		allocations have to move: a reshape. libvirt knows which guest uses which GPU. A plan shows what the agent is going to write:`)
 	t.try(func() error {
 		if err := os.WriteFile(filepath.Join(home, "state", "compute_id"), []byte(rootUUID+"\n"), 0o600); err != nil {
 			return err
@@ -83,20 +83,20 @@ func (t *teller) newDriver(ctx context.Context) {
 	})
 	t.types(ctx, "head -3 "+configFile)
 	t.types(ctx, "compute-agent plan --reshape --config "+configFile)
-	t.say("Nothing has been written so far. The move takes place when the agent starts:")
+	t.say("So far nothing is written. The allocations move when the agent starts:")
 	t.starts(ctx)
 	t.flat = t.types(ctx, "compute-agent tree")
 	t.held = t.allocations(ctx)
 	t.checks(func() error {
 		return errors.Join(t.held.complete(), t.held.at(gpu0, "VGPU", "render"), t.held.at(gpu1, "VGPU", "train", "infer"))
-	}, "Each guest holds what it held, and its VGPU of the GPU that it has.")
+	}, "Each guest holds what it held, and its VGPU on the GPU that it uses.")
 }
 
 // cells has processors and memory move to NUMA cells.
 func (t *teller) cells(ctx context.Context) {
 	t.chapter(ctx, "NUMA cells",
-		`One word in the configuration, and a restart of the agent: processors and memory are told by NUMA cell, and each GPU is below the cell
-		that it is plugged into. Guests that are pinned go to their cell; web is not pinned, and goes where most room is.`)
+		`One word in the configuration, and a restart of the agent: processors and memory are reported for each NUMA cell, and each GPU is below
+		its cell. Pinned guests move to their cell; web is not pinned, and moves to the cell with most free capacity.`)
 	t.stops(ctx)
 	t.types(ctx, `sed -i 's/numa = "flat"/numa = "nested"/' `+configFile)
 	t.starts(ctx)
@@ -105,16 +105,16 @@ func (t *teller) cells(ctx context.Context) {
 	t.checks(func() error {
 		return errors.Join(held.complete(), held.at(gpu0, "VGPU", "render"), held.at(gpu1, "VGPU", "train", "infer"),
 			held.at(cell0, "VCPU", "render"), held.at(cell0, "MEMORY_MB", "render"), held.at(cell1, "VCPU", "train", "infer"), held.at(cell1, "MEMORY_MB", "train", "infer"))
-	}, "Each guest holds what it held, of the NUMA cell to which it is pinned.")
+	}, "Each guest holds what it held, on the NUMA cell to which it is pinned.")
 }
 
-// request asks for what no flat tree can promise.
+// request asks for what no flat tree can express.
 func (t *teller) request(ctx context.Context) {
 	const query = "resources_vm=VCPU:4,MEMORY_MB:4096&resources_gpu=VGPU:1&group_policy=none"
 	t.chapter(ctx, "A guest with its processors, memory and GPU in one cell",
 		"Asked for 4 VCPU, 4 GiB and a VGPU, Placement may take the processors from one socket and the GPU from the other:")
 	apart := t.candidates(ctx, query)
-	t.say("With same_subtree it may not. Both answers left have everything below one NUMA cell:")
+	t.say("With same_subtree it must not. The two remaining candidates have everything below one NUMA cell:")
 	together := t.candidates(ctx, query+"&same_subtree=_vm,_gpu")
 	t.checks(func() error {
 		vm, gpu := map[string]int64{"VCPU": 4, "MEMORY_MB": 4096}, map[string]int64{"VGPU": 1}
@@ -123,14 +123,14 @@ func (t *teller) request(ctx context.Context) {
 			return fmt.Errorf("of %d candidates these are left: %v", len(apart), together)
 		}
 		return nil
-	}, "Two of four candidates are left, one in each cell.")
+	}, "Two of four candidates remain, one in each cell.")
 }
 
-// back takes the second reshape back.
+// back undoes the second reshape.
 func (t *teller) back(ctx context.Context) {
 	t.chapter(ctx, "And back",
-		`Every reshape is in a journal, with what was there before. As long as nobody has written to the same providers since, it can be taken
-		back. The agent is stopped and its configuration put back first, or its next start would do it again.`)
+		`The journal has every reshape with the state before it. As long as no other client has written to the same providers since, it can be
+		undone. The agent is stopped and its configuration restored first; otherwise its next start would repeat the reshape.`)
 	t.stops(ctx)
 	t.types(ctx, `sed -i 's/numa = "nested"/numa = "flat"/' `+configFile)
 	t.types(ctx, "compute-agent reshape history")
@@ -141,8 +141,8 @@ func (t *teller) back(ctx context.Context) {
 			return errors.New("the allocations are not what they were")
 		}
 		return held.complete()
-	}, "The allocations are, each of them, what they were before.")
-	t.say("What is left of the cells has no inventory. The agent, started again, clears it away:")
+	}, "All allocations are what they were before.")
+	t.say("The providers of the cells have no inventory any more. The agent removes them when it starts:")
 	t.starts(ctx)
 	tree := t.types(ctx, "compute-agent tree")
 	t.checks(func() error {
@@ -157,7 +157,7 @@ func (t *teller) back(ctx context.Context) {
 			return errors.New("other guests run than at the beginning")
 		}
 		return nil
-	}, "All the time the guests ran on.")
+	}, "The guests ran all the time.")
 }
 
 func withoutGenerations(tree string) string {
@@ -187,7 +187,7 @@ func (t *teller) say(words string) {
 	}
 }
 
-// types runs a command that must succeed, shows it and what it says, and returns that.
+// types runs a command that must succeed, shows it and its output, and returns that.
 func (t *teller) types(ctx context.Context, line string) (out string) {
 	t.try(func() error {
 		var err error
@@ -199,18 +199,18 @@ func (t *teller) types(ctx context.Context, line string) (out string) {
 	return out
 }
 
-// checks looks whether something is so, and says that it is.
+// checks checks a condition, and prints it.
 func (t *teller) checks(f func() error, words string) {
 	t.try(func() error {
 		if err := f(); err != nil {
-			return fmt.Errorf("it is not so that: %s %w", words, err)
+			return fmt.Errorf("this does not hold: %s %w", words, err)
 		}
 		t.found(words)
 		return nil
 	})
 }
 
-// starts starts the agent, shows what it says of its writing, and checks that all is well with it.
+// starts starts the agent, shows the log of its writes, and checks that it is healthy.
 func (t *teller) starts(ctx context.Context) {
 	line := "compute-agent run --config " + configFile
 	t.try(func() (err error) {

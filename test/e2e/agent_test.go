@@ -88,9 +88,9 @@ const (
 	isHealthy = `"state":"healthy"`
 )
 
-// TestLifeOfAnAgent: a change is one write; neither a killed plugin nor a killed agent costs any;
+// TestAgentLifecycle: a change is one write; neither a killed plugin nor a killed agent costs any;
 // an outage of Placement is said, survived and caught up with.
-func TestLifeOfAnAgent(t *testing.T) {
+func TestAgentLifecycle(t *testing.T) {
 	address, state := testproc.FreeAddress(t), t.TempDir()
 	server := servePlacement(t, state, address)
 	s := newSite(t, "http://"+address)
@@ -238,9 +238,9 @@ func TestAgainstOpenStack(t *testing.T) {
 	agent.exit()
 }
 
-// TestSystemdIsTold: a service manager hears when the agent is ready, reloads, lives and stops, in
+// TestAgentNotifiesSystemd: a service manager hears when the agent is ready, reloads, lives and stops, in
 // words.
-func TestSystemdIsTold(t *testing.T) {
+func TestAgentNotifiesSystemd(t *testing.T) {
 	address := testproc.FreeAddress(t)
 	servePlacement(t, t.TempDir(), address)
 	s := newSite(t, "http://"+address)

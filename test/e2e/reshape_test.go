@@ -213,9 +213,9 @@ func (w *world) refusedAsTooOld(steps []string, before picture) {
 	}
 }
 
-// TestMisbehavingDrivers: a reshape that loses, invents or misplaces is refused before anything of
+// TestFaultyDrivers: a reshape that loses, invents or misplaces is refused before anything of
 // it is written, with the consumers that it would have harmed.
-func TestMisbehavingDrivers(t *testing.T) {
+func TestFaultyDrivers(t *testing.T) {
 	for kind, empty := range placements(t) {
 		w := newWorld(t, empty(t))
 		w.write(machine("flat"), "")

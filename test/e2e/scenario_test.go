@@ -105,7 +105,7 @@ func (p *play) perform(text string) string {
 	return strings.Join(out, "\n\n") + "\n"
 }
 
-// step makes one step. speaks: what it returns is to be what the scenario says.
+// step runs one step. If speaks, what it returns must be what the scenario says.
 func (p *play) step(step string, body []string) (said []string, speaks bool) {
 	p.t.Helper()
 	switch step {
@@ -122,12 +122,12 @@ func (p *play) step(step string, body []string) (said []string, speaks bool) {
 		}
 	case "start":
 		p.boot()
-		return p.turn(false), true
+		return p.pass(false), true
 	case "pass":
-		return p.turn(true), true
+		return p.pass(true), true
 	case "later":
 		p.now += time.Hour
-		return p.turn(true), true
+		return p.pass(true), true
 	case "tree":
 		return p.look().draw(p.names), true
 	case "quiet":
@@ -160,8 +160,8 @@ func (p *play) boot() {
 	check(p.t, err)
 }
 
-// turn is one turn of the agent: at start-up, or, running, later.
-func (p *play) turn(running bool) []string {
+// pass is one pass of the agent: at start-up, or, running, later.
+func (p *play) pass(running bool) []string {
 	p.t.Helper()
 	before, meanwhile := p.held(), false
 	placement := &erring{Client: p.client}
@@ -188,7 +188,7 @@ func (p *play) turn(running bool) []string {
 		case err = <-ended:
 			waiting = false
 		case <-timeout():
-			p.t.Fatalf("the turn does not end within %v", patience)
+			p.t.Fatalf("the pass does not end within %v", patience)
 		}
 	}
 	after := p.held()
@@ -198,7 +198,7 @@ func (p *play) turn(running bool) []string {
 	return append(p.wire.requestsSince(p.uuids), p.outcome(tracker, err, placement.err)...)
 }
 
-// outcome is how a turn went, in words that do not change with the prose of errors.
+// outcome describes how a pass ended, in words that do not depend on the texts of errors.
 func (p *play) outcome(tracker *resourcetracker.Tracker, fatal, applied error) []string {
 	if fatal != nil {
 		p.t.Logf("fatal: %v", fatal)
@@ -254,12 +254,12 @@ func (p *play) mentioned(texts []string) []string {
 // checkQuiet: what is said is so.
 func (p *play) checkQuiet() {
 	p.t.Helper()
-	if said := p.turn(true); len(said) == 0 || said[0] != "no request" {
+	if said := p.pass(true); len(said) == 0 || said[0] != "no request" {
 		p.t.Errorf("a pass over a tree that is as it should be: %q", said)
 	}
 	before := p.look()
 	p.boot()
-	for _, line := range p.turn(false) {
+	for _, line := range p.pass(false) {
 		if method, _, _ := strings.Cut(line, " "); method == http.MethodPut || method == http.MethodPost || method == http.MethodDelete {
 			p.t.Errorf("a start on a tree that is as it should be: %s", line)
 		}

@@ -15,10 +15,10 @@ import (
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
-// TestTreeIsThatOfPlacement: `tree` shows what Placement has, also what others wrote since the
+// TestTreeShowsWhatPlacementHas: `tree` shows what Placement has, also what others wrote since the
 // agent compared its cache, and `refresh` has the agent see it. Without Placement the heading says
 // how old the tree is.
-func TestTreeIsThatOfPlacement(t *testing.T) {
+func TestTreeShowsWhatPlacementHas(t *testing.T) {
 	address, state := testproc.FreeAddress(t), t.TempDir()
 	server := servePlacement(t, state, address)
 	s := newSite(t, "http://"+address)

@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestAWorldFollowsFromItsSeed(t *testing.T) {
+func TestWorldDependsOnlyOnItsSeed(t *testing.T) {
 	for name, p := range Profiles {
 		if !reflect.DeepEqual(World(7, p), World(7, p)) {
 			t.Errorf("%s: the same seed made two different worlds", name)
@@ -23,9 +23,9 @@ func TestAWorldFollowsFromItsSeed(t *testing.T) {
 	}
 }
 
-// TestTheGeneratorReachesEverything: each call of the API and each parameter of its queries, at
+// TestGeneratorReachesEveryRequest: each call of the API and each parameter of its queries, at
 // each microversion that has it.
-func TestTheGeneratorReachesEverything(t *testing.T) {
+func TestGeneratorReachesEveryRequest(t *testing.T) {
 	since := map[string]int{
 		"GET /": 0, "GET /resource_providers": 0, "POST /resource_providers": 0,
 		"GET /resource_providers/{uuid}": 0, "PUT /resource_providers/{uuid}": 0, "DELETE /resource_providers/{uuid}": 0,
@@ -119,7 +119,7 @@ func (s twisted) Do(ctx context.Context, r Request) (Answer, error) {
 	return a, err
 }
 
-func TestADifferenceIsFoundAndShrunk(t *testing.T) {
+func TestDifferencesAreFoundAndShrunk(t *testing.T) {
 	both := [2]*Ours{}
 	for i := range both {
 		ours, err := NewOurs(t.Context(), t.TempDir())

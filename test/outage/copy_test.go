@@ -15,11 +15,11 @@ import (
 // files are those of a database that no process has open.
 func files(database string) []string { return []string{database, database + "-wal"} }
 
-// TestOlderCopyOfACell: cell1 gets an older copy of its database. The operator gets a warning,
+// TestOlderCellDatabase: cell1 gets an older copy of its database. The operator gets a warning,
 // nothing is corrected by the copy, and when the operator has accepted the copy it is used. The
 // compute API is restarted for each round of its reconciler, so that the test need not wait for
 // one.
-func TestOlderCopyOfACell(t *testing.T) {
+func TestOlderCellDatabase(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, plan{})
 	defer func() { w.close(t, t.Failed()) }()

@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// TestManyAtOnce: servers that are asked for at the same time are all made, each once; quotas are
+// TestConcurrentBoots: servers that are asked for at the same time are all made, each once; quotas are
 // not exceeded by asking at the same time; and a cell that dies in the middle costs none of them.
-func TestManyAtOnce(t *testing.T) {
+func TestConcurrentBoots(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, plan{cells: []string{"cell1", "cell2", "cell3"}})
 	defer func() { w.close(t, t.Failed()) }()

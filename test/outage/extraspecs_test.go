@@ -8,11 +8,11 @@ import (
 	"testing"
 )
 
-// TestExtraSpecsThatNoServerHas: extra specs that servers would lack are refused with their name,
+// TestRefusedExtraSpecs: extra specs that servers would lack are refused with their name,
 // when they are set on a flavor and, for flavors that got them before that was so, at a boot. What
 // is honoured or harmless is accepted, and a server that was made with such a flavor stays as it
 // is.
-func TestExtraSpecsThatNoServerHas(t *testing.T) {
+func TestRefusedExtraSpecs(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, plan{cells: []string{"cell1"}})
 	defer func() { w.close(t, t.Failed()) }()

@@ -9,10 +9,10 @@ import (
 	"testing"
 )
 
-// TestServersOfNova asserts what Nova's functional tests of 2.69 assert (ServerTestV269 and those
+// TestNovaServers asserts what Nova's functional tests of 2.69 assert (ServerTestV269 and those
 // of its API samples), with their data: cell0 to cell3 with two servers of a project each, one
 // server of another project in cell1 and in cell3, and cell1 and cell2 down. Here they are dead.
-func TestServersOfNova(t *testing.T) {
+func TestNovaServers(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, plan{cells: []string{"cell1", "cell2", "cell3"}})
 	defer func() { w.close(t, t.Failed()) }()

@@ -178,9 +178,9 @@ func TestBadFiles(t *testing.T) {
 	}
 }
 
-// TestImpossibleAddresses: an address that can be no database is a wrong configuration. What it
+// TestInvalidAddresses: an address that can be no database is a wrong configuration. What it
 // holds may be a password.
-func TestImpossibleAddresses(t *testing.T) {
+func TestInvalidAddresses(t *testing.T) {
 	for _, dsn := range []string{"cassandra://user:s3cret@host/placement", "sqlite://relative.db", "sqlite:///%zz", "placement.db"} {
 		server := start(t, nil, "--database", dsn)
 		code, said := server.Exit(t), strings.Join(server.Lines(), "\n")

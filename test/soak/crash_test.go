@@ -26,10 +26,10 @@ func keepsGrowing(t *testing.T, c *client, tree int, before, after *forest) {
 	}
 }
 
-// TestKilledInAStorm: the server is killed while clients write, again and again, and started again
+// TestKillDuringStorm: the server is killed while clients write, again and again, and started again
 // on the same directory. What it then says follows from what it acknowledged before, and what it
 // left open it did wholly or not.
-func TestKilledInAStorm(t *testing.T) {
+func TestKillDuringStorm(t *testing.T) {
 	dir := place(t)
 	chance := seed(t)
 	dice := rand.New(rand.NewPCG(chance, 0)) //nolint:gosec // chance, not secrets
@@ -88,9 +88,9 @@ func TestKilledInAStorm(t *testing.T) {
 	}
 }
 
-// TestKilledWhileItStarts: a server that is killed at any moment of its first start leaves nothing
+// TestKillDuringStart: a server that is killed at any moment of its first start leaves nothing
 // that a later start stumbles over.
-func TestKilledWhileItStarts(t *testing.T) {
+func TestKillDuringStart(t *testing.T) {
 	check(t, binaries.Build()) // which is no part of a start
 	dir := place(t)
 	began := time.Now()

@@ -124,10 +124,10 @@ func (c *client) ready(t *testing.T) {
 	}
 }
 
-// TestWritesThatFail: files may not grow (a limit on their size, which is for SQLite what a failing
+// TestFailedWrites: files may not grow (a limit on their size, which is for SQLite what a failing
 // disk is). The answer says that the outcome is not known, nothing is done by half, and when the
 // limit is lifted writing goes on.
-func TestWritesThatFail(t *testing.T) {
+func TestFailedWrites(t *testing.T) {
 	dir := place(t)
 	server := start(t, nil, onStateDir(dir)...)
 	c := server.quietly(t)

@@ -75,8 +75,8 @@ func TestLinearizable(t *testing.T) {
 	}
 }
 
-// TestTheCheckerNotices: servers that break one promise, now and then, are found out.
-func TestTheCheckerNotices(t *testing.T) {
+// TestCheckerDetectsBrokenPromises: servers that break one promise, now and then, are found out.
+func TestCheckerDetectsBrokenPromises(t *testing.T) {
 	var mu sync.Mutex
 	for name, wrap := range map[string]func(http.Handler) http.Handler{
 		"a read is out of date": func(h http.Handler) http.Handler {

@@ -53,9 +53,9 @@ func tell(t *testing.T, url string, e exchange) (string, int) {
 	return fmt.Sprint(resp.StatusCode, " ", code), resp.StatusCode
 }
 
-// TestLikeUpstream tells OpenStack's own Placement and ours the same story of generations, reshapes
+// TestAnswersAreThoseOfOpenStack tells OpenStack's own Placement and ours the same story of generations, reshapes
 // and over-commit, and compares statuses, error codes and what is read, step by step.
-func TestLikeUpstream(t *testing.T) {
+func TestAnswersAreThoseOfOpenStack(t *testing.T) {
 	theirs := testproc.StartPlacement(t).URL
 	ours := serve(t, filepath.Join(t.TempDir(), "placement.db"), asItIs).url
 	const p, q, c1, c2, c3 = "4e8e5957-649f-477b-9e5b-f1f75b21c03c", "5bcff1f0-2ea8-4a55-a9de-2f6cc7b3f3a1",

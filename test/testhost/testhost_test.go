@@ -15,7 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestTheKernelsNotations(t *testing.T) {
+func TestKernelNotations(t *testing.T) {
 	for _, tc := range []struct {
 		ids        []int
 		list, mask string
@@ -55,7 +55,7 @@ func TestGrid(t *testing.T) {
 }
 
 // Links lead where they should: none dangles in a tree that is whole.
-func TestNoLinkDangles(t *testing.T) {
+func TestNoDanglingLinks(t *testing.T) {
 	for name, h := range map[string]Host{"sample": Sample(), "GPU host": GPUHost(), "single node": SingleNode(), "many cells": ManyCells()} {
 		dir, err := Scratch()
 		if err != nil {

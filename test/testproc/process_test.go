@@ -57,7 +57,7 @@ func TestLog(t *testing.T) {
 }
 
 // The last words of a process count, and then it is said that there are no more.
-func TestUntilTheEnd(t *testing.T) {
+func TestUntilProcessEnds(t *testing.T) {
 	p := shell(t, "echo first; echo last; exit 7")
 	seen := map[string]int{}
 	look := func(wanted string) (string, bool) {
@@ -82,7 +82,7 @@ func TestUntilTheEnd(t *testing.T) {
 }
 
 // Stop lets a process end, Kill does not; a stopped one can be killed, and one that is gone.
-func TestEnds(t *testing.T) {
+func TestStopAndKill(t *testing.T) {
 	const script = `trap 'echo good night; exit 0' TERM; echo up; while :; do sleep 0.01; done`
 	p := shell(t, script)
 	p.Await(t, 0, "up")

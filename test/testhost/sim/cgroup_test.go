@@ -164,7 +164,7 @@ func gone(pid int) bool {
 
 // Two simulations at once have guests of the same names and numbers, and neither knows of the
 // other's.
-func TestTheSameGuestsSideBySide(t *testing.T) {
+func TestSimulationsWithEqualGuests(t *testing.T) {
 	need(t, "virsh", "libvirt-clients")
 	need(t, "qemu-system-x86_64", "qemu-system-x86")
 	sims := []*Sim{
@@ -257,7 +257,7 @@ func (s *Sim) askUntilAnswered(t *testing.T, ask ...string) {
 }
 
 // A keeper that is killed cannot clean up. Close does, or else the next simulation.
-func TestAKeeperThatIsKilled(t *testing.T) {
+func TestKilledKeeper(t *testing.T) {
 	need(t, "virsh", "libvirt-clients")
 	need(t, "qemu-system-x86_64", "qemu-system-x86")
 	for name, end := range map[string]func(*testing.T, *Sim){

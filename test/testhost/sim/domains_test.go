@@ -115,7 +115,7 @@ func TestWhatDomainsNeed(t *testing.T) {
 }
 
 // The emulator in front passes all arguments on, without made-up devices, and reserves no memory.
-func TestTheEmulatorInFront(t *testing.T) {
+func TestEmulatorWrapper(t *testing.T) {
 	realDir, dir := t.TempDir(), filepath.Join(t.TempDir(), "front")
 	script := "#!/bin/sh\nprintf '%s\\n' \"$@\"\n"
 	if err := os.WriteFile(filepath.Join(realDir, "qemu-system-x86_64"), []byte(script), 0o755); err != nil {
@@ -155,7 +155,7 @@ func TestTheEmulatorInFront(t *testing.T) {
 }
 
 // This machine's /dev is not to be found in what is removed at the end.
-func TestTheMachinesOwnDevices(t *testing.T) {
+func TestMachineDevicesStayInNamespace(t *testing.T) {
 	need(t, "qemu-system-x86_64", "qemu-system-x86")
 	s := ForTest(t, testhost.Sample(), Options{Passthrough: true})
 	for name, want := range map[string]bool{

@@ -33,7 +33,7 @@ func (s *Sim) probe(t *testing.T, limit time.Duration) error {
 	return libvirtd.Probe(ctx, socket)
 }
 
-func TestTheDaemonsLife(t *testing.T) {
+func TestDaemonLifecycle(t *testing.T) {
 	s := ForTest(t, testhost.SingleNode(), Options{})
 	if err := s.probe(t, 10*time.Second); err != nil {
 		t.Error(err)
@@ -77,7 +77,7 @@ func TestTheDaemonsLife(t *testing.T) {
 }
 
 // Several hosts beside each other, and none of them this machine's.
-func TestHostsSideBySide(t *testing.T) {
+func TestConcurrentSimulations(t *testing.T) {
 	a, b := ForTest(t, testhost.SingleNode(), Options{}), ForTest(t, testhost.Sample(), Options{NoMdevctl: true})
 	if a.PID() == b.PID() || a.Root() == b.Root() {
 		t.Errorf("%d %d, %s %s", a.PID(), b.PID(), a.Root(), b.Root())
@@ -92,7 +92,7 @@ func TestHostsSideBySide(t *testing.T) {
 	}
 }
 
-func TestAnOrderThatTakesTooLong(t *testing.T) {
+func TestOrderTimeout(t *testing.T) {
 	s := ForTest(t, testhost.SingleNode(), Options{})
 	if err := s.Stop(t.Context()); err != nil {
 		t.Fatal(err)
@@ -111,7 +111,7 @@ func TestAnOrderThatTakesTooLong(t *testing.T) {
 	}
 }
 
-func TestTheFormOfAnEvent(t *testing.T) {
+func TestEventFormat(t *testing.T) {
 	m := Uevent{Action: "change", Path: "sys/devices/pci0000:80/0000:82:00.0", Subsystem: "pci", Properties: []string{"PCI_CLASS=30200"}}.message()
 	if string(m[:8]) != "libudev\x00" || binary.BigEndian.Uint32(m[8:]) != 0xfeedcafe {
 		t.Errorf("header % x", m[:12])
