@@ -48,9 +48,9 @@ func (w *world) settled(enough func(leftovers) bool) leftovers {
 	return least
 }
 
-// TestOutageLeaksNoConnections: a thousand lists while a cell hangs take goroutines and connections;
-// when it answers again, and connections that is unused is closed, there are no more of either than
-// before, with fast-fail and without.
+// TestOutageLeaksNoConnections: a thousand lists while a cell hangs take goroutines and
+// connections; when it answers again, and connections that is unused is closed, there are no more
+// of either than before, with fast-fail and without.
 func TestOutageLeaksNoConnections(t *testing.T) {
 	const lists, clients = 1000, 50
 	m := model{cells: 6, servers: 600, projects: 10}

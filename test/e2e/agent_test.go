@@ -238,8 +238,8 @@ func TestAgainstOpenStack(t *testing.T) {
 	agent.exit()
 }
 
-// TestAgentNotifiesSystemd: a service manager hears when the agent is ready, reloads, lives and stops, in
-// words.
+// TestAgentNotifiesSystemd: a service manager hears when the agent is ready, reloads, lives and
+// stops, in words.
 func TestAgentNotifiesSystemd(t *testing.T) {
 	address := testproc.FreeAddress(t)
 	servePlacement(t, t.TempDir(), address)

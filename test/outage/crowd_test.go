@@ -8,8 +8,9 @@ import (
 	"testing"
 )
 
-// TestConcurrentBoots: servers that are asked for at the same time are all made, each once; quotas are
-// not exceeded by asking at the same time; and a cell that dies in the middle costs none of them.
+// TestConcurrentBoots: servers that are asked for at the same time are all made, each once; quotas
+// are not exceeded by asking at the same time; and a cell that dies in the middle costs none of
+// them.
 func TestConcurrentBoots(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, plan{cells: []string{"cell1", "cell2", "cell3"}})

@@ -53,8 +53,9 @@ func tell(t *testing.T, url string, e exchange) (string, int) {
 	return fmt.Sprint(resp.StatusCode, " ", code), resp.StatusCode
 }
 
-// TestAnswersAreThoseOfOpenStack tells OpenStack's own Placement and ours the same story of generations, reshapes
-// and over-commit, and compares statuses, error codes and what is read, step by step.
+// TestAnswersAreThoseOfOpenStack tells OpenStack's own Placement and ours the same story of
+// generations, reshapes and over-commit, and compares statuses, error codes and what is read, step
+// by step.
 func TestAnswersAreThoseOfOpenStack(t *testing.T) {
 	theirs := testproc.StartPlacement(t).URL
 	ours := serve(t, filepath.Join(t.TempDir(), "placement.db"), asItIs).url

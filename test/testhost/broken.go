@@ -27,7 +27,8 @@ const (
 	uuid   = "b7c7d4b0-0c1e-4a3d-8a3e-000000000001"
 )
 
-// Breakages are all of them: a reader must return an error for each, and never a smaller machine.
+// Breakages returns all breakages: a reader must return an error for each, and never a smaller
+// machine.
 func Breakages() []Breakage {
 	list := []Breakage{
 		Missing("a cell without meminfo", cell1+"meminfo"),
@@ -109,7 +110,7 @@ func Breakages() []Breakage {
 	return list
 }
 
-// Missing takes a file or directory away.
+// Missing removes a file or directory.
 func Missing(name, file string) Breakage {
 	return Breakage{name, file, func(t Tree) error { return t.Remove(file) }}
 }
@@ -156,7 +157,7 @@ func Directory(name, file string) Breakage {
 	return replaced(name, file, func(t Tree) error { return t.Mkdir(file) })
 }
 
-// Unreadable takes the right to read away; root reads nevertheless.
+// Unreadable removes the permission to read; root reads nevertheless.
 func Unreadable(name, file string) Breakage {
 	return Breakage{name, file, func(t Tree) error { return os.Chmod(t.Path(file), 0) }}
 }

@@ -25,7 +25,7 @@ type Host struct {
 	Module string
 	// Nested says whether guests may be hypervisors; it means nothing without Module.
 	Nested bool
-	// SEV is nil where the kernel knows nothing of it. It belongs to kvm_amd.
+	// SEV is nil where the kernel lacks it. It belongs to kvm_amd.
 	SEV        *SEV
 	Namespaces []Namespace
 	// DAXClass is a kernel whose character devices of persistent memory are a class, as in those

@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// Change is what the kernel tells of a device that came or went.
+// Change is the kernel's event of a device that was added or removed.
 type Change struct {
 	// Action is add or remove.
 	Action string
@@ -58,7 +58,7 @@ func (h *Host) Plug(t Tree, devices ...Device) ([]Change, error) {
 	return changes, nil
 }
 
-// Unplug takes a device out of the host and out of the tree, with all that hangs on it: devices
+// Unplug removes a device from the host and from the tree, with all its dependents: devices
 // below a bridge, virtual functions, mediated devices, interfaces.
 func (h *Host) Unplug(t Tree, address string) ([]Change, error) {
 	at, err := t.DevicePath(address)
@@ -136,7 +136,7 @@ func (t Tree) erase(at, address string) error {
 	return nil
 }
 
-// shown are the device and what hangs on it, as the kernel tells of them.
+// shown are the device and its dependents, as in the kernel's events.
 func (t Tree) shown(action, at string) ([]Change, error) {
 	text, err := t.Read(at + "/uevent")
 	if err != nil {

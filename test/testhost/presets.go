@@ -119,11 +119,11 @@ func SingleNode() Host {
 	return h
 }
 
-// ManyCells has what readers trip over: cells 0, 2 and 10, the last with memory only; two packages
-// in a cell; CPUs offline; a PCI domain with five digits; virtual functions that each make mediated
-// devices, and others that are disabled; a device without cell and without modalias; an inactive
-// mediated device; a type with none available; a parent that is no PCI device; persistent memory
-// for guests and for other uses.
+// ManyCells has the corner cases for readers: cells 0, 2 and 10, the last with memory only; two
+// packages in a cell; CPUs offline; a PCI domain with five digits; virtual functions that each make
+// mediated devices, and others that are disabled; a device without cell and without modalias; an
+// inactive mediated device; a type with none available; a parent that is no PCI device; persistent
+// memory for guests and for other uses.
 func ManyCells() Host {
 	h := Host{Processor: xeon, Module: "kvm_intel"}
 	h.CPUs, h.Cells = Grid{Packages: 4, PackagesPerCell: 2, CoresPerDie: 2, ThreadsPerCore: 2, MemoryKiB: 4 * gib, HugePages: []HugePages{{SizeKiB: 2048, Total: 8, Free: 8}}}.Build()

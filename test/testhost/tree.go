@@ -74,7 +74,7 @@ func relative(from, to string) string {
 	return strings.Repeat("../", len(a)) + strings.Join(b, "/")
 }
 
-// Remove takes a file, a link or a whole directory away. What is not there is an error.
+// Remove removes a file, a link or a whole directory. A missing one is an error.
 func (t Tree) Remove(name string) error {
 	if _, err := os.Lstat(t.Path(name)); err != nil {
 		return err
@@ -126,7 +126,7 @@ func (t Tree) AddMdev(parent, mdevType, uuid string, iommuGroup int) (string, er
 	return at + "/" + uuid, w.err
 }
 
-// RemoveMdev takes an active mediated device away and returns where it was.
+// RemoveMdev removes an active mediated device and returns its path.
 func (t Tree) RemoveMdev(uuid string) (string, error) {
 	at, err := t.resolve("sys/bus/mdev/devices/" + uuid)
 	if err != nil {

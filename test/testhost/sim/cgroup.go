@@ -23,10 +23,9 @@ const (
 	// groupPrefix begins the name of a simulation's own control group, which is the same in all
 	// hierarchies. The rest is the name of its directory.
 	groupPrefix = "compute-agent-sim-"
-	// dying is how long a guest may take to end after SIGKILL, and its control groups to be free of
-	// it.
+	// dying bounds the end of a guest after SIGKILL, and the removal of its control groups.
 	dying = 10 * time.Second
-	// making is how long others may be in the way of a new control group.
+	// making bounds the attempts to make a control group while other simulations clean up.
 	making = 5 * time.Second
 )
 
@@ -39,8 +38,8 @@ type hierarchy struct {
 	Options []string
 }
 
-// hierarchies understands /proc/PID/mountinfo (proc_pid_mountinfo(5)). Of what is mounted one over
-// the other the last counts.
+// hierarchies parses /proc/PID/mountinfo (proc_pid_mountinfo(5)). Of several mounts on one
+// directory the last counts.
 func hierarchies(mountinfo string) (found []hierarchy) {
 	for line := range strings.Lines(mountinfo) {
 		mount, system, _ := strings.Cut(strings.TrimSpace(line), " - ")
@@ -96,9 +95,8 @@ func (h hierarchy) members() string {
 	return "cgroup.procs"
 }
 
-// makeGroup makes a group at the top of the hierarchy that is known to have an owner as long as the
-// returned file is open, in whatever process: it is a lock, which the end of the process gives
-// back.
+// makeGroup makes a group at the top of the hierarchy. The group has an owner as long as the
+// returned file, a lock, is open in some process.
 func (h hierarchy) makeGroup(name string) (*os.File, error) {
 	dir := filepath.Join(h.At, name)
 	for deadline := time.Now().Add(making); ; time.Sleep(10 * time.Millisecond) {
@@ -117,10 +115,10 @@ func (h hierarchy) makeGroup(name string) (*os.File, error) {
 	}
 }
 
-// furnish gives a new group what it needs: CPUs in version 1 before anything can enter it, and in
-// version 2 those controllers that libvirt uses and would get for itself at the top. libvirt does
-// without those that cannot be had. Where the topmost group has processes, as in a container, none
-// is asked for: some can be had, and then no process can enter the new group.
+// furnish prepares a new group: CPUs in version 1 before anything can enter it, and in version 2
+// those controllers that libvirt uses and would get for itself at the top. libvirt works without
+// those that are not available. Where the topmost group has processes, as in a container, it
+// enables none: with one enabled no process could enter the new group.
 func (h hierarchy) furnish(dir string) error {
 	if h.Version == 2 {
 		if h.hasProcesses() {
@@ -156,7 +154,7 @@ func (h hierarchy) hasProcesses() bool {
 	return err != nil || len(text) > 0
 }
 
-// errOwned means that the simulation that made a control group is not over.
+// errOwned means that the simulation that made a control group still runs.
 var errOwned = errors.New("it has an owner")
 
 // lockGroup opens a group whose owner has ended, and owns it.
@@ -184,9 +182,9 @@ func lockGroup(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// Leftovers are the directories of control groups that simulations left behind: of those that have
-// ended, and were killed so that they could not clean up. The next simulation with emulators does,
-// as far as it sees the guests' processes.
+// Leftovers returns the directories of control groups of simulations that were killed before they
+// could clean up. The next simulation with emulators removes them, as far as it sees the guests'
+// processes.
 func Leftovers() ([]string, error) {
 	mounted, err := mountedHierarchies()
 	if err != nil {
@@ -208,14 +206,14 @@ func Leftovers() ([]string, error) {
 	return left, nil
 }
 
-// sweep ends what earlier simulations left behind.
+// sweep removes what earlier simulations left behind.
 func sweep(until time.Time) error {
 	left, err := Leftovers()
 	return errors.Join(err, clearGroups(left, until))
 }
 
-// clearGroups removes groups that have no owner, and ends the processes in them. One that is not
-// there is fine, and so is one with an owner: it is being removed.
+// clearGroups removes groups that have no owner, and ends the processes in them. Missing groups and
+// groups with an owner are no error.
 func clearGroups(dirs []string, until time.Time) error {
 	var errs []error
 	for _, dir := range dirs {
@@ -228,9 +226,8 @@ func clearGroups(dirs []string, until time.Time) error {
 	return errors.Join(errs...)
 }
 
-// removeGroup ends the processes in a group and below it, and removes all that. The kernel takes
-// its time to let go of a process that was killed, even after its end was seen, so it is tried
-// until it works, or too late. It takes some hundred system calls for five guests.
+// removeGroup ends the processes in a group and below it, and removes the groups. The kernel
+// releases a killed process some time after its end, so it retries until the deadline.
 func removeGroup(dir string, until time.Time) error {
 	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
 		killGroup(dir)

@@ -10,8 +10,8 @@ import (
 	"github.com/compute-agent/compute-agent/internal/libvirtd"
 )
 
-// Virsh runs libvirt's command line on the simulated host, and returns what it prints. What goes
-// wrong is in the error, in libvirt's words; libvirtd.ErrNoVirsh if it is not installed.
+// Virsh runs libvirt's command line on the simulated host, and returns its output. The error has
+// libvirt's message; libvirtd.ErrNoVirsh if virsh is not installed.
 func (s *Sim) Virsh(ctx context.Context, args ...string) (string, error) {
 	return s.virsh(ctx, "", args...)
 }
@@ -51,7 +51,7 @@ func (s *Sim) Destroy(ctx context.Context, domain string) error {
 	return err
 }
 
-// Undefine takes the definition of a domain away; one that runs goes on until it ends.
+// Undefine removes the definition of a domain; a running one goes on until it ends.
 func (s *Sim) Undefine(ctx context.Context, domain string) error {
 	_, err := s.Virsh(ctx, "undefine", domain)
 	return err

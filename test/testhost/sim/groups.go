@@ -130,9 +130,9 @@ func (g *ownGroups) enter() error {
 	return nil
 }
 
-// begin makes this process the keeper in a namespace of its control groups. It is this program once
-// more, because a namespace of that kind is entered by a thread, and all have to. It returns what
-// keeps it from that.
+// begin makes this process the keeper in a namespace of its control groups. It executes this
+// program again, because single threads enter such a namespace, and all of them have to. It returns
+// only an error.
 func begin(settings keeperSettings, again func(keeperSettings) error) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -214,10 +214,9 @@ func bind(from, at string) error {
 	return nil
 }
 
-// remove ends the processes that are left in the groups of version 1, and removes them. It waits
-// for the kernel to let go of them; what is there all the same when the time is over is an error,
-// since nothing else would report it. This process is in that of version 2: the one that started it
-// removes that.
+// remove ends the remaining processes in the groups of version 1, and removes the groups. It waits
+// for the kernel to release them; groups that remain after that are an error. This process is in
+// that of version 2: the one that started it removes that.
 func (g *ownGroups) remove(until time.Time) error {
 	var errs []error
 	for _, own := range g.Of {

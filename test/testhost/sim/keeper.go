@@ -120,7 +120,7 @@ func keep(text string) error {
 	return errors.Join(k.stop(), k.endGuests(), k.removeGroups())
 }
 
-// again makes this process the keeper with other settings. It returns what keeps it from that.
+// again executes this program as the keeper with other settings. It returns only an error.
 func again(settings keeperSettings) error {
 	text, err := json.Marshal(settings)
 	if err == nil {
@@ -139,11 +139,10 @@ func (k *keeper) removeGroups() error {
 	return k.settings.Groups.remove(time.Now().Add(dying))
 }
 
-// mount puts the made-up host over this machine's. The namespace is ours alone, and goes with the
-// last process in it.
+// mount mounts the made-up host over this machine's. The namespace ends with its last process.
 func (k *keeper) mount() error {
 	host := filepath.Join(k.settings.Dir, "host")
-	// Nothing of what follows may be seen outside.
+	// The mounts below must not propagate to other namespaces.
 	if err := syscall.Mount("", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("keeping mounts private: %w", err)
 	}

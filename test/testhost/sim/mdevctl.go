@@ -18,7 +18,7 @@ import (
 	"github.com/compute-agent/compute-agent/test/testhost"
 )
 
-// definition is a mediated device that mdevctl knows, started or not.
+// definition is a mediated device that mdevctl knows, active or not.
 type definition struct {
 	Parent, UUID string
 	Device       device
@@ -67,8 +67,8 @@ func loadDefined(dir string) (list []definition, err error) {
 	return list, json.Unmarshal(text, &list)
 }
 
-// mdevctl does what libvirt 9 to 11 ask of the tool of that name; dir is the simulation's, root has
-// sys in it.
+// mdevctl is the part of the tool of that name that libvirt 9 to 11 use; dir is the simulation's,
+// root has sys in it.
 func mdevctl(dir, root string, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	if err := (&tool{dir: dir, tree: testhost.Tree(root), in: stdin, out: stdout}).run(args); err != nil {
 		fmt.Fprintln(stderr, err)
@@ -180,7 +180,7 @@ func (t *tool) given() (d device, err error) {
 	return d, err
 }
 
-// uuid is the one that is asked for, or a new one, which is printed.
+// uuid returns the requested one, or a new one, which it prints.
 func (t *tool) uuid() (string, error) {
 	if uuid := t.options["uuid"]; uuid != "" {
 		return uuid, nil

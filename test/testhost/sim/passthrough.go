@@ -14,10 +14,10 @@ import (
 	"github.com/compute-agent/compute-agent/internal/libvirtd"
 )
 
-// emulator stands before the real one. It leaves out the devices of the host that a guest is to be
-// given: they are made up, and QEMU could not open them. And it reserves no memory for the guest,
-// which uses next to none: the made-up host may have more than this machine, where the kernel would
-// refuse it. All else is the real emulator's, so that libvirt has a guest that runs.
+// emulator is a wrapper of the real one. It omits the host's devices of a guest: they are made up,
+// and QEMU could not open them. And it reserves no memory for the guest, which uses hardly any: the
+// made-up host may have more than this machine. All else is the real emulator's, so that libvirt
+// has a running guest.
 const emulator = `#!/bin/sh
 n=$#
 while [ "$n" -gt 0 ]; do
@@ -31,9 +31,8 @@ done
 exec %s "$@"
 `
 
-// emulators puts one in front of each real one that there is, into a directory. What is there
-// already and the same stays: libvirt keeps what it learns of an emulator as long as the file's
-// change time is the same.
+// emulators writes a wrapper for each installed emulator into a directory. An unchanged one stays:
+// libvirt keeps what it learns of an emulator as long as the file's change time is the same.
 func emulators(dir string) error {
 	for _, arch := range []string{"x86_64", "aarch64"} {
 		behind := libvirtd.FindEmulator(arch)
@@ -55,8 +54,8 @@ func emulators(dir string) error {
 }
 
 // mountDevices gives this namespace a /dev with the nodes of VFIO, one for each IOMMU group, all of
-// which are /dev/null; the rest of /dev is this machine's. Libudev then no longer takes /dev for
-// the kernel's, and hears of no event unless it sees the socket of udevd.
+// which are /dev/null; the rest of /dev is this machine's. libudev then no longer takes /dev for
+// the kernel's, and receives no events unless it sees the socket of udevd.
 func mountDevices(staging string) error {
 	if err := mirror("/dev", "vfio", staging); err != nil {
 		return err
@@ -73,8 +72,8 @@ func mountDevices(staging string) error {
 	return vfioNodes()
 }
 
-// mirror puts a new file system over a directory, with all of its entries in it but one: which
-// leaves space for what only this namespace sees.
+// mirror puts a new file system over a directory, with all of its entries but one, which this
+// namespace replaces.
 func mirror(dir, without, staging string) error {
 	if err := os.MkdirAll(staging, 0o755); err != nil {
 		return err
@@ -107,7 +106,7 @@ func mirror(dir, without, staging string) error {
 	return nil
 }
 
-// borrow shows an entry of a directory elsewhere. One that goes meanwhile is left out.
+// borrow binds an entry of a directory elsewhere. One that is removed meanwhile is omitted.
 func borrow(e fs.DirEntry, from, at string) error {
 	if e.Type()&fs.ModeSymlink != 0 {
 		target, err := os.Readlink(from)

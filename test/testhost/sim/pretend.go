@@ -18,16 +18,15 @@ const (
 	firstArgument = 16
 )
 
-// pretend has this process and all that it starts believe that four things worked, which need
-// hardware or rights that are not here. None of them has any effect:
+// pretend makes four system calls, which need missing hardware or rights, succeed without effect
+// for this process and all that it starts:
 //
 //	sched_setaffinity    to run on CPUs of the made-up host, of which this machine has fewer
 //	mbind, set_mempolicy to have memory in its NUMA cells
 //	prlimit64            to raise the limit of locked memory, as libvirt does for guests with devices of the host; root in a container may lack
 //	                     CAP_SYS_RESOURCE, and nothing here locks memory
 //
-// So guests that are pinned run, wherever there is space, while libvirt says of them what it would
-// say on such a host.
+// So pinned guests run on any CPU, and libvirt reports of them what it would on such a host.
 func pretend() error {
 	machine, ok := map[string]uint32{"amd64": unix.AUDIT_ARCH_X86_64, "arm64": unix.AUDIT_ARCH_AARCH64}[runtime.GOARCH]
 	if !ok {

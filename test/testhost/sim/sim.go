@@ -18,13 +18,13 @@ import (
 	"github.com/compute-agent/compute-agent/test/testhost"
 )
 
-// ErrNotRoot means that this user may not make a mount namespace with another /sys.
+// ErrNotRoot means that this user must not make a mount namespace with another /sys.
 var ErrNotRoot = errors.New("a simulated host needs root with CAP_SYS_ADMIN: it mounts a made-up /sys in a namespace of its own")
 
-// ErrRemotely is what the keeper or the daemon said was wrong.
+// ErrRemotely is an error of the keeper or the daemon.
 var ErrRemotely = errors.New("the simulated host")
 
-// Options are what can be chosen.
+// Options choose the parts of a simulation.
 type Options struct {
 	// Emulators lets the daemon find QEMU, which it then questions for seconds, and gives it
 	// control groups to start guests in. Without, it is up in 0.3 s.
@@ -32,15 +32,14 @@ type Options struct {
 	// Passthrough lets guests with devices, pins and memory of the made-up host run: QEMU starts
 	// without them, and libvirt does not notice. It implies Emulators.
 	Passthrough bool
-	// Cache is a directory that keeps what was learnt of the emulators from one simulation to the
-	// next; "" is none.
+	// Cache is a directory that keeps the capabilities of the emulators between simulations; "" for
+	// none.
 	Cache string
 	// NoMdevctl hides the tool with which libvirt makes mediated devices.
 	NoMdevctl bool
 }
 
-// Sim is a running simulation. Its methods may be called by several goroutines, one after the other
-// is served.
+// Sim is a running simulation. Its methods are safe for concurrent use and run one at a time.
 type Sim struct {
 	dir    string
 	keeper *os.Process
@@ -114,8 +113,8 @@ func (s *Sim) prepare(h testhost.Host, o Options) error {
 	return saveDefined(s.dir, inactive(h))
 }
 
-// emulatorDir is where the emulators are put that stand before the real ones: beside what is known
-// of them.
+// emulatorDir is the directory of the wrappers of the emulators, beside the cache of their
+// capabilities.
 func emulatorDir(dir string, o Options) string {
 	if o.Cache != "" {
 		dir = o.Cache
@@ -169,7 +168,7 @@ func (s *Sim) launchKeeper(o Options) error {
 
 func (s *Sim) keeperLog() string { return filepath.Join(s.dir, "keeper.log") }
 
-// order has the keeper do something, and waits until it is done.
+// order sends the keeper an order, and waits for its answer.
 func (s *Sim) order(ctx context.Context, o order) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -205,23 +204,22 @@ func (s *Sim) lastWords() string {
 	return ": " + strings.TrimSpace(string(text[max(0, len(text)-1000):]))
 }
 
-// URI is for libvirt's library.
+// URI returns the URI for libvirt's library.
 func (s *Sim) URI() string {
 	return "qemu+unix:///system?socket=" + filepath.Join(s.dir, "run", "libvirt-sock")
 }
 
-// Root is the directory that has the host's sys and proc in it: the chroot for those that read
-// them.
+// Root returns the directory with the host's sys and proc: the chroot of their readers.
 func (s *Sim) Root() string { return string(s.tree) }
 
-// Tree is what the kernel shows; it can be changed at any time. The daemon reads most of it again
-// with each call, and learns of devices that come and go by events.
+// Tree returns what the kernel shows; it can be changed at any time. The daemon reads most of it
+// again with each call, and learns of devices that come and go by events.
 func (s *Sim) Tree() testhost.Tree { return s.tree }
 
-// Log is the file that the daemon logs to.
+// Log returns the file that the daemon logs to.
 func (s *Sim) Log() string { return filepath.Join(s.dir, "state", "libvirtd.log") }
 
-// PID is that of the daemon, 0 if none runs.
+// PID returns that of the daemon, 0 if none runs.
 func (s *Sim) PID() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -284,7 +282,7 @@ func (s *Sim) Close(ctx context.Context) error {
 	return errors.Join(append(errs, err, s.removeGroups(), os.RemoveAll(s.dir))...)
 }
 
-// removeGroups does what a keeper that was killed could not; else there is nothing to do.
+// removeGroups cleans up after a killed keeper; otherwise it finds nothing.
 func (s *Sim) removeGroups() error {
 	mounted, err := mountedHierarchies()
 	if err != nil {

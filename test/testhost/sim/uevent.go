@@ -14,7 +14,7 @@ import (
 	"github.com/compute-agent/compute-agent/test/testhost"
 )
 
-// Uevent is news of a device, as udev tells it.
+// Uevent is an event of a device, as udev sends it.
 type Uevent struct {
 	// Action is add, remove or change.
 	Action string
@@ -25,13 +25,13 @@ type Uevent struct {
 	Properties []string `json:",omitempty"`
 }
 
-// Uevent tells the daemon. It returns when the news is sent, not when it is understood; a daemon
-// that does not run misses it.
+// Uevent sends an event to the daemon. It returns when the event is sent, not when it is handled; a
+// daemon that does not run misses it.
 func (s *Sim) Uevent(ctx context.Context, e Uevent) error {
 	return s.order(ctx, order{Do: "uevent", Uevent: &e})
 }
 
-// PCI tells of a PCI device that is shown in the tree, with the properties that are.
+// PCI returns an event of a PCI device in the tree, with the properties there.
 func (s *Sim) PCI(ctx context.Context, action, address string) error {
 	at, err := s.tree.DevicePath(address)
 	if err != nil {
@@ -44,12 +44,12 @@ func (s *Sim) PCI(ctx context.Context, action, address string) error {
 	return s.Uevent(ctx, Uevent{Action: action, Path: at, Subsystem: "pci", Properties: strings.Fields(text)})
 }
 
-// Plug adds devices to the host, and tells of them: a virtual function after its physical one.
+// Plug adds devices to the host, and sends their events: a virtual function after its physical one.
 func (s *Sim) Plug(ctx context.Context, devices ...testhost.Device) error {
 	return s.replug(ctx, func() ([]testhost.Change, error) { return s.host.Plug(s.tree, devices...) })
 }
 
-// Unplug takes a PCI device out, with all that hangs on it, and tells of that.
+// Unplug removes a PCI device with all its dependents, and sends their events.
 func (s *Sim) Unplug(ctx context.Context, address string) error {
 	return s.replug(ctx, func() ([]testhost.Change, error) { return s.host.Unplug(s.tree, address) })
 }
@@ -74,7 +74,7 @@ func (s *Sim) AddMdev(ctx context.Context, parent, mdevType, uuid string, iommuG
 	return s.Uevent(ctx, Uevent{Action: "add", Path: at, Subsystem: "mdev"})
 }
 
-// RemoveMdev takes it away again.
+// RemoveMdev removes a mediated device, and sends its event.
 func (s *Sim) RemoveMdev(ctx context.Context, uuid string) error {
 	at, err := s.tree.RemoveMdev(uuid)
 	if err != nil {
