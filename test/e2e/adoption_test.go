@@ -29,8 +29,8 @@ const otherThanNova = `nodes = [{name = "cn1", traits = ["HW_CPU_X86_AVX"], inve
   VCPU = {total = 8, max_unit = 8, allocation_ratio = 4.0}, MEMORY_MB = {total = 8192, max_unit = 8192, reserved = 512}},
   children = [{name = "gpu", inventories = {VGPU = {total = 2}}}]}]`
 
-// TestAdoption: the agent as a whole takes a host over that nova-compute reported, without a write,
-// and leaves alone what is not the driver's when something changes.
+// TestAdoption: the agent as a whole takes over a host that nova-compute reported, without a write,
+// and later changes only what is the driver's.
 func TestAdoption(t *testing.T) {
 	for kind, empty := range placements(t) {
 		t.Run(kind, func(t *testing.T) {

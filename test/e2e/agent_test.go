@@ -75,7 +75,8 @@ func (s *site) status() health.Status {
 	return status
 }
 
-// servePlacement runs the bundled Placement as a process of its own, on state that outlives it.
+// servePlacement runs the bundled Placement as a process, on a state directory that it does not
+// own.
 func servePlacement(t *testing.T, state, address string) *process {
 	p := spawn(t, nil, "compute-agent", "placement", "serve", "--listen", address, "--state-dir", state)
 	p.await(0, "Placement serves")
@@ -89,7 +90,7 @@ const (
 )
 
 // TestAgentLifecycle: a change is one write; neither a killed plugin nor a killed agent costs any;
-// an outage of Placement is said, survived and caught up with.
+// an outage of Placement is reported, survived and made up for.
 func TestAgentLifecycle(t *testing.T) {
 	address, state := testproc.FreeAddress(t), t.TempDir()
 	server := servePlacement(t, state, address)
@@ -159,8 +160,8 @@ func TestAgentLifecycle(t *testing.T) {
 	}
 }
 
-// awaitPasses waits until the node has seen so many passes. They are not logged one by one, so
-// reloads are used to make the agent speak.
+// awaitPasses waits until the node has seen so many passes. They are not logged one by one, so it
+// reloads the agent, which logs that.
 func (s *site) awaitPasses(agent *process, n int64) {
 	s.t.Helper()
 	for range 1000 {
@@ -283,7 +284,7 @@ func TestAgentNotifiesSystemd(t *testing.T) {
 	}
 }
 
-// TestRefusals: what must not be started is not, with the exit code that says why.
+// TestRefusals: an agent that must not start ends with the exit code of the reason.
 func TestRefusals(t *testing.T) {
 	address := testproc.FreeAddress(t)
 	servePlacement(t, t.TempDir(), address)
@@ -338,7 +339,7 @@ func TestRefusals(t *testing.T) {
 	})
 }
 
-// TestCommands asks a running agent everything that can be asked.
+// TestCommands runs every command that asks a running agent.
 func TestCommands(t *testing.T) {
 	address := testproc.FreeAddress(t)
 	servePlacement(t, t.TempDir(), address)

@@ -61,8 +61,8 @@ func (w *world) runWatched(judge func(n int, e diskEvent) diskVerdict) (*process
 
 // TestReshapeUnderDiskFaults: at each call of a reshaping start-up that creates, renames, removes
 // or syncs something of the agent's state, it is killed before or after it, the power is cut, or
-// the call fails. Whenever one looks, the node has the old shape or the new one, and every consumer
-// holds what it held; the next start completes what was begun, and what the journal says is so.
+// the call fails. At any time the node has the old layout or the new one, and every consumer holds
+// what it held; the next start completes the reshape, and the journal is right.
 func TestReshapeUnderDiskFaults(t *testing.T) {
 	start := prepare(t)
 	clean, _ := start.again(t)
@@ -103,7 +103,7 @@ func inWords(events []diskEvent) []string {
 	return ops
 }
 
-// breakDiskAt starts an agent whose k-th call meets a fault, and then one that meets none.
+// breakDiskAt starts an agent whose k-th call fails, and then one without a fault.
 func (w *world) breakDiskAt(k int, what diskFault, start before, want picture) {
 	t := w.t
 	t.Helper()
@@ -126,7 +126,7 @@ func (w *world) breakDiskAt(k int, what diskFault, start before, want picture) {
 	w.recover(start, want)
 }
 
-// recover looks at what a fault has left, and starts the agent again.
+// recover checks the state after a fault, and starts the agent again.
 func (w *world) recover(start before, want picture) {
 	t := w.t
 	t.Helper()

@@ -35,7 +35,7 @@ func inodeOf(path string) (inode, error) {
 	return inode{st.Ino, st.Btime}, err
 }
 
-// newPlatter takes a directory as it is for synced.
+// newPlatter takes the content of a directory as synced.
 func newPlatter(dir string) (*platter, error) {
 	p := &platter{dir: dir, content: map[inode][]byte{}, names: map[string]inode{}, folders: map[string]bool{}}
 	err := filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
@@ -72,7 +72,7 @@ func (p *platter) sync(path string) error {
 	return err
 }
 
-// cut makes the directory what would be left.
+// cut makes the directory what a power cut would leave.
 func (p *platter) cut() error {
 	if err := os.RemoveAll(p.dir); err != nil {
 		return err

@@ -23,10 +23,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// This file lets a test stand between a process and its disk. The process is started under a
-// seccomp filter that has the kernel ask the test at each system call that makes, moves, removes or
-// syncs a file, whichever thread makes it and in the order in which they are made; the test has it
-// carried out, has it fail, or kills the process before or after it.
+// This file lets a test stand between a process and its disk. A seccomp filter of the process makes
+// the kernel ask the test at each system call that creates, moves, removes or syncs a file, of any
+// thread and in order; the test lets the call happen, lets it fail, or kills the process before or
+// after it.
 
 // diskOps are those system calls.
 var diskOps = map[uint32]string{
@@ -45,7 +45,7 @@ type diskEvent struct {
 
 func (e diskEvent) String() string { return e.op + " " + filepath.Base(e.path) }
 
-// carryOut does what the process wanted done.
+// carryOut executes the call of the process.
 func (e diskEvent) carryOut() error {
 	switch e.op {
 	case "fsync":
@@ -73,7 +73,7 @@ func (e diskEvent) carryOut() error {
 	return f.Close()
 }
 
-// diskVerdict is what becomes of an event.
+// diskVerdict is the decision about an event.
 type diskVerdict struct {
 	errno syscall.Errno // 0: it is carried out
 	kill  bool          // the process does not live to see it
@@ -168,7 +168,7 @@ func receiveDescriptor(conn *net.UnixConn) (int, error) {
 }
 
 // becomeWatched is what a process does that watched starts: it puts itself under the filter and
-// becomes the binary. It returns only what went wrong.
+// becomes the binary. It returns only an error.
 func becomeWatched() error {
 	runtime.LockOSThread() // the filter is the thread's, and the thread becomes the process
 	listener, err := filterDiskOps()

@@ -21,10 +21,10 @@ const (
 	guestOfCN1    = "99999999-0000-4000-8000-000000000001"
 )
 
-// TestDriverGone: a driver that stays away, in whatever way, has the root of its node disabled
-// after its grace, by one write, and enabled when it is back, by another. The inventory, its
-// guests, and the node of another driver stand throughout, in the bundled Placement and in
-// OpenStack's own. What an operator said stays.
+// TestDriverGone: when a driver is missing for longer than its grace period, for any reason, one
+// write disables the root of its node, and another one enables it when the driver is back. The
+// inventory, its guests, and the node of another driver stay as they are, in the bundled Placement
+// and in OpenStack's own. An operator's own setting stays.
 func TestDriverGone(t *testing.T) {
 	for kind, empty := range placements(t) {
 		t.Run(kind, func(t *testing.T) {
@@ -105,7 +105,7 @@ nodes = [{name = "cn2", uuid = "22222222-0000-4000-8000-000000000002", inventori
 `, filepath.Join(g.dir, "state"), filepath.Join(g.dir, "run"), g.url, binaries.Dir(), filepath.Join(binaries.Dir(), "compute-driver-fake"), update)), 0o600))
 }
 
-// goes has the driver fail, and checks what becomes of its node by so many writes.
+// goes makes the driver fail, and checks its node and the number of writes.
 func (g *goneWorld) goes(fault string, writes int64) {
 	g.t.Helper()
 	mark := g.agent.Mark()
@@ -130,7 +130,7 @@ func (g *goneWorld) goes(fault string, writes int64) {
 	}
 }
 
-// returns mends the driver, and checks that its node is as it was before.
+// returns fixes the driver, and checks that its node is as it was before.
 func (g *goneWorld) returns(writes int64, stays bool) {
 	g.t.Helper()
 	g.checkWrites(writes) // the failed passes since have cost none
@@ -150,7 +150,7 @@ func (g *goneWorld) returns(writes int64, stays bool) {
 	}
 }
 
-// operator says something about the host, and waits for Placement to have it.
+// operator runs a command about the host, and waits until Placement has the result.
 func (g *goneWorld) operator(args ...string) {
 	g.t.Helper()
 	if text, code := command(g.t, append(args, "--config", g.config)...); code != 0 {
@@ -165,7 +165,7 @@ func (g *goneWorld) checkWrites(want int64) {
 	}
 }
 
-// checkPicture: Placement says what it said before, but for which of the nodes are disabled.
+// checkPicture: Placement has what it had before, but for which of the nodes are disabled.
 func (g *goneWorld) checkPicture(cn1, cn2 bool) {
 	g.t.Helper()
 	now := g.look().timeless()

@@ -35,7 +35,7 @@ const (
 	outageUntil = outageFrom + 5*time.Minute
 )
 
-// hour is what a Placement sees of a fleet, second by second.
+// hour counts the requests of a fleet, second by second.
 type hour struct {
 	service http.RoundTripper
 	start   time.Time
@@ -75,7 +75,7 @@ func (h *hour) sum(from, until time.Duration) (sum, peak int, at time.Duration) 
 	return sum, peak, at
 }
 
-// line is one agent's way to it.
+// line is one agent's connection to it.
 type line struct {
 	*hour
 	requests int
@@ -146,8 +146,8 @@ func memberWith(t *testing.T, cfg *config.Config, h *hour, uuid string, driver *
 	})}
 }
 
-// TestFleet is an hour of a fleet with the default timings, which all start in the same instant on
-// trees that are there already, and in the middle of which Placement is away for five minutes.
+// TestFleet is an hour of a fleet with the default timings. All agents start at the same instant on
+// existing trees, and in the middle Placement is down for five minutes.
 func TestFleet(t *testing.T) {
 	n := *fleetSize
 	cfg, err := config.Load(config.Options{Root: t.TempDir(), Environ: []string{}})

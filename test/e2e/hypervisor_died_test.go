@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// diedBeforeNesting: a GPU that guests hold died while nothing ran. That stands neither in the way
-// of taking the host over nor of nesting it: what is held stays, closed for others.
+// diedBeforeNesting: a GPU that guests hold died while nothing ran. The agent still takes over the
+// host and nests its tree: the allocations stay, on inventory that is closed for others.
 func diedBeforeNesting(r *residence, _ func() *residence) {
 	tree := r.host.novasFlat("PCPU")
 	tree[0] = strings.NewReplacer(" VGPU=32/32", "", " MEM_ENCRYPTION_CONTEXT=16/1", "").Replace(tree[0])

@@ -40,9 +40,8 @@ const novaMetadata = `<nova:instance xmlns:nova="http://openstack.org/xmlns/libv
   <nova:root type="image" uuid="5b2c3d4e-0001-4000-8000-000000000001"/>
 </nova:instance>`
 
-// TestHealNovaGuests: guests on a real libvirtd that Nova made, and of which Placement knows
-// nothing, get the allocations of their flavors. Those that have more than a flavor's sizes are
-// named, with Nova's command.
+// TestHealNovaGuests: guests of Nova on a real libvirtd without allocations in Placement get those
+// of their flavors. The log names those that have more than a flavor's sizes, with Nova's command.
 func TestHealNovaGuests(t *testing.T) {
 	uri := defineGuests(t)
 	for kind, empty := range placements(t) {

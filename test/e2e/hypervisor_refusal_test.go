@@ -99,8 +99,8 @@ func (r *residence) checkRefusal(agent *process, want map[string][]string) {
 	}
 }
 
-// goneAndBack: a GPU that guests hold goes while the agent runs. It stays in Placement, closed for
-// others; when it comes back, all is as before.
+// goneAndBack: a GPU that guests use is removed while the agent runs. It stays in Placement, closed
+// for others; when it is back, all is as before.
 func goneAndBack(r *residence, _ func() *residence) {
 	r.others(r.host.novasFlat("PCPU"))
 	r.configure(novasOptions, withVFs, withGPUs)

@@ -42,7 +42,7 @@ func TestHypervisor(t *testing.T) {
 	}
 }
 
-// What Placement says of the machine in its shapes, and what the guests hold then.
+// The machine's layouts in Placement, and what the guests hold in each.
 var (
 	flatTree = []string{
 		"cn1 MEMORY_MB=32768-512/32768 PCPU=8/8 VCPU=8*4/8 +CUSTOM_COMPUTE_AGENT_SHAPE_LIBVIRT_2 +CUSTOM_GOLD +OWNER_NOVA @az1",
@@ -89,7 +89,7 @@ var (
 	}
 )
 
-// compare compares what Placement said last with what it is to say.
+// compare compares what Placement had last with what it must have.
 func (r *residence) compare(what string, want ...[]string) {
 	r.t.Helper()
 	if diff := cmp.Diff(r.host.possible(slices.Concat(want...)), r.sketch()); diff != "" {
@@ -97,8 +97,8 @@ func (r *residence) compare(what string, want ...[]string) {
 	}
 }
 
-// reshape starts the agent, which is to change something without anybody holding more or less by
-// it. The next start changes nothing.
+// reshape starts the agent, which must change the tree without changing what any consumer holds.
+// The next start changes nothing.
 func (r *residence) reshape(renames map[string]string) {
 	r.t.Helper()
 	before := r.see()
@@ -114,7 +114,7 @@ func (r *residence) reshape(renames map[string]string) {
 	r.quiet("after a reshape")
 }
 
-// quiet starts the agent, which is to change nothing of what was seen last.
+// quiet starts the agent, which must change nothing.
 func (r *residence) quiet(when string) {
 	r.t.Helper()
 	before := r.seen
@@ -126,9 +126,9 @@ func (r *residence) quiet(when string) {
 	}
 }
 
-// vain is how many writes each start of the agent tries on this Placement without changing
-// anything. One with older os-traits than the driver's refuses the traits of the root, and then
-// receives only those that it knows.
+// vain is how many writes of each start of the agent change nothing on this Placement. One with
+// older os-traits than the driver's refuses the traits of the root, and then receives only those
+// that it knows.
 func (r *residence) vain() int64 {
 	r.t.Helper()
 	var got struct{ Traits []string }
@@ -208,7 +208,7 @@ func (r *residence) together() {
 	}
 }
 
-// undo takes the last reshape back while no agent runs.
+// undo undoes the last reshape while no agent runs.
 func (r *residence) undo() {
 	r.t.Helper()
 	var history struct {

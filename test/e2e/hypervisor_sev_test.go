@@ -14,8 +14,8 @@ import (
 const encrypted = "grace"
 
 // encrypt has libvirt believe that the emulators can encrypt memory, which needs AMD's firmware: it
-// goes by what it noted of them, in files, the first time. It reports whether libvirt believes it;
-// a later version may note it otherwise.
+// caches their capabilities in files. It reports whether libvirt believes it; a later version may
+// cache them otherwise.
 func (h *hypervisor) encrypt(t *testing.T, cache string) bool {
 	t.Helper()
 	believes := func() bool {

@@ -22,8 +22,8 @@ import (
 	"github.com/compute-agent/compute-agent/test/testhost/sim"
 )
 
-// hypervisor is a made-up machine with a real libvirtd and guests that run. Agents come and go on
-// it. It has AMD's memory encryption.
+// hypervisor is a made-up machine with a real libvirtd and running guests, on which tests start and
+// end agents. It has AMD's memory encryption.
 //
 //	cell 0   CPUs 0-3, 8-11 (threads 0+8, 1+9, …)    GPU 0000:05:00.0    network card 0000:06:00.0 with four virtual functions
 //	cell 1   CPUs 4-7, 12-15                         GPU 0000:82:00.0
@@ -153,7 +153,7 @@ func inhabit(t *testing.T) *hypervisor {
 	return h
 }
 
-// notTested tells loudly what was not tested, which is a failure where everything must be there.
+// notTested skips a test with the reason, or fails it under CI.
 func notTested(t *testing.T, why string) {
 	t.Helper()
 	if os.Getenv("CI") != "" {
@@ -219,7 +219,7 @@ func (r *residence) command(args ...string) string {
 	return out
 }
 
-// see looks at Placement.
+// see reads Placement.
 func (r *residence) see() picture {
 	r.t.Helper()
 	r.seen = r.look()

@@ -11,8 +11,8 @@ import (
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
-// TestCommandsJudgeTheRunningAgent: without --config, what judges a configuration judges that of
-// the agent that runs, with its files, variables and flags, and says so.
+// TestCommandsJudgeTheRunningAgent: without --config, commands that check a configuration check
+// that of the running agent, with its files, variables and flags, and say so.
 func TestCommandsJudgeTheRunningAgent(t *testing.T) {
 	address := testproc.FreeAddress(t)
 	servePlacement(t, t.TempDir(), address)

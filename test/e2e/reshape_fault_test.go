@@ -205,9 +205,9 @@ func (b before) again(t *testing.T) (*world, *faulty) {
 	return w, proxy
 }
 
-// TestReshapeUnderFaults: at each request of a reshaping start-up something breaks. Whenever one
-// looks, the node has the old shape or the new one, and every consumer holds what it held; the next
-// start completes what was begun.
+// TestReshapeUnderFaults: each request of a reshaping start-up fails once. At any time the node has
+// the old layout or the new one, and every consumer holds what it held; the next start completes
+// the reshape.
 func TestReshapeUnderFaults(t *testing.T) {
 	start := prepare(t)
 	clean, proxy := start.again(t)
@@ -251,7 +251,7 @@ func sampled(distance, k, fault int) bool {
 	return k%6 == 0 && fault == k/6%len(allFaults)
 }
 
-// breakAt starts an agent whose k-th request meets a fault, and then one that meets none.
+// breakAt starts an agent whose k-th request fails, and then one without a fault.
 func (w *world) breakAt(proxy *faulty, k int, what fault, start before, want picture) {
 	t := w.t
 	t.Helper()

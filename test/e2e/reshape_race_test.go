@@ -35,9 +35,9 @@ var raceRounds = flag.Int("race-rounds", 9, "how many reshapes run against a sch
 
 const nodeUUID = "11111111-0000-0000-0000-000000000000"
 
-// TestReshapeAgainstScheduler reshapes a node to and fro while a scheduler claims and frees what is
-// moving, as fast as it can. After each reshape every consumer holds what the scheduler received:
-// nothing was lost, nothing doubled.
+// TestReshapeAgainstScheduler reshapes a node back and forth while a scheduler claims and frees
+// what moves, as fast as it can. After each reshape every consumer holds what the scheduler
+// received: nothing was lost, nothing doubled.
 func TestReshapeAgainstScheduler(t *testing.T) {
 	service, err := placement.Direct(t.Context(), placement.Config{StateDir: t.TempDir(), Logger: zerolog.Nop()})
 	check(t, err)
@@ -104,9 +104,9 @@ func TestReshapeAgainstScheduler(t *testing.T) {
 	}
 }
 
-// startInProcess is a start of the agent without its process, until Placement has the shape. It
-// returns how many times that was tried. gathered, if set, is called whenever the agent has looked
-// at what is allocated.
+// startInProcess is a start of the agent without its process, until Placement has the layout. It
+// returns the number of attempts. gathered, if set, is called whenever the agent has read the
+// allocations.
 func startInProcess(t *testing.T, service http.RoundTripper, state, shape string, gathered func()) int {
 	t.Helper()
 	driver := fake.New()
@@ -202,7 +202,7 @@ type resources struct {
 	Resources map[string]int64 `json:"resources"`
 }
 
-// actOut acts until a budget that it shares with others is used up.
+// actOut acts until a shared budget is used up.
 func (s *scheduler) actOut(budget *atomic.Int64) {
 	for budget.Add(-1) >= 0 && s.broken == nil {
 		s.act()
@@ -337,7 +337,7 @@ func checkInventory(t *testing.T, s *scheduler, shape string) {
 	}
 }
 
-// shaped is where the inventory is in each shape.
+// shaped says where the inventory is in each layout.
 var shaped = map[string]providertree.ProviderResources{
 	"flat":          {"cn1": {"VCPU": 8, "VGPU": 8, "DISK_GB": 10}},
 	"vgpu-children": {"cn1": {"VCPU": 8, "DISK_GB": 10}, "cn1_gpu_0": {"VGPU": 4}, "cn1_gpu_1": {"VGPU": 4}},

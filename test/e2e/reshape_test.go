@@ -24,7 +24,7 @@ const (
 	migration = "05000000-0000-0000-0000-000000000000"
 )
 
-// machine is the driver's configuration of one and the same machine in a shape.
+// machine is the driver's configuration of one machine in a layout.
 func machine(shape string, keys ...string) string {
 	return machineWith("VGPU", 4, shape, keys...)
 }
@@ -51,7 +51,7 @@ func busy(gpu string) holding {
 
 var renamed = map[string]string{"CUSTOM_GPU": "VGPU"}
 
-// reshapes are the specification's examples and what may be around them.
+// reshapes are the specification's examples and variations of them.
 var reshapes = []struct {
 	name string
 	// steps are what the driver is configured to, one start after the other; claims come after the
@@ -120,8 +120,8 @@ var reshapes = []struct {
 	},
 }
 
-// TestReshape starts an agent, lets others claim what it reports, and starts it again with the same
-// machine in another shape.
+// TestReshape starts an agent, lets other clients claim what it reports, and starts it again with
+// the same machine in another layout.
 func TestReshape(t *testing.T) {
 	for kind, empty := range placements(t) {
 		for _, tc := range reshapes {
@@ -213,8 +213,8 @@ func (w *world) refusedAsTooOld(steps []string, before picture) {
 	}
 }
 
-// TestFaultyDrivers: a reshape that loses, invents or misplaces is refused before anything of
-// it is written, with the consumers that it would have harmed.
+// TestFaultyDrivers: a reshape that loses, invents or misplaces allocations is refused before any
+// write, and the error names the consumers.
 func TestFaultyDrivers(t *testing.T) {
 	for kind, empty := range placements(t) {
 		w := newWorld(t, empty(t))
@@ -292,8 +292,8 @@ func TestHold(t *testing.T) {
 	agent.stop()
 }
 
-// TestNoReshapeWhileRunning: a shape that changes under a running agent waits for the next start;
-// meanwhile nothing is written, and the agent says what to do.
+// TestNoReshapeWhileRunning: a layout that changes under a running agent waits for the next start;
+// until then nothing is written, and the agent says what to do.
 func TestNoReshapeWhileRunning(t *testing.T) {
 	server := openPlacement(t, t.TempDir())
 	defer func() { check(t, server.Close()) }()

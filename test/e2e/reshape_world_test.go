@@ -20,7 +20,7 @@ import (
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
-// world is a Placement with what others wrote to it, and a host whose agent comes and goes.
+// world is a Placement with data of other clients, and a host on which tests start and end agents.
 type world struct {
 	*site
 	uuids map[string]string // of providers, by name
@@ -209,7 +209,7 @@ func (w *world) claim(claims holding) {
 	}
 }
 
-// picture is all that Placement says.
+// picture is all that Placement has.
 type picture struct {
 	// Inventories, traits, aggregates are by provider's name.
 	Inventories map[string]map[string]inventory

@@ -13,7 +13,7 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// dictated is a driver that says what a scenario tells it to say.
+// dictated is a driver that reports what a scenario says.
 type dictated struct {
 	node      string
 	providers []noted
@@ -36,7 +36,7 @@ type dictatedMove struct {
 	only []string
 }
 
-// dictate reads what a scenario tells a driver.
+// dictate parses the lines of a scenario for its driver.
 func dictate(lines []string, careless bool, before *dictated) (*dictated, error) {
 	d := &dictated{node: "cn1", careless: careless, homes: map[string]string{}, renames: map[string]string{}}
 	if before != nil {

@@ -37,7 +37,7 @@ func (p *play) others(lines []string) {
 	}
 }
 
-// nameFor notes names whose uuids will be seen.
+// nameFor records names whose uuids will appear.
 func (p *play) nameFor(names ...string) {
 	for _, name := range names {
 		p.names[uuidFor(name)] = name
@@ -97,7 +97,7 @@ func (p *play) put(n noted) {
 	}
 }
 
-// learn notes the uuids of the providers that there are now, and says which those are.
+// learn records the uuids of all providers, and returns their names.
 func (p *play) learn() map[string]bool {
 	p.t.Helper()
 	var list struct {
@@ -162,7 +162,7 @@ func (p *play) allocate(consumer string, held map[string]map[string]int64) {
 	}, nil)
 }
 
-// observedWire carries an agent's requests, and notes them.
+// observedWire forwards an agent's requests, and records them.
 type observedWire struct {
 	asks chan chan struct{}
 

@@ -61,7 +61,7 @@ func TestScenarios(t *testing.T) {
 	}
 }
 
-// play is a scenario under way.
+// play is a running scenario.
 type play struct {
 	*world
 	driver    *dictated
@@ -142,7 +142,7 @@ func (p *play) step(step string, body []string) (said []string, speaks bool) {
 
 func (p *play) state() string { return filepath.Join(p.dir, "state") }
 
-// boot makes an agent that knows nothing but its state directory.
+// boot makes an agent that has only its state directory.
 func (p *play) boot() {
 	p.t.Helper()
 	check(p.t, os.MkdirAll(p.state(), 0o700))
@@ -251,7 +251,7 @@ func (p *play) mentioned(texts []string) []string {
 	return slices.Sorted(maps.Keys(found))
 }
 
-// checkQuiet: what is said is so.
+// checkQuiet checks that nothing is left to do.
 func (p *play) checkQuiet() {
 	p.t.Helper()
 	if said := p.pass(true); len(said) == 0 || said[0] != "no request" {
@@ -269,7 +269,7 @@ func (p *play) checkQuiet() {
 	}
 }
 
-// erring keeps what went wrong.
+// erring keeps the last error.
 type erring struct {
 	*reportclient.Client
 	err error
@@ -280,7 +280,7 @@ func (c *erring) Apply(ctx context.Context, root string, plan reportclient.Plan)
 	return c.err
 }
 
-// asService proves to a Placement without authentication that one may reshape.
+// asService gives the role service to the requests for a Placement without authentication.
 func asService(_ context.Context, h http.Header) error {
 	h.Set("X-Auth-Token", "admin")
 	h.Set("X-Roles", "admin,service")

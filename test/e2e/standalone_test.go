@@ -18,9 +18,9 @@ import (
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
-// TestStandalone is the main job on the real machine: one command, and Placement says what the
-// machine is. Libvirt's own daemon is used where one answers, and a private one otherwise. The
-// driver is found beside the agent.
+// TestStandalone runs one command on the real machine, after which Placement has its inventory. It
+// uses libvirt's own daemon where one answers, and a private one otherwise. The driver is found
+// beside the agent.
 func TestStandalone(t *testing.T) {
 	if _, err := os.Stat("/usr/sbin/libvirtd"); err != nil {
 		const missing = "Debian's package libvirt-daemon-system is not installed (tools/packages.sh test)"
@@ -106,8 +106,8 @@ func TestStandalone(t *testing.T) {
 	again.await(0, "Ctrl-C ends everything but guests")
 	again.signal(syscall.SIGINT)
 	again.exit()
-	// A virtual machine's memory may have been plugged in or out meanwhile; that is news. Nothing
-	// else is.
+	// A virtual machine's memory may have been plugged in or out meanwhile; that is a change.
+	// Nothing else is.
 	if n := again.Count(0, told) - again.Count(0, told, ": MEMORY_MB total "); n != 0 {
 		t.Errorf("%d writes at the second start", n)
 	}

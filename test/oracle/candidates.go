@@ -133,7 +133,7 @@ func (g *generator) group(st *Step, suffix string, v int) {
 	})
 }
 
-// spoilQuery makes one thing wrong with a query.
+// spoilQuery makes one thing invalid in a query.
 func (g *generator) spoilQuery(st *Step) {
 	if len(st.Query) == 0 {
 		return

@@ -22,9 +22,9 @@ const (
 )
 
 // compareCandidates compares two answers with candidates. Without a limit they must be the same as
-// sets. With one, which candidates come first is everybody's own; but ours must be among all that
-// the real service has, they must be as many, and the provider summaries must be those of the trees
-// that they use: those of all candidates when the limit cut nothing off.
+// sets. With one, each service chooses its own candidates; but ours must be among all of the real
+// service, as many, and the provider summaries must be those of the trees that they use: those of
+// all candidates when the limit cut nothing off.
 //
 // The real service makes two mistakes that have to be taken out of its answers first: see
 // sharesAmounts and anchorsLost.
@@ -35,7 +35,7 @@ func (r *runner) compareCandidates(ctx context.Context, x *Exchange) ([]Differen
 	} else if found := compare(x.Real, x.Ours, x.Step.Method); len(found) == 0 {
 		return nil, nil
 	}
-	// The bodies are compared here and the rest as ever.
+	// The bodies are compared here, the rest as for other requests.
 	found := compare(Answer{x.Real.Status, x.Real.Header, ""}, Answer{x.Ours.Status, x.Ours.Header, ""}, x.Step.Method)
 	real, mine := candidatesOf(x.Real.Body), candidatesOf(x.Ours.Body)
 	roots, err := r.roots(ctx)
@@ -95,7 +95,7 @@ func (r *runner) compareCandidates(ctx context.Context, x *Exchange) ([]Differen
 	return append(found, different...), nil
 }
 
-// What Placement does wrong in candidates, as differences.
+// Placement's own faults in candidates, as differences.
 const (
 	wrongAmounts = "amounts"
 	lostAnchors  = "anchors"

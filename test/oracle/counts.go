@@ -22,7 +22,7 @@ type Counts struct {
 	Candidates [3]int
 }
 
-// NewCounts is what nothing has reached yet.
+// NewCounts returns empty counts.
 func NewCounts() *Counts {
 	return &Counts{Kinds: map[string]int{}, Exceptions: map[string]int{}, Routes: map[string]map[int]int{}, Versions: map[string]map[int]bool{}}
 }

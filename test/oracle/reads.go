@@ -195,7 +195,7 @@ func (g *generator) listProviders() Step {
 	return st
 }
 
-// oddCall goes where nothing is, or with a method that is not there.
+// oddCall requests a missing path, or uses a method that the path lacks.
 func (g *generator) oddCall() Step {
 	path := pick(g, []string{"/", "/resource_providers", "/resource_classes", "/traits", "/allocations", "/usages", "/reshaper", "/allocation_candidates",
 		"/nowhere", "/resource_providers/", "/traits/", "/resource_classes/VCPU", "/traits/CUSTOM_T", "/allocations/{{c0}}",

@@ -28,7 +28,7 @@ type Plan struct {
 	ShrinkRequests int
 	// Found gets each different finding, as soon as its script is there.
 	Found func(f *Finding)
-	// Note gets a line now and then.
+	// Note gets a line of progress from time to time.
 	Note func(format string, args ...any)
 }
 
@@ -193,7 +193,7 @@ func (r *runner) script(ctx context.Context, f *Finding) (string, error) {
 	return b.String(), nil
 }
 
-// script is a request as one reads it.
+// script is a request in readable form.
 func (r *Request) script() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s", r.Method, r.Target)

@@ -102,7 +102,7 @@ func (r *runner) reset(ctx context.Context) error {
 	return r.ours.Reset(ctx)
 }
 
-// consumer gives a slot's consumer of now.
+// consumer returns the present consumer of a slot.
 func (r *runner) consumer(slot int) string {
 	if slot >= len(r.epochs) {
 		return nowhere
@@ -196,7 +196,7 @@ func (r *runner) send(ctx context.Context, st *Step) (*Exchange, error) {
 	return x, err
 }
 
-// hideRandom takes the uuid that a service drew for a new provider out of its answer.
+// hideRandom removes the uuid that a service drew for a new provider from its answer.
 func (x *Exchange) hideRandom() {
 	var body object
 	if x.Step.Method != http.MethodPost || x.Step.Path != "/resource_providers" || x.Real.Status >= 300 || x.Ours.Status >= 300 ||

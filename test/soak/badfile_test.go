@@ -22,7 +22,7 @@ func unprivileged(cmd *exec.Cmd) {
 	}
 }
 
-// give makes a directory with all in it the property of the user that runs the servers.
+// give changes the owner of a directory with its content to the user that runs the servers.
 func give(t *testing.T, dir string) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -75,8 +75,8 @@ func overwrite(t *testing.T, path string, at int64, with []byte) {
 	check(t, f.Close())
 }
 
-// TestBadFiles: what is wrong with the database file is said in words that name it and what to do,
-// the file is left as it is, and once it is mended all that was acknowledged is there.
+// TestBadFiles: an error about the database file names it and what to do, the file is not changed,
+// and once it is repaired all acknowledged data is there.
 func TestBadFiles(t *testing.T) {
 	noise := bytes.Repeat([]byte{0xA7, 0x13, 0x5C, 0xE9}, 1024)
 	for name, c := range map[string]struct {

@@ -88,7 +88,7 @@ type client struct {
 	url  string
 }
 
-// timeout is when an answer is given up. No test expects that to happen.
+// timeout bounds the wait for an answer. No test expects it to pass.
 const timeout = 60 * time.Second
 
 func newClient(url string) *client {

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// keepsGrowing checks what the history proves as well, and says it in plain words: generations of
-// providers only went up, and sums are right.
+// keepsGrowing checks directly what the history proves as well: generations of providers only
+// increase, and sums are right.
 func keepsGrowing(t *testing.T, c *client, tree int, before, after *forest) {
 	t.Helper()
 	for p, was := range before.providers {
@@ -27,8 +27,8 @@ func keepsGrowing(t *testing.T, c *client, tree int, before, after *forest) {
 }
 
 // TestKillDuringStorm: the server is killed while clients write, again and again, and started again
-// on the same directory. What it then says follows from what it acknowledged before, and what it
-// left open it did wholly or not.
+// on the same directory. Its answers then follow from what it acknowledged before; requests without
+// an answer happened wholly or not at all.
 func TestKillDuringStorm(t *testing.T) {
 	dir := place(t)
 	chance := seed(t)
@@ -88,8 +88,8 @@ func TestKillDuringStorm(t *testing.T) {
 	}
 }
 
-// TestKillDuringStart: a server that is killed at any moment of its first start leaves nothing
-// that a later start stumbles over.
+// TestKillDuringStart: a server that is killed at any moment of its first start leaves nothing that
+// makes a later start fail.
 func TestKillDuringStart(t *testing.T) {
 	check(t, binaries.Build()) // which is no part of a start
 	dir := place(t)

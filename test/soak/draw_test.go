@@ -130,7 +130,7 @@ func (g *guess) reshape(o *op) {
 	}
 }
 
-// learn takes in what was answered.
+// learn updates the guess from an answer.
 func (g *guess) learn(o op, a answer) error {
 	switch {
 	case a.unknown || a.later || a.status >= 400:

@@ -125,8 +125,8 @@ func (c *client) ready(t *testing.T) {
 }
 
 // TestFailedWrites: files may not grow (a limit on their size, which is for SQLite what a failing
-// disk is). The answer says that the outcome is not known, nothing is done by half, and when the
-// limit is lifted writing goes on.
+// disk is). The answer says that the outcome is unknown, no write is partial, and when the limit is
+// lifted writes succeed.
 func TestFailedWrites(t *testing.T) {
 	dir := place(t)
 	server := start(t, nil, onStateDir(dir)...)
@@ -168,7 +168,7 @@ func TestFailedWrites(t *testing.T) {
 }
 
 // TestStartOnFullDisk: a server starts on a disk without a free byte, also after it was killed: it
-// either answers reads as before, or ends with a sentence that says what is the matter.
+// either answers reads as before, or ends with a sentence that names the cause.
 func TestStartOnFullDisk(t *testing.T) {
 	const orderly, killed, never = "after an orderly end", "after a kill", "for the first time"
 	for _, name := range []string{orderly, killed, never} {

@@ -131,7 +131,7 @@ func (s *storm) tally(into map[string]int) {
 	}
 }
 
-// readAll reads all there is to know of a tree, as part of the history, and returns it.
+// readAll reads everything about a tree, as part of the history, and returns it.
 func (s *storm) readAll(t *testing.T, c *client, tree int) *forest {
 	t.Helper()
 	g := &guess{forest: newForest(tree), tree: tree}
@@ -159,8 +159,8 @@ func (s *storm) readAll(t *testing.T, c *client, tree int) *forest {
 // checkTime is when the search for an order is given up; it takes milliseconds.
 const checkTime = 60 * time.Second
 
-// judge says whether the histories have an order each, from the states given on; draw makes a
-// picture of one that has none and says where.
+// judge reports whether each history has an order, from the given states; draw writes a picture of
+// one without, and returns its file.
 func (s *storm) judge(from map[int]*forest) (result porcupine.CheckResult, draw func() string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -262,7 +262,7 @@ func rounds(t testing.TB, short int) func(yield func(int) bool) {
 	}
 }
 
-// seed is new for each run, and said when the test fails.
+// seed is new for each run, and printed when the test fails.
 func seed(t testing.TB) uint64 {
 	t.Helper()
 	n := rand.Uint64()

@@ -51,8 +51,8 @@ func plantAll(t *testing.T, c *client, trees ...int) map[int]*forest {
 	return from
 }
 
-// TestLinearizable: what clients at the same time are answered is what one after the other could
-// have been answered.
+// TestLinearizable: the answers to concurrent clients are those that clients one after the other
+// could get.
 func TestLinearizable(t *testing.T) {
 	chance := seed(t)
 	c := serve(t, filepath.Join(t.TempDir(), "placement.db"), asItIs)
@@ -75,7 +75,7 @@ func TestLinearizable(t *testing.T) {
 	}
 }
 
-// TestCheckerDetectsBrokenPromises: servers that break one promise, now and then, are found out.
+// TestCheckerDetectsBrokenPromises: servers that sometimes break one promise are detected.
 func TestCheckerDetectsBrokenPromises(t *testing.T) {
 	var mu sync.Mutex
 	for name, wrap := range map[string]func(http.Handler) http.Handler{

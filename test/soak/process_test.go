@@ -54,7 +54,7 @@ func start(t *testing.T, prepare func(*exec.Cmd), args ...string) *process {
 	return p
 }
 
-// alarms are the lines that are more than information.
+// alarms are the lines above level info.
 func (p *process) alarms() (out []string) {
 	for _, text := range p.Lines() {
 		var line struct{ Level string }
@@ -89,7 +89,7 @@ func (p *process) client(t *testing.T) *client {
 	return c
 }
 
-// quietly is client, for a start that may have nothing to complain of.
+// quietly is client, for a start that must log no alarms.
 func (p *process) quietly(t *testing.T) *client {
 	t.Helper()
 	c := p.client(t)

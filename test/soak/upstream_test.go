@@ -53,9 +53,9 @@ func tell(t *testing.T, url string, e exchange) (string, int) {
 	return fmt.Sprint(resp.StatusCode, " ", code), resp.StatusCode
 }
 
-// TestAnswersAreThoseOfOpenStack tells OpenStack's own Placement and ours the same story of
-// generations, reshapes and over-commit, and compares statuses, error codes and what is read, step
-// by step.
+// TestAnswersAreThoseOfOpenStack sends OpenStack's own Placement and ours the same requests about
+// generations, reshapes and over-commit, and compares statuses, error codes and reads, step by
+// step.
 func TestAnswersAreThoseOfOpenStack(t *testing.T) {
 	theirs := testproc.StartPlacement(t).URL
 	ours := serve(t, filepath.Join(t.TempDir(), "placement.db"), asItIs).url
@@ -167,7 +167,7 @@ func TestAnswersAreThoseOfOpenStack(t *testing.T) {
 		reshape(g+4, "", 5, vcpu8, fmt.Sprintf(`%q:%s`, c2, claim("1.38", q, "3", 0))),
 		offer(q, 8, `"VCPU":{"total":2}`),
 	)
-	// LP#2104040, mended after 8.0.0: what does not make an over-commit worse is taken.
+	// LP#2104040, fixed after 8.0.0: what does not make an over-commit worse is taken.
 	run(onlyOurs(exchange{"1.38", "PUT", "/allocations/" + c1, claim("1.38", q, "7", 3), 0}, http.StatusNoContent))
 	// The story is about both ends of each call.
 	for _, some := range []string{"PUT /allocations 204", "PUT /allocations 409", "PUT /allocations 400", "POST /allocations 204", "POST /allocations 409", "POST /reshaper 204", "POST /reshaper 409", "POST /reshaper 400"} {
