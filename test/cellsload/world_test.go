@@ -102,7 +102,7 @@ func (w *world) startCells(names []string) {
 	process, _, out := w.again(serveEnv+"="+w.dir, "CELLSLOAD_CELLS="+strings.Join(names, ","))
 	w.elsewhere = process
 	if line, err := out.ReadString('\n'); err != nil || line != "ready\n" {
-		w.t.Fatalf("the process of the cells said %q: %v", line, err)
+		w.t.Fatalf("the process of the cells wrote %q: %v", line, err)
 	}
 }
 

@@ -133,11 +133,11 @@ func (p *process) troubles() []string {
 	return out
 }
 
-// said waits for a line in the log that has all parts.
-func (p *process) said(t *testing.T, parts ...string) string {
+// await waits for a line in the log that has all parts.
+func (p *process) await(t *testing.T, parts ...string) string {
 	t.Helper()
 	var found string
-	testproc.Eventually(t, patience, fmt.Sprintf("%s says %q", p.name, parts), func() error {
+	testproc.Eventually(t, patience, fmt.Sprintf("%s logs %q", p.name, parts), func() error {
 		text, err := os.ReadFile(p.log)
 		if err != nil {
 			return err
@@ -153,7 +153,7 @@ func (p *process) said(t *testing.T, parts ...string) string {
 		if len(p.died) > 0 {
 			t.Fatalf("%v; its log:\n%s", p.died, text)
 		}
-		return errors.New("it has not said so")
+		return errors.New("no such line")
 	})
 	return found
 }

@@ -67,7 +67,7 @@ func newWorld(t *testing.T, p plan) *world {
 	for i := range len(p.kinds) + 1 {
 		w.addCell(t, fmt.Sprintf("cell%d", i), p)
 	}
-	w.placement.said(t, "Placement serves")
+	w.placement.await(t, "Placement serves")
 	for i := range p.apis {
 		w.addAPI(t, fmt.Sprintf("api%d", i), p)
 	}
@@ -146,7 +146,7 @@ connect_timeout = "1s"
 `, a.address, "sqlite://"+w.path("compute_api.db"), cellTimeout, reclaim, "http://"+w.placementAddress, placementTimeout))
 	if len(w.apis) == 0 {
 		for i, c := range w.cells {
-			c.said(t, "The cell serves")
+			c.await(t, "The cell serves")
 			named := []string{"--name", c.name}
 			if i == 0 {
 				named = []string{"--cell0"}
@@ -155,7 +155,7 @@ connect_timeout = "1s"
 		}
 	}
 	a.process = w.run(t, name, "cells", "api", "--config", config)
-	a.said(t, "The compute API serves.")
+	a.await(t, "The compute API serves.")
 	w.apis = append(w.apis, a)
 }
 
@@ -185,7 +185,7 @@ func (w *world) read(ctx context.Context, do func(apidb.Store) error) (err error
 func (w *world) mapped(t *testing.T) {
 	t.Helper()
 	for _, h := range w.hosts {
-		h.said(t, "The cell has this host.")
+		h.await(t, "The cell has this host.")
 	}
 	testproc.Eventually(t, patience, "all hosts are mapped, and have an inventory", func() error {
 		var nodes []apidb.Node

@@ -91,7 +91,7 @@ func TestOpenstackWithoutAuthentication(t *testing.T) {
 
 	// What is in use cannot be deleted, and says so; after its last allocation it can.
 	if said := o.refused("resource", "provider", "delete", numa.UUID); !strings.Contains(said, "HTTP 409") {
-		t.Errorf("deleting a provider with allocations said: %s", said)
+		t.Errorf("deleting a provider with allocations printed: %s", said)
 	}
 	o.do(nil, "resource", "provider", "allocation", "delete", consumer)
 	o.do(nil, "resource", "provider", "delete", numa.UUID)
@@ -112,7 +112,7 @@ func TestOpenstackWithAToken(t *testing.T) {
 	endpoint := serve(t, "--auth", "token", "--token-file", tokenFile(t, token, "admin"))
 	stranger := newOpenstack(t, "--os-auth-type", "admin_token", "--os-endpoint", endpoint, "--os-token", "another")
 	if said := stranger.refused("resource", "provider", "list"); !strings.Contains(said, "401") {
-		t.Errorf("with an unknown token it said: %s", said)
+		t.Errorf("with an unknown token it printed: %s", said)
 	}
 
 	o := newOpenstack(t, "--os-auth-type", "admin_token", "--os-endpoint", endpoint, "--os-token", token, "--os-placement-api-version", "1")

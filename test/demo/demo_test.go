@@ -241,7 +241,7 @@ func TestInterrupted(t *testing.T) {
 				t.Errorf("%v", err)
 			}
 			if !strings.Contains(errs.String(), "all that ran has been ended") {
-				t.Errorf("it says: %s", errs)
+				t.Errorf("it prints: %s", errs)
 			}
 			if diff := cmp.Diff(before, traces(t)); diff != "" {
 				t.Errorf("something is left behind:\n%s", diff)

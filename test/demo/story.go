@@ -217,10 +217,10 @@ func (t *teller) starts(ctx context.Context) {
 		if t.agent, err = t.serve(ctx, line); err != nil {
 			return err
 		}
-		told := t.agent.log.String()
-		t.show(line+" &", doings(told))
+		log := t.agent.log.String()
+		t.show(line+" &", doings(log))
 		if _, err = t.typed(ctx, "compute-agent status"); err != nil {
-			err = fmt.Errorf("all is not well with the agent: %w\n%s", err, told)
+			err = fmt.Errorf("the agent has errors: %w\n%s", err, log)
 		}
 		return err
 	})

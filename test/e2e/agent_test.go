@@ -249,27 +249,27 @@ func TestAgentNotifiesSystemd(t *testing.T) {
 	socket, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
 	check(t, err)
 	defer func() { _ = socket.Close() }()
-	heard := make(chan string, 1000)
+	received := make(chan string, 1000)
 	go func() {
 		buf := make([]byte, 4096)
 		for {
 			n, err := socket.Read(buf)
 			if err != nil {
-				close(heard)
+				close(received)
 				return
 			}
-			heard <- string(buf[:n])
+			received <- string(buf[:n])
 		}
 	}()
 	hear := func(parts ...string) {
 		t.Helper()
-		for message := range heard {
+		for message := range received {
 			if testproc.ContainsAll(message, parts) {
 				t.Logf("%q", message)
 				return
 			}
 		}
-		t.Fatalf("systemd was not told %v", parts)
+		t.Fatalf("systemd did not receive %v", parts)
 	}
 	agent := s.run("NOTIFY_SOCKET="+path, "WATCHDOG_USEC=300000")
 	hear("READY=1", "STATUS=reporting 1 node")

@@ -189,7 +189,7 @@ func TestFirstStartUnderDiskFaults(t *testing.T) {
 				check(t, err)
 				now := w.uuidOf(name)
 				if now != strings.TrimSpace(string(id)) || told != "" && now != told {
-					t.Errorf("Placement was told %q, and says %q; the identity is %q", told, now, id)
+					t.Errorf("Placement got %q, and has %q; the identity is %q", told, now, id)
 				}
 				if n := w.settle(); n != 0 {
 					t.Errorf("%d writes at the start after that", n)

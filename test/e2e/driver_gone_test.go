@@ -176,6 +176,6 @@ func (g *goneWorld) checkPicture(cn1, cn2 bool) {
 		now.Traits[node] = slices.DeleteFunc(now.Traits[node], func(trait string) bool { return trait == disabledTrait })
 	}
 	if diff := cmp.Diff(g.before, now); diff != "" {
-		g.t.Errorf("what else Placement says has changed: %s", diff)
+		g.t.Errorf("other data in Placement has changed: %s", diff)
 	}
 }

@@ -65,7 +65,7 @@ func TestHealNovaGuests(t *testing.T) {
 				}
 				for name, why := range map[string]string{"iris": "dedicated processors", "jack": "its root disk is a volume", "kate": "PCI devices"} {
 					if !strings.Contains(out, why) || !strings.Contains(out, "nova-manage placement heal_allocations --instance "+uuidFor(name)) {
-						t.Errorf("it is not said of %s that %s, and what to do:\n%s", name, why, out)
+						t.Errorf("no message says of %s that %s, and what to do:\n%s", name, why, out)
 					}
 				}
 				if how == "--dry-run" && !cmp.Equal(before, p.look()) {

@@ -91,7 +91,7 @@ func (r *residence) checkRefusal(agent *process, want map[string][]string) {
 	text := strings.Join(rest, "\n")
 	for _, once := range []string{"no domain", "allocation show CONSUMER", "allocation delete CONSUMER", `unplaced_consumers = "guess"`} {
 		if n := strings.Count(text, once); n != 1 {
-			r.t.Errorf("%q is said %d times:\n%s", once, n, text)
+			r.t.Errorf("%q is printed %d times:\n%s", once, n, text)
 		}
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

@@ -70,7 +70,7 @@ func TestStandalone(t *testing.T) {
 	var df unix.Statfs_t
 	check(t, unix.Statfs(instances, &df))
 	if want := int64(df.Blocks) * df.Frsize >> 30; disk.Total != want {
-		t.Errorf("DISK_GB %+v, df says %d", disk, want)
+		t.Errorf("DISK_GB %+v, df has %d", disk, want)
 	}
 	var traits struct{ Traits []string }
 	get(t, "http://"+address+"/resource_providers/"+node.UUID+"/traits", &traits)

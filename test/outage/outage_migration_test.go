@@ -40,7 +40,7 @@ var migrationLane = lane{build: migrationWorld, cases: []aCase{
 		w.unmigrate(t, "m1", "m3", "gone1", "gone2")
 		w.down(t, "cell1")
 		if out := w.migrates(t, 70, "2"); !strings.Contains(out, "cell cell1") || strings.Contains(out, "cell cell2") {
-			t.Errorf("it says:\n%s", out)
+			t.Errorf("it prints:\n%s", out)
 		}
 		for name, want := range map[string]string{"m1": "null", "gone1": "null", "m3": "false", "gone2": "true"} {
 			if q := w.queued(t, w.id(t, name)); q != want {
@@ -113,7 +113,7 @@ func (w *world) migrates(t *testing.T, code int, done string, args ...string) st
 	}
 	row := migrationRow.FindStringSubmatch(out)
 	if row == nil || row[1] != done || row[2] != done {
-		t.Errorf("online-data-migrations %v says %q, and not that %s were found and done:\n%s", args, row, done, out)
+		t.Errorf("online-data-migrations %v prints %q, and not that %s were found and done:\n%s", args, row, done, out)
 	}
 	return out
 }

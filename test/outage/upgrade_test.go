@@ -38,7 +38,7 @@ func TestUpgrade(t *testing.T) {
 		copied(t, w.database(), old, table)
 	}
 	if out, code := command(t, "cells", "api", "--config", config); code == 0 || !testproc.ContainsAll(out, []string{"1 of 3", "db upgrade"}) {
-		t.Errorf("the compute API takes an old database with %d, and says:\n%s", code, out)
+		t.Errorf("the compute API ends on an old database with %d, and prints:\n%s", code, out)
 	}
 	must(t, "cells", "manage", "db", "upgrade", "--config", config)
 	must(t, "cells", "manage", "db", "upgrade", "--config", config) // again: nothing to do

@@ -159,7 +159,7 @@ func TestBadFiles(t *testing.T) {
 				}
 			}
 			if strings.Count(said, "\n") > 2 {
-				t.Errorf("it says too much:\n%s", said)
+				t.Errorf("it prints too much:\n%s", said)
 			}
 			if after, err := os.ReadFile(db); err == nil && len(spoiled) > 0 && !bytes.Equal(after, spoiled) {
 				t.Error("the file was changed")
@@ -171,7 +171,7 @@ func TestBadFiles(t *testing.T) {
 			server = start(t, unprivileged, onStateDir(dir)...)
 			s := newStorm()
 			if is := s.readAll(t, server.quietly(t), 1); !is.equal(state) {
-				t.Errorf("mended, it says %+v, want %+v", is, state)
+				t.Errorf("repaired, it has %+v, want %+v", is, state)
 			}
 			server.Stop(t)
 		})
@@ -185,7 +185,7 @@ func TestInvalidAddresses(t *testing.T) {
 		server := start(t, nil, "--database", dsn)
 		code, said := server.Exit(t), strings.Join(server.Lines(), "\n")
 		if code != 78 || !strings.Contains(said, "sqlite:///PATH") && !strings.Contains(said, "path cannot be read") || strings.Contains(said, "s3cret") {
-			t.Errorf("%s: it ended with %d and says: %s", dsn, code, said)
+			t.Errorf("%s: it ended with %d and printed: %s", dsn, code, said)
 		}
 	}
 }

@@ -33,14 +33,14 @@ func TestOneProcess(t *testing.T) {
 	}
 	second := start(t, nil, onStateDir(dir)...)
 	if code, said := second.Exit(t), strings.Join(second.Lines(), "\n"); code != 1 || !strings.Contains(said, dir+"/placement.db") || !strings.Contains(said, holder) {
-		t.Errorf("a second server ended with %d and says: %s", code, said)
+		t.Errorf("a second server ended with %d and printed: %s", code, said)
 	}
 	server.Stop(t)
 	d, err := direct(dir)
 	check(t, err)
 	server = start(t, nil, onStateDir(dir)...)
 	if code, said := server.Exit(t), strings.Join(server.Lines(), "\n"); code != 1 || !strings.Contains(said, "stop that one first") {
-		t.Errorf("a server beside it ended with %d and says: %s", code, said)
+		t.Errorf("a server beside it ended with %d and printed: %s", code, said)
 	}
 	check(t, d.Close())
 	server = start(t, nil, onStateDir(dir)...)

@@ -191,13 +191,13 @@ func TestStartOnFullDisk(t *testing.T) {
 				c := newClient(url)
 				s := newStorm()
 				if is := s.readAll(t, c, 1); !is.equal(state[1]) {
-					t.Errorf("it says %+v, want %+v", is, state[1])
+					t.Errorf("it has %+v, want %+v", is, state[1])
 				}
 				return
 			}
 			said := strings.Join(full.Lines(), "\n")
 			if code := full.Exit(t); code != 1 || !strings.Contains(said, "the disk is full") || !strings.Contains(said, "make space in "+dir) {
-				t.Errorf("it ended with %d and says %s", code, said)
+				t.Errorf("it ended with %d and printed %s", code, said)
 			}
 		})
 	}

@@ -70,6 +70,6 @@ func TestOddHostsAreDrawn(t *testing.T) {
 		}
 	}
 	for what := range odd {
-		t.Errorf("among %d hosts there is none with: %s", hosts, what)
+		t.Errorf("none of %d hosts has: %s", hosts, what)
 	}
 }

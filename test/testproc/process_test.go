@@ -68,7 +68,7 @@ func TestUntilProcessEnds(t *testing.T) {
 	}
 	clear(seen)
 	if line, said := look("never"); said {
-		t.Errorf("it said %q", line)
+		t.Errorf("it wrote %q", line)
 	}
 	if diff := cmp.Diff(map[string]int{"first": 1, "last": 1}, seen); diff != "" {
 		t.Errorf("lines are not looked at once:\n%s", diff)
@@ -88,7 +88,7 @@ func TestStopAndKill(t *testing.T) {
 	p.Await(t, 0, "up")
 	p.Stop(t)
 	if p.Count(0, "good night") != 1 {
-		t.Errorf("it said %q", p.Lines())
+		t.Errorf("it wrote %q", p.Lines())
 	}
 	p = shell(t, script)
 	p.Await(t, 0, "up")
@@ -96,7 +96,7 @@ func TestStopAndKill(t *testing.T) {
 	p.Kill()
 	p.Kill()
 	if p.Code() != -1 || p.Count(0, "good night") != 0 {
-		t.Errorf("it ended with %d and said %q", p.Code(), p.Lines())
+		t.Errorf("it ended with %d and wrote %q", p.Code(), p.Lines())
 	}
 }
 
@@ -107,7 +107,7 @@ func TestBinaries(t *testing.T) {
 	file := filepath.Join(binaries.Dir(), "compute-driver-fake")
 	cmd := binaries.Command("compute-driver-fake")
 	if _, err := os.Stat(file); err != nil || cmd.Path != file {
-		t.Errorf("%s is to be run: %v", cmd.Path, err)
+		t.Errorf("the command is %s: %v", cmd.Path, err)
 	}
 	for _, v := range cmd.Env {
 		if strings.HasPrefix(v, "COMPUTE_AGENT_") {
@@ -116,7 +116,7 @@ func TestBinaries(t *testing.T) {
 	}
 	// A driver that is not started by the agent says so, and ends.
 	if out, code := binaries.Run(t, "compute-driver-fake"); code == 0 || out == "" {
-		t.Errorf("it ended with %d and said %q", code, out)
+		t.Errorf("it ended with %d and wrote %q", code, out)
 	}
 }
 

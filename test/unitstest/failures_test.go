@@ -51,7 +51,7 @@ func testCrash(t *testing.T, m *machine) {
 			m.restarted(t, before)
 			for _, s := range services {
 				if now := m.ends(t, s.unit, kind.how); now != ended[s.unit]+1 {
-					t.Errorf("%s: the journal says %d times more, want 1: Main process exited, %s", s.unit, now-ended[s.unit], kind.how)
+					t.Errorf("%s: the journal has %d more, want 1: Main process exited, %s", s.unit, now-ended[s.unit], kind.how)
 				}
 			}
 		})

@@ -277,7 +277,7 @@ func TestKilledKeeper(t *testing.T) {
 			pid := pids[0]
 			s.needGroups(t)
 			if left := abandoned(t, s); left != nil {
-				t.Errorf("%q are said to have no owner", left)
+				t.Errorf("%q have no owner", left)
 			}
 			killed(t, s)
 			if len(abandoned(t, s)) == 0 || gone(pid) {

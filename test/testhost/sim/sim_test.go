@@ -117,7 +117,7 @@ func TestEventFormat(t *testing.T) {
 		t.Errorf("header % x", m[:12])
 	}
 	if got := binary.NativeEndian.Uint32(m[20:]); int(got) != len(m)-40 {
-		t.Errorf("the properties have %d bytes, it says %d", len(m)-40, got)
+		t.Errorf("the properties have %d bytes, the header says %d", len(m)-40, got)
 	}
 	want := []string{"ACTION=change", "DEVPATH=/devices/pci0000:80/0000:82:00.0", "SUBSYSTEM=pci", "SEQNUM=1", "PCI_CLASS=30200", ""}
 	if diff := cmp.Diff(want, strings.Split(string(m[40:]), "\x00")); diff != "" {
