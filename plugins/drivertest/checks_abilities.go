@@ -17,7 +17,7 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-const seeShapes = "plugins.Shaper; docs/drivers.md, Shapes with numbers"
+const seeShapes = "plugins.Shaper; docs/drivers.md, Layout versions"
 
 var shapeChecks = []Check{
 	{

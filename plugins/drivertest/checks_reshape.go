@@ -13,7 +13,7 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-const seeReshape = "docs/drivers.md, Reshapes and Shapes with numbers; plugins.Moves, plugins.Distribution"
+const seeReshape = "docs/drivers.md, Reshapes and Layout versions; plugins.Moves, plugins.Distribution"
 
 var reshapeChecks = []Check{
 	{
