@@ -35,7 +35,7 @@ build: ## Build all binaries into bin/.
 	@umask 022 && CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/compute-agent ./cmd/compute-driver-fake
 	@umask 022 && CGO_ENABLED=1 go build -trimpath -ldflags '$(LDFLAGS)' $(GOFLAGS_LIBVIRT) -o bin/ ./cmd/compute-driver-libvirt
 
-# The paths are those that the units and the defaults of the configuration name. Files of the configuration that are there already stay as they are.
+# The paths are those in the units and the default configuration. Existing configuration files are kept.
 SYSTEMD := /usr/lib/systemd/system
 .PHONY: install uninstall
 install: ## Install what `make build` built, with units and a first configuration, below DESTDIR (default: this machine, as root).
@@ -63,12 +63,12 @@ run: packages-run build ## Report this machine to a bundled Placement: installs 
 	@exec bin/compute-agent standalone --state-dir $(STATE) $(RUN_ARGS)
 
 .PHONY: demo
-demo: packages-run build ## Show a made-up GPU host change its provider tree while guests run, and change it back; STEP=1 waits for Enter.
+demo: packages-run build ## Simulate a GPU host whose provider tree changes while guests run, and back; STEP=1 waits for Enter.
 	@install -d .run && CGO_ENABLED=0 go build -trimpath -o .run/demo ./test/demo
 	@set -- .run/demo -bin bin $(if $(STEP),-step); \
 	  if [ "$$(id -u)" = 0 ]; then exec "$$@"; fi; \
-	  command -v sudo >/dev/null || { echo "The demonstration makes namespaces of its own, which only root may, and there is no sudo: run it as root."; exit 1; }; \
-	  echo "The demonstration makes namespaces of its own, which only root may: it runs through sudo."; exec sudo "$$@"
+	  command -v sudo >/dev/null || { echo "The demo creates namespaces, which requires root, and there is no sudo: run it as root."; exit 1; }; \
+	  echo "The demo creates namespaces, which requires root: it runs through sudo."; exec sudo "$$@"
 
 .PHONY: test
 test: packages-test modules build ## Run all tests, with real servers: libvirt, Placement, SQLite, systemd-analyze.
