@@ -13,9 +13,8 @@ import (
 // ErrNoCredential is wrapped when systemd did not pass a credential.
 var ErrNoCredential = errors.New("no such credential")
 
-// CredentialPath is the file of a credential that the unit loads with
-// LoadCredential= or SetCredential=. dir is $CREDENTIALS_DIRECTORY; a name that
-// would lead out of it is refused.
+// CredentialPath returns the file of a credential that the unit loads with LoadCredential= or
+// SetCredential=. dir is $CREDENTIALS_DIRECTORY; a name that points outside of it is refused.
 func CredentialPath(dir, name string) (string, error) {
 	switch {
 	case name == "" || name == "." || name == ".." || strings.ContainsAny(name, "/\x00"):

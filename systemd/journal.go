@@ -23,31 +23,33 @@ import (
 // JournalSocket is where journald listens for entries with fields.
 const JournalSocket = "/run/systemd/journal/socket"
 
-// StderrIsJournal tells whether standard error goes to the journal: whether JOURNAL_STREAM names the very file that it is,
-// since children of a service inherit the variable and may have another standard error.
+// StderrIsJournal reports whether standard error goes to the journal. It compares JOURNAL_STREAM
+// with the open file, because children of a service inherit the variable with another standard
+// error.
 func StderrIsJournal() bool {
 	is, err := journal.StderrIsJournalStream()
 	return err == nil && is
 }
 
-// Journal is an io.Writer for zerolog: each log line in JSON becomes an entry of systemd's journal with its fields.
+// Journal is an io.Writer for zerolog: each JSON log line becomes a journal entry with fields.
 //
 //	level    PRIORITY, as syslog numbers it
 //	message  MESSAGE
-//	others   their names in capitals (driver: DRIVER); text and numbers as they are, everything else as JSON
+//	others   their names in capitals (driver: DRIVER); text and numbers as is, others as JSON
 //
-// with SYSLOG_IDENTIFIER beside them. What journald does not take goes to a second writer as it came, so that nothing is
-// lost. It is safe for concurrent use.
+// and SYSLOG_IDENTIFIER. Lines that journald does not accept go unchanged to a second writer.
+// Journal is safe for concurrent use.
 //
-// Source: systemd.io/JOURNAL_NATIVE_PROTOCOL. A line costs one datagram; one that is too large for a datagram goes in a sealed memory file.
+// Source: systemd.io/JOURNAL_NATIVE_PROTOCOL. A line costs one datagram; a larger one is passed in
+// a sealed memory file.
 type Journal struct {
 	identifier string
 	conn       *net.UnixConn
 	fallback   io.Writer
 }
 
-// NewJournal returns a writer to the journal at a socket ([JournalSocket]) that calls itself identifier. What cannot be
-// delivered goes to fallback.
+// NewJournal returns a writer to the journal at a socket ([JournalSocket]), with identifier as
+// SYSLOG_IDENTIFIER. Lines that cannot be delivered go to fallback.
 func NewJournal(socket, identifier string, fallback io.Writer) (*Journal, error) {
 	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: socket, Net: "unixgram"})
 	if err != nil {
@@ -56,7 +58,7 @@ func NewJournal(socket, identifier string, fallback io.Writer) (*Journal, error)
 	return &Journal{identifier: identifier, conn: conn, fallback: fallback}, nil
 }
 
-// Close gives the socket back.
+// Close closes the socket.
 func (j *Journal) Close() error { return j.conn.Close() }
 
 // Write implements io.Writer.
@@ -79,7 +81,7 @@ func (j *Journal) send(entry []byte) error {
 	return j.sendFile(entry)
 }
 
-// sendFile passes an entry in a sealed memory file, as journald wants it.
+// sendFile passes an entry in a sealed memory file, as journald requires.
 func (j *Journal) sendFile(entry []byte) error {
 	fd, err := unix.MemfdCreate("journal-entry", unix.MFD_ALLOW_SEALING|unix.MFD_CLOEXEC)
 	if err != nil {
@@ -107,7 +109,7 @@ func (j *Journal) sendFile(entry []byte) error {
 	return sent
 }
 
-// encode makes a journal entry of a JSON line.
+// encode converts a JSON line to a journal entry.
 func encode(identifier string, line []byte) ([]byte, error) {
 	dec := json.NewDecoder(bytes.NewReader(line))
 	dec.UseNumber()
@@ -154,10 +156,11 @@ func fieldText(value any) (string, error) {
 // maxFieldName is journald's limit.
 const maxFieldName = 64
 
-// reserved are fields that journald or the unit gives a meaning to; one of ours by that name must not pass for it.
+// reserved are fields of journald or the unit, which a field of the log must not replace.
 var reserved = []string{"PRIORITY", "SYSLOG_IDENTIFIER", "SYSLOG_FACILITY", "SYSLOG_PID", "SYSLOG_TIMESTAMP", "SYSLOG_RAW", "MESSAGE", "MESSAGE_ID", "ERRNO", "UNIT", "USER_UNIT", "COREDUMP_UNIT", "OBJECT_PID"}
 
-// fieldName makes of a name one that journald accepts: capitals, digits and underscores, no underscore or digit first.
+// fieldName converts a name to one that journald accepts: capitals, digits and underscores,
+// beginning with a capital.
 func fieldName(name string) string {
 	mapped := strings.Map(func(r rune) rune {
 		switch {
@@ -174,7 +177,7 @@ func fieldName(name string) string {
 	return mapped[:min(len(mapped), maxFieldName)]
 }
 
-// add appends a field: on one line, or with its length before it if there is a line break in it.
+// add appends a field: on one line, or preceded by its length if it contains a line break.
 func add(b *bytes.Buffer, name, value string) {
 	b.WriteString(name)
 	if !strings.Contains(value, "\n") {
@@ -191,7 +194,7 @@ func add(b *bytes.Buffer, name, value string) {
 	b.WriteByte('\n')
 }
 
-// priority is syslog's number of a level.
+// priority returns syslog's number of a level.
 func priority(level string) int {
 	switch l, _ := zerolog.ParseLevel(level); l {
 	case zerolog.TraceLevel, zerolog.DebugLevel:

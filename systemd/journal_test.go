@@ -152,8 +152,8 @@ func TestJournalEntries(t *testing.T) {
 	}
 }
 
-// TestJournalIsAway: what journald does not take is not lost.
-func TestJournalIsAway(t *testing.T) {
+// TestJournalIsDown: lines that journald does not accept go to the fallback.
+func TestJournalIsDown(t *testing.T) {
 	server := startJournald(t)
 	var fallback bytes.Buffer
 	w, err := NewJournal(server.path, "compute-agent", &fallback)
@@ -163,15 +163,15 @@ func TestJournalIsAway(t *testing.T) {
 	defer func() { _ = w.Close() }()
 	_ = server.conn.Close()
 	log := zerolog.New(w)
-	log.Info().Str("node", "cn1").Msg("Still heard.")
+	log.Info().Str("node", "cn1").Msg("Still logged.")
 	if _, err := w.Write([]byte("no JSON\n")); err != nil {
 		t.Fatal(err)
 	}
-	if d := cmp.Diff("{\"level\":\"info\",\"node\":\"cn1\",\"message\":\"Still heard.\"}\nno JSON\n", fallback.String()); d != "" {
+	if d := cmp.Diff("{\"level\":\"info\",\"node\":\"cn1\",\"message\":\"Still logged.\"}\nno JSON\n", fallback.String()); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 	if _, err := NewJournal(server.path+"-none", "compute-agent", io.Discard); err == nil {
-		t.Error("a journal that is not there was found")
+		t.Error("a missing journal was opened")
 	}
 }
 

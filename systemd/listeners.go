@@ -18,10 +18,9 @@ const PlacementSocket = "placement"
 // listening stream socket.
 var ErrNotListener = errors.New("not a listening socket")
 
-// Listeners takes over the sockets that systemd opened for this process, by
-// name; it is empty without socket activation. The variables LISTEN_* are taken
-// out of the environment and the sockets are not inherited by children, so a
-// second call finds nothing. On an error everything has been closed.
+// Listeners returns the sockets that systemd opened for this process, by name; none without socket
+// activation. It removes the variables LISTEN_* from the environment, and children do not inherit
+// the sockets, so a second call returns none. On an error all sockets are closed.
 func Listeners() (map[string][]net.Listener, error) {
 	listeners := map[string][]net.Listener{}
 	var bad error

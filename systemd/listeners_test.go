@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 }
 
 // serve is that service: it takes over its sockets, answers one connection on
-// the one called placement and tells what it saw.
+// the one called placement and reports what it saw.
 func serve() int {
 	// LISTEN_PID must be the process's own, which only it knows.
 	if err := os.Setenv("LISTEN_PID", strconv.Itoa(os.Getpid())); err != nil {
@@ -97,7 +97,7 @@ func TestListenersByName(t *testing.T) {
 	}
 }
 
-func TestListenersRefuseWhatDoesNotListen(t *testing.T) {
+func TestListenersRejectOtherSockets(t *testing.T) {
 	_, good := listeningFile(t)
 	file, err := os.Create(filepath.Join(t.TempDir(), "file"))
 	if err != nil {

@@ -11,11 +11,10 @@ import (
 	"strings"
 )
 
-// LimitMemory makes the garbage collector work harder as the memory of this process approaches a
-// share, in percent, of what its control group may use: MemoryMax= of the unit, or the limit of the
-// container. The rest is for what the Go runtime does not count, and for children of the process.
-// It returns the limit in bytes, 0 for none. Where the environment variable GOMEMLIMIT is set that
-// counts, and nothing is changed.
+// LimitMemory sets the memory limit of the Go runtime to a share, in percent, of what its control
+// group may use: MemoryMax= of the unit, or the limit of the container. The rest is for memory that
+// the runtime does not count, and for child processes. It returns the limit in bytes, 0 for none.
+// If the environment variable GOMEMLIMIT is set, it changes nothing.
 func LimitMemory(percent int64) int64 {
 	if os.Getenv("GOMEMLIMIT") != "" {
 		return 0
@@ -29,11 +28,11 @@ func LimitMemory(percent int64) int64 {
 	return limit
 }
 
-// noLimit is what version 1 of control groups says for no limit, rounded to pages of any size.
+// noLimit is the value of control groups version 1 for no limit, rounded to pages of any size.
 const noLimit = math.MaxInt64 &^ (1<<20 - 1)
 
 // memoryMax is the lowest limit of the control group of this process and of those above it, in
-// bytes; 0 is none. The files are looked for below root.
+// bytes; 0 means no limit. The files are below root.
 func memoryMax(root string) int64 {
 	membership, err := os.ReadFile(filepath.Join(root, "proc/self/cgroup"))
 	if err != nil {
@@ -64,8 +63,8 @@ func memoryMax(root string) int64 {
 	return lowest
 }
 
-// readLimit is the number in a file; 0 for "max", and for a file that is not there, as in the root
-// of the hierarchy.
+// readLimit returns the number in a file; 0 for "max", and for a missing file, as in the root of
+// the hierarchy.
 func readLimit(file string) int64 {
 	content, err := os.ReadFile(file)
 	if err != nil {

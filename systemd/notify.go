@@ -15,30 +15,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrNotify is wrapped by the errors of every notification that was not
-// delivered. The service goes on; systemd merely does not know.
+// ErrNotify is wrapped by the errors of notifications that were not delivered. The service
+// continues.
 var ErrNotify = errors.New("systemd was not notified")
 
-// sendTimeout bounds a notification. The socket takes it at once unless systemd
-// itself hangs.
+// sendTimeout limits a notification. The socket accepts it at once unless systemd hangs.
 const sendTimeout = time.Second
 
-// maxStatus bounds the text of STATUS=, in bytes; `systemctl status` shows one line.
+// maxStatus limits the text of STATUS=, in bytes; `systemctl status` shows one line.
 const maxStatus = 512
 
-// Notifier tells systemd how the service is. Its methods may be called from any
-// goroutine. The zero value, and a nil Notifier, tell nobody.
+// Notifier reports the state of the service to systemd. It is safe for concurrent use. The zero
+// value, and a nil Notifier, do nothing.
 type Notifier struct {
 	socket   string
 	watchdog time.Duration
 	send     func(message string) error
 }
 
-// New takes NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID out of the environment
-// of the process, so that no child inherits them, and returns a Notifier for
-// them: one that does nothing when systemd did not start this process with
-// Type=notify. The error is about variables that make no sense; the Notifier
-// works without them.
+// New removes NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID from the environment of the process, so
+// that no child inherits them, and returns a Notifier for them. It does nothing if systemd did not
+// start this process with Type=notify. The error reports invalid variables; the Notifier works
+// without them.
 func New() (*Notifier, error) {
 	n := &Notifier{socket: os.Getenv("NOTIFY_SOCKET")}
 	n.send = n.write
@@ -58,11 +56,10 @@ func New() (*Notifier, error) {
 	return n, nil
 }
 
-// Enabled tells whether anybody listens.
+// Enabled reports whether systemd receives notifications.
 func (n *Notifier) Enabled() bool { return n != nil && n.socket != "" }
 
-// WatchdogInterval is the time within which systemd expects a sign of life, and
-// zero when it expects none.
+// WatchdogInterval is the time within which systemd expects a heartbeat; zero if it expects none.
 func (n *Notifier) WatchdogInterval() time.Duration {
 	if !n.Enabled() {
 		return 0
@@ -70,19 +67,19 @@ func (n *Notifier) WatchdogInterval() time.Duration {
 	return n.watchdog
 }
 
-// Ready says that start-up, or a reload, is finished.
+// Ready reports that start-up, or a reload, is complete.
 func (n *Notifier) Ready(status string) error {
 	return n.notify(daemon.SdNotifyReady, statusLine(status))
 }
 
-// Stopping says that the service is shutting down.
+// Stopping reports that the service is shutting down.
 func (n *Notifier) Stopping(status string) error {
 	return n.notify(daemon.SdNotifyStopping, statusLine(status))
 }
 
-// Reloading says that the configuration is being read again, with the time on
-// the monotonic clock by which systemd matches it to its request. Ready must
-// follow, also when the new configuration was refused.
+// Reloading reports that the configuration is being reloaded, with the time on the monotonic clock
+// by which systemd matches it to its request. Ready must follow, also if the new configuration is
+// refused.
 func (n *Notifier) Reloading(status string) error {
 	if !n.Enabled() {
 		return nil
@@ -95,10 +92,10 @@ func (n *Notifier) Reloading(status string) error {
 	return n.notify(daemon.SdNotifyReloading, "MONOTONIC_USEC="+usec, statusLine(status))
 }
 
-// Status says in words how the service is, for `systemctl status`.
+// Status sets the text for `systemctl status`.
 func (n *Notifier) Status(status string) error { return n.notify(statusLine(status)) }
 
-// ping is a sign of life.
+// ping sends a heartbeat.
 func (n *Notifier) ping() error { return n.notify(daemon.SdNotifyWatchdog) }
 
 func (n *Notifier) notify(lines ...string) error {
@@ -135,8 +132,7 @@ func (n *Notifier) write(message string) error {
 	return err
 }
 
-// statusLine makes words into one assignment: a line break in them would begin
-// another.
+// statusLine removes line breaks, which would begin another assignment.
 func statusLine(status string) string {
 	status = strings.Join(strings.Fields(strings.ToValidUTF8(status, "?")), " ")
 	if status == "" {

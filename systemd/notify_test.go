@@ -81,7 +81,7 @@ func TestNotifications(t *testing.T) {
 }
 
 // The time of a reload is on the clock that systemd compares with, and rises.
-func TestReloadingTellsMonotonicTime(t *testing.T) {
+func TestReloadingSendsMonotonicTime(t *testing.T) {
 	conn := manager(t, filepath.Join(t.TempDir(), "notify"))
 	n, err := New()
 	if err != nil {
@@ -105,7 +105,7 @@ func TestReloadingTellsMonotonicTime(t *testing.T) {
 	}
 }
 
-func TestWithoutSystemdNothingHappens(t *testing.T) {
+func TestNotifierWithoutSystemd(t *testing.T) {
 	t.Setenv("NOTIFY_SOCKET", "")
 	t.Setenv("WATCHDOG_USEC", "1000000")
 	n, err := New()
@@ -114,7 +114,7 @@ func TestWithoutSystemdNothingHappens(t *testing.T) {
 	}
 	for name, n := range map[string]*Notifier{"no socket": n, "zero": {}, "nil": nil} {
 		if n.Enabled() || n.WatchdogInterval() != 0 {
-			t.Errorf("%s: somebody listens", name)
+			t.Errorf("%s: enabled", name)
 		}
 		for _, err := range []error{n.Ready("x"), n.Reloading("x"), n.Stopping("x"), n.Status("x")} {
 			if err != nil {
@@ -124,7 +124,7 @@ func TestWithoutSystemdNothingHappens(t *testing.T) {
 	}
 }
 
-func TestNotificationThatIsLost(t *testing.T) {
+func TestLostNotification(t *testing.T) {
 	t.Setenv("NOTIFY_SOCKET", filepath.Join(t.TempDir(), "nobody"))
 	n, err := New()
 	if err != nil {

@@ -4,14 +4,15 @@ package systemd
 
 import "embed"
 
-// Units holds the files that `make install` installs beside the programs, below "units":
+// Units holds the files that `make install` installs in addition to the programs, below "units":
 //
 //	compute-agent.service, compute-agent-placement.service, compute-agent-placement.socket,
 //	compute-agent-cells-api.service, compute-agent-cell@.service → /usr/lib/systemd/system/
 //	sysusers.conf → /usr/lib/sysusers.d/compute-agent.conf
 //	tmpfiles.conf → /usr/lib/tmpfiles.d/compute-agent.conf
 //
-// They run /usr/bin/compute-agent, with the files of "config", which go to /etc/compute-agent where there are none yet.
+// They run /usr/bin/compute-agent, with the files of "config", which are installed in
+// /etc/compute-agent unless they exist.
 //
 //go:embed units
 var Units embed.FS

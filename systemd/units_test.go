@@ -61,7 +61,7 @@ func TestUnitsVerify(t *testing.T) {
 	}
 }
 
-// Units of other packages are part of many machines, and some of them make systemd-analyze print warnings.
+// Units of other packages must not affect the result: some make systemd-analyze print warnings.
 func TestUnitsVerifyAlone(t *testing.T) {
 	dir, _, all := installed(t)
 	elsewhere := t.TempDir()
@@ -93,7 +93,7 @@ func TestUnitsExposure(t *testing.T) {
 		if out, err := exec.CommandContext(t.Context(), analyze, append(args, service)...).CombinedOutput(); err != nil {
 			t.Errorf("%s is exposed to more than %d: %v\n%s", filepath.Base(service), maxExposure, err, out)
 		}
-		// The threshold must be one that systemd-analyze heeds.
+		// The threshold must be one that systemd-analyze applies.
 		if err := exec.CommandContext(t.Context(), analyze, "security", "--offline=true", "--threshold=1", service).Run(); err == nil {
 			t.Errorf("%s passes a threshold that nothing can pass", filepath.Base(service))
 		}
@@ -125,7 +125,7 @@ func TestUnitsHaveNoTrailingComments(t *testing.T) {
 	}
 }
 
-// The services rely on these lines; the score alone would not miss them.
+// The services need these lines, which do not affect the score.
 func TestServiceContract(t *testing.T) {
 	for unit, lines := range map[string][]string{
 		"compute-agent.service": {
@@ -158,8 +158,8 @@ func TestServiceContract(t *testing.T) {
 	}
 }
 
-// sysusers.d and tmpfiles.d are read by systemd's own programs, below a root of
-// their own so that nothing of this machine changes.
+// systemd's own programs read sysusers.d and tmpfiles.d, below a separate root, so that this
+// machine does not change.
 func TestUserAndDirectories(t *testing.T) {
 	sysusers, tmpfiles := testproc.SystemdTool(t, "systemd-sysusers"), testproc.SystemdTool(t, "systemd-tmpfiles")
 	dir, _, _ := installed(t)
@@ -202,8 +202,8 @@ func TestUserAndDirectories(t *testing.T) {
 	}
 }
 
-// The hardening that the score rests on must also be known to the systemd at
-// hand, under the names that it reports.
+// The installed systemd must know the settings that the score depends on, by the names that it
+// reports.
 func TestNoCapabilitiesLeft(t *testing.T) {
 	analyze := testproc.SystemdTool(t, "systemd-analyze")
 	_, services, _ := installed(t)

@@ -47,7 +47,7 @@ func levels(t *testing.T, log string) []string {
 	return out
 }
 
-func TestWatchdogPingsWhileTheHeartBeats(t *testing.T) {
+func TestWatchdogPingsWhileLoopRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var pings []time.Duration
 		var fail error
@@ -64,9 +64,9 @@ func TestWatchdogPingsWhileTheHeartBeats(t *testing.T) {
 	})
 }
 
-// The heart stops at 0 s: the last ping is at 30 s, the warning at 40 s, and
-// systemd would kill at 60 s. It beats again at 55 s, which is noticed at 60 s.
-func TestWatchdogStopsWithTheHeart(t *testing.T) {
+// The heartbeat stops at 0 s: the last ping is at 30 s, the warning at 40 s, and systemd would kill
+// at 60 s. It resumes at 55 s, which is noticed at 60 s.
+func TestWatchdogStopsWithHeartbeat(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var pings []time.Duration
 		var fail error
@@ -95,12 +95,12 @@ func TestWatchdogStopsWithTheHeart(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := time.Duration(first.Killed) * time.Millisecond; got != 20*time.Second {
-			t.Errorf("the log promises the kill in %v, want 20s", got)
+			t.Errorf("the log announces the kill in %v, want 20s", got)
 		}
 	})
 }
 
-func TestWatchdogSaysWhenPingsAreLost(t *testing.T) {
+func TestWatchdogLogsLostPings(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var pings []time.Duration
 		fail := errors.New("connection refused")
@@ -114,7 +114,7 @@ func TestWatchdogSaysWhenPingsAreLost(t *testing.T) {
 	})
 }
 
-func TestWatchdogThatNobodyAskedFor(t *testing.T) {
+func TestWatchdogWithoutInterval(t *testing.T) {
 	var n *Notifier
-	n.Watchdog(context.Background(), func() time.Time { t.Error("asked for a beat"); return time.Time{} }, zerolog.Nop())
+	n.Watchdog(context.Background(), func() time.Time { t.Error("lastBeat was called"); return time.Time{} }, zerolog.Nop())
 }

@@ -25,7 +25,7 @@ const maxComment = 100
 // have to end empty.
 var (
 	wordsLeft = map[string]int{
-		".":               4,
+		".":               2,
 		"cells":           511,
 		"cmd":             239,
 		"docs":            15,
@@ -37,7 +37,6 @@ var (
 		"providertree":    9,
 		"reportclient":    79,
 		"resourcetracker": 817,
-		"systemd":         10,
 		"test":            251,
 		"tools":           1,
 	}
@@ -52,7 +51,7 @@ var (
 		"providertree":    102,
 		"reportclient":    198,
 		"resourcetracker": 623,
-		"systemd":         15,
+		"systemd":         4,
 		"test":            530,
 	}
 )
@@ -207,7 +206,7 @@ var words = map[string]string{
 // programs, and ordinary English that a listed phrase would match.
 var frozen = []string{
 	`"remedy"`, `"remedy,omitempty"`, `\"remedy\"`, `"offenders"`, `"offenders,omitempty"`, `\"offenders\"`, `"objections"`, `"objections,omitempty"`,
-	`\"objections\"`, `"mend"`, `"mend,omitempty"`, `"retiring"`, `"retiring,omitempty"`, `\"retiring\"`, `shape_version`, `/v1/survey`, `"nobody"`, `nobody:nogroup`, `REMEDY`, `OFFENDERS`, `inventory-retiring`,
+	`\"objections\"`, `"mend"`, `"mend,omitempty"`, `"retiring"`, `"retiring,omitempty"`, `\"retiring\"`, `shape_version`, `/v1/survey`, `"nobody"`, `nobody:nogroup`, `REMEDY`, `OFFENDERS`, "`misbehave`", "`spared`", `inventory-retiring`,
 	`driverv1.Offender`, `GetOffenders`, `GetRemedy`, `GetShapeVersion`, `SilenceUsage`, `SilenceErrors`,
 	`here is none`, `here was none`,
 }
