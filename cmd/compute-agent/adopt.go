@@ -21,24 +21,24 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// consent says whether something that was shown shall be done.
+// consent asks for confirmation of a change that was shown.
 type consent struct{ dryRun, yes bool }
 
 func (c *consent) addFlags(cmd *cobra.Command) {
-	cmd.Flags().BoolVar(&c.dryRun, "dry-run", false, "only look, and say what would be done")
-	cmd.Flags().BoolVarP(&c.yes, "yes", "y", false, "do not ask")
+	cmd.Flags().BoolVar(&c.dryRun, "dry-run", false, "show what would be done, and change nothing")
+	cmd.Flags().BoolVarP(&c.yes, "yes", "y", false, "do not ask for confirmation")
 }
 
-// given asks, on a terminal; elsewhere --yes must have been said.
+// given asks on a terminal. Without a terminal, --yes or --dry-run is required.
 func (c *consent) given(cmd *cobra.Command) (bool, error) {
 	if c.dryRun || c.yes {
 		return c.yes && !c.dryRun, nil
 	}
 	in, isFile := cmd.InOrStdin().(*os.File)
 	if !isFile || !term.IsTerminal(int(in.Fd())) {
-		return false, &exitError{exitUsage, errors.New("nobody is there to be asked: say --yes to have it done, or --dry-run to look")}
+		return false, &exitError{exitUsage, errors.New("standard input is not a terminal: give --yes to proceed, or --dry-run to look")}
 	}
-	if _, err := fmt.Fprint(cmd.ErrOrStderr(), "Shall this be done? [y/N] "); err != nil {
+	if _, err := fmt.Fprint(cmd.ErrOrStderr(), "Proceed? [y/N] "); err != nil {
 		return false, err
 	}
 	line, err := bufio.NewReader(io.LimitReader(in, 1024)).ReadString('\n')
@@ -52,21 +52,22 @@ func (c *consent) given(cmd *cobra.Command) (bool, error) {
 	return false, nil
 }
 
-// newAdopt makes this host's identity and what Placement has agree.
+// newAdopt reconciles this host's identity with what Placement has.
 func newAdopt() *cobra.Command {
 	var opts options
 	var adoption adopt.Options
 	var ok consent
 	cmd := &cobra.Command{
 		Use: "adopt [--uuid UUID] [--rename] | --as-new | --give-back", Short: "Take over a resource provider that exists under another uuid or name, or give one back", Args: cobra.NoArgs,
-		Long: "Take over a resource provider that exists in Placement under another uuid or name, when the agent has refused to start.\n\n" +
-			"  --uuid UUID   this host's resource provider is UUID: its identity (compute_id) becomes that. The former file stays beside it.\n" +
-			"  --rename      the host was renamed: its resource provider, and those below it that are named after it, get the new name.\n" +
-			"  --as-new      this Placement does not know a node that was reported before, or that has guests: make it anew all the same.\n" +
-			"  --give-back   nova-compute reports this node again: make its resource providers exactly what they were before this agent adopted\n" +
-			"                them, and forget the node. Allocations stay. What is still allocated of something that would go is a refusal.\n\n" +
-			"First it shows what Placement has, and asks. The agent must not run. Doing it twice is the same as once, and after a crash the\n" +
-			"same command goes on where it broke off. The exit code is 3 if there is any doubt about whose a provider is.",
+		Long: "Take over a resource provider that exists in Placement under another uuid or name, after the agent has refused to start.\n\n" +
+			"  --uuid UUID   this host's resource provider is UUID. The identity file compute_id changes to it; the old file is kept beside it.\n" +
+			"  --rename      the host was renamed: rename its resource provider, and the providers below it that are named after it.\n" +
+			"  --as-new      this Placement does not have a node that was reported before, or that has guests: create it again.\n" +
+			"  --give-back   nova-compute reports this node again: restore its resource providers to their state before this agent adopted\n" +
+			"                them, and delete this agent's record of the node. Allocations stay. It is refused while something that would be\n" +
+			"                removed is allocated.\n\n" +
+			"The command shows what Placement has and asks for confirmation. The agent must not run. Running the command again is safe, and\n" +
+			"continues after a crash. The exit code is 3 if it is not certain who owns a provider.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := checkAdopt(&adoption); err != nil {
 				return &exitError{exitUsage, err}
@@ -95,7 +96,7 @@ func newAdopt() *cobra.Command {
 				return printJSON(cmd.OutOrStdout(), plan)
 			}
 			if !plan.Done && !ok.dryRun {
-				_, err = fmt.Fprintln(cmd.OutOrStdout(), "Nothing was done.")
+				_, err = fmt.Fprintln(cmd.OutOrStdout(), "Nothing was changed.")
 				return err
 			}
 			return render.Adoption(cmd.OutOrStdout(), plan)
@@ -107,20 +108,20 @@ func newAdopt() *cobra.Command {
 	cmd.Flags().StringVar(&adoption.Node, "node", "", "`NAME` of the compute node (default: that of the host)")
 	cmd.Flags().StringVar(&adoption.UUID, "uuid", "", "`UUID` of the resource provider that is this host's")
 	cmd.Flags().BoolVar(&adoption.Rename, "rename", false, "rename the provider, and those named after it, to the node's name")
-	cmd.Flags().BoolVar(&adoption.AsNew, "as-new", false, "let a node be made anew in a Placement that does not know it")
-	cmd.Flags().BoolVar(&adoption.GiveBack, "give-back", false, "make the resource providers what they were before this agent adopted them")
+	cmd.Flags().BoolVar(&adoption.AsNew, "as-new", false, "create a node again in a Placement that does not have it")
+	cmd.Flags().BoolVar(&adoption.GiveBack, "give-back", false, "restore the resource providers to their state before this agent adopted them")
 	return cmd
 }
 
-// checkAdopt makes sure that exactly one thing is asked for.
+// checkAdopt validates the combination of flags.
 func checkAdopt(a *adopt.Options) error {
 	switch {
 	case a.GiveBack && (a.UUID != "" || a.Rename || a.AsNew):
 		return errors.New("--give-back cannot be combined with --uuid, --rename or --as-new")
 	case a.AsNew && (a.UUID != "" || a.Rename):
-		return errors.New("--as-new stands alone: a provider that is taken over is not new")
+		return errors.New("--as-new cannot be combined with --uuid or --rename")
 	case !a.GiveBack && !a.AsNew && a.UUID == "" && !a.Rename:
-		return errors.New("say --uuid UUID, --rename, --as-new or --give-back; see compute-agent adopt --help")
+		return errors.New("give --uuid UUID, --rename, --as-new or --give-back; see compute-agent adopt --help")
 	}
 	if a.Node != "" {
 		if err := providertree.ValidateProviderName(a.Node); err != nil {

@@ -28,7 +28,7 @@ const auditTimeout = 10 * time.Minute
 const defaultMinAge = time.Hour
 
 func newAllocations() *cobra.Command {
-	return group("allocations", "Compare the allocations on this host with its guests, and mend them", newAllocationsAudit(), newAllocationsHeal())
+	return group("allocations", "Compare the allocations on this host with its guests, and repair them", newAllocationsAudit(), newAllocationsHeal())
 }
 
 func newAllocationsAudit() *cobra.Command {
@@ -36,16 +36,16 @@ func newAllocationsAudit() *cobra.Command {
 	var req audit.Request
 	cmd := &cobra.Command{
 		Use: "audit", Short: "Report orphaned and missing allocations, and delete those that are provably orphaned", Args: cobra.NoArgs,
-		Long: "Compare all allocations on this host's resource providers, of every class, with the guests that the drivers list, and report\n" +
-			"allocations whose consumer is no guest, guests that hold nothing or something else than the driver says, and inventories of\n" +
-			"which more is allocated than there is. Where no agent runs, the drivers are started for it and ended again.\n\n" +
-			"With --heal, orphaned allocations are deleted for which there is proof: every driver has listed its guests just now, and\n" +
-			"again right before the write; the agent has seen the driver list this very consumer before, or it is named with\n" +
-			"--consumer; it has gone from the list, and the allocation was written, at least --min-age ago; and nobody writes to the\n" +
-			"consumer meanwhile. What the consumer holds on other hosts and on shared storage stays. A migration's consumer is\n" +
-			"never deleted unless it is named. If any driver or Placement cannot tell, nothing is written.\n\n" +
-			"Exit codes: 0 nothing (more) is found; 1 something is found that is still there, or it failed; 3 refused, since somebody who must be asked\n" +
-			"could not tell; 64 wrong usage; 78 invalid configuration.",
+		Long: "Compare all allocations on this host's resource providers with the guests that the drivers list. Report allocations whose\n" +
+			"consumer is not a guest, guests without allocations or with other allocations than the driver says, and inventories with more\n" +
+			"allocated than they have. If no agent runs, the drivers are started for the command and stopped afterwards.\n\n" +
+			"With --heal, delete allocations that are provably orphaned: every driver has just listed its guests, and lists them again\n" +
+			"right before the write; the agent has seen the driver list this consumer before, or --consumer names it; it disappeared from\n" +
+			"the list, and the allocation was written, at least --min-age ago; and no other client writes to the consumer meanwhile. What\n" +
+			"the consumer holds on other hosts and on shared storage stays. The consumer of a migration is deleted only if --consumer names\n" +
+			"it. If a driver or Placement does not answer, nothing is written.\n\n" +
+			"Exit codes: 0 nothing was found, or everything found was repaired; 1 something found remains, or the command failed;\n" +
+			"3 refused, because a driver or Placement did not answer; 64 wrong usage; 78 invalid configuration.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := checkAudit(cmd, &req); err != nil {
 				return err
@@ -60,10 +60,10 @@ func newAllocationsAudit() *cobra.Command {
 	opts.addConfigFlags(cmd)
 	opts.addOutputFlag(cmd)
 	cmd.Flags().StringVar(&req.Node, "node", "", "report the node `NAME` only (default: all)")
-	cmd.Flags().BoolVar(&req.Heal, "heal", false, "delete orphaned allocations for which there is proof")
-	cmd.Flags().BoolVar(&req.DryRun, "dry-run", false, "with --heal: write nothing, and say what would be deleted")
-	cmd.Flags().DurationVar(&req.MinAge, "min-age", defaultMinAge, "with --heal: the `DURATION` ago that, at least, the allocation was written and the guest went")
-	cmd.Flags().StringArrayVar(&req.Consumers, "consumer", nil, "with --heal: the consumer `UUID` was a guest here and is no more, although the agent has never seen it; may be repeated")
+	cmd.Flags().BoolVar(&req.Heal, "heal", false, "delete allocations that are provably orphaned")
+	cmd.Flags().BoolVar(&req.DryRun, "dry-run", false, "with --heal: write nothing, and show what would be deleted")
+	cmd.Flags().DurationVar(&req.MinAge, "min-age", defaultMinAge, "with --heal: minimum `DURATION` since the allocation was written and the guest was last listed")
+	cmd.Flags().StringArrayVar(&req.Consumers, "consumer", nil, "with --heal: the consumer `UUID` was a guest of this host and no longer exists, although the agent has never seen it; may be repeated")
 	return cmd
 }
 
@@ -90,13 +90,13 @@ func newAllocationsHeal() *cobra.Command {
 	var opts options
 	var req audit.HealRequest
 	cmd := &cobra.Command{
-		Use: "heal", Short: "Make the missing allocations of guests", Args: cobra.NoArgs,
-		Long: "Make allocations for the guests that hold nothing in Placement, where the driver knows all that a guest has, on which resource\n" +
-			"provider, and whose it is. What a consumer holds is never changed: amounts that differ are reported by `allocations audit`.\n" +
-			"A guest that holds something elsewhere is left out, since it may be on its way. Whether there is room is for Placement to say.\n" +
-			"Where no agent runs, the drivers are started for it and ended again.\n\n" +
-			"Exit codes: 0 every guest holds something; 1 some do not, or it failed; 3 refused, since somebody who must be asked could\n" +
-			"not tell; 64 wrong usage; 78 invalid configuration.",
+		Use: "heal", Short: "Create missing allocations of guests", Args: cobra.NoArgs,
+		Long: "Create allocations for guests that hold nothing in Placement, where the driver knows the guest's resources, their resource\n" +
+			"providers, and the guest's project and user. Existing allocations are never changed: `allocations audit` reports amounts that\n" +
+			"differ. A guest that holds something elsewhere is skipped, because it may be migrating. Placement decides whether the\n" +
+			"capacity suffices. If no agent runs, the drivers are started for the command and stopped afterwards.\n\n" +
+			"Exit codes: 0 every guest has allocations; 1 some guests have none, or the command failed; 3 refused, because a driver or\n" +
+			"Placement did not answer; 64 wrong usage; 78 invalid configuration.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return opts.audit(cmd, render.Healed, audit.Report.Accounted,
 				func(ctx context.Context, c *control.Client) (audit.Report, error) { return c.HealAllocations(ctx, req) },
@@ -108,13 +108,13 @@ func newAllocationsHeal() *cobra.Command {
 	opts.addConfigFlags(cmd)
 	opts.addOutputFlag(cmd)
 	cmd.Flags().StringVar(&req.Node, "node", "", "heal the node `NAME` only (default: all)")
-	cmd.Flags().BoolVar(&req.DryRun, "dry-run", false, "write nothing, and say what would be made")
-	cmd.Flags().StringVar(&req.IncompleteProject, "incomplete-project", "", "the project `ID` of guests of which the driver does not know one")
-	cmd.Flags().StringVar(&req.IncompleteUser, "incomplete-user", "", "the user `ID` of guests of which the driver does not know one")
+	cmd.Flags().BoolVar(&req.DryRun, "dry-run", false, "write nothing, and show what would be created")
+	cmd.Flags().StringVar(&req.IncompleteProject, "incomplete-project", "", "project `ID` for guests whose project the driver does not know")
+	cmd.Flags().StringVar(&req.IncompleteUser, "incomplete-user", "", "user `ID` for guests whose user the driver does not know")
 	return cmd
 }
 
-// audit asks the running agent, or does without one, and prints the report. What good says of it is the exit code.
+// audit gets a report from the running agent, or without one, and prints it. good decides the exit code.
 func (o *options) audit(cmd *cobra.Command, show func(io.Writer, audit.Report) error, good func(audit.Report) bool,
 	online func(context.Context, *control.Client) (audit.Report, error), offline func(context.Context, *config.Config, zerolog.Logger) (audit.Report, error),
 ) error {

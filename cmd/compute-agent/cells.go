@@ -22,8 +22,8 @@ import (
 
 func newCells() *cobra.Command {
 	cmd := group("cells", "Serve a Nova-compatible compute API over cells", newCellsAPI(), newCellsServe(), newCellsManage(), newCellsBackup())
-	cmd.Long = "Serve a Nova-compatible compute API over cells: `cells api` is the API, `cells serve` the process of one cell, and\n" +
-		"`cells manage` tells the API which cells there are. `cells backup` copies the database of a cell. Agents are told their cell by [cell_client]."
+	cmd.Long = "Serve a Nova-compatible compute API over cells: `cells api` serves the API, `cells serve` serves one cell, and `cells manage`\n" +
+		"registers cells with the API. `cells backup` copies the database of a cell. Agents find their cell by [cell_client]."
 	return cmd
 }
 
@@ -32,9 +32,9 @@ func newCellsAPI() *cobra.Command {
 	var listen, database, auth, tokenFile string
 	cmd := &cobra.Command{
 		Use: "api", Short: "Serve the compute API", Args: cobra.NoArgs,
-		Long: "Serve the compute API, schedule servers and keep its database and those of the cells in agreement, as [compute_api],\n" +
-			"[quota] and [placement_client] say. The API database is made when it is not there; cells are made known to it by\n" +
-			"`compute-agent cells manage create`.",
+		Long: "Serve the compute API, schedule servers, and reconcile its database with those of the cells, as configured in [compute_api],\n" +
+			"[quota] and [placement_client]. The API database is created if it does not exist; `compute-agent cells manage create` registers\n" +
+			"cells.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			opts.override(cmd, map[string]string{"listen": "compute_api.listen", "database": "compute_api.database", "auth": "compute_api.auth", "token-file": "compute_api.token_file"})
 			cfg, err := opts.load()
@@ -47,12 +47,12 @@ func newCellsAPI() *cobra.Command {
 	opts.addConfigFlags(cmd)
 	cmd.Flags().StringVar(&listen, "listen", "", "`ADDRESS` to listen on (compute_api.listen)")
 	cmd.Flags().StringVar(&database, "database", "", "`DSN` of the API database (compute_api.database)")
-	cmd.Flags().StringVar(&auth, "auth", "", "`METHOD` by which requests are authenticated: noauth (loopback only), token or keystone (compute_api.auth)")
+	cmd.Flags().StringVar(&auth, "auth", "", "`METHOD` of authentication: noauth (loopback only), token or keystone (compute_api.auth)")
 	cmd.Flags().StringVar(&tokenFile, "token-file", "", "`FILE` of the tokens, for --auth token (compute_api.token_file)")
 	return cmd
 }
 
-// override has the flags that were given go before the configuration.
+// override makes given flags override the configuration.
 func (o *options) override(cmd *cobra.Command, keys map[string]string) {
 	for flag, key := range keys {
 		if f := cmd.Flags().Lookup(flag); f.Changed {
@@ -78,9 +78,9 @@ func serveComputeAPI(ctx context.Context, cfg *config.Config, log zerolog.Logger
 		return err
 	}
 	defer func() { _ = api.Close() }()
-	log.Info().Str("address", l.Addr().String()).Str("auth", cfg.ComputeAPI.Auth).Str("database", made.Database).Str("version", version.Number()).Msg("The compute API serves.")
+	log.Info().Str("address", l.Addr().String()).Str("auth", cfg.ComputeAPI.Auth).Str("database", made.Database).Str("version", version.Number()).Msg("The compute API is serving.")
 	if known, err := api.Store().Cells(ctx); err == nil && len(known) == 0 {
-		log.Warn().Msg("No cell is known yet, so no server can be made: run `compute-agent cells manage create` for cell0 and for each cell.")
+		log.Warn().Msg("No cell is registered, so no server can be created. Run `compute-agent cells manage create` for cell0 and for each cell.")
 	}
 	service := served{
 		what: "the compute API", plain: cfg.ComputeAPI.CertFile == "", tls: "cert_file and key_file",
@@ -89,11 +89,11 @@ func serveComputeAPI(ctx context.Context, cfg *config.Config, log zerolog.Logger
 	if err := service.run(ctx, l, notify, log); err != nil {
 		return err
 	}
-	log.Info().Msg("The compute API has stopped. What was begun goes on when it is started again.")
+	log.Info().Msg("The compute API has stopped. Unfinished work continues at the next start.")
 	return nil
 }
 
-// computeAPIConfig makes of the configuration what a compute API is made of.
+// computeAPIConfig converts the configuration of a compute API.
 func computeAPIConfig(ctx context.Context, cfg *config.Config, log zerolog.Logger) (cells.APIConfig, error) {
 	c := cfg.ComputeAPI
 	database, err := cells.DatabaseFile(c.Database, cfg.Agent.StateDir, cells.APIDatabase)
@@ -108,8 +108,8 @@ func computeAPIConfig(ctx context.Context, cfg *config.Config, log zerolog.Logge
 	if err != nil {
 		return cells.APIConfig{}, fmt.Errorf("%w: %w", config.ErrInvalid, err)
 	}
-	placement.Retries = 0                                                 // users wait for the answers, and the scheduler has a back-off of its own
-	if _, err := access.CellsOf(c).Cell("http://127.0.0.1"); err != nil { // its files, now and not with the first request
+	placement.Retries = 0                                                 // users wait for the answers, and the scheduler has its own back-off
+	if _, err := access.CellsOf(c).Cell("http://127.0.0.1"); err != nil { // check its files now, not at the first request
 		return cells.APIConfig{}, fmt.Errorf("%w: %w", config.ErrInvalid, err)
 	}
 	return cells.APIConfig{
@@ -128,7 +128,7 @@ func computeAPIConfig(ctx context.Context, cfg *config.Config, log zerolog.Logge
 	}, nil
 }
 
-// cellClients makes the compute API's client of a cell.
+// cellClients returns a constructor of the compute API's client of a cell.
 func cellClients(cfg *config.Config) func(apidb.Cell) (*cellclient.Client, error) {
 	credentials := access.CellsOf(cfg.ComputeAPI)
 	return func(c apidb.Cell) (*cellclient.Client, error) {
@@ -148,7 +148,7 @@ func quotaDefaults(q config.Quota) apidb.QuotaSet {
 	}
 }
 
-// computeAuth is how the compute API knows who sends a request.
+// computeAuth returns the authentication of the compute API.
 func computeAuth(ctx context.Context, cfg *config.Config, log zerolog.Logger) (osapi.Authenticator, error) {
 	c := cfg.ComputeAPI
 	switch c.Auth {
@@ -159,14 +159,14 @@ func computeAuth(ctx context.Context, cfg *config.Config, log zerolog.Logger) (o
 		}
 		return tokens, nil
 	case config.AuthKeystone:
-		asking, err := keystone.NewAuthenticator(keystoneConfig(cfg.Keystone))
+		authenticator, err := keystone.NewAuthenticator(keystoneConfig(cfg.Keystone))
 		if err != nil {
 			return nil, fmt.Errorf("%w: [keystone]: %w", config.ErrInvalid, err)
 		}
-		if err := asking.Check(ctx); err != nil {
-			log.Error().Err(err).Msg("Keystone cannot be asked about tokens yet. Requests are answered with 503 until it can; it is tried again with each of them.")
+		if err := authenticator.Check(ctx); err != nil {
+			log.Error().Err(err).Msg("Keystone cannot validate tokens yet. Requests get status 503 until it can; each request retries.")
 		}
-		return asking, nil
+		return authenticator, nil
 	}
 	return osapi.NoAuth{}, nil
 }

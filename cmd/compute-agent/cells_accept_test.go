@@ -69,7 +69,7 @@ func TestAcceptCell(t *testing.T) {
 	says("a cell that is down", run(exitFailed, "accept", "cell1"), "is down", "nothing was accepted")
 
 	stop := cellAt(t, filepath.Join(dir, "one.db"), socket)
-	says("the first contact", run(exitDone, "accept", "cell1"), "The database of cell cell1 is accepted.")
+	says("the first contact", run(exitDone, "accept", "cell1"), "Accepted the database of cell cell1.")
 	says("the known database", run(exitDone, "accept", "cell1"), "nothing to accept")
 	says("the known database", run(exitDone, "list"), "up")
 	stop()
@@ -85,8 +85,8 @@ func TestAcceptCell(t *testing.T) {
 	if err := json.Unmarshal([]byte(run(exitDone, "list", "--output", "json")), &views); err != nil || len(views) != 1 || views[0].State != "other database" || views[0].Cause == "" {
 		t.Errorf("as JSON: %+v, %v", views, err)
 	}
-	says("accepting", run(exitDone, "accept", "cell1"), "living    2 servers, of which the cell does not know 2", "deleted   1 servers, of which 0 live in the cell",
-		"404 for their owners", "The database of cell cell1 is accepted.")
+	says("accepting", run(exitDone, "accept", "cell1"), "active    2 servers, 2 of them missing in the cell", "deleted   1 servers, 0 of them still in the cell",
+		"return 404", "Accepted the database of cell cell1.")
 	if list := run(exitDone, "list"); strings.Contains(list, "other database") {
 		t.Errorf("after it is accepted:\n%s", list)
 	}

@@ -17,7 +17,7 @@ import (
 )
 
 func newCellsDB() *cobra.Command {
-	return group("db", "Look after the API database", newCellsDBVersion(), newCellsDBUpgrade(), newCellsOnlineMigrations(), newCellsDBBackup())
+	return group("db", "Manage the API database", newCellsDBVersion(), newCellsDBUpgrade(), newCellsOnlineMigrations(), newCellsDBBackup())
 }
 
 // apiDatabaseView is the API database as JSON.
@@ -32,8 +32,8 @@ type apiDatabaseView struct {
 func newCellsDBVersion() *cobra.Command {
 	var opts manageOptions
 	cmd := &cobra.Command{
-		Use: "version", Short: "Show which schema the API database has", Args: cobra.NoArgs,
-		Long: "Show which schema the API database has, and which one this program knows. Nothing is changed.",
+		Use: "version", Short: "Show the schema version of the API database", Args: cobra.NoArgs,
+		Long: "Show the schema version of the API database, and the one of this program. Nothing is changed.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return opts.onFile(cmd, func(path string, api *cells.API) (err error) {
 				var has, knows int
@@ -55,11 +55,11 @@ func newCellsDBVersion() *cobra.Command {
 				upgrade := "not needed"
 				switch {
 				case !view.Exists:
-					upgrade = "makes it"
+					upgrade = "creates it"
 				case has < knows:
 					upgrade = "needed: compute-agent cells manage db upgrade"
 				case has > knows:
-					upgrade = "not possible: a newer program was here, use that one"
+					upgrade = "not possible: the schema is from a newer version of this program; use that version"
 				}
 				schema := fmt.Sprintf("step %d", has)
 				if !view.Exists {
@@ -78,9 +78,9 @@ func newCellsDBUpgrade() *cobra.Command {
 	var opts manageOptions
 	var to int
 	cmd := &cobra.Command{
-		Use: "upgrade", Aliases: []string{"sync"}, Short: "Make the API database, or bring its schema up to date", Args: cobra.NoArgs,
-		Long: "Make the API database when there is none, and bring its schema up to date. All of it happens in one transaction; running\n" +
-			"it again changes nothing. Afterwards `db online-data-migrations` fills what is new in old rows, while the API serves.",
+		Use: "upgrade", Aliases: []string{"sync"}, Short: "Create the API database, or upgrade its schema", Args: cobra.NoArgs,
+		Long: "Create the API database if it does not exist, and upgrade its schema, in one transaction. Running it again changes nothing.\n" +
+			"Afterwards, `db online-data-migrations` fills new columns in old rows while the API serves.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return opts.onFile(cmd, func(path string, api *cells.API) error {
 				had, has, knows, err := migrateAPIDatabase(cmd.Context(), path, to, api)
@@ -96,7 +96,7 @@ func newCellsDBUpgrade() *cobra.Command {
 				case has:
 					_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: up to date at step %d\n", path, has)
 				case 0:
-					_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: made, at step %d\n", path, has)
+					_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: created at step %d\n", path, has)
 				default:
 					_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: upgraded from step %d to %d\n", path, had, has)
 				}
@@ -105,11 +105,12 @@ func newCellsDBUpgrade() *cobra.Command {
 		},
 	}
 	opts.addFlags(cmd)
-	cmd.Flags().IntVar(&to, "to", 0, "run the steps up to `N` only (default: all)")
+	cmd.Flags().IntVar(&to, "to", 0, "run only the steps up to `N` (default: all)")
 	return cmd
 }
 
-// onFile runs a command on the file of the API database: here, with api nil, or in the compute API that has it open.
+// onFile runs a command on the file of the API database: with api nil, or in the compute API that has
+// it open.
 func (o *manageOptions) onFile(cmd *cobra.Command, do func(path string, api *cells.API) error) error {
 	if s := servingOf(cmd.Context()); s.api != nil {
 		return do(s.api.Database(), s.api)
@@ -121,12 +122,12 @@ func (o *manageOptions) onFile(cmd *cobra.Command, do func(path string, api *cel
 	return onDatabase(cmd, path, func() error { return do(path, nil) })
 }
 
-// migrateAPIDatabase runs steps of the schema. In a compute API that serves all were run.
+// migrateAPIDatabase upgrades the schema. A running compute API has done so at its start.
 func migrateAPIDatabase(ctx context.Context, path string, to int, api *cells.API) (had, has, knows int, err error) {
 	if api != nil {
 		has, knows, err = api.Store().SchemaVersion(ctx)
 		if err == nil && to != 0 && to != has {
-			err = fmt.Errorf("%s is at step %d, and the compute API that has it open needs it there", path, has)
+			err = fmt.Errorf("%s is at step %d, which the compute API that has it open requires", path, has)
 		}
 		return has, has, knows, err
 	}
@@ -149,13 +150,13 @@ func newCellsOnlineMigrations() *cobra.Command {
 	var opts manageOptions
 	var most int
 	cmd := &cobra.Command{
-		Use: "online-data-migrations", Aliases: []string{"online_data_migrations"}, Short: "Fill what is new in old rows of the API database", Args: cobra.NoArgs,
-		Long: "Fill what is new in old rows of the API database: queued_for_delete of servers that were made before there was one, which\n" +
-			"the cells are asked about. Until then such a server counts as living when its cell is down. The compute API may run\n" +
-			"meanwhile; running it again is safe. A cell that is down does not keep the others from being done.\n\n" +
-			"Exit codes: 0 nothing is left to do; 1 --max-count were done or less, and more may be left: run it again until it is\n" +
-			"0 (this is no failure); 70 it failed, or a cell could not be asked, and what was done before stays; 64 and 78 as of all\n" +
-			"commands.",
+		Use: "online-data-migrations", Aliases: []string{"online_data_migrations"}, Short: "Fill new columns in old rows of the API database", Args: cobra.NoArgs,
+		Long: "Fill new columns in old rows of the API database: queued_for_delete of servers from before it existed, which the cells are\n" +
+			"asked for. Until then, such a server counts as active while its cell is down. The compute API may be running; running the\n" +
+			"command again is safe. A cell that is down does not prevent the migration of others.\n\n" +
+			"Exit codes: 0 nothing is left to do; 1 at most --max-count rows were migrated, and more may be left: run it again until it\n" +
+			"exits with 0 (this is not a failure); 70 it failed, or a cell did not answer, and earlier rows stay migrated; 64 wrong usage;\n" +
+			"78 invalid configuration.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			limited := cmd.Flags().Changed("max-count")
 			if limited && most < 1 {
@@ -164,7 +165,7 @@ func newCellsOnlineMigrations() *cobra.Command {
 			return migrating(opts.with(cmd, func(store apidb.Store, cfg *config.Config) error {
 				report, err := scheduler.MigrateQueued(cmd.Context(), store, newGatherer(cfg), most)
 				for _, f := range report.Failed {
-					err = errors.Join(err, fmt.Errorf("cell %s: %w; its rows are as they were, run this again when it answers", f.Cell.Name, f.Err))
+					err = errors.Join(err, fmt.Errorf("cell %s: %w; its rows are unchanged, run this again when the cell answers", f.Cell.Name, f.Err))
 				}
 				done := []migrationView{{"populate_queued_for_delete", report.Found, report.Migrated}}
 				return opts.showMigrations(cmd, done, limited && report.Migrated > 0, err)
@@ -172,6 +173,6 @@ func newCellsOnlineMigrations() *cobra.Command {
 		},
 	}
 	opts.addFlags(cmd)
-	cmd.Flags().IntVar(&most, "max-count", 0, "migrate at most `N` rows, and exit with 1 when any were (default: all)")
+	cmd.Flags().IntVar(&most, "max-count", 0, "migrate at most `N` rows, and exit with 1 if any were migrated (default: all)")
 	return cmd
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/config"
 )
 
-// hostView is a mapped node of a host as it is printed.
+// hostView is a mapped node of a host, as printed.
 type hostView struct {
 	Host string `json:"host"`
 	Node string `json:"hypervisor_hostname,omitempty"`
@@ -27,8 +27,9 @@ func newDiscoverHosts() *cobra.Command {
 	var opts manageOptions
 	cmd := &cobra.Command{
 		Use: "discover-hosts [CELL]", Aliases: []string{"discover_hosts"}, Short: "Map hosts that registered with their cells", Args: cobra.MaximumNArgs(1),
-		Long: "Map hosts that registered with their cells, so that servers are placed there. The compute API does so by itself every\n" +
-			"[compute_api] discover_hosts_interval; this does it now. Exit code 1: a cell did not answer, or a host is known elsewhere.",
+		Long: "Map hosts that registered with their cells, so that servers can be scheduled to them. The compute API does this every\n" +
+			"[compute_api] discover_hosts_interval; this command does it now. The exit code is 1 if a cell did not answer, or if a host is\n" +
+			"mapped to another cell.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return opts.with(cmd, func(store apidb.Store, cfg *config.Config) error {
 				known, err := store.Cells(cmd.Context())
@@ -57,7 +58,7 @@ func (o *manageOptions) showDiscovered(w io.Writer, report scheduler.DiscoverRep
 		return printJSON(w, map[string]any{"mapped": views})
 	}
 	if len(views) == 0 {
-		_, err := fmt.Fprintln(w, "No new host.")
+		_, err := fmt.Fprintln(w, "No new hosts.")
 		return err
 	}
 	return printHosts(w, views)
@@ -66,11 +67,11 @@ func (o *manageOptions) showDiscovered(w io.Writer, report scheduler.DiscoverRep
 func discoveryError(report scheduler.DiscoverReport) error {
 	var all []error
 	for _, c := range report.Down {
-		all = append(all, fmt.Errorf("cell %s does not answer: its hosts were not looked at; run this again when it is back", c.Name))
+		all = append(all, fmt.Errorf("cell %s does not answer, so its hosts were not mapped; run this again when it answers", c.Name))
 	}
 	for _, c := range report.Conflicts {
 		all = append(all, fmt.Errorf("node %s of host %s: %w; if the host has moved, unmap it (compute-agent cells manage delete-host %s), "+
-			"and otherwise correct [cell_client] url on it", c.Node.Name, c.Node.Host, c.Err, c.Node.Host))
+			"otherwise correct [cell_client] url on it", c.Node.Name, c.Node.Host, c.Err, c.Node.Host))
 	}
 	return errors.Join(all...)
 }
@@ -99,7 +100,7 @@ func printHosts(w io.Writer, views []hostView) error {
 func newListHosts() *cobra.Command {
 	var opts manageOptions
 	cmd := &cobra.Command{
-		Use: "list-hosts", Aliases: []string{"list_hosts"}, Short: "Show the hosts and their cells", Args: cobra.NoArgs,
+		Use: "list-hosts", Aliases: []string{"list_hosts"}, Short: "List the hosts and their cells", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return opts.with(cmd, func(store apidb.Store, _ *config.Config) error {
 				known, err := store.Cells(cmd.Context())
@@ -130,14 +131,14 @@ func newDeleteHost() *cobra.Command {
 	var opts manageOptions
 	cmd := &cobra.Command{
 		Use: "delete-host HOST", Aliases: []string{"delete_host"}, Short: "Unmap a host", Args: cobra.ExactArgs(1),
-		Long: "Unmap a host, so that nothing new is placed there. Its servers stay. A host whose agent still reports to its cell is\n" +
+		Long: "Unmap a host, so that no new servers are scheduled to it. Its servers stay. A host whose agent still reports to its cell is\n" +
 			"mapped again at the next discovery: stop the agent first.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return opts.with(cmd, func(store apidb.Store, _ *config.Config) error {
 				if err := store.DeleteHost(cmd.Context(), args[0]); err != nil {
 					return err
 				}
-				_, err := fmt.Fprintf(cmd.OutOrStdout(), "Host %s is not mapped any more.\n", args[0])
+				_, err := fmt.Fprintf(cmd.OutOrStdout(), "Unmapped host %s.\n", args[0])
 				return err
 			})
 		},

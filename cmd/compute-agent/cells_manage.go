@@ -25,22 +25,21 @@ import (
 )
 
 func newCellsManage() *cobra.Command {
-	cmd := group("manage", "Tell the compute API which cells there are, and look after its database",
+	cmd := group("manage", "Manage cells, hosts and the database of the compute API",
 		newCellsCreate(), newCellsList(), newCellsUpdate(), newCellsDelete(), newCellsDisable(), newCellsEnable(), newCellsAccept(),
 		newDiscoverHosts(), newListHosts(), newDeleteHost(), newCellsDB())
-	cmd.Long = "Tell the compute API which cells and hosts there are, and look after its database. Run the commands on the\n" +
-		"machine of the compute API: while that runs it does what they say itself, asked on its admin socket, and otherwise they\n" +
-		"open the database."
+	cmd.Long = "Manage cells, hosts and the database of the compute API. Run the commands on the machine of the compute API: if it runs, it\n" +
+		"executes them, requested on its admin socket; otherwise they open the database."
 	return cmd
 }
 
-// manageOptions say which API database a command is about.
+// manageOptions select the API database of a command.
 type manageOptions struct {
 	options
 	database string
-	// mayMake has a database made that is not there; says is where that is told.
-	mayMake bool
-	says    io.Writer
+	// create allows the command to create the database; messages gets a notice about it.
+	create   bool
+	messages io.Writer
 }
 
 func (o *manageOptions) addFlags(cmd *cobra.Command) {
@@ -53,7 +52,7 @@ func (o *manageOptions) addDatabaseFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&o.database, "database", "", "`DSN` of the API database (compute_api.database)")
 }
 
-// file is the API database's, and the configuration.
+// file returns the path of the API database, and the configuration.
 func (o *manageOptions) file() (string, *config.Config, error) {
 	if o.database != "" {
 		o.extra = append(o.extra, config.Override{Key: "compute_api.database", Value: o.database, Flag: "--database"})
@@ -66,8 +65,8 @@ func (o *manageOptions) file() (string, *config.Config, error) {
 	return path, cfg, err
 }
 
-// with runs a command on the API database: here, or in the compute API that has it open. One that is not there is not made: a command on the wrong
-// file would look as if it had worked.
+// with runs a command on the API database, or in the compute API that has it open. A missing database
+// is an error, because a command on the wrong file would appear to work.
 func (o *manageOptions) with(cmd *cobra.Command, do func(apidb.Store, *config.Config) error) error {
 	if s := servingOf(cmd.Context()); s.api != nil {
 		return do(s.api.Store(), s.cfg)
@@ -81,28 +80,28 @@ func (o *manageOptions) with(cmd *cobra.Command, do func(apidb.Store, *config.Co
 
 func (o *manageOptions) open(ctx context.Context, path string, cfg *config.Config, do func(apidb.Store, *config.Config) error) (err error) {
 	_, err = os.Stat(path)
-	anew := errors.Is(err, fs.ErrNotExist)
-	if anew && !o.mayMake {
-		return fmt.Errorf("there is no API database at %s: name that of the compute API with --database or --state-dir; if it has never run, `compute-agent cells manage create` and `db upgrade` make one", path)
+	missing := errors.Is(err, fs.ErrNotExist)
+	if missing && !o.create {
+		return fmt.Errorf("there is no API database at %s: select that of the compute API with --database or --state-dir; if it has never run, `compute-agent cells manage create` and `db upgrade` create one", path)
 	}
 	store, err := apidb.Open(ctx, path, apidb.Options{})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
-	if anew {
-		_, _ = fmt.Fprintf(o.says, "A new API database was made: %s. It has to be that of the compute API, and writable for it.\n", path)
+	if missing {
+		_, _ = fmt.Fprintf(o.messages, "Created a new API database: %s. The compute API must use this file and be able to write to it.\n", path)
 	}
 	return do(store, cfg)
 }
 
-// cellView is a cell as it is printed.
+// cellView is a cell, as printed.
 type cellView struct {
 	Name     string `json:"name"`
 	UUID     string `json:"uuid"`
 	URL      string `json:"url"`
 	Disabled bool   `json:"disabled"`
-	// State is up, down or other database, and Cause why it is not up; empty where nobody was asked.
+	// State is up, down or other database, and Cause why it is not up; empty if the cell was not asked.
 	State string `json:"state,omitempty"`
 	Cause string `json:"cause,omitempty"`
 	Hosts int    `json:"hosts"`
@@ -113,34 +112,34 @@ func newCellsCreate() *cobra.Command {
 	var name, url, uuid string
 	var cell0, disabled bool
 	cmd := &cobra.Command{
-		Use: "create", Short: "Make a cell known", Args: cobra.NoArgs,
-		Long: "Make a cell known to the compute API, which asks it from then on. Each deployment needs cell0, where servers go that\n" +
-			"no host could take, and one cell with hosts.",
+		Use: "create", Short: "Register a cell", Args: cobra.NoArgs,
+		Long: "Register a cell with the compute API. Each deployment needs cell0, for servers that could not be scheduled to any host, and one\n" +
+			"cell with hosts.",
 		Example: "  compute-agent cells manage create --cell0 --url http://127.0.0.1:8780\n" +
 			"  compute-agent cells manage create --name cell1 --url https://cell1.example:8780",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch {
 			case cell0 && (uuid != "" || disabled):
-				return &exitError{exitUsage, errors.New("--cell0 has its own uuid and takes no hosts: leave out --uuid and --disabled")}
+				return &exitError{exitUsage, errors.New("--cell0 has a fixed uuid and no hosts: omit --uuid and --disabled")}
 			case cell0:
 				uuid = apidb.Cell0UUID
 				if name == "" {
 					name = "cell0"
 				}
 			case name == "":
-				return &exitError{exitUsage, errors.New("--name is missing")}
+				return &exitError{exitUsage, errors.New("--name is required")}
 			}
 			if url == "" {
-				return &exitError{exitUsage, errors.New("--url is missing")}
+				return &exitError{exitUsage, errors.New("--url is required")}
 			}
 			if err := checkCellURL(url); err != nil {
 				return err
 			}
-			opts.mayMake, opts.says = true, cmd.ErrOrStderr()
+			opts.create, opts.messages = true, cmd.ErrOrStderr()
 			return opts.with(cmd, func(store apidb.Store, cfg *config.Config) error {
 				made, err := store.CreateCell(cmd.Context(), apidb.Cell{UUID: uuid, Name: name, URL: url, Disabled: disabled})
 				if errors.Is(err, apidb.ErrExists) {
-					return fmt.Errorf("%w; `compute-agent cells manage list` shows it, and `update` changes its URL or name", err)
+					return fmt.Errorf("%w; `compute-agent cells manage list` shows it, and `cells manage update` changes its URL or name", err)
 				}
 				if err != nil {
 					return err
@@ -150,10 +149,10 @@ func newCellsCreate() *cobra.Command {
 				if opts.json() {
 					return printJSON(cmd.OutOrStdout(), view)
 				}
-				_, err = fmt.Fprintf(cmd.OutOrStdout(), "Cell %s is known as %s.\n", made.Name, made.UUID)
+				_, err = fmt.Fprintf(cmd.OutOrStdout(), "Registered cell %s with uuid %s.\n", made.Name, made.UUID)
 				if view.Cause != "" {
-					_, err = fmt.Fprintf(cmd.OutOrStdout(), "It cannot be used yet: %s\n"+
-						"If its URL or name is wrong: compute-agent cells manage update %s --url URL --name NAME (the NAME of `cells serve --name`)\n", view.Cause, made.Name)
+					_, err = fmt.Fprintf(cmd.OutOrStdout(), "The cell cannot be used yet: %s\n"+
+						"If its URL or name is wrong: compute-agent cells manage update %s --url URL --name NAME (NAME as in `cells serve --name`)\n", view.Cause, made.Name)
 				}
 				return err
 			})
@@ -161,10 +160,10 @@ func newCellsCreate() *cobra.Command {
 	}
 	opts.addFlags(cmd)
 	cmd.Flags().StringVar(&name, "name", "", "`NAME` of the cell")
-	cmd.Flags().StringVar(&url, "url", "", "`URL` where it answers: http://, https:// or unix:///PATH")
+	cmd.Flags().StringVar(&url, "url", "", "`URL` of the cell: http://, https:// or unix:///PATH")
 	cmd.Flags().StringVar(&uuid, "uuid", "", "`UUID` of the cell (default: a new one)")
-	cmd.Flags().BoolVar(&cell0, "cell0", false, "it is cell0, which has no hosts")
-	cmd.Flags().BoolVar(&disabled, "disabled", false, "nothing is placed there yet")
+	cmd.Flags().BoolVar(&cell0, "cell0", false, "register cell0, which has no hosts")
+	cmd.Flags().BoolVar(&disabled, "disabled", false, "schedule no servers to the cell yet")
 	return cmd
 }
 
@@ -175,7 +174,7 @@ func checkCellURL(url string) error {
 	return nil
 }
 
-// askCell says how a cell is now.
+// askCell returns the state of a cell.
 func askCell(ctx context.Context, cfg *config.Config, c apidb.Cell) (state, cause string) {
 	answers := askCells(ctx, cfg, []apidb.Cell{c}, nil)
 	return answers[0].state, answers[0].cause
@@ -183,17 +182,17 @@ func askCell(ctx context.Context, cfg *config.Config, c apidb.Cell) (state, caus
 
 type cellAnswer struct{ state, cause string }
 
-// The states of a cell, for an operator.
+// States of a cell.
 const (
 	cellUp            = "up"
 	cellDown          = "down"
 	cellOtherDatabase = "other database"
 )
 
-// askCells asks all cells how they are, at the same time. databases are what is known of theirs.
+// askCells returns the states of all cells, asked concurrently. databases are their recorded databases.
 func askCells(ctx context.Context, cfg *config.Config, known []apidb.Cell, databases map[string]apidb.CellDatabase) []cellAnswer {
 	answers := gather.All(ctx, newGatherer(cfg), known, func(ctx context.Context, c *cellclient.Client) (cellwire.CellInfo, error) {
-		if _, err := c.ComputeNodes(ctx, true); err != nil { // who it is, the cell tells an agent too: this only the compute API
+		if _, err := c.ComputeNodes(ctx, true); err != nil { // only the compute API is allowed to do this
 			return cellwire.CellInfo{}, err
 		}
 		return c.Cell(ctx)
@@ -203,14 +202,14 @@ func askCells(ctx context.Context, cfg *config.Config, known []apidb.Cell, datab
 		out[i] = cellAnswer{state: cellUp}
 		seen := apidb.CellMark{Epoch: a.Value.Epoch, Revision: a.Value.Revision}
 		if d := databases[a.Cell.UUID]; a.Err == nil && seen.Revision > 0 && !d.Fits(seen) {
-			if d.Suspect == nil { // the compute API has not seen it yet
+			if d.Suspect == nil { // not detected by the compute API yet
 				d.Suspect, d.Since = &seen, a.Value.Now
 			}
 			out[i] = cellAnswer{cellOtherDatabase, scheduler.SuspectCause(d) + " " + scheduler.SuspectHint(a.Cell)}
 		}
 		if a.Err != nil {
 			cause := a.Err
-			if down := new(gather.DownError); errors.As(cause, &down) { // the cell is named beside it
+			if down := new(gather.DownError); errors.As(cause, &down) { // the output names the cell
 				cause = down.Err
 			}
 			out[i] = cellAnswer{cellDown, cause.Error()}
@@ -219,7 +218,7 @@ func askCells(ctx context.Context, cfg *config.Config, known []apidb.Cell, datab
 	return out
 }
 
-// newGatherer asks cells for a command: it says itself what does not answer, so nothing is logged.
+// newGatherer asks cells on behalf of a command, which reports failures itself.
 func newGatherer(cfg *config.Config) *gather.Gatherer {
 	return gather.New(gather.Options{Client: cellClients(cfg), Timeout: cfg.ComputeAPI.CellTimeout, Logger: zerolog.Nop()})
 }
@@ -227,7 +226,7 @@ func newGatherer(cfg *config.Config) *gather.Gatherer {
 func newCellsList() *cobra.Command {
 	var opts manageOptions
 	cmd := &cobra.Command{
-		Use: "list", Aliases: []string{"list-cells"}, Short: "Show the cells, and which of them answer", Args: cobra.NoArgs,
+		Use: "list", Aliases: []string{"list-cells"}, Short: "List the cells and their states", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return opts.with(cmd, func(store apidb.Store, cfg *config.Config) error {
 				known, err := store.Cells(cmd.Context())
@@ -242,7 +241,7 @@ func newCellsList() *cobra.Command {
 				for _, h := range hosts {
 					count[h.CellUUID]++
 				}
-				databases, err := store.CellDatabases(cmd.Context()) // before the cells are asked: revisions go on
+				databases, err := store.CellDatabases(cmd.Context()) // before asking the cells, because revisions increase
 				if err != nil {
 					return err
 				}
@@ -261,7 +260,7 @@ func newCellsList() *cobra.Command {
 
 func printCells(w io.Writer, views []cellView) error {
 	if len(views) == 0 {
-		_, err := fmt.Fprintln(w, "No cell is known. Make cell0 and a cell known with `compute-agent cells manage create`.")
+		_, err := fmt.Fprintln(w, "No cell is registered. Register cell0 and a cell with `compute-agent cells manage create`.")
 		return err
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
@@ -281,11 +280,11 @@ func printCells(w io.Writer, views []cellView) error {
 	}
 	for _, v := range views {
 		if v.Cause != "" {
-			said := "\n%s is down: %s\n"
+			format := "\n%s is down: %s\n"
 			if v.State == cellOtherDatabase {
-				said = "\n%s: %s\n"
+				format = "\n%s: %s\n"
 			}
-			if _, err := fmt.Fprintf(w, said, v.Name, v.Cause); err != nil {
+			if _, err := fmt.Fprintf(w, format, v.Name, v.Cause); err != nil {
 				return err
 			}
 		}
@@ -307,7 +306,7 @@ func findCell(ctx context.Context, store apidb.Store, which string) (apidb.Cell,
 		names = append(names, c.Name)
 	}
 	if len(names) == 0 {
-		return apidb.Cell{}, fmt.Errorf("there is no cell %q: none is known yet", which)
+		return apidb.Cell{}, fmt.Errorf("there is no cell %q: none is registered", which)
 	}
 	return apidb.Cell{}, fmt.Errorf("there is no cell %q; there are %s", which, strings.Join(names, ", "))
 }
@@ -317,11 +316,10 @@ func newCellsUpdate() *cobra.Command {
 	var name, url string
 	cmd := &cobra.Command{
 		Use: "update CELL", Short: "Change the name or the URL of a cell", Args: cobra.ExactArgs(1),
-		Long: "Change the name or the URL of a cell, which is given by name or uuid. The name must be the one that the process of the\n" +
-			"cell runs under.",
+		Long: "Change the name or the URL of a cell, which is given by name or uuid. The name must be that of `cells serve --name`.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if name == "" && url == "" {
-				return &exitError{exitUsage, errors.New("nothing to change: give --name or --url")}
+				return &exitError{exitUsage, errors.New("--name or --url is required")}
 			}
 			if url != "" {
 				if err := checkCellURL(url); err != nil {
@@ -335,7 +333,7 @@ func newCellsUpdate() *cobra.Command {
 				if url != "" {
 					c.URL = url
 				}
-			}, "Cell %s is changed.\n")
+			}, "Changed cell %s.\n")
 		},
 	}
 	opts.addFlags(cmd)
@@ -344,8 +342,8 @@ func newCellsUpdate() *cobra.Command {
 	return cmd
 }
 
-// change changes a cell and says so.
-func (o *manageOptions) change(cmd *cobra.Command, which string, change func(*apidb.Cell), said string) error {
+// change updates a cell and prints a message.
+func (o *manageOptions) change(cmd *cobra.Command, which string, change func(*apidb.Cell), format string) error {
 	return o.with(cmd, func(store apidb.Store, _ *config.Config) error {
 		c, err := findCell(cmd.Context(), store, which)
 		if err != nil {
@@ -358,7 +356,7 @@ func (o *manageOptions) change(cmd *cobra.Command, which string, change func(*ap
 		if o.json() {
 			return printJSON(cmd.OutOrStdout(), cellView{Name: c.Name, UUID: c.UUID, URL: c.URL, Disabled: c.Disabled})
 		}
-		_, err = fmt.Fprintf(cmd.OutOrStdout(), said, c.Name)
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), format, c.Name)
 		return err
 	})
 }
@@ -366,10 +364,10 @@ func (o *manageOptions) change(cmd *cobra.Command, which string, change func(*ap
 func newCellsDisable() *cobra.Command {
 	var opts manageOptions
 	cmd := &cobra.Command{
-		Use: "disable CELL", Short: "Place no new servers in a cell", Args: cobra.ExactArgs(1),
-		Long: "Place no new servers in a cell. Its servers are listed and can be deleted as before.",
+		Use: "disable CELL", Short: "Stop scheduling new servers to a cell", Args: cobra.ExactArgs(1),
+		Long: "Stop scheduling new servers to a cell. Its servers can still be listed and deleted.",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return opts.change(cmd, args[0], func(c *apidb.Cell) { c.Disabled = true }, "Nothing new is placed in cell %s.\n")
+			return opts.change(cmd, args[0], func(c *apidb.Cell) { c.Disabled = true }, "Disabled cell %s: no new servers are scheduled to it.\n")
 		},
 	}
 	opts.addFlags(cmd)
@@ -379,9 +377,9 @@ func newCellsDisable() *cobra.Command {
 func newCellsEnable() *cobra.Command {
 	var opts manageOptions
 	cmd := &cobra.Command{
-		Use: "enable CELL", Short: "Place new servers in a cell again", Args: cobra.ExactArgs(1),
+		Use: "enable CELL", Short: "Resume scheduling new servers to a cell", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return opts.change(cmd, args[0], func(c *apidb.Cell) { c.Disabled = false }, "New servers are placed in cell %s again.\n")
+			return opts.change(cmd, args[0], func(c *apidb.Cell) { c.Disabled = false }, "Enabled cell %s: new servers are scheduled to it again.\n")
 		},
 	}
 	opts.addFlags(cmd)
@@ -392,9 +390,9 @@ func newCellsDelete() *cobra.Command {
 	var opts manageOptions
 	var force bool
 	cmd := &cobra.Command{
-		Use: "delete CELL", Short: "Forget a cell", Args: cobra.ExactArgs(1),
-		Long: "Forget a cell. One with hosts or servers is refused; with --force its hosts and the records of its deleted servers go\n" +
-			"with it, and only living servers keep it. The cell's own database is not touched.",
+		Use: "delete CELL", Short: "Remove a cell", Args: cobra.ExactArgs(1),
+		Long: "Remove a cell from the compute API. A cell with hosts or servers is refused; with --force its hosts and the records of its\n" +
+			"deleted servers are removed too, and only active servers prevent the removal. The cell's own database is not changed.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return opts.with(cmd, func(store apidb.Store, _ *config.Config) error {
 				c, err := findCell(cmd.Context(), store, args[0])
@@ -407,12 +405,12 @@ func newCellsDelete() *cobra.Command {
 					}
 					return err
 				}
-				_, err = fmt.Fprintf(cmd.OutOrStdout(), "Cell %s is forgotten.\n", c.Name)
+				_, err = fmt.Fprintf(cmd.OutOrStdout(), "Removed cell %s.\n", c.Name)
 				return err
 			})
 		},
 	}
 	opts.addFlags(cmd)
-	cmd.Flags().BoolVar(&force, "force", false, "also with hosts and with the records of deleted servers")
+	cmd.Flags().BoolVar(&force, "force", false, "also remove its hosts and the records of its deleted servers")
 	return cmd
 }

@@ -25,12 +25,12 @@ func newCellsServe() *cobra.Command {
 	var name, listen, auth, tokenFile string
 	cmd := &cobra.Command{
 		Use: "serve", Short: "Serve one cell", Args: cobra.NoArgs,
-		Long: "Serve one cell: its database (cell.db in the state directory, made when it is not there), for the compute API and for\n" +
-			"the agents of its hosts, as [cell] says. Cell0, which has no hosts, is served in the same way.",
+		Long: "Serve one cell to the compute API and to the agents of its hosts, as configured in [cell]. Its database is cell.db in the state\n" +
+			"directory, which is created if it does not exist. Cell0, which has no hosts, is served in the same way.",
 		Example: "  compute-agent cells serve --name cell1 --state-dir /var/lib/compute-agent-cell1 --listen 127.0.0.1:8781",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if name == "" {
-				return &exitError{exitUsage, errors.New("--name is missing: the name of the cell, as `compute-agent cells manage create --name` says it")}
+				return &exitError{exitUsage, errors.New("--name is required: the name of the cell, as in `compute-agent cells manage create --name`")}
 			}
 			opts.override(cmd, map[string]string{"listen": "cell.listen", "auth": "cell.auth", "token-file": "cell.token_file"})
 			cfg, err := opts.load()
@@ -43,7 +43,7 @@ func newCellsServe() *cobra.Command {
 	opts.addConfigFlags(cmd)
 	cmd.Flags().StringVar(&name, "name", "", "`NAME` of the cell")
 	cmd.Flags().StringVar(&listen, "listen", "", "`ADDRESS` to listen on, HOST:PORT or unix:///PATH (cell.listen)")
-	cmd.Flags().StringVar(&auth, "auth", "", "`METHOD` by which clients are known: noauth (loopback and unix sockets only), token or mtls (cell.auth)")
+	cmd.Flags().StringVar(&auth, "auth", "", "`METHOD` of authentication: noauth (loopback and unix sockets only), token or mtls (cell.auth)")
 	cmd.Flags().StringVar(&tokenFile, "token-file", "", "`FILE` of the tokens, for --auth token (cell.token_file)")
 	return cmd
 }
@@ -68,8 +68,8 @@ func serveCell(ctx context.Context, cfg *config.Config, name string, log zerolog
 		return err
 	}
 	_, err = os.Stat(made.Database)
-	anew := errors.Is(err, fs.ErrNotExist)
-	process, err := cells.NewCell(ctx, made) // first: who has the database locked has the socket, too
+	created := errors.Is(err, fs.ErrNotExist)
+	process, err := cells.NewCell(ctx, made) // before Listen: the database lock also protects the socket
 	if err != nil {
 		return err
 	}
@@ -78,10 +78,10 @@ func serveCell(ctx context.Context, cfg *config.Config, name string, log zerolog
 	if err != nil {
 		return fmt.Errorf("cannot serve the cell on %s: %w; choose another address with --listen", cfg.Cell.Listen, err)
 	}
-	if anew {
-		log.Warn().Str("database", made.Database).Msg("The cell had no database yet: a new one was made, without servers. If the cell had servers before, stop it and restore its database.")
+	if created {
+		log.Warn().Str("database", made.Database).Msg("Created a new, empty cell database. If the cell had servers before, stop it and restore its database.")
 	}
-	log.Info().Str("address", l.Addr().String()).Str("auth", cfg.Cell.Auth).Str("database", made.Database).Str("version", version.Number()).Msg("The cell serves.")
+	log.Info().Str("address", l.Addr().String()).Str("auth", cfg.Cell.Auth).Str("database", made.Database).Str("version", version.Number()).Msg("The cell is serving.")
 	service := served{
 		what: "cell " + name, plain: cfg.Cell.CertFile == "", tls: "cert_file and key_file",
 		watched: watchCell(cfg.Agent.RuntimeDir, name, cfg.Cell.MetricsListen, process), serve: process.Serve,
@@ -93,7 +93,7 @@ func serveCell(ctx context.Context, cfg *config.Config, name string, log zerolog
 	return nil
 }
 
-// cellConfig makes of the configuration what a cell is made of.
+// cellConfig converts the configuration of a cell.
 func cellConfig(cfg *config.Config, name, database string, log zerolog.Logger) (cells.CellConfig, error) {
 	c := cfg.Cell
 	auth := cell.NoAuth()

@@ -22,21 +22,19 @@ func newConfig() *cobra.Command {
 	return group("config", "Check the configuration, or print the defaults", newConfigCheck(), newConfigDefaults())
 }
 
-// newConfigCheck reads the configuration as the daemon would, and says what is wrong or where each value comes from.
+// newConfigCheck validates the configuration and prints where each value is set.
 func newConfigCheck() *cobra.Command {
 	var opts options
 	var all bool
 	cmd := &cobra.Command{
 		Use: "check", Short: "Check the configuration files and variables", Args: cobra.NoArgs,
-		Long: "Check the configuration as the daemon would read it, the provider.yaml and policy files too. Prints what differs from the defaults\n" +
-			"and where it was set, or everything that is wrong, with file and line, and the files of tokens, certificates\n" +
-			"and keys that are not there. The exit code is 78 if\n" +
-			"something is wrong, and 1 if a file is not there or cannot be read.\n" +
-			"Of [drivers.NAME.config] the driver knows what is right: it is started to read it, names its nodes, looks at the machine and says\n" +
-			"what it warns of, and is ended again. A node that two drivers name, or that belongs to another driver, is a mistake of the\n" +
-			"configuration. Warnings do not change the exit code.\n\n" +
-			"It is the configuration of the agent that runs, from the files as they are now, unless --config names another file; without an\n" +
-			"agent, that of --config or the default file.",
+		Long: "Check the configuration as the daemon would read it, including provider.yaml and policy files. Prints each setting that differs\n" +
+			"from its default and where it is set, or everything that is wrong, with file and line, including missing files of tokens,\n" +
+			"certificates and keys. The exit code is 78 if something is wrong, and 1 if a file is missing or cannot be read.\n\n" +
+			"Each driver is started to check its own [drivers.NAME.config], list its nodes and warn about the machine, and stopped\n" +
+			"afterwards. A node that two drivers name, or that belongs to another driver, is an error. Warnings do not change the exit code.\n\n" +
+			"The command checks the running agent's configuration, from the files as they are now, unless --config names another file. If no\n" +
+			"agent runs, it checks the file of --config or the default file.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, running, err := opts.loadJudged(cmd.Context())
 			if cfg == nil {
@@ -71,7 +69,7 @@ func newConfigCheck() *cobra.Command {
 			}
 			out := cmd.OutOrStdout()
 			if by := judgedBy(running); by != "" {
-				read += "; it is " + by
+				read += "; this is " + by
 			}
 			_, err = fmt.Fprintf(out, "The configuration is valid. Read: %s.\n", read)
 			for _, e := range entries {
@@ -81,7 +79,7 @@ func newConfigCheck() *cobra.Command {
 			}
 			for _, key := range cfg.UnusedCredentials() {
 				if err == nil {
-					_, err = fmt.Fprintf(out, "Not checked: %s names a credential, which systemd passes to the unit alone.\n", key)
+					_, err = fmt.Fprintf(out, "Not checked: %s names a credential, which systemd passes only to the unit.\n", key)
 				}
 			}
 			if err == nil {
@@ -95,30 +93,30 @@ func newConfigCheck() *cobra.Command {
 	}
 	opts.addConfigFlags(cmd)
 	opts.addOutputFlag(cmd)
-	cmd.Flags().BoolVar(&all, "all", false, "print the defaults too")
+	cmd.Flags().BoolVar(&all, "all", false, "print default values too")
 	return cmd
 }
 
-// printDrivers says what drivers warn of, and which could not be asked.
+// printDrivers prints the drivers' warnings, and what could not be checked.
 func printDrivers(out io.Writer, drivers []agent.DriverCheck) error {
 	for _, d := range drivers {
 		if d.Unchecked != "" {
-			if _, err := fmt.Fprintf(out, "Not checked is what the driver %s has to say to its own keys: %s.\n", d.Driver, strings.TrimSuffix(d.Unchecked, ".")); err != nil {
+			if _, err := fmt.Fprintf(out, "Not checked: the keys of driver %s: %s.\n", d.Driver, strings.TrimSuffix(d.Unchecked, ".")); err != nil {
 				return err
 			}
 		}
 		for _, w := range d.Warnings {
-			if _, err := fmt.Fprintf(out, "Warning of the driver %s on this machine (%s): %s\n", d.Driver, w.Name, w.Text); err != nil {
+			if _, err := fmt.Fprintf(out, "Warning of driver %s on this machine (%s): %s\n", d.Driver, w.Name, w.Text); err != nil {
 				return err
 			}
 		}
 		if d.NodesUnknown != "" && len(drivers) > 1 {
-			if _, err := fmt.Fprintf(out, "Not checked is whether another driver has the nodes of the driver %s, which does not name them: %s.\n", d.Driver, strings.TrimSuffix(d.NodesUnknown, ".")); err != nil {
+			if _, err := fmt.Fprintf(out, "Not checked: whether another driver has the nodes of driver %s, which cannot list them: %s.\n", d.Driver, strings.TrimSuffix(d.NodesUnknown, ".")); err != nil {
 				return err
 			}
 		}
 		if d.Unseen != "" {
-			if _, err := fmt.Fprintf(out, "Not checked is whether the configuration of the driver %s fits to this machine: %s\n", d.Driver, d.Unseen); err != nil {
+			if _, err := fmt.Fprintf(out, "Not checked: whether the configuration of driver %s fits this machine: %s\n", d.Driver, d.Unseen); err != nil {
 				return err
 			}
 		}
@@ -126,7 +124,7 @@ func printDrivers(out io.Writer, drivers []agent.DriverCheck) error {
 	return nil
 }
 
-// refusedByDrivers is what drivers do not take of their own tables.
+// refusedByDrivers returns the problems that drivers report in their own tables.
 func refusedByDrivers(drivers []agent.DriverCheck) error {
 	var errs []error
 	for _, d := range drivers {
@@ -140,7 +138,7 @@ func refusedByDrivers(drivers []agent.DriverCheck) error {
 	return fmt.Errorf("%w:\n%w", config.ErrInvalid, errors.Join(errs...))
 }
 
-// checkPolicies reads the files of rules, Placement's and the compute API's. What has no effect is logged.
+// checkPolicies validates the policy files of Placement and the compute API. Rules without effect are logged.
 func checkPolicies(cfg *config.Config, log zerolog.Logger) error {
 	var errs []error
 	check := func(key string, err error) {
@@ -162,7 +160,7 @@ func checkPolicies(cfg *config.Config, log zerolog.Logger) error {
 	return fmt.Errorf("%w:\n%w", config.ErrInvalid, errors.Join(errs...))
 }
 
-// providersView is what the provider.yaml files say.
+// providersView is the content of the provider.yaml files.
 type providersView struct {
 	Directory string                   `json:"directory"`
 	Files     []string                 `json:"files"`
@@ -170,8 +168,7 @@ type providersView struct {
 	Warnings  []providerconfig.Warning `json:"warnings"`
 }
 
-// checkProviders reads the provider.yaml files of a configuration, one that is invalid included: what is wrong with either
-// is told together.
+// checkProviders reads the provider.yaml files, and joins their errors with those of the configuration.
 func checkProviders(cfg *config.Config, invalid error) (providersView, error) {
 	view := providersView{Directory: cfg.ProviderConfigDir(), Files: []string{}, Entries: []providerconfig.Entry{}, Warnings: []providerconfig.Warning{}}
 	read, warnings, err := providerconfig.Load(view.Directory)
@@ -182,7 +179,7 @@ func checkProviders(cfg *config.Config, invalid error) (providersView, error) {
 	return view, nil
 }
 
-// print says what is added to which provider and where that is written; nothing if there are no files.
+// print lists what is added to each provider, and where. It prints nothing if there are no files.
 func (v providersView) print(out io.Writer) error {
 	if len(v.Files)+len(v.Warnings) == 0 {
 		return nil

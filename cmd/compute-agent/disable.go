@@ -21,34 +21,34 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// newDisable keeps anything new from this host's nodes.
+// newDisable stops new instances from being scheduled to this host's nodes.
 func newDisable() *cobra.Command {
 	var request control.DisableRequest
 	cmd := newDisabling(&request, false, &cobra.Command{
-		Use: "disable --reason TEXT", Short: "Have nothing new scheduled to this host", Args: cobra.NoArgs,
-		Long: "Have nothing new scheduled to this host, by the trait COMPUTE_STATUS_DISABLED on the root provider of each of its nodes, or of\n" +
-			"one. It lasts over restarts until `compute-agent enable`. Guests that run are not affected.\n\n" +
-			"Where the agent runs, it tells Placement at once, and the command waits some seconds to say whether Placement has it; the exit\n" +
-			"code is 1 if not yet. Where none runs, the next start tells it.",
+		Use: "disable --reason TEXT", Short: "Stop scheduling new instances to this host", Args: cobra.NoArgs,
+		Long: "Stop scheduling new instances to this host: set the trait COMPUTE_STATUS_DISABLED on the root provider of each of its nodes, or of\n" +
+			"one node. It lasts across restarts until `compute-agent enable`. Running guests are not affected.\n\n" +
+			"The running agent updates Placement immediately, and the command waits some seconds for it; the exit code is 1 if Placement is\n" +
+			"not updated by then. If no agent runs, its next start updates Placement.",
 	})
-	cmd.Flags().StringVar(&request.Reason, "reason", "", "`TEXT` for those who wonder why, one line of at most 500 characters")
+	cmd.Flags().StringVar(&request.Reason, "reason", "", "`TEXT` that explains why, one line of at most 500 characters")
 	return cmd
 }
 
-// newEnable ends that.
+// newEnable reverts newDisable.
 func newEnable() *cobra.Command {
 	var request control.DisableRequest
 	return newDisabling(&request, true, &cobra.Command{
-		Use: "enable", Short: "Let new guests be scheduled to this host again", Args: cobra.NoArgs,
-		Long: "Let new guests be scheduled to this host again: take the trait COMPUTE_STATUS_DISABLED from the root provider of each of its\n" +
-			"nodes, or of one, whoever put it there. Where no agent runs, its next start does it.",
+		Use: "enable", Short: "Resume scheduling new instances to this host", Args: cobra.NoArgs,
+		Long: "Resume scheduling new instances to this host: remove the trait COMPUTE_STATUS_DISABLED from the root provider of each of its\n" +
+			"nodes, or of one node, whichever client set it. If no agent runs, its next start does it.",
 	})
 }
 
 func newDisabling(request *control.DisableRequest, enable bool, cmd *cobra.Command) *cobra.Command {
 	var opts options
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		request.By = whoAsks()
+		request.By = requester()
 		if err := checkDisabling(*request, enable); err != nil {
 			return &exitError{exitUsage, err}
 		}
@@ -78,7 +78,7 @@ func newDisabling(request *control.DisableRequest, enable bool, cmd *cobra.Comma
 	return cmd
 }
 
-// checkDisabling finds wrong usage before anybody is asked.
+// checkDisabling validates the flags.
 func checkDisabling(r control.DisableRequest, enable bool) error {
 	if r.Node != "" {
 		if err := providertree.ValidateProviderName(r.Node); err != nil {
@@ -89,7 +89,7 @@ func checkDisabling(r control.DisableRequest, enable bool) error {
 		return nil
 	}
 	if r.Reason == "" {
-		return errors.New("say why: --reason TEXT")
+		return errors.New("--reason TEXT is required")
 	}
 	if err := disabled.CheckReason(r.Reason); err != nil {
 		return fmt.Errorf("--reason: %w", err)
@@ -97,10 +97,10 @@ func checkDisabling(r control.DisableRequest, enable bool) error {
 	return nil
 }
 
-// startTries is how often a command looks again for an agent that has the state directory and does not answer: one that starts.
+// startTries limits the retries while an agent holds the state directory and does not answer yet.
 const startTries = 20
 
-// disabling has the running agent do it, or does it itself.
+// disabling sends the request to the running agent, or applies it to the state directory.
 func disabling(ctx context.Context, cfg *config.Config, r control.DisableRequest, enable bool) (control.Disabling, error) {
 	client := control.NewClient(cfg.Agent.ControlSocket())
 	ask := client.Disable
@@ -129,8 +129,8 @@ func disabling(ctx context.Context, cfg *config.Config, r control.DisableRequest
 	}
 }
 
-// whoAsks names the person behind this process.
-func whoAsks() string {
+// requester names the user who runs this process.
+func requester() string {
 	uid := os.Getuid()
 	name := "uid " + strconv.Itoa(uid)
 	if u, err := user.LookupId(strconv.Itoa(uid)); err == nil {

@@ -17,16 +17,17 @@ import (
 	"github.com/compute-agent/compute-agent/internal/doctor"
 )
 
-// newDoctor examines the host. It works without a running agent, and without a valid configuration.
+// newDoctor checks the host. It works without a running agent, and without a valid configuration.
 func newDoctor() *cobra.Command {
 	var opts options
 	var user string
 	cmd := &cobra.Command{
-		Use: "doctor", Short: "Examine this host and name the command that mends what is wrong", Args: cobra.NoArgs,
-		Long: "Examine this host and name the command that mends what is wrong. Nothing is changed. The exit code is 1 if something\n" +
-			"keeps the agent from working, and 0 otherwise.\n\n" +
-			"It is the configuration of the agent that runs which is judged, from the files as they are now, unless --config names another file;\n" +
-			"without an agent, that of --config or the default file. The drivers are started to look at the machine, and ended again.",
+		Use: "doctor", Short: "Check this host, and suggest fixes", Args: cobra.NoArgs,
+		Long: "Check this host, and print a command that fixes each problem. Nothing is changed. The exit code is 1 if something keeps the\n" +
+			"agent from working, and 0 otherwise.\n\n" +
+			"The command checks the running agent's configuration, from the files as they are now, unless --config names another file. If no\n" +
+			"agent runs, it checks the file of --config or the default file. The drivers are started to check the machine, and stopped\n" +
+			"afterwards.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, running, cfgErr := opts.loadJudged(cmd.Context())
 			env, err := doctor.Host(cfg, cfgErr, user)
@@ -49,11 +50,11 @@ func newDoctor() *cobra.Command {
 	}
 	opts.addConfigFlags(cmd)
 	opts.addOutputFlag(cmd)
-	cmd.Flags().StringVar(&user, "user", "", "`USER` that the agent runs as (default: that of the service, or you)")
+	cmd.Flags().StringVar(&user, "user", "", "`USER` that the agent runs as (default: that of the service, or the current user)")
 	return cmd
 }
 
-// examine has the drivers look at the machine.
+// examine lets the drivers check the machine.
 func examine(ctx context.Context, cfg *config.Config, cfgErr error) ([]doctor.Examined, error) {
 	if cfgErr != nil {
 		return nil, errors.New("the configuration is invalid")

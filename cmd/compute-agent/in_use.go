@@ -22,10 +22,11 @@ import (
 	"github.com/compute-agent/compute-agent/placement"
 )
 
-// A database file belongs to one process. A command about a database that a service has open is run by that service, on its admin socket, with the
-// same words and the same output.
+// A database file belongs to one process. If a service has it open, that service runs the command,
+// requested on its admin socket, with the same arguments and output.
 
-// serving are the databases of this process, for the commands that it is asked to run. What it does not serve is nil.
+// serving holds the databases of this process, for commands from the admin socket. A database that it
+// does not serve is nil.
 type serving struct {
 	cfg       *config.Config
 	api       *cells.API
@@ -34,33 +35,34 @@ type serving struct {
 
 type servingKey struct{}
 
-// servingOf are the databases of the process that runs a command for another; all nil in a process of the command's own.
+// servingOf returns the databases of the service that runs a command; all nil outside a service.
 func servingOf(ctx context.Context) serving {
 	s, _ := ctx.Value(servingKey{}).(serving)
 	return s
 }
 
-// commands runs the commands of a group, such as "cells manage", that come to an admin socket.
+// commands runs commands of a group, such as "cells manage", that arrive on an admin socket.
 func (s serving) commands(group ...string) http.Handler {
-	return sqldb.ServeCommand(func(ctx context.Context, words []string, stdout, stderr io.Writer) int {
-		if len(words) < len(group) || !slices.Equal(words[:len(group)], group) {
-			_, _ = fmt.Fprintf(stderr, "compute-agent: this service runs commands of `%s` only\n", strings.Join(group, " "))
+	return sqldb.ServeCommand(func(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+		if len(args) < len(group) || !slices.Equal(args[:len(group)], group) {
+			_, _ = fmt.Fprintf(stderr, "compute-agent: this service only runs `%s` commands\n", strings.Join(group, " "))
 			return exitUsage
 		}
-		return execute(context.WithValue(ctx, servingKey{}, s), words, stdout, stderr)
+		return execute(context.WithValue(ctx, servingKey{}, s), args, stdout, stderr)
 	})
 }
 
 const (
-	// lockTime is how long another command, or a service that starts, may have a database locked before that is an error.
+	// lockTime is how long to wait for another command, or a starting service, to unlock a database.
 	lockTime = 5 * time.Second
-	// lockPause is the time between two tries.
+	// lockPause is the time between two attempts.
 	lockPause = 50 * time.Millisecond
 )
 
-// alone runs direct, which opens the database at a path; where a service has it open, ask is run with the admin socket of that service.
+// alone runs direct, which opens the database at a path. If a service has it open, alone runs ask with
+// the service's admin socket.
 func alone(ctx context.Context, path string, direct func() error, ask func(socket string) error) error {
-	patient, cancel := context.WithTimeout(ctx, lockTime)
+	deadline, cancel := context.WithTimeout(ctx, lockTime)
 	defer cancel()
 	for {
 		err := direct()
@@ -71,17 +73,17 @@ func alone(ctx context.Context, path string, direct func() error, ask func(socke
 			return ask(h.Socket)
 		}
 		select {
-		case <-patient.Done():
+		case <-deadline.Done():
 			return err
 		case <-time.After(lockPause):
 		}
 	}
 }
 
-// onDatabase runs direct, or has the service that has the database open run the command.
+// onDatabase runs direct, or sends the command to the service that has the database open.
 func onDatabase(cmd *cobra.Command, path string, direct func() error) error {
 	return alone(cmd.Context(), path, direct, func(socket string) error {
-		code, err := sqldb.RunAt(cmd.Context(), socket, wordsOf(cmd), cmd.OutOrStdout(), cmd.ErrOrStderr())
+		code, err := sqldb.RunAt(cmd.Context(), socket, argsOf(cmd), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		if err == nil && code != exitDone {
 			err = &exitError{code: code}
 		}
@@ -89,24 +91,25 @@ func onDatabase(cmd *cobra.Command, path string, direct func() error) error {
 	})
 }
 
-// wordsOf are the words of a command line, without those that say where the database is: the service has its own configuration.
-func wordsOf(cmd *cobra.Command) []string {
-	words := strings.Fields(strings.TrimPrefix(cmd.CommandPath(), "compute-agent "))
+// argsOf returns the arguments of a command line without those that locate the database, because the
+// service has its own configuration.
+func argsOf(cmd *cobra.Command) []string {
+	args := strings.Fields(strings.TrimPrefix(cmd.CommandPath(), "compute-agent "))
 	cmd.Flags().Visit(func(f *pflag.Flag) {
 		if !slices.Contains([]string{"config", "state-dir", "runtime-dir", "database"}, f.Name) {
-			words = append(words, "--"+f.Name+"="+f.Value.String())
+			args = append(args, "--"+f.Name+"="+f.Value.String())
 		}
 	})
-	return append(append(words, "--"), cmd.Flags().Args()...)
+	return append(append(args, "--"), cmd.Flags().Args()...)
 }
 
-// newBackup is a command that backs up the database that file names.
+// newBackup returns a command that backs up the database that file names.
 func newBackup(of string, addFlags func(*cobra.Command), file func() (string, error)) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "backup FILE", Short: "Write a consistent copy of the database to a new file", Args: cobra.ExactArgs(1),
-		Long: "Write a consistent copy of the database of " + of + " to a new file (mode 0600), whether or not the service runs: one that\n" +
-			"does is asked for it on its admin socket, and goes on meanwhile. A file that is there is not overwritten. While the copy is\n" +
-			"made it takes as much space beside the database as well.",
+		Long: "Write a consistent copy of the database of " + of + " to a new file (mode 0600). If the service runs, it makes the\n" +
+			"copy, requested on its admin socket, and keeps serving. An existing file is not overwritten. While the copy is made, it\n" +
+			"needs the same space again next to the database.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			path, err := file()
 			if err != nil {
@@ -121,7 +124,7 @@ func newBackup(of string, addFlags func(*cobra.Command), file func() (string, er
 			case err != nil:
 				return err
 			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: a copy of %s\n", args[0], path)
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "Wrote %s, a copy of %s.\n", args[0], path)
 			return err
 		},
 	}

@@ -19,7 +19,7 @@ import (
 	"github.com/compute-agent/compute-agent/resourcetracker"
 )
 
-// askTimeout bounds a question to the running agent: a dry run may have to wait for a pass.
+// askTimeout limits a request to the running agent. A dry run may have to wait for a pass.
 const askTimeout = time.Minute
 
 // newTree prints the provider trees as Placement has them.
@@ -28,8 +28,9 @@ func newTree() *cobra.Command {
 	var tree render.TreeOptions
 	cmd := &cobra.Command{
 		Use: "tree", Short: "Show this host's provider tree as Placement has it", Args: cobra.NoArgs,
-		Long: "Show this host's provider tree as Placement has it. The running agent reads it from Placement for this. Where Placement cannot be\n" +
-			"read, the tree that the agent read last is shown, with why and how old it is. The exit code is 1 then, and where there is no tree to show.",
+		Long: "Show this host's provider tree as Placement has it. The running agent reads it from Placement. If Placement cannot be read,\n" +
+			"the command shows the tree that the agent read last, its age and the cause, and the exit code is 1. The exit code is also 1 if\n" +
+			"there is no tree to show.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var view control.Tree
 			err := opts.ask(cmd, "tree", func(ctx context.Context, c *control.Client) error {
@@ -39,7 +40,7 @@ func newTree() *cobra.Command {
 				}
 				tree.Now = time.Now()
 				return render.Tree(cmd.OutOrStdout(), view, tree)
-			}, func(raw json.RawMessage) { _ = json.Unmarshal(raw, &view) }) // what cannot be decoded is printed all the same
+			}, func(raw json.RawMessage) { _ = json.Unmarshal(raw, &view) }) // printed even if it cannot be decoded
 			if err == nil && view.Unread() {
 				return &exitError{code: exitFailed}
 			}
@@ -48,16 +49,16 @@ func newTree() *cobra.Command {
 	}
 	opts.addConfigFlags(cmd)
 	opts.addOutputFlag(cmd)
-	cmd.Flags().BoolVar(&tree.AllTraits, "traits", false, "list every trait instead of folding families of them")
+	cmd.Flags().BoolVar(&tree.AllTraits, "traits", false, "list every trait instead of folding families of traits")
 	return cmd
 }
 
-// newStatus prints how the agent is doing. A degraded agent makes it fail, so that scripts can ask.
+// newStatus prints the agent's status. It fails if the agent is degraded, for use in scripts.
 func newStatus() *cobra.Command {
 	var opts options
 	cmd := &cobra.Command{
-		Use: "status", Short: "Show how the agent, its drivers and its nodes are doing", Args: cobra.NoArgs,
-		Long: "Show how the agent, its drivers and its nodes are doing. The exit code is 0 when everything is reported, and 1 otherwise.",
+		Use: "status", Short: "Show the state of the agent, its drivers and its nodes", Args: cobra.NoArgs,
+		Long: "Show the state of the agent, its drivers and its nodes. The exit code is 0 if everything is reported, and 1 otherwise.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var state resourcetracker.State
 			err := opts.ask(cmd, "status", func(ctx context.Context, c *control.Client) error {
@@ -91,9 +92,10 @@ func newPlan() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "plan", Short: "Show what the next pass would write to Placement, without writing", Args: cobra.NoArgs,
 		Long: "Show what the next pass would write to Placement, without writing.\n" +
-			"With --reshape, also what the next start would move if a driver needs a reshape, before and after. Where no agent runs, or one that\n" +
-			"has read other configuration files than these (another --config, or a file that was changed since), the drivers are started for\n" +
-			"it and ended again. The exit code is 3 if the reshape would be refused, and 1 if it cannot be told what would be written.",
+			"With --reshape, also show what the next start would move if a driver needs a reshape, before and after. If no agent runs, or\n" +
+			"the running agent has read other configuration files (another --config, or a file that has changed since), the drivers are\n" +
+			"started for the command and stopped afterwards. The exit code is 3 if the reshape would be refused, and 1 if the plan could\n" +
+			"not be made.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if reshape {
 				return planReshape(cmd, &opts)
@@ -105,18 +107,18 @@ func newPlan() *cobra.Command {
 					return err
 				}
 				return render.Plan(cmd.OutOrStdout(), view)
-			}, func(raw json.RawMessage) { _ = json.Unmarshal(raw, &view) }) // what cannot be read was printed all the same
+			}, func(raw json.RawMessage) { _ = json.Unmarshal(raw, &view) }) // printed even if it cannot be decoded
 			return planned(view, err)
 		},
 	}
 	opts.addConfigFlags(cmd)
 	opts.addOutputFlag(cmd)
-	cmd.Flags().BoolVar(&reshape, "reshape", false, "allow a reshape in it, and show what it moves")
+	cmd.Flags().BoolVar(&reshape, "reshape", false, "include the reshape that the next start would make")
 	return cmd
 }
 
-// ask puts a question to the running agent and prints the answer: by text, or as the JSON that it is. see looks at the
-// JSON on its way.
+// ask sends a request to the running agent and prints the answer, by text or as JSON. see gets the
+// JSON before it is printed.
 func (o *options) ask(cmd *cobra.Command, what string, text func(context.Context, *control.Client) error, see ...func(json.RawMessage)) error {
 	cfg, err := o.loadToAsk(cmd)
 	if err != nil {
@@ -138,8 +140,8 @@ func (o *options) ask(cmd *cobra.Command, what string, text func(context.Context
 	return printJSON(cmd.OutOrStdout(), raw)
 }
 
-// loadToAsk reads the configuration, of which only the control socket matters. With a file that is invalid the agent that runs can be
-// asked all the same, at --runtime-dir or where the socket is by default: how it is doing is wanted most just then.
+// loadToAsk reads the configuration for the path of the control socket. If a file is invalid, it falls
+// back to --runtime-dir or the default, because status matters most then.
 func (o *options) loadToAsk(cmd *cobra.Command) (*config.Config, error) {
 	cfg, err := o.load()
 	if !errors.Is(err, config.ErrInvalid) {
@@ -152,7 +154,7 @@ func (o *options) loadToAsk(cmd *cobra.Command) (*config.Config, error) {
 	if _, statErr := os.Stat(fallback.Agent.ControlSocket()); statErr != nil {
 		return nil, err
 	}
-	_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "compute-agent: the configuration is invalid (`compute-agent config check` shows how), and the agent that runs does not use it; asking it at %s\n",
+	_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "compute-agent: the configuration is invalid (run `compute-agent config check`); the running agent does not use it. Asking the agent at %s\n",
 		fallback.Agent.ControlSocket())
 	return fallback, nil
 }

@@ -18,13 +18,13 @@ import (
 	"github.com/compute-agent/compute-agent/internal/config"
 )
 
-// configurationTimeout bounds how long a running agent is asked for its configuration.
+// configurationTimeout limits the request for the running agent's configuration.
 const configurationTimeout = 2 * time.Second
 
-// readVariables are those beside COMPUTE_AGENT_… that a configuration depends on: where directories and credentials are.
+// readVariables are the variables other than COMPUTE_AGENT_… that a configuration depends on.
 var readVariables = []string{"STATE_DIRECTORY", "RUNTIME_DIRECTORY", "CREDENTIALS_DIRECTORY", "XDG_STATE_HOME", "XDG_RUNTIME_DIR", "HOME"}
 
-// configuration is what this process reads its configuration from, for commands that judge it.
+// configuration returns the sources of this process's configuration, for commands that check it.
 func (o *options) configuration(cfg *config.Config) control.Configuration {
 	out := control.Configuration{PID: os.Getpid(), UID: os.Geteuid(), Environ: []string{}}
 	if o.file != "" {
@@ -38,8 +38,8 @@ func (o *options) configuration(cfg *config.Config) control.Configuration {
 			out.Environ = append(out.Environ, pair)
 		}
 	}
-	out.Executable, _ = os.Executable() // without it no driver is beside it
-	overrides, _ := o.overrides()       // they were read at the start
+	out.Executable, _ = os.Executable() // without it, no driver is found next to it
+	overrides, _ := o.overrides()       // valid since the start
 	for _, v := range overrides {
 		out.Overrides = append(out.Overrides, control.Override(v))
 	}
@@ -55,9 +55,9 @@ func (o *options) configuration(cfg *config.Config) control.Configuration {
 	return out
 }
 
-// loadJudged reads the configuration for a command that judges it: that of the agent that runs, from the files as they are now, unless --config
-// names another file; else the one of --config, or that an agent of this user would read. agent is the agent whose configuration it is, nil for
-// none.
+// loadJudged reads the configuration for a command that checks it: the running agent's, from the files
+// as they are now, unless --config names another file. If no agent runs, it is that of --config or the
+// default file, and agent is nil.
 func (o *options) loadJudged(ctx context.Context) (cfg *config.Config, agent *control.Configuration, err error) {
 	cfg, err = o.load()
 	if cfg == nil || cfg.Agent.RuntimeDir == "" {
@@ -67,7 +67,7 @@ func (o *options) loadJudged(ctx context.Context) (cfg *config.Config, agent *co
 	defer cancel()
 	running, askErr := control.NewClient(cfg.Agent.ControlSocket()).Configuration(ctx)
 	if askErr != nil {
-		return cfg, nil, err // none runs, or it is of an older version or another user: doctor says which
+		return cfg, nil, err // not running, an older version, or another user: doctor distinguishes these
 	}
 	if o.file != "" && !sameFile(o.file, running.File) {
 		return cfg, nil, err
@@ -83,7 +83,7 @@ func (o *options) loadJudged(ctx context.Context) (cfg *config.Config, agent *co
 		File: running.File, Environ: running.Environ, UID: func() int { return running.UID },
 		Executable: func() (string, error) {
 			if running.Executable == "" {
-				return "", errors.New("the agent does not say where its executable is")
+				return "", errors.New("the agent does not report the path of its executable")
 			}
 			return running.Executable, nil
 		},
@@ -91,14 +91,14 @@ func (o *options) loadJudged(ctx context.Context) (cfg *config.Config, agent *co
 	return cfg, &running, err
 }
 
-// sameFile tells whether two paths lead to one file.
+// sameFile reports whether two paths are the same file.
 func sameFile(a, b string) bool {
 	x, err1 := os.Stat(a)
 	y, err2 := os.Stat(cmp.Or(b, config.DefaultFile))
 	return err1 == nil && err2 == nil && os.SameFile(x, y)
 }
 
-// complete gives drivers the keys that a standalone agent adds to their tables.
+// complete adds the keys that a standalone agent sets for its drivers.
 func complete(cfg *config.Config, drivers map[string]json.RawMessage) {
 	for name, raw := range drivers {
 		d := cfg.Drivers[name]
@@ -117,10 +117,10 @@ func complete(cfg *config.Config, drivers map[string]json.RawMessage) {
 	}
 }
 
-// judgedBy says whose configuration a command judges, "" for that of --config or of no agent.
+// judgedBy describes the agent whose configuration a command checks, "" for none.
 func judgedBy(agent *control.Configuration) string {
 	if agent == nil {
 		return ""
 	}
-	return fmt.Sprintf("that of the agent that runs (process %d)", agent.PID)
+	return fmt.Sprintf("the configuration of the running agent (process %d)", agent.PID)
 }

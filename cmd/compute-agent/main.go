@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command compute-agent reports what a hypervisor can give to a Placement service, and serves one.
+// Command compute-agent reports a hypervisor's resources to a Placement service. It can also serve
+// Placement and a compute API.
 package main
 
 import (
@@ -28,8 +29,9 @@ import (
 	"github.com/compute-agent/compute-agent/resourcetracker/providerconfig"
 )
 
-// Exit codes of all commands. 2 is none of them: a Go program that crashes exits with it, and systemd must restart that one. The
-// units name those after which a restart cannot help, so a failure that may pass, such as a disk that is not mounted yet, is 1.
+// Exit codes of all commands. 2 is not used: a Go program that crashes exits with it, and systemd must
+// restart it. The units list the codes after which a restart cannot help, so a failure that may be
+// temporary, such as a disk that is not mounted yet, is 1.
 const (
 	exitDone    = 0
 	exitFailed  = 1
@@ -47,13 +49,13 @@ func main() {
 	os.Exit(code)
 }
 
-// reapOrphans does so as long as the command runs, if this is the first process of a container. It returns what ends it.
+// reapOrphans reaps orphaned processes until end is called, if this is the first process of a container.
 func reapOrphans(stderr io.Writer) (end func()) {
 	if os.Getpid() != 1 {
 		return func() {}
 	}
-	if err := processes.CheckReaping(); err != nil {
-		_, _ = fmt.Fprintf(stderr, "compute-agent: it is the first process of a container and cannot reap the orphans in it, for which libvirt waits; "+
+	if err := reaper.Check(); err != nil {
+		_, _ = fmt.Fprintf(stderr, "compute-agent: as the first process of a container, it cannot reap orphaned processes, which libvirt waits for; "+
 			"start the container with an init (docker run --init): %v\n", err)
 		return func() {}
 	}
@@ -71,7 +73,7 @@ func reapOrphans(stderr io.Writer) (end func()) {
 
 // execute runs one command line and returns its exit code.
 func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	// What came from Placement, cells, drivers and files does not speak to the terminal.
+	// Sanitize what comes from Placement, cells, drivers and files.
 	out, problems := textutil.NewWriter(stdout), textutil.NewWriter(stderr)
 	defer func() { _, _ = out.Flush(), problems.Flush() }()
 	root := newRoot() //nolint:contextcheck // each command gets its context when it runs
@@ -84,12 +86,12 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	var code *exitError
 	if !errors.As(err, &code) || code.err != nil {
-		complain(problems, err)
+		printError(problems, err)
 	}
 	return exitCode(err)
 }
 
-// exitError is an error with an exit code of its own; err nil: everything has been said already.
+// exitError is an error with an exit code. A nil err means that it has been printed already.
 type exitError struct {
 	code int
 	err  error
@@ -114,7 +116,7 @@ func exitCode(err error) int {
 		return exitProtect
 	case errors.Is(err, sqldb.ErrLost), errors.Is(err, control.ErrRefused), errors.As(err, &undo):
 		return exitProtect
-	case errors.Is(err, celldb.ErrName), errors.Is(err, celldb.ErrSchema), errors.Is(err, apidb.ErrSchema): // somebody else's database
+	case errors.Is(err, celldb.ErrName), errors.Is(err, celldb.ErrSchema), errors.Is(err, apidb.ErrSchema): // another service's database
 		return exitProtect
 	case config.OnlyFlags(err):
 		return exitUsage
@@ -124,7 +126,7 @@ func exitCode(err error) int {
 	return exitFailed
 }
 
-// invalid reports whether the configuration is at fault.
+// invalid reports whether an error is caused by the configuration.
 func invalid(err error) bool {
 	return errors.Is(err, config.ErrInvalid) || errors.Is(err, providerconfig.ErrInvalid) ||
 		errors.Is(err, placement.ErrConfig) || errors.Is(err, cells.ErrConfig)
@@ -133,9 +135,9 @@ func invalid(err error) bool {
 func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "compute-agent",
-		Short: "Report what a hypervisor can give to a Placement service",
-		Long: "compute-agent runs on every hypervisor and makes a Placement service say exactly what the machine can give.\n" +
-			"`compute-agent run` is the daemon; `compute-agent standalone` brings its own Placement along.",
+		Short: "Report a hypervisor's resources to a Placement service",
+		Long: "compute-agent runs on every hypervisor and reports its resources to a Placement service.\n" +
+			"`compute-agent run` is the daemon; `compute-agent standalone` includes a Placement service.",
 		Version:      version.Number() + " (" + version.Go() + ")",
 		SilenceUsage: true, SilenceErrors: true,
 		Args: cobra.NoArgs,
@@ -153,7 +155,7 @@ func newRoot() *cobra.Command {
 	return root
 }
 
-// group is a command that is nothing but what is below it.
+// group is a command that only has subcommands.
 func group(use, short string, below ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: use, Short: short, Args: cobra.NoArgs,
@@ -171,7 +173,7 @@ func allCommands(c *cobra.Command) []*cobra.Command {
 	return out
 }
 
-// usageErrors gives the errors of an argument check the exit code of wrong usage.
+// usageErrors gives errors of an argument check the exit code for wrong usage.
 func usageErrors(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if err := check(cmd, args); err != nil {

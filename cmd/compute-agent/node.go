@@ -17,17 +17,17 @@ import (
 )
 
 func newNode() *cobra.Command {
-	return group("node", "List the compute nodes of this agent, give one to a driver, or remove one that is gone", newNodeList(), newNodeGive(), newNodeRemove())
+	return group("node", "List, reassign or remove compute nodes of this agent", newNodeList(), newNodeGive(), newNodeRemove())
 }
 
 func newNodeList() *cobra.Command {
 	var opts options
 	cmd := &cobra.Command{
-		Use: "list", Short: "List the compute nodes that this agent reports, or has reported", Args: cobra.NoArgs,
-		Long: "List the compute nodes that this agent reports, or has reported, and the driver that each belongs to. A node that no driver names any\n" +
-			"more is orphaned: what Placement says of it stays until somebody who knows says that it is gone for good, the driver or\n" +
-			"`compute-agent node remove`. A node that is held is named by a driver that it does not belong to, see `compute-agent node give`.\n" +
-			"Where no agent runs, the states are unknown.",
+		Use: "list", Short: "List the compute nodes that this agent reports or has reported", Args: cobra.NoArgs,
+		Long: "List the compute nodes that this agent reports or has reported, and the driver that each belongs to. A node that no driver names\n" +
+			"any more is orphaned: Placement keeps it until the driver or `compute-agent node remove` confirms that it no longer exists. A\n" +
+			"node that is held is named by a driver that it does not belong to; see `compute-agent node give`. If no agent runs, the states\n" +
+			"are unknown.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := opts.load()
 			if err != nil {
@@ -55,14 +55,15 @@ func newNodeGive() *cobra.Command {
 	var ok consent
 	var to string
 	cmd := &cobra.Command{
-		Use: "give NAME|UUID --to DRIVER", Short: "Make a node belong to another driver", Args: cobra.ExactArgs(1),
-		Long: "Make a node belong to another driver. The driver that first reported a node keeps it: another one that names the node too is held (the\n" +
-			"condition node-claimed-twice), also when the first one is down or is no longer configured. From the next pass on the node is what\n" +
-			"the new driver reports. What only the former one reported is removed; what is allocated of it stays, closed for new guests, until it\n" +
-			"is free. Whatever stands against that is listed, nothing is changed, and the exit code is 3. Works with a running agent and without.",
+		Use: "give NAME|UUID --to DRIVER", Short: "Assign a node to another driver", Args: cobra.ExactArgs(1),
+		Long: "Assign a node to another driver. The driver that first reported a node owns it: another driver that also names it is held\n" +
+			"(condition node-claimed-twice), even if the first one is down or no longer configured. From the next pass on, the new driver\n" +
+			"reports the node. What only the previous driver reported is removed; inventory that is still allocated stays, closed for new\n" +
+			"instances, until it is free. If something prevents the change, it is listed, nothing changes, and the exit code is 3. Works with\n" +
+			"and without a running agent.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if to == "" {
-				return &exitError{exitUsage, errors.New("--to DRIVER says which driver is to have the node")}
+				return &exitError{exitUsage, errors.New("--to DRIVER is required: the driver to assign the node to")}
 			}
 			cfg, err := opts.load()
 			if err != nil {
@@ -86,21 +87,21 @@ func newNodeGive() *cobra.Command {
 	opts.addConfigFlags(cmd)
 	opts.addOutputFlag(cmd)
 	ok.addFlags(cmd)
-	cmd.Flags().StringVar(&to, "to", "", "`DRIVER` that is to have the node")
+	cmd.Flags().StringVar(&to, "to", "", "`DRIVER` to assign the node to")
 	return cmd
 }
 
-// proposal is a change of a node that is looked at and shown before it is made. All fields are required.
+// proposal is a change of a node that is shown before it is made. All fields are required.
 type proposal[T any] struct {
-	look func() (T, error) // changes nothing
-	// do makes the change of the node that was looked at, by its uuid: a name may have become another node's.
+	look func() (T, error) // a dry run
+	// do makes the change. It finds the node by uuid: the name may belong to another node by now.
 	do         func(T) (T, error)
 	objections func(T) int
 	print      func(io.Writer, T) error
 }
 
-// run makes the change if nothing stands against it and the operator agrees, and prints what is so then. With objections the
-// exit code is that of a refusal.
+// run makes the change if there are no objections and the operator agrees, and prints the result. With
+// objections the exit code is exitProtect.
 func (p proposal[T]) run(cmd *cobra.Command, opts *options, ok *consent) error {
 	out, err := p.look()
 	if err != nil {
@@ -132,7 +133,7 @@ func (p proposal[T]) run(cmd *cobra.Command, opts *options, ok *consent) error {
 	return nil
 }
 
-// giveNode has the running agent do it, or does it itself.
+// giveNode sends the request to the running agent, or changes the state directory.
 func giveNode(ctx context.Context, cfg *config.Config, log zerolog.Logger, r control.GiveRequest) (control.Gift, error) {
 	out, err := control.NewClient(cfg.Agent.ControlSocket()).GiveNode(ctx, r)
 	if errors.Is(err, control.ErrNotRunning) {
@@ -145,10 +146,10 @@ func newNodeRemove() *cobra.Command {
 	var opts options
 	var ok consent
 	cmd := &cobra.Command{
-		Use: "remove NAME|UUID", Short: "Delete a node that is gone for good from Placement", Args: cobra.ExactArgs(1),
-		Long: "Delete a node that is gone for good from Placement, with all resource providers below it. That it is gone is your word; what else\n" +
-			"must be true is looked at: no driver names it, this agent made its root provider, everything in its tree is this agent's, and\n" +
-			"nobody holds anything of it. Whatever stands against that is listed, nothing is written, and the exit code is 3.",
+		Use: "remove NAME|UUID", Short: "Delete a node that no longer exists from Placement", Args: cobra.ExactArgs(1),
+		Long: "Delete a node that no longer exists from Placement, with all resource providers below it. The operator confirms that the node\n" +
+			"is gone; the command checks the rest: no driver names the node, this agent created its root provider and owns everything in its\n" +
+			"tree, and nothing of it is allocated. If a check fails, it is listed, nothing is written, and the exit code is 3.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cfg, err := opts.load()
 			if err != nil {
@@ -175,7 +176,7 @@ func newNodeRemove() *cobra.Command {
 	return cmd
 }
 
-// removeNode has the running agent do it, or does it itself.
+// removeNode sends the request to the running agent, or does it without one.
 func removeNode(ctx context.Context, cfg *config.Config, log zerolog.Logger, r control.RemoveRequest) (control.Removal, error) {
 	out, err := control.NewClient(cfg.Agent.ControlSocket()).RemoveNode(ctx, r)
 	if errors.Is(err, control.ErrNotRunning) {

@@ -151,7 +151,7 @@ func TestFirstStartWithTwoDriversOfOneNode(t *testing.T) {
 	client, stop := s.drive()
 	s.says(exitProtect, []string{"node", "remove", "cn1", "--yes"}, "several drivers name this node")
 	s.says(exitUsage, []string{"node", "give", "cn1"}, "--to DRIVER")
-	s.says(exitUsage, []string{"node", "give", "cn1", "--to", "zeta"}, "can be given to driver zeta", "say --yes")
+	s.says(exitUsage, []string{"node", "give", "cn1", "--to", "zeta"}, "can be given to driver zeta", "give --yes")
 	s.says(exitProtect, []string{"node", "give", "cn1", "--to", "omega", "--yes"}, "no driver \"omega\" is enabled")
 	s.says(exitProtect, []string{"node", "give", "a1", "--to", "zeta", "--yes"}, "driver zeta does not name this node")
 	s.says(exitDone, []string{"node", "give", "cn1", "--to", "zeta", "--yes"}, "belongs to driver zeta now", "it belonged to no driver")

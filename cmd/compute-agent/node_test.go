@@ -122,9 +122,9 @@ func TestReinstalledHost(t *testing.T) {
 	s.refusesToStart("cn1", was, "compute-agent adopt --node cn1 --uuid "+was)
 	fresh := s.identity()
 
-	s.says(exitUsage, []string{"adopt"}, "say --uuid UUID, --rename, --as-new or --give-back")
+	s.says(exitUsage, []string{"adopt"}, "give --uuid UUID, --rename, --as-new or --give-back")
 	s.says(exitUsage, []string{"adopt", "--uuid", "cn1"}, "is not a uuid")
-	s.says(exitUsage, []string{"adopt", "--uuid", was}, "nobody is there to be asked")
+	s.says(exitUsage, []string{"adopt", "--uuid", was}, "standard input is not a terminal")
 	s.says(exitProtect, []string{"adopt", "--uuid", secondNode, "--dry-run"}, "has no resource provider "+secondNode, "adopt --node cn1 --uuid "+was)
 	s.says(exitDone, []string{"adopt", "--uuid", was, "--dry-run"}, "cn1_gpu0", "CUSTOM_GPU 4", "To be done:", "it was "+fresh)
 	if s.identity() != fresh {
@@ -245,7 +245,7 @@ func TestLostPlacement(t *testing.T) {
 	s.request(http.MethodDelete, "/resource_providers/"+root, "", nil)
 	s.refusesToStart("does not know node cn1", "lost its database", "adopt --as-new --node cn1")
 	s.hasNames()
-	s.says(exitUsage, []string{"adopt", "--as-new", "--uuid", root}, "stands alone")
+	s.says(exitUsage, []string{"adopt", "--as-new", "--uuid", root}, "cannot be combined")
 	s.says(exitDone, []string{"adopt", "--as-new", "--yes"}, "let node cn1 be created again")
 	s.agent()()
 	s.hasNames("cn1", "cn1_gpu0")

@@ -20,25 +20,25 @@ import (
 	"github.com/compute-agent/compute-agent/systemd"
 )
 
-// options are the flags that most commands share: where the configuration is, and which keys the command line overrides.
+// options are the flags that most commands share.
 type options struct {
 	file       string
 	stateDir   string
 	runtimeDir string
 	output     outputFormat
 	extra      []config.Override
-	// uses are the sections whose credentials systemd must have passed, if this is a service.
+	// uses are the sections whose systemd credentials must exist if this is a service.
 	uses []string
-	// guests: a driver that nobody configured makes guests where it may.
+	// guests lets the default driver manage guests.
 	guests bool
-	// adjust, if set, changes a valid configuration after it was read, also at a reload.
+	// adjust, if set, changes a valid configuration after each load.
 	adjust func(*config.Config)
 }
 
 func (o *options) addConfigFlags(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&o.file, "config", "", "configuration `FILE` (default "+config.DefaultFile+", if it is there)")
+	cmd.Flags().StringVar(&o.file, "config", "", "configuration `FILE` (default "+config.DefaultFile+", if it exists)")
 	cmd.Flags().StringVar(&o.runtimeDir, "runtime-dir", "", "`DIR` of the sockets (agent.runtime_dir)")
-	cmd.Flags().StringVar(&o.stateDir, "state-dir", "", "`DIR` of what must be remembered (agent.state_dir)")
+	cmd.Flags().StringVar(&o.stateDir, "state-dir", "", "`DIR` of persistent state (agent.state_dir)")
 }
 
 func (o *options) addOutputFlag(cmd *cobra.Command) {
@@ -46,19 +46,19 @@ func (o *options) addOutputFlag(cmd *cobra.Command) {
 	cmd.Flags().VarP(&o.output, "output", "o", "output `FORMAT`: text or json")
 }
 
-// json reports whether the output is to be JSON.
+// json reports whether to print JSON.
 func (o *options) json() bool { return o.output == "json" }
 
-// outputFormat is the value of --output, "text" or "json". Another one is wrong usage before a command runs.
+// outputFormat is the value of --output, "text" or "json".
 type outputFormat string
 
-// String is what was given.
+// String implements [pflag.Value].
 func (f *outputFormat) String() string { return string(*f) }
 
-// Type is the kind of value in a usage text.
+// Type implements [pflag.Value].
 func (f *outputFormat) Type() string { return "FORMAT" }
 
-// Set takes one of the two.
+// Set implements [pflag.Value].
 func (f *outputFormat) Set(v string) error {
 	if v != "text" && v != "json" {
 		return errors.New("must be text or json")
@@ -67,7 +67,7 @@ func (f *outputFormat) Set(v string) error {
 	return nil
 }
 
-// load reads the configuration with the flags on top.
+// load reads the configuration, overridden by flags.
 func (o *options) load() (*config.Config, error) { return o.loadFrom(config.Options{File: o.file}) }
 
 func (o *options) loadFrom(from config.Options) (*config.Config, error) {
@@ -83,7 +83,7 @@ func (o *options) loadFrom(from config.Options) (*config.Config, error) {
 	return cfg, err
 }
 
-// overrides are the keys that flags set.
+// overrides returns the keys that flags set.
 func (o *options) overrides() ([]config.Override, error) {
 	overrides := slices.Clone(o.extra)
 	for _, f := range []struct{ flag, key, value string }{{"--state-dir", "agent.state_dir", o.stateDir}, {"--runtime-dir", "agent.runtime_dir", o.runtimeDir}} {
@@ -99,8 +99,8 @@ func (o *options) overrides() ([]config.Override, error) {
 	return overrides, nil
 }
 
-// newLogger writes entries with fields to the journal, or to standard error: JSON for files, lines for a terminal. The level
-// is a variable, so that a reload can change it.
+// newLogger returns a logger to the journal, or to standard error: JSON for files, lines for a
+// terminal. Its level is global, so that a reload can change it.
 func newLogger(cfg *config.Config, w io.Writer) zerolog.Logger {
 	terminal, journal := term.IsTerminal(int(os.Stderr.Fd())), systemd.StderrIsJournal()
 	setLogLevel(cfg)
@@ -109,7 +109,7 @@ func newLogger(cfg *config.Config, w io.Writer) zerolog.Logger {
 	case config.FormatConsole:
 		console := zerolog.ConsoleWriter{
 			Out: below(w), NoColor: !terminal || os.Getenv("NO_COLOR") != "", TimeFormat: "15:04:05", // with colors
-			FormatPrepare: func(event map[string]any) error { // it quotes fields itself
+			FormatPrepare: func(event map[string]any) error { // it quotes other fields itself
 				if message, ok := event[zerolog.MessageFieldName].(string); ok {
 					event[zerolog.MessageFieldName] = textutil.Printable(message)
 				}
@@ -123,13 +123,13 @@ func newLogger(cfg *config.Config, w io.Writer) zerolog.Logger {
 			return zerolog.New(entries)
 		}
 		log := jsonLogger(w, journal)
-		log.Warn().Err(err).Msg("The journal does not take entries with fields: the log goes to standard error, as JSON. [log] format says what is wanted.")
+		log.Warn().Err(err).Msg("Cannot write to the journal's socket; logging JSON to standard error instead. [log] format sets the format.")
 		return log
 	}
 	return jsonLogger(w, journal)
 }
 
-// below is the writer that a textutil.Writer writes to, and any other writer itself.
+// below unwraps a textutil.Writer.
 func below(w io.Writer) io.Writer {
 	if p, ok := w.(*textutil.Writer); ok {
 		return p.Unwrap()
@@ -139,19 +139,19 @@ func below(w io.Writer) io.Writer {
 
 func jsonLogger(w io.Writer, journal bool) zerolog.Logger {
 	ctx := zerolog.New(w).With()
-	if !journal { // it has its own clock
+	if !journal { // the journal adds timestamps
 		ctx = ctx.Timestamp()
 	}
 	return ctx.Logger()
 }
 
 func setLogLevel(cfg *config.Config) {
-	if level, err := zerolog.ParseLevel(cfg.Log.Level); err == nil { // checked when the configuration was read
+	if level, err := zerolog.ParseLevel(cfg.Log.Level); err == nil { // validated on load
 		zerolog.SetGlobalLevel(level)
 	}
 }
 
-// printed prints what a command found, as JSON if that was asked for, and as text otherwise.
+// printed prints the result of a command, as JSON with --output json, and as text otherwise.
 func printed[T any](cmd *cobra.Command, o *options, found T, text func(io.Writer, T) error) error {
 	if o.json() {
 		return printJSON(cmd.OutOrStdout(), found)

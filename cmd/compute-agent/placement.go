@@ -27,7 +27,7 @@ func newPlacement() *cobra.Command {
 	return group("placement", "Serve the OpenStack Placement API", newPlacementServe(), newPlacementDB(), newPlacementExplain(), newPlacementMigrate())
 }
 
-// placementFlags are those of a Placement service.
+// placementFlags are the flags of a Placement service.
 type placementFlags struct {
 	listen, database, auth, tokenFile string
 }
@@ -38,8 +38,8 @@ func newPlacementServe() *cobra.Command {
 	var metricsListen string
 	cmd := &cobra.Command{
 		Use: "serve", Short: "Serve the Placement API from a database", Args: cobra.NoArgs,
-		Long: "Serve the Placement API. The state is kept in placement.db below the state directory, or in the database given.\n" +
-			"Under systemd, a socket unit's socket named \"placement\" is used instead of --listen.",
+		Long: "Serve the Placement API. The state is in placement.db below the state directory, or in the given database.\n" +
+			"Under systemd, the socket named \"placement\" of a socket unit is used instead of --listen.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if metricsListen != "" {
 				opts.extra = append(opts.extra, config.Override{Key: "placement_metrics.listen", Value: metricsListen, Flag: "--metrics-listen"})
@@ -52,10 +52,10 @@ func newPlacementServe() *cobra.Command {
 		},
 	}
 	opts.addConfigFlags(cmd)
-	cmd.Flags().StringVar(&metricsListen, "metrics-listen", "", "`ADDRESS` to serve metrics on as well, :PORT for loopback (placement_metrics.listen)")
+	cmd.Flags().StringVar(&metricsListen, "metrics-listen", "", "additional `ADDRESS` for metrics, :PORT for loopback (placement_metrics.listen)")
 	cmd.Flags().StringVar(&flags.listen, "listen", "127.0.0.1:8778", "`ADDRESS` to listen on")
 	cmd.Flags().StringVar(&flags.database, "database", "", "`DSN` of the database, such as sqlite:///var/lib/placement/placement.db (default: placement.db in the state directory)")
-	cmd.Flags().StringVar(&flags.auth, "auth", "noauth", "`METHOD` by which requests are authenticated: noauth (loopback only), token or keystone ([keystone] in the configuration)")
+	cmd.Flags().StringVar(&flags.auth, "auth", "noauth", "`METHOD` of authentication: noauth (loopback only), token or keystone ([keystone] in the configuration)")
 	cmd.Flags().StringVar(&flags.tokenFile, "token-file", "", "`FILE` of the tokens, for --auth token")
 	return cmd
 }
@@ -68,7 +68,7 @@ func servePlacement(ctx context.Context, cfg *config.Config, flags placementFlag
 		return err
 	}
 	if passed {
-		// Its address is checked as a given one would be, before anybody is told that the service is ready.
+		// Check its address like that of --listen.
 		flags.listen = ""
 		if listener.Addr().Network() == "tcp" {
 			flags.listen = listener.Addr().String()
@@ -80,16 +80,16 @@ func servePlacement(ctx context.Context, cfg *config.Config, flags placementFlag
 		return err
 	}
 	defer func() { _ = server.Close() }()
-	log.Info().Str("address", listener.Addr().String()).Str("auth", flags.auth).Str("version", version.Number()).Msg("Placement serves.")
+	log.Info().Str("address", listener.Addr().String()).Str("auth", flags.auth).Str("version", version.Number()).Msg("Placement is serving.")
 	service := served{what: "Placement", plain: cfg.PlacementTLS.CertFile == "", tls: "[placement_tls]", watched: watchPlacement(cfg, server), serve: server.Serve}
 	if err := service.run(ctx, listener, notify, log); err != nil {
 		return err
 	}
-	log.Info().Msg("Placement has stopped. All that it acknowledged is on the disk.")
+	log.Info().Msg("Placement has stopped. All acknowledged writes are on disk.")
 	return nil
 }
 
-// placementListener takes the socket that systemd passed, or opens one.
+// placementListener returns the socket that systemd passed, or opens one.
 func placementListener(ctx context.Context, address string, log zerolog.Logger) (l net.Listener, passed bool, err error) {
 	sockets, err := systemd.Listeners()
 	if err != nil {
@@ -99,13 +99,13 @@ func placementListener(ctx context.Context, address string, log zerolog.Logger) 
 	delete(sockets, systemd.PlacementSocket)
 	for name, others := range sockets {
 		log.Warn().Str("socket", name).Str("address", others[0].Addr().String()).
-			Msg("systemd passed a socket that is not used: nobody answers there. A socket of Placement needs FileDescriptorName=" + systemd.PlacementSocket + " in its unit.")
+			Msg("systemd passed a socket that is not used. A socket for Placement needs FileDescriptorName=" + systemd.PlacementSocket + " in its unit.")
 		closeAll(others)
 	}
 	if len(ours) > 0 {
 		if len(ours) > 1 {
 			log.Warn().Str("address", ours[0].Addr().String()).Int("sockets", len(ours)).
-				Msg("systemd passed several sockets: Placement serves on the first only. Leave one ListenStream= in the unit.")
+				Msg("systemd passed several sockets; Placement serves only on the first. Keep one ListenStream= in the unit.")
 		}
 		closeAll(ours[1:])
 		return ours[0], true, nil
@@ -133,12 +133,13 @@ func closeAll(listeners []net.Listener) {
 	}
 }
 
-// connectionsOf are the connections of all servers of a process.
+// connectionsOf returns the connection limits of all servers of a process.
 func connectionsOf(cfg *config.Config) *osapi.Connections {
 	return osapi.NewConnections(osapi.ConnectionLimits{Total: cfg.Server.MaxConnections, PerAddress: cfg.Server.MaxConnectionsPerAddress})
 }
 
-// placementConfig makes of the configuration what Placement is made of. connections are those of the process, nil if it serves no client.
+// placementConfig converts the configuration. connections are those of the process, nil if it does not
+// serve clients.
 func placementConfig(cfg *config.Config, flags placementFlags, connections *osapi.Connections, log zerolog.Logger) placement.Config {
 	return placement.Config{
 		StateDir: filepath.Clean(cfg.Agent.StateDir), Database: flags.database, Listen: flags.listen,
@@ -163,7 +164,7 @@ func placementConfig(cfg *config.Config, flags placementFlags, connections *osap
 func corsOptions(c config.CORS) api.CORS {
 	age := time.Duration(c.MaxAge) * time.Second
 	if age == 0 {
-		age = -1 // Say nothing about it.
+		age = -1 // omit the header
 	}
 	return api.CORS{
 		AllowedOrigins: c.AllowedOrigin, AllowHeaders: c.AllowHeaders, AllowMethods: c.AllowMethods, ExposeHeaders: c.ExposeHeaders,
@@ -171,7 +172,7 @@ func corsOptions(c config.CORS) api.CORS {
 	}
 }
 
-// keystoneConfig says who asks Keystone. The file of the secret is read at each login.
+// keystoneConfig converts [keystone]. The secret's file is read at each login.
 func keystoneConfig(k config.Keystone) keystone.AuthenticatorConfig {
 	c := keystone.AuthenticatorConfig{
 		Config: keystone.Config{

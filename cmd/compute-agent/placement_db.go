@@ -16,14 +16,14 @@ import (
 	"github.com/compute-agent/compute-agent/placement"
 )
 
-// Exit codes of `online-data-migrations`, beside exitDone: nothing is left to do. Scripts know 0 and 1 from placement-manage, and
-// take every other code as a failure.
+// Exit codes of `online-data-migrations` besides exitDone, which means that nothing is left to do. 0
+// and 1 are those of placement-manage; scripts treat every other code as a failure.
 const (
-	exitMigratedSome    = 1  // some were done and more may be left: run it again
+	exitMigratedSome    = 1  // some rows were migrated and more may be left: run it again
 	exitMigrationFailed = 70 // EX_SOFTWARE of sysexits.h, since 1 is taken
 )
 
-// migrating is the end of a migration: one that ended in a service has its exit code already.
+// migrating returns the error of a migration. One that a service ran has its exit code already.
 func migrating(err error) error {
 	var code *exitError
 	if err == nil || errors.As(err, &code) {
@@ -32,7 +32,8 @@ func migrating(err error) error {
 	return migrationFailed(err)
 }
 
-// showMigrations prints what was done, and returns how the command ends: some says that more may be left.
+// showMigrations prints what was done, and returns the command's exit code. some means that more may
+// be left.
 func (o *options) showMigrations(cmd *cobra.Command, done []migrationView, some bool, err error) error {
 	var shown error
 	if o.json() {
@@ -56,7 +57,7 @@ func migrateConsumers(ctx context.Context, cfg placement.Config, server *placeme
 	return placement.MigrateConsumers(ctx, cfg, most)
 }
 
-// migrationFailed gives an error of a migration an exit code other than exitMigratedSome.
+// migrationFailed returns an error with an exit code other than exitMigratedSome.
 func migrationFailed(err error) error {
 	code := exitCode(err)
 	if code == exitFailed {
@@ -66,10 +67,10 @@ func migrationFailed(err error) error {
 }
 
 func newPlacementDB() *cobra.Command {
-	return group("db", "Look after the database of Placement", newDBUpgrade(), newDBVersion(), newDBOnlineMigrations(), newDBBackup())
+	return group("db", "Manage the database of Placement", newDBUpgrade(), newDBVersion(), newDBOnlineMigrations(), newDBBackup())
 }
 
-// databaseOptions say which database a command is about.
+// databaseOptions select the database of a command.
 type databaseOptions struct {
 	options
 	database string
@@ -93,7 +94,7 @@ func (o *databaseOptions) placementConfig() (placement.Config, error) {
 	return placementConfig(cfg, placementFlags{database: o.database}, nil, zerolog.Nop()), nil
 }
 
-// with runs a command on the database: here, with server nil, or in the service that has it open.
+// with runs a command on the database: with server nil, or in the service that has it open.
 func (o *databaseOptions) with(cmd *cobra.Command, do func(cfg placement.Config, server *placement.Server) error) error {
 	if s := servingOf(cmd.Context()); s.placement != nil {
 		return do(placement.Config{}, s.placement)
@@ -124,10 +125,10 @@ func newDBBackup() *cobra.Command {
 type databaseView struct {
 	Database string `json:"database"`
 	Exists   bool   `json:"exists"`
-	// Migration is the last migration of this program that was run there, Newest the last that it has.
+	// Migration is the last migration that was run there, Newest the last one of this program.
 	Migration int `json:"migration"`
 	Newest    int `json:"newest_migration"`
-	// Alembic is the version at which the tables of OpenStack Placement are.
+	// Alembic is the version of OpenStack Placement's tables.
 	Alembic       string `json:"alembic_version"`
 	UpgradeNeeded bool   `json:"upgrade_needed"`
 }
@@ -136,7 +137,7 @@ func viewOf(db placement.Database) databaseView {
 	return databaseView{db.Path, db.Exists, db.Schema.Migration, db.Schema.Newest, db.Schema.Alembic, !db.Exists || db.Schema.NeedsUpgrade()}
 }
 
-// describe says in a few words what a database is.
+// describe describes the schema of a database.
 func describe(db placement.Database) string {
 	switch {
 	case !db.Exists:
@@ -152,9 +153,9 @@ func describe(db placement.Database) string {
 func newDBVersion() *cobra.Command {
 	var opts databaseOptions
 	cmd := &cobra.Command{
-		Use: "version", Short: "Show which schema the database has", Args: cobra.NoArgs,
-		Long: "Show which schema the database has, which one this program knows, and whether `placement db upgrade` has anything to do.\n" +
-			"Nothing is changed, and a server may run meanwhile.",
+		Use: "version", Short: "Show the schema version of the database", Args: cobra.NoArgs,
+		Long: "Show the schema version of the database, the one of this program, and whether `placement db upgrade` is needed. Nothing is\n" +
+			"changed, and a server may be running.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return opts.with(cmd, func(cfg placement.Config, server *placement.Server) error {
 				db, err := placementDatabase(cmd.Context(), cfg, server)
@@ -167,13 +168,13 @@ func newDBVersion() *cobra.Command {
 				upgrade := "not needed"
 				switch {
 				case !db.Exists:
-					upgrade = "makes it"
+					upgrade = "creates it"
 				case !db.Schema.CanBeAdopted():
 					upgrade = "not possible yet: run `placement-manage db sync` of OpenStack Placement 6.0.0 or later first"
 				case db.Schema.NeedsUpgrade():
 					upgrade = "needed: compute-agent placement db upgrade"
 				case db.Schema.IsNewer():
-					upgrade = "not possible: a newer program was here, use that one"
+					upgrade = "not possible: the schema is from a newer version of this program; use that version"
 				}
 				_, err = fmt.Fprintf(cmd.OutOrStdout(), "database      %s\nschema        %s\nthis program  migration %d\nupgrade       %s\n", db.Path, describe(db), db.Schema.Newest, upgrade)
 				return err
@@ -191,7 +192,7 @@ func placementDatabase(ctx context.Context, cfg placement.Config, server *placem
 	return placement.ReadDatabase(ctx, cfg)
 }
 
-// upgradePlacement brings the schema up to date. A server did that when it started.
+// upgradePlacement upgrades the schema. A server did that when it started.
 func upgradePlacement(ctx context.Context, cfg placement.Config, server *placement.Server) (before, after placement.Database, err error) {
 	if server == nil {
 		return placement.UpgradeDatabase(ctx, cfg)
@@ -203,10 +204,9 @@ func upgradePlacement(ctx context.Context, cfg placement.Config, server *placeme
 func newDBUpgrade() *cobra.Command {
 	var opts databaseOptions
 	cmd := &cobra.Command{
-		Use: "upgrade", Short: "Make the database, or bring its schema up to date", Args: cobra.NoArgs,
-		Long: "Make the database when there is none, adopt one that OpenStack Placement made, and bring the schema up to date.\n" +
-			"All of it happens in one transaction; running it again changes nothing. Stop OpenStack Placement before its database\n" +
-			"is adopted.",
+		Use: "upgrade", Short: "Create the database, or upgrade its schema", Args: cobra.NoArgs,
+		Long: "Create the database if it does not exist, adopt one that OpenStack Placement created, or upgrade the schema, in one\n" +
+			"transaction. Running it again changes nothing. Stop OpenStack Placement before adopting its database.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return opts.with(cmd, func(cfg placement.Config, server *placement.Server) error {
 				before, after, err := upgradePlacement(cmd.Context(), cfg, server)
@@ -223,7 +223,7 @@ func newDBUpgrade() *cobra.Command {
 				case before == after:
 					_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: up to date at %s\n", after.Path, describe(after))
 				case !before.Exists:
-					_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: made, at %s\n", after.Path, describe(after))
+					_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: created at %s\n", after.Path, describe(after))
 				default:
 					_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: upgraded from %s to %s\n", after.Path, describe(before), describe(after))
 				}
@@ -239,13 +239,13 @@ func newDBOnlineMigrations() *cobra.Command {
 	var opts databaseOptions
 	var most int
 	cmd := &cobra.Command{
-		Use: "online-data-migrations", Aliases: []string{"online_data_migrations"}, Short: "Make what an old Placement left out of the database", Args: cobra.NoArgs,
-		Long: "Make what an old Placement left out of the database: a consumer record for every consumer that holds allocations and\n" +
-			"has none, owned by [placement] incomplete_consumer_project_id and _user_id. Until then such a consumer counts as used\n" +
-			"and is shown nowhere. Our servers may run meanwhile; running it again is safe. The schema is brought up to date first,\n" +
-			"as by `placement db upgrade`: stop OpenStack Placement before.\n\n" +
-			"Exit codes: 0 nothing is left to do; 1 --max-count were done or less, and more may be left: run it again until it is\n" +
-			"0 (this is no failure); 70 it failed, and what was done before stays; 64 and 78 as of all commands.",
+		Use: "online-data-migrations", Aliases: []string{"online_data_migrations"}, Short: "Create consumer records that an old Placement did not write", Args: cobra.NoArgs,
+		Long: "Create a consumer record for every consumer that holds allocations and has no record, because an old Placement did not write\n" +
+			"one. Its owner is [placement] incomplete_consumer_project_id and _user_id. Until then, such a consumer uses resources without\n" +
+			"being listed. compute-agent's own servers may be running; running the command again is safe. The schema is upgraded first, as\n" +
+			"by `placement db upgrade`: stop OpenStack Placement before.\n\n" +
+			"Exit codes: 0 nothing is left to do; 1 at most --max-count records were created, and more may be left: run it again until it\n" +
+			"exits with 0 (this is not a failure); 70 it failed, and earlier records stay; 64 wrong usage; 78 invalid configuration.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			limited := cmd.Flags().Changed("max-count")
 			if limited && most < 1 {
@@ -262,18 +262,18 @@ func newDBOnlineMigrations() *cobra.Command {
 		},
 	}
 	opts.addFlags(cmd)
-	cmd.Flags().IntVar(&most, "max-count", 0, "make at most `N` records, and exit with 1 when any were made (default: all)")
+	cmd.Flags().IntVar(&most, "max-count", 0, "create at most `N` records, and exit with 1 if any were created (default: all)")
 	return cmd
 }
 
-// migrationView is one online migration as JSON. Its name is Placement's.
+// migrationView is one online migration as JSON, with Placement's name.
 type migrationView struct {
 	Name      string `json:"migration"`
 	Needed    int    `json:"total_needed"`
 	Completed int    `json:"completed"`
 }
 
-// printMigrations prints the table that operators know from placement-manage.
+// printMigrations prints the table that placement-manage prints.
 func printMigrations(w io.Writer, done []migrationView) error {
 	rows := [][]string{{"Migration", "Total Needed", "Completed"}}
 	for _, m := range done {

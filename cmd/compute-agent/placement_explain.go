@@ -26,10 +26,11 @@ func newPlacementExplain() *cobra.Command {
 	var opts options
 	var address, version string
 	cmd := &cobra.Command{
-		Use: "explain QUERY", Short: "Say why a request for allocation candidates finds no host, or few", Args: cobra.ExactArgs(1),
-		Long: "Say why a request for allocation candidates finds no host, or few: what each of its conditions leaves of the providers\n" +
-			"and of the trees. QUERY is that of GET /allocation_candidates, as Nova's scheduler and Placement log it; all up to a\n" +
-			"question mark is left out, and all after the query. The Placement of [placement_client] is asked, or that of --url; it must be compute-agent's own.",
+		Use: "explain QUERY", Short: "Explain why a request for allocation candidates finds no hosts, or few", Args: cobra.ExactArgs(1),
+		Long: "Explain why a request for allocation candidates finds no hosts, or few: how many providers and trees satisfy each of its\n" +
+			"conditions. QUERY is that of GET /allocation_candidates, as Nova's scheduler and Placement log it; text up to a question mark\n" +
+			"and after the query is ignored. The command asks the Placement of [placement_client] or --url, which must be compute-agent's\n" +
+			"own.",
 		Example: "  compute-agent placement explain 'resources=VCPU:4,MEMORY_MB:8192&required=HW_CPU_X86_AVX2'",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			query, err := cleanQuery(args[0])
@@ -52,7 +53,7 @@ func newPlacementExplain() *cobra.Command {
 			}
 			var e candidates.Explanation
 			if err := json.Unmarshal(raw, &e); err != nil {
-				return fmt.Errorf("the answer of Placement is no explanation: %w", err)
+				return fmt.Errorf("cannot decode Placement's answer: %w", err)
 			}
 			return render.Explanation(cmd.OutOrStdout(), &e)
 		},
@@ -60,26 +61,26 @@ func newPlacementExplain() *cobra.Command {
 	opts.addConfigFlags(cmd)
 	opts.addOutputFlag(cmd)
 	cmd.Flags().StringVar(&address, "url", "", "`URL` of the Placement to ask (placement_client.url)")
-	cmd.Flags().StringVar(&version, "microversion", wire.MaxVersion.String(), "microversion `1.N` that the query is written for")
+	cmd.Flags().StringVar(&version, "microversion", wire.MaxVersion.String(), "microversion `1.N` of the query")
 	return cmd
 }
 
-// cleanQuery takes away what stands before and after the query in a log, and escapes what has to be.
+// cleanQuery extracts the query from a log line and escapes it.
 func cleanQuery(text string) (string, error) {
 	text = strings.TrimSpace(text)
 	if _, query, found := strings.Cut(text, "?"); found {
-		// A query that was sent has neither blanks nor quotes.
+		// A query that was sent contains neither spaces nor quotes.
 		text, _, _ = strings.Cut(strings.TrimLeft(query, " "), " ")
 		text, _, _ = strings.Cut(text, `"`)
 	}
 	if strings.HasSuffix(text, "…") {
-		return "", errors.New("the query was cut short where it was logged, so that its answer would be another one's; look for it whole in the log of its sender")
+		return "", errors.New("the query is truncated; find the complete query in the log of its client")
 	}
 	text = strings.TrimPrefix(text, "&")
 	if text == "" {
-		return "", errors.New("the query is empty; it is such as resources=VCPU:4")
+		return "", errors.New("the query is empty; an example is resources=VCPU:4")
 	}
-	// The order counts: that of the groups is that in which their names are looked up.
+	// Keep the order: groups are searched in the order of the query.
 	var parts []string
 	for part := range strings.SplitSeq(text, "&") {
 		key, value, found := strings.Cut(part, "=")
@@ -93,7 +94,7 @@ func cleanQuery(text string) (string, error) {
 	return strings.Join(parts, "&"), nil
 }
 
-// askForExplanation asks the Placement that c describes, with all extensions, and returns its answer.
+// askForExplanation sends the query to Placement, with all extensions, and returns the answer.
 func askForExplanation(ctx context.Context, c config.PlacementClient, query, version string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -102,7 +103,7 @@ func askForExplanation(ctx context.Context, c config.PlacementClient, query, ver
 		return nil, err
 	}
 	defer a.CloseIdle()
-	a.Retries = 0 // a person waits
+	a.Retries = 0 // a user is waiting
 	client, err := placementclient.New(a.Config)
 	if err != nil {
 		return nil, err
@@ -122,14 +123,14 @@ func askForExplanation(ctx context.Context, c config.PlacementClient, query, ver
 	case failed.Status == 0 && errors.Is(err, placementclient.ErrRefused):
 		return nil, failed.Cause
 	case failed.Status == 0:
-		return nil, fmt.Errorf("ask Placement: %w; check that it runs there, and that --url or [placement_client] says where it is and what to trust", err)
+		return nil, fmt.Errorf("asking Placement: %w; check that it runs, and the URL and certificates in --url or [placement_client]", err)
 	case failed.Status == http.StatusNotFound && call.Header.Get(wire.HeaderVersion) != "":
-		return nil, fmt.Errorf("the Placement at %s does not explain (404): only compute-agent's own does, from microversion 1.10 on", base)
+		return nil, fmt.Errorf("the Placement at %s has no explanations (404): only compute-agent's own Placement does, from microversion 1.10 on", base)
 	case errors.Is(err, placementclient.ErrRefused):
-		return nil, fmt.Errorf("placement at %s does not let us ask (%d): %s; it has to be a token of a user who may list allocation candidates: [placement_client] auth and what belongs to it",
+		return nil, fmt.Errorf("placement at %s denies the request (%d): %s; [placement_client] auth needs a user that is allowed to list allocation candidates",
 			base, failed.Status, failed.Detail)
 	case errors.Is(err, placementclient.ErrInvalid), errors.Is(err, placementclient.ErrTooOld):
-		return nil, fmt.Errorf("placement at %s refuses the query (%d): %s", base, failed.Status, failed.Detail)
+		return nil, fmt.Errorf("placement at %s rejects the query (%d): %s", base, failed.Status, failed.Detail)
 	default:
 		return nil, fmt.Errorf("placement at %s: %w; check --url or [placement_client] url", base, err)
 	}

@@ -21,24 +21,24 @@ func newPlacementMigrate() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "migrate-compute-inventory", Aliases: []string{"migrate_compute_inventory"}, Args: cobra.NoArgs,
 		Short: "Reshape this host's provider trees while all services are down",
-		Long: "Move inventory and allocations in Placement's database as the next start of the agent would, while the agent and every\n" +
-			"Placement service are down, as in a fast-forward upgrade. The drivers are started for it and ended again. Run it on each\n" +
-			"host with the new driver: only that can tell whether something needs to move.\n\n" +
-			"For a node whose driver needs a reshape, all that the start of the agent would write is written, with the same checks and\n" +
-			"the same journal (`compute-agent reshape history`). For a node that needs none nothing is written, whatever else has\n" +
-			"changed: the agent does that when it starts. A run that was killed leaves the old or the new shape; run it again.\n" +
-			"A database that OpenStack Placement made is adopted when something has to move (`placement db upgrade`), and can be used\n" +
-			"by it afterwards. What has to move is found out on a copy, in the directory that TMPDIR names; without anything to move,\n" +
-			"and with --dry-run, the database is not touched.\n\n" +
-			"Exit codes: 0 done, or nothing needs to move; 1 some node failed; 3 refused: an agent runs, a Placement\n" +
-			"service has the database open, its tables are of another version, or a reshape does not pass the checks; 64 wrong usage;\n" +
-			"78 invalid configuration, or no such database.",
+		Long: "Move inventory and allocations in Placement's database as the next start of the agent would, while the agent and all Placement\n" +
+			"services are down, as in a fast-forward upgrade. The drivers are started for the command and stopped afterwards. Run it on each\n" +
+			"host with the new driver, because only the driver knows whether something needs to move.\n\n" +
+			"For a node whose driver needs a reshape, the command writes all that the start of the agent would write, with the same checks\n" +
+			"and the same journal (`compute-agent reshape history`). For other nodes it writes nothing, whatever else has changed: the agent\n" +
+			"does that when it starts. A run that was killed leaves the old or the new layout; run it again. A database that OpenStack\n" +
+			"Placement created is adopted if something has to move (`placement db upgrade`), and OpenStack Placement can use it afterwards.\n" +
+			"The plan is made on a copy, in the directory that TMPDIR names; if nothing has to move, and with --dry-run, the database is not\n" +
+			"changed.\n\n" +
+			"Exit codes: 0 done, or nothing needs to move; 1 a node failed; 3 refused: an agent runs, a Placement service has the database\n" +
+			"open, its tables have another version, or a reshape violates a check; 64 wrong usage; 78 invalid configuration, or the\n" +
+			"database does not exist.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch {
 			case flags.database == "":
 				return &exitError{exitUsage, errors.New("--database is required: the DSN of Placement's database, such as sqlite:///var/lib/placement/placement.db")}
 			case all == (len(migrate.Nodes) > 0):
-				return &exitError{exitUsage, errors.New("say which nodes: --node NAME, which may be repeated, or --all-nodes")}
+				return &exitError{exitUsage, errors.New("select nodes with --node NAME, which may be repeated, or --all-nodes")}
 			}
 			cfg, err := opts.load()
 			if err != nil {
@@ -70,7 +70,7 @@ func newPlacementMigrate() *cobra.Command {
 	return cmd
 }
 
-// migrated is the exit code of a migration: the worst of its nodes.
+// migrated returns the exit code of a migration: the worst of its nodes.
 func migrated(done control.Migration) error {
 	code := exitDone
 	for _, n := range done.Nodes {

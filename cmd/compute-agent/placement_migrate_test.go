@@ -229,8 +229,8 @@ func TestMigrateRefuses(t *testing.T) {
 		}
 		refused(exitConfig, `the nodes are ["cn1"]`, dsn(file), "--node", "cn9")
 		refused(exitConfig, "is no file", dsn(s.dir), "--all-nodes")
-		refused(exitUsage, "say which nodes", dsn(file))
-		refused(exitUsage, "say which nodes", dsn(file), "--all-nodes", "--node", "cn1")
+		refused(exitUsage, "select nodes", dsn(file))
+		refused(exitUsage, "select nodes", dsn(file), "--all-nodes", "--node", "cn1")
 		refused(exitUsage, "--database is required", "", "--all-nodes")
 		refused(exitConfig, "there is no database", dsn(file+"x"), "--all-nodes")
 		refused(exitConfig, "not supported", "mysql://u:secret@h/placement", "--all-nodes")

@@ -19,7 +19,7 @@ import (
 	"github.com/compute-agent/compute-agent/plugins/drivertest"
 )
 
-// newPluginTest puts the conformance suite to a plugin.
+// newPluginTest runs the conformance suite on a plugin.
 func newPluginTest() *cobra.Command {
 	var opts options
 	var ex examined
@@ -27,26 +27,26 @@ func newPluginTest() *cobra.Command {
 	var list, instances, failFast bool
 	var limit, checkLimit time.Duration
 	cmd := &cobra.Command{
-		Use: "test PATH", Short: "Check whether a driver does all that an agent relies on",
+		Use: "test PATH", Short: "Check whether a driver meets the agent's contract",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if list {
 				return cobra.NoArgs(cmd, args)
 			}
 			return cobra.ExactArgs(1)(cmd, args)
 		},
-		Long: "Start a driver's plugin as the agent does and check whether it does all that an agent relies on. No Placement takes part, and\n" +
-			"nothing is installed. Of a check that fails it is told what was sent, what came, what the contract says and where to look.\n\n" +
-			"--config takes a file with the driver's own keys (what is below [drivers.NAME.config]), or one for conf.d with that table in it.\n" +
-			"It must be a configuration with which the driver knows its nodes on this machine.\n\n" +
-			"A reshape is tried from the tree that the driver's last release makes, whose executable --former names, or from the tree that the driver\n" +
-			"makes with --former-config; with both, the last release gets that configuration. Without either it is tried from the driver's own tree\n" +
-			"with all inventory on the root, if the driver knows such a shape, and only the classes that it moves are judged.\n\n" +
-			"Of a driver that manages instances, those are tried with --instances only: the suite then makes some small ones on this machine,\n" +
-			"with made-up uuids and names that begin with drivertest-, and removes them.\n\n" +
-			"Each check is shown when it is over. Where standard error is no terminal, a check that takes long is named there every ten seconds.\n\n" +
-			"The exit code is 0 if no check failed, 1 if one did, the time of --timeout ran out or the command was interrupted, 64 if there was nothing\n" +
-			"to check, 78 if the file of --config is invalid or another driver's. Names of classes and traits that no list of standard ones has are\n" +
-			"warnings, and no failure.",
+		Long: "Start a driver's plugin as the agent does and check that it meets the agent's contract. Placement is not involved, and nothing is\n" +
+			"installed. For each check that fails, the output shows what was sent, what was received, the rule, and where to look.\n\n" +
+			"--config takes a file with the driver's own keys (the content of [drivers.NAME.config]), or a conf.d file with that table. With this\n" +
+			"configuration the driver must list nodes on this machine.\n\n" +
+			"Reshapes start from the tree of the driver's last release, whose executable --former names, or from the tree that the driver\n" +
+			"makes with --former-config; with both, the last release gets that configuration. Without either they start from the driver's own\n" +
+			"tree with all inventory on the root, if the driver accepts such a layout, and only the classes that it moves are checked.\n\n" +
+			"Instances of a driver that manages them are only tested with --instances: the suite creates some small ones on this machine, with\n" +
+			"random uuids and names that begin with drivertest-, and removes them.\n\n" +
+			"Each check is printed when it ends. If standard error is not a terminal, a slow check is named there every ten seconds.\n\n" +
+			"The exit code is 0 if no check failed; 1 if a check failed, --timeout expired or the command was interrupted; 64 if there was\n" +
+			"nothing to check; 78 if the file of --config is invalid or is for another driver. Names of classes and traits that are not\n" +
+			"standard are warnings, not failures.",
 		Example: "  compute-agent plugin test ./compute-driver-mine --config mine.toml\n" +
 			"  compute-agent plugin test ./compute-driver-mine --config mine.toml --run '^reshape/'\n" +
 			"  compute-agent plugin test ./compute-driver-mine --config mine.toml --former ./last-release/compute-driver-mine\n" +
@@ -72,58 +72,58 @@ func newPluginTest() *cobra.Command {
 				o.Instances = &drivertest.InstanceTemplate{Image: image}
 			}
 			if limit < 0 || checkLimit < 0 {
-				return &exitError{exitUsage, errors.New("--timeout and --check-timeout: a time limit is not negative")}
+				return &exitError{exitUsage, errors.New("--timeout and --check-timeout must not be negative")}
 			}
 			o.Timeout, o.CheckTimeout, o.FailFast = limit, checkLimit, failFast
 			return tested(cmd, o, checks, junit, opts.json())
 		},
 	}
 	ex.addConfig(cmd)
-	cmd.Flags().StringVar(&ex.release, "former", "", "`PATH` of the last release's executable, whose tree a reshape is tried from")
+	cmd.Flags().StringVar(&ex.release, "former", "", "`PATH` of the last release's executable; reshapes start from its tree")
 	cmd.Flags().DurationVar(&limit, "timeout", 0, "time `LIMIT` of the whole suite, 0 for none")
 	cmd.Flags().DurationVar(&checkLimit, "check-timeout", 5*time.Minute, "time `LIMIT` of each check")
-	cmd.Flags().BoolVar(&failFast, "fail-fast", false, "end with the first check that fails")
-	cmd.Flags().StringVar(&ex.former, "former-config", "", "`FILE` with a configuration whose tree needs a reshape with that of --config")
-	cmd.Flags().StringVar(&ex.run, "run", "", "only the checks whose ID matches `REGEX`")
-	cmd.Flags().StringVar(&junit, "junit", "", "write the report as JUnit XML to `FILE` too")
-	cmd.Flags().BoolVar(&instances, "instances", false, "let the suite make and remove instances on this machine")
-	cmd.Flags().StringVar(&image, "instance-image", "", "what names an `IMAGE` to the driver, for the instances of the suite; implies --instances")
-	cmd.Flags().BoolVar(&list, "list", false, "list the checks, or those that --run picks, instead of running them")
+	cmd.Flags().BoolVar(&failFast, "fail-fast", false, "stop at the first check that fails")
+	cmd.Flags().StringVar(&ex.former, "former-config", "", "`FILE` with a configuration whose tree needs a reshape to that of --config")
+	cmd.Flags().StringVar(&ex.run, "run", "", "run only checks whose ID matches `REGEX`")
+	cmd.Flags().StringVar(&junit, "junit", "", "also write the report as JUnit XML to `FILE`")
+	cmd.Flags().BoolVar(&instances, "instances", false, "let the suite create and remove instances on this machine")
+	cmd.Flags().StringVar(&image, "instance-image", "", "`IMAGE` for the instances of the suite; implies --instances")
+	cmd.Flags().BoolVar(&list, "list", false, "list the checks that would run, instead of running them")
 	opts.addOutputFlag(cmd)
 	return cmd
 }
 
-// checks are those that --run picks: none is wrong usage.
+// checks returns the checks that --run selects. It is wrong usage if there are none.
 func (e *examined) checks() ([]drivertest.Check, error) {
-	picked, err := e.picked()
+	selected, err := e.selected()
 	if err != nil {
 		return nil, err
 	}
 	var out []drivertest.Check
 	for _, c := range drivertest.Suite() {
-		if picked == nil || picked.MatchString(c.ID) {
+		if selected == nil || selected.MatchString(c.ID) {
 			out = append(out, c)
 		}
 	}
 	if len(out) == 0 {
-		return nil, &exitError{exitUsage, fmt.Errorf("--run %q: no check has such an ID; `compute-agent plugin test --list` shows them", e.run)}
+		return nil, &exitError{exitUsage, fmt.Errorf("--run %q matches no check; `compute-agent plugin test --list` lists them", e.run)}
 	}
 	return out, nil
 }
 
-// picked is --run, nil for all.
-func (e *examined) picked() (*regexp.Regexp, error) {
+// selected returns the expression of --run, nil for all.
+func (e *examined) selected() (*regexp.Regexp, error) {
 	if e.run == "" {
 		return nil, nil
 	}
-	picked, err := regexp.Compile(e.run)
+	selected, err := regexp.Compile(e.run)
 	if err != nil {
 		return nil, &exitError{exitUsage, fmt.Errorf("--run: %w", err)}
 	}
-	return picked, nil
+	return selected, nil
 }
 
-// tested runs the checks and prints what becomes of them as it comes.
+// tested runs the checks and prints each result as it arrives.
 func tested(cmd *cobra.Command, o drivertest.Options, checks []drivertest.Check, junit string, asJSON bool) error {
 	out := cmd.OutOrStdout()
 	text := render.NewPluginTest(out, checks, terminalWidth(out))
@@ -158,7 +158,7 @@ func tested(cmd *cobra.Command, o drivertest.Options, checks []drivertest.Check,
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("interrupted after %d of %d checks; %d failed until then", len(report.Results), len(checks), report.Count(drivertest.Failed))
+		return fmt.Errorf("interrupted after %d of %d checks; %d of them failed", len(report.Results), len(checks), report.Count(drivertest.Failed))
 	}
 	if junit != "" {
 		if err := writeFile(junit, report.WriteJUnit); err != nil {
@@ -179,7 +179,7 @@ func tested(cmd *cobra.Command, o drivertest.Options, checks []drivertest.Check,
 	return err
 }
 
-// terminalWidth is how many characters fit in a line of w, 0 if it is no terminal: then lines are not broken.
+// terminalWidth returns the width of a terminal, 0 if w is not one.
 func terminalWidth(w io.Writer) int {
 	f, ok := below(w).(*os.File)
 	if !ok {
@@ -192,11 +192,10 @@ func terminalWidth(w io.Writer) int {
 	return width
 }
 
-// slowAfter is how often a check that takes long is named where there is no terminal.
+// slowAfter is how often a slow check is named without a terminal.
 const slowAfter = 10 * time.Second
 
-// progress says on standard error which check runs: on a terminal always, elsewhere when it takes
-// long. A driver that hangs has one take minutes.
+// progress shows on standard error which check runs: on a terminal always, elsewhere if it is slow.
 type progress struct {
 	w        io.Writer
 	terminal bool
@@ -220,7 +219,7 @@ func newProgress(w io.Writer, checks []drivertest.Check, quiet bool) *progress {
 	return p
 }
 
-// nameSlow names the check that runs if it is the same as the last time.
+// nameSlow names the running check if it is still the same as at the last tick.
 func (p *progress) nameSlow() {
 	tick := time.NewTicker(slowAfter)
 	defer tick.Stop()
@@ -237,13 +236,13 @@ func (p *progress) nameSlow() {
 			last, since = p.n, 0
 		}
 		if since > 0 && p.n < len(p.checks) {
-			_, _ = fmt.Fprintf(p.w, "%d of %d: %s has been running for %v or more\n", p.n+1, len(p.checks), p.checks[p.n].ID, since)
+			_, _ = fmt.Fprintf(p.w, "%d of %d: %s has been running for at least %v\n", p.n+1, len(p.checks), p.checks[p.n].ID, since)
 		}
 		p.mu.Unlock()
 	}
 }
 
-// shown prints something else, and then again which check runs.
+// shown prints other output above the progress line.
 func (p *progress) shown(print func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -252,7 +251,7 @@ func (p *progress) shown(print func()) {
 	p.show()
 }
 
-// made is shown for a check that is over.
+// made is shown for the output of a finished check.
 func (p *progress) made(print func()) {
 	p.mu.Lock()
 	p.n++
@@ -266,14 +265,14 @@ func (p *progress) show() {
 	}
 }
 
-// clear takes the line away.
+// clear erases the progress line.
 func (p *progress) clear() {
 	if p.terminal {
 		_, _ = io.WriteString(p.w, "\r\x1b[K")
 	}
 }
 
-// end takes the line away for good. It may be called again.
+// end removes the progress line. It may be called again.
 func (p *progress) end() {
 	p.mu.Lock()
 	if !p.ended {

@@ -17,18 +17,19 @@ import (
 	"github.com/pelletier/go-toml/v2"
 )
 
-// authored is a driver's configuration as its author has it at hand.
+// authored is a driver's configuration in a driver author's file.
 type authored struct {
-	// driver is NAME of the table [drivers.NAME] that it stands in, or "": the file has the driver's own keys and nothing else.
+	// driver is NAME of the table [drivers.NAME], or "" if the file has only the driver's own keys.
 	driver string
 	config json.RawMessage
-	// args and env are those of [drivers.NAME], for the process.
+	// args and env are those of [drivers.NAME].
 	args []string
 	env  map[string]string
 }
 
-// readAuthored reads a file in one of two forms: the driver's own keys (what is below [drivers.NAME.config]), or a file for conf.d with
-// a table [drivers.NAME]. Both may be TOML or, with the suffix .json, JSON. Its errors have exit codes.
+// readAuthored reads a file with the driver's own keys (the content of [drivers.NAME.config]), or a
+// conf.d file with a table [drivers.NAME]. Both are TOML or, with the suffix .json, JSON. Its errors
+// have exit codes.
 func readAuthored(file string) (authored, error) {
 	raw, err := os.ReadFile(file)
 	if err != nil {
@@ -51,7 +52,7 @@ func readAuthored(file string) (authored, error) {
 	return a, nil
 }
 
-// decodeTable reads TOML or JSON; numbers of JSON stay as they are written.
+// decodeTable reads TOML or JSON. JSON numbers keep their form.
 func decodeTable(raw []byte, isJSON bool) (map[string]any, error) {
 	table := map[string]any{}
 	if !isJSON {
@@ -73,13 +74,13 @@ func decodeTable(raw []byte, isJSON bool) (map[string]any, error) {
 		return nil, errors.New("must be a JSON object, not null")
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("must be one JSON object, and there is more behind it")
+		return nil, errors.New("must be one JSON object, with nothing after it")
 	}
 	return table, nil
 }
 
-// unwrap finds the driver's own keys. A table drivers with nothing but tables in it makes a file one for conf.d: whatever else
-// it sets is the agent's.
+// unwrap returns the driver's own keys. A table drivers that only contains tables marks a conf.d file,
+// whose other keys are the agent's.
 func unwrap(table map[string]any) (authored, map[string]any, error) {
 	drivers, ok := table["drivers"].(map[string]any)
 	if !ok || slices.ContainsFunc(slices.Collect(maps.Values(drivers)), func(v any) bool { _, is := v.(map[string]any); return !is }) {
@@ -91,7 +92,7 @@ func unwrap(table map[string]any) (authored, map[string]any, error) {
 		if len(names) > 1 {
 			found = "several drivers (" + strings.Join(names, ", ") + ")"
 		}
-		return authored{}, nil, fmt.Errorf("has %s below [drivers]: give a file with one table [drivers.NAME.config], or with the keys below it alone", found)
+		return authored{}, nil, fmt.Errorf("has %s below [drivers]: give a file with one table [drivers.NAME.config], or with only the keys of that table", found)
 	}
 	a, own := authored{driver: names[0]}, map[string]any{}
 	for key, v := range drivers[a.driver].(map[string]any) {
@@ -100,21 +101,21 @@ func unwrap(table map[string]any) (authored, map[string]any, error) {
 		case "config":
 			own, ok = v.(map[string]any)
 		case "args":
-			a.args, ok = texts(v)
+			a.args, ok = stringList(v)
 		case "env":
-			a.env, ok = textsByKey(v)
+			a.env, ok = stringMap(v)
 		}
 		if !ok {
-			return authored{}, nil, fmt.Errorf("drivers.%s.%s is of the wrong type: %s", a.driver, key, kinds[key])
+			return authored{}, nil, fmt.Errorf("drivers.%s.%s has the wrong type: %s", a.driver, key, kinds[key])
 		}
 	}
 	return a, own, nil
 }
 
-// kinds are what keys of [drivers.NAME] must be.
-var kinds = map[string]string{"config": "it must be a table", "args": "it must be a list of texts", "env": "it must be a table of texts"}
+// kinds describes the types of keys of [drivers.NAME].
+var kinds = map[string]string{"config": "it must be a table", "args": "it must be a list of strings", "env": "it must be a table of strings"}
 
-func texts(v any) ([]string, bool) {
+func stringList(v any) ([]string, bool) {
 	list, ok := v.([]any)
 	var out []string
 	for _, e := range list {
@@ -124,7 +125,7 @@ func texts(v any) ([]string, bool) {
 	return out, ok
 }
 
-func textsByKey(v any) (map[string]string, bool) {
+func stringMap(v any) (map[string]string, bool) {
 	table, ok := v.(map[string]any)
 	out := map[string]string{}
 	for key, e := range table {

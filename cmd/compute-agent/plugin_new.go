@@ -13,17 +13,17 @@ import (
 	"github.com/compute-agent/compute-agent/internal/version"
 )
 
-// newPluginNew writes the module of a new driver.
+// newPluginNew creates the module of a new driver.
 func newPluginNew() *cobra.Command {
 	var opts options
 	var dir, module, replace string
 	cmd := &cobra.Command{
-		Use: "new NAME", Short: "Write the module of a new driver, which builds and passes its tests", Args: cobra.ExactArgs(1),
-		Long: "Write the Go module of a new driver: a worked inventory and a reshape with their tests, a configuration with its schema,\n" +
-			"a Makefile, a systemd drop-in, a file for CI. It builds and passes its tests as it is; docs/writing-a-driver.md goes on from\n" +
-			"there. Files that are there already are never overwritten: all files are written, or none.\n\n" +
-			"A module made by a release of compute-agent requires that release. With --replace it uses a checkout, and then neither\n" +
-			"building nor testing needs the network where compute-agent itself was built.",
+		Use: "new NAME", Short: "Create the module of a new driver that builds and passes its tests", Args: cobra.ExactArgs(1),
+		Long: "Create the Go module of a new driver: an example inventory and a reshape with their tests, a configuration with its schema, a\n" +
+			"Makefile, a systemd drop-in and a CI file. It builds and passes its tests without changes; docs/writing-a-driver.md continues\n" +
+			"from there. Existing files are never overwritten: either all files are written, or none.\n\n" +
+			"The module requires the release of compute-agent that created it. With --replace it uses a checkout; then neither building nor\n" +
+			"testing needs the network if compute-agent itself was built there.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			params := scaffold.Params{Name: args[0], Module: module, AgentVersion: version.Number(), Replace: replace}
 			files, err := scaffold.Render(params)
@@ -41,7 +41,7 @@ func newPluginNew() *cobra.Command {
 			if err := scaffold.Write(dir, files); errors.As(err, &there) {
 				return &exitError{exitProtect, err}
 			} else if err != nil {
-				return fmt.Errorf("the module of the driver %s could not be written: %w", params.Name, err)
+				return fmt.Errorf("writing the module of driver %s: %w", params.Name, err)
 			}
 			if opts.json() {
 				return printNewAsJSON(cmd, params, dir, files)
@@ -70,7 +70,7 @@ func printNewAsJSON(cmd *cobra.Command, params scaffold.Params, dir string, file
 
 func printNew(cmd *cobra.Command, params scaffold.Params, dir string, files []scaffold.File) error {
 	out := cmd.OutOrStdout()
-	_, err := fmt.Fprintf(out, "The driver %s is in %s:\n", params.Name, dir)
+	_, err := fmt.Fprintf(out, "Created driver %s in %s:\n", params.Name, dir)
 	for _, f := range files {
 		if err == nil {
 			_, err = fmt.Fprintf(out, "  %s\n", f.Path)
@@ -81,7 +81,7 @@ func printNew(cmd *cobra.Command, params scaffold.Params, dir string, files []sc
 		download = "  go mod tidy      # downloads compute-agent " + params.AgentVersion + "\n"
 	}
 	if err == nil {
-		_, err = fmt.Fprintf(out, "\nNext:\n  cd %s\n%s  make test        # it passes as it is\n  make install     # as root: where the agent looks for drivers\nREADME.md says what to change where.\n", dir, download)
+		_, err = fmt.Fprintf(out, "\nNext:\n  cd %s\n%s  make test        # passes without changes\n  make install     # as root: installs it where the agent looks for drivers\nREADME.md explains what to change.\n", dir, download)
 	}
 	return err
 }

@@ -192,7 +192,7 @@ func TestPluginTestInterrupted(t *testing.T) {
 		<-tick.C
 	}
 	code, rest := d.interrupt(plugin)
-	if code != exitFailed || !strings.Contains(rest, "interrupted after ") || !strings.Contains(rest, " checks; 0 failed until then") {
+	if code != exitFailed || !strings.Contains(rest, "interrupted after ") || !strings.Contains(rest, " checks; 0 of them failed") {
 		t.Errorf("exit code %d: %s", code, rest)
 	}
 }

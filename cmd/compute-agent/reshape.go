@@ -25,26 +25,26 @@ import (
 	"github.com/compute-agent/compute-agent/resourcetracker/journal"
 )
 
-// complain says why a command failed. A refused reshape gets a line for each consumer that stands against it.
-func complain(w io.Writer, err error) {
+// printError prints why a command failed. A refused reshape gets a line for each violation.
+func printError(w io.Writer, err error) {
 	var fatal *resourcetracker.FatalError
 	var refused *resourcetracker.ReshapeError
 	if !errors.As(err, &fatal) || !errors.As(err, &refused) {
 		_, _ = fmt.Fprintf(w, "compute-agent: %v\n", err)
 		return
 	}
-	_, _ = fmt.Fprintf(w, "compute-agent: node %s: the agent ends; nothing has moved, guests are not affected.\n", fatal.Node)
+	_, _ = fmt.Fprintf(w, "compute-agent: node %s: the agent stops; nothing was moved, guests are not affected.\n", fatal.Node)
 	_ = render.Refusal(w, refused.Summary(), refused.Objections(), refused.Remedy)
 }
 
-// newRefresh asks the running agent for a pass.
+// newRefresh requests passes from the running agent.
 func newRefresh() *cobra.Command {
 	var opts options
 	cmd := &cobra.Command{
-		Use: "refresh", Short: "Have the running agent make a pass over every node now", Args: cobra.NoArgs,
-		Long: "Have the running agent make a pass over every node now, whatever went wrong before. The pass compares the tree with what Placement\n" +
-			"has first, so that what others wrote is seen at once. A node that is held because its reshape\n" +
-			"was refused is tried again. The command does not wait for the pass: `compute-agent status` shows what came of it.",
+		Use: "refresh", Short: "Request a pass over every node from the running agent", Args: cobra.NoArgs,
+		Long: "Request a pass over every node from the running agent, even if earlier passes failed. The pass first compares the tree with\n" +
+			"Placement, so that writes of other clients are seen. A node that is held because its reshape was refused is retried. The\n" +
+			"command does not wait for the pass: `compute-agent status` shows the result.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := opts.load()
 			if err != nil {
@@ -58,7 +58,7 @@ func newRefresh() *cobra.Command {
 			if opts.json() {
 				return printJSON(cmd.OutOrStdout(), map[string]any{"asked": true})
 			}
-			_, err = fmt.Fprintln(cmd.OutOrStdout(), "The agent makes a pass over every node now; `compute-agent status` shows what comes of it.")
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), "Requested a pass over every node; `compute-agent status` shows the result.")
 			return err
 		},
 	}
@@ -67,8 +67,8 @@ func newRefresh() *cobra.Command {
 	return cmd
 }
 
-// planReshape asks the running agent. Where none runs, or where the agent has read another configuration than the one that is asked about, the
-// drivers are started for the answer: the next start has the files as they are now.
+// planReshape asks the running agent. If none runs, or the agent has read another configuration, it
+// starts the drivers itself: the next start of the agent reads the files as they are now.
 func planReshape(cmd *cobra.Command, opts *options) error {
 	cfg, _, err := opts.loadJudged(cmd.Context())
 	if err != nil {
@@ -85,13 +85,13 @@ func planReshape(cmd *cobra.Command, opts *options) error {
 	var raw json.RawMessage
 	switch {
 	case errors.Is(err, control.ErrNotRunning):
-		raw, err = plannedWithout(ctx, cmd, cfg)
+		raw, err = planOffline(ctx, cmd, cfg)
 	case other != "" && !status.Placement.Bundled:
-		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "%s: the drivers are started with it to answer, and ended again; the agent goes on as it is.\n", other)
-		raw, err = plannedBeside(ctx, cmd, cfg)
+		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "%s. The drivers are started with the new configuration and stopped afterwards; the agent is not affected.\n", other)
+		raw, err = planWithScratchDir(ctx, cmd, cfg)
 	case err == nil:
 		if other != "" {
-			_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "%s: the answer is about what it has read.\n", other)
+			_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "%s. The plan is for the configuration that it has read.\n", other)
 		}
 		raw, err = client.Raw(ctx, control.PlanPath(true))
 	}
@@ -100,7 +100,7 @@ func planReshape(cmd *cobra.Command, opts *options) error {
 	}
 	var view control.PlanView
 	if err := json.Unmarshal(raw, &view); err != nil {
-		return fmt.Errorf("the agent's answer cannot be read; is it of another version than this command? %w", err)
+		return fmt.Errorf("cannot decode the agent's answer; does the agent have another version than this command? %w", err)
 	}
 	if opts.json() {
 		err = printJSON(cmd.OutOrStdout(), raw)
@@ -110,8 +110,8 @@ func planReshape(cmd *cobra.Command, opts *options) error {
 	return planned(view, err)
 }
 
-// plannedWithout answers without the agent.
-func plannedWithout(ctx context.Context, cmd *cobra.Command, cfg *config.Config) (json.RawMessage, error) {
+// planOffline makes the plan without the agent.
+func planOffline(ctx context.Context, cmd *cobra.Command, cfg *config.Config) (json.RawMessage, error) {
 	plan, err := agent.DryRun(ctx, cfg, newLogger(cfg, cmd.ErrOrStderr()).Level(zerolog.WarnLevel), resourcetracker.PlanOptions{Reshape: true})
 	if err != nil {
 		return nil, err
@@ -119,25 +119,26 @@ func plannedWithout(ctx context.Context, cmd *cobra.Command, cfg *config.Config)
 	return json.Marshal(plan)
 }
 
-// plannedBeside does so while one runs, whose sockets are left alone.
-func plannedBeside(ctx context.Context, cmd *cobra.Command, cfg *config.Config) (raw json.RawMessage, err error) {
+// planWithScratchDir is planOffline while an agent runs: it uses sockets of its own.
+func planWithScratchDir(ctx context.Context, cmd *cobra.Command, cfg *config.Config) (raw json.RawMessage, err error) {
 	dir, err := agent.ScratchDir()
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	cfg.Agent.RuntimeDir = dir
-	return plannedWithout(ctx, cmd, cfg)
+	return planOffline(ctx, cmd, cfg)
 }
 
-// otherFiles says in what way these configuration files are not what a running agent has read, "" if they are.
+// otherFiles describes how configuration files differ from what a running agent has read, "" if they
+// do not.
 func otherFiles(files []string, running health.Status) string {
 	if !slices.Equal(files, running.ConfigFiles) {
 		was := strings.Join(running.ConfigFiles, ", ")
 		if was == "" {
 			was = "no file"
 		}
-		return fmt.Sprintf("The agent that runs has read %s, not %s", was, strings.Join(files, ", "))
+		return fmt.Sprintf("The running agent has read %s, not %s", was, strings.Join(files, ", "))
 	}
 	read := running.Started
 	if running.Reloaded.After(read) {
@@ -145,13 +146,13 @@ func otherFiles(files []string, running health.Status) string {
 	}
 	for _, file := range files {
 		if st, err := os.Stat(file); err == nil && st.ModTime().After(read) {
-			return fmt.Sprintf("%s was changed after the agent that runs had read it", file)
+			return fmt.Sprintf("%s has changed since the running agent read it", file)
 		}
 	}
 	return ""
 }
 
-// planned is the error, and so the exit code, of a plan that was printed.
+// planned returns the exit code of a plan that was printed.
 func planned(view control.PlanView, err error) error {
 	switch {
 	case err != nil:
@@ -165,14 +166,14 @@ func planned(view control.PlanView, err error) error {
 }
 
 func newReshape() *cobra.Command {
-	return group("reshape", "Look at this host's reshapes, or take one back", newReshapeHistory(), newReshapeShow(), newReshapeUndo())
+	return group("reshape", "List, show or undo this host's reshapes", newReshapeHistory(), newReshapeShow(), newReshapeUndo())
 }
 
-// newReshapeHistory lists the journal, with or without an agent that runs.
+// newReshapeHistory lists the journal, with or without a running agent.
 func newReshapeHistory() *cobra.Command {
 	var opts options
 	cmd := &cobra.Command{
-		Use: "history", Short: "List this host's reshapes and what became of them", Args: cobra.NoArgs,
+		Use: "history", Short: "List this host's reshapes and their outcomes", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := opts.load()
 			if err != nil {
@@ -196,7 +197,7 @@ func newReshapeHistory() *cobra.Command {
 func newReshapeShow() *cobra.Command {
 	var opts options
 	cmd := &cobra.Command{
-		Use: "show ID", Short: "Show one reshape: what was there, what was asked for, what became of it", Args: cobra.ExactArgs(1),
+		Use: "show ID", Short: "Show a reshape: state before, request and outcome", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			id, err := reshapeID(args[0])
 			if err != nil {
@@ -218,16 +219,16 @@ func newReshapeShow() *cobra.Command {
 	return cmd
 }
 
-// newReshapeUndo has the running agent do it, or does it itself.
+// newReshapeUndo sends the request to the running agent, or does it without one.
 func newReshapeUndo() *cobra.Command {
 	var opts options
 	cmd := &cobra.Command{
-		Use: "undo ID", Short: "Take back a reshape, if nobody has written to what it moved since", Args: cobra.ExactArgs(1),
-		Long: "Take back a reshape: put every inventory and allocation that it moved where it was. That happens only if the generations of\n" +
-			"all its resource providers and consumers are those that held right after it; otherwise nothing is written and the exit code\n" +
-			"is 3. Providers that the reshape created stay, empty, and traits and aggregates stay as the driver set them with it: a pass of\n" +
-			"its former version or configuration puts both right. The driver still wants the new shape and has it at the next start of\n" +
-			"the agent: go back to its former version first, or right after.",
+		Use: "undo ID", Short: "Undo a reshape, unless other clients have written to what it moved", Args: cobra.ExactArgs(1),
+		Long: "Undo a reshape: move every inventory and allocation that it moved back. That requires that the generations of all its resource\n" +
+			"providers and consumers are still those that it left; otherwise nothing is written and the exit code is 3. Providers that the\n" +
+			"reshape created stay, empty, and traits and aggregates stay as the driver set them: a pass of the driver's previous version or\n" +
+			"configuration restores both. If the driver still needs the reshape, the agent's next start makes it again: restore the driver's\n" +
+			"previous version or configuration first.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			id, err := reshapeID(args[0])
 			if err != nil {
@@ -249,9 +250,9 @@ func newReshapeUndo() *cobra.Command {
 			if opts.json() {
 				return printJSON(cmd.OutOrStdout(), map[string]any{"undone": id})
 			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "Reshape %d is undone: the inventories and allocations that it moved are where they were.\n"+
-				"Traits and aggregates stay as they are until a pass of the driver's former version or configuration sets them.\n"+
-				"A driver that still wants it has its way at the agent's next start: go back to its former version before.\n", id)
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "Undid reshape %d: the inventories and allocations that it moved are back in place.\n"+
+				"Traits and aggregates stay until a pass of the driver's previous version or configuration restores them.\n"+
+				"If the driver still needs the reshape, the agent's next start makes it again: restore the driver's previous version or configuration first.\n", id)
 			return err
 		},
 	}
@@ -263,7 +264,7 @@ func newReshapeUndo() *cobra.Command {
 func reshapeID(arg string) (int64, error) {
 	id, err := strconv.ParseInt(arg, 10, 64)
 	if err != nil || id < 1 {
-		return 0, &exitError{exitUsage, fmt.Errorf("%q is no reshape: write its number, as `compute-agent reshape history` shows it", arg)}
+		return 0, &exitError{exitUsage, fmt.Errorf("%q is not the number of a reshape; `compute-agent reshape history` lists them", arg)}
 	}
 	return id, nil
 }

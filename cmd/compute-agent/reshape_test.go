@@ -214,7 +214,7 @@ func TestPlanReshapeIsAboutTheFilesAsTheyAre(t *testing.T) {
 	if code != exitDone || !strings.Contains(stdout, "a reshape would move what 3 of 3 consumers hold") {
 		t.Errorf("changed files: %d\n%s%s", code, stdout, stderr)
 	}
-	if !strings.Contains(stderr, "was changed after the agent that runs had read it") {
+	if !strings.Contains(stderr, "has changed since the running agent read it") {
 		t.Errorf("standard error: %s", stderr)
 	}
 	if got := s.used(); got != 6 || s.writes != 0 {

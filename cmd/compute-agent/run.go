@@ -22,8 +22,8 @@ func newRun() *cobra.Command {
 	opts := options{uses: []string{"placement_client", "cell_client"}}
 	cmd := &cobra.Command{
 		Use: "run", Short: "Run the agent (what the systemd unit starts)", Args: cobra.NoArgs,
-		Long: "Run the agent: start the configured drivers, report what they say to Placement, and keep it true.\n" +
-			"SIGHUP reads the configuration again; SIGTERM finishes the pass under way and ends.",
+		Long: "Run the agent: start the configured drivers and keep Placement up to date with what they report.\n" +
+			"SIGHUP reloads the configuration; SIGTERM finishes the current pass and stops.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := opts.load()
 			if err != nil {
@@ -37,12 +37,12 @@ func newRun() *cobra.Command {
 	return cmd
 }
 
-// runAgent runs the daemon with what the process as a whole provides: signals, systemd, the log level.
+// runAgent runs the daemon with the signals, systemd notifications and log level of the process.
 func runAgent(ctx context.Context, cfg *config.Config, opts agent.Options) error {
 	limitMemory(agentMemory, opts.Logger)
 	notify, err := systemd.New()
 	if err != nil {
-		opts.Logger.Warn().Err(err).Msg("What systemd passed in the environment makes no sense: it will not be told how the agent is.")
+		opts.Logger.Warn().Err(err).Msg("Invalid systemd environment; systemd is not notified of the agent's state.")
 	}
 	reload := make(chan os.Signal, 1)
 	signal.Notify(reload, syscall.SIGHUP)
@@ -59,16 +59,16 @@ func runAgent(ctx context.Context, cfg *config.Config, opts agent.Options) error
 	return err
 }
 
-// logEnd writes why the agent ends to its log too: the journal is where people look for it. All that stands against a reshape has been logged by the
-// node's tracker then.
+// logEnd logs why the agent stops, because operators look in the journal. The node's tracker has logged
+// the violations of a refused reshape already.
 func logEnd(log zerolog.Logger, err error) {
 	var fatal *resourcetracker.FatalError
 	var refused *resourcetracker.ReshapeError
 	e := log.Error().Int("exit_code", exitCode(err))
 	if errors.As(err, &fatal) && errors.As(err, &refused) {
 		e.Str("node", fatal.Node).Str(zerolog.ErrorFieldName, refused.Summary()).
-			Msg("The agent ends. The line \"The reshape is refused\" before this one has all that stands against it; `compute-agent plan --reshape` shows it too.")
+			Msg("The agent stops. The message \"The reshape is refused\" above lists all violations; `compute-agent plan --reshape` shows them too.")
 		return
 	}
-	e.Err(err).Msg("The agent ends.")
+	e.Err(err).Msg("The agent stops.")
 }

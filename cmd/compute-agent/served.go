@@ -14,23 +14,23 @@ import (
 	"github.com/compute-agent/compute-agent/systemd"
 )
 
-// served is a service of this process, and how others learn of it.
+// served is a network service of this process.
 type served struct {
-	what string // in words: "Placement", "cell cell1"
-	// plain says that it does not speak TLS, and tls what to set so that it does.
+	what string // for messages: "Placement", "cell cell1"
+	// plain means without TLS; tls names the settings that enable it.
 	plain bool
 	tls   string
-	// watched is how it is watched, serve what answers its requests until the context ends.
+	// watched are its admin socket and metrics; serve serves requests until the context ends.
 	watched watched
 	serve   func(context.Context, net.Listener) error
 }
 
-// run serves on the listener, tells systemd when that begins and when it ends, and has the service watched meanwhile. It closes the listener in any
-// case, and returns when nothing of the service runs.
+// run serves on the listener, with watchdog, admin socket and metrics, and notifies systemd. It closes
+// the listener in any case, and returns when nothing of the service runs.
 func (s served) run(ctx context.Context, l net.Listener, notify *systemd.Notifier, log zerolog.Logger) error {
 	address := l.Addr().String()
 	if s.plain && !osapi.IsLoopbackAddr(l.Addr()) {
-		log.Warn().Str("address", address).Msg("Tokens come to this address as plain text, and whoever can listen on the network can use them. Set " + s.tls + ", or let only a proxy that speaks TLS reach the address.")
+		log.Warn().Str("address", address).Msg("Clients send tokens to this address in plain text. Set " + s.tls + ", or allow only a TLS proxy to reach the address.")
 	}
 	stopWatched, err := serveWatched(ctx, s.watched, log)
 	if err != nil {
@@ -42,38 +42,37 @@ func (s served) run(ctx context.Context, l net.Listener, notify *systemd.Notifie
 	var watchdog sync.WaitGroup
 	watchdog.Go(func() { notify.Watchdog(watching, time.Now, log) })
 	defer func() { stopWatchdog(); watchdog.Wait() }()
-	tell(log, notify.Ready("serving "+s.what+" on "+address))
-	defer context.AfterFunc(ctx, func() { tell(log, notify.Stopping("finishing the requests under way")) })()
+	logFailure(log, notify.Ready("serving "+s.what+" on "+address))
+	defer context.AfterFunc(ctx, func() { logFailure(log, notify.Stopping("finishing requests")) })()
 	return s.serve(ctx, l)
 }
 
-// Shares, in percent, of the memory of a unit or a container that the Go runtime of this process
-// may use: what it does not count, such as stacks of C and the page cache, has to fit beside it,
-// and in the agent's unit the drivers as well.
+// Percentages of the memory of a unit or container that the Go runtime of this process may use. The
+// rest is for memory that it does not count, such as the page cache and, in the agent's unit, drivers.
 const (
 	serviceMemory = 90
 	agentMemory   = 50
 )
 
-// limitMemory makes the garbage collector keep this process within a share of the memory that its unit or container may use.
+// limitMemory sets the Go runtime's memory limit to a percentage of that of the unit or container.
 func limitMemory(percent int64, log zerolog.Logger) {
 	if limit := systemd.LimitMemory(percent); limit > 0 {
-		log.Debug().Int64("bytes", limit).Msg("The memory of the process is limited. GOMEMLIMIT sets another limit.")
+		log.Debug().Int64("bytes", limit).Msg("Set the memory limit of the process. GOMEMLIMIT overrides it.")
 	}
 }
 
-// notifier tells systemd how a service of this process is.
+// notifier returns the systemd notifier of a service.
 func notifier(log zerolog.Logger) *systemd.Notifier {
 	notify, err := systemd.New()
 	if err != nil {
-		log.Warn().Err(err).Msg("What systemd passed in the environment makes no sense: it will not be told how the service is.")
+		log.Warn().Err(err).Msg("Invalid systemd environment; systemd is not notified of the service's state.")
 	}
 	return notify
 }
 
-// tell logs what systemd could not be told; the service goes on.
-func tell(log zerolog.Logger, err error) {
+// logFailure logs a failed notification of systemd, which does not affect the service.
+func logFailure(log zerolog.Logger, err error) {
 	if err != nil {
-		log.Warn().Err(err).Msg("systemd could not be told how the service is.")
+		log.Warn().Err(err).Msg("Cannot notify systemd of the service's state.")
 	}
 }

@@ -22,16 +22,17 @@ import (
 	"github.com/compute-agent/compute-agent/placement"
 )
 
-// newStandalone is everything in one: a Placement with an embedded database, the agent, and libvirt if none is running.
+// newStandalone runs Placement, the compute API, a cell and the agent in one process, and libvirt if
+// no daemon runs.
 func newStandalone() *cobra.Command {
 	opts := options{uses: []string{"placement_client", "cell_client", "placement_tls", "keystone", "compute_api", "cell"}}
 	var listen, computeListen, pluginDir string
 	var withoutCells bool
 	cmd := &cobra.Command{
-		Use: "standalone", Short: "Run the agent with a Placement and a compute API of its own on this machine", Args: cobra.NoArgs,
-		Long: "Run the agent together with a Placement service, a Nova-compatible compute API and a cell on embedded databases: the quickest\n" +
-			"way to see this machine's provider tree, and to make a server on it. Without a configured driver it runs the libvirt driver, with the libvirt daemon of this machine or, where none\n" +
-			"answers, with a private one that ends with the agent.",
+		Use: "standalone", Short: "Run the agent with its own Placement and compute API on this machine", Args: cobra.NoArgs,
+		Long: "Run the agent with a Placement service, a Nova-compatible compute API and a cell, all on embedded databases: the quickest way\n" +
+			"to see this machine's provider tree and to create a server on it. Without a configured driver it runs the libvirt driver, with\n" +
+			"this machine's libvirt daemon or, if none answers, with a private one that stops with the agent.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := opts.load()
 			if err != nil {
@@ -66,13 +67,13 @@ func newStandalone() *cobra.Command {
 	}
 	opts.addConfigFlags(cmd)
 	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:8778", "`ADDRESS` of Placement")
-	cmd.Flags().StringVar(&computeListen, "compute-listen", "", "`ADDRESS` of the compute API (default 127.0.0.1:8774 if Placement is at port 8778, else any port)")
-	cmd.Flags().BoolVar(&withoutCells, "without-cells", false, "run no compute API and no cell: the agent makes no guests")
+	cmd.Flags().StringVar(&computeListen, "compute-listen", "", "`ADDRESS` of the compute API (default 127.0.0.1:8774 if Placement uses port 8778, else a random port)")
+	cmd.Flags().BoolVar(&withoutCells, "without-cells", false, "run no compute API and no cell: the agent creates no guests")
 	cmd.Flags().StringVar(&pluginDir, "plugin-dir", "", "`DIR` of the driver plugins (plugins.dir)")
 	return cmd
 }
 
-// standalone runs all of it; compute is the address of the compute API, "" for none.
+// standalone runs all services; compute is the address of the compute API, "" for none.
 func standalone(ctx context.Context, opts *options, listener net.Listener, compute string, stdout, stderr io.Writer) error {
 	cfg, err := opts.load()
 	if err != nil {
@@ -87,7 +88,7 @@ func standalone(ctx context.Context, opts *options, listener net.Listener, compu
 	if err != nil {
 		return err
 	}
-	kept := false // by the goroutine below, which stops it at the end
+	kept := false // the goroutine below stops it
 	defer func() {
 		if daemon != nil && !kept {
 			_ = daemon.Stop(context.WithoutCancel(ctx))
@@ -105,7 +106,7 @@ func standalone(ctx context.Context, opts *options, listener net.Listener, compu
 	}
 	defer func() { _ = server.Close() }()
 
-	// Placement ends after the agent, so that the last pass can be finished.
+	// Placement stops after the agent, so that the last pass can finish.
 	serving, stopServing := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopServing()
 	stopBeside, err := serveWatched(serving, watchPlacement(cfg, server), log.Level(zerolog.WarnLevel))
@@ -138,15 +139,15 @@ func standalone(ctx context.Context, opts *options, listener net.Listener, compu
 				if made != nil {
 					showCompute(stdout, made.URL())
 				}
-				_, _ = fmt.Fprint(stdout, "The agent keeps it true from now on. Ctrl-C ends everything but guests.\n\n")
+				_, _ = fmt.Fprint(stdout, "The agent keeps Placement up to date. Ctrl-C stops everything except guests.\n\n")
 			},
 		})
 	})
 	return group.Wait()
 }
 
-// ensureLibvirt finds the libvirt daemon for the libvirt driver, or starts a private one, and points the driver at it. A
-// configured uri is the operator's choice and left alone.
+// ensureLibvirt finds the libvirt daemon for the libvirt driver, or starts a private one, and sets the
+// driver's uri. A configured uri is kept.
 func ensureLibvirt(ctx context.Context, cfg *config.Config, opts *options, log zerolog.Logger) (*libvirtd.Daemon, error) {
 	d := cfg.Drivers["libvirt"]
 	switch {
@@ -158,9 +159,9 @@ func ensureLibvirt(ctx context.Context, cfg *config.Config, opts *options, log z
 	uri, found, why := libvirtd.Find(ctx)
 	var daemon *libvirtd.Daemon
 	if found {
-		log.Info().Str("uri", uri).Msg("A libvirt daemon answers on this machine: it is used.")
+		log.Info().Str("uri", uri).Msg("Using the libvirt daemon of this machine.")
 	} else {
-		log.Info().Str("reason", why).Msg("No libvirt daemon answers on this machine: a private one is started, and ends with the agent.")
+		log.Info().Str("reason", why).Msg("No libvirt daemon answers on this machine; starting a private one, which stops with the agent.")
 		var err error
 		daemon, err = libvirtd.StartPrivate(ctx, privateLibvirt(cfg, log))
 		if err != nil {
@@ -177,23 +178,23 @@ func ensureLibvirt(ctx context.Context, cfg *config.Config, opts *options, log z
 			d.Config = map[string]any{}
 		}
 		d.Config["uri"] = uri
-		if opts.guests || daemon != nil && d.Config["instances"] != nil { // a private daemon's guests need a directory of their own
+		if opts.guests || daemon != nil && d.Config["instances"] != nil { // guests of a private daemon need their own directory
 			manageGuests(cfg, daemon != nil)
 		}
 	}
 	return daemon, nil
 }
 
-// privateLibvirt says where a private daemon lives.
+// privateLibvirt returns the directories of a private daemon.
 func privateLibvirt(cfg *config.Config, log zerolog.Logger) libvirtd.Options {
 	return libvirtd.Options{Dir: filepath.Join(cfg.Agent.StateDir, "libvirt"), RuntimeDir: filepath.Join(cfg.Agent.RuntimeDir, "libvirt"), Logger: log}
 }
 
-// restartPause is the time between two tries to bring a private daemon back.
+// restartPause is the time between two attempts to restart a private daemon.
 const restartPause = 5 * time.Second
 
-// keepLibvirt brings the private daemon back when it ends by itself, at the same socket, and ends it with ctx. While it is
-// away the driver reports that it is not ready, and what Placement says stays.
+// keepLibvirt restarts the private daemon if it exits, at the same socket, and stops it with ctx. While
+// it is down, the driver is not ready, and Placement is not changed.
 func keepLibvirt(ctx context.Context, daemon *libvirtd.Daemon, opts libvirtd.Options) error {
 	for {
 		select {
@@ -201,34 +202,34 @@ func keepLibvirt(ctx context.Context, daemon *libvirtd.Daemon, opts libvirtd.Opt
 			return daemon.Stop(context.WithoutCancel(ctx))
 		case <-daemon.Done():
 		}
-		_ = daemon.Stop(context.WithoutCancel(ctx)) // what it left behind; that it ended is in the log
-		for again := (*libvirtd.Daemon)(nil); again == nil; daemon = again {
+		_ = daemon.Stop(context.WithoutCancel(ctx)) // clean up; its end is in the log
+		for next := (*libvirtd.Daemon)(nil); next == nil; daemon = next {
 			select {
 			case <-ctx.Done():
 				return nil
 			case <-time.After(restartPause):
 			}
 			var err error
-			if again, err = libvirtd.StartPrivate(ctx, opts); err != nil {
-				opts.Logger.Error().Err(err).Msg("The private libvirt daemon cannot be started again yet. It is tried again.")
+			if next, err = libvirtd.StartPrivate(ctx, opts); err != nil {
+				opts.Logger.Error().Err(err).Msg("Cannot restart the private libvirt daemon; retrying.")
 			}
 		}
-		opts.Logger.Info().Str("uri", daemon.URI()).Msg("The private libvirt daemon is back.")
+		opts.Logger.Info().Str("uri", daemon.URI()).Msg("Restarted the private libvirt daemon.")
 	}
 }
 
-// showTree prints what the machine gives, and how to look further.
+// showTree prints the provider tree and commands to inspect it.
 func showTree(ctx context.Context, a *agent.Agent, cfg *config.Config, w io.Writer) {
 	tree, err := a.Tree(ctx)
 	if err != nil {
-		_, _ = fmt.Fprintf(w, "\nNothing is reported yet: %v\nThe log above says more; the agent goes on trying.\n", err)
+		_, _ = fmt.Fprintf(w, "\nNothing is reported yet: %v\nSee the log above; the agent retries.\n", err)
 		return
 	}
 	_, _ = fmt.Fprintf(w, "\nThis machine in Placement:\n\n")
 	_ = render.Tree(w, tree, render.TreeOptions{Now: time.Now()})
 	url := cfg.PlacementClient.URL
 	_, _ = fmt.Fprintf(w, `
-Placement listens at %[1]s. To look:
+Placement listens at %[1]s. To inspect it:
   %[3]s tree --runtime-dir %[2]s
   curl -H 'X-Auth-Token: admin' -H 'OpenStack-API-Version: placement latest' %[1]s/resource_providers
   openstack --os-auth-type admin_token --os-endpoint %[1]s --os-token admin resource provider list

@@ -25,30 +25,30 @@ import (
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
-// The cells of a standalone agent: one without hosts, and the one that the agent's host is in.
+// The cells of a standalone agent: cell0, which has no hosts, and the cell of the agent's host.
 var standaloneCells = []apidb.Cell{
 	{UUID: apidb.Cell0UUID, Name: "cell0"},
 	{Name: "cell1"},
 }
 
-// standaloneFlavors are offered as long as there are none.
+// standaloneFlavors are created if there are no flavors.
 var standaloneFlavors = []cellwire.Flavor{
 	{ID: "1", Flavor: plugins.Flavor{Name: "m1.tiny", VCPUs: 1, MemoryMB: 512, RootGB: 1}},
 	{ID: "2", Flavor: plugins.Flavor{Name: "m1.small", VCPUs: 1, MemoryMB: 2048, RootGB: 20}},
 	{ID: "3", Flavor: plugins.Flavor{Name: "m1.medium", VCPUs: 2, MemoryMB: 4096, RootGB: 40}},
 }
 
-// standaloneCompute is the compute API with its cells beside the agent, all in this process.
+// standaloneCompute is the compute API with its cells, in the agent's process.
 type standaloneCompute struct {
 	api       *cells.API
 	listener  net.Listener
 	cells     []*cells.Cell
 	listeners []net.Listener
-	stops     []func() // of those who are watched
+	stops     []func() // stop admin sockets and metrics
 }
 
-// computeAddress is where the compute API of a standalone agent listens: where it was told to, or at its usual port if Placement is at its
-// usual one, and else at any port.
+// computeAddress returns the address of the compute API: the given one, or its default port if
+// Placement uses its own default port, else any port.
 func computeAddress(given string, placement net.Addr) string {
 	if given != "" {
 		return given
@@ -59,12 +59,12 @@ func computeAddress(given string, placement net.Addr) string {
 	return "127.0.0.1:0"
 }
 
-// cellSocket is where a cell of a standalone agent answers.
+// cellSocket returns the URL of a cell of a standalone agent.
 func cellSocket(cfg *config.Config, name string) string {
 	return "unix://" + filepath.Join(cfg.Agent.RuntimeDir, name+".sock")
 }
 
-// newStandaloneCompute opens all databases and sockets. Requests are answered from Serve on.
+// newStandaloneCompute opens all databases and sockets. Serve serves requests.
 func newStandaloneCompute(ctx context.Context, cfg *config.Config, address string, connections *osapi.Connections, log zerolog.Logger) (_ *standaloneCompute, err error) {
 	s := &standaloneCompute{}
 	defer func() {
@@ -82,7 +82,7 @@ func newStandaloneCompute(ctx context.Context, cfg *config.Config, address strin
 			return nil, err
 		}
 		s.cells = append(s.cells, made)
-		l, err := osapi.Listen(ctx, cellSocket(cfg, c.Name)) // who has the database locked has the socket, too
+		l, err := osapi.Listen(ctx, cellSocket(cfg, c.Name)) // the database lock also protects the socket
 		if err != nil {
 			return nil, fmt.Errorf("the socket of %s: %w", c.Name, err)
 		}
@@ -109,9 +109,10 @@ func newStandaloneCompute(ctx context.Context, cfg *config.Config, address strin
 	return s, offerFlavors(ctx, s.api.Store())
 }
 
-// watch has the API and the cells answer on admin sockets. What [cell] says of metrics is about the cell with hosts.
+// watch serves the admin sockets of the API and the cells. [cell] metrics_listen is for the cell with
+// hosts.
 func (s *standaloneCompute) watch(ctx context.Context, cfg *config.Config, log zerolog.Logger) error {
-	ctx = context.WithoutCancel(ctx) // Close ends it
+	ctx = context.WithoutCancel(ctx) // until Close
 	all := []watched{watchComputeAPI(cfg, s.api)}
 	for i, c := range standaloneCells {
 		listen := cfg.Cell.MetricsListen
@@ -130,7 +131,7 @@ func (s *standaloneCompute) watch(ctx context.Context, cfg *config.Config, log z
 	return nil
 }
 
-// introduceCells makes the cells known to the compute API, at the sockets of now.
+// introduceCells registers the cells with the compute API, at their current sockets.
 func introduceCells(ctx context.Context, store apidb.Store, cfg *config.Config) error {
 	known, err := store.Cells(ctx)
 	if err != nil {
@@ -152,7 +153,7 @@ func introduceCells(ctx context.Context, store apidb.Store, cfg *config.Config) 
 			err = store.UpdateCell(ctx, have)
 		}
 		if err != nil {
-			return fmt.Errorf("making %s known to the compute API: %w", c.Name, err)
+			return fmt.Errorf("registering %s with the compute API: %w", c.Name, err)
 		}
 	}
 	return nil
@@ -171,12 +172,12 @@ func offerFlavors(ctx context.Context, store apidb.Store) error {
 	return nil
 }
 
-// URL is where the compute API answers.
+// URL is the endpoint of the compute API.
 func (s *standaloneCompute) URL() string { return "http://" + s.listener.Addr().String() + "/v2.1" }
 
 // Serve answers requests until the context ends.
 func (s *standaloneCompute) Serve(ctx context.Context) error {
-	// The cells end after the API, which may have something to finish there.
+	// The cells stop after the API, which may still send them requests.
 	behind, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	group, ctx := errgroup.WithContext(ctx)
@@ -190,7 +191,7 @@ func (s *standaloneCompute) Serve(ctx context.Context) error {
 	return group.Wait()
 }
 
-// Close closes the databases, and the sockets where nobody served.
+// Close closes the databases and sockets.
 func (s *standaloneCompute) Close() {
 	for _, stop := range s.stops {
 		stop()
@@ -209,11 +210,12 @@ func (s *standaloneCompute) Close() {
 	}
 }
 
-// machineImages is where images are for the libvirt daemon of the machine, whose emulators run as a user of their own: below the state directory,
-// which is closed to others, they would not find them.
+// machineImages is the image directory for the machine's libvirt daemon. It is not below the state
+// directory, which is not readable for the user of the emulators.
 const machineImages = "/var/lib/compute-agent-images"
 
-// manageGuests lets the libvirt driver make guests, where it may: as root, or with a libvirt daemon of its own. What is configured stays.
+// manageGuests lets the libvirt driver manage guests where it is able to: as root, or with a private
+// daemon. Configured keys stay.
 func manageGuests(cfg *config.Config, private bool) {
 	d := cfg.Drivers["libvirt"]
 	if d == nil || !private && os.Geteuid() != 0 {
@@ -227,19 +229,19 @@ func manageGuests(cfg *config.Config, private bool) {
 		images = machineImages
 	}
 	if os.MkdirAll(images, 0o755) != nil || private && os.MkdirAll(guests, 0o755) != nil {
-		return // the driver could not work either: it only reads
+		return // the driver would fail too; it stays read-only
 	}
 	if d.Config["instances"] == nil {
 		d.Config["instances"] = map[string]any{"images_path": images}
 	}
-	if private && d.Config["instances_path"] == nil { // the usual one is another directory for a private libvirtd
+	if private && d.Config["instances_path"] == nil { // the default is not for a private daemon
 		d.Config["instances_path"] = guests
 	}
 }
 
-// showCompute says how the compute API can be used.
+// showCompute prints commands for the compute API.
 func showCompute(w io.Writer, url string) {
-	_, _ = fmt.Fprintf(w, `The compute API listens at %[1]s. To make a server on this machine, and to see it:
+	_, _ = fmt.Fprintf(w, `The compute API listens at %[1]s. To create a server on this machine, and to list it:
   curl -H 'X-Auth-Token: admin' -H 'Content-Type: application/json' %[1]s/servers -d '{"server": {"name": "first", "flavorRef": "1", "imageRef": ""}}'
   openstack --os-auth-type admin_token --os-endpoint %[1]s --os-token admin --os-compute-api-version 2.69 server list -n
 

@@ -20,7 +20,7 @@ import (
 	"github.com/compute-agent/compute-agent/placement"
 )
 
-// The sockets of Placement, of a compute API and of a cell for their administrators, below the runtime directory.
+// Names of the admin sockets below the runtime directory.
 const (
 	placementAdminSocket = "placement-admin.sock"
 	computeAdminSocket   = "compute-api.sock"
@@ -28,18 +28,18 @@ const (
 
 func cellAdminSocket(name string) string { return "cell-" + url.PathEscape(name) + ".sock" }
 
-// watched is a service that those who watch it can ask.
+// watched describes the admin socket and metrics of a service.
 type watched struct {
-	what string // in words: "Placement", "Cell cell1"
-	// socket is the path of its admin socket, admin answers there, and tells what asked says in words.
+	what string // for messages: "Placement", "Cell cell1"
+	// socket is the path of the admin socket, where admin serves; asked describes what it serves.
 	socket, asked string
 	admin         func(context.Context, net.Listener) error
-	// listen is where metrics answers too, "" for nowhere, as the key of the configuration says.
+	// listen is an additional address for metrics, "" for none; key is its configuration key.
 	listen, key string
 	metrics     func(context.Context, net.Listener) error
 }
 
-// watchPlacement, watchComputeAPI and watchCell say how services are watched.
+// watchPlacement, watchComputeAPI and watchCell describe the services.
 func watchPlacement(cfg *config.Config, server *placement.Server) watched {
 	return watched{
 		what: "Placement", socket: filepath.Join(cfg.Agent.RuntimeDir, placementAdminSocket), asked: "status, metrics and profiles",
@@ -67,18 +67,18 @@ func watchCell(runtimeDir, name, listen string, c *cells.Cell) watched {
 	}
 }
 
-// serveWatched answers administrators, Prometheus and probes on the admin socket and, where that is configured, at an address, until ctx ends or stop is
-// called, which returns when nothing of it is left. A service without an admin socket is as good as one with it for all but its administrators, so that
-// one that cannot be made is no error. An address that somebody asked for is.
+// serveWatched serves the admin socket and, if configured, metrics at an address, until ctx ends or
+// stop is called; stop waits. Failure to create the admin socket is logged only, because clients of the
+// service do not need it. Failure to listen on a configured address is an error.
 func serveWatched(ctx context.Context, w watched, log zerolog.Logger) (stop func(), err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	var group sync.WaitGroup
 	stop = func() { cancel(); group.Wait() }
 	serve := func(what string, l net.Listener, on func(context.Context, net.Listener) error) {
-		log.Info().Str("address", l.Addr().String()).Msg(w.what + ": the " + what + " is served.")
+		log.Info().Str("address", l.Addr().String()).Msg(w.what + ": serving the " + what + ".")
 		group.Go(func() {
 			if err := on(ctx, l); err != nil {
-				log.Error().Err(err).Msg(w.what + ": the " + what + " is served no more. Requests are still answered; restart the service to get it back.")
+				log.Error().Err(err).Msg(w.what + ": the " + what + " has failed. Requests are still served; restart the service to restore it.")
 			}
 		})
 	}
@@ -92,14 +92,14 @@ func serveWatched(ctx context.Context, w watched, log zerolog.Logger) (stop func
 	}
 	l, err := adminListener(ctx, w.socket)
 	if err != nil {
-		log.Warn().Err(err).Str("socket", w.socket).Msg(w.what + " has no admin socket: its " + w.asked + " cannot be read there, and commands on its database need it stopped. Give each service a runtime directory of its own that it can write to (--runtime-dir).")
+		log.Warn().Err(err).Str("socket", w.socket).Msg(w.what + " has no admin socket: its " + w.asked + " are not available there, and commands on its database require that it is stopped. Give each service its own writable runtime directory (--runtime-dir).")
 		return stop, nil
 	}
 	serve("admin socket", l, w.admin)
 	return stop, nil
 }
 
-// onLoopback is the address, of this machine alone if it says no host.
+// onLoopback returns the address, on loopback if it has no host.
 func onLoopback(address string) string {
 	if host, port, err := net.SplitHostPort(address); err == nil && host == "" {
 		return net.JoinHostPort("127.0.0.1", port)

@@ -213,7 +213,7 @@ func TestBrokenHosts(t *testing.T) {
 			}
 		}, "driver.libvirt", Skipped, "libvirt is away", ""},
 
-		"the agent that runs": {func(f *fixture) { f.env.Judged = "that of the agent that runs (process 7)" }, "config", OK, "; it is that of the agent that runs (process 7)", ""},
+		"the agent that runs": {func(f *fixture) { f.env.Judged = "the configuration of the running agent (process 7)" }, "config", OK, "; this is the configuration of the running agent (process 7)", ""},
 
 		"kvm not loaded":              {func(f *fixture) { f.remove("/dev/kvm") }, "kvm", Warning, "kvm_intel is not loaded", "modprobe kvm_intel"},
 		"kvm not loaded on AMD":       {func(f *fixture) { f.remove("/dev/kvm"); f.write("/proc/cpuinfo", "flags : svm\n", 0o444) }, "kvm", Warning, "kvm_amd is not loaded", "modprobe kvm_amd"},

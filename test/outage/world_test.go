@@ -101,7 +101,7 @@ func newWorld(t *testing.T, p plan) *world {
 	}
 	w.placement.Await(t, 0, "Placement serves")
 	for _, s := range w.cells {
-		s.process.Await(t, 0, "The cell serves")
+		s.process.Await(t, 0, "The cell is serving")
 	}
 	first := w.configureAPI(t, "api", p.api)
 	must(t, "cells", "manage", "create", "--cell0", "--url", w.cells["cell0"].url, "--config", first)
@@ -241,7 +241,7 @@ func (w *world) revive(t *testing.T, name string) {
 	t.Helper()
 	s := w.cells[name]
 	s.process = w.start(t, name, "cells", "serve", "--name", name, "--config", s.config)
-	s.process.Await(t, 0, "The cell serves")
+	s.process.Await(t, 0, "The cell is serving")
 }
 
 // configureAPI writes a configuration of the compute API.
@@ -262,7 +262,7 @@ func (w *world) configureAPI(t *testing.T, name string, keys []string) string {
 func (w *world) serveAPI(t *testing.T, name, config string) *api {
 	t.Helper()
 	p := w.start(t, name, "cells", "api", "--config", config)
-	line := p.Await(t, 0, "The compute API serves.")
+	line := p.Await(t, 0, "The compute API is serving.")
 	return &api{world: w, process: p, config: config, url: "http://" + field(t, line, "address")}
 }
 
@@ -299,7 +299,7 @@ func (w *world) back(t *testing.T) {
 func (a *api) restart(t *testing.T) {
 	t.Helper()
 	a.process = a.world.start(t, "api", "cells", "api", "--config", a.config)
-	a.process.Await(t, 0, "The compute API serves.")
+	a.process.Await(t, 0, "The compute API is serving.")
 }
 
 // database is the file of the API database, cellDatabase that of a cell.
