@@ -45,7 +45,7 @@ func TestGiveBackAfterReshape(t *testing.T) {
 	s.says(exitProtect, []string{"adopt", "--give-back", "--node", "cn7", "--yes"}, `no record of a node "cn7"`, "cn1")
 	s.says(exitProtect, []string{"adopt", "--give-back", "--yes"}, "is allocated", "99999999-0000-4000-8000-000000000001", "compute-agent reshape undo 1")
 	s.says(exitDone, []string{"reshape", "undo", "1"})
-	s.says(exitDone, []string{"adopt", "--give-back", "--dry-run"}, "To be done:", "delete resource provider", "forget what this agent owned")
+	s.says(exitDone, []string{"adopt", "--give-back", "--dry-run"}, "Steps:", "delete resource provider", "forget what this agent owned")
 	s.says(exitDone, []string{"adopt", "--give-back", "--yes"}, "Done:")
 	if diff := cmp.Diff(before, s.rootTree()); diff != "" {
 		t.Errorf("the tree is not what it was: %s", diff)

@@ -182,7 +182,7 @@ func TestGiveNode(t *testing.T) {
 				defer stop()
 				s.says(exitDone, []string{"node", "give", "cn1", "--to", "renamed", "--yes"}, "belongs to driver renamed now", "belonged to driver old")
 			} else {
-				s.says(exitDone, []string{"node", "give", "cn1", "--to", "renamed", "--dry-run"}, "belongs to driver old and can be given to driver renamed")
+				s.says(exitDone, []string{"node", "give", "cn1", "--to", "renamed", "--dry-run"}, "belongs to driver old and can be assigned to driver renamed")
 				s.says(exitDone, []string{"node", "give", "cn1", "--to", "renamed", "--yes"}, "from the next start of the agent on")
 				_, stop := s.drive()
 				defer stop()

@@ -126,7 +126,7 @@ func TestReinstalledHost(t *testing.T) {
 	s.says(exitUsage, []string{"adopt", "--uuid", "cn1"}, "is not a uuid")
 	s.says(exitUsage, []string{"adopt", "--uuid", was}, "standard input is not a terminal")
 	s.says(exitProtect, []string{"adopt", "--uuid", secondNode, "--dry-run"}, "has no resource provider "+secondNode, "adopt --node cn1 --uuid "+was)
-	s.says(exitDone, []string{"adopt", "--uuid", was, "--dry-run"}, "cn1_gpu0", "CUSTOM_GPU 4", "To be done:", "it was "+fresh)
+	s.says(exitDone, []string{"adopt", "--uuid", was, "--dry-run"}, "cn1_gpu0", "CUSTOM_GPU 4", "Steps:", "it was "+fresh)
 	if s.identity() != fresh {
 		t.Error("the dry run wrote")
 	}
@@ -293,7 +293,7 @@ func TestDisableAndEnable(t *testing.T) {
 	s.says(exitDone, []string{"status"}, "disabled", "new memory")
 	s.says(exitFailed, []string{"enable", "--node", "cn1"}, "all nodes of this host are disabled together")
 	s.says(exitFailed, []string{"disable", "--node", "cn7", "--reason", "x"}, "no driver names a node")
-	s.says(exitDone, []string{"enable"}, "enabled; Placement has it")
+	s.says(exitDone, []string{"enable"}, "enabled; Placement is up to date")
 	if slices.Contains(s.traits(root), traitDisabled) {
 		t.Errorf("traits: %v", s.traits(root))
 	}
@@ -323,7 +323,7 @@ func TestDisableAndEnable(t *testing.T) {
 	if !slices.Contains(s.traits(root), traitDisabled) {
 		t.Errorf("an administrator's trait is gone: %v", s.traits(root))
 	}
-	s.says(exitDone, []string{"enable"}, "enabled; Placement has it")
+	s.says(exitDone, []string{"enable"}, "enabled; Placement is up to date")
 	if slices.Contains(s.traits(root), traitDisabled) {
 		t.Errorf("traits: %v", s.traits(root))
 	}
@@ -363,7 +363,7 @@ func TestNodesThatWentAway(t *testing.T) {
 	}
 	s.request(http.MethodGet, "/resource_providers?name=nic", "", &list)
 	s.request(http.MethodDelete, "/resource_providers/"+list.Providers[0].UUID, "", nil)
-	s.says(exitDone, []string{"node", "remove", strings.ToUpper(secondNode), "--dry-run"}, "nothing stands against removing it", "1. delete resource provider cn2_gpu0", "2. delete resource provider cn2")
+	s.says(exitDone, []string{"node", "remove", strings.ToUpper(secondNode), "--dry-run"}, "can be removed", "1. delete resource provider cn2_gpu0", "2. delete resource provider cn2")
 	s.hasNames("cn1", "cn1_gpu0", "cn2", "cn2_gpu0")
 	s.says(exitDone, []string{"node", "remove", "cn2", "--yes"}, "is removed")
 	s.hasNames("cn1", "cn1_gpu0")

@@ -147,7 +147,7 @@ func TestPluginRunWatchBreaks(t *testing.T) {
 	d := develop(t, "plugin", "run", plugin, "--config", config, "--watch", "--interval", "1h")
 	d.until("pass 1")
 	d.until("pass 2")
-	d.until("changes are not noticed by themselves: Watch: something is wrong")
+	d.until("the driver does not report changes: Watch: something is wrong")
 	if code, rest := d.interrupt(plugin); code != exitDone {
 		t.Errorf("exit code %d: %s", code, rest)
 	}

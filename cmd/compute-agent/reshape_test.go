@@ -211,7 +211,7 @@ func TestPlanReshapeIsAboutTheFilesAsTheyAre(t *testing.T) {
 	later := time.Now().Add(time.Minute)
 	check(t, os.Chtimes(filepath.Join(s.dir, "agent.toml"), later, later))
 	code, stdout, stderr = s.run("plan", "--reshape")
-	if code != exitDone || !strings.Contains(stdout, "a reshape would move what 3 of 3 consumers hold") {
+	if code != exitDone || !strings.Contains(stdout, "a reshape would move allocations of 3 of 3 consumers") {
 		t.Errorf("changed files: %d\n%s%s", code, stdout, stderr)
 	}
 	if !strings.Contains(stderr, "has changed since the running agent read it") {
@@ -355,8 +355,8 @@ func TestReshapeUsage(t *testing.T) {
 		says string
 		args []string
 	}{
-		{exitUsage, "is no reshape", []string{"reshape", "show", "first"}},
-		{exitUsage, "is no reshape", []string{"reshape", "undo", "0"}},
+		{exitUsage, "is not the number of a reshape", []string{"reshape", "show", "first"}},
+		{exitUsage, "is not the number of a reshape", []string{"reshape", "undo", "0"}},
 		{exitUsage, "accepts 1 arg", []string{"reshape", "undo"}},
 		{exitUsage, "must be text or json", []string{"reshape", "history", "-o", "yaml"}},
 		{exitUsage, "must be text or json", []string{"refresh", "-o", "yaml"}},

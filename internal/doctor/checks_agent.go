@@ -21,74 +21,74 @@ import (
 	"github.com/compute-agent/compute-agent/internal/health"
 )
 
-// answer is how an agent behaved at its control socket.
+// answer is how an agent responded on its control socket.
 type answer int
 
 const (
-	silent  answer = iota // There is a socket, and it hangs or talks nonsense.
-	absent                // Nobody is there.
-	closed                // The socket is closed to whoever asks.
-	answers               // An agent answers.
+	broken  answer = iota // timed out, or an invalid answer
+	absent                // no process listens
+	closed                // permission denied
+	answers               // a valid answer
 )
 
 func checkAgent(ctx context.Context, e *Env) []Result {
 	socket := e.Config.Agent.ControlSocket()
-	how, said, err := e.askAgent(ctx, socket)
+	how, status, err := e.askAgent(ctx, socket)
 	switch how {
 	case answers:
-		if worst := health.Worst(said.Conditions); worst.Worse(health.Info) {
-			return warn("it runs, and says: "+said.Summary, "What is checked here may be well all the same: the agent knows what its drivers and Placement do, and this command does not.",
+		if worst := health.Worst(status.Conditions); worst.Worse(health.Info) {
+			return warn("it runs; its status is "+status.Summary, "The agent's conditions include what its drivers and Placement report, which this command does not check.",
 				"compute-agent status --config "+e.Config.File())
 		}
 		return fine("it runs and answers on %s", socket)
 	case closed:
-		return skip("%s is closed to you; ask again as %s or root", socket, e.Agent.Name)
+		return skip("permission denied on %s; run this command as %s or root", socket, e.Agent.Name)
 	case absent:
 		start := e.command("systemctl start compute-agent")
 		if !e.systemd() {
 			start = "compute-agent run --config " + e.Config.File()
 		}
-		return warn("it does not run: nobody listens on "+socket, "This machine's inventory is not kept up to date.", start)
+		return warn("it does not run: no process listens on "+socket, "This machine's inventory is not kept up to date.", start)
 	}
-	return bad(fmt.Sprintf("it is there, but does not answer on %s: %v", socket, err), "An agent that hangs reports nothing; systemd's watchdog should have ended it.",
+	return bad(fmt.Sprintf("it does not answer on %s: %v", socket, err), "An agent that hangs reports nothing; systemd's watchdog should have restarted it.",
 		e.command("systemctl restart compute-agent"))
 }
 
-// mostStatus bounds what an agent may say of itself, in bytes.
-const mostStatus = 64 << 20
+// maxStatus limits the size of an agent's status in bytes.
+const maxStatus = 64 << 20
 
-// askAgent asks for the agent's status.
+// askAgent requests the agent's status.
 func (e *Env) askAgent(ctx context.Context, socket string) (answer, health.Status, error) {
-	var said health.Status
+	var status health.Status
 	client := &http.Client{Transport: &http.Transport{
 		DisableKeepAlives: true,
 		DialContext:       func(ctx context.Context, _, _ string) (net.Conn, error) { return e.DialUnix(ctx, e.path(socket)) },
 	}}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://agent/v1/status", nil)
 	if err != nil {
-		return silent, said, err
+		return broken, status, err
 	}
 	resp, err := client.Do(req)
 	switch {
 	case errors.Is(err, os.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
-		return absent, said, err
+		return absent, status, err
 	case errors.Is(err, os.ErrPermission):
-		return closed, said, err
+		return closed, status, err
 	case err != nil:
-		return silent, said, err
+		return broken, status, err
 	}
 	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode != http.StatusOK {
-		return silent, said, fmt.Errorf("status %d", resp.StatusCode)
+		return broken, status, fmt.Errorf("status %d", resp.StatusCode)
 	}
-	if err := json.NewDecoder(io.LimitReader(resp.Body, mostStatus)).Decode(&said); err != nil {
-		return silent, said, fmt.Errorf("its status cannot be read: %w", err)
+	if err := json.NewDecoder(io.LimitReader(resp.Body, maxStatus)).Decode(&status); err != nil {
+		return broken, status, fmt.Errorf("decoding its status: %w", err)
 	}
-	return answers, said, nil
+	return answers, status, nil
 }
 
-// checkOneAgent finds the processes that have the state directory's lock open.
-// It does not try the lock: for that moment it would keep an agent from starting.
+// checkOneAgent finds the processes that have the state directory's lock open. It does not try the
+// lock, because that could prevent an agent from starting.
 func checkOneAgent(ctx context.Context, e *Env) []Result {
 	dir := e.Config.Agent.StateDir
 	lock := filepath.Join(dir, statedir.LockFile)
@@ -104,24 +104,24 @@ func checkOneAgent(ctx context.Context, e *Env) []Result {
 		return bad(fmt.Sprintf("processes %s all use %s", strings.Join(holders, ", "), dir), "Two agents with one identity undo each other's writes.",
 			e.command("kill %s", strings.Join(holders[1:], " ")))
 	case hidden > 0:
-		return skip("%s of another user; ask again as root", plural(hidden, "agent"))
+		return skip("%s of another user; run this command as root", plural(hidden, "agent"))
 	case len(holders) == 1 && how == absent:
-		return bad(fmt.Sprintf("process %s uses %s, but not the control socket %s: it has another configuration", holders[0], dir, e.Config.Agent.ControlSocket()),
-			"Another agent cannot start here, and the commands do not find the one that runs.", e.command("kill %s && systemctl restart compute-agent", holders[0]))
+		return bad(fmt.Sprintf("process %s uses %s, but not the control socket %s: it has a different configuration", holders[0], dir, e.Config.Agent.ControlSocket()),
+			"No other agent can start here, and the commands do not find the running one.", e.command("kill %s && systemctl restart compute-agent", holders[0]))
 	case len(holders) == 0 && how == answers:
-		return warn(fmt.Sprintf("the agent that runs does not use %s: the configuration was changed since it started", dir), "What you see here is not what it works with.",
+		return warn(fmt.Sprintf("the running agent does not use %s: the configuration has changed since it started", dir), "The results here are not about the configuration that it uses.",
 			e.command("systemctl restart compute-agent"))
 	case len(holders) == 0:
-		return fine("nobody uses %s", dir)
+		return fine("no process uses %s", dir)
 	}
 	return fine("only process %s uses %s", holders[0], dir)
 }
 
-// programName is what an agent's process is called in /proc/PID/comm.
+// programName is an agent's name in /proc/PID/comm.
 const programName = "compute-agent"
 
-// holders are the agents' processes that have a file open, and how many agents
-// may not be looked at.
+// holders returns the agents that have a file open, and the number of agents that cannot be
+// inspected.
 func (e *Env) holders(path string) (pids []string, hidden int, err error) {
 	entries, err := os.ReadDir(e.path("/proc"))
 	if err != nil {

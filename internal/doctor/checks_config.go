@@ -28,27 +28,27 @@ func checkConfig(_ context.Context, e *Env) []Result {
 				found += fmt.Sprintf(" (and %d more)", more)
 			}
 		}
-		return bad(found, "The agent does not start, and a running one does not reload. The other checks rest on what could be read.",
+		return bad(found, "The agent does not start, and a running one does not reload. The other checks use what could be read.",
 			"compute-agent config check --config "+e.Config.File())
 	}
 	files, judged := e.Config.Files(), ""
 	if e.Judged != "" {
-		judged = "; it is " + e.Judged
+		judged = "; this is " + e.Judged
 	}
 	if len(files) == 0 {
-		return fine("no file %s; the defaults are in force%s", e.Config.File(), judged)
+		return fine("no file %s; the defaults apply%s", e.Config.File(), judged)
 	}
 	for _, name := range files {
 		f, err := e.stat(name)
 		if err != nil {
-			return bad(reason(err, name), "It was there a moment ago; the next reload fails.", "ls -l "+name)
+			return bad(reason(err, name), "It existed a moment ago; the next reload fails.", "ls -l "+name)
 		}
 		if !e.may(f, 4) {
 			return bad(fmt.Sprintf("%s (mode %04o) cannot be read by %s", name, f.Mode.Perm(), e.Agent.Name), "The agent does not start without its configuration.",
 				e.command("chgrp %s %s && chmod g+r %s", e.Agent.Name, name, name))
 		}
 		if f.Mode.Perm()&0o002 != 0 {
-			return bad(fmt.Sprintf("%s has mode %04o: everybody can change it", name, f.Mode.Perm()), "The configuration names programs that the agent starts.",
+			return bad(fmt.Sprintf("%s has mode %04o: all users can change it", name, f.Mode.Perm()), "The configuration names programs that the agent starts.",
 				e.command("chmod o-w %s", name))
 		}
 	}
@@ -61,17 +61,17 @@ func checkDrivers(_ context.Context, e *Env) []Result {
 		return fine("%s", strings.Join(names, ", "))
 	}
 	file := filepath.Join(filepath.Dir(e.Config.File()), "conf.d", "libvirt.toml")
-	return warn("no driver is enabled", "The agent has nobody to ask for this machine's inventory, so it reports nothing.",
+	return warn("no driver is enabled", "The agent needs a driver to report this machine's inventory.",
 		e.command(`sh -c 'mkdir -p %s && printf "[drivers.libvirt]\n" > %s'`, filepath.Dir(file), file))
 }
 
-// computeID is Nova's name of the file that holds the uuid of the compute node.
+// computeID is Nova's file with the uuid of the compute node.
 const computeID = "compute_id"
 
-// checkComputeID looks beside the configuration and in the state directory, as
-// Nova does: all files that exist must agree.
+// checkComputeID reads the files in the configuration and state directories, as Nova does. All that
+// exist must agree.
 func checkComputeID(_ context.Context, e *Env) []Result {
-	const why = "The identity ties this host to its resource provider. The agent does not start in doubt, because it could write to another host's."
+	const why = "The identity links this host to its resource provider. The agent does not start if it is not certain, because it could write to another host's."
 	type found struct{ path, id string }
 	var all []found
 	for _, dir := range []string{filepath.Dir(e.Config.File()), e.Config.Agent.StateDir} {
@@ -81,14 +81,14 @@ func checkComputeID(_ context.Context, e *Env) []Result {
 			continue
 		}
 		if os.IsPermission(err) {
-			return skip("%s may not be read; ask again as %s or root", path, e.Agent.Name)
+			return skip("%s is not readable; run this command as %s or root", path, e.Agent.Name)
 		}
 		if err != nil {
 			return bad(reason(err, path), why, "ls -l "+path)
 		}
 		id, err := providertree.CanonicalUUID(strings.TrimSpace(text))
 		if err != nil {
-			return bad(path+" does not hold one uuid and nothing else", why,
+			return bad(path+" does not contain exactly one uuid", why,
 				fmt.Sprintf("openstack resource provider list --name %s -f value -c uuid > %s", e.Config.Agent.Host, path))
 		}
 		all = append(all, found{path, id})
@@ -98,12 +98,12 @@ func checkComputeID(_ context.Context, e *Env) []Result {
 		return e.firstStart(why)
 	case len(all) == 2 && all[0].id != all[1].id:
 		return bad(fmt.Sprintf("two identities: %s in %s and %s in %s", all[0].id, all[0].path, all[1].id, all[1].path), why,
-			fmt.Sprintf("openstack resource provider list --name %s -f value -c uuid   # then remove the file that says otherwise", e.Config.Agent.Host))
+			fmt.Sprintf("openstack resource provider list --name %s -f value -c uuid   # then remove the file with the other uuid", e.Config.Agent.Host))
 	}
 	return e.sameHost(all[0].id, why)
 }
 
-// firstStart looks whether an identity that is not there is one that was lost.
+// firstStart checks whether a missing identity was lost.
 func (e *Env) firstStart(why string) []Result {
 	state, err := identity.Open(e.path(e.Config.Agent.StateDir))
 	if err == nil {
@@ -112,41 +112,41 @@ func (e *Env) firstStart(why string) []Result {
 	if result := e.refused(err, why); result != nil {
 		return result
 	}
-	return fine("none yet; the first start makes one")
+	return fine("none yet; the first start creates one")
 }
 
-// sameHost looks whether the agent would take itself for the one that was here before.
+// sameHost checks that this is the host that the recorded identity belongs to.
 func (e *Env) sameHost(id, why string) []Result {
 	state, err := identity.Open(e.path(e.Config.Agent.StateDir))
 	var note string
 	if err == nil {
-		machine, _ := identity.Machine(e.path(identity.MachineFile)) // none is told by what depends on it
+		machine, _ := identity.Machine(e.path(identity.MachineFile)) // the check handles a missing one
 		note, err = state.Check(identity.Self{UUID: id, Host: e.Config.Agent.Host, Machine: machine})
 	}
 	if result := e.refused(err, why); result != nil {
 		return result
 	}
 	if note != "" {
-		return warn(note, why, "hostnamectl   # is this the host that it says?")
+		return warn(note, why, "hostnamectl   # is this the host it was recorded on?")
 	}
 	return fine("%s", id)
 }
 
-// refused is what the agent would end with.
+// refused returns the error that would stop the agent.
 func (e *Env) refused(err error, why string) []Result {
-	var stranger *identity.Error
+	var refused *identity.Error
 	switch {
-	case errors.As(err, &stranger):
-		return bad(strings.ReplaceAll(stranger.Problem, e.Root, ""), why, strings.ReplaceAll(stranger.Remedy, e.Root, ""))
+	case errors.As(err, &refused):
+		return bad(strings.ReplaceAll(refused.Problem, e.Root, ""), why, strings.ReplaceAll(refused.Remedy, e.Root, ""))
 	case os.IsPermission(err):
-		return skip("%s may not be read; ask again as %s or root", filepath.Join(e.Config.Agent.StateDir, identity.FileName), e.Agent.Name)
+		return skip("%s is not readable; run this command as %s or root", filepath.Join(e.Config.Agent.StateDir, identity.FileName), e.Agent.Name)
 	case err != nil:
 		return bad(err.Error(), why, "ls -l "+e.Config.Agent.StateDir)
 	}
 	return nil
 }
 
-// readShort reads a file that holds a line; longer ones are cut.
+// readShort reads up to 4096 bytes of a file.
 func readShort(path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -10,39 +10,39 @@ import (
 )
 
 func checkStateDir(_ context.Context, e *Env) []Result {
-	const why = "The agent keeps its identity and its records there and does not start without them."
+	const why = "It holds the agent's identity and records; the agent does not start without it."
 	return e.directory(e.Config.Agent.StateDir, why, bad)
 }
 
 func checkRuntimeDir(_ context.Context, e *Env) []Result {
-	const why = "The control socket and the plugins' sockets are made there; without it no plugin starts."
+	const why = "It holds the control socket and the plugins' sockets; without it no plugin starts."
 	missing := func(string, string, string) []Result {
-		return skip("%s does not exist; systemd makes it when the service starts", e.Config.Agent.RuntimeDir)
+		return skip("%s does not exist; systemd creates it when the service starts", e.Config.Agent.RuntimeDir)
 	}
 	return e.directory(e.Config.Agent.RuntimeDir, why, missing)
 }
 
-// directory checks a directory that the agent writes to. One that is missing is
-// fine where the agent can make it, and else what missing says.
-func (e *Env) directory(p, why string, missing func(found, why, mend string) []Result) []Result {
+// directory checks a directory that the agent writes to. If it does not exist and the agent cannot
+// create it, the result is missing's.
+func (e *Env) directory(p, why string, missing func(found, why, fix string) []Result) []Result {
 	if p == "" {
-		return skip("the configuration does not say where it is")
+		return skip("the configuration does not set it")
 	}
 	owner := fmt.Sprintf("%s:%s", e.Agent.Name, e.Agent.Name)
 	if dir, blocked := e.blockedBy(p); blocked {
-		return bad(fmt.Sprintf("%s may not enter %s", e.Agent.Name, dir), why, e.command("chmod o+x %s", dir))
+		return bad(fmt.Sprintf("%s cannot enter %s", e.Agent.Name, dir), why, e.command("chmod o+x %s", dir))
 	}
 	f, err := e.stat(p)
 	switch {
 	case os.IsNotExist(err):
 		above := e.nearest(filepath.Dir(p))
 		if parent, err := e.stat(above); err == nil && e.may(parent, 3) {
-			return fine("%s does not exist yet; the agent makes it", p)
+			return fine("%s does not exist yet; the agent creates it", p)
 		}
-		return missing(fmt.Sprintf("%s does not exist, and %s may not make it in %s", p, e.Agent.Name, above), why,
+		return missing(fmt.Sprintf("%s does not exist, and %s cannot create it in %s", p, e.Agent.Name, above), why,
 			e.command("install -d -o %s -g %s -m 0750 %s", e.Agent.Name, e.Agent.Name, p))
 	case os.IsPermission(err):
-		return skip("%s may not be looked at; ask again as %s or root", p, e.Agent.Name)
+		return skip("%s is not accessible; run this command as %s or root", p, e.Agent.Name)
 	case err != nil:
 		return bad(reason(err, p), why, "ls -ld "+p)
 	case !f.Mode.IsDir():
@@ -50,15 +50,15 @@ func (e *Env) directory(p, why string, missing func(found, why, mend string) []R
 	case f.UID != e.Agent.UID && e.Agent.UID != 0:
 		return bad(fmt.Sprintf("%s belongs to user %d, not to %s", p, f.UID, e.Agent.Name), why, e.command("chown -R %s %s", owner, p))
 	case f.Mode.Perm()&0o022 != 0:
-		return bad(fmt.Sprintf("%s has mode %04o: others can put files there", p, f.Mode.Perm()), "Others could give the agent another identity or catch its connections.",
+		return bad(fmt.Sprintf("%s has mode %04o: other users can create files there", p, f.Mode.Perm()), "Other users could replace the agent's identity or intercept its connections.",
 			e.command("chmod 0750 %s", p))
 	case !e.may(f, 7):
-		return bad(fmt.Sprintf("%s has mode %04o, which does not let %s read and write it", p, f.Mode.Perm(), e.Agent.Name), why, e.command("chmod u+rwx %s", p))
+		return bad(fmt.Sprintf("%s has mode %04o: %s cannot read and write it", p, f.Mode.Perm(), e.Agent.Name), why, e.command("chmod u+rwx %s", p))
 	}
 	return fine("%s, owned by user %d, mode %04o", p, f.UID, f.Mode.Perm())
 }
 
-// What the agent needs is small; what fills a disk does so quickly.
+// Thresholds for the state directory's file system. The agent itself needs little.
 const (
 	spaceError    = 32 << 20
 	spaceWarning  = 256 << 20
@@ -67,15 +67,15 @@ const (
 )
 
 func checkDisk(_ context.Context, e *Env) []Result {
-	const why = "The agent cannot record what it owns nor prepare a reshape, and the bundled Placement cannot write."
+	const why = "The agent cannot record what it owns or prepare a reshape, and the bundled Placement cannot write."
 	p := e.Config.Agent.StateDir
 	if p == "" {
-		return skip("the configuration does not say where the state directory is")
+		return skip("the configuration does not set agent.state_dir")
 	}
 	at := e.nearest(p)
 	space, err := e.Statfs(e.path(at))
 	if err != nil {
-		return skip("the file system of %s cannot be examined: %v", at, err)
+		return skip("cannot examine the file system of %s: %v", at, err)
 	}
 	look := fmt.Sprintf("du -xh -d1 %s | sort -h | tail", at)
 	free := fmt.Sprintf("%s free of %s below %s", bytesText(space.BytesFree), bytesText(space.BytesTotal), at)

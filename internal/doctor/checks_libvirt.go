@@ -18,20 +18,19 @@ import (
 	"github.com/compute-agent/compute-agent/internal/libvirtd"
 )
 
-// libvirtDriver is the name of the driver that the checks of libvirt are about.
+// libvirtDriver is the driver whose libvirt is checked.
 const libvirtDriver = "libvirt"
 
-// libvirtSockets are the sockets of the hypervisor's daemon: the one for all of
-// libvirt, and the one for QEMU alone that newer distributions start.
+// libvirtSockets are the sockets of the monolithic daemon and of the modular QEMU daemon.
 var libvirtSockets = []struct{ path, unit, program string }{
 	{"/run/libvirt/libvirt-sock", "libvirtd.socket", "libvirtd"},
 	{"/run/libvirt/virtqemud-sock", "virtqemud.socket", "virtqemud"},
 }
 
-// libvirtSocket is one at which the driver may find its daemon.
+// libvirtSocket is a socket that the driver may use.
 type libvirtSocket struct{ path, unit, program string }
 
-// libvirtSocketsFor are those for a URI of the driver. named: the URI says which it is.
+// libvirtSocketsFor returns the sockets for a URI of the driver. named means that the URI contains it.
 func libvirtSocketsFor(uri string) (out []libvirtSocket, named bool) {
 	if u, err := url.Parse(uri); err == nil && u.Query().Get("socket") != "" {
 		named = true
@@ -63,7 +62,7 @@ func checkLibvirt(ctx context.Context, e *Env) []Result {
 	}
 	fix := func(s libvirtSocket, verb string) string {
 		if named || s.path != filepath.Join("/run/libvirt", filepath.Base(s.path)) {
-			return "ls -l " + s.path + "   # start the daemon that is to listen there, or correct uri in [drivers.libvirt.config]"
+			return "ls -l " + s.path + "   # start the daemon that listens there, or correct uri in [drivers.libvirt.config]"
 		}
 		return e.startLibvirt(s.unit, s.program, verb)
 	}
@@ -74,13 +73,13 @@ func checkLibvirt(ctx context.Context, e *Env) []Result {
 			continue
 		}
 		if dir, blocked := e.blockedBy(s.path); blocked {
-			return e.libvirtGroup(fmt.Sprintf("%s may not enter %s", e.Agent.Name, dir))
+			return e.libvirtGroup(fmt.Sprintf("%s cannot enter %s", e.Agent.Name, dir))
 		}
 		if err != nil {
 			return bad(reason(err, s.path), why, e.command("ls -ld %s %s", filepath.Dir(s.path), s.path))
 		}
 		if !e.may(f, 6) {
-			return e.libvirtGroup(fmt.Sprintf("%s (mode %04o, group %d) is closed to %s", s.path, f.Mode.Perm(), f.GID, e.Agent.Name))
+			return e.libvirtGroup(fmt.Sprintf("%s (mode %04o, group %d) is not accessible for %s", s.path, f.Mode.Perm(), f.GID, e.Agent.Name))
 		}
 		conn, err := e.DialUnix(ctx, e.path(s.path))
 		switch {
@@ -88,9 +87,9 @@ func checkLibvirt(ctx context.Context, e *Env) []Result {
 			_ = conn.Close()
 			return fine("a daemon listens on %s", s.path)
 		case errors.Is(err, os.ErrPermission):
-			return fine("%s is there and open to %s; only that user can connect to it", s.path, e.Agent.Name)
+			return fine("%s exists and is accessible for %s; only that user can connect to it", s.path, e.Agent.Name)
 		case stale == nil:
-			found := s.path + " is there, but nobody listens on it"
+			found := s.path + " exists, but no process listens on it"
 			if !errors.Is(err, syscall.ECONNREFUSED) {
 				found = fmt.Sprintf("%s does not answer: %v", s.path, err)
 			}
@@ -105,14 +104,13 @@ func checkLibvirt(ctx context.Context, e *Env) []Result {
 	}
 	for _, s := range libvirtSockets {
 		if _, err := e.LookPath(s.program); err == nil {
-			return bad("libvirt is installed, but no daemon of it runs", why, e.startLibvirt(s.unit, s.program, "start"))
+			return bad("libvirt is installed, but its daemon does not run", why, e.startLibvirt(s.unit, s.program, "start"))
 		}
 	}
 	return bad("libvirt is not installed", why, e.command("apt-get install libvirt-daemon-system"))
 }
 
-// startLibvirt starts a daemon through systemd where systemd runs the host, and
-// by hand where it does not, as in a container.
+// startLibvirt is the command that starts a daemon, with or without systemd.
 func (e *Env) startLibvirt(unit, program, verb string) string {
 	if !e.systemd() {
 		return e.command("%s --daemon", program)
@@ -120,7 +118,7 @@ func (e *Env) startLibvirt(unit, program, verb string) string {
 	return e.command("systemctl %s %s", verb, unit)
 }
 
-// libvirtGroup is the result for a user to whom libvirt's socket is closed.
+// libvirtGroup is the result for a user without access to libvirt's socket.
 func (e *Env) libvirtGroup(found string) []Result {
 	const why = "The libvirt driver cannot see the hypervisor."
 	gid, err := e.LookupGroup("libvirt")
@@ -134,14 +132,14 @@ func (e *Env) libvirtGroup(found string) []Result {
 }
 
 func checkKVM(_ context.Context, e *Env) []Result {
-	const why = "QEMU then emulates the processor (TCG): guests run, many times slower, and the driver reports no hardware virtualisation."
+	const why = "QEMU emulates the processor (TCG): guests run many times slower, and the driver reports no hardware virtualisation."
 	if !e.runsDriver(libvirtDriver) {
 		return skip("the driver libvirt is not enabled")
 	}
-	// The service does not see /dev/kvm (PrivateDevices=), and need not.
+	// The service does not see /dev/kvm (PrivateDevices=), and does not need it.
 	for _, p := range []string{"/dev/kvm", "/sys/module/kvm_intel", "/sys/module/kvm_amd"} {
 		if _, err := e.stat(p); err == nil {
-			return fine("%s is there", p)
+			return fine("%s exists", p)
 		}
 	}
 	switch {
@@ -150,11 +148,11 @@ func checkKVM(_ context.Context, e *Env) []Result {
 	case e.cpuFlag("svm"):
 		return warn("the processor has AMD-V, but the module kvm_amd is not loaded", why, e.command("modprobe kvm_amd"))
 	}
-	return warn("no /dev/kvm, and the processor shows no virtualisation: it is off in the firmware, or this is a guest without nesting", why,
+	return warn("no /dev/kvm, and the processor has no virtualisation flags: it is disabled in the firmware, or this is a guest without nested virtualisation", why,
 		"lscpu | grep -i virtuali")
 }
 
-// cpuFlag looks for a flag of the first processor.
+// cpuFlag reports whether the first processor has a flag.
 func (e *Env) cpuFlag(flag string) bool {
 	f, err := os.Open(e.path("/proc/cpuinfo"))
 	if err != nil {

@@ -28,26 +28,26 @@ const (
 )
 
 func checkPlacement(_ context.Context, e *Env) []Result {
-	const why = "The agent keeps the last good state, and the scheduler sees what was true then."
+	const why = "Placement keeps the last written state, and the scheduler uses it."
 	p, c := e.probe(), e.Config.PlacementClient
 	edit := e.command("editor %s", e.Config.File())
 	look := "curl -sS -m 10 -D- " + p.base + "/"
 	switch {
 	case p.setup != nil:
-		return bad(p.setup.Error(), "The agent cannot speak to Placement at all.", edit)
+		return bad(p.setup.Error(), "The agent cannot send requests to Placement.", edit)
 	case p.login != nil:
 		return e.notLoggedIn(p.login, edit)
 	case p.err != nil:
 		return e.unreachable(p.base, p.err, why, look, e.startPlacement)
 	case p.status == http.StatusServiceUnavailable, p.status == http.StatusBadGateway, p.status == http.StatusGatewayTimeout:
-		return bad(fmt.Sprintf("%s answers %d: the service behind that address is down", p.base, p.status), why, look)
+		return bad(fmt.Sprintf("%s answers %d: the service is down", p.base, p.status), why, look)
 	case p.status == http.StatusUnauthorized && !p.isAPI:
-		return bad(p.base+" asks for a login already for its version document: that is not Placement's own address", why, edit)
+		return bad(p.base+" requires authentication for its version document: this is not Placement's address", why, edit)
 	case p.status != http.StatusOK || !p.isAPI:
-		return bad(fmt.Sprintf("%s answers %d, and not as Placement does; the path may be missing (such as /placement)", p.base, p.status), why, look)
+		return bad(fmt.Sprintf("%s answers %d, but not like Placement; the path may be missing (such as /placement)", p.base, p.status), why, look)
 	case tooOld(p.max, leastMinor):
 		return bad(fmt.Sprintf("Placement serves microversions up to %s; the agent needs 1.%d", p.max, leastMinor),
-			"Older ones cannot take what the agent writes. OpenStack Xena (Placement 6.0.0) is the first that can.", look)
+			"Older versions do not support the agent's requests. OpenStack Xena (Placement 6.0.0) is the first that does.", look)
 	case p.authErr != nil:
 		return e.unreachable(p.base, p.authErr, why, look, e.startPlacement)
 	case p.auth == http.StatusUnauthorized:
@@ -55,9 +55,9 @@ func checkPlacement(_ context.Context, e *Env) []Result {
 	case p.auth == http.StatusForbidden:
 		return e.forbidden(p.who, why)
 	case p.auth != http.StatusOK:
-		return bad(fmt.Sprintf("a query for resource providers is answered with %d", p.auth), why, look)
+		return bad(fmt.Sprintf("a query for resource providers returns %d", p.auth), why, look)
 	case p.took > slowAnswer:
-		return warn(fmt.Sprintf("%s takes %v to answer", p.base, p.took.Round(10*time.Millisecond)), "Start-up and every change take that long many times over.",
+		return warn(fmt.Sprintf("%s takes %v to answer", p.base, p.took.Round(10*time.Millisecond)), "Start-up and every change need many requests.",
 			"curl -sS -o /dev/null -w '%{time_namelookup} %{time_connect} %{time_starttransfer}\\n' "+p.base+"/")
 	}
 	if c.Auth == config.AuthKeystone {
@@ -66,9 +66,9 @@ func checkPlacement(_ context.Context, e *Env) []Result {
 	return fine("%s, microversions up to %s", p.base, p.max)
 }
 
-// notLoggedIn judges what Keystone said, or did not.
+// notLoggedIn explains a failed login at Keystone.
 func (e *Env) notLoggedIn(err error, edit string) []Result {
-	const why = "Without a token the agent cannot speak to Placement at all; it goes on trying."
+	const why = "Without a token the agent cannot send requests to Placement; it retries."
 	k := e.Config.PlacementClient.Keystone
 	var failed *keystone.Error
 	if !errors.As(err, &failed) {
@@ -77,7 +77,7 @@ func (e *Env) notLoggedIn(err error, edit string) []Result {
 	found := fmt.Sprintf("%v (%s): %s", failed.Kind, failed.AuthURL, failed.Detail)
 	switch {
 	case errors.Is(err, keystone.ErrCatalog):
-		return bad(found, "The agent does not know where Placement is.", "openstack endpoint list --service placement")
+		return bad(found, "The agent does not know the URL of Placement.", "openstack endpoint list --service placement")
 	case errors.Is(err, keystone.ErrCredentials):
 		return bad(found, why, edit)
 	case failed.Status == 0 && failed.Cause != nil:
@@ -87,9 +87,9 @@ func (e *Env) notLoggedIn(err error, edit string) []Result {
 }
 
 func (e *Env) forbidden(who keystone.Identity, why string) []Result {
-	found, user, project := "Placement knows who the agent is, and forbids it to read resource providers (403)", e.Agent.Name, "service"
+	found, user, project := "Placement denies the agent access to resource providers (403)", e.Agent.Name, "service"
 	if who.User != "" {
-		found += fmt.Sprintf("; it is %s with the roles %s", who.User, strings.Join(who.Roles, ", "))
+		found += fmt.Sprintf("; the agent is %s with the roles %s", who.User, strings.Join(who.Roles, ", "))
 		user = who.User
 	}
 	if who.Project != "" {
@@ -100,13 +100,13 @@ func (e *Env) forbidden(who keystone.Identity, why string) []Result {
 
 func (e *Env) unauthorized(c config.PlacementClient, why string) []Result {
 	if c.Auth == config.AuthNoauth {
-		return bad("Placement wants a token (401), and placement_client.auth is \"noauth\"", why, e.command("editor %s", e.Config.File()))
+		return bad("Placement requires a token (401), but placement_client.auth is \"noauth\"", why, e.command("editor %s", e.Config.File()))
 	}
 	if c.Auth == config.AuthKeystone {
-		return bad("Placement does not accept a token that Keystone gave a moment ago (401): does it ask the same Keystone?", why,
+		return bad("Placement rejects a token that Keystone has just issued (401): does it use the same Keystone?", why,
 			"grep -A 12 keystone_authtoken /etc/placement/placement.conf")
 	}
-	return bad("Placement does not accept the token (401); it is wrong or expired", why,
+	return bad("Placement rejects the token (401); it is wrong or expired", why,
 		fmt.Sprintf("openstack token issue -f value -c id | %s", e.command("tee %s > /dev/null", c.TokenFile)))
 }
 
@@ -118,30 +118,30 @@ func (e *Env) startPlacement(u *url.URL) string {
 	return e.command("systemctl start compute-agent-placement.socket")
 }
 
-// unreachable says why nobody answers at an address; start, if given, starts
-// what should be there, if that is this host.
+// unreachable explains why an address does not answer. start, if set, returns the command that starts
+// the service if the address is on this host.
 func (e *Env) unreachable(address string, err error, why, look string, start func(*url.URL) string) []Result {
 	u, parseErr := url.Parse(address)
 	if parseErr != nil {
 		return bad(fmt.Sprintf("%q is not a URL", address), why, e.command("editor %s", e.Config.File()))
 	}
-	if trouble, isTLS := tlsTrouble(err); isTLS {
-		return bad(fmt.Sprintf("%s: %s", address, trouble), why, fmt.Sprintf("openssl s_client -connect %s -servername %s -showcerts </dev/null", hostPort(u), u.Hostname()))
+	if problem, isTLS := tlsProblem(err); isTLS {
+		return bad(fmt.Sprintf("%s: %s", address, problem), why, fmt.Sprintf("openssl s_client -connect %s -servername %s -showcerts </dev/null", hostPort(u), u.Hostname()))
 	}
 	var dns *net.DNSError
 	switch {
 	case errors.As(err, &dns):
 		return bad(fmt.Sprintf("the name %s cannot be resolved", u.Hostname()), why, "getent hosts "+u.Hostname())
 	case errors.Is(err, syscall.ECONNREFUSED):
-		mend := look
+		fix := look
 		if start != nil && osapi.IsLoopback(u.Hostname()) {
-			mend = start(u)
+			fix = start(u)
 		}
-		return bad("nobody listens at "+hostPort(u), why, mend)
+		return bad("no process listens at "+hostPort(u), why, fix)
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded), isTimeout(err):
 		return bad(address+" does not answer in time", why, look)
 	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH):
-		return bad("there is no way to "+hostPort(u), why, "ip route get "+u.Hostname())
+		return bad("no route to "+hostPort(u), why, "ip route get "+u.Hostname())
 	}
 	var wrapped *url.Error
 	if errors.As(err, &wrapped) {

@@ -20,7 +20,7 @@ import (
 func checkPluginDir(_ context.Context, e *Env) []Result {
 	dir := e.Config.Plugins.Dir
 	if !e.usesPluginDir() {
-		return skip("no enabled driver has its plugin in %s", dir) // the checks of the plugins look at the directories that are used
+		return skip("no enabled driver has its plugin in %s", dir) // the plugin checks cover the directories that are used
 	}
 	real, err := e.real(dir)
 	if os.IsNotExist(err) {
@@ -61,9 +61,9 @@ func checkPlugins(ctx context.Context, e *Env) []Result {
 	return out
 }
 
-// plugin checks one executable by the rules under which the agent starts it.
+// plugin checks an executable by the agent's own rules.
 func (e *Env) plugin(ctx context.Context, name, path, digest string) []Result {
-	const why = "The agent cannot start this driver, and so keeps reporting what it last knew."
+	const why = "The agent cannot start this driver. Placement keeps what it last reported."
 	real, err := e.real(path)
 	if os.IsNotExist(err) {
 		found := path + " does not exist"
@@ -83,16 +83,16 @@ func (e *Env) plugin(ctx context.Context, name, path, digest string) []Result {
 		return bad(path+" is not a regular file", why, e.command("install -o root -g root -m 0755 compute-driver-%s %s", name, path))
 	}
 	if dir, blocked := e.blockedBy(real); blocked {
-		return bad(fmt.Sprintf("%s may not enter %s", e.Agent.Name, dir), why, e.command("chmod o+x %s", dir))
+		return bad(fmt.Sprintf("%s cannot enter %s", e.Agent.Name, dir), why, e.command("chmod o+x %s", dir))
 	}
 	if r := e.trustedPath(real, false); r != nil {
 		return r
 	}
 	switch {
 	case f.Mode&(fs.ModeSetuid|fs.ModeSetgid) != 0:
-		return bad(path+" is set-user-ID or set-group-ID", "It would run as somebody else, so the agent refuses to start it.", e.command("chmod ug-s %s", path))
+		return bad(path+" is set-user-ID or set-group-ID", "It would run as another user, so the agent refuses to start it.", e.command("chmod ug-s %s", path))
 	case f.Mode.Perm()&0o111 == 0 || !e.may(f, 5) && e.Agent.UID != 0:
-		return bad(fmt.Sprintf("%s has mode %04o, which does not let %s read and execute it", path, f.Mode.Perm(), e.Agent.Name), why, e.command("chmod 0755 %s", path))
+		return bad(fmt.Sprintf("%s has mode %04o: %s cannot read and execute it", path, f.Mode.Perm(), e.Agent.Name), why, e.command("chmod 0755 %s", path))
 	case digest == "":
 		return fine("%s", path)
 	}
@@ -101,8 +101,8 @@ func (e *Env) plugin(ctx context.Context, name, path, digest string) []Result {
 		return skip("%s cannot be read to compare its sha256: %v", path, err)
 	}
 	if sum != digest {
-		return bad(fmt.Sprintf("%s has sha256 %s; the configuration demands %s", path, sum, digest),
-			"Either the plugin was updated and drivers."+name+".sha256 was not, or somebody changed it. The agent refuses to start it.", "sha256sum "+path)
+		return bad(fmt.Sprintf("%s has sha256 %s; the configuration requires %s", path, sum, digest),
+			"Either the plugin was updated and drivers."+name+".sha256 was not, or the file was tampered with. The agent refuses to start it.", "sha256sum "+path)
 	}
 	return fine("%s, sha256 as configured", path)
 }
@@ -130,23 +130,23 @@ func fileSum(ctx context.Context, path string) (string, error) {
 // checkDriverWarnings gives one result for each warning of each enabled driver, and one for each driver without any.
 func checkDriverWarnings(ctx context.Context, e *Env) []Result {
 	if e.Examine == nil || len(e.Config.EnabledDrivers()) == 0 {
-		return skip("no driver is asked")
+		return skip("no driver was asked")
 	}
 	examined, err := e.Examine(ctx)
 	if err != nil {
-		return skip("the drivers cannot be asked: %v", err)
+		return skip("cannot ask the drivers: %v", err)
 	}
 	var out []Result
 	for _, d := range examined {
 		var r []Result
 		switch {
 		case d.Problem != "":
-			r = skip("it cannot be asked: %s", d.Problem)
+			r = skip("cannot ask it: %s", d.Problem)
 		case len(d.Warnings) == 0:
-			r = fine("it warns of nothing")
+			r = fine("no warnings")
 		}
 		for _, name := range slices.Sorted(maps.Keys(d.Warnings)) {
-			r = append(r, warn(name+": "+d.Warnings[name], "The driver works in spite of it; what the warning is about may not.", "compute-agent plugin info "+e.Config.Drivers[d.Driver].Path+"   # describes the keys of its configuration")...)
+			r = append(r, warn(name+": "+d.Warnings[name], "The driver works, but what the warning is about may not.", "compute-agent plugin info "+e.Config.Drivers[d.Driver].Path+"   # lists its configuration keys")...)
 		}
 		for i := range r {
 			r[i].Name, r[i].Title = "driver."+d.Driver, "Driver "+d.Driver

@@ -8,17 +8,15 @@ import (
 	"time"
 )
 
-// maxSkew is how far this host's clock may be from Placement's. The header Date
-// has whole seconds, so less would be noise.
+// maxSkew is the tolerated difference from Placement's clock. The header Date has whole seconds.
 const maxSkew = 5 * time.Second
 
-// checkClock compares with Placement where it answered, and asks the kernel
-// whether somebody keeps the clock right.
+// checkClock compares the clock with Placement's and asks the kernel whether it is synchronised.
 func checkClock(_ context.Context, e *Env) []Result {
 	const why = "Tokens and certificates look expired, and logs of different hosts cannot be compared."
 	p := e.probe()
 	if !p.date.IsZero() {
-		// The answer was dated somewhere between question and answer.
+		// The answer was dated between request and response.
 		skew := p.received.Add(-p.took / 2).Sub(p.date).Round(time.Second)
 		if skew > maxSkew || skew < -maxSkew {
 			ahead := "ahead of"
@@ -31,11 +29,11 @@ func checkClock(_ context.Context, e *Env) []Result {
 	synced, err := e.ClockSynced()
 	switch {
 	case err != nil && p.date.IsZero():
-		return skip("the kernel does not tell whether the clock is synchronised (%v), and Placement did not tell the time", err)
+		return skip("the kernel does not report whether the clock is synchronised (%v), and Placement sent no date", err)
 	case err != nil:
-		return fine("agrees with Placement's; the kernel does not tell whether it is synchronised (%v)", err)
+		return fine("agrees with Placement's; the kernel does not report whether it is synchronised (%v)", err)
 	case !synced:
-		return warn("nobody keeps this host's clock right", why, e.syncClock())
+		return warn("this host's clock is not synchronised", why, e.syncClock())
 	case p.date.IsZero():
 		return fine("synchronised")
 	}
@@ -59,19 +57,19 @@ func (e *Env) syncClock() string {
 	return e.command("apt-get install chrony")
 }
 
-// fewOpenFiles is the least that a busy agent with the bundled Placement is
-// comfortable with. Go raises the soft limit to the hard one by itself.
+// fewOpenFiles is the recommended minimum for an agent with the bundled Placement. Go raises the soft
+// limit to the hard limit.
 const fewOpenFiles = 4096
 
 func checkOpenFiles(_ context.Context, e *Env) []Result {
 	soft, hard, err := e.OpenFiles()
 	if err != nil {
-		return skip("the limit cannot be read: %v", err)
+		return skip("cannot read the limit: %v", err)
 	}
 	if hard < fewOpenFiles {
 		const drop = "/etc/systemd/system/compute-agent.service.d"
 		return warn(fmt.Sprintf("at most %d open files (hard limit)", hard),
-			"Connections and plugins use one each; the agent refuses new ones when there are none left.",
+			"Each connection and plugin uses one; the agent refuses new ones at the limit.",
 			e.command(`sh -c 'mkdir -p %s && printf "[Service]\nLimitNOFILE=65536\n" > %s/open-files.conf && systemctl daemon-reload && systemctl restart compute-agent'`, drop, drop))
 	}
 	return fine("%d, up to %d", soft, hard)

@@ -12,8 +12,7 @@ import (
 // Severity is how bad a result is.
 type Severity string
 
-// The severities, from the best to the worst. Skipped is neither good nor bad:
-// the doctor could not or need not look.
+// The severities, from best to worst. Skipped means that the check could not or did not need to run.
 const (
 	OK      Severity = "ok"
 	Skipped Severity = "skipped"
@@ -34,26 +33,26 @@ func (s Severity) rank() int {
 	}
 }
 
-// Check is one thing that the doctor looks at.
+// Check is one check of the host.
 type Check struct {
-	Name  string // Stable, for programs: "placement".
-	Title string // For people: "Placement".
+	Name  string // stable, for programs: "placement"
+	Title string // for people: "Placement"
 
 	run func(ctx context.Context, e *Env) []Result
 }
 
-// Result is what a check found. One check may give several, such as one per
-// plugin, whose names then begin with the check's.
+// Result is the result of a check. A check may have several, such as one per plugin, whose names then
+// begin with the check's name.
 type Result struct {
 	Name     string   `json:"name"`
 	Title    string   `json:"title"`
 	Severity Severity `json:"severity"`
-	Found    string   `json:"found"`          // What is so.
-	Why      string   `json:"why,omitempty"`  // Why it matters; warnings and errors only.
-	Mend     string   `json:"mend,omitempty"` // The command that mends it; warnings and errors only.
+	Found    string   `json:"found"`          // the state
+	Why      string   `json:"why,omitempty"`  // why it matters; warnings and errors only
+	Fix      string   `json:"mend,omitempty"` // the command that fixes it; warnings and errors only
 }
 
-// Checks are all checks, in the order of their results: first what others rest on.
+// Checks returns all checks, in the order of their results: causes before effects.
 func Checks() []Check {
 	return []Check{
 		{"config", "Configuration", checkConfig},
@@ -75,13 +74,12 @@ func Checks() []Check {
 	}
 }
 
-// DefaultTimeout is how long one check may take when Env says nothing.
+// DefaultTimeout limits all checks if Env.Timeout is 0.
 const DefaultTimeout = 10 * time.Second
 
-// Run runs all checks at the same time and returns their results in the order
-// of Checks. It returns after Env.Timeout at the latest: a check that hangs, as
-// on a dead network file system, is reported as an error and left behind; its
-// goroutine ends when the system call does.
+// Run runs all checks concurrently and returns their results in the order of Checks, at the latest
+// after Env.Timeout. A check that hangs, for example on a network file system, is reported as an error
+// and abandoned; its goroutine ends when the system call does.
 func Run(ctx context.Context, env Env) []Result { return run(ctx, env, Checks()) }
 
 func run(ctx context.Context, env Env, checks []Check) []Result {
@@ -104,7 +102,7 @@ func run(ctx context.Context, env Env, checks []Check) []Result {
 	return out
 }
 
-// grace is what a check gets after the deadline to say itself what hung.
+// grace is the time after the deadline in which a check may report what timed out.
 const grace = 250 * time.Millisecond
 
 func await(ctx context.Context, env Env, c Check, done <-chan []Result) []Result {
@@ -119,12 +117,12 @@ func await(ctx context.Context, env Env, c Check, done <-chan []Result) []Result
 	case results := <-done:
 		return c.named(results)
 	case <-late.C:
-		return c.named(bad(fmt.Sprintf("the check did not end within %v", env.Timeout),
-			"Something that the agent uses too does not answer, and the agent would hang as well.", "dmesg --level=err,warn | tail -20"))
+		return c.named(bad(fmt.Sprintf("the check did not finish within %v", env.Timeout),
+			"Something that the agent also uses does not answer; the agent may hang too.", "dmesg --level=err,warn | tail -20"))
 	}
 }
 
-// named fills in name and title where the check left them to us.
+// named sets the default name and title of results.
 func (c Check) named(results []Result) []Result {
 	for i := range results {
 		if results[i].Name == "" {
@@ -134,7 +132,7 @@ func (c Check) named(results []Result) []Result {
 	return results
 }
 
-// Worst is the worst severity; OK when there are no results.
+// Worst returns the worst severity, OK without results.
 func Worst(results []Result) Severity {
 	worst := OK
 	for _, r := range results {
@@ -145,8 +143,8 @@ func Worst(results []Result) Severity {
 	return worst
 }
 
-// ExitStatus is the status that a command ends with: 1 when anything is an
-// error, and 0 otherwise, because an agent runs in spite of warnings.
+// ExitStatus returns the exit code of the command: 1 if there is an error, else 0, because an agent
+// works despite warnings.
 func ExitStatus(results []Result) int {
 	if Worst(results) == Error {
 		return 1
@@ -154,8 +152,8 @@ func ExitStatus(results []Result) int {
 	return 0
 }
 
-func one(s Severity, found, why, mend string) []Result {
-	return []Result{{Severity: s, Found: found, Why: why, Mend: mend}}
+func one(s Severity, found, why, fix string) []Result {
+	return []Result{{Severity: s, Found: found, Why: why, Fix: fix}}
 }
 
 func fine(format string, args ...any) []Result { return one(OK, fmt.Sprintf(format, args...), "", "") }
@@ -164,5 +162,5 @@ func skip(format string, args ...any) []Result {
 	return one(Skipped, fmt.Sprintf(format, args...), "", "")
 }
 
-func warn(found, why, mend string) []Result { return one(Warning, found, why, mend) }
-func bad(found, why, mend string) []Result  { return one(Error, found, why, mend) }
+func warn(found, why, fix string) []Result { return one(Warning, found, why, fix) }
+func bad(found, why, fix string) []Result  { return one(Error, found, why, fix) }

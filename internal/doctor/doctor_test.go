@@ -41,7 +41,7 @@ func TestNothingIsWrongWithAHealthyHost(t *testing.T) {
 	var names []string
 	for _, r := range results {
 		names = append(names, r.Name)
-		if r.Severity != OK || r.Found == "" || r.Why != "" || r.Mend != "" || r.Title == "" {
+		if r.Severity != OK || r.Found == "" || r.Why != "" || r.Fix != "" || r.Title == "" {
 			t.Errorf("%+v", r)
 		}
 	}
@@ -75,23 +75,23 @@ func TestBrokenHosts(t *testing.T) {
 	}{
 		"configuration with a slip": {func(f *fixture) { f.config("[agent]\nhost = 5\nhots = 6\n[drivers.libvirt]\n") }, "config", Error,
 			configFile + ":2: agent.host: the integer 5 does not fit here (and 1 more)", "compute-agent config check --config " + configFile},
-		"configuration that everybody can change": {func(f *fixture) { f.chmod(configFile, 0o646) }, "config", Error, "everybody can change it", "chmod o-w " + configFile},
+		"configuration that everybody can change": {func(f *fixture) { f.chmod(configFile, 0o646) }, "config", Error, "all users can change it", "chmod o-w " + configFile},
 		"configuration that the agent cannot read": {func(f *fixture) { f.chmod(configFile, 0o600) }, "config", Error, "cannot be read by compute-agent",
 			"chgrp compute-agent " + configFile + " && chmod g+r " + configFile},
 		"no driver": {func(f *fixture) { f.config("") }, "drivers", Warning, "no driver is enabled",
 			`sh -c 'mkdir -p /etc/compute-agent/conf.d && printf "[drivers.libvirt]\n" > /etc/compute-agent/conf.d/libvirt.toml'`},
 
-		"no state directory": {func(f *fixture) { f.remove(stateDir) }, "state-dir", Error, "does not exist, and compute-agent may not make it in /var/lib",
+		"no state directory": {func(f *fixture) { f.remove(stateDir) }, "state-dir", Error, "does not exist, and compute-agent cannot create it in /var/lib",
 			"install -d -o compute-agent -g compute-agent -m 0750 " + stateDir},
-		"no state directory, but root asks for itself": {func(f *fixture) { f.remove(stateDir); f.env.Agent = Account{Name: "root"} }, "state-dir", OK, "the agent makes it", ""},
+		"no state directory, but root asks for itself": {func(f *fixture) { f.remove(stateDir); f.env.Agent = Account{Name: "root"} }, "state-dir", OK, "the agent creates it", ""},
 		"state directory of somebody else": {func(f *fixture) { f.owners[stateDir] = 1000 }, "state-dir", Error, "belongs to user 1000",
 			"chown -R compute-agent:compute-agent " + stateDir},
 		"state directory open to all":                     {func(f *fixture) { f.chmod(stateDir, 0o777) }, "state-dir", Error, "has mode 0777", "chmod 0750 " + stateDir},
 		"state directory read-only":                       {func(f *fixture) { f.chmod(stateDir, 0o550) }, "state-dir", Error, "mode 0550", "chmod u+rwx " + stateDir},
 		"state directory is a file":                       {func(f *fixture) { f.remove(stateDir); f.write(stateDir, "", 0o600) }, "state-dir", Error, "not a directory", "mv /var/lib/compute-agent /var/lib/compute-agent.away"},
-		"state directory behind a closed one":             {func(f *fixture) { f.chmod("/var/lib", 0o700) }, "state-dir", Error, "may not enter /var/lib", "chmod o+x /var/lib"},
-		"state directory that the asker may not see":      {func(f *fixture) { f.denied[stateDir] = true }, "state-dir", Skipped, "ask again as compute-agent or root", ""},
-		"no runtime directory, as before the first start": {func(f *fixture) { f.remove(runtimeDir); f.keepClosed = true }, "runtime-dir", Skipped, "systemd makes it", ""},
+		"state directory behind a closed one":             {func(f *fixture) { f.chmod("/var/lib", 0o700) }, "state-dir", Error, "cannot enter /var/lib", "chmod o+x /var/lib"},
+		"state directory that the asker may not see":      {func(f *fixture) { f.denied[stateDir] = true }, "state-dir", Skipped, "run this command as compute-agent or root", ""},
+		"no runtime directory, as before the first start": {func(f *fixture) { f.remove(runtimeDir); f.keepClosed = true }, "runtime-dir", Skipped, "systemd creates it", ""},
 		"runtime directory of somebody else": {func(f *fixture) { f.owners[runtimeDir] = 1000; f.env.Self = 1000 }, "runtime-dir", Error, "belongs to user 1000",
 			"sudo chown -R compute-agent:compute-agent " + runtimeDir},
 
@@ -104,12 +104,12 @@ func TestBrokenHosts(t *testing.T) {
 			`mount -o remount,rw "$(findmnt -n -o TARGET -T /var/lib/compute-agent)"`},
 
 		"no identity yet": {func(f *fixture) { f.remove(stateDir + "/compute_id") }, "compute-id", OK, "none yet", ""},
-		"identity of nonsense": {func(f *fixture) { f.write(stateDir+"/compute_id", "node-1\n", 0o644) }, "compute-id", Error, "does not hold one uuid",
+		"identity of nonsense": {func(f *fixture) { f.write(stateDir+"/compute_id", "node-1\n", 0o644) }, "compute-id", Error, "does not contain exactly one uuid",
 			"openstack resource provider list --name node-1 -f value -c uuid > /var/lib/compute-agent/compute_id"},
 		"two identities": {func(f *fixture) {
 			f.write("/etc/compute-agent/compute_id", "00000000-0000-0000-0000-000000000001\n", 0o644)
 		}, "compute-id", Error, "two identities",
-			"openstack resource provider list --name node-1 -f value -c uuid   # then remove the file that says otherwise"},
+			"openstack resource provider list --name node-1 -f value -c uuid   # then remove the file with the other uuid"},
 		"the host was renamed": {func(f *fixture) {
 			f.write(stateDir+"/identity.json", `{"version": 1, "uuid": "`+hostUUID+`", "host": "node-0", "created": "2026-01-01T00:00:00Z"}`, 0o600)
 		}, "compute-id", Error, "was written on host node-0, and this is node-1",
@@ -150,7 +150,7 @@ func TestBrokenHosts(t *testing.T) {
 		}, "plugin.libvirt", Error, "/opt/agent/bin has mode 0775", "chmod go-w /opt/agent/bin"},
 		"plugin not executable":     {func(f *fixture) { f.chmod(pluginFile, 0o644) }, "plugin.libvirt", Error, "has mode 0644", "chmod 0755 " + pluginFile},
 		"plugin for root only":      {func(f *fixture) { f.chmod(pluginFile, 0o700) }, "plugin.libvirt", Error, "has mode 0700", "chmod 0755 " + pluginFile},
-		"plugin that others change": {func(f *fixture) { f.chmod(pluginFile, 0o757) }, "plugin.libvirt", Error, "others than its owner can change it", "chmod go-w " + pluginFile},
+		"plugin that others change": {func(f *fixture) { f.chmod(pluginFile, 0o757) }, "plugin.libvirt", Error, "other users than its owner can change it", "chmod go-w " + pluginFile},
 		"plugin of somebody else":   {func(f *fixture) { f.owners[pluginFile] = 1000 }, "plugin.libvirt", Error, "belongs to user 1000", "chown root:root " + pluginFile},
 		"plugin of the agent":       {func(f *fixture) { f.owners[pluginFile] = agentUID }, "plugin.libvirt", OK, pluginFile, ""},
 		"plugin set-user-ID":        {func(f *fixture) { f.chmod(pluginFile, 0o755|os.ModeSetuid) }, "plugin.libvirt", Error, "set-user-ID", "chmod ug-s " + pluginFile},
@@ -160,20 +160,20 @@ func TestBrokenHosts(t *testing.T) {
 			"has sha256 " + digestOfPlugin, "sha256sum " + pluginFile},
 		"no plugins at all": {func(f *fixture) { f.config("") }, "plugin", Skipped, "no driver is enabled", ""},
 
-		"libvirt closed to the user": {func(f *fixture) { f.env.Agent = Account{Name: "compute-agent", UID: agentUID, GIDs: []int{agentGID}} }, "libvirt", Error,
+		"libvirt not accessible for the user": {func(f *fixture) { f.env.Agent = Account{Name: "compute-agent", UID: agentUID, GIDs: []int{agentGID}} }, "libvirt", Error,
 			"not in the group libvirt", "usermod -aG libvirt compute-agent && systemctl restart compute-agent"},
-		"libvirt closed to the user, asked by another": {func(f *fixture) {
+		"libvirt not accessible for the user, asked by another": {func(f *fixture) {
 			f.env.Self, f.env.Agent = 1000, Account{Name: "compute-agent", UID: agentUID, GIDs: []int{agentGID}}
 		}, "libvirt", Error, "not in the group libvirt", "sudo usermod -aG libvirt compute-agent && sudo systemctl restart compute-agent"},
 		"no group libvirt": {func(f *fixture) {
 			f.env.Agent = Account{Name: "compute-agent", UID: agentUID, GIDs: []int{agentGID}}
 			f.env.LookupGroup = func(string) (int, error) { return 0, errors.New("unknown group") }
 		}, "libvirt", Error, "there is no group libvirt", "groupadd --system libvirt && usermod -aG libvirt compute-agent && systemctl restart libvirtd.socket"},
-		"libvirt's directory closed":     {func(f *fixture) { f.chmod("/run/libvirt", 0o700) }, "libvirt", Error, "may not enter /run/libvirt", "systemctl restart libvirtd.socket"},
-		"libvirt's daemon died":          {func(f *fixture) { f.abandon("/run/libvirt/libvirt-sock", 0o770) }, "libvirt", Error, "nobody listens on it", "systemctl restart libvirtd.socket"},
-		"libvirt stopped":                {func(f *fixture) { f.remove("/run/libvirt") }, "libvirt", Error, "no daemon of it runs", "systemctl start libvirtd.socket"},
-		"libvirt stopped in a container": {func(f *fixture) { f.remove("/run/libvirt"); f.remove("/run/systemd") }, "libvirt", Error, "no daemon of it runs", "libvirtd --daemon"},
-		"modular libvirt stopped":        {func(f *fixture) { f.remove("/run/libvirt"); f.programs = []string{"virtqemud"} }, "libvirt", Error, "no daemon of it runs", "systemctl start virtqemud.socket"},
+		"libvirt's directory closed":     {func(f *fixture) { f.chmod("/run/libvirt", 0o700) }, "libvirt", Error, "cannot enter /run/libvirt", "systemctl restart libvirtd.socket"},
+		"libvirt's daemon died":          {func(f *fixture) { f.abandon("/run/libvirt/libvirt-sock", 0o770) }, "libvirt", Error, "no process listens on it", "systemctl restart libvirtd.socket"},
+		"libvirt stopped":                {func(f *fixture) { f.remove("/run/libvirt") }, "libvirt", Error, "its daemon does not run", "systemctl start libvirtd.socket"},
+		"libvirt stopped in a container": {func(f *fixture) { f.remove("/run/libvirt"); f.remove("/run/systemd") }, "libvirt", Error, "its daemon does not run", "libvirtd --daemon"},
+		"modular libvirt stopped":        {func(f *fixture) { f.remove("/run/libvirt"); f.programs = []string{"virtqemud"} }, "libvirt", Error, "its daemon does not run", "systemctl start virtqemud.socket"},
 		"modular libvirt runs": {func(f *fixture) {
 			f.remove("/run/libvirt/libvirt-sock")
 			f.listen("/run/libvirt/virtqemud-sock", 0o777)
@@ -193,20 +193,20 @@ func TestBrokenHosts(t *testing.T) {
 		"no libvirt at a socket of its own": {func(f *fixture) {
 			f.config("[drivers.libvirt.config]\nuri = \"qemu:///system?socket=/run/mine/libvirt-sock\"\n")
 		}, "libvirt", Error, "no daemon listens on /run/mine/libvirt-sock, which uri names",
-			"ls -l /run/mine/libvirt-sock   # start the daemon that is to listen there, or correct uri in [drivers.libvirt.config]"},
+			"ls -l /run/mine/libvirt-sock   # start the daemon that listens there, or correct uri in [drivers.libvirt.config]"},
 		"libvirt over ssh": {func(f *fixture) {
 			f.config("[drivers.libvirt.config]\nuri = \"qemu+ssh://root@cn2/system?socket=/run/mine/libvirt-sock\"\n")
 		}, "libvirt", Skipped, "qemu+ssh://root@cn2/system", ""},
 		"legacy libvirt only": {func(f *fixture) {
 			f.config("[drivers.libvirt.config]\nuri = \"qemu:///system?mode=direct\"\n")
 			f.programs = []string{"virtqemud"}
-		}, "libvirt", Error, "no daemon of it runs", "systemctl start virtqemud.socket"},
+		}, "libvirt", Error, "its daemon does not run", "systemctl start virtqemud.socket"},
 
 		"a driver that warns": {func(f *fixture) {
 			f.env.Examine = func(context.Context) ([]Examined, error) {
 				return []Examined{{Driver: "libvirt", Warnings: map[string]string{"images-path": "guests with an image cannot start"}}}, nil
 			}
-		}, "driver.libvirt", Warning, "images-path: guests with an image cannot start", "compute-agent plugin info " + pluginFile + "   # describes the keys of its configuration"},
+		}, "driver.libvirt", Warning, "images-path: guests with an image cannot start", "compute-agent plugin info " + pluginFile + "   # lists its configuration keys"},
 		"a driver that cannot look": {func(f *fixture) {
 			f.env.Examine = func(context.Context) ([]Examined, error) {
 				return []Examined{{Driver: "libvirt", Problem: "libvirt is away"}}, nil
@@ -223,26 +223,26 @@ func TestBrokenHosts(t *testing.T) {
 
 		"Placement too old":         {func(f *fixture) { f.placement = placementServer("1.36", 200, 0) }, "placement", Error, "up to 1.36; the agent needs 1.37", "curl -sS -m 10 -D- URL/"},
 		"Placement just new enough": {func(f *fixture) { f.placement = placementServer("1.37", 200, 0) }, "placement", OK, "up to 1.37", ""},
-		"Placement wants a token":   {func(f *fixture) { f.placement = placementServer("1.39", 401, 0) }, "placement", Error, "wants a token (401)", "editor " + configFile},
+		"Placement wants a token":   {func(f *fixture) { f.placement = placementServer("1.39", 401, 0) }, "placement", Error, "requires a token (401)", "editor " + configFile},
 		"Placement refuses the token": {func(f *fixture) {
 			f.placement = placementServer("1.39", 401, 0)
 			f.write("/etc/token", "t\n", 0o600)
 			f.config("[placement_client]\nauth = \"token\"\ntoken_file = \"/etc/token\"\n[agent]\nhost = \"node-1\"\n")
-		}, "placement", Error, "does not accept the token", "openstack token issue -f value -c id | tee /etc/token > /dev/null"},
+		}, "placement", Error, "rejects the token", "openstack token issue -f value -c id | tee /etc/token > /dev/null"},
 		"token that others read": {func(f *fixture) {
 			f.write("/etc/token", "t\n", 0o644)
 			f.config("[placement_client]\nauth = \"token\"\ntoken_file = \"/etc/token\"\n")
 		}, "placement", Error, "has mode 0644", "editor " + configFile},
 		"Placement forbids":                  {func(f *fixture) { f.placement = placementServer("1.39", 403, 0) }, "placement", Error, "403", "openstack role add --user compute-agent --project service service"},
-		"Placement breaks":                   {func(f *fixture) { f.placement = placementServer("1.39", 500, 0) }, "placement", Error, "answered with 500", "curl -sS -m 10 -D- URL/"},
+		"Placement breaks":                   {func(f *fixture) { f.placement = placementServer("1.39", 500, 0) }, "placement", Error, "returns 500", "curl -sS -m 10 -D- URL/"},
 		"Placement is down behind its proxy": {func(f *fixture) { f.placement = answerWith(503, "") }, "placement", Error, "answers 503", "curl -sS -m 10 -D- URL/"},
-		"not Placement":                      {func(f *fixture) { f.placement = answerWith(200, "<html>It works!</html>") }, "placement", Error, "not as Placement does", "curl -sS -m 10 -D- URL/"},
-		"not Placement, with a login":        {func(f *fixture) { f.placement = answerWith(401, "") }, "placement", Error, "not Placement's own address", "editor " + configFile},
-		"nobody listens":                     {func(f *fixture) { f.environ = []string{"COMPUTE_AGENT_PLACEMENT_CLIENT_URL=http://127.0.0.1:1"} }, "placement", Error, "nobody listens at 127.0.0.1:1", "systemctl start compute-agent-placement.socket"},
+		"not Placement":                      {func(f *fixture) { f.placement = answerWith(200, "<html>It works!</html>") }, "placement", Error, "not like Placement", "curl -sS -m 10 -D- URL/"},
+		"not Placement, with a login":        {func(f *fixture) { f.placement = answerWith(401, "") }, "placement", Error, "not Placement's address", "editor " + configFile},
+		"nobody listens":                     {func(f *fixture) { f.environ = []string{"COMPUTE_AGENT_PLACEMENT_CLIENT_URL=http://127.0.0.1:1"} }, "placement", Error, "no process listens at 127.0.0.1:1", "systemctl start compute-agent-placement.socket"},
 		"nobody listens in a container": {func(f *fixture) {
 			f.remove("/run/systemd")
 			f.environ = []string{"COMPUTE_AGENT_PLACEMENT_CLIENT_URL=http://127.0.0.1:1"}
-		}, "placement", Error, "nobody listens at 127.0.0.1:1", "compute-agent placement serve --listen 127.0.0.1:1 --state-dir /var/lib/compute-agent-placement"},
+		}, "placement", Error, "no process listens at 127.0.0.1:1", "compute-agent placement serve --listen 127.0.0.1:1 --state-dir /var/lib/compute-agent-placement"},
 		"certificate of an unknown authority": {func(f *fixture) { f.tls = func(s *httptest.Server) { s.StartTLS() } }, "placement", Error, "does not trust",
 			"openssl s_client -connect HOST -servername 127.0.0.1 -showcerts </dev/null"},
 		"certificate for another name": {func(f *fixture) {
@@ -256,14 +256,14 @@ func TestBrokenHosts(t *testing.T) {
 		"TLS where there is none": {func(f *fixture) {
 			f.tls = func(s *httptest.Server) { s.Start(); s.URL = strings.Replace(s.URL, "http://", "https://", 1) }
 		}, "placement", Error, "should begin with http://", "openssl s_client -connect HOST -servername 127.0.0.1 -showcerts </dev/null"},
-		"certificate of the agent wanted": {func(f *fixture) {
+		"client certificate wanted": {func(f *fixture) {
 			f.tls = func(s *httptest.Server) {
 				s.TLS = &tls.Config{ClientAuth: tls.RequireAnyClientCert}
 				s.StartTLS()
 				f.write("/etc/ca.pem", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})), 0o644)
 			}
 			f.environ = []string{"COMPUTE_AGENT_PLACEMENT_CLIENT_CA_FILE=/etc/ca.pem"}
-		}, "placement", Error, "certificate of the agent", "openssl s_client -connect HOST -servername 127.0.0.1 -showcerts </dev/null"},
+		}, "placement", Error, "client certificate", "openssl s_client -connect HOST -servername 127.0.0.1 -showcerts </dev/null"},
 		"authorities that are none": {func(f *fixture) {
 			f.write("/etc/ca.pem", "hello", 0o644)
 			f.environ = []string{"COMPUTE_AGENT_PLACEMENT_CLIENT_CA_FILE=/etc/ca.pem"}
@@ -274,8 +274,8 @@ func TestBrokenHosts(t *testing.T) {
 			f.placement = placementServer("1.39", 200, time.Minute)
 			f.programs = []string{"chronyc"}
 		}, "clock", Warning, "behind Placement's", "chronyc makestep"},
-		"clock left alone":          {func(f *fixture) { f.synced = errUnsynced; f.programs = nil }, "clock", Warning, "nobody keeps", "apt-get install chrony"},
-		"clock with chrony stopped": {func(f *fixture) { f.synced = errUnsynced; f.programs = []string{"chronyd"} }, "clock", Warning, "nobody keeps", "systemctl enable --now chrony"},
+		"clock left alone":          {func(f *fixture) { f.synced = errUnsynced; f.programs = nil }, "clock", Warning, "clock is not synchronised", "apt-get install chrony"},
+		"clock with chrony stopped": {func(f *fixture) { f.synced = errUnsynced; f.programs = []string{"chronyd"} }, "clock", Warning, "clock is not synchronised", "systemctl enable --now chrony"},
 		"clock unknown":             {func(f *fixture) { f.synced = errors.New("not permitted") }, "clock", OK, "agrees with Placement's", ""},
 
 		"few open files": {func(f *fixture) { f.hard = 1024 }, "open-files", Warning, "at most 1024",
@@ -293,8 +293,8 @@ func TestBrokenHosts(t *testing.T) {
 		"agent with something to know":         {func(f *fixture) { f.keepClosed = true; f.agent(200, health.Condition{Severity: health.Info}) }, "agent", OK, "runs and answers", ""},
 		"two agents":                           {func(f *fixture) { f.process(4712, "compute-agent", stateDir+"/agent.lock") }, "one-agent", Error, "4711, 4712", "kill 4712"},
 		"an agent elsewhere":                   {func(f *fixture) { f.keepClosed = true }, "one-agent", Error, "process 4711 uses", "kill 4711 && systemctl restart compute-agent"},
-		"an agent with an older configuration": {func(f *fixture) { f.remove("/proc/4711") }, "one-agent", Warning, "was changed since it started", "systemctl restart compute-agent"},
-		"no agent":                             {func(f *fixture) { f.keepClosed = true; f.remove("/proc/4711") }, "one-agent", OK, "nobody uses", ""},
+		"an agent with an older configuration": {func(f *fixture) { f.remove("/proc/4711") }, "one-agent", Warning, "has changed since it started", "systemctl restart compute-agent"},
+		"no agent":                             {func(f *fixture) { f.keepClosed = true; f.remove("/proc/4711") }, "one-agent", OK, "no process uses", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -302,7 +302,7 @@ func TestBrokenHosts(t *testing.T) {
 			tc.breakIt(f)
 			results := f.examine()
 			got := result(t, results, tc.check)
-			mend := got.Mend
+			mend := got.Fix
 			if url := f.address; url != "" {
 				mend = strings.ReplaceAll(mend, url, "URL")
 				_, host, _ := strings.Cut(url, "://")
@@ -347,7 +347,7 @@ func TestCheckThatHangs(t *testing.T) {
 		if diff := cmp.Diff([]Severity{Error, Skipped, OK}, got); diff != "" {
 			t.Errorf("severities (-want +got):\n%s", diff)
 		}
-		if results[0].Found != "the check did not end within 3s" || results[0].Title != "Hangs" {
+		if results[0].Found != "the check did not finish within 3s" || results[0].Title != "Hangs" {
 			t.Errorf("%+v", results[0])
 		}
 	})
@@ -400,7 +400,7 @@ func TestThisMachine(t *testing.T) {
 		t.Errorf("%d results of %d checks", len(results), len(Checks()))
 	}
 	for _, r := range results {
-		if r.Found == "" || (r.Severity == Error || r.Severity == Warning) == (r.Mend == "") {
+		if r.Found == "" || (r.Severity == Error || r.Severity == Warning) == (r.Fix == "") {
 			t.Errorf("%+v", r)
 		}
 	}

@@ -30,35 +30,34 @@ type Account struct {
 	GIDs []int
 }
 
-// Space is what is left in a file system; InodesTotal is zero where inodes are
-// made as needed.
+// Space is the free space of a file system. InodesTotal is 0 if inodes are allocated dynamically.
 type Space struct {
 	BytesFree, BytesTotal   uint64
 	InodesFree, InodesTotal uint64
 	ReadOnly                bool
 }
 
-// Examined is what a driver says of its configuration on this machine.
+// Examined is a driver's check of its configuration on this machine.
 type Examined struct {
 	Driver string
-	// Warnings are what it warns of, by name.
+	// Warnings by name.
 	Warnings map[string]string
-	// Problem is why it could not look, or what it refuses; "" if it did.
+	// Problem is why the driver rejects the configuration or could not check it, or "".
 	Problem string
 }
 
-// Env is the host as the doctor sees it. Host makes one for the real machine.
+// Env is the access of checks to a host. [Host] returns that of the real machine.
 type Env struct {
-	Config    *config.Config // Never nil; with ConfigErr it holds what could be read.
-	ConfigErr error          // What Load returned.
-	// Judged says whose configuration it is, "" for the one of --config or of no agent.
+	Config    *config.Config // never nil; with ConfigErr it holds what could be read
+	ConfigErr error          // from config.Load
+	// Judged describes the agent whose configuration it is, "" for none.
 	Judged string
-	// Examine has the enabled drivers look at the machine with this configuration; nil: they are not asked.
+	// Examine lets the enabled drivers check the machine with this configuration. It may be nil.
 	Examine func(ctx context.Context) ([]Examined, error)
 
-	Root  string  // Prefix of all paths that are looked at; empty for the real machine.
-	Self  int     // The user who asks; commands for others begin with sudo.
-	Agent Account // The user that the agent runs as.
+	Root  string  // prefix of all paths; empty for the real machine
+	Self  int     // the current user; commands that need root begin with sudo
+	Agent Account // the user that the agent runs as
 
 	Stat        func(path string) (File, error)
 	LookupGroup func(name string) (gid int, err error)
@@ -68,18 +67,16 @@ type Env struct {
 	Now         func() time.Time
 	LookPath    func(program string) (string, error)
 	DialUnix    func(ctx context.Context, path string) (net.Conn, error)
-	// HTTP sends requests to Placement and Keystone; nil means that a client is made
-	// of the configuration.
+	// HTTP sends requests to Placement and Keystone; nil means a client as configured.
 	HTTP http.RoundTripper
-	// Timeout bounds every check; zero means DefaultTimeout.
+	// Timeout limits all checks; 0 means DefaultTimeout.
 	Timeout time.Duration
 
 	probe func() probe
 }
 
-// Host is the machine that this process runs on. agentUser is the user to judge
-// for; empty means ServiceUser when root asks and the state directory belongs
-// to that user, and else whoever asks.
+// Host returns the Env of this machine. agentUser is the user that the agent runs as; "" means
+// ServiceUser for root if the state directory belongs to that user, else the current user.
 func Host(cfg *config.Config, cfgErr error, agentUser string) (Env, error) {
 	env := Env{
 		Config: cfg, ConfigErr: cfgErr, Self: os.Geteuid(),
@@ -120,15 +117,15 @@ func currentAccount() Account {
 func lookupAccount(name string) (Account, error) {
 	u, err := user.Lookup(name)
 	if err != nil {
-		return Account{}, fmt.Errorf("look up the agent's user: %w", err)
+		return Account{}, fmt.Errorf("looking up the agent's user: %w", err)
 	}
 	a := Account{Name: u.Username}
 	if a.UID, err = strconv.Atoi(u.Uid); err != nil {
-		return Account{}, fmt.Errorf("look up the agent's user %s: %w", name, err)
+		return Account{}, fmt.Errorf("looking up the agent's user %s: %w", name, err)
 	}
 	gids, err := u.GroupIds()
 	if err != nil {
-		return Account{}, fmt.Errorf("look up the groups of %s: %w", name, err)
+		return Account{}, fmt.Errorf("looking up the groups of %s: %w", name, err)
 	}
 	for _, gid := range gids {
 		if n, err := strconv.Atoi(gid); err == nil {
@@ -167,7 +164,7 @@ func openFiles() (soft, hard uint64, err error) {
 	return limit.Cur, limit.Max, nil
 }
 
-// clockSynced asks the kernel whether somebody disciplines its clock (adjtimex(2)).
+// clockSynced asks the kernel whether its clock is synchronised (adjtimex(2)).
 func clockSynced() (bool, error) {
 	state, err := unix.Adjtimex(&unix.Timex{})
 	if err != nil {
@@ -176,11 +173,10 @@ func clockSynced() (bool, error) {
 	return state != unix.TIME_ERROR, nil
 }
 
-// programDirs are where programs are looked for besides $PATH, which for users
-// other than root seldom has them.
+// programDirs are searched besides $PATH, which often lacks them for users other than root.
 var programDirs = []string{"/usr/local/sbin", "/usr/sbin", "/sbin"}
 
-// lookPath finds a program; it is not going to be run.
+// lookPath finds a program without running it.
 func lookPath(program string) (string, error) {
 	for _, dir := range append(filepath.SplitList(os.Getenv("PATH")), programDirs...) {
 		path := filepath.Join(dir, program)
@@ -196,8 +192,7 @@ func dialUnix(ctx context.Context, path string) (net.Conn, error) {
 	return d.DialContext(ctx, "unix", path)
 }
 
-// command is a command that only root may run, or several joined by &&, for the
-// user who asks.
+// command returns a command line that needs root, with sudo if the current user is not root.
 func (e *Env) command(format string, args ...any) string {
 	text := fmt.Sprintf(format, args...)
 	if e.Self == 0 {
@@ -209,14 +204,13 @@ func (e *Env) command(format string, args ...any) string {
 	return "sudo " + text
 }
 
-// systemd tells whether systemd runs the host (sd_booted(3)); in a container it
-// often does not, and systemctl is of no use.
+// systemd reports whether the host runs systemd (sd_booted(3)).
 func (e *Env) systemd() bool {
 	_, err := e.stat("/run/systemd/system")
 	return err == nil
 }
 
-// runsDriver tells whether a driver is configured and enabled.
+// runsDriver reports whether a driver is configured and enabled.
 func (e *Env) runsDriver(name string) bool {
 	return slices.Contains(e.Config.EnabledDrivers(), name)
 }

@@ -12,7 +12,7 @@ import (
 	"syscall"
 )
 
-// File is what the doctor wants to know about a file.
+// File is the mode and owner of a file.
 type File struct {
 	Mode     fs.FileMode
 	UID, GID int
@@ -30,12 +30,12 @@ func statFile(path string) (File, error) {
 	return f, nil
 }
 
-// path is where a path of the examined host is on this one.
+// path converts a path of the checked host to one of this machine.
 func (e *Env) path(p string) string { return filepath.Join(e.Root, p) }
 
 func (e *Env) stat(p string) (File, error) { return e.Stat(e.path(p)) }
 
-// real is a path of the examined host without symbolic links.
+// real resolves symbolic links in a path of the checked host.
 func (e *Env) real(p string) (string, error) {
 	found, err := filepath.EvalSymlinks(e.path(p))
 	if err != nil {
@@ -47,8 +47,8 @@ func (e *Env) real(p string) (string, error) {
 	return found, nil
 }
 
-// may tells from owner, group and mode whether the agent may do what want says:
-// 4 read, 2 write, 1 execute or enter. Access control lists are not looked at.
+// may reports whether owner, group and mode grant the agent the permissions want: 4 read, 2 write, 1
+// execute or enter. Access control lists are ignored.
 func (e *Env) may(f File, want fs.FileMode) bool {
 	perm := f.Mode.Perm()
 	switch {
@@ -63,7 +63,7 @@ func (e *Env) may(f File, want fs.FileMode) bool {
 	}
 }
 
-// blockedBy is the first directory above p that the agent may not enter.
+// blockedBy returns the first directory above p that the agent cannot enter.
 func (e *Env) blockedBy(p string) (string, bool) {
 	for _, dir := range parents(p) {
 		if f, err := e.stat(dir); err == nil && !e.may(f, 1) {
@@ -73,7 +73,7 @@ func (e *Env) blockedBy(p string) (string, bool) {
 	return "", false
 }
 
-// parents are the directories above p, from the root down.
+// parents returns the directories above p, from the root down.
 func parents(p string) []string {
 	var out []string
 	for dir := filepath.Dir(filepath.Clean(p)); ; dir = filepath.Dir(dir) {
@@ -86,7 +86,7 @@ func parents(p string) []string {
 	return out
 }
 
-// nearest is p itself or the closest directory above it that exists.
+// nearest returns p or the closest directory above it that exists.
 func (e *Env) nearest(p string) string {
 	for p != "/" && p != "." {
 		if _, err := e.stat(p); err == nil {
@@ -97,12 +97,10 @@ func (e *Env) nearest(p string) string {
 	return "/"
 }
 
-// trusted tells whether only root and the agent's user can change what lies at
-// p, by the rules under which the agent starts a plugin. holds is set for the
-// directory that holds an executable: there the sticky bit, which makes /tmp
-// bearable on the way, is not enough.
+// trusted checks that only root and the agent's user can change p, by the agent's rules for plugins.
+// holds is set for the directory of an executable, where the sticky bit is not enough.
 func (e *Env) trusted(p string, holds bool) []Result {
-	const why = "Whoever can change this can run programs as the agent's user, so the agent refuses to start plugins from it."
+	const why = "A user who can change this can run programs as the agent's user, so the agent refuses to start plugins from it."
 	f, err := e.stat(p)
 	if err != nil {
 		return bad(reason(err, p), why, e.command("ls -ld %s", p))
@@ -112,16 +110,16 @@ func (e *Env) trusted(p string, holds bool) []Result {
 		kind = "directory"
 	}
 	if f.UID != 0 && f.UID != e.Agent.UID {
-		return bad(fmt.Sprintf("the %s %s belongs to user %d, who is neither root nor %s", kind, p, f.UID, e.Agent.Name), why, e.command("chown root:root %s", p))
+		return bad(fmt.Sprintf("the %s %s belongs to user %d, which is neither root nor %s", kind, p, f.UID, e.Agent.Name), why, e.command("chown root:root %s", p))
 	}
 	if f.Mode.Perm()&0o022 != 0 && (holds || !f.Mode.IsDir() || f.Mode&fs.ModeSticky == 0) {
-		return bad(fmt.Sprintf("the %s %s has mode %04o: others than its owner can change it", kind, p, f.Mode.Perm()), why, e.command("chmod go-w %s", p))
+		return bad(fmt.Sprintf("the %s %s has mode %04o: other users than its owner can change it", kind, p, f.Mode.Perm()), why, e.command("chmod go-w %s", p))
 	}
 	return nil
 }
 
-// trustedPath is trusted for p and every directory above it; p is a directory
-// that holds executables when holds is set.
+// trustedPath is trusted for p and every directory above it. holds is set if p is a directory of
+// executables.
 func (e *Env) trustedPath(p string, holds bool) []Result {
 	above := parents(p)
 	for i, dir := range above {
@@ -132,14 +130,14 @@ func (e *Env) trustedPath(p string, holds bool) []Result {
 	return e.trusted(p, holds)
 }
 
-// reason says why a file cannot be looked at, without the machine's own path.
+// reason describes an error of stat with the path of the checked host.
 func reason(err error, p string) string {
 	switch {
 	case os.IsNotExist(err):
 		return p + " does not exist"
 	case os.IsPermission(err):
-		return p + " may not be looked at"
+		return p + " is not accessible"
 	default:
-		return fmt.Sprintf("%s cannot be looked at: %v", p, err)
+		return fmt.Sprintf("cannot access %s: %v", p, err)
 	}
 }

@@ -71,7 +71,7 @@ func healthy(t *testing.T) *fixture {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		// Directories may have been closed to their owner, too.
+		// Directories may have been not accessible for their owner, too.
 		_ = filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
 			if err != nil || d.IsDir() {
 				return os.Chmod(p, 0o700)

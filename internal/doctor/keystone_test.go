@@ -55,7 +55,7 @@ func TestKeystone(t *testing.T) {
 		"Keystone does not listen": {nil, catalog, func(f *fixture) {
 			f.environ = append(f.environ, "COMPUTE_AGENT_PLACEMENT_CLIENT_AUTH_URL=http://127.0.0.1:1/v3")
 		},
-			Error, "nobody listens at 127.0.0.1:1", "curl -sS -m 10 -D- http://127.0.0.1:1/v3"},
+			Error, "no process listens at 127.0.0.1:1", "curl -sS -m 10 -D- http://127.0.0.1:1/v3"},
 		"no such host": {nil, catalog, func(f *fixture) {
 			f.environ = append(f.environ, "COMPUTE_AGENT_PLACEMENT_CLIENT_AUTH_URL=http://keystone.invalid/v3")
 		},
@@ -65,8 +65,8 @@ func TestKeystone(t *testing.T) {
 		"a wrong password":  {nil, catalog, func(f *fixture) { f.write("/etc/password", "wrong\n", 0o600) }, Error, "keystone gives no token for the credentials (KEYSTONE/v3): status 401", "editor " + configFile},
 		"an open password":  {nil, catalog, func(f *fixture) { f.chmod("/etc/password", 0o644) }, Error, "has mode 0644", "editor " + configFile},
 		"no Placement":      {nil, `[{"type": "image"}]`, func(*fixture) {}, Error, `it has "image", and no service of type placement`, "openstack endpoint list --service placement"},
-		"another Keystone":  {nil, catalog, func(f *fixture) { f.placement = placementServer("1.39", 401, 0) }, Error, "does it ask the same Keystone", "grep -A 12 keystone_authtoken /etc/placement/placement.conf"},
-		"the role is wrong": {nil, catalog, func(f *fixture) { f.placement = placementServer("1.39", 403, 0) }, Error, "it is cn1-agent with the roles member, service", "openstack role add --user cn1-agent --project services service"},
+		"another Keystone":  {nil, catalog, func(f *fixture) { f.placement = placementServer("1.39", 401, 0) }, Error, "does it use the same Keystone", "grep -A 12 keystone_authtoken /etc/placement/placement.conf"},
+		"the role is wrong": {nil, catalog, func(f *fixture) { f.placement = placementServer("1.39", 403, 0) }, Error, "the agent is cn1-agent with the roles member, service", "openstack role add --user cn1-agent --project services service"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -74,10 +74,10 @@ func TestKeystone(t *testing.T) {
 			tc.breakIt(f)
 			got := result(t, f.examine(), "placement")
 			plain := strings.NewReplacer(keystone, "KEYSTONE", f.address, "URL").Replace
-			if got.Severity != tc.severity || !strings.Contains(plain(got.Found), tc.found) || plain(got.Mend) != tc.mend {
-				t.Errorf("got  %s: %s\n     $ %s\nwant %s: …%s…\n     $ %s", got.Severity, plain(got.Found), plain(got.Mend), tc.severity, tc.found, tc.mend)
+			if got.Severity != tc.severity || !strings.Contains(plain(got.Found), tc.found) || plain(got.Fix) != tc.mend {
+				t.Errorf("got  %s: %s\n     $ %s\nwant %s: …%s…\n     $ %s", got.Severity, plain(got.Found), plain(got.Fix), tc.severity, tc.found, tc.mend)
 			}
-			if strings.Contains(got.Found+got.Mend+got.Why, "hush") {
+			if strings.Contains(got.Found+got.Fix+got.Why, "hush") {
 				t.Errorf("the password is shown: %+v", got)
 			}
 		})

@@ -23,23 +23,22 @@ import (
 	"github.com/compute-agent/compute-agent/placement/wire"
 )
 
-// probe is what Placement answered to two requests: for its version document, for
-// which it needs no token, and a query as the agent makes it, for which it does.
-// Where Keystone gives the token, that comes first.
+// probe is Placement's answer to two requests: for its version document, without a token, and a query
+// of the agent, with one. A login at Keystone, if configured, comes first.
 type probe struct {
-	setup    error             // The client could not be made: a certificate or token is at fault.
-	login    error             // Keystone gave no token, or no address of Placement.
-	who      keystone.Identity // What Keystone says of the agent.
-	base     string            // Placement's address, without a slash at its end.
-	err      error             // No answer to the version document.
-	status   int               // Of the version document.
+	setup    error             // creating the client failed: invalid certificate or token
+	login    error             // Keystone issued no token, or has no endpoint of Placement
+	who      keystone.Identity // the agent's identity in Keystone
+	base     string            // Placement's URL, without a trailing slash
+	err      error             // no answer to the version document
+	status   int               // of the version document
 	max      string
-	isAPI    bool // The document is that of Placement.
+	isAPI    bool // the document is Placement's
 	authErr  error
-	auth     int // Status of the query.
+	auth     int // status of the query
 	took     time.Duration
-	date     time.Time // From the answer; zero when it has none.
-	received time.Time // This host's time when the answer came.
+	date     time.Time // from the answer; zero if it has none
+	received time.Time // this host's time of the answer
 }
 
 func probePlacement(ctx context.Context, e *Env) probe {
@@ -57,7 +56,7 @@ func probePlacement(ctx context.Context, e *Env) probe {
 	if err := a.Authorize(ctx, http.Header{}); err != nil {
 		return probe{setup: err}
 	}
-	// One try of each request, and no other token: what is wrong is to be seen.
+	// No retries and no new token, so that problems are visible.
 	a.Retries, a.Reauthorize, a.Microversion = 0, nil, fmt.Sprintf("1.%d", leastMinor)
 	client, err := placementclient.New(a.Config)
 	if err != nil {
@@ -86,7 +85,7 @@ func probePlacement(ctx context.Context, e *Env) probe {
 	return p
 }
 
-// answered is the status of an answer, or the error of a request that has none.
+// answered returns the status of an answer, or the error of a request without one.
 func answered(err error) (status int, unanswered error) {
 	var failed *placementclient.Error
 	switch {
@@ -98,7 +97,7 @@ func answered(err error) (status int, unanswered error) {
 	return 0, err
 }
 
-// access reaches Placement as the agent would.
+// access returns the agent's access to Placement.
 func (e *Env) access() (*access.Access, error) {
 	c := e.Config.PlacementClient
 	for _, file := range []*string{&c.TokenFile, &c.CAFile, &c.CertFile, &c.KeyFile, &c.Keystone.PasswordFile, &c.Keystone.ApplicationCredentialSecretFile} {
@@ -109,16 +108,16 @@ func (e *Env) access() (*access.Access, error) {
 	return access.New(c, e.HTTP, zerolog.Nop())
 }
 
-// tooOld tells whether a microversion such as "1.36" lies below the least that
-// the agent can work with; it is false for what is not a microversion.
+// tooOld reports whether a microversion such as "1.36" is below the minimum of the agent. It is false
+// for an invalid one.
 func tooOld(version string, least int) bool {
 	major, minor, ok := strings.Cut(version, ".")
 	m, err := strconv.Atoi(minor)
 	return ok && err == nil && major == "1" && m < least
 }
 
-// tlsTrouble says what is wrong with a connection's TLS, in words.
-func tlsTrouble(err error) (string, bool) {
+// tlsProblem describes a TLS error.
+func tlsProblem(err error) (string, bool) {
 	var unknown x509.UnknownAuthorityError
 	var name x509.HostnameError
 	var invalid x509.CertificateInvalidError
@@ -131,14 +130,14 @@ func tlsTrouble(err error) (string, bool) {
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
 		return "its certificate is expired or not yet valid (or this host's clock is wrong)", true
 	case errors.As(err, &invalid):
-		return "its certificate is not acceptable: " + invalid.Error(), true
+		return "its certificate is invalid: " + invalid.Error(), true
 	case errors.Is(err, http.ErrSchemeMismatch), errors.As(err, &record):
-		return "it does not speak TLS; the address should begin with http://", true
+		return "it does not use TLS; the URL should begin with http://", true
 	}
-	// The other side's refusals are a net.OpError of this operation (crypto/tls).
+	// crypto/tls reports the peer's alerts as this operation of net.OpError.
 	var refused *net.OpError
 	if errors.As(err, &refused) && refused.Op == "remote error" {
-		return fmt.Sprintf("it refused the TLS connection (%v); it may ask for a certificate of the agent (cert_file, key_file)", refused.Err), true
+		return fmt.Sprintf("it refused the TLS connection (%v); it may require a client certificate (cert_file, key_file)", refused.Err), true
 	}
 	return "", false
 }

@@ -10,10 +10,10 @@ import (
 	"strings"
 )
 
-// width is the column at which the text of a result begins.
+// width is the column where the text of a result begins.
 const width = 28
 
-// marks are the words in front of a result and their colours on a terminal.
+// marks are the labels of results and their colours on a terminal.
 var marks = map[Severity]struct{ word, colour string }{
 	OK:      {"ok", "\x1b[32m"},
 	Skipped: {"skipped", "\x1b[2m"},
@@ -23,9 +23,8 @@ var marks = map[Severity]struct{ word, colour string }{
 
 const plain = "\x1b[0m"
 
-// WriteText writes the results for people: a line each, and below a warning or
-// an error why it matters and the command that mends it. colour is for
-// terminals only; without it the output has no escape sequences.
+// WriteText writes the results as text: a line each, and for a warning or an error why it matters and
+// the command that fixes it. Without colour the output has no escape sequences.
 func WriteText(w io.Writer, results []Result, colour bool) error {
 	b := bufio.NewWriter(w)
 	counts := map[Severity]int{}
@@ -35,12 +34,12 @@ func WriteText(w io.Writer, results []Result, colour bool) error {
 		if colour {
 			mark = marks[r.Severity].colour + mark + plain
 		}
-		_, _ = fmt.Fprintf(b, "%s %-*s %s\n", mark, width-9, r.Title, harmless(r.Found))
+		_, _ = fmt.Fprintf(b, "%s %-*s %s\n", mark, width-9, r.Title, sanitize(r.Found))
 		if r.Why != "" {
-			_, _ = fmt.Fprintf(b, "%*s%s\n", width+1, "", harmless(r.Why))
+			_, _ = fmt.Fprintf(b, "%*s%s\n", width+1, "", sanitize(r.Why))
 		}
-		if r.Mend != "" {
-			_, _ = fmt.Fprintf(b, "%*s$ %s\n", width+1, "", harmless(r.Mend))
+		if r.Fix != "" {
+			_, _ = fmt.Fprintf(b, "%*s$ %s\n", width+1, "", sanitize(r.Fix))
 		}
 	}
 	_, _ = fmt.Fprintf(b, "\n%s\n", summary(counts))
@@ -50,9 +49,9 @@ func WriteText(w io.Writer, results []Result, colour bool) error {
 func summary(counts map[Severity]int) string {
 	switch e, w := counts[Error], counts[Warning]; {
 	case e == 0 && w == 0:
-		return "Nothing is wrong."
+		return "No problems found."
 	case e == 0:
-		return plural(w, "warning") + "; the agent runs in spite of it."
+		return plural(w, "warning") + "; the agent works despite this."
 	case w == 0:
 		return plural(e, "error") + "."
 	default:
@@ -60,8 +59,8 @@ func summary(counts map[Severity]int) string {
 	}
 }
 
-// harmless keeps what files and servers say from steering the terminal.
-func harmless(s string) string {
+// sanitize replaces control characters from files and servers.
+func sanitize(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r >= 0x7f && r < 0xa0 {
 			return ' '
@@ -70,7 +69,7 @@ func harmless(s string) string {
 	}, s)
 }
 
-// WriteJSON writes the results for programs: {"worst": …, "results": […]}.
+// WriteJSON writes the results as JSON: {"worst": …, "results": […]}.
 func WriteJSON(w io.Writer, results []Result) error {
 	if results == nil {
 		results = []Result{}

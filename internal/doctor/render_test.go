@@ -14,7 +14,7 @@ import (
 var sample = []Result{
 	{"config", "Configuration", OK, "1 file, /etc/compute-agent/compute-agent.toml", "", ""},
 	{"kvm", "KVM", Warning, "the processor has VT-x, but the module kvm_intel is not loaded", "Guests run many times slower.", "modprobe kvm_intel"},
-	{"placement", "Placement", Error, "nobody listens at 127.0.0.1:8778", "The agent keeps the last good state.", "systemctl start compute-agent-placement.socket"},
+	{"placement", "Placement", Error, "no process listens at 127.0.0.1:8778", "The agent keeps the last good state.", "systemctl start compute-agent-placement.socket"},
 	{"clock", "Clock", Skipped, "the kernel does not tell", "", ""},
 	{"plugin.fake", "Plugin fake", OK, "a name with \x1b[31mescapes\nand lines", "", ""},
 }
@@ -37,8 +37,8 @@ func TestText(t *testing.T) {
 
 func TestSummary(t *testing.T) {
 	for want, results := range map[string][]Result{
-		"Nothing is wrong.":                         {sample[0], sample[3]},
-		"1 warning; the agent runs in spite of it.": {sample[1]},
+		"No problems found.":                         {sample[0], sample[3]},
+		"1 warning; the agent works despite this.": {sample[1]},
 		"2 errors.": {sample[2], sample[2]},
 	} {
 		var out bytes.Buffer

@@ -355,7 +355,7 @@ func TestCommands(t *testing.T) {
 	}{
 		{[]string{"tree"}, []string{"cn1  ", "└─ cn1_gpu0  ", "CUSTOM_GPU", "VCPU", "COMPUTE_NODE"}},
 		{[]string{"tree", "--output", "json"}, []string{`"resource_class": "CUSTOM_GPU"`, `"used": 0`}},
-		{[]string{"status"}, []string{"reporting 1 node, all is well", "driver fake", "in step with Placement"}},
+		{[]string{"status"}, []string{"reporting 1 node, all is well", "driver fake", "last sync "}},
 		{[]string{"status", "-o", "json"}, []string{`"state": "reporting"`, `"pid": ` + strconv.Itoa(agent.Pid())}},
 		{[]string{"plan"}, []string{"nothing to write"}},
 		{[]string{"plan", "-o", "json"}, []string{`"operations": `}},

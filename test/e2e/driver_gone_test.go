@@ -125,7 +125,7 @@ func (g *goneWorld) goes(fault string, writes int64) {
 		g.t.Errorf("the status does not say so: %+v", status.Conditions)
 	}
 	text, code := command(g.t, "status", "--config", g.config)
-	if code != 1 && code != 0 || !strings.Contains(text, "driver chaos (node cn1, since ") || !strings.Contains(text, "its nodes are disabled until it is back") {
+	if code != 1 && code != 0 || !strings.Contains(text, "driver chaos (node cn1, since ") || !strings.Contains(text, "its nodes are disabled until it returns") {
 		g.t.Errorf("status (%d):\n%s", code, text)
 	}
 }

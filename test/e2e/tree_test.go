@@ -54,7 +54,7 @@ func TestTreeShowsWhatPlacementHas(t *testing.T) {
 	server.signal(syscall.SIGTERM)
 	server.exit()
 	out, code := command(t, "tree", "--config", s.config)
-	if code != 1 || !strings.HasPrefix(out, "cn1: Placement cannot be read: ") || !strings.Contains(out, "The tree below is what the agent read at 20") || !strings.Contains(out, heading) {
+	if code != 1 || !strings.HasPrefix(out, "cn1: Placement cannot be read: ") || !strings.Contains(out, "The tree below was read at 20") || !strings.Contains(out, heading) {
 		t.Errorf("without Placement: exit code %d, want a heading and %q in\n%s", code, heading, out)
 	}
 	out, code = command(t, "tree", "-o", "json", "--config", s.config)

@@ -12,7 +12,8 @@ import (
 	"github.com/compute-agent/compute-agent/resourcetracker/audit"
 )
 
-// Audit prints what does not fit together between allocations and guests, and what was done about orphaned allocations.
+// Audit prints differences between allocations and guests, and what was done about orphaned
+// allocations.
 func Audit(w io.Writer, r audit.Report) error {
 	p := &printer{w: w}
 	for _, n := range r.Nodes {
@@ -39,7 +40,7 @@ func (p *printer) auditHead(n audit.Node) {
 	}
 	switch found := len(n.Orphans) + len(n.Unaccounted) + len(n.Overcommitted); {
 	case n.Error != "":
-		p.line("%s: cannot be compared: %s", id, n.Error)
+		p.line("%s: cannot compare: %s", id, n.Error)
 	case found == 0:
 		p.line("%s: %s and %s, nothing to report", id, count(int64(n.Guests), "guest"), count(int64(n.Consumers), "consumer"))
 	default:
@@ -54,11 +55,11 @@ func (p *printer) auditRefused(r audit.Report) {
 }
 
 func (p *printer) orphan(o audit.Orphan) {
-	p.line("  orphaned: consumer %s is no guest and holds %s", o.Consumer, holds(o.Here))
+	p.line("  orphaned: consumer %s is not a guest and holds %s", o.Consumer, holds(o.Here))
 	if len(o.Elsewhere) > 0 {
 		p.line("    elsewhere  %s", holds(o.Elsewhere))
 	}
-	age := "not known when"
+	age := "unknown"
 	if !o.Written.IsZero() {
 		age = fmt.Sprintf("%s (%s ago)", when(o.Written), o.Age.Round(time.Second))
 	}
@@ -67,13 +68,13 @@ func (p *printer) orphan(o audit.Orphan) {
 	case o.Seen == nil:
 		p.line("    as guest   never seen here")
 	case o.Seen.Gone.IsZero():
-		p.line("    as guest   first seen here %s, gone since just now", when(o.Seen.First))
+		p.line("    as guest   first seen here %s, disappeared just now", when(o.Seen.First))
 	default:
-		p.line("    as guest   first seen here %s, gone since %s", when(o.Seen.First), when(o.Seen.Gone))
+		p.line("    as guest   first seen here %s, disappeared %s", when(o.Seen.First), when(o.Seen.Gone))
 	}
 	p.done(o.Done, o.Problem, o.Kept, "deleted", "--heal deletes it")
 	if !o.Done.Mended() {
-		p.line("    look       %s", o.Look)
+		p.line("    inspect    %s", o.Look)
 	}
 }
 
@@ -97,11 +98,11 @@ func (p *printer) unaccounted(g audit.Guest) {
 	if g.Has != nil && len(g.Differences) == 0 {
 		p.line("    has        %s", holds(g.Has))
 	}
-	p.done(g.Done, g.Problem, g.Kept, "mended", "`compute-agent allocations heal` makes its allocations")
+	p.done(g.Done, g.Problem, g.Kept, "repaired", "`compute-agent allocations heal` creates its allocations")
 }
 
-// done says what became of a finding, or what could.
-func (p *printer) done(outcome audit.Outcome, problem, kept, verb, remedy string) {
+// done prints the outcome of a finding, or its fix.
+func (p *printer) done(outcome audit.Outcome, problem, kept, verb, fix string) {
 	switch {
 	case outcome == audit.Failed:
 		p.line("    failed     %s", problem)
@@ -110,7 +111,7 @@ func (p *printer) done(outcome audit.Outcome, problem, kept, verb, remedy string
 	case kept != "":
 		p.line("    not %s: %s", verb, kept)
 	default:
-		p.line("    remedy     %s", remedy)
+		p.line("    fix        %s", fix)
 	}
 }
 
@@ -120,7 +121,7 @@ func Healed(w io.Writer, r audit.Report) error {
 	rows := [][]string{{"node", "guest", "name", "allocations", "outcome"}}
 	for _, n := range r.Nodes {
 		if n.Error != "" {
-			p.line("%s: cannot be compared: %s", n.Node, n.Error)
+			p.line("%s: cannot compare: %s", n.Node, n.Error)
 		}
 		for _, g := range n.Unaccounted {
 			if len(g.Differences) > 0 {
@@ -131,9 +132,9 @@ func Healed(w io.Writer, r audit.Report) error {
 			case g.Done == audit.Failed:
 				outcome += ": " + g.Problem
 			case g.Done == "" && g.Kept != "":
-				outcome = "left out: " + g.Kept
+				outcome = "skipped: " + g.Kept
 			case g.Done == "":
-				outcome = "left out"
+				outcome = "skipped"
 			}
 			rows = append(rows, []string{n.Node, g.UUID, g.Name, holds(g.Has), outcome})
 		}
@@ -143,13 +144,13 @@ func Healed(w io.Writer, r audit.Report) error {
 			p.line("%s", row)
 		}
 	} else if r.Refused == "" {
-		p.line("Every guest holds something: there is nothing to make.")
+		p.line("Every guest has allocations; there is nothing to create.")
 	}
 	p.auditRefused(r)
 	return p.err
 }
 
-// holds lists amounts.
+// holds formats amounts.
 func holds(shares []audit.Share) string {
 	if len(shares) == 0 {
 		return nothing

@@ -14,8 +14,8 @@ import (
 	"github.com/compute-agent/compute-agent/placement/candidates"
 )
 
-// Explanation prints why a request for allocation candidates has those that it has: the verdict, and then what each condition
-// leaves. Conditions that remove nothing are folded.
+// Explanation prints the verdict on a request for allocation candidates, and how many providers and
+// trees satisfy each condition. Conditions that remove nothing are folded.
 func Explanation(w io.Writer, e *candidates.Explanation) error {
 	p := &printer{w: w}
 	p.line("%s", e.Verdict)
@@ -34,7 +34,7 @@ func Explanation(w io.Writer, e *candidates.Explanation) error {
 	})...)
 	width := 0
 	for i := range rows {
-		rows[i].text = textutil.Printable(rows[i].text) // before it is measured
+		rows[i].text = textutil.Printable(rows[i].text) // before measuring
 		width = max(width, min(utf8.RuneCountInString(rows[i].text), 72))
 	}
 	p.line("")
@@ -55,7 +55,7 @@ func Explanation(w io.Writer, e *candidates.Explanation) error {
 	return p.err
 }
 
-// explainRow is a line: a title, a condition, or without numbers a remark.
+// explainRow is a header, a condition with numbers, or a remark.
 type explainRow struct {
 	text, note string
 	head       bool
@@ -63,23 +63,23 @@ type explainRow struct {
 	left       []string
 }
 
-// folded are the rows of the steps that there are: the first, those that remove something, and for the others how many.
+// folded returns rows for the first step and those that remove something, and counts the others.
 func folded(n int, row func(int) explainRow) []explainRow {
 	rows := make([]explainRow, 0, n)
-	quiet := 0
+	without := 0
 	for i := range n {
 		r := row(i)
 		if i > 0 && r.removed == 0 {
-			quiet++
+			without++
 			continue
 		}
 		rows = append(rows, r)
 	}
 	switch {
-	case quiet == 1:
+	case without == 1:
 		rows = append(rows, explainRow{text: "(1 more condition removes nothing)"})
-	case quiet > 1:
-		rows = append(rows, explainRow{text: fmt.Sprintf("(%d more conditions remove nothing)", quiet)})
+	case without > 1:
+		rows = append(rows, explainRow{text: fmt.Sprintf("(%d more conditions remove nothing)", without)})
 	}
 	return rows
 }
@@ -100,7 +100,7 @@ func groupTitle(g candidates.GroupExplanation) string {
 	return name + ", " + strings.Join(amounts, ", ")
 }
 
-// number is empty for nothing, so that what counts stands out.
+// number returns "" for 0.
 func number(n int) string {
 	if n == 0 {
 		return ""

@@ -8,7 +8,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/agent/control"
 )
 
-// Migration prints what was, or would be, moved while all services are down.
+// Migration prints the result of `placement migrate-compute-inventory`.
 func Migration(w io.Writer, m control.Migration) error {
 	p := &printer{w: w}
 	for _, n := range m.Nodes {
@@ -28,7 +28,7 @@ func Migration(w io.Writer, m control.Migration) error {
 				p.preview(n.Reshape)
 			}
 			if n.Unfinished {
-				p.line("  a reshape that was begun before and not finished is looked into first")
+				p.line("  an earlier, unfinished reshape is checked first")
 			}
 		case control.MigrationDone:
 			p.line("%s: moved, with %s:", id, count(int64(len(n.Changes)), "write"))
@@ -36,7 +36,7 @@ func Migration(w io.Writer, m control.Migration) error {
 				p.line("%4d. %s", i+1, change)
 			}
 		case control.MigrationRefused:
-			p.line("%s: nothing has moved", id)
+			p.line("%s: nothing was moved", id)
 			p.refusal("  ", n.Error, objections(n.Objections, n.Offenders), n.Remedy)
 		default:
 			p.line("%s: failed: %s", id, n.Error)

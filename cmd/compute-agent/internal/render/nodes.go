@@ -15,11 +15,11 @@ import (
 	"github.com/compute-agent/compute-agent/internal/agent/disabled"
 )
 
-// Nodes prints the nodes that are, or were, reported.
+// Nodes prints the nodes that are or were reported.
 func Nodes(w io.Writer, nodes control.Nodes) error {
 	p := &printer{w: w}
 	if len(nodes.Nodes) == 0 {
-		p.line("No compute node: none was reported yet.")
+		p.line("No compute nodes: none has been reported yet.")
 		return p.err
 	}
 	rows := [][]string{{"name", "uuid", "driver", "state", "reported since"}}
@@ -48,23 +48,23 @@ func Nodes(w io.Writer, nodes control.Nodes) error {
 	return p.err
 }
 
-// Removal prints what became of the removal of a node.
+// Removal prints the result of removing a node.
 func Removal(w io.Writer, r control.Removal) error {
 	p := &printer{w: w}
 	node := fmt.Sprintf("node %s (%s)", r.Name, r.UUID)
 	switch {
 	case len(r.Objections) > 0:
-		p.line("%s is not removed, nothing was written:", node)
+		p.line("%s was not removed, and nothing was written:", node)
 		for _, o := range r.Objections {
 			p.line("  - %s", o)
 		}
 		return p.err
 	case r.Removed:
-		p.line("%s is removed, with %s:", node, count(int64(len(r.Providers)), "resource provider"))
+		p.line("Removed %s with %s:", node, count(int64(len(r.Providers)), "resource provider"))
 	case len(r.Providers) == 0:
-		p.line("%s is not in Placement any more. Nothing stands against forgetting it.", node)
+		p.line("%s is no longer in Placement. Its record can be removed.", node)
 	default:
-		p.line("%s: nothing stands against removing it, with %s:", node, count(int64(len(r.Providers)), "resource provider"))
+		p.line("%s can be removed, with %s:", node, count(int64(len(r.Providers)), "resource provider"))
 	}
 	for i, rp := range r.Providers {
 		p.line("%4d. delete resource provider %s (%s)", i+1, rp.Name, rp.UUID)
@@ -72,7 +72,7 @@ func Removal(w io.Writer, r control.Removal) error {
 	return p.err
 }
 
-// Gift prints what became of giving a node to a driver.
+// Gift prints the result of assigning a node to a driver.
 func Gift(w io.Writer, g control.Gift) error {
 	p := &printer{w: w}
 	node := fmt.Sprintf("node %s (%s)", g.Name, g.UUID)
@@ -82,25 +82,25 @@ func Gift(w io.Writer, g control.Gift) error {
 	}
 	switch {
 	case len(g.Objections) > 0:
-		p.line("%s is not given to driver %s, nothing was changed:", node, g.To)
+		p.line("%s was not assigned to driver %s, and nothing was changed:", node, g.To)
 		for _, o := range g.Objections {
 			p.line("  - %s", o)
 		}
 		return p.err
 	case g.Given && g.Offline:
-		p.line("%s belongs to driver %s from the next start of the agent on; until now it belonged to %s.", node, g.To, from)
+		p.line("%s belongs to driver %s from the next start of the agent; it belonged to %s.", node, g.To, from)
 	case g.Given:
-		p.line("%s belongs to driver %s now; until now it belonged to %s.", node, g.To, from)
+		p.line("%s now belongs to driver %s; it belonged to %s.", node, g.To, from)
 	default:
-		p.line("%s belongs to %s and can be given to driver %s.", node, from, g.To)
+		p.line("%s belongs to %s and can be assigned to driver %s.", node, from, g.To)
 	}
 	if g.From != "" {
-		p.line("What only driver %s reported is removed from Placement; what is allocated of it stays, closed for new guests, until it is free.", g.From)
+		p.line("What only driver %s reported is removed from Placement; inventory that is allocated stays, closed for new instances, until it is free.", g.From)
 	}
 	return p.err
 }
 
-// Adoption prints what Placement has, and what is done about it.
+// Adoption prints what Placement has, and the steps of an adoption.
 func Adoption(w io.Writer, a control.Adoption) error {
 	p := &printer{w: w}
 	if len(a.Providers) > 0 {
@@ -113,33 +113,33 @@ func Adoption(w io.Writer, a control.Adoption) error {
 			if rp.NewName != "" {
 				name += " → " + rp.NewName
 			}
-			stocks := make([]string, 0, len(rp.Inventories))
+			totals := make([]string, 0, len(rp.Inventories))
 			for _, class := range slices.Sorted(maps.Keys(rp.Inventories)) {
-				stocks = append(stocks, fmt.Sprintf("%s %d", class, rp.Inventories[class]))
+				totals = append(totals, fmt.Sprintf("%s %d", class, rp.Inventories[class]))
 			}
-			if len(stocks) == 0 {
-				stocks = []string{nothing}
+			if len(totals) == 0 {
+				totals = []string{nothing}
 			}
-			rows = append(rows, []string{name, rp.UUID, strings.Join(stocks, ", "), fmt.Sprint(rp.Consumers)})
+			rows = append(rows, []string{name, rp.UUID, strings.Join(totals, ", "), fmt.Sprint(rp.Consumers)})
 		}
 		for _, row := range table(rows) {
 			p.line("  %s", row)
 		}
 	}
 	if len(a.Steps) == 0 {
-		p.line("Nothing is left to do: node %s is as it should be.", a.Node)
+		p.line("Nothing to do for node %s.", a.Node)
 		return p.err
 	}
-	did := "To be done:"
+	header := "Steps:"
 	if a.Done {
-		did = "Done:"
+		header = "Done:"
 	}
-	p.line("%s", did)
+	p.line("%s", header)
 	for i, s := range a.Steps {
 		p.line("%4d. %s", i+1, s)
 	}
 	if len(a.Unknown) > 0 {
-		p.line("An earlier version of the agent adopted this node and kept no snapshot. It is not known whether these were there before; they stay:")
+		p.line("An earlier version of the agent adopted this node without a snapshot. These items may have existed before, so they stay:")
 		for _, s := range a.Unknown {
 			p.line("  - %s", s)
 		}
@@ -147,15 +147,15 @@ func Adoption(w io.Writer, a control.Adoption) error {
 	return p.err
 }
 
-// Disabling prints how far disabling or enabling has come.
+// Disabling prints the result of disabling or enabling nodes.
 func Disabling(w io.Writer, d control.Disabling, enable bool) error {
 	p := &printer{w: w}
-	word := "disabled"
+	state := "disabled"
 	if enable {
-		word = "enabled"
+		state = "enabled"
 	}
 	if d.Offline {
-		p.line("Noted: %s. No agent runs; its next start tells Placement.", word)
+		p.line("Recorded: %s. No agent runs; its next start updates Placement.", state)
 	}
 	for _, n := range d.Nodes {
 		state := "disabled: " + n.Reason
@@ -164,21 +164,21 @@ func Disabling(w io.Writer, d control.Disabling, enable bool) error {
 		}
 		switch {
 		case n.InPlacement != nil && *n.InPlacement == n.Disabled:
-			p.line("node %s (%s): %s; Placement has it.", n.Node, n.UUID, state)
+			p.line("node %s (%s): %s; Placement is up to date.", n.Node, n.UUID, state)
 		case n.Error != "":
-			p.line("node %s (%s): %s; Placement does not have it yet: %s", n.Node, n.UUID, state, n.Error)
+			p.line("node %s (%s): %s; Placement is not updated yet: %s", n.Node, n.UUID, state, n.Error)
 		default:
-			p.line("node %s (%s): %s; Placement does not have it yet, the agent goes on trying.", n.Node, n.UUID, state)
+			p.line("node %s (%s): %s; Placement is not updated yet, the agent retries.", n.Node, n.UUID, state)
 		}
 	}
 	if len(d.Nodes) == 0 && !d.Offline {
-		p.line("Noted. No driver has named a node yet; when one does, Placement is told.")
+		p.line("Recorded. No driver has reported a node yet; Placement is updated when one does.")
 	}
 	p.reasons("still disabled by ", d.Left)
 	return p.err
 }
 
-// reasons prints why nothing new is scheduled to nodes.
+// reasons prints the reasons why nodes are disabled.
 func (p *printer) reasons(lead string, reasons []disabled.Reason) {
 	for _, r := range reasons {
 		where, by := "every node", ""
@@ -192,7 +192,7 @@ func (p *printer) reasons(lead string, reasons []disabled.Reason) {
 	}
 }
 
-// table lines up the cells of each column at their beginnings.
+// table aligns columns left.
 func table(rows [][]string) []string {
 	width := make([]int, len(rows[0]))
 	for _, row := range rows {

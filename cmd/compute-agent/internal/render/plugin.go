@@ -18,23 +18,23 @@ import (
 func (p *printer) pluginHead(r host.Description) {
 	name := r.Name
 	if name == "" {
-		name = "(it does not say who it is)"
+		name = "(no name)"
 	}
 	p.line("%s  %s", strings.TrimRight(name+" "+r.Version, " "), r.Path)
 	can := strings.Join(r.Capabilities, ", ")
 	if can == "" {
-		can = "nothing beyond what all must"
+		can = "no optional capabilities"
 	}
 	p.line("  SDK  %s", r.SDK)
 	p.line("  can  %s", can)
 }
 
-// untabbed has four spaces for a tab.
+// untabbed replaces tabs with four spaces.
 func untabbed(s string) string { return strings.ReplaceAll(s, "\t", "    ") }
 
 func oneLine(s string) string { return strings.ReplaceAll(s, "\n", "; ") }
 
-// PluginInfo prints who a plugin is and what may be configured.
+// PluginInfo prints a plugin's description and configuration keys.
 func PluginInfo(w io.Writer, r host.Description, sha256 string, schema []byte) error {
 	p := &printer{w: w}
 	p.pluginHead(r)
@@ -49,10 +49,10 @@ func PluginInfo(w io.Writer, r host.Description, sha256 string, schema []byte) e
 	}
 	switch {
 	case len(schema) == 0:
-		p.line("It takes no configuration.")
+		p.line("The driver has no configuration keys.")
 		return p.err
 	case json.Unmarshal(schema, &s) != nil:
-		p.line("The schema of its configuration is no JSON Schema: compute-agent plugin test says more.")
+		p.line("The driver's configuration schema is not a valid JSON Schema; see compute-agent plugin test.")
 		return p.err
 	}
 	p.line("Keys of [drivers.%s.config]:", r.Name)
@@ -79,7 +79,7 @@ func PluginInfo(w io.Writer, r host.Description, sha256 string, schema []byte) e
 	return p.err
 }
 
-// wrapText breaks a text into lines of at most so many characters; a longer word has a line of its own.
+// wrapText breaks a text into lines of at most width characters, if no word is longer.
 func wrapText(text string, width int) []string {
 	var out []string
 	for _, word := range strings.Fields(text) {
@@ -92,21 +92,21 @@ func wrapText(text string, width int) []string {
 	return out
 }
 
-// PluginPass prints what one pass of a rehearsal changed, and the tree after the first one.
+// PluginPass prints what a pass of `plugin run` changed, and the tree after the first pass.
 func PluginPass(w io.Writer, pass host.Pass, n int) error {
 	p := &printer{w: w}
 	p.line("pass %d", n)
 	if pass.Health != "" {
-		p.line("  the driver reports a problem of its own: %s", oneLine(pass.Health))
+		p.line("  the driver reports a problem: %s", oneLine(pass.Health))
 	}
 	for _, w := range pass.Warnings {
-		p.line("  the driver warns of %s: %s", oneLine(w.Name), oneLine(w.Text))
+		p.line("  the driver's warning %s: %s", oneLine(w.Name), oneLine(w.Text))
 	}
 	if pass.Watch != "" {
-		p.line("  changes are not noticed by themselves: %s", oneLine(pass.Watch))
+		p.line("  the driver does not report changes: %s", oneLine(pass.Watch))
 	}
 	for _, name := range pass.Removed {
-		p.line("  node %s: the driver does not list it any more; in Placement it stays as it is (compute-agent node remove)", name)
+		p.line("  node %s: the driver no longer lists it; Placement would keep it until `compute-agent node remove`", name)
 	}
 	for _, node := range pass.Nodes {
 		if node.Node != "" {
@@ -114,7 +114,7 @@ func PluginPass(w io.Writer, pass host.Pass, n int) error {
 		}
 		if node.Reshape != "" {
 			p.line("    %s", oneLine(node.Reshape))
-			p.line("    called again with the allocations of no consumers")
+			p.line("    called again, with no allocations")
 		}
 		if node.Problem != "" {
 			p.line("    %s", oneLine(node.Problem))
@@ -134,13 +134,12 @@ func PluginPass(w io.Writer, pass host.Pass, n int) error {
 	return p.err
 }
 
-// PluginLog prints one line of a driver's log, which comes as JSON, for its author: level, message,
-// fields, and below them the stack of a panic. What is below the level info is left out, as an
-// agent leaves it out, and what the host logs.
+// PluginLog prints a JSON line of a driver's log: level, message, fields, and the stack of a panic. It
+// skips levels below info, and lines of the plugin host.
 func PluginLog(w io.Writer, line []byte) error {
 	p := &printer{w: w}
 	fields := map[string]any{}
-	if json.Unmarshal(line, &fields) != nil { // as it is, then
+	if json.Unmarshal(line, &fields) != nil { // not JSON
 		fields = map[string]any{"message": strings.TrimSpace(string(line)), "output": "raw"}
 	}
 	level, _ := fields["level"].(string)
@@ -149,7 +148,7 @@ func PluginLog(w io.Writer, line []byte) error {
 	switch {
 	case level == "trace" || level == "debug":
 		return nil
-	case fields["pid"] == nil && fields["output"] == nil && fields["dropped"] == nil: // of the host
+	case fields["pid"] == nil && fields["output"] == nil && fields["dropped"] == nil: // from the host
 		return nil
 	case fields["output"] == "raw":
 		level = "output"
@@ -168,7 +167,7 @@ func PluginLog(w io.Writer, line []byte) error {
 	return p.err
 }
 
-// tree prints a tree that is in no Placement.
+// tree prints a tree that is not in Placement.
 func (p *printer) tree(tree *providertree.Tree) {
 	children := map[string][]control.Provider{}
 	for rp := range tree.All() {
@@ -191,7 +190,7 @@ type PluginEntry struct {
 	Path string `json:"path"`
 	// State is "enabled", "disabled" or "not configured".
 	State string `json:"state"`
-	// Problem is what keeps it from being started, or "".
+	// Problem is why the driver cannot start, or "".
 	Problem string `json:"problem,omitempty"`
 }
 
@@ -199,7 +198,7 @@ type PluginEntry struct {
 func PluginList(w io.Writer, dirs []string, entries []PluginEntry) error {
 	p := &printer{w: w}
 	if len(entries) == 0 {
-		p.line("No driver is configured, and none is in %s.", strings.Join(dirs, " or "))
+		p.line("No driver is configured or installed in %s.", strings.Join(dirs, " or "))
 		return p.err
 	}
 	name, state := 0, 0

@@ -11,9 +11,8 @@ import (
 	"github.com/compute-agent/compute-agent/plugins/drivertest"
 )
 
-// PluginTest prints a report of the conformance suite as it comes: who the plugin is, a line for
-// each check when it is over, and at the end which failed. Checks one after the other that do not
-// apply for the same reason share a line, which comes with the next other one.
+// PluginTest prints the report of a conformance run as it progresses: the plugin, a line for each
+// finished check, and a summary. Consecutive checks that do not apply for the same reason share a line.
 type PluginTest struct {
 	p       *printer
 	width   int
@@ -23,8 +22,7 @@ type PluginTest struct {
 	held    []drivertest.Result
 }
 
-// NewPluginTest prints to w. The checks are those that are going to run. width is how many
-// characters fit in a line; 0 breaks none.
+// NewPluginTest prints to w. checks are those that run. width is the width of lines; 0 means no limit.
 func NewPluginTest(w io.Writer, checks []drivertest.Check, width int) *PluginTest {
 	t := &PluginTest{p: &printer{w: w}, width: width, columns: map[string]int{}, sizes: map[string]int{}}
 	for _, c := range checks {
@@ -35,10 +33,10 @@ func NewPluginTest(w io.Writer, checks []drivertest.Check, width int) *PluginTes
 	return t
 }
 
-// Begin prints who the plugin is.
+// Begin prints the plugin's description.
 func (t *PluginTest) Begin(r drivertest.Report) { t.p.pluginHead(r.Description) }
 
-// Result prints what became of a check.
+// Result prints the result of a check.
 func (t *PluginTest) Result(r drivertest.Result) {
 	group := groupOf(r.ID)
 	if len(t.held) > 0 && (group != t.last || r.Outcome != drivertest.DoesNotApply || r.Why != t.held[0].Why) {
@@ -54,7 +52,7 @@ func (t *PluginTest) Result(r drivertest.Result) {
 	}
 }
 
-// release prints what was kept for others of the kind.
+// release prints held results.
 func (t *PluginTest) release() {
 	if len(t.held) > 0 {
 		t.p.outcome(t.held, len(t.held) == t.sizes[t.last], t.columns[t.last], t.width)
@@ -62,14 +60,13 @@ func (t *PluginTest) release() {
 	}
 }
 
-// Flush prints what was kept for others of the kind: nothing follows. The error is the first that
-// writing had.
+// Flush prints held results at the end, and returns the first write error.
 func (t *PluginTest) Flush() error {
 	t.release()
 	return t.p.err
 }
 
-// End prints warnings and the sums.
+// End prints warnings and the summary.
 func (t *PluginTest) End(r drivertest.Report, warnings []string) error {
 	t.release()
 	if len(warnings) > 0 {
@@ -86,14 +83,14 @@ func (t *PluginTest) End(r drivertest.Report, warnings []string) error {
 	return t.p.err
 }
 
-// PluginWarnings prints what is worth knowing beside a pass or a report.
+// PluginWarnings prints warnings.
 func PluginWarnings(w io.Writer, warnings []string) error {
 	p := &printer{w: w}
 	p.notes("  ", warnings)
 	return p.err
 }
 
-// PluginChecks prints what the checks are about.
+// PluginChecks lists checks.
 func PluginChecks(w io.Writer, checks []drivertest.Check) error {
 	p := &printer{w: w}
 	column := 0
@@ -103,7 +100,7 @@ func PluginChecks(w io.Writer, checks []drivertest.Check) error {
 	for _, c := range checks {
 		needs := ""
 		if c.Needs != "" {
-			needs = fmt.Sprintf(" (if it announces %q)", c.Needs)
+			needs = fmt.Sprintf(" (if the driver has the capability %q)", c.Needs)
 		}
 		p.line("%-*s  %s%s", column, c.ID, c.Title, needs)
 	}
@@ -115,7 +112,8 @@ func groupOf(id string) string {
 	return group
 }
 
-// outcome prints one result, or several that do not apply for the same reason; whole says that they are a whole group.
+// outcome prints one result, or several that do not apply for the same reason. whole means that they
+// are a complete group.
 func (p *printer) outcome(results []drivertest.Result, whole bool, column, width int) {
 	r, n := results[0], len(results)
 	switch {
@@ -125,7 +123,7 @@ func (p *printer) outcome(results []drivertest.Result, whole bool, column, width
 		p.hang(fmt.Sprintf("  FAIL  %-*s  ", column, r.ID), r.Title, width)
 		for row := range strings.Lines(r.Explain()) {
 			row = untabbed(strings.TrimRight(row, "\n"))
-			label := min(len("protects: "), len(row)) // what Explain indents by
+			label := min(len("protects: "), len(row)) // the indentation of Explain
 			p.hang("          "+row[:label], row[label:], width)
 		}
 	case n == 1:
@@ -142,8 +140,8 @@ func (p *printer) outcome(results []drivertest.Result, whole bool, column, width
 	}
 }
 
-// hang prints a text behind its begin, and breaks it into lines of at most width characters below each other. Where there is hardly
-// room beside the begin, further lines are only indented.
+// hang prints text with a hanging indent of the length of begin, wrapped to width. With a long begin,
+// the text starts on its own line.
 func (p *printer) hang(begin, text string, width int) {
 	const narrow = 24
 	indent := len([]rune(begin))
@@ -164,7 +162,7 @@ func (p *printer) hang(begin, text string, width int) {
 	}
 }
 
-// failed names the checks that failed, and how to run them alone.
+// failed lists the failed checks, and how to run only them.
 func (p *printer) failed(r drivertest.Report, width int) {
 	var ids, quoted []string
 	for _, res := range r.Results {
@@ -176,11 +174,11 @@ func (p *printer) failed(r drivertest.Report, width int) {
 		return
 	}
 	p.hang("Failed: ", strings.Join(ids, ", "), width)
-	pick := quoted[0]
+	pattern := quoted[0]
 	if len(quoted) > 1 {
-		pick = "(" + strings.Join(quoted, "|") + ")"
+		pattern = "(" + strings.Join(quoted, "|") + ")"
 	}
-	p.line("Only %s again: the same command with --run '^%s$'", plural(len(ids), "this", "these"), pick)
+	p.line("To run only %s: the same command with --run '^%s$'", plural(len(ids), "this", "these"), pattern)
 }
 
 func plural(n int, one, many string) string {

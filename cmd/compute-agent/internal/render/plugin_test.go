@@ -103,7 +103,7 @@ func TestPluginChecks(t *testing.T) {
 	if err := render.PluginChecks(&b, []drivertest.Check{{ID: "a/b", Title: "does"}, {ID: "a/longer", Title: "does too", Needs: "watch"}}); err != nil {
 		t.Fatal(err)
 	}
-	if want := "a/b       does\na/longer  does too (if it announces \"watch\")\n"; b.String() != want {
+	if want := "a/b       does\na/longer  does too (if the driver has the capability \"watch\")\n"; b.String() != want {
 		t.Errorf("got %q", b.String())
 	}
 }

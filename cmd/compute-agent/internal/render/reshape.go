@@ -16,18 +16,18 @@ import (
 	"github.com/compute-agent/compute-agent/resourcetracker/journal"
 )
 
-// nothing stands for an inventory that is not there.
+// nothing marks a missing inventory.
 const nothing = "-"
 
-// preview prints a reshape before and after, side by side.
+// preview prints the state before and after a reshape, side by side.
 func (p *printer) preview(r *resourcetracker.Preview) {
 	switch {
 	case r.Moved > 0:
-		p.line("  a reshape would move what %d of %d consumers hold; each keeps as much as it has", r.Moved, r.Consumers)
+		p.line("  a reshape would move allocations of %d of %d consumers; amounts per consumer do not change", r.Moved, r.Consumers)
 	case len(r.Providers) == 0:
-		p.line("  the driver makes a reshape of it. Nothing moves, and no inventory changes.")
+		p.line("  the driver requests a reshape. No allocations move, and no inventory changes.")
 	default:
-		p.line("  the driver makes a reshape of it. Nothing that is allocated moves; inventories change:")
+		p.line("  the driver requests a reshape. No allocations move; inventories change:")
 	}
 	for _, from := range slices.Sorted(maps.Keys(r.Renames)) {
 		p.line("  resource class %s becomes %s", from, r.Renames[from])
@@ -43,8 +43,8 @@ func (p *printer) preview(r *resourcetracker.Preview) {
 		}
 		rows = append(rows, []string{name, strconv.Itoa(rp.Before), "", "", "→", strconv.Itoa(rp.After), "", ""})
 		for _, c := range rp.Classes {
-			row := append([]string{"  " + c.Class, ""}, stock(c.Before)...)
-			rows = append(rows, append(append(row, "→", ""), stock(c.After)...))
+			row := append([]string{"  " + c.Class, ""}, totalAndUsed(c.Before)...)
+			rows = append(rows, append(append(row, "→", ""), totalAndUsed(c.After)...))
 		}
 	}
 	if len(r.Providers) > 0 {
@@ -53,25 +53,25 @@ func (p *printer) preview(r *resourcetracker.Preview) {
 		}
 	}
 	if r.Payload != nil {
-		p.line("  the request: %s, %s, %d bytes with what was there before", count(int64(r.Payload.Providers), "resource provider"), count(int64(r.Payload.Consumers), "consumer"), r.Payload.Bytes)
+		p.line("  the request: %s, %s, %d bytes including the previous state", count(int64(r.Payload.Providers), "resource provider"), count(int64(r.Payload.Consumers), "consumer"), r.Payload.Bytes)
 	}
 }
 
-func stock(s *resourcetracker.StockCount) []string {
+func totalAndUsed(s *resourcetracker.StockCount) []string {
 	if s == nil {
 		return []string{nothing, nothing}
 	}
 	return []string{strconv.FormatInt(s.Total, 10), strconv.FormatInt(s.Used, 10)}
 }
 
-// Refusal prints why a reshape is refused: each objection with all whom it concerns, each on a line of its own, and the ways out, each once.
+// Refusal prints why a reshape is refused: each objection with what it concerns, and the fixes.
 func Refusal(w io.Writer, problem string, objections []resourcetracker.Objection, remedy string) error {
 	p := &printer{w: w}
 	p.refusal("", problem, objections, remedy)
 	return p.err
 }
 
-// objections are those of an agent, or what one of an older version says instead.
+// objections returns an agent's objections, or converts those of an older version.
 func objections(all []resourcetracker.Objection, offenders []string) []resourcetracker.Objection {
 	if len(all) > 0 {
 		return all
@@ -107,7 +107,7 @@ func (p *printer) refusal(indent, problem string, objections []resourcetracker.O
 func ReshapeHistory(w io.Writer, entries []journal.Entry) error {
 	p := &printer{w: w}
 	if len(entries) == 0 {
-		p.line("No reshape yet.")
+		p.line("No reshapes yet.")
 		return p.err
 	}
 	undone := map[int64]int64{}
@@ -116,7 +116,7 @@ func ReshapeHistory(w io.Writer, entries []journal.Entry) error {
 			undone[e.Undoes] = e.ID
 		}
 	}
-	rows := [][]string{{"reshape", "begun", "node", "outcome", "moved"}}
+	rows := [][]string{{"reshape", "started", "node", "outcome", "moved"}}
 	for _, e := range slices.Backward(entries) {
 		rows = append(rows, []string{strconv.FormatInt(e.ID, 10), when(e.Begun), nodeName(e), outcome(e, undone[e.ID]), moved(e)})
 	}
@@ -146,9 +146,9 @@ func outcome(e journal.Entry, undoneBy int64) string {
 	case e.Err != nil && !e.Open():
 		s = "damaged"
 	case e.Err != nil:
-		s = "not known, damaged"
+		s = "unknown, damaged"
 	case e.Open():
-		s = "not known yet"
+		s = "unknown yet"
 	case e.Compared:
 		s += " (compared)"
 	}
@@ -168,13 +168,13 @@ func moved(e journal.Entry) string {
 	return count(int64(len(e.Reshape.Consumers)), "consumer") + " on " + count(int64(len(e.Reshape.Providers)), "provider")
 }
 
-// Reshape prints one entry of the journal: what was there and what was asked for.
+// Reshape prints one entry of the journal: the state before, and the request.
 func Reshape(w io.Writer, e journal.Entry) error {
 	p := &printer{w: w}
 	p.line("reshape %d of %s (%s): %s", e.ID, nodeName(e), e.Root, outcome(e, 0))
-	p.line("  begun  %s", when(e.Begun))
+	p.line("  start  %s", when(e.Begun))
 	if !e.Ended.IsZero() {
-		p.line("  ended  %s", when(e.Ended))
+		p.line("  end    %s", when(e.Ended))
 	}
 	p.line("  file   %s", e.File)
 	if e.Err != nil || e.Reshape == nil {
@@ -199,7 +199,7 @@ func Reshape(w io.Writer, e journal.Entry) error {
 	return p.err
 }
 
-// table prints rows below an empty line.
+// table prints rows after an empty line.
 func (p *printer) table(rows [][]string) {
 	p.line("")
 	for _, row := range columns(rows) {
@@ -207,7 +207,7 @@ func (p *printer) table(rows [][]string) {
 	}
 }
 
-// beside has a row for each thing that there was before or is after, with how much of it.
+// beside returns a row for each key, with its amounts before and after.
 func beside(before, after providertree.Resources) [][]string {
 	all := maps.Clone(before)
 	maps.Copy(all, after)
@@ -224,7 +224,7 @@ func beside(before, after providertree.Resources) [][]string {
 	return rows
 }
 
-// totals are what a provider has of each class.
+// totals returns the total of each class.
 func totals(v providertree.Inventories) providertree.Resources {
 	out := make(providertree.Resources, len(v))
 	for class, inventory := range v {
@@ -233,26 +233,27 @@ func totals(v providertree.Inventories) providertree.Resources {
 	return out
 }
 
-// providerNames are the names of all providers of a reshape, by uuid. A name that one takes over from another has the uuid beside it.
+// providerNames returns the names of all providers of a reshape by uuid. Duplicate names include the
+// uuid.
 func providerNames(r *reportclient.Reshape) map[string]string {
 	names := map[string]string{}
 	maps.Copy(names, r.Names)
 	for _, rp := range r.Providers {
 		names[rp.UUID] = rp.Name
 	}
-	bearers := map[string]int{}
+	uses := map[string]int{}
 	for _, name := range names {
-		bearers[name]++
+		uses[name]++
 	}
 	for uuid, name := range names {
-		if bearers[name] > 1 {
+		if uses[name] > 1 {
 			names[uuid] = name + " " + uuid
 		}
 	}
 	return names
 }
 
-// places are what a consumer holds where. A provider whose name is not known is called by its uuid.
+// places returns what a consumer holds on each provider. A provider without a name has its uuid.
 func places(held providertree.ProviderResources, names map[string]string) map[string]int64 {
 	out := map[string]int64{}
 	for provider, amounts := range held {

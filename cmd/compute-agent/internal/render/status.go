@@ -15,8 +15,8 @@ import (
 	"github.com/compute-agent/compute-agent/resourcetracker"
 )
 
-// Status prints how the agent is doing: in one line, then what is not as usual and what to do about it, then drivers and nodes.
-// now is the time to which ages refer.
+// Status prints a summary line, then conditions with their fixes, then drivers and nodes. Ages are
+// relative to now.
 func Status(w io.Writer, s health.Status, now time.Time) error {
 	p := &printer{w: w}
 	p.line("compute-agent %s on %s: %s", s.Version, s.Host, s.Summary)
@@ -44,35 +44,35 @@ func Status(w io.Writer, s health.Status, now time.Time) error {
 	return p.err
 }
 
-// cell prints how the agent stands to its cell. Guests and servers that somebody has to look at are among the conditions.
+// cell prints the state of the cell. Guests and servers that need attention are conditions.
 func (p *printer) cell(c *health.Cell, now time.Time) {
 	if c == nil {
 		return
 	}
-	how := "not asked yet"
+	state := "not contacted yet"
 	switch {
 	case c.Up:
-		how = "up, takes this agent's reports (" + span(c.Since, now) + ")"
+		state = "up (" + span(c.Since, now) + ")"
 	case c.Denied:
-		how = "refuses this agent (" + span(c.Since, now) + ")"
+		state = "rejects this agent (" + span(c.Since, now) + ")"
 	case !c.Since.IsZero():
-		how = "down, as far as this agent can tell (" + span(c.Since, now) + ")"
+		state = "unreachable (" + span(c.Since, now) + ")"
 	}
-	p.line("  cell        %s: %s; %s, %d in work, %s waiting", c.URL, how, count(int64(c.Servers), "server"), c.Busy, count(int64(c.ReportsWaiting), "report"))
+	p.line("  cell        %s: %s; %s, %d in progress, %s waiting", c.URL, state, count(int64(c.Servers), "server"), c.Busy, count(int64(c.ReportsWaiting), "report"))
 	if !c.Up && c.Error != "" {
-		p.line("              because %s", c.Error)
+		p.line("              error: %s", c.Error)
 	}
-	p.line("              %d of %s made a guest, %d of %s removed one", c.Spawns.Succeeded, count(c.Spawns.Succeeded+c.Spawns.Failed, "call"),
+	p.line("              %d of %s created a guest, %d of %s removed one", c.Spawns.Succeeded, count(c.Spawns.Succeeded+c.Spawns.Failed, "call"),
 		c.Destroys.Succeeded, count(c.Destroys.Succeeded+c.Destroys.Failed, "call"))
 	if c.Up && len(c.Nodes) == 0 {
-		p.line("              it is told of no node: no driver of this host manages instances, so no server comes here")
+		p.line("              no nodes: no driver of this host manages instances, so no servers are scheduled here")
 	}
 }
 
-// span is how long something has been so.
+// span formats a duration until now.
 func span(since, now time.Time) string { return strings.TrimSuffix(ago(since, now), " ago") }
 
-// conditions explains each, the worst first.
+// conditions prints conditions, the worst first.
 func (p *printer) conditions(all []health.Condition, now time.Time) {
 	for _, c := range all {
 		p.line("")
@@ -93,7 +93,7 @@ func (p *printer) conditions(all []health.Condition, now time.Time) {
 	}
 }
 
-// driver prints a driver and its nodes. explained: remedies stand above already.
+// driver prints a driver and its nodes. explained means that conditions with fixes were printed.
 func (p *printer) driver(d health.Driver, explained bool, now time.Time) {
 	p.line("")
 	version := ""
@@ -126,7 +126,7 @@ func (p *printer) driver(d health.Driver, explained bool, now time.Time) {
 		p.line("  last error  %s: %s", ago(d.Plugin.LastErrorAt, now), d.Plugin.LastError)
 	}
 	if !d.Plugin.NextAttempt.IsZero() {
-		p.line("  next try    %s", ahead(d.Plugin.NextAttempt, now))
+		p.line("  next retry  %s", ahead(d.Plugin.NextAttempt, now))
 	}
 	if !d.MissingSince.IsZero() {
 		p.line("  missing     since %s; %s", ago(d.MissingSince, now), consequence(d, now))
@@ -136,19 +136,19 @@ func (p *printer) driver(d health.Driver, explained bool, now time.Time) {
 		p.problem("report", explained, d.Report.Error, d.Report.Remedy)
 	}
 	for _, c := range d.Report.Contested {
-		why := "another driver names it too, and it has no owner"
+		why := "another driver also names it, and it has no owner"
 		if c.Owner != "" {
 			why = "it belongs to driver " + c.Owner
 		}
 		p.line("  node        %s (%s): held, %s", c.Name, c.UUID, why)
 		if !explained {
-			p.line("              remedy: %s", c.Remedy)
+			p.line("              fix: %s", c.Remedy)
 		}
 	}
 	for _, n := range d.Report.Nodes {
 		held := ""
 		if n.Held {
-			held = ", held: nothing is written for it until somebody asks"
+			held = ", held: nothing is written until `compute-agent refresh`"
 		}
 		if n.DisabledReason != "" {
 			held += ", disabled"
@@ -158,14 +158,14 @@ func (p *printer) driver(d health.Driver, explained bool, now time.Time) {
 			p.line("              writing to Placement for %s: %d of %d operations done", span(w.Since, now), w.Done, w.Operations)
 		}
 		switch {
-		case n.State == resourcetracker.Orphaned: // no pass is made over it
+		case n.State == resourcetracker.Orphaned: // it has no passes
 		case n.LastSuccess.IsZero():
 			p.line("              no pass has succeeded yet")
 		default:
-			p.line("              in step with Placement %s; %s, %s", ago(n.LastSuccess, now), count(n.Passes, "pass"), count(n.Writes, "write"))
+			p.line("              last sync %s; %s, %s", ago(n.LastSuccess, now), count(n.Passes, "pass"), count(n.Writes, "write"))
 		}
 		if !n.LastChange.IsZero() {
-			p.line("              last written %s: %s", ago(n.LastChange, now), changes(n.Changes))
+			p.line("              last write %s: %s", ago(n.LastChange, now), changes(n.Changes))
 		}
 		if n.Error != "" {
 			p.problem("", explained, n.Error, n.Remedy, n.Offenders...)
@@ -173,7 +173,7 @@ func (p *printer) driver(d health.Driver, explained bool, now time.Time) {
 	}
 }
 
-// warnings prints what a driver warns of.
+// warnings prints a driver's warnings.
 func (p *printer) warnings(all []host.Warning, now time.Time) {
 	for i, w := range all {
 		label := ""
@@ -184,24 +184,24 @@ func (p *printer) warnings(all []host.Warning, now time.Time) {
 	}
 }
 
-// consequence is what becomes of the nodes of a driver that is missing.
+// consequence describes what happens to the nodes of a missing driver.
 func consequence(d health.Driver, now time.Time) string {
 	switch {
 	case d.DisablesAt.IsZero():
-		return "its nodes stay enabled, as its unavailable_grace says"
+		return "its nodes stay enabled (unavailable_grace)"
 	case d.DisablesAt.After(now):
-		return "unless it is back, its nodes are disabled " + ahead(d.DisablesAt, now)
+		return "its nodes will be disabled " + ahead(d.DisablesAt, now)
 	}
-	return "its nodes are disabled until it is back"
+	return "its nodes are disabled until it returns"
 }
 
-// maxChanges is how many of the last writes are shown at most, and maxChangesWidth how many characters of them; the log has all.
+// maxChanges and maxChangesWidth limit the last writes that are shown. The log has all of them.
 const maxChanges, maxChangesWidth = 3, 120
 
-// changes are the last writes in one line.
+// changes formats the last writes in one line.
 func changes(all []string) string {
 	shown := all
-	if len(all) > maxChanges+1 { // "and 1 more" would tell less than what it is
+	if len(all) > maxChanges+1 { // "and 1 more" is no shorter
 		shown = all[:maxChanges]
 	}
 	var out string
@@ -217,12 +217,12 @@ func changes(all []string) string {
 		out += "; " + change
 	}
 	if more := len(all) - len(shown); more > 0 {
-		out += fmt.Sprintf("; and %d more, which are in the log", more)
+		out += fmt.Sprintf("; and %d more (see the log)", more)
 	}
 	return out
 }
 
-// shortened is the beginning of an enumeration, in whole parts, and how many parts are left out.
+// shortened truncates an enumeration after a complete part, and counts the omitted parts.
 func shortened(text string, width int) string {
 	if utf8.RuneCountInString(text) <= width {
 		return text
@@ -236,16 +236,16 @@ func shortened(text string, width int) string {
 	return fmt.Sprintf("%s (and %d more)", text[:end], more)
 }
 
-func (p *printer) problem(label string, explained bool, problem, remedy string, offenders ...string) {
+func (p *printer) problem(label string, explained bool, problem, remedy string, violations ...string) {
 	p.line("  %-10s  problem: %s", label, problem)
 	if explained {
 		return
 	}
-	for _, o := range offenders {
+	for _, o := range violations {
 		p.line("                - %s", o)
 	}
 	if remedy != "" {
-		p.line("              remedy: %s", remedy)
+		p.line("              fix: %s", remedy)
 	}
 }
 
@@ -261,9 +261,9 @@ func Plan(w io.Writer, plan control.PlanView) error {
 			}
 			p.refusal("  ", n.Error, objections(n.Objections, n.Offenders), n.Remedy)
 		case n.Error != "":
-			p.line("%s (%s): cannot tell: %s", n.Node, n.UUID, n.Error)
+			p.line("%s (%s): unknown: %s", n.Node, n.UUID, n.Error)
 		case len(n.Operations) == 0:
-			p.line("%s (%s): nothing to write, Placement says what the driver says.", n.Node, n.UUID)
+			p.line("%s (%s): nothing to write; Placement is up to date.", n.Node, n.UUID)
 		default:
 			when := "pass"
 			if n.Reshape != nil {
@@ -280,19 +280,19 @@ func Plan(w io.Writer, plan control.PlanView) error {
 		}
 	}
 	if len(plan.Nodes) == 0 {
-		p.line("No compute node yet: no driver has named one.")
+		p.line("No compute nodes yet: no driver has reported one.")
 	}
 	return p.err
 }
 
-// notes prints warnings, a line each.
+// notes prints one line for each warning.
 func (p *printer) notes(indent string, warnings []string) {
 	for _, w := range warnings {
 		p.line("%swarning: %s", indent, oneLine(w))
 	}
 }
 
-// ago says how long something is past, as people do.
+// ago formats the age of t.
 func ago(t, now time.Time) string {
 	if t.IsZero() {
 		return "never"
@@ -311,7 +311,7 @@ func ago(t, now time.Time) string {
 	return fmt.Sprintf("%d days ago", int(d.Hours()/24))
 }
 
-// ahead says how far something lies in the future.
+// ahead formats the time until t.
 func ahead(t, now time.Time) string {
 	d := t.Sub(now)
 	switch {

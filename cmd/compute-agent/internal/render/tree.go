@@ -14,11 +14,11 @@ import (
 	"github.com/compute-agent/compute-agent/internal/textutil"
 )
 
-// TreeOptions say how much of a tree is printed.
+// TreeOptions configures [Tree].
 type TreeOptions struct {
 	// AllTraits prints every trait instead of folding families of them.
 	AllTraits bool
-	// Now is what the age of a tree is counted to that could not be read from Placement.
+	// Now is the time for the age of a stale tree.
 	Now time.Time
 }
 
@@ -26,7 +26,7 @@ type TreeOptions struct {
 func Tree(w io.Writer, tree control.Tree, opts TreeOptions) error {
 	p := &printer{w: w}
 	if len(tree.Nodes) == 0 {
-		p.line("No compute node yet: no driver has named one.")
+		p.line("No compute nodes yet: no driver has reported one.")
 	}
 	for i, node := range tree.Nodes {
 		if i > 0 {
@@ -39,7 +39,7 @@ func Tree(w io.Writer, tree control.Tree, opts TreeOptions) error {
 		}
 		if node.Stale != "" {
 			p.line("%s: Placement cannot be read: %s", node.Node, node.Stale)
-			p.line("The tree below is what the agent read at %s, %s. What is used is not known.", node.ReadAt.UTC().Format(time.RFC3339), ago(node.ReadAt, opts.Now))
+			p.line("The tree below was read at %s, %s. Usage is unknown.", node.ReadAt.UTC().Format(time.RFC3339), ago(node.ReadAt, opts.Now))
 			p.line("")
 		}
 		children := map[string][]control.Provider{}
@@ -53,25 +53,26 @@ func Tree(w io.Writer, tree control.Tree, opts TreeOptions) error {
 	return p.err
 }
 
-// printer remembers the first error of its writer, so that the code that prints reads as what it prints.
+// printer keeps the first error of its writer.
 type printer struct {
 	w   io.Writer
 	err error
 }
 
-// line prints one line, whatever the names in it hold.
+// line prints one line, sanitized.
 func (p *printer) line(format string, args ...any) {
 	if p.err == nil {
 		_, p.err = fmt.Fprintln(p.w, textutil.Printable(strings.TrimRight(fmt.Sprintf(format, args...), " ")))
 	}
 }
 
-// provider prints one provider and those below it. first is what stands before its name, rest before all other lines.
+// provider prints a provider and its children. first is the prefix of its first line, rest that of all
+// others.
 func (p *printer) provider(rp control.Provider, children map[string][]control.Provider, first, rest string, opts TreeOptions) {
 	p.line("%s%s  %s  generation %d", first, rp.Name, rp.UUID, rp.Generation)
-	kids := children[rp.UUID]
+	below := children[rp.UUID]
 	bar := rest + "│ "
-	if len(kids) == 0 {
+	if len(below) == 0 {
 		bar = rest + "  "
 	}
 	for _, row := range inventoryTable(rp.Inventories) {
@@ -91,16 +92,16 @@ func (p *printer) provider(rp control.Provider, children map[string][]control.Pr
 		}
 		p.line("%s %s%s", bar, label, aggregate)
 	}
-	for i, kid := range kids {
-		if i == len(kids)-1 {
-			p.provider(kid, children, rest+"└─ ", rest+"   ", opts)
+	for i, child := range below {
+		if i == len(below)-1 {
+			p.provider(child, children, rest+"└─ ", rest+"   ", opts)
 		} else {
-			p.provider(kid, children, rest+"├─ ", rest+"│  ", opts)
+			p.provider(child, children, rest+"├─ ", rest+"│  ", opts)
 		}
 	}
 }
 
-// inventoryTable lays the inventories out in columns, with a heading.
+// inventoryTable formats inventories as a table with a header.
 func inventoryTable(inventories []control.Inventory) []string {
 	if len(inventories) == 0 {
 		return []string{"no inventory"}
@@ -119,11 +120,11 @@ func inventoryTable(inventories []control.Inventory) []string {
 	return columns(rows)
 }
 
-// columns aligns the first column left and the others right, leftColumns all of them left.
+// columns aligns the first column left and the others right. leftColumns aligns all of them left.
 func columns(rows [][]string) []string     { return aligned(rows, 1) }
 func leftColumns(rows [][]string) []string { return aligned(rows, len(rows[0])) }
 
-// aligned makes lines of rows that have as many cells each, of which so many are aligned left.
+// aligned formats rows of equal length, the first left columns aligned left.
 func aligned(rows [][]string, left int) []string {
 	width := make([]int, len(rows[0]))
 	for _, row := range rows {
@@ -148,13 +149,13 @@ func aligned(rows [][]string, left int) []string {
 	return out
 }
 
-// families are the prefixes whose traits are folded when there are several: the more special first.
+// families are the prefixes of traits that are folded, the most specific first.
 var families = []string{"HW_CPU_X86_", "HW_CPU_AARCH64_", "HW_GPU_", "HW_NIC_", "COMPUTE_", "CUSTOM_"}
 
-// foldAt is how many traits of a family are listed before they are folded.
+// foldAt is the number of traits of a family that are listed before they are folded.
 const foldAt = 5
 
-// foldTraits lists traits, each family of many as one entry that counts them.
+// foldTraits returns traits, with each large family folded into one entry.
 func foldTraits(traits []string, all bool) []string {
 	if all {
 		return slices.Clone(traits)
@@ -190,7 +191,7 @@ func foldTraits(traits []string, all bool) []string {
 	return out
 }
 
-// wrap joins words into lines of at most so many characters; a longer word has a line of its own.
+// wrap joins words into lines of at most width characters, if no word is longer.
 func wrap(words []string, width int) []string {
 	var out []string
 	for _, w := range words {
