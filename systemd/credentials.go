@@ -14,11 +14,11 @@ import (
 var ErrNoCredential = errors.New("no such credential")
 
 // CredentialPath returns the file of a credential that the unit loads with LoadCredential= or
-// SetCredential=. dir is $CREDENTIALS_DIRECTORY; a name that points outside of it is refused.
+// SetCredential=. dir is $CREDENTIALS_DIRECTORY; a name that leads out of it is an error.
 func CredentialPath(dir, name string) (string, error) {
 	switch {
 	case name == "" || name == "." || name == ".." || strings.ContainsAny(name, "/\x00"):
-		return "", fmt.Errorf("%w: %q cannot be the name of one", ErrNoCredential, name)
+		return "", fmt.Errorf("%w: %q is not a valid name", ErrNoCredential, name)
 	case dir == "":
 		return "", fmt.Errorf("%w: %s, because $CREDENTIALS_DIRECTORY is not set", ErrNoCredential, name)
 	case !filepath.IsAbs(dir):

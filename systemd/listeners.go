@@ -14,19 +14,17 @@ import (
 // compute-agent-placement.socket passes its sockets.
 const PlacementSocket = "placement"
 
-// ErrNotListener is wrapped when systemd passed a descriptor that is not a
-// listening stream socket.
+// ErrNotListener is wrapped if systemd passed a descriptor that is not a listening stream socket.
 var ErrNotListener = errors.New("not a listening socket")
 
-// Listeners returns the sockets that systemd opened for this process, by name; none without socket
-// activation. It removes the variables LISTEN_* from the environment, and children do not inherit
-// the sockets, so a second call returns none. On an error all sockets are closed.
+// Listeners returns the sockets that systemd passed to this process, by name. It removes LISTEN_* from
+// the environment, so that a second call returns none. On an error, all sockets are closed.
 func Listeners() (map[string][]net.Listener, error) {
 	listeners := map[string][]net.Listener{}
 	var bad error
 	for _, f := range activation.Files(true) {
 		l, err := net.FileListener(f)
-		_ = f.Close() // FileListener has a duplicate.
+		_ = f.Close() // FileListener duplicates it
 		if err != nil {
 			bad = errors.Join(bad, fmt.Errorf("descriptor %q from systemd: %w: %w; the socket unit must use ListenStream= with Accept=no", f.Name(), ErrNotListener, err))
 			continue

@@ -19,20 +19,20 @@ func LimitMemory(percent int64) int64 {
 	if os.Getenv("GOMEMLIMIT") != "" {
 		return 0
 	}
-	most := memoryMax("/")
-	if most == 0 {
+	available := memoryMax("/")
+	if available == 0 {
 		return 0
 	}
-	limit := most / 100 * percent
+	limit := available / 100 * percent
 	debug.SetMemoryLimit(limit)
 	return limit
 }
 
-// noLimit is the value of control groups version 1 for no limit, rounded to pages of any size.
+// noLimit is the value without a limit in version 1 of control groups, rounded to pages.
 const noLimit = math.MaxInt64 &^ (1<<20 - 1)
 
-// memoryMax is the lowest limit of the control group of this process and of those above it, in
-// bytes; 0 means no limit. The files are below root.
+// memoryMax returns the lowest limit in bytes of this process's control group and its parents, 0 for
+// none. root is the prefix of all files.
 func memoryMax(root string) int64 {
 	membership, err := os.ReadFile(filepath.Join(root, "proc/self/cgroup"))
 	if err != nil {
@@ -63,8 +63,7 @@ func memoryMax(root string) int64 {
 	return lowest
 }
 
-// readLimit returns the number in a file; 0 for "max", and for a missing file, as in the root of
-// the hierarchy.
+// readLimit returns the number in a file, 0 for "max" or if the file does not exist.
 func readLimit(file string) int64 {
 	content, err := os.ReadFile(file)
 	if err != nil {

@@ -15,33 +15,31 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrNotify is wrapped by the errors of notifications that were not delivered. The service
-// continues.
+// ErrNotify is wrapped by errors of notifications. They do not affect the service.
 var ErrNotify = errors.New("systemd was not notified")
 
-// sendTimeout limits a notification. The socket accepts it at once unless systemd hangs.
+// sendTimeout limits a notification, in case systemd hangs.
 const sendTimeout = time.Second
 
-// maxStatus limits the text of STATUS=, in bytes; `systemctl status` shows one line.
+// maxStatus limits STATUS= in bytes; `systemctl status` shows one line.
 const maxStatus = 512
 
-// Notifier reports the state of the service to systemd. It is safe for concurrent use. The zero
-// value, and a nil Notifier, do nothing.
+// Notifier notifies systemd of the service's state. It is safe for concurrent use. The zero value and a
+// nil Notifier do nothing.
 type Notifier struct {
 	socket   string
 	watchdog time.Duration
 	send     func(message string) error
 }
 
-// New removes NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID from the environment of the process, so
-// that no child inherits them, and returns a Notifier for them. It does nothing if systemd did not
-// start this process with Type=notify. The error reports invalid variables; the Notifier works
-// without them.
+// New removes NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID from the environment, so that no child
+// inherits them, and returns a Notifier for them. It does nothing unless systemd started this process
+// with Type=notify. The error is about invalid variables; the Notifier works without them.
 func New() (*Notifier, error) {
 	n := &Notifier{socket: os.Getenv("NOTIFY_SOCKET")}
 	n.send = n.write
 	if err := os.Unsetenv("NOTIFY_SOCKET"); err != nil {
-		return n, fmt.Errorf("take NOTIFY_SOCKET out of the environment: %w", err)
+		return n, fmt.Errorf("removing NOTIFY_SOCKET from the environment: %w", err)
 	}
 	interval, err := daemon.SdWatchdogEnabled(true)
 	if err != nil {
@@ -59,7 +57,7 @@ func New() (*Notifier, error) {
 // Enabled reports whether systemd receives notifications.
 func (n *Notifier) Enabled() bool { return n != nil && n.socket != "" }
 
-// WatchdogInterval is the time within which systemd expects a heartbeat; zero if it expects none.
+// WatchdogInterval returns the interval in which systemd expects heartbeats, zero for none.
 func (n *Notifier) WatchdogInterval() time.Duration {
 	if !n.Enabled() {
 		return 0
@@ -67,7 +65,7 @@ func (n *Notifier) WatchdogInterval() time.Duration {
 	return n.watchdog
 }
 
-// Ready reports that start-up, or a reload, is complete.
+// Ready reports the end of start-up or of a reload.
 func (n *Notifier) Ready(status string) error {
 	return n.notify(daemon.SdNotifyReady, statusLine(status))
 }
@@ -77,22 +75,21 @@ func (n *Notifier) Stopping(status string) error {
 	return n.notify(daemon.SdNotifyStopping, statusLine(status))
 }
 
-// Reloading reports that the configuration is being reloaded, with the time on the monotonic clock
-// by which systemd matches it to its request. Ready must follow, also if the new configuration is
-// refused.
+// Reloading reports the start of a reload, with the monotonic time by which systemd matches it to its
+// request. Ready must follow, even if the new configuration is invalid.
 func (n *Notifier) Reloading(status string) error {
 	if !n.Enabled() {
 		return nil
 	}
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
-		return fmt.Errorf("%w: read the monotonic clock: %w", ErrNotify, err)
+		return fmt.Errorf("%w: reading the monotonic clock: %w", ErrNotify, err)
 	}
 	usec := strconv.FormatInt(now.Nano()/int64(time.Microsecond), 10)
 	return n.notify(daemon.SdNotifyReloading, "MONOTONIC_USEC="+usec, statusLine(status))
 }
 
-// Status sets the text for `systemctl status`.
+// Status sets the status line of `systemctl status`.
 func (n *Notifier) Status(status string) error { return n.notify(statusLine(status)) }
 
 // ping sends a heartbeat.
@@ -132,7 +129,7 @@ func (n *Notifier) write(message string) error {
 	return err
 }
 
-// statusLine removes line breaks, which would begin another assignment.
+// statusLine formats one STATUS= assignment, without line breaks.
 func statusLine(status string) string {
 	status = strings.Join(strings.Fields(strings.ToValidUTF8(status, "?")), " ")
 	if status == "" {

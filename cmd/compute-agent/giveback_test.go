@@ -56,7 +56,7 @@ func TestGiveBackAfterReshape(t *testing.T) {
 	if left, err := filepath.Glob(s.state("nodes/*")); err != nil || len(left) > 0 {
 		t.Errorf("left in the state directory: %v, %v", left, err)
 	}
-	s.says(exitDone, []string{"adopt", "--give-back", "--yes"}, "Nothing is left to do")
+	s.says(exitDone, []string{"adopt", "--give-back", "--yes"}, "Nothing to do for node")
 }
 
 // TestGiveBackWithoutSnapshot: an earlier version of the agent adopted the node.
@@ -68,7 +68,7 @@ func TestGiveBackWithoutSnapshot(t *testing.T) {
 	s.agent()()
 	check(t, os.Remove(s.state("nodes/"+cn1+".adopted.json")))
 	before := s.rootTree()
-	s.says(exitDone, []string{"adopt", "--give-back", "--yes"}, "kept no snapshot", "COMPUTE_NODE", "the inventories of VCPU, VGPU of resource provider cn1")
+	s.says(exitDone, []string{"adopt", "--give-back", "--yes"}, "without a snapshot", "COMPUTE_NODE", "the inventories of VCPU, VGPU of resource provider cn1")
 	after := s.rootTree()
 	if diff := cmp.Diff(before["inventories"], after["inventories"]); diff != "" {
 		t.Errorf("inventories that Nova may have made changed: %s", diff)

@@ -151,10 +151,10 @@ func TestFirstStartWithTwoDriversOfOneNode(t *testing.T) {
 	client, stop := s.drive()
 	s.says(exitProtect, []string{"node", "remove", "cn1", "--yes"}, "several drivers name this node")
 	s.says(exitUsage, []string{"node", "give", "cn1"}, "--to DRIVER")
-	s.says(exitUsage, []string{"node", "give", "cn1", "--to", "zeta"}, "can be given to driver zeta", "give --yes")
+	s.says(exitUsage, []string{"node", "give", "cn1", "--to", "zeta"}, "can be assigned to driver zeta", "give --yes")
 	s.says(exitProtect, []string{"node", "give", "cn1", "--to", "omega", "--yes"}, "no driver \"omega\" is enabled")
-	s.says(exitProtect, []string{"node", "give", "a1", "--to", "zeta", "--yes"}, "driver zeta does not name this node")
-	s.says(exitDone, []string{"node", "give", "cn1", "--to", "zeta", "--yes"}, "belongs to driver zeta now", "it belonged to no driver")
+	s.says(exitProtect, []string{"node", "give", "a1", "--to", "zeta", "--yes"}, "driver zeta does not report this node")
+	s.says(exitDone, []string{"node", "give", "cn1", "--to", "zeta", "--yes"}, "now belongs to driver zeta", "it belonged to no driver")
 	s.eventually("the owner's inventory", func() bool { return len(s.names()) == 2 && s.total(contestedNode, "VCPU") == 16 })
 	s.eventually("the newcomer is held", func() bool { return len(s.claimed(client)) == 1 })
 	s.says(exitProtect, []string{"node", "give", "cn1", "--to", "zeta", "--yes"}, "belongs to driver zeta already")
@@ -180,10 +180,10 @@ func TestGiveNode(t *testing.T) {
 			if running {
 				_, stop := s.drive()
 				defer stop()
-				s.says(exitDone, []string{"node", "give", "cn1", "--to", "renamed", "--yes"}, "belongs to driver renamed now", "belonged to driver old")
+				s.says(exitDone, []string{"node", "give", "cn1", "--to", "renamed", "--yes"}, "now belongs to driver renamed", "belonged to driver old")
 			} else {
 				s.says(exitDone, []string{"node", "give", "cn1", "--to", "renamed", "--dry-run"}, "belongs to driver old and can be assigned to driver renamed")
-				s.says(exitDone, []string{"node", "give", "cn1", "--to", "renamed", "--yes"}, "from the next start of the agent on")
+				s.says(exitDone, []string{"node", "give", "cn1", "--to", "renamed", "--yes"}, "from the next start of the agent")
 				_, stop := s.drive()
 				defer stop()
 			}
@@ -206,6 +206,6 @@ func TestRemovedNodeIsTheNewcomers(t *testing.T) {
 	s.drivers("next", node("cn1", contestedNode, 8, ""))
 	_, stop = s.drive()
 	defer stop()
-	s.says(exitDone, []string{"node", "remove", "cn1", "--yes"}, "is removed")
+	s.says(exitDone, []string{"node", "remove", "cn1", "--yes"}, "Removed node")
 	s.eventually("the new driver's node", func() bool { return len(s.names()) == 1 && s.total(contestedNode, "VCPU") == 8 })
 }

@@ -137,7 +137,7 @@ func TestReinstalledHost(t *testing.T) {
 	if kept, _ := filepath.Glob(s.state("compute_id.replaced-*")); len(kept) != 1 {
 		t.Errorf("kept: %v", kept)
 	}
-	s.says(exitDone, []string{"adopt", "--uuid", was, "--yes"}, "Nothing is left to do")
+	s.says(exitDone, []string{"adopt", "--uuid", was, "--yes"}, "Nothing to do for node")
 	before := s.writes
 	s.agent()()
 	s.hasNames("cn1", "cn1_gpu0")
@@ -194,7 +194,7 @@ func TestRenamedHost(t *testing.T) {
 	if s.writes != before {
 		t.Errorf("%d writes after the host was renamed", s.writes-before)
 	}
-	s.says(exitDone, []string{"adopt", "--rename", "--yes"}, "Nothing is left to do")
+	s.says(exitDone, []string{"adopt", "--rename", "--yes"}, "Nothing to do for node")
 }
 
 func read(t *testing.T, path string) string {
@@ -249,7 +249,7 @@ func TestLostPlacement(t *testing.T) {
 	s.says(exitDone, []string{"adopt", "--as-new", "--yes"}, "let node cn1 be created again")
 	s.agent()()
 	s.hasNames("cn1", "cn1_gpu0")
-	s.says(exitDone, []string{"adopt", "--as-new", "--yes"}, "Nothing is left to do")
+	s.says(exitDone, []string{"adopt", "--as-new", "--yes"}, "Nothing to do for node")
 }
 
 // TestAdoptRefuses: what is no compute node of this host is not taken over, and not while the agent runs.
@@ -292,7 +292,7 @@ func TestDisableAndEnable(t *testing.T) {
 	}
 	s.says(exitDone, []string{"status"}, "disabled", "new memory")
 	s.says(exitFailed, []string{"enable", "--node", "cn1"}, "all nodes of this host are disabled together")
-	s.says(exitFailed, []string{"disable", "--node", "cn7", "--reason", "x"}, "no driver names a node")
+	s.says(exitFailed, []string{"disable", "--node", "cn7", "--reason", "x"}, "no driver reports a node")
 	s.says(exitDone, []string{"enable"}, "enabled; Placement is up to date")
 	if slices.Contains(s.traits(root), traitDisabled) {
 		t.Errorf("traits: %v", s.traits(root))
@@ -365,7 +365,7 @@ func TestNodesThatWentAway(t *testing.T) {
 	s.request(http.MethodDelete, "/resource_providers/"+list.Providers[0].UUID, "", nil)
 	s.says(exitDone, []string{"node", "remove", strings.ToUpper(secondNode), "--dry-run"}, "can be removed", "1. delete resource provider cn2_gpu0", "2. delete resource provider cn2")
 	s.hasNames("cn1", "cn1_gpu0", "cn2", "cn2_gpu0")
-	s.says(exitDone, []string{"node", "remove", "cn2", "--yes"}, "is removed")
+	s.says(exitDone, []string{"node", "remove", "cn2", "--yes"}, "Removed node")
 	s.hasNames("cn1", "cn1_gpu0")
 	if out := s.says(exitDone, []string{"node", "list", "-o", "json"}, `"cn1"`); strings.Contains(out, secondNode) {
 		t.Errorf("it is still listed:\n%s", out)
@@ -375,7 +375,7 @@ func TestNodesThatWentAway(t *testing.T) {
 	// The same without an agent.
 	s.host("cn1", two())
 	s.reports("cn1", "cn1_gpu0", "cn2", "cn2_gpu0")
-	s.says(exitDone, []string{"node", "remove", "cn2", "--yes"}, "is removed")
+	s.says(exitDone, []string{"node", "remove", "cn2", "--yes"}, "Removed node")
 	s.hasNames("cn1", "cn1_gpu0")
 	var nodes control.Nodes
 	check(t, json.Unmarshal([]byte(s.says(exitDone, []string{"node", "list", "-o", "json"})), &nodes))

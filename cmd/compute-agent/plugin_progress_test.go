@@ -25,7 +25,7 @@ func TestProgressNamesSlowChecks(t *testing.T) {
 		p.end()
 		p.end()
 		time.Sleep(time.Minute)
-		const want = "ok a/quick\n2 of 3: a/slow has been running for 10s or more\n2 of 3: a/slow has been running for 20s or more\nok a/slow\n"
+		const want = "ok a/quick\n2 of 3: a/slow has been running for at least 10s\n2 of 3: a/slow has been running for at least 20s\nok a/slow\n"
 		if got := b.String(); got != want {
 			t.Errorf("%q", got)
 		}

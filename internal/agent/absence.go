@@ -10,56 +10,57 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/internal/agent/disabled"
+	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/plugins/host"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 )
 
-// absenceLook is how often it is looked whether drivers are there, at least; it costs no request.
-const absenceLook = time.Second
+// absenceInterval is the maximum time between checks of drivers, which make no requests.
+const absenceInterval = time.Second
 
-// presence is how a driver stands to one of its nodes at a moment.
+// presence is the state of a driver for one of its nodes.
 type presence struct {
 	driver, node string
-	// failing: its process serves no calls, or it did not tell when it was last asked.
+	// failing: the process serves no calls, or the last call failed.
 	failing bool
-	// answered is when it last told of the node; zero: never since the agent was started.
+	// answered is the time of the last answer about the node; zero: none since the agent started.
 	answered time.Time
-	// grace is how long it may be gone; zero: for ever.
+	// grace is how long the driver may be unavailable; zero: forever.
 	grace time.Duration
-	// disabled: the node is disabled since the driver is gone.
+	// disabled: the node is disabled because the driver is unavailable.
 	disabled bool
 }
 
-// absence remembers since when drivers are missed. That a process is back is no return: only an answer is, so that one that crashes
-// again and again is missed from its last answer on. Time is given to it.
+// absence records since when drivers are unavailable. Only an answer ends it, not a new process, so
+// that a driver that keeps crashing stays unavailable.
 type absence struct {
 	mu    sync.Mutex
 	since map[[2]string]time.Time // by driver and node
 
-	moved   chan struct{} // holds a value when drivers are to be looked at
-	problem string        // why the outcome of the last look could not be kept; for lookAtDrivers alone
+	changed chan struct{} // holds a value if drivers need a check
+	problem string        // why the last check could not be recorded; used only by checkDrivers
 }
 
-// judge returns the nodes to disable, those to enable, and when to look again at the latest; zero: any time.
+// judge returns the nodes to disable and to enable, and the time of the next deadline; zero: none.
 func (a *absence) judge(now time.Time, all []presence) (disable, enable []presence, next time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	still := make(map[[2]string]time.Time, len(a.since))
 	for _, p := range all {
 		key := [2]string{p.driver, p.node}
-		since, missed := a.since[key]
-		if missed && p.answered.After(since) {
-			missed = false
+		since, missing := a.since[key]
+		if missing && p.answered.After(since) {
+			missing = false
 		}
-		if p.failing && !missed {
-			since, missed = now, true
+		if p.failing && !missing {
+			since, missing = now, true
 		}
-		if missed {
+		if missing {
 			still[key] = since
 		}
 		due := since.Add(p.grace)
 		switch {
-		case p.disabled && (p.grace == 0 || !missed && !p.answered.IsZero()):
+		case p.disabled && (p.grace == 0 || !missing && !p.answered.IsZero()):
 			enable = append(enable, p)
 		case p.disabled, !p.failing, p.grace == 0:
 		case !due.After(now):
@@ -72,7 +73,7 @@ func (a *absence) judge(now time.Time, all []presence) (disable, enable []presen
 	return disable, enable, next
 }
 
-// missing is since when a driver is missed at any of its nodes; zero: it is not.
+// missing returns since when a driver is unavailable for any of its nodes; zero: it is available.
 func (a *absence) missing(driver string) time.Time {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -85,15 +86,16 @@ func (a *absence) missing(driver string) time.Time {
 	return first
 }
 
-// of is since when a driver is missed at a node.
+// of returns since when a driver is unavailable for a node.
 func (a *absence) of(p presence) time.Time {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.since[[2]string{p.driver, p.node}]
 }
 
-// watchDrivers disables the nodes of drivers that are gone for longer than their grace, and enables them when the drivers are back. It begins
-// when the configured drivers are known: until then, what is kept of one would seem to be of a driver that is none any more.
+// watchDrivers disables the nodes of drivers that are unavailable for longer than their grace, and
+// enables them when the drivers answer again. It starts after all drivers were added, because reasons
+// of unknown drivers are removed.
 func (a *Agent) watchDrivers(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -102,35 +104,35 @@ func (a *Agent) watchDrivers(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-timer.C:
-		case <-a.absence.moved:
+		case <-a.absence.changed:
 		}
 		now := time.Now()
-		wait := absenceLook
-		if next := a.lookAtDrivers(now); !next.IsZero() {
+		wait := absenceInterval
+		if next := a.checkDrivers(now); !next.IsZero() {
 			wait = min(wait, next.Sub(now))
 		}
 		timer.Reset(wait)
 	}
 }
 
-// driverMoved has drivers looked at soon.
-func (a *Agent) driverMoved() {
+// check requests a check of all drivers.
+func (a *absence) check() {
 	select {
-	case a.absence.moved <- struct{}{}:
+	case a.changed <- struct{}{}:
 	default:
 	}
 }
 
-// lookAtDrivers looks once, and returns when to look again at the latest.
-func (a *Agent) lookAtDrivers(now time.Time) time.Time {
-	drivers := a.active()
+// checkDrivers checks all drivers once, and returns the time of the next deadline.
+func (a *Agent) checkDrivers(now time.Time) time.Time {
+	drivers := a.drivers.active()
 	disable, enable, next := a.absence.judge(now, a.presences(drivers))
 	changed := map[string]bool{}
 	var failed error
 	for _, p := range disable {
 		err := a.state.Disabled.Disable(disabled.Reason{
 			Source: disabled.DriverSource(p.driver), Node: p.node,
-			Reason: fmt.Sprintf("gone since %s, which is longer than its unavailable_grace of %v", a.absence.of(p).UTC().Format(time.RFC3339), p.grace),
+			Reason: fmt.Sprintf("unavailable since %s, which is longer than its unavailable_grace of %v", a.absence.of(p).UTC().Format(time.RFC3339), p.grace),
 		})
 		if err != nil {
 			failed = err
@@ -145,38 +147,33 @@ func (a *Agent) lookAtDrivers(now time.Time) time.Time {
 		}
 		changed[p.driver] = true
 	}
-	if err := a.dropStrayReasons(drivers); err != nil {
+	if err := a.removeStaleReasons(drivers); err != nil {
 		failed = err
 	}
 	if text := words(failed); text != a.absence.problem {
 		a.absence.problem = text
 		if failed != nil {
-			a.log.Error().Err(failed).Msg("The state directory is not writable, so nodes are not disabled or enabled when a driver goes away or comes back. The agent retries.")
+			a.log.Error().Err(failed).Msg("The state directory is not writable, so nodes are not disabled or enabled when a driver becomes unavailable or available. The agent retries.")
 		}
 	}
 	for _, d := range drivers {
 		if changed[d.name] {
-			d.tracker.Refresh("a driver went away or came back")
+			d.tracker.Refresh("a driver became unavailable or available")
 		}
 	}
 	if len(changed) > 0 {
-		a.tellStatus()
+		a.publishStatus()
 	}
 	return next
 }
 
-// presences are those of all drivers at all nodes that they are known to have.
+// presences returns the state of all drivers for all of their nodes.
 func (a *Agent) presences(drivers []active) []presence {
-	a.mu.Lock()
-	graces := map[string]time.Duration{}
-	for name, d := range a.cfg.Drivers {
-		graces[name] = d.UnavailableGrace
-	}
-	a.mu.Unlock()
-	kept := map[[2]string]bool{}
+	cfg := a.settings.current()
+	isDisabled := map[[2]string]bool{}
 	for _, r := range a.state.Disabled.Reasons("") {
 		if name, ours := disabled.DriverOf(r.Source); ours {
-			kept[[2]string{name, r.Node}] = true
+			isDisabled[[2]string{name, r.Node}] = true
 		}
 	}
 	var out []presence
@@ -187,7 +184,7 @@ func (a *Agent) presences(drivers []active) []presence {
 			if n.State != resourcetracker.Orphaned {
 				out = append(out, presence{
 					driver: d.name, node: n.Name, failing: !serving || n.Unanswered, answered: n.LastAnswer,
-					grace: graces[d.name], disabled: kept[[2]string{d.name, n.Name}],
+					grace: unavailableGrace(cfg, d.name), disabled: isDisabled[[2]string{d.name, n.Name}],
 				})
 			}
 		}
@@ -195,9 +192,10 @@ func (a *Agent) presences(drivers []active) []presence {
 	return out
 }
 
-// dropStrayReasons takes back those of drivers that are not configured any more, and of nodes that a driver names no longer: nobody else
-// would. The trait stays in Placement until a driver reports the node again, or the node is removed.
-func (a *Agent) dropStrayReasons(drivers []active) error {
+// removeStaleReasons removes reasons of drivers that are no longer configured, and of nodes that a
+// driver no longer reports. The trait stays in Placement until a driver reports the node again, or the
+// node is removed.
+func (a *Agent) removeStaleReasons(drivers []active) error {
 	for _, r := range a.state.Disabled.Reasons("") {
 		name, ours := disabled.DriverOf(r.Source)
 		if !ours {
@@ -220,4 +218,12 @@ func (a *Agent) dropStrayReasons(drivers []active) error {
 			Msg("Removed the reason that disabled the node because its driver was unavailable: the driver is no longer configured, or does not report the node.")
 	}
 	return nil
+}
+
+// unavailableGrace is how long a driver may be unavailable, zero for a removed driver.
+func unavailableGrace(cfg *config.Config, driver string) time.Duration {
+	if d := cfg.Drivers[driver]; d != nil {
+		return d.UnavailableGrace
+	}
+	return 0
 }

@@ -6,10 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
-	"slices"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -17,8 +15,8 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/agent/control"
 	"github.com/compute-agent/compute-agent/internal/agent/disabled"
-	"github.com/compute-agent/compute-agent/internal/agent/telemetry"
 	"github.com/compute-agent/compute-agent/internal/agent/statedir"
+	"github.com/compute-agent/compute-agent/internal/agent/telemetry"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/plugins/host"
 	"github.com/compute-agent/compute-agent/reportclient"
@@ -27,27 +25,30 @@ import (
 	"github.com/compute-agent/compute-agent/systemd"
 )
 
-// Options are what an agent is made of.
+// Options configure an [Agent].
 type Options struct {
 	Config *config.Config
-	// Load reads the configuration again, for a reload.
+	// Load reads the configuration for a reload.
 	Load func() (*config.Config, error)
-	// Configuration is what Load reads, for commands that judge the configuration.
+	// Configuration returns the sources of Load, for commands that check the configuration.
 	Configuration func(*config.Config) control.Configuration
-	// Reload asks for a reload, once for each value (SIGHUP).
+	// Reload requests a reload for each value (SIGHUP).
 	Reload <-chan os.Signal
-	// Applied is called with the new configuration after each reload, for what the agent does not own (the log level).
+	// Applied is called with the new configuration after each reload, for what the agent does not own,
+	// such as the log level.
 	Applied func(*config.Config)
-	// Bundled says that Placement runs in this process, for the status.
+	// Bundled means that Placement runs in this process.
 	Bundled bool
-	// Notify tells systemd; nil tells nobody.
+	// Notify notifies systemd; nil for none.
 	Notify *systemd.Notifier
-	// OnReady is called once, after the first turn of every tracker or at the start-up deadline.
+	// OnReady is called once, after the first pass of every tracker or at the start-up deadline.
 	OnReady func(ctx context.Context, a *Agent)
 	Logger  zerolog.Logger
 }
 
-// Agent is the daemon. Make one with New and call Run once.
+// Agent is the daemon. Create it with [New] and call Run once. Each part owns its state, and is in the
+// file of its type: self (identity.go), settings (reload.go), drivers (drivers.go, reconfigure.go),
+// conditions (conditions.go), absence (absence.go), cell (cell.go).
 type Agent struct {
 	opts      Options
 	log       zerolog.Logger
@@ -55,69 +56,61 @@ type Agent struct {
 	host      *host.Host
 	state     *statedir.State
 	providers *providerconfig.Source
-	identity  string
-	unknown   bool   // identity is made up: the host has none yet
-	doubt     string // why it is in doubt that this is the machine of the state directory; only without a running agent
+	self      self
 	started   time.Time
+	telemetry telemetry.Telemetry
 
-	metrics  *telemetry.Metrics
-	tracing  *telemetry.Tracing // nil: nothing is traced. Run sets it before anything else runs
-	watch    watch
-	troubles troubles
-
-	mu       sync.Mutex
-	cfg      *config.Config
-	drivers  map[string]*driver
-	ready    bool
-	reloaded time.Time
-
-	settlings map[string]*settling // by driver, what the last reload does about it
-
-	claims statedir.Claims
-
-	absence absence
-
-	cell *cellService // nil: none is configured
+	settings   settings
+	drivers    driverSet
+	claims     claims.Claims
+	conditions conditions
+	absence    absence
+	ready      atomic.Bool
+	cell       *cellService // nil: none is configured
 }
 
-// New checks what can be checked without starting anything.
+// New validates the options without starting anything.
 func New(opts Options) (*Agent, error) {
 	providers, err := openProviders(opts.Config)
 	if err != nil {
 		return nil, err
 	}
-	a := &Agent{opts: opts, log: opts.Logger, cfg: opts.Config, state: statedir.New(opts.Config.Agent.StateDir), providers: providers,
-		drivers: map[string]*driver{}, settlings: map[string]*settling{}, started: time.Now(),
-		metrics: telemetry.NewMetrics(nil), absence: absence{moved: make(chan struct{}, 1)}}
-	a.placement, err = NewPlacementClient(opts.Config, a.state.Journal, a.observeRequest, opts.Logger)
+	a := &Agent{
+		opts: opts, log: opts.Logger, state: statedir.New(opts.Config.Agent.StateDir), providers: providers, started: time.Now(),
+		telemetry: telemetry.Telemetry{Metrics: telemetry.NewMetrics(nil)}, settings: settings{cfg: opts.Config},
+		drivers: driverSet{byName: map[string]*driver{}, reloads: map[string]*reconfiguration{}},
+		absence: absence{changed: make(chan struct{}, 1)},
+	}
+	a.placement, err = NewPlacementClient(opts.Config, a.state.Journal, a.telemetry.Request, opts.Logger)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", config.ErrInvalid, err)
 	}
 	if a.cell, err = a.newCell(opts.Config.CellClient); err != nil {
 		return nil, fmt.Errorf("%w: %w", config.ErrInvalid, err)
 	}
-	a.metrics.Watch(a.measured)
+	a.telemetry.Watch(a.measured)
 	a.claims.Recorded = a.owners
 	return a, nil
 }
 
-// Run is the life of the agent, until ctx ends or a tracker finds, while start-up lasts for one of its nodes, that it must not go on (a
-// [*resourcetracker.FatalError]). When it returns, no process, socket or goroutine of its own is left.
+// Run runs the agent until ctx ends or a tracker reports a [*resourcetracker.FatalError], which only
+// happens during the start-up of a node. When it returns, no process, socket or goroutine of the agent
+// is left.
 func (a *Agent) Run(ctx context.Context) (err error) {
 	unlock, err := a.prepare()
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	socket, err := control.Listen(ctx, a.cfg.Agent.ControlSocket())
-	if ctx.Err() != nil { // told to stop before anything began
+	socket, err := control.Listen(ctx, a.settings.current().Agent.ControlSocket())
+	if ctx.Err() != nil { // stopped during start-up
 		return nil
 	}
 	if err != nil {
 		return err
 	}
 	defer func() { _ = socket.Close() }()
-	web, err := listenMetrics(ctx, a.cfg.Metrics.Listen)
+	web, err := listenMetrics(ctx, a.settings.current().Metrics.Listen)
 	if err != nil {
 		return err
 	}
@@ -126,17 +119,17 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 		return fmt.Errorf("%w: tracing.endpoint: %w", config.ErrInvalid, err)
 	}
 	defer stopTracing()
-	a.host, err = host.New(host.Options{Dir: a.cfg.Plugins.Dir, RuntimeDir: a.cfg.Agent.RuntimeDir, Logger: a.log, OnTransition: a.pluginMoved})
+	a.host, err = host.New(host.Options{Dir: a.settings.current().Plugins.Dir, RuntimeDir: a.settings.current().Agent.RuntimeDir, Logger: a.log, OnTransition: a.pluginTransition})
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, a.host.Close()) }() //nolint:contextcheck // what is closed has no time limit
+	defer func() { err = errors.Join(err, a.host.Close()) }() //nolint:contextcheck // closing has no time limit
 	defer a.placement.CloseIdle()
 
-	a.log.Info().Str("host", a.cfg.Agent.Host).Str("identity", a.identity).Str("placement", whereIsPlacement(a.cfg.PlacementClient)).
-		Strs("drivers", a.cfg.EnabledDrivers()).Msg("The agent starts.")
+	a.log.Info().Str("host", a.settings.current().Agent.Host).Str("identity", a.self.uuid).Str("placement", placementEndpoint(a.settings.current().PlacementClient)).
+		Strs("drivers", a.settings.current().EnabledDrivers()).Msg("The agent starts.")
 	group, ctx := errgroup.WithContext(ctx)
-	watch, stopWatching := context.WithCancel(context.WithoutCancel(ctx)) // the watchdog is fed until the very end
+	watch, stopWatching := context.WithCancel(context.WithoutCancel(ctx)) // feed the watchdog until the end
 	defer stopWatching()
 	group.Go(func() error { return control.Serve(ctx, socket, a) })
 	if web != nil {
@@ -149,15 +142,15 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 	return group.Wait()
 }
 
-// prepare makes the directories, takes the state directory for this process alone, and reads the host's identity.
+// prepare creates the directories, locks the state directory, and reads the host's identity.
 func (a *Agent) prepare() (unlock func(), err error) {
-	if err := statedir.Make(a.cfg.Agent.StateDir); err != nil {
+	if err := statedir.Make(a.settings.current().Agent.StateDir); err != nil {
 		return nil, err
 	}
-	if err := os.MkdirAll(a.cfg.Agent.RuntimeDir, 0o700); err != nil {
-		return nil, fmt.Errorf("agent.runtime_dir: %w; `compute-agent doctor` names what to do", err)
+	if err := os.MkdirAll(a.settings.current().Agent.RuntimeDir, 0o700); err != nil {
+		return nil, fmt.Errorf("agent.runtime_dir: %w; `compute-agent doctor` suggests a fix", err)
 	}
-	unlock, err = statedir.Lock(a.cfg.Agent.StateDir)
+	unlock, err = statedir.Lock(a.settings.current().Agent.StateDir)
 	if err != nil {
 		return nil, err
 	}
@@ -165,46 +158,26 @@ func (a *Agent) prepare() (unlock func(), err error) {
 		unlock()
 		return nil, err
 	}
-	if a.state.Disabled, err = disabled.Open(a.cfg.Agent.StateDir); err != nil {
+	if a.state.Disabled, err = disabled.Open(a.settings.current().Agent.StateDir); err != nil {
 		unlock()
-		return nil, &resourcetracker.FatalError{Node: a.cfg.Agent.Host, Err: err, Protects: true}
+		return nil, &resourcetracker.FatalError{Node: a.settings.current().Agent.Host, Err: err, Protects: true}
 	}
 	a.logDisabled()
 	if a.providers.Config().Len() > 0 || len(a.providers.Warnings()) > 0 {
-		a.logProviders("The provider.yaml files were read.")
+		a.logProviders("Read the provider.yaml files.")
 	}
 	a.loadJournal()
 	return unlock, nil
 }
 
-// owners are the drivers of the nodes that the state directory knows of.
-func (a *Agent) owners() map[string]statedir.Owner { return a.state.Owners(a.log) }
+// owners returns the drivers of the nodes recorded in the state directory.
+func (a *Agent) owners() map[string]claims.Owner { return a.state.Owners(a.log) }
 
-// active is an enabled driver as it was at a moment: a reload may change the driver itself meanwhile.
-type active struct {
-	name    string
-	plugin  *host.Plugin
-	tracker *resourcetracker.Tracker
-	done    <-chan struct{}
-}
-
-// active returns the enabled drivers by name.
-func (a *Agent) active() []active {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	out := make([]active, 0, len(a.drivers))
-	for _, name := range slices.Sorted(maps.Keys(a.drivers)) {
-		if d := a.drivers[name]; d.tracker != nil {
-			out = append(out, active{name: name, plugin: d.plugin, tracker: d.tracker, done: d.done})
-		}
-	}
-	return out
-}
-
-// lastBeat is when the slowest tracker last showed life: one that hangs is enough to have the agent restarted.
+// lastBeat returns the oldest heartbeat of all trackers: one that hangs makes the watchdog restart the
+// agent.
 func (a *Agent) lastBeat() time.Time {
 	oldest := time.Now()
-	for _, d := range a.active() {
+	for _, d := range a.drivers.active() {
 		if beat := d.tracker.Beat(); beat.Before(oldest) {
 			oldest = beat
 		}
@@ -212,7 +185,7 @@ func (a *Agent) lastBeat() time.Time {
 	return oldest
 }
 
-// statusInterval is how often systemd's status line is brought up to date.
+// statusInterval is the interval of updates to systemd's status line.
 const statusInterval = 5 * time.Second
 
 func (a *Agent) keepStatus(ctx context.Context) {
@@ -223,24 +196,24 @@ func (a *Agent) keepStatus(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			a.tellStatus()
-			a.settleEnabling()
+			a.publishStatus()
+			a.finishEnabling()
 		}
 	}
 }
 
-// pluginMoved is told of every change of a plugin's state.
-func (a *Agent) pluginMoved(s host.Status) {
-	a.metrics.PluginTransition(s.Name, s.State)
-	a.driverMoved()
-	a.tellStatus()
+// pluginTransition handles a change of a plugin's state.
+func (a *Agent) pluginTransition(s host.Status) {
+	a.telemetry.PluginTransition(s.Name, s.State)
+	a.absence.check()
+	a.publishStatus()
 }
 
-// tellStatus looks at the agent, which logs what is new about its conditions, and tells systemd in one line.
-func (a *Agent) tellStatus() {
+// publishStatus evaluates and logs the agent's conditions, and updates systemd's status line.
+func (a *Agent) publishStatus() {
 	summary := a.summary()
 	if a.opts.Notify.Enabled() {
-		a.tell(a.opts.Notify.Status(summary))
+		a.logNotify(a.opts.Notify.Status(summary))
 	}
 }
 
@@ -248,8 +221,8 @@ func (a *Agent) summary() string {
 	return a.now().Summary
 }
 
-// tell logs what systemd could not be told; the agent goes on.
-func (a *Agent) tell(err error) {
+// logNotify logs a failed notification of systemd, which does not affect the agent.
+func (a *Agent) logNotify(err error) {
 	if err != nil {
 		a.log.Warn().Err(err).Msg("Failed to report the agent's state to systemd.")
 	}

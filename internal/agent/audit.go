@@ -14,16 +14,16 @@ import (
 
 // auditor compares the allocations in Placement with the guests of the enabled drivers.
 func (a *Agent) auditor() audit.Auditor {
-	out := audit.Auditor{Placement: a.placement, Drivers: a.auditedDrivers, Seen: a.state.Seen, Doubt: a.doubt, Logger: a.log}
-	if a.unknown {
-		out.NewNode = a.identity
+	out := audit.Auditor{Placement: a.placement, Drivers: a.auditedDrivers, Seen: a.state.Seen, Doubt: a.self.discrepancy, Logger: a.log}
+	if a.self.temporary {
+		out.NewNode = a.self.uuid
 	}
 	return out
 }
 
 func (a *Agent) auditedDrivers() []audit.Driver {
 	var out []audit.Driver
-	for _, d := range a.active() {
+	for _, d := range a.drivers.active() {
 		out = append(out, audit.Driver{Name: d.name, Guests: d.tracker.Guests})
 	}
 	return out
@@ -39,13 +39,13 @@ func (a *Agent) HealAllocations(ctx context.Context, r audit.HealRequest) (audit
 	return a.auditor().HealAllocations(ctx, r)
 }
 
-// AuditOffline is Audit where no agent runs: the drivers are started for it and ended again. It has the state directory for
-// itself meanwhile.
+// AuditOffline is Audit without a running agent. It starts and stops the drivers, and locks the state
+// directory.
 func AuditOffline(ctx context.Context, cfg *config.Config, log zerolog.Logger, r audit.Request) (audit.Report, error) {
 	return auditOffline(ctx, cfg, log, func(ctx context.Context, a *Agent) (audit.Report, error) { return a.Audit(ctx, r) })
 }
 
-// HealAllocationsOffline is HealAllocations where no agent runs.
+// HealAllocationsOffline is HealAllocations without a running agent.
 func HealAllocationsOffline(ctx context.Context, cfg *config.Config, log zerolog.Logger, r audit.HealRequest) (audit.Report, error) {
 	return auditOffline(ctx, cfg, log, func(ctx context.Context, a *Agent) (audit.Report, error) { return a.HealAllocations(ctx, r) })
 }

@@ -23,37 +23,39 @@ import (
 	"github.com/compute-agent/compute-agent/resourcetracker"
 )
 
-// cellSource is the source of the reason that the cell disabled this host's service. It is taken back when the cell enables it, and
-// by nothing else; what an operator said with `compute-agent disable` is another's.
+// cellSource is the source of the reason with which the cell disables this host's service. Only the
+// cell removes it.
 const cellSource = "cell"
 
-// cellService is the agent's part in its cell. Its worker is made when the agent runs.
+// cellService is the agent's connection to its cell.
 type cellService struct {
 	url    string
 	client *cellclient.Client
 	worker *worker.Worker
 }
 
-// newCell makes what serves the cell of [cell_client], or nothing if there is none. No request is made.
+// newCell returns the service for the cell of [cell_client], nil if none is configured. It makes no
+// requests.
 func (a *Agent) newCell(c config.CellClient) (*cellService, error) {
 	if c.URL == "" {
-		return nil, nil //nolint:nilnil // there is none
+		return nil, nil //nolint:nilnil // none is configured
 	}
-	how, err := access.CellOf(c).Cell(c.URL)
+	cfg, err := access.CellOf(c).Cell(c.URL)
 	if err != nil {
 		return nil, err
 	}
-	client, err := cellclient.New(how)
+	client, err := cellclient.New(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("cell_client.url: %w", err)
 	}
 	return &cellService{url: c.URL, client: client, worker: worker.New(worker.Config{
-		Host: a.cfg.Agent.Host, Version: version.Number(), Cell: client, Timeout: c.Timeout, Logger: a.log,
+		Host: a.settings.current().Agent.Host, Version: version.Number(), Cell: client, Timeout: c.Timeout, Logger: a.log,
 		Guests: guests{a}, Allocations: grants{a.placement}, Disable: a.cellDisables,
 	})}, nil
 }
 
-// serveCell does what the cell wants until ctx ends. An agent that has no cell forgets what a former one said.
+// serveCell runs the cell's worker until ctx ends. Without a cell, it removes the reason of a previous
+// one.
 func (a *Agent) serveCell(ctx context.Context) {
 	if a.cell == nil {
 		if err := a.cellDisables(false, ""); err != nil {
@@ -65,14 +67,14 @@ func (a *Agent) serveCell(ctx context.Context) {
 	a.cell.worker.Run(ctx)
 }
 
-// instanceChanged tells the worker that a driver sees a change, or that its process is another one.
+// instanceChanged notifies the worker of a change of an instance, or of a driver's process.
 func (a *Agent) instanceChanged(node, uuid string) {
 	if a.cell != nil {
 		a.cell.worker.Changed(node, uuid)
 	}
 }
 
-// cellDisables keeps that the cell disabled, or enabled, this host's service, and has the trackers tell Placement.
+// cellDisables records that the cell disabled or enabled this host's service, and updates Placement.
 func (a *Agent) cellDisables(isDisabled bool, why string) error {
 	before, was := a.disabledByCell()
 	switch {
@@ -91,15 +93,15 @@ func (a *Agent) cellDisables(isDisabled bool, why string) error {
 		if err := a.state.Disabled.Disable(disabled.Reason{Source: cellSource, Reason: reason}); err != nil {
 			return err
 		}
-		a.log.Warn().Str("reason", reason).Msg("The cell disabled this host's service: nothing new is to be scheduled to this host. Guests that run are not affected.")
+		a.log.Warn().Str("reason", reason).Msg("The cell disabled this host's service: no new instances are scheduled to this host. Running guests are not affected.")
 	}
-	for _, d := range a.active() {
+	for _, d := range a.drivers.active() {
 		d.tracker.Refresh("the cell disabled or enabled the host")
 	}
 	return nil
 }
 
-// disabledByCell is the reason that the cell gave, if it did.
+// disabledByCell returns the cell's reason, if any.
 func (a *Agent) disabledByCell() (reason string, is bool) {
 	for _, r := range a.state.Disabled.Reasons("") {
 		if r.Source == cellSource {
@@ -109,7 +111,7 @@ func (a *Agent) disabledByCell() (reason string, is bool) {
 	return "", false
 }
 
-// oneLine makes of what somebody told the compute API a reason that can be kept and shown.
+// oneLine converts a reason from the compute API to a valid one.
 func oneLine(text string) string {
 	text = strings.TrimSpace(strings.Map(func(c rune) rune {
 		if unicode.IsControl(c) || unicode.In(c, unicode.Cf, unicode.Zl, unicode.Zp) {
@@ -117,29 +119,29 @@ func oneLine(text string) string {
 		}
 		return c
 	}, strings.ToValidUTF8(text, "�")))
-	for disabled.CheckReason(text) != nil && text != "" { // it is too long
+	for disabled.CheckReason(text) != nil && text != "" { // too long
 		text = string([]rune(text)[:min(utf8.RuneCountInString(text)-1, 500)])
 	}
 	if strings.TrimSpace(text) == "" {
-		return "by way of the compute API, without a reason"
+		return "disabled through the compute API, without a reason"
 	}
 	return text
 }
 
-// guests are the nodes of all drivers, for the worker.
+// guests provides the nodes of all drivers to the worker.
 type guests struct{ agent *Agent }
 
 // Nodes implements [worker.Guests].
 func (g guests) Nodes(context.Context) []worker.Node {
 	var out []worker.Node
-	for _, d := range g.agent.active() {
+	for _, d := range g.agent.drivers.active() {
 		for _, n := range d.tracker.Status().Nodes {
 			if n.State == resourcetracker.Orphaned || n.UUID == "" {
 				continue
 			}
 			reported := !n.LastSuccess.IsZero()
 			out = append(out, worker.Node{UUID: n.UUID, Name: n.Name, Manager: manager{d.plugin}, Tree: func() *providertree.Tree {
-				if !reported { // what is allocated may still be to be moved
+				if !reported { // a reshape may still have to move allocations
 					return nil
 				}
 				tree, _ := g.agent.placement.Known(n.UUID)
@@ -150,7 +152,7 @@ func (g guests) Nodes(context.Context) []worker.Node {
 	return out
 }
 
-// manager is a driver's process, with the errors that a worker knows.
+// manager is a driver's process with the worker's errors.
 type manager struct{ *host.Plugin }
 
 // Spawn implements [plugins.InstanceManager].
@@ -162,7 +164,7 @@ func (m manager) Spawn(ctx context.Context, node string, spec plugins.InstanceSp
 	return is, err
 }
 
-// cellView is how the agent stands to its cell, for the status; nil: it has none.
+// cellView returns the cell for the status, nil if none is configured.
 func (a *Agent) cellView() *health.Cell {
 	if a.cell == nil {
 		return nil

@@ -23,8 +23,8 @@ import (
 	"github.com/compute-agent/compute-agent/resourcetracker"
 )
 
-// ScratchDir makes a directory for the sockets of drivers that run for a moment only. The caller removes it. Paths of sockets are short: where
-// TMPDIR is long, it is in /tmp.
+// ScratchDir creates a directory for sockets of drivers that a command starts. The caller removes it.
+// It is in /tmp if TMPDIR is too long for a socket's path.
 func ScratchDir() (string, error) {
 	const longest = 40
 	parent := os.TempDir()
@@ -34,36 +34,36 @@ func ScratchDir() (string, error) {
 	return os.MkdirTemp(parent, "compute-agent-")
 }
 
-// DriverCheck is what a driver says of its own table of the configuration.
+// DriverCheck is a driver's check of its own configuration table.
 type DriverCheck struct {
 	Driver string `json:"driver"`
-	// Problems are what the driver does not take, and where each is written; none if it takes all.
+	// Problems are the errors in the table, with file and line.
 	Problems []string `json:"problems,omitempty"`
-	// Unchecked is why the driver could not be asked, "" if it was.
+	// Unchecked is why the driver could not check the table, or "".
 	Unchecked string `json:"unchecked,omitempty"`
-	// Nodes are those that the driver names, NodesUnknown is why it could not tell.
+	// Nodes are the driver's nodes; NodesUnknown is why it could not list them.
 	Nodes        []CheckedNode `json:"nodes,omitempty"`
 	NodesUnknown string        `json:"nodes_unknown,omitempty"`
-	// Warnings are what the driver warns of after a look at this machine, Unseen why it could not look.
+	// Warnings are about this machine; Unseen is why the driver could not check it.
 	Warnings []DriverWarning `json:"warnings,omitempty"`
 	Unseen   string          `json:"unseen,omitempty"`
 }
 
-// DriverWarning is one of a driver's.
+// DriverWarning is a warning of a driver.
 type DriverWarning struct {
 	Name string `json:"name"`
 	Text string `json:"text"`
 }
 
-// CheckedNode is a node that a driver names.
+// CheckedNode is a node that a driver lists.
 type CheckedNode struct {
 	Name string `json:"name"`
 	UUID string `json:"uuid,omitempty"`
 }
 
-// CheckDrivers has each enabled driver read its configuration and name its nodes: a process of it is started, configured, asked and ended,
-// with directories of its own, so that it may be done beside an agent that runs. Nothing is written but to those. That a driver names a node
-// of another one is a problem of it.
+// CheckDrivers starts each enabled driver to check its configuration, list its nodes and check the
+// machine. The processes use temporary directories, so that an agent may be running. A driver that
+// lists another driver's node has a problem.
 func CheckDrivers(ctx context.Context, cfg *config.Config) (checks []DriverCheck, err error) {
 	checks = []DriverCheck{}
 	names := cfg.EnabledDrivers()
@@ -79,7 +79,7 @@ func CheckDrivers(ctx context.Context, cfg *config.Config) (checks []DriverCheck
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, h.Close()) }() //nolint:contextcheck // what is closed has no time limit
+	defer func() { err = errors.Join(err, h.Close()) }() //nolint:contextcheck // closing has no time limit
 	a := &Agent{opts: Options{Config: cfg}, state: statedir.New(cfg.Agent.StateDir), log: zerolog.Nop()}
 	a.claims.Recorded = a.owners
 	for _, name := range names {
@@ -96,9 +96,9 @@ func CheckDrivers(ctx context.Context, cfg *config.Config) (checks []DriverCheck
 	return checks, nil
 }
 
-// checkNodes finds the nodes that a driver names and that are another one's, or that another one names too.
+// checkNodes adds a problem for each node that belongs to another driver, or that two drivers list.
 func (a *Agent) checkNodes(checks []DriverCheck) {
-	// The host's own identity stands for the node without a uuid. Where it cannot be read the node is told by its name.
+	// A node without a uuid has the host's identity. If that cannot be read, the name identifies it.
 	own, _ := resourcetracker.FindIdentity(a.opts.Config.Agent.StateDir, filepath.Dir(a.opts.Config.File()))
 	nodes := make([][]plugins.Node, len(checks))
 	for i, c := range checks {
@@ -120,21 +120,21 @@ func (a *Agent) checkNodes(checks []DriverCheck) {
 	}
 }
 
-// checkDriver asks one.
+// checkDriver checks one driver.
 func checkDriver(ctx context.Context, cfg *config.Config, h *host.Host, spec host.Spec) DriverCheck {
 	check := DriverCheck{Driver: spec.Name}
 	plugin, err := h.Plugin(spec)
 	if err == nil {
 		err = plugin.Start(ctx)
-		ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), cfg.Plugins.ShutdownTimeout+time.Second)
+		stopCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cfg.Plugins.ShutdownTimeout+time.Second)
 		defer cancel()
-		defer func() { _ = plugin.Stop(ending) }() // one that does not end is killed
+		defer func() { _ = plugin.Stop(stopCtx) }() // kills it if needed
 	}
 	var refused *plugins.ConfigError
 	switch {
 	case errors.As(err, &refused):
 		for _, one := range refused.All() {
-			check.Problems = append(check.Problems, notTaken(cfg, spec.Name, one))
+			check.Problems = append(check.Problems, configProblem(cfg, spec.Name, one))
 		}
 	case err != nil:
 		check.Unchecked = err.Error()
@@ -144,7 +144,7 @@ func checkDriver(ctx context.Context, cfg *config.Config, h *host.Host, spec hos
 	return check
 }
 
-// look has a driver name its nodes and look at the machine.
+// look lets a driver list its nodes and check the machine.
 func (c *DriverCheck) look(ctx context.Context, plugin *host.Plugin) {
 	nodes, err := plugin.AvailableNodes(ctx)
 	if err != nil {
@@ -159,7 +159,7 @@ func (c *DriverCheck) look(ctx context.Context, plugin *host.Plugin) {
 	}
 }
 
-// warnings has a driver look at the machine, as on a host that Placement has nothing of, and returns what it warns of then.
+// warnings lets a driver report an empty host, and returns its warnings.
 func warnings(ctx context.Context, plugin *host.Plugin, nodes []plugins.Node) ([]DriverWarning, error) {
 	for _, node := range nodes {
 		tree := &providertree.Tree{}
@@ -170,16 +170,16 @@ func warnings(ctx context.Context, plugin *host.Plugin, nodes []plugins.Node) ([
 			return nil, err
 		}
 	}
-	told, err := plugin.Warnings(ctx)
-	out := make([]DriverWarning, 0, len(told))
-	for _, w := range told {
+	found, err := plugin.Warnings(ctx)
+	out := make([]DriverWarning, 0, len(found))
+	for _, w := range found {
 		out = append(out, DriverWarning(w))
 	}
 	return out, err
 }
 
-// notTaken says where what a driver does not take is written, as the other problems of a configuration are told.
-func notTaken(cfg *config.Config, driver string, refused plugins.ConfigError) string {
+// configProblem formats a driver's configuration error like the agent's own, with file and line.
+func configProblem(cfg *config.Config, driver string, refused plugins.ConfigError) string {
 	table := "drivers." + driver + ".config"
 	key := table
 	if refused.Key != "" {

@@ -58,13 +58,13 @@ func TestConditionsAreLoggedOnce(t *testing.T) {
 		}
 	}
 	see("an agent without drivers", "error no-driver critical agent/ true Health: …")
-	a.troubles.configured("libvirt", errors.New("uri: no such host"))
-	a.troubles.reloaded(nil, errors.New("line 3"))
+	a.conditions.problems.configured("libvirt", errors.New("uri: no such host"))
+	a.conditions.problems.reloaded(nil, errors.New("line 3"))
 	see("a reload is refused", "warn reload-refused warning agent/ true Health: …", "warn driver-configuration-refused warning driver libvirt/libvirt true Health: …")
-	a.troubles.reloaded([]config.Change{{Key: "tracker.pass_deadline"}, {Key: "plugins.dir", Restart: true}}, nil)
-	see("the next one waits for a restart", "info restart-needed info agent/ true Health: …", "info reload-refused warning agent/ false Health: no longer",
-		"info driver-configuration-refused warning driver libvirt/libvirt false Health: no longer")
-	a.drivers["old"] = &driver{name: "old"}
+	a.conditions.problems.reloaded([]config.Change{{Key: "tracker.pass_deadline"}, {Key: "plugins.dir", Restart: true}}, nil)
+	see("the next one waits for a restart", "info restart-needed info agent/ true Health: …", "info reload-refused warning agent/ false Health: resolved",
+		"info driver-configuration-refused warning driver libvirt/libvirt false Health: resolved")
+	a.drivers.add(&driver{name: "old"})
 	see("a driver is gone", "info driver-disabled info driver old/old true Health: …")
 	if s := a.now(); s.State != resourcetracker.Degraded || s.Summary != "degraded: no driver is configured" || len(s.Conditions) != 3 {
 		t.Errorf("%s: %s: %v", s.State, s.Summary, s.Conditions)
@@ -73,8 +73,8 @@ func TestConditionsAreLoggedOnce(t *testing.T) {
 
 // told is how a message begins.
 func told(message string) string {
-	if strings.HasPrefix(message, "Health: no longer so: ") {
-		return "Health: no longer"
+	if strings.HasPrefix(message, "Health: resolved: ") {
+		return "Health: resolved"
 	}
 	return strings.ReplaceAll(message[:8], "Health: ", "Health: …")
 }

@@ -20,13 +20,13 @@ import (
 	"github.com/compute-agent/compute-agent/resourcetracker"
 )
 
-// disabledPatience is how long a person waits for Placement to have it that a node is disabled, or enabled.
-const disabledPatience = 15 * time.Second
+// disabledTimeout limits how long a command waits for Placement to be updated.
+const disabledTimeout = 15 * time.Second
 
-// disabledLook is how often that is looked at meanwhile; it costs no request.
-const disabledLook = 25 * time.Millisecond
+// disabledInterval is the time between checks, which make no requests.
+const disabledInterval = 25 * time.Millisecond
 
-// whyDisabled says whether, and why, a node is disabled, for trackers.
+// whyDisabled reports whether a node is disabled, and why.
 func (a *Agent) whyDisabled(node plugins.Node) (reason string, isDisabled bool) {
 	if a.state.Disabled == nil {
 		return "", false
@@ -34,8 +34,8 @@ func (a *Agent) whyDisabled(node plugins.Node) (reason string, isDisabled bool) 
 	return a.state.Disabled.Reason(node.Name)
 }
 
-// Disable implements [control.Agent]: it keeps the reason, has every tracker make a pass, and waits a while for Placement to
-// have it.
+// Disable implements [control.Agent]: it records the reason, requests a pass from every tracker, and
+// waits some time for Placement to be updated.
 func (a *Agent) Disable(ctx context.Context, r control.DisableRequest) (control.Disabling, error) {
 	if err := a.knowsNode(r.Node); err != nil {
 		return control.Disabling{}, err
@@ -43,8 +43,8 @@ func (a *Agent) Disable(ctx context.Context, r control.DisableRequest) (control.
 	if err := a.state.Disabled.Disable(disabled.Reason{Source: disabled.Operator, Node: r.Node, Reason: r.Reason, By: r.By}); err != nil {
 		return control.Disabling{}, err
 	}
-	onNode(a.log.Warn(), r.Node).Str("reason", r.Reason).Str("by", r.By).Msg("Disabled: nothing new is to be scheduled to " + thisOne(r.Node) + ". Guests that run are not affected.")
-	for _, d := range a.active() {
+	onNode(a.log.Warn(), r.Node).Str("reason", r.Reason).Str("by", r.By).Msg("Disabled: no new instances are scheduled to " + hostOrNode(r.Node) + ". Running guests are not affected.")
+	for _, d := range a.drivers.active() {
 		d.tracker.Refresh("the host was disabled")
 	}
 	return a.awaitDisabled(ctx, r.Node, nil), nil
@@ -54,33 +54,33 @@ func (a *Agent) Disable(ctx context.Context, r control.DisableRequest) (control.
 func (a *Agent) Enable(ctx context.Context, r control.DisableRequest) (control.Disabling, error) {
 	if err := a.knowsNode(r.Node); err != nil {
 		if a.namesReason(r.Node) {
-			err = fmt.Errorf("%w; that it is disabled is noted all the same: `compute-agent enable` without --node ends that, for every node", err)
+			err = fmt.Errorf("%w; a recorded reason disables it: `compute-agent enable` without --node removes all reasons", err)
 		}
 		return control.Disabling{}, err
 	}
 	left, err := a.state.Disabled.Enable(disabled.Operator, r.Node)
 	if err != nil {
-		return control.Disabling{}, explainWhole(err, r.Node)
+		return control.Disabling{}, explainAllNodes(err, r.Node)
 	}
-	onNode(a.log.Info(), r.Node).Str("by", r.By).Msg("Enabled: " + thisOne(r.Node) + " can get new guests again.")
+	onNode(a.log.Info(), r.Node).Str("by", r.By).Msg("Enabled: new instances can be scheduled to " + hostOrNode(r.Node) + " again.")
 	a.enable()
 	return a.awaitDisabled(ctx, r.Node, left), nil
 }
 
-// enable has the trackers take the trait away from nodes that shall be enabled.
+// enable makes the trackers remove the trait from nodes to enable.
 func (a *Agent) enable() {
-	for _, d := range a.active() {
+	for _, d := range a.drivers.active() {
 		d.tracker.Enable(a.state.Disabled.Enabling)
 	}
 }
 
-// knowsNode reports a name that no driver has named, which is a typing error.
+// knowsNode returns an error for a node that no driver has reported, such as a typing error.
 func (a *Agent) knowsNode(name string) error {
 	if name == "" {
 		return nil
 	}
 	var names []string
-	for _, d := range a.active() {
+	for _, d := range a.drivers.active() {
 		for _, n := range d.tracker.Status().Nodes {
 			names = append(names, n.Name)
 		}
@@ -88,26 +88,26 @@ func (a *Agent) knowsNode(name string) error {
 	if slices.Contains(names, name) {
 		return nil
 	}
-	return fmt.Errorf("no driver names a node %q; the nodes of this host are %q", name, names)
+	return fmt.Errorf("no driver reports a node %q; the nodes of this host are %q", name, names)
 }
 
-// namesReason tells whether a node was disabled by its name, which no driver may name any more, or ever did.
+// namesReason reports whether a reason disables a node by its name.
 func (a *Agent) namesReason(node string) bool {
 	return slices.ContainsFunc(a.state.Disabled.Reasons(""), func(r disabled.Reason) bool { return r.Node == node })
 }
 
-// awaitDisabled waits until Placement says of all nodes meant what the reasons say, as far as this agent knows without asking
-// it, and returns how far that came.
+// awaitDisabled waits until the cached trees of a node, or of all, match the reasons, and returns the
+// result.
 func (a *Agent) awaitDisabled(ctx context.Context, node string, left []disabled.Reason) control.Disabling {
-	ctx, cancel := context.WithTimeout(ctx, disabledPatience)
+	ctx, cancel := context.WithTimeout(ctx, disabledTimeout)
 	defer cancel()
-	ticker := time.NewTicker(disabledLook)
+	ticker := time.NewTicker(disabledInterval)
 	defer ticker.Stop()
 	for {
 		out := a.disabling(node)
 		out.Left = append(out.Left, left...)
 		if out.Done() {
-			a.settleEnabling()
+			a.finishEnabling()
 			return out
 		}
 		select {
@@ -118,10 +118,10 @@ func (a *Agent) awaitDisabled(ctx context.Context, node string, left []disabled.
 	}
 }
 
-// disabling is how the nodes meant stand, "" for all.
+// disabling returns the state of a node, or of all with "".
 func (a *Agent) disabling(node string) control.Disabling {
 	out := control.Disabling{Nodes: []control.DisabledNode{}}
-	for _, d := range a.active() {
+	for _, d := range a.drivers.active() {
 		for _, n := range d.tracker.Status().Nodes {
 			if n.State == resourcetracker.Orphaned || (node != "" && n.Name != node) {
 				continue
@@ -141,7 +141,7 @@ func (a *Agent) disabling(node string) control.Disabling {
 	return out
 }
 
-// rootOf is what the agent knows of a node's root in Placement, without asking.
+// rootOf returns the cached root provider of a node.
 func (a *Agent) rootOf(uuid string) (providertree.Provider, bool) {
 	tree, _ := a.placement.Known(uuid)
 	if tree == nil {
@@ -151,7 +151,7 @@ func (a *Agent) rootOf(uuid string) (providertree.Provider, bool) {
 	return root, ok && root.Generation != providertree.NoGeneration
 }
 
-// disabledReasons are all reasons, for the status. An agent that is still preparing has none to show.
+// disabledReasons returns all reasons for the status, none while the agent is starting.
 func (a *Agent) disabledReasons() []disabled.Reason {
 	if a.state.Disabled == nil {
 		return nil
@@ -159,14 +159,14 @@ func (a *Agent) disabledReasons() []disabled.Reason {
 	return a.state.Disabled.Reasons("")
 }
 
-// settleEnabling notes that the trait is gone from all nodes that were to be enabled. Until then every start asks for it again:
-// the agent may have been told while Placement was away, or while it did not run.
-func (a *Agent) settleEnabling() {
+// finishEnabling records that the trait was removed from all nodes to enable. Until then, every start of
+// the agent removes it again, because `enable` works without Placement and without a running agent.
+func (a *Agent) finishEnabling() {
 	if !a.state.Disabled.EnablingAny() {
 		return
 	}
 	pending, seen := false, false
-	for _, d := range a.active() {
+	for _, d := range a.drivers.active() {
 		for _, n := range d.tracker.Status().Nodes {
 			if n.State == resourcetracker.Orphaned {
 				continue
@@ -190,26 +190,27 @@ func (a *Agent) settleEnabling() {
 	}
 }
 
-func explainWhole(err error, node string) error {
+func explainAllNodes(err error, node string) error {
 	if errors.Is(err, disabled.ErrWhole) {
 		return fmt.Errorf("%w: `compute-agent enable` without --node enables all of them, and then `compute-agent disable --node` the others; %s stays disabled", err, node)
 	}
 	return err
 }
 
-// DisableOffline keeps a reason where no agent runs. Its next start tells Placement.
+// DisableOffline records a reason if no agent runs. Its next start updates Placement.
 func DisableOffline(cfg *config.Config, r control.DisableRequest) error {
 	return offlineDisabled(cfg, func(s *disabled.Store) error {
 		return s.Disable(disabled.Reason{Source: disabled.Operator, Node: r.Node, Reason: r.Reason, By: r.By})
 	})
 }
 
-// EnableOffline takes the operator's reasons back where no agent runs, and returns those of others, which stay.
+// EnableOffline removes the operator's reasons if no agent runs, and returns the other sources' ones,
+// which stay.
 func EnableOffline(cfg *config.Config, r control.DisableRequest) (left []disabled.Reason, err error) {
 	err = offlineDisabled(cfg, func(s *disabled.Store) error {
 		others, err := s.Enable(disabled.Operator, r.Node)
 		left = append(left, others...)
-		return explainWhole(err, r.Node)
+		return explainAllNodes(err, r.Node)
 	})
 	return left, err
 }
@@ -227,7 +228,7 @@ func offlineDisabled(cfg *config.Config, do func(*disabled.Store) error) error {
 	return do(s)
 }
 
-// onNode names the node that an operator named, if any.
+// onNode adds a node to a log event, unless it is "".
 func onNode(e *zerolog.Event, node string) *zerolog.Event {
 	if node == "" {
 		return e
@@ -235,26 +236,26 @@ func onNode(e *zerolog.Event, node string) *zerolog.Event {
 	return e.Str("node", node)
 }
 
-// thisOne is what an operator means by a name of a node, or by none.
-func thisOne(node string) string {
+// hostOrNode describes the target of a request: a node, or the host if node is "".
+func hostOrNode(node string) string {
 	if node == "" {
 		return "this host"
 	}
 	return "this node"
 }
 
-// logDisabled tells at the start what outlived the last one.
+// logDisabled logs the recorded reasons at start-up.
 func (a *Agent) logDisabled() {
 	for _, r := range a.state.Disabled.Reasons("") {
 		if _, ours := disabled.DriverOf(r.Source); ours {
-			continue // a condition of its driver says so, and it ends by itself
+			continue // reported as a condition of the driver
 		}
 		if r.Source == cellSource {
 			onNode(a.log.Warn(), r.Node).Str("reason", r.Reason).Time("since", r.Since).
-				Msg("The cell has disabled this host's service since before this start: nothing new is to be scheduled to this host. `openstack compute service set --enable` ends that.")
+				Msg("The cell has disabled this host's service: no new instances are scheduled to this host. Run `openstack compute service set --enable` to enable it.")
 			continue
 		}
 		onNode(a.log.Warn(), r.Node).Str("source", r.Source).Str("reason", r.Reason).Time("since", r.Since).Str("by", r.By).
-			Msg("Disabled since before this start: nothing new is to be scheduled to " + thisOne(r.Node) + ". `compute-agent enable` ends that.")
+			Msg("An operator has disabled " + hostOrNode(r.Node) + ": no new instances are scheduled to it. Run `compute-agent enable` to enable it.")
 	}
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package agent puts the daemon together: the configuration becomes plugins, trackers, a Placement client, a control
-// socket and a service that systemd can watch, each with an owner that starts and ends it.
+// Package agent is the daemon: from the configuration it creates plugins, trackers, a Placement client,
+// a control socket and a systemd service, and starts and stops them.
 //
 //	Run ──┬── control socket
 //	      ├── systemd: ready, status, watchdog
@@ -9,5 +9,5 @@
 //	            ├── host.Plugin              its process
 //	            └── resourcetracker.Tracker  its nodes ──▶ reportclient.Client ──▶ Placement
 //
-// Nothing here decides anything about inventory; it only connects.
+// It makes no decisions about inventory. Why a host is degraded is decided in internal/health.
 package agent

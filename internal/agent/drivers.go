@@ -6,35 +6,139 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/compute-agent/compute-agent/internal/agent/telemetry"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/plugins/host"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 )
 
-// driver is one configured driver. One that was taken out of the configuration stays known, without a tracker, so that it
-// can come back.
+// driver is one configured driver. After its removal from the configuration it stays, without a
+// tracker, so that it can be enabled again.
 type driver struct {
 	name    string
 	plugin  *host.Plugin
 	tracker *resourcetracker.Tracker // nil: disabled
-	stop    context.CancelFunc       // ends the tracker
-	done    chan struct{}            // closed when it has ended
+	stop    context.CancelFunc       // stops the tracker
+	done    chan struct{}            // closed when the tracker has stopped
 }
 
-// runDrivers starts what is configured, says when it is ready, reloads when asked to, and in the end stops everything in
-// order: trackers first, then the processes that they ask.
+// driverSet holds the drivers and their running reconfigurations.
+type driverSet struct {
+	mu      sync.Mutex
+	byName  map[string]*driver          // guarded by mu, as are the drivers' fields except name and plugin
+	reloads map[string]*reconfiguration // the last one of each driver; guarded by mu
+}
+
+// add adds a driver.
+func (s *driverSet) add(d *driver) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.byName[d.name] = d
+}
+
+// all returns all drivers by name, disabled ones included.
+func (s *driverSet) all() map[string]*driver {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return maps.Clone(s.byName)
+}
+
+// disabled returns the names of disabled drivers.
+func (s *driverSet) disabled() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []string
+	for name, d := range s.byName {
+		if d.tracker == nil {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+// each calls f with the tracker of each enabled driver, while no tracker starts or stops.
+func (s *driverSet) each(f func(*resourcetracker.Tracker)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, d := range s.byName {
+		if d.tracker != nil {
+			f(d.tracker)
+		}
+	}
+}
+
+// active is a snapshot of an enabled driver. A reload may change the driver later.
+type active struct {
+	name    string
+	plugin  *host.Plugin
+	tracker *resourcetracker.Tracker
+	done    <-chan struct{}
+}
+
+// active returns the enabled drivers sorted by name.
+func (s *driverSet) active() []active {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := make([]active, 0, len(s.byName))
+	for _, name := range slices.Sorted(maps.Keys(s.byName)) {
+		if d := s.byName[name]; d.tracker != nil {
+			out = append(out, active{name: name, plugin: d.plugin, tracker: d.tracker, done: d.done})
+		}
+	}
+	return out
+}
+
+// observer returns the observer of trackers.
+func (a *Agent) observer() resourcetracker.Observer {
+	return a.telemetry.Observer(passEnds{a.absence.check})
+}
+
+// passEnds calls ended after every pass.
+type passEnds struct{ ended func() }
+
+// Begin implements [resourcetracker.Observer].
+func (p passEnds) Begin(ctx context.Context, step resourcetracker.Step, _, _ string) (context.Context, func(error)) {
+	if step == resourcetracker.StepPass {
+		return ctx, func(error) { p.ended() }
+	}
+	return ctx, func(error) {}
+}
+
+// Count implements [resourcetracker.Observer].
+func (passEnds) Count(resourcetracker.Event, string, string, int) {}
+
+// startTracing starts tracing if a collector is configured, before anything is traced. stop delivers
+// queued spans, for a limited time.
+func (a *Agent) startTracing(ctx context.Context) (stop func(), err error) {
+	cfg := a.settings.current()
+	c := cfg.Tracing
+	if c.Endpoint == "" {
+		return func() {}, nil
+	}
+	tracing, err := telemetry.NewTracing(ctx, telemetry.TracingConfig{Endpoint: c.Endpoint, SampleRatio: c.SampleRatio, Host: cfg.Agent.Host, Logger: a.log})
+	if err != nil {
+		return nil, err
+	}
+	a.telemetry.Trace(tracing)
+	a.log.Info().Str("endpoint", c.Endpoint).Float64("sample_ratio", c.SampleRatio).Msg("Sending traces of passes to the collector.")
+	return func() { tracing.Close(ctx) }, nil
+}
+
+// runDrivers starts the drivers, handles reloads, and stops trackers before their plugins.
 func (a *Agent) runDrivers(ctx context.Context, group *errgroup.Group) {
 	if err := a.startDrivers(ctx, group); err != nil {
 		group.Go(func() error { return err })
 	} else {
 		group.Go(func() error { a.waitReady(ctx); return nil })
-		group.Go(func() error { a.watchDrivers(ctx); return nil }) // now that all drivers are known
+		group.Go(func() error { a.watchDrivers(ctx); return nil }) // needs all drivers
 	}
 	for {
 		select {
@@ -45,42 +149,36 @@ func (a *Agent) runDrivers(ctx context.Context, group *errgroup.Group) {
 		}
 		break
 	}
-	a.log.Info().Msg("The agent stops: a pass that is under way is finished, then the drivers are ended. Guests are not affected.")
-	a.tell(a.opts.Notify.Stopping("finishing the pass under way"))
-	a.awaitAllSettled()
-	a.mu.Lock()
-	all := make([]*driver, 0, len(a.drivers))
-	for _, d := range a.drivers {
-		all = append(all, d)
-	}
-	grace := a.cfg.Plugins.ShutdownTimeout
-	a.mu.Unlock()
+	a.log.Info().Msg("Stopping: the current pass finishes, then the drivers stop. Guests are not affected.")
+	a.logNotify(a.opts.Notify.Stopping("finishing the current pass"))
+	a.drivers.awaitReconfigured()
+	grace := a.settings.current().Plugins.ShutdownTimeout
 	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace+5*time.Second)
 	defer cancel()
 	var wg sync.WaitGroup
-	for _, d := range all {
+	for _, d := range a.drivers.all() {
 		wg.Go(func() {
 			if d.done != nil {
 				<-d.done
 			}
 			if err := d.plugin.Stop(ending); err != nil {
-				a.log.Warn().Str("driver", d.name).Err(err).Msg("The driver did not end in time: its process was killed.")
+				a.log.Warn().Str("driver", d.name).Err(err).Msg("The driver did not stop in time; its process was killed.")
 			}
 		})
 	}
 	wg.Wait()
-	a.settleEnabling()
+	a.finishEnabling()
 	a.log.Info().Msg("The agent has stopped.")
 }
 
-// startDrivers starts the plugins and waits for none. An error is fatal: a plugin that can never be started as configured.
+// startDrivers starts the plugins without waiting. An error is fatal: the configuration can never work.
 func (a *Agent) startDrivers(ctx context.Context, group *errgroup.Group) error {
-	if len(a.cfg.EnabledDrivers()) == 0 {
-		return fmt.Errorf("%w: no driver is configured, so there is nothing to report; add a table such as [drivers.libvirt] to %s", config.ErrInvalid, a.cfg.File())
+	if len(a.settings.current().EnabledDrivers()) == 0 {
+		return fmt.Errorf("%w: no driver is configured, so there is nothing to report; add a table such as [drivers.libvirt] to %s", config.ErrInvalid, a.settings.current().File())
 	}
-	a.claims.Expect(a.cfg.EnabledDrivers()...)
-	for _, name := range a.cfg.EnabledDrivers() {
-		spec, err := a.specToRun(a.cfg, name)
+	a.claims.Expect(a.settings.current().EnabledDrivers()...)
+	for _, name := range a.settings.current().EnabledDrivers() {
+		spec, err := a.specToRun(a.settings.current(), name)
 		if err != nil {
 			return err
 		}
@@ -91,30 +189,23 @@ func (a *Agent) startDrivers(ctx context.Context, group *errgroup.Group) error {
 	return nil
 }
 
-// addDriver makes a plugin and its tracker and lets them run. startup: the agent itself is starting.
+// addDriver creates and runs a plugin and its tracker. startup means that the agent is starting.
 func (a *Agent) addDriver(ctx context.Context, group *errgroup.Group, name string, spec host.Spec, startup bool) error {
 	plugin, err := a.host.Plugin(spec)
 	if err != nil {
 		return fmt.Errorf("%w: %w", config.ErrInvalid, err)
 	}
 	d := &driver{name: name, plugin: plugin}
-	a.mu.Lock()
-	a.drivers[name] = d
+	a.drivers.add(d)
 	a.track(ctx, group, d, startup)
-	a.mu.Unlock()
 	return nil
 }
 
-// track starts the tracker of a driver: once its plugin has had its first try, so that a start that takes a second is not
-// reported as a failure. A configuration that the driver refuses at start-up is fatal. a.mu is held.
+// track starts the tracker of a driver, after the first attempt to start its plugin, so that a slow
+// start is not reported as a failure. A configuration that the driver rejects at start-up is fatal.
 func (a *Agent) track(ctx context.Context, group *errgroup.Group, d *driver, startup bool) {
-	ctx, d.stop = context.WithCancel(ctx)
-	d.done = make(chan struct{})
-	d.tracker = a.newTracker(d, startup)
-	if a.state.Disabled.EnablingAny() {
-		d.tracker.Enable(a.state.Disabled.Enabling)
-	}
-	tracker, done := d.tracker, d.done
+	ctx, stop := context.WithCancel(ctx)
+	tracker, done := a.startTracker(d, stop, startup)
 	group.Go(func() error {
 		defer close(done)
 		err := d.plugin.Start(ctx)
@@ -123,9 +214,9 @@ func (a *Agent) track(ctx context.Context, group *errgroup.Group, d *driver, sta
 		case startup && errors.As(err, &refused):
 			return fmt.Errorf("%w: driver %s: %w", config.ErrInvalid, d.name, refused)
 		case errors.As(err, &refused):
-			a.troubles.configured(d.name, refused)
-			a.tellStatus()
-		case errors.Is(err, host.ErrRunning): // it was disabled and comes back
+			a.conditions.problems.configured(d.name, refused)
+			a.publishStatus()
+		case errors.Is(err, host.ErrRunning): // it was disabled before
 		case ctx.Err() != nil:
 			return nil
 		}
@@ -133,22 +224,35 @@ func (a *Agent) track(ctx context.Context, group *errgroup.Group, d *driver, sta
 	})
 }
 
+// startTracker sets the tracker of a driver. The lock makes reloads change its settings either before
+// or after.
+func (a *Agent) startTracker(d *driver, stop context.CancelFunc, startup bool) (tracker *resourcetracker.Tracker, done chan struct{}) {
+	a.drivers.mu.Lock()
+	defer a.drivers.mu.Unlock()
+	d.stop, d.done, d.tracker = stop, make(chan struct{}), a.newTracker(d, startup)
+	if a.state.Disabled.EnablingAny() {
+		d.tracker.Enable(a.state.Disabled.Enabling)
+	}
+	return d.tracker, d.done
+}
+
 func (a *Agent) newTracker(d *driver, startup bool) *resourcetracker.Tracker {
 	return resourcetracker.New(a.trackerConfig(d, startup))
 }
 
 func (a *Agent) trackerConfig(d *driver, startup bool) resourcetracker.Config {
+	cfg := a.settings.current()
 	return resourcetracker.Config{
-		Name: d.name, Driver: d.plugin, Placement: a.admitting(d), Identity: a.identity, Timings: timings(a.cfg), Logger: a.log, Running: !startup,
+		Name: d.name, Driver: d.plugin, Placement: a.admitting(d), Identity: a.self.uuid, Timings: timings(cfg), Logger: a.log, Running: !startup,
 		Claim: func(ctx context.Context, nodes []plugins.Node, err error) map[string]*resourcetracker.ClaimedError {
 			return a.claims.Claim(ctx, d.name, nodes, err)
 		},
 		Elsewhere: func(root string) bool { return a.claims.Elsewhere(root, d.name) },
-		Journal:   a.state.Journal, Records: a.state.Records, ProviderConfig: a.providerConfig, Disabled: a.whyDisabled, Seen: a.state.Seen, Observer: a.observer(), Hold: a.cfg.Reshape.OnFailure == config.OnFailureHold,
+		Journal:   a.state.Journal, Records: a.state.Records, ProviderConfig: a.providerConfig, Disabled: a.whyDisabled, Seen: a.state.Seen, Observer: a.observer(), Hold: cfg.Reshape.OnFailure == config.OnFailureHold,
 	}
 }
 
-// specToRun is spec for an agent that is to run the driver: it makes the driver's state directory.
+// specToRun creates the driver's state directory and returns spec.
 func (a *Agent) specToRun(cfg *config.Config, name string) (host.Spec, error) {
 	if err := makeDriverState(cfg, name); err != nil {
 		return host.Spec{}, err
@@ -156,7 +260,7 @@ func (a *Agent) specToRun(cfg *config.Config, name string) (host.Spec, error) {
 	return a.spec(cfg, name)
 }
 
-// spec is what the host must know of a driver. Nothing is written.
+// spec returns the plugin host's specification of a driver. Nothing is written.
 func (a *Agent) spec(cfg *config.Config, name string) (host.Spec, error) {
 	c := cfg.Drivers[name]
 	timeouts, restart := cfg.Process(name)
@@ -179,12 +283,12 @@ func (a *Agent) spec(cfg *config.Config, name string) (host.Spec, error) {
 	}, nil
 }
 
-// changed tells a driver's tracker that the driver sees a change.
+// changed notifies a driver's tracker of a change that the driver reports.
 func (a *Agent) changed(name string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if d := a.drivers[name]; d != nil && d.tracker != nil {
-		d.tracker.Changed("the driver sees a change")
+	a.drivers.mu.Lock()
+	defer a.drivers.mu.Unlock()
+	if d := a.drivers.byName[name]; d != nil && d.tracker != nil {
+		d.tracker.Changed("the driver reports a change")
 	}
 }
 
@@ -193,13 +297,14 @@ func timings(cfg *config.Config) resourcetracker.Timings {
 	return resourcetracker.Timings{Interval: t.UpdateResourcesInterval, PassDeadline: t.PassDeadline, BackoffMin: t.RetryBackoffMin, BackoffMax: t.RetryBackoffMax}
 }
 
-// waitReady says that the agent is ready when every tracker has made its first turn, or at the start-up deadline.
+// waitReady reports the agent as ready when every tracker has finished its first pass, or at the
+// start-up deadline.
 func (a *Agent) waitReady(ctx context.Context) {
 	limit := a.opts.Config.Tracker.StartupDeadline
 	deadline := time.NewTimer(limit)
 	defer deadline.Stop()
 	late := false
-	for _, d := range a.active() {
+	for _, d := range a.drivers.active() {
 		if late {
 			break
 		}
@@ -207,32 +312,27 @@ func (a *Agent) waitReady(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-d.tracker.Ready():
-		case <-d.done: // a reload took it away
+		case <-d.done: // a reload disabled it
 		case <-deadline.C:
 			late = true
 			a.log.Warn().Str("driver", d.name).Stringer("startup_deadline", limit).
-				Msg("The first pass was not finished at the start-up deadline. The agent counts as started and is degraded. It retries.")
+				Msg("The first pass did not finish before the start-up deadline. The agent counts as started, is degraded, and retries.")
 		}
 	}
-	if ctx.Err() != nil { // a driver that ended the agent has ended, too
+	if ctx.Err() != nil { // the driver's tracker may have stopped the agent
 		return
 	}
-	a.mu.Lock()
-	a.ready = true
-	a.mu.Unlock()
-	a.settleEnabling()
-	a.sayReady()
+	a.ready.Store(true)
+	a.finishEnabling()
+	a.notifyReady()
 	if a.opts.OnReady != nil {
 		a.opts.OnReady(ctx, a)
 	}
 }
 
-// sayReady tells systemd that start-up, or a reload after it, is finished.
-func (a *Agent) sayReady() {
-	a.mu.Lock()
-	ready := a.ready
-	a.mu.Unlock()
-	if ready {
-		a.tell(a.opts.Notify.Ready(a.summary()))
+// notifyReady notifies systemd of the end of start-up or of a reload.
+func (a *Agent) notifyReady() {
+	if a.ready.Load() {
+		a.logNotify(a.opts.Notify.Ready(a.summary()))
 	}
 }

@@ -11,19 +11,19 @@ import (
 	"github.com/compute-agent/compute-agent/internal/config"
 )
 
-// driversDir is the directory below the state directory with one for each driver.
+// driversDir holds the drivers' directories, below the state directory.
 const driversDir = "drivers"
 
-// errDriverState says that a driver cannot be given a directory of its own.
-var errDriverState = errors.New("agent.state_dir: the driver cannot be given a directory of its own")
+// errDriverState means that a driver's directory cannot be created.
+var errDriverState = errors.New("agent.state_dir: cannot create the driver's directory")
 
-// driverPath is the directory that a driver may keep things in: STATE_DIR/drivers/NAME.
+// driverPath returns the directory of a driver: STATE_DIR/drivers/NAME.
 func driverPath(cfg *config.Config, driver string) string {
 	return filepath.Join(cfg.Agent.StateDir, driversDir, driver)
 }
 
-// driverState is the directory of a driver, or "" if there is none: no agent has run it yet, and a command that only looks makes none, since
-// it may not run as the agent's user.
+// driverState returns the directory of a driver, or "" if it does not exist. Read-only commands do not
+// create it, because they may run as another user.
 func driverState(cfg *config.Config, driver string) string {
 	own := driverPath(cfg, driver)
 	if st, err := os.Stat(own); err != nil || !st.IsDir() {
@@ -32,13 +32,13 @@ func driverState(cfg *config.Config, driver string) string {
 	return own
 }
 
-// makeDriverState makes the directory of a driver, if it is not there. It stays when the driver is taken out of the configuration. Plugins run
-// as the agent's user, so that it is theirs, and nobody else's.
+// makeDriverState creates the directory of a driver, which only the agent's user can access. It stays
+// when the driver is removed from the configuration.
 func makeDriverState(cfg *config.Config, driver string) error {
 	own := driverPath(cfg, driver)
 	for _, dir := range []string{filepath.Dir(own), own} {
 		if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
-			return fmt.Errorf("%w: %w; `compute-agent doctor` names what to do", errDriverState, err)
+			return fmt.Errorf("%w: %w; `compute-agent doctor` suggests a fix", errDriverState, err)
 		}
 	}
 	if driverState(cfg, driver) == "" {

@@ -15,7 +15,7 @@ import (
 	"github.com/compute-agent/compute-agent/resourcetracker/identity"
 )
 
-// GiveNode implements [control.Agent]. The former driver's pass under way ends before; the new one's follows at once.
+// GiveNode implements [control.Agent]. It waits for the current pass of the previous driver.
 func (a *Agent) GiveNode(ctx context.Context, r control.GiveRequest) (control.Gift, error) {
 	nodes, err := a.Nodes(ctx)
 	if err != nil {
@@ -25,7 +25,7 @@ func (a *Agent) GiveNode(ctx context.Context, r control.GiveRequest) (control.Gi
 	if err != nil {
 		return control.Gift{}, err
 	}
-	drivers := a.active()
+	drivers := a.drivers.active()
 	var names []string
 	give := func() error { return a.give(node, r.To) }
 	for _, d := range drivers {
@@ -38,10 +38,10 @@ func (a *Agent) GiveNode(ctx context.Context, r control.GiveRequest) (control.Gi
 	if named, found, known := a.claims.Names(r.To, node.UUID, node.Name); known && len(out.Objections) == 0 {
 		switch {
 		case !found:
-			out.Objections = append(out.Objections, fmt.Sprintf("driver %s does not name this node", r.To))
+			out.Objections = append(out.Objections, fmt.Sprintf("driver %s does not report this node", r.To))
 		case named.UUID != node.UUID:
-			out.Objections = append(out.Objections, fmt.Sprintf("driver %s names a node %s with another uuid, %s; give that driver the uuid %s for it, "+
-				"or remove this one (`compute-agent node remove %s`) and let the driver make its own", r.To, named.Name, named.UUID, node.UUID, node.UUID))
+			out.Objections = append(out.Objections, fmt.Sprintf("driver %s reports a node %s with another uuid, %s; configure the uuid %s in that driver, "+
+				"or remove this node (`compute-agent node remove %s`) and let the driver create its own", r.To, named.Name, named.UUID, node.UUID, node.UUID))
 		}
 	}
 	if r.DryRun || len(out.Objections) > 0 {
@@ -53,36 +53,36 @@ func (a *Agent) GiveNode(ctx context.Context, r control.GiveRequest) (control.Gi
 	out.Given = true
 	for _, d := range drivers {
 		if d.name == node.Driver || d.name == r.To {
-			d.tracker.Refresh("the node was given to another driver")
+			d.tracker.Refresh("the node was assigned to another driver")
 		}
 	}
 	return out, nil
 }
 
-// gift says what is given, and what of it can be seen to be wrong without asking a driver.
+// gift describes the change, with objections that do not depend on a driver.
 func gift(node control.Node, to string, drivers []string) control.Gift {
 	out := control.Gift{Name: node.Name, UUID: node.UUID, From: node.Driver, To: to}
 	switch {
 	case !slices.Contains(drivers, to):
-		out.Objections = append(out.Objections, fmt.Sprintf("no driver %q is enabled in the configuration; those that are: %q", to, drivers))
+		out.Objections = append(out.Objections, fmt.Sprintf("no driver %q is enabled in the configuration; enabled drivers: %q", to, drivers))
 	case node.Driver == to:
-		out.Objections = append(out.Objections, fmt.Sprintf("it belongs to driver %s already", to))
+		out.Objections = append(out.Objections, fmt.Sprintf("it already belongs to driver %s", to))
 	}
 	return out
 }
 
-// give records the new owner, and has it count from now on.
+// give records the new owner.
 func (a *Agent) give(node control.Node, to string) error {
 	if err := a.state.Identity.Give(node.UUID, to); err != nil {
 		return err
 	}
 	a.claims.Give(node.UUID, node.Name, to)
 	a.log.Warn().Str("node", node.Name).Str("uuid", node.UUID).Str("from", node.Driver).Str("to", to).
-		Msg("An operator gave the node to another driver. What only the previous driver reported is removed when it is no longer allocated.")
+		Msg("An operator assigned the node to another driver. What only the previous driver reported is removed when it is no longer allocated.")
 	return nil
 }
 
-// GiveNodeOffline gives a node to a driver where no agent runs. It has the state directory for itself meanwhile.
+// GiveNodeOffline is GiveNode without a running agent. It locks the state directory.
 func GiveNodeOffline(cfg *config.Config, log zerolog.Logger, r control.GiveRequest) (control.Gift, error) {
 	unlock, err := statedir.Take(cfg.Agent.StateDir)
 	if err != nil {

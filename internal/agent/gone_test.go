@@ -116,7 +116,7 @@ func TestDriverGone(t *testing.T) {
 	mark = h.mark()
 	back()
 	h.await(mark, "Placement was told", disabledTrait, `"node":"cn1"`)
-	h.await(mark, "no longer so", "driver-gone")
+	h.await(mark, "resolved", "driver-gone")
 	if h.isDisabled(uuidA) || len(h.reasons()) != 0 {
 		t.Errorf("still disabled: %t, %+v", h.isDisabled(uuidA), h.reasons())
 	}
@@ -151,7 +151,7 @@ func TestDriverGoneAcrossARestart(t *testing.T) {
 	back()
 	mark = h.mark()
 	h.start()
-	h.await(mark, "no longer so", "driver-gone")
+	h.await(mark, "resolved", "driver-gone")
 	if r := h.reasons(); len(r) != 1 || r[0].Source != disabled.Operator || !h.isDisabled(uuidA) {
 		t.Errorf("the operator's word is gone: %+v, disabled: %t", r, h.isDisabled(uuidA))
 	}

@@ -13,16 +13,16 @@ import (
 	"github.com/compute-agent/compute-agent/reportclient"
 )
 
-// consumers is what of Placement grants needs; *reportclient.Client has it.
+// consumers is the part of *reportclient.Client that grants uses.
 type consumers interface {
 	Consumer(ctx context.Context, uuid string) (reportclient.Consumer, error)
 	DeleteOurPart(ctx context.Context, consumer reportclient.Consumer, ours []string) (changed bool, err error)
 }
 
-// grants are the allocations of servers, for the worker.
+// grants provides the allocations of servers to the worker.
 type grants struct{ placement consumers }
 
-// grantTries is how often allocations are read again that somebody else writes meanwhile.
+// grantTries limits attempts after concurrent writes of other clients.
 const grantTries = 5
 
 // Granted implements [worker.Allocations]. One GET.
@@ -31,8 +31,9 @@ func (g grants) Granted(ctx context.Context, uuid string) (providertree.Provider
 	return c.Resources, err
 }
 
-// Remove implements [worker.Allocations]: all that the consumer holds goes, on other providers too, for the server is gone. Each try is bound to the
-// generation that was read. One GET and, if it holds something, one PUT.
+// Remove implements [worker.Allocations]: it removes all allocations of the consumer, on all providers,
+// because the server is deleted. Each attempt uses the generation that was read. One GET and, if there
+// are allocations, one PUT.
 func (g grants) Remove(ctx context.Context, uuid string) error {
 	var err error
 	for range grantTries {

@@ -67,7 +67,7 @@ func TestRemovingAllocations(t *testing.T) {
 // TestReasonsOfTheCell: whatever somebody told the compute API becomes a reason that can be kept.
 func TestReasonsOfTheCell(t *testing.T) {
 	for text, want := range map[string]string{
-		"a fan": "a fan", "": "by way of the compute API, without a reason", " \n\t": "by way of the compute API, without a reason",
+		"a fan": "a fan", "": "disabled through the compute API, without a reason", " \n\t": "disabled through the compute API, without a reason",
 		"two\nlines": "two lines", "\x1b[31mred": "[31mred", "\u202eevil": "evil", strings.Repeat("ü", 900): strings.Repeat("ü", 500), "\xff": "�",
 	} {
 		got := oneLine(text)

@@ -67,7 +67,7 @@ func TestHangingReload(t *testing.T) {
 	mark = h.mark()
 	h.configure(h.chaos(keys, ""), h.node("fake", "cn2", uuidB, ""))
 	h.reload <- syscall.SIGHUP
-	h.await(mark, "no longer so", "driver-configuration-refused")
+	h.await(mark, "resolved", "driver-configuration-refused")
 }
 
 // TestHangingDriverIsGone: a driver whose process is well and whose passes hang is gone, too. The passes of the other driver go on, also

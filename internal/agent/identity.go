@@ -17,12 +17,23 @@ import (
 	"github.com/compute-agent/compute-agent/resourcetracker/ownership"
 )
 
-// identify finds out who this host is, and refuses to be somebody else. The state directory is this process's alone.
+// self is the identity of this host.
+type self struct {
+	uuid string
+	// temporary: the host has no identity yet, and the uuid is not recorded.
+	temporary bool
+	// discrepancy is why this may not be the machine of the state directory; set only without a running
+	// agent.
+	discrepancy string
+}
+
+// identify reads this host's identity, and refuses one that may belong to another host. The state
+// directory is locked.
 func (a *Agent) identify() error {
 	refuse := func(err error) error {
-		return &resourcetracker.FatalError{Node: a.cfg.Agent.Host, Err: err, Protects: true}
+		return &resourcetracker.FatalError{Node: a.settings.current().Agent.Host, Err: err, Protects: true}
 	}
-	dir, beside := a.cfg.Agent.StateDir, filepath.Dir(a.cfg.File())
+	dir, beside := a.settings.current().Agent.StateDir, filepath.Dir(a.settings.current().File())
 	state, err := identity.Open(dir)
 	if err != nil {
 		return refuse(err)
@@ -36,28 +47,28 @@ func (a *Agent) identify() error {
 	}
 	id, created, err := resourcetracker.LoadIdentity(dir, beside)
 	switch {
-	case err != nil && found == "": // there is no doubt who this host is: it could not be written down
-		return fmt.Errorf("agent.state_dir: %w; `compute-agent doctor` looks at the state directory", err)
+	case err != nil && found == "": // the identity is certain, but could not be recorded
+		return fmt.Errorf("agent.state_dir: %w; `compute-agent doctor` checks the state directory", err)
 	case err != nil:
 		return refuse(err)
 	}
-	note, err := state.Settle(identity.Self{UUID: id, Host: a.cfg.Agent.Host, Machine: statedir.Machine(a.log)})
+	note, err := state.Settle(identity.Self{UUID: id, Host: a.settings.current().Agent.Host, Machine: statedir.Machine(a.log)})
 	if err != nil {
 		return refuse(err)
 	}
 	if note != "" {
-		a.log.Warn().Str("identity", id).Str("host", a.cfg.Agent.Host).Msg(note)
+		a.log.Warn().Str("identity", id).Str("host", a.settings.current().Agent.Host).Msg(note)
 	}
 	if created {
 		a.log.Info().Str("identity", id).Str("file", filepath.Join(dir, resourcetracker.IdentityFile)).
 			Msg("This host had no identity: created a new one. Keep the file when the host is reinstalled.")
 	}
-	a.identity, a.state.Identity = id, state
+	a.self.uuid, a.state.Identity = id, state
 	return nil
 }
 
-// admission is the Placement of one driver's tracker. At its first contact with a node it makes sure that the node may be
-// made if Placement does not know it, and it notes what Placement knows.
+// admission is the Placement of one driver's tracker. At the first contact with a node it checks that
+// the node may be created if Placement does not have it, and it records which nodes Placement has.
 type admission struct {
 	*reportclient.Client
 	state  *identity.State
@@ -69,8 +80,8 @@ type admission struct {
 	admitted map[string]plugins.Node // by uuid
 }
 
-// admitting returns what a driver's tracker talks to. Without a state file (a dry run on a host that must not be written to) it
-// is just the client.
+// admitting returns the Placement of a driver's tracker. Without a state file, as in a dry run, it is
+// the client itself.
 func (a *Agent) admitting(d *driver) resourcetracker.Placement {
 	if a.state.Identity == nil {
 		return a.placement

@@ -28,25 +28,26 @@ import (
 	"github.com/compute-agent/compute-agent/resourcetracker/journal"
 )
 
-// MigrateOptions say what is migrated.
+// MigrateOptions configure [Migrate].
 type MigrateOptions struct {
-	// Nodes are the names of the nodes; none: all that the drivers name.
+	// Nodes are the names of the nodes; empty: all nodes of the drivers.
 	Nodes  []string
 	DryRun bool
-	// Placement names the database.
+	// Placement has the database.
 	Placement placement.Config
 }
 
-// Migrate moves inventory and allocations as the next start of the agent would, while all services are down: Placement's
-// database is opened in this process, the drivers are started, and each node whose driver needs a reshape gets one pass as at
-// start-up, with its journal and all its checks. A node that needs none is left to the agent, whatever else has changed: nothing
-// is written for it. A reshape that a crash left open is found out about, and its pass finished.
+// Migrate moves inventory and allocations as the next start of the agent would, while all services are
+// down: it opens Placement's database in this process, starts the drivers, and makes one start-up pass
+// over each node whose driver needs a reshape, with journal and checks. Other nodes are left to the
+// agent. A reshape that a crash interrupted is resolved, and its pass finished.
 //
-// What needs to move is found out on a private copy of the database. So a database in which nothing has to move, and that of a
-// dry run, keeps every byte.
+// The plan is made on a private copy of the database, so that a database in which nothing has to move,
+// and that of a dry run, is not changed.
 //
-// Errors: [control.ErrRefused] while an agent uses the state directory, while a server has the database open, and for a
-// database with tables of another version; [placement.ErrConfig] if there is none. What stands against a node is in its outcome.
+// Errors: [control.ErrRefused] while an agent uses the state directory, while a server has the database
+// open, and for tables of another version; [placement.ErrConfig] if there is no database. Problems of a
+// node are in its outcome.
 //
 // Source: the specification "Handling Reshaped Provider Trees", section "Offline Upgrade Script".
 func Migrate(ctx context.Context, cfg *config.Config, log zerolog.Logger, opts MigrateOptions) (control.Migration, error) {
@@ -79,23 +80,23 @@ func Migrate(ctx context.Context, cfg *config.Config, log zerolog.Logger, opts M
 
 func needed(n control.MigratedNode) bool { return n.Outcome == control.MigrationNeeded }
 
-// databasePath is the file of the database that a configuration names.
+// databasePath returns the file of a configured database.
 func databasePath(ctx context.Context, cfg placement.Config) (string, error) {
 	path, err := sqldb.PathOf(cfg.Database)
 	if err != nil {
-		_, err = placement.ReadDatabase(ctx, cfg) // its words about what it cannot open
+		_, err = placement.ReadDatabase(ctx, cfg) // explains what it cannot open
 		return "", err
 	}
 	switch info, err := os.Stat(path); {
 	case errors.Is(err, fs.ErrNotExist):
 		return "", fmt.Errorf("%w: there is no database at %s; --database must name the one that Placement uses", placement.ErrConfig, path)
 	case err == nil && !info.Mode().IsRegular():
-		return "", fmt.Errorf("%w: %s is no file; --database must name the database that Placement uses", placement.ErrConfig, path)
+		return "", fmt.Errorf("%w: %s is not a file; --database must name the database that Placement uses", placement.ErrConfig, path)
 	}
 	return path, nil
 }
 
-// migratable looks at the tables of a database by its copy.
+// migratable checks the schema of a database in its copy.
 func migratable(ctx context.Context, path, file string) error {
 	db, err := placement.ReadDatabase(ctx, placement.Config{Database: dsn(file)})
 	var wrong *sqldb.Error
@@ -108,20 +109,20 @@ func migratable(ctx context.Context, path, file string) error {
 	case err != nil:
 		return err
 	case db.Schema.Migration == 0 && db.Schema.Alembic == "":
-		return fmt.Errorf("%w: %s holds no tables of Placement; --database must name the one that Placement uses", control.ErrRefused, path)
+		return fmt.Errorf("%w: %s has no tables of Placement; --database must name the one that Placement uses", control.ErrRefused, path)
 	case db.Schema.IsNewer():
-		return fmt.Errorf("%w: %s is at migration %d, and this program knows %d: a newer one was there, use that one", control.ErrRefused, path, db.Schema.Migration, db.Schema.Newest)
+		return fmt.Errorf("%w: %s is at migration %d, but this program only supports %d: use the newer version of this program", control.ErrRefused, path, db.Schema.Migration, db.Schema.Newest)
 	case !db.Schema.CanBeAdopted():
-		return fmt.Errorf("%w: the tables of %s are at %s of OpenStack Placement, which is too old; run `placement-manage db sync` of OpenStack Placement 6.0.0 or later first",
+		return fmt.Errorf("%w: the tables of %s have version %s of OpenStack Placement, which is too old; run `placement-manage db sync` of OpenStack Placement 6.0.0 or later first",
 			control.ErrRefused, path, db.Schema.Alembic)
 	}
 	return nil
 }
 
-// dsn is the address of an SQLite file.
+// dsn returns the DSN of an SQLite file.
 func dsn(file string) string { return (&url.URL{Scheme: "sqlite", Path: file}).String() }
 
-// holdState takes the state directory. A dry run makes neither it nor its lock.
+// holdState locks the state directory. A dry run creates neither the directory nor the lock.
 func holdState(cfg *config.Config, dryRun bool) (unlock func(), err error) {
 	if dryRun && !statedir.Locked(cfg.Agent.StateDir) {
 		return func() {}, nil
@@ -136,14 +137,14 @@ type migration struct {
 	out   *control.Migration
 }
 
-// look finds out, on a copy of the database, for which nodes something needs to move.
+// look plans all nodes on a copy of the database.
 func (m *migration) look(ctx context.Context, file string) error {
-	history, err := journal.Read(m.agent.cfg.Agent.StateDir)
+	history, err := journal.Read(m.agent.settings.current().Agent.StateDir)
 	if err != nil {
 		return err
 	}
 	return m.with(ctx, file, func(ctx context.Context) error {
-		for _, d := range m.agent.active() {
+		for _, d := range m.agent.drivers.active() {
 			for _, plan := range planDriver(ctx, d.name, m.tracker(d), resourcetracker.PlanOptions{Reshape: true}) {
 				if len(m.opts.Nodes) > 0 && plan.UUID != "" && !slices.Contains(m.opts.Nodes, plan.Node) {
 					continue
@@ -156,7 +157,7 @@ func (m *migration) look(ctx context.Context, file string) error {
 	})
 }
 
-// looked is the outcome of a node so far.
+// looked returns the planned outcome of a node.
 func looked(plan control.NodePlan, unfinished bool) control.MigratedNode {
 	n := control.MigratedNode{NodePlan: plan, Unfinished: unfinished}
 	switch {
@@ -173,40 +174,40 @@ func looked(plan control.NodePlan, unfinished bool) control.MigratedNode {
 	return n
 }
 
-// checkNames refuses names that no driver names.
+// checkNames returns an error for a node that no driver reports.
 func (m *migration) checkNames(ctx context.Context) error {
 	for _, name := range m.opts.Nodes {
 		if slices.ContainsFunc(m.out.Nodes, func(n control.MigratedNode) bool { return n.Node == name }) {
 			continue
 		}
-		var names, silent []string
-		for _, d := range m.agent.active() {
+		var names, failed []string
+		for _, d := range m.agent.drivers.active() {
 			nodes, err := d.plugin.AvailableNodes(ctx)
 			if err != nil {
-				silent = append(silent, fmt.Sprintf("driver %s failed to list its nodes: %v", d.name, err))
+				failed = append(failed, fmt.Sprintf("driver %s failed to list its nodes: %v", d.name, err))
 			}
 			for _, n := range nodes {
 				names = append(names, n.Name)
 			}
 		}
-		err := fmt.Errorf("no driver of this host names a node %q; the nodes are %q", name, names)
-		if len(silent) > 0 {
-			return fmt.Errorf("%w; %s", err, strings.Join(silent, "; "))
+		err := fmt.Errorf("no driver of this host reports a node %q; the nodes are %q", name, names)
+		if len(failed) > 0 {
+			return fmt.Errorf("%w; %s", err, strings.Join(failed, "; "))
 		}
 		return fmt.Errorf("%w: %w", config.ErrInvalid, err)
 	}
 	return nil
 }
 
-// move makes one pass over each node that needs it, as at start-up. As there, a host that has no identity yet gets one: beside
-// records of its nodes, one that is missing would keep the agent from starting.
+// move makes one start-up pass over each node that needs it. A host without an identity gets one,
+// because records of nodes without an identity would prevent the agent from starting.
 func (m *migration) move(ctx context.Context) error {
-	if cfg := m.agent.cfg; m.agent.unknown {
+	if cfg := m.agent.settings.current(); m.agent.self.temporary {
 		id, _, err := resourcetracker.LoadIdentity(cfg.Agent.StateDir, filepath.Dir(cfg.File()))
 		if err != nil {
 			return err
 		}
-		m.agent.identity, m.agent.unknown = id, false
+		m.agent.self.uuid, m.agent.self.temporary = id, false
 	}
 	m.agent.loadJournal()
 	return m.with(ctx, m.out.Database, func(ctx context.Context) error {
@@ -215,7 +216,7 @@ func (m *migration) move(ctx context.Context) error {
 			if !needed(*n) {
 				continue
 			}
-			for _, d := range m.agent.active() {
+			for _, d := range m.agent.drivers.active() {
 				if d.name == n.Driver {
 					m.pass(ctx, d, n)
 				}
@@ -249,8 +250,8 @@ func (m *migration) pass(ctx context.Context, d active, n *control.MigratedNode)
 	}
 }
 
-// tracker makes a tracker of a driver's nodes, or of one of them. A reshape that is refused is an error of it, whatever the
-// configuration says about holding: there is nobody to hold it for.
+// tracker returns a tracker of a driver's nodes, or of some of them. A refused reshape is an error,
+// regardless of [reshape] on_failure.
 func (m *migration) tracker(d active, only ...string) *resourcetracker.Tracker {
 	cfg := m.agent.trackerConfig(&driver{name: d.name, plugin: d.plugin}, true)
 	cfg.Hold = false
@@ -260,7 +261,7 @@ func (m *migration) tracker(d active, only ...string) *resourcetracker.Tracker {
 	return resourcetracker.New(cfg)
 }
 
-// chosen is a driver of which only some nodes are of interest.
+// chosen is a driver that lists only some of its nodes.
 type chosen struct {
 	*host.Plugin
 	names []string
@@ -272,7 +273,7 @@ func (c chosen) AvailableNodes(ctx context.Context) ([]plugins.Node, error) {
 	return slices.DeleteFunc(nodes, func(n plugins.Node) bool { return !slices.Contains(c.names, n.Name) }), err
 }
 
-// with runs f while the agent's Placement is the one of a database, in this process and for it alone.
+// with runs f while the agent's Placement is a database that this process has opened.
 func (m *migration) with(ctx context.Context, file string, f func(ctx context.Context) error) (err error) {
 	cfg := m.opts.Placement
 	cfg.Database, cfg.Logger = dsn(file), m.agent.log
@@ -287,13 +288,13 @@ func (m *migration) with(ctx context.Context, file string, f func(ctx context.Co
 	if err != nil {
 		return err
 	}
-	former := m.agent.placement
+	previous := m.agent.placement
 	m.agent.placement = client
-	defer func() { m.agent.placement = former }()
+	defer func() { m.agent.placement = previous }()
 	return f(ctx)
 }
 
-// refuseDatabase makes a refusal of what is wrong with a database, or with its copy.
+// refuseDatabase converts errors of a database, or of its copy, to refusals.
 func refuseDatabase(err error, path string) error {
 	var wrong *sqldb.Error
 	if errors.As(err, &wrong) {

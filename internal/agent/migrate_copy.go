@@ -15,13 +15,12 @@ import (
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 )
 
-// sidecars are the files that belong to an SQLite database: the rollback journal or the write-ahead log that a crash left, and
-// the lock file of our servers, which says what was acknowledged.
+// sidecars are the suffixes of the files of an SQLite database: rollback journal, write-ahead log, and
+// the lock file of our servers, which records what was acknowledged.
 var sidecars = []string{"", "-journal", "-wal", "-lock"}
 
-// copyDatabase makes a private copy of an SQLite database that nobody uses, in the directory for temporary files, and changes
-// nothing of the database. One of our servers that has it open is refused by the lock that it holds, any other program by what
-// it writes meanwhile.
+// copyDatabase copies an unused SQLite database to the directory for temporary files. It detects our
+// servers by their lock, and other programs by their writes during the copy.
 func copyDatabase(ctx context.Context, path string) (file string, remove func(), err error) {
 	release, err := sqldb.Hold(ctx, path)
 	if errors.Is(err, sqldb.ErrLocked) {
@@ -31,7 +30,7 @@ func copyDatabase(ctx context.Context, path string) (file string, remove func(),
 		return "", nil, err
 	}
 	defer func() { _ = release() }()         // nothing was written
-	real, err := filepath.EvalSymlinks(path) // the other files are beside the database itself
+	real, err := filepath.EvalSymlinks(path) // the other files are next to the database itself
 	if err != nil {
 		return "", nil, fmt.Errorf("copying the Placement database: %w", err)
 	}
@@ -60,12 +59,12 @@ func copyDatabase(ctx context.Context, path string) (file string, remove func(),
 		return "", nil, fmt.Errorf("copying the Placement database (to the directory that TMPDIR names): %w", err)
 	case before != after:
 		remove()
-		return "", nil, fmt.Errorf("%w: %s was written while it was read: stop every Placement service that uses it first", control.ErrRefused, path)
+		return "", nil, fmt.Errorf("%w: %s changed while it was copied: stop every Placement service that uses it first", control.ErrRefused, path)
 	}
 	return file, remove, nil
 }
 
-// fileState is what changes when a file is written.
+// fileState changes when a file is written.
 type fileState struct{ size, modified int64 }
 
 func states(path string) (out [4]fileState, err error) {

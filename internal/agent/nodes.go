@@ -28,13 +28,13 @@ func (a *Agent) Nodes(context.Context) (control.Nodes, error) {
 		return out, err
 	}
 	states := map[string]control.Node{}
-	silent := map[string]string{} // drivers that have not named their nodes yet, and why
+	pending := map[string]string{} // drivers that have not listed their nodes yet, and why
 	var held []resourcetracker.Contested
-	for _, d := range a.active() {
+	for _, d := range a.drivers.active() {
 		status := d.tracker.Status()
 		held = append(held, status.Contested...)
 		if len(status.Nodes)+len(status.Contested) == 0 {
-			silent[d.name] = status.Error
+			pending[d.name] = status.Error
 		}
 		for _, n := range status.Nodes {
 			if n.State == resourcetracker.Orphaned {
@@ -45,14 +45,14 @@ func (a *Agent) Nodes(context.Context) (control.Nodes, error) {
 	}
 	for i, n := range out.Nodes {
 		now, named := states[n.UUID]
-		why, unknown := silent[n.Driver]
+		why, unknown := pending[n.Driver]
 		switch {
 		case named:
 			now.Since, now.Created = n.Since, n.Created
 			out.Nodes[i] = now
 			delete(states, n.UUID)
 		case unknown:
-			out.Nodes[i].Error = strings.TrimSuffix("driver "+n.Driver+" has not named its nodes yet: "+why, ": ")
+			out.Nodes[i].Error = strings.TrimSuffix("driver "+n.Driver+" has not listed its nodes yet: "+why, ": ")
 		default:
 			out.Nodes[i].State = control.StateOrphaned
 		}
@@ -76,7 +76,7 @@ func (a *Agent) Nodes(context.Context) (control.Nodes, error) {
 	return out, nil
 }
 
-// NodesOffline lists what the state directory knows of, where no agent runs that could say how it is.
+// NodesOffline lists the recorded nodes without a running agent, so without their states.
 func NodesOffline(cfg *config.Config) (control.Nodes, error) {
 	state := statedir.New(cfg.Agent.StateDir)
 	var err error
@@ -86,7 +86,7 @@ func NodesOffline(cfg *config.Config) (control.Nodes, error) {
 	return state.Nodes()
 }
 
-// RemoveNode implements [control.Agent]. A node that a driver names is never removed.
+// RemoveNode implements [control.Agent]. A node that a driver reports is never removed.
 func (a *Agent) RemoveNode(ctx context.Context, r control.RemoveRequest) (control.Removal, error) {
 	nodes, err := a.Nodes(ctx)
 	if err != nil {
@@ -101,17 +101,17 @@ func (a *Agent) RemoveNode(ctx context.Context, r control.RemoveRequest) (contro
 	case node.State == "":
 		objections = append(objections, node.Error)
 	case node.State == control.StateHeld && node.Driver == "":
-		objections = append(objections, "several drivers name this node, so it is there; `compute-agent node give` says which of them has it")
-	case node.State == control.StateHeld: // its owner does not name it; the driver that does gets it as a new one
+		objections = append(objections, "several drivers report this node; assign it to one of them with `compute-agent node give`")
+	case node.State == control.StateHeld: // its owner does not report it; the other driver creates it again
 	case node.State != control.StateOrphaned:
-		objections = append(objections, fmt.Sprintf("driver %s names this node, so it is there: it would be reported again at once", node.Driver))
+		objections = append(objections, fmt.Sprintf("driver %s reports this node, and would create it again", node.Driver))
 	}
 	if !r.DryRun && len(objections) == 0 {
 		a.log.Warn().Str("node", node.Name).Str("uuid", node.UUID).Msg("An operator asked to delete this node from Placement, because it was removed permanently.")
 	}
 	out, err := a.removal(ctx, node, r.DryRun, objections)
 	if out.Removed {
-		for _, d := range a.active() {
+		for _, d := range a.drivers.active() {
 			d.tracker.Refresh("a node was removed")
 		}
 	}
@@ -134,23 +134,23 @@ func pick(nodes control.Nodes, which string) (control.Node, error) {
 	case 1:
 		return found[0], nil
 	case 0:
-		return control.Node{}, fmt.Errorf("this agent has never reported a node %q; `compute-agent node list` shows those that it has", which)
+		return control.Node{}, fmt.Errorf("this agent has never reported a node %q; `compute-agent node list` lists the reported ones", which)
 	}
 	uuids := make([]string, 0, len(found))
 	for _, n := range found {
 		uuids = append(uuids, n.UUID)
 	}
-	return control.Node{}, fmt.Errorf("several nodes are named %q; say which by its uuid: %s", which, strings.Join(uuids, ", "))
+	return control.Node{}, fmt.Errorf("several nodes are named %q; give one of their uuids: %s", which, strings.Join(uuids, ", "))
 }
 
-// removal looks at a node, and removes it unless something stands against that.
+// removal checks a node, and removes it if there are no objections.
 func (a *Agent) removal(ctx context.Context, node control.Node, dryRun bool, objections []string) (control.Removal, error) {
 	out := control.Removal{Name: node.Name, UUID: node.UUID, Objections: objections, Providers: []control.RemovedProvider{}}
 	record, err := a.state.Records.Load(node.UUID)
 	if err != nil {
 		return out, err
 	}
-	if record == nil { // what is whose is not known, so everything counts as somebody else's
+	if record == nil { // without a record, nothing counts as this agent's
 		record = &ownership.Record{Root: node.UUID, Node: node.Name, Driver: node.Driver}
 	}
 	check, err := ownership.CheckRemoval(ctx, a.placement, record)
@@ -169,8 +169,8 @@ func (a *Agent) removal(ctx context.Context, node control.Node, dryRun bool, obj
 	_, err = ownership.RemoveNode(ctx, a.placement, record, a.state.Records)
 	var refused *ownership.RefusedError
 	switch {
-	case errors.As(err, &refused): // between the two looks
-		for _, o := range refused.Blockers {
+	case errors.As(err, &refused): // something changed since the check
+		for _, o := range refused.Objections {
 			out.Objections = append(out.Objections, o.String())
 		}
 		return out, nil
@@ -182,7 +182,7 @@ func (a *Agent) removal(ctx context.Context, node control.Node, dryRun bool, obj
 	return out, a.forgetNode(node.UUID)
 }
 
-// RemoveNodeOffline removes a node where no agent runs. It has the state directory for itself meanwhile.
+// RemoveNodeOffline is RemoveNode without a running agent. It locks the state directory.
 func RemoveNodeOffline(ctx context.Context, cfg *config.Config, log zerolog.Logger, r control.RemoveRequest) (control.Removal, error) {
 	unlock, err := statedir.Take(cfg.Agent.StateDir)
 	if err != nil {
@@ -208,7 +208,7 @@ func RemoveNodeOffline(ctx context.Context, cfg *config.Config, log zerolog.Logg
 	return a.removal(ctx, node, r.DryRun, nil)
 }
 
-// forgetNode forgets a node that was removed from Placement.
+// forgetNode removes the records of a node that was removed from Placement.
 func (a *Agent) forgetNode(root string) error {
 	a.claims.Forget(root)
 	if a.state.Identity == nil {

@@ -18,10 +18,10 @@ import (
 	"github.com/compute-agent/compute-agent/resourcetracker/journal"
 )
 
-// DryRun is what the next start would write, without an agent that runs: the drivers are started, asked, and ended again.
-// It writes nothing to Placement or to the state directory.
+// DryRun plans what the next start would write, without a running agent. It starts and stops the
+// drivers, and writes nothing to Placement or the state directory.
 func DryRun(ctx context.Context, cfg *config.Config, log zerolog.Logger, opts resourcetracker.PlanOptions) (plan control.Plan, err error) {
-	a, closeAll, err := offline(cfg, log, false) //nolint:contextcheck // what is closed has no time limit
+	a, closeAll, err := offline(cfg, log, false) //nolint:contextcheck // closing has no time limit
 	if err != nil {
 		return plan, err
 	}
@@ -34,7 +34,7 @@ func DryRun(ctx context.Context, cfg *config.Config, log zerolog.Logger, opts re
 		}
 		plan.Nodes = append(plan.Nodes, nodes...)
 	}
-	for i := range plan.Nodes { // now that all drivers have named their nodes
+	for i := range plan.Nodes { // needs the nodes of all drivers
 		n := &plan.Nodes[i]
 		if claimed := a.claims.Check(n.Driver, plugins.Node{Name: n.Node, UUID: n.UUID}); n.UUID != "" && claimed != nil {
 			refuseClaim(n, claimed)
@@ -43,9 +43,9 @@ func DryRun(ctx context.Context, cfg *config.Config, log zerolog.Logger, opts re
 	return plan, nil
 }
 
-// dryDriver starts one driver, asks it, and ends it.
+// dryDriver starts a driver, plans its nodes, and stops it.
 func (a *Agent) dryDriver(ctx context.Context, name string, opts resourcetracker.PlanOptions) ([]control.NodePlan, error) {
-	spec, err := a.spec(a.cfg, name)
+	spec, err := a.spec(a.settings.current(), name)
 	if err != nil {
 		return nil, err
 	}
@@ -54,10 +54,10 @@ func (a *Agent) dryDriver(ctx context.Context, name string, opts resourcetracker
 		return nil, fmt.Errorf("%w: %w", config.ErrInvalid, err)
 	}
 	defer func() {
-		ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.cfg.Plugins.ShutdownTimeout+time.Second)
+		stopCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.settings.current().Plugins.ShutdownTimeout+time.Second)
 		defer cancel()
-		if err := plugin.Stop(ending); err != nil {
-			a.log.Warn().Str("driver", name).Err(err).Msg("The driver did not end in time: its process was killed.")
+		if err := plugin.Stop(stopCtx); err != nil {
+			a.log.Warn().Str("driver", name).Err(err).Msg("The driver did not stop in time; its process was killed.")
 		}
 	}()
 	if err := plugin.Start(ctx); err != nil {
@@ -66,7 +66,7 @@ func (a *Agent) dryDriver(ctx context.Context, name string, opts resourcetracker
 	return planDriver(ctx, name, a.newTracker(&driver{name: name, plugin: plugin}, true), opts), nil
 }
 
-// UndoReshape takes back a reshape without an agent that runs. It has the state directory for itself meanwhile.
+// UndoReshape undoes a reshape without a running agent. It locks the state directory.
 func UndoReshape(ctx context.Context, cfg *config.Config, log zerolog.Logger, id int64) error {
 	history, err := journal.Read(cfg.Agent.StateDir)
 	if err != nil {

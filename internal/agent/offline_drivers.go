@@ -23,8 +23,8 @@ import (
 	"github.com/compute-agent/compute-agent/resourcetracker/ownership"
 )
 
-// offline makes an agent that does not run: it has no loop and no socket, and does only what is asked of it. Nothing is
-// written to the state directory. check refuses a host whose identity the start of the agent would refuse.
+// offline returns an agent for a command: without loops and sockets. It does not write to the state
+// directory. With check it refuses an identity that the start of the agent would refuse.
 func offline(cfg *config.Config, log zerolog.Logger, check bool) (_ *Agent, closeAll func() error, err error) {
 	a, err := New(Options{Config: cfg, Logger: log})
 	if err != nil {
@@ -39,7 +39,7 @@ func offline(cfg *config.Config, log zerolog.Logger, check bool) (_ *Agent, clos
 	if len(cfg.EnabledDrivers()) == 0 {
 		return nil, nil, fmt.Errorf("%w: no driver is configured; add a table such as [drivers.libvirt] to %s", config.ErrInvalid, cfg.File())
 	}
-	a.identity, err = resourcetracker.FindIdentity(cfg.Agent.StateDir, filepath.Dir(cfg.File()))
+	a.self.uuid, err = resourcetracker.FindIdentity(cfg.Agent.StateDir, filepath.Dir(cfg.File()))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -48,8 +48,8 @@ func offline(cfg *config.Config, log zerolog.Logger, check bool) (_ *Agent, clos
 			return nil, nil, err
 		}
 	}
-	if a.identity == "" {
-		a.identity, a.unknown = uuid.NewString(), true // a host that has none yet is new to Placement
+	if a.self.uuid == "" {
+		a.self.uuid, a.self.temporary = uuid.NewString(), true // the host is new to Placement
 	}
 	if a.state.Disabled, err = disabled.Open(cfg.Agent.StateDir); err != nil {
 		return nil, nil, err
@@ -67,11 +67,10 @@ func offline(cfg *config.Config, log zerolog.Logger, check bool) (_ *Agent, clos
 	}, nil
 }
 
-// withDrivers starts the drivers of a configuration where no agent runs, and ends them after f. The trackers of the agent
-// that f gets do only what f asks of them. A driver that does not start is there all the same, and says why when it is
-// asked.
+// withDrivers runs f with started drivers, without a running agent. The trackers do not run by
+// themselves. A driver that does not start returns its error when it is called.
 func withDrivers(ctx context.Context, cfg *config.Config, log zerolog.Logger, f func(ctx context.Context, a *Agent) error) (err error) {
-	a, closeAll, err := offline(cfg, log, true) //nolint:contextcheck // what is closed has no time limit
+	a, closeAll, err := offline(cfg, log, true) //nolint:contextcheck // closing has no time limit
 	if err != nil {
 		return err
 	}
@@ -90,48 +89,46 @@ func withDrivers(ctx context.Context, cfg *config.Config, log zerolog.Logger, f 
 		}
 		d := &driver{name: name, plugin: plugin}
 		d.tracker = a.newTracker(d, true)
-		a.mu.Lock()
-		a.drivers[name] = d
-		a.mu.Unlock()
+		a.drivers.add(d)
 		starting.Go(func() {
 			if err := plugin.Start(ctx); err != nil {
-				log.Warn().Str("driver", name).Err(err).Msg("The driver does not work.")
+				log.Warn().Str("driver", name).Err(err).Msg("Failed to start the driver.")
 			}
 		})
 	}
 	starting.Wait()
-	for _, d := range a.active() { // all of them, before any is granted a node
+	for _, d := range a.drivers.active() { // all of them, before any owns a node
 		nodes, err := d.tracker.Named(ctx)
 		a.claims.Note(d.name, nodes, err)
 	}
 	return f(ctx, a)
 }
 
-// checkIdentity refuses what the start of the agent would refuse: a state directory that is not this host's must not have a
-// command change another host's allocations. Nothing is written.
+// checkIdentity refuses an identity that the start of the agent would refuse, so that a command with a
+// copied state directory does not change another host's allocations. Nothing is written.
 func (a *Agent) checkIdentity() error {
-	state, err := identity.Open(a.cfg.Agent.StateDir)
-	if err == nil && a.identity == "" {
+	state, err := identity.Open(a.settings.current().Agent.StateDir)
+	if err == nil && a.self.uuid == "" {
 		err = state.CheckFirstStart(ownership.DirName)
 	}
-	if err == nil && a.identity != "" {
-		a.doubt, err = state.Check(identity.Self{UUID: a.identity, Host: a.cfg.Agent.Host, Machine: statedir.Machine(a.log)})
+	if err == nil && a.self.uuid != "" {
+		a.self.discrepancy, err = state.Check(identity.Self{UUID: a.self.uuid, Host: a.settings.current().Agent.Host, Machine: statedir.Machine(a.log)})
 	}
 	if err != nil {
-		return &resourcetracker.FatalError{Node: a.cfg.Agent.Host, Err: err, Protects: true}
+		return &resourcetracker.FatalError{Node: a.settings.current().Agent.Host, Err: err, Protects: true}
 	}
 	return nil
 }
 
-// endDrivers ends the processes of drivers whose trackers do not run.
+// endDrivers stops the drivers of withDrivers.
 func (a *Agent) endDrivers(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.cfg.Plugins.ShutdownTimeout+time.Second)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.settings.current().Plugins.ShutdownTimeout+time.Second)
 	defer cancel()
 	var ending sync.WaitGroup
-	for _, d := range a.active() {
+	for _, d := range a.drivers.active() {
 		ending.Go(func() {
 			if err := d.plugin.Stop(ctx); err != nil {
-				a.log.Warn().Str("driver", d.name).Err(err).Msg("The driver did not end in time: its process was killed.")
+				a.log.Warn().Str("driver", d.name).Err(err).Msg("The driver did not stop in time; its process was killed.")
 			}
 		})
 	}

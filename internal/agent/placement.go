@@ -16,8 +16,8 @@ import (
 // RequestObserver is called for each request to Placement, see [placementclient.Config].Observe.
 type RequestObserver = func(ctx context.Context, req *http.Request, route string) (done func(status int, err error))
 
-// NewPlacementClient makes the client that [placement_client] describes, which records reshapes in a journal. It makes no
-// request.
+// NewPlacementClient returns a client as configured in [placement_client], which records reshapes in a
+// journal. It makes no requests.
 func NewPlacementClient(cfg *config.Config, reshapes reportclient.ReshapeLog, observe RequestObserver, log zerolog.Logger) (*reportclient.Client, error) {
 	a, err := access.New(cfg.PlacementClient, nil, log)
 	if err != nil {
@@ -27,10 +27,10 @@ func NewPlacementClient(cfg *config.Config, reshapes reportclient.ReshapeLog, ob
 	return reportclient.New(reportclient.Config{Config: a.Config, RefreshInterval: cfg.Tracker.AssociationRefresh, ReshapeLog: reshapes})
 }
 
-// whereIsPlacement says it for people, before anybody was asked.
-func whereIsPlacement(c config.PlacementClient) string {
+// placementEndpoint describes the endpoint for logs, before it is known.
+func placementEndpoint(c config.PlacementClient) string {
 	if c.URL == "" {
-		return "as the catalogue of Keystone at " + c.Keystone.AuthURL + " says"
+		return "from the catalog of Keystone at " + c.Keystone.AuthURL
 	}
 	return c.URL
 }

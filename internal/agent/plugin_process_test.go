@@ -63,7 +63,7 @@ func TestTakeoverThatFails(t *testing.T) {
 		put(content, 0o755)
 		h.configure(h.node("fake", "cn1", uuidA, ""))
 		h.reload <- syscall.SIGHUP
-		h.await(mark, "no longer so", "driver-takeover-failed")
+		h.await(mark, "resolved", "driver-takeover-failed")
 		pid = process()
 	}
 	if p := h.status().Drivers[0].Plugin; p.Restarts != 0 || p.Replacements != 4 {
@@ -89,7 +89,7 @@ func TestWrongDigestIsRefused(t *testing.T) {
 	mark := h.mark()
 	h.configure(h.node("fake", "cn1", uuidA, fmt.Sprintf("sha256 = %q", is)))
 	h.reload <- syscall.SIGHUP
-	h.await(mark, "no longer so", "plugin-refused")
+	h.await(mark, "resolved", "plugin-refused")
 	h.await(mark, `"state":"healthy"`, `"driver":"fake"`)
 	if u := h.status().Drivers[0].Plugin.Usage; u == nil || u.Processes != 1 || u.Threads < 2 || u.MemoryBytes < 1<<20 || u.OpenFiles < 4 {
 		t.Errorf("what the process uses: %+v", u)

@@ -9,8 +9,8 @@ import (
 	"github.com/compute-agent/compute-agent/resourcetracker/providerconfig"
 )
 
-// openProviders reads the provider.yaml files for the first time. Invalid ones are fatal, as the rest of the configuration
-// is: to go on without them would take back from Placement what they add.
+// openProviders reads the provider.yaml files at start-up. Errors are fatal, because continuing without
+// the files would remove what they add from Placement.
 func openProviders(cfg *config.Config) (*providerconfig.Source, error) {
 	source, err := providerconfig.Open(cfg.ProviderConfigDir())
 	if err != nil {
@@ -19,10 +19,10 @@ func openProviders(cfg *config.Config) (*providerconfig.Source, error) {
 	return source, nil
 }
 
-// providerConfig is what the provider.yaml files say at the moment. Every pass asks, so that files that changed take effect
-// at the next one. Invalid files are told once and change nothing.
+// providerConfig returns the current provider.yaml files, reloaded if they changed. Invalid files are
+// logged once and change nothing. It is called in every pass.
 //
-// Cost: one directory listing and one stat per file; the files are read when they changed.
+// Cost: one directory listing and one stat per file.
 func (a *Agent) providerConfig() *providerconfig.Config {
 	reloaded, err := a.providers.Poll()
 	switch {
@@ -30,25 +30,25 @@ func (a *Agent) providerConfig() *providerconfig.Config {
 		a.log.Error().Str("directory", a.providers.Dir()).Err(err).
 			Msg("The provider.yaml files changed and are invalid. The previous ones stay in effect; `compute-agent config check` shows what is wrong.")
 	case reloaded:
-		a.logProviders("The provider.yaml files changed and were read again.")
+		a.logProviders("Reloaded the changed provider.yaml files.")
 	}
 	return a.providers.Config()
 }
 
-// reloadProviders reads the provider.yaml files again because somebody asked for it, maybe from another directory.
+// reloadProviders reads the provider.yaml files at a reload, possibly from another directory.
 func (a *Agent) reloadProviders(dir string) {
-	former := a.providers.Config()
+	previous := a.providers.Config()
 	if err := a.providers.Use(dir); err != nil {
-		a.log.Error().Str("directory", dir).Str("in_force", a.providers.Dir()).Err(err).
+		a.log.Error().Str("directory", dir).Str("in_effect", a.providers.Dir()).Err(err).
 			Msg("Reload: the provider.yaml files are invalid. The previous ones stay in effect; `compute-agent config check` shows what is wrong.")
 		return
 	}
-	if !a.providers.Config().Same(former) {
+	if !a.providers.Config().Same(previous) {
 		a.logProviders("Reload: the provider.yaml files changed.")
 	}
 }
 
-// logProviders says what is in force now, and what is odd about it.
+// logProviders logs the files in effect and their warnings.
 func (a *Agent) logProviders(msg string) {
 	now := a.providers.Config()
 	a.log.Info().Str("directory", a.providers.Dir()).Strs("files", now.Files()).Int("entries", now.Len()).Msg(msg)

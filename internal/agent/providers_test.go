@@ -37,7 +37,7 @@ func TestProviderConfig(t *testing.T) {
 	h.provide(4, "CUSTOM_RACK_7")
 	h.start()
 	<-h.ready
-	h.await(0, "The provider.yaml files were read", "site.yaml")
+	h.await(0, "Read the provider.yaml files", "site.yaml")
 	h.await(0, "Placement was told", "CUSTOM_LICENSE")
 
 	mark := h.mark()
@@ -49,7 +49,7 @@ func TestProviderConfig(t *testing.T) {
 
 	mark = h.mark()
 	h.provide(60, "CUSTOM_RACK_8")
-	h.await(mark, "The provider.yaml files changed and were read again")
+	h.await(mark, "Reloaded the changed provider.yaml files")
 	h.await(mark, "CUSTOM_LICENSE total 5→60")
 
 	mark = h.mark()

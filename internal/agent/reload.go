@@ -7,6 +7,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -14,30 +15,61 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/plugins/host"
+	"github.com/compute-agent/compute-agent/resourcetracker"
 )
 
-// reload reads the configuration again and brings everything to it that can be changed while running. One that is invalid
-// changes nothing. Every driver is configured anew, also when its own table did not change: what it says may depend on the
-// machine.
+// settings is the configuration in effect.
+type settings struct {
+	mu       sync.Mutex
+	cfg      *config.Config
+	reloaded time.Time // zero: never
+}
+
+// current returns the configuration in effect. It is never modified.
+func (s *settings) current() *config.Config {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.cfg
+}
+
+// lastReload returns the time of the last reload, zero if there was none.
+func (s *settings) lastReload() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.reloaded
+}
+
+// apply puts a configuration into effect, except settings that need a restart: these stay, so that
+// the next reload reports them again.
+func (s *settings) apply(next *config.Config) *config.Config {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := *next
+	now.Agent, now.PlacementClient, now.Plugins.Dir = s.cfg.Agent, s.cfg.PlacementClient, s.cfg.Plugins.Dir
+	now.Tracker.StartupDeadline, now.Log.Format = s.cfg.Tracker.StartupDeadline, s.cfg.Log.Format
+	now.Placement, now.CORS, now.Policy = s.cfg.Placement, s.cfg.CORS, s.cfg.Policy
+	now.Metrics, now.Tracing, now.CellClient = s.cfg.Metrics, s.cfg.Tracing, s.cfg.CellClient
+	s.cfg, s.reloaded = &now, time.Now()
+	return s.cfg
+}
+
+// reload reads the configuration and applies what can change at run time. An invalid one changes
+// nothing. Every driver is configured again, even if its table did not change, because its result may
+// depend on the machine.
 func (a *Agent) reload(ctx context.Context, group *errgroup.Group) {
-	a.log.Info().Msg("Reload: the configuration is read again.")
-	a.mu.Lock()
-	ready := a.ready
-	a.mu.Unlock()
-	if ready { // before that, systemd waits for the start
-		a.tell(a.opts.Notify.Reloading("reading the configuration again"))
+	a.log.Info().Msg("Reload: reading the configuration.")
+	if a.ready.Load() { // before that, systemd waits for the start
+		a.logNotify(a.opts.Notify.Reloading("reading the configuration"))
 	}
-	defer a.sayReady()
+	defer a.notifyReady()
 	next, err := a.opts.Load()
 	if err != nil {
-		a.troubles.reloaded(nil, err)
+		a.conditions.problems.reloaded(nil, err)
 		a.log.Error().Err(err).Msg("Reload: the configuration is invalid. The previous one stays in effect; `compute-agent config check` shows what is wrong.")
 		return
 	}
-	a.mu.Lock()
-	changes := config.Diff(a.cfg, next)
-	a.mu.Unlock()
-	a.troubles.reloaded(changes, nil)
+	changes := config.Diff(a.settings.current(), next)
+	a.conditions.problems.reloaded(changes, nil)
 	for _, c := range changes {
 		level, msg := zerolog.InfoLevel, "Reload: a setting changed."
 		if c.Restart {
@@ -46,63 +78,51 @@ func (a *Agent) reload(ctx context.Context, group *errgroup.Group) {
 		a.log.WithLevel(level).Str("key", c.Key).Str("from", c.Old).Str("to", c.New).Stringer("source", c.Source).Msg(msg)
 	}
 	if len(changes) == 0 {
-		a.log.Info().Msg("Reload: no setting changed. The drivers are configured again, and restarted where the executable changed.")
+		a.log.Info().Msg("Reload: no setting changed. Drivers are configured again, and restarted if their executable changed.")
 	}
-	a.adopt(next)
+	cfg := a.apply(next)
 	a.reloadProviders(next.ProviderConfigDir())
-	a.reconfigureDrivers(ctx, group, next)
+	a.reconfigureDrivers(ctx, group, cfg)
 }
 
-// adopt takes over what applies at once. Settings that need a restart are compared with those of the start at the next
-// reload too, so the agent keeps naming them.
-func (a *Agent) adopt(next *config.Config) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	now := *next
-	now.Agent, now.PlacementClient, now.Plugins.Dir = a.cfg.Agent, a.cfg.PlacementClient, a.cfg.Plugins.Dir
-	now.Tracker.StartupDeadline, now.Log.Format = a.cfg.Tracker.StartupDeadline, a.cfg.Log.Format
-	now.Placement, now.CORS, now.Policy = a.cfg.Placement, a.cfg.CORS, a.cfg.Policy
-	now.Metrics, now.Tracing, now.CellClient = a.cfg.Metrics, a.cfg.Tracing, a.cfg.CellClient
-	a.cfg, a.reloaded = &now, time.Now()
-	a.placement.SetRefreshInterval(now.Tracker.AssociationRefresh)
-	for _, d := range a.drivers {
-		if d.tracker != nil {
-			d.tracker.SetTimings(timings(&now))
-			d.tracker.SetHold(now.Reshape.OnFailure == config.OnFailureHold)
-		}
-	}
+// apply applies a configuration to the agent and its trackers.
+func (a *Agent) apply(next *config.Config) *config.Config {
+	cfg := a.settings.apply(next)
+	a.placement.SetRefreshInterval(cfg.Tracker.AssociationRefresh)
+	a.drivers.each(func(t *resourcetracker.Tracker) {
+		t.SetTimings(timings(cfg))
+		t.SetHold(cfg.Reshape.OnFailure == config.OnFailureHold)
+	})
 	if a.opts.Applied != nil {
-		a.opts.Applied(&now)
+		a.opts.Applied(cfg)
 	}
+	return cfg
 }
 
-// reconfigureDrivers brings each driver, old and new, to the configuration, all at the same time: one that hangs does not keep the others
-// waiting, and the reload not for longer than systemd waits. A driver that refuses keeps its former one. What is wrong with one is told as a
-// condition of it, once.
-func (a *Agent) reconfigureDrivers(ctx context.Context, group *errgroup.Group, next *config.Config) {
-	a.mu.Lock()
-	cfg := a.cfg
-	known := maps.Clone(a.drivers)
-	a.mu.Unlock()
-	for _, name := range next.EnabledDrivers() {
+// reconfigureDrivers applies the configuration to all drivers, old and new, concurrently: one that
+// hangs delays neither the others nor the reload. A driver that rejects its configuration keeps the
+// previous one. Failures become conditions.
+func (a *Agent) reconfigureDrivers(ctx context.Context, group *errgroup.Group, cfg *config.Config) {
+	known := a.drivers.all()
+	for _, name := range cfg.EnabledDrivers() {
 		if known[name] == nil {
 			a.claims.Expect(name)
 		}
 	}
-	var all []*settling
+	var all []*reconfiguration
 	for _, name := range slices.Sorted(maps.Keys(known)) {
 		d := known[name]
-		all = append(all, a.settle(name, func() {
+		all = append(all, a.drivers.reconfigure(name, func() {
 			switch c := cfg.Drivers[name]; {
 			case c == nil || !c.Enabled:
 				a.disableDriver(ctx, d)
 			default:
 				a.reconfigureDriver(ctx, group, cfg, d)
 			}
-			a.tellStatus()
+			a.publishStatus()
 		}))
 	}
-	for _, name := range next.EnabledDrivers() {
+	for _, name := range cfg.EnabledDrivers() {
 		if known[name] != nil {
 			continue
 		}
@@ -110,17 +130,17 @@ func (a *Agent) reconfigureDrivers(ctx context.Context, group *errgroup.Group, n
 		if err == nil {
 			err = a.addDriver(ctx, group, name, spec, false)
 		}
-		a.troubles.configured(name, err)
+		a.conditions.problems.configured(name, err)
 		if err != nil {
 			a.claims.Release(name)
-			a.log.Error().Str("driver", name).Err(err).Msg("Reload: the new driver cannot be started.")
+			a.log.Error().Str("driver", name).Err(err).Msg("Reload: failed to start the new driver.")
 		}
 	}
-	a.awaitSettled(ctx, all, cfg.Tracker.StartupDeadline)
-	a.tellStatus()
+	a.awaitReload(ctx, all, cfg.Tracker.StartupDeadline)
+	a.publishStatus()
 }
 
-// reconfigureDriver gives one driver its configuration.
+// reconfigureDriver applies the configuration to one driver.
 func (a *Agent) reconfigureDriver(ctx context.Context, group *errgroup.Group, cfg *config.Config, d *driver) {
 	spec, err := a.specToRun(cfg, d.name)
 	if err == nil {
@@ -131,42 +151,43 @@ func (a *Agent) reconfigureDriver(ctx context.Context, group *errgroup.Group, cf
 	case ctx.Err() != nil:
 		return
 	case errors.As(err, &down):
-		a.log.Warn().Str("driver", d.name).Err(err).Msg("Reload: the driver has its new configuration and cannot be started with it yet. It is tried again.")
+		a.log.Warn().Str("driver", d.name).Err(err).Msg("Reload: the driver cannot be started with its new configuration yet; retrying.")
 	case err != nil:
-		a.troubles.configured(d.name, err)
+		a.conditions.problems.configured(d.name, err)
 		return
 	}
-	a.troubles.configured(d.name, nil)
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if d.tracker == nil {
+	a.conditions.problems.configured(d.name, nil)
+	a.drivers.mu.Lock()
+	tracker := d.tracker
+	a.drivers.mu.Unlock()
+	if tracker == nil {
 		a.track(ctx, group, d, false)
 		return
 	}
-	d.tracker.Reconfigured("the configuration was read again")
+	tracker.Reconfigured("the configuration was reloaded")
 }
 
-// disableDriver ends a driver that the configuration no longer wants. What it reported stays in Placement: its absence
-// says nothing about the machine.
+// disableDriver stops a driver that is no longer configured. What it reported stays in Placement,
+// because its absence does not mean that the hardware is gone.
 func (a *Agent) disableDriver(ctx context.Context, d *driver) {
-	a.mu.Lock()
+	a.drivers.mu.Lock()
 	stop, done := d.stop, d.done
 	enabled := d.tracker != nil
-	a.mu.Unlock()
+	a.drivers.mu.Unlock()
 	if !enabled {
 		return
 	}
 	stop()
 	<-done
-	a.mu.Lock()
+	a.drivers.mu.Lock()
 	d.tracker = nil
-	a.mu.Unlock()
+	a.drivers.mu.Unlock()
 	a.claims.Release(d.name)
-	for _, other := range a.active() { // a node that both named is one driver's now
+	for _, other := range a.drivers.active() { // nodes that both reported belong to the other one now
 		other.tracker.Refresh("another driver was disabled")
 	}
 	if err := d.plugin.Reconfigure(ctx, host.Spec{Name: d.name, Path: d.plugin.Status().Path, Disabled: true}); err != nil {
-		a.log.Error().Str("driver", d.name).Err(err).Msg("Reload: the driver could not be ended.")
+		a.log.Error().Str("driver", d.name).Err(err).Msg("Reload: failed to stop the driver.")
 		return
 	}
 	a.log.Warn().Str("driver", d.name).Msg("Reload: the driver is disabled. What it last reported stays in Placement until it is removed (compute-agent node remove).")

@@ -11,10 +11,10 @@ import (
 	"github.com/compute-agent/compute-agent/resourcetracker/journal"
 )
 
-// loadJournal reads the journal of reshapes. What is wrong with finished entries keeps nobody from working.
+// loadJournal reads the journal of reshapes. Damaged finished entries are only reported.
 func (a *Agent) loadJournal() {
 	damaged, err := a.state.Journal.Load()
-	a.troubles.set(func(p *health.Problems) {
+	a.conditions.problems.set(func(p *health.Problems) {
 		p.Journal, p.DamagedEntries = words(err), nil
 		for _, e := range damaged {
 			p.DamagedEntries = append(p.DamagedEntries, fmt.Sprintf("reshape %d: %s", e.ID, e.File))
@@ -25,15 +25,15 @@ func (a *Agent) loadJournal() {
 	}
 	for _, e := range damaged {
 		a.log.Warn().Int64("reshape", e.ID).Str("file", e.File).Err(e.Err).
-			Msg("An entry of the journal of reshapes is damaged. That reshape is over and cannot be shown or undone any more; nothing else depends on it.")
+			Msg("An entry of the journal of reshapes is damaged. That reshape is complete, but can no longer be shown or undone. Nothing else depends on the entry.")
 	}
 }
 
 // Refresh implements [control.Agent]. The passes compare each tree with Placement first.
 func (a *Agent) Refresh(context.Context) {
 	a.placement.Recheck()
-	for _, d := range a.active() {
-		d.tracker.Refresh("an operator asked for it")
+	for _, d := range a.drivers.active() {
+		d.tracker.Refresh("requested by an operator")
 	}
 }
 
@@ -43,7 +43,7 @@ func (a *Agent) UndoReshape(ctx context.Context, id int64) error {
 	if err != nil {
 		return err
 	}
-	a.log.Info().Int64("reshape", id).Msg("Somebody asks to undo a reshape.")
+	a.log.Info().Int64("reshape", id).Msg("An operator requests to undo a reshape.")
 	undo := func() error {
 		return resourcetracker.Undo(ctx, a.placement, a.state.Journal, a.state.Records, history, id)
 	}
@@ -51,10 +51,10 @@ func (a *Agent) UndoReshape(ctx context.Context, id int64) error {
 		if e.ID != id {
 			continue
 		}
-		for _, d := range a.active() {
+		for _, d := range a.drivers.active() {
 			if d.tracker.Reports(e.Root) {
 				undo = func() error {
-					defer d.tracker.Refresh("a reshape was undone") // so that the status says at once what the driver makes of that
+					defer d.tracker.Refresh("a reshape was undone") // so that the status is current
 					return d.tracker.Undo(ctx, history, id)
 				}
 			}
@@ -63,6 +63,6 @@ func (a *Agent) UndoReshape(ctx context.Context, id int64) error {
 	if err := undo(); err != nil {
 		return err
 	}
-	a.log.Warn().Int64("reshape", id).Msg("A reshape was undone. A driver that still requires it makes it again at the next start of the agent: go back to the driver's previous version.")
+	a.log.Warn().Int64("reshape", id).Msg("A reshape was undone. If the driver still needs it, the next start of the agent makes it again: restore the driver's previous version or configuration first.")
 	return nil
 }

@@ -12,16 +12,16 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// UnknownStandardNames returns a sentence for each name that is neither custom nor standard, with the standard
-// one that was perhaps meant: classes first, each once, in order.
+// UnknownStandardNames returns a warning for each name that is neither custom nor standard, with a
+// suggestion: sorted, classes first.
 func UnknownStandardNames(classes, traits []string) []string {
 	out := nameList{
 		what: "resource class", list: "os-resource-classes " + ledger.OSResourceClassesVersion, known: ledger.StandardClasses(),
-		meaning: "a Placement that does not know it either refuses the provider's inventory",
+		meaning: "a Placement without it rejects the provider's inventory",
 	}.unknown(classes)
 	return append(out, nameList{
 		what: "trait", list: "os-traits " + ledger.OSTraitsVersion, known: ledger.StandardTraits(),
-		meaning: "with a Placement that does not know it either it is left out",
+		meaning: "it is omitted if Placement does not have it",
 	}.unknown(traits)...)
 }
 
@@ -38,7 +38,7 @@ func (k nameList) unknown(names []string) []string {
 		if strings.HasPrefix(name, providertree.CustomPrefix) || slices.Contains(k.known, name) {
 			continue
 		}
-		hint := "names of one's own begin with " + providertree.CustomPrefix
+		hint := "custom names begin with " + providertree.CustomPrefix
 		if near := textutil.Suggest(name, k.known, max(2, len(name)/4)); near != "" {
 			hint = "did you mean " + near + "?"
 		}

@@ -23,8 +23,7 @@ import (
 // Status implements [control.Agent].
 func (a *Agent) Status(context.Context) health.Status { return a.measured() }
 
-// measured is now, with what the drivers' processes use: that is read from /proc, so only when it
-// is to be shown.
+// measured is now with the resource usage of the drivers' processes, which is read from /proc.
 func (a *Agent) measured() health.Status {
 	s := a.now()
 	var pids []int
@@ -38,7 +37,7 @@ func (a *Agent) measured() health.Status {
 	}
 	usage, err := host.Measure(pids...)
 	if err != nil {
-		a.log.Warn().Err(err).Msg("What the drivers' processes use cannot be read.")
+		a.log.Warn().Err(err).Msg("Cannot read the resource usage of the drivers' processes.")
 	}
 	for i := range s.Drivers {
 		if u, ok := usage[s.Drivers[i].Plugin.PID]; ok {
@@ -50,31 +49,27 @@ func (a *Agent) measured() health.Status {
 
 // Configuration implements [control.Agent].
 func (a *Agent) Configuration() control.Configuration {
-	a.mu.Lock()
-	cfg := a.cfg
-	a.mu.Unlock()
+	cfg := a.settings.current()
 	if a.opts.Configuration == nil {
 		return control.Configuration{PID: os.Getpid(), File: cfg.File()}
 	}
 	return a.opts.Configuration(cfg)
 }
 
-// look collects the status, without what is judged about it.
+// look collects the status without conditions.
 func (a *Agent) look() health.Status {
-	drivers := a.active()
-	a.mu.Lock()
-	defer a.mu.Unlock()
+	cfg := a.settings.current()
 	requests, writes := a.placement.Requests()
 	s := health.Status{
-		Version: version.Number(), PID: os.Getpid(), Host: a.cfg.Agent.Host, Started: a.started, Reloaded: a.reloaded, ConfigFiles: a.cfg.Files(),
+		Version: version.Number(), PID: os.Getpid(), Host: cfg.Agent.Host, Started: a.started, Reloaded: a.settings.lastReload(), ConfigFiles: cfg.Files(),
 		Placement: health.Placement{URL: a.placement.Endpoint(), Bundled: a.opts.Bundled, Requests: requests, Writes: writes},
 		Drivers:   []health.Driver{}, Disabled: a.disabledReasons(), Cell: a.cellView(),
 	}
-	for _, d := range drivers {
+	for _, d := range a.drivers.active() {
 		view := d.view()
 		view.MissingSince = a.absence.missing(d.name)
-		if c := a.cfg.Drivers[d.name]; c != nil && c.UnavailableGrace > 0 && !view.MissingSince.IsZero() {
-			view.DisablesAt = view.MissingSince.Add(c.UnavailableGrace)
+		if grace := unavailableGrace(cfg, d.name); grace > 0 && !view.MissingSince.IsZero() {
+			view.DisablesAt = view.MissingSince.Add(grace)
 		}
 		s.Drivers = append(s.Drivers, view)
 	}
@@ -86,14 +81,14 @@ func (d active) view() health.Driver {
 	return health.Driver{Name: d.name, Report: d.tracker.Status(), Warnings: p.Warnings, Plugin: health.NewPlugin(p)}
 }
 
-// treeTimeout bounds how long a person waits for a tree when Placement does not answer.
+// treeTimeout limits how long `compute-agent tree` waits for Placement.
 const treeTimeout = 30 * time.Second
 
-// Tree implements [control.Agent]. Each tree is read from Placement now, beside whatever pass is under way, and what is used of it, with
-// one GET more for each provider with inventory. Where that fails it is the one that the agent has cached, which says so.
+// Tree implements [control.Agent]. It reads each tree and its usage from Placement, with one GET for
+// each provider with inventory, concurrently with passes. If that fails, it returns the cached tree.
 func (a *Agent) Tree(ctx context.Context) (control.Tree, error) {
 	out := control.Tree{Nodes: []control.NodeTree{}}
-	for _, d := range a.active() {
+	for _, d := range a.drivers.active() {
 		status := d.tracker.Status()
 		for _, n := range status.Nodes {
 			out.Nodes = append(out.Nodes, a.nodeTree(ctx, d.name, n))
@@ -129,7 +124,7 @@ func (a *Agent) nodeTree(ctx context.Context, driver string, n resourcetracker.N
 	out.Providers = []control.Provider{}
 	for _, uuid := range tree.Subtree(n.UUID) {
 		p, _ := tree.Provider(uuid)
-		if p.Generation == providertree.NoGeneration { // of a cached tree: it is still to be created
+		if p.Generation == providertree.NoGeneration { // in a cached tree: not created yet
 			out.Error = "Placement does not have this node yet"
 			break
 		}
@@ -166,13 +161,13 @@ func providerView(p providertree.Provider, used providertree.Resources) control.
 // Plan implements [control.Agent].
 func (a *Agent) Plan(ctx context.Context, opts resourcetracker.PlanOptions) (control.Plan, error) {
 	out := control.Plan{Nodes: []control.NodePlan{}}
-	for _, d := range a.active() {
+	for _, d := range a.drivers.active() {
 		out.Nodes = append(out.Nodes, planDriver(ctx, d.name, d.tracker, opts)...)
 	}
 	return out, nil
 }
 
-// planDriver is what the next passes of one driver would write.
+// planDriver plans the next passes of one driver.
 func planDriver(ctx context.Context, name string, tracker *resourcetracker.Tracker, opts resourcetracker.PlanOptions) []control.NodePlan {
 	plans, err := tracker.Plan(ctx, opts)
 	if err != nil {
@@ -199,7 +194,7 @@ func planDriver(ctx context.Context, name string, tracker *resourcetracker.Track
 	return out
 }
 
-// unknownNames are the names of classes and traits in a plan that are neither custom nor standard.
+// unknownNames returns warnings about class and trait names in a plan.
 func unknownNames(ops []reportclient.Operation) []string {
 	var classes, traits []string
 	for _, op := range ops {
@@ -213,18 +208,18 @@ func unknownNames(ops []reportclient.Operation) []string {
 	return UnknownStandardNames(classes, traits)
 }
 
-// refuse says of a node that its reshape is refused, and why.
+// refuse marks a node's reshape as refused.
 func refuse(n *control.NodePlan, refused *resourcetracker.ReshapeError) {
 	n.Error, n.Remedy, n.Refused, n.Offenders, n.Objections = refused.Summary(), refused.Remedy, true, refused.List(), refused.Objections()
 }
 
-// refuseClaim says of a node that nothing is written for it on behalf of a driver, because another one has it.
+// refuseClaim marks a node as refused because it belongs to another driver.
 func refuseClaim(n *control.NodePlan, claimed *resourcetracker.ClaimedError) {
 	n.Operations, n.Reshape = []reportclient.Operation{}, nil
 	n.Error, n.Remedy, n.Refused = claimed.Error(), claimed.Remedy(), true
 }
 
-// cannotPlan stands for the nodes of a driver that could not even be asked.
+// cannotPlan is the plan of a driver whose nodes are unknown.
 func cannotPlan(driver string, err error) control.NodePlan {
 	return control.NodePlan{Node: "driver " + driver, Driver: driver, Operations: []reportclient.Operation{}, Error: err.Error()}
 }

@@ -13,9 +13,9 @@ import (
 )
 
 // Metrics implements [control.MetricsSource].
-func (a *Agent) Metrics() http.Handler { return a.metrics.Handler() }
+func (a *Agent) Metrics() http.Handler { return a.telemetry.Handler() }
 
-// listenMetrics binds [metrics] listen, or nothing: nil. An address that somebody asked for and that cannot be had is an error.
+// listenMetrics listens on [metrics] listen. It returns nil if none is configured.
 func listenMetrics(ctx context.Context, address string) (net.Listener, error) {
 	if address == "" {
 		return nil, nil
@@ -34,9 +34,9 @@ func listenMetrics(ctx context.Context, address string) (net.Listener, error) {
 	return l, nil
 }
 
-// serveMetrics answers Prometheus and probes until ctx ends. A listener that fails ends nothing else.
+// serveMetrics serves metrics and probes until ctx ends. A failure only affects metrics.
 func (a *Agent) serveMetrics(ctx context.Context, l net.Listener) {
-	a.log.Info().Stringer("address", l.Addr()).Msg("Metrics are served.")
+	a.log.Info().Stringer("address", l.Addr()).Msg("Serving metrics.")
 	server := osapi.MetricsServer{Metrics: a.Metrics(), Ready: a.readiness, Logger: a.log}
 	if err := server.Serve(ctx, l); err != nil {
 		a.log.Error().Err(err).Msg("The metrics server failed. The agent keeps working; restart it to serve metrics again.")
@@ -50,15 +50,15 @@ func (a *Agent) readiness(context.Context) osapi.Readiness {
 	return osapi.Readiness{Ready: true, Lines: []string{"ready"}}
 }
 
-// unready says what keeps the agent from being ready: a first turn that has not ended, or a critical condition; "" if nothing
-// does.
+// unready returns why the agent is not ready: an unfinished first pass, or a critical condition; "" if
+// it is ready.
 func (a *Agent) unready() string {
-	drivers := a.active()
+	drivers := a.drivers.active()
 	for _, d := range drivers {
 		select {
 		case <-d.tracker.Ready():
 		default:
-			return "driver " + d.name + ": the first turn has not ended yet"
+			return "driver " + d.name + ": the first pass has not finished yet"
 		}
 	}
 	for _, c := range a.now().Conditions {

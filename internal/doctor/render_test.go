@@ -37,7 +37,7 @@ func TestText(t *testing.T) {
 
 func TestSummary(t *testing.T) {
 	for want, results := range map[string][]Result{
-		"No problems found.":                         {sample[0], sample[3]},
+		"No problems found.":                       {sample[0], sample[3]},
 		"1 warning; the agent works despite this.": {sample[1]},
 		"2 errors.": {sample[2], sample[2]},
 	} {

@@ -14,79 +14,80 @@ type Severity string
 
 // The severities.
 const (
-	// Info: it is as somebody wants it, or nothing needs to be done; it explains what is seen.
+	// Info: intended, or no action is needed.
 	Info Severity = "info"
-	// Warning: what Placement says may grow old, or is not all that it could be. It may mend itself; look when it lasts.
+	// Warning: Placement may be outdated or incomplete. It may resolve itself; check it if it persists.
 	Warning Severity = "warning"
-	// Critical: it does not mend itself, and what Placement says of a node is not kept true.
+	// Critical: it does not resolve itself, and Placement is not kept up to date for a node.
 	Critical Severity = "critical"
 )
 
-// Severities are all, the worst last.
+// Severities returns all severities, the worst last.
 func Severities() []Severity { return []Severity{Info, Warning, Critical} }
 
-// Worse tells whether a severity is worse than another.
+// Worse reports whether a severity is worse than another.
 func (s Severity) Worse(than Severity) bool {
 	return slices.Index(Severities(), s) > slices.Index(Severities(), than)
 }
 
-// Code names a kind of condition. Codes are a contract with scripts and alerts: they are added to, not renamed.
+// Code identifies a kind of condition. Codes are a contract with scripts and alerts: they are never
+// renamed.
 type Code string
 
-// Definition is what is known of a condition before it is there.
+// Definition defines a condition.
 type Definition struct {
 	Code     Code
 	Severity Severity
-	// Title is what is so, in a few words.
+	// Title is a short description.
 	Title string
-	// Meaning is what it means for guests and for scheduling.
+	// Meaning is the effect on guests and scheduling.
 	Meaning string
-	// Remedy is what a person can do.
+	// Remedy is what an operator can do.
 	Remedy string
-	// TimeToVisible is how long it must last before it is shown: shorter ones are normal.
+	// TimeToVisible is how long it must last before it is reported, because shorter ones are normal.
 	TimeToVisible time.Duration
 }
 
-// Subject is what a condition is about: "agent", "driver NAME", "plugin NAME" or "node NAME".
+// Subject is the object of a condition: "agent", "driver NAME", "plugin NAME" or "node NAME".
 type Subject string
 
 // Agent is the subject of conditions of the agent as a whole.
 const Agent Subject = "agent"
 
-// OfDriver is the subject of what a driver says or refuses.
+// OfDriver is the subject of conditions of a driver.
 func OfDriver(name string) Subject { return Subject("driver " + name) }
 
-// OfPlugin is the subject of what happens to a driver's process.
+// OfPlugin is the subject of conditions of a driver's process.
 func OfPlugin(name string) Subject { return Subject("plugin " + name) }
 
-// OfNode is the subject of what is so of one compute node.
+// OfNode is the subject of conditions of a compute node.
 func OfNode(name string) Subject { return Subject("node " + name) }
 
-// named puts the name of the driver, or of the node, into a definition's words.
-func (s Subject) named(words string) string {
+// named replaces NAME in a definition's text.
+func (s Subject) named(text string) string {
 	kind, name, _ := strings.Cut(string(s), " ")
 	switch kind {
 	case "driver", "plugin":
-		return strings.ReplaceAll(words, "drivers.NAME", "drivers."+name)
+		return strings.ReplaceAll(text, "drivers.NAME", "drivers."+name)
 	case "node":
-		return strings.NewReplacer("node remove NAME", "node remove "+name, "node give NAME", "node give "+name).Replace(words)
+		return strings.NewReplacer("node remove NAME", "node remove "+name, "node give NAME", "node give "+name).Replace(text)
 	}
-	return words
+	return text
 }
 
-// Finding is a condition as it is found at a moment.
+// Finding is the input for a condition: a problem at a moment.
 type Finding struct {
 	Code    Code
 	Subject Subject
-	// Text is what exactly is so, "" if the title says all.
+	// Text is the specific problem, "" if the title is enough.
 	Text string
-	// Details are a list of things that the text is about.
+	// Details are a list of affected objects.
 	Details []string
-	// Remedy, if not "", is better than the definition's.
+	// Remedy, if not "", replaces that of the definition.
 	Remedy string
 }
 
-// Condition is one that is there.
+// Condition is a current condition.
 type Condition struct {
 	Code     Code      `json:"code"`
 	Severity Severity  `json:"severity"`
@@ -99,7 +100,7 @@ type Condition struct {
 	Since    time.Time `json:"since"`
 }
 
-// String says it in one line.
+// String formats the condition in one line.
 func (c Condition) String() string {
 	s := c.Title
 	if c.Subject != Agent {
@@ -122,8 +123,8 @@ func Worst(conditions []Condition) Severity {
 	return worst
 }
 
-// order sorts conditions: the worst first, then by subject and code. What a driver merely warns of comes after all that keeps something from
-// working: the first condition is the one line that systemd shows.
+// order sorts conditions by severity, the worst first, then by subject and code. Warnings of drivers
+// come last, because the first condition is the one in systemd's status line.
 func order(a, b Condition) int {
 	switch {
 	case a.Severity.Worse(b.Severity):

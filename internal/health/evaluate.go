@@ -14,33 +14,33 @@ import (
 	"github.com/compute-agent/compute-agent/resourcetracker"
 )
 
-// Facts are all that the conditions of the agent follow from.
+// Facts are the input of the evaluation.
 type Facts struct {
 	Now time.Time
-	// Status is how the agent, its drivers and nodes are. State, Summary and Conditions follow from it, and are not read.
+	// Status of the agent, its drivers and nodes. State, Summary and Conditions are results, not input.
 	Status Status
 	// Interval is the time between two passes over a node.
 	Interval time.Duration
-	// DisabledDrivers are those that were taken out of the configuration.
+	// DisabledDrivers were removed from the configuration.
 	DisabledDrivers []string
-	// StateDir is what keeps the state directory from being written to, ProviderConfig why the provider.yaml files on
-	// disk are not in force; "": nothing.
+	// StateDir is why the state directory is not writable, ProviderConfig why the provider.yaml files on
+	// disk are not in effect, or "".
 	StateDir, ProviderConfig string
 	Problems
 }
 
-// Problems are what the agent itself remembers of what went wrong, for as long as it lasts.
+// Problems are the current problems that the agent itself detects.
 type Problems struct {
-	// Reload is why the configuration on disk was refused, Journal why the journal of reshapes cannot be read; "": it is
-	// not so.
+	// Reload is why the configuration on disk is invalid, Journal why the journal of reshapes cannot be
+	// read, or "".
 	Reload, Journal string
-	// RestartKeys are the settings whose changes wait for a restart, DamagedEntries the damaged entries of the journal.
+	// RestartKeys are changed settings that need a restart, DamagedEntries those of the journal.
 	RestartKeys, DamagedEntries []string
-	// Drivers says, by driver, why it could not be brought to its configuration.
+	// Drivers are problems with the configuration of drivers.
 	Drivers map[string]Finding
 }
 
-// A last good sync is old after so many intervals, and not before.
+// The last sync is old after oldPasses intervals, but not before oldLeast.
 const (
 	oldPasses = 10
 	oldLeast  = 10 * time.Minute
@@ -48,10 +48,10 @@ const (
 
 func (f Facts) oldAfter() time.Duration { return max(oldPasses*f.Interval, oldLeast) }
 
-// maxDetails bounds the list that a condition carries.
+// maxDetails limits the details of a condition.
 const maxDetails = 50
 
-// findings are the conditions that follow from facts.
+// findings returns the conditions for facts, before [Definition.TimeToVisible].
 func findings(f Facts) []Finding {
 	b := &findingList{}
 	b.agent(f)
@@ -71,13 +71,13 @@ func (b *findingList) add(code Code, subject Subject, text string, details ...st
 	return &b.all[len(b.all)-1]
 }
 
-// firstLine is what fits into a sentence of what is wrong with a file: where and what. `config check` shows the line, and all else.
+// firstLine returns the first line of an error. `config check` shows the rest.
 func firstLine(text string) string {
 	first, _, _ := strings.Cut(text, "\n")
 	return first
 }
 
-// agent finds what is so of the agent as a whole.
+// agent adds conditions of the agent.
 func (b *findingList) agent(f Facts) {
 	for _, c := range []struct {
 		code Code
@@ -109,10 +109,10 @@ func (b *findingList) agent(f Facts) {
 	}
 }
 
-// stuckAfter is how long a server may be tried in vain before somebody is told.
+// stuckAfter is how long a server's operation may fail before it is reported.
 const stuckAfter = time.Minute
 
-// cell finds how the agent stands to its cell.
+// cell adds conditions of the cell.
 func (b *findingList) cell(now time.Time, c Cell) {
 	switch {
 	case c.Up || c.Since.IsZero():
@@ -141,7 +141,7 @@ func (b *findingList) cell(now time.Time, c Cell) {
 	}
 }
 
-// driver finds what is so of one driver, its process and its nodes.
+// driver adds conditions of a driver, its process and its nodes.
 func (b *findingList) driver(f Facts, d Driver) {
 	subject := OfDriver(d.Name)
 	down := b.plugin(d)
@@ -152,7 +152,7 @@ func (b *findingList) driver(f Facts, d Driver) {
 	case r.State == resourcetracker.Starting:
 		b.add(Starting, subject, "")
 	case r.Error == "":
-	case down && ofDriver(r.Cause): // the plugin's condition says why
+	case down && ofDriver(r.Cause): // the plugin's condition has the cause
 	default:
 		b.failure(subject, r.Cause, DriverFails, r.Error, r.Remedy)
 	}
@@ -160,14 +160,14 @@ func (b *findingList) driver(f Facts, d Driver) {
 		b.claimed(c)
 	}
 	if len(r.Nodes)+len(r.Contested) == 0 && f.Now.Sub(f.Status.Started) >= f.oldAfter() {
-		b.add(SyncOld, subject, "the driver has named no node since the agent was started")
+		b.add(SyncOld, subject, "the driver has reported no node since the agent started")
 	}
 	for _, n := range r.Nodes {
 		b.node(f, n, down)
 	}
 }
 
-// claimed finds that the driver names a node that is not its own. If two are held, both say the same.
+// claimed adds a condition for a node that belongs to another driver, once if both drivers report it.
 func (b *findingList) claimed(c resourcetracker.Contested) {
 	subject := OfNode(c.Name)
 	if !slices.ContainsFunc(b.all, func(f Finding) bool {
@@ -177,7 +177,7 @@ func (b *findingList) claimed(c resourcetracker.Contested) {
 	}
 }
 
-// plugin finds how a driver's process is, and tells whether it answers no calls.
+// plugin adds conditions of a driver's process, and reports whether it serves no calls.
 func (b *findingList) plugin(d Driver) (down bool) {
 	p, subject := d.Plugin, OfPlugin(d.Name)
 	switch p.State {
@@ -203,7 +203,7 @@ func (b *findingList) plugin(d Driver) (down bool) {
 	return false
 }
 
-// gone finds that a driver has been gone for so long that its nodes are disabled.
+// gone adds a condition for a driver whose nodes are disabled because it is unavailable.
 func (b *findingList) gone(f Facts, d Driver) {
 	var nodes []string
 	text := ""
@@ -217,10 +217,10 @@ func (b *findingList) gone(f Facts, d Driver) {
 	}
 }
 
-// maxNamed bounds the names of warnings in one sentence.
+// maxNamed limits the names of warnings in a condition.
 const maxNamed = 5
 
-// warned finds that a driver warns: how many times, and of what first. The texts are shown with the driver.
+// warned adds a condition for a driver's warnings, whose texts the status has with the driver.
 func (b *findingList) warned(d Driver) {
 	n := len(d.Warnings)
 	if n == 0 {
@@ -237,7 +237,8 @@ func (b *findingList) warned(d Driver) {
 	b.add(DriverWarnings, OfDriver(d.Name), fmt.Sprintf("%d: %s", n, text))
 }
 
-// onlyGone tells that a node is disabled for no other reason than that its driver is gone, which is told of the driver.
+// onlyGone reports whether a node is disabled only because its driver is unavailable, which is a
+// condition of the driver.
 func onlyGone(all []disabled.Reason, node string) bool {
 	gone, other := false, false
 	for _, r := range all {
@@ -249,12 +250,12 @@ func onlyGone(all []disabled.Reason, node string) bool {
 	return gone && !other
 }
 
-// ofDriver tells causes that are the driver's, or may be.
+// ofDriver reports whether a cause is, or may be, the driver.
 func ofDriver(c resourcetracker.Cause) bool {
 	return c == resourcetracker.CauseNotReady || c == resourcetracker.CauseOther
 }
 
-// node finds what is so of one node.
+// node adds conditions of a node.
 func (b *findingList) node(f Facts, n resourcetracker.NodeStatus, down bool) {
 	subject := OfNode(n.Name)
 	switch {
@@ -289,7 +290,7 @@ func (b *findingList) node(f Facts, n resourcetracker.NodeStatus, down bool) {
 	}
 }
 
-// codes are the conditions of failures by their cause.
+// codes maps causes of failures to conditions.
 var codes = map[resourcetracker.Cause]Code{
 	resourcetracker.CauseUnavailable: PlacementUnreachable, resourcetracker.CauseCredentials: CredentialsRefused,
 	resourcetracker.CauseTooOld: PlacementTooOld, resourcetracker.CauseUnexpected: PlacementUnexpected,
@@ -299,13 +300,13 @@ var codes = map[resourcetracker.Cause]Code{
 	resourcetracker.CauseState: StateNotWritable, resourcetracker.CauseReshapeAgain: ReshapeAgain, resourcetracker.CauseDriverOlder: DriverOlder,
 }
 
-// ofAgent are those that are of all nodes alike: Placement's, and this host's.
+// ofAgent are conditions of Placement and the host, which affect all nodes.
 var ofAgent = []Code{
 	PlacementUnreachable, CredentialsRefused, PlacementTooOld, PlacementUnexpected, StateNotWritable,
 }
 
-// failure finds the condition of a failed pass; unknown is the one for causes that have none. The tracker's remedy, if it has
-// one, fits the cause best.
+// failure adds the condition of a failed pass; unknown is the code for other causes. The tracker's
+// remedy, if any, replaces that of the definition.
 func (b *findingList) failure(subject Subject, cause resourcetracker.Cause, unknown Code, text, remedy string, details ...string) {
 	code, known := codes[cause]
 	if !known {
@@ -316,7 +317,7 @@ func (b *findingList) failure(subject Subject, cause resourcetracker.Cause, unkn
 		return
 	}
 	if slices.ContainsFunc(b.all, func(f Finding) bool { return f.Code == code && f.Subject == Agent }) {
-		return // another node has said so
+		return // already added for another node
 	}
 	b.add(code, Agent, text, details...).Remedy = remedy
 }

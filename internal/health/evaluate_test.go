@@ -80,7 +80,7 @@ func TestFindings(t *testing.T) {
 		}, []string{"driver libvirt starting"}},
 		"no node for long": {func(_ *Facts, d *Driver, _ *resourcetracker.NodeStatus) {
 			d.Report.State, d.Report.Error, d.Report.Cause, d.Report.Nodes = resourcetracker.Degraded, "no libvirtd", resourcetracker.CauseNotReady, nil
-		}, []string{"driver libvirt driver-not-ready: no libvirtd", "driver libvirt sync-old: the driver has named no node since the agent was started"}},
+		}, []string{"driver libvirt driver-not-ready: no libvirtd", "driver libvirt sync-old: the driver has reported no node since the agent started"}},
 		"the driver fails": {func(_ *Facts, d *Driver, _ *resourcetracker.NodeStatus) {
 			d.Report.State, d.Report.Error, d.Report.Cause = resourcetracker.Degraded, "garbage", resourcetracker.CauseOther
 		}, []string{"driver libvirt driver-fails: garbage"}},

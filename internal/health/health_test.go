@@ -89,7 +89,7 @@ func TestWhatADriverWarnsOfComesAfterWhatDoesNotWork(t *testing.T) {
 	}
 }
 
-func TestConditionIsItsDefinitionAndItsFinding(t *testing.T) {
+func TestConditionHasDefinitionAndFinding(t *testing.T) {
 	var tracker health.Tracker
 	details := []string{"one"}
 	got := tracker.Observe(noon, []health.Finding{{Code: health.ReshapeHeld, Subject: health.OfNode("cn1"), Text: "no room", Details: details, Remedy: "make room"}}).Conditions[0]
@@ -117,7 +117,7 @@ func TestConditionIsItsDefinitionAndItsFinding(t *testing.T) {
 	}
 }
 
-// TestConditionsNameTheirSubject where a definition stands for all: who reads it can copy the remedy.
+// TestConditionsNameTheirSubject: commands in remedies can be copied.
 func TestConditionsNameTheirSubject(t *testing.T) {
 	found := []health.Finding{
 		{Code: health.DriverRefused, Subject: health.OfDriver("kvm")}, {Code: health.PluginQuarantined, Subject: health.OfPlugin("kvm")},
@@ -134,12 +134,12 @@ func TestConditionsNameTheirSubject(t *testing.T) {
 		}
 	}
 	if strings.Contains(all, "NAME") {
-		t.Errorf("somebody has to put a name in:\n%s", all)
+		t.Errorf("NAME is not replaced in:\n%s", all)
 	}
 }
 
-// TestEveryChangeIsToldOnce: whatever flickers, what appeared and is not gone is what is there.
-func TestEveryChangeIsToldOnce(t *testing.T) {
+// TestChangesAreReportedOnce: conditions are those that appeared and are not gone.
+func TestChangesAreReportedOnce(t *testing.T) {
 	codes := health.Definitions()
 	rapid.Check(t, func(t *rapid.T) {
 		var tracker health.Tracker
@@ -170,11 +170,11 @@ func TestEveryChangeIsToldOnce(t *testing.T) {
 				delete(there, name(c))
 			}
 			if len(report.Conditions) != len(there) {
-				t.Fatalf("%v are there, told were %v", report.Conditions, there)
+				t.Fatalf("conditions are %v, reported were %v", report.Conditions, there)
 			}
 			for _, c := range report.Conditions {
 				if !there[name(c)] || now.Sub(c.Since) < health.Define(c.Code).TimeToVisible {
-					t.Fatalf("%s too early, or untold", name(c))
+					t.Fatalf("%s is too early, or not reported", name(c))
 				}
 			}
 		}
@@ -189,7 +189,7 @@ func TestDefinitions(t *testing.T) {
 		}
 		seen[d.Code] = true
 		if !regexp.MustCompile(`^[a-z]+(-[a-z]+)*$`).MatchString(string(d.Code)) || d.Title == "" || d.Remedy == "" || !strings.HasSuffix(d.Meaning, ".") {
-			t.Errorf("%+v is not whole", d)
+			t.Errorf("%+v is incomplete", d)
 		}
 		if !d.Severity.Worse("") {
 			t.Errorf("%s: severity %q", d.Code, d.Severity)
@@ -197,14 +197,23 @@ func TestDefinitions(t *testing.T) {
 	}
 	defer func() {
 		if recover() == nil {
-			t.Error("a code without a definition passed")
+			t.Error("a code without a definition is accepted")
 		}
 	}()
 	health.Define("no-such-code")
 }
 
-// TestDocumentation compares the table of docs/operators.md with the definitions.
-func TestDocumentation(t *testing.T) {
+func TestOperatorsGuideHasDefinitions(t *testing.T) {
+	doc, err := os.ReadFile("../../docs/operators.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const begin, end = "<!-- conditions: begin -->\n", "<!-- conditions: end -->"
+	_, rest, found := strings.Cut(string(doc), begin)
+	table, _, ended := strings.Cut(rest, end)
+	if !found || !ended {
+		t.Fatalf("docs/operators.md has no table between %q and %q", begin, end)
+	}
 	var want strings.Builder
 	want.WriteString("| code | severity | condition | effect | what to do |\n|---|---|---|---|---|\n")
 	for _, d := range health.Definitions() {
@@ -214,10 +223,12 @@ func TestDocumentation(t *testing.T) {
 		}
 		_, _ = fmt.Fprintf(&want, "| `%s` | %s | %s | %s | %s |\n", d.Code, severity, d.Title, d.Meaning, d.Remedy)
 	}
-	golden.Section(t, "../../docs/operators.md", "<!-- conditions: begin -->", "<!-- conditions: end -->", want.String())
+	if d := cmp.Diff(want.String(), table); d != "" {
+		t.Errorf("docs/operators.md, between the markers (-want +got):\n%s", d)
+	}
 }
 
-// BenchmarkObserve is what each look at the agent costs, with a thousand nodes in trouble.
+// BenchmarkObserve evaluates a thousand nodes with problems.
 func BenchmarkObserve(b *testing.B) {
 	var tracker health.Tracker
 	found := make([]health.Finding, 0, 1000)

@@ -9,15 +9,15 @@ import (
 	"github.com/compute-agent/compute-agent/resourcetracker"
 )
 
-// Judge makes the status of facts: with its conditions, and with the state and the line that follow from them. This is the
-// only place where it is decided that the agent is degraded:
+// Judge returns the status for facts, with conditions, state and summary. It is the only place that
+// decides whether the agent is degraded:
 //
-//	a pass or a driver fails     resourcetracker says Degraded of the driver   (resourcetracker/status.go)
-//	a condition is critical      findings of the facts, by their definitions   (evaluate.go, definitions.go)
-//	no driver is configured      there is nothing to report
+//	a pass or a driver fails    resourcetracker.Status is Degraded     (resourcetracker/status.go)
+//	a condition is critical     findings, by their definitions         (evaluate.go, definitions.go)
+//	no driver is configured     nothing is reported
 //
-// A plugin that is degraded, or down, makes the agent degraded by its condition alone, and a node by what its passes find.
-// The report says what is new since the last call.
+// A plugin that is degraded or down makes the agent degraded only through its condition or a failed
+// pass. The report has the changes since the last call.
 func (t *Tracker) Judge(f Facts) (Status, Report) {
 	s := f.Status
 	report := t.Observe(f.Now, findings(f))
@@ -30,13 +30,13 @@ func (t *Tracker) Judge(f Facts) (Status, Report) {
 	return s, report
 }
 
-// summarize says in one line what the trackers report.
+// summarize summarizes the trackers' reports in one line.
 func summarize(drivers []Driver) (resourcetracker.State, string) {
 	if len(drivers) == 0 {
 		return resourcetracker.Degraded, "no driver is configured: nothing is reported"
 	}
 	state, nodes := resourcetracker.Reporting, 0
-	var troubles, writing []string
+	var problems, writing []string
 	for _, d := range drivers {
 		switch {
 		case d.Report.State == resourcetracker.Starting && state == resourcetracker.Reporting:
@@ -44,7 +44,7 @@ func summarize(drivers []Driver) (resourcetracker.State, string) {
 		case d.Report.State == resourcetracker.Degraded:
 			state = resourcetracker.Degraded
 			if d.Report.Error != "" {
-				troubles = append(troubles, "driver "+d.Name+": "+d.Report.Error)
+				problems = append(problems, "driver "+d.Name+": "+d.Report.Error)
 			}
 		}
 		for _, n := range d.Report.Nodes {
@@ -52,7 +52,7 @@ func summarize(drivers []Driver) (resourcetracker.State, string) {
 				nodes++
 			}
 			if n.Error != "" {
-				troubles = append(troubles, "node "+n.Name+": "+n.Error)
+				problems = append(problems, "node "+n.Name+": "+n.Error)
 			}
 			if w := n.Writing; w != nil {
 				writing = append(writing, fmt.Sprintf("writing node %s to Placement, %d of %d operations done", n.Name, w.Done, w.Operations))
@@ -60,8 +60,8 @@ func summarize(drivers []Driver) (resourcetracker.State, string) {
 		}
 	}
 	switch {
-	case len(troubles) > 0:
-		return state, "degraded: " + strings.Join(troubles, "; ")
+	case len(problems) > 0:
+		return state, "degraded: " + strings.Join(problems, "; ")
 	case state == resourcetracker.Starting && len(writing) > 0:
 		return state, "starting: " + strings.Join(writing, "; ")
 	case state == resourcetracker.Starting:
@@ -74,7 +74,7 @@ func summarize(drivers []Driver) (resourcetracker.State, string) {
 	return state, fmt.Sprintf("reporting %d nodes, all is well", nodes)
 }
 
-// conclude puts the worst of the conditions that need attention into the line; a critical one makes the agent degraded.
+// conclude adds the worst condition to the summary. A critical one makes the agent degraded.
 func conclude(state resourcetracker.State, summary string, conditions []Condition) (resourcetracker.State, string) {
 	worst := Worst(conditions)
 	if !worst.Worse(Info) {

@@ -7,9 +7,10 @@ import (
 	"time"
 )
 
-// Tracker remembers since when what is found is so. The zero value has seen nothing. It is not safe for concurrent use.
+// Tracker tracks conditions over time. The zero value is ready to use. It is not safe for concurrent
+// use.
 type Tracker struct {
-	known map[key]*seen
+	seen map[key]*seen
 }
 
 type key struct {
@@ -22,16 +23,16 @@ type seen struct {
 	shown     bool
 }
 
-// Report is what is so at a moment, and what is new about it. All are ordered: the worst first.
+// Report has the current conditions and the changes since the last report, the worst first.
 type Report struct {
 	Conditions []Condition
-	// Appeared are those of Conditions that the report before did not have, Gone those that it had and this one has not.
+	// Appeared are new conditions, Gone those that have ended.
 	Appeared, Gone []Condition
 }
 
-// Observe takes all that is found at a moment. A finding that stays keeps its Since; one that was away, however shortly, begins anew. It
-// becomes a condition when it has lasted for its TimeToVisible. Of findings of one code and subject the first counts, and a code
-// without a definition is a defect and panics.
+// Observe converts all current findings to conditions. A finding that persists keeps its Since, and
+// becomes a condition after its TimeToVisible. Of several findings with the same code and subject the
+// first counts. A code without a definition is a bug and panics.
 func (t *Tracker) Observe(now time.Time, found []Finding) Report {
 	var report Report
 	next := make(map[key]*seen, len(found))
@@ -49,7 +50,7 @@ func (t *Tracker) Observe(now time.Time, found []Finding) Report {
 			s.condition.Remedy = f.Remedy
 		}
 		s.condition.Meaning, s.condition.Remedy = f.Subject.named(s.condition.Meaning), f.Subject.named(s.condition.Remedy)
-		if old := t.known[k]; old != nil {
+		if old := t.seen[k]; old != nil {
 			s.condition.Since, s.shown = old.condition.Since, old.shown
 		}
 		next[k] = s
@@ -62,12 +63,12 @@ func (t *Tracker) Observe(now time.Time, found []Finding) Report {
 		}
 		report.Conditions = append(report.Conditions, s.condition)
 	}
-	for k, s := range t.known {
+	for k, s := range t.seen {
 		if s.shown && next[k] == nil {
 			report.Gone = append(report.Gone, s.condition)
 		}
 	}
-	t.known = next
+	t.seen = next
 	for _, list := range [][]Condition{report.Conditions, report.Appeared, report.Gone} {
 		slices.SortFunc(list, order)
 	}

@@ -138,7 +138,7 @@ func (g *goneWorld) returns(writes int64, stays bool) {
 	g.writes = g.status().Placement.Writes
 	g.orders("")
 	g.agent.signal(syscall.SIGHUP)
-	g.agent.await(mark, "no longer so", `"condition":"driver-gone"`)
+	g.agent.await(mark, "resolved", `"condition":"driver-gone"`)
 	if writes > 0 {
 		g.agent.await(mark, told, `"node":"cn1"`, "-"+disabledTrait)
 	}

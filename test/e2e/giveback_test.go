@@ -69,7 +69,7 @@ func TestGiveBack(t *testing.T) {
 			if diff := cmp.Diff(before, after); diff != "" {
 				t.Errorf("the tree is not what it was (-Nova +given back): %s", diff)
 			}
-			giveBack(0, "Nothing is left to do", "--yes")
+			giveBack(0, "Nothing to do for node", "--yes")
 
 			p.write(sameAsNova, "")
 			if n := p.settle(); n != 0 {

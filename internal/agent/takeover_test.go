@@ -32,7 +32,7 @@ func TestRefusal(t *testing.T) {
 		"no handshake":              {takeover(fmt.Errorf("%w: no handshake", host.ErrNoAnswer)), health.DriverTakeover, "restore the previous executable"},
 		"no room for its directory": {fmt.Errorf("%w: no space left", errDriverState), health.StateNotWritable, ""},
 	} {
-		got := refusal("fake", c.err)
+		got := configurationFinding("fake", c.err)
 		if got.Code != c.code || got.Text == "" || (c.remedy == "") != (got.Remedy == "") || !strings.Contains(got.Remedy, c.remedy) {
 			t.Errorf("%s: %+v", name, got)
 		}

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package telemetry
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/compute-agent/compute-agent/resourcetracker"
+)
+
+// Telemetry is the metrics of one agent, and its traces once Trace was called.
+type Telemetry struct {
+	*Metrics
+	tracing *Tracing // nil: off
+}
+
+// Trace adds traces. It is called before anything is observed.
+func (t *Telemetry) Trace(tracing *Tracing) { t.tracing = tracing }
+
+// Observer returns the observer of trackers: metrics, then more, then traces.
+func (t *Telemetry) Observer(more ...resourcetracker.Observer) resourcetracker.Observer {
+	all := append(observers{t.Metrics}, more...)
+	if t.tracing != nil {
+		all = append(all, t.tracing)
+	}
+	return all
+}
+
+// Request observes a request to Placement. It fits [placementclient.Config].Observe.
+func (t *Telemetry) Request(ctx context.Context, req *http.Request, route string) (done func(status int, err error)) {
+	counted := t.Metrics.Request(ctx, req, route)
+	if t.tracing == nil {
+		return counted
+	}
+	traced := t.tracing.Request(ctx, req, route)
+	return func(status int, err error) {
+		counted(status, err)
+		traced(status, err)
+	}
+}
+
+// observers calls several observers in order. Steps of one get the contexts of those before it.
+type observers []resourcetracker.Observer
+
+// Begin implements [resourcetracker.Observer].
+func (all observers) Begin(ctx context.Context, step resourcetracker.Step, driver, node string) (context.Context, func(error)) {
+	ends := make([]func(error), 0, len(all))
+	for _, o := range all {
+		var end func(error)
+		ctx, end = o.Begin(ctx, step, driver, node)
+		ends = append(ends, end)
+	}
+	return ctx, func(err error) {
+		for _, end := range ends {
+			end(err)
+		}
+	}
+}
+
+// Count implements [resourcetracker.Observer].
+func (all observers) Count(event resourcetracker.Event, driver, node string, n int) {
+	for _, o := range all {
+		o.Count(event, driver, node, n)
+	}
+}
