@@ -144,7 +144,7 @@ func (a Auth) checkListen(address string) error {
 		return fmt.Errorf("%w: the listen address %q is not HOST:PORT: %w", ErrConfig, address, err)
 	}
 	if !osapi.IsLoopback(host) {
-		return fmt.Errorf("%w: %w, and %s is none; listen on 127.0.0.1, or choose the strategy %s or %s", ErrConfig, ErrNotLoopback, address, Token, Keystone)
+		return fmt.Errorf("%w: %w, and %s is not one; listen on 127.0.0.1, or choose the strategy %s or %s", ErrConfig, ErrNotLoopback, address, Token, Keystone)
 	}
 	return nil
 }

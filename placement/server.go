@@ -73,7 +73,7 @@ func assemble(ctx context.Context, cfg Config, m *metrics) (*Server, error) {
 	}
 	if asking, ok := authenticator.(*keystone.Authenticator); ok {
 		if err := asking.Check(ctx); err != nil {
-			cfg.Logger.Error().Err(err).Msg("Keystone cannot be asked about tokens yet. Requests are answered with 503 until it can; it is tried again with each of them.")
+			cfg.Logger.Error().Err(err).Msg("Keystone is not available, so tokens cannot be validated. Requests are answered with 503 until it is; each request tries again.")
 		}
 	}
 	file, err := cfg.DatabaseFile()
@@ -148,7 +148,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	if err := s.auth.checkListener(l); err != nil {
 		return errors.Join(err, l.Close())
 	}
-	s.log.Info().Stringer("address", l.Addr()).Bool("tls", s.tls != nil).Str("database", s.database).Msg("The Placement service answers requests.")
+	s.log.Info().Stringer("address", l.Addr()).Bool("tls", s.tls != nil).Str("database", s.database).Msg("Serving the Placement API.")
 	server := &osapi.Server{
 		Handler: s.api, TLS: s.tls, Connections: s.connections, Refuse: s.api.Refuse, Logger: s.log,
 		ReadTimeout: requestTimeout, WriteTimeout: answerTimeout, Grace: s.grace, Finish: true,
@@ -156,7 +156,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	if err := server.Serve(ctx, l); err != nil {
 		return fmt.Errorf("serve Placement on %s: %w", l.Addr(), err)
 	}
-	s.log.Info().Stringer("address", l.Addr()).Msg("The Placement service has stopped answering.")
+	s.log.Info().Stringer("address", l.Addr()).Msg("Stopped serving the Placement API.")
 	return nil
 }
 

@@ -168,7 +168,7 @@ func (c *Client) Consumer(ctx context.Context, uuid string) (Consumer, error) {
 // written to the consumer since it was read; a consumer that held nothing else is gone then. changed is false if it holds
 // nothing of ours, and nothing was sent.
 //
-// Errors: [ErrConflict] if the consumer was written meanwhile, [ErrNoRoom] if what it holds elsewhere does not fit there any more.
+// Errors: [ErrConflict] if the consumer was written meanwhile, [ErrInsufficientCapacity] if what it holds elsewhere does not fit there any more.
 func (c *Client) DeleteOurPart(ctx context.Context, consumer Consumer, ours []string) (changed bool, err error) {
 	rest := maps.Clone(consumer.Resources)
 	maps.DeleteFunc(rest, func(provider string, _ providertree.Resources) bool { return slices.Contains(ours, provider) })
@@ -184,7 +184,7 @@ func (c *Client) DeleteOurPart(ctx context.Context, consumer Consumer, ours []st
 // CreateAllocations gives a consumer that holds nothing what is said here: its generation must be nil. Whether there is room is
 // for Placement to say.
 //
-// Errors: [ErrConflict] if the consumer holds something by now, [ErrNoRoom] if there is no room, [ErrInvalid] for a provider or
+// Errors: [ErrConflict] if the consumer holds something by now, [ErrInsufficientCapacity] if there is not enough capacity, [ErrInvalid] for a provider or
 // class that Placement does not know.
 func (c *Client) CreateAllocations(ctx context.Context, consumer Consumer) error {
 	if consumer.Generation != nil || consumer.Gone() {

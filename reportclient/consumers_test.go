@@ -179,7 +179,7 @@ func TestCreateAllocations(t *testing.T) {
 			t.Errorf("for one that holds something: %v", err)
 		}
 		guest.UUID = id(21)
-		if err := client.CreateAllocations(t.Context(), guest); !errors.Is(err, reportclient.ErrNoRoom) || errors.Is(err, reportclient.ErrConflict) || !strings.Contains(err.Error(), "capacity") {
+		if err := client.CreateAllocations(t.Context(), guest); !errors.Is(err, reportclient.ErrInsufficientCapacity) || errors.Is(err, reportclient.ErrConflict) || !strings.Contains(err.Error(), "capacity") {
 			t.Errorf("without room: %v", err)
 		}
 		guest.Resources = resources{unknown: {"VCPU": 1}}.byUUID()

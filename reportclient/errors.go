@@ -13,17 +13,17 @@ import (
 // What went wrong with a request, in the terms in which a caller can act: the errors of the Placement client that this package lets
 // through. A write whose answer was lost is [ErrUnavailable] too.
 var (
-	ErrConflict       = placementclient.ErrConflict
-	ErrNoRoom         = placementclient.ErrNoRoom
-	ErrInventoryInUse = placementclient.ErrInventoryInUse
-	ErrProviderInUse  = placementclient.ErrProviderInUse
-	ErrDuplicate      = placementclient.ErrDuplicate
-	ErrNotFound       = placementclient.ErrNotFound
-	ErrRefused        = placementclient.ErrRefused
-	ErrInvalid        = placementclient.ErrInvalid
-	ErrUnavailable    = placementclient.ErrUnavailable
-	ErrUnexpected     = placementclient.ErrUnexpected
-	ErrTooOld         = placementclient.ErrTooOld
+	ErrConflict             = placementclient.ErrConflict
+	ErrInsufficientCapacity = placementclient.ErrInsufficientCapacity
+	ErrInventoryInUse       = placementclient.ErrInventoryInUse
+	ErrProviderInUse        = placementclient.ErrProviderInUse
+	ErrDuplicate            = placementclient.ErrDuplicate
+	ErrNotFound             = placementclient.ErrNotFound
+	ErrRefused              = placementclient.ErrRefused
+	ErrInvalid              = placementclient.ErrInvalid
+	ErrUnavailable          = placementclient.ErrUnavailable
+	ErrUnexpected           = placementclient.ErrUnexpected
+	ErrTooOld               = placementclient.ErrTooOld
 )
 
 // Errors of this package's own.

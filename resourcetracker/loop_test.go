@@ -73,7 +73,7 @@ func TestAnotherCauseIsSaid(t *testing.T) {
 		s.placement.set(func(p *fakePlacement) { p.readErr = reportclient.ErrRefused })
 		time.Sleep(10 * time.Second) // a few tries
 		synctest.Wait()
-		if s.logged("refuses our credentials") == 0 {
+		if s.logged("rejects the credentials") == 0 {
 			t.Errorf("after %d failures the log does not say that the credentials are refused", s.tracker.Status().Failures)
 		}
 	})

@@ -246,7 +246,7 @@ func (b *build) allocate(ctx context.Context, t target) (bool, error) {
 			}
 			b.held = &held
 		case errors.Is(err, placementclient.ErrConflict):
-		case errors.Is(err, placementclient.ErrNoRoom), errors.Is(err, placementclient.ErrInvalid):
+		case errors.Is(err, placementclient.ErrInsufficientCapacity), errors.Is(err, placementclient.ErrInvalid):
 			return false, nil
 		default:
 			if errors.Is(err, placementclient.ErrOutcomeUnknown) {

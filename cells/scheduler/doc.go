@@ -35,7 +35,7 @@
 //	                                                                   │
 //	                   ErrConflict           same candidate again ◀────┤ 409
 //	                   ErrConsumerConflict   read Allocations, Move ◀──┤ 409
-//	                   ErrNoRoom             next candidate ◀──────────┤ 409
+//	                   ErrInsufficientCapacity  next candidate ◀───────┤ 409
 //	                   ErrOutcomeUnknown     read before retrying ◀────┘ no answer
 //
 // All but [ErrConsumerConflict] are errors of package placementclient. Every write carries the

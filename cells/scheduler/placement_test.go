@@ -219,7 +219,7 @@ func testCapacityExhausted(t *testing.T, s *placementRig, c *scheduler.Placement
 		consumer.UUID = providerUUID(200 + n)
 		err = c.Claim(t.Context(), consumer, candidates[0])
 	}
-	if !errors.Is(err, placementclient.ErrNoRoom) {
+	if !errors.Is(err, placementclient.ErrInsufficientCapacity) {
 		t.Errorf("the third: %v", err)
 	}
 	gone := candidates[0]

@@ -228,7 +228,7 @@ func TestMigrateRefuses(t *testing.T) {
 			}
 		}
 		refused(exitConfig, `the nodes are ["cn1"]`, dsn(file), "--node", "cn9")
-		refused(exitConfig, "is no file", dsn(s.dir), "--all-nodes")
+		refused(exitConfig, "is not a file", dsn(s.dir), "--all-nodes")
 		refused(exitUsage, "select nodes", dsn(file))
 		refused(exitUsage, "select nodes", dsn(file), "--all-nodes", "--node", "cn1")
 		refused(exitUsage, "--database is required", "", "--all-nodes")

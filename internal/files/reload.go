@@ -38,7 +38,7 @@ type Content struct {
 // Private returns an error if others than its owner and its group may read the file, or others than its owner write it.
 func (c Content) Private() error {
 	if mode := c.Mode.Perm(); mode&0o027 != 0 {
-		return fmt.Errorf("%s has mode %04o, so that others may read or change it; run: chmod g-w,o= %[1]s", c.Path, mode)
+		return fmt.Errorf("%s has mode %04o, so that other users can read or change it; run: chmod g-w,o= %[1]s", c.Path, mode)
 	}
 	return nil
 }
@@ -46,7 +46,7 @@ func (c Content) Private() error {
 // OwnedHere returns an error unless the file belongs to root or to the user of this process.
 func (c Content) OwnedHere() error {
 	if c.Owner != 0 && int64(c.Owner) != int64(os.Geteuid()) {
-		return fmt.Errorf("%s belongs to user %d, who is neither root nor the user of this process (%d); run: chown root %[1]s", c.Path, c.Owner, os.Geteuid())
+		return fmt.Errorf("%s belongs to user %d, which is neither root nor the user of this process (%d); run: chown root %[1]s", c.Path, c.Owner, os.Geteuid())
 	}
 	return nil
 }
@@ -134,13 +134,13 @@ func (v *Reloaded[T]) refresh() {
 		if v.failed != err.Error() {
 			v.failed = err.Error()
 			v.log.Error().Err(err).Strs("files", v.paths).
-				Msg("A file has changed and cannot be used. What it said before stays in force; mend the file, it is read again when it changes.")
+				Msg("Failed to reload a changed file. Its previous contents stay in effect; fix the file, it is read again when it changes.")
 		}
 		return
 	}
 	v.failed, v.sum = "", sum(contents)
 	v.current.Store(&made)
-	v.log.Info().Strs("files", v.paths).Msg("A file has changed and was read again: what it says now is in force.")
+	v.log.Info().Strs("files", v.paths).Msg("Reloaded a changed file.")
 }
 
 func (v *Reloaded[T]) look() []stamp {
@@ -195,7 +195,7 @@ func read(path string) (c Content, err error) {
 		return c, fmt.Errorf("%s %w: it is not a regular file", path, ErrUnreadable)
 	}
 	if mode := info.Mode().Perm(); mode&0o002 != 0 {
-		return c, fmt.Errorf("%s %w: it has mode %04o, so that everybody may change it; run: chmod o-w %[1]s", path, ErrUnreadable, mode)
+		return c, fmt.Errorf("%s %w: it has mode %04o, so that all users can change it; run: chmod o-w %[1]s", path, ErrUnreadable, mode)
 	}
 	f, err := os.Open(path)
 	if err != nil {

@@ -12,7 +12,7 @@
 //		case "total":
 //			total, err = r.Integer(1, math.MaxInt32)
 //		default:
-//			err = r.Unknown() // "JSON does not validate: color is no key that may stand here"
+//			err = r.Unknown() // "JSON does not validate: color is not an allowed key"
 //		}
 //		return err
 //	})

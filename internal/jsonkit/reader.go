@@ -94,7 +94,7 @@ func (r *Reader) Invalid(format string, args ...any) error {
 func (r *Reader) Missing(key string) error { return r.Invalid("must have the key %q", key) }
 
 // Unknown is the error that the object here has a key that it must not have. The key is the last step of the path.
-func (r *Reader) Unknown() error { return r.Invalid("is no key that may stand here") }
+func (r *Reader) Unknown() error { return r.Invalid("is not an allowed key") }
 
 // shortened keeps what a client sent from filling error messages and logs.
 func shortened(s string) string {
@@ -121,7 +121,7 @@ func (r *Reader) peek() byte {
 // End makes sure that nothing but white space is left.
 func (r *Reader) End() error {
 	if r.peek() != 0 || r.pos < len(r.data) {
-		return r.malformed("there is more after the end of the value")
+		return r.malformed("there is data after the end of the value")
 	}
 	return nil
 }
@@ -418,12 +418,12 @@ func (r *Reader) escapedText(start int) ([]byte, error) {
 		}
 		if utf16.IsSurrogate(char) {
 			if len(r.data)-r.pos < 2 || r.data[r.pos] != '\\' || r.data[r.pos+1] != 'u' {
-				return nil, r.malformed("half of a surrogate pair stands alone")
+				return nil, r.malformed("a surrogate has no partner")
 			}
 			r.pos += 2
 			low, ok := r.hex4()
 			if char = utf16.DecodeRune(char, low); !ok || char == utf8.RuneError {
-				return nil, r.malformed("half of a surrogate pair stands alone")
+				return nil, r.malformed("a surrogate has no partner")
 			}
 		}
 		text = utf8.AppendRune(text, char)

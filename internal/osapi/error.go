@@ -77,7 +77,7 @@ func (x *Exchange) Authenticate() error {
 	case errors.Is(err, ErrUnauthenticated):
 		return Unauthorized(err)
 	case err != nil:
-		return Unavailable("Who sent the request could not be found out now. Send it again in a moment.").Because(err)
+		return Unavailable("The sender of the request cannot be authenticated now. Send it again in a moment.").Because(err)
 	}
 	x.Who = who
 	return nil

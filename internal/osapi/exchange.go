@@ -145,7 +145,7 @@ func (x *Exchange) keepBuffer(b []byte) {
 func (x *Exchange) LogBug(panicked any, stack []byte) {
 	x.service.Logger.Error().Str("request_id", x.ID).Str("method", Shortened(x.R.Method)).Str("path", Shortened(x.R.URL.Path)).
 		Str("panic", fmt.Sprint(panicked)).Bytes("stack", stack).
-		Msg("A request ran into a bug in the server and was answered with 500; other requests are not touched. Please report it with this stack.")
+		Msg("The handler of a request panicked, and the request was answered with 500. Other requests are not affected. Please report this bug with the stack.")
 }
 
 // maxLoggedQuery is how long a query may be that is logged as a whole, so that it can be asked again, in

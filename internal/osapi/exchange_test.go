@@ -80,7 +80,7 @@ func TestServeExplainsErrorsAndPanics(t *testing.T) {
 	}{
 		"an Error":       {func(*Exchange) error { return refused }, 405, refused.Message, []string{`"level":"warn"`, `"hint":"do this"`}},
 		"another error":  {func(*Exchange) error { return errors.New("secret") }, 500, "explained", []string{`"level":"error"`, `"cause":"secret"`}},
-		"a panic":        {func(*Exchange) error { panic("oh") }, 500, "explained", []string{`"panic":"oh"`, "exchange_test.go", `"cause":"the server ran into a bug"`}},
+		"a panic":        {func(*Exchange) error { panic("oh") }, 500, "explained", []string{`"panic":"oh"`, "exchange_test.go", `"cause":"the server hit a bug"`}},
 		"a late panic":   {func(x *Exchange) error { x.Send(200, []byte("half")); panic("oh") }, 200, "half", []string{`"panic":"oh"`}},
 		"a late error":   {func(x *Exchange) error { x.Send(200, []byte("sent")); return errors.New("oh") }, 200, "sent", []string{`"level":"info"`}},
 		"a routine read": {func(x *Exchange) error { x.Routine = true; x.Send(200, nil); return nil }, 200, "", []string{`"level":"debug"`}},

@@ -16,7 +16,7 @@ import (
 )
 
 // ErrInUse is wrapped by the error of Listen for a socket on which another process answers.
-var ErrInUse = errors.New("another process answers")
+var ErrInUse = errors.New("another process is listening")
 
 // Listen opens HOST:PORT, or unix:///PATH: a socket that only its owner may use. A socket that a process left
 // behind is replaced; one on which a process answers is not.
@@ -55,7 +55,7 @@ func removeStale(ctx context.Context, path string) error {
 		return err
 	}
 	if info.Mode().Type() != fs.ModeSocket {
-		return fmt.Errorf("%s is there and is no socket: it is left alone; choose another path, or remove it", path)
+		return fmt.Errorf("%s exists and is not a socket; choose another path, or remove it", path)
 	}
 	d := net.Dialer{Timeout: time.Second}
 	if c, err := d.DialContext(ctx, "unix", path); err == nil {

@@ -92,7 +92,7 @@ func (l *listener) run() {
 			if !errors.Is(err, syscall.ECONNABORTED) {
 				l.conns.evict()
 				if l.often.Allow("descriptors") {
-					l.log.Error().Err(err).Msg("A connection could not be accepted: the process has as many files open as it may. Connections without a request are closed; raise LimitNOFILE of the unit.")
+					l.log.Error().Err(err).Msg("Cannot accept a connection: the process has reached its limit of open files. Connections without a request are closed; raise LimitNOFILE in the unit.")
 				}
 			}
 			select {
@@ -113,7 +113,7 @@ func (l *listener) run() {
 			if l.often.Allow("refused " + from) {
 				limits := l.conns.Limits()
 				l.log.Warn().Str("address", from).Int("max_connections", limits.Total).Int("max_connections_per_address", limits.PerAddress).
-					Msg("A connection was refused: there are as many as allowed, and a request is worked on in each of them.")
+					Msg("Refused a connection: the limit of connections is reached, and each of them has a request in progress.")
 			}
 			continue
 		}
@@ -151,7 +151,7 @@ func (l *listener) handshake(c *conn) {
 		if from := host(c); !errors.Is(err, io.EOF) && l.ctx.Err() == nil && l.often.Allow("handshake "+from) {
 			l.log.Warn().Str("address", from).Str("why", err.Error()).
 				Str("remedy", "compare the certificate and the certificate authority of the client with those here; a client whose URL begins with http:// needs https://").
-				Msg("A client and this process could not agree on TLS, so it is not served. Further failures of this address are logged once a minute.")
+				Msg("A TLS handshake failed. Further failures of this address are logged once a minute.")
 		}
 		return
 	}

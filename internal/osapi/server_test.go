@@ -300,7 +300,7 @@ func TestIdleIsClosedFirst(t *testing.T) {
 					t.Errorf("one whose request was worked on: %s", got)
 				}
 			}
-			if !strings.Contains(said.String(), "A connection was refused") {
+			if !strings.Contains(said.String(), "Refused a connection") {
 				t.Errorf("the log: %s", said.String())
 			}
 		})

@@ -109,7 +109,7 @@ type Handler interface {
 }
 
 // ErrBug is the error of a request whose handler panicked.
-var ErrBug = errors.New("the server ran into a bug")
+var ErrBug = errors.New("the server hit a bug")
 
 // Serve answers one request: it counts it, bounds it, lets h handle it, answers errors and panics, and
 // logs it. x is empty, and belongs to h.
@@ -150,7 +150,7 @@ func (s *Service) Refuse(w http.ResponseWriter, r *http.Request, status int, rea
 func (s *Service) tooMany(n int64) bool { return s.Limits.InFlight > 0 && n > s.Limits.InFlight }
 
 func tooMany(others int64) *Error {
-	return Unavailable("The server works on %d requests already. Send the request again in a moment.", others)
+	return Unavailable("The server has %d requests in progress already. Send the request again in a moment.", others)
 }
 
 // refuse answers with an error, if nothing was answered yet.

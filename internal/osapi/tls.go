@@ -117,7 +117,7 @@ func warnOfTime(log zerolog.Logger, path string, c *x509.Certificate, now time.T
 	case now.After(c.NotAfter):
 		log.Error().Msg("A certificate has expired. " + consequence + ". Replace the file; it is read again when it changes.")
 	case now.Before(c.NotBefore):
-		log.Error().Msg("A certificate is not valid yet. " + consequence + ". Replace the file, or look at this machine's clock.")
+		log.Error().Msg("A certificate is not valid yet. " + consequence + ". Replace the file, or check the clock of this machine.")
 	case now.Add(soon).After(c.NotAfter):
 		log.Warn().Msg("A certificate expires within a week. Replace the file in time; it is read again when it changes.")
 	}

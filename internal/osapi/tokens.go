@@ -53,7 +53,7 @@ func ReadTokens(file io.Reader, name string) (*TokenAuth, error) {
 		var token knownToken
 		sum, err := hex.DecodeString(fields[0])
 		if err != nil || copy(token.sum[:], sum) != sha256.Size || len(sum) != sha256.Size {
-			return nil, fmt.Errorf("%s line %d: the first field is no SHA-256 (64 hexadecimal digits); make it with: printf %%s TOKEN | sha256sum", name, number)
+			return nil, fmt.Errorf("%s line %d: the first field is not a SHA-256 (64 hexadecimal digits); make it with: printf %%s TOKEN | sha256sum", name, number)
 		}
 		token.principal = Principal{User: fields[2], Project: fields[2], Roles: readRoles(fields[1])}
 		if len(fields) == 4 {
@@ -67,7 +67,7 @@ func ReadTokens(file io.Reader, name string) (*TokenAuth, error) {
 		return nil, fmt.Errorf("read the token file %s: %w", name, err)
 	}
 	if len(auth.tokens) == 0 {
-		return nil, fmt.Errorf("%s has no tokens: nobody could use the server", name)
+		return nil, fmt.Errorf("%s has no tokens, so no client could use the server", name)
 	}
 	return auth, nil
 }

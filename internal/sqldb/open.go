@@ -152,7 +152,7 @@ func (db *DB) checkNew() error {
 	}
 	_, err := os.Lstat(db.path)
 	if log, logErr := os.Stat(db.path + "-wal"); errors.Is(err, fs.ErrNotExist) && logErr == nil && log.Size() > 0 {
-		return &Error{Kind: ErrLost, Hint: "it is not there, but its write-ahead log " + db.path + "-wal is; put the file back, or move the log away to begin with an empty database"}
+		return &Error{Kind: ErrLost, Hint: "it does not exist, but its write-ahead log " + db.path + "-wal is; put the file back, or move the log away to begin with an empty database"}
 	}
 	return nil
 }
@@ -235,7 +235,7 @@ func (db *DB) inspect(ctx context.Context, s *Schema, f func(context.Context, *D
 	case err != nil:
 		return fileError("", db.path, err)
 	case !info.Mode().IsRegular():
-		return &Error{Kind: ErrNotDatabase, Hint: "it is no file"}
+		return &Error{Kind: ErrNotDatabase, Hint: "it is not a file"}
 	}
 	held, err := lock(db.path, false, false)
 	if err != nil {

@@ -123,12 +123,12 @@ func errorOf(err error) (e *osapi.Error) {
 	case errors.As(err, &large):
 		return osapi.Errorf(http.StatusRequestEntityTooLarge, "The body is larger than the %d bytes that this server reads.", large.Limit)
 	case errors.Is(err, ledger.ErrBusy):
-		e = fail(http.StatusConflict, wire.CodeConcurrentUpdate, "Other servers changed the data at the same time, again and again. Read again and retry the request.")
+		e = fail(http.StatusConflict, wire.CodeConcurrentUpdate, "Other servers keep changing the data at the same time. Read again and retry the request.")
 		e.Retry = true
 	case errors.Is(err, ledger.ErrClosed):
 		e = osapi.Unavailable("The server is shutting down. Send the request to another one, or again when it is back.")
 	case errors.Is(err, ledger.ErrOutcomeUnknown):
-		e = osapi.Errorf(http.StatusInternalServerError, "The database did not tell whether the change was made. Read before you repeat the request.")
+		e = osapi.Errorf(http.StatusInternalServerError, "The outcome of the change is not known. Read before you repeat the request.")
 	case errors.Is(err, ledger.ErrFull):
 		e = osapi.Unavailable("The disk with the database is full: nothing was changed. Send the request again when there is room; reading is possible.")
 	case errors.Is(err, ledger.ErrUnavailable):
@@ -136,12 +136,12 @@ func errorOf(err error) (e *osapi.Error) {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		e = osapi.Errorf(http.StatusRequestTimeout, "The request did not arrive in time.")
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		e = osapi.Errorf(http.StatusServiceUnavailable, "The request was given up before it was done.")
+		e = osapi.Errorf(http.StatusServiceUnavailable, "The request was canceled before it was done.")
 	case errors.Is(err, osapi.ErrBug):
-		return osapi.Errorf(http.StatusInternalServerError, "The server ran into a bug. Its log says more, under the request id of this answer.")
+		return osapi.Errorf(http.StatusInternalServerError, "The server hit a bug. Its log has more, under the request id of this answer.")
 	}
 	if e == nil {
-		e = osapi.Errorf(http.StatusInternalServerError, "The server could not do this. Its log says why, under the request id of this answer.")
+		e = osapi.Errorf(http.StatusInternalServerError, "The request failed in the server. Its log has the reason, under the request id of this answer.")
 	}
 	return e.Because(err)
 }

@@ -52,9 +52,9 @@ func TestATokenFileThatChanges(t *testing.T) {
 			return strings.Join(out, " ")
 		}
 		for _, step := range []struct{ file, known, log string }{
-			{sum("two") + " service you\n", "two", "was read again"},
+			{sum("two") + " service you\n", "two", "Reloaded"},
 			{"rubbish\n", "two", "line 1: 1 fields"},
-			{sum("one") + " service me\n" + sum("two") + " reader you\n", "one two", "was read again"},
+			{sum("one") + " service me\n" + sum("two") + " reader you\n", "one two", "Reloaded"},
 		} {
 			log.Reset()
 			file(t, path, step.file)
@@ -181,7 +181,7 @@ func TestPolicyFilesThatAreNotRight(t *testing.T) {
 	for _, c := range []struct{ file, says string }{
 		{`"placement:allocation:update": "role:admin"`, `Placement has no rule "placement:allocation:update", and no rule of the file refers to it; did you mean "placement:allocations:update"?`},
 		{`"admin_or_servce_api": "role:admin"`, `did you mean "admin_or_service_api"?`},
-		{`"placement:traits:list": "rule:admin_apis"`, `rule "placement:traits:list": invalid policy rule: it refers to the rule "admin_apis", which is not there; did you mean "admin_api"?`},
+		{`"placement:traits:list": "rule:admin_apis"`, `rule "placement:traits:list": invalid policy rule: it refers to the rule "admin_apis", which does not exist; did you mean "admin_api"?`},
 		{`"admin_api": "rule:admin_or_service_api"` + "\n" + `"admin_or_service_api": "rule:admin_api"`, "refers to itself"},
 		{`"admin_api": [["role:admin"]]`, "is a list"},
 		{"[", "not YAML"},

@@ -39,7 +39,7 @@ func TestStorageThatFails(t *testing.T) {
 		{fmt.Errorf("%w: %w", ledger.ErrOutcomeUnknown, ledger.ErrFull), 500, false, "Read before you repeat"},
 		{ledger.ErrClosed, 503, true, "shutting down"},
 		{ledger.ErrBusy, 409, true, "Read again"},
-		{errors.New("a riddle"), 500, false, "Its log says why"},
+		{errors.New("a riddle"), 500, false, "Its log has the reason"},
 	} {
 		broken := &failingLedger{Ledger: openLedger(t)}
 		h := newAPI(t, func(cfg *api.Config) { cfg.Ledger = broken })

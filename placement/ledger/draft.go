@@ -195,7 +195,7 @@ func (d draft) moveProviders(changes []providerChange) error {
 		if !ok {
 			root, found := d.Provider(c.now.Root)
 			if !found || root.Parent != "" {
-				return fmt.Errorf("resource provider %s: its root %s is no root", c.now.UUID, c.now.Root)
+				return fmt.Errorf("resource provider %s: its root %s is not a root", c.now.UUID, c.now.Root)
 			}
 			slot = root.slot
 		}

@@ -58,7 +58,7 @@ var kindNames = [...]string{
 	ProviderInUse:              "resource provider has allocations",
 	CannotDeleteParent:         "resource provider has children",
 	InventoryInUse:             "inventory has allocations",
-	InventoryExists:            "inventory exists already",
+	InventoryExists:            "inventory already exists",
 	InvalidInventory:           "inventory is not valid",
 	InvalidAllocation:          "allocation is not valid",
 	InvalidName:                "name is not valid",
@@ -144,7 +144,7 @@ var (
 	// ErrInUse matches what cannot go since something else relies on it.
 	ErrInUse = errors.New("in use")
 	// ErrExists matches names and uuids that are taken.
-	ErrExists = errors.New("exists already")
+	ErrExists = errors.New("already exists")
 	// ErrUnallocatable matches allocations that do not fit their inventory:
 	// Placement's InvalidInventory family, status 409.
 	ErrUnallocatable = errors.New("cannot be allocated")
@@ -200,7 +200,7 @@ var (
 	// ErrFull is the one of them that says that there is no space.
 	ErrFull = errors.New("the disk is full")
 	// ErrBusy is returned when other servers' commits won every retry.
-	ErrBusy = errors.New("other servers committed first, again and again: try again later")
+	ErrBusy = errors.New("other servers keep committing first: try again later")
 )
 
 // PanicError is a panic of a function given to Update. The transaction was

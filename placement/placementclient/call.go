@@ -169,7 +169,7 @@ func decode(status int, content []byte, out any) error {
 		return nil
 	case NoContent:
 		if status != http.StatusNoContent {
-			return fmt.Errorf("the answer has status %d, and done is only 204: %s", status, snippet(content))
+			return fmt.Errorf("the answer has status %d instead of 204: %s", status, snippet(content))
 		}
 		return nil
 	}

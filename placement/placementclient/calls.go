@@ -43,15 +43,18 @@ func date(h http.Header, name string) time.Time {
 	return t
 }
 
-// PutAllocations writes all that a consumer holds, if it still has the generation that is given (nil: it holds nothing yet). One PUT.
+// PutAllocations replaces all allocations of a consumer if it still has the given generation (nil:
+// it has no allocations yet). One PUT.
 //
-// Errors: [ErrConflict] if the consumer, or a provider, was written meanwhile: Placement has one code for both; [ErrNoRoom];
-// [ErrInvalid] for a provider or class that Placement does not know; [ErrOutcomeUnknown].
+// Errors: [ErrConflict] if the consumer or a provider was written concurrently (Placement has one
+// code for both), or for a 409 that is not Placement's, which is also an [ErrOutcomeUnknown];
+// [ErrInsufficientCapacity], for which Placement has no code of its own; [ErrInvalid] for an unknown
+// provider or class; [ErrOutcomeUnknown].
 func (c *Client) PutAllocations(ctx context.Context, consumer string, all wire.ConsumerAllocations) error {
 	err := c.Do(ctx, http.MethodPut, "/allocations/"+url.PathEscape(consumer), all, NoContent{})
-	var refused *Error
-	if errors.As(err, &refused) && errors.Is(refused.Kind, ErrConflict) && wire.ErrorCode(refused.Code) != wire.CodeConcurrentUpdate {
-		refused.Kind = ErrNoRoom
+	var e *Error
+	if errors.As(err, &e) && e.Status == http.StatusConflict && wire.ErrorCode(e.Code) == wire.CodeUndefined {
+		e.Kind = ErrInsufficientCapacity
 	}
 	return err
 }

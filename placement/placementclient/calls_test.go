@@ -40,16 +40,19 @@ func TestAllocations(t *testing.T) {
 	}
 }
 
-// TestPutAllocations: what a 409 means depends on its code, and done is only 204.
+// TestPutAllocations: the code of a 409 decides what it means, and only 204 is success.
 func TestPutAllocations(t *testing.T) {
 	for name, c := range map[string]struct {
 		answer answer
 		kind   error
 	}{
 		"done":                     {answer{status: 204}, nil},
+		"a proxy's conflict":       {answer{status: 409, body: "<html>"}, ErrConflict},
+		"a conflict without code":  {answer{status: 409, body: `{"errors": [{"detail": "x"}]}`}, ErrConflict},
+		"inventory in use":         {answer{status: 409, body: `{"errors": [{"code": "placement.inventory.inuse", "detail": "x"}]}`}, ErrInventoryInUse},
 		"another page":             {answer{status: 200, body: "<html>"}, ErrUnexpected},
 		"another client was first": {answer{status: 409, body: `{"errors": [{"code": "placement.concurrent_update", "detail": "x"}]}`}, ErrConflict},
-		"it does not fit":          {answer{status: 409, body: `{"errors": [{"code": "placement.undefined_code", "detail": "x"}]}`}, ErrNoRoom},
+		"it does not fit":          {answer{status: 409, body: `{"errors": [{"code": "placement.undefined_code", "detail": "x"}]}`}, ErrInsufficientCapacity},
 		"no such provider":         {answer{status: 400, body: `{"errors": [{"code": "placement.undefined_code", "detail": "x"}]}`}, ErrInvalid},
 		"lost":                     {answer{status: 502}, ErrOutcomeUnknown},
 	} {
@@ -59,7 +62,11 @@ func TestPutAllocations(t *testing.T) {
 			if !errors.Is(err, c.kind) {
 				t.Errorf("%v, want %v", err, c.kind)
 			}
-			if errors.Is(err, ErrOutcomeUnknown) != (name == "lost" || name == "another page") {
+			if errors.Is(err, ErrInsufficientCapacity) != (c.kind == ErrInsufficientCapacity) {
+				t.Errorf("insufficient capacity: %v", err)
+			}
+			notPlacement := c.answer.status != 204 && !strings.Contains(c.answer.body, `"code"`)
+			if errors.Is(err, ErrOutcomeUnknown) != notPlacement {
 				t.Errorf("whether it happened: %v", err)
 			}
 		})
@@ -96,7 +103,7 @@ func TestAnswers(t *testing.T) {
 		"a login page":             {answer{status: 200, body: "<html>please log in</html>"}, ErrUnexpected, unknown, "please log in"},
 		"a redirect":               {answer{status: 302, header: http.Header{"Location": {"http://192.0.2.1/"}}}, ErrUnexpected, unknown, "302"},
 		"an error that is no text": {answer{status: 418, body: "\xff\xfe"}, ErrUnexpected, unknown, "418"},
-		"half an answer":           {answer{status: 200, broken: io.ErrUnexpectedEOF}, ErrUnavailable, unknown, "broke off"},
+		"half an answer":           {answer{status: 200, broken: io.ErrUnexpectedEOF}, ErrUnavailable, unknown, "cut short"},
 		"half an error":            {answer{status: 500, broken: io.ErrUnexpectedEOF}, ErrUnavailable, unknown, "500"},
 		"an answer without end":    {answer{status: 200, endless: true}, ErrUnexpected, unknown, "longer than 64 MiB"},
 		"nothing listens":          {answer{err: &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}}, ErrUnavailable, known, "refused"},
@@ -132,7 +139,7 @@ func TestDown(t *testing.T) {
 			t.Errorf("%v is about one request", err)
 		}
 	}
-	for _, err := range []error{nil, ErrConflict, ErrNoRoom, ErrInvalid, ErrInventoryInUse, ErrProviderInUse, ErrDuplicate, io.EOF} {
+	for _, err := range []error{nil, ErrConflict, ErrInsufficientCapacity, ErrInvalid, ErrInventoryInUse, ErrProviderInUse, ErrDuplicate, io.EOF} {
 		if Down(err) {
 			t.Errorf("%v is about all of Placement", err)
 		}

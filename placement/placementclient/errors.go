@@ -20,9 +20,10 @@ import (
 var (
 	// ErrConflict: a generation is not ours any more, or a concurrent write interfered (409 placement.concurrent_update and its
 	// undefined_code kin). Read again and recompute.
-	ErrConflict = errors.New("placement says that another client changed it meanwhile")
-	// ErrNoRoom: what is to be allocated does not fit into an inventory, or the inventory is not there: see [Client.PutAllocations].
-	ErrNoRoom = errors.New("placement says that it does not fit")
+	ErrConflict = errors.New("conflict with a concurrent update")
+	// ErrInsufficientCapacity: an amount does not fit its inventory (capacity, min_unit, max_unit,
+	// step_size), or the inventory does not exist; see [Client.PutAllocations].
+	ErrInsufficientCapacity = errors.New("insufficient capacity")
 	// ErrInventoryInUse: the write would take away inventory that is allocated (409 placement.inventory.inuse).
 	ErrInventoryInUse = errors.New("the inventory is allocated")
 	// ErrProviderInUse: a provider that has allocations or children cannot be deleted.
@@ -30,20 +31,20 @@ var (
 	// ErrDuplicate: another provider has this name, or this uuid (409 placement.duplicate_name).
 	ErrDuplicate = errors.New("a resource provider of that name or uuid exists")
 	// ErrNotFound: 404.
-	ErrNotFound = errors.New("placement does not know it")
+	ErrNotFound = errors.New("not found in placement")
 	// ErrRefused: 401 or 403, or there are no credentials. Trying again does not help until someone fixes it.
-	ErrRefused = errors.New("placement refuses our credentials")
+	ErrRefused = errors.New("placement rejects the credentials")
 	// ErrInvalid: 400. What we sent is wrong for this Placement.
-	ErrInvalid = errors.New("placement calls the request invalid")
+	ErrInvalid = errors.New("placement rejects the request as invalid")
 	// ErrUnavailable: Placement could not be reached, did not answer in time, or answered 5xx, 408 or 429.
 	ErrUnavailable = errors.New("placement is unavailable")
 	// ErrOutcomeUnknown: a write was sent and no answer of Placement's says what became of it. It may have happened, or may yet. The
 	// error is also one of the others, as a rule ErrUnavailable.
-	ErrOutcomeUnknown = errors.New("placement did not say what became of the write")
+	ErrOutcomeUnknown = errors.New("the outcome of the write is unknown")
 	// ErrUnexpected: an answer that a Placement does not give. Probably something else listens there.
 	ErrUnexpected = errors.New("unexpected answer, is this a placement service?")
 	// ErrTooOld: the server does not have the microversion that is needed, as a rule because it is too old.
-	ErrTooOld = errors.New("placement does not have the microversion that is needed")
+	ErrTooOld = errors.New("placement does not support the required microversion")
 )
 
 // Down reports whether an error is about Placement as a whole, and not about what was asked: other requests would fail as well.
@@ -132,7 +133,7 @@ func (e *Error) unanswered(err error) {
 
 // brokeOff notes that the answer began, and that this error came before its end.
 func (e *Error) brokeOff(err error) {
-	e.Kind, e.Cause, e.Detail = ErrUnavailable, err, "the answer broke off: "+withoutURL(err)
+	e.Kind, e.Cause, e.Detail = ErrUnavailable, err, "the answer was cut short: "+withoutURL(err)
 }
 
 // maxDetail bounds what is kept of Placement's own words, which can list much, maxSnippet of anything else that came as an answer, in characters.
@@ -186,7 +187,7 @@ func conflictKind(code wire.ErrorCode) error {
 // are, or no endpoint to send it to. It is [ErrUnavailable] if that may be gone later or time ran out, and [ErrRefused] otherwise.
 type noCredentials struct{ cause error }
 
-func (*noCredentials) Error() string { return "no credentials that placement would take" }
+func (*noCredentials) Error() string { return "there are no valid credentials for placement" }
 
 func (n *noCredentials) Is(target error) bool {
 	var temporary interface{ Temporary() bool }

@@ -73,7 +73,7 @@ func TestUnanswered(t *testing.T) {
 	}
 	var e Error
 	e.brokeOff(&url.Error{Op: "Get", URL: "http://placement/", Err: io.ErrUnexpectedEOF})
-	if e.Detail != "the answer broke off: unexpected EOF" || !errors.Is(e.Cause, io.ErrUnexpectedEOF) || e.Unsent {
+	if e.Detail != "the answer was cut short: unexpected EOF" || !errors.Is(e.Cause, io.ErrUnexpectedEOF) || e.Unsent {
 		t.Errorf("%+v", e)
 	}
 }

@@ -63,9 +63,9 @@ func (c *Client) accepts(doc wire.Versions) error {
 	}
 	switch {
 	case most < ours:
-		return fmt.Errorf("%w: it speaks %s to %s, and the agent needs %s; upgrade Placement (OpenStack Xena has it, and all after it)", ErrTooOld, low, high, needed)
+		return fmt.Errorf("%w: it supports %s to %s, and %s is needed; upgrade Placement (OpenStack Xena or later)", ErrTooOld, low, high, needed)
 	case least > ours:
-		return fmt.Errorf("%w: it speaks %s to %s, and the agent needs %s; upgrade the agent", ErrTooOld, low, high, needed)
+		return fmt.Errorf("%w: it supports %s to %s, and %s is needed; upgrade the agent", ErrTooOld, low, high, needed)
 	}
 	return nil
 }

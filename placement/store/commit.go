@@ -322,7 +322,7 @@ func (w *writer) exec(query string, args ...any) (int64, error) {
 func (w *writer) must(query string, args ...any) error {
 	n, err := w.exec(query, args...)
 	if err == nil && n != 1 {
-		err = fmt.Errorf("%q touched %d rows instead of 1, somebody who does not know ledger_version wrote to the database: %w", query, n, ledger.ErrReload)
+		err = fmt.Errorf("%q changed %d rows instead of 1: a program that does not update ledger_version wrote to the database: %w", query, n, ledger.ErrReload)
 	}
 	return err
 }

@@ -72,5 +72,5 @@ func (s timeScan) parse(text string) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("a time column holds %.40q, which is no time", text)
+	return fmt.Errorf("a time column holds %.40q, which is not a time", text)
 }

@@ -204,7 +204,7 @@ func TestBodyErrorsNameThePlaceAndTheRule(t *testing.T) {
 	for body, want := range map[string]string{
 		`{"resource_provider_generation":1,"inventories":{"VCPU":{"total":0}}}`:          "JSON does not validate: inventories.VCPU.total must be at least 1",
 		`{"resource_provider_generation":1,"inventories":{"VCPU":{"total":2147483648}}}`: "JSON does not validate: inventories.VCPU.total must be at most 2147483647",
-		`{"resource_provider_generation":1,"inventories":{"VCPU":{"total":1,"x":1}}}`:    "JSON does not validate: inventories.VCPU.x is no key that may stand here",
+		`{"resource_provider_generation":1,"inventories":{"VCPU":{"total":1,"x":1}}}`:    "JSON does not validate: inventories.VCPU.x is not an allowed key",
 		`{"resource_provider_generation":true,"inventories":{}}`:                         "JSON does not validate: resource_provider_generation must be an integer",
 		`{"inventories":{}}`: `JSON does not validate: the body must have the key "resource_provider_generation"`,
 		`[]`:                 "JSON does not validate: the body must be an object",

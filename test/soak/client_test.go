@@ -139,7 +139,7 @@ func (c *client) do(ctx context.Context, o op) (answer, error) {
 		a.body, err = canonical(o.kind, text)
 	case status == http.StatusServiceUnavailable && header.Get("Retry-After") != "", status == http.StatusConflict && header.Get("Retry-After") != "":
 		a.later = true
-	case status == http.StatusInternalServerError && strings.Contains(string(text), "did not tell whether the change was made"):
+	case status == http.StatusInternalServerError && strings.Contains(string(text), "The outcome of the change is not known"):
 		a.unknown = true
 	case status == http.StatusNotFound, status == http.StatusConflict:
 		var e wire.ErrorBody

@@ -72,7 +72,7 @@ func (p *process) serves(t *testing.T) (url string, ok bool) {
 		var line struct{ Message, Address string }
 		err := json.Unmarshal([]byte(text), &line)
 		url = "http://" + line.Address
-		return err == nil && line.Message == "The Placement service answers requests."
+		return err == nil && line.Message == "Serving the Placement API."
 	})
 	return url, ok
 }

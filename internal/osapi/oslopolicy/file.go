@@ -54,12 +54,12 @@ func ReadFile(data []byte) (map[string]string, error) {
 		case rule.Kind == yaml.SequenceNode:
 			return nil, fmt.Errorf("%w: line %d: %s is a list; write it as one string with \"and\" and \"or\"", ErrRule, rule.Line, shown(name.Value))
 		case rule.Tag == "!!null":
-			return nil, fmt.Errorf(`%w: line %d: %s has no value; write "!" for nobody, or "@" for everybody`, ErrRule, name.Line, shown(name.Value))
+			return nil, fmt.Errorf(`%w: line %d: %s has no value; write "!" to refuse every caller, or "@" to allow every caller`, ErrRule, name.Line, shown(name.Value))
 		case rule.Kind != yaml.ScalarNode || rule.Tag != "!!str":
 			return nil, fmt.Errorf("%w: line %d: %s is not a string; put quotes around it", ErrRule, rule.Line, shown(name.Value))
 		}
 		if _, twice := rules[name.Value]; twice {
-			return nil, fmt.Errorf("%w: line %d: %s is there twice", ErrRule, name.Line, shown(name.Value))
+			return nil, fmt.Errorf("%w: line %d: %s is a duplicate", ErrRule, name.Line, shown(name.Value))
 		}
 		rules[name.Value] = rule.Value
 	}

@@ -67,7 +67,7 @@ func parse(text string) (*node, error) {
 		return nil, err
 	}
 	if p.next < len(p.tokens) {
-		return nil, fmt.Errorf("%w: %s stands where \"and\", \"or\" or the end should be", ErrRule, shown(p.tokens[p.next]))
+		return nil, fmt.Errorf("%w: found %s where \"and\", \"or\" or the end is expected", ErrRule, shown(p.tokens[p.next]))
 	}
 	return n, nil
 }
@@ -152,7 +152,7 @@ func (p *parser) not(depth int) (*node, error) {
 		return n, nil
 	}
 	if p.next == len(p.tokens) {
-		return nil, fmt.Errorf("%w: it ends where a check should be", ErrRule)
+		return nil, fmt.Errorf("%w: it ends where a check is expected", ErrRule)
 	}
 	word := p.tokens[p.next]
 	p.next++
@@ -167,11 +167,11 @@ func check(word string) (*node, error) {
 	case "!":
 		return &node{kind: nobody}, nil
 	case "and", "or", ")":
-		return nil, fmt.Errorf("%w: %s stands where a check should be", ErrRule, shown(word))
+		return nil, fmt.Errorf("%w: found %s where a check is expected", ErrRule, shown(word))
 	}
 	name, value, isCheck := strings.Cut(word, ":")
 	if !isCheck || name == "" || value == "" {
-		return nil, fmt.Errorf("%w: %s is no check; a check is @ or ! or KIND:VALUE, such as role:admin", ErrRule, shown(word))
+		return nil, fmt.Errorf("%w: %s is not a check; a check is @ or ! or KIND:VALUE, such as role:admin", ErrRule, shown(word))
 	}
 	switch name {
 	case "rule":

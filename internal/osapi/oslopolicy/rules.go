@@ -106,7 +106,7 @@ func (c *compiler) resolveNode(n *node) (int, error) {
 	if n.kind == passesRule {
 		tree, known := c.rules.trees[n.value]
 		if !known {
-			return 0, fmt.Errorf("%w: it refers to the rule %s, which is not there%s", ErrRule, shown(n.value), DidYouMean(n.value, slices.Sorted(maps.Keys(c.rules.trees))))
+			return 0, fmt.Errorf("%w: it refers to the rule %s, which does not exist%s", ErrRule, shown(n.value), DidYouMean(n.value, slices.Sorted(maps.Keys(c.rules.trees))))
 		}
 		more, err := c.resolve(n.value)
 		n.nodes = []*node{tree}
