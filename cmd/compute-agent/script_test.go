@@ -5,9 +5,11 @@ package main
 import (
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
@@ -23,7 +25,7 @@ func TestMain(m *testing.M) {
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:  "testdata/script",
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"old-placement": oldPlacement, "exits": exits},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"old-placement": oldPlacement, "exits": exits, "await": await},
 		Condition: func(name string) (bool, error) {
 			if name == "upstream" {
 				return hasUpstream()
@@ -53,5 +55,22 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	if got != want {
 		ts.Fatalf("exit code %d, want %d", got, want)
+	}
+}
+
+// await is the command `await FILE`: it waits until the file exists.
+func await(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: await FILE")
+	}
+	const limit = 30 * time.Second
+	for end := time.Now().Add(limit); ; time.Sleep(10 * time.Millisecond) {
+		_, err := os.Stat(ts.MkAbs(args[0]))
+		switch {
+		case err == nil:
+			return
+		case time.Now().After(end):
+			ts.Fatalf("after %v: %v", limit, err)
+		}
 	}
 }
