@@ -10,8 +10,8 @@ import (
 	"github.com/compute-agent/compute-agent/placement/placementtest"
 )
 
-// perfload is a forest as in Placement's own nested load test: trees of seven providers, a compute node with disk, two NUMA nodes
-// with processors and memory, and two FPGAs below each of them.
+// perfload is a forest as in Placement's own nested load test: trees of seven providers, a compute
+// node with disk, two NUMA nodes with processors and memory, and two FPGAs below each of them.
 func perfload(trees int) placementtest.Forest {
 	var f placementtest.Forest
 	for i := range trees {

@@ -12,8 +12,9 @@ import (
 	"github.com/compute-agent/compute-agent/placement/placementtest"
 )
 
-// crowd is a host of ten providers and a request for n groups that must all be served by one of them, of which each has room
-// for a third: the search goes far before it finds that out, ten times.
+// crowd is a host of ten providers and a request for n groups that must all be served by one of
+// them, of which each has room for a third: the search goes far before it finds that out, ten
+// times.
 func crowd(n int) (placementtest.Forest, candidates.Request) {
 	f := placementtest.Forest{{Name: "h"}}
 	for i := range 10 {
@@ -43,8 +44,8 @@ func (c *leaving) Err() error {
 	return nil
 }
 
-// TestLongSubtreesAreBounded: providers that are compared for a long same_subtree count as steps, so that the search ends when
-// it should, and when nobody waits for it any more.
+// TestLongSubtreesAreBounded: providers that are compared for a long same_subtree count as steps,
+// so that the search ends when it should, and when nobody waits for it any more.
 func TestLongSubtreesAreBounded(t *testing.T) {
 	f, r := crowd(200)
 	s := plant(t, ground(t), f)
@@ -58,7 +59,8 @@ func TestLongSubtreesAreBounded(t *testing.T) {
 	}
 }
 
-// TestUnknownNamesAreBounded: whether the groups before an unknown name can be served is found out with the steps of one search.
+// TestUnknownNamesAreBounded: whether the groups before an unknown name can be served is found out
+// with the steps of one search.
 func TestUnknownNamesAreBounded(t *testing.T) {
 	var f placementtest.Forest
 	for i := range 50 {

@@ -11,42 +11,46 @@ import (
 	"github.com/compute-agent/compute-agent/placement/ledger"
 )
 
-// Explanation says why a request has the candidates that it has: what each of its conditions leaves of the providers and of
-// the trees, one after the other.
+// Explanation explains the candidates of a request: the providers and trees that each of its
+// conditions leaves, one after the other.
 type Explanation struct {
-	// Verdict is the answer in a sentence or two. Where there are no candidates it names the condition that left nothing,
-	// and the nearest miss.
+	// Verdict is the answer in a sentence or two. Where there are no candidates it names the
+	// condition that left nothing, and the nearest miss.
 	Verdict string `json:"verdict"`
-	// Candidates is how many candidates there are, and at least that many when MoreCandidates is set.
+	// Candidates is how many candidates there are, and at least that many when MoreCandidates is
+	// set.
 	Candidates     int  `json:"candidates"`
 	MoreCandidates bool `json:"more_candidates"`
-	// Incomplete says that not all trees were looked at, because there was too much to look at: all numbers but those of
-	// the candidates are of a part of the trees.
+	// Incomplete: not all trees were evaluated, because there are too many. All numbers but those
+	// of the candidates are for a part of the trees.
 	Incomplete bool `json:"incomplete"`
-	// Groups are the parts of the request that one provider has to serve: all of a suffixed group, or one class of the
-	// unsuffixed one. Each is looked at alone.
+	// Groups are the parts of the request that one provider must serve: a whole suffixed group, or
+	// one class of the unsuffixed one. Each is evaluated by itself.
 	Groups []GroupExplanation `json:"groups"`
-	// Trees are what the request as a whole leaves of all trees. The last step counts those that have candidates.
+	// Trees are the trees that the whole request leaves. The last step counts those with
+	// candidates.
 	Trees []TreeStep `json:"trees"`
 }
 
-// GroupExplanation is what the conditions of a group, or of one class of the unsuffixed group, leave.
+// GroupExplanation explains a group, or one class of the unsuffixed group.
 type GroupExplanation struct {
 	Suffix    string           `json:"suffix"`
 	Resources map[string]int64 `json:"resources,omitempty"`
 	Steps     []ProviderStep   `json:"steps"`
 }
 
-// ProviderStep is one condition on providers. The first step of a group is the providers that there are to begin with.
+// ProviderStep is one condition on providers. The first step of a group is the providers that there
+// are to begin with.
 type ProviderStep struct {
 	Kind      StepKind `json:"kind"`
 	Condition string   `json:"condition"`
 	// Removed is how many providers met all conditions before and not this one.
 	Removed int `json:"removed"`
-	// Providers are left, and Trees are those that they can serve: their own, and those that they share with.
+	// Providers are left, and Trees are those that they can serve: their own, and those that they
+	// share with.
 	Providers int `json:"providers"`
 	Trees     int `json:"trees"`
-	// Note says what there is instead.
+	// Note describes what exists instead.
 	Note string `json:"note,omitempty"`
 }
 
@@ -58,20 +62,20 @@ type TreeStep struct {
 	Trees     int      `json:"trees"`
 }
 
-// StepKind is what a condition is about.
+// StepKind is the kind of a condition.
 type StepKind string
 
-// Conditions on providers. Some of them are asked of roots as well.
+// Conditions on providers. Some of them apply to roots as well.
 const (
 	StepInventory   StepKind = "inventory"     // an inventory of each class; without resources, any provider
 	StepUnits       StepKind = "units"         // min_unit, max_unit, step_size
-	StepFree        StepKind = "free"          // what is not used
+	StepFree        StepKind = "free"          // free capacity
 	StepRequired    StepKind = "required"      // traits; of the unsuffixed group, those of all its providers together
 	StepForbidden   StepKind = "forbidden"     // traits
 	StepMemberOf    StepKind = "member_of"     // aggregates
 	StepNotMemberOf StepKind = "not_member_of" // aggregates
 	StepInTree      StepKind = "in_tree"
-	// StepNothingAsked is that a group without resources has to ask for a trait or an aggregate.
+	// StepNothingAsked: a group without resources must ask for a trait or an aggregate.
 	StepNothingAsked StepKind = "nothing_asked"
 )
 
@@ -91,22 +95,23 @@ const (
 	StepUndecided       StepKind = "undecided" // it would have taken too many steps to find out
 )
 
-// counted is how many candidates an Explanation counts at most.
+// counted is the maximum number of candidates that an Explanation counts.
 const counted = 1000
 
-// maxExplained is how many conditions and names, each as often as there is a part that it applies to, are explained at most. A
-// request for 64 devices of NUMA nodes of their own has some 10,000.
+// maxExplained bounds the conditions and names of an explanation, each counted once for each part
+// it applies to. A request for 64 devices of NUMA nodes of their own has some 10,000.
 const maxExplained = 50_000
 
-// ErrTooMuch is the error about a request whose explanation would be too long to be made or read.
+// ErrTooMuch is a request whose explanation would be too long.
 var ErrTooMuch = errors.New("the request has too many conditions to be explained")
 
-// Explain says why a request has the candidates that it has. Of the options, Limit is how many candidates are counted at most
-// (1000 for 0) and Steps bounds the work as it does for Search. Names that do not exist are explained and are no error; the
-// error is ErrTooMuch, or that of the context.
+// Explain explains the candidates of a request. Of the options, Limit bounds the candidates that
+// are counted (1000 for 0), and Steps the work, as for Search. Unknown names are explained and are
+// not an error; the error is ErrTooMuch or the context's.
 //
-// Cost: the providers of all trees, and the sharing ones of their aggregates, times the groups and their conditions, and one
-// search for each rule of the request at each tree that has a provider for each group; 4 ms for 1000 trees of 7 providers.
+// Cost: the providers of all trees, and the sharing ones of their aggregates, times the groups and
+// their conditions, and one search for each rule of the request at each tree that has a provider
+// for each group; 4 ms for 1000 trees of 7 providers.
 func Explain(ctx context.Context, s *ledger.Snapshot, r *Request, o Options) (*Explanation, error) {
 	if o.Limit <= 0 {
 		o.Limit = counted
@@ -136,7 +141,7 @@ func Explain(ctx context.Context, s *ledger.Snapshot, r *Request, o Options) (*E
 	}
 	out.Trees = append(out.Trees, rules...)
 	if left := out.Trees[len(out.Trees)-1].Trees; left > 0 {
-		// One more than is counted, to know that there are more.
+		// One more than is counted, to find out whether there are more.
 		stats, err := Search(ctx, s, r, Options{Limit: o.Limit + 1, Steps: o.Steps, DepthFirst: true}, func(*Candidate) bool { return true })
 		if err != nil {
 			return nil, err
@@ -148,7 +153,7 @@ func Explain(ctx context.Context, s *ledger.Snapshot, r *Request, o Options) (*E
 	return out, nil
 }
 
-// conditions is how long the explanation of the request is, in conditions and names.
+// conditions is the length of the explanation of the request, in conditions and names.
 func (r *Request) conditions() int {
 	n := len(r.SameSubtree) * len(r.Groups) // There is a search for each rule.
 	for i := range r.Groups {
@@ -165,7 +170,7 @@ func (r *Request) conditions() int {
 	return n
 }
 
-// explainer counts what the conditions leave.
+// explainer counts the providers and trees that the conditions leave.
 type explainer struct {
 	s       *ledger.Snapshot
 	r       *Request
@@ -173,16 +178,18 @@ type explainer struct {
 	roots   []rootCondition
 	sharers map[string][]*ledger.Provider // by aggregate
 
-	trees  int   // looked at
-	work   int   // conditions and names that providers were asked for, at most
+	trees  int   // evaluated
+	work   int   // conditions and names checked, at most
 	rooted []int // by condition on roots: how many roots do not meet it and met all before
-	// together counts the trees whose providers of the unsuffixed group do not have one of the required traits.
+	// together counts the trees whose providers of the unsuffixed group do not have one of the
+	// required traits.
 	together []int
 	missing  []int // by part: how many trees lack a provider and had one for each part before
 	left     []*ledger.Tree
-	// onlyMissing are, by part, the trees that meet all conditions and have providers for all other parts.
+	// onlyMissing are, by part, the trees that meet all conditions and have providers for all other
+	// parts.
 	onlyMissing []miss
-	reached     []int // by part, at the tree looked at
+	reached     []int // by part, at the current tree
 	has         []bool
 }
 
@@ -191,9 +198,9 @@ type explained struct {
 	group      *Group
 	resources  []Resource
 	conditions []condition
-	price      int   // of looking at one provider, in options looked at
-	fell       []int // providers by the condition that they do not meet; the last ones meet all
-	trees      []int // trees by the condition that the last of their providers does not meet
+	price      int   // of checking one provider, in options
+	fell       []int // number of providers by the first condition that they do not meet; the last entry: all are met
+	trees      []int // number of trees by the condition at which their best provider fails
 	shared     map[*ledger.Provider]int
 }
 
@@ -201,8 +208,8 @@ type explained struct {
 type condition struct {
 	kind StepKind
 	text string
-	// met looks at a provider for a tree. foreign is that it is of another one.
-	met  func(p, root *ledger.Provider, foreign bool) bool
+	// met checks a provider for a tree. external: it belongs to another tree.
+	met  func(p, root *ledger.Provider, external bool) bool
 	note func() string
 }
 
@@ -213,11 +220,11 @@ type rootCondition struct {
 	met  func(root *ledger.Provider) bool
 }
 
-// miss is what is missing to the trees that lack providers for one part only.
+// miss describes the trees that lack a provider for one part only.
 type miss struct {
 	trees   int
-	fell    []int    // by the condition that the last of their providers does not meet
-	example []string // the name of a root, likewise
+	fell    []int    // number of trees by the condition at which their best provider fails
+	example []string // the name of a root, by the same condition
 }
 
 func newExplainer(s *ledger.Snapshot, r *Request) *explainer {
@@ -273,7 +280,7 @@ func (e *explainer) unsuffixed() *Group {
 	return nil
 }
 
-// look counts a tree and its providers.
+// look evaluates a tree and its providers.
 func (e *explainer) look(t *ledger.Tree) {
 	e.trees++
 	root := t.Root()
@@ -282,7 +289,7 @@ func (e *explainer) look(t *ledger.Tree) {
 	for _, p := range t.Providers() {
 		e.lookAt(p, root, false)
 	}
-	for _, p := range e.foreign(t) {
+	for _, p := range e.external(t) {
 		e.lookAt(p, root, true)
 	}
 	for i := range e.parts {
@@ -323,19 +330,20 @@ func (e *explainer) look(t *ledger.Tree) {
 	e.left = append(e.left, t)
 }
 
-// lookAt counts a provider that could serve a tree.
-func (e *explainer) lookAt(p, root *ledger.Provider, foreign bool) {
-	sharing := foreign || len(e.sharers) > 0 && p.HasTrait(sharingTrait)
+// lookAt evaluates a provider for a tree.
+func (e *explainer) lookAt(p, root *ledger.Provider, external bool) {
+	sharing := external || len(e.sharers) > 0 && p.HasTrait(sharingTrait)
 	for i := range e.parts {
 		x := &e.parts[i]
 		e.work += x.price
 		n := 0
-		for n < len(x.conditions) && x.conditions[n].met(p, root, foreign) {
+		for n < len(x.conditions) && x.conditions[n].met(p, root, external) {
 			n++
 		}
 		e.reached[i] = max(e.reached[i], n)
 		if sharing {
-			// It is looked at for several trees, and counts once, for the one where it gets on best.
+			// It is evaluated for several trees and counts once, for the one where it gets
+			// furthest.
 			if best, seen := x.shared[p]; !seen || n > best {
 				x.shared[p] = n
 			}
@@ -350,8 +358,8 @@ func (e *explainer) lookAt(p, root *ledger.Provider, foreign bool) {
 	}
 }
 
-// foreign are the providers of other trees that share with this one.
-func (e *explainer) foreign(t *ledger.Tree) []*ledger.Provider {
+// external are the providers of other trees that share with this one.
+func (e *explainer) external(t *ledger.Tree) []*ledger.Provider {
 	if len(e.sharers) == 0 {
 		return nil
 	}
@@ -378,7 +386,7 @@ func (e *explainer) groups() []GroupExplanation {
 		for _, n := range x.shared {
 			x.fell[n]++
 		}
-		clear(x.shared) // They are counted now.
+		clear(x.shared) // they are counted now
 		g := GroupExplanation{Suffix: x.group.Suffix, Resources: map[string]int64{}}
 		for _, r := range x.resources {
 			g.Resources[r.Class] = r.Amount
@@ -401,7 +409,7 @@ func (e *explainer) groups() []GroupExplanation {
 	return list
 }
 
-// treeSteps are the steps that look at trees and not at what is taken of them together.
+// treeSteps are the steps on trees before the rules for all groups together.
 func (e *explainer) treeSteps() []TreeStep {
 	left := e.trees
 	steps := []TreeStep{{Kind: StepAll, Condition: "all trees", Trees: left}}

@@ -11,11 +11,11 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// conditions are those on a provider for a part of a group, in the order in which they are explained: what there is, what is
-// free, and then its qualities.
+// conditions are those on a provider for a part of a group, in the order in which they are
+// explained: what there is, what is free, and then its qualities.
 func (e *explainer) conditions(g *Group, resources []Resource) []condition {
 	var list []condition
-	add := func(kind StepKind, text string, met func(p, root *ledger.Provider, foreign bool) bool) {
+	add := func(kind StepKind, text string, met func(p, root *ledger.Provider, external bool) bool) {
 		list = append(list, condition{kind: kind, text: text, met: met})
 	}
 	list = append(list, e.inventoryCondition(resources))
@@ -36,10 +36,11 @@ func (e *explainer) conditions(g *Group, resources []Resource) []condition {
 			add(StepMemberOf, text, func(p, _ *ledger.Provider, _ bool) bool { return hasOne(p.InAggregate, set) })
 			continue
 		}
-		// The provider itself, or else the root, has to be in one of each set: what the first set leaves must be asked again.
+		// The provider itself, or else the root, has to be in one of each set: what the first set
+		// leaves must be asked again.
 		sets := g.MemberOf[:i+1]
-		add(StepMemberOf, text+", or its root is", func(p, root *ledger.Provider, foreign bool) bool {
-			return inEach(p, sets) || !foreign && inEach(root, sets)
+		add(StepMemberOf, text+", or its root is", func(p, root *ledger.Provider, external bool) bool {
+			return inEach(p, sets) || !external && inEach(root, sets)
 		})
 	}
 	if not := g.NotMemberOf; len(not) > 0 {
@@ -130,7 +131,8 @@ func freeCondition(r Resource) condition {
 	}
 }
 
-// inTreeCondition is that the provider is of a tree. As in Placement, a group without resources only asks that it exists.
+// inTreeCondition is that the provider is of a tree. As in Placement, a group without resources
+// only asks that it exists.
 func (e *explainer) inTreeCondition(g *Group) condition {
 	c := condition{kind: StepInTree, text: "is in the tree of " + g.InTree}
 	p, ok := e.s.Provider(g.InTree)
@@ -145,7 +147,9 @@ func (e *explainer) inTreeCondition(g *Group) condition {
 		return c
 	}
 	root := p.Root
-	c.met = func(p, _ *ledger.Provider, foreign bool) bool { return p.Root == root && (g.Suffix != "" || !foreign) }
+	c.met = func(p, _ *ledger.Provider, external bool) bool {
+		return p.Root == root && (g.Suffix != "" || !external)
+	}
 	return c
 }
 

@@ -14,7 +14,8 @@ import (
 	"github.com/compute-agent/compute-agent/placement/placementtest"
 )
 
-// TestExplainAgrees: an explanation counts the candidates and the trees that have some as they are, and its steps add up.
+// TestExplainAgrees: an explanation counts the candidates and the trees that have some as they are,
+// and its steps add up.
 func TestExplainAgrees(t *testing.T) {
 	g := ground(t)
 	rapid.Check(t, func(t *rapid.T) {
@@ -118,11 +119,11 @@ func TestVerdicts(t *testing.T) {
 		{"no such inventory", candidates.Request{Groups: []candidates.Group{asks("", "VGPU", 1)}},
 			"No candidates. Nothing serves the unsuffixed group (VGPU:1): no provider has an inventory of VGPU."},
 		{"no such trait", candidates.Request{Groups: []candidates.Group{device(1, "CUSTOM_NOWHERE")}},
-			"There is no trait CUSTOM_NOWHERE: GET /allocation_candidates answers 400 where it gets so far. No candidates. Nothing serves group _FPGA (FPGA:1): of 3 providers that meet all before, none has trait CUSTOM_NOWHERE (there is no such trait)."},
+			"There is no trait CUSTOM_NOWHERE: GET /allocation_candidates answers 400 if it gets that far. No candidates. Nothing serves group _FPGA (FPGA:1): of 3 providers that meet all before, none has trait CUSTOM_NOWHERE (there is no such trait)."},
 		{"root", candidates.Request{Groups: []candidates.Group{compute(1)}, Root: candidates.RootConditions{Required: []string{"CUSTOM_X"}}},
-			"No candidates. Of the roots, 4 are left, and of none of them it is true that the root has trait CUSTOM_X."},
+			"No candidates. 4 roots are left, and for none of them the root has trait CUSTOM_X."},
 		{"room for each and not for all", candidates.Request{Groups: []candidates.Group{compute(5), asks("_MORE", "VCPU", 5)}},
-			`No candidates. 3 trees have a provider for each group, but none has all at once: "there is room for all groups at once" stops 3.`},
+			`No candidates. 3 trees have a provider for each group, but none has all at once: "all groups fit at once" stops 3.`},
 		{"policy", candidates.Request{Groups: []candidates.Group{device(1), asks("_OTHER", fpga, 1)}, GroupPolicy: candidates.Isolate},
 			`No candidates. 3 trees have a provider for each group, but none has all at once: "group_policy=isolate: a provider for each suffixed group" stops 3.`},
 		{"subtree", candidates.Request{Groups: []candidates.Group{device(1), asks("_OTHER", fpga, 1), compute(1)}, Isolate: []string{"_FPGA"}},
@@ -142,7 +143,8 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
-// TestExplainStops: what is too much to find out is said to be, and a context that has ended ends the work.
+// TestExplainStops: what is too much to find out is said to be, and a context that has ended ends
+// the work.
 func TestExplainStops(t *testing.T) {
 	s := plant(t, ground(t), wide(2, 21, 1))
 	r := &candidates.Request{Groups: devices(21)}
@@ -157,7 +159,7 @@ func TestExplainStops(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if all := e.Trees[0]; !e.Incomplete || all.Trees != 1 || !strings.HasPrefix(e.Verdict, "There is too much to look at: only 1 of 2 trees were looked at.") {
+	if all := e.Trees[0]; !e.Incomplete || all.Trees != 1 || !strings.HasPrefix(e.Verdict, "There are too many trees and conditions: only 1 of 2 trees were evaluated.") {
 		t.Errorf("%d trees were looked at, incomplete: %t, verdict: %s", all.Trees, e.Incomplete, e.Verdict)
 	}
 	ended, cancel := context.WithCancel(ctx)

@@ -11,7 +11,7 @@ import (
 	"github.com/compute-agent/compute-agent/placement/ledger"
 )
 
-// rule is a rule on what is taken together, on top of those before it.
+// rule is a rule for all groups together, in addition to the rules before it.
 type rule struct {
 	kind    StepKind
 	text    string
@@ -20,12 +20,12 @@ type rule struct {
 	removed int
 }
 
-// rules are those of the request, each on top of the last.
+// rules are the rules of the request, each in addition to those before it.
 func (e *explainer) rules() []rule {
 	r := known(e.s, e.r)
 	now := r
 	now.GroupPolicy, now.Isolate, now.SameSubtree, now.Flat = None, nil, nil, false
-	list := []rule{{kind: StepRoom, text: "there is room for all groups at once", request: now}}
+	list := []rule{{kind: StepRoom, text: "all groups fit at once", request: now}}
 	add := func(kind StepKind, text string) { list = append(list, rule{kind: kind, text: text, request: now}) }
 	if r.GroupPolicy == Isolate {
 		now.GroupPolicy = Isolate
@@ -46,7 +46,8 @@ func (e *explainer) rules() []rule {
 	return list
 }
 
-// known is the request without names that do not exist. Where it makes a difference, no tree is left anyway.
+// known is the request without unknown names. Where that makes a difference, no tree is left
+// anyway.
 func known(s *ledger.Snapshot, r *Request) Request {
 	unknown := func(trait string) bool { _, ok := s.Trait(trait); return !ok }
 	out := *r
@@ -63,8 +64,8 @@ func known(s *ledger.Snapshot, r *Request) Request {
 	return out
 }
 
-// combine finds out which rule stops each of the trees that have a provider for each group, and returns the steps of the
-// rules. The last one leaves the trees that have candidates.
+// combine finds the rule that excludes each of the trees that have a provider for each group, and
+// returns the steps of the rules. The last one leaves the trees with candidates.
 func (e *explainer) combine(ctx context.Context, o Options) ([]TreeStep, error) {
 	if len(e.left) == 0 {
 		return nil, nil
@@ -84,7 +85,7 @@ func (e *explainer) combine(ctx context.Context, o Options) ([]TreeStep, error) 
 			undecided += len(e.left) - i
 			break
 		}
-		l.givenUp = false
+		l.exhausted = false
 		if rules[len(rules)-1].allows(t) {
 			continue
 		}
@@ -92,7 +93,7 @@ func (e *explainer) combine(ctx context.Context, o Options) ([]TreeStep, error) 
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		if stops < 0 || l.givenUp {
+		if stops < 0 || l.exhausted {
 			undecided++
 			continue
 		}
@@ -113,7 +114,7 @@ func (e *explainer) combine(ctx context.Context, o Options) ([]TreeStep, error) 
 	return steps, nil
 }
 
-// allows says whether the tree has a candidate under the rule and those before it.
+// allows reports whether the tree has a candidate under the rule and those before it.
 func (r *rule) allows(t *ledger.Tree) bool {
 	return !r.search.q.never && r.search.fill(t) && r.search.next()
 }

@@ -12,7 +12,7 @@ import (
 func (e *explainer) verdict(out *Explanation) string {
 	text := e.unknownNames()
 	if out.Incomplete {
-		text += fmt.Sprintf("There is too much to look at: only %s were looked at. ", ofTrees(e.trees, e.s.TreeCount()))
+		text += fmt.Sprintf("There are too many trees and conditions: only %s were evaluated. ", ofTrees(e.trees, e.s.TreeCount()))
 	}
 	switch last := out.Trees[len(out.Trees)-1]; {
 	case e.trees == 0:
@@ -25,7 +25,7 @@ func (e *explainer) verdict(out *Explanation) string {
 	return text
 }
 
-// unknownNames says which names of the request do not exist. The search refuses them when it gets so far.
+// unknownNames lists the names of the request that do not exist.
 func (e *explainer) unknownNames() string {
 	var names []string
 	add := func(what, name string, known bool) {
@@ -50,10 +50,10 @@ func (e *explainer) unknownNames() string {
 	if len(names) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("There is no %s: GET /allocation_candidates answers 400 where it gets so far. ", strings.Join(names, ", no "))
+	return fmt.Sprintf("There is no %s: GET /allocation_candidates answers 400 if it gets that far. ", strings.Join(names, ", no "))
 }
 
-// found is for a request that has candidates.
+// found is the verdict for a request with candidates.
 func (e *explainer) found(out *Explanation, trees int) string {
 	n := fmt.Sprint(out.Candidates)
 	if out.MoreCandidates {
@@ -75,7 +75,8 @@ func (e *explainer) found(out *Explanation, trees int) string {
 // served is how many trees have a provider for a part.
 func (e *explainer) served(part int) int { return e.parts[part].trees[len(e.parts[part].conditions)] }
 
-// nothing is for a request without candidates: the first step that left nothing, and the nearest miss.
+// nothing is the verdict for a request without candidates: the first step that left nothing, and
+// the nearest miss.
 func (e *explainer) nothing(out *Explanation) string {
 	var hopeless []string
 	for i := range e.parts {
@@ -88,20 +89,20 @@ func (e *explainer) nothing(out *Explanation) string {
 	}
 	at := slices.IndexFunc(out.Trees, func(s TreeStep) bool { return s.Trees == 0 })
 	if at < 1 {
-		return "There are some, but the search gave up before it found them: it took more steps than it may." // Trees are left.
+		return "There are some, but the search reached its limit of steps before it found them." // Trees are left.
 	}
 	step, before := out.Trees[at], out.Trees[at-1].Trees
 	switch step.Kind {
 	case StepRootRequired, StepRootForbidden, StepRootMemberOf, StepRootNotMemberOf:
-		return fmt.Sprintf("Of the roots, %d are left, and of none of them it is true that %s.", before, step.Condition)
+		return fmt.Sprintf("%d roots are left, and for none of them %s.", before, step.Condition)
 	case StepGroup:
 		return e.nearest()
 	case StepRequired:
-		return fmt.Sprintf("%s a provider for each group, but in none it is true that %s.", haveTrees(before), step.Condition)
+		return fmt.Sprintf("%s a provider for each group, but in none %s.", haveTrees(before), step.Condition)
 	case StepUndecided:
-		return fmt.Sprintf("For %s it would take too many steps to find out.", countTrees(before))
+		return fmt.Sprintf("Deciding for %s would take too many steps.", countTrees(before))
 	}
-	// The rules on what is taken together: say what stops how many.
+	// The rules for all groups together: how many trees each of them excludes.
 	first := slices.IndexFunc(out.Trees, func(s TreeStep) bool { return s.Kind == StepRoom })
 	var why []string
 	for _, s := range out.Trees[first:] {
@@ -112,7 +113,7 @@ func (e *explainer) nothing(out *Explanation) string {
 	return fmt.Sprintf("%s a provider for each group, but none has all at once: %s.", haveTrees(out.Trees[first-1].Trees), strings.Join(why, ", "))
 }
 
-// whyUnserved says which condition took the last providers of a part.
+// whyUnserved names the condition that excludes the last providers of a part.
 func (e *explainer) whyUnserved(x *explained, g *GroupExplanation) string {
 	before := 0
 	for i, s := range g.Steps {
@@ -132,7 +133,7 @@ func (e *explainer) whyUnserved(x *explained, g *GroupExplanation) string {
 	return fmt.Sprintf("Nothing serves %s.", x.name())
 }
 
-// nearest says what the trees lack that lack least.
+// nearest describes the trees that lack the least.
 func (e *explainer) nearest() string {
 	best := 0
 	for i := range e.onlyMissing {
@@ -158,7 +159,7 @@ func (e *explainer) nearest() string {
 	return text + " Of these, " + strings.Join(falls, ", ") + "."
 }
 
-// name is how a part is called.
+// name is the name of a part for users.
 func (x *explained) name() string {
 	var amounts []string
 	for _, r := range x.resources {

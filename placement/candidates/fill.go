@@ -10,23 +10,26 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// actor is a provider that may play a part in the candidates of an anchor: one of the tree, or a sharing one of another.
-type actor struct {
-	p       *ledger.Provider
-	id      int64
-	tree    int64  // number of its own tree
-	shape   *shape // of its own tree
-	at, end int32  // its place in the pre-order of its own tree, and where its subtree ends
-	foreign bool   // of another tree
-	sharing bool
+// provider is a provider that the candidates of an anchor can use: one of its tree, or a sharing
+// one of another tree.
+type provider struct {
+	p        *ledger.Provider
+	id       int64
+	tree     int64   // number of its own tree
+	layout   *layout // of its own tree
+	at, end  int32   // its place in the pre-order of its own tree, and where its subtree ends
+	external bool    // of another tree
+	sharing  bool
 }
 
-// above says whether a is b or an ancestor of b.
-func (a *actor) above(b *actor) bool { return a.tree == b.tree && a.at <= b.at && b.at < a.end }
+// above reports whether a is b or an ancestor of b.
+func (a *provider) above(b *provider) bool { return a.tree == b.tree && a.at <= b.at && b.at < a.end }
 
-// fill prepares the search at an anchor: it lists the actors and, for each slot, those that could serve it. It returns
-// false when the anchor cannot have a candidate.
-// Cost: the inventories of the tree and of the sharing providers of its aggregates, times the slots and what they ask for.
+// fill prepares the search at an anchor: it lists the providers and, for each slot, those that
+// could serve it. It returns false if the anchor cannot have a candidate.
+//
+// Cost: the inventories of the tree and of the sharing providers of its aggregates, times the slots
+// and their conditions.
 func (s *search) fill(t *ledger.Tree) bool {
 	q := s.q
 	s.root = t.Root()
@@ -36,14 +39,14 @@ func (s *search) fill(t *ledger.Tree) bool {
 			return false
 		}
 	}
-	s.listActors(t)
-	s.listRooms()
-	s.limits.steps -= len(s.actors) * q.price / workPerStep
+	s.listProviders(t)
+	s.listFree()
+	s.limits.steps -= len(s.providers) * q.price / workPerStep
 	s.options = s.options[:0]
 	for i := range q.slots {
 		sl := &q.slots[i]
 		from := len(s.options)
-		for a := range s.actors {
+		for a := range s.providers {
 			if s.serves(sl, &q.groups[sl.group], a) {
 				s.options = append(s.options, int32(a))
 			}
@@ -62,15 +65,15 @@ func (s *search) fill(t *ledger.Tree) bool {
 	return s.prepare()
 }
 
-func (s *search) listActors(t *ledger.Tree) {
+func (s *search) listProviders(t *ledger.Tree) {
 	q := s.q
-	nodes, sh := t.Providers(), shapeOf(t)
+	nodes, sh := t.Providers(), layoutOf(t)
 	number := s.root.TreeNumber()
 	anySharing := q.sharing.Len() > 0
-	s.actors = s.actors[:0]
+	s.providers = s.providers[:0]
 	for i, p := range nodes {
 		id := sh.ids[i]
-		s.actors = append(s.actors, actor{p: p, id: id, tree: number, shape: sh, at: int32(i), end: sh.ends[i], sharing: anySharing && q.sharing.HasID(id)})
+		s.providers = append(s.providers, provider{p: p, id: id, tree: number, layout: sh, at: int32(i), end: sh.ends[i], sharing: anySharing && q.sharing.HasID(id)})
 	}
 	if len(q.sharers) == 0 {
 		return
@@ -78,61 +81,61 @@ func (s *search) listActors(t *ledger.Tree) {
 	for _, p := range nodes {
 		for _, aggregate := range p.Aggregates {
 			for _, sharer := range q.sharers[aggregate] {
-				s.addForeign(sharer, number)
+				s.addSharing(sharer, number)
 			}
 		}
 	}
 }
 
-// addForeign adds a sharing provider once, unless it is of the tree itself.
-func (s *search) addForeign(p *ledger.Provider, number int64) {
+// addSharing adds a sharing provider once, unless it belongs to the tree itself.
+func (s *search) addSharing(p *ledger.Provider, number int64) {
 	if p.TreeNumber() == number {
 		return
 	}
-	for i := len(s.actors) - 1; i >= 0 && s.actors[i].foreign; i-- {
-		if s.actors[i].p == p {
+	for i := len(s.providers) - 1; i >= 0 && s.providers[i].external; i-- {
+		if s.providers[i].p == p {
 			return
 		}
 	}
 	t, _ := s.q.s.TreeAt(p.TreeNumber())
-	sh := shapeOf(t)
+	sh := layoutOf(t)
 	at := slices.Index(t.Providers(), p)
-	s.actors = append(s.actors, actor{
-		p: p, id: p.ID, tree: p.TreeNumber(), shape: sh, at: int32(at), end: sh.ends[at], foreign: true, sharing: true,
+	s.providers = append(s.providers, provider{
+		p: p, id: p.ID, tree: p.TreeNumber(), layout: sh, at: int32(at), end: sh.ends[at], external: true, sharing: true,
 	})
 }
 
-// listRooms notes how much of each class each actor can give at most, -1 where it has no inventory.
-func (s *search) listRooms() {
+// listFree computes the free amount of each class of each provider, -1 without an inventory.
+func (s *search) listFree() {
 	n := len(s.q.classes)
-	s.room = grown(s.room, len(s.actors)*n)
-	s.stocks = grown(s.stocks, len(s.actors)*n)
-	for a := range s.actors {
-		stocks := s.actors[a].shape.stocksOf(s.actors[a].at)
-		row := s.room[a*n : (a+1)*n]
-		next := 0 // Both the stocks and the classes are in order of their IDs.
+	s.free = grown(s.free, len(s.providers)*n)
+	s.inventories = grown(s.inventories, len(s.providers)*n)
+	for a := range s.providers {
+		inventories := s.providers[a].layout.inventoriesOf(s.providers[a].at)
+		row := s.free[a*n : (a+1)*n]
+		next := 0 // Both the inventories and the classes are in order of their IDs.
 		for c := range row {
 			row[c] = -1
-			for next < len(stocks) && stocks[next].class < s.q.classes[c].id {
+			for next < len(inventories) && inventories[next].class < s.q.classes[c].id {
 				next++
 			}
-			if next < len(stocks) && stocks[next].class == s.q.classes[c].id {
-				row[c], s.stocks[a*n+c] = stocks[next].left.Most(0), &stocks[next]
+			if next < len(inventories) && inventories[next].class == s.q.classes[c].id {
+				row[c], s.inventories[a*n+c] = inventories[next].left.Most(0), &inventories[next]
 			}
 		}
 	}
 }
 
-// serves says whether an actor, on its own, could serve a slot.
+// serves reports whether a provider, by itself, could serve a slot.
 func (s *search) serves(sl *slot, g *group, a int) bool {
-	act := &s.actors[a]
+	act := &s.providers[a]
 	id := act.id
 	at := a * len(s.q.classes)
 	for _, n := range sl.needs {
-		if s.room[at+n.class] < n.amount { // also where there is no inventory
+		if s.free[at+n.class] < n.amount { // also where there is no inventory
 			return false
 		}
-		if s.stocks[at+n.class].left.Broken(0, n.amount) != providertree.RuleNone {
+		if s.inventories[at+n.class].left.Broken(0, n.amount) != providertree.RuleNone {
 			return false
 		}
 	}
@@ -142,17 +145,17 @@ func (s *search) serves(sl *slot, g *group, a int) bool {
 	if g.suffixed {
 		return (g.inTree == anyTree || g.inTree == act.tree) && inAll(id, g.required) && inAll(id, g.memberOf) && !inAny(id, g.notMemberOf)
 	}
-	// The unsuffixed group. The traits that it requires are those of all its providers together: see search.place.
-	if g.inTree != anyTree && (act.foreign || g.inTree != act.tree) {
+	// The unsuffixed group. Its providers have its required traits together: see search.place.
+	if g.inTree != anyTree && (act.external || g.inTree != act.tree) {
 		return false
 	}
-	if len(g.memberOf) > 0 && !inAll(id, g.memberOf) && (act.foreign || !inAll(s.root.ID, g.memberOf)) {
+	if len(g.memberOf) > 0 && !inAll(id, g.memberOf) && (act.external || !inAll(s.root.ID, g.memberOf)) {
 		return false
 	}
 	return !inAny(id, g.notMemberOf) && !inAny(s.root.ID, g.notMemberOf)
 }
 
-// shuffle puts the options of each slot in an order that follows from the seed and the tree.
+// shuffle orders the options of each slot by the seed and the tree.
 func (s *search) shuffle(id int64) {
 	random := rand.New(rand.NewPCG(s.seed, uint64(id)))
 	for i := range s.slots {
@@ -161,7 +164,7 @@ func (s *search) shuffle(id int64) {
 	}
 }
 
-// rotate begins the options of each slot at another one in each lap.
+// rotate begins with another option of each slot in each lap.
 func (s *search) rotate() {
 	for i := range s.slots {
 		options := s.optionsOf(i)
@@ -175,7 +178,7 @@ func (s *search) rotate() {
 	}
 }
 
-// grown returns s with n elements, whose values mean nothing.
+// grown returns s with n elements of any value.
 func grown[T any](s []T, n int) []T {
 	if cap(s) < n {
 		return make([]T, n)

@@ -4,35 +4,39 @@ package candidates
 
 import "slices"
 
-// matching looks ahead: it asks whether the slots that are left could be served by the room that is left. What it turns
-// down is impossible. What it lets pass is possible in each of some simpler worlds, which have only one of the rules each:
-// that providers have so much room of one class, or for one kind of slot, and that isolated slots have a provider each. In
-// all of them a slot has only those options that go together with the choices made so far. Requests for equal devices live
-// in these worlds, and are never walked in vain.
+// matching looks ahead: it decides whether the remaining slots could be served by the remaining
+// capacity. What it rejects is impossible. What it accepts is possible in each of several relaxed
+// problems, which have one rule each: the capacity of one class, the capacity for one kind of slot,
+// and that isolated slots have a provider each. In all of them a slot has only the options that are
+// compatible with the current assignment. For requests for equal devices the check is exact.
 type matching struct {
 	level int
-	// choices are the options that the slots from the level on still have: those of the slot of level l begin at from[l-level].
+	// choices are the remaining options of the slots from the level on: those of the slot of level
+	// l begin at from[l-level].
 	choices []int32
 	from    []int
 
-	amounts []int64 // of one class, that differ
+	amounts []int64 // distinct amounts of one class
 
-	left  []int   // levels that are to be served
-	held  []int32 // for each of left, the actor that serves it in this world
-	load  []int32 // by actor: how many of left it serves
-	bound []int32 // by actor: how many it can serve
-	seen  []bool  // by actor, during one augmentation
-	work  int     // options looked at
+	left  []int   // levels to serve
+	held  []int32 // for each of left, the provider that serves it in the relaxed problem
+	load  []int32 // by provider: how many of left it serves
+	bound []int32 // by provider: how many it can serve
+	seen  []bool  // by provider, during one augmentation
+	work  int     // options checked
 }
 
-// workPerStep is how many options, providers or conditions that are looked at count as a step of the search.
+// workPerStep is how many checked options, providers or conditions count as a step of the search.
 const workPerStep = 8
 
-// comparedPerOption is how many pairs of providers that are compared, for same_subtree and before 1.29, count as an option.
+// comparedPerOption is how many compared pairs of providers, for same_subtree and before 1.29,
+// count as an option.
 const comparedPerOption = 8
 
-// possible says whether the slots from the level on can be served. It is paid for with steps.
-// Cost: slots × options for each world, and as much again for each slot that has to move for another.
+// possible reports whether the slots from the level on can be served. It takes steps.
+//
+// Cost: slots × options for each relaxed problem, and as much again for each slot that has to move
+// for another.
 func (m *matching) possible(s *search, level int) bool {
 	m.work = 0
 	ok := m.look(s, level)
@@ -45,12 +49,12 @@ func (m *matching) look(s *search, level int) bool {
 		return false
 	}
 	for c := range s.q.classes {
-		if !m.roomFor(s, c) {
+		if !m.fitsClass(s, c) {
 			return false
 		}
 	}
 	for kind := range s.q.kinds {
-		if !m.roomForKind(s, kind) {
+		if !m.fitsKind(s, kind) {
 			return false
 		}
 	}
@@ -61,7 +65,8 @@ func (m *matching) look(s *search, level int) bool {
 	return m.complete()
 }
 
-// choose lists what the slots can still choose from. It returns false when one has nothing, or when no more steps may be taken.
+// choose lists the remaining options of the slots. It returns false if a slot has none, or if no
+// steps are left.
 func (m *matching) choose(s *search, level int) bool {
 	m.level = level
 	m.choices, m.from = m.choices[:0], append(m.from[:0], 0)
@@ -86,7 +91,7 @@ func (m *matching) choicesOf(level int) []int32 {
 	return m.choices[m.from[level-m.level]:m.from[level-m.level+1]]
 }
 
-// collect puts the levels of some of the slots into left.
+// collect sets left to the levels of the selected slots.
 func (m *matching) collect(s *search, which func(*slot) bool) {
 	m.left = m.left[:0]
 	for i, slot := range s.order[m.level:] {
@@ -97,13 +102,14 @@ func (m *matching) collect(s *search, which func(*slot) bool) {
 }
 
 func (m *matching) bounds(s *search) []int32 {
-	m.bound = grown(m.bound, len(s.actors))
+	m.bound = grown(m.bound, len(s.providers))
 	return m.bound
 }
 
-// roomFor says whether there is room of one class for the slots that need it. At least the sum must be there, on the
-// providers that one of the slots could have; and of each amount, those that need as much or more must find as much each.
-func (m *matching) roomFor(s *search, class int) bool {
+// fitsClass reports whether the slots that need a class can have it. The providers that are options
+// must have the sum; and for each amount, the slots that need at least that much must each find
+// that much.
+func (m *matching) fitsClass(s *search, class int) bool {
 	classes := len(s.q.classes)
 	var sum int64
 	m.amounts = m.amounts[:0]
@@ -121,13 +127,13 @@ func (m *matching) roomFor(s *search, class int) bool {
 		return true
 	}
 	if len(m.amounts) > 1 {
-		m.seen = grown(m.seen, len(s.actors))
+		m.seen = grown(m.seen, len(s.providers))
 		clear(m.seen)
 		for _, level := range m.left {
 			for _, a := range m.choicesOf(level) {
 				if !m.seen[a] {
 					m.seen[a] = true
-					sum -= max(s.room[int(a)*classes+class], 0)
+					sum -= max(s.free[int(a)*classes+class], 0)
 				}
 			}
 		}
@@ -138,7 +144,7 @@ func (m *matching) roomFor(s *search, class int) bool {
 	for _, amount := range m.amounts {
 		m.collect(s, func(sl *slot) bool { return sl.need(class) >= amount })
 		for a := range m.bounds(s) {
-			m.bound[a] = int32(min(max(s.room[a*classes+class], 0)/amount, int64(len(m.left))))
+			m.bound[a] = int32(min(max(s.free[a*classes+class], 0)/amount, int64(len(m.left))))
 		}
 		if len(m.left) > 1 && !m.complete() {
 			return false
@@ -147,8 +153,8 @@ func (m *matching) roomFor(s *search, class int) bool {
 	return true
 }
 
-// roomForKind says whether there is room for the slots of one kind, which all need the same.
-func (m *matching) roomForKind(s *search, kind int) bool {
+// fitsKind reports whether there is capacity for the slots of one kind, which all need the same.
+func (m *matching) fitsKind(s *search, kind int) bool {
 	m.collect(s, func(sl *slot) bool { return sl.kind == kind })
 	if len(m.left) < 2 {
 		return true
@@ -157,13 +163,13 @@ func (m *matching) roomForKind(s *search, kind int) bool {
 	for a := range m.bounds(s) {
 		m.bound[a] = int32(len(m.left))
 		for _, n := range s.q.kinds[kind] {
-			m.bound[a] = int32(min(max(s.room[a*classes+n.class], 0)/n.amount, int64(m.bound[a])))
+			m.bound[a] = int32(min(max(s.free[a*classes+n.class], 0)/n.amount, int64(m.bound[a])))
 		}
 	}
 	return m.complete()
 }
 
-// complete says whether each of the slots that are left can have an actor, within the bounds.
+// complete reports whether each of the slots in left can have a provider, within the bounds.
 func (m *matching) complete() bool {
 	m.held = grown(m.held, len(m.left))
 	m.load = grown(m.load, len(m.bound))
@@ -181,7 +187,7 @@ func (m *matching) complete() bool {
 	return true
 }
 
-// augment finds an actor for number i of the slots that are left, moving others when it must.
+// augment finds a provider for slot i of left, moving others if it must.
 func (m *matching) augment(i int) bool {
 	choices := m.choicesOf(m.left[i])
 	m.work += len(choices)

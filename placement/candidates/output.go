@@ -8,25 +8,25 @@ import (
 	"github.com/compute-agent/compute-agent/placement/ledger"
 )
 
-// output is what a search makes its candidates of, again and again.
+// output is the memory that a search reuses for its candidates.
 type output struct {
 	candidate Candidate
-	sums      []int64            // actor by class
-	touched   []int32            // actors with sums
-	providers []*ledger.Provider // what candidate.Groups is made of
+	sums      []int64            // provider by class
+	touched   []int32            // providers with sums
+	providers []*ledger.Provider // the memory of candidate.Groups
 	key       []byte
 }
 
-// candidate puts the choices of a complete walk together.
+// candidate returns the candidate of a complete assignment.
 func (s *search) candidate() *Candidate {
 	o := &s.out
 	classes := len(s.q.classes)
-	if len(o.sums) < len(s.actors)*classes {
-		o.sums = make([]int64, len(s.actors)*classes) // All zero, as the end of this function leaves them.
+	if len(o.sums) < len(s.providers)*classes {
+		o.sums = make([]int64, len(s.providers)*classes) // zero, as the end of this function leaves them
 	}
 	o.touched = o.touched[:0]
 	for i := range s.slots {
-		a := s.slots[i].actor
+		a := s.slots[i].provider
 		if len(s.q.slots[i].needs) == 0 {
 			continue
 		}
@@ -45,7 +45,7 @@ func (s *search) candidate() *Candidate {
 		row := o.sums[int(a)*classes : (int(a)+1)*classes]
 		for class, sum := range row {
 			if sum > 0 {
-				c.Allocations = append(c.Allocations, Allocation{s.actors[a].p, s.q.classes[class].name, sum})
+				c.Allocations = append(c.Allocations, Allocation{s.providers[a].p, s.q.classes[class].name, sum})
 				row[class] = 0
 			}
 		}
@@ -54,14 +54,14 @@ func (s *search) candidate() *Candidate {
 	return c
 }
 
-// groupProviders lists the providers of each group. The slots of a group stand in a row.
+// groupProviders lists the providers of each group. The slots of a group are adjacent.
 func (s *search) groupProviders() {
 	o := &s.out
 	groups := o.candidate.Groups[:0]
-	// Room for all at once: the slices of the groups before must stay where they are.
+	// Allocate for all groups at once: the slices of earlier groups must not move.
 	o.providers = grown(o.providers, len(s.slots))[:0]
 	for i := range s.slots {
-		p := s.actors[s.slots[i].actor].p
+		p := s.providers[s.slots[i].provider].p
 		if i == 0 || s.q.slots[i].group != s.q.slots[i-1].group {
 			o.providers = append(o.providers, p)
 			groups = append(groups, o.providers[len(o.providers)-1:])
@@ -80,15 +80,15 @@ func (s *search) groupProviders() {
 	o.candidate.Groups = groups
 }
 
-// shared returns what tells the candidate from others, when sharing providers serve all of it, so that other anchors can
-// have the same; nil otherwise. It is valid until the next call.
+// shared returns a key of the candidate if sharing providers serve all of it, so that other anchors
+// can have the same candidate; otherwise nil. It is valid until the next call.
 func (s *search) shared() []byte {
 	if len(s.q.sharers) == 0 {
 		return nil
 	}
 	s.out.key = s.out.key[:0]
 	for i := range s.slots {
-		a := &s.actors[s.slots[i].actor]
+		a := &s.providers[s.slots[i].provider]
 		if !a.sharing {
 			return nil
 		}

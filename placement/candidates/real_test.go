@@ -27,8 +27,8 @@ var (
 	realSeed    = flag.Int("real.seed", 1, "which forests TestReferenceIsPlacement compares")
 )
 
-// TestReferenceIsPlacement: what the exhaustive reference finds is what OpenStack's Placement finds, apart from what
-// Placement is known to get wrong; see excused.
+// TestReferenceIsPlacement: what the exhaustive reference finds is what OpenStack's Placement
+// finds, apart from what Placement is known to get wrong; see excused.
 func TestReferenceIsPlacement(t *testing.T) {
 	server := testproc.StartPlacement(t)
 	g := ground(t)
@@ -57,7 +57,8 @@ func TestReferenceIsPlacement(t *testing.T) {
 			status, got := real.candidates(f, r)
 			switch {
 			case status == http.StatusInternalServerError && sharingChild(f):
-				// It looks for a sharing child among the summaries of trees, and its tree may not be there.
+				// It looks for a sharing child among the summaries of trees, and its tree may not
+				// be there.
 				counts["500 of a sharing child"]++
 			case err != nil:
 				counts["errors"]++
@@ -87,8 +88,9 @@ func TestReferenceIsPlacement(t *testing.T) {
 	t.Log("compared:", counts)
 }
 
-// excused returns the candidates that Placement leaves out though they are some. It keeps only one of the ways to serve the
-// unsuffixed group that differ in nothing but the tree that they are for, and so finds no suffixed groups in the others.
+// excused returns the candidates that Placement leaves out though they are some. It keeps only one
+// of the ways to serve the unsuffixed group that differ in nothing but the tree that they are for,
+// and so finds no suffixed groups in the others.
 func excused(f placementtest.Forest, r *candidates.Request, want, got placementtest.CandidateSet) (missing []string, excuse string) {
 	if len(r.Groups) == 1 || r.Flat {
 		return nil, ""
@@ -124,8 +126,9 @@ func sharingChild(f placementtest.Forest) bool {
 	})
 }
 
-// sumsUp says whether the unsuffixed group asks for a class of another group too. Unless group_policy is none, Placement then
-// adds amounts to what it uses again for other candidates, and answers with amounts that nobody asked for.
+// sumsUp says whether the unsuffixed group asks for a class of another group too. Unless
+// group_policy is none, Placement then adds amounts to what it uses again for other candidates, and
+// answers with amounts that nobody asked for.
 func sumsUp(r *candidates.Request) bool {
 	for _, g := range r.Groups {
 		for _, h := range r.Groups {

@@ -8,21 +8,23 @@ import (
 	"github.com/compute-agent/compute-agent/placement/ledger"
 )
 
-// Request is what is asked for. The names in it may be those of classes, traits, aggregates and providers that do not
-// exist.
+// Request is a request for candidates. It may name classes, traits, aggregates and providers that
+// do not exist.
 type Request struct {
 	// Groups are in the order of the request, each suffix once. At least one has resources.
 	Groups []Group
 	// GroupPolicy says whether one provider may serve several suffixed groups.
 	GroupPolicy GroupPolicy
-	// SameSubtree are sets of suffixes: of the providers that serve the groups of a set, one must be an ancestor of all
-	// others (1.36). Each suffix is that of a group.
+	// SameSubtree are sets of suffixes: of the providers that serve the groups of a set, one must
+	// be an ancestor of all others (1.36). Each suffix is that of a group.
 	SameSubtree [][]string
-	// Isolate are suffixes of groups whose providers may serve no other group: the extension isolate.
+	// Isolate are suffixes of groups whose providers may serve no other group: the extension
+	// isolate.
 	Isolate []string
-	// Root is what is asked of the root of the tree, wherever the resources come from.
+	// Root are conditions on the root of the tree, wherever the resources come from.
 	Root RootConditions
-	// Flat leaves out what takes resources of two providers of one tree, which is what clients before 1.29 expect.
+	// Flat excludes candidates with resources of two providers of one tree, as before microversion
+	// 1.29.
 	Flat bool
 }
 
@@ -32,12 +34,13 @@ type Group struct {
 	Suffix string
 	// Resources are amounts of different classes. A suffixed group may have none (1.36).
 	Resources []Resource
-	// Required are sets of traits, none empty: at least one of each must be there; Forbidden are traits that must not.
-	// The providers of the unsuffixed group have the required ones together.
+	// Required are sets of traits, none empty: at least one of each must be there; Forbidden are
+	// traits that must not. The providers of the unsuffixed group have the required ones together.
 	Required  [][]string
 	Forbidden []string
-	// MemberOf are sets of aggregates, none empty: the provider must be in at least one of each; NotMemberOf are those
-	// that it must not be in. For the unsuffixed group, the aggregates of a root are those of its whole tree.
+	// MemberOf are sets of aggregates, none empty: the provider must be in at least one of each;
+	// NotMemberOf are those that it must not be in. For the unsuffixed group, the aggregates of a
+	// root are those of its whole tree.
 	MemberOf    [][]string
 	NotMemberOf []string
 	// InTree is the uuid of a provider in whose tree the group must be served; "" for any.
@@ -61,38 +64,39 @@ const (
 	Isolate
 )
 
-// RootConditions are what root_required (1.35) and the extension root_member_of ask of roots.
+// RootConditions are the conditions of root_required (1.35) and of the extension root_member_of.
 type RootConditions struct {
 	Required, Forbidden []string // traits
 	MemberOf            [][]string
 	NotMemberOf         []string
 }
 
-// Options say which of many candidates are given, and in which order.
+// Options select and order candidates.
 type Options struct {
-	// Limit is how many candidates are given at most; 0 is no limit.
+	// Limit is the maximum number of candidates; 0 is no limit.
 	Limit int
-	// DepthFirst gives all candidates of a tree before those of the next. Otherwise each tree gives one in its turn.
+	// DepthFirst returns all candidates of a tree before those of the next. Otherwise the trees
+	// alternate.
 	DepthFirst bool
 	// Seed, when it is not 0, puts trees and providers in a random order that follows from it.
 	Seed uint64
 	// Rotation says where a search begins whose order is not random.
 	Rotation Rotation
-	// Steps bounds the work, in placements of a slot that are tried. When it is used up the search ends with what it has
-	// found; see Stats. 0 is DefaultSteps.
+	// Steps bounds the work, in attempts to place a slot. When it is used up, the search ends with
+	// the candidates found so far; see Stats. 0 is DefaultSteps.
 	Steps int
 }
 
 // DefaultSteps is about a second of search.
 const DefaultSteps = 20_000_000
 
-// Candidate is one way to serve the request. It and its slices are valid only until the function that it is given to
+// Candidate is one way to serve the request. It and its slices are valid only until the callback
 // returns.
 type Candidate struct {
-	// Root is the root of the tree that the candidate is for. When sharing providers serve all of the request, it need
-	// not be among those that serve it.
+	// Root is the root of the candidate's tree. It may serve nothing itself if sharing providers
+	// serve the whole request.
 	Root *ledger.Provider
-	// Allocations are what would be allocated: each pair of provider and class once, those of one provider in a row.
+	// Allocations has each pair of provider and class once, ordered by provider.
 	Allocations []Allocation
 	// Groups are, for each of Request.Groups, the providers that serve it, each once.
 	Groups [][]*ledger.Provider
@@ -105,22 +109,22 @@ type Allocation struct {
 	Amount   int64
 }
 
-// Stats say how a search went.
+// Stats are counters of a search.
 type Stats struct {
-	Candidates int  // given
-	Trees      int  // looked at
+	Candidates int  // returned
+	Trees      int  // visited
 	Steps      int  // placements tried
 	Exhausted  bool // Options.Steps was used up: there may be more candidates than were found
-	// Passed is how much farther on the ring the next search for the same should begin; see Rotation.
+	// Passed is how far to advance Rotation.At for the next search of the same request.
 	Passed int
 }
 
-// UnknownNameError says that a request names a class or a trait that does not exist. As in Placement, it is given only
-// when every group before the one that names it could be served.
+// UnknownNameError is a request that names a class or a trait that does not exist. As in Placement,
+// it is returned only if every group before the one that names it could be served.
 type UnknownNameError struct {
-	// Class or Trait is the name; the other is "".
+	// Class or Trait is the name; the other one is "".
 	Class, Trait string
-	// Suffix is that of the group; Root says that the name is in the conditions on roots instead.
+	// Suffix is the group's; Root: the name is in the conditions on roots instead.
 	Suffix string
 	Root   bool
 }

@@ -16,10 +16,10 @@ const sharingTrait = "MISC_SHARES_VIA_AGGREGATE"
 // query is a request in the terms of one snapshot.
 type query struct {
 	s       *ledger.Snapshot
-	classes []class // those that are asked for, in order of their IDs
+	classes []class // of the request, in order of their IDs
 	groups  []group
 	slots   []slot
-	kinds   [][]need // what slots of several classes need, each once
+	kinds   [][]need // the distinct needs of slots of several classes
 	subtree [][]int  // for each same_subtree, its slots
 
 	rootRequired, rootForbidden []ledger.ProviderSet
@@ -27,21 +27,23 @@ type query struct {
 	rootNotMemberOf             []ledger.ProviderSet
 
 	flat bool
-	// never says that nothing can serve the request.
+	// never: no provider can serve the request.
 	never bool
 
-	// price is what it takes to look at one provider for all slots, rootPrice at one root, in options looked at.
+	// price is the cost of checking one provider for all slots, rootPrice that of one root, in
+	// options.
 	price, rootPrice int
 
-	// collective is how many sets of traits the providers of the unsuffixed group have to have together.
+	// collective is how many sets of traits the providers of the unsuffixed group must have
+	// together.
 	collective int
 
 	sharing ledger.ProviderSet // all sharing providers
-	// sharers are the sharing providers that have something to give to the request, by aggregate.
+	// sharers are the sharing providers that can serve a part of the request, by aggregate.
 	sharers map[string][]*ledger.Provider
 }
 
-// class is a class that is asked for. Within a query it goes by its place in query.classes.
+// class is a requested class. Within a query it is an index of query.classes.
 type class struct {
 	id   int64
 	name string
@@ -66,18 +68,20 @@ type group struct {
 
 const anyTree = -1
 
-// slot is what one provider has to serve: all of a suffixed group, or one class of the unsuffixed one.
+// slot is the part of a request that one provider must serve: a whole suffixed group, or one class
+// of the unsuffixed one.
 type slot struct {
 	group   int
 	needs   []need
 	largest int64 // of the amounts of needs
-	kind    int   // the place of needs in query.kinds, -1 for needs of one class or none
+	kind    int   // the index of needs in query.kinds, -1 for needs of one class or none
 	subtree []int // the same_subtree sets that it is in
-	// isolated slots have a provider each; an exclusive slot has its provider for itself.
+	// Isolated slots have a provider each; an exclusive slot shares its provider with no other
+	// slot.
 	isolated, exclusive bool
 }
 
-// apart says that the slot shares no provider with others of its kind.
+// apart reports whether the slot shares no provider with other slots of its kind.
 func (s *slot) apart() bool { return s.isolated || s.exclusive }
 
 // need returns how much of a class the slot needs.
@@ -90,7 +94,8 @@ func (s *slot) need(class int) int64 {
 	return 0
 }
 
-// resolve turns a request into a query, and may take so many steps for it. The error is an UnknownNameError, or the context's.
+// resolve turns a request into a query, in at most that many steps. The error is an
+// UnknownNameError or the context's.
 func resolve(ctx context.Context, s *ledger.Snapshot, r *Request, steps int) (*query, error) {
 	q := &query{s: s, flat: r.Flat, sharing: s.WithTrait(sharingTrait)}
 	if err := q.resolveRoot(&r.Root); err != nil {
@@ -101,7 +106,7 @@ func resolve(ctx context.Context, s *ledger.Snapshot, r *Request, steps int) (*q
 		g, err := q.resolveGroup(&r.Groups[i])
 		var unknown *UnknownNameError
 		if errors.As(err, &unknown) {
-			// The name is only an error when the search gets so far.
+			// The name is an error only if the search gets that far.
 			ok, err := reaches(ctx, s, r, i, steps)
 			if err != nil {
 				return nil, err
@@ -120,8 +125,9 @@ func resolve(ctx context.Context, s *ledger.Snapshot, r *Request, steps int) (*q
 	return q, nil
 }
 
-// reaches says whether Placement would look at group number i: whether there is a root as it is asked for, and a candidate
-// for each group before, taken alone. What is not found out with all the steps is taken for true: the name is unknown.
+// reaches reports whether Placement would evaluate group number i: whether a root meets the
+// conditions, and each group before has a candidate by itself. It is true if the steps do not
+// suffice to decide: the name is unknown.
 func reaches(ctx context.Context, s *ledger.Snapshot, r *Request, i, steps int) (bool, error) {
 	if root := (&Request{Root: r.Root}); !anyRoot(s, root) {
 		return false, nil
@@ -136,7 +142,7 @@ func reaches(ctx context.Context, s *ledger.Snapshot, r *Request, i, steps int) 
 			return true, nil
 		}
 	}
-	// In the group itself, aggregates come before traits, and classes before both.
+	// Within the group, Placement checks classes, then aggregates, then traits.
 	g := &r.Groups[i]
 	for _, res := range g.Resources {
 		if _, ok := s.Class(res.Class); !ok {
@@ -157,7 +163,7 @@ func reaches(ctx context.Context, s *ledger.Snapshot, r *Request, i, steps int) 
 	return false, nil
 }
 
-// anyRoot says whether any root meets the conditions on roots, which all have known names.
+// anyRoot reports whether any root meets the conditions on roots.
 func anyRoot(s *ledger.Snapshot, r *Request) bool {
 	q := &query{s: s}
 	if q.resolveRoot(&r.Root) != nil {
@@ -230,7 +236,7 @@ func (q *query) collectClasses(r *Request) {
 	slices.SortFunc(q.classes, func(a, b class) int { return int(a.id - b.id) })
 }
 
-// class returns the place of a class among those that are asked for, -1 when it is not.
+// class returns the index of a class in q.classes, -1 if the request does not have it.
 func (q *query) class(id int64) int {
 	for i := range q.classes {
 		if q.classes[i].id == id {
@@ -274,7 +280,7 @@ func (q *query) resolveGroup(g *Group) (out group, err error) {
 		out.inTree = p.TreeNumber()
 	}
 	if len(out.needs) == 0 {
-		// As in Placement: see the package's documentation.
+		// As in Placement: see the package documentation.
 		out.inTree = anyTree
 		q.never = q.never || len(out.required) == 0 && len(out.memberOf) == 0
 	}
@@ -319,8 +325,8 @@ func (q *query) makeSlots(r *Request) {
 	q.never = q.never || len(q.slots) == 0
 }
 
-// setPrices counts what a provider is asked for. A few sets of traits and aggregates are no matter; a query has room for
-// thousands.
+// setPrices computes the cost of checking a provider and a root: a query can have thousands of
+// traits and aggregates.
 func (q *query) setPrices() {
 	for i := range q.slots {
 		g := &q.groups[q.slots[i].group]
@@ -348,7 +354,7 @@ func (q *query) kindOf(needs []need) int {
 	return at
 }
 
-// findSharers lists the sharing providers that may serve a slot in other trees than their own.
+// findSharers lists the sharing providers that can serve a slot in trees other than their own.
 func (q *query) findSharers() {
 	if q.sharing.Len() == 0 {
 		return
@@ -369,7 +375,7 @@ func (q *query) findSharers() {
 	}
 }
 
-// inAny says whether the provider with the ID is in one of the sets.
+// inAny reports whether the provider with the ID is in one of the sets.
 func inAny(id int64, sets []ledger.ProviderSet) bool {
 	for i := range sets {
 		if sets[i].HasID(id) {
@@ -379,7 +385,7 @@ func inAny(id int64, sets []ledger.ProviderSet) bool {
 	return false
 }
 
-// inAll says whether the provider with the ID is in at least one set of each list.
+// inAll reports whether the provider with the ID is in at least one set of each list.
 func inAll(id int64, all [][]ledger.ProviderSet) bool {
 	for _, sets := range all {
 		if !inAny(id, sets) {
@@ -389,12 +395,12 @@ func inAll(id int64, all [][]ledger.ProviderSet) bool {
 	return true
 }
 
-// asksOfRoot says whether there are conditions on roots.
+// asksOfRoot reports whether there are conditions on roots.
 func (q *query) asksOfRoot() bool {
 	return len(q.rootRequired)+len(q.rootForbidden)+len(q.rootMemberOf)+len(q.rootNotMemberOf) > 0
 }
 
-// rootMeets says whether the root of a tree is as it is asked for.
+// rootMeets reports whether the root of a tree meets the conditions on roots.
 func (q *query) rootMeets(root *ledger.Provider) bool {
 	for i := range q.rootRequired {
 		if !q.rootRequired[i].Has(root) {

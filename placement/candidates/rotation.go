@@ -7,31 +7,31 @@ import (
 	"math/bits"
 )
 
-// Rotation makes each search for a request go on where the one before has stopped, so that clients that ask for few
-// candidates, or take the first, do not all get the same. It changes the order of the candidates, and which of them a limit
-// leaves out; nothing is drawn at random.
+// Rotation makes each search for a request continue where the previous one stopped, so that clients
+// that ask for few candidates, or take the first, do not all get the same. It changes the order of
+// the candidates, and which of them a limit excludes. It is deterministic.
 //
-// The trees that a search may visit stand on a ring. Search after search, At grows by Stats.Passed: by the trees that were
-// visited until the limit was reached or, when all were visited, by those up to the first that gave a candidate. So N
-// searches with a limit of 1 give N trees where N can serve the request, however many others there are between them, and
-// 10 searches with a limit of 1000 give all of 10,000.
+// The trees that a search may visit form a ring. With each search, At grows by Stats.Passed: by the
+// trees visited until the limit was reached or, if all were visited, by those up to the first with
+// a candidate. So N searches with a limit of 1 return N trees if N can serve the request, however
+// many other trees are between them, and 10 searches with a limit of 1000 return all of 10,000.
 //
-// When the first lap around the ring is done, a search passes a few candidates less than it gives, a prime number of them:
-// else the same few trees would come first in each lap. And in each lap the options of a slot, such as the devices of a host, begin at
-// another one.
+// After the first lap around the ring, a search advances by fewer candidates than it returns, by a
+// prime number: otherwise the same few trees would come first in each lap. And in each lap the
+// options of a slot, such as the devices of a host, begin at another one.
 //
 // The zero Rotation visits the trees in the order of their numbers.
 type Rotation struct {
 	// At is where on the ring the search begins, counting laps.
 	At uint64
-	// Phase chooses the ring: its order, and where it begins. Requests, and servers, with different phases stay out of step; of
-	// two searches on one ring, one would soon follow the other's tracks.
+	// Phase selects the ring: its order and where it begins. Requests and servers with different
+	// phases do not follow each other around one ring.
 	Phase uint64
-	// Window is how many candidates the client asks for; 0 stands for all.
+	// Window is how many candidates the client asks for; 0 is all.
 	Window int
 }
 
-// primeBelow returns the largest prime below n, 1 when there is none.
+// primeBelow returns the largest prime below n, 1 if there is none.
 func primeBelow(n int) int {
 	for p := n - 1; p > 1; p-- {
 		prime := true
@@ -53,7 +53,7 @@ func (r Rotation) ring(n int) ring {
 	if r == (Rotation{}) || n < 2 {
 		return ring{n: n, stride: 1}
 	}
-	// n is a number of trees in memory: no product overflows.
+	// n is a number of trees in memory, so no product overflows.
 	begin, _ := bits.Mul64(r.Phase, uint64(n))
 	begin += r.At % uint64(n)
 	// Another fraction of n than that of the phase itself.
@@ -62,7 +62,7 @@ func (r Rotation) ring(n int) ring {
 	return ring{n: n, at: int(begin%uint64(n)) * stride % n, stride: stride}
 }
 
-// next returns the place of the next anchor.
+// next returns the index of the next anchor.
 func (g *ring) next() int {
 	at := g.at
 	if g.at += g.stride; g.at >= g.n {
@@ -71,7 +71,7 @@ func (g *ring) next() int {
 	return at
 }
 
-// begins returns at which of n options a search begins in a lap.
+// begins returns the first of n options in a lap.
 func begins(lap uint64, n int) int {
 	if n < 2 {
 		return 0
@@ -85,7 +85,7 @@ func begins(lap uint64, n int) int {
 	return int(lap%uint64(n)) * by % n
 }
 
-// fewApart are apart of small numbers: each slot of each tree asks for one.
+// fewApart caches apart for small numbers.
 var fewApart = func() (list [65]int) {
 	for n := 1; n < len(list); n++ {
 		list[n] = apart(n)
@@ -93,8 +93,8 @@ var fewApart = func() (list [65]int) {
 	return list
 }()
 
-// apart returns a number near n divided by the golden ratio whose multiples, modulo n, are all numbers below n, each far from
-// those before it.
+// apart returns a number near n divided by the golden ratio whose multiples, modulo n, are all
+// numbers below n, each far from those before it.
 func apart(n int) int { return coprimeNear(int(float64(n)/math.Phi+0.5), n) }
 
 // coprimeNear returns a number coprime with n, as near as there is.

@@ -26,7 +26,8 @@ func hosts(n int, unsuitable func(i int) bool) placementtest.Forest {
 
 var twoCPUs = &candidates.Request{Groups: []candidates.Group{asks("", "VCPU", 2)}}
 
-// series makes successive searches for the same, and returns the providers of the candidates of each.
+// series makes successive searches for the same, and returns the providers of the candidates of
+// each.
 func series(t *testing.T, s *ledger.Snapshot, r *candidates.Request, searches int, o candidates.Options) (found [][]string) {
 	t.Helper()
 	o.Rotation.Window = o.Limit
@@ -59,8 +60,9 @@ func firsts(found [][]string) (first, all int) {
 
 var phases = []uint64{0, 1, 1 << 63, 0x9e3779b97f4a7c15, 1<<64 - 1}
 
-// TestSuccessiveSearchesBeginAtDifferentTrees: N searches begin at each of N suitable trees once, when they ask for one
-// candidate or for all, wherever on the ring they begin and whatever stands between the trees.
+// TestSuccessiveSearchesBeginAtDifferentTrees: N searches begin at each of N suitable trees once,
+// when they ask for one candidate or for all, wherever on the ring they begin and whatever stands
+// between the trees.
 func TestSuccessiveSearchesBeginAtDifferentTrees(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 4, 6, 10, 16, 50, 89} {
 		for name, unsuitable := range map[string]func(int) bool{
@@ -90,8 +92,8 @@ func TestSuccessiveSearchesBeginAtDifferentTrees(t *testing.T) {
 	}
 }
 
-// TestLimitedSearchesReachAllTrees: as many searches as it takes answers of that size to hold all trees do hold them, also
-// where some trees serve nothing; and they begin at more and more trees.
+// TestLimitedSearchesReachAllTrees: as many searches as it takes answers of that size to hold all
+// trees do hold them, also where some trees serve nothing; and they begin at more and more trees.
 func TestLimitedSearchesReachAllTrees(t *testing.T) {
 	for _, e := range []struct {
 		hosts, limit, searches int
@@ -128,8 +130,8 @@ func TestLimitedSearchesReachAllTrees(t *testing.T) {
 	}
 }
 
-// TestConcurrentSearchesMeetSeldom: of 4 or 16 searches in a row, two at most begin at the same tree where most trees serve
-// nothing, however these stand among the others.
+// TestConcurrentSearchesMeetSeldom: of 4 or 16 searches in a row, two at most begin at the same
+// tree where most trees serve nothing, however these stand among the others.
 func TestConcurrentSearchesMeetSeldom(t *testing.T) {
 	g := ground(t)
 	for name, unsuitable := range map[string]func(int) bool{
@@ -153,7 +155,8 @@ func TestConcurrentSearchesMeetSeldom(t *testing.T) {
 	}
 }
 
-// TestSuccessiveSearchesBeginAtDifferentDevices: where only one tree serves a request, each of its providers comes first in turn.
+// TestSuccessiveSearchesBeginAtDifferentDevices: where only one tree serves a request, each of its
+// providers comes first in turn.
 func TestSuccessiveSearchesBeginAtDifferentDevices(t *testing.T) {
 	for _, devicesOf := range []int{1, 2, 5, 21} {
 		s := plant(t, ground(t), wide(1, devicesOf, 0))

@@ -6,39 +6,41 @@ import (
 	"github.com/compute-agent/compute-agent/placement/ledger"
 )
 
-// search is the search at one anchor: a walk through the tree of all ways to give each slot one of its options, which can
-// be left after each candidate and taken up again. It can be filled again for another anchor, and keeps its memory.
+// search is the search at one anchor: a walk through the tree of all assignments of options to
+// slots, which pauses after each candidate. It can be filled again for another anchor, and reuses
+// its memory.
 type search struct {
 	q      *query
-	seed   uint64 // of the order of options; 0: it follows from lap
+	seed   uint64 // of the order of options; 0: lap decides
 	lap    uint64 // of the rotation
 	limits *limits
 
-	root    *ledger.Provider
-	actors  []actor
-	options []int32 // actors, slot after slot
-	slots   []slotState
+	root      *ledger.Provider
+	providers []provider
+	options   []int32 // providers, slot after slot
+	slots     []slotState
 
-	// By actor and class: what is left, as slots take of it, -1 for none; and the stock it is of, where there is any.
-	room   []int64
-	stocks []*stock
+	// By provider and class: the free amount, from which slots take, -1 for none; and its
+	// inventory.
+	free        []int64
+	inventories []*inventory
 
-	// The walk. Slots are served level by level, in an order of their own: those with few options first,
-	// and among these the large ones, which are harder to fit in.
+	// The walk. Slots are served level by level: those with few options first, and among these the
+	// large ones, which are harder to fit in.
 	order   []int32 // level to slot
 	level   int
 	begun   bool
 	done    bool
-	careful bool // look ahead at each step: a dead end was met
+	careful bool // look ahead at each step, after a dead end
 	stale   int  // steps since the last candidate
 
-	parts []part // by actor
+	parts []part // by provider
 
-	// Traits of the unsuffixed group, as bits: one for each set of which the providers must have one trait together.
+	// Traits of the unsuffixed group, one bit for each required set.
 	words   int
-	traits  []uint64 // by actor: what it has
-	covered []uint64 // by level: what the slots above have together
-	coming  []uint64 // by level: what the slots from there on could have at most
+	traits  []uint64 // by provider: the sets it meets
+	covered []uint64 // by level: the sets that the slots above meet together
+	coming  []uint64 // by level: the sets that the slots from there on could meet
 
 	ahead matching
 	out   output
@@ -46,57 +48,57 @@ type search struct {
 
 // limits bound the searches of one request.
 type limits struct {
-	steps   int         // that may still be taken
-	since   int         // steps taken since stopped was asked
-	stopped func() bool // asked now and then: is nobody waiting any more?
-	alone   bool        // nobody is waiting
-	givenUp bool        // a search ended before its end, for the steps it took
+	steps     int         // that may still be taken
+	since     int         // steps since the last call of stopped
+	stopped   func() bool // called now and then: has the context ended?
+	canceled  bool        // what stopped returned
+	exhausted bool        // a search ended early because it used up its steps
 }
 
 const (
-	// stride is after how many steps limits.stopped is asked.
+	// stride is the number of steps between calls of limits.stopped.
 	stride = 1 << 16
-	// maxStale is after how many fruitless steps a search at one anchor is given up.
+	// maxStale is the number of steps without a candidate after which a search at one anchor ends.
 	maxStale = 2_000_000
 )
 
-// step takes one step. It returns false when no more may be taken.
+// step takes one step. It returns false if none are left.
 func (s *search) step() bool {
-	s.take(1)
+	s.spend(1)
 	return !s.spent()
 }
 
-// pay takes the steps that work is worth: things looked at, beside the one option that a step tries.
-func (s *search) pay(work int) { s.take(work / workPerStep) }
+// pay takes the steps for additional work, in options.
+func (s *search) pay(work int) { s.spend(work / workPerStep) }
 
-func (s *search) take(steps int) {
+func (s *search) spend(steps int) {
 	s.stale += steps
 	s.limits.steps -= steps
 	s.limits.since += steps
 }
 
-// spent says whether no more steps may be taken: there are none left, or nobody waits for what they would find.
+// spent reports whether no more steps may be taken: none are left, or the context has ended.
 func (s *search) spent() bool {
 	if s.limits.steps <= 0 || s.stale > maxStale {
-		s.limits.givenUp = true
+		s.limits.exhausted = true
 		return true
 	}
 	if s.limits.since >= stride {
 		s.limits.since = 0
-		s.limits.alone = s.limits.stopped()
+		s.limits.canceled = s.limits.stopped()
 	}
-	return s.limits.alone
+	return s.limits.canceled
 }
 
-// slotState is where the walk is at one slot.
+// slotState is the state of the walk at one slot.
 type slotState struct {
 	from, to int   // its options
 	next     int   // the option to try next, from zero
-	actor    int32 // that serves it; -1 for none
+	provider int32 // that serves it; -1 for none
 	fruitful bool  // a candidate was found since the slot was last entered
 }
 
-// part is what an actor does at a time.
+// part is what a provider serves at the moment.
 type part struct {
 	slots, isolated int16
 	exclusive       bool
@@ -109,14 +111,14 @@ func newSearch(q *query, o *Options, trees int, l *limits) *search {
 
 func (s *search) optionsOf(slot int) []int32 { return s.options[s.slots[slot].from:s.slots[slot].to] }
 
-// prepare puts the walk at its beginning. It returns false when there is nothing to walk through.
+// prepare resets the walk to its beginning. It returns false if there is no candidate.
 func (s *search) prepare() bool {
 	s.begun, s.done, s.careful = false, false, false
 	s.level, s.stale = 0, 0
-	s.parts = grown(s.parts, len(s.actors))
+	s.parts = grown(s.parts, len(s.providers))
 	clear(s.parts)
 	for i := range s.order {
-		// Insertion: there are few slots, and most are in order already.
+		// Insertion sort: there are few slots, and most are in order already.
 		at := i
 		for n := s.slots[i].to - s.slots[i].from; at > 0; at-- {
 			before := s.order[at-1]
@@ -126,16 +128,16 @@ func (s *search) prepare() bool {
 			s.order[at] = s.order[at-1]
 		}
 		s.order[at] = int32(i)
-		s.slots[i].actor, s.slots[i].next, s.slots[i].fruitful = -1, 0, false
+		s.slots[i].provider, s.slots[i].next, s.slots[i].fruitful = -1, 0, false
 	}
 	return s.words == 0 || s.prepareTraits()
 }
 
-// prepareTraits notes which of the required sets each actor meets, and what the slots of each level and those after it
-// could meet at most. It returns false when that is not all.
+// prepareTraits computes which of the required sets each provider meets, and which ones the slots
+// from each level on could meet. It returns false if that is not all of them.
 func (s *search) prepareTraits() bool {
 	w := s.words
-	s.traits = grown(s.traits, len(s.actors)*w)
+	s.traits = grown(s.traits, len(s.providers)*w)
 	clear(s.traits)
 	var required [][]ledger.ProviderSet
 	for i := range s.q.groups {
@@ -156,7 +158,7 @@ func (s *search) prepareTraits() bool {
 		}
 		for _, a := range s.optionsOf(slot) {
 			for i, sets := range required {
-				if inAny(s.actors[a].id, sets) {
+				if inAny(s.providers[a].id, sets) {
 					s.traits[int(a)*w+i/64] |= 1 << (i % 64)
 				}
 			}
@@ -168,7 +170,8 @@ func (s *search) prepareTraits() bool {
 	return s.coverable(0)
 }
 
-// coverable says whether the slots above the level and those from it on can have all required traits together.
+// coverable reports whether the slots above the level and those from it on can have all required
+// traits together.
 func (s *search) coverable(level int) bool {
 	for i := range s.words {
 		all := ^uint64(0)
@@ -182,7 +185,8 @@ func (s *search) coverable(level int) bool {
 	return true
 }
 
-// next walks to the next complete set of choices. It returns false when there is no other, or when the limits are reached.
+// next walks to the next complete assignment. It returns false if there is none, or if the limits
+// are reached.
 func (s *search) next() bool {
 	if s.done {
 		return false
@@ -227,7 +231,7 @@ func (s *search) next() bool {
 	}
 }
 
-// advance gives the slot, which is that of the level, the next of its options that works. It ends the search when the
+// advance assigns the slot of the current level its next possible option. It ends the search if the
 // limits are reached.
 func (s *search) advance(slot int) bool {
 	st := &s.slots[slot]
@@ -250,7 +254,7 @@ func (s *search) advance(slot int) bool {
 	return false
 }
 
-// retreat goes up to the deepest level from where a candidate is possible, after a dead end was met.
+// retreat goes up to the deepest level from which a candidate is possible, after a dead end.
 func (s *search) retreat() bool {
 	for !s.ahead.possible(s, s.level) {
 		if s.level == 0 || s.spent() {
@@ -263,13 +267,13 @@ func (s *search) retreat() bool {
 	return true
 }
 
-// permits says whether an actor can have the slot beside the choices made so far.
+// permits reports whether a provider can have the slot in addition to the current assignment.
 func (s *search) permits(slot int, a int32) bool {
 	sl := &s.q.slots[slot]
 	return s.allows(sl, a) && (!s.q.flat || s.staysFlat(sl, a)) && (len(sl.subtree) == 0 || s.staysInSubtree(sl, slot, a))
 }
 
-// place gives a slot, which is that of the level, to an actor, if all the rules let it.
+// place assigns the slot of the current level to a provider, if all rules allow it.
 func (s *search) place(slot int, a int32) bool {
 	sl := &s.q.slots[slot]
 	if !s.permits(slot, a) {
@@ -288,7 +292,7 @@ func (s *search) place(slot int, a int32) bool {
 			return false
 		}
 	}
-	row := s.room[int(a)*len(s.q.classes):]
+	row := s.free[int(a)*len(s.q.classes):]
 	for _, n := range sl.needs {
 		row[n.class] -= n.amount
 	}
@@ -298,34 +302,35 @@ func (s *search) place(slot int, a int32) bool {
 		p.isolated++
 	}
 	p.exclusive = p.exclusive || sl.exclusive
-	s.slots[slot].actor = a
+	s.slots[slot].provider = a
 	return true
 }
 
-// undo takes the slot of the level from its actor.
+// undo takes back the assignment of a level.
 func (s *search) undo(level int) {
 	slot := s.order[level]
 	sl, st := &s.q.slots[slot], &s.slots[slot]
-	row := s.room[int(st.actor)*len(s.q.classes):]
+	row := s.free[int(st.provider)*len(s.q.classes):]
 	for _, n := range sl.needs {
 		row[n.class] += n.amount
 	}
-	p := &s.parts[st.actor]
+	p := &s.parts[st.provider]
 	p.slots--
 	if sl.isolated {
 		p.isolated--
 	}
 	p.exclusive = p.exclusive && !sl.exclusive
-	st.actor = -1
+	st.provider = -1
 }
 
-// allows says whether an actor has the room for the slot, and may have it beside those that it has.
+// allows reports whether a provider has the capacity for the slot, and may have it in addition to
+// its other slots.
 func (s *search) allows(sl *slot, a int32) bool {
 	p := s.parts[a]
 	if p.exclusive || sl.exclusive && p.slots > 0 || sl.isolated && p.isolated > 0 {
 		return false
 	}
-	row := s.room[int(a)*len(s.q.classes):]
+	row := s.free[int(a)*len(s.q.classes):]
 	for _, n := range sl.needs {
 		if row[n.class] < n.amount {
 			return false
@@ -334,22 +339,22 @@ func (s *search) allows(sl *slot, a int32) bool {
 	return true
 }
 
-// staysFlat says whether no two providers of one tree would give resources.
+// staysFlat reports whether no two providers of one tree would serve resources.
 func (s *search) staysFlat(sl *slot, a int32) bool {
 	if len(sl.needs) == 0 {
 		return true
 	}
 	s.pay(len(s.slots) / comparedPerOption)
 	for i := range s.slots {
-		if b := s.slots[i].actor; b >= 0 && b != a && s.actors[b].tree == s.actors[a].tree && len(s.q.slots[i].needs) > 0 {
+		if b := s.slots[i].provider; b >= 0 && b != a && s.providers[b].tree == s.providers[a].tree && len(s.q.slots[i].needs) > 0 {
 			return false
 		}
 	}
 	return true
 }
 
-// staysInSubtree says whether, for each same_subtree set of the slot, one of the actors of its slots is above all others,
-// or one that is still to come could be.
+// staysInSubtree reports whether, for each same_subtree set of the slot, one of the providers of
+// its slots is an ancestor of all others, or one that is not assigned yet could be.
 func (s *search) staysInSubtree(sl *slot, slot int, a int32) bool {
 	for _, set := range sl.subtree {
 		if !s.rooted(s.q.subtree[set], slot, a) {
@@ -364,12 +369,12 @@ func (s *search) rooted(set []int, slot int, a int32) bool {
 	defer func() { s.pay(looked / comparedPerOption) }()
 	aboveAll := func(top int32) bool {
 		looked++
-		if !s.actors[top].above(&s.actors[a]) {
+		if !s.providers[top].above(&s.providers[a]) {
 			return false
 		}
 		for _, i := range set {
 			looked++
-			if b := s.slots[i].actor; b >= 0 && i != slot && !s.actors[top].above(&s.actors[b]) {
+			if b := s.slots[i].provider; b >= 0 && i != slot && !s.providers[top].above(&s.providers[b]) {
 				return false
 			}
 		}
@@ -379,12 +384,12 @@ func (s *search) rooted(set []int, slot int, a int32) bool {
 		return true
 	}
 	for _, i := range set {
-		if b := s.slots[i].actor; i != slot && b >= 0 && aboveAll(b) {
+		if b := s.slots[i].provider; i != slot && b >= 0 && aboveAll(b) {
 			return true
 		}
 	}
 	for _, i := range set {
-		if i == slot || s.slots[i].actor >= 0 {
+		if i == slot || s.slots[i].provider >= 0 {
 			continue
 		}
 		for _, b := range s.optionsOf(i) {
@@ -396,7 +401,7 @@ func (s *search) rooted(set []int, slot int, a int32) bool {
 	return false
 }
 
-// mayHaveMore says whether there can be another candidate after the first.
+// mayHaveMore reports whether there can be another candidate after the first.
 func (s *search) mayHaveMore() bool {
 	return !s.done && len(s.options) > len(s.slots)
 }

@@ -63,7 +63,8 @@ func plant(t fataler, g *placementtest.ForestLedger, f placementtest.Forest) *le
 	return s
 }
 
-// find searches and returns the keys of what is found in order, having checked each candidate for itself.
+// find searches and returns the keys of what is found in order, having checked each candidate for
+// itself.
 func find(t fataler, s *ledger.Snapshot, r *candidates.Request, o candidates.Options) ([]string, candidates.Stats, error) {
 	t.Helper()
 	var keys []string
@@ -176,20 +177,22 @@ func sameError(a, b error) bool {
 	return errors.As(a, &x) && errors.As(b, &y) && *x == *y
 }
 
-// TestSearchFindsAll: on small random forests, Search finds exactly what an exhaustive look at all combinations finds, in
-// any order that can be asked for, and with a limit the first of them.
+// TestSearchFindsAll: on small random forests, Search finds exactly what an exhaustive look at all
+// combinations finds, in any order that can be asked for, and with a limit the first of them.
 func TestSearchFindsAll(t *testing.T) {
 	g := ground(t)
 	rapid.Check(t, func(t *rapid.T) {
 		f := placementtest.Forests().Draw(t, "forest")
 		r := placementtest.CandidateRequests(true).Draw(t, "request")
-		// Among many trees that have nothing, the few that have something are found by their rarest quality.
+		// Among many trees that have nothing, the few that have something are found by their rarest
+		// quality.
 		f = f.Among(rapid.SampledFrom([]int{0, 0, 0, 40}).Draw(t, "others"))
 		check(t, g, f, r)
 	})
 }
 
-// TestRareSharing: where the rarest that is asked for is shared, the trees that it is shared with are found, of many.
+// TestRareSharing: where the rarest that is asked for is shared, the trees that it is shared with
+// are found, of many.
 func TestRareSharing(t *testing.T) {
 	f := placementtest.Forest{{Name: "nfs", Inventories: has("DISK_GB", 100), Traits: []string{shares}, Aggregates: []string{"aggA"}}}
 	for i := range 40 {
@@ -212,7 +215,8 @@ func TestRareSharing(t *testing.T) {
 	}
 }
 
-// TestSearchOfManyTrees: the same where many trees have several candidates each. The examples are always the same ones.
+// TestSearchOfManyTrees: the same where many trees have several candidates each. The examples are
+// always the same ones.
 func TestSearchOfManyTrees(t *testing.T) {
 	g := ground(t)
 	tried := 0

@@ -64,8 +64,9 @@ func tryExamples(t *testing.T, f placementtest.Forest, examples []example) {
 	}
 }
 
-// TestForbiddenAggregates is the worked example of the specification "Support filtering by forbidden aggregate membership":
-// an aggregate of a root spans its tree for the unsuffixed group, and not for suffixed ones.
+// TestForbiddenAggregates is the worked example of the specification "Support filtering by
+// forbidden aggregate membership": an aggregate of a root spans its tree for the unsuffixed group,
+// and not for suffixed ones.
 func TestForbiddenAggregates(t *testing.T) {
 	// Each has the same, so that the candidates show who is excluded.
 	disk := has("DISK_GB", 100)
@@ -110,8 +111,8 @@ func TestForbiddenAggregates(t *testing.T) {
 	})
 }
 
-// TestSameSubtree is the first worked example of "Getting On The Nested Magic Train 1": processors, memory and an FPGA of
-// the same NUMA node.
+// TestSameSubtree is the first worked example of "Getting On The Nested Magic Train 1": processors,
+// memory and an FPGA of the same NUMA node.
 func TestSameSubtree(t *testing.T) {
 	numa := func(name string, used int64) placementtest.Provider {
 		return placementtest.Provider{Name: name, Parent: "cn", Inventories: []placementtest.Inventory{
@@ -150,8 +151,8 @@ func nics() placementtest.Forest {
 	}
 }
 
-// TestWithoutResources is the second: two functions of the same NIC, one on each network, where the NIC itself is found by a
-// group that asks for no resources.
+// TestWithoutResources is the second: two functions of the same NIC, one on each network, where the
+// NIC itself is found by a group that asks for no resources.
 func TestWithoutResources(t *testing.T) {
 	groups := []candidates.Group{
 		requiring(asks("_VIF_NET1", vf, 1), net1), requiring(asks("_VIF_NET2", vf, 1), net2),
@@ -190,7 +191,8 @@ func TestGroupPolicyAndSameSubtree(t *testing.T) {
 	request := func(policy candidates.GroupPolicy, isolate ...string) candidates.Request {
 		return candidates.Request{Groups: groups, SameSubtree: same, GroupPolicy: policy, Isolate: isolate}
 	}
-	// The specification counts what is allocated; which of the groups has which function is shown as well.
+	// The specification counts what is allocated; which of the groups has which function is shown
+	// as well.
 	apart := []string{
 		"pf1_1:SRIOV_NET_VF=1 pf1_2:SRIOV_NET_VF=1 | _NIC_AFFINITY=nic1 _VIF1=pf1_1 _VIF2=pf1_2",
 		"pf1_1:SRIOV_NET_VF=1 pf1_2:SRIOV_NET_VF=1 | _NIC_AFFINITY=nic1 _VIF1=pf1_2 _VIF2=pf1_1",
@@ -207,7 +209,8 @@ func TestGroupPolicyAndSameSubtree(t *testing.T) {
 	})
 }
 
-// TestIsolate: the providers of a group that is named serve no other group, with resources or without.
+// TestIsolate: the providers of a group that is named serve no other group, with resources or
+// without.
 func TestIsolate(t *testing.T) {
 	f := placementtest.Forest{
 		{Name: "cn", Inventories: has("VCPU", 8), Traits: []string{nicRoot}},
@@ -233,7 +236,8 @@ func TestIsolate(t *testing.T) {
 	})
 }
 
-// TestRootConditions: root_required and root_member_of look at the root, whoever serves, and at nothing else.
+// TestRootConditions: root_required and root_member_of look at the root, whoever serves, and at
+// nothing else.
 func TestRootConditions(t *testing.T) {
 	const multiAttach, windows = "COMPUTE_VOLUME_MULTI_ATTACH", "CUSTOM_WINDOWS_LICENSED"
 	host := func(name string, traits, aggregates []string) placementtest.Forest {

@@ -12,11 +12,13 @@ import (
 	"github.com/compute-agent/compute-agent/placement/ledger"
 )
 
-// Search gives the candidates for a request, one after the other, until there are no more, the limit is reached, or give
-// returns false. No two are the same. The error is an UnknownNameError, or that of the context.
+// Search calls give with the candidates for a request until there are no more, the limit is
+// reached, or give returns false. No two are the same. The error is an UnknownNameError or the
+// context's.
 //
-// Cost: that of the anchors looked at, about 1 µs for a tree of 7 providers, and of the candidates given. The anchors are
-// those that meet the rarest condition of the request where that is rare, else all, until the limit is reached.
+// Cost: about 1 µs for each visited tree of 7 providers, plus the candidates returned. If the
+// rarest condition of the request is rare, only the trees that meet it are visited, otherwise all
+// of them.
 func Search(ctx context.Context, s *ledger.Snapshot, r *Request, o Options, give func(*Candidate) bool) (Stats, error) {
 	if o.Limit <= 0 {
 		o.Limit = math.MaxInt
@@ -28,19 +30,19 @@ func Search(ctx context.Context, s *ledger.Snapshot, r *Request, o Options, give
 	if err != nil {
 		return Stats{}, err
 	}
-	t := tour{ctx: ctx, q: q, options: o, give: give}
+	t := iteration{ctx: ctx, q: q, options: o, give: give}
 	t.limits = limits{steps: o.Steps, stopped: t.stopped}
 	if !q.never {
 		t.run()
 	}
 	t.stats.Steps = o.Steps - t.limits.steps
-	t.stats.Exhausted = t.limits.givenUp
+	t.stats.Exhausted = t.limits.exhausted
 	return t.stats, t.err
 }
 
-// tour goes through the anchors.
-type tour struct {
-	ctx     context.Context //nolint:containedctx // A tour is one call of Search.
+// iteration visits the anchors of one search.
+type iteration struct {
+	ctx     context.Context //nolint:containedctx // it is one call of Search
 	q       *query
 	options Options
 	give    func(*Candidate) bool
@@ -48,9 +50,9 @@ type tour struct {
 	limits limits
 	seen   map[string]struct{} // candidates that several anchors can have
 	stats  Stats
-	over   bool // nothing more is wanted
-	enough bool // as many candidates were given as the client asks for
-	trees  int  // that may be visited
+	done   bool // no more candidates are needed
+	enough bool // as many candidates were returned as the client asks for
+	trees  int  // number of anchors
 	share  int  // after how many candidates the next search begins, unless it is in the first lap
 	shared int  // after how many visits these were given
 	err    error
@@ -59,12 +61,13 @@ type tour struct {
 // visited is an anchor that may have more candidates.
 type visited struct {
 	number int64
-	calls  int // of next that were made there
+	calls  int // of next made there
 }
 
-// run visits the anchors. Depth first, each once. Breadth first, there is a round for each candidate that an anchor may
-// give. Searches are made anew in the first rounds, which have many anchors and are mostly all; those that stay are kept.
-func (t *tour) run() {
+// run visits the anchors. Depth first, each once. Breadth first, there is a round for each
+// candidate that an anchor may have. The first rounds, which have many anchors, repeat the search
+// of each anchor; later rounds keep the searches.
+func (t *iteration) run() {
 	trees := t.q.anchors()
 	s := newSearch(t.q, &t.options, trees.n, &t.limits)
 	var again []visited
@@ -73,30 +76,30 @@ func (t *tour) run() {
 	t.anchors(trees, func(number int64) bool {
 		visits++
 		defer t.pass(visits)
-		if !t.arrive(s, number) {
-			return !t.over
+		if !t.enter(s, number) {
+			return !t.done
 		}
-		calls := t.take(s)
-		for t.options.DepthFirst && calls > 0 && !t.over {
-			calls = t.take(s)
+		calls := t.giveNext(s)
+		for t.options.DepthFirst && calls > 0 && !t.done {
+			calls = t.giveNext(s)
 		}
 		if calls > 0 && s.mayHaveMore() {
 			again = append(again, visited{number, calls})
 		}
-		return !t.over
+		return !t.done
 	})
 	if t.options.DepthFirst {
 		return
 	}
 	const manyAnchors, manyRounds = 64, 3
-	for round := 0; len(again) > manyAnchors && round < manyRounds && !t.over; round++ {
+	for round := 0; len(again) > manyAnchors && round < manyRounds && !t.done; round++ {
 		left := again[:0]
 		for _, v := range again {
-			if t.over {
+			if t.done {
 				break
 			}
-			// One look further now is cheaper than coming again for nothing.
-			if calls := t.takeAgain(s, v); calls > 0 && !t.over && s.next() {
+			// One more step now is cheaper than another visit without a result.
+			if calls := t.resume(s, v); calls > 0 && !t.done && s.next() {
 				left = append(left, visited{v.number, v.calls + calls})
 			}
 		}
@@ -104,21 +107,21 @@ func (t *tour) run() {
 	}
 	var open []*search
 	for _, v := range again {
-		if t.over {
+		if t.done {
 			return
 		}
 		s := newSearch(t.q, &t.options, trees.n, &t.limits)
-		if t.takeAgain(s, v) > 0 && !s.done {
+		if t.resume(s, v) > 0 && !s.done {
 			open = append(open, s)
 		}
 	}
-	for len(open) > 0 && !t.over {
-		open = slices.DeleteFunc(open, func(s *search) bool { return t.over || t.take(s) == 0 || s.done })
+	for len(open) > 0 && !t.done {
+		open = slices.DeleteFunc(open, func(s *search) bool { return t.done || t.giveNext(s) == 0 || s.done })
 	}
 }
 
-// pass notes after each of the first visits to anchors where the next search should begin.
-func (t *tour) pass(visits int) {
+// pass computes, after each of the first visits to anchors, where the next search should begin.
+func (t *iteration) pass(visits int) {
 	given, window := t.stats.Candidates, t.options.Rotation.Window
 	if given == 0 || t.enough {
 		return
@@ -130,7 +133,7 @@ func (t *tour) pass(visits int) {
 		t.shared = visits
 	}
 	switch firstLap := t.options.Rotation.At+uint64(visits) < uint64(t.trees); {
-	case !t.over && (window == 0 || given < window):
+	case !t.done && (window == 0 || given < window):
 	case firstLap:
 		t.stats.Passed, t.enough = visits, true
 	default:
@@ -138,19 +141,19 @@ func (t *tour) pass(visits int) {
 	}
 }
 
-// takeAgain takes a search to where it was at an anchor, and takes the next candidate.
-func (t *tour) takeAgain(s *search, v visited) (calls int) {
-	if !t.arrive(s, v.number) {
+// resume brings a search to where it was at an anchor, and gives the next candidate.
+func (t *iteration) resume(s *search, v visited) (calls int) {
+	if !t.enter(s, v.number) {
 		return 0
 	}
 	for range v.calls {
 		s.next()
 	}
-	return t.take(s)
+	return t.giveNext(s)
 }
 
-// arrive fills a search for an anchor. It returns false when there is nothing to search for.
-func (t *tour) arrive(s *search, number int64) bool {
+// enter fills a search for an anchor. It returns false if the anchor cannot have a candidate.
+func (t *iteration) enter(s *search, number int64) bool {
 	tree, ok := t.q.s.TreeAt(number)
 	if !ok {
 		return false
@@ -159,24 +162,24 @@ func (t *tour) arrive(s *search, number int64) bool {
 		return false
 	}
 	if t.limits.steps <= 0 {
-		t.limits.givenUp, t.over = true, true
+		t.limits.exhausted, t.done = true, true
 		return false
 	}
 	t.stats.Trees++
 	return s.fill(tree)
 }
 
-// stopped says whether the context has ended.
-func (t *tour) stopped() bool {
+// stopped reports whether the context has ended.
+func (t *iteration) stopped() bool {
 	if err := t.ctx.Err(); err != nil {
-		t.err, t.over = err, true
+		t.err, t.done = err, true
 	}
-	return t.over
+	return t.done
 }
 
-// take gives the next candidate of a search that was not given before. It returns how often next was called for it, 0 when
-// there is none.
-func (t *tour) take(s *search) (calls int) {
+// giveNext gives the next candidate of a search that was not given before. It returns the number of
+// calls of next that it took, 0 if there is no candidate.
+func (t *iteration) giveNext(s *search) (calls int) {
 	for s.next() {
 		calls++
 		if t.known(s.shared()) {
@@ -184,16 +187,16 @@ func (t *tour) take(s *search) (calls int) {
 		}
 		t.stats.Candidates++
 		if !t.give(s.candidate()) || t.stats.Candidates >= t.options.Limit {
-			t.over = true
+			t.done = true
 		}
 		return calls
 	}
-	t.over = t.over || t.limits.steps <= 0
+	t.done = t.done || t.limits.steps <= 0
 	return 0
 }
 
-// known says whether the candidate with the key was given already, and remembers it.
-func (t *tour) known(key []byte) bool {
+// known reports whether the candidate with the key was given already, and records it.
+func (t *iteration) known(key []byte) bool {
 	if key == nil {
 		return false
 	}
@@ -207,8 +210,8 @@ func (t *tour) known(key []byte) bool {
 	return false
 }
 
-// anchors visits the numbers of the trees that can have candidates, and maybe some others.
-func (t *tour) anchors(a anchors, visit func(number int64) bool) {
+// anchors visits the trees that can have candidates, and possibly others.
+func (t *iteration) anchors(a anchors, visit func(number int64) bool) {
 	if t.options.Seed != 0 {
 		for _, i := range rand.New(rand.NewPCG(t.options.Seed, 0)).Perm(a.n) {
 			if !visit(a.number(i)) {
@@ -228,7 +231,7 @@ func (t *tour) anchors(a anchors, visit func(number int64) bool) {
 // anchors are the trees to visit.
 type anchors struct {
 	n       int
-	numbers []int64 // nil for all that there are
+	numbers []int64 // nil for all trees
 }
 
 func (a *anchors) number(i int) int64 {
@@ -246,8 +249,8 @@ func (q *query) anchors() anchors {
 	return anchors{n: len(numbers), numbers: numbers}
 }
 
-// where returns the numbers of the trees that the rarest condition leaves. all says that none is rare enough to be worth
-// it, and that all trees should be visited.
+// where returns the numbers of the trees that meet the rarest condition. all: no condition is rare
+// enough, so all trees should be visited.
 func (q *query) where() (numbers []int64, all bool) {
 	rarest, found := ledger.ProviderSet{}, false
 	consider := func(set ledger.ProviderSet) {
@@ -289,7 +292,7 @@ func (q *query) where() (numbers []int64, all bool) {
 	return q.anchorsOf(rarest.All()), false
 }
 
-// anchorsOf returns the numbers of the trees of some providers, and of those that they share with.
+// anchorsOf returns the numbers of the trees of some providers, and of the trees they share with.
 func (q *query) anchorsOf(providers iter.Seq[*ledger.Provider]) []int64 {
 	var numbers []int64
 	for p := range providers {

@@ -13,7 +13,8 @@ import (
 	"github.com/compute-agent/compute-agent/placement/placementtest"
 )
 
-// wide is a number of hosts with devices of one unit each. The first taken devices of each host are used.
+// wide is a number of hosts with devices of one unit each. The first taken devices of each host are
+// used.
 func wide(hosts, devices, taken int) placementtest.Forest {
 	var f placementtest.Forest
 	for h := range hosts {
@@ -52,8 +53,9 @@ func numa() placementtest.Forest {
 	return f
 }
 
-// TestWideTrees: how much is tried for requests that have more combinations than can be tried: hosts with many equal devices,
-// asked for as many, or for more than there are. The steps are counted, so that they do not become more unnoticed.
+// TestWideTrees: how much is tried for requests that have more combinations than can be tried:
+// hosts with many equal devices, asked for as many, or for more than there are. The steps are
+// counted, so that they do not become more unnoticed.
 func TestWideTrees(t *testing.T) {
 	marked := func(f placementtest.Forest, class string, names ...string) placementtest.Forest {
 		for i := range f {
@@ -68,7 +70,8 @@ func TestWideTrees(t *testing.T) {
 		}
 		return f
 	}
-	// Each of three groups asks for one of the two devices that are marked, after many that take any device.
+	// Each of three groups asks for one of the two devices that are marked, after many that take
+	// any device.
 	hall := devices(21)
 	for i := 18; i < 21; i++ {
 		hall[i] = requiring(hall[i], "CUSTOM_MARK")
@@ -117,7 +120,8 @@ func TestWideTrees(t *testing.T) {
 			holes[i].Inventories[0].Total = 3
 		}
 	}
-	// Five times a processor set and a device of the same NUMA node, where four of the eight nodes have devices.
+	// Five times a processor set and a device of the same NUMA node, where four of the eight nodes
+	// have devices.
 	half := numa()
 	for i := range half {
 		if half[i].Parent != "" && half[i].Parent >= "n4" {
@@ -192,7 +196,8 @@ func suffixesOf(groups []candidates.Group) []string {
 	return list
 }
 
-// TestOrder: depth first gives the candidates of one tree after the other; breadth first, each tree gives one in its turn.
+// TestOrder: depth first gives the candidates of one tree after the other; breadth first, each tree
+// gives one in its turn.
 func TestOrder(t *testing.T) {
 	s := plant(t, ground(t), wide(3, 2, 0))
 	r := &candidates.Request{Groups: devices(1)}
@@ -216,7 +221,8 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// TestStops: a search ends when nobody wants more, when its steps are used up, and with its context.
+// TestStops: a search ends when nobody wants more, when its steps are used up, and with its
+// context.
 func TestStops(t *testing.T) {
 	s := plant(t, ground(t), wide(2, 21, 0))
 	r := &candidates.Request{Groups: devices(21)}

@@ -16,17 +16,17 @@
 //	                      ▲                    and version v → v+1 if it still is v
 //	                      └──── publish ◀───────────────────────┘ then answer all
 //
-// A Snapshot is made of persistent containers: the next one shares all that
-// did not change, so a write costs what it touches, whatever the size of the
-// cloud, and readers never wait.
+// A Snapshot is made of persistent containers: the next one shares everything
+// that did not change, so the cost of a write does not depend on the size of
+// the cloud, and readers never wait.
 //
-// Several servers can share one store. Whoever finds that the version moved
-// reads what the others changed, refreshes its snapshot and, in a write, runs
-// its functions again. What one server acknowledged, a later Snapshot of any
-// other shows.
+// Several servers can share one store. A server that finds that the version
+// moved reads what the others changed, refreshes its snapshot and, in a write,
+// runs its functions again. What one server acknowledged is in every later
+// Snapshot of the others.
 //
 // The rules live in Tx, one file for each part of Placement; the indexes in
-// draft; Store, with the rows it is given, is the border to package store.
+// draft; Store, with its row types, is the interface to package store.
 // The standard names are those of os-resource-classes and os-traits, kept as
 // data files.
 package ledger

@@ -69,7 +69,7 @@ func (d draft) indexConsumer(old, now *Consumer) {
 	d.own(old, now)
 	if old != nil && (now == nil || now.ID != old.ID || now.UUID != old.UUID) {
 		if old.ID == 0 {
-			d.strays = d.strays.Delete(d.owner, old.UUID)
+			d.orphans = d.orphans.Delete(d.owner, old.UUID)
 		} else {
 			d.consumers = d.consumers.Delete(d.owner, old.ID)
 			// The uuid can belong to another record of the same lot already.
@@ -80,7 +80,7 @@ func (d draft) indexConsumer(old, now *Consumer) {
 	}
 	if now != nil {
 		if now.ID == 0 {
-			d.strays = d.strays.Set(d.owner, now.UUID, now)
+			d.orphans = d.orphans.Set(d.owner, now.UUID, now)
 		} else {
 			d.consumers = d.consumers.Set(d.owner, now.ID, now)
 			if old == nil || old.ID != now.ID || old.UUID != now.UUID {

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// Kind says what a refused operation ran into. The API maps it to a status
+// Kind is the reason why an operation was refused. The API maps it to a status
 // and an error code.
 type Kind uint8
 
@@ -88,20 +88,20 @@ type Error struct {
 	// Provider and Consumer are uuids; Class and Trait names (several are
 	// joined by ", "); Name is the name that was asked for.
 	Provider, Class, Trait, Consumer, Name string
-	// Expected is the generation that is there now and Given the one the
-	// caller knew, of generation conflicts. A consumer that should be new is
-	// Given NoGeneration; one that is not there is Expected NoGeneration.
+	// Expected is the current generation and Given the caller's, for generation
+	// conflicts. NoGeneration as Given: the caller expects no consumer; as
+	// Expected: the consumer does not exist.
 	Expected, Given int64
-	// Detail goes on where the fields end: amounts, the rule that was broken.
+	// Detail has more: amounts, the rule that was violated.
 	Detail string
 }
 
 // NoGeneration is the generation of a consumer that does not exist.
 const NoGeneration = math.MinInt64
 
-// Error implements error with a full sentence. That of a consumer generation
-// conflict begins with the words of OpenStack's Placement, because clients
-// look for them: it has no error code of its own.
+// Error implements error. The text of a consumer generation conflict begins
+// like OpenStack Placement's, because clients match it: it has no error code of
+// its own.
 func (e *Error) Error() string {
 	var b strings.Builder
 	b.WriteString(e.Kind.String())
@@ -126,7 +126,7 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// generationText is a consumer's generation; none is called as Placement calls it there.
+// generationText is a consumer's generation, or none.
 func generationText(g int64, none string) string {
 	if g == NoGeneration {
 		return none
@@ -136,12 +136,11 @@ func generationText(g int64, none string) string {
 
 // Classes of refusal for errors.Is, for callers that need no more detail.
 var (
-	// ErrNotFound matches everything that is not there.
+	// ErrNotFound matches all kinds of missing objects.
 	ErrNotFound = errors.New("not found")
-	// ErrConflict matches the generation conflicts: read again, compute
-	// again, try again.
+	// ErrConflict matches the generation conflicts: read again, recompute, retry.
 	ErrConflict = errors.New("generation conflict")
-	// ErrInUse matches what cannot go since something else relies on it.
+	// ErrInUse matches objects that cannot be deleted because they are in use.
 	ErrInUse = errors.New("in use")
 	// ErrExists matches names and uuids that are taken.
 	ErrExists = errors.New("already exists")
@@ -169,8 +168,8 @@ func (e *Error) Is(target error) bool {
 	return false
 }
 
-// KindOf returns the Kind of a refusal anywhere in err's chain, 0 when err is
-// none: the storage failed, the context ended, the ledger is closed.
+// KindOf returns the Kind of an Error in err's chain, or 0: the storage failed,
+// the context ended, the ledger is closed.
 func KindOf(err error) Kind {
 	var e *Error
 	if errors.As(err, &e) {
@@ -183,23 +182,22 @@ func KindOf(err error) Kind {
 var (
 	// ErrClosed is returned after Close.
 	ErrClosed = errors.New("the ledger is closed")
-	// ErrVersionConflict is a Store's answer to a Commit that is based on a
-	// version that is no longer the newest. Nothing was written.
+	// ErrVersionConflict is a Store's error for a Commit whose base is not the
+	// newest version. Nothing was written.
 	ErrVersionConflict = errors.New("another server committed first")
-	// ErrReload is a Store's answer when a refresh by changes is not
-	// possible, or when rows are not what the ledger knows: load everything.
-	ErrReload = errors.New("the whole state must be loaded again")
+	// ErrReload is a Store's error if it cannot refresh by changes, or if rows
+	// differ from the ledger's: load everything.
+	ErrReload = errors.New("the whole state must be reloaded")
 	// ErrOutcomeUnknown marks a write that may or may not have happened.
 	// Read before you repeat it.
 	ErrOutcomeUnknown = errors.New("the outcome of the write is not known: it may or may not have happened")
-	// ErrUnavailable is matched by a Store's errors of which somebody can
-	// take the cause away while the ledger is open: no space, no right to
-	// write, a lock, a disk that does not answer. Nothing was written, and the
-	// same may succeed later.
+	// ErrUnavailable matches a Store's errors that can pass while the ledger is
+	// open: no space, no write permission, a lock, a disk that does not answer.
+	// Nothing was written, and the same write may succeed later.
 	ErrUnavailable = errors.New("the storage cannot be used now")
-	// ErrFull is the one of them that says that there is no space.
+	// ErrFull is an ErrUnavailable: no space is left.
 	ErrFull = errors.New("the disk is full")
-	// ErrBusy is returned when other servers' commits won every retry.
+	// ErrBusy is returned if other servers committed first in every retry.
 	ErrBusy = errors.New("other servers keep committing first: try again later")
 )
 

@@ -17,28 +17,27 @@ import (
 type Options struct {
 	// Now is the clock; time.Now when nil.
 	Now func() time.Time
-	// Observer is told of commits and of catching up; nil costs nothing.
+	// Observer receives commits and refreshes; nil costs nothing.
 	Observer Observer
 }
 
-// Ledger is the one place through which the state of a Placement changes. It
-// is safe for concurrent use.
+// Ledger is the state of a Placement. All changes go through it. It is safe
+// for concurrent use.
 //
 // Reads take a snapshot. Writes are functions over a transaction: one
-// goroutine runs them in turn, each on top of the last, commits what was
-// waiting in one transaction of the store, publishes the new snapshot and
-// answers. A single write waits for no one; under load one durable commit
-// serves many.
+// goroutine runs all queued functions one after the other, commits their
+// changes in one transaction of the store, publishes the new snapshot and
+// answers. Under load, one durable commit serves many writes.
 type Ledger struct {
 	store    Store
 	now      func() time.Time
 	observer Observer
 
 	current atomic.Pointer[Snapshot]
-	// doubtful says that current may not be what the store holds: a commit's
-	// outcome is unknown, and loading the state again failed.
-	doubtful atomic.Bool
-	// refreshing is held by whoever moves current.
+	// stale: current may differ from the store, because a commit's outcome is
+	// unknown and reloading the state failed.
+	stale atomic.Bool
+	// refreshing is held while current changes.
 	refreshing sync.Mutex
 	polls      singleflight.Group
 
@@ -48,9 +47,9 @@ type Ledger struct {
 	done    chan struct{}
 }
 
-// Open loads the state from the store, adds the standard resource classes and
-// traits that are missing, and starts the writer. The ledger owns the store
-// from here on, also when Open fails.
+// Open loads the state from the store, adds the missing standard resource
+// classes and traits, and starts the writer. The ledger owns the store, even
+// if Open fails.
 func Open(ctx context.Context, store Store, opts Options) (*Ledger, error) {
 	l := &Ledger{
 		store:    store,
@@ -64,35 +63,35 @@ func Open(ctx context.Context, store Store, opts Options) (*Ledger, error) {
 		l.now = time.Now
 	}
 	if err := l.reload(ctx); err != nil {
-		return nil, errors.Join(fmt.Errorf("opening the ledger: %w", err), store.Close())
+		return nil, errors.Join(fmt.Errorf("open the ledger: %w", err), store.Close())
 	}
 	go l.run() //nolint:contextcheck // the writer outlives the context of the opening
 	if _, err := l.Update(ctx, (*Tx).syncStandard); err != nil {
-		return nil, errors.Join(fmt.Errorf("adding the standard resource classes and traits: %w", err), l.Close())
+		return nil, errors.Join(fmt.Errorf("add the standard resource classes and traits: %w", err), l.Close())
 	}
 	return l, nil
 }
 
-// Snapshot returns the newest state: all that any server acknowledged before
-// the call. The store is asked for its version first, unless no other process
-// can commit; calls at the same time share one question.
+// Snapshot returns the newest state: everything that any server acknowledged
+// before the call. It reads the store's version first, unless no other process
+// can commit; concurrent calls share one read.
 func (l *Ledger) Snapshot(ctx context.Context) (*Snapshot, error) {
-	if l.certain() {
+	if l.upToDate() {
 		return l.current.Load(), nil
 	}
-	// A question that is under way already may have been answered before this
-	// call began; the one after it was not.
+	// A read that is in progress may have read the version before this call
+	// began; the next one has not.
 	for range 2 {
 		var mine bool
 		answer := l.polls.DoChan("version", func() (any, error) {
 			mine = true
-			// Whoever waits may give up; the question is everybody's.
+			// One caller's context must not cancel the read that others share.
 			return nil, l.refresh(context.WithoutCancel(ctx))
 		})
 		select {
 		case r := <-answer:
 			if r.Err != nil {
-				return nil, fmt.Errorf("asking the store for its version: %w", r.Err)
+				return nil, fmt.Errorf("read the version of the database: %w", r.Err)
 			}
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
@@ -104,17 +103,18 @@ func (l *Ledger) Snapshot(ctx context.Context) (*Snapshot, error) {
 	return l.current.Load(), nil
 }
 
-// Current returns the newest state that this process knows, without asking
-// the store: for metrics and the like.
+// Current returns the newest state in memory, without reading the store's
+// version: for metrics and the like.
 func (l *Ledger) Current() *Snapshot { return l.current.Load() }
 
-// certain says that the store need not be asked: nobody else commits, and
-// what this process committed is known.
-func (l *Ledger) certain() bool { return l.store.Exclusive() && !l.doubtful.Load() }
+// upToDate reports that current is the store's newest state without reading
+// its version: no other process commits, and the outcome of every commit is
+// known.
+func (l *Ledger) upToDate() bool { return l.store.Exclusive() && !l.stale.Load() }
 
-// refresh brings current up to the store's version.
+// refresh updates current to the store's version.
 func (l *Ledger) refresh(ctx context.Context) error {
-	if l.doubtful.Load() {
+	if l.stale.Load() {
 		return l.reload(ctx)
 	}
 	version, err := l.store.Version(ctx)
@@ -126,7 +126,7 @@ func (l *Ledger) refresh(ctx context.Context) error {
 	}
 	l.refreshing.Lock()
 	defer l.refreshing.Unlock()
-	// The writer publishes under the same lock: what it committed meanwhile is here.
+	// The writer publishes under the same lock.
 	base := l.current.Load()
 	if version <= base.version {
 		return nil
@@ -169,22 +169,21 @@ func (l *Ledger) reloadLocked(ctx context.Context) error {
 		return fmt.Errorf("%w: the store's version went back from %d to %d", ErrBadState, now.version, next.version)
 	}
 	l.current.Store(next)
-	l.doubtful.Store(false)
+	l.stale.Store(false)
 	return nil
 }
 
-// Update runs fn over a transaction on the newest state and makes what it did
-// durable; it returns the snapshot that shows it. When fn returns an error,
-// nothing of its transaction is applied and Update returns that error.
+// Update runs fn over a transaction on the newest state, makes its changes
+// durable, and returns the snapshot with them. If fn returns an error, nothing
+// of its transaction is applied and Update returns that error.
 //
-// fn runs in the writer's goroutine and everybody's writes wait for it: it
-// computes, and does nothing else. It may run more than once, each time on a
-// newer state, so it must set whatever it hands out anew each time.
+// fn runs in the writer's goroutine and all writes wait for it, so it must
+// only compute. It may run more than once, each time on a newer state, so it
+// must reset its results each time.
 //
-// Errors beside fn's: ErrClosed, ErrBusy, *PanicError, the store's. When ctx
-// ends while fn waits for its turn nothing was done and the error is ctx's; once
-// its turn has come the error is ErrOutcomeUnknown, as it is when the store
-// cannot tell.
+// Other errors: ErrClosed, ErrBusy, *PanicError, the store's. If ctx ends
+// while fn is queued, nothing was done and the error is ctx's; after that it is
+// ErrOutcomeUnknown, as it is if the store does not know the outcome.
 func (l *Ledger) Update(ctx context.Context, fn func(*Tx) error) (*Snapshot, error) {
 	w := &write{fn: fn, answer: make(chan answer, 1)}
 	select {
@@ -203,7 +202,7 @@ func (l *Ledger) Update(ctx context.Context, fn func(*Tx) error) (*Snapshot, err
 	case a := <-w.answer:
 		return a.snapshot, a.err
 	case <-l.done:
-		// The writer answers all it took; what it did not take was not done.
+		// The writer answers every write that it took; the others were not done.
 		select {
 		case a := <-w.answer:
 			return a.snapshot, a.err
@@ -212,7 +211,7 @@ func (l *Ledger) Update(ctx context.Context, fn func(*Tx) error) (*Snapshot, err
 		}
 	case <-ctx.Done():
 	}
-	if w.state.CompareAndSwap(waiting, given) {
+	if w.state.CompareAndSwap(waiting, abandoned) {
 		return nil, context.Cause(ctx)
 	}
 	select {
@@ -223,8 +222,8 @@ func (l *Ledger) Update(ctx context.Context, fn func(*Tx) error) (*Snapshot, err
 	}
 }
 
-// Close lets the write that is under way end, refuses those that wait, and
-// closes the store.
+// Close finishes the write in progress, refuses those in the queue, and closes
+// the store.
 func (l *Ledger) Close() error {
 	var err error
 	l.close.Do(func() {

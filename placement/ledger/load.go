@@ -269,7 +269,7 @@ func (d draft) indexAll(providers map[int64]*Provider, consumers []*Consumer) {
 	}
 	for _, c := range consumers {
 		if c.ID == 0 {
-			d.strays = d.strays.Set(d.owner, c.UUID, c)
+			d.orphans = d.orphans.Set(d.owner, c.UUID, c)
 			continue
 		}
 		d.consumers = d.consumers.Set(d.owner, c.ID, c)

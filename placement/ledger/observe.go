@@ -7,31 +7,31 @@ import (
 	"time"
 )
 
-// Observer is told of what a ledger does with its store, for metrics. Its
-// methods must not block: all writes wait for them.
+// Observer receives what a ledger does with its store, for metrics. Its methods
+// must not block: all writes wait for them.
 type Observer interface {
-	// Committed is called after each try to commit a batch of writes.
+	// Committed is called after each attempt to commit a batch of writes.
 	Committed(Commit)
-	// Followed is called after this ledger caught up with what other servers
-	// committed.
+	// Followed is called after this ledger has read the commits of other
+	// servers.
 	Followed(Follow)
 }
 
-// Outcome is what became of a try to commit.
+// Outcome is the outcome of an attempt to commit.
 type Outcome int
 
-// What becomes of a try to commit.
+// The outcomes of an attempt to commit.
 const (
 	// Durable: the batch is in the store.
 	Durable Outcome = iota
 	// Conflict: another server committed first. The batch is run again.
 	Conflict
-	// Reloaded: rows were not as this ledger knew them; it loads the whole
+	// Reloaded: rows differed from this ledger's state; it reloads the whole
 	// state, and the batch is run again.
 	Reloaded
 	// Failed: the store did not take the batch; its writes failed.
 	Failed
-	// Unknown: the store could not tell; see ErrOutcomeUnknown.
+	// Unknown: the store does not know; see ErrOutcomeUnknown.
 	Unknown
 )
 
@@ -50,26 +50,26 @@ func (o Outcome) String() string {
 	return "unknown"
 }
 
-// Commit is one try to commit a batch.
+// Commit is one attempt to commit a batch.
 type Commit struct {
 	Outcome Outcome
-	// Writes is how many writes the batch has that were not refused, Refused
-	// how many were, and Changes how many changes of rows it makes.
+	// Writes is the number of accepted writes in the batch, Refused that of
+	// refused ones, and Changes that of row changes.
 	Writes, Refused, Changes int
-	// Duration is what the store took.
+	// Duration is the time in the store.
 	Duration time.Duration
 }
 
-// Follow is one catching up with other servers.
+// Follow is one refresh with the commits of other servers.
 type Follow struct {
-	// Versions is by how many commits this ledger was behind.
+	// Versions is the number of commits read.
 	Versions int64
-	// Whole says that the whole state was loaded, instead of what changed.
+	// Whole: the whole state was loaded instead of the changes.
 	Whole    bool
 	Duration time.Duration
 }
 
-// outcomeOf tells what became of a commit by what the store returned.
+// outcomeOf maps the error of a commit to its outcome.
 func outcomeOf(err error) Outcome {
 	switch {
 	case err == nil:
@@ -84,5 +84,5 @@ func outcomeOf(err error) Outcome {
 	return Failed
 }
 
-// Waiting returns how many writes wait for their turn at the moment.
+// Waiting returns the number of queued writes.
 func (l *Ledger) Waiting() int { return len(l.queue) }

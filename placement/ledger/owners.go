@@ -4,10 +4,10 @@ package ledger
 
 import "iter"
 
-// own keeps the index of consumers by project right when a consumer comes,
-// changes hands, or goes. Only consumers with a record belong to a project.
-// Cost: as of all sets of numbers, a copy of one chunk and of the list of
-// chunks, which has about 12 KB where one project owns 100,000 consumers.
+// own updates the index of consumers by project when a consumer is added,
+// changed or removed. Only consumers with a record belong to a project. Cost: a
+// copy of one chunk of the set and of its list of chunks, which is about 12 KB
+// for a project with 100,000 consumers.
 func (d draft) own(old, now *Consumer) {
 	var was, is Consumer
 	if old != nil {
@@ -51,7 +51,7 @@ func (s *Snapshot) ConsumersOf(project string) iter.Seq[*Consumer] {
 }
 
 // Projects iterates over the projects that own consumers, in the order in
-// which they were first named.
+// which they were created.
 func (s *Snapshot) Projects() iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for id := range s.owned.All() {
@@ -66,7 +66,7 @@ func (s *Snapshot) Projects() iter.Seq[string] {
 // ConsumerCount returns how many consumers have a record.
 func (s *Snapshot) ConsumerCount() int { return s.consumers.Len() }
 
-// MissingConsumers returns how many consumers hold allocations and have no
-// record, which only a database that an old Placement wrote has: what
-// Tx.AddMissingConsumers makes up for.
-func (s *Snapshot) MissingConsumers() int { return s.strays.Len() }
+// MissingConsumers returns how many consumers have allocations and no record,
+// as in a database that an old Placement wrote. Tx.AddMissingConsumers adds the
+// records.
+func (s *Snapshot) MissingConsumers() int { return s.orphans.Len() }

@@ -130,7 +130,7 @@ func (d draft) refreshConsumers(delta *Delta) error {
 	}
 	slices.Sort(uuids)
 	for _, uuid := range slices.Compact(uuids) {
-		old, _ := d.strays.Get(uuid)
+		old, _ := d.orphans.Get(uuid)
 		if now := strays[uuid]; old != nil || now != nil {
 			changes = append(changes, consumerChange{old, now})
 		}

@@ -19,7 +19,7 @@ type ProviderUpdate struct {
 	AllowReparent bool
 }
 
-// ConsumerAllocations replaces all that a consumer holds.
+// ConsumerAllocations replaces all allocations of a consumer.
 type ConsumerAllocations struct {
 	Consumer string
 	// CheckGeneration is microversion 1.28: Generation must be the consumer's,
@@ -30,8 +30,8 @@ type ConsumerAllocations struct {
 	Project, User string
 	// Type is the consumer type (1.38); nil leaves an existing one as it is.
 	Type *string
-	// Resources are amounts by provider uuid and class name. None: the
-	// consumer gives back all it holds, and its record goes.
+	// Resources are amounts by provider uuid and class name. None: all
+	// allocations of the consumer and its record are deleted.
 	Resources map[string]map[string]int64
 }
 

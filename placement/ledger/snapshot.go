@@ -9,9 +9,8 @@ import (
 	"github.com/compute-agent/compute-agent/placement/ledger/internal/pmap"
 )
 
-// Snapshot is the whole state at one version. It is immutable: any number of
-// goroutines may read it, for as long as they like, and what they reach from
-// it must not be modified.
+// Snapshot is the whole state at one version. It is deeply immutable: any
+// number of goroutines may read it.
 //
 // Look-ups by uuid or name cost about 0.2 µs at any size.
 type Snapshot struct {
@@ -21,9 +20,8 @@ type Snapshot struct {
 	providerIDs   pmap.Map[int64]        // by uuid
 	providerNames pmap.Map[int64]        // by name
 
-	// The forest: trees by their number. A provider knows the number of its
-	// tree, numbers of trees that went are used again, so that they stay
-	// dense: sets of trees can be plain bit maps.
+	// Trees by their number. A provider has the number of its tree. Numbers of
+	// removed trees are reused, so that they stay dense.
 	trees     pmap.IntMap[*Tree]
 	freeSlots *slotList
 	nextSlot  int64
@@ -34,15 +32,15 @@ type Snapshot struct {
 	traitByID pmap.IntMap[*Trait]
 	traitList []*Trait // by ID
 
-	// Which providers have an inventory of a class, a trait, an aggregate:
-	// IDs of providers by the number of the class, trait, aggregate.
+	// IDs of the providers with an inventory of a class, a trait, an aggregate,
+	// by its ID.
 	withClass, withTrait, inAggregate pmap.IntMap[pmap.IDSet]
 
 	aggregates, projects, users, types names
 
 	consumers   pmap.IntMap[*Consumer]  // those with a record, by ID
 	consumerIDs pmap.Map[int64]         // by uuid
-	strays      pmap.Map[*Consumer]     // allocations without a consumer record, by uuid
+	orphans     pmap.Map[*Consumer]     // allocations without a consumer record, by uuid
 	consumersOn pmap.IntMap[pmap.IDSet] // consumer IDs by provider ID
 	owned       pmap.IntMap[pmap.IDSet] // consumer IDs by project ID
 
@@ -55,7 +53,7 @@ type names struct {
 	byID pmap.IntMap[string]
 }
 
-// nextIDs are the numbers that the next new rows get.
+// nextIDs are the IDs of the next new rows.
 type nextIDs struct {
 	provider, class, trait, consumer int64
 	aggregate, project, user, typ    int64
@@ -67,7 +65,7 @@ type slotList struct {
 	next *slotList
 }
 
-// Version is the store's version that the snapshot shows.
+// Version is the store's version of the snapshot.
 func (s *Snapshot) Version() int64 { return s.version }
 
 // Provider returns the resource provider with the uuid.
@@ -137,8 +135,8 @@ func (s *Snapshot) ProvidersInAggregate(aggregate string) []*Provider {
 	return out
 }
 
-// Used returns how much of a class is allocated of a provider, as this
-// snapshot knows it, whichever snapshot the provider came from.
+// Used returns the allocated amount of a class of a provider in this
+// snapshot, whichever snapshot the provider came from.
 func (s *Snapshot) Used(p *Provider, class string) int64 {
 	c, ok := s.classes.Get(class)
 	if !ok {
@@ -163,7 +161,7 @@ func (s *Snapshot) Classes() []*ResourceClass {
 	return out
 }
 
-// ClassInUse says whether any provider has an inventory of the class.
+// ClassInUse reports whether any provider has an inventory of the class.
 func (s *Snapshot) ClassInUse(name string) bool {
 	c, ok := s.classes.Get(name)
 	if !ok {
@@ -179,7 +177,7 @@ func (s *Snapshot) Trait(name string) (*Trait, bool) { return s.traits.Get(name)
 // Traits returns all traits in order of their IDs.
 func (s *Snapshot) Traits() []*Trait { return slices.Clip(s.traitList) }
 
-// TraitInUse says whether any provider has the trait.
+// TraitInUse reports whether any provider has the trait.
 func (s *Snapshot) TraitInUse(name string) bool {
 	t, ok := s.traits.Get(name)
 	if !ok {
@@ -198,7 +196,7 @@ func (s *Snapshot) ConsumerTypes() []string {
 	return out
 }
 
-// Consumer returns the consumer with the uuid. Only consumers that hold
+// Consumer returns the consumer with the uuid. Only consumers with
 // allocations exist.
 func (s *Snapshot) Consumer(uuid string) (*Consumer, bool) {
 	c, ok := s.consumer(uuid)
@@ -208,16 +206,16 @@ func (s *Snapshot) Consumer(uuid string) (*Consumer, bool) {
 	return c, true
 }
 
-// consumer is Consumer with those that the API does not show.
+// consumer is Consumer that also finds consumers that the API does not show.
 func (s *Snapshot) consumer(uuid string) (*Consumer, bool) {
 	if id, ok := s.consumerIDs.Get(uuid); ok {
 		return s.consumers.Get(id)
 	}
-	return s.strays.Get(uuid)
+	return s.orphans.Get(uuid)
 }
 
-// ConsumersOn returns the consumers that hold allocations of a provider, in
-// order of their creation.
+// ConsumersOn returns the consumers with allocations of a provider, in order
+// of creation.
 func (s *Snapshot) ConsumersOn(providerUUID string) []*Consumer {
 	id, ok := s.providerIDs.Get(providerUUID)
 	if !ok {

@@ -10,8 +10,8 @@ import (
 	"github.com/compute-agent/compute-agent/placement/ledger/internal/pmap"
 )
 
-// Tree is one tree of providers as a snapshot shows it. It is immutable: a change of anything in it (an inventory, a trait,
-// what is allocated) makes another Tree, and trees that did not change are the same Tree in the next snapshot.
+// Tree is one tree of providers in a snapshot. It is immutable: any change in it (an inventory, a trait,
+// an allocation) makes another Tree, and unchanged trees are the same Tree in the next snapshot.
 type Tree struct {
 	owner *pmap.Owner
 	// nodes are in pre-order, siblings in order of their IDs.
@@ -19,14 +19,14 @@ type Tree struct {
 	derived [derivations]atomic.Pointer[any]
 }
 
-// Derivation names something that readers make of a tree and keep with it.
+// Derivation names a value that readers compute from a tree and cache with it.
 type Derivation int
 
-// What is derived from trees.
+// The derivations.
 const (
-	// DerivedShape is what the search for candidates needs to know of a tree's form.
-	DerivedShape Derivation = iota
-	// DerivedSummaries is how the API shows the providers of a tree.
+	// DerivedLayout is the tree as the search for candidates reads it.
+	DerivedLayout Derivation = iota
+	// DerivedSummaries are the provider summaries of the API.
 	DerivedSummaries
 
 	derivations
@@ -38,9 +38,9 @@ func (t *Tree) Providers() []*Provider { return t.nodes }
 // Root returns the root provider.
 func (t *Tree) Root() *Provider { return t.nodes[0] }
 
-// Derive returns what was made of the tree for the same purpose earlier, or makes it. Several readers may make it at the
-// same time; one of the results, which should be equal, stays with the tree for as long as there is a snapshot with it.
-// Cost: an atomic load when it is there.
+// Derive returns the cached value of a derivation, or computes it. Several readers may compute it at the
+// same time; one of the results, which must be equal, is cached as long as the tree. Cost: an atomic
+// load if it is cached.
 func (t *Tree) Derive(d Derivation, derive func(*Tree) any) any {
 	if v := t.derived[d].Load(); v != nil {
 		return *v
@@ -50,20 +50,20 @@ func (t *Tree) Derive(d Derivation, derive func(*Tree) any) any {
 	return v
 }
 
-// TreeNumber returns the number of the provider's tree in its snapshot. Numbers are dense, and those of trees that went
-// are used again.
+// TreeNumber returns the number of the provider's tree in its snapshot. Numbers are dense: those of
+// removed trees are reused.
 func (p *Provider) TreeNumber() int64 { return p.slot }
 
-// Used returns how much is allocated of the class with the ID, as the provider's own snapshot knows it.
+// Used returns the allocated amount of the class with the ID, in the provider's own snapshot.
 func (p *Provider) Used(class int64) int64 { return p.usedOf(class) }
 
 // ClassID returns the ID of the inventory's class.
 func (i *Inventory) ClassID() int64 { return i.class }
 
-// TreeNumbers returns the number that is larger by one than the largest number of a tree that there was so far.
+// TreeNumbers returns the largest tree number so far, plus one.
 func (s *Snapshot) TreeNumbers() int64 { return s.nextSlot }
 
-// TreeCount returns how many trees there are.
+// TreeCount returns the number of trees.
 func (s *Snapshot) TreeCount() int { return s.trees.Len() }
 
 // TreeAt returns the tree with the number.
@@ -80,8 +80,8 @@ func (s *Snapshot) Trees() iter.Seq[*Tree] {
 	}
 }
 
-// Tree returns the providers of a tree in pre-order, the root first; nil when
-// the uuid is not that of a root.
+// Tree returns the providers of a tree in pre-order, the root first; nil if
+// the uuid is not a root's.
 func (s *Snapshot) Tree(rootUUID string) []*Provider {
 	p, ok := s.Provider(rootUUID)
 	if !ok || p.Parent != "" {
@@ -100,7 +100,7 @@ type ProviderSet struct {
 // Len returns the number of providers in the set.
 func (s ProviderSet) Len() int { return s.ids.Len() }
 
-// Has says whether the provider is in the set. Cost: about 20 ns in a set of thousands.
+// Has reports whether the provider is in the set. Cost: about 20 ns in a set of thousands.
 func (s ProviderSet) Has(p *Provider) bool { return s.ids.Has(p.ID) }
 
 // HasID is Has by the provider's ID.
@@ -135,7 +135,7 @@ func (s *Snapshot) WithClass(class string) ProviderSet {
 	return s.setOf(s.withClass, c.ID)
 }
 
-// InAggregate returns the set of the members of an aggregate.
+// InAggregate returns the members of an aggregate.
 func (s *Snapshot) InAggregate(aggregate string) ProviderSet {
 	id, ok := s.aggregates.ids.Get(aggregate)
 	if !ok {

@@ -6,19 +6,19 @@ import (
 	"time"
 )
 
-// Tx is one transaction: the reads of a Snapshot, which see its own writes,
-// and Placement's writes. It is valid only inside the function it was given
-// to and must not be used by several goroutines. Do not write while you
-// iterate over what it returned: collect first.
+// Tx is one transaction: the reads of a Snapshot, which see the writes of the
+// transaction, and Placement's writes. It is valid only inside the function
+// that receives it and must not be used by several goroutines. Do not write
+// while you iterate over results: collect first.
 //
-// A write that returns an error may have changed part of what it was to
-// change: return the error, and nothing of the transaction is applied.
+// A write that returns an error may be half done: return the error, and
+// nothing of the transaction is applied.
 type Tx struct {
 	draft
 	now     time.Time
 	changes []Change
-	// broken is why an operation of several steps stopped midway: the
-	// transaction cannot be applied, whatever its function returns.
+	// broken is the error of an operation that stopped midway: the transaction
+	// is not applied, whatever its function returns.
 	broken error
 }
 
@@ -26,10 +26,10 @@ func newTx(base *Snapshot, now time.Time) *Tx {
 	return &Tx{draft: newDraft(base), now: now.UTC().Truncate(time.Microsecond)}
 }
 
-// note records a change of rows.
+// note records a row change.
 func (tx *Tx) note(c Change) { tx.changes = append(tx.changes, c) }
 
-// bump moves the provider's generation by one.
+// bump increments the provider's generation.
 func (tx *Tx) bump(p *Provider) *Provider {
 	c := *p
 	c.Generation++
@@ -39,7 +39,7 @@ func (tx *Tx) bump(p *Provider) *Provider {
 	return &c
 }
 
-// provider returns the provider with the uuid or the error that it is not there.
+// provider returns the provider with the uuid, or a ProviderNotFound error.
 func (tx *Tx) provider(uuid string) (*Provider, error) {
 	p, ok := tx.Provider(uuid)
 	if !ok {
@@ -48,7 +48,7 @@ func (tx *Tx) provider(uuid string) (*Provider, error) {
 	return p, nil
 }
 
-// providerAt is provider with a check of the generation that the caller knew.
+// providerAt is provider with a check of the generation that the caller expects.
 func (tx *Tx) providerAt(uuid string, generation int64) (*Provider, error) {
 	p, err := tx.provider(uuid)
 	if err != nil {
@@ -60,8 +60,8 @@ func (tx *Tx) providerAt(uuid string, generation int64) (*Provider, error) {
 	return p, nil
 }
 
-// name returns the number of a name in one of the tables that only grow, and
-// adds the name when it is new.
+// name returns the ID of a name in one of the append-only tables, and adds a
+// new name.
 func (tx *Tx) name(table Table, name string) int64 {
 	var in *names
 	var next *int64
@@ -75,7 +75,7 @@ func (tx *Tx) name(table Table, name string) int64 {
 	case ConsumerTypes:
 		in, next = &tx.types, &tx.next.typ
 	default:
-		panic("ledger: not a table of names that only grow")
+		panic("ledger: not an append-only table of names")
 	}
 	if id, ok := in.ids.Get(name); ok {
 		return id
@@ -87,8 +87,8 @@ func (tx *Tx) name(table Table, name string) int64 {
 	return id
 }
 
-// coalesce leaves one BumpProvider for each provider, at the place of the
-// last: a batch that moves a generation fifty times writes the row once.
+// coalesce keeps one BumpProvider for each provider, at the position of the
+// last: a batch that increments a generation fifty times writes the row once.
 func coalesce(changes []Change) []Change {
 	first := map[int64]int64{}
 	last := map[int64]int{}

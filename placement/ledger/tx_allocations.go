@@ -263,7 +263,7 @@ func (tx *Tx) DeleteAllocations(consumer string) error {
 // many it made.
 func (tx *Tx) AddMissingConsumers(project, user string, limit int) int {
 	var changes []consumerChange
-	for _, old := range tx.strays.All() {
+	for _, old := range tx.orphans.All() {
 		changes = append(changes, consumerChange{old: old})
 	}
 	slices.SortFunc(changes, func(a, b consumerChange) int { return cmp.Compare(a.old.UUID, b.old.UUID) })

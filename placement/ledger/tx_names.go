@@ -90,7 +90,7 @@ func (tx *Tx) renameIn(c *ResourceClass) {
 			}
 		}
 	}
-	for _, old := range tx.strays.All() {
+	for _, old := range tx.orphans.All() {
 		rename(old)
 	}
 }

@@ -13,15 +13,14 @@ import (
 // the standard classes are their places in os-resource-classes.
 const MinCustomClassID = 10000
 
-// Provider is a resource provider as one snapshot shows it. It is immutable,
-// and so is all that its fields reach.
+// Provider is a resource provider in one snapshot. It is deeply immutable.
 type Provider struct {
 	// ID is the database's number of the provider; it follows the order of creation.
 	ID   int64
 	UUID string
 	Name string
 	// Generation grows by one with each change of inventories, traits,
-	// aggregates (1.19) or allocations, and with nothing else.
+	// aggregates (1.19) or allocations, and with no other change.
 	Generation int64
 	// Parent is the uuid of the parent provider, "" on a root.
 	Parent string
@@ -34,12 +33,12 @@ type Provider struct {
 	// CreatedAt and UpdatedAt are UTC with microseconds; the zero time is SQL's NULL.
 	CreatedAt, UpdatedAt time.Time
 
-	// slot is the number of the provider's tree in the forest.
+	// slot is the number of the provider's tree.
 	slot int64
-	// used holds what is allocated of the provider, by class ID, without zeros.
+	// used are the allocated amounts by class ID, without zeros.
 	used []usage
-	// traitOrder are the places of Traits in the order of the traits' IDs; nil
-	// when Traits are in that order.
+	// traitOrder are the indices of Traits in the order of the traits' IDs; nil
+	// if Traits are in that order.
 	traitOrder []int32
 }
 
@@ -60,7 +59,7 @@ func (p *Provider) Inventory(class string) (Inventory, bool) {
 	return Inventory{}, false
 }
 
-// HasTrait says whether the provider has the trait.
+// HasTrait reports whether the provider has the trait.
 func (p *Provider) HasTrait(trait string) bool { return containsSorted(p.Traits, trait) }
 
 // TraitsByID returns the names of the provider's traits in the order of the
@@ -76,10 +75,10 @@ func (p *Provider) TraitsByID() []string {
 	return list
 }
 
-// InAggregate says whether the provider is a member of the aggregate.
+// InAggregate reports whether the provider is a member of the aggregate.
 func (p *Provider) InAggregate(aggregate string) bool { return containsSorted(p.Aggregates, aggregate) }
 
-// usedOf returns what is allocated of the class.
+// usedOf returns the allocated amount of the class.
 func (p *Provider) usedOf(class int64) int64 {
 	for _, u := range p.used {
 		if u.class == class {
@@ -101,8 +100,8 @@ type Inventory struct {
 	class int64 // the ID of Class
 }
 
-// Limits is what the inventory allows. Its fields stand for themselves, zero for zero: rows that
-// another program wrote can hold what the API does not accept.
+// Limits are the limits of the inventory. No field gets a default, not even zero: rows of another
+// program can hold values that the API does not accept.
 func (i *Inventory) Limits() providertree.Limits {
 	return providertree.Limits{
 		Capacity: providertree.Capacity(i.Total, i.Reserved, i.AllocationRatio), MinUnit: i.MinUnit, MaxUnit: i.MaxUnit, StepSize: i.StepSize,
@@ -116,40 +115,40 @@ type ResourceClass struct {
 	CreatedAt, UpdatedAt time.Time
 }
 
-// Standard says whether the class is one of os-resource-classes.
+// Standard reports whether the class is one of os-resource-classes.
 func (c *ResourceClass) Standard() bool { return c.ID < MinCustomClassID }
 
-// Trait is a quality that a provider can have.
+// Trait is a qualitative property of a provider.
 type Trait struct {
 	ID                   int64
 	Name                 string
 	CreatedAt, UpdatedAt time.Time
 }
 
-// Standard says whether the trait is one of os-traits.
+// Standard reports whether the trait is one of os-traits.
 func (t *Trait) Standard() bool { return !strings.HasPrefix(t.Name, providertree.CustomPrefix) }
 
-// Consumer is whoever holds allocations: an instance, a migration, a volume.
+// Consumer is the owner of allocations: an instance, a migration, a volume.
 type Consumer struct {
 	ID         int64
 	UUID       string
 	Generation int64
 	// Project and User are Keystone's IDs.
 	Project, User string
-	// Type is the consumer type (1.38), "" when it has none: shown as "unknown".
+	// Type is the consumer type (1.38); "" is shown as "unknown".
 	Type string
 	// Allocations are in order of provider ID, then class ID.
 	Allocations          []Allocation
 	CreatedAt, UpdatedAt time.Time
 }
 
-// visible says whether the API may show the consumer: it has a record and it
-// holds something. A database that an old Placement wrote can hold
-// allocations whose consumer has no record (ID 0 here): they count as used
-// and are shown nowhere; and records without allocations, which no one sees.
+// visible reports whether the API shows the consumer: it has a record and
+// allocations. A database that an old Placement wrote can have allocations
+// without a consumer record (ID 0 here), which count as used and are not
+// shown, and records without allocations.
 func (c *Consumer) visible() bool { return c.ID != 0 && len(c.Allocations) > 0 }
 
-// Allocation is an amount of one class of one provider that a consumer holds.
+// Allocation is the amount of one class of one provider that a consumer has.
 type Allocation struct {
 	Provider             string // uuid
 	Class                string

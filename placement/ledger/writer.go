@@ -13,22 +13,22 @@ import (
 )
 
 const (
-	// maxBatch is how many writes share one commit at most.
+	// maxBatch is the maximum number of writes in one commit.
 	maxBatch = 256
-	// bigWrite is how many changed rows make a write one that gets a commit
-	// of its own, so that it keeps nobody waiting but those behind it.
+	// bigWrite is the number of changed rows from which a write gets a commit of
+	// its own, so that smaller writes before it do not wait for it.
 	bigWrite = 1000
-	// maxTries bounds how often a batch is run again since others committed first.
+	// maxTries bounds how often a batch is run because others committed first.
 	maxTries = 10
 	// firstPause is the mean pause before the second try; it doubles.
 	firstPause = 2 * time.Millisecond
 )
 
-// The states of a write: whoever moves it from waiting has it.
+// The states of a write. The goroutine that changes it from waiting owns it.
 const (
-	waiting int32 = iota
-	taken         // by the writer
-	given         // up, by its caller
+	waiting   int32 = iota
+	taken           // by the writer
+	abandoned       // by its caller
 )
 
 // write is a call of Update.
@@ -43,10 +43,10 @@ type answer struct {
 	err      error
 }
 
-// run is the writer.
+// run is the writer goroutine.
 func (l *Ledger) run() {
 	defer close(l.done)
-	// A commit is never cut short: it serves many, and half of it is no use to anyone.
+	// No caller's context cancels a commit: it serves many callers.
 	ctx := context.Background()
 	for {
 		select {
@@ -61,7 +61,7 @@ func (l *Ledger) run() {
 	}
 }
 
-// collect takes what waits in the queue, without waiting for more.
+// collect takes all queued writes, without waiting for more.
 func (l *Ledger) collect(first *write) []*write {
 	batch := make([]*write, 0, len(l.queue)+1)
 	for w := first; ; {
@@ -79,8 +79,8 @@ func (l *Ledger) collect(first *write) []*write {
 	}
 }
 
-// commit runs the writes, commits and answers; it returns those at the end of
-// the batch that it left for a commit of their own.
+// commit runs the writes, commits and answers. It returns the rest of the
+// batch, which needs another commit.
 func (l *Ledger) commit(ctx context.Context, batch []*write) (rest []*write) {
 	var lastErr error
 	release := func() {}
@@ -91,14 +91,14 @@ func (l *Ledger) commit(ctx context.Context, batch []*write) (rest []*write) {
 			l.pause(try)
 			var err error
 			if release, err = l.reserve(ctx); err != nil {
-				refuseAll(batch, fmt.Errorf("reserving the store: %w", err))
+				refuseAll(batch, fmt.Errorf("lock the database: %w", err))
 				return nil
 			}
 		}
-		// What fn refuses it must refuse on the newest state.
-		if !l.certain() {
+		// fn must decide on the newest state.
+		if !l.upToDate() {
 			if err := l.refresh(ctx); err != nil {
-				refuseAll(batch, fmt.Errorf("asking the store for its version: %w", err))
+				refuseAll(batch, fmt.Errorf("read the version of the database: %w", err))
 				return nil
 			}
 		}
@@ -132,19 +132,19 @@ func (l *Ledger) commit(ctx context.Context, batch []*write) (rest []*write) {
 		case errors.Is(err, ErrReload):
 			lastErr = err
 			if err := l.reload(ctx); err != nil {
-				refuseAll(batch, fmt.Errorf("loading the state again: %w", err))
+				refuseAll(batch, fmt.Errorf("reload the state: %w", err))
 				return nil
 			}
 		case errors.Is(err, ErrOutcomeUnknown):
-			// Whatever happened, the next write must see it.
+			// The next write must see the commit if it happened.
 			if reloadErr := l.reload(ctx); reloadErr != nil {
-				l.doubtful.Store(true)
-				err = errors.Join(err, fmt.Errorf("loading the state again: %w", reloadErr))
+				l.stale.Store(true)
+				err = errors.Join(err, fmt.Errorf("reload the state: %w", reloadErr))
 			}
 			run.fail(err)
 			return batch[run.n:]
 		default:
-			run.fail(fmt.Errorf("writing to the store: %w", err))
+			run.fail(fmt.Errorf("write to the database: %w", err))
 			return batch[run.n:]
 		}
 	}
@@ -152,7 +152,7 @@ func (l *Ledger) commit(ctx context.Context, batch []*write) (rest []*write) {
 	return nil
 }
 
-// reserve keeps other servers out, where the store can.
+// reserve keeps other servers from committing, if the store can.
 func (l *Ledger) reserve(ctx context.Context) (release func(), err error) {
 	none := func() {}
 	r, ok := l.store.(Reserver)
@@ -165,8 +165,8 @@ func (l *Ledger) reserve(ctx context.Context) (release func(), err error) {
 	return release, nil
 }
 
-// pause waits before try number try, longer each time, at random so that two
-// servers do not keep in step; Close ends it.
+// pause waits before a retry, longer each time and with jitter, so that two
+// servers do not stay in step. Close ends it.
 func (l *Ledger) pause(try int) {
 	mean := firstPause << min(try-1, 6)
 	timer := time.NewTimer(mean/2 + rand.N(mean))
@@ -177,16 +177,16 @@ func (l *Ledger) pause(try int) {
 	}
 }
 
-// ran is what became of the first n writes of a batch.
+// ran is the result of the first n writes of a batch.
 type ran struct {
 	batch   []*write // the n writes
 	errs    []error  // of each
 	n       int
-	top     *Snapshot // with all that succeeded
+	top     *Snapshot // with all writes that succeeded
 	changes []Change
 }
 
-// runBatch runs the writes one on top of the other, each alone in its draft.
+// runBatch runs the writes, each in a draft on top of the one before.
 func (l *Ledger) runBatch(base *Snapshot, batch []*write) ran {
 	r := ran{top: base}
 	for _, w := range batch {
@@ -196,7 +196,7 @@ func (l *Ledger) runBatch(base *Snapshot, batch []*write) ran {
 			err = tx.broken
 		}
 		if err == nil && len(tx.changes) > bigWrite && r.n > 0 {
-			break // it goes with the next commit, alone
+			break // it gets the next commit for itself
 		}
 		r.n++
 		r.errs = append(r.errs, err)
@@ -222,7 +222,7 @@ func call(fn func(*Tx) error, tx *Tx) (err error) {
 	return fn(tx)
 }
 
-// refused counts the writes that fn refused.
+// refused counts the writes whose fn returned an error.
 func (r ran) refused() int {
 	n := 0
 	for _, err := range r.errs {
@@ -233,7 +233,7 @@ func (r ran) refused() int {
 	return n
 }
 
-// answer gives each write its own error or the snapshot.
+// answer sends each write its own error or the snapshot.
 func (r ran) answer(s *Snapshot) {
 	for i, w := range r.batch {
 		if r.errs[i] != nil {
@@ -244,14 +244,15 @@ func (r ran) answer(s *Snapshot) {
 	}
 }
 
-// fail gives the writes that succeeded the commit's error, and those after
-// them too: what these were refused for may be what never came to be. Only who
-// was refused on the state as it was is told so.
+// fail sends the commit's error to the writes that succeeded and to all after
+// the first of them: these may have been refused because of a change that was
+// not committed. Writes that were refused on the committed state get their own
+// error.
 func (r ran) fail(err error) {
-	certain := true
+	onCommitted := true
 	for i, w := range r.batch {
-		certain = certain && r.errs[i] != nil
-		if certain {
+		onCommitted = onCommitted && r.errs[i] != nil
+		if onCommitted {
 			w.answer <- answer{err: r.errs[i]}
 		} else {
 			w.answer <- answer{err: err}
@@ -259,7 +260,7 @@ func (r ran) fail(err error) {
 	}
 }
 
-// refuseAll gives all writes of a batch the same error.
+// refuseAll sends all writes of a batch the same error.
 func refuseAll(batch []*write, err error) {
 	for _, w := range batch {
 		w.answer <- answer{err: err}

@@ -16,8 +16,8 @@ import (
 	"github.com/compute-agent/compute-agent/placement/wire"
 )
 
-// maxAnswer bounds what is read of an answer, in bytes: a tree of 10,000 providers lists in about 5 MiB, 1,000 candidates of trees of 20
-// providers in about 8.
+// maxAnswer bounds what is read of an answer, in bytes: a tree of 10,000 providers lists in about 5
+// MiB, 1,000 candidates of trees of 20 providers in about 8.
 const maxAnswer = 64 << 20
 
 // Call is one request, and the headers of its answer.
@@ -26,19 +26,21 @@ type Call struct {
 	Method, Path string
 	// Body is encoded as JSON; nil: no body.
 	Body any
-	// Out takes the JSON of a 2xx answer. Nil: whatever it is, it is ignored. [NoContent]: only 204 means done. A type with a method
-	// Complete() bool says by it whether the answer has what Placement's always has: {} would read as "there is nothing". A
-	// *[json.RawMessage] takes the answer as it is.
+	// Out takes the JSON of a 2xx answer. Nil: whatever it is, it is ignored. [NoContent]: only 204
+	// means done. A type with a method Complete() bool says by it whether the answer has what
+	// Placement's always has: {} would read as "there is nothing". A *[json.RawMessage] takes the
+	// answer as it is.
 	Out any
-	// Microversion is asked for in place of the client's, if it is not empty, and Extensions beside it (the header
-	// Placement-Extensions).
+	// Microversion is asked for in place of the client's, if it is not empty, and Extensions beside
+	// it (the header Placement-Extensions).
 	Microversion, Extensions string
 
 	// Header is the answer's; nil if none came.
 	Header http.Header
 }
 
-// NoContent is the Out of calls whose only good answer is 204: whatever else answers, such as a login page, is no Placement.
+// NoContent is the Out of calls whose only good answer is 204: whatever else answers, such as a
+// login page, is no Placement.
 type NoContent struct{}
 
 // Do sends a request with a JSON body (nil: none) and decodes a 2xx answer into out: see [Call].
@@ -48,7 +50,8 @@ func (c *Client) Do(ctx context.Context, method, path string, body, out any) err
 	return c.Send(ctx, &Call{Method: method, Path: path, Body: body, Out: out})
 }
 
-// Send carries out a call. One that is answered 401 is sent once more with a new proof of who we are.
+// Send carries out a call. One that is answered 401 is sent once more with a new proof of who we
+// are.
 //
 // Errors: an [*Error].
 func (c *Client) Send(ctx context.Context, call *Call) error {
@@ -137,7 +140,8 @@ func (c *Client) request(ctx context.Context, call *Call, payload any, requestID
 	return req, nil
 }
 
-// exchange sends the request and notes in result what came of it; result.Kind stays nil if all went well.
+// exchange sends the request and notes in result what came of it; result.Kind stays nil if all went
+// well.
 func (c *Client) exchange(req *retryablehttp.Request, call *Call, result *Error) {
 	call.Header = nil
 	resp, err := c.http.Do(req)

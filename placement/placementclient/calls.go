@@ -12,15 +12,17 @@ import (
 	"github.com/compute-agent/compute-agent/placement/wire"
 )
 
-// ConsumerAllocations is all that a consumer holds, wherever that is, as GET /allocations/{consumer} has it.
+// ConsumerAllocations is all that a consumer holds, wherever that is, as GET
+// /allocations/{consumer} has it.
 type ConsumerAllocations struct {
 	wire.ConsumerAllocations
-	// Written is when it was last written, to the second, and Date when Placement said so, by its clock; zero: it did not say.
+	// Written is when it was last written, to the second, and Date when Placement said so, by its
+	// clock; zero: it did not say.
 	Written, Date time.Time
 }
 
-// Allocations reads what a consumer holds. One that Placement does not know holds nothing, and has no generation: Placement makes no
-// difference there. One GET.
+// Allocations reads what a consumer holds. One that Placement does not know holds nothing, and has
+// no generation: Placement makes no difference there. One GET.
 func (c *Client) Allocations(ctx context.Context, consumer string) (ConsumerAllocations, error) {
 	var out ConsumerAllocations
 	call := Call{Method: http.MethodGet, Path: "/allocations/" + url.PathEscape(consumer), Out: &out.ConsumerAllocations}
@@ -48,8 +50,8 @@ func date(h http.Header, name string) time.Time {
 //
 // Errors: [ErrConflict] if the consumer or a provider was written concurrently (Placement has one
 // code for both), or for a 409 that is not Placement's, which is also an [ErrOutcomeUnknown];
-// [ErrInsufficientCapacity], for which Placement has no code of its own; [ErrInvalid] for an unknown
-// provider or class; [ErrOutcomeUnknown].
+// [ErrInsufficientCapacity], for which Placement has no code of its own; [ErrInvalid] for an
+// unknown provider or class; [ErrOutcomeUnknown].
 func (c *Client) PutAllocations(ctx context.Context, consumer string, all wire.ConsumerAllocations) error {
 	err := c.Do(ctx, http.MethodPut, "/allocations/"+url.PathEscape(consumer), all, NoContent{})
 	var e *Error
@@ -59,7 +61,8 @@ func (c *Client) PutAllocations(ctx context.Context, consumer string, all wire.C
 	return err
 }
 
-// ProvidersInTree lists the providers of the tree in which a provider stands; none if Placement does not know it. One GET.
+// ProvidersInTree lists the providers of the tree in which a provider stands; none if Placement
+// does not know it. One GET.
 func (c *Client) ProvidersInTree(ctx context.Context, uuid string) ([]wire.ResourceProvider, error) {
 	return c.Providers(ctx, url.Values{"in_tree": {uuid}})
 }

@@ -15,7 +15,8 @@ import (
 	"time"
 )
 
-// TestAllocations: a consumer that holds nothing has no generation; an answer without allocations is none.
+// TestAllocations: a consumer that holds nothing has no generation; an answer without allocations
+// is none.
 func TestAllocations(t *testing.T) {
 	const provider = "00000000-0000-4000-8000-000000000001"
 	server := &answers{list: []answer{
@@ -73,8 +74,9 @@ func TestPutAllocations(t *testing.T) {
 	}
 }
 
-// TestAnswers: whatever answers in Placement's place, or nothing does: the error is one that a caller can act upon, and only a write that
-// cannot have arrived, or that Placement itself turned down, is said not to have happened.
+// TestAnswers: whatever answers in Placement's place, or nothing does: the error is one that a
+// caller can act upon, and only a write that cannot have arrived, or that Placement itself turned
+// down, is said not to have happened.
 func TestAnswers(t *testing.T) {
 	coded := func(status int, code, detail string) answer {
 		return answer{status: status, body: fmt.Sprintf(`{"errors": [{"status": %d, "code": %q, "detail": %q, "request_id": "req-x"}]}`, status, code, detail)}

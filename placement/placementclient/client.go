@@ -23,32 +23,36 @@ const defaultTimeout = 30 * time.Second
 type Config struct {
 	// URL is the service's endpoint, http or https, with the path prefix if it has one.
 	URL string
-	// Endpoint is asked for the endpoint before each request, in place of URL: one that a catalog names comes late, and may
-	// move. It must be cheap once it has answered, and give the last answer while it cannot get a new one. Its errors are judged
-	// as those of Authorize.
+	// Endpoint is asked for the endpoint before each request, in place of URL: one that a catalog
+	// names comes late, and may move. It must be cheap once it has answered, and give the last
+	// answer while it cannot get a new one. Its errors are judged as those of Authorize.
 	Endpoint func(ctx context.Context) (string, error)
-	// Authorize puts into the headers of each request what proves who we are; nil sends nothing. An error that wraps
-	// [ErrUnavailable], or has a method Temporary that returns true, may be gone later; any other stays until someone fixes it.
+	// Authorize puts into the headers of each request what proves who we are; nil sends nothing. An
+	// error that wraps [ErrUnavailable], or has a method Temporary that returns true, may be gone
+	// later; any other stays until someone fixes it.
 	Authorize func(ctx context.Context, headers http.Header) error
-	// Reauthorize is called when Placement answers 401, with the headers that it refused. If it returns nil, Authorize gives a
-	// new proof, and the request is sent once more: one that is answered 401 was not carried out. Requests that run at
-	// the same time may each call it for the same proof. Nil: a 401 is an error at once.
+	// Reauthorize is called when Placement answers 401, with the headers that it refused. If it
+	// returns nil, Authorize gives a new proof, and the request is sent once more: one that is
+	// answered 401 was not carried out. Requests that run at the same time may each call it for the
+	// same proof. Nil: a 401 is an error at once.
 	Reauthorize func(ctx context.Context, refused http.Header) error
-	// Observe, if set, is called before each request is sent, and what it returns when the answer was read: status is 0 if
-	// none came. A request that is sent once more after a 401 is another one; the tries of Retries are not. It may set headers,
-	// such as traceparent. The route is the path with what varies replaced, such as "/resource_providers/{uuid}/inventories".
+	// Observe, if set, is called before each request is sent, and what it returns when the answer
+	// was read: status is 0 if none came. A request that is sent once more after a 401 is another
+	// one; the tries of Retries are not. It may set headers, such as traceparent. The route is the
+	// path with what varies replaced, such as "/resource_providers/{uuid}/inventories".
 	Observe func(ctx context.Context, req *http.Request, route string) (done func(status int, err error))
-	// Transport carries the requests: an *http.Transport set up with TLS and timeouts, or placement.Direct. Nil:
-	// http.DefaultTransport.
+	// Transport carries the requests: an *http.Transport set up with TLS and timeouts, or
+	// placement.Direct. Nil: http.DefaultTransport.
 	Transport http.RoundTripper
-	// Dial, if set, makes the connection of a [Client.Probe]. Leave it nil where the URL's host is not who is connected to (a
-	// proxy).
+	// Dial, if set, makes the connection of a [Client.Probe]. Leave it nil where the URL's host is
+	// not who is connected to (a proxy).
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Timeout bounds each try of a request, its answer included. Zero: 30 s.
 	Timeout time.Duration
 	// Retries is how often a request is tried again whose repetition is safe.
 	Retries int
-	// Microversion is what every request asks for that does not say otherwise, such as "1.37". Empty: the newest.
+	// Microversion is what every request asks for that does not say otherwise, such as "1.37".
+	// Empty: the newest.
 	Microversion string
 	// Now is the clock. Nil: the real one.
 	Now func() time.Time
@@ -66,7 +70,8 @@ type Client struct {
 	requests, writes atomic.Int64
 }
 
-// New checks the configuration and returns a client. It makes no request: Placement may come up later.
+// New checks the configuration and returns a client. It makes no request: Placement may come up
+// later.
 func New(cfg Config) (*Client, error) {
 	c := &Client{}
 	if cfg.Endpoint == nil {
@@ -98,7 +103,8 @@ func (c *Client) count(_ retryablehttp.Logger, req *http.Request, _ int) {
 	}
 }
 
-// Requests returns how many requests were sent so far, each try counted, and how many of them were writes.
+// Requests returns how many requests were sent so far, each try counted, and how many of them were
+// writes.
 func (c *Client) Requests() (all, writes int64) { return c.requests.Load(), c.writes.Load() }
 
 // Timeout is how long one try of a request may take.

@@ -38,7 +38,8 @@ func (c *Client) endpoint(ctx context.Context) (*url.URL, error) {
 	return base, nil
 }
 
-// Endpoint is where Placement is, as far as it is known without a request: empty until a catalog has said it.
+// Endpoint is where Placement is, as far as it is known without a request: empty until a catalog
+// has said it.
 func (c *Client) Endpoint() string {
 	if base := c.base.Load(); base != nil {
 		return base.String()
@@ -46,8 +47,8 @@ func (c *Client) Endpoint() string {
 	return ""
 }
 
-// Probe opens a TCP connection to Placement and closes it: no request, but it finds out whether a server listens there. Without
-// [Config].Dial it does nothing.
+// Probe opens a TCP connection to Placement and closes it: no request, but it finds out whether a
+// server listens there. Without [Config].Dial it does nothing.
 //
 // Errors: [ErrUnavailable]; those of Config.Endpoint.
 func (c *Client) Probe(ctx context.Context) error {
@@ -77,8 +78,8 @@ var fixedParts = map[string]bool{
 	"resource_classes": true, "resource_providers": true, "traits": true, "usages": true,
 }
 
-// route is a path without its query, in which {uuid} stands for the providers and consumers and {name} for the classes and
-// traits, so that there are few of them.
+// route is a path without its query, in which {uuid} stands for the providers and consumers and
+// {name} for the classes and traits, so that there are few of them.
 func route(path string) string {
 	path, _, _ = strings.Cut(path, "?")
 	parts := strings.Split(path, "/")

@@ -18,13 +18,14 @@ import (
 
 // What went wrong with a request, in the terms in which a caller can act.
 var (
-	// ErrConflict: a generation is not ours any more, or a concurrent write interfered (409 placement.concurrent_update and its
-	// undefined_code kin). Read again and recompute.
+	// ErrConflict: a generation is not ours any more, or a concurrent write interfered (409
+	// placement.concurrent_update and its undefined_code kin). Read again and recompute.
 	ErrConflict = errors.New("conflict with a concurrent update")
 	// ErrInsufficientCapacity: an amount does not fit its inventory (capacity, min_unit, max_unit,
 	// step_size), or the inventory does not exist; see [Client.PutAllocations].
 	ErrInsufficientCapacity = errors.New("insufficient capacity")
-	// ErrInventoryInUse: the write would take away inventory that is allocated (409 placement.inventory.inuse).
+	// ErrInventoryInUse: the write would take away inventory that is allocated (409
+	// placement.inventory.inuse).
 	ErrInventoryInUse = errors.New("the inventory is allocated")
 	// ErrProviderInUse: a provider that has allocations or children cannot be deleted.
 	ErrProviderInUse = errors.New("the resource provider is in use")
@@ -32,22 +33,27 @@ var (
 	ErrDuplicate = errors.New("a resource provider of that name or uuid exists")
 	// ErrNotFound: 404.
 	ErrNotFound = errors.New("not found in placement")
-	// ErrRefused: 401 or 403, or there are no credentials. Trying again does not help until someone fixes it.
+	// ErrRefused: 401 or 403, or there are no credentials. Trying again does not help until someone
+	// fixes it.
 	ErrRefused = errors.New("placement rejects the credentials")
 	// ErrInvalid: 400. What we sent is wrong for this Placement.
 	ErrInvalid = errors.New("placement rejects the request as invalid")
-	// ErrUnavailable: Placement could not be reached, did not answer in time, or answered 5xx, 408 or 429.
+	// ErrUnavailable: Placement could not be reached, did not answer in time, or answered 5xx, 408
+	// or 429.
 	ErrUnavailable = errors.New("placement is unavailable")
-	// ErrOutcomeUnknown: a write was sent and no answer of Placement's says what became of it. It may have happened, or may yet. The
-	// error is also one of the others, as a rule ErrUnavailable.
+	// ErrOutcomeUnknown: a write was sent and no answer of Placement's says what became of it. It
+	// may have happened, or may yet. The error is also one of the others, as a rule ErrUnavailable.
 	ErrOutcomeUnknown = errors.New("the outcome of the write is unknown")
-	// ErrUnexpected: an answer that a Placement does not give. Probably something else listens there.
+	// ErrUnexpected: an answer that a Placement does not give. Probably something else listens
+	// there.
 	ErrUnexpected = errors.New("unexpected answer, is this a placement service?")
-	// ErrTooOld: the server does not have the microversion that is needed, as a rule because it is too old.
+	// ErrTooOld: the server does not have the microversion that is needed, as a rule because it is
+	// too old.
 	ErrTooOld = errors.New("placement does not support the required microversion")
 )
 
-// Down reports whether an error is about Placement as a whole, and not about what was asked: other requests would fail as well.
+// Down reports whether an error is about Placement as a whole, and not about what was asked: other
+// requests would fail as well.
 func Down(err error) bool {
 	for _, kind := range []error{ErrUnavailable, ErrOutcomeUnknown, ErrRefused, ErrUnexpected, ErrNotFound, ErrTooOld} {
 		if errors.Is(err, kind) {
@@ -119,8 +125,8 @@ func (e *Error) Unwrap() []error {
 // Is makes a write whose outcome is unknown an [ErrOutcomeUnknown].
 func (e *Error) Is(target error) bool { return target == ErrOutcomeUnknown && e.OutcomeUnknown() }
 
-// OutcomeUnknown reports whether a write may have happened: it was sent, and Placement itself, not a proxy or a broken server, has not
-// turned it down.
+// OutcomeUnknown reports whether a write may have happened: it was sent, and Placement itself, not
+// a proxy or a broken server, has not turned it down.
 func (e *Error) OutcomeUnknown() bool {
 	byPlacement := e.Status == http.StatusUnauthorized || e.Status == http.StatusForbidden || (e.Status >= 400 && e.Status < 500 && e.Code != "")
 	return e.Method != http.MethodGet && !e.Unsent && !byPlacement
@@ -136,13 +142,15 @@ func (e *Error) brokeOff(err error) {
 	e.Kind, e.Cause, e.Detail = ErrUnavailable, err, "the answer was cut short: "+withoutURL(err)
 }
 
-// maxDetail bounds what is kept of Placement's own words, which can list much, maxSnippet of anything else that came as an answer, in characters.
+// maxDetail bounds what is kept of Placement's own words, which can list much, maxSnippet of
+// anything else that came as an answer, in characters.
 const (
 	maxDetail  = 2000
 	maxSnippet = 300
 )
 
-// refused notes what an answer says that is not 2xx: code and detail of Placement's error body, or the beginning of whatever else it is.
+// refused notes what an answer says that is not 2xx: code and detail of Placement's error body, or
+// the beginning of whatever else it is.
 func (e *Error) refused(content []byte) {
 	var answer wire.ErrorBody
 	if json.Unmarshal(content, &answer) == nil && len(answer.Errors) > 0 {
@@ -183,8 +191,9 @@ func conflictKind(code wire.ErrorCode) error {
 	return ErrConflict
 }
 
-// noCredentials is the kind of a request that could not be sent, or be sent once more, because there was nothing to prove who we
-// are, or no endpoint to send it to. It is [ErrUnavailable] if that may be gone later or time ran out, and [ErrRefused] otherwise.
+// noCredentials is the kind of a request that could not be sent, or be sent once more, because
+// there was nothing to prove who we are, or no endpoint to send it to. It is [ErrUnavailable] if
+// that may be gone later or time ran out, and [ErrRefused] otherwise.
 type noCredentials struct{ cause error }
 
 func (*noCredentials) Error() string { return "there are no valid credentials for placement" }
@@ -204,7 +213,8 @@ func snippet(content []byte) string {
 	return line(string(content[:min(len(content), 8*maxSnippet+1)]), maxSnippet)
 }
 
-// line is a text on one line of at most that many characters. No more is read than they can take, at up to four bytes each, with as much white space.
+// line is a text on one line of at most that many characters. No more is read than they can take,
+// at up to four bytes each, with as much white space.
 func line(text string, most int) string {
 	begins := text[:min(len(text), 8*most)]
 	r := []rune(strings.Join(strings.Fields(strings.ToValidUTF8(begins, "?")), " "))

@@ -99,8 +99,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestOutcomeUnknown: a read, a request that never left, and what Placement itself turned down did not happen; a proxy's 404 says nothing
-// about what Placement did with a write.
+// TestOutcomeUnknown: a read, a request that never left, and what Placement itself turned down did
+// not happen; a proxy's 404 says nothing about what Placement did with a write.
 func TestOutcomeUnknown(t *testing.T) {
 	for _, c := range []struct {
 		status int
@@ -132,7 +132,8 @@ func TestLongQuery(t *testing.T) {
 	}
 }
 
-// TestSnippet: whatever comes, it becomes one short line, and a mark says that something is left out.
+// TestSnippet: whatever comes, it becomes one short line, and a mark says that something is left
+// out.
 func TestSnippet(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		content := []byte(strings.Repeat(rapid.String().Draw(t, "text"), rapid.IntRange(0, 300).Draw(t, "times")) + string(rapid.SliceOf(rapid.Byte()).Draw(t, "bytes")))

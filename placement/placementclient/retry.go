@@ -15,7 +15,8 @@ import (
 // MaxRetryAfter is the longest Retry-After that is waited for within one call.
 const MaxRetryAfter = 10 * time.Second
 
-// newRetrying makes the HTTP client. It follows no redirect: credentials go only where they were meant to go.
+// newRetrying makes the HTTP client. It follows no redirect: credentials go only where they were
+// meant to go.
 func newRetrying(cfg Config) *retryablehttp.Client {
 	client := retryablehttp.NewClient()
 	client.HTTPClient = &http.Client{
@@ -31,8 +32,9 @@ func newRetrying(cfg Config) *retryablehttp.Client {
 	return client
 }
 
-// safeToRepeat allows another try for reads that failed on the way or met an overloaded server, and for any request that
-// never reached a server. A write whose answer was lost is never sent again: it may have happened.
+// safeToRepeat allows another try for reads that failed on the way or met an overloaded server, and
+// for any request that never reached a server. A write whose answer was lost is never sent again:
+// it may have happened.
 func safeToRepeat(ctx context.Context, resp *http.Response, err error) (bool, error) {
 	if ctx.Err() != nil {
 		return false, ctx.Err()

@@ -77,8 +77,9 @@ func newClient(t *testing.T, transport http.RoundTripper, change ...func(*Config
 	return c
 }
 
-// TestRetryAfter: a pause that the server asks for, in seconds or as a date, is kept to the second, if it is short enough for the cap and the
-// context; otherwise the answer is returned at once. The clock is the bubble's.
+// TestRetryAfter: a pause that the server asks for, in seconds or as a date, is kept to the second,
+// if it is short enough for the cap and the context; otherwise the answer is returned at once. The
+// clock is the bubble's.
 func TestRetryAfter(t *testing.T) {
 	in := func(d time.Duration) func() string {
 		return func() string { return time.Now().Add(d).UTC().Format(http.TimeFormat) }
@@ -174,7 +175,8 @@ func TestRetries(t *testing.T) {
 	}
 }
 
-// TestRetriesEnd: after [Config].Retries the answer is returned, and with the context the waiting ends.
+// TestRetriesEnd: after [Config].Retries the answer is returned, and with the context the waiting
+// ends.
 func TestRetriesEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := &answers{list: []answer{{status: 503, body: "busy"}}}
@@ -190,7 +192,8 @@ func TestRetriesEnd(t *testing.T) {
 	})
 }
 
-// TestReauthorize: a request that is answered 401 is sent once more with a new proof, a write as well, and no third time.
+// TestReauthorize: a request that is answered 401 is sent once more with a new proof, a write as
+// well, and no third time.
 func TestReauthorize(t *testing.T) {
 	for name, c := range map[string]struct {
 		list     []answer

@@ -13,8 +13,8 @@ import (
 	"github.com/compute-agent/compute-agent/placement/wire"
 )
 
-// CheckVersion reads the version document, once for each endpoint, and again after a 406: is this a Placement, and does it have the
-// client's microversion?
+// CheckVersion reads the version document, once for each endpoint, and again after a 406: is this a
+// Placement, and does it have the client's microversion?
 //
 // Errors: [ErrTooOld] if it does not, [ErrUnexpected] if it is no Placement.
 //
@@ -39,7 +39,8 @@ func (c *Client) CheckVersion(ctx context.Context) error {
 	return nil
 }
 
-// VersionChecked reports whether [Client.CheckVersion] needs no request: the server at the endpoint of now was found good.
+// VersionChecked reports whether [Client.CheckVersion] needs no request: the server at the endpoint
+// of now was found good.
 func (c *Client) VersionChecked(ctx context.Context) bool {
 	base, err := c.endpoint(ctx)
 	checked := c.spoken.Load()

@@ -11,9 +11,9 @@ import (
 	"github.com/compute-agent/compute-agent/placement/ledger"
 )
 
-// CandidateKey writes a candidate down so that two are the same exactly when their keys are, whatever the order of their parts: what is
-// allocated of which provider, and which providers serve which group. "p1:VCPU=2 p2:FPGA=1 | _A=p1 _B=p2", by the names
-// of the providers.
+// CandidateKey writes a candidate down so that two are the same exactly when their keys are,
+// whatever the order of their parts: what is allocated of which provider, and which providers serve
+// which group. "p1:VCPU=2 p2:FPGA=1 | _A=p1 _B=p2", by the names of the providers.
 func CandidateKey(r *candidates.Request, allocations []candidates.Allocation, groups [][]*ledger.Provider) string {
 	amounts := make([]string, 0, len(allocations))
 	for _, a := range allocations {

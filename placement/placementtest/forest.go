@@ -24,8 +24,8 @@ type Provider struct {
 	Traits, Aggregates []string
 }
 
-// Inventory is what a provider has of a class. Zero values are what Placement takes when nothing is said: units and steps of
-// 1, a ratio of 1, and max_unit as large as can be.
+// Inventory is what a provider has of a class. Zero values are what Placement takes when nothing is
+// said: units and steps of 1, a ratio of 1, and max_unit as large as can be.
 type Inventory struct {
 	Class                      string
 	Total, Reserved            int64
@@ -53,8 +53,8 @@ func (i Inventory) Row() ledger.Inventory {
 	return row
 }
 
-// UUID of a provider, an aggregate or a consumer with the name. It holds the bytes of the name, so that names of up to 16
-// bytes have different ones.
+// UUID of a provider, an aggregate or a consumer with the name. It holds the bytes of the name, so
+// that names of up to 16 bytes have different ones.
 func UUID(name string) string {
 	hex := fmt.Sprintf("%-32x", name)
 	hex = strings.ReplaceAll(hex, " ", "0")
@@ -109,7 +109,8 @@ func (f Forest) Among(n int) Forest {
 	return all
 }
 
-// Copy is the forest again, with the suffix added to the names of its providers. Its aggregates are the same.
+// Copy is the forest again, with the suffix added to the names of its providers. Its aggregates are
+// the same.
 func (f Forest) Copy(suffix string) Forest {
 	list := slices.Clone(f)
 	for i := range list {
@@ -143,7 +144,8 @@ func NewForestLedger(ctx context.Context) (*ForestLedger, error) {
 // Close closes the ledger.
 func (l *ForestLedger) Close() error { return l.ledger.Close() }
 
-// Load replaces the contents of the ledger by the forest, with one write, and returns the snapshot that shows it.
+// Load replaces the contents of the ledger by the forest, with one write, and returns the snapshot
+// that shows it.
 func (l *ForestLedger) Load(ctx context.Context, f Forest) (*ledger.Snapshot, error) {
 	return l.ledger.Update(ctx, func(tx *ledger.Tx) error {
 		if err := empty(tx); err != nil {
@@ -183,7 +185,8 @@ func empty(tx *ledger.Tx) error {
 	return nil
 }
 
-// create creates the provider. What is used is allocated while there is enough of it, for a provider may have less than is used.
+// create creates the provider. What is used is allocated while there is enough of it, for a
+// provider may have less than is used.
 func (p Provider) create(tx *ledger.Tx) error {
 	uuid, parent := UUID(p.Name), ""
 	if p.Parent != "" {

@@ -25,7 +25,8 @@ const UnknownName = "CUSTOM_NOWHERE"
 // maxProviders is how large random forests are. AllCandidates must stay quick.
 const maxProviders = 10
 
-// Forests draws forests of one to four trees with up to four levels, in which providers of any level may be sharing ones.
+// Forests draws forests of one to four trees with up to four levels, in which providers of any
+// level may be sharing ones.
 func Forests() *rapid.Generator[Forest] {
 	return rapid.Custom(func(t *rapid.T) Forest {
 		var f Forest
@@ -97,8 +98,8 @@ func drawForestInventory(t *rapid.T, class string) Inventory {
 	return i
 }
 
-// CandidateRequests draws requests of one to four groups, most of which can be served by one of the Forests. With extensions they
-// may ask for what Placement does not know.
+// CandidateRequests draws requests of one to four groups, most of which can be served by one of the
+// Forests. With extensions they may ask for what Placement does not know.
 func CandidateRequests(extensions bool) *rapid.Generator[*candidates.Request] {
 	return rapid.Custom(func(t *rapid.T) *candidates.Request {
 		r := &candidates.Request{}

@@ -10,7 +10,8 @@ import (
 	"github.com/compute-agent/compute-agent/placement/ledger"
 )
 
-// sharingTrait is on the providers whose inventory can be used by the trees that they share an aggregate with.
+// sharingTrait is on the providers whose inventory can be used by the trees that they share an
+// aggregate with.
 const sharingTrait = "MISC_SHARES_VIA_AGGREGATE"
 
 // CandidateSet is a set of candidates by their CandidateKey.
@@ -28,8 +29,9 @@ type reference struct {
 	r *candidates.Request
 }
 
-// AllCandidates returns all candidates there are, and fails as Search does. For each root, it tries each combination of each way to
-// serve each group. Cost: exponential in the groups and classes of the request.
+// AllCandidates returns all candidates there are, and fails as Search does. For each root, it tries
+// each combination of each way to serve each group. Cost: exponential in the groups and classes of
+// the request.
 func AllCandidates(s *ledger.Snapshot, r *candidates.Request) (CandidateSet, error) {
 	byRoot, err := CandidatesByRoot(s, r)
 	all := CandidateSet{}
@@ -39,7 +41,8 @@ func AllCandidates(s *ledger.Snapshot, r *candidates.Request) (CandidateSet, err
 	return all, err
 }
 
-// CandidatesByRoot is AllCandidates by the name of the root that a candidate is for. What sharing providers serve can be for several.
+// CandidatesByRoot is AllCandidates by the name of the root that a candidate is for. What sharing
+// providers serve can be for several.
 func CandidatesByRoot(s *ledger.Snapshot, r *candidates.Request) (map[string]CandidateSet, error) {
 	ref := reference{s, r}
 	roots, err := ref.roots()
@@ -109,8 +112,8 @@ func (ref reference) roots() ([]*ledger.Provider, error) {
 	return roots, nil
 }
 
-// names checks that the names of a group exist. A group that asks for aggregates in which no provider is has no ways, and the
-// names of its traits do not matter then.
+// names checks that the names of a group exist. A group that asks for aggregates in which no
+// provider is has no ways, and the names of its traits do not matter then.
 func (ref reference) names(g *candidates.Group) error {
 	for _, r := range g.Resources {
 		if _, ok := ref.s.Class(r.Class); !ok {
@@ -171,7 +174,8 @@ func (ref reference) waysOfSeveral(g *candidates.Group, root *ledger.Provider) [
 	for _, r := range g.Resources {
 		var longer []way
 		for p := range ref.s.Providers() {
-			// What is shared serves another tree only when it is in the aggregates itself and no tree is asked for.
+			// What is shared serves another tree only when it is in the aggregates itself and no
+			// tree is asked for.
 			if p.Root != root.UUID && (!ref.sharesWith(p, root) || !inAll(p, g.MemberOf) || g.InTree != "") {
 				continue
 			}
@@ -218,8 +222,8 @@ func (ref reference) sharesWith(p, root *ledger.Provider) bool {
 	return false
 }
 
-// inTree says whether the provider is in the tree that the group asks for. A group without resources finds providers
-// everywhere, but still asks for a tree that exists.
+// inTree says whether the provider is in the tree that the group asks for. A group without
+// resources finds providers everywhere, but still asks for a tree that exists.
 func (ref reference) inTree(g *candidates.Group, p *ledger.Provider) bool {
 	if g.InTree == "" {
 		return true
