@@ -54,7 +54,7 @@ func reapOrphans(stderr io.Writer) (end func()) {
 	if os.Getpid() != 1 {
 		return func() {}
 	}
-	if err := reaper.Check(); err != nil {
+	if err := processes.CheckReaping(); err != nil {
 		_, _ = fmt.Fprintf(stderr, "compute-agent: as the first process of a container, it cannot reap orphaned processes, which libvirt waits for; "+
 			"start the container with an init (docker run --init): %v\n", err)
 		return func() {}

@@ -62,7 +62,7 @@ type Agent struct {
 
 	settings   settings
 	drivers    driverSet
-	claims     claims.Claims
+	claims     statedir.Claims
 	conditions conditions
 	absence    absence
 	ready      atomic.Bool
@@ -171,7 +171,7 @@ func (a *Agent) prepare() (unlock func(), err error) {
 }
 
 // owners returns the drivers of the nodes recorded in the state directory.
-func (a *Agent) owners() map[string]claims.Owner { return a.state.Owners(a.log) }
+func (a *Agent) owners() map[string]statedir.Owner { return a.state.Owners(a.log) }
 
 // lastBeat returns the oldest heartbeat of all trackers: one that hangs makes the watchdog restart the
 // agent.

@@ -170,7 +170,7 @@ func (a *Agent) removal(ctx context.Context, node control.Node, dryRun bool, obj
 	var refused *ownership.RefusedError
 	switch {
 	case errors.As(err, &refused): // something changed since the check
-		for _, o := range refused.Objections {
+		for _, o := range refused.Blockers {
 			out.Objections = append(out.Objections, o.String())
 		}
 		return out, nil

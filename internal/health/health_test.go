@@ -204,16 +204,6 @@ func TestDefinitions(t *testing.T) {
 }
 
 func TestOperatorsGuideHasDefinitions(t *testing.T) {
-	doc, err := os.ReadFile("../../docs/operators.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	const begin, end = "<!-- conditions: begin -->\n", "<!-- conditions: end -->"
-	_, rest, found := strings.Cut(string(doc), begin)
-	table, _, ended := strings.Cut(rest, end)
-	if !found || !ended {
-		t.Fatalf("docs/operators.md has no table between %q and %q", begin, end)
-	}
 	var want strings.Builder
 	want.WriteString("| code | severity | condition | effect | what to do |\n|---|---|---|---|---|\n")
 	for _, d := range health.Definitions() {
@@ -223,9 +213,7 @@ func TestOperatorsGuideHasDefinitions(t *testing.T) {
 		}
 		_, _ = fmt.Fprintf(&want, "| `%s` | %s | %s | %s | %s |\n", d.Code, severity, d.Title, d.Meaning, d.Remedy)
 	}
-	if d := cmp.Diff(want.String(), table); d != "" {
-		t.Errorf("docs/operators.md, between the markers (-want +got):\n%s", d)
-	}
+	golden.Section(t, "../../docs/operators.md", "<!-- conditions: begin -->", "<!-- conditions: end -->", want.String())
 }
 
 // BenchmarkObserve evaluates a thousand nodes with problems.

@@ -146,7 +146,7 @@ connect_timeout = "1s"
 `, a.address, "sqlite://"+w.path("compute_api.db"), cellTimeout, reclaim, "http://"+w.placementAddress, placementTimeout))
 	if len(w.apis) == 0 {
 		for i, c := range w.cells {
-			c.said(t, "The cell is serving")
+			c.await(t, "The cell is serving")
 			named := []string{"--name", c.name}
 			if i == 0 {
 				named = []string{"--cell0"}
@@ -155,7 +155,7 @@ connect_timeout = "1s"
 		}
 	}
 	a.process = w.run(t, name, "cells", "api", "--config", config)
-	a.said(t, "The compute API is serving.")
+	a.await(t, "The compute API is serving.")
 	w.apis = append(w.apis, a)
 }
 
