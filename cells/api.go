@@ -113,7 +113,7 @@ func NewAPI(ctx context.Context, cfg APIConfig) (*API, error) {
 	}
 	a.boot, err = scheduler.New(scheduler.Options{
 		Store: a.store, Gatherer: a.gatherer, Placement: placement, Quota: quotas,
-		LockFile: a.store.Path() + "-scheduler.lock", Zone: cfg.Options.DefaultZone, Reclaim: cfg.Options.Reclaim,
+		Zone: cfg.Options.DefaultZone, Reclaim: cfg.Options.Reclaim,
 		Grace:        2 * max(placement.Timeout(), cfg.CellTimeout),
 		RecheckQuota: cfg.RecheckQuota, DiscoverInterval: cfg.DiscoverHosts, Observer: a.metrics, Logger: cfg.Logger,
 	})
@@ -142,14 +142,17 @@ func (a *API) States() []gather.CellState { return a.gatherer.States() }
 // Serve answers requests on the listener, schedules and reconciles, until the context ends. It closes the listener in any case.
 func (a *API) Serve(ctx context.Context, l net.Listener) error {
 	if a.cfg.Open && !osapi.IsLoopbackAddr(l.Addr()) {
-		return errors.Join(fmt.Errorf("%w: the noauth strategy serves on loopback addresses only, and %s is none", ErrConfig, l.Addr()), l.Close())
+		return errors.Join(fmt.Errorf("%w: the noauth strategy serves on loopback addresses only, and %s is not one", ErrConfig, l.Addr()), l.Close())
 	}
 	// Those who write come to their end after those who may ask them to.
 	behind, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return a.gatherer.Run(behind) })
-	group.Go(func() error { return a.boot.Run(behind) })
+	group.Go(func() error {
+		a.boot.Run(behind)
+		return nil
+	})
 	group.Go(func() error {
 		defer stop()
 		server := &osapi.Server{

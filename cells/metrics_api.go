@@ -108,7 +108,7 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 
 var (
 	descInFlight     = desc(prefixAPI+"http_requests_in_flight", "Requests that are worked on now.")
-	descScheduling   = desc(prefixAPI+"scheduling", "1 if this process schedules and reconciles, 0 if another one does, or none.")
+	descScheduling   = desc(prefixAPI+"scheduling", "1 while this process schedules and reconciles, 0 if not.")
 	descAPIDatabase  = desc(prefixAPI+"database_up", "1 if the API database could be read for this page, 0 if not.")
 	descAPIWritable  = desc(prefixAPI+"database_writable", "1 if the API database takes writes as far as is known, 0 if not.")
 	descBuilds       = desc(prefixAPI+"build_requests", "Servers that are not built to the end, in the API database; processes of one database show the same.")

@@ -66,7 +66,7 @@ func (a *API) serveMetrics(ctx context.Context, l net.Listener, more map[string]
 func (a *API) look(ctx context.Context) osapi.Readiness {
 	cells, err := a.store.Cells(ctx)
 	if err != nil {
-		a.cfg.Logger.Warn().Err(err).Msg("The compute API says that it is not ready, because its database cannot be read. Do what the error says.")
+		a.cfg.Logger.Warn().Err(err).Msg("The compute API is not ready: its database cannot be read. Follow the error.")
 		return osapi.Readiness{Lines: []string{"not ready: the API database cannot be read"}}
 	}
 	if err := a.store.Problem(); err != nil {
@@ -120,7 +120,7 @@ func (c *Cell) serveMetrics(ctx context.Context, l net.Listener, more map[string
 // look finds out whether the cell is ready: its database is whole, without which it refuses every request, and takes writes.
 func (c *Cell) look(ctx context.Context) osapi.Readiness {
 	if err := c.handler.Check(ctx); err != nil {
-		c.cfg.Logger.Warn().Err(err).Msg("The cell says that it is not ready, because its database cannot be read. Do what the error says.")
+		c.cfg.Logger.Warn().Err(err).Msg("The cell is not ready: its database cannot be read. Follow the error.")
 		return osapi.Readiness{Lines: []string{"not ready: the database of " + c.cfg.Name + " cannot be read"}}
 	}
 	if err := c.db.Problem(); err != nil {

@@ -217,7 +217,7 @@ func (s *DB) Built(ctx context.Context, uuid string) error {
 		case err != nil:
 			return err
 		case p.cell == 0 && p.wanted:
-			return fmt.Errorf("server %s is placed nowhere: %w", uuid, ErrInvalid)
+			return fmt.Errorf("server %s has no cell: %w", uuid, ErrInvalid)
 		case p.cell == 0:
 			return nil // deleted before it was placed: its claim is still to be seen to
 		}

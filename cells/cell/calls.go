@@ -20,25 +20,25 @@ const maxUUIDs = 100000
 func (c *Cell) calls() []call {
 	return []call{
 		{"GET", "/v1/cell", anyClient, c.getCell},
-		{"POST", "/v1/servers/query", theAPI, c.queryServers},
-		{"POST", "/v1/servers/states", theAPI, c.postStates},
-		{"GET", "/v1/servers/unfinished", theAPI, c.getUnfinished},
-		{"GET", "/v1/servers/{uuid}", theAPI, c.getServer},
-		{"PUT", "/v1/servers/{uuid}", theAPI, c.putServer},
-		{"POST", "/v1/servers/{uuid}/release", theAPI, c.release},
-		{"POST", "/v1/servers/{uuid}/discard", theAPI, c.discard},
-		{"POST", "/v1/servers/{uuid}/delete", theAPI, c.deleteServer},
-		{"POST", "/v1/servers/{uuid}/restore", theAPI, c.restore},
-		{"POST", "/v1/servers/{uuid}/freed", theAPI, c.freed},
-		{"GET", "/v1/survey", theAPI, c.getSurvey},
-		{"GET", "/v1/services", theAPI, c.getServices},
-		{"PATCH", "/v1/services/{uuid}", theAPI, c.patchService},
-		{"DELETE", "/v1/services/{uuid}", theAPI, c.deleteService},
-		{"GET", "/v1/compute-nodes", theAPI, c.getComputeNodes},
-		{"POST", "/v1/compute-nodes/mapped", theAPI, c.postMapped},
-		{"PUT", "/v1/hosts/{host}", theHost, c.putHost},
-		{"GET", "/v1/hosts/{host}/work", theHost, c.getWork},
-		{"POST", "/v1/hosts/{host}/reports", theHost, c.postReports},
+		{"POST", "/v1/servers/query", computeAPIOnly, c.queryServers},
+		{"POST", "/v1/servers/states", computeAPIOnly, c.postStates},
+		{"GET", "/v1/servers/unfinished", computeAPIOnly, c.getUnfinished},
+		{"GET", "/v1/servers/{uuid}", computeAPIOnly, c.getServer},
+		{"PUT", "/v1/servers/{uuid}", computeAPIOnly, c.putServer},
+		{"POST", "/v1/servers/{uuid}/release", computeAPIOnly, c.release},
+		{"POST", "/v1/servers/{uuid}/discard", computeAPIOnly, c.discard},
+		{"POST", "/v1/servers/{uuid}/delete", computeAPIOnly, c.deleteServer},
+		{"POST", "/v1/servers/{uuid}/restore", computeAPIOnly, c.restore},
+		{"POST", "/v1/servers/{uuid}/freed", computeAPIOnly, c.freed},
+		{"GET", "/v1/survey", computeAPIOnly, c.getSurvey},
+		{"GET", "/v1/services", computeAPIOnly, c.getServices},
+		{"PATCH", "/v1/services/{uuid}", computeAPIOnly, c.patchService},
+		{"DELETE", "/v1/services/{uuid}", computeAPIOnly, c.deleteService},
+		{"GET", "/v1/compute-nodes", computeAPIOnly, c.getComputeNodes},
+		{"POST", "/v1/compute-nodes/mapped", computeAPIOnly, c.postMapped},
+		{"PUT", "/v1/hosts/{host}", hostAgentOnly, c.putHost},
+		{"GET", "/v1/hosts/{host}/work", hostAgentOnly, c.getWork},
+		{"POST", "/v1/hosts/{host}/reports", hostAgentOnly, c.postReports},
 	}
 }
 
@@ -124,7 +124,7 @@ func (c *Cell) onServer(x *exchange, do func(uuid string) (cellwire.Server, erro
 		return cellwire.Server{}, err
 	}
 	server, err := do(uuid)
-	c.rings(server.Host, err)
+	c.notifyHost(server.Host, err)
 	return server, err
 }
 
@@ -199,7 +199,7 @@ func (c *Cell) patchService(x *exchange) (any, error) {
 		return nil, err
 	}
 	service, err := c.config.Store.PatchService(x.ctx(), uuid, patch, c.moment())
-	c.rings(service.Host, err)
+	c.notifyHost(service.Host, err)
 	return service, err
 }
 
@@ -212,9 +212,9 @@ func (c *Cell) deleteService(x *exchange) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.rings(service.Host, nil)
+	c.notifyHost(service.Host, nil)
 	c.config.Logger.Info().Str("host", service.Host).Str("service", uuid).
-		Msg("A host was removed with its nodes, because an administrator deleted its service. If its agent reports here again, it is a new one.")
+		Msg("Removed a host and its nodes because an administrator deleted its service. If its agent reports again, it is registered as a new host.")
 	return nil, nil
 }
 
@@ -287,10 +287,10 @@ func (c *Cell) postReports(x *exchange) (any, error) {
 		return nil, err
 	}
 	if len(request.Reports) > cellwire.MaxReports {
-		return nil, &cellwire.Error{Status: http.StatusRequestEntityTooLarge, Code: cellwire.CodeTooLarge, Message: "There are more reports than are taken at once."}
+		return nil, &cellwire.Error{Status: http.StatusRequestEntityTooLarge, Code: cellwire.CodeTooLarge, Message: "The request has too many reports."}
 	}
 	refused, err := c.config.Store.Apply(x.ctx(), host, request.Reports, c.moment())
-	c.rings(host, err)
+	c.notifyHost(host, err)
 	c.observeReports(request.Reports, refused)
 	return cellwire.ReportsAnswer{Refused: refused}, err
 }
@@ -310,7 +310,7 @@ func readQuery(x *exchange, known ...string) (query, error) {
 	}
 	for name, all := range values {
 		if !slices.Contains(known, name) || len(all) > 1 {
-			return nil, badRequest("The parameter %.64q is not known here, or given twice.", name)
+			return nil, badRequest("The parameter %.64q is unknown or repeated.", name)
 		}
 	}
 	return query(values), nil

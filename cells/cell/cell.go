@@ -41,12 +41,12 @@ type Config struct {
 
 // Cell is the service: an http.Handler. It has no goroutines of its own; requests that wait end with their contexts.
 type Cell struct {
-	config  Config
-	service *osapi.Service
-	routes  *osapi.Routes[call]
-	bells   bells
-	// refused says which refusals are to be logged.
-	refused *osapi.LogLimiter
+	config     Config
+	service    *osapi.Service
+	routes     *osapi.Routes[call]
+	broadcasts broadcasts
+	// logLimiter says which refusals are to be logged.
+	logLimiter *osapi.LogLimiter
 
 	waiting atomic.Int64          // requests in work
 	damaged atomic.Pointer[error] // of the database; nil: none was found
@@ -55,14 +55,14 @@ type Cell struct {
 // New makes a cell. The store stays the caller's.
 func New(c Config) (*Cell, error) {
 	if c.Store == nil || c.Auth.identify == nil {
-		return nil, errors.New("a cell needs a store, and a way to know its clients")
+		return nil, errors.New("a cell needs a store and an authentication method")
 	}
 	for _, d := range []struct {
 		value    *time.Duration
 		standard time.Duration
 	}{{&c.ReportInterval, 10 * time.Second}, {&c.ServiceDownTime, time.Minute}, {&c.MaxWait, time.Minute}} {
 		if *d.value < 0 {
-			return nil, errors.New("a cell's times are not negative")
+			return nil, errors.New("report_interval and service_down_time must not be negative")
 		}
 		if *d.value == 0 {
 			*d.value = d.standard
@@ -77,7 +77,7 @@ func New(c Config) (*Cell, error) {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	cell := &Cell{config: c, refused: osapi.NewLogLimiter(time.Minute, c.Now)}
+	cell := &Cell{config: c, logLimiter: osapi.NewLogLimiter(time.Minute, c.Now)}
 	// Requests that wait for work are bounded by the host.
 	cell.service = osapi.NewService(osapi.Options{
 		Limits: osapi.Limits{Body: maxBody, InFlight: -1}, Observer: c.Observer, Now: c.Now, Logger: c.Logger,
@@ -91,14 +91,14 @@ func (c *Cell) moment() celldb.Moment {
 	return celldb.Moment{Now: celldb.Kept(c.config.Now()), DownTime: c.config.ServiceDownTime}
 }
 
-// rings wakes the host of a server after a change of it. After an error that is no refusal nobody knows what was written, so all look again.
-func (c *Cell) rings(host string, err error) {
+// notifyHost wakes the host of a server after a change of it. After an error that is no refusal nobody knows what was written, so all look again.
+func (c *Cell) notifyHost(host string, err error) {
 	var refusal *cellwire.Error
 	switch {
 	case err == nil && host != "":
-		c.bells.ring(host)
+		c.broadcasts.notify(host)
 	case err != nil && !errors.As(err, &refusal):
-		c.bells.ringAll()
+		c.broadcasts.notifyAll()
 	}
 }
 
@@ -112,9 +112,9 @@ func (c *Cell) work(ctx context.Context, host string, after int64, epoch string,
 	}
 	for last := wait <= 0; ; {
 		// Before looking, or a change between looking and waiting would be missed.
-		rung, stop := c.bells.wait(host, c.config.MaxWaiting)
+		rung, stop := c.broadcasts.subscribe(host, c.config.MaxWaiting)
 		if rung == nil {
-			return cellwire.Work{}, &cellwire.Error{Status: http.StatusServiceUnavailable, Code: cellwire.CodeUnavailable, Message: "Too many requests wait for the work of this host already; is there more than one agent of its name?"}
+			return cellwire.Work{}, &cellwire.Error{Status: http.StatusServiceUnavailable, Code: cellwire.CodeUnavailable, Message: "Too many requests already poll for the work of this host. Does more than one agent use its name?"}
 		}
 		work, news, err := c.config.Store.Work(ctx, host, after, epoch, c.moment())
 		if err != nil || news || last {

@@ -24,7 +24,7 @@ const maxBody = 4 << 20
 // call is one call of the protocol.
 type call struct {
 	method, path string // of osapi.Routes
-	need         right
+	need         permission
 	// do answers: a value to be written as JSON, or nil for 204.
 	do func(x *exchange) (any, error)
 }
@@ -66,8 +66,8 @@ func (x *exchange) Handle() error {
 		return found.Err
 	}
 	x.Route = found.Path
-	if who, err := x.cell.config.Auth.admit(x.R, found.Route.need, x.R.PathValue("host")); err != nil {
-		return x.turnAway(found.Route, who, err)
+	if who, err := x.cell.config.Auth.authorize(x.R, found.Route.need, x.R.PathValue("host")); err != nil {
+		return x.reject(found.Route, who, err)
 	}
 	if err := x.cell.meant(x.R); err != nil {
 		return err
@@ -138,18 +138,18 @@ func (x *exchange) Explain(err error) *osapi.Error {
 	case errors.As(err, &large):
 		return refusal(http.StatusRequestEntityTooLarge, cellwire.CodeTooLarge, fmt.Sprintf("The body has more than %d bytes.", large.Limit))
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		return refusal(http.StatusServiceUnavailable, cellwire.CodeUnavailable, "The request was ended before it was done.")
+		return refusal(http.StatusServiceUnavailable, cellwire.CodeUnavailable, "The request was cancelled before it completed.")
 	case errors.Is(err, celldb.ErrUnavailable):
-		if x.cell.refused.Allow("database " + err.Error()) {
-			log.Error().Msg("The cell's database cannot be used. The request is refused, and the compute API takes the cell for down until it can. Do what the error says. " +
-				"This is logged once a minute for each cause.")
+		if x.cell.logLimiter.Allow("database " + err.Error()) {
+			log.Error().Msg("The cell's database is unavailable. Requests are rejected with 503, and the compute API treats the cell as down. Follow the error. " +
+				"Logged at most once a minute per cause.")
 		}
-		return refusal(http.StatusServiceUnavailable, cellwire.CodeUnavailable, "The cell's database cannot be used now.")
+		return refusal(http.StatusServiceUnavailable, cellwire.CodeUnavailable, "The cell's database is unavailable.")
 	case errors.Is(err, osapi.ErrBug):
-		return refusal(http.StatusInternalServerError, cellwire.CodeInternal, "The cell made a mistake; its log says more.")
+		return refusal(http.StatusInternalServerError, cellwire.CodeInternal, "Internal error of the cell; see its log.")
 	}
-	log.Error().Msg("A request failed in a way that this program does not know. Look at the error; nothing was written.")
-	return refusal(http.StatusInternalServerError, cellwire.CodeInternal, "The cell could not do this; its log says more.")
+	log.Error().Msg("A request failed with an unexpected error. Nothing was written.")
+	return refusal(http.StatusInternalServerError, cellwire.CodeInternal, "The request failed in the cell; see its log.")
 }
 
 func refusal(status int, code cellwire.Code, message string) *osapi.Error {
@@ -169,8 +169,8 @@ func codeOf(status int) cellwire.Code {
 	return cellwire.CodeBadRequest
 }
 
-// turnAway is the refusal of a client that is not known, or must not.
-func (x *exchange) turnAway(one *call, who caller, err error) error {
+// reject is the refusal of a client that is not known, or must not.
+func (x *exchange) reject(one *call, who caller, err error) error {
 	var told *cellwire.Error
 	var e *osapi.Error
 	switch {
@@ -179,10 +179,10 @@ func (x *exchange) turnAway(one *call, who caller, err error) error {
 	case errors.Is(err, osapi.ErrUnauthenticated):
 		e = osapi.Unauthorized(err)
 	default:
-		x.cell.config.Logger.Error().Err(err).Msg("Who sends a request could not be found out, so it was refused. Look at the error.")
-		return refusal(http.StatusServiceUnavailable, cellwire.CodeUnavailable, "Who sends the request could not be found out now.")
+		x.cell.config.Logger.Error().Err(err).Msg("Could not authenticate a request, so it was rejected.")
+		return refusal(http.StatusServiceUnavailable, cellwire.CodeUnavailable, "The request cannot be authenticated now.")
 	}
-	x.cell.warn(x.R, one, who, e)
+	x.cell.logRejected(x.R, one, who, e)
 	return e
 }
 
@@ -200,7 +200,7 @@ func (x *exchange) Encode(e *osapi.Error) (contentType string, body []byte) {
 func decode[T any](x *exchange) (value T, err error) {
 	if content := x.R.Header.Get("Content-Type"); content != "" {
 		if kind, _, err := mime.ParseMediaType(content); err != nil || kind != "application/json" {
-			return value, badRequest("The body is said to be %.64q, not application/json.", content)
+			return value, badRequest("The Content-Type of the body is %.64q, not application/json.", content)
 		}
 	}
 	body, err := x.Body()
@@ -213,7 +213,7 @@ func decode[T any](x *exchange) (value T, err error) {
 		return value, badRequest("The body cannot be read: %.200s.", err.Error())
 	}
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		return value, badRequest("There is something behind the JSON of the body.")
+		return value, badRequest("The body has data after its JSON value.")
 	}
 	return value, nil
 }

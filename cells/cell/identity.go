@@ -47,7 +47,7 @@ func Tokens(tokens osapi.Authenticator) Auth {
 		}
 		agent := p.HasRole(RoleAgent)
 		if !agent && !p.HasRole(RoleAPI) {
-			return caller{user: p.User}, forbidden("The token is of neither role that a cell knows: " + RoleAPI + " or " + RoleAgent + ".")
+			return caller{user: p.User}, forbidden("The token has neither role of a cell's clients: " + RoleAPI + " or " + RoleAgent + ".")
 		}
 		return caller{user: p.User, api: p.HasRole(RoleAPI), host: func(name string) bool { return agent && name == p.User }}, nil
 	}}
@@ -59,7 +59,7 @@ func MutualTLS(apiNames []string) Auth {
 	apiNames = slices.Clone(apiNames)
 	return Auth{"mtls", func(r *http.Request) (caller, error) {
 		if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 || len(r.TLS.VerifiedChains[0]) == 0 {
-			return caller{}, &osapi.Unauthenticated{Reason: "The connection has no client certificate that was verified."}
+			return caller{}, &osapi.Unauthenticated{Reason: "The connection has no verified client certificate."}
 		}
 		certificate := r.TLS.VerifiedChains[0][0]
 		names := slices.Clone(certificate.DNSNames)
@@ -79,23 +79,23 @@ func (a Auth) CheckListen(address net.Addr) error {
 	return fmt.Errorf("a cell without authentication does not listen on %s, where other machines can reach it: listen on 127.0.0.1 or a unix socket, or set auth to token or mtls", address)
 }
 
-// right is what a call needs.
-type right int
+// permission is what a call needs.
+type permission int
 
 const (
-	anyClient right = iota // any that is known
-	theAPI
-	theHost // the agent of the host in the path
+	anyClient permission = iota // any that is known
+	computeAPIOnly
+	hostAgentOnly // the agent of the host in the path
 )
 
-// admit finds out who sends a request, and refuses who may not.
-func (a Auth) admit(r *http.Request, need right, host string) (caller, error) {
+// authorize finds out who sends a request, and refuses who may not.
+func (a Auth) authorize(r *http.Request, need permission, host string) (caller, error) {
 	who, err := a.identify(r)
 	switch {
 	case err != nil:
-	case need == theAPI && !who.api:
+	case need == computeAPIOnly && !who.api:
 		err = forbidden("This call is for the compute API.")
-	case need == theHost && !who.host(host):
+	case need == hostAgentOnly && !who.host(host):
 		err = forbidden("This call is for the agent of that host.")
 	}
 	return who, err

@@ -114,7 +114,7 @@ func TestRefusalsAreLogged(t *testing.T) {
 				send(t, w.cell, "GET", c.target, nil, c.change)
 			}
 			said := w.log.String()
-			if strings.Count(said, "A request was refused") != 1 || !strings.Contains(said, `"level":"warn"`) || strings.Contains(said, "secret-x") {
+			if strings.Count(said, "Rejected a request") != 1 || !strings.Contains(said, `"level":"warn"`) || strings.Contains(said, "secret-x") {
 				t.Errorf("3 refusals, and the log is %s", said)
 			}
 			for _, part := range c.says {
@@ -123,7 +123,7 @@ func TestRefusalsAreLogged(t *testing.T) {
 				}
 			}
 			w.pass(time.Minute)
-			if send(t, w.cell, "GET", c.target, nil, c.change); strings.Count(w.log.String(), "A request was refused") != 2 {
+			if send(t, w.cell, "GET", c.target, nil, c.change); strings.Count(w.log.String(), "Rejected a request") != 2 {
 				t.Errorf("a minute later the log is %s", w.log.String())
 			}
 		})

@@ -17,7 +17,7 @@ const workSlack = 10 * time.Second
 
 // Report registers a host, and shows life.
 func (c *Client) Report(ctx context.Context, host string, report cellwire.HostReport) (cellwire.HostState, error) {
-	path, err := under("/v1/hosts/", host, "")
+	path, err := pathOf("/v1/hosts/", host, "")
 	if err != nil {
 		return cellwire.HostState{}, err
 	}
@@ -28,7 +28,7 @@ func (c *Client) Report(ctx context.Context, host string, report cellwire.HostRe
 // rounded up) and a little.
 func (c *Client) Work(ctx context.Context, host string, after int64, epoch string, wait time.Duration) (cellwire.Work, error) {
 	values := url.Values{"after": {strconv.FormatInt(after, 10)}, "epoch": {epoch}, "wait": {seconds(wait)}}
-	path, err := under("/v1/hosts/", host, "/work?"+values.Encode())
+	path, err := pathOf("/v1/hosts/", host, "/work?"+values.Encode())
 	if err != nil {
 		return cellwire.Work{}, err
 	}
@@ -39,7 +39,7 @@ func (c *Client) Work(ctx context.Context, host string, after int64, epoch strin
 
 // Reports tells a cell what is so on a host: at most [cellwire.MaxReports]. The answer says of each what became of it.
 func (c *Client) Reports(ctx context.Context, host string, reports []cellwire.Report) (cellwire.ReportsAnswer, error) {
-	path, err := under("/v1/hosts/", host, "/reports")
+	path, err := pathOf("/v1/hosts/", host, "/reports")
 	if err != nil {
 		return cellwire.ReportsAnswer{}, err
 	}

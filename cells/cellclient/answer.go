@@ -53,8 +53,8 @@ func (l *list[T]) given(name string) error {
 	return nil
 }
 
-// under is a path with a name of somebody else's in it. An empty one, or one that a path is shortened by, names nothing.
-func under(parent, name, rest string) (string, error) {
+// pathOf is a path with a name of somebody else's in it. An empty one, or one that a path is shortened by, names nothing.
+func pathOf(parent, name, rest string) (string, error) {
 	if name == "" || name == "." || name == ".." {
 		return "", &cellwire.Error{Status: http.StatusNotFound, Code: cellwire.CodeNotFound, Message: fmt.Sprintf("There is nothing named %q.", name)}
 	}

@@ -19,15 +19,15 @@ func (c *Client) Cell(ctx context.Context) (cellwire.CellInfo, error) {
 	return fetch(ctx, c, http.MethodGet, "/v1/cell", nil, func(info *cellwire.CellInfo) error { return ofDatabase(info.Epoch) })
 }
 
-// mostRoom is for how many rows of a page there is room before it comes.
-const mostRoom = 64
+// initialRows is for how many rows of a page there is room before it comes.
+const initialRows = 64
 
 // Servers asks for a page.
 func (c *Client) Servers(ctx context.Context, q cellwire.ServerQuery) (cellwire.ServerPage, error) {
 	// Pages are most of what is read at all, so this is no list, which is read twice. That there are no rows in the answer, not even none, is seen by
 	// the key of a row that is put there before, and that nothing else has.
 	absent := cellwire.Key{nil}
-	room := cellwire.ServerPage{Rows: make([]cellwire.Row, 1, max(1, min(q.Limit, mostRoom)))}
+	room := cellwire.ServerPage{Rows: make([]cellwire.Row, 1, max(1, min(q.Limit, initialRows)))}
 	room.Rows[0].Key = absent
 	page, err := fetchInto(ctx, c, http.MethodPost, "/v1/servers/query", q, room, func(p *cellwire.ServerPage) error {
 		if len(p.Rows) == 1 && len(p.Rows[0].Key) == 1 && &p.Rows[0].Key[0] == &absent[0] {
@@ -64,7 +64,7 @@ func (c *Client) Discard(ctx context.Context, uuid string) error {
 
 // Delete deletes a server, softly or for good.
 func (c *Client) Delete(ctx context.Context, uuid string, kind cellwire.DeleteKind) (cellwire.DeleteAnswer, error) {
-	path, err := under("/v1/servers/", uuid, "/delete")
+	path, err := pathOf("/v1/servers/", uuid, "/delete")
 	if err != nil {
 		return cellwire.DeleteAnswer{}, err
 	}
@@ -146,7 +146,7 @@ func (c *Client) Services(ctx context.Context) ([]cellwire.Service, error) {
 
 // PatchService changes a service.
 func (c *Client) PatchService(ctx context.Context, uuid string, patch cellwire.ServicePatch) (cellwire.Service, error) {
-	path, err := under("/v1/services/", uuid, "")
+	path, err := pathOf("/v1/services/", uuid, "")
 	if err != nil {
 		return cellwire.Service{}, err
 	}
@@ -161,7 +161,7 @@ func (c *Client) PatchService(ctx context.Context, uuid string, patch cellwire.S
 // DeleteService has the cell forget a host that is gone, and its nodes. It is refused (in use) while the host has servers, and (conflict) while its
 // agent lives.
 func (c *Client) DeleteService(ctx context.Context, uuid string) error {
-	path, err := under("/v1/services/", uuid, "")
+	path, err := pathOf("/v1/services/", uuid, "")
 	if err != nil {
 		return err
 	}
@@ -188,7 +188,7 @@ func (c *Client) Mapped(ctx context.Context, uuids []string) error {
 
 // on does something to a server whose answer has no content that matters.
 func (c *Client) on(ctx context.Context, uuid, action string) error {
-	path, err := under("/v1/servers/", uuid, action)
+	path, err := pathOf("/v1/servers/", uuid, action)
 	if err != nil {
 		return err
 	}
@@ -197,7 +197,7 @@ func (c *Client) on(ctx context.Context, uuid, action string) error {
 
 // server does something to a server and is answered with it.
 func (c *Client) server(ctx context.Context, method, uuid, action string, body any) (cellwire.Server, error) {
-	path, err := under("/v1/servers/", uuid, action)
+	path, err := pathOf("/v1/servers/", uuid, action)
 	if err != nil {
 		return cellwire.Server{}, err
 	}

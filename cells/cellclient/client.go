@@ -57,10 +57,10 @@ type Client struct {
 func New(c Config) (*Client, error) {
 	u, err := url.Parse(c.URL)
 	if err != nil {
-		return nil, fmt.Errorf("the URL of a cell cannot be read, it is to be http://, https:// or unix:///PATH: %w", withoutURL(err))
+		return nil, fmt.Errorf("invalid URL of a cell, want http://, https:// or unix:///PATH: %w", withoutURL(err))
 	}
 	if u.User != nil || u.RawQuery != "" || u.Fragment != "" || u.Opaque != "" {
-		return nil, fmt.Errorf("the URL of a cell, %s, may have a scheme, an address and a path, and nothing else", u.Redacted())
+		return nil, fmt.Errorf("the URL of a cell, %s, must have a scheme, an address and a path only", u.Redacted())
 	}
 	client := &Client{name: c.URL, cell: url.PathEscape(c.Cell), authorize: c.Authorize, transport: c.Transport}
 	socket := ""
@@ -72,11 +72,11 @@ func New(c Config) (*Client, error) {
 		client.base = strings.TrimRight(c.URL, "/")
 	case "unix":
 		if u.Host != "" || len(u.Path) < 2 {
-			return nil, fmt.Errorf("the URL of a cell, %q, is to be unix:///PATH, with an absolute path", c.URL)
+			return nil, fmt.Errorf("the URL of a cell, %q, must be unix:///PATH, with an absolute path", c.URL)
 		}
 		socket, client.base = u.Path, "http://localhost"
 	default:
-		return nil, fmt.Errorf("the URL of a cell, %q, is to begin with http://, https:// or unix:///", c.URL)
+		return nil, fmt.Errorf("the URL of a cell, %q, must begin with http://, https:// or unix:///", c.URL)
 	}
 	if client.transport == nil {
 		client.transport = newTransport(socket, c.TLS)
@@ -130,7 +130,7 @@ func (c *Client) exchange(ctx context.Context, method, path string, body, out an
 	// The transport itself and no http.Client: that would follow redirects.
 	resp, err := c.transport.RoundTrip(req)
 	if err != nil {
-		return &Failure{Kind: within(ctx, err), Sent: sent.possible(err), Err: err}
+		return &Failure{Kind: kindIn(ctx, err), Sent: sent.possible(err), Err: err}
 	}
 	defer func() { _ = resp.Body.Close() }()
 	return read(ctx, resp, out)
@@ -176,7 +176,7 @@ func read(ctx context.Context, resp *http.Response, out any) error {
 	}
 	data, err := readAll(resp)
 	if err != nil {
-		return &Failure{Kind: within(ctx, err), Sent: true, Err: fmt.Errorf("reading the answer, after %d bytes: %w", len(data), err)}
+		return &Failure{Kind: kindIn(ctx, err), Sent: true, Err: fmt.Errorf("reading the answer, after %d bytes: %w", len(data), err)}
 	}
 	if len(data) > maxAnswer {
 		return broken("an answer of more than the %d bytes that are read", maxAnswer)
@@ -188,7 +188,7 @@ func read(ctx context.Context, resp *http.Response, out any) error {
 		return readRefusal(resp, data)
 	case status >= 500:
 		// As text: what is within a Failure must not look like a refusal.
-		return broken("status %d: %s", status, excerpt(data))
+		return broken("status %d: %s", status, snippet(data))
 	case status >= 300:
 		return broken("status %d, to %q: a cell does not redirect, something else answers at its address", status, resp.Header.Get("Location"))
 	default:
@@ -196,14 +196,14 @@ func read(ctx context.Context, resp *http.Response, out any) error {
 	}
 }
 
-// mostBuffer is how much room is made for an answer because it is said to have so many bytes.
-const mostBuffer = 1 << 20
+// maxInitialBuffer is how much room is made for an answer because it is said to have so many bytes.
+const maxInitialBuffer = 1 << 20
 
 // readAll reads a body, of which a little more than maxAnswer at most.
 func readAll(resp *http.Response) ([]byte, error) {
 	var data bytes.Buffer
 	if resp.ContentLength > 0 {
-		data.Grow(int(min(resp.ContentLength, mostBuffer)) + bytes.MinRead) // with room for finding its end
+		data.Grow(int(min(resp.ContentLength, maxInitialBuffer)) + bytes.MinRead) // with room for finding its end
 	}
 	_, err := data.ReadFrom(io.LimitReader(resp.Body, maxAnswer+1))
 	return data.Bytes(), err
@@ -247,7 +247,7 @@ func readRefusal(resp *http.Response, data []byte) error {
 		return broken("status %d with an error that cannot be read: %w", resp.StatusCode, err)
 	}
 	if refusal.Code == "" {
-		return broken("status %d without a code: %s", resp.StatusCode, excerpt(data))
+		return broken("status %d without a code: %s", resp.StatusCode, snippet(data))
 	}
 	switch refusal.Code {
 	case cellwire.CodeAnotherCell:
@@ -271,8 +271,8 @@ func checkJSON(resp *http.Response) error {
 	return nil
 }
 
-// excerpt is the beginning of what somebody unknown sent, fit for a log line.
-func excerpt(data []byte) string {
+// snippet is the beginning of what somebody unknown sent, fit for a log line.
+func snippet(data []byte) string {
 	const most = 200
 	if len(data) == 0 {
 		return "(no content)"
@@ -283,8 +283,8 @@ func excerpt(data []byte) string {
 	return fmt.Sprintf("%q", data)
 }
 
-// within is what an error means when ctx may have ended the request: connections that are closed because of that tell of it in many ways.
-func within(ctx context.Context, err error) Kind {
+// kindIn is what an error means when ctx may have ended the request: connections that are closed because of that tell of it in many ways.
+func kindIn(ctx context.Context, err error) Kind {
 	if ended := ctx.Err(); ended != nil {
 		return kindOf(ended)
 	}

@@ -60,12 +60,12 @@ func (f *Failure) Unwrap() error { return f.Err }
 // IsNotFound reports whether the cell refused because there is no such thing.
 func IsNotFound(err error) bool { return hasCode(err, cellwire.CodeNotFound) }
 
-// Understood makes a failure of a refusal of what every cell takes: one that does not is none that can be used. Whom the cell does not let in is another
+// AsFailure makes a failure of a refusal of what every cell takes: one that does not is none that can be used. Whom the cell does not let in is another
 // matter.
-func Understood(err error) error {
+func AsFailure(err error) error {
 	var refusal *cellwire.Error
 	if errors.As(err, &refusal) && refusal.Status != http.StatusUnauthorized && refusal.Status != http.StatusForbidden {
-		return broken("it refused what it should take: %s", err.Error())
+		return broken("it rejected a valid request: %s", err.Error())
 	}
 	return err
 }

@@ -65,7 +65,7 @@ func (s *DB) open(ctx context.Context, name string) (err error) {
 		return err
 	}
 	if s.info.Name != name {
-		return fmt.Errorf("%w: %s is of the cell %q, not of %q; choose another path, or that name", ErrName, s.kit.Path(), s.info.Name, name)
+		return fmt.Errorf("%w: %s belongs to the cell %q, not to %q; use another path, or that name", ErrName, s.kit.Path(), s.info.Name, name)
 	}
 	s.heartbeats, err = s.kit.Connect("synchronous(NORMAL)")
 	return err

@@ -30,8 +30,8 @@ var sortExpressions = map[string]string{
 	"vm_state": "i.vm_state",
 }
 
-// mostRoom is for how many rows there is room at first: a list over many cells asks for no more.
-const mostRoom = 40
+// initialRows is for how many rows there is room at first: a list over many cells asks for no more.
+const initialRows = 40
 
 // Servers is a page of servers. Sorted by created_at it reads the page's rows from an index, and those before the page not at all; sorted by
 // something else it reads all rows that match and keeps the page's. Patterns, tags and metadata are looked at row by row as they come.
@@ -43,7 +43,7 @@ func (s *DB) Servers(ctx context.Context, q cellwire.ServerQuery, m Moment) (cel
 	if err != nil {
 		return cellwire.ServerPage{}, err
 	}
-	page, weight := cellwire.ServerPage{Rows: make([]cellwire.Row, 0, min(q.Limit, mostRoom))}, 0
+	page, weight := cellwire.ServerPage{Rows: make([]cellwire.Row, 0, min(q.Limit, initialRows))}, 0
 	key := make(cellwire.Key, len(keys)) // of the row that is read
 	into := make([]any, len(keys))
 	for i := range key {

@@ -3,10 +3,9 @@
 package cellwire
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
-	"strconv"
+
+	"github.com/compute-agent/compute-agent/internal/jsonkit"
 )
 
 // Error is a cell's refusal.
@@ -37,68 +36,36 @@ const (
 	CodeUnavailable  Code = "unavailable"  // 503: the database cannot be used now
 )
 
-// UnmarshalJSON decodes numbers as int64: as float64 two times could become one. There is a key in each row of each page, so those that are written
-// as cells write them are read without a decoder.
+// UnmarshalJSON decodes numbers as int64: two of them could become one float64.
 func (k *Key) UnmarshalJSON(data []byte) error {
-	if plain, ok := plainKey(data); ok {
-		*k = plain
-		return nil
+	r := jsonkit.NewReader(data)
+	if r.Null() {
+		*k = nil
+		return r.End()
 	}
-	decoder := json.NewDecoder(bytes.NewReader(data))
-	decoder.UseNumber()
-	var values []any
-	if err := decoder.Decode(&values); err != nil {
-		return err
-	}
-	for i, v := range values {
-		switch v := v.(type) {
+	key := make(Key, 0, 2) // most lists are sorted by one column
+	err := r.Array(func(i int) error {
+		value, err := r.Value()
+		if err != nil {
+			return err
+		}
+		switch v := value.(type) {
 		case string:
-		case json.Number:
-			n, err := v.Int64()
-			if err != nil {
-				return fmt.Errorf("value %d of a key: %w", i, err)
+		case jsonkit.Number:
+			n, fits := v.Int64()
+			if !fits {
+				return fmt.Errorf("value %d of a key: %s is not an int64", i, v)
 			}
-			values[i] = n
+			value = n
 		default:
 			return fmt.Errorf("value %d of a key is a %T, not a string or an integer", i, v)
 		}
+		key = append(key, value)
+		return nil
+	})
+	if err != nil {
+		return err
 	}
-	*k = values
-	return nil
-}
-
-// plainKey reads a key of integers and of strings that are written as they are, with no space between. It says no to anything else.
-func plainKey(data []byte) (Key, bool) {
-	if len(data) < 3 || data[0] != '[' || data[len(data)-1] != ']' {
-		return nil, false
-	}
-	var key Key
-	for rest := data[1:]; ; rest = rest[1:] {
-		n := 0 // bytes of the value
-		if rest[0] == '"' {
-			for n = 1; n < len(rest) && rest[n] >= ' ' && rest[n] <= '~' && rest[n] != '"' && rest[n] != '\\'; n++ {
-			}
-			if n == len(rest) || rest[n] != '"' {
-				return nil, false
-			}
-			key = append(key, string(rest[1:n]))
-			n++
-		} else {
-			for n < len(rest) && (rest[n] >= '0' && rest[n] <= '9' || rest[n] == '-') {
-				n++
-			}
-			text := string(rest[:n])
-			value, err := strconv.ParseInt(text, 10, 64)
-			if err != nil || strconv.FormatInt(value, 10) != text {
-				return nil, false
-			}
-			key = append(key, value)
-		}
-		switch rest = rest[n:]; {
-		case len(rest) == 1: // the bracket at the end
-			return key, true
-		case len(rest) < 3 || rest[0] != ',':
-			return nil, false
-		}
-	}
+	*k = key
+	return r.End()
 }

@@ -74,7 +74,7 @@ type API struct {
 	options  Options
 	service  *osapi.Service
 	routes   *osapi.Routes[route]
-	lost     sparing // by cell: see sayLost
+	lost     *osapi.LogLimiter // by cell: see logLost
 }
 
 // New makes an API. It panics when the store, the gatherer or the authenticator is missing.
@@ -96,6 +96,7 @@ func New(cfg Config) *API {
 		}),
 		routes: newRoutes(allRoutes()),
 	}
+	a.lost = osapi.NewLogLimiter(time.Minute, a.service.Now)
 	if a.policy == nil {
 		a.policy = DefaultPolicy()
 	}

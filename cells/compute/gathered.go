@@ -37,7 +37,7 @@ func (c gathered) show(ctx context.Context, cell apidb.Cell, uuid string) (cellw
 		if cellclient.IsNotFound(err) {
 			return cellwire.Server{}, err
 		}
-		return server, cellclient.Understood(err)
+		return server, cellclient.AsFailure(err)
 	})
 	if cellclient.IsNotFound(err) {
 		return cellwire.Server{}, errNoServer

@@ -79,12 +79,12 @@ func (o keyOrder) checkPage(page cellwire.ServerPage, s *cellSource, limit int) 
 		}
 		uuid := row.Server.UUID
 		if uuid == "" || row.Key[len(o)-1] != uuid {
-			return fmt.Errorf("row %d of a page is of server %.64q and its key of %.64q", i, uuid, row.Key[len(o)-1])
+			return fmt.Errorf("row %d of a page has server %.64q and a key of %.64q", i, uuid, row.Key[len(o)-1])
 		}
 		_, before := s.seen[uuid]
 		_, twice := here[uuid]
 		if before || twice {
-			return fmt.Errorf("server %.64q is there twice", uuid)
+			return fmt.Errorf("server %.64q is repeated", uuid)
 		}
 		if last != nil && o.compare(last, row.Key) >= 0 {
 			return fmt.Errorf("row %d of a page, server %.64q, is not after the one before", i, uuid)

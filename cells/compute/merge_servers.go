@@ -163,7 +163,7 @@ func (l *serverMerge) fetch(from []*cellSource) {
 		l.request.Ask(s.index, s.cell, func(ctx context.Context, c *cellclient.Client) (cellwire.ServerPage, error) {
 			page, err := c.Servers(ctx, q)
 			if err != nil {
-				return cellwire.ServerPage{}, cellclient.Understood(err)
+				return cellwire.ServerPage{}, cellclient.AsFailure(err)
 			}
 			// The source does not change while it is asked.
 			if err := l.order.checkPage(page, s, q.Limit); err != nil {

@@ -139,7 +139,7 @@ func OpenPolicy(path string, log zerolog.Logger) (*Policy, error) {
 		}
 		if len(without) > 0 {
 			log.Warn().Str("file", path).Strs("rules", without).
-				Msg("The policy file has rules for calls that this compute API does not have; they have no effect. See whether one of them is misspelt.")
+				Msg("The policy file has rules for calls that this compute API does not have. They have no effect; check their spelling.")
 		}
 		return rules, nil
 	})

@@ -21,7 +21,7 @@ func TestServerThatItsCellLost(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.cell(1).servers, c.cell(2).servers = nil, nil
-	said := func() int { return strings.Count(c.logged.String(), "does not know it") }
+	said := func() int { return strings.Count(c.logged.String(), "does not have it") }
 	for _, step := range []struct {
 		uuid string
 		pass time.Duration

@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-	"sync"
-	"time"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/gather"
@@ -58,7 +56,7 @@ func (a *API) cell(x *exchange, uuid string) (apidb.Cell, error) {
 			return c, nil
 		}
 	}
-	return apidb.Cell{}, fmt.Errorf("a server is mapped to the cell %s, which is not among the cells", uuid)
+	return apidb.Cell{}, fmt.Errorf("a server is mapped to the cell %s, which does not exist", uuid)
 }
 
 // showServer answers GET /servers/{id}. A server that is not released in a cell yet is shown from its build request. From 2.69 on a server of
@@ -103,7 +101,7 @@ func (a *API) shown(x *exchange, m apidb.Mapping) (*object, error) {
 	switch {
 	case errors.Is(err, errNoServer):
 		if !m.Queued() {
-			a.sayLost(x, cell, m.InstanceUUID)
+			a.logLost(x, cell, m.InstanceUUID)
 		}
 		return nil, noServer(m.InstanceUUID)
 	case errors.Is(err, gather.ErrDown) && x.since(vDownCells):
@@ -119,34 +117,15 @@ func (a *API) shown(x *exchange, m apidb.Mapping) (*object, error) {
 	return x.newServerView(m.ProjectID).whole(&server), nil
 }
 
-// sayLost logs that a cell does not know a server that is mapped to it and lives: its owner is told that there is none, which is Nova's answer, and an
+// logLost logs that a cell does not know a server that is mapped to it and lives: its owner is told that there is none, which is Nova's answer, and an
 // operator has to know better. Once a minute for each cell, for owners ask again and again.
-func (a *API) sayLost(x *exchange, cell apidb.Cell, uuid string) {
-	if !a.lost.due(cell.UUID, a.service.Now()) {
+func (a *API) logLost(x *exchange, cell apidb.Cell, uuid string) {
+	if !a.lost.Allow(cell.UUID) {
 		return
 	}
 	a.service.Logger.Warn().Str("request_id", x.ID).Str("server", uuid).Str("cell", cell.Name).
-		Msg("A server is mapped to a cell that does not know it, and was answered with 404; its guest may run. The database of the cell may be a new one or an " +
-			"older copy: `compute-agent cells manage list` says so, and what to do. This is said once a minute for each cell.")
-}
-
-// sparing keeps what many requests lead to from being said more than once a minute for each key.
-type sparing struct {
-	mu   sync.Mutex
-	last map[string]time.Time
-}
-
-func (s *sparing) due(key string, now time.Time) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if last, said := s.last[key]; said && now.Sub(last).Abs() < time.Minute {
-		return false
-	}
-	if s.last == nil {
-		s.last = map[string]time.Time{}
-	}
-	s.last[key] = now
-	return true
+		Msg("A server is mapped to a cell that does not have it. The request was answered with 404, but the guest may still run. The database of the cell may be new or an " +
+			"older copy: `compute-agent cells manage list` shows whether it is and what to do. Logged at most once a minute per cell.")
 }
 
 // shownUnknown is the minimal record of a server. Without a request specification there is nothing to show, as in Nova.

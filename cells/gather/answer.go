@@ -74,41 +74,41 @@ type verdict struct {
 	state   State
 	ignored bool // it says nothing about the cell: the caller's own error, or the caller went away
 	down    error
-	remedy  string
+	hint    string
 }
 
-// judge decides about an error.
-func judge(err error) verdict {
+// classify decides about an error.
+func classify(err error) verdict {
 	var failure *cellclient.Failure
 	var refusal *cellwire.Error
 	switch {
 	case err == nil:
 		return verdict{state: OK}
 	case errors.As(err, &failure):
-		return judgeFailure(failure, err)
+		return classifyFailure(failure, err)
 	case errors.As(err, &refusal):
 		if refusal.Status != http.StatusUnauthorized && refusal.Status != http.StatusForbidden {
 			return verdict{state: OK}
 		}
 		return verdict{
-			state:  Failed,
-			down:   &cellclient.Failure{Kind: cellclient.Broken, Sent: true, Err: errors.New("it does not let the compute API in: " + err.Error())},
-			remedy: "compare the credentials of the compute API for cells (token or client certificate) with what the cell takes",
+			state: Failed,
+			down:  &cellclient.Failure{Kind: cellclient.Broken, Sent: true, Err: errors.New("it rejects the compute API's credentials: " + err.Error())},
+			hint:  "compare the compute API's credentials for cells (token or client certificate) with what the cell accepts",
 		}
 	default:
 		return verdict{state: Failed, ignored: true}
 	}
 }
 
-func judgeFailure(failure *cellclient.Failure, err error) verdict {
+func classifyFailure(failure *cellclient.Failure, err error) verdict {
 	switch failure.Kind {
 	case cellclient.Cancelled:
 		return verdict{state: Failed, ignored: true}
 	case cellclient.TimedOut:
-		return verdict{state: TimedOut, down: err, remedy: "see whether the cell's process hangs or its machine is overloaded or unreachable; it is used again as soon as it answers"}
+		return verdict{state: TimedOut, down: err, hint: "check whether the cell's process hangs and whether its machine is overloaded or unreachable; the cell is used again as soon as it answers"}
 	case cellclient.Refused:
-		return verdict{state: Failed, down: err, remedy: "see whether the cell's process runs and whether the URL of the cell is right; it is used again as soon as it answers"}
+		return verdict{state: Failed, down: err, hint: "check that the cell's process runs and that the URL of the cell is right; the cell is used again as soon as it answers"}
 	default:
-		return verdict{state: Failed, down: err, remedy: "see the log of the cell's process, and whether something else answers at its URL; it is used again as soon as it answers"}
+		return verdict{state: Failed, down: err, hint: "check the log of the cell's process, and whether another server answers at its URL; the cell is used again as soon as it answers"}
 	}
 }

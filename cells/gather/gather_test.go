@@ -374,7 +374,7 @@ func TestFastFail(t *testing.T) {
 				t.Errorf("it took %v: %v", took, err)
 			}
 			lines := strings.Split(strings.TrimSpace(c.log.String()), "\n")
-			if len(lines) != 2 || !strings.Contains(lines[0], "is down") || !strings.Contains(lines[0], "remedy") || !strings.Contains(lines[1], "answers again") {
+			if len(lines) != 2 || !strings.Contains(lines[0], "is down") || !strings.Contains(lines[0], "hint") || !strings.Contains(lines[1], "is up again") {
 				t.Errorf("logged %q", lines)
 			}
 			asked := c.asked(0)
@@ -399,7 +399,7 @@ func TestFastFail(t *testing.T) {
 				}
 			}
 			check(t, int64(2), c.clients.Load())
-			if n := strings.Count(c.log.String(), "answers again"); n != 1 {
+			if n := strings.Count(c.log.String(), "is up again"); n != 1 {
 				t.Errorf("told %d times that it answers again: %s", n, c.log.String())
 			}
 		})
@@ -415,7 +415,7 @@ func TestFastFail(t *testing.T) {
 				c.cells[0].URL, c.behave[at.url] = "http://"+at.url, at.behave
 				_, _ = one(t, c, g)
 			}
-			if down, again := strings.Count(c.log.String(), "is down"), strings.Count(c.log.String(), "answers again"); down != 2 || again != 1 {
+			if down, again := strings.Count(c.log.String(), "is down"), strings.Count(c.log.String(), "is up again"); down != 2 || again != 1 {
 				t.Errorf("told %d times that it is down, and %d that it answers again: %s", down, again, c.log.String())
 			}
 		})

@@ -139,7 +139,7 @@ func (g *Gatherer) clientOf(m *member, cell apidb.Cell) (*cellclient.Client, err
 	}
 	client, err := g.options.Client(cell)
 	if err != nil {
-		return nil, &cellclient.Failure{Kind: cellclient.Broken, Err: fmt.Errorf("there is no client for it: %w", err)}
+		return nil, &cellclient.Failure{Kind: cellclient.Broken, Err: fmt.Errorf("cannot make a client for it: %w", err)}
 	}
 	m.client.Store(client)
 	return client, nil
@@ -195,7 +195,7 @@ func (g *Gatherer) CloseIdle() {
 
 // note remembers what came of asking a cell since start. Full says that the cell had all the time it may have.
 func (g *Gatherer) note(m *member, start time.Time, err error, full bool) verdict {
-	v := judge(err)
+	v := classify(err)
 	if v.ignored || v.state == TimedOut && !full {
 		return v
 	}
@@ -241,11 +241,11 @@ func (g *Gatherer) log(cell apidb.Cell, before CellState, now time.Time, v verdi
 	}
 	switch {
 	case v.state != OK:
-		entry(g.options.Logger.Warn()).Err(v.down).Str("remedy", v.remedy).
-			Msg("A cell is down. Its servers are shown as UNKNOWN and cannot be changed, and nothing new is placed there.")
+		entry(g.options.Logger.Warn()).Err(v.down).Str("hint", v.hint).
+			Msg("A cell is down. Its servers are shown as UNKNOWN and cannot be changed, and no new server is scheduled there.")
 	case before.State != 0:
 		entry(g.options.Logger.Info()).Str("down_for", now.Sub(before.Since).Round(time.Millisecond).String()).
-			Msg("A cell that was down answers again. Its servers are shown in full and it takes new ones.")
+			Msg("A cell is up again. Its servers are shown in full, and new servers are scheduled there.")
 	}
 }
 

@@ -57,12 +57,8 @@ func (c *PlacementClient) Move(ctx context.Context, consumer Consumer, held Held
 }
 
 func (c *PlacementClient) put(ctx context.Context, consumer Consumer, generation *int64, candidate Candidate) error {
-	allocations := make(map[string]wire.ProviderAllocation, len(candidate.Allocations))
-	for provider, a := range candidate.Allocations {
-		allocations[provider] = wire.ProviderAllocation{Resources: a.Resources}
-	}
 	err := c.PutAllocations(ctx, consumer.UUID, wire.ConsumerAllocations{
-		Allocations: allocations, ProjectID: consumer.ProjectID, UserID: consumer.UserID,
+		Allocations: candidate.Allocations, ProjectID: consumer.ProjectID, UserID: consumer.UserID,
 		ConsumerGeneration: generation, ConsumerType: ConsumerType, Mappings: candidate.Mappings,
 	})
 	if err == nil {

@@ -199,7 +199,7 @@ func TestNoValidHost(t *testing.T) {
 				row.Fault.Message != "No valid host was found. There are not enough hosts available." {
 				t.Errorf("the row is %+v, with the fault %+v", row, row.Fault)
 			}
-			if said := w.logged(); strings.Count(said, "could not be placed") != 1 || !strings.Contains(said, `"project":"`+row.ProjectID+`"`) ||
+			if said := w.logged(); strings.Count(said, "No valid host was found for a server") != 1 || !strings.Contains(said, `"project":"`+row.ProjectID+`"`) ||
 				!strings.Contains(said, `"flavor":"`+row.Flavor.Name+`"`) || c.why != "" && !strings.Contains(said, `"`+c.why+`":1`) {
 				t.Errorf("it is not logged once with %s: %s", c.why, said)
 			}

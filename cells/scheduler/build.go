@@ -17,7 +17,7 @@ import (
 )
 
 // errSettling says that a write to Placement may still arrive, and that it is waited for.
-var errSettling = errors.New("a write to Placement has no answer, and may still arrive")
+var errSettling = errors.New("a write to Placement has no answer and may still take effect")
 
 // noValidHost is the fault of a server that nothing could take, as Nova has it.
 const noValidHost = "No valid host was found. There are not enough hosts available."
@@ -77,7 +77,7 @@ func (s *Scheduler) build(ctx context.Context, uuid string, v *view) error {
 	}
 	spec, err := s.o.Store.RequestSpec(ctx, uuid)
 	if err != nil {
-		return fmt.Errorf("reading what was asked for with server %s: %w", uuid, err)
+		return fmt.Errorf("reading the request spec of server %s: %w", uuid, err)
 	}
 	b := &build{s: s, server: request.Server, spec: spec, view: v, hosts: hosts, failed: map[string]bool{}, full: map[string]bool{}}
 	return b.place(ctx)
@@ -89,9 +89,9 @@ func (b *build) place(ctx context.Context) error {
 	var unfit *InvalidError
 	switch {
 	case errors.As(err, &unfit):
-		return b.nowhere(ctx, cellwire.Fault{Code: faultCodeInvalid, Message: unfit.Message})
+		return b.fail(ctx, cellwire.Fault{Code: faultCodeInvalid, Message: unfit.Message})
 	case errors.Is(err, placementclient.ErrInvalid):
-		return b.nowhere(ctx, noHost(err.Error()))
+		return b.fail(ctx, noHost(err.Error()))
 	case err != nil:
 		return err
 	}
@@ -109,7 +109,7 @@ func (b *build) place(ctx context.Context) error {
 		}
 		return b.place(ctx)
 	}
-	return b.nowhere(ctx, noHost(b.whyNowhere(len(targets))))
+	return b.fail(ctx, noHost(b.whyNoHost(len(targets))))
 }
 
 // tryEach tries targets until one takes the server.
@@ -195,7 +195,7 @@ func (b *build) try(ctx context.Context, t target) (placed bool, err error) {
 		err := s.o.Quota.Recheck(ctx, b.server.ProjectID, b.server.Flavor)
 		var exceeded *QuotaExceededError
 		if errors.As(err, &exceeded) {
-			return true, b.bury(ctx, cellwire.Fault{Code: faultCodeQuota, Message: exceeded.Error(), Created: s.o.Now().UTC()})
+			return true, b.insertIntoCell0(ctx, cellwire.Fault{Code: faultCodeQuota, Message: exceeded.Error(), Created: s.o.Now().UTC()})
 		}
 		if err != nil {
 			return false, err
@@ -250,7 +250,7 @@ func (b *build) allocate(ctx context.Context, t target) (bool, error) {
 			return false, nil
 		default:
 			if errors.Is(err, placementclient.ErrOutcomeUnknown) {
-				s.delay.doubt(consumer.UUID, s.o.Now())
+				s.delay.outcomeUnknown(consumer.UUID, s.o.Now())
 			}
 			return false, err
 		}
@@ -276,7 +276,7 @@ func (b *build) insert(ctx context.Context, cell apidb.Cell, row cellwire.Server
 		return false, ctx.Err()
 	}
 	b.failed[cell.UUID] = true
-	b.s.o.Logger.Warn().Err(err).Str("server", row.UUID).Str("cell", cell.Name).Msg("A cell did not take a server; it goes to another cell, if there is one that can take it.")
+	b.s.o.Logger.Warn().Err(err).Str("server", row.UUID).Str("cell", cell.Name).Msg("A cell did not accept a server. Trying other cells.")
 	return false, nil
 }
 
@@ -317,9 +317,9 @@ func (b *build) abandon(ctx context.Context) error {
 	return b.s.o.Placement.Release(ctx, b.server.UUID)
 }
 
-// nowhere ends an attempt for which there was no host. What the server holds is given back; if that was left by an attempt before, it
+// fail ends an attempt for which there was no host. What the server holds is given back; if that was left by an attempt before, it
 // may be all that kept the server from its host, and there is another try.
-func (b *build) nowhere(ctx context.Context, fault cellwire.Fault) error {
+func (b *build) fail(ctx context.Context, fault cellwire.Fault) error {
 	held, err := b.s.o.Placement.Allocations(ctx, b.server.UUID)
 	if err != nil {
 		return err
@@ -337,14 +337,14 @@ func (b *build) nowhere(ctx context.Context, fault cellwire.Fault) error {
 	}
 	b.allocated = false
 	fault.Created = b.s.o.Now().UTC()
-	return b.bury(ctx, fault)
+	return b.insertIntoCell0(ctx, fault)
 }
 
-// bury puts the server into cell0, with the reason.
-func (b *build) bury(ctx context.Context, fault cellwire.Fault) error {
+// insertIntoCell0 puts the server into cell0, with the reason.
+func (b *build) insertIntoCell0(ctx context.Context, fault cellwire.Fault) error {
 	cell0, known := b.hosts.cells[apidb.Cell0UUID]
 	if !known {
-		return errors.New("there is no cell0 for servers that cannot be placed; create it with compute-agent cells manage")
+		return errors.New("no cell0 for servers that cannot be scheduled; create it with compute-agent cells manage")
 	}
 	if b.allocated { // nobody else gets it while cell0 is down
 		if err := b.s.o.Placement.Release(ctx, b.server.UUID); err != nil {
@@ -360,7 +360,7 @@ func (b *build) bury(ctx context.Context, fault cellwire.Fault) error {
 		return err
 	}
 	if !inserted {
-		return fmt.Errorf("server %s belongs into cell0, which does not take it: %s", b.server.UUID, fault.Message)
+		return fmt.Errorf("server %s belongs in cell0, which rejects it: %s", b.server.UUID, fault.Message)
 	}
 	if err := b.s.step("bury"); err != nil {
 		return err
@@ -372,7 +372,7 @@ func (b *build) bury(ctx context.Context, fault cellwire.Fault) error {
 // lost is what to do when the cell does not have the row; nil leaves that to the next attempt.
 func (s *Scheduler) finish(ctx context.Context, uuid string, cell apidb.Cell, free bool, lost func(context.Context) error) error {
 	if cell.UUID == "" {
-		return fmt.Errorf("server %s is placed in a cell that is not mapped", uuid)
+		return fmt.Errorf("server %s is in a cell that is not mapped", uuid)
 	}
 	release := func(ctx context.Context, c *cellclient.Client) (cellwire.Server, error) { return c.Release(ctx, uuid) }
 	_, err := gather.One(ctx, s.o.Gatherer, cell, release)
@@ -399,7 +399,7 @@ func (s *Scheduler) finish(ctx context.Context, uuid string, cell apidb.Cell, fr
 		}
 	}
 	if err := s.o.Store.Built(ctx, uuid); err != nil {
-		return fmt.Errorf("ending the build of server %s: %w", uuid, err)
+		return fmt.Errorf("deleting the build request of server %s: %w", uuid, err)
 	}
 	if cell.IsCell0() {
 		s.built(Unplaced)

@@ -71,18 +71,18 @@ func (s *Scheduler) deleteIn(ctx context.Context, m apidb.Mapping, kind cellwire
 	defer cancel()
 	late := func(err error, what string) {
 		if err != nil {
-			s.o.Logger.Warn().Err(err).Str("server", uuid).Str("cell", cell.Name).Msg("A server is deleted, and " + what + " is done later.")
+			s.o.Logger.Warn().Err(err).Str("server", uuid).Str("cell", cell.Name).Msg("Deleted a server in its cell, but " + what + " failed. The reconciler completes it.")
 		}
 	}
-	late(s.o.Store.SetQueued(ctx, map[string]bool{uuid: true}), "noting that")
+	late(s.o.Store.SetQueued(ctx, map[string]bool{uuid: true}), "marking its mapping as deleted")
 	if err := s.step("queue"); err != nil {
 		return err
 	}
 	if building {
-		late(s.o.Store.Built(ctx, uuid), "the end of its build request")
+		late(s.o.Store.Built(ctx, uuid), "deleting its build request")
 	}
 	if answer.Local {
-		late(s.unallocate(ctx, uuid, cell), "the removal of its allocations")
+		late(s.unallocate(ctx, uuid, cell), "removing its allocations")
 	} else if answer.Server.Deleted && !building {
 		return fmt.Errorf("server %s in cell %s was deleted before: %w", uuid, cell.Name, apidb.ErrNotFound)
 	}
@@ -112,7 +112,7 @@ func (s *Scheduler) unallocate(ctx context.Context, uuid string, cell apidb.Cell
 // Restore takes back the soft delete of a server, if the quota still allows it.
 //
 // Errors: *QuotaExceededError; [gather.ErrDown] and the cell's refusals pass through; [apidb.ErrNotFound] of a server that is placed
-// nowhere. Cost: a survey of each cell, and one request to its own.
+// fail. Cost: a survey of each cell, and one request to its own.
 func (s *Scheduler) Restore(ctx context.Context, m apidb.Mapping) (cellwire.Server, error) {
 	uuid := m.InstanceUUID
 	if m.CellUUID == "" {
@@ -141,7 +141,7 @@ func (s *Scheduler) Restore(ctx context.Context, m apidb.Mapping) (cellwire.Serv
 	ctx, cancel := s.afterwards(ctx)
 	defer cancel()
 	if err := s.o.Store.SetQueued(ctx, map[string]bool{uuid: false}); err != nil {
-		s.o.Logger.Warn().Err(err).Str("server", uuid).Msg("A server is restored, and noting that is done later.")
+		s.o.Logger.Warn().Err(err).Str("server", uuid).Msg("Restored a server in its cell, but updating its mapping failed. The reconciler completes it.")
 	}
 	return server, nil
 }

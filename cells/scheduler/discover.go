@@ -35,15 +35,15 @@ func (s *Scheduler) discoverAndLog(ctx context.Context) {
 		var report DiscoverReport
 		report, err = Discover(ctx, s.o.Store, s.o.Gatherer, cells)
 		for _, n := range report.Mapped {
-			s.o.Logger.Info().Str("host", n.Host).Str("node", n.Name).Str("uuid", n.UUID).Str("cell", nameOf(cells, n.CellUUID)).Str("cell_uuid", n.CellUUID).Msg("A new host is mapped to its cell, and can take servers.")
+			s.o.Logger.Info().Str("host", n.Host).Str("node", n.Name).Str("uuid", n.UUID).Str("cell", nameOf(cells, n.CellUUID)).Str("cell_uuid", n.CellUUID).Msg("Mapped a new host to its cell.")
 		}
 		for _, c := range s.newConflicts(report.Conflicts) {
 			s.o.Logger.Error().Err(c.Err).Str("host", c.Node.Host).Str("node", c.Node.Name).Str("cell", nameOf(cells, c.Node.CellUUID)).Str("cell_uuid", c.Node.CellUUID).
-				Msg("A host cannot be mapped and gets no servers: its name or its node is known in another place; unmap it there (compute-agent cells manage), or have it report to that cell.")
+				Msg("Cannot map a host, so it gets no servers: its name or node is mapped to another cell or host. Unmap it there (compute-agent cells manage), or have it report to that cell.")
 		}
 	}
 	if err != nil && ctx.Err() == nil {
-		s.o.Logger.Warn().Err(err).Msg("New hosts could not be looked for; it is tried again.")
+		s.o.Logger.Warn().Err(err).Msg("Discovering new hosts failed. Retrying.")
 	}
 }
 
@@ -150,7 +150,7 @@ func discoverIn(ctx context.Context, store apidb.Store, g *gather.Gatherer, cell
 		return struct{}{}, c.Mapped(ctx, uuids)
 	})
 	if err != nil && !errors.Is(err, gather.ErrDown) { // one that is down says them once more
-		return fmt.Errorf("telling cell %s which nodes are mapped: %w", cell.Name, err)
+		return fmt.Errorf("marking nodes as mapped in cell %s: %w", cell.Name, err)
 	}
 	return nil
 }

@@ -186,7 +186,7 @@ func TestNewHostsAreFoundWhenTheyAreNeeded(t *testing.T) {
 				if interval > 0 && (row.Host != "new" || asked != 1) {
 					t.Errorf("it is %s on %q, new hosts were looked for %d times", row.VMState, row.Host, asked)
 				}
-				if interval == 0 && (row.VMState != cellwire.VMError || asked != 0 || !strings.Contains(row.Fault.Details, "1 on nodes that no cell is known of")) {
+				if interval == 0 && (row.VMState != cellwire.VMError || asked != 0 || !strings.Contains(row.Fault.Details, "1 on nodes without a cell")) {
 					t.Errorf("it is %+v, new hosts were looked for %d times", row, asked)
 				}
 			}
@@ -224,7 +224,7 @@ func TestConflictsAreToldOnce(t *testing.T) {
 	if !strings.Contains(w.logged(), `"cell":"cell2"`) || !strings.Contains(w.logged(), "in cell cell1, not cell2") {
 		t.Errorf("the cells are not named:\n%s", w.logged())
 	}
-	if n := strings.Count(w.logged(), "A host cannot be mapped"); n != 1 {
+	if n := strings.Count(w.logged(), "Cannot map a host"); n != 1 {
 		t.Errorf("told %d times:\n%s", n, w.logged())
 	}
 }

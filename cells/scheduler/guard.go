@@ -15,7 +15,7 @@ import (
 )
 
 // ErrChanged says that a cell got another database while it was looked at.
-var ErrChanged = errors.New("the cell got another database meanwhile")
+var ErrChanged = errors.New("the database of the cell was replaced in the meantime")
 
 // The guard against the wrong database. What a cell says is believed over what the API database says: that a server lives that was noted as deleted,
 // that nobody needs its allocations. From a database that is new, or an older copy, that is wrong, and what is done for it cannot be undone. So the
@@ -31,7 +31,7 @@ func (s *Scheduler) trust(ctx context.Context, cell apidb.Cell, before apidb.Cel
 	}
 	now, err := s.o.Store.SawCell(ctx, before, seen)
 	if err != nil {
-		return false, fmt.Errorf("noting the database of cell %s: %w", cell.Name, err)
+		return false, fmt.Errorf("recording the database of cell %s: %w", cell.Name, err)
 	}
 	s.logSuspect(cell, now, seen)
 	return now.Suspect == nil, nil
@@ -46,7 +46,7 @@ func (s *Scheduler) trusted(ctx context.Context, cell apidb.Cell) (bool, error) 
 	}
 	seen, err := cellMark(ctx, s.o.Gatherer, cell)
 	if err != nil {
-		return false, fmt.Errorf("asking cell %s which database it has: %w", cell.Name, err)
+		return false, fmt.Errorf("asking cell %s for its database: %w", cell.Name, err)
 	}
 	return s.trust(ctx, cell, known[cell.UUID], seen)
 }
@@ -64,12 +64,12 @@ func (s *Scheduler) logSuspect(cell apidb.Cell, now apidb.CellDatabase, seen api
 	switch {
 	case now.Suspect == nil && was:
 		s.o.Logger.Info().Str("cell", cell.Name).Str("epoch", seen.Epoch).Int64("revision", seen.Revision).
-			Msg("The database of a cell is the right one again, or was accepted. What was left half done there is finished from now on.")
+			Msg("The database of a cell is the right one again, or was accepted. Reconciliation of the cell resumes.")
 	case now.Suspect != nil && (!was || !told.Equal(now.Since)):
 		s.o.Logger.Error().Str("cell", cell.Name).Str("epoch", seen.Epoch).Int64("revision", seen.Revision).
 			Str("known_epoch", now.Known.Epoch).Int64("known_revision", now.Known.Revision).Time("since", now.Since).
-			Msg(SuspectCause(now) + " Servers that it does not know are missing from lists and 404, while their guests run; ones that were deleted may be back. " +
-				"Nothing of what the cell says is corrected, cleared up or reclaimed until this is decided. " + SuspectHint(cell))
+			Msg(SuspectCause(now) + " Servers that it lacks are missing from lists and answered with 404 while their guests run; deleted servers may be back. " +
+				"Reconciliation of the cell is suspended until this is resolved. " + SuspectHint(cell))
 	}
 }
 
@@ -79,7 +79,7 @@ func SuspectCause(d apidb.CellDatabase) string {
 	case d.Suspect == nil:
 		return ""
 	case d.Suspect.Epoch == d.Known.Epoch:
-		return fmt.Sprintf("The database of the cell is an older copy: it was at revision %d when %d had been seen (%s).", d.Suspect.Revision, d.Known.Revision, d.Since.Format(time.RFC3339))
+		return fmt.Sprintf("The database of the cell is an older copy: it was at revision %d after revision %d had been seen (%s).", d.Suspect.Revision, d.Known.Revision, d.Since.Format(time.RFC3339))
 	default:
 		return fmt.Sprintf("The cell has another database than before: a new one, or another cell's (epoch %s at revision %d; before, %s at %d; %s).",
 			d.Suspect.Epoch, d.Suspect.Revision, d.Known.Epoch, d.Known.Revision, d.Since.Format(time.RFC3339))
@@ -88,7 +88,7 @@ func SuspectCause(d apidb.CellDatabase) string {
 
 // SuspectHint says what to do about it.
 func SuspectHint(cell apidb.Cell) string {
-	return fmt.Sprintf("Stop the cell and put the latest copy of its database back if there is a better one; then, or if this is the best there is: compute-agent cells manage accept %s.", cell.Name)
+	return fmt.Sprintf("Stop the cell and restore a more recent copy of its database if one exists; then, or if this is the most recent copy: compute-agent cells manage accept %s.", cell.Name)
 }
 
 // Difference is how the database of a cell differs from what the API database knows.
@@ -103,7 +103,7 @@ type Difference struct {
 }
 
 // Compare asks a cell for all of its servers that the API database knows. Nothing is changed. One request for each 1,000 mappings of the cell, and two.
-// ErrChanged says that the cell got another database meanwhile.
+// ErrChanged says that the database of the cell was replaced in the meantime.
 func Compare(ctx context.Context, store apidb.Store, g *gather.Gatherer, cell apidb.Cell) (d Difference, err error) {
 	known, err := store.CellDatabases(ctx)
 	if err != nil {

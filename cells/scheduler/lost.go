@@ -19,7 +19,7 @@ import (
 func (s *Scheduler) lostRow(ctx context.Context, request apidb.BuildRequest, h *hosts) error {
 	uuid, cell := request.Server.UUID, h.cells[request.CellUUID]
 	if h.suspect[cell.UUID] {
-		return fmt.Errorf("the row of server %s is not in its cell, which has another database than before: it is left until that is decided", uuid)
+		return fmt.Errorf("the row of server %s is not in its cell, which has another database than before: waiting until an operator resolves this", uuid)
 	}
 	row := request.Server
 	row.VMState, row.TaskState, row.PowerState = cellwire.VMError, "", plugins.PowerNoState
@@ -39,7 +39,7 @@ func (s *Scheduler) lostRow(ctx context.Context, request apidb.BuildRequest, h *
 	if err != nil {
 		return fmt.Errorf("inserting server %s once more: %w", uuid, err)
 	}
-	s.o.Logger.Warn().Str("server", uuid).Str("cell", cell.Name).Str("host", row.Host).Msg("The row of a server that is being built was lost in its cell, and was made again.")
+	s.o.Logger.Warn().Str("server", uuid).Str("cell", cell.Name).Str("host", row.Host).Msg("The cell lost the row of a server that is being built. The row was inserted again.")
 	return nil
 }
 

@@ -64,7 +64,7 @@ func MigrateQueued(ctx context.Context, store apidb.Store, g *gather.Gatherer, m
 }
 
 // errAsking marks an error of asking a cell, and not of the API database.
-var errAsking = errors.New("the cell could not be asked")
+var errAsking = errors.New("the cell did not answer")
 
 // migrateCell migrates the mappings of one cell, page by page.
 func migrateCell(ctx context.Context, store apidb.Store, g *gather.Gatherer, cell apidb.Cell, maxCount int, report *MigrationReport) error {

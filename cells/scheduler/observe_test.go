@@ -3,10 +3,7 @@
 package scheduler_test
 
 import (
-	"context"
 	"errors"
-	"path/filepath"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -179,38 +176,16 @@ func TestCorrectionsAreCounted(t *testing.T) {
 	})
 }
 
-// TestScheduling: it is said by the process that does it.
-func TestScheduling(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "scheduler.lock")
-	w := begin(t, []int{1}, func(b *scheduler.Options, _ *scheduler.QuotaOptions) { b.LockFile = file })
-	first := w.boot
-	w.restart()
-	second := w.boot
-	if first.Scheduling() {
-		t.Error("it schedules before it runs")
+// TestSchedulingWhileRunIsActive: Scheduling is true while Run is active, and at no other time.
+func TestSchedulingWhileRunIsActive(t *testing.T) {
+	w := begin(t, []int{1})
+	if w.boot.Scheduling() {
+		t.Error("true before Run")
 	}
-	run := func(s *scheduler.Scheduler) (stop func()) {
-		ctx, cancel := context.WithCancel(context.Background())
-		ended := make(chan error, 1)
-		go func() { ended <- s.Run(ctx) }()
-		return func() {
-			cancel()
-			if err := <-ended; err != nil {
-				t.Error(err)
-			}
-		}
+	stop := run(w.boot)
+	until(t, "Scheduling is true", w.boot.Scheduling)
+	stop()
+	if w.boot.Scheduling() {
+		t.Error("true after Run")
 	}
-	stopFirst := run(first)
-	until(t, "the first schedules", first.Scheduling)
-	stopSecond := run(second)
-	until(t, "the second waits", func() bool { return strings.Contains(w.logged(), "takes over when that one ends") })
-	if second.Scheduling() {
-		t.Error("both schedule")
-	}
-	stopFirst()
-	if first.Scheduling() {
-		t.Error("it schedules after its end")
-	}
-	until(t, "the second schedules", second.Scheduling)
-	stopSecond()
 }

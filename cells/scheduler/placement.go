@@ -36,7 +36,7 @@ func NewPlacementClient(cfg placementclient.Config) (*PlacementClient, error) {
 
 // ErrConsumerConflict means: the consumer does not have the generation that was given. Read it and decide again. It is no
 // [placementclient.ErrConflict]: that is one of a resource provider, and the same again may work.
-var ErrConsumerConflict = errors.New("the consumer's allocations were changed meanwhile")
+var ErrConsumerConflict = errors.New("the consumer's allocations changed in the meantime")
 
 // consumerConflict is an error about a consumer that was changed meanwhile.
 func consumerConflict(err error) error { return fmt.Errorf("%w: %s", ErrConsumerConflict, err.Error()) }

@@ -33,7 +33,7 @@ const Unlimited = -1
 var ErrCellDown = errors.New("the project has servers in a cell that is down")
 
 // ErrUsageUnknown says that usage is counted from Placement, which cannot be used now.
-var ErrUsageUnknown = errors.New("the usage of the project is not known without Placement")
+var ErrUsageUnknown = errors.New("the usage of the project cannot be counted without Placement")
 
 // QuotaOptions are what a Service is made of. Placement is needed for CountFromPlacement only.
 type QuotaOptions struct {
@@ -116,7 +116,7 @@ func (s *Quotas) count(ctx context.Context, project string) (projectUsage, error
 		}
 		if _, warned := s.fallback.LoadOrStore(project, true); !warned {
 			s.o.Logger.Warn().Str("project", project).Int64("mappings", before.Unmigrated).
-				Msg("Usage is counted in the cells, and not from Placement, while the project has instance mappings of before queued_for_delete; run compute-agent cells manage db online-data-migrations.")
+				Msg("Counting usage in the cells instead of Placement, because the project has instance mappings without queued_for_delete. Run compute-agent cells manage db online-data-migrations.")
 		}
 	}
 	return s.fromCells(ctx, project, before)
@@ -147,7 +147,7 @@ func (s *Quotas) fromCells(ctx context.Context, project string, before apidb.Cou
 	}
 	answers := gather.All(ctx, s.o.Gatherer, cells, func(ctx context.Context, client *cellclient.Client) (cellwire.Usage, error) {
 		used, err := client.Usage(ctx, project)
-		return used, cellclient.Understood(err)
+		return used, cellclient.AsFailure(err)
 	})
 	down := map[string]bool{}
 	var downUUIDs []string
@@ -157,7 +157,7 @@ func (s *Quotas) fromCells(ctx context.Context, project string, before apidb.Cou
 			c.down = append(c.down, a.Cell)
 			down[a.Cell.UUID], downUUIDs = true, append(downUUIDs, a.Cell.UUID)
 		case a.Err != nil:
-			return c, fmt.Errorf("counting what project %s has in cell %s: %w", project, a.Cell.Name, a.Err)
+			return c, fmt.Errorf("counting the usage of project %s in cell %s: %w", project, a.Cell.Name, a.Err)
 		default:
 			addUsage(&c.usage, a.Value.Instances, a.Value.Cores, a.Value.RAM)
 		}
@@ -172,7 +172,7 @@ func (s *Quotas) fromCells(ctx context.Context, project string, before apidb.Cou
 	if len(downUUIDs) > 0 {
 		there, err := s.o.Store.CountProject(ctx, project, downUUIDs)
 		if err != nil {
-			return c, fmt.Errorf("counting what project %s has in cells that are down: %w", project, err)
+			return c, fmt.Errorf("counting the usage of project %s in cells that are down: %w", project, err)
 		}
 		c.stranded = there.Instances
 		addUsage(&c.usage, there.Instances, there.Cores, there.RAM)

@@ -60,7 +60,7 @@ func (s *Quotas) Check(ctx context.Context, ask QuotaRequest) (QuotaGrant, error
 			cells = append(cells, cell.Name+" ("+cell.UUID+")")
 		}
 		s.o.Logger.Warn().Str("project", ask.Project).Int64("servers", c.stranded).Strs("cells", cells).
-			Msg("A boot was refused, because the project has living servers in a cell that is down; it can boot again when the cell is back, or when the policy os_compute_api:servers:create:cell_down allows it.")
+			Msg("Rejected a boot, because the project has servers in a cell that is down. The project can boot again when the cell is up, or when the policy os_compute_api:servers:create:cell_down allows it.")
 		return QuotaGrant{}, ErrCellDown
 	}
 	count, err := fitQuota(limits, c.usage, ask)

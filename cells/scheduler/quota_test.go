@@ -386,7 +386,7 @@ func TestCellDown(t *testing.T) {
 			if !errors.Is(err, c.want) || (c.want == nil && err != nil) {
 				t.Errorf("%v, want %v", err, c.want)
 			}
-			if lines := strings.Count(w.log.String(), "A boot was refused"); lines != map[bool]int{true: 1}[c.want != nil] {
+			if lines := strings.Count(w.log.String(), "Rejected a boot"); lines != map[bool]int{true: 1}[c.want != nil] {
 				t.Errorf("%d lines: %s", lines, &w.log)
 			}
 			if err != nil && strings.Contains(err.Error(), c.down) {

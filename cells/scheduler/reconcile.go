@@ -16,9 +16,9 @@ import (
 	"github.com/compute-agent/compute-agent/cells/gather"
 )
 
-func (s *Scheduler) reconcileAndSay(ctx context.Context) {
+func (s *Scheduler) reconcileAndLog(ctx context.Context) {
 	if err := s.reconcile(ctx); err != nil && ctx.Err() == nil {
-		s.o.Logger.Warn().Err(err).Msg("Not all that deleted or half-built servers left could be cleared up; it is tried again.")
+		s.o.Logger.Warn().Err(err).Msg("Cleaning up after deleted or half-built servers failed in part. Retrying.")
 	}
 }
 
@@ -42,7 +42,7 @@ func (s *Scheduler) reconcile(ctx context.Context) error {
 			return
 		}
 		if a.Err != nil {
-			errs = append(errs, fmt.Errorf("asking cell %s what is unfinished: %w", a.Cell.Name, a.Err))
+			errs = append(errs, fmt.Errorf("asking cell %s for unfinished servers: %w", a.Cell.Name, a.Err))
 			return
 		}
 		trusted, err := s.trust(ctx, a.Cell, databases[a.Cell.UUID], apidb.CellMark{Epoch: a.Value.Epoch, Revision: a.Value.Revision})
@@ -186,7 +186,7 @@ func (s *Scheduler) reclaim(ctx context.Context, cell apidb.Cell, u cellwire.Unf
 		return err
 	}
 	if m.CellUUID != cell.UUID {
-		return fmt.Errorf("it is softly deleted in cell %s, and mapped to cell %q", cell.UUID, m.CellUUID)
+		return fmt.Errorf("it is soft-deleted in cell %s, but mapped to cell %q", cell.UUID, m.CellUUID)
 	}
 	// It may be restored since the cell was asked, and be deleted once more.
 	now, err := gather.One(ctx, s.o.Gatherer, cell, func(ctx context.Context, c *cellclient.Client) (cellwire.Server, error) { return c.Server(ctx, u.UUID) })
@@ -201,7 +201,7 @@ func (s *Scheduler) reclaim(ctx context.Context, cell apidb.Cell, u cellwire.Unf
 		return nil
 	}
 	if err == nil {
-		s.o.Logger.Info().Str("server", u.UUID).Time("deleted", u.Since).Msg("A softly deleted server is deleted for good.")
+		s.o.Logger.Info().Str("server", u.UUID).Time("deleted", u.Since).Msg("Reclaiming a soft-deleted server.")
 	}
 	return err
 }
@@ -287,7 +287,7 @@ func (s *Scheduler) correct(ctx context.Context, cell apidb.Cell, differ []apidb
 				}
 			}
 			s.o.Logger.Info().Str("server", m.InstanceUUID).Str("cell", cell.Name).Bool("queued_for_delete", queued).
-				Msg("The mapping of a server said something else about its deletion than its cell, and was corrected.")
+				Msg("Corrected queued_for_delete of a server's mapping: it differed from the cell.")
 			return s.corrected(CorrectedQueued, s.o.Store.SetQueued(ctx, map[string]bool{m.InstanceUUID: queued}))
 		}))
 	}
@@ -313,7 +313,7 @@ func serverStates(ctx context.Context, g *gather.Gatherer, cell apidb.Cell, uuid
 		return c.States(ctx, uuids)
 	})
 	if err != nil {
-		return nil, fmt.Errorf("asking cell %s what became of %d servers: %w", cell.Name, len(uuids), err)
+		return nil, fmt.Errorf("asking cell %s for the states of %d servers: %w", cell.Name, len(uuids), err)
 	}
 	states := make(map[string]cellwire.ServerState, len(list))
 	for _, state := range list {

@@ -36,22 +36,22 @@ var (
 		serviceDisabled: "service_disabled", otherZone: "other_zone", notOffered: "not_offered", refusedMeanwhile: "refused_meanwhile", cellRefused: "cell_refused",
 	}
 	refusalTexts = [refusals]string{
-		notChosen:        "not the host that was asked for",
+		notChosen:        "not the requested host",
 		cellDisabled:     "in a cell that is disabled",
 		cellDown:         "in a cell that is down",
-		cellSuspect:      "in a cell that has another database than before, which nobody has accepted",
+		cellSuspect:      "in a cell that has another database than before, which is not accepted yet",
 		serviceMissing:   "without a service in their cell",
 		serviceDown:      "with a service that is down",
 		serviceDisabled:  "with a service that is disabled",
-		otherZone:        "not in the availability zone that was asked for",
+		otherZone:        "not in the requested availability zone",
 		notOffered:       "not offered by Placement (no capacity left, or not what the flavor requires)",
-		refusedMeanwhile: "refused by Placement meanwhile",
-		cellRefused:      "in a cell that did not take the server",
+		refusedMeanwhile: "rejected by Placement in the meantime",
+		cellRefused:      "in a cell that rejected the server",
 	}
 )
 
-// unfit is why the host of a node does not take a server whatever room it has, and the zone that it is in if it is known.
-func (h *hosts) unfit(node apidb.Node, spec apidb.RequestSpec, defaultZone string) (zone string, why refusal) {
+// whyUnfit is why the host of a node does not take a server whatever room it has, and the zone that it is in if it is known.
+func (h *hosts) whyUnfit(node apidb.Node, spec apidb.RequestSpec, defaultZone string) (zone string, why refusal) {
 	service, known := h.services[hostKey{node.CellUUID, node.Host}]
 	if zone = service.Zone; known && zone == "" {
 		zone = defaultZone
@@ -80,7 +80,7 @@ func (h *hosts) unfit(node apidb.Node, spec apidb.RequestSpec, defaultZone strin
 // refused counts the nodes by why they did not take the server. It costs a look at each node.
 func (b *build) refused() (counts [refusals]int) {
 	for _, node := range b.hosts.nodes {
-		_, why := b.hosts.unfit(node, b.spec, b.s.o.Zone)
+		_, why := b.hosts.whyUnfit(node, b.spec, b.s.o.Zone)
 		switch {
 		case why != takes:
 		case b.failed[node.CellUUID]:
@@ -95,9 +95,9 @@ func (b *build) refused() (counts [refusals]int) {
 	return counts
 }
 
-// whyNowhere is for administrators: what Placement had, and why no node takes the server.
-func (b *build) whyNowhere(targets int) string {
-	text := fmt.Sprintf("Placement had %d candidates, %d of them on hosts that can take servers, %d on nodes that no cell is known of; %d hosts were asked for by themselves; %d were tried.",
+// whyNoHost is for administrators: what Placement had, and why no node takes the server.
+func (b *build) whyNoHost(targets int) string {
+	text := fmt.Sprintf("Placement returned %d candidates: %d on hosts that can take servers, %d on nodes without a cell; %d hosts were queried one by one; %d were tried.",
 		b.candidates, targets, b.unmapped, len(b.searched), b.tried)
 	if len(b.hosts.nodes) == 0 {
 		return text + " No host is mapped to a cell."
@@ -122,7 +122,7 @@ func (b *build) logUnplaced(fault cellwire.Fault) {
 	}
 	if fault.Message != noValidHost {
 		log := fields.Str("why", fault.Message).Logger()
-		log.Warn().Msg("A server is not placed, and is in error, in cell0. The user is told why.")
+		log.Warn().Msg("Could not schedule a server. It is in ERROR in cell0; its fault says why.")
 		return
 	}
 	for why, n := range b.refused() {
@@ -135,5 +135,5 @@ func (b *build) logUnplaced(fault cellwire.Fault) {
 	}
 	log := fields.Str("why", fault.Details).Logger()
 	log.Warn().
-		Msg("A server could not be placed on any host, and is in error, in cell0: its user reads \"No valid host was found\". Mend what keeps the hosts from taking servers, and have it made again.")
+		Msg("No valid host was found for a server. It is in ERROR in cell0. Fix what keeps the hosts from taking servers, then create it again.")
 }

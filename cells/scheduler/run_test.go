@@ -6,7 +6,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -31,50 +30,48 @@ func until(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// TestRun: servers are scheduled and hosts discovered without anybody asking, by one process, and by another when that one ends.
-func TestRun(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "scheduler.lock")
-	w := begin(t, []int{1, 1}, func(b *scheduler.Options, _ *scheduler.QuotaOptions) {
-		b.LockFile, b.DiscoverInterval = file, 10*time.Millisecond
-	})
-	first := w.boot
-	w.restart()
-	second := w.boot
-	run := func(s *scheduler.Scheduler) (stop func()) {
-		ctx, cancel := context.WithCancel(context.Background())
-		ended := make(chan error, 1)
-		go func() { ended <- s.Run(ctx) }()
-		return func() {
-			cancel()
-			if err := <-ended; err != nil {
-				t.Error(err)
-			}
-		}
+// run starts a scheduler. stop ends it and waits.
+func run(s *scheduler.Scheduler) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		s.Run(ctx)
+	}()
+	return func() {
+		cancel()
+		<-ended
 	}
+}
+
+// TestRunSchedulesAndDiscovers: Run schedules servers and maps new hosts by itself, and so does the
+// scheduler that is started after it.
+func TestRunSchedulesAndDiscovers(t *testing.T) {
+	w := begin(t, []int{1, 1}, func(b *scheduler.Options, _ *scheduler.QuotaOptions) {
+		b.DiscoverInterval = 10 * time.Millisecond
+	})
 	placed := func(uuid string) func() bool {
 		return func() bool {
 			_, err := w.store.BuildRequest(ctx, uuid)
 			return err != nil
 		}
 	}
-	stopFirst := run(first)
-	w.boot = first
+	stop := run(w.boot)
 	a := w.created()
 	until(t, "a server is placed", placed(a))
-	stopSecond := run(second)
-	until(t, "the second waits", func() bool { return strings.Contains(w.logged(), "takes over when that one ends") })
-	fresh := newAgent(w, w.sites[1], "new")
-	w.sites[1].agents = append(w.sites[1].agents, fresh)
-	fresh.beat()
+	added := newAgent(w, w.sites[1], "new")
+	w.sites[1].agents = append(w.sites[1].agents, added)
+	added.beat()
 	until(t, "a new host is mapped", func() bool {
 		hosts, err := w.store.Hosts(ctx)
 		return err == nil && len(hosts) == 3
 	})
-	stopFirst()
-	w.boot = second
+	stop()
+	w.restart()
+	stop = run(w.boot)
 	b := w.created()
-	until(t, "the second places a server", placed(b))
-	stopSecond()
+	until(t, "the next scheduler places a server", placed(b))
+	stop()
 	if row := w.row(b); row.VMState != cellwire.VMBuilding {
 		t.Errorf("the row is %+v", row)
 	}

@@ -13,15 +13,15 @@ import (
 	"github.com/compute-agent/compute-agent/placement/placementclient"
 )
 
-// scheduleAlways schedules what there is whenever it is told of something, and now and then.
-func (s *Scheduler) scheduleAlways(ctx context.Context) {
+// scheduleLoop schedules what there is whenever it is told of something, and now and then.
+func (s *Scheduler) scheduleLoop(ctx context.Context) {
 	w := s.newWorkers()
 	defer w.all.Wait()
 	ticker := time.NewTicker(s.o.PollInterval)
 	defer ticker.Stop()
 	for {
 		if err := s.schedule(ctx, w); err != nil && ctx.Err() == nil {
-			s.o.Logger.Error().Err(err).Msg("The build requests cannot be read, so nothing is scheduled; it is tried again in a moment.")
+			s.o.Logger.Error().Err(err).Msg("Cannot read the build requests, so no server is scheduled. Retrying.")
 		}
 		select {
 		case <-ctx.Done():
@@ -83,20 +83,20 @@ func (s *Scheduler) attempt(ctx context.Context, uuid string, v *view, asksPlace
 	switch {
 	case err == nil:
 		if s.delay.succeeded(uuid, asksPlacement) {
-			s.o.Logger.Info().Msg("Placement can be used again; what stayed in BUILD is scheduled.")
+			s.o.Logger.Info().Msg("Placement is available again. Scheduling the servers in BUILD.")
 		}
 	case ctx.Err() != nil:
 	case placementclient.Down(err):
 		if wait, first := s.delay.placementFailed(s.o.Now()); first {
 			s.o.Logger.Error().Err(err).Str("wait", wait.Round(time.Millisecond).String()).
-				Msg("Placement cannot be used, so servers that are to be scheduled stay in BUILD; see whether it runs and how it is reached ([placement_client]). It is tried again and again.")
+				Msg("Placement is unavailable, so new servers stay in BUILD. Check that it runs and how it is reached ([placement_client]). Retrying.")
 		}
 		s.delay.failed(uuid, s.o.Now())
 	case errors.Is(err, errSettling):
 		s.delay.failed(uuid, s.o.Now())
 	default:
 		wait := s.delay.failed(uuid, s.o.Now())
-		s.o.Logger.Warn().Err(err).Str("server", uuid).Str("wait", wait.Round(time.Millisecond).String()).Msg("A server could not be scheduled now and stays in BUILD; it is tried again.")
+		s.o.Logger.Warn().Err(err).Str("server", uuid).Str("wait", wait.Round(time.Millisecond).String()).Msg("Scheduling a server failed. It stays in BUILD. Retrying.")
 	}
 }
 
@@ -171,8 +171,8 @@ func (d *delays) placementFailed(now time.Time) (wait time.Duration, first bool)
 	return d.placement.until.Sub(now), first
 }
 
-// doubt notes that a write for a server has an unknown outcome.
-func (d *delays) doubt(uuid string, now time.Time) {
+// outcomeUnknown notes that a write for a server has an unknown outcome.
+func (d *delays) outcomeUnknown(uuid string, now time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.doubtful == nil {

@@ -46,7 +46,7 @@ func (b *build) search(ctx context.Context) (placed bool, err error) {
 func (h *hosts) left(b *build) []apidb.Node {
 	var nodes []apidb.Node
 	for _, n := range h.nodes {
-		if _, able := h.able(n, b.spec, b.s.o.Zone); able && !b.searched[n.UUID] {
+		if _, able := h.canTake(n, b.spec, b.s.o.Zone); able && !b.searched[n.UUID] {
 			nodes = append(nodes, n)
 		}
 	}

@@ -23,8 +23,6 @@ type Options struct {
 	Placement *PlacementClient
 	Quota     *Quotas
 
-	// LockFile is held by the process that schedules; it lies beside the API database. "": this is the only process.
-	LockFile string
 	// Workers is how many servers are scheduled at once. 0: 8.
 	Workers int
 	// MaxCandidates is how many candidates Placement is asked for: Nova's [scheduler] max_placement_results. 0: [DefaultCandidateLimit].
@@ -55,15 +53,14 @@ type Options struct {
 // defaultGrace is the grace that is given where nothing is said about it.
 const defaultGrace = time.Minute
 
-// Scheduler boots and deletes servers. Its methods may be called from several goroutines, and in several processes on the same API
-// database.
+// Scheduler creates, schedules and deletes servers. It is safe for concurrent use.
 type Scheduler struct {
 	o     Options
 	kick  chan struct{}
 	busy  busy
 	delay delays
 
-	scheduling atomic.Bool // it has the lock
+	scheduling atomic.Bool // Run is active
 
 	after func(step string) error // tests end the process here; nil otherwise
 
@@ -114,23 +111,18 @@ func (s *Scheduler) Kick() {
 	}
 }
 
-// Run schedules, reconciles, reclaims and discovers hosts until the context ends, as soon as no other process does.
-func (s *Scheduler) Run(ctx context.Context) error {
-	lock, err := s.takeLock(ctx)
-	if err != nil || lock == nil {
-		return err
-	}
-	defer lock.release()
+// Run schedules, reconciles, reclaims and discovers hosts until the context ends. One process at a
+// time may do so for an API database; a SQLite file belongs to one process anyway.
+func (s *Scheduler) Run(ctx context.Context) {
 	s.scheduling.Store(true)
 	defer s.scheduling.Store(false)
 	var all sync.WaitGroup
-	all.Go(func() { s.scheduleAlways(ctx) })
-	all.Go(func() { s.every(ctx, s.o.ReconcileInterval, s.reconcileAndSay) })
+	all.Go(func() { s.scheduleLoop(ctx) })
+	all.Go(func() { s.every(ctx, s.o.ReconcileInterval, s.reconcileAndLog) })
 	if s.o.DiscoverInterval > 0 {
 		all.Go(func() { s.every(ctx, s.o.DiscoverInterval, s.discoverAndLog) })
 	}
 	all.Wait()
-	return nil
 }
 
 // every does something now and then, until the context ends.

@@ -68,7 +68,7 @@ func (v *view) hosts(ctx context.Context) (*hosts, error) {
 	}
 	databases, err := v.s.o.Store.CellDatabases(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("reading what is known of the cells' databases: %w", err)
+		return nil, fmt.Errorf("reading the recorded databases of the cells: %w", err)
 	}
 	h := &hosts{
 		cells: map[string]apidb.Cell{}, nodes: make(map[string]apidb.Node, len(nodes)), services: map[hostKey]cellwire.Service{},
@@ -117,7 +117,7 @@ func (h *hosts) targets(candidates []Candidate, spec apidb.RequestSpec, defaultZ
 		if !mapped || ways[c.Root] >= perNode {
 			continue
 		}
-		if zone, able := h.able(node, spec, defaultZone); able {
+		if zone, able := h.canTake(node, spec, defaultZone); able {
 			found = append(found, target{candidate: c, node: node, cell: h.cells[node.CellUUID], zone: zone})
 			ways[c.Root]++
 		}
@@ -129,9 +129,9 @@ func (h *hosts) targets(candidates []Candidate, spec apidb.RequestSpec, defaultZ
 	return found
 }
 
-// able reports whether the host of a node takes servers, and this one, and in which zone it is.
-func (h *hosts) able(node apidb.Node, spec apidb.RequestSpec, defaultZone string) (zone string, able bool) {
-	zone, why := h.unfit(node, spec, defaultZone)
+// canTake reports whether the host of a node takes servers, and this one, and in which zone it is.
+func (h *hosts) canTake(node apidb.Node, spec apidb.RequestSpec, defaultZone string) (zone string, able bool) {
+	zone, why := h.whyUnfit(node, spec, defaultZone)
 	return zone, why == takes
 }
 

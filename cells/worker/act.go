@@ -11,19 +11,19 @@ import (
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
-// errSlow marks what does not change before somebody has looked at it.
-var errSlow = errors.New("somebody has to look at it")
+// errNeedsOperator marks what does not change before somebody has looked at it.
+var errNeedsOperator = errors.New("an operator has to resolve this")
 
-func isSlow(err error) bool { return errors.Is(err, errSlow) }
+func needsOperator(err error) bool { return errors.Is(err, errNeedsOperator) }
 
 // errNodeAway says that the node of a server is none of this host's, at present.
-var errNodeAway = errors.New("no driver names the node of the server")
+var errNodeAway = errors.New("no driver has the node of the server")
 
 // act does once what is wanted of a server. With nil, that is done and reported, or something else is wanted by now.
 func (w *Worker) act(ctx context.Context, s *server, item cellwire.WorkItem) error {
 	slots, known := w.slots[item.Want]
 	if !known {
-		return fmt.Errorf("%w: the cell wants %q, which this agent does not know", errSlow, item.Want)
+		return fmt.Errorf("%w: the cell requests %q, which this agent does not support", errNeedsOperator, item.Want)
 	}
 	select {
 	case slots <- struct{}{}:
@@ -33,7 +33,7 @@ func (w *Worker) act(ctx context.Context, s *server, item cellwire.WorkItem) err
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	if !w.holds(s, item) {
+	if !w.isCurrent(s, item) {
 		return nil
 	}
 	node, err := w.nodeOf(item.Server)
@@ -77,7 +77,7 @@ func (w *Worker) destroy(ctx context.Context, s *server, item cellwire.WorkItem,
 	var fault *plugins.InstanceFault
 	switch {
 	case errors.As(err, &fault):
-		if err := w.foreign(ctx, s, item, fault); err != nil {
+		if err := w.unmanagedGuest(ctx, s, item, fault); err != nil {
 			return err
 		}
 	case errors.Is(err, plugins.ErrUnsupported) && item.Server.LaunchedAt == nil && !w.attempted(s):
@@ -88,27 +88,27 @@ func (w *Worker) destroy(ctx context.Context, s *server, item cellwire.WorkItem,
 	if err := w.cfg.Allocations.Remove(ctx, s.uuid); err != nil {
 		return fmt.Errorf("removing its allocations: %w", err)
 	}
-	w.log.Info().Str("instance", s.uuid).Str("node", node.Name).Msg("A server is gone, and its allocations are.")
+	w.log.Info().Str("instance", s.uuid).Str("node", node.Name).Msg("Removed a server and its allocations.")
 	w.report(s, item, cellwire.Report{Kind: cellwire.ReportGone})
 	return nil
 }
 
-// foreign decides what becomes of a server that shall be gone when the guest of its uuid is none that the agent made. The guest is not
+// unmanagedGuest decides what becomes of a server that shall be gone when the guest of its uuid is none that the agent made. The guest is not
 // touched. If the server was never active, it cannot be that guest: what it holds is free. If it was, the guest is most likely the server with its mark
 // lost, and it uses what is allocated: as long as there are allocations, they stay, and the server is not gone.
-func (w *Worker) foreign(ctx context.Context, s *server, item cellwire.WorkItem, fault *plugins.InstanceFault) error {
+func (w *Worker) unmanagedGuest(ctx context.Context, s *server, item cellwire.WorkItem, fault *plugins.InstanceFault) error {
 	if item.Server.LaunchedAt != nil {
 		granted, err := w.cfg.Allocations.Granted(ctx, s.uuid)
 		if err != nil {
 			return fmt.Errorf("reading its allocations: %w", err)
 		}
 		if len(granted) > 0 {
-			return fmt.Errorf("%w: a guest of its uuid is here that the agent did not make, so it is not removed, and the allocations that it uses stay: %w; "+
-				"if it is not needed, remove it with the hypervisor's own tools, and the server goes", errSlow, fault)
+			return fmt.Errorf("%w: a guest with its uuid exists that this agent did not create, so it is not removed, and its allocations stay: %w; "+
+				"if it is not needed, remove it with the hypervisor's own tools, and the server is deleted", errNeedsOperator, fault)
 		}
 	}
 	w.log.Error().Str("instance", s.uuid).Err(fault).
-		Msg("A server is gone, and a guest of its uuid is here that the agent did not make. It is not touched. Nothing is allocated to it: look what it is.")
+		Msg("Removed a server, but a guest with its uuid exists that this agent did not create. The guest is left alone and has no allocations: check what it is.")
 	return nil
 }
 
@@ -119,10 +119,10 @@ func (w *Worker) setPower(ctx context.Context, s *server, item cellwire.WorkItem
 	switch {
 	case errors.Is(err, plugins.ErrInstanceNotFound):
 		// There is nothing to start or stop, and waiting brings nothing back: the owner sees that, and can go on from there.
-		w.log.Error().Str("instance", s.uuid).Str("node", node.Name).Stringer("power", to).Msg("The guest of a server is not there. It is reported as without a power state, and not made again.")
+		w.log.Error().Str("instance", s.uuid).Str("node", node.Name).Stringer("power", to).Msg("The guest of a server does not exist. Its power state is reported as NOSTATE, and it is not created again.")
 		is.Power = plugins.PowerNoState
 	case errors.As(err, &fault):
-		return fmt.Errorf("%w: bringing the guest to %s: %w", errSlow, to, err)
+		return fmt.Errorf("%w: bringing the guest to %s: %w", errNeedsOperator, to, err)
 	case err != nil:
 		return fmt.Errorf("bringing the guest to %s: %w", to, err)
 	}

@@ -35,61 +35,61 @@ func (w *Worker) build(ctx context.Context, s *server, item cellwire.WorkItem, n
 		return fmt.Errorf("reading its allocations: %w", err)
 	}
 	if len(granted) == 0 {
-		return w.abandon(ctx, s, item, node, "nothing is allocated to it any more", "Placement has no allocations of this consumer")
+		return w.abandon(ctx, s, item, node, "its allocations were removed", "Placement has no allocations of this consumer")
 	}
 	tree := node.Tree()
 	if tree == nil {
 		return fmt.Errorf("the provider tree of node %s is not known yet", node.Name)
 	}
-	if strangers := outside(tree, granted); len(strangers) > 0 {
-		err := fmt.Errorf("it was granted something of resource providers that are not known to be of node %s: %s", node.Name, strings.Join(strangers, ", "))
-		if time.Since(w.begins(s)) < treeLimit { // they may be new
+	if strangers := missingProviders(tree, granted); len(strangers) > 0 {
+		err := fmt.Errorf("it has allocations on resource providers that are not in the tree of node %s: %s", node.Name, strings.Join(strangers, ", "))
+		if time.Since(w.firstAttempt(s)) < treeTimeout { // they may be new
 			return err
 		}
-		return w.abandon(ctx, s, item, node, "what is allocated to it is not on its host", err.Error())
+		return w.abandon(ctx, s, item, node, "its allocations are not on its host", err.Error())
 	}
 	spec, err := specOf(item.Server, granted)
 	if err != nil {
 		return w.abandon(ctx, s, item, node, err.Error(), err.Error())
 	}
-	if !w.holds(s, item) { // it shall be gone by now
+	if !w.isCurrent(s, item) { // it shall be gone by now
 		return nil
 	}
-	w.begins(s)
+	w.firstAttempt(s)
 	before := w.attempted(s)
-	w.attempts(s, true)
+	w.setAttempted(s, true)
 	spec.UUID = s.uuid
 	is, err := node.Manager.Spawn(ctx, node.Name, spec, tree)
 	for _, promise := range []error{plugins.ErrNotReady, plugins.ErrUnsupported, ErrImpossible} {
 		if errors.Is(err, promise) { // nothing was begun
-			w.attempts(s, before)
+			w.setAttempted(s, before)
 		}
 	}
 	w.count(func(c *Counts) { c.Spawns.count(err) })
 	var fault *plugins.InstanceFault
 	switch {
 	case err == nil:
-		w.log.Info().Str("instance", s.uuid).Str("node", node.Name).Stringer("power", is.Power).Msg("The guest of a server was made.")
+		w.log.Info().Str("instance", s.uuid).Str("node", node.Name).Stringer("power", is.Power).Msg("Created the guest of a server.")
 		w.report(s, item, cellwire.Report{Kind: cellwire.ReportSpawned, PowerState: is.Power})
 		return nil
 	case errors.As(err, &fault): // nothing is left of it
-		w.attempts(s, false)
-		if leaving := w.leaving(item.Server); leaving > 0 && time.Since(w.begins(s)) < leaveLimit {
-			return fmt.Errorf("%d servers that shall be gone are still on its node, and may have what it was granted: %w", leaving, fault)
+		w.setAttempted(s, false)
+		if leaving := w.deletedServersOn(item.Server); leaving > 0 && time.Since(w.firstAttempt(s)) < deletedGuestsTimeout {
+			return fmt.Errorf("%d deleted servers are still on its node and may use its resources: %w", leaving, fault)
 		}
 		return w.fail(ctx, s, item, faultFor(s.uuid, fault.Reason, err.Error()))
 	case errors.Is(err, plugins.ErrUnsupported):
-		w.doubt(node) // the cell shall not be offered the node
-		return w.abandon(ctx, s, item, node, "its host cannot make guests", err.Error())
+		w.recheckNode(node) // the cell shall not be offered the node
+		return w.abandon(ctx, s, item, node, "its host cannot create guests", err.Error())
 	case errors.Is(err, ErrImpossible):
-		return w.abandon(ctx, s, item, node, "its host cannot make what was asked for", err.Error())
+		return w.abandon(ctx, s, item, node, "its host cannot create such a server", err.Error())
 	}
-	return fmt.Errorf("making the guest: %w", err)
+	return fmt.Errorf("creating the guest: %w", err)
 }
 
-// leaving counts the servers on the node of another that shall be gone and are not: a server that was deleted while this host was down holds nothing in
+// deletedServersOn counts the servers on the node of another that shall be gone and are not: a server that was deleted while this host was down holds nothing in
 // Placement any more, but its guest still has the processors and devices that somebody else was granted since.
-func (w *Worker) leaving(than cellwire.Server) int {
+func (w *Worker) deletedServersOn(than cellwire.Server) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	n := 0
@@ -109,7 +109,7 @@ func (w *Worker) leaving(than cellwire.Server) int {
 // That the row says building does not prove that the guest is worth nothing: the cell's database may be a backup from before. So one that runs is taken for
 // made, and one that does not run is removed only if this process has begun it.
 func (w *Worker) abandon(ctx context.Context, s *server, item cellwire.WorkItem, node Node, reason, details string) error {
-	if !w.holds(s, item) {
+	if !w.isCurrent(s, item) {
 		return nil
 	}
 	guest, err := find(ctx, node, s.uuid)
@@ -117,22 +117,22 @@ func (w *Worker) abandon(ctx context.Context, s *server, item cellwire.WorkItem,
 	case errors.Is(err, plugins.ErrUnsupported) && !w.attempted(s):
 		return w.fail(ctx, s, item, faultFor(s.uuid, reason, details))
 	case err != nil:
-		return fmt.Errorf("%s; looking what is left of an attempt to make it: %w", reason, err)
+		return fmt.Errorf("%s; looking for the remains of an attempt to create it: %w", reason, err)
 	case guest == nil:
 	case guest.Power == plugins.PowerRunning || guest.Power == plugins.PowerPaused || guest.Power == plugins.PowerSuspended:
 		w.log.Error().Str("instance", s.uuid).Str("node", node.Name).Str("reason", details).
-			Msg("A server was to be made, which cannot be, and its guest is there and was started. It is kept and reported as made; `compute-agent allocations audit` shows what it lacks.")
+			Msg("A server cannot be built, but its guest exists and has been started. The guest is kept and reported as created; `compute-agent allocations audit` shows which allocations it lacks.")
 		w.report(s, item, cellwire.Report{Kind: cellwire.ReportSpawned, PowerState: guest.Power})
 		return nil
 	case !w.attempted(s):
-		return fmt.Errorf("%w: %s, and a guest of it is here that does not run and may hold data; if it holds none, delete the server", errSlow, reason)
+		return fmt.Errorf("%w: %s, and its guest exists, does not run and may hold data; if it holds none, delete the server", errNeedsOperator, reason)
 	}
 	err = node.Manager.Destroy(ctx, node.Name, s.uuid)
 	var fault *plugins.InstanceFault
 	switch {
 	case err == nil, errors.As(err, &fault): // a guest of that uuid that is somebody else's is not this server's
 	default:
-		return fmt.Errorf("%s; removing what may be left of an attempt to make it: %w", reason, err)
+		return fmt.Errorf("%s; removing the remains of an attempt to create it: %w", reason, err)
 	}
 	return w.fail(ctx, s, item, faultFor(s.uuid, reason, details))
 }
@@ -154,13 +154,13 @@ func (w *Worker) fail(ctx context.Context, s *server, item cellwire.WorkItem, fa
 	w.mu.Lock()
 	s.fault = &fault
 	w.mu.Unlock()
-	if !w.holds(s, item) { // whoever wants it gone removes them, too
+	if !w.isCurrent(s, item) { // whoever wants it gone removes them, too
 		return nil
 	}
 	if err := w.cfg.Allocations.Remove(ctx, s.uuid); err != nil {
 		return fmt.Errorf("%s; removing its allocations: %w", fault.Message, err)
 	}
-	w.log.Warn().Str("instance", s.uuid).Str("reason", fault.Message).Str("details", fault.Details).Msg("A server cannot be made here. Its allocations are removed, and its owner is told.")
+	w.log.Warn().Str("instance", s.uuid).Str("reason", fault.Message).Str("details", fault.Details).Msg("Cannot build a server on this host. Its allocations are removed, and the failure is reported to the cell.")
 	w.report(s, item, cellwire.Report{Kind: cellwire.ReportFailed, PowerState: plugins.PowerNoState, Fault: &fault})
 	return nil
 }
@@ -199,8 +199,8 @@ func clipMiddle(text string, most int) string {
 	return head + gap + tail
 }
 
-// outside are the providers that were granted from and are not in the tree.
-func outside(tree *providertree.Tree, granted providertree.ProviderResources) []string {
+// missingProviders are the providers that were granted from and are not in the tree.
+func missingProviders(tree *providertree.Tree, granted providertree.ProviderResources) []string {
 	var out []string
 	for _, uuid := range slices.Sorted(maps.Keys(granted)) {
 		if !tree.Exists(uuid) {
@@ -228,8 +228,8 @@ func (w *Worker) faultOf(s *server) *cellwire.Fault {
 	return s.fault
 }
 
-// begins returns when a server was first to be made.
-func (w *Worker) begins(s *server) time.Time {
+// firstAttempt returns when a server was first to be made.
+func (w *Worker) firstAttempt(s *server) time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if s.begun.IsZero() {
@@ -238,7 +238,7 @@ func (w *Worker) begins(s *server) time.Time {
 	return s.begun
 }
 
-func (w *Worker) attempts(s *server, open bool) {
+func (w *Worker) setAttempted(s *server, open bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	s.attempted = open

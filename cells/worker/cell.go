@@ -29,38 +29,38 @@ type serviceState struct {
 	reason   string
 }
 
-// beat shows life, at the cell's pace.
-func (w *Worker) beat(ctx context.Context) {
+// heartbeatLoop shows life, at the cell's pace.
+func (w *Worker) heartbeatLoop(ctx context.Context) {
 	w.awaitNodes(ctx)
 	var failures backoff
 	usual := reportInterval
 	for ctx.Err() == nil {
-		w.meetNodes(ctx)
+		w.refreshNodes(ctx)
 		asked, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
 		state, err := w.cfg.Cell.Report(asked, w.cfg.Host, cellwire.HostReport{Version: w.cfg.Version, Nodes: w.reportable()})
 		cancel()
 		if ctx.Err() != nil {
 			return
 		}
-		w.heard(state, err)
+		w.recordHeartbeat(state, err)
 		interval := usual
 		if err != nil { // never longer than usual: until it is heard again, a cell that is back takes this host for down
 			interval = failures.next(min(usual, retryCell))
 		} else {
 			failures.reset()
 			if s := time.Duration(state.ReportInterval) * time.Second; s > 0 {
-				usual = min(s, longestReport)
+				usual = min(s, maxReportInterval)
 				interval = usual
 			}
 		}
-		if !sleep(ctx, interval, w.rebeat) {
+		if !sleep(ctx, interval, w.heartbeatNow) {
 			return
 		}
 	}
 }
 
-// heard takes note of how a heartbeat ended.
-func (w *Worker) heard(state cellwire.HostState, err error) {
+// recordHeartbeat takes note of how a heartbeat ended.
+func (w *Worker) recordHeartbeat(state cellwire.HostState, err error) {
 	w.mu.Lock()
 	was := w.contact
 	if up := err == nil; up != was.up || was.since.IsZero() {
@@ -76,16 +76,16 @@ func (w *Worker) heard(state cellwire.HostState, err error) {
 	w.mu.Unlock()
 	switch {
 	case err != nil && (was.up || was.since.IsZero()):
-		w.log.Warn().Err(err).Msg("The cell cannot be used. Guests are not affected: what is new for this host is asked for again and again, and what is to be reported is kept.")
+		w.log.Warn().Err(err).Msg("The cell is unavailable. Guests are not affected. The agent keeps polling for work and queues its reports.")
 	case err == nil && !was.up:
-		w.log.Info().Str("service", state.Service.UUID).Msg("The cell has this host.")
+		w.log.Info().Str("service", state.Service.UUID).Msg("Registered this host with the cell.")
 	}
 	if err != nil {
 		return
 	}
 	for _, uuid := range state.Refused {
 		if !slices.Contains(was.refused, uuid) {
-			w.log.Error().Str("node", uuid).Msg("The cell does not take the node, because another host has it: no server is placed on it by way of this host.")
+			w.log.Error().Str("node", uuid).Msg("The cell rejected the node because another host owns it. No server is scheduled to it on this host.")
 		}
 	}
 	w.serviceIs(state.Service)
@@ -122,14 +122,14 @@ func (w *Worker) serviceIs(s cellwire.Service) {
 		return
 	}
 	if err := w.cfg.Disable(now.disabled, now.reason); err != nil {
-		w.log.Error().Err(err).Bool("disabled", now.disabled).Msg("That the cell disabled or enabled this host's service could not be kept. It is tried again.")
+		w.log.Error().Err(err).Bool("disabled", now.disabled).Msg("Could not store whether the cell disabled this host's service. Retrying.")
 		return
 	}
 	w.disabled = &now
 }
 
-// poll asks for what is new, again and again.
-func (w *Worker) poll(ctx context.Context) {
+// pollLoop asks for what is new, again and again.
+func (w *Worker) pollLoop(ctx context.Context) {
 	select {
 	case <-ctx.Done():
 		return
@@ -149,13 +149,13 @@ func (w *Worker) poll(ctx context.Context) {
 			return
 		case err != nil:
 			if refusedWith(err, http.StatusNotFound) {
-				ask(w.rebeat) // it does not know this host (any more)
+				signal(w.heartbeatNow) // it does not know this host (any more)
 			}
 			// It may come back with its database from a backup, and grow past the revision that is known here: then what is new after that is not all.
 			w.mu.Lock()
 			w.revision = 0
 			w.mu.Unlock()
-			w.log.Debug().Err(err).Msg("The cell did not say what is new.")
+			w.log.Debug().Err(err).Msg("Polling the cell for work failed.")
 			sleep(ctx, failures.next(retryCell), nil)
 			continue
 		}

@@ -62,7 +62,7 @@ func TestAllInPages(t *testing.T) {
 		if st := s.w.Status(); st.Servers != 5 || len(st.Unknown) != 2 || st.Busy != 0 {
 			s.Errorf("of another database: %+v", st)
 		}
-		if n := strings.Count(s.log.String(), "knows no server of a guest"); n != 2 {
+		if n := strings.Count(s.log.String(), "guest that this agent created has no server"); n != 2 {
 			s.Errorf("two guests that no row is about are logged %d times", n)
 		}
 		for n := range 7 {

@@ -16,10 +16,10 @@ import (
 // nodeState is what is known of a node. Worker.mu guards it.
 type nodeState struct {
 	Node
-	// judged: its driver has said whether it makes guests there; able is what it said.
-	judged, able bool
+	// probed: its driver has said whether it makes guests there; able is what it said.
+	probed, supported bool
 	// dirty: its guests are to be looked at; looking: somebody is, and is woken when trying again may help.
-	dirty, looking bool
+	dirty, listing bool
 	wake           chan struct{}
 	failures       backoff
 	// unknown are guests that the driver made and no row is about, with their names.
@@ -37,18 +37,18 @@ func (w *Worker) Changed(node, uuid string) {
 	}
 	for _, s := range w.servers {
 		if s.task && (node == "" || s.item.Server.Node == node) {
-			ask(s.wake)
+			signal(s.wake)
 		}
 	}
 	for _, n := range w.nodes {
 		if node == "" || n.Name == node {
-			ask(n.wake)
+			signal(n.wake)
 		}
 	}
 }
 
-// doubt has it asked anew whether a node can have guests.
-func (w *Worker) doubt(node Node) {
+// recheckNode has it asked anew whether a node can have guests.
+func (w *Worker) recheckNode(node Node) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.stir(node.Name)
@@ -61,11 +61,11 @@ func (w *Worker) stir(node string) {
 			n.dirty = true
 		}
 	}
-	ask(w.relook)
+	signal(w.compareNow)
 }
 
-// meetNodes takes over which nodes there are.
-func (w *Worker) meetNodes(ctx context.Context) {
+// refreshNodes takes over which nodes there are.
+func (w *Worker) refreshNodes(ctx context.Context) {
 	now := w.cfg.Guests.Nodes(ctx)
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -77,32 +77,32 @@ func (w *Worker) meetNodes(ctx context.Context) {
 			continue
 		}
 		w.nodes[node.UUID] = &nodeState{Node: node, dirty: true, wake: make(chan struct{}, 1)}
-		ask(w.relook)
+		signal(w.compareNow)
 		for _, s := range w.servers {
 			if s.task {
-				ask(s.wake) // it may have waited for this node
+				signal(s.wake) // it may have waited for this node
 			}
 		}
 	}
 	for uuid, n := range w.nodes {
 		if !named[uuid] {
-			ask(n.wake)
+			signal(n.wake)
 			delete(w.nodes, uuid)
-			ask(w.rebeat)
+			signal(w.heartbeatNow)
 		}
 	}
 }
 
 // awaitNodes waits for a while until it is known which nodes can have guests, so that the first heartbeat names them.
 func (w *Worker) awaitNodes(ctx context.Context) {
-	for deadline := time.Now().Add(firstLook); time.Now().Before(deadline); {
+	for deadline := time.Now().Add(nodesTimeout); time.Now().Before(deadline); {
 		w.mu.Lock()
 		ready := len(w.nodes) > 0
 		for _, n := range w.nodes {
-			ready = ready && n.judged
+			ready = ready && n.probed
 		}
 		w.mu.Unlock()
-		if ready || !sleep(ctx, time.Until(deadline), w.rebeat) {
+		if ready || !sleep(ctx, time.Until(deadline), w.heartbeatNow) {
 			return
 		}
 	}
@@ -114,16 +114,16 @@ func (w *Worker) reportable() []cellwire.ReportedNode {
 	defer w.mu.Unlock()
 	out := []cellwire.ReportedNode{}
 	for _, uuid := range slices.Sorted(maps.Keys(w.nodes)) {
-		if n := w.nodes[uuid]; n.able {
+		if n := w.nodes[uuid]; n.supported {
 			out = append(out, cellwire.ReportedNode{UUID: uuid, Name: n.Name})
 		}
 	}
 	return out
 }
 
-// watch looks at nodes when something may have changed, and now and then. Events that come together cost one call of the driver.
-func (w *Worker) watch(ctx context.Context) {
-	periodic, nodes := time.NewTicker(lookInterval), time.NewTicker(time.Second)
+// watchLoop looks at nodes when something may have changed, and now and then. Events that come together cost one call of the driver.
+func (w *Worker) watchLoop(ctx context.Context) {
+	periodic, nodes := time.NewTicker(compareInterval), time.NewTicker(time.Second)
 	defer periodic.Stop()
 	defer nodes.Stop()
 	for {
@@ -131,30 +131,30 @@ func (w *Worker) watch(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-nodes.C:
-			w.meetNodes(ctx)
+			w.refreshNodes(ctx)
 			continue
 		case <-periodic.C:
 			w.mu.Lock()
 			w.stir("")
 			w.mu.Unlock()
-		case <-w.relook:
+		case <-w.compareNow:
 		}
-		if !sleep(ctx, lookGap, nil) {
+		if !sleep(ctx, eventGap, nil) {
 			return
 		}
 		w.mu.Lock()
 		for _, n := range w.nodes {
-			if n.dirty && !n.looking {
-				n.dirty, n.looking = false, true
-				w.looks.Go(func() { w.look(ctx, n) })
+			if n.dirty && !n.listing {
+				n.dirty, n.listing = false, true
+				w.comparisons.Go(func() { w.compareGuests(ctx, n) })
 			}
 		}
 		w.mu.Unlock()
 	}
 }
 
-// look compares the guests of one node with what the cell knows of them.
-func (w *Worker) look(ctx context.Context, n *nodeState) {
+// compareGuests compares the guests of one node with what the cell knows of them.
+func (w *Worker) compareGuests(ctx context.Context, n *nodeState) {
 	w.mu.Lock()
 	node := n.Node
 	before := make(map[string]int, len(w.servers))
@@ -170,38 +170,38 @@ func (w *Worker) look(ctx context.Context, n *nodeState) {
 		return
 	}
 	if err != nil && !errors.Is(err, plugins.ErrUnsupported) {
-		w.log.Debug().Str("node", node.Name).Err(err).Msg("The driver did not tell which guests there are. It is asked again.")
+		w.log.Debug().Str("node", node.Name).Err(err).Msg("The driver did not list its guests. Retrying.")
 		w.mu.Lock()
 		wait := n.failures.next(retryServer)
 		w.mu.Unlock()
 		sleep(ctx, wait, n.wake)
-		w.looked(n, true)
+		w.finishCompare(n, true)
 		return
 	}
 	w.mu.Lock()
 	n.failures.reset()
 	able := err == nil
-	if !n.judged || n.able != able {
-		n.judged, n.able = true, able
-		ask(w.rebeat)
+	if !n.probed || n.supported != able {
+		n.probed, n.supported = true, able
+		signal(w.heartbeatNow)
 	}
 	if able && complete {
 		w.compare(ctx, n, guests, before)
 	}
 	w.mu.Unlock()
-	if pause := min(2*took, 10*time.Second); pause > lookGap { // a driver that takes long is not kept busy with this
+	if pause := min(2*took, 10*time.Second); pause > eventGap { // a driver that takes long is not kept busy with this
 		sleep(ctx, pause, nil)
 	}
-	w.looked(n, false)
+	w.finishCompare(n, false)
 }
 
-// looked ends a look.
-func (w *Worker) looked(n *nodeState, again bool) {
+// finishCompare ends a look.
+func (w *Worker) finishCompare(n *nodeState, again bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	n.looking = false
+	n.listing = false
 	if n.dirty = n.dirty || again; n.dirty {
-		ask(w.relook)
+		signal(w.compareNow)
 	}
 }
 
@@ -218,7 +218,7 @@ func (w *Worker) compare(ctx context.Context, n *nodeState, guests []plugins.Ins
 		unknown[g.UUID] = g.Name
 		if _, told := n.unknown[g.UUID]; !told {
 			w.log.Warn().Str("instance", g.UUID).Str("name", g.Name).Str("node", n.Name).
-				Msg("The cell knows no server of a guest that this agent had made. It is not touched; `compute-agent status` lists such guests.")
+				Msg("A guest that this agent created has no server in the cell. It is left alone; `compute-agent status` lists such guests.")
 		}
 	}
 	n.unknown = unknown
@@ -229,12 +229,12 @@ func (w *Worker) compare(ctx context.Context, n *nodeState, guests []plugins.Ins
 		}
 		power := listed[uuid].Power // PowerNoState if it is not there
 		_, there := listed[uuid]
-		if !there && s.told != plugins.PowerNoState {
-			w.log.Error().Str("instance", uuid).Str("node", n.Name).Msg("The guest of a server is not there any more. It is reported as without a power state, and not made again.")
+		if !there && s.reported != plugins.PowerNoState {
+			w.log.Error().Str("instance", uuid).Str("node", n.Name).Msg("The guest of a server disappeared. Its power state is reported as NOSTATE, and it is not created again.")
 		}
-		s.seen = &power
-		if s.told != power {
-			s.told = power
+		s.observed = &power
+		if s.reported != power {
+			s.reported = power
 			w.outbox.add(cellwire.Report{UUID: uuid, Kind: cellwire.ReportPower, PowerState: power, Revision: s.item.Server.Revision})
 		}
 		if s.item.Want == cellwire.WantShutdown && power == plugins.PowerRunning { // somebody started it

@@ -14,7 +14,7 @@ import (
 // outbox holds reports until the cell took them, in their order. Of a server it holds at most one report for each thing that the worker did, and
 // one of its power state beside.
 type outbox struct {
-	kick chan struct{} // holds a value when there is something
+	kick chan struct{} // isCurrent a value when there is something
 
 	mu     sync.Mutex
 	queue  []cellwire.Report
@@ -28,7 +28,7 @@ func newOutbox() *outbox { return &outbox{kick: make(chan struct{}, 1), counts: 
 func (o *outbox) add(r cellwire.Report) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	defer ask(o.kick)
+	defer signal(o.kick)
 	if r.Kind == cellwire.ReportPower && o.counts[r.UUID] > 0 {
 		for i := len(o.queue) - 1; i >= o.sent; i-- {
 			if o.queue[i].UUID != r.UUID {
@@ -92,8 +92,8 @@ func (o *outbox) len() int {
 	return len(o.queue)
 }
 
-// send has the cell take the reports.
-func (w *Worker) send(ctx context.Context) {
+// reportLoop has the cell take the reports.
+func (w *Worker) reportLoop(ctx context.Context) {
 	select {
 	case <-ctx.Done():
 		return
@@ -127,11 +127,11 @@ func (w *Worker) send(ctx context.Context) {
 				w.outbox.back()
 				continue
 			}
-			w.log.Error().Err(err).Str("instance", batch[0].UUID).Str("report", string(batch[0].Kind)).Msg("The cell calls a report invalid. It is given up.")
+			w.log.Error().Err(err).Str("instance", batch[0].UUID).Str("report", string(batch[0].Kind)).Msg("The cell rejected a report as invalid. The report is dropped.")
 			w.taken(batch, cellwire.ReportsAnswer{})
 		default:
 			w.outbox.back()
-			w.log.Debug().Err(err).Int("reports", len(batch)).Msg("The cell did not take the reports. They are repeated.")
+			w.log.Debug().Err(err).Int("reports", len(batch)).Msg("The cell did not accept the reports. Retrying.")
 			if !sleep(ctx, failures.next(retryCell), nil) {
 				return
 			}
@@ -147,7 +147,7 @@ func (w *Worker) taken(batch []cellwire.Report, answer cellwire.ReportsAnswer) {
 	for i, r := range batch {
 		if i < len(answer.Refused) && answer.Refused[i] != "" {
 			w.log.Warn().Str("instance", r.UUID).Str("report", string(r.Kind)).Str("reason", answer.Refused[i]).
-				Msg("The cell does not take a report. It knows better what became of the server, and says so when something is to be done.")
+				Msg("The cell rejected a report because it has a newer state of the server. It sends new work if any is needed.")
 		}
 		if s := w.servers[r.UUID]; s != nil && r.Kind == cellwire.ReportGone && s.item.Want == cellwire.WantGone && s.answered {
 			s.known = false

@@ -33,11 +33,11 @@ type server struct {
 	attempted bool
 	// begun is when it was first tried to make it.
 	begun time.Time
-	// told is the power state that the cell knows, or is going to when it took all reports; seen the one that the driver told last, if any.
-	told plugins.PowerState
-	seen *plugins.PowerState
-	// trouble is why it is not as wanted, and since when.
-	trouble string
+	// reported is the power state that the cell knows, or is going to when it took all reports; seen the one that the driver told last, if any.
+	reported plugins.PowerState
+	observed *plugins.PowerState
+	// problem is why it is not as wanted, and since when.
+	problem string
 	since   time.Time
 }
 
@@ -65,9 +65,9 @@ func (s *server) made() bool {
 // wants takes over a newer want.
 func (s *server) wants(item cellwire.WorkItem) {
 	if s.item.Want != item.Want {
-		s.answered, s.fault, s.settled, s.trouble = false, nil, "", ""
+		s.answered, s.fault, s.settled, s.problem = false, nil, "", ""
 		if s.task {
-			ask(s.wake)
+			signal(s.wake)
 		}
 	}
 	s.item, s.known = item, true
@@ -79,14 +79,14 @@ func (w *Worker) merge(ctx context.Context, work cellwire.Work) bool {
 	defer w.mu.Unlock()
 	if work.Epoch != w.epoch {
 		if !work.Complete { // it answers to a question that was not asked
-			w.log.Warn().Str("epoch", work.Epoch).Msg("The cell told a part of what is to be so, and shall have told all. It is asked for all.")
+			w.log.Warn().Str("epoch", work.Epoch).Msg("The cell sent a part of the desired state where all of it was due. Requesting all of it.")
 			w.revision, w.listing = 0, nil
 			return false
 		}
 		if w.epoch != "" {
-			w.log.Warn().Str("from", w.epoch).Str("to", work.Epoch).Msg("The cell has another database. What is to be so on this host is taken over from it anew; no guest is removed that it does not know.")
+			w.log.Warn().Str("from", w.epoch).Str("to", work.Epoch).Msg("The cell has another database. Reloading the desired state of this host from it; guests that it does not list are kept.")
 			w.outbox.clear() // they speak of rows of the other one
-			ask(w.rebeat)
+			signal(w.heartbeatNow)
 		}
 		w.epoch = work.Epoch
 	}
@@ -94,39 +94,39 @@ func (w *Worker) merge(ctx context.Context, work cellwire.Work) bool {
 		w.complete, w.listing = false, map[string]bool{}
 	}
 	for _, item := range work.Items {
-		if s := w.takeItem(item); s != nil {
+		if s := w.applyItem(item); s != nil {
 			w.start(ctx, s)
 		}
 	}
 	w.revision = work.Revision
 	if w.listing != nil && !work.More {
-		w.forgetOthers()
+		w.forgetUnlisted()
 		w.complete, w.listing = true, nil
 		w.stir("")
 	}
 	return work.More || len(work.Items) > 0
 }
 
-// forgetOthers forgets the servers that the cell did not name when it told all. w.mu is held.
-func (w *Worker) forgetOthers() {
+// forgetUnlisted forgets the servers that the cell did not name when it told all. w.mu is held.
+func (w *Worker) forgetUnlisted() {
 	for uuid, s := range w.servers {
 		if w.listing[uuid] {
 			continue
 		}
 		s.known = false
 		if s.task {
-			ask(s.wake)
+			signal(s.wake)
 		}
 		w.forget(s)
 	}
 }
 
-// takeItem takes over one server, unless the item is of no use. When the cell tells all, nothing is believed to be done about it but what is still to be
+// applyItem takes over one server, unless the item is of no use. When the cell tells all, nothing is believed to be done about it but what is still to be
 // reported. w.mu is held.
-func (w *Worker) takeItem(item cellwire.WorkItem) *server {
+func (w *Worker) applyItem(item cellwire.WorkItem) *server {
 	uuid, err := providertree.CanonicalUUID(item.Server.UUID)
 	if err != nil {
-		w.log.Error().Err(err).Msg("The cell wants something of a server whose uuid is none.")
+		w.log.Error().Err(err).Msg("The cell sent a work item with an invalid server uuid. It is ignored.")
 		return nil
 	}
 	s := w.servers[uuid]
@@ -138,15 +138,15 @@ func (w *Worker) takeItem(item cellwire.WorkItem) *server {
 	case anew:
 		w.listing[uuid] = true
 		if !w.outbox.has(uuid) {
-			s.answered, s.settled, s.seen = false, "", nil
+			s.answered, s.settled, s.observed = false, "", nil
 		}
 	case s.known && item.Server.Revision < s.item.Server.Revision:
 		return nil // overtaken
 	}
 	s.wants(item)
 	if !w.outbox.has(uuid) {
-		s.told = item.Server.PowerState
-		if s.seen != nil && s.told != *s.seen && s.made() {
+		s.reported = item.Server.PowerState
+		if s.observed != nil && s.reported != *s.observed && s.made() {
 			w.stir(item.Server.Node)
 		}
 	}
@@ -184,8 +184,8 @@ func (w *Worker) work(ctx context.Context, s *server) {
 			continue
 		}
 		most := retryServer
-		if isSlow(err) {
-			most = retrySlow
+		if needsOperator(err) {
+			most = retryOperator
 			failures.failures = max(failures.failures, 10)
 		}
 		sleep(ctx, failures.next(most), s.wake)
@@ -215,19 +215,19 @@ func (w *Worker) note(ctx context.Context, s *server, item cellwire.WorkItem, er
 		text = err.Error()
 	}
 	w.mu.Lock()
-	fresh := text != "" && text != s.trouble && s.item.Want == item.Want
-	if text != "" && s.trouble == "" {
+	fresh := text != "" && text != s.problem && s.item.Want == item.Want
+	if text != "" && s.problem == "" {
 		s.since = time.Now()
 	}
-	s.trouble = text
+	s.problem = text
 	w.mu.Unlock()
 	if fresh {
-		w.log.Warn().Str("instance", s.uuid).Str("want", string(item.Want)).Err(err).Msg("A server is not as the cell wants it yet. It is tried again.")
+		w.log.Warn().Str("instance", s.uuid).Str("want", string(item.Want)).Err(err).Msg("A server is not in its desired state yet. Retrying.")
 	}
 }
 
-// holds reports whether an item is still what is to be done.
-func (w *Worker) holds(s *server, item cellwire.WorkItem) bool {
+// isCurrent reports whether an item is still what is to be done.
+func (w *Worker) isCurrent(s *server, item cellwire.WorkItem) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return s.due() && s.item.Want == item.Want
@@ -249,7 +249,7 @@ func (w *Worker) report(s *server, item cellwire.WorkItem, r cellwire.Report) {
 	case cellwire.ReportPower:
 	}
 	if r.Kind != cellwire.ReportGone {
-		s.told, s.seen = r.PowerState, &r.PowerState
+		s.reported, s.observed = r.PowerState, &r.PowerState
 	}
 	w.outbox.add(r)
 }

@@ -84,8 +84,8 @@ func (w *Worker) Status() Status {
 		if s.task {
 			out.Busy++
 		}
-		if s.trouble != "" && s.known && s.task {
-			out.Stuck = append(out.Stuck, Stuck{UUID: uuid, Want: s.item.Want, Since: s.since, Problem: s.trouble})
+		if s.problem != "" && s.known && s.task {
+			out.Stuck = append(out.Stuck, Stuck{UUID: uuid, Want: s.item.Want, Since: s.since, Problem: s.problem})
 		}
 	}
 	for _, n := range w.nodes {

@@ -46,7 +46,7 @@ type Allocations interface {
 }
 
 // ErrImpossible is what a manager wraps if a call was not made, because no driver could be asked that: asking again does not help.
-var ErrImpossible = errors.New("no driver can be asked that")
+var ErrImpossible = errors.New("no driver supports this call")
 
 // Config is what a worker is made of. Host, Cell, Guests and Allocations are needed.
 type Config struct {
@@ -67,20 +67,20 @@ type Config struct {
 
 // Times of a worker. All waiting after failures is by chance up to a half shorter.
 const (
-	reportInterval = 10 * time.Second       // between heartbeats, unless the cell says otherwise
-	longestReport  = 5 * time.Minute        // of what a cell may say
-	pollWait       = 30 * time.Second       // of a long poll
-	patience       = 30 * time.Second       // with the cell, unless the configuration says otherwise
-	firstLook      = 5 * time.Second        // how long the first heartbeat waits to know which nodes can have guests
-	firstRetry     = time.Second            // after the first failure, then it doubles
-	retryCell      = 30 * time.Second       // at most, for the cell
-	retryServer    = 2 * time.Minute        // at most, for a server or a node
-	retrySlow      = 10 * time.Minute       // for what somebody has to look at
-	lookGap        = 250 * time.Millisecond // in which events are collected
-	lookInterval   = 10 * time.Minute       // of power states, as Nova's sync_power_state_interval
-	treeLimit      = 15 * time.Minute       // how long a grant may be about providers that are not known to be of the node
-	leaveLimit     = 5 * time.Minute        // how long a server that the driver refuses waits for the guests of deleted ones to go
-	farewell       = 3 * time.Second        // for the last word
+	reportInterval       = 10 * time.Second       // between heartbeats, unless the cell says otherwise
+	maxReportInterval    = 5 * time.Minute        // of what a cell may say
+	pollWait             = 30 * time.Second       // of a long poll
+	defaultTimeout       = 30 * time.Second       // with the cell, unless the configuration says otherwise
+	nodesTimeout         = 5 * time.Second        // how long the first heartbeat waits to know which nodes can have guests
+	firstRetry           = time.Second            // after the first failure, then it doubles
+	retryCell            = 30 * time.Second       // at most, for the cell
+	retryServer          = 2 * time.Minute        // at most, for a server or a node
+	retryOperator        = 10 * time.Minute       // for what somebody has to look at
+	eventGap             = 250 * time.Millisecond // in which events are collected
+	compareInterval      = 10 * time.Minute       // of power states, as Nova's sync_power_state_interval
+	treeTimeout          = 15 * time.Minute       // how long a grant may be about providers that are not known to be of the node
+	deletedGuestsTimeout = 5 * time.Minute        // how long a server that the driver refuses waits for the guests of deleted ones to go
+	stopTimeout          = 3 * time.Second        // for the last word
 )
 
 // Worker does what a cell wants. Make one with New and call Run once.
@@ -89,12 +89,12 @@ type Worker struct {
 	log    zerolog.Logger
 	outbox *outbox
 
-	slots      map[cellwire.Want]chan struct{} // for calls of the driver: a kind that takes long does not keep the others waiting
-	rebeat     chan struct{}                   // holds a value when a heartbeat is due now
-	relook     chan struct{}                   // holds a value when nodes are to be looked at
-	registered chan struct{}                   // closed after the first heartbeat that the cell took
-	tasks      sync.WaitGroup
-	looks      sync.WaitGroup
+	slots        map[cellwire.Want]chan struct{} // for calls of the driver: a kind that takes long does not keep the others waiting
+	heartbeatNow chan struct{}                   // isCurrent a value when a heartbeat is due now
+	compareNow   chan struct{}                   // isCurrent a value when nodes are to be looked at
+	registered   chan struct{}                   // closed after the first heartbeat that the cell took
+	tasks        sync.WaitGroup
+	comparisons  sync.WaitGroup
 
 	disabling sync.Mutex // held while Disable runs
 	disabled  *serviceState
@@ -116,7 +116,7 @@ func New(cfg Config) *Worker {
 		cfg.Builds = 10
 	}
 	if cfg.Timeout <= 0 {
-		cfg.Timeout = patience
+		cfg.Timeout = defaultTimeout
 	}
 	slots := map[cellwire.Want]chan struct{}{}
 	for _, want := range []cellwire.Want{cellwire.WantPresent, cellwire.WantGone, cellwire.WantRunning, cellwire.WantShutdown} {
@@ -124,7 +124,7 @@ func New(cfg Config) *Worker {
 	}
 	return &Worker{
 		cfg: cfg, log: cfg.Logger, outbox: newOutbox(), slots: slots,
-		rebeat: make(chan struct{}, 1), relook: make(chan struct{}, 1), registered: make(chan struct{}),
+		heartbeatNow: make(chan struct{}, 1), compareNow: make(chan struct{}, 1), registered: make(chan struct{}),
 		servers: map[string]*server{}, nodes: map[string]*nodeState{},
 	}
 }
@@ -132,21 +132,21 @@ func New(cfg Config) *Worker {
 // Run works until ctx ends. Then calls of the driver that are under way are given up, what is left to report is tried once, and the cell is told that the
 // agent stops; no guest is touched. When it returns no goroutine is left.
 func (w *Worker) Run(ctx context.Context) {
-	w.meetNodes(ctx)
+	w.refreshNodes(ctx)
 	var loops sync.WaitGroup
-	loops.Go(func() { w.beat(ctx) })
-	loops.Go(func() { w.poll(ctx) })
-	loops.Go(func() { w.send(ctx) })
-	loops.Go(func() { w.watch(ctx) })
+	loops.Go(func() { w.heartbeatLoop(ctx) })
+	loops.Go(func() { w.pollLoop(ctx) })
+	loops.Go(func() { w.reportLoop(ctx) })
+	loops.Go(func() { w.watchLoop(ctx) })
 	loops.Wait()
-	w.looks.Wait()
+	w.comparisons.Wait()
 	w.tasks.Wait()
-	w.leave(context.WithoutCancel(ctx))
+	w.reportStopping(context.WithoutCancel(ctx))
 }
 
-// leave says the last word.
-func (w *Worker) leave(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, farewell)
+// reportStopping says the last word.
+func (w *Worker) reportStopping(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
 	defer cancel()
 	select {
 	case <-w.registered:
@@ -159,12 +159,12 @@ func (w *Worker) leave(ctx context.Context) {
 		}
 	}
 	if _, err := w.cfg.Cell.Report(ctx, w.cfg.Host, cellwire.HostReport{Version: w.cfg.Version, Nodes: w.reportable(), Stopping: true}); err != nil {
-		w.log.Info().Err(err).Msg("The cell could not be told that the agent stops. It takes the host for down when it has shown no life for a while.")
+		w.log.Info().Err(err).Msg("Could not report to the cell that the agent stops. The cell marks the host down when its heartbeats time out.")
 	}
 }
 
-// ask puts a value into a channel of one, if there is none.
-func ask(c chan struct{}) {
+// signal puts a value into a channel of one, if there is none.
+func signal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
 	default:

@@ -85,10 +85,10 @@ func TestWants(t *testing.T) {
 		"the driver is not ready": {before: spawn(&plugins.NotReady{}, &plugins.NotReady{}), want: active, reports: []string{"spawned 1 1"}, spawns: 3},
 		"the outcome is unknown":  {before: spawn(errors.New("no answer")), want: active, reports: []string{"spawned 1 1"}, spawns: 2},
 		"the driver refuses":      {before: spawn(&plugins.InstanceFault{Reason: "no such image"}), want: failed, reports: []string{"failed 1 0"}, spawns: 1, fault: "Build of instance " + serverUUID(1) + " aborted: no such image"},
-		"the driver makes none":   {before: spawn(plugins.ErrUnsupported), want: failed, reports: []string{"failed 1 0"}, spawns: 1, fault: "its host cannot make guests"},
+		"the driver makes none":   {before: spawn(plugins.ErrUnsupported), want: failed, reports: []string{"failed 1 0"}, spawns: 1, fault: "its host cannot create guests"},
 		"unknown, then it makes none": {before: spawn(errors.New("no answer"), plugins.ErrUnsupported), want: failed, reports: []string{"failed 1 0"}, spawns: 2,
-			fault: "its host cannot make guests"},
-		"the driver makes none at all":   {before: func(s *scene) { s.driver.err = plugins.ErrUnsupported; spawn()(s) }, want: failed, reports: []string{"failed 1 0"}, fault: "its host cannot make guests"},
+			fault: "its host cannot create guests"},
+		"the driver makes none at all":   {before: func(s *scene) { s.driver.err = plugins.ErrUnsupported; spawn()(s) }, want: failed, reports: []string{"failed 1 0"}, fault: "its host cannot create guests"},
 		"nor did it when it was deleted": {before: never(func(s *scene) { s.driver.err = plugins.ErrUnsupported }), want: deleted, reports: []string{"gone 1 0"}},
 		"softly deleted, and started by somebody": {before: booted(func(s *scene) {
 			s.cell.change(1, func(r *row) { r.want, r.server.TaskState = cellwire.WantShutdown, cellwire.TaskSoftDeleting })
@@ -96,7 +96,7 @@ func TestWants(t *testing.T) {
 			s.driver.set(func() { s.driver.guests[serverUUID(1)] = plugins.PowerRunning })
 			s.w.Changed(host, serverUUID(1))
 		}), want: "soft-delete power 4, guest 4, allocations true", reports: []string{"spawned 1 1", "settled 1 4", "power 1 1", "settled 1 4"}, spawns: 1},
-		"nothing is allocated": {before: func(s *scene) { s.cell.boot(1) }, want: failed, reports: []string{"failed 1 0"}, fault: "nothing is allocated to it any more"},
+		"nothing is allocated": {before: func(s *scene) { s.cell.boot(1) }, want: failed, reports: []string{"failed 1 0"}, fault: "its allocations were removed"},
 		"nothing is allocated any more, and a half of it is there": {before: func(s *scene) {
 			s.driver.spawnErrs = []error{errors.New("no answer"), errors.New("no answer")}
 			s.placement.grant(1)
@@ -104,11 +104,11 @@ func TestWants(t *testing.T) {
 			s.start()
 			s.pass(time.Second / 4)
 			s.placement.clear()
-		}, want: failed, reports: []string{"failed 1 0"}, spawns: 1, fault: "nothing is allocated"},
+		}, want: failed, reports: []string{"failed 1 0"}, spawns: 1, fault: "its allocations were removed"},
 		"nothing is allocated, and it runs": {before: func(s *scene) { s.driver.guests[serverUUID(1)] = plugins.PowerRunning; s.cell.boot(1) },
 			want: "active power 1, guest 1, allocations false", reports: []string{"spawned 1 1"}},
 		"its allocations are elsewhere": {before: func(s *scene) { s.placement.grantOf(1, "22222222-2222-4222-8222-222222222222"); s.cell.boot(1) }, want: failed,
-			reports: []string{"failed 1 0"}, fault: "what is allocated to it is not on its host"},
+			reports: []string{"failed 1 0"}, fault: "its allocations are not on its host"},
 		"its user data is none": {before: func(s *scene) { s.placement.grant(1); s.cell.change(1, func(r *row) { r.server.UserData = "%" }) }, want: failed,
 			reports: []string{"failed 1 0"}, fault: "its user data is not base64"},
 		"somebody else's guest has the uuid": {before: func(s *scene) { s.driver.foreign[serverUUID(1)] = true; spawn()(s) }, want: failed,
@@ -157,7 +157,7 @@ func TestWants(t *testing.T) {
 					want := c.want
 					if name == "deleted, and the mark of the guest is lost" {
 						want = strings.Replace(want, "active power 1", s.cell.row(1).server.VMState+" power 1", 1)
-						if st := s.w.Status(); len(st.Stuck) != 1 || !strings.Contains(st.Stuck[0].Problem, "the agent did not make") {
+						if st := s.w.Status(); len(st.Stuck) != 1 || !strings.Contains(st.Stuck[0].Problem, "this agent did not create") {
 							s.Errorf("stuck: %+v", st.Stuck)
 						}
 					}
@@ -260,7 +260,7 @@ func TestCellAway(t *testing.T) {
 		if st := s.w.Status(); !st.Up || st.Waiting != 0 || st.Servers != 2 || st.Counts.Spawns.Succeeded != 2 {
 			s.Errorf("%+v", st)
 		}
-		if n := strings.Count(s.log.String(), "The cell cannot be used"); n != 1 {
+		if n := strings.Count(s.log.String(), "The cell is unavailable"); n != 1 {
 			s.Errorf("that is logged %d times", n)
 		}
 	})
@@ -284,7 +284,7 @@ func TestAnotherDatabase(t *testing.T) {
 			s.Errorf("%+v", st)
 		}
 		s.pass(time.Hour)
-		if n := strings.Count(s.log.String(), "knows no server of a guest"); n != 2 {
+		if n := strings.Count(s.log.String(), "guest that this agent created has no server"); n != 2 {
 			s.Errorf("two guests are logged %d times", n)
 		}
 		s.cell.change(1, func(r *row) { r.server.VMState, r.server.TaskState = cellwire.VMActive, "" }) // it comes back from a backup
@@ -432,7 +432,7 @@ func TestNodes(t *testing.T) {
 		}
 		s.cell.set(func() { s.cell.refuse = []string{nodeUUID} })
 		s.pass(time.Minute)
-		if st := s.w.Status(); len(st.Refused) != 1 || strings.Count(s.log.String(), "another host has it") != 1 {
+		if st := s.w.Status(); len(st.Refused) != 1 || strings.Count(s.log.String(), "another host owns it") != 1 {
 			s.Errorf("%+v", st)
 		}
 	})
@@ -473,7 +473,7 @@ func TestInvalidReport(t *testing.T) {
 		for _, n := range []int{1, 3, 4} {
 			s.expect(n, active)
 		}
-		if st := s.w.Status(); st.Waiting != 0 || strings.Count(s.log.String(), "calls a report invalid") != 1 {
+		if st := s.w.Status(); st.Waiting != 0 || strings.Count(s.log.String(), "rejected a report as invalid") != 1 {
 			s.Errorf("%+v", st)
 		}
 	})

@@ -77,7 +77,7 @@ func TestAcceptCell(t *testing.T) {
 
 	defer cellAt(t, filepath.Join(dir, "two.db"), socket)()
 	list := run(exitDone, "list")
-	says("another database", list, "other database", "another database than before", "put the latest copy of its database back", "cells manage accept cell1")
+	says("another database", list, "other database", "another database than before", "restore a more recent copy of its database", "cells manage accept cell1")
 	if strings.Contains(list, "is down") {
 		t.Errorf("it is said to be down:\n%s", list)
 	}

@@ -87,7 +87,7 @@ func TestADatabaseOfAnother(t *testing.T) {
 	if err := one.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if code, said := serve("cell2"); code != exitProtect || !strings.Contains(said, `of the cell "cell1", not of "cell2"`) {
+	if code, said := serve("cell2"); code != exitProtect || !strings.Contains(said, `belongs to the cell "cell1", not to "cell2"`) {
 		t.Errorf("under another name: %d, %s", code, said)
 	}
 	if err := os.WriteFile(filepath.Join(dir, cells.APIDatabase), []byte(strings.Repeat("somebody's notes ", 100)), 0o600); err != nil {

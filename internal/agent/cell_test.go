@@ -182,7 +182,7 @@ func TestCell(t *testing.T) {
 	// The cell is away: the agent is as well as before, and the guest runs. What comes meanwhile is done when it is back.
 	mark := h.mark()
 	h.away.Store(true)
-	h.await(mark, "The cell cannot be used")
+	h.await(mark, "The cell is unavailable")
 	check(t, syscall.Kill(h.pid("fake"), syscall.SIGKILL))
 	second := h.boot("cirros")
 	h.until("the status says so", func() bool { c := h.status().Cell; return !c.Up && c.Error != "" })

@@ -62,7 +62,7 @@ func TestKeystone(t *testing.T) {
 			Error, "the name keystone.invalid cannot be resolved", "getent hosts keystone.invalid"},
 		"Keystone breaks":   {answerWith(500, ""), catalog, func(*fixture) {}, Error, "status 500", "curl -sS -m 10 -D- KEYSTONE/v3"},
 		"not Keystone":      {answerWith(404, "<html>"), catalog, func(*fixture) {}, Error, "status 404 for KEYSTONE/v3/auth/tokens", "curl -sS -m 10 -D- KEYSTONE/v3"},
-		"a wrong password":  {nil, catalog, func(f *fixture) { f.write("/etc/password", "wrong\n", 0o600) }, Error, "keystone gives no token for the credentials (KEYSTONE/v3): status 401", "editor " + configFile},
+		"a wrong password":  {nil, catalog, func(f *fixture) { f.write("/etc/password", "wrong\n", 0o600) }, Error, "keystone rejects the credentials (KEYSTONE/v3): status 401", "editor " + configFile},
 		"an open password":  {nil, catalog, func(f *fixture) { f.chmod("/etc/password", 0o644) }, Error, "has mode 0644", "editor " + configFile},
 		"no Placement":      {nil, `[{"type": "image"}]`, func(*fixture) {}, Error, `it has "image", and no service of type placement`, "openstack endpoint list --service placement"},
 		"another Keystone":  {nil, catalog, func(f *fixture) { f.placement = placementServer("1.39", 401, 0) }, Error, "does it use the same Keystone", "grep -A 12 keystone_authtoken /etc/placement/placement.conf"},

@@ -202,7 +202,7 @@ func (a *Authenticator) ask(ctx context.Context, k key, token string) (osapi.Pri
 	case a.calls <- struct{}{}:
 		defer func() { <-a.calls }()
 	case <-ctx.Done():
-		return osapi.Principal{}, fmt.Errorf("%w: %d questions are under way already", ErrUnavailable, maxCalls)
+		return osapi.Principal{}, fmt.Errorf("%w: %d validations are already in progress", ErrUnavailable, maxCalls)
 	}
 	s, err := a.validator.validate(ctx, token, k.expired)
 	now := a.now()

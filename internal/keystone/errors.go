@@ -14,9 +14,9 @@ var (
 	// ErrUnavailable: Keystone could not be reached, did not answer in time, answered 5xx, or answered what it does not answer.
 	ErrUnavailable = errors.New("keystone is unavailable")
 	// ErrCredentials: Keystone refuses the credentials, or they cannot be read.
-	ErrCredentials = errors.New("keystone gives no token for the credentials")
+	ErrCredentials = errors.New("keystone rejects the credentials")
 	// ErrCatalog: there is a token, but the catalog has no endpoint of the service that could be used.
-	ErrCatalog = errors.New("keystone's catalog has no endpoint of the service to use")
+	ErrCatalog = errors.New("keystone's catalog has no usable endpoint of the service")
 )
 
 // Error is why there is no token, or no endpoint.

@@ -153,7 +153,7 @@ func (s *Session) grant(ctx context.Context) (*grant, error) {
 		s.mu.Lock()
 		s.calm = s.now().Add(renewPause)
 		s.mu.Unlock()
-		s.config.Logger.Debug().Err(err).Time("expires", g.expires).Msg("The token could not be renewed in time. It is used as long as it is good.")
+		s.config.Logger.Debug().Err(err).Time("expires", g.expires).Msg("Could not renew the token. Using the current one until it expires.")
 		return g, nil
 	}
 	return fresh, err

@@ -15,7 +15,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
-var errUnknown = errors.New("the token is not known to Keystone")
+var errUnknown = errors.New("Keystone does not know the token")
 
 // validator asks Keystone about tokens, with a login of its own.
 type validator struct {
@@ -114,7 +114,7 @@ func (v *validator) get(ctx context.Context, own http.Header, token string, expi
 	_ = resp.Body.Close() // It was read.
 	t := answer.Token
 	if t == nil || t.User.ID == "" || t.Expires.IsZero() {
-		return subject{}, errors.New("the answer names no token, no user or no time of expiry")
+		return subject{}, errors.New("the answer has no token, user or expiry")
 	}
 	s := subject{expires: t.Expires, who: osapi.Principal{
 		User: t.User.ID, Project: t.Project.ID, SystemScope: t.System.All, DomainScope: t.Domain != nil,

@@ -87,8 +87,8 @@ var moments = []string{
 	`"method":"PUT","path":"/allocations/`, // claimed, or removed
 	`"method":"GET","path":"/allocations/`, // about to be made, or removed
 	`"message":"made an instance"`,
-	`"message":"The guest of a server was made."`,
-	`"message":"A server is gone, and its allocations are."`,
+	`"message":"Created the guest of a server."`,
+	`"message":"Removed a server and its allocations."`,
 	`"method":"DELETE","path":"/v2.1/servers/`,
 	`/action","status":202`,
 }

@@ -74,7 +74,7 @@ func TestOlderCellDatabase(t *testing.T) {
 		t.Errorf("the list of cells ended with %d:\n%s", code, out)
 	}
 	w.show(t, of("p1"), "2.69", "web2").fault(t, "itemNotFound", 404)
-	w.api.process.Await(t, 0, `"level":"warn"`, "does not know it", web2)
+	w.api.process.Await(t, 0, `"level":"warn"`, "does not have it", web2)
 
 	if out, code := w.manage(t, "accept", "cell1"); code != 0 || !testproc.ContainsAll(out, []string{"active    2 servers, 1 of them missing in the cell", "deleted   1 servers, 1 of them still"}) {
 		t.Errorf("accepting ended with %d:\n%s", code, out)

@@ -65,9 +65,9 @@ func TestTokens(t *testing.T) {
 		agent: func(host string) []string {
 			return []string{"cell_client.token_file = " + quoted(file(host, token(host)))}
 		},
-		wrong:  []string{"compute_api.cell_token_file = " + quoted(file("wrong", token("unknown")))},
-		reason: "it does not let the compute API in",
-		client: func(url, identity string) cellclient.Config {
+		wrong:  []string{"compute_api.cell_token_file = " + quoted(file("wrong", token("stranger")))},
+		reason: "it rejects the compute API's credentials",
+		client: func(url, somebody string) cellclient.Config {
 			return cellclient.Config{URL: url, Authorize: func(h http.Header) error {
 				h.Set("X-Auth-Token", token(identity))
 				return nil
@@ -231,7 +231,7 @@ func testIdentities(t *testing.T, p proofs) {
 	t.Run("compute_api_with_wrong_proof", func(t *testing.T) {
 		wrong := w.another(t, "wrong", append(p.api, p.wrong...)...)
 		w.lists(t, wrong.get(t, of("p1"), "2.69", "/servers"), "web1?")
-		wrong.process.Await(t, 0, `"level":"warn"`, "A cell is down", `"cell":"cell1"`, p.reason, "remedy")
+		wrong.process.Await(t, 0, `"level":"warn"`, "A cell is down", `"cell":"cell1"`, p.reason, "hint")
 	})
 	if s := w.show(t, admin, "2.69", "web1").server(t); s["status"] != "ACTIVE" || s["OS-EXT-STS:power_state"] != 1.0 {
 		t.Errorf("after all, web1 is %v, power state %v", s["status"], s["OS-EXT-STS:power_state"])

@@ -39,7 +39,7 @@ var bootLane = lane{build: bootWorld, cases: []aCase{
 			w.golden(t, "43-boot-blocked", w.api.ask(t, of("p1"), version, "POST", "/servers", body).status(t, 403))
 		}
 		w.unwritten(t, before)
-		w.api.process.Await(t, 0, `"project":"p1"`, "living servers in a cell that is down", "cell1")
+		w.api.process.Await(t, 0, `"project":"p1"`, "has servers in a cell that is down", "cell1")
 	}},
 	{44, "the_same_as_administrator", func(t *testing.T, w *world) {
 		w.down(t, "cell1")

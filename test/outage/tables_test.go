@@ -51,7 +51,7 @@ func TestCellWithoutTables(t *testing.T) {
 			},
 			"cells manage list": func() {
 				out, code := w.manage(t, "list")
-				if code != 0 || !testproc.ContainsAll(out, []string{"cell1 is down:", "database cannot be used"}) {
+				if code != 0 || !testproc.ContainsAll(out, []string{"cell1 is down:", "database is unavailable"}) {
 					t.Errorf("the list of cells ended with %d:\n%s", code, out)
 				}
 			},
@@ -71,7 +71,7 @@ func TestCellWithoutTables(t *testing.T) {
 				}
 			}
 		}
-		w.cells["cell1"].process.Await(t, 0, `"level":"error"`, "cannot be used", table)
+		w.cells["cell1"].process.Await(t, 0, `"level":"error"`, "is unavailable", table)
 		w.alter(t, "ALTER TABLE elsewhere RENAME TO "+table)
 		w.up(t)
 		w.lists(t, w.api.get(t, of("p1"), "2.69", "/servers"), "web2", "web1")

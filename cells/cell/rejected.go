@@ -8,16 +8,20 @@ import (
 	"strings"
 
 	"github.com/compute-agent/compute-agent/internal/osapi"
+	"github.com/compute-agent/compute-agent/internal/textutil"
 )
 
-// warn logs that somebody was turned away, at most once a minute for each of them: who tries again and again shall be seen, and not fill the log.
-func (c *Cell) warn(r *http.Request, one *call, who caller, refusal *osapi.Error) {
+// maxLogged bounds in bytes what is logged of a client's own text.
+const maxLogged = 100
+
+// logRejected logs a rejected client, at most once a minute per client and reason.
+func (c *Cell) logRejected(r *http.Request, one *call, who caller, refusal *osapi.Error) {
 	address, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {
 		address = r.RemoteAddr // a unix socket has none
 	}
 	names := certificateNames(r)
-	if !c.refused.Allow(strings.Join(append([]string{address, refusal.Code, who.user}, names...), " ")) {
+	if !c.logLimiter.Allow(strings.Join(append([]string{address, refusal.Code, who.user}, names...), " ")) {
 		return
 	}
 	fields := c.config.Logger.With().Str("address", address)
@@ -25,13 +29,13 @@ func (c *Cell) warn(r *http.Request, one *call, who caller, refusal *osapi.Error
 		fields = fields.Strs("certificate", names)
 	}
 	if who.user != "" {
-		fields = fields.Str("user", shortened(who.user))
+		fields = fields.Str("user", textutil.Clip(who.user, maxLogged))
 	}
 	if host := r.PathValue("host"); host != "" {
-		fields = fields.Str("host", shortened(host))
+		fields = fields.Str("host", textutil.Clip(host, maxLogged))
 	}
-	log := fields.Str("call", one.method+" "+one.path).Str("why", refusal.Message).Str("remedy", c.config.Auth.remedy(one.need)).Logger()
-	log.Warn().Msg("A request was refused: who sent it is not known here, or may not do that. Requests like it are told of once a minute.")
+	log := fields.Str("call", one.method+" "+one.path).Str("why", refusal.Message).Str("hint", c.config.Auth.hint(one.need)).Logger()
+	log.Warn().Msg("Rejected a request: its sender is unknown or not authorized. Logged at most once a minute for similar requests.")
 }
 
 // certificateNames are the names in the client's certificate that was verified, ten at most.
@@ -43,29 +47,20 @@ func certificateNames(r *http.Request) []string {
 	var names []string
 	for _, name := range append([]string{certificate.Subject.CommonName}, certificate.DNSNames...) {
 		if name != "" && len(names) < 10 {
-			names = append(names, shortened(name))
+			names = append(names, textutil.Clip(name, maxLogged))
 		}
 	}
 	return names
 }
 
-// shortened is what somebody sent, fit for a line of log.
-func shortened(text string) string {
-	const longest = 100
-	if len(text) > longest {
-		return strings.ToValidUTF8(text[:longest], "") + "..."
-	}
-	return text
-}
-
-// remedy is what lets somebody in who should be.
-func (a Auth) remedy(need right) string {
+// hint is how to admit a client that should be.
+func (a Auth) hint(need permission) string {
 	switch {
-	case a.name == "mtls" && need == theHost:
+	case a.name == "mtls" && need == hostAgentOnly:
 		return "if it is the agent of that host: its certificate ([cell_client] cert_file) is to have the name of the host, as agent.host says, and no name of [cell] api_names"
 	case a.name == "mtls":
 		return "if it is the compute API: a name in its certificate ([compute_api] cell_cert_file) is to be in [cell] api_names"
-	case need == theHost:
+	case need == hostAgentOnly:
 		return "if it is the agent of that host: its token ([cell_client] token_file) is to be in [cell] token_file with the role agent and the name of the host, as agent.host says, as the user"
 	default:
 		return "if it is the compute API: its token ([compute_api] cell_token_file) is to be in [cell] token_file with the role compute-api"

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cell
+
+import "sync"
+
+// broadcasts wake who waits for work: one for each host that somebody waits for.
+type broadcasts struct {
+	mu     sync.Mutex
+	byHost map[string]*broadcast
+}
+
+type broadcast struct {
+	done    chan struct{} // closed when it rings; then there is another
+	waiting int
+}
+
+// subscribe returns a channel that is closed when the host's bell rings next, and how to stop waiting. It is nil for more than most who wait for the same host.
+func (b *broadcasts) subscribe(host string, most int) (rung <-chan struct{}, stop func()) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.byHost == nil {
+		b.byHost = map[string]*broadcast{}
+	}
+	one := b.byHost[host]
+	if one == nil {
+		one = &broadcast{done: make(chan struct{})}
+		b.byHost[host] = one
+	}
+	if one.waiting == most {
+		return nil, nil
+	}
+	one.waiting++
+	return one.done, func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if one.waiting--; one.waiting == 0 && b.byHost[host] == one {
+			delete(b.byHost, host)
+		}
+	}
+}
+
+// notify wakes all who wait for the host.
+func (b *broadcasts) notify(host string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if one := b.byHost[host]; one != nil {
+		close(one.done)
+		delete(b.byHost, host)
+	}
+}
+
+// notifyAll wakes all who wait.
+func (b *broadcasts) notifyAll() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, one := range b.byHost {
+		close(one.done)
+	}
+	clear(b.byHost)
+}
