@@ -4,10 +4,12 @@ package providertree
 
 import "fmt"
 
-// Allocations is what consumers hold, by consumer uuid. A reshape takes it in and gives it back edited.
+// Allocations is what consumers hold, by consumer uuid. A reshape takes it in and gives it back
+// edited.
 type Allocations map[string]ConsumerAllocations
 
-// ConsumerAllocations is all that one consumer (an instance, a migration, ...) holds, on whichever providers.
+// ConsumerAllocations is all that one consumer (an instance, a migration, ...) holds, on whichever
+// providers.
 type ConsumerAllocations struct {
 	Resources ProviderResources
 	// Generation is the consumer's, as Placement told it; it goes back unchanged with every write.
@@ -82,10 +84,10 @@ func (a Allocations) Canonical() (Allocations, Violations) {
 			wrong("consumer %q is not a uuid", clip(consumer))
 		}
 		if _, twice := out[uuid]; twice && err == nil {
-			wrong("it is there twice, in another notation: use uuids as they came")
+			wrong("it is a duplicate in another notation: use uuids as given")
 		}
 		if c.Generation != nil && *c.Generation < 0 {
-			wrong("its generation is %d: send it back as it came", *c.Generation)
+			wrong("its generation is %d: return it unchanged", *c.Generation)
 		}
 		var wrongResources Violations
 		c.Resources, wrongResources = c.Resources.Canonical()

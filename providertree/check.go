@@ -15,22 +15,23 @@ const (
 	minRatio = 1.1754944e-38
 )
 
-// Check returns everything that is wrong with a tree that a driver edited, or nothing. It is the one
-// place that says what a driver may do to a tree: before is what it was given, after what it made of
-// that, node the name of the compute node that it was asked about.
+// Check returns everything that is wrong with a tree that a driver edited, or nothing. It is the
+// one place that says what a driver may do to a tree: before is what it was given, after what it
+// made of that, node the name of the compute node that it was asked about.
 //
-//   - The node's root is there, under its name and uuid, and is a root. Its tree has inventory if it
-//     had some.
+//   - The node's root is there, under its name and uuid, and is a root. Its tree has inventory if
+//     it had some.
 //   - New providers are below it, at most 64 levels deep, and have the node's name in theirs.
-//   - Providers beside the node's tree are there, under their names and parents. (What of theirs the
-//     driver may write is decided by the record of what the agent owns.)
+//   - Providers beside the node's tree are there, under their names and parents. (What of theirs
+//     the driver may write is decided by the record of what the agent owns.)
 //   - Generations are as they were, or none.
 //   - Inventories, traits and named resources that are new or changed can be written to Placement:
-//     [Inventory.Check], and no trait that is the agent's own. What was there before stays, whatever it is: Placement has ways to hold it.
+//     [Inventory.Check], and no trait that is the agent's own. What was there before stays,
+//     whatever it is: Placement has ways to hold it.
 //
 // What breaks a rule that needs one provider, or the providers alone, cannot be in a Tree at all:
-// [Tree.Populate] returns it as [Violations]. If before is nil or lacks the node, only providers and
-// their items are checked.
+// [Tree.Populate] returns it as [Violations]. If before is nil or lacks the node, only providers
+// and their items are checked.
 //
 // Cost: O(size of both trees); providers that both share, as clones do, are skipped.
 func Check(before, after *Tree, node string) Violations {
@@ -39,7 +40,7 @@ func Check(before, after *Tree, node string) Violations {
 	}
 	c := &comparison{before: before, after: after, node: before.nodes[before.byName[node]]}
 	if c.node != nil && after.nodes[c.node.UUID] == nil {
-		c.wrong(c.node, "", "the node's own resource provider is missing in the tree", "edit the tree that is given, rather than making a new one")
+		c.wrong(c.node, "", "the node's own resource provider is missing from the tree", "edit the given tree instead of building a new one")
 		return c.found
 	}
 	for _, uuid := range after.UUIDs() {
@@ -57,11 +58,11 @@ func Check(before, after *Tree, node string) Violations {
 	}
 	for _, uuid := range before.UUIDs() {
 		if after.nodes[uuid] == nil && c.rootBefore(uuid) != c.node.UUID {
-			c.wrong(before.nodes[uuid], "", fmt.Sprintf("it is not of the tree of %q, and is missing", node), "give back what is not the driver's as it came")
+			c.wrong(before.nodes[uuid], "", fmt.Sprintf("it is outside of the tree of %q, and is missing", node), "return what is not the driver's unchanged")
 		}
 	}
 	if before.hasInventory(c.node.UUID) && !after.hasInventory(c.node.UUID) {
-		c.wrong(c.node, "inventories", "all inventory of the node is gone", "a driver that cannot tell what the machine has must answer that it is not ready")
+		c.wrong(c.node, "inventories", "all inventory of the node is missing", "a driver that does not know what the machine has must answer that it is not ready")
 	}
 	return c.found
 }
@@ -90,7 +91,8 @@ func (c *comparison) wrong(p *node, field, problem, hint string) {
 	c.found = append(c.found, Violation{UUID: p.UUID, Name: p.Name, Field: field, Problem: problem, Hint: hint})
 }
 
-// place checks where a provider is, what it is called, and its generation. was is nil for a new one.
+// place checks where a provider is, what it is called, and its generation. was is nil for a new
+// one.
 func (c *comparison) place(was, is *node) {
 	c.generation(was, is)
 	if was == nil {
@@ -115,7 +117,7 @@ func (c *comparison) generation(was, is *node) {
 		return fmt.Sprint(g)
 	}
 	if is.Generation != want {
-		c.wrong(is, "generation", fmt.Sprintf("its generation is %s, was %s", text(is.Generation), text(want)), "generations are Placement's to change")
+		c.wrong(is, "generation", fmt.Sprintf("its generation is %s, was %s", text(is.Generation), text(want)), "only Placement changes generations")
 	}
 }
 
@@ -125,7 +127,7 @@ func (c *comparison) added(p *node) {
 	case p.ParentUUID == "":
 		c.wrong(p, "parent", "it is new, and a root", hint+", and lists nodes in AvailableNodes")
 	case c.rootAfter(p.UUID) != c.node.UUID:
-		c.wrong(p, "parent", fmt.Sprintf("it is new, and below %s, which is not of the tree of %q", p.ParentUUID, c.node.Name), hint)
+		c.wrong(p, "parent", fmt.Sprintf("it is new, and below %s, which is outside of the tree of %q", p.ParentUUID, c.node.Name), hint)
 	}
 	c.depth(p)
 	c.name(p)
@@ -135,9 +137,9 @@ func (c *comparison) renamed(was, is *node) {
 	switch {
 	case was.Name == is.Name:
 	case was == c.node:
-		c.wrong(was, "name", fmt.Sprintf("it was renamed to %q", clip(is.Name)), "the name of a node's own provider is not the driver's to change")
+		c.wrong(was, "name", fmt.Sprintf("it was renamed to %q", clip(is.Name)), "a driver must not rename a node's own provider")
 	case c.rootBefore(was.UUID) != c.node.UUID:
-		c.wrong(was, "name", fmt.Sprintf("it is not of the tree of %q, and was renamed to %q", c.node.Name, clip(is.Name)), "")
+		c.wrong(was, "name", fmt.Sprintf("it is outside of the tree of %q, and was renamed to %q", c.node.Name, clip(is.Name)), "")
 	default:
 		c.name(is)
 	}
@@ -155,7 +157,7 @@ func (c *comparison) moved(was, is *node) {
 	case was == c.node:
 		c.wrong(was, "parent", "it was put "+to, "a node's own provider is a root")
 	case c.rootBefore(was.UUID) != c.node.UUID:
-		c.wrong(was, "parent", fmt.Sprintf("it is not of the tree of %q, and was moved to %s", c.node.Name, to), "")
+		c.wrong(was, "parent", fmt.Sprintf("it is outside of the tree of %q, and was moved to %s", c.node.Name, to), "")
 	case c.rootAfter(is.UUID) != c.node.UUID:
 		c.wrong(was, "parent", fmt.Sprintf("it was moved to %s, out of the tree of %q", to, c.node.Name), "")
 	}
@@ -175,8 +177,8 @@ func (c *comparison) name(p *node) {
 		c.wrong(p, "name", "its name "+err.Error(), "")
 	}
 	if !strings.Contains(p.Name, c.node.Name) {
-		c.wrong(p, "name", fmt.Sprintf("its name does not have the node's name %q in it", c.node.Name),
-			fmt.Sprintf("names are unique in all of Placement, and the next host of this kind would use the same one; %q would do", c.node.Name+"_"+clip(p.Name)))
+		c.wrong(p, "name", fmt.Sprintf("its name does not contain the node's name %q", c.node.Name),
+			fmt.Sprintf("names are unique in all of Placement, and the next host of this kind would use the same one; for example %q", c.node.Name+"_"+clip(p.Name)))
 	}
 }
 
@@ -213,7 +215,8 @@ func (c *comparison) rootAfter(uuid string) string {
 	return c.rootsAfter[uuid]
 }
 
-// ancestry is what is above each provider: its root, and how many levels. Cost: O(providers), however deep.
+// ancestry is what is above each provider: its root, and how many levels. Cost: O(providers),
+// however deep.
 func (t *Tree) ancestry() (roots map[string]string, levels map[string]int) {
 	roots, levels = make(map[string]string, len(t.nodes)), make(map[string]int, len(t.nodes))
 	for _, uuid := range t.UUIDs() { // parents come first

@@ -105,8 +105,9 @@ var largeTrees = map[string]func(n int) []provider{
 	},
 }
 
-// TestLargeTreesAreCheckedInTime: 50,000 providers, of which only the siblings are a tree that a machine could have. A
-// check that compared each with each, or walked to the root from each, would not end before the test's deadline.
+// TestLargeTreesAreCheckedInTime: 50,000 providers, of which only the siblings are a tree that a
+// machine could have. A check that compared each with each, or walked to the root from each, would
+// not end before the test's deadline.
 func TestLargeTreesAreCheckedInTime(t *testing.T) {
 	const n = 50_000
 	before, err := treeOf([]provider{givenRoot()})
@@ -126,8 +127,9 @@ func TestLargeTreesAreCheckedInTime(t *testing.T) {
 	}
 }
 
-// BenchmarkCheck is a tree of the design limit, and one ten times as large, made and checked as the host makes and checks
-// what a driver answers. The time for each provider must not depend on their number.
+// BenchmarkCheck is a tree of the design limit, and one ten times as large, made and checked as the
+// host makes and checks what a driver answers. The time for each provider must not depend on their
+// number.
 func BenchmarkCheck(b *testing.B) {
 	before, err := treeOf([]provider{givenRoot()})
 	if err != nil {

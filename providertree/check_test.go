@@ -61,7 +61,8 @@ func edited(before *providertree.Tree, after []provider) error {
 	return providertree.Check(before, tree, "cn1").Err()
 }
 
-// TestCheck: each violation says where it is, what is there, what is allowed and, if that is not the same, what to do.
+// TestCheck: each violation says where it is, what is there, what is allowed and, if that is not
+// the same, what to do.
 func TestCheck(t *testing.T) {
 	const (
 		root = `resource provider "cn1" (` + rootUUID + `): `
@@ -121,32 +122,32 @@ func TestCheck(t *testing.T) {
 		"all reserved":             {after: onRoot(inv("VCPU", providertree.Inventory{Total: 1, Reserved: 1}))},
 		"a sharing provider tuned": {after: onPool(inv("DISK_GB", providertree.Inventory{Total: 1}))},
 
-		"an empty tree": {want: root + `the node's own resource provider is missing in the tree: edit the tree that is given, rather than making a new one`},
-		"no root":       {after: givenPool(), want: root + `the node's own resource provider is missing in the tree: edit the tree that is given, rather than making a new one`},
-		"root renamed":  {after: onRoot(func(p provider) { p.Name = "cn2" }), want: root + `it was renamed to "cn2": the name of a node's own provider is not the driver's to change`},
+		"an empty tree": {want: root + `the node's own resource provider is missing from the tree: edit the given tree instead of building a new one`},
+		"no root":       {after: givenPool(), want: root + `the node's own resource provider is missing from the tree: edit the given tree instead of building a new one`},
+		"root renamed":  {after: onRoot(func(p provider) { p.Name = "cn2" }), want: root + `it was renamed to "cn2": a driver must not rename a node's own provider`},
 		"root below the pool": {after: onRoot(func(p provider) { p.ParentUUID = poolUUID }),
 			want: root + "it was put below " + poolUUID + ": a node's own provider is a root"},
 		"too much reserved, as it was before": {before: stocked, after: onChild(inv("VGPU", providertree.Inventory{Total: 1, Reserved: 2}))},
-		"another generation":                  {after: onRoot(func(p provider) { p.Generation = 8 }), want: root + "its generation is 8, was 7: generations are Placement's to change"},
-		"a lost generation":                   {after: onRoot(func(p provider) { p.Generation = providertree.NoGeneration }), want: root + "its generation is none, was 7: generations are Placement's to change"},
+		"another generation":                  {after: onRoot(func(p provider) { p.Generation = 8 }), want: root + "its generation is 8, was 7: only Placement changes generations"},
+		"a lost generation":                   {after: onRoot(func(p provider) { p.Generation = providertree.NoGeneration }), want: root + "its generation is none, was 7: only Placement changes generations"},
 		"a made up generation": {after: onFresh(func(p provider) { p.Generation = 0 }),
-			want: fresh + "its generation is 0, was none: generations are Placement's to change"},
+			want: fresh + "its generation is 0, was none: only Placement changes generations"},
 		"a generation below zero": {after: onChild(func(p provider) { p.Generation = -5 }), is: providertree.ErrInvalid,
-			want: child + "its generation is -5: send it back as it came, and none with a provider that is new"},
+			want: child + "its generation is -5: return it unchanged, and leave it out of a new provider"},
 
 		"a second root": {after: onFresh(func(p provider) { p.ParentUUID = "" }),
 			want: fresh + "it is new, and a root: a driver adds providers below its node (" + rootUUID + "), and lists nodes in AvailableNodes"},
 		"a new provider below the pool": {after: onFresh(func(p provider) { p.ParentUUID = poolUUID }),
-			want: fresh + "it is new, and below " + poolUUID + `, which is not of the tree of "cn1": a driver adds providers below its node (` + rootUUID + `)`},
+			want: fresh + "it is new, and below " + poolUUID + `, which is outside of the tree of "cn1": a driver adds providers below its node (` + rootUUID + `)`},
 		"a child moved out": {after: onChild(func(p provider) { p.ParentUUID = poolUUID }), want: child + "it was moved to below " + poolUUID + `, out of the tree of "cn1"`},
 		"a child made a root": {after: onChild(func(p provider) { p.ParentUUID = "" }),
 			want: child + `it was moved to the top, as a root, out of the tree of "cn1"`},
-		"the pool renamed":   {after: onPool(func(p provider) { p.Name = "cn1_pool" }), want: pool + `it is not of the tree of "cn1", and was renamed to "cn1_pool"`},
-		"the pool taken":     {after: onPool(func(p provider) { p.ParentUUID = rootUUID }), want: pool + `it is not of the tree of "cn1", and was moved to below ` + rootUUID},
-		"all inventory gone": {after: all(), before: stocked, want: root + "all inventory of the node is gone: a driver that cannot tell what the machine has must answer that it is not ready"},
+		"the pool renamed":   {after: onPool(func(p provider) { p.Name = "cn1_pool" }), want: pool + `it is outside of the tree of "cn1", and was renamed to "cn1_pool"`},
+		"the pool taken":     {after: onPool(func(p provider) { p.ParentUUID = rootUUID }), want: pool + `it is outside of the tree of "cn1", and was moved to below ` + rootUUID},
+		"all inventory gone": {after: all(), before: stocked, want: root + "all inventory of the node is missing: a driver that does not know what the machine has must answer that it is not ready"},
 		"the pool lost": {after: []provider{givenRoot(), givenChild()},
-			want: "2 violations: (1) " + pool + `it is not of the tree of "cn1", and is missing: give back what is not the driver's as it came; ` +
-				`(2) resource provider "pool_part" (` + childUUID(9) + `): it is not of the tree of "cn1", and is missing: give back what is not the driver's as it came`},
+			want: "2 violations: (1) " + pool + `it is outside of the tree of "cn1", and is missing: return what is not the driver's unchanged; ` +
+				`(2) resource provider "pool_part" (` + childUUID(9) + `): it is outside of the tree of "cn1", and is missing: return what is not the driver's unchanged`},
 		"65 levels": {after: deep, want: fmt.Sprintf("resource provider %q (%s): it is 65 levels below its root, at most 64 are allowed", "cn1_164", childUUID(164))},
 
 		"no name": {after: onFresh(func(p provider) { p.Name = "" }), is: providertree.ErrInvalid,
@@ -158,27 +159,27 @@ func TestCheck(t *testing.T) {
 		"a child with the name of another": {after: onChild(func(p provider) { p.Name = "cn1" }), is: providertree.ErrInvalid,
 			want: `resource provider "cn1" (` + childUUID(1) + `): its name is also that of ` + rootUUID + `; each is given once`},
 		"a name that is not the node's": {after: onFresh(func(p provider) { p.Name = "gpu_0" }),
-			want: `resource provider "gpu_0" (` + childUUID(2) + `): its name does not have the node's name "cn1" in it: names are unique in all of Placement, and the next host of this kind would use the same one; "cn1_gpu_0" would do`},
+			want: `resource provider "gpu_0" (` + childUUID(2) + `): its name does not contain the node's name "cn1": names are unique in all of Placement, and the next host of this kind would use the same one; for example "cn1_gpu_0"`},
 		"renamed to what is not the node's": {after: onChild(func(p provider) { p.Name = "gpu_0" }),
-			want: `resource provider "gpu_0" (` + childUUID(1) + `): its name does not have the node's name "cn1" in it: names are unique in all of Placement, and the next host of this kind would use the same one; "cn1_gpu_0" would do`},
+			want: `resource provider "gpu_0" (` + childUUID(1) + `): its name does not contain the node's name "cn1": names are unique in all of Placement, and the next host of this kind would use the same one; for example "cn1_gpu_0"`},
 		"a name with an escape": {after: onFresh(func(p provider) { p.Name = "cn1\x1b[31m" }),
-			want: `resource provider "cn1\x1b[31m" (` + childUUID(2) + `): its name has characters that cannot be printed`},
+			want: `resource provider "cn1\x1b[31m" (` + childUUID(2) + `): its name has unprintable characters`},
 		"a name with a space": {after: onFresh(func(p provider) { p.Name = "cn1 " }),
 			want: `resource provider "cn1 " (` + childUUID(2) + `): its name begins or ends with a space`},
 		"not a uuid": {after: onFresh(func(p provider) { p.UUID = "gpu" }), is: providertree.ErrInvalid,
-			want: `resource provider "cn1_2" (gpu): its uuid "gpu" is not a uuid: make one with providertree.ChildUUID`},
+			want: `resource provider "cn1_2" (gpu): its uuid "gpu" is not a uuid: derive one with providertree.ChildUUID`},
 		"a uuid twice, in another notation": {after: onFresh(func(p provider) { p.UUID = strings.ToUpper(strings.ReplaceAll(childUUID(1), "-", "")) }), is: providertree.ErrInvalid,
-			want: `resource provider "cn1_2" (C0000000000040008000000000000001): its uuid is also that of "cn1_1"; each is given once: make one with providertree.ChildUUID`},
+			want: `resource provider "cn1_2" (C0000000000040008000000000000001): duplicate uuid, also that of "cn1_1": derive one with providertree.ChildUUID`},
 		"a parent that is no uuid": {after: onFresh(func(p provider) { p.ParentUUID = "cn1" }), is: providertree.ErrInvalid,
 			want: fresh + `its parent "cn1" is not a uuid`},
 		"a parent elsewhere": {after: onFresh(func(p provider) { p.ParentUUID = otherUUID }), is: providertree.ErrParent,
-			want: fresh + "its parent " + otherUUID + " is not in the tree: a provider goes with all that is below it, or is given back as it came"},
+			want: fresh + "its parent " + otherUUID + " is not in the tree: remove a provider with all its descendants, or return it unchanged"},
 		"its own parent": {after: onFresh(func(p provider) { p.ParentUUID = p.UUID }), is: providertree.ErrParent, want: fresh + "it is its own parent"},
 		"a loop": {after: all(provided(childUUID(2), "cn1_2", childUUID(4), -1), provided(childUUID(3), "cn1_3", childUUID(2), -1), provided(childUUID(4), "cn1_4", childUUID(3), -1)),
 			is: providertree.ErrParent, want: fresh + "it is below itself, in a loop of 3 providers: one of them must have a parent outside of it"},
 
-		"no total":       {after: onRoot(inv("VCPU", providertree.Inventory{})), is: providertree.ErrInvalid, want: root + "inventory of VCPU: total is 0, must be between 1 and 2147483647: leave out a class of which there is none"},
-		"a total beyond": {after: onRoot(inv("VCPU", providertree.Inventory{Total: 1 << 31})), is: providertree.ErrInvalid, want: root + "inventory of VCPU: total is 2147483648, must be between 1 and 2147483647: leave out a class of which there is none"},
+		"no total":       {after: onRoot(inv("VCPU", providertree.Inventory{})), is: providertree.ErrInvalid, want: root + "inventory of VCPU: total is 0, must be between 1 and 2147483647: leave out a class without inventory"},
+		"a total beyond": {after: onRoot(inv("VCPU", providertree.Inventory{Total: 1 << 31})), is: providertree.ErrInvalid, want: root + "inventory of VCPU: total is 2147483648, must be between 1 and 2147483647: leave out a class without inventory"},
 		"reserved below": {after: onRoot(inv("VCPU", providertree.Inventory{Total: 1, Reserved: -1})), is: providertree.ErrInvalid, want: root + "inventory of VCPU: reserved is -1, must be between 0 and 2147483647"},
 		"reserved beyond": {after: onRoot(inv("VCPU", providertree.Inventory{Total: 4, Reserved: 5})),
 			want: root + "inventory of VCPU: reserved is 5, more than the total 4, which Placement refuses: write at most 4"},
@@ -201,20 +202,20 @@ func TestCheck(t *testing.T) {
 		"an empty class":      {after: onRoot(inv("", providertree.Inventory{Total: 1})), is: providertree.ErrInvalid, want: root + `inventory: resource class name "" has 0 characters, must have 1 to 255`},
 		"a class of 256":      {after: onRoot(inv(strings.Repeat("A", 256), providertree.Inventory{Total: 1})), is: providertree.ErrInvalid, want: root + `inventory: resource class name "` + strings.Repeat("A", 80) + `..." has 256 characters, must have 1 to 255`},
 		"a class with a dash": {after: onRoot(inv("CUSTOM-GPU", providertree.Inventory{Total: 1})), is: providertree.ErrInvalid, want: root + `inventory: resource class name "CUSTOM-GPU": only A-Z, 0-9 and _ are allowed`},
-		"CUSTOM_ alone":       {after: onRoot(inv("CUSTOM_", providertree.Inventory{Total: 1})), is: providertree.ErrInvalid, want: root + `inventory: resource class name "CUSTOM_": a custom resource class has something behind CUSTOM_`},
+		"CUSTOM_ alone":       {after: onRoot(inv("CUSTOM_", providertree.Inventory{Total: 1})), is: providertree.ErrInvalid, want: root + `inventory: resource class name "CUSTOM_": a custom resource class has a name after CUSTOM_`},
 
 		"a trait in small letters": {after: onRoot(func(p provider) { p.Traits = []string{"hw_gpu"} }), is: providertree.ErrInvalid, want: root + `trait name "hw_gpu": only A-Z, 0-9 and _ are allowed`},
 		"an empty trait":           {after: onRoot(func(p provider) { p.Traits = []string{""} }), is: providertree.ErrInvalid, want: root + `trait name "" has 0 characters, must have 1 to 255`},
-		"a trait that is a prefix": {after: onRoot(func(p provider) { p.Traits = []string{"CUSTOM_"} }), is: providertree.ErrInvalid, want: root + `trait name "CUSTOM_": a custom trait has something behind CUSTOM_`},
+		"a trait that is a prefix": {after: onRoot(func(p provider) { p.Traits = []string{"CUSTOM_"} }), is: providertree.ErrInvalid, want: root + `trait name "CUSTOM_": a custom trait has a name after CUSTOM_`},
 		"the agent's trait": {after: onFresh(func(p provider) { p.Traits = []string{"COMPUTE_STATUS_DISABLED"} }),
-			want: fresh + "trait COMPUTE_STATUS_DISABLED is the agent's own, not a driver's to report"},
+			want: fresh + "trait COMPUTE_STATUS_DISABLED belongs to the agent, a driver must not report it"},
 		"an aggregate that is no uuid": {after: onRoot(func(p provider) { p.Aggregates = []string{"rack"} }), is: providertree.ErrInvalid, want: root + `aggregate "rack" is not a uuid`},
 
 		"a unit without a name": {after: onRoot(func(p provider) { p.Resources = map[string][]providertree.Resource{"CUSTOM_A": {{}}} }),
 			want: `resource provider "cn1" (` + rootUUID + `): named resource "" of CUSTOM_A: an identifier has 1 to 255 printable bytes`},
 		"a unit twice": {after: onRoot(func(p provider) {
 			p.Resources = map[string][]providertree.Resource{"CUSTOM_A": {{Identifier: "x"}, {Identifier: "x", Metadata: "m"}}, "CUSTOM_B": {{Identifier: "x"}}}
-		}), want: `resource provider "cn1" (` + rootUUID + `): named resource "x" of CUSTOM_A is there twice: an identifier is given once`},
+		}), want: `resource provider "cn1" (` + rootUUID + `): duplicate named resource "x" of CUSTOM_A`},
 		"a unit of no class": {after: onRoot(func(p provider) { p.Resources = map[string][]providertree.Resource{"a": {{Identifier: "x"}}} }), is: providertree.ErrInvalid,
 			want: root + `named resources: resource class name "a": only A-Z, 0-9 and _ are allowed`},
 	} {

@@ -8,7 +8,8 @@ import "slices"
 type Changes struct {
 	// Added are the new providers, each after its parent.
 	Added []Provider
-	// Removed are the vanished ones, each before its parent: the order in which they can be deleted.
+	// Removed are the vanished ones, each before its parent: the order in which they can be
+	// deleted.
 	Removed []Provider
 	// Changed are the providers in both trees that differ, in the pre-order of the newer tree.
 	Changed []Change
@@ -37,10 +38,11 @@ func (c Change) Aggregates() bool { return !slices.Equal(c.Before.Aggregates, c.
 // Empty reports whether there is nothing to do.
 func (c Changes) Empty() bool { return len(c.Added)+len(c.Removed)+len(c.Changed) == 0 }
 
-// Diff compares two trees provider by provider, by uuid. Generations, named resources and the order among siblings do not count: they are
-// not Placement's to be told.
+// Diff compares two trees provider by provider, by uuid. Generations, named resources and the order
+// among siblings do not count: they are not Placement's to be told.
 //
-// Cost: O(providers), and nothing is copied for providers that both trees share untouched (as a tree and its clone do).
+// Cost: O(providers), and nothing is copied for providers that both trees share untouched (as a
+// tree and its clone do).
 func Diff(before, after *Tree) Changes {
 	var out Changes
 	for _, uuid := range slices.Backward(before.UUIDs()) {

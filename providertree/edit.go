@@ -8,13 +8,14 @@ import (
 	"slices"
 )
 
-// AddRoot adds a provider without a parent. The uuid is the caller's: a compute node's is its identity and must outlive
-// everything else.
+// AddRoot adds a provider without a parent. The uuid is the caller's: a compute node's is its
+// identity and must outlive everything else.
 func (t *Tree) AddRoot(uuid, name string) error {
 	return t.add(Provider{UUID: uuid, Name: name, Generation: NoGeneration})
 }
 
-// AddChild adds a provider below another. Use [ChildUUID] for a uuid that stays the same over restarts.
+// AddChild adds a provider below another. Use [ChildUUID] for a uuid that stays the same over
+// restarts.
 func (t *Tree) AddChild(parent, uuid, name string) error {
 	if parent == "" {
 		return fmt.Errorf("%w: resource provider %q is to be a child, and no parent is given", ErrParent, clip(name))
@@ -45,7 +46,8 @@ func (t *Tree) add(p Provider) error {
 	return nil
 }
 
-// link appends providers to their parent's children, or to the roots. Cost: O(siblings), since clones share the list.
+// link appends providers to their parent's children, or to the roots. Cost: O(siblings), since
+// clones share the list.
 func (t *Tree) link(parent string, uuids ...string) {
 	if parent == "" {
 		t.roots = append(slices.Clip(t.roots), uuids...)
@@ -115,8 +117,8 @@ func (t *Tree) Rename(uuid, name string) (bool, error) {
 	return changed, err
 }
 
-// Move puts a provider, with its descendants, below another parent; parent "" makes it a root. Reports whether that
-// changed anything.
+// Move puts a provider, with its descendants, below another parent; parent "" makes it a root.
+// Reports whether that changed anything.
 func (t *Tree) Move(uuid, parent string) (bool, error) {
 	n := t.nodes[uuid]
 	if n == nil {
@@ -142,8 +144,8 @@ func (t *Tree) Move(uuid, parent string) (bool, error) {
 	return true, nil
 }
 
-// SetInventories replaces the whole inventory of a provider; nil or empty leaves it none. Reports whether that changed
-// anything.
+// SetInventories replaces the whole inventory of a provider; nil or empty leaves it none. Reports
+// whether that changed anything.
 func (t *Tree) SetInventories(uuid string, inventories Inventories) (bool, error) {
 	return t.edit(uuid, func(p *Provider) (bool, error) {
 		if err := inventories.Validate(); err != nil {
@@ -157,7 +159,8 @@ func (t *Tree) SetInventories(uuid string, inventories Inventories) (bool, error
 	})
 }
 
-// SetInventory sets the inventory of one resource class and leaves the others. Reports whether that changed anything.
+// SetInventory sets the inventory of one resource class and leaves the others. Reports whether that
+// changed anything.
 func (t *Tree) SetInventory(uuid, class string, inv Inventory) (bool, error) {
 	return t.edit(uuid, func(p *Provider) (bool, error) {
 		if err := (Inventories{class: inv}).Validate(); err != nil {
@@ -173,7 +176,8 @@ func (t *Tree) SetInventory(uuid, class string, inv Inventory) (bool, error) {
 	})
 }
 
-// RemoveInventory takes away the inventory of one resource class. Reports whether the provider had it.
+// RemoveInventory takes away the inventory of one resource class. Reports whether the provider had
+// it.
 func (t *Tree) RemoveInventory(uuid, class string) (bool, error) {
 	return t.edit(uuid, func(p *Provider) (bool, error) {
 		if _, ok := p.Inventories[class]; !ok {
@@ -195,12 +199,14 @@ func (t *Tree) AddTraits(uuid string, traits ...string) (bool, error) {
 	return t.editSet(uuid, traits, (*Provider).traits, func(old []string) []string { return slices.Concat(old, traits) })
 }
 
-// RemoveTraits removes traits; those that the provider lacks do not matter. Reports whether that changed anything.
+// RemoveTraits removes traits; those that the provider lacks do not matter. Reports whether that
+// changed anything.
 func (t *Tree) RemoveTraits(uuid string, traits ...string) (bool, error) {
 	return t.editSet(uuid, nil, (*Provider).traits, func(old []string) []string { return subtract(old, traits) })
 }
 
-// SetAggregates replaces all aggregates (uuids) of a provider. Reports whether that changed anything.
+// SetAggregates replaces all aggregates (uuids) of a provider. Reports whether that changed
+// anything.
 func (t *Tree) SetAggregates(uuid string, aggregates []string) (bool, error) {
 	return t.editSet(uuid, nil, (*Provider).aggregates, func([]string) []string { return aggregates })
 }
@@ -215,8 +221,8 @@ func (t *Tree) RemoveAggregates(uuid string, aggregates ...string) (bool, error)
 	return t.editSet(uuid, nil, (*Provider).aggregates, func(old []string) []string { return subtract(old, aggregates) })
 }
 
-// SetGeneration notes the generation that Placement answered with. One that is older than the known one is refused with
-// [ErrStaleGeneration]: it comes from a reply that something newer overtook.
+// SetGeneration notes the generation that Placement answered with. One that is older than the known
+// one is refused with [ErrStaleGeneration]: it comes from a reply that something newer overtook.
 func (t *Tree) SetGeneration(uuid string, generation int64) error {
 	if n := t.nodes[uuid]; n != nil && generation < n.Generation {
 		return fmt.Errorf("%w: resource provider %q (%s): %d is known, %d given", ErrStaleGeneration, n.Name, uuid, n.Generation, generation)
@@ -241,8 +247,8 @@ func (t *Tree) SetResources(uuid string, resources map[string][]Resource) (bool,
 	})
 }
 
-// edit runs a change on a copy of a provider's record and keeps the copy if the change says so. The change must replace
-// maps and slices, not write into them.
+// edit runs a change on a copy of a provider's record and keeps the copy if the change says so. The
+// change must replace maps and slices, not write into them.
 func (t *Tree) edit(uuid string, change func(*Provider) (bool, error)) (bool, error) {
 	old := t.nodes[uuid]
 	if old == nil {
@@ -262,7 +268,8 @@ func (t *Tree) edit(uuid string, change func(*Provider) (bool, error)) (bool, er
 func (p *Provider) traits() *[]string     { return &p.Traits }
 func (p *Provider) aggregates() *[]string { return &p.Aggregates }
 
-// editSet is edit for traits and aggregates: check holds trait names to validate, next makes the new list from the old.
+// editSet is edit for traits and aggregates: check holds trait names to validate, next makes the
+// new list from the old.
 func (t *Tree) editSet(uuid string, check []string, field func(*Provider) *[]string, next func([]string) []string) (bool, error) {
 	return t.edit(uuid, func(p *Provider) (bool, error) {
 		for _, trait := range check {

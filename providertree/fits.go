@@ -11,9 +11,10 @@ import (
 // zero is zero here, not a default, as in a row of Placement's database. Rows that another program
 // wrote can hold what no API accepts; the answers are those of OpenStack's Placement:
 //
-//   - step_size 0 and max_unit below 1 allow no amount, a negative step_size is as its absolute value,
-//     min_unit below 1 is as 1;
-//   - allocation_ratio 0 is a capacity of 0, a negative one a negative capacity, NaN a capacity of 0.
+//   - step_size 0 and max_unit below 1 allow no amount, a negative step_size is as its absolute
+//     value, min_unit below 1 is as 1;
+//   - allocation_ratio 0 is a capacity of 0, a negative one a negative capacity, NaN a capacity of
+//     0.
 //
 // [Inventory.Limits] fills in Placement's defaults first, the ledger does not.
 type Limits struct {
@@ -116,7 +117,7 @@ func (e *FitError) Error() string {
 	case RuleStepSize:
 		return fmt.Sprintf("%d is not a multiple of step_size %d", e.Amount, e.Limits.StepSize)
 	default:
-		return fmt.Sprintf("%d is more than is free: capacity %d, used %d", e.Amount, e.Limits.Capacity, e.Used)
+		return fmt.Sprintf("%d is more than available: capacity %d, used %d", e.Amount, e.Limits.Capacity, e.Used)
 	}
 }
 

@@ -27,8 +27,8 @@ func TestFits(t *testing.T) {
 		"too little":                   {all, 0, 1, providertree.RuleMinUnit, "1 is less than min_unit 2"},
 		"too much at once":             {all, 0, 10, providertree.RuleMaxUnit, "10 is more than max_unit 8"},
 		"between steps":                {all, 0, 3, providertree.RuleStepSize, "3 is not a multiple of step_size 2"},
-		"too much":                     {all, 10, 8, providertree.RuleCapacity, "8 is more than is free: capacity 16, used 10"},
-		"more used than there is":      {all, 18, 2, providertree.RuleCapacity, "2 is more than is free: capacity 16, used 18"},
+		"too much":                     {all, 10, 8, providertree.RuleCapacity, "8 is more than available: capacity 16, used 10"},
+		"more used than there is":      {all, 18, 2, providertree.RuleCapacity, "2 is more than available: capacity 16, used 18"},
 		"the unit before what is free": {all, 16, 3, providertree.RuleStepSize, "3 is not a multiple of step_size 2"},
 		"step_size 0":                  {with(func(l *limits) { l.StepSize = 0 }), 0, 2, providertree.RuleStepSize, "2 is not a multiple of step_size 0"},
 		"negative step_size":           {with(func(l *limits) { l.StepSize = -2 }), 0, 4, providertree.RuleNone, ""},
@@ -38,8 +38,8 @@ func TestFits(t *testing.T) {
 		"min_unit 0":                   {with(func(l *limits) { l.MinUnit = 0 }), 0, 2, providertree.RuleNone, ""},
 		"nothing of min_unit 0":        {with(func(l *limits) { l.MinUnit = 0 }), 0, 0, providertree.RuleMinUnit, "0 is less than min_unit 1"},
 		"negative of min_unit -5":      {with(func(l *limits) { l.MinUnit = -5 }), 0, -2, providertree.RuleMinUnit, "-2 is less than min_unit 1"},
-		"negative capacity":            {with(func(l *limits) { l.Capacity = -1 }), 0, 2, providertree.RuleCapacity, "2 is more than is free: capacity -1, used 0"},
-		"beyond all numbers":           {with(func(l *limits) { l.Capacity = math.MinInt64 }), math.MaxInt64, 2, providertree.RuleCapacity, "2 is more than is free: capacity -9223372036854775808, used 9223372036854775807"},
+		"negative capacity":            {with(func(l *limits) { l.Capacity = -1 }), 0, 2, providertree.RuleCapacity, "2 is more than available: capacity -1, used 0"},
+		"beyond all numbers":           {with(func(l *limits) { l.Capacity = math.MinInt64 }), math.MaxInt64, 2, providertree.RuleCapacity, "2 is more than available: capacity -9223372036854775808, used 9223372036854775807"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := c.limits.Broken(c.used, c.amount); got != c.want {

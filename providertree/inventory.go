@@ -8,18 +8,18 @@ import (
 	"math"
 )
 
-// MaxUnit is the largest amount that Placement stores for any field of an inventory (2^31-1), and its default for
-// max_unit.
+// MaxUnit is the largest amount that Placement stores for any field of an inventory (2^31-1), and
+// its default for max_unit.
 const MaxUnit = math.MaxInt32
 
 // MaxRatio is the largest allocation_ratio that Placement takes.
 const MaxRatio = 3.40282e+38
 
-// Inventory is how much of one resource class a resource provider has. Amounts are in the unit of the class (VCPU: a
-// virtual CPU, MEMORY_MB: MiB, DISK_GB: GiB, ...).
+// Inventory is how much of one resource class a resource provider has. Amounts are in the unit of
+// the class (VCPU: a virtual CPU, MEMORY_MB: MiB, DISK_GB: GiB, ...).
 //
-// In all fields but Total and Reserved, zero means Placement's default, so Inventory{Total: 8} is complete. Inventories
-// are compared and stored normalised, see [Inventory.Normalize].
+// In all fields but Total and Reserved, zero means Placement's default, so Inventory{Total: 8} is
+// complete. Inventories are compared and stored normalised, see [Inventory.Normalize].
 type Inventory struct {
 	// Total is the amount that physically exists. At least 1.
 	Total int64 `json:"total"`
@@ -30,7 +30,8 @@ type Inventory struct {
 	MaxUnit int64 `json:"max_unit"`
 	// StepSize divides every allocation. Default: 1.
 	StepSize int64 `json:"step_size"`
-	// AllocationRatio is the overcommit factor: (Total-Reserved)*AllocationRatio can be allocated. Default: 1.0.
+	// AllocationRatio is the overcommit factor: (Total-Reserved)*AllocationRatio can be allocated.
+	// Default: 1.0.
 	AllocationRatio float64 `json:"allocation_ratio"`
 }
 
@@ -51,8 +52,8 @@ func (i Inventory) Normalize() Inventory {
 	return i
 }
 
-// Validate reports every bound of Placement's that the inventory breaks, as [Violations], or nil. It
-// lets pass what Placement can show but not be given, see [Inventory.Check].
+// Validate reports every bound of Placement's that the inventory breaks, as [Violations], or nil.
+// It lets pass what Placement can show but not be given, see [Inventory.Check].
 func (i Inventory) Validate() error {
 	n := i.Normalize()
 	if n.valid() {
@@ -61,8 +62,9 @@ func (i Inventory) Validate() error {
 	return n.bounds(orDefault).Err()
 }
 
-// ValidateStored is [Inventory.Validate] of an inventory in which zero stands for itself and not for a
-// default, as in what Placement stores. There, an allocation_ratio of 0 is valid: nothing can be allocated.
+// ValidateStored is [Inventory.Validate] of an inventory in which zero stands for itself and not
+// for a default, as in what Placement stores. There, an allocation_ratio of 0 is valid: nothing can
+// be allocated.
 func (i Inventory) ValidateStored() error {
 	if i.valid() {
 		return nil
@@ -70,10 +72,10 @@ func (i Inventory) ValidateStored() error {
 	return i.bounds("").Err()
 }
 
-// Check is [Inventory.Validate] for an inventory that is to be written. Beside the bounds, reserved is
-// at most total, min_unit at most max_unit, and the ratio is not so small that it would be stored as 0.
-// Placement can come to hold the first by other ways, and what it shows must be readable. The fields of
-// the violations are those of the inventory: total, reserved, min_unit, ...
+// Check is [Inventory.Validate] for an inventory that is to be written. Beside the bounds, reserved
+// is at most total, min_unit at most max_unit, and the ratio is not so small that it would be
+// stored as 0. Placement can come to hold the first by other ways, and what it shows must be
+// readable. The fields of the violations are those of the inventory: total, reserved, min_unit, ...
 func (i Inventory) Check() Violations {
 	n := i.Normalize()
 	out := n.bounds(orDefault)
@@ -110,7 +112,7 @@ func (i Inventory) bounds(or string) Violations {
 			})
 		}
 	}
-	bound("total", i.Total, 1, "", "leave out a class of which there is none")
+	bound("total", i.Total, 1, "", "leave out a class without inventory")
 	bound("reserved", i.Reserved, 0, "", "")
 	bound("min_unit", i.MinUnit, 1, or, "")
 	bound("max_unit", i.MaxUnit, 1, or, "")
@@ -133,11 +135,12 @@ func (i Inventory) valid() bool {
 
 func validRatio(r float64) bool { return r >= 0 && r <= MaxRatio } // not so NaN
 
-// ratioPrecision is the relative difference below which two allocation ratios are the same: Placement's database keeps
-// them as a FLOAT, of which MySQL gives back six digits.
+// ratioPrecision is the relative difference below which two allocation ratios are the same:
+// Placement's database keeps them as a FLOAT, of which MySQL gives back six digits.
 const ratioPrecision = 1e-5
 
-// Equal reports whether both mean the same to Placement: with its defaults filled in, and ratios as precise as it keeps them.
+// Equal reports whether both mean the same to Placement: with its defaults filled in, and ratios as
+// precise as it keeps them.
 func (i Inventory) Equal(o Inventory) bool {
 	a, b := i.Normalize(), o.Normalize()
 	same := math.Abs(a.AllocationRatio-b.AllocationRatio) <= ratioPrecision*min(a.AllocationRatio, b.AllocationRatio)
@@ -145,14 +148,15 @@ func (i Inventory) Equal(o Inventory) bool {
 	return a == b && same
 }
 
-// Inventories is the inventory of one resource provider by resource class. A class that the provider does not have is
-// absent: Placement knows no inventory with a total of 0.
+// Inventories is the inventory of one resource provider by resource class. A class that the
+// provider does not have is absent: Placement knows no inventory with a total of 0.
 type Inventories map[string]Inventory
 
 // Classes returns the resource classes, sorted.
 func (v Inventories) Classes() []string { return sortedKeys(v) }
 
-// Equal reports whether both hold the same classes with the same normalised inventories. A nil map equals an empty one.
+// Equal reports whether both hold the same classes with the same normalised inventories. A nil map
+// equals an empty one.
 func (v Inventories) Equal(other Inventories) bool {
 	return maps.EqualFunc(v, other, Inventory.Equal)
 }

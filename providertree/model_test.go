@@ -15,8 +15,8 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// model is the dumb twin of a Tree: a list of providers, searched from end to end, with every rule written out in the
-// most obvious way.
+// model is the dumb twin of a Tree: a list of providers, searched from end to end, with every rule
+// written out in the most obvious way.
 type model []providertree.Provider
 
 func (m model) find(uuid string) int {
@@ -62,8 +62,8 @@ func (m model) without(uuid string) model {
 	return out
 }
 
-// populate is the rule of Tree.Populate: drop the subtree of everything that is given, add what is given, look whether
-// the result makes sense.
+// populate is the rule of Tree.Populate: drop the subtree of everything that is given, add what is
+// given, look whether the result makes sense.
 func (m model) populate(given []providertree.Provider) (model, bool) {
 	listed := model(given)
 	for i, p := range given {
@@ -116,7 +116,8 @@ var (
 	})
 )
 
-// TestTreeAgainstModel drives a Tree and its dumb twin through the same random life and compares them after each step.
+// TestTreeAgainstModel drives a Tree and its dumb twin through the same random life and compares
+// them after each step.
 func TestTreeAgainstModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		tree, m := &providertree.Tree{}, model{}
@@ -268,7 +269,8 @@ func normal(v providertree.Inventories) providertree.Inventories {
 	return out
 }
 
-// TestClonesAreIndependent changes a clone at random: the original must not notice, nor may what it handed out before.
+// TestClonesAreIndependent changes a clone at random: the original must not notice, nor may what it
+// handed out before.
 func TestClonesAreIndependent(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		tree := grown(t)
@@ -298,13 +300,15 @@ func TestDiffLeadsFromOneToTheOther(t *testing.T) {
 		before, after := grown(t), grown(t)
 		changes := providertree.Diff(before, after)
 		got := before.Clone()
-		for _, c := range changes.Changed { // out of the way of each other first: names and parents may be swapped
+		// out of the way of each other first: names and parents may be swapped
+		for _, c := range changes.Changed {
 			must(t)(got.Rename(c.Before.UUID, "tmp "+c.Before.UUID))
 			must(t)(got.Move(c.Before.UUID, ""))
 		}
 		for i, p := range changes.Removed {
 			if kids := got.Children(p.UUID); len(kids) > 0 {
-				for _, k := range kids { // a surviving child of a removed parent is among the changed: moved already
+				// a surviving child of a removed parent is among the changed: moved already
+				for _, k := range kids {
 					t.Fatalf("removal %d: %s still has child %s", i, p.UUID, k)
 				}
 			}

@@ -22,8 +22,8 @@ const (
 	maxSymbol       = 255
 )
 
-// TraitSharesViaAggregate marks a sharing provider: one whose inventory is for all providers that are in an aggregate
-// with it.
+// TraitSharesViaAggregate marks a sharing provider: one whose inventory is for all providers that
+// are in an aggregate with it.
 const TraitSharesViaAggregate = "MISC_SHARES_VIA_AGGREGATE"
 
 // Traits of a compute node's root that are the agent's own to set.
@@ -38,8 +38,8 @@ var AgentTraits = []string{TraitComputeNode, TraitStatusDisabled}
 // CustomPrefix begins the names of custom resource classes and traits. It is no name by itself.
 const CustomPrefix = "CUSTOM_"
 
-// IsCustom reports whether a resource class or trait is a custom one, which Placement must be told of before its first
-// use.
+// IsCustom reports whether a resource class or trait is a custom one, which Placement must be told
+// of before its first use.
 func IsCustom(symbol string) bool {
 	return len(symbol) > len(CustomPrefix) && symbol[:len(CustomPrefix)] == CustomPrefix
 }
@@ -47,8 +47,8 @@ func IsCustom(symbol string) bool {
 // IsCustomName reports whether a name can be that of a custom resource class or trait.
 func IsCustomName(name string) bool { return IsCustom(name) && IsSymbol(name) }
 
-// IsSymbol reports whether a name can be that of a resource class, a trait or a consumer type: 1 to 255 of A-Z, 0-9
-// and _.
+// IsSymbol reports whether a name can be that of a resource class, a trait or a consumer type: 1 to
+// 255 of A-Z, 0-9 and _.
 func IsSymbol(name string) bool {
 	return name != "" && len(name) <= maxSymbol && symbolRun(name) == len(name)
 }
@@ -63,8 +63,9 @@ func symbolRun(name string) int {
 	return len(name)
 }
 
-// ValidateClass reports whether a name can be that of a resource class: 1 to 255 of A-Z, 0-9 and _, and not
-// CUSTOM_ alone. Whether a standard class of that name exists is for Placement to say, which may be newer than we are.
+// ValidateClass reports whether a name can be that of a resource class: 1 to 255 of A-Z, 0-9 and _,
+// and not CUSTOM_ alone. Whether a standard class of that name exists is for Placement to say,
+// which may be newer than we are.
 func ValidateClass(name string) error { return validateSymbol("resource class", name) }
 
 // ValidateTrait is [ValidateClass] for traits.
@@ -78,7 +79,7 @@ func validateSymbol(kind, name string) error {
 		return fmt.Errorf("%s name %q: only A-Z, 0-9 and _ are allowed", kind, clip(name))
 	}
 	if name == CustomPrefix {
-		return fmt.Errorf("%s name %q: a custom %s has something behind CUSTOM_", kind, name, kind)
+		return fmt.Errorf("%s name %q: a custom %s has a name after CUSTOM_", kind, name, kind)
 	}
 	return nil
 }
@@ -88,14 +89,15 @@ func validateSymbol(kind, name string) error {
 func Printable(s string) error {
 	switch {
 	case !utf8.ValidString(s) || strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }):
-		return errors.New("has characters that cannot be printed")
+		return errors.New("has unprintable characters")
 	case strings.TrimSpace(s) != s:
 		return errors.New("begins or ends with a space")
 	}
 	return nil
 }
 
-// ValidateProviderName reports whether a name can be that of a resource provider: 1 to 200 characters.
+// ValidateProviderName reports whether a name can be that of a resource provider: 1 to 200
+// characters.
 func ValidateProviderName(name string) error {
 	if n := utf8.RuneCountInString(name); n == 0 || n > maxProviderName {
 		return fmt.Errorf("resource provider name %q has %d characters, must have 1 to %d", clip(name), n, maxProviderName)
@@ -103,9 +105,10 @@ func ValidateProviderName(name string) error {
 	return nil
 }
 
-// CanonicalUUID returns a uuid in the one form that a [Tree] keeps: lower case with hyphens. It reads what OpenStack's
-// services take for a uuid (oslo_utils.uuidutils): 32 hexadecimal digits in either case, with hyphens anywhere or none,
-// in braces, behind "urn:uuid:". Placement gives them back as they were written, so compare only canonical ones.
+// CanonicalUUID returns a uuid in the one form that a [Tree] keeps: lower case with hyphens. It
+// reads what OpenStack's services take for a uuid (oslo_utils.uuidutils): 32 hexadecimal digits in
+// either case, with hyphens anywhere or none, in braces, behind "urn:uuid:". Placement gives them
+// back as they were written, so compare only canonical ones.
 //
 // Cost: no allocation for one that is canonical.
 func CanonicalUUID(s string) (string, error) {
@@ -146,9 +149,10 @@ func IsCanonicalUUID(s string) bool {
 	return true
 }
 
-// ChildUUID is the uuid of a provider below a root: version 5, of the root's uuid and a key that stays with the device
-// (its PCI address, its NUMA cell, ...). The same device under the same root has the same uuid after every restart and
-// reinstallation, so its provider is found again instead of colliding by name.
+// ChildUUID is the uuid of a provider below a root: version 5, of the root's uuid and a key that
+// stays with the device (its PCI address, its NUMA cell, ...). The same device under the same root
+// has the same uuid after every restart and reinstallation, so its provider is found again instead
+// of colliding by name.
 func ChildUUID(root, key string) (string, error) {
 	id, err := uuid.Parse(root)
 	if err != nil {

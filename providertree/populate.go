@@ -7,16 +7,17 @@ import (
 	"slices"
 )
 
-// Populate adds the given providers, or replaces those that are in the tree, as one change: on any error the tree is
-// untouched.
+// Populate adds the given providers, or replaces those that are in the tree, as one change: on any
+// error the tree is untouched.
 //
-// It is how a tree is filled from what Placement lists, so the order does not matter, and a provider is replaced whole:
-// its inventory, traits, aggregates and resources become those given, and its descendants go unless they are given too.
-// A provider may change its name or its parent on the way. Providers that are not given and not below one that is stay
-// as they are.
+// It is how a tree is filled from what Placement lists, so the order does not matter, and a
+// provider is replaced whole: its inventory, traits, aggregates and resources become those given,
+// and its descendants go unless they are given too. A provider may change its name or its parent on
+// the way. Providers that are not given and not below one that is stay as they are.
 //
-// Errors: [Violations] that are [ErrInvalid] (also for a uuid or name given twice), [ErrExists] for a name that another
-// provider has, [ErrParent] for a parent that is nowhere or a loop, [ErrStaleGeneration].
+// Errors: [Violations] that are [ErrInvalid] (also for a uuid or name given twice), [ErrExists] for
+// a name that another provider has, [ErrParent] for a parent that is nowhere or a loop,
+// [ErrStaleGeneration].
 func (t *Tree) Populate(providers []Provider) error {
 	given, coming, found := canonicalSet(providers)
 	next := t.Clone()
@@ -37,7 +38,8 @@ func (t *Tree) Populate(providers []Provider) error {
 		}
 		next.nodes[p.UUID] = n
 	}
-	arriving := map[string][]string{} // by parent; linked in one go, so that many siblings cost no more than their number
+	// by parent; linked in one go, so that many siblings cost no more than their number
+	arriving := map[string][]string{}
 	for _, p := range given {
 		was, known := t.nodes[p.UUID]
 		switch {
@@ -58,18 +60,20 @@ func (t *Tree) Populate(providers []Provider) error {
 	return nil
 }
 
-// canonicalSet checks each provider on its own, and that none is given twice. It also returns the set of the uuids given,
-// also of those that break rules: what stands below them is not to be blamed for it.
+// canonicalSet checks each provider on its own, and that none is given twice. It also returns the
+// set of the uuids given, also of those that break rules: what stands below them is not to be
+// blamed for it.
 func canonicalSet(providers []Provider) ([]Provider, map[string]bool, Violations) {
 	var found Violations
 	out := make([]Provider, 0, len(providers))
-	uuids, names := make(map[string]string, len(providers)), make(map[string]string, len(providers)) // to the other
+	// to the other
+	uuids, names := make(map[string]string, len(providers)), make(map[string]string, len(providers))
 	coming := make(map[string]bool, len(providers))
 	for _, given := range providers {
 		p, wrong := given.canonical()
 		r := &reporter{uuid: given.UUID, name: given.Name, found: wrong}
 		if other, twice := uuids[p.UUID]; twice {
-			r.invalid("uuid", fmt.Sprintf("its uuid is also that of %q; each is given once", clip(other)), hintUUID)
+			r.invalid("uuid", fmt.Sprintf("duplicate uuid, also that of %q", clip(other)), hintUUID)
 		}
 		if other, twice := names[p.Name]; twice && p.Name != "" {
 			r.invalid("name", "its name is also that of "+quoted(other)+"; each is given once", "")
@@ -97,8 +101,8 @@ func (t *Tree) staleGenerations(given []Provider) Violations {
 	return found
 }
 
-// dropReplaced removes the descendants of replaced providers that are not given themselves, and frees the names of the
-// replaced ones.
+// dropReplaced removes the descendants of replaced providers that are not given themselves, and
+// frees the names of the replaced ones.
 func (t *Tree) dropReplaced(given []Provider, listed map[string]bool) {
 	gone := map[string]bool{}
 	for _, p := range given {
@@ -132,7 +136,8 @@ func (t *Tree) dropReplaced(given []Provider, listed map[string]bool) {
 	}
 }
 
-// conflicts takes the names of the given providers, and finds those that others have, and parents that will not be there.
+// conflicts takes the names of the given providers, and finds those that others have, and parents
+// that will not be there.
 func (t *Tree) conflicts(given []Provider, coming map[string]bool) Violations {
 	var found Violations
 	for _, p := range given {
@@ -145,7 +150,7 @@ func (t *Tree) conflicts(given []Provider, coming map[string]bool) Violations {
 		case p.ParentUUID == p.UUID:
 			r.add(ErrParent, "parent", "it is its own parent", "")
 		case p.ParentUUID != "" && !coming[p.ParentUUID] && t.nodes[p.ParentUUID] == nil:
-			r.add(ErrParent, "parent", "its parent "+p.ParentUUID+" is not in the tree", "a provider goes with all that is below it, or is given back as it came")
+			r.add(ErrParent, "parent", "its parent "+p.ParentUUID+" is not in the tree", "remove a provider with all its descendants, or return it unchanged")
 		}
 		found = append(found, r.found...)
 	}

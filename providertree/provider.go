@@ -9,12 +9,12 @@ import (
 	"unicode/utf8"
 )
 
-// NoGeneration is the generation of a provider that Placement has not numbered yet. Any other value is opaque: it may
-// only be compared and sent back.
+// NoGeneration is the generation of a provider that Placement has not numbered yet. Any other value
+// is opaque: it may only be compared and sent back.
 const NoGeneration int64 = -1
 
-// Provider is one resource provider as it stood when it was taken out of a [Tree]. It is a copy: changing it changes
-// nothing else.
+// Provider is one resource provider as it stood when it was taken out of a [Tree]. It is a copy:
+// changing it changes nothing else.
 type Provider struct {
 	// UUID is canonical (see [CanonicalUUID]) and unique in the tree.
 	UUID string
@@ -29,8 +29,8 @@ type Provider struct {
 	// Traits and Aggregates (uuids) are sorted and hold nothing twice.
 	Traits     []string
 	Aggregates []string
-	// Resources names the single units behind an inventory where they have names (PMEM namespaces, ...), by resource
-	// class. They are for the host's own use and are never sent to Placement.
+	// Resources names the single units behind an inventory where they have names (PMEM namespaces,
+	// ...), by resource class. They are for the host's own use and are never sent to Placement.
 	Resources map[string][]Resource
 }
 
@@ -48,8 +48,8 @@ func (p Provider) HasTrait(trait string) bool {
 	return found
 }
 
-// Equal reports whether both are the same provider with the same content, generations left out: they tell when
-// something changed, not what.
+// Equal reports whether both are the same provider with the same content, generations left out:
+// they tell when something changed, not what.
 func (p Provider) Equal(o Provider) bool {
 	return p.UUID == o.UUID && p.Name == o.Name && p.ParentUUID == o.ParentUUID &&
 		p.Inventories.Equal(o.Inventories) && slices.Equal(p.Traits, o.Traits) && slices.Equal(p.Aggregates, o.Aggregates) &&
@@ -60,7 +60,8 @@ func equalResources(a, b map[string][]Resource) bool {
 	return maps.EqualFunc(a, b, slices.Equal[[]Resource])
 }
 
-// clone returns a deep copy with the slices and maps never nil but for Resources, as [Tree] hands them out.
+// clone returns a deep copy with the slices and maps never nil but for Resources, as [Tree] hands
+// them out.
 func (p Provider) clone() Provider {
 	p.Inventories = maps.Clone(p.Inventories)
 	p.Traits = slices.Clone(p.Traits)
@@ -99,8 +100,8 @@ func cloneResources(r map[string][]Resource) map[string][]Resource {
 	return out
 }
 
-// canonical returns the provider as a Tree keeps it (canonical uuids, normalised inventories, sorted
-// sets), and every rule that it breaks on its own.
+// canonical returns the provider as a Tree keeps it (canonical uuids, normalised inventories,
+// sorted sets), and every rule that it breaks on its own.
 func (p Provider) canonical() (Provider, Violations) {
 	r := &reporter{uuid: p.UUID, name: p.Name}
 	p.UUID = r.canonicalUUID("uuid", p.UUID)
@@ -111,7 +112,7 @@ func (p Provider) canonical() (Provider, Violations) {
 		r.invalid("name", fmt.Sprintf("its name has %d characters, must have 1 to %d", utf8.RuneCountInString(p.Name), maxProviderName), "")
 	}
 	if p.Generation < NoGeneration {
-		r.invalid("generation", fmt.Sprintf("its generation is %d", p.Generation), "send it back as it came, and none with a provider that is new")
+		r.invalid("generation", fmt.Sprintf("its generation is %d", p.Generation), "return it unchanged, and leave it out of a new provider")
 	}
 	if !p.Inventories.valid() {
 		r.inventories(p.Inventories)
@@ -133,7 +134,7 @@ func (p Provider) canonical() (Provider, Violations) {
 	return p, r.found
 }
 
-const hintUUID = "make one with providertree.ChildUUID"
+const hintUUID = "derive one with providertree.ChildUUID"
 
 // reporter collects the violations of one provider.
 type reporter struct {
@@ -201,7 +202,7 @@ func (r *reporter) aggregates(list []string) []string {
 func (r *reporter) traits(before, after Provider) {
 	for _, trait := range after.Traits {
 		if slices.Contains(AgentTraits, trait) && !before.HasTrait(trait) {
-			r.add(nil, "traits", fmt.Sprintf("trait %s is the agent's own, not a driver's to report", trait), "")
+			r.add(nil, "traits", fmt.Sprintf("trait %s belongs to the agent, a driver must not report it", trait), "")
 		}
 	}
 }
@@ -214,7 +215,7 @@ func (r *reporter) units(resources map[string][]Resource) {
 			case u.Identifier == "" || len(u.Identifier) > maxSymbol || Printable(u.Identifier) != nil:
 				r.add(nil, "resources", fmt.Sprintf("named resource %q of %s: an identifier has 1 to %d printable bytes", clip(u.Identifier), class, maxSymbol), "")
 			case i > 0 && resources[class][i-1].Identifier == u.Identifier:
-				r.add(nil, "resources", fmt.Sprintf("named resource %q of %s is there twice: an identifier is given once", u.Identifier, class), "")
+				r.add(nil, "resources", fmt.Sprintf("duplicate named resource %q of %s", u.Identifier, class), "")
 			}
 		}
 	}

@@ -38,8 +38,8 @@ func plus(a, b int64) int64 {
 	return a + b
 }
 
-// ProviderResources is amounts by the uuid of the resource provider that they are of: what a consumer
-// holds, or what is used.
+// ProviderResources is amounts by the uuid of the resource provider that they are of: what a
+// consumer holds, or what is used.
 type ProviderResources map[string]Resources
 
 // Clone returns a deep copy; nil stays nil.
@@ -95,9 +95,9 @@ func (p ProviderResources) Totals() Resources {
 	return sum
 }
 
-// Canonical returns a copy with canonical uuids, and everything that is wrong with it: uuids that are
-// none or are there twice, classes that cannot be, amounts that Placement does not store. Whether the
-// amounts fit the inventories is not checked.
+// Canonical returns a copy with canonical uuids, and everything that is wrong with it: uuids that
+// are none or are there twice, classes that cannot be, amounts that Placement does not store.
+// Whether the amounts fit the inventories is not checked.
 func (p ProviderResources) Canonical() (ProviderResources, Violations) {
 	var found Violations
 	wrong := func(format string, args ...any) {
@@ -110,7 +110,7 @@ func (p ProviderResources) Canonical() (ProviderResources, Violations) {
 			wrong("resource provider %q is not a uuid", clip(provider))
 		}
 		if out[uuid] != nil && err == nil {
-			wrong("resource provider %s is there twice, in another notation: use uuids as they came", quoted(provider))
+			wrong("resource provider %s is a duplicate in another notation: use uuids as given", quoted(provider))
 		}
 		amounts := make(Resources, len(p[provider]))
 		for _, class := range p[provider].Classes() {
@@ -118,7 +118,7 @@ func (p ProviderResources) Canonical() (ProviderResources, Violations) {
 			if err := ValidateClass(class); err != nil {
 				wrong("on %s: %v", quoted(provider), err)
 			} else if n < 1 || n > MaxUnit {
-				wrong("%d of %s on %s, must be between 1 and %d; leave out what nothing is held of", n, class, quoted(provider), int64(MaxUnit))
+				wrong("%d of %s on %s, must be between 1 and %d; leave out classes without an amount", n, class, quoted(provider), int64(MaxUnit))
 			}
 			amounts[class] = n
 		}

@@ -20,7 +20,7 @@ func TestCanonicalAllocations(t *testing.T) {
 	on := func(provider, class string, n int64) providertree.Allocations {
 		return providertree.Allocations{consumer: {Resources: providertree.ProviderResources{provider: {class: n}}}}
 	}
-	const who, must = "allocations of consumer " + consumer + ": ", ", must be between 1 and 2147483647; leave out what nothing is held of"
+	const who, must = "allocations of consumer " + consumer + ": ", ", must be between 1 and 2147483647; leave out classes without an amount"
 	for name, c := range map[string]struct {
 		given providertree.Allocations
 		want  string
@@ -34,10 +34,10 @@ func TestCanonicalAllocations(t *testing.T) {
 		"of no class":    {on(rootUUID, "vcpu", 1), who + "on " + rootUUID + `: resource class name "vcpu": only A-Z, 0-9 and _ are allowed`},
 		"of no provider": {on("cn1", "VCPU", 1), who + `resource provider "cn1" is not a uuid`},
 		"of one provider twice": {providertree.Allocations{consumer: {Resources: providertree.ProviderResources{poolUUID: {"VCPU": 1}, strings.ReplaceAll(poolUUID, "-", ""): {"VCPU": 1}}}},
-			who + "resource provider 33333333222233334444555555555555 is there twice, in another notation: use uuids as they came"},
+			who + "resource provider 33333333222233334444555555555555 is a duplicate in another notation: use uuids as given"},
 		"of no consumer":  {providertree.Allocations{"web": {}}, `allocations of consumer web: consumer "web" is not a uuid`},
-		"of one, twice":   {providertree.Allocations{consumer: {}, strings.ToUpper(consumer): {}}, who + "it is there twice, in another notation: use uuids as they came"},
-		"of a generation": {providertree.Allocations{consumer: {Generation: &negative}}, who + "its generation is -1: send it back as it came"},
+		"of one, twice":   {providertree.Allocations{consumer: {}, strings.ToUpper(consumer): {}}, who + "it is a duplicate in another notation: use uuids as given"},
+		"of a generation": {providertree.Allocations{consumer: {Generation: &negative}}, who + "its generation is -1: return it unchanged"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, found := c.given.Canonical()

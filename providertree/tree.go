@@ -16,7 +16,8 @@ var (
 	ErrNotFound = errors.New("no such resource provider")
 	// ErrExists: a provider of that uuid or name is in the tree already.
 	ErrExists = errors.New("resource provider exists")
-	// ErrParent: the parent is neither in the tree nor among the providers given, or is below its own child.
+	// ErrParent: the parent is neither in the tree nor among the providers given, or is below its
+	// own child.
 	ErrParent = errors.New("impossible parent")
 	// ErrStaleGeneration: a newer generation of the provider is known.
 	ErrStaleGeneration = errors.New("stale generation")
@@ -24,12 +25,12 @@ var (
 	ErrInvalid = errors.New("invalid")
 )
 
-// Tree is any number of provider trees. The zero value is empty and ready to use; copy it with [Tree.Clone], not by
-// assignment.
+// Tree is any number of provider trees. The zero value is empty and ready to use; copy it with
+// [Tree.Clone], not by assignment.
 //
-// Cost: lookups by uuid and by name are O(1), a change of one provider is O(its own size), Clone is O(providers) in
-// pointers. Providers are listed in pre-order: every ancestor before its descendants, children in the order in which
-// they were added.
+// Cost: lookups by uuid and by name are O(1), a change of one provider is O(its own size), Clone is
+// O(providers) in pointers. Providers are listed in pre-order: every ancestor before its
+// descendants, children in the order in which they were added.
 type Tree struct {
 	nodes  map[string]*node  // by uuid
 	byName map[string]string // name -> uuid
@@ -75,13 +76,15 @@ func (t *Tree) Inventory(uuid, class string) (Inventory, bool) {
 	return inv, ok
 }
 
-// HasTraits reports whether the provider carries all these traits; with none given, whether it exists.
+// HasTraits reports whether the provider carries all these traits; with none given, whether it
+// exists.
 func (t *Tree) HasTraits(uuid string, traits ...string) bool {
 	n := t.nodes[uuid]
 	return n != nil && !slices.ContainsFunc(traits, func(trait string) bool { return !n.HasTrait(trait) })
 }
 
-// InAggregates reports whether the provider is in all these aggregates; with none given, whether it exists.
+// InAggregates reports whether the provider is in all these aggregates; with none given, whether it
+// exists.
 func (t *Tree) InAggregates(uuid string, aggregates ...string) bool {
 	n := t.nodes[uuid]
 	if n == nil {
@@ -95,7 +98,8 @@ func (t *Tree) InAggregates(uuid string, aggregates ...string) bool {
 	return true
 }
 
-// HasSharingProvider reports whether some provider in the tree shares inventory of a resource class.
+// HasSharingProvider reports whether some provider in the tree shares inventory of a resource
+// class.
 func (t *Tree) HasSharingProvider(class string) bool {
 	for _, n := range t.nodes {
 		if _, ok := n.Inventories[class]; ok && n.HasTrait(TraitSharesViaAggregate) {
@@ -129,7 +133,8 @@ func (t *Tree) RootOf(uuid string) (string, bool) {
 	return n.UUID, true
 }
 
-// UUIDs returns the uuids of all providers in pre-order. Reversed, it is an order in which they can be deleted.
+// UUIDs returns the uuids of all providers in pre-order. Reversed, it is an order in which they can
+// be deleted.
 func (t *Tree) UUIDs() []string {
 	out := make([]string, 0, len(t.nodes))
 	for _, root := range t.roots {
@@ -138,7 +143,8 @@ func (t *Tree) UUIDs() []string {
 	return out
 }
 
-// Subtree returns the uuids of a provider and all its descendants in pre-order, nil for an unknown provider.
+// Subtree returns the uuids of a provider and all its descendants in pre-order, nil for an unknown
+// provider.
 func (t *Tree) Subtree(uuid string) []string {
 	if t.nodes[uuid] == nil {
 		return nil
@@ -160,8 +166,8 @@ func (t *Tree) appendSubtree(out []string, uuid string) []string {
 	return out
 }
 
-// All returns copies of all providers in pre-order. The tree may be changed while ranging: what is listed is the tree as
-// it was at the start.
+// All returns copies of all providers in pre-order. The tree may be changed while ranging: what is
+// listed is the tree as it was at the start.
 func (t *Tree) All() iter.Seq[Provider] {
 	uuids, nodes := t.UUIDs(), maps.Clone(t.nodes)
 	return func(yield func(Provider) bool) {
@@ -173,8 +179,8 @@ func (t *Tree) All() iter.Seq[Provider] {
 	}
 }
 
-// Equal reports whether both trees hold the same providers with the same content. Generations and the order among
-// siblings do not count.
+// Equal reports whether both trees hold the same providers with the same content. Generations and
+// the order among siblings do not count.
 func (t *Tree) Equal(other *Tree) bool {
 	return maps.EqualFunc(t.nodes, other.nodes, func(a, b *node) bool { return a == b || a.Equal(b.Provider) })
 }

@@ -132,8 +132,8 @@ func TestPopulateReplaces(t *testing.T) {
 	})
 }
 
-// TestInventoryComparesWithDefaults: a record that leaves a field out means Placement's default, so it differs from one
-// in which the field is something else, whichever of the two is newer.
+// TestInventoryComparesWithDefaults: a record that leaves a field out means Placement's default, so
+// it differs from one in which the field is something else, whichever of the two is newer.
 func TestInventoryComparesWithDefaults(t *testing.T) {
 	tree := three(t)
 	set := func(inv providertree.Inventory) bool {
@@ -169,7 +169,8 @@ func TestCapacity(t *testing.T) {
 	}
 }
 
-// TestChildUUIDStays pins the derivation: another value after an upgrade would give every device a second provider.
+// TestChildUUIDStays pins the derivation: another value after an upgrade would give every device a
+// second provider.
 func TestChildUUIDStays(t *testing.T) {
 	got, err := providertree.ChildUUID("6f5b1f5e-97a4-4f9b-9b6e-3d5b9f2d3a10", "pci_0000_84_00_0")
 	if err != nil {
@@ -219,7 +220,8 @@ func BenchmarkClone(b *testing.B) {
 	}
 }
 
-// BenchmarkPopulateSiblings is a tree as it arrives from a plugin or from Placement: many children of one provider.
+// BenchmarkPopulateSiblings is a tree as it arrives from a plugin or from Placement: many children
+// of one provider.
 func BenchmarkPopulateSiblings(b *testing.B) {
 	providers := []providertree.Provider{{UUID: id(0), Name: "root"}}
 	for i := 1; i < 10_000; i++ {
@@ -242,7 +244,8 @@ func BenchmarkDiffNothing(b *testing.B) {
 	}
 }
 
-// TestReservedBeyondTotalCanBeRead: Placement takes that from a reshape, and one such inventory must not make a tree unreadable.
+// TestReservedBeyondTotalCanBeRead: Placement takes that from a reshape, and one such inventory
+// must not make a tree unreadable.
 func TestReservedBeyondTotalCanBeRead(t *testing.T) {
 	tree := &providertree.Tree{}
 	inv := providertree.Inventory{Total: 1, Reserved: 2}
@@ -281,8 +284,8 @@ func TestErrorsDoNotGrowWithWhatIsWrong(t *testing.T) {
 	}
 }
 
-// TestPopulateAllocatesLittle bounds what a provider of a tree that arrives as a whole costs: its record, and the maps and lists that
-// it has.
+// TestPopulateAllocatesLittle bounds what a provider of a tree that arrives as a whole costs: its
+// record, and the maps and lists that it has.
 func TestPopulateAllocatesLittle(t *testing.T) {
 	const n = 5000
 	providers := []providertree.Provider{{UUID: id(0), Name: "root"}}

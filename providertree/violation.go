@@ -42,8 +42,8 @@ func (v Violation) Error() string {
 	return b.String()
 }
 
-// Unwrap is [ErrInvalid], [ErrExists], [ErrParent] or [ErrStaleGeneration] for what no tree can hold,
-// else nil.
+// Unwrap is [ErrInvalid], [ErrExists], [ErrParent] or [ErrStaleGeneration] for what no tree can
+// hold, else nil.
 func (v Violation) Unwrap() error { return v.kind }
 
 // Violations are rules that are broken. As an error they list the first twenty.
@@ -57,8 +57,8 @@ func (v Violations) Err() error {
 	return v
 }
 
-// maxShown is how many violations one error lists: one cause often has many. maxViolations is about how
-// many are collected of providers that no tree can hold.
+// maxShown is how many violations one error lists: one cause often has many. maxViolations is about
+// how many are collected of providers that no tree can hold.
 const (
 	maxShown      = 20
 	maxViolations = 1000

@@ -13,17 +13,20 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// AllocationsForProviderTree reads what consumers hold of a compute node: the consumers are found on the root and the
-// providers below it, and then everything that each of them holds is read, also on sharing providers and, for a guest on
-// its way, on other hosts. A consumer that has let go of the node between the two readings is left out.
+// AllocationsForProviderTree reads what consumers hold of a compute node: the consumers are found
+// on the root and the providers below it, and then everything that each of them holds is read, also
+// on sharing providers and, for a guest on its way, on other hosts. A consumer that has let go of
+// the node between the two readings is left out.
 //
-// One hole is in the specification and cannot be closed with Placement's API: a consumer that holds nothing on the node
-// itself but only on a sharing provider is not found, because on a sharing provider it cannot be told whose it is.
+// One hole is in the specification and cannot be closed with Placement's API: a consumer that holds
+// nothing on the node itself but only on a sharing provider is not found, because on a sharing
+// provider it cannot be told whose it is.
 //
-// It is no snapshot. Whether all of it still held is what Placement checks, by the generations, when a reshape is posted.
+// It is no snapshot. Whether all of it still held is what Placement checks, by the generations,
+// when a reshape is posted.
 //
-// Cost: one GET for each provider that the last Tree found (sharing ones not counted) and one for each consumer; one more
-// if nothing of the node is known. Nothing is cached.
+// Cost: one GET for each provider that the last Tree found (sharing ones not counted) and one for
+// each consumer; one more if nothing of the node is known. Nothing is cached.
 func (c *Client) AllocationsForProviderTree(ctx context.Context, root string) (providertree.Allocations, error) {
 	local, err := c.localProviders(ctx, root)
 	if err != nil {
@@ -55,7 +58,8 @@ func (c *Client) AllocationsForProviderTree(ctx context.Context, root string) (p
 	return allocations, nil
 }
 
-// localProviders are the uuids of a node's providers: those of the cached tree, or else those that Placement lists.
+// localProviders are the uuids of a node's providers: those of the cached tree, or else those that
+// Placement lists.
 func (c *Client) localProviders(ctx context.Context, root string) ([]string, error) {
 	n := c.node(root)
 	n.mu.Lock()
@@ -63,7 +67,8 @@ func (c *Client) localProviders(ctx context.Context, root string) ([]string, err
 	if n.tree != nil {
 		return slices.DeleteFunc(n.tree.Subtree(root), func(uuid string) bool {
 			p, _ := n.tree.Provider(uuid)
-			return p.Generation == providertree.NoGeneration // Placement does not have it yet, so nobody holds anything of it
+			// Placement does not have it yet, so nobody holds anything of it
+			return p.Generation == providertree.NoGeneration
 		}), nil
 	}
 	list, err := c.placement.ProvidersInTree(ctx, root)

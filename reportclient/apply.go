@@ -14,14 +14,16 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// Apply carries out a plan for the node whose root is given. An operation that is refused stops those that build upon it
-// and no others; a Placement that is away, or rejects the credentials, stops the rest.
+// Apply carries out a plan for the node whose root is given. An operation that is refused stops
+// those that build upon it and no others; a Placement that is away, or refuses our credentials,
+// stops the rest.
 //
-// What happened is remembered, so the next Tree costs nothing; what failed, or may have happened without an answer, is
-// read again by it. The error is an [*ApplyError] with every cause.
+// What happened is remembered, so the next Tree costs nothing; what failed, or may have happened
+// without an answer, is read again by it. The error is an [*ApplyError] with every cause.
 //
-// A reshape that did not happen stops everything after it: see [ErrConflict] and [ErrReshapeRefused]. If its answer gets
-// lost, Apply compares and goes on if it happened. The configuration's ReshapeLog is told before and after.
+// A reshape that did not happen stops everything after it: see [ErrConflict] and
+// [ErrReshapeRefused]. If its answer gets lost, Apply compares and goes on if it happened. The
+// configuration's ReshapeLog is told before and after.
 //
 // Cost: one request per operation, less those that create a class or trait known by now.
 func (c *Client) Apply(ctx context.Context, root string, plan Plan) error {
@@ -74,7 +76,8 @@ type run struct {
 	stopped    error            // why nothing at all is to be tried any more
 }
 
-// learnGenerations takes those of a reshape's providers: some of them are not in the desired tree any more.
+// learnGenerations takes those of a reshape's providers: some of them are not in the desired tree
+// any more.
 func (r *run) learnGenerations() {
 	for _, op := range r.plan.Operations {
 		if op.Kind != ReshapeTree {
@@ -137,7 +140,8 @@ func (r *run) blockedReshape(reshape *Reshape) error {
 	return nil
 }
 
-// blame notes what a failed request means: for what is known of Placement, and for the operations to come.
+// blame notes what a failed request means: for what is known of Placement, and for the operations
+// to come.
 func (r *run) blame(op Operation, err error) {
 	if op.UUID != "" {
 		r.node.markStale(op.UUID)
@@ -299,8 +303,9 @@ func (r *run) delete(ctx context.Context, op Operation, path string) error {
 	return nil
 }
 
-// checkAggregates makes sure that the aggregates are what the plan was made for: those that a client sets with a
-// microversion before 1.19 do not raise the generation, and would be lost. Writes of aggregates are rare enough for a GET.
+// checkAggregates makes sure that the aggregates are what the plan was made for: those that a
+// client sets with a microversion before 1.19 do not raise the generation, and would be lost.
+// Writes of aggregates are rare enough for a GET.
 func (r *run) checkAggregates(ctx context.Context, op Operation, path string) error {
 	if op.Before == nil {
 		return nil
@@ -316,7 +321,7 @@ func (r *run) checkAggregates(ctx context.Context, op Operation, path string) er
 	}
 	slices.Sort(now.Aggregates)
 	if !slices.Equal(slices.Compact(now.Aggregates), op.Before.Aggregates) {
-		return &RequestError{Method: http.MethodPut, Path: path, Unsent: true, Kind: ErrConflict, Detail: "the aggregates are not those that the plan was made for"}
+		return &RequestError{Method: http.MethodPut, Path: path, Unsent: true, Kind: ErrConflict, Detail: "the aggregates changed since the plan was made"}
 	}
 	return nil
 }
@@ -347,8 +352,8 @@ func (r *run) setTraits(ctx context.Context, op Operation, path string) error {
 	return put(known)
 }
 
-// keep notes the new generation and makes the same change in the cached tree. Where that does not fit, the cache is
-// wrong and the provider is read again; the write itself is done.
+// keep notes the new generation and makes the same change in the cached tree. Where that does not
+// fit, the cache is wrong and the provider is read again; the write itself is done.
 func (r *run) keep(op Operation, generation int64, change func(*providertree.Tree) (bool, error)) {
 	r.generation[op.UUID] = generation
 	if r.node.tree == nil {

@@ -15,11 +15,13 @@ import (
 
 // reshape posts a reshape, once, and finds out what became of it.
 //
-// Errors: [ErrConflict] if somebody else wrote, or if no answer came and it did not happen: everything known of the tree is
-// forgotten, so that the pass can be computed anew. [ErrReshapeRefused] if Placement says no for another reason.
-// [ErrUnavailable] if no answer came and Placement cannot be asked; the log then has the outcome "unknown".
+// Errors: [ErrConflict] if somebody else wrote, or if no answer came and it did not happen:
+// everything known of the tree is forgotten, so that the pass can be computed anew.
+// [ErrReshapeRefused] if Placement says no for another reason. [ErrUnavailable] if no answer came
+// and Placement cannot be asked; the log then has the outcome "unknown".
 //
-// Cost: one POST. Without an answer, one GET for each provider and consumer, and one PUT if it did not happen.
+// Cost: one POST. Without an answer, one GET for each provider and consumer, and one PUT if it did
+// not happen.
 func (r *run) reshape(ctx context.Context, op Operation) error {
 	posted := op.Reshape.clone()
 	for i, p := range posted.Providers {
@@ -27,7 +29,7 @@ func (r *run) reshape(ctx context.Context, op Operation) error {
 	}
 	if log := r.client.config.ReshapeLog; log != nil {
 		if err := log.Begin(r.root, posted); err != nil {
-			return fmt.Errorf("the reshape is not posted, since it cannot be noted down before: %w", err)
+			return fmt.Errorf("the reshape is not posted, since it cannot be recorded first: %w", err)
 		}
 	}
 	outcome, err := r.client.postReshape(ctx, posted)
@@ -52,7 +54,7 @@ func (r *run) end(outcome ReshapeOutcome) {
 	}
 	if err := log.End(r.root, outcome); err != nil {
 		r.client.config.Logger.Warn().Str("root", r.root).Str("outcome", string(outcome)).Err(err).
-			Msg("What became of the reshape cannot be noted down. The next start compares with Placement to find out.")
+			Msg("Failed to record the outcome of the reshape. The next start compares with Placement to determine it.")
 	}
 }
 
@@ -70,19 +72,21 @@ func (c *Client) postReshape(ctx context.Context, r *Reshape) (ReshapeOutcome, e
 		return ReshapeRefused, explainRefusal(failed)
 	}
 	if ctx.Err() != nil {
-		return ReshapeUnknown, fmt.Errorf("whether the reshape happened is not known: %w", err)
+		return ReshapeUnknown, fmt.Errorf("it is unknown whether the reshape happened: %w", err)
 	}
 	return c.settle(ctx, r, err)
 }
 
-// ResolveReshape is [Client.CompareReshape] for a reshape of which no answer came because the agent ended. Its request may be on
-// its way still, so before it says "refused" it sees to it that the reshape can happen no more.
+// ResolveReshape is [Client.CompareReshape] for a reshape of which no answer came because the agent
+// ended. Its request may be on its way still, so before it says "refused" it sees to it that the
+// reshape can happen no more.
 //
 // Errors: that Placement cannot be asked; the outcome is unknown then.
 //
-// Cost: one GET for each provider and each consumer of the reshape, and one PUT if it did not happen.
+// Cost: one GET for each provider and each consumer of the reshape, and one PUT if it did not
+// happen.
 func (c *Client) ResolveReshape(ctx context.Context, r *Reshape) (ReshapeOutcome, error) {
-	outcome, err := c.settle(ctx, r, errors.New("the agent ended before the answer came"))
+	outcome, err := c.settle(ctx, r, errors.New("the agent stopped before the answer arrived"))
 	if errors.Is(err, ErrConflict) { // not an error of the asking
 		err = nil
 	}
@@ -92,7 +96,7 @@ func (c *Client) ResolveReshape(ctx context.Context, r *Reshape) (ReshapeOutcome
 // settle finds out what became of a reshape without an answer: lost is how the answer got lost.
 func (c *Client) settle(ctx context.Context, r *Reshape, lost error) (ReshapeOutcome, error) {
 	unknown := func(why error) (ReshapeOutcome, error) {
-		return ReshapeUnknown, fmt.Errorf("whether the reshape happened is not known: %w (at first: %s)", why, lost.Error())
+		return ReshapeUnknown, fmt.Errorf("it is unknown whether the reshape happened: %w (at first: %s)", why, lost.Error())
 	}
 	found, err := c.compareReshape(ctx, r)
 	if err == nil && found.happened > 0 && found.not > 0 { // it arrived while we looked
@@ -102,11 +106,13 @@ func (c *Client) settle(ctx context.Context, r *Reshape, lost error) (ReshapeOut
 		return unknown(err)
 	}
 	if found.outcome() == ReshapeRefused && !found.moved {
-		// The request may still be on its way. A write that changes nothing but a generation sees to it that it comes to nothing.
+		// The request may still be on its way. A write that changes nothing but a generation sees
+		// to it that it comes to nothing.
 		p := r.Providers[0]
 		body := wire.Inventories{Generation: p.Generation, Inventories: toWire(p.Before)}
 		err := c.placement.Do(ctx, http.MethodPut, "/resource_providers/"+p.UUID+"/inventories", body, nil)
-		if errors.Is(err, ErrConflict) { // it has arrived just now, or somebody else wrote: either way it is decided
+		// it has arrived just now, or somebody else wrote: either way it is decided
+		if errors.Is(err, ErrConflict) {
 			found, err = c.compareReshape(ctx, r)
 		}
 		if err != nil {
@@ -116,16 +122,16 @@ func (c *Client) settle(ctx context.Context, r *Reshape, lost error) (ReshapeOut
 	switch found.outcome() {
 	case ReshapeHappened:
 		c.config.Logger.Warn().AnErr("answer", lost).
-			Msg("The answer to the reshape got lost. Comparing with Placement shows that it happened, so the pass goes on.")
+			Msg("The answer to the reshape was lost. Placement shows that it happened, so the pass continues.")
 		return ReshapeHappened, nil
 	case ReshapeRefused:
-		return ReshapeRefused, fmt.Errorf("%w: the answer to the reshape got lost, and comparing shows that it did not happen (%s)", ErrConflict, lost.Error())
+		return ReshapeRefused, fmt.Errorf("%w: the answer to the reshape was lost, and Placement shows that it did not happen (%s)", ErrConflict, lost.Error())
 	}
-	return unknown(fmt.Errorf("%w: its providers and consumers are neither as they were nor as they should become", ErrConflict))
+	return unknown(fmt.Errorf("%w: its providers and consumers have neither their old nor their new state", ErrConflict))
 }
 
-// explainRefusal keeps a conflict a conflict, and a server with too much to do just that, and says of everything else what to
-// do about it.
+// explainRefusal keeps a conflict a conflict, and a server with too much to do just that, and says
+// of everything else what to do about it.
 func explainRefusal(failed *RequestError) error {
 	if wire.ErrorCode(failed.Code) == wire.CodeConcurrentUpdate || errors.Is(failed.Kind, ErrUnavailable) {
 		return failed
@@ -138,16 +144,17 @@ func explainRefusal(failed *RequestError) error {
 		advice = "give the agent's user the role service (openstack role add --user USER --project service service), which Placement asks " +
 			"for by default, or change the policy rule placement:reshaper:reshape"
 	case http.StatusBadRequest:
-		advice = "a resource class or provider in it may be unknown to this Placement: is it older than the driver, or was a provider deleted by somebody?"
+		advice = "a resource class or provider in it may be unknown to this Placement: is it older than the driver, or did another client delete a provider?"
 	case http.StatusConflict:
 		if errors.Is(failed.Kind, ErrInventoryInUse) {
-			advice = "inventory that goes is allocated to a consumer that does not move with it: find it with openstack resource provider show --allocations, " +
-				"and delete the allocation if nothing uses it any more"
+			advice = "inventory that is removed is allocated to a consumer that does not move with it: find it with openstack resource provider show --allocations, " +
+				"and delete the allocation if it is no longer used"
 			break
 		}
 		advice = "the allocations do not fit: they exceed a capacity, or miss a min_unit, max_unit or step_size. Placement before 2025.1 says so also of " +
 			"a provider that was over-committed before: free some of it, or raise its allocation ratio for as long as the reshape takes"
-		failed.Kind = ErrReshapeRefused // nobody else's write: the same again would be refused again
+		// nobody else's write: the same again would be refused again
+		failed.Kind = ErrReshapeRefused
 	}
 	return fmt.Errorf("%w; %s: %w", ErrReshapeRefused, advice, failed)
 }
@@ -168,9 +175,10 @@ func reshapeBody(r *Reshape) wire.Reshape {
 	return body
 }
 
-// keepReshape notes in the cached tree what a reshape has done, without reading: of its providers the generations are known
-// exactly, and one that only has allocations written against it is at least one further. If somebody else wrote to that one,
-// too, its generation differs from the cached one and the next Tree reads it.
+// keepReshape notes in the cached tree what a reshape has done, without reading: of its providers
+// the generations are known exactly, and one that only has allocations written against it is at
+// least one further. If somebody else wrote to that one, too, its generation differs from the
+// cached one and the next Tree reads it.
 func (r *run) keepReshape(done *Reshape) {
 	generations := done.generationsAfter()
 	for _, p := range done.Providers {

@@ -79,7 +79,8 @@ func (k *tokens) reauthorize(_ context.Context, refused http.Header) error {
 	return err
 }
 
-// TestTokenIsRevoked: a read or a write that is answered 401 is sent once more with a new token, whole, and nobody notices.
+// TestTokenIsRevoked: a read or a write that is answered 401 is sent once more with a new token,
+// whole, and nobody notices.
 func TestTokenIsRevoked(t *testing.T) {
 	onBoth(t, func(t *testing.T, url string) {
 		requests := &counter{}
@@ -98,8 +99,8 @@ func TestTokenIsRevoked(t *testing.T) {
 	})
 }
 
-// TestEndpointMoves: where Placement is comes late, and changes. The server there is checked again, and so is the tree; the
-// TCP probe goes there too.
+// TestEndpointMoves: where Placement is comes late, and changes. The server there is checked again,
+// and so is the tree; the TCP probe goes there too.
 func TestEndpointMoves(t *testing.T) {
 	onBoth(t, func(t *testing.T, url string) {
 		requests := &counter{}
@@ -146,7 +147,8 @@ func TestEndpointMoves(t *testing.T) {
 	})
 }
 
-// TestMicroversion: a Placement that does not speak ours is refused in clear words, also if it is exchanged for one later.
+// TestMicroversion: a Placement that does not speak ours is refused in clear words, also if it is
+// exchanged for one later.
 func TestMicroversion(t *testing.T) {
 	document := func(low, high string) string {
 		return fmt.Sprintf(`{"versions": [{"id": "v1.0", "min_version": %q, "max_version": %q, "status": "CURRENT"}]}`, low, high)
@@ -210,7 +212,8 @@ func TestMicroversion(t *testing.T) {
 			}
 		}
 	}
-	// It is exchanged for an older one while the agent runs: a write is answered 406, and the next pass says what is wrong.
+	// It is exchanged for an older one while the agent runs: a write is answered 406, and the next
+	// pass says what is wrong.
 	asked = nil
 	_, err := client.Tree(t.Context(), id(1), "cn1")
 	ok(t, err)
@@ -233,7 +236,8 @@ func TestMicroversion(t *testing.T) {
 	}
 }
 
-// TestObserve: each request is seen once, with a route that does not vary, and may be given headers.
+// TestObserve: each request is seen once, with a route that does not vary, and may be given
+// headers.
 func TestObserve(t *testing.T) {
 	onBoth(t, func(t *testing.T, url string) {
 		var mu sync.Mutex

@@ -20,8 +20,8 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// Client reads and writes the provider trees of one agent's compute nodes. Its methods may be called from several
-// goroutines; those for one node take turns.
+// Client reads and writes the provider trees of one agent's compute nodes. Its methods may be
+// called from several goroutines; those for one node take turns.
 type Client struct {
 	placement *placementclient.Client
 	config    Config
@@ -35,8 +35,9 @@ type Client struct {
 
 // node is what the client knows of one compute node's tree.
 type node struct {
-	known   atomic.Pointer[snapshot] // a copy of tree, for those who do not want to wait
-	recheck atomic.Bool              // the next Tree compares, however recent the last comparison is
+	known atomic.Pointer[snapshot] // a copy of tree, for those who do not want to wait
+	// the next Tree compares, however recent the last comparison is
+	recheck atomic.Bool
 
 	mu       sync.Mutex
 	tree     *providertree.Tree // nil: nothing known
@@ -51,8 +52,9 @@ type snapshot struct {
 	read time.Time // when it was last compared with Placement
 }
 
-// Microversion is what every request asks for: 1.37 is the newest whose allocations can be read and written back as they
-// are (1.38 wants a consumer type that older consumers do not have), and the first that lets a provider move.
+// Microversion is what every request asks for: 1.37 is the newest whose allocations can be read and
+// written back as they are (1.38 wants a consumer type that older consumers do not have), and the
+// first that lets a provider move.
 const Microversion = "1.37"
 
 // Config says how to reach Placement, and how often.
@@ -67,7 +69,8 @@ type Config struct {
 	ReshapeLog ReshapeLog
 }
 
-// New checks the configuration and returns a client. It makes no request: Placement may come up later than the agent.
+// New checks the configuration and returns a client. It makes no request: Placement may come up
+// later than the agent.
 func New(cfg Config) (*Client, error) {
 	cfg.Microversion = Microversion
 	if cfg.Now == nil {
@@ -91,19 +94,22 @@ func (c *Client) SetRefreshInterval(d time.Duration) { c.refresh.Store(int64(d))
 // CloseIdle closes the idle connections; the client stays usable.
 func (c *Client) CloseIdle() { c.placement.CloseIdle() }
 
-// Endpoint is where Placement is, as far as it is known without a request: empty until a catalog has said it.
+// Endpoint is where Placement is, as far as it is known without a request: empty until a catalog
+// has said it.
 func (c *Client) Endpoint() string { return c.placement.Endpoint() }
 
-// Tree returns what Placement says of a compute node: its root and all providers below it, and beside them, as roots of
-// their own, the providers that share something with one of these through an aggregate. A node that Placement does
-// not have yet comes back as a lone root with [providertree.NoGeneration]; the plan made from it creates it.
+// Tree returns what Placement says of a compute node: its root and all providers below it, and
+// beside them, as roots of their own, the providers that share something with one of these through
+// an aggregate. A node that Placement does not have yet comes back as a lone root with
+// [providertree.NoGeneration]; the plan made from it creates it.
 //
-// The tree is a copy that the caller may edit. Without changes on either side it costs no request within the refresh
-// interval (a connection is opened and closed, see [Config].Dial), one GET after it, one more for each 100 aggregates that
-// the providers are in, and three more for each provider whose generation moved.
+// The tree is a copy that the caller may edit. Without changes on either side it costs no request
+// within the refresh interval (a connection is opened and closed, see [Config].Dial), one GET after
+// it, one more for each 100 aggregates that the providers are in, and three more for each provider
+// whose generation moved.
 //
-// Errors: [ErrIdentity] if Placement has this name under another uuid, or this uuid under another name or parent; those
-// of [RequestError] otherwise.
+// Errors: [ErrIdentity] if Placement has this name under another uuid, or this uuid under another
+// name or parent; those of [RequestError] otherwise.
 func (c *Client) Tree(ctx context.Context, uuid, name string) (*providertree.Tree, error) {
 	n := c.node(uuid)
 	n.mu.Lock()
@@ -137,7 +143,8 @@ func (c *Client) Tree(ctx context.Context, uuid, name string) (*providertree.Tre
 // publish stores a copy of the tree for Known. n.mu is held.
 func (n *node) publish() { n.known.Store(&snapshot{tree: n.tree.Clone(), read: n.verified}) }
 
-// Recheck makes the next [Client.Tree] of every node compare the tree with Placement, whatever the refresh interval.
+// Recheck makes the next [Client.Tree] of every node compare the tree with Placement, whatever the
+// refresh interval.
 func (c *Client) Recheck() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -146,13 +153,14 @@ func (c *Client) Recheck() {
 	}
 }
 
-// Requests returns how many requests were sent so far, each try counted, and how many of them were writes.
+// Requests returns how many requests were sent so far, each try counted, and how many of them were
+// writes.
 func (c *Client) Requests() (all, writes int64) {
 	return c.placement.Requests()
 }
 
-// Known returns the cached tree of a node, and when it was last compared with Placement, without a request and without waiting
-// for other calls about the node; nil if nothing is cached yet.
+// Known returns the cached tree of a node, and when it was last compared with Placement, without a
+// request and without waiting for other calls about the node; nil if nothing is cached yet.
 func (c *Client) Known(uuid string) (*providertree.Tree, time.Time) {
 	if last := c.node(uuid).known.Load(); last != nil {
 		return last.tree.Clone(), last.read
@@ -190,7 +198,7 @@ func (c *Client) read(ctx context.Context, n *node, uuid, name string) (*provide
 	}
 	tree := &providertree.Tree{}
 	if err := tree.Populate(providers); err != nil {
-		return nil, fmt.Errorf("%w: the tree of %s (%s) makes no sense: %w", ErrUnexpected, name, uuid, err)
+		return nil, fmt.Errorf("%w: the tree of %s (%s) is invalid: %w", ErrUnexpected, name, uuid, err)
 	}
 	if err := checkIdentity(tree, uuid, name); err != nil {
 		return nil, err
@@ -198,8 +206,9 @@ func (c *Client) read(ctx context.Context, n *node, uuid, name string) (*provide
 	return tree, c.addSharing(ctx, n, tree)
 }
 
-// fill turns a provider of a list into a whole one: from the cache if its generation did not move, else by three GETs.
-// What the three say is consistent only if nothing was written meanwhile, so they must agree on the generation.
+// fill turns a provider of a list into a whole one: from the cache if its generation did not move,
+// else by three GETs. What the three say is consistent only if nothing was written meanwhile, so
+// they must agree on the generation.
 func (c *Client) fill(ctx context.Context, n *node, rp wire.ResourceProvider) (providertree.Provider, error) {
 	p := providertree.Provider{UUID: rp.UUID, Name: rp.Name, Generation: rp.Generation}
 	if rp.Parent != nil {
@@ -260,8 +269,8 @@ func (c *Client) unborn(ctx context.Context, uuid, name string) (*providertree.T
 		return nil, err
 	}
 	if len(list) > 0 {
-		return nil, fmt.Errorf("%w: resource provider %q has uuid %s there, while this node's identity is %s; if this host was reinstalled, "+
-			"take it over (compute-agent adopt --node %[2]s --uuid %[3]s), and if the provider is a leftover, delete it (openstack resource provider delete %[3]s)",
+		return nil, fmt.Errorf("%w: resource provider %q has uuid %s there, but this node's identity is %s; if this host was reinstalled, "+
+			"adopt it (compute-agent adopt --node %[2]s --uuid %[3]s), and if the provider is a leftover, delete it (openstack resource provider delete %[3]s)",
 			ErrIdentity, name, list[0].UUID, uuid)
 	}
 	tree := &providertree.Tree{}
@@ -275,18 +284,19 @@ func checkIdentity(tree *providertree.Tree, uuid, name string) error {
 	root, found := tree.Provider(uuid)
 	switch {
 	case !found:
-		return fmt.Errorf("%w: the tree of %s does not hold it", ErrUnexpected, uuid)
+		return fmt.Errorf("%w: the tree of %s does not contain it", ErrUnexpected, uuid)
 	case root.ParentUUID != "":
 		return fmt.Errorf("%w: resource provider %s is a child of %s there, and a compute node must be a root", ErrIdentity, uuid, root.ParentUUID)
 	case root.Name != name:
-		return fmt.Errorf("%w: resource provider %s is named %q there, and this node is %q; if the host was renamed, rename the provider "+
-			"too (compute-agent adopt --rename --node %[4]s --uuid %[2]s) or give the host its old name back (agent.host), and if this is another host, it runs on a "+
-			"copied compute_id file, which must go", ErrIdentity, uuid, root.Name, name)
+		return fmt.Errorf("%w: resource provider %s is named %q there, but this node is named %q; if the host was renamed, rename the provider "+
+			"too (compute-agent adopt --rename --node %[4]s --uuid %[2]s) or restore the host's old name (agent.host); if this is another host, it uses a "+
+			"copied compute_id file: remove it", ErrIdentity, uuid, root.Name, name)
 	}
 	return nil
 }
 
-// Usages reads how much of each inventory of a provider is allocated, by resource class. One GET, never cached.
+// Usages reads how much of each inventory of a provider is allocated, by resource class. One GET,
+// never cached.
 func (c *Client) Usages(ctx context.Context, provider string) (providertree.Resources, error) {
 	var out wire.ProviderUsages
 	if err := c.placement.Do(ctx, http.MethodGet, "/resource_providers/"+provider+"/usages", nil, &out); err != nil {
@@ -295,8 +305,9 @@ func (c *Client) Usages(ctx context.Context, provider string) (providertree.Reso
 	return out.Usages, nil
 }
 
-// ZeroRatio stands for an allocation ratio of 0, with which an administrator closes an inventory. In a tree a ratio of 0 is
-// the default, so Placement's 0 is read as, and written from, the least number above it.
+// ZeroRatio stands for an allocation ratio of 0, with which an administrator closes an inventory.
+// In a tree a ratio of 0 is the default, so Placement's 0 is read as, and written from, the least
+// number above it.
 const ZeroRatio = math.SmallestNonzeroFloat64
 
 func fromWire(i wire.Inventory) providertree.Inventory {

@@ -12,16 +12,17 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// CompareReshape looks whether a reshape of which no answer came, or which a journal holds from before a restart, has
-// happened. The generations in it must be those that were sent.
+// CompareReshape looks whether a reshape of which no answer came, or which a journal holds from
+// before a restart, has happened. The generations in it must be those that were sent.
 //
-// A reshape happens whole or not at all, so one sign is as good as all: a provider with another inventory than before, or a
-// consumer with other allocations, that are just as they should become, or still just as they were. Providers and consumers that
-// somebody has changed since, and consumers that are gone, say nothing. The outcome is unknown if nothing says anything, or
-// signs contradict each other.
+// A reshape happens whole or not at all, so one sign is as good as all: a provider with another
+// inventory than before, or a consumer with other allocations, that are just as they should become,
+// or still just as they were. Providers and consumers that somebody has changed since, and
+// consumers that are gone, say nothing. The outcome is unknown if nothing says anything, or signs
+// contradict each other.
 //
-// "Refused" means: not until now. A request that is still on its way could yet arrive; Apply makes sure that it then comes
-// to nothing.
+// "Refused" means: not until now. A request that is still on its way could yet arrive; Apply makes
+// sure that it then comes to nothing.
 //
 // Cost: one GET for each provider and each consumer of the reshape.
 func (c *Client) CompareReshape(ctx context.Context, r *Reshape) (ReshapeOutcome, error) {
@@ -32,7 +33,8 @@ func (c *Client) CompareReshape(ctx context.Context, r *Reshape) (ReshapeOutcome
 // signs are what a comparison found.
 type signs struct {
 	happened, not int
-	// moved: some provider has another generation than the request carries, so that it can happen no more.
+	// moved: some provider has another generation than the request carries, so that it can happen
+	// no more.
 	moved bool
 }
 
@@ -61,9 +63,10 @@ func (c *Client) compareReshape(ctx context.Context, r *Reshape) (signs, error) 
 	for _, p := range r.Providers {
 		var now wire.Inventories
 		err := c.placement.Do(ctx, http.MethodGet, "/resource_providers/"+p.UUID+"/inventories", nil, &now)
-		gone := errors.Is(err, ErrNotFound) // deleted by the rest of the plan, or by somebody else: it has no inventory
+		// deleted by the rest of the plan, or by somebody else: it has no inventory
+		gone := errors.Is(err, ErrNotFound)
 		if err != nil && !gone {
-			return signs{}, fmt.Errorf("looking whether the reshape of %s (%s) happened: %w", p.Name, p.UUID, err)
+			return signs{}, fmt.Errorf("checking whether the reshape of %s (%s) happened: %w", p.Name, p.UUID, err)
 		}
 		if !gone && now.Generation == p.Generation {
 			found.not++ // nobody has written to it at all
@@ -79,7 +82,7 @@ func (c *Client) compareReshape(ctx context.Context, r *Reshape) (signs, error) 
 	for _, consumer := range r.Consumers {
 		now, err := c.Consumer(ctx, consumer.UUID)
 		if err != nil {
-			return signs{}, fmt.Errorf("looking whether the reshape of consumer %s happened: %w", consumer.UUID, err)
+			return signs{}, fmt.Errorf("checking whether the reshape of consumer %s happened: %w", consumer.UUID, err)
 		}
 		found.note(now.Resources.Equal(consumer.After), now.Resources.Equal(consumer.Before))
 	}

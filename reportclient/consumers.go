@@ -23,10 +23,12 @@ type Consumer struct {
 	ProjectID, UserID string
 	// Generation is nil for a consumer that Placement does not know (any more).
 	Generation *int64
-	// Resources are amounts by uuid of the provider and by class: also on other hosts and on sharing providers.
+	// Resources are amounts by uuid of the provider and by class: also on other hosts and on
+	// sharing providers.
 	Resources providertree.ProviderResources
-	// Written is when what it holds was last written (Placement rewrites all of it each time), to the second; zero if Placement
-	// does not say. Age is how long ago that was, by Placement's own clock where it tells the time.
+	// Written is when what it holds was last written (Placement rewrites all of it each time), to
+	// the second; zero if Placement does not say. Age is how long ago that was, by Placement's own
+	// clock where it tells the time.
 	Written time.Time
 	Age     time.Duration
 }
@@ -37,8 +39,8 @@ func (c Consumer) Gone() bool { return len(c.Resources) == 0 }
 // Held is one resource provider of a compute node, with who holds what of it.
 type Held struct {
 	UUID, Name string
-	// Sharing says that it shares what it has with hosts outside of the tree (MISC_SHARES_VIA_AGGREGATE): who holds something of it
-	// need not be here.
+	// Sharing says that it shares what it has with hosts outside of the tree
+	// (MISC_SHARES_VIA_AGGREGATE): who holds something of it need not be here.
 	Sharing     bool
 	Inventories providertree.Inventories
 	// Allocations are amounts by consumer and by class.
@@ -62,9 +64,10 @@ type Holdings struct {
 	Consumers map[string]Consumer
 }
 
-// Holdings reads what is allocated of a compute node, of every resource provider and every class, whoever made them. A node
-// that Placement does not know has none. A consumer that lets go of the node while it is read is left out; otherwise it is no
-// snapshot: the generation of each consumer says whether what it holds is still the same when something is written.
+// Holdings reads what is allocated of a compute node, of every resource provider and every class,
+// whoever made them. A node that Placement does not know has none. A consumer that lets go of the
+// node while it is read is left out; otherwise it is no snapshot: the generation of each consumer
+// says whether what it holds is still the same when something is written.
 //
 // Cost: two GETs, two for each provider, and one for each consumer. Nothing is cached.
 func (c *Client) Holdings(ctx context.Context, root string) (Holdings, error) {
@@ -140,10 +143,11 @@ func (c *Client) held(ctx context.Context, rp wire.ResourceProvider) (Held, erro
 	return out, nil
 }
 
-// Consumer reads all that a consumer holds. One that Placement does not know comes back as one that holds nothing, without
-// an owner and a generation: Placement makes no difference there.
+// Consumer reads all that a consumer holds. One that Placement does not know comes back as one that
+// holds nothing, without an owner and a generation: Placement makes no difference there.
 //
-// The age is the one of the header Last-Modified, which Placement sends from microversion 1.15 on. One GET.
+// The age is the one of the header Last-Modified, which Placement sends from microversion 1.15 on.
+// One GET.
 func (c *Client) Consumer(ctx context.Context, uuid string) (Consumer, error) {
 	in, err := c.placement.Allocations(ctx, uuid)
 	if err != nil {
@@ -164,11 +168,12 @@ func (c *Client) Consumer(ctx context.Context, uuid string) (Consumer, error) {
 	return out, nil
 }
 
-// DeleteOurPart takes from a consumer what it holds of our providers, and leaves it all the rest. It happens only if nobody has
-// written to the consumer since it was read; a consumer that held nothing else is gone then. changed is false if it holds
-// nothing of ours, and nothing was sent.
+// DeleteOurPart takes from a consumer what it holds of our providers, and leaves it all the rest.
+// It happens only if nobody has written to the consumer since it was read; a consumer that held
+// nothing else is gone then. changed is false if it holds nothing of ours, and nothing was sent.
 //
-// Errors: [ErrConflict] if the consumer was written meanwhile, [ErrInsufficientCapacity] if what it holds elsewhere does not fit there any more.
+// Errors: [ErrConflict] if the consumer was written meanwhile, [ErrNoRoom] if what it holds
+// elsewhere does not fit there any more.
 func (c *Client) DeleteOurPart(ctx context.Context, consumer Consumer, ours []string) (changed bool, err error) {
 	rest := maps.Clone(consumer.Resources)
 	maps.DeleteFunc(rest, func(provider string, _ providertree.Resources) bool { return slices.Contains(ours, provider) })
@@ -176,19 +181,19 @@ func (c *Client) DeleteOurPart(ctx context.Context, consumer Consumer, ours []st
 	case len(rest) == len(consumer.Resources):
 		return false, nil
 	case consumer.Generation == nil:
-		return false, fmt.Errorf("%w: consumer %s has no generation, so it cannot be told whether it changes meanwhile", ErrUnexpected, consumer.UUID)
+		return false, fmt.Errorf("%w: consumer %s has no generation, so a concurrent change would not be detected", ErrUnexpected, consumer.UUID)
 	}
 	return true, c.putAllocations(ctx, consumer, rest)
 }
 
-// CreateAllocations gives a consumer that holds nothing what is said here: its generation must be nil. Whether there is room is
-// for Placement to say.
+// CreateAllocations gives a consumer that holds nothing what is said here: its generation must be
+// nil. Whether there is room is for Placement to say.
 //
-// Errors: [ErrConflict] if the consumer holds something by now, [ErrInsufficientCapacity] if there is not enough capacity, [ErrInvalid] for a provider or
-// class that Placement does not know.
+// Errors: [ErrConflict] if the consumer holds something by now, [ErrNoRoom] if there is no room,
+// [ErrInvalid] for a provider or class that Placement does not know.
 func (c *Client) CreateAllocations(ctx context.Context, consumer Consumer) error {
 	if consumer.Generation != nil || consumer.Gone() {
-		return fmt.Errorf("consumer %s: allocations are created only where there are none, and not without content", consumer.UUID)
+		return fmt.Errorf("consumer %s: allocations are created only for consumers without any, and must not be empty", consumer.UUID)
 	}
 	return c.putAllocations(ctx, consumer, consumer.Resources)
 }

@@ -33,7 +33,8 @@ func crowd(t *testing.T, url string) (*reportclient.Client, *counter) {
 	return client, requests
 }
 
-// TestHoldings: every provider and every class, with all that each consumer holds and how old that is.
+// TestHoldings: every provider and every class, with all that each consumer holds and how old that
+// is.
 func TestHoldings(t *testing.T) {
 	onEmpty(t, func(t *testing.T, empty func(*testing.T) string) {
 		client, requests := crowd(t, empty(t))
@@ -112,7 +113,8 @@ func TestAgeIsPlacementsOwn(t *testing.T) {
 	})
 }
 
-// TestDeleteOurPart: what is ours goes, what is elsewhere stays, and only if nobody wrote meanwhile.
+// TestDeleteOurPart: what is ours goes, what is elsewhere stays, and only if nobody wrote
+// meanwhile.
 func TestDeleteOurPart(t *testing.T) {
 	ours := []string{id(cn1), id(gpu0)}
 	onEmpty(t, func(t *testing.T, empty func(*testing.T) string) {

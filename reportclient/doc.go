@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package reportclient reports for one agent: it caches what Placement says of the agent's provider trees,
-// works out what must be written so that Placement says something else, and writes it.
+// Package reportclient reports for one agent: it caches what Placement says of the agent's provider
+// trees, works out what must be written so that Placement says something else, and writes it.
 //
 //	           ┌────────────────────────── Client ─────────────────────────┐
 //	           │ cached tree  ◀── GET in_tree; inventories, traits, aggregates (only when the generation moved)
@@ -12,24 +12,26 @@
 //
 // # Cost
 //
-// A tree that was read less than the refresh interval ago costs no request, only a TCP probe of Placement (a connection,
-// closed at once). Verifying it costs one GET (in_tree lists the
-// generations, and every change of a provider raises its generation), plus three for each provider that moved. A change
-// costs one write per provider and kind (inventory, aggregates, traits), plus one for each custom class or trait that
-// Placement has not seen from us before.
+// A tree that was read less than the refresh interval ago costs no request, only a TCP probe of
+// Placement (a connection, closed at once). Verifying it costs one GET (in_tree lists the
+// generations, and every change of a provider raises its generation), plus three for each provider
+// that moved. A change costs one write per provider and kind (inventory, aggregates, traits), plus
+// one for each custom class or trait that Placement has not seen from us before.
 //
-// Providers that share something through an aggregate are shown beside the tree. They cost nothing while no provider of
-// the tree is in an aggregate, and then one GET more per 100 aggregates for each verification, and three for each sharing
-// provider that moved.
+// Providers that share something through an aggregate are shown beside the tree. They cost nothing
+// while no provider of the tree is in an aggregate, and then one GET more per 100 aggregates for
+// each verification, and three for each sharing provider that moved.
 //
-// What the generation does not tell is aggregates that a client sets with a microversion before 1.19 (Nova uses 1.19). They
-// are seen when the provider is next read, and looked at before aggregates are written, so that they are not lost.
+// What the generation does not tell is aggregates that a client sets with a microversion before
+// 1.19 (Nova uses 1.19). They are seen when the provider is next read, and looked at before
+// aggregates are written, so that they are not lost.
 //
 // # Reshape
 //
-// Inventory that is allocated can only move together with its allocations. [Client.AllocationsForProviderTree] gathers
-// them (one GET per provider and per consumer), a driver edits tree and allocations, [NewReshapePlan] puts what moves, and
-// nothing else, into one [Reshape], and Apply posts it once:
+// Inventory that is allocated can only move together with its allocations.
+// [Client.AllocationsForProviderTree] gathers them (one GET per provider and per consumer), a
+// driver edits tree and allocations, [NewReshapePlan] puts what moves, and nothing else, into one
+// [Reshape], and Apply posts it once:
 //
 //	ReshapeLog.Begin ─▶ POST /reshaper ─┬─ 204 ──────────────────────────────────▶ happened: noted without reading
 //	                                    ├─ 409 concurrent_update ────────────────▶ ErrConflict: all forgotten, compute anew
@@ -38,15 +40,18 @@
 //	                                                                          ├──▶ did not: fenced off, then ErrConflict
 //	                                                                          └──▶ unknown: Placement is away
 //
-// A reshape costs 1 request. What it leaves is known without reading: a provider of the reshape is raised by its interim
-// inventory (none if it shall have none), by allocations that touch it, and by its final inventory, each checked against the
-// one before; a provider that has only allocations written against it, by one at least. Comparing costs one GET per
-// provider and consumer of the reshape. A request that may still be on its way is fenced off with a write that changes nothing
+// A reshape costs 1 request. What it leaves is known without reading: a provider of the reshape is
+// raised by its interim inventory (none if it shall have none), by allocations that touch it, and
+// by its final inventory, each checked against the one before; a provider that has only allocations
+// written against it, by one at least. Comparing costs one GET per provider and consumer of the
+// reshape. A request that may still be on its way is fenced off with a write that changes nothing
 // but a generation, so that "it did not happen" stays true.
 //
 // # Errors
 //
-// Requests are sent by package placementclient, which retries and authenticates. Every refused or lost request is a
-// [*RequestError] that wraps one of the sentinels below, so callers decide with errors.Is. [ErrConflict] means that somebody else wrote: the client has already forgotten what it knew of that
-// provider, and the caller reads the tree again and recomputes. Nothing is ever written again blindly.
+// Requests are sent by package placementclient, which retries and authenticates. Every refused or
+// lost request is a [*RequestError] that wraps one of the sentinels below, so callers decide with
+// errors.Is. [ErrConflict] means that somebody else wrote: the client has already forgotten what it
+// knew of that provider, and the caller reads the tree again and recomputes. Nothing is ever
+// written again blindly.
 package reportclient

@@ -10,8 +10,9 @@ import (
 	"github.com/compute-agent/compute-agent/placement/placementclient"
 )
 
-// What went wrong with a request, in the terms in which a caller can act: the errors of the Placement client that this package lets
-// through. A write whose answer was lost is [ErrUnavailable] too.
+// What went wrong with a request, in the terms in which a caller can act: the errors of the
+// Placement client that this package lets through. A write whose answer was lost is
+// [ErrUnavailable] too.
 var (
 	ErrConflict             = placementclient.ErrConflict
 	ErrInsufficientCapacity = placementclient.ErrInsufficientCapacity
@@ -29,9 +30,9 @@ var (
 // Errors of this package's own.
 var (
 	// ErrIdentity: the provider that Placement has under our name or uuid is not ours to write.
-	ErrIdentity = errors.New("placement knows this compute node as another")
-	// ErrReshapeRefused: Placement did not carry out a reshape, and computing it again gives the same answer. The text has
-	// Placement's code and detail, and what to do.
+	ErrIdentity = errors.New("placement has this compute node under another identity")
+	// ErrReshapeRefused: Placement did not carry out a reshape, and computing it again gives the
+	// same answer. The text has Placement's code and detail, and what to do.
 	ErrReshapeRefused = errors.New("placement refused the reshape")
 )
 
@@ -50,7 +51,7 @@ type OperationError struct {
 
 func (e *OperationError) Error() string {
 	if e.Skipped {
-		return fmt.Sprintf("%s: left out, since an earlier step failed", e.Operation)
+		return fmt.Sprintf("%s: skipped, since an earlier step failed", e.Operation)
 	}
 	return fmt.Sprintf("%s: %v", e.Operation, e.Err)
 }
@@ -72,7 +73,7 @@ func (e *ApplyError) Error() string {
 		}
 	}
 	if skipped := len(e.Failed) - len(lines); skipped > 0 {
-		lines = append(lines, fmt.Sprintf("%d more left out because of that", skipped))
+		lines = append(lines, fmt.Sprintf("%d more were skipped because of that", skipped))
 	}
 	return strings.Join(lines, "; ")
 }

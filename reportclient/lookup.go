@@ -13,7 +13,8 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// FindByName returns the uuid of the resource provider of a name; ok is false if there is none. One GET, nothing is cached.
+// FindByName returns the uuid of the resource provider of a name; ok is false if there is none. One
+// GET, nothing is cached.
 func (c *Client) FindByName(ctx context.Context, name string) (uuid string, ok bool, err error) {
 	if err := c.placement.CheckVersion(ctx); err != nil {
 		return "", false, err
@@ -35,10 +36,12 @@ func (c *Client) FindByName(ctx context.Context, name string) (uuid string, ok b
 	return "", false, nil
 }
 
-// TreeOf reads the whole tree in which a provider stands, as it is: whoever's it is, whatever its name, from Placement and
-// not from what is known of it. Sharing providers that are not part of it are left out.
+// TreeOf reads the whole tree in which a provider stands, as it is: whoever's it is, whatever its
+// name, from Placement and not from what is known of it. Sharing providers that are not part of it
+// are left out.
 //
-// Errors: [ErrNotFound] if Placement has no such provider; [ErrConflict] if it was written to while it was read.
+// Errors: [ErrNotFound] if Placement has no such provider; [ErrConflict] if it was written to while
+// it was read.
 //
 // Cost: one GET, and three for each provider.
 func (c *Client) TreeOf(ctx context.Context, uuid string) (*providertree.Tree, error) {
@@ -62,15 +65,16 @@ func (c *Client) TreeOf(ctx context.Context, uuid string) (*providertree.Tree, e
 	}
 	tree := &providertree.Tree{}
 	if err := tree.Populate(providers); err != nil {
-		return nil, fmt.Errorf("%w: the tree of %s makes no sense: %w", ErrUnexpected, uuid, err)
+		return nil, fmt.Errorf("%w: the tree of %s is invalid: %w", ErrUnexpected, uuid, err)
 	}
 	if !tree.Exists(uuid) {
-		return nil, fmt.Errorf("%w: the tree of %s does not hold it", ErrUnexpected, uuid)
+		return nil, fmt.Errorf("%w: the tree of %s does not contain it", ErrUnexpected, uuid)
 	}
 	return tree, nil
 }
 
-// ConsumersOf reads who holds what of one provider: by consumer, then by resource class. One GET, nothing is cached.
+// ConsumersOf reads who holds what of one provider: by consumer, then by resource class. One GET,
+// nothing is cached.
 func (c *Client) ConsumersOf(ctx context.Context, provider string) (map[string]providertree.Resources, error) {
 	held, err := c.placement.AllocationsOf(ctx, provider)
 	if err != nil {
@@ -83,11 +87,11 @@ func (c *Client) ConsumersOf(ctx context.Context, provider string) (map[string]p
 	return consumers, nil
 }
 
-// RenameProvider gives a provider, as it was read before, another name. One that has it already is left alone, so that it
-// can be repeated.
+// RenameProvider gives a provider, as it was read before, another name. One that has it already is
+// left alone, so that it can be repeated.
 //
-// Placement takes no generation with a new name. So the provider is read once more right before; if its name or generation
-// is not the one that was read before, nothing is written.
+// Placement takes no generation with a new name. So the provider is read once more right before; if
+// its name or generation is not the one that was read before, nothing is written.
 //
 // Errors: [ErrConflict] then; [ErrDuplicate] if another provider has the name; [ErrNotFound].
 //
@@ -102,24 +106,25 @@ func (c *Client) RenameProvider(ctx context.Context, before providertree.Provide
 	case now.Name == name:
 		return nil
 	case now.Name != before.Name || now.Generation != before.Generation:
-		return &RequestError{Method: http.MethodPut, Path: path, Unsent: true, Kind: ErrConflict, Detail: "it is not as it was when it was looked at"}
+		return &RequestError{Method: http.MethodPut, Path: path, Unsent: true, Kind: ErrConflict, Detail: "it changed since it was read"}
 	}
 	var out wire.ResourceProvider
 	if err := c.placement.Do(ctx, http.MethodPut, path, wire.ProviderUpdate{Name: name}, &out); err != nil {
 		return err
 	}
 	if out.Name != name {
-		return &RequestError{Method: http.MethodPut, Path: path, Status: http.StatusOK, Kind: ErrUnexpected, Detail: fmt.Sprintf("its name is %q after that, not %q", out.Name, name)}
+		return &RequestError{Method: http.MethodPut, Path: path, Status: http.StatusOK, Kind: ErrUnexpected, Detail: fmt.Sprintf("its name is then %q, not %q", out.Name, name)}
 	}
 	return nil
 }
 
-// RemoveProvider deletes a provider that was read before, if it is still as it was then and nobody holds anything of it. One
-// that is gone already is no error.
+// RemoveProvider deletes a provider that was read before, if it is still as it was then and nobody
+// holds anything of it. One that is gone already is no error.
 //
-// Placement takes no generation with a DELETE either, and itself refuses to delete what has allocations or children: those
-// that come between the last look and the DELETE stop it. What can be lost is an edit of inventory, traits or aggregates in
-// that moment, and those go with the provider anyway.
+// Placement takes no generation with a DELETE either, and itself refuses to delete what has
+// allocations or children: those that come between the last look and the DELETE stop it. What can
+// be lost is an edit of inventory, traits or aggregates in that moment, and those go with the
+// provider anyway.
 //
 // Errors: [ErrConflict] if it changed; [ErrProviderInUse].
 //
@@ -135,14 +140,14 @@ func (c *Client) RemoveProvider(ctx context.Context, before providertree.Provide
 		return err
 	}
 	if now.Name != before.Name || now.Generation != before.Generation {
-		return &RequestError{Method: http.MethodDelete, Path: path, Unsent: true, Kind: ErrConflict, Detail: "it is not as it was when it was looked at"}
+		return &RequestError{Method: http.MethodDelete, Path: path, Unsent: true, Kind: ErrConflict, Detail: "it changed since it was read"}
 	}
 	consumers, err := c.ConsumersOf(ctx, before.UUID)
 	if err != nil && !errors.Is(err, ErrNotFound) {
 		return err
 	}
 	if len(consumers) > 0 {
-		return &RequestError{Method: http.MethodDelete, Path: path, Unsent: true, Kind: ErrProviderInUse, Detail: fmt.Sprintf("%d consumers hold something of it by now", len(consumers))}
+		return &RequestError{Method: http.MethodDelete, Path: path, Unsent: true, Kind: ErrProviderInUse, Detail: fmt.Sprintf("%d consumers have allocations of it now", len(consumers))}
 	}
 	if err := c.placement.Do(ctx, http.MethodDelete, path, nil, nil); err != nil && !errors.Is(err, ErrNotFound) {
 		return err

@@ -53,7 +53,8 @@ func TestLookups(t *testing.T) {
 	})
 }
 
-// TestRenameAndRemove: both look first, can be repeated, and do nothing to a provider that is not what was looked at.
+// TestRenameAndRemove: both look first, can be repeated, and do nothing to a provider that is not
+// what was looked at.
 func TestRenameAndRemove(t *testing.T) {
 	onBoth(t, func(t *testing.T, url string) {
 		client, requests, _ := observed(t, url)
@@ -112,8 +113,8 @@ func TestRenameAndRemove(t *testing.T) {
 	})
 }
 
-// TestRecheckSeesWhatOthersWrote: within the refresh interval a tree is taken from the cache, unless somebody asked for a comparison. One that
-// fails is still due.
+// TestRecheckSeesWhatOthersWrote: within the refresh interval a tree is taken from the cache,
+// unless somebody asked for a comparison. One that fails is still due.
 func TestRecheckSeesWhatOthersWrote(t *testing.T) {
 	onBoth(t, func(t *testing.T, url string) {
 		client, requests, now := observed(t, url)

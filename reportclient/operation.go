@@ -3,6 +3,7 @@
 package reportclient
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -39,7 +40,8 @@ func (k Kind) String() string { return kindNames[k] }
 // Operation is one write to Placement.
 type Operation struct {
 	Kind Kind
-	// UUID and Provider (the name) are of the provider it is for; "" for EnsureClass, EnsureTrait and ReshapeTree.
+	// UUID and Provider (the name) are of the provider it is for; "" for EnsureClass, EnsureTrait
+	// and ReshapeTree.
 	UUID, Provider string
 	// Parent is the uuid of the parent, for CreateProvider and UpdateProvider; "" for a root.
 	Parent string
@@ -54,30 +56,39 @@ type Operation struct {
 	Reshape *Reshape
 }
 
-// String says what the operation does, for people.
+// String is the operation as an order, such as "create resource provider cn1 (UUID)".
 func (o Operation) String() string {
+	return o.describe("ensure", "create", "update", "delete", "set", "reshape")
+}
+
+// Done is the operation as a fact, such as "Created resource provider cn1 (UUID)".
+func (o Operation) Done() string {
+	return o.describe("Ensured", "Created", "Updated", "Deleted", "Set", "Reshaped")
+}
+
+func (o Operation) describe(ensure, create, update, remove, set, reshape string) string {
 	switch o.Kind {
 	case EnsureClass:
-		return "make sure that resource class " + o.Symbol + " exists"
+		return ensure + " that resource class " + o.Symbol + " exists"
 	case EnsureTrait:
-		return "make sure that trait " + o.Symbol + " exists"
+		return ensure + " that trait " + o.Symbol + " exists"
 	case CreateProvider:
 		if o.Parent == "" {
-			return fmt.Sprintf("create resource provider %s (%s)", o.Provider, o.UUID)
+			return fmt.Sprintf("%s resource provider %s (%s)", create, o.Provider, o.UUID)
 		}
-		return fmt.Sprintf("create resource provider %s (%s) below %s", o.Provider, o.UUID, o.Parent)
+		return fmt.Sprintf("%s resource provider %s (%s) below %s", create, o.Provider, o.UUID, o.Parent)
 	case UpdateProvider:
-		return o.describeUpdate()
+		return fmt.Sprintf("%s resource provider %s (%s): %s", update, o.Provider, o.UUID, o.describeUpdate())
 	case DeleteProvider:
-		return fmt.Sprintf("delete resource provider %s (%s)", o.Provider, o.UUID)
+		return fmt.Sprintf("%s resource provider %s (%s)", remove, o.Provider, o.UUID)
 	case SetInventories:
-		return fmt.Sprintf("set the inventory of %s: %s", o.Provider, describeInventories(o.before().Inventories, o.Inventories))
+		return fmt.Sprintf("%s the inventory of %s: %s", set, o.Provider, describeInventories(o.before().Inventories, o.Inventories))
 	case SetAggregates:
-		return fmt.Sprintf("set the aggregates of %s: %s", o.Provider, describeSets(o.before().Aggregates, o.Aggregates))
+		return fmt.Sprintf("%s the aggregates of %s: %s", set, o.Provider, describeSets(o.before().Aggregates, o.Aggregates))
 	case SetTraits:
-		return fmt.Sprintf("set the traits of %s: %s", o.Provider, describeSets(o.before().Traits, o.Traits))
+		return fmt.Sprintf("%s the traits of %s: %s", set, o.Provider, describeSets(o.before().Traits, o.Traits))
 	case ReshapeTree:
-		return o.Reshape.String()
+		return reshape + " " + o.Reshape.describe()
 	}
 	return fmt.Sprintf("unknown operation %d", int(o.Kind))
 }
@@ -93,16 +104,12 @@ func (o Operation) describeUpdate() string {
 	b := o.before()
 	var what []string
 	if b.Name != o.Provider {
-		what = append(what, "rename it from "+b.Name)
+		what = append(what, fmt.Sprintf("name %s→%s", b.Name, o.Provider))
 	}
 	if b.ParentUUID != o.Parent {
-		to := o.Parent
-		if to == "" {
-			to = "the top"
-		}
-		what = append(what, "move it to "+to)
+		what = append(what, fmt.Sprintf("parent %s→%s", cmp.Or(b.ParentUUID, "none"), cmp.Or(o.Parent, "none")))
 	}
-	return fmt.Sprintf("update resource provider %s (%s): %s", o.Provider, o.UUID, strings.Join(what, ", "))
+	return strings.Join(what, ", ")
 }
 
 // describeInventories names what differs, class by class and field by field.

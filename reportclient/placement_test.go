@@ -175,7 +175,8 @@ func TestRequestBudget(t *testing.T) {
 	})
 }
 
-// TestSomebodyElseWrites: a conflict is told as one, only what moved is read again, and the other's change survives.
+// TestSomebodyElseWrites: a conflict is told as one, only what moved is read again, and the other's
+// change survives.
 func TestSomebodyElseWrites(t *testing.T) {
 	onBoth(t, func(t *testing.T, url string) {
 		client, requests, _ := observed(t, url)
@@ -200,7 +201,8 @@ func TestSomebodyElseWrites(t *testing.T) {
 	})
 }
 
-// TestLostAnswer: a write whose answer got lost has happened; looking finds that out, and nothing is written twice.
+// TestLostAnswer: a write whose answer got lost has happened; looking finds that out, and nothing
+// is written twice.
 func TestLostAnswer(t *testing.T) {
 	onBoth(t, func(t *testing.T, url string) {
 		client, requests, _ := observed(t, url)

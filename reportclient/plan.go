@@ -9,10 +9,12 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// Plan is an ordered list of writes that makes Placement say what a driver said. The zero Plan is: nothing to do.
+// Plan is an ordered list of writes that makes Placement say what a driver said. The zero Plan is:
+// nothing to do.
 type Plan struct {
 	Operations []Operation
-	// Progress, if it is not nil, is called by Apply after each operation with how many of them are over.
+	// Progress, if it is not nil, is called by Apply after each operation with how many of them are
+	// over.
 	Progress func(done int)
 	// desired is the tree that holds when all operations have happened.
 	desired *providertree.Tree
@@ -21,13 +23,14 @@ type Plan struct {
 // Empty reports whether there is nothing to do.
 func (p Plan) Empty() bool { return len(p.Operations) == 0 }
 
-// NewPlan compares what Placement says with what it should say and lists the writes that lead there. It is pure: the
-// same two trees give the same plan, which the agent applies, `compute-agent plan` prints and the tests assert.
+// NewPlan compares what Placement says with what it should say and lists the writes that lead
+// there. It is pure: the same two trees give the same plan, which the agent applies, `compute-agent
+// plan` prints and the tests assert.
 //
-// The order is: custom resource classes and traits; new providers, parents first; renames and moves; deletions, children
-// first; and then, for each provider from the leaves up, inventory, aggregates and traits. Deletions come before the
-// inventories since what they free may be what an inventory adds; they come first of all if a new provider takes the name
-// of one that goes.
+// The order is: custom resource classes and traits; new providers, parents first; renames and
+// moves; deletions, children first; and then, for each provider from the leaves up, inventory,
+// aggregates and traits. Deletions come before the inventories since what they free may be what an
+// inventory adds; they come first of all if a new provider takes the name of one that goes.
 //
 // Cost: O(providers), no request.
 func NewPlan(known, desired *providertree.Tree) Plan {
@@ -66,8 +69,8 @@ func NewPlan(known, desired *providertree.Tree) Plan {
 	return plan
 }
 
-// compare is [providertree.Diff], but that a sharing provider which the driver left out is left alone: it is shown to
-// drivers, and serves other hosts too.
+// compare is [providertree.Diff], but that a sharing provider which the driver left out is left
+// alone: it is shown to drivers, and serves other hosts too.
 func compare(known, desired *providertree.Tree) providertree.Changes {
 	changes := providertree.Diff(known, desired)
 	changes.Removed = slices.DeleteFunc(changes.Removed, func(p providertree.Provider) bool {
@@ -87,8 +90,8 @@ func freshProviders(known, desired *providertree.Tree) map[string]bool {
 	return fresh
 }
 
-// eachFromLeaves visits the providers of the desired tree, children before parents, with what Placement has of each: the
-// zero Provider for those that it does not have yet.
+// eachFromLeaves visits the providers of the desired tree, children before parents, with what
+// Placement has of each: the zero Provider for those that it does not have yet.
 func eachFromLeaves(known, desired *providertree.Tree, visit func(before, after providertree.Provider)) {
 	fresh := freshProviders(known, desired)
 	for _, uuid := range slices.Backward(desired.UUIDs()) {
@@ -143,8 +146,9 @@ func operationOn(before, after providertree.Provider) Operation {
 	return op
 }
 
-// ensureSymbols adds the creation of custom classes and traits that no known provider uses yet. (Those that one uses
-// exist.) Standard ones are Placement's own: it may be newer than the agent, so they are not judged here.
+// ensureSymbols adds the creation of custom classes and traits that no known provider uses yet.
+// (Those that one uses exist.) Standard ones are Placement's own: it may be newer than the agent,
+// so they are not judged here.
 func (p *Plan) ensureSymbols(known, desired *providertree.Tree) {
 	classes, traits := customSymbols(known)
 	newClasses, newTraits := customSymbols(desired)
@@ -177,8 +181,8 @@ func customSymbols(tree *providertree.Tree) (classes, traits map[string]bool) {
 	return classes, traits
 }
 
-// hasUnborn reports whether Placement has still to be told of a provider. A tree that was read for a node that is new to
-// Placement holds its root in that state.
+// hasUnborn reports whether Placement has still to be told of a provider. A tree that was read for
+// a node that is new to Placement holds its root in that state.
 func hasUnborn(tree *providertree.Tree) bool {
 	for p := range tree.All() {
 		if p.Generation == providertree.NoGeneration {

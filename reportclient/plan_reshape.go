@@ -9,23 +9,28 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// PlanReshape is [NewReshapePlan] without the standard traits that this Placement has turned out not to know, see [Client.Plan].
+// PlanReshape is [NewReshapePlan] without the standard traits that this Placement has turned out
+// not to know, see [Client.Plan].
 func (c *Client) PlanReshape(known, desired *providertree.Tree, before, after providertree.Allocations) Plan {
 	return NewReshapePlan(known, c.Possible(known, desired), before, after)
 }
 
-// NewReshapePlan is [NewPlan] for a pass in which the driver was given the allocations (before) and edited them (after):
-// what moves is written in one transaction, [ReshapeTree]. It is pure. With after nil, or if nothing moves, it is NewPlan.
+// NewReshapePlan is [NewPlan] for a pass in which the driver was given the allocations (before) and
+// edited them (after): what moves is written in one transaction, [ReshapeTree]. It is pure. With
+// after nil, or if nothing moves, it is NewPlan.
 //
-// The order is: custom resource classes and traits; new providers, parents first; renames and moves; aggregates and traits
-// from the leaves up; the reshape; deletions, children first; and the inventories that are not part of it. A new provider
-// that takes over the name of one that goes is called by its uuid until that has happened.
+// The order is: custom resource classes and traits; new providers, parents first; renames and
+// moves; aggregates and traits from the leaves up; the reshape; deletions, children first; and the
+// inventories that are not part of it. A new provider that takes over the name of one that goes is
+// called by its uuid until that has happened.
 //
-// A resource class moves if a consumer's amount of it changes on some provider, or if its capacity shrinks on one provider
-// and grows on another. The reshape holds the providers whose inventory of such a class changes (with all their
-// inventories, as they shall be), those of which these consumers hold something whose capacity grows (it was closed, and Placement before
-// 2025.1 looks for room for all that a consumer holds), and the consumers whose allocations change (with all their allocations). A consumer that
-// is not in after keeps what it has. Owners and generations of consumers are those in before.
+// A resource class moves if a consumer's amount of it changes on some provider, or if its capacity
+// shrinks on one provider and grows on another. The reshape holds the providers whose inventory of
+// such a class changes (with all their inventories, as they shall be), those of which these
+// consumers hold something whose capacity grows (it was closed, and Placement before 2025.1 looks
+// for room for all that a consumer holds), and the consumers whose allocations change (with all
+// their allocations). A consumer that is not in after keeps what it has. Owners and generations of
+// consumers are those in before.
 //
 // Cost: O(providers + consumers), no request.
 func NewReshapePlan(known, desired *providertree.Tree, before, after providertree.Allocations) Plan {
@@ -64,7 +69,8 @@ func NewReshapePlan(known, desired *providertree.Tree, before, after providertre
 			plan.add(op)
 			continue
 		}
-		if c.Moved() { // below its new parent now, so that the old one can go; the name when it is free
+		// below its new parent now, so that the old one can go; the name when it is free
+		if c.Moved() {
 			moved := c.Before
 			moved.ParentUUID = c.After.ParentUUID
 			plan.add(Operation{Kind: UpdateProvider, UUID: op.UUID, Provider: c.Before.Name, Parent: op.Parent, Before: &c.Before})
@@ -131,7 +137,8 @@ func newReshape(known, desired *providertree.Tree, changes providertree.Changes,
 	return out
 }
 
-// otherNames are the names of the providers that consumers of a reshape hold from, other than those that it names anyway; nil if there are none.
+// otherNames are the names of the providers that consumers of a reshape hold from, other than those
+// that it names anyway; nil if there are none.
 func otherNames(r *Reshape, trees ...*providertree.Tree) map[string]string {
 	named := make(map[string]bool, len(r.Providers))
 	for _, p := range r.Providers {
@@ -161,8 +168,8 @@ func otherNames(r *Reshape, trees ...*providertree.Tree) map[string]string {
 	return out
 }
 
-// anchor is the provider that a reshape names although its inventory stays, since Placement wants one: the first that is
-// touched, else the node's root.
+// anchor is the provider that a reshape names although its inventory stays, since Placement wants
+// one: the first that is touched, else the node's root.
 func anchor(all []ReshapedProvider, touched map[string]bool) []ReshapedProvider {
 	for _, p := range all {
 		if touched[p.UUID] {
@@ -193,7 +200,8 @@ func changedConsumers(before, after providertree.Allocations) []ReshapedConsumer
 	return out
 }
 
-// held is a copy of what a consumer holds without amounts of 0 and providers of which it holds nothing: Placement refuses both.
+// held is a copy of what a consumer holds without amounts of 0 and providers of which it holds
+// nothing: Placement refuses both.
 func held(resources providertree.ProviderResources) providertree.ProviderResources {
 	out := make(providertree.ProviderResources, len(resources))
 	for provider, amounts := range resources {
@@ -209,7 +217,8 @@ type classes map[string]bool
 
 func (c classes) list() []string { return slices.Sorted(maps.Keys(c)) }
 
-// movedAllocations returns the providers on which an amount comes or goes, and the classes of these amounts.
+// movedAllocations returns the providers on which an amount comes or goes, and the classes of these
+// amounts.
 func movedAllocations(consumers []ReshapedConsumer) (touched map[string]bool, moving classes) {
 	touched, moving = map[string]bool{}, classes{}
 	note := func(from, to providertree.ProviderResources) {

@@ -69,7 +69,7 @@ func TestReshapePlan(t *testing.T) {
 			edits: []edit{gone(moved), gone(gpu0), inventory(cn1, "VGPU", providertree.Inventory{Total: 6}), traits(cn1, "CUSTOM_FLAT")},
 			moves: []move{{alice, gpu0, "VGPU", cn1, "VGPU", 1}},
 			want: []string{
-				"make sure that trait CUSTOM_FLAT exists",
+				"ensure that trait CUSTOM_FLAT exists",
 				"set the traits of cn1: +CUSTOM_FLAT",
 				"reshape cn1: VGPU total 4→6; cn1_gpu: -VGPU; with the allocations of 1 consumer",
 				"delete resource provider cn1_gpu_vf (#4)",
@@ -85,7 +85,7 @@ func TestReshapePlan(t *testing.T) {
 				"reshape cn1_gpu: +VGPU 2; cn1_gpu: -VGPU; with the allocations of 1 consumer",
 				"delete resource provider cn1_gpu_vf (#4)",
 				"delete resource provider cn1_gpu (#2)",
-				"update resource provider cn1_gpu (#3): rename it from #3",
+				"update resource provider cn1_gpu (#3): name #3→cn1_gpu",
 			},
 		},
 		{
@@ -97,10 +97,10 @@ func TestReshapePlan(t *testing.T) {
 			},
 			moves: []move{{alice, gpu0, "VGPU", cn1, "VGPU", 1}},
 			want: []string{
-				"update resource provider cn1_gpu_vf (#4): move it to #1",
+				"update resource provider cn1_gpu_vf (#4): parent #2→#1",
 				"reshape cn1: VGPU total 4→6; cn1_gpu: -VGPU; with the allocations of 1 consumer",
 				"delete resource provider cn1_gpu (#2)",
-				"update resource provider cn1_gpu (#4): rename it from cn1_gpu_vf",
+				"update resource provider cn1_gpu (#4): name cn1_gpu_vf→cn1_gpu",
 			},
 		},
 		{
@@ -111,7 +111,7 @@ func TestReshapePlan(t *testing.T) {
 			},
 			moves: []move{{alice, gpu0, "VGPU", moved, "VGPU", 1}},
 			want: []string{
-				"update resource provider cn1_gpu_0 (#2): rename it from cn1_gpu",
+				"update resource provider cn1_gpu_0 (#2): name cn1_gpu→cn1_gpu_0",
 				"reshape cn1_gpu_0: -VGPU; cn1_gpu_vf: +VGPU 2; with the allocations of 1 consumer",
 			},
 		},
@@ -131,14 +131,14 @@ func TestReshapePlan(t *testing.T) {
 			edits: []edit{noInventory(gpu0, "VGPU"), inventory(gpu0, "CUSTOM_A40", providertree.Inventory{Total: 2})},
 			moves: []move{{alice, gpu0, "VGPU", gpu0, "CUSTOM_A40", 1}},
 			want: []string{
-				"make sure that resource class CUSTOM_A40 exists",
+				"ensure that resource class CUSTOM_A40 exists",
 				"reshape cn1_gpu: +CUSTOM_A40 2, -VGPU; with the allocations of 1 consumer",
 			},
 		},
 		{
 			name: "allocations that move between inventories that stay", claims: map[int]resources{alice: {cn1: {"VGPU": 1, "VCPU": 2}}},
 			moves: []move{{alice, cn1, "VGPU", gpu0, "VGPU", 1}},
-			want:  []string{"reshape cn1: inventory as it is; with the allocations of 1 consumer"},
+			want:  []string{"reshape cn1: inventory unchanged; with the allocations of 1 consumer"},
 		},
 		{
 			name: "a sharing provider is written to if a driver changed it", claims: map[int]resources{alice: {nfs: {"DISK_GB": 10}, cn1: {"VCPU": 1}}},
@@ -194,8 +194,9 @@ func oneMove(t *testing.T) reportclient.Operation {
 	return plan.Operations[0]
 }
 
-// TestReshapeAsJSON is the form of journals and of `plan --output json`. The owner and the generation are those that were
-// read, amounts of 0 are left out, and a consumer that the driver did not give back is not part of it. What is held elsewhere has a name.
+// TestReshapeAsJSON is the form of journals and of `plan --output json`. The owner and the
+// generation are those that were read, amounts of 0 are left out, and a consumer that the driver
+// did not give back is not part of it. What is held elsewhere has a name.
 func TestReshapeAsJSON(t *testing.T) {
 	op := oneMove(t)
 	got, err := json.MarshalIndent(op.Reshape, "", "  ")
@@ -228,7 +229,8 @@ func TestReshapeAsJSON(t *testing.T) {
 	}
 }
 
-// TestNamesOfAReshape: whatever a consumer of it holds from has a name if it is in the tree, before or after. Another host's has none.
+// TestNamesOfAReshape: whatever a consumer of it holds from has a name if it is in the tree, before
+// or after. Another host's has none.
 func TestNamesOfAReshape(t *testing.T) {
 	const elsewhere = 77
 	known := knownTree(t)
@@ -253,11 +255,13 @@ func TestNamesOfAReshape(t *testing.T) {
 	}
 }
 
-// TestInverse: it carries the generations that hold after the reshape, and the inverse of the inverse is the reshape but for those.
+// TestInverse: it carries the generations that hold after the reshape, and the inverse of the
+// inverse is the reshape but for those.
 func TestInverse(t *testing.T) {
 	reshape := oneMove(t).Reshape
 	inverse := reshape.Inverse()
-	for i, want := range []int64{7 + 3, 3 + 1} { // inventories twice and allocations; inventories once
+	// inventories twice and allocations; inventories once
+	for i, want := range []int64{7 + 3, 3 + 1} {
 		if got := inverse.Providers[i].Generation; got != want {
 			t.Errorf("generation of %s: %d, want %d", inverse.Providers[i].Name, got, want)
 		}

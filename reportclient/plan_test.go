@@ -76,8 +76,8 @@ func TestPlan(t *testing.T) {
 			child(1, 3, "cn1_numa_0"), child(3, 4, "cn1_numa_0_gpu"), inventory(4, "CUSTOM_GPU", providertree.Inventory{Total: 4}),
 			inventory(3, "VCPU", providertree.Inventory{Total: 4}), traits(3, "HW_NUMA_ROOT", "CUSTOM_FAST"), traits(1, "OWNER_NOVA"),
 		}, []string{
-			"make sure that resource class CUSTOM_GPU exists",
-			"make sure that trait CUSTOM_FAST exists",
+			"ensure that resource class CUSTOM_GPU exists",
+			"ensure that trait CUSTOM_FAST exists",
 			"create resource provider cn1_numa_0 (" + id(3) + ") below " + id(1),
 			"create resource provider cn1_numa_0_gpu (" + id(4) + ") below " + id(3),
 			"set the inventory of cn1_numa_0_gpu: +CUSTOM_GPU 4",
@@ -95,7 +95,7 @@ func TestPlan(t *testing.T) {
 			"create resource provider cn1_gpu (" + id(3) + ") below " + id(1),
 		}},
 		{"a child that is renamed", []edit{func(t *testing.T, tr *providertree.Tree) { _, err := tr.Rename(id(2), "gpu"); ok(t, err) }}, []string{
-			"update resource provider gpu (" + id(2) + "): rename it from cn1_gpu",
+			"update resource provider gpu (" + id(2) + "): name cn1_gpu→gpu",
 		}},
 		{"aggregates", []edit{func(t *testing.T, tr *providertree.Tree) { _, err := tr.AddAggregates(id(1), id(9)); ok(t, err) }}, []string{
 			"set the aggregates of cn1: +" + id(9),
@@ -134,8 +134,8 @@ func TestPlanOfANewNode(t *testing.T) {
 	}
 }
 
-// TestPlanOrder: whatever the difference, parents come before children, deletions run the other way, and nothing is said
-// of a provider before it exists or after it is gone.
+// TestPlanOrder: whatever the difference, parents come before children, deletions run the other
+// way, and nothing is said of a provider before it exists or after it is gone.
 func TestPlanOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		grow := func(label string) *providertree.Tree {

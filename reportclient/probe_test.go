@@ -11,7 +11,8 @@ import (
 	"github.com/compute-agent/compute-agent/reportclient"
 )
 
-// TestProbeNoticesOutage: a tree within the refresh interval costs no request, but a TCP probe notices an outage, and the cached tree stays.
+// TestProbeNoticesOutage: a tree within the refresh interval costs no request, but a TCP probe
+// notices an outage, and the cached tree stays.
 func TestProbeNoticesOutage(t *testing.T) {
 	onBoth(t, func(t *testing.T, url string) {
 		var away bool

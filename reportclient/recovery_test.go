@@ -14,7 +14,8 @@ import (
 	"github.com/compute-agent/compute-agent/reportclient"
 )
 
-// asAdmin does what an operator's client does, with a microversion of its own, and wants one of the good statuses.
+// asAdmin does what an operator's client does, with a microversion of its own, and wants one of the
+// good statuses.
 func asAdmin(t *testing.T, microversion, method, url, body string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
@@ -30,8 +31,9 @@ func asAdmin(t *testing.T, microversion, method, url, body string) {
 	}
 }
 
-// TestPlacementLosesCustomSymbols: a Placement whose database is restored or made anew has forgotten the custom classes
-// and traits too. The agent makes them again: nothing that the driver says is left out, or refused for ever.
+// TestPlacementLosesCustomSymbols: a Placement whose database is restored or made anew has
+// forgotten the custom classes and traits too. The agent makes them again: nothing that the driver
+// says is left out, or refused for ever.
 func TestPlacementLosesCustomSymbols(t *testing.T) {
 	onBoth(t, func(t *testing.T, url string) {
 		client, _, now := observed(t, url)
@@ -67,8 +69,8 @@ func TestPlacementLosesCustomSymbols(t *testing.T) {
 	})
 }
 
-// TestZeroRatioIsSeen: an allocation ratio of 0 in Placement is no default but a capacity of nothing. It is not what the
-// driver says, so it is put right.
+// TestZeroRatioIsSeen: an allocation ratio of 0 in Placement is no default but a capacity of
+// nothing. It is not what the driver says, so it is put right.
 func TestZeroRatioIsSeen(t *testing.T) {
 	onBoth(t, func(t *testing.T, url string) {
 		client, requests, now := observed(t, url)
@@ -89,8 +91,9 @@ func TestZeroRatioIsSeen(t *testing.T) {
 	})
 }
 
-// TestAggregatesOfOldClients: writes of aggregates with a microversion below 1.19 (the default of the openstack command's
-// plugin) do not raise the provider's generation. They survive all the same when aggregates are written.
+// TestAggregatesOfOldClients: writes of aggregates with a microversion below 1.19 (the default of
+// the openstack command's plugin) do not raise the provider's generation. They survive all the same
+// when aggregates are written.
 func TestAggregatesOfOldClients(t *testing.T) {
 	onBoth(t, func(t *testing.T, url string) {
 		client, _, _ := observed(t, url)
@@ -109,8 +112,8 @@ func TestAggregatesOfOldClients(t *testing.T) {
 	})
 }
 
-// TestProviderVanishesWhileRead: a child that somebody deletes between the listing and the reading is a concurrent write
-// like any other, so that the pass is computed anew at once.
+// TestProviderVanishesWhileRead: a child that somebody deletes between the listing and the reading
+// is a concurrent write like any other, so that the pass is computed anew at once.
 func TestProviderVanishesWhileRead(t *testing.T) {
 	onBoth(t, func(t *testing.T, url string) {
 		writer, _, _ := observed(t, url)
@@ -130,8 +133,8 @@ func TestProviderVanishesWhileRead(t *testing.T) {
 	})
 }
 
-// TestTraitThatPlacementLearned: a trait that Placement once did not know, and that an admin has set since, is not taken
-// away from the provider.
+// TestTraitThatPlacementLearned: a trait that Placement once did not know, and that an admin has
+// set since, is not taken away from the provider.
 func TestTraitThatPlacementLearned(t *testing.T) {
 	const trait = "HW_CPU_X86_NOT_INVENTED_YET"
 	traits := `["COMPUTE_NODE"]`
@@ -180,7 +183,8 @@ func TestTraitThatPlacementLearned(t *testing.T) {
 	}
 }
 
-// TestWritesWithoutBody announce a length of 0. Sent in chunks instead, Apache with mod_wsgi answers 411 to them.
+// TestWritesWithoutBody announce a length of 0. Sent in chunks instead, Apache with mod_wsgi
+// answers 411 to them.
 func TestWritesWithoutBody(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if len(r.TransferEncoding) > 0 {
@@ -196,5 +200,6 @@ func TestWritesWithoutBody(t *testing.T) {
 	ok(t, err)
 	_, err = desired.Remove(id(2))
 	ok(t, err)
-	_ = newClient(t, server.URL).Apply(t.Context(), id(1), reportclient.NewPlan(known, desired)) // what it makes of the answers does not matter here
+	// what it makes of the answers does not matter here
+	_ = newClient(t, server.URL).Apply(t.Context(), id(1), reportclient.NewPlan(known, desired))
 }

@@ -11,17 +11,20 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// Reshape is one POST /reshaper with what was there before: providers get the inventories in After, all of them, and
-// consumers the allocations, in one transaction. It holds only what moves; everything else of the tree is not mentioned.
+// Reshape is one POST /reshaper with what was there before: providers get the inventories in After,
+// all of them, and consumers the allocations, in one transaction. It holds only what moves;
+// everything else of the tree is not mentioned.
 //
 // Its JSON, in Placement's own words, is what journals keep and `plan --output json` prints.
 type Reshape struct {
-	// Providers are those whose inventory moves, in the pre-order of the desired tree, those that go last.
+	// Providers are those whose inventory moves, in the pre-order of the desired tree, those that
+	// go last.
 	Providers []ReshapedProvider `json:"resource_providers"`
 	// Consumers are those whose allocations differ, by uuid.
 	Consumers []ReshapedConsumer `json:"consumers"`
-	// Names are the names, by uuid, of the other providers on which these consumers hold something, for people. Those that are not
-	// of the node's tree, such as another host's, have none. Former versions did not write them.
+	// Names are the names, by uuid, of the other providers on which these consumers hold something,
+	// for people. Those that are not of the node's tree, such as another host's, have none. Former
+	// versions did not write them.
 	Names map[string]string `json:"names,omitempty"`
 }
 
@@ -29,17 +32,17 @@ type Reshape struct {
 type ReshapedProvider struct {
 	UUID string `json:"uuid"`
 	Name string `json:"name"`
-	// Generation is sent with the request. In a plan it is the one that was read; Apply fills in the one that holds when
-	// the request is made, and tells that to the [ReshapeLog].
+	// Generation is sent with the request. In a plan it is the one that was read; Apply fills in
+	// the one that holds when the request is made, and tells that to the [ReshapeLog].
 	Generation int64 `json:"resource_provider_generation"`
-	// Before and After are all inventories of the provider; none in Before for one that is created by the same plan, none
-	// in After for one that is deleted by it.
+	// Before and After are all inventories of the provider; none in Before for one that is created
+	// by the same plan, none in After for one that is deleted by it.
 	Before providertree.Inventories `json:"before"`
 	After  providertree.Inventories `json:"after"`
 }
 
-// ReshapedConsumer is one consumer of a [Reshape]. Its owner and generation are those that were read, whatever a driver made
-// of them; nobody may have written to it since.
+// ReshapedConsumer is one consumer of a [Reshape]. Its owner and generation are those that were
+// read, whatever a driver made of them; nobody may have written to it since.
 type ReshapedConsumer struct {
 	UUID       string `json:"uuid"`
 	Generation *int64 `json:"consumer_generation"`
@@ -50,8 +53,8 @@ type ReshapedConsumer struct {
 	After  providertree.ProviderResources `json:"after"`
 }
 
-// touched are the providers whose generation moves with the allocations: those of which some consumer holds something
-// afterwards, and those of which one held something that has nothing left.
+// touched are the providers whose generation moves with the allocations: those of which some
+// consumer holds something afterwards, and those of which one held something that has nothing left.
 func (r *Reshape) touched() map[string]bool {
 	out := map[string]bool{}
 	for _, c := range r.Consumers {
@@ -66,10 +69,11 @@ func (r *Reshape) touched() map[string]bool {
 	return out
 }
 
-// generationsAfter are the generations of the providers of this reshape once it has happened: Placement raises them with
-// the interim inventories (old and new together; left out if the new ones are none), with the allocations that touch the
-// provider, and with the final inventories. Since each of these steps checks the generation that the one before left, it is
-// exactly this or the reshape did not happen.
+// generationsAfter are the generations of the providers of this reshape once it has happened:
+// Placement raises them with the interim inventories (old and new together; left out if the new
+// ones are none), with the allocations that touch the provider, and with the final inventories.
+// Since each of these steps checks the generation that the one before left, it is exactly this or
+// the reshape did not happen.
 //
 // Source: Placement's objects/reshaper.py; tested on both Placements.
 func (r *Reshape) generationsAfter() map[string]int64 {
@@ -88,8 +92,9 @@ func (r *Reshape) generationsAfter() map[string]int64 {
 	return out
 }
 
-// Inverse is the reshape that takes this one back. It carries the generations that hold right after this one, so Placement
-// refuses it once anybody has written to one of the providers, or to one of the consumers.
+// Inverse is the reshape that takes this one back. It carries the generations that hold right after
+// this one, so Placement refuses it once anybody has written to one of the providers, or to one of
+// the consumers.
 func (r *Reshape) Inverse() *Reshape {
 	out := &Reshape{
 		Providers: make([]ReshapedProvider, 0, len(r.Providers)),
@@ -123,13 +128,13 @@ func (r *Reshape) clone() *Reshape {
 	return &Reshape{Providers: slices.Clone(r.Providers), Consumers: r.Consumers, Names: r.Names}
 }
 
-// String names what moves, for people: first the inventories, then how many consumers.
-func (r *Reshape) String() string {
+// describe names what moves: first the inventories, then how many consumers.
+func (r *Reshape) describe() string {
 	parts := make([]string, 0, len(r.Providers))
 	for _, p := range r.Providers {
 		what := describeInventories(p.Before, p.After)
 		if what == "" {
-			what = "inventory as it is"
+			what = "inventory unchanged"
 		}
 		parts = append(parts, fmt.Sprintf("%s: %s", p.Name, what))
 	}
@@ -137,5 +142,5 @@ func (r *Reshape) String() string {
 	if len(r.Consumers) == 1 {
 		noun = "consumer"
 	}
-	return fmt.Sprintf("reshape %s; with the allocations of %d %s", strings.Join(parts, "; "), len(r.Consumers), noun)
+	return fmt.Sprintf("%s; with the allocations of %d %s", strings.Join(parts, "; "), len(r.Consumers), noun)
 }

@@ -70,8 +70,8 @@ var (
 // fault is what becomes of the requests of one reshape.
 type fault struct {
 	name string
-	// meet is what happens to POST /reshaper: with nil, nil it reaches Placement. after is what happens to the requests after
-	// it; late lets the POST arrive then.
+	// meet is what happens to POST /reshaper: with nil, nil it reaches Placement. after is what
+	// happens to the requests after it; late lets the POST arrive then.
 	meet  func(t *testing.T, url string, r *http.Request) (*http.Response, error)
 	after func(r *http.Request, late func()) (*http.Response, error)
 	// want and not are what the error is; none: it happened.
@@ -88,8 +88,8 @@ var (
 	fenced   = append(compared[:len(compared):len(compared)], "PUT /resource_providers/#1/inventories")
 )
 
-// faults is the matrix: whatever happens to the request or its answer, Placement has the old shape or the new one, the
-// error and the journal say which, and the next try arrives.
+// faults is the matrix: whatever happens to the request or its answer, Placement has the old shape
+// or the new one, the error and the journal say which, and the next try arrives.
 var faults = []fault{
 	{name: "none", requests: []string{"POST /reshaper"}, outcome: "happened", shape: "new"},
 	{
@@ -133,7 +133,7 @@ var faults = []fault{
 		requests: append(append([]string{}, fenced...), compared[1:]...), outcome: "happened", shape: "new",
 	},
 	{
-		name: "the answer lost, and Placement away", want: reportclient.ErrUnavailable, not: reportclient.ErrConflict, says: "not known",
+		name: "the answer lost, and Placement away", want: reportclient.ErrUnavailable, not: reportclient.ErrConflict, says: "it is unknown whether",
 		meet: func(_ *testing.T, _ string, r *http.Request) (*http.Response, error) {
 			_ = pass(r).Body.Close()
 			return nil, errReset
@@ -142,7 +142,7 @@ var faults = []fault{
 		requests: compared[:2], outcome: "unknown", shape: "new",
 	},
 	{
-		name: "the answer lost, and Placement away while it is fenced off", want: reportclient.ErrUnavailable, says: "not known",
+		name: "the answer lost, and Placement away while it is fenced off", want: reportclient.ErrUnavailable, says: "it is unknown whether",
 		meet: func(*testing.T, string, *http.Request) (*http.Response, error) { return nil, errReset },
 		after: func(r *http.Request, _ func()) (*http.Response, error) {
 			if r.Method == http.MethodPut {
@@ -292,8 +292,8 @@ func (f fault) run(t *testing.T, url string) {
 	requests.fail = nil
 	f.compare(t, client, log.begun)
 
-	// The next try finds out by itself what there is to do, and arrives. After a conflict nothing is believed any more, after
-	// another refusal only what the reshape named is looked at again.
+	// The next try finds out by itself what there is to do, and arrives. After a conflict nothing
+	// is believed any more, after another refusal only what the reshape named is looked at again.
 	conflict := errors.Is(err, reportclient.ErrConflict)
 	requests.since()
 	known, err = client.Tree(t.Context(), id(cn1), "cn1")
@@ -347,8 +347,9 @@ func (e example) apply(t *testing.T, known *providertree.Tree, before providertr
 	return desired, after
 }
 
-// TestReshapeNotNotedDown: what cannot be noted down is not posted, and what comes after it is left alone.
-func TestReshapeNotNotedDown(t *testing.T) {
+// TestReshapeIsNotPostedUnrecorded: a reshape that the journal cannot record is not posted, and
+// nothing after it is written.
+func TestReshapeIsNotPostedUnrecorded(t *testing.T) {
 	requests := &counter{fail: func(*http.Request) (*http.Response, error) { return answer(http.StatusNoContent, ""), nil }}
 	client := newClient(t, "http://placement.invalid", func(c *reportclient.Config) { c.Transport, c.ReshapeLog = requests, &journal{full: true} })
 	known := knownTree(t)
@@ -358,13 +359,14 @@ func TestReshapeNotNotedDown(t *testing.T) {
 	inventory(cn1, "VGPU", providertree.Inventory{Total: 6})(t, desired)
 	plan := reportclient.NewReshapePlan(known, desired, nil, providertree.Allocations{})
 	err := client.Apply(t.Context(), id(cn1), plan)
-	if !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), "not posted") || !strings.Contains(err.Error(), "1 more left out") {
+	if !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), "not posted") || !strings.Contains(err.Error(), "1 more were skipped") {
 		t.Errorf("got %v", err)
 	}
 	want(t, requests)
 }
 
-// TestReshapeBuildsUpon: a reshape is not posted when something that it names could not be made, or was written to by others.
+// TestReshapeBuildsUpon: a reshape is not posted when something that it names could not be made, or
+// was written to by others.
 func TestReshapeBuildsUpon(t *testing.T) {
 	known := knownTree(t)
 	desired := known.Clone()
@@ -426,7 +428,8 @@ func TestReshapeWithoutTheRole(t *testing.T) {
 	want(t, requests, "POST /resource_providers", "POST /reshaper")
 }
 
-// TestReshapeCanceled: an agent that is being stopped does not look any more; the journal says that it is not known.
+// TestReshapeCanceled: an agent that is being stopped does not look any more; the journal says that
+// it is not known.
 func TestReshapeCanceled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	log := &journal{}
@@ -442,7 +445,8 @@ func TestReshapeCanceled(t *testing.T) {
 	}
 }
 
-// TestReshapeIsNeverRepeated: with retries allowed, neither a lost answer nor an overloaded server makes the client post again.
+// TestReshapeIsNeverRepeated: with retries allowed, neither a lost answer nor an overloaded server
+// makes the client post again.
 func TestReshapeIsNeverRepeated(t *testing.T) {
 	for name, meet := range map[string]func() (*http.Response, error){
 		"lost": func() (*http.Response, error) { return nil, errReset },
@@ -466,7 +470,8 @@ func TestReshapeIsNeverRepeated(t *testing.T) {
 	}
 }
 
-// TestCompareReshape: one sign is enough, those that contradict each other are none, and what somebody changed since says nothing.
+// TestCompareReshape: one sign is enough, those that contradict each other are none, and what
+// somebody changed since says nothing.
 func TestCompareReshape(t *testing.T) {
 	const (
 		old     = `{"resource_provider_generation": 7, "inventories": {"VCPU": {"total": 8}, "VGPU": {"total": 4}}}`

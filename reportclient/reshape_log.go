@@ -2,14 +2,15 @@
 
 package reportclient
 
-// ReshapeLog is told when a reshape is about to be posted, and what became of it. It is how a journal on disk survives
-// the agent.
+// ReshapeLog is told when a reshape is about to be posted, and what became of it. It is how a
+// journal on disk survives the agent.
 type ReshapeLog interface {
-	// Begin is called before the request leaves. When it returns, the reshape must be safe on disk; an error means that it is
-	// not, and nothing is posted.
+	// Begin is called before the request leaves. When it returns, the reshape must be safe on disk;
+	// an error means that it is not, and nothing is posted.
 	Begin(root string, r *Reshape) error
-	// End is called when it is known, or known that it cannot be known now, whether the reshape happened. An error is logged;
-	// what happened has happened, and [Client.CompareReshape] can tell later.
+	// End is called when it is known, or known that it cannot be known now, whether the reshape
+	// happened. An error is logged; what happened has happened, and [Client.CompareReshape] can
+	// tell later.
 	End(root string, outcome ReshapeOutcome) error
 }
 
@@ -22,6 +23,7 @@ const (
 	ReshapeHappened ReshapeOutcome = "happened"
 	// ReshapeRefused: it did not happen, and Placement has the shape that was there before.
 	ReshapeRefused ReshapeOutcome = "refused"
-	// ReshapeUnknown: no answer came and Placement cannot be asked, or others have changed too much since to tell.
+	// ReshapeUnknown: no answer came and Placement cannot be asked, or others have changed too much
+	// since to tell.
 	ReshapeUnknown ReshapeOutcome = "unknown"
 )

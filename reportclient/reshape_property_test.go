@@ -17,15 +17,17 @@ import (
 	"github.com/compute-agent/compute-agent/reportclient"
 )
 
-// scenario is a tree with guests, and an honest reshape of it: what there was of each class is there afterwards, somewhere, under
-// that name or another, and each guest has as much of it. Providers and consumers are numbers.
+// scenario is a tree with guests, and an honest reshape of it: what there was of each class is
+// there afterwards, somewhere, under that name or another, and each guest has as much of it.
+// Providers and consumers are numbers.
 type scenario struct {
-	Parents   []int              // of the providers 1, 2, ... (0 is the root)
-	Total     []map[string]int64 // by provider, by class
-	Holds     []map[int]map[string]int64
-	Outside   []int64 // by consumer: what it holds on another host
-	Joins     bool    // the root is in an aggregate with shared storage, of which every guest holds some
-	New       int     // providers that come
+	Parents []int              // of the providers 1, 2, ... (0 is the root)
+	Total   []map[string]int64 // by provider, by class
+	Holds   []map[int]map[string]int64
+	Outside []int64 // by consumer: what it holds on another host
+	// the root is in an aggregate with shared storage, of which every guest holds some
+	Joins     bool
+	New       int // providers that come
 	Part      []map[string][]part
 	Rename    map[string]string
 	Removes   bool // providers that have nothing left go
@@ -161,7 +163,8 @@ func (s scenario) desired(known *providertree.Tree, uuid func(int) string) (*pro
 	return tree, nil
 }
 
-// after moves what the guests hold along with the inventories: each part is filled by the guests in turn.
+// after moves what the guests hold along with the inventories: each part is filled by the guests in
+// turn.
 func (s scenario) after(before providertree.Allocations, uuid func(int) string, consumer func(int) string) providertree.Allocations {
 	after := before.Clone()
 	for i, parts := range s.Part {
@@ -193,7 +196,8 @@ func (s scenario) after(before providertree.Allocations, uuid func(int) string, 
 	return after
 }
 
-// run makes the tree and its guests, reshapes, and compares. first is the least number that is free for uuids.
+// run makes the tree and its guests, reshapes, and compares. first is the least number that is free
+// for uuids.
 func (s scenario) run(t *testing.T, url string, first int) error {
 	uuid := func(i int) string { return id(first + i) }
 	consumer := func(i int) string { return id(first + 20 + i) }
@@ -333,8 +337,9 @@ func nonZero(sums map[string]int64) map[string]int64 {
 	return sums
 }
 
-// TestHonestReshapes: whatever moves, Placement then has exactly the desired tree and the edited allocations, and the client knows
-// it without looking. All of rapid's scenarios run against the bundled Placement, some against OpenStack's.
+// TestHonestReshapes: whatever moves, Placement then has exactly the desired tree and the edited
+// allocations, and the client knows it without looking. All of rapid's scenarios run against the
+// bundled Placement, some against OpenStack's.
 func TestHonestReshapes(t *testing.T) {
 	onEmpty(t, func(t *testing.T, empty func(*testing.T) string) {
 		url := empty(t)

@@ -18,7 +18,8 @@ import (
 	"github.com/compute-agent/compute-agent/reportclient"
 )
 
-// gpus is the smallest reshape: VGPU from the root to a child, with two guests and what they hold elsewhere.
+// gpus is the smallest reshape: VGPU from the root to a child, with two guests and what they hold
+// elsewhere.
 var gpus = example{
 	before: []edit{inventory(cn1, "VCPU", providertree.Inventory{Total: 8}), inventory(cn1, "VGPU", providertree.Inventory{Total: 4}), joinStorage},
 	claims: map[int]resources{alice: {cn1: {"VGPU": 1, "VCPU": 2}, nfs: {"DISK_GB": 10}}, bob: {cn1: {"VGPU": 2}}, carol: {cn1: {"VCPU": 4}}},
@@ -35,7 +36,8 @@ func childOnce(parent, uuid int, name string) edit {
 	}
 }
 
-// TestReshapeRequests is every request of a reshaping start, of its undoing, and of the passes after it.
+// TestReshapeRequests is every request of a reshaping start, of its undoing, and of the passes
+// after it.
 func TestReshapeRequests(t *testing.T) {
 	onEmpty(t, func(t *testing.T, empty func(*testing.T) string) {
 		t.Run("start and undo", func(t *testing.T) {
@@ -59,11 +61,13 @@ func TestReshapeRequests(t *testing.T) {
 			}
 			plan := client.PlanReshape(known, desired, before, after)
 			ok(t, client.Apply(t.Context(), id(cn1), plan))
-			want(t, requests, "POST /resource_providers", "POST /reshaper") // no inventory is read afterwards
+			// no inventory is read afterwards
+			want(t, requests, "POST /resource_providers", "POST /reshaper")
 			ok(t, apply(t, client))
 			want(t, requests)
 			now.pass(6 * time.Minute)
-			ok(t, apply(t, client, inventory(gpu0, "VGPU", providertree.Inventory{Total: 5}))) // with the right generation
+			// with the right generation
+			ok(t, apply(t, client, inventory(gpu0, "VGPU", providertree.Inventory{Total: 5})))
 			want(t, requests, "GET /resource_providers", "GET /resource_providers", "PUT /resource_providers/#2/inventories")
 
 			reshape := plan.Operations[len(plan.Operations)-1].Reshape
@@ -90,8 +94,9 @@ func TestReshapeRequests(t *testing.T) {
 	})
 }
 
-// overcommitted: a guest that moves also holds some of a class that is over-committed. Placement 2025.1 and ours allow that, since
-// nothing grows; older ones refuse, and the error says what to do.
+// overcommitted: a guest that moves also holds some of a class that is over-committed. Placement
+// 2025.1 and ours allow that, since nothing grows; older ones refuse, and the error says what to
+// do.
 func overcommitted(t *testing.T, url string) {
 	e := gpus
 	e.crowd = []edit{inventory(cn1, "VCPU", providertree.Inventory{Total: 4})}
@@ -108,7 +113,8 @@ func overcommitted(t *testing.T, url string) {
 	if !errors.Is(err, reportclient.ErrReshapeRefused) || errors.Is(err, reportclient.ErrConflict) || !strings.Contains(err.Error(), "over-committed") {
 		t.Errorf("got %v", err)
 	}
-	ok(t, apply(t, client, inventory(cn1, "VCPU", providertree.Inventory{Total: 4, AllocationRatio: 2}))) // the way out
+	// the way out
+	ok(t, apply(t, client, inventory(cn1, "VCPU", providertree.Inventory{Total: 4, AllocationRatio: 2})))
 	plan, desired, after = makePlan()
 	ok(t, client.Apply(t.Context(), id(cn1), plan))
 	checkPlacement(t, url, desired, after)
@@ -149,7 +155,8 @@ func vanishing(t *testing.T, url string) {
 	got, err := client.AllocationsForProviderTree(t.Context(), id(cn1))
 	ok(t, err)
 	stranger, asked, _ := observed(t, url)
-	unread, err := stranger.AllocationsForProviderTree(t.Context(), id(cn1)) // nothing of the tree was read before
+	// nothing of the tree was read before
+	unread, err := stranger.AllocationsForProviderTree(t.Context(), id(cn1))
 	ok(t, err)
 	want(t, asked, "GET /resource_providers", "GET /resource_providers/#1/allocations", "GET /allocations/#13")
 	if d := cmp.Diff(simplify(got), simplify(unread)); d != "" {
@@ -171,7 +178,8 @@ func vanishedProvider(t *testing.T, url string) {
 	}
 }
 
-// collapse brings everything to the root, deletes the children, and what the client has noted is what Placement has.
+// collapse brings everything to the root, deletes the children, and what the client has noted is
+// what Placement has.
 func collapse(t *testing.T, url string) {
 	e := example{
 		before: []edit{
@@ -203,7 +211,8 @@ func ask(t *testing.T, microversion, url string) string {
 	return string(body)
 }
 
-// TestSharingProviders are shown beside the tree, each once, whatever leads to it; others in the aggregate are not.
+// TestSharingProviders are shown beside the tree, each once, whatever leads to it; others in the
+// aggregate are not.
 func TestSharingProviders(t *testing.T) {
 	const other, backup = 5, 6 // backup is a child in another host's tree
 	onEmpty(t, func(t *testing.T, empty func(*testing.T) string) {

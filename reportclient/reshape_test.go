@@ -25,8 +25,8 @@ import (
 // service is who a reshape is allowed to; everything else the tests do is, too.
 var service = osapi.Fixed{Principal: osapi.Principal{User: "compute-agent", Project: "service", Roles: []string{"service"}}}
 
-// onEmpty runs a test against the bundled Placement and against OpenStack's own. Each call of empty gives the URL of one
-// in which nothing was written.
+// onEmpty runs a test against the bundled Placement and against OpenStack's own. Each call of empty
+// gives the URL of one in which nothing was written.
 func onEmpty(t *testing.T, test func(t *testing.T, empty func(*testing.T) string)) {
 	t.Run("bundled", func(t *testing.T) {
 		test(t, func(t *testing.T) string {
@@ -48,12 +48,14 @@ func onEmpty(t *testing.T, test func(t *testing.T, empty func(*testing.T) string
 	})
 }
 
-// Providers and consumers of the tests. The instances live on cn1; elsewhere is another host, and nfs shares storage.
+// Providers and consumers of the tests. The instances live on cn1; elsewhere is another host, and
+// nfs shares storage.
 const (
-	cn1, gpu0, gpu1    = 1, 2, 3
-	elsewhere, nfs     = 8, 9
-	alice, bob, carol  = 11, 12, 13
-	migration, moving  = 14, 15 // a consumer that is no instance; an instance that is between two hosts
+	cn1, gpu0, gpu1   = 1, 2, 3
+	elsewhere, nfs    = 8, 9
+	alice, bob, carol = 11, 12, 13
+	// a consumer that is no instance; an instance that is between two hosts
+	migration, moving  = 14, 15
 	aggregate, unknown = 7, 29
 )
 
@@ -68,7 +70,8 @@ func (r resources) byUUID() providertree.ProviderResources {
 	return out
 }
 
-// claim is what a scheduler does: a consumer is given something. A type is given only if it has one.
+// claim is what a scheduler does: a consumer is given something. A type is given only if it has
+// one.
 func claim(t *testing.T, url string, consumer int, holds resources) {
 	t.Helper()
 	claimAs(t, url, consumer, holds, "")
@@ -147,8 +150,9 @@ type example struct {
 	plan   []string
 }
 
-// TestReshapes: the three worked examples of the specification, each with a migration's consumer, an instance that is also on
-// another host, shared storage attached, and a class that is over-committed.
+// TestReshapes: the three worked examples of the specification, each with a migration's consumer,
+// an instance that is also on another host, shared storage attached, and a class that is
+// over-committed.
 func TestReshapes(t *testing.T) {
 	examples := []example{{
 		name:   "VGPU from the root to one child for each physical GPU",
@@ -272,7 +276,8 @@ func (e example) run(t *testing.T, url string) {
 	client, requests, now, makePlan := e.prepare(t, url)
 	plan, desired, after := makePlan()
 	gathered := requests.since()
-	local := len(e.before) // an upper bound is enough here: the exact requests stand in TestReshapeRequests
+	// an upper bound is enough here: the exact requests stand in TestReshapeRequests
+	local := len(e.before)
 	if most := 2*local + len(e.claims); len(gathered) > most {
 		t.Errorf("%d requests to gather, more than %d: %v", len(gathered), most, gathered)
 	}
@@ -285,7 +290,8 @@ func (e example) run(t *testing.T, url string) {
 	}
 	checkPlacement(t, url, desired, after)
 
-	// What the client has noted is what Placement has, generations included: looking costs the two lists alone.
+	// What the client has noted is what Placement has, generations included: looking costs the two
+	// lists alone.
 	now.pass(6 * time.Minute)
 	tree, err := client.Tree(t.Context(), id(cn1), "cn1")
 	ok(t, err)

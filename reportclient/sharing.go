@@ -15,15 +15,16 @@ import (
 // aggregatesPerQuery keeps the URL of a query below half of the 8 KiB that web servers take.
 const aggregatesPerQuery = 100
 
-// addSharing puts the providers that share something with the tree's (they are in an aggregate with one of them, and have
-// the trait MISC_SHARES_VIA_AGGREGATE) beside it, each as a root of its own, wherever it stands in its own tree. Each is read
-// once, however many aggregates lead to it; what shares with them in turn is not looked for.
+// addSharing puts the providers that share something with the tree's (they are in an aggregate with
+// one of them, and have the trait MISC_SHARES_VIA_AGGREGATE) beside it, each as a root of its own,
+// wherever it stands in its own tree. Each is read once, however many aggregates lead to it; what
+// shares with them in turn is not looked for.
 //
-// They are foreign: Placement has them for several hosts, so they are shown, and written to only where a driver changed
-// them, and never deleted.
+// They are foreign: Placement has them for several hosts, so they are shown, and written to only
+// where a driver changed them, and never deleted.
 //
-// Cost: nothing if no provider of the tree is in an aggregate; else one GET for each 100 aggregates, and three for each
-// sharing provider whose generation moved.
+// Cost: nothing if no provider of the tree is in an aggregate; else one GET for each 100
+// aggregates, and three for each sharing provider whose generation moved.
 func (c *Client) addSharing(ctx context.Context, n *node, tree *providertree.Tree) error {
 	var aggregates []string
 	for p := range tree.All() {
@@ -51,7 +52,7 @@ func (c *Client) addSharing(ctx context.Context, n *node, tree *providertree.Tre
 			p.ParentUUID = ""
 			if err := tree.Populate([]providertree.Provider{p}); err != nil {
 				c.config.Logger.Warn().Str("resource_provider", rp.UUID).Err(err).
-					Msg("A sharing provider makes no sense and is left out: the driver does not see it. Correct it with the openstack command.")
+					Msg("Ignoring an invalid sharing provider: the driver does not see it. Correct it with the openstack command.")
 			}
 		}
 	}

@@ -13,17 +13,18 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// traitsPerQuery keeps the URL of a query below the 8 KiB that web servers take: a trait's name may have 255 characters.
+// traitsPerQuery keeps the URL of a query below the 8 KiB that web servers take: a trait's name may
+// have 255 characters.
 const traitsPerQuery = 25
 
-// Plan is [NewPlan] without the standard traits that this Placement has turned out not to know: a driver may be newer than
-// the control plane, and its other traits count all the same.
+// Plan is [NewPlan] without the standard traits that this Placement has turned out not to know: a
+// driver may be newer than the control plane, and its other traits count all the same.
 func (c *Client) Plan(known, desired *providertree.Tree) Plan {
 	return NewPlan(known, c.Possible(known, desired))
 }
 
-// Possible is the desired tree without the standard traits that this Placement has turned out not to know: the tree itself, if there
-// are none.
+// Possible is the desired tree without the standard traits that this Placement has turned out not
+// to know: the tree itself, if there are none.
 func (c *Client) Possible(known, desired *providertree.Tree) *providertree.Tree {
 	c.mu.Lock()
 	unknown := make([]string, 0, len(c.unknown))
@@ -67,7 +68,7 @@ func (c *Client) knownTraits(ctx context.Context, traits []string) ([]string, er
 		if _, found := slices.BinarySearch(known, trait); !found && !c.unknown[trait] && !providertree.IsCustom(trait) {
 			c.unknown[trait] = true
 			c.config.Logger.Warn().Str("trait", trait).
-				Msg("Placement does not know this standard trait: it is left out until the agent is restarted. Update os-traits on the control plane to have it.")
+				Msg("Placement does not know this standard trait: it is omitted until the agent restarts. Update os-traits on the control plane.")
 		}
 	}
 	return known, nil

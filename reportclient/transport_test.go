@@ -32,7 +32,8 @@ func newClient(t *testing.T, url string, change ...func(*reportclient.Config)) *
 
 const versionDocument = `{"versions": [{"id": "v1.0", "max_version": "1.39", "min_version": "1.0", "status": "CURRENT", "links": []}]}`
 
-// TestUUIDsOfAnswers: what is no UUID in an answer does not become part of the path of another request.
+// TestUUIDsOfAnswers: what is no UUID in an answer does not become part of the path of another
+// request.
 func TestUUIDsOfAnswers(t *testing.T) {
 	const strange = "../../traits/CUSTOM_X"
 	root := fmt.Sprintf(`{"uuid": %q, "name": "cn1", "generation": 1, "parent_provider_uuid": null}`, id(1))

@@ -85,8 +85,8 @@ func TestPlacementAwayIsNoSilence(t *testing.T) {
 	})
 }
 
-// TestNodesOfBefore: a driver that cannot name its nodes after a restart of the agent still has those that it had, so that they can be
-// disabled; another driver's are not its own.
+// TestNodesOfBefore: a driver that cannot name its nodes after a restart of the agent still has
+// those that it had, so that they can be disabled; another driver's are not its own.
 func TestNodesOfBefore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()

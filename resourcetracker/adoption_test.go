@@ -12,7 +12,8 @@ import (
 	"github.com/compute-agent/compute-agent/resourcetracker"
 )
 
-// asNova26 makes the root of a shared scene what Nova 26 writes: without OWNER_NOVA, and with these traits of its driver.
+// asNova26 makes the root of a shared scene what Nova 26 writes: without OWNER_NOVA, and with these
+// traits of its driver.
 func asNova26(traits ...string) func(*scene) {
 	return func(s *scene) {
 		shared(s)

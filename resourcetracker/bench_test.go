@@ -16,7 +16,8 @@ import (
 	"github.com/compute-agent/compute-agent/resourcetracker/ownership"
 )
 
-// BenchmarkSteadyPass is a pass over a node of so many providers in which nothing changed: no request, no file written.
+// BenchmarkSteadyPass is a pass over a node of so many providers in which nothing changed: no
+// request, no file written.
 func BenchmarkSteadyPass(b *testing.B) {
 	for _, n := range []int{100, 10_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {

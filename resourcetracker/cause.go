@@ -46,7 +46,8 @@ const (
 	CauseOther Cause = "other"
 )
 
-// kindOf sorts an error of a pass. What a person must mend comes before what mends itself where both are joined.
+// kindOf sorts an error of a pass. What a person must mend comes before what mends itself where
+// both are joined.
 func kindOf(err error) Cause {
 	var refused *ReshapeError
 	var again *repeatedReshape

@@ -12,7 +12,8 @@ import (
 	"github.com/compute-agent/compute-agent/reportclient"
 )
 
-// TestKindOf: the kind of a failure does not depend on how deep it is wrapped, or on what is joined to it.
+// TestKindOf: the kind of a failure does not depend on how deep it is wrapped, or on what is joined
+// to it.
 func TestKindOf(t *testing.T) {
 	for want, err := range map[Cause]error{
 		CauseUnavailable: reportclient.ErrUnavailable, CauseCredentials: reportclient.ErrRefused, CauseIdentity: reportclient.ErrIdentity,

@@ -11,8 +11,8 @@ import (
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
-// ClaimedError says that a driver names a node that another driver has, or names too. Nothing is written for the node on behalf of
-// this driver.
+// ClaimedError says that a driver names a node that another driver has, or names too. Nothing is
+// written for the node on behalf of this driver.
 type ClaimedError struct {
 	Node plugins.Node
 	// Driver is the one that is held.
@@ -32,10 +32,10 @@ func (e *ClaimedError) Error() string {
 		return fmt.Sprintf("%s is named by the drivers %s, and none of them is recorded as its owner: nothing is written for it",
 			node, strings.Join(drivers, " and "))
 	case slices.Contains(e.Others, e.Owner):
-		return fmt.Sprintf("%s belongs to driver %s, and driver %s names it too: what driver %s reports of it is not written",
+		return fmt.Sprintf("%s belongs to driver %s, and driver %s names it too: what driver %s reports for it is not written",
 			node, e.Owner, e.Driver, e.Driver)
 	}
-	return fmt.Sprintf("%s belongs to driver %s, which does not name it now, and driver %s names it: what driver %s reports of it is not written",
+	return fmt.Sprintf("%s belongs to driver %s, which does not name it now, and driver %s names it: what driver %s reports for it is not written",
 		node, e.Owner, e.Driver, e.Driver)
 }
 
@@ -43,12 +43,13 @@ func (e *ClaimedError) Error() string {
 func (e *ClaimedError) Remedy() string {
 	give := fmt.Sprintf("compute-agent node give %s --to ", e.Node.Name)
 	if e.Owner == "" {
-		return fmt.Sprintf("`%sDRIVER` says which driver is to have it; take the node out of the configuration of the other one", give)
+		return fmt.Sprintf("assign it to one driver with `%sDRIVER`, and remove the node from the configuration of the other", give)
 	}
-	return fmt.Sprintf("take the node out of the configuration of driver %s; or, if driver %s is to have it from now on: `%s%s`", e.Driver, e.Driver, give, e.Driver)
+	return fmt.Sprintf("remove the node from the configuration of driver %s; or, to assign it to driver %s: `%s%s`", e.Driver, e.Driver, give, e.Driver)
 }
 
-// Contested is a node that the driver names and that is held, because another driver has it or names it too.
+// Contested is a node that the driver names and that is held, because another driver has it or
+// names it too.
 type Contested struct {
 	Name   string `json:"name"`
 	UUID   string `json:"uuid"`
@@ -65,8 +66,8 @@ func contested(held []*ClaimedError) []Contested {
 	return out
 }
 
-// claim asks for the nodes that the driver has named, and returns those that it gets and those that it does not. An error of the
-// driver is passed on, so that no other driver waits for this one.
+// claim asks for the nodes that the driver has named, and returns those that it gets and those that
+// it does not. An error of the driver is passed on, so that no other driver waits for this one.
 func (t *Tracker) claim(ctx context.Context, nodes []plugins.Node, err error) (granted []plugins.Node, held []*ClaimedError) {
 	if t.config.Claim == nil {
 		return nodes, nil

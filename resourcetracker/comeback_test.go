@@ -10,8 +10,9 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// TestADeviceThatComesBackIsNotTakenForAReservedOne: a driver that leaves to operators what is reserved of a device, as Nova's does, finds it as
-// it was before the agent closed it, after a restart too.
+// TestADeviceThatComesBackIsNotTakenForAReservedOne: a driver that leaves to operators what is
+// reserved of a device, as Nova's does, finds it as it was before the agent closed it, after a
+// restart too.
 func TestADeviceThatComesBackIsNotTakenForAReservedOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		withGPU := func(tree *providertree.Tree) {

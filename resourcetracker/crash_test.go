@@ -19,16 +19,17 @@ import (
 
 const child2 = "11111111-0000-4000-8000-0000000000cc"
 
-// TestAnAgentThatEndsAmidItsWrites leaves nothing behind that the next one takes for somebody else's, and takes nothing of somebody else's
-// for its own: what both say in the end is what one says that was let finish.
+// TestAnAgentThatEndsAmidItsWrites leaves nothing behind that the next one takes for somebody
+// else's, and takes nothing of somebody else's for its own: what both say in the end is what one
+// says that was let finish.
 func TestAnAgentThatEndsAmidItsWrites(t *testing.T) {
 	type outcome struct {
 		Tree   []providertree.Provider
 		Record *ownership.Record
 		Writes int
 	}
-	// story has the driver make children, and then take one away, rename the other, and change traits and classes; the agent ends
-	// after so many writes.
+	// story has the driver make children, and then take one away, rename the other, and change
+	// traits and classes; the agent ends after so many writes.
 	story := func(t *testing.T, writes int, late bool) (out outcome) {
 		synctest.Test(t, func(t *testing.T) {
 			first := func(tree *providertree.Tree) {
@@ -93,8 +94,9 @@ func TestAnAgentThatEndsAmidItsWrites(t *testing.T) {
 	}
 }
 
-// TestATraitThatMovesInAReshapeIsToldInOnePlace: somebody else has put it on the root, and the driver has it on the child now. Traits are written before
-// the reshape and not with it; wherever the pass breaks off, one after it, that may be no reshape any more, takes away what is left.
+// TestATraitThatMovesInAReshapeIsToldInOnePlace: somebody else has put it on the root, and the
+// driver has it on the child now. Traits are written before the reshape and not with it; wherever
+// the pass breaks off, one after it, that may be no reshape any more, takes away what is left.
 func TestATraitThatMovesInAReshapeIsToldInOnePlace(t *testing.T) {
 	const moves, stays = "HW_CPU_X86_AMD_SEV", "CUSTOM_RACK_7"
 	story := func(t *testing.T, writes int, late, restart, keep bool) (total int) {
@@ -159,6 +161,7 @@ func TestATraitThatMovesInAReshapeIsToldInOnePlace(t *testing.T) {
 		for _, restart := range []bool{false, true} {
 			story(t, n/2+1, n%2 == 1, restart, true)
 		}
-		story(t, n/2+1, n%2 == 1, false, false) // without a state directory it knows as long as it runs
+		// without a state directory it knows as long as it runs
+		story(t, n/2+1, n%2 == 1, false, false)
 	}
 }

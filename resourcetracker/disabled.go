@@ -11,8 +11,9 @@ import (
 	"github.com/compute-agent/compute-agent/resourcetracker/ownership"
 )
 
-// tellDisabled makes Placement say of a node whether it is disabled, and nothing else, when a pass that would have said it has failed:
-// a host whose driver is down, or whose reshape waits for a person, is the very one that somebody wants to take out.
+// tellDisabled makes Placement say of a node whether it is disabled, and nothing else, when a pass
+// that would have said it has failed: a host whose driver is down, or whose reshape waits for a
+// person, is the very one that somebody wants to take out.
 //
 // Cost: no request if Placement says so already.
 func (t *Tracker) tellDisabled(ctx context.Context, node plugins.Node, state *nodeState) {
@@ -47,7 +48,8 @@ func (t *Tracker) tellDisabled(ctx context.Context, node plugins.Node, state *no
 		return
 	}
 	plan := t.config.Placement.Plan(known, desired)
-	// A node whose record has no providers is adopted later; until then a trait that we set is nobody's, and goes when it is enabled.
+	// A node whose record has no providers is adopted later; until then a trait that we set is
+	// nobody's, and goes when it is enabled.
 	if want && record.Providers != nil && record.Driver == t.config.Name {
 		err = t.save(state, claimed(record, node, TraitStatusDisabled))
 	}
@@ -55,7 +57,7 @@ func (t *Tracker) tellDisabled(ctx context.Context, node plugins.Node, state *no
 		err = t.config.Placement.Apply(ctx, node.UUID, plan)
 	}
 	if err != nil {
-		log.Warn().Err(err).Msg("Whether the node is disabled could not be told to Placement. It is tried again with the next pass.")
+		log.Warn().Err(err).Msg("Failed to write to Placement whether the node is disabled. The next pass tries again.")
 		return
 	}
 	if !want {
@@ -81,7 +83,8 @@ func claimed(record *ownership.Record, node plugins.Node, trait string) *ownersh
 	return out
 }
 
-// tellDisabledOfAll does so for the nodes that the driver has named before, when it cannot name them now.
+// tellDisabledOfAll does so for the nodes that the driver has named before, when it cannot name
+// them now.
 func (t *Tracker) tellDisabledOfAll(ctx context.Context) {
 	if t.config.Disabled == nil {
 		return

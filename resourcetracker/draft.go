@@ -14,21 +14,24 @@ import (
 // draft is what a pass over one node works out, layer upon layer, before anything is written.
 type draft struct {
 	node plugins.Node
-	// known is what Placement says, base what the driver is given of it, answer what the driver makes of that, and desired
-	// what Placement shall say: the answer with everybody else's items and the agent's own.
+	// known is what Placement says, base what the driver is given of it, answer what the driver
+	// makes of that, and desired what Placement shall say: the answer with everybody else's items
+	// and the agent's own.
 	known, base, answer, desired *providertree.Tree
-	// record is what this agent made Placement say until now (after the merge: with the traits that a reshape moves away from where somebody else
-	// had put them), next what it will have made it say.
+	// record is what this agent made Placement say until now (after the merge: with the traits that
+	// a reshape moves away from where somebody else had put them), next what it will have made it
+	// say.
 	record, next *ownership.Record
 	// before and after are the allocations around a reshape; nil in any other pass.
 	before, after providertree.Allocations
 	renames       plugins.ClassRenames
-	// repeated: the last pass that succeeded made a reshape, and the driver's configuration is the same.
+	// repeated: the last pass that succeeded made a reshape, and the driver's configuration is the
+	// same.
 	repeated bool
 	// shape is the version that the tree has afterwards; 0: the driver does not number its shapes.
 	shape int
-	// What people should know: what the driver may not take away and may not make, what provider.yaml may not set or has no provider for,
-	// and what stays for the guests that use it.
+	// What people should know: what the driver may not take away and may not make, what
+	// provider.yaml may not set or has no provider for, and what stays for the guests that use it.
 	kept      []ownership.Kept
 	refused   []string
 	conflicts []string
@@ -41,7 +44,8 @@ type draft struct {
 // stepDriver is the step that fails most often.
 const stepDriver = "asking the driver for the provider tree"
 
-// compute works out what Placement should say of a node: with allocations, if that takes a reshape and one is allowed.
+// compute works out what Placement should say of a node: with allocations, if that takes a reshape
+// and one is allowed.
 func (t *Tracker) compute(ctx context.Context, node plugins.Node, state *nodeState, mayReshape bool) (draft, error) {
 	d := draft{node: node, repeated: state.reshaped == t.configured.Load()+1}
 	err := t.observe(ctx, StepRead, node.Name, func(ctx context.Context) (err error) {
@@ -78,7 +82,8 @@ func (t *Tracker) compute(ctx context.Context, node plugins.Node, state *nodeSta
 	return d, nil
 }
 
-// ask gets the driver's answer: in one call, or, if inventory in use must move, in those that move it.
+// ask gets the driver's answer: in one call, or, if inventory in use must move, in those that move
+// it.
 func (t *Tracker) ask(ctx context.Context, d draft, mayReshape bool) (draft, error) {
 	from, to, err := t.shapes(ctx, d)
 	if err != nil {
@@ -114,7 +119,8 @@ func (t *Tracker) ask(ctx context.Context, d draft, mayReshape bool) (draft, err
 	return d, nil
 }
 
-// guardAnswer looks at the driver's answer as it came. That of a reshape is judged as a whole, later.
+// guardAnswer looks at the driver's answer as it came. That of a reshape is judged as a whole,
+// later.
 func (d draft) guardAnswer() error {
 	if d.before != nil {
 		if d.answer.Exists(d.node.UUID) {

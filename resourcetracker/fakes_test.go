@@ -128,14 +128,15 @@ type fakePlacement struct {
 	askMost     int // so many are answered, and then there is an error; 0: all
 	gatherErr   error
 	log         reportclient.ReshapeLog // as a client has it
-	onReshape   func() error            // instead of an answer of its own; an error may come after it happened
-	lost        bool                    // the answer to a reshape that happens gets lost
-	compared    int
-	unknown     string                      // a trait that it does not know
-	refused     bool                        // and the client has seen that
-	outcome     reportclient.ReshapeOutcome // of a comparison; "": what is so
-	compareErr  error
-	progress    chan struct{} // Apply stops after its first operation until it is closed
+	// instead of an answer of its own; an error may come after it happened
+	onReshape  func() error
+	lost       bool // the answer to a reshape that happens gets lost
+	compared   int
+	unknown    string                      // a trait that it does not know
+	refused    bool                        // and the client has seen that
+	outcome    reportclient.ReshapeOutcome // of a comparison; "": what is so
+	compareErr error
+	progress   chan struct{} // Apply stops after its first operation until it is closed
 }
 
 func (p *fakePlacement) set(change func(*fakePlacement)) {

@@ -13,18 +13,21 @@ import (
 	"github.com/compute-agent/compute-agent/reportclient"
 )
 
-// What a driver that flaps is told by. An item that goes to and fro counts sooner than one that only grows, as the functions of a card do
-// that come one after another.
+// What a driver that flaps is told by. An item that goes to and fro counts sooner than one that
+// only grows, as the functions of a card do that come one after another.
 const (
-	// flapWindow is how many passes are looked back upon, flapPasses in how many of them an item must have been written.
+	// flapWindow is how many passes are looked back upon, flapPasses in how many of them an item
+	// must have been written.
 	flapWindow, flapPasses = 16, 10
-	// flapGrowing is in how many passes in all an item must have been written that never had the same value twice and never turned.
+	// flapGrowing is in how many passes in all an item must have been written that never had the
+	// same value twice and never turned.
 	flapGrowing = 60
 	// flapValues is how many values of an item are kept, flapItems how many items of a node.
 	flapValues, flapItems = 4, 256
 )
 
-// flapKey is one item that can be written: an inventory, a trait, an aggregate or a provider itself.
+// flapKey is one item that can be written: an inventory, a trait, an aggregate or a provider
+// itself.
 type flapKey struct{ provider, name, kind, symbol string }
 
 func (k flapKey) String() string {
@@ -74,7 +77,9 @@ type flapValue struct {
 
 func (i *flapping) write(v flapValue) {
 	if n := len(i.values); n > 0 && i.values[n-1] == v.text {
-		i.passes |= 1 // somebody else had changed it, and it is put back: that is no doing of the driver's, see Drift
+		// somebody else had changed it, and it is put back: that is no doing of the driver's, see
+		// Drift
+		i.passes |= 1
 		return
 	}
 	way := cmp.Compare(v.number, i.number)

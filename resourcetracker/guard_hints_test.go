@@ -9,7 +9,8 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// TestHintsOfARefusedReshape: each kind of violation has its own hint, and only those that were found.
+// TestHintsOfARefusedReshape: each kind of violation has its own hint, and only those that were
+// found.
 func TestHintsOfARefusedReshape(t *testing.T) {
 	for name, c := range map[string]struct {
 		spoil func(*draft)

@@ -12,15 +12,18 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// guardReshape compares the allocations before and after a reshape and lists everything that no honest reshape does, or that
-// Placement would refuse. What it lets pass
+// guardReshape compares the allocations before and after a reshape and lists everything that no
+// honest reshape does, or that Placement would refuse. What it lets pass
 //
-//   - gives every consumer, of every resource class by its present name, what it held on the node's providers before;
-//   - leaves what consumers hold elsewhere (another host, a sharing provider) as it was, and everybody's project, user, type
-//     and generation;
-//   - has room: each allocation is on a provider that is there afterwards, within its inventory's units; and nothing holds
-//     more than the capacity, but for inventories that were over-committed already and hold no more than they did;
-//   - touches no provider outside of the node's tree, makes none there, and leaves the node its name.
+//   - gives every consumer, of every resource class by its present name, what it held on the node's
+//     providers before;
+//   - leaves what consumers hold elsewhere (another host, a sharing provider) as it was, and
+//     everybody's project, user, type and generation;
+//   - has room: each allocation is on a provider that is there afterwards, within its inventory's
+//     units; and nothing holds more than the capacity, but for inventories that were over-committed
+//     already and hold no more than they did;
+//   - touches no provider outside of the node's tree, makes none there, and leaves the node its
+//     name.
 //
 // The offenders come in a fixed order. Cost: O(providers + allocations), no request.
 func guardReshape(r draft) []plugins.Offender {
@@ -48,7 +51,7 @@ type reshapeGuard struct {
 const (
 	fixDriver = "this is a defect of the driver: install its former version, and report it to its author with this list"
 	makeRoom  = "migrate or delete guests of the node, or raise the inventory or its allocation_ratio in the driver's configuration"
-	fitUnits  = "correct min_unit, max_unit and step_size of the inventory in the driver's configuration; or migrate or delete the guest, which an allocation of this size keeps there"
+	fitUnits  = "correct min_unit, max_unit and step_size of the inventory in the driver's configuration; or migrate or delete the guest, whose allocation has a size that does not fit"
 	fixPlaces = "if the guest is gone, delete its allocation (`openstack resource provider allocation delete CONSUMER`); if it runs, the driver must move what it holds: " +
 		"install its former version, and report it to its author"
 )
@@ -62,8 +65,8 @@ func (g *reshapeGuard) object(remedy, consumer, provider, class, format string, 
 	g.offenders = append(g.offenders, plugins.Offender{Consumer: consumer, Provider: provider, Class: class, Problem: fmt.Sprintf(format, args...), Remedy: remedy})
 }
 
-// ownProviders are those of the node's tree, before and after. What is new in the tree and held allocations before is
-// somebody else's under whose uuid the driver wants to make one.
+// ownProviders are those of the node's tree, before and after. What is new in the tree and held
+// allocations before is somebody else's under whose uuid the driver wants to make one.
 func (r draft) ownProviders() map[string]bool {
 	own := map[string]bool{}
 	for _, uuid := range r.known.Subtree(r.node.UUID) {
@@ -84,13 +87,13 @@ func (r draft) ownProviders() map[string]bool {
 	return own
 }
 
-// checkTree finds providers outside of the node's tree that would be changed. Where providers are, and what they are called,
-// was checked of the driver's answer, see [providertree.Check].
+// checkTree finds providers outside of the node's tree that would be changed. Where providers are,
+// and what they are called, was checked of the driver's answer, see [providertree.Check].
 func (g *reshapeGuard) checkTree() {
 	for p := range g.known.All() {
 		after, exists := g.desired.Provider(p.UUID)
 		if exists && !g.own[p.UUID] && !after.Equal(p) {
-			g.blame("", p.UUID, "", "%s is not of the tree of %s, and would be changed", p.Name, g.node.Name)
+			g.blame("", p.UUID, "", "%s is outside of the tree of %s, and would be changed", p.Name, g.node.Name)
 		}
 	}
 }
@@ -101,10 +104,10 @@ func (g *reshapeGuard) checkConsumer(consumer string) {
 	after, holds := g.after[consumer]
 	switch {
 	case !holds:
-		g.blame(consumer, "", "", "all that it holds would be lost")
+		g.blame(consumer, "", "", "all its allocations would be lost")
 		return
 	case !held:
-		g.blame(consumer, "", "", "it holds nothing here, and would be given something")
+		g.blame(consumer, "", "", "it has no allocations here, and would get some")
 		return
 	}
 	g.checkOwner(consumer, before, after)
@@ -118,7 +121,7 @@ func (g *reshapeGuard) checkConsumer(consumer string) {
 		if !g.own[provider] {
 			for _, class := range unionKeys(was, is) {
 				if was[class] != is[class] {
-					g.blame(consumer, provider, class, "the provider is not of the tree of %s, and what is allocated there would change from %d to %d", g.node.Name, was[class], is[class])
+					g.blame(consumer, provider, class, "the provider is outside of the tree of %s, and what is allocated there would change from %d to %d", g.node.Name, was[class], is[class])
 				}
 			}
 		}
@@ -146,11 +149,11 @@ func (g *reshapeGuard) checkOwner(consumer string, before, after providertree.Co
 	}
 }
 
-// checkPlaces looks at what one consumer is to hold on one provider. Placement looks at the units of everything that it is
-// sent, so they count for all that a changed consumer holds.
+// checkPlaces looks at what one consumer is to hold on one provider. Placement looks at the units
+// of everything that it is sent, so they count for all that a changed consumer holds.
 func (g *reshapeGuard) checkPlaces(consumer, provider string, resources providertree.Resources, changed bool) {
 	if len(resources) == 0 {
-		g.blame(consumer, provider, "", "it would hold an empty set of resources there, which Placement refuses; a provider of which nothing is held is left out")
+		g.blame(consumer, provider, "", "it would hold an empty set of resources there, which Placement refuses; leave out a provider without resources")
 	}
 	for _, class := range slices.Sorted(maps.Keys(resources)) {
 		n := resources[class]
@@ -166,9 +169,9 @@ func (g *reshapeGuard) checkPlaces(consumer, provider string, resources provider
 		broken := i.Units(n)
 		switch {
 		case !g.desired.Exists(provider):
-			g.object(fixPlaces, consumer, provider, class, "it would still hold %d, and the provider (%s) would be gone", n, g.name(provider))
+			g.object(fixPlaces, consumer, provider, class, "it would still hold %d, but the provider (%s) would be removed", n, g.name(provider))
 		case !found:
-			g.object(fixPlaces, consumer, provider, class, "it would hold %d, and %s would have no inventory of it", n, g.name(provider))
+			g.object(fixPlaces, consumer, provider, class, "it would hold %d, but %s would have no inventory of it", n, g.name(provider))
 		case !changed:
 		case broken == providertree.RuleMinUnit:
 			g.object(fitUnits, consumer, provider, class, "it would hold %d, less than the min_unit %d of %s", n, i.MinUnit, g.name(provider))
@@ -180,8 +183,8 @@ func (g *reshapeGuard) checkPlaces(consumer, provider string, resources provider
 	}
 }
 
-// checkTotals finds what was lost or invented on the node's own providers. Classes count by their present names, and one
-// that is renamed can only give.
+// checkTotals finds what was lost or invented on the node's own providers. Classes count by their
+// present names, and one that is renamed can only give.
 func (g *reshapeGuard) checkTotals(consumer string, before, after providertree.ConsumerAllocations) {
 	was, is := g.ownTotals(before), g.ownTotals(after)
 	byName, byNameAfter := g.renames.Totals(was), g.renames.Totals(is)
@@ -190,12 +193,12 @@ func (g *reshapeGuard) checkTotals(consumer string, before, after providertree.C
 		case has < had:
 			g.blame(consumer, "", class, "it holds %d on the providers of %s and would hold %d: %d would be lost", had, g.node.Name, has, minus(had, has))
 		case has > had:
-			g.blame(consumer, "", class, "it holds %d on the providers of %s and would hold %d: %d would be invented", had, g.node.Name, has, minus(has, had))
+			g.blame(consumer, "", class, "it holds %d on the providers of %s and would hold %d: %d would be added", had, g.node.Name, has, minus(has, had))
 		}
 	}
 	for _, class := range unionKeys(was, is) {
 		if g.renames.Present(class) != class && is[class] > was[class] {
-			g.blame(consumer, "", class, "it would hold %d, more than the %d of before, of a class that is renamed to %s", is[class], was[class], g.renames.Present(class))
+			g.blame(consumer, "", class, "it would hold %d of a class that is renamed to %s, more than the %d before", is[class], g.renames.Present(class), was[class])
 		}
 	}
 }
@@ -223,7 +226,7 @@ func (g *reshapeGuard) checkCapacity() {
 				continue // said of each consumer
 			}
 			if capacity, used := inv.Capacity(), is[provider][class]; used > capacity && used > was[provider][class] {
-				g.object(makeRoom, "", provider, class, "%d would be allocated on %s, and its capacity is %d", used, g.name(provider), capacity)
+				g.object(makeRoom, "", provider, class, "%d would be allocated on %s, but its capacity is %d", used, g.name(provider), capacity)
 			}
 		}
 	}

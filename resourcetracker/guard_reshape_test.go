@@ -31,8 +31,8 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// vgpus is the reshape of the specification's first use case: VGPU goes from the root to a child for each physical GPU, with
-// guests, a migration, shared storage and another host in the picture.
+// vgpus is the reshape of the specification's first use case: VGPU goes from the root to a child
+// for each physical GPU, with guests, a migration, shared storage and another host in the picture.
 func vgpus() draft {
 	known := &providertree.Tree{}
 	check(known.AddRoot(gNode.UUID, gNode.Name))
@@ -97,15 +97,15 @@ func TestGuardNamesEveryOffence(t *testing.T) {
 		want      []string // each is the beginning of one offender, and all that there are
 	}{
 		"a consumer is dropped": {func(r *draft) { delete(r.after, plain) }, []string{
-			"consumer " + plain + ": all that it holds would be lost"}},
+			"consumer " + plain + ": all its allocations would be lost"}},
 		"a consumer is invented": {func(r *draft) { r.after[id(9, 9)] = r.after[plain].Clone() }, []string{
-			"consumer " + id(9, 9) + ": it holds nothing here"}},
+			"consumer " + id(9, 9) + ": it has no allocations here"}},
 		"everything is dropped": {func(r *draft) { r.after = providertree.Allocations{} }, []string{
 			"consumer " + guest, "consumer " + evacuee, "consumer " + plain}},
 		"an amount is lost": {func(r *draft) { r.set(guest, gpu0, "VGPU", 1) }, []string{
 			"consumer " + guest + ", resource class VGPU: it holds 2 on the providers of cn1 and would hold 1: 1 would be lost"}},
 		"an amount is doubled": {func(r *draft) { r.set(guest, id(4, 1), "VGPU", 2) }, []string{
-			"consumer " + guest + ", resource class VGPU: it holds 2 on the providers of cn1 and would hold 4: 2 would be invented"}},
+			"consumer " + guest + ", resource class VGPU: it holds 2 on the providers of cn1 and would hold 4: 2 would be added"}},
 		"an amount is zero": {func(r *draft) { r.set(guest, id(4, 1), "VGPU", 0) }, []string{
 			"consumer " + guest + ", resource provider " + id(4, 1) + ", resource class VGPU: it would hold 0"}},
 		"a negative amount makes the sum right": {func(r *draft) { r.set(guest, gpu0, "VGPU", 3); r.set(guest, id(4, 1), "VGPU", -1) }, []string{
@@ -115,21 +115,21 @@ func TestGuardNamesEveryOffence(t *testing.T) {
 			r.set(guest, id(4, 1), "VGPU", math.MaxInt64)
 			r.set(guest, gNode.UUID, "VGPU", 4)
 		}, []string{
-			"consumer " + guest + ", resource provider " + gNode.UUID + ", resource class VGPU: it would hold 4, and cn1 would have no inventory",
+			"consumer " + guest + ", resource provider " + gNode.UUID + ", resource class VGPU: it would hold 4, but cn1 would have no inventory",
 			"consumer " + guest + ", resource provider " + gpu0 + ", resource class VGPU: it would hold 9223372036854775807",
 			"consumer " + guest + ", resource provider " + id(4, 1) + ", resource class VGPU: it would hold 9223372036854775807",
 			"consumer " + guest + ", resource class VGPU: it holds 2 on the providers of cn1 and would hold 9223372036854775807",
-			"resource provider " + gpu0 + ", resource class VGPU: 9223372036854775807 would be allocated on cn1_gpu_0, and its capacity is 4",
+			"resource provider " + gpu0 + ", resource class VGPU: 9223372036854775807 would be allocated on cn1_gpu_0, but its capacity is 4",
 			"resource provider " + id(4, 1)}},
 		"a provider is left with nothing": {func(r *draft) { r.after[guest].Resources[id(4, 1)] = map[string]int64{} }, []string{
 			"consumer " + guest + ", resource provider " + id(4, 1) + ": it would hold an empty set"}},
 		"what another host gives is changed": {func(r *draft) { r.set(evacuee, gForeign, "VGPU", 2) }, []string{
-			"consumer " + evacuee + ", resource provider " + gForeign + ", resource class VGPU: the provider is not of the tree of cn1, and what is allocated there would change from 1 to 2"}},
+			"consumer " + evacuee + ", resource provider " + gForeign + ", resource class VGPU: the provider is outside of the tree of cn1, and what is allocated there would change from 1 to 2"}},
 		"it is moved to another host": {func(r *draft) {
 			delete(r.after[guest].Resources, gpu0)
 			r.set(guest, gForeign, "VGPU", 2)
 		}, []string{
-			"consumer " + guest + ", resource provider " + gForeign + ", resource class VGPU: the provider is not of the tree",
+			"consumer " + guest + ", resource provider " + gForeign + ", resource class VGPU: the provider is outside of the tree",
 			"consumer " + guest + ", resource class VGPU: it holds 2 on the providers of cn1 and would hold 0: 2 would be lost"}},
 		"another host's provider is made one of ours": {func(r *draft) {
 			check(r.desired.AddChild(gNode.UUID, gForeign, "cn1_gpu_9"))
@@ -137,29 +137,29 @@ func TestGuardNamesEveryOffence(t *testing.T) {
 			r.set(evacuee, gForeign, "VGPU", 2)
 			delete(r.after[evacuee].Resources, id(4, 1))
 		}, []string{
-			"consumer " + evacuee + ", resource provider " + gForeign + ", resource class VGPU: the provider is not of the tree",
+			"consumer " + evacuee + ", resource provider " + gForeign + ", resource class VGPU: the provider is outside of the tree",
 			"consumer " + evacuee + ", resource class VGPU"}},
 		"shared storage is freed": {func(r *draft) { delete(r.after[guest].Resources, gSharing) }, []string{
-			"consumer " + guest + ", resource provider " + gSharing + ", resource class DISK_GB: the provider is not of the tree"}},
+			"consumer " + guest + ", resource provider " + gSharing + ", resource class DISK_GB: the provider is outside of the tree"}},
 		"the sharing provider is changed": {func(r *draft) {
 			must(r.desired.SetInventory(gSharing, "DISK_GB", providertree.Inventory{Total: 1}))
 		}, []string{
-			"resource provider " + gSharing + ": nfs is not of the tree of cn1, and would be changed"}},
+			"resource provider " + gSharing + ": nfs is outside of the tree of cn1, and would be changed"}},
 		"the sharing provider is taken into the tree": {func(r *draft) { must(r.desired.Move(gSharing, gNode.UUID)) }, []string{
-			"resource provider " + gSharing + ": nfs is not of the tree of cn1, and would be changed"}},
+			"resource provider " + gSharing + ": nfs is outside of the tree of cn1, and would be changed"}},
 		"the provider is not there": {func(r *draft) { must(r.desired.Remove(gpu0)) }, []string{
-			"consumer " + guest + ", resource provider " + gpu0 + ", resource class VGPU: the provider is not of the tree of cn1",
+			"consumer " + guest + ", resource provider " + gpu0 + ", resource class VGPU: the provider is outside of the tree of cn1",
 			"consumer " + guest + ", resource class VGPU: it holds 2"}},
 		"the inventory is not there": {func(r *draft) { must(r.desired.RemoveInventory(gpu0, "VGPU")) }, []string{
-			"consumer " + guest + ", resource provider " + gpu0 + ", resource class VGPU: it would hold 2, and cn1_gpu_0 would have no inventory of it"}},
+			"consumer " + guest + ", resource provider " + gpu0 + ", resource class VGPU: it would hold 2, but cn1_gpu_0 would have no inventory of it"}},
 		"inventory that is still allocated goes": {func(r *draft) { must(r.desired.RemoveInventory(gNode.UUID, "VCPU")) }, []string{
 			"consumer " + guest + ", resource provider " + gNode.UUID + ", resource class VCPU",
 			"consumer " + evacuee + ", resource provider " + gNode.UUID + ", resource class VCPU",
-			"consumer " + plain + ", resource provider " + gNode.UUID + ", resource class VCPU: it would hold 4, and cn1 would have no inventory of it"}},
+			"consumer " + plain + ", resource provider " + gNode.UUID + ", resource class VCPU: it would hold 4, but cn1 would have no inventory of it"}},
 		"more than the capacity": {func(r *draft) {
 			must(r.desired.SetInventory(gpu0, "VGPU", providertree.Inventory{Total: 4, Reserved: 3}))
 		}, []string{
-			"resource provider " + gpu0 + ", resource class VGPU: 2 would be allocated on cn1_gpu_0, and its capacity is 1"}},
+			"resource provider " + gpu0 + ", resource class VGPU: 2 would be allocated on cn1_gpu_0, but its capacity is 1"}},
 		"less than min_unit": {func(r *draft) {
 			must(r.desired.SetInventory(gpu0, "VGPU", providertree.Inventory{Total: 4, MinUnit: 3}))
 		}, []string{
@@ -193,10 +193,10 @@ func TestGuardNamesEveryOffence(t *testing.T) {
 			must(r.desired.SetInventories(gpu0, providertree.Inventories{"CUSTOM_VGPU": {Total: 4}}))
 			r.after[guest].Resources[gpu0] = map[string]int64{"CUSTOM_VGPU": 2}
 		}, []string{
-			"consumer " + guest + ", resource class CUSTOM_VGPU: it holds 0 on the providers of cn1 and would hold 2: 2 would be invented",
+			"consumer " + guest + ", resource class CUSTOM_VGPU: it holds 0 on the providers of cn1 and would hold 2: 2 would be added",
 			"consumer " + guest + ", resource class VGPU: it holds 2 on the providers of cn1 and would hold 0: 2 would be lost"}},
 		"a class is renamed backwards": {func(r *draft) { r.renames = plugins.ClassRenames{"VCPU": "PCPU"}; r.pcpus("PCPU", "VCPU") }, []string{
-			"consumer " + plain + ", resource class VCPU: it would hold 4, more than the 0 of before, of a class that is renamed to PCPU"}},
+			"consumer " + plain + ", resource class VCPU: it would hold 4 of a class that is renamed to PCPU, more than the 0 before"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := vgpus()
@@ -214,7 +214,8 @@ func TestGuardNamesEveryOffence(t *testing.T) {
 	}
 }
 
-// pcpus has the plain consumer's 4 CPUs counted in another class: what the specification calls a rename.
+// pcpus has the plain consumer's 4 CPUs counted in another class: what the specification calls a
+// rename.
 func (r *draft) pcpus(from, to string) {
 	plain := id(9, 3)
 	r.before[plain] = providertree.ConsumerAllocations{Resources: providertree.ProviderResources{gNode.UUID: {from: 4}}, ProjectID: "p", UserID: "u"}
@@ -231,7 +232,8 @@ func TestGuardKnowsDeclaredRenames(t *testing.T) {
 	}
 }
 
-// TestGuardAllowsOverCommitThatDoesNotGrow: a provider that holds too much already is no reason to keep everything where it is.
+// TestGuardAllowsOverCommitThatDoesNotGrow: a provider that holds too much already is no reason to
+// keep everything where it is.
 func TestGuardAllowsOverCommitThatDoesNotGrow(t *testing.T) {
 	r := vgpus()
 	for _, tree := range []*providertree.Tree{r.known, r.desired} {
@@ -246,7 +248,8 @@ func TestGuardAllowsOverCommitThatDoesNotGrow(t *testing.T) {
 	}
 }
 
-// TestGuardKeepsWhatIsAllocated: a provider that was there must not go while somebody holds something of it.
+// TestGuardKeepsWhatIsAllocated: a provider that was there must not go while somebody holds
+// something of it.
 func TestGuardKeepsWhatIsAllocated(t *testing.T) {
 	r := vgpus()
 	old := id(4, 9)
@@ -333,7 +336,8 @@ func TestGuardHonestMovesAlwaysPass(t *testing.T) {
 	})
 }
 
-// TestGuardMisbehaviourNeverPasses: after honest moves, one random change of an amount, a consumer or an owner is found.
+// TestGuardMisbehaviourNeverPasses: after honest moves, one random change of an amount, a consumer
+// or an owner is found.
 func TestGuardMisbehaviourNeverPasses(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := world(t)

@@ -29,15 +29,18 @@ const sightingKept = 30 * 24 * time.Hour
 type Sighting struct {
 	// First is when it was listed first.
 	First time.Time `json:"first_seen"`
-	// Gone is when it was first found to be listed no more; zero while it is listed. One that comes back is not gone.
+	// Gone is when it was first found to be listed no more; zero while it is listed. One that comes
+	// back is not gone.
 	Gone time.Time `json:"gone_since,omitzero"`
 }
 
-// SeenGuests remembers which guests the driver has listed on each node, over restarts. That a consumer was once a guest here,
-// and is none any more, is what tells an allocation that was forgotten from one of somebody unknown.
+// SeenGuests remembers which guests the driver has listed on each node, over restarts. That a
+// consumer was once a guest here, and is none any more, is what tells an allocation that was
+// forgotten from one of somebody unknown.
 //
-// Each node has a file, replaced whole and synced, and only when a guest comes or goes, or when one that went 30 days ago is
-// forgotten. The directory must belong to this process alone. Methods may be called at any time from any goroutine.
+// Each node has a file, replaced whole and synced, and only when a guest comes or goes, or when one
+// that went 30 days ago is forgotten. The directory must belong to this process alone. Methods may
+// be called at any time from any goroutine.
 type SeenGuests struct {
 	dir string
 
@@ -59,8 +62,9 @@ func OpenSeenGuests(stateDir string) *SeenGuests {
 	return &SeenGuests{dir: filepath.Join(stateDir, GuestsDir), nodes: map[string]map[string]Sighting{}}
 }
 
-// Of returns what is remembered of a node, by uuid of the guest. A file that is damaged is an error that names it: it is not
-// replaced before somebody has moved it away, since it holds what cannot be found out anew.
+// Of returns what is remembered of a node, by uuid of the guest. A file that is damaged is an error
+// that names it: it is not replaced before somebody has moved it away, since it holds what cannot
+// be found out anew.
 func (s *SeenGuests) Of(root string) (map[string]Sighting, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -68,7 +72,8 @@ func (s *SeenGuests) Of(root string) (map[string]Sighting, error) {
 	return maps.Clone(known), err
 }
 
-// Note remembers the complete list of a node's guests at a time. Without anything new it writes nothing.
+// Note remembers the complete list of a node's guests at a time. Without anything new it writes
+// nothing.
 //
 // Cost: O(guests); a file written and two syncs when something is new.
 func (s *SeenGuests) Note(root string, guests []plugins.Guest, now time.Time) error {
@@ -92,7 +97,8 @@ func (s *SeenGuests) Note(root string, guests []plugins.Guest, now time.Time) er
 		if _, listed := next[uuid]; listed {
 			continue
 		}
-		// A time that cannot be is from a clock that was wrong, and proves nothing: it counts from now on.
+		// A time that cannot be is from a clock that was wrong, and proves nothing: it counts from
+		// now on.
 		if sighting.Gone.IsZero() || sighting.Gone.Before(sighting.First) || sighting.Gone.After(now) {
 			sighting.Gone = now
 		}
@@ -104,7 +110,7 @@ func (s *SeenGuests) Note(root string, guests []plugins.Guest, now time.Time) er
 		return nil
 	}
 	if err := s.save(root, next); err != nil {
-		return fmt.Errorf("remembering the guests of node %s: %w", root, err)
+		return fmt.Errorf("recording the guests of node %s: %w", root, err)
 	}
 	s.nodes[root] = next
 	return nil
@@ -118,7 +124,7 @@ func (s *SeenGuests) load(root string) (map[string]Sighting, error) {
 		return known, nil
 	}
 	if !providertree.IsCanonicalUUID(root) {
-		return nil, fmt.Errorf("the guests of node %q: its uuid is none", root)
+		return nil, fmt.Errorf("the guests of node %q: invalid uuid", root)
 	}
 	content, err := os.ReadFile(s.path(root))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -131,12 +137,12 @@ func (s *SeenGuests) load(root string) (map[string]Sighting, error) {
 	switch {
 	case err != nil:
 	case f.Version > seenVersion:
-		err = fmt.Errorf("it has version %d, and this program knows %d: a newer one was here", f.Version, seenVersion)
+		err = fmt.Errorf("it has version %d, but this agent knows version %d: a newer agent wrote it", f.Version, seenVersion)
 	case f.Version < 1 || f.Root != root:
 		err = fmt.Errorf("it is about node %q", f.Root)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s cannot be read: %w; move it away, and the agent remembers only the guests that it sees from then on", s.path(root), err)
+		return nil, fmt.Errorf("%s cannot be read: %w; move it away, and the agent starts a new record of the guests it sees", s.path(root), err)
 	}
 	s.nodes[root] = f.Guests
 	return f.Guests, nil
@@ -162,8 +168,8 @@ type NodeGuests struct {
 	Err    error
 }
 
-// Guests asks the driver for the guests of every node, between two passes. The error is about the driver as a whole; one that
-// cannot list guests gives [plugins.ErrUnsupported].
+// Guests asks the driver for the guests of every node, between two passes. The error is about the
+// driver as a whole; one that cannot list guests gives [plugins.ErrUnsupported].
 //
 // Cost: two calls of the driver for one node, and what reading its tree costs.
 func (t *Tracker) Guests(ctx context.Context) ([]NodeGuests, error) {
@@ -191,10 +197,12 @@ func (t *Tracker) Guests(ctx context.Context) ([]NodeGuests, error) {
 	return out, nil
 }
 
-// guestsInterval is how often a driver is asked for its guests after a pass, so that they are remembered.
+// guestsInterval is how often a driver is asked for its guests after a pass, so that they are
+// remembered.
 const guestsInterval = 5 * time.Minute
 
-// lookAtGuests remembers the guests of a node after a pass that succeeded. That it cannot is no failure of the pass.
+// lookAtGuests remembers the guests of a node after a pass that succeeded. That it cannot is no
+// failure of the pass.
 //
 // Cost: a call of the driver every five minutes.
 func (t *Tracker) lookAtGuests(ctx context.Context, node plugins.Node, state *nodeState) {
@@ -208,7 +216,7 @@ func (t *Tracker) lookAtGuests(ctx context.Context, node plugins.Node, state *no
 		err = t.config.Seen.Note(node.UUID, guests, time.Now())
 	}
 	if err != nil && !errors.Is(err, plugins.ErrUnsupported) {
-		t.config.Logger.Debug().Str("driver", t.config.Name).Str("node", node.Name).Err(err).Msg("The guests could not be remembered this time.")
+		t.config.Logger.Debug().Str("driver", t.config.Name).Str("node", node.Name).Err(err).Msg("Failed to record the guests.")
 	}
 }
 

@@ -70,8 +70,8 @@ func TestSeenGuests(t *testing.T) {
 	}
 }
 
-// TestSeenGuestsAreNotForgotten: whatever comes and goes, who was listed within the last 30 days is remembered as listed or
-// gone, and memory and disk say the same.
+// TestSeenGuestsAreNotForgotten: whatever comes and goes, who was listed within the last 30 days is
+// remembered as listed or gone, and memory and disk say the same.
 func TestSeenGuestsAreNotForgotten(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		dir, err := os.MkdirTemp("", "seen")
@@ -111,7 +111,8 @@ func TestSeenGuestsAreNotForgotten(t *testing.T) {
 	})
 }
 
-// TestSeenGuestsOfAWrongClock: since when a guest is gone is never what a clock that was wrong said.
+// TestSeenGuestsOfAWrongClock: since when a guest is gone is never what a clock that was wrong
+// said.
 func TestSeenGuestsOfAWrongClock(t *testing.T) {
 	year := func(n int) time.Time { return time.Date(n, 1, 1, 0, 0, 0, 0, time.UTC) }
 	for name, times := range map[string][3]time.Time{ // listed, first found gone, found gone again

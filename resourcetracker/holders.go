@@ -14,7 +14,8 @@ import (
 	"github.com/compute-agent/compute-agent/resourcetracker/ownership"
 )
 
-// Holders is a [Placement] that can tell who holds what of a provider, see [reportclient.Client.ConsumersOf].
+// Holders is a [Placement] that can tell who holds what of a provider, see
+// [reportclient.Client.ConsumersOf].
 type Holders interface {
 	// ConsumersOf returns amounts by consumer and resource class.
 	ConsumersOf(ctx context.Context, provider string) (map[string]providertree.Resources, error)
@@ -23,9 +24,11 @@ type Holders interface {
 // maxHolders is how many consumers are named of each inventory that retires.
 const maxHolders = 10
 
-// holders are the consumers of what retires. They are for people: what cannot be read is left out, and the pass goes on.
+// holders are the consumers of what retires. They are for people: what cannot be read is left out,
+// and the pass goes on.
 //
-// Cost: one GET for each provider of which something retires, each time that its usage is read anew (see usages), and none otherwise.
+// Cost: one GET for each provider of which something retires, each time that its usage is read anew
+// (see usages), and none otherwise.
 func (t *Tracker) holders(ctx context.Context, state *nodeState, retiring []ownership.Retiring) map[plugins.Place][]string {
 	placement, can := t.config.Placement.(Holders)
 	if !can {
@@ -40,7 +43,7 @@ func (t *Tracker) holders(ctx context.Context, state *nodeState, retiring []owne
 		if u.holders == nil {
 			all, err := placement.ConsumersOf(ctx, r.Provider)
 			if err != nil {
-				t.config.Logger.Debug().Str("driver", t.config.Name).Str("provider", r.Provider).Err(err).Msg("Who holds what retires cannot be read, so it is not told.")
+				t.config.Logger.Debug().Str("driver", t.config.Name).Str("provider", r.Provider).Err(err).Msg("Failed to read the consumers of inventory that drains, so they are not listed.")
 				continue
 			}
 			u.holders = map[string][]string{}

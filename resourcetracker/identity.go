@@ -19,16 +19,17 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// IdentityFile is the name of the file that holds the uuid of the host's compute node: Nova's name and format, one uuid
-// and a newline.
+// IdentityFile is the name of the file that holds the uuid of the host's compute node: Nova's name
+// and format, one uuid and a newline.
 const IdentityFile = "compute_id"
 
 // LoadIdentity reads the host's identity, and makes one at the first start.
 //
-// It looks for [IdentityFile] in each directory of search and in stateDir. All files that are found must agree: a copied
-// disk or a half-restored backup must not write to another node's providers. If there is none, a new uuid is written to
-// stateDir, whole and synced or not at all, and created reports it. A file that cannot be read, or holds no uuid, is an
-// error that names it: it is never replaced.
+// It looks for [IdentityFile] in each directory of search and in stateDir. All files that are found
+// must agree: a copied disk or a half-restored backup must not write to another node's providers.
+// If there is none, a new uuid is written to stateDir, whole and synced or not at all, and created
+// reports it. A file that cannot be read, or holds no uuid, is an error that names it: it is never
+// replaced.
 //
 // Two processes that start at the same time end up with the same identity.
 func LoadIdentity(stateDir string, search ...string) (id string, created bool, err error) {
@@ -43,7 +44,7 @@ func LoadIdentity(stateDir string, search ...string) (id string, created bool, e
 		id, err = readIdentity(path)
 		return id, false, err
 	case err != nil:
-		return "", false, fmt.Errorf("cannot keep this host's new identity: %w", err)
+		return "", false, fmt.Errorf("cannot write this host's new identity: %w", err)
 	}
 	return id, true, nil
 }
@@ -87,11 +88,12 @@ func readIdentity(path string) (string, error) {
 	return id, nil
 }
 
-// ReplaceIdentity makes id the host's identity in every directory of search and stateDir that has a file with another, and in
-// stateDir if there is none at all. What a file held before stays beside it, as compute_id.replaced-TIME.
+// ReplaceIdentity makes id the host's identity in every directory of search and stateDir that has a
+// file with another, and in stateDir if there is none at all. What a file held before stays beside
+// it, as compute_id.replaced-TIME.
 //
-// Each file is replaced whole or not at all. After a crash between two of them they disagree, which [LoadIdentity] refuses; the
-// same call again finishes it.
+// Each file is replaced whole or not at all. After a crash between two of them they disagree, which
+// [LoadIdentity] refuses; the same call again finishes it.
 func ReplaceIdentity(id string, now time.Time, stateDir string, search ...string) error {
 	anywhere := false
 	for _, dir := range append(slices.Clone(search), stateDir) {
@@ -107,7 +109,7 @@ func ReplaceIdentity(id string, now time.Time, stateDir string, search ...string
 		// A link, so that there is no moment without the file.
 		kept := path + ".replaced-" + now.UTC().Format("20060102T150405.000Z")
 		if err := os.Link(path, kept); err != nil {
-			return fmt.Errorf("cannot keep the former identity: %w", err)
+			return fmt.Errorf("cannot keep the previous identity: %w", err)
 		}
 		if err := writeIdentity(path, id, os.Rename); err != nil {
 			return fmt.Errorf("cannot write this host's identity: %w", err)
@@ -122,8 +124,8 @@ func ReplaceIdentity(id string, now time.Time, stateDir string, search ...string
 	return nil
 }
 
-// writeIdentity makes the file with its content in one step: written beside, synced, and brought into place, by os.Link, which
-// fails if it exists, or by os.Rename, which replaces it.
+// writeIdentity makes the file with its content in one step: written beside, synced, and brought
+// into place, by os.Link, which fails if it exists, or by os.Rename, which replaces it.
 func writeIdentity(path, id string, place func(from, to string) error) error {
 	tmp := path + ".new-" + rand.Text()
 	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)

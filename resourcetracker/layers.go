@@ -14,10 +14,12 @@ import (
 	"github.com/compute-agent/compute-agent/resourcetracker/providerconfig"
 )
 
-// merge lays the agent's and the operator's items upon the driver's answer, and puts back what was not the driver's to take
-// away. What goes while guests use it is kept, closed for new ones, until it is free.
+// merge lays the agent's and the operator's items upon the driver's answer, and puts back what was
+// not the driver's to take away. What goes while guests use it is kept, closed for new ones, until
+// it is free.
 //
-// Cost: no request, but one GET of the usages of a provider that is to lose inventory, for each generation of it and every five minutes.
+// Cost: no request, but one GET of the usages of a provider that is to lose inventory, for each
+// generation of it and every five minutes.
 func (t *Tracker) merge(ctx context.Context, state *nodeState, d draft) (draft, error) {
 	var config *providerconfig.Config // the one of this pass; it may change meanwhile
 	if t.config.ProviderConfig != nil {
@@ -30,10 +32,11 @@ func (t *Tracker) merge(ctx context.Context, state *nodeState, d draft) (draft, 
 		Layers: []ownership.Layer{agent, operator}, Renames: d.renames, Reshape: d.before != nil, Created: d.record.Created || unborn(d.known, d.node.UUID),
 	})
 	if err != nil {
-		return d, &passError{step: "merging what the driver says with what others say", err: err}
+		return d, &passError{step: "merging the driver's provider tree with other clients' changes", err: err}
 	}
 	d.desired, d.next, d.record = result.Tree, result.Record, result.Former
-	d.kept = slices.DeleteFunc(result.Kept, func(k ownership.Kept) bool { // what the agent says itself was not put back for another's sake
+	// what the agent says itself was not put back for another's sake
+	d.kept = slices.DeleteFunc(result.Kept, func(k ownership.Kept) bool {
 		return k.Kind == ownership.KindTrait && k.Provider == d.node.UUID &&
 			(slices.Contains(agent.Providers[k.Provider].Traits, k.Symbol) || slices.Contains(unsupported, k.Symbol))
 	})
@@ -62,12 +65,14 @@ func (t *Tracker) merge(ctx context.Context, state *nodeState, d draft) (draft, 
 	return t.possible(d), nil
 }
 
-// Realist is a [Placement] that learns from refusals what it cannot be told, see [reportclient.Client.Possible].
+// Realist is a [Placement] that learns from refusals what it cannot be told, see
+// [reportclient.Client.Possible].
 type Realist interface {
 	Possible(known, desired *providertree.Tree) *providertree.Tree
 }
 
-// possible leaves out what Placement cannot be told, so that it is not taken for ours and missed at every pass.
+// possible leaves out what Placement cannot be told, so that it is not taken for ours and missed at
+// every pass.
 func (t *Tracker) possible(d draft) draft {
 	if realist, ok := t.config.Placement.(Realist); ok {
 		if tree := realist.Possible(d.known, d.desired); tree != d.desired {
@@ -77,8 +82,9 @@ func (t *Tracker) possible(d draft) draft {
 	return d
 }
 
-// agentLayer is what the agent itself says of a node's root, and the traits that must not be on it whoever set them: what the
-// driver says the node is not capable of, and, right after an operator enabled the node, that it is disabled.
+// agentLayer is what the agent itself says of a node's root, and the traits that must not be on it
+// whoever set them: what the driver says the node is not capable of, and, right after an operator
+// enabled the node, that it is disabled.
 func (t *Tracker) agentLayer(state *nodeState, d draft) (layer ownership.Layer, unsupported []string) {
 	traits := []string{TraitComputeNode}
 	if !adopted(d) || d.known.HasTraits(d.node.UUID, TraitOwnerNova) {
@@ -105,8 +111,8 @@ func (t *Tracker) agentLayer(state *nodeState, d draft) (layer ownership.Layer, 
 	return ownership.Layer{Owner: ownership.Agent, Providers: map[string]ownership.LayerProvider{d.node.UUID: {Traits: traits}}}, unsupported
 }
 
-// operatorLayer is what provider.yaml says of the node's tree as the driver answered it. Entries for providers that none of the
-// driver's nodes has are told, and take effect when one has them.
+// operatorLayer is what provider.yaml says of the node's tree as the driver answered it. Entries
+// for providers that none of the driver's nodes has are told, and take effect when one has them.
 func (t *Tracker) operatorLayer(state *nodeState, d draft, config *providerconfig.Config) (ownership.Layer, []string) {
 	if config == nil {
 		return ownership.Layer{Owner: ownership.Operator}, nil
@@ -120,7 +126,8 @@ func (t *Tracker) operatorLayer(state *nodeState, d draft, config *providerconfi
 		state.unmatched[u.Key] = true
 		elsewhere := false
 		for _, other := range t.nodes {
-			elsewhere = elsewhere || other.State != Orphaned && !other.unmatched[u.Key] // one that has had no pass yet may have it
+			// one that has had no pass yet may have it
+			elsewhere = elsewhere || other.State != Orphaned && !other.unmatched[u.Key]
 		}
 		if u.Twice || !elsewhere {
 			texts = append(texts, u.Where+": "+u.Reason)
@@ -134,8 +141,9 @@ func conflictText(c ownership.Conflict, config *providerconfig.Config) string {
 	return fmt.Sprintf("%s: %s on %s has no effect: %s", config.Where(c.Provider, c.Name, c.Symbol), c.Symbol, c.Name, c.Problem)
 }
 
-// adopted reports whether the root existed before this agent reported the node. [TraitOwnerNova] is not added to such a root: Nova
-// before 2026.2 does not set it, and the adoption of its tree takes no write.
+// adopted reports whether the root existed before this agent reported the node. [TraitOwnerNova] is
+// not added to such a root: Nova before 2026.2 does not set it, and the adoption of its tree takes
+// no write.
 func adopted(d draft) bool { return !d.record.Created && !unborn(d.known, d.node.UUID) }
 
 func unborn(tree *providertree.Tree, root string) bool {
@@ -151,7 +159,9 @@ func (t *Tracker) retire(ctx context.Context, state *nodeState, d draft) (draft,
 	}
 	var usages providertree.ProviderResources
 	var may func(provider, class string) bool
-	if d.before != nil { // the driver has moved what is allocated, or the guard says so; but for what stayed behind already, and the operator's
+	// the driver has moved what is allocated, or the guard says so; but for what stayed behind
+	// already, and the operator's
+	if d.before != nil {
 		usages = d.after.Usages()
 		may = func(provider, class string) bool {
 			inv, _ := d.known.Inventory(provider, class)
@@ -161,12 +171,12 @@ func (t *Tracker) retire(ctx context.Context, state *nodeState, d draft) (draft,
 	} else {
 		var err error
 		if usages, err = t.usages(ctx, state, d.known, shrinking); err != nil {
-			return d, &passError{step: "asking Placement whether what goes is still used", err: err}
+			return d, &passError{step: "reading usages of inventory that the driver removes", err: err}
 		}
 	}
 	desired, retiring, err := ownership.Retire(d.known, d.desired, usages, may)
 	if err != nil {
-		return d, &passError{step: "keeping what is still used", err: err}
+		return d, &passError{step: "keeping inventory that is still in use", err: err}
 	}
 	if d.before != nil {
 		if desired, err = leaveOpen(d.known, desired, retiring); err != nil {
@@ -181,8 +191,9 @@ func (t *Tracker) retire(ctx context.Context, state *nodeState, d draft) (draft,
 	return d, nil
 }
 
-// leaveOpen has what stays behind in a reshape stay as it is; the next pass closes it. All that a consumer has is posted anew with what of
-// it moves, and Placement before 2025.1 refuses that where the inventory is closed.
+// leaveOpen has what stays behind in a reshape stay as it is; the next pass closes it. All that a
+// consumer has is posted anew with what of it moves, and Placement before 2025.1 refuses that where
+// the inventory is closed.
 func leaveOpen(known, desired *providertree.Tree, retiring []ownership.Retiring) (*providertree.Tree, error) {
 	out := desired.Clone()
 	for _, r := range retiring {
@@ -197,8 +208,9 @@ func leaveOpen(known, desired *providertree.Tree, retiring []ownership.Retiring)
 	return out, nil
 }
 
-// used is how much of a provider was allocated at one of its generations. Whoever allocates raises the generation; who gives back does
-// not always: neither a DELETE of allocations does, nor a move of all that a consumer has to another provider.
+// used is how much of a provider was allocated at one of its generations. Whoever allocates raises
+// the generation; who gives back does not always: neither a DELETE of allocations does, nor a move
+// of all that a consumer has to another provider.
 type used struct {
 	generation int64
 	amounts    providertree.Resources
@@ -210,7 +222,8 @@ type used struct {
 // usedFor is how long usages are believed while the generation stays.
 const usedFor = 5 * time.Minute
 
-// usages reads how much is allocated of some providers, unless that is known for the generation that they have, and is not old.
+// usages reads how much is allocated of some providers, unless that is known for the generation
+// that they have, and is not old.
 func (t *Tracker) usages(ctx context.Context, state *nodeState, known *providertree.Tree, providers []string) (providertree.ProviderResources, error) {
 	out := make(providertree.ProviderResources, len(providers))
 	fresh := make(map[string]used, len(providers))

@@ -64,7 +64,8 @@ func TestATreeThatOthersWroteToIsAdoptedWithoutAWrite(t *testing.T) {
 	})
 }
 
-// TestWhatOthersWroteOutlivesADriverThatWipes: the driver sets all traits and aggregates, and deletes what it does not know.
+// TestWhatOthersWroteOutlivesADriverThatWipes: the driver sets all traits and aggregates, and
+// deletes what it does not know.
 func TestWhatOthersWroteOutlivesADriverThatWipes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, shared, func(s *scene) {
@@ -87,8 +88,8 @@ func TestWhatOthersWroteOutlivesADriverThatWipes(t *testing.T) {
 			t.Errorf("root %+v, neutron's provider there: %v", root, s.said().Exists(bridge))
 		}
 		kept := s.tracker.Status().Nodes[0].Kept
-		if len(kept) != 3 || s.logged("not its own. It stays", "CUSTOM_RACK_7") != 1 || s.logged("not its own. It stays") != 3 {
-			t.Errorf("kept %q, logged %d times", kept, s.logged("not its own. It stays"))
+		if len(kept) != 3 || s.logged("does not own. It was left", "CUSTOM_RACK_7") != 1 || s.logged("does not own. It was left") != 3 {
+			t.Errorf("kept %q, logged %d times", kept, s.logged("does not own. It was left"))
 		}
 		if s.writes() != 1 {
 			t.Errorf("%d writes", s.writes())
@@ -150,7 +151,8 @@ func TestDisabledAndEnabled(t *testing.T) {
 func TestCapabilities(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, shared, func(s *scene) {
-			_, err := s.placement.tree.AddTraits(nodeUUID, "COMPUTE_RESCUE_BFV") // Nova's, or an administrator's
+			// Nova's, or an administrator's
+			_, err := s.placement.tree.AddTraits(nodeUUID, "COMPUTE_RESCUE_BFV")
 			must(s, err)
 			s.driver.capabilities = map[string]bool{"COMPUTE_NET_ATTACH_INTERFACE": true, "COMPUTE_RESCUE_BFV": false}
 			s.driver.edit = func(tree *providertree.Tree) {
@@ -159,7 +161,7 @@ func TestCapabilities(t *testing.T) {
 			}
 		})
 		<-s.tracker.Ready()
-		if s.logged("not its own. It stays") > 0 {
+		if s.logged("does not own. It was left") > 0 {
 			t.Error("it is said that a trait stays that goes")
 		}
 		if !s.said().HasTraits(nodeUUID, "COMPUTE_NET_ATTACH_INTERFACE") || s.said().HasTraits(nodeUUID, "COMPUTE_RESCUE_BFV") {
@@ -218,12 +220,14 @@ providers:
 		if inv, _ := tree.Inventory(nodeUUID, "CUSTOM_LICENSE"); inv.Total != 4 || !tree.HasTraits(nodeUUID, "CUSTOM_FAST") || !tree.HasTraits(bridge, "CUSTOM_BLUE", "CUSTOM_PHYSNET") {
 			t.Errorf("%v", slices.Collect(tree.All()))
 		}
-		// Three names are new, two providers get traits, one an inventory, and then there is nothing to write any more, many passes on.
+		// Three names are new, two providers get traits, one an inventory, and then there is
+		// nothing to write any more, many passes on.
 		if n := s.tracker.Status().Nodes[0]; n.Passes < 9 || s.writes() != 6 || len(n.Conflicts) != 1 || !strings.Contains(n.Conflicts[0], "nobody") {
 			t.Errorf("%d writes, %+v", s.writes(), n)
 		}
 
-		// What leaves the file leaves Placement, and nothing else; guests that hold a licence keep it.
+		// What leaves the file leaves Placement, and nothing else; guests that hold a licence keep
+		// it.
 		s.placement.set(func(p *fakePlacement) {
 			p.allocations = providertree.Allocations{guest1: {Resources: providertree.ProviderResources{nodeUUID: {"CUSTOM_LICENSE": 3}}}}
 		})
@@ -252,7 +256,8 @@ providers:
 	})
 }
 
-// TestUsagesThatWereReadAreKept when not all could be: else a node with very many that go would never come to an end.
+// TestUsagesThatWereReadAreKept when not all could be: else a node with very many that go would
+// never come to an end.
 func TestUsagesThatWereReadAreKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 10
@@ -298,7 +303,8 @@ func TestADryRunAdoptsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var tree *providertree.Tree
 		s := start(t, shared, func(s *scene) {
-			tree, s.placement.tree = s.placement.tree, nil // a Placement that is being put back from a copy
+			// a Placement that is being put back from a copy
+			tree, s.placement.tree = s.placement.tree, nil
 			s.driver.nodes = []plugins.Node{{Name: "other", UUID: bridge}}
 			s.placement.readErr = reportclient.ErrUnavailable
 		})
@@ -321,8 +327,8 @@ func TestADryRunAdoptsNothing(t *testing.T) {
 	})
 }
 
-// TestAnotherDriverTakesTheNodeOver: what only the former driver reported goes, what others put there stays, and what the agent laid upon it
-// stays the agent's.
+// TestAnotherDriverTakesTheNodeOver: what only the former driver reported goes, what others put
+// there stays, and what the agent laid upon it stays the agent's.
 func TestAnotherDriverTakesTheNodeOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, shared, func(s *scene) {
@@ -375,8 +381,9 @@ func TestATraitThatPlacementDoesNotKnow(t *testing.T) {
 	})
 }
 
-// TestAReshapeClosesNothing that is in use: while it posts all that a consumer has, Placement before 2025.1 takes a closed inventory for one
-// that is too small. What left provider.yaml is closed by the next pass.
+// TestAReshapeClosesNothing that is in use: while it posts all that a consumer has, Placement
+// before 2025.1 takes a closed inventory for one that is too small. What left provider.yaml is
+// closed by the next pass.
 func TestAReshapeClosesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		license := providertree.Inventory{Total: 4}
@@ -411,8 +418,8 @@ func TestAReshapeClosesNothing(t *testing.T) {
 	})
 }
 
-// TestWhatIsFreeGoesAlthoughTheGenerationStays: a DELETE of allocations, and a move of all that a guest has to another provider, do not raise
-// the generation of the one that it leaves.
+// TestWhatIsFreeGoesAlthoughTheGenerationStays: a DELETE of allocations, and a move of all that a
+// guest has to another provider, do not raise the generation of the one that it leaves.
 func TestWhatIsFreeGoesAlthoughTheGenerationStays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, shared, func(s *scene) {
@@ -437,7 +444,8 @@ func TestWhatIsFreeGoesAlthoughTheGenerationStays(t *testing.T) {
 	})
 }
 
-// TestADeviceThatIsGoneStaysWhileGuestsUseIt, costs one request for each generation, and keeps nothing else from being written.
+// TestADeviceThatIsGoneStaysWhileGuestsUseIt, costs one request for each generation, and keeps
+// nothing else from being written.
 func TestADeviceThatIsGoneStaysWhileGuestsUseIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		withGPU := func(tree *providertree.Tree) {
@@ -484,7 +492,8 @@ func TestADeviceThatIsGoneStaysWhileGuestsUseIt(t *testing.T) {
 	})
 }
 
-// TestWhatStaysBehindDoesNotStopAReshape: a device that went away while guests use it is no reason to refuse the next release's reshape.
+// TestWhatStaysBehindDoesNotStopAReshape: a device that went away while guests use it is no reason
+// to refuse the next release's reshape.
 func TestWhatStaysBehindDoesNotStopAReshape(t *testing.T) {
 	const dead = "11111111-0000-4000-8000-0000000000cc"
 	synctest.Test(t, func(t *testing.T) {
@@ -517,7 +526,8 @@ func TestWhatStaysBehindDoesNotStopAReshape(t *testing.T) {
 	})
 }
 
-// TestAHostInTroubleCanBeDisabled: its driver is down, or its reshape waits for a person; and it can be enabled again.
+// TestAHostInTroubleCanBeDisabled: its driver is down, or its reshape waits for a person; and it
+// can be enabled again.
 func TestAHostInTroubleCanBeDisabled(t *testing.T) {
 	troubles := map[string]func(*scene){
 		"the driver cannot tell the tree": func(s *scene) {

@@ -13,8 +13,8 @@ import (
 	"github.com/compute-agent/compute-agent/resourcetracker"
 )
 
-// TestChattyDriverDoesNotDefeatTheBackoff: while Placement is down, a driver that tells of a change ten times a second does
-// not make the agent ask Placement ten times a second.
+// TestChattyDriverDoesNotDefeatTheBackoff: while Placement is down, a driver that tells of a change
+// ten times a second does not make the agent ask Placement ten times a second.
 func TestChattyDriverDoesNotDefeatTheBackoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, func(s *scene) { s.placement.readErr = reportclient.ErrUnavailable })
@@ -65,7 +65,8 @@ func TestDrainIsBounded(t *testing.T) {
 	})
 }
 
-// TestAnotherCauseIsSaid: a pass that fails for another reason than before is news, however often it has failed.
+// TestAnotherCauseIsSaid: a pass that fails for another reason than before is news, however often
+// it has failed.
 func TestAnotherCauseIsSaid(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, func(s *scene) { s.placement.readErr = reportclient.ErrUnavailable })
@@ -79,8 +80,8 @@ func TestAnotherCauseIsSaid(t *testing.T) {
 	})
 }
 
-// TestWritesBeforeAConflictAreSaid: what a pass wrote before it met a conflict was written, and the log and the status say
-// so.
+// TestWritesBeforeAConflictAreSaid: what a pass wrote before it met a conflict was written, and the
+// log and the status say so.
 func TestWritesBeforeAConflictAreSaid(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, func(s *scene) {
@@ -99,7 +100,7 @@ func TestWritesBeforeAConflictAreSaid(t *testing.T) {
 			}
 		})
 		<-s.tracker.Ready()
-		if s.logged("set the inventory of cn1") == 0 {
+		if s.logged("Set the inventory of cn1") == 0 {
 			t.Error("the log does not say that the inventory was written")
 		}
 		if n := s.tracker.Status().Nodes[0].Writes; n != 2 {
@@ -108,8 +109,8 @@ func TestWritesBeforeAConflictAreSaid(t *testing.T) {
 	})
 }
 
-// TestTrackerThatHasNotBegunIsNotDead: the watchdog must not take a tracker that waits for its plugin's first start for one
-// that hangs.
+// TestTrackerThatHasNotBegunIsNotDead: the watchdog must not take a tracker that waits for its
+// plugin's first start for one that hangs.
 func TestTrackerThatHasNotBegunIsNotDead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tracker := resourcetracker.New(resourcetracker.Config{Name: "fake"})
@@ -120,7 +121,8 @@ func TestTrackerThatHasNotBegunIsNotDead(t *testing.T) {
 	})
 }
 
-// TestManyChangesAreOnePassASecond: the functions of a card that appear one after another are one change to Placement.
+// TestManyChangesAreOnePassASecond: the functions of a card that appear one after another are one
+// change to Placement.
 func TestManyChangesAreOnePassASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t)

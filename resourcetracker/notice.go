@@ -31,15 +31,15 @@ func (t *Tracker) noteDraft(n *nodeState, d draft) {
 			}
 		}
 	}
-	tell(zerolog.InfoLevel, kept, "The driver would change something that is not its own. It stays as it is.")
+	tell(zerolog.InfoLevel, kept, "The driver tried to change something that it does not own. It was left as it is.")
 	tell(zerolog.WarnLevel, d.conflicts, "An entry of provider.yaml has no effect.")
-	tell(zerolog.WarnLevel, retiring, "What the machine no longer has is still used by guests. It stays in Placement, closed for new ones, until it is free.")
+	tell(zerolog.WarnLevel, retiring, "Guests still use inventory that the driver no longer reports. It stays in Placement, closed for new guests, until it is free.")
 	for _, line := range d.drift {
 		if !n.told["drift: "+line] {
 			t.count(EventDrift, n.Name, 1)
 		}
 		told["drift: "+line] = true
 	}
-	tell(zerolog.InfoLevel, d.drift, "Placement says something else than this agent wrote last: somebody else has changed it.")
+	tell(zerolog.InfoLevel, d.drift, "Placement does not have what this agent wrote last: another client changed it.")
 	n.Kept, n.Conflicts, n.Retiring, n.Drift, n.told = kept, d.conflicts, retiring, d.drift, told
 }

@@ -15,9 +15,11 @@ import (
 type Objection struct {
 	// Problem is in words.
 	Problem string `json:"problem"`
-	// Concerns are the consumers, or resource providers, each once and with what it is about. It is empty if that is nobody in particular.
+	// Concerns are the consumers, or resource providers, each once and with what it is about. It is
+	// empty if that is nobody in particular.
 	Concerns []string `json:"concerns,omitempty"`
-	// Remedy is what can be done about this objection, and about those before it that have none. Each remedy is there once.
+	// Remedy is what can be done about this objection, and about those before it that have none.
+	// Each remedy is there once.
 	Remedy string `json:"remedy,omitempty"`
 }
 
@@ -40,8 +42,8 @@ func colon(a, b string) string {
 	return a + ": " + b
 }
 
-// Objections are the offenders by what is wrong with them, those with the same remedy one after the other, in the order in which the first of them
-// are listed.
+// Objections are the offenders by what is wrong with them, those with the same remedy one after the
+// other, in the order in which the first of them are listed.
 //
 // Cost: O(offenders × different problems).
 func (e *ReshapeError) Objections() []Objection {

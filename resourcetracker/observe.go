@@ -17,7 +17,8 @@ const (
 	StepDriver Step = "driver"
 	// StepGather is gathering all allocations for a reshape.
 	StepGather Step = "gather"
-	// StepReshape is a reshape from the driver's wish to its check: gathering, the driver's calls and the guard.
+	// StepReshape is a reshape from the driver's wish to its check: gathering, the driver's calls
+	// and the guard.
 	StepReshape Step = "reshape"
 	// StepGuard is checking what the driver answered.
 	StepGuard Step = "guard"
@@ -38,10 +39,11 @@ const (
 	EventWrite Event = "write"
 )
 
-// Observer is told what a tracker does, for metrics and traces. Its methods are called from the tracker's loop and must not
-// block.
+// Observer is told what a tracker does, for metrics and traces. Its methods are called from the
+// tracker's loop and must not block.
 type Observer interface {
-	// Begin notes that a step begins. The step goes on with the context that it returns, and calls end with its outcome.
+	// Begin notes that a step begins. The step goes on with the context that it returns, and calls
+	// end with its outcome.
 	Begin(ctx context.Context, step Step, driver, node string) (stepCtx context.Context, end func(err error))
 	// Count notes n events.
 	Count(event Event, driver, node string, n int)

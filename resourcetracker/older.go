@@ -13,10 +13,12 @@ import (
 	"github.com/compute-agent/compute-agent/resourcetracker/journal"
 )
 
-// OlderDriverError says that the driver is older than the provider tree that a newer version of it made: what it reports would stand in
-// Placement beside what has moved. Nothing is written for the node.
+// OlderDriverError says that the driver is older than the provider tree that a newer version of it
+// made: what it reports would stand in Placement beside what has moved. Nothing is written for the
+// node.
 type OlderDriverError struct {
-	// Recorded is the layout version of the tree, Driver that of the driver, 0 if it has none; both are 0 if the journal of reshapes tells.
+	// Recorded is the layout version of the tree, Driver that of the driver, 0 if it has none; both
+	// are 0 if the journal of reshapes tells.
 	Recorded, Driver int
 	// Reshape is the reshape that made the tree and can perhaps be taken back, 0 if none is known.
 	Reshape int64
@@ -25,15 +27,15 @@ type OlderDriverError struct {
 }
 
 func (e *OlderDriverError) Error() string {
-	const nothing = "; the driver is older than the one that made the tree, and nothing is written for the node"
+	const nothing = "; the driver is older than the one that created the tree, and nothing is written for the node"
 	switch {
 	case e.Recorded == 0:
-		return fmt.Sprintf("reshape %d moved inventory that the driver reports again where it was, without asking for a reshape, so it would count twice: %s%s",
+		return fmt.Sprintf("the driver reports inventory that reshape %d moved in its old place again, without asking for a reshape, so it would be counted twice: %s%s",
 			e.Reshape, strings.Join(e.Returned, "; "), nothing)
 	case e.Driver == 0:
-		return fmt.Sprintf("the provider tree has layout version %d, and this driver has no layout version%s", e.Recorded, nothing)
+		return fmt.Sprintf("the provider tree has layout version %d, but this driver has no layout version%s", e.Recorded, nothing)
 	}
-	return fmt.Sprintf("the provider tree has layout version %d, and this driver makes layout version %d%s", e.Recorded, e.Driver, nothing)
+	return fmt.Sprintf("the provider tree has layout version %d, but this driver has layout version %d%s", e.Recorded, e.Driver, nothing)
 }
 
 // Remedy is what an operator can do.
@@ -43,13 +45,14 @@ func (e *OlderDriverError) Remedy() string {
 		newer = fmt.Sprintf("install a version of the driver with layout version %d again", e.Recorded)
 	}
 	if e.Reshape == 0 {
-		return newer + "; docs/upgrading-drivers.md has the ways back to the older one"
+		return newer + "; docs/upgrading-drivers.md explains how to go back to the older one"
 	}
-	return fmt.Sprintf("%s; or, to stay with this one, take the reshape back: `compute-agent reshape undo %d`, while nothing has changed since what it moved. "+
+	return fmt.Sprintf("%s; or, to stay with this one, undo the reshape: `compute-agent reshape undo %d`, as long as nothing that it moved has changed since. "+
 		"docs/upgrading-drivers.md has more", newer, e.Reshape)
 }
 
-// older is the error about a driver whose layout version is lower than the tree's, or that has none.
+// older is the error about a driver whose layout version is lower than the tree's, or that has
+// none.
 func (t *Tracker) older(d draft, recorded, driver int) error {
 	e := &OlderDriverError{Recorded: recorded, Driver: driver}
 	if history, err := t.history(d.node.UUID); err == nil { // it only helps to say what can be done
@@ -86,11 +89,13 @@ type relocation struct {
 	to      []plugins.Place
 }
 
-// checkReturned refuses an answer that brings inventory back to where a reshape took it away, while it stands where the reshape put it: an older
-// version of the driver does that, which knows nothing of the newer tree. One that asks for a reshape is not meant, nor is one that really takes the
+// checkReturned refuses an answer that brings inventory back to where a reshape took it away, while
+// it stands where the reshape put it: an older version of the driver does that, which knows nothing
+// of the newer tree. One that asks for a reshape is not meant, nor is one that really takes the
 // inventory away from where it was put.
 //
-// Cost: nothing while no provider gets a resource class that it has not had; else one read of the journal.
+// Cost: nothing while no provider gets a resource class that it has not had; else one read of the
+// journal.
 func (t *Tracker) checkReturned(d draft) error {
 	if t.config.Journal == nil || d.before != nil {
 		return nil
@@ -133,7 +138,8 @@ func (t *Tracker) checkReturned(d draft) error {
 	return found
 }
 
-// movedAway is what the reshapes of a node have moved, by where it was before. What came back later is not among it.
+// movedAway is what the reshapes of a node have moved, by where it was before. What came back later
+// is not among it.
 func movedAway(history []journal.Entry) map[plugins.Place]relocation {
 	out := map[plugins.Place]relocation{}
 	for _, e := range history {

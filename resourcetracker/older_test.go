@@ -15,7 +15,8 @@ import (
 	"github.com/compute-agent/compute-agent/resourcetracker/ownership"
 )
 
-// onRoot is a driver's version that knows nothing of GPUs: VGPU is on the root. It leaves what it does not know.
+// onRoot is a driver's version that knows nothing of GPUs: VGPU is on the root. It leaves what it
+// does not know.
 func onRoot(tree *providertree.Tree, allocations providertree.Allocations) (providertree.Allocations, error) {
 	_, err := tree.SetInventory(nodeUUID, "VGPU", providertree.Inventory{Total: 4})
 	return allocations, err
@@ -28,8 +29,9 @@ func (s *scene) again(t *testing.T) *scene {
 	})
 }
 
-// TestAnOlderDriverWithoutNumbersDoesNotDoubleTheInventory: the journal knows what a reshape took away. What comes back without a reshape,
-// while it stands where the reshape put it, would count twice.
+// TestAnOlderDriverWithoutNumbersDoesNotDoubleTheInventory: the journal knows what a reshape took
+// away. What comes back without a reshape, while it stands where the reshape put it, would count
+// twice.
 func TestAnOlderDriverWithoutNumbersDoesNotDoubleTheInventory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, vgpus, func(s *scene) { s.records = ownership.Open(s.stateDir()) })
@@ -67,7 +69,8 @@ func TestAnOlderDriverWithoutNumbersDoesNotDoubleTheInventory(t *testing.T) {
 		s.checkShape(oldShape)
 		must(s, old.end())
 
-		// The newer one comes again, and moves it again: that it moved there once is no reason to hold it.
+		// The newer one comes again, and moves it again: that it moved there once is no reason to
+		// hold it.
 		s.driver.answer = newer
 		next := s.again(t)
 		<-next.tracker.Ready()
@@ -106,8 +109,8 @@ func TestAnOlderDriverWithoutNumbersDoesNotDoubleTheInventory(t *testing.T) {
 	})
 }
 
-// TestInventoryThatReallyWentBackIsNotCountedTwice: without guests a driver may put it back without a reshape, if it takes it away
-// where the reshape put it.
+// TestInventoryThatReallyWentBackIsNotCountedTwice: without guests a driver may put it back without
+// a reshape, if it takes it away where the reshape put it.
 func TestInventoryThatReallyWentBackIsNotCountedTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, vgpus, func(s *scene) { s.records = ownership.Open(s.stateDir()) })
@@ -133,8 +136,8 @@ func TestInventoryThatReallyWentBackIsNotCountedTwice(t *testing.T) {
 	})
 }
 
-// TestAReshapeAskedForAgain: right after it was made, that is a defect of the driver, and no restart helps. After a new configuration it is a
-// reshape like any other.
+// TestAReshapeAskedForAgain: right after it was made, that is a defect of the driver, and no
+// restart helps. After a new configuration it is a reshape like any other.
 func TestAReshapeAskedForAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, vgpus)
@@ -159,8 +162,8 @@ func TestAReshapeAskedForAgain(t *testing.T) {
 	})
 }
 
-// TestADriverThatFlaps: one that reports something else at every pass is reported with the values; one that changes its mind now and then, or
-// whose devices come one after another, is not.
+// TestADriverThatFlaps: one that reports something else at every pass is reported with the values;
+// one that changes its mind now and then, or whose devices come one after another, is not.
 func TestADriverThatFlaps(t *testing.T) {
 	for name, c := range map[string]struct {
 		vcpus  func(pass int64) int64

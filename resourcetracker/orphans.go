@@ -13,8 +13,8 @@ import (
 	"github.com/compute-agent/compute-agent/resourcetracker/ownership"
 )
 
-// NodeChecker is a [Driver] that knows which nodes are gone for good, see [plugins.NodeChecker]. It answers
-// [plugins.ErrUnsupported] if it does not.
+// NodeChecker is a [Driver] that knows which nodes are gone for good, see [plugins.NodeChecker]. It
+// answers [plugins.ErrUnsupported] if it does not.
 type NodeChecker interface {
 	NodeDeleted(ctx context.Context, node plugins.Node) (bool, error)
 }
@@ -28,11 +28,13 @@ type orphans struct {
 	named  []string  // the uuids that the driver named then
 }
 
-// lookForOrphans finds, after the driver has named its nodes, those that it reported before and names no longer. Only one that
-// the driver says is gone for good, that is ours in every part and of which nobody holds anything is deleted; any other is shown.
+// lookForOrphans finds, after the driver has named its nodes, those that it reported before and
+// names no longer. Only one that the driver says is gone for good, that is ours in every part and
+// of which nobody holds anything is deleted; any other is shown.
 //
-// Cost: none while the driver names the same nodes and none is orphaned; else one read of the records, and for each orphan, every five
-// minutes, a call of the driver and, if it says that the node is gone, what [ownership.CheckRemoval] costs.
+// Cost: none while the driver names the same nodes and none is orphaned; else one read of the
+// records, and for each orphan, every five minutes, a call of the driver and, if it says that the
+// node is gone, what [ownership.CheckRemoval] costs.
 func (t *Tracker) lookForOrphans(ctx context.Context, nodes []plugins.Node, held []*ClaimedError) {
 	if t.config.Records == nil {
 		return
@@ -52,7 +54,7 @@ func (t *Tracker) lookForOrphans(ctx context.Context, nodes []plugins.Node, held
 	t.orphans = orphans{looked: time.Now(), named: named}
 	records, err := t.config.Records.List()
 	if err != nil {
-		t.config.Logger.Warn().Str("driver", t.config.Name).Err(err).Msg("Not all records of former nodes can be read, so nodes that went away may not be noticed.")
+		t.config.Logger.Warn().Str("driver", t.config.Name).Err(err).Msg("Not all records of former nodes can be read, so removed nodes may go unnoticed.")
 	}
 	found := map[string]string{} // names by uuid
 	for _, r := range records {
@@ -68,11 +70,12 @@ func (t *Tracker) lookForOrphans(ctx context.Context, nodes []plugins.Node, held
 	t.dropOrphans(found)
 }
 
-// examineOrphan removes a node if everything speaks for it; otherwise it says what speaks against it.
+// examineOrphan removes a node if everything speaks for it; otherwise it says what speaks against
+// it.
 func (t *Tracker) examineOrphan(ctx context.Context, r *ownership.Record) (reason string, gone bool) {
 	ctx, cancel := context.WithTimeout(ctx, t.currentTimings().PassDeadline)
 	defer cancel()
-	const notToldYet = "the driver does not say that it is gone for good"
+	const notToldYet = "the driver does not confirm that it was removed for good"
 	checker, ok := t.config.Driver.(NodeChecker)
 	placement, able := t.config.Placement.(ownership.RemovalClient)
 	if !ok || !able {
@@ -83,7 +86,7 @@ func (t *Tracker) examineOrphan(ctx context.Context, r *ownership.Record) (reaso
 	case errors.Is(err, plugins.ErrUnsupported), err == nil && !deleted:
 		return notToldYet, false
 	case err != nil:
-		return "the driver cannot tell whether it is gone for good: " + err.Error(), false
+		return "the driver does not know whether it was removed for good: " + err.Error(), false
 	}
 	providers, err := ownership.RemoveNode(ctx, placement, r, t.config.Records)
 	if err != nil {
@@ -91,7 +94,7 @@ func (t *Tracker) examineOrphan(ctx context.Context, r *ownership.Record) (reaso
 	}
 	t.count(EventWrite, r.Node, len(providers))
 	t.config.Logger.Warn().Str("driver", t.config.Name).Str("node", r.Node).Str("uuid", r.Root).Int("providers", len(providers)).
-		Msg("The driver says that a node is gone for good. All of it was this agent's and nobody used it: it was deleted from Placement.")
+		Msg("Deleted a node from Placement. The driver says that it was removed for good, and all of it was this agent's and unused.")
 	return "", true
 }
 
@@ -106,7 +109,8 @@ func (t *Tracker) hasOrphans() bool {
 	return false
 }
 
-// noteOrphan shows a node among those that are reported. A node of the same name that is reported goes before.
+// noteOrphan shows a node among those that are reported. A node of the same name that is reported
+// goes before.
 func (t *Tracker) noteOrphan(r *ownership.Record, reason string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -115,8 +119,8 @@ func (t *Tracker) noteOrphan(r *ownership.Record, reason string) {
 		n = &nodeState{NodeStatus: NodeStatus{Name: r.Node, UUID: r.Root, State: Orphaned}}
 		t.nodes[orphanKey(r.Root)] = n
 		t.config.Logger.Warn().Str("driver", t.config.Name).Str("node", r.Node).Str("uuid", r.Root).Str("reason", reason).
-			Str("remedy", "if it is gone for good, `compute-agent node remove "+r.Root+"`").
-			Msg("The driver no longer names a node that it reported before. What Placement says of it stays.")
+			Str("remedy", "if it was removed for good: `compute-agent node remove "+r.Root+"`").
+			Msg("The driver no longer names a node that it reported before. The node is left unchanged in Placement.")
 	}
 	n.Orphaned = reason
 }

@@ -13,7 +13,8 @@ import (
 	"github.com/compute-agent/compute-agent/resourcetracker/ownership"
 )
 
-// TestANodeThatIsNoLongerNamedIsShown, once in the log, and nothing of it is touched; and it comes back as if nothing had been.
+// TestANodeThatIsNoLongerNamedIsShown, once in the log, and nothing of it is touched; and it comes
+// back as if nothing had been.
 func TestANodeThatIsNoLongerNamedIsShown(t *testing.T) {
 	const other = "11111111-0000-4000-8000-000000000002"
 	synctest.Test(t, func(t *testing.T) {

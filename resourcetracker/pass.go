@@ -13,7 +13,8 @@ import (
 	"github.com/compute-agent/compute-agent/reportclient"
 )
 
-// Traits that the agent itself gives to the root of every compute node. Nova's scheduler looks for both.
+// Traits that the agent itself gives to the root of every compute node. Nova's scheduler looks for
+// both.
 const (
 	TraitComputeNode = providertree.TraitComputeNode
 	TraitOwnerNova   = "OWNER_NOVA"
@@ -22,7 +23,8 @@ const (
 // TraitStatusDisabled keeps a scheduler from choosing a node for something new.
 const TraitStatusDisabled = providertree.TraitStatusDisabled
 
-// conflictTries is how often a pass starts anew when somebody else writes to the same providers: Nova's number.
+// conflictTries is how often a pass starts anew when somebody else writes to the same providers:
+// Nova's number.
 const conflictTries = 4
 
 // passError says at which step of a pass something went wrong.
@@ -34,10 +36,11 @@ type passError struct {
 func (e *passError) Error() string { return e.step + ": " + e.err.Error() }
 func (e *passError) Unwrap() error { return e.err }
 
-// identify checks the nodes that a driver names and gives the host's identity to the one without a uuid.
+// identify checks the nodes that a driver names and gives the host's identity to the one without a
+// uuid.
 func (t *Tracker) identify(nodes []plugins.Node) ([]plugins.Node, error) {
 	if len(nodes) == 0 {
-		return nil, errors.New("it has none; a driver that cannot tell yet must say that it is not ready")
+		return nil, errors.New("the list is empty; a driver that does not know its nodes yet must answer that it is not ready")
 	}
 	names, uuids := map[string]bool{}, map[string]bool{}
 	out := make([]plugins.Node, 0, len(nodes))
@@ -50,7 +53,7 @@ func (t *Tracker) identify(nodes []plugins.Node) ([]plugins.Node, error) {
 			err = providertree.ValidateProviderName(n.Name)
 		}
 		if err == nil && (names[n.Name] || uuids[uuid]) {
-			err = fmt.Errorf("node %q (%s) is named twice, or two nodes have one uuid; a driver with several nodes must give each its own", n.Name, uuid)
+			err = fmt.Errorf("node %q (%s) is named twice, or two nodes have one uuid; a driver with several nodes must give each its own name and uuid", n.Name, uuid)
 		}
 		if err != nil {
 			return nil, err
@@ -95,7 +98,7 @@ func (t *Tracker) tryPass(ctx context.Context, node plugins.Node, reason string)
 			break
 		}
 		t.config.Logger.Info().Str("driver", t.config.Name).Str("node", node.Name).Int("try", try).Err(err).
-			Msg("Somebody else wrote to this node's resource providers meanwhile. They are read again and the pass is computed anew.")
+			Msg("Conflict: another client wrote to this node's resource providers. Reading them again and retrying the pass.")
 		if !sleep(ctx, time.Duration((0.5+t.rand()/2)*float64(conflictWait<<(try-1)))) {
 			break
 		}
@@ -189,8 +192,8 @@ func written(plan reportclient.Plan, err error) []reportclient.Operation {
 	return done
 }
 
-// isFatal tells errors with which the agent must not go on at start-up: it would write to another node's providers, or
-// report less than guests use.
+// isFatal tells errors with which the agent must not go on at start-up: it would write to another
+// node's providers, or report less than guests use.
 func isFatal(err error) bool {
 	var refused *ReshapeError
 	return errors.Is(err, reportclient.ErrIdentity) || errors.As(err, &refused)

@@ -13,8 +13,8 @@ import (
 
 // PlanOptions say how far a dry run goes.
 type PlanOptions struct {
-	// Reshape lets the driver reshape, which takes the requests that gather its allocations; otherwise a driver that needs a
-	// reshape is an error of the node.
+	// Reshape lets the driver reshape, which takes the requests that gather its allocations;
+	// otherwise a driver that needs a reshape is an error of the node.
 	Reshape bool
 }
 
@@ -23,14 +23,16 @@ type NodePlan struct {
 	Node string
 	UUID string
 	Plan reportclient.Plan
-	// Reshape is what would move, nil if nothing has to. It is there beside an Err too, if that is about its content.
+	// Reshape is what would move, nil if nothing has to. It is there beside an Err too, if that is
+	// about its content.
 	Reshape *Preview
 	Err     error
 }
 
 // Preview is a reshape before and after, side by side.
 type Preview struct {
-	// Providers are those whose inventory or allocations change, in the order of the tree, those that go last.
+	// Providers are those whose inventory or allocations change, in the order of the tree, those
+	// that go last.
 	Providers []ProviderPreview `json:"resource_providers"`
 	// Consumers counts those that hold something in the tree, Moved those of whom something moves.
 	Consumers int `json:"consumers"`
@@ -76,7 +78,8 @@ type StockCount struct {
 	Used  int64 `json:"used"`
 }
 
-// Plan computes the next pass over each node without writing anything. It waits for a pass that is under way.
+// Plan computes the next pass over each node without writing anything. It waits for a pass that is
+// under way.
 func (t *Tracker) Plan(ctx context.Context, opts PlanOptions) ([]NodePlan, error) {
 	if err := t.begin(ctx); err != nil {
 		return nil, err

@@ -14,11 +14,13 @@ import (
 	"github.com/compute-agent/compute-agent/resourcetracker/ownership"
 )
 
-// recordOf returns what this agent has made Placement say of a node: from memory, from the state directory, or, at the first
-// contact with a node that Placement knows already, by asking the driver what it says of an empty one: that is the driver's,
-// and the rest is somebody else's. What another driver of this agent has made, before the node was given to this one, goes.
+// recordOf returns what this agent has made Placement say of a node: from memory, from the state
+// directory, or, at the first contact with a node that Placement knows already, by asking the
+// driver what it says of an empty one: that is the driver's, and the rest is somebody else's. What
+// another driver of this agent has made, before the node was given to this one, goes.
 //
-// Cost: no request; one or two calls of the driver at the first contact, until a pass gets as far as writing.
+// Cost: no request; one or two calls of the driver at the first contact, until a pass gets as far
+// as writing.
 func (t *Tracker) recordOf(ctx context.Context, state *nodeState, d draft) (*ownership.Record, error) {
 	if state.record != nil {
 		return state.record, nil
@@ -52,8 +54,9 @@ func (t *Tracker) recordOf(ctx context.Context, state *nodeState, d draft) (*own
 	return record, nil
 }
 
-// succeed returns the record for a node that another driver had. What that one reported and this one does not is not shown to this
-// one, and goes; unless this one, when it is shown everything, wants to move some of it in a reshape.
+// succeed returns the record for a node that another driver had. What that one reported and this
+// one does not is not shown to this one, and goes; unless this one, when it is shown everything,
+// wants to move some of it in a reshape.
 //
 // Cost: one call of the driver.
 func (t *Tracker) succeed(ctx context.Context, d draft, adopted, former *ownership.Record, bare *providertree.Tree) (*ownership.Record, error) {
@@ -72,7 +75,8 @@ func (t *Tracker) succeed(ctx context.Context, d draft, adopted, former *ownersh
 	return adopted.Inherit(former, d.known, bare), nil
 }
 
-// loadRecord never returns nil beside a nil error; a node without a record has one without providers.
+// loadRecord never returns nil beside a nil error; a node without a record has one without
+// providers.
 func (t *Tracker) loadRecord(node plugins.Node) (*ownership.Record, error) {
 	none := &ownership.Record{Root: node.UUID, Node: node.Name, Driver: t.config.Name}
 	if t.config.Records == nil {
@@ -100,8 +104,9 @@ func (t *Tracker) bareAnswer(ctx context.Context, d draft) (*providertree.Tree, 
 	return t.answerAbout(ctx, d, bare)
 }
 
-// deniedTraits are the standard traits of an adopted root that the driver says the host does not have. Only the agent that made the
-// tree before, Nova mostly, can have set them; so they are the driver's, to remove.
+// deniedTraits are the standard traits of an adopted root that the driver says the host does not
+// have. Only the agent that made the tree before, Nova mostly, can have set them; so they are the
+// driver's, to remove.
 func (t *Tracker) deniedTraits(ctx context.Context, d draft, bare *providertree.Tree) ([]string, error) {
 	undecided := ownership.Undecided(d.node.UUID, d.known, bare, TraitComputeNode, TraitOwnerNova, TraitStatusDisabled)
 	if len(undecided) == 0 {
@@ -122,8 +127,8 @@ func (t *Tracker) deniedTraits(ctx context.Context, d draft, bare *providertree.
 	return ownership.Denied(d.node.UUID, answer, undecided), nil
 }
 
-// answerAbout is the driver's answer about a node of which Placement would have the root alone; bare itself if the driver asks for a
-// reshape.
+// answerAbout is the driver's answer about a node of which Placement would have the root alone;
+// bare itself if the driver asks for a reshape.
 func (t *Tracker) answerAbout(ctx context.Context, d draft, bare *providertree.Tree) (*providertree.Tree, error) {
 	var answer *providertree.Tree
 	err := t.observe(ctx, StepDriver, d.node.Name, func(ctx context.Context) (err error) {
@@ -143,8 +148,8 @@ func (t *Tracker) answerAbout(ctx context.Context, d draft, bare *providertree.T
 	return answer, nil
 }
 
-// intend keeps, before anything is written, what is going to be ours besides what is: after a crash half way nothing of it is
-// taken for somebody else's. A pass that writes nothing touches no file.
+// intend keeps, before anything is written, what is going to be ours besides what is: after a crash
+// half way nothing of it is taken for somebody else's. A pass that writes nothing touches no file.
 func (t *Tracker) intend(state *nodeState, d draft, plan reportclient.Plan) error {
 	if plan.Empty() {
 		return nil
@@ -155,8 +160,8 @@ func (t *Tracker) intend(state *nodeState, d draft, plan reportclient.Plan) erro
 	return t.save(state, d.record.Union(d.next))
 }
 
-// keepAdopted keeps what an adopted node was before this agent's first write, and what the writes to come change of it, so that the
-// node can be given back exactly ([ownership.GiveBack]).
+// keepAdopted keeps what an adopted node was before this agent's first write, and what the writes
+// to come change of it, so that the node can be given back exactly ([ownership.GiveBack]).
 func (t *Tracker) keepAdopted(state *nodeState, d draft) error {
 	if t.config.Records == nil {
 		return nil
@@ -185,7 +190,8 @@ func (t *Tracker) keepAdopted(state *nodeState, d draft) error {
 	return nil
 }
 
-// remember keeps what is ours now that all is written. Writing may have shown what Placement cannot be told.
+// remember keeps what is ours now that all is written. Writing may have shown what Placement cannot
+// be told.
 func (t *Tracker) remember(state *nodeState, d draft) error {
 	if !state.adoptedSaved {
 		if err := t.keepAdopted(state, d); err != nil {

@@ -22,7 +22,7 @@ type lateReshape struct {
 }
 
 func (e *lateReshape) Error() string {
-	return "a reshape takes place only when the agent starts, so it needs a restart of the agent; nothing was written: " + e.needed.Error()
+	return "reshapes happen only when the agent starts, so restart the agent; nothing was written: " + e.needed.Error()
 }
 func (e *lateReshape) Unwrap() error { return e.needed }
 
@@ -32,17 +32,20 @@ type repeatedReshape struct {
 }
 
 func (e *repeatedReshape) Error() string {
-	return "the driver asks for a reshape again, right after its reshape was made; this is a defect of the driver, which a restart of the agent does not help; " +
+	return "the driver asks for another reshape right after its reshape; this is a defect of the driver, and restarting the agent does not help; " +
 		"nothing was written: " + e.needed.Error()
 }
 func (e *repeatedReshape) Unwrap() error { return e.needed }
 
-// reshape is what follows when a driver says that inventory in use must move: all allocations are gathered, the driver is
-// asked again with copies of them and of the tree (whatever it did to the first copy is gone).
+// reshape is what follows when a driver says that inventory in use must move: all allocations are
+// gathered, the driver is asked again with copies of them and of the tree (whatever it did to the
+// first copy is gone).
 //
-// Cost: one GET per provider and one per consumer, see [reportclient.Client.AllocationsForProviderTree].
+// Cost: one GET per provider and one per consumer, see
+// [reportclient.Client.AllocationsForProviderTree].
 //
-// Source: the specification "Handling Reshaped Provider Trees", section "Resource Tracker _update()".
+// Source: the specification "Handling Reshaped Provider Trees", section "Resource Tracker
+// _update()".
 func (t *Tracker) reshape(ctx context.Context, d draft, needed error, allowed bool) (draft, error) {
 	switch {
 	case !allowed && d.repeated:
@@ -51,7 +54,7 @@ func (t *Tracker) reshape(ctx context.Context, d draft, needed error, allowed bo
 		return d, &passError{step: stepDriver, err: &lateReshape{needed}}
 	}
 	t.config.Logger.Info().Str("driver", t.config.Name).Str("node", d.node.Name).AnErr("reason", needed).
-		Msg("Inventory that is in use must move to other resource providers. What is allocated is gathered, to move with it.")
+		Msg("Inventory in use must move to other resource providers. Reading its allocations, which move with it.")
 	if err := t.gather(ctx, &d); err != nil {
 		return d, err
 	}
@@ -65,10 +68,11 @@ func (t *Tracker) gather(ctx context.Context, d *draft) error {
 		return err
 	})
 	if err != nil {
-		return &passError{step: "gathering the allocations for a reshape", err: err}
+		return &passError{step: "reading the allocations for a reshape", err: err}
 	}
 	if d.before == nil {
-		d.before = providertree.Allocations{} // to a driver, none given means that it may not reshape
+		// to a driver, none given means that it may not reshape
+		d.before = providertree.Allocations{}
 	}
 	return nil
 }
@@ -83,7 +87,7 @@ func (t *Tracker) askToReshape(ctx context.Context, d draft, tree *providertree.
 	switch {
 	case errors.Is(err, plugins.ErrReshapeNeeded):
 		return d, &ReshapeError{
-			Problem: "the driver was given all allocations, and says again that it needs a reshape", Err: err,
+			Problem: "the driver was given all allocations, but asks for a reshape again", Err: err,
 			Remedy: "this is a defect of the driver: install its former version, and report it to its author",
 		}
 	case errors.As(err, &failed):
@@ -133,7 +137,7 @@ func (d draft) check() error {
 	}
 	refused := &ReshapeError{
 		Problem: "the driver's reshape does not pass the agent's checks", Offenders: offenders,
-		Remedy: "`compute-agent plan --reshape` shows what the driver wants. Until it is solved, its former version or configuration works as before",
+		Remedy: "`compute-agent plan --reshape` shows what the driver requests. Its former version or configuration still works",
 	}
 	return refused.of(nil, d.base) // its offenders say the amounts themselves
 }
@@ -149,20 +153,20 @@ func (t *Tracker) announce(d draft, plan reportclient.Plan) {
 	for _, op := range plan.Operations {
 		if op.Reshape != nil {
 			t.config.Logger.Info().Str("driver", t.config.Name).Str("node", d.node.Name).Int("providers", len(op.Reshape.Providers)).Int("consumers", len(op.Reshape.Consumers)).
-				Msg("The driver's reshape passes all checks and is written now.")
+				Msg("The driver's reshape passed all checks. Writing it to Placement.")
 		}
 	}
 }
 
-// resolveJournal finds out, before anything else is done, what became of a reshape that a crash or an outage left without an
-// answer: it asks Placement, once, and keeps what it learns.
+// resolveJournal finds out, before anything else is done, what became of a reshape that a crash or
+// an outage left without an answer: it asks Placement, once, and keeps what it learns.
 //
 // Cost: nothing when nothing is open.
 func (t *Tracker) resolveJournal(ctx context.Context, node plugins.Node) error {
 	if t.config.Journal == nil {
 		return nil
 	}
-	const step = "finding out what became of an unfinished reshape"
+	const step = "resolving an unfinished reshape"
 	open, err := t.config.Journal.Unresolved(node.UUID)
 	if err != nil {
 		return &passError{step: step, err: err}
@@ -170,9 +174,9 @@ func (t *Tracker) resolveJournal(ctx context.Context, node plugins.Node) error {
 	for _, e := range open {
 		if e.Err != nil {
 			return &ReshapeError{
-				Problem: fmt.Sprintf("it is not known whether reshape %d of this node happened, and its journal entry cannot be compared with Placement", e.ID), Err: e.Err,
+				Problem: fmt.Sprintf("it is unknown whether reshape %d of this node happened, and its journal entry cannot be compared with Placement", e.ID), Err: e.Err,
 				Remedy: fmt.Sprintf("look at the node's tree in Placement (`openstack resource provider list --in-tree %s`, and `openstack resource provider show --allocations` for each); "+
-					"if it is whole, move %s away: the reshape is then computed anew if it is still needed", node.UUID, e.File),
+					"if it is complete, move %s away: the reshape is then computed again if it is still needed", node.UUID, e.File),
 			}
 		}
 		outcome, err := t.config.Placement.ResolveReshape(ctx, e.Reshape)
@@ -199,8 +203,8 @@ func (t *Tracker) resolveJournal(ctx context.Context, node plugins.Node) error {
 
 // resolved says what comparing has told.
 var resolved = map[reportclient.ReshapeOutcome]string{
-	reportclient.ReshapeHappened: "A reshape was left without an answer. Placement has been compared: it happened, all of it.",
-	reportclient.ReshapeRefused:  "A reshape was left without an answer. Placement has been compared: it did not happen, and is computed anew if it is still needed.",
-	reportclient.ReshapeUnknown: "A reshape was left without an answer, and too much has changed in Placement since to tell whether it happened. It happened as a whole or " +
-		"not at all; the driver is asked what is needed now.",
+	reportclient.ReshapeHappened: "Resolved a reshape whose answer was lost: it happened.",
+	reportclient.ReshapeRefused:  "Resolved a reshape whose answer was lost: it did not happen. It is computed again if it is still needed.",
+	reportclient.ReshapeUnknown: "The outcome of a reshape whose answer was lost cannot be determined: Placement has changed too much since. It happened as a whole or " +
+		"not at all. The driver decides what is needed now.",
 }

@@ -12,8 +12,9 @@ import (
 	"github.com/compute-agent/compute-agent/reportclient"
 )
 
-// ReshapeError says that a reshape is needed and must not, or cannot, take place as it is. Nothing has moved (when Placement
-// itself refused, new providers may have been made, which are empty). Waiting does not help; a person has to look.
+// ReshapeError says that a reshape is needed and must not, or cannot, take place as it is. Nothing
+// has moved (when Placement itself refused, new providers may have been made, which are empty).
+// Waiting does not help; a person has to look.
 type ReshapeError struct {
 	// Problem is what is wrong, in one line.
 	Problem string
@@ -61,30 +62,31 @@ func (e *ReshapeError) Unwrap() []error {
 	return out
 }
 
-// cannotMove is a driver's own refusal. What it lists goes to the offenders, of which the error's text names only some.
+// cannotMove is a driver's own refusal. What it lists goes to the offenders, of which the error's
+// text names only some.
 func cannotMove(failed *plugins.ReshapeFailed, err error) *ReshapeError {
-	problem := "the driver cannot move what is allocated"
+	problem := "the driver cannot move the allocations"
 	if failed.Reason != "" {
 		problem += ": " + failed.Reason
 	}
 	remedy := failed.Remedy
 	if remedy == "" {
-		remedy = "see for each consumer whether its guest still exists (`openstack resource provider allocation show CONSUMER`); allocations of guests that are gone can be " +
+		remedy = "check for each consumer whether its guest still exists (`openstack resource provider allocation show CONSUMER`); allocations of removed guests can be " +
 			"deleted (`openstack resource provider allocation delete CONSUMER`)"
 	}
 	return &ReshapeError{Problem: problem, Offenders: failed.Offenders, quiet: err, Remedy: remedy + ". Or go back to the driver's former configuration or version"}
 }
 
-// refusedBy tells what a failed Apply means: a reshape that Placement refuses for good is no ordinary failure. A token that it
-// does not take (401) is one: the next may be good.
+// refusedBy tells what a failed Apply means: a reshape that Placement refuses for good is no
+// ordinary failure. A token that it does not take (401) is one: the next may be good.
 func refusedBy(err error) error {
 	var answer *reportclient.RequestError
 	unknown := errors.As(err, &answer) && answer.Status == http.StatusUnauthorized
 	if errors.Is(err, reportclient.ErrReshapeRefused) && !unknown {
 		return &ReshapeError{
 			Problem: "Placement did not carry out the reshape", Err: err,
-			Remedy: "Placement's own message says why. If it is about the role (403): the agent needs the role service for POST /reshaper; if it is about inventory or " +
-				"capacity: `compute-agent plan --reshape` shows what was asked for",
+			Remedy: "Placement's message says why. If it is about the role (403): the agent needs the role service for POST /reshaper; if it is about inventory or " +
+				"capacity: `compute-agent plan --reshape` shows the request",
 		}
 	}
 	return &passError{step: "writing to Placement", err: err}

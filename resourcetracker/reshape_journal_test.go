@@ -36,7 +36,8 @@ func TestFullDiskIsSaid(t *testing.T) {
 	})
 }
 
-// TestLostAnswerIsResolvedByComparing: it happened, nobody heard of it, and the next pass finds out before anything else.
+// TestLostAnswerIsResolvedByComparing: it happened, nobody heard of it, and the next pass finds out
+// before anything else.
 func TestLostAnswerIsResolvedByComparing(t *testing.T) {
 	for name, c := range map[string]struct {
 		prepare func(*scene)
@@ -58,7 +59,7 @@ func TestLostAnswerIsResolvedByComparing(t *testing.T) {
 				if d := cmp.Diff(c.want, s.outcomes()); d != "" || s.placement.compared != 1 {
 					t.Errorf("compared %d times; journal (-want +got):\n%s", s.placement.compared, d)
 				}
-				if s.logged("A reshape was left without an answer") != 1 {
+				if s.logged("reshape whose answer was lost") != 1 {
 					t.Error("the log does not say what became of it")
 				}
 				if s.gathered() != 1 || s.tracker.Status().State != resourcetracker.Reporting {
@@ -69,8 +70,8 @@ func TestLostAnswerIsResolvedByComparing(t *testing.T) {
 	}
 }
 
-// TestCrash: the agent ends between the journal's entry and the request, or between the request and the outcome; the next
-// start compares and goes on from there.
+// TestCrash: the agent ends between the journal's entry and the request, or between the request and
+// the outcome; the next start compares and goes on from there.
 func TestCrash(t *testing.T) {
 	crash := errors.New("the agent is killed")
 	for name, c := range map[string]struct {
@@ -114,7 +115,8 @@ type killer struct{ *journal.Journal }
 
 func (killer) End(string, reportclient.ReshapeOutcome) error { return nil }
 
-// TestUnresolvedEntryWaitsForPlacement: before it is known what became of the last reshape, nothing else is done.
+// TestUnresolvedEntryWaitsForPlacement: before it is known what became of the last reshape, nothing
+// else is done.
 func TestUnresolvedEntryWaitsForPlacement(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, vgpus, func(s *scene) {
@@ -134,7 +136,8 @@ func TestUnresolvedEntryWaitsForPlacement(t *testing.T) {
 	})
 }
 
-// TestDamagedUnresolvedEntryStopsTheStart: nobody can compare it. Once it is out of the way, all is well.
+// TestDamagedUnresolvedEntryStopsTheStart: nobody can compare it. Once it is out of the way, all is
+// well.
 func TestDamagedUnresolvedEntryStopsTheStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		damage := func(s *scene) {

@@ -27,7 +27,8 @@ const (
 	guest2 = "99999999-0000-4000-8000-000000000002"
 )
 
-// vgpus makes the scene that of a node whose VGPUs, of which guests hold 3, must move from the root to a child.
+// vgpus makes the scene that of a node whose VGPUs, of which guests hold 3, must move from the root
+// to a child.
 func vgpus(s *scene) {
 	s.placement.tree = &providertree.Tree{}
 	must(s, s.placement.tree.Populate([]providertree.Provider{{
@@ -125,7 +126,8 @@ func TestReshapeAtStartUp(t *testing.T) {
 		s := start(t, vgpus)
 		<-s.tracker.Ready()
 		s.checkShape(newShape)
-		if d := cmp.Diff([]string{"happened"}, s.outcomes()); d != "" || s.gathered() != 1 || s.calls() != 3 { // the first about an empty node
+		// the first about an empty node
+		if d := cmp.Diff([]string{"happened"}, s.outcomes()); d != "" || s.gathered() != 1 || s.calls() != 3 {
 			t.Errorf("journal %v, gathered %d times, driver asked %d times", s.outcomes(), s.gathered(), s.calls())
 		}
 		if inv, _ := s.said().Inventory(gpu, "VGPU"); inv.Total != 4 {
@@ -144,8 +146,8 @@ func TestReshapeAtStartUp(t *testing.T) {
 	})
 }
 
-// TestReshapeGivesTheDriverFreshCopies: what a driver did to the tree before it asked for a reshape, and to what it was
-// given, is in nobody else's hands.
+// TestReshapeGivesTheDriverFreshCopies: what a driver did to the tree before it asked for a
+// reshape, and to what it was given, is in nobody else's hands.
 func TestReshapeGivesTheDriverFreshCopies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var first *providertree.Tree
@@ -197,7 +199,7 @@ var refusals = map[string]struct {
 	// journalled is what the journal holds then.
 	journalled []string
 }{
-	"needed again": {func(s *scene) { s.driver.err = &plugins.ReshapeNeeded{Reason: "for ever"} }, []string{"says again that it needs a reshape", "for ever", "defect of the driver"}, []string{}},
+	"needed again": {func(s *scene) { s.driver.err = &plugins.ReshapeNeeded{Reason: "for ever"} }, []string{"asks for a reshape again", "for ever", "defect of the driver"}, []string{}},
 	"failed": {func(s *scene) {
 		s.driver.answer = func(_ *providertree.Tree, a providertree.Allocations) (providertree.Allocations, error) {
 			if a == nil {
@@ -219,7 +221,7 @@ var refusals = map[string]struct {
 			}
 			return after, err
 		}
-	}, []string{guest1, "2 would be lost", guest2, "all that it holds would be lost", "plan --reshape"}, []string{}},
+	}, []string{guest1, "2 would be lost", guest2, "all its allocations would be lost", "plan --reshape"}, []string{}},
 	"guarded as any tree": {func(s *scene) {
 		s.driver.answer = func(tree *providertree.Tree, a providertree.Allocations) (providertree.Allocations, error) {
 			after, err := moveVGPUs(tree, a)
@@ -259,7 +261,8 @@ func TestRefusedReshapeIsFatalAtStartUp(t *testing.T) {
 	}
 }
 
-// TestRefusedReshapeIsHeld: the agent stays up, tries nothing on its own, and tries again when somebody asks.
+// TestRefusedReshapeIsHeld: the agent stays up, tries nothing on its own, and tries again when
+// somebody asks.
 func TestRefusedReshapeIsHeld(t *testing.T) {
 	for name, c := range refusals {
 		t.Run(name, func(t *testing.T) {
@@ -344,7 +347,8 @@ func TestOtherNodesGoOnBesideAHeldOne(t *testing.T) {
 	})
 }
 
-// TestPeriodicPassDoesNotReshape: what needs a reshape after start-up waits for a restart, and says so.
+// TestPeriodicPassDoesNotReshape: what needs a reshape after start-up waits for a restart, and says
+// so.
 func TestPeriodicPassDoesNotReshape(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, vgpus, func(s *scene) {
@@ -360,7 +364,7 @@ func TestPeriodicPassDoesNotReshape(t *testing.T) {
 		}
 		synctest.Wait()
 		n := s.tracker.Status().Nodes[0]
-		if n.State != resourcetracker.Degraded || n.Held || s.gathered() != 0 || !containsAll(n.Error, "needs a restart of the agent", "nothing was written", "one provider for each GPU") || !strings.Contains(n.Remedy, "systemctl restart") {
+		if n.State != resourcetracker.Degraded || n.Held || s.gathered() != 0 || !containsAll(n.Error, "restart the agent", "nothing was written", "one provider for each GPU") || !strings.Contains(n.Remedy, "systemctl restart") {
 			t.Errorf("gathered %d times; %+v", s.gathered(), n)
 		}
 		s.checkShape(oldShape)
@@ -401,7 +405,7 @@ func TestNodeThatComesLaterDoesNotReshape(t *testing.T) {
 		})
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
-		if n := s.tracker.Status().Nodes[0]; n.Name != "cn1" || !strings.Contains(n.Error, "needs a restart") {
+		if n := s.tracker.Status().Nodes[0]; n.Name != "cn1" || !strings.Contains(n.Error, "restart the agent") {
 			t.Errorf("%+v", n)
 		}
 		if err := s.end(); err != nil {
@@ -410,8 +414,8 @@ func TestNodeThatComesLaterDoesNotReshape(t *testing.T) {
 	})
 }
 
-// TestStartUpLastsUntilTheFirstGoodPass: an outage at the start is not fatal, and the reshape comes after it, however long it
-// takes.
+// TestStartUpLastsUntilTheFirstGoodPass: an outage at the start is not fatal, and the reshape comes
+// after it, however long it takes.
 func TestStartUpLastsUntilTheFirstGoodPass(t *testing.T) {
 	outages := map[string][2]func(*scene){
 		"Placement is away": {
@@ -533,7 +537,8 @@ func TestLostRaceIsComputedFromScratch(t *testing.T) {
 	})
 }
 
-// TestConflictStormIsBounded: somebody writes before each try. The agent gives up for now, does not hurry, and start-up lasts.
+// TestConflictStormIsBounded: somebody writes before each try. The agent gives up for now, does not
+// hurry, and start-up lasts.
 func TestConflictStormIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, vgpus, func(s *scene) { s.placement.onReshape = func() error { return reportclient.ErrConflict } })
@@ -549,7 +554,8 @@ func TestConflictStormIsBounded(t *testing.T) {
 			t.Errorf("%+v", st)
 		}
 		time.Sleep(10 * time.Minute)
-		if n := s.gathered(); n > 4*30 { // a pass every half minute would be the least back-off of all
+		// a pass every half minute would be the least back-off of all
+		if n := s.gathered(); n > 4*30 {
 			t.Errorf("%d tries in ten minutes", n)
 		}
 		s.checkShape(oldShape)

@@ -16,32 +16,35 @@ import (
 	"github.com/compute-agent/compute-agent/resourcetracker/ownership"
 )
 
-// Shaper is a [Driver] whose trees have had several shapes, numbered from 1, see [plugins.Shaper]. Its methods answer
-// [plugins.ErrUnsupported] if they have not.
+// Shaper is a [Driver] whose trees have had several shapes, numbered from 1, see [plugins.Shaper].
+// Its methods answer [plugins.ErrUnsupported] if they have not.
 type Shaper interface {
 	ShapeVersion(ctx context.Context) (int, error)
 	ReshapeStep(ctx context.Context, tree *providertree.Tree, node string, from int, allocations providertree.Allocations) (*providertree.Tree, providertree.Allocations, error)
 }
 
-// CapabilityReporter is a [Driver] that says what a node is capable of, see [plugins.CapabilityReporter]. Nil: it does not.
+// CapabilityReporter is a [Driver] that says what a node is capable of, see
+// [plugins.CapabilityReporter]. Nil: it does not.
 type CapabilityReporter interface {
 	Capabilities(node string) map[string]bool
 }
 
-// shapes returns the shape that the node's tree has in Placement and the one that the driver makes; 0 and 0 if it does not
-// number them. A tree whose shape nobody recorded, and that is not new, has shape 0.
+// shapes returns the shape that the node's tree has in Placement and the one that the driver makes;
+// 0 and 0 if it does not number them. A tree whose shape nobody recorded, and that is not new, has
+// shape 0.
 //
-// What the state directory says and what the tree itself says (a trait on its root) differ after a crash between two writes, after
-// Placement's database was put back from a copy, and after a reshape was undone. The lower is right then, also if it is 0: a step
-// that has been made already changes nothing. The trait comes before the reshape (a write after it would keep it from being undone), so
-// the tree is believed alone only at the first contact, see recordOf.
+// What the state directory says and what the tree itself says (a trait on its root) differ after a
+// crash between two writes, after Placement's database was put back from a copy, and after a
+// reshape was undone. The lower is right then, also if it is 0: a step that has been made already
+// changes nothing. The trait comes before the reshape (a write after it would keep it from being
+// undone), so the tree is believed alone only at the first contact, see recordOf.
 //
 // Errors: an [*OlderDriverError] if the driver has a lower version than the tree, or none.
 func (t *Tracker) shapes(ctx context.Context, d draft) (from, to int, err error) {
 	if shaper, ok := t.config.Driver.(Shaper); ok {
 		to, err = shaper.ShapeVersion(ctx)
 		if err != nil && !errors.Is(err, plugins.ErrUnsupported) {
-			return 0, 0, &passError{step: "asking the driver for the version of its shape", err: err}
+			return 0, 0, &passError{step: "asking the driver for its layout version", err: err}
 		}
 	}
 	if unborn(d.known, d.node.UUID) {
@@ -60,8 +63,9 @@ func (t *Tracker) shapes(ctx context.Context, d draft) (from, to int, err error)
 	return from, to, nil
 }
 
-// hadShape reports whether the tree tells a shape, or is known to have told one. Then one that is 0 is no tree that a driver may just
-// go on with: its reshape was undone, or Placement was put back from a copy.
+// hadShape reports whether the tree tells a shape, or is known to have told one. Then one that is 0
+// is no tree that a driver may just go on with: its reshape was undone, or Placement was put back
+// from a copy.
 func (t *Tracker) hadShape(d draft) bool {
 	for trait := range d.record.Providers[d.node.UUID].Traits {
 		if strings.HasPrefix(trait, t.shapeTraitPrefix()) {
@@ -71,11 +75,12 @@ func (t *Tracker) hadShape(d draft) bool {
 	return t.shapeTold(d.known, d.node.UUID) > 0
 }
 
-// shapePrefix begins the trait that says which shape a tree has; the driver's name and the number follow.
+// shapePrefix begins the trait that says which shape a tree has; the driver's name and the number
+// follow.
 const shapePrefix = "CUSTOM_COMPUTE_AGENT_SHAPE_"
 
-// shapeTrait is on the root of a tree that this driver has brought into a shape, so that another agent knows it when the state
-// directory is lost.
+// shapeTrait is on the root of a tree that this driver has brought into a shape, so that another
+// agent knows it when the state directory is lost.
 func (t *Tracker) shapeTrait(shape int) string { return t.shapeTraitPrefix() + strconv.Itoa(shape) }
 
 func (t *Tracker) shapeTraitPrefix() string {
@@ -104,9 +109,9 @@ func (t *Tracker) shapeTold(tree *providertree.Tree, root string) int {
 	return least
 }
 
-// shapeTraits is the trait of the shape that the tree is going to have: on a new tree, on one that is reshaped, and on one that
-// has such a trait. A tree that is adopted as it is needs no write, though it took the steps to see that nothing is to move; the state directory
-// knows its shape.
+// shapeTraits is the trait of the shape that the tree is going to have: on a new tree, on one that
+// is reshaped, and on one that has such a trait. A tree that is adopted as it is needs no write,
+// though it took the steps to see that nothing is to move; the state directory knows its shape.
 func (t *Tracker) shapeTraits(d draft) []string {
 	if d.shape > 0 && (unborn(d.known, d.node.UUID) || d.reshaped() || t.shapeTold(d.known, d.node.UUID) > 0) {
 		return []string{t.shapeTrait(d.shape)}
@@ -114,7 +119,8 @@ func (t *Tracker) shapeTraits(d draft) []string {
 	return nil
 }
 
-// reshaped tells whether the driver made another tree than the one it was given, but for traits and aggregates, when it was given allocations.
+// reshaped tells whether the driver made another tree than the one it was given, but for traits and
+// aggregates, when it was given allocations.
 func (d draft) reshaped() bool {
 	if d.before == nil {
 		return false
@@ -124,18 +130,19 @@ func (d draft) reshaped() bool {
 		slices.ContainsFunc(changes.Changed, func(c providertree.Change) bool { return c.Inventories() || c.Moved() || c.Renamed() })
 }
 
-// chain takes a tree from one shape to another, step by step, all in memory: each step is checked by itself, so that it is
-// known which one is wrong, and the last one's tree is the driver's to complete. What comes out is written as one reshape, so
-// that Placement never has a shape between.
+// chain takes a tree from one shape to another, step by step, all in memory: each step is checked
+// by itself, so that it is known which one is wrong, and the last one's tree is the driver's to
+// complete. What comes out is written as one reshape, so that Placement never has a shape between.
 //
-// Cost: one GET per provider and one per consumer, and a call of the driver for each step and one more.
+// Cost: one GET per provider and one per consumer, and a call of the driver for each step and one
+// more.
 func (t *Tracker) chain(ctx context.Context, d draft, from, to int, allowed bool) (draft, error) {
 	if !allowed {
-		needed := &plugins.ReshapeNeeded{Reason: fmt.Sprintf("the provider tree has shape %d, and the driver makes shape %d", from, to)}
+		needed := &plugins.ReshapeNeeded{Reason: fmt.Sprintf("the provider tree has layout version %d, but the driver has layout version %d", from, to)}
 		return d, &passError{step: stepDriver, err: &lateReshape{needed}}
 	}
 	t.config.Logger.Info().Str("driver", t.config.Name).Str("node", d.node.Name).Int("from_shape", from).Int("to_shape", to).
-		Msg("The driver makes another shape of provider tree than Placement has. What is allocated is gathered, to see what must move with it.")
+		Msg("The driver has another layout version than the provider tree in Placement. Reading the allocations, some of which may have to move.")
 	if err := t.gather(ctx, &d); err != nil {
 		return d, err
 	}
@@ -162,15 +169,15 @@ func (t *Tracker) step(ctx context.Context, d draft, tree *providertree.Tree, al
 	switch {
 	case errors.Is(err, plugins.ErrReshapeNeeded):
 		return out, &ReshapeError{
-			Problem: fmt.Sprintf("the driver was given all allocations for the step from shape %d to %d, and says that it needs a reshape", from, from+1), Err: err,
+			Problem: fmt.Sprintf("the driver was given all allocations for the step from layout version %d to %d, but asks for a reshape", from, from+1), Err: err,
 			Remedy: "this is a defect of the driver: install its former version, and report it to its author",
 		}
 	case errors.As(err, &failed):
 		refused := cannotMove(failed, err).of(allocations, tree)
-		refused.Problem = fmt.Sprintf("step from shape %d to %d: %s", from, from+1, refused.Problem)
+		refused.Problem = fmt.Sprintf("step from layout version %d to %d: %s", from, from+1, refused.Problem)
 		return out, refused
 	case err != nil:
-		return out, &passError{step: fmt.Sprintf("asking the driver for the step from shape %d to %d", from, from+1), err: err}
+		return out, &passError{step: fmt.Sprintf("asking the driver for the step from layout version %d to %d", from, from+1), err: err}
 	}
 	if out.after == nil {
 		out.after = given
@@ -178,13 +185,14 @@ func (t *Tracker) step(ctx context.Context, d draft, tree *providertree.Tree, al
 	if renamer, ok := t.config.Driver.(plugins.Renamer); ok {
 		out.renames = renamer.ClassRenames()
 	}
-	// The driver does not see what the operator added; guests may use it, and the guard shall find it.
+	// The driver does not see what the operator added; guests may use it, and the guard shall find
+	// it.
 	out.base = tree
 	out.known, out.desired = withOperators(tree, d), withOperators(out.answer, d)
 	if err := out.check(); err != nil {
 		var refused *ReshapeError
 		if errors.As(err, &refused) {
-			refused.Problem = fmt.Sprintf("step from shape %d to %d: %s", from, from+1, refused.Problem)
+			refused.Problem = fmt.Sprintf("step from layout version %d to %d: %s", from, from+1, refused.Problem)
 		}
 		return out, err
 	}

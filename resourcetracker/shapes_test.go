@@ -21,8 +21,8 @@ import (
 	"github.com/compute-agent/compute-agent/resourcetracker/ownership"
 )
 
-// threeSteps makes the scene that of a driver whose shapes are 1: VGPU on the root, 2: VGPU on a child, 3: called CUSTOM_GPU_SLICE,
-// 4: below a NUMA cell.
+// threeSteps makes the scene that of a driver whose shapes are 1: VGPU on the root, 2: VGPU on a
+// child, 3: called CUSTOM_GPU_SLICE, 4: below a NUMA cell.
 func threeSteps(s *scene) {
 	vgpus(s)
 	s.records = ownership.Open(s.stateDir())
@@ -45,7 +45,8 @@ func threeSteps(s *scene) {
 		case 0:
 			return allocations, nil, nil
 		case 1:
-			if _, there := tree.Inventory(nodeUUID, "VGPU"); !there { // that there are children says nothing: a refused reshape leaves them, empty
+			// that there are children says nothing: a refused reshape leaves them, empty
+			if _, there := tree.Inventory(nodeUUID, "VGPU"); !there {
 				return allocations, nil, nil
 			}
 			after, err := moveVGPUs(tree, allocations)
@@ -119,7 +120,8 @@ func TestAHostThreeShapesBehindArrivesInOneStart(t *testing.T) {
 	}
 }
 
-// A tree that somebody else made, and that has the newest shape as it is, costs no write. Only the state directory knows its shape then.
+// A tree that somebody else made, and that has the newest shape as it is, costs no write. Only the
+// state directory knows its shape then.
 func TestATreeThatHasTheShapeAlreadyIsAdoptedAsItIs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, threeSteps)
@@ -193,15 +195,16 @@ func TestTheStepThatIsWrongIsNamed(t *testing.T) {
 		if !errors.As(err, &fatal) || !fatal.Protects || !errors.As(err, &refused) {
 			t.Fatalf("the start ended with %v", err)
 		}
-		if want := "step from shape 2 to 3: the driver's reshape does not pass the agent's checks"; refused.Problem != want || len(refused.Offenders) == 0 || refused.Offenders[0].Consumer != guest2 {
+		if want := "step from layout version 2 to 3: the driver's reshape does not pass the agent's checks"; refused.Problem != want || len(refused.Offenders) == 0 || refused.Offenders[0].Consumer != guest2 {
 			t.Errorf("refused: %v", refused)
 		}
 		s.checkShape(oldShape)
 	})
 }
 
-// TestADriverThatIsOlderThanTheTreeIsHeld: one with a lower layout version, or without any. The agent stays up and writes nothing for the
-// node. A reshape that is taken back lets the older driver go on.
+// TestADriverThatIsOlderThanTheTreeIsHeld: one with a lower layout version, or without any. The
+// agent stays up and writes nothing for the node. A reshape that is taken back lets the older
+// driver go on.
 func TestADriverThatIsOlderThanTheTreeIsHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, threeSteps, func(s *scene) {
@@ -212,7 +215,7 @@ func TestADriverThatIsOlderThanTheTreeIsHeld(t *testing.T) {
 		<-s.tracker.Ready()
 		must(s, s.end())
 		writes := s.writes()
-		for shape, text := range map[int]string{2: "has layout version 4, and this driver makes layout version 2", 0: "has layout version 4, and this driver has no layout version"} {
+		for shape, text := range map[int]string{2: "has layout version 4, but this driver has layout version 2", 0: "has layout version 4, but this driver has no layout version"} {
 			s.driver.shape = shape
 			old := start(t, func(n *scene) {
 				n.placement, n.driver, n.records, n.journal = s.placement, s.driver, s.records, s.journal
@@ -276,9 +279,9 @@ func TestNoStepIsMadeWhileTheAgentRuns(t *testing.T) {
 	})
 }
 
-// TestAReshapeThatIsRefusedLeavesTheShape of a tree of which nobody has recorded one: all steps are to be made at the next start. The
-// trait that tells the new shape is there by then: it is written before, so that nothing raises a generation after the reshape and keeps it
-// from being undone.
+// TestAReshapeThatIsRefusedLeavesTheShape of a tree of which nobody has recorded one: all steps are
+// to be made at the next start. The trait that tells the new shape is there by then: it is written
+// before, so that nothing raises a generation after the reshape and keeps it from being undone.
 func TestAReshapeThatIsRefusedLeavesTheShape(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, threeSteps, func(s *scene) {
@@ -301,7 +304,8 @@ func TestAReshapeThatIsRefusedLeavesTheShape(t *testing.T) {
 	})
 }
 
-// TestAChainFromAnUnknownShapeIsUndone: the agent that runs leaves it so, and whoever starts next begins from the unknown shape.
+// TestAChainFromAnUnknownShapeIsUndone: the agent that runs leaves it so, and whoever starts next
+// begins from the unknown shape.
 func TestAChainFromAnUnknownShapeIsUndone(t *testing.T) {
 	for _, next := range []int{1, 4} {
 		synctest.Test(t, func(t *testing.T) {
@@ -342,7 +346,8 @@ func TestAChainFromAnUnknownShapeIsUndone(t *testing.T) {
 	}
 }
 
-// TestAPlacementThatWasPutBackFromACopy has the tree of before the reshape, and without the trait that tells the shape.
+// TestAPlacementThatWasPutBackFromACopy has the tree of before the reshape, and without the trait
+// that tells the shape.
 func TestAPlacementThatWasPutBackFromACopy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var copied *providertree.Tree

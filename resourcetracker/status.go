@@ -45,7 +45,8 @@ type Status struct {
 	Cause  Cause        `json:"cause,omitempty"`
 	Remedy string       `json:"remedy,omitempty"`
 	Nodes  []NodeStatus `json:"nodes"`
-	// Contested are the nodes that the driver names and has not: another driver has them, or names them too.
+	// Contested are the nodes that the driver names and has not: another driver has them, or names
+	// them too.
 	Contested []Contested `json:"contested,omitempty"`
 }
 
@@ -54,11 +55,14 @@ type NodeStatus struct {
 	Name  string `json:"name"`
 	UUID  string `json:"uuid"`
 	State State  `json:"state"`
-	// LastSuccess is when Placement last was known to say what the driver says; zero: never since the start.
+	// LastSuccess is when Placement last was known to say what the driver says; zero: never since
+	// the start.
 	LastSuccess time.Time `json:"last_success,omitzero"`
-	// LastAnswer is when the driver last told of the node, also that it needs a reshape; zero: never since the start.
+	// LastAnswer is when the driver last told of the node, also that it needs a reshape; zero:
+	// never since the start.
 	LastAnswer time.Time `json:"last_answer,omitzero"`
-	// Unanswered: the driver did not tell when it was last asked, for the nodes or for this one. That it is not ready is no answer.
+	// Unanswered: the driver did not tell when it was last asked, for the nodes or for this one.
+	// That it is not ready is no answer.
 	Unanswered bool `json:"unanswered,omitempty"`
 	// LastChange is when something was last written, and Changes what.
 	LastChange time.Time `json:"last_change,omitzero"`
@@ -66,8 +70,8 @@ type NodeStatus struct {
 	// Passes and Writes count since the start.
 	Passes int64 `json:"passes"`
 	Writes int64 `json:"writes"`
-	// Failures counts the failed passes since the last good one; Error, Cause and Remedy are of the last, and Offenders all
-	// that stands against a reshape.
+	// Failures counts the failed passes since the last good one; Error, Cause and Remedy are of the
+	// last, and Offenders all that stands against a reshape.
 	Failures  int      `json:"failures"`
 	Error     string   `json:"error,omitempty"`
 	Cause     Cause    `json:"cause,omitempty"`
@@ -83,7 +87,8 @@ type NodeStatus struct {
 	Kept []string `json:"kept,omitempty"`
 	// Conflicts are the entries of provider.yaml that have no effect, and why.
 	Conflicts []string `json:"conflicts,omitempty"`
-	// Retiring is what the machine no longer has and guests still use: it stays until they are gone, closed for new ones.
+	// Retiring is what the machine no longer has and guests still use: it stays until they are
+	// gone, closed for new ones.
 	Retiring []string `json:"retiring,omitempty"`
 	// Flapping is what the driver reports otherwise at every pass, with the last values.
 	Flapping []string `json:"flapping,omitempty"`
@@ -91,19 +96,22 @@ type NodeStatus struct {
 	Writing *Writing `json:"writing,omitempty"`
 	// Drift is what the last pass found changed in Placement that this agent had written.
 	Drift []string `json:"drift,omitempty"`
-	// Orphaned is set for a node that was reported before and that the driver no longer names: why it is still there.
+	// Orphaned is set for a node that was reported before and that the driver no longer names: why
+	// it is still there.
 	Orphaned string `json:"orphaned,omitempty"`
 }
 
 // Writing is a pass that is writing to Placement.
 type Writing struct {
-	// Done and Operations count the writes of the pass, those that were refused among those that are done.
+	// Done and Operations count the writes of the pass, those that were refused among those that
+	// are done.
 	Done       int       `json:"done"`
 	Operations int       `json:"operations"`
 	Since      time.Time `json:"since"`
 }
 
-// nodeState is a node's status and what its passes remember. But for the status, only the turn under way touches it.
+// nodeState is a node's status and what its passes remember. But for the status, only the turn
+// under way touches it.
 type nodeState struct {
 	NodeStatus
 	// cause is that of the last failure, by which another one is told from the same again.
@@ -113,17 +121,19 @@ type nodeState struct {
 	// record is what is ours in Placement; saved says that the state directory has it.
 	record *ownership.Record
 	saved  bool
-	// adopted is what the node was before this agent's first write, nil if that is not known; adoptedSaved says that the state directory has
-	// it, or that there is nothing to have.
+	// adopted is what the node was before this agent's first write, nil if that is not known;
+	// adoptedSaved says that the state directory has it, or that there is nothing to have.
 	adopted      *ownership.Adopted
 	adoptedSaved bool
 	// flaps are the items that the last passes wrote.
 	flaps flaps
-	// reshaped is 0 unless the last pass that succeeded made a reshape; then it is one more than the tracker's configured was.
+	// reshaped is 0 unless the last pass that succeeded made a reshape; then it is one more than
+	// the tracker's configured was.
 	reshaped int64
 	// used is how much was allocated of what retires.
 	used map[string]used
-	// unmatched are the entries of provider.yaml that this node has no provider for, by their keys. Guarded by the tracker's mu.
+	// unmatched are the entries of provider.yaml that this node has no provider for, by their keys.
+	// Guarded by the tracker's mu.
 	unmatched map[string]bool
 	// guests is when the driver was last asked for its guests.
 	guests time.Time
@@ -142,7 +152,8 @@ func (t *Tracker) Status() Status {
 	for _, name := range slices.Sorted(maps.Keys(t.nodes)) {
 		n := t.nodes[name].NodeStatus
 		n.Unanswered = n.State != Orphaned && (n.Unanswered || t.nameless)
-		if t.config.Disabled != nil && n.State != Orphaned { // as it is now, told to Placement or not
+		// as it is now, told to Placement or not
+		if t.config.Disabled != nil && n.State != Orphaned {
 			n.DisabledReason, _ = t.config.Disabled(plugins.Node{Name: n.Name, UUID: n.UUID})
 		}
 		for _, list := range []*[]string{&n.Changes, &n.Offenders, &n.Kept, &n.Conflicts, &n.Retiring, &n.Drift, &n.Flapping} {
@@ -157,7 +168,8 @@ func (t *Tracker) Status() Status {
 	return s
 }
 
-// meet notes the nodes that the driver names. For those that it names first, at the start of the agent, start-up begins.
+// meet notes the nodes that the driver names. For those that it names first, at the start of the
+// agent, start-up begins.
 func (t *Tracker) meet(nodes []plugins.Node) {
 	for _, node := range nodes {
 		t.state(node)
@@ -186,7 +198,8 @@ func (t *Tracker) noteContested(held []*ClaimedError) {
 	t.status.Contested = contested(held)
 }
 
-// noteTurn keeps the outcome of a turn. Nodes that the driver does not name any more leave the status (and nothing else).
+// noteTurn keeps the outcome of a turn. Nodes that the driver does not name any more leave the
+// status (and nothing else).
 func (t *Tracker) noteTurn(err error, nodes []plugins.Node) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -240,8 +253,8 @@ func (t *Tracker) noteAnswer(ctx context.Context, node string, err error) {
 	}
 }
 
-// recall makes nodes that this driver had when the agent ran before known, when it cannot name them: what is to be told of them
-// (that they are disabled) does not wait for it.
+// recall makes nodes that this driver had when the agent ran before known, when it cannot name
+// them: what is to be told of them (that they are disabled) does not wait for it.
 //
 // Cost: one read of the records, once, and only if the first question of all fails.
 func (t *Tracker) recall() {
@@ -254,7 +267,7 @@ func (t *Tracker) recall() {
 	}
 	records, err := t.config.Records.List()
 	if err != nil {
-		t.config.Logger.Warn().Str("driver", t.config.Name).Err(err).Msg("Not all records of former nodes can be read, so some are not shown before the driver names them.")
+		t.config.Logger.Warn().Str("driver", t.config.Name).Err(err).Msg("Not all records of former nodes can be read, so some are not shown until the driver names them.")
 	}
 	for _, r := range records {
 		if r.Driver == t.config.Name && (t.config.Elsewhere == nil || !t.config.Elsewhere(r.Root)) {
@@ -274,7 +287,7 @@ func (t *Tracker) noteWrites(n *nodeState, done []reportclient.Operation) {
 	n.Writes += int64(len(done))
 	for _, op := range t.accepted(done) {
 		n.Changes = append(n.Changes, op.String())
-		t.config.Logger.Info().Str("driver", t.config.Name).Str("node", n.Name).Str("operation", op.Kind.String()).Msg("Placement was told: " + op.String() + ".")
+		t.config.Logger.Info().Str("driver", t.config.Name).Str("node", n.Name).Str("operation", op.Kind.String()).Msg(op.Done() + ".")
 	}
 }
 
@@ -310,7 +323,7 @@ func (t *Tracker) noteSuccess(n *nodeState, writes int, reason string, took time
 		if !n.LastSuccess.IsZero() {
 			e = e.Stringer("outage", now.Sub(n.LastSuccess).Round(time.Second))
 		}
-		e.Msg("The node is reported again. Placement says what the driver says.")
+		e.Msg("The node is reported again. Placement is up to date.")
 	}
 	first := n.Passes == 0
 	n.State, n.LastSuccess, n.Failures, n.Error, n.Remedy, n.cause = Reporting, now, 0, "", "", ""
@@ -318,9 +331,9 @@ func (t *Tracker) noteSuccess(n *nodeState, writes int, reason string, took time
 	t.cause = ""
 	n.Passes++
 	if first && n.Writes == 0 {
-		log.Info().Str("uuid", n.UUID).Msg("Placement already says what the driver says: nothing to write.")
+		log.Info().Str("uuid", n.UUID).Msg("Placement is already up to date: nothing to write.")
 	}
-	log.Debug().Str("reason", reason).Int("writes", writes).Dur("took", took).Msg("The pass is done.")
+	log.Debug().Str("reason", reason).Int("writes", writes).Dur("took", took).Msg("Finished the pass.")
 }
 
 func (t *Tracker) noteFailure(n *nodeState, err error) {
@@ -330,13 +343,14 @@ func (t *Tracker) noteFailure(n *nodeState, err error) {
 	t.logFailure(n.Failures, n.Name, &n.cause, err)
 }
 
-// noteFatal keeps why the agent ends; whoever ends it logs that. All that stands against a reshape is logged here, and nowhere else.
+// noteFatal keeps why the agent ends; whoever ends it logs that. All that stands against a reshape
+// is logged here, and nowhere else.
 func (t *Tracker) noteFatal(n *nodeState, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	n.fail(err)
 	if n.Cause == CauseReshapeRefused {
-		t.logRefusal(n, "The reshape is refused: nothing has moved, and guests are not affected. The agent ends; with [reshape] on_failure = \"hold\" it would stay up.")
+		t.logRefusal(n, "The reshape is refused: nothing was moved, and guests are not affected. The agent exits; with [reshape] on_failure = \"hold\" it stays up.")
 	}
 }
 
@@ -358,11 +372,11 @@ func (t *Tracker) noteHeld(n *nodeState, err *ReshapeError) {
 	n.fail(err)
 	n.Held = true
 	n.Remedy += "; then `compute-agent refresh`, or a reload, tries again"
-	t.logRefusal(n, "The reshape is refused and the node is held: the agent stays up and writes nothing for it. What Placement says stays, guests are not affected.")
+	t.logRefusal(n, "The reshape is refused and the node is held: the agent stays up and writes nothing for it. Placement is unchanged, and guests are not affected.")
 }
 
-// logEvery is how many failures in a row make one more line: the first says everything, and a night of retries must not
-// bury it. Another cause is news, though.
+// logEvery is how many failures in a row make one more line: the first says everything, and a night
+// of retries must not bury it. Another cause is news, though.
 const logEvery = 10
 
 func (t *Tracker) logFailure(failures int, node string, before *string, err error) {
@@ -382,7 +396,7 @@ func (t *Tracker) logFailure(failures int, node string, before *string, err erro
 	if r := remedy(err); r != "" {
 		e = e.Str("remedy", r)
 	}
-	e.Msg("The pass failed. What Placement says stays as the last good pass left it, guests are not affected, and the agent tries again.")
+	e.Msg("The pass failed. Placement keeps the result of the last successful pass, guests are not affected, and the agent tries again.")
 }
 
 // causeOf names the kind of a failure, without what differs from try to try (request ids).
@@ -408,7 +422,7 @@ func remedy(err error) string {
 	case errors.As(err, &older):
 		return older.Remedy()
 	case errors.As(err, &again):
-		return "report it to the driver's author: after a reshape UpdateProviderTree must return the tree as it is and ask for nothing. The version of the driver of before " +
+		return "report it to the driver's author: after a reshape UpdateProviderTree must return the tree as it is and ask for nothing. The previous version of the driver " +
 			"works, unless it is older than the tree"
 	case errors.As(err, &refused):
 		return refused.Remedies()
@@ -417,21 +431,21 @@ func remedy(err error) string {
 	case errors.Is(err, reportclient.ErrIdentity):
 		return "see docs/operators.md, \"Identity\""
 	case errors.Is(err, reportclient.ErrRefused):
-		return "check how [placement_client] proves who the agent is (auth and the keys that belong to it); Placement wants the role service or admin; `compute-agent doctor` tries it out"
+		return "check the credentials in [placement_client] (auth and the keys that belong to it); Placement requires the role service or admin; `compute-agent doctor` tests them"
 	case errors.Is(err, reportclient.ErrTooOld):
 		return "the agent and this Placement have no microversion in common: upgrade the older one"
 	case errors.Is(err, reportclient.ErrUnavailable):
-		return "check that Placement, and Keystone if it is asked, run and that [placement_client] leads to them; `compute-agent doctor` looks at each"
+		return "check that Placement (and Keystone, if configured) is running and that [placement_client] points to it; `compute-agent doctor` tests each"
 	case errors.Is(err, reportclient.ErrUnexpected):
-		return "check [placement_client] url: something answers there that is not Placement"
+		return "check [placement_client] url: the server there is not Placement"
 	case errors.Is(err, reportclient.ErrInventoryInUse), errors.Is(err, reportclient.ErrProviderInUse):
-		return "guests still use what the driver no longer reports: `openstack resource provider show --allocations UUID` names them"
+		return "guests still use inventory that the driver no longer reports: `openstack resource provider show --allocations UUID` lists them"
 	case errors.Is(err, plugins.ErrNotReady):
-		return "the driver's own message says what it waits for; `compute-agent doctor` looks at the usual causes"
+		return "the driver's message says what it waits for; `compute-agent doctor` checks the usual causes"
 	case errors.Is(err, plugins.ErrReshapeNeeded):
-		return "restart the agent (systemctl restart compute-agent), which moves inventory and allocations together; `compute-agent plan --reshape` shows before what moves where"
+		return "restart the agent (systemctl restart compute-agent), which moves inventory and allocations together; `compute-agent plan --reshape` shows beforehand what moves where"
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, fs.ErrPermission):
-		return "the agent must be able to write to its state directory (agent.state_dir); `compute-agent doctor` looks at it"
+		return "the agent must be able to write to its state directory (agent.state_dir); `compute-agent doctor` checks it"
 	}
 	return ""
 }

@@ -9,7 +9,8 @@ import (
 	"github.com/compute-agent/compute-agent/reportclient"
 )
 
-// accepted is what Placement took of what was written: standard traits that it turned out not to know were left out, which the client has said.
+// accepted is what Placement took of what was written: standard traits that it turned out not to
+// know were left out, which the client has said.
 func (t *Tracker) accepted(done []reportclient.Operation) []reportclient.Operation {
 	realist, ok := t.config.Placement.(Realist)
 	if !ok {

@@ -20,14 +20,16 @@ import (
 	"github.com/compute-agent/compute-agent/resourcetracker/providerconfig"
 )
 
-// Driver is what the tracker needs of a virt driver: values in, values out, an error whenever the answer is not known.
+// Driver is what the tracker needs of a virt driver: values in, values out, an error whenever the
+// answer is not known.
 type Driver interface {
 	AvailableNodes(ctx context.Context) ([]plugins.Node, error)
-	// UpdateProviderTree returns the edited tree, and with allocations given the edited allocations; nil stands for the given
-	// ones as they are then. What is passed in is the driver's to keep.
+	// UpdateProviderTree returns the edited tree, and with allocations given the edited
+	// allocations; nil stands for the given ones as they are then. What is passed in is the
+	// driver's to keep.
 	//
-	// A driver that is a [plugins.Renamer] as well is asked after a reshape which classes it renamed. One may be a [Shaper] and
-	// a [CapabilityReporter], too.
+	// A driver that is a [plugins.Renamer] as well is asked after a reshape which classes it
+	// renamed. One may be a [Shaper] and a [CapabilityReporter], too.
 	UpdateProviderTree(ctx context.Context, tree *providertree.Tree, node string, allocations providertree.Allocations) (*providertree.Tree, providertree.Allocations, error)
 }
 
@@ -51,31 +53,35 @@ type Config struct {
 	Name      string
 	Driver    Driver
 	Placement Placement
-	// Identity is the uuid of the host's own compute node (see [LoadIdentity]), for the node to which the driver gives none.
+	// Identity is the uuid of the host's own compute node (see [LoadIdentity]), for the node to
+	// which the driver gives none.
 	Identity string
-	// Claim is asked for the nodes before any is touched, whenever the driver has named them or has failed to (err). It returns, by
-	// uuid, those that the driver does not get: two drivers that report one node would undo each other's inventory at every
-	// pass. Nil allows every node.
+	// Claim is asked for the nodes before any is touched, whenever the driver has named them or has
+	// failed to (err). It returns, by uuid, those that the driver does not get: two drivers that
+	// report one node would undo each other's inventory at every pass. Nil allows every node.
 	Claim func(ctx context.Context, nodes []plugins.Node, err error) map[string]*ClaimedError
-	// Elsewhere reports whether another driver of this agent reports the node of that uuid: then it is no orphan of this one. Nil:
-	// none does.
+	// Elsewhere reports whether another driver of this agent reports the node of that uuid: then it
+	// is no orphan of this one. Nil: none does.
 	Elsewhere func(root string) bool
-	// Running says that the agent is up already (a driver that a reload brought): nothing is fatal any more, and nothing is
-	// reshaped.
+	// Running says that the agent is up already (a driver that a reload brought): nothing is fatal
+	// any more, and nothing is reshaped.
 	Running bool
-	// Journal is where Placement's Apply records reshapes; the tracker resolves what a crash left open there. Nil: none.
+	// Journal is where Placement's Apply records reshapes; the tracker resolves what a crash left
+	// open there. Nil: none.
 	Journal *journal.Journal
 	// Hold keeps a node whose reshape was refused waiting, see [Tracker.SetHold].
 	Hold    bool
 	Timings Timings
 	Logger  zerolog.Logger
-	// Records keep what this agent has made Placement say of each node. Nil: it is known as long as the tracker is.
+	// Records keep what this agent has made Placement say of each node. Nil: it is known as long as
+	// the tracker is.
 	Records *ownership.Store
 	// ProviderConfig is the operator's provider.yaml as it is now. Nil: there is none.
 	ProviderConfig func() *providerconfig.Config
 	// Seen remembers which guests the driver has listed, see [Tracker.Guests]. Nil: nobody does.
 	Seen *SeenGuests
-	// Disabled says whether, and why, nothing new shall be scheduled to a node ([TraitStatusDisabled]). Nil: never.
+	// Disabled says whether, and why, nothing new shall be scheduled to a node
+	// ([TraitStatusDisabled]). Nil: never.
 	Disabled func(node plugins.Node) (reason string, disabled bool)
 	// Observer is told what the tracker does. Nil: nobody is.
 	Observer Observer
@@ -85,21 +91,23 @@ type Config struct {
 
 // Timings say when a tracker acts. They can be changed while it runs.
 type Timings struct {
-	// Interval is the time between passes that nothing asked for, up to a twentieth longer by chance so that a thousand
-	// agents spread out.
+	// Interval is the time between passes that nothing asked for, up to a twentieth longer by
+	// chance so that a thousand agents spread out.
 	Interval time.Duration
 	// PassDeadline bounds one pass over one node.
 	PassDeadline time.Duration
-	// BackoffMin and BackoffMax bound the wait after a failed pass, which doubles from failure to failure.
+	// BackoffMin and BackoffMax bound the wait after a failed pass, which doubles from failure to
+	// failure.
 	BackoffMin, BackoffMax time.Duration
 }
 
-// FatalError ends the agent at start-up: going on would do harm, and waiting would not help. Start-up lasts, for each node, to
-// the end of its first complete pass.
+// FatalError ends the agent at start-up: going on would do harm, and waiting would not help.
+// Start-up lasts, for each node, to the end of its first complete pass.
 type FatalError struct {
 	Node string
 	Err  error
-	// Protects is set when the agent stops in order to protect data (exit code 3), not because it is set up wrongly.
+	// Protects is set when the agent stops in order to protect data (exit code 3), not because it
+	// is set up wrongly.
 	Protects bool
 }
 
@@ -110,27 +118,34 @@ func (e *FatalError) Unwrap() error { return e.Err }
 type Tracker struct {
 	config  Config
 	rand    func() float64
-	refresh chan string   // reasons for a pass now; one waits at most, since one pass serves all
-	changes chan string   // the same, from the driver: they do not cut a back-off short that is about Placement
+	refresh chan string // reasons for a pass now; one waits at most, since one pass serves all
+	// the same, from the driver: they do not cut a back-off short that is about Placement
+	changes chan string
 	ready   chan struct{} // closed after the first turn
 	running atomic.Bool
-	// configured counts how often the driver got a configuration since the start, or another process.
+	// configured counts how often the driver got a configuration since the start, or another
+	// process.
 	configured atomic.Int64
-	overdue    atomic.Int64 // when the turn under way must have ended, on the same clock as beat; 0: it waits for a dry run
-	beat       atomic.Int64 // when the loop last showed life, in nanoseconds of the monotonic clock since start
-	start      time.Time
+	// when the turn under way must have ended, on the same clock as beat; 0: it waits for a dry run
+	overdue atomic.Int64
+	// when the loop last showed life, in nanoseconds of the monotonic clock since start
+	beat  atomic.Int64
+	start time.Time
 
 	turn chan struct{} // holds a value during a turn or a dry run
 
 	mu      sync.Mutex
 	timings Timings
 	hold    bool
-	reached bool // the driver has named its nodes once: those that come later do not come at start-up
-	// nameless: it did not name them when it was last asked. recalled: those that it named when the agent ran before are known.
+	// the driver has named its nodes once: those that come later do not come at start-up
+	reached bool
+	// nameless: it did not name them when it was last asked. recalled: those that it named when the
+	// agent ran before are known.
 	nameless, recalled bool
 	status             Status
-	cause              string                // of the last turn that failed before any node was reached
-	nodes              map[string]*nodeState // by name, and orphans by orphanKey
+	// of the last turn that failed before any node was reached
+	cause string
+	nodes map[string]*nodeState // by name, and orphans by orphanKey
 
 	enabling []func(node string) bool // nodes that somebody has enabled since the last turn began
 
@@ -152,8 +167,8 @@ func New(cfg Config) *Tracker {
 	return t
 }
 
-// Once makes one turn over all nodes as at start-up, for the agent that does not stay: nothing else of the tracker runs.
-// Its error is every failure, joined.
+// Once makes one turn over all nodes as at start-up, for the agent that does not stay: nothing else
+// of the tracker runs. Its error is every failure, joined.
 func (t *Tracker) Once(ctx context.Context) error { return t.takeTurn(ctx, ctx, "start-up", true) }
 
 // SetTimings changes the timings, from the next wait or pass on.
@@ -163,8 +178,9 @@ func (t *Tracker) SetTimings(timings Timings) {
 	t.timings = timings
 }
 
-// SetHold says what becomes of a node whose reshape is refused at start-up. With hold its tracker stays up, writes nothing for
-// the node, and tries again when asked to ([Tracker.Refresh]); without, the refusal is a [*FatalError].
+// SetHold says what becomes of a node whose reshape is refused at start-up. With hold its tracker
+// stays up, writes nothing for the node, and tries again when asked to ([Tracker.Refresh]);
+// without, the refusal is a [*FatalError].
 func (t *Tracker) SetHold(hold bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -177,22 +193,23 @@ func (t *Tracker) currentTimings() Timings {
 	return t.timings
 }
 
-// Refresh asks for a pass now, whatever went wrong before: a person wants it. Any number of requests before it begins make
-// one pass.
+// Refresh asks for a pass now, whatever went wrong before: a person wants it. Any number of
+// requests before it begins make one pass.
 func (t *Tracker) Refresh(reason string) { ask(t.refresh, reason) }
 
-// Reconfigured is [Tracker.Refresh] after the driver got its configuration again, and perhaps another process: it may report another
-// tree now.
+// Reconfigured is [Tracker.Refresh] after the driver got its configuration again, and perhaps
+// another process: it may report another tree now.
 func (t *Tracker) Reconfigured(reason string) {
 	t.configured.Add(1)
 	t.Refresh(reason)
 }
 
-// Changed asks for a pass because the driver sees a change. It waits for the end of a back-off that is about Placement, which
-// the driver knows nothing of; others it cuts short, to the shortest one.
+// Changed asks for a pass because the driver sees a change. It waits for the end of a back-off that
+// is about Placement, which the driver knows nothing of; others it cuts short, to the shortest one.
 func (t *Tracker) Changed(reason string) { ask(t.changes, reason) }
 
-// Enable asks for a pass that takes [TraitStatusDisabled] away from the nodes that are meant, by their names, whoever set it.
+// Enable asks for a pass that takes [TraitStatusDisabled] away from the nodes that are meant, by
+// their names, whoever set it.
 func (t *Tracker) Enable(meant func(node string) bool) {
 	t.mu.Lock()
 	t.enabling = append(t.enabling, meant)
@@ -219,8 +236,8 @@ func ask(requests chan<- string, reason string) {
 // Ready is closed after the first turn over all nodes, however it ended.
 func (t *Tracker) Ready() <-chan struct{} { return t.ready }
 
-// Beat returns when the tracker last showed life. A tracker whose pass does not end at its deadline shows none; one that does
-// not run cannot hang.
+// Beat returns when the tracker last showed life. A tracker whose pass does not end at its deadline
+// shows none; one that does not run cannot hang.
 func (t *Tracker) Beat() time.Time {
 	if !t.running.Load() {
 		return time.Now()
@@ -234,13 +251,14 @@ const drainTime = 10 * time.Second
 // beatInterval is how often a healthy loop shows life while it waits.
 const beatInterval = time.Second
 
-// Run makes passes until ctx ends, and returns nil then; a pass that is under way is finished, or given up after ten
-// seconds. It returns a [*FatalError] only while start-up lasts for some node.
+// Run makes passes until ctx ends, and returns nil then; a pass that is under way is finished, or
+// given up after ten seconds. It returns a [*FatalError] only while start-up lasts for some node.
 func (t *Tracker) Run(ctx context.Context) error {
 	t.beating()
 	t.running.Store(true)
 	defer t.running.Store(false)
-	// A pass that is under way when ctx ends is let finish: a write whose answer nobody waits for would have to be looked up.
+	// A pass that is under way when ctx ends is let finish: a write whose answer nobody waits for
+	// would have to be looked up.
 	work, abandon := context.WithCancel(context.WithoutCancel(ctx))
 	defer abandon()
 	beats := time.NewTicker(beatInterval)
@@ -258,7 +276,7 @@ func (t *Tracker) Run(ctx context.Context) error {
 			if done != nil {
 				drain := time.AfterFunc(drainTime, abandon)
 				if err := <-done; err != nil {
-					t.config.Logger.Debug().Err(err).Msg("The last pass was not finished.")
+					t.config.Logger.Debug().Err(err).Msg("The last pass did not finish.")
 				}
 				drain.Stop()
 			}
@@ -302,15 +320,17 @@ func (t *Tracker) Run(ctx context.Context) error {
 	}
 }
 
-// eventSpacing is how far a pass that the driver asks for is from the end of the one before: a driver that sees a change
-// every millisecond (hundreds of functions of a card appear one after another) makes one pass a second of them.
+// eventSpacing is how far a pass that the driver asks for is from the end of the one before: a
+// driver that sees a change every millisecond (hundreds of functions of a card appear one after
+// another) makes one pass a second of them.
 const eventSpacing = time.Second
 
 // errDriverMoved stands for the last turn's error once a change has already cut its back-off short.
 var errDriverMoved = errors.New("a pass follows shortly")
 
-// listen returns the requests to listen to. While a turn is under way none: one that comes meanwhile may be about something
-// that the turn has looked at before. After a failure, no changes that would only have Placement asked again.
+// listen returns the requests to listen to. While a turn is under way none: one that comes
+// meanwhile may be about something that the turn has looked at before. After a failure, no changes
+// that would only have Placement asked again.
 func (t *Tracker) listen(busy bool, last error) (requests, changes <-chan string) {
 	switch {
 	case busy:
@@ -339,7 +359,8 @@ func (t *Tracker) turnDeadline() time.Duration {
 	return time.Duration(len(t.nodes)+2)*t.timings.PassDeadline + 5*time.Second
 }
 
-// wait is the time until the next turn: the interval, or the back-off after a failure, each with its jitter.
+// wait is the time until the next turn: the interval, or the back-off after a failure, each with
+// its jitter.
 func (t *Tracker) wait(err error) time.Duration {
 	t.mu.Lock()
 	failures, c := t.status.Failures, t.timings
@@ -352,8 +373,8 @@ func (t *Tracker) wait(err error) time.Duration {
 	return most/2 + time.Duration(t.rand()*float64(most)/2)
 }
 
-// takeTurn makes a pass over each node, and begins none after stop ends. Its error is every failure, joined. requested: a
-// person asked for it.
+// takeTurn makes a pass over each node, and begins none after stop ends. Its error is every
+// failure, joined. requested: a person asked for it.
 func (t *Tracker) takeTurn(stop, ctx context.Context, reason string, requested bool) error {
 	if err := t.begin(ctx); err != nil {
 		return err
@@ -420,7 +441,8 @@ func (t *Tracker) Named(ctx context.Context) ([]plugins.Node, error) {
 	return t.identify(nodes)
 }
 
-// availableNodes returns the nodes that the driver names and has, and those that it names and has not.
+// availableNodes returns the nodes that the driver names and has, and those that it names and has
+// not.
 func (t *Tracker) availableNodes(ctx context.Context) ([]plugins.Node, []*ClaimedError, error) {
 	ctx, cancel := context.WithTimeout(ctx, t.currentTimings().PassDeadline)
 	defer cancel()

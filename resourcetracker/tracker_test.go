@@ -213,8 +213,8 @@ func TestPassUnderWayIsFinishedAtTheEnd(t *testing.T) {
 	})
 }
 
-// TestNoLifeWithoutProgress: the watchdog must fire for a driver that holds a pass beyond every deadline, and not for one
-// that is merely slow.
+// TestNoLifeWithoutProgress: the watchdog must fire for a driver that holds a pass beyond every
+// deadline, and not for one that is merely slow.
 func TestNoLifeWithoutProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})

@@ -23,7 +23,7 @@ type UndoError struct {
 }
 
 func (e *UndoError) Error() string {
-	s := fmt.Sprintf("reshape %d is not undone, nothing was written: %s", e.ID, e.Reason)
+	s := fmt.Sprintf("reshape %d was not undone, nothing was written: %s", e.ID, e.Reason)
 	if e.Err != nil {
 		s += ": " + e.Err.Error()
 	}
@@ -35,17 +35,20 @@ func (e *UndoError) Error() string {
 
 func (e *UndoError) Unwrap() error { return e.Err }
 
-// Reshaper is what undoing a reshape needs of a [reportclient.Client], which has the same journal as its ReshapeLog.
+// Reshaper is what undoing a reshape needs of a [reportclient.Client], which has the same journal
+// as its ReshapeLog.
 type Reshaper interface {
 	Apply(ctx context.Context, root string, plan reportclient.Plan) error
 	CompareReshape(ctx context.Context, r *reportclient.Reshape) (reportclient.ReshapeOutcome, error)
 	Usages(ctx context.Context, provider string) (providertree.Resources, error)
 }
 
-// Undo takes a reshape back: it posts the inverse, with the generations that held right after the reshape. So it happens only
-// if nobody has written to any of its providers and consumers since, and then puts back exactly what was there; it is recorded
-// as a reshape of its own. The record of the node is brought to it. No pass over the node may run meanwhile. Traits and aggregates are no part of a
-// reshape, and so of none that takes it back: a pass of the driver's former version sets them.
+// Undo takes a reshape back: it posts the inverse, with the generations that held right after the
+// reshape. So it happens only if nobody has written to any of its providers and consumers since,
+// and then puts back exactly what was there; it is recorded as a reshape of its own. The record of
+// the node is brought to it. No pass over the node may run meanwhile. Traits and aggregates are no
+// part of a reshape, and so of none that takes it back: a pass of the driver's former version sets
+// them.
 //
 // Errors: [*UndoError] if it must not be; others if Placement cannot be asked.
 //
@@ -59,11 +62,11 @@ func Undo(ctx context.Context, placement Reshaper, j *journal.Journal, records *
 	if err != nil {
 		return fmt.Errorf("comparing reshape %d with Placement: %w", id, err)
 	}
-	const instead = "what the reshape moved can be moved back by hand, or by a driver that reshapes in the other direction; `compute-agent reshape show ID` lists it"
+	const instead = "move back what the reshape moved by hand, or with a driver that reshapes in the other direction; `compute-agent reshape show ID` lists it"
 	switch outcome {
 	case reportclient.ReshapeHappened:
 	case reportclient.ReshapeRefused:
-		return &UndoError{ID: id, Reason: "Placement has what was there before the reshape already: there is nothing to take back"}
+		return &UndoError{ID: id, Reason: "Placement already has the state from before the reshape: there is nothing to undo"}
 	default:
 		return &UndoError{ID: id, Reason: "inventories or allocations that it moved have changed since", Remedy: instead}
 	}
@@ -71,37 +74,39 @@ func Undo(ctx context.Context, placement Reshaper, j *journal.Journal, records *
 		return fmt.Errorf("looking for the resource providers of reshape %d: %w", id, err)
 	} else if len(gone) > 0 {
 		return &UndoError{
-			ID: id, Reason: "Placement does not have all of its resource providers any more, so nothing can be put back on them: " + strings.Join(gone, ", "),
-			Remedy: "a driver that wants them makes them, and moves what is allocated there: give it the configuration, or the version, that it had, and restart the agent",
+			ID: id, Reason: "Placement no longer has all of its resource providers, so nothing can be moved back to them: " + strings.Join(gone, ", "),
+			Remedy: "give the driver its former configuration or version and restart the agent: it creates them, and moves the allocations there",
 		}
 	}
 	j.Label(entry.Root, journal.Label{Node: entry.Node, Undoes: id, FromShape: entry.ToShape, ToShape: entry.FromShape})
 	defer j.Label(entry.Root, journal.Label{Node: entry.Node})
 	inverse := entry.Reshape.Inverse()
-	shape, err := setShape(records, entry.Root, entry.FromShape) // before, so that a crash or a lost answer leaves no shape that the tree may not have
+	// before, so that a crash or a lost answer leaves no shape that the tree may not have
+	shape, err := setShape(records, entry.Root, entry.FromShape)
 	if err != nil {
-		return &UndoError{ID: id, Reason: "what the state directory says of the node cannot be changed", Err: err}
+		return &UndoError{ID: id, Reason: "the node's record in the state directory cannot be changed", Err: err}
 	}
 	err = placement.Apply(ctx, entry.Root, inverse.Plan())
 	if err == nil {
 		return restore(records, journal.Entry{Root: entry.Root, Undoes: id, ToShape: entry.FromShape, Reshape: inverse})
 	}
 	if open, openErr := j.Unresolved(entry.Root); openErr != nil || len(open) > 0 {
-		return fmt.Errorf("undoing reshape %d: whether that happened is not known yet, and the next pass finds out: %w", id, errors.Join(err, openErr))
+		return fmt.Errorf("undoing reshape %d: the outcome is not known yet, the next pass determines it: %w", id, errors.Join(err, openErr))
 	}
 	if _, shapeErr := setShape(records, entry.Root, shape); shapeErr != nil {
 		err = errors.Join(err, shapeErr) // then the next start makes steps that change nothing
 	}
 	switch {
 	case errors.Is(err, reportclient.ErrConflict):
-		return &UndoError{ID: id, Reason: "the generations are not those that held after it: somebody has written to its resource providers or consumers since", Remedy: instead, Err: err}
+		return &UndoError{ID: id, Reason: "another client has written to its resource providers or consumers since (the generations differ)", Remedy: instead, Err: err}
 	case errors.Is(err, reportclient.ErrReshapeRefused):
 		return &UndoError{ID: id, Reason: "Placement refuses it", Remedy: instead, Err: err}
 	}
 	return fmt.Errorf("undoing reshape %d: %w", id, err)
 }
 
-// missing are the names of the providers of a reshape that are not in Placement: a pass has removed them since, being empty.
+// missing are the names of the providers of a reshape that are not in Placement: a pass has removed
+// them since, being empty.
 func missing(ctx context.Context, placement Reshaper, r *reportclient.Reshape) ([]string, error) {
 	var out []string
 	for _, p := range r.Providers {
@@ -114,7 +119,8 @@ func missing(ctx context.Context, placement Reshaper, r *reportclient.Reshape) (
 	return out, nil
 }
 
-// setShape changes the shape that is recorded of a node, and returns the one before. Without a record there is nothing to change.
+// setShape changes the shape that is recorded of a node, and returns the one before. Without a
+// record there is nothing to change.
 func setShape(records *ownership.Store, root string, shape int) (former int, err error) {
 	if records == nil {
 		return 0, nil
@@ -139,9 +145,10 @@ func settleUndo(records *ownership.Store, undo journal.Entry, outcome reportclie
 	return nil // the lower shape stays
 }
 
-// restore brings the record of a node to what holds after an undo that happened: the inventories that came back are the driver's as they
-// were, and the providers that the reshape had made stay ours, so that the driver that wanted them not can take them away. What was
-// somebody else's all the while stays that.
+// restore brings the record of a node to what holds after an undo that happened: the inventories
+// that came back are the driver's as they were, and the providers that the reshape had made stay
+// ours, so that the driver that wanted them not can take them away. What was somebody else's all
+// the while stays that.
 func restore(records *ownership.Store, undo journal.Entry) error {
 	if records == nil {
 		return nil
@@ -172,7 +179,7 @@ func restore(records *ownership.Store, undo journal.Entry) error {
 		err = records.Save(record)
 	}
 	if err != nil {
-		return fmt.Errorf("reshape %d is undone, but what the state directory says of the node could not be brought to it: %w", undo.Undoes, err)
+		return fmt.Errorf("reshape %d was undone, but the node's record in the state directory could not be updated: %w", undo.Undoes, err)
 	}
 	return nil
 }
@@ -193,11 +200,11 @@ func undoable(history []journal.Entry, id int64) (journal.Entry, error) {
 	case entry.Outcome == reportclient.ReshapeRefused:
 		return entry, &UndoError{ID: id, Reason: "it did not happen"}
 	case entry.Open():
-		return entry, &UndoError{ID: id, Reason: "it is not known whether it happened", Remedy: "start the agent, or `compute-agent refresh` if it runs: it compares and keeps what it finds"}
+		return entry, &UndoError{ID: id, Reason: "it is unknown whether it happened", Remedy: "start the agent, or run `compute-agent refresh` if it is running: it compares with Placement and records the outcome"}
 	}
 	for _, e := range history {
 		if e.Undoes == id && e.Outcome == reportclient.ReshapeHappened {
-			return entry, &UndoError{ID: id, Reason: fmt.Sprintf("it was undone already, by reshape %d", e.ID)}
+			return entry, &UndoError{ID: id, Reason: fmt.Sprintf("it was already undone, by reshape %d", e.ID)}
 		}
 	}
 	return entry, nil

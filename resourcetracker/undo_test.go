@@ -86,7 +86,8 @@ func TestUndoClaimsNothing(t *testing.T) {
 	})
 }
 
-// TestAnUndoWithoutAnAnswer that happened all the same is found out, and the record brought to it, before anything else is written.
+// TestAnUndoWithoutAnAnswer that happened all the same is found out, and the record brought to it,
+// before anything else is written.
 func TestAnUndoWithoutAnAnswer(t *testing.T) {
 	for _, c := range []struct{ happened, lost bool }{{true, true}, {false, true}, {false, false}} {
 		happened := c.happened
@@ -143,30 +144,30 @@ func TestUndo(t *testing.T) {
 		"the answer is lost": {id: 1, prepare: func(_ *testing.T, r *reshaper, _ string) { r.applyErr = reportclient.ErrUnavailable }, says: "undoing reshape 1"},
 		"its providers were cleared away": {id: 1, prepare: func(_ *testing.T, r *reshaper, _ string) {
 			r.gone = map[string]bool{nodeUUID: true}
-		}, refused: true, says: "does not have all of its resource providers any more, so nothing can be put back on them: cn1; what to do: a driver that wants them makes them"},
+		}, refused: true, says: "no longer has all of its resource providers, so nothing can be moved back to them: cn1; what to do: give the driver its former configuration"},
 		"placement goes away":   {id: 1, prepare: func(_ *testing.T, r *reshaper, _ string) { r.usagesErr = reportclient.ErrUnavailable }, says: "looking for the resource providers"},
 		"somebody wrote before": {id: 1, prepare: func(_ *testing.T, r *reshaper, _ string) { r.outcome = reportclient.ReshapeUnknown }, refused: true, says: "have changed since"},
 		"somebody wrote just now": {id: 1, prepare: func(_ *testing.T, r *reshaper, _ string) {
 			r.applyErr = fmt.Errorf("x: %w", reportclient.ErrConflict)
-		}, refused: true, says: "the generations are not those"},
+		}, refused: true, says: "another client has written"},
 		"there is no room any more": {id: 1, prepare: func(_ *testing.T, r *reshaper, _ string) {
 			r.applyErr = fmt.Errorf("%w: capacity", reportclient.ErrReshapeRefused)
 		}, refused: true, says: "Placement refuses it"},
-		"it was taken back otherwise": {id: 1, prepare: func(_ *testing.T, r *reshaper, _ string) { r.outcome = reportclient.ReshapeRefused }, refused: true, says: "nothing to take back"},
+		"it was taken back otherwise": {id: 1, prepare: func(_ *testing.T, r *reshaper, _ string) { r.outcome = reportclient.ReshapeRefused }, refused: true, says: "nothing to undo"},
 		"there is none":               {id: 9, says: "no such reshape"},
 		"it did not happen": {id: 2, prepare: func(t *testing.T, r *reshaper, _ string) {
 			check(t, r.log.Begin(nodeUUID, moved()), r.log.End(nodeUUID, reportclient.ReshapeRefused))
 		}, refused: true, says: "it did not happen"},
-		"it is not known whether it happened": {id: 2, prepare: func(t *testing.T, r *reshaper, _ string) {
+		"it is unknown whether it happened": {id: 2, prepare: func(t *testing.T, r *reshaper, _ string) {
 			check(t, r.log.Begin(nodeUUID, moved()))
-		}, refused: true, says: "not known whether it happened"},
+		}, refused: true, says: "unknown whether it happened"},
 		"its entry is damaged": {id: 1, prepare: func(t *testing.T, _ *reshaper, dir string) {
 			check(t, os.WriteFile(filepath.Join(dir, journal.DirName, "000001-"+nodeUUID+".json"), []byte("{"), 0o600))
 		}, refused: true, says: "damaged"},
 		"it was undone already": {id: 1, prepare: func(t *testing.T, r *reshaper, _ string) {
 			r.log.Label(nodeUUID, journal.Label{Undoes: 1})
 			check(t, r.log.Begin(nodeUUID, moved()), r.log.End(nodeUUID, reportclient.ReshapeHappened))
-		}, refused: true, says: "undone already, by reshape 2"},
+		}, refused: true, says: "already undone, by reshape 2"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -200,7 +201,8 @@ func check(t *testing.T, errs ...error) {
 	}
 }
 
-// TestUndoBetweenPasses: what a tracker reshaped is put back, and its driver's wish then is one for the next start.
+// TestUndoBetweenPasses: what a tracker reshaped is put back, and its driver's wish then is one for
+// the next start.
 func TestUndoBetweenPasses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, vgpus)

@@ -49,7 +49,7 @@ func (h *house) told(mark int, node string) int {
 	defer h.mu.Unlock()
 	n := 0
 	for line := range strings.Lines(h.log.String()[mark:]) {
-		if strings.Contains(line, "Placement was told") && strings.Contains(line, `"node":"`+node+`"`) {
+		if strings.Contains(line, `"operation":"`) && strings.Contains(line, `"node":"`+node+`"`) {
 			n++
 		}
 	}
@@ -101,7 +101,7 @@ func TestDriverGone(t *testing.T) {
 	away()
 	check(t, syscall.Kill(h.pid("fake"), syscall.SIGKILL))
 	h.await(mark, `"state":"backoff"`, `"driver":"fake"`)
-	h.await(mark, "Placement was told", disabledTrait, `"node":"cn1"`)
+	h.await(mark, `"operation":"`, disabledTrait, `"node":"cn1"`)
 	h.await(mark, `"condition":"driver-gone"`, `"driver":"fake"`, `"details":["cn1"]`, `"remedy"`)
 	if !h.isDisabled(uuidA) || h.isDisabled(uuidB) {
 		t.Errorf("cn1 disabled: %t, cn2: %t", h.isDisabled(uuidA), h.isDisabled(uuidB))
@@ -115,8 +115,8 @@ func TestDriverGone(t *testing.T) {
 	}
 	mark = h.mark()
 	back()
-	h.await(mark, "Placement was told", disabledTrait, `"node":"cn1"`)
-	h.await(mark, "resolved", "driver-gone")
+	h.await(mark, `"operation":"`, disabledTrait, `"node":"cn1"`)
+	h.await(mark, "no longer so", "driver-gone")
 	if h.isDisabled(uuidA) || len(h.reasons()) != 0 {
 		t.Errorf("still disabled: %t, %+v", h.isDisabled(uuidA), h.reasons())
 	}
@@ -140,7 +140,7 @@ func TestDriverGoneAcrossARestart(t *testing.T) {
 	away()
 	mark := h.mark()
 	h.start()
-	h.await(mark, "Placement was told", disabledTrait, `"node":"cn1"`)
+	h.await(mark, `"operation":"`, disabledTrait, `"node":"cn1"`)
 	if !h.isDisabled(uuidA) {
 		t.Error("it is not disabled")
 	}
@@ -170,7 +170,7 @@ func TestReasonOfAFormerDriver(t *testing.T) {
 	away()
 	mark := h.mark()
 	check(t, syscall.Kill(h.pid("fake"), syscall.SIGKILL))
-	h.await(mark, "Placement was told", disabledTrait)
+	h.await(mark, `"operation":"`, disabledTrait)
 	mark = h.mark()
 	h.configure(h.node("renamed", "cn1", uuidA, ""))
 	h.reload <- syscall.SIGHUP
@@ -181,7 +181,7 @@ func TestReasonOfAFormerDriver(t *testing.T) {
 	if !gift.Given || gift.From != "fake" {
 		t.Fatalf("%+v", gift)
 	}
-	h.await(mark, "Placement was told", disabledTrait, `"driver":"renamed"`)
+	h.await(mark, `"operation":"`, disabledTrait, `"driver":"renamed"`)
 	if h.isDisabled(uuidA) || len(h.reasons()) != 0 {
 		t.Errorf("still disabled: %t, %+v", h.isDisabled(uuidA), h.reasons())
 	}
@@ -206,11 +206,11 @@ func TestGraceOfNever(t *testing.T) {
 	}
 	h.configure(strings.Replace(table, `"0s"`, `"100ms"`, 1))
 	h.reload <- syscall.SIGHUP
-	h.await(mark, "Placement was told", disabledTrait)
+	h.await(mark, `"operation":"`, disabledTrait)
 	mark = h.mark()
 	h.configure(table)
 	h.reload <- syscall.SIGHUP
-	h.await(mark, "Placement was told", disabledTrait)
+	h.await(mark, `"operation":"`, disabledTrait)
 	if h.isDisabled(uuidA) {
 		t.Error("it stays disabled, and shall never be")
 	}

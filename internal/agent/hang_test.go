@@ -84,7 +84,7 @@ func TestHangingDriverIsGone(t *testing.T) {
 	h.configure(h.chaos(keys, `update = "hang"`), strings.Replace(h.node("fake", "cn2", uuidB, `unavailable_grace = "1s"`), "total = 8", more, 1))
 	h.reload <- syscall.SIGHUP
 	h.await(mark, "VCPU total 8→16", `"driver":"fake"`)
-	h.await(mark, "Placement was told", disabledTrait, `"node":"cn1"`)
+	h.await(mark, `"operation":"`, disabledTrait, `"node":"cn1"`)
 	if !h.isDisabled(strings.TrimSpace(string(id))) || h.isDisabled(uuidB) {
 		t.Error("the wrong node is disabled")
 	}
@@ -94,7 +94,7 @@ func TestHangingDriverIsGone(t *testing.T) {
 	mark = h.mark()
 	h.configure(h.chaos(keys, ""), h.node("fake", "cn2", uuidB, ""))
 	h.reload <- syscall.SIGHUP
-	h.await(mark, "Placement was told", disabledTrait, `"node":"cn1"`)
+	h.await(mark, `"operation":"`, disabledTrait, `"node":"cn1"`)
 	if h.isDisabled(strings.TrimSpace(string(id))) {
 		t.Error("it is disabled still")
 	}

@@ -142,7 +142,7 @@ func TestEachDriverHasADirectory(t *testing.T) {
 	mark := h.mark()
 	h.configure(h.node("fake", "cn1", uuidA, ""), h.node("second", "cn2", uuidB, ""))
 	h.reload <- syscall.SIGHUP
-	h.await(mark, "Placement was told", "cn2")
+	h.await(mark, `"operation":"`, "cn2")
 	for _, driver := range []string{"fake", "second"} {
 		if st, err := os.Stat(own(driver)); err != nil || st.Mode() != os.ModeDir|0o700 {
 			t.Errorf("%s: %v, %v", driver, st, err)
@@ -187,8 +187,8 @@ func TestATraitThatIsLeftOut(t *testing.T) {
 	h.start()
 	<-h.ready
 	h.await(0, "Placement does not know this standard trait", unknown)
-	h.await(0, "Placement was told", "+HW_CPU_X86_AVX2")
-	if h.has(0, "Placement was told", unknown) || strings.Contains(fmt.Sprint(h.status().Drivers[0].Report.Nodes[0].Changes), unknown) {
+	h.await(0, `"operation":"`, "+HW_CPU_X86_AVX2")
+	if h.has(0, `"operation":"`, unknown) || strings.Contains(fmt.Sprint(h.status().Drivers[0].Report.Nodes[0].Changes), unknown) {
 		t.Error("it is said that Placement was told of it")
 	}
 }

@@ -37,8 +37,8 @@ func TestProviderConfig(t *testing.T) {
 	h.provide(4, "CUSTOM_RACK_7")
 	h.start()
 	<-h.ready
-	h.await(0, "Read the provider.yaml files", "site.yaml")
-	h.await(0, "Placement was told", "CUSTOM_LICENSE")
+	h.await(0, "The provider.yaml files were read", "site.yaml")
+	h.await(0, `"operation":"`, "CUSTOM_LICENSE")
 
 	mark := h.mark()
 	h.provide(5, "CUSTOM_RACK_8")
@@ -65,7 +65,7 @@ func TestProviderConfig(t *testing.T) {
 	mark = h.mark()
 	check(t, os.RemoveAll(filepath.Join(h.dir, "provider_config")))
 	h.reload <- syscall.SIGHUP
-	h.await(mark, "Placement was told", "CUSTOM_LICENSE")
+	h.await(mark, `"operation":"`, "CUSTOM_LICENSE")
 }
 
 // TestProviderConfigInvalidAtTheStart: to go on without would take back what the files added before.

@@ -275,7 +275,7 @@ func TestDriverDisabledDuringStartUp(t *testing.T) {
 	slow := h.node("aaa", "cn2", uuidB, "")
 	h.configure(slow, h.node("bbb", "cn1", uuidA, ""))
 	h.start()
-	h.await(0, "Placement was told", "set the traits of cn1")
+	h.await(0, `"operation":"`, "Set the traits of cn1")
 	mark := h.mark()
 	h.configure(slow, h.node("bbb", "cn1", uuidA, "enabled = false"))
 	h.reload <- syscall.SIGHUP
@@ -359,7 +359,7 @@ func TestATreeThatIsBeingWrittenIsNotWell(t *testing.T) {
 	}
 	mark := h.mark()
 	release()
-	h.await(mark, "Placement was told", "cn1_gpu0", "VGPU")
+	h.await(mark, `"operation":"`, "cn1_gpu0", "VGPU")
 	if s := h.status(); strings.Contains(s.Summary, "writing") {
 		t.Errorf("afterwards it says %q", s.Summary)
 	}

@@ -53,11 +53,11 @@ func TestHeldNodeIsTriedAgainByAReload(t *testing.T) {
 	h.configure(h.gpus(`faults.reshape = "invent"`), hold)
 	h.start()
 	<-h.ready
-	h.await(0, "the node is held", `"offenders"`, "would be invented")
+	h.await(0, "the node is held", `"offenders"`, "would be added")
 	mark := h.mark()
 	h.configure(h.gpus(""), hold)
 	h.reload <- syscall.SIGHUP
-	h.await(mark, "Placement was told", "with the allocations of 1 consumer")
+	h.await(mark, `"operation":"`, "with the allocations of 1 consumer")
 	h.await(mark, "The node is reported again")
 	entries, err := journal.Read(filepath.Join(h.dir, "state"))
 	if err != nil || len(entries) != 1 || entries[0].Outcome != "happened" {
@@ -75,7 +75,7 @@ func TestHoldIsTakenOverByAReload(t *testing.T) {
 	h.await(0, "the node is held")
 	h.configure(h.gpus(`faults.reshape = "invent"`))
 	h.reload <- syscall.SIGHUP
-	if err := <-h.ended; err == nil || !strings.Contains(err.Error(), "would be invented") {
+	if err := <-h.ended; err == nil || !strings.Contains(err.Error(), "would be added") {
 		t.Errorf("%v", err)
 	}
 }
@@ -91,5 +91,5 @@ func TestDamagedJournalKeepsNobodyFromWorking(t *testing.T) {
 	h.start()
 	<-h.ready
 	h.await(0, "An entry of the journal of reshapes is damaged", "000001-"+uuidA)
-	h.await(0, "Placement was told", "VCPU")
+	h.await(0, `"operation":"`, "VCPU")
 }

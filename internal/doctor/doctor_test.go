@@ -113,13 +113,13 @@ func TestBrokenHosts(t *testing.T) {
 		"the host was renamed": {func(f *fixture) {
 			f.write(stateDir+"/identity.json", `{"version": 1, "uuid": "`+hostUUID+`", "host": "node-0", "created": "2026-01-01T00:00:00Z"}`, 0o600)
 		}, "compute-id", Error, "was written on host node-0, and this is node-1",
-			"if the host was renamed, `compute-agent adopt --rename`, or give it its old name back (agent.host = \"node-0\"); if this state directory is a copy of " +
+			"if the host was renamed, `compute-agent adopt --rename`, or restore its old name (agent.host = \"node-0\"); if this state directory is a copy of " +
 				"another host's, empty /var/lib/compute-agent (and remove a copied compute_id beside the configuration)"},
 		"the identity was lost": {func(f *fixture) {
 			f.remove(stateDir + "/compute_id")
 			f.write(stateDir+"/identity.json", `{"version": 1, "uuid": "`+hostUUID+`", "host": "node-1", "created": "2026-01-01T00:00:00Z"}`, 0o600)
 		}, "compute-id", Error, "there is no compute_id, and /var/lib/compute-agent/identity.json says that it was",
-			"put it back: `compute-agent adopt --uuid " + hostUUID + "`; if this is to be a host that Placement has never seen, empty /var/lib/compute-agent first"},
+			"restore it: `compute-agent adopt --uuid " + hostUUID + "`; if this is a new host to Placement, empty /var/lib/compute-agent first"},
 		"two copies of one identity": {func(f *fixture) { f.write("/etc/compute-agent/compute_id", strings.ToUpper(hostUUID), 0o644) }, "compute-id", OK, hostUUID, ""},
 
 		"no plugin directory":                 {func(f *fixture) { f.remove(pluginDir) }, "plugin-dir", Error, "does not exist", "install -d -o root -g root -m 0755 " + pluginDir},

@@ -94,7 +94,7 @@ func TestAllocationsAreRefusedInWords(t *testing.T) {
 			want: `3 defects: (1) resource class A is renamed to B, which is renamed too: declare what it becomes in the end; (2) resource class D is renamed to itself; ` +
 				`(3) resource class name "e": only A-Z, 0-9 and _ are allowed`},
 		"of nothing": {given: given, came: has(rootUUID, "VCPU", 0), is: providertree.ErrInvalid,
-			want: "allocations of consumer " + consumer + ": 0 of VCPU on " + rootUUID + ", must be between 1 and 2147483647; leave out what nothing is held of"},
+			want: "allocations of consumer " + consumer + ": 0 of VCPU on " + rootUUID + ", must be between 1 and 2147483647; leave out classes without an amount"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, _, err := checkReply(nodeAndPool(t), "cn1", c.given, &driverv1.UpdateProviderTreeResponse{
@@ -116,8 +116,8 @@ func TestInvalidTreesAreRefused(t *testing.T) {
 		is   error
 	}{
 		{lower, `resource provider "cn1" (` + rootUUID + `): trait name "lower": only A-Z, 0-9 and _ are allowed`, providertree.ErrInvalid},
-		{wireProvider(rootUUID, "cn1", "", 8), `resource provider "cn1" (` + rootUUID + "): its generation is 8, was 7: generations are Placement's to change", nil},
-		{wireProvider(rootUUID, "cn1", "", -2), `resource provider "cn1" (` + rootUUID + "): its generation is -2: send it back as it came, and none with a provider that is new", providertree.ErrInvalid},
+		{wireProvider(rootUUID, "cn1", "", 8), `resource provider "cn1" (` + rootUUID + "): its generation is 8, was 7: only Placement changes generations", nil},
+		{wireProvider(rootUUID, "cn1", "", -2), `resource provider "cn1" (` + rootUUID + "): its generation is -2: return it unchanged, and leave it out of a new provider", providertree.ErrInvalid},
 	} {
 		tree, _, err := checkReply(oneNode(t), "cn1", nil, reply(c.root))
 		judge(t, err, c.want, c.is)
@@ -142,7 +142,7 @@ func TestNodesAreRefusedInWords(t *testing.T) {
 		{"one", []plugins.Node{{Name: "a"}}, ""},
 		{"uuid is made canonical", []plugins.Node{{Name: "a", UUID: uuid}}, ""},
 		{"no name", []plugins.Node{{}}, `node 0 (""): its name has 0 characters, must have 1 to 200`},
-		{"unprintable name", []plugins.Node{{Name: "a\u202eb"}}, `node 0 ("a\u202eb"): its name has characters that cannot be printed`},
+		{"unprintable name", []plugins.Node{{Name: "a\u202eb"}}, `node 0 ("a\u202eb"): its name has unprintable characters`},
 		{"name twice", []plugins.Node{{Name: "a"}, {Name: "a"}}, `node 1 ("a"): its name is also that of another node; each is listed once`},
 		{"uuid twice", []plugins.Node{{Name: "a", UUID: uuid}, {Name: "b", UUID: strings.ToLower(uuid)}}, `node 1 ("b"): its uuid ` + strings.ToLower(uuid) + ` is also that of "a"`},
 		{"bad uuids", []plugins.Node{{Name: "a", UUID: "x"}, {Name: "b", UUID: "y"}},

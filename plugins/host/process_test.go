@@ -320,7 +320,7 @@ func TestHugeReplyIsRefused(t *testing.T) {
 }
 
 func TestBadTreesAreRefused(t *testing.T) {
-	for mode, want := range map[string]string{"no-root": "is missing in the tree", "generation": "generations are Placement's to change"} {
+	for mode, want := range map[string]string{"no-root": "is missing from the tree", "generation": "only Placement changes generations"} {
 		t.Run(mode, func(t *testing.T) {
 			r := newRig(t)
 			p := r.mustStart(chaosSpec("", map[string]string{"update": mode}))

@@ -17,11 +17,13 @@ import (
 	"github.com/compute-agent/compute-agent/resourcetracker"
 )
 
-// Request asks what does not fit together between the allocations in Placement and the guests that the drivers list.
+// Request asks what does not fit together between the allocations in Placement and the guests that
+// the drivers list.
 type Request struct {
 	// Node is the name of the node that is reported; "": all.
 	Node string `json:"node,omitempty"`
-	// Heal has orphaned allocations deleted for which there is proof; DryRun says only which those are.
+	// Heal has orphaned allocations deleted for which there is proof; DryRun says only which those
+	// are.
 	Heal   bool `json:"heal,omitempty"`
 	DryRun bool `json:"dry_run,omitempty"`
 	// MinAge is how old an orphaned allocation must be, and how long its guest must have gone.
@@ -34,7 +36,8 @@ type Request struct {
 type HealRequest struct {
 	Node   string `json:"node,omitempty"`
 	DryRun bool   `json:"dry_run,omitempty"`
-	// IncompleteProject and IncompleteUser stand for the owner of a guest of whom the driver does not know one.
+	// IncompleteProject and IncompleteUser stand for the owner of a guest of whom the driver does
+	// not know one.
 	IncompleteProject string `json:"incomplete_project,omitempty"`
 	IncompleteUser    string `json:"incomplete_user,omitempty"`
 }
@@ -54,13 +57,16 @@ type Placement interface {
 	CreateAllocations(ctx context.Context, consumer reportclient.Consumer) error
 }
 
-// Auditor compares the allocations in Placement with the guests of all drivers of a host, and heals what differs.
+// Auditor compares the allocations in Placement with the guests of all drivers of a host, and heals
+// what differs.
 type Auditor struct {
 	Placement Placement
-	// Drivers are the drivers of the host at the moment: a reload may change them while an audit runs.
+	// Drivers are the drivers of the host at the moment: a reload may change them while an audit
+	// runs.
 	Drivers func() []Driver
 	Seen    *resourcetracker.SeenGuests
-	// Doubt is why nothing must be written, because it is not known whether this machine saw the guests; "": it is.
+	// Doubt is why nothing must be written, because it is not known whether this machine saw the
+	// guests; "": it is.
 	Doubt string
 	// NewNode is the uuid that a host without an identity was given for now; "": the host has one.
 	NewNode string
@@ -130,7 +136,7 @@ func (s survey) check(name string) error {
 		return nil
 	}
 	if len(s.silent) > 0 {
-		return fmt.Errorf("no node %q is known; the nodes are %q; some drivers failed to list theirs: %s", name, names, strings.Join(s.silent, "; "))
+		return fmt.Errorf("unknown node %q; the nodes are %q; some drivers failed to list theirs: %s", name, names, strings.Join(s.silent, "; "))
 	}
 	return fmt.Errorf("no driver of this host names a node %q; the nodes are %q", name, names)
 }
@@ -144,7 +150,8 @@ type questions struct {
 
 // compare reads what Placement has of the surveyed nodes and compares.
 //
-// Cost: see [reportclient.Client.Holdings], and one GET for each guest that holds nothing on its node.
+// Cost: see [reportclient.Client.Holdings], and one GET for each guest that holds nothing on its
+// node.
 func (a Auditor) compare(ctx context.Context, s survey, q questions) Report {
 	out := Report{Nodes: []Node{}}
 	guests := s.guests()
@@ -193,7 +200,8 @@ func (a Auditor) holdings(ctx context.Context, n surveyed) (reportclient.Holding
 	return held, others, nil
 }
 
-// sightings are the guests that were ever seen on any of the nodes. One that is on a node now is not gone from the others.
+// sightings are the guests that were ever seen on any of the nodes. One that is on a node now is
+// not gone from the others.
 func (a Auditor) sightings(s survey) (map[string]resourcetracker.Sighting, error) {
 	out := map[string]resourcetracker.Sighting{}
 	for _, n := range s.nodes {
@@ -222,14 +230,15 @@ func (a Auditor) sightings(s survey) (map[string]resourcetracker.Sighting, error
 	return out, nil
 }
 
-// remember notes the guests of a survey, for the next one. What cannot be kept is only missing then.
+// remember notes the guests of a survey, for the next one. What cannot be kept is only missing
+// then.
 func (a Auditor) remember(s survey) {
 	for _, n := range s.nodes {
 		if n.err != nil || a.NewNode != "" && n.node.UUID == a.NewNode {
 			continue
 		}
 		if err := a.Seen.Note(n.node.UUID, n.guests, time.Now()); err != nil {
-			a.Logger.Warn().Str("node", n.node.Name).Err(err).Msg("The guests cannot be remembered. Orphaned allocations of those that go from now on will have to be named (--consumer) to be deleted.")
+			a.Logger.Warn().Str("node", n.node.Name).Err(err).Msg("Failed to record the guests. Name orphaned allocations of guests removed from now on with --consumer to delete them.")
 		}
 	}
 }
@@ -251,7 +260,7 @@ func (a Auditor) Audit(ctx context.Context, r Request) (Report, error) {
 	}
 	for _, c := range r.Consumers {
 		if !mentions(report, c) && len(s.silent) == 0 {
-			report.Refused = "nothing is written: consumer " + c + " was named and is not orphaned here: it holds nothing on these nodes, or is a guest of theirs"
+			report.Refused = "nothing is written: consumer " + c + " was named but is not orphaned here: it holds nothing on these nodes, or is a guest of one of them"
 			return report, nil
 		}
 	}

@@ -39,7 +39,8 @@ type Proof struct {
 	Named map[string]bool
 }
 
-// Owner stands for the owner of a guest of whom the hypervisor does not know one; "" stands for nobody.
+// Owner stands for the owner of a guest of whom the hypervisor does not know one; "" stands for
+// nobody.
 type Owner struct{ ProjectID, UserID string }
 
 // Compare says what does not fit together. Of the findings, Kept says whether they can be mended.
@@ -75,7 +76,8 @@ func Compare(in Input, proof Proof, owner Owner) Node {
 		if _, guest := c.guests[uuid]; guest {
 			continue
 		}
-		// One that holds nothing but what a provider of the tree shares with other hosts may be a guest of one of those.
+		// One that holds nothing but what a provider of the tree shares with other hosts may be a
+		// guest of one of those.
 		if o := c.orphan(in.Holdings.Consumers[uuid], proof); len(o.Here) > 0 {
 			out.Orphans = append(out.Orphans, o)
 		}
@@ -113,24 +115,25 @@ func (c comparison) orphan(held reportclient.Consumer, proof Proof) Orphan {
 // keep says what is missing for an orphan to be taken for forgotten.
 func (c comparison) keep(o Orphan, held reportclient.Consumer, proof Proof) string {
 	named := proof.Named[o.Consumer]
-	// How long ago each was, by the clock of the host and by Placement's; the sooner of the two events is the longer ago.
+	// How long ago each was, by the clock of the host and by Placement's; the sooner of the two
+	// events is the longer ago.
 	const rounding = 2 * time.Second
 	rewritten := o.Seen != nil && held.Age+rounding < c.in.Now.Sub(o.Seen.Gone)
 	switch {
 	case o.GuestOf != "":
-		return fmt.Sprintf("it is a guest of %s, another node of this host: it may be on its way", o.GuestOf)
+		return fmt.Sprintf("it is a guest of %s, another node of this host: it may be migrating", o.GuestOf)
 	case o.Seen == nil && !named:
-		return "this agent has never seen it as a guest: it may be a migration, a guest that is being built, or not Nova's at all"
+		return "this agent has never seen it as a guest: it may be a migration, a guest that is being built, or another client's"
 	case o.Seen != nil && (o.Seen.Gone.IsZero() || c.in.Now.Sub(o.Seen.Gone) < proof.MinAge):
 		return fmt.Sprintf("it was a guest here less than %v ago: it may be back soon", proof.MinAge)
 	case held.Written.IsZero():
 		return "Placement does not say how old the allocation is"
 	case held.Age < proof.MinAge:
-		return fmt.Sprintf("the allocation was written less than %v ago: the guest may be about to come", proof.MinAge)
+		return fmt.Sprintf("the allocation was written less than %v ago: its guest may not have started yet", proof.MinAge)
 	case rewritten && !named:
 		return "the allocation was written after the guest left: it may come back (for example a queued migration)"
 	case len(c.in.Guests) == 0 && !named:
-		return "the driver lists no guest at all on this node: it may look at the wrong hypervisor, or at one that lost its guests' definitions"
+		return "the driver lists no guests on this node: it may be connected to the wrong hypervisor, or to one that lost its guests' definitions"
 	case held.Generation == nil:
 		return "Placement gives it no generation, so a concurrent write would not be detected"
 	}
@@ -146,7 +149,7 @@ func (c comparison) guest(g plugins.Guest, owner Owner) (found Guest, wrong bool
 	found = Guest{UUID: g.UUID, Name: g.Name, ProjectID: cmp.Or(g.ProjectID, owner.ProjectID), UserID: cmp.Or(g.UserID, owner.UserID), Has: c.shares(g.Resources), Differences: []Difference{}, listed: g}
 	found.Here, found.Elsewhere = c.split(held.Resources)
 	if here {
-		found.Kept = "it holds something, and what is there is not changed: find out which of the two is right"
+		found.Kept = "it already has allocations, which are not changed: find out which of the two is right"
 		found.Differences = c.differences(g, held)
 		return found, len(found.Differences) > 0
 	}
@@ -155,18 +158,18 @@ func (c comparison) guest(g plugins.Guest, owner Owner) (found Guest, wrong bool
 	}
 	switch {
 	case !held.Gone():
-		found.Kept = "it holds something elsewhere: it may be on its way, or was evacuated and is still here"
+		found.Kept = "it has allocations elsewhere: it may be migrating, or was evacuated and is still here"
 	case g.Resources == nil:
-		found.Kept = cmp.Or(g.Unknown, "the driver does not know what it has")
+		found.Kept = cmp.Or(g.Unknown, "the driver does not report its resources")
 	case found.ProjectID == "" || found.UserID == "":
-		found.Kept = "the driver does not know whose it is (--incomplete-project and --incomplete-user can stand for that)"
+		found.Kept = "the driver does not report its project and user (--incomplete-project and --incomplete-user supply them)"
 	}
 	return found, true
 }
 
-// differences lists amounts of which the driver says something else than Placement. Of classes that it speaks of for no guest at
-// all it knows nothing (a network's bandwidth, say), and of a guest of which it does not know what it has, or only what was requested,
-// neither.
+// differences lists amounts of which the driver says something else than Placement. Of classes that
+// it speaks of for no guest at all it knows nothing (a network's bandwidth, say), and of a guest of
+// which it does not know what it has, or only what was requested, neither.
 func (c comparison) differences(g plugins.Guest, held reportclient.Consumer) []Difference {
 	out := []Difference{}
 	if g.Resources == nil || g.Requested {
@@ -189,7 +192,8 @@ func (c comparison) differences(g plugins.Guest, held reportclient.Consumer) []D
 	return out
 }
 
-// split tells what is held on this node alone from the rest: on other hosts, and on what hosts share.
+// split tells what is held on this node alone from the rest: on other hosts, and on what hosts
+// share.
 func (c comparison) split(resources providertree.ProviderResources) (here, elsewhere []Share) {
 	here, elsewhere = []Share{}, []Share{}
 	for _, s := range c.shares(resources) {
@@ -218,7 +222,8 @@ func (c comparison) shares(resources providertree.ProviderResources) []Share {
 	return out
 }
 
-// overcommitted lists inventories of which more is allocated than there is, and classes that are allocated without inventory.
+// overcommitted lists inventories of which more is allocated than there is, and classes that are
+// allocated without inventory.
 func overcommitted(providers []reportclient.Held) []Overcommitted {
 	out := []Overcommitted{}
 	for _, p := range providers {

@@ -93,13 +93,13 @@ func TestOrphans(t *testing.T) {
 			c := in.Holdings.Consumers["o"]
 			c.Age = 59 * time.Minute
 			in.Holdings.Consumers["o"] = c
-		}, "may be about to come"},
+		}, "may not have started yet"},
 		"written lately, and named": {func(in *audit.Input, p *audit.Proof) {
 			p.Named = map[string]bool{"o": true}
 			c := in.Holdings.Consumers["o"]
 			c.Age = time.Second
 			in.Holdings.Consumers["o"] = c
-		}, "may be about to come"},
+		}, "may not have started yet"},
 		"of unknown age": {func(in *audit.Input, _ *audit.Proof) {
 			in.Seen = gone
 			c := in.Holdings.Consumers["o"]
@@ -156,21 +156,21 @@ func TestUnaccountedGuests(t *testing.T) {
 		"holds, the driver does not know what":  {guest: plugins.Guest{UUID: "g"}, here: has},
 		"holds nothing":                         {guest: whole, wrong: true},
 		"holds elsewhere":                       {guest: whole, other: resources{far: {"VCPU": 2}}, wrong: true, kept: "elsewhere"},
-		"nobody knows what it has":              {guest: plugins.Guest{UUID: "g", ProjectID: "p", UserID: "u"}, wrong: true, kept: "does not know what it has"},
+		"nobody knows what it has":              {guest: plugins.Guest{UUID: "g", ProjectID: "p", UserID: "u"}, wrong: true, kept: "does not report its resources"},
 		"has nothing, holds nothing":            {guest: plugins.Guest{UUID: "g", Resources: resources{}}},
-		"nobody knows whose it is":              {guest: plugins.Guest{UUID: "g", Resources: has}, wrong: true, kept: "whose it is"},
-		"half of whose it is":                   {guest: plugins.Guest{UUID: "g", ProjectID: "p", Resources: has}, wrong: true, kept: "whose it is"},
+		"nobody knows whose it is":              {guest: plugins.Guest{UUID: "g", Resources: has}, wrong: true, kept: "does not report its project and user"},
+		"half of whose it is":                   {guest: plugins.Guest{UUID: "g", ProjectID: "p", Resources: has}, wrong: true, kept: "does not report its project and user"},
 		"nobody knows, a person does":           {guest: plugins.Guest{UUID: "g", Resources: has}, owner: audit.Owner{ProjectID: "x", UserID: "y"}, wrong: true},
 		"holds less": {
-			guest: whole, here: resources{root: {"VCPU": 1}, gpu: {"CUSTOM_GPU": 1}}, wrong: true, kept: "is not changed",
+			guest: whole, here: resources{root: {"VCPU": 1}, gpu: {"CUSTOM_GPU": 1}}, wrong: true, kept: "are not changed",
 			differ: []audit.Difference{{root, "cn1", "VCPU", 2, 1}},
 		},
 		"holds it elsewhere in the tree": {
-			guest: whole, here: resources{root: {"VCPU": 2, "CUSTOM_GPU": 1}}, wrong: true, kept: "is not changed",
+			guest: whole, here: resources{root: {"VCPU": 2, "CUSTOM_GPU": 1}}, wrong: true, kept: "are not changed",
 			differ: []audit.Difference{{root, "cn1", "CUSTOM_GPU", 0, 1}, {gpu, "cn1_gpu", "CUSTOM_GPU", 1, 0}},
 		},
 		"another amount of a share": {
-			guest: plugins.Guest{UUID: "g", Resources: resources{root: {"VCPU": 2}, share: {"DISK_GB": 4}}}, here: resources{root: {"VCPU": 2}, share: {"DISK_GB": 5}}, wrong: true, kept: "is not changed",
+			guest: plugins.Guest{UUID: "g", Resources: resources{root: {"VCPU": 2}, share: {"DISK_GB": 4}}}, here: resources{root: {"VCPU": 2}, share: {"DISK_GB": 5}}, wrong: true, kept: "are not changed",
 			differ: []audit.Difference{{share, "", "DISK_GB", 4, 5}},
 		},
 	} {
@@ -223,8 +223,9 @@ func TestOvercommitted(t *testing.T) {
 	}
 }
 
-// TestProof: whatever is known, nothing is deletable that is a guest somewhere on this host, is young, or was neither seen nor
-// named, or is not named and was written after it went, or while nobody is listed; and every consumer is either a guest or an orphan.
+// TestProof: whatever is known, nothing is deletable that is a guest somewhere on this host, is
+// young, or was neither seen nor named, or is not named and was written after it went, or while
+// nobody is listed; and every consumer is either a guest or an orphan.
 func TestProof(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		coin := func(label string) bool { return rapid.Bool().Draw(t, label) }
@@ -288,7 +289,7 @@ func TestOutcomes(t *testing.T) {
 func TestOrphansOfAnEmptyNode(t *testing.T) {
 	in := node(held("o", resources{root: {"VCPU": 1}}))
 	in.Seen = map[string]resourcetracker.Sighting{"o": {First: now.Add(-9 * time.Hour), Gone: now.Add(-90 * time.Minute)}}
-	if got := audit.Compare(in, hourOld, audit.Owner{}).Orphans[0].Kept; !strings.Contains(got, "lists no guest at all") {
+	if got := audit.Compare(in, hourOld, audit.Owner{}).Orphans[0].Kept; !strings.Contains(got, "lists no guests on this node") {
 		t.Errorf("%q", got)
 	}
 	proof := audit.Proof{MinAge: time.Hour, Named: map[string]bool{"o": true}}
@@ -297,8 +298,8 @@ func TestOrphansOfAnEmptyNode(t *testing.T) {
 	}
 }
 
-// TestOrphansOnASharingProvider: what a provider of the tree shares with other hosts may be held by their guests, who were
-// guests here before.
+// TestOrphansOnASharingProvider: what a provider of the tree shares with other hosts may be held by
+// their guests, who were guests here before.
 func TestOrphansOnASharingProvider(t *testing.T) {
 	in := node(held("g", resources{root: {"VCPU": 1}}),
 		held("moved", resources{share: {"DISK_GB": 5}, far: {"VCPU": 1}}),
@@ -319,7 +320,8 @@ func TestOrphansOnASharingProvider(t *testing.T) {
 	}
 }
 
-// TestRequestedResources: what a guest was requested with is for guests that hold nothing. It says nothing against what others hold.
+// TestRequestedResources: what a guest was requested with is for guests that hold nothing. It says
+// nothing against what others hold.
 func TestRequestedResources(t *testing.T) {
 	requested := resources{root: {"VCPU": 2}}
 	in := node(held("a", resources{root: {"VCPU": 4}}))

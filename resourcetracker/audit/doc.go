@@ -1,32 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package audit compares who holds allocations on a compute node with the guests that its driver lists. [Compare] is pure:
-// what Placement and the driver say comes in, a report goes out, and with it, of each finding, whether it can be healed and
-// why not. [Auditor] asks the drivers and Placement, and heals.
+// Package audit compares who holds allocations on a compute node with the guests that its driver
+// lists. [Compare] is pure: what Placement and the driver say comes in, a report goes out, and with
+// it, of each finding, whether it can be healed and why not. [Auditor] asks the drivers and
+// Placement, and heals.
 //
 //	what Placement says ([reportclient.Holdings]) ─┐
 //	what the driver says ([plugins.Guest])        ─┼─▶ Compare ─▶ Node: orphaned allocations, guests, over-committed inventories
 //	what the agent remembers (Sighting)           ─┘
 //
-// An allocation is orphaned when its consumer is no guest that the driver lists. That alone is no reason to delete it: the
-// consumer may be a migration, whose uuid no hypervisor knows; a guest that is about to be built; or something that Nova does
-// not know of. So it is taken for forgotten only with proof, all of which must hold:
+// An allocation is orphaned when its consumer is no guest that the driver lists. That alone is no
+// reason to delete it: the consumer may be a migration, whose uuid no hypervisor knows; a guest
+// that is about to be built; or something that Nova does not know of. So it is taken for forgotten
+// only with proof, all of which must hold:
 //
-//   - every driver of the host has listed its guests just now, completely, and none of them is this consumer;
-//   - the agent has seen the driver list this very consumer before, or a person says that it is gone;
-//   - it has been gone from the list, and the allocation has not been written, for a while ([Proof].MinAge): a guest that is
-//     rebooted hard is not defined for a moment, and one that comes back from another host is given its allocation
-//     before it arrives;
-//   - the allocation was not written after it had gone: what is given to a guest that is away is for its coming back, and a
-//     live migration may wait for hours in a queue; or a person names it;
-//   - the driver lists some guest on the node: one that lists none may look at the wrong hypervisor, and a guest whose definition
-//     is lost is there again after a hard reboot; or a person names it;
+//   - every driver of the host has listed its guests just now, completely, and none of them is this
+//     consumer;
+//   - the agent has seen the driver list this very consumer before, or a person says that it is
+//     gone;
+//   - it has been gone from the list, and the allocation has not been written, for a while
+//     ([Proof].MinAge): a guest that is rebooted hard is not defined for a moment, and one that
+//     comes back from another host is given its allocation before it arrives;
+//   - the allocation was not written after it had gone: what is given to a guest that is away is
+//     for its coming back, and a live migration may wait for hours in a queue; or a person names
+//     it;
+//   - the driver lists some guest on the node: one that lists none may look at the wrong
+//     hypervisor, and a guest whose definition is lost is there again after a hard reboot; or a
+//     person names it;
 //   - nobody writes to the consumer meanwhile (its generation).
 //
-// A provider of the tree that shares its inventory with other hosts (MISC_SHARES_VIA_AGGREGATE) counts as shared storage does: who
-// holds something of it may be a guest of another host, and what is held of it stays.
+// A provider of the tree that shares its inventory with other hosts (MISC_SHARES_VIA_AGGREGATE)
+// counts as shared storage does: who holds something of it may be a guest of another host, and what
+// is held of it stays.
 //
-// A guest without allocations gets them only if the driver knows all that it has and whose it is, and only if it holds nothing
-// anywhere: while it moves between hosts, what it holds is elsewhere. Amounts that differ are told and never changed:
-// Placement has what the scheduler decided, and which of the two is right is for a person to find out.
+// A guest without allocations gets them only if the driver knows all that it has and whose it is,
+// and only if it holds nothing anywhere: while it moves between hosts, what it holds is elsewhere.
+// Amounts that differ are told and never changed: Placement has what the scheduler decided, and
+// which of the two is right is for a person to find out.
 package audit

@@ -28,10 +28,12 @@ type finding struct {
 	mend  func(ctx context.Context) error
 }
 
-// heal mends what can be mended, one after the other. Before each write every driver is asked again, so that a guest that has
-// come or gone since the comparison is noticed; what is written is bound to the consumer's generation of the comparison.
+// heal mends what can be mended, one after the other. Before each write every driver is asked
+// again, so that a guest that has come or gone since the comparison is noticed; what is written is
+// bound to the consumer's generation of the comparison.
 //
-// If it is in doubt whether this is still the machine that saw these guests, or if anybody who must be asked cannot tell, nothing (more) is written, and the report says so.
+// If it is in doubt whether this is still the machine that saw these guests, or if anybody who must
+// be asked cannot tell, nothing (more) is written, and the report says so.
 func (a Auditor) heal(ctx context.Context, s survey, report *Report, h healer) {
 	if a.Doubt != "" {
 		report.Refused = "nothing is written: " + a.Doubt + " Start the agent here first: it continues with a warning."
@@ -87,7 +89,7 @@ func orphans(n *Node, placement Placement) []finding {
 			what: o.Consumer, outcome: &o.Done, problem: &o.Problem,
 			still: func(now survey) error {
 				if node, listed := now.guests()[o.Consumer]; listed {
-					return fmt.Errorf("it is a guest of %s by now", node)
+					return fmt.Errorf("it is now a guest of %s", node)
 				}
 				return nil
 			},

@@ -10,7 +10,8 @@ import (
 	"github.com/compute-agent/compute-agent/reportclient"
 )
 
-// TestWhatComesBetweenIsNoticed: the list of guests from right before a write decides, on whichever node the guest is.
+// TestWhatComesBetweenIsNoticed: the list of guests from right before a write decides, on whichever
+// node the guest is.
 func TestWhatComesBetweenIsNoticed(t *testing.T) {
 	const root, other, guest = "root", "other", "guest"
 	has := providertree.ProviderResources{root: {"VCPU": 1}}

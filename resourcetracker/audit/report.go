@@ -14,7 +14,8 @@ import (
 // Report is what an audit found on the nodes of a host.
 type Report struct {
 	Nodes []Node `json:"nodes"`
-	// Refused says why nothing (more) was written that was to be: somebody who must be asked could not tell.
+	// Refused says why nothing (more) was written that was to be: somebody who must be asked could
+	// not tell.
 	Refused string `json:"refused,omitempty"`
 }
 
@@ -23,7 +24,8 @@ type Node struct {
 	Node   string `json:"node"`
 	UUID   string `json:"uuid"`
 	Driver string `json:"driver"`
-	// Providers are the uuids of its resource providers, without those that it shares with other hosts.
+	// Providers are the uuids of its resource providers, without those that it shares with other
+	// hosts.
 	Providers []string `json:"resource_provider_uuids"`
 	// Guests and Consumers are how many were compared.
 	Guests    int `json:"guests"`
@@ -54,7 +56,8 @@ type Orphan struct {
 	// Here and Elsewhere are what it holds on this node and on all other providers.
 	Here      []Share `json:"here"`
 	Elsewhere []Share `json:"elsewhere"`
-	// Written is when what it holds was last written; zero: not known. Age is how long ago that was.
+	// Written is when what it holds was last written; zero: not known. Age is how long ago that
+	// was.
 	Written time.Time     `json:"written,omitzero"`
 	Age     time.Duration `json:"age_ns"`
 	// Seen is what the agent remembers of it as a guest; nil: it never saw it.
@@ -92,7 +95,8 @@ type Guest struct {
 	Has       []Share `json:"has"`
 	Here      []Share `json:"here"`
 	Elsewhere []Share `json:"elsewhere"`
-	// Differences are amounts of which driver and Placement say different things; none for a guest that holds nothing here.
+	// Differences are amounts of which driver and Placement say different things; none for a guest
+	// that holds nothing here.
 	Differences []Difference `json:"differences"`
 	// Kept says why no allocations are made for it; "": nothing stands against that.
 	Kept    string  `json:"kept_because,omitempty"`
@@ -102,13 +106,14 @@ type Guest struct {
 	listed plugins.Guest
 }
 
-// Still says whether the driver lists the guest as it was compared; now is nil if it does not list it any more.
+// Still says whether the driver lists the guest as it was compared; now is nil if it does not list
+// it any more.
 func (g Guest) Still(now *plugins.Guest) error {
 	switch {
 	case now == nil:
-		return errors.New("it is no guest of this node by now")
+		return errors.New("it is no longer a guest of this node")
 	case !maps.EqualFunc(now.Resources, g.listed.Resources, maps.Equal):
-		return errors.New("the driver says by now that it has something else")
+		return errors.New("the driver now reports other resources for it")
 	}
 	return nil
 }
@@ -154,7 +159,8 @@ const (
 // Mended says that there is nothing left to do about it.
 func (o Outcome) Mended() bool { return o == Deleted || o == Created }
 
-// Clean says that nothing was found that still is to be looked at, on any node, and that every node could be compared.
+// Clean says that nothing was found that still is to be looked at, on any node, and that every node
+// could be compared.
 func (r Report) Clean() bool {
 	for _, n := range r.Nodes {
 		if !n.clean() {
@@ -164,8 +170,8 @@ func (r Report) Clean() bool {
 	return true
 }
 
-// Accounted says that every guest holds something, and that every node could be compared. Over a dry run that would make
-// something, too.
+// Accounted says that every guest holds something, and that every node could be compared. Over a
+// dry run that would make something, too.
 func (r Report) Accounted() bool {
 	for _, n := range r.Nodes {
 		for _, g := range n.Unaccounted {

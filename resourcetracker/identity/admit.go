@@ -12,12 +12,14 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// Admit says whether the agent may make a node in a Placement that does not know it. Nodes that Placement knows are none of
-// its business. known is what Placement says, guests the driver's [plugins.GuestLister]; nil: the driver has none.
+// Admit says whether the agent may make a node in a Placement that does not know it. Nodes that
+// Placement knows are none of its business. known is what Placement says, guests the driver's
+// [plugins.GuestLister]; nil: the driver has none.
 //
-// Errors: an [*Error] if Placement did know the node once, or if the driver finds guests of a cloud on it: the URL leads to a
-// wrong Placement, or that one has lost its database. Others if the driver cannot tell what guests there are. A guest without an
-// owner is a person's own, which no Placement ever knew: it does not count.
+// Errors: an [*Error] if Placement did know the node once, or if the driver finds guests of a cloud
+// on it: the URL leads to a wrong Placement, or that one has lost its database. Others if the
+// driver cannot tell what guests there are. A guest without an owner is a person's own, which no
+// Placement ever knew: it does not count.
 //
 // Cost: nothing if Placement knows the node; else one call of the driver.
 func (s *State) Admit(ctx context.Context, node plugins.Node, known *providertree.Tree, guests plugins.GuestLister) error {
@@ -33,10 +35,10 @@ func (s *State) Admit(ctx context.Context, node plugins.Node, known *providertre
 	}
 	if reported != "" {
 		return &Error{
-			Problem: fmt.Sprintf("this Placement does not know node %s (%s), which has been reported as %s since %s: either the URL leads to a wrong "+
-				"Placement, or it has lost its database, or somebody deleted the node there", node.Name, node.UUID, reported, before.Since.UTC().Format("2006-01-02")),
-			Remedy: fmt.Sprintf("check [placement_client] url and region, or restore Placement's database; if the node shall be made anew, without the allocations of "+
-				"the guests that run on it, `compute-agent adopt --as-new --node %s` (then `compute-agent allocations heal`)", node.Name),
+			Problem: fmt.Sprintf("this Placement does not have node %s (%s), which has been reported as %s since %s: either the URL leads to the wrong "+
+				"Placement, or Placement lost its database, or the node was deleted there", node.Name, node.UUID, reported, before.Since.UTC().Format("2006-01-02")),
+			Remedy: fmt.Sprintf("check [placement_client] url and region, or restore Placement's database; to create the node again, without the allocations of "+
+				"the guests that run on it: `compute-agent adopt --as-new --node %s` (then `compute-agent allocations heal`)", node.Name),
 		}
 	}
 	if guests == nil {
@@ -47,21 +49,22 @@ func (s *State) Admit(ctx context.Context, node plugins.Node, known *providertre
 	case errors.Is(err, plugins.ErrUnsupported):
 		return nil
 	case err != nil:
-		return fmt.Errorf("node %s is new to Placement, and whether guests run on it cannot be told: %w", node.Name, err)
+		return fmt.Errorf("node %s is new to Placement, and it is unknown whether guests run on it: %w", node.Name, err)
 	}
 	ofCloud := slices.DeleteFunc(slices.Clone(list), func(g plugins.Guest) bool { return g.ProjectID == "" && g.UserID == "" })
 	if len(ofCloud) == 0 {
 		return nil
 	}
 	return &Error{
-		Problem: fmt.Sprintf("node %s (%s) is new to this Placement, and the driver finds %d guests of a cloud on it, such as %s: what they use would be "+
-			"reported as free; either the URL leads to a wrong Placement, or it has lost its database", node.Name, node.UUID, len(ofCloud), describe(ofCloud[0])),
-		Remedy: fmt.Sprintf("check [placement_client] url and region, or restore Placement's database; if these guests are none of Placement's, or their allocations "+
-			"shall be made afterwards, `compute-agent adopt --as-new --node %s`", node.Name),
+		Problem: fmt.Sprintf("node %s (%s) is new to this Placement, but the driver finds %d guests of a cloud on it, such as %s: what they use would be "+
+			"reported as free; either the URL leads to the wrong Placement, or Placement lost its database", node.Name, node.UUID, len(ofCloud), describe(ofCloud[0])),
+		Remedy: fmt.Sprintf("check [placement_client] url and region, or restore Placement's database; if these guests have no allocations in Placement, or they "+
+			"are created afterwards: `compute-agent adopt --as-new --node %s`", node.Name),
 	}
 }
 
-// standing says what is known of a node: that it may be made anew; or as what it was reported. s.mu is held.
+// standing says what is known of a node: that it may be made anew; or as what it was reported. s.mu
+// is held.
 func (s *State) standing(node plugins.Node) (granted bool, before Node, reported string) {
 	if s.record == nil {
 		return false, Node{}, ""

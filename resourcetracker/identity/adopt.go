@@ -7,8 +7,9 @@ import (
 	"slices"
 )
 
-// Assume makes the state file say what a person says that this host is: after compute_id was exchanged, or the host was
-// renamed. What was reported under the former uuid is forgotten: it is not this host's.
+// Assume makes the state file say what a person says that this host is: after compute_id was
+// exchanged, or the host was renamed. What was reported under the former uuid is forgotten: it is
+// not this host's.
 func (s *State) Assume(self Self) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -26,12 +27,13 @@ func (s *State) Assume(self Self) error {
 	})
 }
 
-// AllowAsNew lets the agent make nodes, by name, in a Placement that does not know them, until it does.
+// AllowAsNew lets the agent make nodes, by name, in a Placement that does not know them, until it
+// does.
 func (s *State) AllowAsNew(names ...string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.record == nil {
-		return fmt.Errorf("this agent has never been started on this state directory (%s): there is nothing that keeps it from reporting a node as new", s.path)
+		return fmt.Errorf("this agent was never started on this state directory (%s): nothing prevents it from reporting a node as new", s.path)
 	}
 	all := append(slices.Clone(s.record.AsNew), names...)
 	slices.Sort(all)
@@ -42,8 +44,8 @@ func (s *State) AllowAsNew(names ...string) error {
 	return s.change(func(r *Record) { r.AsNew = all })
 }
 
-// BeginRename notes, before the first provider is renamed, what a node is called and shall be called. It is still noted after
-// a crash, so that the renaming can go on.
+// BeginRename notes, before the first provider is renamed, what a node is called and shall be
+// called. It is still noted after a crash, so that the renaming can go on.
 func (s *State) BeginRename(root, from, to string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -51,7 +53,7 @@ func (s *State) BeginRename(root, from, to string) error {
 		if r := s.record.Renaming; r.Root == root && r.From == from && r.To == to {
 			return nil
 		}
-		return fmt.Errorf("another renaming, of %s to %s, has not come to its end", s.record.Renaming.From, s.record.Renaming.To)
+		return fmt.Errorf("another rename, of %s to %s, is not finished", s.record.Renaming.From, s.record.Renaming.To)
 	}
 	return s.change(func(r *Record) {
 		if r.UUID == "" { // no agent was started here yet

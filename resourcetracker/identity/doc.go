@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package identity keeps an agent from reporting as somebody else: it remembers, beside the uuid in compute_id, which host and
-// machine this state directory belongs to and which compute nodes Placement is known to have had, and refuses to go on where
-// that does not fit.
+// Package identity keeps an agent from reporting as somebody else: it remembers, beside the uuid in
+// compute_id, which host and machine this state directory belongs to and which compute nodes
+// Placement is known to have had, and refuses to go on where that does not fit.
 //
 //	compute_id      the uuid of the host's own compute node, in Nova's format; may be provisioned, copied, kept over a reinstallation
 //	identity.json   what this agent knows of itself: that uuid, the host's name, a hash of the machine's id, the nodes it reported
@@ -19,10 +19,13 @@
 //	same         differs     differs    refused: this is a copy of another machine's state directory
 //	same         differs     unknown    refused: one of the two
 //
-// And for each node, at start-up, when Placement does not know it ([State.Admit]): refused if it did know it once, or if it is
-// new and the driver finds guests of a cloud on it: guests with an owner, a project or a user. A person's own do not count. Either the URL leads to a wrong Placement, or that one has lost its database; reporting
-// the inventory of running guests as free would have a scheduler give it away a second time. `compute-agent adopt --as-new`
-// says that it is meant.
+// And for each node, at start-up, when Placement does not know it ([State.Admit]): refused if it
+// did know it once, or if it is new and the driver finds guests of a cloud on it: guests with an
+// owner, a project or a user. A person's own do not count. Either the URL leads to a wrong
+// Placement, or that one has lost its database; reporting the inventory of running guests as free
+// would have a scheduler give it away a second time. `compute-agent adopt --as-new` says that it is
+// meant.
 //
-// The machine's id itself is confidential (machine-id(5)); what is kept is a hash for this application alone.
+// The machine's id itself is confidential (machine-id(5)); what is kept is a hash for this
+// application alone.
 package identity

@@ -4,8 +4,9 @@ package identity
 
 import "github.com/compute-agent/compute-agent/reportclient"
 
-// Error is a refusal: the agent might report as somebody else, or to somebody else. Nothing was written. It is a
-// [reportclient.ErrIdentity], as is what Placement itself holds against an identity.
+// Error is a refusal: the agent might report as somebody else, or to somebody else. Nothing was
+// written. It is a [reportclient.ErrIdentity], as is what Placement itself holds against an
+// identity.
 type Error struct {
 	// Problem says what was found where, Remedy names the ways out.
 	Problem, Remedy string

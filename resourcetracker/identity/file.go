@@ -29,16 +29,19 @@ type Record struct {
 	Version int `json:"version"`
 	// UUID is that of the host's own compute node, as compute_id has it.
 	UUID string `json:"uuid"`
-	// Host is the name of the host (agent.host), Machine the hash of the machine's id or "" if it has none.
+	// Host is the name of the host (agent.host), Machine the hash of the machine's id or "" if it
+	// has none.
 	Host    string `json:"host"`
 	Machine string `json:"machine_id,omitempty"`
 	// Created is when the file was first written.
 	Created time.Time `json:"created"`
 	// Nodes are those that Placement is known to have had, by the uuid of their root provider.
 	Nodes map[string]Node `json:"nodes,omitempty"`
-	// Given are nodes that an operator gave to a driver, by the uuid of their root provider, until that driver has reported them.
+	// Given are nodes that an operator gave to a driver, by the uuid of their root provider, until
+	// that driver has reported them.
 	Given map[string]string `json:"given,omitempty"`
-	// AsNew are names of nodes that may be made anew in a Placement that does not know them, until it does.
+	// AsNew are names of nodes that may be made anew in a Placement that does not know them, until
+	// it does.
 	AsNew []string `json:"as_new,omitempty"`
 	// Renaming is under way, or broke off.
 	Renaming *Renaming `json:"renaming,omitempty"`
@@ -80,9 +83,9 @@ func read(path string) (*Record, error) {
 	}
 	if err != nil {
 		return nil, &Error{
-			Problem: fmt.Sprintf("%s says whose state directory this is, and cannot be read: %v", path, err),
-			Remedy: "if you know that it is this host's, move the file away: the next start makes a new one from compute_id; " +
-				"if it is of a newer version of the agent, run that one",
+			Problem: fmt.Sprintf("%s, which records the host of this state directory, cannot be read: %v", path, err),
+			Remedy: "if the directory is this host's, move the file away: the next start writes a new one from compute_id; " +
+				"if a newer version of the agent wrote it, run that version",
 		}
 	}
 	return &r, nil
@@ -90,7 +93,7 @@ func read(path string) (*Record, error) {
 
 func (r *Record) validate() error {
 	if r.Version != version {
-		return fmt.Errorf("it is of version %d, and this agent knows version %d", r.Version, version)
+		return fmt.Errorf("it has version %d, but this agent knows version %d", r.Version, version)
 	}
 	uuids := []string{r.UUID}
 	for id := range r.Nodes {
@@ -101,7 +104,7 @@ func (r *Record) validate() error {
 	}
 	for _, id := range uuids {
 		if !providertree.IsCanonicalUUID(id) {
-			return fmt.Errorf("%.80q is no uuid in its usual form", id)
+			return fmt.Errorf("%.80q is not a canonical uuid", id)
 		}
 	}
 	if r.Host == "" {
@@ -110,7 +113,8 @@ func (r *Record) validate() error {
 	return nil
 }
 
-// write replaces the file whole: written beside, synced, renamed into place, and the directory synced.
+// write replaces the file whole: written beside, synced, renamed into place, and the directory
+// synced.
 func write(path string, r *Record) error {
 	content, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {

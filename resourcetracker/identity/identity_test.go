@@ -56,12 +56,12 @@ func TestSettle(t *testing.T) {
 		"reinstalled, or other hardware":  {before: first, reported: true, now: identity.Self{UUID: mine, Host: "cn1", Machine: machineB}, note: "reinstalled"},
 		"the machine has lost its id":     {before: first, reported: true, now: identity.Self{UUID: mine, Host: "cn1"}},
 		"the machine has got an id":       {before: identity.Self{UUID: mine, Host: "cn1"}, reported: true, now: first},
-		"renamed":                         {before: first, reported: true, now: identity.Self{UUID: mine, Host: "cn2", Machine: machineA}, refused: []string{"host cn1", "calls itself cn2", "cn1 (" + mine + ")", `agent.host = "cn1"`, "adopt --rename"}},
+		"renamed":                         {before: first, reported: true, now: identity.Self{UUID: mine, Host: "cn2", Machine: machineA}, refused: []string{"host cn1", "is named cn2 now", "cn1 (" + mine + ")", `agent.host = "cn1"`, "adopt --rename"}},
 		"renamed before it was reported":  {before: first, now: identity.Self{UUID: mine, Host: "cn2", Machine: machineA}, note: "reported nothing"},
 		"a copy on another machine":       {before: first, reported: true, now: identity.Self{UUID: mine, Host: "cn2", Machine: machineB}, refused: []string{"another machine", "a copy", "empty "}},
 		"a copy of a host never reported": {before: first, now: identity.Self{UUID: mine, Host: "cn2", Machine: machineB}, refused: []string{"a copy"}},
-		"renamed or a copy, who knows":    {before: first, reported: true, now: identity.Self{UUID: mine, Host: "cn2"}, refused: []string{"cannot be told", "adopt --rename", "empty "}},
-		"a renaming that broke off":       {before: first, reported: true, renaming: true, now: identity.Self{UUID: mine, Host: "cn2", Machine: machineA}, refused: []string{"did not come to its end", "adopt --rename --node cn2 --uuid " + mine}},
+		"renamed or a copy, who knows":    {before: first, reported: true, now: identity.Self{UUID: mine, Host: "cn2"}, refused: []string{"it is unknown whether", "adopt --rename", "empty "}},
+		"a renaming that broke off":       {before: first, reported: true, renaming: true, now: identity.Self{UUID: mine, Host: "cn2", Machine: machineA}, refused: []string{"is not finished", "adopt --rename --node cn2 --uuid " + mine}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -182,7 +182,7 @@ func TestAdmit(t *testing.T) {
 		"new, with guests, and that is meant":       {guests: running, asNew: "cn1"},
 		"new, with guests, and another is meant":    {guests: running, asNew: "cn2", refused: []string{"2 guests"}},
 		"new, and whether there are guests is open": {guests: guests{err: plugins.ErrNotReady}, err: plugins.ErrNotReady},
-		"known once":                                  {reported: cn1, refused: []string{"does not know node cn1 (" + mine + ")", "reported as cn1", "adopt --as-new --node cn1"}},
+		"known once":                                  {reported: cn1, refused: []string{"does not have node cn1 (" + mine + ")", "reported as cn1", "adopt --as-new --node cn1"}},
 		"known once, under another uuid":              {reported: plugins.Node{UUID: other, Name: "cn1"}, refused: []string{"reported as " + other}},
 		"known once, under another name":              {reported: plugins.Node{UUID: mine, Name: "cn0"}, refused: []string{"reported as cn0"}},
 		"known once, and it is meant to be made anew": {reported: cn1, asNew: "cn1", guests: running},
@@ -233,7 +233,7 @@ func TestAsNewIsForOnce(t *testing.T) {
 	check(t, s.Reported(cn1, "fake"))
 	unborn := &providertree.Tree{}
 	check(t, unborn.AddRoot(mine, "cn1"))
-	refused(t, open(t, dir).Admit(t.Context(), cn1, unborn, nil), "does not know node")
+	refused(t, open(t, dir).Admit(t.Context(), cn1, unborn, nil), "does not have node")
 }
 
 // TestReportedIsQuiet: a node that is noted costs no write.
@@ -319,8 +319,8 @@ func TestDamagedFile(t *testing.T) {
 	}
 }
 
-// TestMachine: the hash is what `systemd-id128 machine-id --app-specific=5b0c1f0e8a2d4d399d6bf1f2a6c0b7e4` prints on a machine of
-// this id.
+// TestMachine: the hash is what `systemd-id128 machine-id
+// --app-specific=5b0c1f0e8a2d4d399d6bf1f2a6c0b7e4` prints on a machine of this id.
 func TestMachine(t *testing.T) {
 	for name, c := range map[string]struct {
 		content, want string

@@ -16,26 +16,28 @@ import (
 	"github.com/google/uuid"
 )
 
-// MachineFile is where systems keep the machine's id: see machine-id(5).
+// MachineFile is where systems keep machine id: see machine-id(5).
 const MachineFile = "/etc/machine-id"
 
-// application is the id of this application for hashes of the machine's id, made once with `systemd-id128 new`.
+// application is the id of this application for hashes of the machine's id, made once with
+// `systemd-id128 new`.
 var application = uuid.MustParse("5b0c1f0e-8a2d-4d39-9d6b-f1f2a6c0b7e4")
 
-// Machine returns a hash of the id of the machine in a file, made for this application as sd_id128_get_machine_app_specific(3)
-// makes it; "" if the machine has none: there is no such file, or it is empty or says "uninitialized".
+// Machine returns a hash of the id of the machine in a file, made for this application as
+// sd_id128_get_machine_app_specific(3) makes it; "" if the machine has none: there is no such file,
+// or it is empty or says "uninitialized".
 func Machine(path string) (string, error) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", nil
 	}
 	if err != nil {
-		return "", fmt.Errorf("the machine's id: %w", err)
+		return "", fmt.Errorf("machine id: %w", err)
 	}
 	defer func() { _ = f.Close() }()
 	content, err := io.ReadAll(io.LimitReader(f, 256))
 	if err != nil {
-		return "", fmt.Errorf("the machine's id: %s: %w", path, err)
+		return "", fmt.Errorf("machine id: %s: %w", path, err)
 	}
 	content = bytes.TrimSpace(content)
 	if len(content) == 0 || string(content) == "uninitialized" {
@@ -43,7 +45,7 @@ func Machine(path string) (string, error) {
 	}
 	id, err := hex.DecodeString(string(content))
 	if err != nil || len(id) != len(uuid.UUID{}) {
-		return "", fmt.Errorf("the machine's id: %s must hold 32 hexadecimal digits (systemd-machine-id-setup makes them)", path)
+		return "", fmt.Errorf("machine id: %s must hold 32 hexadecimal digits (systemd-machine-id-setup makes them)", path)
 	}
 	mac := hmac.New(sha256.New, id)
 	_, _ = mac.Write(application[:]) // a hash takes everything

@@ -18,8 +18,8 @@ import (
 	"github.com/compute-agent/compute-agent/resourcetracker/journal"
 )
 
-// State is the state file of one agent, which alone has the state directory. Its methods may be called from several
-// goroutines.
+// State is the state file of one agent, which alone has the state directory. Its methods may be
+// called from several goroutines.
 type State struct {
 	path string
 	now  func() time.Time
@@ -28,8 +28,8 @@ type State struct {
 	record *Record // nil: there is no file yet
 }
 
-// Open reads the state file below a state directory. That there is none is no error; one that cannot be read is an [*Error],
-// and is never replaced.
+// Open reads the state file below a state directory. That there is none is no error; one that
+// cannot be read is an [*Error], and is never replaced.
 func Open(dir string) (*State, error) {
 	path := filepath.Join(dir, FileName)
 	r, err := read(path)
@@ -66,14 +66,14 @@ func (s *State) change(edit func(*Record)) error {
 	}
 	edit(&r)
 	if err := write(s.path, &r); err != nil {
-		return fmt.Errorf("keeping whose state directory this is: %w", err)
+		return fmt.Errorf("recording the host of this state directory: %w", err)
 	}
 	s.record = &r
 	return nil
 }
 
-// CheckFirstStart is asked when there is no compute_id: only the first start may make one. recordsDir is the directory of the
-// nodes' records below the state directory.
+// CheckFirstStart is asked when there is no compute_id: only the first start may make one.
+// recordsDir is the directory of the nodes' records below the state directory.
 //
 // Errors: an [*Error] if the state directory shows that this is not the first start.
 func (s *State) CheckFirstStart(recordsDir string) error {
@@ -81,7 +81,7 @@ func (s *State) CheckFirstStart(recordsDir string) error {
 	if r, ok := s.Record(); ok {
 		return &Error{
 			Problem: fmt.Sprintf("this host's identity is missing: there is no compute_id, and %s says that it was %s", s.path, r.UUID),
-			Remedy: fmt.Sprintf("put it back: `compute-agent adopt --uuid %s`; if this is to be a host that Placement has never seen, empty %s first",
+			Remedy: fmt.Sprintf("restore it: `compute-agent adopt --uuid %s`; if this is a new host to Placement, empty %s first",
 				r.UUID, dir),
 		}
 	}
@@ -95,8 +95,8 @@ func (s *State) CheckFirstStart(recordsDir string) error {
 		}
 		return &Error{
 			Problem: fmt.Sprintf("this host's identity is missing: there is no compute_id, and %s shows that this is not the first start", filepath.Join(found, files[0].Name())),
-			Remedy: "put it back: `compute-agent adopt --uuid UUID` with the uuid of this host's resource provider in Placement " +
-				"(openstack resource provider list --name HOST); if this is to be a host that Placement has never seen, empty " + dir + " first",
+			Remedy: "restore it: `compute-agent adopt --uuid UUID` with the uuid of this host's resource provider in Placement " +
+				"(openstack resource provider list --name HOST); if this is a new host to Placement, empty " + dir + " first",
 		}
 	}
 	return nil
@@ -108,8 +108,9 @@ type Self struct {
 	UUID, Host, Machine string
 }
 
-// Settle compares what the agent finds itself to be with what the state file says, and brings the file up to date where the
-// difference is harmless; note says, for the log, what that was. Without a file, one is made.
+// Settle compares what the agent finds itself to be with what the state file says, and brings the
+// file up to date where the difference is harmless; note says, for the log, what that was. Without
+// a file, one is made.
 //
 // Errors: an [*Error] if the agent must not go on. Nothing is written then.
 //
@@ -134,8 +135,8 @@ func (s *State) Settle(self Self) (note string, err error) {
 	return note, s.change(func(r *Record) { r.Host, r.Machine = self.Host, machine })
 }
 
-// Check is [State.Settle] for a command that does part of the agent's work where none runs: nothing is written. A state
-// directory without a file is as good as a first start.
+// Check is [State.Settle] for a command that does part of the agent's work where none runs: nothing
+// is written. A state directory without a file is as good as a first start.
 func (s *State) Check(self Self) (note string, err error) {
 	r, ok := s.Record()
 	if !ok {
@@ -152,40 +153,40 @@ func judge(r Record, self Self, path string) (note string, err error) {
 	switch {
 	case r.Renaming != nil:
 		return "", &Error{
-			Problem: fmt.Sprintf("%s says that the node %s was being renamed to %s, since %s, and that did not come to its end", path,
+			Problem: fmt.Sprintf("according to %s, the rename of node %s to %s, begun %s, is not finished", path,
 				r.Renaming.From, r.Renaming.To, r.Renaming.Begun.UTC().Format(time.RFC3339)),
-			Remedy: fmt.Sprintf("`compute-agent adopt --rename --node %s --uuid %s` goes on where it broke off", r.Renaming.To, r.Renaming.Root),
+			Remedy: fmt.Sprintf("`compute-agent adopt --rename --node %s --uuid %s` finishes it", r.Renaming.To, r.Renaming.Root),
 		}
 	case r.UUID != self.UUID:
 		return "", &Error{
-			Problem: fmt.Sprintf("compute_id says that this host is %s, and %s that it was %s: the file was exchanged", self.UUID, path, r.UUID),
-			Remedy: fmt.Sprintf("if that is meant, `compute-agent adopt --uuid %s`; if not, put the old one back: `compute-agent adopt --uuid %s`",
+			Problem: fmt.Sprintf("compute_id says that this host is %s, but according to %s it was %s: the file was replaced", self.UUID, path, r.UUID),
+			Remedy: fmt.Sprintf("if that is intended: `compute-agent adopt --uuid %s`; if not, restore the old one: `compute-agent adopt --uuid %s`",
 				self.UUID, r.UUID),
 		}
 	case host && (machine || unknown):
 		return "", nil
 	case host:
-		return "The machine's id is not that of the last start, and the host's name is: this host was reinstalled, or moved to another machine, " +
-			"with its state directory. If two machines of this name run now, stop one: both write to the same resource providers.", nil
+		return "The machine id changed since the last start, but the host name did not: this host was reinstalled, or moved to another machine, " +
+			"with its state directory. If two machines have this name now, stop one: both write to the same resource providers.", nil
 	case !machine && !unknown:
 		return "", &Error{
 			Problem: fmt.Sprintf("%s was written on another machine, on host %s, and this is %s: this state directory is a copy", path, r.Host, self.Host),
-			Remedy: fmt.Sprintf("to make this a host of its own, stop the agent and empty %s (and remove a copied compute_id beside the configuration); "+
-				"if this is %s on new hardware and under a new name, `compute-agent adopt --rename`", filepath.Dir(path), r.Host),
+			Remedy: fmt.Sprintf("to make this a separate host, stop the agent and empty %s (and remove a copied compute_id beside the configuration); "+
+				"if this is %s on new hardware and under a new name: `compute-agent adopt --rename`", filepath.Dir(path), r.Host),
 		}
 	case unknown:
 		return "", &Error{
-			Problem: fmt.Sprintf("%s was written on host %s, and this is %s; whether it is the same machine cannot be told, since %s has no id", path,
+			Problem: fmt.Sprintf("%s was written on host %s, and this is %s; it is unknown whether it is the same machine, since %s has no id", path,
 				r.Host, self.Host, MachineFile),
-			Remedy: fmt.Sprintf("if the host was renamed, `compute-agent adopt --rename`, or give it its old name back (agent.host = %q); if this state directory "+
+			Remedy: fmt.Sprintf("if the host was renamed, `compute-agent adopt --rename`, or restore its old name (agent.host = %q); if this state directory "+
 				"is a copy of another host's, empty %s (and remove a copied compute_id beside the configuration)", r.Host, filepath.Dir(path)),
 		}
 	case old == "":
-		return fmt.Sprintf("This host was %s at its last start. It has reported nothing under that name, so nothing is to be renamed.", r.Host), nil
+		return fmt.Sprintf("This host was named %s at its last start. It reported nothing under that name, so there is nothing to rename.", r.Host), nil
 	}
 	return "", &Error{
-		Problem: fmt.Sprintf("%s says that this machine is host %s, and it calls itself %s now; Placement knows %s", path, r.Host, self.Host, old),
-		Remedy: fmt.Sprintf("give the host its old name back (agent.host = %q), or, if it was renamed for good and has no guests that Nova knows under the old "+
+		Problem: fmt.Sprintf("according to %s, this machine is host %s, but it is named %s now; Placement has %s", path, r.Host, self.Host, old),
+		Remedy: fmt.Sprintf("restore the host's old name (agent.host = %q), or, if it was renamed for good and Nova has no guests on it under the old "+
 			"name, `compute-agent adopt --rename`", r.Host),
 	}
 }
@@ -210,7 +211,7 @@ func (s *State) Reported(node plugins.Node, driver string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.record == nil {
-		return errors.New("a node was reported before the host's identity was settled")
+		return errors.New("a node was reported before the host's identity was known")
 	}
 	known, ok := s.record.Nodes[node.UUID]
 	asNew := slices.Contains(s.record.AsNew, node.Name)
@@ -254,7 +255,7 @@ func (s *State) Give(root, driver string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.record == nil {
-		return fmt.Errorf("no agent has been started on this state directory (%s) yet: there is no node to give", s.path)
+		return fmt.Errorf("no agent was started on this state directory (%s) yet: there is no node to assign", s.path)
 	}
 	return s.change(func(r *Record) {
 		if r.Given == nil {
@@ -264,7 +265,8 @@ func (s *State) Give(root, driver string) error {
 	})
 }
 
-// Owner is the driver that a node belongs to: that to which an operator gave it, or that which reported it last; "" if none is recorded.
+// Owner is the driver that a node belongs to: that to which an operator gave it, or that which
+// reported it last; "" if none is recorded.
 func (r Record) Owner(root string) string {
 	if driver := r.Given[root]; driver != "" {
 		return driver

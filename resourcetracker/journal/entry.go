@@ -46,13 +46,16 @@ type Entry struct {
 	// Begun is just before the request was made, Ended when its outcome was known; zero: it is not.
 	Begun time.Time `json:"begun"`
 	Ended time.Time `json:"ended,omitzero"`
-	// Outcome is "" as long as it is not known. "unknown" means that it could not be told from Placement any more.
+	// Outcome is "" as long as it is not known. "unknown" means that it could not be told from
+	// Placement any more.
 	Outcome reportclient.ReshapeOutcome `json:"outcome,omitempty"`
-	// Compared says that the outcome was not answered but found by comparing, after a crash or a lost reply.
+	// Compared says that the outcome was not answered but found by comparing, after a crash or a
+	// lost reply.
 	Compared bool `json:"compared,omitempty"`
 	// Undoes is the ID of the reshape that this one takes back, or 0.
 	Undoes int64 `json:"undoes,omitempty"`
-	// FromShape and ToShape are the versions of the tree's shape before and after, 0 where the driver numbers none.
+	// FromShape and ToShape are the versions of the tree's shape before and after, 0 where the
+	// driver numbers none.
 	FromShape int `json:"from_shape,omitempty"`
 	ToShape   int `json:"to_shape,omitempty"`
 	// Renames are the resource classes that get another name, by their former ones.
@@ -60,8 +63,8 @@ type Entry struct {
 	// Reshape is the request, with what was there before.
 	Reshape *reportclient.Reshape `json:"reshape"`
 
-	// File is where the entry is. Err is [ErrUnreadable] with the reason if only what the file's name says is known; Damage
-	// is the same in words, for those who read JSON.
+	// File is where the entry is. Err is [ErrUnreadable] with the reason if only what the file's
+	// name says is known; Damage is the same in words, for those who read JSON.
 	File   string `json:"-"`
 	Err    error  `json:"-"`
 	Damage string `json:"damage,omitempty"`
@@ -101,8 +104,8 @@ func parseName(name string) (id int64, root string, open, ok bool) {
 	return id, root, open, true
 }
 
-// Read returns the entries below a state directory, oldest first, with those that cannot be read among them. No journal is
-// an empty one.
+// Read returns the entries below a state directory, oldest first, with those that cannot be read
+// among them. No journal is an empty one.
 func Read(stateDir string) ([]Entry, error) {
 	dir := filepath.Join(stateDir, DirName)
 	names, err := list(dir)
@@ -132,8 +135,9 @@ func Find(stateDir string, id int64) (Entry, error) {
 	return Entry{}, fmt.Errorf("%w: there is no reshape %d in %s", ErrUnknownEntry, id, filepath.Join(stateDir, DirName))
 }
 
-// list returns the names of the entries' files by number. Of an entry that is there twice, because a crash came between the
-// writing of its outcome and the removal of what it was before, the finished file counts.
+// list returns the names of the entries' files by number. Of an entry that is there twice, because
+// a crash came between the writing of its outcome and the removal of what it was before, the
+// finished file counts.
 func list(dir string) ([]string, error) {
 	files, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -169,9 +173,9 @@ func readEntry(dir, name string) Entry {
 	if err == nil {
 		switch {
 		case e.Version != version:
-			err = fmt.Errorf("it is of version %d, and this agent knows version %d", e.Version, version)
+			err = fmt.Errorf("it has version %d, but this agent knows version %d", e.Version, version)
 		case e.ID != id || e.Root != root || e.Open() != open:
-			err = errors.New("its content is of another entry than its name")
+			err = errors.New("its content belongs to another entry than its name")
 		case e.Reshape == nil:
 			err = errors.New("it holds no reshape")
 		}

@@ -17,8 +17,8 @@ import (
 	"github.com/compute-agent/compute-agent/reportclient"
 )
 
-// keep is how many finished entries are kept. Of more, the oldest that did not happen go first: a host on which one was refused
-// again and again still knows what it once did.
+// keep is how many finished entries are kept. Of more, the oldest that did not happen go first: a
+// host on which one was refused again and again still knows what it once did.
 const keep = 100
 
 // The disk is the machine's, but in tests.
@@ -27,8 +27,9 @@ type (
 	realDisk = files.OS
 )
 
-// Journal is the journal of one state directory, which must belong to this process alone (the agent holds it locked). It is
-// what [reportclient.Config] wants as its ReshapeLog. All methods may be called at any time from any goroutine.
+// Journal is the journal of one state directory, which must belong to this process alone (the agent
+// holds it locked). It is what [reportclient.Config] wants as its ReshapeLog. All methods may be
+// called at any time from any goroutine.
 type Journal struct {
 	dir  string
 	disk disk
@@ -49,13 +50,15 @@ type Label struct {
 	Node string
 	// Undoes is the ID of the reshape that is taken back, or 0.
 	Undoes int64
-	// FromShape and ToShape are the versions of the tree's shape before and after, 0 where they are not known.
+	// FromShape and ToShape are the versions of the tree's shape before and after, 0 where they are
+	// not known.
 	FromShape, ToShape int
 	// Renames are the resource classes that get another name, by their former ones.
 	Renames map[string]string
 }
 
-// New returns the journal of a state directory. It touches nothing on disk before the first call of another method.
+// New returns the journal of a state directory. It touches nothing on disk before the first call of
+// another method.
 func New(stateDir string) *Journal {
 	return &Journal{dir: filepath.Join(stateDir, DirName), disk: realDisk{}, now: time.Now, open: map[string][]Entry{}, labels: map[string]Label{}}
 }
@@ -63,8 +66,9 @@ func New(stateDir string) *Journal {
 // Dir is where the entries are.
 func (j *Journal) Dir() string { return j.dir }
 
-// Load reads the journal and clears what a crash left unfinished of its files. It returns the finished entries that cannot
-// be read, which is worth a line in the log and nothing more; of unresolved ones, see [Journal.Unresolved].
+// Load reads the journal and clears what a crash left unfinished of its files. It returns the
+// finished entries that cannot be read, which is worth a line in the log and nothing more; of
+// unresolved ones, see [Journal.Unresolved].
 func (j *Journal) Load() (damaged []Entry, err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -98,8 +102,8 @@ func (j *Journal) load() (damaged []Entry, err error) {
 	return damaged, nil
 }
 
-// sweep removes files that a crash left half written, and those of entries that were finished since. That it may fail is no
-// concern: they mean nothing.
+// sweep removes files that a crash left half written, and those of entries that were finished
+// since. That it may fail is no concern: they mean nothing.
 func (j *Journal) sweep(whole map[string]bool) {
 	files, err := os.ReadDir(j.dir)
 	if err != nil {
@@ -113,7 +117,8 @@ func (j *Journal) sweep(whole map[string]bool) {
 	}
 }
 
-// Unresolved returns the reshapes of a node whose outcome is not known, oldest first. It reads the disk only once.
+// Unresolved returns the reshapes of a node whose outcome is not known, oldest first. It reads the
+// disk only once.
 //
 // An entry with an Err cannot be compared: nobody knows what it asked for.
 func (j *Journal) Unresolved(root string) ([]Entry, error) {
@@ -125,7 +130,8 @@ func (j *Journal) Unresolved(root string) ([]Entry, error) {
 	return slices.Clone(j.open[root]), nil
 }
 
-// History returns the entries of one node, oldest first, without those that cannot be read. It reads the disk.
+// History returns the entries of one node, oldest first, without those that cannot be read. It
+// reads the disk.
 func (j *Journal) History(root string) ([]Entry, error) {
 	names, err := list(j.dir)
 	if err != nil {
@@ -150,8 +156,8 @@ func (j *Journal) Label(root string, label Label) {
 	j.labels[root] = label
 }
 
-// Begin writes a reshape to disk. An error means that it is not safe there, and must not be posted; it is also an error that
-// the node has a reshape whose outcome is not known yet.
+// Begin writes a reshape to disk. An error means that it is not safe there, and must not be posted;
+// it is also an error that the node has a reshape whose outcome is not known yet.
 func (j *Journal) Begin(root string, r *reportclient.Reshape) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -159,7 +165,7 @@ func (j *Journal) Begin(root string, r *reportclient.Reshape) error {
 		return err
 	}
 	if open := j.open[root]; len(open) > 0 {
-		return fmt.Errorf("the journal of reshapes: what became of reshape %d of this node is not known yet", open[0].ID)
+		return fmt.Errorf("the journal of reshapes: the outcome of reshape %d of this node is not known yet", open[0].ID)
 	}
 	label := j.labels[root]
 	e := Entry{Version: version, ID: j.next, Root: root, Node: label.Node, Begun: j.now().UTC(), Undoes: label.Undoes, FromShape: label.FromShape, ToShape: label.ToShape, Renames: label.Renames, Reshape: r}
@@ -168,7 +174,8 @@ func (j *Journal) Begin(root string, r *reportclient.Reshape) error {
 	}
 	e.File = filepath.Join(j.dir, fileName(e.ID, root, true))
 	if err := j.write(e); err != nil {
-		// It may be there all the same: the directory was not synced. Nothing was posted, so it must not be found later.
+		// It may be there all the same: the directory was not synced. Nothing was posted, so it
+		// must not be found later.
 		return errors.Join(err, j.withdraw(e))
 	}
 	j.next++
@@ -187,8 +194,8 @@ func (j *Journal) prepareDir() error {
 	return j.disk.SyncDir(filepath.Dir(j.dir))
 }
 
-// withdraw removes the file of an entry that could not be made safe. Where that fails too, the entry is left open: comparing
-// will find that it did not happen.
+// withdraw removes the file of an entry that could not be made safe. Where that fails too, the
+// entry is left open: comparing will find that it did not happen.
 func (j *Journal) withdraw(e Entry) error {
 	if _, err := os.Lstat(e.File); errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -201,7 +208,8 @@ func (j *Journal) withdraw(e Entry) error {
 	return nil
 }
 
-// End keeps what became of the reshape that was begun last. "unknown" leaves it unresolved: comparing later may tell.
+// End keeps what became of the reshape that was begun last. "unknown" leaves it unresolved:
+// comparing later may tell.
 func (j *Journal) End(root string, outcome reportclient.ReshapeOutcome) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -210,7 +218,7 @@ func (j *Journal) End(root string, outcome reportclient.ReshapeOutcome) error {
 	}
 	open := j.open[root]
 	if len(open) == 0 {
-		return errors.New("the journal of reshapes: a reshape ended that never began")
+		return errors.New("the journal of reshapes: an outcome arrived for a reshape that was not begun")
 	}
 	return j.finish(open[len(open)-1], outcome, false)
 }
@@ -236,7 +244,8 @@ func (j *Journal) finish(e Entry, outcome reportclient.ReshapeOutcome, compared 
 	return nil
 }
 
-// trim removes the oldest finished entries. It is housekeeping: what cannot be removed now is tried again at the next end.
+// trim removes the oldest finished entries. It is housekeeping: what cannot be removed now is tried
+// again at the next end.
 func (j *Journal) trim() {
 	names, err := list(j.dir)
 	if err != nil {

@@ -144,8 +144,9 @@ func TestEntryIsKeptWhole(t *testing.T) {
 	}
 }
 
-// TestCrashAtEveryStep: whichever step of writing comes last before a crash, the next start finds an entry that is open, or finished, or
-// none; never half of one, and never one of a reshape that was not allowed to be posted as finished.
+// TestCrashAtEveryStep: whichever step of writing comes last before a crash, the next start finds
+// an entry that is open, or finished, or none; never half of one, and never one of a reshape that
+// was not allowed to be posted as finished.
 func TestCrashAtEveryStep(t *testing.T) {
 	for _, cause := range []error{syscall.ENOSPC, syscall.EACCES, syscall.EIO} {
 		for _, step := range []string{"mkdir", "write", "rename", "syncdir"} {
@@ -209,7 +210,8 @@ func TestCrashAtEveryStep(t *testing.T) {
 	}
 }
 
-// TestEntryThatCannotBeWithdrawnIsOpen: it may be found after a crash, so it counts as one of which nothing is known.
+// TestEntryThatCannotBeWithdrawnIsOpen: it may be found after a crash, so it counts as one of which
+// nothing is known.
 func TestEntryThatCannotBeWithdrawnIsOpen(t *testing.T) {
 	dir := t.TempDir()
 	j := open(t, dir)
@@ -229,7 +231,8 @@ type stuck struct{ realDisk }
 func (stuck) SyncDir(string) error { return syscall.EIO }
 func (stuck) Remove(string) error  { return syscall.EIO }
 
-// TestFinishedEntryCounts: a crash between the writing of an outcome and the removal of the open file leaves both.
+// TestFinishedEntryCounts: a crash between the writing of an outcome and the removal of the open
+// file leaves both.
 func TestFinishedEntryCounts(t *testing.T) {
 	dir := t.TempDir()
 	j := open(t, dir)
@@ -274,7 +277,8 @@ func TestUnknownOutcomeStaysOpen(t *testing.T) {
 	}
 }
 
-// TestDamagedFiles: those of finished reshapes are told and keep nobody; one that is open is told as such, of its node.
+// TestDamagedFiles: those of finished reshapes are told and keep nobody; one that is open is told
+// as such, of its node.
 func TestDamagedFiles(t *testing.T) {
 	damages := map[string]string{
 		"cut short":          `{"version": 1, "id": 1, "ro`,
@@ -337,7 +341,8 @@ func TestOtherFilesAreLeftAlone(t *testing.T) {
 	}
 }
 
-// TestOldEntriesGo: a hundred finished ones are kept, those that did not happen go first, and none that is open goes.
+// TestOldEntriesGo: a hundred finished ones are kept, those that did not happen go first, and none
+// that is open goes.
 func TestOldEntriesGo(t *testing.T) {
 	dir := t.TempDir()
 	j := open(t, dir)

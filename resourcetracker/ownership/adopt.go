@@ -8,20 +8,21 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// Adopt returns the record for a tree that is in Placement before the agent has a record: one that Nova wrote, or an agent
-// that lost its state. Bare is what the driver answers about an empty node, a root alone with the same uuid and name: so
-// what is in it is what the driver itself says.
+// Adopt returns the record for a tree that is in Placement before the agent has a record: one that
+// Nova wrote, or an agent that lost its state. Bare is what the driver answers about an empty node,
+// a root alone with the same uuid and name: so what is in it is what the driver itself says.
 //
 // The driver's are
 //
 //   - the root, and the providers of its tree that bare has too, by uuid or else by name;
-//   - on each of these: the resource classes that bare has on any provider (a class that moves from the root to children is on
-//     the root still), the traits and aggregates that bare has on that one provider;
-//   - on the root: all standard resource classes, of which nobody but the driver can have been the author, and the traits
-//     in denied, which the driver says the host does not have ([Denied]).
+//   - on each of these: the resource classes that bare has on any provider (a class that moves from
+//     the root to children is on the root still), the traits and aggregates that bare has on that
+//     one provider;
+//   - on the root: all standard resource classes, of which nobody but the driver can have been the
+//     author, and the traits in denied, which the driver says the host does not have ([Denied]).
 //
-// Everything else is somebody else's. Values are recorded as they are in Placement. A nil bare is an answer without anything
-// but the root. Cost: O(size of both trees).
+// Everything else is somebody else's. Values are recorded as they are in Placement. A nil bare is
+// an answer without anything but the root. Cost: O(size of both trees).
 func Adopt(root, node, driver string, known, bare *providertree.Tree, denied []string) *Record {
 	r := &Record{Root: root, Node: node, Driver: driver, Providers: map[string]Provider{}}
 	if known == nil || !known.Exists(root) {
@@ -78,8 +79,9 @@ func Adopt(root, node, driver string, known, bare *providertree.Tree, denied []s
 // traitProbe is a trait that no driver and no operator knows.
 const traitProbe = "CUSTOM_COMPUTE_AGENT_PROBE"
 
-// Undecided are the traits of the root that the driver may deny: the standard traits that bare, the driver's answer about an
-// empty node, does not have. Apart from those in except, which are the agent's.
+// Undecided are the traits of the root that the driver may deny: the standard traits that bare, the
+// driver's answer about an empty node, does not have. Apart from those in except, which are the
+// agent's.
 func Undecided(root string, known, bare *providertree.Tree, except ...string) []string {
 	p, _ := known.Provider(root)
 	return slices.DeleteFunc(slices.Clone(p.Traits), func(trait string) bool {
@@ -87,16 +89,17 @@ func Undecided(root string, known, bare *providertree.Tree, except ...string) []
 	})
 }
 
-// Probe returns bare, an empty node, with the traits in undecided on the root. The driver's answer to it is for [Denied].
+// Probe returns bare, an empty node, with the traits in undecided on the root. The driver's answer
+// to it is for [Denied].
 func Probe(root string, bare *providertree.Tree, undecided []string) (*providertree.Tree, error) {
 	out := bare.Clone()
 	_, err := out.AddTraits(root, append(slices.Clip(undecided), traitProbe)...)
 	return out, err
 }
 
-// Denied are the traits in undecided that the driver removed from the tree of [Probe]: it knows them, and says that the host
-// does not have them. A driver that replaces all traits, so that the probe is gone too, denies none: it does not say which it
-// knows.
+// Denied are the traits in undecided that the driver removed from the tree of [Probe]: it knows
+// them, and says that the host does not have them. A driver that replaces all traits, so that the
+// probe is gone too, denies none: it does not say which it knows.
 func Denied(root string, answer *providertree.Tree, undecided []string) []string {
 	if !answer.HasTraits(root, traitProbe) {
 		return nil
@@ -104,12 +107,15 @@ func Denied(root string, answer *providertree.Tree, undecided []string) []string
 	return slices.DeleteFunc(slices.Clone(undecided), func(trait string) bool { return answer.HasTraits(root, trait) })
 }
 
-// Inherit returns r, the record for a tree that another driver takes over, with what the record of the former driver says of it:
+// Inherit returns r, the record for a tree that another driver takes over, with what the record of
+// the former driver says of it:
 //
-//   - what is the agent's and the operator's stays theirs, and goes when their layers no longer have it;
-//   - what was the former driver's and is not the new one's is [Former]'s: it goes, once nothing is allocated of it. The new one's
-//     are the resource classes that bare has on any provider, and what Adopt found besides inventories. Without a bare answer (nil),
-//     all that was the former driver's is the new one's;
+//   - what is the agent's and the operator's stays theirs, and goes when their layers no longer
+//     have it;
+//   - what was the former driver's and is not the new one's is [Former]'s: it goes, once nothing is
+//     allocated of it. The new one's are the resource classes that bare has on any provider, and
+//     what Adopt found besides inventories. Without a bare answer (nil), all that was the former
+//     driver's is the new one's;
 //   - of what is the new driver's, what the agent holds back is still known.
 //
 // Cost: O(size of the former record and of bare).

@@ -10,8 +10,8 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// novaTree is a node as Nova leaves it: two pGPUs (one with a type trait by hand), a PCI device, an SEV child, neutron's
-// providers, and a storage that is shared.
+// novaTree is a node as Nova leaves it: two pGPUs (one with a type trait by hand), a PCI device, an
+// SEV child, neutron's providers, and a storage that is shared.
 const novaTree = `
 cn1 VCPU=8,ratio=4 MEMORY_MB=1024 DISK_GB=50 CUSTOM_LICENSE=2 COMPUTE_NODE CUSTOM_RACK_7 HW_CPU_X86_AVX OWNER_NOVA @shared @zone
   cn1_pci_0000_84_00_0#r1 VGPU=4 CUSTOM_NVIDIA_11 OWNER_NOVA
@@ -104,8 +104,8 @@ func TestAdoptOfNothing(t *testing.T) {
 	}
 }
 
-// TestNovasTreeIsTakenOverWithoutAWrite: a driver that finds its children by name and says what Nova said changes nothing, and
-// from then on a device that is gone goes.
+// TestNovasTreeIsTakenOverWithoutAWrite: a driver that finds its children by name and says what
+// Nova said changes nothing, and from then on a device that is gone goes.
 func TestNovasTreeIsTakenOverWithoutAWrite(t *testing.T) {
 	known := tree(t, novaTree)
 	bare := tree(t, `
@@ -146,8 +146,8 @@ cn1 VCPU=8,ratio=4 MEMORY_MB=1024 DISK_GB=50 HW_CPU_X86_AVX
 	sameTree(t, want, second.Tree)
 }
 
-// TestVGPULeavesTheRootAtTheFirstContact: the driver that comes after an upgrade has VGPU on children, so what is on the root is
-// what it reported before.
+// TestVGPULeavesTheRootAtTheFirstContact: the driver that comes after an upgrade has VGPU on
+// children, so what is on the root is what it reported before.
 func TestVGPULeavesTheRootAtTheFirstContact(t *testing.T) {
 	known := tree(t, `cn1 VCPU=8 VGPU=4 CUSTOM_LICENSE=1`)
 	answer := tree(t, `

@@ -19,8 +19,9 @@ import (
 // ErrGiveBack says that a node cannot be given back as it is.
 var ErrGiveBack = errors.New("the node cannot be given back")
 
-// Adopted is the tree of an adopted node as it was before this agent wrote to it for the first time, with what the agent changed of
-// it since. [GiveBack] restores that and nothing else: what other programs change meanwhile is theirs.
+// Adopted is the tree of an adopted node as it was before this agent wrote to it for the first
+// time, with what the agent changed of it since. [GiveBack] restores that and nothing else: what
+// other programs change meanwhile is theirs.
 type Adopted struct {
 	// Root is the uuid of the node.
 	Root string
@@ -49,7 +50,8 @@ func NewAdopted(root string, known *providertree.Tree) *Adopted {
 	return out
 }
 
-// Note returns the snapshot with what changes from known to desired, if it is of the snapshot; a itself if nothing is new.
+// Note returns the snapshot with what changes from known to desired, if it is of the snapshot; a
+// itself if nothing is new.
 //
 // Cost: O(size of the trees).
 func (a *Adopted) Note(known, desired *providertree.Tree) *Adopted {
@@ -95,7 +97,8 @@ func (a *Adopted) Note(known, desired *providertree.Tree) *Adopted {
 	return &out
 }
 
-// Rename has the snapshot follow a host that was renamed: the names of the root and of the providers that are named after it.
+// Rename has the snapshot follow a host that was renamed: the names of the root and of the
+// providers that are named after it.
 func (a *Adopted) Rename(from, to string) {
 	for i, p := range a.Providers {
 		if rest, below := strings.CutPrefix(p.Name, from+"_"); below {
@@ -115,13 +118,16 @@ func (a *Adopted) provider(uuid string) (providertree.Provider, bool) {
 	return a.Providers[i], true
 }
 
-// GiveBack returns the tree that Placement had before the agent adopted the node: what is the agent's by the record and was not
-// there goes, and what the agent changed or removed comes back. All else stays as it is.
+// GiveBack returns the tree that Placement had before the agent adopted the node: what is the
+// agent's by the record and was not there goes, and what the agent changed or removed comes back.
+// All else stays as it is.
 //
-// Without a snapshot (nil, of a node that an earlier version adopted), what is certainly the agent's goes: the providers that it
-// made, and traits that no other program writes. Unknown lists, for people, what may have been there before and stays.
+// Without a snapshot (nil, of a node that an earlier version adopted), what is certainly the
+// agent's goes: the providers that it made, and traits that no other program writes. Unknown lists,
+// for people, what may have been there before and stays.
 //
-// Errors: [ErrGiveBack] if the result is not a valid tree. Cost: O(size of the tree, the record and the snapshot).
+// Errors: [ErrGiveBack] if the result is not a valid tree. Cost: O(size of the tree, the record and
+// the snapshot).
 func GiveBack(
 	known *providertree.Tree, record *Record, a *Adopted, isAgents func(trait string) bool,
 ) (tree *providertree.Tree, unknown []string, err error) {
@@ -160,7 +166,7 @@ func (g *giving) restoreProviders() {
 		}
 		switch {
 		case !g.tree.Exists(was.UUID) && was.ParentUUID == "":
-			g.note(fmt.Errorf("the root %s is gone", was.UUID))
+			g.note(fmt.Errorf("the root %s was removed", was.UUID))
 		case !g.tree.Exists(was.UUID):
 			g.note(g.tree.AddChild(was.ParentUUID, was.UUID, was.Name))
 		default:
@@ -174,7 +180,8 @@ func (g *giving) restoreProviders() {
 	}
 }
 
-// takeOff removes what is the agent's and was not there. A provider of the agent's that has one of others below it is an error.
+// takeOff removes what is the agent's and was not there. A provider of the agent's that has one of
+// others below it is an error.
 func (g *giving) takeOff() {
 	for _, uuid := range sortedKeys(g.record.Providers) {
 		if !g.tree.Exists(uuid) {
@@ -205,7 +212,7 @@ func (g *giving) removeProviders(goes func(uuid string) bool) {
 		if below := g.tree.Children(uuid); len(below) > 0 {
 			p, _ := g.tree.Provider(uuid)
 			other, _ := g.tree.Provider(below[0])
-			g.note(fmt.Errorf("resource provider %s (%s) is this agent's, and %s (%s), which is not, is below it: move or delete that one first",
+			g.note(fmt.Errorf("resource provider %s (%s) is this agent's, but its child %s (%s) is not: move or delete the child first",
 				p.Name, uuid, other.Name, other.UUID))
 			continue
 		}
@@ -242,7 +249,8 @@ func (g *giving) restoreItems() {
 
 // withoutSnapshot removes what is certainly the agent's, and says what it cannot know.
 func (g *giving) withoutSnapshot(isAgents func(trait string) bool) (unknown []string) {
-	// Nova gives its providers random uuids, drivers of this agent those of [providertree.ChildUUID], which are of version 5.
+	// Nova gives its providers random uuids, drivers of this agent those of
+	// [providertree.ChildUUID], which are of version 5.
 	g.removeProviders(func(uuid string) bool { return uuid[14] == '5' })
 	for _, uuid := range sortedKeys(g.record.Providers) {
 		p, there := g.tree.Provider(uuid)
@@ -312,9 +320,9 @@ func decodeAdopted(root string, content []byte) (*Adopted, error) {
 	}
 	switch {
 	case f.Version > adoptedVersion:
-		return nil, fmt.Errorf("%w: it is of version %d of its format, and this agent knows them up to %d", ErrNewer, f.Version, adoptedVersion)
+		return nil, fmt.Errorf("%w: it has format version %d, but this agent knows versions up to %d", ErrNewer, f.Version, adoptedVersion)
 	case f.Version < 1 || f.Root != root:
-		return nil, fmt.Errorf("%w: it is of node %s", ErrDamaged, clip(f.Root))
+		return nil, fmt.Errorf("%w: it belongs to node %s", ErrDamaged, clip(f.Root))
 	}
 	a := &Adopted{Root: f.Root, Changed: f.Changed}
 	for _, fp := range f.Providers {
@@ -355,7 +363,7 @@ func (s *Store) LoadAdopted(root string) (*Adopted, error) {
 	}
 	if err != nil {
 		return nil, fmt.Errorf("reading what node %s was before this agent adopted it: %s: %w; restore the file from a backup, or move it away: "+
-			"then the agent cannot give the node back exactly", root, path, err)
+			"then the agent cannot restore the node exactly", root, path, err)
 	}
 	return a, nil
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// reported makes passes in which the driver answers so, one after the other, and returns what Placement has then, with the record and the
-// snapshot. The snapshot goes through its file.
+// reported makes passes in which the driver answers so, one after the other, and returns what
+// Placement has then, with the record and the snapshot. The snapshot goes through its file.
 func reported(t *testing.T, known *providertree.Tree, layers []Layer, answers ...func(*providertree.Tree)) (*providertree.Tree, *Record, *Adopted) {
 	t.Helper()
 	store := Open(t.TempDir())
@@ -148,7 +148,8 @@ func TestGiveBackRefusesWhatHoldsOthers(t *testing.T) {
 	}
 }
 
-// TestGiveBackWithoutSnapshot: an earlier version adopted the node. What is certainly the agent's goes, the rest is listed.
+// TestGiveBackWithoutSnapshot: an earlier version adopted the node. What is certainly the agent's
+// goes, the rest is listed.
 func TestGiveBackWithoutSnapshot(t *testing.T) {
 	made, err := providertree.ChildUUID(root, "gpu0")
 	if err != nil {

@@ -9,7 +9,8 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// wide is a node of n children with a handful of items each, every tenth of them somebody else's, and the record of that.
+// wide is a node of n children with a handful of items each, every tenth of them somebody else's,
+// and the record of that.
 func wide(b *testing.B, n int) (*providertree.Tree, *Record) {
 	b.Helper()
 	all := []providertree.Provider{{UUID: root, Name: "cn1", Generation: 1, Inventories: providertree.Inventories{"VCPU": {Total: 8}}}}
@@ -31,7 +32,8 @@ func wide(b *testing.B, n int) (*providertree.Tree, *Record) {
 
 var sizes = []int{1_000, 10_000}
 
-// BenchmarkMerge: "same" is a steady pass, "anew" an answer that was built from nothing, without what others have.
+// BenchmarkMerge: "same" is a steady pass, "anew" an answer that was built from nothing, without
+// what others have.
 func BenchmarkMerge(b *testing.B) {
 	for _, n := range sizes {
 		known, record := wide(b, n)
@@ -61,7 +63,8 @@ func BenchmarkMerge(b *testing.B) {
 	}
 }
 
-// BenchmarkRetire: "same" has nothing that shrinks, "all" takes away every child while it is allocated.
+// BenchmarkRetire: "same" has nothing that shrinks, "all" takes away every child while it is
+// allocated.
 func BenchmarkRetire(b *testing.B) {
 	for _, n := range sizes {
 		known, _ := wide(b, n)

@@ -9,8 +9,9 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// Drift returns what Placement says otherwise than what was last applied, because somebody else changed it: one sentence
-// each, sorted, for people; one alone if the whole tree is gone. What others added is no drift. Of a record that is pending nothing can be told.
+// Drift returns what Placement says otherwise than what was last applied, because somebody else
+// changed it: one sentence each, sorted, for people; one alone if the whole tree is gone. What
+// others added is no drift. Of a record that is pending nothing can be told.
 //
 // Cost: O(items of the record); when nothing drifted, nothing is formatted.
 func (r *Record) Drift(known *providertree.Tree) []string {
@@ -18,14 +19,14 @@ func (r *Record) Drift(known *providertree.Tree) []string {
 		return nil
 	}
 	if root, found := known.Provider(r.Root); found && root.Generation == providertree.NoGeneration && len(root.Inventories) == 0 && (len(r.Providers) > 1 || r.provider(r.Root).hasItems()) {
-		return []string{fmt.Sprintf("Resource provider %s (%s) is gone, and all that was below it.", r.Node, r.Root)}
+		return []string{fmt.Sprintf("Resource provider %s (%s) was removed, with all its descendants.", r.Node, r.Root)}
 	}
 	var out []string
 	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
 	for uuid, p := range r.Providers {
 		now, found := known.Provider(uuid)
 		if !found {
-			say("Resource provider %s (%s) is gone.", p.Name, uuid)
+			say("Resource provider %s (%s) was removed.", p.Name, uuid)
 			continue
 		}
 		if p.Owner != "" && now.Name != p.Name {
@@ -38,19 +39,19 @@ func (r *Record) Drift(known *providertree.Tree) []string {
 			inv, found := now.Inventories[class]
 			switch {
 			case !found:
-				say("Resource provider %s (%s) has no inventory of %s any more.", p.Name, uuid, class)
+				say("Resource provider %s (%s): the inventory of %s was removed.", p.Name, uuid, class)
 			case !inv.Equal(stock.Inventory):
 				say("Resource provider %s (%s): the inventory of %s was changed: %s.", p.Name, uuid, class, changedFields(stock.Inventory, inv))
 			}
 		}
 		for trait := range p.Traits {
 			if !now.HasTrait(trait) {
-				say("Resource provider %s (%s) has lost the trait %s.", p.Name, uuid, trait)
+				say("Resource provider %s (%s): the trait %s was removed.", p.Name, uuid, trait)
 			}
 		}
 		for aggregate := range p.Aggregates {
 			if _, found := slices.BinarySearch(now.Aggregates, aggregate); !found {
-				say("Resource provider %s (%s) was taken out of the aggregate %s.", p.Name, uuid, aggregate)
+				say("Resource provider %s (%s) was removed from the aggregate %s.", p.Name, uuid, aggregate)
 			}
 		}
 	}

@@ -14,8 +14,9 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// version is of the files' format. An older agent refuses a newer one: it would lose what it does not know. Version 2 has what is held
-// back, version 3 what a former driver has left; without those a record is written as version 1, so that an older agent can take over again.
+// version is of the files' format. An older agent refuses a newer one: it would lose what it does
+// not know. Version 2 has what is held back, version 3 what a former driver has left; without those
+// a record is written as version 1, so that an older agent can take over again.
 const version = 3
 
 func (r *Record) version() int {
@@ -89,8 +90,8 @@ func encode(r *Record) ([]byte, error) {
 	return append(content, '\n'), err
 }
 
-// decode is the reverse of encode. Whatever it is given, it returns a record that keeps all rules, or an error that is
-// [ErrDamaged] or [ErrNewer].
+// decode is the reverse of encode. Whatever it is given, it returns a record that keeps all rules,
+// or an error that is [ErrDamaged] or [ErrNewer].
 func decode(content []byte) (*Record, error) {
 	var head struct {
 		Version int `json:"version"`
@@ -100,9 +101,9 @@ func decode(content []byte) (*Record, error) {
 	}
 	switch {
 	case head.Version > version:
-		return nil, fmt.Errorf("%w: it is of version %d of its format, and this agent knows them up to %d", ErrNewer, head.Version, version)
+		return nil, fmt.Errorf("%w: it has format version %d, but this agent knows versions up to %d", ErrNewer, head.Version, version)
 	case head.Version < 1:
-		return nil, fmt.Errorf("%w: it does not name the version of its format", ErrDamaged)
+		return nil, fmt.Errorf("%w: it has no format version", ErrDamaged)
 	}
 	var f fileRecord
 	dec := json.NewDecoder(bytes.NewReader(content))
@@ -111,7 +112,7 @@ func decode(content []byte) (*Record, error) {
 		return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return nil, fmt.Errorf("%w: something follows the record", ErrDamaged)
+		return nil, fmt.Errorf("%w: unexpected data after the record", ErrDamaged)
 	}
 	r := &Record{Root: f.Root, Node: f.Node, Driver: f.Driver, Created: f.Created, Pending: f.Pending, Shape: f.Shape, Providers: make(map[string]Provider, len(f.Providers))}
 	for uuid, fp := range f.Providers {

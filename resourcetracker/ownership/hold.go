@@ -8,23 +8,26 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// closed is what Placement is told of an inventory that goes while n of it are allocated: no more than these, and nobody can have more.
+// closed is what Placement is told of an inventory that goes while n of it are allocated: no more
+// than these, and nobody can have more.
 func closed(inv providertree.Inventory, n int64) providertree.Inventory {
 	inv.Total = min(n, providertree.MaxUnit)
 	inv.Reserved = inv.Total
 	return inv
 }
 
-// isHeld reports whether an inventory is one that was closed, as it was made from what it was before. Where somebody else has changed
-// it since, it is not.
+// isHeld reports whether an inventory is one that was closed, as it was made from what it was
+// before. Where somebody else has changed it since, it is not.
 func isHeld(before *providertree.Inventory, now providertree.Inventory) bool {
 	return before != nil && !before.Equal(now) && closed(*before, now.Total).Equal(now)
 }
 
-// Hold returns the record of a tree in which [Retire] has held something back, with what that was before it was closed: when it is wanted
-// again, it is for the driver as if it had never been away ([Strip]). What is closed is the driver's from then on, whoever made it, as all that
-// is changed for it; but the operator's and the agent's stay theirs, and say anew what they are when they come again. Base is what
-// the driver was given, desired the tree of the record. What is left open there has nothing to be remembered.
+// Hold returns the record of a tree in which [Retire] has held something back, with what that was
+// before it was closed: when it is wanted again, it is for the driver as if it had never been away
+// ([Strip]). What is closed is the driver's from then on, whoever made it, as all that is changed
+// for it; but the operator's and the agent's stay theirs, and say anew what they are when they come
+// again. Base is what the driver was given, desired the tree of the record. What is left open there
+// has nothing to be remembered.
 //
 // Cost: O(retiring), and a copy of the record if there is something to note.
 func (r *Record) Hold(base, desired *providertree.Tree, retiring []Retiring) *Record {

@@ -94,7 +94,8 @@ func keeper(t rapid.TB, total int64) func(*providertree.Tree) {
 	}
 }
 
-// TestADeviceThatComesBackIsAsItWas, though it was closed while it was gone, and again when it is in use no more.
+// TestADeviceThatComesBackIsAsItWas, though it was closed while it was gone, and again when it is
+// in use no more.
 func TestADeviceThatComesBackIsAsItWas(t *testing.T) {
 	for name, c := range map[string]struct {
 		before string
@@ -142,7 +143,8 @@ func TestWhatIsUsedLessWhileItIsGone(t *testing.T) {
 	sameTree(t, tree(t, "cn1 VCPU=8\n  gpu0 VGPU=8,reserved=1"), l.known)
 }
 
-// TestWhatIsUsedMoreWhileItIsGone, by a move that was under way, until the closed one looks like the one before, which an operator had reserved.
+// TestWhatIsUsedMoreWhileItIsGone, by a move that was under way, until the closed one looks like
+// the one before, which an operator had reserved.
 func TestWhatIsUsedMoreWhileItIsGone(t *testing.T) {
 	l := &life{t: t, known: tree(t, "cn1 VCPU=8\n  gpu0 VGPU=2,reserved=2")}
 	l.record = owned(t, l.known, "cn1 driver VCPU:driver\ngpu0 driver VGPU:driver")
@@ -157,7 +159,8 @@ func TestWhatIsUsedMoreWhileItIsGone(t *testing.T) {
 	sameTree(t, tree(t, "cn1 VCPU=8\n  gpu0 VGPU=2,reserved=2"), l.known)
 }
 
-// TestNovasDeviceThatIsGoneAtFirstSight: the agent takes over from Nova while a device is away, so that no record has it.
+// TestNovasDeviceThatIsGoneAtFirstSight: the agent takes over from Nova while a device is away, so
+// that no record has it.
 func TestNovasDeviceThatIsGoneAtFirstSight(t *testing.T) {
 	l := &life{t: t, known: tree(t, "cn1 VCPU=8\n  gpu0 VGPU=1 OWNER_NOVA")}
 	l.record = owned(t, l.known, "cn1 driver VCPU:driver")
@@ -176,7 +179,8 @@ func TestNovasDeviceThatIsGoneAtFirstSight(t *testing.T) {
 	sameTree(t, tree(t, "cn1 VCPU=8"), gone.known)
 }
 
-// TestWhatSomebodyElseChangedOfAClosedInventory stands: nothing that was before is brought back over it.
+// TestWhatSomebodyElseChangedOfAClosedInventory stands: nothing that was before is brought back
+// over it.
 func TestWhatSomebodyElseChangedOfAClosedInventory(t *testing.T) {
 	l := &life{t: t, known: tree(t, "cn1 VCPU=8\n  gpu0 VGPU=8")}
 	l.record = owned(t, l.known, "cn1 driver VCPU:driver\ngpu0 driver VGPU:driver")
@@ -231,7 +235,8 @@ func TestAnotherDriverInheritsWhatIsHeldOfItsOwn(t *testing.T) {
 	}
 }
 
-// TestAnAwayDeviceLeavesNoTrace: whatever is used of it while it is away, when it is back all is as if it had stayed.
+// TestAnAwayDeviceLeavesNoTrace: whatever is used of it while it is away, when it is back all is as
+// if it had stayed.
 func TestAnAwayDeviceLeavesNoTrace(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		total := rapid.Int64Range(1, 8).Draw(t, "total")

@@ -12,16 +12,18 @@ import (
 type Input struct {
 	// Root is the uuid of the compute node, Node its name, Driver the driver's.
 	Root, Node, Driver string
-	// Known is what Placement says, Base what the driver was given of it (see [Strip]; nil: that is computed), Answer what it
-	// made of that.
+	// Known is what Placement says, Base what the driver was given of it (see [Strip]; nil: that is
+	// computed), Answer what it made of that.
 	Known, Base, Answer *providertree.Tree
 	// Record is the last one; nil: there is none, and nothing in Known is ours.
 	Record *Record
 	// Layers are laid over the driver's answer, the first one first.
 	Layers []Layer
-	// Renames are the resource classes that the driver calls by another name from now on, by the former ones.
+	// Renames are the resource classes that the driver calls by another name from now on, by the
+	// former ones.
 	Renames map[string]string
-	// Reshape says that the driver was given the allocations and that its answer has passed the guard.
+	// Reshape says that the driver was given the allocations and that its answer has passed the
+	// guard.
 	Reshape bool
 	// Created says that the root is made by this agent now.
 	Created bool
@@ -44,11 +46,14 @@ type Result struct {
 	Tree *providertree.Tree
 	// Record is the record of Tree, exactly.
 	Record *Record
-	// Former is the last record, and in it the traits that move from one provider to another as the driver's, whosever they were. It is what Record is united
-	// with before anything is written: traits are written one provider after another, and a pass that comes after a crash between two of them finds the trait in
-	// both places, where nothing tells any more that it moved. It is [Input].Record itself if no trait moves.
+	// Former is the last record, and in it the traits that move from one provider to another as the
+	// driver's, whosever they were. It is what Record is united with before anything is written:
+	// traits are written one provider after another, and a pass that comes after a crash between
+	// two of them finds the trait in both places, where nothing tells any more that it moved. It is
+	// [Input].Record itself if no trait moves.
 	Former *Record
-	// Kept is what the driver took away or changed although it is somebody else's, so that it was put back.
+	// Kept is what the driver took away or changed although it is somebody else's, so that it was
+	// put back.
 	Kept []Kept
 	// Conflicts are entries that were left out because what they speak of is another's.
 	Conflicts []Conflict
@@ -82,7 +87,7 @@ func (k Kept) String() string {
 	if k.Kind == KindProvider {
 		what = fmt.Sprintf("resource provider %s (%s)", k.Name, k.Provider)
 	}
-	return fmt.Sprintf("The driver %s %s, which is not its own; it stays as it was.", k.Change, what)
+	return fmt.Sprintf("The driver %s %s, which it does not own; it was left as it is.", k.Change, what)
 }
 
 // Conflict is one entry that was left out.
@@ -104,5 +109,5 @@ func (c Conflict) String() string {
 	if c.Kind == KindProvider {
 		what = fmt.Sprintf("resource provider %s (%s)", c.Name, c.Provider)
 	}
-	return fmt.Sprintf("What the %s says of %s is left out: %s.", c.Owner, what, c.Problem)
+	return fmt.Sprintf("Ignored %s from the %s: %s.", what, c.Owner, c.Problem)
 }

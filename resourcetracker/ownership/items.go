@@ -17,9 +17,9 @@ const (
 
 func isMark(trait string) bool { return trait == traitManagedPCIDevice || trait == traitOwnerNova }
 
-// marked reports whether a child provider of the node carries a mark of Nova's. A mark that is ours says nothing: else a driver
-// could mark what it wants to remove. Nova also puts OWNER_NOVA on the providers of others that provider.yaml speaks of, so it
-// says nothing there either.
+// marked reports whether a child provider of the node carries a mark of Nova's. A mark that is ours
+// says nothing: else a driver could mark what it wants to remove. Nova also puts OWNER_NOVA on the
+// providers of others that provider.yaml speaks of, so it says nothing there either.
 func (m *merger) marked(was providertree.Provider) bool {
 	if !m.inNode[was.UUID] || was.ParentUUID == "" {
 		return false
@@ -75,8 +75,9 @@ func (m *merger) mergeInventories(e *entry, was providertree.Provider, record Pr
 	}
 }
 
-// moves reports whether the driver takes a class away from a provider of the node because it has it elsewhere now. Then it goes whoever made
-// it (this agent, before its state directory was lost): it must not be told in both places.
+// moves reports whether the driver takes a class away from a provider of the node because it has it
+// elsewhere now. Then it goes whoever made it (this agent, before its state directory was lost): it
+// must not be told in both places.
 func (m *merger) moves(was providertree.Provider, class string) bool {
 	if to, renamed := m.in.Renames[class]; renamed {
 		class = to
@@ -84,15 +85,16 @@ func (m *merger) moves(was providertree.Provider, class string) bool {
 	return m.inNode[was.UUID] && m.gained[class]
 }
 
-// movesTrait reports whether a trait that the driver takes off a provider of the node has gone to another one with the inventory. That is believed in a
-// reshape only: unlike an inventory, a trait may well be in several places, and outside of one somebody's CUSTOM_FAST on a GPU would go when the driver gives it to
-// a new GPU. A mark of Nova's says of each provider for itself whose it is.
+// movesTrait reports whether a trait that the driver takes off a provider of the node has gone to
+// another one with the inventory. That is believed in a reshape only: unlike an inventory, a trait
+// may well be in several places, and outside of one somebody's CUSTOM_FAST on a GPU would go when
+// the driver gives it to a new GPU. A mark of Nova's says of each provider for itself whose it is.
 func (m *merger) movesTrait(was providertree.Provider, trait string) bool {
 	return m.inNode[was.UUID] && m.come[trait] && !isMark(trait)
 }
 
-// gains are the resource classes of which some provider of the node's tree has more in the answer than before, and, in a reshape, the
-// traits that some provider there has and had not.
+// gains are the resource classes of which some provider of the node's tree has more in the answer
+// than before, and, in a reshape, the traits that some provider there has and had not.
 func (m *merger) gains() (classes, traits map[string]bool) {
 	classes, traits = map[string]bool{}, map[string]bool{}
 	within := map[string]bool{m.in.Root: true}
@@ -163,13 +165,15 @@ func (m *merger) made(now providertree.Provider) *entry {
 	return e
 }
 
-// remains is what is left of a provider that the driver took away and that stays all the same: without what is the driver's on
-// it. Of one that is only marked, the inventories are the driver's and the rest may be anybody's.
+// remains is what is left of a provider that the driver took away and that stays all the same:
+// without what is the driver's on it. Of one that is only marked, the inventories are the driver's
+// and the rest may be anybody's.
 func (m *merger) remains(was providertree.Provider) *entry {
 	record := m.in.Record.provider(was.UUID)
 	e := &entry{Provider: was, ours: ours{owner: record.Owner}}
 	onlyMarked := record.Owner == "" && m.marked(was)
-	e.Inventories = maps.Clone(was.Inventories) // base is read again if the provider comes back as an ancestor
+	// base is read again if the provider comes back as an ancestor
+	e.Inventories = maps.Clone(was.Inventories)
 	maps.DeleteFunc(e.Inventories, func(class string, _ providertree.Inventory) bool {
 		return onlyMarked || record.Inventories[class].Owner == Driver || m.in.Reshape && m.moves(was, class)
 	})

@@ -9,12 +9,13 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// lay puts a layer over what is there. What it says of providers that are not there is left out: whose they are to be, nobody
-// knows yet.
+// lay puts a layer over what is there. What it says of providers that are not there is left out:
+// whose they are to be, nobody knows yet.
 //
-// What somebody else has written is kept and becomes the layer's, so that what Nova wrote for the same provider.yaml is taken
-// over without a write. What is another's of ours stays the other's: for the operator that is a conflict, if it is the driver's
-// or says otherwise; for the agent it does not matter.
+// What somebody else has written is kept and becomes the layer's, so that what Nova wrote for the
+// same provider.yaml is taken over without a write. What is another's of ours stays the other's:
+// for the operator that is a conflict, if it is the driver's or says otherwise; for the agent it
+// does not matter.
 func (m *merger) lay(layer Layer) {
 	for _, uuid := range sortedKeys(layer.Providers) {
 		e := m.entries[uuid]
@@ -35,7 +36,9 @@ func (m *merger) lay(layer Layer) {
 				m.conflict(layer.Owner, e, KindTrait, trait, holder)
 				continue
 			case holder != "", there && e.ParentUUID != "" && isMark(trait):
-				continue // another layer says it, and it can only be said once; and a mark of Nova's must stay one
+				// another layer says it, and it can only be said once; and a mark of Nova's must
+				// stay one
+				continue
 			case !there:
 				add = append(add, trait)
 			}
@@ -73,5 +76,5 @@ func (m *merger) conflict(owner Owner, e *entry, kind Kind, symbol string, holde
 		return
 	}
 	m.conflicts = append(m.conflicts, Conflict{Owner: owner, Provider: e.UUID, Name: e.Name, Kind: kind, Symbol: symbol,
-		Problem: fmt.Sprintf("it is the %s's, which stays", holder)})
+		Problem: fmt.Sprintf("it belongs to the %s, which keeps it", holder)})
 }

@@ -11,13 +11,16 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// ErrMerge says that an answer cannot be merged: it is not one about this node, or asks for what cannot be.
-var ErrMerge = errors.New("the driver's provider tree cannot be merged with what Placement says")
+// ErrMerge says that an answer cannot be merged: it is not one about this node, or asks for what
+// cannot be.
+var ErrMerge = errors.New("the driver's provider tree cannot be merged with the tree in Placement")
 
-// Merge computes what Placement is to say of a node, by the rules of the package. It is pure and deterministic, and at rest:
-// merging its own result with the record of it, when the driver and the layers say the same, changes nothing.
+// Merge computes what Placement is to say of a node, by the rules of the package. It is pure and
+// deterministic, and at rest: merging its own result with the record of it, when the driver and the
+// layers say the same, changes nothing.
 //
-// Errors: [ErrMerge], and those of [providertree.Tree] for values in a layer that Placement would refuse.
+// Errors: [ErrMerge], and those of [providertree.Tree] for values in a layer that Placement would
+// refuse.
 //
 // Cost: O(size of the trees, the record and the layers), no I/O; see BenchmarkMerge.
 func Merge(in Input) (Result, error) {
@@ -50,7 +53,7 @@ func (in Input) check() error {
 	case !in.Answer.Exists(in.Root):
 		return fmt.Errorf("the root %s (%s) is missing", in.Node, in.Root)
 	case in.Record != nil && in.Record.Root != in.Root:
-		return fmt.Errorf("the record is of another node, %s", in.Record.Root)
+		return fmt.Errorf("the record belongs to another node, %s", in.Record.Root)
 	}
 	return nil
 }
@@ -65,12 +68,14 @@ type merger struct {
 	inNode map[string]bool
 	// named are the providers that the operator speaks of.
 	named map[string]bool
-	// gained are the classes that the driver has put somewhere, see moves; come are the traits, see movesTrait.
+	// gained are the classes that the driver has put somewhere, see moves; come are the traits, see
+	// movesTrait.
 	gained, come map[string]bool
 
-	entries   map[string]*entry
-	order     []string
-	moved     map[string][]string // traits of somebody else's that go, by the provider that loses them
+	entries map[string]*entry
+	order   []string
+	// traits of somebody else's that go, by the provider that loses them
+	moved     map[string][]string
 	kept      []Kept
 	conflicts []Conflict
 }
@@ -134,8 +139,8 @@ func (m *merger) put(e *entry) {
 	m.order = append(m.order, e.UUID)
 }
 
-// mine reports whether a provider is the driver's, so that it may remove, rename and move it: by the record, or by a mark of
-// Nova's, whose place the driver has taken.
+// mine reports whether a provider is the driver's, so that it may remove, rename and move it: by
+// the record, or by a mark of Nova's, whose place the driver has taken.
 func (m *merger) mine(was providertree.Provider) bool {
 	return was.UUID == m.in.Root || m.in.Record.provider(was.UUID).Owner != "" || m.marked(was)
 }
@@ -158,23 +163,23 @@ func (m *merger) settle() error {
 		m.put(m.remains(m.base[uuid]))
 	}
 	for _, w := range s.waiting {
-		problem := "the provider that it is to be below is left out too"
+		problem := "its parent provider is ignored too"
 		if w.holder != "" {
-			problem = "its name is that of " + w.holder + ", which stays because it is not the driver's own"
+			problem = "its name is that of " + w.holder + ", which the driver does not own"
 		}
 		m.conflicts = append(m.conflicts, Conflict{Owner: Driver, Provider: w.uuid, Name: w.name, Kind: KindProvider, Problem: problem})
 		delete(m.entries, w.uuid)
 	}
 	for _, r := range s.renamed {
 		m.conflicts = append(m.conflicts, Conflict{Owner: Driver, Provider: r.uuid, Name: m.base[r.uuid].Name, Kind: KindProvider,
-			Problem: "the new name " + r.name + " is that of " + r.holder + ", which stays because it is not the driver's own"})
+			Problem: "the new name " + r.name + " is that of " + r.holder + ", which the driver does not own"})
 	}
 	for _, u := range s.unmoved {
 		m.conflicts = append(m.conflicts, Conflict{Owner: Driver, Provider: u.uuid, Name: m.base[u.uuid].Name, Kind: KindProvider,
-			Problem: "it cannot be moved, since something that stays is in the way"})
+			Problem: "it cannot be moved without a cycle or a change in another tree"})
 	}
 	if m.in.Reshape && len(s.waiting) > 0 {
-		return errors.New("allocations may be moved to what cannot be made: " + m.conflicts[0].String())
+		return errors.New("allocations may be moved to a provider that cannot be created: " + m.conflicts[0].String())
 	}
 	for uuid, e := range m.entries {
 		e.Name, e.ParentUUID = s.places[uuid].name, s.places[uuid].parent
@@ -182,8 +187,8 @@ func (m *merger) settle() error {
 	return nil
 }
 
-// tree builds the result. Where nobody but the driver has placed providers, it is its answer with the items put right, so that
-// what is untouched stays shared; else it is built anew.
+// tree builds the result. Where nobody but the driver has placed providers, it is its answer with
+// the items put right, so that what is untouched stays shared; else it is built anew.
 func (m *merger) tree() (*providertree.Tree, error) {
 	same := len(m.entries) == len(m.answer)
 	for uuid, e := range m.entries {
@@ -247,7 +252,8 @@ func (m *merger) former() *Record {
 	return out
 }
 
-// sort brings what is told into an order that does not depend on that of maps, and tells nothing twice.
+// sort brings what is told into an order that does not depend on that of maps, and tells nothing
+// twice.
 func (m *merger) sort() {
 	slices.SortFunc(m.kept, func(a, b Kept) int {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Provider, b.Provider), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Symbol, b.Symbol), cmp.Compare(a.Change, b.Change))

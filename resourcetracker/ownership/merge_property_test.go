@@ -104,8 +104,8 @@ func drawRecord(t *rapid.T, known *providertree.Tree) *Record {
 	return r
 }
 
-// drawAnswer does anything to the items of a copy of base, removes providers and makes some; if it may place, it renames and
-// moves them too and gives new ones names that others have.
+// drawAnswer does anything to the items of a copy of base, removes providers and makes some; if it
+// may place, it renames and moves them too and gives new ones names that others have.
 func drawAnswer(t *rapid.T, base *providertree.Tree, place bool) *providertree.Tree {
 	out := base.Clone()
 	actions := rapid.IntRange(0, 12).Draw(t, "actions")
@@ -314,7 +314,8 @@ func (m model) trait(uuid, trait string) (Owner, bool) {
 	return owner, there
 }
 
-// moved: in a reshape the driver takes a trait off a provider of the node's tree, and another one there gets it. Marks stay where they are.
+// moved: in a reshape the driver takes a trait off a provider of the node's tree, and another one
+// there gets it. Marks stay where they are.
 func (m model) moved(uuid, trait string) bool {
 	top, _ := m.in.Base.RootOf(uuid)
 	switch {

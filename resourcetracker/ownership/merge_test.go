@@ -12,7 +12,8 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// mergeCase is one rule: what is there, what is ours of it, what the driver and the layers say, and what comes of it.
+// mergeCase is one rule: what is there, what is ours of it, what the driver and the layers say, and
+// what comes of it.
 type mergeCase struct {
 	known, record string
 	// answer is the driver's, about known without the layers' items; "" hands on what it was given.
@@ -298,7 +299,7 @@ cn1 VCPU=8
   gpu0#theirs VGPU=1
   gpu1 VGPU=4`, wantRecord: "cn1 driver VCPU:driver\ngpu1 driver VGPU:driver",
 		kept:      []string{"removed resource provider gpu0"},
-		conflicts: []string{"resource provider gpu0 (" + uid("ours") + ") is left out: its name is that of " + uid("theirs"), "resource provider slice0"},
+		conflicts: []string{"resource provider gpu0 (" + uid("ours") + ") from the driver: its name is that of " + uid("theirs"), "resource provider slice0"},
 	},
 	"providers pass names on only as far as they are free": {
 		known: `
@@ -317,7 +318,7 @@ cn1 VCPU=8
   b#1
   c#2`, wantRecord: "cn1 driver VCPU:driver\nb driver\nc driver",
 		kept:      []string{"removed resource provider a"},
-		conflicts: []string{"of resource provider b (", "of resource provider c (" + uid("2"), "of resource provider c (" + uid("3")},
+		conflicts: []string{"resource provider b (", "resource provider c (" + uid("2"), "resource provider c (" + uid("3")},
 	},
 	"nothing comes into another tree": {
 		known: `
@@ -335,7 +336,7 @@ cn1 VCPU=8
   ours
     theirs
 nfs DISK_GB=5`, wantRecord: "cn1 driver VCPU:driver\nours driver",
-		conflicts: []string{"of resource provider ours"},
+		conflicts: []string{"resource provider ours"},
 	},
 	"nothing is moved when that would put what stays below itself": {
 		known: `
@@ -351,7 +352,7 @@ cn1 VCPU=8
   ours
     theirs`, wantRecord: "cn1 driver VCPU:driver\nours driver",
 		kept:      []string{"moved resource provider theirs"},
-		conflicts: []string{"of resource provider ours"},
+		conflicts: []string{"resource provider ours"},
 	},
 	"what the driver has elsewhere now goes from where it was, whoever made that": {
 		known: `
@@ -493,8 +494,8 @@ func TestMerge(t *testing.T) {
 			if diff := cmp.Diff(trim(c.wantRecord), owners(out.Record)); diff != "" {
 				t.Errorf("record (- want, + got):\n%s", diff)
 			}
-			told(t, "kept", c.kept, out.Kept)
-			told(t, "conflicts", c.conflicts, out.Conflicts)
+			checkTexts(t, "kept", c.kept, out.Kept)
+			checkTexts(t, "conflicts", c.conflicts, out.Conflicts)
 			if lines(known) != before {
 				t.Error("the merge has changed what is known")
 			}
@@ -504,8 +505,8 @@ func TestMerge(t *testing.T) {
 	}
 }
 
-// told checks that each sentence holds what it should, in order.
-func told[S interface{ String() string }](t *testing.T, what string, want []string, got []S) {
+// checkTexts checks that each sentence holds what it should, in order.
+func checkTexts[S interface{ String() string }](t *testing.T, what string, want []string, got []S) {
 	t.Helper()
 	for i, g := range got {
 		if i >= len(want) || !strings.Contains(g.String(), want[i]) {
@@ -517,8 +518,8 @@ func told[S interface{ String() string }](t *testing.T, what string, want []stri
 	}
 }
 
-// TestProviderYAMLOnNeutronsChildHasNoConflictWithItself: the driver does not write that provider anew, so what the operator
-// added to it is there in each pass.
+// TestProviderYAMLOnNeutronsChildHasNoConflictWithItself: the driver does not write that provider
+// anew, so what the operator added to it is there in each pass.
 func TestProviderYAMLOnNeutronsChildHasNoConflictWithItself(t *testing.T) {
 	known := tree(t, "cn1 VCPU=8\n  br_eth0 NET_BW_EGR_KILOBIT_PER_SEC=5")
 	record := owned(t, known, "cn1 driver VCPU:driver")

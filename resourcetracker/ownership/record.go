@@ -9,7 +9,8 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// Owner is on whose behalf the agent made Placement say something. "" is somebody else: another service, an administrator.
+// Owner is on whose behalf the agent made Placement say something. "" is somebody else: another
+// service, an administrator.
 type Owner string
 
 // The owners that there are.
@@ -20,25 +21,30 @@ const (
 	Operator Owner = "operator"
 	// Agent is the agent itself (COMPUTE_NODE, COMPUTE_STATUS_DISABLED, ...).
 	Agent Owner = "agent"
-	// Former is a driver that had the node before the present one, and reported what the present one does not. It is removed
-	// as soon as nothing is allocated of it.
+	// Former is a driver that had the node before the present one, and reported what the present
+	// one does not. It is removed as soon as nothing is allocated of it.
 	Former Owner = "former-driver"
 )
 
-// layered reports whether the driver is not shown what the owner has: it is laid over the driver's tree, or is to go.
+// layered reports whether the driver is not shown what the owner has: it is laid over the driver's
+// tree, or is to go.
 func (o Owner) layered() bool { return o == Operator || o == Agent || o == Former }
 
-// Record is what this agent has made Placement say of one compute node. What is not in it is somebody else's.
+// Record is what this agent has made Placement say of one compute node. What is not in it is
+// somebody else's.
 type Record struct {
-	// Root is the uuid of the compute node, Node its name, Driver the name of the driver that it was last computed for.
+	// Root is the uuid of the compute node, Node its name, Driver the name of the driver that it
+	// was last computed for.
 	Root, Node, Driver string
 	// Created says that the root was made by this agent, not found.
 	Created bool
-	// Pending says that Placement may say part of this only: it was being written when the record was saved, see [Record.Union].
+	// Pending says that Placement may say part of this only: it was being written when the record
+	// was saved, see [Record.Union].
 	Pending bool
 	// Shape is the driver's number for the shape of the tree; 0: not known.
 	Shape int
-	// Providers is by uuid. Of a provider of somebody else's it holds the single items on it that are ours.
+	// Providers is by uuid. Of a provider of somebody else's it holds the single items on it that
+	// are ours.
 	Providers map[string]Provider
 }
 
@@ -58,7 +64,8 @@ type Provider struct {
 type Stock struct {
 	Owner     Owner
 	Inventory providertree.Inventory
-	// Held is what it was before it went while it was allocated, and was closed until it is free; nil of all others. Nobody changes it.
+	// Held is what it was before it went while it was allocated, and was closed until it is free;
+	// nil of all others. Nobody changes it.
 	Held *providertree.Inventory
 }
 
@@ -80,8 +87,8 @@ func (p Provider) clone() Provider {
 	return p
 }
 
-// Equal reports whether both say the same, with inventories compared as [providertree.Inventory.Equal] does. Cost: O(items),
-// nothing is copied.
+// Equal reports whether both say the same, with inventories compared as
+// [providertree.Inventory.Equal] does. Cost: O(items), nothing is copied.
 func (r *Record) Equal(o *Record) bool {
 	if r == nil || o == nil {
 		return r == o
@@ -99,12 +106,13 @@ func (s Stock) equal(o Stock) bool {
 	return s.Owner == o.Owner && s.Inventory.Equal(o.Inventory) && (s.Held == nil) == (o.Held == nil) && (s.Held == nil || s.Held.Equal(*o.Held))
 }
 
-// Union returns a record of everything that is ours by either; where both speak of one thing, the newer one counts. It is
-// what must be on disk while the agent writes: whatever a crash leaves of the old and the new, it is known to be ours. A record
-// of less must not be saved before every write has succeeded: what is deleted too late would be taken for somebody else's.
+// Union returns a record of everything that is ours by either; where both speak of one thing, the
+// newer one counts. It is what must be on disk while the agent writes: whatever a crash leaves of
+// the old and the new, it is known to be ours. A record of less must not be saved before every
+// write has succeeded: what is deleted too late would be taken for somebody else's.
 //
-// Of two shapes the lower counts, since the steps of a driver change nothing on a tree that they have changed already. What was held back and is
-// so no more could still be closed.
+// Of two shapes the lower counts, since the steps of a driver change nothing on a tree that they
+// have changed already. What was held back and is so no more could still be closed.
 func (r *Record) Union(newer *Record) *Record {
 	if r == nil || newer == nil {
 		if r == nil {
@@ -158,8 +166,9 @@ func (r *Record) provider(uuid string) Provider {
 	return r.Providers[uuid]
 }
 
-// Exact returns the record of a tree that differs from the one that r was made for because something of it must wait: what
-// [Retire] holds back is still ours by the former record, and is to go one day; what it left out is not there yet.
+// Exact returns the record of a tree that differs from the one that r was made for because
+// something of it must wait: what [Retire] holds back is still ours by the former record, and is to
+// go one day; what it left out is not there yet.
 //
 // Cost: O(size of the tree).
 func (r *Record) Exact(former *Record, tree *providertree.Tree) *Record {
@@ -201,7 +210,8 @@ func first(a, b Owner) Owner {
 	return a
 }
 
-// ours says whose a provider and the items on it are. Items that it does not name are somebody else's.
+// ours says whose a provider and the items on it are. Items that it does not name are somebody
+// else's.
 type ours struct {
 	owner                           Owner
 	inventories, traits, aggregates map[string]Owner
@@ -239,9 +249,9 @@ func put[V any](m *map[string]V, key string, v V) {
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
-// Claim returns a record in which traits that a provider of known has are an owner's, whoever set them: so the owner can take
-// them away, by not having them in its layer. It is for what an operator asks for expressly, such as enabling a node that
-// somebody else has disabled.
+// Claim returns a record in which traits that a provider of known has are an owner's, whoever set
+// them: so the owner can take them away, by not having them in its layer. It is for what an
+// operator asks for expressly, such as enabling a node that somebody else has disabled.
 func (r *Record) Claim(known *providertree.Tree, owner Owner, provider string, traits ...string) *Record {
 	out := r.Clone()
 	if out != nil {

@@ -152,12 +152,12 @@ cn1 VCPU=8,reserved=2,ratio=4 HW_B CUSTOM_RACK @b @c
 		t.Fatal(err)
 	}
 	want := []string{
-		"Resource provider cn1 (" + root + ") has lost the trait HW_A.",
-		"Resource provider cn1 (" + root + ") has no inventory of CUSTOM_A any more.",
-		"Resource provider cn1 (" + root + ") was taken out of the aggregate " + uid("a") + ".",
+		"Resource provider cn1 (" + root + ") was removed from the aggregate " + uid("a") + ".",
+		"Resource provider cn1 (" + root + "): the inventory of CUSTOM_A was removed.",
 		"Resource provider cn1 (" + root + "): the inventory of VCPU was changed: reserved from 0 to 2, allocation_ratio from 1 to 4.",
-		"Resource provider gpu0 (" + uid("gpu0") + ") is gone.",
-		"Resource provider gpu1 (" + uid("gpu1") + ") is gone.",
+		"Resource provider cn1 (" + root + "): the trait HW_A was removed.",
+		"Resource provider gpu0 (" + uid("gpu0") + ") was removed.",
+		"Resource provider gpu1 (" + uid("gpu1") + ") was removed.",
 		"Resource provider gpu2 (" + uid("gpu2") + ") was renamed to renamed.",
 	}
 	if diff := cmp.Diff(want, record.Drift(now)); diff != "" {
@@ -174,7 +174,7 @@ cn1 VCPU=8,reserved=2,ratio=4 HW_B CUSTOM_RACK @b @c
 	if err := lost.AddRoot(root, "cn1"); err != nil {
 		t.Fatal(err)
 	}
-	want = []string{"Resource provider cn1 (" + root + ") is gone, and all that was below it."}
+	want = []string{"Resource provider cn1 (" + root + ") was removed, with all its descendants."}
 	if diff := cmp.Diff(want, record.Drift(lost)); diff != "" {
 		t.Errorf("(- want, + got):\n%s", diff)
 	}
@@ -187,8 +187,8 @@ cn1 VCPU=8,reserved=2,ratio=4 HW_B CUSTOM_RACK @b @c
 	}
 }
 
-// TestUnionSurvivesACrash: wherever between the two trees the writes end, nothing of ours is taken for somebody else's: the
-// next pass comes to the same tree.
+// TestUnionSurvivesACrash: wherever between the two trees the writes end, nothing of ours is taken
+// for somebody else's: the next pass comes to the same tree.
 func TestUnionSurvivesACrash(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in := drawWorld(t)

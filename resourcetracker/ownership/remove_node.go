@@ -30,8 +30,8 @@ type RemovalObserver interface {
 
 // Removal is what removing a node would delete, and what prevents it.
 type Removal struct {
-	// Providers are those to delete, from the leaves to the root. It is empty if Placement no longer has the node and only
-	// its record is left.
+	// Providers are those to delete, from the leaves to the root. It is empty if Placement no
+	// longer has the node and only its record is left.
 	Providers []providertree.Provider
 	// Blockers are all reasons why the node must not be removed.
 	Blockers []Blocker
@@ -39,7 +39,8 @@ type Removal struct {
 
 // Blocker is one reason why a node must not be removed.
 type Blocker struct {
-	// Provider is the uuid of the resource provider and Name its name. Both are empty if it is about the whole node.
+	// Provider is the uuid of the resource provider and Name its name. Both are empty if it is
+	// about the whole node.
 	Provider, Name string
 	// Consumer has allocations of the provider; "" if it is about something else.
 	Consumer string
@@ -74,11 +75,13 @@ func (e *RefusedError) Error() string {
 	return fmt.Sprintf("node %s (%s) was not removed, nothing was written: %s", e.Node, e.Root, strings.Join(lines, "; "))
 }
 
-// CheckRemoval lists what removing a node would delete, and everything that prevents it. It writes nothing.
+// CheckRemoval lists what removing a node would delete, and everything that prevents it. It writes
+// nothing.
 //
 // That a driver no longer names a node proves nothing. A node is removed only if all of this holds:
 //
-//   - the driver ([plugins.NodeChecker]) or an operator says that it was removed for good; the caller makes sure of that;
+//   - the driver ([plugins.NodeChecker]) or an operator says that it was removed for good; the
+//     caller makes sure of that;
 //   - by its record, this agent created its root provider;
 //   - all providers, inventories, traits and aggregates in its tree are this agent's;
 //   - no consumer has allocations of it.
@@ -164,15 +167,16 @@ func amounts(resources map[string]int64) string {
 	return strings.Join(out, ", ")
 }
 
-// RemoveNode deletes a node that was removed for good, from the leaves of its tree to the root, and then its record. Each
-// provider is read again right before it is deleted. What is deleted already is no error, so a call that failed can be
-// repeated. Nothing else must write for the node meanwhile.
+// RemoveNode deletes a node that was removed for good, from the leaves of its tree to the root, and
+// then its record. Each provider is read again right before it is deleted. What is deleted already
+// is no error, so a call that failed can be repeated. Nothing else must write for the node
+// meanwhile.
 //
 // It returns the providers that it deleted, also beside an error.
 //
-// Errors: [*RefusedError] if anything prevents it, see [CheckRemoval]; [reportclient.ErrConflict] or
-// [reportclient.ErrProviderInUse] if another client wrote to the tree meanwhile: what was deleted until then was this agent's
-// and unused.
+// Errors: [*RefusedError] if anything prevents it, see [CheckRemoval]; [reportclient.ErrConflict]
+// or [reportclient.ErrProviderInUse] if another client wrote to the tree meanwhile: what was
+// deleted until then was this agent's and unused.
 //
 // Cost: that of [CheckRemoval], and three requests for each provider.
 func RemoveNode(ctx context.Context, client RemovalClient, record *Record, records *Store) (deleted []providertree.Provider, err error) {
@@ -199,8 +203,9 @@ func RemoveNode(ctx context.Context, client RemovalClient, record *Record, recor
 	return deleted, nil
 }
 
-// removeProvider deletes one provider. Placement may give a parent another generation when a child is deleted, so after the
-// first deletion a provider whose generation moved is deleted if it is otherwise unchanged.
+// removeProvider deletes one provider. Placement may give a parent another generation when a child
+// is deleted, so after the first deletion a provider whose generation moved is deleted if it is
+// otherwise unchanged.
 func removeProvider(ctx context.Context, client RemovalClient, p providertree.Provider, otherDeleted bool) error {
 	err := client.RemoveProvider(ctx, p)
 	if !errors.Is(err, reportclient.ErrConflict) || !otherDeleted {

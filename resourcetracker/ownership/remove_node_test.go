@@ -176,7 +176,8 @@ func TestRemoveNodeOnlyIfAllIsOurs(t *testing.T) {
 	}
 }
 
-// TestRemoveNodeResumesAfterFailure keeps the record of a node that is half deleted, and the next call finishes it.
+// TestRemoveNodeResumesAfterFailure keeps the record of a node that is half deleted, and the next
+// call finishes it.
 func TestRemoveNodeResumesAfterFailure(t *testing.T) {
 	p, record := removable(t)
 	p.broken = root

@@ -10,9 +10,9 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// Shrinking returns the uuids of the providers that have less in desired than in known: some resource class is gone, or its
-// total is smaller, or the whole provider is gone. Their usages are what [Retire] needs; when nothing shrinks, that is none.
-// They come in the order of known.
+// Shrinking returns the uuids of the providers that have less in desired than in known: some
+// resource class is gone, or its total is smaller, or the whole provider is gone. Their usages are
+// what [Retire] needs; when nothing shrinks, that is none. They come in the order of known.
 //
 // Cost: O(size of the trees).
 func Shrinking(known, desired *providertree.Tree) []string {
@@ -41,7 +41,8 @@ type Retiring struct {
 	Used, Total int64
 	// Gone says that the whole class or provider is to go; else only its total shrinks.
 	Gone bool
-	// Waits names what cannot be made, or renamed, before the provider's name is free; "" if nothing.
+	// Waits names what cannot be made, or renamed, before the provider's name is free; "" if
+	// nothing.
 	Waits string
 }
 
@@ -51,11 +52,11 @@ func (r Retiring) String() string {
 	var out string
 	switch {
 	case r.Class == "":
-		out = fmt.Sprintf("Resource provider %s (%s) is to go, and stays while what is below it does.", r.Name, r.Provider)
+		out = fmt.Sprintf("Resource provider %s (%s) is kept until its descendants have drained.", r.Name, r.Provider)
 	case r.Gone:
-		out = fmt.Sprintf("The %s of %s is to go, and stays, all of it reserved, until the %d that are allocated are free.", r.Class, where, r.Used)
+		out = fmt.Sprintf("The inventory of %s of %s is kept, fully reserved, until the %d allocated are free.", r.Class, where, r.Used)
 	default:
-		out = fmt.Sprintf("The %s of %s is to shrink, and stays at a total of %d while %d are allocated.", r.Class, where, r.Total, r.Used)
+		out = fmt.Sprintf("The inventory of %s of %s is kept at a total of %d while %d are allocated.", r.Class, where, r.Total, r.Used)
 	}
 	if r.Waits != "" {
 		out += " Until then " + r.Waits + " cannot have its name."
@@ -63,18 +64,21 @@ func (r Retiring) String() string {
 	return out
 }
 
-// Retire returns desired with all that cannot go yet since it is allocated, and what that is, by provider and class.
+// Retire returns desired with all that cannot go yet since it is allocated, and what that is, by
+// provider and class.
 //
-//   - A resource class that goes, on a provider that stays or not, stays: nothing more can be allocated of it (reserved = total),
-//     and the total is what is used.
-//   - A provider that goes stays with these classes, its traits and aggregates, and all its ancestors; of the ancestors that go
-//     too, nothing but name, traits and aggregates. A new provider of the same name waits, with what is below it.
-//   - A total that shrinks below what the usage needs, by ratio and reserved, is raised as far as it needs, never above what it
-//     was.
+//   - A resource class that goes, on a provider that stays or not, stays: nothing more can be
+//     allocated of it (reserved = total), and the total is what is used.
+//   - A provider that goes stays with these classes, its traits and aggregates, and all its
+//     ancestors; of the ancestors that go too, nothing but name, traits and aggregates. A new
+//     provider of the same name waits, with what is below it.
+//   - A total that shrinks below what the usage needs, by ratio and reserved, is raised as far as
+//     it needs, never above what it was.
 //
-// Usages is by provider and class, of the providers that [Shrinking] names; of what it does not have, nothing is allocated. May
-// says which classes are looked at (nil: all). Neither tree is changed; when nothing is held back, desired itself is returned.
-// The record of the result is [Record.Exact] and then [Record.Hold].
+// Usages is by provider and class, of the providers that [Shrinking] names; of what it does not
+// have, nothing is allocated. May says which classes are looked at (nil: all). Neither tree is
+// changed; when nothing is held back, desired itself is returned. The record of the result is
+// [Record.Exact] and then [Record.Hold].
 //
 // Cost: O(size of the trees), no I/O; see BenchmarkRetire.
 func Retire(known, desired *providertree.Tree, usages providertree.ProviderResources, may func(provider, class string) bool) (*providertree.Tree, []Retiring, error) {
@@ -89,7 +93,7 @@ func Retire(known, desired *providertree.Tree, usages providertree.ProviderResou
 	}
 	tree, err := r.tree()
 	if err != nil {
-		return nil, nil, fmt.Errorf("holding back what is still allocated: %w", err)
+		return nil, nil, fmt.Errorf("keeping what is still allocated: %w", err)
 	}
 	return tree, r.retiring, nil
 }
@@ -99,8 +103,9 @@ type retirement struct {
 	usages         providertree.ProviderResources
 	may            func(provider, class string) bool
 
-	held     map[string]providertree.Inventories // what is told instead, by provider
-	gone     []string                            // held providers that desired does not have, in the order of known
+	held map[string]providertree.Inventories // what is told instead, by provider
+	// held providers that desired does not have, in the order of known
+	gone     []string
 	retiring []Retiring
 }
 
@@ -139,7 +144,8 @@ func (r *retirement) look(p providertree.Provider) {
 
 // enough returns the least total, up to most, at which an inventory has room for what is used.
 func enough(inv providertree.Inventory, most, used int64) int64 {
-	low, high := inv.Total, most // capacity grows with the total: 31 steps, and none of the rounding of a division
+	// capacity grows with the total: 31 steps, and none of the rounding of a division
+	low, high := inv.Total, most
 	for low < high {
 		inv.Total = low + (high-low)/2
 		if inv.Capacity() >= used {

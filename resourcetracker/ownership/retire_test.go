@@ -31,7 +31,7 @@ func TestRetire(t *testing.T) {
 			known: "cn1 VCPU=8 VGPU=4,reserved=1,ratio=2", desired: "cn1 VCPU=8",
 			used: providertree.ProviderResources{"cn1": {"VGPU": 3}},
 			want: "cn1 VCPU=8 VGPU=3,reserved=3,ratio=2",
-			told: []string{"The VGPU of resource provider cn1 (" + root + ") is to go, and stays, all of it reserved, until the 3 that are allocated are free."},
+			told: []string{"The inventory of VGPU of resource provider cn1 (" + root + ") is kept, fully reserved, until the 3 allocated are free."},
 		},
 		"a device that is allocated stays with its traits and parents, and with nothing else": {
 			known: `
@@ -46,8 +46,8 @@ cn1 VCPU=8
   numa0 HW_NUMA_ROOT @a
     pf CUSTOM_A=1,reserved=1 HW_X COMPUTE_MANAGED_PCI_DEVICE @b`,
 			told: []string{
-				"The CUSTOM_A of resource provider pf (" + uid("pf") + ") is to go, and stays, all of it reserved, until the 1 that are allocated are free.",
-				"Resource provider numa0 (" + uid("numa0") + ") is to go, and stays while what is below it does.",
+				"The inventory of CUSTOM_A of resource provider pf (" + uid("pf") + ") is kept, fully reserved, until the 1 allocated are free.",
+				"Resource provider numa0 (" + uid("numa0") + ") is kept until its descendants have drained.",
 			},
 		},
 		"an allocated child keeps its allocated parent, once": {
@@ -55,21 +55,21 @@ cn1 VCPU=8
 			used: providertree.ProviderResources{"pf": {"CUSTOM_A": 2}, "vf": {"CUSTOM_VF": 1}},
 			want: "cn1 VCPU=8\n  pf CUSTOM_A=2,reserved=2\n    vf CUSTOM_VF=1,reserved=1",
 			told: []string{
-				"The CUSTOM_A of resource provider pf (" + uid("pf") + ") is to go, and stays, all of it reserved, until the 2 that are allocated are free.",
-				"The CUSTOM_VF of resource provider vf (" + uid("vf") + ") is to go, and stays, all of it reserved, until the 1 that are allocated are free.",
+				"The inventory of CUSTOM_A of resource provider pf (" + uid("pf") + ") is kept, fully reserved, until the 2 allocated are free.",
+				"The inventory of CUSTOM_VF of resource provider vf (" + uid("vf") + ") is kept, fully reserved, until the 1 allocated are free.",
 			},
 		},
 		"a total that shrinks below its usage stops there": {
 			known: "cn1 VCPU=16", desired: "cn1 VCPU=4",
 			used: providertree.ProviderResources{"cn1": {"VCPU": 10}},
 			want: "cn1 VCPU=10",
-			told: []string{"The VCPU of resource provider cn1 (" + root + ") is to shrink, and stays at a total of 10 while 10 are allocated."},
+			told: []string{"The inventory of VCPU of resource provider cn1 (" + root + ") is kept at a total of 10 while 10 are allocated."},
 		},
 		"what is reserved, and the ratio, count": {
 			known: "cn1 VCPU=16,ratio=4", desired: "cn1 VCPU=4,reserved=2,ratio=4",
 			used: providertree.ProviderResources{"cn1": {"VCPU": 30}},
 			want: "cn1 VCPU=10,reserved=2,ratio=4", // (10-2)*4 = 32, (9-2)*4 = 28
-			told: []string{"The VCPU of resource provider cn1 (" + root + ") is to shrink, and stays at a total of 10 while 30 are allocated."},
+			told: []string{"The inventory of VCPU of resource provider cn1 (" + root + ") is kept at a total of 10 while 30 are allocated."},
 		},
 		"enough left by the ratio: it shrinks": {
 			known: "cn1 VCPU=16,ratio=4", desired: "cn1 VCPU=8,ratio=4",
@@ -80,7 +80,7 @@ cn1 VCPU=8
 			known: "cn1 VCPU=8", desired: "cn1 VCPU=4",
 			used: providertree.ProviderResources{"cn1": {"VCPU": 100}},
 			want: "cn1 VCPU=8",
-			told: []string{"The VCPU of resource provider cn1 (" + root + ") is to shrink, and stays at a total of 8 while 100 are allocated."},
+			told: []string{"The inventory of VCPU of resource provider cn1 (" + root + ") is kept at a total of 8 while 100 are allocated."},
 		},
 		"a smaller ratio or a larger reserve is what somebody wants, not a thing that is gone": {
 			known: "cn1 VCPU=8,ratio=4", desired: "cn1 VCPU=8,reserved=4,ratio=1",
@@ -92,14 +92,14 @@ cn1 VCPU=8
 			used: providertree.ProviderResources{"cn1": {"VGPU": 3, "CUSTOM_A": 1}},
 			may:  func(provider, class string) bool { return provider == root && class == "CUSTOM_A" },
 			want: "cn1 VCPU=8 CUSTOM_A=1,reserved=1",
-			told: []string{"The CUSTOM_A of resource provider cn1 (" + root + ") is to go, and stays, all of it reserved, until the 1 that are allocated are free."},
+			told: []string{"The inventory of CUSTOM_A of resource provider cn1 (" + root + ") is kept, fully reserved, until the 1 allocated are free."},
 		},
 		"a new provider waits for the name of one that stays, with what is new below it; what was moved there stays where it was": {
 			known:   "cn1 VCPU=8\n  gpu0#old VGPU=1\n  vf0 CUSTOM_VF=1",
 			desired: "cn1 VCPU=8\n  gpu0#new VGPU=1 !\n    slice VGPU=1 !\n    vf0 CUSTOM_VF=1",
 			used:    providertree.ProviderResources{"old": {"VGPU": 1}},
 			want:    "cn1 VCPU=8\n  gpu0#old VGPU=1,reserved=1\n  vf0 CUSTOM_VF=1",
-			told: []string{"The VGPU of resource provider gpu0 (" + uid("old") + ") is to go, and stays, all of it reserved, until the 1 that are allocated are free. " +
+			told: []string{"The inventory of VGPU of resource provider gpu0 (" + uid("old") + ") is kept, fully reserved, until the 1 allocated are free. " +
 				"Until then " + uid("new") + " cannot have its name."},
 		},
 		"what Placement does not have yet has no usage": {
@@ -148,12 +148,13 @@ func TestShrinkingNamesTheProvidersWhoseUsageCounts(t *testing.T) {
 	}
 }
 
-// TestRetiredInventoryIsOursUntilItGoes follows a device that is taken out while it is allocated, through the passes until it
-// is free.
+// TestRetiredInventoryIsOursUntilItGoes follows a device that is taken out while it is allocated,
+// through the passes until it is free.
 func TestRetiredInventoryIsOursUntilItGoes(t *testing.T) {
 	known := tree(t, "cn1 VCPU=8 VGPU=4 CUSTOM_RACK\n  gpu0 VGPU=2 CUSTOM_BY_HAND")
 	record := owned(t, known, "cn1 driver VCPU:driver VGPU:driver\ngpu0 driver VGPU:driver")
-	answer := tree(t, "cn1 VCPU=4 CUSTOM_RACK") // always the same, as a driver gives it that makes all anew
+	// always the same, as a driver gives it that makes all anew
+	answer := tree(t, "cn1 VCPU=4 CUSTOM_RACK")
 	for pass, c := range []struct {
 		root, gpu map[string]int64
 		want      string
@@ -203,7 +204,8 @@ func TestEnoughIsTheLeastTotal(t *testing.T) {
 	}
 }
 
-// TestRetireKeepsItsPromises: nothing that is used goes or lacks room, nothing that is not used is kept, and it is at rest.
+// TestRetireKeepsItsPromises: nothing that is used goes or lacks room, nothing that is not used is
+// kept, and it is at rest.
 func TestRetireKeepsItsPromises(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in := drawWorld(t)

@@ -8,14 +8,17 @@ type place struct {
 	existed      bool // it was there before, and may go back to where it was
 }
 
-// settlement puts providers that a driver has placed and providers that stay against its will into one tree. Names are each
-// given once and parents are there, so somebody must yield where they clash:
+// settlement puts providers that a driver has placed and providers that stay against its will into
+// one tree. Names are each given once and parents are there, so somebody must yield where they
+// clash:
 //
-//   - a provider under the name that it had before keeps it; one that is new, or takes another name, yields;
-//   - a provider that existed yields by keeping its old name, a new one by waiting until the name is free, and with it what is
-//     new below it;
+//   - a provider under the name that it had before keeps it; one that is new, or takes another
+//     name, yields;
+//   - a provider that existed yields by keeping its old name, a new one by waiting until the name
+//     is free, and with it what is new below it;
 //   - what stays keeps its ancestors, also those that were to go;
-//   - if what stays and what is moved are each below the other, or something comes into another tree, nothing is moved.
+//   - if what stays and what is moved are each below the other, or something comes into another
+//     tree, nothing is moved.
 //
 // Cost: O(providers): each yields, waits and comes back at most once.
 type settlement struct {
@@ -33,7 +36,8 @@ type settlement struct {
 	children map[string][]string // at the beginning, made when it is needed
 }
 
-// yielded is a provider that is not where it was to be, and the one that is in its way ("" if it was not one alone).
+// yielded is a provider that is not where it was to be, and the one that is in its way ("" if it
+// was not one alone).
 type yielded struct{ uuid, name, holder string }
 
 func newSettlement(n int, former func(uuid string) (name, parent string, found bool)) *settlement {
@@ -76,7 +80,8 @@ func (s *settlement) drain() {
 	}
 }
 
-// findParent sees to it that the parent is there, and reports whether the provider is still there itself.
+// findParent sees to it that the parent is there, and reports whether the provider is still there
+// itself.
 func (s *settlement) findParent(uuid string) bool {
 	p := s.places[uuid]
 	if p.parent == "" || s.places[p.parent] != nil {
@@ -148,8 +153,8 @@ func (s *settlement) wait(uuid, holder string) {
 	s.queue = append(s.queue, s.children[uuid]...)
 }
 
-// astray reports whether some providers are each below the other, or one has come into another tree: from below the node to a
-// sharing provider, or back.
+// astray reports whether some providers are each below the other, or one has come into another
+// tree: from below the node to a sharing provider, or back.
 func (s *settlement) astray() bool {
 	now, whole := s.tops(func(uuid string) string { return s.places[uuid].parent })
 	if !whole {
@@ -167,7 +172,8 @@ func (s *settlement) astray() bool {
 	return false
 }
 
-// tops returns the root above each provider that is in places, and whether that leads to an end everywhere. Cost: O(providers).
+// tops returns the root above each provider that is in places, and whether that leads to an end
+// everywhere. Cost: O(providers).
 func (s *settlement) tops(parentOf func(uuid string) string) (tops map[string]string, whole bool) {
 	tops = make(map[string]string, len(s.places))
 	seen := make(map[string]int, len(s.places)) // the walk on which it was seen

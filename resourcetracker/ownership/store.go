@@ -24,15 +24,16 @@ const (
 	tmpPrefix = ".tmp-"
 )
 
-// maxFile bounds what is read of a file: a record of 10,000 providers with 50 items each is about 40 MiB.
+// maxFile bounds what is read of a file: a record of 10,000 providers with 50 items each is about
+// 40 MiB.
 const maxFile = 256 << 20
 
 var (
-	// ErrDamaged says that the file of a record is there and cannot be made sense of. It is never replaced: what is ours of
-	// the node, only it knows.
+	// ErrDamaged says that the file of a record is there and cannot be made sense of. It is never
+	// replaced: what is ours of the node, only it knows.
 	ErrDamaged = errors.New("the record of what the agent owns is damaged")
 	// ErrNewer says that the file of a record was written by a newer version of the agent.
-	ErrNewer = errors.New("the record of what the agent owns is of a newer version of the agent")
+	ErrNewer = errors.New("a newer version of the agent wrote the record of what the agent owns")
 )
 
 // The disk is the machine's, but in tests.
@@ -41,11 +42,12 @@ type (
 	realDisk = files.OS
 )
 
-// Store keeps the records of one state directory, one file each. The directory must belong to this process alone (the agent
-// holds it locked). All methods may be called from any goroutine.
+// Store keeps the records of one state directory, one file each. The directory must belong to this
+// process alone (the agent holds it locked). All methods may be called from any goroutine.
 //
-// Cost: a Load is one read. A Save reads what is there and, if that is the same, ends; else it writes, with two fsyncs (the
-// file, the directory), and two more the first time (the new directory and the one above). A Remove is one fsync.
+// Cost: a Load is one read. A Save reads what is there and, if that is the same, ends; else it
+// writes, with two fsyncs (the file, the directory), and two more the first time (the new directory
+// and the one above). A Remove is one fsync.
 type Store struct {
 	dir  string
 	disk disk
@@ -54,7 +56,8 @@ type Store struct {
 	unsynced map[string]bool // roots of which the last write failed half-way
 }
 
-// Open returns the store of a state directory. It touches nothing on disk before the first call of another method.
+// Open returns the store of a state directory. It touches nothing on disk before the first call of
+// another method.
 func Open(dir string) *Store {
 	return &Store{dir: filepath.Join(dir, DirName), disk: realDisk{}, unsynced: map[string]bool{}}
 }
@@ -85,14 +88,14 @@ func (s *Store) load(root string) (*Record, error) {
 	}
 	r, err := decode(content)
 	if err == nil && r.Root != root {
-		err = fmt.Errorf("%w: it is of node %s", ErrDamaged, clip(r.Root))
+		err = fmt.Errorf("%w: it belongs to node %s", ErrDamaged, clip(r.Root))
 	}
 	switch {
 	case errors.Is(err, ErrNewer):
-		return nil, fmt.Errorf("%s: %w; install that version again, or one that is newer still", path, err)
+		return nil, fmt.Errorf("%s: %w; install that version again, or a newer one", path, err)
 	case err != nil:
-		return nil, fmt.Errorf("%s: %w; restore the file from a backup, or move it away: the agent then takes over the node's tree anew, and what it does not "+
-			"recognise as its driver's stays in Placement as somebody else's", path, err)
+		return nil, fmt.Errorf("%s: %w; restore the file from a backup, or move it away: the agent then adopts the node's tree again, and whatever it does not "+
+			"recognize as its driver's stays in Placement as another client's", path, err)
 	}
 	return r, nil
 }
@@ -118,8 +121,9 @@ func readBounded(path string) (content []byte, err error) {
 	return content, err
 }
 
-// Save puts a record on disk; when it returns without an error, the record outlives a crash. A file that cannot be read is not
-// replaced: see [Store.Load] for the errors. A record that breaks the rules of a record is refused.
+// Save puts a record on disk; when it returns without an error, the record outlives a crash. A file
+// that cannot be read is not replaced: see [Store.Load] for the errors. A record that breaks the
+// rules of a record is refused.
 func (s *Store) Save(r *Record) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -127,7 +131,7 @@ func (s *Store) Save(r *Record) error {
 		return errors.New("there is no record to save")
 	}
 	if err := r.validate(); err != nil {
-		return fmt.Errorf("the record of what the agent owns of node %s is not saved: %w", clip(r.Root), err)
+		return fmt.Errorf("saving the record of what the agent owns of node %s: %w", clip(r.Root), err)
 	}
 	there, err := s.load(r.Root)
 	if err != nil {
@@ -180,7 +184,8 @@ func (s *Store) prepareDir() error {
 	return s.disk.SyncDir(filepath.Dir(s.dir))
 }
 
-// List returns all records by the uuids of their nodes, and beside them, joined, why some cannot be read.
+// List returns all records by the uuids of their nodes, and beside them, joined, why some cannot be
+// read.
 func (s *Store) List() ([]*Record, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -208,8 +213,8 @@ func (s *Store) List() ([]*Record, error) {
 	return out, errors.Join(errs...)
 }
 
-// Remove forgets a node, and what it was before it was adopted: after its providers are gone, or were given back. That there is no
-// record is no error.
+// Remove forgets a node, and what it was before it was adopted: after its providers are gone, or
+// were given back. That there is no record is no error.
 func (s *Store) Remove(root string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -218,7 +223,8 @@ func (s *Store) Remove(root string) error {
 	}
 	removed := false
 	var err error
-	for _, path := range []string{s.Path(root), s.AdoptedPath(root)} { // a snapshot alone does no harm
+	// a snapshot alone does no harm
+	for _, path := range []string{s.Path(root), s.AdoptedPath(root)} {
 		gone := s.disk.Remove(path)
 		if !errors.Is(gone, fs.ErrNotExist) {
 			removed, err = true, errors.Join(err, gone)
@@ -232,7 +238,7 @@ func (s *Store) Remove(root string) error {
 		err = s.disk.SyncDir(s.dir)
 	}
 	if err != nil {
-		return fmt.Errorf("forgetting what the agent owned of node %s: %w", root, err)
+		return fmt.Errorf("removing the record of what the agent owned of node %s: %w", root, err)
 	}
 	return nil
 }

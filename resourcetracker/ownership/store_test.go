@@ -88,7 +88,8 @@ func TestFileFormat(t *testing.T) {
 	}
 }
 
-// TestFileFormatOfWhatIsHeldBack: an agent that does not know of it must not take the file for its own.
+// TestFileFormatOfWhatIsHeldBack: an agent that does not know of it must not take the file for its
+// own.
 func TestFileFormatOfWhatIsHeldBack(t *testing.T) {
 	r := owned(t, tree(t, "cn1 VGPU=2,reserved=2"), "cn1 VGPU:driver")
 	stock := r.Providers[root].Inventories["VGPU"]
@@ -240,7 +241,8 @@ func TestListAndRemove(t *testing.T) {
 	}
 }
 
-// faultyDisk does as the real one until its steps are used up, then each fails: as after a crash, nothing more happens.
+// faultyDisk does as the real one until its steps are used up, then each fails: as after a crash,
+// nothing more happens.
 type faultyDisk struct {
 	realDisk
 	steps int
@@ -294,7 +296,8 @@ func (d *faultyDisk) SyncDir(dir string) error {
 	return d.realDisk.SyncDir(dir)
 }
 
-// TestCrashAtEveryStepOfASave: the old record or the new one is there, whole, and a save that said nothing has happened.
+// TestCrashAtEveryStepOfASave: the old record or the new one is there, whole, and a save that said
+// nothing has happened.
 func TestCrashAtEveryStepOfASave(t *testing.T) {
 	for steps := range 4 {
 		dir := t.TempDir()
@@ -355,7 +358,8 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// FuzzDecode: whatever is in the file, it is a record that can be saved as it is, or one of two errors.
+// FuzzDecode: whatever is in the file, it is a record that can be saved as it is, or one of two
+// errors.
 func FuzzDecode(f *testing.F) {
 	whole, err := encode(someRecord(f))
 	if err != nil {

@@ -11,8 +11,9 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// TestSuccessorRemovesWhatTheFormerDriverLeft: a node passes from one driver to another. What only the former one reported goes, on the root
-// and below it; what is allocated stays closed until it is free, and is not shown to the new driver meanwhile; what others wrote stays.
+// TestSuccessorRemovesWhatTheFormerDriverLeft: a node passes from one driver to another. What only
+// the former one reported goes, on the root and below it; what is allocated stays closed until it
+// is free, and is not shown to the new driver meanwhile; what others wrote stays.
 func TestSuccessorRemovesWhatTheFormerDriverLeft(t *testing.T) {
 	known := tree(t, `
 cn1 VCPU=16 PCPU=4 HW_A HW_B COMPUTE_NODE CUSTOM_ADMIN @mine

@@ -148,7 +148,8 @@ func sameTree(t testing.TB, want, got *providertree.Tree) {
 	}
 }
 
-// owned makes the record of a tree from lines "NAME [owner] [ITEM:owner]...": the values are those of the tree.
+// owned makes the record of a tree from lines "NAME [owner] [ITEM:owner]...": the values are those
+// of the tree.
 func owned(t testing.TB, known *providertree.Tree, text string) *Record {
 	t.Helper()
 	r := &Record{Root: root, Node: "cn1", Driver: "fake", Providers: map[string]Provider{}}
@@ -230,8 +231,8 @@ func leaving(in Input, out Result) map[string][]string {
 	return leave
 }
 
-// afterACrash checks that a pass that is no reshape finishes what one has begun: of what it was to write, only that traits leave some providers
-// was not done any more.
+// afterACrash checks that a pass that is no reshape finishes what one has begun: of what it was to
+// write, only that traits leave some providers was not done any more.
 func afterACrash(t rapid.TB, in Input, out Result, undone map[string][]string) {
 	t.Helper()
 	known := out.Tree.Clone()
@@ -255,7 +256,8 @@ func afterACrash(t rapid.TB, in Input, out Result, undone map[string][]string) {
 	}
 }
 
-// atRest checks that a merge of the result changes nothing more, when the driver hands on what it is given and says the same.
+// atRest checks that a merge of the result changes nothing more, when the driver hands on what it
+// is given and says the same.
 func atRest(t rapid.TB, in Input, out Result) {
 	t.Helper()
 	again := in

@@ -12,7 +12,8 @@ import (
 // ComputeNode is the uuid that stands for the root provider of every compute node of the host.
 const ComputeNode = "$COMPUTE_NODE"
 
-// Config is what the files of a directory say. It is not changed after [Load]. A nil Config is an empty one.
+// Config is what the files of a directory say. It is not changed after [Load]. A nil Config is an
+// empty one.
 type Config struct {
 	entries []Entry // in the order of the files
 	byID    map[identity]int
@@ -27,7 +28,8 @@ type Entry struct {
 	Name string `json:"name,omitempty"`
 	// Place is where the entry's identification stands.
 	Place Place `json:"place"`
-	// Inventories are normalised, see [providertree.Inventory.Normalize]; classes and traits are custom ones.
+	// Inventories are normalised, see [providertree.Inventory.Normalize]; classes and traits are
+	// custom ones.
 	Inventories providertree.Inventories `json:"inventories"`
 	Traits      []string                 `json:"traits"` // sorted
 
@@ -96,9 +98,9 @@ func (c *Config) Same(other *Config) bool {
 	return c.digest == other.digest
 }
 
-// Where is FILE:LINE of an item (a resource class or a trait) that the configuration adds to the provider of that uuid and
-// name, "" if it adds no such item. A root may have it by way of $COMPUTE_NODE. With no item it is the place of the
-// entry.
+// Where is FILE:LINE of an item (a resource class or a trait) that the configuration adds to the
+// provider of that uuid and name, "" if it adds no such item. A root may have it by way of
+// $COMPUTE_NODE. With no item it is the place of the entry.
 func (c *Config) Where(uuid, name, item string) string {
 	if c == nil {
 		return ""

@@ -36,11 +36,12 @@ type parser struct {
 	paths    []string     // of entries
 }
 
-// parse reads a file of at most maxFileSize bytes. Linear in its size, the values behind aliases counted, which maxValues
-// bounds.
+// parse reads a file of at most maxFileSize bytes. Linear in its size, the values behind aliases
+// counted, which maxValues bounds.
 func parse(name string, data []byte) *parser {
 	p := &parser{name: name}
-	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf")) // a byte order mark says no more than that this is UTF-8
+	// a byte order mark says no more than that this is UTF-8
+	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))
 	p.lines = bytes.Split(data, []byte("\n"))
 	if bad := p.encoding(data); bad != nil {
 		p.problems = Problems{bad}
@@ -94,7 +95,7 @@ func (p *parser) document(data []byte) *yaml.Node {
 		p.problems = append(p.problems, p.syntax(err))
 		return nil
 	case len(doc.Content) != 1:
-		p.problems = append(p.problems, &Problem{Place: Place{File: p.name}, What: "the file holds nothing", Remedy: begin})
+		p.problems = append(p.problems, &Problem{Place: Place{File: p.name}, What: "the file has no content", Remedy: begin})
 		return nil
 	}
 	var next yaml.Node
@@ -108,7 +109,7 @@ func (p *parser) document(data []byte) *yaml.Node {
 		if len(next.Content) > 0 {
 			at = next.Content[0]
 		}
-		p.problemf(at, "", "remove the line `---` and put everything into one document, or into several files", "a second document begins here, and one file holds one")
+		p.problemf(at, "", "remove the line `---` and put everything into one document, or into several files", "a second document begins here, but a file must have only one")
 		return nil
 	}
 	return doc.Content[0]
@@ -117,9 +118,10 @@ func (p *parser) document(data []byte) *yaml.Node {
 // position finds the line in an error of the YAML parser, which tells it in words only.
 var position = regexp.MustCompile(`^yaml: line ([0-9]{1,9}): `)
 
-// syntax is what the YAML parser says. Its line is where it noticed, or where the mapping or list began that it was in.
+// syntax is what the YAML parser says. Its line is where it noticed, or where the mapping or list
+// began that it was in.
 func (p *parser) syntax(err error) *Problem {
-	bad := &Problem{Place: Place{File: p.name}, cause: err, Remedy: "mend the YAML there or shortly before: indent with spaces, never with tabs, and put texts with : # { [ * & ! into quotes"}
+	bad := &Problem{Place: Place{File: p.name}, cause: err, Remedy: "fix the YAML there or shortly before: indent with spaces, never with tabs, and quote strings with : # { [ * & !"}
 	what := err.Error()
 	if found := position.FindStringSubmatch(what); found != nil {
 		bad.Line, _ = strconv.Atoi(found[1]) // at most nine digits
@@ -127,14 +129,15 @@ func (p *parser) syntax(err error) *Problem {
 		bad.text = p.line(bad.Line)
 		what = what[len(found[0]):]
 	}
-	bad.What = "this is not YAML: " + strings.TrimPrefix(what, "yaml: ")
+	bad.What = "invalid YAML: " + strings.TrimPrefix(what, "yaml: ")
 	return bad
 }
 
 // tags are those of YAML's own types; Nova's reader refuses all others.
 var tags = []string{"!!str", "!!int", "!!float", "!!bool", "!!null", "!!seq", "!!map", "!!merge", "!!timestamp", "!!binary", "!!set", "!!omap", "!!pairs"}
 
-// wellFormed checks what is wrong in any YAML, whatever it says: also in properties that the schema ignores.
+// wellFormed checks what is wrong in any YAML, whatever it says: also in properties that the schema
+// ignores.
 func (p *parser) wellFormed(n *yaml.Node, above []*yaml.Node) {
 	if p.stop || !p.count(n) {
 		return
@@ -146,7 +149,7 @@ func (p *parser) wellFormed(n *yaml.Node, above []*yaml.Node) {
 	}
 	if n.Kind == yaml.AliasNode {
 		if slices.Contains(above, n.Alias) {
-			p.problemf(n, "", "write the values out", "*%s stands inside of what it stands for", n.Value)
+			p.problemf(n, "", "write the values out", "*%s refers to itself", n.Value)
 			p.stop = true
 		}
 		return
@@ -224,7 +227,7 @@ func (p *parser) collect(m *yaml.Node, path string, seen map[string]bool, out *[
 			continue
 		}
 		if !isText(key) {
-			p.problemf(key, path, "write a name; put it into quotes if it looks like a number or a truth value", "%s is no name of a property", shown(key))
+			p.problemf(key, path, "write a name; put it into quotes if it looks like a number or a truth value", "%s is not a property name", shown(key))
 			continue
 		}
 		if !seen[key.Value] {

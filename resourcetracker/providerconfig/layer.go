@@ -14,21 +14,22 @@ import (
 
 // Unmatched is an entry that adds nothing to a tree.
 type Unmatched struct {
-	// Key is that of the [Entry], for warning once. An entry may well be unmatched in the tree of one node and matched in
-	// that of another.
+	// Key is that of the [Entry], for warning once. An entry may well be unmatched in the tree of
+	// one node and matched in that of another.
 	Key string
 	// Where is FILE:LINE.
 	Where string
-	// Twice is set when the provider is there and has another entry, too: one by uuid and one by name. Neither applies.
-	// Otherwise there is no such provider in the tree.
+	// Twice is set when the provider is there and has another entry, too: one by uuid and one by
+	// name. Neither applies. Otherwise there is no such provider in the tree.
 	Twice bool
 	// Reason says it in full, with a remedy.
 	Reason string
 }
 
-// Layer is what the configuration adds to the providers of a node: to those of its tree and to the sharing providers beside
-// it. root is the uuid of the node's root, for which the entry $COMPUTE_NODE is meant unless the root has an entry of its
-// own. The second result lists, in the order of the files, the entries that were meant for a provider and found none.
+// Layer is what the configuration adds to the providers of a node: to those of its tree and to the
+// sharing providers beside it. root is the uuid of the node's root, for which the entry
+// $COMPUTE_NODE is meant unless the root has an entry of its own. The second result lists, in the
+// order of the files, the entries that were meant for a provider and found none.
 //
 // It is pure, and linear in the number of entries.
 func (c *Config) Layer(tree *providertree.Tree, root string) (ownership.Layer, []Unmatched) {
@@ -51,7 +52,7 @@ func (c *Config) Layer(tree *providertree.Tree, root string) (ownership.Layer, [
 		if !ok {
 			unmatched = append(unmatched, Unmatched{
 				Key: e.Key(), Where: e.Place.line(),
-				Reason: fmt.Sprintf("no resource provider of this node, and none that shares with it, has the %s; correct the entry, or remove it", describe(e)),
+				Reason: fmt.Sprintf("neither this node nor a sharing provider has a resource provider with the %s; correct the entry, or remove it", describe(e)),
 			})
 			continue
 		}
@@ -92,7 +93,7 @@ func (c *Config) twice(this int, all []int) Unmatched {
 	e := c.entries[this]
 	return Unmatched{
 		Key: e.Key(), Where: e.Place.line(), Twice: true,
-		Reason: fmt.Sprintf("the provider with the %s has another entry at %s, and neither is applied; put both into one entry", describe(e), strings.Join(others, ", ")),
+		Reason: fmt.Sprintf("the provider with the %s has another entry at %s, so neither is applied; merge them into one entry", describe(e), strings.Join(others, ", ")),
 	}
 }
 

@@ -36,7 +36,7 @@ func host(t *testing.T) *providertree.Tree {
 
 // Which entry is for which provider.
 func TestLayer(t *testing.T) {
-	const unknown = "no resource provider of this node, and none that shares with it, has the "
+	const unknown = "neither this node nor a sharing provider has a resource provider with the "
 	for name, tc := range map[string]struct {
 		entries []string // identification, trait
 		want    map[string]string
@@ -58,8 +58,8 @@ func TestLayer(t *testing.T) {
 		"the node twice": {
 			[]string{"{name: cn1}", "CUSTOM_A", "{uuid: $COMPUTE_NODE}", "CUSTOM_C", "{uuid: " + rootID + "}", "CUSTOM_B"}, nil,
 			map[string]string{
-				"name cn1":       `the provider with the name "cn1" has another entry at f.yaml:7 (uuid ` + rootID + `), and neither is applied; put both into one entry`,
-				"uuid " + rootID: "the provider with the uuid " + rootID + ` has another entry at f.yaml:3 (name "cn1"), and neither is applied; put both into one entry`,
+				"name cn1":       `the provider with the name "cn1" has another entry at f.yaml:7 (uuid ` + rootID + `), so neither is applied; merge them into one entry`,
+				"uuid " + rootID: "the provider with the uuid " + rootID + ` has another entry at f.yaml:3 (name "cn1"), so neither is applied; merge them into one entry`,
 			},
 		},
 	} {
@@ -124,8 +124,8 @@ func TestLayerIsACopy(t *testing.T) {
 	}
 }
 
-// An entry with an empty inventory adds nothing and still goes before $COMPUTE_NODE, as with Nova: that is how one node is
-// exempted.
+// An entry with an empty inventory adds nothing and still goes before $COMPUTE_NODE, as with Nova:
+// that is how one node is exempted.
 func TestExemption(t *testing.T) {
 	dir := write(t, map[string]string{
 		"a.yaml": entry("{uuid: $COMPUTE_NODE}", "CUSTOM_A"),

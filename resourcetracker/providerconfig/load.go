@@ -25,8 +25,9 @@ var (
 	errTooBig     = fmt.Errorf("the file is larger than %d bytes", maxFileSize)
 )
 
-// Load reads the files *.yaml of a directory, sorted by name. A directory that is not there is an empty configuration. The
-// error is a [Problems] with everything that is wrong with any of the files; beside it there is no Config.
+// Load reads the files *.yaml of a directory, sorted by name. A directory that is not there is an
+// empty configuration. The error is a [Problems] with everything that is wrong with any of the
+// files; beside it there is no Config.
 //
 // Warnings are what a person should look at; they come beside an error, too.
 func Load(dir string) (*Config, []Warning, error) {
@@ -57,7 +58,7 @@ func Load(dir string) (*Config, []Warning, error) {
 		warnings = append(warnings, p.warnings...)
 		for i, e := range p.entries {
 			if first, twice := c.byID[e.identity()]; twice {
-				p.problemf(p.ids[i], p.paths[i]+".identification", "put both into one entry", "%s has an entry already, at %s", clip(e.ID()), c.entries[first].Place.line())
+				p.problemf(p.ids[i], p.paths[i]+".identification", "merge them into one entry", "%s already has an entry, at %s", clip(e.ID()), c.entries[first].Place.line())
 				continue
 			}
 			c.byID[e.identity()] = len(c.entries)
@@ -72,7 +73,8 @@ func Load(dir string) (*Config, []Warning, error) {
 	return c, warnings, nil
 }
 
-// list is the names of the files to read, sorted, and a warning for each that looks as if it were one.
+// list is the names of the files to read, sorted, and a warning for each that looks as if it were
+// one.
 func list(dir string) ([]string, []Warning, error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -132,9 +134,9 @@ func fileProblem(path string, err error) *Problem {
 	case errors.Is(err, errTooBig):
 		p.What, p.Remedy = err.Error(), "split it: every file *.yaml of the directory is read"
 	case errors.Is(err, fs.ErrNotExist):
-		p.Remedy = "this is a symbolic link that leads nowhere: mend or remove it"
+		p.Remedy = "this is a dangling symbolic link: fix or remove it"
 	case errors.Is(err, syscall.ELOOP):
-		p.Remedy = "this is a symbolic link that leads to itself: mend or remove it"
+		p.Remedy = "this is a symbolic link that leads to itself: fix or remove it"
 	case errors.Is(err, syscall.ENOTDIR):
 		p.Remedy = "make it a directory and put the files there"
 	default:

@@ -83,13 +83,13 @@ func TestUnreadableFiles(t *testing.T) {
 	want := `big.yaml: the file is larger than 1048576 bytes
   remedy: split it: every file *.yaml of the directory is read
 dangling.yaml: cannot be read: no such file or directory
-  remedy: this is a symbolic link that leads nowhere: mend or remove it
+  remedy: this is a dangling symbolic link: fix or remove it
 dir.yaml: this is not a regular file
   remedy: put a file there, or move it away
 fifo.yaml: this is not a regular file
   remedy: put a file there, or move it away
 loop.yaml: cannot be read: too many levels of symbolic links
-  remedy: this is a symbolic link that leads to itself: mend or remove it
+  remedy: this is a symbolic link that leads to itself: fix or remove it
 wrong.yaml:1:7: meta: meta must be a mapping, not the number 1
     1| meta: 1
      |       ~
@@ -123,7 +123,8 @@ func TestTooManyFiles(t *testing.T) {
 	}
 }
 
-// One provider has one entry, over all files; Nova compares uuids as texts, and we by what they are.
+// One provider has one entry, over all files; Nova compares uuids as texts, and we by what they
+// are.
 func TestTwoEntries(t *testing.T) {
 	const id = "6c9f7d5e-8a0b-4c1d-9e2f-3a4b5c6d7e8f"
 	for name, tc := range map[string]struct{ a, b, at string }{
@@ -142,7 +143,7 @@ func TestTwoEntries(t *testing.T) {
 				}
 				return
 			}
-			want := dir + "/b.yaml:3:21: providers[0].identification: " + tc.at + " has an entry already, at " + dir + "/a.yaml:3\n"
+			want := dir + "/b.yaml:3:21: providers[0].identification: " + tc.at + " already has an entry, at " + dir + "/a.yaml:3\n"
 			if err == nil || !strings.HasPrefix(err.Error(), want) {
 				t.Errorf("Load: %v\nwant %s", err, want)
 			}

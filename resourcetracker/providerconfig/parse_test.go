@@ -96,8 +96,8 @@ func TestDocumentedExample(t *testing.T) {
 	}
 }
 
-// Whatever a file holds, parse ends, does not panic, says where each problem is and what to do, and accepts nothing that
-// Placement would refuse; what it accepts it reads again from its own form.
+// Whatever a file holds, parse ends, does not panic, says where each problem is and what to do, and
+// accepts nothing that Placement would refuse; what it accepts it reads again from its own form.
 func FuzzParse(f *testing.F) {
 	for _, pattern := range []string{"testdata/broken/*.yaml", "testdata/nova/*.yaml"} {
 		files, err := filepath.Glob(pattern)

@@ -37,8 +37,8 @@ func (p Place) line() string { return Place{File: p.File, Line: p.Line}.String()
 // Problem is one thing that is wrong with a file.
 type Problem struct {
 	Place
-	// Path is the property, such as "providers[0].inventories.additional[1].CUSTOM_X.total"; empty when it is about the
-	// whole file.
+	// Path is the property, such as "providers[0].inventories.additional[1].CUSTOM_X.total"; empty
+	// when it is about the whole file.
 	Path string
 	// What is wrong, and Remedy what to write instead.
 	What, Remedy string
@@ -76,11 +76,12 @@ func sentence(place Place, path, what string) string {
 	return place.String() + ": " + path + what
 }
 
-// Problems is everything that is wrong, in the order of the files and their lines. It is the error of [Load]; errors.As
-// finds it, errors.Is finds [ErrInvalid].
+// Problems is everything that is wrong, in the order of the files and their lines. It is the error
+// of [Load]; errors.As finds it, errors.Is finds [ErrInvalid].
 type Problems []*Problem
 
-// maxShown bounds the text of Problems, maxKept what is kept of one file: a file of another format would fill the screen.
+// maxShown bounds the text of Problems, maxKept what is kept of one file: a file of another format
+// would fill the screen.
 const (
 	maxShown = 100
 	maxKept  = 1000

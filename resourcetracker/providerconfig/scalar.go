@@ -14,7 +14,8 @@ import (
 
 const quoted = yaml.DoubleQuotedStyle | yaml.SingleQuotedStyle | yaml.LiteralStyle | yaml.FoldedStyle
 
-// oldForm are plain texts that YAML 1.1, and so Nova, reads as truth values or as numbers to the base of 60.
+// oldForm are plain texts that YAML 1.1, and so Nova, reads as truth values or as numbers to the
+// base of 60.
 var oldForm = regexp.MustCompile(`^(yes|Yes|YES|no|No|NO|on|On|ON|off|Off|OFF)$|^[-+]?[1-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?$`)
 
 // isText reports whether a value is a text to every reader, whichever YAML it speaks.
@@ -49,7 +50,8 @@ func shown(n *yaml.Node) string {
 }
 
 var (
-	// decimal are whole numbers that every reader takes the same way. Nova's schema takes 8.0 for one, too.
+	// decimal are whole numbers that every reader takes the same way. Nova's schema takes 8.0 for
+	// one, too.
 	decimal = regexp.MustCompile(`^[-+]?(0|[1-9][0-9]*|[1-9][0-9]*(_[0-9]+)+)(\.0*)?$`)
 	digits  = regexp.MustCompile(`^[-+]?[0-9]+$`)
 )
@@ -71,7 +73,7 @@ func (p *parser) integer(n *yaml.Node, path string, low int64) (int64, bool) {
 		} else if f, err := strconv.ParseFloat(n.Value, 64); err == nil && f == math.Trunc(f) && math.Abs(f) <= math.MaxInt32 && !digits.MatchString(n.Value) {
 			write = fmt.Sprintf("write %.0f", f)
 		}
-		what := "%s is not a whole number in a form that every reader of YAML takes the same way"
+		what := "%s is not a whole number that all YAML parsers read the same way"
 		if tag == "!!float" && !strings.ContainsAny(n.Value, "eE") {
 			what = "must be a whole number, not %s"
 		}

@@ -47,13 +47,13 @@ func (p *parser) file(root *yaml.Node) {
 		case "providers":
 			providers = q.value
 		case "__source_file":
-			p.problemf(q.key, "__source_file", "remove it", "Nova keeps this name for itself")
+			p.problemf(q.key, "__source_file", "remove it", "this name is reserved by Nova")
 		default:
 			p.unknown(q.key, "", "meta", "providers")
 		}
 	}
 	if meta == nil {
-		p.problemf(root, "", "begin the file with meta: {schema_version: '1.0'}", "meta is missing: which version of the schema is this?")
+		p.problemf(root, "", "begin the file with meta: {schema_version: '1.0'}", "meta is missing, which has the version of the schema")
 	} else {
 		p.meta(meta)
 	}
@@ -91,9 +91,9 @@ func (p *parser) meta(meta *yaml.Node) {
 	case parts == nil:
 		p.problemf(version, path, write, "%s is not a version", clip(version.Value))
 	case parts[1] != "1":
-		p.problemf(version, path, write, "major version %s is not known; this agent reads 1", parts[1])
+		p.problemf(version, path, write, "unknown major version %s; this agent reads 1", parts[1])
 	case parts[2] != "0":
-		p.warn(version, path, write+" if the file needs no more", fmt.Sprintf("this agent reads version 1.0; what came with %s is ignored", clip(version.Value)))
+		p.warn(version, path, write+" if the file needs no more", fmt.Sprintf("this agent reads version 1.0; what %s added is ignored", clip(version.Value)))
 	}
 }
 
@@ -118,7 +118,7 @@ func (p *parser) provider(item *yaml.Node, path string) {
 	e := Entry{Inventories: providertree.Inventories{}, Traits: []string{}, classAt: map[string]Place{}, traitAt: map[string]Place{}}
 	before := len(p.problems)
 	if identification == nil {
-		p.problemf(item, path, "write identification: {uuid: $COMPUTE_NODE}, or the uuid or name of another provider", "identification is missing: which provider is it about?")
+		p.problemf(item, path, "write identification: {uuid: $COMPUTE_NODE}, or the uuid or name of another provider", "identification is missing, which selects the provider")
 	} else {
 		p.identification(identification, path+".identification", &e)
 	}
@@ -188,7 +188,7 @@ func (p *parser) uuid(n *yaml.Node, path string, e *Entry) {
 		}
 		p.problemf(n, path, remedy, "%s is not a uuid", clip(n.Value))
 	case !hyphenated.MatchString(n.Value):
-		p.problemf(n, path, "write "+canonical, "%s is not a uuid in the form that Nova takes", clip(n.Value))
+		p.problemf(n, path, "write "+canonical, "%s is not a uuid in the form that Nova accepts", clip(n.Value))
 	default:
 		e.UUID = canonical
 	}
@@ -205,7 +205,7 @@ func (p *parser) providerName(n *yaml.Node, path string, e *Entry) {
 		return
 	}
 	if n.Value == ComputeNode { // to Nova it is the same
-		p.warn(n, path, "write uuid: $COMPUTE_NODE", "no provider has this name; it is taken for the uuid $COMPUTE_NODE")
+		p.warn(n, path, "write uuid: $COMPUTE_NODE", "no provider has this name; it is read as the uuid $COMPUTE_NODE")
 		e.UUID = ComputeNode
 		return
 	}
@@ -240,7 +240,7 @@ func (p *parser) inventories(n *yaml.Node, path string, e *Entry) {
 		}
 		at := path + "." + class
 		if was, twice := e.classAt[class]; twice {
-			p.problemf(q.key, at, "keep one of them", "the entry has this class already, in line %d", was.Line)
+			p.problemf(q.key, at, "keep one of them", "the entry already has this class, in line %d", was.Line)
 			continue
 		}
 		e.classAt[class] = p.place(q.key)
@@ -288,12 +288,14 @@ func (p *parser) inventory(n *yaml.Node, path string) providertree.Inventory {
 	}
 	inv = inv.Normalize()
 	for _, v := range inv.Check() {
-		if n := at[v.Field]; n != nil && v.Field != "min_unit" { // without one it was reported above, or is a default
+		// without one it was reported above, or is a default
+		if n := at[v.Field]; n != nil && v.Field != "min_unit" {
 			p.problemf(n, path+"."+v.Field, v.Hint, "%s", v.Problem)
 		}
 	}
-	if at["min_unit"] != nil && (inv.MinUnit > inv.MaxUnit || at["total"] != nil && inv.MinUnit > inv.Capacity()) { // Nova takes it
-		p.warn(at["min_unit"], path+".min_unit", "lower it", fmt.Sprintf("no allocation is possible: %d is more than max_unit or than there is", inv.MinUnit))
+	// Nova takes it
+	if at["min_unit"] != nil && (inv.MinUnit > inv.MaxUnit || at["total"] != nil && inv.MinUnit > inv.Capacity()) {
+		p.warn(at["min_unit"], path+".min_unit", "lower it", fmt.Sprintf("no allocation is possible: %d is more than max_unit or the total", inv.MinUnit))
 	}
 	return inv
 }
@@ -313,7 +315,8 @@ func (p *parser) trait(n *yaml.Node, path string, e *Entry) {
 
 var notSymbol = regexp.MustCompile(`[^A-Z0-9_]+`)
 
-// symbol checks the name of a class or trait. Only custom ones may be added: the standard ones are the driver's.
+// symbol checks the name of a class or trait. Only custom ones may be added: the standard ones are
+// the driver's.
 func (p *parser) symbol(n *yaml.Node, path, kind, name string) bool {
 	err := providertree.ValidateClass(name) // traits have the same form
 	switch {
@@ -325,7 +328,7 @@ func (p *parser) symbol(n *yaml.Node, path, kind, name string) bool {
 		}
 		p.problemf(n, path, remedy, "%s cannot be the name of a %s", clip(name), kind)
 	case !providertree.IsCustom(name):
-		p.problemf(n, path, "remove it, or write one that begins with CUSTOM_", "%s is not a custom %s: only custom ones may be added here, the standard ones are the driver's", clip(name), kind)
+		p.problemf(n, path, "remove it, or write one that begins with CUSTOM_", "%s is not a custom %s: only custom ones can be added here, the driver reports the standard ones", clip(name), kind)
 	default:
 		return true
 	}
@@ -356,7 +359,7 @@ func (p *parser) unknown(key *yaml.Node, path string, known ...string) {
 		path += "."
 	}
 	remedy := didYouMean(key.Value, known)
-	p.warn(key, path+strings.Trim(clip(key.Value), `"`), remedy, "there is no such property; it is ignored")
+	p.warn(key, path+strings.Trim(clip(key.Value), `"`), remedy, "unknown property; it is ignored")
 }
 
 // didYouMean names the known word that was probably meant, or all of them.

@@ -52,8 +52,8 @@ const (
 	node = "  - identification: {uuid: $COMPUTE_NODE}\n"
 )
 
-// Each rule of Nova's schema, by its place in it, and what a file that keeps or breaks it comes to. Where the rule is ours
-// and not Nova's, its name begins with +.
+// Each rule of Nova's schema, by its place in it, and what a file that keeps or breaks it comes to.
+// Where the rule is ours and not Nova's, its name begins with +.
 func TestSchemaRules(t *testing.T) {
 	inventory := func(fields string) string {
 		return meta + "providers:\n" + node + "    inventories:\n      additional:\n        - CUSTOM_A: {" + fields + "}\n"
@@ -66,33 +66,33 @@ func TestSchemaRules(t *testing.T) {
 		problems, warnings []string
 	}{
 		{"type object", "- a\n", at("1:1: the file must be a mapping, not a list"), none},
-		{"required meta", "providers: []\n", at("1:1: meta is missing: which version of the schema is this?"), none},
+		{"required meta", "providers: []\n", at("1:1: meta is missing, which has the version of the schema"), none},
 		{"providers are optional", meta, none, none},
-		{"additionalProperties true", meta + "x-note: 1\n", none, at("2:1: x-note: there is no such property; it is ignored")},
-		{"__source_file not {}", meta + "__source_file: a\n", at("2:1: __source_file: Nova keeps this name for itself"), none},
+		{"additionalProperties true", meta + "x-note: 1\n", none, at("2:1: x-note: unknown property; it is ignored")},
+		{"__source_file not {}", meta + "__source_file: a\n", at("2:1: __source_file: this name is reserved by Nova"), none},
 
 		{"meta type object", "meta: 1.0\n", at("1:7: meta: meta must be a mapping, not the number 1.0"), none},
 		{"meta required schema_version", "meta: {}\n", at("1:7: meta.schema_version: is missing"), none},
-		{"meta additionalProperties true", "meta: {schema_version: '1.0', author: me}\n", none, at("1:31: meta.author: there is no such property; it is ignored")},
+		{"meta additionalProperties true", "meta: {schema_version: '1.0', author: me}\n", none, at("1:31: meta.author: unknown property; it is ignored")},
 		{"schema_version type string", "meta: {schema_version: 1.0}\n", at("1:24: meta.schema_version: must be a text, not the number 1.0"), none},
 		{"schema_version pattern", "meta: {schema_version: '1.00'}\n", at(`1:24: meta.schema_version: "1.00" is not a version`), none},
 		{"schema_version pattern, one number", "meta: {schema_version: '1'}\n", at(`1:24: meta.schema_version: "1" is not a version`), none},
-		{"schema_version supported major", "meta: {schema_version: '2.0'}\n", at("1:24: meta.schema_version: major version 2 is not known; this agent reads 1"), none},
-		{"schema_version minor warns", "meta: {schema_version: '1.10'}\n", none, at(`1:24: meta.schema_version: this agent reads version 1.0; what came with "1.10" is ignored`)},
+		{"schema_version supported major", "meta: {schema_version: '2.0'}\n", at("1:24: meta.schema_version: unknown major version 2; this agent reads 1"), none},
+		{"schema_version minor warns", "meta: {schema_version: '1.10'}\n", none, at(`1:24: meta.schema_version: this agent reads version 1.0; what "1.10" added is ignored`)},
 
 		{"providers type array", meta + "providers: {}\n", at("2:12: providers: must be a list, not a mapping"), none},
 		{"providers type array, null", meta + "providers:\n", at("2:11: providers: must be a list, not nothing"), none},
 		{"provider type object", meta + "providers: [a]\n", at(`2:13: providers[0]: the entry must be a mapping, not the text "a"`), none},
-		{"provider required identification", meta + "providers:\n  - traits: {additional: [CUSTOM_A]}\n", at("3:5: providers[0]: identification is missing: which provider is it about?"), none},
-		{"provider additionalProperties true", meta + "providers:\n" + node + some + "    inventory: {}\n", none, at("5:5: providers[0].inventory: there is no such property; it is ignored")},
+		{"provider required identification", meta + "providers:\n  - traits: {additional: [CUSTOM_A]}\n", at("3:5: providers[0]: identification is missing, which selects the provider"), none},
+		{"provider additionalProperties true", meta + "providers:\n" + node + some + "    inventory: {}\n", none, at("5:5: providers[0].inventory: unknown property; it is ignored")},
 
 		{"identification uuid pattern", identified("{uuid: 6C9F7D5E-8A0B-4C1D-9E2F-3A4B5C6D7E8F}"), none, none},
 		{"identification uuid const", identified("{uuid: $COMPUTE_NODE}"), none, none},
 		{"identification uuid neither", identified("{uuid: cn1}"), at(`3:28: providers[0].identification.uuid: "cn1" is not a uuid`), none},
-		{"identification uuid without hyphens", identified("{uuid: 6c9f7d5e8a0b4c1d9e2f3a4b5c6d7e8f}"), at(`3:28: providers[0].identification.uuid: "6c9f7d5e8a0b4c1d9e2f3a4b5c6d7e8f" is not a uuid in the form that Nova takes`), none},
+		{"identification uuid without hyphens", identified("{uuid: 6c9f7d5e8a0b4c1d9e2f3a4b5c6d7e8f}"), at(`3:28: providers[0].identification.uuid: "6c9f7d5e8a0b4c1d9e2f3a4b5c6d7e8f" is not a uuid in the form that Nova accepts`), none},
 		{"identification uuid type string", identified("{uuid: [a]}"), at("3:28: providers[0].identification.uuid: must be a text, not a list"), none},
 		{"identification name", identified("{name: cn1}"), none, none},
-		{"identification name $COMPUTE_NODE", identified("{name: $COMPUTE_NODE}"), none, at("3:28: providers[0].identification.name: no provider has this name; it is taken for the uuid $COMPUTE_NODE")},
+		{"identification name $COMPUTE_NODE", identified("{name: $COMPUTE_NODE}"), none, at("3:28: providers[0].identification.name: no provider has this name; it is read as the uuid $COMPUTE_NODE")},
 		{"identification name type string", identified("{name: 17}"), at("3:28: providers[0].identification.name: must be a text, not the number 17"), none},
 		{"identification name type string, YAML 1.1", identified("{name: on}"), at(`3:28: providers[0].identification.name: must be a text, not "on" (to YAML 1.1 a truth value or a number)`), none},
 		{"identification name type string, base 60", identified("{name: 190:20:30}"), at(`3:28: providers[0].identification.name: must be a text, not "190:20:30" (to YAML 1.1 a truth value or a number)`), none},
@@ -106,14 +106,14 @@ func TestSchemaRules(t *testing.T) {
 		{"identification additionalProperties false", identified("{host: a}"), at(`3:22: providers[0].identification: "host" is not a way to identify a provider`), none},
 
 		{"inventories type object", meta + "providers:\n" + node + "    inventories: []\n", at("4:18: providers[0].inventories: it must be a mapping, not a list"), none},
-		{"inventories additionalProperties true", meta + "providers:\n" + node + "    inventories: {removed: []}\n" + some, none, at("4:19: providers[0].inventories.removed: there is no such property; it is ignored")},
+		{"inventories additionalProperties true", meta + "providers:\n" + node + "    inventories: {removed: []}\n" + some, none, at("4:19: providers[0].inventories.removed: unknown property; it is ignored")},
 		{"additional type array", meta + "providers:\n" + node + "    inventories: {additional: }\n", at("4:31: providers[0].inventories.additional: must be a list, not nothing"), none},
 		{"+additional items type object", meta + "providers:\n" + node + "    inventories: {additional: [CUSTOM_A]}\n", at(`4:32: providers[0].inventories.additional[0]: the inventory must be a mapping, not the text "CUSTOM_A"`), none},
 		{"class pattern", meta + "providers:\n" + node + "    inventories: {additional: [{custom-a: {total: 1}}]}\n", at(`4:33: providers[0].inventories.additional[0]: "custom-a" cannot be the name of a resource class`), none},
 		{"class 255 characters", meta + "providers:\n" + node + "    inventories: {additional: [{CUSTOM_" + strings.Repeat("A", 248) + ": {total: 1}}]}\n", none, none},
-		{"class custom only", meta + "providers:\n" + node + "    inventories: {additional: [{VCPU: {total: 1}}]}\n", at(`4:33: providers[0].inventories.additional[0]: "VCPU" is not a custom resource class: only custom ones may be added here, the standard ones are the driver's`), none},
+		{"class custom only", meta + "providers:\n" + node + "    inventories: {additional: [{VCPU: {total: 1}}]}\n", at(`4:33: providers[0].inventories.additional[0]: "VCPU" is not a custom resource class: only custom ones can be added here, the driver reports the standard ones`), none},
 		{"+class CUSTOM_ alone", meta + "providers:\n" + node + "    inventories: {additional: [{CUSTOM_: {total: 1}}]}\n", at(`4:33: providers[0].inventories.additional[0]: "CUSTOM_" cannot be the name of a resource class`), none},
-		{"+class twice in an entry", meta + "providers:\n" + node + "    inventories: {additional: [{CUSTOM_A: {total: 1}}, {CUSTOM_A: {total: 2}}]}\n", at("4:57: providers[0].inventories.additional[1].CUSTOM_A: the entry has this class already, in line 4"), none},
+		{"+class twice in an entry", meta + "providers:\n" + node + "    inventories: {additional: [{CUSTOM_A: {total: 1}}, {CUSTOM_A: {total: 2}}]}\n", at("4:57: providers[0].inventories.additional[1].CUSTOM_A: the entry already has this class, in line 4"), none},
 
 		{"inventory type object", meta + "providers:\n" + node + "    inventories: {additional: [{CUSTOM_A: 1}]}\n", at("4:43: providers[0].inventories.additional[0].CUSTOM_A: the inventory must be a mapping, not the number 1"), none},
 		{"inventory required total", inventory("reserved: 1"), at("6:21: providers[0].inventories.additional[0].CUSTOM_A: total is missing"), none},
@@ -126,15 +126,15 @@ func TestSchemaRules(t *testing.T) {
 		{"total type integer, fraction", inventory("total: 1.5"), at("6:29: providers[0].inventories.additional[0].CUSTOM_A.total: must be a whole number, not the number 1.5"), none},
 		{"total type integer, 8.0 is one", inventory("total: 8.0"), none, none},
 		{"total type integer, 1_000 is one", inventory("total: 1_000"), none, none},
-		{"total type integer, 1e3", inventory("total: 1e3"), at("6:29: providers[0].inventories.additional[0].CUSTOM_A.total: the number 1e3 is not a whole number in a form that every reader of YAML takes the same way"), none},
-		{"+total leading zero", inventory("total: 010"), at("6:29: providers[0].inventories.additional[0].CUSTOM_A.total: the number 010 is not a whole number in a form that every reader of YAML takes the same way"), none},
+		{"total type integer, 1e3", inventory("total: 1e3"), at("6:29: providers[0].inventories.additional[0].CUSTOM_A.total: the number 1e3 is not a whole number that all YAML parsers read the same way"), none},
+		{"+total leading zero", inventory("total: 010"), at("6:29: providers[0].inventories.additional[0].CUSTOM_A.total: the number 010 is not a whole number that all YAML parsers read the same way"), none},
 		{"+total 0", inventory("total: 0"), at(`6:29: providers[0].inventories.additional[0].CUSTOM_A.total: "0" is out of bounds`), none},
 		{"+total 2^31", inventory("total: 2147483648"), at(`6:29: providers[0].inventories.additional[0].CUSTOM_A.total: "2147483648" is out of bounds`), none},
 		{"+total beyond 64 bits", inventory("total: 99999999999999999999"), at(`6:29: providers[0].inventories.additional[0].CUSTOM_A.total: "99999999999999999999" is out of bounds`), none},
 		{"+reserved negative", inventory("total: 1, reserved: -1"), at(`6:42: providers[0].inventories.additional[0].CUSTOM_A.reserved: "-1" is out of bounds`), none},
 		{"+reserved above total", inventory("total: 1, reserved: 2"), at("6:42: providers[0].inventories.additional[0].CUSTOM_A.reserved: reserved is 2, more than the total 1, which Placement refuses"), none},
 		{"+min_unit 0", inventory("total: 1, min_unit: 0"), at(`6:42: providers[0].inventories.additional[0].CUSTOM_A.min_unit: "0" is out of bounds`), none},
-		{"+min_unit above max_unit", inventory("total: 4, min_unit: 2, max_unit: 1"), none, at("6:42: providers[0].inventories.additional[0].CUSTOM_A.min_unit: no allocation is possible: 2 is more than max_unit or than there is")},
+		{"+min_unit above max_unit", inventory("total: 4, min_unit: 2, max_unit: 1"), none, at("6:42: providers[0].inventories.additional[0].CUSTOM_A.min_unit: no allocation is possible: 2 is more than max_unit or the total")},
 		{"allocation_ratio type number, integer", inventory("total: 1, allocation_ratio: 16"), none, none},
 		{"allocation_ratio type number", inventory("total: 1, allocation_ratio: '1.0'"), at(`6:50: providers[0].inventories.additional[0].CUSTOM_A.allocation_ratio: must be a number, not the text "1.0"`), none},
 		{"+allocation_ratio nan", inventory("total: 1, allocation_ratio: .nan"), at("6:50: providers[0].inventories.additional[0].CUSTOM_A.allocation_ratio: the number .nan is out of bounds"), none},
@@ -142,14 +142,14 @@ func TestSchemaRules(t *testing.T) {
 		{"+allocation_ratio 0", inventory("total: 1, allocation_ratio: 0"), at("6:50: providers[0].inventories.additional[0].CUSTOM_A.allocation_ratio: the number 0 is out of bounds"), none},
 
 		{"traits type object", meta + "providers:\n" + node + "    traits: CUSTOM_A\n", at(`4:13: providers[0].traits: it must be a mapping, not the text "CUSTOM_A"`), none},
-		{"traits additionalProperties true", meta + "providers:\n" + node + "    traits: {additional: [CUSTOM_A], aditional: []}\n", none, at("4:38: providers[0].traits.aditional: there is no such property; it is ignored")},
+		{"traits additionalProperties true", meta + "providers:\n" + node + "    traits: {additional: [CUSTOM_A], aditional: []}\n", none, at("4:38: providers[0].traits.aditional: unknown property; it is ignored")},
 		{"trait type string", meta + "providers:\n" + node + "    traits: {additional: [1, {}, null]}\n", []string{
 			"4:27: providers[0].traits.additional[0]: must be a text, not the number 1",
 			"4:30: providers[0].traits.additional[1]: must be a text, not a mapping",
 			"4:34: providers[0].traits.additional[2]: must be a text, not nothing",
 		}, none},
 		{"trait pattern", meta + "providers:\n" + node + "    traits: {additional: [Rack 7]}\n", at(`4:27: providers[0].traits.additional[0]: "Rack 7" cannot be the name of a trait`), none},
-		{"trait custom only", meta + "providers:\n" + node + "    traits: {additional: [HW_CPU_X86_AVX]}\n", at(`4:27: providers[0].traits.additional[0]: "HW_CPU_X86_AVX" is not a custom trait: only custom ones may be added here, the standard ones are the driver's`), none},
+		{"trait custom only", meta + "providers:\n" + node + "    traits: {additional: [HW_CPU_X86_AVX]}\n", at(`4:27: providers[0].traits.additional[0]: "HW_CPU_X86_AVX" is not a custom trait: only custom ones can be added here, the driver reports the standard ones`), none},
 		{"trait twice is one", meta + "providers:\n" + node + "    traits: {additional: [CUSTOM_A, CUSTOM_A]}\n", none, none},
 
 		{"no-op providers are dropped", meta + "providers:\n" + node + "    traits: {additional: []}\n", none, at(`3:21: providers[0]: the entry of "$COMPUTE_NODE" adds nothing and is ignored`)},
@@ -169,8 +169,8 @@ func TestSchemaRules(t *testing.T) {
 	}
 }
 
-// The worked cases of Nova's documentation: a default for every compute node, one node by uuid and one provider by name, and
-// what each field comes to.
+// The worked cases of Nova's documentation: a default for every compute node, one node by uuid and
+// one provider by name, and what each field comes to.
 func TestNovasExamples(t *testing.T) {
 	c, warnings, err := Load("testdata/nova")
 	if err != nil || len(warnings) != 0 {
@@ -228,17 +228,17 @@ func TestDocuments(t *testing.T) {
 		"Latin-1":                {meta + "# caf\xe9\n", []string{"f.yaml:2:6: byte 0xe9 is not UTF-8"}},
 		"NUL":                    {meta + "a: \x00\n", []string{"f.yaml:2:4: holds the control character U+0000"}},
 		"two documents":          {meta + "---\n" + meta, []string{"f.yaml:3:1: a second document begins here"}},
-		"not YAML":               {meta + "a: [1\n", []string{"f.yaml:", "this is not YAML", "remedy:"}},
-		"tab":                    {"meta:\n\tschema_version: '1.0'\n", []string{"f.yaml:2: this is not YAML", "never with tabs"}},
-		"unknown anchor":         {meta + "a: *b\n", []string{"this is not YAML", "b"}},
+		"not YAML":               {meta + "a: [1\n", []string{"f.yaml:", "invalid YAML", "remedy:"}},
+		"tab":                    {"meta:\n\tschema_version: '1.0'\n", []string{"f.yaml:2: invalid YAML", "never with tabs"}},
+		"unknown anchor":         {meta + "a: *b\n", []string{"invalid YAML", "b"}},
 		"key twice":              {meta + meta, []string{`f.yaml:2:1: "meta" is given twice: first in line 1`}},
 		"key twice, ignored":     {meta + "x:\n  y: {z: 1, z: 2}\n", []string{`f.yaml:3:13: "z" is given twice`}},
 		"foreign tag":            {meta + "x: !!python/object:os.system {}\n", []string{`"!!python/object:os.system" is a tag that has no meaning here`}},
 		"deep":                   {meta + "x: " + strings.Repeat("[", 40) + strings.Repeat("]", 40), []string{"nested too deeply"}},
 		"very deep":              {meta + "x: " + strings.Repeat("[", 100_000), []string{"f.yaml:", "exceeded max depth"}},
-		"key is a number":        {meta + "1: a\n", []string{"f.yaml:2:1: the number 1 is no name of a property"}},
-		"key is a mapping":       {meta + "? {a: b}\n: c\n", []string{"f.yaml:2:3: a mapping is no name of a property"}},
-		"alias in itself":        {meta + "x: &x [*x]\n", []string{"f.yaml:2:8: *x stands inside of what it stands for"}},
+		"key is a number":        {meta + "1: a\n", []string{"f.yaml:2:1: the number 1 is not a property name"}},
+		"key is a mapping":       {meta + "? {a: b}\n: c\n", []string{"f.yaml:2:3: a mapping is not a property name"}},
+		"alias in itself":        {meta + "x: &x [*x]\n", []string{"f.yaml:2:8: *x refers to itself"}},
 		"aliases, ignored":       {bomb, nil}, // nobody looks there
 		"aliases, unfolded":      {meta + items + "providers:\n" + strings.Repeat(node+"    traits: {additional: *t}\n", 500), []string{"more than 200000 values"}},
 		"alias":                  {meta + "t: &t [CUSTOM_A]\nproviders:\n" + node + "    traits: {additional: *t}\n", nil},

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// settle is how long files must have been left alone before a change that nobody announced is acted on: whoever writes them
-// may be half way.
+// settle is how long files must have been left alone before a change that nobody announced is acted
+// on: whoever writes them may be half way.
 const settle = 2 * time.Second
 
 // Source keeps the provider configuration that is in force. It is safe for concurrent use.
@@ -63,14 +63,16 @@ func (s *Source) Warnings() []Warning {
 	return append([]Warning(nil), s.warnings...)
 }
 
-// Reload reads the directory again. With an error, which is that of [Load], the former configuration stays in force.
+// Reload reads the directory again. With an error, which is that of [Load], the former
+// configuration stays in force.
 func (s *Source) Reload() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.load(s.dir)
 }
 
-// Use is Reload from a directory that may be another one. With an error, directory and configuration stay what they were.
+// Use is Reload from a directory that may be another one. With an error, directory and
+// configuration stay what they were.
 func (s *Source) Use(dir string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -84,17 +86,17 @@ func (s *Source) Err() error {
 	return s.err
 }
 
-// Changed reports whether the files are not those that were read last, whether these were valid or not, and have been left
-// alone for a moment. It costs one directory listing and one stat per file.
+// Changed reports whether the files are not those that were read last, whether these were valid or
+// not, and have been left alone for a moment. It costs one directory listing and one stat per file.
 func (s *Source) Changed() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.changed()
 }
 
-// Poll is [Source.Reload] if [Source.Changed], in one step, so that of several callers one reads. reloaded is false when
-// there was nothing to do and when the new content is what is in force already. Files that are invalid are reported once:
-// after that, not before they change again.
+// Poll is [Source.Reload] if [Source.Changed], in one step, so that of several callers one reads.
+// reloaded is false when there was nothing to do and when the new content is what is in force
+// already. Files that are invalid are reported once: after that, not before they change again.
 func (s *Source) Poll() (reloaded bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -108,7 +110,8 @@ func (s *Source) Poll() (reloaded bool, err error) {
 	return !s.config.Same(former), nil
 }
 
-// load reads a directory; s.mu is held. How the files look is taken before they are read: what changes meanwhile is noticed.
+// load reads a directory; s.mu is held. How the files look is taken before they are read: what
+// changes meanwhile is noticed.
 func (s *Source) load(dir string) error {
 	look, _ := look(dir)
 	config, warnings, err := Load(dir)
@@ -123,8 +126,9 @@ func (s *Source) load(dir string) error {
 	return nil
 }
 
-// changed: a change counts when the newest time among the files is long enough ago, or, because such times may lie in the
-// future or not move, when the files still look as they did that long ago.
+// changed: a change counts when the newest time among the files is long enough ago, or, because
+// such times may lie in the future or not move, when the files still look as they did that long
+// ago.
 func (s *Source) changed() bool {
 	now := s.now()
 	look, newest := look(s.dir)
@@ -138,8 +142,8 @@ func (s *Source) changed() bool {
 	return !newest.IsZero() && now.Sub(newest) >= settle || now.Sub(s.seenAt) >= settle
 }
 
-// look is all that tells files apart without reading them, and the newest of their times and the directory's (zero if there
-// is no directory). It is never empty.
+// look is all that tells files apart without reading them, and the newest of their times and the
+// directory's (zero if there is no directory). It is never empty.
 func look(dir string) (string, time.Time) {
 	var b strings.Builder
 	var newest time.Time

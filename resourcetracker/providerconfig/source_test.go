@@ -99,7 +99,8 @@ func TestSourceNoticesChanges(t *testing.T) {
 	}
 	poll(t, s, true)
 
-	// The directory goes: there is nothing whose age could be told, so this counts when it was seen for a while.
+	// The directory goes: there is nothing whose age could be told, so this counts when it was seen
+	// for a while.
 	c.pass(time.Hour)
 	if err := os.RemoveAll(dir); err != nil {
 		t.Fatal(err)
@@ -126,7 +127,8 @@ func TestSourceLetsFilesSettle(t *testing.T) {
 	c.now = info.ModTime().Add(settle + time.Second)
 	poll(t, s, true)
 
-	// A clock that is wrong, or files from the future: what looks the same for as long counts as well.
+	// A clock that is wrong, or files from the future: what looks the same for as long counts as
+	// well.
 	put(t, dir, "a.yaml", entry("{name: cn1}", "CUSTOM_CCC"))
 	c.now = info.ModTime().Add(-time.Hour)
 	poll(t, s, false)

@@ -244,7 +244,7 @@ func doings(log string) string {
 		if strings.Contains(line, " WRN Doubt about the host") {
 			continue
 		}
-		for _, of := range []string{"shape", "Placement was told", "is allocated", " WRN ", " ERR "} {
+		for _, of := range []string{" operation=", "shape", "layout version", "Reading its allocations", "is allocated", " WRN ", " ERR "} {
 			if strings.Contains(line, of) {
 				b.WriteString(fields.ReplaceAllString(strings.TrimSpace(line), " …") + "\n")
 				break

@@ -53,7 +53,7 @@ func TestAdoption(t *testing.T) {
 			p.write(otherThanNova, "")
 			mark := agent.Mark()
 			agent.signal(syscall.SIGHUP)
-			agent.await(mark, told, "set the traits of cn1: -HW_CPU_X86_AVX2")
+			agent.await(mark, wrote, "Set the traits of cn1: -HW_CPU_X86_AVX2")
 			agent.await(mark, passDone)
 			agent.stop()
 			want := []string{

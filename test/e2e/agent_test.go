@@ -84,7 +84,7 @@ func servePlacement(t *testing.T, state, address string) *process {
 }
 
 const (
-	told      = "Placement was told"
+	wrote     = `"operation":"`
 	inStep    = "Placement already says what the driver says"
 	isHealthy = `"state":"healthy"`
 )
@@ -96,13 +96,13 @@ func TestAgentLifecycle(t *testing.T) {
 	server := servePlacement(t, state, address)
 	s := newSite(t, "http://"+address)
 	agent := s.run()
-	agent.await(0, told, "set the traits of cn1")
+	agent.await(0, wrote, "Set the traits of cn1")
 
 	t.Log("a changed ratio and SIGHUP: one PUT and nothing else")
 	mark, before := agent.Mark(), s.status().Placement
 	s.configure(12)
 	agent.signal(syscall.SIGHUP)
-	agent.await(mark, told, "VCPU total 8→12")
+	agent.await(mark, wrote, "VCPU total 8→12")
 	if now := s.status().Placement; now.Requests-before.Requests != 1 || now.Writes-before.Writes != 1 {
 		t.Errorf("%d requests, %d of them writes, for one change", now.Requests-before.Requests, now.Writes-before.Writes)
 	}
@@ -133,7 +133,7 @@ func TestAgentLifecycle(t *testing.T) {
 	}
 	servePlacement(t, state, address)
 	agent.await(mark, "reported again")
-	agent.await(mark, told, "VCPU total 12→16")
+	agent.await(mark, wrote, "VCPU total 12→16")
 
 	t.Log("kill -9 of the agent: no plugin is left, the next start writes nothing")
 	driver = s.status().Drivers[0].Plugin
@@ -195,7 +195,7 @@ func TestAgainstOpenStack(t *testing.T) {
 	server := testproc.StartPlacement(t)
 	s := newSite(t, server.URL)
 	agent := s.run()
-	agent.await(0, told, "set the traits of cn1")
+	agent.await(0, wrote, "Set the traits of cn1")
 	uuid := s.status().Drivers[0].Report.Nodes[0].UUID
 	agent.signal(syscall.SIGTERM)
 	agent.exit()
@@ -290,12 +290,12 @@ func TestRefusals(t *testing.T) {
 	servePlacement(t, t.TempDir(), address)
 	first := newSite(t, "http://"+address)
 	agent := first.run()
-	agent.await(0, told, "set the traits of cn1")
+	agent.await(0, wrote, "Set the traits of cn1")
 
 	t.Run("another host of the same name", func(t *testing.T) {
 		second := newSite(t, "http://"+address)
 		p := second.run()
-		p.await(0, "placement knows this compute node as another")
+		p.await(0, "placement has this compute node under another identity")
 		if code := p.exit(); code != 3 {
 			t.Errorf("exit code %d, want 3", code)
 		}
@@ -348,7 +348,7 @@ func TestCommands(t *testing.T) {
 		t.Errorf("status without an agent: %d\n%s", code, out)
 	}
 	agent := s.run()
-	agent.await(0, told, "set the traits of cn1")
+	agent.await(0, wrote, "Set the traits of cn1")
 	for _, c := range []struct {
 		args []string
 		want []string

@@ -32,7 +32,7 @@ func TestDriverGone(t *testing.T) {
 			g.orders("")
 			g.agent = g.run()
 			for _, node := range []string{"cn1", "cn2"} {
-				g.agent.await(0, told, `"node":"`+node+`"`, "set the traits of "+node)
+				g.agent.await(0, wrote, `"node":"`+node+`"`, "Set the traits of "+node)
 			}
 			g.agent.stop()
 			g.claim(holding{guestOfCN1: {"cn1": {"VCPU": 2}}})
@@ -114,7 +114,7 @@ func (g *goneWorld) goes(fault string, writes int64) {
 	g.agent.signal(syscall.SIGHUP)
 	g.agent.await(mark, `"condition":"driver-gone"`, `"driver":"chaos"`, `"details":["cn1"]`)
 	if writes > 0 {
-		g.agent.await(mark, told, `"node":"cn1"`, "+"+disabledTrait)
+		g.agent.await(mark, wrote, `"node":"cn1"`, "+"+disabledTrait)
 	}
 	g.checkWrites(writes)
 	g.checkPicture(true, writes == 0)
@@ -140,7 +140,7 @@ func (g *goneWorld) returns(writes int64, stays bool) {
 	g.agent.signal(syscall.SIGHUP)
 	g.agent.await(mark, "resolved", `"condition":"driver-gone"`)
 	if writes > 0 {
-		g.agent.await(mark, told, `"node":"cn1"`, "-"+disabledTrait)
+		g.agent.await(mark, wrote, `"node":"cn1"`, "-"+disabledTrait)
 	}
 	g.agent.await(mark, "The node is reported again", `"node":"cn1"`)
 	g.checkWrites(writes)

@@ -44,7 +44,7 @@ func TestGiveBack(t *testing.T) {
 			p.write(otherThanNova, "") // less traits and classes, and a GPU of its own
 			mark := agent.Mark()
 			agent.signal(syscall.SIGHUP)
-			agent.await(mark, told, "set the traits of cn1: -HW_CPU_X86_AVX2")
+			agent.await(mark, wrote, "Set the traits of cn1: -HW_CPU_X86_AVX2")
 			agent.await(mark, passDone)
 			giveBack(3, "the agent runs", "--yes")
 			agent.stop()

@@ -120,7 +120,7 @@ func goneAndBack(r *residence, _ func() *residence) {
 			plug()
 		}
 	}()
-	agent.await(mark, told, "cn1_pci_0000_82_00_0", "reserved")
+	agent.await(mark, wrote, "cn1_pci_0000_82_00_0", "reserved")
 	gone := slices.Clone(flatTree)
 	gone[len(gone)-1] = "  cn1_pci_0000_82_00_0 VGPU=2-2/16 +OWNER_NOVA" // as much as is in use, and all of that reserved
 	r.see()
@@ -136,7 +136,7 @@ func goneAndBack(r *residence, _ func() *residence) {
 	mark = agent.Mark()
 	plug()
 	plug = nil
-	agent.await(mark, told, "cn1_pci_0000_82_00_0", "reserved")
+	agent.await(mark, wrote, "cn1_pci_0000_82_00_0", "reserved")
 	agent.stop()
 	if diff := cmp.Diff(before.Inventories, r.see().Inventories); diff != "" {
 		r.t.Errorf("inventories before it went and when it is back: %s", diff)

@@ -230,7 +230,7 @@ func TestFaultyDrivers(t *testing.T) {
 			{"again", []string{"says again that it needs a reshape"}},
 			{"fail", []string{guest, large, migration}},
 			{"lose", []string{guest, large, leaving, migration, "VGPU", "would be lost"}},
-			{"invent", []string{guest, large, leaving, migration, "VGPU", "would be invented"}},
+			{"invent", []string{guest, large, leaving, migration, "VGPU", "would be added"}},
 			{"swap", []string{guest, large, "VGPU"}},
 			{"forget", []string{guest, large, leaving, migration, "would be lost"}},
 			{"crowd", []string{"VGPU", "capacity is 4"}},

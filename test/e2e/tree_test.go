@@ -23,7 +23,7 @@ func TestTreeShowsWhatPlacementHas(t *testing.T) {
 	server := servePlacement(t, state, address)
 	s := newSite(t, "http://"+address)
 	agent := s.run()
-	agent.await(0, told, "set the traits of cn1")
+	agent.await(0, wrote, "Set the traits of cn1")
 	root := s.status().Drivers[0].Report.Nodes[0].UUID
 	url := "http://" + address + "/resource_providers/" + root
 

@@ -113,7 +113,7 @@ func TestStatus(t *testing.T) {
 	noted := good
 	noted.Drivers = slices.Clone(good.Drivers)
 	noted.Drivers[0].Report.Nodes = []resourcetracker.NodeStatus{
-		good.Drivers[0].Report.Nodes[0], {Name: "cn2", UUID: uuid(2), State: resourcetracker.Orphaned, Orphaned: "the driver does not say that it is gone for good"},
+		good.Drivers[0].Report.Nodes[0], {Name: "cn2", UUID: uuid(2), State: resourcetracker.Orphaned, Orphaned: "the driver does not confirm that it was removed for good"},
 	}
 	noted.Drivers[0].Report.Nodes[0].Changes = []string{"create a", "create b", "create c", "fill a", "fill b"}
 	noted.Drivers[0].Warnings = []host.Warning{
