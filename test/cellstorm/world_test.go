@@ -185,7 +185,7 @@ func (w *world) read(ctx context.Context, do func(apidb.Store) error) (err error
 func (w *world) mapped(t *testing.T) {
 	t.Helper()
 	for _, h := range w.hosts {
-		h.said(t, "Registered this host with the cell.")
+		h.await(t, "Registered this host with the cell.")
 	}
 	testproc.Eventually(t, patience, "all hosts are mapped, and have an inventory", func() error {
 		var nodes []apidb.Node

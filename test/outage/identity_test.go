@@ -65,9 +65,9 @@ func TestTokens(t *testing.T) {
 		agent: func(host string) []string {
 			return []string{"cell_client.token_file = " + quoted(file(host, token(host)))}
 		},
-		wrong:  []string{"compute_api.cell_token_file = " + quoted(file("wrong", token("stranger")))},
+		wrong:  []string{"compute_api.cell_token_file = " + quoted(file("wrong", token("unknown")))},
 		reason: "it rejects the compute API's credentials",
-		client: func(url, somebody string) cellclient.Config {
+		client: func(url, identity string) cellclient.Config {
 			return cellclient.Config{URL: url, Authorize: func(h http.Header) error {
 				h.Set("X-Auth-Token", token(identity))
 				return nil
