@@ -25,7 +25,8 @@ import (
 // hypervisor is a made-up machine with a real libvirtd and running guests, on which tests start and
 // end agents. It has AMD's memory encryption.
 //
-//	cell 0   CPUs 0-3, 8-11 (threads 0+8, 1+9, …)    GPU 0000:05:00.0    network card 0000:06:00.0 with four virtual functions
+//	cell 0   CPUs 0-3, 8-11 (threads 0+8, 1+9, …)    GPU 0000:05:00.0
+//	         network card 0000:06:00.0 with four virtual functions
 //	cell 1   CPUs 4-7, 12-15                         GPU 0000:82:00.0
 type hypervisor struct {
 	*sim.Sim

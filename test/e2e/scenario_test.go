@@ -30,14 +30,16 @@ import (
 // scenario is a list of steps, each a line that begins with ">" and the lines up to the next empty
 // one:
 //
-//	> others              what other clients write to Placement: providers in the notation, "claim CONSUMER AMOUNTS", "free CONSUMER", "delete PROVIDER"
-//	> meanwhile           the same, at the moment at which the agent is about to send its next write
-//	> driver [careless]   what the driver says from now on: providers, and "move", "home", "strict", "reshape", "rename" (see dictate)
-//	> start               the agent starts; what follows is what it wrote and read, and how it went
-//	> pass                the agent, already up, makes a pass
+//	> others              what other clients write to Placement: providers in the notation,
+//	                      "claim CONSUMER AMOUNTS", "free CONSUMER", "delete PROVIDER"
+//	> meanwhile           the same, just before the agent's next write
+//	> driver [careless]   what the driver reports from now on: providers, and "move", "home",
+//	                      "strict", "reshape", "rename" (see dictate)
+//	> start               the agent starts; its writes and reads follow, and the outcome
+//	> pass                the running agent makes a pass
 //	> later               as pass, when its view of the tree is old enough to be verified
-//	> tree                what Placement says then
-//	> quiet               nothing is to do: a pass makes no request, and another start no write
+//	> tree                what Placement has then
+//	> quiet               nothing is left to do: a pass sends no request, another start no write
 //	> new state           the agent's state directory is lost, but for its identity
 //
 // What start, pass and tree say is compared, and rewritten with -update: read it then. Whatever

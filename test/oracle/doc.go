@@ -3,9 +3,9 @@
 // Package oracle compares the bundled Placement with OpenStack's own: both get the same requests,
 // and their answers must mean the same.
 //
-//	seed ─▶ world: a script of steps ─▶ render (uuids, generations) ─┬▶ ours, in process ──┐
-//	        (forest, writes, reads,                                  └▶ real, over HTTP ───┴▶ compare ─▶ known? ─▶ shrink, print
-//	         allocation candidates)
+//	seed ─▶ world: a script of steps ─▶ render ─┬▶ ours, in process ──┐
+//	        (forest, writes, reads,    (uuids,  └▶ real, over HTTP ───┴▶ compare ─▶ known?
+//	         allocation candidates)    generations)                       ─▶ shrink, print
 //
 // A world begins on two empty databases. Its steps are made from the seed alone, before anything is
 // sent; what depends on the state, such as the generation of a provider, is a placeholder that is

@@ -16,7 +16,7 @@ import (
 // placeholders:
 //
 //	{{c3}}                the consumer in slot 3
-//	"{{gen UUID +0}}"     the generation of a provider, plus something; with its quotes, which go away
+//	"{{gen UUID +0}}"     the generation of a provider plus a number; replaces its quotes, too
 //	"{{cgen 3 +0}}"       the generation of the consumer in slot 3, or null when it is new
 type Step struct {
 	// Kind is what the generator calls it, for the counts.

@@ -3,7 +3,7 @@
 // Package testhost makes up hypervisors for tests and demonstrations: one model of a machine,
 // rendered as what its kernel would show in /sys and /proc, and as libvirt would report it.
 //
-//	            ┌─ Sysfs(dir) ──────▶ dir/sys, dir/proc: for a reader with a chroot, and for a real libvirtd (package sim)
+//	            ┌─ Sysfs(dir) ──────▶ dir/sys, dir/proc: for readers with a chroot and package sim
 //	Host ───────┼─ NodeXML(domains) ▶ the file behind test:///FILE, libvirt's test driver
 //	 (a value)  ├─ Capabilities() ──▶ virConnectGetCapabilities
 //	            └─ NodeDevices() ───▶ virConnectListAllNodeDevices

@@ -11,12 +11,12 @@ import (
 
 // Random draws valid hosts, however odd, for property tests. Among them are:
 //
-//   - cells with gaps in their numbers and above 9, without CPUs or without memory; several packages
-//     in a cell, several cells in a package, dies; kernels without NUMA
+//   - cells with gaps in their numbers and above 9, without CPUs or without memory; several
+//     packages in a cell, several cells in a package, dies; kernels without NUMA
 //   - offline and isolated CPUs, gaps in the numbers of CPUs, hyperthreads in part or none
 //   - PCI domains above 0; devices without cell, driver, IOMMU group or modalias
-//   - virtual functions, enabled or not, with mediated devices of their own; types with none available;
-//     devices that are only defined
+//   - virtual functions, enabled or not, with mediated devices of their own; types with none
+//     available; devices that are only defined
 func Random() *rapid.Generator[Host] { return rapid.Custom(draw) }
 
 func draw(t *rapid.T) Host {

@@ -3,11 +3,11 @@
 // Package sim runs a real libvirtd on a made-up host: [testhost.Host] is rendered as /sys, and the
 // daemon sees it as the machine's own.
 //
-//	test, demo ──lines of JSON──▶ keeper ──────────────▶ libvirtd ──▶ mdevctl
-//	  Sim        (stdin, stdout)   the same program       (another mount     the same program again,
-//	                               again, in mount and    namespace, by      under this name: changes
-//	                               network namespaces     internal/libvirtd) the tree, sends events
-//	                               of its own, with
+//	test, demo ──lines of JSON──▶ keeper ────────────▶ libvirtd ──▶ mdevctl
+//	  Sim        (stdin, stdout)   the same program     (another mount     the same program
+//	                               again, in mount and  namespace, by      again, under this
+//	                               network namespaces   internal/libvirtd) name: changes the
+//	                               of its own, with                        tree, sends events
 //	                               the tree over /sys
 //
 // The network namespace confines the made-up events of the kernel to the daemon, and its networks
@@ -43,10 +43,10 @@
 //	Passthrough  All run: with mediated devices, PCI devices, pins to any CPU and cell of the
 //	             made-up host. Libvirt checks what it always does (that the devices exist, that no
 //	             two guests have one), and QEMU really runs, without the devices and on any CPU of
-//	             this machine. What a guest sees is not that of a real host, only what libvirt says
-//	             is. Three things are up to the caller: a mediated device must exist before its
-//	             guest boots, a PCI device must be bound to vfio-pci ([testhost.Tree.Bind]), and
-//	             the XML must not ask for huge pages, since the memory is this machine's.
+//	             this machine. What a guest sees is not that of a real host, only what libvirt
+//	             says is. Three things are up to the caller: a mediated device must exist before
+//	             its guest boots, a PCI device must be bound to vfio-pci ([testhost.Tree.Bind]),
+//	             and the XML must not ask for huge pages, since the memory is this machine's.
 //
 // libvirt needs some seconds for its first look at the emulators; Options.Cache keeps the result.
 //

@@ -23,8 +23,9 @@ const (
 //
 //	sched_setaffinity    to run on CPUs of the made-up host, of which this machine has fewer
 //	mbind, set_mempolicy to have memory in its NUMA cells
-//	prlimit64            to raise the limit of locked memory, as libvirt does for guests with devices of the host; root in a container may lack
-//	                     CAP_SYS_RESOURCE, and nothing here locks memory
+//	prlimit64            to raise the limit of locked memory, as libvirt does for guests with
+//	                     devices of the host; root in a container may lack CAP_SYS_RESOURCE,
+//	                     and nothing here locks memory
 //
 // So pinned guests run on any CPU, and libvirt reports of them what it would on such a host.
 func pretend() error {
