@@ -16,7 +16,7 @@ import (
 //   - offline and isolated CPUs, gaps in the numbers of CPUs, hyperthreads in part or none
 //   - PCI domains above 0; devices without cell, driver, IOMMU group or modalias
 //   - virtual functions, enabled or not, with mediated devices of their own; types with none
-//     available; devices that are only defined
+//     available; devices that are only defined.
 func Random() *rapid.Generator[Host] { return rapid.Custom(draw) }
 
 func draw(t *rapid.T) Host {
