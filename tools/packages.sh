@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# packages.sh run|test|systemd|bench|conformance: installs the Debian packages that are missing for that make target, and says which.
-# Does nothing, and needs no network and no rights, when all are there.
+# packages.sh run|test|systemd|bench|conformance: installs the missing Debian packages for that make target, and lists them.
+# If none is missing, it does nothing, and needs neither network nor privileges.
 set -euo pipefail
 
 # To build and run: a C compiler for the libvirt driver (its headers come with the Go module), libvirt and QEMU.
@@ -12,10 +12,10 @@ run=(gcc libc6-dev libvirt-daemon-system qemu-system-x86)
 # built from (examples/driver-python).
 test=("${run[@]}" python3-placement python3-keystone systemd python3-openstackclient python3-openstacksdk python3-osc-placement
   python3-grpcio python3-protobuf python3-cryptography protobuf-compiler)
-# To boot a Debian with systemd in a container, which gets what it needs by itself, and to install the product in it.
+# To boot a Debian with systemd in a container, and to install the product in it.
 systemd=(gcc libc6-dev debootstrap debian-archive-keyring systemd-container util-linux make)
-# To measure beside the real Placement: its code, what serves it and its database, each without a service of the machine
-# (mariadb-server and placement-api would start one).
+# To compare with the real Placement: its code, WSGI server and database, without services (mariadb-server and placement-api
+# would start one).
 bench=(gcc libc6-dev python3-placement python3-pymysql uwsgi-core uwsgi-plugin-python3 mariadb-server-core mariadb-client-core)
 
 case "${1:-}" in
@@ -40,18 +40,18 @@ as_root=()
 if [ "$(id -u)" != 0 ]; then
   if ! command -v sudo >/dev/null; then
     echo "These Debian packages are missing: ${missing[*]}" >&2
-    echo "You are not root and there is no sudo: have somebody run  apt-get install --no-install-recommends ${missing[*]}" >&2
+    echo "There is no sudo. As root, run: apt-get install --no-install-recommends ${missing[*]}" >&2
     exit 1
   fi
   as_root=(sudo)
 fi
-echo "Installing the Debian packages that are missing: ${missing[*]}"
+echo "Installing the missing Debian packages: ${missing[*]}"
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 install() {
   "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "${missing[@]}" >"$log" 2>&1
 }
-if ! install; then # most often the package lists are old, or were never fetched
+if ! install; then # usually the package lists are old or missing
   "${as_root[@]}" apt-get update >"$log" 2>&1 || { cat "$log" >&2; exit 1; }
   install || { cat "$log" >&2; exit 1; }
 fi

@@ -38,7 +38,6 @@ var (
 		"reportclient":    79,
 		"resourcetracker": 817,
 		"test":            251,
-		"tools":           1,
 	}
 	longCommentsLeft = map[string]int{
 		"cells":           848,
