@@ -259,16 +259,12 @@ func (h hits) add(file string, line int, format string, args ...any) {
 // compare fails for each directory that has more hits than it may have, and lists all its hits.
 func (h hits) compare(t *testing.T, table string, left map[string]int) {
 	t.Helper()
-	tops := slices.Compact(slices.Sorted(func(yield func(string) bool) {
-		for _, all := range []map[string]bool{keys(h), keys(left)} {
-			for top := range all {
-				if !yield(top) {
-					return
-				}
-			}
-		}
-	}))
-	for _, top := range tops {
+	counts := map[string]int{}
+	maps.Copy(counts, left)
+	for top, found := range h {
+		counts[top] = len(found)
+	}
+	for _, top := range slices.Sorted(maps.Keys(counts)) {
 		found, may := len(h[top]), left[top]
 		if found > may {
 			shown := h[top]
@@ -285,14 +281,6 @@ func (h hits) compare(t *testing.T, table string, left map[string]int) {
 			t.Logf("%s:\n%s", top, strings.Join(h[top], "\n"))
 		}
 	}
-}
-
-func keys[V any](m map[string]V) map[string]bool {
-	all := map[string]bool{}
-	for k := range maps.Keys(m) {
-		all[k] = true
-	}
-	return all
 }
 
 // TestWords: code, comments, messages and docs use words that engineers and operators know.
