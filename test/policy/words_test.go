@@ -205,7 +205,7 @@ var words = map[string]string{
 // programs, and ordinary English that a listed phrase would match.
 var frozen = []string{
 	`"remedy"`, `"remedy,omitempty"`, `\"remedy\"`, `"offenders"`, `"offenders,omitempty"`, `\"offenders\"`, `"objections"`, `"objections,omitempty"`,
-	`\"objections\"`, `"mend"`, `"mend,omitempty"`, `"retiring"`, `"retiring,omitempty"`, `\"retiring\"`, `shape_version`, `/v1/survey`, `"nobody"`, `nobody:nogroup`, `REMEDY`, `OFFENDERS`, "`misbehave`", "`spared`", `inventory-retiring`,
+	`\"objections\"`, `"mend"`, `"mend,omitempty"`, `"retiring"`, `"retiring,omitempty"`, `\"retiring\"`, `shape_version`, `/v1/survey`, `"nobody"`, `nobody:nogroup`, `REMEDY`, `OFFENDERS`, "`misbehave`", "`spared`", "field `remedy`", `inventory-retiring`,
 	`driverv1.Offender`, `GetOffenders`, `GetRemedy`, `GetShapeVersion`, `SilenceUsage`, `SilenceErrors`,
 	`here is none`, `here was none`,
 }
