@@ -51,6 +51,7 @@ func newDoctor() *cobra.Command {
 	opts.addConfigFlags(cmd)
 	opts.addOutputFlag(cmd)
 	cmd.Flags().StringVar(&user, "user", "", "`USER` that the agent runs as (default: that of the service, or the current user)")
+	cmd.AddCommand(newDoctorDevices())
 	return cmd
 }
 

@@ -122,7 +122,7 @@ func (l pluginLog) Write(line []byte) (int, error) {
 // newPluginRun makes passes over a tree in memory.
 func newPluginRun() *cobra.Command {
 	var ex examined
-	var watch bool
+	var watch, devices bool
 	var interval time.Duration
 	cmd := &cobra.Command{
 		Use: "run PATH", Short: "Make a pass with a driver, without Placement, and show what it reports", Args: cobra.ExactArgs(1),
@@ -136,6 +136,9 @@ func newPluginRun() *cobra.Command {
 			o, err := ex.options(cmd.Context(), args[0])
 			if err != nil {
 				return err
+			}
+			if devices {
+				return listDevices(cmd, process(o), true, false)
 			}
 			log := zerolog.New(pluginLog{cmd.ErrOrStderr()})
 			n, failed, warned := 0, false, []string(nil)
@@ -162,6 +165,7 @@ func newPluginRun() *cobra.Command {
 	}
 	ex.addConfig(cmd)
 	cmd.Flags().BoolVar(&watch, "watch", false, "make passes until Ctrl-C")
+	cmd.Flags().BoolVar(&devices, "devices", false, "list the host's devices instead, if the driver can")
 	cmd.Flags().DurationVar(&interval, "interval", 10*time.Second, "time between passes, with --watch")
 	return cmd
 }

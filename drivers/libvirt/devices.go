@@ -20,15 +20,41 @@ import (
 // DevicesFlag is the first argument of the driver's program that makes it list devices.
 const DevicesFlag = "--devices"
 
-// hostDevices are the GPUs, network cards and mediated device types of a host, and how to offer them to guests.
+// hostDevices are the processors, NUMA cells, GPUs, network cards and mediated device types of a
+// host, and how to offer the devices to guests.
 type hostDevices struct {
+	Processors []hostProcessor `json:"processors"`
+	Cells      []hostCell      `json:"numa_cells"`
+
 	GPUs  []hostDevice   `json:"gpus"`
 	NICs  []hostDevice   `json:"nics"`
 	Mdevs []hostMdevType `json:"mdev_types"`
 	// Configuration are the lines of the driver's configuration that offer all of them.
 	Configuration []string `json:"configuration"`
-	// Discrepancies say what ghw does not know or sees differently.
+	// Discrepancies are what ghw does not know or reports differently.
 	Discrepancies []string `json:"discrepancies"`
+}
+
+type hostProcessor struct {
+	Package int      `json:"package"`
+	Vendor  string   `json:"vendor,omitempty"`
+	Model   string   `json:"model,omitempty"`
+	Flags   []string `json:"flags"`
+}
+
+type hostCell struct {
+	Cell      int    `json:"numa_cell"`
+	CPUs      string `json:"cpus"`
+	MemoryMiB uint64 `json:"memory_mib"`
+	// Distances are those to all cells, in the order of their numbers; 10 to itself.
+	Distances []int       `json:"distances"`
+	Caches    []hostCache `json:"caches"`
+}
+
+type hostCache struct {
+	Level   int    `json:"level"`
+	SizeKiB uint64 `json:"size_kib"`
+	CPUs    string `json:"cpus"`
 }
 
 type hostDevice struct {
@@ -64,8 +90,8 @@ type hostMdevType struct {
 	Existing  int    `json:"existing"`
 }
 
-// Devices lists the devices of this host by their names, with the configuration that offers them to guests: for people, or as JSON. It asks no
-// daemon and needs no rights.
+// Devices lists the hardware of this host by its names, with the configuration that offers its
+// devices to guests, as text or as JSON. It asks no daemon and needs no privileges.
 func Devices(w io.Writer, args []string) error {
 	flags := flag.NewFlagSet(DevicesFlag, flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
@@ -81,7 +107,16 @@ func Devices(w io.Writer, args []string) error {
 	m := host.Machine("")
 	labels, odd := discovery.Labels(*chroot, m)
 	list := listDevices(m, labels)
-	for _, d := range odd {
+	caches, more := discovery.Caches(*chroot, m)
+	list.addCells(m, caches)
+	processors, err := discovery.Processors(*chroot)
+	if err != nil {
+		more = append(more, machine.Discrepancyf("ghw-cpu", "ghw cannot list the processors: %v", err))
+	}
+	for _, p := range processors {
+		list.Processors = append(list.Processors, hostProcessor(p))
+	}
+	for _, d := range slices.Concat(odd, more) {
 		list.Discrepancies = append(list.Discrepancies, d.Text)
 	}
 	if *output == "text" {
@@ -101,7 +136,7 @@ const (
 )
 
 func listDevices(m machine.Machine, labels map[machine.Address]discovery.Label) hostDevices {
-	list := hostDevices{GPUs: []hostDevice{}, NICs: []hostDevice{}, Mdevs: []hostMdevType{}, Configuration: []string{}, Discrepancies: []string{}}
+	list := hostDevices{Processors: []hostProcessor{}, Cells: []hostCell{}, GPUs: []hostDevice{}, NICs: []hostDevice{}, Mdevs: []hostMdevType{}, Configuration: []string{}, Discrepancies: []string{}}
 	parents := map[machine.Address]bool{}
 	for _, p := range m.Parents {
 		product := ""
@@ -141,6 +176,45 @@ func listDevices(m machine.Machine, labels map[machine.Address]discovery.Label) 
 	return list
 }
 
+// addCells lists the NUMA cells, with the caches that are known of them.
+func (l *hostDevices) addCells(m machine.Machine, caches map[int][]discovery.Cache) {
+	for _, c := range m.Cells {
+		cell := hostCell{Cell: c.ID, CPUs: machine.FormatCPUs(c.CPUs), MemoryMiB: c.MemoryKiB / kibPerMiB, Caches: []hostCache{}}
+		for _, to := range m.Cells {
+			cell.Distances = append(cell.Distances, c.Distances[to.ID])
+		}
+		for _, cache := range caches[c.ID] {
+			cell.Caches = append(cell.Caches, hostCache{Level: cache.Level, SizeKiB: cache.SizeKiB, CPUs: machine.FormatCPUs(cache.CPUs)})
+		}
+		l.Cells = append(l.Cells, cell)
+	}
+}
+
+// cachesText counts a cell's caches by level and size: "L2 8 x 512 KiB, L3 1 x 32 MiB".
+func (c hostCell) cachesText() string {
+	type kind struct {
+		level int
+		kib   uint64
+	}
+	count := map[kind]int{}
+	var kinds []kind
+	for _, cache := range c.Caches {
+		k := kind{cache.Level, cache.SizeKiB}
+		if count[k]++; count[k] == 1 {
+			kinds = append(kinds, k)
+		}
+	}
+	var parts []string
+	for _, k := range kinds {
+		size, unit := k.kib, "KiB"
+		if size >= kibPerMiB && size%kibPerMiB == 0 {
+			size, unit = size/kibPerMiB, "MiB"
+		}
+		parts = append(parts, fmt.Sprintf("L%d %d x %d %s", k.level, count[k], size, unit))
+	}
+	return strings.Join(parts, ", ")
+}
+
 func cellNumber(cell int) *int {
 	if cell == machine.NoCell {
 		return nil
@@ -148,8 +222,9 @@ func cellNumber(cell int) *int {
 	return &cell
 }
 
-// configure writes the lines that offer all devices: what makes mediated devices by a type, a physical function by its virtual ones where it
-// has some. A device makes one type only: the one that it has mediated devices of, or else its first. The others are named in a comment.
+// configure writes the lines that offer all devices: parents of mediated devices by a type,
+// physical functions by their virtual functions if they have any. A parent offers one type only:
+// the type of its existing mediated devices, or else its first. A comment names the other types.
 func (l *hostDevices) configure() {
 	var types, others, specs []string
 	chosen := map[string]bool{} // devices
@@ -171,7 +246,7 @@ func (l *hostDevices) configure() {
 	if len(types) > 0 {
 		line := "enabled_mdev_types = [" + strings.Join(types, ", ") + "]"
 		if len(others) > 0 {
-			line += " # a device makes one type; instead: " + strings.Join(others, ", ")
+			line += " # one type per device; alternatives: " + strings.Join(others, ", ")
 		}
 		l.Configuration = append(l.Configuration, line)
 	}
@@ -221,6 +296,14 @@ func (l hostDevices) print(w io.Writer) error {
 			return []any{d.Address, cmp.Or(d.title(), d.VendorID+":"+d.ProductID), or(d.Class), cellText(d.Cell), or(d.Driver), or(d.IOMMUGroup), d.functions()}
 		})
 	}
+	table("Processors", "PACKAGE   MODEL   VENDOR   FLAGS", len(l.Processors), func(i int) []any {
+		p := l.Processors[i]
+		return []any{p.Package, or(p.Model), or(p.Vendor), len(p.Flags)}
+	})
+	table("NUMA cells", "CELL   CPUS   MEMORY   DISTANCES   CACHES", len(l.Cells), func(i int) []any {
+		c := l.Cells[i]
+		return []any{c.Cell, or(c.CPUs), fmt.Sprintf("%d MiB", c.MemoryMiB), strings.Trim(fmt.Sprint(c.Distances), "[]"), or(c.cachesText())}
+	})
 	devices("GPUs and accelerators", l.GPUs)
 	devices("Network devices", l.NICs)
 	table("Mediated device types", "TYPE   NAME   DEVICE   PRODUCT   CELL   EXIST   AVAILABLE", len(l.Mdevs), func(i int) []any {
@@ -229,7 +312,7 @@ func (l hostDevices) print(w io.Writer) error {
 	})
 	switch {
 	case len(l.Configuration) > 0:
-		_, _ = fmt.Fprintf(t, "To offer them to guests, in [drivers.libvirt.config]; leave out what the host needs itself:\n\n%s\n", strings.Join(l.Configuration, "\n"))
+		_, _ = fmt.Fprintf(t, "To offer these devices to guests, add to [drivers.libvirt.config] (leave out what the host needs):\n\n%s\n", strings.Join(l.Configuration, "\n"))
 	default:
 		_, _ = fmt.Fprintln(t, "There are no GPUs, network devices or mediated device types.")
 	}

@@ -5,8 +5,10 @@ package libvirt
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -26,6 +28,21 @@ func devicesOf(t *testing.T, h testhost.Host, args ...string) string {
 	dir := t.TempDir()
 	if _, err := h.Sysfs(dir); err != nil {
 		t.Fatal(err)
+	}
+	for _, c := range h.CPUs {
+		cache := func(index string, id int, size string) {
+			at := filepath.Join(dir, "sys/devices/system/cpu", fmt.Sprintf("cpu%d", c.ID), "cache", index)
+			if err := os.MkdirAll(at, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			for name, text := range map[string]string{"level": strings.TrimPrefix(index, "index"), "type": "Unified", "id": fmt.Sprint(id), "size": size} {
+				if err := os.WriteFile(filepath.Join(at, name), []byte(text+"\n"), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		cache("index2", 100*c.Package+c.Core, "512K")
+		cache("index3", c.Package, "32768K")
 	}
 	var out bytes.Buffer
 	if err := Devices(&out, append([]string{"--chroot", dir}, args...)); err != nil {
@@ -48,7 +65,8 @@ func TestDevicesAreListedByName(t *testing.T) {
 	}
 }
 
-// TestDeviceLinesCanBePasted: the driver takes the lines as its configuration, and they select what is listed.
+// TestDeviceLinesCanBePasted: the driver takes the lines as its configuration, and they select what
+// is listed.
 func TestDeviceLinesCanBePasted(t *testing.T) {
 	var list hostDevices
 	if err := json.Unmarshal([]byte(devicesOf(t, testhost.Sample(), "--output", "json")), &list); err != nil {
@@ -77,7 +95,27 @@ func TestDeviceLinesCanBePasted(t *testing.T) {
 	}
 }
 
-// TestDevicesWithoutNamesAreListed: what ghw misses has no name, and a note says so; no device is missing.
+// TestDevicesShowsProcessorsAndCells: numbers of cells are the kernel's, caches and models are
+// ghw's.
+func TestDevicesShowsProcessorsAndCells(t *testing.T) {
+	h := testhost.Sample()
+	var list hostDevices
+	if err := json.Unmarshal([]byte(devicesOf(t, h, "--output", "json")), &list); err != nil {
+		t.Fatal(err)
+	}
+	if len(list.Cells) != len(h.Cells) || len(list.Cells[1].Caches) != 5 || list.Cells[1].Caches[4].SizeKiB != 32768 || list.Cells[1].Caches[4].CPUs != list.Cells[1].CPUs {
+		t.Errorf("%+v", list.Cells)
+	}
+	if !slices.Equal(list.Cells[1].Distances, h.Cells[1].Distances) {
+		t.Errorf("distances %v, want %v", list.Cells[1].Distances, h.Cells[1].Distances)
+	}
+	if len(list.Processors) != 2 || list.Processors[0].Model != h.Processor.Name || len(list.Processors[1].Flags) != len(h.Processor.Flags) {
+		t.Errorf("%+v", list.Processors)
+	}
+}
+
+// TestDevicesWithoutNamesAreListed: what ghw misses has no name, and a note says so; no device is
+// missing.
 func TestDevicesWithoutNamesAreListed(t *testing.T) {
 	h := testhost.Sample()
 	h.Device("0000:05:00.0").NoModalias = true

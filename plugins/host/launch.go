@@ -46,8 +46,11 @@ func (h *Host) launch(ctx context.Context, spec Spec, log zerolog.Logger, reache
 }
 
 // open opens the executable if it is trusted.
-func (h *Host) open(spec Spec) (*executable, error) {
-	exe, err := openTrusted(spec.Path, spec.SHA256, h.uid)
+func (h *Host) open(spec Spec) (*executable, error) { return openSpec(spec, h.uid) }
+
+// openSpec is openTrusted, whose errors name the driver.
+func openSpec(spec Spec, uid int) (*executable, error) {
+	exe, err := openTrusted(spec.Path, spec.SHA256, uid)
 	if absent := (*NotInstalledError)(nil); errors.As(err, &absent) {
 		absent.Driver, absent.Searched = spec.Name, spec.Searched
 	}

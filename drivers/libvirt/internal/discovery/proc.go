@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,16 +13,16 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/jaypipes/ghw"
-
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
 )
 
-// The few figures of /proc and file systems that are compared with libvirt's, or that libvirt's test driver does not know.
+// The few figures of /proc and file systems that are compared with libvirt's, or that libvirt's
+// test driver does not know.
 //
 // A missing or damaged file is an error, never a zero.
 
-// Root is the directory that has sys and proc in it: "/", or another one in tests and demonstrations.
+// Root is the directory that has sys and proc in it: "/", or another one in tests and
+// demonstrations.
 type Root string
 
 func (r Root) path(p string) string { return filepath.Join("/", string(r), p) }
@@ -76,39 +75,33 @@ func (r Root) MemTotalKiB() (uint64, error) {
 				return n, nil
 			}
 		}
-		return 0, fmt.Errorf("%s: %.60q is no amount in kB", r.path("proc/meminfo"), strings.TrimSpace(line))
+		return 0, fmt.Errorf("%s: %.60q is not an amount in kB", r.path("proc/meminfo"), strings.TrimSpace(line))
 	}
 	return 0, fmt.Errorf("%s has no line MemTotal", r.path("proc/meminfo"))
 }
 
+const cpuInfo = "proc/cpuinfo"
+
 // CPUFlags are the flags of /proc/cpuinfo that all CPUs have, sorted.
 //
-// Cost: ghw reads the whole CPU topology for it, some files for each CPU.
+// Cost: that of [Processors].
 func (r Root) CPUFlags() ([]string, error) {
-	// ghw takes any unreadable file for an empty one.
-	if _, err := r.read("proc/cpuinfo"); err != nil {
+	processors, err := Processors(string(r))
+	if err != nil {
 		return nil, err
 	}
-	info, err := ghw.CPU(ghw.WithChroot(r.path("")), ghw.WithDisableTools(), ghw.WithLogger(slog.New(slog.DiscardHandler)))
-	if err != nil {
-		return nil, fmt.Errorf("reading %s: %w", r.path("proc/cpuinfo"), err)
+	if len(processors) == 0 {
+		return nil, fmt.Errorf("%s describes no CPU", r.path(cpuInfo))
 	}
-	if len(info.Processors) == 0 {
-		return nil, fmt.Errorf("%s describes no CPU", r.path("proc/cpuinfo"))
+	common := processors[0].Flags
+	for _, p := range processors[1:] {
+		common = slices.DeleteFunc(common, func(f string) bool { _, ok := slices.BinarySearch(p.Flags, f); return !ok })
 	}
-	var common []string
-	for i, p := range info.Processors {
-		flags := slices.Sorted(slices.Values(p.Capabilities))
-		if i == 0 {
-			common = flags
-			continue
-		}
-		common = slices.DeleteFunc(common, func(f string) bool { _, ok := slices.BinarySearch(flags, f); return !ok })
-	}
-	return slices.DeleteFunc(slices.Compact(common), func(f string) bool { return strings.TrimSpace(f) == "" }), nil
+	return common, nil
 }
 
-// Filesystem is the size of the file system that holds a directory, and the directory that was looked at.
+// Filesystem is the size of the file system that holds a directory, and the directory that was
+// looked at.
 type Filesystem struct {
 	Path  string
 	Bytes uint64
@@ -131,7 +124,7 @@ func StatFilesystem(dir string) (Filesystem, error) {
 		size = uint64(st.Bsize)
 	}
 	if size == 0 || st.Blocks > (1<<63)/size {
-		return Filesystem{}, fmt.Errorf("the file system of %s says that it has %d blocks of %d bytes", dir, st.Blocks, size)
+		return Filesystem{}, fmt.Errorf("the file system of %s reports the impossible size of %d blocks of %d bytes", dir, st.Blocks, size)
 	}
 	return Filesystem{Path: dir, Bytes: st.Blocks * size}, nil
 }

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+)
+
+// devicesRig is a plugin directory with a driver "libvirt", a script, and a configuration.
+func devicesRig(t *testing.T, script, driver string) (config, plugin string) {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "devices") // short: the configuration names sockets in it
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	plugin = filepath.Join(dir, "plugins", "compute-driver-libvirt")
+	if err := os.Mkdir(filepath.Dir(plugin), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(plugin, []byte("#!/bin/sh\n"+script+"\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	config = filepath.Join(dir, "agent.toml")
+	text := fmt.Sprintf("[agent]\nstate_dir = %q\nruntime_dir = %q\n[plugins]\ndir = %q\n%s\n", dir, dir, filepath.Dir(plugin), driver)
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return config, plugin
+}
+
+func executed(t *testing.T, cmd *cobra.Command, args ...string) (string, error) {
+	t.Helper()
+	var out bytes.Buffer
+	cmd.SetArgs(args)
+	cmd.SetOut(&out)
+	cmd.SilenceErrors, cmd.SilenceUsage = true, true
+	err := cmd.ExecuteContext(t.Context())
+	return out.String(), err
+}
+
+func TestDoctorDevicesRunsTheDriver(t *testing.T) {
+	for name, c := range map[string]struct {
+		driver string
+		args   []string
+		want   string
+	}{
+		"configured":                {"[drivers.libvirt]", nil, "--devices"},
+		"disabled":                  {"[drivers.libvirt]\nenabled = false", nil, "--devices"},
+		"only installed":            {"[drivers.fake]", nil, "--devices"},
+		"JSON":                      {"[drivers.libvirt]", []string{"--output", "json"}, "--devices --output json"},
+		"another root, environment": {"[drivers.libvirt]\nenv = { GREETING = \"hello\" }\n[drivers.libvirt.config]\nchroot = \"/host\"", nil, "--devices --chroot /host hello"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			config, _ := devicesRig(t, `echo "$@" $GREETING`, c.driver)
+			out, err := executed(t, newDoctor(), append([]string{"devices", "--config", config}, c.args...)...)
+			if err != nil || strings.TrimSpace(out) != c.want {
+				t.Errorf("%q, %v; want %q", out, err, c.want)
+			}
+		})
+	}
+}
+
+func TestDoctorDevicesReportsFailures(t *testing.T) {
+	config, plugin := devicesRig(t, "echo no /sys >&2; exit 1", "[drivers.libvirt]")
+	if _, err := executed(t, newDoctor(), "devices", "--config", config); err == nil || !strings.Contains(err.Error(), "--devices: exit status 1: no /sys") {
+		t.Errorf("a driver that fails: %v", err)
+	}
+	if _, err := executed(t, newDoctor(), "devices", "--config", config, "--driver", "other"); err == nil || !strings.Contains(err.Error(), "driver other is not installed") {
+		t.Errorf("a driver that is not installed: %v", err)
+	}
+	if err := os.Chmod(plugin, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := executed(t, newDoctor(), "devices", "--config", config); err == nil || !strings.Contains(err.Error(), "chmod go-w") {
+		t.Errorf("a driver that others can change: %v", err)
+	}
+}
+
+func TestPluginRunDevices(t *testing.T) {
+	_, plugin := devicesRig(t, `echo "$@"`, "")
+	if out, err := executed(t, newPluginRun(), plugin, "--devices"); err != nil || strings.TrimSpace(out) != "--devices" {
+		t.Errorf("%q, %v", out, err)
+	}
+}
