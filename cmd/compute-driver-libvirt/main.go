@@ -2,8 +2,8 @@
 
 //go:build cgo && libvirt_dlopen
 
-// Command compute-driver-libvirt is the plugin process of the libvirt driver. It is built with cgo and the tag
-// libvirt_dlopen (make build does); it loads libvirt's library when it runs.
+// Command compute-driver-libvirt is the plugin process of the libvirt driver. It is built with cgo
+// and the tag libvirt_dlopen (make build does); it loads libvirt's library when it runs.
 package main
 
 import (

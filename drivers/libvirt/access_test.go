@@ -13,7 +13,8 @@ import (
 	"github.com/compute-agent/compute-agent/test/testhost"
 )
 
-// TestDirectoriesThatAreClosedToQEMU: a pass warns of the directories of guests that QEMU's user cannot enter, before the first guest is made.
+// TestDirectoriesThatAreClosedToQEMU: a pass warns of the directories of guests that QEMU's user
+// cannot enter, before the first guest is made.
 func TestDirectoriesThatAreClosedToQEMU(t *testing.T) {
 	h := testhost.Sample()
 	dir := t.TempDir()

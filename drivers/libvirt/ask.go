@@ -20,36 +20,38 @@ import (
 // testDriver is the type of libvirt's test driver, whose host is invented.
 const testDriver = "TEST"
 
-// answers are what libvirt said of the host, as it said it.
+// answers are libvirt's answers about the host, unprocessed.
 type answers struct {
 	hypervisor string
 	node       hypervisor.NodeInfo
 	cpuMap     []bool // nil where the hypervisor has none
 	caps       capabilities.Host
 	expanded   []string // nil where libvirt does not know what the CPU's model stands for
-	// modelFeatures are those of the models that guests can have, where they do not have the host's; modelProblem is why they are not known.
+	// modelFeatures are those of the models that guests can have, where they do not have the
+	// host's; modelProblem is why they are not known.
 	modelFeatures []string
 	modelProblem  string
 	guests        guestFacts
 }
 
-// guestFacts are what libvirt says that guests can have. It takes seconds to find out the first time, and is the same until the daemon or an
-// emulator is another one: it is asked once for each connection, and again after lookAgain passes where that failed.
+// guestFacts are what guests can have according to libvirt. The first answer takes seconds, and it
+// changes only with the daemon or an emulator: it is requested once per connection, and again after
+// lookAgain passes if that failed.
 type guestFacts struct {
 	libvirt, emulator inventory.Version
-	// domains is nil if libvirt does not say all of it; doubts say why.
-	domains []capabilities.Domain
-	sev     *hypervisor.SEV
-	doubts  []machine.Discrepancy
-	// silent says that domains is nil because something failed, not because there are none.
-	silent bool
+	// domains is nil if libvirt does not answer completely; discrepancies have the reason.
+	domains       []capabilities.Domain
+	sev           *hypervisor.SEV
+	discrepancies []machine.Discrepancy
+	// failed reports that domains is nil because of an error, not because there are none.
+	failed bool
 }
 
 // remembered is what is not asked again.
 type remembered struct {
-	// connection is the one that it was learnt on.
+	// connection is the number of the connection that answered.
 	connection uint64
-	// text is what libvirt said of its capabilities, caps and kinds what is in it.
+	// text is libvirt's capabilities document, caps and kinds its content.
 	text  string
 	caps  capabilities.Host
 	kinds []capabilities.Kind
@@ -58,7 +60,8 @@ type remembered struct {
 	// cpu is the last that libvirt expanded.
 	cpu      string
 	features []string
-	// models are those that libvirt expanded last, for which architecture, and modelFeatures what they stand for.
+	// models are those that libvirt expanded last, for which architecture, and modelFeatures what
+	// they stand for.
 	models, modelFeatures []string
 	modelArch             string
 	// flags are the kernel's words for the CPU's features, below a directory.
@@ -68,11 +71,11 @@ type remembered struct {
 	// guests are of the kinds asked.
 	asked  []capabilities.Kind
 	guests *guestFacts
-	// odd is for how many passes guests has stood with a doubt.
+	// odd is for how many passes guests has stood with a discrepancy.
 	odd int
 }
 
-// ask asks for everything. What it remembers of a former connection is forgotten.
+// ask requests everything. Cached answers of an earlier connection are dropped.
 //
 // Cost: four round trips, and six or more on a new connection.
 func (d *Driver) ask(ctx context.Context, l *hypervisor.Link, cpu inventory.GuestCPU) (answers, error) {
@@ -80,7 +83,7 @@ func (d *Driver) ask(ctx context.Context, l *hypervisor.Link, cpu inventory.Gues
 		answers
 		known remembered
 	}
-	// The call may go on after it was given up, so it gets copies.
+	// The call may continue after its caller gave up, so it gets copies.
 	known := d.known
 	a, err := hypervisor.Call(ctx, l, "the host's inventory", func(c hypervisor.Conn) (first, error) {
 		if now := d.connections.Load(); now != known.connection {
@@ -137,8 +140,8 @@ func askHost(c hypervisor.Conn, known *remembered, cpu inventory.GuestCPU) (a an
 	return a, err
 }
 
-// askModels asks which features the models have that guests can have: those that one of them has. A problem is no reason to say nothing of the
-// host.
+// askModels returns the features that at least one of the guests' CPU models has. A problem with
+// them does not fail the pass.
 //
 // Cost: two calls for each model, once.
 func askModels(c hypervisor.Conn, known *remembered, cpu inventory.GuestCPU) (features []string, problem string) {
@@ -185,11 +188,11 @@ func (r *remembered) read(text string) error {
 	return nil
 }
 
-// askGuests asks what guests can have, one call for each kind of guest: libvirt may run an emulator to find out. What libvirt cannot or may
-// not say is a doubt, and no reason to say nothing of the host.
+// askGuests requests what guests can have, with one call for each kind of guest: libvirt may run an
+// emulator to find out. A failure is a discrepancy and does not fail the pass.
 func askGuests(ctx context.Context, l *hypervisor.Link, known *remembered) (guestFacts, error) {
 	if known.guests != nil && slices.Equal(known.asked, known.kinds) {
-		if len(known.guests.doubts) > 0 {
+		if len(known.guests.discrepancies) > 0 {
 			known.odd++
 		}
 		if known.odd < lookAgain {
@@ -214,8 +217,8 @@ func askGuests(ctx context.Context, l *hypervisor.Link, known *remembered) (gues
 		case errors.Is(err, hypervisor.ErrUnsupported):
 			g.domains = nil
 		case err != nil:
-			g.domains, g.silent = nil, true
-			g.doubts = append(g.doubts, machine.Discrepancyf("domain-capabilities", "libvirt does not say what guests (%s, %s) can have, so that traits about their devices stay as they are: %v", kind.Arch, kind.Machine, err))
+			g.domains, g.failed = nil, true
+			g.discrepancies = append(g.discrepancies, machine.Discrepancyf("domain-capabilities", "libvirt does not report the domain capabilities (%s, %s), so device traits stay unchanged: %v", kind.Arch, kind.Machine, err))
 		default:
 			g.domains = append(g.domains, one)
 			continue
@@ -250,7 +253,7 @@ func (g *guestFacts) askSEV(ctx context.Context, l *hypervisor.Link) error {
 	case errors.As(err, &gone):
 		return fmt.Errorf("asking libvirt for its memory encryption: %w", err)
 	case !errors.Is(err, hypervisor.ErrUnsupported):
-		g.doubts = append(g.doubts, machine.Discrepancyf("sev-info", "libvirt does not say how many guests can be encrypted: %v", err))
+		g.discrepancies = append(g.discrepancies, machine.Discrepancyf("sev-info", "libvirt does not report how many guests can be encrypted: %v", err))
 	}
 	return nil
 }

@@ -33,9 +33,10 @@ func (r *rig) refused(tree *providertree.Tree) error {
 	return err
 }
 
-// Whatever is wrong with /sys is an error that names the file and says what to do. The first time it may pass by itself; the second time it
-// has not. The tree stands, and when the files are right again, so does the pass.
-func TestABrokenSys(t *testing.T) {
+// Whatever is wrong with /sys is an error that names the file and says what to do. The first time
+// it may pass by itself; the second time it has not. The tree stands, and when the files are right
+// again, so does the pass.
+func TestBrokenSysIsNotReadyThenAnError(t *testing.T) {
 	h := testhost.Sample()
 	for _, b := range testhost.Breakages() {
 		t.Run(b.Name, func(t *testing.T) {
@@ -52,7 +53,7 @@ func TestABrokenSys(t *testing.T) {
 				if err == nil {
 					return
 				}
-				for _, says := range []string{b.File, "passes by itself"} {
+				for _, says := range []string{b.File, "This is temporary"} {
 					if !strings.Contains(err.Error(), says) {
 						t.Errorf("%v, want %q in it", err, says)
 					}
@@ -72,8 +73,9 @@ func TestABrokenSys(t *testing.T) {
 	}
 }
 
-// What is wrong with one thing is no reason to say nothing of the host: a warning says what is not known for it, and nothing is told that is less.
-func TestWitnessesThatMakeNoSense(t *testing.T) {
+// What is wrong with one thing is no reason to say nothing of the host: a warning says what is not
+// known for it, and nothing is told that is less.
+func TestUnreadableLibvirtDataIsADiscrepancy(t *testing.T) {
 	h := testhost.Sample()
 	h.Module, h.SEV = "kvm_amd", &testhost.SEV{SEV: true, ES: true, Guests: 410, ESGuests: 99}
 	domains := []testhost.Domain{{Name: "one", UUID: guestUUID, VCPUs: 1, MemoryMiB: 64}, {Name: "two", UUID: otherUUID, VCPUs: 1, MemoryMiB: 64}}
@@ -83,13 +85,13 @@ func TestWitnessesThatMakeNoSense(t *testing.T) {
 		warns  string
 		says   string
 	}{
-		"cut XML of a device":         {func(d *daemon) { d.devices[1].XML = "<device><name>x" }, "node-devices", "cannot be compared"},
+		"cut XML of a device":         {func(d *daemon) { d.devices[1].XML = "<device><name>x" }, "node-devices", "cannot compare"},
 		"no XML of a device":          {func(d *daemon) { d.devices[1].XML = "" }, "node-devices", h.NodeDevices()[1].Name},
 		"an address that is none":     {func(d *daemon) { d.devices[1].XML = strings.Replace(d.devices[1].XML, "<bus>", "<bus>999", 1) }, "node-devices", h.NodeDevices()[1].Name},
 		"no list of devices":          {func(d *daemon) { d.noDevices = errors.New("udev is asleep") }, "node-devices", "udev is asleep"},
 		"a domain without end":        {func(d *daemon) { d.odd = map[string]string{otherUUID: "<domain>"} }, "domain-" + otherUUID, "two"},
 		"a domain that is another":    {func(d *daemon) { d.odd = map[string]string{otherUUID: domains[0].XML("qemu")} }, "domain-" + otherUUID, "another uuid"},
-		"a domain with odd pins":      {func(d *daemon) { d.odd = map[string]string{otherUUID: oddPins} }, "domain-" + otherUUID, "cannot be read"},
+		"a domain with odd pins":      {func(d *daemon) { d.odd = map[string]string{otherUUID: oddPins} }, "domain-" + otherUUID, "cannot read libvirt's XML"},
 		"no domain capabilities":      {func(d *daemon) { d.noCaps = errors.New("the emulator crashed") }, "domain-capabilities", "the emulator crashed"},
 		"domain capabilities refused": {func(d *daemon) { d.noCaps = hypervisor.ErrReadOnly }, "domain-capabilities", "write access"},
 		"cut domain capabilities":     {func(d *daemon) { d.guestCaps = d.guestCaps[:100] }, "domain-capabilities", "XML"},
@@ -107,7 +109,7 @@ func TestWitnessesThatMakeNoSense(t *testing.T) {
 			good := tree.Clone()
 			tc.break_(d)
 			r.connections.Add(1) // what was learnt before is asked anew
-			r.roster.known = nil
+			r.domainCache.known = nil
 			if _, err := r.pass(tree); err != nil || !tree.Equal(good) {
 				t.Errorf("%v, and the tree is changed like this: %+v", err, providertree.Diff(good, tree))
 			}
@@ -134,8 +136,9 @@ func sevCapabilities(guests, esGuests int) string {
 		"<cbitpos>51</cbitpos><reducedPhysBits>1</reducedPhysBits><maxGuests>%d</maxGuests><maxESGuests>%d</maxESGuests></sev></features></domainCapabilities>", guests, esGuests)
 }
 
-// A root that has the contexts itself, as before 2025.2, keeps them while libvirt is silent about them: there is no saying where they are to go.
-func TestContextsOnTheRootOutliveSilence(t *testing.T) {
+// A root that has the contexts itself, as before 2025.2, keeps them while libvirt is silent about
+// them: there is no saying where they are to go.
+func TestEncryptionContextsStayWhileLibvirtDoesNotAnswer(t *testing.T) {
 	h := testhost.GPUHost()
 	d := newDaemon(t, h)
 	d.noCaps = errors.New("the emulator crashed")
@@ -149,9 +152,9 @@ func TestContextsOnTheRootOutliveSilence(t *testing.T) {
 	}
 }
 
-// A configuration that contradicts the host: an error that names the key where guests would get what is not there, a warning where something
-// only has no effect.
-func TestAConfigurationThatContradictsTheHost(t *testing.T) {
+// A configuration that contradicts the host: an error that names the key where guests would get
+// what is not there, a warning where something only has no effect.
+func TestConfigurationThatDoesNotFitTheHost(t *testing.T) {
 	h := testhost.Sample()
 	h.CPUs[15].Offline = true
 	list := func(v ...any) []any { return v }
@@ -179,7 +182,7 @@ func TestAConfigurationThatContradictsTheHost(t *testing.T) {
 		"siblings with different classes":        {table("pci_report_in_placement", true, "pci_device_spec", list(table("address", "0000:06:01.0", "resource_class", "CUSTOM_A"), table("product_id", "1016"))), "pci_device_spec[1].resource_class", "", []string{"sibling"}},
 		"a type that no device makes":            {table("enabled_mdev_types", list("nvidia-999")), "", "mdev-unused-nvidia-999", []string{"no device"}},
 		"a GPU that is not there":                {table("enabled_mdev_types", list("nvidia-222"), "mdev_types", table("nvidia-222", table("device_addresses", list("0000:83:00.0")))), "", "mdev-address-pci_0000_83_00_0", []string{"does not have"}},
-		"a GPU that does not make the type":      {table("enabled_mdev_types", list("nvidia-999"), "mdev_types", table("nvidia-999", table("device_addresses", list("0000:82:00.0")))), "", "mdev-address-pci_0000_82_00_0", []string{"does not make this type"}},
+		"a GPU that does not make the type":      {table("enabled_mdev_types", list("nvidia-999"), "mdev_types", table("nvidia-999", table("device_addresses", list("0000:82:00.0")))), "", "mdev-address-pci_0000_82_00_0", []string{"does not support this type"}},
 		"a second type for all":                  {table("enabled_mdev_types", list("nvidia-222", "nvidia-231")), "", "mdev-dropped-nvidia-231", []string{"not used"}},
 		"a device for guests that is not there":  {table("pci_report_in_placement", true, "pci_device_spec", list(table("address", "0000:99:00.0"))), "", "pci-unused-0", []string{"pci_device_spec[0]"}},
 		"huge pages of a cell that is not there": {table("reserved_huge_pages", list(table("node", 7, "size", "2M", "count", 1))), "", "hugepages-reserved_huge_pages[0]", []string{"no NUMA cell 7"}},
@@ -231,8 +234,9 @@ func TestAConfigurationThatContradictsTheHost(t *testing.T) {
 	}
 }
 
-// A reshape that cannot be leaves tree and allocations as they were, though half of it was made by then.
-func TestAReshapeThatFailsLeavesTheTreeAlone(t *testing.T) {
+// A reshape that cannot be leaves tree and allocations as they were, though half of it was made by
+// then.
+func TestFailedReshapeLeavesTheTreeUnchanged(t *testing.T) {
 	h := testhost.Sample()
 	r := newRig(t, h, newDaemon(t, h).open, nil)
 	tree := newTree(t)

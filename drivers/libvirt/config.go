@@ -24,8 +24,8 @@ import (
 //go:embed schema.json
 var schema []byte
 
-// Where the guests' disks are if the configuration does not say: Nova's directory on a machine that Nova manages, so that
-// it can be taken over as it is; libvirt's default storage pool elsewhere.
+// The default directories of the guests' disks: Nova's on a machine that Nova manages, so that it
+// can be taken over unchanged; libvirt's default storage pool elsewhere.
 const (
 	novaInstances = "/var/lib/nova/instances"
 	libvirtImages = "/var/lib/libvirt/images"
@@ -60,14 +60,14 @@ type config struct {
 	selection.MemoryEncryptionConfig
 	inventory.TraitConfig
 
-	// Instances is there if the driver is to make and end guests.
+	// Instances is set if the driver creates and deletes guests.
 	Instances *instances.Config `json:"instances"`
 
 	Chroot         string `json:"chroot"`
 	ConnectTimeout string `json:"connect_timeout"`
 	CallTimeout    string `json:"call_timeout"`
 
-	// number tells configurations apart.
+	// number identifies the configuration.
 	number int
 
 	connectTimeout, callTimeout time.Duration
@@ -115,7 +115,7 @@ func (c *config) check() error {
 		all = append(all, &plugins.ConfigError{Key: key, Problem: fmt.Sprintf(format, args...)})
 	}
 	if u, err := url.Parse(c.URI); err != nil || u.Scheme == "" {
-		bad("uri", "%q is no connection URI of libvirt such as qemu:///system", c.URI)
+		bad("uri", "%q is not a libvirt connection URI such as qemu:///system", c.URI)
 	}
 	if c.Host != "" {
 		if err := providertree.ValidateProviderName(c.Host); err != nil {
@@ -129,10 +129,10 @@ func (c *config) check() error {
 		bad("unplaced_consumers", "%q must be \"refuse\" or \"guess\"", c.Unplaced)
 	}
 	if c.InstancesPath != "" && !filepath.IsAbs(c.InstancesPath) {
-		bad("instances_path", "%q is no absolute path", c.InstancesPath)
+		bad("instances_path", "%q is not an absolute path", c.InstancesPath)
 	}
 	if !filepath.IsAbs(c.Chroot) {
-		bad("chroot", "%q is no absolute path", c.Chroot)
+		bad("chroot", "%q is not an absolute path", c.Chroot)
 	}
 	amounts := map[string]int64{
 		"reserved_host_cpus": c.ReservedCPUs, "reserved_host_memory_mb": c.ReservedMemoryMB, "reserved_host_disk_mb": c.ReservedDiskMB,
@@ -172,8 +172,8 @@ func (c *config) check() error {
 	return plugins.JoinConfig(append(all, c.parse())...)
 }
 
-// guestsDirectory is the directory of the guests' disks that is configured, or that the packages made for guests that the driver manages; "": the
-// usual one.
+// guestsDirectory is the directory of the guests' disks that is configured, or that the packages
+// made for guests that the driver manages; "": the usual one.
 func (c *config) guestsDirectory() string {
 	if c.InstancesPath == "" && c.Instances != nil {
 		if info, err := os.Stat(instances.DefaultGuests); err == nil && info.IsDir() {

@@ -82,7 +82,7 @@ func TestConfigMistakesNameTheirKey(t *testing.T) {
 }
 
 // What is wrong in different places is told together, in a fixed order.
-func TestAllThatIsWrongIsTold(t *testing.T) {
+func TestAllConfigMistakesAreReported(t *testing.T) {
 	_, err := parseConfig(json.RawMessage(`{
 		"uri": "x", "numa": "deep", "chroot": "here", "reserved_host_cpus": -1, "cpu_allocation_ratio": -1, "initial_ram_allocation_ratio": -1, "call_timeout": "1",
 		"cpu_shared_set": "4-", "cpu_dedicated_set": "x", "reserved_huge_pages": [{"node": 0}, {"node": 0, "size": "2M", "count": 1}, {"size": "2M", "count": 1}],
@@ -108,7 +108,7 @@ func TestAllThatIsWrongIsTold(t *testing.T) {
 }
 
 // The schema and the struct name the same keys, and the same defaults.
-func TestSchemaIsTrue(t *testing.T) {
+func TestSchemaMatchesTheConfiguration(t *testing.T) {
 	var s struct {
 		AdditionalProperties *bool
 		Properties           map[string]struct {

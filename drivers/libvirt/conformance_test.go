@@ -17,9 +17,10 @@ import (
 	"github.com/compute-agent/compute-agent/test/testhost/sim"
 )
 
-// TestConformance puts the suite that every driver must pass to the plugin as it is shipped: a process with the real library in it. It does so
-// on a host of libvirt's test driver, which is the same everywhere, on this machine, through a daemon of its own, and on a made-up host with devices,
-// in both shapes and from one to the other.
+// TestConformance puts the suite that every driver must pass to the plugin as it is shipped: a
+// process with the real library in it. It does so on a host of libvirt's test driver, which is the
+// same everywhere, on this machine, through a daemon of its own, and on a made-up host with
+// devices, in both shapes and from one to the other.
 func TestConformance(t *testing.T) {
 	path := builtPlugin(t)
 	t.Run("test driver", func(t *testing.T) {
@@ -38,7 +39,8 @@ func TestConformance(t *testing.T) {
 		d := privateDaemon(t, place(t, noEmulators))
 		conform(t, path, nil, map[string]any{"uri": d.URI(), "instances_path": t.TempDir(), "reserved_host_memory_mb": 1})
 	})
-	// The suite's consumers have no domains: where they are is for the driver to guess, or a reason to refuse.
+	// The suite's consumers have no domains: where they are is for the driver to guess, or a reason
+	// to refuse.
 	config := func(s *sim.Sim, numa, unplaced string) map[string]any {
 		c := maps.Clone(everything)
 		c["uri"], c["chroot"], c["instances_path"], c["numa"], c["unplaced_consumers"] = s.URI(), s.Root(), s.Root(), numa, unplaced
@@ -63,7 +65,8 @@ func TestConformance(t *testing.T) {
 // reshapes are the checks that apply when allocations are to move.
 var reshapes = []string{"reshape/needed", "reshape/conserves", "reshape/complete", "reshape/settled", "reshape/idempotent"}
 
-// conform runs the suite. A host whose tree cannot be had makes most checks not apply, which must not pass for conformance.
+// conform runs the suite. A host whose tree cannot be had makes most checks not apply, which must
+// not pass for conformance.
 func conform(t *testing.T, path string, former, config map[string]any, more ...string) {
 	t.Helper()
 	raw, err := json.Marshal(config)

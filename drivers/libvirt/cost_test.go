@@ -33,8 +33,9 @@ type asked struct {
 
 func (d *daemon) asked() asked { return asked{d.lists, d.dumps, d.looks, d.expands} }
 
-// One list (with its states) of the domains for each pass, and no XML of those that nothing happened to, nor a look at the devices.
-func TestWhatAPassCosts(t *testing.T) {
+// One list (with its states) of the domains for each pass, and no XML of those that nothing
+// happened to, nor a look at the devices.
+func TestCallsOfAPass(t *testing.T) {
 	const guests = 200
 	h := testhost.Sample()
 	d := newDaemon(t, h)
@@ -73,8 +74,9 @@ func TestWhatAPassCosts(t *testing.T) {
 	step("another connection", asked{1, 0, 1, 1})
 }
 
-// Without an event, the XML of each domain is read again after some passes, at different ones; and so is what disagreed.
-func TestASecondLook(t *testing.T) {
+// Without an event, the XML of each domain is read again after some passes, at different ones; and
+// so is what disagreed.
+func TestDomainsAreReadAgainWithoutEvents(t *testing.T) {
 	const guests = 200
 	h := testhost.Sample()
 	d := newDaemon(t, h)
@@ -102,9 +104,9 @@ func TestASecondLook(t *testing.T) {
 	}
 }
 
-// A pass that was given up leaves its call, and in time the connection, to libvirt. When that call goes on after all, it does so beside later
-// passes, which must not mind (run with -race).
-func TestACallThatWasGivenUpGoesOn(t *testing.T) {
+// A pass that was given up leaves its call, and in time the connection, to libvirt. When that call
+// goes on after all, it does so beside later passes, which must not mind (run with -race).
+func TestAbandonedCallDoesNotAffectLaterPasses(t *testing.T) {
 	h := testhost.Sample()
 	d := newDaemon(t, h)
 	hang := make(chan struct{})
@@ -155,7 +157,8 @@ func large(n int) testhost.Host {
 	return h
 }
 
-// What is read of the kernel follows from what there is: so many files for each CPU and device, and not one more for what is of no use.
+// What is read of the kernel follows from what there is: so many files for each CPU and device, and
+// not one more for what is of no use.
 func TestFilesOfAPass(t *testing.T) {
 	small, big := large(20), large(200)
 	small.CPUs, small.Cells = testhost.Grid{Packages: 1, CoresPerDie: 8, ThreadsPerCore: 2, MemoryKiB: 16 << 20}.Build()
@@ -178,7 +181,8 @@ func TestFilesOfAPass(t *testing.T) {
 	}
 }
 
-// BenchmarkPass is a steady pass of a host with 8 cells of 64 CPUs each, devices and guests, without libvirt's own time.
+// BenchmarkPass is a steady pass of a host with 8 cells of 64 CPUs each, devices and guests,
+// without libvirt's own time.
 func BenchmarkPass(b *testing.B) {
 	for _, bc := range []struct {
 		devices, guests int

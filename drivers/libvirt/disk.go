@@ -23,8 +23,8 @@ type disks struct {
 	pending late[string, discovery.Filesystem]
 }
 
-// survey measures the configured directory, or the usual one for "".
-func (d *disks) survey(ctx context.Context, configured string) (discovery.Filesystem, error) {
+// discover measures the configured directory, or the usual one for "".
+func (d *disks) discover(ctx context.Context, configured string) (discovery.Filesystem, error) {
 	disk, err := d.pending.await(ctx, configured, func() (discovery.Filesystem, error) { return d.measure(configured) })
 	if !errors.Is(err, errLate) {
 		return disk, err
@@ -33,11 +33,11 @@ func (d *disks) survey(ctx context.Context, configured string) (discovery.Filesy
 	if where == "" {
 		where = novaInstances + " or " + libvirtImages
 	}
-	return discovery.Filesystem{}, &notReadyError{fmt.Errorf("the file system of the guests' disks (instances_path: %s) does not answer: if it is a network file system, its server is away", where)}
+	return discovery.Filesystem{}, &notReadyError{fmt.Errorf("the file system of the guests' disks (instances_path: %s) does not respond: if it is a network file system, its server may be down", where)}
 }
 
-// late looks at files that may be on a network file system: one whose server is gone blocks the caller for ever. So a look has a goroutine of
-// its own, of which there is one at a time.
+// late reads files that may be on a network file system, which blocks the caller forever if its
+// server is down. So each read has its own goroutine, one at a time.
 type late[K comparable, T any] struct {
 	key     K
 	pending chan looked[T] // nil if none is under way
@@ -48,11 +48,11 @@ type looked[T any] struct {
 	err error
 }
 
-// errLate says that a look did not end in time.
-var errLate = errors.New("the file system does not answer")
+// errLate means that a read did not end in time.
+var errLate = errors.New("the file system does not respond")
 
-// await waits for a look, for diskTimeout at most. One that ends too late serves the next call with the same key. Errors: errLate; those of
-// the look.
+// await waits for a look, for diskTimeout at most. One that ends too late serves the next call with
+// the same key. Errors: errLate; those of the look.
 func (l *late[K, T]) await(ctx context.Context, key K, look func() (T, error)) (T, error) {
 	if l.pending == nil || l.key != key {
 		answers := make(chan looked[T], 1)
@@ -75,20 +75,21 @@ func (l *late[K, T]) await(ctx context.Context, key K, look func() (T, error)) (
 	return none, errLate
 }
 
-// judgeAccess notes which directories of instances the user that emulators run as surely cannot reach.
-func (d *Driver) judgeAccess(ctx context.Context, cfg config, f facts) {
+// checkAccess notes which directories of instances the user that emulators run as surely cannot
+// reach.
+func (d *Driver) checkAccess(ctx context.Context, cfg config, f facts) {
 	if cfg.Instances == nil || d.known.qemu == nil {
 		return
 	}
 	qemu := *d.known.qemu
 	closed, err := d.access.await(ctx, f.disk.Path, func() (map[string]string, error) { return cfg.instances.Closed(qemu, f.disk.Path), nil })
-	d.doubts.judge("instances-access", err != nil, "it cannot be told whether guests can be given their disks and images: %v", err)
-	d.doubts.judge("instances-path", closed[instances.GuestsKey] != "", "guests cannot start (%s): %s", instances.GuestsKey, closed[instances.GuestsKey])
-	d.doubts.judge("images-path", closed[instances.ImagesKey] != "", "guests with an image cannot start (%s): %s", instances.ImagesKey, closed[instances.ImagesKey])
+	d.discrepancies.addIf(err != nil, "instances-access", "cannot check whether QEMU can reach the guests' disks and images: %v", err)
+	d.discrepancies.addIf(closed[instances.GuestsKey] != "", "instances-path", "guests cannot start (%s): %s", instances.GuestsKey, closed[instances.GuestsKey])
+	d.discrepancies.addIf(closed[instances.ImagesKey] != "", "images-path", "guests with an image cannot start (%s): %s", instances.ImagesKey, closed[instances.ImagesKey])
 }
 
-// measureDisk looks at a directory that the configuration names, which must exist: it may be one that is not mounted yet.
-// For the usual one the closest directory above it will do.
+// measureDisk looks at a directory that the configuration names, which must exist: it may be one
+// that is not mounted yet. For the usual one the closest directory above it will do.
 func measureDisk(configured string) (discovery.Filesystem, error) {
 	dir := configured
 	if dir == "" {

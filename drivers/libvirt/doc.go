@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package libvirt is the virt driver for hypervisors that libvirt manages. It reports one node, the machine itself: processors, memory and disk
-// space, huge pages and NUMA cells, mediated devices (vGPUs), PCI devices, memory encryption, persistent memory, and the traits of the host and
-// of its GPUs. Trees, amounts and traits are those of Nova's libvirt driver, so that what Nova wrote stays as it is; a tree with a provider
-// for each NUMA cell is there for those who want one. internal/inventory shows both.
+// Package libvirt is the virt driver for hypervisors that libvirt manages. It reports one node, the
+// machine itself: processors, memory and disk space, huge pages and NUMA cells, mediated devices
+// (vGPUs), PCI devices, memory encryption, persistent memory, and the traits of the host and of its
+// GPUs. Trees, amounts and traits are those of Nova's libvirt driver, so that a tree that Nova
+// wrote needs no change; a tree with a provider for each NUMA cell is optional. internal/inventory
+// shows both.
 //
 //	libvirt ─▶ binding (cgo) ─▶ hypervisor ─┬─▶ capabilities, domain (its XML) ─┐
 //	                            (deadlines, │                                   ├─▶ facts
@@ -12,25 +14,32 @@
 //
 //	facts, configuration ─▶ selection ─▶ choice       (what of the host is for guests)
 //	choice ─▶ inventory ─▶ Wanted ─┬─ Put ─────▶ the provider tree
-//	                               └─ Leaving ─▶ assignment.Move ─▶ allocations: a reshape
+//	                               └─ Moving ─▶ assignment.Move ─▶ allocations: a reshape
 //	choice, grant ─▶ assignment.Decide ─▶ domain ─▶ instances ─▶ libvirt, disks   (only if instances are managed)
 //
-// All of these packages are below internal. Only binding, hypervisor, discovery and instances do I/O; the rest is pure:
+// All of these packages are below internal. Only binding, hypervisor, discovery and instances do
+// I/O; the rest is pure:
 //
 //   - binding is libvirt's library; hypervisor keeps a connection to it, with deadlines and events.
-//   - discovery reads the kernel's files below a directory that stands for "/", strictly, and asks ghw what it knows beside.
+//   - discovery reads the kernel's files below a directory that stands for "/", strictly, and asks
+//     ghw what it knows beside.
 //   - instances makes guests and ends them, with their disks and mediated devices.
-//   - machine is the host as a value; capabilities and domain are libvirt's XML as values. domain also writes it.
+//   - machine is the host as a value; capabilities and domain are libvirt's XML as values. domain
+//     also writes it.
 //   - selection decides what of the host is for guests, by the options that Nova has for it.
-//   - inventory says which providers there should be, with which inventories and traits, and which inventory moves by that.
-//   - assignment knows which hardware guests hold, which a new one gets, and where allocations go by a reshape.
+//   - inventory says which providers there should be, with which inventories and traits, and which
+//     inventory moves by that.
+//   - assignment knows which hardware guests hold, which a new one gets, and where allocations go
+//     by a reshape.
 //
-// libvirt counts for the host's memory and the CPU's features, as in Nova, the kernel for processors, cells and devices; a discrepancy is a
-// warning and in the log, once. When libvirt cannot be asked, or /sys makes no sense while devices come and go, the driver answers that it is not
-// ready, with the cause and a hint; it never reports less because it knows less.
+// libvirt is authoritative for the host's memory and CPU features, as in Nova, the kernel for
+// processors, cells and devices. A discrepancy is a warning, and logged once. When libvirt is
+// unavailable, or /sys is inconsistent while devices are added or removed, the driver returns
+// NotReady with the cause and a hint; it never reports less because it knows less.
 //
-// The driver only reads, unless it is configured to manage instances, which have connections of their own. Its connection is without write access;
-// what libvirt does not say on such a one (domain capabilities) is asked on another, which is closed at once.
+// The driver only reads, unless it is configured to manage instances, for which it has separate
+// connections. Its own connection is read-only; for calls that libvirt refuses on such a connection
+// (domain capabilities) it opens another one and closes it at once.
 //
 // New needs cgo and the build tag libvirt_dlopen; all the rest is pure Go.
 package libvirt

@@ -19,20 +19,20 @@ import (
 
 // Driver implements [plugins.Driver], and of the optional interfaces those that are listed below.
 type Driver struct {
-	open hypervisor.Open
-	news *hypervisor.News
-	// connections counts those that were made: what was learnt of a former one is asked again.
+	open     hypervisor.Open
+	eventLog *hypervisor.EventLog
+	// connections counts connections: answers of an earlier one are requested again.
 	connections atomic.Uint64
 
-	// What is remembered from pass to pass. Passes come one after the other.
-	known    remembered
-	witness  witness
-	roster   roster
-	doubts   doubts
-	disks    disks
-	access   late[string, map[string]string]
-	broken   string // what is wrong with /sys
-	toldDisk string
+	// State kept from pass to pass. Passes never overlap.
+	known            remembered
+	deviceComparison deviceComparison
+	domainCache      domainCache
+	discrepancies    discrepancies
+	disks            disks
+	access           late[string, map[string]string]
+	broken           string // what is wrong with /sys
+	loggedDisk       string
 
 	managing *managing // of instances
 
@@ -57,8 +57,8 @@ var (
 )
 
 func newDriver(open hypervisor.Open) *Driver {
-	news := hypervisor.NewNews()
-	return &Driver{open: open, news: news, disks: disks{measure: measureDisk}, managing: newManaging(open, news)}
+	eventLog := hypervisor.NewEventLog()
+	return &Driver{open: open, eventLog: eventLog, disks: disks{measure: measureDisk}, managing: newManaging(open, eventLog)}
 }
 
 // Info names the driver.
@@ -67,7 +67,8 @@ func (d *Driver) Info() plugins.Info { return plugins.Info{Name: "libvirt", Vers
 // ConfigSchema describes the keys of the configuration.
 func (d *Driver) ConfigSchema() []byte { return slices.Clone(schema) }
 
-// Configure takes the configuration and begins to connect to libvirt. A libvirt that is not there is no error.
+// Configure takes the configuration and begins to connect to libvirt. A libvirt that is not there
+// is no error.
 func (d *Driver) Configure(ctx context.Context, raw json.RawMessage, host plugins.HostInfo) error {
 	cfg, err := parseConfig(raw, host)
 	if err != nil {
@@ -81,7 +82,7 @@ func (d *Driver) Configure(ctx context.Context, raw json.RawMessage, host plugin
 	if !same {
 		d.link = hypervisor.NewLink(hypervisor.Settings{ //nolint:contextcheck // the connection outlives this call
 			URI: cfg.URI, Open: d.open, ConnectTimeout: cfg.connectTimeout, CallTimeout: cfg.callTimeout,
-			Explain: hypervisor.Explain, Up: func() { d.connections.Add(1) }, News: d.news,
+			Explain: hypervisor.Explain, Up: func() { d.connections.Add(1) }, EventLog: d.eventLog,
 		})
 	}
 	d.mu.Unlock()
@@ -89,7 +90,7 @@ func (d *Driver) Configure(ctx context.Context, raw json.RawMessage, host plugin
 	if old != nil && !same {
 		if err := old.Close(ctx); err != nil {
 			logger := plugins.Logger(ctx)
-			logger.Warn().Err(err).Str("uri", former.URI).Msg("The former connection to libvirt could not be closed properly. The new one is not affected.")
+			logger.Warn().Err(err).Str("uri", former.URI).Msg("Could not close the previous connection to libvirt cleanly. The new connection is not affected.")
 		}
 	}
 	return nil
@@ -99,7 +100,7 @@ func (d *Driver) current() (config, *hypervisor.Link, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.link == nil {
-		return config{}, nil, &plugins.NotReady{Reason: "the libvirt driver has not been configured yet"}
+		return config{}, nil, &plugins.NotReady{Reason: "the libvirt driver is not configured yet"}
 	}
 	return d.cfg, d.link, nil
 }
@@ -108,7 +109,7 @@ func (d *Driver) current() (config, *hypervisor.Link, error) {
 func (d *Driver) AvailableNodes(ctx context.Context) ([]plugins.Node, error) {
 	name, err := d.nodeName(ctx)
 	if err != nil {
-		return nil, answer(err)
+		return nil, driverError(err)
 	}
 	return []plugins.Node{{Name: name}}, nil
 }
@@ -118,32 +119,32 @@ func (d *Driver) nodeName(ctx context.Context) (string, error) {
 	if err != nil || cfg.Host != "" {
 		return cfg.Host, err
 	}
-	return surveyHostname(ctx, link)
+	return discoverHostname(ctx, link)
 }
 
-// UpdateProviderTree says what the machine has: see package inventory for the tree. Inventory that is to be elsewhere than it is takes what is
-// allocated of it along, see reshape.go.
+// UpdateProviderTree edits the tree to match the machine: see package inventory for the tree.
+// Inventory that moves takes its allocations along, see reshape.go.
 //
 // An error leaves the tree as it was.
 //
-// Cost: that of survey, and O(CPUs + devices + domains).
+// Cost: that of discover, and O(CPUs + devices + domains).
 func (d *Driver) UpdateProviderTree(ctx context.Context, tree *providertree.Tree, node string, allocations providertree.Allocations) (providertree.Allocations, error) {
 	cfg, link, root, err := d.nodeOf(ctx, tree, node)
 	if err != nil {
 		return nil, err
 	}
-	f, err := d.survey(ctx, cfg, link, allocations != nil)
+	f, err := d.discover(ctx, cfg, link, allocations != nil)
 	if err != nil {
-		return nil, answer(err)
+		return nil, driverError(err)
 	}
 	c, err := d.choose(cfg, f, tree, root, node)
 	if err != nil {
-		return nil, answer(err)
+		return nil, driverError(err)
 	}
-	after, err := d.shape(ctx, cfg, c, tree, root, cfg.NUMA == nested, allocations)
+	after, err := d.updateTree(ctx, cfg, c, tree, root, cfg.NUMA == nested, allocations)
 	var failed *plugins.ReshapeFailed
 	if err == nil || errors.As(err, &failed) { // a domain that cannot be read may be why
-		d.tell(ctx, f)
+		d.logWarnings(ctx, f)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("node %q: %w", node, err)
@@ -161,24 +162,24 @@ func (d *Driver) nodeOf(ctx context.Context, tree *providertree.Tree, node strin
 		return config{}, nil, "", fmt.Errorf("resource provider %q is not the root of a tree", node)
 	}
 	if name, err := d.nodeName(ctx); err != nil {
-		return config{}, nil, "", answer(err)
+		return config{}, nil, "", driverError(err)
 	} else if name != node {
-		return config{}, nil, "", fmt.Errorf("the libvirt driver knows the node %q only, not %q", name, node)
+		return config{}, nil, "", fmt.Errorf("the libvirt driver reports only node %q, not %q", name, node)
 	}
 	cfg, link, err := d.current()
 	return cfg, link, root.UUID, err
 }
 
-// tell logs what an operator may not expect, once.
-func (d *Driver) tell(ctx context.Context, f facts) {
+// logWarnings logs new discrepancies, and the directory that DISK_GB is measured in.
+func (d *Driver) logWarnings(ctx context.Context, f facts) {
 	logger := plugins.Logger(ctx)
-	warnings := d.doubts.log(logger)
+	warnings := d.discrepancies.log(logger)
 	d.mu.Lock()
 	d.warnings = warnings
 	d.mu.Unlock()
-	if d.toldDisk != f.disk.Path {
-		d.toldDisk = f.disk.Path
-		logger.Info().Str("directory", f.disk.Path).Msg("DISK_GB is the size of the file system of this directory. Set instances_path in the libvirt driver's configuration if it is another one.")
+	if d.loggedDisk != f.disk.Path {
+		d.loggedDisk = f.disk.Path
+		logger.Info().Str("directory", f.disk.Path).Msg("DISK_GB is the size of this directory's file system. If guests' disks are elsewhere, set instances_path in the libvirt driver's configuration.")
 	}
 }
 
@@ -187,8 +188,8 @@ type notReadyError struct{ error }
 
 func (e *notReadyError) Unwrap() error { return e.error }
 
-// answer makes of an error what the agent understands: NotReady while libvirt or the disk is away.
-func answer(err error) error {
+// driverError converts an error for the agent: NotReady while libvirt or the disk is unavailable.
+func driverError(err error) error {
 	var gone *hypervisor.Unavailable
 	var machine *notReadyError
 	if errors.As(err, &gone) || errors.As(err, &machine) {
@@ -206,14 +207,14 @@ func (d *Driver) Health(context.Context) error {
 	return link.State()
 }
 
-// Warnings are what the last pass that came to its end had doubts about.
+// Warnings are the discrepancies of the last complete pass.
 func (d *Driver) Warnings() []plugins.Warning {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.warnings
 }
 
-// Capabilities is what the service that runs the guests promises, as far as the configuration lets the driver say it.
+// Capabilities are those of the service that runs the guests, as far as they are configured.
 func (d *Driver) Capabilities(string) map[string]bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -46,7 +46,7 @@ func TestANewNode(t *testing.T) {
 	}
 }
 
-func TestOthersPropertyIsLeftAlone(t *testing.T) {
+func TestUnmanagedItemsAreKept(t *testing.T) {
 	h := testhost.Sample()
 	r := newRig(t, h, newDaemon(t, h).open, nil)
 	tree := newTree(t)
@@ -136,7 +136,7 @@ func TestMoreReservedThanThereIs(t *testing.T) {
 	}
 }
 
-func TestADiskTooSmallToCountIsAbsent(t *testing.T) {
+func TestDiskBelowOneGiBHasNoInventory(t *testing.T) {
 	tree := newTree(t)
 	if _, err := tree.SetInventory(nodeUUID, "DISK_GB", providertree.Inventory{Total: 5}); err != nil {
 		t.Fatal(err)
@@ -193,13 +193,13 @@ func TestWrongNodes(t *testing.T) {
 	}
 }
 
-func TestLibvirtIsAway(t *testing.T) {
+func TestUnavailableLibvirtIsNotReady(t *testing.T) {
 	h := testhost.Sample()
 	for name, tc := range map[string]struct {
 		away error
 		says string
 	}{
-		"no daemon":  {errors.New("virError(38)"), "start the daemon that is meant to listen there"},
+		"no daemon":  {errors.New("virError(38)"), "start the daemon that should listen there"},
 		"no library": {hypervisor.ErrNoLibrary, "apt-get install libvirt0"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -237,7 +237,7 @@ func TestLibvirtIsAway(t *testing.T) {
 }
 
 // What libvirt says may be nonsense: an error that names it, never an inventory made of it.
-func TestAnswersThatCannotBeTrue(t *testing.T) {
+func TestImpossibleAnswersAreErrors(t *testing.T) {
 	h := testhost.Sample()
 	for name, tc := range map[string]struct {
 		break_ func(*daemon)
@@ -288,7 +288,7 @@ func TestAnswersThatCannotBeTrue(t *testing.T) {
 	}
 }
 
-func TestDoubtsAreToldOnce(t *testing.T) {
+func TestDiscrepanciesAreLoggedOnce(t *testing.T) {
 	h := testhost.Sample()
 	for name, break_ := range map[string]func(*daemon, string){
 		"cpu-count":     func(d *daemon, _ string) { d.node.CPUs = 3 },
@@ -307,7 +307,7 @@ func TestDoubtsAreToldOnce(t *testing.T) {
 			tree := newTree(t)
 			r.mustPass(tree) // two passes
 			if n := strings.Count(r.log.String(), `"warning":"`+name+`"`); n != 1 || strings.Count(r.log.String(), `"level":"warn"`) != 1 {
-				t.Errorf("told %d times: %s", n, r.log)
+				t.Errorf("logged %d times: %s", n, r.log)
 			}
 			*d = *newDaemon(t, h)
 			remove(t, r.chroot, "sys", "proc")
@@ -316,8 +316,8 @@ func TestDoubtsAreToldOnce(t *testing.T) {
 			}
 			r.connections.Add(1)
 			r.mustPass(tree)
-			if n := strings.Count(r.log.String(), "is gone"); n != 1 {
-				t.Errorf("its end is told %d times: %s", n, r.log)
+			if n := strings.Count(r.log.String(), "resolved"); n != 1 {
+				t.Errorf("its end is logged %d times: %s", n, r.log)
 			}
 		})
 	}
@@ -348,8 +348,9 @@ func unthreaded(h testhost.Host) string {
 	return h.Capabilities("i686", "x86_64")
 }
 
-// Where libvirt cannot expand the CPU, or does not know it, the kernel's flags stand in for what the model's name hides.
-func TestACPUThatIsNotExpanded(t *testing.T) {
+// Where libvirt cannot expand the CPU, or does not know it, the kernel's flags stand in for what
+// the model's name hides.
+func TestKernelFlagsReplaceUnexpandedCPUFeatures(t *testing.T) {
 	unknown := testhost.Sample()
 	unknown.Processor.Model = ""
 	for name, tc := range map[string]struct {
@@ -411,7 +412,7 @@ func TestTheInstancesDirectory(t *testing.T) {
 	}
 }
 
-func TestAFileSystemThatHangs(t *testing.T) {
+func TestHangingFileSystemIsNotReady(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hang := make(chan struct{})
 		var measurements atomic.Int32
@@ -421,7 +422,7 @@ func TestAFileSystemThatHangs(t *testing.T) {
 			return discovery.Filesystem{Bytes: 5 << 30}, nil
 		}}
 		for range 3 {
-			if _, err := d.survey(t.Context(), "/nfs"); err == nil || !errors.Is(answer(err), plugins.ErrNotReady) || !strings.Contains(err.Error(), "/nfs") {
+			if _, err := d.discover(t.Context(), "/nfs"); err == nil || !errors.Is(driverError(err), plugins.ErrNotReady) || !strings.Contains(err.Error(), "/nfs") {
 				t.Errorf("%v, want NotReady that names it", err)
 			}
 		}
@@ -430,7 +431,7 @@ func TestAFileSystemThatHangs(t *testing.T) {
 		}
 		close(hang)
 		for range 2 {
-			if disk, err := d.survey(t.Context(), "/nfs"); err != nil || disk.Bytes != 5<<30 {
+			if disk, err := d.discover(t.Context(), "/nfs"); err != nil || disk.Bytes != 5<<30 {
 				t.Errorf("%+v, %v", disk, err)
 			}
 		}
@@ -468,7 +469,7 @@ func TestReloadChangesOnlyWhatChanged(t *testing.T) {
 	}
 }
 
-func TestWatchTellsWhenLibvirtIsThere(t *testing.T) {
+func TestWatchReportsReconnects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := testhost.Sample()
 		d := newDaemon(t, h)
@@ -543,8 +544,9 @@ func TestReportEqualsTheModel(t *testing.T) {
 	})
 }
 
-// Where libvirt's daemon loses its events, everything is looked at again after a while all the same, and the kernel's files have the truth.
-func TestLostEventsAreMadeUpFor(t *testing.T) {
+// Where libvirt's daemon loses its events, everything is looked at again after a while all the
+// same, and the kernel's files have the truth.
+func TestLostEventsAreFollowedByAResync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := testhost.Sample()
 		r := newRig(t, h, newDaemon(t, h).open, map[string]any{"enabled_mdev_types": []string{"nvidia-222"}})

@@ -25,7 +25,8 @@ func cpuTraits(traits []string) []string {
 	return out
 }
 
-// TestCPUTraitsFollowWhatGuestsSee: as Nova's driver reports them for these options, but that it reports a feature that guests do not have.
+// TestCPUTraitsFollowWhatGuestsSee: as Nova's driver reports them for these options, but that it
+// reports a feature that guests do not have.
 func TestCPUTraitsFollowWhatGuestsSee(t *testing.T) {
 	host := []string{"AESNI", "AVX", "AVX2", "AVX512F", "CLMUL", "INTEL_VMX", "SSE", "SSE2", "SSE41", "SSE42", "SSSE3", "VMX"}
 	without := func(gone ...string) []string {

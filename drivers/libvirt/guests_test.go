@@ -37,7 +37,7 @@ const novaInstance = `<nova:instance xmlns:nova="http://openstack.org/xmlns/libv
   <nova:root type="image" uuid="5b2c3d4e-0001-4000-8000-000000000001"/>
 </nova:instance>`
 
-func TestGuestsAreTheDomains(t *testing.T) {
+func TestGuestsListsTheDomains(t *testing.T) {
 	d := newDaemon(t, testhost.Sample())
 	d.domains = []testhost.Domain{
 		{UUID: guestUUID, Name: "instance-00000001", VCPUs: 1, MemoryMiB: 64, Metadata: novaInstance}, {UUID: otherUUID, Name: "somebody's", VCPUs: 1, MemoryMiB: 64},
@@ -67,7 +67,7 @@ func TestGuestsAreTheDomains(t *testing.T) {
 }
 
 // notNovas is said of a domain of which nothing is known.
-const notNovas = "its domain has no metadata of Nova's. What to do: openstack resource provider allocation set " + otherUUID
+const notNovas = "its domain has no Nova metadata. What to do: openstack resource provider allocation set " + otherUUID
 
 func treeWithDisk(t *testing.T) *providertree.Tree {
 	t.Helper()
@@ -78,7 +78,8 @@ func treeWithDisk(t *testing.T) *providertree.Tree {
 	return tree
 }
 
-// TestGuestsOfNovaThatCannotBeHealed: it is said of which guest, why, and with which command Nova does it.
+// TestGuestsOfNovaThatCannotBeHealed: it is said of which guest, why, and with which command Nova
+// does it.
 func TestGuestsOfNovaThatCannotBeHealed(t *testing.T) {
 	for name, c := range map[string]struct {
 		domain testhost.Domain
@@ -167,7 +168,8 @@ func TestGuestsInCells(t *testing.T) {
 	}
 }
 
-// TestGuestsAreAllOrAnError: nothing that goes wrong looks like a host without guests, or with fewer.
+// TestGuestsAreAllOrAnError: nothing that goes wrong looks like a host without guests, or with
+// fewer.
 func TestGuestsAreAllOrAnError(t *testing.T) {
 	broken := errors.New("domain \"x\": internal error")
 	for name, c := range map[string]struct {
@@ -177,7 +179,7 @@ func TestGuestsAreAllOrAnError(t *testing.T) {
 	}{
 		"no list":                     {func(d *daemon) { d.noDomains = broken }, broken, "internal error"},
 		"no list of any":              {func(d *daemon) { d.noDomains = hypervisor.ErrUnsupported }, plugins.ErrUnsupported, ""},
-		"libvirt is not there":        {func(d *daemon) { d.away = errors.New("connection refused") }, plugins.ErrNotReady, "cannot be asked"},
+		"libvirt is not there":        {func(d *daemon) { d.away = errors.New("connection refused") }, plugins.ErrNotReady, "is unavailable"},
 		"one cannot be read":          {func(d *daemon) { d.odd = map[string]string{otherUUID: "<domain"} }, nil, "virsh edit"},
 		"one is another":              {func(d *daemon) { d.odd = map[string]string{otherUUID: d.domains[0].XML("qemu")} }, nil, otherUUID},
 		"one has two marks of owners": {func(d *daemon) { d.odd = map[string]string{otherUUID: twoMarks} }, nil, "several marks"},

@@ -25,18 +25,20 @@ var (
 )
 
 const (
-	// writers is how many connections with write access there are while instances are managed: one for what is answered at once, the others for starts
-	// and the like.
+	// writers is how many connections with write access there are while instances are managed: one
+	// for what is answered at once, the others for starts and the like.
 	writers = 3
-	// closeTime is how long Configure waits for calls over connections that are not needed any more. They are closed when those return.
+	// closeTime is how long Configure waits for calls over connections that are not needed any
+	// more. They are closed when those return.
 	closeTime = 5 * time.Second
 )
 
 // managing is what the driver needs to manage instances.
 type managing struct {
 	manager *instances.Manager
-	// scout looks at the host for the manager, beside the passes of the driver and with a memory of its own. The manager has it look once at a time.
-	scout *Driver
+	// prober discovers the host for the manager, concurrently with the driver's passes and with its
+	// own caches. The manager runs it once at a time.
+	prober *Driver
 
 	mu    sync.Mutex
 	to    connectionKey
@@ -49,14 +51,14 @@ type connectionKey struct {
 	connect, call time.Duration
 }
 
-func newManaging(open hypervisor.Open, news *hypervisor.News) *managing {
+func newManaging(open hypervisor.Open, eventLog *hypervisor.EventLog) *managing {
 	return &managing{
-		manager: instances.New(news),
-		scout:   &Driver{open: open, news: news, disks: disks{measure: measureDisk}},
+		manager: instances.New(eventLog),
+		prober:  &Driver{open: open, eventLog: eventLog, disks: disks{measure: measureDisk}},
 	}
 }
 
-// manage begins, goes on or ends to manage instances, as the configuration says.
+// manage starts, continues or stops managing instances, as configured.
 func (d *Driver) manage(ctx context.Context, cfg config) {
 	m := d.managing
 	m.mu.Lock()
@@ -88,7 +90,7 @@ func (d *Driver) manage(ctx context.Context, cfg config) {
 	defer cancel()
 	if err := closeAll(limited, old); err != nil {
 		logger := plugins.Logger(ctx)
-		logger.Warn().Err(err).Msg("The former connections to libvirt with write access could not be closed properly. The new ones are not affected.")
+		logger.Warn().Err(err).Msg("Could not close the previous connections to libvirt with write access cleanly. The new connections are not affected.")
 	}
 }
 
@@ -108,12 +110,13 @@ func closeAll(ctx context.Context, links []*hypervisor.Link) error {
 	return errors.Join(errs...)
 }
 
-// instancesDirectory is where the guests' disks are. Nothing is put into a directory that is only above the usual one.
+// instancesDirectory is where the guests' disks are. Nothing is put into a directory that is only
+// above the usual one.
 func instancesDirectory(ctx context.Context, configured string) (string, error) {
 	one := disks{measure: measureDisk}
-	disk, err := one.survey(ctx, configured)
+	disk, err := one.discover(ctx, configured)
 	if err != nil {
-		return "", answer(err)
+		return "", driverError(err)
 	}
 	if !slices.Contains([]string{configured, novaInstances, libvirtImages}, disk.Path) {
 		return "", &plugins.NotReady{Reason: fmt.Sprintf("the directory of the guests' disks %s does not exist: create it, or set instances_path", libvirtImages)}
@@ -121,28 +124,28 @@ func instancesDirectory(ctx context.Context, configured string) (string, error) 
 	return disk.Path, nil
 }
 
-// look surveys the host as a pass does, for a decision about an instance.
+// look discovers the host as a pass does, for a decision about an instance.
 func (d *Driver) look(ctx context.Context, tree *providertree.Tree, node string) (instances.Host, error) {
 	cfg, link, root, err := d.nodeOf(ctx, tree, node)
 	if err != nil {
 		return instances.Host{}, err
 	}
-	s := d.managing.scout
+	s := d.managing.prober
 	s.connections.Store(d.connections.Load())
-	f, err := s.survey(ctx, cfg, link, true)
+	f, err := s.discover(ctx, cfg, link, true)
 	if err != nil {
-		return instances.Host{}, answer(err)
+		return instances.Host{}, driverError(err)
 	}
 	if !f.domainsKnown {
-		return instances.Host{}, fmt.Errorf("%w: this hypervisor (%s) has no domains that could be listed", plugins.ErrUnsupported, f.hypervisor)
+		return instances.Host{}, fmt.Errorf("%w: this hypervisor (%s) cannot list domains", plugins.ErrUnsupported, f.hypervisor)
 	}
 	if len(f.unread) > 0 { // its processors and devices would be given away again
 		first := slices.Min(slices.Collect(maps.Values(f.unread)))
-		return instances.Host{}, &plugins.NotReady{Reason: fmt.Sprintf("%d of the domains cannot be told: %s; look at it with virsh dumpxml, and mend it with virsh edit", len(f.unread), first)}
+		return instances.Host{}, &plugins.NotReady{Reason: fmt.Sprintf("%d of the domains cannot be read: %s; inspect it with virsh dumpxml, and fix it with virsh edit", len(f.unread), first)}
 	}
 	c, err := s.choose(cfg, f, tree, root, node)
 	if err != nil {
-		return instances.Host{}, answer(err)
+		return instances.Host{}, driverError(err)
 	}
 	wanted, _, err := inventory.Want(c.host, cfg.settings(cfg.NUMA == nested))
 	if err != nil {
@@ -163,7 +166,7 @@ func (d *Driver) Instances(ctx context.Context, node string) ([]plugins.Instance
 	return d.managing.manager.Instances(ctx, node)
 }
 
-// Spawn makes an instance of what Placement granted it, and starts it.
+// Spawn creates an instance from the resources that Placement granted it, and starts it.
 func (d *Driver) Spawn(ctx context.Context, node string, spec plugins.InstanceSpec, tree *providertree.Tree) (plugins.Instance, error) {
 	return d.managing.manager.Spawn(ctx, node, spec, tree)
 }
@@ -178,7 +181,7 @@ func (d *Driver) SetPower(ctx context.Context, node, uuid string, to plugins.Pow
 	return d.managing.manager.SetPower(ctx, node, uuid, to, hard)
 }
 
-// WatchInstances tells of instances that changed. While they are not managed it has nothing to tell.
+// WatchInstances reports instances that changed, none while instances are not managed.
 func (d *Driver) WatchInstances(ctx context.Context, changed func(node, uuid string)) error {
 	return d.managing.manager.Watch(ctx, changed)
 }

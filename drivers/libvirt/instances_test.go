@@ -19,7 +19,7 @@ import (
 )
 
 // Without the table there is no such ability, and no connection with write access.
-func TestInstancesAreForWhoConfiguresThem(t *testing.T) {
+func TestInstancesAreManagedOnlyIfConfigured(t *testing.T) {
 	r := newRig(t, testhost.Sample(), binding.Open, map[string]any{"uri": "test:///default"})
 	tree := newTree(t)
 	r.mustPass(tree)
@@ -60,7 +60,8 @@ func TestInstancesAreForWhoConfiguresThem(t *testing.T) {
 	}
 }
 
-// TestInstanceConformance puts the suite to the plugin as it is shipped, with guests of QEMU's own emulation that it makes and removes.
+// TestInstanceConformance puts the suite to the plugin as it is shipped, with guests of QEMU's own
+// emulation that it makes and removes.
 func TestInstanceConformance(t *testing.T) {
 	if _, err := os.Stat("/usr/bin/qemu-system-x86_64"); err != nil {
 		notTested(t, "no QEMU (Debian package: qemu-system-x86)")

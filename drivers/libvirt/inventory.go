@@ -30,34 +30,34 @@ func (d *Driver) choose(cfg config, f facts, tree *providertree.Tree, root, node
 	if c.cpus, odd, err = cfg.sets.Choose(f.machine); err != nil {
 		return choice{}, err
 	}
-	d.doubts.take(odd)
+	d.discrepancies.add(odd)
 	c.host = inventory.Host{
 		Node: node, Cells: f.machine.Cells, Shared: c.cpus.VCPU, Dedicated: c.cpus.PCPU, MemoryKiB: f.memoryKiB,
 		DiskGB: int64(f.disk.Bytes / bytesPerGiB), SharedDisk: cfg.SharedDisk, Taken: taken(f),
 	}
 	c.host.Memory, odd = cfg.pages.Choose(f.machine)
-	d.doubts.take(odd)
+	d.discrepancies.add(odd)
 	c.host.Mdevs, odd = cfg.types.Choose(f.machine, inventory.Held(tree, root))
-	d.doubts.take(odd)
+	d.discrepancies.add(odd)
 	if cfg.TypeTraits {
 		describe(&c.host, f.machine)
 	}
 	if c.host.PCI, odd, err = cfg.specs.Select(f.machine); err != nil {
 		return choice{}, err
 	}
-	d.doubts.take(odd)
+	d.discrepancies.add(odd)
 	if c.host.Encryption, odd, err = cfg.encryption(f, tree, root, node); err != nil {
 		return choice{}, err
 	}
-	d.doubts.take(odd)
+	d.discrepancies.add(odd)
 	pools, odd := cfg.pmem.Choose(f.pmem)
 	c.host.PMEM = selection.PMEMTotals(pools)
-	d.doubts.take(odd)
-	d.doubts.judge("shared-disk", cfg.SharedDisk && !tree.HasSharingProvider("DISK_GB"),
-		"shared_disk is set, but no sharing provider in the node's aggregates has DISK_GB, so that nothing reports disk space for this node; put the node into the aggregate of the provider of the storage")
+	d.discrepancies.add(odd)
+	d.discrepancies.addIf(cfg.SharedDisk && !tree.HasSharingProvider("DISK_GB"), "shared-disk",
+		"shared_disk is set, but no sharing provider in the node's aggregates has DISK_GB, so nothing reports disk space for this node; put the node into the aggregate of the storage's provider")
 	traits := f.traits(cfg)
-	d.doubts.take(traits.Doubts())
-	d.promise(traits.Capabilities())
+	d.discrepancies.add(traits.Discrepancies())
+	d.setCapabilities(traits.Capabilities())
 	for trait, has := range traits.Verdicts() {
 		c.host.OwnedTraits = append(c.host.OwnedTraits, trait)
 		if has {
@@ -69,8 +69,9 @@ func (d *Driver) choose(cfg config, f facts, tree *providertree.Tree, root, node
 	return c, nil
 }
 
-// describe gives the providers of mediated devices the traits that follow from their types, and has those of former types removed. A type that the
-// vendor's driver no longer knows is not known as a former one.
+// describe gives the providers of mediated devices the traits that follow from their types, and has
+// those of former types removed. A type that the vendor's driver no longer knows is not known as a
+// former one.
 func describe(h *inventory.Host, m machine.Machine) {
 	for i, p := range h.Mdevs {
 		h.Mdevs[i].Traits = append(slices.Clip(p.Traits), inventory.GPUTraits(p.Description)...)
@@ -97,15 +98,15 @@ func (f facts) traits(cfg config) inventory.HostTraits {
 	}
 }
 
-// encryption is what of memory encryption is for guests. While libvirt does not say what guests can have, it is what the tree has already: to know
-// less is not to have less.
+// encryption is the memory encryption for guests. While libvirt does not report what guests can
+// have, it is what the tree has already.
 func (c config) encryption(f facts, tree *providertree.Tree, root, node string) ([]selection.EncryptionProvider, []machine.Discrepancy, error) {
-	if !f.guests.silent {
+	if !f.guests.failed {
 		providers, odd := c.sev.Choose(f.encryption(), f.domains)
 		return providers, odd, nil
 	}
 	if _, has := tree.Inventory(root, selection.EncryptionClass); has {
-		return nil, nil, &notReadyError{fmt.Errorf("the node has %s, and libvirt does not say whether the host still has it: %s", selection.EncryptionClass, f.guests.doubts[0].Text)}
+		return nil, nil, &notReadyError{fmt.Errorf("the node has %s, but libvirt does not report whether the host still has it: %s", selection.EncryptionClass, f.guests.discrepancies[0].Text)}
 	}
 	return selection.HeldEncryption(func(suffix string) (providertree.Inventory, bool) {
 		view, found := tree.ProviderByName(node + "_" + suffix)
@@ -147,7 +148,7 @@ func (f facts) encryption() selection.EncryptionHost {
 	return h
 }
 
-// settings are those of a tree of some shape.
+// settings are those of a flat or nested tree.
 func (c config) settings(nested bool) inventory.Settings {
 	return inventory.Settings{
 		Nested: nested, TypeTraits: c.TypeTraits, ReservedCPUs: c.ReservedCPUs, ReservedMemoryMB: c.ReservedMemoryMB, ReservedDiskMB: c.ReservedDiskMB,
@@ -156,8 +157,8 @@ func (c config) settings(nested bool) inventory.Settings {
 	}
 }
 
-// promise keeps what the service that runs the guests promises, for Capabilities.
-func (d *Driver) promise(capabilities map[string]bool) {
+// setCapabilities stores the result of Capabilities.
+func (d *Driver) setCapabilities(capabilities map[string]bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.capabilities = maps.Clone(capabilities)

@@ -43,8 +43,8 @@ func invented(t *testing.T, h testhost.Host, domains []testhost.Domain, config m
 	return newRig(t, h, binding.Open, all).hundredGiB()
 }
 
-// The model again, with libvirt's test driver: it knows memory and domains, and the rest comes from the made-up /sys. It reads no parents of mediated
-// devices that are no PCI devices.
+// The model again, with libvirt's test driver: it knows memory and domains, and the rest comes from
+// the made-up /sys. It reads no parents of mediated devices that are no PCI devices.
 func TestTheTreeEqualsTheModelThroughLibvirtsTestDriver(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		h := testhost.Random().Draw(rt, "host")
@@ -60,9 +60,9 @@ func TestTheTreeEqualsTheModelThroughLibvirtsTestDriver(t *testing.T) {
 	})
 }
 
-// Without a /sys of its own, the test driver's host is a number of CPUs, memory and devices that are in no cell: as a flat tree it is whole,
-// and as a nested one it has one cell.
-func TestTheTestDriversHostByItself(t *testing.T) {
+// Without a /sys of its own, the test driver's host is a number of CPUs, memory and devices that
+// are in no cell: as a flat tree it is whole, and as a nested one it has one cell.
+func TestTestDriverHostWithoutChroot(t *testing.T) {
 	h := testhost.Sample()
 	for i := range h.Devices {
 		h.Devices[i].Cell = testhost.None
@@ -81,8 +81,9 @@ func TestTheTestDriversHostByItself(t *testing.T) {
 	}
 }
 
-// The model once more, with a real daemon on top of the made-up /sys, some hosts that were drawn before and are the same each time. Kernels without
-// NUMA are left out: of these libvirt asks the kernel itself, which is this machine's.
+// The model once more, with a real daemon on top of the made-up /sys, some hosts that were drawn
+// before and are the same each time. Kernels without NUMA are left out: of these libvirt asks the
+// kernel itself, which is this machine's.
 func TestTheTreeEqualsTheModelThroughLibvirtd(t *testing.T) {
 	drawn := 0
 	for seed := 1; drawn < 4; seed++ {
@@ -118,7 +119,8 @@ func TestTheTreeEqualsTheModelThroughLibvirtd(t *testing.T) {
 	}
 }
 
-// BenchmarkPassOverLibvirtd is a steady pass with guests that are defined, over a real daemon: its time too.
+// BenchmarkPassOverLibvirtd is a steady pass with guests that are defined, over a real daemon: its
+// time too.
 func BenchmarkPassOverLibvirtd(b *testing.B) {
 	if _, err := os.Stat("/usr/bin/qemu-system-x86_64"); err != nil {
 		b.Skipf("NOT MEASURED: no QEMU (Debian package: qemu-system-x86)")

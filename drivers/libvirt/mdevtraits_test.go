@@ -36,8 +36,8 @@ func typed(more ...string) string {
 	return strings.Join(all, " ")
 }
 
-// TestTraitsOfATypeFollowIt: they come, change and go with the type, and nobody else's go.
-func TestTraitsOfATypeFollowIt(t *testing.T) {
+// TestMdevTypeTraitsFollowTheType: they come, change and go with the type, and nobody else's go.
+func TestMdevTypeTraitsFollowTheType(t *testing.T) {
 	h := testhost.Sample()
 	h.Device("0000:05:00.0").Mdevs, h.Device("0000:05:00.0").Types[0].Available = nil, 16
 	r := newRig(t, h, newDaemon(t, h).open, map[string]any{"enabled_mdev_types": []string{"nvidia-222"}})
@@ -86,8 +86,9 @@ func TestTraitsOfATypeFollowIt(t *testing.T) {
 	}
 }
 
-// TestTypesThatNobodyEnabledAreNotAskedFor: how many can be made is a call into the vendor's driver.
-func TestTypesThatNobodyEnabledAreNotAskedFor(t *testing.T) {
+// TestDisabledMdevTypesAreNotRead: how many can be made is a call into the vendor's
+// driver.
+func TestDisabledMdevTypesAreNotRead(t *testing.T) {
 	h := testhost.Sample()
 	r := newRig(t, h, newDaemon(t, h).open, map[string]any{"enabled_mdev_types": []string{"nvidia-222"}})
 	write(t, r.chroot, gpusTypes+"nvidia-231/available_instances", "the driver is busy")

@@ -15,7 +15,8 @@ import (
 	"github.com/compute-agent/compute-agent/test/testhost"
 )
 
-// wish is a configuration, drawn for a host, in a form from which both the driver's configuration and what should come of it follow.
+// wish is a configuration, drawn for a host, in a form from which both the driver's configuration
+// and what should come of it follow.
 type wish struct {
 	nested            bool
 	shared, dedicated []int // nil: the key is not set
@@ -199,7 +200,8 @@ func (w wish) spec(d testhost.Device) *wantedSpec {
 	return nil
 }
 
-// expected is a provider, by hand. Traits of the root are the same whatever the configuration, and not here.
+// expected is a provider, by hand. Traits of the root are the same whatever the configuration, and
+// not here.
 type expected struct {
 	Parent      string
 	Inventories providertree.Inventories
@@ -208,8 +210,8 @@ type expected struct {
 
 const diskGiB = 100
 
-// expect says what the tree is to be, from nothing but the host and the wish. What is reserved of processors and memory in cells is for
-// sharesOf to judge, and 0 here.
+// expect says what the tree is to be, from nothing but the host and the wish. What is reserved of
+// processors and memory in cells is for sharesOf to judge, and 0 here.
 func expect(h testhost.Host, w wish, node string) map[string]expected {
 	exact := func(n int) providertree.Inventory { return inv(int64(n), 0, 1) }
 	within := func(cpus, of []int) int {
@@ -341,7 +343,8 @@ func (w wish) typeOf(parent string) *wantedType {
 	return nil
 }
 
-// told is what a tree says, in the model's words, without what is reserved in cells and the traits of the root.
+// told is what a tree says, in the model's words, without what is reserved in cells and the traits
+// of the root.
 func told(tree *providertree.Tree, node string) map[string]expected {
 	out := map[string]expected{}
 	for p := range tree.All() {
@@ -377,7 +380,8 @@ func compareTo(h testhost.Host, w wish, tree *providertree.Tree, node string) st
 	return d
 }
 
-// sharesOf sees that what is reserved of a class adds up over the cells, each with its share but for one unit.
+// sharesOf sees that what is reserved of a class adds up over the cells, each with its share but
+// for one unit.
 func sharesOf(tree *providertree.Tree, node, class string, reserved int64) string {
 	var sum, total int64
 	cells := map[string]providertree.Inventory{}

@@ -21,8 +21,9 @@ func (r *rig) hundredGiB() *rig {
 	return r
 }
 
-// For any host and any configuration that fits it, the tree is what the model says; from there to the other shape and back, with nothing allocated,
-// it is that of the other shape, and the first one again.
+// For any host and any configuration that fits it, the tree is what the model says; from there to
+// the other shape and back, with nothing allocated, it is that of the other shape, and the first
+// one again.
 func TestTheTreeEqualsTheModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		h := testhost.Random().Draw(rt, "host")
@@ -66,10 +67,11 @@ func TestTheTreeEqualsTheModel(t *testing.T) {
 	})
 }
 
-// disagreement is a warning that two who look at the same host differ, but for ghw, which sees no devices if one of them has no modalias.
+// disagreement is a warning that two who look at the same host differ, but for ghw, which sees no
+// devices if one of them has no modalias.
 var disagreement = regexp.MustCompile(`"warning":"(cpu-count|cpu-sysfs|memory|threads|numa-|huge-pages|pci-(devices|identity|driver|numa|sriov)|mdev-parents|mdev-types|mdevs")`)
 
-// threads says whether some core has several threads online.
+// threads reports whether some core has several threads online.
 func threads(h testhost.Host) bool {
 	for _, c := range h.CPUs {
 		if !c.Offline && len(h.Siblings(c)) > 1 {

@@ -28,7 +28,8 @@ import (
 	"github.com/compute-agent/compute-agent/test/testhost"
 )
 
-// These tests have the real library below them: with its test driver, and with a real daemon of their own.
+// These tests have the real library below them: with its test driver, and with a real daemon of
+// their own.
 
 func notTested(t *testing.T, why string) {
 	t.Helper()
@@ -38,7 +39,8 @@ func notTested(t *testing.T, why string) {
 	t.Skipf("NOT TESTED: %s", why)
 }
 
-// noEmulators is a search path without QEMU: the daemon has nothing to question and answers at once.
+// noEmulators is a search path without QEMU: the daemon has nothing to question and answers at
+// once.
 const noEmulators = "/usr/sbin:/sbin"
 
 func place(t *testing.T, searchPath string) libvirtd.Options {
@@ -95,7 +97,8 @@ func TestReportThroughLibvirtsDefaultHost(t *testing.T) {
 	diff(t, "MEMORY_MB", inv(3*1024, 512, 1), root.Inventories["MEMORY_MB"])
 }
 
-// The machine itself, by a real daemon: what is reported is what the kernel says, where that can be said.
+// The machine itself, by a real daemon: what is reported is what the kernel says, where that can be
+// said.
 func TestReportOfThisMachine(t *testing.T) {
 	d := privateDaemon(t, place(t, noEmulators))
 	r := newRig(t, testhost.Sample(), binding.Open, map[string]any{"uri": d.URI(), "chroot": "/", "reserved_host_memory_mb": 1})
@@ -117,7 +120,8 @@ func TestReportOfThisMachine(t *testing.T) {
 	}
 }
 
-// With emulators: what they can run is told, and what was learnt about them is kept for the next start.
+// With emulators: what they can run is told, and what was learnt about them is kept for the next
+// start.
 func TestReportOfEmulators(t *testing.T) {
 	if _, err := os.Stat("/usr/bin/qemu-system-x86_64"); err != nil {
 		notTested(t, "no QEMU (Debian package: qemu-system-x86)")
@@ -154,18 +158,18 @@ func TestReportOfEmulators(t *testing.T) {
 }
 
 // The daemon is stopped, goes on, is killed and comes back beneath the driver.
-func TestTheDaemonsFate(t *testing.T) {
+func TestDaemonRestarts(t *testing.T) {
 	o := place(t, noEmulators)
 	d := privateDaemon(t, o)
 	r := newRig(t, testhost.Sample(), binding.Open, map[string]any{"uri": d.URI(), "chroot": "/", "call_timeout": "300ms", "connect_timeout": "2s"})
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	news, ended := make(chan string, 10), make(chan error, 1)
-	go func() { ended <- r.Watch(ctx, func(node string) { news <- node }) }()
+	eventLog, ended := make(chan string, 10), make(chan error, 1)
+	go func() { ended <- r.Watch(ctx, func(node string) { eventLog <- node }) }()
 	tree := newTree(t)
 	eventually(t, func() error { _, err := r.pass(tree); return err })
 	before := tree.Clone()
-	<-news
+	<-eventLog
 
 	if err := syscall.Kill(d.PID(), syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
@@ -205,7 +209,7 @@ func TestTheDaemonsFate(t *testing.T) {
 	stopDaemon(t, d)
 
 	privateDaemon(t, o)
-	<-news
+	<-eventLog
 	eventually(t, func() error { _, err := r.pass(tree); return err })
 	memory, _ := before.Inventory(nodeUUID, "MEMORY_MB") // this machine's may be hot-plugged meanwhile
 	if _, err := tree.SetInventory(nodeUUID, "MEMORY_MB", memory); err != nil {
@@ -240,7 +244,8 @@ func TestDriverAgainstTheMachinesOwnDaemon(t *testing.T) {
 	}
 }
 
-// TestGuestsThroughLibvirtsTestDriver: one domain that Nova made, one that somebody else did and that is off.
+// TestGuestsThroughLibvirtsTestDriver: one domain that Nova made, one that somebody else did and
+// that is off.
 func TestGuestsThroughLibvirtsTestDriver(t *testing.T) {
 	h := testhost.Sample()
 	file := filepath.Join(t.TempDir(), "node.xml")

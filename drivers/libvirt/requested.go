@@ -34,7 +34,7 @@ func (r requests) guest(d domain.Domain) plugins.Guest {
 		g.Unknown = "the compute API created it. What to do: openstack resource provider allocation set " + d.UUID
 		return g
 	case d.Nova == nil:
-		g.Unknown = "its domain has no metadata of Nova's. What to do: openstack resource provider allocation set " + d.UUID
+		g.Unknown = "its domain has no Nova metadata. What to do: openstack resource provider allocation set " + d.UUID
 		return g
 	}
 	amounts, reason := d.Requested(r.cfg.sets.Shared)
@@ -49,7 +49,7 @@ func (r requests) guest(d domain.Domain) plugins.Guest {
 	return g
 }
 
-// place says which providers the amounts are of.
+// place assigns the amounts to providers.
 func (r requests) place(d domain.Domain, amounts map[string]int64) (resources providertree.ProviderResources, reason string) {
 	resources = providertree.ProviderResources{}
 	add := func(provider, class string, amount int64) {
@@ -90,13 +90,14 @@ func (r requests) place(d domain.Domain, amounts map[string]int64) (resources pr
 			amount -= part
 		}
 		if amount > 0 {
-			return nil, "it is not bound to NUMA cells, so that it is not known of which cell its " + class + " is"
+			return nil, "it is not bound to NUMA cells, so it is unknown which cell provides its " + class + " is"
 		}
 	}
 	return resources, ""
 }
 
-// diskProvider is the one that disk space is of: the root, or the only one that shares its storage with the node.
+// diskProvider is the one that disk space is of: the root, or the only one that shares its storage
+// with the node.
 func (r requests) diskProvider() (uuid string, found bool) {
 	if _, has := r.tree.Inventory(r.root, classDiskGB); has {
 		return r.root, true

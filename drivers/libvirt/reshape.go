@@ -16,38 +16,40 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// The shapes of the tree that do not depend on the configuration, by number.
+// The layout versions of the tree. Layouts that depend on the configuration have no number.
 const (
-	// shapeRoot: virtual GPUs and contexts of memory encryption are on the root. Nova wrote such trees before Rocky, and before 2025.2.
-	shapeRoot = 1
-	// shapeDevices: each GPU and each kind of encryption is a child of its own.
-	shapeDevices = 2
+	// layoutRoot: virtual GPUs and contexts of memory encryption are on the root. Nova wrote such
+	// trees before Rocky, and before 2025.2.
+	layoutRoot = 1
+	// layoutDevices: each GPU and each kind of encryption is a child of its own.
+	layoutDevices = 2
 )
 
-// ShapeVersion is the newest shape. Whether processors and memory are on the root or on NUMA cells, and which processors are dedicated, is for
-// the configuration to say, forth and back; that is moved by UpdateProviderTree.
-func (d *Driver) ShapeVersion() int { return shapeDevices }
+// ShapeVersion is the newest layout. The configuration decides whether processors and memory are on
+// the root or on NUMA cells, and which processors are dedicated; UpdateProviderTree moves these,
+// forth and back.
+func (d *Driver) ShapeVersion() int { return layoutDevices }
 
-// Reshape takes a tree from one shape to the next: the devices' inventory to the devices, with all that is allocated of it. NUMA cells stay as they
-// are.
+// Reshape migrates a tree from one layout version to the next: the devices' inventory to the
+// devices, with its allocations. NUMA cells stay unchanged.
 func (d *Driver) Reshape(ctx context.Context, tree *providertree.Tree, node string, from int, allocations providertree.Allocations) (providertree.Allocations, error) {
 	cfg, link, root, err := d.nodeOf(ctx, tree, node)
 	if err != nil {
 		return nil, err
 	}
-	d.declare(nil)
-	if from != shapeRoot || len(tree.Children(root)) == 0 && noInventory(tree, root) {
-		return allocations, nil // nothing moved into the first shape, and a new node has nothing to move
+	d.setRenames(nil)
+	if from != layoutRoot || len(tree.Children(root)) == 0 && noInventory(tree, root) {
+		return allocations, nil // the first layout needs no migration, and a new node has nothing to move
 	}
-	f, err := d.survey(ctx, cfg, link, true)
+	f, err := d.discover(ctx, cfg, link, true)
 	if err != nil {
-		return nil, answer(err)
+		return nil, driverError(err)
 	}
 	c, err := d.choose(cfg, f, tree, root, node)
 	if err != nil {
-		return nil, answer(err)
+		return nil, driverError(err)
 	}
-	after, err := d.shape(ctx, cfg, c, tree, root, isNested(tree, root, node), allocations)
+	after, err := d.updateTree(ctx, cfg, c, tree, root, isNested(tree, root, node), allocations)
 	if err != nil {
 		return nil, fmt.Errorf("node %q: %w", node, err)
 	}
@@ -59,8 +61,8 @@ func noInventory(tree *providertree.Tree, root string) bool {
 	return len(view.Inventories) == 0
 }
 
-// isNested tells whether a tree has NUMA cells of the driver's. One with nothing in it is left over: from a reshape that came to nothing when its
-// providers were made, or because somebody else has a provider below it.
+// isNested reports whether a tree has the driver's NUMA cells. An empty one is a leftover: of a
+// reshape that failed after it created providers, or because of an unmanaged child.
 func isNested(tree *providertree.Tree, root, node string) bool {
 	return slices.ContainsFunc(tree.Children(root), func(uuid string) bool {
 		view, _ := tree.Provider(uuid)
@@ -68,11 +70,11 @@ func isNested(tree *providertree.Tree, root, node string) bool {
 	})
 }
 
-// shape makes the tree what the host is, flat or nested. Without allocations it answers [plugins.ReshapeNeeded] if some would have to move. An
-// error leaves the tree as it was.
-func (d *Driver) shape(ctx context.Context, cfg config, c choice, tree *providertree.Tree, root string, nested bool, allocations providertree.Allocations) (providertree.Allocations, error) {
+// updateTree edits the tree to match the host, flat or nested. Without allocations it returns
+// [plugins.ReshapeNeeded] if some would have to move. An error leaves the tree unchanged.
+func (d *Driver) updateTree(ctx context.Context, cfg config, c choice, tree *providertree.Tree, root string, nested bool, allocations providertree.Allocations) (providertree.Allocations, error) {
 	after := tree.Clone()
-	moved, err := d.reshaped(ctx, cfg, c, tree, after, root, nested, allocations)
+	moved, err := d.updateCopy(ctx, cfg, c, tree, after, root, nested, allocations)
 	if err != nil {
 		return nil, err
 	}
@@ -80,14 +82,14 @@ func (d *Driver) shape(ctx context.Context, cfg config, c choice, tree *provider
 	return moved, nil
 }
 
-// reshaped is shape in a copy of the tree before, which may be left half edited.
-func (d *Driver) reshaped(ctx context.Context, cfg config, c choice, before, tree *providertree.Tree, root string, nested bool, allocations providertree.Allocations) (providertree.Allocations, error) {
+// updateCopy is updateTree on a copy of before, which an error leaves half edited.
+func (d *Driver) updateCopy(ctx context.Context, cfg config, c choice, before, tree *providertree.Tree, root string, nested bool, allocations providertree.Allocations) (providertree.Allocations, error) {
 	wanted, odd, err := inventory.Want(c.host, cfg.settings(nested))
 	if err != nil {
 		return nil, err
 	}
-	d.doubts.take(odd)
-	leaving, err := wanted.Leaving(tree, root)
+	d.discrepancies.add(odd)
+	moving, err := wanted.Moving(tree, root)
 	if err != nil {
 		return nil, err
 	}
@@ -95,19 +97,19 @@ func (d *Driver) reshaped(ctx context.Context, cfg config, c choice, before, tre
 	if err != nil {
 		return nil, err
 	}
-	leaving = c.really(leaving, sites, nested)
-	if len(leaving) > 0 && allocations == nil {
-		return nil, &plugins.ReshapeNeeded{Reason: inWords(tree, leaving, nested)}
+	moving = c.mustMove(moving, sites, nested)
+	if len(moving) > 0 && allocations == nil {
+		return nil, &plugins.ReshapeNeeded{Reason: describeMoves(tree, moving, nested)}
 	}
 	if err := wanted.Put(tree, root); err != nil {
 		return nil, err
 	}
-	d.declare(nil)
+	d.setRenames(nil)
 	if allocations == nil {
 		return nil, nil
 	}
-	if len(leaving) > 0 {
-		if allocations, err = d.move(ctx, cfg, c, tree, root, leaving, sites, allocations); err != nil {
+	if len(moving) > 0 {
+		if allocations, err = d.move(ctx, cfg, c, tree, root, moving, sites, allocations); err != nil {
 			return nil, err
 		}
 	}
@@ -116,16 +118,17 @@ func (d *Driver) reshaped(ctx context.Context, cfg config, c choice, before, tre
 			return nil, err
 		}
 	}
-	if behind := inventory.Behind(before, tree, root, allocations); len(behind) > 0 {
+	if draining := inventory.Draining(before, tree, root, allocations); len(draining) > 0 {
 		*tree = *before.Clone()
-		if err := wanted.PutBeside(tree, root, behind); err != nil {
+		if err := wanted.PutDraining(tree, root, draining); err != nil {
 			return nil, err
 		}
 	}
 	return allocations, nil
 }
 
-// dropIdlePages takes the huge pages off the root of a flat tree that nobody holds: they are there only for those who held some of a cell.
+// dropIdlePages removes unallocated huge pages from the root of a flat tree: they are only for
+// guests that held some of a cell.
 func dropIdlePages(tree *providertree.Tree, root string, allocations providertree.Allocations) error {
 	used := allocations.Used(root)
 	view, _ := tree.Provider(root)
@@ -139,20 +142,20 @@ func dropIdlePages(tree *providertree.Tree, root string, allocations providertre
 	return nil
 }
 
-// move moves what is allocated at the leaving places, in a tree that has all that is wanted.
-func (d *Driver) move(ctx context.Context, cfg config, c choice, tree *providertree.Tree, root string, leaving []plugins.Place, sites map[string]assignment.Provider, allocations providertree.Allocations) (providertree.Allocations, error) {
+// move moves what is allocated at the moving places, in a tree that has all that is wanted.
+func (d *Driver) move(ctx context.Context, cfg config, c choice, tree *providertree.Tree, root string, moving []plugins.Place, sites map[string]assignment.Provider, allocations providertree.Allocations) (providertree.Allocations, error) {
 	policy := assignment.Refuse
 	if cfg.Unplaced == guess {
 		policy = assignment.Guess
 	}
 	moved, err := assignment.Move(assignment.MoveRequest{
-		Tree: tree, Root: root, Leaving: leaving, Sites: sites, Machine: c.machine, Domains: c.domains, Unread: c.unread,
+		Tree: tree, Root: root, Moving: moving, Sites: sites, Machine: c.machine, Domains: c.domains, Unread: c.unread,
 		Dedicated: c.cpus.PCPU, Rule: assignment.Split, Unplaced: policy, Allocations: allocations,
 	})
 	if err != nil {
 		return nil, err
 	}
-	d.declare(moved.Renames)
+	d.setRenames(moved.Renames)
 	logger := plugins.Logger(ctx)
 	for _, note := range moved.Notes {
 		if policy == assignment.Guess { // a plan shows warnings, and what was guessed is to be looked at before
@@ -161,21 +164,22 @@ func (d *Driver) move(ctx context.Context, cfg config, c choice, tree *providert
 			logger.Info().Msg(note)
 		}
 	}
-	logger.Info().Int("moves", len(moved.Moves)).Int("places", len(leaving)).Msg("What is allocated goes along to where the inventory is now.")
+	logger.Info().Int("moves", len(moved.Moves)).Int("places", len(moving)).Msg("Allocations move with the inventory.")
 	return moved.Allocations, nil
 }
 
-// really leaves out what need not move: VCPU that stays where it is as long as no guest has dedicated processors.
-func (c choice) really(leaving []plugins.Place, sites map[string]assignment.Provider, nested bool) []plugins.Place {
-	if len(leaving) == 0 || c.dedicatedGuests() {
-		return leaving
+// mustMove leaves out what need not move: VCPU that stays on its provider while no guest has
+// dedicated processors.
+func (c choice) mustMove(moving []plugins.Place, sites map[string]assignment.Provider, nested bool) []plugins.Place {
+	if len(moving) == 0 || c.dedicatedGuests() {
+		return moving
 	}
-	return slices.DeleteFunc(slices.Clone(leaving), func(p plugins.Place) bool {
+	return slices.DeleteFunc(slices.Clone(moving), func(p plugins.Place) bool {
 		return p.Class == "VCPU" && c.hasVCPU(sites[p.Provider], nested)
 	})
 }
 
-// hasVCPU tells whether there is VCPU at a site.
+// hasVCPU reports whether a site has VCPU.
 func (c choice) hasVCPU(site assignment.Provider, nested bool) bool {
 	switch site.Kind {
 	case assignment.Root:
@@ -186,7 +190,8 @@ func (c choice) hasVCPU(site assignment.Provider, nested bool) bool {
 	return false
 }
 
-// dedicatedGuests tells whether some guest has, or may have, a virtual processor pinned to a dedicated one.
+// dedicatedGuests reports whether some guest has, or may have, a virtual processor pinned to a
+// dedicated one.
 func (c choice) dedicatedGuests() bool {
 	for _, d := range c.domains {
 		for vcpu := range d.VCPUs {
@@ -198,10 +203,10 @@ func (c choice) dedicatedGuests() bool {
 	return len(c.unread) > 0
 }
 
-// inWords says what is to move.
-func inWords(tree *providertree.Tree, leaving []plugins.Place, nested bool) string {
+// describeMoves describes the inventory that moves.
+func describeMoves(tree *providertree.Tree, moving []plugins.Place, nested bool) string {
 	from := map[string][]string{}
-	for _, p := range leaving {
+	for _, p := range moving {
 		view, _ := tree.Provider(p.Provider)
 		from[view.Name] = append(from[view.Name], p.Class)
 	}
@@ -220,15 +225,15 @@ func inWords(tree *providertree.Tree, leaving []plugins.Place, nested bool) stri
 	return fmt.Sprintf("in %s there is another place for %s", tree2, strings.Join(parts, "; "))
 }
 
-// declare keeps the renames of the last call, for ClassRenames.
-func (d *Driver) declare(renames plugins.ClassRenames) {
+// setRenames stores the result of ClassRenames.
+func (d *Driver) setRenames(renames plugins.ClassRenames) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.renames = renames
 }
 
-// ClassRenames are those of the last reshape: VCPU to PCPU for guests with dedicated processors, and classes of devices that the configuration
-// gave another name.
+// ClassRenames are those of the last reshape: VCPU to PCPU for guests with dedicated processors,
+// and classes of devices that the configuration gave another name.
 func (d *Driver) ClassRenames() map[string]string {
 	d.mu.Lock()
 	defer d.mu.Unlock()

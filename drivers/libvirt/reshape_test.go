@@ -17,7 +17,8 @@ import (
 	"github.com/compute-agent/compute-agent/test/testhost"
 )
 
-// change is a host whose tree is of one configuration, with guests, and the agent's start with another configuration.
+// change is a host whose tree is of one configuration, with guests, and the agent's start with
+// another configuration.
 type change struct {
 	host          func(*testhost.Host) // what becomes of it meanwhile
 	before, after map[string]any
@@ -26,10 +27,10 @@ type change struct {
 	tree          func(*testing.T, *providertree.Tree) // what others did to it
 	held          map[string]string                    // consumer: provider:CLASS=n ..., names of providers without that of the node
 
-	want      map[string]string // nil: as before
-	offenders []string          // consumer, and parts of what is said of it, divided by three dots
-	unsaid    string
-	noNeed    bool // no reshape is needed
+	want       map[string]string // nil: as before
+	violations []string          // consumer, and parts of what is said of it, divided by three dots
+	unsaid     string
+	noNeed     bool // no reshape is needed
 }
 
 func consumer(n int) string { return fmt.Sprintf("7a7e0000-0000-4000-8000-%012d", n) }
@@ -137,14 +138,14 @@ func (c change) run(t *testing.T, stepwise bool) {
 	var err error
 	refused := func(err error) bool {
 		var failed *plugins.ReshapeFailed
-		if c.offenders == nil || !errors.As(err, &failed) {
+		if c.violations == nil || !errors.As(err, &failed) {
 			return false
 		}
 		var said []string
 		for _, o := range failed.Offenders {
 			said = append(said, o.Consumer+": "+o.Problem+". "+o.Remedy)
 		}
-		same := slices.EqualFunc(c.offenders, said, func(want, text string) bool {
+		same := slices.EqualFunc(c.violations, said, func(want, text string) bool {
 			for _, part := range strings.Split(want, "...") {
 				var found bool
 				if _, text, found = strings.Cut(text, part); !found {
@@ -154,7 +155,7 @@ func (c change) run(t *testing.T, stepwise bool) {
 			return c.unsaid == "" || !strings.Contains(text, c.unsaid)
 		})
 		if !same {
-			t.Errorf("offenders:\n%s\nwant\n%s", strings.Join(said, "\n"), strings.Join(c.offenders, "\n"))
+			t.Errorf("violations:\n%s\nwant\n%s", strings.Join(said, "\n"), strings.Join(c.violations, "\n"))
 		}
 		return true
 	}
@@ -170,8 +171,8 @@ func (c change) run(t *testing.T, stepwise bool) {
 		return
 	}
 	check("the reshape", err, after)
-	if c.offenders != nil {
-		t.Fatalf("nobody is refused, want %v", c.offenders)
+	if c.violations != nil {
+		t.Fatalf("nobody is refused, want %v", c.violations)
 	}
 	want := c.want
 	if want == nil {
@@ -215,7 +216,7 @@ func unplug(address string) func(*testhost.Host) {
 	}
 }
 
-func TestWhatGoesWhileItIsHeldDoesNotStandInTheWay(t *testing.T) {
+func TestAllocatedInventoryThatIsRemovedDoesNotBlockAReshape(t *testing.T) {
 	dave := pinned(guestOf(1, 1, 64), 0, 1)
 	flatGPU := map[string]string{consumer(1): ":VCPU=1 :MEMORY_MB=64 _pci_0000_82_00_0:VGPU=1"}
 	nestedGPU := map[string]string{consumer(1): "_numa_0:VCPU=1 _numa_0:MEMORY_MB=64 _pci_0000_82_00_0:VGPU=1"}
@@ -247,18 +248,18 @@ func TestWhatGoesWhileItIsHeldDoesNotStandInTheWay(t *testing.T) {
 	})
 }
 
-func TestADomainThatCannotBeReadIsNoneThatIsGone(t *testing.T) {
+func TestUnreadableDomainIsNotTreatedAsDeleted(t *testing.T) {
 	one := guestOf(1, 2, 64)
 	garbled := map[string]string{consumer(1): "<domain"}
 	runChanges(t, map[string]change{
 		"nested": {
 			after: map[string]any{"numa": "nested"}, domains: []testhost.Domain{one}, odd: garbled, held: map[string]string{consumer(1): ":VCPU=2 :MEMORY_MB=64"},
-			offenders: []string{consumer(1) + "...cannot be read...virsh", consumer(1) + "...cannot be read...virsh"}, unsaid: "allocation delete",
+			violations: []string{consumer(1) + "...cannot be read...virsh", consumer(1) + "...cannot be read...virsh"}, unsaid: "allocation delete",
 		},
 		"dedicated processors": {
 			after: map[string]any{"cpu_shared_set": "0-3", "cpu_dedicated_set": "4-7"}, domains: []testhost.Domain{one}, odd: garbled,
-			held:      map[string]string{consumer(1): ":VCPU=2 :MEMORY_MB=64"},
-			offenders: []string{consumer(1) + "...cannot be read...virsh"}, unsaid: "allocation delete",
+			held:       map[string]string{consumer(1): ":VCPU=2 :MEMORY_MB=64"},
+			violations: []string{consumer(1) + "...cannot be read...virsh"}, unsaid: "allocation delete",
 		},
 	})
 }
@@ -277,9 +278,10 @@ func TestDedicatedProcessorsWithoutGuestsNeedNoReshape(t *testing.T) {
 	})
 }
 
-// An agent that was ended between making providers and moving what is allocated leaves cells with nothing in them; and where somebody has a provider
-// below a cell, it stays when the host is flat again.
-func TestAnEmptyCellIsNoNesting(t *testing.T) {
+// An agent that was ended between making providers and moving what is allocated leaves cells with
+// nothing in them; and where somebody has a provider below a cell, it stays when the host is flat
+// again.
+func TestTreeWithAnEmptyCellIsFlat(t *testing.T) {
 	runChanges(t, map[string]change{"left over": {
 		tree: func(t *testing.T, tree *providertree.Tree) {
 			uuid, err := providertree.ChildUUID(nodeUUID, "numa_0")
@@ -294,7 +296,7 @@ func TestAnEmptyCellIsNoNesting(t *testing.T) {
 }
 
 // Whatever an operator changes in one go, nobody loses anything.
-func TestEverythingAtOnce(t *testing.T) {
+func TestReshapeMovesEverythingAtOnce(t *testing.T) {
 	mdev := "b7c7d4b0-0c1e-4a3d-8a3e-000000000001" // the sample's, of the first GPU
 	dedicated, floating := pinned(guestOf(1, 2, 64), 1, 6, 7), guestOf(2, 2, 64)
 	floating.Mdevs = []string{mdev}
@@ -321,7 +323,7 @@ func TestEverythingAtOnce(t *testing.T) {
 }
 
 // What a domain has that cannot be read is not given to an instance as if it were free.
-func TestNoInstanceBesideADomainThatCannotBeRead(t *testing.T) {
+func TestSpawnIsRefusedWhileADomainIsUnreadable(t *testing.T) {
 	h := testhost.Sample()
 	d := newDaemon(t, h)
 	d.domains, d.odd = []testhost.Domain{guestOf(1, 1, 64), guestOf(2, 1, 64)}, map[string]string{consumer(2): "<domain"}

@@ -13,19 +13,21 @@ import (
 )
 
 const (
-	// cpuInterval is how often the kernel's list of online CPUs is read: no event tells of a change.
+	// cpuInterval is how often the kernel's list of online CPUs is read: there is no event for a
+	// change.
 	cpuInterval = 10 * time.Second
 	// settleTime is how long a burst of events is waited for.
 	settleTime = 500 * time.Millisecond
-	// resyncInterval is after how long without events everything may have changed: libvirt's daemon can lose them, and goes on to answer.
+	// resyncInterval is the time without events after which everything may have changed: libvirt's
+	// daemon can lose events while it continues to answer.
 	resyncInterval = 5 * time.Minute
 )
 
-// Watch says to look again when a connection to libvirt was made, when devices of the host or domains came, went or changed, when CPUs went
-// online or offline, and after a while without any of that.
+// Watch requests a pass when it connects to libvirt, when devices or domains are added, removed or
+// changed, when CPUs go online or offline, and after resyncInterval without any of that.
 func (d *Driver) Watch(ctx context.Context, changed func(node string)) error {
 	events := make(chan error)
-	watcher := d.news.Watch(settleTime, resyncInterval)
+	watcher := d.eventLog.Watch(settleTime, resyncInterval)
 	defer watcher.Close()
 	var listening sync.WaitGroup
 	defer listening.Wait()
@@ -57,7 +59,7 @@ func (d *Driver) Watch(ctx context.Context, changed func(node string)) error {
 			}
 			changed("")
 		case <-tick.C:
-			// A list that cannot be read now says nothing.
+			// An unreadable list is not a change.
 			if now := d.onlineCPUs(); now != nil && !slices.Equal(now, cpus) {
 				if cpus != nil {
 					changed("")

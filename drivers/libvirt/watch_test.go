@@ -24,25 +24,26 @@ import (
 func (r *rig) watched() <-chan string {
 	r.Helper()
 	ctx, cancel := context.WithCancel(r.Context())
-	news, ended := make(chan string, 1000), make(chan error, 1)
-	go func() { ended <- r.Watch(ctx, func(node string) { news <- node }) }()
+	eventLog, ended := make(chan string, 1000), make(chan error, 1)
+	go func() { ended <- r.Watch(ctx, func(node string) { eventLog <- node }) }()
 	r.Cleanup(func() {
 		cancel()
 		if err := <-ended; !errors.Is(err, context.Canceled) {
 			r.Errorf("Watch: %v", err)
 		}
 	})
-	return news
+	return eventLog
 }
 
-// until waits for news, makes a pass after each, and ends when the tree is as it should be. News come far sooner than a resync would.
-func (r *rig) until(what string, news <-chan string, tree *providertree.Tree, is func() bool) {
+// until waits for eventLog, makes a pass after each, and ends when the tree is as it should be.
+// EventLog come far sooner than a resync would.
+func (r *rig) until(what string, eventLog <-chan string, tree *providertree.Tree, is func() bool) {
 	r.Helper()
 	limit := time.NewTimer(60 * time.Second)
 	defer limit.Stop()
 	for {
 		select {
-		case <-news:
+		case <-eventLog:
 		case <-limit.C:
 			r.Fatalf("%s: it is not seen; the tree has %v", what, names(tree))
 		}
@@ -62,10 +63,10 @@ func names(tree *providertree.Tree) (list []string) {
 	return list
 }
 
-func drain(news <-chan string) {
+func drain(eventLog <-chan string) {
 	for {
 		select {
-		case <-news:
+		case <-eventLog:
 		default:
 			return
 		}
@@ -81,9 +82,9 @@ func emulatorCache(t *testing.T) string {
 	return filepath.Join(t.TempDir(), "cache")
 }
 
-// What happens to the machine is told by an event, and the next pass has it in the tree: GPUs and virtual functions that come and go, mediated
-// devices, guests.
-func TestWhatHappensIsSeen(t *testing.T) {
+// What happens to the machine is told by an event, and the next pass has it in the tree: GPUs and
+// virtual functions that come and go, mediated devices, guests.
+func TestEventsTriggerAPass(t *testing.T) {
 	h := testhost.Sample()
 	gpu := *h.Device("0000:82:00.0")
 	s := sim.ForTest(t, h, sim.Options{Emulators: true, Cache: emulatorCache(t)})
@@ -91,7 +92,7 @@ func TestWhatHappensIsSeen(t *testing.T) {
 		"numa": "nested", "enabled_mdev_types": []string{"nvidia-222"}, "pci_report_in_placement": true,
 		"pci_device_spec": []any{map[string]any{"vendor_id": "15b3", "product_id": "1016", "resource_class": "CUSTOM_VF"}}, "call_timeout": "60s",
 	})
-	news := r.watched()
+	eventLog := r.watched()
 	tree := newTree(t)
 	eventually(t, func() error { _, err := r.pass(tree); return err })
 	total := func(name, class string) int64 {
@@ -108,55 +109,57 @@ func TestWhatHappensIsSeen(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	drain(news)
+	drain(eventLog)
 	must(s.Unplug(t.Context(), gpu.Address))
-	r.until("a GPU is unplugged", news, tree, func() bool { return total(gpuName, "VGPU") == 0 })
-	drain(news)
+	r.until("a GPU is unplugged", eventLog, tree, func() bool { return total(gpuName, "VGPU") == 0 })
+	drain(eventLog)
 	must(s.Plug(t.Context(), gpu))
-	r.until("a GPU is plugged in", news, tree, func() bool { return total(gpuName, "VGPU") == 16 })
-	drain(news)
+	r.until("a GPU is plugged in", eventLog, tree, func() bool { return total(gpuName, "VGPU") == 16 })
+	drain(eventLog)
 	must(s.Unplug(t.Context(), "0000:06:01.3"))
-	r.until("a virtual function is unplugged", news, tree, func() bool { return total(vfName, "CUSTOM_VF") == 3 })
+	r.until("a virtual function is unplugged", eventLog, tree, func() bool { return total(vfName, "CUSTOM_VF") == 3 })
 
-	// A device that is made changes nothing but what is left; one of another type takes what there was.
-	drain(news)
+	// A device that is made changes nothing but what is left; one of another type takes what there
+	// was.
+	drain(eventLog)
 	const mdev = "c0ffee00-0000-4000-8000-000000000002"
 	must(s.AddMdev(t.Context(), gpu.Address, "nvidia-231", mdev, 900))
 	must(s.Tree().Write("sys/bus/pci/devices/"+gpu.Address+"/mdev_supported_types/nvidia-222/available_instances", "0\n"))
-	r.until("a mediated device of another type is made", news, tree, func() bool { return total(gpuName, "VGPU") == 0 })
+	r.until("a mediated device of another type is made", eventLog, tree, func() bool { return total(gpuName, "VGPU") == 0 })
 	if !slices.ContainsFunc(r.Warnings(), func(w plugins.Warning) bool { return w.Name == "mdev-other-"+gpuName }) {
 		t.Errorf("%+v", r.Warnings())
 	}
 
 	// A guest is defined, started, and gone.
 	guest := testhost.Domain{Name: "watched", UUID: guestUUID, VCPUs: 1, MemoryMiB: 16, Metadata: novaInstance}
-	knows := func() bool { _, known := r.roster.known[guestUUID]; return known }
-	drain(news)
+	knows := func() bool { _, known := r.domainCache.known[guestUUID]; return known }
+	drain(eventLog)
 	must(s.Define(t.Context(), guest.XML("qemu")))
-	r.until("a guest is defined", news, tree, knows)
-	off := r.roster.known[guestUUID].key
-	drain(news)
+	r.until("a guest is defined", eventLog, tree, knows)
+	off := r.domainCache.known[guestUUID].key
+	drain(eventLog)
 	must(s.Boot(t.Context(), guest.Name))
-	r.until("a guest is started", news, tree, func() bool { return r.roster.known[guestUUID].key.State != off.State })
+	r.until("a guest is started", eventLog, tree, func() bool { return r.domainCache.known[guestUUID].key.State != off.State })
 	guests, err := r.Guests(t.Context(), tree, nodeName)
-	unknown := "it is not bound to NUMA cells, so that it is not known of which cell its VCPU is. What to do: nova-manage placement heal_allocations --instance " + guestUUID
+	unknown := "it is not bound to NUMA cells, so it is unknown which cell provides its VCPU is. What to do: nova-manage placement heal_allocations --instance " + guestUUID
 	diff(t, "guests", []plugins.Guest{{UUID: guestUUID, Name: "watched", ProjectID: "9d3e4f5a", UserID: "2c5f0a1b", Unknown: unknown}}, guests)
 	must(err)
-	drain(news)
+	drain(eventLog)
 	must(s.Destroy(t.Context(), guest.Name))
 	must(s.Undefine(t.Context(), guest.Name))
-	r.until("a guest is gone", news, tree, func() bool { return !knows() })
+	r.until("a guest is gone", eventLog, tree, func() bool { return !knows() })
 	if line := disagreement.FindString(r.log.String()); line != "" {
 		t.Errorf("libvirt and the kernel were said to disagree on the way: %s\n%s", line, r.log)
 	}
 }
 
-// The daemon of a host with devices is restarted, hangs, dies and comes back. Whatever is asked meanwhile is answered with NotReady and a reason, the
-// tree stands, and the driver finds back by itself. Its connections leave nothing behind: Shutdown would tell.
-func TestTheDaemonsFateOnAHostWithDevices(t *testing.T) {
-	s := sim.ForTest(t, testhost.Sample(), sim.Options{})
+// The daemon of a host with devices is restarted, hangs, dies and comes back. Whatever is asked
+// meanwhile is answered with NotReady and a reason, the tree stands, and the driver finds back by
+// itself. Its connections leave nothing behind: Shutdown would tell.
+func TestDaemonRestartsOnAHostWithDevices(t *testing.T) {
+	s := simtest.Start(t, testhost.Sample(), sim.Options{})
 	r := simulated(t, s, map[string]any{"numa": "nested", "enabled_mdev_types": []string{"nvidia-222"}, "call_timeout": "300ms", "connect_timeout": "2s"})
-	news := r.watched()
+	eventLog := r.watched()
 	tree := newTree(t)
 	eventually(t, func() error { _, err := r.pass(tree); return err })
 	good := tree.Clone()
@@ -180,12 +183,12 @@ func TestTheDaemonsFateOnAHostWithDevices(t *testing.T) {
 	}
 	back := func(what string) {
 		t.Helper()
-		r.until(what, news, tree, func() bool { return r.Health(t.Context()) == nil })
+		r.until(what, eventLog, tree, func() bool { return r.Health(t.Context()) == nil })
 		if !tree.Equal(good) {
 			t.Errorf("%s: the tree is another one: %+v", what, providertree.Diff(good, tree))
 		}
 	}
-	drain(news)
+	drain(eventLog)
 	if err := s.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -201,7 +204,7 @@ func TestTheDaemonsFateOnAHostWithDevices(t *testing.T) {
 	if !tree.Equal(good) {
 		t.Errorf("thawed: the tree is another one: %+v", providertree.Diff(good, tree))
 	}
-	drain(news)
+	drain(eventLog)
 	if err := s.Kill(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -49,14 +49,14 @@ func (d *Daemon) Log() string { return d.layout.log() }
 // PID is the daemon's process id.
 func (d *Daemon) PID() int { return d.process.Pid }
 
-// Isolated reports whether the daemon has directories of its own: always, but for root in a container without
-// CAP_SYS_ADMIN.
+// Isolated reports whether the daemon has directories of its own: always, but for root in a
+// container without CAP_SYS_ADMIN.
 func (d *Daemon) Isolated() bool { return !d.layout.privileged || d.namespace != nil }
 
-// Done is closed when the daemon has ended, by Stop or by itself.
+// Done is closed when the daemon has exited.
 func (d *Daemon) Done() <-chan struct{} { return d.done }
 
-// Err says how the daemon ended, with the last lines of its log: nil while it runs, and after Stop.
+// Err is how the daemon exited, with the last lines of its log: nil while it runs, and after Stop.
 func (d *Daemon) Err() error {
 	select {
 	case <-d.done:
@@ -80,16 +80,16 @@ func (d *Daemon) ended(err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.exit = err
-	d.problem = fmt.Errorf("the private libvirt daemon (pid %d) ended by itself (%w): %s", d.PID(), err, d.lastWords())
+	d.problem = fmt.Errorf("the private libvirt daemon (pid %d) exited unexpectedly (%w): %s", d.PID(), err, d.lastWords())
 	if d.ready && !d.stopped {
 		d.logger.Error().Int("pid", d.PID()).Str("log", d.Log()).Err(d.problem).
-			Msg("The private libvirt daemon has ended by itself. Nothing can be learnt from it until it is started again.")
+			Msg("The private libvirt daemon exited unexpectedly. libvirt is unavailable until it is started again.")
 	}
 }
 
-// Stop ends the daemon: SIGTERM, and SIGKILL when ctx ends first. Then it ends what the daemon has left behind (emulators
-// that it was questioning, helpers) and removes its sockets and its pid file. Guests go on running. It may be called more
-// than once.
+// Stop ends the daemon: SIGTERM, and SIGKILL when ctx ends first. Then it ends what the daemon has
+// left behind (emulators that it was questioning, helpers) and removes its sockets and its pid
+// file. Guests go on running. It may be called more than once.
 func (d *Daemon) Stop(ctx context.Context) error {
 	d.mu.Lock()
 	d.stopped = true
@@ -106,7 +106,7 @@ func (d *Daemon) terminate(ctx context.Context) error {
 		return nil
 	default:
 	}
-	// A stopped process does not see SIGTERM before it goes on.
+	// A stopped process does not receive SIGTERM before it continues.
 	_ = d.process.Signal(syscall.SIGTERM)
 	_ = d.process.Signal(syscall.SIGCONT)
 	select {
@@ -114,7 +114,7 @@ func (d *Daemon) terminate(ctx context.Context) error {
 		return nil
 	case <-ctx.Done():
 	}
-	d.logger.Warn().Int("pid", d.PID()).Msg("The private libvirt daemon did not end when asked to; it is being killed.")
+	d.logger.Warn().Int("pid", d.PID()).Msg("The private libvirt daemon did not stop when asked to. Killing it.")
 	_ = d.process.Kill()
 	t := time.NewTimer(killTimeout)
 	defer t.Stop()
@@ -122,16 +122,17 @@ func (d *Daemon) terminate(ctx context.Context) error {
 	case <-d.done:
 		return nil
 	case <-t.C:
-		return fmt.Errorf("the private libvirt daemon (pid %d) does not end, not even by SIGKILL: it hangs in the kernel", d.PID())
+		return fmt.Errorf("the private libvirt daemon (pid %d) does not exit, not even on SIGKILL: it hangs in the kernel", d.PID())
 	}
 }
 
-// endLeftovers kills what the daemon started and did not take along. A daemon that was killed leaves emulators behind
-// that have made themselves daemons, so neither its process group nor its children tell.
+// endLeftovers kills the daemon's remaining processes. A killed daemon leaves emulators that have
+// daemonized, so neither its process group nor its children include them.
 func (d *Daemon) endLeftovers() {
 	for _, pid := range d.leftovers() {
-		d.logger.Debug().Int("pid", pid).Msg("Ending a process that the private libvirt daemon left behind.")
-		// The handle comes before the second look: whoever has this number then is whom the signal reaches.
+		d.logger.Debug().Int("pid", pid).Msg("Stopping a process that the private libvirt daemon left behind.")
+		// The handle is opened before the second check: the signal then reaches the process that
+		// was checked.
 		p, err := os.FindProcess(pid)
 		if err != nil {
 			continue

@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// probeTimeout bounds the wait for one socket. A daemon that systemd starts on demand needs about a second.
+// probeTimeout bounds the wait for one socket. A daemon that systemd starts on demand needs about a
+// second.
 const probeTimeout = 5 * time.Second
 
 // Candidate is a place where a daemon usually listens.
@@ -23,9 +24,10 @@ type Candidate struct {
 	URI string
 }
 
-// Candidates are the usual sockets of this user, the best first: the read-only ones of the system (they are open to all
-// users by default and enough for an inventory), those with write access, and for other users than root the ones of the
-// session. Both the monolithic daemon (libvirtd) and the modular one (virtqemud) are named.
+// Candidates are the usual sockets of this user, the best first: the read-only ones of the system
+// (they are open to all users by default and enough for an inventory), those with write access, and
+// for other users than root the ones of the session. Both the monolithic daemon (libvirtd) and the
+// modular one (virtqemud) are named.
 func Candidates() []Candidate {
 	session := ""
 	if os.Geteuid() != 0 {
@@ -52,8 +54,8 @@ func candidates(system, session string) []Candidate {
 	return list
 }
 
-// Find looks for a daemon that answers at one of the usual sockets and returns its URI for libvirt's library. If none
-// does, why says of each socket what was found there, in words for people.
+// Find looks for a daemon that answers at one of the usual sockets and returns its URI for
+// libvirt's library. If none does, why is the problem of each socket.
 func Find(ctx context.Context) (uri string, ok bool, why string) {
 	return find(ctx, Candidates())
 }
@@ -74,13 +76,14 @@ func find(ctx context.Context, list []Candidate) (string, bool, string) {
 		}
 	}
 	if len(absent) > 0 {
-		other = append(other, "nobody listens on "+strings.Join(absent, ", "))
+		other = append(other, "no process listens on "+strings.Join(absent, ", "))
 	}
 	return "", false, strings.Join(other, "; ")
 }
 
-// Sockets are the local sockets at which libvirt's library may look for the daemon behind a URI, in its order; none for a daemon on another
-// host and for a driver without a daemon. Of the parameters it goes by socket and mode.
+// Sockets are the local sockets at which libvirt's library may look for the daemon behind a URI, in
+// its order; none for a daemon on another host and for a driver without a daemon. Of the parameters
+// it goes by socket and mode.
 func Sockets(uri string, write bool) []string {
 	u, err := url.Parse(uri)
 	if err != nil || u.Host != "" {

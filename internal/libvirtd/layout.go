@@ -33,7 +33,7 @@ func (l layout) socket() string    { return filepath.Join(l.run, "libvirt-sock")
 func (l layout) cache() string     { return filepath.Join(l.dir, "cache") }
 func (l layout) stateLink() string { return filepath.Join(l.run, "xdg") }
 
-// temporary is what must be gone when the daemon is: nobody may take a dead socket for a daemon.
+// temporary is what must be removed with the daemon: a dead socket must not look like a daemon.
 func (l layout) temporary() []string {
 	return []string{
 		l.socket(), filepath.Join(l.run, "libvirt-sock-ro"), filepath.Join(l.run, "libvirt-admin-sock"),
@@ -50,8 +50,9 @@ func (l layout) uri() string {
 	return "qemu+unix:///" + path + "?socket=" + l.socket()
 }
 
-// binds are the directories that a privileged daemon finds in the place of the system's, as pairs of source and target.
-// The paths are compiled into libvirt; only a mount namespace makes them private.
+// binds are the directories that a privileged daemon finds in the place of the system's, as pairs
+// of source and target. The paths are compiled into libvirt; only a mount namespace makes them
+// private.
 func (l layout) binds() [][2]string {
 	return [][2]string{
 		{filepath.Join(l.run, "run"), "/run/libvirt"},
@@ -61,8 +62,8 @@ func (l layout) binds() [][2]string {
 	}
 }
 
-// session are the XDG directories of an unprivileged daemon. They go through a short link in the run directory, since
-// libvirt puts sockets below its configuration directory, wherever that is.
+// session are the XDG directories of an unprivileged daemon. They go through a short link in the
+// run directory, since libvirt puts sockets below its configuration directory, wherever that is.
 func (l layout) session() []string {
 	return []string{
 		"HOME=" + filepath.Join(l.stateLink(), "home"),
@@ -85,7 +86,7 @@ func (l layout) check() error {
 		}
 	}
 	if l.dir == l.stateLink() {
-		return fmt.Errorf("the state directory %q must have another name: the runtime directory needs that one", l.dir)
+		return fmt.Errorf("the state directory %q must have another name: the runtime directory uses that one", l.dir)
 	}
 	longest := filepath.Join(l.run, "libvirt-admin-sock")
 	if !l.privileged {
@@ -112,7 +113,7 @@ func (l layout) make() error {
 	}
 	for _, p := range l.temporary() {
 		if err := os.Remove(p); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("removing what an earlier libvirt daemon left: %w", err)
+			return fmt.Errorf("removing files of an earlier libvirt daemon: %w", err)
 		}
 	}
 	if !l.privileged {
@@ -122,7 +123,7 @@ func (l layout) make() error {
 	}
 	if info, err := os.Stat(l.log()); err == nil && info.Size() > maxLog {
 		if err := os.Rename(l.log(), l.log()+".1"); err != nil {
-			return fmt.Errorf("putting the old log aside: %w", err)
+			return fmt.Errorf("rotating the old log: %w", err)
 		}
 	}
 	for path, text := range map[string]string{l.config(): l.daemonConf(), qemuConf: l.qemuConf()} {
@@ -133,7 +134,8 @@ func (l layout) make() error {
 	return nil
 }
 
-// daemonConf is libvirtd.conf. Authentication is none because the directory of the sockets is open to its owner only.
+// daemonConf is libvirtd.conf. Authentication is none because the directory of the sockets is open
+// to its owner only.
 func (l layout) daemonConf() string {
 	return `# Written at every start; changes are lost.
 listen_tls = 0

@@ -13,8 +13,9 @@ import (
 	"strings"
 )
 
-// mountNamespace opens the mount namespace of a process; nil if it is ours or cannot be told. While it is open its number
-// is not given to another one: without that, processes of a stranger's namespace could be taken for the daemon's.
+// mountNamespace opens the mount namespace of a process; nil if it is ours or unknown. While it is
+// open, its number is not reused: otherwise processes of an unrelated namespace could be taken for
+// the daemon's.
 func mountNamespace(pid int) *os.File {
 	f, err := os.Open(fmt.Sprintf("/proc/%d/ns/mnt", pid))
 	if err != nil {
@@ -29,8 +30,9 @@ func mountNamespace(pid int) *os.File {
 	return nil
 }
 
-// leftovers lists the processes that belong to the daemon, other than itself and its guests. They are known by the mount
-// namespace, which nobody else has, or by an environment that points into the run directory.
+// leftovers lists the processes that belong to the daemon, other than itself and its guests. They
+// are recognized by the daemon's own mount namespace, or by an environment that points into the run
+// directory.
 func (d *Daemon) leftovers() []int {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {

@@ -32,17 +32,18 @@ const (
 	readyInterval = 20 * time.Millisecond
 	// readyTimeout bounds the start when ctx does not. It takes 0.2 s, more on a busy machine.
 	readyTimeout = 60 * time.Second
-	// killTimeout is how long a daemon may take to end after SIGKILL; only one stuck in the kernel takes longer.
+	// killTimeout is how long a daemon may take to end after SIGKILL; only one stuck in the kernel
+	// takes longer.
 	killTimeout = 5 * time.Second
 )
 
 // Options say where a private daemon lives.
 type Options struct {
-	// Dir keeps what outlives the daemon: its log, its configuration, and the cache of what the emulators can do, which
-	// takes seconds to find out the first time.
+	// Dir keeps what outlives the daemon: its log, its configuration, and the cache of what the
+	// emulators can do, which takes seconds to find out the first time.
 	Dir string
-	// RuntimeDir is for sockets and the pid file. It must be short (a Unix socket's path has at most 107 bytes) and
-	// should be on a tmpfs.
+	// RuntimeDir is for sockets and the pid file. It must be short (a Unix socket's path has at
+	// most 107 bytes) and should be on a tmpfs.
 	RuntimeDir string
 	// SearchPath is the PATH of the daemon, where it looks for emulators; "" is ours.
 	SearchPath string
@@ -53,10 +54,11 @@ type Options struct {
 	Logger    zerolog.Logger
 }
 
-// StartPrivate starts a daemon of our own and waits until it answers. It lives until Stop, or until this process ends,
-// whichever way that happens.
+// StartPrivate starts a daemon of our own and waits until it answers. It lives until Stop, or until
+// this process ends, whichever way that happens.
 //
-// Errors: [ErrNotInstalled], [ErrInUse]; if the daemon ends or stays silent, the last lines of its log are in the words.
+// Errors: [ErrNotInstalled], [ErrInUse]; if the daemon exits or does not respond, the error has the
+// last lines of its log.
 func StartPrivate(ctx context.Context, o Options) (*Daemon, error) {
 	l := layout{dir: filepath.Clean(o.Dir), run: filepath.Clean(o.RuntimeDir), privileged: os.Geteuid() == 0, emulators: o.Emulators}
 	if err := l.check(); err != nil {
@@ -129,9 +131,9 @@ func takeLock(path string) (*os.File, error) {
 	return f, nil
 }
 
-// start launches the daemon. In a mount namespace of its own if that is possible; where it is refused (root in a
-// container without CAP_SYS_ADMIN) on the container's own directories. The daemon lives as long as ctx, which is not the
-// context of the start.
+// start launches the daemon. In a mount namespace of its own if that is possible; where it is
+// refused (root in a container without CAP_SYS_ADMIN) on the container's own directories. The
+// daemon lives as long as ctx, which is not the context of the start.
 func (d *Daemon) start(ctx context.Context, binary string, o Options) error {
 	if !d.layout.privileged {
 		return d.launch(d.command(ctx, binary, o, nil))
@@ -141,7 +143,7 @@ func (d *Daemon) start(ctx context.Context, binary string, o Options) error {
 	}
 	err := d.launch(d.command(ctx, binary, o, d.layout.binds()))
 	if errors.Is(err, syscall.EPERM) {
-		d.logger.Warn().Err(err).Msg("This user may not make a mount namespace (CAP_SYS_ADMIN). " +
+		d.logger.Warn().Err(err).Msg("This user cannot create a mount namespace (CAP_SYS_ADMIN). " +
 			"The libvirt daemon works with /run/libvirt, /var/lib/libvirt and /etc/libvirt of this machine itself. " +
 			"Give the container that capability, or run as another user than root, to keep them apart.")
 		err = d.launch(d.command(ctx, binary, o, nil))
@@ -149,8 +151,9 @@ func (d *Daemon) start(ctx context.Context, binary string, o Options) error {
 	return err
 }
 
-// command builds the daemon's command line. With binds it goes through a shell that mounts them in the new namespace and
-// then becomes the daemon, so that the process is the same and the signal of our death reaches it.
+// command builds the daemon's command line. With binds it goes through a shell that mounts them in
+// the new namespace and then becomes the daemon, so that the process is the same and the signal of
+// our death reaches it.
 func (d *Daemon) command(ctx context.Context, binary string, o Options, binds [][2]string) *exec.Cmd {
 	args := []string{"--config", d.layout.config(), "--pid-file", d.layout.pidFile()}
 	attr := &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
@@ -172,7 +175,8 @@ func (d *Daemon) command(ctx context.Context, binary string, o Options, binds []
 	return cmd
 }
 
-// environment is a small one: nothing of ours (a NOTIFY_SOCKET, credentials) is the daemon's business.
+// environment is a small one: nothing of ours (a NOTIFY_SOCKET, credentials) is the daemon's
+// business.
 func (d *Daemon) environment(searchPath string) []string {
 	if searchPath == "" {
 		searchPath = os.Getenv("PATH")
@@ -189,8 +193,8 @@ func (d *Daemon) environment(searchPath string) []string {
 	return append(env, d.layout.session()...)
 }
 
-// launch starts cmd and a goroutine that owns it until it ends. The goroutine keeps its thread: the kernel sends the
-// signal of the parent's death when the starting thread ends, not the process.
+// launch starts cmd and a goroutine that owns it until it ends. The goroutine keeps its thread: the
+// kernel sends the signal of the parent's death when the starting thread ends, not the process.
 func (d *Daemon) launch(cmd *exec.Cmd) error {
 	log, err := os.OpenFile(d.layout.log(), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
@@ -214,7 +218,8 @@ func (d *Daemon) launch(cmd *exec.Cmd) error {
 	return <-started
 }
 
-// waitReady returns when the daemon answers. It accepts calls only after all its drivers are initialised.
+// waitReady returns when the daemon answers. It accepts calls only after all its drivers are
+// initialised.
 func (d *Daemon) waitReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
@@ -227,7 +232,7 @@ func (d *Daemon) waitReady(ctx context.Context) error {
 		}
 		select {
 		case <-d.done:
-			return fmt.Errorf("the private libvirt daemon ended at its start (%w): %s", d.exit, d.lastWords())
+			return fmt.Errorf("the private libvirt daemon exited during start-up (%w): %s", d.exit, d.lastWords())
 		case <-ctx.Done():
 			return fmt.Errorf("the private libvirt daemon did not become ready: %w: %s", err, d.lastWords())
 		case <-tick.C:
@@ -235,8 +240,8 @@ func (d *Daemon) waitReady(ctx context.Context) error {
 	}
 }
 
-// mountPoints makes the targets that do not exist. They stay: another daemon may have mounted something there meanwhile, in a namespace of its own, where
-// it would go with the directory.
+// mountPoints makes the targets that do not exist. They stay: another daemon may have mounted
+// something there meanwhile, in a namespace of its own, where it would go with the directory.
 func mountPoints(binds [][2]string) error {
 	for _, b := range binds {
 		if err := os.MkdirAll(b[1], 0o755); err != nil {

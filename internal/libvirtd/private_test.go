@@ -23,7 +23,8 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// requirement ends a test that cannot run here: loudly, and as a failure where everything ought to be there.
+// requirement ends a test that cannot run here: loudly, and as a failure where everything ought to
+// be there.
 func requirement(t *testing.T, met bool, what string) {
 	t.Helper()
 	switch {
@@ -105,7 +106,7 @@ func processesOf(t *testing.T, d *Daemon) []string {
 }
 
 // A namespace's number is used again when it is gone; then its processes are a stranger's.
-func TestStrangersAreNotTakenForLeftovers(t *testing.T) {
+func TestUnrelatedProcessesAreNotLeftovers(t *testing.T) {
 	needDaemon(t)
 	requirement(t, os.Geteuid() == 0, "root")
 	o := place(t)
@@ -215,7 +216,7 @@ func TestPrivateDaemonThatDiesIsReported(t *testing.T) {
 		t.Errorf("Err: %v, want how it ended and where its log is", err)
 	}
 	stop(t, d) // orders the reading of log after the last write
-	if !strings.Contains(log.String(), "ended by itself") {
+	if !strings.Contains(log.String(), "exited unexpectedly") {
 		t.Errorf("nothing was logged: %s", log.String())
 	}
 	if err := Probe(t.Context(), start(t, o).Socket()); err != nil {
@@ -363,7 +364,7 @@ func copyFile(t *testing.T, from, to string) {
 	}
 }
 
-func TestStartPrivateSaysWhatIsMissing(t *testing.T) {
+func TestStartPrivateReportsWhatIsMissing(t *testing.T) {
 	t.Run("a path too long for sockets", func(t *testing.T) {
 		o := place(t)
 		o.RuntimeDir += "/" + strings.Repeat("x", 100)

@@ -20,18 +20,18 @@ import (
 
 // Why a socket does not lead to a working daemon.
 var (
-	// ErrNotRunning: there is no socket, or nobody listens on it.
+	// ErrNotRunning: there is no socket, or no process listens on it.
 	ErrNotRunning = errors.New("no libvirt daemon is running there")
 	// ErrPermission: the socket is there, but this user may not use it.
 	ErrPermission = errors.New("no permission to use the libvirt socket")
-	// ErrSilent: somebody listens but does not answer: a daemon that hangs, or one that is still starting.
-	ErrSilent = errors.New("the libvirt daemon does not answer")
-	// ErrNotLibvirt: somebody answers, but not in libvirt's protocol.
-	ErrNotLibvirt = errors.New("what answers there is no libvirt daemon")
+	// ErrSilent: a process listens but does not answer: a daemon that hangs or is still starting.
+	ErrSilent = errors.New("the libvirt daemon does not respond")
+	// ErrNotLibvirt: a process answers, but not in libvirt's protocol.
+	ErrNotLibvirt = errors.New("what responds there is not a libvirt daemon")
 )
 
-// The header of libvirt's RPC (src/rpc/virnetprotocol.x) and the one call that every daemon answers before anything else:
-// the list of authentication schemes. All fields are big-endian 32-bit words.
+// The header of libvirt's RPC (src/rpc/virnetprotocol.x) and the one call that every daemon answers
+// before anything else: the list of authentication schemes. All fields are big-endian 32-bit words.
 const (
 	rpcHeader        = 28
 	rpcProgramRemote = 0x20008086
@@ -42,11 +42,12 @@ const (
 	rpcMaxReply      = 4096
 )
 
-// Probe connects to a daemon's Unix socket and makes one harmless call, so that nil means: a libvirt daemon is there,
-// this user may talk to it, and it answers now. A mere connect would also succeed with one that is stopped.
+// Probe connects to a daemon's Unix socket and makes one harmless call, so that nil means: a
+// libvirt daemon is there, this user may talk to it, and it answers now. A mere connect would also
+// succeed with one that is stopped.
 //
-// Errors: [ErrNotRunning], [ErrPermission], [ErrSilent] (ctx ended first), [ErrNotLibvirt], each with the socket and the
-// remedy in its words. Cost: one connection, 28 bytes there and some 40 back.
+// Errors: [ErrNotRunning], [ErrPermission], [ErrSilent] (ctx ended first), [ErrNotLibvirt], each
+// with the socket and a hint. Cost: one connection, 28 bytes there and some 40 back.
 func Probe(ctx context.Context, socket string) error {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "unix", socket)
@@ -80,7 +81,7 @@ func dialError(ctx context.Context, socket string, err error) error {
 	case errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("%s does not exist: %w", socket, ErrNotRunning)
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return fmt.Errorf("nobody listens on %s: %w", socket, ErrNotRunning)
+		return fmt.Errorf("no process listens on %s: %w", socket, ErrNotRunning)
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("%s: %w (%s)", socket, ErrPermission, permissionRemedy(socket))
 	case ctx.Err() != nil, errors.Is(err, syscall.EAGAIN):
@@ -121,8 +122,8 @@ func permissionRemedy(socket string) string {
 	return fmt.Sprintf("its mode is %s, see %s in %s, or SocketMode of %s if systemd listens on it", info.Mode().Perm(), option, conf, unit)
 }
 
-// opener is what sets the mode of a socket with one of libvirt's names: an option in a file of the daemon's, or a unit of systemd's. Sockets for
-// reading end in -ro.
+// opener is what sets the mode of a socket with one of libvirt's names: an option in a file of the
+// daemon's, or a unit of systemd's. Sockets for reading end in -ro.
 func opener(name string) (option, conf, unit string) {
 	name, readOnly := strings.CutSuffix(name, "-ro")
 	daemon, _, named := strings.Cut(name, "-sock")

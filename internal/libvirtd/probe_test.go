@@ -54,7 +54,7 @@ func words(w ...uint32) []byte {
 
 func readCall(c net.Conn) { _, _ = io.CopyN(io.Discard, c, rpcHeader) }
 
-func TestProbeTellsWhatIsWrong(t *testing.T) {
+func TestProbeReportsWhatIsWrong(t *testing.T) {
 	dir := t.TempDir()
 	stale := filepath.Join(dir, "stale")
 	if l, err := net.ListenUnix("unix", &net.UnixAddr{Name: stale, Net: "unix"}); err != nil {
@@ -73,8 +73,8 @@ func TestProbeTellsWhatIsWrong(t *testing.T) {
 		says         string
 	}{
 		{"absent", filepath.Join(dir, "none"), ErrNotRunning, "does not exist"},
-		{"left behind", stale, ErrNotRunning, "nobody listens"},
-		{"a plain file", plain, ErrNotRunning, "nobody listens"},
+		{"left behind", stale, ErrNotRunning, "no process listens"},
+		{"a plain file", plain, ErrNotRunning, "no process listens"},
 		{"a daemon", serve(t, func(c net.Conn) {
 			readCall(c)
 			_, _ = c.Write(words(36, rpcProgramRemote, rpcVersion, rpcProcAuthList, rpcTypeReply, 1, 0, 1, 0))
@@ -126,7 +126,7 @@ func TestFindTakesTheFirstThatAnswers(t *testing.T) {
 		t.Errorf("find: %q %v %q", uri, ok, why)
 	}
 	uri, ok, why := find(t.Context(), list[:2])
-	if uri != "" || ok || !strings.Contains(why, broken) || !strings.Contains(why, "nobody listens on "+absent) {
+	if uri != "" || ok || !strings.Contains(why, broken) || !strings.Contains(why, "no process listens on "+absent) {
 		t.Errorf("find: %q %v %q", uri, ok, why)
 	}
 }
@@ -146,8 +146,9 @@ func TestCandidatesNameBothKindsOfDaemon(t *testing.T) {
 	}
 }
 
-// What sets the mode depends on the socket: one for reading and one for all that the daemon can do have options of their own.
-func TestThePermissionRemedyIsThatOfTheSocket(t *testing.T) {
+// What sets the mode depends on the socket: one for reading and one for all that the daemon can do
+// have options of their own.
+func TestPermissionHintFitsTheSocket(t *testing.T) {
 	dir := t.TempDir()
 	for name, want := range map[string]string{
 		"libvirt-sock":      "its mode is -rwx------, see unix_sock_rw_perms in libvirtd.conf, or SocketMode of libvirtd.socket if systemd listens on it",

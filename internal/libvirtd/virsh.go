@@ -13,8 +13,9 @@ import (
 // ErrNoVirsh means that libvirt's command line is not installed.
 var ErrNoVirsh = errors.New("virsh is not installed (Debian package: libvirt-clients)")
 
-// Virsh runs libvirt's command line with a daemon, for programs that are not linked with libvirt's library, and returns what it prints. It ends
-// with ctx. What goes wrong is in the error, in libvirt's words.
+// Virsh runs libvirt's command line with a daemon, for programs that are not linked with libvirt's
+// library, and returns what it prints. It ends with ctx. What goes wrong is in the error, in
+// libvirt's words.
 func Virsh(ctx context.Context, uri, stdin string, args ...string) (string, error) {
 	binary, err := exec.LookPath("virsh")
 	if err != nil {
@@ -31,7 +32,8 @@ func Virsh(ctx context.Context, uri, stdin string, args ...string) (string, erro
 	return out.String(), nil
 }
 
-// FindEmulator finds QEMU for an architecture (x86_64, aarch64) in the PATH; "" if it is not installed.
+// FindEmulator finds QEMU for an architecture (x86_64, aarch64) in the PATH; "" if it is not
+// installed.
 func FindEmulator(arch string) string {
 	path, err := exec.LookPath("qemu-system-" + arch)
 	if err != nil {

@@ -241,10 +241,10 @@ func doings(log string) string {
 	fields := regexp.MustCompile(` [a-z_]+=.*`)
 	var b strings.Builder
 	for line := range strings.Lines(log) {
-		if strings.Contains(line, " WRN Doubt about the host") {
+		if strings.Contains(line, " WRN Host discrepancy") {
 			continue
 		}
-		for _, of := range []string{" operation=", "shape", "layout version", "Reading its allocations", "is allocated", " WRN ", " ERR "} {
+		for _, of := range []string{"shape", "Placement was told", "Allocations move", " WRN ", " ERR "} {
 			if strings.Contains(line, of) {
 				b.WriteString(fields.ReplaceAllString(strings.TrimSpace(line), " …") + "\n")
 				break

@@ -15,17 +15,19 @@ type core struct{ pkg, id int }
 
 func coreOf(cpu machine.CPU) core { return core{cpu.Package, cpu.Core} }
 
-// processorIndex is what is known of the host's processors: whose they are, and on which cores.
+// processorIndex has the users and the cores of the host's processors.
 type processorIndex struct {
 	shared, dedicated map[int]bool
 	// threads are the online processors of a core.
 	threads map[core][]int
-	// taken are dedicated processors of other domains, and those beside them on a core that is promised to one alone.
+	// taken are dedicated processors of other domains, and those beside them on a core that is
+	// promised to one alone.
 	taken map[int]bool
 }
 
-// index finds out whose the processors are. A processor is taken if a domain has it to itself: a virtual one, or the emulator, may run on
-// dedicated ones alone and this is among them. A domain that may run on others too floats.
+// index finds the users of the processors. A processor is taken if a domain has it to itself: a
+// virtual one, or the emulator, may run on dedicated ones alone and this is among them. A domain
+// that may run on others too floats.
 func (c *chooser) index() {
 	x := processorIndex{shared: map[int]bool{}, dedicated: map[int]bool{}, threads: map[core][]int{}, taken: map[int]bool{}}
 	for _, cpu := range c.Dedicated {
@@ -83,7 +85,7 @@ func (c *chooser) allShared() []int {
 	return out
 }
 
-// freeIn are the dedicated processors of a cell that nobody has, in ascending order.
+// freeIn are the free dedicated processors of a cell, in ascending order.
 func (c *chooser) freeIn(cell int) []int {
 	var out []int
 	for cpu, is := range c.processor.dedicated {
@@ -95,8 +97,9 @@ func (c *chooser) freeIn(cell int) []int {
 	return out
 }
 
-// pick chooses n dedicated processors of a cell by the policy for threads: isolate has cores on which nobody else runs, one thread of each;
-// require has cores of which two threads at least are free; prefer fills cores too, and takes single threads for what is left.
+// pick chooses n dedicated processors of a cell by the policy for threads: isolate takes one thread
+// each of cores that are completely free; require has cores of which two threads at least are free;
+// prefer fills cores too, and takes single threads for what is left.
 func (c *chooser) pick(cell int, n int64) ([]int, bool) {
 	free := map[core][]int{}
 	for _, cpu := range c.freeIn(cell) {
@@ -127,12 +130,13 @@ func (c *chooser) pick(cell int, n int64) ([]int, bool) {
 	return out, true
 }
 
-// unshared tells whether nobody else runs, or will run, on a core.
+// unshared reports whether no other guest runs, or will run, on a core.
 func (c *chooser) unshared(at core) bool {
 	return !slices.ContainsFunc(c.processor.threads[at], func(cpu int) bool { return c.processor.taken[cpu] || c.processor.shared[cpu] })
 }
 
-// fullest is the core with the most free threads of those that are used up by what is wanted, or else the one that leaves the least over.
+// fullest is the core with the most free threads of those that are used up by what is wanted, or
+// else the one that leaves the least over.
 func fullest(free map[core][]int, want int) (core, bool) {
 	before := func(a, b []int) bool {
 		fitsA, fitsB := len(a) <= want, len(b) <= want
@@ -170,7 +174,7 @@ func (c *chooser) processors(d *domain.Decision) error {
 		g := c.cells[cell]
 		picked, ok := c.pick(cell, g.pcpu)
 		if !ok {
-			return c.fault("it was granted %d PCPU, and not so many are free by its hw:cpu_thread_policy, %s", g.pcpu, c.specs.threads)
+			return c.fault("it was granted %d PCPU, but fewer are free under its hw:cpu_thread_policy, %s", g.pcpu, c.specs.threads)
 		}
 		if c.specs.emulator == isolate && cell == home {
 			last := len(picked) - 1
@@ -181,7 +185,7 @@ func (c *chooser) processors(d *domain.Decision) error {
 		}
 		shared := c.sharedIn(cell)
 		if g.vcpu > 0 && len(shared) == 0 {
-			return c.fault("it was granted %d VCPU of a NUMA cell that has no processors for that", g.vcpu)
+			return c.fault("it was granted %d VCPU of a NUMA cell without shared processors", g.vcpu)
 		}
 		for range g.vcpu {
 			next(&floating, cell, shared)
@@ -189,7 +193,7 @@ func (c *chooser) processors(d *domain.Decision) error {
 	}
 	shared := c.allShared()
 	if c.root.vcpu > 0 && len(shared) == 0 {
-		return c.fault("it was granted %d VCPU, and the host has no processors for that", c.root.vcpu)
+		return c.fault("it was granted %d VCPU, but the host has no shared processors", c.root.vcpu)
 	}
 	for range c.root.vcpu {
 		next(&floating, machine.NoCell, shared)
@@ -205,7 +209,8 @@ func (c *chooser) processors(d *domain.Decision) error {
 	return c.members(d, in)
 }
 
-// mostDedicated is the cell in which the most dedicated processors are granted, or NoCell. The emulator's own is there.
+// mostDedicated is the cell in which the most dedicated processors are granted, or NoCell. The
+// emulator's own is there.
 func (c *chooser) mostDedicated(cells []int) int {
 	out, most := machine.NoCell, int64(0)
 	for _, cell := range cells {
@@ -216,7 +221,8 @@ func (c *chooser) mostDedicated(cells []int) int {
 	return out
 }
 
-// kinds are the virtual processors that are dedicated and those that float. If the flavor does not say which, the first ones are dedicated.
+// kinds are the virtual processors that are dedicated and those that float. If the flavor does not
+// say which, the first ones are dedicated.
 func (c *chooser) kinds(n int) (dedicated, floating []int) {
 	count := 0
 	for _, g := range c.cells {
@@ -239,8 +245,8 @@ func (c *chooser) kinds(n int) (dedicated, floating []int) {
 	return dedicated, floating
 }
 
-// members gives the guest's cells their virtual processors: those that run in the same cell of the host. One that runs where the guest has no
-// memory goes to the first.
+// members gives the guest's cells their virtual processors: those that run in the same cell of the
+// host. One that runs where the guest has no memory goes to the first.
 func (c *chooser) members(d *domain.Decision, in map[int][]int) error {
 	if len(d.Cells) == 0 {
 		return nil
@@ -254,7 +260,7 @@ func (c *chooser) members(d *domain.Decision, in map[int][]int) error {
 	}
 	for i := range d.Cells {
 		if len(d.Cells[i].VCPUs) == 0 {
-			return c.fault("part of its memory was granted of a NUMA cell of which it was granted no processors")
+			return c.fault("part of its memory was granted from a NUMA cell that grants it no processors")
 		}
 		slices.Sort(d.Cells[i].VCPUs)
 	}

@@ -24,13 +24,14 @@ const (
 	Root Kind = iota
 	// Cell is a NUMA cell.
 	Cell
-	// MdevParent is a device that mediated devices are made of.
+	// MdevParent is a device that can create mediated devices.
 	MdevParent
 	// PCI is a PCI device, or a physical function that stands for its virtual functions.
 	PCI
 	// Encryption is a kind of memory encryption, of which each guest takes a context.
 	Encryption
-	// Elsewhere is a provider that gives nothing which is chosen here: shared storage, somebody else's child of the tree.
+	// Elsewhere is a provider without hardware of this driver: shared storage, an unmanaged child
+	// of the tree.
 	Elsewhere
 )
 
@@ -45,7 +46,8 @@ type Provider struct {
 	Devices []machine.Address
 	// Security is the kind of an Encryption provider.
 	Security domain.Security
-	// Class is the one resource class that a MdevParent, PCI or Encryption provider has, for [Reshape].
+	// Class is the one resource class that a MdevParent, PCI or Encryption provider has, for
+	// [Reshape].
 	Class string
 }
 
@@ -55,27 +57,30 @@ type Request struct {
 	Instance plugins.InstanceSpec
 	// Providers are those of the tree, by uuid.
 	Providers map[string]Provider
-	// Pages are the sizes in KiB of the huge pages that resource classes stand for, by class. A unit of the class is a page.
+	// Pages are the sizes in KiB of the huge pages that resource classes stand for, by class. A
+	// unit of the class is a page.
 	Pages   map[string]uint64
 	Machine machine.Machine
-	// Shared are the processors that VCPUs run on, Dedicated those that PCPUs are made of. Nil Shared are all that are online and not
-	// dedicated.
+	// Shared are the processors that VCPUs run on, Dedicated those that PCPUs are made of. Nil
+	// Shared are all that are online and not dedicated.
 	Shared, Dedicated []int
-	// Domains are all there are on the host, running or not, whoever made them. What they hold is not given again. The instance's own domain
-	// holds nothing.
+	// Domains are all domains of the host, running or not, whatever created them. Their hardware is
+	// in use, except that of the instance's own domain.
 	Domains []domain.Domain
 }
 
-// Decide chooses which hardware an instance gets. What Placement granted of which provider is obeyed: processors and memory of a cell come
-// from that cell, devices are those of their provider. What it granted of the root, as all providers of a flat tree, comes from anywhere; but
-// an instance with dedicated processors or huge pages goes to one NUMA cell, or as many as hw:numa_nodes says, as with Nova.
+// Decide chooses the hardware of an instance. It follows Placement's grant: processors and memory
+// of a cell come from that cell, devices from their provider. What was granted from the root comes
+// from anywhere; but an instance with dedicated processors or huge pages goes to one NUMA cell, or
+// as many as hw:numa_nodes says, as with Nova.
 //
-// Of the flavor's extra specs it heeds hw:cpu_thread_policy (prefer, isolate, require), hw:cpu_dedicated_mask, hw:emulator_threads_policy
-// (share, isolate), hw:mem_page_size and hw:numa_nodes.
+// Of the flavor's extra specs it heeds hw:cpu_thread_policy (prefer, isolate, require),
+// hw:cpu_dedicated_mask, hw:emulator_threads_policy (share, isolate), hw:mem_page_size and
+// hw:numa_nodes.
 //
-// Mediated devices that are there and belong to nobody are used before new ones are made; those have uuids that follow from the instance's, so
-// that the same call, after it was interrupted, decides the same. Nothing keeps a device between the decision and the definition of the domain
-// but the caller, who does both under one lock.
+// Free existing mediated devices are used before new ones are created; the uuids of new ones derive
+// from the instance's, so that a repeated call decides the same. The caller must hold one lock from
+// the decision to the definition of the domain.
 //
 // Errors: a [*plugins.InstanceFault] if it cannot be done, in words for the instance's owner.
 //
@@ -122,7 +127,7 @@ func (c *chooser) grants(d *domain.Decision) error {
 	for _, uuid := range slices.Sorted(maps.Keys(c.Instance.Allocations)) {
 		provider, known := c.Providers[uuid]
 		if !known {
-			return c.fault("it was granted resources of resource provider %s, which this host does not have", uuid)
+			return c.fault("it was granted resources from resource provider %s, which this host does not have", uuid)
 		}
 		for _, class := range slices.Sorted(maps.Keys(c.Instance.Allocations[uuid])) {
 			amount := c.Instance.Allocations[uuid][class]
@@ -143,7 +148,7 @@ func (c *chooser) grants(d *domain.Decision) error {
 			case PCI:
 				err = c.pci(d, devices, provider, class, amount)
 			case Encryption:
-				err = c.fault("it was granted %s, and the memory of instances cannot be encrypted here", class)
+				err = c.fault("it was granted %s, but this driver cannot encrypt the memory of instances", class)
 			}
 			if err != nil {
 				return err
@@ -169,12 +174,13 @@ func (c *chooser) grant(g *grant, class string, amount int64) error {
 		}
 		g.pages[size] += amount
 	default:
-		return c.fault("it was granted %s, which instances cannot be given here", class)
+		return c.fault("it was granted %s, which this driver cannot give to instances", class)
 	}
 	return nil
 }
 
-// totals compares what is granted with the flavor: an instance has no more than what it is accounted for.
+// totals compares what is granted with the flavor: an instance has no more than what it is
+// accounted for.
 func (c *chooser) totals(*domain.Decision) error {
 	flavor, all := c.Instance.Flavor, c.root
 	for _, g := range c.cells {
@@ -195,7 +201,7 @@ func (c *chooser) totals(*domain.Decision) error {
 		return c.fault("hw:emulator_threads_policy is isolate, and it was granted no PCPU")
 	case c.specs.dedicated != nil && c.specs.emulator != isolate && int64(len(c.specs.dedicated)) != all.pcpu,
 		c.specs.dedicated != nil && c.specs.emulator == isolate && int64(len(c.specs.dedicated)) != all.pcpu-1:
-		return c.fault("hw:cpu_dedicated_mask names %d processors, and it was granted %d PCPU", len(c.specs.dedicated), all.pcpu)
+		return c.fault("hw:cpu_dedicated_mask names %d processors, but it was granted %d PCPU", len(c.specs.dedicated), all.pcpu)
 	}
 	return c.memoryTotals(all.memoryMB)
 }
@@ -228,22 +234,22 @@ func (c *chooser) readSpecs(*domain.Decision) error {
 		s.threads = policy
 	}
 	if s.threads != prefer && s.threads != isolate && s.threads != require {
-		return c.fault("hw:cpu_thread_policy is %.40q; prefer, isolate and require can be", s.threads)
+		return c.fault("hw:cpu_thread_policy is %.40q; it must be prefer, isolate or require", s.threads)
 	}
 	if s.emulator != "" && s.emulator != share && s.emulator != isolate {
-		return c.fault("hw:emulator_threads_policy is %.40q; share and isolate can be", s.emulator)
+		return c.fault("hw:emulator_threads_policy is %.40q; it must be share or isolate", s.emulator)
 	}
 	if text, given := from["hw:numa_nodes"]; given {
 		n, err := strconv.ParseInt(text, 10, 32)
 		if err != nil || n < 1 {
-			return c.fault("hw:numa_nodes is %.40q, which is no number from 1", text)
+			return c.fault("hw:numa_nodes is %.40q, which is not a positive integer", text)
 		}
 		s.nodes = n
 	}
 	if text, given := from["hw:cpu_dedicated_mask"]; given {
 		set, err := mask(text, c.Instance.Flavor.VCPUs)
 		if err != nil || len(set) == 0 {
-			return c.fault("hw:cpu_dedicated_mask is %.40q, which names none of its processors, or others", text)
+			return c.fault("hw:cpu_dedicated_mask is %.40q, which names none of its processors, or processors that it does not have", text)
 		}
 		s.dedicated = set
 	}
@@ -254,7 +260,7 @@ func (c *chooser) readSpecs(*domain.Decision) error {
 	default:
 		kib, ok := pageSize(text)
 		if !ok {
-			return c.fault("hw:mem_page_size is %.40q; small, large, any and sizes such as 2MB can be", text)
+			return c.fault("hw:mem_page_size is %.40q; it must be small, large, any or a size such as 2MB", text)
 		}
 		if kib > 64 { // all common pages are as small as that
 			s.pageKiB = kib

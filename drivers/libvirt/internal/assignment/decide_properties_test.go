@@ -18,7 +18,8 @@ import (
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
-// anyHost is a host with a nested tree, on which any processors are shared, dedicated, neither or offline.
+// anyHost is a host with a nested tree, on which any processors are shared, dedicated, neither or
+// offline.
 func anyHost(t *rapid.T) assignment.Request {
 	m := host(rapid.IntRange(1, 3).Draw(t, "cells"), rapid.IntRange(2, 6).Draw(t, "cores"))
 	r := assignment.Request{Providers: map[string]assignment.Provider{"root": {Kind: assignment.Root}}, Pages: map[string]uint64{"CUSTOM_PAGES_2M": 2048}, Shared: []int{}}
@@ -90,9 +91,9 @@ func anyInstance(t *rapid.T, r assignment.Request, n int) plugins.InstanceSpec {
 	return s
 }
 
-// Whatever instances come one after the other, nothing is given twice, and nothing that was not granted. Between them, decisions go the whole
-// way: into XML and out of it.
-func TestNothingIsGivenTwice(t *testing.T) {
+// Whatever instances come one after the other, nothing is given twice, and nothing that was not
+// granted. Between them, decisions go the whole way: into XML and out of it.
+func TestDecideNeverGivesHardwareTwice(t *testing.T) {
 	made := 0
 	rapid.Check(t, func(t *rapid.T) {
 		r := anyHost(t)

@@ -19,8 +19,8 @@ import (
 
 type allocations = providertree.ProviderResources
 
-// nested is a host of two cells of four cores (0-3 and 4-7, their second threads 8-11 and 12-15) with a tree that has the cells. The first core
-// of each cell is shared: 0, 8, 4 and 12.
+// nested is a host of two cells of four cores (0-3 and 4-7, their second threads 8-11 and 12-15)
+// with a tree that has the cells. The first core of each cell is shared: 0, 8, 4 and 12.
 func nested() assignment.Request {
 	m := host(2, 4)
 	r := assignment.Request{
@@ -189,7 +189,8 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// After an attempt that was interrupted, the device that was made for the instance is found and not made again.
+// After an attempt that was interrupted, the device that was made for the instance is found and not
+// made again.
 func TestDecideAgain(t *testing.T) {
 	r := nested()
 	r.Instance.Allocations = allocations{"root": {"VCPU": 2, "MEMORY_MB": 1024}, "gpu0": {"VGPU": 3}}
@@ -257,10 +258,10 @@ func TestFaults(t *testing.T) {
 		"granted MEM_ENCRYPTION_CONTEXT, which": granted(allocations{"root": {"MEM_ENCRYPTION_CONTEXT": 1}}),
 		"1 VCPU and 0 PCPU, and needs 2":        granted(allocations{"root": {"VCPU": 1, "MEMORY_MB": 1024}}),
 		"512 MB of memory, and its flavor":      granted(allocations{"root": {"VCPU": 2, "MEMORY_MB": 512}}),
-		"NUMA cell that is gone":                granted(allocations{"cell7": {"MEMORY_MB": 1024}, "root": {"VCPU": 2}}),
-		"part of no particular one":             granted(allocations{"cell0": {"MEMORY_MB": 512}, "root": {"VCPU": 2, "MEMORY_MB": 512}}),
-		"of which it was granted no processors": granted(allocations{"cell0": {"PCPU": 2, "MEMORY_MB": 512}, "cell1": {"MEMORY_MB": 512}}),
-		"PCPU of no particular part":            granted(allocations{"root": {"PCPU": 2}, "cell0": {"MEMORY_MB": 1024}}),
+		"that no longer exists":                 granted(allocations{"cell7": {"MEMORY_MB": 1024}, "root": {"VCPU": 2}}),
+		"and part was not":                      granted(allocations{"cell0": {"MEMORY_MB": 512}, "root": {"VCPU": 2, "MEMORY_MB": 512}}),
+		"cell that grants it no processors":     granted(allocations{"cell0": {"PCPU": 2, "MEMORY_MB": 512}, "cell1": {"MEMORY_MB": 512}}),
+		"PCPU was not granted from":             granted(allocations{"root": {"PCPU": 2}, "cell0": {"MEMORY_MB": 1024}}),
 		"hw:cpu_thread_policy is \"x\"":         specs(cell, "hw:cpu_thread_policy", "x"),
 		"hw:emulator_threads_policy is \"x\"":   specs(cell, "hw:emulator_threads_policy", "x"),
 		"is isolate, and it was granted no":     specs(allocations{"root": {"VCPU": 3, "MEMORY_MB": 1024}}, "hw:emulator_threads_policy", "isolate"),
@@ -275,37 +276,37 @@ func TestFaults(t *testing.T) {
 			r.Machine.Cells[0].Pages = nil
 		},
 		"not enough free huge pages of the size": specs(cell, "hw:mem_page_size", "4MB"),
-		"and there are not so many":              specs(root, "hw:mem_page_size", "4MB"),
-		"no particular part of the host":         specs(allocations{"root": {"MEMORY_MB": 1024}, "cell0": {"PCPU": 2}}, "hw:mem_page_size", "2MB"),
+		"but the host has fewer":                 specs(root, "hw:mem_page_size", "4MB"),
+		"was not granted from a NUMA cell":       specs(allocations{"root": {"MEMORY_MB": 1024}, "cell0": {"PCPU": 2}}, "hw:mem_page_size", "2MB"),
 		"511 huge pages of 2048 KiB":             granted(allocations{"cell0": {"VCPU": 2, "CUSTOM_PAGES_2M": 511}}),
-		"memory and huge pages in different":     granted(allocations{"cell0": {"VCPU": 2, "CUSTOM_PAGES_2M": 512}, "cell1": {"MEMORY_MB": 1024}}),
+		"memory and huge pages from different":   granted(allocations{"cell0": {"VCPU": 2, "CUSTOM_PAGES_2M": 512}, "cell1": {"MEMORY_MB": 1024}}),
 		"another size than":                      specs(allocations{"cell0": {"VCPU": 2, "CUSTOM_PAGES_2M": 512}}, "hw:mem_page_size", "1GB"),
-		"not so many are free by its hw:cpu_thread_policy, isolate": func(r *assignment.Request) {
+		"fewer are free under its hw:cpu_thread_policy, isolate": func(r *assignment.Request) {
 			specs(allocations{"cell0": {"PCPU": 4, "MEMORY_MB": 1024}}, "hw:cpu_thread_policy", "isolate")(r)
 			r.Instance.Flavor.VCPUs = 4
 		},
-		"by its hw:cpu_thread_policy, require": func(r *assignment.Request) {
+		"under its hw:cpu_thread_policy, require": func(r *assignment.Request) {
 			specs(cell, "hw:cpu_thread_policy", "require")(r)
 			r.Dedicated = []int{1, 2, 3, 5, 6, 7}
 		},
-		"a NUMA cell that has no processors for that": func(r *assignment.Request) {
+		"a NUMA cell without shared processors": func(r *assignment.Request) {
 			granted(allocations{"cell0": {"VCPU": 2, "MEMORY_MB": 1024}})(r)
 			r.Shared = []int{4}
 		},
-		"and the host has no processors for that": func(r *assignment.Request) {
+		"but the host has no shared processors": func(r *assignment.Request) {
 			granted(allocations{"root": {"VCPU": 2, "MEMORY_MB": 1024}})(r)
 			r.Shared = []int{}
 		},
-		"its flavor has 0 VCPUs":         func(r *assignment.Request) { r.Instance.Flavor.VCPUs = 0 },
-		"VGPU, and 1 more than are free": float("gpu0", "VGPU", 5),
-		"VGPU, and the device for it is": float("gpu7", "VGPU", 1),
-		"does not make that any more":    float("gpuX", "VGPU", 1),
-		"CUSTOM_VF, and 1 more than are": float("nic0", "CUSTOM_VF", 5),
-		"CUSTOM_PF, and 1 more than are": func(r *assignment.Request) {
+		"its flavor has 0 VCPUs":           func(r *assignment.Request) { r.Instance.Flavor.VCPUs = 0 },
+		"VGPU, which is 1 more than":       float("gpu0", "VGPU", 5),
+		"VGPU, but the host no longer has": float("gpu7", "VGPU", 1),
+		"no longer offers that":            float("gpuX", "VGPU", 1),
+		"CUSTOM_VF, which is 1 more than":  float("nic0", "CUSTOM_VF", 5),
+		"CUSTOM_PF, which is 1 more than": func(r *assignment.Request) {
 			float("pf0", "CUSTOM_PF", 1)(r)
 			r.Domains = []domain.Domain{{UUID: id(1), PCI: []machine.Address{{Bus: 0x10, Function: 2}}}}
 		},
-		"CUSTOM_VF, and 4 more than are": func(r *assignment.Request) {
+		"CUSTOM_VF, which is 4 more than": func(r *assignment.Request) {
 			float("nic0", "CUSTOM_VF", 4)(r)
 			r.Domains = []domain.Domain{{UUID: id(1), PCI: []machine.Address{nic(0)}}}
 		},

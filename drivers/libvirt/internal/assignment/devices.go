@@ -38,20 +38,21 @@ func (c *chooser) others() []domain.Domain {
 	return slices.DeleteFunc(slices.Clone(c.Domains), func(d domain.Domain) bool { return d.UUID == c.Instance.UUID })
 }
 
-// mdevs chooses mediated devices: the instance's own of an earlier attempt, those that are free, new ones.
+// mdevs chooses mediated devices: the instance's own of an earlier attempt, those that are free,
+// new ones.
 func (c *chooser) mdevs(d *domain.Decision, u used, provider Provider, class string, amount int64) error {
 	at := slices.IndexFunc(c.Machine.Parents, func(p machine.MdevParent) bool { return p.Name == provider.Parent })
 	if at < 0 {
-		return c.fault("it was granted %s, and the device for it is gone", class)
+		return c.fault("it was granted %s, but the host no longer has that device", class)
 	}
 	parent := c.Machine.Parents[at]
 	kind := slices.IndexFunc(parent.Types, func(t machine.MdevType) bool { return t.ID == provider.Type })
 	if kind < 0 {
-		return c.fault("it was granted %s, and the device for it does not make that any more", class)
+		return c.fault("it was granted %s, but the device no longer offers that", class)
 	}
 	instance, err := uuid.Parse(c.Instance.UUID)
 	if err != nil {
-		return c.fault("its uuid is none")
+		return c.fault("its uuid is invalid")
 	}
 	var free []machine.Mdev
 	there := map[string]bool{}
@@ -63,7 +64,7 @@ func (c *chooser) mdevs(d *domain.Decision, u used, provider Provider, class str
 	}
 	slices.SortFunc(free, func(a, b machine.Mdev) int { return cmp.Compare(a.UUID, b.UUID) })
 	isOwn := map[string]bool{}
-	var own []string // as many as could be needed, though every one before were taken by somebody
+	var own []string // enough even if all before are taken
 	for i := range len(parent.Mdevs) + len(u.mdevs) + int(min(amount, maxMdevs)) {
 		id := uuid.NewSHA1(instance, fmt.Appendf(nil, "%s/%s/%d", parent.Name, provider.Type, i)).String()
 		own, isOwn[id] = append(own, id), true
@@ -80,7 +81,7 @@ func (c *chooser) mdevs(d *domain.Decision, u used, provider Provider, class str
 		}
 	}
 	if amount > int64(parent.Types[kind].Available) {
-		return c.fault("it was granted %s, and %d more than are free", class, amount-int64(parent.Types[kind].Available))
+		return c.fault("it was granted %s, which is %d more than are free", class, amount-int64(parent.Types[kind].Available))
 	}
 	for _, id := range own {
 		if amount > 0 && !u.mdevs[id] && !there[id] {
@@ -120,12 +121,12 @@ func (c *chooser) pci(d *domain.Decision, u used, provider Provider, class strin
 		amount--
 	}
 	if amount > 0 {
-		return c.fault("it was granted %s, and %d more than are free", class, amount)
+		return c.fault("it was granted %s, which is %d more than are free", class, amount)
 	}
 	return nil
 }
 
-// free tells whether nobody has a device, the physical function that it is of, or one of the virtual functions of it.
+// free reports whether a device, its physical function and its virtual functions are unused.
 func (u used) free(dev machine.Device) bool {
 	return !u.pci[dev.Address] && (dev.Physical == nil || !u.pci[*dev.Physical]) &&
 		!slices.ContainsFunc(dev.Virtual, func(a machine.Address) bool { return u.pci[a] })

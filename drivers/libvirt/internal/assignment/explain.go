@@ -16,8 +16,8 @@ import (
 // maxNotes is how many consumers the notes name.
 const maxNotes = 50
 
-// maxUntold is how many consumers one note names.
-const maxUntold = 10
+// maxUnread is how many consumers one note names.
+const maxUnread = 10
 
 func byPlace(a, b plugins.Place) int {
 	return cmp.Or(cmp.Compare(a.Provider, b.Provider), cmp.Compare(a.Class, b.Class))
@@ -27,31 +27,32 @@ func byConsumer(a, b plugins.Offender) int {
 	return cmp.Or(cmp.Compare(a.Consumer, b.Consumer), cmp.Compare(a.Provider, b.Provider), cmp.Compare(a.Class, b.Class), cmp.Compare(a.Problem, b.Problem))
 }
 
-// unknown are the offenders for a consumer without a domain.
+// unknown are the violations for a consumer without a domain.
 func (s *relocation) unknown(consumer string, places []plugins.Place, cells int) []plugins.Offender {
 	slices.SortFunc(places, byPlace)
 	out := make([]plugins.Offender, 0, len(places))
 	for _, place := range places {
-		problem := fmt.Sprintf("the host has no domain of it, so that nobody can tell which of %d NUMA cells it is in", cells)
-		out = append(out, plugins.Offender{Consumer: consumer, Provider: place.Provider, Class: place.Class, Problem: problem, Remedy: s.remedy(consumer, false)})
+		problem := fmt.Sprintf("the host has no domain for it, so it is unknown which of the %d NUMA cells it uses", cells)
+		out = append(out, plugins.Offender{Consumer: consumer, Provider: place.Provider, Class: place.Class, Problem: problem, Remedy: s.hint(consumer, false)})
 	}
 	return out
 }
 
-// explain says of each offender what can be done.
+// explain says of each violation what can be done.
 func (s *relocation) explain(plan Plan) []plugins.Offender {
-	out := make([]plugins.Offender, 0, len(plan.Offenders))
-	for _, o := range plan.Offenders {
+	out := make([]plugins.Offender, 0, len(plan.Violations))
+	for _, o := range plan.Violations {
 		if before, guessed := s.loose[bond{o.Consumer, !s.computing(o.Class)}]; guessed && before != o.Problem {
 			o.Problem = before + "; and it cannot be put elsewhere: " + o.Problem
 		}
-		o.Remedy = s.remedy(o.Consumer, s.conflicting(plan, o))
+		o.Remedy = s.hint(o.Consumer, s.conflicting(plan, o))
 		out = append(out, o)
 	}
 	return out
 }
 
-// truly is a problem with a consumer without a domain, as what it is: there may be a domain that nobody could read.
+// truly is the problem of a consumer without a domain, or that of its domain if it could not be
+// read.
 func (s *relocation) truly(consumer, problem string) string {
 	if unread := s.Unread[consumer]; unread != "" {
 		return unread
@@ -59,39 +60,39 @@ func (s *relocation) truly(consumer, problem string) string {
 	return problem
 }
 
-// remedy is what an operator can do about an offender; conflict says that it is all about a rename. It is the same for all of the same kind, so
-// that it is told once.
-func (s *relocation) remedy(consumer string, conflict bool) string {
+// hint is what an operator can do about a violation; conflict marks one about a rename. Equal
+// violations have equal hints, which are then printed once.
+func (s *relocation) hint(consumer string, conflict bool) string {
 	switch {
 	case conflict:
 		return "first give the class to the devices of this guest alone, start the agent, and then change the others"
 	case s.Unread[consumer] != "":
-		return "look at the domain with `virsh dumpxml CONSUMER`, and mend it with virsh edit"
+		return "inspect the domain with `virsh dumpxml CONSUMER`, and fix it with virsh edit"
 	case s.domains[consumer] == nil:
-		return "confirm or revert a migration, wait for a guest on its way; `openstack resource provider allocation delete CONSUMER` removes what is stale"
+		return "confirm or revert its migration, or wait until the guest has started; `openstack resource provider allocation delete CONSUMER` removes a stale allocation"
 	}
-	return "migrate the guest away, or make room where it is"
+	return "migrate the guest away, or free capacity where it is"
 }
 
-// remedies are for all offenders.
-func (s *relocation) remedies() string {
-	const show = "`openstack resource provider allocation show CONSUMER` shows all that one holds"
+// generalHint is the hint for all violations.
+func (s *relocation) generalHint() string {
+	const show = "`openstack resource provider allocation show CONSUMER` shows all that a consumer holds"
 	if s.Unplaced == Guess {
 		return show
 	}
-	return show + ". With unplaced_consumers = \"guess\" for the driver, they are put where there is room"
+	return show + ". With unplaced_consumers = \"guess\" in the driver's configuration, they go where capacity is free"
 }
 
 // reason counts the consumers.
-func reason(offenders []plugins.Offender) string {
+func reason(violations []plugins.Offender) string {
 	consumers := map[string]bool{}
-	for _, o := range offenders {
+	for _, o := range violations {
 		consumers[o.Consumer] = true
 	}
 	if len(consumers) == 1 {
-		return "what 1 consumer holds cannot be moved to where the inventory goes"
+		return "the allocations of 1 consumer cannot move with the inventory"
 	}
-	return fmt.Sprintf("what %d consumers hold cannot be moved to where the inventory goes", len(consumers))
+	return fmt.Sprintf("the allocations of %d consumers cannot move with the inventory", len(consumers))
 }
 
 // notes says what an operator should know about a reshape that succeeds.
@@ -105,18 +106,18 @@ func (s *relocation) notes(plan Plan, after providertree.Allocations) []string {
 			}
 		}
 		if holders > 0 {
-			out = append(out, fmt.Sprintf("%d consumers keep what they hold of %s on %s, because no other resource provider has inventory for them; it can go when they are gone",
+			out = append(out, fmt.Sprintf("%d consumers keep their %s on %s, because no other resource provider has inventory for them; it is removed when they are deleted",
 				holders, place.Class, s.name(place.Provider)))
 		}
 	}
 	for _, place := range s.parts {
-		if who := s.untold(place, after); len(who) > 0 {
+		if consumers := s.unlocated(place, after); len(consumers) > 0 {
 			more := ""
-			if len(who) > maxUntold {
-				who, more = who[:maxUntold], fmt.Sprintf(" and %d more", len(who)-maxUntold)
+			if len(consumers) > maxUnread {
+				consumers, more = consumers[:maxUnread], fmt.Sprintf(" and %d more", len(consumers)-maxUnread)
 			}
-			out = append(out, fmt.Sprintf("consumers without a domain that can be read keep their %s on %s, because nobody can tell whether their processors are dedicated: %s%s",
-				place.Class, s.name(place.Provider), strings.Join(who, ", "), more))
+			out = append(out, fmt.Sprintf("consumers without a readable domain keep their %s on %s, because it is unknown whether their processors are dedicated: %s%s",
+				place.Class, s.name(place.Provider), strings.Join(consumers, ", "), more))
 		}
 	}
 	named, more := 0, 0
@@ -130,13 +131,14 @@ func (s *relocation) notes(plan Plan, after providertree.Allocations) []string {
 		}
 	}
 	if more > 0 {
-		out = append(out, fmt.Sprintf("there are %d more notes such as these; all that moves is in the journal of the reshape", more))
+		out = append(out, fmt.Sprintf("%d more notes like these are left out; the reshape journal has every move", more))
 	}
 	return out
 }
 
-// untold are the consumers that hold some of a place that leaves in part only, and of which no domain tells which part.
-func (s *relocation) untold(place plugins.Place, after providertree.Allocations) []string {
+// unlocated are the consumers of a place that moves only in part, without a domain that shows their
+// part.
+func (s *relocation) unlocated(place plugins.Place, after providertree.Allocations) []string {
 	return slices.DeleteFunc(slices.Clone(s.consumers), func(consumer string) bool {
 		return s.domains[consumer] != nil || after[consumer].Resources[place.Provider][place.Class] == 0
 	})
@@ -158,7 +160,7 @@ func byOwner(moves plugins.Moves) func(func(plugins.Moves) bool) {
 	}
 }
 
-// about is what is to be said of one consumer's moves.
+// about has the notes about one consumer's moves.
 func (s *relocation) about(moves plugins.Moves, after providertree.Allocations) []string {
 	consumer := moves[0].Consumer
 	chosen := map[string][]string{} // by the reason
@@ -166,7 +168,7 @@ func (s *relocation) about(moves plugins.Moves, after providertree.Allocations) 
 	for _, m := range moves {
 		why, guessed := s.loose[bond{consumer, !s.computing(m.From.Class)}]
 		if !guessed && s.domains[consumer] == nil && s.computing(m.From.Class) {
-			why, guessed = s.truly(consumer, "the host has no domain of it"), true
+			why, guessed = s.truly(consumer, "the host has no domain for it"), true
 		}
 		if processors := m.To.Class == "VCPU" || m.To.Class == "PCPU"; processors && s.domains[consumer] != nil && !s.unpinned[consumer] {
 			guessed = false // these are where they are pinned
@@ -178,7 +180,7 @@ func (s *relocation) about(moves plugins.Moves, after providertree.Allocations) 
 	}
 	var out []string
 	for _, why := range slices.Sorted(maps.Keys(chosen)) {
-		out = append(out, fmt.Sprintf("consumer %s was put where there is room, %s: %s", consumer, strings.Join(chosen[why], ", "), why))
+		out = append(out, fmt.Sprintf("consumer %s was placed where capacity is free, %s: %s", consumer, strings.Join(chosen[why], ", "), why))
 	}
 	if d := s.domains[consumer]; d != nil && mdevs {
 		var held int64
@@ -194,7 +196,7 @@ func (s *relocation) about(moves plugins.Moves, after providertree.Allocations) 
 	return out
 }
 
-// choice tells whether there was another place than that one.
+// choice reports whether there was another place.
 func (s *relocation) choice(to plugins.Place) bool {
 	if s.computing(to.Class) {
 		return s.sites(to.Class) > 1

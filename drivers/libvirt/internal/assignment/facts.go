@@ -47,25 +47,29 @@ func On(m machine.Machine) *Host {
 // Facts are where a domain is bound to be. What may be in several NUMA cells is bound to none.
 type Facts struct {
 	UUID string
-	// Dedicated are the virtual processors that are pinned to a single one of the host, Floating those that may run on several of one
-	// cell, by that cell. Unbound is how many may run in several cells.
+	// Dedicated are the virtual processors that are pinned to a single one of the host, Floating
+	// those that may run on several of one cell, by that cell. Unbound is how many may run in
+	// several cells.
 	Dedicated, Floating map[int]int
 	Unbound             int
-	// Emulator is where the emulator has a processor of the host that no virtual one has, by cell: one, of a guest whose emulator's threads are isolated.
+	// Emulator is where the emulator has a processor of the host that no virtual one has, by cell:
+	// one, of a guest whose emulator's threads are isolated.
 	Emulator map[int]int
 	// MemoryKiB is what must come from a cell, UnboundKiB what may come from several.
 	MemoryKiB  map[int]uint64
 	UnboundKiB uint64
 	// Mdevs are the uuids of its mediated devices by the name of their parent.
 	Mdevs map[string][]string
-	// Lost are the uuids of mediated devices that are not there: those of a guest that is off, after the host was restarted.
+	// Lost are the uuids of mediated devices that are not there: those of a guest that is off,
+	// after the host was restarted.
 	Lost []string
 }
 
-// Facts tells where a domain is.
+// Facts locates a domain on the host.
 //
-// A pin to processors that the machine does not have, or that are offline, binds to nothing. Memory is bound by the modes strict and restrictive; the
-// others are wishes. Devices of which the mark says where they were made are where it says even if they are gone.
+// A pin to processors that the machine does not have, or that are offline, binds to nothing. Memory
+// is bound by the modes strict and restrictive; the others are wishes. Devices of which the mark
+// says where they were made are where it says even if they are gone.
 //
 // Cost: O(length of its sets of processors).
 func (h *Host) Facts(d domain.Domain) Facts {
@@ -93,8 +97,9 @@ func (h *Host) Facts(d domain.Domain) Facts {
 	return f
 }
 
-// DeviceCell is the one NUMA cell that all mediated and PCI devices of a domain are in. It is NoCell for a domain without devices, with devices of several
-// cells, or with one of which nobody knows where it is.
+// DeviceCell is the one NUMA cell that all mediated and PCI devices of a domain are in. It is
+// NoCell for a domain without devices, with devices of several cells, or with a device of unknown
+// cell.
 func (h *Host) DeviceCell(d domain.Domain) int {
 	cells := map[int]bool{}
 	for _, uuid := range d.Mdevs {
@@ -119,7 +124,7 @@ func (h *Host) DeviceCell(d domain.Domain) int {
 	return machine.NoCell
 }
 
-// maker is what made a mediated device of a domain, "" if nobody knows.
+// maker is the parent of a domain's mediated device, "" if unknown.
 func (h *Host) maker(d domain.Domain, uuid string) string {
 	if parent, there := h.mdevs[uuid]; there || d.Mark == nil {
 		return parent
@@ -146,7 +151,8 @@ func (h *Host) emulatorOf(d domain.Domain) map[int]int {
 	return nil
 }
 
-// cellOf is the one cell that processors are in, or NoCell. Nil stands for all processors of the host.
+// cellOf is the one cell that processors are in, or NoCell. Nil stands for all processors of the
+// host.
 func (h *Host) cellOf(cpus []int) int {
 	if cpus == nil {
 		if len(h.machine.Cells) == 1 {
@@ -202,9 +208,11 @@ func (h *Host) bound(mode string, nodes []int) int {
 	return machine.NoCell
 }
 
-// Guest is what a domain is for [Place], given what its consumer holds of classes that go to the NUMA cells. Processors are where
-// they are pinned and everything else where the memory is; a guest with both dedicated and floating processors holds PCPU for the first
-// and VCPU for the others. What is held and what the domain has need not be the same amount: shares of the one are shares of the other.
+// Guest is what a domain is for [Place], given what its consumer holds of classes that go to the
+// NUMA cells. Processors are where they are pinned and everything else where the memory is; a guest
+// with both dedicated and floating processors holds PCPU for the first and VCPU for the others.
+// What is held and what the domain has need not be the same amount: shares of the one are shares of
+// the other.
 func (f Facts) Guest(amounts map[string]int64) Guest {
 	g := Guest{UUID: f.UUID, Amounts: amounts, Fixed: map[string]map[int]int64{}}
 	for class, amount := range amounts {

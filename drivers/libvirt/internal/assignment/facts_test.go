@@ -64,7 +64,7 @@ func TestFacts(t *testing.T) {
 	}
 }
 
-func TestWhatFactsFix(t *testing.T) {
+func TestFactsOfGuests(t *testing.T) {
 	for name, c := range map[string]struct {
 		facts   assignment.Facts
 		amounts map[string]int64

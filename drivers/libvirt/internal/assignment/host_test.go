@@ -13,8 +13,9 @@ const uuid = "4f0e3f6c-5d6e-4b6f-9d55-5b0f3bd6c0aa"
 // id is a uuid by number.
 func id(n int) string { return fmt.Sprintf("00000000-0000-4000-8000-%012x", n) }
 
-// host is a machine with as many cores in each cell, each of two threads that are numbered as on most servers: first the first threads of
-// all cores, then the second ones. A cell has a GPU that makes nvidia-222, and a NIC with four virtual functions.
+// host is a machine with as many cores in each cell, each of two threads that are numbered as on
+// most servers: first the first threads of all cores, then the second ones. A cell has a GPU that
+// makes nvidia-222, and a NIC with four virtual functions.
 func host(cells, cores int) machine.Machine {
 	m := machine.Machine{Arch: "x86_64"}
 	for cpu := range cells * cores * 2 {

@@ -11,8 +11,8 @@ import (
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
 )
 
-// memoryTotals compares the memory that is granted with the flavor. Where huge pages are a class of their own, the memory is theirs: MEMORY_MB is
-// then granted for it too, or not at all.
+// memoryTotals compares the memory that is granted with the flavor. Where huge pages are a class of
+// their own, the memory is theirs: MEMORY_MB is then granted for it too, or not at all.
 func (c *chooser) memoryTotals(grantedMB int64) error {
 	pages := map[uint64]int64{}
 	for _, g := range append(slices.Collect(maps.Values(c.cells)), &c.root) {
@@ -43,7 +43,7 @@ func (c *chooser) memoryTotals(grantedMB int64) error {
 	for _, g := range append(slices.Collect(maps.Values(c.cells)), &c.root) {
 		kib := g.pages[c.specs.pageKiB] * int64(c.specs.pageKiB)
 		if g.memoryMB != 0 && g.memoryMB*1024 != kib || kib%1024 != 0 {
-			return c.fault("it was granted memory and huge pages in different parts of the host")
+			return c.fault("it was granted memory and huge pages from different NUMA cells")
 		}
 		g.memoryMB = kib / 1024
 	}
@@ -60,10 +60,10 @@ func (c *chooser) settle(*domain.Decision) error {
 			return c.fault("hw:numa_nodes is %d, and it was granted resources of %d NUMA cell(s)", c.specs.nodes, n)
 		}
 		if huge && c.root.memoryMB > 0 {
-			return c.fault("it asks for huge pages, and its memory was granted of no particular part of the host")
+			return c.fault("it asks for huge pages, but its memory was not granted from a NUMA cell")
 		}
 		if c.root.pcpu > 0 {
-			return c.fault("it was granted PCPU of no particular part of the host, and other resources of one")
+			return c.fault("its PCPU was not granted from a NUMA cell, but other resources were")
 		}
 		return nil
 	}
@@ -82,7 +82,7 @@ func (c *chooser) settle(*domain.Decision) error {
 	}
 	cells := c.suitable(part, extra)
 	if int64(len(cells)) < n {
-		return c.fault("it needs %d NUMA cell(s) with room for %d VCPU, %d PCPU and %d MB each, and there are not so many", n, part.vcpu, part.pcpu, part.memoryMB)
+		return c.fault("it needs %d NUMA cell(s) with %d VCPU, %d PCPU and %d MB free each, but the host has fewer", n, part.vcpu, part.pcpu, part.memoryMB)
 	}
 	for i, cell := range cells[:n] {
 		g := part
@@ -95,7 +95,8 @@ func (c *chooser) settle(*domain.Decision) error {
 	return nil
 }
 
-// suitable are the cells that have room for a part, the best first: where the devices are, then where most processors are free, then by number.
+// suitable are the cells that fit a part, the best first: where the devices are, then where most
+// processors are free, then by number.
 func (c *chooser) suitable(part grant, extra int64) []int {
 	held := map[int]uint64{}
 	for _, d := range c.others() {
@@ -123,7 +124,7 @@ func (c *chooser) suitable(part grant, extra int64) []int {
 	return out
 }
 
-// hasPages tells whether a cell has free huge pages for that much memory, if they are asked for.
+// hasPages reports whether a cell has free huge pages for that much memory, if they are asked for.
 func (c *chooser) hasPages(cell machine.Cell, kib uint64) bool {
 	if c.specs.large {
 		return slices.ContainsFunc(cell.Pages, func(p machine.Pages) bool { return holds(p, kib) })
@@ -140,14 +141,14 @@ func (c *chooser) memory(d *domain.Decision) error {
 	var nodes []int
 	for _, cell := range slices.Sorted(maps.Keys(c.cells)) {
 		if !slices.ContainsFunc(c.Machine.Cells, func(m machine.Cell) bool { return m.ID == cell }) {
-			return c.fault("it was granted resources of a NUMA cell that is gone")
+			return c.fault("it was granted resources from a NUMA cell that no longer exists")
 		}
 		if c.cells[cell].memoryMB > 0 {
 			nodes = append(nodes, cell)
 		}
 	}
 	if len(nodes) > 0 && c.root.memoryMB > 0 {
-		return c.fault("part of its memory was granted of a NUMA cell, and part of no particular one")
+		return c.fault("part of its memory was granted from a NUMA cell, and part was not")
 	}
 	for _, cell := range nodes {
 		d.Cells = append(d.Cells, domain.Share{Host: cell, MemoryKiB: uint64(c.cells[cell].memoryMB) * 1024})
@@ -164,7 +165,7 @@ func (c *chooser) memory(d *domain.Decision) error {
 		}
 	}
 	if len(d.Cells) == 0 {
-		return c.fault("it asks for huge pages, and its memory was granted of no particular part of the host")
+		return c.fault("it asks for huge pages, but its memory was not granted from a NUMA cell")
 	}
 	d.PageKiB = c.specs.pageKiB
 	return nil
@@ -175,7 +176,8 @@ func (c *chooser) cell(id int) machine.Cell {
 	return c.Machine.Cells[at]
 }
 
-// largest is the largest size of pages of which all cells have enough, or 0. The sizes of a host's cells are the same.
+// largest is the largest size of pages of which all cells have enough, or 0. The sizes of a host's
+// cells are the same.
 func (c *chooser) largest(shares []domain.Share) uint64 {
 	var best uint64
 	if len(shares) == 0 {

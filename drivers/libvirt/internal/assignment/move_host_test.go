@@ -19,7 +19,8 @@ func moveID(n int) string { return fmt.Sprintf("00000000-0000-4000-8000-%012x", 
 
 const threads = 4 // processors of a cell
 
-// Providers: the root, a cell and a GPU of each number, and others. Guests have numbers of their own.
+// Providers: the root, a cell and a GPU of each number, and others. Guests have numbers of their
+// own.
 var (
 	moveRoot                   = moveID(0xf00)
 	nicProvider                = moveID(0xf01)
@@ -168,7 +169,7 @@ func flatToNested(cells int, vcpu, memory int64) assignment.MoveRequest {
 	}
 	r := assignment.MoveRequest{Tree: s.tree(), Root: moveRoot, Sites: sites(cells), Machine: moveHost(cells)}
 	for _, class := range computing {
-		r.Leaving = append(r.Leaving, at(moveRoot, class))
+		r.Moving = append(r.Moving, at(moveRoot, class))
 	}
 	return r
 }
@@ -178,11 +179,11 @@ func back(r assignment.MoveRequest, after assignment.MoveResult, vcpu, memory in
 	cells := int64(len(r.Machine.Cells))
 	s := totals{moveRoot: {"DISK_GB": 1000, "VCPU": vcpu * cells, "PCPU": vcpu * cells, "MEMORY_MB": memory * cells, "CUSTOM_HUGEPAGES_2M": 512 * cells}}
 	out := r
-	out.Leaving = nil
+	out.Moving = nil
 	for n := range r.Machine.Cells {
 		s[cell(n)] = nil
 		for _, class := range computing {
-			out.Leaving = append(out.Leaving, at(cell(n), class))
+			out.Moving = append(out.Moving, at(cell(n), class))
 		}
 	}
 	out.Tree, out.Allocations = s.tree(), after.Allocations

@@ -100,15 +100,16 @@ func anyRequest(t *rapid.T) assignment.MoveRequest {
 	for _, place := range everyPlace {
 		_, has := s[place.Provider][place.Class]
 		ours := place.Provider != otherHost && place.Provider != stranger && place.Class != "DISK_GB"
-		if ours && !slices.Contains(r.Leaving, place) && rapid.IntRange(0, 9).Draw(t, "leaves") > map[bool]int{true: 8, false: 1}[has] {
-			r.Leaving = append(r.Leaving, place)
+		if ours && !slices.Contains(r.Moving, place) && rapid.IntRange(0, 9).Draw(t, "leaves") > map[bool]int{true: 8, false: 1}[has] {
+			r.Moving = append(r.Moving, place)
 		}
 	}
 	return r
 }
 
-// TestMoveKeepsFaith: whatever is asked for, nothing is lost, invented, taken from others or put where there is no room.
-func TestMoveKeepsFaith(t *testing.T) {
+// TestMoveProperties: whatever is asked for, nothing is lost, invented, taken from others or put
+// where there is no room.
+func TestMoveProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := anyRequest(t)
 		before := r.Allocations.Clone()
@@ -118,7 +119,7 @@ func TestMoveKeepsFaith(t *testing.T) {
 		}
 		checkAnyOrder(t, r, got, err)
 		if err != nil {
-			checkOffenders(t, r, err)
+			checkViolations(t, r, err)
 			return
 		}
 		checkConserved(t, r, got)
@@ -137,9 +138,9 @@ func TestMoveKeepsFaith(t *testing.T) {
 // checkAnyOrder checks that the order of what there is decides nothing.
 func checkAnyOrder(t *rapid.T, r assignment.MoveRequest, got assignment.MoveResult, err error) {
 	random := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
-	r.Domains, r.Leaving, r.Dedicated = slices.Clone(r.Domains), slices.Clone(r.Leaving), slices.Clone(r.Dedicated)
+	r.Domains, r.Moving, r.Dedicated = slices.Clone(r.Domains), slices.Clone(r.Moving), slices.Clone(r.Dedicated)
 	random.Shuffle(len(r.Domains), func(i, j int) { r.Domains[i], r.Domains[j] = r.Domains[j], r.Domains[i] })
-	random.Shuffle(len(r.Leaving), func(i, j int) { r.Leaving[i], r.Leaving[j] = r.Leaving[j], r.Leaving[i] })
+	random.Shuffle(len(r.Moving), func(i, j int) { r.Moving[i], r.Moving[j] = r.Moving[j], r.Moving[i] })
 	random.Shuffle(len(r.Dedicated), func(i, j int) { r.Dedicated[i], r.Dedicated[j] = r.Dedicated[j], r.Dedicated[i] })
 	other, otherErr := assignment.Move(r)
 	if diff := gocmp.Diff(got, other); diff != "" {
@@ -153,8 +154,8 @@ func checkAnyOrder(t *rapid.T, r assignment.MoveRequest, got assignment.MoveResu
 	}
 }
 
-// checkOffenders checks that they are all: without their consumers it goes.
-func checkOffenders(t *rapid.T, r assignment.MoveRequest, err error) {
+// checkViolations checks that they are all: without their consumers it goes.
+func checkViolations(t *rapid.T, r assignment.MoveRequest, err error) {
 	var failed *plugins.ReshapeFailed
 	if !errors.As(err, &failed) || len(failed.Offenders) == 0 {
 		t.Fatal(err)
@@ -166,7 +167,7 @@ func checkOffenders(t *rapid.T, r assignment.MoveRequest, err error) {
 			_, there := r.Allocations[p.Consumer]
 			return p.Consumer == o.Consumer && !there
 		}) {
-			t.Fatalf("an offender that holds nothing there: %s", o)
+			t.Fatalf("an violation that holds nothing there: %s", o)
 		}
 		if o.Remedy == "" || strings.Contains(o.Remedy, o.Consumer) || !strings.Contains(failed.Remedy, "openstack resource provider allocation show CONSUMER") {
 			t.Fatalf("no remedy, or one for each consumer: %+v", o)
@@ -210,17 +211,18 @@ func checkConserved(t *rapid.T, r assignment.MoveRequest, got assignment.MoveRes
 		}
 	}
 	for _, m := range got.Moves {
-		if !slices.Contains(r.Leaving, m.From) && (m.From.Class != "VCPU" || m.To.Class != "PCPU") {
+		if !slices.Contains(r.Moving, m.From) && (m.From.Class != "VCPU" || m.To.Class != "PCPU") {
 			t.Fatalf("%+v does not leave", m)
 		}
 	}
 }
 
-// checkRoom checks that nothing has more than its capacity, unless it had that before, and no consumer more than max_unit.
+// checkRoom checks that nothing has more than its capacity, unless it had that before, and no
+// consumer more than max_unit.
 func checkRoom(t *rapid.T, r assignment.MoveRequest, got assignment.MoveResult) {
 	for _, m := range got.Moves {
 		inv, there := r.Tree.Inventory(m.To.Provider, m.To.Class)
-		if !there || slices.Contains(r.Leaving, m.To) && m.To.Class != "VCPU" {
+		if !there || slices.Contains(r.Moving, m.To) && m.To.Class != "VCPU" {
 			t.Fatalf("%+v goes to where there is nothing", m)
 		}
 		if used := got.Allocations.Used(m.To.Provider)[m.To.Class]; used > inv.Capacity() {
@@ -236,8 +238,8 @@ func checkRoom(t *rapid.T, r assignment.MoveRequest, got assignment.MoveResult) 
 func TestMoveThereAndBack(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cells := rapid.IntRange(1, 4).Draw(t, "cells")
-		const room = 4000
-		there := flatToNested(cells, room, room)
+		const capacity = 4000
+		there := flatToNested(cells, capacity, capacity)
 		there.Rule = rapid.SampledFrom([]assignment.Rule{assignment.Split, assignment.Whole}).Draw(t, "rule")
 		h := held{}
 		for n := range rapid.IntRange(0, 12).Draw(t, "consumers") {
@@ -264,7 +266,7 @@ func TestMoveThereAndBack(t *testing.T) {
 				t.Fatalf("%s has something left on the root: %s", consumer, diff)
 			}
 		}
-		flat, err := assignment.Move(back(there, nested, room, room))
+		flat, err := assignment.Move(back(there, nested, capacity, capacity))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -11,7 +11,7 @@ import (
 	"slices"
 )
 
-// Guest is a consumer whose amounts are to be divided over places.
+// Guest is a consumer whose amounts Place divides over places.
 type Guest struct {
 	UUID string
 	// Amounts are what it holds of each class, 1 at least.
@@ -22,8 +22,8 @@ type Guest struct {
 	Near []int
 }
 
-// Room is what can be allocated where, by number of the place. Numbers decide between equals.
-type Room map[int]Site
+// Capacity is what can be allocated where, by number of the place. Numbers decide between equals.
+type Capacity map[int]Site
 
 // Site is a place: a NUMA cell, or another provider.
 type Site struct {
@@ -32,7 +32,7 @@ type Site struct {
 	Classes map[string]Space
 }
 
-// Space is room for a class in one place.
+// Space is the free capacity for a class in one place.
 type Space struct {
 	// Free is for all guests together; less than 0 where there is too much already.
 	Free int64
@@ -40,17 +40,18 @@ type Space struct {
 	Most int64
 }
 
-// Shares are who has how much where: by uuid of the guest, place and class.
+// Shares are amounts by uuid of the guest, place and class.
 type Shares map[string]map[int]map[string]int64
 
-// Rule says what becomes of a guest of which what is bound to no place fits into none as a whole.
+// Rule decides about a guest whose unbound amounts fit into no single place.
 type Rule int
 
 // The rules.
 const (
-	// Split divides it: each class to the roomiest place that takes all of it, or else to several, the roomiest first.
+	// Split divides it: each class to the roomiest place that takes all of it, or else to several,
+	// the roomiest first.
 	Split Rule = iota
-	// Whole makes it an offender.
+	// Whole makes it a violation.
 	Whole
 )
 
@@ -61,18 +62,21 @@ type Violation struct {
 
 // Place divides what guests hold over places, NUMA cells in the first place.
 //
-// What is fixed is fixed. The rest of a guest goes to one place as a whole: one of those where something of it is fixed if it fits there, else one
-// that it is to be near to, else the one that has the largest part of its room left afterwards, the lowest number between equals. Guests of which
-// something is fixed come first, then those that are to be near to something, then those that need a larger part of all room, in the order of their
-// uuids between equals. So the result does not depend on the order of the arguments.
+// What is fixed is fixed. The rest of a guest goes to one place as a whole: one of those where
+// something of it is fixed if it fits there, else one that it should be near to, else the one with
+// the largest free share afterwards, the lowest number between equals. Guests of which something is
+// fixed come first, then those that should be near to something, then those that need a larger
+// share of all capacity, in the order of their uuids between equals. So the result does not depend
+// on the order of the arguments.
 //
-// By [Split], a guest is left out for want of room only if it and those before it cannot be divided at all so that they fit: what is not fixed of
-// guests placed before makes way, if nothing else helps. By [Whole], to pack as well as possible is not promised.
+// With [Split], a guest is a violation only if no division makes it and the earlier guests fit:
+// unfixed amounts of earlier guests move away if needed. [Whole] does not promise optimal packing.
 //
-// Cost: O(guests × (log guests + places × classes)), and O(places² × guests) more for each guest that others have to make way for.
-func Place(guests []Guest, room Room, rule Rule) (Shares, []Violation) {
-	p := placement{room: room, left: map[int]map[string]int64{}, shares: Shares{}, loose: Shares{}, places: slices.Sorted(maps.Keys(room))}
-	for place, site := range room {
+// Cost: O(guests × (log guests + places × classes)), and O(places² × guests) more for each guest
+// that displaces others.
+func Place(guests []Guest, capacity Capacity, rule Rule) (Shares, []Violation) {
+	p := placement{capacity: capacity, left: map[int]map[string]int64{}, shares: Shares{}, loose: Shares{}, places: slices.Sorted(maps.Keys(capacity))}
+	for place, site := range capacity {
 		p.left[place] = map[string]int64{}
 		for class, space := range site.Classes {
 			p.left[place][class] = space.Free
@@ -82,7 +86,7 @@ func Place(guests []Guest, room Room, rule Rule) (Shares, []Violation) {
 	sorted := slices.SortedFunc(slices.Values(guests), func(a, b Guest) int { return cmp.Compare(a.UUID, b.UUID) })
 	for i, g := range sorted {
 		if i > 0 && sorted[i-1].UUID == g.UUID || i+1 < len(sorted) && sorted[i+1].UUID == g.UUID {
-			p.offend(g.UUID, "it is there more than once")
+			p.addViolation(g.UUID, "it is there more than once")
 		} else if p.fix(g) {
 			loose = append(loose, g)
 		}
@@ -97,21 +101,21 @@ func Place(guests []Guest, room Room, rule Rule) (Shares, []Violation) {
 	for _, g := range loose {
 		p.rest(g, rule)
 	}
-	slices.SortFunc(p.offenders, func(a, b Violation) int { return cmp.Or(cmp.Compare(a.UUID, b.UUID), cmp.Compare(a.Reason, b.Reason)) })
-	return p.shares, p.offenders
+	slices.SortFunc(p.violations, func(a, b Violation) int { return cmp.Or(cmp.Compare(a.UUID, b.UUID), cmp.Compare(a.Reason, b.Reason)) })
+	return p.shares, p.violations
 }
 
 type placement struct {
-	room   Room
-	left   map[int]map[string]int64
-	places []int
+	capacity Capacity
+	left     map[int]map[string]int64
+	places   []int
 	// shares are all, loose those of them that are not fixed.
 	shares, loose Shares
-	offenders     []Violation
+	violations    []Violation
 }
 
-func (p *placement) offend(uuid, format string, args ...any) bool {
-	p.offenders = append(p.offenders, Violation{UUID: uuid, Reason: fmt.Sprintf(format, args...)})
+func (p *placement) addViolation(uuid, format string, args ...any) bool {
+	p.violations = append(p.violations, Violation{UUID: uuid, Reason: fmt.Sprintf(format, args...)})
 	return false
 }
 
@@ -120,14 +124,14 @@ func (p *placement) fix(g Guest) bool {
 	for _, class := range slices.Sorted(maps.Keys(g.Fixed)) {
 		rest := g.Amounts[class]
 		for _, place := range slices.Sorted(maps.Keys(g.Fixed[class])) {
-			amount, name := g.Fixed[class][place], p.room[place].Name
-			switch most := p.room[place].Classes[class].Most; {
+			amount, name := g.Fixed[class][place], p.capacity[place].Name
+			switch most := p.capacity[place].Classes[class].Most; {
 			case amount < 0 || amount > rest:
-				return p.offend(g.UUID, "%d of %s are bound to %s, and it holds %d", amount, class, name, g.Amounts[class])
+				return p.addViolation(g.UUID, "%d of %s are bound to %s, and it holds %d", amount, class, name, g.Amounts[class])
 			case amount > p.left[place][class]:
-				return p.offend(g.UUID, "%d of %s are bound to %s, which has room for %d more", amount, class, name, max(p.left[place][class], 0))
+				return p.addViolation(g.UUID, "%d of %s are bound to %s, which has %d free", amount, class, name, max(p.left[place][class], 0))
 			case most > 0 && amount > most:
-				return p.offend(g.UUID, "%d of %s are bound to %s, of which one guest can have %d", amount, class, name, most)
+				return p.addViolation(g.UUID, "%d of %s are bound to %s, which gives one guest at most %d", amount, class, name, most)
 			}
 			rest -= amount
 		}
@@ -166,7 +170,7 @@ func (p *placement) move(uuid string, place int, class string, amount int64) {
 	p.left[place][class] -= amount
 }
 
-// isFixed tells whether something of a guest is.
+// isFixed reports whether a guest has fixed amounts.
 func (g Guest) isFixed() bool {
 	for _, places := range g.Fixed {
 		for _, amount := range places {
@@ -197,7 +201,7 @@ func (p *placement) need(g Guest) fraction {
 	most := fraction{0, 1}
 	for class, amount := range g.rest() {
 		var all int64
-		for _, site := range p.room {
+		for _, site := range p.capacity {
 			all += max(site.Classes[class].Free, 0)
 		}
 		if part := (fraction{amount, max(all, 1)}); part.compare(most) > 0 {
@@ -221,13 +225,13 @@ func (p *placement) rest(g Guest, rule Rule) {
 	}
 	if rule == Whole {
 		p.give(g.UUID)
-		p.offend(g.UUID, "there is no one place with room for %s, and it may not be divided", list(rest))
+		p.addViolation(g.UUID, "no single place has %s free, and it must not be divided", list(rest))
 		return
 	}
 	for _, class := range slices.Sorted(maps.Keys(rest)) {
 		if !p.split(g, class, rest[class]) {
 			p.give(g.UUID)
-			p.offend(g.UUID, "all places together have no room for its %d of %s", rest[class], class)
+			p.addViolation(g.UUID, "all places together have less free than its %d of %s", rest[class], class)
 			return
 		}
 	}
@@ -235,15 +239,15 @@ func (p *placement) rest(g Guest, rule Rule) {
 
 // allowed is how much more a guest can have in a place, whatever is free.
 func (p *placement) allowed(uuid string, place int, class string) int64 {
-	most := p.room[place].Classes[class].Most
+	most := p.capacity[place].Classes[class].Most
 	if most == 0 {
 		most = math.MaxInt64
 	}
 	return max(most-p.shares[uuid][place][class], 0)
 }
 
-// best is the place that takes all of the amounts and has the most left afterwards. Those where the guest is already come first, and then those that
-// it is to be near to.
+// best is the place that takes all amounts and has the most left afterwards. Places that the guest
+// uses already come first, then those that it should be near to.
 func (p *placement) best(g Guest, amounts map[string]int64) (int, bool) {
 	uuid, best, most, closest, found := g.UUID, 0, fraction{}, 0, false
 	for _, place := range p.places {
@@ -254,7 +258,7 @@ func (p *placement) best(g Guest, amounts map[string]int64) (int, bool) {
 				fits = false
 				break
 			}
-			if part := (fraction{after, p.room[place].Classes[class].Free}); part.compare(left) < 0 {
+			if part := (fraction{after, p.capacity[place].Classes[class].Free}); part.compare(left) < 0 {
 				left = part
 			}
 		}
@@ -291,31 +295,31 @@ func (p *placement) split(g Guest, class string, amount int64) bool {
 	return true
 }
 
-// push places some of an amount where others make way: a path along which one guest after the other gives up some of its share in one place for
-// the same in another, until there is one with room. It is the augmenting path of a maximum flow from guests to places, so that there is none only
-// if the guests do not fit at all.
+// push places some of an amount by displacing others: along a path, each guest moves some of its
+// share to the next place, until one has free capacity. It is the augmenting path of a maximum flow
+// from guests to places, so it fails only if the guests do not fit at all.
 func (p *placement) push(uuid, class string, amount int64) int64 {
 	type step struct {
-		from  int // the place that is given up
-		guest string
-		room  int64 // how much can go along the path so far
+		from     int // the place that is given up
+		guest    string
+		capacity int64 // how much can go along the path so far
 	}
 	reached := map[int]step{}
 	var queue []int
 	reach := func(place int, s step) {
-		if _, before := reached[place]; !before && s.room > 0 {
+		if _, before := reached[place]; !before && s.capacity > 0 {
 			reached[place] = s
 			queue = append(queue, place)
 		}
 	}
 	for _, place := range p.places {
-		reach(place, step{guest: uuid, room: min(amount, p.allowed(uuid, place, class))})
+		reach(place, step{guest: uuid, capacity: min(amount, p.allowed(uuid, place, class))})
 	}
 	others := slices.Sorted(maps.Keys(p.loose))
 	for i := 0; i < len(queue); i++ {
 		place := queue[i]
 		if free := p.left[place][class]; free > 0 {
-			pushed := min(reached[place].room, free)
+			pushed := min(reached[place].capacity, free)
 			for at := reached[place]; ; at = reached[place] {
 				p.move(at.guest, place, class, pushed)
 				if at.guest == uuid {
@@ -328,7 +332,7 @@ func (p *placement) push(uuid, class string, amount int64) int64 {
 		for _, other := range others {
 			if has := p.loose[other][place][class]; has > 0 && other != uuid {
 				for _, next := range p.places {
-					reach(next, step{from: place, guest: other, room: min(reached[place].room, has, p.allowed(other, next, class))})
+					reach(next, step{from: place, guest: other, capacity: min(reached[place].capacity, has, p.allowed(other, next, class))})
 				}
 			}
 		}
@@ -336,7 +340,7 @@ func (p *placement) push(uuid, class string, amount int64) int64 {
 	return 0
 }
 
-// give takes back what an offender got.
+// give takes back what a violation got.
 func (p *placement) give(uuid string) {
 	for place, classes := range p.shares[uuid] {
 		for class, amount := range classes {
@@ -367,8 +371,9 @@ func (f fraction) compare(g fraction) int {
 	return cmp.Or(cmp.Compare(ah, bh), cmp.Compare(al, bl))
 }
 
-// apportion divides an amount by weights into whole numbers, those with the largest remainders being rounded up, the lowest cell first
-// between equals. The part that falls to unbound is left out.
+// apportion divides an amount by weights into whole numbers, those with the largest remainders
+// being rounded up, the lowest cell first between equals. The part that falls to unbound is left
+// out.
 func apportion(amount int64, weights map[int]uint64, unbound uint64) map[int]int64 {
 	total := unbound
 	for _, w := range weights {

@@ -26,27 +26,29 @@ type relocation struct {
 	domains map[string]*domain.Domain
 	// consumers are all of them, in order.
 	consumers []string
-	leaving   map[plugins.Place]bool
+	moving    map[plugins.Place]bool
 	parts     []plugins.Place // those that leave in part only
-	// tree has the inventory without that of the leaving places. Those that nobody else gains have as much as is in use.
+	// tree has the inventory without that of the moving places. Those that no other place gains
+	// have as much as is in use.
 	tree      *providertree.Tree
 	staying   []plugins.Place // the latter
 	providers map[string]Provider
 	makers    map[string]string // of mediated devices: uuid by libvirt's name
 	pages     map[string]uint64
-	// seen are the allocations without those that are not to be moved, and are no use of any inventory.
+	// seen are the allocations without those that are not to be moved, and are no use of any
+	// inventory.
 	seen providertree.Allocations
 	// loose are the problems of those that are guessed for: what binds them is not looked at.
 	loose map[bond]string
-	// unpinned are those of them whose processors go by room too.
-	unpinned  map[string]bool
-	offenders []plugins.Offender
+	// unpinned are those of them whose processors are placed freely too.
+	unpinned   map[string]bool
+	violations []plugins.Offender
 }
 
 func newRelocation(r MoveRequest) *relocation {
 	s := &relocation{
 		MoveRequest: r, host: On(r.Machine), domains: make(map[string]*domain.Domain, len(r.Domains)),
-		consumers: slices.Sorted(maps.Keys(r.Allocations)), leaving: map[plugins.Place]bool{}, tree: r.Tree.Clone(),
+		consumers: slices.Sorted(maps.Keys(r.Allocations)), moving: map[plugins.Place]bool{}, tree: r.Tree.Clone(),
 		providers: maps.Clone(r.Sites), makers: map[string]string{}, pages: map[string]uint64{},
 		seen: maps.Clone(r.Allocations), loose: map[bond]string{}, unpinned: map[string]bool{},
 	}
@@ -59,33 +61,34 @@ func newRelocation(r MoveRequest) *relocation {
 	if is, known := s.providers[r.Root]; !known || is.Kind == Elsewhere {
 		s.providers[r.Root] = Provider{Kind: Root}
 	}
-	for _, place := range r.Leaving {
-		s.leaving[place] = true
+	for _, place := range r.Moving {
+		s.moving[place] = true
 		if kib, is := selection.PagesSize(place.Class); is {
 			s.pages[place.Class] = kib
 		}
 	}
 	s.recognise()
-	for _, place := range sortedPlaces(s.leaving) {
+	for _, place := range sortedPlaces(s.moving) {
 		if _, known := s.providers[place.Provider]; !known {
 			s.providers[place.Provider] = s.formerly(place)
 		}
 	}
-	for _, place := range sortedPlaces(s.leaving) {
+	for _, place := range sortedPlaces(s.moving) {
 		if s.splits(place) {
 			s.parts = append(s.parts, place)
 		}
 	}
 	for _, place := range s.parts {
-		delete(s.leaving, place)
+		delete(s.moving, place)
 	}
-	for _, place := range sortedPlaces(s.leaving) {
+	for _, place := range sortedPlaces(s.moving) {
 		used := int64(0)
 		if !s.gained(place) {
 			s.staying = append(s.staying, place)
 			used = r.Allocations.Used(place.Provider)[place.Class]
 		}
-		// An error says that the provider is gone altogether: there is no inventory then, which is as good.
+		// An error says that the provider is gone altogether: there is no inventory then, which is
+		// as good.
 		if used > 0 {
 			_, _ = s.tree.SetInventory(place.Provider, place.Class, providertree.Inventory{Total: min(used, providertree.MaxUnit)})
 		} else {
@@ -95,7 +98,8 @@ func newRelocation(r MoveRequest) *relocation {
 	return s
 }
 
-// recognise finds out what a site does not say: the class of its devices, and its kind of encryption by its name.
+// recognise finds out what a site does not say: the class of its devices, and its kind of
+// encryption by its name.
 func (s *relocation) recognise() {
 	root, _ := s.Tree.Provider(s.Root)
 	for _, uuid := range slices.Sorted(maps.Keys(s.providers)) {
@@ -123,7 +127,7 @@ func (s *relocation) recognise() {
 
 // classOf is the class of a provider's devices from now on.
 func (s *relocation) classOf(at providertree.Provider, said string) string {
-	classes := slices.DeleteFunc(at.Inventories.Classes(), func(class string) bool { return s.leaving[plugins.Place{Provider: at.UUID, Class: class}] })
+	classes := slices.DeleteFunc(at.Inventories.Classes(), func(class string) bool { return s.moving[plugins.Place{Provider: at.UUID, Class: class}] })
 	switch {
 	case slices.Contains(classes, said):
 		return said
@@ -151,7 +155,8 @@ func (s *relocation) computing(class string) bool {
 	return pages || class == "VCPU" || class == "PCPU" || class == "MEMORY_MB"
 }
 
-// splits tells whether a place leaves in part only: it keeps inventory of VCPU, and guests with dedicated processors have PCPU from now on.
+// splits reports whether a place leaves in part only: it keeps inventory of VCPU, and guests with
+// dedicated processors have PCPU from now on.
 func (s *relocation) splits(from plugins.Place) bool {
 	if _, has := s.Tree.Inventory(from.Provider, from.Class); !has || from.Class != "VCPU" {
 		return false
@@ -167,7 +172,7 @@ func (s *relocation) splits(from plugins.Place) bool {
 	return true
 }
 
-// gained tells whether some other place has inventory for what is allocated at a leaving one.
+// gained reports whether some other place has inventory for what is allocated at a moving one.
 func (s *relocation) gained(from plugins.Place) bool {
 	own := s.providers[from.Provider]
 	if own.Class != "" && s.stays(plugins.Place{Provider: from.Provider, Class: own.Class}) {
@@ -188,10 +193,10 @@ func (s *relocation) gained(from plugins.Place) bool {
 	return false
 }
 
-// stays tells whether there is inventory at a place that does not leave.
+// stays reports whether there is inventory at a place that does not leave.
 func (s *relocation) stays(place plugins.Place) bool {
 	_, has := s.Tree.Inventory(place.Provider, place.Class)
-	return has && !s.leaving[place]
+	return has && !s.moving[place]
 }
 
 // sites are the root and the cells that have inventory of a class.
@@ -205,7 +210,8 @@ func (s *relocation) sites(class string) int {
 	return n
 }
 
-// lookAside takes out of sight what is not to be moved though there is no inventory: what is retired and was allocated before.
+// lookAside takes out of sight what is not to be moved though there is no inventory: what is
+// retired and was allocated before.
 func (s *relocation) lookAside() {
 	for _, consumer := range s.consumers {
 		var aside []plugins.Place
@@ -217,7 +223,7 @@ func (s *relocation) lookAside() {
 			for class := range amounts {
 				place := plugins.Place{Provider: provider, Class: class}
 				_, has := s.tree.Inventory(provider, class)
-				if !has && (!s.leaving[place] || slices.Contains(s.staying, place)) {
+				if !has && (!s.moving[place] || slices.Contains(s.staying, place)) {
 					aside = append(aside, place)
 				}
 			}
@@ -237,8 +243,8 @@ func (s *relocation) hide(consumer string, places []plugins.Place) {
 	s.seen[consumer] = c
 }
 
-// refuseUnread makes offenders of the consumers whose domain cannot be read, if it would tell what becomes of what they hold, and takes that out of
-// sight.
+// refuseUnread makes violations of the consumers whose unreadable domain would decide where they
+// go, and takes them out of the plan.
 func (s *relocation) refuseUnread() {
 	if s.Unplaced == Guess {
 		return
@@ -252,22 +258,22 @@ func (s *relocation) refuseUnread() {
 			for class := range amounts {
 				place := plugins.Place{Provider: provider, Class: class}
 				_, has := s.tree.Inventory(provider, class)
-				if slices.Contains(s.parts, place) || s.leaving[place] && !has && s.targets(place) > 1 {
+				if slices.Contains(s.parts, place) || s.moving[place] && !has && s.targets(place) > 1 {
 					places = append(places, place)
 				}
 			}
 		}
 		slices.SortFunc(places, byPlace)
 		for _, place := range places {
-			s.offenders = append(s.offenders, plugins.Offender{
-				Consumer: consumer, Provider: place.Provider, Class: place.Class, Problem: s.Unread[consumer], Remedy: s.remedy(consumer, false),
+			s.violations = append(s.violations, plugins.Offender{
+				Consumer: consumer, Provider: place.Provider, Class: place.Class, Problem: s.Unread[consumer], Remedy: s.hint(consumer, false),
 			})
 		}
 		s.hide(consumer, places)
 	}
 }
 
-// targets are how many providers there are to which what is allocated at a leaving place can go.
+// targets are how many providers there are to which what is allocated at a moving place can go.
 func (s *relocation) targets(from plugins.Place) int {
 	own := s.providers[from.Provider]
 	switch {
@@ -292,13 +298,14 @@ func (s *relocation) targets(from plugins.Place) int {
 	return n
 }
 
-// refuseUnknown makes offenders of the consumers without a domain that could go to several cells, and takes them out of sight.
+// refuseUnknown makes violations of the consumers without a domain that could go to several cells,
+// and takes them out of the plan.
 func (s *relocation) refuseUnknown() {
 	if s.Unplaced == Guess {
 		return
 	}
 	choice := map[string]int{}
-	for place := range s.leaving {
+	for place := range s.moving {
 		if s.computing(place.Class) {
 			choice[place.Class] = s.sites(place.Class)
 		}
@@ -312,14 +319,14 @@ func (s *relocation) refuseUnknown() {
 		for provider, amounts := range s.seen[consumer].Resources {
 			for class := range amounts {
 				place := plugins.Place{Provider: provider, Class: class}
-				if _, has := s.tree.Inventory(provider, class); s.leaving[place] && !has && s.computing(class) {
+				if _, has := s.tree.Inventory(provider, class); s.moving[place] && !has && s.computing(class) {
 					places = append(places, place)
 					several = max(several, choice[class])
 				}
 			}
 		}
 		if several > 1 {
-			s.offenders = append(s.offenders, s.unknown(consumer, places, several)...)
+			s.violations = append(s.violations, s.unknown(consumer, places, several)...)
 			s.hide(consumer, places)
 		}
 	}

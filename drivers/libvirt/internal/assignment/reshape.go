@@ -14,59 +14,66 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// Reshape is a change of shape: what consumers hold of the tree as it was, and the tree as it is to be.
+// Reshape is a change of layout: the allocations on the old tree, and the new tree.
 type Reshape struct {
 	Machine machine.Machine
 	// Domains are all there are on the host, running or not.
 	Domains []domain.Domain
 	// Allocations are all that consumers of the tree hold, also of providers elsewhere.
 	Allocations providertree.Allocations
-	// Tree has the inventories as they are to be.
+	// Tree has the new inventories.
 	Tree *providertree.Tree
-	// Providers say what the driver's own stand for, those of the shape before and those of the new one, by uuid. What is allocated of others is
-	// not touched, whichever host they are of.
+	// Providers say what the driver's own stand for, those of the old and of the new layout, by
+	// uuid. What is allocated of others is not touched, whichever host they are of.
 	Providers map[string]Provider
 	// Pages are the sizes in KiB of the huge pages that resource classes stand for, by class.
 	Pages map[string]uint64
-	// Dedicated are the processors that PCPUs are made of.
+	// Dedicated are the processors for PCPU.
 	Dedicated []int
 	// Rule is for guests that may be in several NUMA cells and fit into none as a whole.
 	Rule Rule
-	// Guess lets devices of which nobody can tell whose they are go where there is room, when all others are placed. Without it their consumers
-	// are offenders.
+	// Guess places devices of unknown place where capacity is free, after all others. Without it
+	// their consumers are violations.
 	Guess bool
 }
 
-// Plan is what is to be done about a reshape.
+// Plan is the result of a [Reshape].
 type Plan struct {
 	// Moves can all be made, in their order.
 	Moves plugins.Moves
-	// Renames are what [plugins.Renamer] is to declare if they are made.
+	// Renames are what [plugins.Renamer] must declare if they are carried out.
 	Renames plugins.ClassRenames
-	// Offenders are consumers of which some allocations should move and do not: they stay where they are. A driver fails with them
-	// ([plugins.ReshapeFailed]), or keeps the inventory there for as long.
-	Offenders []plugins.Offender
+	// Violations are consumers with allocations that should move and cannot. A driver fails with
+	// them ([plugins.ReshapeFailed]), or keeps the old inventory.
+	Violations []plugins.Offender
 }
 
 // Plan says which allocations move where.
 //
-// What moves is what is allocated where the tree has no inventory of it any more, and VCPU of guests with dedicated processors, once there is PCPU:
-// the share of the virtual processors that are pinned to a single processor of Dedicated. All else stays. Where it goes:
+// What moves is what is allocated where the tree has no inventory of it any more, and VCPU of
+// guests with dedicated processors, once there is PCPU: the share of the virtual processors that
+// are pinned to a single processor of Dedicated. Everything else stays. The destinations:
 //
-//   - Processors, memory and huge pages go to the NUMA cells or to the root, whichever has inventory: to the cells that the domain is bound
-//     to ([Host.Facts]), and what is bound to none by the rules of [Place]. Consumers without a domain are bound to nothing.
-//   - Mediated and PCI devices go to the providers of the devices that the domain has; an encryption context goes to that of the domain's kind. Or
-//     they stay, and take the present class of their provider.
-//   - Where the domain does not tell, because there is none, or because the amount is not the number of devices and these are not all of one provider,
-//     they go to the only provider that there is for them; or where there is room, with Guess.
+//   - Processors, memory and huge pages go to the NUMA cells or to the root, whichever has
+//     inventory: to the cells that the domain is bound to ([Host.Facts]), and what is bound to none
+//     by the rules of [Place]. Consumers without a domain are bound to nothing.
+//   - Mediated and PCI devices go to the providers of the devices that the domain has; an
+//     encryption context goes to that of the domain's kind. Or they stay, and take the present
+//     class of their provider.
+//   - If there is no domain, or the amount is not the number of its devices and these are not all
+//     of one provider, they go to the only possible provider; or, with Guess, where capacity is
+//     free.
 //   - All other classes go to the only provider that has inventory of it.
 //
-// No provider gets more than its capacity, or more for one consumer than max_unit and the like allow: that is a reason to be an offender, as is
-// a rename that [plugins.ClassRenames] cannot say. Processors and memory of a consumer move together or not at all, as do its mediated devices, and so on.
+// No provider gets more than its capacity, or more for one consumer than max_unit and the like
+// allow: that is a violation, as is a rename that [plugins.ClassRenames] cannot express. Processors
+// and memory of a consumer move together or not at all, as do its mediated devices, and so on.
 //
-// The order of what there is decides nothing. Once the moves are made there is nothing more to move, except what the offenders have.
+// The order of what there is decides nothing. Once the moves are made there is nothing more to
+// move, except what the violations have.
 //
-// Cost: that of [Host.Facts] and of [Place], O(allocations) besides. If guests with dedicated processors are offenders, once more.
+// Cost: that of [Host.Facts] and of [Place], O(allocations) besides. If guests with dedicated
+// processors are violations, once more.
 func (r Reshape) Plan() Plan {
 	stay := map[string][]plugins.Offender{}
 	for {
@@ -86,12 +93,13 @@ type stake struct {
 // lot is something that is to move.
 type lot struct {
 	stake
-	// class is what it is to be called, as far as that is known before it is known where it goes.
+	// class is its new class, as far as it is known before its place is.
 	class  string
 	amount int64
 }
 
-// thing is what can be placed together: processors and memory (Root), devices of a Kind, or else a class (Elsewhere).
+// thing is what can be placed together: processors and memory (Root), devices of a Kind, or else a
+// class (Elsewhere).
 type thing struct {
 	kind  Kind
 	class string
@@ -105,14 +113,14 @@ type planner struct {
 	// own are the uuids of Providers, in order.
 	own       []string
 	dedicated map[int]bool
-	// stay are the consumers whose processors and memory cannot move, though some could stay: nobody may count on their room.
+	// stay are the consumers whose processors and memory cannot move: their capacity is not free.
 	stay map[string][]plugins.Offender
-	// held is what is where it is to be, used the sum of it.
-	held      map[stake]int64
-	used      map[plugins.Place]int64
-	moves     plugins.Moves
-	offenders []plugins.Offender
-	stuck     []lot // of the offenders
+	// held is what is in its final place, used the sum of it.
+	held       map[stake]int64
+	used       map[plugins.Place]int64
+	moves      plugins.Moves
+	violations []plugins.Offender
+	stuck      []lot // of the violations
 }
 
 // plan makes a plan, given whose processors and memory are known to stay.
@@ -185,7 +193,7 @@ func (p *planner) lots() []lot {
 			}
 		}
 		if problem != "" {
-			p.stay[consumer] = p.blame(slices.DeleteFunc(slices.Clone(mine), func(l lot) bool { return !p.isComputing(l.class) }), problem)
+			p.stay[consumer] = p.violationsOf(slices.DeleteFunc(slices.Clone(mine), func(l lot) bool { return !p.isComputing(l.class) }), problem)
 		}
 		for _, l := range mine {
 			if p.stay[consumer] != nil && p.isComputing(l.class) {
@@ -208,11 +216,12 @@ func (p *planner) hold(at stake, amount int64) {
 	p.used[at.place] += amount
 }
 
-// becomePCPU is how much of the VCPU that a consumer holds of our providers is PCPU now, or why that cannot be told; all of it then.
+// becomePCPU is how much of a consumer's VCPU on our providers becomes PCPU, or why that is
+// unknown, with all of it.
 func (p *planner) becomePCPU(consumer string, resources providertree.ProviderResources) (amount int64, problem string) {
 	var vcpu int64
 	for _, provider := range p.own {
-		if resources[provider]["PCPU"] > 0 { // they are told apart already
+		if resources[provider]["PCPU"] > 0 { // they are already separate
 			return 0, ""
 		}
 		vcpu += resources[provider]["VCPU"]
@@ -226,8 +235,8 @@ func (p *planner) becomePCPU(consumer string, resources providertree.ProviderRes
 	case vcpu == int64(d.VCPUs):
 		return int64(dedicated), ""
 	}
-	return vcpu, fmt.Sprintf("%d of its %d virtual processors are dedicated, and it holds %d of VCPU: how many of these are PCPU cannot be told; "+
-		"resize or rebuild it, so that both are the same", p.dedicatedOf(d), d.VCPUs, vcpu)
+	return vcpu, fmt.Sprintf("%d of its %d virtual processors are dedicated, and it holds %d of VCPU: it is unknown how many of these are PCPU; "+
+		"resize or rebuild it, so that both agree", p.dedicatedOf(d), d.VCPUs, vcpu)
 }
 
 // dedicatedOf is how many virtual processors of a domain are pinned to a dedicated one each.
@@ -241,7 +250,7 @@ func (p *planner) dedicatedOf(d domain.Domain) int {
 	return n
 }
 
-// anyPCPU tells whether there is PCPU in a tree, of ours.
+// anyPCPU reports whether there is PCPU in a tree, of ours.
 func (p *planner) anyPCPU(tree *providertree.Tree) bool {
 	return slices.ContainsFunc(p.own, func(uuid string) bool {
 		_, there := tree.Inventory(uuid, "PCPU")
@@ -274,8 +283,8 @@ func (p *planner) thingOf(l lot) thing {
 	return thing{kind: Elsewhere, class: l.class}
 }
 
-// blame is what is to be said of lots that stay where they are.
-func (p *planner) blame(lots []lot, problem string) []plugins.Offender {
+// violationsOf makes violations of lots that cannot move.
+func (p *planner) violationsOf(lots []lot, problem string) []plugins.Offender {
 	var out []plugins.Offender
 	for _, l := range lots {
 		o := plugins.Offender{Consumer: l.consumer, Provider: l.place.Provider, Class: l.place.Class, Problem: problem}
@@ -286,16 +295,16 @@ func (p *planner) blame(lots []lot, problem string) []plugins.Offender {
 	return out
 }
 
-func (p *planner) offend(lots []lot, problem string) {
-	p.offenders = append(p.offenders, p.blame(lots, problem)...)
+func (p *planner) addViolation(lots []lot, problem string) {
+	p.violations = append(p.violations, p.violationsOf(lots, problem)...)
 	p.stuck = append(p.stuck, lots...)
 }
 
-// learn tells whether offenders were found that stay where they could have: what others were given may be theirs.
+// learn reports whether it found violations that keep capacity which others were given.
 func (p *planner) learn() bool {
 	for _, l := range p.stuck {
 		if p.has(l.place) {
-			mine := slices.DeleteFunc(slices.Clone(p.offenders), func(o plugins.Offender) bool {
+			mine := slices.DeleteFunc(slices.Clone(p.violations), func(o plugins.Offender) bool {
 				return o.Consumer != l.consumer || !p.isComputing(o.Class)
 			})
 			p.stay[l.consumer] = mine
@@ -306,9 +315,9 @@ func (p *planner) learn() bool {
 
 // result takes out what cannot be declared, and sorts.
 func (p *planner) result() Plan {
-	out := Plan{Offenders: p.offenders}
+	out := Plan{Violations: p.violations}
 	for _, consumer := range slices.Sorted(maps.Keys(p.stay)) {
-		out.Offenders = append(out.Offenders, p.stay[consumer]...)
+		out.Violations = append(out.Violations, p.stay[consumer]...)
 	}
 	byPlace := func(a, b plugins.Place) int {
 		return cmp.Or(cmp.Compare(a.Provider, b.Provider), cmp.Compare(a.Class, b.Class))
@@ -323,9 +332,9 @@ func (p *planner) result() Plan {
 			_, again := out.Renames[to]
 			other, before := out.Renames[from]
 			if again || former[from] || before && other != to {
-				out.Offenders = append(out.Offenders, plugins.Offender{
+				out.Violations = append(out.Violations, plugins.Offender{
 					Consumer: m.Consumer, Provider: m.From.Provider, Class: from,
-					Problem: fmt.Sprintf("it would hold %s instead, and one reshape can give a class one new name only; change the classes one after the other", to),
+					Problem: fmt.Sprintf("it would hold %s instead, but one reshape can rename a class only once; change the classes one at a time", to),
 				})
 				continue
 			}
@@ -336,7 +345,7 @@ func (p *planner) result() Plan {
 		}
 		out.Moves = append(out.Moves, m)
 	}
-	slices.SortFunc(out.Offenders, func(a, b plugins.Offender) int {
+	slices.SortFunc(out.Violations, func(a, b plugins.Offender) int {
 		return cmp.Or(cmp.Compare(a.Consumer, b.Consumer), cmp.Compare(a.Provider, b.Provider), cmp.Compare(a.Class, b.Class), cmp.Compare(a.Problem, b.Problem))
 	})
 	return out

@@ -30,7 +30,7 @@ func (p *planner) computing(lots map[string][]lot) {
 	var guests []Guest
 	for _, consumer := range slices.Sorted(maps.Keys(lots)) {
 		if guest, problem := g.bound(consumer, g.amounts(lots[consumer])); problem != "" {
-			p.offend(lots[consumer], problem)
+			p.addViolation(lots[consumer], problem)
 		} else {
 			guests = append(guests, guest)
 		}
@@ -55,7 +55,7 @@ func (g ground) bound(consumer string, amounts map[string]int64) (Guest, string)
 	for _, class := range slices.Sorted(maps.Keys(amounts)) {
 		sites := g.with(class)
 		if len(sites) == 0 {
-			return guest, fmt.Sprintf("it holds %d of %s, and nothing in the new shape has inventory of that", amounts[class], class)
+			return guest, fmt.Sprintf("it holds %d of %s, but the new layout has no inventory of that class", amounts[class], class)
 		}
 		guest.Fixed[class] = map[int]int64{}
 		if len(sites) == 1 {
@@ -67,7 +67,7 @@ func (g ground) bound(consumer string, amounts map[string]int64) (Guest, string)
 			fixed := facts.Fixed[class][cell]
 			at := slices.IndexFunc(sites, func(site int) bool { return g.isFor(site, cell) })
 			if at < 0 {
-				return guest, fmt.Sprintf("%d of its %s are bound to NUMA cell %d, which has no inventory of that in the new shape", fixed, class, cell)
+				return guest, fmt.Sprintf("%d of its %s are bound to NUMA cell %d, which has no inventory of that class in the new layout", fixed, class, cell)
 			}
 			if g.Providers[g.sites[sites[at]]].Kind == Cell {
 				fixed -= g.held[stake{consumer, g.at(sites[at], class)}]
@@ -101,7 +101,7 @@ func (g ground) with(class string) []int {
 	return out
 }
 
-// isFor tells whether a site is a NUMA cell, or the root, which is all of them. Cells come first.
+// isFor reports whether a site is a NUMA cell, or the root, which is all of them. Cells come first.
 func (g ground) isFor(site, cell int) bool {
 	is := g.Providers[g.sites[site]]
 	return is.Kind == Root || is.Cell == cell
@@ -125,9 +125,9 @@ func (g ground) amounts(lots []lot) map[string]int64 {
 	return out
 }
 
-// place finds a place for guests within what is left of room. lots are theirs, by consumer.
+// place finds a place for guests within the free capacity. lots are theirs, by consumer.
 func (g ground) place(guests []Guest, lots map[string][]lot, rule Rule) {
-	room := Room{}
+	capacity := Capacity{}
 	for i, uuid := range g.sites {
 		provider, _ := g.Tree.Provider(uuid)
 		site := Site{Name: "resource provider " + provider.Name, Classes: map[string]Space{}}
@@ -141,11 +141,11 @@ func (g ground) place(guests []Guest, lots map[string][]lot, rule Rule) {
 				}
 			}
 		}
-		room[i] = site
+		capacity[i] = site
 	}
-	shares, offenders := Place(guests, room, rule)
-	for _, o := range offenders {
-		g.offend(lots[o.UUID], o.Reason)
+	shares, violations := Place(guests, capacity, rule)
+	for _, o := range violations {
+		g.addViolation(lots[o.UUID], o.Reason)
 	}
 	for _, consumer := range slices.Sorted(maps.Keys(shares)) {
 		portions := map[string][]plugins.Portion{}
@@ -158,7 +158,7 @@ func (g ground) place(guests []Guest, lots map[string][]lot, rule Rule) {
 			}
 		}
 		if problem != "" {
-			g.offend(lots[consumer], problem)
+			g.addViolation(lots[consumer], problem)
 		} else {
 			g.move(lots[consumer], portions)
 		}
@@ -171,7 +171,7 @@ func (g ground) refuses(consumer string, portion plugins.Portion) string {
 	i, all := inv.Limits(), portion.Amount+g.held[stake{consumer, portion.Place}]
 	if i.Units(all) != providertree.RuleNone {
 		provider, _ := g.Tree.Provider(portion.Place.Provider)
-		return fmt.Sprintf("it would hold %d of %s of resource provider %s, where one consumer can have %d to %d in steps of %d",
+		return fmt.Sprintf("it would hold %d of %s of resource provider %s, which allows a consumer %d to %d in steps of %d",
 			all, portion.Place.Class, provider.Name, i.MinUnit, i.MaxUnit, i.StepSize)
 	}
 	return ""

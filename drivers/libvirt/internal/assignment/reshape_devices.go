@@ -11,7 +11,7 @@ import (
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
-// devices places devices of a kind: first those of which it is told where they are.
+// devices places devices of a kind: first those whose place is known.
 func (p *planner) devices(kind Kind, lots map[string][]lot) {
 	g := ground{planner: p}
 	for _, uuid := range p.own {
@@ -19,7 +19,7 @@ func (p *planner) devices(kind Kind, lots map[string][]lot) {
 			g.sites = append(g.sites, uuid)
 		}
 	}
-	label := "" // whatever class the devices had and will have, it is the same room that they take
+	label := "" // devices take the same capacity whatever their class
 	for _, l := range slices.Concat(slices.Collect(maps.Values(lots))...) {
 		if label == "" || l.class < label {
 			label = l.class
@@ -27,35 +27,35 @@ func (p *planner) devices(kind Kind, lots map[string][]lot) {
 	}
 	g.as = func(lot) string { return label }
 	g.at = func(site int, _ string) plugins.Place { return p.placeOf(g.sites[site]) }
-	var told []Guest
-	untold, problems := map[string]map[string][]lot{}, map[string]string{} // by class and consumer; by consumer
+	var placed []Guest
+	unlocated, problems := map[string]map[string][]lot{}, map[string]string{} // by class and consumer; by consumer
 	for _, consumer := range slices.Sorted(maps.Keys(lots)) {
-		fixed, problem, known := g.tell(kind, lots[consumer])
+		fixed, problem, known := g.locate(kind, lots[consumer])
 		switch {
 		case problem == "":
-			told = append(told, Guest{UUID: consumer, Amounts: g.amounts(lots[consumer]), Fixed: map[string]map[int]int64{label: fixed}})
+			placed = append(placed, Guest{UUID: consumer, Amounts: g.amounts(lots[consumer]), Fixed: map[string]map[int]int64{label: fixed}})
 		case known:
-			p.offend(lots[consumer], problem)
+			p.addViolation(lots[consumer], problem)
 		default:
 			problems[consumer] = problem
 			for _, l := range lots[consumer] {
-				if untold[l.class] == nil {
-					untold[l.class] = map[string][]lot{}
+				if unlocated[l.class] == nil {
+					unlocated[l.class] = map[string][]lot{}
 				}
-				untold[l.class][consumer] = append(untold[l.class][consumer], l)
+				unlocated[l.class][consumer] = append(unlocated[l.class][consumer], l)
 			}
 		}
 	}
-	g.place(told, lots, Split)
-	for _, class := range slices.Sorted(maps.Keys(untold)) {
+	g.place(placed, lots, Split)
+	for _, class := range slices.Sorted(maps.Keys(unlocated)) {
 		same := slices.DeleteFunc(slices.Clone(g.sites), func(uuid string) bool { return p.Providers[uuid].Class != class })
 		switch {
-		case len(same) > 0: // nobody is given another class by guessing
-			p.untold(untold[class], same, p.placeOf, problems)
+		case len(same) > 0: // a guess never changes a class
+			p.unlocated(unlocated[class], same, p.placeOf, problems)
 		case len(g.sites) > 0:
-			p.untold(untold[class], g.sites, p.placeOf, problems)
+			p.unlocated(unlocated[class], g.sites, p.placeOf, problems)
 		default:
-			p.others(class, untold[class])
+			p.others(class, unlocated[class])
 		}
 	}
 }
@@ -69,11 +69,11 @@ func (p *planner) placeOf(provider string) plugins.Place {
 func (p *planner) others(class string, lots map[string][]lot) {
 	at := func(uuid string) plugins.Place { return plugins.Place{Provider: uuid, Class: class} }
 	sites := slices.DeleteFunc(slices.Clone(p.own), func(uuid string) bool { return !p.has(at(uuid)) })
-	p.untold(lots, sites, at, nil)
+	p.unlocated(lots, sites, at, nil)
 }
 
-// untold places lots of which nobody knows where they are, or says of each consumer what the problem is.
-func (p *planner) untold(lots map[string][]lot, sites []string, at func(provider string) plugins.Place, problems map[string]string) {
+// unlocated places lots of unknown place, or reports the problem of each consumer.
+func (p *planner) unlocated(lots map[string][]lot, sites []string, at func(provider string) plugins.Place, problems map[string]string) {
 	g := ground{planner: p, sites: sites, as: func(l lot) string { return l.class }}
 	g.at = func(site int, _ string) plugins.Place { return at(sites[site]) }
 	var guests []Guest
@@ -82,15 +82,15 @@ func (p *planner) untold(lots map[string][]lot, sites []string, at func(provider
 		class := lots[consumer][0].class
 		switch problem, said := problems[consumer]; {
 		case len(sites) == 0:
-			p.offend(lots[consumer], fmt.Sprintf("it holds %d of %s, and nothing in the new shape has inventory of that", guest.Amounts[class], class))
+			p.addViolation(lots[consumer], fmt.Sprintf("it holds %d of %s, but the new layout has no inventory of that class", guest.Amounts[class], class))
 			continue
 		case len(sites) == 1:
 			guest.Fixed = map[string]map[int]int64{class: {0: guest.Amounts[class]}}
 		case !p.Guess && said:
-			p.offend(lots[consumer], problem)
+			p.addViolation(lots[consumer], problem)
 			continue
 		case !p.Guess:
-			p.offend(lots[consumer], fmt.Sprintf("it holds %d of %s, %d resource providers have inventory of that, and nothing tells which it is of",
+			p.addViolation(lots[consumer], fmt.Sprintf("it holds %d of %s, but %d resource providers have that class and nothing shows which one it uses",
 				guest.Amounts[class], class, len(sites)))
 			continue
 		}
@@ -99,9 +99,9 @@ func (p *planner) untold(lots map[string][]lot, sites []string, at func(provider
 	g.place(guests, lots, Split)
 }
 
-// tell finds out where the devices of one consumer are, by site: all that it holds. If that cannot be told it says why, and whether it is known for
-// certain that they are nowhere in the new shape.
-func (g ground) tell(kind Kind, lots []lot) (fixed map[int]int64, problem string, nowhere bool) {
+// locate finds the devices of one consumer, by site: all that it holds. If their place is unknown
+// it returns the problem, and whether they certainly are nowhere in the new layout.
+func (g ground) locate(kind Kind, lots []lot) (fixed map[int]int64, problem string, nowhere bool) {
 	fixed = map[int]int64{}
 	var rest int64
 	for _, l := range lots {
@@ -116,7 +116,7 @@ func (g ground) tell(kind Kind, lots []lot) (fixed map[int]int64, problem string
 	}
 	d, known := g.domains[lots[0].consumer]
 	if !known {
-		return nil, "the host has no domain of it, so that nobody can tell which device it has", false
+		return nil, "the host has no domain for it, so it is unknown which device it uses", false
 	}
 	has, problem, nowhere := g.devicesOf(kind, d, rest)
 	if problem != "" {
@@ -141,7 +141,7 @@ func (g ground) tell(kind Kind, lots []lot) (fixed map[int]int64, problem string
 		}
 	}
 	if len(has) == 0 {
-		return nil, fmt.Sprintf("it holds %d of %s, and its domain has no such device more", rest, g.as(lots[0])), false
+		return nil, fmt.Sprintf("it holds %d of %s, but its domain has no further such device", rest, g.as(lots[0])), false
 	}
 	return fixed, "", false
 }
@@ -158,13 +158,13 @@ func (g ground) devicesOf(kind Kind, d domain.Domain, held int64) (has map[int]i
 		for _, parent := range slices.Sorted(maps.Keys(facts.Mdevs)) {
 			at := site(func(p Provider) bool { return p.Parent == parent })
 			if at < 0 {
-				return nil, fmt.Sprintf("its mediated device %s is one of %s, which has no inventory in the new shape: let enabled_mdev_types make such of that device, "+
-					"or move the guest away", facts.Mdevs[parent][0], parent), true
+				return nil, fmt.Sprintf("its mediated device %s is one of %s, which has no inventory in the new layout: enable its type for that device in enabled_mdev_types, "+
+					"or migrate the guest away", facts.Mdevs[parent][0], parent), true
 			}
 			has[at] += int64(len(facts.Mdevs[parent]))
 		}
 		if len(facts.Lost) > 0 {
-			return nil, fmt.Sprintf("its mediated device %s is not there, and nobody noted which device made it: start the guest, so that it has one again", facts.Lost[0]), false
+			return nil, fmt.Sprintf("its mediated device %s does not exist, and its parent device is not recorded: start the guest to create it again", facts.Lost[0]), false
 		}
 	case PCI:
 		for _, address := range d.PCI {

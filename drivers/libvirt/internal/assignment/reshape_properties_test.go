@@ -127,8 +127,9 @@ func anyReshape(t *rapid.T) assignment.Reshape {
 	return r
 }
 
-// Whatever the host, the shape and the guests are: nothing is lost and nothing invented, nobody gets more than there is, what is not ours is not
-// touched, what does not move though it should has a reason, and when it is done there is nothing more to do.
+// Whatever the host, the shape and the guests are: nothing is lost and nothing invented, nobody
+// gets more than there is, what is not ours is not touched, what does not move though it should has
+// a reason, and when it is done there is nothing more to do.
 func TestReshapeProperties(t *testing.T) {
 	moved, clean := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
@@ -142,11 +143,11 @@ func TestReshapeProperties(t *testing.T) {
 			t.Fatal(err)
 		}
 		moved += len(plan.Moves)
-		if len(plan.Moves) > 0 && len(plan.Offenders) == 0 {
+		if len(plan.Moves) > 0 && len(plan.Violations) == 0 {
 			clean++
 		}
 		offends := map[plugins.Offender]bool{}
-		for _, o := range plan.Offenders {
+		for _, o := range plan.Violations {
 			if o.Problem == "" {
 				t.Fatalf("%v has no reason", o)
 			}
@@ -171,7 +172,7 @@ func TestReshapeProperties(t *testing.T) {
 				for class, n := range amounts {
 					inv, there := r.Tree.Inventory(provider, class)
 					if ours && !there && !offends[plugins.Offender{Consumer: consumer, Provider: provider, Class: class}] {
-						t.Fatalf("%s still holds %s of %s, and nobody says why: %v", consumer, class, provider, plan.Offenders)
+						t.Fatalf("%s still holds %s of %s, and nobody says why: %v", consumer, class, provider, plan.Violations)
 					}
 					grown := n - before.Resources[provider][class]
 					if i := inv.Normalize(); grown > 0 && (!there || n < i.MinUnit || n > i.MaxUnit || n%i.StepSize != 0) {
@@ -196,14 +197,14 @@ func TestReshapeProperties(t *testing.T) {
 		if diff := cmp.Diff(plan, shuffled.Plan()); diff != "" {
 			t.Fatalf("the order decides: %s", diff)
 		}
-		if len(plan.Offenders) == 0 {
+		if len(plan.Violations) == 0 {
 			r.Allocations = after
-			if again := r.Plan(); len(again.Moves)+len(again.Offenders) > 0 {
-				t.Fatalf("once more: %v, %v", again.Moves, again.Offenders)
+			if again := r.Plan(); len(again.Moves)+len(again.Violations) > 0 {
+				t.Fatalf("once more: %v, %v", again.Moves, again.Violations)
 			}
 		}
 	})
-	t.Logf("%d moves, and %d reshapes without offenders", moved, clean)
+	t.Logf("%d moves, and %d reshapes without violations", moved, clean)
 	if !testing.Short() && (moved == 0 || clean == 0) {
 		t.Error("too little ever moved")
 	}
@@ -226,8 +227,8 @@ func TestThereAndBack(t *testing.T) {
 		r.Allocations = held.allocations()
 		plan := r.Plan()
 		after, err := plan.Moves.Apply(r.Allocations)
-		if err != nil || len(plan.Offenders) > 0 {
-			t.Fatal(err, plan.Offenders)
+		if err != nil || len(plan.Violations) > 0 {
+			t.Fatal(err, plan.Violations)
 		}
 		moved += len(plan.Moves)
 		for consumer := range after {
@@ -238,8 +239,8 @@ func TestThereAndBack(t *testing.T) {
 		r.Allocations, r.Tree = after, shape{root: all}.tree(t)
 		plan = r.Plan()
 		back, err := plan.Moves.Apply(after)
-		if diff := cmp.Diff(held.allocations(), back, cmpopts.EquateEmpty()); err != nil || len(plan.Offenders) > 0 || diff != "" {
-			t.Fatal(err, plan.Offenders, diff)
+		if diff := cmp.Diff(held.allocations(), back, cmpopts.EquateEmpty()); err != nil || len(plan.Violations) > 0 || diff != "" {
+			t.Fatal(err, plan.Violations, diff)
 		}
 	})
 	if moved == 0 {
@@ -258,8 +259,8 @@ func BenchmarkReshape(b *testing.B) {
 	r.Allocations = held.allocations()
 	b.ReportAllocs()
 	for b.Loop() {
-		if plan := r.Plan(); len(plan.Offenders) > 0 {
-			b.Fatal(plan.Offenders)
+		if plan := r.Plan(); len(plan.Violations) > 0 {
+			b.Fatal(plan.Violations)
 		}
 	}
 }

@@ -81,7 +81,8 @@ func (h holdings) allocations() providertree.Allocations {
 	return out
 }
 
-// pinned is a guest whose virtual processors are pinned to these, each to one, and whose memory is bound to these cells.
+// pinned is a guest whose virtual processors are pinned to these, each to one, and whose memory is
+// bound to these cells.
 func pinned(uuid string, cells []int, cpus ...int) domain.Domain {
 	d := domain.Domain{UUID: uuid, VCPUs: len(cpus), CurrentVCPUs: len(cpus), MemoryKiB: 4 << 20, Memory: domain.NUMATune{Mode: "strict", Nodes: cells}}
 	for _, cpu := range cpus {
@@ -110,13 +111,13 @@ func TestReshape(t *testing.T) {
 	twoGPUs := shape{gpu0: {"VGPU": of(4)}, gpu1: {"VGPU": of(4)}}
 	// The host has four cores in each of two cells: processors 0-3 and 8-11 are in cell 0.
 	for name, c := range map[string]struct {
-		to        shape
-		change    func(*assignment.Reshape)
-		domains   []domain.Domain
-		before    holdings
-		after     holdings
-		renames   plugins.ClassRenames
-		offenders []string // consumer and class by their last digits, and words
+		to         shape
+		change     func(*assignment.Reshape)
+		domains    []domain.Domain
+		before     holdings
+		after      holdings
+		renames    plugins.ClassRenames
+		violations []string // consumer and class by their last digits, and words
 	}{
 		"a guest that is bound to nothing goes where its devices are": {
 			to: numa, domains: []domain.Domain{
@@ -156,7 +157,7 @@ func TestReshape(t *testing.T) {
 			domains: []domain.Domain{gpus(floating(guestA, 1), id(0x202)), gpus(floating(guestB, 1), id(0x101))},
 			before:  holdings{guestA: {root: {"VGPU": 1}}, guestB: {root: {"VGPU": 1}}},
 			after:   holdings{guestA: {gpu1: {"CUSTOM_BIG": 1}}, guestB: {root: {"VGPU": 1}}},
-			renames: plugins.ClassRenames{"VGPU": "CUSTOM_BIG"}, offenders: []string{"02 VGPU: it would hold CUSTOM_SMALL instead"},
+			renames: plugins.ClassRenames{"VGPU": "CUSTOM_BIG"}, violations: []string{"02 VGPU: it would hold CUSTOM_SMALL instead"},
 		},
 		"a GPU gets another class": {
 			to: shape{gpu0: {"CUSTOM_BIG": of(4)}, gpu1: {"VGPU": of(4)}}, change: func(r *assignment.Reshape) { r.Providers[gpu0] = withClass(r.Providers[gpu0], "CUSTOM_BIG") },
@@ -169,9 +170,9 @@ func TestReshape(t *testing.T) {
 			},
 			before: holdings{guestA: {root: {"VGPU": 1}}, guestB: {root: {"VGPU": 1}}, guestC: {root: {"VGPU": 3}}, id(4): {root: {"VGPU": 1}}, id(5): {root: {"VGPU": 1}}},
 			after:  holdings{guestA: {root: {"VGPU": 1}}, guestB: {root: {"VGPU": 1}}, guestC: {root: {"VGPU": 3}}, id(4): {gpu0: {"VGPU": 1}}, id(5): {root: {"VGPU": 1}}},
-			offenders: []string{
-				"01 VGPU: the host has no domain of it", "02 VGPU: its mediated device 00000000-0000-4000-8000-000000000777 is not there",
-				"03 VGPU: it holds 3 of VGPU, and its domain has 2 such devices, of several providers", "05 VGPU: it holds 1 of VGPU, and its domain has no such device more",
+			violations: []string{
+				"01 VGPU: the host has no domain for it", "02 VGPU: its mediated device 00000000-0000-4000-8000-000000000777 does not exist",
+				"03 VGPU: it holds 3 of VGPU, and its domain has 2 such devices, of several providers", "05 VGPU: it holds 1 of VGPU, but its domain has no further such device",
 			},
 		},
 		"devices of which nobody can tell, by guessing": {
@@ -179,8 +180,8 @@ func TestReshape(t *testing.T) {
 			domains: []domain.Domain{gpus(floating(guestB, 1), id(0x101))},
 			before:  holdings{guestA: {root: {"VGPU": 2}}, guestB: {root: {"VGPU": 1}}, guestC: {root: {"VGPU": 3}}},
 			after:   holdings{guestA: {root: {"VGPU": 2}}, guestB: {gpu0: {"VGPU": 1}}, guestC: {gpu1: {"VGPU": 3}}},
-			offenders: []string{
-				"01 VGPU: all places together have no room for its 2 of VGPU",
+			violations: []string{
+				"01 VGPU: all places together have less free than its 2 of VGPU",
 			},
 		},
 		"the only GPU, whoever it is": {
@@ -189,12 +190,12 @@ func TestReshape(t *testing.T) {
 		"a GPU that is not reported": {
 			to: shape{gpu0: {"VGPU": of(4)}}, domains: []domain.Domain{gpus(floating(guestA, 1), id(0x201))},
 			before: holdings{guestA: {root: {"VGPU": 1}}}, after: holdings{guestA: {root: {"VGPU": 1}}},
-			offenders: []string{"01 VGPU: its mediated device 00000000-0000-4000-8000-000000000201 is one of pci_0000_81_00_0, which has no inventory"},
+			violations: []string{"01 VGPU: its mediated device 00000000-0000-4000-8000-000000000201 is one of pci_0000_81_00_0, which has no inventory"},
 		},
 		"no GPU any more": {
 			to: shape{root: {"VCPU": of(4)}}, before: holdings{guestA: {root: {"VGPU": 1, "VCPU": 1}}, guestB: {gpu0: {"VGPU": 1}}},
-			after:     holdings{guestA: {root: {"VGPU": 1, "VCPU": 1}}, guestB: {gpu0: {"VGPU": 1}}},
-			offenders: []string{"01 VGPU: it holds 1 of VGPU, and nothing in the new shape", "02 VGPU: it holds 1 of VGPU, and nothing in the new shape"},
+			after:      holdings{guestA: {root: {"VGPU": 1, "VCPU": 1}}, guestB: {gpu0: {"VGPU": 1}}},
+			violations: []string{"01 VGPU: it holds 1 of VGPU, but the new layout has no inventory", "02 VGPU: it holds 1 of VGPU, but the new layout has no inventory"},
 		},
 		"GPUs back to the root": {
 			to: shape{root: {"VGPU": of(4)}}, before: holdings{guestA: {gpu0: {"VGPU": 1}, gpu1: {"VGPU": 1}}}, after: holdings{guestA: {root: {"VGPU": 2}}},
@@ -206,7 +207,7 @@ func TestReshape(t *testing.T) {
 		"more than the GPU can give": {
 			to: shape{gpu0: {"VGPU": of(1)}, gpu1: {"VGPU": of(4)}}, domains: []domain.Domain{gpus(floating(guestA, 1), id(0x101), id(0x102))},
 			before: holdings{guestA: {root: {"VGPU": 2}}}, after: holdings{guestA: {root: {"VGPU": 2}}},
-			offenders: []string{"01 VGPU: 2 of VGPU are bound to resource provider cn1_f3, which has room for 1 more"},
+			violations: []string{"01 VGPU: 2 of VGPU are bound to resource provider cn1_f3, which has 1 free"},
 		},
 		"dedicated processors become PCPU, others do not": {
 			to: shape{root: {"VCPU": of(8), "PCPU": of(8)}}, change: func(r *assignment.Reshape) { r.Dedicated = []int{4, 5, 6, 7} },
@@ -222,10 +223,10 @@ func TestReshape(t *testing.T) {
 			domains: []domain.Domain{pinned(guestA, nil, 4, 5), pinned(guestB, nil, 6, 0)},
 			before:  holdings{guestA: {root: {"VCPU": 2}}, guestB: {root: {"VCPU": 3}}, guestC: {cell0: {"VCPU": 3}}, id(4): {cell0: {"VCPU": 1}}},
 			after:   holdings{guestA: {root: {"VCPU": 2}}, guestB: {root: {"VCPU": 3}}, guestC: {root: {"VCPU": 3}}, id(4): {cell0: {"VCPU": 1}}},
-			offenders: []string{
-				"01 VCPU: 2 of PCPU are bound to resource provider cn1, which has room for 1 more",
+			violations: []string{
+				"01 VCPU: 2 of PCPU are bound to resource provider cn1, which has 1 free",
 				"02 VCPU: 1 of its 2 virtual processors are dedicated, and it holds 3 of VCPU",
-				"04 VCPU: 1 of VCPU are bound to resource provider cn1, which has room for 0 more",
+				"04 VCPU: 1 of VCPU are bound to resource provider cn1, which has 0 free",
 			},
 		},
 		"to NUMA cells, by pins and memory, and the rest where there is room": {
@@ -249,7 +250,7 @@ func TestReshape(t *testing.T) {
 				cell0: {"VCPU": {Total: 4, Reserved: 1, AllocationRatio: 4, MaxUnit: 4}}, cell1: {"VCPU": {Total: 4, AllocationRatio: 4, MaxUnit: 4}},
 			},
 			before: holdings{guestA: {root: {"VCPU": 6}}, guestB: {root: {"VCPU": 9}}}, after: holdings{guestA: {cell0: {"VCPU": 2}, cell1: {"VCPU": 4}}, guestB: {root: {"VCPU": 9}}},
-			offenders: []string{"02 VCPU: all places together have no room for its 9 of VCPU"},
+			violations: []string{"02 VCPU: all places together have less free than its 9 of VCPU"},
 		},
 		"bound to a cell that has none": {
 			to:      shape{cell0: {"VCPU": of(8), "MEMORY_MB": of(16)}, cell1: {"VCPU": of(8)}, root: {"MEMORY_MB": of(4)}},
@@ -261,8 +262,8 @@ func TestReshape(t *testing.T) {
 				r.Providers[id(0xf8)] = assignment.Provider{Kind: assignment.Cell, Cell: 2}
 			},
 			domains: []domain.Domain{pinned(guestA, []int{1}, 4)}, before: holdings{guestA: {root: {"PCPU": 1, "MEMORY_MB": 2}}},
-			after:     holdings{guestA: {root: {"PCPU": 1, "MEMORY_MB": 2}}},
-			offenders: []string{"01 MEMORY_MB: 1 of its PCPU are bound to NUMA cell 1, which has", "01 PCPU: 1 of its PCPU are bound to NUMA cell 1, which has"},
+			after:      holdings{guestA: {root: {"PCPU": 1, "MEMORY_MB": 2}}},
+			violations: []string{"01 MEMORY_MB: 1 of its PCPU are bound to NUMA cell 1, which has", "01 PCPU: 1 of its PCPU are bound to NUMA cell 1, which has"},
 		},
 		"huge pages follow the memory": {
 			to:      shape{cell0: {"CUSTOM_PAGES_2M": of(8)}, cell1: {"CUSTOM_PAGES_2M": of(8)}},
@@ -296,9 +297,9 @@ func TestReshape(t *testing.T) {
 				guestA: {sev: {"MEM_ENCRYPTION_CONTEXT": 1}}, guestB: {snp: {"MEM_ENCRYPTION_CONTEXT": 1}}, guestC: {root: {"MEM_ENCRYPTION_CONTEXT": 1}},
 				id(4): {root: {"MEM_ENCRYPTION_CONTEXT": 1}}, id(5): {root: {"MEM_ENCRYPTION_CONTEXT": 2}},
 			},
-			offenders: []string{
-				"03 MEM_ENCRYPTION_CONTEXT: it holds 1 of MEM_ENCRYPTION_CONTEXT, and its domain has no such device more",
-				"04 MEM_ENCRYPTION_CONTEXT: the host has no domain of it", "05 MEM_ENCRYPTION_CONTEXT: 2 of MEM_ENCRYPTION_CONTEXT are bound to resource provider cn1_f7, of which one guest can have 1",
+			violations: []string{
+				"03 MEM_ENCRYPTION_CONTEXT: it holds 1 of MEM_ENCRYPTION_CONTEXT, but its domain has no further such device",
+				"04 MEM_ENCRYPTION_CONTEXT: the host has no domain for it", "05 MEM_ENCRYPTION_CONTEXT: 2 of MEM_ENCRYPTION_CONTEXT are bound to resource provider cn1_f7, which gives one guest at most 1",
 			},
 		},
 		"nobody gets another class by a guess": {
@@ -316,7 +317,7 @@ func TestReshape(t *testing.T) {
 			},
 			before:  holdings{guestA: {nic0: {"CUSTOM_A": 1}}, guestB: {id(0xf8): {"CUSTOM_NIC": 1}}},
 			after:   holdings{guestA: {nic0: {"CUSTOM_NIC": 1}}, guestB: {id(0xf8): {"CUSTOM_NIC": 1}}},
-			renames: plugins.ClassRenames{"CUSTOM_A": "CUSTOM_NIC"}, offenders: []string{"02 CUSTOM_NIC: it would hold CUSTOM_C instead"},
+			renames: plugins.ClassRenames{"CUSTOM_A": "CUSTOM_NIC"}, violations: []string{"02 CUSTOM_NIC: it would hold CUSTOM_C instead"},
 		},
 		"a class that is renamed is the new name of another": {
 			to: shape{nic0: {"CUSTOM_NIC": of(1)}, id(0xf8): {"CUSTOM_C": of(1)}}, change: func(r *assignment.Reshape) {
@@ -324,7 +325,7 @@ func TestReshape(t *testing.T) {
 			},
 			before:  holdings{guestA: {id(0xf8): {"CUSTOM_NIC": 1}}, guestB: {nic0: {"CUSTOM_A": 1}}},
 			after:   holdings{guestA: {id(0xf8): {"CUSTOM_C": 1}}, guestB: {nic0: {"CUSTOM_A": 1}}},
-			renames: plugins.ClassRenames{"CUSTOM_NIC": "CUSTOM_C"}, offenders: []string{"02 CUSTOM_A: it would hold CUSTOM_NIC instead"},
+			renames: plugins.ClassRenames{"CUSTOM_NIC": "CUSTOM_C"}, violations: []string{"02 CUSTOM_A: it would hold CUSTOM_NIC instead"},
 		},
 		"PCPU that is told apart already": {
 			to: shape{root: {"VCPU": of(8), "PCPU": of(8)}}, change: func(r *assignment.Reshape) { r.Dedicated = []int{6} },
@@ -333,7 +334,7 @@ func TestReshape(t *testing.T) {
 		},
 		"more than one consumer can have, with what it has": {
 			to: shape{root: {"VCPU": {Total: 9, MaxUnit: 4}}}, before: holdings{guestA: {root: {"VCPU": 3}, cell0: {"VCPU": 3}}},
-			after: holdings{guestA: {root: {"VCPU": 3}, cell0: {"VCPU": 3}}}, offenders: []string{"01 VCPU: it would hold 6 of VCPU of resource provider cn1"},
+			after: holdings{guestA: {root: {"VCPU": 3}, cell0: {"VCPU": 3}}}, violations: []string{"01 VCPU: it would hold 6 of VCPU of resource provider cn1"},
 		},
 		"part of it is in a NUMA cell already": {
 			to: numa, domains: []domain.Domain{pinned(guestA, nil, 0, 1, 4, 5)},
@@ -344,10 +345,10 @@ func TestReshape(t *testing.T) {
 			before: holdings{guestA: {cell1: {"VCPU": 1}}}, after: holdings{guestA: {cell0: {"VCPU": 1}}},
 		},
 		"classes that the driver knows nothing about": {
-			to:        shape{cell0: {"CUSTOM_PMEM_A": of(2), "CUSTOM_PMEM_B": {Total: 4, MinUnit: 2}}, cell1: {"CUSTOM_PMEM_C": of(1)}, gpu0: {"CUSTOM_PMEM_C": of(1)}},
-			before:    holdings{guestA: {root: {"CUSTOM_PMEM_A": 1}}, guestB: {root: {"CUSTOM_PMEM_B": 1}}, guestC: {root: {"CUSTOM_PMEM_C": 1}}},
-			after:     holdings{guestA: {cell0: {"CUSTOM_PMEM_A": 1}}, guestB: {root: {"CUSTOM_PMEM_B": 1}}, guestC: {root: {"CUSTOM_PMEM_C": 1}}},
-			offenders: []string{"02 CUSTOM_PMEM_B: it would hold 1 of CUSTOM_PMEM_B", "03 CUSTOM_PMEM_C: it holds 1 of CUSTOM_PMEM_C, 2 resource providers have inventory"},
+			to:         shape{cell0: {"CUSTOM_PMEM_A": of(2), "CUSTOM_PMEM_B": {Total: 4, MinUnit: 2}}, cell1: {"CUSTOM_PMEM_C": of(1)}, gpu0: {"CUSTOM_PMEM_C": of(1)}},
+			before:     holdings{guestA: {root: {"CUSTOM_PMEM_A": 1}}, guestB: {root: {"CUSTOM_PMEM_B": 1}}, guestC: {root: {"CUSTOM_PMEM_C": 1}}},
+			after:      holdings{guestA: {cell0: {"CUSTOM_PMEM_A": 1}}, guestB: {root: {"CUSTOM_PMEM_B": 1}}, guestC: {root: {"CUSTOM_PMEM_C": 1}}},
+			violations: []string{"02 CUSTOM_PMEM_B: it would hold 1 of CUSTOM_PMEM_B", "03 CUSTOM_PMEM_C: it holds 1 of CUSTOM_PMEM_C, but 2 resource providers have that class"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -369,12 +370,12 @@ func TestReshape(t *testing.T) {
 			if diff := cmp.Diff(c.renames, plan.Renames, cmpopts.EquateEmpty()); diff != "" {
 				t.Error(diff)
 			}
-			if len(plan.Offenders) != len(c.offenders) {
-				t.Fatalf("%d offenders: %q", len(plan.Offenders), plan.Offenders)
+			if len(plan.Violations) != len(c.violations) {
+				t.Fatalf("%d violations: %q", len(plan.Violations), plan.Violations)
 			}
-			for i, o := range plan.Offenders {
-				if got := fmt.Sprintf("%s %s: %s", o.Consumer[34:], o.Class, o.Problem); !strings.HasPrefix(got, c.offenders[i]) {
-					t.Errorf("got  %s\nwant %s", got, c.offenders[i])
+			for i, o := range plan.Violations {
+				if got := fmt.Sprintf("%s %s: %s", o.Consumer[34:], o.Class, o.Problem); !strings.HasPrefix(got, c.violations[i]) {
+					t.Errorf("got  %s\nwant %s", got, c.violations[i])
 				}
 			}
 		})

@@ -17,7 +17,8 @@ import (
 	"github.com/compute-agent/compute-agent/internal/libvirtd"
 )
 
-// A daemon that is silent for keepAliveInterval * (keepAliveCount + 1) is given up: its calls return with an error.
+// A daemon that does not respond for keepAliveInterval * (keepAliveCount + 1) is given up: its
+// calls return an error.
 const (
 	keepAliveInterval = 5 // seconds
 	keepAliveCount    = 3
@@ -26,8 +27,8 @@ const (
 // loopTurn bounds the wait for the event loop when a connection is closed.
 const loopTurn = 5 * time.Second
 
-// startLoop registers and runs libvirt's event loop, which must be there before the first connection. It runs for as
-// long as the process: the library has no way to take it back.
+// startLoop registers and runs libvirt's event loop, which must be there before the first
+// connection. It runs for as long as the process: the library has no way to take it back.
 var startLoop = sync.OnceValue(func() error {
 	if err := libvirt.EventRegisterDefaultImpl(); err != nil {
 		return fmt.Errorf("%w: %w", hypervisor.ErrNoLibrary, err)
@@ -42,7 +43,8 @@ var startLoop = sync.OnceValue(func() error {
 	return nil
 })
 
-// Open makes a connection: read-only unless write access is asked for. It blocks as long as the daemon does not answer.
+// Open makes a connection: read-only unless write access is asked for. It blocks as long as the
+// daemon does not answer.
 func Open(r hypervisor.Request) (hypervisor.Conn, error) {
 	return open(r, keepAliveInterval, keepAliveCount)
 }
@@ -85,7 +87,7 @@ type connection struct {
 	events []func() error // take back what is registered
 }
 
-// watchEnd asks for the news of the end.
+// watchEnd registers for the end of the connection.
 func (c *connection) watchEnd(closed func(reason string)) error {
 	if closed == nil {
 		return nil
@@ -94,13 +96,13 @@ func (c *connection) watchEnd(closed func(reason string)) error {
 		closed(reasonText(reason))
 	})
 	if err != nil && !unsupported(err) {
-		return fmt.Errorf("asking for news of the connection's end: %w", err)
+		return fmt.Errorf("registering for the end of the connection: %w", err)
 	}
 	return nil
 }
 
-// writable runs f on a connection with write access: this one, or one that is made for it alone. libvirt refuses some questions to
-// read-only connections.
+// writable runs f on a connection with write access: this one, or one that is made for it alone.
+// libvirt refuses some questions to read-only connections.
 func (c *connection) writable(f func(*libvirt.Connect) error) error {
 	if c.write {
 		return f(c.c)
@@ -115,7 +117,8 @@ func (c *connection) writable(f func(*libvirt.Connect) error) error {
 // explainTimeout bounds the search for the reason why write access was not to be had.
 const explainTimeout = 2 * time.Second
 
-// denied tells a refusal of write access, which lasts, from a daemon that cannot be reached now.
+// denied distinguishes a refusal of write access, which is permanent, from a daemon that is
+// unavailable.
 func denied(uri string, err error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), explainTimeout)
 	defer cancel()
@@ -131,9 +134,9 @@ func reasonText(r libvirt.ConnectCloseReason) string {
 	case libvirt.CONNECT_CLOSE_REASON_EOF:
 		return "the daemon ended"
 	case libvirt.CONNECT_CLOSE_REASON_KEEPALIVE:
-		return "the daemon did not answer any more"
+		return "the daemon stopped responding"
 	case libvirt.CONNECT_CLOSE_REASON_CLIENT:
-		return "closed by ourselves"
+		return "closed by the driver"
 	}
 	return "error on the socket"
 }
@@ -227,13 +230,13 @@ func hangUp(c *libvirt.Connect) error {
 		return err
 	}
 	if n != 0 {
-		return fmt.Errorf("%d references to the connection are left: it leaks", n)
+		return fmt.Errorf("the connection leaks: %d references remain", n)
 	}
 	return nil
 }
 
-// turnLoop waits until the event loop has been round twice: the library frees callbacks, and the references that they
-// hold, in a later turn than the one that removed them.
+// turnLoop waits until the event loop has been round twice: the library frees callbacks, and the
+// references that they hold, in a later iteration than the one that removed them.
 func turnLoop() {
 	for range 2 {
 		turned := make(chan struct{}, 1)

@@ -97,7 +97,7 @@ func TestTestDriver(t *testing.T) {
 }
 
 // What every test's cleanup relies on.
-func TestALeakIsTold(t *testing.T) {
+func TestLeakIsReported(t *testing.T) {
 	c, err := dial("test:///default", false, keepAliveInterval, keepAliveCount)
 	if errors.Is(err, hypervisor.ErrNoLibrary) {
 		notTested(t, err)
@@ -117,7 +117,7 @@ func TestALeakIsTold(t *testing.T) {
 	}
 }
 
-func TestErrorsAreSorted(t *testing.T) {
+func TestErrorsAreClassified(t *testing.T) {
 	c := connect(t, hypervisor.Request{URI: "test:///default"})
 	_, err := c.ExpandCPU("<cpu/>")
 	if err == nil {
@@ -128,7 +128,7 @@ func TestErrorsAreSorted(t *testing.T) {
 	}
 }
 
-func TestAnotherDaemonsEndIsTold(t *testing.T) {
+func TestEndOfTheConnectionIsReported(t *testing.T) {
 	d := privateDaemon(t)
 	told := make(chan string, 1)
 	c, err := Open(hypervisor.Request{URI: d.URI(), Closed: func(reason string) { told <- reason }})
@@ -170,7 +170,7 @@ func TestAStoppedDaemonIsGivenUp(t *testing.T) {
 	if _, err := c.NodeInfo(); err == nil {
 		t.Error("a stopped daemon answers")
 	}
-	if reason := <-told; reason != "the daemon did not answer any more" {
+	if reason := <-told; reason != "the daemon stopped responding" {
 		t.Errorf("reason %q", reason)
 	}
 	if err := c.Close(); err != nil {

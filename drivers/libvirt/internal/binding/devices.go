@@ -22,8 +22,8 @@ var kinds = map[hypervisor.DeviceKind]libvirt.ConnectListAllNodeDeviceFlags{
 	hypervisor.NetDevices:  libvirt.CONNECT_LIST_NODE_DEVICES_CAP_NET,
 }
 
-// NodeDevices makes a list of those that are there and one of the others, which spares a question for each. libvirt before 7.3, and its
-// test driver, have the first only.
+// NodeDevices makes a list of those that are there and one of the others, which spares a question
+// for each. libvirt before 7.3, and its test driver, have the first only.
 func (c *connection) NodeDevices(want func(hypervisor.NodeDevice) bool, which ...hypervisor.DeviceKind) ([]hypervisor.NodeDevice, error) {
 	var flags libvirt.ConnectListAllNodeDeviceFlags
 	for _, k := range which {

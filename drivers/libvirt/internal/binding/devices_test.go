@@ -136,7 +136,8 @@ func TestTheLifeOfAMediatedDevice(t *testing.T) {
 	if _, err := c.CreateDevice("<device>"); !errors.Is(err, hypervisor.ErrRefused) {
 		t.Errorf("nonsense: %v", err)
 	}
-	// A daemon takes a definition out of its list when it sees mdevctl's files change; here they are elsewhere, and read when it starts.
+	// A daemon takes a definition out of its list when it sees mdevctl's files change; here they
+	// are elsewhere, and read when it starts.
 	if err := s.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -14,7 +14,8 @@ import (
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hypervisor"
 )
 
-// Domains joins the list with the states. A domain that came or went between the two calls has no state: those are told by whether it runs.
+// Domains joins the list with the states. A domain that came or went between the two calls has no
+// state: whether it runs stands in for it.
 func (c *connection) Domains(want func(hypervisor.Domain) bool) ([]hypervisor.Domain, error) {
 	list, err := c.c.ListAllDomains(0)
 	if err != nil {
@@ -115,7 +116,8 @@ func (c *connection) DestroyDomain(uuid string) error {
 	return c.domain("switching off", uuid, func(d *libvirt.Domain) error { return translate(d.Destroy()) })
 }
 
-// undefineFlags are what to remove with a definition, all that there is first. Hypervisor drivers and versions refuse what they do not know.
+// undefineFlags are what to remove with a definition, all that there is first. Hypervisor drivers
+// and versions refuse what they do not know.
 var undefineFlags = []libvirt.DomainUndefineFlagsValues{
 	libvirt.DOMAIN_UNDEFINE_MANAGED_SAVE | libvirt.DOMAIN_UNDEFINE_SNAPSHOTS_METADATA | libvirt.DOMAIN_UNDEFINE_NVRAM |
 		libvirt.DOMAIN_UNDEFINE_CHECKPOINTS_METADATA | libvirt.DOMAIN_UNDEFINE_TPM, // libvirt 8.9
@@ -136,7 +138,7 @@ func (c *connection) UndefineDomain(uuid string) error {
 	})
 }
 
-// unknownFlag tells that a call may work with fewer flags.
+// unknownFlag reports that a call may work with fewer flags.
 func unknownFlag(err error) bool {
 	return is(err, libvirt.ERR_INVALID_ARG) || is(err, libvirt.ERR_ARGUMENT_UNSUPPORTED)
 }

@@ -23,7 +23,8 @@ import (
 	"github.com/compute-agent/compute-agent/test/testhost/sim"
 )
 
-// However many domains there are: one call for the list, one for their states, one for each description that is wanted.
+// However many domains there are: one call for the list, one for their states, one for each
+// description that is wanted.
 func TestTheCallsForAListOfDomains(t *testing.T) {
 	d := privateDaemon(t)
 	for _, n := range []int{1, 200} {
@@ -169,8 +170,9 @@ func TestAReadOnlyConnectionChangesNothing(t *testing.T) {
 	}
 }
 
-// Some questions need write access too. Where it is not granted, that is told from a daemon that is away.
-func TestQuestionsThatNeedWriteAccess(t *testing.T) {
+// Some questions need write access too. Where it is not granted, that is told from a daemon that is
+// away.
+func TestCallsThatNeedWriteAccess(t *testing.T) {
 	d := privateDaemon(t)
 	questions := func(c hypervisor.Conn) (errs [2]error) {
 		_, errs[0] = c.DomainCapabilities(hypervisor.Emulator{})

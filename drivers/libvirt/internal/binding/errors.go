@@ -54,7 +54,8 @@ func translate(err error) error {
 	return err
 }
 
-// refused translates an error of a call that takes a description: what this host cannot do is wrong with the description.
+// refused translates an error of a call that takes a description: what this host cannot do is wrong
+// with the description.
 func refused(err error) error {
 	if is(err, libvirt.ERR_CONFIG_UNSUPPORTED) {
 		return fmt.Errorf("%w: %w", hypervisor.ErrRefused, err)

@@ -12,9 +12,11 @@ import (
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hypervisor"
 )
 
-// watchEvents registers for what happens to domains and node devices. Each is one call; hypervisor drivers without events have none.
+// watchEvents registers for what happens to domains and node devices. Each is one call; hypervisor
+// drivers without events have none.
 //
-// libvirt's event of changed pins (DomainEventTunable) is not among them: the library's Go binding panics in its handler.
+// libvirt's event of changed pins (DomainEventTunable) is not among them: the library's Go binding
+// panics in its handler.
 func (c *connection) watchEvents(event func(hypervisor.Event)) error {
 	if event == nil {
 		return nil

@@ -43,7 +43,8 @@ func domains(n int) (list []testhost.Domain) {
 	return list
 }
 
-// counter stands between a client and a daemon and counts the calls of libvirt's protocol, by their numbers.
+// counter stands between a client and a daemon and counts the calls of libvirt's protocol, by their
+// numbers.
 type counter struct {
 	socket string
 

@@ -15,7 +15,8 @@ import (
 	"github.com/compute-agent/compute-agent/test/testhost/sim"
 )
 
-// These tests have a link over the real library and a real daemon that goes through what daemons go through.
+// These tests have a link over the real library and a real daemon that goes through what daemons go
+// through.
 
 type linked struct {
 	*hypervisor.Link
@@ -26,11 +27,11 @@ type linked struct {
 
 func link(t *testing.T, call time.Duration) linked {
 	t.Helper()
-	s := sim.ForTest(t, testhost.Sample(), sim.Options{})
-	news, up := hypervisor.NewNews(), make(chan struct{}, 100)
-	w := news.Watch(0, 0)
+	s := simtest.Start(t, testhost.Sample(), sim.Options{})
+	eventLog, up := hypervisor.NewEventLog(), make(chan struct{}, 100)
+	w := eventLog.Watch(0, 0)
 	l := hypervisor.NewLink(hypervisor.Settings{
-		URI: s.URI(), ConnectTimeout: 20 * time.Second, CallTimeout: call, Explain: hypervisor.Explain, News: news,
+		URI: s.URI(), ConnectTimeout: 20 * time.Second, CallTimeout: call, Explain: hypervisor.Explain, EventLog: eventLog,
 		Open: Open, Up: func() { up <- struct{}{} },
 	})
 	t.Cleanup(func() {
@@ -51,7 +52,7 @@ func (l linked) next(t *testing.T) hypervisor.Changes {
 	defer cancel()
 	c, err := l.watcher.Next(ctx)
 	if err != nil {
-		t.Fatalf("no news: %v", err)
+		t.Fatalf("no eventLog: %v", err)
 	}
 	return c
 }
@@ -70,7 +71,7 @@ func wantUnavailable(t *testing.T, err error, begun bool) {
 	}
 }
 
-func TestADaemonThatIsKilledComesBack(t *testing.T) {
+func TestKilledDaemonIsReconnected(t *testing.T) {
 	l := link(t, time.Minute)
 	if c := l.next(t); !c.All {
 		t.Errorf("the first connection: %+v", c)
@@ -101,8 +102,9 @@ func TestADaemonThatIsKilledComesBack(t *testing.T) {
 	}
 }
 
-// A daemon that hangs holds nobody beyond the deadline. What was begun is accounted for, and given back: closing finds no reference.
-func TestADaemonThatHangs(t *testing.T) {
+// A daemon that hangs holds nobody beyond the deadline. What was begun is accounted for, and given
+// back: closing finds no reference.
+func TestHangingDaemonIsGivenUp(t *testing.T) {
 	l := link(t, 100*time.Millisecond)
 	if err := l.Freeze(); err != nil {
 		t.Fatal(err)
@@ -113,7 +115,8 @@ func TestADaemonThatHangs(t *testing.T) {
 	if n := l.Counts(); n.Abandoned != 1 {
 		t.Errorf("%+v", n)
 	}
-	// The link leaves the connection to the call after a while: another is made, which has to wait for the daemon.
+	// The link leaves the connection to the call after a while: another is made, which has to wait
+	// for the daemon.
 	if err := l.Thaw(); err != nil {
 		t.Fatal(err)
 	}
@@ -158,11 +161,11 @@ func TestADaemonThatHangsAndIsKilled(t *testing.T) {
 
 // The revision of a domain rises with what happens to it, and with nothing else.
 func TestRevisionsFollowEvents(t *testing.T) {
-	news := hypervisor.NewNews()
-	w := news.Watch(0, 0)
+	eventLog := hypervisor.NewEventLog()
+	w := eventLog.Watch(0, 0)
 	defer w.Close()
 	l := hypervisor.NewLink(hypervisor.Settings{
-		URI: nodeFile(t, testhost.SingleNode(), domains(3)...), Write: true, Open: Open, ConnectTimeout: 20 * time.Second, CallTimeout: time.Minute, News: news,
+		URI: nodeFile(t, testhost.SingleNode(), domains(3)...), Write: true, Open: Open, ConnectTimeout: 20 * time.Second, CallTimeout: time.Minute, EventLog: eventLog,
 	})
 	defer func() {
 		if err := l.Close(context.Background()); err != nil {

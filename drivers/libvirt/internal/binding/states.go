@@ -4,9 +4,10 @@
 
 package binding
 
-// The library's Go binding makes a call for each domain after that for all of them (GetAllDomainStats asks for the number of virtual CPUs), so
-// the call is made here. The declarations are those of libvirt-common.h, libvirt-domain.h and virterror.h, whose layout has not changed
-// since libvirt 1.2.8; the library itself is the one that the binding has loaded.
+// The library's Go binding makes a call for each domain after that for all of them
+// (GetAllDomainStats asks for the number of virtual CPUs), so the call is made here. The
+// declarations are those of libvirt-common.h, libvirt-domain.h and virterror.h, whose layout has
+// not changed since libvirt 1.2.8; the library itself is the one that the binding has loaded.
 
 /*
 #cgo LDFLAGS: -ldl
@@ -40,7 +41,8 @@ static int load(void) {
 
 struct state { char uuid[37]; int state, reason; };
 
-// states returns how many domains there are, or -1 with the error of this thread. What it sets is to be freed.
+// states returns how many domains there are, or -1 with the error of this thread. What it sets is
+// to be freed.
 static int states(void *conn, struct state **states, int *code, char **message) {
 	struct record **list = NULL;
 	int n = get_all(conn, 1, &list, 0); // 1: VIR_DOMAIN_STATS_STATE, which asks no emulator

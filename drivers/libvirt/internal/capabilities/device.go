@@ -15,8 +15,9 @@ import (
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
 )
 
-// Node devices are libvirt's XML about the devices of a host (https://libvirt.org/formatnode.html): PCI devices, parents of mediated
-// devices, and mediated devices. Other devices have a name and nothing else.
+// Node devices are libvirt's XML about the devices of a host (https://libvirt.org/formatnode.html):
+// PCI devices, parents of mediated devices, and mediated devices. Other devices have a name and
+// nothing else.
 
 // maxInstances is more than any device can be divided into.
 const maxInstances = 1 << 20
@@ -35,7 +36,7 @@ type Device struct {
 	Mdev *machine.Mdev
 }
 
-// ParseDevice reads the XML of one device. What it cannot make sense of in a part that counts (an address, a number of instances) is an error.
+// ParseDevice reads the XML of one device. An invalid address or number of instances is an error.
 //
 // Cost: O(len(text)).
 func ParseDevice(text string) (Device, error) {
@@ -153,7 +154,7 @@ func address(a libvirtxml.NodeDevicePCIAddress) (machine.Address, error) {
 			return machine.Address{}, fmt.Errorf("its PCI address has no %s", part.name)
 		}
 		if *part.value > part.limit {
-			return machine.Address{}, fmt.Errorf("%d is no %s of a PCI address", *part.value, part.name)
+			return machine.Address{}, fmt.Errorf("%d is not a %s of a PCI address", *part.value, part.name)
 		}
 	}
 	return machine.Address{Domain: uint32(*a.Domain), Bus: uint8(*a.Bus), Slot: uint8(*a.Slot), Function: uint8(*a.Function)}, nil

@@ -104,7 +104,7 @@ func TestParseDeviceRefuses(t *testing.T) {
 		"too much":         {"<device><name>" + strings.Repeat("x", MaxXML) + "</name></device>", "more than"},
 		"no name":          {"<device/>", "no name"},
 		"no bus":           {strings.Replace(gpu, "<bus>130</bus>", "", 1), `"pci_0000_82_00_0": its PCI address has no bus`},
-		"a bus too high":   {strings.Replace(gpu, "<bus>130</bus>", "<bus>256</bus>", 1), `256 is no bus`},
+		"a bus too high":   {strings.Replace(gpu, "<bus>130</bus>", "<bus>256</bus>", 1), `256 is not a bus`},
 		"no class":         {strings.Replace(gpu, "0x030200", "", 1), "class is"},
 		"no instances":     {strings.Replace(gpu, "<availableInstances>8<", "<availableInstances>many<", 1), "invalid syntax"},
 		"negative":         {strings.Replace(gpu, "<availableInstances>8<", "<availableInstances>-8<", 1), "invalid syntax"},

@@ -7,6 +7,7 @@
 //	virNodeDeviceGetXMLDesc ─────────▶ ParseDevice ─▶ Device    PCI devices, parents of mediated devices, mediated devices
 //	Host, Devices ───────────────────▶ FromLibvirt ─▶ machine.Machine, to be compared with the kernel's
 //
-// It keeps what is used and passes over the rest, so that newer versions of libvirt do no harm. What is kept must make sense: a number
-// that cannot be read is an error, never zero. What libvirt lists under an element that says supported='no' does not count.
+// It keeps what is used and passes over the rest, so that newer versions of libvirt do no harm.
+// What is kept must make sense: a number that cannot be read is an error, never zero. Elements with
+// supported='no' are ignored.
 package capabilities

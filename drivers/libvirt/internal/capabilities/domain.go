@@ -11,11 +11,13 @@ import (
 	"libvirt.org/go/libvirtxml"
 )
 
-// Domain is what one emulator can give,  for one kind of guest. All lists are sorted, each value once, in libvirt's words.
+// Domain is what one emulator can give, for one kind of guest. All lists are sorted, each value
+// once, in libvirt's words.
 type Domain struct {
 	// Emulator is the program, Type how guests run: kvm, qemu (emulated), xen.
 	Emulator, Type string
-	// Arch is the guest's architecture; Machine the machine type in full (pc-q35-7.2), "" where there is only one.
+	// Arch is the guest's architecture; Machine the machine type in full (pc-q35-7.2), "" where
+	// there is only one.
 	Arch, Machine string
 	// MaxVCPUs is the most virtual processors that a guest can have, 0 if libvirt does not say.
 	MaxVCPUs int
@@ -26,15 +28,18 @@ type Domain struct {
 	Filesystems []string
 	TPM         TPM
 	SEV         SEV
-	// Security are the kinds of encrypted guests that libvirt lists (since 10.5): sev, sev-snp, tdx, s390-pv.
+	// Security are the kinds of encrypted guests that libvirt lists (since 10.5): sev, sev-snp,
+	// tdx, s390-pv.
 	Security []string
 }
 
 // Loader is how guests can boot.
 type Loader struct {
-	// Types are rom (BIOS) and pflash (UEFI). They say what the emulator can load, not that there is something to load.
+	// Types are rom (BIOS) and pflash (UEFI). They say what the emulator can load, not that there
+	// is something to load.
 	Types []string
-	// Firmware are the kinds that libvirt finds by itself, bios or efi; Files says that it knows of firmware files.
+	// Firmware are the kinds that libvirt finds by itself, bios or efi; Files says that it knows of
+	// firmware files.
 	Firmware []string
 	Files    bool
 	// Secure says that guests can have secure boot.
@@ -54,12 +59,14 @@ type TPM struct {
 // SEV is AMD's encryption of guests.
 type SEV struct {
 	Supported bool
-	// MaxGuests and MaxESGuests are how many guests with SEV, and how many with encrypted registers (SEV-ES, SEV-SNP), there can be; 0 if
-	// libvirt (before 8.0) does not say, or there can be none.
+	// MaxGuests and MaxESGuests are how many guests with SEV, and how many with encrypted registers
+	// (SEV-ES, SEV-SNP), there can be; 0 if libvirt (before 8.0) does not say, or there can be
+	// none.
 	MaxGuests, MaxESGuests int
 }
 
-// ParseDomain reads one document. It errs where it is not one, or where architecture or type are missing.
+// ParseDomain reads one document. It errs where it is not one, or where architecture or type are
+// missing.
 //
 // Cost: O(len(text)), see BenchmarkParseDomain.
 func ParseDomain(text string) (Domain, error) {

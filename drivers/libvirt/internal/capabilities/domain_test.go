@@ -11,7 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// testdata has what libvirt 9.0 says of QEMU 7.2 on an x86_64 machine without UEFI firmware and swtpm.
+// testdata has what libvirt 9.0 says of QEMU 7.2 on an x86_64 machine without UEFI firmware and
+// swtpm.
 //
 //go:embed testdata
 var testdata embed.FS

@@ -15,23 +15,25 @@ import (
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
 )
 
-// Host capabilities are libvirt's XML about the host: its CPU, its NUMA cells, and what its emulators can run
-// (https://libvirt.org/formatcaps.html). Elements that are not needed are skipped, those that are must make sense.
+// Host capabilities are libvirt's XML about the host: its CPU, its NUMA cells, and what its
+// emulators can run (https://libvirt.org/formatcaps.html). Elements that are not needed are
+// skipped, those that are must make sense.
 
-// Host is what the capabilities say of the host.
+// Host is the host in the capabilities.
 type Host struct {
 	// Arch is libvirt's name of the CPU architecture: "x86_64", "aarch64".
 	Arch string
 	// Model is libvirt's name of the CPU's model, "" if it has none.
 	Model string
-	// CPU is the host's <cpu> element as it stands, for calls that take one. Its features are only those that the model
-	// in it does not already stand for.
+	// CPU is the host's <cpu> element as it stands, for calls that take one. Its features are only
+	// those that the model in it does not already stand for.
 	CPU string
 	// Features are those listed.
 	Features []string
 	// Cells are the NUMA cells. Hypervisors without an idea of them list none.
 	Cells []Cell
-	// QEMU is the user that guests' emulators run as, by libvirt's security model DAC; nil if libvirt does not say.
+	// QEMU is the user that guests' emulators run as, by libvirt's security model DAC; nil if
+	// libvirt does not say.
 	QEMU *Label
 	// GuestArches are the architectures that guests can have, sorted.
 	GuestArches []string
@@ -49,7 +51,8 @@ type Cell struct {
 	CPUs      []CPU
 	// Pages are the pages of each size, the common one too.
 	Pages []Pages
-	// Distances to other cells and to itself, by number of the cell; nil where libvirt tells none.
+	// Distances to other cells and to itself, by number of the cell; nil if libvirt does not report
+	// them.
 	Distances map[int]int
 }
 
@@ -58,7 +61,7 @@ type Pages struct {
 	SizeKiB, Count uint64
 }
 
-// Unknown stands for a number that libvirt does not tell.
+// Unknown stands for a number that libvirt does not report.
 const Unknown = -1
 
 // CPU is a host CPU (a hardware thread).
@@ -66,7 +69,8 @@ type CPU struct {
 	ID int
 	// Socket and Core are Unknown for a CPU that is offline.
 	Socket, Core int
-	// Siblings are the CPUs of the same core, itself among them; empty where libvirt does not know (CPUs that are offline).
+	// Siblings are the CPUs of the same core, itself among them; empty where libvirt does not know
+	// (CPUs that are offline).
 	Siblings []int
 }
 
@@ -93,7 +97,8 @@ func ParseHost(text string) (Host, error) {
 
 func parseHost(text string) (Host, error) {
 	var caps libvirtxml.Caps
-	// libvirtxml does not keep the <cpu> element as it stands, and libvirt takes what it wrote itself.
+	// libvirtxml does not keep the <cpu> element as it stands, and libvirt takes what it wrote
+	// itself.
 	var verbatim struct {
 		CPU struct {
 			Inner string `xml:",innerxml"`
@@ -186,12 +191,14 @@ func known(number *int) int {
 	return *number
 }
 
-// ModelCPU is the <cpu> element of a model without more features, for calls that take one. Names are libvirt's and need no escaping.
+// ModelCPU is the <cpu> element of a model without more features, for calls that take one. Names
+// are libvirt's and need no escaping.
 func ModelCPU(arch, model string) string {
 	return "<cpu><arch>" + arch + "</arch><model>" + model + "</model></cpu>"
 }
 
-// ParseCPU reads the features of a guest's <cpu> element, as virConnectBaselineCPU returns it; disabled ones are left out.
+// ParseCPU reads the features of a guest's <cpu> element, as virConnectBaselineCPU returns it;
+// disabled ones are left out.
 func ParseCPU(text string) ([]string, error) {
 	cpu := struct {
 		XMLName xml.Name `xml:"cpu"`

@@ -127,7 +127,8 @@ func BenchmarkParseHost(b *testing.B) {
 	}
 }
 
-// TestUserOfQEMU: the DAC label is the user of emulators. Without one, as in a session daemon, it is not known.
+// TestUserOfQEMU: the DAC label is the user of emulators. Without one, as in a session daemon, it
+// is not known.
 func TestUserOfQEMU(t *testing.T) {
 	for labels, want := range map[string]*Label{
 		`<secmodel><model>none</model><doi>0</doi></secmodel>

@@ -12,13 +12,14 @@ import (
 
 // Kind is a kind of guest to ask libvirt about.
 type Kind struct {
-	// Emulator is the program; Arch, Machine and Type as in [Domain]. Machine is an alias that stands for the newest machine type of
-	// a family (pc, q35, virt).
+	// Emulator is the program; Arch, Machine and Type as in [Domain]. Machine is an alias that
+	// stands for the newest machine type of a family (pc, q35, virt).
 	Emulator, Arch, Machine, Type string
 }
 
-// Kinds are the kinds of guests that decide about traits: of the architectures that are wanted, with each family of machine types, run by KVM
-// where that is possible. These are the ones that Nova asks about (it asks about all architectures). The order is that of the capabilities.
+// Kinds are the kinds of guests that decide about traits: of the architectures that are wanted,
+// with each family of machine types, run by KVM where that is possible. These are the ones that
+// Nova asks about (it asks about all architectures). The order is that of the capabilities.
 func (h Host) Kinds(wanted func(arch string) bool) []Kind {
 	var out []Kind
 	for _, g := range h.guests {
@@ -34,7 +35,8 @@ func (h Host) Kinds(wanted func(arch string) bool) []Kind {
 	return out
 }
 
-// kindsOf takes KVM if it is there, or else the first way to run guests. A way may have an emulator and machine types of its own.
+// kindsOf takes KVM if it is there, or else the first way to run guests. A way may have an emulator
+// and machine types of its own.
 func kindsOf(arch libvirtxml.CapsGuestArch) []Kind {
 	if len(arch.Domains) == 0 {
 		return nil

@@ -10,16 +10,18 @@ import (
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
 )
 
-// Libvirt is what libvirt says of a host.
+// Libvirt is a host as libvirt reports it.
 type Libvirt struct {
 	Caps Host
-	// Online are the CPUs that are online by libvirt's CPU map; nil where the hypervisor has none: then those of which it knows the core.
+	// Online are the CPUs that are online by libvirt's CPU map; nil where the hypervisor has none:
+	// then those of which it knows the core.
 	Online []int
 	// Devices are the node devices that are active.
 	Devices []Device
 }
 
-// FromLibvirt is the host as libvirt has it. What libvirt does not tell is missing: which CPUs are isolated, and which huge pages are free.
+// FromLibvirt is the host as libvirt has it. What libvirt does not report is missing: which CPUs
+// are isolated, and which huge pages are free.
 //
 // Cost: O(CPUs + devices).
 func FromLibvirt(l Libvirt) machine.Machine {

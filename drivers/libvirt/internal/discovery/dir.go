@@ -15,9 +15,10 @@ import (
 	"syscall"
 )
 
-// A [Dir] reads the kernel's files below a directory that stands for "/": small texts, listings and the ends of
-// links. Nothing in there is trusted: links do not lead out of it (as [os.Root] sees to), a file must be a regular one of
-// bounded size, a directory has a bounded number of entries, and nothing blocks.
+// A [Dir] reads the kernel's files below a directory that stands for "/": small texts, listings and
+// the ends of links. Nothing in there is trusted: links do not lead out of it (as [os.Root] sees
+// to), a file must be a regular one of bounded size, a directory has a bounded number of entries,
+// and nothing blocks.
 //
 // Every error is an [fs.PathError] or wraps one, and names the file with the directory before it.
 
@@ -42,7 +43,8 @@ type Dir struct {
 	cost *atomic.Int64
 }
 
-// OpenDir opens the directory that has sys and proc in it: "/", or another one in tests and demonstrations.
+// OpenDir opens the directory that has sys and proc in it: "/", or another one in tests and
+// demonstrations.
 func OpenDir(dir string) (*Dir, error) {
 	dir = filepath.Join("/", dir)
 	root, err := os.OpenRoot(dir)
@@ -52,9 +54,11 @@ func OpenDir(dir string) (*Dir, error) {
 	return &Dir{root: root, name: dir, cost: new(atomic.Int64)}, nil
 }
 
-// Sub opens a directory below, at the end of links too. Only the end of links is known of what lies beside it.
+// Sub opens a directory below, at the end of links too. Only the end of links is known of what lies
+// beside it.
 //
-// Cost: one system call for each element of the path, here as in the methods below; so open the directory of several files.
+// Cost: one system call for each element of the path, here as in the methods below; so open the
+// directory of several files.
 func (d *Dir) Sub(name string) (*Dir, error) {
 	root, err := d.root.OpenRoot(name)
 	if err != nil {
@@ -69,7 +73,8 @@ func (d *Dir) Close() error { return d.root.Close() }
 // Path is where a file is, for errors.
 func (d *Dir) Path(name string) string { return filepath.Join(d.name, name) }
 
-// Files is how many files and directories have been read so far, here and in all directories of the same Open.
+// Files is how many files and directories have been read so far, here and in all directories of the
+// same Open.
 func (d *Dir) Files() int { return int(d.cost.Load()) }
 
 // Text is what a file holds.
@@ -117,14 +122,15 @@ func (d *Dir) Names(name string) ([]string, error) {
 	return names, nil
 }
 
-// Target is the path, from this directory, that a relative link points to; nobody looks whether there is anything.
+// Target is the path, from this directory, that a relative link points to; it does not check that
+// the target exists.
 func (d *Dir) Target(name string) (string, error) {
 	target, err := d.root.Readlink(name)
 	if err != nil {
 		return "", d.fail(name, err)
 	}
 	if path.IsAbs(target) {
-		return "", d.fail(name, fmt.Errorf("the link leads to %.100q: the kernel makes none from the root", target))
+		return "", d.fail(name, fmt.Errorf("the link points to %.100q: the kernel makes no absolute links", target))
 	}
 	return path.Join(path.Dir(name), target), nil
 }

@@ -1,18 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package discovery reads what the kernel shows of a hypervisor's hardware in /sys and /proc: CPUs and NUMA cells with their memory and huge pages,
-// PCI devices with their virtual functions, mediated devices and their types, memory encryption. Persistent memory ([ReadPMEM])
-// is read only where it is configured.
+// Package discovery reads what the kernel shows of a hypervisor's hardware in /sys and /proc: CPUs
+// and NUMA cells with their memory and huge pages, PCI devices with their virtual functions,
+// mediated devices and their types, memory encryption. Persistent memory ([ReadPMEM]) is read only
+// where it is configured.
 //
 //	Open(dir) ─▶ Reader ─▶ Topology, Devices, MdevParents, KVM     or all at once: Read(dir) ─▶ Host ─▶ Machine(arch)
 //
-// [Labels] adds what ghw knows: names, IOMMU groups, bridges. It never counts.
+// [Labels], [Processors] and [Caches] add what ghw knows beyond that: names, IOMMU groups, bridges,
+// CPU models, caches.
 //
-// It is strict. Whatever is missing, malformed or contradicts the rest is a [HostError] that names the file, what is in it and what to do; never is
-// a machine returned that has fewer cells, devices or instances than the kernel shows. What the kernel leaves out on purpose (a bus that it
-// was built without, a device without NUMA cell) is not an error, and said at the fields.
+// The reader is strict. Whatever is missing, malformed or inconsistent is a [HostError] with the
+// file, its content and a hint; it never returns a machine with fewer cells, devices or instances
+// than the kernel shows. What the kernel leaves out on purpose (a bus that it was built without, a
+// device without NUMA cell) is not an error; the fields document it.
 //
-// While devices come and go an error can be due to that: a file that was listed is gone when it is read. The next look then succeeds.
+// While devices are added or removed, a listed file may be gone when it is read. The next read then
+// succeeds.
 //
 // Cost, in files and directories read (a test counts them):
 //
@@ -22,5 +26,6 @@
 //	mediated     2 + 1 for each parent + 4 for each type that is asked for
 //	KVM          4 at most
 //
-// A server with 32 CPUs takes some 130 files (2 ms), one with 256 CPUs, 8 GPUs and 32 virtual functions 861 (12 ms), on a busy machine.
+// A server with 32 CPUs takes some 130 files (2 ms), one with 256 CPUs, 8 GPUs and 32 virtual
+// functions 861 (12 ms), on a busy machine.
 package discovery

@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// Each parser takes what the kernel prints, and for anything else has an error, no panic and no number out of bounds.
+// Each parser takes what the kernel prints, and for anything else has an error, no panic and no
+// number out of bounds.
 
 func FuzzNumbers(f *testing.F) {
 	for _, s := range []string{"", "0", "1", "-1", "-2", "+1", "0x10de", "0x030200", "0X10DE", "0x", "0xfffff", "99999999999999999999", "1 ", "1\n", "Y", "N", "(null)"} {

@@ -21,8 +21,9 @@ import (
 	"github.com/compute-agent/compute-agent/test/testhost"
 )
 
-// The machines that ghw was taught with: real trees, though without the files that ghw does not read. asIs is what the reader misses in
-// them; the lists of CPUs are then made from the directories that are there, and the rest must do.
+// The machines that ghw was taught with: real trees, though without the files that ghw does not
+// read. asIs is what the reader misses in them; the lists of CPUs are then made from the
+// directories that are there, and the rest must do.
 var snapshots = []struct {
 	name, asIs, cpus, cells, devices string
 	// gap is where ghw differs, and is wrong or silent.
@@ -197,12 +198,14 @@ func TestRealMachines(t *testing.T) {
 	}
 }
 
-// What is made up can be read by others, too; where ghw differs, the reader has the host's own word.
+// What is made up can be read by others, too; where ghw differs, the reader has the host's own
+// word.
 func TestMadeUpMachinesForGHW(t *testing.T) {
 	for name, want := range map[string]string{
 		"sample":      "",
 		"single node": "0 of 1 cells", // it has no huge pages: ghw drops the cell, without an error
-		// Cores of two packages in a cell are taken for one; a device without modalias makes all others vanish.
+		// Cores of two packages in a cell are taken for one; a device without modalias makes all
+		// others vanish.
 		"many cells": "cell 0 has 2 cores, not 4; cell 2 has 2 cores, not 4; 0 of 5 devices",
 	} {
 		t.Run(name, func(t *testing.T) {

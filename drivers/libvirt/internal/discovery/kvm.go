@@ -8,8 +8,8 @@ type KVM struct {
 	SEV *SEV
 }
 
-// SEV is what kvm_amd was allowed to do, and how many encrypted guests can run at once, which is 0 if the misc cgroup controller
-// does not say: libvirt's domain capabilities then do.
+// SEV is what kvm_amd was allowed to do, and how many encrypted guests can run at once, which is 0
+// if the misc cgroup controller does not say: libvirt's domain capabilities then do.
 type SEV struct {
 	SEV, ES, SNP     bool
 	Guests, ESGuests int

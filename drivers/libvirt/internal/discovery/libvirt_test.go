@@ -53,7 +53,8 @@ func disconnect(t testing.TB, c *libvirt.Connect) {
 	}
 }
 
-// seen is what libvirt can say of a host, in the reader's words, without what only one of them knows.
+// seen is what libvirt can say of a host, in the reader's words, without what only one of them
+// knows.
 type seen struct {
 	Cells   []Cell
 	Devices []Device

@@ -8,12 +8,12 @@ import (
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
 )
 
-// Machine is the host in the words that the other packages have for it. The architecture is not in /sys: the caller knows it, by libvirt or by
-// uname.
+// Machine is the host in the words that the other packages have for it. The architecture is not in
+// /sys: the caller knows it, by libvirt or by uname.
 //
-// What it leaves out: threads (a core is what counts) and KVM. What it makes of the rest:
-// a core's number is the kernel's, unless the kernel uses it twice in a package; then all cores of that package have the number of their
-// first CPU. Parents of mediated devices are named as libvirt names them.
+// It leaves out threads and KVM. A core's number is the kernel's, unless the kernel uses it twice
+// in a package; then all cores of that package have the number of their first CPU. Parents of
+// mediated devices are named as libvirt names them.
 func (h Host) Machine(arch string) machine.Machine {
 	m := machine.Machine{Arch: arch}
 	ambiguous := h.ambiguousPackages()
@@ -41,7 +41,8 @@ func (h Host) Machine(arch string) machine.Machine {
 	return m
 }
 
-// ambiguousPackages are those in which two cores have the same number, as they may when cores are numbered within dies, or not at all.
+// ambiguousPackages are those in which two cores have the same number, as they may when cores are
+// numbered within dies, or not at all.
 func (t Topology) ambiguousPackages() map[int]bool {
 	type core struct{ pkg, number int }
 	first := map[core]int{}
@@ -88,7 +89,8 @@ func (p MdevParent) machine(cellOf map[machine.Address]int) machine.MdevParent {
 	return parent
 }
 
-// nodeDevice is libvirt's name: the subsystem and the kernel's name, with _ for what is neither letter nor digit.
+// nodeDevice is libvirt's name: the subsystem and the kernel's name, with _ for what is neither
+// letter nor digit.
 func (p MdevParent) nodeDevice() string {
 	if p.Address != nil {
 		return p.Address.DeviceName()

@@ -108,7 +108,8 @@ func TestAnyMachineIsTheModel(t *testing.T) {
 	})
 }
 
-// A core's number is unique within its package, whatever the kernel does: older ones number cores within dies, and some firmware gives none.
+// A core's number is unique within its package, whatever the kernel does: older ones number cores
+// within dies, and some firmware gives none.
 func TestCoresWithTheSameNumber(t *testing.T) {
 	h := testhost.Sample()
 	for i := range h.CPUs {
@@ -136,7 +137,8 @@ func TestCoresWithTheSameNumber(t *testing.T) {
 	}
 }
 
-// Without NUMA, memory and huge pages are the whole machine's; what is missing then is an error as anywhere.
+// Without NUMA, memory and huge pages are the whole machine's; what is missing then is an error as
+// anywhere.
 func TestBrokenHostsWithoutNUMA(t *testing.T) {
 	h := testhost.SingleNode()
 	h.NoNUMA = true
@@ -154,14 +156,15 @@ func TestBrokenHostsWithoutNUMA(t *testing.T) {
 			if err := b.Apply(tree); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := Read(string(tree), nil); err == nil || !strings.Contains(err.Error(), tree.Path(b.File)) || !strings.Contains(err.Error(), "If it stays") {
+			if _, err := Read(string(tree), nil); err == nil || !strings.Contains(err.Error(), tree.Path(b.File)) || !strings.Contains(err.Error(), "If it persists") {
 				t.Errorf("%v, want an error that names %s and a remedy", err, b.File)
 			}
 		})
 	}
 }
 
-// Devices that are taken out are gone for the reader with all that hung on them, and there again when they are put back.
+// Devices that are taken out are gone for the reader with all that hung on them, and there again
+// when they are put back.
 func TestDevicesUnpluggedAndPlugged(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		h := testhost.Random().Filter(func(h testhost.Host) bool { return len(h.Devices) > 0 }).Draw(rt, "host")

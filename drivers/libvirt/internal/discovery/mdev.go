@@ -11,7 +11,7 @@ import (
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
 )
 
-// MdevParent is a device that mediated devices can be made of.
+// MdevParent is a device that can create mediated devices.
 type MdevParent struct {
 	// Name is the PCI address, or the name of a device of another kind (mtty, matrix).
 	Name string
@@ -49,9 +49,11 @@ const (
 	typesDir    = "mdev_supported_types"
 )
 
-// MdevParents reads the parents, those of their types that are wanted (nil: all), the names of the others, and all of their devices.
+// MdevParents reads the parents, those of their types that are wanted (nil: all), the names of the
+// others, and all of their devices.
 //
-// Asking for available instances is a call into the vendor's driver: of a hundred types a host offers one or two.
+// Asking for available instances is a call into the vendor's driver: of a hundred types a host
+// offers one or two.
 func (r *Reader) MdevParents(want func(id string) bool) ([]MdevParent, error) {
 	names, err := r.root.Names(mdevBus)
 	if err != nil && !absent(err) {
@@ -154,7 +156,7 @@ func (r *Reader) mdevs(parents []MdevParent) error {
 		name := path.Base(path.Dir(where))
 		i := slices.IndexFunc(parents, func(p MdevParent) bool { return p.Name == name })
 		if i < 0 || path.Base(where) != uuid {
-			return fmt.Errorf("%s: the link leads to %.100q: %w", r.root.Path(at), where, errNoParent)
+			return fmt.Errorf("%s: the link points to %.100q: %w", r.root.Path(at), where, errNoParent)
 		}
 		m := Mdev{UUID: uuid}
 		if err := in(r.root, where, func(d *Dir) error { return m.read(d) }); err != nil {
@@ -171,7 +173,7 @@ func (m *Mdev) read(d *Dir) error {
 		return err
 	}
 	if path.Base(path.Dir(kind)) != typesDir {
-		return fmt.Errorf("%s: the link leads to %.100q, which is no type of mediated device", d.Path("mdev_type"), kind)
+		return fmt.Errorf("%s: the link points to %.100q, which is not a mediated device type", d.Path("mdev_type"), kind)
 	}
 	m.Type = path.Base(kind)
 	return nil

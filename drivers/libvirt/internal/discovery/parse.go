@@ -13,14 +13,14 @@ import (
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
 )
 
-// malformed says what is wrong with a file's content.
+// malformed is the error about a file's content.
 func malformed(d *Dir, name, content, format string, args ...any) error {
 	return fmt.Errorf("%s: %.60q: %s", d.Path(name), content, fmt.Sprintf(format, args...))
 }
 
 func absent(err error) bool { return errors.Is(err, fs.ErrNotExist) }
 
-// exists tells whether a directory is there, readable or not.
+// exists reports whether a directory is there, readable or not.
 func exists(d *Dir, name string) bool {
 	_, err := d.Names(name)
 	return !absent(err)
@@ -56,7 +56,7 @@ func count(text string) (uint64, error) {
 		return 0, fmt.Errorf("the number is above %d", uint64(maxCount))
 	}
 	if err != nil {
-		return 0, errors.New("no number of things")
+		return 0, errors.New("not a count")
 	}
 	return n, nil
 }
@@ -113,7 +113,8 @@ func cpuSet(text string) ([]int, error) {
 	return machine.ParseCPUs(text)
 }
 
-// memTotal finds the memory in a meminfo, in KiB: the number after a prefix, on the first line that has it.
+// memTotal finds the memory in a meminfo, in KiB: the number after a prefix, on the first line that
+// has it.
 func memTotal(text, prefix string) (uint64, error) {
 	for l := range strings.Lines(text) {
 		rest, ok := strings.CutPrefix(l, prefix)
@@ -122,7 +123,7 @@ func memTotal(text, prefix string) (uint64, error) {
 		}
 		fields := strings.Fields(rest)
 		if len(fields) != 2 || fields[1] != "kB" {
-			return 0, fmt.Errorf("%.60q is no amount in kB", strings.TrimSpace(l))
+			return 0, fmt.Errorf("%.60q is not an amount in kB", strings.TrimSpace(l))
 		}
 		n, err := count(fields[0])
 		if err != nil {
@@ -139,7 +140,7 @@ func capacity(text, resource string) (int, error) {
 		fields := strings.Fields(l)
 		if len(fields) > 0 && fields[0] == resource {
 			if len(fields) != 2 {
-				return 0, fmt.Errorf("%.60q is no resource and a number", strings.TrimSpace(l))
+				return 0, fmt.Errorf("%.60q is not a resource and a number", strings.TrimSpace(l))
 			}
 			return number(fields[1])
 		}

@@ -21,7 +21,8 @@ type Device struct {
 	Driver string
 	// Cell is the NUMA cell, None if the kernel knows none.
 	Cell int
-	// TotalVFs is how many virtual functions there can be, 0 for a device without SR-IOV; VFs are those that are enabled.
+	// TotalVFs is how many virtual functions there can be, 0 for a device without SR-IOV; VFs are
+	// those that are enabled.
 	TotalVFs int
 	VFs      []machine.Address
 	// PF is the physical function of a virtual one, nil for others.
@@ -62,7 +63,7 @@ func (r *Reader) device(name string) (dev Device, err error) {
 		return Device{}, err
 	}
 	if path.Base(where) != name || !strings.HasPrefix(where, "sys/devices/") {
-		return Device{}, fmt.Errorf("%s: the link leads to %.100q, which is no place for this device", r.root.Path(at), where)
+		return Device{}, fmt.Errorf("%s: the link points to %.100q, which is not a path of this device", r.root.Path(at), where)
 	}
 	// Below its real path, so that errors name the file where it is.
 	err = in(r.root, where, func(d *Dir) error { return dev.read(d) })
@@ -72,7 +73,8 @@ func (r *Reader) device(name string) (dev Device, err error) {
 	return dev, nil
 }
 
-// address reads the canonical form only: the names of the kernel's directories are the same each time.
+// address reads the canonical form only: the names of the kernel's directories are the same each
+// time.
 func address(name string) (machine.Address, error) {
 	a, err := machine.ParseAddress(name)
 	if err == nil && a.String() != name {
@@ -131,14 +133,14 @@ func link(d *Dir, name string) (machine.Address, error) {
 	}
 	a, err := address(base)
 	if err != nil {
-		return a, fmt.Errorf("%s: the link leads to no device: %w", d.Path(name), err)
+		return a, fmt.Errorf("%s: the link points to no device: %w", d.Path(name), err)
 	}
 	return a, nil
 }
 
 // readFunctions reads the virtual functions of a physical one.
 func (dev *Device) readFunctions(d *Dir, names []string) (err error) {
-	const how = "; while virtual functions are being enabled or disabled this passes"
+	const how = "; this is temporary while virtual functions are being enabled or disabled"
 	if dev.TotalVFs, err = value(d, "sriov_totalvfs", number); err != nil {
 		return err
 	}

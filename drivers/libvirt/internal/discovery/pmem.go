@@ -24,11 +24,12 @@ var (
 	daxName       = regexp.MustCompile(`^dax[0-9]{1,9}\.[0-9]{1,9}$`)
 )
 
-// ReadPMEM reads the namespaces of a host from below a directory that has sys in it: "/", or another one in tests and demonstrations. They come in the
-// order of their numbers. Those without size are places for new ones, and left out; a kernel without persistent memory has none.
+// ReadPMEM reads the namespaces of a host from below a directory that has sys in it: "/", or
+// another one in tests and demonstrations. They come in the order of their numbers. Those without
+// size are places for new ones, and left out; a kernel without persistent memory has none.
 //
-// Whatever is missing, malformed or contradicts the rest is an error that names the file. While namespaces are made or enabled an error can
-// be due to that, and the next look succeeds.
+// Whatever is missing, malformed or contradicts the rest is an error that names the file. While
+// namespaces are made or enabled an error can be due to that, and the next look succeeds.
 //
 // Cost: 4 files for each namespace, 2 more in mode devdax.
 func ReadPMEM(dir string) (list []machine.Namespace, err error) {
@@ -124,7 +125,7 @@ func readNamespace(root *Dir, name string) (n machine.Namespace, err error) {
 	if n.Bytes, err = value(root, dir+"/size", parsePMEMSize); err != nil || n.Bytes == 0 {
 		return n, err
 	}
-	// Memory that has no room for labels has no such file.
+	// Memory without space for labels has no such file.
 	if n.Label, err = value(root, dir+"/alt_name", parsePMEMLabel); err != nil && !absent(err) {
 		return n, err
 	}
@@ -141,7 +142,8 @@ func readNamespace(root *Dir, name string) (n machine.Namespace, err error) {
 	return n, readPMEMDevice(&n, root, pmemDevices+"/"+holder)
 }
 
-// readPMEMCell reads the NUMA cell, which is that of the region. A kernel without NUMA has no such file in either place.
+// readPMEMCell reads the NUMA cell, which is that of the region. A kernel without NUMA has no such
+// file in either place.
 func readPMEMCell(n *machine.Namespace, root *Dir, dir string) (err error) {
 	region, _ := namespaceNumbers(n.Name)
 	for _, file := range []string{dir + "/numa_node", fmt.Sprintf("%s/region%d/numa_node", pmemDevices, region)} {
@@ -153,8 +155,9 @@ func readPMEMCell(n *machine.Namespace, root *Dir, dir string) (err error) {
 	return nil
 }
 
-// readPMEMDevice finds the character device below the holder: directly, or one level down in kernels whose character devices are a class (before 5.1, and
-// later ones that keep to it), where no other driver can have it.
+// readPMEMDevice finds the character device below the holder: directly, or one level down in
+// kernels whose character devices are a class (before 5.1, and later ones that keep to it), where
+// no other driver can have it.
 func readPMEMDevice(n *machine.Namespace, root *Dir, holder string) error {
 	names, err := root.Names(holder)
 	if err != nil {
@@ -180,7 +183,8 @@ func readPMEMDevice(n *machine.Namespace, root *Dir, holder string) error {
 	return nil
 }
 
-// firstDevice is the first of a region's character devices, which is the one that Nova takes. A namespace has one, unless somebody divided it.
+// firstDevice is the first of a region's character devices, which is the one that Nova takes. A
+// namespace has one, unless it was divided.
 func firstDevice(names []string) string {
 	names = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !daxName.MatchString(name) })
 	if len(names) == 0 {

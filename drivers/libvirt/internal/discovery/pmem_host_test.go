@@ -72,9 +72,9 @@ func TestPMEMPresets(t *testing.T) {
 	for _, class := range []bool{false, true} {
 		h := testhost.ManyCells()
 		h.DAXClass = class
-		pools, doubts := labels.Choose(checkPMEM(t, h))
-		if diff := cmp.Diff(map[string]int64{"CUSTOM_PMEM_NAMESPACE_SMALL": 2}, selection.PMEMTotals(pools)); diff != "" || len(doubts) > 0 {
-			t.Errorf("device class %v: %s, %v", class, diff, doubts)
+		pools, discrepancies := labels.Choose(checkPMEM(t, h))
+		if diff := cmp.Diff(map[string]int64{"CUSTOM_PMEM_NAMESPACE_SMALL": 2}, selection.PMEMTotals(pools)); diff != "" || len(discrepancies) > 0 {
+			t.Errorf("device class %v: %s, %v", class, diff, discrepancies)
 		}
 	}
 }

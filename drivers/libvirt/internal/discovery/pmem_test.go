@@ -87,7 +87,7 @@ func sysfs(t testing.TB, dir string, n machine.Namespace) {
 }
 
 // A host with a namespace of each sort: what was written is read, in the order of the numbers.
-func TestReadIsTheTruth(t *testing.T) {
+func TestReadPMEMMatchesTheFiles(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, pmemDevices+"/nmem0/uevent", "") // something else on the bus
 	var want []machine.Namespace
@@ -250,7 +250,7 @@ func TestBrokenPMEM(t *testing.T) {
 }
 
 // Nothing outside of the directory is read.
-func TestLinksDoNotLeadOut(t *testing.T) {
+func TestLinksOutOfTheRootAreRefused(t *testing.T) {
 	outside := t.TempDir()
 	write(t, outside, "size", "4096\n")
 	write(t, outside, "mode", "raw\n")

@@ -39,7 +39,7 @@ func renderRoot(t *testing.T, h testhost.Host) Root {
 	return Root(dir)
 }
 
-func TestAHost(t *testing.T) {
+func TestProcFiguresOfAHost(t *testing.T) {
 	h := testhost.Sample()
 	h.CPUs[3].Offline, h.CPUs[15].Offline = true, true
 	r := renderRoot(t, h)
@@ -79,14 +79,14 @@ func TestDamagedFiles(t *testing.T) {
 	}{
 		{"sys/devices/system/cpu/online", "-", online, "no such file"},
 		{"sys/devices/system/cpu/online", "\n", online, "names no CPU"},
-		{"sys/devices/system/cpu/online", "0-x\n", online, "no CPU number"},
+		{"sys/devices/system/cpu/online", "0-x\n", online, "not a CPU number"},
 		{"sys/devices/system/cpu/online", "0-99999999\n", online, "above"},
 		{"sys/devices/system/cpu/online", strings.Repeat("0,", maxFile), online, "larger than"},
 		{"proc/meminfo", "-", memory, "no such file"},
 		{"proc/meminfo", "MemFree: 1 kB\n", memory, "no line MemTotal"},
-		{"proc/meminfo", "MemTotal: lots kB\n", memory, "no amount in kB"},
-		{"proc/meminfo", "MemTotal: 12 MB\n", memory, "no amount in kB"},
-		{"proc/meminfo", "MemTotal: -1 kB\n", memory, "no amount in kB"},
+		{"proc/meminfo", "MemTotal: lots kB\n", memory, "not an amount in kB"},
+		{"proc/meminfo", "MemTotal: 12 MB\n", memory, "not an amount in kB"},
+		{"proc/meminfo", "MemTotal: -1 kB\n", memory, "not an amount in kB"},
 		{"proc/cpuinfo", "-", flags, "no such file"},
 	} {
 		t.Run(tc.file+" "+tc.says, func(t *testing.T) {

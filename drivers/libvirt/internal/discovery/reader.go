@@ -8,7 +8,8 @@ import (
 	"io/fs"
 )
 
-// None stands for a number that something does not have: a device without NUMA cell, a package that firmware does not number.
+// None stands for a number that something does not have: a device without NUMA cell, a package that
+// firmware does not number.
 const None = -1
 
 // Host is everything. Lists are in the order of numbers, addresses or names.
@@ -37,7 +38,8 @@ func (r *Reader) Close() error { return r.root.Close() }
 // Files is how many files and directories the reader has read so far.
 func (r *Reader) Files() int { return r.root.Files() }
 
-// Read reads everything, but of the types of mediated devices only those that are wanted (nil: all), and checks that the parts agree.
+// Read reads everything, but of the types of mediated devices only those that are wanted (nil:
+// all), and checks that the parts agree.
 func Read(dir string, want func(mdevType string) bool) (h Host, err error) {
 	r, err := Open(dir)
 	if err != nil {
@@ -47,8 +49,8 @@ func Read(dir string, want func(mdevType string) bool) (h Host, err error) {
 	return r.Read(want)
 }
 
-// Read reads everything, but of the types of mediated devices only those that are wanted (nil: all), and checks that the parts agree: each device
-// belongs to a cell that there is.
+// Read reads everything, but of the types of mediated devices only those that are wanted (nil:
+// all), and checks that the parts agree: each device belongs to a cell that there is.
 func (r *Reader) Read(want func(mdevType string) bool) (Host, error) {
 	var h Host
 	for _, part := range []func() error{
@@ -84,27 +86,27 @@ func in(d *Dir, name string, read func(*Dir) error) error {
 	return errors.Join(read(sub), sub.Close())
 }
 
-// HostError is why the reader cannot say what the host is: which file, what is in it, why that cannot be, and what to do. It wraps the
-// cause.
+// HostError is an inconsistency of the kernel's files: the file, its content, the problem and a
+// hint. It wraps the cause.
 type HostError struct{ cause error }
 
 // Error has all of it.
-func (e *HostError) Error() string { return e.cause.Error() + ". " + e.Remedy() }
+func (e *HostError) Error() string { return e.cause.Error() + ". " + e.Hint() }
 
 // Unwrap is the cause.
 func (e *HostError) Unwrap() error { return e.cause }
 
-// Remedy is what to do, as a sentence.
-func (e *HostError) Remedy() string {
+// Hint is what to do, as a sentence.
+func (e *HostError) Hint() string {
 	switch {
 	case errors.Is(e.cause, fs.ErrPermission):
-		return "Let the agent's user read this file, or run the agent as another user; reading is all that it needs."
+		return "Let the agent's user read this file, or run the agent as another user; read access is enough."
 	case absent(e.cause):
-		return "While devices come and go this passes by itself. If it stays, see that the agent is shown all of the host's /sys and /proc " +
-			"(containers hide parts of them), and that the option chroot, where it is set, names the directory that has them."
+		return "This is temporary while devices are added or removed. If it persists, make sure that the agent sees all of the host's /sys and /proc " +
+			"(containers hide parts of them), and that the option chroot, if set, names the directory that contains them."
 	}
-	return "While devices come and go this passes by itself. If it stays, the kernel or the driver of this device is at fault: compare the file " +
-		"with the kernel's log, and load the driver anew or restart the host. Until then nothing about this host's hardware is reported anew."
+	return "This is temporary while devices are added or removed. If it persists, the kernel or the device's driver is at fault: compare the file " +
+		"with the kernel log, and reload the driver or restart the host. Until then the last reported hardware of this host stays in Placement."
 }
 
 // withHint makes an error a HostError, once.

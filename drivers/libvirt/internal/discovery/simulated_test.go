@@ -30,7 +30,7 @@ const (
 )
 
 // watch tells of node devices: "created NAME", "deleted NAME", "updated NAME".
-func watch(t *testing.T, c *libvirt.Connect) (news <-chan string, end func()) {
+func watch(t *testing.T, c *libvirt.Connect) (eventLog <-chan string, end func()) {
 	t.Helper()
 	told := make(chan string, 100)
 	tell := func(what string, d *libvirt.NodeDevice) {
@@ -54,20 +54,20 @@ func watch(t *testing.T, c *libvirt.Connect) (news <-chan string, end func()) {
 	}
 }
 
-func await(t *testing.T, news <-chan string, want string) {
+func await(t *testing.T, eventLog <-chan string, want string) {
 	t.Helper()
 	timeout := time.NewTimer(20 * time.Second)
 	defer timeout.Stop()
 	var others []string
 	for {
 		select {
-		case got := <-news:
+		case got := <-eventLog:
 			if got == want {
 				return
 			}
 			others = append(others, got)
 		case <-timeout.C:
-			t.Fatalf("no news that %s, only %q", want, others)
+			t.Fatalf("no eventLog that %s, only %q", want, others)
 		}
 	}
 }
@@ -120,10 +120,10 @@ func available(t *testing.T, s *sim.Sim) int {
 	return 0
 }
 
-func TestDevicesComeAndGo(t *testing.T) {
-	s := sim.ForTest(t, testhost.Sample(), sim.Options{})
+func TestReadWhileDevicesComeAndGo(t *testing.T) {
+	s := simtest.Start(t, testhost.Sample(), sim.Options{})
 	c := connect(t, s)
-	news, end := watch(t, c)
+	eventLog, end := watch(t, c)
 	name := testhost.MdevName(newUUID, idleGPU)
 	must := func(err error) {
 		t.Helper()
@@ -132,25 +132,25 @@ func TestDevicesComeAndGo(t *testing.T) {
 		}
 	}
 	must(s.AddMdev(t.Context(), idleGPU, "nvidia-222", newUUID, 900))
-	await(t, news, "created "+name)
+	await(t, eventLog, "created "+name)
 	if got := available(t, s); got != 15 {
 		t.Errorf("%d available, want 15", got)
 	}
 	must(s.RemoveMdev(t.Context(), newUUID))
-	await(t, news, "deleted "+name)
+	await(t, eventLog, "deleted "+name)
 	must(s.PCI(t.Context(), "change", idleGPU))
-	await(t, news, "updated "+testhost.NodeDeviceName(idleGPU))
+	await(t, eventLog, "updated "+testhost.NodeDeviceName(idleGPU))
 
 	// Libvirt makes one itself, by way of mdevctl.
 	device, err := c.DeviceCreateXML(fmt.Sprintf("<device><parent>%s</parent><capability type='mdev'><type id='nvidia-222'/><uuid>%s</uuid></capability></device>", testhost.NodeDeviceName(idleGPU), newUUID), 0)
 	must(err)
-	await(t, news, "created "+name)
+	await(t, eventLog, "created "+name)
 	if got := available(t, s); got != 15 {
 		t.Errorf("%d available, want 15", got)
 	}
 	must(device.Destroy())
 	must(device.Free())
-	await(t, news, "deleted "+name)
+	await(t, eventLog, "deleted "+name)
 	if got := available(t, s); got != 16 {
 		t.Errorf("%d available, want 16", got)
 	}
@@ -158,12 +158,13 @@ func TestDevicesComeAndGo(t *testing.T) {
 	closed(t, c)
 }
 
-// A network card is taken out with its functions, and put back: libvirt hears of each, and agrees with the reader each time.
+// A network card is taken out with its functions, and put back: libvirt hears of each, and agrees
+// with the reader each time.
 func TestDevicesAreUnpluggedAndPlugged(t *testing.T) {
 	h := testhost.Sample()
 	s := sim.ForTest(t, h, sim.Options{})
 	c := connect(t, s)
-	news, end := watch(t, c)
+	eventLog, end := watch(t, c)
 	agree := func(devices int) {
 		t.Helper()
 		read, err := Read(s.Root(), nil)
@@ -180,13 +181,13 @@ func TestDevicesAreUnpluggedAndPlugged(t *testing.T) {
 	if err := s.Unplug(t.Context(), "0000:06:00.0"); err != nil {
 		t.Fatal(err)
 	}
-	await(t, news, "deleted pci_0000_06_00_0")
+	await(t, eventLog, "deleted pci_0000_06_00_0")
 	agree(len(h.Devices) - 5)
 	card := slices.DeleteFunc(slices.Clone(h.Devices), func(d testhost.Device) bool { return !strings.HasPrefix(d.Address, "0000:06:") })
 	if err := s.Plug(t.Context(), card...); err != nil {
 		t.Fatal(err)
 	}
-	await(t, news, "created pci_0000_06_01_3")
+	await(t, eventLog, "created pci_0000_06_01_3")
 	agree(len(h.Devices))
 	if err := s.Plug(t.Context(), card[0]); !errors.Is(err, fs.ErrExist) {
 		t.Errorf("plugged in twice: %v", err)
@@ -214,8 +215,8 @@ func TestInactiveDevices(t *testing.T) {
 }
 
 // The daemon hangs, dies and comes back; what it says then is what it said before.
-func TestTheSimulatedDaemonsFate(t *testing.T) {
-	s := sim.ForTest(t, testhost.Sample(), sim.Options{})
+func TestSimulatedDaemonRestarts(t *testing.T) {
+	s := simtest.Start(t, testhost.Sample(), sim.Options{})
 	c := connect(t, s)
 	before := viaLibvirt(t, c)
 	_, end := watch(t, c)
@@ -279,8 +280,8 @@ func TestTheTreeChanges(t *testing.T) {
 	}
 }
 
-func TestNothingIsLeftBehind(t *testing.T) {
-	s := sim.ForTest(t, testhost.SingleNode(), sim.Options{})
+func TestClosedSimulationLeavesNoFiles(t *testing.T) {
+	s := simtest.Start(t, testhost.SingleNode(), sim.Options{})
 	pid := s.PID()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
@@ -301,7 +302,8 @@ func TestNothingIsLeftBehind(t *testing.T) {
 	}
 }
 
-// With emulators, guests run on the made-up host: on the CPUs that there really are, until the simulation ends.
+// With emulators, guests run on the made-up host: on the CPUs that there really are, until the
+// simulation ends.
 func TestGuestsRun(t *testing.T) {
 	if _, err := os.Stat("/usr/bin/qemu-system-x86_64"); err != nil {
 		if os.Getenv("CI") != "" {

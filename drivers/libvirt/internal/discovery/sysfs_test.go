@@ -91,10 +91,10 @@ func TestBrokenHosts(t *testing.T) {
 				t.Errorf("a host beside an error: %s", diff)
 			}
 			var known *HostError
-			if !errors.As(err, &known) || !strings.HasSuffix(err.Error(), known.Remedy()) || !strings.Contains(known.Remedy(), "If it stays") {
+			if !errors.As(err, &known) || !strings.HasSuffix(err.Error(), known.Hint()) || !strings.Contains(known.Hint(), "If it persists") {
 				t.Errorf("%v does not say what to do", err)
 			}
-			if strings.Count(err.Error(), known.Remedy()) != 1 {
+			if strings.Count(err.Error(), known.Hint()) != 1 {
 				t.Errorf("%v says so more than once", err)
 			}
 			if len(err.Error()) > 1000 {
@@ -119,14 +119,15 @@ func TestBrokenEncryption(t *testing.T) {
 			if err := b.Apply(tree); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := Read(string(tree), nil); err == nil || !strings.Contains(err.Error(), tree.Path(b.File)) || !strings.Contains(err.Error(), "If it stays") {
+			if _, err := Read(string(tree), nil); err == nil || !strings.Contains(err.Error(), tree.Path(b.File)) || !strings.Contains(err.Error(), "If it persists") {
 				t.Errorf("%v, want an error that names %s and a remedy", err, b.File)
 			}
 		})
 	}
 }
 
-// Where a reader has no rights, the file is named, too. Root has all rights, and gives them up for a thread.
+// Where a reader has no rights, the file is named, too. Root has all rights, and gives them up for
+// a thread.
 func TestAnUnreadableFile(t *testing.T) {
 	dir := scratch(t)
 	tree := render(t, testhost.Sample(), dir)
@@ -142,7 +143,7 @@ func TestAnUnreadableFile(t *testing.T) {
 	}
 }
 
-func TestNoHostAtAll(t *testing.T) {
+func TestReadWithoutSys(t *testing.T) {
 	if _, err := Read(filepath.Join(t.TempDir(), "none"), nil); err == nil || !strings.Contains(err.Error(), "none") {
 		t.Errorf("%v", err)
 	}
@@ -318,7 +319,8 @@ func BenchmarkParse(b *testing.B) {
 	}
 }
 
-// asNobody runs f without root's right to read everything. The thread that gave it up is not used again.
+// asNobody runs f without root's right to read everything. The thread that gave it up is not used
+// again.
 func asNobody(f func() error) error {
 	done := make(chan error)
 	go func() {

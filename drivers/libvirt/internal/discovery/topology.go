@@ -18,7 +18,8 @@ type Topology struct {
 	CPUs []CPU
 	// Cells are the NUMA cells that are online.
 	Cells []Cell
-	// NoNUMA says that the kernel was built without NUMA. There is one cell then, number 0, with all CPUs and all memory.
+	// NoNUMA says that the kernel was built without NUMA. There is one cell then, number 0, with
+	// all CPUs and all memory.
 	NoNUMA bool
 }
 
@@ -28,8 +29,8 @@ type CPU struct {
 	Online bool
 	// Isolated is isolcpus= of the kernel's command line.
 	Isolated bool
-	// Cell, Package and Core are None if the kernel does not say: for an offline CPU, or where firmware has no numbers. Cores are
-	// numbered within their package or their die.
+	// Cell, Package and Core are None if the kernel does not say: for an offline CPU, or where
+	// firmware has no numbers. Cores are numbered within their package or their die.
 	Cell, Package, Core int
 	// Siblings are the online CPUs of the same core, with this one; none for an offline CPU.
 	Siblings []int
@@ -109,7 +110,7 @@ func readCPUs(d *Dir) ([]CPU, error) {
 	present, online, isolated := sets[0], sets[1], sets[2]
 	for _, id := range online {
 		if !has(present, id) {
-			return nil, malformed(d, "present", machine.FormatCPUs(present), "CPU %d is not among them, yet online", id)
+			return nil, malformed(d, "present", machine.FormatCPUs(present), "CPU %d is online but not present", id)
 		}
 	}
 	cpus := make([]CPU, len(present))
@@ -171,14 +172,14 @@ func distances(text string) ([]int, error) {
 	for _, f := range strings.Fields(text) {
 		n, err := strconv.ParseUint(f, 10, 16)
 		if err != nil || n < 10 {
-			return nil, fmt.Errorf("%.20q is no distance of 10 or more", f)
+			return nil, fmt.Errorf("%.20q is not a distance of 10 or more", f)
 		}
 		row = append(row, int(n))
 	}
 	return row, nil
 }
 
-// readCells reads the cells, and tells the CPUs in which they are.
+// readCells reads the cells, and sets the cell of each CPU.
 func (t *Topology) readCells(d *Dir) error {
 	ids, err := value(d, "online", cpuSet)
 	if err != nil {
@@ -195,7 +196,7 @@ func (t *Topology) readCells(d *Dir) error {
 				return err
 			}
 			if len(c.Distances) != len(ids) || c.Distances[i] != slices.Min(c.Distances) {
-				return malformed(d, "distance", fmt.Sprint(c.Distances), "not %d distances of which the one to cell %d is the least", len(ids), id)
+				return malformed(d, "distance", fmt.Sprint(c.Distances), "expected %d distances, the smallest to cell %d", len(ids), id)
 			}
 			t.Cells = append(t.Cells, c)
 			return t.settle(d, c)
@@ -206,13 +207,13 @@ func (t *Topology) readCells(d *Dir) error {
 	}
 	for _, c := range t.CPUs {
 		if c.Online && c.Cell == None {
-			return fmt.Errorf("%s: CPU %d is online, and no cell has it", d.Path("node*/cpulist"), c.ID)
+			return fmt.Errorf("%s: CPU %d is online but in no cell", d.Path("node*/cpulist"), c.ID)
 		}
 	}
 	return nil
 }
 
-// settle tells the CPUs of a cell that they belong to it.
+// settle sets the cell of its CPUs.
 func (t *Topology) settle(d *Dir, c Cell) error {
 	for _, id := range c.CPUs {
 		cpu := t.CPU(id)
@@ -275,7 +276,8 @@ func readCell(d *Dir, id int) (c Cell, err error) {
 	return c, err
 }
 
-// readPools reads the huge pages of a cell. The kernel shows none for a cell without memory, or if it was built without them.
+// readPools reads the huge pages of a cell. The kernel shows none for a cell without memory, or if
+// it was built without them.
 func readPools(d *Dir, memoryKiB uint64) ([]HugePages, error) {
 	names, err := d.Names("hugepages")
 	if absent(err) {
@@ -303,7 +305,7 @@ func readPools(d *Dir, memoryKiB uint64) ([]HugePages, error) {
 			return nil, malformed(d, at+"free_hugepages", fmt.Sprint(p.Free), "more than the %d pages that there are", p.Total)
 		}
 		if p.Total > left/size {
-			return nil, malformed(d, at+"nr_hugepages", fmt.Sprint(p.Total), "more pages of %d KiB than the cell's memory of %d KiB has room for", size, memoryKiB)
+			return nil, malformed(d, at+"nr_hugepages", fmt.Sprint(p.Total), "more pages of %d KiB than fit the cell's memory of %d KiB", size, memoryKiB)
 		}
 		left -= p.Total * size
 		pools = append(pools, p)
@@ -321,5 +323,5 @@ func pageSize(name string) (uint64, error) {
 			return n, nil
 		}
 	}
-	return 0, errors.New("its name is no size of pages in kB")
+	return 0, errors.New("its name is not a page size in kB")
 }

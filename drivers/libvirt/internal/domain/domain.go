@@ -8,7 +8,8 @@ import (
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
 )
 
-// Domain is what is read of a libvirt domain. Sets of numbers are in ascending order and may be shared between fields: nobody changes them.
+// Domain is what is read of a libvirt domain. Sets of numbers are in ascending order and may be
+// shared between fields: do not modify them.
 type Domain struct {
 	// Type is kvm, qemu or another kind of hypervisor.
 	Type string
@@ -20,13 +21,15 @@ type Domain struct {
 	// Mark is what Write says of the instance, nil for a domain that Write did not make.
 	Mark *Mark
 
-	// MemoryKiB is what the guest can have, hot-plugged modules included; CurrentKiB what the balloon leaves it.
+	// MemoryKiB is what the guest can have, hot-plugged modules included; CurrentKiB what the
+	// balloon leaves it.
 	MemoryKiB, CurrentKiB uint64
 	// VCPUs is how many virtual processors there can be, CurrentVCPUs how many are plugged in.
 	VCPUs, CurrentVCPUs int
 	// CPUSet is where the virtual processors run that have no pin of their own; nil: anywhere.
 	CPUSet []int
-	// Pins are, for each virtual processor, the host's processors that it is pinned to, or nil. There may be fewer than VCPUs.
+	// Pins are, for each virtual processor, the host's processors that it is pinned to, or nil.
+	// There may be fewer than VCPUs.
 	Pins [][]int
 	// EmulatorPin is where the emulator's own threads run; nil: as CPUSet.
 	EmulatorPin []int
@@ -35,7 +38,8 @@ type Domain struct {
 	Cells []GuestCell
 	// Pages are the huge pages behind the guest's memory; none: common pages.
 	Pages []Pages
-	// PCI are the host's devices that the guest has: hostdev devices, interfaces of that type and NVMe disks.
+	// PCI are the host's devices that the guest has: hostdev devices, interfaces of that type and
+	// NVMe disks.
 	PCI []machine.Address
 	// Mdevs are the uuids of the mediated devices that the guest has.
 	Mdevs []string
@@ -49,11 +53,13 @@ type Domain struct {
 
 // AttachedDisk is a disk of a guest as libvirt has it.
 type AttachedDisk struct {
-	// Type is file, block, network and the like. Source is the path of the file or device, or the name in a network's storage.
+	// Type is file, block, network and the like. Source is the path of the file or device, or the
+	// name in a network's storage.
 	Type, Source string
 	// Target is the name of the device in the guest: vda.
 	Target string
-	// Serial is what the guest reads as the serial number: for a volume that Nova attached, the volume's uuid.
+	// Serial is what the guest reads as the serial number: for a volume that Nova attached, the
+	// volume's uuid.
 	Serial string
 }
 
@@ -107,7 +113,8 @@ type Nova struct {
 	FlavorName                                   string
 	VCPUs, MemoryMB, DiskGB, EphemeralGB, SwapMB int64
 	ProjectID, ProjectName, UserID, UserName     string
-	// ImageID is the image that the instance was created from; "" for one that was created from a volume.
+	// ImageID is the image that the instance was created from; "" for one that was created from a
+	// volume.
 	ImageID string
 	// ExtraSpecs are written by Nova 2025.1 and later.
 	ExtraSpecs map[string]string
@@ -130,9 +137,11 @@ type Mark struct {
 // Mdev is a mediated device of a guest.
 type Mdev struct {
 	UUID string
-	// Parent is the device that it is made of, by libvirt's name; Type what is made of it: nvidia-222; API is vfio-pci and the like.
+	// Parent is the device that it is made of, by libvirt's name; Type what is made of it:
+	// nvidia-222; API is vfio-pci and the like.
 	Parent, Type, API string
-	// Made says that it is made for this guest, and removed with it. Others were there before and stay.
+	// Made says that it is made for this guest, and removed with it. Others were there before and
+	// stay.
 	Made bool
 }
 
@@ -144,7 +153,7 @@ func (d Domain) CPUs(vcpu int) []int {
 	return d.CPUSet
 }
 
-// Isolated tells whether the guest was promised whole cores.
+// Isolated reports whether the guest was promised whole cores.
 func (d Domain) Isolated() bool {
 	return d.Mark != nil && d.Mark.Isolated || d.Nova != nil && d.Nova.ExtraSpecs[threadPolicy] == "isolate"
 }
@@ -164,15 +173,16 @@ func (d Domain) Owner() (project, user string) {
 
 // Decision is which hardware of the host a guest gets.
 type Decision struct {
-	// VCPUs are, for each virtual processor, the host's processors that it may run on, in ascending order: one that is dedicated has one. Nil
-	// leaves all of them to run anywhere.
+	// VCPUs are, for each virtual processor, the host's processors that it may run on, in ascending
+	// order: one that is dedicated has one. Nil leaves all of them to run anywhere.
 	VCPUs [][]int
 	// Emulator is where the emulator's own threads run; nil: anywhere.
 	Emulator []int
 	// Isolated says that no other guest may use the cores of the processors that are dedicated.
 	Isolated bool
-	// Cells are the parts of the guest that come from one NUMA cell of the host each. With one, its memory is bound to that cell; with more, the guest
-	// sees as many cells. None: its memory comes from anywhere.
+	// Cells are the parts of the guest that come from one NUMA cell of the host each. With one, its
+	// memory is bound to that cell; with more, the guest sees as many cells. None: its memory comes
+	// from anywhere.
 	Cells []Share
 	// PageKiB is the size of the huge pages behind the memory; 0: common pages.
 	PageKiB uint64
@@ -203,7 +213,7 @@ func (d Domain) Decision() (Decision, bool) {
 		for _, cell := range d.Cells {
 			at := slices.IndexFunc(d.Memory.Cells, func(m MemNode) bool { return m.Cell == cell.ID })
 			if at < 0 || len(d.Memory.Cells[at].Nodes) != 1 {
-				return Decision{}, false // somebody changed it
+				return Decision{}, false // it was changed from outside
 			}
 			out.Cells = append(out.Cells, Share{Host: d.Memory.Cells[at].Nodes[0], VCPUs: cell.VCPUs, MemoryKiB: cell.MemoryKiB})
 		}

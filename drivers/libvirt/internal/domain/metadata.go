@@ -30,7 +30,8 @@ func readMetadata(inner string) (*Nova, *Mark, error) {
 	return x.nova(), mark, err
 }
 
-// metadataXML is what Nova and the agent write. Elements of other programs are none of them, whatever they are called.
+// metadataXML is what Nova and the agent write. Elements of other programs are none of them,
+// whatever they are called.
 type metadataXML struct {
 	Nova11 []novaXML `xml:"http://openstack.org/xmlns/libvirt/nova/1.1 instance"`
 	Nova10 []novaXML `xml:"http://openstack.org/xmlns/libvirt/nova/1.0 instance"`
@@ -66,7 +67,7 @@ type ownerXML struct {
 	Name string `xml:",chardata"`
 }
 
-// nova is what Nova says. It matters to nobody's placement, so what cannot be read of it is left out.
+// nova is Nova's metadata. No placement depends on it, so unreadable parts are left out.
 func (m metadataXML) nova() *Nova {
 	all := append(m.Nova11, m.Nova10...)
 	if len(all) == 0 {
@@ -95,7 +96,8 @@ func (m metadataXML) nova() *Nova {
 	return n
 }
 
-// markXML is the mark as it is read; [writtenMark] is the same with the prefix in its names, because encoding/xml writes no prefixes.
+// markXML is the mark as it is read; [writtenMark] is the same with the prefix in its names,
+// because encoding/xml writes no prefixes.
 type markXML struct {
 	Node  textXML `xml:"node"`
 	Name  textXML `xml:"name"`
@@ -133,7 +135,7 @@ func textOf(s string) textXML {
 	return textXML{Encoding: "base64", Text: base64.StdEncoding.EncodeToString([]byte(s))}
 }
 
-// isPlain tells text that stays what it is: printable, in one line, no space around it.
+// isPlain reports whether XML keeps a text unchanged: printable, one line, no surrounding space.
 func isPlain(s string) bool {
 	return utf8.ValidString(s) && s == strings.TrimSpace(s) && !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) })
 }

@@ -18,8 +18,9 @@ import (
 // MaxVCPUs is how many virtual processors a domain may have here.
 const MaxVCPUs = 4096
 
-// Parse reads the XML of a domain, as libvirt gives it out. Elements that it does not know are skipped; it errs where identity, placement or
-// devices cannot be read, or where libvirtxml cannot read a number of any other element.
+// Parse reads the XML of a domain, as libvirt gives it out. Elements that it does not know are
+// skipped; it errs where identity, placement or devices cannot be read, or where libvirtxml cannot
+// read a number of any other element.
 //
 // Cost: O(len(text)), most of it in encoding/xml; see BenchmarkParse.
 func Parse(text []byte) (Domain, error) {
@@ -37,7 +38,8 @@ func Parse(text []byte) (Domain, error) {
 	return d, nil
 }
 
-// reader remembers the first thing that was wrong, and the sets that were read: guests that float have the same for each processor.
+// reader remembers the first thing that was wrong, and the sets that were read: guests that float
+// have the same for each processor.
 type reader struct {
 	err  error
 	sets map[string][]int
@@ -161,7 +163,7 @@ const maxCells = 1024
 
 func (r *reader) cell(id uint) int {
 	if id >= maxCells {
-		r.failf("%d is no number of a NUMA cell of a guest", id)
+		r.failf("%d is not a number of a guest's NUMA cell", id)
 		return 0
 	}
 	return int(id)
@@ -218,7 +220,8 @@ func (r *reader) devices(d *Domain, x libvirtxml.DomainDeviceList) {
 	}
 }
 
-// diskSource is libvirt's word for a disk's kind, and the path of the file or device, or the name in a network's storage.
+// diskSource is libvirt's word for a disk's kind, and the path of the file or device, or the name
+// in a network's storage.
 func diskSource(x *libvirtxml.DomainDiskSource) (kind, source string) {
 	switch {
 	case x == nil:
@@ -249,7 +252,7 @@ func (r *reader) pci(what string, source *libvirtxml.DomainHostdevSubsysPCISourc
 			return 0
 		}
 		if *value > limit {
-			r.failf("%s: %#x is no %s of a PCI address", what, *value, name)
+			r.failf("%s: %#x is not a %s of a PCI address", what, *value, name)
 		}
 		return *value
 	}
@@ -260,7 +263,8 @@ func (r *reader) pci(what string, source *libvirtxml.DomainHostdevSubsysPCISourc
 	}
 }
 
-// security tells SEV-ES from SEV by the policy that the guest's owner demands, as AMD's firmware does.
+// security distinguishes SEV-ES from SEV by the policy that the guest's owner demands, as AMD's
+// firmware does.
 func (r *reader) security(x *libvirtxml.DomainLaunchSecurity) Security {
 	const encryptedState = 0x4
 	switch {
@@ -315,7 +319,7 @@ func bytesIn(unit string) (uint64, error) {
 		power = 0
 	}
 	if power == 0 {
-		return 0, fmt.Errorf("%.30q is no unit of memory", unit)
+		return 0, fmt.Errorf("%.30q is not a unit of memory", unit)
 	}
 	out := uint64(1)
 	for range power {

@@ -143,7 +143,7 @@ func minimal(inside string) string {
 	return "<domain type='qemu'><uuid>" + uuid + "</uuid><name>a</name><memory>1024</memory><vcpu>2</vcpu>" + inside + "</domain>"
 }
 
-func TestWhatIsRead(t *testing.T) {
+func TestParseReadsDomains(t *testing.T) {
 	base := domain.Domain{Type: "qemu", UUID: uuid, Name: "a", MemoryKiB: 1024, CurrentKiB: 1024, VCPUs: 2, CurrentVCPUs: 2}
 	for name, c := range map[string]struct {
 		text string
@@ -199,7 +199,7 @@ func TestWhatIsRead(t *testing.T) {
 	}
 }
 
-func TestWhatIsRefused(t *testing.T) {
+func TestParseRefusesInvalidXML(t *testing.T) {
 	mark := func(inside string) string {
 		return "<metadata><a:instance xmlns:a='" + domain.Namespace + "'>" + inside + "</a:instance></metadata>"
 	}
@@ -217,14 +217,14 @@ func TestWhatIsRefused(t *testing.T) {
 		strings.Replace(minimal(""), "<vcpu>2", "<vcpu current='3'>2", 1):                                                             "3 of 2 virtual processors",
 		strings.Replace(minimal(""), "<vcpu>2", "<vcpu cpuset='1-'>2", 1):                                                             "vcpu cpuset",
 		strings.Replace(minimal(""), "<memory>1024", "<memory>x", 1):                                                                  "invalid syntax",
-		strings.Replace(minimal(""), "<memory>", "<memory unit='furlong'>", 1):                                                        `"furlong" is no unit`,
+		strings.Replace(minimal(""), "<memory>", "<memory unit='furlong'>", 1):                                                        `"furlong" is not a unit`,
 		strings.Replace(minimal(""), "<memory>1024", "<memory unit='E'>99", 1):                                                        "too much memory",
 		minimal("<cputune><vcpupin vcpu='0' cpuset=''/></cputune>"):                                                                   "pinned to nothing",
 		minimal("<cputune><vcpupin vcpu='x' cpuset='1'/></cputune>"):                                                                  "invalid syntax",
 		minimal("<numatune><memory mode='strict' nodeset='x'/></numatune>"):                                                           "numatune memory",
 		minimal("<devices><hostdev mode='subsystem' type='pci'><source/></hostdev></devices>"):                                        "no PCI address",
-		minimal("<devices><hostdev mode='subsystem' type='pci'><source><address bus='0x100' slot='0'/></source></hostdev></devices>"): "0x100 is no bus",
-		minimal("<devices><hostdev mode='subsystem' type='pci'><source><address bus='0' slot='32'/></source></hostdev></devices>"):    "0x20 is no slot",
+		minimal("<devices><hostdev mode='subsystem' type='pci'><source><address bus='0x100' slot='0'/></source></hostdev></devices>"): "0x100 is not a bus",
+		minimal("<devices><hostdev mode='subsystem' type='pci'><source><address bus='0' slot='32'/></source></hostdev></devices>"):    "0x20 is not a slot",
 		minimal("<devices><hostdev mode='subsystem' type='mdev'><source><address uuid='x'/></source></hostdev></devices>"):            "hostdev mdev",
 		minimal("<launchSecurity type='sev'/>"):                                                                                       "has no policy",
 		minimal(mark("<a:mdev uuid='x'/>")):                                                                                           "mark of the agent",

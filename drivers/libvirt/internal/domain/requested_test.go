@@ -64,7 +64,7 @@ func TestRequested(t *testing.T) {
 		"resources of a group by extra spec":                 {edit: extraSpec("resources_GPU:VGPU", "1"), reason: `"resources_GPU:VGPU"`},
 		"accelerators":                                       {edit: extraSpec("accel:device_profile", "x"), reason: "Cyborg"},
 		"no size":                                            {edit: replace("<nova:vcpus>2</nova:vcpus>", ""), reason: "no complete flavor"},
-		"not Nova's":                                         {edit: replace("http://openstack.org/xmlns/libvirt/nova/1.1", "http://example.org/"), reason: "no flavor of Nova's"},
+		"not Nova's":                                         {edit: replace("http://openstack.org/xmlns/libvirt/nova/1.1", "http://example.org/"), reason: "no Nova flavor"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			xml := string(raw)

@@ -21,8 +21,8 @@ import (
 type Spec struct {
 	// Node is the name of the compute node.
 	Node string
-	// Instance is what was asked for. Its sizes are those of the flavor; of its image properties hw_machine_type, hw_firmware_type and
-	// hw_disk_bus are heeded.
+	// Instance is what was asked for. Its sizes are those of the flavor; of its image properties
+	// hw_machine_type, hw_firmware_type and hw_disk_bus are heeded.
 	Instance plugins.InstanceSpec
 	// Decision is which hardware it gets.
 	Decision Decision
@@ -47,8 +47,8 @@ type Disk struct {
 	ReadOnly bool
 }
 
-// Name is what the domain of an instance is called. It holds the whole uuid, so that no other can have the same, and none of Nova's
-// (instance-0000002a) either.
+// Name is what the domain of an instance is called. It holds the whole uuid, so that no other can
+// have the same, and none of Nova's (instance-0000002a) either.
 func Name(uuid string) string { return "instance-" + uuid }
 
 const (
@@ -63,7 +63,8 @@ var (
 	targets  = map[string]string{"virtio": "vd", "scsi": "sd", "sata": "sd", "usb": "sd"}
 )
 
-// Write makes the XML of a domain. It takes what the owner says (names, metadata, image properties) for hostile.
+// Write makes the XML of a domain. It takes what the owner says (names, metadata, image properties)
+// for hostile.
 //
 // Errors: an [*plugins.InstanceFault] for what the owner could change; others are the caller's.
 //
@@ -89,7 +90,7 @@ func Write(s Spec) ([]byte, error) {
 	case err != nil:
 		return nil, fmt.Errorf("write the domain of instance %s: %w", uuid, err)
 	case len(text) > maxText:
-		return nil, fmt.Errorf("write the domain of instance %s: it has %d bytes, more than libvirt takes", uuid, len(text))
+		return nil, fmt.Errorf("write the domain of instance %s: it has %d bytes, more than libvirt accepts", uuid, len(text))
 	}
 	return []byte(text), nil
 }
@@ -106,10 +107,10 @@ func (s Spec) choices() (choices, error) {
 	}
 	flavor := s.Instance.Flavor
 	if flavor.VCPUs < 1 || flavor.VCPUs > MaxVCPUs {
-		return fault("its flavor has %d VCPUs; 1 to %d can be", flavor.VCPUs, MaxVCPUs)
+		return fault("its flavor has %d VCPUs; it must have 1 to %d", flavor.VCPUs, MaxVCPUs)
 	}
 	if flavor.MemoryMB < 1 || flavor.MemoryMB > maxMemoryMB {
-		return fault("its flavor has %d MB of memory; 1 to %d can be", flavor.MemoryMB, int64(maxMemoryMB))
+		return fault("its flavor has %d MB of memory; it must have 1 to %d", flavor.MemoryMB, int64(maxMemoryMB))
 	}
 	if m, given := s.Instance.ImageProperties["hw_machine_type"]; given {
 		if !word.MatchString(m) {
@@ -129,11 +130,11 @@ func (s Spec) choices() (choices, error) {
 	case "uefi":
 		c.firmware = "efi"
 	default:
-		return fault("its image asks for the firmware %.60q; bios and uefi can be", f)
+		return fault("its image asks for the firmware %.60q; it must be bios or uefi", f)
 	}
 	if bus, given := s.Instance.ImageProperties["hw_disk_bus"]; given {
 		if targets[bus] == "" {
-			return fault("its image asks for the disk bus %.60q; virtio, scsi, sata and usb can be", bus)
+			return fault("its image asks for the disk bus %.60q; it must be virtio, scsi, sata or usb", bus)
 		}
 		c.bus = bus
 	}
@@ -147,9 +148,9 @@ func (s Spec) check() error {
 	d := s.Decision
 	switch {
 	case s.Type != "kvm" && s.Type != "qemu":
-		return fmt.Errorf("%.30q is no type of domain; kvm and qemu are", s.Type)
+		return fmt.Errorf("%.30q is not a domain type; it must be kvm or qemu", s.Type)
 	case !word.MatchString(s.Arch):
-		return fmt.Errorf("%.30q is no architecture", s.Arch)
+		return fmt.Errorf("%.30q is not an architecture", s.Arch)
 	case len(s.Disks) > maxDisks:
 		return fmt.Errorf("%d disks are more than %d", len(s.Disks), maxDisks)
 	case len(d.PCI)+len(d.Mdevs) > maxDevices:
@@ -157,17 +158,17 @@ func (s Spec) check() error {
 	case d.VCPUs != nil && int64(len(d.VCPUs)) != s.Instance.Flavor.VCPUs:
 		return fmt.Errorf("%d virtual processors are placed, the flavor has %d", len(d.VCPUs), s.Instance.Flavor.VCPUs)
 	case d.Emulator != nil && len(d.Emulator) == 0, slices.ContainsFunc(d.VCPUs, func(set []int) bool { return len(set) == 0 }):
-		return errors.New("a virtual processor or the emulator is placed nowhere")
+		return errors.New("a virtual processor or the emulator has no CPUs")
 	case d.PageKiB > 0 && len(d.Cells) == 0:
-		return errors.New("huge pages are of a NUMA cell, and none is chosen")
+		return errors.New("huge pages need a NUMA cell, but none is chosen")
 	}
 	paths := []string{s.ConsoleLog, s.Emulator}
 	for _, disk := range s.Disks {
 		if disk.Format != "raw" && disk.Format != "qcow2" {
-			return fmt.Errorf("%.30q is no format of a disk; raw and qcow2 are", disk.Format)
+			return fmt.Errorf("%.30q is not a disk format; it must be raw or qcow2", disk.Format)
 		}
 		if disk.Cache != "" && !word.MatchString(disk.Cache) {
-			return fmt.Errorf("%.30q is no cache mode of a disk", disk.Cache)
+			return fmt.Errorf("%.30q is not a disk cache mode", disk.Cache)
 		}
 		if disk.Path == "" {
 			return errors.New("a disk has no path")
@@ -176,12 +177,12 @@ func (s Spec) check() error {
 	}
 	for _, path := range paths {
 		if path != "" && (!filepath.IsAbs(path) || filepath.Clean(path) != path || !isPlain(path)) {
-			return fmt.Errorf("%.60q is no plain absolute path", path)
+			return fmt.Errorf("%.60q is not a clean absolute path", path)
 		}
 	}
 	for _, m := range d.Mdevs {
 		if !providertree.IsCanonicalUUID(m.UUID) || !word.MatchString(m.API) || !isPlain(m.Parent+m.Type) {
-			return fmt.Errorf("%.60q, by %.30q, is no mediated device", m.UUID, m.API)
+			return fmt.Errorf("%.60q, by %.30q, is not a mediated device", m.UUID, m.API)
 		}
 	}
 	return s.checkCells()
@@ -199,12 +200,12 @@ func (s Spec) checkCells() error {
 	seen := map[int]bool{}
 	for _, cell := range s.Decision.Cells {
 		if cell.Host < 0 || cell.MemoryKiB == 0 || len(cell.VCPUs) == 0 || !slices.IsSorted(cell.VCPUs) {
-			return fmt.Errorf("the share of cell %d is no share: %d KiB, virtual processors %v", cell.Host, cell.MemoryKiB, cell.VCPUs)
+			return fmt.Errorf("the share of cell %d is invalid: %d KiB, virtual processors %v", cell.Host, cell.MemoryKiB, cell.VCPUs)
 		}
 		memory += cell.MemoryKiB
 		for _, vcpu := range cell.VCPUs {
 			if seen[vcpu] || vcpu < 0 || int64(vcpu) >= s.Instance.Flavor.VCPUs {
-				return fmt.Errorf("virtual processor %d is in two NUMA cells, or there is none", vcpu)
+				return fmt.Errorf("virtual processor %d is in two NUMA cells, or does not exist", vcpu)
 			}
 			seen[vcpu] = true
 		}

@@ -69,7 +69,8 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// libvirt's own schema accepts what is written. virsh validates in its own process, by the library's test driver.
+// libvirt's own schema accepts what is written. virsh validates in its own process, by the
+// library's test driver.
 func TestSchema(t *testing.T) {
 	virsh, err := exec.LookPath("virsh")
 	if err != nil {
@@ -231,25 +232,25 @@ func FuzzTextsAddNothing(f *testing.F) {
 	})
 }
 
-func TestWhatIsNotWritten(t *testing.T) {
+func TestWriteRefusesInvalidSpecs(t *testing.T) {
 	for want, change := range map[string]func(*domain.Spec){
-		"not a uuid":                  func(s *domain.Spec) { s.Instance.UUID = strings.ToUpper(uuid) },
-		"no type of domain":           func(s *domain.Spec) { s.Type = "xen" },
-		"no architecture":             func(s *domain.Spec) { s.Arch = "" },
-		"27 disks":                    func(s *domain.Spec) { s.Disks = make([]domain.Disk, 27) },
-		"no format":                   func(s *domain.Spec) { s.Disks[0].Format = "vmdk" },
-		"no cache mode":               func(s *domain.Spec) { s.Disks[0].Cache = "a b" },
-		"a disk has no path":          func(s *domain.Spec) { s.Disks[0].Path = "" },
-		"no plain absolute path":      func(s *domain.Spec) { s.ConsoleLog = "/tmp/../etc" },
-		`"disk" is no plain absolute`: func(s *domain.Spec) { s.Disks[0].Path = "disk" },
-		"5 virtual processors":        func(s *domain.Spec) { s.Decision.VCPUs = append(s.Decision.VCPUs, []int{1}) },
-		"placed nowhere":              func(s *domain.Spec) { s.Decision.VCPUs[1] = nil },
-		"and none is chosen":          func(s *domain.Spec) { s.Decision.Cells = nil },
-		"no share":                    func(s *domain.Spec) { s.Decision.Cells[0].VCPUs = nil },
-		"in two NUMA cells":           func(s *domain.Spec) { s.Decision.Cells[0].VCPUs = []int{0, 2} },
-		"KiB together":                func(s *domain.Spec) { s.Decision.Cells[0].MemoryKiB++ },
-		"virtual processors, the":     func(s *domain.Spec) { s.Decision.Cells[0].VCPUs = []int{0} },
-		"no mediated device":          func(s *domain.Spec) { s.Decision.Mdevs[0].UUID = "x" },
+		"not a uuid":                func(s *domain.Spec) { s.Instance.UUID = strings.ToUpper(uuid) },
+		"not a domain type":         func(s *domain.Spec) { s.Type = "xen" },
+		"not an architecture":       func(s *domain.Spec) { s.Arch = "" },
+		"27 disks":                  func(s *domain.Spec) { s.Disks = make([]domain.Disk, 27) },
+		"not a disk format":         func(s *domain.Spec) { s.Disks[0].Format = "vmdk" },
+		"not a disk cache mode":     func(s *domain.Spec) { s.Disks[0].Cache = "a b" },
+		"a disk has no path":        func(s *domain.Spec) { s.Disks[0].Path = "" },
+		"not a clean absolute path": func(s *domain.Spec) { s.ConsoleLog = "/tmp/../etc" },
+		`"disk" is not a clean`:     func(s *domain.Spec) { s.Disks[0].Path = "disk" },
+		"5 virtual processors":      func(s *domain.Spec) { s.Decision.VCPUs = append(s.Decision.VCPUs, []int{1}) },
+		"has no CPUs":               func(s *domain.Spec) { s.Decision.VCPUs[1] = nil },
+		"but none is chosen":        func(s *domain.Spec) { s.Decision.Cells = nil },
+		"is invalid":                func(s *domain.Spec) { s.Decision.Cells[0].VCPUs = nil },
+		"in two NUMA cells":         func(s *domain.Spec) { s.Decision.Cells[0].VCPUs = []int{0, 2} },
+		"KiB together":              func(s *domain.Spec) { s.Decision.Cells[0].MemoryKiB++ },
+		"virtual processors, the":   func(s *domain.Spec) { s.Decision.Cells[0].VCPUs = []int{0} },
+		"not a mediated device":     func(s *domain.Spec) { s.Decision.Mdevs[0].UUID = "x" },
 	} {
 		s := specs()["pinned"]
 		change(&s)
@@ -261,7 +262,7 @@ func TestWhatIsNotWritten(t *testing.T) {
 	}
 }
 
-func TestWhatTheOwnerCannotHave(t *testing.T) {
+func TestOwnersCannotRequestUnsupportedHardware(t *testing.T) {
 	property := func(key, value string) func(*domain.Spec) {
 		return func(s *domain.Spec) { s.Instance.ImageProperties = map[string]string{key: value} }
 	}
@@ -283,8 +284,9 @@ func TestWhatTheOwnerCannotHave(t *testing.T) {
 	}
 }
 
-// A domain whose placement somebody changed by hand is still known as the agent's, but its decision is not.
-func TestADecisionThatSomebodyChanged(t *testing.T) {
+// A domain whose placement somebody changed by hand is still known as the agent's, but its decision
+// is not.
+func TestChangedDecisionIsIgnored(t *testing.T) {
 	text, err := domain.Write(specs()["pinned"])
 	if err != nil {
 		t.Fatal(err)

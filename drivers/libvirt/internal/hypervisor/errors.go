@@ -21,33 +21,35 @@ var (
 	ErrReadOnly = errors.New("libvirt allows this with write access only")
 	// ErrNotFound means that there is no domain or device of that name.
 	ErrNotFound = errors.New("libvirt does not know it")
-	// ErrState means that a domain or device is not in a state that allows the call: it runs already, or it does not run. libvirt has the
-	// same code for a host that is not in such a state (no cgroups to start guests in), so it pays to look at the domain.
+	// ErrState means that a domain or device is not in a state that allows the call: it runs
+	// already, or it does not run. libvirt has the same code for a host that is not in such a state
+	// (no cgroups to start guests in), so it pays to look at the domain.
 	ErrState = errors.New("its state does not allow this")
-	// ErrRefused means that a domain or device cannot be as it is described: the XML is wrong, or this host cannot provide it.
-	ErrRefused = errors.New("libvirt refuses what is described")
+	// ErrRefused means that a domain or device cannot be as it is described: the XML is wrong, or
+	// this host cannot provide it.
+	ErrRefused = errors.New("libvirt rejects the definition")
 )
 
-// Unavailable says that libvirt cannot be asked now.
+// Unavailable means that libvirt cannot be reached now.
 type Unavailable struct {
 	// URI is the connection's.
 	URI string
-	// Begun says that the call was handed to libvirt before that was known: what it was to change may have happened, or may still
-	// happen. Otherwise nothing was begun.
+	// Begun reports that the call had been passed to libvirt: its change may have happened, or may
+	// still happen.
 	Begun bool
-	// Err is the cause, with a remedy where one is known.
+	// Err is the cause, with a hint if there is one.
 	Err error
 }
 
 func (e *Unavailable) Error() string {
-	return fmt.Sprintf("libvirt (%s) cannot be asked: %v", e.URI, e.Err)
+	return fmt.Sprintf("libvirt (%s) is unavailable: %v", e.URI, e.Err)
 }
 
 // Unwrap is the cause.
 func (e *Unavailable) Unwrap() error { return e.Err }
 
-// Explain says why no connection could be made and what to do. libvirt's library has one error code for all of it, so
-// the sockets that the URI leads to are tried once more without it.
+// Explain returns why no connection could be opened, with a hint. libvirt's library has one error
+// code for all of it, so the sockets that the URI leads to are tried once more without it.
 func Explain(ctx context.Context, uri string, write bool, err error) error {
 	if errors.Is(err, ErrNoLibrary) {
 		return fmt.Errorf("%w; install it: apt-get install libvirt0", err)
@@ -57,7 +59,7 @@ func Explain(ctx context.Context, uri string, write bool, err error) error {
 		problem := libvirtd.Probe(ctx, socket)
 		switch {
 		case problem == nil:
-			return fmt.Errorf("%w (yet the daemon answers at %s: see its log)", err, socket)
+			return fmt.Errorf("%w (but the daemon responds at %s: see its log)", err, socket)
 		case worst == nil || errors.Is(worst, libvirtd.ErrNotRunning):
 			worst = problem
 		}
@@ -66,17 +68,17 @@ func Explain(ctx context.Context, uri string, write bool, err error) error {
 	case worst == nil:
 		return err
 	case errors.Is(worst, libvirtd.ErrNotRunning):
-		return fmt.Errorf("%w; %s", worst, startRemedy(uri))
+		return fmt.Errorf("%w; %s", worst, startHint(uri))
 	case errors.Is(worst, libvirtd.ErrSilent):
-		return fmt.Errorf("%w; if it stays so: systemctl restart libvirtd (or virtqemud), guests go on running", worst)
+		return fmt.Errorf("%w; if this persists: systemctl restart libvirtd (or virtqemud); guests keep running", worst)
 	}
 	return fmt.Errorf("%w: %w", worst, err)
 }
 
-// startRemedy says how to get a daemon where the URI leads.
-func startRemedy(uri string) string {
+// startHint is how to start the URI's daemon.
+func startHint(uri string) string {
 	if u, err := url.Parse(uri); err == nil && u.Query().Get("socket") != "" {
-		return "start the daemon that is meant to listen there, or correct uri in the libvirt driver's configuration"
+		return "start the daemon that should listen there, or correct uri in the libvirt driver's configuration"
 	}
-	return "start it: systemctl start libvirtd.socket (or virtqemud.socket); if that is unknown, install it: apt-get install libvirt-daemon-system"
+	return "start it: systemctl start libvirtd.socket (or virtqemud.socket); if there is no such unit, install it: apt-get install libvirt-daemon-system"
 }

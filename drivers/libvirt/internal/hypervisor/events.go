@@ -10,13 +10,14 @@ import (
 	"time"
 )
 
-// Bounds of what is remembered. Beyond them it becomes "everything may have changed", which is always true and never lost.
+// Bounds of what is remembered. Beyond them it becomes "everything may have changed", which is
+// always true and never lost.
 const (
 	maxRevisions = 16384 // domains that ever had an event
-	maxPending   = 1024  // domains that a watcher has not been told of
+	maxPending   = 1024  // domains that a watcher has not received
 )
 
-// Event is one thing that libvirt told of: what it was is found out by looking again.
+// Event names a domain or device that changed. What changed must be read again.
 type Event struct {
 	// Domain is the uuid of a domain, Device the name of a node device; one of them is set.
 	Domain, Device string
@@ -24,9 +25,10 @@ type Event struct {
 
 // Changes is what may have changed.
 type Changes struct {
-	// All says that everything may have: a connection was made, events were lost, or nothing was looked at for long.
+	// All means that everything may have changed: after a new connection, after lost events, or
+	// after the resync interval.
 	All bool
-	// Devices says that node devices came, went or changed.
+	// Devices means that node devices were added, removed or changed.
 	Devices bool
 	// Domains are the uuids of domains that something happened to, in order.
 	Domains []string
@@ -34,11 +36,12 @@ type Changes struct {
 
 func (c Changes) none() bool { return !c.All && !c.Devices && len(c.Domains) == 0 }
 
-// News gathers the events of a Link, and of the links that take its place, for those who watch. A nil *News takes events and forgets them.
+// EventLog collects the events of a Link, and of its successors, for watchers. A nil *EventLog
+// drops events.
 //
-// Events are hints. libvirt's daemon can lose them (its udev thread dies when a tool behaves badly, while it goes on to answer), so whoever
-// watches also looks again after a while without any.
-type News struct {
+// Events are hints. libvirt's daemon can lose them (its udev thread dies when a tool misbehaves,
+// while it continues to answer), so watchers also resync after a time without events.
+type EventLog struct {
 	mu       sync.Mutex
 	events   uint64            // so far
 	devices  uint64            // of these about node devices
@@ -47,11 +50,13 @@ type News struct {
 	watchers map[*Watcher]struct{}
 }
 
-// NewNews is without any news.
-func NewNews() *News { return &News{last: map[string]uint64{}, watchers: map[*Watcher]struct{}{}} }
+// NewEventLog returns an empty log.
+func NewEventLog() *EventLog {
+	return &EventLog{last: map[string]uint64{}, watchers: map[*Watcher]struct{}{}}
+}
 
 // add takes an event. It does not block.
-func (n *News) add(e Event) {
+func (n *EventLog) add(e Event) {
 	if n == nil {
 		return
 	}
@@ -73,8 +78,8 @@ func (n *News) add(e Event) {
 	}
 }
 
-// lost says that events may have been lost.
-func (n *News) lost() {
+// lost records that events may have been lost.
+func (n *EventLog) lost() {
 	if n == nil {
 		return
 	}
@@ -88,15 +93,16 @@ func (n *News) lost() {
 	}
 }
 
-// Devices is how many events about node devices there were so far: as long as it is the same, libvirt most probably says the same of them.
-func (n *News) Devices() uint64 {
+// Devices is how many events about node devices there were so far: as long as it is the same,
+// libvirt most probably says the same of them.
+func (n *EventLog) Devices() uint64 {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.devices
 }
 
 // revision is that of a domain.
-func (n *News) revision(uuid string) uint64 {
+func (n *EventLog) revision(uuid string) uint64 {
 	if n == nil {
 		return 0
 	}
@@ -105,23 +111,24 @@ func (n *News) revision(uuid string) uint64 {
 	return max(n.floor, n.last[uuid])
 }
 
-// Watch starts to watch; the caller closes the watcher. A burst of events, such as the start of a guest makes, is told at once: all that come
-// within settle of the first. Without any event for resync, everything is said to have changed; 0 is never.
-func (n *News) Watch(settle, resync time.Duration) *Watcher {
-	w := &Watcher{news: n, settle: settle, resync: resync, ring: make(chan struct{}, 1), domains: map[string]struct{}{}}
+// Watch returns a watcher, which the caller closes. Events within settle of the first one are
+// delivered together: the start of a guest causes several. After resync without events, the watcher
+// reports that everything changed; 0 is never.
+func (n *EventLog) Watch(settle, resync time.Duration) *Watcher {
+	w := &Watcher{eventLog: n, settle: settle, resync: resync, ring: make(chan struct{}, 1), domains: map[string]struct{}{}}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.watchers[w] = struct{}{}
 	return w
 }
 
-// Watcher is one who watches: one goroutine at a time.
+// Watcher receives changes. One goroutine at a time may use it.
 type Watcher struct {
-	news           *News
+	eventLog       *EventLog
 	settle, resync time.Duration
 	ring           chan struct{} // holds one when there is something to take
 
-	// Guarded by news.mu.
+	// Guarded by eventLog.mu.
 	pending Changes
 	domains map[string]struct{}
 }
@@ -176,8 +183,8 @@ func (w *Watcher) Next(ctx context.Context) (Changes, error) {
 
 // give hands out what is pending.
 func (w *Watcher) give() Changes {
-	w.news.mu.Lock()
-	defer w.news.mu.Unlock()
+	w.eventLog.mu.Lock()
+	defer w.eventLog.mu.Unlock()
 	c := w.pending
 	if !c.All && len(w.domains) > 0 {
 		c.Domains = slices.Sorted(maps.Keys(w.domains))
@@ -189,7 +196,7 @@ func (w *Watcher) give() Changes {
 
 // Close ends the watching.
 func (w *Watcher) Close() {
-	w.news.mu.Lock()
-	defer w.news.mu.Unlock()
-	delete(w.news.watchers, w)
+	w.eventLog.mu.Lock()
+	defer w.eventLog.mu.Unlock()
+	delete(w.eventLog.watchers, w)
 }

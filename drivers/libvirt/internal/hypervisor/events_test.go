@@ -22,13 +22,13 @@ func next(t *testing.T, w *Watcher) Changes {
 	return c
 }
 
-func TestABurstIsOnePieceOfNews(t *testing.T) {
+func TestBurstOfEventsIsDeliveredOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := NewNews()
+		n := NewEventLog()
 		w := n.Watch(time.Second, 0)
 		defer w.Close()
 		go func() {
-			for i := range 100 { // over three seconds: longer than one piece of news waits
+			for i := range 100 { // over three seconds: longer than one piece of eventLog waits
 				n.add(Event{Domain: fmt.Sprintf("d%d", i%2)})
 				n.add(Event{Device: "pci_0000_00_00_0"})
 				time.Sleep(30 * time.Millisecond)
@@ -54,8 +54,8 @@ func TestABurstIsOnePieceOfNews(t *testing.T) {
 	})
 }
 
-func TestNewsThatAreTooMany(t *testing.T) {
-	n := NewNews()
+func TestTooManyEventsBecomeAll(t *testing.T) {
+	n := NewEventLog()
 	w := n.Watch(0, 0)
 	for i := range 3 * maxPending {
 		n.add(Event{Domain: fmt.Sprint(i)})
@@ -81,8 +81,8 @@ func TestNewsThatAreTooMany(t *testing.T) {
 	}
 }
 
-func TestEverybodyIsTold(t *testing.T) {
-	n := NewNews()
+func TestAllWatchersReceiveEvents(t *testing.T) {
+	n := NewEventLog()
 	a, b := n.Watch(0, 0), n.Watch(0, 0)
 	n.add(Event{Device: "d"})
 	for _, w := range []*Watcher{a, b} {
@@ -92,9 +92,9 @@ func TestEverybodyIsTold(t *testing.T) {
 	}
 }
 
-func TestSilenceIsNotTrustedForEver(t *testing.T) {
+func TestWatcherResyncsWithoutEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := NewNews().Watch(time.Second, time.Hour)
+		w := NewEventLog().Watch(time.Second, time.Hour)
 		defer w.Close()
 		for range 3 {
 			began := time.Now()
@@ -109,7 +109,7 @@ func TestSilenceIsNotTrustedForEver(t *testing.T) {
 }
 
 func TestRevisions(t *testing.T) {
-	n := NewNews()
+	n := NewEventLog()
 	n.lost()
 	n.add(Event{Domain: "a"})
 	a, b := n.revision("a"), n.revision("b")
@@ -133,7 +133,7 @@ func TestRevisions(t *testing.T) {
 	if len(n.last) > maxRevisions || n.revision("a") <= a {
 		t.Errorf("%d revisions are remembered; %d after %d", len(n.last), n.revision("a"), a)
 	}
-	var nobody *News
+	var nobody *EventLog
 	nobody.add(Event{Domain: "a"})
 	nobody.lost()
 	if nobody.revision("a") != 0 {
@@ -142,7 +142,7 @@ func TestRevisions(t *testing.T) {
 }
 
 func BenchmarkNews(b *testing.B) {
-	n := NewNews()
+	n := NewEventLog()
 	w := n.Watch(0, 0)
 	defer w.Close()
 	uuids := make([]string, 200)
@@ -156,7 +156,7 @@ func BenchmarkNews(b *testing.B) {
 }
 
 func TestEventsAboutDevicesAreCounted(t *testing.T) {
-	n := NewNews()
+	n := NewEventLog()
 	n.add(Event{Device: "pci_0000_00_00_0"})
 	n.add(Event{Domain: "d"})
 	n.lost()

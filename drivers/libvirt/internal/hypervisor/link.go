@@ -16,37 +16,40 @@ const (
 	longestPause = 30 * time.Second
 )
 
-// mostStranded bounds the connections that are left to calls which do not come back.
-const mostStranded = 3
+// maxHanging bounds the connections that are left to calls which do not return.
+const maxHanging = 3
 
 // Settings are what a Link needs to know.
 type Settings struct {
 	// URI is libvirt's connection URI.
 	URI string
-	// Write asks for connections that can change something. Without it they can be used to look only.
+	// Write asks for connections that can change something. Without it they can be used to look
+	// only.
 	Write bool
 	// Open makes connections.
 	Open Open
-	// ConnectTimeout is how long a caller waits for a connection, CallTimeout how long for an answer, if its context
-	// allows as much.
+	// ConnectTimeout is how long a caller waits for a connection, CallTimeout how long for an
+	// answer, if its context allows as much.
 	ConnectTimeout, CallTimeout time.Duration
-	// Explain turns an error of Open into one that names cause and remedy. It is called with a deadline.
+	// Explain turns an error of Open into one with cause and hint. It is called with a deadline.
 	Explain func(ctx context.Context, uri string, write bool, err error) error
 	// Up is called whenever a connection was made. It must not block.
 	Up func()
-	// News gets the events; nil if nobody wants them. It is told of each connection that was made, too.
-	News *News
+	// EventLog gets the events and each new connection; nil: none.
+	EventLog *EventLog
 }
 
-// Link is a connection to libvirt that mends itself. One goroutine owns the connection and makes all calls, one after the
-// other: libvirt's calls cannot be cancelled, and a connection must not be closed beneath one. Who has calls that take long
-// beside others that must not wait makes two links.
+// Link is a connection to libvirt that reconnects. One goroutine owns the connection and makes all
+// calls, one after the other: libvirt's calls cannot be cancelled, and a connection must not be
+// closed during one. Use two links for slow calls and for calls that must not wait.
 //
-// A call that takes too long is given up by its caller, not by the goroutine: further callers get an [*Unavailable] until
-// it returns. Keep-alive (in [Conn]) sees to it that it does, some 20 s after a daemon has stopped. A daemon that answers
-// keep-alive but not the call (a guest's emulator, or a tool it waits for, hangs) never lets it return: when it has had
-// CallTimeout more than its caller gave it, the connection is left to it and another one made. The connection is given back when
-// the call returns after all. There are at most three such; with more, the link waits.
+// A call that takes too long is given up by its caller, not by the goroutine: further callers get
+// an [*Unavailable] until it returns. Keep-alive (in [Conn]) sees to it that it does, some 20 s
+// after a daemon has stopped. A daemon that answers keep-alive but not the call (a guest's
+// emulator, or a tool it waits for, hangs) never lets it return: when it has had CallTimeout more
+// than its caller gave it, the connection is left to it and another one made. The connection is
+// given back when the call returns after all. There are at most three such; with more, the link
+// waits.
 type Link struct {
 	settings Settings
 	calls    chan call
@@ -55,7 +58,7 @@ type Link struct {
 	stopOnce sync.Once
 	ended    chan struct{}  // no more calls are made
 	gone     chan struct{}  // all connections are given back
-	strands  sync.WaitGroup // calls that a connection was left to
+	hanging  sync.WaitGroup // calls that a connection was left to
 
 	mu      sync.Mutex
 	doing   string // what the goroutine is in the middle of, "" if it waits
@@ -67,12 +70,13 @@ type Link struct {
 	counts  Counts
 }
 
-// Counts are what happened to a Link so far.
+// Counts are the counters of a Link.
 type Counts struct {
-	// Attempts is how often a connection was tried, Abandoned how many calls were given up after they had begun.
+	// Attempts is how often a connection was tried, Abandoned how many calls were given up after
+	// they had begun.
 	Attempts, Abandoned int
-	// Stranded is how many calls are still in libvirt with a connection that was left to them.
-	Stranded int
+	// Hanging is how many calls are still in libvirt with a connection that was left to them.
+	Hanging int
 }
 
 type call struct {
@@ -97,10 +101,11 @@ func NewLink(s Settings) *Link {
 	return l
 }
 
-// Call makes a call of libvirt and waits for its end, at most until ctx or the timeout ends. what names it in errors.
+// Call makes a call of libvirt and waits for its end, at most until ctx or the timeout ends. what
+// names it in errors.
 //
-// Errors: those of f; [*Unavailable] if there is no connection, it broke, or the answer did not come in time (f then goes
-// on by itself and its result is dropped).
+// Errors: those of f; [*Unavailable] if there is no connection, it broke, or the answer did not
+// come in time (f then goes on by itself and its result is dropped).
 func Call[T any](ctx context.Context, l *Link, what string, f func(Conn) (T, error)) (T, error) {
 	return CallWithin(ctx, l, what, l.settings.CallTimeout, f)
 }
@@ -135,7 +140,7 @@ func CallWithin[T any](ctx context.Context, l *Link, what string, limit time.Dur
 	case <-ctx.Done():
 		return none, l.unavailable(l.busy(what), false)
 	case <-l.ended:
-		return none, l.unavailable(errors.New("the connection was closed for good"), false)
+		return none, l.unavailable(errors.New("the connection is closed"), false)
 	}
 	over := time.NewTimer(limit)
 	defer over.Stop()
@@ -173,15 +178,16 @@ func (l *Link) State() error {
 	return nil
 }
 
-// Counts tells what happened so far.
+// Counts returns the counters.
 func (l *Link) Counts() Counts {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.counts
 }
 
-// Close ends the link and gives the connection back, when the calls in progress have returned. It returns what the
-// connections' Close said, or an error if ctx ends before those calls do; they are then closed later.
+// Close ends the link and gives the connection back, when the calls in progress have returned. It
+// returns what the connections' Close said, or an error if ctx ends before those calls do; they are
+// then closed later.
 func (l *Link) Close(ctx context.Context) error {
 	l.stopOnce.Do(func() { close(l.stop) })
 	select {
@@ -198,22 +204,23 @@ func (l *Link) unavailable(err error, begun bool) error {
 	return &Unavailable{URI: l.settings.URI, Begun: begun, Err: err}
 }
 
-// busy says why a call was given up.
+// busy is why a call was given up.
 func (l *Link) busy(what string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
 	case l.doing != "":
 		return l.stuckLocked()
-	case l.counts.Stranded > 0:
-		return fmt.Errorf("%d calls have not come back from libvirt: what they wait for hangs", l.counts.Stranded)
+	case l.counts.Hanging > 0:
+		return fmt.Errorf("%d calls to libvirt have not returned", l.counts.Hanging)
 	}
 	return fmt.Errorf("the caller did not wait for %s", what)
 }
 
-// stuckLocked names the moment and not how long ago it was: the same words while it hangs are one line in the agent's log.
+// stuckLocked names the moment and not how long ago it was: the same words while it hangs are one
+// line in the agent's log.
 func (l *Link) stuckLocked() error {
-	return fmt.Errorf("it has not answered since %s (%s): the daemon hangs or is very busy; if it stays so, restart it (systemctl restart libvirtd, or virtqemud); guests go on running",
+	return fmt.Errorf("it has not responded since %s (%s): the daemon hangs or is very busy; if this persists, restart it (systemctl restart libvirtd, or virtqemud); guests keep running",
 		l.since.UTC().Format("15:04:05Z"), l.doing)
 }
 

@@ -111,7 +111,7 @@ func TestLinkServesCalls(t *testing.T) {
 			t.Errorf("closed %d times", n)
 		}
 		_, err := hostname(t.Context(), l)
-		wantUnavailable(t, err, "closed for good")
+		wantUnavailable(t, err, "the connection is closed")
 	})
 }
 
@@ -152,8 +152,8 @@ func TestLinkReconnects(t *testing.T) {
 		name string
 		kill func(*fakeConn)
 	}{
-		{"after the news", func(c *fakeConn) { c.dead.Store(true); c.lost("end of file") }},
-		{"without any news", func(c *fakeConn) { c.dead.Store(true) }},
+		{"after the eventLog", func(c *fakeConn) { c.dead.Store(true); c.lost("end of file") }},
+		{"without any eventLog", func(c *fakeConn) { c.dead.Store(true) }},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -170,7 +170,7 @@ func TestLinkReconnects(t *testing.T) {
 				if name, err := hostname(t.Context(), l); name != "cn1" || err != nil {
 					t.Errorf("%q %v", name, err)
 				}
-				d.conns[0].lost("late news of the first connection")
+				d.conns[0].lost("late eventLog of the first connection")
 				synctest.Wait()
 				if err := l.State(); err != nil || len(d.conns) != 2 || d.conns[0].closed.Load() != 1 || d.conns[1].closed.Load() != 0 {
 					t.Errorf("%v, %d connections", err, len(d.conns))
@@ -233,7 +233,7 @@ func TestLinkMakesOneAttemptAtATime(t *testing.T) {
 	})
 }
 
-func TestLinkTellsALeak(t *testing.T) {
+func TestLinkReportsALeak(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &fakeDaemon{}
 		l := d.link()
@@ -260,7 +260,7 @@ func TestCallDoesNotOutliveItsContext(t *testing.T) {
 	})
 }
 
-func TestErrorsOfTheDaemonAreNotTakenForAbsence(t *testing.T) {
+func TestDaemonErrorsDoNotMeanUnavailable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &fakeDaemon{}
 		l := d.link()
@@ -305,7 +305,7 @@ func TestSocketsForWriteAccess(t *testing.T) {
 	}
 }
 
-func TestExplainNamesCauseAndRemedy(t *testing.T) {
+func TestExplainNamesCauseAndHint(t *testing.T) {
 	wrong := errors.New("virError(38)")
 	for _, tc := range []struct {
 		uri  string
@@ -325,10 +325,10 @@ func TestExplainNamesCauseAndRemedy(t *testing.T) {
 	}
 }
 
-func TestStartRemedy(t *testing.T) {
+func TestStartHint(t *testing.T) {
 	for _, uri := range []string{"qemu:///system", "qemu:///session"} {
 		for _, says := range []string{"systemctl start libvirtd.socket", "virtqemud.socket", "apt-get install libvirt-daemon-system"} {
-			if got := startRemedy(uri); !strings.Contains(got, says) {
+			if got := startHint(uri); !strings.Contains(got, says) {
 				t.Errorf("%s: %q, want %q in it", uri, got, says)
 			}
 		}

@@ -16,7 +16,7 @@ const explainTimeout = 2 * time.Second
 type owner struct {
 	*Link
 	conn    Conn // nil while there is none
-	number  int  // of the connection, so that late news about a former one are told apart
+	number  int  // of the connection, to recognize late events of an earlier one
 	backoff time.Duration
 	retry   *time.Timer
 }
@@ -24,7 +24,7 @@ type owner struct {
 // run is the goroutine that owns the connection.
 func (l *Link) run() {
 	defer close(l.gone)
-	defer l.strands.Wait()
+	defer l.hanging.Wait()
 	defer close(l.ended)
 	o := &owner{Link: l, backoff: firstPause, retry: time.NewTimer(longestPause)}
 	o.retry.Stop()
@@ -36,13 +36,13 @@ func (l *Link) run() {
 				l.begin("closing the connection", l.settings.CallTimeout)
 				l.close(o.conn)
 			}
-			l.finish(errors.New("the connection was closed for good"))
+			l.finish(errors.New("the connection is closed"))
 			return
 		case <-o.retry.C:
 			o.connect()
 		case n := <-l.lost:
 			if o.conn != nil && n.conn == o.number {
-				o.drop(fmt.Errorf("the connection broke (%s); connecting again", n.reason))
+				o.drop(fmt.Errorf("the connection broke (%s); reconnecting", n.reason))
 			}
 		case c := <-l.calls:
 			o.serve(c)
@@ -60,7 +60,7 @@ func (o *owner) connect() {
 	}
 	o.conn, o.backoff = c, firstPause
 	o.finish(nil)
-	o.settings.News.lost()
+	o.settings.EventLog.lost()
 	if o.settings.Up != nil {
 		o.settings.Up()
 	}
@@ -78,7 +78,7 @@ func (o *owner) drop(cause error) {
 	o.backoff = min(2*o.backoff, longestPause)
 }
 
-// serve makes one call and drops the connection if it did not survive it.
+// serve makes one call and closes the connection if the call broke it.
 func (o *owner) serve(c call) {
 	if o.conn == nil {
 		o.mu.Lock()
@@ -88,7 +88,7 @@ func (o *owner) serve(c call) {
 		return
 	}
 	if !o.conn.Alive() {
-		err := errors.New("the connection broke; connecting again")
+		err := errors.New("the connection broke; reconnecting")
 		o.drop(err)
 		c.fail(err)
 		return
@@ -112,29 +112,30 @@ func (o *owner) serve(c call) {
 			o.finish(nil)
 			return
 		case <-patience.C:
-			if o.strand(conn, done) {
+			if o.abandonConn(conn, done) {
 				o.conn = nil
-				o.drop(fmt.Errorf("a call (%s) does not come back; the connection was left to it, another one is being made", c.what))
+				o.drop(fmt.Errorf("a call (%s) does not return; its connection is abandoned, and a new one is opened", c.what))
 				return
 			}
 		}
 	}
 }
 
-// strand leaves a connection to the call that does not come back, unless too many are left already.
-func (l *Link) strand(conn Conn, done <-chan struct{}) bool {
+// abandonConn leaves a connection to a call that does not return, unless too many are abandoned
+// already.
+func (l *Link) abandonConn(conn Conn, done <-chan struct{}) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.counts.Stranded >= mostStranded {
+	if l.counts.Hanging >= maxHanging {
 		return false
 	}
-	l.counts.Stranded++
-	l.strands.Go(func() {
+	l.counts.Hanging++
+	l.hanging.Go(func() {
 		<-done
 		l.close(conn)
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		l.counts.Stranded--
+		l.counts.Hanging--
 	})
 	return true
 }
@@ -147,10 +148,10 @@ func (l *Link) open(number int) (Conn, error) {
 	closed := func(reason string) {
 		select {
 		case l.lost <- loss{conn: number, reason: reason}:
-		default: // So many news are unread that one of them will do; Alive tells in any case.
+		default: // Enough reports are unread already; Alive detects it anyway.
 		}
 	}
-	conn, err := l.settings.Open(Request{URI: l.settings.URI, Write: l.settings.Write, Closed: closed, Event: l.settings.News.add})
+	conn, err := l.settings.Open(Request{URI: l.settings.URI, Write: l.settings.Write, Closed: closed, Event: l.settings.EventLog.add})
 	if err == nil {
 		return conn, nil
 	}

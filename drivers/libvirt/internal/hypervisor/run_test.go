@@ -12,14 +12,15 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// A daemon whose keep-alive answers while a call does not come back: it is left alone with its connection, and others go on over another.
-func TestAConnectionIsLeftToACallThatDoesNotComeBack(t *testing.T) {
+// A daemon whose keep-alive answers while a call does not come back: it is left alone with its
+// connection, and others go on over another.
+func TestHangingCallKeepsItsConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &fakeDaemon{}
 		l := d.link()
 		synctest.Wait()
 		hang := make(chan struct{})
-		for i := range mostStranded + 1 {
+		for i := range maxHanging + 1 {
 			d.conns[i].wait = hang
 			_, err := hostname(t.Context(), l)
 			wantUnavailable(t, err, "(hostname)")
@@ -27,7 +28,7 @@ func TestAConnectionIsLeftToACallThatDoesNotComeBack(t *testing.T) {
 			if !errors.As(err, &u) || !u.Begun {
 				t.Errorf("%v: it has begun", err)
 			}
-			if i == mostStranded {
+			if i == maxHanging {
 				break
 			}
 			time.Sleep(30*time.Second + firstPause)
@@ -36,13 +37,13 @@ func TestAConnectionIsLeftToACallThatDoesNotComeBack(t *testing.T) {
 				t.Errorf("after call %d: %v", i, err)
 			}
 		}
-		want := Counts{Attempts: mostStranded + 1, Abandoned: mostStranded + 1, Stranded: mostStranded}
+		want := Counts{Attempts: maxHanging + 1, Abandoned: maxHanging + 1, Hanging: maxHanging}
 		if diff := cmp.Diff(want, l.Counts()); diff != "" {
 			t.Error(diff)
 		}
 		time.Sleep(time.Hour)
 		wantUnavailable(t, l.State(), "hangs")
-		if n := len(d.conns); n != mostStranded+1 {
+		if n := len(d.conns); n != maxHanging+1 {
 			t.Errorf("%d connections: no end of them", n)
 		}
 
@@ -58,13 +59,13 @@ func TestAConnectionIsLeftToACallThatDoesNotComeBack(t *testing.T) {
 				t.Errorf("connection %d was closed %d times", i, n)
 			}
 		}
-		if n := l.Counts().Stranded; n != 0 {
-			t.Errorf("%d are stranded", n)
+		if n := l.Counts().Hanging; n != 0 {
+			t.Errorf("%d still hang", n)
 		}
 	})
 }
 
-func TestALeakOfACallThatCameBackLateIsTold(t *testing.T) {
+func TestLeakOfALateCallIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &fakeDaemon{}
 		l := d.link()
@@ -81,7 +82,7 @@ func TestALeakOfACallThatCameBackLateIsTold(t *testing.T) {
 }
 
 // What takes long by its nature has its own limit, and is no sign that the daemon hangs.
-func TestACallWithALimitOfItsOwn(t *testing.T) {
+func TestCallWithin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &fakeDaemon{}
 		l := d.link()
@@ -105,7 +106,7 @@ func TestACallWithALimitOfItsOwn(t *testing.T) {
 }
 
 // Who changes something must know whether it was begun.
-func TestUnavailableSaysWhetherItWasBegun(t *testing.T) {
+func TestUnavailableReportsWhetherTheCallBegan(t *testing.T) {
 	begun := func(err error) bool {
 		var u *Unavailable
 		if !errors.As(err, &u) {
@@ -175,13 +176,14 @@ func TestALinkAsksForTheAccessItNeeds(t *testing.T) {
 	}
 }
 
-// Each connection makes everything uncertain, and its events go to those who watch, those of the connection before last too.
-func TestNewsOfALink(t *testing.T) {
+// Each connection makes everything uncertain, and its events go to those who watch, those of the
+// connection before last too.
+func TestLinkLogsEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &fakeDaemon{}
-		n := NewNews()
+		n := NewEventLog()
 		w := n.Watch(0, 0)
-		l := NewLink(Settings{URI: "fake:///", Open: d.open, ConnectTimeout: time.Second, CallTimeout: time.Second, News: n})
+		l := NewLink(Settings{URI: "fake:///", Open: d.open, ConnectTimeout: time.Second, CallTimeout: time.Second, EventLog: n})
 		if diff := cmp.Diff(Changes{All: true}, next(t, w)); diff != "" {
 			t.Error(diff)
 		}
@@ -201,8 +203,8 @@ func TestNewsOfALink(t *testing.T) {
 func TestDomainsCarryTheirRevisions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &fakeDaemon{}
-		n := NewNews()
-		l := NewLink(Settings{URI: "fake:///", Open: d.open, ConnectTimeout: time.Second, CallTimeout: time.Second, News: n})
+		n := NewEventLog()
+		l := NewLink(Settings{URI: "fake:///", Open: d.open, ConnectTimeout: time.Second, CallTimeout: time.Second, EventLog: n})
 		defer shut(t, l)
 		synctest.Wait()
 		d.conns[0].domains = []Domain{{UUID: "a", ID: 1, State: Running}, {UUID: "b", ID: NotRunning, State: ShutOff}}

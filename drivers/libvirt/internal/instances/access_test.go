@@ -13,7 +13,8 @@ import (
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
-// What libvirt says of a start that failed is for the operator: around the fault, and not in its reason, which the owner reads.
+// What libvirt says of a start that failed is for the operator: around the fault, and not in its
+// reason, which the owner reads.
 func TestTheOperatorSeesWhyAStartFailed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Config{})
@@ -34,7 +35,8 @@ func TestTheOperatorSeesWhyAStartFailed(t *testing.T) {
 	})
 }
 
-// A directory that QEMU's user cannot enter, and an image that it cannot read, are found before anything is made.
+// A directory that QEMU's user cannot enter, and an image that it cannot read, are found before
+// anything is made.
 func TestAnInstanceWhoseFilesAreClosedToQEMU(t *testing.T) {
 	const image = "image"
 	for name, c := range map[string]struct {
@@ -44,10 +46,10 @@ func TestAnInstanceWhoseFilesAreClosedToQEMU(t *testing.T) {
 		close          func(r *rig) (path string, mode os.FileMode)
 		reason, remedy string // "": it is made, also if libvirt could not give the image to QEMU's user
 	}{
-		"images":                 {Config{}, 64055, image, func(r *rig) (string, os.FileMode) { return r.images, 0o750 }, "its image is closed to the hypervisor", "chmod o+x "},
-		"above images":           {Config{}, 64055, image, func(r *rig) (string, os.FileMode) { return filepath.Dir(r.images), 0o750 }, "its image is closed to the hypervisor", "chmod o+x "},
+		"images":                 {Config{}, 64055, image, func(r *rig) (string, os.FileMode) { return r.images, 0o750 }, "the hypervisor cannot access its image", "chmod o+x "},
+		"above images":           {Config{}, 64055, image, func(r *rig) (string, os.FileMode) { return filepath.Dir(r.images), 0o750 }, "the hypervisor cannot access its image", "chmod o+x "},
 		"the image":              {Config{}, 64055, image, func(r *rig) (string, os.FileMode) { return filepath.Join(r.images, image), 0o640 }, "", ""},
-		"disks":                  {Config{}, 64055, "", func(r *rig) (string, os.FileMode) { return r.dir, 0o750 }, "its disks are closed to the hypervisor", "chmod o+x "},
+		"disks":                  {Config{}, 64055, "", func(r *rig) (string, os.FileMode) { return r.dir, 0o750 }, "the hypervisor cannot access its disks", "chmod o+x "},
 		"nothing":                {Config{}, 64055, image, func(r *rig) (string, os.FileMode) { return r.images, 0o755 }, "", ""},
 		"images, without one":    {Config{}, 64055, "", func(r *rig) (string, os.FileMode) { return r.images, 0o750 }, "", ""},
 		"images that are copied": {Config{ImagesType: "raw"}, 64055, image, func(r *rig) (string, os.FileMode) { return r.images, 0o750 }, "", ""},

@@ -13,29 +13,33 @@ import (
 // Key is the key of the driver's configuration that holds a [Config].
 const Key = "instances"
 
-// The keys of directories that the emulator's user must be able to enter. GuestsKey is not in the table, since DISK_GB is its file system.
+// The keys of directories that the emulator's user must be able to enter. GuestsKey is not in the
+// table, since DISK_GB is its file system.
 const (
 	ImagesKey = Key + ".images_path"
 	GuestsKey = "instances_path"
 )
 
-// DefaultImages and DefaultGuests are the directories that the packages make for images and for the guests' disks. Both are outside of the agent's
-// own directory, which is closed to the user that emulators run as.
+// DefaultImages and DefaultGuests are the directories that the packages make for images and for the
+// guests' disks. Both are outside of the agent's own directory, which is closed to the user that
+// emulators run as.
 const (
 	DefaultImages = "/var/lib/compute-agent-images"
 	DefaultGuests = "/var/lib/compute-agent-instances"
 )
 
-// Config is the table "instances" of the driver's configuration. That there is one lets the driver make and end guests. Names are Nova's
-// where Nova has the option.
+// Config is the table "instances" of the driver's configuration. If it is there, the driver creates
+// and deletes guests. Names are Nova's where Nova has the option.
 type Config struct {
 	// ImagesPath is the directory of the images, each a file; "": [DefaultImages].
 	ImagesPath string `json:"images_path"`
-	// ImagesType is qcow2 (the default: disks are layers over their image) or raw (they are copies).
+	// ImagesType is qcow2 (the default: disks are layers over their image) or raw (they are
+	// copies).
 	ImagesType string `json:"images_type"`
 	// VirtType is kvm, qemu, or auto (the default): kvm where the host can.
 	VirtType string `json:"virt_type"`
-	// ShutdownTimeout is how long a guest has to shut down before it is switched off: "60s". "0s" is not at all.
+	// ShutdownTimeout is how long a guest has to shut down before it is switched off: "60s". "0s"
+	// is not at all.
 	ShutdownTimeout string `json:"shutdown_timeout"`
 }
 
@@ -59,7 +63,8 @@ const (
 
 const (
 	longestShutdown = time.Hour
-	// pollInterval is how often a guest that shuts down is looked at without an event, and asked once more, as by Nova.
+	// pollInterval is how often a guest that shuts down is looked at without an event, and asked
+	// once more, as by Nova.
 	pollInterval = 10 * time.Second
 )
 
@@ -70,7 +75,7 @@ func Parse(c Config) (Settings, error) {
 	}
 	s := Settings{images: c.ImagesPath, layered: true, virt: auto, shutdown: time.Minute, pollEvery: pollInterval}
 	if c.ImagesPath != "" && (!filepath.IsAbs(c.ImagesPath) || filepath.Clean(c.ImagesPath) != c.ImagesPath) {
-		return bad("images_path", "%q is no plain absolute path", c.ImagesPath)
+		return bad("images_path", "%q is not a clean absolute path", c.ImagesPath)
 	}
 	switch c.ImagesType {
 	case "", qcow2Type:

@@ -45,12 +45,12 @@ type disk struct {
 	write func(ctx context.Context, f *os.File) error
 }
 
-// plan says which disks an instance gets. It looks at the image, and makes nothing.
+// plan chooses the disks of an instance. It reads the image and creates nothing.
 func (j *job) plan(spec plugins.InstanceSpec) ([]disk, error) {
 	f := spec.Flavor
 	for what, n := range map[string]int64{"root disk": f.RootGB, "ephemeral disk": f.EphemeralGB, "swap disk": f.SwapMB / 1024} {
 		if n < 0 || n > maxDiskGB {
-			return nil, j.fault("its flavor has a %s of %d GB; 0 to %d can be", what, n, int64(maxDiskGB))
+			return nil, j.fault("its flavor has a %s of %d GB; it must have 0 to %d", what, n, int64(maxDiskGB))
 		}
 	}
 	granted := int64(0)
@@ -60,7 +60,7 @@ func (j *job) plan(spec plugins.InstanceSpec) ([]disk, error) {
 		}
 	}
 	if need := f.RootGB + f.EphemeralGB + (f.SwapMB+1023)/1024; need > granted {
-		return nil, j.fault("its flavor has %d GB of disks, and it was granted %d DISK_GB", need, granted)
+		return nil, j.fault("its flavor has %d GB of disks, but it was granted %d DISK_GB", need, granted)
 	}
 	var out []disk
 	root, err := j.root(spec)
@@ -98,7 +98,7 @@ func (j *job) root(spec plugins.InstanceSpec) (*disk, error) {
 	case spec.Image == "":
 		return &disk{name: rootDisk, format: rawType, write: empty(size)}, nil
 	case size == 0:
-		return nil, j.fault("it has the image %.60q, and its flavor has no root disk", spec.Image)
+		return nil, j.fault("it has the image %.60q, but its flavor has no root disk", spec.Image)
 	}
 	image, err := j.image(spec.Image)
 	if err != nil {
@@ -133,7 +133,8 @@ type image struct {
 	size         uint64 // of the disk in it
 }
 
-// image looks for one. A name with anything of a path in it, or that leads out of the directory, is none.
+// image looks for one. A name with anything of a path in it, or that leads out of the directory, is
+// none.
 func (j *job) image(name string) (image, error) {
 	none := func() (image, error) { return image{}, j.fault("there is no image %.60q", name) }
 	dir, usual := cmp.Or(j.setup.images, DefaultImages), j.setup.images == ""
@@ -173,40 +174,41 @@ func (j *job) image(name string) (image, error) {
 	return out, nil
 }
 
-// reachable tells whether the emulator's user can enter the directories of the disks and of the images that they are layers over. libvirt makes that
-// user the owner of the files themselves, unless dynamic_ownership is off, but not of the directories on the way.
+// reachable reports whether the emulator's user can enter the directories of the disks and of the
+// images that they are layers over. libvirt makes that user the owner of the files themselves,
+// unless dynamic_ownership is off, but not of the directories on the way.
 func (j *job) reachable(qemu *User, d directory, disks []disk) error {
 	if qemu == nil {
 		return nil
 	}
 	for _, disk := range disks {
 		for _, c := range []struct{ reason, path, open string }{
-			{"its disks are closed to the hypervisor", d.path, DefaultGuests}, {"its image is closed to the hypervisor", disk.base, DefaultImages},
+			{"the hypervisor cannot access its disks", d.path, DefaultGuests}, {"the hypervisor cannot access its image", disk.base, DefaultImages},
 		} {
 			if c.path == "" {
 				continue
 			}
 			var denied *DeniedError
 			if err := CanEnter(*qemu, c.path); errors.As(err, &denied) {
-				return &setback{reason: c.reason, err: closedError(c.path, c.open, denied)}
+				return &failure{reason: c.reason, err: closedError(c.path, c.open, denied)}
 			}
 		}
 	}
 	return nil
 }
 
-// closedError says why the emulator's user cannot reach a path, and what to do.
+// closedError is why the emulator's user cannot reach a path, with a hint.
 func closedError(path, open string, denied *DeniedError) error {
 	text := "QEMU's user " + denied.Error()
 	if denied.Path != path {
 		text = path + ": " + text
 	}
-	return fmt.Errorf("%s. Use a directory that it can enter, such as %s, or open this one: chmod o+x %s; systemd closes the agent's own directories again whenever it starts",
+	return fmt.Errorf("%s. Use a directory that it can enter, such as %s, or open this one: chmod o+x %s; systemd closes the agent's own directories again at each start",
 		text, open, denied.Path)
 }
 
-// unreadable adds to the error of a start which images the emulator's user cannot read: libvirt does not give them to it where dynamic_ownership is
-// off, or the file system does not let it.
+// unreadable adds to the error of a start which images the emulator's user cannot read: libvirt
+// does not give them to it where dynamic_ownership is off, or the file system does not let it.
 func (j *job) unreadable(err error, qemu *User, disks []disk) error {
 	var denied *DeniedError
 	for _, disk := range disks {
@@ -217,8 +219,8 @@ func (j *job) unreadable(err error, qemu *User, disks []disk) error {
 	return err
 }
 
-// Closed says which directories of a configuration the emulator's user surely cannot enter, by key, and what to do. guests is the directory of the
-// guests' disks.
+// Closed returns the configured directories that the emulator's user certainly cannot enter, by
+// key, with a hint each. guests is the directory of the guests' disks.
 func (s Settings) Closed(qemu User, guests string) map[string]string {
 	out := map[string]string{}
 	check := func(key, path, open string) {
@@ -239,7 +241,8 @@ func empty(size int64) func(context.Context, *os.File) error {
 	return func(_ context.Context, f *os.File) error { return f.Truncate(size) }
 }
 
-// swap fills a file with the signature of Linux' swap space, version 1, in pages of 4 KiB: what mkswap writes.
+// swap fills a file with the signature of Linux' swap space, version 1, in pages of 4 KiB: what
+// mkswap writes.
 func swap(size int64) func(context.Context, *os.File) error {
 	return func(_ context.Context, f *os.File) error {
 		const page = 4096
@@ -294,7 +297,7 @@ func diskReason(err error) string {
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
 		return "the host has no space left for its disks"
 	}
-	return "its disks could not be made"
+	return "could not create its disks"
 }
 
 // directory is that of an instance.
@@ -316,7 +319,8 @@ func (d directory) remove() error {
 	return nil
 }
 
-// fill makes the directory and the disks in it that are missing. One that is there under its name is complete.
+// fill makes the directory and the disks in it that are missing. One that is there under its name
+// is complete.
 func (d directory) fill(ctx context.Context, disks []disk) error {
 	dir := filepath.Join(d.path, d.name)
 	err := os.Mkdir(dir, 0o711) // the emulator has a user of its own
@@ -360,11 +364,11 @@ func (d directory) note(log zerolog.Logger) {
 		err = errors.Join(f.Sync(), f.Close())
 	}
 	if err != nil {
-		log.Warn().Err(err).Msg("It cannot be noted that an instance ran. If it is off when libvirt's daemon is restarted, a repeated request to make it starts it.")
+		log.Warn().Err(err).Msg("Could not record that an instance has run. If it is off when the libvirt daemon restarts, a repeated create request starts it.")
 	}
 }
 
-// noted tells whether that is noted.
+// noted reports whether that is recorded.
 func (d directory) noted() bool {
 	_, err := os.Lstat(d.file(startedNote))
 	return err == nil

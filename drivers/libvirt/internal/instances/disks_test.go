@@ -90,7 +90,7 @@ func contents(t *testing.T, file string) string {
 }
 
 // The directory of images is on a file system that is not mounted: that passes.
-func TestImagesThatAreAway(t *testing.T) {
+func TestUnusableImages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Config{ImagesPath: "/nonexistent/images"})
 		spec := request(1)
@@ -156,7 +156,7 @@ func TestDisks(t *testing.T) {
 }
 
 // A copy stops when nobody waits for it any more.
-func TestACopyThatIsCancelled(t *testing.T) {
+func TestCancelledCopyLeavesNoFile(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	f, err := os.Create(filepath.Join(t.TempDir(), "disk"))
 	if err != nil {

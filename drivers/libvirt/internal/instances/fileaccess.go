@@ -17,8 +17,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// [CanEnter] and [CanRead] tell from owners, modes and access control lists whether another user can reach a file and read it: the user
-// of QEMU, which opens the disks of guests and their images.
+// [CanEnter] and [CanRead] determine from owners, modes and access control lists whether another
+// user can reach and read a file: the user of QEMU, which opens the disks of guests and their
+// images.
 
 // User is a user with its groups.
 type User struct {
@@ -27,7 +28,8 @@ type User struct {
 	Groups []int
 }
 
-// LookupUser is a user of this machine by its numbers, with the groups that the machine knows of it.
+// LookupUser is a user of this machine by its numbers, with the groups that the machine knows of
+// it.
 func LookupUser(uid, gid int) User {
 	u := User{UID: uid, GID: gid}
 	known, err := user.LookupId(strconv.Itoa(uid))
@@ -54,7 +56,7 @@ func (u User) String() string {
 	return "user " + strconv.Itoa(u.UID)
 }
 
-// DeniedError says what a user cannot do with a file or directory.
+// DeniedError is what a user cannot do with a file or directory.
 type DeniedError struct {
 	User User
 	// Path is the directory that cannot be entered, or the file that cannot be read.
@@ -76,14 +78,15 @@ const (
 	aclRead   = 4
 )
 
-// CanEnter tells whether a user can enter every directory above a path, also above what links lead to, and the path itself if it is a
-// directory. A path that does not exist is judged as far as it does.
+// CanEnter reports whether a user can enter every directory above a path, also above what links
+// lead to, and the path itself if it is a directory. A path that does not exist is judged as far as
+// it does.
 //
-// Errors: a [*DeniedError] if it surely cannot; those of the file system if this process may not look. For root there is none: what
-// root's processes may depends on more than the files.
+// Errors: a [*DeniedError] if it surely cannot; those of the file system if this process may not
+// look. For root there is none: what root's processes may depends on more than the files.
 func CanEnter(u User, path string) error { return u.checkAll(path, false) }
 
-// CanRead tells whether a user can read a file, as Enter does.
+// CanRead reports whether a user can read a file, as Enter does.
 func CanRead(u User, path string) error { return u.checkAll(path, true) }
 
 func (u User) checkAll(path string, files bool) error {

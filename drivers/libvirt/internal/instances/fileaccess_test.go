@@ -13,8 +13,9 @@ import (
 
 var qemu = User{UID: 64055, GID: 64055, Groups: []int{107}}
 
-// TestGranted follows acl(5): the owner's entry, else the one for the user, else any of its groups, else that of others.
-func TestGranted(t *testing.T) {
+// TestACLGrants follows acl(5): the owner's entry, else the one for the user, else any of its
+// groups, else that of others.
+func TestACLGrants(t *testing.T) {
 	acl := func(entries ...aclEntry) []aclEntry { return entries }
 	for name, c := range map[string]struct {
 		acl          []aclEntry
@@ -56,7 +57,8 @@ func TestParseACL(t *testing.T) {
 	}
 }
 
-// TestEnterAndRead: the first directory that is closed is named, also one that a link leads through; the mode of a file is for those who read.
+// TestEnterAndRead: the first directory that is closed is named, also one that a link leads
+// through; the mode of a file is for those who read.
 func TestEnterAndRead(t *testing.T) {
 	dir := t.TempDir()
 	for p := dir; p != "/" && p != os.TempDir(); p = filepath.Dir(p) {

@@ -15,8 +15,8 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// How long libvirt may take. A start maps and clears all memory of a guest with huge pages or devices; a device is waited for 60 s where udev is
-// broken.
+// How long libvirt may take. A start maps and clears all memory of a guest with huge pages or
+// devices; a device is waited for 60 s where udev is broken.
 const (
 	startLimit  = 15 * time.Minute
 	endLimit    = 2 * time.Minute
@@ -38,7 +38,7 @@ type job struct {
 
 func (m *Manager) begin(ctx context.Context, node, uuid string) (*job, error) {
 	if !providertree.IsCanonicalUUID(uuid) {
-		return nil, &plugins.InstanceFault{Reason: "its uuid is not one in lower case with hyphens"}
+		return nil, &plugins.InstanceFault{Reason: "its uuid is not in lower case with hyphens"}
 	}
 	s, err := m.ready(ctx, node)
 	if err != nil {
@@ -51,12 +51,13 @@ func (j *job) fault(format string, args ...any) error {
 	return &plugins.InstanceFault{UUID: j.uuid, Reason: fmt.Sprintf(format, args...)}
 }
 
-// foreign is the error about a guest that is none of ours.
-func (j *job) foreign() error {
-	return j.fault("there is a guest of this uuid on the host that somebody else made")
+// unmanaged is the error about a guest that the driver did not create.
+func (j *job) unmanaged() error {
+	return j.fault("the host has a guest with this uuid that the driver did not create")
 }
 
-// verdict makes of an error what the agent understands: NotReady promises that nothing was begun, and so does a fault.
+// verdict converts an error for the agent: NotReady promises that nothing was begun, and so does a
+// fault.
 func (j *job) verdict(err error) error {
 	var gone *hypervisor.Unavailable
 	var fault *plugins.InstanceFault
@@ -66,12 +67,13 @@ func (j *job) verdict(err error) error {
 	case errors.As(err, &gone) && !gone.Begun && !j.begun:
 		return &plugins.NotReady{Reason: err.Error()}
 	case j.begun && (errors.Is(err, plugins.ErrNotReady) || errors.Is(err, plugins.ErrUnsupported)):
-		return errors.New("it is half done: " + err.Error())
+		return errors.New("it is incomplete: " + err.Error())
 	}
 	return err
 }
 
-// definite tells an error that says that something did not happen, and would not if it were asked for again: libvirt was reached, and may do what the driver wants.
+// definite reports whether an error means that something did not happen and would not on a retry:
+// libvirt was reached and refused.
 func definite(ctx context.Context, err error) bool {
 	var gone *hypervisor.Unavailable
 	return err != nil && ctx.Err() == nil && !errors.As(err, &gone) && !errors.Is(err, hypervisor.ErrReadOnly)
@@ -107,7 +109,8 @@ func (j *job) wrote(what string, err error) error {
 	return nil
 }
 
-// find looks for the instance's domain. It uses the connection of quick changes: behind one that an earlier call did not wait for.
+// find looks for the instance's domain. It uses the connection of quick changes: behind one that an
+// earlier call did not wait for.
 //
 // Cost: three calls of libvirt.
 func (j *job) find(ctx context.Context) (guest, error) {
@@ -128,17 +131,18 @@ func (j *job) find(ctx context.Context) (guest, error) {
 	return guest{}, nil
 }
 
-// Events of libvirt come in bursts: a start makes three. settle is how long a burst is waited for; after resync without any event, everything is
-// said to have changed.
+// Events of libvirt come in bursts: a start makes three. settle is the time to wait for the end of
+// a burst; after resync without any event, everything may have changed.
 const (
 	settle = 200 * time.Millisecond
 	resync = 5 * time.Minute
 )
 
-// Watch calls changed whenever an instance may be no longer as it was, until ctx ends; see [plugins.InstanceWatcher]. As long as instances are not
-// managed it says nothing, and then that everything has changed.
+// Watch calls changed whenever an instance may be no longer as it was, until ctx ends; see
+// [plugins.InstanceWatcher]. While instances are not managed it reports nothing, and then that
+// everything changed.
 func (m *Manager) Watch(ctx context.Context, changed func(node, uuid string)) error {
-	w := m.news.Watch(settle, resync)
+	w := m.eventLog.Watch(settle, resync)
 	defer w.Close()
 	for {
 		c, err := w.Next(ctx)
@@ -160,15 +164,15 @@ func (m *Manager) Watch(ctx context.Context, changed func(node, uuid string)) er
 			continue
 		}
 		for _, uuid := range c.Domains {
-			if !m.foreign(uuid) {
+			if !m.unmanaged(uuid) {
 				changed(node, uuid)
 			}
 		}
 	}
 }
 
-// foreign tells a domain that somebody else made, as far as is known.
-func (m *Manager) foreign(uuid string) bool {
+// unmanaged reports whether the driver did not create a domain, as far as is known.
+func (m *Manager) unmanaged(uuid string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	e, known := m.known[uuid]

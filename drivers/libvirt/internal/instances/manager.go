@@ -25,7 +25,7 @@ type Host struct {
 	KVM bool
 	// QEMU is the user that emulators run as; nil: not known.
 	QEMU *User
-	// Domains are all there are, whoever made them, as they are now.
+	// Domains are all current domains, whatever created them.
 	Domains []domain.Domain
 	// Providers are what the providers of the tree stand for, by uuid.
 	Providers map[string]assignment.Provider
@@ -35,24 +35,27 @@ type Host struct {
 type Setup struct {
 	Settings
 
-	// Node tells the name of the compute node.
+	// Node returns the name of the compute node.
 	Node func(context.Context) (string, error)
-	// Directory tells the path of the directory of the guests' disks, which exists.
+	// Directory returns the path of the existing directory of the guests' disks.
 	Directory func(context.Context) (string, error)
-	// Look tells what there is on the host, and what the providers of a node's tree stand for. It may ask libvirt and the kernel; it reads the XML
-	// of every domain anew, since no event tells in time of one that was removed and made again. It is never called twice at the same time.
+	// Look discovers the host and what the providers of a node's tree stand for. It reads the XML
+	// of every domain again, since no event reports in time that one was removed and recreated.
+	// Calls never overlap.
 	Look func(ctx context.Context, tree *providertree.Tree, node string) (Host, error)
 	// Read is the connection for lists.
 	Read *hypervisor.Link
-	// Write are connections with write access, at least two: the first is for what is answered at once, each of the others for one thing at a time that
-	// takes long.
+	// Write are connections with write access, at least two: the first is for what is answered at
+	// once, each of the others for one thing at a time that takes long.
 	Write []*hypervisor.Link
 }
 
-// Manager manages the instances of a host. It is safe for concurrent use; calls about one instance come one after the other.
+// Manager manages the instances of a host. It is safe for concurrent use; calls about one instance
+// come one after the other.
 type Manager struct {
-	news *hypervisor.News
-	// deciding is held from the look at the host to the definition of the domain: what is free stays free.
+	eventLog *hypervisor.EventLog
+	// deciding is held from the look at the host to the definition of the domain: what is free
+	// stays free.
 	deciding lock
 
 	mu    sync.Mutex
@@ -63,7 +66,7 @@ type Manager struct {
 // setup is a Setup in use.
 type setup struct {
 	Setup
-	slow chan *hypervisor.Link // those that nobody has
+	slow chan *hypervisor.Link // the free ones
 }
 
 // entry is what is remembered of a domain.
@@ -86,12 +89,13 @@ func (l lock) take(ctx context.Context) error {
 
 func (l lock) release() { <-l }
 
-// New returns a manager that manages nothing yet. News are those of the connection for lists.
-func New(news *hypervisor.News) *Manager {
-	return &Manager{news: news, deciding: make(lock, 1), known: map[string]entry{}}
+// New returns a manager that manages nothing yet. EventLog are those of the connection for lists.
+func New(eventLog *hypervisor.EventLog) *Manager {
+	return &Manager{eventLog: eventLog, deciding: make(lock, 1), known: map[string]entry{}}
 }
 
-// Use says what to work with from now on; nil: instances are not managed. Calls that are under way go on with what they have.
+// Use replaces the setup; nil: instances are not managed. Calls in progress continue with the old
+// one.
 func (m *Manager) Use(s *Setup) {
 	var next *setup
 	if s != nil {
@@ -118,12 +122,12 @@ func (m *Manager) ready(ctx context.Context, node string) (*setup, error) {
 	case err != nil:
 		return nil, unreached(err)
 	case name != node:
-		return nil, fmt.Errorf("the libvirt driver knows the node %q only, not %q", name, node)
+		return nil, fmt.Errorf("the libvirt driver reports only node %q, not %q", name, node)
 	}
 	return s, nil
 }
 
-// unreached makes of an error, before anything was begun, what the agent understands.
+// unreached converts an error from before anything was begun for the agent.
 func unreached(err error) error {
 	var gone *hypervisor.Unavailable
 	if errors.As(err, &gone) {
@@ -134,7 +138,8 @@ func unreached(err error) error {
 
 // Instances lists those of a node.
 //
-// Cost: two calls of libvirt, and one for each domain that something happened to since the last list.
+// Cost: two calls of libvirt, and one for each domain that something happened to since the last
+// list.
 func (m *Manager) Instances(ctx context.Context, node string) ([]plugins.Instance, error) {
 	s, err := m.ready(ctx, node)
 	if err != nil {
@@ -178,7 +183,7 @@ func (m *Manager) Instances(ctx context.Context, node string) ([]plugins.Instanc
 	return out, nil
 }
 
-// forget lets the next list read a domain anew.
+// forget makes the next list read a domain again.
 func (m *Manager) forget(uuid string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -190,7 +195,7 @@ type guest struct {
 	there bool
 	hypervisor.Domain
 	is domain.Domain
-	// broken says that nothing can be made of its XML.
+	// broken reports that its XML is unreadable.
 	broken error
 }
 
@@ -206,13 +211,13 @@ func read(d hypervisor.Domain) guest {
 	return g
 }
 
-// ours tells an instance of the agent's, on whatever node.
+// ours reports whether the agent created a domain, on any node.
 func (g guest) ours() bool { return g.there && g.is.Mark != nil }
 
-// active tells whether there is an emulator for it.
+// active reports whether it has an emulator.
 func (g guest) active() bool { return g.ID != hypervisor.NotRunning }
 
-// starting tells one whose start is under way.
+// starting reports whether it is being started.
 func (g guest) starting() bool {
 	return g.active() && g.State == hypervisor.Paused && g.Reason == pausedStarting
 }
@@ -221,7 +226,7 @@ func (g guest) instance() plugins.Instance {
 	return plugins.Instance{UUID: g.UUID, Name: g.is.Mark.Name, Power: power(g.Domain), HypervisorName: g.Name}
 }
 
-// The reasons for which a domain is off (virDomainShutoffReason) that say that it ran.
+// The reasons of being off (virDomainShutoffReason) which imply that the domain ran.
 const (
 	offShutdown  = 1
 	offDestroyed = 2

@@ -25,7 +25,8 @@ func (j *job) devices(ctx context.Context) ([]hypervisor.NodeDevice, error) {
 	return list, nil
 }
 
-// deviceOf is the device of a uuid. libvirt calls it mdev_<uuid>, since 7.8 with the address of its parent behind.
+// deviceOf is the device of a uuid. libvirt calls it mdev_<uuid>, since 7.8 with the address of its
+// parent behind.
 func deviceOf(list []hypervisor.NodeDevice, uuid string) (hypervisor.NodeDevice, bool) {
 	name := "mdev_" + strings.ReplaceAll(uuid, "-", "_")
 	for _, d := range list {
@@ -36,7 +37,7 @@ func deviceOf(list []hypervisor.NodeDevice, uuid string) (hypervisor.NodeDevice,
 	return hypervisor.NodeDevice{}, false
 }
 
-// makeMdevs makes those that are not there: new ones, and after a restart of the host all.
+// makeMdevs creates the missing ones: new ones, and after a restart of the host all.
 func (j *job) makeMdevs(ctx context.Context, mdevs []domain.Mdev) error {
 	if len(mdevs) == 0 {
 		return nil

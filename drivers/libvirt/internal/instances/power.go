@@ -31,7 +31,7 @@ func (j *job) setPower(ctx context.Context, to plugins.PowerState, hard bool) (p
 	case to == plugins.PowerRunning:
 		err = j.switchOn(ctx, g)
 	case to != plugins.PowerShutdown:
-		err = j.fault("it cannot be brought to the power state %s", to)
+		err = j.fault("it cannot change to power state %s", to)
 	case !g.active():
 	case hard:
 		err = j.switchOff(ctx)
@@ -49,14 +49,15 @@ func (j *job) setPower(ctx context.Context, to plugins.PowerState, hard bool) (p
 	return g.instance(), nil
 }
 
-// here finds the instance. Errors: [*plugins.InstanceNotFound]; a fault if its domain is somebody else's.
+// here finds the instance. Errors: [*plugins.InstanceNotFound]; a fault if the driver did not
+// create its domain.
 func (j *job) here(ctx context.Context) (guest, error) {
 	g, err := j.find(ctx)
 	switch {
 	case err != nil:
 		return guest{}, err
 	case g.there && !g.ours():
-		return guest{}, j.foreign()
+		return guest{}, j.unmanaged()
 	case !g.there, g.is.Mark.Node != j.node:
 		return guest{}, &plugins.InstanceNotFound{UUID: j.uuid}
 	}
@@ -78,9 +79,9 @@ func (j *job) switchOn(ctx context.Context, g guest) error {
 		return nil
 	}
 	err := j.start(ctx, g)
-	var back *setback
+	var back *failure
 	if errors.As(err, &back) {
-		j.warn(back, "An instance could not be started.")
+		j.warn(back, "Could not start an instance.")
 		return back.fault(j.uuid)
 	}
 	return err
@@ -104,17 +105,18 @@ func (j *job) settled(ctx context.Context, err error, reason string, is func(gue
 	case is(g):
 		return nil
 	}
-	j.log.Warn().Err(err).Msg("The power state of an instance could not be changed.")
-	return (&setback{reason: reason, err: err}).fault(j.uuid)
+	j.log.Warn().Err(err).Msg("Could not change the power state of an instance.")
+	return (&failure{reason: reason, err: err}).fault(j.uuid)
 }
 
-// shutDown asks the guest to shut down, and now and then again (one that boots does not listen), and switches it off when the time is over.
+// shutDown asks the guest to shut down, repeatedly (a booting guest does not listen), and switches
+// it off after the timeout.
 func (j *job) shutDown(ctx context.Context, g guest) error {
 	if g.State == hypervisor.Paused || g.State == hypervisor.PMSuspended || g.State == hypervisor.Crashed {
-		return j.switchOff(ctx) // nobody is there to be asked
+		return j.switchOff(ctx) // no guest can be asked
 	}
 	const settle = 50 * time.Millisecond
-	watcher := j.manager.news.Watch(settle, 0)
+	watcher := j.manager.eventLog.Watch(settle, 0)
 	defer watcher.Close()
 	end := time.Now().Add(j.setup.shutdown)
 	var asked time.Time
@@ -125,7 +127,8 @@ func (j *job) shutDown(ctx context.Context, g guest) error {
 			if err != nil && !definite(ctx, err) {
 				return err
 			}
-			// A guest that cannot be asked is switched off in the end, and one that is off already is found so.
+			// A guest that cannot be asked is switched off in the end, and one that is off already
+			// is found so.
 		}
 		if err := wait(ctx, watcher, min(time.Until(end), j.setup.pollEvery)); err != nil {
 			return err
@@ -135,7 +138,7 @@ func (j *job) shutDown(ctx context.Context, g guest) error {
 			return err
 		}
 	}
-	j.log.Info().Stringer("after", j.setup.shutdown).Msg("An instance did not shut down when asked to. It is switched off.")
+	j.log.Info().Stringer("after", j.setup.shutdown).Msg("An instance did not shut down when asked to. Switching it off.")
 	return j.switchOff(ctx)
 }
 

@@ -70,7 +70,7 @@ func TestPowerStates(t *testing.T) {
 	}
 }
 
-func TestPowerOfWhatIsNotThere(t *testing.T) {
+func TestPowerOfAMissingInstance(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Config{})
 		_, err := r.SetPower(t.Context(), node, id(1), plugins.PowerShutdown, true)
@@ -83,7 +83,8 @@ func TestPowerOfWhatIsNotThere(t *testing.T) {
 	})
 }
 
-// A guest that ends by itself at the last moment is off all the same; one that libvirt does not switch off is not.
+// A guest that ends by itself at the last moment is off all the same; one that libvirt does not
+// switch off is not.
 func TestSwitchingOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Config{})
@@ -104,7 +105,8 @@ func TestSwitchingOff(t *testing.T) {
 	})
 }
 
-// After a restart of the host the mediated devices are gone. They are made again under the same uuids, or, if that cannot be, the instance stays off.
+// After a restart of the host the mediated devices are gone. They are made again under the same
+// uuids, or, if that cannot be, the instance stays off.
 func TestPowerOnAfterTheHostWasRestarted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Config{})

@@ -10,8 +10,9 @@ import (
 	"math"
 )
 
-// [ImageSize] and [WriteOverlay] read what an image of QEMU's format qcow2 says of itself, and write empty ones that are layers over another image
-// (QEMU's docs/interop/qcow2.txt). They spare hosts that have only an emulator the tool qemu-img.
+// [ImageSize] and [WriteOverlay] read what an image of QEMU's format qcow2 says of itself, and
+// write empty ones that are layers over another image (QEMU's docs/interop/qcow2.txt). They spare
+// hosts that have only an emulator the tool qemu-img.
 
 const (
 	magic = 0x514649fb // "QFI\xfb"
@@ -29,15 +30,17 @@ const (
 
 	featureDataFile = 1 << 2
 	featureCorrupt  = 1 << 1
-	// knownFeatures are those without which an image cannot be read: dirty, corrupt, external data file, compression type, extended entries.
+	// knownFeatures are those without which an image cannot be read: dirty, corrupt, external data
+	// file, compression type, extended entries.
 	knownFeatures = 1<<5 - 1
 )
 
 // ErrNotQCOW2 says that a file is no qcow2 image.
-var ErrNotQCOW2 = errors.New("it is no image in the format qcow2")
+var ErrNotQCOW2 = errors.New("it is not a qcow2 image")
 
-// ErrBackingFile says that an image leans on another file, which is whatever the maker of the image wrote there.
-var ErrBackingFile = errors.New("it is an image in the format qcow2 that refers to another file")
+// ErrBackingFile says that an image leans on another file, which is whatever the maker of the image
+// wrote there.
+var ErrBackingFile = errors.New("it is a qcow2 image that refers to another file")
 
 // header is the part of a header that all versions have.
 type header struct {
@@ -60,7 +63,8 @@ type header struct {
 
 // ImageSize is the size in bytes of the disk in an image that stands alone.
 //
-// Errors: [ErrOther], [ErrLinked]; others for images that are damaged, encrypted or newer than this.
+// Errors: [ErrOther], [ErrLinked]; others for images that are damaged, encrypted or newer than
+// this.
 func ImageSize(r io.Reader) (uint64, error) {
 	text := make([]byte, headerSize)
 	n, err := io.ReadFull(r, text)
@@ -72,7 +76,7 @@ func ImageSize(r io.Reader) (uint64, error) {
 	}
 	const oldHeaderSize = 72
 	if n < oldHeaderSize {
-		return 0, errors.New("an image in the format qcow2 is cut off")
+		return 0, errors.New("a qcow2 image is truncated")
 	}
 	var h header
 	if _, err := binary.Decode(text, binary.BigEndian, &h); err != nil {
@@ -82,35 +86,35 @@ func ImageSize(r io.Reader) (uint64, error) {
 	case h.Version == 2:
 		h.Incompatible = 0 // the bytes are something else
 	case h.Version != 3:
-		return 0, fmt.Errorf("an image in the format qcow2 has the version %d, which is not known", h.Version)
+		return 0, fmt.Errorf("a qcow2 image has the unknown version %d", h.Version)
 	case n < headerSize:
-		return 0, errors.New("an image in the format qcow2 is cut off")
+		return 0, errors.New("a qcow2 image is truncated")
 	}
 	switch {
 	case h.BackingOffset != 0, h.Incompatible&featureDataFile != 0:
 		return 0, ErrBackingFile
 	case h.Incompatible&featureCorrupt != 0:
-		return 0, errors.New("an image in the format qcow2 is marked as damaged")
+		return 0, errors.New("a qcow2 image is marked as damaged")
 	case h.Incompatible&^knownFeatures != 0:
-		return 0, fmt.Errorf("an image in the format qcow2 has features that are not known (%#x)", h.Incompatible)
+		return 0, fmt.Errorf("a qcow2 image has unknown features (%#x)", h.Incompatible)
 	case h.CryptMethod != 0:
-		return 0, errors.New("an image in the format qcow2 is encrypted")
+		return 0, errors.New("a qcow2 image is encrypted")
 	case h.Size > math.MaxInt64:
-		return 0, fmt.Errorf("an image in the format qcow2 has the size %d, which cannot be", h.Size)
+		return 0, fmt.Errorf("a qcow2 image has the invalid size %d", h.Size)
 	}
 	return h.Size, nil
 }
 
-// WriteOverlay writes an empty image of a size in bytes that is a layer over another one: what it does not hold itself is there. backing is the
-// absolute path of that, format qcow2 or raw.
+// WriteOverlay writes an empty image of a size in bytes that is a layer over another one: what it
+// does not hold itself is there. backing is the absolute path of that, format qcow2 or raw.
 //
 // Cost: some 200 KiB, and 8 bytes more for each 512 MiB above 4 TiB.
 func WriteOverlay(w io.WriterAt, size uint64, backing, format string) error {
 	switch {
 	case len(backing) == 0 || len(backing) > maxName:
-		return fmt.Errorf("the path of an image has %d bytes; 1 to %d can be", len(backing), maxName)
+		return fmt.Errorf("the path of an image has %d bytes; it must have 1 to %d", len(backing), maxName)
 	case backing[0] != '/':
-		return fmt.Errorf("%.60q is no absolute path", backing) // QEMU takes "json:" and "nbd:" for more than a name
+		return fmt.Errorf("%.60q is not an absolute path", backing) // QEMU takes "json:" and "nbd:" for more than a name
 	case size == 0 || size > maxSize || size%512 != 0:
 		return fmt.Errorf("a disk cannot have %d bytes", size)
 	}

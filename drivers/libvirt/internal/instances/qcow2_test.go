@@ -63,8 +63,8 @@ func TestSize(t *testing.T) {
 		{name: "of another version", text: standing(t, func(b []byte) { be.PutUint32(b[4:], 4) }), bad: true},
 		{name: "encrypted", text: standing(t, func(b []byte) { be.PutUint32(b[32:], 2) }), bad: true},
 		{name: "endless", text: standing(t, func(b []byte) { be.PutUint64(b[24:], math.MaxUint64) }), bad: true},
-		{name: "cut off", text: standing(t, nil)[:100], bad: true},
-		{name: "cut off early", text: standing(t, nil)[:5], bad: true},
+		{name: "truncated", text: standing(t, nil)[:100], bad: true},
+		{name: "truncated early", text: standing(t, nil)[:5], bad: true},
 	} {
 		size, err := instances.ImageSize(bytes.NewReader(c.text))
 		if size != c.size || (err != nil) != c.bad || c.err != nil && !errors.Is(err, c.err) {
@@ -73,7 +73,7 @@ func TestSize(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeALayer(t *testing.T) {
+func TestInvalidOverlays(t *testing.T) {
 	f, err := os.Create(filepath.Join(t.TempDir(), "disk"))
 	if err != nil {
 		t.Fatal(err)

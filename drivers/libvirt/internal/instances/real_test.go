@@ -65,11 +65,11 @@ func realHost(t *testing.T, h testhost.Host, o sim.Options) *realRig {
 	}
 	s := sim.ForTest(t, h, o)
 	r := &realRig{Sim: s, t: t, dir: t.TempDir(), images: t.TempDir()}
-	news := hypervisor.NewNews()
+	eventLog := hypervisor.NewEventLog()
 	for i := range 3 {
 		settings := hypervisor.Settings{URI: s.URI(), Open: binding.Open, Write: i > 0, ConnectTimeout: 20 * time.Second, CallTimeout: 60 * time.Second, Explain: hypervisor.Explain}
 		if i == 0 {
-			settings.News = news
+			settings.EventLog = eventLog
 		}
 		r.links = append(r.links, hypervisor.NewLink(settings))
 	}
@@ -86,7 +86,7 @@ func realHost(t *testing.T, h testhost.Host, o sim.Options) *realRig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Manager = New(news)
+	r.Manager = New(eventLog)
 	r.Use(&Setup{
 		Settings: settings, Node: func(context.Context) (string, error) { return node, nil }, Directory: func(context.Context) (string, error) { return r.dir, nil },
 		Look: r.look, Read: r.links[0], Write: r.links[1:],
@@ -153,7 +153,8 @@ func (r *realRig) nothingLeft(mdevs []string) {
 	}
 }
 
-// bootable is the start of a disk whose boot sector writes a word to the first serial port and halts.
+// bootable is the start of a disk whose boot sector writes a word to the first serial port and
+// halts.
 func bootable(word string) []byte {
 	disk := make([]byte, 1<<20)
 	copy(disk, "\x31\xc0\x8e\xd8\xfc\xbe\x16\x7c\xba\xf8\x03\xac\x84\xc0\x74\x03\xee\xeb\xf8\xf4\xeb\xfd"+word+"\x00")
@@ -164,7 +165,8 @@ func bootable(word string) []byte {
 // own is a uuid that no other guest of this machine has: its process is looked for by it.
 func own(n int) string { return fmt.Sprintf("5e1f0001-0000-4000-8000-%08x%04x", os.Getpid(), n) }
 
-// threads are the processors on which each thread of a guest's emulator may run, by the thread's name.
+// threads are the processors on which each thread of a guest's emulator may run, by the thread's
+// name.
 func threads(t *testing.T, uuid string) map[string]string {
 	t.Helper()
 	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -226,7 +228,8 @@ func (r *realRig) power(uuid string, want plugins.PowerState) {
 	}
 }
 
-// A guest boots from its image through the layer above it, runs where it was placed, and is known to the next daemon and the next agent.
+// A guest boots from its image through the layer above it, runs where it was placed, and is known
+// to the next daemon and the next agent.
 func TestTheLifeOfARealInstance(t *testing.T) {
 	r := realHost(t, testhost.SingleNode(), sim.Options{Emulators: true})
 	r.shared, r.sites = []int{0}, map[string]assignment.Provider{rootUUID: {Kind: assignment.Root}}
@@ -323,7 +326,7 @@ func TestTheLifeOfARealInstance(t *testing.T) {
 }
 
 // Guests that are none of ours, and starts that libvirt refuses.
-func TestWhatARealDaemonRefuses(t *testing.T) {
+func TestRealDaemonRefusals(t *testing.T) {
 	r := realHost(t, testhost.Sample(), sim.Options{Emulators: true})
 	const gpu = "0000:82:00.0"
 	r.shared, r.dedicated = []int{0}, nil
@@ -368,7 +371,8 @@ func (r *realRig) defineTheirs(xml string) error {
 	return err
 }
 
-// Guests with virtual GPUs, a virtual function of a network card, and processors of the cell that their GPU is in.
+// Guests with virtual GPUs, a virtual function of a network card, and processors of the cell that
+// their GPU is in.
 func TestRealInstancesWithDevices(t *testing.T) {
 	r := realHost(t, testhost.Sample(), sim.Options{Passthrough: true})
 	const gpu = "0000:82:00.0"

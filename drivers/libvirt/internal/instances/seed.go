@@ -11,8 +11,9 @@ import (
 	"unicode/utf16"
 )
 
-// [SeedDisk] writes the disk from which cloud-init learns what its owner wants of a guest: the datasource NoCloud, a FAT file system with the
-// label CIDATA and the files meta-data and user-data.
+// [SeedDisk] writes the disk from which cloud-init learns what its owner wants of a guest: the
+// datasource NoCloud, a FAT file system with the label CIDATA and the files meta-data and
+// user-data.
 
 // MaxUserData is how much user data there can be, in bytes.
 const MaxUserData = 64 << 10
@@ -39,13 +40,14 @@ const (
 	day = 20<<9 | 1<<5 | 1
 )
 
-// seedFile is one in the root directory. short is what it is called where nobody reads long names.
+// seedFile is a file in the root directory. short is its name for systems without long names.
 type seedFile struct {
 	name, short string
 	text        []byte
 }
 
-// SeedDisk is the content of the disk for an instance: its uuid, the name that its owner gave it, and the user data.
+// SeedDisk is the content of the disk for an instance: its uuid, the name that its owner gave it,
+// and the user data.
 func SeedDisk(uuid, name string, userData []byte) ([]byte, error) {
 	if len(userData) > MaxUserData {
 		return nil, fmt.Errorf("the user data has %d bytes, more than %d", len(userData), MaxUserData)

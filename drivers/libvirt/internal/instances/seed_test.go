@@ -19,7 +19,8 @@ import (
 
 const id = "4f0e3f6c-5d6e-4b6f-9d55-5b0f3bd6c0aa"
 
-// volume reads a FAT12 file system by what its boot sector says, as Microsoft describes it: the label and the files.
+// volume reads a FAT12 file system by what its boot sector says, as Microsoft describes it: the
+// label and the files.
 func volume(disk []byte) (label string, files map[string][]byte, err error) {
 	u16 := func(at int) int { return int(binary.LittleEndian.Uint16(disk[at:])) }
 	sector, cluster, reserved, fats, entries, fatSize := u16(11), int(disk[13]), u16(14), int(disk[16]), u16(17), u16(22)
@@ -83,7 +84,7 @@ func volume(disk []byte) (label string, files map[string][]byte, err error) {
 }
 
 // Whatever the user data is, cloud-init finds it.
-func TestWhatIsWrittenCanBeRead(t *testing.T) {
+func TestSeedDiskCanBeRead(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		data := rapid.SliceOfN(rapid.Byte(), 0, 3000).Draw(t, "data")
 		data = bytes.Repeat(data, rapid.IntRange(1, 20).Draw(t, "times"))

@@ -17,25 +17,27 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// noKVM is what helps where /dev/kvm is there and guests cannot run on it, which libvirt finds out by starting one.
-const noKVM = `see what the error and the guest's log in /var/log/libvirt/qemu say; if it is that KVM does not work on this machine, as in many virtual machines, set virt_type = "qemu" in [drivers.libvirt.config.instances] (docs/libvirt.md, "Instances"): guests are emulated then, which is slow`
+// noKVM is what helps where /dev/kvm is there and guests cannot run on it, which libvirt finds out
+// by starting one.
+const noKVM = `see the error and the guest's log in /var/log/libvirt/qemu; if KVM does not work on this machine, as in many virtual machines, set virt_type = "qemu" in [drivers.libvirt.config.instances] (docs/libvirt.md, "Instances"): guests are emulated then, which is slow`
 
-// setback says that something cannot be done with an instance; if it was to be made, what is there of it is to be removed.
-type setback struct {
+// failure means that something cannot be done with an instance; a failed creation must be removed.
+type failure struct {
 	reason string // for its owner
 	err    error  // for the operator
 	// accelerated says that it was to run on KVM, which may be why it does not.
 	accelerated bool
 }
 
-func (s *setback) Error() string { return s.reason + ": " + s.err.Error() }
+func (s *failure) Error() string { return s.reason + ": " + s.err.Error() }
 
 // Unwrap is the cause.
-func (s *setback) Unwrap() error { return s.err }
+func (s *failure) Unwrap() error { return s.err }
 
 // Spawn makes an instance and starts it, as [plugins.InstanceManager] says.
 //
-// Cost: about ten calls of libvirt, a look at the host, and a copy of the image where disks are copies.
+// Cost: about ten calls of libvirt, a look at the host, and a copy of the image where disks are
+// copies.
 func (m *Manager) Spawn(ctx context.Context, node string, spec plugins.InstanceSpec, tree *providertree.Tree) (plugins.Instance, error) {
 	j, err := m.begin(ctx, node, spec.UUID)
 	if err != nil {
@@ -54,9 +56,9 @@ func (j *job) spawn(ctx context.Context, spec plugins.InstanceSpec, tree *provid
 	if g.there {
 		switch {
 		case !g.ours():
-			return plugins.Instance{}, j.foreign()
+			return plugins.Instance{}, j.unmanaged()
 		case g.is.Mark.Node != j.node:
-			return plugins.Instance{}, j.fault("there is an instance of this uuid on another node")
+			return plugins.Instance{}, j.fault("another node has an instance with this uuid")
 		}
 	}
 	path, err := j.setup.Directory(ctx)
@@ -86,13 +88,14 @@ func (j *job) spawn(ctx context.Context, spec plugins.InstanceSpec, tree *provid
 		return plugins.Instance{}, err
 	}
 	if !g.ours() {
-		return plugins.Instance{}, fmt.Errorf("instance %s: its domain went while it was being started", j.uuid)
+		return plugins.Instance{}, fmt.Errorf("instance %s: its domain disappeared while it was starting", j.uuid)
 	}
 	j.log.Info().Str("domain", g.Name).Bool("resumed", resumed).Msg("made an instance")
 	return g.instance(), nil
 }
 
-// supported refuses what this driver does not make: a guest without something that was asked for is worse than none.
+// supported refuses what this driver cannot create: a guest without something that was requested is
+// worse than none.
 func supported(spec plugins.InstanceSpec) error {
 	if err := extraspecs.Check(spec.Flavor.ExtraSpecs); err != nil {
 		return err
@@ -100,7 +103,8 @@ func supported(spec plugins.InstanceSpec) error {
 	return extraspecs.CheckImage(spec.ImageProperties)
 }
 
-// ran tells whether an instance ran at some time: its directory says so, or libvirt does as long as its daemon runs.
+// ran reports whether an instance ever ran: its directory records it, and libvirt as long as its
+// daemon runs.
 func (j *job) ran(g guest, d directory) bool {
 	if d.noted() {
 		return true
@@ -123,7 +127,7 @@ func (j *job) define(ctx context.Context, spec plugins.InstanceSpec, tree *provi
 		return guest{}, err
 	}
 	if slices.ContainsFunc(host.Domains, func(other domain.Domain) bool { return other.UUID == j.uuid }) {
-		return guest{}, fmt.Errorf("instance %s: a domain of its uuid came while it was being made", j.uuid)
+		return guest{}, fmt.Errorf("instance %s: a domain with its uuid appeared while it was being created", j.uuid)
 	}
 	j.qemu = host.QEMU
 	if err := j.reachable(j.qemu, d, disks); err != nil {
@@ -145,7 +149,7 @@ func (j *job) define(ctx context.Context, spec plugins.InstanceSpec, tree *provi
 	if err != nil {
 		return guest{}, err
 	}
-	if d.exists() { // of an instance whose domain somebody else removed
+	if d.exists() { // of an instance whose domain was removed from outside
 		j.begun = true
 		if err := d.remove(); err != nil {
 			return guest{}, err
@@ -154,7 +158,7 @@ func (j *job) define(ctx context.Context, spec plugins.InstanceSpec, tree *provi
 	err = j.quick(ctx, "defining its domain", func(c hypervisor.Conn) error { _, err := c.DefineDomain(string(text)); return err })
 	if err != nil {
 		if definite(ctx, err) {
-			err = &setback{reason: "the hypervisor does not take it", err: err}
+			err = &failure{reason: "the hypervisor rejects it", err: err}
 		}
 		return guest{}, err
 	}
@@ -185,21 +189,22 @@ func (j *job) complete(ctx context.Context, g guest, d directory, disks []disk) 
 		if ctx.Err() != nil {
 			return err
 		}
-		return &setback{reason: diskReason(err), err: err}
+		return &failure{reason: diskReason(err), err: err}
 	}
 	err := j.start(ctx, g)
-	var back *setback
+	var back *failure
 	if errors.As(err, &back) {
 		back.err = j.unreadable(back.err, j.qemu, disks)
 	}
 	return err
 }
 
-// start makes the mediated devices that are missing and starts a domain that is off. That it runs already is as good.
+// start makes the mediated devices that are missing and starts a domain that is off. That it runs
+// already is as good.
 func (j *job) start(ctx context.Context, g guest) error {
 	if err := j.makeMdevs(ctx, g.is.Mark.Mdevs); err != nil {
 		if definite(ctx, err) {
-			return &setback{reason: "a virtual device could not be made for it", err: err}
+			return &failure{reason: "could not create a virtual device for it", err: err}
 		}
 		return err
 	}
@@ -214,38 +219,40 @@ func (j *job) start(ctx context.Context, g guest) error {
 	} else if now.ours() && now.active() {
 		return nil
 	}
-	return &setback{reason: "the hypervisor could not start it", err: err, accelerated: g.is.Type == kvm}
+	return &failure{reason: "the hypervisor could not start it", err: err, accelerated: g.is.Type == kvm}
 }
 
-// fault is the setback as the agent takes it: the reason is for the owner, and the words around it for the operator.
-func (s *setback) fault(uuid string) error {
+// fault is the failure as the agent takes it: the reason is for the owner, and the words around it
+// for the operator.
+func (s *failure) fault(uuid string) error {
 	return fmt.Errorf("%w: %v", &plugins.InstanceFault{UUID: uuid, Reason: s.reason}, s.err) //nolint:errorlint // what it wraps would be taken for another answer
 }
 
-// warn logs a setback, with the remedy where there is a likely one.
-func (j *job) warn(s *setback, what string) {
+// warn logs a failure, with a hint if there is a likely one.
+func (j *job) warn(s *failure, what string) {
 	log := j.log
 	if s.accelerated {
-		log = log.With().Str("remedy", noKVM).Logger()
+		log = log.With().Str("hint", noKVM).Logger()
 	}
 	log.Warn().Err(s.err).Msg(what)
 }
 
-// giveUp removes what there is of an instance that cannot be made. After other errors it stays, for the next Spawn or Destroy.
+// giveUp removes the parts of an instance that cannot be created. After other errors they stay, for
+// the next Spawn or Destroy.
 func (j *job) giveUp(ctx context.Context, d directory, resumed bool, err error) error {
-	var back *setback
+	var back *failure
 	var fault *plugins.InstanceFault
 	switch {
 	case errors.As(err, &back):
 		fault, err = &plugins.InstanceFault{UUID: j.uuid, Reason: back.reason}, back.fault(j.uuid)
-		j.warn(back, "An instance could not be made. What there was of it is removed.")
+		j.warn(back, "Could not create an instance. Removing what was created of it.")
 	case errors.As(err, &fault):
 	default:
 		return err
 	}
 	if j.begun || resumed {
 		if left := j.remove(ctx, d); left != nil {
-			return fmt.Errorf("instance %s cannot be made (%s), and cannot be removed: %w", j.uuid, fault.Reason, left)
+			return fmt.Errorf("cannot create instance %s (%s), and cannot remove it: %w", j.uuid, fault.Reason, left)
 		}
 	}
 	return err
@@ -270,11 +277,12 @@ func (j *job) destroy(ctx context.Context) error {
 	return j.remove(ctx, directory{path: path, name: domain.Name(j.uuid)})
 }
 
-// mostRounds bounds how often a domain is looked for that was removed: one whose start was still under way comes up again, once.
+// mostRounds bounds how often a domain is looked for that was removed: one whose start was still
+// under way comes up again, once.
 const mostRounds = 3
 
-// remove ends a domain and removes all that its mark says; then there is none. One that somebody else made is a fault; one of ours on another
-// node stays.
+// remove stops a domain and removes everything in its mark, and the domain. One that the driver did
+// not create is a fault; one of ours on another node stays.
 func (j *job) remove(ctx context.Context, d directory) error {
 	for range mostRounds {
 		g, err := j.find(ctx)
@@ -282,7 +290,7 @@ func (j *job) remove(ctx context.Context, d directory) error {
 		case err != nil:
 			return err
 		case g.there && !g.ours():
-			return j.foreign()
+			return j.unmanaged()
 		case g.there && g.is.Mark.Node != j.node:
 			return nil
 		case !g.there:
@@ -296,7 +304,7 @@ func (j *job) remove(ctx context.Context, d directory) error {
 			return err
 		}
 	}
-	return fmt.Errorf("instance %s: its domain is there again whenever it is removed", j.uuid)
+	return fmt.Errorf("instance %s: its domain reappears each time it is removed", j.uuid)
 }
 
 func (j *job) removeOnce(ctx context.Context, g guest, d directory) error {
@@ -304,7 +312,7 @@ func (j *job) removeOnce(ctx context.Context, g guest, d directory) error {
 	err := j.slow(ctx, "switching off its domain", endLimit, func(c hypervisor.Conn) error { return c.DestroyDomain(j.uuid) })
 	switch {
 	case errors.Is(err, hypervisor.ErrNotFound):
-	case errors.Is(err, hypervisor.ErrState): // it does not run; or the host is such that libvirt cannot tell
+	case errors.Is(err, hypervisor.ErrState): // it does not run; or libvirt cannot determine it on this host
 		now, err := j.find(ctx)
 		if err != nil {
 			return err

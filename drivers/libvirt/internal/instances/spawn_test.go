@@ -99,11 +99,12 @@ func TestADeviceThatWasThereStays(t *testing.T) {
 	})
 }
 
-// Whatever call fails, and however: either nothing is left, or the next Spawn goes on, or Destroy removes all.
+// Whatever call fails, and however: either nothing is left, or the next Spawn goes on, or Destroy
+// removes all.
 func TestASpawnThatFailsAtAnyStep(t *testing.T) {
 	const steps = 3
 	for step := 1; step <= steps; step++ {
-		for _, how := range []failure{refuses, breaks, breaksAfter} {
+		for _, how := range []failMode{refuses, breaks, breaksAfter} {
 			for _, next := range []string{"spawn", "destroy"} {
 				t.Run(fmt.Sprintf("%d/%d/%s", step, how, next), func(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) {
@@ -137,8 +138,9 @@ func TestASpawnThatFailsAtAnyStep(t *testing.T) {
 	}
 }
 
-// That KVM may not work is said where a guest that was to run on it could not be started, and not of another.
-func TestWhatHelpsWithoutKVM(t *testing.T) {
+// That KVM may not work is said where a guest that was to run on it could not be started, and not
+// of another.
+func TestFailedStartWithKVMHasAHint(t *testing.T) {
 	for virt, told := range map[string]bool{"": true, "auto": true, "kvm": true, "qemu": false} {
 		t.Run(virt, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -150,7 +152,7 @@ func TestWhatHelpsWithoutKVM(t *testing.T) {
 				if !errors.As(err, &fault) || fault.Reason != "the hypervisor could not start it" {
 					t.Errorf("its owner is told %v", err)
 				}
-				if strings.Count(log.String(), "An instance could not be made") != 1 || strings.Contains(log.String(), `virt_type = \"qemu\"`) != told {
+				if strings.Count(log.String(), "Could not create an instance") != 1 || strings.Contains(log.String(), `virt_type = \"qemu\"`) != told {
 					t.Errorf("the log is %s", log.String())
 				}
 			})
@@ -189,7 +191,7 @@ func TestASpawnThatIsCancelledAtAnyStep(t *testing.T) {
 
 func TestADestroyThatFailsAtAnyStep(t *testing.T) {
 	for step := 1; step <= 3; step++ {
-		for _, how := range []failure{refuses, breaks, breaksAfter} {
+		for _, how := range []failMode{refuses, breaks, breaksAfter} {
 			synctest.Test(t, func(t *testing.T) {
 				r := newRig(t, Config{})
 				r.mustSpawn(request(1))
@@ -208,7 +210,7 @@ func TestADestroyThatFailsAtAnyStep(t *testing.T) {
 }
 
 // A process ended between any two steps: what it left is made whole, or removed.
-func TestWhatACrashLeaves(t *testing.T) {
+func TestSpawnAndDestroyContinueAfterACrash(t *testing.T) {
 	for name, crash := range map[string]func(t *testing.T, r *rig){
 		"a directory without a domain": func(_ *testing.T, r *rig) {
 			delete(r.domains, id(1))
@@ -274,7 +276,8 @@ func TestWhatACrashLeaves(t *testing.T) {
 	}
 }
 
-// An earlier call's start is still under way: it is waited for, by libvirt. One that takes too long leaves everything as it is.
+// An earlier call's start is still under way: it is waited for, by libvirt. One that takes too long
+// leaves everything as it is.
 func TestSpawnWhileItStarts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, noted := range []bool{false, true} {
@@ -307,7 +310,8 @@ func TestSpawnWhileItStarts(t *testing.T) {
 	})
 }
 
-// A disk that is complete is not made again; that of a former instance of the same uuid is not given to the next.
+// A disk that is complete is not made again; that of a former instance of the same uuid is not
+// given to the next.
 func TestWhatIsOnADisk(t *testing.T) {
 	for _, gone := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -357,7 +361,7 @@ func TestInstancesOfAnotherNode(t *testing.T) {
 }
 
 // What ran and is off stays off, also for a manager that has just come up.
-func TestSpawnStartsNothingThatRan(t *testing.T) {
+func TestSpawnDoesNotRestartAnInstanceThatRan(t *testing.T) {
 	for _, reason := range []int{0, offShutdown, offDestroyed, offCrashed} {
 		synctest.Test(t, func(t *testing.T) {
 			r := newRig(t, Config{})
@@ -380,7 +384,7 @@ func TestSpawnStartsNothingThatRan(t *testing.T) {
 }
 
 // Domains without our mark, or with that of another node, are left alone whatever is asked.
-func TestGuestsOfOthersAreNotTouched(t *testing.T) {
+func TestUnmanagedGuestsAreNotTouched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Config{})
 		r.stranger(1)
@@ -413,7 +417,7 @@ func TestGuestsOfOthersAreNotTouched(t *testing.T) {
 	})
 }
 
-func TestWhatCannotBeMadeLeavesNothing(t *testing.T) {
+func TestFailedSpawnLeavesNothing(t *testing.T) {
 	for name, change := range map[string]func(*plugins.InstanceSpec){
 		"more processors than are free": func(s *plugins.InstanceSpec) {
 			s.Flavor.VCPUs = 7
@@ -450,8 +454,9 @@ func TestWhatCannotBeMadeLeavesNothing(t *testing.T) {
 	}
 }
 
-// TestAnInstanceThatRanIsLeftAlone: an extra spec that is refused by now does not end what was made before.
-func TestAnInstanceThatRanIsLeftAlone(t *testing.T) {
+// TestInstanceThatRanIsKept: an extra spec that is refused by now does not end what was made
+// before.
+func TestInstanceThatRanIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Config{})
 		r.mustSpawn(request(1))
@@ -467,8 +472,9 @@ func TestAnInstanceThatRanIsLeftAlone(t *testing.T) {
 	})
 }
 
-// A host that has no room for the disks (here: a file where the directory should be) gives back what was taken.
-func TestDisksThatCannotBeMade(t *testing.T) {
+// A host that has no room for the disks (here: a file where the directory should be) gives back
+// what was taken.
+func TestDiskErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Config{})
 		r.before = func() {
@@ -516,8 +522,9 @@ func TestWithoutLibvirtNothingIsBegun(t *testing.T) {
 	})
 }
 
-// Guests that start slowly hold up neither lists, nor decisions about others, nor the end of others.
-func TestSlowStartsHoldNothingUp(t *testing.T) {
+// Guests that start slowly hold up neither lists, nor decisions about others, nor the end of
+// others.
+func TestSlowStartsDoNotBlockOtherCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Config{})
 		r.mustSpawn(request(3))
@@ -546,7 +553,8 @@ func TestSlowStartsHoldNothingUp(t *testing.T) {
 		if time.Since(begun) > 0 {
 			t.Error("the list waited")
 		}
-		// All connections for what takes long have something to do. Who does not wait for one leaves what there is.
+		// All connections for what takes long have something to do. Who does not wait for one
+		// leaves what there is.
 		spec := request(4)
 		spec.Allocations = providertree.ProviderResources{rootUUID: {"VCPU": 2, "MEMORY_MB": 512, "DISK_GB": 2}}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

@@ -40,11 +40,11 @@ type world struct {
 	domains map[string]*body
 	devices map[string]bool // by name; whether they are active
 	lastID  int
-	// writes are the calls so far that change something. The one with the number fail does not do what it is to do, or does it and its connection
-	// breaks before it can say so.
+	// writes are the calls so far that change something. The one with the number fail does not do
+	// what it is to do, or does it and its connection breaks before it can say so.
 	writes  []string
 	fail    int
-	how     failure
+	how     failMode
 	started int // starts that worked
 	ignores int // how many requests to shut down the guests do not hear
 	away    bool
@@ -57,10 +57,10 @@ type world struct {
 	events  []func(hypervisor.Event)
 }
 
-type failure int
+type failMode int
 
 const (
-	refuses failure = iota
+	refuses failMode = iota
 	breaks
 	breaksAfter
 )
@@ -280,10 +280,10 @@ func (c *conn) DestroyDevice(name string) error {
 type rig struct {
 	*Manager
 	*world
-	t      *testing.T
-	dir    string // of the instances
-	images string
-	news   *hypervisor.News
+	t        *testing.T
+	dir      string // of the instances
+	images   string
+	eventLog *hypervisor.EventLog
 }
 
 func machineOf(w *world) machine.Machine {
@@ -331,7 +331,7 @@ func newRig(t *testing.T, c Config) *rig {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	r := &rig{world: newWorld(), t: t, dir: dir, images: t.TempDir(), news: hypervisor.NewNews()}
+	r := &rig{world: newWorld(), t: t, dir: dir, images: t.TempDir(), eventLog: hypervisor.NewEventLog()}
 	if c.ImagesPath == "" {
 		c.ImagesPath = r.images
 	}
@@ -343,7 +343,7 @@ func newRig(t *testing.T, c Config) *rig {
 	for i := range 4 {
 		settings := hypervisor.Settings{URI: "fake:///", Open: r.open, Write: i > 0, ConnectTimeout: 10 * time.Second, CallTimeout: 30 * time.Second}
 		if i == 0 {
-			settings.News = r.news
+			settings.EventLog = r.eventLog
 		}
 		links = append(links, hypervisor.NewLink(settings))
 	}
@@ -354,7 +354,7 @@ func newRig(t *testing.T, c Config) *rig {
 			}
 		}
 	})
-	r.Manager = New(r.news)
+	r.Manager = New(r.eventLog)
 	r.Use(&Setup{
 		Settings: s, Node: func(context.Context) (string, error) { return node, nil }, Directory: func(context.Context) (string, error) { return r.dir, nil },
 		Look: r.look, Read: links[0], Write: links[1:],

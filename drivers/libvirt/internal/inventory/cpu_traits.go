@@ -11,7 +11,8 @@ import (
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
-// feature is one CPU feature: its name in libvirt's CPU map, its flag in /proc/cpuinfo, and what it means as traits.
+// feature is one CPU feature: its name in libvirt's CPU map, its flag in /proc/cpuinfo, and what it
+// means as traits.
 type feature struct {
 	libvirt, kernel string
 	traits          []string
@@ -113,7 +114,7 @@ var emulated = map[string]string{
 	"riscv64": "COMPUTE_ARCH_RISCV64", "s390x": "COMPUTE_ARCH_S390X", "x86_64": "COMPUTE_ARCH_X86_64",
 }
 
-// hyperthreading says that some core has more than one thread, whoever made the CPU.
+// hyperthreading means that some core has more than one thread, of any vendor's CPU.
 const hyperthreading = "HW_CPU_HYPERTHREADING"
 
 // Names of the keys about the processors that guests see.
@@ -131,10 +132,11 @@ const (
 	CPUNone            = "none"
 )
 
-// GuestCPU is the processor that guests see: Nova's options of these names. The traits of the node's CPU are those of this processor, since a
-// guest cannot use what it does not see.
+// GuestCPU is the processor that guests see: Nova's options of these names. The traits of the
+// node's CPU are those of this processor, since a guest cannot use what it does not see.
 type GuestCPU struct {
-	// Mode is one of the values of cpu_mode; "" is host-model (host-passthrough on aarch64): guests see all features of the host.
+	// Mode is one of the values of cpu_mode; "" is host-model (host-passthrough on aarch64): guests
+	// see all features of the host.
 	Mode string `json:"cpu_mode"`
 	// Models are libvirt's names of the models that guests can have, for the mode custom.
 	Models []string `json:"cpu_models"`
@@ -176,7 +178,8 @@ func (g GuestCPU) wrongCPU() (all []error) {
 	return all
 }
 
-// ModelsFor are libvirt's names of the models whose features guests have; none if they have the host's.
+// ModelsFor are libvirt's names of the models whose features guests have; none if they have the
+// host's.
 func (g GuestCPU) ModelsFor(arch string) []string {
 	switch g.Mode {
 	case CPUCustom:
@@ -195,8 +198,8 @@ func (g GuestCPU) ModelsFor(arch string) []string {
 	return nil
 }
 
-// Apply returns features with those that the extra flags add, and without those that they disable. The mode none takes no flags, as in
-// Nova.
+// Apply returns features with those that the extra flags add, and without those that they disable.
+// The mode none takes no flags, as in Nova.
 func (g GuestCPU) Apply(features []string) []string {
 	if g.Mode == CPUNone || len(g.Flags) == 0 {
 		return features

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package inventory says what the provider tree of a host is to be, edits a tree until it is that, and tells which inventory moves by it.
+// Package inventory computes the desired provider tree of a host, edits a tree to match it, and
+// finds the inventory that moves.
 //
 //	flat (Nova's tree)                                      nested
 //	cn1                     VCPU PCPU MEMORY_MB DISK_GB     cn1                        DISK_GB
@@ -10,17 +11,18 @@
 //	                                                        │  └─ cn1_pci_0000_82_00_0 VGPU
 //	                                                        └─ cn1_amd_sev             MEM_ENCRYPTION_CONTEXT
 //
-// The decisions were made before, by package selection; here they become resource providers. A tree that Nova
-// wrote is the flat one as it is.
+// The decisions were made before, by package selection; here they become resource providers. A tree
+// that Nova wrote is the flat one as it is.
 //
-//	Host, Settings ── Want ──▶ Wanted ─┬─ Leaving(tree) ─▶ places whose allocations must move first: a reshape
+//	Host, Settings ── Want ──▶ Wanted ─┬─ Moving(tree) ─▶ places whose allocations must move first: a reshape
 //	                                   ├─ Sites(tree) ───▶ which provider stands for what, before and after
 //	                                   └─ Put(tree) ─────▶ the tree as it is to be
 //
-// Whose is what. On the root and the cells, the driver's are the classes that it knows; all others are somebody else's. Of traits, those that it may
-// have given are its own; on the provider of a PCI device that is all of them, as in Nova. Providers are found by
-// name and adopted with whatever uuid they have. A provider that is not wanted goes if its name is one that this package gives and if it has the
-// uuid that this package gives, or the mark of such a provider. All the rest is never touched.
+// Ownership. On the root and the cells, the driver owns the classes that it knows; all others are
+// unmanaged. It owns the traits that it may have set; on the provider of a PCI device it owns all,
+// as in Nova. Providers are found by name and adopted with any uuid. An undesired provider is
+// removed if it has a name that this package gives, and the uuid that this package gives or the
+// mark of such a provider. Everything else is never touched.
 //
 // Everything is pure: no I/O, no clock, and equal arguments have equal results.
 package inventory

@@ -39,8 +39,9 @@ func address(t tester, text string) machine.Address {
 	return a
 }
 
-// twoSockets is a host of two NUMA cells with four CPUs each (one of them the host's own, one dedicated), a GPU in each cell, a network card
-// with four virtual functions in the second, and SEV.
+// twoSockets is a host of two NUMA cells with four CPUs each (one of them the host's own, one
+// dedicated), a GPU in each cell, a network card with four virtual functions in the second, and
+// SEV.
 func twoSockets(t tester) inventory.Host {
 	t.Helper()
 	gpu0, gpu1, nic := address(t, "0000:3b:00.0"), address(t, "0000:82:00.0"), address(t, "0000:86:00.0")
@@ -94,7 +95,8 @@ func fresh(t tester) *providertree.Tree {
 	return tree
 }
 
-// put puts what is wanted into a copy of a tree, twice, and sees that the second time changes nothing and that nothing is leaving then.
+// put puts what is wanted into a copy of a tree, twice, and sees that the second time changes
+// nothing and that nothing is moving then.
 func put(t tester, w inventory.Wanted, tree *providertree.Tree) *providertree.Tree {
 	t.Helper()
 	after := tree.Clone()
@@ -104,15 +106,16 @@ func put(t tester, w inventory.Wanted, tree *providertree.Tree) *providertree.Tr
 	if !providertree.Diff(after, again).Empty() {
 		t.Fatalf("a second Put changes something (-once +twice):\n%s", cmp.Diff(dump(after), dump(again)))
 	}
-	leaving, err := w.Leaving(after, root)
+	moving, err := w.Moving(after, root)
 	must(t, err)
-	if len(leaving) > 0 {
-		t.Fatalf("after Put there is still something leaving: %v of\n%s", leaving, dump(after))
+	if len(moving) > 0 {
+		t.Fatalf("after Put there is still something moving: %v of\n%s", moving, dump(after))
 	}
 	return after
 }
 
-// dump is a tree as text: siblings by name, inventories by class, what is Placement's default left out.
+// dump is a tree as text: siblings by name, inventories by class, what is Placement's default left
+// out.
 func dump(tree *providertree.Tree) string {
 	var b strings.Builder
 	var roots []string

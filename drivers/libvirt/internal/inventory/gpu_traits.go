@@ -28,9 +28,10 @@ func resolutionTrait(r [2]int) string {
 // maxDescription is more than any vendor writes.
 const maxDescription = 4096
 
-// GPUTraits are the traits of a type of mediated devices, sorted, as the vendor's driver describes it in the file "description" below
-// mdev_supported_types (NVIDIA's: "num_heads=4, frl_config=60, framebuffer=1024M, max_resolution=4096x2160, max_instance=16"): the number of
-// displays, and all resolutions that are no larger than the largest. From other descriptions none follow.
+// GPUTraits are the traits of a type of mediated devices, sorted, as the vendor's driver describes
+// it in the file "description" below mdev_supported_types (NVIDIA's: "num_heads=4, frl_config=60,
+// framebuffer=1024M, max_resolution=4096x2160, max_instance=16"): the number of displays, and all
+// resolutions that are no larger than the largest. From other descriptions none follow.
 //
 // Nova leaves these traits to the operator. They are for the provider of a GPU, not for the root.
 func GPUTraits(description string) []string {
@@ -60,7 +61,8 @@ func GPUTraits(description string) []string {
 	return slices.Compact(traits)
 }
 
-// OwnedGPUTraits are all traits that GPU can return, sorted: on the provider of a GPU the driver owns them where it reports them.
+// OwnedGPUTraits are all traits that GPU can return, sorted: on the provider of a GPU the driver
+// owns them where it reports them.
 func OwnedGPUTraits() []string {
 	traits := slices.Collect(maps.Values(heads))
 	for _, r := range resolutions {

@@ -10,7 +10,8 @@ import (
 // Version is one of libvirt's or QEMU's, in libvirt's notation: 9.1.2 is 9001002. 0 is not known.
 type Version uint64
 
-// guests are what the guests of a host can have, whichever architecture and machine type they choose: the union of the domain capabilities.
+// guests are what the guests of a host can have, whichever architecture and machine type they
+// choose: the union of the domain capabilities.
 type guests struct {
 	// asked says that libvirt gave domain capabilities. Without, little is known.
 	asked bool
@@ -137,9 +138,11 @@ func silent(guests) verdict { return unknown }
 
 // rules are all traits about what guests can have that the driver owns, in groups.
 //
-// Words are libvirt's, and so are the answers, where it answers: buses, video models, firmware, TPM. It does not say which network, sound,
-// IOMMU and USB models its emulator has; as in Nova's driver these follow from how guests run, from their architectures, and from the versions
-// that brought them. So a guest of a foreign architecture may be promised a model that only another one has, as under Nova.
+// Words are libvirt's, and so are the answers, where it answers: buses, video models, firmware,
+// TPM. It does not say which network, sound, IOMMU and USB models its emulator has; as in Nova's
+// driver these follow from how guests run, from their architectures, and from the versions that
+// brought them. So a guest of a foreign architecture may be promised a model that only another one
+// has, as under Nova.
 var rules = slices.Concat(
 	each(func(g guests, bus string) verdict { return g.has(g.buses, bus) }, map[string]string{
 		"fdc": "COMPUTE_STORAGE_BUS_FDC", "ide": "COMPUTE_STORAGE_BUS_IDE", "lxc": "COMPUTE_STORAGE_BUS_LXC",
@@ -190,8 +193,8 @@ var rules = slices.Concat(
 	},
 )
 
-// more are facts for which there is a trait but that Nova's driver does not report. Firmware must really be there: the emulator's word that it
-// could load some is not enough.
+// more are facts for which there is a trait but that Nova's driver does not report. Firmware must
+// really be there: the emulator's word that it could load some is not enough.
 var more = []rule{
 	{"COMPUTE_FIRMWARE_BIOS", func(g guests) verdict { return g.known(g.bios) }},
 	{"COMPUTE_FIRMWARE_UEFI", func(g guests) verdict { return g.known(g.uefi) }},
@@ -208,9 +211,11 @@ func each(of func(g guests, word string) verdict, traits map[string]string) []ru
 	return out
 }
 
-// service are the traits by which Nova's service on the host promises what it can do with guests, as far as Nova's libvirt driver can have
-// them: its CAPABILITY_TRAITS_MAP, without those that are facts about the hypervisor (they are in rules). Nova's answer depends on its
-// configuration for a few; what is here is the answer to the default one. The others have no answer: only an override names them.
+// service are the traits by which Nova's service on the host promises what it can do with guests,
+// as far as Nova's libvirt driver can have them: its CAPABILITY_TRAITS_MAP, without those that are
+// facts about the hypervisor (they are in rules). Nova's answer depends on its configuration for a
+// few; what is here is the answer to the default one. The others have no answer: only an override
+// names them.
 var service = []rule{
 	{"COMPUTE_ACCELERATORS", always},
 	{"COMPUTE_CONFIG_DRIVE_REGENERATION", silent},
@@ -259,15 +264,17 @@ var promised = func() map[string]bool {
 	return m
 }()
 
-// Capabilities is what the service that runs the guests promises, by trait, for [plugins.CapabilityReporter]: what is true is put on the
-// root, what is false is taken off it, and what is missing is left alone.
+// Capabilities is what the service that runs the guests promises, by trait, for
+// [plugins.CapabilityReporter]: what is true is put on the root, what is false is taken off it, and
+// what is missing is left alone.
 //
-// None of it follows from the host. nova-compute can attach a volume to a running guest; this driver's own instances can be made, started,
-// stopped and deleted, no more. A promise that is not kept sends a guest where it fails; one that is withdrawn while nova-compute still keeps
-// it leaves guests without a host. So it is the operator who says who runs the guests:
+// None of it follows from the host. nova-compute can attach a volume to a running guest; this
+// driver's own instances can be made, started, stopped and deleted, no more. A promise that is not
+// kept sends a guest where it fails; one that is withdrawn while nova-compute still keeps it leaves
+// guests without a host. So the operator configures what runs the guests:
 //
 //	keep    nova-compute does, beside the agent, or did: its traits stay, none is written (the default)
-//	report  nova-compute does, and nobody has written its traits: a new host, beside others that Nova reports
+//	report  nova-compute does, and has not written its traits: a new host, beside others that Nova reports
 //	remove  the driver does: none of it is promised
 //
 // Overrides come on top.

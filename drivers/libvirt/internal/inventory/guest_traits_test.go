@@ -16,7 +16,8 @@ import (
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/selection"
 )
 
-// captured are the domain capabilities of libvirt 9.0 with QEMU 7.2 as an emulator, without UEFI firmware and swtpm.
+// captured are the domain capabilities of libvirt 9.0 with QEMU 7.2 as an emulator, without UEFI
+// firmware and swtpm.
 func captured(t testing.TB) []capabilities.Domain {
 	t.Helper()
 	var out []capabilities.Domain
@@ -88,8 +89,9 @@ HW_CPU_X86 AMD_SVM SSE SSE2 SVM
 	}
 }
 
-// What nova-compute (of early 2025) had on the root of a host with KVM, firmware with secure boot and an older libvirt, which it logged.
-// COMPUTE_NODE, which is not here, is the agent's. The log does not name the versions; those below are the ones that its traits fit.
+// What nova-compute (of early 2025) had on the root of a host with KVM, firmware with secure boot
+// and an older libvirt, which it logged. COMPUTE_NODE, which is not here, is the agent's. The log
+// does not name the versions; those below are the ones that its traits fit.
 func TestTraitsAreWhatNovaReports(t *testing.T) {
 	const nova = `COMPUTE_IMAGE_TYPE_AMI COMPUTE_GRAPHICS_MODEL_CIRRUS COMPUTE_NET_VIF_MODEL_E1000 COMPUTE_VOLUME_ATTACH_WITH_TAG COMPUTE_DEVICE_TAGGING
 HW_CPU_X86_MMX COMPUTE_SECURITY_UEFI_SECURE_BOOT COMPUTE_VOLUME_MULTI_ATTACH COMPUTE_NET_VIF_MODEL_SPAPR_VLAN HW_CPU_X86_SSE COMPUTE_NET_VIF_MODEL_RTL8139
@@ -123,7 +125,8 @@ COMPUTE_IMAGE_TYPE_RAW COMPUTE_IMAGE_TYPE_ARI HW_CPU_X86_SSE42 COMPUTE_IMAGE_TYP
 	}
 }
 
-// changed says what a change of the real host does to its verdicts: "+X" has it now, "-X" not any more, "?X" is not known any more.
+// changed says what a change of the real host does to its verdicts: "+X" has it now, "-X" not any
+// more, "?X" is not known any more.
 func changed(t *testing.T, change func(*HostTraits)) string {
 	t.Helper()
 	before, h := real(t).Verdicts(), real(t)
@@ -160,7 +163,7 @@ func withTPM(versions ...string) func(*HostTraits) {
 	})
 }
 
-func TestWhatDecidesATrait(t *testing.T) {
+func TestTraitVerdicts(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change func(*HostTraits)
 		want   string
@@ -229,8 +232,9 @@ func TestAnArmHasNoBIOS(t *testing.T) {
 	}
 }
 
-// Where libvirt gives no domain capabilities (its test driver, a call that failed), what Nova wrote about devices stays.
-func TestSilenceTakesNothingAway(t *testing.T) {
+// Where libvirt gives no domain capabilities (its test driver, a call that failed), what Nova wrote
+// about devices stays.
+func TestUnknownFactsRemoveNoTraits(t *testing.T) {
 	h := real(t)
 	h.Domains, h.KernelAsked = nil, false
 	h.Config.SWTPM = true
@@ -239,8 +243,8 @@ func TestSilenceTakesNothingAway(t *testing.T) {
 			t.Errorf("a verdict about %s", trait)
 		}
 	}
-	if doubts := h.Doubts(); doubts != nil {
-		t.Errorf("%v", doubts)
+	if discrepancies := h.Discrepancies(); discrepancies != nil {
+		t.Errorf("%v", discrepancies)
 	}
 	h = real(t)
 	for i := range h.Domains {
@@ -298,7 +302,8 @@ func anyHost() *rapid.Generator[HostTraits] {
 	})
 }
 
-// Every trait that leaves here is a real one, and the driver's: else Placement would refuse it, or it would never go.
+// Every trait that leaves here is a real one, and the driver's: else Placement would refuse it, or
+// it would never go.
 func TestEveryTraitIsRealAndOwned(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		h := anyHost().Draw(t, "host")

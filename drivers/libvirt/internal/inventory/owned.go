@@ -22,8 +22,8 @@ var (
 
 const sevTrait = "HW_CPU_X86_AMD_SEV" // and its kinds, with a suffix
 
-// former says what a provider that is not wanted stands for, if it is one of the driver's: made by it, by Nova, or by an earlier driver of
-// another configuration. ok is false for those of others.
+// former is what an undesired provider stands for, if the driver, Nova, or the driver with an
+// earlier configuration created it. ok is false for unmanaged ones.
 func (w *Wanted) former(root string, p providertree.Provider) (site assignment.Provider, ok bool) {
 	key, below := strings.CutPrefix(p.Name, w.Providers[0].Name+"_")
 	if !below || p.UUID == root {
@@ -53,7 +53,8 @@ func (w *Wanted) former(root string, p providertree.Provider) (site assignment.P
 	return assignment.Provider{Kind: assignment.MdevParent, Parent: key}, made || mdevs && marked(traitNova)
 }
 
-// surplus are the classes that a provider has and that it is not to have, of those that are the driver's there.
+// surplus are the classes that a provider has and that it is not to have, of those that are the
+// driver's there.
 func (w *Wanted) surplus(want *Provider, now providertree.Provider, carried map[string]bool) []string {
 	var known, custom []string
 	for _, class := range now.Inventories.Classes() {
@@ -67,7 +68,8 @@ func (w *Wanted) surplus(want *Provider, now providertree.Provider, carried map[
 			custom = append(custom, class)
 		}
 	}
-	// A device has one class. If it lacks it, and has none that is known to be the driver's, then it still has the one of a former configuration.
+	// A device has one class. If it lacks it, and has none that is known to be the driver's, then
+	// it still has the one of a former configuration.
 	if class := want.Site.Class; class != "" && len(known) == 0 {
 		if _, has := now.Inventories[class]; !has {
 			return custom
@@ -76,7 +78,7 @@ func (w *Wanted) surplus(want *Provider, now providertree.Provider, carried map[
 	return known
 }
 
-// owns says whether a class is the driver's, on providers of a kind.
+// owns reports whether the driver owns a class on providers of a kind.
 func (w *Wanted) owns(kind assignment.Kind, class string) bool {
 	switch kind {
 	case assignment.Root:
@@ -102,7 +104,8 @@ type standing struct {
 	there []bool
 	// wanted are the wanted ones by uuid.
 	wanted map[string]*Provider
-	// ours are the uuids of the driver's providers that are in the tree, in pre-order; former what those that are not wanted stand for.
+	// ours are the uuids of the driver's providers that are in the tree, in pre-order; former what
+	// those that are not wanted stand for.
 	ours   []string
 	former map[string]assignment.Provider
 	// carried are the classes of huge pages that the root is to have though it is flat.
@@ -130,7 +133,7 @@ func (s *standing) site(uuid string) assignment.Provider {
 	return s.former[uuid]
 }
 
-// has says whether the root or a cell has a class.
+// has reports whether the root or a cell has a class.
 func (s *standing) has(class string) bool {
 	for p := range s.computing {
 		if _, has := p.Inventories[class]; has {
@@ -140,8 +143,8 @@ func (s *standing) has(class string) bool {
 	return false
 }
 
-// ratio is that of a class that comes from elsewhere in the tree: the root's, or else the highest of the cells', so that what was allocated
-// there has room. 0 if it was nowhere.
+// ratio is that of a class that moves within the tree: the root's, or else the highest of the
+// cells', so that its allocations fit. 0 if it was nowhere.
 func (s *standing) ratio(class string) float64 {
 	highest := 0.0
 	for p, site := range s.computing {

@@ -21,8 +21,8 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// anyHost draws a host: cells without CPUs, without memory and without either (but not with less than a MiB), devices in no cell and in cells that
-// are not there.
+// anyHost draws a host: cells without CPUs, without memory and without either (but not with less
+// than a MiB), devices in no cell and in cells that are not there.
 func anyHost(t *rapid.T) inventory.Host {
 	h := inventory.Host{
 		Node: "cn1", PMEM: map[string]int64{}, Taken: map[machine.Address]bool{}, DiskGB: rapid.Int64Range(0, 1<<40).Draw(t, "disk"),
@@ -114,7 +114,8 @@ func anyWanted(t *rapid.T) (h inventory.Host, flat, nested inventory.Wanted) {
 	return h, flat, nested
 }
 
-// TestThereAndBack: whatever the host, a tree that was nested is flat again as if nothing had been, and the other way round.
+// TestThereAndBack: whatever the host, a tree that was nested is flat again as if nothing had been,
+// and the other way round.
 func TestThereAndBack(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		_, flat, nested := anyWanted(t)
@@ -174,10 +175,11 @@ func valid(t tester, tree *providertree.Tree) {
 	}
 }
 
-// TestCellsAddUp: the cells have together what the root has in the flat tree. VCPU, PCPU and what is reserved of them do so exactly, and so do huge
-// pages; MEMORY_MB is cut to MiB in each cell, so it may be less than one MiB short for each, and is less in the flat tree only where that
+// TestCellsAddUpToTheHost: the cells have together what the root has in the flat tree. VCPU, PCPU
+// and what is reserved of them do so exactly, and so do huge pages; MEMORY_MB is cut to MiB in each
+// cell, so it may be less than one MiB short for each, and is less in the flat tree only where that
 // has more than Placement can store.
-func TestCellsAddUp(t *testing.T) {
+func TestCellsAddUpToTheHost(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		h, flat, nested := anyWanted(t)
 		sum := map[string]providertree.Inventory{}
@@ -218,9 +220,10 @@ func TestCellsAddUp(t *testing.T) {
 	})
 }
 
-// TestNothingIsLostOutsideOfLeaving: between two hosts of any shape, whatever goes from one place of the driver's and comes at another of a kind
-// to which allocations can follow, is Leaving; and what is Leaving was there.
-func TestNothingIsLostOutsideOfLeaving(t *testing.T) {
+// TestOnlyMovingPlacesLoseAllocatedInventory: between two hosts of any shape, whatever goes from
+// one place of the driver's and comes at another of a kind to which allocations can follow, is
+// Moving; and what is Moving was there.
+func TestOnlyMovingPlacesLoseAllocatedInventory(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var shapes []inventory.Wanted
 		for range 2 {
@@ -228,14 +231,14 @@ func TestNothingIsLostOutsideOfLeaving(t *testing.T) {
 			shapes = append(shapes, rapid.SampledFrom([]inventory.Wanted{flat, nested}).Draw(t, "shape"))
 		}
 		before := put(t, shapes[0], withOthers(t, fresh(t)))
-		leaving, err := shapes[1].Leaving(before, root)
+		moving, err := shapes[1].Moving(before, root)
 		must(t, err)
 		after := put(t, shapes[1], before)
 		sameOthers(t, before, after)
 		said := map[plugins.Place]bool{}
-		for _, place := range leaving {
+		for _, place := range moving {
 			if _, has := before.Inventory(place.Provider, place.Class); !has {
-				t.Fatalf("%s is leaving and was not there", place)
+				t.Fatalf("%s is moving and was not there", place)
 			}
 			said[place] = true
 		}
@@ -260,10 +263,10 @@ func TestNothingIsLostOutsideOfLeaving(t *testing.T) {
 					moves = after.Exists(p.UUID)
 				}
 				if moves && !said[place] {
-					t.Fatalf("%s of %s moves and is not leaving (%v):\n%s", class, p.Name, leaving, cmp.Diff(dump(before), dump(after)))
+					t.Fatalf("%s of %s moves and is not moving (%v):\n%s", class, p.Name, moving, cmp.Diff(dump(before), dump(after)))
 				}
 				if !moves && said[place] && class != "VCPU" {
-					t.Fatalf("%s of %s is leaving and has nowhere to go:\n%s", class, p.Name, cmp.Diff(dump(before), dump(after)))
+					t.Fatalf("%s of %s is moving and has nowhere to go:\n%s", class, p.Name, cmp.Diff(dump(before), dump(after)))
 				}
 			}
 		}
@@ -341,7 +344,7 @@ func BenchmarkPut(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				after := c.tree.Clone()
-				if _, err := nested.Leaving(after, root); err != nil {
+				if _, err := nested.Moving(after, root); err != nil {
 					b.Fatal(err)
 				}
 				if err := nested.Put(after, root); err != nil {

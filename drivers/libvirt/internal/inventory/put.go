@@ -12,20 +12,23 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// Put edits the tree of a node until it says what is wanted, and touches nothing of others. A second Put changes nothing. If [Wanted.Leaving] is
-// not empty before, allocations must move along with it.
+// Put edits the tree of a node to match, and touches nothing that the driver does not own. A second
+// Put changes nothing. If [Wanted.Moving] is not empty before, allocations must move along with it.
 //
-// Providers are found by name, or by the uuid that the driver gives, and adopted; those that should be below another parent are moved and
-// keep uuid and content. Those of the driver's that are not wanted go; one that somebody else has a provider below stays, with nothing in it.
+// Providers are found by name, or by the uuid that the driver gives, and adopted; those that should
+// be below another parent are moved and keep uuid and content. The driver's undesired providers are
+// removed; one with an unmanaged child stays, empty.
 //
-// An error leaves the tree half edited: throw it away then.
+// An error leaves the tree half edited: discard it then.
 //
 // Cost: O(providers of the node); see BenchmarkPut.
-func (w Wanted) Put(tree *providertree.Tree, root string) error { return w.PutBeside(tree, root, nil) }
+func (w Wanted) Put(tree *providertree.Tree, root string) error {
+	return w.PutDraining(tree, root, nil)
+}
 
-// PutBeside is [Wanted.Put] with what stays for the time being, see [Behind]: a provider that goes stays with it, below the root if its own parent
-// goes.
-func (w Wanted) PutBeside(tree *providertree.Tree, root string, behind map[plugins.Place]providertree.Inventory) error {
+// PutDraining is [Wanted.Put] that keeps draining inventory, see [Draining]: its providers stay,
+// below the root if their own parent is removed.
+func (w Wanted) PutDraining(tree *providertree.Tree, root string, draining map[plugins.Place]providertree.Inventory) error {
 	s, err := w.stand(tree, root)
 	if err != nil {
 		return err
@@ -54,7 +57,7 @@ func (w Wanted) PutBeside(tree *providertree.Tree, root string, behind map[plugi
 		}
 	}
 	stays := map[string]bool{}
-	for place, inv := range behind {
+	for place, inv := range draining {
 		stays[place.Provider] = true
 		if _, err := tree.SetInventory(place.Provider, place.Class, inv); err != nil {
 			return err
@@ -89,7 +92,7 @@ func (s *standing) shelter(uuid string, stays map[string]bool) error {
 // stand finds what of a tree is the driver's.
 func (w *Wanted) stand(tree *providertree.Tree, root string) (*standing, error) {
 	if len(w.Providers) == 0 {
-		return nil, errors.New("no inventory was worked out")
+		return nil, errors.New("no inventory was computed")
 	}
 	node, found := tree.Provider(root)
 	switch {
@@ -106,7 +109,7 @@ func (w *Wanted) stand(tree *providertree.Tree, root string) (*standing, error) 
 			return nil, err
 		}
 		if other := s.wanted[uuid]; other != nil {
-			return nil, fmt.Errorf("resource providers %q and %q are both to be %s", other.Name, p.Name, uuid)
+			return nil, fmt.Errorf("resource providers %q and %q would both become %s", other.Name, p.Name, uuid)
 		}
 		s.wanted[uuid] = p
 		s.uuids, s.there = append(s.uuids, uuid), append(s.there, there)
@@ -126,7 +129,8 @@ func (w *Wanted) stand(tree *providertree.Tree, root string) (*standing, error) 
 	return s, nil
 }
 
-// find looks for a wanted provider by its name, then by the uuid that it would get. It is not there if neither is.
+// find looks for a wanted provider by its name, then by the uuid that it would get. It is not there
+// if neither is.
 func (s *standing) find(p *Provider) (uuid string, there bool, err error) {
 	if p.Parent == "" {
 		return s.root, true, nil
@@ -145,7 +149,8 @@ func (s *standing) find(p *Provider) (uuid string, there bool, err error) {
 	return uuid, there, nil
 }
 
-// choose works out the inventories of all wanted providers, from the tree as it is before anything changes.
+// choose works out the inventories of all wanted providers, from the tree as it is before anything
+// changes.
 func (w *Wanted) choose(s *standing, gone map[string][]string) [][]providertree.Inventory {
 	ratios := map[string]float64{}
 	ratio := func(class string) float64 {
@@ -172,8 +177,8 @@ func (w *Wanted) choose(s *standing, gone map[string][]string) [][]providertree.
 	return all
 }
 
-// inventory is the stock in Placement's terms. The ratio is by Nova's rule: what the configuration says; else what Placement has, so that an
-// administrator's change survives; else the initial one.
+// inventory is the stock in Placement's terms. The ratio is by Nova's rule: what the configuration
+// says; else what Placement has, so that an administrator's change survives; else the initial one.
 func (s Stock) inventory(old providertree.Inventory, known bool, elsewhere func(class string) float64) providertree.Inventory {
 	inv := providertree.Inventory{Total: s.Total, Reserved: s.Reserved, MinUnit: 1, MaxUnit: s.MaxUnit, StepSize: 1, AllocationRatio: s.Ratio}
 	if inv.AllocationRatio == 0 && known {
@@ -192,7 +197,7 @@ func (s Stock) inventory(old providertree.Inventory, known bool, elsewhere func(
 	return inv
 }
 
-// put makes, or adopts, one provider and gives it what it is to have.
+// put creates or adopts one provider and sets its content.
 func (w *Wanted) put(s *standing, i int, stocks []providertree.Inventory) error {
 	p, uuid := &w.Providers[i], s.uuids[i]
 	if p.Parent != "" {
@@ -219,8 +224,8 @@ func (w *Wanted) put(s *standing, i int, stocks []providertree.Inventory) error 
 	return err
 }
 
-// traits are those to add to a provider. One that another program made, as its uuid shows, gets no OWNER_NOVA: Nova before 2026.2 does not
-// set it, and the adoption of its tree takes no write.
+// traits are those to add to a provider. One that another program made, as its uuid shows, gets no
+// OWNER_NOVA: Nova before 2026.2 does not set it, and the adoption of its tree takes no write.
 func (s *standing) traits(p *Provider, uuid string, there bool) []string {
 	if made, err := providertree.ChildUUID(s.root, p.Key); !there || err == nil && made == uuid {
 		return p.Traits

@@ -34,7 +34,8 @@ func things(class string, total, maxUnit int64) providertree.Inventories {
 	return providertree.Inventories{class: {Total: total, MinUnit: 1, MaxUnit: maxUnit, StepSize: 1, AllocationRatio: 1}}
 }
 
-// novas is the tree of twoSockets as Nova writes it: children with uuids of its own, ratios that an administrator chose.
+// novas is the tree of twoSockets as Nova writes it: children with uuids of its own, ratios that an
+// administrator chose.
 func novas(t tester) *providertree.Tree {
 	t.Helper()
 	tree := &providertree.Tree{}
@@ -98,11 +99,11 @@ func sameOthers(t tester, before, after *providertree.Tree) {
 func TestNovasTreeNeedsNoChange(t *testing.T) {
 	for name, tree := range map[string]*providertree.Tree{"alone": novas(t), "with what others have": withOthers(t, novas(t))} {
 		before := tree.Clone()
-		leaving, err := want(t, twoSockets(t), settings()).Leaving(tree, root)
+		moving, err := want(t, twoSockets(t), settings()).Moving(tree, root)
 		must(t, err)
 		must(t, want(t, twoSockets(t), settings()).Put(tree, root))
-		if changes := providertree.Diff(before, tree); !changes.Empty() || len(leaving) > 0 {
-			t.Errorf("%s: %v is leaving; (-Nova +driver):\n%s", name, leaving, cmp.Diff(dump(before), dump(tree)))
+		if changes := providertree.Diff(before, tree); !changes.Empty() || len(moving) > 0 {
+			t.Errorf("%s: %v is moving; (-Nova +driver):\n%s", name, moving, cmp.Diff(dump(before), dump(tree)))
 		}
 	}
 }
@@ -375,7 +376,7 @@ func TestPut(t *testing.T) {
 	}
 }
 
-func TestTreesThatCannotBe(t *testing.T) {
+func TestInvalidTreesAreErrors(t *testing.T) {
 	w := want(t, twoSockets(t), nestedSettings())
 	for name, c := range map[string]struct {
 		tree func(tree *providertree.Tree)
@@ -396,8 +397,8 @@ func TestTreesThatCannotBe(t *testing.T) {
 		if err := w.Put(tree, c.root); err == nil || err.Error() != c.want {
 			t.Errorf("%s: %v, want\n%s", name, err, c.want)
 		}
-		if _, err := w.Leaving(tree, c.root); err == nil {
-			t.Errorf("%s: Leaving has no error", name)
+		if _, err := w.Moving(tree, c.root); err == nil {
+			t.Errorf("%s: Moving has no error", name)
 		}
 		if _, err := w.Sites(tree, c.root); err == nil {
 			t.Errorf("%s: Sites has no error", name)
@@ -408,7 +409,8 @@ func TestTreesThatCannotBe(t *testing.T) {
 	}
 }
 
-// TestPutAdoptsNova26GPUs: Nova 26 does not mark its GPUs with OWNER_NOVA. They do not get it, and go when they are not wanted.
+// TestPutAdoptsNova26GPUs: Nova 26 does not mark its GPUs with OWNER_NOVA. They do not get it, and
+// go when they are not wanted.
 func TestPutAdoptsNova26GPUs(t *testing.T) {
 	tree := novas(t)
 	for _, uuid := range []string{root, novaGPU0, novaGPU1} {

@@ -13,7 +13,7 @@ import (
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
-func TestWhoPromises(t *testing.T) {
+func TestCapabilityTraitsFollowTheConfiguration(t *testing.T) {
 	h := real(t)
 	if got := h.Capabilities(); len(got) != 0 {
 		t.Errorf("by default nothing is said, so that Nova's traits stay: %v", got)
@@ -72,10 +72,10 @@ func TestCheck(t *testing.T) {
 		key  string
 		want string
 	}{
-		{TraitConfig{Service: "nova"}, "compute_capabilities", `"nova" is none of`},
-		{TraitConfig{More: "yes"}, "more_traits", `"yes" is none of`},
-		{TraitConfig{Overrides: map[string]bool{"COMPUTE_NODE": true}}, "compute_capability_overrides", `"COMPUTE_NODE" is no trait by which`},
-		{TraitConfig{Overrides: map[string]bool{strings.Repeat("X", 1000): true}}, "compute_capability_overrides", "is no trait by which"},
+		{TraitConfig{Service: "nova"}, "compute_capabilities", `"nova" is not one of`},
+		{TraitConfig{More: "yes"}, "more_traits", `"yes" is not one of`},
+		{TraitConfig{Overrides: map[string]bool{"COMPUTE_NODE": true}}, "compute_capability_overrides", `"COMPUTE_NODE" is not a compute capability trait`},
+		{TraitConfig{Overrides: map[string]bool{strings.Repeat("X", 1000): true}}, "compute_capability_overrides", "is not a compute capability trait"},
 	} {
 		var config *plugins.ConfigError
 		if err := tc.bad.Check(); !errors.As(err, &config) || config.Key != tc.key || !strings.Contains(config.Problem, tc.want) || len(config.Problem) > 300 {

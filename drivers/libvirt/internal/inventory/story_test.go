@@ -15,8 +15,9 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// TestGuestsFollow is the whole way of a host with guests, as a driver goes it: VGPU on the root, as Nova once had it, then on the GPUs, then the
-// host nested, then flat again. At each step the guests go where Leaving, Sites and Put say, and hold what they held.
+// TestGuestsFollow is the whole way of a host with guests, as a driver goes it: VGPU on the root,
+// as Nova once had it, then on the GPUs, then the host nested, then flat again. At each step the
+// guests go where Moving, Sites and Put say, and hold what they held.
 func TestGuestsFollow(t *testing.T) {
 	const (
 		pinned, floating = "00000000-0000-4000-8000-00000000000a", "00000000-0000-4000-8000-00000000000b"
@@ -62,16 +63,16 @@ func TestGuestsFollow(t *testing.T) {
 	step := func(s inventory.Settings, expected providertree.ProviderResources) {
 		t.Helper()
 		w := want(t, h, s)
-		leaving, err := w.Leaving(tree, root)
+		moving, err := w.Moving(tree, root)
 		must(t, err)
-		if len(leaving) == 0 {
-			t.Fatal("nothing is leaving")
+		if len(moving) == 0 {
+			t.Fatal("nothing is moving")
 		}
 		sites, err := w.Sites(tree, root)
 		must(t, err)
 		tree = put(t, w, tree)
 		result, err := assignment.Move(assignment.MoveRequest{
-			Tree: tree, Root: root, Leaving: leaving, Sites: sites, Machine: host, Domains: domains, Dedicated: h.Dedicated, Allocations: allocations,
+			Tree: tree, Root: root, Moving: moving, Sites: sites, Machine: host, Domains: domains, Dedicated: h.Dedicated, Allocations: allocations,
 		})
 		must(t, err)
 		allocations = result.Allocations

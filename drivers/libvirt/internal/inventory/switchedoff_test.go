@@ -15,7 +15,8 @@ import (
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
 )
 
-// everything is a host on which all is on that the driver can report. A field that is added to a host must be set here.
+// everything is a host on which all is on that the driver can report. A field that is added to a
+// host must be set here.
 func everything(t tester) inventory.Host {
 	h := twoSockets(t)
 	h.Taken = map[machine.Address]bool{h.PCI[0].Devices[0].Address: true}
@@ -46,8 +47,8 @@ var switchOff = map[string]func(h *inventory.Host){
 	},
 }
 
-// TestAllSwitchedOffLeavesAnEmptyRoot: whatever the driver can report, it also removes.
-func TestAllSwitchedOffLeavesAnEmptyRoot(t *testing.T) {
+// TestDisablingEverythingLeavesAnEmptyRoot: whatever the driver can report, it also removes.
+func TestDisablingEverythingLeavesAnEmptyRoot(t *testing.T) {
 	for name, s := range map[string]inventory.Settings{"flat": settings(), "nested": nestedSettings()} {
 		t.Run(name, func(t *testing.T) {
 			s.TypeTraits = true
@@ -65,8 +66,9 @@ func TestAllSwitchedOffLeavesAnEmptyRoot(t *testing.T) {
 	}
 }
 
-// TestSwitchedOffIsAsIfItHadNeverBeenOn: with any of a host's resources switched off, the tree is that of a new node that never had them.
-func TestSwitchedOffIsAsIfItHadNeverBeenOn(t *testing.T) {
+// TestDisabledOptionLeavesNoTrace: with any of a host's resources switched off, the tree is
+// that of a new node that never had them.
+func TestDisabledOptionLeavesNoTrace(t *testing.T) {
 	ways := slices.Sorted(maps.Keys(switchOff))
 	rapid.Check(t, func(t *rapid.T) {
 		on := everything(t)

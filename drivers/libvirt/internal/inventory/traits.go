@@ -13,8 +13,8 @@ import (
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
-// The traits of a host: what its CPU is and can do, and what its hypervisor can give to guests. All names are
-// of os-traits 3.9.0.
+// The traits of a host: what its CPU is and can do, and what its hypervisor can give to guests. All
+// names are of os-traits 3.9.0.
 //
 //	capabilities, cpuinfo ──▶ CPU features, architecture, threads ─┐
 //	domain capabilities ────▶ disk buses, video, TPM, firmware, … ─┼─▶ Verdicts: the root's traits, which are the driver's (OwnedHostTraits)
@@ -22,42 +22,47 @@ import (
 //	configuration ──────────▶ what nova-compute promises           ──▶ Capabilities: which are the agent's to put on the root
 //	descriptions of mdevs ─────────────────────────────────────────▶ GPUTraits: for the providers of GPUs
 //
-// The traits are those that Nova's libvirt driver reports for the same host, so that a root that Nova wrote needs no change, and the scheduler
-// sees the same host. Hence HW_CPU_X86_SSE3 follows the feature "sse3", a name that libvirt (which says "pni") never gives. Traits for facts that Nova
-// does not report are left out unless the configuration asks for them.
+// The traits are those that Nova's libvirt driver reports for the same host, so that a root that
+// Nova wrote needs no change, and the scheduler sees the same host. Hence HW_CPU_X86_SSE3 follows
+// the feature "sse3", a name that libvirt (which says "pni") never gives. Traits for facts that
+// Nova does not report are left out unless the configuration asks for them.
 //
-// A verdict needs an answer: where libvirt was not asked, or cannot say, a trait is neither reported nor taken away.
+// A verdict needs an answer: if libvirt was not asked or did not answer, a trait is neither added
+// nor removed.
 
 // HostTraits is what traits follow from.
 type HostTraits struct {
 	// Arch is libvirt's name of the host's architecture.
 	Arch string
-	// Features are libvirt's names of the features of the CPU that guests see, all of them. FeaturesUnknown: libvirt does not say which
-	// these are.
+	// Features are libvirt's names of the features of the CPU that guests see, all of them.
+	// FeaturesUnknown: libvirt does not report them.
 	Features        []string
 	FeaturesUnknown bool
 	// Threaded: some core has more than one thread.
 	Threaded bool
 	// GuestArches are libvirt's names of the architectures that guests can have.
 	GuestArches []string
-	// Domains are what libvirt says that guests can have, one for each of the [capabilities.Kinds] asked about. Empty if it does not say: then
-	// nothing is known of their devices, and the traits about them stay as they are.
+	// Domains are what libvirt says that guests can have, one for each of the [capabilities.Kinds]
+	// asked about. Empty if it does not report them: then the traits about their devices stay
+	// unchanged.
 	Domains []capabilities.Domain
 	// Libvirt is the version of the daemon, QEMU that of the emulator, 0 if not known.
 	Libvirt, QEMU Version
-	// KernelAsked says that it is known what the kernel may encrypt, or that it may nothing.
+	// KernelAsked reports that it is known what the kernel can encrypt.
 	KernelAsked bool
 	Config      TraitConfig
 }
 
-// AskedArch chooses the architectures of guests whose domain capabilities count: the host's own, and those that have a trait. (Nova asks about
-// all that have an emulator. What the others can have, one of these can have, too.)
+// AskedArch chooses the architectures of guests whose domain capabilities matter: the host's own,
+// and those that have a trait. (Nova asks about all that have an emulator. What the others can
+// have, one of these can have, too.)
 func AskedArch(host string) func(guest string) bool {
 	return func(guest string) bool { return guest == host || emulated[guest] != "" }
 }
 
-// Verdicts says of each trait of the root that the driver owns whether the host has it. What is true goes on the root, what is false off it.
-// A trait that the host's silence leaves open is not named: it stays as it is, since to know less is not to have less.
+// Verdicts returns for each trait that the driver owns on the root whether the host has it: true
+// ones are added, false ones removed. A trait about which nothing is known is left out and stays
+// unchanged.
 //
 // Cost: some 150 entries, a few microseconds; see BenchmarkVerdicts.
 func (h HostTraits) Verdicts() map[string]bool {
@@ -126,7 +131,8 @@ var OwnedHostTraits = sync.OnceValue(func() []string {
 	return slices.Compact(traits)
 })
 
-// FeaturesOfFlags translates the flags of /proc/cpuinfo into libvirt's names of those features that have a trait.
+// FeaturesOfFlags translates the flags of /proc/cpuinfo into libvirt's names of those features that
+// have a trait.
 func FeaturesOfFlags(arch string, flags []string) []string {
 	has := set(flags)
 	var names []string
@@ -138,8 +144,8 @@ func FeaturesOfFlags(arch string, flags []string) []string {
 	return names
 }
 
-// CompareFeatures compares, among the features that have a trait and that both can name, what libvirt and the kernel say:
-// those that only libvirt sees, and those that only the kernel does, in libvirt's names.
+// CompareFeatures returns the features that only libvirt and that only the kernel reports, in
+// libvirt's names, among those that have a trait and that both can name.
 func CompareFeatures(arch string, libvirt, flags []string) (onlyLibvirt, onlyKernel []string) {
 	hasLibvirt, hasKernel := set(libvirt), set(flags)
 	for _, f := range features[families[arch]] {
@@ -174,24 +180,28 @@ type TraitChoice string
 
 // The choices.
 const (
-	// KeepTrait says nothing about the traits: those that are on the root stay. It is the default.
+	// KeepTrait leaves the root's traits unchanged. It is the default.
 	KeepTrait TraitChoice = "keep"
-	// ReportTrait says which of them the host has, and which not.
+	// ReportTrait adds those that the host has and removes the others.
 	ReportTrait TraitChoice = "report"
-	// RemoveTrait says that the host has none of them.
+	// RemoveTrait removes them.
 	RemoveTrait TraitChoice = "remove"
 )
 
 // TraitConfig are the keys about traits in the driver's configuration.
 type TraitConfig struct {
-	// Service is about what the service that runs the guests promises, see [Host.Capabilities]: with "report" what Nova's libvirt driver
-	// promises; with "keep" what stands, so that nothing changes for a scheduler where nova-compute still runs the guests.
+	// Service is about what the service that runs the guests promises, see [Host.Capabilities]:
+	// with "report" what Nova's libvirt driver promises; with "keep" what stands, so that nothing
+	// changes for a scheduler where nova-compute still runs the guests.
 	Service TraitChoice `json:"compute_capabilities"`
-	// Overrides have the last word about single ones of these: COMPUTE_IMAGE_TYPE_QCOW2 = false where nova.conf says so.
+	// Overrides take precedence for single traits: COMPUTE_IMAGE_TYPE_QCOW2 = false where nova.conf
+	// says so.
 	Overrides map[string]bool `json:"compute_capability_overrides"`
-	// More is about facts of the host for which there are traits, but which Nova's driver does not report: firmware, USB controllers.
+	// More is about facts of the host for which there are traits, but which Nova's driver does not
+	// report: firmware, USB controllers.
 	More TraitChoice `json:"more_traits"`
-	// SWTPM lets guests have emulated TPMs, where libvirt can make them. It is Nova's option [libvirt]swtpm_enabled.
+	// SWTPM lets guests have emulated TPMs, where libvirt can make them. It is Nova's option
+	// [libvirt]swtpm_enabled.
 	SWTPM bool `json:"swtpm_enabled"`
 
 	GuestCPU
@@ -207,22 +217,23 @@ func (c TraitConfig) Check() error {
 		switch choice.value {
 		case "", KeepTrait, ReportTrait, RemoveTrait:
 		default:
-			all = append(all, &plugins.ConfigError{Key: choice.key, Problem: fmt.Sprintf("%.40q is none of %q, %q and %q", choice.value, KeepTrait, ReportTrait, RemoveTrait)})
+			all = append(all, &plugins.ConfigError{Key: choice.key, Problem: fmt.Sprintf("%.40q is not one of %q, %q and %q", choice.value, KeepTrait, ReportTrait, RemoveTrait)})
 		}
 	}
 	for _, trait := range slices.Sorted(maps.Keys(c.Overrides)) {
 		if !promised[trait] {
-			all = append(all, &plugins.ConfigError{Key: CapabilityOverridesKey, Problem: fmt.Sprintf("%.80q is no trait by which a compute service promises something, such as %s", trait, service[0].trait)})
+			all = append(all, &plugins.ConfigError{Key: CapabilityOverridesKey, Problem: fmt.Sprintf("%.80q is not a compute capability trait such as %s", trait, service[0].trait)})
 		}
 	}
 	return plugins.JoinConfig(all...)
 }
 
-// sevTraits are those of AMD's memory encryption. Older Novas had the first on the root; now they are on children of it, one for each kind of
-// encryption (package encryption).
+// sevTraits are those of AMD's memory encryption. Older Novas had the first on the root; now they
+// are on children of it, one for each kind of encryption (package encryption).
 var sevTraits = []string{"HW_CPU_X86_AMD_SEV", "HW_CPU_X86_AMD_SEV_ES", "HW_CPU_X86_AMD_SEV_SNP"}
 
-// encryptionVerdicts takes them off the root, once kernel and libvirt have said what there is: then the children are right.
+// encryptionVerdicts takes them off the root, once kernel and libvirt have said what there is: then
+// the children are right.
 func (h HostTraits) encryptionVerdicts(out map[string]bool) {
 	if !h.guests().asked || !h.KernelAsked {
 		return
@@ -232,15 +243,15 @@ func (h HostTraits) encryptionVerdicts(out map[string]bool) {
 	}
 }
 
-// Doubts are where configuration and libvirt do not go together.
-func (h HostTraits) Doubts() []machine.Discrepancy {
+// Discrepancies are where the configuration does not fit libvirt.
+func (h HostTraits) Discrepancies() []machine.Discrepancy {
 	g := h.guests()
 	if !g.asked {
 		return nil
 	}
 	var out []machine.Discrepancy
 	if h.Config.SWTPM && !g.tpmBackends["emulator"] {
-		out = append(out, machine.Discrepancyf("traits-swtpm", "swtpm_enabled is set, but libvirt says that it cannot emulate a TPM for %s guests; install swtpm, or no guest that needs a TPM comes here", h.Arch))
+		out = append(out, machine.Discrepancyf("traits-swtpm", "swtpm_enabled is set, but libvirt says that it cannot emulate a TPM for %s guests; install swtpm, or guests that need a TPM are not scheduled here", h.Arch))
 	}
 	return out
 }

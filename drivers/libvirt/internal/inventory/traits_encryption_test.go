@@ -22,8 +22,9 @@ func milan() HostTraits {
 	}
 }
 
-// TestEncryptionIsNoneOfTheRootsTraits: what an older Nova put there goes, once it is known what there is.
-func TestEncryptionIsNoneOfTheRootsTraits(t *testing.T) {
+// TestRootHasNoEncryptionTraits: what an older Nova put there goes, once it is known what
+// there is.
+func TestRootHasNoEncryptionTraits(t *testing.T) {
 	judged := func(h HostTraits) (all, has int) {
 		verdicts := h.Verdicts()
 		for _, trait := range []string{"HW_CPU_X86_AMD_SEV", "HW_CPU_X86_AMD_SEV_ES", "HW_CPU_X86_AMD_SEV_SNP"} {
@@ -54,14 +55,14 @@ func TestEncryptionIsNoneOfTheRootsTraits(t *testing.T) {
 	}
 }
 
-func TestDoubts(t *testing.T) {
+func TestDiscrepancies(t *testing.T) {
 	h := milan()
-	if got := h.Doubts(); got != nil {
+	if got := h.Discrepancies(); got != nil {
 		t.Errorf("%v", got)
 	}
 	h.Config.SWTPM = true
 	var keys []string
-	for _, d := range h.Doubts() {
+	for _, d := range h.Discrepancies() {
 		keys = append(keys, d.Key)
 		if !strings.Contains(d.Text, "libvirt says") {
 			t.Error(d.Text)

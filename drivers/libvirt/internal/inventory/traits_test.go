@@ -19,7 +19,7 @@ func traitsOf(h HostTraits) []string {
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(verdicts)), func(trait string) bool { return !verdicts[trait] })
 }
 
-// owns says whether a trait is the driver's.
+// owns reports whether a trait is the driver's.
 func owns(trait string) bool { return slices.Contains(OwnedHostTraits(), trait) }
 
 func TestTraitsOfHosts(t *testing.T) {
@@ -64,7 +64,7 @@ func TestOwnedAreStandardTraits(t *testing.T) {
 	}
 }
 
-func TestForeignTraitsAreNotOwned(t *testing.T) {
+func TestUnmanagedTraitsAreNotOwned(t *testing.T) {
 	for _, foreign := range []string{
 		"COMPUTE_NODE", "OWNER_NOVA", "COMPUTE_STATUS_DISABLED", "COMPUTE_MANAGED_PCI_DEVICE", // the agent's and Nova's marks
 		"COMPUTE_NET_ATTACH_INTERFACE", "COMPUTE_VOLUME_MULTI_ATTACH", // promises of who runs the guests

@@ -30,10 +30,12 @@ const (
 	nodeKey           = "host"
 )
 
-// Want says what the tree of a host is to be. What is odd but can be told comes as doubts. Errors are joined; those that the operator can mend
-// are [*plugins.ConfigError], the others are of a host that contradicts itself.
+// Want computes the desired tree of a host. Oddities that do not prevent it are returned as
+// discrepancies. Errors are joined; those that the operator can fix are [*plugins.ConfigError], the
+// others are inconsistencies of the host.
 //
-// Totals are cut to whole units and to what Placement can store. Memory in huge pages is MEMORY_MB too: whoever asks for pages holds both.
+// Totals are cut to whole units and to what Placement can store. Memory in huge pages is MEMORY_MB
+// too: a guest with huge pages holds both.
 //
 // Cost: O(CPUs + cells + devices); see BenchmarkWant.
 func Want(h Host, s Settings) (Wanted, []machine.Discrepancy, error) {
@@ -49,13 +51,13 @@ func Want(h Host, s Settings) (Wanted, []machine.Discrepancy, error) {
 	b.mdevs()
 	b.pci()
 	b.encryption()
-	b.stray("inventory-no-cell", "devices that do not say in which NUMA cell they are", b.homeless)
-	b.stray("inventory-cells", "devices that say that they are in a NUMA cell that the host does not have", b.lost)
+	b.stray("inventory-no-cell", "devices that report no NUMA cell", b.homeless)
+	b.stray("inventory-cells", "devices that report a NUMA cell that the host does not have", b.lost)
 	b.check()
 	if len(b.problems) > 0 {
 		return Wanted{}, nil, errors.Join(b.problems...)
 	}
-	return b.w, b.doubts, nil
+	return b.w, b.discrepancies, nil
 }
 
 type builder struct {
@@ -67,8 +69,8 @@ type builder struct {
 	// homeless are the devices that are in no cell, lost those in one that the host does not have.
 	homeless, lost []string
 
-	doubts   []machine.Discrepancy
-	problems []error
+	discrepancies []machine.Discrepancy
+	problems      []error
 }
 
 func (b *builder) wrong(key, format string, args ...any) {
@@ -97,13 +99,15 @@ func (b *builder) memory(kib uint64, reserved int64) Stock {
 
 // rootClass is a resource class, or a family of them, that the driver reports on the root.
 type rootClass struct {
-	// owned tells the class. What is owned and not reported is removed: that is how an option is switched off.
+	// owned reports whether it is the class. What is owned and not reported is removed: this is how
+	// disabling an option works.
 	owned func(w *Wanted, class string) bool
 	// report adds the inventories; nil for what only earlier versions, or Nova's, had on the root.
 	report func(b *builder, root *Provider)
 }
 
-// rootClasses is the only place that says what the driver reports on the root. What is not in it can neither be reported nor removed.
+// rootClasses lists everything that the driver reports on the root. A class that is not in it can
+// be neither reported nor removed.
 var rootClasses = []rootClass{
 	{named(classVCPU), flat(func(b *builder, root *Provider) { b.add(root, b.vcpu(len(b.Shared), b.ReservedCPUs), reservedCPUsKey) })},
 	{named(classPCPU), flat(func(b *builder, root *Provider) { b.add(root, exact(classPCPU, int64(len(b.Dedicated)), 0), "") })},
@@ -164,7 +168,8 @@ func (b *builder) pmem(root *Provider) {
 	}
 }
 
-// rootPages are the huge pages of all cells. They are not in Nova's tree: the root has them only for those who hold some since the tree was nested.
+// rootPages are the huge pages of all cells. They are not in Nova's tree: the root has them only
+// for guests that hold some since the tree was nested.
 func (b *builder) rootPages(root *Provider) {
 	total, reserved := map[string]int64{}, map[string]int64{}
 	for _, cell := range b.Memory {
@@ -195,7 +200,7 @@ func (b *builder) numa() {
 		kib += c.MemoryKiB
 	}
 	if b.MemoryKiB > 0 && (kib > b.MemoryKiB+b.MemoryKiB/100 || b.MemoryKiB > kib+kib/100) {
-		b.doubts = append(b.doubts, machine.Discrepancyf("inventory-memory", "the NUMA cells have %d MiB of memory together, the host is said to have %d; the cells count", kib/kibPerMiB, b.MemoryKiB/kibPerMiB))
+		b.discrepancies = append(b.discrepancies, machine.Discrepancyf("inventory-memory", "the NUMA cells have %d MiB of memory together, the host reports %d; the driver uses the cells' sum", kib/kibPerMiB, b.MemoryKiB/kibPerMiB))
 	}
 	reservedCPUs := b.share(reservedCPUsKey, classVCPU, b.ReservedCPUs, vcpus)
 	reservedMemory := b.share(reservedMemoryKey, classMemory, b.ReservedMemoryMB, memory)
@@ -221,7 +226,7 @@ func (b *builder) cellOf(cells []machine.Cell) map[int]int {
 	for _, c := range cells {
 		for _, cpu := range c.CPUs {
 			if other, twice := of[cpu]; twice {
-				b.problems = append(b.problems, fmt.Errorf("CPU %d is said to be in the NUMA cells %d and %d", cpu, other, c.ID))
+				b.problems = append(b.problems, fmt.Errorf("CPU %d is in NUMA cells %d and %d", cpu, other, c.ID))
 			}
 			of[cpu] = c.ID
 		}
@@ -235,14 +240,15 @@ func (b *builder) count(cpus []int, of map[int]int) map[int]int {
 	for _, cpu := range cpus {
 		cell, found := of[cpu]
 		if !found {
-			b.problems = append(b.problems, fmt.Errorf("CPU %d is for guests, and no NUMA cell has it", cpu))
+			b.problems = append(b.problems, fmt.Errorf("CPU %d is for guests, but in no NUMA cell", cpu))
 		}
 		n[cell]++
 	}
 	return n
 }
 
-// share divides what is reserved of a class among the cells. Of what no cell has, nothing is reserved.
+// share divides what is reserved of a class among the cells. Of what no cell has, nothing is
+// reserved.
 func (b *builder) share(key, class string, reserved int64, totals []int64) []int64 {
 	var sum int64
 	for _, t := range totals {
@@ -280,14 +286,14 @@ func (b *builder) below(device string, cell int) string {
 	return b.Node
 }
 
-// stray tells of devices without a cell.
+// stray adds a discrepancy about devices without a cell.
 func (b *builder) stray(key, what string, devices []string) {
 	const shown = 8
 	if n := len(devices); n > shown {
 		devices = append(slices.Clone(devices[:shown]), fmt.Sprintf("and %d more", n-shown))
 	}
 	if len(devices) > 0 {
-		b.doubts = append(b.doubts, machine.Discrepancyf(key, "%s: %s. Their providers are below the root, and requests for devices near to processors (same_subtree) never find them", what, strings.Join(devices, ", ")))
+		b.discrepancies = append(b.discrepancies, machine.Discrepancyf(key, "%s: %s. Their providers are children of the root, so requests for devices near processors (same_subtree) never find them", what, strings.Join(devices, ", ")))
 	}
 }
 
@@ -361,7 +367,7 @@ func (b *builder) check() {
 			}
 		}
 		if seen[p.Name] {
-			b.problems = append(b.problems, fmt.Errorf("two resource providers are wanted by the name of %q", p.Name))
+			b.problems = append(b.problems, fmt.Errorf("two resource providers would have the name %q", p.Name))
 		}
 		seen[p.Name] = true
 		if err := providertree.ValidateProviderName(p.Name); err != nil {

@@ -34,7 +34,8 @@ func TestNewProvidersHaveUUIDsThatFollowFromTheDevice(t *testing.T) {
 	}
 }
 
-// TestInventories: what becomes of the figures of a host. Only what differs from the two golden trees is said.
+// TestInventories: what becomes of the figures of a host. Only what differs from the two golden
+// trees is said.
 func TestInventories(t *testing.T) {
 	for name, c := range map[string]struct {
 		host     func(h *inventory.Host)
@@ -130,7 +131,7 @@ func TestInventories(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBe(t *testing.T) {
+func TestInconsistentHostsAreErrors(t *testing.T) {
 	for name, c := range map[string]struct {
 		host     func(h *inventory.Host)
 		settings func(s *inventory.Settings)
@@ -166,15 +167,15 @@ func TestWhatCannotBe(t *testing.T) {
 		},
 		"a CPU in two cells": {
 			host:   func(h *inventory.Host) { h.Cells[1].CPUs = []int{3, 4, 5, 6, 7} },
-			nested: "CPU 3 is said to be in the NUMA cells 0 and 1",
+			nested: "CPU 3 is in NUMA cells 0 and 1",
 		},
 		"a CPU in no cell": {
 			host:   func(h *inventory.Host) { h.Dedicated = []int{3, 8} },
-			nested: "CPU 8 is for guests, and no NUMA cell has it",
+			nested: "CPU 8 is for guests, but in no NUMA cell",
 		},
 		"one device twice": {
 			host: func(h *inventory.Host) { h.PCI = append(h.PCI, h.PCI[0]) },
-			flat: `two resource providers are wanted by the name of "cn1_0000:86:00.0"`,
+			flat: `two resource providers would have the name "cn1_0000:86:00.0"`,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -208,7 +209,7 @@ func TestWhatCannotBe(t *testing.T) {
 	}
 }
 
-func TestAllProblemsAreTold(t *testing.T) {
+func TestAllProblemsAreReported(t *testing.T) {
 	s := settings()
 	s.ReservedCPUs, s.ReservedDiskMB = 9, 1<<40
 	_, _, err := inventory.Want(twoSockets(t), s)
@@ -217,17 +218,17 @@ func TestAllProblemsAreTold(t *testing.T) {
 	}
 }
 
-func TestDoubts(t *testing.T) {
+func TestDiscrepancies(t *testing.T) {
 	h := twoSockets(t)
 	h.Mdevs[0].Cell, h.Mdevs[1].Cell, h.PCI[0].Cell, h.MemoryKiB = machine.NoCell, 7, machine.NoCell, 64<<20
-	w, doubts, err := inventory.Want(h, nestedSettings())
+	w, discrepancies, err := inventory.Want(h, nestedSettings())
 	must(t, err)
 	expected := []machine.Discrepancy{
-		{Key: "inventory-memory", Text: "the NUMA cells have 131072 MiB of memory together, the host is said to have 65536; the cells count"},
-		{Key: "inventory-no-cell", Text: "devices that do not say in which NUMA cell they are: pci_0000_3b_00_0, 0000:86:00.0. Their providers are below the root, and requests for devices near to processors (same_subtree) never find them"},
-		{Key: "inventory-cells", Text: "devices that say that they are in a NUMA cell that the host does not have: pci_0000_82_00_0 (7). Their providers are below the root, and requests for devices near to processors (same_subtree) never find them"},
+		{Key: "inventory-memory", Text: "the NUMA cells have 131072 MiB of memory together, the host reports 65536; the driver uses the cells' sum"},
+		{Key: "inventory-no-cell", Text: "devices that report no NUMA cell: pci_0000_3b_00_0, 0000:86:00.0. Their providers are children of the root, so requests for devices near processors (same_subtree) never find them"},
+		{Key: "inventory-cells", Text: "devices that report a NUMA cell that the host does not have: pci_0000_82_00_0 (7). Their providers are children of the root, so requests for devices near processors (same_subtree) never find them"},
 	}
-	if diff := cmp.Diff(expected, doubts); diff != "" {
+	if diff := cmp.Diff(expected, discrepancies); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	tree := put(t, w, fresh(t))
@@ -236,13 +237,13 @@ func TestDoubts(t *testing.T) {
 			t.Errorf("%s is below %s", key, p.ParentUUID)
 		}
 	}
-	if _, doubts, err := inventory.Want(h, settings()); err != nil || len(doubts) > 0 {
-		t.Errorf("a flat tree asks for no cells: %v, %v", doubts, err)
+	if _, discrepancies, err := inventory.Want(h, settings()); err != nil || len(discrepancies) > 0 {
+		t.Errorf("a flat tree asks for no cells: %v, %v", discrepancies, err)
 	}
 	h.Cells, h.Shared, h.Dedicated = h.Cells[:1], []int{1}, nil
 	h.Mdevs[1].Cell, h.MemoryKiB = 0, 0
-	if _, doubts, err := inventory.Want(h, nestedSettings()); err != nil || len(doubts) > 0 {
-		t.Errorf("on a host of one cell nothing is far: %v, %v", doubts, err)
+	if _, discrepancies, err := inventory.Want(h, nestedSettings()); err != nil || len(discrepancies) > 0 {
+		t.Errorf("on a host of one cell nothing is far: %v, %v", discrepancies, err)
 	}
 }
 

@@ -22,7 +22,7 @@ const (
 	traitNova = "OWNER_NOVA"
 )
 
-// Wanted is what the tree of a node is to say. It is a value: use it as often as needed.
+// Wanted is the desired tree of a node. It is a value and can be used repeatedly.
 type Wanted struct {
 	// Providers are the root and what is below it, every parent before its children.
 	Providers []Provider
@@ -31,11 +31,12 @@ type Wanted struct {
 	mdevClasses, pciClasses map[string]bool
 }
 
-// Provider is a resource provider as it is to be.
+// Provider is a desired resource provider.
 type Provider struct {
 	// Name is its name, Parent that of its parent; the root has none.
 	Name, Parent string
-	// Key stays with the device or cell. With the root's uuid it makes the provider's own, if it is new.
+	// Key stays with the device or cell. With the root's uuid it makes the provider's own, if it is
+	// new.
 	Key string
 	// Stock are the inventories, in no particular order, each class once.
 	Stock  []Stock
@@ -43,22 +44,24 @@ type Provider struct {
 	// Site is what the provider stands for on the host.
 	Site assignment.Provider
 
-	// typeTrait is true of the provider, whether it is wanted or not: an administrator may have said it.
+	// typeTrait describes the provider whether it is desired or not: an administrator may have set
+	// it.
 	typeTrait string
 }
 
-// Stock is an inventory as it is to be. min_unit and step_size are 1.
+// Stock is a desired inventory. min_unit and step_size are 1.
 type Stock struct {
 	Class           string
 	Total, Reserved int64
 	MaxUnit         int64
-	// Ratio is what the configuration or the kind of thing says. Where it is 0, the ratio that Placement has stays; a class that was elsewhere
-	// in the tree brings its own along; a new one gets Initial.
+	// Ratio is configured or given by the kind of inventory. If it is 0, Placement's ratio stays; a
+	// class that was elsewhere in the tree brings its own along; a new one gets Initial.
 	Ratio, Initial float64
-	// Lenient leaves all but the total and max_unit as Placement has it, though more may be reserved: operators reserve PCI devices there. What the
-	// agent reserves of a device that went while it was allocated is not seen here.
+	// Lenient leaves all but the total and max_unit as Placement has it, though more may be
+	// reserved: operators reserve PCI devices there. What the agent reserves of a device that went
+	// while it was allocated is not seen here.
 	Lenient bool
-	// Carried is told only where the tree has the class already, on the root or on a cell.
+	// Carried is reported only where the tree has the class already, on the root or on a cell.
 	Carried bool
 }
 
@@ -74,18 +77,18 @@ func exact(class string, total, reserved int64) Stock {
 	return Stock{Class: class, Total: total, Reserved: reserved, MaxUnit: total, Ratio: 1}
 }
 
-// computing says whether a class is one that moves between the root and the cells.
+// computing reports whether a class is one that moves between the root and the cells.
 func computing(class string) bool {
 	_, pages := selection.PagesSize(class)
 	return pages || class == classVCPU || class == classPCPU || class == classMemory
 }
 
-// anywhere says whether some wanted provider of a kind has inventory of a class.
+// anywhere reports whether some desired provider of a kind has inventory of a class.
 func (w *Wanted) anywhere(kind assignment.Kind, class string) bool {
 	return slices.ContainsFunc(w.Providers, func(p Provider) bool { return p.Site.Kind == kind && p.stock(class) != nil })
 }
 
-// any says whether a provider of a kind is wanted.
+// any reports whether a provider of a kind is desired.
 func (w *Wanted) any(kind assignment.Kind) bool {
 	return slices.ContainsFunc(w.Providers, func(p Provider) bool { return p.Site.Kind == kind })
 }
@@ -98,38 +101,45 @@ type Host struct {
 	Cells []machine.Cell
 	// Shared and Dedicated are the CPUs of which VCPU and PCPU are made, one of each.
 	Shared, Dedicated []int
-	// MemoryKiB is the whole host's memory, for the flat tree. Nested, each cell's own figure counts.
+	// MemoryKiB is the whole host's memory, for the flat tree. A nested tree uses each cell's own.
 	MemoryKiB uint64
 	// Memory has the huge pages of the cells.
 	Memory []selection.PagesCell
 	Mdevs  []selection.MdevProvider
-	// MdevTraits are all traits that the driver may ever have given to parents of mediated devices; where they are not wanted, they are removed.
+	// MdevTraits are all traits that the driver may ever have given to parents of mediated devices;
+	// where they are not wanted, they are removed.
 	MdevTraits []string
 	PCI        []selection.PCIProvider
-	// Taken are the PCI devices that some domain has. A provider for one use of which one is taken is used up.
+	// Taken are the PCI devices that some domain has. A provider for one use of which one is taken
+	// is used up.
 	Taken      map[machine.Address]bool
 	Encryption []selection.EncryptionProvider
 	// PMEM is the number of namespaces by resource class.
 	PMEM map[string]int64
-	// DiskGB is the size of the instances' file system. SharedDisk says that a sharing provider reports it, so that the root does not.
+	// DiskGB is the size of the instances' file system. With SharedDisk, a sharing provider reports
+	// it instead of the root.
 	DiskGB     int64
 	SharedDisk bool
-	// Traits are those of the root, of OwnedTraits: those that the driver may give it, which are removed where they are not wanted.
+	// Traits are those of the root, of OwnedTraits: those that the driver may give it, which are
+	// removed where they are not wanted.
 	Traits, OwnedTraits []string
 }
 
-// Settings are what the configuration says about the tree.
+// Settings are the configuration of the tree.
 type Settings struct {
 	// Nested gives each NUMA cell a provider.
 	Nested bool
-	// TypeTraits gives the providers of mediated devices the trait of their type (CUSTOM_NVIDIA_222). Nova does not. What else follows from
-	// the type is among the traits of [selection.MdevProvider].
+	// TypeTraits gives the providers of mediated devices the trait of their type
+	// (CUSTOM_NVIDIA_222). Nova does not. What else follows from the type is among the traits of
+	// [selection.MdevProvider].
 	TypeTraits bool
 
-	// What is not for guests, by resource class. Nested, the cells share it out in proportion to what they have.
+	// What is not for guests, by resource class. Nested, the cells share it out in proportion to
+	// what they have.
 	ReservedCPUs, ReservedMemoryMB, ReservedDiskMB int64
 
-	// Ratios that are 0 are not for the configuration to say: the one that Placement has stays. The initial ones are for a class that is new.
+	// Ratios that are 0 are not configured: Placement's stay. The initial ones are for a class that
+	// is new.
 	CPURatio, RAMRatio, DiskRatio                      float64
 	InitialCPURatio, InitialRAMRatio, InitialDiskRatio float64
 }

@@ -26,7 +26,7 @@ var (
 func ParseAddress(text string) (Address, error) {
 	m := addressText.FindStringSubmatch(text)
 	if m == nil {
-		return Address{}, fmt.Errorf("%q is no PCI address such as 0000:82:00.0", text)
+		return Address{}, fmt.Errorf("%q is not a PCI address such as 0000:82:00.0", text)
 	}
 	return addressOf(m), nil
 }
@@ -35,7 +35,7 @@ func ParseAddress(text string) (Address, error) {
 func ParseDeviceName(name string) (Address, error) {
 	m := addressName.FindStringSubmatch(name)
 	if m == nil {
-		return Address{}, fmt.Errorf("%q is no name of a PCI device such as pci_0000_82_00_0", name)
+		return Address{}, fmt.Errorf("%q is not a PCI device name such as pci_0000_82_00_0", name)
 	}
 	return addressOf(m), nil
 }

@@ -10,9 +10,10 @@ import (
 	"strings"
 )
 
-// Compare names what the kernel and libvirt do not agree about. The kernel counts in all of it, since libvirt has it from there; so a
-// disagreement mostly means that libvirt's news of a change was lost, and that what it does with a device will fail. Types says which types
-// of mediated devices matter; nil: all.
+// Compare returns where the kernel and libvirt differ. The driver uses the kernel's data, from
+// which libvirt's comes: a difference mostly means that libvirt missed a change, and that what it
+// does with the device will fail. Types selects the types of mediated devices that matter; nil:
+// all.
 //
 // Cost: O(CPUs + devices).
 func Compare(kernel, libvirt Machine, types func(id string) bool) []Discrepancy {
@@ -23,29 +24,29 @@ func Compare(kernel, libvirt Machine, types func(id string) bool) []Discrepancy 
 	c.cells(kernel, libvirt)
 	c.devices(kernel, libvirt)
 	c.parents(kernel, libvirt, types)
-	return c.doubts
+	return c.discrepancies
 }
 
-type comparison struct{ doubts []Discrepancy }
+type comparison struct{ discrepancies []Discrepancy }
 
-func (c *comparison) tell(key string, problems []string) {
+func (c *comparison) add(key string, problems []string) {
 	if len(problems) > 0 {
-		c.doubts = append(c.doubts, Discrepancyf(key, "%s; the kernel counts", Some(problems)))
+		c.discrepancies = append(c.discrepancies, Discrepancyf(key, "%s; the driver uses the kernel's data", Some(problems)))
 	}
 }
 
-// told is how much of a list is told.
-const told = 5
+// maxListed is how much of a list is maxListed.
+const maxListed = 5
 
-// Some names a list, of a long one the beginning and how much more there is.
+// Some joins a list, of a long one the beginning and the number of the others.
 func Some(list []string) string {
-	if len(list) <= told {
+	if len(list) <= maxListed {
 		return strings.Join(list, ", ")
 	}
-	return fmt.Sprintf("%s, and %d more", strings.Join(list[:told], ", "), len(list)-told)
+	return fmt.Sprintf("%s, and %d more", strings.Join(list[:maxListed], ", "), len(list)-maxListed)
 }
 
-// byKey indexes two lists, and says in words what is in one only.
+// byKey joins two lists, and describes what is in one only.
 func byKey[K cmp.Ordered, V any](kernel, libvirt []V, key func(V) K) (both [][2]V, apart []string) {
 	theirs := make(map[K]V, len(libvirt))
 	for _, v := range libvirt {
@@ -57,11 +58,11 @@ func byKey[K cmp.Ordered, V any](kernel, libvirt []V, key func(V) K) (both [][2]
 			both = append(both, [2]V{v, other})
 			delete(theirs, k)
 		} else {
-			apart = append(apart, fmt.Sprintf("%v only the kernel has", k))
+			apart = append(apart, fmt.Sprintf("%v is known only to the kernel", k))
 		}
 	}
 	for _, k := range slices.Sorted(maps.Keys(theirs)) {
-		apart = append(apart, fmt.Sprintf("%v only libvirt has", k))
+		apart = append(apart, fmt.Sprintf("%v is known only to libvirt", k))
 	}
 	return both, apart
 }
@@ -75,19 +76,19 @@ func (c *comparison) cells(kernel, libvirt Machine) {
 	for _, b := range both {
 		k, l := b[0], b[1]
 		if !slices.Equal(k.CPUs, l.CPUs) {
-			cpus = append(cpus, fmt.Sprintf("NUMA cell %d has CPUs %s by the kernel, %s by libvirt", k.ID, cpuNames(k.CPUs), cpuNames(l.CPUs)))
+			cpus = append(cpus, fmt.Sprintf("NUMA cell %d has CPUs %s according to the kernel, %s according to libvirt", k.ID, cpuNames(k.CPUs), cpuNames(l.CPUs)))
 		}
 		if k.MemoryKiB > l.MemoryKiB+l.MemoryKiB/100 || l.MemoryKiB > k.MemoryKiB+k.MemoryKiB/100 {
-			memory = append(memory, fmt.Sprintf("NUMA cell %d has %d MiB by the kernel, %d by libvirt", k.ID, k.MemoryKiB>>10, l.MemoryKiB>>10))
+			memory = append(memory, fmt.Sprintf("NUMA cell %d has %d MiB according to the kernel, %d according to libvirt", k.ID, k.MemoryKiB>>10, l.MemoryKiB>>10))
 		}
 		if text := pagesApart(k.Pages, l.Pages); text != "" {
 			pages = append(pages, fmt.Sprintf("NUMA cell %d has %s", k.ID, text))
 		}
 	}
-	c.tell("numa-cells", apart)
-	c.tell("numa-cpus", cpus)
-	c.tell("numa-memory", memory)
-	c.tell("huge-pages", pages)
+	c.add("numa-cells", apart)
+	c.add("numa-cpus", cpus)
+	c.add("numa-memory", memory)
+	c.add("huge-pages", pages)
 }
 
 func cpuNames(cpus []int) string {
@@ -121,7 +122,7 @@ func pagesApart(kernel, libvirt []Pages) string {
 		}
 		return strings.Join(parts, " and ")
 	}
-	return fmt.Sprintf("as huge pages %s by the kernel, %s by libvirt", words(k), words(l))
+	return fmt.Sprintf("as huge pages %s according to the kernel, %s according to libvirt", words(k), words(l))
 }
 
 func (c *comparison) devices(kernel, libvirt Machine) {
@@ -130,24 +131,24 @@ func (c *comparison) devices(kernel, libvirt Machine) {
 	for _, b := range both {
 		k, l := b[0], b[1]
 		if k.Class != l.Class || k.Vendor != l.Vendor || k.Product != l.Product {
-			identity = append(identity, fmt.Sprintf("%s is %04x:%04x of class %06x by the kernel, %04x:%04x of class %06x by libvirt",
+			identity = append(identity, fmt.Sprintf("%s is %04x:%04x of class %06x according to the kernel, %04x:%04x of class %06x according to libvirt",
 				k.Address, k.Vendor, k.Product, k.Class, l.Vendor, l.Product, l.Class))
 		}
 		if k.Driver != l.Driver {
-			drivers = append(drivers, fmt.Sprintf("%s is bound to %s by the kernel, to %s by libvirt", k.Address, or(k.Driver, "no driver"), or(l.Driver, "no driver")))
+			drivers = append(drivers, fmt.Sprintf("%s is bound to %s according to the kernel, to %s according to libvirt", k.Address, or(k.Driver, "no driver"), or(l.Driver, "no driver")))
 		}
 		if k.Cell != l.Cell {
-			cells = append(cells, fmt.Sprintf("%s is in %s by the kernel, in %s by libvirt", k.Address, cellName(k.Cell), cellName(l.Cell)))
+			cells = append(cells, fmt.Sprintf("%s is in %s according to the kernel, in %s according to libvirt", k.Address, cellName(k.Cell), cellName(l.Cell)))
 		}
 		if !slices.Equal(k.Virtual, l.Virtual) || k.MaxVirtual != l.MaxVirtual || !sameAddress(k.Physical, l.Physical) {
-			functions = append(functions, fmt.Sprintf("%s is %s by the kernel, %s by libvirt", k.Address, sriov(k), sriov(l)))
+			functions = append(functions, fmt.Sprintf("%s is %s according to the kernel, %s according to libvirt", k.Address, sriov(k), sriov(l)))
 		}
 	}
-	c.tell("pci-devices", apart)
-	c.tell("pci-identity", identity)
-	c.tell("pci-driver", drivers)
-	c.tell("pci-numa", cells)
-	c.tell("pci-sriov", functions)
+	c.add("pci-devices", apart)
+	c.add("pci-identity", identity)
+	c.add("pci-driver", drivers)
+	c.add("pci-numa", cells)
+	c.add("pci-sriov", functions)
 }
 
 func or(text, instead string) string {
@@ -175,7 +176,7 @@ func sriov(d Device) string {
 	case d.MaxVirtual > 0 || len(d.Virtual) > 0:
 		return fmt.Sprintf("a physical function with %d of %d virtual ones", len(d.Virtual), d.MaxVirtual)
 	}
-	return "no device of SR-IOV"
+	return "no SR-IOV device"
 }
 
 func (c *comparison) parents(kernel, libvirt Machine, want func(string) bool) {
@@ -192,7 +193,7 @@ func (c *comparison) parents(kernel, libvirt Machine, want func(string) bool) {
 		}
 		for _, p := range pairs {
 			if p[0].Available != p[1].Available {
-				types = append(types, fmt.Sprintf("of type %s on %s %d are available by the kernel, %d by libvirt", p[0].ID, k.Name, p[0].Available, p[1].Available))
+				types = append(types, fmt.Sprintf("of type %s on %s %d are available according to the kernel, %d according to libvirt", p[0].ID, k.Name, p[0].Available, p[1].Available))
 			}
 		}
 		active := func(list []Mdev) []Mdev {
@@ -203,7 +204,7 @@ func (c *comparison) parents(kernel, libvirt Machine, want func(string) bool) {
 			mdevs = append(mdevs, fmt.Sprintf("%s on %s", text, k.Name))
 		}
 	}
-	c.tell("mdev-parents", apart)
-	c.tell("mdev-types", types)
-	c.tell("mdevs", mdevs)
+	c.add("mdev-parents", apart)
+	c.add("mdev-types", types)
+	c.add("mdevs", mdevs)
 }

@@ -60,29 +60,29 @@ func libvirt(t fatal, h testhost.Host) machine.Machine {
 	return capabilities.FromLibvirt(l)
 }
 
-func TestWitnessesAgree(t *testing.T) {
+func TestKernelAndLibvirtAgree(t *testing.T) {
 	for name, h := range map[string]testhost.Host{
 		"sample": testhost.Sample(), "one cell": testhost.SingleNode(), "GPUs": testhost.GPUHost(), "many cells": testhost.ManyCells(),
 	} {
 		dir, m, remove := kernel(t, h)
 		defer remove()
-		for _, doubt := range machine.Compare(m, libvirt(t, h), nil) {
-			t.Errorf("%s: %s: %s", name, doubt.Key, doubt.Text)
+		for _, discrepancy := range machine.Compare(m, libvirt(t, h), nil) {
+			t.Errorf("%s: %s: %s", name, discrepancy.Key, discrepancy.Text)
 		}
-		doubts := discovery.ComparePCI(dir, m)
-		if odd := slices.ContainsFunc(h.Devices, func(d testhost.Device) bool { return d.NoModalias }); odd != (len(doubts) > 0) {
-			t.Errorf("%s: ghw: %v", name, doubts)
+		discrepancies := discovery.ComparePCI(dir, m)
+		if odd := slices.ContainsFunc(h.Devices, func(d testhost.Device) bool { return d.NoModalias }); odd != (len(discrepancies) > 0) {
+			t.Errorf("%s: ghw: %v", name, discrepancies)
 		}
 	}
 }
 
-func TestWitnessesAgreeAboutAnyHost(t *testing.T) {
+func TestKernelAndLibvirtAgreeOnAnyHost(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		h := testhost.Random().Draw(t, "host")
 		_, m, remove := kernel(t, h)
 		defer remove()
-		for _, doubt := range machine.Compare(m, libvirt(t, h), nil) {
-			t.Fatal(doubt.Key, doubt.Text)
+		for _, discrepancy := range machine.Compare(m, libvirt(t, h), nil) {
+			t.Fatal(discrepancy.Key, discrepancy.Text)
 		}
 	})
 }
@@ -100,42 +100,42 @@ func TestCompareNamesEachDisagreement(t *testing.T) {
 		change func(*machine.Machine)
 		says   string
 	}{
-		"numa-cells":   {func(m *machine.Machine) { m.Cells = m.Cells[:1] }, "NUMA cell 1 only the kernel has"},
+		"numa-cells":   {func(m *machine.Machine) { m.Cells = m.Cells[:1] }, "NUMA cell 1 is known only to the kernel"},
 		"numa-cpus":    {func(m *machine.Machine) { m.Cells[0].CPUs = m.Cells[0].CPUs[1:] }, "NUMA cell 0 has CPUs"},
-		"numa-memory":  {func(m *machine.Machine) { m.Cells[1].MemoryKiB /= 2 }, "NUMA cell 1 has 16384 MiB by the kernel, 8192 by libvirt"},
+		"numa-memory":  {func(m *machine.Machine) { m.Cells[1].MemoryKiB /= 2 }, "NUMA cell 1 has 16384 MiB according to the kernel, 8192 according to libvirt"},
 		"huge-pages":   {func(m *machine.Machine) { m.Cells[0].Pages[0].Total++ }, "as huge pages"},
-		"pci-devices":  {func(m *machine.Machine) { m.Devices = m.Devices[1:] }, "only the kernel has"},
-		"pci-identity": {func(m *machine.Machine) { nic(m).Product++ }, "0000:06:00.0 is 15b3:1015 of class 020000 by the kernel, 15b3:1016"},
-		"pci-driver":   {func(m *machine.Machine) { nic(m).Driver = "" }, "bound to mlx5_core by the kernel, to no driver by libvirt"},
-		"pci-numa":     {func(m *machine.Machine) { nic(m).Cell = machine.NoCell }, "NUMA cell 0 by the kernel, in no NUMA cell by libvirt"},
-		"pci-sriov":    {func(m *machine.Machine) { nic(m).Virtual = nil }, "with 4 of 8 virtual ones by the kernel, a physical function with 0 of 8"},
-		"mdev-parents": {func(m *machine.Machine) { m.Parents = m.Parents[1:] }, "only the kernel has"},
-		"mdev-types":   {func(m *machine.Machine) { gpu(m).Types[0].Available++ }, "are available by the kernel"},
-		"mdevs":        {func(m *machine.Machine) { gpu(m).Mdevs[0].Active = false }, "of type nvidia-222 only the kernel has on pci_0000_05_00_0"},
+		"pci-devices":  {func(m *machine.Machine) { m.Devices = m.Devices[1:] }, "is known only to the kernel"},
+		"pci-identity": {func(m *machine.Machine) { nic(m).Product++ }, "0000:06:00.0 is 15b3:1015 of class 020000 according to the kernel, 15b3:1016"},
+		"pci-driver":   {func(m *machine.Machine) { nic(m).Driver = "" }, "bound to mlx5_core according to the kernel, to no driver according to libvirt"},
+		"pci-numa":     {func(m *machine.Machine) { nic(m).Cell = machine.NoCell }, "NUMA cell 0 according to the kernel, in no NUMA cell according to libvirt"},
+		"pci-sriov":    {func(m *machine.Machine) { nic(m).Virtual = nil }, "with 4 of 8 virtual ones according to the kernel, a physical function with 0 of 8"},
+		"mdev-parents": {func(m *machine.Machine) { m.Parents = m.Parents[1:] }, "is known only to the kernel"},
+		"mdev-types":   {func(m *machine.Machine) { gpu(m).Types[0].Available++ }, "are available according to the kernel"},
+		"mdevs":        {func(m *machine.Machine) { gpu(m).Mdevs[0].Active = false }, "of type nvidia-222 is known only to the kernel on pci_0000_05_00_0"},
 	} {
 		other := libvirt(t, testhost.Sample())
 		c.change(&other)
-		doubts := machine.Compare(m, other, nil)
-		if len(doubts) != 1 || doubts[0].Key != key || !strings.Contains(doubts[0].Text, c.says) {
-			t.Errorf("%s: %v; want %q", key, doubts, c.says)
+		discrepancies := machine.Compare(m, other, nil)
+		if len(discrepancies) != 1 || discrepancies[0].Key != key || !strings.Contains(discrepancies[0].Text, c.says) {
+			t.Errorf("%s: %v; want %q", key, discrepancies, c.says)
 		}
 	}
 	other := libvirt(t, testhost.Sample())
 	gpu(&other).Types[0].Available++
-	if doubts := machine.Compare(m, other, func(id string) bool { return id != gpu(&other).Types[0].ID }); len(doubts) != 0 {
-		t.Errorf("a type that nobody uses: %v", doubts)
+	if discrepancies := machine.Compare(m, other, func(id string) bool { return id != gpu(&other).Types[0].ID }); len(discrepancies) != 0 {
+		t.Errorf("a type that nobody uses: %v", discrepancies)
 	}
 }
 
 func TestGHWNamesDisagreements(t *testing.T) {
 	dir, m, remove := kernel(t, testhost.Sample())
 	defer remove()
-	if doubts := discovery.ComparePCI(dir, m); doubts != nil {
-		t.Fatal(doubts)
+	if discrepancies := discovery.ComparePCI(dir, m); discrepancies != nil {
+		t.Fatal(discrepancies)
 	}
 	for says, change := range map[string]func(*machine.Machine){
-		"only ghw has": func(m *machine.Machine) { m.Devices = m.Devices[1:] },
-		"ghw does not have": func(m *machine.Machine) {
+		"only ghw lists ": func(m *machine.Machine) { m.Devices = m.Devices[1:] },
+		"ghw does not list": func(m *machine.Machine) {
 			m.Devices = append(m.Devices, machine.Device{Address: machine.Address{Bus: 0xee}})
 		},
 		"by its modalias": func(m *machine.Machine) { m.Devices[2].Vendor++ },
@@ -143,8 +143,8 @@ func TestGHWNamesDisagreements(t *testing.T) {
 		other := m
 		other.Devices = slices.Clone(m.Devices)
 		change(&other)
-		if doubts := discovery.ComparePCI(dir, other); len(doubts) != 1 || doubts[0].Key != "ghw-pci" || !strings.Contains(doubts[0].Text, says) {
-			t.Errorf("%s: %v", says, doubts)
+		if discrepancies := discovery.ComparePCI(dir, other); len(discrepancies) != 1 || discrepancies[0].Key != "ghw-pci" || !strings.Contains(discrepancies[0].Text, says) {
+			t.Errorf("%s: %v", says, discrepancies)
 		}
 	}
 }
@@ -155,8 +155,8 @@ func BenchmarkCompare(b *testing.B) {
 	other := libvirt(b, testhost.GPUHost())
 	b.ReportAllocs()
 	for b.Loop() {
-		if doubts := machine.Compare(m, other, nil); doubts != nil {
-			b.Fatal(doubts)
+		if discrepancies := machine.Compare(m, other, nil); discrepancies != nil {
+			b.Fatal(discrepancies)
 		}
 	}
 }

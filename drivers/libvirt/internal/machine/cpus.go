@@ -12,7 +12,8 @@ import (
 
 // CPU sets in the kernel's and libvirt's notation of CPU sets: "0-3,8,10-11".
 
-// MaxCPU is the highest CPU number taken for true. Linux has at most 8192 CPUs; a list that names more is damaged.
+// MaxCPU is the highest CPU number taken for true. Linux has at most 8192 CPUs; a list that names
+// more is damaged.
 const MaxCPU = 65535
 
 // ParseCPUs returns the numbers in ascending order, each once. An empty list is an empty set.
@@ -58,7 +59,7 @@ func ParseCPURange(item string) (first, last int, err error) {
 		}
 	}
 	if last < first {
-		return 0, 0, fmt.Errorf("the range %d-%d goes backwards", first, last)
+		return 0, 0, fmt.Errorf("the range %d-%d is reversed", first, last)
 	}
 	return first, last, nil
 }
@@ -69,7 +70,7 @@ func number(s string) (int, error) {
 	case errors.Is(err, strconv.ErrRange), err == nil && n > MaxCPU:
 		return 0, fmt.Errorf("CPU %.20s is above %d", s, MaxCPU)
 	case err != nil:
-		return 0, fmt.Errorf("%.20q is no CPU number", s)
+		return 0, fmt.Errorf("%.20q is not a CPU number", s)
 	}
 	return int(n), nil
 }

@@ -20,8 +20,8 @@ func TestParse(t *testing.T) {
 		}
 	}
 	for in, says := range map[string]string{
-		"a": "no CPU number", "1-": "no CPU number", "-1": "no CPU number", ",": "no CPU number", "3-1": "backwards",
-		"0-4294967295": "above", "99999999999999999999": "above", "65536": "above", "0x3": "no CPU number", "1-2-3": "no CPU number",
+		"a": "not a CPU number", "1-": "not a CPU number", "-1": "not a CPU number", ",": "not a CPU number", "3-1": "reversed",
+		"0-4294967295": "above", "99999999999999999999": "above", "65536": "above", "0x3": "not a CPU number", "1-2-3": "not a CPU number",
 	} {
 		if got, err := ParseCPUs(in); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("Parse(%q) = %v, %v, want an error with %q", in, got, err, says)

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package machine is a hypervisor's host as a value: processors, NUMA cells, devices, persistent memory, CPU sets ("0-3,8"). [Compare]
-// names what two descriptions of one host disagree about; each disagreement is a [Discrepancy].
+// Package machine is a hypervisor's host as a value: processors, NUMA cells, devices, persistent
+// memory, CPU sets ("0-3,8"). [Compare] names what two descriptions of one host disagree about;
+// each disagreement is a [Discrepancy].
 //
 //	discovery (/sys) ───────────▶ Machine ─┐
 //	capabilities (libvirt) ─────▶ Machine ─┴▶ Compare ─▶ discrepancies
@@ -9,7 +10,8 @@
 // It does no I/O and knows nothing of provider trees.
 package machine
 
-// Machine is one host. Lists are in the order of their numbers or addresses, so that equal hosts are equal values.
+// Machine is one host. Lists are in the order of their numbers or addresses, so that equal hosts
+// are equal values.
 type Machine struct {
 	// Arch is the kernel's word for it: x86_64, aarch64.
 	Arch string
@@ -27,7 +29,8 @@ type CPU struct {
 	Online bool
 	// Isolated processors are kept from the kernel's scheduler (isolcpus).
 	Isolated bool
-	// Cell, Package and Core say where it is; those of an offline processor are -1. A core's number is unique within its package.
+	// Cell, Package and Core say where it is; those of an offline processor are -1. A core's number
+	// is unique within its package.
 	Cell, Package, Core int
 }
 
@@ -37,7 +40,8 @@ type Cell struct {
 	// CPUs are the online ones; none in a cell that has only memory.
 	CPUs      []int
 	MemoryKiB uint64
-	// Pages are the kinds of huge pages that the cell may have, the smallest first. The common size is not among them.
+	// Pages are the kinds of huge pages that the cell may have, the smallest first. The common size
+	// is not among them.
 	Pages []Pages
 	// Distances to all cells, by number of the cell; 10 to itself.
 	Distances map[int]int
@@ -49,7 +53,7 @@ type Pages struct {
 	Total, Free uint64
 }
 
-// NoCell says that a device belongs to no NUMA cell, or that nobody knows to which.
+// NoCell says that a device belongs to no NUMA cell, or to an unknown one.
 const NoCell = -1
 
 // Device is a PCI device.
@@ -62,14 +66,17 @@ type Device struct {
 	Driver string
 	// Cell is where it is plugged in, or NoCell.
 	Cell int
-	// Physical is the address of the physical function that this virtual function is one of; nil for others.
+	// Physical is the address of the physical function that this virtual function is one of; nil
+	// for others.
 	Physical *Address
-	// Virtual are the virtual functions that are switched on; MaxVirtual is how many there could be, 0 for a device without SR-IOV.
+	// Virtual are the virtual functions that are switched on; MaxVirtual is how many there could
+	// be, 0 for a device without SR-IOV.
 	Virtual    []Address
 	MaxVirtual int
 }
 
-// MdevParent is a device that mediated devices are made of: a PCI device (a virtual function too), or a virtual one such as mtty.
+// MdevParent is a device that can create mediated devices: a PCI device (a virtual function too),
+// or a virtual one such as mtty.
 type MdevParent struct {
 	// Name is libvirt's name of the device: pci_0000_82_00_0, mtty_mtty.
 	Name string
@@ -77,7 +84,7 @@ type MdevParent struct {
 	Address *Address
 	Cell    int
 	Types   []MdevType
-	// Others are the types that nobody asked about, by their IDs.
+	// Others are the IDs of the types that were not requested.
 	Others []string
 	Mdevs  []Mdev
 }

@@ -4,7 +4,8 @@ package machine
 
 // Namespace is a part of the persistent memory.
 type Namespace struct {
-	// Name is the kernel's (namespace0.0), Label the operator's, which ndctl calls the name, "" if it has none.
+	// Name is the kernel's (namespace0.0), Label the operator's, which ndctl calls the name, "" if
+	// it has none.
 	Name, Label string
 	Mode        Mode
 	// Bytes is its size, with what the kernel keeps for itself.
@@ -13,7 +14,8 @@ type Namespace struct {
 	Cell int
 	// Device is its character device (/dev/dax0.0), "" in other modes and while it is disabled.
 	Device string
-	// Driver is who has that device: device_dax serves it to programs, kmem makes common memory of it; "" nobody.
+	// Driver is the driver of that device: device_dax serves it to programs, kmem makes normal
+	// memory of it; "" is none.
 	Driver string
 }
 

@@ -13,8 +13,9 @@ import (
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
-// CPUs: which of the host's guests may have, the shared ones, on which the vCPUs of many guests float (VCPU), and the
-// dedicated ones, each pinned to one vCPU (PCPU). The options and their rules are those of Nova's [compute] section.
+// CPUs: which of the host's guests may have, the shared ones, on which the vCPUs of many guests
+// float (VCPU), and the dedicated ones, each pinned to one vCPU (PCPU). The options and their rules
+// are those of Nova's [compute] section.
 //
 //	cpu_shared_set  cpu_dedicated_set    VCPU               PCPU
 //	–               –                    all online CPUs    none
@@ -34,12 +35,14 @@ type CPUConfig struct {
 	Dedicated string `json:"cpu_dedicated_set"`
 }
 
-// CPUSets are the sets that an operator configured: ascending numbers, nil for a set that is not configured.
+// CPUSets are the sets that an operator configured: ascending numbers, nil for a set that is not
+// configured.
 type CPUSets struct {
 	Shared, Dedicated []int
 }
 
-// ParseCPUSets reads the configuration, as far as it can be judged without a host. Errors are [*plugins.ConfigError].
+// ParseCPUSets reads the configuration, as far as that is possible without a host. Errors are
+// [*plugins.ConfigError].
 func ParseCPUSets(c CPUConfig) (CPUSets, error) {
 	var s CPUSets
 	var all []error
@@ -52,7 +55,7 @@ func ParseCPUSets(c CPUConfig) (CPUSets, error) {
 		}
 		cpus, err := ParseCPUSpec(set.spec)
 		if err != nil {
-			all = append(all, &plugins.ConfigError{Key: set.key, Problem: fmt.Sprintf("is no set of CPUs such as \"4-12,^8,15\": %v", err)})
+			all = append(all, &plugins.ConfigError{Key: set.key, Problem: fmt.Sprintf("is not a CPU set such as \"4-12,^8,15\": %v", err)})
 			continue
 		}
 		*set.into = cpus
@@ -72,7 +75,8 @@ func ParseCPUSets(c CPUConfig) (CPUSets, error) {
 type CPUs struct {
 	// VCPU and PCPU are CPUs, one unit each of the class of that name.
 	VCPU, PCPU []int
-	// Cells are all NUMA cells of the host by number, with their share of the two. Together the shares are the whole.
+	// Cells are all NUMA cells of the host by number, with their share of the two. Together the
+	// shares are the whole.
 	Cells []CPUCell
 	// Threaded says that some core has several threads online: HW_CPU_HYPERTHREADING.
 	Threaded bool
@@ -82,18 +86,21 @@ type CPUs struct {
 type CPUCell struct {
 	ID         int
 	VCPU, PCPU []int
-	// PCPUCores are the cell's PCPU again, those of one core together: the thread policies require and isolate go by them.
+	// PCPUCores are the cell's PCPU again, those of one core together: the thread policies require
+	// and isolate go by them.
 	PCPUCores []CPUCore
 }
 
 // CPUCore is what guests may have of a processor core.
 type CPUCore struct {
-	// PCPU are the dedicated CPUs of the core; Others are its remaining CPUs that are online, shared or the host's own.
+	// PCPU are the dedicated CPUs of the core; Others are its remaining CPUs that are online,
+	// shared or the host's own.
 	PCPU, Others []int
 }
 
-// Choose applies the sets to a host. A configured CPU that the host does not have online is a [*plugins.ConfigError]; a host that contradicts
-// itself is another error. What is legal but hardly meant comes as doubts.
+// Choose applies the sets to a host. A configured CPU that the host does not have online is a
+// [*plugins.ConfigError]; a host that contradicts itself is another error. What is valid but
+// probably not intended is returned as discrepancies.
 //
 // Cost: O(CPUs log CPUs).
 func (s CPUSets) Choose(m machine.Machine) (CPUs, []machine.Discrepancy, error) {
@@ -119,10 +126,11 @@ func (s CPUSets) Choose(m machine.Machine) (CPUs, []machine.Discrepancy, error) 
 	if err != nil {
 		return CPUs{}, nil, err
 	}
-	return c, s.doubts(m, c), nil
+	return c, s.discrepancies(m, c), nil
 }
 
-// mustBeOnline refuses CPUs of a set that guests cannot run on. Nova takes dedicated CPUs that are offline, because it can switch them on.
+// mustBeOnline refuses CPUs of a set that guests cannot run on. Nova takes dedicated CPUs that are
+// offline, because it can switch them on.
 func mustBeOnline(key string, set []int, online map[int]bool, cpus []machine.CPU) error {
 	known := map[int]bool{}
 	for _, cpu := range cpus {
@@ -133,7 +141,7 @@ func mustBeOnline(key string, set []int, online map[int]bool, cpus []machine.CPU
 	}
 	if off := keep(set, func(cpu int) bool { return !online[cpu] }); len(off) > 0 {
 		list := machine.FormatCPUs(off)
-		return &plugins.ConfigError{Key: key, Problem: fmt.Sprintf("has CPUs that are offline (%s); switch them on (chcpu -e %s) or take them out", list, list)}
+		return &plugins.ConfigError{Key: key, Problem: fmt.Sprintf("has CPUs that are offline (%s); bring them online (chcpu -e %s) or remove them", list, list)}
 	}
 	return nil
 }
@@ -151,7 +159,7 @@ func share(m machine.Machine, online []machine.CPU, shared, dedicated map[int]bo
 	for _, cpu := range online {
 		cell := cells[cpu.Cell]
 		if cell == nil {
-			return CPUs{}, fmt.Errorf("CPU %d is said to be in NUMA cell %d, which the host does not have", cpu.ID, cpu.Cell)
+			return CPUs{}, fmt.Errorf("CPU %d is in NUMA cell %d, which the host does not have", cpu.ID, cpu.Cell)
 		}
 		id := coreID{cpu.Package, cpu.Core}
 		cores[id] = append(cores[id], cpu.ID)
@@ -182,15 +190,15 @@ func share(m machine.Machine, online []machine.CPU, shared, dedicated map[int]bo
 	return c, nil
 }
 
-func (s CPUSets) doubts(m machine.Machine, c CPUs) []machine.Discrepancy {
-	var doubts []machine.Discrepancy
+func (s CPUSets) discrepancies(m machine.Machine, c CPUs) []machine.Discrepancy {
+	var discrepancies []machine.Discrepancy
 	isolated := map[int]bool{}
 	for _, cpu := range m.CPUs {
 		isolated[cpu.ID] = cpu.Isolated
 	}
 	if alone := keep(c.VCPU, func(cpu int) bool { return isolated[cpu] }); len(alone) > 0 {
-		doubts = append(doubts, machine.Discrepancyf("cpu-isolated",
-			"CPUs %s are isolated from the kernel's scheduler (isolcpus), but count as VCPU: guests' vCPUs are not spread over them. Leave them out of %s, or dedicate them (%s)",
+		discrepancies = append(discrepancies, machine.Discrepancyf("cpu-isolated",
+			"CPUs %s are isolated from the kernel's scheduler (isolcpus), but are reported as VCPU: the kernel does not balance guests' vCPUs over them. Remove them from %s, or dedicate them (%s)",
 			machine.FormatCPUs(alone), SharedCPUsKey, DedicatedCPUsKey))
 	}
 	var torn []int
@@ -202,11 +210,11 @@ func (s CPUSets) doubts(m machine.Machine, c CPUs) []machine.Discrepancy {
 		}
 	}
 	if len(torn) > 0 {
-		doubts = append(doubts, machine.Discrepancyf("cpu-siblings",
-			"dedicated CPUs %s share their cores with CPUs that are not dedicated: their guests are disturbed, and cannot have the thread policies require and isolate there. Put whole cores into %s",
+		discrepancies = append(discrepancies, machine.Discrepancyf("cpu-siblings",
+			"dedicated CPUs %s share their cores with CPUs that are not dedicated: other guests disturb theirs, and the thread policies require and isolate do not work there. Put whole cores into %s",
 			machine.FormatCPUs(torn), DedicatedCPUsKey))
 	}
-	return doubts
+	return discrepancies
 }
 
 func members(cpus []int) map[int]bool {
@@ -230,15 +238,16 @@ func keep(cpus []int, is func(int) bool) []int {
 // maxSpec bounds a specification, in bytes. One that names 8192 CPUs one by one has 40 KB.
 const maxSpec = 64 << 10
 
-var errNothingLeft = errors.New("no CPUs are left of it")
+var errNothingLeft = errors.New("it leaves no CPUs")
 
-// ParseCPUSpec reads Nova's notation of a set of CPUs: numbers, ranges, and either after a caret, which takes them out wherever it stands:
-// "4-12,^8,15", "^0-1,0-7". Empty items and numbers that are there twice do no harm. Returned are the numbers in ascending order, at least one.
+// ParseCPUSpec reads Nova's notation of a set of CPUs: numbers, ranges, and either after a caret,
+// which takes them out wherever it stands: "4-12,^8,15", "^0-1,0-7". Empty items and numbers that
+// are there twice do no harm. Returned are the numbers in ascending order, at least one.
 //
 // Cost: O(len(s) + MaxCPU), whatever ranges s has.
 func ParseCPUSpec(s string) ([]int, error) {
 	if len(s) > maxSpec {
-		return nil, fmt.Errorf("has %d characters, can have %d", len(s), maxSpec)
+		return nil, fmt.Errorf("has %d characters; the limit is %d", len(s), maxSpec)
 	}
 	var with, without delta
 	for item := range strings.SplitSeq(s, ",") {

@@ -14,7 +14,8 @@ import (
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
-// twoSockets has two cells of two cores with two threads: 0-3 and 4-7, where n and n+2 are of one core. CPU 8 is offline.
+// twoSockets has two cells of two cores with two threads: 0-3 and 4-7, where n and n+2 are of one
+// core. CPU 8 is offline.
 func twoSockets() machine.Machine {
 	m := machine.Machine{Cells: []machine.Cell{{ID: 0, CPUs: []int{0, 1, 2, 3}}, {ID: 1, CPUs: []int{4, 5, 6, 7}}}}
 	for id := range 8 {
@@ -26,9 +27,9 @@ func twoSockets() machine.Machine {
 
 func TestChooseCPUs(t *testing.T) {
 	for name, tc := range map[string]struct {
-		config CPUConfig
-		want   CPUs
-		doubts []string
+		config        CPUConfig
+		want          CPUs
+		discrepancies []string
 	}{
 		"nothing configured: all online ones are shared": {
 			want: CPUs{VCPU: []int{0, 1, 2, 3, 4, 5, 6, 7}, Threaded: true, Cells: []CPUCell{{ID: 0, VCPU: []int{0, 1, 2, 3}}, {ID: 1, VCPU: []int{4, 5, 6, 7}}}},
@@ -47,7 +48,7 @@ func TestChooseCPUs(t *testing.T) {
 				{ID: 0, VCPU: []int{0, 1, 2}, PCPU: []int{3}, PCPUCores: []CPUCore{{PCPU: []int{3}, Others: []int{1}}}},
 				{ID: 1, PCPU: []int{4, 5, 6, 7}, PCPUCores: []CPUCore{{PCPU: []int{4, 6}}, {PCPU: []int{5, 7}}}},
 			}},
-			doubts: []string{"cpu-siblings: dedicated CPUs 3 share their cores with CPUs that are not dedicated: their guests are disturbed, and cannot have the thread policies require and isolate there. Put whole cores into cpu_dedicated_set"},
+			discrepancies: []string{"cpu-siblings: dedicated CPUs 3 share their cores with CPUs that are not dedicated: other guests disturb theirs, and the thread policies require and isolate do not work there. Put whole cores into cpu_dedicated_set"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -55,23 +56,23 @@ func TestChooseCPUs(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, doubts, err := sets.Choose(twoSockets())
+			got, discrepancies, err := sets.Choose(twoSockets())
 			if err != nil {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
-			if diff := cmp.Diff(tc.doubts, textsC(doubts)); diff != "" {
-				t.Errorf("doubts (-want +got):\n%s", diff)
+			if diff := cmp.Diff(tc.discrepancies, textsC(discrepancies)); diff != "" {
+				t.Errorf("discrepancies (-want +got):\n%s", diff)
 			}
 		})
 	}
 }
 
-func textsC(doubts []machine.Discrepancy) []string {
+func textsC(discrepancies []machine.Discrepancy) []string {
 	var out []string
-	for _, d := range doubts {
+	for _, d := range discrepancies {
 		out = append(out, d.Key+": "+d.Text)
 	}
 	return out
@@ -80,29 +81,29 @@ func textsC(doubts []machine.Discrepancy) []string {
 func TestIsolatedCPUs(t *testing.T) {
 	m := twoSockets()
 	m.CPUs[2].Isolated, m.CPUs[3].Isolated, m.CPUs[8].Isolated = true, true, true
-	const says = "CPUs 2-3 are isolated from the kernel's scheduler (isolcpus), but count as VCPU: guests' vCPUs are not spread over them. Leave them out of cpu_shared_set, or dedicate them (cpu_dedicated_set)"
+	const says = "CPUs 2-3 are isolated from the kernel's scheduler (isolcpus), but are reported as VCPU: the kernel does not balance guests' vCPUs over them. Remove them from cpu_shared_set, or dedicate them (cpu_dedicated_set)"
 	for _, sets := range []CPUSets{{}, {Shared: []int{2, 3, 4}}} {
-		c, doubts, err := sets.Choose(m)
+		c, discrepancies, err := sets.Choose(m)
 		if err != nil || !slices.Contains(c.VCPU, 2) {
 			t.Errorf("%v: %v, %v: isolated CPUs count, as in Nova", sets, c.VCPU, err)
 		}
-		if diff := cmp.Diff([]machine.Discrepancy{{Key: "cpu-isolated", Text: says}}, doubts); diff != "" {
-			t.Errorf("%v: doubts (-want +got):\n%s", sets, diff)
+		if diff := cmp.Diff([]machine.Discrepancy{{Key: "cpu-isolated", Text: says}}, discrepancies); diff != "" {
+			t.Errorf("%v: discrepancies (-want +got):\n%s", sets, diff)
 		}
 	}
-	if _, doubts, err := (CPUSets{Shared: []int{0}, Dedicated: []int{3, 1}}).Choose(m); err != nil || len(doubts) != 0 {
-		t.Errorf("dedicated isolated CPUs: %v, %v", doubts, err)
+	if _, discrepancies, err := (CPUSets{Shared: []int{0}, Dedicated: []int{3, 1}}).Choose(m); err != nil || len(discrepancies) != 0 {
+		t.Errorf("dedicated isolated CPUs: %v, %v", discrepancies, err)
 	}
 }
 
 func TestWrongSets(t *testing.T) {
 	for config, want := range map[CPUConfig]string{
-		{Shared: "0-"}:                       `configuration: cpu_shared_set: is no set of CPUs such as "4-12,^8,15": item "0-": "" is no CPU number`,
-		{Dedicated: "^1"}:                    `configuration: cpu_dedicated_set: is no set of CPUs such as "4-12,^8,15": "^1": no CPUs are left of it`,
+		{Shared: "0-"}:                       `configuration: cpu_shared_set: is not a CPU set such as "4-12,^8,15": item "0-": "" is not a CPU number`,
+		{Dedicated: "^1"}:                    `configuration: cpu_dedicated_set: is not a CPU set such as "4-12,^8,15": "^1": it leaves no CPUs`,
 		{Shared: "0-3", Dedicated: "2-6,^3"}: `configuration: cpu_dedicated_set: has CPUs that are in cpu_shared_set too (2); a CPU is shared or dedicated, not both`,
 		{Shared: "0-9,12"}:                   `configuration: cpu_shared_set: has CPUs that the host does not have (9,12)`,
-		{Dedicated: "7-8"}:                   `configuration: cpu_dedicated_set: has CPUs that are offline (8); switch them on (chcpu -e 8) or take them out`,
-		{Shared: "8"}:                        `configuration: cpu_shared_set: has CPUs that are offline (8); switch them on (chcpu -e 8) or take them out`,
+		{Dedicated: "7-8"}:                   `configuration: cpu_dedicated_set: has CPUs that are offline (8); bring them online (chcpu -e 8) or remove them`,
+		{Shared: "8"}:                        `configuration: cpu_shared_set: has CPUs that are offline (8); bring them online (chcpu -e 8) or remove them`,
 	} {
 		sets, err := ParseCPUSets(config)
 		if err == nil {
@@ -115,12 +116,13 @@ func TestWrongSets(t *testing.T) {
 	}
 	m := twoSockets()
 	m.CPUs[1].Cell = 5
-	if _, _, err := (CPUSets{}).Choose(m); err == nil || err.Error() != "CPU 1 is said to be in NUMA cell 5, which the host does not have" {
+	if _, _, err := (CPUSets{}).Choose(m); err == nil || err.Error() != "CPU 1 is in NUMA cell 5, which the host does not have" {
 		t.Errorf("a CPU in no cell: %v", err)
 	}
 }
 
-// drawMachine is any host: holes in the numbers, offline and isolated CPUs, cells of memory alone, one or two threads in a core.
+// drawMachine is any host: holes in the numbers, offline and isolated CPUs, cells of memory alone,
+// one or two threads in a core.
 func drawMachine(t *rapid.T) machine.Machine {
 	var m machine.Machine
 	cells := rapid.IntRange(1, 4).Draw(t, "cells")
@@ -153,7 +155,7 @@ func TestTheSharesAreTheWhole(t *testing.T) {
 				s.Dedicated = append(s.Dedicated, cpu.ID)
 			}
 		}
-		c, doubts, err := s.Choose(m)
+		c, discrepancies, err := s.Choose(m)
 		allOnline := true
 		for _, id := range slices.Concat(s.Shared, s.Dedicated) {
 			allOnline = allOnline && m.CPUs[id].Online
@@ -204,10 +206,10 @@ func TestTheSharesAreTheWhole(t *testing.T) {
 			}
 		}
 		has := func(key string) bool {
-			return slices.ContainsFunc(doubts, func(d machine.Discrepancy) bool { return d.Key == key })
+			return slices.ContainsFunc(discrepancies, func(d machine.Discrepancy) bool { return d.Key == key })
 		}
 		if has("cpu-isolated") != isolated || has("cpu-siblings") != torn {
-			t.Fatalf("doubts %v, isolated %v, torn %v", doubts, isolated, torn)
+			t.Fatalf("discrepancies %v, isolated %v, torn %v", discrepancies, isolated, torn)
 		}
 	})
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package selection says what of a host is for guests, by the options that Nova has for it. Each file is about one kind of resource, with its
-// configuration (Parse…), the choice (Choose, Select), and what of the configuration does not fit the host, as discrepancies:
+// Package selection chooses the resources of a host that are for guests, by Nova's options. Each
+// file is about one kind of resource, with its configuration (Parse…), the choice (Choose, Select),
+// and what of the configuration does not fit the host, as discrepancies:
 //
 //	cpus.go         VCPU, PCPU                      cpu_shared_set, cpu_dedicated_set
 //	hugepages.go    CUSTOM_HUGEPAGES_<size>         reserved_huge_pages

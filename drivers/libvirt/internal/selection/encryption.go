@@ -12,26 +12,32 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// Memory encryption: how many guests with encrypted memory a host can run, of which kind: MEM_ENCRYPTION_CONTEXT.
+// Memory encryption: how many guests with encrypted memory a host can run, of which kind:
+// MEM_ENCRYPTION_CONTEXT.
 //
-// An AMD processor has a key for each encrypted guest, under a number (ASID). Firmware splits the numbers in two pools, and kinds do not borrow:
+// An AMD processor has a key for each encrypted guest, under a number (ASID). Firmware splits the
+// numbers in two pools, and kinds do not borrow:
 //
 //	pool                guests             libvirt's limit   provider
 //	from min_sev_asid   SEV                maxGuests         <node>_amd_sev
 //	below it            SEV-ES, SEV-SNP    maxESGuests       <node>_amd_sev_es, <node>_amd_sev_snp
 //
-// The names, the traits and the totals are Nova's (2025.2 and later), so that its tree needs no change. Before, Nova kept the contexts on the
-// root.
+// The names, the traits and the totals are Nova's (2025.2 and later), so that its tree needs no
+// change. Before, Nova kept the contexts on the root.
 //
 // # One pool, two providers
 //
-// SEV-ES and SEV-SNP draw from the same pool, and Placement knows of no inventory that two providers share. If both stood in the tree with all of
-// the pool each, it could be given away twice. Therefore contexts that guests of one kind hold are reserved on the provider of the other, by all
-// domains that are defined, running or not: one that is shut off wants its context back. Which providers there are:
+// SEV-ES and SEV-SNP draw from the same pool, and Placement knows of no inventory that two
+// providers share. If both stood in the tree with all of the pool each, it could be given away
+// twice. Therefore contexts that guests of one kind hold are reserved on the provider of the other,
+// by all domains that are defined, running or not: one that is shut off wants its context back.
+// Which providers there are:
 //
-//   - A host with SEV-SNP has <node>_amd_sev_snp with the whole pool and, like Nova's, no <node>_amd_sev_es. Nothing can be given away twice.
-//   - If SEV-ES guests are on such a host nevertheless (it was given SEV-SNP later), <node>_amd_sev_es stands for as long as they do: with
-//     the contexts that they hold, and all others reserved.
+//   - A host with SEV-SNP has <node>_amd_sev_snp with the whole pool and, like Nova's, no
+//     <node>_amd_sev_es. Nothing can be given away twice.
+//   - If SEV-ES guests are on such a host nevertheless (it was given SEV-SNP later),
+//     <node>_amd_sev_es stands for as long as they do: with the contexts that they hold, and all
+//     others reserved.
 
 // EncryptionClass is the resource class of the contexts.
 const EncryptionClass = "MEM_ENCRYPTION_CONTEXT"
@@ -40,9 +46,11 @@ const EncryptionClass = "MEM_ENCRYPTION_CONTEXT"
 type EncryptionProvider struct {
 	// Suffix is what follows the node's name: amd_sev, amd_sev_es, amd_sev_snp.
 	Suffix string
-	// Total is 1 or more. Reserved is never above it, and has what the other kind of the same pool holds. MaxUnit is 1: a guest has one context.
+	// Total is 1 or more. Reserved is never above it, and has what the other kind of the same pool
+	// holds. MaxUnit is 1: a guest has one context.
 	Total, Reserved, MaxUnit int64
-	// Trait is the one that the provider has: HW_CPU_X86_AMD_SEV and so on. The root has none of them.
+	// Trait is the one that the provider has: HW_CPU_X86_AMD_SEV and so on. The root has none of
+	// them.
 	Trait string
 	// Security is what the domains are launched with that hold contexts of this provider.
 	Security domain.Security
@@ -58,8 +66,8 @@ type kind struct {
 	word, module string
 }
 
-func (k kind) doubt() string     { return strings.ToLower(k.word) }
-func (k kind) parameter() string { return "/sys/module/kvm_amd/parameters/" + k.module }
+func (k kind) discrepancy() string { return strings.ToLower(k.word) }
+func (k kind) parameter() string   { return "/sys/module/kvm_amd/parameters/" + k.module }
 
 // all are the kinds, in the order in which one builds on the other.
 var all = []kind{
@@ -68,15 +76,16 @@ var all = []kind{
 	{EncryptionProvider{Suffix: "amd_sev_snp", Trait: "HW_CPU_X86_AMD_SEV_SNP", Security: domain.SEVSNP}, "SEV-SNP", "sev_snp"},
 }
 
-// Choose says which providers a host has, the weakest kind first; those without contexts are left out. What does not fit together comes as
-// doubts.
+// Choose returns the providers of a host, the weakest kind first; those without contexts are left
+// out. Inconsistencies are returned as discrepancies.
 //
-// SEV counts as in Nova: the least of the configured limit and libvirt's; if libvirt says nothing (before 8.0), the configured one, and
-// without that as many as Placement can store. SEV-ES and SEV-SNP need libvirt's limit.
+// SEV counts as in Nova: the least of the configured limit and libvirt's; if libvirt says nothing
+// (before 8.0), the configured one, and without that as many as Placement can store. SEV-ES and
+// SEV-SNP need libvirt's limit.
 //
 // Cost: O(domains).
 func (l EncryptionLimit) Choose(h EncryptionHost, domains []domain.Domain) ([]EncryptionProvider, []machine.Discrepancy) {
-	var d doubts
+	var d discrepancies
 	held := map[domain.Security]int64{}
 	for i := range domains {
 		held[domains[i].Security]++
@@ -99,7 +108,7 @@ func (l EncryptionLimit) Choose(h EncryptionHost, domains []domain.Domain) ([]En
 		if p.Total > 0 && (p.Security != domain.SEVES || stands(offered, held)) {
 			out = append(out, p)
 		} else if n := held[p.Security]; n > 0 {
-			d.addf("sev-guests-"+k.doubt(), "%d domain(s) are launched with %s, of which no contexts are reported: the host cannot run them, or the configuration allows none", n, k.word)
+			d.addf("sev-guests-"+k.discrepancy(), "%d domain(s) use %s, but no contexts are reported for it: the host cannot run them, or the configuration allows none", n, k.word)
 		}
 	}
 	if n := held[domain.SEVES] + held[domain.SEVSNP]; most.esGuests != nil && n > *most.esGuests && (offered[domain.SEVES] || offered[domain.SEVSNP]) {
@@ -109,7 +118,7 @@ func (l EncryptionLimit) Choose(h EncryptionHost, domains []domain.Domain) ([]En
 	return out, d
 }
 
-// stands says whether SEV-ES has a provider of its own.
+// stands reports whether SEV-ES has its own provider.
 func stands(offered map[domain.Security]bool, held map[domain.Security]int64) bool {
 	return !offered[domain.SEVSNP] || held[domain.SEVES] > 0
 }
@@ -125,33 +134,33 @@ func reserved(p EncryptionProvider, offered map[domain.Security]bool, held map[d
 	return min(held[domain.SEVSNP], p.Total)
 }
 
-// unusable tells of a limit for guests that cannot be.
-func (l EncryptionLimit) unusable(sev bool, d *doubts) {
+// unusable adds a discrepancy about a limit for guests that cannot exist.
+func (l EncryptionLimit) unusable(sev bool, d *discrepancies) {
 	if l.set && l.guests > 0 && !sev {
 		d.addf("sev-unusable", "%s is %d, but this host runs no guests with encrypted memory: nothing is reported", EncryptedGuestsKey, l.guests)
 	}
 }
 
 // total are the contexts of the SEV provider.
-func (l EncryptionLimit) total(most *int64, k *EncryptionByKernel, d *doubts) int64 {
+func (l EncryptionLimit) total(most *int64, k *EncryptionByKernel, d *discrepancies) int64 {
 	switch {
 	case most != nil && l.set && l.guests > *most:
 		d.addf("sev-limit", "%s is %d, but the host can run %d such guests: %d are reported", EncryptedGuestsKey, l.guests, *most, *most)
 		return *most
 	case l.set:
 		if most == nil && k.Guests > 0 && l.guests > int64(k.Guests) {
-			d.addf("sev-limit", "%s is %d, but the kernel says that %d such guests can run (/sys/fs/cgroup/misc.capacity): lower it, or guests fail when they are started",
+			d.addf("sev-limit", "%s is %d, but the kernel can run %d such guests (/sys/fs/cgroup/misc.capacity): lower it, or guests fail to start",
 				EncryptedGuestsKey, l.guests, k.Guests)
 		}
 		return l.guests
 	case most != nil:
 		return *most
 	}
-	remedy := "set " + EncryptedGuestsKey
+	hint := "set " + EncryptedGuestsKey
 	if k.Guests > 0 {
-		remedy += fmt.Sprintf(" = %d, which is the kernel's number", k.Guests)
+		hint += fmt.Sprintf(" = %d, the kernel's number", k.Guests)
 	}
-	d.addf("sev-unlimited", "libvirt does not say how many SEV guests can run (8.0 and later do): no limit is reported, and what is too many fails when it is started; %s", remedy)
+	d.addf("sev-unlimited", "libvirt does not report how many SEV guests can run (8.0 and later do): no limit is reported, and guests above it fail to start; %s", hint)
 	return providertree.MaxUnit
 }
 
@@ -160,7 +169,8 @@ const EncryptedGuestsKey = "num_memory_encrypted_guests"
 
 // MemoryEncryptionConfig are the keys about encrypted memory in the driver's configuration.
 type MemoryEncryptionConfig struct {
-	// Guests bounds the SEV guests of the host (not SEV-ES and SEV-SNP guests, as in Nova); 0 allows none, and nil leaves it to the hardware.
+	// Guests bounds the SEV guests of the host (not SEV-ES and SEV-SNP guests, as in Nova); 0
+	// allows none, and nil leaves it to the hardware.
 	Guests *int64 `json:"num_memory_encrypted_guests"`
 }
 
@@ -170,19 +180,20 @@ type EncryptionLimit struct {
 	set    bool
 }
 
-// ParseEncryption reads the configuration, as far as it can be judged without a host. Errors are [*plugins.ConfigError].
+// ParseEncryption reads the configuration, as far as that is possible without a host. Errors are
+// [*plugins.ConfigError].
 func ParseEncryption(c MemoryEncryptionConfig) (EncryptionLimit, error) {
 	if c.Guests == nil {
 		return EncryptionLimit{}, nil
 	}
 	if *c.Guests < 0 || *c.Guests > providertree.MaxUnit {
-		return EncryptionLimit{}, &plugins.ConfigError{Key: EncryptedGuestsKey, Problem: fmt.Sprintf("%d must be from 0 to %d; without the key the hardware's limit counts", *c.Guests, providertree.MaxUnit)}
+		return EncryptionLimit{}, &plugins.ConfigError{Key: EncryptedGuestsKey, Problem: fmt.Sprintf("%d must be from 0 to %d; without the key the hardware's limit applies", *c.Guests, providertree.MaxUnit)}
 	}
 	return EncryptionLimit{guests: *c.Guests, set: true}, nil
 }
 
-// HeldEncryption are the providers of a tree as they are, for when nobody can say what the host has. stock is the inventory of a provider by the end of its
-// name; false if there is none.
+// HeldEncryption are the current providers of a tree, for when it is unknown what the host has.
+// stock is the inventory of a provider by the end of its name; false if there is none.
 func HeldEncryption(stock func(suffix string) (providertree.Inventory, bool)) []EncryptionProvider {
 	var out []EncryptionProvider
 	for _, k := range all {
@@ -198,15 +209,18 @@ func HeldEncryption(stock func(suffix string) (providertree.Inventory, bool)) []
 // EncryptionHost is what is known of a host's memory encryption.
 type EncryptionHost struct {
 	Libvirt EncryptionByLibvirt
-	// Kernel is nil where the kernel knows of no such thing: another processor, or kvm_amd is not loaded.
+	// Kernel is nil where the kernel knows of no such thing: another processor, or kvm_amd is not
+	// loaded.
 	Kernel *EncryptionByKernel
 }
 
-// EncryptionByLibvirt is what libvirt says.
+// EncryptionByLibvirt is what libvirt reports.
 type EncryptionByLibvirt struct {
-	// SEV is <sev supported='yes'> in the domain capabilities; SNP, that <launchSecurity> there lists sev-snp.
+	// SEV is <sev supported='yes'> in the domain capabilities; SNP, that <launchSecurity> there
+	// lists sev-snp.
 	SEV, SNP bool
-	// Capabilities are the limits in the domain capabilities, Node those of virNodeGetSEVInfo. The former come first.
+	// Capabilities are the limits in the domain capabilities, Node those of virNodeGetSEVInfo. The
+	// former come first.
 	Capabilities, Node EncryptedGuests
 }
 
@@ -216,28 +230,29 @@ type EncryptedGuests struct {
 	Guests, ESGuests *uint
 }
 
-// EncryptionByKernel is what kvm_amd was allowed to do (its parameters sev, sev_es and sev_snp), and how many guests can run at once by the misc cgroup
-// controller, 0 where it does not say. It has the fields of discovery.SEV and converts from it.
+// EncryptionByKernel is what kvm_amd was allowed to do (its parameters sev, sev_es and sev_snp),
+// and how many guests can run at once by the misc cgroup controller, 0 where it does not say. It
+// has the fields of discovery.SEV and converts from it.
 type EncryptionByKernel struct {
 	SEV, ES, SNP     bool
 	Guests, ESGuests int
 }
 
-// doubts collects.
-type doubts []machine.Discrepancy
+// discrepancies collects.
+type discrepancies []machine.Discrepancy
 
-func (d *doubts) addf(key, format string, args ...any) {
+func (d *discrepancies) addf(key, format string, args ...any) {
 	*d = append(*d, machine.Discrepancyf(key, format, args...))
 }
 
-// witnesses are what the two say of a kind.
+// witnesses are the two reports about a kind.
 type witnesses struct{ libvirt, kernel bool }
 
 // limits are those that count. A nil one is not known.
 type limits struct{ guests, esGuests *int64 }
 
-// kinds says what both libvirt and the kernel offer.
-func (h EncryptionHost) kinds(l limits, d *doubts) map[domain.Security]bool {
+// kinds returns what both libvirt and the kernel offer.
+func (h EncryptionHost) kinds(l limits, d *discrepancies) map[domain.Security]bool {
 	var k EncryptionByKernel
 	if h.Kernel != nil {
 		k = *h.Kernel
@@ -255,28 +270,29 @@ func (h EncryptionHost) kinds(l limits, d *doubts) map[domain.Security]bool {
 		switch {
 		case !sev && !offered[domain.SEV]: // said of SEV, or there is nothing to say
 		case w.libvirt && !w.kernel:
-			d.addf(kind.doubt(), "libvirt offers %s, but the kernel has not switched it on (%s): it is not reported. Load kvm_amd with %s=1, or restart libvirtd so that it looks anew",
+			d.addf(kind.discrepancy(), "libvirt offers %s, but the kernel has not enabled it (%s): it is not reported. Load kvm_amd with %s=1, or restart libvirtd so that it probes again",
 				kind.word, kind.parameter(), kind.module)
 		case w.kernel && !w.libvirt && l.esGuests == nil && !sev:
-			d.addf(kind.doubt(), "the kernel has %s switched on (%s), but libvirt does not say how many such guests can run (8.0 and later do): it is not reported",
+			d.addf(kind.discrepancy(), "the kernel has enabled %s (%s), but libvirt does not report how many such guests can run (8.0 and later do): it is not reported",
 				kind.word, kind.parameter())
 		case w.kernel && !w.libvirt:
-			d.addf(kind.doubt(), "the kernel has %s switched on (%s), but libvirt does not offer it: it is not reported. Firmware may have no contexts for it, or QEMU be too old, or libvirt remember an earlier start: then remove its cache of capabilities and restart it",
+			d.addf(kind.discrepancy(), "the kernel has enabled %s (%s), but libvirt does not offer it: it is not reported. The firmware may have no contexts for it, QEMU may be too old, or libvirt may have cached an earlier probe: then remove its capabilities cache and restart it",
 				kind.word, kind.parameter())
 		}
 	}
 	return offered
 }
 
-// limits tells how many guests libvirt allows; where its two answers or the kernel's differ, the domain capabilities count, as in Nova.
-func (h EncryptionHost) limits(d *doubts) limits {
+// limits returns how many guests libvirt allows; if its two answers or the kernel's differ, it uses
+// the domain capabilities, as in Nova.
+func (h EncryptionHost) limits(d *discrepancies) limits {
 	var k EncryptionByKernel
 	if h.Kernel != nil {
 		k = *h.Kernel
 	}
 	c, n := h.Libvirt.Capabilities, h.Libvirt.Node
 	if !h.Libvirt.SEV {
-		d = new(doubts) // nothing follows from these numbers
+		d = new(discrepancies) // nothing follows from these numbers
 	}
 	return limits{
 		guests:   settle("sev-maximum", "SEV", c.Guests, n.Guests, k.Guests, d),
@@ -284,8 +300,8 @@ func (h EncryptionHost) limits(d *doubts) limits {
 	}
 }
 
-// settle picks the number that counts.
-func settle(key, word string, capabilities, node *uint, kernel int, d *doubts) *int64 {
+// settle picks the number to use.
+func settle(key, word string, capabilities, node *uint, kernel int, d *discrepancies) *int64 {
 	first := capabilities
 	if first == nil {
 		first = node
@@ -302,7 +318,7 @@ func settle(key, word string, capabilities, node *uint, kernel int, d *doubts) *
 		others = append(others, fmt.Sprintf("%d by the kernel (/sys/fs/cgroup/misc.capacity)", kernel))
 	}
 	if len(others) > 0 {
-		d.addf(key, "libvirt says that %d %s guests can run, but it is %s: %d counts, and if that is too many, guests fail when they are started",
+		d.addf(key, "libvirt reports that %d %s guests can run, but it is %s: %d is used, and if that is too many, guests fail to start",
 			*first, word, strings.Join(others, ", and "), counts)
 	}
 	return &counts

@@ -43,9 +43,9 @@ func TestKernelFromSysfs(t *testing.T) {
 		Libvirt: selection.EncryptionByLibvirt{SEV: true, Capabilities: selection.EncryptedGuests{Guests: &guests, ESGuests: &esGuests}},
 		Kernel:  &kernel,
 	}
-	got, doubts := selection.EncryptionLimit{}.Choose(host, nil)
-	if len(doubts) > 0 {
-		t.Error(doubts)
+	got, discrepancies := selection.EncryptionLimit{}.Choose(host, nil)
+	if len(discrepancies) > 0 {
+		t.Error(discrepancies)
 	}
 	var names []string
 	for _, p := range got {

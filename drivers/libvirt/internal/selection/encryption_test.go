@@ -53,9 +53,9 @@ func shortEncryption(providers []EncryptionProvider) []string {
 	return out
 }
 
-func keys(doubts []machine.Discrepancy) []string {
+func keys(discrepancies []machine.Discrepancy) []string {
 	var out []string
-	for _, d := range doubts {
+	for _, d := range discrepancies {
 		out = append(out, d.Key)
 	}
 	return out
@@ -76,10 +76,10 @@ func TestChooseEncryption(t *testing.T) {
 		snp = "n_amd_sev_snp 99-0/1 HW_CPU_X86_AMD_SEV_SNP sev-snp"
 	)
 	for name, tc := range map[string]struct {
-		config       string
-		change       func(h *EncryptionHost)
-		domains      string
-		want, doubts []string
+		config              string
+		change              func(h *EncryptionHost)
+		domains             string
+		want, discrepancies []string
 	}{
 		"nothing": {change: func(h *EncryptionHost) { *h = EncryptionHost{} }},
 		"a host with SEV-SNP, as Nova has it": {
@@ -108,15 +108,15 @@ func TestChooseEncryption(t *testing.T) {
 			want:    []string{sev, "n_amd_sev_es 99-90/1 HW_CPU_X86_AMD_SEV_ES sev-es", "n_amd_sev_snp 99-9/1 HW_CPU_X86_AMD_SEV_SNP sev-snp"},
 		},
 		"more guests than contexts": {
-			domains: "sev-es=60 sev-snp=120",
-			want:    []string{sev, "n_amd_sev_es 99-39/1 HW_CPU_X86_AMD_SEV_ES sev-es", "n_amd_sev_snp 99-60/1 HW_CPU_X86_AMD_SEV_SNP sev-snp"},
-			doubts:  []string{"sev-es-shared: 60 SEV-ES and 120 SEV-SNP domains share 99 contexts: they cannot all run at once; move some to another host"},
+			domains:       "sev-es=60 sev-snp=120",
+			want:          []string{sev, "n_amd_sev_es 99-39/1 HW_CPU_X86_AMD_SEV_ES sev-es", "n_amd_sev_snp 99-60/1 HW_CPU_X86_AMD_SEV_SNP sev-snp"},
+			discrepancies: []string{"sev-es-shared: 60 SEV-ES and 120 SEV-SNP domains share 99 contexts: they cannot all run at once; move some to another host"},
 		},
 		"SEV-SNP guests on a host that lost SEV-SNP": {
-			change:  func(h *EncryptionHost) { h.Kernel.SNP, h.Libvirt.SNP = false, false },
-			domains: "sev-snp=2",
-			want:    []string{sev, "n_amd_sev_es 99-2/1 HW_CPU_X86_AMD_SEV_ES sev-es"},
-			doubts:  []string{"sev-guests-sev-snp: 2 domain(s) are launched with SEV-SNP, of which no contexts are reported: the host cannot run them, or the configuration allows none"},
+			change:        func(h *EncryptionHost) { h.Kernel.SNP, h.Libvirt.SNP = false, false },
+			domains:       "sev-snp=2",
+			want:          []string{sev, "n_amd_sev_es 99-2/1 HW_CPU_X86_AMD_SEV_ES sev-es"},
+			discrepancies: []string{"sev-guests-sev-snp: 2 domain(s) use SEV-SNP, but no contexts are reported for it: the host cannot run them, or the configuration allows none"},
 		},
 		// The configured limit.
 		"a limit below the hardware's is for SEV alone": {
@@ -124,7 +124,7 @@ func TestChooseEncryption(t *testing.T) {
 		},
 		"a limit above the hardware's": {
 			config: `{"num_memory_encrypted_guests": 500}`, want: []string{sev, snp},
-			doubts: []string{"sev-limit: num_memory_encrypted_guests is 500, but the host can run 410 such guests: 410 are reported"},
+			discrepancies: []string{"sev-limit: num_memory_encrypted_guests is 500, but the host can run 410 such guests: 410 are reported"},
 		},
 		"none allowed": {config: `{"num_memory_encrypted_guests": 0}`, want: []string{snp}},
 		"null is no limit": {
@@ -132,9 +132,9 @@ func TestChooseEncryption(t *testing.T) {
 		},
 		"a limit without SEV": {
 			config: `{"num_memory_encrypted_guests": 16}`, change: func(h *EncryptionHost) { *h = EncryptionHost{} }, domains: "sev",
-			doubts: []string{
+			discrepancies: []string{
 				"sev-unusable: num_memory_encrypted_guests is 16, but this host runs no guests with encrypted memory: nothing is reported",
-				"sev-guests-sev: 1 domain(s) are launched with SEV, of which no contexts are reported: the host cannot run them, or the configuration allows none",
+				"sev-guests-sev: 1 domain(s) use SEV, but no contexts are reported for it: the host cannot run them, or the configuration allows none",
 			},
 		},
 		// libvirt before 8.0.
@@ -143,17 +143,17 @@ func TestChooseEncryption(t *testing.T) {
 				*h = EncryptionHost{Libvirt: EncryptionByLibvirt{SEV: true}, Kernel: &EncryptionByKernel{SEV: true}}
 			},
 			want: []string{"n_amd_sev 2147483647-0/1 HW_CPU_X86_AMD_SEV sev"},
-			doubts: []string{"sev-unlimited: libvirt does not say how many SEV guests can run (8.0 and later do): no limit is reported, " +
-				"and what is too many fails when it is started; set num_memory_encrypted_guests"},
+			discrepancies: []string{"sev-unlimited: libvirt does not report how many SEV guests can run (8.0 and later do): no limit is reported, " +
+				"and guests above it fail to start; set num_memory_encrypted_guests"},
 		},
 		"no maximum, but the kernel knows": {
 			change: func(h *EncryptionHost) { h.Libvirt = EncryptionByLibvirt{SEV: true} },
 			want:   []string{"n_amd_sev 2147483647-0/1 HW_CPU_X86_AMD_SEV sev"},
-			doubts: []string{
-				"sev-es: the kernel has SEV-ES switched on (/sys/module/kvm_amd/parameters/sev_es), but libvirt does not say how many such guests can run (8.0 and later do): it is not reported",
-				"sev-snp: the kernel has SEV-SNP switched on (/sys/module/kvm_amd/parameters/sev_snp), but libvirt does not say how many such guests can run (8.0 and later do): it is not reported",
-				"sev-unlimited: libvirt does not say how many SEV guests can run (8.0 and later do): no limit is reported, " +
-					"and what is too many fails when it is started; set num_memory_encrypted_guests = 410, which is the kernel's number",
+			discrepancies: []string{
+				"sev-es: the kernel has enabled SEV-ES (/sys/module/kvm_amd/parameters/sev_es), but libvirt does not report how many such guests can run (8.0 and later do): it is not reported",
+				"sev-snp: the kernel has enabled SEV-SNP (/sys/module/kvm_amd/parameters/sev_snp), but libvirt does not report how many such guests can run (8.0 and later do): it is not reported",
+				"sev-unlimited: libvirt does not report how many SEV guests can run (8.0 and later do): no limit is reported, " +
+					"and guests above it fail to start; set num_memory_encrypted_guests = 410, the kernel's number",
 			},
 		},
 		"no maximum, but a limit": {
@@ -168,42 +168,42 @@ func TestChooseEncryption(t *testing.T) {
 			change: func(h *EncryptionHost) {
 				h.Libvirt, h.Kernel.ES, h.Kernel.SNP = EncryptionByLibvirt{SEV: true}, false, false
 			},
-			want:   []string{"n_amd_sev 500-0/1 HW_CPU_X86_AMD_SEV sev"},
-			doubts: []string{"sev-limit: num_memory_encrypted_guests is 500, but the kernel says that 410 such guests can run (/sys/fs/cgroup/misc.capacity): lower it, or guests fail when they are started"},
+			want:          []string{"n_amd_sev 500-0/1 HW_CPU_X86_AMD_SEV sev"},
+			discrepancies: []string{"sev-limit: num_memory_encrypted_guests is 500, but the kernel can run 410 such guests (/sys/fs/cgroup/misc.capacity): lower it, or guests fail to start"},
 		},
 		// Disagreements.
 		"libvirt, not the kernel": {
 			change: func(h *EncryptionHost) { h.Kernel = nil },
-			doubts: []string{"sev: libvirt offers SEV, but the kernel has not switched it on (/sys/module/kvm_amd/parameters/sev): it is not reported. " +
-				"Load kvm_amd with sev=1, or restart libvirtd so that it looks anew"},
+			discrepancies: []string{"sev: libvirt offers SEV, but the kernel has not enabled it (/sys/module/kvm_amd/parameters/sev): it is not reported. " +
+				"Load kvm_amd with sev=1, or restart libvirtd so that it probes again"},
 		},
 		"the kernel, not libvirt": {
 			change: func(h *EncryptionHost) { h.Libvirt.SEV = false; *h.Libvirt.Node.Guests = 3 },
-			doubts: []string{"sev: the kernel has SEV switched on (/sys/module/kvm_amd/parameters/sev), but libvirt does not offer it: it is not reported. " +
-				"Firmware may have no contexts for it, or QEMU be too old, or libvirt remember an earlier start: then remove its cache of capabilities and restart it"},
+			discrepancies: []string{"sev: the kernel has enabled SEV (/sys/module/kvm_amd/parameters/sev), but libvirt does not offer it: it is not reported. " +
+				"The firmware may have no contexts for it, QEMU may be too old, or libvirt may have cached an earlier probe: then remove its capabilities cache and restart it"},
 		},
 		"SEV-ES and SEV-SNP by libvirt, not the kernel": {
 			change: func(h *EncryptionHost) { h.Kernel.ES, h.Kernel.SNP = false, false },
 			want:   []string{sev},
-			doubts: []string{
-				"sev-es: libvirt offers SEV-ES, but the kernel has not switched it on (/sys/module/kvm_amd/parameters/sev_es): it is not reported. Load kvm_amd with sev_es=1, or restart libvirtd so that it looks anew",
-				"sev-snp: libvirt offers SEV-SNP, but the kernel has not switched it on (/sys/module/kvm_amd/parameters/sev_snp): it is not reported. Load kvm_amd with sev_snp=1, or restart libvirtd so that it looks anew",
+			discrepancies: []string{
+				"sev-es: libvirt offers SEV-ES, but the kernel has not enabled it (/sys/module/kvm_amd/parameters/sev_es): it is not reported. Load kvm_amd with sev_es=1, or restart libvirtd so that it probes again",
+				"sev-snp: libvirt offers SEV-SNP, but the kernel has not enabled it (/sys/module/kvm_amd/parameters/sev_snp): it is not reported. Load kvm_amd with sev_snp=1, or restart libvirtd so that it probes again",
 			},
 		},
 		"SEV-SNP by the kernel, not libvirt": {
 			change: func(h *EncryptionHost) { h.Libvirt.SNP = false },
 			want:   []string{sev, es},
-			doubts: []string{"sev-snp: the kernel has SEV-SNP switched on (/sys/module/kvm_amd/parameters/sev_snp), but libvirt does not offer it: it is not reported. " +
-				"Firmware may have no contexts for it, or QEMU be too old, or libvirt remember an earlier start: then remove its cache of capabilities and restart it"},
+			discrepancies: []string{"sev-snp: the kernel has enabled SEV-SNP (/sys/module/kvm_amd/parameters/sev_snp), but libvirt does not offer it: it is not reported. " +
+				"The firmware may have no contexts for it, QEMU may be too old, or libvirt may have cached an earlier probe: then remove its capabilities cache and restart it"},
 		},
 		"three numbers": {
 			change: func(h *EncryptionHost) {
 				h.Libvirt.Node, h.Kernel.ESGuests = EncryptedGuests{number(400), number(99)}, 100
 			},
 			want: []string{sev, snp},
-			doubts: []string{
-				"sev-maximum: libvirt says that 410 SEV guests can run, but it is 400 in its node information: 410 counts, and if that is too many, guests fail when they are started",
-				"sev-es-maximum: libvirt says that 99 SEV-ES and SEV-SNP guests can run, but it is 100 by the kernel (/sys/fs/cgroup/misc.capacity): 99 counts, and if that is too many, guests fail when they are started",
+			discrepancies: []string{
+				"sev-maximum: libvirt reports that 410 SEV guests can run, but it is 400 in its node information: 410 is used, and if that is too many, guests fail to start",
+				"sev-es-maximum: libvirt reports that 99 SEV-ES and SEV-SNP guests can run, but it is 100 by the kernel (/sys/fs/cgroup/misc.capacity): 99 is used, and if that is too many, guests fail to start",
 			},
 		},
 		"the node information alone": {
@@ -229,16 +229,16 @@ func TestChooseEncryption(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, doubts := l.Choose(h, domains(t, tc.domains))
+			got, discrepancies := l.Choose(h, domains(t, tc.domains))
 			if diff := cmp.Diff(tc.want, shortEncryption(got)); diff != "" {
 				t.Errorf("providers (-want +got):\n%s", diff)
 			}
 			var texts []string
-			for _, d := range doubts {
+			for _, d := range discrepancies {
 				texts = append(texts, d.Key+": "+d.Text)
 			}
-			if diff := cmp.Diff(tc.doubts, texts); diff != "" {
-				t.Errorf("doubts (-want +got):\n%s", diff)
+			if diff := cmp.Diff(tc.discrepancies, texts); diff != "" {
+				t.Errorf("discrepancies (-want +got):\n%s", diff)
 			}
 		})
 	}
@@ -246,8 +246,8 @@ func TestChooseEncryption(t *testing.T) {
 
 func TestWrongLimits(t *testing.T) {
 	for text, want := range map[string]string{
-		`{"num_memory_encrypted_guests": -1}`:         "configuration: num_memory_encrypted_guests: -1 must be from 0 to 2147483647; without the key the hardware's limit counts",
-		`{"num_memory_encrypted_guests": 2147483648}`: "configuration: num_memory_encrypted_guests: 2147483648 must be from 0 to 2147483647; without the key the hardware's limit counts",
+		`{"num_memory_encrypted_guests": -1}`:         "configuration: num_memory_encrypted_guests: -1 must be from 0 to 2147483647; without the key the hardware's limit applies",
+		`{"num_memory_encrypted_guests": 2147483648}`: "configuration: num_memory_encrypted_guests: 2147483648 must be from 0 to 2147483647; without the key the hardware's limit applies",
 	} {
 		_, err := configureEncryption(t, text)
 		var wrong *plugins.ConfigError
@@ -287,7 +287,8 @@ func named(providers []EncryptionProvider, s domain.Security) EncryptionProvider
 	return EncryptionProvider{}
 }
 
-// What a provider says is always an inventory that Placement takes, and each doubt has a name of its own.
+// What a provider says is always an inventory that Placement takes, and each discrepancy has a name
+// of its own.
 func TestAnyHost(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		h := anyHost(t)
@@ -301,7 +302,7 @@ func TestAnyHost(t *testing.T) {
 			guests = append(guests, domain.Domain{Security: s})
 			held[s]++
 		}
-		got, doubts := l.Choose(h, guests)
+		got, discrepancies := l.Choose(h, guests)
 		for _, p := range got {
 			inventory := providertree.Inventory{Total: p.Total, Reserved: p.Reserved, MinUnit: 1, MaxUnit: p.MaxUnit, StepSize: 1, AllocationRatio: 1}
 			if err := inventory.Validate(); err != nil {
@@ -315,14 +316,14 @@ func TestAnyHost(t *testing.T) {
 			}
 		}
 		named := map[string]bool{}
-		for _, key := range keys(doubts) {
+		for _, key := range keys(discrepancies) {
 			if named[key] {
-				t.Fatalf("two doubts are called %s", key)
+				t.Fatalf("two discrepancies are called %s", key)
 			}
 			named[key] = true
 		}
 		if h.Kernel == nil && len(got) > 0 || !h.Libvirt.SEV && len(got) > 0 {
-			t.Fatalf("one witness is enough for %+v", got)
+			t.Fatalf("one deviceComparison is enough for %+v", got)
 		}
 		for s, n := range held {
 			if strings.HasPrefix(string(s), "sev") && n > 0 && !provides(got, s) && !named["sev-guests-"+string(s)] {
@@ -336,9 +337,9 @@ func provides(providers []EncryptionProvider, s domain.Security) bool {
 	return named(providers, s).Total > 0
 }
 
-// Guests come and go by what Placement lets through; after each there is a pass. The pool is never overdrawn, and never lies idle: if
-// a context is free, somebody can have it.
-func TestOnePoolIsGivenAwayOnce(t *testing.T) {
+// Guests come and go by what Placement lets through; after each there is a pass. The pool is never
+// overdrawn, and never lies idle: if a context is free, somebody can have it.
+func TestEncryptionContextsAreNotSharedTwice(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		pool := rapid.UintRange(1, 12).Draw(t, "pool")
 		h := EncryptionHost{

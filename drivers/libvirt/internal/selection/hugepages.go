@@ -17,21 +17,25 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// Huge pages: which of them each NUMA cell has, and what of them is the host's own. It is for trees with a provider per cell;
-// Nova's flat tree has no huge pages.
+// Huge pages: which of them each NUMA cell has, and what of them is the host's own. It is for trees
+// with a provider per cell; Nova's flat tree has no huge pages.
 //
-// os-resource-classes has no class for huge pages, so there is a custom one for each size, CUSTOM_HUGEPAGES_2M and the like, whose unit is
-// one page: amounts are exact, any allocation is whole pages, and the total is what the kernel says.
+// os-resource-classes has no class for huge pages, so there is a custom one for each size,
+// CUSTOM_HUGEPAGES_2M and the like, whose unit is one page: amounts are exact, any allocation is
+// whole pages, and the total is what the kernel says.
 //
-// It is a finer inventory beside MEMORY_MB and not a part cut out of it: MEMORY_MB of a cell is all of its memory, as that of the root is in a
-// flat tree. Nova's flavors always ask for MEMORY_MB, with huge pages or without, and what a guest holds is the same in both shapes; so a
-// guest that asks for pages holds both. Memory for the pages can be used for nothing else: who has many of them keeps guests with common pages off
-// by reserved_host_memory_mb, or by asking for pages in every flavor of such hosts.
+// It is a finer inventory beside MEMORY_MB and not a part cut out of it: MEMORY_MB of a cell is all
+// of its memory, as that of the root is in a flat tree. Nova's flavors always ask for MEMORY_MB,
+// with huge pages or without, and a guest holds the same in both layouts; so a guest that asks for
+// pages holds both. Memory for the pages cannot be used otherwise: on a host with many of them,
+// keep guests with normal pages away with reserved_host_memory_mb, or request pages in every flavor
+// of such hosts.
 
 // PagesCell is how the memory of a NUMA cell is split.
 type PagesCell struct {
 	ID int
-	// CommonKiB is the memory that is in no huge pages. MEMORY_MB of the cell is all of its memory, not this.
+	// CommonKiB is the memory that is in no huge pages. MEMORY_MB of the cell is all of its memory,
+	// not this.
 	CommonKiB uint64
 	// Pages are the huge pages that there are, the smallest size first.
 	Pages []Pages
@@ -40,33 +44,35 @@ type PagesCell struct {
 // Pages are an inventory of huge pages.
 type Pages struct {
 	SizeKiB uint64
-	// Class is [Class] of the size. Total and Reserved are in pages, and Reserved is never above Total.
+	// Class is [Class] of the size. Total and Reserved are in pages, and Reserved is never above
+	// Total.
 	Class           string
 	Total, Reserved int64
 }
 
-// Choose splits the memory of a host's cells, in the order of their numbers. Reservations that do not fit to the host come as doubts, because the
-// kernel can make and give up huge pages at any time.
+// Choose splits the memory of a host's cells, in the order of their numbers. Reservations that do
+// not fit to the host are returned as discrepancies, because the kernel can make and give up huge
+// pages at any time.
 //
 // Cost: O(cells × sizes + reservations).
 func (r Reserved) Choose(m machine.Machine) ([]PagesCell, []machine.Discrepancy) {
 	var cells []PagesCell
-	var doubts []machine.Discrepancy
+	var discrepancies []machine.Discrepancy
 	for _, cell := range m.Cells {
 		c, ok := split(cell)
 		if !ok {
-			doubts = append(doubts, machine.Discrepancyf(fmt.Sprintf("hugepages-memory-%d", cell.ID),
-				"NUMA cell %d is said to have more memory in huge pages than memory (%d KiB); one of the two figures is wrong, so its MEMORY_MB or its inventory of huge pages is too large or too small", cell.ID, cell.MemoryKiB))
+			discrepancies = append(discrepancies, machine.Discrepancyf(fmt.Sprintf("hugepages-memory-%d", cell.ID),
+				"NUMA cell %d reports more memory in huge pages than memory (%d KiB); one of the two figures is wrong, so its MEMORY_MB or its inventory of huge pages is wrong", cell.ID, cell.MemoryKiB))
 		}
 		cells = append(cells, c)
 	}
 	slices.SortFunc(cells, func(a, b PagesCell) int { return cmp.Compare(a.ID, b.ID) })
 	for _, one := range r.list {
 		if d, ok := one.apply(m, cells); !ok {
-			doubts = append(doubts, d)
+			discrepancies = append(discrepancies, d)
 		}
 	}
-	return cells, doubts
+	return cells, discrepancies
 }
 
 // split is false if the huge pages do not fit into the cell's memory.
@@ -90,36 +96,37 @@ func split(cell machine.Cell) (PagesCell, bool) {
 
 // apply reserves pages of a cell; if it cannot reserve them all, ok is false.
 func (r reservation) apply(m machine.Machine, cells []PagesCell) (d machine.Discrepancy, ok bool) {
-	doubt := func(format string, args ...any) (machine.Discrepancy, bool) {
+	discrepancy := func(format string, args ...any) (machine.Discrepancy, bool) {
 		return machine.Discrepancyf("hugepages-"+r.key, "%s: "+format, append([]any{r.key}, args...)...), false
 	}
 	i := slices.IndexFunc(cells, func(c PagesCell) bool { return c.ID == r.cell })
 	if i < 0 {
-		return doubt("the host has no NUMA cell %d", r.cell)
+		return discrepancy("the host has no NUMA cell %d", r.cell)
 	}
 	size := FormatPageSize(r.sizeKiB)
 	j := slices.IndexFunc(cells[i].Pages, func(p Pages) bool { return p.SizeKiB == r.sizeKiB })
 	if j < 0 {
 		for _, cell := range m.Cells {
 			if cell.ID == r.cell && !slices.ContainsFunc(cell.Pages, func(p machine.Pages) bool { return p.SizeKiB == r.sizeKiB }) {
-				return doubt("NUMA cell %d has no huge pages of %s; for memory in common pages there is reserved_host_memory_mb", r.cell, size)
+				return discrepancy("NUMA cell %d has no huge pages of %s; to reserve memory in normal pages, use reserved_host_memory_mb", r.cell, size)
 			}
 		}
 		if r.count == 0 {
 			return machine.Discrepancy{}, true
 		}
-		return doubt("NUMA cell %d has none of the %d pages of %s", r.cell, r.count, size)
+		return discrepancy("NUMA cell %d has none of the %d pages of %s", r.cell, r.count, size)
 	}
 	p := &cells[i].Pages[j]
 	p.Reserved = min(r.count, p.Total)
 	if r.count > p.Total {
-		return doubt("NUMA cell %d has only %d of the %d pages of %s; all are reserved", r.cell, p.Total, r.count, size)
+		return discrepancy("NUMA cell %d has only %d of the %d pages of %s; all are reserved", r.cell, p.Total, r.count, size)
 	}
 	return machine.Discrepancy{}, true
 }
 
-// SplitReserved shares out reserved_host_memory_mb among cells whose MEMORY_MB totals are given, in proportion to them. The shares add up to
-// it exactly, and none is above its total; more than there is in all is a [*plugins.ConfigError].
+// SplitReserved shares out reserved_host_memory_mb among cells whose MEMORY_MB totals are given, in
+// proportion to them. The shares add up to it exactly, and none is above its total; more than there
+// is in all is a [*plugins.ConfigError].
 //
 // Cost: O(cells log cells).
 func SplitReserved(reservedMB int64, totals []int64) ([]int64, error) {
@@ -163,7 +170,8 @@ type PagesConfig struct {
 	ReservedHugePages []ReservedPages `json:"reserved_huge_pages"`
 }
 
-// ReservedPages are huge pages that are not for guests: { node = 0, size = "2M", count = 64 }. All three keys are needed.
+// ReservedPages are huge pages that are not for guests: { node = 0, size = "2M", count = 64 }. All
+// three keys are needed.
 type ReservedPages struct {
 	// Node is the number of the NUMA cell.
 	Node *int `json:"node"`
@@ -187,10 +195,11 @@ type reservation struct {
 // maxReserved bounds the list: more than any host has cells times sizes.
 const maxReserved = 4096
 
-// ParsePages reads the configuration, as far as it can be judged without a host. Errors are [*plugins.ConfigError].
+// ParsePages reads the configuration, as far as that is possible without a host. Errors are
+// [*plugins.ConfigError].
 func ParsePages(c PagesConfig) (Reserved, error) {
 	if len(c.ReservedHugePages) > maxReserved {
-		return Reserved{}, &plugins.ConfigError{Key: ReservedPagesKey, Problem: fmt.Sprintf("has %d entries, can have %d", len(c.ReservedHugePages), maxReserved)}
+		return Reserved{}, &plugins.ConfigError{Key: ReservedPagesKey, Problem: fmt.Sprintf("has %d entries; the limit is %d", len(c.ReservedHugePages), maxReserved)}
 	}
 	type where struct {
 		cell    int
@@ -207,7 +216,7 @@ func ParsePages(c PagesConfig) (Reserved, error) {
 		}
 		at := where{one.cell, one.sizeKiB}
 		if before := seen[at]; before != "" {
-			all = append(all, &plugins.ConfigError{Key: one.key, Problem: fmt.Sprintf("is about the same node and size as %s", before)})
+			all = append(all, &plugins.ConfigError{Key: one.key, Problem: fmt.Sprintf("has the same node and size as %s", before)})
 			continue
 		}
 		seen[at] = one.key
@@ -225,11 +234,11 @@ func (r *reservation) parse(w ReservedPages) (key string, err error) {
 	case w.Node == nil:
 		return ".node", errors.New("is missing: the number of a NUMA cell")
 	case *w.Node < 0:
-		return ".node", fmt.Errorf("%d is no number of a NUMA cell", *w.Node)
+		return ".node", fmt.Errorf("%d is not a number of a NUMA cell", *w.Node)
 	case w.Count == nil:
 		return ".count", errors.New("is missing: a number of pages")
 	case *w.Count < 0 || *w.Count > providertree.MaxUnit:
-		return ".count", fmt.Errorf("%d is no number of pages", *w.Count)
+		return ".count", fmt.Errorf("%d is not a number of pages", *w.Count)
 	case len(w.Size) == 0:
 		return ".size", errors.New("is missing: \"2M\", \"1G\" or the like")
 	}
@@ -251,9 +260,10 @@ var units = []struct {
 // maxSizeKiB is more than any page has: 1 TiB.
 const maxSizeKiB = 1 << 30
 
-// ParsePageSize reads the size of a page, in KiB: "2M", "2MB" and "2MiB" are 2048, and so is "2048" without a unit.
+// ParsePageSize reads the size of a page, in KiB: "2M", "2MB" and "2MiB" are 2048, and so is "2048"
+// without a unit.
 func ParsePageSize(text string) (uint64, error) {
-	bad := fmt.Errorf("%.40q is no size of pages such as \"2M\", \"1G\" or 2048 (KiB)", text)
+	bad := fmt.Errorf("%.40q is not a page size such as \"2M\", \"1G\" or 2048 (KiB)", text)
 	number, factor := strings.ToUpper(strings.TrimSpace(text)), uint64(1)
 	for _, u := range units {
 		if before, _, found := strings.Cut(number, u.letter); found {
@@ -284,10 +294,11 @@ func FormatPageSize(kib uint64) string {
 // pagesClassPrefix is followed by the size of the pages in the class's name.
 const pagesClassPrefix = "CUSTOM_HUGEPAGES_"
 
-// PagesClass is the resource class of huge pages of a size: CUSTOM_HUGEPAGES_2M. Its unit is a page.
+// PagesClass is the resource class of huge pages of a size: CUSTOM_HUGEPAGES_2M. Its unit is a
+// page.
 func PagesClass(sizeKiB uint64) string { return pagesClassPrefix + FormatPageSize(sizeKiB) }
 
-// PagesSize is the size of the pages of a class in KiB; false if the class is none of huge pages.
+// PagesSize is the size of the pages of a class in KiB; false for a class of something else.
 func PagesSize(class string) (uint64, bool) {
 	size, ok := strings.CutPrefix(class, pagesClassPrefix)
 	if !ok {

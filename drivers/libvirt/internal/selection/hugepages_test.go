@@ -37,7 +37,7 @@ func TestParseSize(t *testing.T) {
 		}
 	}
 	for _, text := range []string{"", "0", "0M", "M", "3M", "2000", "-2M", "2.5M", "1e3", "2Mbit", "2MM", "2GM", "2T", "2048G", "99999999999999999999", "4294967295G", "true", "{}"} {
-		if got, err := ParsePageSize(text); err == nil || err.Error() != `"`+text+`" is no size of pages such as "2M", "1G" or 2048 (KiB)` {
+		if got, err := ParsePageSize(text); err == nil || err.Error() != `"`+text+`" is not a page size such as "2M", "1G" or 2048 (KiB)` {
 			t.Errorf("%q: %d, %v", text, got, err)
 		}
 	}
@@ -62,14 +62,14 @@ func TestClassesAndSizes(t *testing.T) {
 func TestWrongReservations(t *testing.T) {
 	for entries, want := range map[string]string{
 		`{"size": "2M", "count": 1}`:                                                   `reserved_huge_pages[0].node: is missing: the number of a NUMA cell`,
-		`{"node": -1, "size": "2M", "count": 1}`:                                       `reserved_huge_pages[0].node: -1 is no number of a NUMA cell`,
+		`{"node": -1, "size": "2M", "count": 1}`:                                       `reserved_huge_pages[0].node: -1 is not a number of a NUMA cell`,
 		`{"node": 0, "size": "2M"}`:                                                    `reserved_huge_pages[0].count: is missing: a number of pages`,
-		`{"node": 0, "size": "2M", "count": -1}`:                                       `reserved_huge_pages[0].count: -1 is no number of pages`,
+		`{"node": 0, "size": "2M", "count": -1}`:                                       `reserved_huge_pages[0].count: -1 is not a number of pages`,
 		`{"node": 0, "count": 1}`:                                                      `reserved_huge_pages[0].size: is missing: "2M", "1G" or the like`,
-		`{"node": 0, "count": 1, "size": "huge"}`:                                      `reserved_huge_pages[0].size: "huge" is no size of pages such as "2M", "1G" or 2048 (KiB)`,
-		`{"node": 0, "count": 1, "size": [2048]}`:                                      `reserved_huge_pages[0].size: "[2048]" is no size of pages such as "2M", "1G" or 2048 (KiB)`,
-		`{"node": 0, "count": 1, "size": null}`:                                        `reserved_huge_pages[0].size: "null" is no size of pages such as "2M", "1G" or 2048 (KiB)`,
-		`{"node": 0, "count": 1, "size": 2048}, {"node": 0, "count": 3, "size": "2M"}`: `reserved_huge_pages[1]: is about the same node and size as reserved_huge_pages[0]`,
+		`{"node": 0, "count": 1, "size": "huge"}`:                                      `reserved_huge_pages[0].size: "huge" is not a page size such as "2M", "1G" or 2048 (KiB)`,
+		`{"node": 0, "count": 1, "size": [2048]}`:                                      `reserved_huge_pages[0].size: "[2048]" is not a page size such as "2M", "1G" or 2048 (KiB)`,
+		`{"node": 0, "count": 1, "size": null}`:                                        `reserved_huge_pages[0].size: "null" is not a page size such as "2M", "1G" or 2048 (KiB)`,
+		`{"node": 0, "count": 1, "size": 2048}, {"node": 0, "count": 3, "size": "2M"}`: `reserved_huge_pages[1]: has the same node and size as reserved_huge_pages[0]`,
 	} {
 		_, err := configurePages(t, entries)
 		var wrong *plugins.ConfigError
@@ -90,7 +90,7 @@ func TestChoosePages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cells, doubts := r.Choose(m)
+	cells, discrepancies := r.Choose(m)
 	want := []PagesCell{
 		{ID: 0, CommonKiB: 4 << 20, Pages: []Pages{{2048, "CUSTOM_HUGEPAGES_2M", 1024, 64}, {1 << 20, "CUSTOM_HUGEPAGES_1G", 2, 0}}},
 		{ID: 1, CommonKiB: 8<<20 + 1023 - 20480, Pages: []Pages{{2048, "CUSTOM_HUGEPAGES_2M", 10, 10}}},
@@ -103,26 +103,27 @@ func TestChoosePages(t *testing.T) {
 		{Key: "hugepages-reserved_huge_pages[1]", Text: "reserved_huge_pages[1]: NUMA cell 1 has only 10 of the 11 pages of 2M; all are reserved"},
 		{Key: "hugepages-reserved_huge_pages[2]", Text: "reserved_huge_pages[2]: NUMA cell 1 has none of the 1 pages of 1G"},
 		{Key: "hugepages-reserved_huge_pages[4]", Text: "reserved_huge_pages[4]: the host has no NUMA cell 7"},
-		{Key: "hugepages-reserved_huge_pages[5]", Text: "reserved_huge_pages[5]: NUMA cell 0 has no huge pages of 4K; for memory in common pages there is reserved_host_memory_mb"},
-		{Key: "hugepages-reserved_huge_pages[6]", Text: "reserved_huge_pages[6]: NUMA cell 2 has no huge pages of 2M; for memory in common pages there is reserved_host_memory_mb"},
-		{Key: "hugepages-reserved_huge_pages[7]", Text: "reserved_huge_pages[7]: NUMA cell 1 has no huge pages of 64K; for memory in common pages there is reserved_host_memory_mb"},
+		{Key: "hugepages-reserved_huge_pages[5]", Text: "reserved_huge_pages[5]: NUMA cell 0 has no huge pages of 4K; to reserve memory in normal pages, use reserved_host_memory_mb"},
+		{Key: "hugepages-reserved_huge_pages[6]", Text: "reserved_huge_pages[6]: NUMA cell 2 has no huge pages of 2M; to reserve memory in normal pages, use reserved_host_memory_mb"},
+		{Key: "hugepages-reserved_huge_pages[7]", Text: "reserved_huge_pages[7]: NUMA cell 1 has no huge pages of 64K; to reserve memory in normal pages, use reserved_host_memory_mb"},
 	}
-	if diff := cmp.Diff(wantDoubts, doubts); diff != "" {
-		t.Errorf("doubts (-want +got):\n%s", diff)
+	if diff := cmp.Diff(wantDoubts, discrepancies); diff != "" {
+		t.Errorf("discrepancies (-want +got):\n%s", diff)
 	}
 }
 
 func TestImpossiblePages(t *testing.T) {
 	for _, p := range []machine.Pages{{SizeKiB: 2048, Total: 513}, {SizeKiB: 1 << 40, Total: 1 << 40}, {SizeKiB: 2048, Total: math.MaxUint64}} {
-		cells, doubts := Reserved{}.Choose(machine.Machine{Cells: []machine.Cell{{MemoryKiB: 1 << 20, Pages: []machine.Pages{p}}}})
-		if len(doubts) != 1 || doubts[0].Key != "hugepages-memory-0" || cells[0].CommonKiB != 0 || cells[0].Pages[0].Total > providertree.MaxUnit {
-			t.Errorf("%+v: %+v, %v", p, cells, doubts)
+		cells, discrepancies := Reserved{}.Choose(machine.Machine{Cells: []machine.Cell{{MemoryKiB: 1 << 20, Pages: []machine.Pages{p}}}})
+		if len(discrepancies) != 1 || discrepancies[0].Key != "hugepages-memory-0" || cells[0].CommonKiB != 0 || cells[0].Pages[0].Total > providertree.MaxUnit {
+			t.Errorf("%+v: %+v, %v", p, cells, discrepancies)
 		}
 	}
 }
 
-// Huge pages and the rest are the cell's memory again, and what is reserved is what was asked for where it is there.
-func TestNothingIsLost(t *testing.T) {
+// Huge pages and the rest are the cell's memory again, and what is reserved is what was asked for
+// where it is there.
+func TestPagesAndMemoryAddUp(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var m machine.Machine
 		var c PagesConfig
@@ -144,7 +145,7 @@ func TestNothingIsLost(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		cells, doubts := r.Choose(m)
+		cells, discrepancies := r.Choose(m)
 		tooMany := 0
 		for i, cell := range cells {
 			kib := cell.CommonKiB
@@ -175,8 +176,8 @@ func TestNothingIsLost(t *testing.T) {
 				t.Fatalf("cell %d has %d KiB, split into %d", cell.ID, m.Cells[i].MemoryKiB, kib)
 			}
 		}
-		if len(doubts) != tooMany {
-			t.Fatalf("%v, %d reservations are too large", doubts, tooMany)
+		if len(discrepancies) != tooMany {
+			t.Fatalf("%v, %d reservations are too large", discrepancies, tooMany)
 		}
 	})
 }

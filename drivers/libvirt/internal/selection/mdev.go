@@ -22,10 +22,11 @@ type MdevProvider struct {
 	Type, Class string
 	// Active devices of the type are there; they may be allocated. Inactive ones take nothing.
 	Active int
-	// Total is Active and what can still be made. With 0 there is nothing to report: the provider goes, or stays with all of it reserved for
-	// as long as something is allocated from it.
+	// Total is Active and what can still be made. With 0 there is nothing to report: the provider
+	// goes, or stays with all of it reserved for as long as something is allocated from it.
 	Total int
-	// Traits are those that the operator gave the type, sorted; TypeTrait says which type it is: CUSTOM_NVIDIA_222.
+	// Traits are those that the operator gave the type, sorted; TypeTrait says which type it is:
+	// CUSTOM_NVIDIA_222.
 	Traits    []string
 	TypeTrait string
 	// Description is what the vendor's driver says of the type, or "".
@@ -35,12 +36,15 @@ type MdevProvider struct {
 // Name is the provider's name, which is Nova's.
 func (p MdevProvider) Name(node string) string { return node + "_" + p.Device }
 
-// Choose applies the types to a host. The result is in the order of the devices, PCI devices first, and has all parents that make, or hold, devices
-// of their type. held says which parents have a provider in the tree already, by libvirt's name: under max_instances they come before new
-// ones, so that nothing moves that need not. What is legal but hardly meant comes as doubts.
+// Choose applies the types to a host. The result is in the order of the devices, PCI devices first,
+// and has all parents that make, or hold, devices of their type. held says which parents have a
+// provider in the tree already, by libvirt's name: under max_instances they come before new ones,
+// so that nothing moves that need not. What is valid but probably not intended is returned as
+// discrepancies.
 //
-// Under max_instances what exists counts first; then each parent in turn adds all that it can still make, or nothing if that is too much. (Nova
-// counts in libvirt's order, and takes away even what exists.)
+// Under max_instances existing devices come first; then each parent adds all that it can still
+// create, or nothing if that is too much. (Nova goes by libvirt's order, and removes even what
+// exists.)
 //
 // Cost: O(parents log parents + types + devices).
 func (t MdevTypes) Choose(m machine.Machine, held map[string]bool) ([]MdevProvider, []machine.Discrepancy) {
@@ -54,7 +58,7 @@ func (t MdevTypes) Choose(m machine.Machine, held map[string]bool) ([]MdevProvid
 	for _, mt := range t.enabled {
 		mt.bound(out, held)
 	}
-	return out, t.doubts(m, out)
+	return out, t.discrepancies(m, out)
 }
 
 func inOrder(a, b MdevProvider) int {
@@ -154,32 +158,32 @@ func (mt *mdevType) bound(providers []MdevProvider, held map[string]bool) {
 	}
 }
 
-// doubts tells what of the types is legal but hardly meant.
-func (t MdevTypes) doubts(m machine.Machine, providers []MdevProvider) []machine.Discrepancy {
-	var doubts []machine.Discrepancy
+// discrepancies adds what is valid about the types but probably not intended.
+func (t MdevTypes) discrepancies(m machine.Machine, providers []MdevProvider) []machine.Discrepancy {
+	var discrepancies []machine.Discrepancy
 	for _, name := range t.dropped {
-		doubts = append(doubts, machine.Discrepancyf("mdev-dropped-"+name,
-			"mediated device type %s is enabled but not used: it names no device_addresses, and %s comes before it for the devices that none names", name, t.fallback.name))
+		discrepancies = append(discrepancies, machine.Discrepancyf("mdev-dropped-"+name,
+			"mediated device type %s is enabled but not used: it names no device_addresses, and %s takes precedence for devices that no type names", name, t.fallback.name))
 	}
 	parents := make(map[string]machine.MdevParent, len(m.Parents))
 	for _, p := range m.Parents {
 		parents[p.Name] = p
 		if d, ok := t.others(p); ok {
-			doubts = append(doubts, d)
+			discrepancies = append(discrepancies, d)
 		}
 	}
 	for _, mt := range t.enabled {
 		for _, device := range mt.devices {
 			if d, ok := mt.misplaced(device, parents); ok {
-				doubts = append(doubts, d)
+				discrepancies = append(discrepancies, d)
 			}
 		}
-		doubts = append(doubts, mt.amounts(providers)...)
+		discrepancies = append(discrepancies, mt.amounts(providers)...)
 	}
-	return doubts
+	return discrepancies
 }
 
-// others tells of devices of another type than the parent's.
+// others adds a discrepancy about devices of another type than the parent's.
 func (t MdevTypes) others(p machine.MdevParent) (machine.Discrepancy, bool) {
 	mt := t.typeOf(p.Name)
 	if mt == nil {
@@ -197,16 +201,16 @@ func (t MdevTypes) others(p machine.MdevParent) (machine.Discrepancy, bool) {
 	}
 	slices.Sort(types)
 	return machine.Discrepancyf("mdev-other-"+p.Name,
-		"%s is configured for mediated devices of type %s, but has %d of another (%s): those are not reported, and what can be made of %s may be less for them",
+		"%s is configured for mediated devices of type %s, but has %d of another (%s): those are not reported, and they may reduce how many %s can be created",
 		p.Name, mt.name, n, strings.Join(slices.Compact(types), ", "), mt.name), true
 }
 
-// misplaced tells that a configured address leads to nothing.
+// misplaced adds a discrepancy about a configured address without a usable device.
 func (mt *mdevType) misplaced(device string, parents map[string]machine.MdevParent) (machine.Discrepancy, bool) {
 	key := "mdev-address-" + device
 	p, there := parents[device]
 	if !there {
-		return machine.Discrepancyf(key, "%s.device_addresses has %s, which the host does not have, or which makes no mediated devices", keyOf(mt.name), device), true
+		return machine.Discrepancyf(key, "%s.device_addresses has %s, which the host does not have, or which cannot create mediated devices", keyOf(mt.name), device), true
 	}
 	offered := slices.Clone(p.Others)
 	for _, offer := range p.Types {
@@ -220,10 +224,10 @@ func (mt *mdevType) misplaced(device string, parents map[string]machine.MdevPare
 	if len(offered) > 0 {
 		what = strings.Join(offered, ", ")
 	}
-	return machine.Discrepancyf(key, "%s.device_addresses has %s, which does not make this type (it makes: %s)", keyOf(mt.name), device, what), true
+	return machine.Discrepancyf(key, "%s.device_addresses has %s, which does not support this type (it supports: %s)", keyOf(mt.name), device, what), true
 }
 
-// amounts tells that a type has no devices anywhere, or more than it may have.
+// amounts adds a discrepancy about a type without devices, or with more than its limit.
 func (mt *mdevType) amounts(providers []MdevProvider) []machine.Discrepancy {
 	parents, total, active := 0, 0, 0
 	bounded := ""
@@ -240,12 +244,12 @@ func (mt *mdevType) amounts(providers []MdevProvider) []machine.Discrepancy {
 	}
 	switch {
 	case parents == 0:
-		return []machine.Discrepancy{machine.Discrepancyf("mdev-unused-"+mt.name, "mediated device type %s is enabled, but no device that is configured for it makes it", mt.name)}
+		return []machine.Discrepancy{machine.Discrepancyf("mdev-unused-"+mt.name, "mediated device type %s is enabled, but no device that is configured for it supports it", mt.name)}
 	case mt.max > 0 && active > mt.max:
-		return []machine.Discrepancy{machine.Discrepancyf("mdev-max-"+mt.name, "%s.max_instances is %d, but %d exist: what exists is reported, and no more", keyOf(mt.name), mt.max, active)}
+		return []machine.Discrepancy{machine.Discrepancyf("mdev-max-"+mt.name, "%s.max_instances is %d, but %d exist: only the existing ones are reported", keyOf(mt.name), mt.max, active)}
 	case mt.max > 0 && total == 0:
 		return []machine.Discrepancy{machine.Discrepancyf("mdev-max-"+mt.name,
-			"nothing of %s is reported: each device offers more than max_instances (%d), or nothing at all (%s is the first); a device counts as a whole or not at all", mt.name, mt.max, bounded)}
+			"nothing of %s is reported: each device offers more than max_instances (%d), or nothing at all (%s is the first); a device is reported as a whole or not at all", mt.name, mt.max, bounded)}
 	}
 	return nil
 }

@@ -14,12 +14,13 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// Mediated devices: how many (vGPUs and others) each physical device can give, and of which resource class. The options are
-// those of Nova's [devices] and [mdev_*] sections.
+// Mediated devices: how many (vGPUs and others) each physical device can give, and of which
+// resource class. The options are those of Nova's [devices] and [mdev_*] sections.
 //
-// A parent (a GPU, a virtual function of one, or a virtual device such as mtty) makes devices of one type only: the type that names its
-// address, else the first enabled type that names none. Its provider is <node>_<libvirt's name>, as in Nova; its total is what there is of the
-// type on it and what can still be made.
+// A parent (a GPU, a virtual function of one, or a virtual device such as mtty) makes devices of
+// one type only: the type that names its address, else the first enabled type that names none. Its
+// provider is <node>_<libvirt's name>, as in Nova; its total is what there is of the type on it and
+// what can still be made.
 
 // Names of the configuration's keys.
 const (
@@ -36,13 +37,16 @@ type MdevConfig struct {
 	EnabledTypes []string `json:"enabled_mdev_types"`
 	// MdevTypes has more about some of them, by name.
 	MdevTypes map[string]MdevTypeConfig `json:"mdev_types"`
-	// TypeTraits gives each provider traits that follow from its type: its name, and what its GPU can drive.
+	// TypeTraits gives each provider traits that follow from its type: its name, and what its GPU
+	// can drive.
 	TypeTraits bool `json:"mdev_type_traits"`
 }
 
-// MdevTypeConfig is a table [drivers.libvirt.config.mdev_types."nvidia-222"], which is Nova's section [mdev_nvidia-222].
+// MdevTypeConfig is a table [drivers.libvirt.config.mdev_types."nvidia-222"], which is Nova's
+// section [mdev_nvidia-222].
 type MdevTypeConfig struct {
-	// DeviceAddresses are the parents that make devices of this type: PCI addresses (0000:82:00.0), or libvirt's names (mtty_mtty).
+	// DeviceAddresses are the parents that make devices of this type: PCI addresses (0000:82:00.0),
+	// or libvirt's names (mtty_mtty).
 	DeviceAddresses []string `json:"device_addresses"`
 	// MdevClass is VGPU or a custom resource class; VGPU if it is not given.
 	MdevClass string `json:"mdev_class"`
@@ -80,7 +84,8 @@ func wrong(key, format string, args ...any) error {
 	return &plugins.ConfigError{Key: key, Problem: fmt.Sprintf(format, args...)}
 }
 
-// ParseMdevs reads the configuration, as far as it can be judged without a host. Errors are [*plugins.ConfigError].
+// ParseMdevs reads the configuration, as far as that is possible without a host. Errors are
+// [*plugins.ConfigError].
 func ParseMdevs(c MdevConfig) (MdevTypes, error) {
 	t := MdevTypes{byName: map[string]*mdevType{}, named: map[string]*mdevType{}}
 	var all []error
@@ -106,7 +111,7 @@ func ParseMdevs(c MdevConfig) (MdevTypes, error) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.MdevTypes)) {
 		if !listed[name] {
-			all = append(all, wrong(keyOf(name), "is about a type that is not in %s", EnabledMdevTypesKey))
+			all = append(all, wrong(keyOf(name), "names a type that is not in %s", EnabledMdevTypesKey))
 		}
 	}
 	if err := plugins.JoinConfig(all...); err != nil {
@@ -115,7 +120,7 @@ func ParseMdevs(c MdevConfig) (MdevTypes, error) {
 	return t, nil
 }
 
-// place gives a type its parents: those it names, or all that nobody names.
+// place gives a type its parents: those it names, or all that no type names.
 func (t *MdevTypes) place(mt *mdevType) error {
 	if len(mt.devices) == 0 {
 		if t.fallback != nil {
@@ -127,7 +132,7 @@ func (t *MdevTypes) place(mt *mdevType) error {
 	t.enabled = append(t.enabled, mt)
 	for i, device := range mt.devices {
 		if other := t.named[device]; other != nil {
-			return wrong(fmt.Sprintf("%s.device_addresses[%d]", keyOf(mt.name), i), "%s makes devices of type %s already; a device makes one type, and is named once", device, other.name)
+			return wrong(fmt.Sprintf("%s.device_addresses[%d]", keyOf(mt.name), i), "%s is already configured for type %s; a device can have one type only", device, other.name)
 		}
 		t.named[device] = mt
 	}
@@ -150,7 +155,7 @@ func parseType(name string, c MdevTypeConfig) (*mdevType, error) {
 		return nil, wrong(keyOf(name)+".mdev_class", "%.60q is neither VGPU nor a custom resource class such as CUSTOM_FAST_VGPU (A-Z, 0-9 and _)", mt.class)
 	}
 	if c.MaxInstances < 0 || c.MaxInstances > providertree.MaxUnit {
-		return nil, wrong(keyOf(name)+".max_instances", "%d must be 1 or more, or 0 for no bound", c.MaxInstances)
+		return nil, wrong(keyOf(name)+".max_instances", "%d must be 1 or more, or 0 for no limit", c.MaxInstances)
 	}
 	var err error
 	if mt.traits, err = traitNames(c.Traits); err != nil {
@@ -159,12 +164,12 @@ func parseType(name string, c MdevTypeConfig) (*mdevType, error) {
 	return mt, nil
 }
 
-// maxTypeName leaves room for the trait that is made of the name.
+// maxTypeName leaves space for the trait with the name.
 const maxTypeName = 200
 
 func checkTypeName(name string) error {
 	if name == "" || len(name) > maxTypeName || strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r > '~' || r == '/' || r == '"' }) {
-		return fmt.Errorf("%.60q is no name of a mediated device type such as nvidia-222", name)
+		return fmt.Errorf("%.60q is not a mediated device type such as nvidia-222", name)
 	}
 	return nil
 }
@@ -187,7 +192,7 @@ func deviceName(text string) (string, error) {
 	return text, nil
 }
 
-// Wants tells whether a type is enabled.
+// Wants reports whether a type is enabled.
 func (t MdevTypes) Wants(id string) bool {
 	return slices.ContainsFunc(t.enabled, func(mt *mdevType) bool { return mt.name == id })
 }

@@ -15,7 +15,8 @@ import (
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
 )
 
-// parent writes a parent in short: types as "name=available", devices as "type" or "type-defined" for an inactive one.
+// parent writes a parent in short: types as "name=available", devices as "type" or "type-defined"
+// for an inactive one.
 func parent(t testing.TB, name string, cell int, types string, mdevs ...string) machine.MdevParent {
 	p := machine.MdevParent{Name: name, Cell: cell}
 	if strings.HasPrefix(name, "pci_") {
@@ -49,9 +50,9 @@ func shortMdevs(providers []MdevProvider) []string {
 	return out
 }
 
-func textsM(doubts []machine.Discrepancy) []string {
+func textsM(discrepancies []machine.Discrepancy) []string {
 	var out []string
-	for _, d := range doubts {
+	for _, d := range discrepancies {
 		out = append(out, d.Key+": "+d.Text)
 	}
 	return out
@@ -68,10 +69,10 @@ func TestChooseMdevs(t *testing.T) {
 		parent(t, "pci_0000_06_00_4", 0, "a=1"), parent(t, "pci_0000_06_00_5", 0, "a=1"), parent(t, "pci_0000_06_00_6", 0, "a=1"), parent(t, "pci_0000_06_00_7", 0, "a=0", "a"),
 	}
 	for name, tc := range map[string]struct {
-		config       string
-		parents      []machine.MdevParent
-		held         []string
-		want, doubts []string
+		config              string
+		parents             []machine.MdevParent
+		held                []string
+		want, discrepancies []string
 	}{
 		"nothing enabled": {config: `{}`, parents: two},
 		"one type for all; defined devices take nothing": {
@@ -93,22 +94,22 @@ func TestChooseMdevs(t *testing.T) {
 			config:  `{"enabled_mdev_types": ["nvidia-231"]}`,
 			parents: two,
 			want:    []string{"n_pci_0000_06_00_0 cell 0 CUSTOM_NVIDIA_231 VGPU=0/0", "n_pci_0000_82_00_0 cell 1 CUSTOM_NVIDIA_231 VGPU=0/4"},
-			doubts: []string{"mdev-other-pci_0000_06_00_0: pci_0000_06_00_0 is configured for mediated devices of type nvidia-231, but has 2 of another (nvidia-222): " +
-				"those are not reported, and what can be made of nvidia-231 may be less for them"},
+			discrepancies: []string{"mdev-other-pci_0000_06_00_0: pci_0000_06_00_0 is configured for mediated devices of type nvidia-231, but has 2 of another (nvidia-222): " +
+				"those are not reported, and they may reduce how many nvidia-231 can be created"},
 		},
 		"a second type without addresses": {
-			config:  `{"enabled_mdev_types": ["nvidia-222", "nvidia-231"]}`,
-			parents: two[1:2],
-			want:    []string{"n_pci_0000_82_00_0 cell 1 CUSTOM_NVIDIA_222 VGPU=0/16"},
-			doubts:  []string{"mdev-dropped-nvidia-231: mediated device type nvidia-231 is enabled but not used: it names no device_addresses, and nvidia-222 comes before it for the devices that none names"},
+			config:        `{"enabled_mdev_types": ["nvidia-222", "nvidia-231"]}`,
+			parents:       two[1:2],
+			want:          []string{"n_pci_0000_82_00_0 cell 1 CUSTOM_NVIDIA_222 VGPU=0/16"},
+			discrepancies: []string{"mdev-dropped-nvidia-231: mediated device type nvidia-231 is enabled but not used: it names no device_addresses, and nvidia-222 takes precedence for devices that no type names"},
 		},
 		"addresses that lead nowhere": {
 			config:  `{"enabled_mdev_types": ["a"], "mdev_types": {"a": {"device_addresses": ["0000:ff:00.0", "pci_0000_82_00_0"]}}}`,
 			parents: two,
-			doubts: []string{
-				`mdev-address-pci_0000_ff_00_0: mdev_types."a".device_addresses has pci_0000_ff_00_0, which the host does not have, or which makes no mediated devices`,
-				`mdev-address-pci_0000_82_00_0: mdev_types."a".device_addresses has pci_0000_82_00_0, which does not make this type (it makes: nvidia-222, nvidia-231)`,
-				"mdev-unused-a: mediated device type a is enabled, but no device that is configured for it makes it",
+			discrepancies: []string{
+				`mdev-address-pci_0000_ff_00_0: mdev_types."a".device_addresses has pci_0000_ff_00_0, which the host does not have, or which cannot create mediated devices`,
+				`mdev-address-pci_0000_82_00_0: mdev_types."a".device_addresses has pci_0000_82_00_0, which does not support this type (it supports: nvidia-222, nvidia-231)`,
+				"mdev-unused-a: mediated device type a is enabled, but no device that is configured for it supports it",
 			},
 		},
 		"max_instances: what exists, then in order": {
@@ -146,9 +147,9 @@ func TestChooseMdevs(t *testing.T) {
 				"n_pci_0000_82_00_0 cell 1 CUSTOM_NVIDIA_222 VGPU=0/0",
 				"n_mtty_mtty cell -1 CUSTOM_MTTY_2 VGPU=0/0",
 			},
-			doubts: []string{
-				`mdev-max-nvidia-222: mdev_types."nvidia-222".max_instances is 1, but 2 exist: what exists is reported, and no more`,
-				"mdev-max-mtty-2: nothing of mtty-2 is reported: each device offers more than max_instances (11), or nothing at all (mtty_mtty is the first); a device counts as a whole or not at all",
+			discrepancies: []string{
+				`mdev-max-nvidia-222: mdev_types."nvidia-222".max_instances is 1, but 2 exist: only the existing ones are reported`,
+				"mdev-max-mtty-2: nothing of mtty-2 is reported: each device offers more than max_instances (11), or nothing at all (mtty_mtty is the first); a device is reported as a whole or not at all",
 			},
 		},
 		"a type that the parent no longer offers, of which devices exist": {
@@ -166,18 +167,19 @@ func TestChooseMdevs(t *testing.T) {
 			for _, h := range tc.held {
 				held[h] = true
 			}
-			providers, doubts := types.Choose(machine.Machine{Parents: tc.parents}, held)
+			providers, discrepancies := types.Choose(machine.Machine{Parents: tc.parents}, held)
 			if diff := cmp.Diff(tc.want, shortMdevs(providers)); diff != "" {
 				t.Errorf("providers (-want +got):\n%s", diff)
 			}
-			if diff := cmp.Diff(tc.doubts, textsM(doubts)); diff != "" {
-				t.Errorf("doubts (-want +got):\n%s", diff)
+			if diff := cmp.Diff(tc.discrepancies, textsM(discrepancies)); diff != "" {
+				t.Errorf("discrepancies (-want +got):\n%s", diff)
 			}
 		})
 	}
 }
 
-// TestTypeTraits: those of all types are known, so that the one of a type that is another now can be taken away.
+// TestTypeTraits: those of all types are known, so that the one of a type that is another now can
+// be taken away.
 func TestTypeTraits(t *testing.T) {
 	first, second := parent(t, "pci_0000_06_00_4", 0, "nvidia-222=1 i915-GVTg_V5_4=0"), parent(t, "pci_0000_06_00_5", 0, "nvidia-222=1")
 	second.Others = []string{"nvidia-231", strings.Repeat("x", 250)}
@@ -187,7 +189,7 @@ func TestTypeTraits(t *testing.T) {
 	}
 }
 
-func TestADescriptionIsThatOfTheTypeThatCounts(t *testing.T) {
+func TestDescriptionIsThatOfTheChosenType(t *testing.T) {
 	types, err := configureMdevs(t, `{"enabled_mdev_types": ["b"]}`)
 	if err != nil {
 		t.Fatal(err)
@@ -199,17 +201,17 @@ func TestADescriptionIsThatOfTheTypeThatCounts(t *testing.T) {
 	}
 }
 
-// TestWhatADeviceMakesInstead is told although nobody asked about the other types.
-func TestWhatADeviceMakesInstead(t *testing.T) {
+// TestWrongTypeNamesTheSupportedOnes is told although nobody asked about the other types.
+func TestWrongTypeNamesTheSupportedOnes(t *testing.T) {
 	types, err := configureMdevs(t, `{"enabled_mdev_types": ["a"], "mdev_types": {"a": {"device_addresses": ["pci_0000_06_00_4"]}}}`)
 	if err != nil {
 		t.Fatal(err)
 	}
 	p := parent(t, "pci_0000_06_00_4", 0, "")
 	p.Others = []string{"c", "b"}
-	_, doubts := types.Choose(machine.Machine{Parents: []machine.MdevParent{p}}, nil)
-	if len(doubts) == 0 || !strings.Contains(doubts[0].Text, "(it makes: b, c)") || p.Others[0] != "c" {
-		t.Errorf("%v", textsM(doubts))
+	_, discrepancies := types.Choose(machine.Machine{Parents: []machine.MdevParent{p}}, nil)
+	if len(discrepancies) == 0 || !strings.Contains(discrepancies[0].Text, "(it supports: b, c)") || p.Others[0] != "c" {
+		t.Errorf("%v", textsM(discrepancies))
 	}
 }
 
@@ -232,8 +234,8 @@ func drawHost(t *rapid.T) machine.Machine {
 	return m
 }
 
-// Whatever the host and the bounds: what exists is reported; bounds hold unless what exists exceeds them; a parent adds all or nothing;
-// and one that was left out would not have fitted.
+// Whatever the host and the bounds: what exists is reported; bounds hold unless what exists exceeds
+// them; a parent adds all or nothing; and one that was left out would not have fitted.
 func TestBounds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := drawHost(t)
@@ -303,7 +305,7 @@ func TestBounds(t *testing.T) {
 }
 
 // Making a device where the provider says that one can be made moves no other provider.
-func TestMakingADeviceMovesNothing(t *testing.T) {
+func TestCreatingAnMdevKeepsTheTotal(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var m machine.Machine
 		for i := range rapid.IntRange(1, 8).Draw(t, "functions") {

@@ -12,8 +12,9 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// Names of resource classes and traits are made of what operators write as Nova makes them, so that a tree that Nova wrote needs no
-// change. The standard names are known, because only they stay as they are.
+// Names of resource classes and traits are made of what operators write as Nova makes them, so that
+// a tree that Nova wrote needs no change. The standard names are known, because only they stay as
+// they are.
 
 const customPrefix = providertree.CustomPrefix
 
@@ -38,17 +39,19 @@ func nameSet(text string) map[string]bool {
 	return names
 }
 
-// StandardTrait says whether os-traits has this trait.
+// StandardTrait reports whether os-traits has this trait.
 func StandardTrait(name string) bool { return standardTraits()[name] }
 
 var notInNames = regexp.MustCompile(`[^0-9A-Z]+`)
 
-// customName is the custom resource class or trait for a name: CUSTOM_NVIDIA_222 for nvidia-222. It may be too long.
+// customName is the custom resource class or trait for a name: CUSTOM_NVIDIA_222 for nvidia-222. It
+// may be too long.
 func customName(name string) string {
 	return customPrefix + notInNames.ReplaceAllString(strings.ToUpper(name), "_")
 }
 
-// className is the resource class that a name stands for: a standard or a custom one in any case as it is, all else made a custom one.
+// className is the resource class that a name stands for: a standard or a custom one in any case as
+// it is, all else made a custom one.
 func className(name string) (string, error) {
 	name = strings.ToUpper(strings.TrimSpace(name))
 	if !standardClasses()[name] && !strings.HasPrefix(name, customPrefix) {
@@ -57,8 +60,8 @@ func className(name string) (string, error) {
 	return name, providertree.ValidateClass(name)
 }
 
-// traitName is the trait that a name stands for: a standard one as it is, a custom one in any case, all else made a custom one. Standard
-// traits count in capitals only, as in Nova.
+// traitName is the trait that a name stands for: a standard one as it is, a custom one in any case,
+// all else made a custom one. Standard traits count in capitals only, as in Nova.
 func traitName(name string) (string, error) {
 	name = strings.TrimSpace(name)
 	switch upper := strings.ToUpper(name); {

@@ -33,19 +33,22 @@ func PCIKindOf(d machine.Device) PCIKind {
 
 // PCIProvider is a resource provider wanted for devices.
 type PCIProvider struct {
-	// Suffix follows the node's name and an underscore in the provider's name: 0000:06:00.0, in capitals.
+	// Suffix follows the node's name and an underscore in the provider's name: 0000:06:00.0, in
+	// capitals.
 	Suffix string
 	// Address is that of the plain device or physical function that the provider stands for.
 	Address machine.Address
 	// Cell is where it is plugged in, or [machine.NoCell].
 	Cell int
-	// Class is the one resource class of the provider; its total is the number of Devices, of which all can go to one guest.
+	// Class is the one resource class of the provider; its total is the number of Devices, of which
+	// all can go to one guest.
 	Class string
 	// Traits are sorted.
 	Traits []string
 	// OneTimeUse: once it was allocated, all of it stays reserved until an operator frees it.
 	OneTimeUse bool
-	// Devices are those to be given away, in the order of their addresses: the device itself, or virtual functions of it.
+	// Devices are those to be given away, in the order of their addresses: the device itself, or
+	// virtual functions of it.
 	Devices []PCIPassed
 }
 
@@ -59,12 +62,15 @@ func (p PCIProvider) Name(node string) string { return node + "_" + p.Suffix }
 type PCIPassed struct {
 	Address machine.Address
 	Kind    PCIKind
-	// Managed: libvirt binds the device to vfio-pci when a guest gets it. Else that must have been done before.
+	// Managed: libvirt binds the device to vfio-pci when a guest gets it. Else that must have been
+	// done before.
 	Managed bool
 }
 
-// Select applies the specs to a host. Specs that would give away what cannot be told apart are a [*plugins.ConfigError] (Nova does not start
-// then); what is legal but hardly meant comes as doubts. The providers are in the order of their addresses; none without pci_report_in_placement.
+// Select applies the specs to a host. Specs that would give away indistinguishable devices are a
+// [*plugins.ConfigError] (Nova does not start then); what is valid but probably not intended is
+// returned as discrepancies. The providers are in the order of their addresses; none without
+// pci_report_in_placement.
 //
 // Cost: O(devices × specs).
 func (s PCISpecs) Select(m machine.Machine) ([]PCIProvider, []machine.Discrepancy, error) {
@@ -103,7 +109,7 @@ func (s PCISpecs) Select(m machine.Machine) ([]PCIProvider, []machine.Discrepanc
 		out = append(out, b.provider(at, h.byAddress[at]))
 	}
 	slices.SortFunc(out, func(a, b PCIProvider) int { return a.Address.Compare(b.Address) })
-	return out, h.doubts(m, out), nil
+	return out, h.discrepancies(m, out), nil
 }
 
 // host is what the devices of a host are held against.
@@ -140,10 +146,12 @@ func (h *host) govern(d *machine.Device) *spec {
 	return first
 }
 
-// classBridge is the base class of bridges. What is behind one is the host's; it cannot be given away.
+// classBridge is the base class of bridges. What is behind one is the host's; it cannot be given
+// away.
 const classBridge = 0x06
 
-// match is Nova's rule. A spec with the whole address of a physical function matches its virtual functions as well.
+// match is Nova's rule. A spec with the whole address of a physical function matches its virtual
+// functions as well.
 func (h *host) match(s *spec, d *machine.Device) bool {
 	switch {
 	case s.vendor != nil && *s.vendor != d.Vendor, s.product != nil && *s.product != d.Product, d.Class>>(24-s.classBits) != s.classPrefix:
@@ -157,15 +165,15 @@ func (h *host) match(s *spec, d *machine.Device) bool {
 	return named != nil && named.MaxVirtual > 0 && s.address.match(*d.Physical)
 }
 
-// refuse tells what a spec asks of a device that cannot be.
+// refuse is the error about an impossible request of a spec.
 func (s *spec) refuse(d *machine.Device) error {
 	if s.remote && PCIKindOf(*d) == PCIPhysical {
-		return s.wrong("remote_managed", "matches the physical function %s; only virtual functions can be managed from the other side. Give their product_id", d.Address)
+		return s.wrong("remote_managed", "matches the physical function %s; only virtual functions can have remote_managed. Use their product_id", d.Address)
 	}
 	return nil
 }
 
-// building is a provider while its devices come in.
+// building is a provider under construction.
 type building struct {
 	devices []*machine.Device
 	specs   []*spec
@@ -184,13 +192,13 @@ func (b *building) add(d *machine.Device, s *spec) error {
 		if first.Physical != nil {
 			pf, vf, pfBy, vfBy = d, first, s, by
 		}
-		return vfBy.wrong("", "matches %s, a virtual function of %s, which %s matches; only one of the two can be given away. Narrow one spec by address or product_id (%04x is the physical function, %04x the virtual one)",
+		return vfBy.wrong("", "matches %s, a virtual function of %s, which %s matches; only one of the two can be given to guests. Narrow one spec by address or product_id (%04x is the physical function, %04x the virtual one)",
 			vf.Address, pf.Address, pfBy.key(), pf.Product, vf.Product)
 	case pciClassName(s, d) != pciClassName(by, first):
-		return s.wrong("resource_class", "is %s for %s, but its sibling %s has %s (%s); all virtual functions of %s need the same",
+		return s.wrong("resource_class", "is %s for %s, but its sibling %s has %s (%s); all virtual functions of %s must have the same",
 			pciClassName(s, d), d.Address, first.Address, pciClassName(by, first), by.key(), d.Physical)
 	case !slices.Equal(s.traits, by.traits):
-		return s.wrong("traits", "are %s for %s, but its sibling %s has %s (%s); all virtual functions of %s need the same",
+		return s.wrong("traits", "are %s for %s, but its sibling %s has %s (%s); all virtual functions of %s must have the same",
 			strings.Join(s.traits, ","), d.Address, first.Address, strings.Join(by.traits, ","), by.key(), d.Physical)
 	}
 	return nil
@@ -203,7 +211,8 @@ func pciClassName(s *spec, d *machine.Device) string {
 	return fmt.Sprintf("CUSTOM_PCI_%04X_%04X", d.Vendor, d.Product)
 }
 
-// provider is the finished one; of is its device, nil if the host hides the physical function of its virtual ones.
+// provider is the finished one; of is its device, nil if the host hides the physical function of
+// its virtual ones.
 func (b *building) provider(at machine.Address, of *machine.Device) PCIProvider {
 	p := PCIProvider{
 		Suffix: strings.ToUpper(at.String()), Address: at, Cell: machine.NoCell,
@@ -221,12 +230,12 @@ func (b *building) provider(at machine.Address, of *machine.Device) PCIProvider 
 	return p
 }
 
-// doubts tells what of the specs is legal but hardly meant.
-func (h *host) doubts(m machine.Machine, providers []PCIProvider) []machine.Discrepancy {
-	var doubts []machine.Discrepancy
+// discrepancies adds what is valid about the specs but probably not intended.
+func (h *host) discrepancies(m machine.Machine, providers []PCIProvider) []machine.Discrepancy {
+	var discrepancies []machine.Discrepancy
 	for i := range h.specs {
 		if d, ok := h.unused(&h.specs[i], h.uses[i]); ok {
-			doubts = append(doubts, d)
+			discrepancies = append(discrepancies, d)
 		}
 	}
 	mdevs := map[machine.Address]bool{}
@@ -239,13 +248,13 @@ func (h *host) doubts(m machine.Machine, providers []PCIProvider) []machine.Disc
 	}
 	for _, p := range providers {
 		for _, passed := range p.Devices {
-			doubts = append(doubts, h.aboutDevice(passed, mdevs)...)
+			discrepancies = append(discrepancies, h.aboutDevice(passed, mdevs)...)
 		}
 	}
-	return doubts
+	return discrepancies
 }
 
-// unused tells that a spec has nothing to govern.
+// unused adds a discrepancy about a spec that selects nothing.
 func (h *host) unused(s *spec, u use) (machine.Discrepancy, bool) {
 	if u.governed > 0 {
 		return machine.Discrepancy{}, false
@@ -253,7 +262,7 @@ func (h *host) unused(s *spec, u use) (machine.Discrepancy, bool) {
 	why := "no device of the host matches it"
 	switch {
 	case u.late > 0:
-		why = fmt.Sprintf("earlier entries govern all devices that match it (%d)", u.late)
+		why = fmt.Sprintf("earlier entries match all its devices (%d)", u.late)
 	case len(u.bridges) > 0:
 		why = "only bridges match it (" + list(u.bridges) + "), which cannot be given to guests"
 	}
@@ -263,28 +272,28 @@ func (h *host) unused(s *spec, u use) (machine.Discrepancy, bool) {
 func (h *host) aboutDevice(p PCIPassed, mdevs map[machine.Address]bool) []machine.Discrepancy {
 	d := h.byAddress[p.Address]
 	at := d.Address.String()
-	var doubts []machine.Discrepancy
+	var discrepancies []machine.Discrepancy
 	if !p.Managed && d.Driver != "vfio-pci" {
 		has := "no driver"
 		if d.Driver != "" {
 			has = "the driver " + d.Driver
 		}
-		doubts = append(doubts, machine.Discrepancyf("pci-unmanaged-"+at,
-			"PCI device %s is not managed by libvirt, but has %s: guests cannot be given it until it is bound to vfio-pci", at, has))
+		discrepancies = append(discrepancies, machine.Discrepancyf("pci-unmanaged-"+at,
+			"PCI device %s is not managed by libvirt, but has %s: it cannot be given to guests until it is bound to vfio-pci", at, has))
 	}
 	if p.Kind == PCIPhysical && len(d.Virtual) > 0 {
-		doubts = append(doubts, machine.Discrepancyf("pci-physical-"+at,
-			"PCI device %s can be given to guests while %d of its virtual functions are switched on: they go away when a guest gets it", at, len(d.Virtual)))
+		discrepancies = append(discrepancies, machine.Discrepancyf("pci-physical-"+at,
+			"PCI device %s can be given to guests while %d of its virtual functions are enabled: they disappear when a guest gets it", at, len(d.Virtual)))
 	}
 	taken := mdevs[d.Address]
 	for _, vf := range d.Virtual {
 		taken = taken || mdevs[vf]
 	}
 	if taken {
-		doubts = append(doubts, machine.Discrepancyf("pci-mdevs-"+at,
-			"PCI device %s can be given to guests while it has mediated devices: whoever gets it takes them away from their guests", at))
+		discrepancies = append(discrepancies, machine.Discrepancyf("pci-mdevs-"+at,
+			"PCI device %s can be given to guests while it has mediated devices: a guest that gets it takes them from their guests", at))
 	}
-	return doubts
+	return discrepancies
 }
 
 // list names some addresses, not hundreds.

@@ -17,13 +17,13 @@ import (
 // matcher is the address of a spec: four fields, each of which a device's must fit.
 type matcher struct {
 	fields [4]field // domain, bus, slot, function
-	// single is the one address that it stands for, nil if wildcards let it be several. If a physical function is there, Nova takes the
-	// spec for its virtual functions too.
+	// single is the one address that it stands for, nil if wildcards let it be several. If a
+	// physical function is there, Nova takes the spec for its virtual functions too.
 	single *machine.Address
 }
 
-// field is a part of an address: any, a number, or an expression for its digits as the kernel writes them. An expression that is plain
-// digits has its number too; the expression decides.
+// field is a part of an address: any, a number, or an expression for its digits as the kernel
+// writes them. An expression that is plain digits has its number too; the expression decides.
 type field struct {
 	number     *uint32
 	expression *regexp.Regexp
@@ -69,7 +69,8 @@ func parseAddress(raw json.RawMessage) (matcher, error) {
 	return matcher{}, errors.New("is neither a text such as \"0000:06:*.*\" nor a table with domain, bus, slot and function")
 }
 
-// parseGlob reads [[[[domain]:]bus]:][slot][.[function]], in which an empty or missing field and "*" are any.
+// parseGlob reads [[[[domain]:]bus]:][slot][.[function]], in which an empty or missing field and
+// "*" are any.
 func parseGlob(text string) (matcher, error) {
 	before, function, _ := strings.Cut(text, ".")
 	written := [4]string{3: function}
@@ -86,7 +87,7 @@ func parseGlob(text string) (matcher, error) {
 		}
 		n, err := strconv.ParseUint(s, 16, 32)
 		if err != nil || uint32(n) > parts[i].max {
-			return matcher{}, fmt.Errorf("%.60q: the %s %.40q is no hexadecimal number up to %x, nor \"*\"", text, parts[i].name, s, parts[i].max)
+			return matcher{}, fmt.Errorf("%.60q: the %s %.40q is neither a hexadecimal number up to %x nor \"*\"", text, parts[i].name, s, parts[i].max)
 		}
 		v := uint32(n)
 		m.fields[i].number = &v
@@ -98,7 +99,8 @@ func parseGlob(text string) (matcher, error) {
 // maxExpression bounds a regular expression, in bytes.
 const maxExpression = 256
 
-// parseTable reads regular expressions by field. As in Nova they are held against the beginning of the field's digits.
+// parseTable reads regular expressions by field. As in Nova they are held against the beginning of
+// the field's digits.
 func parseTable(table map[string]json.RawMessage) (matcher, error) {
 	var m matcher
 	for name, raw := range table {
@@ -109,18 +111,18 @@ func parseTable(table map[string]json.RawMessage) (matcher, error) {
 			}
 		}
 		if i < 0 {
-			return matcher{}, fmt.Errorf("%.40q is no part of an address: domain, bus, slot, function are", name)
+			return matcher{}, fmt.Errorf("%.40q is not a part of an address (domain, bus, slot, function)", name)
 		}
 		var text string
 		if err := json.Unmarshal(raw, &text); err != nil || bytes.Equal(raw, []byte("null")) {
 			return matcher{}, fmt.Errorf("the %s must be a text with a regular expression", name)
 		}
 		if len(text) > maxExpression {
-			return matcher{}, fmt.Errorf("the expression of the %s has %d characters, can have %d", name, len(text), maxExpression)
+			return matcher{}, fmt.Errorf("the expression of the %s has %d characters; the limit is %d", name, len(text), maxExpression)
 		}
 		// Alone first: a parenthesis too many would close the one that is put around it.
 		if _, err := regexp.Compile(text); err != nil {
-			return matcher{}, fmt.Errorf("the %s is no regular expression (those with \"look ahead\" and back references are not known here): %w", name, err)
+			return matcher{}, fmt.Errorf("the %s is not a valid regular expression (lookahead and back references are not supported): %w", name, err)
 		}
 		expression, err := regexp.Compile(`^(?:` + text + `)`)
 		if err != nil {

@@ -14,8 +14,9 @@ import (
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
-// PCI devices: which of them guests may be given whole, and which resource providers they become. The options are Nova's
-// [pci] device_spec and report_in_placement; providers are named, and devices counted, as Nova does it:
+// PCI devices: which of them guests may be given whole, and which resource providers they become.
+// The options are Nova's [pci] device_spec and report_in_placement; providers are named, and
+// devices counted, as Nova does it:
 //
 //	device                        provider               total
 //	a plain device                its own, <node>_<ADDR>  1
@@ -23,7 +24,8 @@ import (
 //	virtual functions             that of their physical  as many as there are
 //	                              function
 //
-// A device is governed by the first spec that matches it. A physical function and its virtual functions are never both given away.
+// A device is governed by the first spec that matches it. A physical function and its virtual
+// functions are never both given away.
 
 // Names of the configuration's keys.
 const (
@@ -48,23 +50,26 @@ type PCIConfig struct {
 	PCISpecs  []PCISpec `json:"pci_device_spec"`
 }
 
-// PCISpec is a device spec as it is written. Every key may be left out. Flags are true, false, or one of Nova's words for them ("yes",
-// "false"); traits are a list, or Nova's text with commas.
+// PCISpec is a device spec as it is written. Every key may be left out. Flags are true, false, or
+// one of Nova's words for them ("yes", "false"); traits are a list, or Nova's text with commas.
 type PCISpec struct {
 	// VendorID and ProductID are hexadecimal, or "*".
 	VendorID  string `json:"vendor_id"`
 	ProductID string `json:"product_id"`
-	// Address is a text with wildcards ("*:06:00.*", ":0a:00.") or a table of regular expressions (domain, bus, slot, function).
+	// Address is a text with wildcards ("*:06:00.*", ":0a:00.") or a table of regular expressions
+	// (domain, bus, slot, function).
 	Address json.RawMessage `json:"address"`
 	// DevName is known only to be refused, as Nova does for devices in Placement.
 	DevName string `json:"devname"`
-	// Class is the PCI class in 2, 4 or 6 hexadecimal digits: "0x03" are all displays. Nova has no such key.
+	// Class is the PCI class in 2, 4 or 6 hexadecimal digits: "0x03" are all displays. Nova has no
+	// such key.
 	Class string `json:"class"`
 	// PhysicalNetwork makes the devices Neutron's: they are not reported.
 	PhysicalNetwork string `json:"physical_network"`
 	// Trusted is for Neutron alone, and here so that specs can be carried over.
 	Trusted json.RawMessage `json:"trusted"`
-	// RemoteManaged devices are virtual functions whose other side is at a network card's own processor.
+	// RemoteManaged devices are virtual functions whose other side is at a network card's own
+	// processor.
 	RemoteManaged json.RawMessage `json:"remote_managed"`
 	// ResourceClass is CUSTOM_PCI_<vendor>_<product> if it is not given.
 	ResourceClass  string          `json:"resource_class"`
@@ -105,17 +110,18 @@ func (s spec) wrong(key, format string, args ...any) error {
 	return &plugins.ConfigError{Key: at, Problem: fmt.Sprintf(format, args...)}
 }
 
-// ParsePCI reads the configuration, as far as it can be judged without a host. Errors are [*plugins.ConfigError].
+// ParsePCI reads the configuration, as far as that is possible without a host. Errors are
+// [*plugins.ConfigError].
 func ParsePCI(c PCIConfig) (PCISpecs, error) {
 	if len(c.PCISpecs) > maxSpecs {
-		return PCISpecs{}, &plugins.ConfigError{Key: PCISpecKey, Problem: fmt.Sprintf("has %d entries, can have %d", len(c.PCISpecs), maxSpecs)}
+		return PCISpecs{}, &plugins.ConfigError{Key: PCISpecKey, Problem: fmt.Sprintf("has %d entries; the limit is %d", len(c.PCISpecs), maxSpecs)}
 	}
 	specs := PCISpecs{report: c.ReportPCI}
 	var wrong []error
 	for i, written := range c.PCISpecs {
 		s, err := parse(i, written)
 		if err == nil && s.oneTime && !c.ReportPCI {
-			err = s.wrong("one_time_use", "needs %s = true: only there it can be kept that the device was used", PCIReportKey)
+			err = s.wrong("one_time_use", "needs %s = true: only Placement can record that the device was used", PCIReportKey)
 		}
 		specs.list, wrong = append(specs.list, s), append(wrong, err)
 	}
@@ -198,7 +204,7 @@ func id(text string) (*uint16, error) {
 	}
 	n, err := strconv.ParseUint(text, 16, 16)
 	if err != nil {
-		return nil, fmt.Errorf("%.40q is no hexadecimal number up to ffff, nor \"*\"", text)
+		return nil, fmt.Errorf("%.40q is neither a hexadecimal number up to ffff nor \"*\"", text)
 	}
 	v := uint16(n)
 	return &v, nil
@@ -212,7 +218,7 @@ func parseClass(text string) (prefix uint32, bits int, err error) {
 	digits := strings.TrimPrefix(strings.ToLower(strings.TrimSpace(text)), "0x")
 	n, err := strconv.ParseUint(digits, 16, 24)
 	if err != nil || len(digits)%2 != 0 || len(digits) > 6 {
-		return 0, 0, fmt.Errorf("%.40q is no PCI class in 2, 4 or 6 hexadecimal digits such as 0x03 or 0x0302", text)
+		return 0, 0, fmt.Errorf("%.40q is not a PCI class of 2, 4 or 6 hexadecimal digits such as 0x03 or 0x0302", text)
 	}
 	return uint32(n), 4 * len(digits), nil
 }

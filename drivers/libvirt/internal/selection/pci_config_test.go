@@ -31,21 +31,21 @@ func reported(specs string) string {
 func TestWrongSpecs(t *testing.T) {
 	for spec, want := range map[string]string{
 		`{"devname": "eth0"}`:                   `devname: devices in Placement cannot be named by their interface ("eth0"); give its PCI address (address)`,
-		`{"vendor_id": "15bg"}`:                 `vendor_id: "15bg" is no hexadecimal number up to ffff, nor "*"`,
-		`{"vendor_id": "-1"}`:                   `vendor_id: "-1" is no hexadecimal number up to ffff, nor "*"`,
-		`{"product_id": "10000"}`:               `product_id: "10000" is no hexadecimal number up to ffff, nor "*"`,
-		`{"class": "3"}`:                        `class: "3" is no PCI class in 2, 4 or 6 hexadecimal digits such as 0x03 or 0x0302`,
-		`{"class": "0x03020000"}`:               `class: "0x03020000" is no PCI class in 2, 4 or 6 hexadecimal digits such as 0x03 or 0x0302`,
+		`{"vendor_id": "15bg"}`:                 `vendor_id: "15bg" is neither a hexadecimal number up to ffff nor "*"`,
+		`{"vendor_id": "-1"}`:                   `vendor_id: "-1" is neither a hexadecimal number up to ffff nor "*"`,
+		`{"product_id": "10000"}`:               `product_id: "10000" is neither a hexadecimal number up to ffff nor "*"`,
+		`{"class": "3"}`:                        `class: "3" is not a PCI class of 2, 4 or 6 hexadecimal digits such as 0x03 or 0x0302`,
+		`{"class": "0x03020000"}`:               `class: "0x03020000" is not a PCI class of 2, 4 or 6 hexadecimal digits such as 0x03 or 0x0302`,
 		`{"address": 7}`:                        `address: is neither a text such as "0000:06:*.*" nor a table with domain, bus, slot and function`,
 		`{"address": "0:0000:06:00.0"}`:         `address: "0:0000:06:00.0" has more than domain, bus and slot before the dot`,
-		`{"address": "0000:6x:00.0"}`:           `address: "0000:6x:00.0": the bus "6x" is no hexadecimal number up to ff, nor "*"`,
-		`{"address": "0000:0*:00.0"}`:           `address: "0000:0*:00.0": the bus "0*" is no hexadecimal number up to ff, nor "*"`,
-		`{"address": "06:20.0"}`:                `address: "06:20.0": the slot "20" is no hexadecimal number up to 1f, nor "*"`,
-		`{"address": "06:00.8"}`:                `address: "06:00.8": the function "8" is no hexadecimal number up to 7, nor "*"`,
-		`{"address": {"func": "0"}}`:            `address: "func" is no part of an address: domain, bus, slot, function are`,
+		`{"address": "0000:6x:00.0"}`:           `address: "0000:6x:00.0": the bus "6x" is neither a hexadecimal number up to ff nor "*"`,
+		`{"address": "0000:0*:00.0"}`:           `address: "0000:0*:00.0": the bus "0*" is neither a hexadecimal number up to ff nor "*"`,
+		`{"address": "06:20.0"}`:                `address: "06:20.0": the slot "20" is neither a hexadecimal number up to 1f nor "*"`,
+		`{"address": "06:00.8"}`:                `address: "06:00.8": the function "8" is neither a hexadecimal number up to 7 nor "*"`,
+		`{"address": {"func": "0"}}`:            `address: "func" is not a part of an address (domain, bus, slot, function)`,
 		`{"address": {"bus": 6}}`:               `address: the bus must be a text with a regular expression`,
 		`{"address": {"bus": null}}`:            `address: the bus must be a text with a regular expression`,
-		`{"address": {"bus": "(0"}}`:            "address: the bus is no regular expression (those with \"look ahead\" and back references are not known here): error parsing regexp: missing closing ): `(0`",
+		`{"address": {"bus": "(0"}}`:            "address: the bus is not a valid regular expression (lookahead and back references are not supported): error parsing regexp: missing closing ): `(0`",
 		`{"resource_class": "CUSTOM_A B"}`:      `resource_class: resource class name "CUSTOM_A B": only A-Z, 0-9 and _ are allowed`,
 		`{"traits": 3}`:                         `traits: is neither a list of names nor a text with commas between them`,
 		`{"traits": ["CUSTOM_Ö"]}`:              `traits: trait name "CUSTOM_Ö": only A-Z, 0-9 and _ are allowed`,
@@ -62,10 +62,10 @@ func TestWrongSpecs(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{
-		`{"pci_device_spec": [{"one_time_use": "yes"}]}`:                     `configuration: pci_device_spec[0].one_time_use: needs pci_report_in_placement = true: only there it can be kept that the device was used`,
-		reported(`{}` + strings.Repeat(`,{}`, 1000)):                         `configuration: pci_device_spec: has 1001 entries, can have 1000`,
+		`{"pci_device_spec": [{"one_time_use": "yes"}]}`:                     `configuration: pci_device_spec[0].one_time_use: needs pci_report_in_placement = true: only Placement can record that the device was used`,
+		reported(`{}` + strings.Repeat(`,{}`, 1000)):                         `configuration: pci_device_spec: has 1001 entries; the limit is 1000`,
 		reported(`{"vendor": "15b3"}`):                                       `configuration: pci_device_spec[0].vendor: is no key of this driver`,
-		reported(`{"address": {"bus": "` + strings.Repeat("0", 300) + `"}}`): `configuration: pci_device_spec[0].address: the expression of the bus has 300 characters, can have 256`,
+		reported(`{"address": {"bus": "` + strings.Repeat("0", 300) + `"}}`): `configuration: pci_device_spec[0].address: the expression of the bus has 300 characters; the limit is 256`,
 	} {
 		if _, err := configurePCI(text); err == nil || err.Error() != want {
 			t.Errorf("%.60s: %v, want\n%s", text, err, want)

@@ -25,7 +25,8 @@ func at(t testing.TB, text string) machine.Address {
 	return a
 }
 
-// host has a bridge, a card with two physical functions of which the first has three virtual ones, two accelerators, and a display.
+// host has a bridge, a card with two physical functions of which the first has three virtual ones,
+// two accelerators, and a display.
 func aHost(t testing.TB) machine.Machine {
 	pf := at(t, "0000:06:00.0")
 	m := machine.Machine{Devices: []machine.Device{
@@ -57,9 +58,9 @@ func shortPCI(providers []PCIProvider) []string {
 	return out
 }
 
-func texts(doubts []machine.Discrepancy) []string {
+func texts(discrepancies []machine.Discrepancy) []string {
 	var out []string
-	for _, d := range doubts {
+	for _, d := range discrepancies {
 		out = append(out, d.Key+": "+d.Text)
 	}
 	return out
@@ -67,8 +68,8 @@ func texts(doubts []machine.Discrepancy) []string {
 
 func TestSelect(t *testing.T) {
 	for name, tc := range map[string]struct {
-		specs        string
-		want, doubts []string
+		specs               string
+		want, discrepancies []string
 	}{
 		"accelerators by class, with everything that can be said of them": {
 			specs: `{"class": "0x12", "resource_class": "my-dsa", "traits": "HW_NUMA_ROOT,fast-one", "one_time_use": "yes", "live_migratable": true}`,
@@ -94,8 +95,8 @@ func TestSelect(t *testing.T) {
 			want:  []string{"n_0000:06:00.0 cell 1 CUSTOM_PCI_15B3_1016=1 COMPUTE_MANAGED_PCI_DEVICE (06:00.3 type-VF)"},
 		},
 		"wildcards do not reach from the physical function to its virtual ones": {
-			specs:  `{"product_id": "1016", "address": "*:06:00.0"}`,
-			doubts: []string{"pci-unused-0: pci_device_spec[0] does nothing: no device of the host matches it"},
+			specs:         `{"product_id": "1016", "address": "*:06:00.0"}`,
+			discrepancies: []string{"pci-unused-0: pci_device_spec[0] does nothing: no device of the host matches it"},
 		},
 		"physical functions by product; one has virtual ones switched on": {
 			specs: `{"product_id": "1015"}`,
@@ -103,7 +104,7 @@ func TestSelect(t *testing.T) {
 				"n_0000:06:00.0 cell 1 CUSTOM_PCI_15B3_1015=1 COMPUTE_MANAGED_PCI_DEVICE (06:00.0 type-PF)",
 				"n_0000:06:00.1 cell 1 CUSTOM_PCI_15B3_1015=1 COMPUTE_MANAGED_PCI_DEVICE (06:00.1 type-PF)",
 			},
-			doubts: []string{"pci-physical-0000:06:00.0: PCI device 0000:06:00.0 can be given to guests while 3 of its virtual functions are switched on: they go away when a guest gets it"},
+			discrepancies: []string{"pci-physical-0000:06:00.0: PCI device 0000:06:00.0 can be given to guests while 3 of its virtual functions are enabled: they disappear when a guest gets it"},
 		},
 		"a physical function, and the virtual ones of another": {
 			specs: `{"product_id": "1016"}, {"address": "06:00.1"}`,
@@ -122,11 +123,11 @@ func TestSelect(t *testing.T) {
 				"n_0000:0A:00.0 cell 0 CUSTOM_A=1 COMPUTE_MANAGED_PCI_DEVICE (0a:00.0 type-PCI)",
 				"n_0000:0B:00.0 cell -1 CUSTOM_B=1 COMPUTE_MANAGED_PCI_DEVICE (0b:00.0 type-PCI)",
 			},
-			doubts: []string{"pci-unused-2: pci_device_spec[2] does nothing: earlier entries govern all devices that match it (2)"},
+			discrepancies: []string{"pci-unused-2: pci_device_spec[2] does nothing: earlier entries match all its devices (2)"},
 		},
 		"nothing matches, or bridges alone": {
 			specs: `{"address": "0000:ff:00.0"}, {"product_id": "2f02"}`,
-			doubts: []string{
+			discrepancies: []string{
 				"pci-unused-0: pci_device_spec[0] does nothing: no device of the host matches it",
 				"pci-unused-1: pci_device_spec[1] does nothing: only bridges match it (0000:00:01.0), which cannot be given to guests",
 			},
@@ -138,9 +139,9 @@ func TestSelect(t *testing.T) {
 				"n_0000:0B:00.0 cell -1 CUSTOM_PCI_8086_0B25=1 COMPUTE_MANAGED_PCI_DEVICE (0b:00.0 type-PCI)",
 				"n_0000:AF:00.0 cell 1 CUSTOM_PCI_10DE_1EB8=1 COMPUTE_MANAGED_PCI_DEVICE (af:00.0 type-PCI)",
 			},
-			doubts: []string{
-				"pci-unmanaged-0000:0b:00.0: PCI device 0000:0b:00.0 is not managed by libvirt, but has no driver: guests cannot be given it until it is bound to vfio-pci",
-				"pci-unmanaged-0000:af:00.0: PCI device 0000:af:00.0 is not managed by libvirt, but has the driver nvidia: guests cannot be given it until it is bound to vfio-pci",
+			discrepancies: []string{
+				"pci-unmanaged-0000:0b:00.0: PCI device 0000:0b:00.0 is not managed by libvirt, but has no driver: it cannot be given to guests until it is bound to vfio-pci",
+				"pci-unmanaged-0000:af:00.0: PCI device 0000:af:00.0 is not managed by libvirt, but has the driver nvidia: it cannot be given to guests until it is bound to vfio-pci",
 			},
 		},
 	} {
@@ -149,15 +150,15 @@ func TestSelect(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			providers, doubts, err := specs.Select(aHost(t))
+			providers, discrepancies, err := specs.Select(aHost(t))
 			if err != nil {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(tc.want, shortPCI(providers)); diff != "" {
 				t.Errorf("providers (-want +got):\n%s", diff)
 			}
-			if diff := cmp.Diff(tc.doubts, texts(doubts)); diff != "" {
-				t.Errorf("doubts (-want +got):\n%s", diff)
+			if diff := cmp.Diff(tc.discrepancies, texts(discrepancies)); diff != "" {
+				t.Errorf("discrepancies (-want +got):\n%s", diff)
 			}
 		})
 	}
@@ -165,15 +166,15 @@ func TestSelect(t *testing.T) {
 
 func TestRefused(t *testing.T) {
 	for specs, want := range map[string]string{
-		`{"address": "0000:06:00.0"}`: `pci_device_spec[0]: matches 0000:06:00.2, a virtual function of 0000:06:00.0, which pci_device_spec[0] matches; only one of the two can be given away. ` +
+		`{"address": "0000:06:00.0"}`: `pci_device_spec[0]: matches 0000:06:00.2, a virtual function of 0000:06:00.0, which pci_device_spec[0] matches; only one of the two can be given to guests. ` +
 			`Narrow one spec by address or product_id (1015 is the physical function, 1016 the virtual one)`,
-		`{"product_id": "1015"}, {"address": "06:00.4"}`: `pci_device_spec[1]: matches 0000:06:00.4, a virtual function of 0000:06:00.0, which pci_device_spec[0] matches; only one of the two can be given away. ` +
+		`{"product_id": "1015"}, {"address": "06:00.4"}`: `pci_device_spec[1]: matches 0000:06:00.4, a virtual function of 0000:06:00.0, which pci_device_spec[0] matches; only one of the two can be given to guests. ` +
 			`Narrow one spec by address or product_id (1015 is the physical function, 1016 the virtual one)`,
 		`{"address": "06:00.3", "resource_class": "A"}, {"product_id": "1016"}`: `pci_device_spec[0].resource_class: is CUSTOM_A for 0000:06:00.3, but its sibling 0000:06:00.2 has CUSTOM_PCI_15B3_1016 (pci_device_spec[1]); ` +
-			`all virtual functions of 0000:06:00.0 need the same`,
+			`all virtual functions of 0000:06:00.0 must have the same`,
 		`{"address": "06:00.4", "one_time_use": true}, {"product_id": "1016"}`: `pci_device_spec[0].traits: are COMPUTE_MANAGED_PCI_DEVICE,HW_PCI_ONE_TIME_USE for 0000:06:00.4, but its sibling 0000:06:00.2 has COMPUTE_MANAGED_PCI_DEVICE ` +
-			`(pci_device_spec[1]); all virtual functions of 0000:06:00.0 need the same`,
-		`{"product_id": "1015", "remote_managed": "true"}`: `pci_device_spec[0].remote_managed: matches the physical function 0000:06:00.0; only virtual functions can be managed from the other side. Give their product_id`,
+			`(pci_device_spec[1]); all virtual functions of 0000:06:00.0 must have the same`,
+		`{"product_id": "1015", "remote_managed": "true"}`: `pci_device_spec[0].remote_managed: matches the physical function 0000:06:00.0; only virtual functions can have remote_managed. Use their product_id`,
 	} {
 		parsed, err := configurePCI(reported(specs))
 		if err != nil {
@@ -187,7 +188,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-func TestMediatedDevicesOnWhatIsGivenAway(t *testing.T) {
+func TestPassedDevicesWithMdevsAreADiscrepancy(t *testing.T) {
 	m := aHost(t)
 	gpu, vf := at(t, "0000:af:00.0"), at(t, "0000:06:00.3")
 	m.Parents = []machine.MdevParent{
@@ -198,19 +199,19 @@ func TestMediatedDevicesOnWhatIsGivenAway(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, doubts, err := specs.Select(m)
-	if err != nil || !slices.ContainsFunc(doubts, func(d machine.Discrepancy) bool { return d.Key == "pci-mdevs-0000:06:00.0" }) || len(doubts) != 2 {
-		t.Errorf("%v, %v: only the card with an active mediated device is told of", texts(doubts), err)
+	_, discrepancies, err := specs.Select(m)
+	if err != nil || !slices.ContainsFunc(discrepancies, func(d machine.Discrepancy) bool { return d.Key == "pci-mdevs-0000:06:00.0" }) || len(discrepancies) != 2 {
+		t.Errorf("%v, %v: only the card with an active mediated device is told of", texts(discrepancies), err)
 	}
 }
 
-func TestNothingWithoutReporting(t *testing.T) {
+func TestNoPCIProvidersWithoutReporting(t *testing.T) {
 	specs, err := configurePCI(`{"pci_device_spec": [{"vendor_id": "8086"}, {"address": "0000:06:00.0"}]}`)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if providers, doubts, err := specs.Select(aHost(t)); providers != nil || doubts != nil || err != nil {
-		t.Errorf("%v, %v, %v", providers, doubts, err)
+	if providers, discrepancies, err := specs.Select(aHost(t)); providers != nil || discrepancies != nil || err != nil {
+		t.Errorf("%v, %v, %v", providers, discrepancies, err)
 	}
 }
 

@@ -13,15 +13,17 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// Persistent memory is given to guests, in whole namespaces that an operator named: CUSTOM_PMEM_NAMESPACE_<label> on the root, one
-// unit a namespace. The option is Nova's [libvirt]pmem_namespaces.
+// Persistent memory is given to guests, in whole namespaces that an operator named:
+// CUSTOM_PMEM_NAMESPACE_<label> on the root, one unit a namespace. The option is Nova's
+// [libvirt]pmem_namespaces.
 //
 //	/sys/bus/nd ─▶ discovery.ReadPMEM ─┐
 //	configuration ─▶ ParsePMEM ─▶ PMEMLabels ┴▶ Choose ─▶ []PMEMPool
 //
-// A guest gets a namespace by its character device (/dev/dax0.0), so a namespace counts only in the mode that has one, devdax, and with the
-// driver that serves it. Nova does not start when a configured namespace is missing. Here it does not count, and a doubt says so: one
-// broken module takes its own namespaces out of the inventory, and not the host.
+// A guest gets a namespace by its character device (/dev/dax0.0), so a namespace counts only in the
+// mode that has one, devdax, and with the driver that serves it. Nova does not start when a
+// configured namespace is missing. Here it is left out with a discrepancy: one broken module
+// removes its own namespaces from the inventory, not the host.
 
 // PMEMPool are the namespaces of a class that guests can have.
 type PMEMPool struct {
@@ -40,8 +42,9 @@ func PMEMTotals(pools []PMEMPool) map[string]int64 {
 	return totals
 }
 
-// Choose finds the configured namespaces among those that there are. A configured one that is missing or of no use does not count, and comes as
-// a doubt; a class without any is left out. The result is in the order of the classes.
+// Choose finds the configured namespaces among those that there are. A configured one that is
+// missing or unusable is left out, with a discrepancy; a class without any is left out. The result
+// is in the order of the classes.
 //
 // Cost: O(configured + found).
 func (l PMEMLabels) Choose(found []machine.Namespace) ([]PMEMPool, []machine.Discrepancy) {
@@ -52,13 +55,13 @@ func (l PMEMLabels) Choose(found []machine.Namespace) ([]PMEMPool, []machine.Dis
 		}
 	}
 	var pools []PMEMPool
-	var doubts []machine.Discrepancy
+	var discrepancies []machine.Discrepancy
 	for _, class := range l.classes {
 		pool := PMEMPool{Class: class}
 		for _, name := range l.names[class] {
-			n, doubt := pickNamespace(name, byName[name])
-			if doubt != nil {
-				doubts = append(doubts, *doubt)
+			n, discrepancy := pickNamespace(name, byName[name])
+			if discrepancy != nil {
+				discrepancies = append(discrepancies, *discrepancy)
 			}
 			if n != nil {
 				pool.Namespaces = append(pool.Namespaces, *n)
@@ -68,28 +71,28 @@ func (l PMEMLabels) Choose(found []machine.Namespace) ([]PMEMPool, []machine.Dis
 			pools = append(pools, pool)
 		}
 	}
-	return pools, doubts
+	return pools, discrepancies
 }
 
 // pickNamespace is the namespace that a name stands for, or nil, and what is wrong with it.
 func pickNamespace(name string, candidates []machine.Namespace) (*machine.Namespace, *machine.Discrepancy) {
-	doubt := func(format string, args ...any) *machine.Discrepancy {
+	discrepancy := func(format string, args ...any) *machine.Discrepancy {
 		d := machine.Discrepancyf("pmem-"+name, "%s: namespace %q "+format, append([]any{PMEMNamespacesKey, name}, args...)...)
 		return &d
 	}
 	if len(candidates) == 0 {
-		return nil, doubt("is not on this host: it does not count. Compare with `ndctl list --idle`, where it is the name")
+		return nil, discrepancy("is not on this host and is not reported. Compare with the names that `ndctl list --idle` shows")
 	}
 	for i, n := range candidates {
 		if useless(n) == "" {
 			if len(candidates) > 1 {
-				return &candidates[i], doubt("is the name of %d namespaces: %s counts, the others do not. Give them names of their own", len(candidates), n.Name)
+				return &candidates[i], discrepancy("is the name of %d namespaces: only %s is reported. Give them unique names", len(candidates), n.Name)
 			}
 			return &candidates[i], nil
 		}
 	}
 	n := candidates[0]
-	return nil, doubt("(%s) %s", n.Name, useless(n))
+	return nil, discrepancy("(%s) %s", n.Name, useless(n))
 }
 
 // ndctl is the operator's word.
@@ -108,17 +111,17 @@ func ndctl(m machine.Mode) string {
 // daxDriver is the driver of character devices.
 const daxDriver = "device_dax"
 
-// useless says why a guest cannot have the namespace, or "".
+// useless is why a guest cannot have the namespace, or "".
 func useless(n machine.Namespace) string {
 	switch {
 	case n.Mode != machine.ModeDAX:
-		return "is in mode " + ndctl(n.Mode) + ", not devdax: it does not count. Make it anew with `ndctl create-namespace --mode=devdax`, which loses its data"
+		return "is in mode " + ndctl(n.Mode) + ", not devdax, and is not reported. Recreate it with `ndctl create-namespace --mode=devdax`, which loses its data"
 	case n.Device == "":
-		return "has no character device: it does not count. Enable it with `ndctl enable-namespace`"
+		return "has no character device and is not reported. Enable it with `ndctl enable-namespace`"
 	case n.Driver == "":
-		return "has " + n.Device + ", which no driver serves: it does not count. Enable it with `daxctl enable-device`"
+		return "has " + n.Device + ", which has no driver, and is not reported. Enable it with `daxctl enable-device`"
 	case n.Driver != daxDriver:
-		return "has " + n.Device + ", which is the host's own (driver " + n.Driver + "): it does not count. Give it back with `daxctl reconfigure-device --mode=devdax`"
+		return "has " + n.Device + ", which is the host's own (driver " + n.Driver + "), and is not reported. Give it back with `daxctl reconfigure-device --mode=devdax`"
 	}
 	return ""
 }
@@ -131,7 +134,8 @@ const pmemClassPrefix = "PMEM_NAMESPACE_"
 
 // PMEMConfig are the keys about persistent memory in the driver's configuration.
 type PMEMConfig struct {
-	// PMEMNamespaces are a label and names of namespaces each: "SMALL:ns0|ns1". A label may come several times.
+	// PMEMNamespaces are a label and names of namespaces each: "SMALL:ns0|ns1". A label may come
+	// several times.
 	PMEMNamespaces []string `json:"pmem_namespaces"`
 }
 
@@ -148,10 +152,11 @@ const (
 	maxPMEMNames = 4096
 )
 
-// Configured says whether there is anything to look for; without it nobody needs to read the namespaces.
+// Configured reports whether namespaces are configured; otherwise they need not be read.
 func (l PMEMLabels) Configured() bool { return len(l.classes) > 0 }
 
-// ParsePMEM reads the configuration, as far as it can be judged without a host. Errors are [*plugins.ConfigError].
+// ParsePMEM reads the configuration, as far as that is possible without a host. Errors are
+// [*plugins.ConfigError].
 func ParsePMEM(c PMEMConfig) (PMEMLabels, error) {
 	l := PMEMLabels{names: map[string][]string{}}
 	seen := map[string]bool{}
@@ -169,7 +174,7 @@ func ParsePMEM(c PMEMConfig) (PMEMLabels, error) {
 		l.names[class] = append(l.names[class], names...)
 	}
 	if len(seen) > maxPMEMNames {
-		return PMEMLabels{}, &plugins.ConfigError{Key: PMEMNamespacesKey, Problem: fmt.Sprintf("has %d namespaces, can have %d", len(seen), maxPMEMNames)}
+		return PMEMLabels{}, &plugins.ConfigError{Key: PMEMNamespacesKey, Problem: fmt.Sprintf("has %d namespaces; the limit is %d", len(seen), maxPMEMNames)}
 	}
 	slices.Sort(l.classes)
 	return l, nil
@@ -190,7 +195,7 @@ func takeNamespaces(names []string, seen map[string]bool) error {
 func parsePMEMEntry(text string) (class string, names []string, err error) {
 	label, list, found := strings.Cut(strings.TrimSpace(text), ":")
 	if !found {
-		return "", nil, fmt.Errorf("%.60q is no label with names of namespaces, such as \"SMALL:ns0|ns1\"", text)
+		return "", nil, fmt.Errorf("%.60q is not a label with names of namespaces, such as \"SMALL:ns0|ns1\"", text)
 	}
 	if class, err = pmemClass(label); err != nil {
 		return "", nil, err
@@ -207,7 +212,7 @@ func parsePMEMEntry(text string) (class string, names []string, err error) {
 // pmemClass is the resource class of a label.
 func pmemClass(label string) (string, error) {
 	if strings.ContainsFunc(label, func(r rune) bool { return r < ' ' || r > '~' }) || !strings.ContainsFunc(label, alphanumeric) {
-		return "", fmt.Errorf("%.60q is no label such as SMALL or 128G: ASCII, and with a letter or a digit", label)
+		return "", fmt.Errorf("%.60q is not a label such as SMALL or 128G (ASCII, with a letter or a digit)", label)
 	}
 	class := customName(pmemClassPrefix + label)
 	if err := providertree.ValidateClass(class); err != nil {
@@ -220,19 +225,20 @@ func alphanumeric(r rune) bool {
 	return r >= '0' && r <= '9' || r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z'
 }
 
-// checkPMEMName refuses what can be no namespace's name, since the kernel would not have taken it, and what is hardly meant as one.
+// checkPMEMName refuses names that the kernel does not accept, and those that are probably
+// mistakes.
 func checkPMEMName(name string) error {
 	switch {
 	case name == "":
 		return errors.New("has an empty name of a namespace")
 	case len(name) > machine.MaxPMEMLabel:
-		return fmt.Errorf("%.60q... is no name of a namespace: it has %d bytes, can have %d", name, len(name), machine.MaxPMEMLabel)
+		return fmt.Errorf("%.60q... is not a namespace name: it has %d bytes; the limit is %d", name, len(name), machine.MaxPMEMLabel)
 	case strings.TrimSpace(name) != name:
-		return fmt.Errorf("%q is no name of a namespace: there is space around it", name)
+		return fmt.Errorf("%q is not a namespace name: there is space around it", name)
 	case strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r == 0x7f }):
-		return fmt.Errorf("%q is no name of a namespace: there is a control character in it", name)
+		return fmt.Errorf("%q is not a namespace name: it has a control character", name)
 	case strings.Contains(name, ","):
-		return fmt.Errorf("%q has a comma: write each label with its namespaces as a text of its own in the list", name)
+		return fmt.Errorf("%q has a comma: write each label with its namespaces as a separate list element", name)
 	}
 	return nil
 }

@@ -29,9 +29,9 @@ func TestChoosePMEM(t *testing.T) {
 		return n
 	}
 	for name, tc := range map[string]struct {
-		config       []string
-		found        []machine.Namespace
-		want, doubts []string
+		config              []string
+		found               []machine.Namespace
+		want, discrepancies []string
 	}{
 		"nothing configured": {found: []machine.Namespace{usable("namespace0.0", "ns0")}},
 		"two classes": {
@@ -41,12 +41,12 @@ func TestChoosePMEM(t *testing.T) {
 		},
 		"a missing one": {
 			config: []string{"A:ns0|ns1"}, found: []machine.Namespace{usable("namespace0.0", "ns0")},
-			want:   []string{"CUSTOM_PMEM_NAMESPACE_A /dev/dax0.0"},
-			doubts: []string{"pmem-ns1: pmem_namespaces: namespace \"ns1\" is not on this host: it does not count. Compare with `ndctl list --idle`, where it is the name"},
+			want:          []string{"CUSTOM_PMEM_NAMESPACE_A /dev/dax0.0"},
+			discrepancies: []string{"pmem-ns1: pmem_namespaces: namespace \"ns1\" is not on this host and is not reported. Compare with the names that `ndctl list --idle` shows"},
 		},
 		"the kernel's name is not the name": {
 			config: []string{"A:namespace0.0"}, found: []machine.Namespace{usable("namespace0.0", "ns0")},
-			doubts: []string{"pmem-namespace0.0: pmem_namespaces: namespace \"namespace0.0\" is not on this host: it does not count. Compare with `ndctl list --idle`, where it is the name"},
+			discrepancies: []string{"pmem-namespace0.0: pmem_namespaces: namespace \"namespace0.0\" is not on this host and is not reported. Compare with the names that `ndctl list --idle` shows"},
 		},
 		"other modes, no device, no driver, the host's own": {
 			config: []string{"A:a|b|c|d|e|f"},
@@ -58,13 +58,13 @@ func TestChoosePMEM(t *testing.T) {
 				with(usable("namespace0.4", "e"), func(n *machine.Namespace) { n.Driver = "" }),
 				with(usable("namespace0.5", "f"), func(n *machine.Namespace) { n.Driver = "kmem" }),
 			},
-			doubts: []string{
-				"pmem-a: pmem_namespaces: namespace \"a\" (namespace0.0) is in mode fsdax, not devdax: it does not count. Make it anew with `ndctl create-namespace --mode=devdax`, which loses its data",
-				"pmem-b: pmem_namespaces: namespace \"b\" (namespace0.1) is in mode sector, not devdax: it does not count. Make it anew with `ndctl create-namespace --mode=devdax`, which loses its data",
-				"pmem-c: pmem_namespaces: namespace \"c\" (namespace0.2) is in mode raw, not devdax: it does not count. Make it anew with `ndctl create-namespace --mode=devdax`, which loses its data",
-				"pmem-d: pmem_namespaces: namespace \"d\" (namespace0.3) has no character device: it does not count. Enable it with `ndctl enable-namespace`",
-				"pmem-e: pmem_namespaces: namespace \"e\" (namespace0.4) has /dev/dax0.4, which no driver serves: it does not count. Enable it with `daxctl enable-device`",
-				"pmem-f: pmem_namespaces: namespace \"f\" (namespace0.5) has /dev/dax0.5, which is the host's own (driver kmem): it does not count. Give it back with `daxctl reconfigure-device --mode=devdax`",
+			discrepancies: []string{
+				"pmem-a: pmem_namespaces: namespace \"a\" (namespace0.0) is in mode fsdax, not devdax, and is not reported. Recreate it with `ndctl create-namespace --mode=devdax`, which loses its data",
+				"pmem-b: pmem_namespaces: namespace \"b\" (namespace0.1) is in mode sector, not devdax, and is not reported. Recreate it with `ndctl create-namespace --mode=devdax`, which loses its data",
+				"pmem-c: pmem_namespaces: namespace \"c\" (namespace0.2) is in mode raw, not devdax, and is not reported. Recreate it with `ndctl create-namespace --mode=devdax`, which loses its data",
+				"pmem-d: pmem_namespaces: namespace \"d\" (namespace0.3) has no character device and is not reported. Enable it with `ndctl enable-namespace`",
+				"pmem-e: pmem_namespaces: namespace \"e\" (namespace0.4) has /dev/dax0.4, which has no driver, and is not reported. Enable it with `daxctl enable-device`",
+				"pmem-f: pmem_namespaces: namespace \"f\" (namespace0.5) has /dev/dax0.5, which is the host's own (driver kmem), and is not reported. Give it back with `daxctl reconfigure-device --mode=devdax`",
 			},
 		},
 		"a name for two": {
@@ -72,8 +72,8 @@ func TestChoosePMEM(t *testing.T) {
 			found: []machine.Namespace{
 				with(usable("namespace0.0", "ns0"), func(n *machine.Namespace) { n.Mode = machine.ModeRaw }), usable("namespace0.1", "ns0"), usable("namespace1.0", "ns0"),
 			},
-			want:   []string{"CUSTOM_PMEM_NAMESPACE_A /dev/dax0.1"},
-			doubts: []string{"pmem-ns0: pmem_namespaces: namespace \"ns0\" is the name of 3 namespaces: namespace0.1 counts, the others do not. Give them names of their own"},
+			want:          []string{"CUSTOM_PMEM_NAMESPACE_A /dev/dax0.1"},
+			discrepancies: []string{"pmem-ns0: pmem_namespaces: namespace \"ns0\" is the name of 3 namespaces: only namespace0.1 is reported. Give them unique names"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -81,7 +81,7 @@ func TestChoosePMEM(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			pools, doubts := l.Choose(tc.found)
+			pools, discrepancies := l.Choose(tc.found)
 			var got, texts []string
 			for _, p := range pools {
 				text := p.Class
@@ -90,21 +90,22 @@ func TestChoosePMEM(t *testing.T) {
 				}
 				got = append(got, text)
 			}
-			for _, d := range doubts {
+			for _, d := range discrepancies {
 				texts = append(texts, d.Key+": "+d.Text)
 			}
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("pools (-want +got):\n%s", diff)
 			}
-			if diff := cmp.Diff(tc.doubts, texts); diff != "" {
-				t.Errorf("doubts (-want +got):\n%s", diff)
+			if diff := cmp.Diff(tc.discrepancies, texts); diff != "" {
+				t.Errorf("discrepancies (-want +got):\n%s", diff)
 			}
 		})
 	}
 }
 
-// Whatever there is: each configured name counts once in its class, or has a doubt; a device is given away once; nothing else counts.
-func TestEachNameCountsOrIsDoubted(t *testing.T) {
+// Whatever there is: each configured name counts once in its class, or has a discrepancy; a device
+// is given away once; nothing else counts.
+func TestEachNameIsReportedOrADiscrepancy(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var names []string
 		for i := range rapid.IntRange(1, 8).Draw(t, "names") {
@@ -132,11 +133,11 @@ func TestEachNameCountsOrIsDoubted(t *testing.T) {
 			}
 			found = append(found, n)
 		}
-		pools, doubts := l.Choose(found)
+		pools, discrepancies := l.Choose(found)
 		doubted := map[string]bool{}
-		for _, d := range doubts {
+		for _, d := range discrepancies {
 			if doubted[d.Key] {
-				t.Fatalf("two doubts are called %s", d.Key)
+				t.Fatalf("two discrepancies are called %s", d.Key)
 			}
 			doubted[d.Key] = true
 		}
@@ -220,17 +221,17 @@ func TestWrongNamespaces(t *testing.T) {
 		want    string
 		entries []string
 	}{
-		{`[0]: "" is no label with names of namespaces, such as "SMALL:ns0|ns1"`, []string{""}},
-		{`[1]: "ns0|ns1" is no label with names of namespaces, such as "SMALL:ns0|ns1"`, []string{"A:ns2", "ns0|ns1"}},
-		{`[0]: "" is no label such as SMALL or 128G: ASCII, and with a letter or a digit`, []string{":ns0"}},
-		{`[0]: "--" is no label such as SMALL or 128G: ASCII, and with a letter or a digit`, []string{"--:ns0"}},
-		{`[0]: "groß" is no label such as SMALL or 128G: ASCII, and with a letter or a digit`, []string{"groß:ns0"}},
+		{`[0]: "" is not a label with names of namespaces, such as "SMALL:ns0|ns1"`, []string{""}},
+		{`[1]: "ns0|ns1" is not a label with names of namespaces, such as "SMALL:ns0|ns1"`, []string{"A:ns2", "ns0|ns1"}},
+		{`[0]: "" is not a label such as SMALL or 128G (ASCII, with a letter or a digit)`, []string{":ns0"}},
+		{`[0]: "--" is not a label such as SMALL or 128G (ASCII, with a letter or a digit)`, []string{"--:ns0"}},
+		{`[0]: "groß" is not a label such as SMALL or 128G (ASCII, with a letter or a digit)`, []string{"groß:ns0"}},
 		{`[0]: has an empty name of a namespace`, []string{"A:"}},
 		{`[0]: has an empty name of a namespace`, []string{"A:ns0||ns1"}},
-		{`[0]: " ns0" is no name of a namespace: there is space around it`, []string{"A: ns0"}},
-		{`[0]: "ns\n0" is no name of a namespace: there is a control character in it`, []string{"A:ns\n0"}},
-		{`[0]: "` + long[:60] + `"... is no name of a namespace: it has 64 bytes, can have 63`, []string{"A:" + long}},
-		{`[0]: "ns0,B:ns1" has a comma: write each label with its namespaces as a text of its own in the list`, []string{"A:ns0,B:ns1"}},
+		{`[0]: " ns0" is not a namespace name: there is space around it`, []string{"A: ns0"}},
+		{`[0]: "ns\n0" is not a namespace name: it has a control character`, []string{"A:ns\n0"}},
+		{`[0]: "` + long[:60] + `"... is not a namespace name: it has 64 bytes; the limit is 63`, []string{"A:" + long}},
+		{`[0]: "ns0,B:ns1" has a comma: write each label with its namespaces as a separate list element`, []string{"A:ns0,B:ns1"}},
 		{`[0]: namespace "ns0" is in the list already`, []string{"A:ns0|ns0"}},
 		{`[1]: namespace "ns0" is in the list already`, []string{"A:ns0", "B:ns1|ns0"}},
 	} {
@@ -255,7 +256,8 @@ func TestWrongNamespaces(t *testing.T) {
 	}
 }
 
-// What is taken is a class that Placement takes, and names that the kernel takes; and it says the same when it is written again.
+// What is taken is a class that Placement takes, and names that the kernel takes; and it says the
+// same when it is written again.
 func FuzzParseEntry(f *testing.F) {
 	for _, s := range []string{"SMALL:ns0|ns1", "128G:ns0", "A:ns:1", "", ":", "A:|", " A:b ", "A:b,c", "ß:x", "A:ns0|ns0", "A: b"} {
 		f.Add(s)

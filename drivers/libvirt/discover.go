@@ -28,82 +28,86 @@ type facts struct {
 	machine   machine.Machine
 	memoryKiB uint64
 	disk      discovery.Filesystem
-	// features are those of the CPU that guests see; featuresUnknown: libvirt does not say.
+	// features are those of the CPU that guests see; featuresUnknown: libvirt does not report them.
 	features        []string
 	featuresUnknown bool
 	threaded        bool
-	// guests is what libvirt says that guests can have, sev what the kernel may encrypt, nil if it knows nothing of it.
+	// sev is what the kernel can encrypt, nil if it does not know SEV.
 	answers
 	sev  *discovery.SEV
 	pmem []machine.Namespace
-	// domains are all on the host but the unread, of which is known only what is wrong with them, by uuid. domainsKnown is false where the
-	// hypervisor has no list of them.
+	// domains are all domains of the host except those in unread, which has the problem of each
+	// unreadable domain by uuid. domainsKnown is false if the hypervisor cannot list domains.
 	domains      []domain.Domain
 	unread       map[string]string
 	domainsKnown bool
 }
 
-// witness remembers the last comparison of the host's devices, which costs a call for each of them.
-type witness struct {
-	// What it depends on: the connection, which is 0 before the first, the number of the configuration, the events about devices so far.
+// deviceComparison remembers the last comparison of the host's devices, which costs a call for each
+// of them.
+type deviceComparison struct {
+	// What it depends on: the connection, which is 0 before the first, the number of the
+	// configuration, the events about devices so far.
 	connection uint64
 	config     int
 	events     uint64
 	devices    []machine.Device
 	parents    []machine.MdevParent
 
-	doubts []machine.Discrepancy
+	discrepancies []machine.Discrepancy
 	// since is for how many passes it has stood.
 	since int
 }
 
-// survey asks libvirt and the kernel what the host is. An answer that cannot be true is an error; what the two do not agree about is told to the
-// doubts. The kernel counts for processors, NUMA cells and devices, libvirt for all of the host's memory, as in Nova, and for the CPU's features.
+// discover reads the host from libvirt and the kernel. An impossible answer is an error; where the
+// two differ, it records a discrepancy. The kernel is authoritative for processors, NUMA cells and
+// devices, libvirt for the host's total memory, as in Nova, and for CPU features.
 //
-// Cost: four calls of libvirt, two for the domains, and a file of /sys or some for each CPU and device.
-func (d *Driver) survey(ctx context.Context, cfg config, l *hypervisor.Link, fresh bool) (facts, error) {
+// Cost: four calls of libvirt, two for the domains, and a file of /sys or some for each CPU and
+// device.
+func (d *Driver) discover(ctx context.Context, cfg config, l *hypervisor.Link, reload bool) (facts, error) {
 	a, err := d.ask(ctx, l, cfg.GuestCPU)
 	if err != nil {
 		return facts{}, err
 	}
 	f := facts{answers: a}
-	if f.disk, err = d.disks.survey(ctx, cfg.guestsDirectory()); err != nil {
+	if f.disk, err = d.disks.discover(ctx, cfg.guestsDirectory()); err != nil {
 		return facts{}, err
 	}
-	d.doubts.begin()
-	d.doubts.take(a.guests.doubts)
-	d.judgeAccess(ctx, cfg, f)
+	d.discrepancies.begin()
+	d.discrepancies.add(a.guests.discrepancies)
+	d.checkAccess(ctx, cfg, f)
 	root := discovery.Root(cfg.Chroot)
-	if err := f.checkCPUs(root, &d.doubts); err != nil {
+	if err := f.checkCPUs(root, &d.discrepancies); err != nil {
 		return facts{}, err
 	}
-	if f.memoryKiB, err = surveyMemory(a, root, &d.doubts); err != nil {
+	if f.memoryKiB, err = discoverMemory(a, root, &d.discrepancies); err != nil {
 		return facts{}, err
 	}
-	if err := d.surveyMachine(ctx, cfg, l, &f); err != nil {
+	if err := d.discoverMachine(ctx, cfg, l, &f); err != nil {
 		return facts{}, err
 	}
-	f.features = d.surveyFeatures(a, cfg.Chroot)
+	f.features = d.discoverFeatures(a, cfg.Chroot)
 	if cfg.ModelsFor(a.caps.Arch) != nil {
 		f.features, f.featuresUnknown = a.modelFeatures, a.modelProblem != ""
-		d.doubts.judge("cpu-models", f.featuresUnknown, "libvirt does not say which features the CPU models of guests have, so that the traits of the CPU stay as they are: %s",
+		d.discrepancies.addIf(f.featuresUnknown, "cpu-models", "libvirt does not report the features of the guests' CPU models, so CPU traits stay unchanged: %s",
 			a.modelProblem)
 	}
 	f.features = cfg.Apply(f.features)
 	var odd []machine.Discrepancy
-	switch f.domains, odd, err = d.roster.list(ctx, l, fresh); {
+	switch f.domains, odd, err = d.domainCache.list(ctx, l, reload); {
 	case err == nil:
 		f.domainsKnown, f.unread = true, unread(odd)
-		d.doubts.take(odd)
+		d.discrepancies.add(odd)
 	case !errors.Is(err, hypervisor.ErrUnsupported):
 		return facts{}, err
 	}
 	return f, nil
 }
 
-// checkCPUs looks whether libvirt's figures can be true, and whether they are the kernel's. libvirt's test driver has an invented CPU map, other
-// hypervisors may have none.
-func (f *facts) checkCPUs(root discovery.Root, d *doubts) error {
+// checkCPUs looks whether libvirt's figures can be true, and whether they are the kernel's.
+// libvirt's test driver has an invented CPU map, other hypervisors may have none.
+func (f *facts) checkCPUs(root discovery.Root, d *discrepancies) error {
 	a := f.answers
 	if a.node.CPUs == 0 || a.node.CPUs > machine.MaxCPU {
 		return fmt.Errorf("libvirt's node information says that the host has %d CPUs", a.node.CPUs)
@@ -115,7 +119,7 @@ func (f *facts) checkCPUs(root discovery.Root, d *doubts) error {
 	if len(cpus) == 0 {
 		return errors.New("libvirt's CPU map says that no CPU is online")
 	}
-	d.judge("cpu-count", len(cpus) != int(a.node.CPUs), "libvirt's CPU map has %d CPUs online (%s), its node information says %d; what the kernel says counts",
+	d.addIf(len(cpus) != int(a.node.CPUs), "cpu-count", "libvirt's CPU map has %d CPUs online (%s), its node information says %d; the driver uses the kernel's list",
 		len(cpus), machine.FormatCPUs(cpus), a.node.CPUs)
 	if len(a.caps.Cells) > 0 {
 		return nil // cell by cell, see compare
@@ -124,7 +128,7 @@ func (f *facts) checkCPUs(root discovery.Root, d *doubts) error {
 	if err != nil {
 		return err
 	}
-	d.judge("cpu-sysfs", machine.FormatCPUs(online) != machine.FormatCPUs(cpus), "libvirt says that CPUs %s are online, the kernel says %s; the kernel counts",
+	d.addIf(machine.FormatCPUs(online) != machine.FormatCPUs(cpus), "cpu-sysfs", "libvirt reports CPUs %s online, the kernel %s; the driver uses the kernel's list",
 		machine.FormatCPUs(cpus), machine.FormatCPUs(online))
 	return nil
 }
@@ -139,9 +143,9 @@ func (a answers) onlineCPUs() []int {
 	return cpus
 }
 
-// surveyMemory goes by the node's figures. The kernel's MemTotal may differ: libvirt adds up the NUMA nodes, and memory
-// can be hot-plugged.
-func surveyMemory(a answers, root discovery.Root, d *doubts) (uint64, error) {
+// discoverMemory goes by the node's figures. The kernel's MemTotal may differ: libvirt adds up the
+// NUMA nodes, and memory can be hot-plugged.
+func discoverMemory(a answers, root discovery.Root, d *discrepancies) (uint64, error) {
 	kib := a.node.MemoryKiB
 	if kib < kibPerMiB || kib > maxMemoryKiB {
 		return 0, fmt.Errorf("libvirt's node information says that the host has %d KiB of memory", kib)
@@ -151,18 +155,18 @@ func surveyMemory(a answers, root discovery.Root, d *doubts) (uint64, error) {
 	}
 	total, err := root.MemTotalKiB()
 	if err != nil {
-		d.judge("memory", true, "the kernel's memory cannot be compared with libvirt's: %v", err)
+		d.addIf(true, "memory", "cannot compare the kernel's memory with libvirt's: %v", err)
 		return kib, nil
 	}
 	differs := kib > total+total/100 || total > kib+kib/100
-	d.judge("memory", differs, "libvirt says that the host has %d MiB of memory, /proc/meminfo says %d; libvirt counts, so MEMORY_MB may be wrong",
+	d.addIf(differs, "memory", "libvirt reports %d MiB of memory, /proc/meminfo %d; the driver uses libvirt's figure, so MEMORY_MB may be wrong",
 		kib/kibPerMiB, total/kibPerMiB)
 	return kib, nil
 }
 
-// surveyMachine reads /sys, and compares it with libvirt. Where libvirt's host is an invented one, and no other directory is said to be its /sys, that
-// one counts: it has no NUMA cells and no processors that are told apart.
-func (d *Driver) surveyMachine(ctx context.Context, cfg config, l *hypervisor.Link, f *facts) error {
+// discoverMachine reads /sys and compares it with libvirt. If libvirt's host is invented and chroot
+// is not set, it uses libvirt's host, which has no NUMA cells and no CPU topology.
+func (d *Driver) discoverMachine(ctx context.Context, cfg config, l *hypervisor.Link, f *facts) error {
 	invented := f.hypervisor == testDriver
 	if invented && cfg.Chroot == "/" {
 		devices, err := nodeDevices(ctx, l)
@@ -187,17 +191,17 @@ func (d *Driver) surveyMachine(ctx context.Context, cfg config, l *hypervisor.Li
 	if invented {
 		return nil
 	}
-	d.judgeThreads(*f)
-	doubts, err := d.compare(ctx, cfg, l, *f)
+	d.checkThreads(*f)
+	discrepancies, err := d.compare(ctx, cfg, l, *f)
 	if err != nil {
 		return err
 	}
-	d.doubts.take(doubts)
+	d.discrepancies.add(discrepancies)
 	return nil
 }
 
-// brokenHost says what an error of /sys is. While devices come and go the kernel's files contradict each other, which passes by itself. What was
-// wrong in the last pass already, in the same words, does not.
+// brokenHost makes the first error of /sys a temporary one: while devices are added or removed, the
+// kernel's files contradict each other. An error that the last pass had too is permanent.
 func (d *Driver) brokenHost(err error) error {
 	before := d.broken
 	if d.broken = err.Error(); d.broken != before {
@@ -222,17 +226,18 @@ func threaded(m machine.Machine) bool {
 	return false
 }
 
-// judgeThreads goes by the siblings in libvirt's NUMA cells, not by the topology of its CPU element, which libvirt does not vouch for.
-func (d *Driver) judgeThreads(f facts) {
+// checkThreads goes by the siblings in libvirt's NUMA cells, not by the topology of its CPU
+// element, which libvirt does not vouch for.
+func (d *Driver) checkThreads(f facts) {
 	if len(f.caps.Cells) > 0 {
 		libvirt := f.caps.Threaded()
-		d.doubts.judge("threads", f.threaded != libvirt, "cores with several threads: libvirt says %v, the kernel says %v; the kernel counts", libvirt, f.threaded)
+		d.discrepancies.addIf(f.threaded != libvirt, "threads", "cores with several threads: libvirt reports %v, the kernel %v; the driver uses the kernel's", libvirt, f.threaded)
 	}
 }
 
-// compare compares the host's cells and devices with what libvirt and ghw say of them. The cells are compared each time. The devices are when
-// the kernel says something else of them, after another connection or configuration; and where somebody disagreed, after events about devices
-// and after lookAgain passes too.
+// compare compares the host's cells and devices with those of libvirt and ghw. It compares cells in
+// each pass, devices only after a change of the kernel's list, the connection or the configuration,
+// and, while there is a discrepancy, after device events and every lookAgain passes.
 func (d *Driver) compare(ctx context.Context, cfg config, l *hypervisor.Link, f facts) ([]machine.Discrepancy, error) {
 	if len(f.caps.Cells) == 0 {
 		return nil, nil // a hypervisor without an idea of them
@@ -240,43 +245,43 @@ func (d *Driver) compare(ctx context.Context, cfg config, l *hypervisor.Link, f 
 	said := capabilities.Libvirt{Caps: f.caps, Online: f.onlineCPUs()}
 	cells := f.machine
 	cells.Devices, cells.Parents = nil, nil
-	doubts := machine.Compare(cells, capabilities.FromLibvirt(said), cfg.types.Wants)
+	discrepancies := machine.Compare(cells, capabilities.FromLibvirt(said), cfg.types.Wants)
 	w, err := d.compareDevices(ctx, cfg, l, f.machine)
 	if err != nil {
 		return nil, err
 	}
-	return append(doubts, w.doubts...), nil
+	return append(discrepancies, w.discrepancies...), nil
 }
 
-func (d *Driver) compareDevices(ctx context.Context, cfg config, l *hypervisor.Link, m machine.Machine) (witness, error) {
-	w := witness{connection: d.known.connection, config: cfg.number, events: d.news.Devices(), devices: m.Devices, parents: m.Parents}
-	if d.witness.holds(w) {
-		d.witness.since++
-		return d.witness, nil
+func (d *Driver) compareDevices(ctx context.Context, cfg config, l *hypervisor.Link, m machine.Machine) (deviceComparison, error) {
+	w := deviceComparison{connection: d.known.connection, config: cfg.number, events: d.eventLog.Devices(), devices: m.Devices, parents: m.Parents}
+	if d.deviceComparison.holds(w) {
+		d.deviceComparison.since++
+		return d.deviceComparison, nil
 	}
 	devices, err := nodeDevices(ctx, l)
 	var gone *hypervisor.Unavailable
 	switch {
 	case errors.Is(err, hypervisor.ErrUnsupported):
 	case errors.As(err, &gone):
-		return witness{}, err
-	case err != nil: // a witness that cannot be understood; the kernel counts
-		w.doubts = append(w.doubts, machine.Discrepancyf("node-devices", "libvirt's devices cannot be compared with the kernel's, so that a disagreement would not be seen: %v", err))
+		return deviceComparison{}, err
+	case err != nil: // a deviceComparison that cannot be understood; the kernel counts
+		w.discrepancies = append(w.discrepancies, machine.Discrepancyf("node-devices", "cannot compare libvirt's devices with the kernel's: %v", err))
 	default:
 		kernel := machine.Machine{Devices: m.Devices, Parents: m.Parents}
-		w.doubts = machine.Compare(kernel, capabilities.FromLibvirt(capabilities.Libvirt{Devices: devices}), cfg.types.Wants)
+		w.discrepancies = machine.Compare(kernel, capabilities.FromLibvirt(capabilities.Libvirt{Devices: devices}), cfg.types.Wants)
 	}
-	w.doubts = append(w.doubts, discovery.ComparePCI(cfg.Chroot, m)...)
-	d.witness = w
+	w.discrepancies = append(w.discrepancies, discovery.ComparePCI(cfg.Chroot, m)...)
+	d.deviceComparison = w
 	return w, nil
 }
 
-// holds tells whether a comparison need not be made anew.
-func (w witness) holds(now witness) bool {
+// holds reports whether the last comparison is still valid.
+func (w deviceComparison) holds(now deviceComparison) bool {
 	switch {
 	case w.config != now.config || w.connection != now.connection:
 		return false
-	case len(w.doubts) > 0 && (w.events != now.events || w.since+1 >= lookAgain):
+	case len(w.discrepancies) > 0 && (w.events != now.events || w.since+1 >= lookAgain):
 		return false
 	}
 	return reflect.DeepEqual(w.devices, now.devices) && reflect.DeepEqual(w.parents, now.parents)
@@ -297,14 +302,15 @@ func nodeDevices(ctx context.Context, l *hypervisor.Link) ([]capabilities.Device
 		}
 		device, err := capabilities.ParseDevice(d.XML)
 		if err != nil {
-			return nil, fmt.Errorf("what libvirt says of the device %.80q: %w", d.Name, err)
+			return nil, fmt.Errorf("reading libvirt's XML of device %.80q: %w", d.Name, err)
 		}
 		out = append(out, device)
 	}
 	return out, nil
 }
 
-// inventedMachine is the host of libvirt's test driver: a number of CPUs, an amount of memory, and devices.
+// inventedMachine is the host of libvirt's test driver: a number of CPUs, an amount of memory, and
+// devices.
 func inventedMachine(a answers, devices []capabilities.Device) machine.Machine {
 	m := capabilities.FromLibvirt(capabilities.Libvirt{Caps: a.caps, Devices: devices})
 	m.CPUs, m.Cells = nil, []machine.Cell{{MemoryKiB: a.node.MemoryKiB, Distances: map[int]int{0: 10}}}
@@ -321,29 +327,30 @@ func inventedMachine(a answers, devices []capabilities.Device) machine.Machine {
 	return m
 }
 
-// surveyFeatures goes by the expanded CPU. Where libvirt cannot expand it, the kernel's flags stand in for the features
-// behind the model's name. They are read once for each connection: it takes a look at each CPU.
-func (d *Driver) surveyFeatures(a answers, chroot string) []string {
+// discoverFeatures goes by the expanded CPU. Where libvirt cannot expand it, the kernel's flags
+// stand in for the features behind the model's name. They are read once for each connection: it
+// takes a look at each CPU.
+func (d *Driver) discoverFeatures(a answers, chroot string) []string {
 	flags, err := d.known.flags, error(nil)
 	if flags == nil || d.known.chroot != chroot {
 		flags, err = discovery.Root(chroot).CPUFlags()
 		d.known.flags, d.known.chroot = flags, chroot
 	}
-	d.doubts.judge("cpu-flags", err != nil, "the kernel's CPU flags cannot be compared with libvirt's features: %v", err)
+	d.discrepancies.addIf(err != nil, "cpu-flags", "cannot compare the kernel's CPU flags with libvirt's features: %v", err)
 	if a.expanded == nil {
-		d.doubts.judge("cpu-expansion", true, "this hypervisor (%s) does not tell all features of the host's CPU (model %q); the kernel's flags stand in for them", a.hypervisor, a.caps.Model)
+		d.discrepancies.addIf(true, "cpu-expansion", "this hypervisor (%s) does not list all features of the host's CPU (model %q); the driver uses the kernel's flags instead", a.hypervisor, a.caps.Model)
 		return append(inventory.FeaturesOfFlags(a.caps.Arch, flags), a.caps.Features...)
 	}
 	if err == nil && a.hypervisor != testDriver {
 		libvirt, kernel := inventory.CompareFeatures(a.caps.Arch, a.expanded, flags)
-		d.doubts.judge("cpu-features", len(libvirt)+len(kernel) > 0, "CPU features that only libvirt sees: [%s]; that only the kernel sees: [%s]; libvirt counts",
+		d.discrepancies.addIf(len(libvirt)+len(kernel) > 0, "cpu-features", "CPU features that only libvirt reports: [%s]; that only the kernel reports: [%s]; the driver uses libvirt's",
 			strings.Join(libvirt, " "), strings.Join(kernel, " "))
 	}
 	return a.expanded
 }
 
-// surveyHostname is the node's name where neither configuration nor agent has one.
-func surveyHostname(ctx context.Context, l *hypervisor.Link) (string, error) {
+// discoverHostname is the node's name where neither configuration nor agent has one.
+func discoverHostname(ctx context.Context, l *hypervisor.Link) (string, error) {
 	name, err := hypervisor.Call(ctx, l, "hostname", func(c hypervisor.Conn) (string, error) { return c.Hostname() })
 	if err == nil && strings.TrimSpace(name) == "" {
 		err = errors.New("it is empty; set host in the driver's configuration")

@@ -17,8 +17,8 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// TestLeaving: which places must be emptied before inventory can go.
-func TestLeaving(t *testing.T) {
+// TestMoving: which places must be emptied before inventory can go.
+func TestMoving(t *testing.T) {
 	set := func(uuid, class string, inv providertree.Inventory) func(*testing.T, *providertree.Tree) {
 		return func(t *testing.T, tree *providertree.Tree) {
 			_, err := tree.SetInventory(uuid, class, inv)
@@ -62,7 +62,7 @@ func TestLeaving(t *testing.T) {
 			tree: []func(*testing.T, *providertree.Tree){set(root, "VGPU", providertree.Inventory{Total: 5})},
 			want: []string{"cn1 VGPU"},
 		},
-		"VGPU of the root, when there are none any more: not leaving": {
+		"VGPU of the root, when there are none any more: not moving": {
 			host: func(h *inventory.Host) { h.Mdevs = nil },
 			tree: []func(*testing.T, *providertree.Tree){set(root, "VGPU", providertree.Inventory{Total: 5})},
 		},
@@ -70,7 +70,7 @@ func TestLeaving(t *testing.T) {
 			tree: []func(*testing.T, *providertree.Tree){set(root, "MEM_ENCRYPTION_CONTEXT", providertree.Inventory{Total: 15})},
 			want: []string{"cn1 MEM_ENCRYPTION_CONTEXT"},
 		},
-		"contexts of the root, when there are none any more: not leaving": {
+		"contexts of the root, when there are none any more: not moving": {
 			host: func(h *inventory.Host) { h.Encryption = nil },
 			tree: []func(*testing.T, *providertree.Tree){set(root, "MEM_ENCRYPTION_CONTEXT", providertree.Inventory{Total: 15})},
 		},
@@ -108,23 +108,23 @@ func TestLeaving(t *testing.T) {
 			nested: true, host: func(h *inventory.Host) { h.Shared = nil }, tree: []func(*testing.T, *providertree.Tree){without("PCPU")},
 			want: []string{"cn1 MEMORY_MB", "cn1 VCPU"},
 		},
-		"PCPU, when there is none any more: not leaving": {
+		"PCPU, when there is none any more: not moving": {
 			host: func(h *inventory.Host) { h.Dedicated = nil },
 		},
-		"a GPU that is gone, while another came: not leaving": {
+		"a GPU that is gone, while another came: not moving": {
 			host: func(h *inventory.Host) { h.Mdevs[0].Device = "pci_0000_3c_00_0" },
 		},
-		"a cell that is gone: not leaving": {
+		"a cell that is gone: not moving": {
 			nested: true, tree: []func(*testing.T, *providertree.Tree){nest},
 			host: func(h *inventory.Host) {
 				h.Cells, h.Shared, h.Dedicated = append(h.Cells[:1:1], machine.Cell{ID: 2, CPUs: []int{8}, MemoryKiB: 1 << 20}), []int{1, 2, 8}, []int{3}
 			},
 		},
-		"the disk, when a sharing provider has it: not leaving": {
+		"the disk, when a sharing provider has it: not moving": {
 			host: func(h *inventory.Host) { h.SharedDisk = true },
 			tree: []func(*testing.T, *providertree.Tree){func(t *testing.T, tree *providertree.Tree) { *tree = *withOthers(t, tree) }},
 		},
-		"the disk, when it is not shared any more: not leaving": {
+		"the disk, when it is not shared any more: not moving": {
 			tree: []func(*testing.T, *providertree.Tree){func(t *testing.T, tree *providertree.Tree) { *tree = *withOthers(t, tree) }, without("DISK_GB")},
 		},
 	} {
@@ -138,10 +138,10 @@ func TestLeaving(t *testing.T) {
 			}
 			s.Nested = c.nested
 			w := want(t, h, s)
-			leaving, err := w.Leaving(tree, root)
+			moving, err := w.Moving(tree, root)
 			must(t, err)
 			var got []string
-			for _, place := range leaving {
+			for _, place := range moving {
 				p, _ := tree.Provider(place.Provider)
 				got = append(got, p.Name+" "+place.Class)
 			}
@@ -157,10 +157,10 @@ func TestLeaving(t *testing.T) {
 func TestANewNodeHasNothingToLose(t *testing.T) {
 	for _, s := range []inventory.Settings{settings(), nestedSettings()} {
 		for _, tree := range []*providertree.Tree{fresh(t), withOthers(t, fresh(t))} {
-			leaving, err := want(t, twoSockets(t), s).Leaving(tree, root)
+			moving, err := want(t, twoSockets(t), s).Moving(tree, root)
 			must(t, err)
-			if len(leaving) > 0 {
-				t.Error(leaving)
+			if len(moving) > 0 {
+				t.Error(moving)
 			}
 		}
 	}
@@ -214,7 +214,7 @@ func TestHeld(t *testing.T) {
 	}
 }
 
-func TestWhatStaysBehindHasNoRoomForOthers(t *testing.T) {
+func TestDrainingInventoryHasNoFreeCapacity(t *testing.T) {
 	const consumer = "00000000-0000-4000-8000-00000000000a"
 	of := func(total, reserved int64, ratio float64) providertree.Inventory {
 		return providertree.Inventory{Total: total, Reserved: reserved, MaxUnit: 16, AllocationRatio: ratio}.Normalize()
@@ -254,7 +254,7 @@ func TestWhatStaysBehindHasNoRoomForOthers(t *testing.T) {
 			if c.stays != nil {
 				want[plugins.Place{Provider: novaGPU0, Class: "VGPU"}] = *c.stays
 			}
-			if diff := cmp.Diff(want, inventory.Behind(before, after, root, allocations)); diff != "" {
+			if diff := cmp.Diff(want, inventory.Draining(before, after, root, allocations)); diff != "" {
 				t.Error(diff)
 			}
 		})

@@ -13,9 +13,9 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// Leaving lists the places in a tree whose allocations must move along with [Wanted.Put]: places of the driver's that lose a class which it has
-// elsewhere from now on, or under another name. None: nothing needs to move. They come in the order of the tree. Ask before Put; afterwards
-// there is nothing left to see.
+// Moving lists the places in a tree whose allocations must move along with [Wanted.Put]: the
+// driver's places that lose a class which moves to another provider or gets another name. Empty:
+// nothing needs to move. They are in the order of the tree. Call it before Put.
 //
 //	VCPU, PCPU, MEMORY_MB, huge pages     the root to the cells, the cells to the root
 //	VCPU                                  where PCPU comes that was nowhere; it may stay, for guests without dedicated processors
@@ -23,20 +23,20 @@ import (
 //	MEM_ENCRYPTION_CONTEXT                the root to its kinds
 //	any class of a device                 the same device, under another class
 //
-// What only goes is none of these: a GPU, a cell that is there no more, a class that was switched off. There is nowhere to move to, and the
-// agent keeps it for as long as it is allocated. Neither is DISK_GB, though a sharing provider may have it from now on: other hosts' guests are on that,
-// and it is not for one of them to give it away.
+// Removed inventory is not moving: a GPU or cell that no longer exists, a class that was disabled.
+// It has nowhere to move to, and the agent keeps it while it is allocated. Neither is DISK_GB, even
+// if a sharing provider has it now: other hosts' guests use that provider too.
 //
 // Cost: O(providers of the node).
-func (w Wanted) Leaving(tree *providertree.Tree, root string) ([]plugins.Place, error) {
+func (w Wanted) Moving(tree *providertree.Tree, root string) ([]plugins.Place, error) {
 	s, err := w.stand(tree, root)
 	if err != nil {
 		return nil, err
 	}
-	return w.leaving(s), nil
+	return w.moving(s), nil
 }
 
-func (w *Wanted) leaving(s *standing) []plugins.Place {
+func (w *Wanted) moving(s *standing) []plugins.Place {
 	split := !s.has(classPCPU) && (w.anywhere(assignment.Root, classPCPU) || w.anywhere(assignment.Cell, classPCPU))
 	var out []plugins.Place
 	for _, uuid := range s.ours {
@@ -56,7 +56,8 @@ func (w *Wanted) leaving(s *standing) []plugins.Place {
 	return out
 }
 
-// leaves says whether a class that a provider loses is elsewhere from now on. p is nil for a provider that is not wanted.
+// leaves reports whether a class that a provider loses moves elsewhere. p is nil for an undesired
+// provider.
 func (w *Wanted) leaves(p *Provider, kind assignment.Kind, class string) bool {
 	switch {
 	case kind == assignment.Root && computing(class):
@@ -85,9 +86,10 @@ func (s *standing) sharing() []string {
 	return out
 }
 
-// Sites says what the providers of a node stand for, by uuid: those that are in the tree and those that [Wanted.Put] makes. Asked before Put, it
-// knows both shapes: cells whose inventory moves to the root are still cells. Providers of others, sharing ones, and those of the driver's
-// that go without anything moving are assignment.Elsewhere.
+// Sites returns what the providers of a node stand for, by uuid: those in the tree and those that
+// [Wanted.Put] creates. Before Put it knows both layouts: cells whose inventory moves to the root
+// are still cells. Unmanaged and sharing providers, and those that are removed without moving
+// anything, are assignment.Elsewhere.
 //
 // Cost: O(providers of the tree).
 func (w Wanted) Sites(tree *providertree.Tree, root string) (map[string]assignment.Provider, error) {
@@ -99,7 +101,7 @@ func (w Wanted) Sites(tree *providertree.Tree, root string) (map[string]assignme
 	for _, uuid := range slices.Concat(tree.Subtree(root), s.sharing()) {
 		sites[uuid] = assignment.Provider{Kind: assignment.Elsewhere}
 	}
-	for _, place := range w.leaving(s) {
+	for _, place := range w.moving(s) {
 		if site, former := s.former[place.Provider]; former {
 			sites[place.Provider] = site
 		}
@@ -112,7 +114,8 @@ func (w Wanted) Sites(tree *providertree.Tree, root string) (map[string]assignme
 	return sites, nil
 }
 
-// Held are the names of devices and cells, as they follow the node's name, that have a provider below a root: what [selection.MdevTypes.Choose] asks for.
+// Held are the names of devices and cells, as they follow the node's name, that have a provider
+// below a root: what [selection.MdevTypes.Choose] asks for.
 //
 // Cost: O(providers of the node).
 func Held(tree *providertree.Tree, root string) map[string]bool {
@@ -130,15 +133,18 @@ func Held(tree *providertree.Tree, root string) map[string]bool {
 	return held
 }
 
-// Behind is what a reshape may not take away, because it is allocated still when all has moved that can: a GPU that died, a type of devices that
-// is not enabled any more, a disk that another provider reports. It is just as much as is allocated, so that there is no room for others, for
-// [Wanted.PutBeside]. In other passes nobody needs to ask: the agent keeps, and closes, what is allocated. In a reshape it takes what is not there
-// for lost; and to close it would not do, because Placement before 2025.1 looks for room for all that a consumer holds, moved or not.
+// Draining is the inventory that a reshape must keep, because it is still allocated after
+// everything has moved that can: a GPU that died, a disabled device type, a disk that another
+// provider reports. Its total is what is allocated, so that nothing is free for others; see
+// [Wanted.PutDraining]. Other passes do not need it: the agent keeps allocated inventory and
+// reserves the rest. In a reshape, missing inventory is lost, and reserving all of it is not
+// enough, because Placement before 2025.1 checks the capacity for everything that a consumer holds,
+// moved or not.
 //
-// before is the tree before Put, after the one since, and allocations are those that are to be.
+// before is the tree before Put, after the one after it, and allocations are the new ones.
 //
 // Cost: O(providers of the node + allocations).
-func Behind(before, after *providertree.Tree, root string, allocations providertree.Allocations) map[plugins.Place]providertree.Inventory {
+func Draining(before, after *providertree.Tree, root string, allocations providertree.Allocations) map[plugins.Place]providertree.Inventory {
 	used := map[plugins.Place]int64{}
 	for _, consumer := range allocations {
 		for provider, amounts := range consumer.Resources {
@@ -147,7 +153,7 @@ func Behind(before, after *providertree.Tree, root string, allocations providert
 			}
 		}
 	}
-	behind := map[plugins.Place]providertree.Inventory{}
+	draining := map[plugins.Place]providertree.Inventory{}
 	for _, uuid := range before.Subtree(root) {
 		v, _ := before.Provider(uuid)
 		for _, class := range v.Inventories.Classes() {
@@ -157,16 +163,17 @@ func Behind(before, after *providertree.Tree, root string, allocations providert
 			switch n := used[place]; {
 			case n == 0:
 			case !stays:
-				behind[place] = holding(was, 0, n)
+				draining[place] = holding(was, 0, n)
 			case is.Total < was.Total && is.Capacity() < n:
-				behind[place] = holding(was, is.Reserved, n)
+				draining[place] = holding(was, is.Reserved, n)
 			}
 		}
 	}
-	return behind
+	return draining
 }
 
-// holding is an inventory cut to the least total that has room for so much, or as it was if it had none.
+// holding is an inventory with the smallest total whose capacity is at least used, or the unchanged
+// one if there is none.
 func holding(was providertree.Inventory, reserved, used int64) providertree.Inventory {
 	inv := was
 	inv.Reserved = min(reserved, was.Reserved)
