@@ -74,7 +74,7 @@ func TestBrokenSysIsNotReadyThenAnError(t *testing.T) {
 }
 
 // What is wrong with one thing is no reason to say nothing of the host: a warning says what is not
-// known for it, and nothing is told that is less.
+// known for it, and nothing less is reported.
 func TestUnreadableLibvirtDataIsADiscrepancy(t *testing.T) {
 	h := testhost.Sample()
 	h.Module, h.SEV = "kvm_amd", &testhost.SEV{SEV: true, ES: true, Guests: 410, ESGuests: 99}
@@ -108,7 +108,7 @@ func TestUnreadableLibvirtDataIsADiscrepancy(t *testing.T) {
 			}
 			good := tree.Clone()
 			tc.break_(d)
-			r.connections.Add(1) // what was learnt before is asked anew
+			r.connections.Add(1) // earlier answers are requested again
 			r.domainCache.known = nil
 			if _, err := r.pass(tree); err != nil || !tree.Equal(good) {
 				t.Errorf("%v, and the tree is changed like this: %+v", err, providertree.Diff(good, tree))
@@ -136,7 +136,7 @@ func sevCapabilities(guests, esGuests int) string {
 		"<cbitpos>51</cbitpos><reducedPhysBits>1</reducedPhysBits><maxGuests>%d</maxGuests><maxESGuests>%d</maxESGuests></sev></features></domainCapabilities>", guests, esGuests)
 }
 
-// A root that has the contexts itself, as before 2025.2, keeps them while libvirt is silent about
+// A root that has the contexts itself, as before 2025.2, keeps them while libvirt does not report
 // them: there is no saying where they are to go.
 func TestEncryptionContextsStayWhileLibvirtDoesNotAnswer(t *testing.T) {
 	h := testhost.GPUHost()
@@ -190,7 +190,7 @@ func TestConfigurationThatDoesNotFitTheHost(t *testing.T) {
 		"more huge pages than there are":         {table("reserved_huge_pages", list(table("node", 0, "size", "2M", "count", 99999))), "", "hugepages-reserved_huge_pages[0]", []string{"only"}},
 		"a namespace that is not there":          {table("pmem_namespaces", list("SMALL:ns7")), "", "", []string{"ns7"}},
 		"encrypted guests on a host without":     {table("num_memory_encrypted_guests", 4), "", "sev-unusable", []string{"num_memory_encrypted_guests is 4"}},
-		"a shared disk that nobody reports":      {table("shared_disk", true), "", "shared-disk", []string{"no sharing provider"}},
+		"a shared disk without a provider":       {table("shared_disk", true), "", "shared-disk", []string{"no sharing provider"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, h, newDaemon(t, h).open, nil)

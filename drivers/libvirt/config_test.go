@@ -81,7 +81,7 @@ func TestConfigMistakesNameTheirKey(t *testing.T) {
 	}
 }
 
-// What is wrong in different places is told together, in a fixed order.
+// mistakes in different places are reported together, in a fixed order.
 func TestAllConfigMistakesAreReported(t *testing.T) {
 	_, err := parseConfig(json.RawMessage(`{
 		"uri": "x", "numa": "deep", "chroot": "here", "reserved_host_cpus": -1, "cpu_allocation_ratio": -1, "initial_ram_allocation_ratio": -1, "call_timeout": "1",

@@ -186,7 +186,7 @@ func TestWrongNodes(t *testing.T) {
 	if err := tree.AddChild(nodeUUID, "3f4e1c2a-0000-4000-8000-000000000008", "child"); err != nil {
 		t.Fatal(err)
 	}
-	for node, says := range map[string]string{"absent": "no resource provider", "child": "not the root", "other": `knows the node "cn1" only`} {
+	for node, says := range map[string]string{"absent": "no resource provider", "child": "not the root", "other": `reports only node "cn1"`} {
 		if _, err := r.UpdateProviderTree(t.Context(), tree, node, nil); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("node %q: %v, want %q", node, err, says)
 		}
@@ -273,7 +273,7 @@ func TestImpossibleAnswersAreErrors(t *testing.T) {
 			r.mustPass(tree)
 			before := d.caps
 			tc.break_(d)
-			r.connections.Add(1) // what was learnt before is asked anew
+			r.connections.Add(1) // earlier answers are requested again
 			if (strings.Contains(name, "siblings") || strings.Contains(name, "cell")) && d.caps == before {
 				t.Fatal("the test did not break anything")
 			}
@@ -282,7 +282,7 @@ func TestImpossibleAnswersAreErrors(t *testing.T) {
 				t.Errorf("%v, want an error with %q", err, tc.says)
 			}
 			if errors.Is(err, plugins.ErrNotReady) {
-				t.Errorf("%v is told as NotReady, but waiting does not help", err)
+				t.Errorf("%v is NotReady, but waiting does not help", err)
 			}
 		})
 	}
@@ -400,7 +400,7 @@ func TestTheInstancesDirectory(t *testing.T) {
 	}
 	r.mustPass(newTree(t))
 	if !strings.Contains(r.log.String(), gone) {
-		t.Errorf("the directory is not told: %s", r.log)
+		t.Errorf("the directory is not logged: %s", r.log)
 	}
 	raw := fmt.Sprintf(`{"chroot": %q}`, r.chroot)
 	if err := r.Configure(t.Context(), json.RawMessage(raw), plugins.HostInfo{Name: nodeName}); err != nil {

@@ -45,7 +45,7 @@ type daemon struct {
 	looks     int // calls of NodeDevices
 	domains   []testhost.Domain
 	odd       map[string]string // XML of domains, by uuid, that is not what it should be
-	started   map[string]int    // how often a domain was started anew
+	started   map[string]int    // how often a domain was started again
 	noDomains error
 	lists     int // calls of Domains
 	dumps     int // XML that it asked for

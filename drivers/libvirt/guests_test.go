@@ -40,7 +40,7 @@ const novaInstance = `<nova:instance xmlns:nova="http://openstack.org/xmlns/libv
 func TestGuestsListsTheDomains(t *testing.T) {
 	d := newDaemon(t, testhost.Sample())
 	d.domains = []testhost.Domain{
-		{UUID: guestUUID, Name: "instance-00000001", VCPUs: 1, MemoryMiB: 64, Metadata: novaInstance}, {UUID: otherUUID, Name: "somebody's", VCPUs: 1, MemoryMiB: 64},
+		{UUID: guestUUID, Name: "instance-00000001", VCPUs: 1, MemoryMiB: 64, Metadata: novaInstance}, {UUID: otherUUID, Name: "unmanaged", VCPUs: 1, MemoryMiB: 64},
 	}
 	r := newRig(t, testhost.Sample(), d.open, nil)
 	want := []plugins.Guest{
@@ -48,7 +48,7 @@ func TestGuestsListsTheDomains(t *testing.T) {
 			UUID: guestUUID, Name: "instance-00000001", ProjectID: "9d3e4f5a", UserID: "2c5f0a1b", Requested: true,
 			Resources: providertree.ProviderResources{nodeUUID: {"VCPU": 2, "MEMORY_MB": 2048, "DISK_GB": 20}},
 		},
-		{UUID: otherUUID, Name: "somebody's", Unknown: notNovas},
+		{UUID: otherUUID, Name: "unmanaged", Unknown: notNovas},
 	}
 	for range 2 {
 		got, err := r.Guests(t.Context(), treeWithDisk(t), nodeName)

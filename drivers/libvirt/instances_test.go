@@ -50,7 +50,7 @@ func TestInstancesAreManagedOnlyIfConfigured(t *testing.T) {
 		t.Fatal(err)
 	}
 	if r.managing.links[0] != before {
-		t.Error("the connections were made anew")
+		t.Error("the connections were made again")
 	}
 	if err := r.configure(map[string]any{"uri": "test:///default"}); err != nil {
 		t.Fatal(err)

@@ -343,9 +343,9 @@ func (w wish) typeOf(parent string) *wantedType {
 	return nil
 }
 
-// told is what a tree says, in the model's words, without what is reserved in cells and the traits
+// reported is what a tree says, in the model's words, without what is reserved in cells and the traits
 // of the root.
-func told(tree *providertree.Tree, node string) map[string]expected {
+func reported(tree *providertree.Tree, node string) map[string]expected {
 	out := map[string]expected{}
 	for p := range tree.All() {
 		e := expected{Inventories: maps.Clone(p.Inventories), Traits: p.Traits}
@@ -373,7 +373,7 @@ func told(tree *providertree.Tree, node string) map[string]expected {
 
 // compareTo names where a tree is not what the model says.
 func compareTo(h testhost.Host, w wish, tree *providertree.Tree, node string) string {
-	d := cmp.Diff(expect(h, w, node), told(tree, node))
+	d := cmp.Diff(expect(h, w, node), reported(tree, node))
 	if w.nested {
 		d += sharesOf(tree, node, "VCPU", w.reservedCPUs) + sharesOf(tree, node, "MEMORY_MB", w.reservedMB)
 	}

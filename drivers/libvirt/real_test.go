@@ -202,7 +202,7 @@ func TestDaemonRestarts(t *testing.T) {
 	eventually(t, func() error { // the next attempt finds out why
 		_, err := r.pass(tree.Clone())
 		if !errors.Is(err, plugins.ErrNotReady) || !strings.Contains(err.Error(), "start the daemon") {
-			return errors.New("killed, and no remedy told: " + err.Error())
+			return errors.New("killed, and no hint told: " + err.Error())
 		}
 		return nil
 	})
@@ -244,7 +244,7 @@ func TestDriverAgainstTheMachinesOwnDaemon(t *testing.T) {
 	}
 }
 
-// TestGuestsThroughLibvirtsTestDriver: one domain that Nova made, one that somebody else did and
+// TestGuestsThroughLibvirtsTestDriver: one domain that Nova made, one that another program created and
 // that is off.
 func TestGuestsThroughLibvirtsTestDriver(t *testing.T) {
 	h := testhost.Sample()

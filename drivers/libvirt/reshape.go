@@ -216,13 +216,13 @@ func describeMoves(tree *providertree.Tree, moving []plugins.Place, nested bool)
 	}
 	const most = 8
 	if more := len(parts) - most; more > 0 {
-		parts = append(parts[:most], fmt.Sprintf("and of %d more", more))
+		parts = append(parts[:most], fmt.Sprintf("and %d more", more))
 	}
 	tree2 := "the flat tree"
 	if nested {
 		tree2 = "the tree with NUMA cells"
 	}
-	return fmt.Sprintf("in %s there is another place for %s", tree2, strings.Join(parts, "; "))
+	return fmt.Sprintf("in %s another provider has %s", tree2, strings.Join(parts, "; "))
 }
 
 // setRenames stores the result of ClassRenames.

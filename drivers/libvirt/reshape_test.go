@@ -172,7 +172,7 @@ func (c change) run(t *testing.T, stepwise bool) {
 	}
 	check("the reshape", err, after)
 	if c.violations != nil {
-		t.Fatalf("nobody is refused, want %v", c.violations)
+		t.Fatalf("nothing is refused, want %v", c.violations)
 	}
 	want := c.want
 	if want == nil {

@@ -105,7 +105,7 @@ func processesOf(t *testing.T, d *Daemon) []string {
 	return found
 }
 
-// A namespace's number is used again when it is gone; then its processes are a stranger's.
+// A namespace's number is used again when it is gone; then its processes are unrelated.
 func TestUnrelatedProcessesAreNotLeftovers(t *testing.T) {
 	needDaemon(t)
 	requirement(t, os.Geteuid() == 0, "root")
@@ -122,12 +122,12 @@ func TestUnrelatedProcessesAreNotLeftovers(t *testing.T) {
 	}
 	<-d.Done()
 	for range 50 {
-		stranger, err := exec.CommandContext(t.Context(), "unshare", "--mount", "--", "readlink", "/proc/self/ns/mnt").Output()
+		unrelated, err := exec.CommandContext(t.Context(), "unshare", "--mount", "--", "readlink", "/proc/self/ns/mnt").Output()
 		if err != nil {
 			t.Fatal(err)
 		}
-		if strings.TrimSpace(string(stranger)) == number {
-			t.Fatalf("the number %s of the daemon's namespace is a stranger's before Stop", number)
+		if strings.TrimSpace(string(unrelated)) == number {
+			t.Fatalf("the number %s of the daemon's namespace is in use before Stop", number)
 		}
 	}
 }
@@ -275,7 +275,7 @@ func waitFor(t *testing.T, what string, ok func() bool) {
 	for !ok() {
 		select {
 		case <-ctx.Done():
-			t.Fatalf("waited in vain for %s", what)
+			t.Fatalf("timed out waiting for %s", what)
 		case <-tick.C:
 		}
 	}

@@ -194,7 +194,7 @@ func (c *chooser) totals(*domain.Decision) error {
 	}
 	switch {
 	case flavor.VCPUs < 1 || flavor.VCPUs > domain.MaxVCPUs || flavor.MemoryMB < 1 || flavor.MemoryMB > math.MaxInt32:
-		return c.fault("its flavor has %d VCPUs and %d MB of memory, which cannot be", flavor.VCPUs, flavor.MemoryMB)
+		return c.fault("its flavor has the invalid size of %d VCPUs and %d MB of memory", flavor.VCPUs, flavor.MemoryMB)
 	case all.vcpu > threads || all.pcpu > threads || all.vcpu+all.pcpu != threads:
 		return c.fault("it was granted %d VCPU and %d PCPU, and needs %d together", all.vcpu, all.pcpu, threads)
 	case c.specs.emulator == isolate && all.pcpu == 0:

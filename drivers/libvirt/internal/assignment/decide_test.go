@@ -85,11 +85,11 @@ func TestDecide(t *testing.T) {
 			allocations{"cell0": {"PCPU": 3, "MEMORY_MB": 1024}}, 3, specs("hw:cpu_thread_policy", "require"), []domain.Domain{pinned(id(1), 9)},
 			domain.Decision{VCPUs: [][]int{{2}, {10}, {3}}, Emulator: []int{2, 3, 10}, Cells: []domain.Share{{Host: 0, VCPUs: []int{0, 1, 2}, MemoryKiB: gib}}},
 		},
-		"isolate takes one thread of cores that nobody else is on": {
+		"isolate takes one thread of free cores": {
 			allocations{"cell0": {"PCPU": 2, "MEMORY_MB": 1024}}, 2, specs("hw:cpu_thread_policy", "isolate"), []domain.Domain{pinned(id(1), 9)},
 			domain.Decision{VCPUs: [][]int{{2}, {3}}, Emulator: []int{2, 3}, Isolated: true, Cells: []domain.Share{{Host: 0, VCPUs: []int{0, 1}, MemoryKiB: gib}}},
 		},
-		"nobody comes beside an isolated guest": {
+		"no guest shares cores with an isolated guest": {
 			allocations{"cell0": {"PCPU": 2, "MEMORY_MB": 1024}}, 2, nil,
 			[]domain.Domain{func() domain.Domain { d := pinned(id(1), 1, 2); d.Mark = &domain.Mark{Isolated: true}; return d }()},
 			domain.Decision{VCPUs: [][]int{{3}, {11}}, Emulator: []int{3, 11}, Cells: []domain.Share{{Host: 0, VCPUs: []int{0, 1}, MemoryKiB: gib}}},
@@ -297,7 +297,7 @@ func TestFaults(t *testing.T) {
 			granted(allocations{"root": {"VCPU": 2, "MEMORY_MB": 1024}})(r)
 			r.Shared = []int{}
 		},
-		"its flavor has 0 VCPUs":           func(r *assignment.Request) { r.Instance.Flavor.VCPUs = 0 },
+		"invalid size of 0 VCPUs":          func(r *assignment.Request) { r.Instance.Flavor.VCPUs = 0 },
 		"VGPU, which is 1 more than":       float("gpu0", "VGPU", 5),
 		"VGPU, but the host no longer has": float("gpu7", "VGPU", 1),
 		"no longer offers that":            float("gpuX", "VGPU", 1),
@@ -320,7 +320,7 @@ func TestFaults(t *testing.T) {
 			continue
 		}
 		if hostWords.MatchString(fault.Reason) {
-			t.Errorf("the owner is told of the host: %s", fault.Reason)
+			t.Errorf("the owner's reason names the host: %s", fault.Reason)
 		}
 		if diff := cmp.Diff(domain.Decision{}, d); diff != "" {
 			t.Error(diff)

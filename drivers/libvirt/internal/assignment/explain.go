@@ -43,7 +43,7 @@ func (s *relocation) explain(plan Plan) []plugins.Offender {
 	out := make([]plugins.Offender, 0, len(plan.Violations))
 	for _, o := range plan.Violations {
 		if before, guessed := s.loose[bond{o.Consumer, !s.computing(o.Class)}]; guessed && before != o.Problem {
-			o.Problem = before + "; and it cannot be put elsewhere: " + o.Problem
+			o.Problem = before + "; and it fits nowhere else: " + o.Problem
 		}
 		o.Remedy = s.hint(o.Consumer, s.conflicting(plan, o))
 		out = append(out, o)

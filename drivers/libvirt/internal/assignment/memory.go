@@ -32,7 +32,7 @@ func (c *chooser) memoryTotals(grantedMB int64) error {
 	}
 	for size, n := range pages {
 		if c.specs.pageKiB != 0 && c.specs.pageKiB != size {
-			return c.fault("it was granted huge pages of another size than hw:mem_page_size says")
+			return c.fault("it was granted huge pages of another size than hw:mem_page_size")
 		}
 		c.specs.pageKiB, c.specs.large = size, false
 		if n > maxMemoryKiB/int64(size) || n*int64(size) != want*1024 || grantedMB != 0 && grantedMB != want {

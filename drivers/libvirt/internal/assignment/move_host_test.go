@@ -26,7 +26,7 @@ var (
 	nicProvider                = moveID(0xf01)
 	sevProvider, sevESProvider = moveID(0xf02), moveID(0xf03)
 	otherHost                  = moveID(0xf04) // another host's
-	stranger                   = moveID(0xf05) // somebody else's child of the root
+	unmanaged                  = moveID(0xf05) // an unmanaged child of the root
 	shared                     = moveID(0xf06) // a sharing provider
 	aggregate                  = moveID(0xf07)
 )
@@ -64,7 +64,7 @@ func moveHost(cells int) machine.Machine {
 func sites(cells int) map[string]assignment.Provider {
 	out := map[string]assignment.Provider{
 		moveRoot: {Kind: assignment.Root}, nicProvider: {Kind: assignment.PCI, Devices: []machine.Address{{Bus: 6}}},
-		sevProvider: {Kind: assignment.Encryption}, sevESProvider: {Kind: assignment.Encryption, Security: domain.SEVES}, stranger: {Kind: assignment.Elsewhere},
+		sevProvider: {Kind: assignment.Encryption}, sevESProvider: {Kind: assignment.Encryption, Security: domain.SEVES}, unmanaged: {Kind: assignment.Elsewhere},
 	}
 	for n := range cells {
 		out[cell(n)] = assignment.Provider{Kind: assignment.Cell, Cell: n}
@@ -76,7 +76,7 @@ func sites(cells int) map[string]assignment.Provider {
 // totals are those by provider and class.
 type totals providertree.ProviderResources
 
-var names = map[string]string{sevProvider: "cn1_amd_sev", sevESProvider: "cn1_amd_sev_es", nicProvider: "cn1_0000:06:00.0", stranger: "theirs"}
+var names = map[string]string{sevProvider: "cn1_amd_sev", sevESProvider: "cn1_amd_sev_es", nicProvider: "cn1_0000:06:00.0", unmanaged: "theirs"}
 
 func must[T any](v T, err error) T {
 	if err != nil {

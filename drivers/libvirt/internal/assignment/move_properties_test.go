@@ -25,11 +25,11 @@ var everyPlace = []plugins.Place{
 	at(moveRoot, "VCPU"), at(moveRoot, "VCPU"), at(moveRoot, "MEMORY_MB"), at(moveRoot, "MEMORY_MB"), at(moveRoot, "PCPU"), at(moveRoot, "CUSTOM_HUGEPAGES_2M"), at(moveRoot, "VGPU"), at(moveRoot, "VGPU"),
 	at(moveRoot, "CUSTOM_BIG"), at(moveRoot, "MEM_ENCRYPTION_CONTEXT"), at(moveRoot, "DISK_GB"), at(cell(0), "VCPU"), at(cell(1), "VCPU"), at(cell(0), "MEMORY_MB"),
 	at(cell(1), "CUSTOM_HUGEPAGES_2M"), at(gpuProvider(0), "VGPU"), at(gpuProvider(1), "CUSTOM_BIG"), at(nicProvider, "CUSTOM_PCI_A"), at(sevProvider, "MEM_ENCRYPTION_CONTEXT"), at(shared, "DISK_GB"),
-	at(otherHost, "VGPU"), at(otherHost, "VCPU"), at(stranger, "CUSTOM_BIG"), at(stranger, "VCPU"), at(moveID(0xc99), "VCPU"),
+	at(otherHost, "VGPU"), at(otherHost, "VCPU"), at(unmanaged, "CUSTOM_BIG"), at(unmanaged, "VCPU"), at(moveID(0xc99), "VCPU"),
 }
 
 func anyTotals(t *rapid.T) totals {
-	s := totals{moveRoot: {}, shared: {}, nicProvider: {}, stranger: {"CUSTOM_BIG": 3}}
+	s := totals{moveRoot: {}, shared: {}, nicProvider: {}, unmanaged: {"CUSTOM_BIG": 3}}
 	put := func(provider, class string) {
 		if s[provider] == nil {
 			s[provider] = map[string]int64{}
@@ -99,7 +99,7 @@ func anyRequest(t *rapid.T) assignment.MoveRequest {
 	r.Allocations = h.allocations()
 	for _, place := range everyPlace {
 		_, has := s[place.Provider][place.Class]
-		ours := place.Provider != otherHost && place.Provider != stranger && place.Class != "DISK_GB"
+		ours := place.Provider != otherHost && place.Provider != unmanaged && place.Class != "DISK_GB"
 		if ours && !slices.Contains(r.Moving, place) && rapid.IntRange(0, 9).Draw(t, "leaves") > map[bool]int{true: 8, false: 1}[has] {
 			r.Moving = append(r.Moving, place)
 		}
@@ -108,7 +108,7 @@ func anyRequest(t *rapid.T) assignment.MoveRequest {
 }
 
 // TestMoveProperties: whatever is asked for, nothing is lost, invented, taken from others or put
-// where there is no room.
+// where nothing is free.
 func TestMoveProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := anyRequest(t)
@@ -123,7 +123,7 @@ func TestMoveProperties(t *testing.T) {
 			return
 		}
 		checkConserved(t, r, got)
-		checkRoom(t, r, got)
+		checkCapacity(t, r, got)
 		if r.Unplaced == assignment.Guess {
 			return // what was put elsewhere is told of better once there is room
 		}
@@ -170,7 +170,7 @@ func checkViolations(t *rapid.T, r assignment.MoveRequest, err error) {
 			t.Fatalf("an violation that holds nothing there: %s", o)
 		}
 		if o.Remedy == "" || strings.Contains(o.Remedy, o.Consumer) || !strings.Contains(failed.Remedy, "openstack resource provider allocation show CONSUMER") {
-			t.Fatalf("no remedy, or one for each consumer: %+v", o)
+			t.Fatalf("no hint, or one for each consumer: %+v", o)
 		}
 		delete(r.Allocations, o.Consumer)
 	}
@@ -196,9 +196,9 @@ func checkConserved(t *rapid.T, r assignment.MoveRequest, got assignment.MoveRes
 				t.Fatalf("%s has more of %s, which has another name now", consumer, class)
 			}
 		}
-		for _, uuid := range []string{otherHost, stranger, shared} {
+		for _, uuid := range []string{otherHost, unmanaged, shared} {
 			if diff := gocmp.Diff(was.Resources[uuid], is.Resources[uuid]); diff != "" {
-				t.Fatalf("%s of somebody else's: %s", consumer, diff)
+				t.Fatalf("%s of another owner's: %s", consumer, diff)
 			}
 		}
 		if was.Resources[moveRoot]["DISK_GB"] != is.Resources[moveRoot]["DISK_GB"] {
@@ -217,9 +217,9 @@ func checkConserved(t *rapid.T, r assignment.MoveRequest, got assignment.MoveRes
 	}
 }
 
-// checkRoom checks that nothing has more than its capacity, unless it had that before, and no
+// checkCapacity checks that nothing has more than its capacity, unless it had that before, and no
 // consumer more than max_unit.
-func checkRoom(t *rapid.T, r assignment.MoveRequest, got assignment.MoveResult) {
+func checkCapacity(t *rapid.T, r assignment.MoveRequest, got assignment.MoveResult) {
 	for _, m := range got.Moves {
 		inv, there := r.Tree.Inventory(m.To.Provider, m.To.Class)
 		if !there || slices.Contains(r.Moving, m.To) && m.To.Class != "VCPU" {

@@ -37,7 +37,7 @@ type story struct {
 
 var vgpuOfRoot = []plugins.Place{at(moveRoot, "VGPU")}
 
-// twoGPUs is the shape with VGPU on the GPUs.
+// twoGPUs is the layout with VGPU on the GPUs.
 var twoGPUs = totals{moveRoot: {"VCPU": 8}, gpuProvider(0): {"VGPU": 4}, gpuProvider(1): {"VGPU": 4}}
 
 func (s story) request() assignment.MoveRequest {
@@ -135,14 +135,14 @@ func TestMediatedDevices(t *testing.T) {
 			before: held{vm(1): {moveRoot: {"VCPU": 1, "VGPU": 1}}, vm(2): {moveRoot: {"VGPU": 2}}},
 			after:  held{vm(1): {moveRoot: {"VCPU": 1}, gpuProvider(1): {"VGPU": 1}}, vm(2): {gpuProvider(0): {"VGPU": 1}, gpuProvider(1): {"VGPU": 1}}},
 		},
-		"what is allocated of another host, or of somebody else's provider, is nobody's business here": {
-			to: totals{moveRoot: {"VCPU": 8}, gpuProvider(0): {"VGPU": 4}, gpuProvider(1): {"VGPU": 4}, stranger: {"VGPU": 9}}, moving: vgpuOfRoot,
+		"what is allocated of another host, or of an unmanaged provider, is ignored": {
+			to: totals{moveRoot: {"VCPU": 8}, gpuProvider(0): {"VGPU": 4}, gpuProvider(1): {"VGPU": 4}, unmanaged: {"VGPU": 9}}, moving: vgpuOfRoot,
 			domains: []domain.Domain{with(guest(1, 1), mdev(1, 0))},
 			before: held{
-				vm(1): {moveRoot: {"VGPU": 1}, otherHost: {"VGPU": 3}, stranger: {"VGPU": 1}},
+				vm(1): {moveRoot: {"VGPU": 1}, otherHost: {"VGPU": 3}, unmanaged: {"VGPU": 1}},
 				vm(2): {otherHost: {"VGPU": 1}}, // on its way here, without a domain
 			},
-			after: held{vm(1): {gpuProvider(1): {"VGPU": 1}, otherHost: {"VGPU": 3}, stranger: {"VGPU": 1}}, vm(2): {otherHost: {"VGPU": 1}}},
+			after: held{vm(1): {gpuProvider(1): {"VGPU": 1}, otherHost: {"VGPU": 3}, unmanaged: {"VGPU": 1}}, vm(2): {otherHost: {"VGPU": 1}}},
 		},
 		"a GPU that is not configured any more": {
 			to: totals{moveRoot: {"VCPU": 8}, gpuProvider(0): {"VGPU": 4}}, moving: vgpuOfRoot,
@@ -165,7 +165,7 @@ func TestMediatedDevices(t *testing.T) {
 			domains: []domain.Domain{with(guest(1, 1), mdev(1, 0)), with(guest(2, 1), mdev(0, 0))},
 			before:  held{vm(1): {moveRoot: {"VGPU": 1}}, vm(2): {moveRoot: {"VGPU": 1}}}, violations: []string{"02 VGPU: ...CUSTOM_SMALL...rename a class only once...first give the class"},
 		},
-		"somebody keeps a class of their own on the GPU": {
+		"another owner keeps a class on the GPU": {
 			to: totals{gpuProvider(0): {"CUSTOM_A": 9, "VGPU": 4}, gpuProvider(1): {"VGPU": 4}}, moving: vgpuOfRoot, domains: []domain.Domain{with(guest(1, 1), mdev(0, 0))},
 			before: held{vm(1): {moveRoot: {"VGPU": 1}, gpuProvider(0): {"CUSTOM_A": 1}}}, after: held{vm(1): {gpuProvider(0): {"VGPU": 1, "CUSTOM_A": 1}}},
 		},
@@ -181,7 +181,7 @@ func TestMediatedDevices(t *testing.T) {
 		"without a domain there is no choice with one GPU": {
 			to: totals{moveRoot: {"VCPU": 8}, gpuProvider(0): {"VGPU": 4}}, moving: vgpuOfRoot, before: held{vm(1): {moveRoot: {"VGPU": 1}}}, after: held{vm(1): {gpuProvider(0): {"VGPU": 1}}},
 		},
-		"all that cannot be told are listed": {
+		"all of unknown place are listed": {
 			to: twoGPUs, moving: vgpuOfRoot, domains: []domain.Domain{with(guest(2, 1)), with(guest(3, 1), moveID(0x999)), with(guest(4, 1), mdev(0, 0))},
 			before: held{vm(1): {moveRoot: {"VGPU": 1}}, vm(2): {moveRoot: {"VGPU": 1}}, vm(3): {moveRoot: {"VGPU": 1}}, vm(4): {moveRoot: {"VGPU": 1}}, vm(5): {moveRoot: {"VGPU": 1}}},
 			violations: []string{
@@ -196,9 +196,9 @@ func TestMediatedDevices(t *testing.T) {
 			after:   held{vm(1): {gpuProvider(0): {"VGPU": 1}}, vm(2): {gpuProvider(1): {"VGPU": 2}}, vm(4): {gpuProvider(0): {"VGPU": 1}}},
 			notes:   []string{"consumer " + vm(1) + "...1 of VGPU to cn1_a00...no domain", "consumer " + vm(2) + "...2 of VGPU to cn1_a01...no further such device"},
 		},
-		"no room even for guessing": {
+		"nothing free even for guessing": {
 			to: totals{gpuProvider(0): {"VGPU": 1}, gpuProvider(1): {"VGPU": 1}}, moving: vgpuOfRoot, policy: assignment.Guess, domains: []domain.Domain{with(guest(1, 1), mdev(0, 0), mdev(0, 1), mdev(0, 2))},
-			before: held{vm(1): {moveRoot: {"VGPU": 3}}}, violations: []string{"01 VGPU: ...bound to resource provider cn1_a00...cannot be put elsewhere..."},
+			before: held{vm(1): {moveRoot: {"VGPU": 3}}}, violations: []string{"01 VGPU: ...bound to resource provider cn1_a00...fits nowhere else..."},
 		},
 		"more held than there are: the rest goes along": {
 			to: twoGPUs, moving: vgpuOfRoot, domains: []domain.Domain{with(guest(1, 1), mdev(1, 0))}, before: held{vm(1): {moveRoot: {"VGPU": 3}}},
@@ -208,14 +208,14 @@ func TestMediatedDevices(t *testing.T) {
 			to: twoGPUs, moving: vgpuOfRoot, domains: []domain.Domain{with(guest(1, 1), mdev(1, 0), mdev(1, 1))}, before: held{vm(1): {moveRoot: {"VGPU": 1}}},
 			after: held{vm(1): {gpuProvider(1): {"VGPU": 1}}}, notes: []string{"consumer " + vm(1) + " holds 1...has 2"},
 		},
-		"more held than there are, and no room for the rest": {
+		"more held than there are, and nothing free for the rest": {
 			to: twoGPUs, moving: vgpuOfRoot, domains: []domain.Domain{with(guest(1, 1), mdev(1, 0))}, before: held{vm(1): {moveRoot: {"VGPU": 5}}},
 			violations: []string{"01 VGPU: ...4 free...free capacity..."},
 		},
 		"switched off while allocated: no place loses anything": {
 			to: totals{moveRoot: {"VCPU": 8}}, before: held{vm(1): {moveRoot: {"VGPU": 1, "VCPU": 1}}},
 		},
-		"nobody gains it": {
+		"no provider gains it": {
 			to: totals{moveRoot: {"VCPU": 8}}, moving: vgpuOfRoot, before: held{vm(1): {moveRoot: {"VGPU": 1}}, vm(2): {moveRoot: {"VGPU": 2}}},
 			notes: []string{"2 consumers keep...VGPU on cn1"},
 		},
@@ -348,16 +348,16 @@ func TestCells(t *testing.T) {
 		"no domain, and one cell": {
 			to: totals{cell(1): {"VCPU": 8, "MEMORY_MB": 100}}, moving: moving, before: held{vm(1): {moveRoot: {"VCPU": 2}}}, after: held{vm(1): {cell(1): {"VCPU": 2}}},
 		},
-		"no room where it is bound to be": {
+		"nothing free where it is bound to be": {
 			to: to, moving: moving, domains: []domain.Domain{in(guest(1, 6), 0), in(guest(2, 6), 0)}, before: held{vm(1): small(6, 10), vm(2): small(6, 10)},
 			violations: []string{"02 MEMORY_MB: ...", "02 VCPU: 6 of VCPU are bound to...2 free...free capacity where it is...\"guess\""},
 		},
-		"no room where it is bound to be, guessed": {
+		"nothing free where it is bound to be, guessed": {
 			to: to, moving: moving, policy: assignment.Guess, domains: []domain.Domain{in(guest(1, 6), 0), with(in(guest(2, 6), 0), mdev(0, 0))},
 			before: held{vm(1): small(6, 10), vm(2): small(6, 10)}, after: held{vm(1): placed(0, 6, 10), vm(2): placed(1, 6, 10)},
 			notes: []string{"consumer " + vm(2) + "...10 of MEMORY_MB to cn1_c01, 6 of VCPU to cn1_c01...are bound to"},
 		},
-		"no room for the memory only, guessed: the processors stay where they are": {
+		"nothing free for the memory only, guessed: the processors stay where they are": {
 			to: totals{cell(0): {"PCPU": 4, "MEMORY_MB": 100}, cell(1): {"PCPU": 4, "MEMORY_MB": 100}}, policy: assignment.Guess, dedicated: []int{0, 1, 2, 3},
 			moving: moving, domains: []domain.Domain{on(guest(1, 2), []int{0}, 0, 1)}, before: held{vm(1): small(2, 150)},
 			after:   held{vm(1): {moveRoot: {"DISK_GB": 1}, cell(0): {"PCPU": 2, "MEMORY_MB": 100}, cell(1): {"MEMORY_MB": 50}}},

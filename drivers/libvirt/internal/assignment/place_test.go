@@ -98,7 +98,7 @@ func TestPlace(t *testing.T) {
 			assignment.Capacity{0: {Name: "0", Classes: map[string]assignment.Space{"VCPU": {Free: -3}}}, 1: {Name: "1", Classes: map[string]assignment.Space{"VCPU": {Free: 1}}}},
 			assignment.Split, assignment.Shares{"a": at{1: {"VCPU": 1}}}, nil,
 		},
-		"bound to where there is no room": {
+		"bound to where nothing is free": {
 			[]assignment.Guest{
 				{UUID: "a", Amounts: held{"VCPU": 5}, Fixed: map[string]map[int]int64{"VCPU": {0: 5}}},
 				{UUID: "b", Amounts: held{"VCPU": 1}, Fixed: map[string]map[int]int64{"VCPU": {1: 1}}},
@@ -209,7 +209,7 @@ func TestPlaceProperties(t *testing.T) {
 		for cell, classes := range used {
 			for class, amount := range classes {
 				if free := capacity[cell].Classes[class].Free; amount > max(free, 0) {
-					t.Fatalf("cell %d: %d of %s, and there is room for %d", cell, amount, class, free)
+					t.Fatalf("cell %d: %d of %s, and %d are free", cell, amount, class, free)
 				}
 			}
 		}
@@ -233,6 +233,14 @@ func TestSplitFillsTheHost(t *testing.T) {
 		guests, capacity := anyGuests(t)
 		for i := range guests {
 			guests[i].Fixed = nil
+		}
+		if rapid.Bool().Draw(t, "plenty") { // so that some guests fit in every run
+			for _, site := range capacity {
+				for class, space := range site.Classes {
+					space.Free += 100
+					site.Classes[class] = space
+				}
+			}
 		}
 		_, violations := assignment.Place(guests, capacity, assignment.Split)
 		fits := true

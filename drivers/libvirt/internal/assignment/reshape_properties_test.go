@@ -32,9 +32,9 @@ func anyInventory(t *rapid.T) providertree.Inventory {
 	return inv
 }
 
-// anyShape has every class on the root, on some cells, or on none; and some devices, of any class.
-func anyShape(t *rapid.T, r *assignment.Reshape) shape {
-	s := shape{}
+// anyLayout has every class on the root, on some cells, or on none; and some devices, of any class.
+func anyLayout(t *rapid.T, r *assignment.Reshape) layout {
+	s := layout{}
 	put := func(provider, class string) {
 		if s[provider] == nil {
 			s[provider] = map[string]providertree.Inventory{}
@@ -100,7 +100,7 @@ func anyReshape(t *rapid.T) assignment.Reshape {
 		Dedicated: rapid.SliceOfNDistinct(rapid.IntRange(0, 20), 0, 8, rapid.ID).Draw(t, "dedicated"),
 		Rule:      rapid.SampledFrom([]assignment.Rule{assignment.Split, assignment.Whole}).Draw(t, "rule"), Guess: rapid.Bool().Draw(t, "guess"),
 	}
-	r.Tree = anyShape(t, &r).tree(t)
+	r.Tree = anyLayout(t, &r).tree(t)
 	places := []plugins.Place{
 		{Provider: root, Class: "VCPU"}, {Provider: root, Class: "VCPU"}, {Provider: root, Class: "PCPU"}, {Provider: root, Class: "MEMORY_MB"},
 		{Provider: root, Class: "MEMORY_MB"}, {Provider: root, Class: "VGPU"}, {Provider: root, Class: "VGPU"}, {Provider: root, Class: "CUSTOM_BIG"},
@@ -127,7 +127,7 @@ func anyReshape(t *rapid.T) assignment.Reshape {
 	return r
 }
 
-// Whatever the host, the shape and the guests are: nothing is lost and nothing invented, nobody
+// Whatever the host, the layout and the guests are: nothing is lost and nothing invented, nobody
 // gets more than there is, what is not ours is not touched, what does not move though it should has
 // a reason, and when it is done there is nothing more to do.
 func TestReshapeProperties(t *testing.T) {
@@ -167,12 +167,12 @@ func TestReshapeProperties(t *testing.T) {
 			for provider, amounts := range is.Resources {
 				ours := provider != abroad && provider != id(0xee)
 				if !ours && cmp.Diff(before.Resources[provider], amounts) != "" {
-					t.Fatalf("%s holds something else of somebody else's", consumer)
+					t.Fatalf("%s holds something else of another owner's", consumer)
 				}
 				for class, n := range amounts {
 					inv, there := r.Tree.Inventory(provider, class)
 					if ours && !there && !offends[plugins.Offender{Consumer: consumer, Provider: provider, Class: class}] {
-						t.Fatalf("%s still holds %s of %s, and nobody says why: %v", consumer, class, provider, plan.Violations)
+						t.Fatalf("%s still holds %s of %s, without a discrepancy: %v", consumer, class, provider, plan.Violations)
 					}
 					grown := n - before.Resources[provider][class]
 					if i := inv.Normalize(); grown > 0 && (!there || n < i.MinUnit || n > i.MaxUnit || n%i.StepSize != 0) {
@@ -215,7 +215,7 @@ func TestThereAndBack(t *testing.T) {
 	moved := 0
 	rapid.Check(t, func(t *rapid.T) {
 		all := map[string]providertree.Inventory{"VCPU": of(64), "PCPU": of(64), "MEMORY_MB": of(64)}
-		r := assignment.Reshape{Machine: host(2, 4), Providers: providers(), Tree: shape{cell0: all, cell1: all}.tree(t)}
+		r := assignment.Reshape{Machine: host(2, 4), Providers: providers(), Tree: layout{cell0: all, cell1: all}.tree(t)}
 		held := holdings{}
 		for n := range rapid.IntRange(0, 8).Draw(t, "guests") {
 			held[id(n+1)] = allocations{root: rapid.MapOfN(rapid.SampledFrom([]string{"VCPU", "PCPU", "MEMORY_MB"}), rapid.Int64Range(1, 8), 1, 3).Draw(t, "holds")}
@@ -236,7 +236,7 @@ func TestThereAndBack(t *testing.T) {
 				t.Fatalf("%s still holds something of the root", consumer)
 			}
 		}
-		r.Allocations, r.Tree = after, shape{root: all}.tree(t)
+		r.Allocations, r.Tree = after, layout{root: all}.tree(t)
 		plan = r.Plan()
 		back, err := plan.Moves.Apply(after)
 		if diff := cmp.Diff(held.allocations(), back, cmpopts.EquateEmpty()); err != nil || len(plan.Violations) > 0 || diff != "" {
@@ -250,7 +250,7 @@ func TestThereAndBack(t *testing.T) {
 
 func BenchmarkReshape(b *testing.B) {
 	all := map[string]providertree.Inventory{"VCPU": of(1024), "MEMORY_MB": of(1 << 20)}
-	r := assignment.Reshape{Machine: host(2, 64), Providers: providers(), Tree: shape{cell0: all, cell1: all, gpu0: {"VGPU": of(200)}, gpu1: {"VGPU": of(200)}}.tree(b)}
+	r := assignment.Reshape{Machine: host(2, 64), Providers: providers(), Tree: layout{cell0: all, cell1: all, gpu0: {"VGPU": of(200)}, gpu1: {"VGPU": of(200)}}.tree(b)}
 	held := holdings{}
 	for n := range 200 {
 		held[id(n+0x1000)] = allocations{root: {"VCPU": 2, "MEMORY_MB": 1024, "VGPU": 1}}

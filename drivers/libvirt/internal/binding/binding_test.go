@@ -130,8 +130,8 @@ func TestErrorsAreClassified(t *testing.T) {
 
 func TestEndOfTheConnectionIsReported(t *testing.T) {
 	d := privateDaemon(t)
-	told := make(chan string, 1)
-	c, err := Open(hypervisor.Request{URI: d.URI(), Closed: func(reason string) { told <- reason }})
+	received := make(chan string, 1)
+	c, err := Open(hypervisor.Request{URI: d.URI(), Closed: func(reason string) { received <- reason }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,7 +142,7 @@ func TestEndOfTheConnectionIsReported(t *testing.T) {
 	if err := syscall.Kill(d.PID(), syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	if reason := <-told; reason != "the daemon ended" {
+	if reason := <-received; reason != "the daemon ended" {
 		t.Errorf("reason %q", reason)
 	}
 	if _, err := c.NodeInfo(); err == nil || c.Alive() {
@@ -159,8 +159,8 @@ func TestEndOfTheConnectionIsReported(t *testing.T) {
 // A daemon that is stopped holds a call until keep-alive gives it up.
 func TestAStoppedDaemonIsGivenUp(t *testing.T) {
 	d := privateDaemon(t)
-	told := make(chan string, 1)
-	c, err := open(hypervisor.Request{URI: d.URI(), Closed: func(reason string) { told <- reason }}, 1, 1)
+	received := make(chan string, 1)
+	c, err := open(hypervisor.Request{URI: d.URI(), Closed: func(reason string) { received <- reason }}, 1, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -170,7 +170,7 @@ func TestAStoppedDaemonIsGivenUp(t *testing.T) {
 	if _, err := c.NodeInfo(); err == nil {
 		t.Error("a stopped daemon answers")
 	}
-	if reason := <-told; reason != "the daemon stopped responding" {
+	if reason := <-received; reason != "the daemon stopped responding" {
 		t.Errorf("reason %q", reason)
 	}
 	if err := c.Close(); err != nil {

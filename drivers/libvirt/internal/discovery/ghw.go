@@ -253,9 +253,8 @@ const (
 	maxCacheKiB = 1 << 30
 )
 
-// Caches are the caches that ghw knows of each NUMA cell, by the number of the cell, with those
-// that are equal in the order of their CPUs. Only CPUs that the strict reader found in the cell are
-// listed.
+// Caches are the caches that ghw knows of each NUMA cell, by the number of the cell, sorted by
+// level, size and CPUs. Only CPUs that the strict reader found in the cell are listed.
 //
 // Cost: some files for each CPU.
 func Caches(dir string, kernel machine.Machine) (map[int][]Cache, []machine.Discrepancy) {

@@ -122,7 +122,7 @@ func complete(t *testing.T, tree testhost.Tree) {
 	}
 }
 
-// short is an error without its remedy and where the tree is.
+// short is an error without its hint and where the tree is.
 func short(tree testhost.Tree, err error) string {
 	var known *HostError
 	if errors.As(err, &known) {

@@ -57,7 +57,7 @@ func disconnect(t testing.TB, c *libvirt.Connect) {
 // knows.
 type seen struct {
 	Cells   []Cell
-	Devices []Device
+	Devices []machine.Device
 	Parents []MdevParent
 }
 
@@ -104,7 +104,7 @@ func inXML(t testing.TB, text string, devices []string) (s seen) {
 		}
 		for _, p := range x.PageInfo {
 			if p.Size != 4 {
-				cell.HugePages = append(cell.HugePages, HugePages{SizeKiB: uint64(p.Size), Total: p.Count})
+				cell.HugePages = append(cell.HugePages, machine.Pages{SizeKiB: uint64(p.Size), Total: p.Count})
 			}
 		}
 		if x.Distances != nil {
@@ -138,7 +138,7 @@ func (s *seen) readDevices(t testing.TB, devices []string) {
 			mdevs = append(mdevs, x)
 		}
 	}
-	slices.SortFunc(s.Devices, func(a, b Device) int { return a.Address.Compare(b.Address) })
+	slices.SortFunc(s.Devices, func(a, b machine.Device) int { return a.Address.Compare(b.Address) })
 	slices.SortFunc(s.Parents, compareParents)
 	for _, x := range mdevs {
 		m := x.Capability.MDev
@@ -146,17 +146,17 @@ func (s *seen) readDevices(t testing.TB, devices []string) {
 		if i < 0 {
 			continue // a parent that is no PCI device
 		}
-		s.Parents[i].Mdevs = append(s.Parents[i].Mdevs, Mdev{UUID: m.UUID, Type: m.Type.ID})
+		s.Parents[i].Mdevs = append(s.Parents[i].Mdevs, machine.Mdev{UUID: m.UUID, Type: m.Type.ID, Active: true})
 	}
 	for _, p := range s.Parents {
-		slices.SortFunc(p.Mdevs, func(a, b Mdev) int { return strings.Compare(a.UUID, b.UUID) })
+		slices.SortFunc(p.Mdevs, func(a, b machine.Mdev) int { return strings.Compare(a.UUID, b.UUID) })
 	}
 }
 
 func (s *seen) pci(t testing.TB, x libvirtxml.NodeDevice) {
 	t.Helper()
 	p := x.Capability.PCI
-	d := Device{Cell: None}
+	d := machine.Device{Cell: None}
 	var err error
 	if d.Address, err = address(strings.NewReplacer("_", ":").Replace(x.Name[len("pci_"):len(x.Name)-2]) + "." + x.Name[len(x.Name)-1:]); err != nil {
 		t.Fatal(x.Name, err)
@@ -178,19 +178,19 @@ func (s *seen) pci(t testing.TB, x libvirtxml.NodeDevice) {
 	for _, c := range p.Capabilities {
 		switch {
 		case c.VirtFunctions != nil:
-			d.TotalVFs = c.VirtFunctions.MaxCount
+			d.MaxVirtual = c.VirtFunctions.MaxCount
 			for _, a := range c.VirtFunctions.Address {
-				d.VFs = append(d.VFs, pciAddress(a))
+				d.Virtual = append(d.Virtual, pciAddress(a))
 			}
 		case c.PhysFunction != nil:
 			pf := pciAddress(c.PhysFunction.Address)
-			d.PF = &pf
+			d.Physical = &pf
 		case c.MDevTypes != nil:
 			parent := MdevParent{Name: d.Address.String(), Address: &d.Address}
 			for _, t := range c.MDevTypes.Types {
-				parent.Types = append(parent.Types, MdevType{ID: t.ID, Name: t.Name, API: t.DeviceAPI, Available: int(t.AvailableInstances)})
+				parent.Types = append(parent.Types, machine.MdevType{ID: t.ID, Name: t.Name, API: t.DeviceAPI, Available: int(t.AvailableInstances)})
 			}
-			slices.SortFunc(parent.Types, func(a, b MdevType) int { return strings.Compare(a.ID, b.ID) })
+			slices.SortFunc(parent.Types, func(a, b machine.MdevType) int { return strings.Compare(a.ID, b.ID) })
 			s.Parents = append(s.Parents, parent)
 		}
 	}

@@ -30,11 +30,8 @@ func (h Host) Machine(arch string) machine.Machine {
 	cellOf := make(map[machine.Address]int, len(h.Devices))
 	for _, d := range h.Devices {
 		cellOf[d.Address] = d.Cell
-		m.Devices = append(m.Devices, machine.Device{
-			Address: d.Address, Class: d.Class, Vendor: d.Vendor, Product: d.Product, Driver: d.Driver, Cell: d.Cell,
-			Physical: d.PF, Virtual: d.VFs, MaxVirtual: d.TotalVFs,
-		})
 	}
+	m.Devices = h.Devices
 	for _, p := range h.Parents {
 		m.Parents = append(m.Parents, p.machine(cellOf))
 	}
@@ -63,10 +60,7 @@ func (t Topology) ambiguousPackages() map[int]bool {
 }
 
 func (t Topology) machineCell(c Cell) machine.Cell {
-	cell := machine.Cell{ID: c.ID, CPUs: c.CPUs, MemoryKiB: c.MemoryKiB, Distances: make(map[int]int, len(c.Distances))}
-	for _, p := range c.HugePages {
-		cell.Pages = append(cell.Pages, machine.Pages(p))
-	}
+	cell := machine.Cell{ID: c.ID, CPUs: c.CPUs, MemoryKiB: c.MemoryKiB, Pages: c.HugePages, Distances: make(map[int]int, len(c.Distances))}
 	for i, distance := range c.Distances {
 		cell.Distances[t.Cells[i].ID] = distance
 	}
@@ -74,17 +68,11 @@ func (t Topology) machineCell(c Cell) machine.Cell {
 }
 
 func (p MdevParent) machine(cellOf map[machine.Address]int) machine.MdevParent {
-	parent := machine.MdevParent{Name: p.nodeDevice(), Address: p.Address, Cell: machine.NoCell, Others: p.Others}
+	parent := machine.MdevParent{Name: p.nodeDevice(), Address: p.Address, Cell: machine.NoCell, Types: p.Types, Others: p.Others, Mdevs: p.Mdevs}
 	if p.Address != nil {
 		if cell, known := cellOf[*p.Address]; known {
 			parent.Cell = cell
 		}
-	}
-	for _, t := range p.Types {
-		parent.Types = append(parent.Types, machine.MdevType(t))
-	}
-	for _, d := range p.Mdevs {
-		parent.Mdevs = append(parent.Mdevs, machine.Mdev{UUID: d.UUID, Type: d.Type, Active: true})
 	}
 	return parent
 }

@@ -157,7 +157,7 @@ func TestBrokenHostsWithoutNUMA(t *testing.T) {
 				t.Fatal(err)
 			}
 			if _, err := Read(string(tree), nil); err == nil || !strings.Contains(err.Error(), tree.Path(b.File)) || !strings.Contains(err.Error(), "If it persists") {
-				t.Errorf("%v, want an error that names %s and a remedy", err, b.File)
+				t.Errorf("%v, want an error that names %s and a hint", err, b.File)
 			}
 		})
 	}
@@ -196,9 +196,9 @@ func TestDevicesUnpluggedAndPlugged(t *testing.T) {
 				back = append(back, d)
 			}
 		}
-		told := slices.IndexFunc(changes, func(c testhost.Change) bool { return strings.HasSuffix(c.Path, "/"+out) && c.Action == "remove" })
-		if told != len(changes)-1 {
-			rt.Fatalf("the device is not the last to go: %d of %v", told, changes)
+		last := slices.IndexFunc(changes, func(c testhost.Change) bool { return strings.HasSuffix(c.Path, "/"+out) && c.Action == "remove" })
+		if last != len(changes)-1 {
+			rt.Fatalf("the device is not the last to go: %d of %v", last, changes)
 		}
 		if _, err := h.Plug(tree, back...); err != nil {
 			rt.Fatal(err)

@@ -19,28 +19,11 @@ type MdevParent struct {
 	Address *machine.Address
 	// Subsystem is the class or bus of a device that is no PCI device: mtty.
 	Subsystem string
-	Types     []MdevType
+	Types     []machine.MdevType
 	// Others are the types that are not wanted, by their IDs.
 	Others []string
 	// Mdevs are those that exist; devices that are only defined are not the kernel's business.
-	Mdevs []Mdev
-}
-
-// MdevType is a kind of mediated device.
-type MdevType struct {
-	// ID is the vendor's (nvidia-222), Name the readable one, "" if there is none.
-	ID, Name string
-	// API is the class of the device that a guest gets: vfio-pci, vfio-ccw, vfio-ap.
-	API string
-	// Description is what the vendor's driver says of it besides, "" if there is none.
-	Description string
-	// Available is how many more can be made now.
-	Available int
-}
-
-// Mdev is a mediated device.
-type Mdev struct {
-	UUID, Type string
+	Mdevs []machine.Mdev
 }
 
 const (
@@ -122,7 +105,7 @@ func (r *Reader) parent(name string, want func(string) bool) (MdevParent, error)
 	return p, err
 }
 
-func readType(d *Dir, id string) (t MdevType, err error) {
+func readType(d *Dir, id string) (t machine.MdevType, err error) {
 	t.ID = id
 	if t.API, err = line(d, id+"/device_api"); err != nil {
 		return t, err
@@ -158,8 +141,8 @@ func (r *Reader) mdevs(parents []MdevParent) error {
 		if i < 0 || path.Base(where) != uuid {
 			return fmt.Errorf("%s: the link points to %.100q: %w", r.root.Path(at), where, errNoParent)
 		}
-		m := Mdev{UUID: uuid}
-		if err := in(r.root, where, func(d *Dir) error { return m.read(d) }); err != nil {
+		m := machine.Mdev{UUID: uuid, Active: true}
+		if err := in(r.root, where, func(d *Dir) (err error) { m.Type, err = readMdevType(d); return err }); err != nil {
 			return fmt.Errorf("mediated device %s (%s): %w", uuid, r.root.Path(at), err)
 		}
 		parents[i].Mdevs = append(parents[i].Mdevs, m)
@@ -167,16 +150,15 @@ func (r *Reader) mdevs(parents []MdevParent) error {
 	return nil
 }
 
-func (m *Mdev) read(d *Dir) error {
+func readMdevType(d *Dir) (string, error) {
 	kind, err := d.Target("mdev_type")
 	if err != nil {
-		return err
+		return "", err
 	}
 	if path.Base(path.Dir(kind)) != typesDir {
-		return fmt.Errorf("%s: the link points to %.100q, which is not a mediated device type", d.Path("mdev_type"), kind)
+		return "", fmt.Errorf("%s: the link points to %.100q, which is not a mediated device type", d.Path("mdev_type"), kind)
 	}
-	m.Type = path.Base(kind)
-	return nil
+	return path.Base(kind), nil
 }
 
 var errNoParent = errors.New("its parent is not among those in /sys/class/mdev_bus")

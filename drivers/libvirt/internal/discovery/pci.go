@@ -11,28 +11,10 @@ import (
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
 )
 
-// Device is a PCI function.
-type Device struct {
-	Address         machine.Address
-	Vendor, Product uint16
-	// Class is class, subclass and programming interface: 0x030200.
-	Class uint32
-	// Driver is what has the device, or "".
-	Driver string
-	// Cell is the NUMA cell, None if the kernel knows none.
-	Cell int
-	// TotalVFs is how many virtual functions there can be, 0 for a device without SR-IOV; VFs are
-	// those that are enabled.
-	TotalVFs int
-	VFs      []machine.Address
-	// PF is the physical function of a virtual one, nil for others.
-	PF *machine.Address
-}
-
 const pciDevices = "sys/bus/pci/devices"
 
 // Devices reads the PCI devices, in the order of their addresses. None on a host without PCI.
-func (r *Reader) Devices() ([]Device, error) {
+func (r *Reader) Devices() ([]machine.Device, error) {
 	names, err := r.root.Names(pciDevices)
 	if absent(err) && !exists(r.root, "sys/bus/pci") && exists(r.root, "sys") {
 		return nil, nil // a kernel without PCI
@@ -40,35 +22,35 @@ func (r *Reader) Devices() ([]Device, error) {
 	if err != nil {
 		return nil, withHint(err)
 	}
-	devices := make([]Device, len(names))
+	devices := make([]machine.Device, len(names))
 	for i, name := range names {
 		if devices[i], err = r.device(name); err != nil {
 			return nil, withHint(err)
 		}
 	}
-	slices.SortFunc(devices, func(a, b Device) int { return a.Address.Compare(b.Address) })
+	slices.SortFunc(devices, func(a, b machine.Device) int { return a.Address.Compare(b.Address) })
 	if err := r.checkFunctions(devices); err != nil {
 		return nil, withHint(err)
 	}
 	return devices, nil
 }
 
-func (r *Reader) device(name string) (dev Device, err error) {
+func (r *Reader) device(name string) (dev machine.Device, err error) {
 	at := pciDevices + "/" + name
 	if dev.Address, err = address(name); err != nil {
-		return Device{}, fmt.Errorf("%s: %w", r.root.Path(at), err)
+		return machine.Device{}, fmt.Errorf("%s: %w", r.root.Path(at), err)
 	}
 	where, err := r.root.Target(at)
 	if err != nil {
-		return Device{}, err
+		return machine.Device{}, err
 	}
 	if path.Base(where) != name || !strings.HasPrefix(where, "sys/devices/") {
-		return Device{}, fmt.Errorf("%s: the link points to %.100q, which is not a path of this device", r.root.Path(at), where)
+		return machine.Device{}, fmt.Errorf("%s: the link points to %.100q, which is not a path of this device", r.root.Path(at), where)
 	}
 	// Below its real path, so that errors name the file where it is.
-	err = in(r.root, where, func(d *Dir) error { return dev.read(d) })
+	err = in(r.root, where, func(d *Dir) error { return readDevice(d, &dev) })
 	if err != nil {
-		return Device{}, fmt.Errorf("PCI device %s (%s): %w", name, r.root.Path(at), err)
+		return machine.Device{}, fmt.Errorf("PCI device %s (%s): %w", name, r.root.Path(at), err)
 	}
 	return dev, nil
 }
@@ -83,7 +65,7 @@ func address(name string) (machine.Address, error) {
 	return a, err
 }
 
-func (dev *Device) read(d *Dir) error {
+func readDevice(d *Dir, dev *machine.Device) error {
 	names, err := d.Names(".")
 	if err != nil {
 		return err
@@ -101,7 +83,7 @@ func (dev *Device) read(d *Dir) error {
 	if dev.Class, err = value(d, "class", hexadecimal(24)); err != nil {
 		return err
 	}
-	dev.Cell = None
+	dev.Cell = machine.NoCell
 	if there("numa_node") { // not if the kernel was built without NUMA
 		if dev.Cell, err = value(d, "numa_node", ordinal); err != nil {
 			return err
@@ -117,10 +99,10 @@ func (dev *Device) read(d *Dir) error {
 		if err != nil {
 			return err
 		}
-		dev.PF = &pf
+		dev.Physical = &pf
 	}
 	if there("sriov_totalvfs") {
-		return dev.readFunctions(d, names)
+		return readFunctions(d, dev, names)
 	}
 	return nil
 }
@@ -139,17 +121,17 @@ func link(d *Dir, name string) (machine.Address, error) {
 }
 
 // readFunctions reads the virtual functions of a physical one.
-func (dev *Device) readFunctions(d *Dir, names []string) (err error) {
+func readFunctions(d *Dir, dev *machine.Device, names []string) (err error) {
 	const how = "; this is temporary while virtual functions are being enabled or disabled"
-	if dev.TotalVFs, err = value(d, "sriov_totalvfs", number); err != nil {
+	if dev.MaxVirtual, err = value(d, "sriov_totalvfs", number); err != nil {
 		return err
 	}
 	enabled, err := value(d, "sriov_numvfs", number)
 	if err != nil {
 		return err
 	}
-	if enabled > dev.TotalVFs {
-		return malformed(d, "sriov_numvfs", fmt.Sprint(enabled), "more virtual functions are enabled than the %d that there can be", dev.TotalVFs)
+	if enabled > dev.MaxVirtual {
+		return malformed(d, "sriov_numvfs", fmt.Sprint(enabled), "more virtual functions are enabled than the maximum of %d", dev.MaxVirtual)
 	}
 	links := 0
 	for _, name := range names {
@@ -165,32 +147,32 @@ func (dev *Device) readFunctions(d *Dir, names []string) (err error) {
 		if err != nil {
 			return err
 		}
-		dev.VFs = append(dev.VFs, vf)
+		dev.Virtual = append(dev.Virtual, vf)
 	}
 	return nil
 }
 
 // checkFunctions holds the links between physical and virtual functions against each other.
-func (r *Reader) checkFunctions(devices []Device) error {
-	byAddress := make(map[machine.Address]*Device, len(devices))
+func (r *Reader) checkFunctions(devices []machine.Device) error {
+	byAddress := make(map[machine.Address]*machine.Device, len(devices))
 	for i := range devices {
 		byAddress[devices[i].Address] = &devices[i]
 	}
 	for _, d := range devices {
 		at := r.root.Path(pciDevices + "/" + d.Address.String())
-		for i, address := range d.VFs {
+		for i, address := range d.Virtual {
 			switch vf := byAddress[address]; {
 			case vf == nil:
 				return fmt.Errorf("%s/virtfn%d: there is no device %s", at, i, address)
-			case vf.PF == nil || *vf.PF != d.Address:
+			case vf.Physical == nil || *vf.Physical != d.Address:
 				return fmt.Errorf("%s/virtfn%d: device %s does not name this one as its physical function", at, i, address)
 			}
 		}
-		if d.PF == nil {
+		if d.Physical == nil {
 			continue
 		}
-		if pf := byAddress[*d.PF]; pf == nil || !slices.Contains(pf.VFs, d.Address) {
-			return fmt.Errorf("%s/physfn: device %s does not have this one among its virtual functions", at, d.PF)
+		if pf := byAddress[*d.Physical]; pf == nil || !slices.Contains(pf.Virtual, d.Address) {
+			return fmt.Errorf("%s/physfn: device %s does not have this one among its virtual functions", at, d.Physical)
 		}
 	}
 	return nil

@@ -278,7 +278,7 @@ func FuzzFiles(f *testing.F) {
 			t.Errorf("%q is the label %q", label, l)
 		}
 		if m, err := parsePMEMMode(mode); err == nil && m == "" {
-			t.Errorf("%q is a mode that nobody knows", mode)
+			t.Errorf("%q is an unknown mode", mode)
 		}
 		if h, err := parsePMEMHolder(holder); err == nil && (!strings.HasPrefix(h, "dax") || strings.Contains(h, "/")) {
 			t.Errorf("%q is a device", h)

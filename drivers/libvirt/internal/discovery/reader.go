@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
 )
 
 // None stands for a number that something does not have: a device without NUMA cell, a package that
@@ -15,7 +17,7 @@ const None = -1
 // Host is everything. Lists are in the order of numbers, addresses or names.
 type Host struct {
 	Topology
-	Devices []Device
+	Devices []machine.Device
 	Parents []MdevParent
 	KVM     KVM
 }

@@ -32,10 +32,10 @@ const (
 // watch tells of node devices: "created NAME", "deleted NAME", "updated NAME".
 func watch(t *testing.T, c *libvirt.Connect) (eventLog <-chan string, end func()) {
 	t.Helper()
-	told := make(chan string, 100)
+	received := make(chan string, 100)
 	tell := func(what string, d *libvirt.NodeDevice) {
 		if name, err := d.GetName(); err == nil {
-			told <- what + " " + name
+			received <- what + " " + name
 		}
 	}
 	life, err := c.NodeDeviceEventLifecycleRegister(nil, func(_ *libvirt.Connect, d *libvirt.NodeDevice, e *libvirt.NodeDeviceEventLifecycle) {
@@ -48,7 +48,7 @@ func watch(t *testing.T, c *libvirt.Connect) (eventLog <-chan string, end func()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return told, func() {
+	return received, func() {
 		_ = c.NodeDeviceEventDeregister(life) // an error on a dead connection; the reference is dropped anyway
 		_ = c.NodeDeviceEventDeregister(update)
 	}
@@ -274,8 +274,8 @@ func TestTheTreeChanges(t *testing.T) {
 		t.Errorf("the reader does not see that a function is missing: %v", err)
 	}
 	for _, d := range viaLibvirt(t, c).Devices {
-		if d.Address.String() == "0000:06:00.0" && len(d.VFs) != 3 {
-			t.Errorf("libvirt sees %d virtual functions, want 3", len(d.VFs))
+		if d.Address.String() == "0000:06:00.0" && len(d.Virtual) != 3 {
+			t.Errorf("libvirt sees %d virtual functions, want 3", len(d.Virtual))
 		}
 	}
 }

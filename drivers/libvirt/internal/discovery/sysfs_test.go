@@ -120,7 +120,7 @@ func TestBrokenEncryption(t *testing.T) {
 				t.Fatal(err)
 			}
 			if _, err := Read(string(tree), nil); err == nil || !strings.Contains(err.Error(), tree.Path(b.File)) || !strings.Contains(err.Error(), "If it persists") {
-				t.Errorf("%v, want an error that names %s and a remedy", err, b.File)
+				t.Errorf("%v, want an error that names %s and a hint", err, b.File)
 			}
 		})
 	}

@@ -44,16 +44,9 @@ type Cell struct {
 	// MemoryKiB is all memory that the kernel manages in this cell, huge pages included.
 	MemoryKiB uint64
 	// HugePages are the pools of each size, small ones first; none in a cell without memory.
-	HugePages []HugePages
+	HugePages []machine.Pages
 	// Distances are to all cells, in their order; 10 to itself.
 	Distances []int
-}
-
-// HugePages is a pool of pages.
-type HugePages struct {
-	SizeKiB uint64
-	// Total and Free are numbers of pages.
-	Total, Free uint64
 }
 
 // Cell finds a cell by its number; nil if there is none.
@@ -144,7 +137,7 @@ func readCore(d *Dir, t Topology, c *CPU) (err error) {
 	// The first CPU of a core answers for all.
 	if first := t.CPU(c.Siblings[0]); first != nil && first.ID < c.ID {
 		if !slices.Equal(first.Siblings, c.Siblings) {
-			return malformed(d, siblings, machine.FormatCPUs(c.Siblings), "CPU %d says that its siblings are %s", first.ID, machine.FormatCPUs(first.Siblings))
+			return malformed(d, siblings, machine.FormatCPUs(c.Siblings), "CPU %d has the siblings %s", first.ID, machine.FormatCPUs(first.Siblings))
 		}
 		c.Package, c.Core = first.Package, first.Core
 		return nil
@@ -278,7 +271,7 @@ func readCell(d *Dir, id int) (c Cell, err error) {
 
 // readPools reads the huge pages of a cell. The kernel shows none for a cell without memory, or if
 // it was built without them.
-func readPools(d *Dir, memoryKiB uint64) ([]HugePages, error) {
+func readPools(d *Dir, memoryKiB uint64) ([]machine.Pages, error) {
 	names, err := d.Names("hugepages")
 	if absent(err) {
 		return nil, nil
@@ -286,14 +279,14 @@ func readPools(d *Dir, memoryKiB uint64) ([]HugePages, error) {
 	if err != nil {
 		return nil, err
 	}
-	var pools []HugePages
+	var pools []machine.Pages
 	left := memoryKiB
 	for _, name := range names {
 		size, err := pageSize(name)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", d.Path("hugepages/"+name), err)
 		}
-		p := HugePages{SizeKiB: size}
+		p := machine.Pages{SizeKiB: size}
 		at := "hugepages/" + name + "/"
 		if p.Total, err = value(d, at+"nr_hugepages", count); err != nil {
 			return nil, err
@@ -310,7 +303,7 @@ func readPools(d *Dir, memoryKiB uint64) ([]HugePages, error) {
 		left -= p.Total * size
 		pools = append(pools, p)
 	}
-	slices.SortFunc(pools, func(a, b HugePages) int { return int(a.SizeKiB) - int(b.SizeKiB) })
+	slices.SortFunc(pools, func(a, b machine.Pages) int { return int(a.SizeKiB) - int(b.SizeKiB) })
 	return pools, nil
 }
 

@@ -41,17 +41,17 @@ func truth(t testing.TB, h testhost.Host) Host {
 	for _, c := range h.Cells {
 		cell := Cell{ID: c.ID, CPUs: h.CellCPUs(c.ID), MemoryKiB: c.MemoryKiB, Distances: c.Distances}
 		for _, p := range c.HugePages {
-			cell.HugePages = append(cell.HugePages, HugePages(p))
+			cell.HugePages = append(cell.HugePages, machine.Pages(p))
 		}
 		want.Cells = append(want.Cells, cell)
 	}
 	for _, d := range h.Devices {
-		dev := Device{
+		dev := machine.Device{
 			Address: at(d.Address), Vendor: d.Vendor, Product: d.Product, Class: d.Class, Driver: d.Driver, Cell: d.Cell,
-			PF: maybe(d.PF), TotalVFs: d.TotalVFs,
+			Physical: maybe(d.PF), MaxVirtual: d.TotalVFs,
 		}
 		for _, vf := range d.VFs {
-			dev.VFs = append(dev.VFs, at(vf))
+			dev.Virtual = append(dev.Virtual, at(vf))
 		}
 		want.Devices = append(want.Devices, dev)
 		if len(d.Types) > 0 {
@@ -72,11 +72,11 @@ func truth(t testing.TB, h testhost.Host) Host {
 func parentTruth(name string, address *machine.Address, p testhost.MdevParent) MdevParent {
 	want := MdevParent{Name: name, Address: address}
 	for _, t := range p.Types {
-		want.Types = append(want.Types, MdevType{ID: t.ID, Name: t.Name, API: t.API, Available: t.Available, Description: t.Description})
+		want.Types = append(want.Types, machine.MdevType{ID: t.ID, Name: t.Name, API: t.API, Available: t.Available, Description: t.Description})
 	}
 	for _, m := range p.Active() {
-		want.Mdevs = append(want.Mdevs, Mdev{UUID: m.UUID, Type: m.Type})
+		want.Mdevs = append(want.Mdevs, machine.Mdev{UUID: m.UUID, Type: m.Type, Active: true})
 	}
-	slices.SortFunc(want.Mdevs, func(a, b Mdev) int { return strings.Compare(a.UUID, b.UUID) })
+	slices.SortFunc(want.Mdevs, func(a, b machine.Mdev) int { return strings.Compare(a.UUID, b.UUID) })
 	return want
 }

@@ -150,7 +150,7 @@ func TestParseReadsDomains(t *testing.T) {
 		want func(*domain.Domain)
 	}{
 		"little":                 {minimal(""), func(*domain.Domain) {}},
-		"elements nobody knows":  {minimal("<x:y xmlns:x='z'><uuid>no</uuid></x:y><seclabel/>"), func(*domain.Domain) {}},
+		"unknown elements":       {minimal("<x:y xmlns:x='z'><uuid>no</uuid></x:y><seclabel/>"), func(*domain.Domain) {}},
 		"a balloon":              {minimal("<currentMemory unit='b'>1025</currentMemory>"), func(d *domain.Domain) { d.CurrentKiB = 2 }},
 		"a pin of one processor": {minimal("<cputune><vcpupin vcpu='1' cpuset='3'/></cputune>"), func(d *domain.Domain) { d.Pins = [][]int{nil, {3}} }},
 		"a pin of a processor there is not": {

@@ -22,6 +22,8 @@ import (
 	"github.com/compute-agent/compute-agent/test/golden"
 )
 
+var update = flag.Bool("update", false, "write the golden files again")
+
 // specs are three typical instances, by the name of their golden file.
 func specs() map[string]domain.Spec {
 	instance := func(vcpus, memory int64) plugins.InstanceSpec {
@@ -199,7 +201,7 @@ func FuzzTextsAddNothing(f *testing.F) {
 	for _, text := range []string{"a", "</agent:name></agent:instance></metadata><devices/>", "]]>", "\x00\xff", "<!--", "&lt;", "\"/>"} {
 		f.Add(text)
 	}
-	shape := func(t *testing.T, owner string) string {
+	structure := func(t *testing.T, owner string) string {
 		s := specs()["pinned"]
 		s.Instance.Name, s.Instance.ProjectID, s.Instance.UserID, s.Instance.Flavor.Name = owner, owner, owner, owner
 		s.Instance.Metadata = map[string]string{owner: owner}
@@ -226,7 +228,7 @@ func FuzzTextsAddNothing(f *testing.F) {
 		return out + cmp.Diff(domain.Mark{}, mark)
 	}
 	f.Fuzz(func(t *testing.T, owner string) {
-		if diff := cmp.Diff(shape(t, "web"), shape(t, owner)); diff != "" {
+		if diff := cmp.Diff(structure(t, "web"), structure(t, owner)); diff != "" {
 			t.Fatal(diff)
 		}
 	})

@@ -20,7 +20,7 @@ var (
 	// ErrReadOnly means that the call needs write access, which this connection has not.
 	ErrReadOnly = errors.New("libvirt allows this with write access only")
 	// ErrNotFound means that there is no domain or device of that name.
-	ErrNotFound = errors.New("libvirt does not know it")
+	ErrNotFound = errors.New("libvirt has no such object")
 	// ErrState means that a domain or device is not in a state that allows the call: it runs
 	// already, or it does not run. libvirt has the same code for a host that is not in such a state
 	// (no cgroups to start guests in), so it pays to look at the domain.

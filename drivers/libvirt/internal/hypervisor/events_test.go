@@ -36,7 +36,7 @@ func TestBurstOfEventsIsDeliveredOnce(t *testing.T) {
 		}()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		var told []Changes
+		var received []Changes
 		for {
 			c, err := w.Next(ctx)
 			if err != nil {
@@ -45,11 +45,11 @@ func TestBurstOfEventsIsDeliveredOnce(t *testing.T) {
 				}
 				break
 			}
-			told = append(told, c)
+			received = append(received, c)
 		}
 		want := Changes{Devices: true, Domains: []string{"d0", "d1"}}
-		if diff := cmp.Diff([]Changes{want, want, want}, told); diff != "" {
-			t.Errorf("200 events over three seconds, told within one (-want +got):\n%s", diff)
+		if diff := cmp.Diff([]Changes{want, want, want}, received); diff != "" {
+			t.Errorf("200 events over three seconds, received within one (-want +got):\n%s", diff)
 		}
 	})
 }

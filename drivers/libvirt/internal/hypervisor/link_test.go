@@ -118,14 +118,14 @@ func TestLinkServesCalls(t *testing.T) {
 func TestLinkBacksOffAndComesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &fakeDaemon{}
-		nobody := errors.New("nobody there")
+		nobody := errors.New("connection refused")
 		d.away.Store(&nobody)
 		l := d.link()
 		defer shut(t, l)
 		synctest.Wait()
 		_, err := hostname(t.Context(), l)
-		wantUnavailable(t, err, "nobody there")
-		wantUnavailable(t, l.State(), "nobody there")
+		wantUnavailable(t, err, "connection refused")
+		wantUnavailable(t, l.State(), "connection refused")
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
 		// 0, 1, 3, 7, 15, 31 s, then every 30 s.

@@ -117,7 +117,7 @@ func TestUnavailableReportsWhetherTheCallBegan(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		d := &fakeDaemon{}
-		nobody := errors.New("nobody there")
+		nobody := errors.New("connection refused")
 		d.away.Store(&nobody)
 		l := d.link()
 		synctest.Wait()

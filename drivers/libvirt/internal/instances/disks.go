@@ -79,7 +79,7 @@ func (j *job) plan(spec plugins.InstanceSpec) ([]disk, error) {
 	if len(spec.UserData) > 0 {
 		text, err := SeedDisk(j.uuid, spec.Name, spec.UserData)
 		if err != nil {
-			return nil, j.fault("its user data cannot be given to it: %v", err)
+			return nil, j.fault("could not write its user data: %v", err)
 		}
 		out = append(out, disk{name: seedDisk, format: rawType, readOnly: true, write: func(_ context.Context, f *os.File) error {
 			_, err := f.Write(text)
@@ -154,7 +154,7 @@ func (j *job) image(name string) (image, error) {
 		return none() // opening a pipe would wait for ever
 	}
 	if err != nil {
-		j.log.Warn().Err(err).Str("image", name).Msg("An image cannot be used. If it is a link, it must stay in the directory of images.")
+		j.log.Warn().Err(err).Str("image", name).Msg("Could not use an image. A link must not lead out of the directory of images.")
 		return none()
 	}
 	file, err := root.Open(name)
@@ -168,7 +168,7 @@ func (j *job) image(name string) (image, error) {
 	case errors.Is(err, ErrNotQCOW2):
 		out.format, out.size = rawType, uint64(info.Size())
 	case err != nil:
-		j.log.Warn().Err(err).Str("image", name).Msg("An image cannot be used.")
+		j.log.Warn().Err(err).Str("image", name).Msg("Could not use an image.")
 		return image{}, j.fault("the image %.60q cannot be used", name)
 	}
 	return out, nil

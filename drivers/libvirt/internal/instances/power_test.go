@@ -157,7 +157,7 @@ func TestTheListOfInstances(t *testing.T) {
 		r := newRig(t, Config{})
 		r.mustSpawn(request(1))
 		r.mustSpawn(request(2))
-		r.stranger(3)
+		r.unmanaged(3)
 		r.domains[id(2)].off(offCrashed)
 		want := []plugins.Instance{
 			{UUID: id(1), Name: "server 1", Power: plugins.PowerRunning, HypervisorName: "instance-" + id(1)},
@@ -188,31 +188,31 @@ func TestTheListOfInstances(t *testing.T) {
 func TestEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Config{})
-		r.stranger(7)
+		r.unmanaged(7)
 		if _, err := r.Instances(t.Context(), node); err != nil {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		type change struct{ Node, UUID string }
-		told, ended := make(chan change, 100), make(chan error, 1)
-		go func() { ended <- r.Watch(ctx, func(node, uuid string) { told <- change{node, uuid} }) }()
+		received, ended := make(chan change, 100), make(chan error, 1)
+		go func() { ended <- r.Watch(ctx, func(node, uuid string) { received <- change{node, uuid} }) }()
 		synctest.Wait()
 		r.mustSpawn(request(1))
 		r.tell(hypervisor.Event{Domain: id(7)})
 		time.Sleep(time.Second)
 		r.tell(hypervisor.Event{Device: "mdev_x"})
 		time.Sleep(time.Second)
-		if len(told) != 1 {
-			t.Errorf("%d events", len(told))
+		if len(received) != 1 {
+			t.Errorf("%d events", len(received))
 		}
-		diff(t, "event", change{node, id(1)}, <-told)
+		diff(t, "event", change{node, id(1)}, <-received)
 		time.Sleep(6 * time.Minute)
-		diff(t, "after long silence", change{}, <-told)
+		diff(t, "after long silence", change{}, <-received)
 		r.Use(nil)
 		r.tell(hypervisor.Event{Domain: id(1)})
 		time.Sleep(time.Second)
-		if len(told) > 0 {
-			t.Errorf("%+v, and instances are not managed", <-told)
+		if len(received) > 0 {
+			t.Errorf("%+v, and instances are not managed", <-received)
 		}
 		cancel()
 		if err := <-ended; !errors.Is(err, context.Canceled) {

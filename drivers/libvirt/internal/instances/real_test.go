@@ -252,8 +252,8 @@ func TestTheLifeOfARealInstance(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	told, ended := make(chan string, 1000), make(chan error, 1)
-	go func() { ended <- r.Watch(ctx, func(_, uuid string) { told <- uuid }) }()
+	received, ended := make(chan string, 1000), make(chan error, 1)
+	go func() { ended <- r.Watch(ctx, func(_, uuid string) { received <- uuid }) }()
 	defer func() {
 		cancel()
 		<-ended
@@ -265,7 +265,7 @@ func TestTheLifeOfARealInstance(t *testing.T) {
 	}
 	r.eventually("an event", func() bool {
 		select {
-		case uuid := <-told:
+		case uuid := <-received:
 			return uuid == spec.UUID
 		default:
 			return false
@@ -367,7 +367,7 @@ func TestRealDaemonRefusals(t *testing.T) {
 }
 
 func (r *realRig) defineTheirs(xml string) error {
-	_, err := hypervisor.Call(r.t.Context(), r.links[1], "a stranger", func(c hypervisor.Conn) (string, error) { return c.DefineDomain(xml) })
+	_, err := hypervisor.Call(r.t.Context(), r.links[1], "an unmanaged one", func(c hypervisor.Conn) (string, error) { return c.DefineDomain(xml) })
 	return err
 }
 

@@ -141,7 +141,7 @@ func TestASpawnThatFailsAtAnyStep(t *testing.T) {
 // That KVM may not work is said where a guest that was to run on it could not be started, and not
 // of another.
 func TestFailedStartWithKVMHasAHint(t *testing.T) {
-	for virt, told := range map[string]bool{"": true, "auto": true, "kvm": true, "qemu": false} {
+	for virt, hinted := range map[string]bool{"": true, "auto": true, "kvm": true, "qemu": false} {
 		t.Run(virt, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := newRig(t, Config{VirtType: virt})
@@ -150,9 +150,9 @@ func TestFailedStartWithKVMHasAHint(t *testing.T) {
 				_, err := r.Spawn(zerolog.New(&log).WithContext(t.Context()), node, request(1), nil)
 				var fault *plugins.InstanceFault
 				if !errors.As(err, &fault) || fault.Reason != "the hypervisor could not start it" {
-					t.Errorf("its owner is told %v", err)
+					t.Errorf("its owner gets %v", err)
 				}
-				if strings.Count(log.String(), "Could not create an instance") != 1 || strings.Contains(log.String(), `virt_type = \"qemu\"`) != told {
+				if strings.Count(log.String(), "Could not create an instance") != 1 || strings.Contains(log.String(), `virt_type = \"qemu\"`) != hinted {
 					t.Errorf("the log is %s", log.String())
 				}
 			})
@@ -233,7 +233,7 @@ func TestSpawnAndDestroyContinueAfterACrash(t *testing.T) {
 			}
 			r.write(filepath.Join(dir, "disk.part"), "half")
 		},
-		"a device that nobody uses": func(t *testing.T, r *rig) {
+		"an unused device": func(t *testing.T, r *rig) {
 			r.domains[id(1)].off(0)
 			if err := os.Remove(filepath.Join(r.dir, domain.Name(id(1)), startedNote)); err != nil {
 				t.Fatal(err)
@@ -377,7 +377,7 @@ func TestSpawnDoesNotRestartAnInstanceThatRan(t *testing.T) {
 				if err != nil || is.Power == plugins.PowerRunning || r.started != 1 {
 					t.Errorf("%+v, %v", is, err)
 				}
-				r.domains[id(1)].off(0) // libvirt's daemon is started anew
+				r.domains[id(1)].off(0) // libvirt's daemon is started again
 			}
 		})
 	}
@@ -387,7 +387,7 @@ func TestSpawnDoesNotRestartAnInstanceThatRan(t *testing.T) {
 func TestUnmanagedGuestsAreNotTouched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Config{})
-		r.stranger(1)
+		r.unmanaged(1)
 		_, spawned := r.spawn(request(1))
 		_, on := r.SetPower(t.Context(), node, id(1), plugins.PowerRunning, true)
 		_, off := r.SetPower(t.Context(), node, id(1), plugins.PowerShutdown, true)
@@ -408,7 +408,7 @@ func TestUnmanagedGuestsAreNotTouched(t *testing.T) {
 		r.domains = map[string]*body{}
 		look := r.setup.Look
 		r.setup.Look = func(ctx context.Context, tree *providertree.Tree, node string) (Host, error) {
-			r.stranger(1)
+			r.unmanaged(1)
 			return look(ctx, tree, node)
 		}
 		if _, err := r.spawn(request(1)); err == nil || len(r.writes) > 0 {
@@ -472,7 +472,7 @@ func TestInstanceThatRanIsKept(t *testing.T) {
 	})
 }
 
-// A host that has no room for the disks (here: a file where the directory should be) gives back
+// A host that has nothing free for the disks (here: a file where the directory should be) gives back
 // what was taken.
 func TestDiskErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -425,8 +425,8 @@ func (r *rig) defined(n int) domain.Domain {
 	return d
 }
 
-// stranger puts a domain there that somebody else made.
-func (r *rig) stranger(n int) {
+// unmanaged puts a domain there that the driver did not create.
+func (r *rig) unmanaged(n int) {
 	r.world.mu.Lock()
 	defer r.world.mu.Unlock()
 	xml := fmt.Sprintf("<domain type='kvm'><name>theirs-%d</name><uuid>%s</uuid><memory>1024</memory><vcpu>1</vcpu></domain>", n, id(n))

@@ -78,7 +78,7 @@ func TestMoving(t *testing.T) {
 			host: func(h *inventory.Host) { h.Mdevs[0].Class = "CUSTOM_SMALL" },
 			want: []string{"cn1_pci_0000_3b_00_0 VGPU"},
 		},
-		"a GPU whose class was a custom one that nobody knows any more": {
+		"a GPU whose custom class is no longer configured": {
 			host: func(h *inventory.Host) { h.Mdevs[1].Class = "VGPU" },
 			want: []string{"cn1_pci_0000_82_00_0 CUSTOM_BIG"},
 		},

@@ -92,7 +92,7 @@ func anySettings(t *rapid.T) inventory.Settings {
 	}
 }
 
-// anyWanted draws a host in both shapes, or says why it cannot be.
+// anyWanted draws a host in both layouts, or says why it cannot be.
 func anyWanted(t *rapid.T) (h inventory.Host, flat, nested inventory.Wanted) {
 	h = anyHost(t)
 	s := anySettings(t)
@@ -225,15 +225,15 @@ func TestCellsAddUpToTheHost(t *testing.T) {
 // Moving; and what is Moving was there.
 func TestOnlyMovingPlacesLoseAllocatedInventory(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var shapes []inventory.Wanted
+		var layouts []inventory.Wanted
 		for range 2 {
 			_, flat, nested := anyWanted(t)
-			shapes = append(shapes, rapid.SampledFrom([]inventory.Wanted{flat, nested}).Draw(t, "shape"))
+			layouts = append(layouts, rapid.SampledFrom([]inventory.Wanted{flat, nested}).Draw(t, "layout"))
 		}
-		before := put(t, shapes[0], withOthers(t, fresh(t)))
-		moving, err := shapes[1].Moving(before, root)
+		before := put(t, layouts[0], withOthers(t, fresh(t)))
+		moving, err := layouts[1].Moving(before, root)
 		must(t, err)
-		after := put(t, shapes[1], before)
+		after := put(t, layouts[1], before)
 		sameOthers(t, before, after)
 		said := map[plugins.Place]bool{}
 		for _, place := range moving {

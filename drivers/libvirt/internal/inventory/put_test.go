@@ -248,7 +248,7 @@ func TestPut(t *testing.T) {
 				}
 			},
 		},
-		"a cell with a provider of somebody else's below it stays, with nothing in it": {
+		"a cell with a provider of another owner's below it stays, with nothing in it": {
 			tree: func(t *testing.T, tree *providertree.Tree) {
 				must(t, want(t, twoSockets(t), nestedSettings()).Put(tree, root))
 				must(t, tree.AddChild(uuidOf(t, tree, "cn1_numa_0"), neutron, "cn1:agent"))

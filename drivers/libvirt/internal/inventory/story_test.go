@@ -93,7 +93,7 @@ func TestGuestsFollow(t *testing.T) {
 		for p := range tree.All() {
 			for class, n := range allocations.Used(p.UUID) {
 				if inv := p.Inventories[class]; n > inv.Capacity() {
-					t.Fatalf("%d of %s are allocated on %s, which has room for %d", n, class, p.Name, inv.Capacity())
+					t.Fatalf("%d of %s are allocated on %s, which has %d free", n, class, p.Name, inv.Capacity())
 				}
 			}
 		}

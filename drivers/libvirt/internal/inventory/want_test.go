@@ -16,6 +16,25 @@ import (
 	"github.com/compute-agent/compute-agent/test/golden"
 )
 
+var update = flag.Bool("update", false, "write the golden files again")
+
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	file := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wanted, err := os.ReadFile(file) //nolint:gosec // a file of the test's
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(wanted), got); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", file, diff)
+	}
+}
+
 func TestGoldenTrees(t *testing.T) {
 	flat := put(t, want(t, twoSockets(t), settings()), fresh(t))
 	golden.Text(t, "testdata/flat.txt", dump(flat))
@@ -162,7 +181,7 @@ func TestInconsistentHostsAreErrors(t *testing.T) {
 			host: func(h *inventory.Host) { h.Encryption[0].Reserved = 16 }, key: "num_memory_encrypted_guests",
 			flat: "configuration: num_memory_encrypted_guests: reserves 16 of MEM_ENCRYPTION_CONTEXT, but cn1_amd_sev has only 15",
 		},
-		"a name without room for its devices": {
+		"a name without capacity for its devices": {
 			host: func(h *inventory.Host) { h.Node = strings.Repeat("x", 195) }, key: "host",
 		},
 		"a CPU in two cells": {

@@ -123,7 +123,7 @@ func TestCompareNamesEachDisagreement(t *testing.T) {
 	other := libvirt(t, testhost.Sample())
 	gpu(&other).Types[0].Available++
 	if discrepancies := machine.Compare(m, other, func(id string) bool { return id != gpu(&other).Types[0].ID }); len(discrepancies) != 0 {
-		t.Errorf("a type that nobody uses: %v", discrepancies)
+		t.Errorf("an unused type: %v", discrepancies)
 	}
 }
 

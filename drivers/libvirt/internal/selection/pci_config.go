@@ -71,7 +71,7 @@ type PCISpec struct {
 	// RemoteManaged devices are virtual functions whose other side is at a network card's own
 	// processor.
 	RemoteManaged json.RawMessage `json:"remote_managed"`
-	// ResourceClass is CUSTOM_PCI_<vendor>_<product> if it is not given.
+	// ResourceClass is Default: CUSTOM_PCI_<vendor>_<product>.
 	ResourceClass  string          `json:"resource_class"`
 	Traits         json.RawMessage `json:"traits"`
 	LiveMigratable json.RawMessage `json:"live_migratable"`

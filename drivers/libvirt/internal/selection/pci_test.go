@@ -167,9 +167,9 @@ func TestSelect(t *testing.T) {
 func TestRefused(t *testing.T) {
 	for specs, want := range map[string]string{
 		`{"address": "0000:06:00.0"}`: `pci_device_spec[0]: matches 0000:06:00.2, a virtual function of 0000:06:00.0, which pci_device_spec[0] matches; only one of the two can be given to guests. ` +
-			`Narrow one spec by address or product_id (1015 is the physical function, 1016 the virtual one)`,
+			`Restrict one spec by address or product_id (1015 is the physical function, 1016 the virtual one)`,
 		`{"product_id": "1015"}, {"address": "06:00.4"}`: `pci_device_spec[1]: matches 0000:06:00.4, a virtual function of 0000:06:00.0, which pci_device_spec[0] matches; only one of the two can be given to guests. ` +
-			`Narrow one spec by address or product_id (1015 is the physical function, 1016 the virtual one)`,
+			`Restrict one spec by address or product_id (1015 is the physical function, 1016 the virtual one)`,
 		`{"address": "06:00.3", "resource_class": "A"}, {"product_id": "1016"}`: `pci_device_spec[0].resource_class: is CUSTOM_A for 0000:06:00.3, but its sibling 0000:06:00.2 has CUSTOM_PCI_15B3_1016 (pci_device_spec[1]); ` +
 			`all virtual functions of 0000:06:00.0 must have the same`,
 		`{"address": "06:00.4", "one_time_use": true}, {"product_id": "1016"}`: `pci_device_spec[0].traits: are COMPUTE_MANAGED_PCI_DEVICE,HW_PCI_ONE_TIME_USE for 0000:06:00.4, but its sibling 0000:06:00.2 has COMPUTE_MANAGED_PCI_DEVICE ` +

@@ -125,7 +125,7 @@ func TestEachNameIsReportedOrADiscrepancy(t *testing.T) {
 		var found []machine.Namespace
 		good := map[string]int{}
 		for i := range rapid.IntRange(0, 12).Draw(t, "found") {
-			n := usable(fmt.Sprintf("namespace0.%d", i), rapid.SampledFrom(append(names, "", "stranger")).Draw(t, "name"))
+			n := usable(fmt.Sprintf("namespace0.%d", i), rapid.SampledFrom(append(names, "", "unmanaged")).Draw(t, "name"))
 			if rapid.IntRange(0, 3).Draw(t, "good") == 0 {
 				n.Driver = rapid.SampledFrom([]string{"", "kmem"}).Draw(t, "driver")
 			} else {
@@ -134,20 +134,20 @@ func TestEachNameIsReportedOrADiscrepancy(t *testing.T) {
 			found = append(found, n)
 		}
 		pools, discrepancies := l.Choose(found)
-		doubted := map[string]bool{}
+		reported := map[string]bool{}
 		for _, d := range discrepancies {
-			if doubted[d.Key] {
+			if reported[d.Key] {
 				t.Fatalf("two discrepancies are called %s", d.Key)
 			}
-			doubted[d.Key] = true
+			reported[d.Key] = true
 		}
 		want := map[string]int64{}
 		for _, name := range names {
 			if good[name] > 0 {
 				want[classOf[name]]++
 			}
-			if good[name] == 0 && !doubted["pmem-"+name] || good[name] > 1 && !doubted["pmem-"+name] {
-				t.Fatalf("%s is there %d times, and nobody says so", name, good[name])
+			if good[name] == 0 && !reported["pmem-"+name] || good[name] > 1 && !reported["pmem-"+name] {
+				t.Fatalf("%s is there %d times, without a discrepancy", name, good[name])
 			}
 		}
 		if diff := cmp.Diff(want, PMEMTotals(pools)); diff != "" {
