@@ -10,11 +10,11 @@ import (
 	"github.com/compute-agent/compute-agent/placement/ledger/internal/pmap"
 )
 
-// draft is a snapshot in the making: a copy of one, whose containers are
-// changed under an owner of its own. Dropping a draft undoes all of it; when
-// it is published its owner ends and nothing of it changes any more.
+// draft is a snapshot that is being built: a copy of another one, whose
+// containers are changed in place under an owner of its own. Dropping a draft
+// undoes its changes; a published draft is immutable.
 //
-// A draft keeps the indexes right; the rules of Placement are the Tx's.
+// A draft maintains the indexes; Tx has the rules of Placement.
 type draft struct {
 	*Snapshot
 	owner *pmap.Owner
@@ -25,16 +25,16 @@ func newDraft(base *Snapshot) draft {
 	return draft{Snapshot: &s, owner: new(pmap.Owner)}
 }
 
-// providerChange replaces a provider: old is nil when it is new, now when it goes.
+// providerChange replaces a provider. old is nil for a new one, now for a removed one.
 type providerChange struct{ old, now *Provider }
 
-// putProvider replaces one provider that stays where it is in its tree.
+// putProvider replaces a provider that keeps its position in its tree.
 func (d draft) putProvider(old, now *Provider) {
 	d.indexProvider(old, now)
 	d.replaceInTree(now)
 }
 
-// indexProvider keeps everything but the forest. Cost: what differs.
+// indexProvider updates everything but the trees. Cost: the differences.
 func (d draft) indexProvider(old, now *Provider) {
 	var was, is Provider
 	if old != nil {
@@ -52,7 +52,7 @@ func (d draft) indexProvider(old, now *Provider) {
 		}
 	}
 	if was.Name != is.Name {
-		// The name can have gone to another provider of the same lot already.
+		// Another provider of the same batch can have the name already.
 		if id, ok := d.providerNames.Get(was.Name); was.Name != "" && ok && id == was.ID {
 			d.providerNames = d.providerNames.Delete(d.owner, was.Name)
 		}
@@ -87,7 +87,8 @@ func (d draft) traitID(name string) int64 {
 	return t.ID
 }
 
-// traitOrder returns the places of names, which are sorted, in the order of their traits' IDs; nil when that is how they are.
+// traitOrder returns the indices of the sorted names in the order of their traits' IDs; nil if the names
+// are in that order.
 func (d draft) traitOrder(names []string) []int32 {
 	ids := make([]int64, len(names))
 	for i, name := range names {
@@ -109,18 +110,18 @@ func (d draft) aggregateID(uuid string) int64 {
 	return id
 }
 
-// indexStrings links and unlinks what differs between two sorted lists.
+// indexStrings links and unlinks the differences between two sorted lists.
 func (d draft) indexStrings(index *pmap.IntMap[pmap.IDSet], id int64, was, is []string, number func(string) int64) {
-	gone, come := diffSorted(was, is)
-	for _, name := range gone {
+	removed, added := diffSorted(was, is)
+	for _, name := range removed {
 		d.link(index, number(name), id, false)
 	}
-	for _, name := range come {
+	for _, name := range added {
 		d.link(index, number(name), id, true)
 	}
 }
 
-// link puts member into the set under key or takes it out.
+// link adds member to the set of key or removes it.
 func (d draft) link(index *pmap.IntMap[pmap.IDSet], key, member int64, in bool) {
 	set, _ := index.Get(key)
 	if in {
@@ -135,7 +136,7 @@ func (d draft) link(index *pmap.IntMap[pmap.IDSet], key, member int64, in bool) 
 	*index = index.Set(d.owner, key, set)
 }
 
-// replaceInTree puts a changed provider into its place. Cost: the tree's size,
+// replaceInTree replaces a changed provider in its tree. Cost: the tree's size,
 // once for each tree of a draft.
 func (d draft) replaceInTree(p *Provider) {
 	t, _ := d.trees.Get(p.slot)
@@ -152,12 +153,11 @@ func (d draft) replaceInTree(p *Provider) {
 	panic(fmt.Sprintf("ledger: provider %s is not in its tree %d", p.UUID, p.slot))
 }
 
-// moveProviders makes changes that make, end or move providers: it gives each
-// its tree and builds those trees anew. The changed providers' slots are set
-// here, so they must not be shared yet.
-// Cost: the sizes of the trees touched.
+// moveProviders applies changes that add, remove or move providers: it assigns
+// each its tree and rebuilds those trees. It sets the slots of the changed
+// providers, so they must not be shared yet. Cost: the sizes of these trees.
 func (d draft) moveProviders(changes []providerChange) error {
-	members := map[int64][]*Provider{} // the trees touched, by number
+	members := map[int64][]*Provider{} // of the changed trees, by number
 	touch := func(slot int64) {
 		if _, ok := members[slot]; !ok {
 			members[slot] = nil
@@ -172,7 +172,7 @@ func (d draft) moveProviders(changes []providerChange) error {
 			members[c.old.slot] = slices.DeleteFunc(members[c.old.slot], func(p *Provider) bool { return p.ID == c.old.ID })
 		}
 	}
-	// Roots first: the others find their tree by them.
+	// Roots first: they determine the trees of the others.
 	roots := map[string]int64{}
 	for _, c := range changes {
 		if c.now == nil || c.now.Parent != "" {
@@ -253,12 +253,12 @@ func preOrder(members []*Provider) ([]*Provider, error) {
 		}
 	}
 	if len(out) != len(members) {
-		return nil, fmt.Errorf("the tree of resource provider %s has %d members that no path leads to", out[0].UUID, len(members)-len(out))
+		return nil, fmt.Errorf("the tree of resource provider %s has %d members that are not below its root", out[0].UUID, len(members)-len(out))
 	}
 	return out, nil
 }
 
-// diffSorted returns what only a and what only b has.
+// diffSorted returns the strings that are only in a and only in b.
 func diffSorted(a, b []string) (onlyA, onlyB []string) {
 	for len(a) > 0 || len(b) > 0 {
 		switch {

@@ -9,11 +9,11 @@ import (
 	"github.com/compute-agent/compute-agent/placement/ledger/internal/pmap"
 )
 
-// consumerChange replaces a consumer: old is nil when it is new, now when it goes.
+// consumerChange replaces a consumer. old is nil for a new one, now for a removed one.
 type consumerChange struct{ old, now *Consumer }
 
-// putConsumers replaces consumers and moves the usage of the providers they
-// hold allocations of; each provider touched is copied once.
+// putConsumers replaces consumers and updates the usage of their providers. Each
+// provider is copied once.
 func (d draft) putConsumers(changes []consumerChange) {
 	moved := map[[2]int64]int64{} // by provider and class ID
 	for _, c := range changes {
@@ -72,7 +72,7 @@ func (d draft) indexConsumer(old, now *Consumer) {
 			d.orphans = d.orphans.Delete(d.owner, old.UUID)
 		} else {
 			d.consumers = d.consumers.Delete(d.owner, old.ID)
-			// The uuid can belong to another record of the same lot already.
+			// Another record of the same batch can have the uuid already.
 			if id, ok := d.consumerIDs.Get(old.UUID); ok && id == old.ID {
 				d.consumerIDs = d.consumerIDs.Delete(d.owner, old.UUID)
 			}
@@ -105,7 +105,7 @@ func (d draft) indexConsumer(old, now *Consumer) {
 	}
 }
 
-// holds returns the IDs of the providers that a consumer holds allocations of.
+// holds returns the IDs of the providers of a consumer's allocations.
 func holds(c *Consumer) []int64 {
 	var out []int64
 	for _, a := range c.Allocations {
@@ -127,7 +127,7 @@ func (n *names) put(owner *pmap.Owner, id int64, name string) {
 	n.byID = n.byID.Set(owner, id, name)
 }
 
-// putClass and the like keep the tables of names.
+// putClass adds or replaces a class.
 func (d draft) putClass(c *ResourceClass) {
 	d.classes = d.classes.Set(d.owner, c.Name, c)
 	d.classByID = d.classByID.Set(d.owner, c.ID, c)
@@ -136,7 +136,8 @@ func (d draft) putClass(c *ResourceClass) {
 	}
 }
 
-// dropClass leaves the name alone if another class has it by now: one that was deleted and made again.
+// dropClass removes a class. It keeps the name if another class has it by now: one that was deleted and
+// created again.
 func (d draft) dropClass(c *ResourceClass) {
 	if named, ok := d.classes.Get(c.Name); ok && named.ID == c.ID {
 		d.classes = d.classes.Delete(d.owner, c.Name)
@@ -144,7 +145,7 @@ func (d draft) dropClass(c *ResourceClass) {
 	d.classByID = d.classByID.Delete(d.owner, c.ID)
 }
 
-// putTrait costs the number of traits: the list is copied.
+// putTrait adds or replaces a trait. Cost: the number of traits, since the list is copied.
 func (d draft) putTrait(t *Trait) {
 	d.traits = d.traits.Set(d.owner, t.Name, t)
 	d.traitByID = d.traitByID.Set(d.owner, t.ID, t)
@@ -159,7 +160,8 @@ func (d draft) putTrait(t *Trait) {
 	d.next.trait = max(d.next.trait, t.ID+1)
 }
 
-// dropTrait leaves the name alone if another trait has it by now: one that was deleted and made again.
+// dropTrait removes a trait. It keeps the name if another trait has it by now: one that was deleted and
+// created again.
 func (d draft) dropTrait(t *Trait) {
 	d.traitByID = d.traitByID.Delete(d.owner, t.ID)
 	if at, ok := slices.BinarySearchFunc(d.traitList, t.ID, compareTrait); ok {

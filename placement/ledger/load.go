@@ -11,15 +11,15 @@ import (
 	"github.com/compute-agent/compute-agent/placement/ledger/internal/pmap"
 )
 
-// ErrBadState is a stored state that breaks Placement's own invariants, so
-// that serving it would be worse than not starting.
+// ErrBadState is a stored state that violates Placement's invariants. It must
+// not be served.
 var ErrBadState = errors.New("the stored state is not consistent")
 
 func badState(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrBadState, fmt.Sprintf(format, args...))
 }
 
-// NewSnapshot makes the snapshot of a whole state. Errors are ErrBadState.
+// NewSnapshot builds the snapshot of a whole state. Errors are ErrBadState.
 // Cost: about 2 µs for each row.
 func NewSnapshot(state *State) (*Snapshot, error) {
 	d := newDraft(&Snapshot{next: nextIDs{class: MinCustomClassID, provider: 1, trait: 1, consumer: 1, aggregate: 1, project: 1, user: 1, typ: 1}})
@@ -49,14 +49,14 @@ func NewSnapshot(state *State) (*Snapshot, error) {
 		return nil, err
 	}
 	sumUsage(providers, consumers)
-	if err := d.plant(providers); err != nil {
+	if err := d.plantTrees(providers); err != nil {
 		return nil, err
 	}
 	d.indexAll(providers, consumers)
 	return d.Snapshot, nil
 }
 
-// putNames adds the tables of names that only ever grow.
+// putNames adds the append-only tables of names.
 func (d draft) putNames(state *State) {
 	for _, table := range []struct {
 		rows []NamedRow
@@ -129,8 +129,8 @@ func (d draft) assembleProviders(state *State) (map[int64]*Provider, error) {
 	return providers, nil
 }
 
-// findRoots follows the parents. The column root_provider_id is not believed:
-// it is NULL in rows that an old Placement wrote.
+// findRoots sets the roots by following the parents. The column
+// root_provider_id is ignored: it is NULL in rows of an old Placement.
 func findRoots(providers map[int64]*Provider) error {
 	byUUID := make(map[string]*Provider, len(providers))
 	for _, p := range providers {
@@ -215,8 +215,8 @@ func sumUsage(providers map[int64]*Provider, consumers []*Consumer) {
 	}
 }
 
-// plant groups the providers of an empty draft into trees.
-func (d draft) plant(providers map[int64]*Provider) error {
+// plantTrees groups the providers of an empty draft into trees.
+func (d draft) plantTrees(providers map[int64]*Provider) error {
 	trees := map[string][]*Provider{}
 	var roots []*Provider
 	for _, p := range providers {
@@ -240,8 +240,7 @@ func (d draft) plant(providers map[int64]*Provider) error {
 	return nil
 }
 
-// indexAll fills the indexes of an empty draft; sets of numbers are built at
-// once instead of one by one.
+// indexAll fills the indexes of an empty draft. It builds each set at once.
 func (d draft) indexAll(providers map[int64]*Provider, consumers []*Consumer) {
 	ordered := make([]*Provider, 0, len(providers))
 	for _, p := range providers {

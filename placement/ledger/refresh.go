@@ -50,18 +50,18 @@ func refresh(base *Snapshot, delta *Delta) (*Snapshot, error) {
 }
 
 func (d draft) refreshProviders(delta *Delta) error {
-	fresh, err := d.assembleProviders(&delta.State)
+	changed, err := d.assembleProviders(&delta.State)
 	if err != nil {
 		return err
 	}
-	byUUID := make(map[string]*Provider, len(fresh))
-	for _, p := range fresh {
+	byUUID := make(map[string]*Provider, len(changed))
+	for _, p := range changed {
 		byUUID[p.UUID] = p
 	}
 	var moves []providerChange
 	for _, id := range delta.ProviderIDs {
 		old, _ := d.providers.Get(id)
-		now := fresh[id]
+		now := changed[id]
 		if old == nil && now == nil {
 			continue // made and gone between the two versions
 		}
@@ -86,16 +86,16 @@ func (d draft) refreshProviders(delta *Delta) error {
 	return d.moveProviders(moves)
 }
 
-// findRoot follows the parents of a fresh provider through fresh and known ones.
-func (d draft) findRoot(p *Provider, fresh map[string]*Provider) error {
+// findRoot follows the parents of a changed provider through changed and existing ones.
+func (d draft) findRoot(p *Provider, changed map[string]*Provider) error {
 	at := p
 	for steps := 0; at.Parent != ""; steps++ {
-		parent, ok := fresh[at.Parent]
+		parent, ok := changed[at.Parent]
 		if !ok {
 			parent, ok = d.Provider(at.Parent)
 		}
-		if !ok || steps > d.providers.Len()+len(fresh) {
-			return badState("the parents of resource provider %s lead nowhere", p.UUID)
+		if !ok || steps > d.providers.Len()+len(changed) {
+			return badState("the parents of resource provider %s do not end at a root", p.UUID)
 		}
 		at = parent
 	}
@@ -104,13 +104,13 @@ func (d draft) findRoot(p *Provider, fresh map[string]*Provider) error {
 }
 
 func (d draft) refreshConsumers(delta *Delta) error {
-	fresh, err := d.assembleConsumers(&delta.State, d.providers.Get)
+	changed, err := d.assembleConsumers(&delta.State, d.providers.Get)
 	if err != nil {
 		return err
 	}
 	byID := map[int64]*Consumer{}
 	strays := map[string]*Consumer{}
-	for _, c := range fresh {
+	for _, c := range changed {
 		if c.ID == 0 {
 			strays[c.UUID] = c
 		} else {
@@ -124,7 +124,7 @@ func (d draft) refreshConsumers(delta *Delta) error {
 		if now := byID[id]; old != nil || now != nil {
 			changes = append(changes, consumerChange{old, now})
 			if now != nil {
-				uuids = append(uuids, now.UUID) // it has a record now, if it had none
+				uuids = append(uuids, now.UUID) // it may have got a record
 			}
 		}
 	}

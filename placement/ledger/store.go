@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Store is where a ledger's state lives durably: rows in Placement's own
-// schema, and a version that every commit moves by one.
+// Store is the durable storage of a ledger: rows in Placement's own schema, and
+// a version that grows by one with every commit.
 //
 // Implementations are used by one ledger at a time, but must allow Version
 // and Changes to run beside Commit.
@@ -17,28 +17,28 @@ type Store interface {
 	Load(ctx context.Context) (*State, error)
 	// Version reads the newest committed version.
 	Version(ctx context.Context) (int64, error)
-	// Commit writes the changes, in their order, and moves the version from
-	// base to base+1, all or nothing and durable when it returns. Errors:
-	// ErrVersionConflict (someone else moved the version, nothing was written),
-	// ErrReload (a row was not as the ledger knew it, nothing was written),
-	// ErrOutcomeUnknown, or the storage's own, in which case nothing was written.
+	// Commit writes the changes, in their order, and sets the version from base
+	// to base+1, atomically and durably. Errors: ErrVersionConflict (another
+	// server committed, nothing was written), ErrReload (a row differed from the
+	// ledger's, nothing was written), ErrOutcomeUnknown, or the storage's own, in
+	// which case nothing was written.
 	Commit(ctx context.Context, base int64, changes []Change) error
 	// Changes reads, consistently, the rows that changed after the version
-	// since; ErrReload when that is too long ago or cannot be told.
+	// since; ErrReload if that is too long ago or not known.
 	Changes(ctx context.Context, since int64) (*Delta, error)
-	// Exclusive says that no other process can commit while this store is
-	// open, so that Version need not be asked.
+	// Exclusive: no other process can commit while this store is open, so
+	// Version need not be read.
 	Exclusive() bool
 	Close() error
 }
 
-// Reserver is a Store that can keep other servers from committing for a
-// moment. The ledger asks for that when somebody committed first: between two
-// servers that write all the time, the slower one would never get its turn.
+// Reserver is a Store that can keep other servers from committing for a moment.
+// The ledger uses it after another server committed first: otherwise the slower
+// of two servers that write all the time would never commit.
 type Reserver interface {
-	// Reserve returns when nobody else can commit until the next Commit of
-	// this store, or until release. Reserve, Commit and release are called
-	// by one goroutine, in this order.
+	// Reserve returns when no other server can commit until the next Commit of
+	// this store, or until release. Reserve, Commit and release are called by
+	// one goroutine, in this order.
 	Reserve(ctx context.Context) (release func(), err error)
 }
 

@@ -11,25 +11,25 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// claim is a request to replace what one consumer holds, with the consumer as
-// it is: nil, or a record without allocations, or allocations without a
-// record, when the API knows no such consumer.
+// claim is a request to replace the allocations of one consumer, with the
+// current consumer: nil, or a record without allocations, or allocations
+// without a record, if the API shows no such consumer.
 type claim struct {
 	ConsumerAllocations
 	old *Consumer
-	// asked is what it will hold, in order of provider ID and class ID.
+	// asked are its new allocations, in order of provider ID and class ID.
 	asked []Allocation
 }
 
-// ReplaceAllocations replaces all that the named consumers hold, in one step
+// ReplaceAllocations replaces all allocations of the given consumers in one step
 // (PUT /allocations/{consumer}, POST /allocations).
 //
-// As in Placement, the generation moves of each provider that a consumer is
-// given something of, and of each that an emptied consumer held something of;
-// a provider that a consumer merely moves away from keeps its generation. The
-// generation of each consumer moves; one that holds nothing any more is gone.
-// A provider that is over-committed takes allocations as long as what is used
-// of the class does not grow by them.
+// As in Placement, the generations grow of the providers of the new allocations,
+// and of the providers of a consumer whose allocations are all deleted; a
+// provider that a consumer only moves away from keeps its generation. The
+// generation of each consumer grows; a consumer without allocations is deleted.
+// An over-committed provider accepts allocations that do not increase the used
+// amount of the class.
 //
 // Kinds: DuplicateConsumer, ConsumerGenerationConflict, ProviderNotFound,
 // ClassNotFound, InvalidAllocation, InventoryNotFound, AllocationConstraint,
@@ -42,7 +42,7 @@ func (tx *Tx) ReplaceAllocations(list []ConsumerAllocations) error {
 	return tx.allocate(claims)
 }
 
-// claims checks who asks, and that the providers exist.
+// claims checks the consumers and that the providers exist.
 func (tx *Tx) claims(list []ConsumerAllocations) ([]claim, error) {
 	claims := make([]claim, len(list))
 	seen := make(map[string]bool, len(list))
@@ -64,7 +64,7 @@ func (tx *Tx) claims(list []ConsumerAllocations) ([]claim, error) {
 			if old != nil && old.visible() {
 				expected = old.Generation
 			}
-			// A client may send any number, that of NoGeneration too.
+			// A client can send any number, including NoGeneration.
 			if given != expected || (req.Generation == nil) != (expected == NoGeneration) {
 				return nil, &Error{Kind: ConsumerGenerationConflict, Consumer: req.Consumer, Expected: expected, Given: given}
 			}
@@ -80,7 +80,7 @@ func (tx *Tx) claims(list []ConsumerAllocations) ([]claim, error) {
 	return claims, nil
 }
 
-// allocate does what checked claims ask for.
+// allocate applies checked claims.
 func (tx *Tx) allocate(claims []claim) error {
 	for i := range claims {
 		if err := tx.resolve(&claims[i]); err != nil {
@@ -96,7 +96,7 @@ func (tx *Tx) allocate(claims []claim) error {
 		held := c.asked
 		if len(c.asked) == 0 {
 			if c.old == nil || len(c.old.Allocations) == 0 {
-				continue // nothing held, nothing asked for
+				continue // no allocations before and after
 			}
 			held = c.old.Allocations
 		}
@@ -114,7 +114,7 @@ func (tx *Tx) allocate(claims []claim) error {
 	return nil
 }
 
-// resolve turns a claim's names into allocations.
+// resolve makes allocations of a claim's names.
 func (tx *Tx) resolve(c *claim) error {
 	for uuid, resources := range c.Resources {
 		p, _ := tx.Provider(uuid)
@@ -137,7 +137,7 @@ func (tx *Tx) resolve(c *claim) error {
 	return nil
 }
 
-// fits checks units and capacity, with what the consumers hold now given back.
+// fits checks units and capacity, without the consumers' current allocations.
 func (tx *Tx) fits(claims []claim) error {
 	type key struct{ provider, class int64 }
 	freed, asked := map[key]int64{}, map[key]int64{}
@@ -176,7 +176,7 @@ func (tx *Tx) fits(claims []claim) error {
 	return nil
 }
 
-// consumerOf returns the consumer that a claim leaves; nil when it holds nothing.
+// consumerOf returns the consumer after a claim; nil without allocations.
 func (tx *Tx) consumerOf(c claim) *Consumer {
 	if len(c.asked) == 0 {
 		return nil
@@ -194,7 +194,7 @@ func (tx *Tx) consumerOf(c claim) *Consumer {
 	if c.Type != nil {
 		now.Type = *c.Type
 	}
-	// The names are kept once, however many consumers share them.
+	// Consumers share the strings of their names.
 	now.Project, _ = tx.projects.byID.Get(tx.name(Projects, now.Project))
 	now.User, _ = tx.users.byID.Get(tx.name(Users, now.User))
 	if now.Type != "" {
@@ -203,8 +203,8 @@ func (tx *Tx) consumerOf(c claim) *Consumer {
 	return now
 }
 
-// noteConsumers records the changes of rows, the same kinds together, so that
-// a store can write many rows in one statement.
+// noteConsumers records the row changes, grouped by kind, so that a store can
+// write many rows in one statement.
 func (tx *Tx) noteConsumers(changes []consumerChange) {
 	for _, c := range changes {
 		if c.old != nil && len(c.old.Allocations) > 0 {
@@ -244,8 +244,8 @@ func (tx *Tx) consumerRow(c *Consumer) ConsumerRow {
 	return r
 }
 
-// DeleteAllocations gives back all that a consumer holds, and its record
-// goes. No provider's generation moves by that, as in Placement. Kind: AllocationNotFound.
+// DeleteAllocations deletes all allocations of a consumer and its record. As in
+// Placement, the generations of providers stay. Kind: AllocationNotFound.
 func (tx *Tx) DeleteAllocations(consumer string) error {
 	c, ok := tx.Consumer(consumer)
 	if !ok {
@@ -257,10 +257,9 @@ func (tx *Tx) DeleteAllocations(consumer string) error {
 	return nil
 }
 
-// AddMissingConsumers makes the records that are missing for allocations
-// which an old Placement wrote without, at most limit of them, owned by the
-// project and user given (Placement's incomplete consumers), and returns how
-// many it made.
+// AddMissingConsumers creates up to limit consumer records for allocations that
+// an old Placement wrote without them, owned by the given project and user
+// (Placement's incomplete consumers), and returns their number.
 func (tx *Tx) AddMissingConsumers(project, user string, limit int) int {
 	var changes []consumerChange
 	for _, old := range tx.orphans.All() {
@@ -282,11 +281,11 @@ func (tx *Tx) AddMissingConsumers(project, user string, limit int) int {
 }
 
 // Reshape replaces inventories of providers and allocations of consumers in
-// one step (POST /reshaper), in Placement's order: each provider first offers
-// what it offered and what it shall, then allocations are replaced as in
-// ReplaceAllocations, then each provider offers what it shall. Generations
-// move as they do there: of a provider in Inventories by 2 (by 1 when its new
-// inventories are none), and by 1 more when allocations touch it.
+// one step (POST /reshaper), in Placement's order: first each provider gets its
+// new inventories in addition to the old ones, then allocations are replaced as
+// in ReplaceAllocations, then the old inventories are removed. Generations grow
+// as in Placement: of a provider in Inventories by 2 (by 1 if it has no new
+// inventories), and by 1 more if its allocations change.
 //
 // Kinds: those of SetInventories and ReplaceAllocations.
 func (tx *Tx) Reshape(req Reshape) (err error) {
@@ -312,7 +311,7 @@ func (tx *Tx) Reshape(req Reshape) (err error) {
 		if is[i], err = tx.inventories(uuid, req.Inventories[uuid].Inventories); err != nil {
 			return err
 		}
-		// New rows are written twice by Placement, too: the second sets updated_at.
+		// Placement also writes new rows twice: the second write sets updated_at.
 		for k := range is[i] {
 			is[i][k].UpdatedAt = tx.now
 		}

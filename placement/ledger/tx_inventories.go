@@ -18,8 +18,8 @@ func joined(names []string) string {
 }
 
 // inventories checks what a request sets and returns it in order of the class
-// ID. Whether capacity may be zero is the API's to say (1.26); that it is
-// below what is used is allowed.
+// ID. The API decides whether capacity may be zero (1.26). Capacity below the
+// used amount is allowed.
 func (tx *Tx) inventories(provider string, list []Inventory) ([]Inventory, error) {
 	out := slices.Clone(list)
 	for i := range out {
@@ -43,8 +43,8 @@ func (tx *Tx) inventories(provider string, list []Inventory) ([]Inventory, error
 	return out, nil
 }
 
-// place gives the provider the inventories, all of them, without a change of
-// rows: rows that were there keep the time of their creation.
+// place sets all inventories of the provider, without row changes: existing
+// rows keep their creation time.
 func (tx *Tx) place(p *Provider, list []Inventory) (*Provider, error) {
 	var inUse []string
 	for _, inv := range p.Inventories {
@@ -61,8 +61,8 @@ func (tx *Tx) place(p *Provider, list []Inventory) (*Provider, error) {
 	return &now, nil
 }
 
-// stamp sets the times of inventories that replace others: new ones are made
-// now, those that were there are updated now.
+// stamp sets the times of inventories that replace others: new ones are created
+// now, existing ones are updated now.
 func (tx *Tx) stamp(was, is []Inventory) {
 	for i := range is {
 		if old, ok := inventoryOf(was, is[i].class); ok {
@@ -71,7 +71,7 @@ func (tx *Tx) stamp(was, is []Inventory) {
 	}
 }
 
-// noteInventories records the changes of rows from was to is.
+// noteInventories records the row changes from was to is.
 func (tx *Tx) noteInventories(p *Provider, was, is []Inventory) {
 	for _, inv := range was {
 		if _, keeps := inventoryOf(is, inv.class); !keeps {
@@ -87,7 +87,7 @@ func (tx *Tx) noteInventories(p *Provider, was, is []Inventory) {
 	}
 }
 
-// amounts are the fields of the inventory. Zero stands for itself in them.
+// amounts are the fields of the inventory, without defaults.
 func (i *Inventory) amounts() providertree.Inventory {
 	return providertree.Inventory{
 		Total: i.Total, Reserved: i.Reserved, MinUnit: i.MinUnit, MaxUnit: i.MaxUnit, StepSize: i.StepSize, AllocationRatio: i.AllocationRatio,
@@ -133,8 +133,8 @@ func (tx *Tx) DeleteInventories(uuid string) error {
 	return err
 }
 
-// AddInventory adds an inventory of a class that the provider has none of
-// (POST). Placement checks no generation there. Kinds: ProviderNotFound,
+// AddInventory adds an inventory of a class (POST). Placement checks no
+// generation there. Kinds: ProviderNotFound,
 // ClassNotFound, InvalidInventory, InventoryExists.
 func (tx *Tx) AddInventory(uuid string, inv Inventory) (*Provider, error) {
 	p, err := tx.provider(uuid)
@@ -168,8 +168,7 @@ func (tx *Tx) SetInventory(uuid string, generation int64, inv Inventory) (*Provi
 	return tx.withInventory(p, checked)
 }
 
-// withInventory puts one checked inventory, in place of the one of its class if there
-// is one, and touches only its row.
+// withInventory sets one checked inventory, and changes only its row.
 func (tx *Tx) withInventory(p *Provider, checked []Inventory) (*Provider, error) {
 	tx.stamp(p.Inventories, checked)
 	is := slices.Clone(p.Inventories)

@@ -8,7 +8,7 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// customName checks the name of a class or trait that somebody wants to make.
+// customName checks the name of a new class or trait.
 func customName(name string) error {
 	if !providertree.IsCustomName(name) {
 		return &Error{Kind: InvalidName, Name: name, Detail: "must be " + providertree.CustomPrefix + " and 1 to 248 of A-Z, 0-9 and _"}
@@ -16,8 +16,8 @@ func customName(name string) error {
 	return nil
 }
 
-// CreateClass makes a custom resource class, or returns the class that has
-// the name already. Kind: InvalidName.
+// CreateClass creates a custom resource class, or returns the existing class of
+// that name. Kind: InvalidName.
 func (tx *Tx) CreateClass(name string) (c *ResourceClass, created bool, err error) {
 	if c, ok := tx.Class(name); ok {
 		return c, false, nil
@@ -95,7 +95,7 @@ func (tx *Tx) renameIn(c *ResourceClass) {
 	}
 }
 
-// DeleteClass removes a custom resource class of which there is no inventory.
+// DeleteClass removes a custom resource class without inventories.
 // Kinds: ClassNotFound, StandardClass, ClassInUse.
 func (tx *Tx) DeleteClass(name string) error {
 	c, ok := tx.Class(name)
@@ -113,8 +113,8 @@ func (tx *Tx) DeleteClass(name string) error {
 	return nil
 }
 
-// CreateTrait makes a custom trait, or returns the trait that has the name
-// already. Kind: InvalidName.
+// CreateTrait creates a custom trait, or returns the existing trait of that
+// name. Kind: InvalidName.
 func (tx *Tx) CreateTrait(name string) (t *Trait, created bool, err error) {
 	if t, ok := tx.Trait(name); ok {
 		return t, false, nil
@@ -146,9 +146,9 @@ func (tx *Tx) DeleteTrait(name string) error {
 	return nil
 }
 
-// syncStandard adds the standard classes and traits that are not there yet,
-// as Placement does at start. It takes none away: a name that a newer
-// os-traits or os-resource-classes brought may be in use. Error: ErrBadState.
+// syncStandard adds the missing standard classes and traits, as Placement does
+// at start. It removes none: names of a newer os-traits or os-resource-classes
+// may be in use. Error: ErrBadState.
 func (tx *Tx) syncStandard() error {
 	for id, name := range StandardClasses() {
 		if _, ok := tx.Class(name); !ok {

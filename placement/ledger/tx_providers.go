@@ -65,7 +65,7 @@ func (tx *Tx) UpdateProvider(uuid string, req ProviderUpdate) (*Provider, error)
 		return nil, err
 	}
 	now := *p
-	// The parent first, as Placement does: it decides which error wins when both are wrong.
+	// The parent first, as in Placement: it decides which of two errors is returned.
 	if req.Parent != nil && *req.Parent != p.Parent {
 		if now.Parent, now.Root, err = tx.newParent(p, *req.Parent, req.AllowReparent); err != nil {
 			return nil, err
@@ -103,7 +103,7 @@ func (tx *Tx) UpdateProvider(uuid string, req ProviderUpdate) (*Provider, error)
 	return &now, nil
 }
 
-// newParent checks a move and returns the parent and root that follow.
+// newParent checks a move and returns the new parent and root.
 func (tx *Tx) newParent(p *Provider, uuid string, allowed bool) (parent, root string, err error) {
 	if uuid == "" {
 		if !allowed {
@@ -155,8 +155,8 @@ func (tx *Tx) DeleteProvider(uuid string) error {
 	return tx.moveProviders([]providerChange{{p, nil}})
 }
 
-// SetTraits replaces the provider's traits. The generation moves only when
-// that changes something. Kinds: ProviderNotFound, GenerationConflict, TraitNotFound.
+// SetTraits replaces the provider's traits. The generation grows only if they
+// change. Kinds: ProviderNotFound, GenerationConflict, TraitNotFound.
 func (tx *Tx) SetTraits(uuid string, generation int64, traits []string) (*Provider, error) {
 	p, err := tx.providerAt(uuid, generation)
 	if err != nil {
@@ -174,7 +174,7 @@ func (tx *Tx) SetTraits(uuid string, generation int64, traits []string) (*Provid
 	return tx.replaceTraits(p, traits), nil
 }
 
-// ClearTraits takes all traits from the provider. Kind: ProviderNotFound.
+// ClearTraits removes all traits of the provider. Kind: ProviderNotFound.
 func (tx *Tx) ClearTraits(uuid string) error {
 	p, err := tx.provider(uuid)
 	if err == nil {
@@ -201,9 +201,8 @@ func (tx *Tx) replaceTraits(p *Provider, traits []string) *Provider {
 	return tx.bump(&now)
 }
 
-// SetAggregates replaces the provider's memberships. With a generation (1.19)
-// it is checked, and moved even when nothing changes; without, neither, as
-// Placement does. Kinds: ProviderNotFound, GenerationConflict.
+// SetAggregates replaces the provider's memberships. As in Placement, a given
+// generation (1.19) is checked and always grows; without one it stays. Kinds: ProviderNotFound, GenerationConflict.
 func (tx *Tx) SetAggregates(uuid string, generation *int64, aggregates []string) (*Provider, error) {
 	p, err := tx.provider(uuid)
 	if generation != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/compute-agent/compute-agent/placement/ledger"
 )
 
-// The kinds of things that ledger_changes names. They are in the database:
-// never give one another meaning.
+// The kinds of objects in ledger_changes. They are stored in the database: never
+// change their meaning.
 const (
 	kindProvider     = 1
 	kindConsumer     = 2
@@ -21,33 +21,33 @@ const (
 	kindProject      = 6
 	kindUser         = 7
 	kindConsumerType = 8
-	// kindStray is a consumer without a record, named by its uuid.
-	kindStray = 9
+	// kindOrphan is a consumer without a record, identified by its uuid.
+	kindOrphan = 9
 )
 
 const (
-	// keepVersions is how many versions ledger_changes goes back.
+	// keepVersions is the number of versions in ledger_changes.
 	keepVersions = 4096
-	// pruneEvery is how many versions pass between two prunings.
+	// pruneEvery is the number of versions between two prunings.
 	pruneEvery = 256
-	// maxFollow is how many things a refresh may name before loading
-	// everything is no dearer.
+	// maxFollow is the number of changed objects above which loading everything
+	// is not more expensive.
 	maxFollow = 50_000
 )
 
-// thing is what a row of ledger_changes names.
-type thing struct {
+// object is what a row of ledger_changes identifies.
+type object struct {
 	kind int
 	id   int64
 	uuid string
 }
 
-// things returns what the changes touch, each once.
-func things(changes []ledger.Change) []thing {
-	seen := make(map[thing]bool, len(changes))
-	out := make([]thing, 0, len(changes))
+// objects returns the distinct objects that the changes affect.
+func objects(changes []ledger.Change) []object {
+	seen := make(map[object]bool, len(changes))
+	out := make([]object, 0, len(changes))
 	add := func(kind int, id int64, uuid string) {
-		t := thing{kind, id, uuid}
+		t := object{kind, id, uuid}
 		if !seen[t] {
 			seen[t] = true
 			out = append(out, t)
@@ -93,7 +93,7 @@ func things(changes []ledger.Change) []thing {
 			if c.ID != 0 {
 				add(kindConsumer, c.ID, "")
 			} else {
-				add(kindStray, 0, c.Consumer)
+				add(kindOrphan, 0, c.Consumer)
 			}
 		case ledger.InsertAllocation:
 			// Its consumer is inserted or updated in the same commit.
@@ -114,7 +114,7 @@ func (s *Store) Changes(ctx context.Context, since int64) (*ledger.Delta, error)
 		if delta.Version <= since {
 			return nil
 		}
-		named, err := r.namedSince(since)
+		named, err := r.changedSince(since)
 		if err != nil {
 			return err
 		}
@@ -126,8 +126,8 @@ func (s *Store) Changes(ctx context.Context, since int64) (*ledger.Delta, error)
 	return delta, nil
 }
 
-// namedSince returns what was named after a version, by kind.
-func (r reader) namedSince(since int64) (map[int][]any, error) {
+// changedSince returns the objects changed after a version, by kind.
+func (r reader) changedSince(since int64) (map[int][]any, error) {
 	var count int
 	var oldest sql.NullInt64
 	query := r.dialect.Query("SELECT COUNT(*), MIN(version) FROM ledger_changes WHERE shard = ? AND version > ?")
@@ -135,15 +135,15 @@ func (r reader) namedSince(since int64) (map[int][]any, error) {
 		return nil, err
 	}
 	if !oldest.Valid || oldest.Int64 != since+1 || count > maxFollow {
-		return nil, fmt.Errorf("the changes since version %d are not all kept, or too many: %w", since, ledger.ErrReload)
+		return nil, fmt.Errorf("the changes since version %d are too many, or not all kept: %w", since, ledger.ErrReload)
 	}
 	named := map[int][]any{}
 	err := r.query("SELECT DISTINCT kind, id, COALESCE(uuid, '') FROM ledger_changes WHERE shard = ? AND version > ?", []any{shard, since}, func(rows *sql.Rows) error {
-		var t thing
+		var t object
 		if err := rows.Scan(&t.kind, &t.id, &t.uuid); err != nil {
 			return err
 		}
-		if t.kind == kindStray {
+		if t.kind == kindOrphan {
 			named[t.kind] = append(named[t.kind], t.uuid)
 		} else {
 			named[t.kind] = append(named[t.kind], t.id)
@@ -153,7 +153,7 @@ func (r reader) namedSince(since int64) (map[int][]any, error) {
 	return named, err
 }
 
-// follow reads the present rows of what was named.
+// follow reads the current rows of changed objects.
 func (r reader) follow(delta *ledger.Delta, named map[int][]any) error {
 	for _, t := range namedTables {
 		if ids := named[t.kind]; len(ids) > 0 {
@@ -169,7 +169,7 @@ func (r reader) follow(delta *ledger.Delta, named map[int][]any) error {
 			return err
 		}
 	}
-	for _, uuid := range named[kindStray] {
+	for _, uuid := range named[kindOrphan] {
 		delta.ConsumerUUIDs = append(delta.ConsumerUUIDs, uuid.(string))
 	}
 	if len(delta.ConsumerIDs)+len(delta.ConsumerUUIDs) == 0 {
@@ -179,7 +179,7 @@ func (r reader) follow(delta *ledger.Delta, named map[int][]any) error {
 	if ids == nil {
 		ids = []any{}
 	}
-	return r.consumers(&delta.State, ids, named[kindStray]...)
+	return r.consumers(&delta.State, ids, named[kindOrphan]...)
 }
 
 func numbers(ids []any) []int64 {

@@ -12,8 +12,8 @@ import (
 	"github.com/compute-agent/compute-agent/placement/ledger"
 )
 
-// rowsPerInsert is how many rows an INSERT of many takes: enough to make the
-// statement's own cost small, few enough that one prepared form serves all.
+// rowsPerInsert is the number of rows of a multi-row INSERT: enough to make the
+// cost of the statement small, few enough for one prepared form.
 const rowsPerInsert = 50
 
 // Commit implements ledger.Store. Cost on SQLite: about 20 µs of CPU for each
@@ -38,7 +38,7 @@ func (s *Store) Commit(ctx context.Context, base int64, changes []ledger.Change)
 	session := s.writer
 	w := &writer{ctx: ctx, session: session, store: s}
 	if err := w.write(base, changes); err != nil {
-		_ = tx.Rollback() // nothing of it counts, whatever this says
+		_ = tx.Rollback() // the transaction has no effect in any case
 		s.dropLost(err)
 		return s.commitFailed(ctx, op, err)
 	}
@@ -56,7 +56,7 @@ func (s *Store) Commit(ctx context.Context, base int64, changes []ledger.Change)
 	return nil
 }
 
-// probe runs a function in a transaction of the writing session, and commits it:
+// probe runs a function in a transaction of the writing session and commits it,
 // to find out whether that works.
 func (s *Store) probe(ctx context.Context, do func(context.Context, *sql.Tx) error) error {
 	const op = "probing"
@@ -111,8 +111,8 @@ func (s *Store) Reserve(ctx context.Context) (release func(), err error) {
 	}, nil
 }
 
-// commitFailed makes what a conflict of rows is for the ledger of an error:
-// a client that does not know ledger_version wrote to the database.
+// commitFailed maps a conflict of rows to ledger.ErrReload: another program wrote
+// to the database without changing ledger_version.
 func (s *Store) commitFailed(ctx context.Context, op string, err error) error {
 	explained := s.failed(ctx, op, err)
 	if s.db.Dialect.Conflict(err) {
@@ -130,7 +130,7 @@ type writer struct {
 
 func (w *writer) write(base int64, changes []ledger.Change) error {
 	if !w.store.exclusive {
-		// Find out early that it fails; the last statement is what decides.
+		// Fail early; the last statement decides.
 		version, err := w.version()
 		if err != nil {
 			return err
@@ -147,7 +147,7 @@ func (w *writer) write(base int64, changes []ledger.Change) error {
 		rest = rest[n:]
 	}
 	if !w.store.exclusive {
-		if err := w.name(base+1, things(changes)); err != nil {
+		if err := w.name(base+1, objects(changes)); err != nil {
 			return err
 		}
 	}
@@ -161,7 +161,7 @@ func (w *writer) write(base int64, changes []ledger.Change) error {
 	return nil
 }
 
-// version is that of the database as the transaction found it.
+// version is the version of the database in the transaction.
 func (w *writer) version() (version int64, err error) {
 	stmt, err := w.stmt(versionQuery)
 	if err != nil {
@@ -171,8 +171,8 @@ func (w *writer) version() (version int64, err error) {
 	return version, err
 }
 
-// name writes what the new version changed, and forgets old versions.
-func (w *writer) name(version int64, named []thing) error {
+// name writes what the new version changed, and prunes old versions.
+func (w *writer) name(version int64, named []object) error {
 	err := w.insert("INSERT INTO ledger_changes (shard, version, seq, kind, id, uuid) VALUES ", 6, len(named), func(i int, args []any) []any {
 		var uuid any
 		if named[i].uuid != "" {
@@ -186,7 +186,7 @@ func (w *writer) name(version int64, named []thing) error {
 	return err
 }
 
-// run returns how many changes at the start are of one kind.
+// run returns the number of changes at the start that are of one kind.
 func run(changes []ledger.Change) int {
 	kind := reflect.TypeOf(changes[0])
 	for i, c := range changes {
@@ -244,7 +244,7 @@ func (w *writer) apply(changes []ledger.Change) error {
 	return nil
 }
 
-// one writes one change of a kind that does not come in crowds.
+// one writes one change of a kind that is not batched.
 func (w *writer) one(change ledger.Change) error {
 	at := timeArg(w.store.db.Dialect)
 	switch c := change.(type) {
@@ -304,7 +304,7 @@ func (w *writer) stmt(query string) (*sql.Stmt, error) {
 	return w.session.prepared(w.ctx, w.store.db.Dialect, query)
 }
 
-// exec runs a statement and returns how many rows it touched.
+// exec runs a statement and returns the number of changed rows.
 func (w *writer) exec(query string, args ...any) (int64, error) {
 	stmt, err := w.stmt(query)
 	if err != nil {
@@ -317,8 +317,8 @@ func (w *writer) exec(query string, args ...any) (int64, error) {
 	return result.RowsAffected()
 }
 
-// must runs a statement that touches one row, or else the rows are not as the
-// ledger knows them.
+// must runs a statement that must change one row; otherwise the rows differ from
+// the ledger's.
 func (w *writer) must(query string, args ...any) error {
 	n, err := w.exec(query, args...)
 	if err == nil && n != 1 {

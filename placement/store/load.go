@@ -46,8 +46,8 @@ func (s *Store) reading(ctx context.Context, fn func(reader) error) error {
 	return fn(reader{ctx, tx, s.db.Dialect})
 }
 
-// reader reads rows in one transaction: all of a table, or those with given
-// numbers (nil is all).
+// reader reads rows in one transaction: all of a table, or those with given IDs
+// (nil is all).
 type reader struct {
 	ctx     context.Context
 	tx      *sql.Tx
@@ -58,7 +58,7 @@ func (r reader) version(to *int64) error {
 	return r.tx.QueryRowContext(r.ctx, r.dialect.Query(versionQuery), shard).Scan(to)
 }
 
-// namedTable is a table of numbers and names.
+// namedTable is a table of IDs and names.
 type namedTable struct {
 	table  ledger.Table
 	name   string // of the table
@@ -132,8 +132,8 @@ func (r reader) providers(to *ledger.State, ids []any) error {
 	return r.rows("resource_provider_id, aggregate_id", "resource_provider_aggregates", "resource_provider_id", ids, link(&to.ProviderAggregates))
 }
 
-// consumers reads consumers with their allocations. When numbers are given,
-// more are the uuids of consumers without a record whose allocations are wanted too.
+// consumers reads consumers with their allocations. With given IDs, more are the
+// uuids of consumers without a record, whose allocations are read too.
 func (r reader) consumers(to *ledger.State, ids []any, more ...any) error {
 	err := r.rows(r.columns("id", "uuid", "generation", "project_id", "user_id", "COALESCE(consumer_type_id, 0)", "@created_at", "@updated_at"),
 		"consumers", "id", ids, func(rows *sql.Rows) error {
@@ -168,7 +168,7 @@ func (r reader) consumers(to *ledger.State, ids []any, more ...any) error {
 		})
 }
 
-// columns joins columns; those with an @ hold times.
+// columns joins columns; those with an @ are times.
 func (r reader) columns(list ...string) string {
 	for i, c := range list {
 		if name, ok := strings.CutPrefix(c, "@"); ok {
@@ -178,8 +178,8 @@ func (r reader) columns(list ...string) string {
 	return strings.Join(list, ", ")
 }
 
-// rows calls each for the rows of a table: all of them, or those whose key is
-// one of keys.
+// rows calls each for the rows of a table: all of them, or those with one of the
+// keys.
 func (r reader) rows(columns, table, key string, keys []any, each func(*sql.Rows) error) error {
 	query := "SELECT " + columns + " FROM " + table
 	if keys == nil {

@@ -29,32 +29,32 @@ func sub(files fs.FS) fs.FS {
 	return steps
 }
 
-// Schema is which tables a database has.
+// Schema describes the tables of a database.
 type Schema struct {
-	// Migration is the last of this program's migrations that was run, 0 when
-	// none was; Newest is the last that this program has.
+	// Migration is the last of this program's migrations that was run, 0 for
+	// none; Newest is the last one that this program has.
 	Migration, Newest int
-	// Alembic is the version of OpenStack Placement's own migrations at which
-	// its tables are, "" when there are none of them.
+	// Alembic is the version of OpenStack Placement's own migrations, "" if the
+	// database has none of its tables.
 	Alembic string
 }
 
-// NeedsUpgrade says that migrations are left to run.
+// NeedsUpgrade reports whether migrations are left to run.
 func (s Schema) NeedsUpgrade() bool { return s.Migration < s.Newest }
 
-// CanBeAdopted says that there are no tables, or tables that this program can
-// bring up to date: those of OpenStack Placement only at their last version.
+// CanBeAdopted reports whether there are no tables, or tables that this program
+// can upgrade: those of OpenStack Placement only at their last version.
 func (s Schema) CanBeAdopted() bool {
 	return s.Migration > 0 || s.Alembic == "" || s.Alembic == placementHead
 }
 
-// IsNewer says that a newer program was here, whose tables this one does not know.
+// IsNewer reports whether a newer program has upgraded the schema.
 func (s Schema) IsNewer() bool { return s.Migration > s.Newest }
 
-// ReadSchema looks at a database file that no process of ours has open, and
-// changes nothing. A file that is not there is fs.ErrNotExist, with what this
-// program would make of it; an empty one has no tables. A database of another
-// program is an error (sqldb.ErrSchema). Errors are *sqldb.Error.
+// ReadSchema reads the schema of a database file that no process of ours has
+// open, and changes nothing. A missing file is fs.ErrNotExist, with the schema
+// that this program would create; an empty one has no tables. A database of
+// another program is an error (sqldb.ErrSchema). Errors are *sqldb.Error.
 func ReadSchema(ctx context.Context, path string) (Schema, error) {
 	found := Schema{Newest: schema.Newest()}
 	err := sqldb.Inspect(ctx, path, sqldb.Options{Schema: schema, Means: means}, func(ctx context.Context, d *sqldb.Dialect, q sqldb.Querier) (err error) {
@@ -66,7 +66,7 @@ func ReadSchema(ctx context.Context, path string) (Schema, error) {
 	return found, nil
 }
 
-// Schema is which tables the database has.
+// Schema describes the tables of the database.
 func (s *Store) Schema(ctx context.Context) (Schema, error) {
 	found := Schema{Newest: schema.Newest()}
 	err := readSchema(ctx, s.db.Dialect, s.db.Reader, &found)
@@ -89,15 +89,14 @@ func readSchema(ctx context.Context, d *sqldb.Dialect, q sqldb.Querier, into *Sc
 			return err
 		}
 		if !theirs {
-			return refuseForeign(ctx, d, q)
+			return otherProgram(ctx, d, q)
 		}
 	}
 	into.Alembic, err = alembic(ctx, d, q)
 	return err
 }
 
-// alembic is the version of OpenStack Placement's own migrations, "" when there
-// is none.
+// alembic is the version of OpenStack Placement's own migrations, "" for none.
 func alembic(ctx context.Context, d *sqldb.Dialect, q sqldb.Querier) (head string, err error) {
 	versioned, err := sqldb.HasTable(ctx, d, q, "alembic_version")
 	if err == nil && versioned {
@@ -106,16 +105,16 @@ func alembic(ctx context.Context, d *sqldb.Dialect, q sqldb.Querier) (head strin
 	return head, err
 }
 
-// adopt says how many steps count as run in a database that none of this
-// program's were run in: the first, in one that OpenStack Placement made. It
-// refuses those of its schemas that are not the one known here.
+// adopt returns how many steps count as run in a database without steps of this
+// program: one, if OpenStack Placement created it. It refuses unknown versions of
+// Placement's schema.
 func adopt(ctx context.Context, d *sqldb.Dialect, q sqldb.Querier) (steps int, err error) {
 	theirs, err := sqldb.HasTable(ctx, d, q, "resource_providers")
 	if err != nil {
 		return 0, err
 	}
 	if !theirs {
-		return 0, refuseForeign(ctx, d, q)
+		return 0, otherProgram(ctx, d, q)
 	}
 	head, err := alembic(ctx, d, q)
 	if err != nil {
@@ -128,9 +127,8 @@ func adopt(ctx context.Context, d *sqldb.Dialect, q sqldb.Querier) (steps int, e
 	return 1, nil
 }
 
-// refuseForeign is the error for a database without the tables of Placement
-// that has others: it is another program's.
-func refuseForeign(ctx context.Context, d *sqldb.Dialect, q sqldb.Querier) error {
+// otherProgram is the error for a database with tables that are not Placement's.
+func otherProgram(ctx context.Context, d *sqldb.Dialect, q sqldb.Querier) error {
 	var table string
 	if err := q.QueryRowContext(ctx, d.AnyTable).Scan(&table); err != nil || table == "" {
 		return err

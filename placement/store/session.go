@@ -11,8 +11,8 @@ import (
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 )
 
-// session is the one connection that commits, with its prepared statements.
-// It is made when it is first needed, and again after it was lost.
+// session is the one connection that commits, with its prepared statements. It is
+// opened when it is first needed, and again after it was lost.
 type session struct {
 	conn  *sql.Conn
 	stmts map[string]*sql.Stmt
@@ -31,7 +31,7 @@ func (s *Store) session(ctx context.Context) (*session, error) {
 	return s.writer, nil
 }
 
-// dropLost gives the session up when err says that its connection is gone.
+// dropLost drops the session if err is that its connection is closed.
 func (s *Store) dropLost(err error) {
 	if s.writer != nil && (errors.Is(err, driver.ErrBadConn) || errors.Is(err, sql.ErrConnDone)) {
 		_ = s.writer.close() // it is gone already

@@ -16,15 +16,14 @@ import (
 	"github.com/compute-agent/compute-agent/placement/ledger"
 )
 
-// shard is the counter that all commits share. The column is there so that
-// trees can be spread over several one day.
+// shard is the row of ledger_version that all commits share.
 const shard = 0
 
 const versionQuery = "SELECT version FROM ledger_version WHERE shard = ?"
 
 // Options say how a file is opened; the zero value is right for a server.
 type Options struct {
-	// MaxPages is how large the database may become, in pages of 4 KiB; writes
+	// MaxPages is the maximum size of the database, in pages of 4 KiB; writes
 	// beyond that fail with sqldb.ErrFull. 0 is no limit.
 	MaxPages int
 	// Logger gets a line when writes begin to fail and when they work again.
@@ -37,7 +36,7 @@ type Store struct {
 	// exclusive: no other process can commit. ledger_changes is not written.
 	exclusive bool
 
-	// committing is held by whoever uses the writing session.
+	// committing guards the writing session.
 	committing sync.Mutex
 	writer     *session
 	// reserved is the transaction that Reserve began; its goroutine holds committing.
@@ -52,9 +51,9 @@ var (
 	_ ledger.Reserver = (*Store)(nil)
 )
 
-// Open opens the SQLite file for this process alone, and makes it when it is
-// not there. It brings the schema up to date, or adopts the file when OpenStack
-// Placement made it. Errors are *sqldb.Error.
+// Open opens the SQLite file for this process alone, and creates it if it does
+// not exist. It upgrades the schema, or adopts a file that OpenStack Placement
+// created. Errors are *sqldb.Error.
 func Open(ctx context.Context, path string, o Options) (*Store, error) {
 	db, err := sqldb.Open(ctx, path, sqldb.Options{Schema: schema, MaxPages: o.MaxPages, Means: means, Logger: o.Logger})
 	if err != nil {
@@ -75,8 +74,8 @@ func Open(ctx context.Context, path string, o Options) (*Store, error) {
 	return s, nil
 }
 
-// New makes a Store on a database that several servers share, with a schema
-// that is up to date. It owns the database from here on, also when it fails.
+// New makes a Store on a database that several servers share, with an
+// up-to-date schema. It owns the database, even if it fails.
 func New(ctx context.Context, db *sqldb.DB) (*Store, error) { return newStore(ctx, db, false) }
 
 func newStore(ctx context.Context, db *sqldb.DB, exclusive bool) (*Store, error) {
@@ -88,8 +87,8 @@ func newStore(ctx context.Context, db *sqldb.DB, exclusive bool) (*Store, error)
 	return s, nil
 }
 
-// means is what a failure is to the ledger: what may pass by itself, or with an
-// operator's help, is ledger.ErrUnavailable.
+// means maps a failure to the ledger's error: one that can pass by itself, or
+// with an operator's help, is ledger.ErrUnavailable.
 func means(kind error) error {
 	//nolint:errorlint // one of these values, never wrapped
 	switch kind {
@@ -107,8 +106,7 @@ var errFull = errors.Join(ledger.ErrFull, ledger.ErrUnavailable)
 // Exclusive implements ledger.Store.
 func (s *Store) Exclusive() bool { return s.exclusive }
 
-// Problem is why commits fail now; nil when nothing is known that keeps them
-// from succeeding.
+// Problem is the reason why commits fail now; nil if none is known.
 func (s *Store) Problem() error { return s.db.Problem() }
 
 // ServeBackup answers a request with a consistent copy of the database.
@@ -124,7 +122,7 @@ func (s *Store) Version(ctx context.Context) (version int64, err error) {
 	return version, s.failed(ctx, "reading the version of", err)
 }
 
-// failed explains a driver's error. The ledger's own errors pass as they are.
+// failed explains a driver's error. It returns the ledger's own errors unchanged.
 func (s *Store) failed(ctx context.Context, op string, err error) error {
 	if errors.Is(err, ledger.ErrVersionConflict) || errors.Is(err, ledger.ErrReload) {
 		return err
@@ -150,7 +148,7 @@ func (s *Store) Close() error {
 	s.committing.Unlock() // a probe that waits for it ends before the database is closed
 	errs = append(errs, s.db.Close())
 	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("closing %s: %w", s.db.Path(), err)
+		return fmt.Errorf("close %s: %w", s.db.Path(), err)
 	}
 	return nil
 }

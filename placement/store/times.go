@@ -9,7 +9,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 )
 
-// timeArg is what is written to a time column: NULL for the zero time.
+// timeArg is the value of a time column: NULL for the zero time.
 func timeArg(d *sqldb.Dialect) func(time.Time) any {
 	return func(t time.Time) any {
 		if t.IsZero() {
@@ -39,8 +39,8 @@ func (s timeScan) Scan(src any) error {
 	return fmt.Errorf("a time column holds a %T", src)
 }
 
-// parse takes the usual form apart by hand, which is most of the cost of
-// loading a large database otherwise, and leaves the rest to package time.
+// parse parses the usual form by hand, since package time would take most of the
+// time of loading a large database, and leaves the rest to package time.
 func (s timeScan) parse(text string) error {
 	if len(text) >= 19 && (len(text) == 19 || len(text) == 26) && text[4] == '-' && text[7] == '-' && text[10] == ' ' && text[13] == ':' && text[16] == ':' && (len(text) == 19 || text[19] == '.') {
 		ok := true
@@ -60,7 +60,7 @@ func (s timeScan) parse(text string) error {
 		}
 		month, day, hour, minute, second := num(5, 7), num(8, 10), num(11, 13), num(14, 16), num(17, 19)
 		t := time.Date(num(0, 4), time.Month(month), day, hour, minute, second, micros*1000, time.UTC)
-		// Date carries what is out of range over; a day that is still itself was in range.
+		// Date normalizes values out of range; an unchanged day was in range.
 		if ok && hour < 24 && minute < 60 && second < 60 && int(t.Month()) == month && t.Day() == day {
 			*s.to = t
 			return nil

@@ -8,13 +8,13 @@
 //	IntMap  int64 >= 0 -> V, a radix trie, iterated in order
 //	IDSet   sorted int64s, in chunks
 //
-// A change costs what it touches, about log32(n) small nodes. Whoever makes
-// many changes in a row passes an Owner: nodes that were made under the same
-// Owner are changed in place. An Owner must not outlive the hand-over of the
-// container to readers, and is used by one goroutine.
+// A change copies about log32(n) small nodes. A caller that makes many changes
+// passes an Owner: nodes created under the same Owner are changed in place. An
+// Owner must not be used after readers get the container, and is used by one
+// goroutine.
 package pmap
 
-// Owner marks nodes that its holder may still change in place.
+// Owner marks nodes that can still be changed in place.
 type Owner struct{ _ byte }
 
 const (
@@ -23,8 +23,8 @@ const (
 	mask  = width - 1
 )
 
-// inserted returns s with v at place i; in place when s may be changed and
-// has room.
+// inserted returns s with v at index i; in place if s can be changed and has
+// capacity.
 func inserted[T any](s []T, i int, v T, inPlace bool) []T {
 	if inPlace {
 		var zero T
@@ -40,7 +40,7 @@ func inserted[T any](s []T, i int, v T, inPlace bool) []T {
 	return out
 }
 
-// removed returns s without place i.
+// removed returns s without index i.
 func removed[T any](s []T, i int, inPlace bool) []T {
 	if inPlace {
 		var zero T

@@ -8,7 +8,7 @@ import (
 	"sort"
 )
 
-// chunkMax is where a chunk of an IDSet is split.
+// chunkMax is the size at which a chunk of an IDSet is split.
 const chunkMax = 256
 
 // IDSet is a persistent sorted set of numbers: a list of sorted chunks. A
@@ -36,7 +36,7 @@ func (s IDSet) chunk(id int64) int {
 	return max(i-1, 0)
 }
 
-// Has says whether id is a member.
+// Has reports whether id is a member.
 func (s IDSet) Has(id int64) bool {
 	if s.n == 0 {
 		return false
@@ -58,8 +58,8 @@ func (s IDSet) Add(id int64) IDSet {
 	grown := inserted(s.chunks[c], at, id, false)
 	var chunks [][]int64
 	if len(grown) > chunkMax {
-		// Numbers mostly come in order: when the newest goes last, leave the
-		// full chunk and begin another.
+		// IDs mostly come in order: for a new last one, keep the full chunk and
+		// begin another.
 		half := len(grown) / 2
 		if at == len(grown)-1 {
 			half = at
@@ -85,7 +85,7 @@ func (s IDSet) Remove(id int64) IDSet {
 	}
 	chunks := slices.Clone(s.chunks)
 	chunks[c] = removed(s.chunks[c], at, false)
-	// Small neighbours join, so that chunks stay about full.
+	// Merge small neighbors, so that chunks stay about full.
 	if c+1 < len(chunks) && len(chunks[c])+len(chunks[c+1]) <= chunkMax/2 {
 		chunks[c] = slices.Concat(chunks[c], chunks[c+1])
 		chunks = removed(chunks, c+1, true)

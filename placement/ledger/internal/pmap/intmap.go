@@ -5,7 +5,7 @@ package pmap
 import "iter"
 
 // IntMap is a persistent map from non-negative numbers, kept in their order.
-// Numbers close to each other share nodes; gaps cost nothing. The zero
+// Adjacent numbers share nodes; gaps cost nothing. The zero
 // IntMap is empty.
 type IntMap[V any] struct {
 	root   *intNode[V]
@@ -13,7 +13,7 @@ type IntMap[V any] struct {
 	levels uint // of nodes above the leaves
 }
 
-// intNode is an inner node (kids) or a leaf (vals), packed as present says.
+// intNode is an inner node (kids) or a leaf (vals), packed by the bits of present.
 type intNode[V any] struct {
 	owner   *Owner
 	present uint32
@@ -24,12 +24,12 @@ type intNode[V any] struct {
 // Len returns the number of keys.
 func (m IntMap[V]) Len() int { return m.n }
 
-// fits says whether the key lies in the range that the trie's height covers.
+// fits reports whether the key is in the range that the trie's height covers.
 func (m IntMap[V]) fits(key int64) bool {
 	return key >= 0 && uint64(key)>>((m.levels+1)*bits) == 0
 }
 
-// Get returns what is stored under key.
+// Get returns the value of key.
 func (m IntMap[V]) Get(key int64) (v V, ok bool) {
 	if m.root == nil || !m.fits(key) {
 		return v, false
@@ -47,7 +47,7 @@ func (m IntMap[V]) Get(key int64) (v V, ok bool) {
 	}
 }
 
-// Set returns the map with val under key, which must not be negative.
+// Set returns the map with val for key, which must not be negative.
 func (m IntMap[V]) Set(owner *Owner, key int64, val V) IntMap[V] {
 	if key < 0 {
 		panic("pmap: negative key")

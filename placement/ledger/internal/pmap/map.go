@@ -8,12 +8,11 @@ import (
 	mathbits "math/bits"
 )
 
-// seed is random in each process, so that nobody can prepare names that
-// collide.
+// seed is random in each process, so that clients cannot prepare colliding names.
 var seed = maphash.MakeSeed()
 
-// maxShift is the first level that has no hash bits left: entries that get
-// there collide in all 64 bits and are kept in a list.
+// maxShift is the first level without hash bits: entries there collide in all 64
+// bits and are kept in a list.
 const maxShift = 65
 
 // Map is a persistent map from strings. The zero Map is empty.
@@ -22,8 +21,8 @@ type Map[V any] struct {
 	n    int
 }
 
-// mapNode keeps entries and children apart, each packed; the bit maps say for
-// which of the 32 hash digits there is one.
+// mapNode has packed entries and packed children; the bit maps say for which of
+// the 32 hash digits there is one.
 type mapNode[V any] struct {
 	owner    *Owner
 	dataBits uint32
@@ -40,7 +39,7 @@ type mapEntry[V any] struct {
 // Len returns the number of keys.
 func (m Map[V]) Len() int { return m.n }
 
-// Get returns what is stored under key.
+// Get returns the value of key.
 func (m Map[V]) Get(key string) (V, bool) {
 	return m.get(key, maphash.String(seed, key))
 }
@@ -72,10 +71,10 @@ func (m Map[V]) get(key string, hash uint64) (v V, ok bool) {
 	return v, false
 }
 
-// place is how many of the map's bits come before bit.
+// place is the number of bits in the map before bit.
 func place(set, bit uint32) int { return mathbits.OnesCount32(set & (bit - 1)) }
 
-// Set returns the map with val under key. The owner may be nil.
+// Set returns the map with val for key. The owner can be nil.
 func (m Map[V]) Set(owner *Owner, key string, val V) Map[V] {
 	root, added := m.root.set(owner, key, maphash.String(seed, key), val, 0)
 	if added {
@@ -85,7 +84,7 @@ func (m Map[V]) Set(owner *Owner, key string, val V) Map[V] {
 	return m
 }
 
-// editable returns the node itself when owner made it, a copy otherwise.
+// editable returns the node itself if owner created it, otherwise a copy.
 func (n *mapNode[V]) editable(owner *Owner) *mapNode[V] {
 	if n == nil {
 		return &mapNode[V]{owner: owner}
@@ -129,7 +128,7 @@ func (n *mapNode[V]) set(owner *Owner, key string, hash uint64, val V, shift uin
 		c.entries[at].val = val
 		return c, false
 	}
-	// Two keys share the digit: both move one level down.
+	// Two keys have the digit: both move one level down.
 	old := c.entries[at]
 	kid, _ := (*mapNode[V])(nil).set(owner, old.key, maphash.String(seed, old.key), old.val, shift+5)
 	kid, _ = kid.set(owner, key, hash, val, shift+5)
@@ -151,7 +150,7 @@ func (m Map[V]) Delete(owner *Owner, key string) Map[V] {
 	return m
 }
 
-// delete removes a key that is there; nil when nothing is left.
+// delete removes an existing key; nil if the node becomes empty.
 func (n *mapNode[V]) delete(owner *Owner, key string, hash uint64, shift uint) *mapNode[V] {
 	c := n.editable(owner)
 	if shift >= maxShift {
@@ -178,7 +177,7 @@ func (n *mapNode[V]) delete(owner *Owner, key string, hash uint64, shift uint) *
 			c.kids = removed(c.kids, at, true)
 			c.kidBits &^= bit
 		case len(kid.kids) == 0 && len(kid.entries) == 1:
-			// A lone entry moves up, so that the trie is as low as its keys allow.
+			// A single entry moves up, so that the trie stays as low as possible.
 			c.kids = removed(c.kids, at, true)
 			c.kidBits &^= bit
 			c.entries = inserted(c.entries, place(c.dataBits, bit), kid.entries[0], true)
