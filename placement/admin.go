@@ -17,8 +17,8 @@ import (
 	"github.com/compute-agent/compute-agent/internal/version"
 )
 
-// adminGrace is how long an administrator's requests may take to end when the service stops. There is no bound to an answer: a
-// profile is taken as long as one likes.
+// adminGrace is how long an administrator's requests may take to end when the service stops. There
+// is no bound to an answer: a profile is taken as long as one likes.
 const adminGrace = 2 * time.Second
 
 // Status is what GET /status of the admin socket answers.
@@ -28,13 +28,15 @@ type Status struct {
 	Started  time.Time `json:"started"`
 	Uptime   int64     `json:"uptime_seconds"`
 	Database string    `json:"database"`
-	// DatabaseProblem is why writes fail now, empty when nothing is known that keeps them from succeeding.
+	// DatabaseProblem is why writes fail now, empty when nothing is known that keeps them from
+	// succeeding.
 	DatabaseProblem string `json:"database_problem,omitempty"`
 	// SnapshotVersion grows by one with each commit, of whichever server of the database.
 	SnapshotVersion   int64 `json:"snapshot_version"`
 	ResourceProviders int   `json:"resource_providers"`
 	Consumers         int   `json:"consumers"`
-	// ConsumersMissing is how many consumers of allocations have no record; see `placement db online-data-migrations`.
+	// ConsumersMissing is how many consumers of allocations have no record; see `placement db
+	// online-data-migrations`.
 	ConsumersMissing int   `json:"consumers_missing"`
 	RequestsInFlight int64 `json:"requests_in_flight"`
 	WritesWaiting    int   `json:"writes_waiting"`
@@ -55,8 +57,9 @@ func (s *Server) Status() Status {
 	return status
 }
 
-// ServeAdmin answers /status, /database (a backup), /metrics, /healthz, /readyz and /debug/pprof on the listener until the context ends, and the
-// commands of others at sqldb.CommandPath. No client is authenticated: the listener must be one that only administrators reach, such as a socket of
+// ServeAdmin answers /status, /database (a backup), /metrics, /healthz, /readyz and /debug/pprof on
+// the listener until the context ends, and the commands of others at sqldb.CommandPath. No client
+// is authenticated: the listener must be one that only administrators reach, such as a socket of
 // mode 0600.
 func (s *Server) ServeAdmin(ctx context.Context, l net.Listener, commands http.Handler) error {
 	s.store.AnswersAt(l.Addr().String())
@@ -77,7 +80,8 @@ func (s *Server) ServeAdmin(ctx context.Context, l net.Listener, commands http.H
 	return s.serveAside(ctx, l, mux)
 }
 
-// ServeMetrics answers /metrics, /healthz and /readyz on the listener until the context ends, to whoever asks.
+// ServeMetrics answers /metrics, /healthz and /readyz on the listener until the context ends, to
+// whoever asks.
 func (s *Server) ServeMetrics(ctx context.Context, l net.Listener) error {
 	return s.serveAside(ctx, l, s.metricsMux())
 }

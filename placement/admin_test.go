@@ -44,8 +44,8 @@ func through(l net.Addr) *http.Client {
 	}}}
 }
 
-// TestWhatIsAnsweredWhere: profiles and status are on the admin socket only, metrics there and where they are asked for, and
-// nothing of it beside the API.
+// TestWhatIsAnsweredWhere: profiles and status are on the admin socket only, metrics there and
+// where they are asked for, and nothing of it beside the API.
 func TestWhatIsAnsweredWhere(t *testing.T) {
 	cfg := config(t)
 	server, err := placement.New(t.Context(), cfg)
@@ -138,8 +138,8 @@ func (m memory) dial() net.Conn {
 	return client
 }
 
-// TestIdleConnections: 10,000 connections that say nothing, that have said something, or that never finish what they say,
-// keep nobody from being answered.
+// TestIdleConnections: 10,000 connections that say nothing, that have said something, or that never
+// finish what they say, keep nobody from being answered.
 func TestIdleConnections(t *testing.T) {
 	server, err := placement.New(t.Context(), config(t))
 	if err != nil {

@@ -22,7 +22,8 @@ func detailOf(a answer) string {
 	return detail
 }
 
-// TestConsumerGenerationConflictNamesGenerations: the 409 has the words of OpenStack's, which clients search for.
+// TestConsumerGenerationConflictNamesGenerations: the 409 has the words of OpenStack's, which
+// clients search for.
 func TestConsumerGenerationConflictNamesGenerations(t *testing.T) {
 	needUpstream(t)
 	withGeneration := func(generation string) string {
@@ -50,7 +51,8 @@ func TestConsumerGenerationConflictNamesGenerations(t *testing.T) {
 	}
 }
 
-// TestTraitsComeInOrderOfIDs: in all answers with traits, on a database whose standard traits OpenStack's numbered.
+// TestTraitsComeInOrderOfIDs: in all answers with traits, on a database whose standard traits
+// OpenStack's numbered.
 func TestTraitsComeInOrderOfIDs(t *testing.T) {
 	needUpstream(t)
 	file := filepath.Join(t.TempDir(), "placement.db")

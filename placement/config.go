@@ -18,11 +18,14 @@ import (
 	"github.com/compute-agent/compute-agent/placement/api"
 )
 
-// Config is what a Placement service is made of. A StateDir or a Database, and an Auth, are required.
+// Config is what a Placement service is made of. A StateDir or a Database, and an Auth, are
+// required.
 type Config struct {
-	// StateDir is where the embedded database lives, as placement.db. It is made when it is not there.
+	// StateDir is where the embedded database lives, as placement.db. It is made when it is not
+	// there.
 	StateDir string
-	// Database is the DSN of a database and goes before StateDir: sqlite:///PATH, with an absolute PATH.
+	// Database is the DSN of a database and goes before StateDir: sqlite:///PATH, with an absolute
+	// PATH.
 	Database string
 	// Listen is the address that ListenAndServe binds, HOST:PORT.
 	Listen string
@@ -30,11 +33,13 @@ type Config struct {
 	Auth Auth
 	// Policy is the set of rules that says who may do what: api.Secure when empty.
 	Policy api.Defaults
-	// PolicyFile has rules that go before those of Policy, as api.OpenPolicy reads them. None when empty.
+	// PolicyFile has rules that go before those of Policy, as api.OpenPolicy reads them. None when
+	// empty.
 	PolicyFile string
 	// TLS is how the service is reached by TLS.
 	TLS osapi.TLSFiles
-	// Connections are those of all servers of the process, which share their bounds; nil makes a set of this service's own.
+	// Connections are those of all servers of the process, which share their bounds; nil makes a
+	// set of this service's own.
 	Connections *osapi.Connections
 	// CORS are the origins whose pages may use the API. None by default.
 	CORS api.CORS
@@ -42,7 +47,8 @@ type Config struct {
 	Placement api.Options
 	// Limits bound what requests may take. The zero Limits are the defaults.
 	Limits osapi.Limits
-	// ShutdownGrace is how long requests under way may take to end when the service stops. 10 s when zero.
+	// ShutdownGrace is how long requests under way may take to end when the service stops. 10 s
+	// when zero.
 	ShutdownGrace time.Duration
 	Logger        zerolog.Logger
 	// Now is the clock; time.Now when nil.
@@ -54,7 +60,8 @@ type Strategy string
 
 // The strategies.
 const (
-	// NoAuth believes what a request says of itself. A service with it serves on loopback and unix sockets only.
+	// NoAuth believes what a request says of itself. A service with it serves on loopback and unix
+	// sockets only.
 	NoAuth Strategy = "noauth"
 	// Token knows a fixed set of tokens, from a file.
 	Token Strategy = "token"
@@ -77,7 +84,8 @@ type Auth struct {
 var (
 	// ErrConfig is wrapped by all errors about a Config that cannot work.
 	ErrConfig = errors.New("invalid Placement configuration")
-	// ErrNotLoopback is wrapped by the error about a service that asks nobody who they are and would be open to a network.
+	// ErrNotLoopback is wrapped by the error about a service that asks nobody who they are and
+	// would be open to a network.
 	ErrNotLoopback = errors.New("the noauth strategy serves on loopback addresses only")
 )
 

@@ -23,8 +23,8 @@ type Database struct {
 	Schema store.Schema
 }
 
-// ReadDatabase looks at the database of a configuration and changes nothing. That there is none is no error. Of the
-// configuration it needs StateDir or Database.
+// ReadDatabase looks at the database of a configuration and changes nothing. That there is none is
+// no error. Of the configuration it needs StateDir or Database.
 func ReadDatabase(ctx context.Context, cfg Config) (Database, error) {
 	file, err := cfg.DatabaseFile()
 	if err != nil {
@@ -40,8 +40,9 @@ func ReadDatabase(ctx context.Context, cfg Config) (Database, error) {
 	return Database{Path: file, Exists: true, Schema: schema}, nil
 }
 
-// UpgradeDatabase makes the database of a configuration when there is none, adopts one that OpenStack Placement made, and
-// brings the schema up to date. It may be repeated. It returns what was there and what is.
+// UpgradeDatabase makes the database of a configuration when there is none, adopts one that
+// OpenStack Placement made, and brings the schema up to date. It may be repeated. It returns what
+// was there and what is.
 func UpgradeDatabase(ctx context.Context, cfg Config) (before, after Database, err error) {
 	if before, err = ReadDatabase(ctx, cfg); err != nil {
 		return before, after, err
@@ -57,8 +58,8 @@ func UpgradeDatabase(ctx context.Context, cfg Config) (before, after Database, e
 	return before, after, err
 }
 
-// migrationBatch is how many records one transaction of an online migration makes: enough that looking for them again is no
-// matter, few enough that clients of the server are not held up.
+// migrationBatch is how many records one transaction of an online migration makes: enough that
+// looking for them again is no matter, few enough that clients of the server are not held up.
 const migrationBatch = 1000
 
 // Database is the database of the server.
@@ -67,14 +68,16 @@ func (s *Server) Database(ctx context.Context) (Database, error) {
 	return Database{Path: s.database, Exists: true, Schema: schema}, err
 }
 
-// MigrateConsumers is the function MigrateConsumers for the database of the server, which shows the records at once.
+// MigrateConsumers is the function MigrateConsumers for the database of the server, which shows the
+// records at once.
 func (s *Server) MigrateConsumers(ctx context.Context, most int) (missing, made int, err error) {
 	return migrateConsumers(ctx, s.ledger, s.options, most)
 }
 
-// MigrateConsumers makes the consumer records that are missing for allocations which an old Placement wrote without, most at
-// most (all of them for 0), owned by the incomplete project and user of cfg.Placement. It returns how many were missing, and
-// how many it made; with an error, those that were made stay. It may be repeated. The schema is brought up to date first, as a
+// MigrateConsumers makes the consumer records that are missing for allocations which an old
+// Placement wrote without, most at most (all of them for 0), owned by the incomplete project and
+// user of cfg.Placement. It returns how many were missing, and how many it made; with an error,
+// those that were made stay. It may be repeated. The schema is brought up to date first, as a
 // server does when it starts.
 func MigrateConsumers(ctx context.Context, cfg Config, most int) (missing, made int, err error) {
 	db, err := ReadDatabase(ctx, cfg)

@@ -29,7 +29,8 @@ type upstreamCall struct {
 	method, path, body, version string
 }
 
-// reply is an answer as far as two Placements must agree: the status, the code of an error, and else the body.
+// reply is an answer as far as two Placements must agree: the status, the code of an error, and
+// else the body.
 type reply struct {
 	Status int
 	Code   string
@@ -162,7 +163,8 @@ const theHost = "11111111-1111-4111-8111-111111111111"
 
 func guest(n int) string { return fmt.Sprintf("44444444-4444-4444-8444-%012d", n) }
 
-// claimOf is the body with which a guest holds an amount; the parts from 1.28 and 1.38 on are left out before.
+// claimOf is the body with which a guest holds an amount; the parts from 1.28 and 1.38 on are left
+// out before.
 func claimOf(vcpu int, version string) string {
 	body := fmt.Sprintf(`{"allocations":{"%s":{"resources":{"VCPU":%d}}},"project_id":"p","user_id":"u"`, theHost, vcpu)
 	switch version {
@@ -174,8 +176,8 @@ func claimOf(vcpu int, version string) string {
 	return body + "}"
 }
 
-// oldDatabase is a database that OpenStack Placement made, where guests 1 to n hold 4 VCPU each and have no consumer records,
-// as was possible with an old one; guest 0 has one.
+// oldDatabase is a database that OpenStack Placement made, where guests 1 to n hold 4 VCPU each and
+// have no consumer records, as was possible with an old one; guest 0 has one.
 func oldDatabase(t *testing.T, n int) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "placement.db")
@@ -220,8 +222,9 @@ func copyFile(t *testing.T, from string) string {
 	return to
 }
 
-// TestConsumersWithoutRecords: what holds allocations and has no consumer record is treated as OpenStack Placement does:
-// it counts as used, is shown nowhere, and gets a record when it is written.
+// TestConsumersWithoutRecords: what holds allocations and has no consumer record is treated as
+// OpenStack Placement does: it counts as used, is shown nowhere, and gets a record when it is
+// written.
 func TestConsumersWithoutRecords(t *testing.T) {
 	needUpstream(t)
 	file := oldDatabase(t, 9)
@@ -268,8 +271,8 @@ func TestConsumersWithoutRecords(t *testing.T) {
 	}
 }
 
-// TestMigrateConsumers: what the online migration leaves in the database is what OpenStack Placement's own leaves, and both
-// Placements show it the same.
+// TestMigrateConsumers: what the online migration leaves in the database is what OpenStack
+// Placement's own leaves, and both Placements show it the same.
 func TestMigrateConsumers(t *testing.T) {
 	needUpstream(t)
 	file := oldDatabase(t, 5)
@@ -363,7 +366,8 @@ func column(t *testing.T, file, query string) (out []string) {
 	return out
 }
 
-// TestUpgradeDatabase: from nothing, and from OpenStack Placement's tables; a second time changes nothing.
+// TestUpgradeDatabase: from nothing, and from OpenStack Placement's tables; a second time changes
+// nothing.
 func TestUpgradeDatabase(t *testing.T) {
 	cfg := placement.Config{StateDir: filepath.Join(t.TempDir(), "state")}
 	before, after, err := placement.UpgradeDatabase(t.Context(), cfg)

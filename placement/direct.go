@@ -13,8 +13,9 @@ import (
 	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
-// InProcess is a Placement service without a socket: an http.RoundTripper whose requests the service answers in the
-// goroutine that sends them. Whatever the URL of a request says besides its path and query does not matter.
+// InProcess is a Placement service without a socket: an http.RoundTripper whose requests the
+// service answers in the goroutine that sends them. Whatever the URL of a request says besides its
+// path and query does not matter.
 type InProcess struct {
 	server *Server
 	closed atomic.Bool
@@ -23,8 +24,8 @@ type InProcess struct {
 // directPrincipal is who every request through Direct comes from.
 var directPrincipal = osapi.Principal{User: "compute-agent", Project: "service", Roles: []string{"service"}}
 
-// Direct opens a Placement service in this process. It is the service that New makes, but that every request comes from a
-// service user, whatever token it carries. Close it when done.
+// Direct opens a Placement service in this process. It is the service that New makes, but that
+// every request comes from a service user, whatever token it carries. Close it when done.
 func Direct(ctx context.Context, cfg Config) (*InProcess, error) {
 	cfg.Auth = Auth{Authenticator: osapi.Fixed{Principal: directPrincipal}}
 	server, err := assemble(ctx, cfg, nil)
@@ -34,8 +35,8 @@ func Direct(ctx context.Context, cfg Config) (*InProcess, error) {
 	return &InProcess{server: server}, nil
 }
 
-// RoundTrip answers one request. As with any transport, an answer with an error status is no error; the only errors are
-// that the context of the request ended, or that the service is closed.
+// RoundTrip answers one request. As with any transport, an answer with an error status is no error;
+// the only errors are that the context of the request ended, or that the service is closed.
 func (d *InProcess) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.Body != nil {
 		defer func() { _ = req.Body.Close() }() // RoundTrip must close it; what could fail has been read.

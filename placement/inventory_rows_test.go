@@ -13,8 +13,9 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 )
 
-// outOfRange are columns of inventories with values that the API refuses and that Placement's schema allows: an adopted
-// database can have them. Each is that of one host with 8 VCPU; the last hosts are as they should be.
+// outOfRange are columns of inventories with values that the API refuses and that Placement's
+// schema allows: an adopted database can have them. Each is that of one host with 8 VCPU; the last
+// hosts are as they should be.
 var outOfRange = []string{
 	"step_size = 0", "step_size = -2", "step_size = -9223372036854775808",
 	"min_unit = 0", "min_unit = -5", "max_unit = 0", "max_unit = -1",
@@ -25,8 +26,9 @@ var outOfRange = []string{
 
 func oddHost(n int) string { return fmt.Sprintf("55555555-5555-4555-8555-%012d", n) }
 
-// TestInventoryRowsOutOfRange: rows that no API accepts give the same answers as OpenStack's on the same database, but for
-// a step_size of 0: there OpenStack's fails with 500 at the claim that its candidates do not offer, and ours answers 409.
+// TestInventoryRowsOutOfRange: rows that no API accepts give the same answers as OpenStack's on the
+// same database, but for a step_size of 0: there OpenStack's fails with 500 at the claim that its
+// candidates do not offer, and ours answers 409.
 func TestInventoryRowsOutOfRange(t *testing.T) {
 	needUpstream(t)
 	file := filepath.Join(t.TempDir(), "placement.db")
@@ -87,7 +89,8 @@ func TestInventoryRowsOutOfRange(t *testing.T) {
 	}
 }
 
-// TestInventoryRowsOutOfRangeAgree: what fits such a row is the same wherever it is asked, and nowhere an error.
+// TestInventoryRowsOutOfRangeAgree: what fits such a row is the same wherever it is asked, and
+// nowhere an error.
 func TestInventoryRowsOutOfRangeAgree(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "placement.db")
 	var calls []upstreamCall

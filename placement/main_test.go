@@ -17,9 +17,11 @@ import (
 	"github.com/compute-agent/compute-agent/placement/api"
 )
 
-// TestMain lets the test program be a Placement server as well: with PLACEMENT_TEST_SERVE it serves noauth on that address,
-// from the state directory that its last argument names, until SIGTERM. Tests start themselves like this to have a server
-// that they can stop and kill. PLACEMENT_TEST_POLICY, PLACEMENT_TEST_CORS_ORIGIN and PLACEMENT_TEST_CORS_ALLOW_HEADERS are its configuration.
+// TestMain lets the test program be a Placement server as well: with PLACEMENT_TEST_SERVE it serves
+// noauth on that address, from the state directory that its last argument names, until SIGTERM.
+// Tests start themselves like this to have a server that they can stop and kill.
+// PLACEMENT_TEST_POLICY, PLACEMENT_TEST_CORS_ORIGIN and PLACEMENT_TEST_CORS_ALLOW_HEADERS are its
+// configuration.
 func TestMain(m *testing.M) {
 	address := os.Getenv("PLACEMENT_TEST_SERVE")
 	if address == "" {

@@ -47,8 +47,8 @@ func newMetrics() *metrics {
 	return m
 }
 
-// watch adds what is read only when somebody looks: of the ledger its size, of the API what it works on, of the
-// database why writes to it fail. It is called once.
+// watch adds what is read only when somebody looks: of the ledger its size, of the API what it
+// works on, of the database why writes to it fail. It is called once.
 func (m *metrics) watch(l *ledger.Ledger, a *api.API, problem func() error) {
 	gauge := func(name, help string, read func() float64) {
 		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, read))
@@ -73,11 +73,12 @@ func (m *metrics) handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
 }
 
-// unmatchedRoute is the route of requests whose path is none of the API's, or that were refused before it was looked at.
+// unmatchedRoute is the route of requests whose path is none of the API's, or that were refused
+// before it was looked at.
 const unmatchedRoute = "unmatched"
 
-// latencyBuckets are bounds in seconds: a read takes tens of microseconds, a durable write about a millisecond, and what takes
-// more than a second is a full disk or a far database.
+// latencyBuckets are bounds in seconds: a read takes tens of microseconds, a durable write about a
+// millisecond, and what takes more than a second is a full disk or a far database.
 var latencyBuckets = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 10}
 
 // answers count requests.
@@ -88,7 +89,8 @@ type requestMetrics struct {
 	received  prometheus.Counter
 	sent      prometheus.Counter
 
-	// known has the series of each requestLabels of answer that there was, so that counting one looks up no labels.
+	// known has the series of each requestLabels of answer that there was, so that counting one
+	// looks up no labels.
 	known atomic.Pointer[map[requestLabels]requestSeries]
 	grow  sync.Mutex // held by whoever replaces known
 }

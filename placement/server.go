@@ -20,7 +20,8 @@ import (
 	"github.com/compute-agent/compute-agent/placement/store"
 )
 
-// How long a request may take to arrive, and an answer to be taken (counted from the request's headers).
+// How long a request may take to arrive, and an answer to be taken (counted from the request's
+// headers).
 const (
 	requestTimeout = 60 * time.Second
 	answerTimeout  = 120 * time.Second
@@ -46,8 +47,8 @@ type Server struct {
 	options  api.Options
 }
 
-// New opens the database of a Placement service, loads its state and puts the service together. The context bounds the
-// opening only. An error about the configuration wraps ErrConfig.
+// New opens the database of a Placement service, loads its state and puts the service together. The
+// context bounds the opening only. An error about the configuration wraps ErrConfig.
 func New(ctx context.Context, cfg Config) (*Server, error) {
 	return assemble(ctx, cfg, newMetrics())
 }
@@ -141,9 +142,10 @@ func (s *Server) ListenAndServe(ctx context.Context) error {
 	return s.Serve(ctx, l)
 }
 
-// Serve answers requests on the listener until the context ends. Then it takes no new connections, lets the requests under
-// way end for at most Config.ShutdownGrace, and returns nil. It closes the listener in any case. The service stays open: a
-// handler can serve on several listeners, and Close ends it.
+// Serve answers requests on the listener until the context ends. Then it takes no new connections,
+// lets the requests under way end for at most Config.ShutdownGrace, and returns nil. It closes the
+// listener in any case. The service stays open: a handler can serve on several listeners, and Close
+// ends it.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	if err := s.auth.checkListener(l); err != nil {
 		return errors.Join(err, l.Close())
@@ -160,7 +162,8 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	return nil
 }
 
-// Close ends the service: writes under way are finished, and its database is closed. Stop serving first.
+// Close ends the service: writes under way are finished, and its database is closed. Stop serving
+// first.
 func (s *Server) Close() error {
 	if err := s.ledger.Close(); err != nil {
 		return fmt.Errorf("close the Placement database: %w", err)

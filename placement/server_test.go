@@ -187,7 +187,8 @@ func (l *steps) Close() error {
 	return l.Listener.Close()
 }
 
-// TestARequestOfANewConnectionIsAnswered: a connection that was accepted before the end has its request answered, also when that arrives after.
+// TestARequestOfANewConnectionIsAnswered: a connection that was accepted before the end has its
+// request answered, also when that arrives after.
 func TestARequestOfANewConnectionIsAnswered(t *testing.T) {
 	server, err := placement.New(t.Context(), config(t))
 	if err != nil {

@@ -62,7 +62,8 @@ func (a *authority) pem() []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.certificate.Raw})
 }
 
-// sign makes a certificate for 127.0.0.1 that is valid for some days from now, or was until some days ago, and its key.
+// sign makes a certificate for 127.0.0.1 that is valid for some days from now, or was until some
+// days ago, and its key.
 func (a *authority) sign(t *testing.T, name string, days int) (certificate, key []byte) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

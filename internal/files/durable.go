@@ -52,8 +52,9 @@ func (OS) SyncDir(dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// Replace gives a file another content: written beside, synced, renamed into place, and the directory synced. One process at a time
-// may do so below a directory. Beside an error the file is the old one, or the new one that may not outlive a power cut yet.
+// Replace gives a file another content: written beside, synced, renamed into place, and the
+// directory synced. One process at a time may do so below a directory. Beside an error the file is
+// the old one, or the new one that may not outlive a power cut yet.
 //
 // Cost: two fsyncs.
 func Replace(path string, content []byte) error {

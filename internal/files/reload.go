@@ -23,7 +23,8 @@ const pause = time.Second
 // maxSize bounds each file, in bytes.
 const maxSize = 1 << 20
 
-// ErrUnreadable is wrapped by errors about a file that cannot be read; what the files say was not looked at.
+// ErrUnreadable is wrapped by errors about a file that cannot be read; what the files say was not
+// looked at.
 var ErrUnreadable = errors.New("cannot be read")
 
 // Content is one file as it was read.
@@ -35,7 +36,8 @@ type Content struct {
 	Data  []byte
 }
 
-// Private returns an error if others than its owner and its group may read the file, or others than its owner write it.
+// Private returns an error if others than its owner and its group may read the file, or others than
+// its owner write it.
 func (c Content) Private() error {
 	if mode := c.Mode.Perm(); mode&0o027 != 0 {
 		return fmt.Errorf("%s has mode %04o, so that other users can read or change it; run: chmod g-w,o= %[1]s", c.Path, mode)
@@ -76,12 +78,14 @@ type stamp struct {
 	young             bool // written so shortly before that the writer may not be done
 }
 
-// tick is how long a file must have been left alone to be read again. A file that is written over is empty first, or holds a
-// part, which may well make sense: less rules, less tokens. It is also how coarse the times of files may be.
+// tick is how long a file must have been left alone to be read again. A file that is written over
+// is empty first, or holds a part, which may well make sense: less rules, less tokens. It is also
+// how coarse the times of files may be.
 const tick = 50 * time.Millisecond
 
-// NewReloaded reads the files and makes the value of them; an error of either is returned as it is. When a file changes later, Get
-// makes the value again. If that fails, the old value stays, and log says so: once for each state of the files.
+// NewReloaded reads the files and makes the value of them; an error of either is returned as it is.
+// When a file changes later, Get makes the value again. If that fails, the old value stays, and log
+// says so: once for each state of the files.
 func NewReloaded[T any](paths []string, log zerolog.Logger, now func() time.Time, parse func([]Content) (T, error)) (*Reloaded[T], error) {
 	if now == nil {
 		now = time.Now
@@ -102,8 +106,9 @@ func NewReloaded[T any](paths []string, log zerolog.Logger, now func() time.Time
 	return v, nil
 }
 
-// Get is the value. Cost: two atomic reads; once a second one caller pays for a stat of each file, and for reading them
-// when they have changed. Others are not kept waiting: they get the old value meanwhile.
+// Get is the value. Cost: two atomic reads; once a second one caller pays for a stat of each file,
+// and for reading them when they have changed. Others are not kept waiting: they get the old value
+// meanwhile.
 func (v *Reloaded[T]) Get() T {
 	if now := v.now().UnixNano(); now-v.looked.Load() >= int64(pause) && v.mu.TryLock() {
 		func() {
@@ -184,8 +189,8 @@ func sum(contents []Content) (all [sha256.Size]byte) {
 	return all
 }
 
-// read reads one regular file; anything else could hold the caller up. What everybody may change says nothing about who may
-// do what.
+// read reads one regular file; anything else could hold the caller up. What everybody may change
+// says nothing about who may do what.
 func read(path string) (c Content, err error) {
 	info, err := os.Stat(path)
 	if err != nil {

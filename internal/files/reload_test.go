@@ -131,8 +131,8 @@ func TestFilesThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// TestAFileThatIsBeingWritten: what is found a moment after a write may be a part of what will be there, and counts only when
-// the file was left alone for a while.
+// TestAFileThatIsBeingWritten: what is found a moment after a write may be a part of what will be
+// there, and counts only when the file was left alone for a while.
 func TestAFileThatIsBeingWritten(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f")
 	write(t, path, "all of it")

@@ -10,8 +10,8 @@ import (
 
 const hexDigits = "0123456789abcdef"
 
-// AppendString appends s as a JSON string. The plain run of it, nearly always all of it, is copied at once. Bytes that
-// are no UTF-8 become U+FFFD.
+// AppendString appends s as a JSON string. The plain run of it, nearly always all of it, is copied
+// at once. Bytes that are no UTF-8 become U+FFFD.
 func AppendString(b []byte, s string) []byte {
 	b = append(b, '"')
 	start := 0
@@ -53,8 +53,8 @@ func AppendString(b []byte, s string) []byte {
 	return append(b, '"')
 }
 
-// plainRun is how many bytes of s, from its beginning, certainly need no escape: a multiple of eight, which are looked at
-// together.
+// plainRun is how many bytes of s, from its beginning, certainly need no escape: a multiple of
+// eight, which are looked at together.
 func plainRun(s string) int {
 	const ones, tops = 0x0101010101010101, 0x8080808080808080
 	n := 0
@@ -62,7 +62,8 @@ func plainRun(s string) int {
 		p := s[n : n+8]
 		w := uint64(p[0]) | uint64(p[1])<<8 | uint64(p[2])<<16 | uint64(p[3])<<24 |
 			uint64(p[4])<<32 | uint64(p[5])<<40 | uint64(p[6])<<48 | uint64(p[7])<<56
-		// A subtraction carries into the top bit of the lowest byte that is too small: below a space, or zero after the xor.
+		// A subtraction carries into the top bit of the lowest byte that is too small: below a
+		// space, or zero after the xor.
 		if (w|(w-ones*' ')|((w^ones*'"')-ones)|((w^ones*'\\')-ones))&tops != 0 {
 			break
 		}
@@ -85,8 +86,9 @@ func AppendStrings(b []byte, list []string) []byte {
 // AppendInt appends an integer.
 func AppendInt(b []byte, n int64) []byte { return strconv.AppendInt(b, n, 10) }
 
-// AppendFloat appends the shortest number that reads back as f, with a fraction even where it is zero ("1.0"), as Python
-// does: a client that looks at the type sees a float. JSON has no infinities and no NaN; requests cannot bring them in.
+// AppendFloat appends the shortest number that reads back as f, with a fraction even where it is
+// zero ("1.0"), as Python does: a client that looks at the type sees a float. JSON has no
+// infinities and no NaN; requests cannot bring them in.
 func AppendFloat(b []byte, f float64) []byte {
 	if math.IsInf(f, 0) || math.IsNaN(f) {
 		return append(b, "null"...)

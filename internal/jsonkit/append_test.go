@@ -32,7 +32,8 @@ func TestStringsAreWhatEncodingJSONReads(t *testing.T) {
 	})
 }
 
-// TestStringsAreEscapedAtEveryPlace puts every byte at every place of a string that is looked at eight bytes at a time.
+// TestStringsAreEscapedAtEveryPlace puts every byte at every place of a string that is looked at
+// eight bytes at a time.
 func TestStringsAreEscapedAtEveryPlace(t *testing.T) {
 	for c := range 256 {
 		for at := range 20 {

@@ -73,7 +73,8 @@ func writeRepr(b *strings.Builder, value any) {
 	}
 }
 
-// writeQuoted writes a string with single quotes, or with double ones when it has single ones and no double ones.
+// writeQuoted writes a string with single quotes, or with double ones when it has single ones and
+// no double ones.
 func writeQuoted(b *strings.Builder, s string) {
 	quote := '\''
 	if strings.Contains(s, "'") && !strings.Contains(s, `"`) {
@@ -104,7 +105,8 @@ func writeQuoted(b *strings.Builder, s string) {
 	b.WriteRune(quote)
 }
 
-// reprFloat writes the shortest form that reads back, with an exponent where Python has one: from 1e+16 on, and below 1e-4.
+// reprFloat writes the shortest form that reads back, with an exponent where Python has one: from
+// 1e+16 on, and below 1e-4.
 func reprFloat(f float64) string {
 	switch {
 	case math.IsInf(f, 1):

@@ -11,9 +11,10 @@ import (
 	"unicode/utf8"
 )
 
-// MaxExact is where the integers that are read end: larger ones are read as MaxExact (smaller than -MaxExact as that).
-// Python computes with integers of any size, and every limit that there is on them is far below; a number cut off here fails
-// the same check that the whole one would, and sums of some of them cannot overflow an int64.
+// MaxExact is where the integers that are read end: larger ones are read as MaxExact (smaller than
+// -MaxExact as that). Python computes with integers of any size, and every limit that there is on
+// them is far below; a number cut off here fails the same check that the whole one would, and sums
+// of some of them cannot overflow an int64.
 const MaxExact = 1 << 53
 
 // Error is what is wrong with a JSON text.
@@ -43,11 +44,13 @@ func (e *Error) Error() string {
 // maxDepth bounds how deep arrays and objects may be nested. Ten levels is what the APIs have.
 const maxDepth = 32
 
-// Reader reads a JSON text from front to back, once, into what the caller expects there; it makes no tree of it. The rules
-// are those of Python's json and jsonschema, which clients of Placement are used to: 1.0 is an integer and true is not, of
-// two equal keys the last one counts, and NaN, comments and bytes that are no UTF-8 are refused.
+// Reader reads a JSON text from front to back, once, into what the caller expects there; it makes
+// no tree of it. The rules are those of Python's json and jsonschema, which clients of Placement
+// are used to: 1.0 is an integer and true is not, of two equal keys the last one counts, and NaN,
+// comments and bytes that are no UTF-8 are refused.
 //
-// A reader allocates nothing but the strings with escapes in them and what the caller makes of the values.
+// A reader allocates nothing but the strings with escapes in them and what the caller makes of the
+// values.
 type Reader struct {
 	data  []byte
 	pos   int
@@ -93,7 +96,8 @@ func (r *Reader) Invalid(format string, args ...any) error {
 // Missing is the error that the object here has not all keys that it must have.
 func (r *Reader) Missing(key string) error { return r.Invalid("must have the key %q", key) }
 
-// Unknown is the error that the object here has a key that it must not have. The key is the last step of the path.
+// Unknown is the error that the object here has a key that it must not have. The key is the last
+// step of the path.
 func (r *Reader) Unknown() error { return r.Invalid("is not an allowed key") }
 
 // shortened keeps what a client sent from filling error messages and logs.

@@ -35,8 +35,9 @@ func plain(value any) any {
 	return value
 }
 
-// FuzzReader holds the reader against encoding/json: both accept the same texts and read the same of them, but that the
-// reader refuses deep nesting, half surrogate pairs and bytes that are no UTF-8.
+// FuzzReader holds the reader against encoding/json: both accept the same texts and read the same
+// of them, but that the reader refuses deep nesting, half surrogate pairs and bytes that are no
+// UTF-8.
 func FuzzReader(f *testing.F) {
 	for _, seed := range []string{
 		`{"name":"a","uuid":null}`, ` [ 1 , -0.5e+3, 1E2 ] `, `"\u00e9\ud83d\ude00\n\/"`, `{"a":{"a":[[]]},"a":1}`,
@@ -93,7 +94,8 @@ func TestIntegersAreThoseOfJSONSchema(t *testing.T) {
 	}
 }
 
-// TestDecodeKeepsOrderAndNumbers: of a name that came twice the last value counts, at the place of the first.
+// TestDecodeKeepsOrderAndNumbers: of a name that came twice the last value counts, at the place of
+// the first.
 func TestDecodeKeepsOrderAndNumbers(t *testing.T) {
 	value, err := Decode([]byte(`{"b":1.50,"a":{"z":null},"b":[1e2,"x",false]}`))
 	if err != nil {

@@ -13,7 +13,8 @@ import (
 	"unicode/utf8"
 )
 
-// Schema is conditions in the order in which they are looked at; the first that fails is what the refusal is about.
+// Schema is conditions in the order in which they are looked at; the first that fails is what the
+// refusal is about.
 type Schema []Condition
 
 // Condition is one condition on a value, a keyword of JSON Schema.
@@ -52,7 +53,8 @@ func Validate(s Schema, value any) error {
 	return nil
 }
 
-// ValidateQuery checks the parameters of a query; each may have come several times. Parameters that no property is for are of no interest.
+// ValidateQuery checks the parameters of a query; each may have come several times. Parameters that
+// no property is for are of no interest.
 func ValidateQuery(p Properties, query url.Values) error {
 	for _, property := range p {
 		for _, value := range query[property.Name] {
@@ -82,7 +84,8 @@ type conditionFunc func(value any) *SchemaError
 
 func (f conditionFunc) check(value any) *SchemaError { return f(value) }
 
-// Type wants one of some types: object, array, string, integer, number, boolean, null. 1.0 is no integer, as in draft 4.
+// Type wants one of some types: object, array, string, integer, number, boolean, null. 1.0 is no
+// integer, as in draft 4.
 func Type(types ...string) Condition {
 	quoted := make([]string, len(types))
 	for i, t := range types {
@@ -136,7 +139,8 @@ func Pattern(expression string) Condition {
 	return PatternFunc(expression, regexp.MustCompile(expression).MatchString)
 }
 
-// PatternFunc is Pattern for what Go's regular expressions cannot say: text is shown, and matches decides.
+// PatternFunc is Pattern for what Go's regular expressions cannot say: text is shown, and matches
+// decides.
 func PatternFunc(text string, matches func(string) bool) Condition {
 	return conditionFunc(func(value any) *SchemaError {
 		if s, is := value.(string); is && !matches(s) {

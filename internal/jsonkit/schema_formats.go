@@ -10,7 +10,8 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// IsPrintable says whether a character may be in a name: all but control and unassigned ones, and separators other than spaces, of any kind.
+// IsPrintable says whether a character may be in a name: all but control and unassigned ones, and
+// separators other than spaces, of any kind.
 func IsPrintable(r rune) bool {
 	return unicode.IsGraphic(r) && !unicode.Is(unicode.Zl, r) && !unicode.Is(unicode.Zp, r)
 }
@@ -23,8 +24,8 @@ var formats = map[string]func(string) bool{
 	"base64": base64Like,
 }
 
-// base64Like says whether Python's base64 can decode a string: ASCII characters that are none of its are passed over, and what is left has to
-// be complete.
+// base64Like says whether Python's base64 can decode a string: ASCII characters that are none of
+// its are passed over, and what is left has to be complete.
 func base64Like(s string) bool {
 	position, pads := 0, 0
 	for i := range len(s) {
@@ -48,7 +49,8 @@ func base64Like(s string) bool {
 // nameReason is what a name has to be, in Nova's words.
 const nameReason = "printable characters. Can not start or end with whitespace."
 
-// nameLike says whether a string can be a name. Characters beyond the basic plane are none, as with Nova.
+// nameLike says whether a string can be a name. Characters beyond the basic plane are none, as with
+// Nova.
 func nameLike(s string) bool {
 	for _, r := range s {
 		if !IsPrintable(r) || r >= 0xffff {

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Object is an object, with its members in the order in which they were sent. Of a name that came twice the last value
-// counts, as in Python. The zero Object is empty.
+// Object is an object, with its members in the order in which they were sent. Of a name that came
+// twice the last value counts, as in Python. The zero Object is empty.
 type Object struct {
 	names  []string
 	values map[string]any
@@ -52,7 +52,8 @@ func (n Number) Float64() float64 {
 	return f
 }
 
-// Decode reads one value: nil, bool, [Number], string, []any or *[Object]. The error is an *[Error].
+// Decode reads one value: nil, bool, [Number], string, []any or *[Object]. The error is an
+// *[Error].
 func Decode(text []byte) (any, error) {
 	r := NewReader(text)
 	value, err := r.Value()

@@ -22,8 +22,8 @@ type Principal struct {
 	User, Project string
 	// Roles are in lower case.
 	Roles []string
-	// SystemScope is set when the token is good for the whole system and for no project, DomainScope when it is good for a
-	// domain and for no project.
+	// SystemScope is set when the token is good for the whole system and for no project,
+	// DomainScope when it is good for a domain and for no project.
 	SystemScope, DomainScope bool
 }
 
@@ -32,8 +32,9 @@ func (p *Principal) HasRole(role string) bool { return slices.Contains(p.Roles, 
 
 // Authenticator finds out who sends a request.
 //
-// It returns an error that wraps ErrUnauthenticated when the request does not prove who sends it (status 401); any other
-// error means that this could not be found out now (status 503). It must be safe for concurrent use.
+// It returns an error that wraps ErrUnauthenticated when the request does not prove who sends it
+// (status 401); any other error means that this could not be found out now (status 503). It must be
+// safe for concurrent use.
 type Authenticator interface {
 	Authenticate(r *http.Request) (Principal, error)
 }
@@ -55,15 +56,18 @@ func (u *Unauthenticated) Error() string { return u.Reason }
 // Is makes it an ErrUnauthenticated.
 func (u *Unauthenticated) Is(target error) bool { return target == ErrUnauthenticated }
 
-// NoAuth believes what a request says of itself, as the noauth2 strategies of Placement and Nova do. It is for tests and for machines
-// that are their own only client: whoever assembles a server binds it to the loopback interface.
+// NoAuth believes what a request says of itself, as the noauth2 strategies of Placement and Nova
+// do. It is for tests and for machines that are their own only client: whoever assembles a server
+// binds it to the loopback interface.
 //
-// The X-Auth-Token header is USER or USER:PROJECT; the project is the user's name when it is left out, and an X-Project-Id
-// header goes before it. X-Roles gives the roles, separated by commas; without it the user "admin" has the role admin and
-// all others have none. With an OpenStack-System-Scope header that is not empty the request is system-scoped.
+// The X-Auth-Token header is USER or USER:PROJECT; the project is the user's name when it is left
+// out, and an X-Project-Id header goes before it. X-Roles gives the roles, separated by commas;
+// without it the user "admin" has the role admin and all others have none. With an
+// OpenStack-System-Scope header that is not empty the request is system-scoped.
 //
-// The user "notused", which keystoneauth's plugin none sends ("openstack --os-auth-type none"), has the role admin as well:
-// it is what a command line sends that was told that there is nobody to ask. Placement gives it no role, and so refuses it.
+// The user "notused", which keystoneauth's plugin none sends ("openstack --os-auth-type none"), has
+// the role admin as well: it is what a command line sends that was told that there is nobody to
+// ask. Placement gives it no role, and so refuses it.
 type NoAuth struct{}
 
 // Authenticate refuses only requests without a token.

@@ -15,10 +15,12 @@ import (
 // maxBelieved is the largest body that gets its memory before it is there, in bytes.
 const maxBelieved = 64 << 10
 
-// Body reads the request body. It is bounded in size (413, an [http.MaxBytesError]), in the time that it
-// takes to arrive (408) and, together with the bodies of all other requests under way, in memory (503).
+// Body reads the request body. It is bounded in size (413, an [http.MaxBytesError]), in the time
+// that it takes to arrive (408) and, together with the bodies of all other requests under way, in
+// memory (503).
 //
-// Cost: one allocation for a body of up to maxBelieved bytes whose length is given; beyond, memory doubles as it fills.
+// Cost: one allocation for a body of up to maxBelieved bytes whose length is given; beyond, memory
+// doubles as it fills.
 func (x *Exchange) Body() ([]byte, error) {
 	limit := x.service.Limits.Body
 	if x.R.ContentLength > limit {
@@ -27,8 +29,9 @@ func (x *Exchange) Body() ([]byte, error) {
 	if x.R.Body == nil || x.R.Body == http.NoBody {
 		return nil, nil
 	}
-	// The connection's deadlines are in real time, whatever clock the API has. A server without connections
-	// has none, which is the error here. net/http takes the deadline away as soon as the body is there.
+	// The connection's deadlines are in real time, whatever clock the API has. A server without
+	// connections has none, which is the error here. net/http takes the deadline away as soon as
+	// the body is there.
 	_ = http.NewResponseController(x.W).SetReadDeadline(time.Now().Add(x.service.Limits.BodyTime))
 	// A slow client takes no place from requests that are worked on; what it takes is bounded by
 	// Limits.Bodies.
@@ -94,7 +97,8 @@ func (x *Exchange) ends() bool {
 	return n == 0 && errors.Is(err, io.EOF)
 }
 
-// reserve takes n bytes of what all request bodies together may take. The exchange gives back what it holds when it ends.
+// reserve takes n bytes of what all request bodies together may take. The exchange gives back what
+// it holds when it ends.
 func (x *Exchange) reserve(n int64) error {
 	if all := x.service.bodies.Add(n); all > x.service.Limits.Bodies {
 		x.service.bodies.Add(-n)

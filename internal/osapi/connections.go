@@ -21,15 +21,18 @@ const (
 	otherDescriptors, shareOfOthers = 40, 16
 	// leastConnections are always allowed.
 	leastConnections = 8
-	// headerBudget is what all headers that have not arrived completely may cost together, in bytes.
+	// headerBudget is what all headers that have not arrived completely may cost together, in
+	// bytes.
 	headerBudget = 32 << 20
 	// lineCost is what a line of a header costs beside its bytes: the entry of a map.
 	lineCost = 128
 )
 
-// ConnectionLimits bound the connections of the clients of a process. Connections to unix sockets do not count.
+// ConnectionLimits bound the connections of the clients of a process. Connections to unix sockets
+// do not count.
 type ConnectionLimits struct {
-	// Total is how many there may be; 0 is what the process's limit of open files allows, at most 20,000.
+	// Total is how many there may be; 0 is what the process's limit of open files allows, at most
+	// 20,000.
 	Total int
 	// PerAddress is how many one IP address may have; 0 is a quarter of Total.
 	PerAddress int
@@ -51,10 +54,11 @@ func (l ConnectionLimits) resolve(files uint64) ConnectionLimits {
 	return l
 }
 
-// Connections are the connections of clients to all servers of a process. When a new one would be one too
-// many, one of the process, or of the same address, is closed: the one that has been idle for longest, or
-// else the one that has been sending the headers of a request for longest. A connection whose request is
-// worked on is never closed; if there are no others, the new one is refused. It is safe for concurrent use.
+// Connections are the connections of clients to all servers of a process. When a new one would be
+// one too many, one of the process, or of the same address, is closed: the one that has been idle
+// for longest, or else the one that has been sending the headers of a request for longest. A
+// connection whose request is worked on is never closed; if there are no others, the new one is
+// refused. It is safe for concurrent use.
 type Connections struct {
 	limits ConnectionLimits
 	budget int64 // of headers
@@ -107,8 +111,8 @@ type conn struct {
 	cost             int64         // of its headers
 }
 
-// admit takes a connection in, and closes another one for it if there is a bound to keep. It returns nil if
-// there is none to close; the new one is closed then.
+// admit takes a connection in, and closes another one for it if there is a bound to keep. It
+// returns nil if there is none to close; the new one is closed then.
 func (s *Connections) admit(c net.Conn) *conn {
 	n := &conn{Conn: c, set: s}
 	if tcp, ok := c.RemoteAddr().(*net.TCPAddr); ok {
@@ -237,8 +241,8 @@ func (c *conn) become(to state) {
 	}
 }
 
-// charge adds to what the headers of the connection cost. If all together cost too much, the connections
-// that have been sending headers for longest are closed; that may be this one.
+// charge adds to what the headers of the connection cost. If all together cost too much, the
+// connections that have been sending headers for longest are closed; that may be this one.
 func (c *conn) charge(cost int64) {
 	s := c.set
 	s.mu.Lock()
@@ -272,8 +276,8 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// CloseWrite ends what is sent, so that the client can read an answer to a request that was not read to its
-// end.
+// CloseWrite ends what is sent, so that the client can read an answer to a request that was not
+// read to its end.
 func (c *conn) CloseWrite() error { return closeWrite(c.Conn) }
 
 func closeWrite(c net.Conn) error {

@@ -10,11 +10,13 @@ import (
 	"time"
 )
 
-// firstRequest is how long a connection that was accepted right before the end has to send its first request.
+// firstRequest is how long a connection that was accepted right before the end has to send its
+// first request.
 const firstRequest = time.Second
 
-// drain follows the connections of a server from which nothing has been read yet. [http.Server.Shutdown] closes such a connection without
-// an answer when its request arrives, so a client whose connection was accepted right before the end would lose a request.
+// drain follows the connections of a server from which nothing has been read yet.
+// [http.Server.Shutdown] closes such a connection without an answer when its request arrives, so a
+// client whose connection was accepted right before the end would lose a request.
 type drain struct {
 	next  func(net.Conn, http.ConnState) // nil for none
 	mu    sync.Mutex
@@ -46,8 +48,8 @@ func (d *drain) changed(c net.Conn, state http.ConnState) {
 	}
 }
 
-// wait returns when the first requests of all connections have arrived, and after a second at the latest. Nothing may be accepted any
-// more: the server's Serve has returned.
+// wait returns when the first requests of all connections have arrived, and after a second at the
+// latest. Nothing may be accepted any more: the server's Serve has returned.
 func (d *drain) wait(ctx context.Context) {
 	d.mu.Lock()
 	if len(d.fresh) == 0 {

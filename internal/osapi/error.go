@@ -8,7 +8,8 @@ import (
 	"net/http"
 )
 
-// Error is an answer other than the one that the client hopes for. Each API writes it in its own form.
+// Error is an answer other than the one that the client hopes for. Each API writes it in its own
+// form.
 type Error struct {
 	Status int
 	// Code is the error code, "" for an API that has none.
@@ -69,8 +70,8 @@ func NoMethod(method, allow string) *Error {
 	return e
 }
 
-// Authenticate sets who sends the request. Its error is a 401, or a 503 when that cannot be found out
-// now.
+// Authenticate sets who sends the request. Its error is a 401, or a 503 when that cannot be found
+// out now.
 func (x *Exchange) Authenticate() error {
 	who, err := x.service.Authenticator.Authenticate(x.R)
 	switch {

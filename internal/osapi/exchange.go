@@ -13,8 +13,8 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// HeaderRequestID carries the id of a request, in answers that of the service, in requests that of the
-// client.
+// HeaderRequestID carries the id of a request, in answers that of the service, in requests that of
+// the client.
 const HeaderRequestID = "X-Openstack-Request-Id"
 
 // Exchange is one request and its answer. APIs embed it in a type of their own.
@@ -29,7 +29,8 @@ type Exchange struct {
 	Route string
 	// Microversion is the one that the client asked for, for the log; "" when it is not known.
 	Microversion string
-	// Routine says that a success within a second is not worth a line in the log that everybody keeps.
+	// Routine says that a success within a second is not worth a line in the log that everybody
+	// keeps.
 	Routine bool
 	// Status is the one that was sent; 0: nothing yet.
 	Status int
@@ -77,8 +78,8 @@ func newRequestID() string {
 	return string(b[:])
 }
 
-// requestIDForm is that of ids that other services send, so that a request can be followed through all
-// of them.
+// requestIDForm is that of ids that other services send, so that a request can be followed through
+// all of them.
 var requestIDForm = regexp.MustCompile(`^req-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 
 // Buffer is an empty buffer for a body. What is given to Send must be appended to it, once.
@@ -92,7 +93,8 @@ func (x *Exchange) Buffer() []byte {
 // maxPooled is the largest buffer that is kept for other requests, in bytes.
 const maxPooled = 1 << 20
 
-// Send writes the answer: a status, and a body that goes on with more. With more, body is not of Buffer.
+// Send writes the answer: a status, and a body that goes on with more. With more, body is not of
+// Buffer.
 func (x *Exchange) Send(status int, body []byte, more ...[]byte) {
 	size := len(body)
 	for _, part := range more {
@@ -114,8 +116,8 @@ func (x *Exchange) Send(status int, body []byte, more ...[]byte) {
 }
 
 // writeParts writes what a body goes on with, a piece of some 64 KiB at a time: that stays in the
-// processor's cache, where a buffer for all of it would go through memory once more, and be made and
-// collected for each large answer.
+// processor's cache, where a buffer for all of it would go through memory once more, and be made
+// and collected for each large answer.
 func (x *Exchange) writeParts(parts [][]byte) {
 	const atOnce = 64 << 10
 	if len(parts) == 0 {
@@ -148,16 +150,17 @@ func (x *Exchange) LogBug(panicked any, stack []byte) {
 		Msg("The handler of a request panicked, and the request was answered with 500. Other requests are not affected. Please report this bug with the stack.")
 }
 
-// maxLoggedQuery is how long a query may be that is logged as a whole, so that it can be asked again, in
-// bytes: one for allocation candidates names traits and aggregates by the hundred. That of a client that
-// is not known is shortened to less.
+// maxLoggedQuery is how long a query may be that is logged as a whole, so that it can be asked
+// again, in bytes: one for allocation candidates names traits and aggregates by the hundred. That
+// of a client that is not known is shortened to less.
 const maxLoggedQuery = 8 << 10
 
 // slow is the time from which on a request gets a line in the log whatever it is.
 const slow = time.Second
 
-// log writes the line that every request gets: Info; Debug for a routine success; Warn where a hint says
-// how the operator can allow what was refused; Error with the cause where the server is at fault.
+// log writes the line that every request gets: Info; Debug for a routine success; Warn where a hint
+// says how the operator can allow what was refused; Error with the cause where the server is at
+// fault.
 func (x *Exchange) log(took time.Duration) {
 	var line *zerolog.Event
 	log := &x.service.Logger

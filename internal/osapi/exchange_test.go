@@ -67,8 +67,8 @@ func TestSendInParts(t *testing.T) {
 	}
 }
 
-// TestServeExplainsErrorsAndPanics: whatever a handler returns becomes one answer with its headers, and
-// one line in the log with what the client does not get.
+// TestServeExplainsErrorsAndPanics: whatever a handler returns becomes one answer with its headers,
+// and one line in the log with what the client does not get.
 func TestServeExplainsErrorsAndPanics(t *testing.T) {
 	refused := NoMethod("PUT", "GET, POST").Because(errors.New("the cause"))
 	refused.Challenge, refused.Retry, refused.Hint = "Bearer", true, "do this"
@@ -140,8 +140,8 @@ func TestServeBounds(t *testing.T) {
 	}
 }
 
-// TestRequestIDs: each answer has a new one, in all headers of the service; that of the client goes to
-// the log if it is one.
+// TestRequestIDs: each answer has a new one, in all headers of the service; that of the client goes
+// to the log if it is one.
 func TestRequestIDs(t *testing.T) {
 	var log strings.Builder
 	s := NewService(Options{RequestIDs: []string{"X-Compute-Request-Id"}, LogMessage: "request", Logger: zerolog.New(&log)})

@@ -12,13 +12,14 @@ import (
 	"sync/atomic"
 )
 
-// framing follows the requests that arrive on an HTTP/1 connection far enough to know where the headers of
-// each begin and end, and finds the first one whose end a proxy could see elsewhere than net/http does.
+// framing follows the requests that arrive on an HTTP/1 connection far enough to know where the
+// headers of each begin and end, and finds the first one whose end a proxy could see elsewhere than
+// net/http does.
 //
-// net/http removes Content-Length from a request that has Transfer-Encoding too, so a handler cannot see
-// that both were there. framing parses nothing after a request that has Transfer-Encoding, or anything
-// unusual about its length: the connection ends with the answer to it. So it needs no parser of bodies and
-// cannot get out of step.
+// net/http removes Content-Length from a request that has Transfer-Encoding too, so a handler
+// cannot see that both were there. framing parses nothing after a request that has
+// Transfer-Encoding, or anything unusual about its length: the connection ends with the answer to
+// it. So it needs no parser of bodies and cannot get out of step.
 type framing struct {
 	// odd is the number of the first request that is not ordinary, from 1 on, and what it is: 0, or
 	// number<<1, with the lowest bit set if it has both headers. It is read by handlers.
@@ -138,8 +139,8 @@ func (f *framing) endHeader() {
 	}
 }
 
-// maxHeaderLines is how many lines the headers of a request may have, with the request line. Each costs net/http much more than its
-// bytes.
+// maxHeaderLines is how many lines the headers of a request may have, with the request line. Each
+// costs net/http much more than its bytes.
 const maxHeaderLines = 200
 
 var errTooManyLines = errors.New("osapi: the headers of the request have too many lines")

@@ -18,8 +18,8 @@ import (
 // ErrInUse is wrapped by the error of Listen for a socket on which another process answers.
 var ErrInUse = errors.New("another process is listening")
 
-// Listen opens HOST:PORT, or unix:///PATH: a socket that only its owner may use. A socket that a process left
-// behind is replaced; one on which a process answers is not.
+// Listen opens HOST:PORT, or unix:///PATH: a socket that only its owner may use. A socket that a
+// process left behind is replaced; one on which a process answers is not.
 func Listen(ctx context.Context, address string) (net.Listener, error) {
 	var lc net.ListenConfig
 	path, unix := strings.CutPrefix(address, "unix://")
@@ -36,7 +36,8 @@ func Listen(ctx context.Context, address string) (net.Listener, error) {
 	return lc.Listen(ctx, "unix", path)
 }
 
-// ownersOnly gives a unix socket its mode before it has a name: no other user can connect in between.
+// ownersOnly gives a unix socket its mode before it has a name: no other user can connect in
+// between.
 func ownersOnly(_, _ string, c syscall.RawConn) error {
 	var err error
 	if failed := c.Control(func(fd uintptr) { err = syscall.Fchmod(int(fd), 0o600) }); failed != nil {

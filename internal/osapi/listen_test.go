@@ -11,7 +11,8 @@ import (
 	"testing"
 )
 
-// TestListenUnix: a socket is its owner's from the first moment, one that is left over is replaced, and one that somebody answers on is not.
+// TestListenUnix: a socket is its owner's from the first moment, one that is left over is replaced,
+// and one that somebody answers on is not.
 func TestListenUnix(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "dir", "cell.sock")
 	old := syscall.Umask(0)

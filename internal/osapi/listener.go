@@ -22,8 +22,8 @@ const (
 	retryLeast, retryMost = 5 * time.Millisecond, time.Second
 )
 
-// listener gives net/http connections that are counted and followed. It shakes hands itself, since net/http
-// speaks HTTP/1 over TLS only with connections that nothing is put in between.
+// listener gives net/http connections that are counted and followed. It shakes hands itself, since
+// net/http speaks HTTP/1 over TLS only with connections that nothing is put in between.
 type listener struct {
 	net.Listener
 	tls   *tls.Config // nil for none
@@ -61,7 +61,8 @@ func (l *listener) Accept() (net.Conn, error) {
 	}
 }
 
-// Close stops accepting. What was accepted before goes to net/http yet, if it shakes hands within a second.
+// Close stops accepting. What was accepted before goes to net/http yet, if it shakes hands within a
+// second.
 func (l *listener) Close() error {
 	err := l.Listener.Close()
 	select {

@@ -21,14 +21,14 @@ type LogLimiter struct {
 	others  time.Time // when a key was allowed last that is not kept
 }
 
-// NewLogLimiter makes a LogLimiter. Of ever new keys it allows a thousand in an interval, and then one for all
-// others.
+// NewLogLimiter makes a LogLimiter. Of ever new keys it allows a thousand in an interval, and then
+// one for all others.
 func NewLogLimiter(interval time.Duration, now func() time.Time) *LogLimiter {
 	return &LogLimiter{interval: interval, now: now, allowed: map[string]time.Time{}}
 }
 
-// Allow reports whether it is time for the key, and records it. It costs a look at all keys when there
-// are a thousand.
+// Allow reports whether it is time for the key, and records it. It costs a look at all keys when
+// there are a thousand.
 func (l *LogLimiter) Allow(key string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

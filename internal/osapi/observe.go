@@ -7,27 +7,28 @@ import (
 	"time"
 )
 
-// Observer gets what a service does, for metrics. Its method is called in the goroutine of the request,
-// by many at the same time, and must not block.
+// Observer gets what a service does, for metrics. Its method is called in the goroutine of the
+// request, by many at the same time, and must not block.
 type Observer interface {
 	// Answered is called once for each request, after its answer was written.
 	Answered(Answer)
 }
 
-// Answer is one request that was answered. Route, Method and Code are out of small fixed sets, whatever
-// clients send.
+// Answer is one request that was answered. Route, Method and Code are out of small fixed sets,
+// whatever clients send.
 type Answer struct {
-	// Route is the path as the API describes it, such as "/resource_providers/{uuid}"; "" for a path that
-	// is none of the API's, or a request that was refused before its path was looked at.
+	// Route is the path as the API describes it, such as "/resource_providers/{uuid}"; "" for a
+	// path that is none of the API's, or a request that was refused before its path was looked at.
 	Route string
 	// Method is the HTTP method, OtherMethod for one that HTTP does not define.
 	Method string
 	Status int
-	// Code is the error code of a failure, also where the client's microversion does not show it; "" for
-	// a success.
+	// Code is the error code of a failure, also where the client's microversion does not show it;
+	// "" for a success.
 	Code     string
 	Duration time.Duration
-	// Received and Sent are the sizes of the bodies, as far as they were read and written, in bytes.
+	// Received and Sent are the sizes of the bodies, as far as they were read and written, in
+	// bytes.
 	Received, Sent int
 }
 

@@ -9,11 +9,11 @@ import (
 	"strings"
 )
 
-// Routes finds what an API has for a path and a method, with the patterns of [http.ServeMux]: {name} is a
-// segment, which the handler gets with PathValue, and {$} the end.
+// Routes finds what an API has for a path and a method, with the patterns of [http.ServeMux]:
+// {name} is a segment, which the handler gets with PathValue, and {$} the end.
 //
-// The patterns have no methods, because Placement's and Nova's 405 differ from those of net/http in the
-// Allow header; and a path that net/http would clean and redirect is not found, as with them.
+// The patterns have no methods, because Placement's and Nova's 405 differ from those of net/http in
+// the Allow header; and a path that net/http would clean and redirect is not found, as with them.
 type Routes[R any] struct {
 	mux   *http.ServeMux
 	paths map[string]*pathRoutes[R]
@@ -98,8 +98,8 @@ func (f *finder[R]) Header() http.Header         { return http.Header{} }
 func (f *finder[R]) Write(b []byte) (int, error) { return len(b), nil }
 func (f *finder[R]) WriteHeader(int)             {}
 
-// clean says whether a path is in the form that routes have: with a slash first, and no empty, "." or
-// ".." segments.
+// clean says whether a path is in the form that routes have: with a slash first, and no empty, "."
+// or ".." segments.
 func clean(p string) bool {
 	if p == "" || p[0] != '/' || strings.Contains(p, "//") {
 		return false

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestRoutes: as Placement and Nova answer, and not as net/http does: no path is cleaned, nothing is
-// redirected, and Allow has the methods of the API alone.
+// TestRoutes: as Placement and Nova answer, and not as net/http does: no path is cleaned, nothing
+// is redirected, and Allow has the methods of the API alone.
 func TestRoutes(t *testing.T) {
 	build := func(headIsGet bool) *Routes[string] {
 		routes := NewRoutes[string](headIsGet)

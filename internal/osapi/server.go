@@ -21,7 +21,8 @@ const (
 	headerTimeout = 10 * time.Second
 	// idleTimeout is how long a connection may wait for the next request.
 	idleTimeout = 120 * time.Second
-	// maxHeaderBytes bounds the headers of a request with its request line. Handlers bound the query in it.
+	// maxHeaderBytes bounds the headers of a request with its request line. Handlers bound the
+	// query in it.
 	maxHeaderBytes = 80 << 10
 )
 
@@ -30,11 +31,11 @@ type Server struct {
 	Handler http.Handler
 	// TLS is nil for plain HTTP.
 	TLS *tls.Config
-	// ReadTimeout is how long a whole request may take to arrive, WriteTimeout how long it may take from its
-	// headers to the end of its answer. 0 is no bound.
+	// ReadTimeout is how long a whole request may take to arrive, WriteTimeout how long it may take
+	// from its headers to the end of its answer. 0 is no bound.
 	ReadTimeout, WriteTimeout time.Duration
-	// Grace is how long requests that are worked on have to end when the server stops. Their contexts end
-	// at once, unless Finish is set.
+	// Grace is how long requests that are worked on have to end when the server stops. Their
+	// contexts end at once, unless Finish is set.
 	Grace  time.Duration
 	Finish bool
 	// Connections are those of all servers of the process; nil makes a set of this server's own.
@@ -44,8 +45,8 @@ type Server struct {
 	Logger zerolog.Logger
 }
 
-// Serve answers requests on the listener until the context ends, and returns nil then. It closes the
-// listener in any case.
+// Serve answers requests on the listener until the context ends, and returns nil then. It closes
+// the listener in any case.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	conns := s.Connections
 	if conns == nil {

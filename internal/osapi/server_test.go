@@ -94,7 +94,8 @@ func (c client) send(t *testing.T, text string) {
 	}
 }
 
-// answer reads an answer, as "STATUS BODY", with " closed" after it if the connection ends with it, or the error.
+// answer reads an answer, as "STATUS BODY", with " closed" after it if the connection ends with it,
+// or the error.
 func (c client) answer() string {
 	a, err := http.ReadResponse(c.r, nil)
 	if err != nil {
@@ -120,8 +121,9 @@ func echo(w http.ResponseWriter, r *http.Request) {
 	_, _ = fmt.Fprintf(w, "%s %s %s", r.Method, r.URL.Path, body)
 }
 
-// TestFraming: over plain HTTP and TLS, a request with both headers is refused and ends the connection, however it is written and
-// whatever came before it; other requests are answered, one after another on one connection and many at once.
+// TestFraming: over plain HTTP and TLS, a request with both headers is refused and ends the
+// connection, however it is written and whatever came before it; other requests are answered, one
+// after another on one connection and many at once.
 func TestFraming(t *testing.T) {
 	serverTLS, clientTLS := certificate(t)
 	const refused = "400 The request has both Content-Length and Transfer-Encoding. Send one of them.\n closed"
@@ -215,7 +217,8 @@ func TestTLS(t *testing.T) {
 			t.Error("a client that does not know the CA shook hands")
 		}
 	}
-	// The first failure of the address, which is the one above that speaks HTTP, is logged; the others of this minute are not.
+	// The first failure of the address, which is the one above that speaks HTTP, is logged; the
+	// others of this minute are not.
 	if text := said.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, `"address":"127.0.0.1","why":"tls: first record does not look like a TLS handshake"`) {
 		t.Error(text)
 	}
@@ -234,8 +237,9 @@ func (s *Connections) until(is func() bool) {
 	}
 }
 
-// TestIdleIsClosedFirst: at the bound, a new connection closes the one that has been idle for longest, then the one that has
-// been sending headers for longest, and never one whose request is worked on.
+// TestIdleIsClosedFirst: at the bound, a new connection closes the one that has been idle for
+// longest, then the one that has been sending headers for longest, and never one whose request is
+// worked on.
 func TestIdleIsClosedFirst(t *testing.T) {
 	for name, limits := range map[string]ConnectionLimits{"in all": {Total: 3, PerAddress: 3}, "of an address": {Total: 100, PerAddress: 3}} {
 		t.Run(name, func(t *testing.T) {
@@ -307,8 +311,8 @@ func TestIdleIsClosedFirst(t *testing.T) {
 	}
 }
 
-// TestHeadersShareABudget: many connections with headers that never end are closed, the oldest first, when all together cost
-// more than the budget; a client among them is served.
+// TestHeadersShareABudget: many connections with headers that never end are closed, the oldest
+// first, when all together cost more than the budget; a client among them is served.
 func TestHeadersShareABudget(t *testing.T) {
 	conns := NewConnections(ConnectionLimits{})
 	conns.budget = 64 << 10
@@ -375,8 +379,8 @@ func TestLimitsFromDescriptors(t *testing.T) {
 	}
 }
 
-// FuzzFraming: for whatever comes, in whatever pieces, net/http and framing agree on which requests there are before the first
-// one that framing does not follow.
+// FuzzFraming: for whatever comes, in whatever pieces, net/http and framing agree on which requests
+// there are before the first one that framing does not follow.
 func FuzzFraming(f *testing.F) {
 	for _, text := range []string{
 		"GET / HTTP/1.1\r\nHost: h\r\n\r\n", "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nabGET / HTTP/1.1\nHost: h\n\n",

@@ -17,17 +17,17 @@ import (
 type Limits struct {
 	// Body is the size of a request body in bytes; 413 beyond. 16 MiB by default.
 	Body int64
-	// Bodies is the memory that the bodies of all requests under way may take together, in bytes; 503
-	// beyond. 256 MiB by default. What a body is decoded to is a few times as large, and there while it is
-	// worked on.
+	// Bodies is the memory that the bodies of all requests under way may take together, in bytes;
+	// 503 beyond. 256 MiB by default. What a body is decoded to is a few times as large, and there
+	// while it is worked on.
 	Bodies int64
-	// BodyTime is how long a request body may take to arrive, counted from when it is asked for; 408
-	// beyond. 30 s by default.
+	// BodyTime is how long a request body may take to arrive, counted from when it is asked for;
+	// 408 beyond. 30 s by default.
 	BodyTime time.Duration
 	// Query is the size of a query string in bytes; 414 beyond. 64 KiB by default.
 	Query int
-	// InFlight is how many requests are worked on at once; 503 beyond. 1,000 by default, no bound when
-	// negative. A request whose body is awaited is not worked on.
+	// InFlight is how many requests are worked on at once; 503 beyond. 1,000 by default, no bound
+	// when negative. A request whose body is awaited is not worked on.
 	InFlight int64
 }
 
@@ -59,8 +59,8 @@ type Options struct {
 	Observer Observer
 	// RequestIDs are the headers of answers that carry the request id, beside [HeaderRequestID].
 	RequestIDs []string
-	// LogMessage is the message of the line that the log gets for each request. Without one there are no
-	// lines, for a service that logs failures itself.
+	// LogMessage is the message of the line that the log gets for each request. Without one there
+	// are no lines, for a service that logs failures itself.
 	LogMessage string
 	// Now is the clock; time.Now when nil.
 	Now    func() time.Time
@@ -111,8 +111,8 @@ type Handler interface {
 // ErrBug is the error of a request whose handler panicked.
 var ErrBug = errors.New("the server hit a bug")
 
-// Serve answers one request: it counts it, bounds it, lets h handle it, answers errors and panics, and
-// logs it. x is empty, and belongs to h.
+// Serve answers one request: it counts it, bounds it, lets h handle it, answers errors and panics,
+// and logs it. x is empty, and belongs to h.
 func (s *Service) Serve(w http.ResponseWriter, r *http.Request, x *Exchange, h Handler) {
 	x.begin(s, w, r)
 	defer x.end(h)

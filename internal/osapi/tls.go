@@ -15,15 +15,16 @@ import (
 	"github.com/compute-agent/compute-agent/internal/files"
 )
 
-// TLSFiles says how a service is reached by TLS, of version 1.2 at least. The zero TLSFiles are plain HTTP. The files are looked at
-// again while connections come, at most once a second, and new connections use what they say then; files that cannot be
-// used leave in force what was, and the log says so.
+// TLSFiles says how a service is reached by TLS, of version 1.2 at least. The zero TLSFiles are
+// plain HTTP. The files are looked at again while connections come, at most once a second, and new
+// connections use what they say then; files that cannot be used leave in force what was, and the
+// log says so.
 type TLSFiles struct {
-	// CertFile has the certificate of the service, in PEM, and those between it and its CA. KeyFile has its key; it must not
-	// be readable for everybody.
+	// CertFile has the certificate of the service, in PEM, and those between it and its CA. KeyFile
+	// has its key; it must not be readable for everybody.
 	CertFile, KeyFile string
-	// ClientCAFile has the certificates of CAs. With it clients must show a certificate that one of them has signed, beside
-	// what Auth asks of them: it says who may connect, not who they are.
+	// ClientCAFile has the certificates of CAs. With it clients must show a certificate that one of
+	// them has signed, beside what Auth asks of them: it says who may connect, not who they are.
 	ClientCAFile string
 }
 

@@ -19,8 +19,8 @@ import (
 	"github.com/compute-agent/compute-agent/internal/files"
 )
 
-// TokenAuth knows a fixed set of tokens by their SHA-256. A token is sent as X-Auth-Token, which keystoneauth's
-// admin_token plugin does, or as "Authorization: Bearer TOKEN".
+// TokenAuth knows a fixed set of tokens by their SHA-256. A token is sent as X-Auth-Token, which
+// keystoneauth's admin_token plugin does, or as "Authorization: Bearer TOKEN".
 type TokenAuth struct {
 	tokens []knownToken
 }
@@ -37,8 +37,8 @@ const maxTokens = 1000
 //
 //	SHA256 ROLE[,ROLE…] USER [PROJECT]
 //
-// where SHA256 is 64 hexadecimal digits, as printed by "printf %s TOKEN | sha256sum". Empty lines and lines that begin
-// with # do not count. name is what errors call the file.
+// where SHA256 is 64 hexadecimal digits, as printed by "printf %s TOKEN | sha256sum". Empty lines
+// and lines that begin with # do not count. name is what errors call the file.
 func ReadTokens(file io.Reader, name string) (*TokenAuth, error) {
 	auth := &TokenAuth{}
 	lines := bufio.NewScanner(file)
@@ -72,8 +72,9 @@ func ReadTokens(file io.Reader, name string) (*TokenAuth, error) {
 	return auth, nil
 }
 
-// Authenticate looks for the token of the request. The time it takes tells nothing of the tokens that are known: all are
-// compared, each in constant time. Cost: one SHA-256 and a few nanoseconds for each known token.
+// Authenticate looks for the token of the request. The time it takes tells nothing of the tokens
+// that are known: all are compared, each in constant time. Cost: one SHA-256 and a few nanoseconds
+// for each known token.
 func (a *TokenAuth) Authenticate(r *http.Request) (Principal, error) {
 	const challenge = `Bearer realm="openstack"`
 	token := r.Header.Get(HeaderToken)
@@ -102,10 +103,10 @@ func (a *TokenAuth) Authenticate(r *http.Request) (Principal, error) {
 // TokenFile is the TokenAuth of a file, as the file is now. Make one with OpenTokens.
 type TokenFile struct{ file *files.Reloaded[*TokenAuth] }
 
-// OpenTokens reads a token file; see ReadTokens. It must be one of root or of the user of this process, that others
-// cannot read. The file is looked at again while requests come, at most once a second.
-// When it has changed its new tokens are known from then on, and the others no more; if it cannot be used the old tokens
-// stay, and log says so.
+// OpenTokens reads a token file; see ReadTokens. It must be one of root or of the user of this
+// process, that others cannot read. The file is looked at again while requests come, at most once a
+// second. When it has changed its new tokens are known from then on, and the others no more; if it
+// cannot be used the old tokens stay, and log says so.
 func OpenTokens(path string, log zerolog.Logger) (*TokenFile, error) {
 	file, err := files.NewReloaded([]string{path}, log, nil, func(files []files.Content) (*TokenAuth, error) {
 		if err := errors.Join(files[0].Private(), files[0].OwnedHere()); err != nil {

@@ -13,8 +13,9 @@ import (
 	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
-// FuzzReadTokens reads token files of any content: what is accepted knows the tokens that its lines name, with their
-// roles, and nobody else; what is refused says in which line, and never shows a sum.
+// FuzzReadTokens reads token files of any content: what is accepted knows the tokens that its lines
+// name, with their roles, and nobody else; what is refused says in which line, and never shows a
+// sum.
 func FuzzReadTokens(f *testing.F) {
 	sum := sha256.Sum256([]byte("secret"))
 	known := hex.EncodeToString(sum[:])

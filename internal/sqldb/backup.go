@@ -17,8 +17,8 @@ import (
 	"time"
 )
 
-// Backup writes a consistent copy of the database to a new file (mode 0600), while the database is in use. A file
-// that is there is refused with fs.ErrExist. Writing goes on meanwhile.
+// Backup writes a consistent copy of the database to a new file (mode 0600), while the database is
+// in use. A file that is there is refused with fs.ErrExist. Writing goes on meanwhile.
 func (db *DB) Backup(ctx context.Context, file string) error {
 	const op = "copying"
 	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) //nolint:gosec // the caller's choice
@@ -39,8 +39,8 @@ func (db *DB) backup(ctx context.Context, file string) (err error) {
 	if err := db.Check(); err != nil {
 		return err
 	}
-	// A connection of its own: a copy takes as long as it takes. It may not be query_only, which would be true
-	// of the copy as well.
+	// A connection of its own: a copy takes as long as it takes. It may not be query_only, which
+	// would be true of the copy as well.
 	pool, c, err := connect(db.path, 1, url.Values{"_pragma": {busyPragma}, "vfs": {exclusive}})
 	if err != nil {
 		return err
@@ -89,7 +89,8 @@ func (db *DB) hold() (err error) {
 	return err
 }
 
-// Hold locks a database file that is there, so that no process of ours opens it. Errors are *[Error].
+// Hold locks a database file that is there, so that no process of ours opens it. Errors are
+// *[Error].
 func Hold(ctx context.Context, path string) (release func() error, err error) {
 	db := &DB{Dialect: SQLite, path: realName(path)}
 	if err := db.hold(); err != nil {
@@ -101,8 +102,8 @@ func Hold(ctx context.Context, path string) (release func() error, err error) {
 // BackupPath is where the admin socket of a process answers GET with a backup of its database.
 const BackupPath = "/database"
 
-// ServeBackup answers a request with a backup of the database. It takes as much space beside the database as that
-// has, for as long as the answer takes.
+// ServeBackup answers a request with a backup of the database. It takes as much space beside the
+// database as that has, for as long as the answer takes.
 func (db *DB) ServeBackup(w http.ResponseWriter, r *http.Request) {
 	if err := db.sendBackup(w, r); err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError) // or nothing, in the middle of the answer, which is too short then
@@ -141,15 +142,16 @@ func noDeadline(w http.ResponseWriter) {
 	_ = errors.Join(c.SetReadDeadline(time.Time{}), c.SetWriteDeadline(time.Time{})) // a server without deadlines has none to lift
 }
 
-// Client is an HTTP client that speaks to the process at a unix socket, whatever the address of a request is.
+// Client is an HTTP client that speaks to the process at a unix socket, whatever the address of a
+// request is.
 func Client(socket string) *http.Client {
 	return &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
 	}}}
 }
 
-// FetchBackup asks the process at an admin socket for a backup of its database, and writes it to a new file (mode
-// 0600). A file that is there is refused with fs.ErrExist.
+// FetchBackup asks the process at an admin socket for a backup of its database, and writes it to a
+// new file (mode 0600). A file that is there is refused with fs.ErrExist.
 func FetchBackup(ctx context.Context, socket, file string) (err error) {
 	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) //nolint:gosec // the caller's choice
 	if err != nil {

@@ -19,7 +19,8 @@ const CommandPath = "/command"
 // maxCommand bounds a request, in bytes.
 const maxCommand = 1 << 20
 
-// Command is a command on a database that another process has open: words of a command line, and what came of it.
+// Command is a command on a database that another process has open: words of a command line, and
+// what came of it.
 type Command struct {
 	Words []string `json:"words,omitempty"`
 	Out   string   `json:"out,omitempty"`
@@ -43,7 +44,8 @@ func ServeCommand(run func(ctx context.Context, words []string, stdout, stderr i
 	})
 }
 
-// RunAt has the process at an admin socket run a command, writes what it says, and returns its exit code.
+// RunAt has the process at an admin socket run a command, writes what it says, and returns its exit
+// code.
 func RunAt(ctx context.Context, socket string, words []string, stdout, stderr io.Writer) (code int, err error) {
 	body, err := json.Marshal(Command{Words: words})
 	if err != nil {

@@ -14,7 +14,8 @@ import (
 )
 
 // connector opens connections to one database. From guard on they are to the files that were opened
-// first, or fail: a pool opens connections whenever it needs one, and SQLite creates what is missing.
+// first, or fail: a pool opens connections whenever it needs one, and SQLite creates what is
+// missing.
 type connector struct {
 	driver.Connector
 	files atomic.Pointer[databaseFiles]

@@ -15,7 +15,8 @@ import (
 // DB is a database in use. It is safe for concurrent use.
 type DB struct {
 	Dialect *Dialect
-	// Writer is the one connection that writes; its transactions begin with the lock for writing. Reader reads.
+	// Writer is the one connection that writes; its transactions begin with the lock for writing.
+	// Reader reads.
 	Writer, Reader *sql.DB
 	path           string // of the file, without symbolic links; or the address
 	means          func(kind error) error
@@ -26,15 +27,16 @@ type DB struct {
 	had, has       int // steps of the schema
 }
 
-// New makes a DB of connections to a database that several servers share: without a file, and so without locks
-// and protection. Its schema is up to date. where names it in errors.
+// New makes a DB of connections to a database that several servers share: without a file, and so
+// without locks and protection. Its schema is up to date. where names it in errors.
 func New(d *Dialect, where string, writer, reader *sql.DB) *DB {
 	return &DB{Dialect: d, path: where, Writer: writer, Reader: reader}
 }
 
 var busyPragma = "busy_timeout(" + strconv.FormatInt(busyTimeout.Milliseconds(), 10) + ")"
 
-// connect makes connections for this process alone. Until the files are protected, that is not checked.
+// connect makes connections for this process alone. Until the files are protected, that is not
+// checked.
 func (db *DB) connect(most int, params url.Values) (*sql.DB, error) {
 	params["_pragma"] = append([]string{busyPragma}, params["_pragma"]...) // first: the others may have to wait
 	params.Set("vfs", exclusive)
@@ -50,8 +52,8 @@ func (db *DB) connect(most int, params url.Values) (*sql.DB, error) {
 	return pool, nil
 }
 
-// Connect makes one more connection for writing, with pragmas such as synchronous(NORMAL). It is closed with the
-// database. It must be called before the database is used by several goroutines.
+// Connect makes one more connection for writing, with pragmas such as synchronous(NORMAL). It is
+// closed with the database. It must be called before the database is used by several goroutines.
 func (db *DB) Connect(pragmas ...string) (*sql.DB, error) {
 	return db.connect(1, url.Values{"_txlock": {"immediate"}, "_pragma": pragmas})
 }
@@ -62,8 +64,8 @@ func (db *DB) Path() string { return db.path }
 // Steps is how many steps of the schema the database had when it was opened, and how many it has.
 func (db *DB) Steps() (had, has int) { return db.had, db.has }
 
-// Explain makes an *Error of an error of the database or of the file system, and of one that ends with the
-// context the context's. What callers decide on passes as it is.
+// Explain makes an *Error of an error of the database or of the file system, and of one that ends
+// with the context the context's. What callers decide on passes as it is.
 func (db *DB) Explain(ctx context.Context, op string, err error) error {
 	return explain(ctx.Err(), db.Dialect, db.means, op, db.path, err)
 }
@@ -110,8 +112,8 @@ func explain(ended error, d *Dialect, means func(error) error, op, where string,
 	return e
 }
 
-// Check returns an error that matches ErrReplaced unless what is written now would be in the files that the path
-// names. Cost: three stats, about 4 µs.
+// Check returns an error that matches ErrReplaced unless what is written now would be in the files
+// that the path names. Cost: three stats, about 4 µs.
 func (db *DB) Check() error {
 	if db.files == nil {
 		return nil
@@ -126,8 +128,8 @@ func (db *DB) Failed(err error) {
 	}
 }
 
-// ProbeBy sets what runs the transaction by which it is found out whether writes work again, for an owner that
-// keeps the one connection of Writer to itself.
+// ProbeBy sets what runs the transaction by which it is found out whether writes work again, for an
+// owner that keeps the one connection of Writer to itself.
 func (db *DB) ProbeBy(run func(ctx context.Context, do func(context.Context, *sql.Tx) error) error) {
 	db.files.probeBy(func(ctx context.Context) error { return run(ctx, touch) })
 }
@@ -140,9 +142,9 @@ func (db *DB) Problem() error {
 	return db.files.problem()
 }
 
-// Write runs f in a transaction that has no other writer beside it, and commits it. It returns nil only if what
-// was committed is in the files that the path names; otherwise the outcome of the commit is not known. An error
-// of f undoes all, and passes as it is unless it is of the database.
+// Write runs f in a transaction that has no other writer beside it, and commits it. It returns nil
+// only if what was committed is in the files that the path names; otherwise the outcome of the
+// commit is not known. An error of f undoes all, and passes as it is unless it is of the database.
 func (db *DB) Write(ctx context.Context, op string, f func(*sql.Tx) error) error {
 	return db.WriteOn(ctx, db.Writer, op, f)
 }
@@ -182,23 +184,25 @@ func (db *DB) Read(ctx context.Context, op string, f func(*sql.Tx) error) error 
 	return db.Explain(ctx, op, f(tx))
 }
 
-// Note writes down beside the database the version that was acknowledged last, where versions are counted.
+// Note writes down beside the database the version that was acknowledged last, where versions are
+// counted.
 func (db *DB) Note(version int64) {
 	if db.lock != nil {
 		db.lock.note(version)
 	}
 }
 
-// AnswersAt writes down beside the database where this process answers administrators, so that commands that find
-// the database in use can ask there; see [HolderOf].
+// AnswersAt writes down beside the database where this process answers administrators, so that
+// commands that find the database in use can ask there; see [HolderOf].
 func (db *DB) AnswersAt(socket string) {
 	if db.lock != nil {
 		db.lock.sign(socket)
 	}
 }
 
-// RefuseLoss is an error that matches ErrLost if the database is at a lower version than was noted. Otherwise the
-// version is noted: after a restore, or the first time, it is known from now on what there was.
+// RefuseLoss is an error that matches ErrLost if the database is at a lower version than was noted.
+// Otherwise the version is noted: after a restore, or the first time, it is known from now on what
+// there was.
 func (db *DB) RefuseLoss(ctx context.Context, version int64) error {
 	if db.lock == nil {
 		return nil
@@ -216,7 +220,8 @@ func (db *DB) RefuseLoss(ctx context.Context, version int64) error {
 func (db *DB) Close() error {
 	db.files.close()
 	var errs []error
-	// The writer, which was opened first, last: it brings the write-ahead log into the file and removes it.
+	// The writer, which was opened first, last: it brings the write-ahead log into the file and
+	// removes it.
 	for i := len(db.extra) - 1; i >= 0; i-- {
 		errs = append(errs, db.extra[i].Close())
 	}

@@ -11,30 +11,32 @@ import (
 	codes "modernc.org/sqlite/lib"
 )
 
-// Dialect is what differs from one database engine to the other. Statements are written once, with ? for
-// parameters and in the SQL that all of them have; where they have none in common, a Dialect has the words.
-// There is no "now": all times are parameters, by the clock of the process.
+// Dialect is what differs from one database engine to the other. Statements are written once, with
+// ? for parameters and in the SQL that all of them have; where they have none in common, a Dialect
+// has the words. There is no "now": all times are parameters, by the clock of the process.
 type Dialect struct {
 	// Rebind turns ? into what the database wants; nil when that is ?.
 	Rebind func(query string) string
-	// Upsert is the end of an INSERT that, where there is a row of the key, sets its columns to the new values
-	// instead; without columns the row stays as it is.
+	// Upsert is the end of an INSERT that, where there is a row of the key, sets its columns to the
+	// new values instead; without columns the row stays as it is.
 	Upsert func(key string, columns ...string) string
-	// TimeColumn is the expression that reads a time column of Placement's schema as text in the form
-	// 2006-01-02 15:04:05[.000000], TimeArg what is written to one.
+	// TimeColumn is the expression that reads a time column of Placement's schema as text in the
+	// form 2006-01-02 15:04:05[.000000], TimeArg what is written to one.
 	TimeColumn func(column string) string
 	TimeArg    func(t time.Time) any
 	// MaxParams is how many parameters a statement can have.
 	MaxParams int
-	// HasTable is a query for the number of tables with a name, AnyTable one for the name of some table, ''
-	// when there is none.
+	// HasTable is a query for the number of tables with a name, AnyTable one for the name of some
+	// table, '' when there is none.
 	HasTable, AnyTable string
-	// Kind is the kind of a driver's error, and what to do about it; nil for what is no failure of the storage.
+	// Kind is the kind of a driver's error, and what to do about it; nil for what is no failure of
+	// the storage.
 	Kind func(err error) (kind error, hint string)
-	// Conflict says that rows were not as the writer knew them, Mismatch that a statement does not fit the
-	// tables, Interrupted that a context ended.
+	// Conflict says that rows were not as the writer knew them, Mismatch that a statement does not
+	// fit the tables, Interrupted that a context ended.
 	Conflict, Mismatch, Interrupted func(err error) bool
-	// CommitUnknown says that after this error of COMMIT itself it is not known whether it happened.
+	// CommitUnknown says that after this error of COMMIT itself it is not known whether it
+	// happened.
 	CommitUnknown func(err error) bool
 }
 
@@ -76,7 +78,8 @@ var SQLite = &Dialect{
 		return false
 	},
 	Interrupted: func(err error) bool { return sqliteCode(err)&0xff == codes.SQLITE_INTERRUPT },
-	// When the log could not be synced, its frames may be on the disk all the same, and count after a crash.
+	// When the log could not be synced, its frames may be on the disk all the same, and count after
+	// a crash.
 	CommitUnknown: func(err error) bool { return sqliteCode(err)&0xff == codes.SQLITE_IOERR },
 }
 

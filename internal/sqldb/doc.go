@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package sqldb is the database kit of Placement's store, of the API database and of the databases of
-// cells. It owns everything that is not a query:
+// Package sqldb is the database kit of Placement's store, of the API database and of the databases
+// of cells. It owns everything that is not a query:
 //
 //	Open        finds and locks a file, protects it, connects, and brings its schema up to date
 //	DB.Write    one transaction, acknowledged only if it is in the files that the path names
@@ -21,9 +21,10 @@
 //     that other programs (sqlite3, OpenStack Placement) get "database is locked". It keeps the index of
 //     the write-ahead log in memory; there is no file PATH-shm.
 //
-// POSIX takes all locks of a process on a file away when the process closes any descriptor of it. So this
-// package looks into a file itself only while it holds PATH-lock and SQLite does not have the file open, and
-// nothing else in this program may open it. What must work beside a running server asks that server.
+// POSIX takes all locks of a process on a file away when the process closes any descriptor of it.
+// So this package looks into a file itself only while it holds PATH-lock and SQLite does not have
+// the file open, and nothing else in this program may open it. What must work beside a running
+// server asks that server.
 //
 // # Protection of the files
 //

@@ -12,7 +12,8 @@ import (
 
 // What can be wrong with a database. Match them with errors.Is.
 var (
-	// ErrFull: no space is left. Nothing was written; writing works again as soon as there is space.
+	// ErrFull: no space is left. Nothing was written; writing works again as soon as there is
+	// space.
 	ErrFull = errors.New("the disk is full")
 	// ErrReadOnly: the file, its directory or its file system cannot be written.
 	ErrReadOnly = errors.New("it cannot be written")
@@ -43,7 +44,8 @@ type Error struct {
 	// Hint says what to do about it.
 	Hint string
 	Err  error
-	// Means is what the failure is to the callers of the package whose database it is; nil is nothing more.
+	// Means is what the failure is to the callers of the package whose database it is; nil is
+	// nothing more.
 	Means error
 }
 
@@ -87,7 +89,8 @@ func fileError(op, path string, err error) *Error {
 	return e
 }
 
-// Reason is what keeps writes from succeeding in a few words, without paths: for answers to clients.
+// Reason is what keeps writes from succeeding in a few words, without paths: for answers to
+// clients.
 func Reason(err error) string {
 	if err == nil {
 		return ""
@@ -108,7 +111,8 @@ func Reason(err error) string {
 	return "its disk fails"
 }
 
-// storageFailed reports whether the database, or the file system below it, could not do what it was asked to.
+// storageFailed reports whether the database, or the file system below it, could not do what it was
+// asked to.
 func storageFailed(err error) bool {
 	kind := kindOf(err)
 	return kind != nil && !errors.Is(kind, ErrReplaced)

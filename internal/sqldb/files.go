@@ -25,8 +25,8 @@ const (
 	minSpace = 1 << 20
 )
 
-// beside are the files of a database beside the one at its path: SQLite's write-ahead log, in which alone a
-// commit is until a checkpoint, and the lock file.
+// beside are the files of a database beside the one at its path: SQLite's write-ahead log, in which
+// alone a commit is until a checkpoint, and the lock file.
 var beside = []string{"-wal", "-lock"}
 
 // identity is which file a path names.
@@ -47,9 +47,10 @@ type databaseFiles struct {
 	logged bool                // that writes fail
 }
 
-// protect begins to protect the files of the database at path, which SQLite has open in WAL mode, and creates
-// its marker, until close. probe commits a transaction that writes and changes nothing. The log gets a line
-// when writes begin to fail and when they work again. The protection outlives the context.
+// protect begins to protect the files of the database at path, which SQLite has open in WAL mode,
+// and creates its marker, until close. probe commits a transaction that writes and changes nothing.
+// The log gets a line when writes begin to fail and when they work again. The protection outlives
+// the context.
 func protect(ctx context.Context, path string, log zerolog.Logger, probe func(context.Context) error) (*databaseFiles, error) {
 	real, err := filepath.EvalSymlinks(path)
 	if err != nil {
@@ -118,8 +119,8 @@ func (f *databaseFiles) look(ctx context.Context) {
 	f.logged = problem != nil
 }
 
-// tryWrite finds out whether writes work: whether there is space for one that is not tiny, and whether the
-// database takes one.
+// tryWrite finds out whether writes work: whether there is space for one that is not tiny, and
+// whether the database takes one.
 func (f *databaseFiles) tryWrite(ctx context.Context) error {
 	file, err := os.CreateTemp(filepath.Dir(f.real), ".probe-*")
 	if err != nil {

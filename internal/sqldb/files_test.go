@@ -76,8 +76,8 @@ func rename(t *testing.T, from, to string) {
 	}
 }
 
-// TestWriteToReplacedFileFails: whichever of the files goes away or is another one, writes are refused and no
-// connection is opened until it is back.
+// TestWriteToReplacedFileFails: whichever of the files goes away or is another one, writes are
+// refused and no connection is opened until it is back.
 func TestWriteToReplacedFileFails(t *testing.T) {
 	for _, suffix := range []string{"", "-wal"} {
 		for _, replaced := range []bool{false, true} {
@@ -142,8 +142,8 @@ func TestRemovedDuringCommit(t *testing.T) {
 	}
 }
 
-// TestProblemLastsUntilProbeSucceeds: a write for which there is no space makes the database unwritable
-// until a probe succeeds; a write that violates a constraint does not.
+// TestProblemLastsUntilProbeSucceeds: a write for which there is no space makes the database
+// unwritable until a probe succeeds; a write that violates a constraint does not.
 func TestProblemLastsUntilProbeSucceeds(t *testing.T) {
 	d := open(t, "max_page_count(4)")
 	if _, err := d.db.ExecContext(t.Context(), "CREATE UNIQUE INDEX one ON t (x)"); err != nil {

@@ -13,20 +13,20 @@ import (
 	"syscall"
 )
 
-// lockFile is the file PATH-lock, locked for as long as the database is open. The kernel unlocks it when
-// the process ends, in whatever way.
+// lockFile is the file PATH-lock, locked for as long as the database is open. The kernel unlocks it
+// when the process ends, in whatever way.
 //
-// Its first line is the newest version that was acknowledged, where there is one. It is written after a commit
-// and never synced, so it may lag behind the database, and is never ahead of it: a database with a lower version
-// lost its write-ahead log, or is an older copy. The next lines are the number of the process, and where it answers
-// administrators.
+// Its first line is the newest version that was acknowledged, where there is one. It is written
+// after a commit and never synced, so it may lag behind the database, and is never ahead of it: a
+// database with a lower version lost its write-ahead log, or is an older copy. The next lines are
+// the number of the process, and where it answers administrators.
 type lockFile struct {
 	path string // of the database
 	f    *os.File
 }
 
-// lock takes the lock: exclusively, or shared with others that only look. Without create, a database that has
-// no lock file is not locked by any process of ours; the lock is nil then.
+// lock takes the lock: exclusively, or shared with others that only look. Without create, a
+// database that has no lock file is not locked by any process of ours; the lock is nil then.
 func lock(path string, exclusively, create bool) (*lockFile, error) {
 	const op = "locking"
 	flags, how := os.O_RDWR, syscall.LOCK_SH
@@ -70,8 +70,9 @@ func lock(path string, exclusively, create bool) (*lockFile, error) {
 	return l, nil
 }
 
-// giveToOwner gives a file of root's to the owner of the database, as SQLite does with its own files: otherwise
-// a command that root runs once would keep the service, which runs as another user, from starting.
+// giveToOwner gives a file of root's to the owner of the database, as SQLite does with its own
+// files: otherwise a command that root runs once would keep the service, which runs as another
+// user, from starting.
 func giveToOwner(f *os.File, path string) {
 	if os.Geteuid() != 0 {
 		return
@@ -86,7 +87,8 @@ func giveToOwner(f *os.File, path string) {
 }
 
 const (
-	// versionDigits is the length of the version, always the same, so that it is replaced by one write.
+	// versionDigits is the length of the version, always the same, so that it is replaced by one
+	// write.
 	versionDigits = 20
 	holderAt      = versionDigits + 1
 )
@@ -120,8 +122,8 @@ func holderIn(f *os.File) (h Holder) {
 	return h
 }
 
-// sign writes down which process has the database, and where it answers. Failing to does no harm: messages then
-// say less.
+// sign writes down which process has the database, and where it answers. Failing to does no harm:
+// messages then say less.
 func (l *lockFile) sign(socket string) {
 	text := fmt.Sprintf("pid %d\n", os.Getpid())
 	if socket != "" {

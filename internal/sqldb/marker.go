@@ -13,13 +13,14 @@ import (
 	"github.com/compute-agent/compute-agent/internal/files"
 )
 
-// Marker is the path of the file that says that a database was created at path. Its name does not begin
-// with that of the database, so that deleting "placement.db*" leaves it.
+// Marker is the path of the file that says that a database was created at path. Its name does not
+// begin with that of the database, so that deleting "placement.db*" leaves it.
 func Marker(path string) string {
 	return filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".created")
 }
 
-// checkNew returns what to do if there is no database at path, or an empty file, and there was one before.
+// checkNew returns what to do if there is no database at path, or an empty file, and there was one
+// before.
 func checkNew(path string) error {
 	marker := Marker(path)
 	switch _, err := os.Lstat(marker); {

@@ -30,10 +30,11 @@ type Options struct {
 	Steps int
 	// Readers is how many queries are answered at the same time; 0 is 4.
 	Readers int
-	// MaxPages is how large the database may become, in pages of 4 KiB; writes beyond that fail with ErrFull.
-	// 0 is no limit.
+	// MaxPages is how large the database may become, in pages of 4 KiB; writes beyond that fail
+	// with ErrFull. 0 is no limit.
 	MaxPages int
-	// Means is what a kind of failure is to the callers of the package whose database it is; see [Error].
+	// Means is what a kind of failure is to the callers of the package whose database it is; see
+	// [Error].
 	Means func(kind error) error
 	// Logger gets a line when writes begin to fail and when they work again.
 	Logger zerolog.Logger
@@ -46,13 +47,13 @@ const (
 	busyTimeout = 5 * time.Second
 )
 
-// opening is held from the look at a file until SQLite has it open or it is closed again; see the package's
-// documentation about locks.
+// opening is held from the look at a file until SQLite has it open or it is closed again; see the
+// package's documentation about locks.
 var opening sync.Mutex
 
-// Open opens the database file for this process alone, and makes it (mode 0600) and its directory (0700) when
-// it is not there. A file that another process has open, that was lost, or that is another program's, is refused
-// and not touched. Errors are *[Error].
+// Open opens the database file for this process alone, and makes it (mode 0600) and its directory
+// (0700) when it is not there. A file that another process has open, that was lost, or that is
+// another program's, is refused and not touched. Errors are *[Error].
 func Open(ctx context.Context, path string, o Options) (*DB, error) {
 	given, err := filepath.Abs(path)
 	if err != nil {
@@ -106,7 +107,8 @@ func (db *DB) take(ctx context.Context, o Options) error {
 		return fileError("", db.path, err)
 	}
 	if _, err := os.Lstat(db.path + "-lock"); errors.Is(err, fs.ErrNotExist) {
-		// No process of ours has it open. A file of another program is refused before anything is put beside it.
+		// No process of ours has it open. A file of another program is refused before anything is
+		// put beside it.
 		if _, err := db.look(ctx, o.Schema, true); err != nil {
 			return err
 		}
@@ -165,9 +167,9 @@ const (
 	atApplication = 68
 )
 
-// look looks into the file without SQLite's help, which may write to what it opens. It says whether there is
-// nothing yet. A file that does not have the schema's mark may be another program's; with probe, its tables say
-// so.
+// look looks into the file without SQLite's help, which may write to what it opens. It says whether
+// there is nothing yet. A file that does not have the schema's mark may be another program's; with
+// probe, its tables say so.
 func (db *DB) look(ctx context.Context, s *Schema, probe bool) (empty bool, err error) {
 	if info, err := os.Stat(db.path); err == nil && info.IsDir() {
 		return false, fileError("", db.path, &fs.PathError{Op: "open", Path: db.path, Err: syscall.EISDIR})
@@ -204,8 +206,8 @@ func (db *DB) look(ctx context.Context, s *Schema, probe bool) (empty bool, err 
 func (db *DB) readOnly(f func(Querier) error) (err error) {
 	params := url.Values{"mode": {"ro"}, "_pragma": {busyPragma, "query_only(1)"}}
 	if info, err := os.Stat(db.path + "-wal"); err != nil || info.Size() == 0 {
-		// All of it is in the file. Without this, SQLite would put its files beside one that says it uses a
-		// write-ahead log.
+		// All of it is in the file. Without this, SQLite would put its files beside one that says
+		// it uses a write-ahead log.
 		params.Set("immutable", "1")
 	}
 	pool, _, err := connect(db.path, 1, params)
@@ -216,8 +218,8 @@ func (db *DB) readOnly(f func(Querier) error) (err error) {
 	return f(pool)
 }
 
-// Inspect runs f on a database that no process of ours has open, and changes nothing. A file that is not there is
-// fs.ErrNotExist; an empty one has no tables. Errors are *[Error].
+// Inspect runs f on a database that no process of ours has open, and changes nothing. A file that
+// is not there is fs.ErrNotExist; an empty one has no tables. Errors are *[Error].
 func Inspect(ctx context.Context, path string, o Options, f func(context.Context, *Dialect, Querier) error) (err error) {
 	const op = "reading the schema of"
 	path, err = filepath.Abs(path)
@@ -257,8 +259,8 @@ func Version(ctx context.Context, path string, o Options) (has int, err error) {
 	return has, err
 }
 
-// realName is the path without symbolic links, also of a file that is not there yet. A database that two
-// processes know by two names is one: its lock is beside the file itself.
+// realName is the path without symbolic links, also of a file that is not there yet. A database
+// that two processes know by two names is one: its lock is beside the file itself.
 func realName(path string) string {
 	if real, err := filepath.EvalSymlinks(path); err == nil {
 		return real
@@ -269,8 +271,8 @@ func realName(path string) string {
 	return path
 }
 
-// PathOf returns the path in a URL of the form sqlite:///PATH, from / on; of sqlite:////PATH, as others write
-// it, too.
+// PathOf returns the path in a URL of the form sqlite:///PATH, from / on; of sqlite:////PATH, as
+// others write it, too.
 func PathOf(dsn string) (string, error) {
 	rest, ok := strings.CutPrefix(dsn, "sqlite://")
 	if !ok || !strings.HasPrefix(rest, "/") {

@@ -23,8 +23,8 @@ import (
 )
 
 const (
-	// childEnv makes the test binary another process: "kit|PATH" opens the database as ours do, "sqlite|PATH" as any other program does, and
-	// counts its rows.
+	// childEnv makes the test binary another process: "kit|PATH" opens the database as ours do,
+	// "sqlite|PATH" as any other program does, and counts its rows.
 	childEnv = "SQLDB_TEST_CHILD"
 	mark     = 0x74657374
 )
@@ -97,8 +97,9 @@ func child(t *testing.T, how, path, says string) {
 	}
 }
 
-// TestOneProcess: a database that is open is refused to other processes, ours and others, and to a second one of this process, by whatever
-// name; and no refused attempt takes the locks away. POSIX would do so if this process opened and closed the file.
+// TestOneProcess: a database that is open is refused to other processes, ours and others, and to a
+// second one of this process, by whatever name; and no refused attempt takes the locks away. POSIX
+// would do so if this process opened and closed the file.
 func TestOneProcess(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.db")
 	db := open(t, path)
@@ -126,7 +127,8 @@ func TestOneProcess(t *testing.T) {
 	child(t, "sqlite", path, "")
 }
 
-// TestOpenedFileDropsLocks is why: a file that is opened and closed beside SQLite is not locked any more.
+// TestOpenedFileDropsLocks is why: a file that is opened and closed beside SQLite is not locked any
+// more.
 func TestOpenedFileDropsLocks(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.db")
 	db := open(t, path)
@@ -139,7 +141,8 @@ func TestOpenedFileDropsLocks(t *testing.T) {
 	child(t, "kit", path, "has it open")
 }
 
-// TestBackup: a copy of a database in use, by its process and through the socket of that, is whole and private, and replaces nothing.
+// TestBackup: a copy of a database in use, by its process and through the socket of that, is whole
+// and private, and replaces nothing.
 func TestBackup(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "x.db")
@@ -235,7 +238,8 @@ func TestLostDatabase(t *testing.T) {
 	}
 }
 
-// TestSchemaSteps: older files are upgraded, or refused where that is not wanted; newer ones are refused.
+// TestSchemaSteps: older files are upgraded, or refused where that is not wanted; newer ones are
+// refused.
 func TestSchemaSteps(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.db")
 	o := options()
@@ -276,7 +280,8 @@ func TestPathOf(t *testing.T) {
 	}
 }
 
-// FuzzPathOf: whatever an address is, its path is absolute and clean, and leads to one place when it is written as an address again.
+// FuzzPathOf: whatever an address is, its path is absolute and clean, and leads to one place when
+// it is written as an address again.
 func FuzzPathOf(f *testing.F) {
 	for _, seed := range []string{"sqlite:///var/lib/api.db", "sqlite:////a//b/../c", "sqlite:///a%20b%3Fc%23d%25", "sqlite:///%2e%2e/x", "sqlite://host/x", "sqlite:///a?b", "sqlite:///%", "sqlite:///\xff"} {
 		f.Add(seed)

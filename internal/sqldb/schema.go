@@ -11,23 +11,27 @@ import (
 	"strings"
 )
 
-// Schema is the tables of a database, as numbered steps. All steps that are missing are run in one transaction.
+// Schema is the tables of a database, as numbered steps. All steps that are missing are run in one
+// transaction.
 type Schema struct {
-	// Steps holds the SQL of the steps, in files that begin with their numbers: 0001.sql, 0002_name.sql. One that
-	// was released never changes. Statements end with a semicolon at the end of a line.
+	// Steps holds the SQL of the steps, in files that begin with their numbers: 0001.sql,
+	// 0002_name.sql. One that was released never changes. Statements end with a semicolon at the
+	// end of a line.
 	Steps fs.FS
-	// ApplicationID marks the files of the schema (application_id), which then have the number of the steps that
-	// were run as their user_version.
+	// ApplicationID marks the files of the schema (application_id), which then have the number of
+	// the steps that were run as their user_version.
 	ApplicationID int32
-	// Table has a row for each step that was run, where the tables are another program's as well, and
-	// ApplicationID is 0.
+	// Table has a row for each step that was run, where the tables are another program's as well,
+	// and ApplicationID is 0.
 	Table string
-	// Adopt says how many steps count as run in a database that has no Table: more than 0 for one that another
-	// program made and that can be used, an *Error for one that cannot. Nil refuses all that have tables.
+	// Adopt says how many steps count as run in a database that has no Table: more than 0 for one
+	// that another program made and that can be used, an *Error for one that cannot. Nil refuses
+	// all that have tables.
 	Adopt func(ctx context.Context, d *Dialect, q Querier) (steps int, err error)
 	// New runs in the transaction that makes the tables of a new database; nil does nothing.
 	New func(ctx context.Context, tx *sql.Tx) error
-	// OlderHint has a database that lacks some steps refused, with what to do about it; "" has it upgraded.
+	// OlderHint has a database that lacks some steps refused, with what to do about it; "" has it
+	// upgraded.
 	OlderHint string
 }
 
@@ -79,8 +83,8 @@ func statements(text string) []string {
 
 const notTouched = "it belongs to another program; choose another path, nothing was changed"
 
-// version is how many steps of the schema a database has had. One without any table is as good as new, one of
-// another program is an *Error.
+// version is how many steps of the schema a database has had. One without any table is as good as
+// new, one of another program is an *Error.
 func (s *Schema) version(ctx context.Context, d *Dialect, q Querier) (int, error) {
 	if s.ApplicationID != 0 {
 		return s.headerVersion(ctx, d, q)
@@ -139,7 +143,8 @@ func (s *Schema) Apply(ctx context.Context, d *Dialect, db *sql.DB) error {
 	return err
 }
 
-// migrate runs the steps until as many were run as are asked for, and says how many there were before.
+// migrate runs the steps until as many were run as are asked for, and says how many there were
+// before.
 func (s *Schema) migrate(ctx context.Context, d *Dialect, db *sql.DB, to int) (had int, err error) {
 	steps, err := s.steps()
 	if err != nil {

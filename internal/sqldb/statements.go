@@ -9,10 +9,10 @@ import (
 	"sync"
 )
 
-// Statements queries a database with statements that are kept prepared, by their text: SQLite takes longer to
-// parse the text of a list of ten servers than to find them. A statement is prepared when its text comes for
-// the first time, on each connection that it gets to, and closed when so many others were used since that there
-// is no more space. It is safe for concurrent use.
+// Statements queries a database with statements that are kept prepared, by their text: SQLite takes
+// longer to parse the text of a list of ten servers than to find them. A statement is prepared when
+// its text comes for the first time, on each connection that it gets to, and closed when so many
+// others were used since that there is no more space. It is safe for concurrent use.
 type Statements struct {
 	db   *sql.DB
 	most int
@@ -22,7 +22,8 @@ type Statements struct {
 	clock uint64                // counts uses
 }
 
-// statement is closed when it is dropped and nobody is about to use it; rows of it that are being read keep it alive by themselves.
+// statement is closed when it is dropped and nobody is about to use it; rows of it that are being
+// read keep it alive by themselves.
 type statement struct {
 	*sql.Stmt
 	text    string
@@ -31,7 +32,8 @@ type statement struct {
 	dropped bool
 }
 
-// NewStatements keeps at most so many statements of a database. The database stays its owner's to close, after Close.
+// NewStatements keeps at most so many statements of a database. The database stays its owner's to
+// close, after Close.
 func NewStatements(db *sql.DB, most int) *Statements {
 	return &Statements{db: db, most: max(most, 1), kept: map[string]*statement{}}
 }

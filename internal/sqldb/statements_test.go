@@ -19,7 +19,8 @@ import (
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 )
 
-// counting is a driver that counts what is prepared and closed. Every question has one row: its text.
+// counting is a driver that counts what is prepared and closed. Every question has one row: its
+// text.
 type counting struct{ made, closed atomic.Int64 }
 
 func (c *counting) Connect(context.Context) (driver.Conn, error) { return connection{c}, nil }
@@ -116,7 +117,8 @@ func TestNonsense(t *testing.T) {
 	}
 }
 
-// TestRowsOutliveTheirStatement: rows that are being read are whole although their statement was dropped meanwhile.
+// TestRowsOutliveTheirStatement: rows that are being read are whole although their statement was
+// dropped meanwhile.
 func TestRowsOutliveTheirStatement(t *testing.T) {
 	c := &counting{}
 	db := sql.OpenDB(c)
@@ -139,7 +141,8 @@ func TestRowsOutliveTheirStatement(t *testing.T) {
 	}
 }
 
-// TestManyAtOnce: with SQLite, more texts than there is room for, asked by many at the same time; each gets its own answer.
+// TestManyAtOnce: with SQLite, more texts than there is room for, asked by many at the same time;
+// each gets its own answer.
 func TestManyAtOnce(t *testing.T) {
 	db, err := sql.Open("sqlite", "file:"+filepath.Join(t.TempDir(), "db"))
 	if err != nil {

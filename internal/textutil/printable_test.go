@@ -34,7 +34,8 @@ func TestPrintable(t *testing.T) {
 	}
 }
 
-// FuzzWriter: in whatever pieces text comes, what is written is printable, JSON stays the same JSON, and printable text stays as it is.
+// FuzzWriter: in whatever pieces text comes, what is written is printable, JSON stays the same
+// JSON, and printable text stays as it is.
 func FuzzWriter(f *testing.F) {
 	f.Add("plain\n", 3)
 	f.Add("a\u202eb\U000e0001\x9b", 1)

@@ -11,9 +11,9 @@ import (
 // maxLine bounds how much of a line is shown, in bytes.
 const maxLine = 160
 
-// Snippet is a line of a file with its number, and with the part underlined that begins in the column
-// (from 1) and is that wide, both in characters. Nothing is underlined if the column is 0, or not
-// among what is shown of a long line. A part without width has one character.
+// Snippet is a line of a file with its number, and with the part underlined that begins in the
+// column (from 1) and is that wide, both in characters. Nothing is underlined if the column is 0,
+// or not among what is shown of a long line. A part without width has one character.
 func Snippet(number int, text string, column, width int) string {
 	text = strings.ReplaceAll(text, "\t", " ")
 	if len(text) > maxLine {

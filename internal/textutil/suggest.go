@@ -5,8 +5,8 @@ package textutil
 // maxWord bounds the words that Suggest looks at, in bytes.
 const maxWord = 255
 
-// Suggest is the candidate with the least Distance from the word, the first of several, if that is no
-// more than most, else "". It costs the length of the word times that of all candidates.
+// Suggest is the candidate with the least Distance from the word, the first of several, if that is
+// no more than most, else "". It costs the length of the word times that of all candidates.
 func Suggest(word string, candidates []string, most int) string {
 	best, least := "", most+1
 	if len(word) > maxWord {

@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// accepted is what an Accept header says of the media types that answers come in, as quality values from 0 (refused) to 1.
+// accepted is the client's quality values for the media types of answers, from 0 (refused) to 1.
 type accepted struct {
 	json, html float64
 }
 
-// readAccept reads the value of an Accept header. Without one, or with one that makes no sense, everything is welcome, but
-// JSON more than HTML.
+// readAccept reads the value of an Accept header. Without a valid one everything is accepted, and
+// JSON is preferred to HTML.
 func readAccept(header string) accepted {
 	everything := accepted{json: 1, html: 0.5}
 	switch header {
@@ -56,7 +56,7 @@ func readAccept(header string) accepted {
 	return a
 }
 
-// readQuality finds the q among the parameters of a media range; it is 1 when there is none.
+// readQuality finds the q of a media range; the default is 1.
 func readQuality(parameters string) (quality float64, valid bool) {
 	for parameters != "" {
 		var parameter string

@@ -101,7 +101,8 @@ func TestPolicy(t *testing.T) {
 	}
 }
 
-// TestPolicyGuardsEveryEndpoint sends each request as a user without roles: all but GET / must be refused.
+// TestPolicyGuardsEveryEndpoint sends each request as a user without roles: all but GET / must be
+// refused.
 func TestPolicyGuardsEveryEndpoint(t *testing.T) {
 	h := newAPI(t)
 	for _, path := range []string{
@@ -128,8 +129,9 @@ func TestPolicyGuardsEveryEndpoint(t *testing.T) {
 	)
 }
 
-// TestRefusedReshapeNamesTheLegacyDefaults: a compute agent whose user has the role admin and not service is refused, and both
-// the answer and the server's log say how it can be allowed. What legacy defaults would not allow has no such hint.
+// TestRefusedReshapeNamesTheLegacyDefaults: a compute agent whose user has the role admin and not
+// service is refused, and both the answer and the server's log say how it can be allowed. What
+// legacy defaults would not allow has no such hint.
 func TestRefusedReshapeNamesTheLegacyDefaults(t *testing.T) {
 	const setting = `[policy] defaults = "legacy"`
 	file := filepath.Join(t.TempDir(), "policy.yaml")

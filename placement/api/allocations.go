@@ -23,8 +23,8 @@ func consumerType(c *ledger.Consumer) string {
 	return c.Type
 }
 
-// showAllocations is GET /allocations/{consumer}. A consumer that is not there holds nothing, which is no error.
-// Cost: a look-up of each provider.
+// showAllocations is GET /allocations/{consumer}. An unknown consumer has no allocations, which is
+// not an error. Cost: a look-up of each provider.
 func showAllocations(x *exchange) error {
 	s, err := x.snapshot()
 	if err != nil {
@@ -114,7 +114,7 @@ func listProviderAllocations(x *exchange) error {
 	return x.json(http.StatusOK, b, modified)
 }
 
-// ledgerAllocations gives the allocations of a request to the ledger, as the version means them.
+// ledgerAllocations converts the allocations of a request at a version.
 func (x *exchange) ledgerAllocations(consumer string, from *wire.ConsumerAllocations) ledger.ConsumerAllocations {
 	to := ledger.ConsumerAllocations{
 		Consumer:        consumer,
@@ -136,14 +136,14 @@ func (x *exchange) ledgerAllocations(consumer string, from *wire.ConsumerAllocat
 	return to
 }
 
-// allocationRefusals are how the calls that write allocations answer: what a body names and is not there is a 400; what is
-// there and cannot be allocated is a 409.
+// allocationRefusals are the verdicts of the calls that write allocations: a missing object that
+// the body names is a 400; an existing one that cannot be allocated is a 409.
 var allocationRefusals = refusals{
 	ledger.ProviderNotFound:  {http.StatusBadRequest, wire.CodeUndefined},
 	ledger.ClassNotFound:     {http.StatusBadRequest, wire.CodeUndefined},
 	ledger.ConsumerNotFound:  {http.StatusBadRequest, wire.CodeUndefined},
 	ledger.InventoryNotFound: {http.StatusConflict, wire.CodeUndefined},
-	// Only an amount that is larger than any max_unit can be gets this far.
+	// Only an amount above the largest possible max_unit gets this far.
 	ledger.InvalidAllocation: {http.StatusConflict, wire.CodeUndefined},
 }
 
@@ -169,7 +169,7 @@ func putAllocations(x *exchange) error {
 	return x.noContent()
 }
 
-// consumerList gives the allocations of several consumers to the ledger, in the order of the consumers' UUIDs.
+// consumerList converts the allocations of several consumers, in the order of their UUIDs.
 func (x *exchange) consumerList(from map[string]wire.ConsumerAllocations) []ledger.ConsumerAllocations {
 	list := make([]ledger.ConsumerAllocations, 0, len(from))
 	for _, consumer := range slices.Sorted(maps.Keys(from)) {

@@ -17,13 +17,13 @@ import (
 	"github.com/compute-agent/compute-agent/placement/wire"
 )
 
-// Ledger is what the API needs of a *ledger.Ledger.
+// Ledger is the part of *ledger.Ledger that the API uses.
 type Ledger interface {
 	Snapshot(ctx context.Context) (*ledger.Snapshot, error)
 	Update(ctx context.Context, fn func(*ledger.Tx) error) (*ledger.Snapshot, error)
 }
 
-// Config is what an API is made of. Only the Ledger and the Authenticator are required.
+// Config configures an API. Only the Ledger and the Authenticator are required.
 type Config struct {
 	Ledger        Ledger
 	Authenticator osapi.Authenticator
@@ -32,9 +32,9 @@ type Config struct {
 	Options       Options
 	Limits        osapi.Limits
 	Logger        zerolog.Logger
-	// Problem is why writes fail now, for /readyz; nil when nothing can be known of that.
+	// Problem is the reason why writes fail now, for /readyz; nil if it is not known.
 	Problem func() error
-	// Observer is told of every answer; nil costs nothing.
+	// Observer receives every answer; nil costs nothing.
 	Observer Observer
 	// Now is the clock; time.Now when nil.
 	Now func() time.Time
@@ -42,24 +42,25 @@ type Config struct {
 
 // Options are Placement's own options, those of its [placement] section that this API has.
 type Options struct {
-	// IncompleteProjectID and IncompleteUserID own the consumers that are written without owners, which was possible before
-	// 1.8. They are IncompleteID when empty.
+	// IncompleteProjectID and IncompleteUserID own consumers that are written without owners, which
+	// is possible before 1.8. The default is IncompleteID.
 	IncompleteProjectID, IncompleteUserID string
-	// MaxCandidates is how many allocation candidates are made for one request at most (max_allocation_candidates), whatever
-	// limit the request has. Below one there is no bound but the server's own.
+	// MaxCandidates bounds the allocation candidates of one request (max_allocation_candidates),
+	// whatever its limit. Below 1, only the server's own bound applies.
 	MaxCandidates int
-	// DepthFirst makes the candidates of one root provider after those of another (allocation_candidates_generation_strategy
-	// depth-first), so that few roots may take up a whole answer that is cut off. Otherwise the roots take turns.
+	// DepthFirst returns all candidates of one root provider before those of the next
+	// (allocation_candidates_generation_strategy depth-first). Otherwise the roots alternate.
 	DepthFirst bool
-	// Extensions are granted to all clients from microversion 1.25 on, whether they ask for them or not. The names are those of
-	// the header Placement-Extensions; ExtensionNames lists them. Others are without effect.
+	// Extensions are granted to all clients from microversion 1.25 on, requested or not. The names
+	// are those of the header Placement-Extensions, see ExtensionNames. Unknown names have no
+	// effect.
 	Extensions []string
-	// Randomize gives candidates in random order, and picks them at random where there are more than asked for
-	// (randomize_allocation_candidates).
+	// Randomize returns candidates in random order, and selects them at random if there are more
+	// than requested (randomize_allocation_candidates).
 	Randomize bool
 }
 
-// IncompleteID is Placement's default for the owners of consumers that are written without any.
+// IncompleteID is Placement's default owner of consumers that are written without owners.
 const IncompleteID = "00000000-0000-0000-0000-000000000000"
 
 // API serves the Placement API. It is an http.Handler and safe for concurrent use.
@@ -77,7 +78,7 @@ type API struct {
 	granted  extensions // to all clients
 }
 
-// New makes an API. It panics when the ledger or the authenticator is missing.
+// New makes an API. It panics without a ledger or an authenticator.
 func New(cfg Config) *API {
 	if cfg.Ledger == nil || cfg.Authenticator == nil {
 		panic("api.New: a ledger and an authenticator are required")
@@ -110,7 +111,7 @@ func New(cfg Config) *API {
 
 // ServeHTTP answers one request.
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if r.URL.Path == "" { // A caller within the process may ask for the root like this.
+	if r.URL.Path == "" { // a caller within the process may request the root like this
 		root := *r.URL
 		root.Path = "/"
 		r = r.WithContext(r.Context())
@@ -125,13 +126,13 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// Refuse answers a request that ServeHTTP does not get, with a status and the reason.
+// Refuse answers a request that does not reach ServeHTTP, with a status and the reason.
 func (a *API) Refuse(w http.ResponseWriter, r *http.Request, status int, reason string) {
 	x := &exchange{api: a}
 	a.service.Refuse(w, r, status, reason, &x.Exchange, x)
 }
 
-// Handle makes the checks that are the same for all routes, and then those of the route.
+// Handle runs the checks that all routes share, and then those of the route.
 func (x *exchange) Handle() error {
 	if cors := &x.api.cors; cors.enabled() {
 		if x.R.Method == http.MethodOptions {
@@ -152,8 +153,7 @@ func (x *exchange) Handle() error {
 	return x.serve(found.Route, found.Allow)
 }
 
-// admit finds out who sends the request and in which version it is to be answered. GET / is for
-// everybody.
+// admit authenticates the request and negotiates its version. GET / needs no authentication.
 func (x *exchange) admit() error {
 	if x.R.URL.Path != "/" {
 		if err := x.Authenticate(); err != nil {
@@ -173,8 +173,8 @@ func (x *exchange) admit() error {
 	return nil
 }
 
-// probe answers /healthz, which says that the process serves, and /readyz, which says that it can answer:
-// the state is loaded, the database can be read, and writes to it do not fail. Neither needs a token.
+// probe answers /healthz (the process serves) and /readyz (the state is loaded, the database can be
+// read, and writes to it do not fail). Neither needs a token.
 type probe struct{ *exchange }
 
 // Handle answers.

@@ -10,7 +10,7 @@ import (
 	"github.com/compute-agent/compute-agent/placement/wire"
 )
 
-// aggregates answers with the aggregates of a provider. Nothing tells when they changed: it is now, as in Placement.
+// aggregates answers with the aggregates of a provider. As in Placement, they were modified now.
 func (x *exchange) aggregates(list []string, generation int64) error {
 	b := wire.AppendAggregates(x.Buffer(), list, generation, x.v)
 	return x.json(http.StatusOK, b, time.Time{})
@@ -39,10 +39,10 @@ func setAggregates(x *exchange) error {
 	if err != nil {
 		return explain(err, nil, "Unable to set the aggregates of resource provider %s", shortened(uuid))
 	}
-	return x.aggregates(wanted.Aggregates, p.Generation) // In the order of the request, as clients expect.
+	return x.aggregates(wanted.Aggregates, p.Generation) // in the order of the request, as clients expect
 }
 
-// providerTraits answers with the traits of a provider. The traits changed last when the newest of them was made.
+// providerTraits answers with the traits of a provider, modified when the newest trait was created.
 func (x *exchange) providerTraits(s traitSource, p *ledger.Provider) error {
 	b := wire.AppendProviderTraits(x.Buffer(), p.TraitsByID(), p.Generation)
 	var modified time.Time
@@ -56,7 +56,7 @@ func (x *exchange) providerTraits(s traitSource, p *ledger.Provider) error {
 	return x.json(http.StatusOK, b, modified)
 }
 
-// traitSource knows traits by name; snapshots do.
+// traitSource finds traits by name, such as a snapshot.
 type traitSource interface {
 	Trait(name string) (*ledger.Trait, bool)
 }
@@ -76,7 +76,7 @@ func setProviderTraits(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	// Other than with everything else that a provider has, Placement looks at this body before it looks for the provider.
+	// Unlike elsewhere, Placement checks this body before it looks for the provider.
 	wanted, err := wire.DecodeProviderTraits(body)
 	if err != nil {
 		return err

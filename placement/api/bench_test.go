@@ -10,8 +10,9 @@ import (
 	"testing"
 )
 
-// The benchmarks go through the whole handler, with a recorder in place of a socket and a store that keeps nothing. The
-// host has 3 inventories, 40 traits, 3 aggregates and 6 children, as a compute node with NUMA nodes and devices has.
+// The benchmarks go through the whole handler, with a recorder in place of a socket and a store
+// that keeps nothing. The host has 3 inventories, 40 traits, 3 aggregates and 6 children, as a
+// compute node with NUMA nodes and devices has.
 
 func benchHost(b *testing.B) http.Handler {
 	b.Helper()

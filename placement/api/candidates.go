@@ -15,14 +15,15 @@ import (
 	"github.com/compute-agent/compute-agent/placement/wire"
 )
 
-// maxCandidates bounds how many candidates one answer holds, whatever the client and the options say.
+// maxCandidates bounds the candidates of one answer, whatever the client and the options say.
 const maxCandidates = 100_000
 
 // listCandidates is GET /allocation_candidates.
 //
-// Cost: that of the search, which ends at the limit, and about 0.1 µs for each pair of provider and class in a candidate. The
-// summaries of a tree are made once for as long as nothing changes in it (1.29); then, they are copied. Nothing is allocated
-// for a candidate or a summary. Before 1.29 the search ends at the limit only where trees have one provider each.
+// Cost: that of the search, which ends at the limit, and about 0.1 µs for each pair of provider and
+// class in a candidate. The summaries of a tree are made once for as long as nothing changes in it
+// (1.29); then, they are copied. Nothing is allocated for a candidate or a summary. Before 1.29 the
+// search ends at the limit only where trees have one provider each.
 func listCandidates(x *exchange) error {
 	cq, err := readCandidatesQuery(x.R.URL.RawQuery, x.v, x.extensions())
 	if err != nil {
@@ -57,8 +58,8 @@ func listCandidates(x *exchange) error {
 	return x.json(http.StatusOK, body, time.Time{}, summaries...)
 }
 
-// searchOptions are the options of the API for one search, and how many candidates are to be given. The search may be for
-// more; see candidatesAnswer.used.
+// searchOptions are the options of one search, and the number of candidates to return. The search
+// may need more; see candidatesAnswer.used.
 func (x *exchange) searchOptions(cq *candidatesQuery) (o candidates.Options, limit int) {
 	o = candidates.Options{Limit: maxCandidates, DepthFirst: x.api.options.DepthFirst}
 	if most := x.api.options.MaxCandidates; most > 0 {
@@ -77,17 +78,17 @@ func (x *exchange) searchOptions(cq *candidatesQuery) (o candidates.Options, lim
 	return o, limit
 }
 
-// rotations remember where the last search for each query has stopped. Queries may share a place.
+// rotations record where the last search for each query stopped. Queries can share an entry.
 type rotations struct {
 	seed   maphash.Seed // of this process: servers of one database begin at different trees
 	places [1024]place
 }
 
-// place is where the next search for a query begins, and how far the last one went.
+// place is where the next search for a query begins, and how far the last one advanced.
 type place struct{ at, passed atomic.Uint64 }
 
-// begin returns the rotation of a search, and what is to be called with how far it went. Concurrent searches begin as far
-// apart as the last one went.
+// begin returns the rotation of a search, and a function to call with how far it advanced.
+// Concurrent searches begin as far apart as the last one advanced.
 func (r *rotations) begin(query string, limit int) (candidates.Rotation, func(passed int)) {
 	hash := maphash.String(r.seed, query)
 	p := &r.places[hash%uint64(len(r.places))]
@@ -99,7 +100,7 @@ func (r *rotations) begin(query string, limit int) (candidates.Rotation, func(pa
 	}
 }
 
-// refusedNames turns what a search says of names that do not exist into the answer of Placement.
+// refusedNames maps the error of a search about unknown names to Placement's answer.
 func refusedNames(err error) error {
 	var unknown *candidates.UnknownNameError
 	switch {
@@ -111,7 +112,7 @@ func refusedNames(err error) error {
 	return badRequest("Invalid resource class in resources parameter: No such resource class %s.", shortened(unknown.Class))
 }
 
-// logCutShort tells the operator of an answer that may lack candidates that nobody has limited.
+// logCutShort logs an answer that may lack candidates although no limit was set.
 func (x *exchange) logCutShort(stats candidates.Stats, a *candidatesAnswer) {
 	why := "the server gives at most this many candidates at once"
 	switch {
@@ -139,21 +140,24 @@ func appendRequest(b []byte, v wire.Version, groups []candidates.Group, c *candi
 	return append(b, '}')
 }
 
-// appendAllocations appends the allocations by provider, as PUT /allocations/{consumer} takes them from 1.12 on.
+// appendAllocations appends the allocations by provider, as PUT /allocations/{consumer} takes them
+// from 1.12 on.
 func appendAllocations(b []byte, c *candidates.Candidate) []byte {
 	b = append(b, '{')
 	b = appendByProvider(b, c, "", `:{"resources":{`)
 	return append(b, '}')
 }
 
-// appendAllocationList appends the allocations as PUT /allocations/{consumer} takes them before 1.12.
+// appendAllocationList appends the allocations as PUT /allocations/{consumer} takes them before
+// 1.12.
 func appendAllocationList(b []byte, c *candidates.Candidate) []byte {
 	b = append(b, '[')
 	b = appendByProvider(b, c, `{"resource_provider":{"uuid":`, `},"resources":{`)
 	return append(b, ']')
 }
 
-// appendByProvider appends the resources of each provider behind its uuid, which stands between before and after.
+// appendByProvider appends the resources of each provider after its uuid, which is between before
+// and after.
 func appendByProvider(b []byte, c *candidates.Candidate, before, after string) []byte {
 	for i := range c.Allocations {
 		a := &c.Allocations[i]
@@ -174,7 +178,7 @@ func appendByProvider(b []byte, c *candidates.Candidate, before, after string) [
 	return b
 }
 
-// appendMappings appends which providers serve each group (1.34). Suffixes have been checked: they need no escapes.
+// appendMappings appends the providers that serve each group (1.34). Suffixes need no escapes.
 func appendMappings(b []byte, groups []candidates.Group, c *candidates.Candidate) []byte {
 	b = append(b, `,"mappings":{`...)
 	for i, providers := range c.Groups {

@@ -18,16 +18,16 @@ import (
 	"github.com/compute-agent/compute-agent/placement/wire"
 )
 
-// How much memory answers of GET /allocation_candidates take, in bytes.
+// Bounds of the memory of answers of GET /allocation_candidates, in bytes.
 const (
 	maxAnswer     = 128 << 20 // one: the search ends when it is reached. 50,000 trees of 7 providers take that much
-	maxAnswers    = 512 << 20 // all that are being made or sent: beyond, 503
-	maxKeptAnswer = 16 << 20  // one that waits for the next request. The candidates of 15,000 trees take that much
-	maxKept       = 4         // answers that wait for the next request
+	maxAnswers    = 512 << 20 // all answers in progress: beyond, 503
+	maxKeptAnswer = 16 << 20  // one that is kept for reuse. The candidates of 15,000 trees take that much
+	maxKept       = 4         // number of answers that are kept for reuse
 )
 
-// candidateAnswers are the answers of GET /allocation_candidates: the memory that they take together, and a few that wait to
-// be used again. The zero candidateAnswers is ready.
+// candidateAnswers are the answers of GET /allocation_candidates: their total memory, and a few
+// that are kept for reuse. The zero candidateAnswers is ready.
 type candidateAnswers struct {
 	bytes atomic.Int64
 
@@ -35,8 +35,8 @@ type candidateAnswers struct {
 	kept []*candidatesAnswer
 }
 
-// candidatesAnswer is the answer of GET /allocation_candidates while it is made: the allocation requests, and what is to be
-// told of providers behind them.
+// candidatesAnswer is an answer of GET /allocation_candidates that is being built: the allocation
+// requests, and the providers for the summaries after them.
 type candidatesAnswer struct {
 	all *candidateAnswers
 	s   *ledger.Snapshot
@@ -45,22 +45,24 @@ type candidatesAnswer struct {
 
 	b     []byte
 	held  int64 // capacity of b, as counted in all.bytes
-	limit int   // how many candidates are given
-	count int   // candidates that are given so far
+	limit int   // number of candidates to return
+	count int   // number of candidates so far
 	full  bool  // maxAnswer is reached
 	err   error // why the answer cannot be made
 
-	trees []uint64 // those that are told of, by number
+	trees []uint64 // bit set of the trees in the summaries, by number
 	// From 1.29 on: the summaries of these trees.
 	summaries [][]byte
 	size      int // of the summaries
-	// Before: the providers that are told of, each at least once. They are all that any candidate takes of in these trees,
-	// also one beyond the limit; so that where a tree has several providers the search goes on for their sake.
+	// Before: the providers in the summaries, each at least once. They are the providers of all
+	// candidates in these trees, including those beyond the limit, so the search continues if a
+	// tree has several providers.
 	used   []*ledger.Provider
 	nested bool // one of the trees has several providers
 }
 
-// take is an empty answer for up to limit candidates. It must be given back with keep, when it has been sent.
+// take returns an empty answer for up to limit candidates. It must be returned with keep after it
+// is sent.
 func (all *candidateAnswers) take(s *ledger.Snapshot, v wire.Version, cq *candidatesQuery, limit int) *candidatesAnswer {
 	a := all.unused()
 	a.all, a.s, a.v, a.cq, a.limit = all, s, v, cq, limit
@@ -84,10 +86,10 @@ func (all *candidateAnswers) unused() *candidatesAnswer {
 	return a
 }
 
-// keep takes an answer back.
+// keep takes an answer back for reuse.
 func (all *candidateAnswers) keep(a *candidatesAnswer) {
 	all.bytes.Add(-a.held)
-	clear(a.summaries) // What is kept keeps no snapshot alive.
+	clear(a.summaries) // a kept answer must not keep a snapshot alive
 	clear(a.used)
 	*a = candidatesAnswer{b: a.b, trees: a.trees, summaries: a.summaries[:0], used: a.used[:0]}
 	if cap(a.b)+8*cap(a.trees)+24*cap(a.summaries)+8*cap(a.used) > maxKeptAnswer {
@@ -100,7 +102,7 @@ func (all *candidateAnswers) keep(a *candidatesAnswer) {
 	}
 }
 
-// account counts the memory of b. It is false when all answers together take too much.
+// account counts the memory of b. It returns false if all answers together take too much.
 func (a *candidatesAnswer) account() bool {
 	grown := int64(cap(a.b)) - a.held
 	if grown == 0 {
@@ -114,7 +116,7 @@ func (a *candidatesAnswer) account() bool {
 	return false
 }
 
-// add appends one candidate; false when no other is wanted.
+// add appends one candidate; false: no more are needed.
 func (a *candidatesAnswer) add(c *candidates.Candidate) bool {
 	if a.err != nil {
 		return false
@@ -133,9 +135,9 @@ func (a *candidatesAnswer) add(c *candidates.Candidate) bool {
 			continue
 		}
 		if given {
-			a.tellTree(p.TreeNumber())
+			a.addTree(p.TreeNumber())
 		}
-		if a.cq.Flat && a.tells(p.TreeNumber()) {
+		if a.cq.Flat && a.has(p.TreeNumber()) {
 			a.used = append(a.used, p)
 		}
 	}
@@ -146,12 +148,12 @@ func (a *candidatesAnswer) add(c *candidates.Candidate) bool {
 	return a.account() && (a.count < a.limit || a.cq.Flat && a.nested)
 }
 
-// tells says whether the tree is told of.
-func (a *candidatesAnswer) tells(number int64) bool { return a.trees[number/64]&(1<<(number%64)) != 0 }
+// has reports whether the tree is in the summaries.
+func (a *candidatesAnswer) has(number int64) bool { return a.trees[number/64]&(1<<(number%64)) != 0 }
 
-// tellTree tells of a tree, once.
-func (a *candidatesAnswer) tellTree(number int64) {
-	if a.tells(number) {
+// addTree adds a tree to the summaries, once.
+func (a *candidatesAnswer) addTree(number int64) {
+	if a.has(number) {
 		return
 	}
 	a.trees[number/64] |= 1 << (number % 64)
@@ -168,7 +170,7 @@ func (a *candidatesAnswer) tellTree(number int64) {
 	a.size += len(summaries)
 }
 
-// body is the whole answer, of all candidates that were added; it goes on with summaries.
+// body is the answer with all added candidates, followed by summaries.
 func (a *candidatesAnswer) body() (body []byte, summaries [][]byte, err error) {
 	a.b = append(a.b, `],"provider_summaries":{`...)
 	if a.cq.Flat {
@@ -182,7 +184,7 @@ func (a *candidatesAnswer) body() (body []byte, summaries [][]byte, err error) {
 	return a.b, nil, a.err
 }
 
-// appendUsed appends the summaries as they were before 1.29.
+// appendUsed appends the summaries in the form before 1.29.
 func (a *candidatesAnswer) appendUsed() {
 	var classes map[string]bool
 	if !a.v.Has(wire.AllSummaryClasses) {
@@ -205,7 +207,8 @@ func (a *candidatesAnswer) appendUsed() {
 	}
 }
 
-// summarizeTree makes the summaries of all providers of a tree, as they are from 1.29 on, each after a comma.
+// summarizeTree returns the summaries of all providers of a tree in the form from 1.29 on, each
+// after a comma.
 func summarizeTree(t *ledger.Tree) any {
 	var b []byte
 	for _, p := range t.Providers() {
@@ -215,7 +218,7 @@ func summarizeTree(t *ledger.Tree) any {
 	return slices.Clip(b)
 }
 
-// appendCapacity appends what may be allocated of an inventory in all. A large ratio can make it more than an int64 holds.
+// appendCapacity appends the capacity of an inventory. With a large ratio it can exceed an int64.
 func appendCapacity(b []byte, inv *ledger.Inventory) []byte {
 	c := inv.Limits().Capacity
 	exact := float64(inv.Total-inv.Reserved) * inv.AllocationRatio
@@ -226,7 +229,7 @@ func appendCapacity(b []byte, inv *ledger.Inventory) []byte {
 	return whole.Append(b, 10)
 }
 
-// appendSummary appends one member of provider_summaries. classes are those that are told of; nil for all.
+// appendSummary appends one member of provider_summaries, with the given classes; nil for all.
 func appendSummary(b []byte, p *ledger.Provider, v wire.Version, classes map[string]bool) []byte {
 	b = jsonkit.AppendString(b, p.UUID)
 	b = append(b, `:{"resources":{`...)

@@ -56,8 +56,8 @@ func getCandidates(ctx context.Context, a *API) *httptest.ResponseRecorder {
 	return w
 }
 
-// TestCandidateAnswersAreBounded: when all answers together take what they may, the next is a 503 that says when to come
-// back; afterwards, nothing is counted any more.
+// TestCandidateAnswersAreBounded: when all answers together take what they may, the next is a 503
+// that says when to come back; afterwards, nothing is counted any more.
 func TestCandidateAnswersAreBounded(t *testing.T) {
 	a := oneHost(t, zerolog.Nop())
 	a.answers.bytes.Store(maxAnswers)
@@ -104,7 +104,8 @@ func answering(t *testing.T, a *API, v wire.Version) (*candidatesAnswer, *candid
 	}
 }
 
-// TestCandidatesAnswerEndsWhenItIsFull: what was added until then is a whole answer, and the log says why there is no more.
+// TestCandidatesAnswerEndsWhenItIsFull: what was added until then is a whole answer, and the log
+// says why there is no more.
 func TestCandidatesAnswerEndsWhenItIsFull(t *testing.T) {
 	var log bytes.Buffer
 	a := oneHost(t, zerolog.New(&log).Level(zerolog.WarnLevel))
@@ -151,7 +152,8 @@ type handling struct {
 
 func (h handling) Handle() error { return h.do() }
 
-// TestCandidatesAnswerAllocatesNothing: with a kept answer, a candidate and the summaries behind it cost no memory.
+// TestCandidatesAnswerAllocatesNothing: with a kept answer, a candidate and the summaries behind it
+// cost no memory.
 func TestCandidatesAnswerAllocatesNothing(t *testing.T) {
 	a := oneHost(t, zerolog.Nop())
 	for _, v := range []wire.Version{10, 28, 29, 39} {
@@ -174,7 +176,8 @@ func TestCandidatesAnswerAllocatesNothing(t *testing.T) {
 	}
 }
 
-// TestFewAnswersAreKept: what waits for the next requests is bounded in number and size, and keeps no snapshot alive.
+// TestFewAnswersAreKept: what waits for the next requests is bounded in number and size, and keeps
+// no snapshot alive.
 func TestFewAnswersAreKept(t *testing.T) {
 	a := oneHost(t, zerolog.Nop())
 	var taken []*candidatesAnswer
@@ -197,7 +200,8 @@ func TestFewAnswersAreKept(t *testing.T) {
 	}
 }
 
-// TestCapacityBeyondAllNumbers: capacities are shown in full, as Placement does, whose integers have no end.
+// TestCapacityBeyondAllNumbers: capacities are shown in full, as Placement does, whose integers
+// have no end.
 func TestCapacityBeyondAllNumbers(t *testing.T) {
 	for _, c := range []struct {
 		inv  ledger.Inventory

@@ -9,8 +9,9 @@ import (
 	"testing"
 )
 
-// nestedForest fills an API with the trees of upstream's nested perfload: a root with disk, two NUMA nodes with processors
-// and memory, of which the second has CUSTOM_FOO and two FPGAs, the first one FPGA and one GPU.
+// nestedForest fills an API with the trees of upstream's nested perfload: a root with disk, two
+// NUMA nodes with processors and memory, of which the second has CUSTOM_FOO and two FPGAs, the
+// first one FPGA and one GPU.
 func nestedForest(b *testing.B, h http.Handler, trees int) {
 	b.Helper()
 	call{method: "PUT", path: "/traits/CUSTOM_FOO", version: "1.39", status: 201}.do(b, h)
@@ -50,7 +51,8 @@ func nestedForest(b *testing.B, h http.Handler, trees int) {
 const nestedQuery = "/allocation_candidates?resources=DISK_GB:10&required=COMPUTE_VOLUME_MULTI_ATTACH" +
 	"&resources_COMPUTE=VCPU:1,MEMORY_MB:256&required_COMPUTE=CUSTOM_FOO&resources_FPGA=FPGA:1&group_policy=none&same_subtree=_COMPUTE,_FPGA"
 
-// BenchmarkCandidates is the nested perfload with 1,000 trees of 7 providers, through the whole handler.
+// BenchmarkCandidates is the nested perfload with 1,000 trees of 7 providers, through the whole
+// handler.
 func BenchmarkCandidates(b *testing.B) {
 	h := newAPI(b)
 	nestedForest(b, h, 1000)

@@ -30,8 +30,7 @@ func (e extensions) String() string {
 	return strings.Join(names, ", ")
 }
 
-// readExtensions reads the values of the header. Names that are not known are left out, as everywhere in HTTP where a client
-// says what it would like.
+// readExtensions reads the values of the header. Unknown names are ignored.
 func readExtensions(values []string) (e extensions) {
 	for _, value := range values {
 		for name := range strings.SplitSeq(value, ",") {
@@ -46,8 +45,8 @@ func readExtensions(values []string) (e extensions) {
 	return e
 }
 
-// extensions are what the client gets, which the answer's header lists: those that it asks for, at the last microversion, and
-// those that the operator grants to all. Without either there are none, and nothing in the answer says that there could be.
+// extensions are the extensions that the client gets, which the answer's header lists: those that
+// it requests, at the last microversion, and those that the operator grants to all.
 func (x *exchange) extensions() (e extensions) {
 	h := x.W.Header()
 	if values := x.R.Header[wire.HeaderExtensions]; len(values) > 0 && x.v == wire.MaxVersion {

@@ -12,14 +12,14 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// candidatesQuery is what GET /allocation_candidates asks for.
+// candidatesQuery is the query of GET /allocation_candidates.
 type candidatesQuery struct {
 	candidates.Request
 	limit int64 // 0: none
 }
 
-// groupParameters are the parameters that each request group can have, and what brought them. In a query, the suffix of the
-// group stands behind the name.
+// groupParameters are the parameters of each request group, with their origin. In a query, the name
+// is followed by the suffix of the group.
 var groupParameters = [...]struct {
 	name   string
 	since  wire.Feature
@@ -31,7 +31,7 @@ var groupParameters = [...]struct {
 	{"in_tree", wire.CandidatesInTree, func(g *groupValues) *[]string { return &g.inTree }},
 }
 
-// wideParameters are the parameters of the request as a whole, and what brought them.
+// wideParameters are the parameters of the whole request, with their origin.
 var wideParameters = map[string]struct {
 	origin
 	values func(*candidatesValues) *[]string
@@ -44,7 +44,7 @@ var wideParameters = map[string]struct {
 	"isolate":        {origin{extension: wire.ExtIsolate}, func(c *candidatesValues) *[]string { return &c.isolate }},
 }
 
-// candidatesValues are the values of a query, by parameter, as they stand there.
+// candidatesValues are the unparsed values of a query, by parameter.
 type candidatesValues struct {
 	limit, groupPolicy, rootRequired, sameSubtree, rootMemberOf, isolate []string
 
@@ -57,8 +57,8 @@ type groupValues struct {
 	resources, required, memberOf, inTree []string
 }
 
-// readCandidatesQuery reads a query string in the form of the microversion and of the extensions. What is wrong with it is
-// found in Placement's order, so that the error code is the same where two things are wrong.
+// readCandidatesQuery reads a query string at a microversion and with extensions. The order of the
+// checks is Placement's, so that a query with two errors gets the same error code.
 //
 // Cost: linear in the length of the query.
 func readCandidatesQuery(raw string, v wire.Version, ext extensions) (cq candidatesQuery, err error) {
@@ -82,7 +82,7 @@ func readCandidatesQuery(raw string, v wire.Version, ext extensions) (cq candida
 	return cq, nil
 }
 
-// sortCandidatesQuery sorts the parameters by what they belong to, and makes the checks that need no more than one value.
+// sortCandidatesQuery groups the parameters, and runs the checks of single values.
 func sortCandidatesQuery(raw string, v wire.Version, ext extensions) (*candidatesValues, error) {
 	q, err := readQuery(raw)
 	if err != nil {
@@ -111,7 +111,7 @@ func sortCandidatesQuery(raw string, v wire.Version, ext extensions) (*candidate
 	return c, nil
 }
 
-// of finds where the values of a parameter go; nil when there is no such parameter.
+// of returns the list for the values of a parameter; nil for an unknown parameter.
 func (c *candidatesValues) of(key string, v wire.Version, ext extensions) *[]string {
 	if p, ok := wideParameters[key]; ok {
 		if !p.in(v, func() extensions { return ext }) {
@@ -136,7 +136,8 @@ func (c *candidatesValues) of(key string, v wire.Version, ext extensions) *[]str
 	return nil
 }
 
-// isSuffix says whether s can be the suffix of a granular group: a number from 1.25, and most anything short from 1.33.
+// isSuffix reports whether s can be the suffix of a granular group: a number from 1.25, almost any
+// short text from 1.33.
 func isSuffix(s string, v wire.Version) bool {
 	if !v.Has(wire.NamedSuffixes) {
 		return v.Has(wire.GranularGroups) && isPositive(s)
@@ -150,7 +151,7 @@ func isSuffix(s string, v wire.Version) bool {
 	return s != "" && len(s) <= longest
 }
 
-// isPositive says whether s is [1-9][0-9]*.
+// isPositive reports whether s is [1-9][0-9]*.
 func isPositive(s string) bool {
 	for i := 0; i < len(s); i++ {
 		if c := s[i]; c < '0' || c > '9' {
@@ -160,7 +161,7 @@ func isPositive(s string) bool {
 	return s != "" && s[0] != '0'
 }
 
-// readWide reads the parameters of the request as a whole.
+// readWide reads the parameters of the whole request.
 func (cq *candidatesQuery) readWide(c *candidatesValues, v wire.Version) (err error) {
 	if len(c.limit) > 0 {
 		cq.limit, _ = wire.ParseInt(c.limit[0])
@@ -222,14 +223,14 @@ func (cq *candidatesQuery) readRootRequired(values []string, v wire.Version) err
 	return nil
 }
 
-// badValue is the refusal of a value that has the right form.
+// badValue is the error for a value of the right form.
 func badValue(format string, args ...any) *osapi.Error {
 	f := badRequest(format, args...)
 	f.Code = string(wire.CodeBadQueryValue)
 	return f
 }
 
-// readSuffixes reads "_A,_B" without what is there twice.
+// readSuffixes reads "_A,_B" without duplicates.
 func readSuffixes(key, value string) ([]string, error) {
 	list := strings.Split(value, ",")
 	for i := range list {
@@ -240,7 +241,7 @@ func readSuffixes(key, value string) ([]string, error) {
 	return unique(list), nil
 }
 
-// unique takes out of a list what is there a second time.
+// unique removes duplicates from a list.
 func unique(list []string) []string {
 	if len(list) < 2 {
 		return list
@@ -253,8 +254,8 @@ func unique(list []string) []string {
 	})
 }
 
-// uniqueSets takes out of a list of sets what is there a second time, sets and what is in them. The search looks at all that
-// is left for each provider: how often a client repeats itself must not count there.
+// uniqueSets removes duplicate sets, and duplicates in sets: the search checks them all for each
+// provider.
 func uniqueSets(sets [][]string) [][]string {
 	for i := range sets {
 		sets[i] = unique(sets[i])
@@ -274,7 +275,7 @@ func uniqueSets(sets [][]string) [][]string {
 // readGroup reads the parameters of one group.
 func readGroup(values *groupValues, v wire.Version, g *candidates.Group) (err error) {
 	g.Suffix = values.suffix
-	for _, value := range values.resources { // All must be right; the last counts.
+	for _, value := range values.resources { // all must be valid; the last one counts
 		amounts, err := readResources(value)
 		if err != nil {
 			return err
@@ -307,7 +308,7 @@ func readGroup(values *groupValues, v wire.Version, g *candidates.Group) (err er
 	return nil
 }
 
-// check looks at the groups together.
+// check checks the groups together.
 func (cq *candidatesQuery) check(c *candidatesValues, v wire.Version, ext extensions) error {
 	if v.Has(wire.SameSubtree) {
 		if err := cq.checkResourceless(c); err != nil {
@@ -346,8 +347,8 @@ func (cq *candidatesQuery) checkOrphans() error {
 	return nil
 }
 
-// checkResourceless are the rules from 1.36 on: a group without resources must be in a same_subtree, and all that is there
-// must be groups.
+// checkResourceless are the rules from 1.36 on: a group without resources must be in a
+// same_subtree, and same_subtree must name groups.
 func (cq *candidatesQuery) checkResourceless(c *candidatesValues) error {
 	resources := slices.ContainsFunc(cq.Groups, func(g candidates.Group) bool { return len(g.Resources) > 0 })
 	if !resources {
@@ -374,7 +375,7 @@ func (cq *candidatesQuery) checkResourceless(c *candidatesValues) error {
 	return nil
 }
 
-// exist checks that there are groups with the suffixes.
+// exist checks that groups with the suffixes exist.
 func (c *candidatesValues) exist(key string, suffixes []string) error {
 	for _, suffix := range suffixes {
 		if _, ok := c.at[suffix]; !ok {
@@ -384,8 +385,8 @@ func (c *candidatesValues) exist(key string, suffixes []string) error {
 	return nil
 }
 
-// checkPolicy checks how suffixed groups may share providers: group_policy must say it where there are several of them,
-// unless an extension does.
+// checkPolicy checks that a request with several suffixed groups has a group_policy, unless an
+// extension makes it optional.
 func (cq *candidatesQuery) checkPolicy(c *candidatesValues, ext extensions) error {
 	given := len(c.groupPolicy) > 0 && c.groupPolicy[0] != ""
 	if len(c.isolate) > 0 {
@@ -404,7 +405,7 @@ func (cq *candidatesQuery) checkPolicy(c *candidatesValues, ext extensions) erro
 	return nil
 }
 
-// conflicting finds the traits of the first set that cannot be there because all of it is forbidden.
+// conflicting finds the first required set of traits that is entirely forbidden.
 func conflicting(required [][]string, forbidden []string) []string {
 	if len(forbidden) == 0 {
 		return nil

@@ -85,7 +85,8 @@ func TestCandidatesQuery(t *testing.T) {
 	}
 }
 
-// TestCandidatesQueryFeatures is when each form of a parameter came: it is taken from one microversion on, and never before.
+// TestCandidatesQueryFeatures is when each form of a parameter came: it is taken from one
+// microversion on, and never before.
 func TestCandidatesQueryFeatures(t *testing.T) {
 	for _, c := range []struct {
 		since wire.Feature
@@ -119,7 +120,8 @@ func TestCandidatesQueryFeatures(t *testing.T) {
 	}
 }
 
-// TestCandidatesQueryRefused is what is no good at any microversion from since to until, and the code that is given for it.
+// TestCandidatesQueryRefused is what is no good at any microversion from since to until, and the
+// code that is given for it.
 func TestCandidatesQueryRefused(t *testing.T) {
 	const (
 		undefined = wire.CodeUndefined
@@ -269,8 +271,8 @@ func TestCandidatesQueryExtensions(t *testing.T) {
 	}
 }
 
-// FuzzCandidatesQuery feeds whole query strings to the parser. Whatever comes in, the only error is a 400, and what is taken
-// keeps all that the search relies on.
+// FuzzCandidatesQuery feeds whole query strings to the parser. Whatever comes in, the only error is
+// a 400, and what is taken keeps all that the search relies on.
 func FuzzCandidatesQuery(f *testing.F) {
 	for _, seed := range []string{
 		"resources=VCPU:1", "resources=VCPU:1,VCPU:2&limit=3&limit=x", "resources1=VCPU:1&resources2=DISK_GB:1&group_policy=isolate",

@@ -26,7 +26,8 @@ func usedHost(t testing.TB, h http.Handler) {
 	)
 }
 
-// TestCandidatesBody is the whole answer of one request, byte for byte, where a microversion changed it.
+// TestCandidatesBody is the whole answer of one request, byte for byte, where a microversion
+// changed it.
 func TestCandidatesBody(t *testing.T) {
 	h := newAPI(t)
 	usedHost(t, h)
@@ -75,8 +76,8 @@ func TestCandidatesBody(t *testing.T) {
 	}
 }
 
-// TestCandidatesBodyOfGroups is an answer with several providers and groups, one of them without resources: allocations of a
-// provider are together, and each group is mapped.
+// TestCandidatesBodyOfGroups is an answer with several providers and groups, one of them without
+// resources: allocations of a provider are together, and each group is mapped.
 func TestCandidatesBodyOfGroups(t *testing.T) {
 	h := newAPI(t)
 	host(t, h)
@@ -147,7 +148,8 @@ func TestCandidatesRefused(t *testing.T) {
 	)
 }
 
-// TestCandidatesExtensions is when the extensions are there, and what the headers of the answer say of it.
+// TestCandidatesExtensions is when the extensions are there, and what the headers of the answer say
+// of it.
 func TestCandidatesExtensions(t *testing.T) {
 	h := newAPI(t)
 	host(t, h)
@@ -233,7 +235,8 @@ type counted struct{ searches []api.Search }
 func (c *counted) Answered(osapi.Answer) {}
 func (c *counted) Searched(s api.Search) { c.searches = append(c.searches, s) }
 
-// TestCandidatesOptions is what the server's options and the client's limit do: three hosts with four places each.
+// TestCandidatesOptions is what the server's options and the client's limit do: three hosts with
+// four places each.
 func TestCandidatesOptions(t *testing.T) {
 	const nodes, places = 3, 4
 	forest := func(o api.Options, seen *counted) http.Handler {
@@ -283,7 +286,8 @@ func TestCandidatesOptions(t *testing.T) {
 			t.Errorf("%s: the observer has seen %+v", c.what, seen.searches)
 		}
 	}
-	// Before 1.29, the other places of the same host are told of, since other candidates take of them, and its root is not.
+	// Before 1.29, the other places of the same host are told of, since other candidates take of
+	// them, and its root is not.
 	w := call{method: "GET", path: "/allocation_candidates?resources=VGPU:1&limit=1", version: "1.28", status: 200}.do(t, forest(api.Options{}, &counted{}))
 	flat := decoded[struct {
 		Requests  []any          `json:"allocation_requests"`
@@ -306,7 +310,8 @@ func TestCandidatesOptions(t *testing.T) {
 	}
 }
 
-// TestCandidatesOfSeveralTrees shows that each tree that gives anything is told of once, whole, and no other.
+// TestCandidatesOfSeveralTrees shows that each tree that gives anything is told of once, whole, and
+// no other.
 func TestCandidatesOfSeveralTrees(t *testing.T) {
 	h := newAPI(t)
 	host(t, h)

@@ -71,7 +71,8 @@ func createClass(x *exchange) error {
 	return nil
 }
 
-// putClass is PUT /resource_classes/{name}: from 1.7 on it makes the class or finds it; before, it gave it another name.
+// putClass is PUT /resource_classes/{name}: from 1.7 on it creates or finds the class; before, it
+// renames it.
 func putClass(x *exchange) error {
 	if !x.v.Has(wire.BodilessClassPut) {
 		return renameClass(x)

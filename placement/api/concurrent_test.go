@@ -15,7 +15,8 @@ import (
 	"github.com/compute-agent/compute-agent/placement/wire"
 )
 
-// exchangeOnce sends a request as the admin at 1.39 and gives the status. It may be called from any goroutine.
+// exchangeOnce sends a request as the admin at 1.39 and gives the status. It may be called from any
+// goroutine.
 func exchangeOnce(h http.Handler, method, path, body string) int {
 	r := httptest.NewRequest(method, path, strings.NewReader(body))
 	r.Header = http.Header{"X-Auth-Token": {"admin"}, "Openstack-Api-Version": {"placement 1.39"}, "Content-Type": {"application/json"}}
@@ -24,7 +25,8 @@ func exchangeOnce(h http.Handler, method, path, body string) int {
 	return w.Code
 }
 
-// TestClaimsAtOnceDoNotOverCommit sends 40 claims of one VCPU each, from 8 goroutines, at a host that has 8.
+// TestClaimsAtOnceDoNotOverCommit sends 40 claims of one VCPU each, from 8 goroutines, at a host
+// that has 8.
 func TestClaimsAtOnceDoNotOverCommit(t *testing.T) {
 	h := newAPI(t)
 	host(t, h)
@@ -81,7 +83,8 @@ func TestOneOfManyWritersOfAGenerationWins(t *testing.T) {
 	}
 }
 
-// FuzzRequests sends whole requests of any kind: the server may refuse them, and must neither fail nor redirect.
+// FuzzRequests sends whole requests of any kind: the server may refuse them, and must neither fail
+// nor redirect.
 func FuzzRequests(f *testing.F) {
 	f.Add("GET", "/resource_providers", "name=a&in_tree="+rp1, "placement 1.39", "application/json", "")
 	f.Add("PUT", "/allocations/"+inst1, "", "placement latest", "*/*", instance(rp1, "null", 1))

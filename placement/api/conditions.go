@@ -11,14 +11,14 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// conditions are what a query asks of one resource provider: the parameters resources, required and member_of, which mean
-// the same in all calls that have them.
+// conditions are the conditions of a query on one resource provider: the parameters resources,
+// required and member_of, which mean the same in all calls.
 type conditions struct {
-	// resources must be free, and allocatable in one piece each.
+	// resources must be free, and each allocatable at once.
 	resources []amount
-	// required are sets of traits: at least one of each must be there.
+	// required are sets of traits: the provider must have at least one of each.
 	required [][]string
-	// forbidden are traits that must not be there.
+	// forbidden are traits that the provider must not have.
 	forbidden []string
 	// memberOf are sets of aggregates: the provider must be in at least one of each.
 	memberOf [][]string
@@ -26,13 +26,13 @@ type conditions struct {
 	notMemberOf []string
 }
 
-// amount is how much of a class is asked for.
+// amount is a requested amount of a class.
 type amount struct {
 	class string
 	count int64
 }
 
-// readResources reads "VCPU:2,MEMORY_MB:1024". Of two amounts of a class the last one counts.
+// readResources reads "VCPU:2,MEMORY_MB:1024". The last amount of a class counts.
 func readResources(value string) ([]amount, error) {
 	if strings.TrimSpace(value) == "" {
 		return nil, badRequest("Badly formed resources parameter: it is empty, and should be such as VCPU:2,MEMORY_MB:1024.")
@@ -91,8 +91,8 @@ func readRequired(values []string, v wire.Version) (required [][]string, forbidd
 	return required, forbidden, nil
 }
 
-// readMemberOf reads the values of member_of, or of what is read as it is, under its name key: "UUID", "in:UUID,UUID" and,
-// from 1.32, "!UUID" and "!in:UUID,UUID".
+// readMemberOf reads the values of member_of, or of a parameter key of the same form: "UUID",
+// "in:UUID,UUID" and, from 1.32, "!UUID" and "!in:UUID,UUID".
 func readMemberOf(values []string, key string, v wire.Version) (memberOf [][]string, notMemberOf []string, err error) {
 	if len(values) > 1 && !v.Has(wire.RepeatedMemberOf) {
 		return nil, nil, badRequest("Multiple %s parameters are not supported before microversion 1.24.", key)
@@ -121,7 +121,7 @@ func readMemberOf(values []string, key string, v wire.Version) (memberOf [][]str
 	return memberOf, notMemberOf, nil
 }
 
-// hasTraits says whether the provider has at least one trait of each set.
+// hasTraits reports whether the provider has at least one trait of each set.
 func hasTraits(p *ledger.Provider, required [][]string) bool {
 	for _, set := range required {
 		if !slices.ContainsFunc(set, p.HasTrait) {
@@ -131,7 +131,7 @@ func hasTraits(p *ledger.Provider, required [][]string) bool {
 	return true
 }
 
-// inAggregates says whether the provider is in at least one aggregate of each set.
+// inAggregates reports whether the provider is in at least one aggregate of each set.
 func inAggregates(p *ledger.Provider, memberOf [][]string) bool {
 	for _, set := range memberOf {
 		if !slices.ContainsFunc(set, p.InAggregate) {
@@ -141,28 +141,28 @@ func inAggregates(p *ledger.Provider, memberOf [][]string) bool {
 	return true
 }
 
-// hasRoom says whether the amount can be allocated of the provider's inventory in one piece.
-func hasRoom(p *ledger.Provider, a amount) bool {
+// hasFree reports whether the amount can be allocated of the provider's inventory at once.
+func hasFree(p *ledger.Provider, a amount) bool {
 	inv, ok := p.Inventory(a.class)
 	return ok && inv.Limits().Broken(p.Used(inv.ClassID()), a.count) == providertree.RuleNone
 }
 
-// metBy says whether the provider meets all conditions. Cost: a binary search for each trait and aggregate, and a scan of
-// the provider's inventories for each class.
+// metBy reports whether the provider meets all conditions. Cost: a binary search for each trait and
+// aggregate, and a scan of the provider's inventories for each class.
 func (c *conditions) metBy(p *ledger.Provider) bool {
 	if !hasTraits(p, c.required) || slices.ContainsFunc(c.forbidden, p.HasTrait) ||
 		!inAggregates(p, c.memberOf) || slices.ContainsFunc(c.notMemberOf, p.InAggregate) {
 		return false
 	}
 	for _, a := range c.resources {
-		if !hasRoom(p, a) {
+		if !hasFree(p, a) {
 			return false
 		}
 	}
 	return true
 }
 
-// unknownTrait finds a trait that does not exist among those given.
+// unknownTrait finds a trait that does not exist.
 func unknownTrait(s *ledger.Snapshot, traits []string) (name string, found bool) {
 	for _, name := range traits {
 		if _, ok := s.Trait(name); !ok {

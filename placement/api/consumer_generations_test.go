@@ -17,10 +17,11 @@ import (
 	"github.com/compute-agent/compute-agent/placement/wire"
 )
 
-// The tests of this file follow the specification "Add Generation to Consumers" of OpenStack Nova, in its order. Its
-// "microversion 1.X" is 1.28.
+// The tests of this file follow the specification "Add Generation to Consumers" of OpenStack Nova,
+// in its order. Its "microversion 1.X" is 1.28.
 
-// strays is a store that an old Placement filled: inst1 and inst2 hold one VCPU of rp1 each and have no consumer record.
+// strays is a store that an old Placement filled: inst1 and inst2 hold one VCPU of rp1 each and
+// have no consumer record.
 type strays struct{ noStore }
 
 func (s *strays) Load(context.Context) (*ledger.State, error) {
@@ -56,8 +57,8 @@ func newStrayAPI(t *testing.T) *api.API {
 	return newAPI(t, func(c *api.Config) { c.Ledger, c.Options = l, incomplete })
 }
 
-// consumerBody is allocations of a consumer as a microversion writes them. From 1.28 on it has the generation, unless
-// that is "".
+// consumerBody is allocations of a consumer as a microversion writes them. From 1.28 on it has the
+// generation, unless that is "".
 func consumerBody(v wire.Version, generation string, vcpu int) string {
 	var b strings.Builder
 	switch {
@@ -102,8 +103,9 @@ func expectConsumer(t *testing.T, h http.Handler, project, user string, generati
 	}
 }
 
-// TestWritingAConsumer: "PUT /allocations/{consumer_uuid}" and "POST /allocations", for each of the three cases (nothing
-// is there; allocations without a record; both) and each range of microversions.
+// TestWritingAConsumer: "PUT /allocations/{consumer_uuid}" and "POST /allocations", for each of the
+// three cases (nothing is there; allocations without a record; both) and each range of
+// microversions.
 func TestWritingAConsumer(t *testing.T) {
 	const (
 		nothing = "no allocations"
@@ -188,8 +190,9 @@ func TestWritingAConsumer(t *testing.T) {
 	}
 }
 
-// TestEveryWriteMovesTheGeneration: "any change of allocations of the consumer changes its generation", whatever writes
-// them, and the old one is refused from then on. The record goes with its last allocation, and begins anew.
+// TestEveryWriteMovesTheGeneration: "any change of allocations of the consumer changes its
+// generation", whatever writes them, and the old one is refused from then on. The record goes with
+// its last allocation, and begins anew.
 func TestEveryWriteMovesTheGeneration(t *testing.T) {
 	h := newAPI(t, func(c *api.Config) { c.Options = incomplete })
 	host(t, h)
@@ -209,7 +212,8 @@ func TestEveryWriteMovesTheGeneration(t *testing.T) {
 	calls(t, h, call{method: "POST", path: "/reshaper", version: "1.30", status: 204,
 		body: `{"inventories":{"` + rp2 + `":{"resource_provider_generation":0,"inventories":{"VCPU":{"total":1}}}},"allocations":{"` + inst1 + `":` + consumerBody(v28, "4", 2) + `}}`})
 	expectConsumer(t, h, "proj", "user", 5, 2)
-	// The safe way to delete: an empty PUT or POST at the right generation. Before 1.28 there is none by PUT.
+	// The safe way to delete: an empty PUT or POST at the right generation. Before 1.28 there is
+	// none by PUT.
 	calls(t, h,
 		put("1.27", "", 0, 400),
 		put("1.28", "4", 0, 409),
@@ -231,7 +235,8 @@ func TestEveryWriteMovesTheGeneration(t *testing.T) {
 	expectConsumer(t, h, "proj", "user", 1, 1)
 }
 
-// TestWhereGenerationsShow: the two GETs that show allocations have the generation from 1.28 on, and not before.
+// TestWhereGenerationsShow: the two GETs that show allocations have the generation from 1.28 on,
+// and not before.
 func TestWhereGenerationsShow(t *testing.T) {
 	h := newAPI(t)
 	host(t, h)
@@ -246,8 +251,8 @@ func TestWhereGenerationsShow(t *testing.T) {
 	}
 }
 
-// TestOneOfManyWritersOfAConsumerWins: "if another process modifies the allocations of the same consumer at the same time",
-// one wins, and the others are told.
+// TestOneOfManyWritersOfAConsumerWins: "if another process modifies the allocations of the same
+// consumer at the same time", one wins, and the others are told.
 func TestOneOfManyWritersOfAConsumerWins(t *testing.T) {
 	h := newAPI(t)
 	host(t, h)
@@ -278,7 +283,8 @@ func TestOneOfManyWritersOfAConsumerWins(t *testing.T) {
 	}
 }
 
-// TestPostRefusesAllForOne: POST checks the generation of each consumer, and one that is wrong is enough.
+// TestPostRefusesAllForOne: POST checks the generation of each consumer, and one that is wrong is
+// enough.
 func TestPostRefusesAllForOne(t *testing.T) {
 	h := newAPI(t)
 	host(t, h)

@@ -10,10 +10,11 @@ import (
 	"time"
 )
 
-// CORS lets pages of other origins use the API from a browser, with the options and the behaviour of oslo.middleware, which
-// serves Placement. The zero CORS lets none.
+// CORS allows pages of other origins to use the API from a browser, with the options and the
+// behavior of oslo.middleware, which Placement uses. The zero CORS allows none.
 type CORS struct {
-	// AllowedOrigins are origins such as "https://horizon.example.com", without a slash at the end; "*" is any.
+	// AllowedOrigins are origins such as "https://horizon.example.com", without a slash at the end;
+	// "*" is any.
 	AllowedOrigins []string
 	// AllowHeaders are the request headers that such pages may send, beside the simple ones.
 	AllowHeaders []string
@@ -21,17 +22,18 @@ type CORS struct {
 	AllowMethods []string
 	// ExposeHeaders are the headers of an answer that such pages may read, beside the simple ones.
 	ExposeHeaders []string
-	// MaxAge is how long a browser may remember the answer to a preflight. CORSMaxAge when zero; when negative, browsers are
-	// told nothing, and remember it for some seconds.
+	// MaxAge is how long a browser may cache the answer to a preflight. 0 is CORSMaxAge; a negative
+	// one is not sent, and browsers cache it for some seconds.
 	MaxAge time.Duration
-	// WithoutCredentials keeps browsers from sending cookies and client certificates along. They never do to "*".
+	// WithoutCredentials keeps browsers from sending cookies and client certificates. They never
+	// send them to "*".
 	WithoutCredentials bool
 }
 
-// CORSMaxAge is how long a browser may remember the answer to a preflight by default.
+// CORSMaxAge is the default of CORS.MaxAge.
 const CORSMaxAge = time.Hour
 
-// CORSMethods are the methods that Placement lets pages of other origins use by default.
+// CORSMethods is Placement's default of CORS.AllowMethods.
 var CORSMethods = []string{http.MethodGet, http.MethodPut, http.MethodPost, http.MethodDelete, http.MethodPatch}
 
 const (
@@ -44,14 +46,15 @@ var simpleHeaders = []string{"Accept", "Accept-Language", "Content-Type", "Cache
 
 func (c *CORS) enabled() bool { return len(c.AllowedOrigins) > 0 }
 
-// allow adds the headers that let a page of the request's origin read the answer, if it may.
+// allow adds the headers that allow a page of the request's origin to read the answer.
 func (c *CORS) allow(h http.Header, r *http.Request) {
 	if c.allowOrigin(h, r) && len(c.ExposeHeaders) > 0 {
 		h.Set("Access-Control-Expose-Headers", strings.Join(c.ExposeHeaders, ","))
 	}
 }
 
-// allowOrigin adds the headers that preflights and requests have alike, and says whether the origin is allowed.
+// allowOrigin adds the headers that preflights and requests share, and reports whether the origin
+// is allowed.
 func (c *CORS) allowOrigin(h http.Header, r *http.Request) bool {
 	origin := r.Header.Get(originHeader)
 	if origin == "" {
@@ -72,7 +75,7 @@ func (c *CORS) allowOrigin(h http.Header, r *http.Request) bool {
 	return true
 }
 
-// preflight answers an OPTIONS request: 200, with the headers that permit what was asked for, or without.
+// preflight answers an OPTIONS request: 200, with or without the headers that permit the request.
 func (c *CORS) preflight(h http.Header, r *http.Request) {
 	method := r.Header.Get(methodsHeader)
 	methods := c.AllowMethods

@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package api is the HTTP side of Placement: it turns requests into reads of a snapshot and transactions of the ledger,
-// and their results into the answers that clients of OpenStack Placement know, at every microversion from 1.0 to 1.39.
+// Package api is the HTTP side of Placement: it turns requests into reads of a snapshot and
+// transactions of the ledger, and their results into the answers that clients of OpenStack
+// Placement know, at every microversion from 1.0 to 1.39.
 //
 //	request ─▶ id, log, panic guard, limits ─▶ CORS ─▶ who (Authenticator) ─▶ microversion ─▶ route and method
 //	          ─▶ version has it? Accept, Content-Type ─▶ may they (Policy)? ─▶ handler ─▶ ledger
 //
-// The routes are one table (routes.go): for each path and method, the feature that brought it, what it needs of the
-// request, the policy that guards it, and its handler. The order of the checks is Placement's, so that a request which is
-// wrong in two ways gets the same status.
+// The routes are one table (routes.go): for each path and method, the feature that introduced it,
+// its requirements on the request, its policy, and its handler. The order of the checks is
+// Placement's, so that a request which is wrong in two ways gets the same status.
 //
-// Handlers are thin. Reads take one snapshot and append their JSON to a pooled buffer; writes parse the body first and do
-// everything else in one transaction of the ledger, which may run more than once. What the ledger refuses is mapped to a
-// status and an error code in one place (errors.go).
+// Handlers are thin. Reads take one snapshot and append their JSON to a pooled buffer; writes parse
+// the body first and do everything else in one transaction of the ledger, which can run more than
+// once. Errors of the ledger are mapped to a status and an error code in one place (errors.go).
 //
-// # Where it is not Placement
+// # Differences from Placement
 //
-// The answers are Placement's but for these, each of which a client can only gain from:
+// The answers are the same as Placement's, with these exceptions:
 //
 //   - The sentences in errors, besides those that clients look for. Errors come in JSON unless the client likes HTML better;
 //     Placement gives HTML also to those that like both the same. A 401 has the same form as all errors.
@@ -24,9 +25,9 @@
 //   - What Placement answers with 500 is a 400: a ratio of NaN, half a surrogate pair, a query of GET /usages that is not in
 //     UTF-8, an inventory that is no object of a class that cannot be. A resource amount beyond 64 bits is one that no provider has.
 //   - PUT /resource_providers/{uuid} refuses an empty name, as POST does.
-//   - Of a key that stands twice in an object of a body, the last value counts, as in Placement, but the first must be right too.
+//   - Of a duplicate key in an object of a body, the last value counts, as in Placement, but the first must be valid too.
 //   - Allocations that are refused leave nothing behind. Placement keeps the record of a new consumer in some cases, and then
-//     wants a generation for it that nobody can read.
+//     requires a generation for it that clients cannot read.
 //   - name=startswith: in GET /traits takes each character for itself, where Placement takes _ and % for wildcards.
 //   - Media types are compared without regard to case and parameters.
 //   - Of several limits in GET /allocation_candidates, the first must be a number of at least 1, as the last must in Placement,
@@ -40,12 +41,14 @@
 //
 // # Extensions
 //
-// GET /allocation_candidates can do a little more than in Placement for clients that ask for it, at microversion 1.39 and with
-// the names of what they want in the header Placement-Extensions: root_member_of and isolate are parameters, and group_policy
-// makes the parameter of that name optional. Names that the server does not know are left out, and the header of the same name
-// in the answer, also in that of an error, lists those that it does know: a client can tell before it relies on one. Without
-// the header, or below 1.39, all is as in Placement. docs/placement-extensions.md describes them for clients.
+// GET /allocation_candidates can do a little more than in Placement for clients that ask for it, at
+// microversion 1.39 and with the names of what they want in the header Placement-Extensions:
+// root_member_of and isolate are parameters, and group_policy makes the parameter of that name
+// optional. Names that the server does not know are left out, and the header of the same name in
+// the answer, also in that of an error, lists those that it does know: a client can tell before it
+// relies on one. Without the header, or below 1.39, all is as in Placement.
+// docs/placement-extensions.md describes them for clients.
 //
-// GET /allocation_candidates/explain is a call of its own, from 1.10 on and without the header: it says in JSON why the same
-// query finds no candidates, or few (candidates.Explanation).
+// GET /allocation_candidates/explain is a call of its own, from 1.10 on and without the header: it
+// says in JSON why the same query finds no candidates, or few (candidates.Explanation).
 package api

@@ -15,33 +15,34 @@ import (
 	"github.com/compute-agent/compute-agent/placement/wire"
 )
 
-// The refusals that handlers make most.
+// The most frequent errors of handlers.
 var (
 	badRequest = osapi.BadRequest
 	notFound   = osapi.NotFound
 	shortened  = osapi.Shortened
 )
 
-// fail is a refusal with an error code of its own; [exchange.Explain] gives all others CodeUndefined.
+// fail is an error with an error code; [exchange.Explain] gives all others CodeUndefined.
 func fail(status int, code wire.ErrorCode, format string, args ...any) *osapi.Error {
 	e := osapi.Errorf(status, format, args...)
 	e.Code = string(code)
 	return e
 }
 
-// providerNotFound is what everything below /resource_providers/{uuid} answers when the provider is not there.
+// providerNotFound is the error of all paths below /resource_providers/{uuid} for a missing
+// provider.
 func providerNotFound(uuid string) *osapi.Error {
 	return notFound("No resource provider with uuid %s found.", shortened(uuid))
 }
 
-// verdict is the status and the code that a refusal of the ledger gets.
+// verdict is the status and the code for an error of the ledger.
 type verdict struct {
 	status int
 	code   wire.ErrorCode
 }
 
-// verdicts are the usual ones for each kind of refusal. Handlers give others where Placement does: a class that is not
-// there is a 404 for a request that names it in its path, and a 400 for one that names it in its body.
+// verdicts are the default verdicts by kind of error. Handlers override them as Placement does: a
+// missing class is a 404 if the path names it, and a 400 if the body names it.
 var verdicts = map[ledger.Kind]verdict{
 	ledger.ProviderNotFound:           {http.StatusNotFound, wire.CodeUndefined},
 	ledger.ParentNotFound:             {http.StatusBadRequest, wire.CodeUndefined},
@@ -71,10 +72,10 @@ var verdicts = map[ledger.Kind]verdict{
 	ledger.StandardTrait:              {http.StatusBadRequest, wire.CodeUndefined},
 }
 
-// refusals are the verdicts of one handler that are not the usual ones.
+// refusals are the verdicts of one handler that differ from the default.
 type refusals map[ledger.Kind]verdict
 
-// explain turns what a transaction returned into a failure: "doing: what the ledger says". It is nil for a nil error.
+// explain makes an answer of the error of a transaction: "doing: error". It is nil for nil.
 func explain(err error, own refusals, format string, args ...any) error {
 	if err == nil {
 		return nil
@@ -92,7 +93,7 @@ func explain(err error, own refusals, format string, args ...any) error {
 	return fail(v.status, v.code, "%s: %s.", fmt.Sprintf(format, args...), refused.Error())
 }
 
-// Explain finds the answer that any error of a handler gets.
+// Explain maps any error of a handler to its answer.
 func (x *exchange) Explain(err error) *osapi.Error {
 	e := errorOf(err)
 	if e.Code == "" {

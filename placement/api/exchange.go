@@ -14,7 +14,7 @@ import (
 	"github.com/compute-agent/compute-agent/placement/wire"
 )
 
-// Header values that many answers share; assigned, not copied, and never changed.
+// Shared header values. They are never changed.
 var (
 	headerJSON    = []string{wire.MediaType}
 	headerText    = []string{"text/plain; charset=utf-8"}
@@ -38,8 +38,7 @@ type exchange struct {
 	negotiated bool // v is known
 }
 
-// negotiate finds the version in which the request is to be answered. All answers after it carry the
-// version.
+// negotiate finds the version of the answer. All answers after it have the version header.
 func (x *exchange) negotiate() error {
 	v, err := wire.RequestVersion(x.R.Header[wire.HeaderVersion])
 	if err != nil {
@@ -65,8 +64,8 @@ func (x *exchange) update(fn func(*ledger.Tx) error) error {
 	return err
 }
 
-// json answers with a body, which goes on with more. modified is when what it shows changed last; the
-// zero time is now.
+// json answers with a body, followed by more. modified is the time of its last change; the zero
+// time is now.
 func (x *exchange) json(status int, body []byte, modified time.Time, more ...[]byte) error {
 	h := x.W.Header()
 	h["Content-Type"] = headerJSON
@@ -75,7 +74,7 @@ func (x *exchange) json(status int, body []byte, modified time.Time, more ...[]b
 	return nil
 }
 
-// cacheHeaders sets what answers carry from 1.15 on.
+// cacheHeaders sets the headers of answers from 1.15 on.
 func (x *exchange) cacheHeaders(modified time.Time) {
 	if !x.v.Has(wire.CacheHeaders) {
 		return

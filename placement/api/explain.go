@@ -13,19 +13,19 @@ import (
 	"github.com/compute-agent/compute-agent/placement/wire"
 )
 
-// noGroupPolicy begins the verdict on a request with several suffixed groups that does not say how they may share providers.
+// noGroupPolicy begins the verdict on a request with several suffixed groups and no group_policy.
 const noGroupPolicy = "The request has several groups with suffixes and no group_policy: GET /allocation_candidates answers 400 to clients that do not send the header " +
 	wire.HeaderExtensions + ": group_policy. Add group_policy=none or group_policy=isolate, or set [placement] extensions = [\"group_policy\"] in the configuration " +
 	"of the server. With group_policy=none: "
 
-// explainCandidates is GET /allocation_candidates/explain: for the same query, why there are the candidates that there are.
-// It is none of Placement's calls, and answers in the same form at every microversion that has allocation candidates; limit is
-// how many of them are counted. What the query may hold depends on microversion and extensions as it does there. Names that
-// do not exist are explained, and not refused.
+// explainCandidates is GET /allocation_candidates/explain: it explains the candidates of the same
+// query. It is not a call of Placement. Its answer has the same form at every microversion that has
+// allocation candidates; limit bounds how many of them are counted. Unknown names are explained and
+// not refused.
 //
-// Cost: that of candidates.Explain, which looks at every provider there is.
+// Cost: that of candidates.Explain, which evaluates every provider.
 func explainCandidates(x *exchange) error {
-	// A request without the group_policy that it needs is explained, and its refusal with it.
+	// A request without its required group_policy is explained, together with its refusal.
 	ext, optional := x.extensions(), readExtensions([]string{wire.ExtGroupPolicy})
 	cq, err := readCandidatesQuery(x.R.URL.RawQuery, x.v, ext|optional)
 	if err != nil {

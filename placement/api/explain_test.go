@@ -58,7 +58,8 @@ func TestExplain(t *testing.T) {
 	)
 }
 
-// TestExplainNamesWhatIsMissing: a request that is refused or finds nothing for the way it is written is explained as that.
+// TestExplainNamesWhatIsMissing: a request that is refused or finds nothing for the way it is
+// written is explained as that.
 func TestExplainNamesWhatIsMissing(t *testing.T) {
 	a, granting := newAPI(t), newAPI(t, func(c *api.Config) { c.Options.Extensions = []string{"group_policy"} })
 	host(t, a)
@@ -86,7 +87,8 @@ func TestExplainNamesWhatIsMissing(t *testing.T) {
 			t.Errorf("%s: %s", query, got)
 		}
 	}
-	// The extensions of the operator are for all clients that know suffixed groups, and the answer lists them.
+	// The extensions of the operator are for all clients that know suffixed groups, and the answer
+	// lists them.
 	for _, version := range []string{"1.25", "1.36", "1.39"} {
 		path := "/allocation_candidates?resources1=VCPU:1&resources2=VCPU:1"
 		if got := (call{method: http.MethodGet, path: path, version: version, status: http.StatusOK}).do(t, granting).Header().Get("Placement-Extensions"); got != "group_policy" {

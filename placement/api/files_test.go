@@ -72,8 +72,8 @@ func TestATokenFileThatChanges(t *testing.T) {
 	}
 }
 
-// TestATokenFileOfOthers: one that other users can read, or that is another user's, is refused at the start, and leaves the former tokens
-// in force when it becomes so.
+// TestATokenFileOfOthers: one that other users can read, or that is another user's, is refused at
+// the start, and leaves the former tokens in force when it becomes so.
 func TestATokenFileOfOthers(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens")
 	file(t, path, sum("one")+" service me\n")
@@ -117,7 +117,8 @@ func TestATokenFileOfOthers(t *testing.T) {
 	})
 }
 
-// allowedBy is who may do an action by a policy file, out of some people of the project p, asking about p.
+// allowedBy is who may do an action by a policy file, out of some people of the project p, asking
+// about p.
 func allowedBy(policy api.Policy, action api.Action) string {
 	var allowed []string
 	for _, who := range []struct {
@@ -154,7 +155,8 @@ func TestPolicyFile(t *testing.T) {
 		{api.Legacy, `"service_api": "role:service"`, map[api.Action]string{api.ReshapeProviders: "service"}},
 		// Rules of its own.
 		{api.Secure, "context_is_viewer: role:auditor\nplacement:traits:list: rule:context_is_viewer", map[api.Action]string{api.ListTraits: "stranger", api.ShowTrait: "admin service"}},
-		// The project is that of the request where it has one, else the caller's own; a system-scoped request gets nowhere.
+		// The project is that of the request where it has one, else the caller's own; a
+		// system-scoped request gets nowhere.
 		{api.Secure, "placement:usages: project_id:%(project_id)s\nplacement:traits:list: project_id:%(project_id)s", map[api.Action]string{
 			api.ShowUsages: "admin service reader", api.ListTraits: "admin service reader stranger"}},
 		{api.Secure, "placement:traits:list: '@'\nplacement:traits:show: '!'", map[api.Action]string{api.ListTraits: "admin service reader stranger", api.ShowTrait: ""}},

@@ -20,8 +20,8 @@ import (
 	"github.com/compute-agent/compute-agent/placement/wire"
 )
 
-// TestEndpointsByMicroversion is the matrix of all endpoints: each is there from one microversion on, and before answers
-// with the status in absent.
+// TestEndpointsByMicroversion is the matrix of all endpoints: each is there from one microversion
+// on, and before answers with the status in absent.
 func TestEndpointsByMicroversion(t *testing.T) {
 	h := newAPI(t)
 	host(t, h)

@@ -27,7 +27,8 @@ func ledgerInventory(class string, i wire.Inventory) ledger.Inventory {
 	}
 }
 
-// ledgerInventories gives inventories in the order of their class names, so that of several errors always the same is told.
+// ledgerInventories converts inventories, in the order of their class names so that errors are
+// deterministic.
 func ledgerInventories(from map[string]wire.Inventory) []ledger.Inventory {
 	list := make([]ledger.Inventory, 0, len(from))
 	for _, class := range slices.Sorted(maps.Keys(from)) {
@@ -36,7 +37,8 @@ func ledgerInventories(from map[string]wire.Inventory) []ledger.Inventory {
 	return list
 }
 
-// inventories answers with all inventories of a provider. Cost: about 110 bytes each and no allocation for any.
+// inventories answers with all inventories of a provider. Cost: about 110 bytes each and no
+// allocation for any.
 func (x *exchange) inventories(p *ledger.Provider) error {
 	var modified time.Time
 	b := append(x.Buffer(), '{')
@@ -84,7 +86,7 @@ func showInventory(x *exchange) error {
 	return x.inventory(http.StatusOK, p, x.R.PathValue("class"))
 }
 
-// checkCapacity refuses an inventory of which nothing could be allocated; from 1.26 on it may be all reserved.
+// checkCapacity refuses an inventory without capacity; from 1.26 on everything can be reserved.
 func (x *exchange) checkCapacity(provider string, inv *ledger.Inventory) error {
 	capacity := inv.Limits().Capacity
 	if x.v.Has(wire.FullyReserved) {
@@ -108,7 +110,7 @@ func setInventories(x *exchange) error {
 	list := ledgerInventories(wanted.Inventories)
 	var p *ledger.Provider
 	err = x.update(func(tx *ledger.Tx) (err error) {
-		// A generation that is not right goes before inventories that are not.
+		// A generation conflict takes precedence over invalid inventories.
 		if now, ok := tx.Provider(uuid); ok && now.Generation == wanted.Generation {
 			for i := range list {
 				if err := x.checkCapacity(uuid, &list[i]); err != nil {

@@ -51,8 +51,8 @@ func (p *pipes) dial() net.Conn {
 const putHead = "PUT /resource_providers/" + rp1 + "/inventories HTTP/1.1\r\nHost: placement\r\nX-Auth-Token: admin\r\n" +
 	"OpenStack-API-Version: placement 1.39\r\nAccept: application/json\r\nContent-Type: application/json\r\n"
 
-// TestABodyThatDoesNotArrive: whoever promises a body and does not send it gets a 408 that says so when the time is over,
-// not a cut connection.
+// TestABodyThatDoesNotArrive: whoever promises a body and does not send it gets a 408 that says so
+// when the time is over, not a cut connection.
 func TestABodyThatDoesNotArrive(t *testing.T) {
 	for name, head := range map[string]string{
 		"nothing of it":   "Content-Length: 100\r\n\r\n",
@@ -101,7 +101,8 @@ func TestABodyThatDoesNotArrive(t *testing.T) {
 	}
 }
 
-// TestABodyThatDoesNotArriveOverHTTP2: there, the deadline is that of one stream; the others on its connection go on.
+// TestABodyThatDoesNotArriveOverHTTP2: there, the deadline is that of one stream; the others on its
+// connection go on.
 func TestABodyThatDoesNotArriveOverHTTP2(t *testing.T) {
 	h := newAPI(t, func(c *api.Config) { c.Limits.BodyTime = 10 * time.Millisecond })
 	host(t, h)
@@ -131,7 +132,8 @@ func TestABodyThatDoesNotArriveOverHTTP2(t *testing.T) {
 	}
 }
 
-// TestASlowAnswerIsNoSlowBody: the time for the body does not count against the work that follows it.
+// TestASlowAnswerIsNoSlowBody: the time for the body does not count against the work that follows
+// it.
 func TestASlowAnswerIsNoSlowBody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := openLedger(t)
@@ -180,8 +182,8 @@ type breaking struct{ end func() error }
 
 func (b breaking) Read([]byte) (int, error) { return 0, b.end() }
 
-// TestABodyThatBreaksOff: chunks that are none and cut connections are the client's, and no error of the server. Nothing stays
-// counted, even where reading the body panics.
+// TestABodyThatBreaksOff: chunks that are none and cut connections are the client's, and no error
+// of the server. Nothing stays counted, even where reading the body panics.
 func TestABodyThatBreaksOff(t *testing.T) {
 	h := newAPI(t)
 	host(t, h)
@@ -209,8 +211,8 @@ func TestABodyThatBreaksOff(t *testing.T) {
 	}
 }
 
-// TestMemoryForBodies: a body that does not fit into what is left for all of them is refused, and what bodies held is
-// given back.
+// TestMemoryForBodies: a body that does not fit into what is left for all of them is refused, and
+// what bodies held is given back.
 func TestMemoryForBodies(t *testing.T) {
 	h := newAPI(t, func(c *api.Config) { c.Limits.Bodies = 300 << 10; c.Limits.Body = 1 << 20 })
 	host(t, h)
@@ -262,8 +264,8 @@ func TestMemoryForBodies(t *testing.T) {
 	}
 }
 
-// TestSlowBodiesKeepNobodyOut: requests whose bodies are awaited take no place from others, and find out when there is none
-// left for them.
+// TestSlowBodiesKeepNobodyOut: requests whose bodies are awaited take no place from others, and
+// find out when there is none left for them.
 func TestSlowBodiesKeepNobodyOut(t *testing.T) {
 	l := openLedger(t)
 	leave := make(chan struct{})
@@ -327,7 +329,8 @@ func (l *heldLedger) Update(ctx context.Context, fn func(*ledger.Tx) error) (*le
 	return l.Ledger.Update(ctx, fn)
 }
 
-// TestBodiesOfAllLengths: bodies around the sizes at which memory grows, with and without a length, arrive whole.
+// TestBodiesOfAllLengths: bodies around the sizes at which memory grows, with and without a length,
+// arrive whole.
 func TestBodiesOfAllLengths(t *testing.T) {
 	const limit = 256<<10 + 5
 	h := newAPI(t, func(c *api.Config) { c.Limits.Body = limit })

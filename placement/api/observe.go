@@ -4,10 +4,11 @@ package api
 
 import "github.com/compute-agent/compute-agent/internal/osapi"
 
-// Observer gets what the API does, for metrics.
+// Observer receives the events of the API, for metrics.
 type Observer interface {
 	osapi.Observer
-	// Searched is called once for each search for allocation candidates, as Answered for each request.
+	// Searched is called once for each search for allocation candidates, as Answered for each
+	// request.
 	Searched(Search)
 }
 
@@ -15,9 +16,9 @@ type Observer interface {
 type Search struct {
 	// Candidates is how many were returned.
 	Candidates int
-	// Steps is how many choices of a provider the search tried.
+	// Steps is the number of assignments that the search tried.
 	Steps int
 }
 
-// Load returns what the API works on at the moment.
+// Load returns the current load of the API.
 func (a *API) Load() osapi.Load { return a.service.Load() }

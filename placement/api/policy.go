@@ -15,7 +15,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/osapi/oslopolicy"
 )
 
-// Action is what a policy allows or not, by the name that Placement's policies have.
+// Action is an action that a policy decides on, by its name in Placement's policies.
 type Action string
 
 // The actions of the API.
@@ -55,21 +55,21 @@ const (
 	ReshapeProviders         Action = "placement:reshaper:reshape"
 )
 
-// Defaults chooses between the sets of rules that Placement has known.
+// Defaults selects one of the sets of rules of Placement's releases.
 type Defaults string
 
 // The sets of rules.
 const (
-	// Secure are Placement's new defaults alone.
+	// Secure are only Placement's new defaults.
 	Secure Defaults = "secure"
-	// Legacy lets the role admin do everything, beside the new defaults: the rules of deployments that have not moved yet.
+	// Legacy also allows the role admin everything, for deployments that have not migrated yet.
 	Legacy Defaults = "legacy"
-	// Open lets everybody do everything. It is for tests.
+	// Open allows everything to all callers. It is for tests.
 	Open Defaults = "open"
 )
 
-// baseRules are the rules that the rules of actions refer to, as Placement has them since its release 10; the last three
-// are those that it had before, which old policy files refer to.
+// baseRules are the rules that the rules of actions refer to, as in Placement from release 10 on;
+// the last three are older ones, which old policy files refer to.
 var baseRules = map[string]string{
 	"admin_api":                              "role:admin",
 	"service_api":                            "role:service",
@@ -82,7 +82,7 @@ var baseRules = map[string]string{
 	"system_or_project_reader": "rule:system_reader_api or rule:project_reader_api",
 }
 
-// actionRules say who may do what. Actions that are not listed are for admin_or_service_api.
+// actionRules are the rules of actions. The default is admin_or_service_api.
 var actionRules = map[Action]string{
 	ReshapeProviders: "rule:service_api",
 	ShowUsages:       "rule:admin_or_project_reader_or_service_api",
@@ -112,7 +112,7 @@ func defaultRules(defaults Defaults) (map[string]string, error) {
 	switch defaults {
 	case Secure, "":
 	case Legacy:
-		// What oslo.policy makes of a deprecated rule: the old one counts as well.
+		// As oslo.policy treats a deprecated rule: the old one applies as well.
 		for _, name := range []string{"service_api", "project_reader_api", "system_admin_api", "system_reader_api", "system_or_project_reader"} {
 			texts[name] = "role:admin or (" + texts[name] + ")"
 		}
@@ -126,14 +126,16 @@ func defaultRules(defaults Defaults) (map[string]string, error) {
 	return texts, nil
 }
 
-// Policy decides who may do what. The zero Policy is Secure. A request with a token for the system or for a domain may do
-// nothing, whatever the rules say: all of Placement's policies are for projects, and it enforces scopes (enforce_scope).
+// Policy decides who is allowed to do what. The zero Policy is Secure. Requests with a token for
+// the system or a domain are always refused: all of Placement's policies are for projects, and it
+// enforces scopes (enforce_scope).
 type Policy struct {
 	rules *ruleSet
-	file  *files.Reloaded[*ruleSet] // goes before rules
+	file  *files.Reloaded[*ruleSet] // overrides rules
 }
 
-// ruleSet is what decides, and what would decide with the defaults Legacy; nil where those are the defaults, or Open.
+// ruleSet are the rules in effect, and those with the defaults Legacy; nil if the defaults are
+// Legacy or Open.
 type ruleSet struct{ rules, legacy *oslopolicy.Rules }
 
 // newRuleSet compiles a set of rules, with those of a policy file over them.
@@ -152,7 +154,7 @@ func newRuleSet(defaults Defaults, file []byte) (*ruleSet, error) {
 	return &ruleSet{rules, legacy}, nil
 }
 
-// secure is what the zero Policy goes by.
+// secure are the rules of the zero Policy.
 var secure = func() *ruleSet {
 	rules, err := newRuleSet(Secure, nil)
 	if err != nil {
@@ -170,12 +172,12 @@ func NewPolicy(defaults Defaults) (Policy, error) {
 	return Policy{rules: rules}, nil
 }
 
-// OpenPolicy makes a Policy of a set of rules and a file, in the format of oslo.policy's policy.yaml, whose rules go before
-// them. What is not in the file stays as in the set. The file may name Placement's rules, and rules of its own that others
-// refer to; a name that is neither is an error, because it would have no effect.
+// OpenPolicy makes a Policy of a set of rules and a file in the format of oslo.policy's
+// policy.yaml, which overrides them. The file can have Placement's rules, and rules that others
+// refer to; any other name is an error, because it would have no effect.
 //
-// The file is looked at again while requests come, at most once a second. When it has changed its new rules are in force
-// from then on; if they cannot be used the old ones stay, and log says so.
+// The file is checked for changes when requests come, at most once a second, and reloaded. If the
+// new rules are invalid, the old ones stay in effect and the error is logged.
 func OpenPolicy(defaults Defaults, path string, log zerolog.Logger) (Policy, error) {
 	if _, err := defaultRules(defaults); err != nil {
 		return Policy{}, err
@@ -193,7 +195,7 @@ func OpenPolicy(defaults Defaults, path string, log zerolog.Logger) (Policy, err
 	return Policy{file: file}, nil
 }
 
-// overlaid are the rules of a set with those of a file over them.
+// overlaid are the rules of a set, overridden by those of a file.
 func overlaid(defaults Defaults, file []byte) (*oslopolicy.Rules, error) {
 	texts, err := defaultRules(defaults)
 	if err != nil {
@@ -219,13 +221,15 @@ func overlaid(defaults Defaults, file []byte) (*oslopolicy.Rules, error) {
 	return oslopolicy.Compile(texts)
 }
 
-// Allows says whether the principal may do the action. project is the project that the request is about, "" for none; only
-// ShowUsages is about a project, all other actions are about the principal's own project and user. Cost: some 50 ns.
+// Allows reports whether the principal is allowed to do the action. project is the project of the
+// request's target, "" for none; only ShowUsages has one, the target of all other actions is the
+// principal's own project and user. Cost: some 50 ns.
 func (p Policy) Allows(action Action, who *osapi.Principal, project string) bool {
 	return allows(p.current().rules, action, who, project)
 }
 
-// LegacyAllows reports whether the Policy would allow the action if its defaults were Legacy, which they are not.
+// LegacyAllows reports whether the Policy would allow the action with the defaults Legacy, if it
+// has others.
 func (p Policy) LegacyAllows(action Action, who *osapi.Principal, project string) bool {
 	legacy := p.current().legacy
 	return legacy != nil && allows(legacy, action, who, project)

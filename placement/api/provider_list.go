@@ -13,14 +13,14 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// providerQuery is what GET /resource_providers asks for.
+// providerQuery is the query of GET /resource_providers.
 type providerQuery struct {
 	conditions
-	uuid, name, inTree string // "" where it is not asked for
+	uuid, name, inTree string // "" for any
 }
 
-// providerParameters are the parameters of GET /resource_providers, in the order in which Placement reads
-// them: what brought each, and how its values, one at least, become part of the query.
+// providerParameters are the parameters of GET /resource_providers, in the order in which Placement
+// reads them, with their origin and the function that adds their values to the query.
 var providerParameters = [...]struct {
 	name string
 	origin
@@ -94,8 +94,8 @@ func readProviderQuery(raw string, v wire.Version, ext func() extensions) (pq pr
 	return pq, nil
 }
 
-// listProviders is GET /resource_providers.
-// Cost: that of the providers that the most selective of in_tree, uuid, name and member_of leaves; without any, of all.
+// listProviders is GET /resource_providers. Cost: the number of providers that the most selective
+// of in_tree, uuid, name and member_of leaves.
 func listProviders(x *exchange) error {
 	pq, err := readProviderQuery(x.R.URL.RawQuery, x.v, x.extensions)
 	if err != nil {
@@ -127,8 +127,9 @@ func listProviders(x *exchange) error {
 	return x.json(http.StatusOK, b, modified)
 }
 
-// check looks for names that do not exist. As in Placement, which looks condition by condition, a name that does not exist
-// is an error (status 400) only when no earlier condition has left nothing; empty is true when one has.
+// check looks for unknown names. As in Placement, which applies one condition after the other, an
+// unknown name is an error (status 400) only if the conditions before it leave any provider; empty:
+// they leave none.
 func (pq *providerQuery) check(s *ledger.Snapshot) (empty bool, err error) {
 	if pq.inTree != "" {
 		if _, ok := s.Provider(pq.inTree); !ok {
@@ -170,7 +171,7 @@ func (pq *providerQuery) check(s *ledger.Snapshot) (empty bool, err error) {
 	return false, nil
 }
 
-// find gives all providers that the query asks for, in order of their creation.
+// find returns all providers of the query, in order of creation.
 func (pq *providerQuery) find(s *ledger.Snapshot, give func(*ledger.Provider)) {
 	filter := func(p *ledger.Provider) {
 		if (pq.uuid == "" || p.UUID == pq.uuid) && (pq.name == "" || p.Name == pq.name) && pq.metBy(p) {

@@ -18,7 +18,7 @@ func appendProvider(b []byte, p *ledger.Provider, v wire.Version) []byte {
 	}, v)
 }
 
-// changed is when a thing changed last.
+// changed is the time of the last change.
 func changed(created, updated time.Time) time.Time {
 	if updated.IsZero() {
 		return created
@@ -33,7 +33,7 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
-// provider is the provider that the path names, as of now.
+// provider is the current provider of the path.
 func (x *exchange) provider() (*ledger.Snapshot, *ledger.Provider, error) {
 	s, err := x.snapshot()
 	if err != nil {
@@ -47,8 +47,8 @@ func (x *exchange) provider() (*ledger.Snapshot, *ledger.Provider, error) {
 	return s, p, nil
 }
 
-// bodyForProvider reads the request body with decode. When it is not right, a provider that is not there goes first (404
-// before 400), as in Placement; when it is, the transaction will see whether the provider is there.
+// bodyForProvider reads the request body with decode. As in Placement, a missing provider (404)
+// takes precedence over an invalid body (400).
 func bodyForProvider[T any](x *exchange, decode func([]byte) (T, error)) (uuid string, value T, err error) {
 	uuid = x.R.PathValue("uuid")
 	body, err := x.Body()
@@ -95,7 +95,8 @@ func createProvider(x *exchange) error {
 	return x.json(http.StatusOK, appendProvider(x.Buffer(), p, x.v), changed(p.CreatedAt, p.UpdatedAt))
 }
 
-// explainProvider explains why a provider could not be written. Clients look for the phrase about the name.
+// explainProvider explains why a provider could not be written. Clients match the phrase about the
+// name.
 func explainProvider(err error, uuid, name string) error {
 	switch ledger.KindOf(err) {
 	case ledger.DuplicateName:

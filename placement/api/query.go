@@ -15,11 +15,13 @@ type parameters []parameter
 
 type parameter struct{ key, value string }
 
-// maxParameters bounds how many parameters a query may have. A request for candidates with 64 granular groups has 300.
+// maxParameters bounds the parameters of a query. A request for candidates with 64 granular groups
+// has 300.
 const maxParameters = 2000
 
-// readQuery reads a query string as Placement's framework does: parameters are separated by & or ;, a key can stand without
-// a value, + is a space, and a % that no two hexadecimal digits follow is a % sign. All must be UTF-8.
+// readQuery reads a query string as Placement's framework does: parameters are separated by & or ;,
+// a key can have no value, + is a space, and a % without two hexadecimal digits is a % sign. All
+// must be UTF-8.
 func readQuery(raw string) (parameters, error) {
 	if raw == "" {
 		return nil, nil
@@ -79,7 +81,8 @@ func unhex(c byte) int {
 	return -1
 }
 
-// last is the value of the last parameter of that key, which counts where a key can be given once.
+// last is the value of the last parameter of that key, which is used if a key can be given only
+// once.
 func (p parameters) last(key string) (value string, ok bool) {
 	for i := len(p) - 1; i >= 0; i-- {
 		if p[i].key == key {
@@ -89,7 +92,7 @@ func (p parameters) last(key string) (value string, ok bool) {
 	return "", false
 }
 
-// every is the values of all parameters of that key.
+// every are the values of all parameters of that key.
 func (p parameters) every(key string) []string {
 	var values []string
 	for i := range p {
@@ -100,20 +103,19 @@ func (p parameters) every(key string) []string {
 	return values
 }
 
-// origin is what brought a parameter of a call: a microversion, or an extension (one of
+// origin is what introduced a parameter of a call: a microversion, or an extension (one of
 // wire.Extensions).
 type origin struct {
 	since     wire.Feature
 	extension string
 }
 
-// in says whether there is the parameter at a version, for a client that gets the extensions. They are
-// looked up only for a parameter that one of them brings.
+// in reports whether the parameter exists at a version, for a client that gets the extensions.
 func (o origin) in(v wire.Version, ext func() extensions) bool {
 	return v.Has(o.since) && (o.extension == "" || ext().has(o.extension))
 }
 
-// unknownParameter is the refusal of a parameter that the call does not have, or that has another origin.
+// unknownParameter is the error for a parameter that the call does not have at this version.
 func unknownParameter(key string, o origin, v wire.Version) *osapi.Error {
 	if o.extension != "" {
 		return badRequest("Invalid query string parameters: %q is an extension: it needs microversion %s and the header %s: %[4]s, or [placement] extensions = [%[4]q] in the configuration of the server.", key, wire.MaxVersion, wire.HeaderExtensions, o.extension)

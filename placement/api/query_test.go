@@ -38,8 +38,8 @@ func TestReadQuery(t *testing.T) {
 	}
 }
 
-// FuzzProviderQuery feeds whole query strings to the parser of the longest query there is. Whatever comes in, the only
-// error is a 400, and what the standard library can read is read the same.
+// FuzzProviderQuery feeds whole query strings to the parser of the longest query there is. Whatever
+// comes in, the only error is a 400, and what the standard library can read is read the same.
 func FuzzProviderQuery(f *testing.F) {
 	for _, seed := range []string{
 		"", "name=a&uuid=4e8e5957-649f-477b-9e5b-f1f75b21c03c", "member_of=!in:4e8e5957649f477b9e5bf1f75b21c03c,x", "resources=VCPU:1,VCPU:%202",

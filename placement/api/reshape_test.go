@@ -26,8 +26,8 @@ func text(t testing.TB, body any) string {
 	return string(b)
 }
 
-// site is an API with hosts that offer VCPU, each with a child that offers nothing, and guests that hold one VCPU of a host
-// each, in turn.
+// site is an API with hosts that offer VCPU, each with a child that offers nothing, and guests that
+// hold one VCPU of a host each, in turn.
 type site struct {
 	http.Handler
 	ledger        *ledger.Ledger
@@ -69,8 +69,8 @@ func claim(provider string, generation any, vcpu int) object {
 	return object{"allocations": allocations, "project_id": "p", "user_id": "u", "consumer_generation": generation, "consumer_type": "INSTANCE"}
 }
 
-// downwards is the reshape that moves all VCPU from the hosts to their children, with all that is allocated of it: hosts
-// are at generation 2 and the guests at 1.
+// downwards is the reshape that moves all VCPU from the hosts to their children, with all that is
+// allocated of it: hosts are at generation 2 and the guests at 1.
 func (s *site) downwards() (inventories, allocations object) {
 	inventories, allocations = object{}, object{}
 	for n := range s.hosts {
@@ -93,8 +93,8 @@ func (s *site) reshape(t *testing.T, inventories, allocations object, status int
 	}
 }
 
-// TestReshapeConflicts: whichever provider or consumer of a large reshape is not as the caller knew it, the answer is 409
-// placement.concurrent_update, and nothing happens.
+// TestReshapeConflicts: whichever provider or consumer of a large reshape is not as the caller knew
+// it, the answer is 409 placement.concurrent_update, and nothing happens.
 func TestReshapeConflicts(t *testing.T) {
 	s := newSite(t, 6, 12)
 	inventories, allocations := s.downwards()
@@ -129,8 +129,8 @@ func TestReshapeConflicts(t *testing.T) {
 	s.reshape(t, inventories, good, 409, wire.CodeConcurrentUpdate) // once is enough
 }
 
-// TestReshapeIsWhole: the last of 200 consumers, or of 100 providers, asks for what cannot be: nothing happens, whatever
-// the reason is. Without it all happens.
+// TestReshapeIsWhole: the last of 200 consumers, or of 100 providers, asks for what cannot be:
+// nothing happens, whatever the reason is. Without it all happens.
 func TestReshapeIsWhole(t *testing.T) {
 	s := newSite(t, 50, 200)
 	inventories, allocations := s.downwards()
@@ -168,7 +168,8 @@ func TestReshapeIsWhole(t *testing.T) {
 		if len(from.Inventories) != 0 || len(now.ConsumersOn(from.UUID)) != 0 || now.Used(to, "VCPU") != 4 {
 			t.Errorf("host %d: %d inventories left, %d used of the child", n, len(from.Inventories), now.Used(to, "VCPU"))
 		}
-		// Emptied: by 1. Filled: once for what it offered, once for what it shall, and once for allocations (LP#1817633).
+		// Emptied: by 1. Filled: once for what it offered, once for what it shall, and once for
+		// allocations (LP#1817633).
 		if from.Generation != 3 || to.Generation != 3 {
 			t.Errorf("host %d is at generation %d and its child at %d", n, from.Generation, to.Generation)
 		}
@@ -180,8 +181,8 @@ func TestReshapeIsWhole(t *testing.T) {
 	}
 }
 
-// TestOverCommitted: a provider whose inventory shrank below what is used takes allocations as long as they do not make it
-// worse (LP#2104040), by each of the calls that write allocations.
+// TestOverCommitted: a provider whose inventory shrank below what is used takes allocations as long
+// as they do not make it worse (LP#2104040), by each of the calls that write allocations.
 func TestOverCommitted(t *testing.T) {
 	h := newAPI(t)
 	host(t, h)

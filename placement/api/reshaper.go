@@ -11,7 +11,7 @@ import (
 	"github.com/compute-agent/compute-agent/placement/wire"
 )
 
-// reshape is POST /reshaper: all of it happens, or nothing.
+// reshape is POST /reshaper. It is atomic.
 func reshape(x *exchange) error {
 	body, err := x.Body()
 	if err != nil {
@@ -30,8 +30,8 @@ func reshape(x *exchange) error {
 	}
 	providers := slices.Sorted(maps.Keys(shape.Inventories))
 	err = x.update(func(tx *ledger.Tx) error {
-		// Only a provider of the inventories has a code of its own when it is not there; and whether all of them are as the
-		// caller knows them goes before whether what it wants is possible.
+		// Only a missing provider of the inventories has a code of its own, and generation
+		// conflicts take precedence over what is not possible.
 		for _, uuid := range providers {
 			p, ok := tx.Provider(uuid)
 			if !ok {

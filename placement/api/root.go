@@ -14,12 +14,12 @@ import (
 var versionDocument = func() []byte {
 	b, err := json.Marshal(wire.VersionDocument())
 	if err != nil {
-		panic(err) // It is made of strings.
+		panic(err) // it has only strings
 	}
 	return b
 }()
 
-// showVersions is GET /. Whoever can reach the server may see it.
+// showVersions is GET /, which needs no authentication.
 func showVersions(x *exchange) error {
 	return x.json(http.StatusOK, versionDocument, time.Time{})
 }

@@ -55,8 +55,9 @@ func asked(t *testing.T, h http.Handler, query string) (hosts []string) {
 	return hosts
 }
 
-// TestSuccessiveRequestsBeginAtDifferentHosts: as many requests as there are hosts begin with each of them, whatever the limit
-// and the strategy; and what a limit leaves out of one answer is in the next ones.
+// TestSuccessiveRequestsBeginAtDifferentHosts: as many requests as there are hosts begin with each
+// of them, whatever the limit and the strategy; and what a limit leaves out of one answer is in the
+// next ones.
 func TestSuccessiveRequestsBeginAtDifferentHosts(t *testing.T) {
 	const hosts = 60
 	for name, change := range map[string]func(*api.Config){
@@ -97,8 +98,8 @@ func TestRandomOrderStays(t *testing.T) {
 	}
 }
 
-// TestClientsInStepClaimDifferentHosts: clients that all ask before any of them claims take the first candidate, and still get
-// hosts of their own, until few are left.
+// TestClientsInStepClaimDifferentHosts: clients that all ask before any of them claims take the
+// first candidate, and still get hosts of their own, until few are left.
 func TestClientsInStepClaimDifferentHosts(t *testing.T) {
 	const hosts = 256
 	for _, clients := range []int{1, 4, 16} {
@@ -130,7 +131,8 @@ func TestClientsInStepClaimDifferentHosts(t *testing.T) {
 	}
 }
 
-// TestConcurrentClientsBeginAtDifferentHosts: the requests of concurrent clients share the counter of their query.
+// TestConcurrentClientsBeginAtDifferentHosts: the requests of concurrent clients share the counter
+// of their query.
 func TestConcurrentClientsBeginAtDifferentHosts(t *testing.T) {
 	const clients, each = 16, 20
 	h := equalHosts(t, clients*each, 1)

@@ -10,26 +10,27 @@ import (
 	"github.com/compute-agent/compute-agent/placement/wire"
 )
 
-// handler answers one request that has passed all checks of its endpoint. Whatever it returns as an error becomes the
-// answer; see Explain.
+// handler answers one request that has passed all checks of its endpoint. An error that it returns
+// becomes the answer; see Explain.
 type handler func(x *exchange) error
 
 // endpoint is one method of one path.
 type endpoint struct {
 	method string
-	// since is the feature that brought the endpoint. Before it, the answer is 404, or what absent says.
+	// since is the feature that introduced the endpoint. Before it, the answer is 404, or absent.
 	since  wire.Feature
 	absent int
-	// needs is what the headers of the request must say.
+	// needs are the requirements on the headers of the request.
 	needs need
-	// needsFirst says that the headers are looked at before the version: it decides between 406 or 415 and 404.
+	// needsFirst: the headers are checked before the version, which decides between 406 or 415 and
+	// 404.
 	needsFirst bool
-	// action is what the policy must allow; a handler with an empty one asks the policy itself.
+	// action is what the policy must allow; a handler without one checks the policy itself.
 	action Action
 	handle handler
 }
 
-// need is what an endpoint needs of the headers of a request.
+// need is a set of requirements on the headers of a request.
 type need uint8
 
 const (
@@ -123,7 +124,7 @@ var routes = []route{
 	}},
 }
 
-// newRoutes makes what finds the endpoint of a request.
+// newRoutes makes the router.
 func newRoutes() *osapi.Routes[endpoint] {
 	found := osapi.NewRoutes[endpoint](false)
 	for _, rt := range routes {
@@ -134,7 +135,7 @@ func newRoutes() *osapi.Routes[endpoint] {
 	return found
 }
 
-// serve makes the checks of the endpoint, in Placement's order, and calls its handler.
+// serve runs the checks of the endpoint, in Placement's order, and calls its handler.
 func (x *exchange) serve(e *endpoint, allow string) error {
 	if e.needsFirst {
 		if err := x.require(e.needs); err != nil {
@@ -170,7 +171,7 @@ func withoutMethod(allow, method string) string {
 	return strings.Join(kept, ", ")
 }
 
-// require checks what the headers of the request must say.
+// require checks the headers of the request.
 func (x *exchange) require(n need) error {
 	switch n {
 	case acceptJSON:
@@ -193,7 +194,7 @@ func (x *exchange) require(n need) error {
 	return nil
 }
 
-// authorize asks the policy. project is the project that the request is about, "" for none.
+// authorize checks the policy. project is the project of the request's target, "" for none.
 func (x *exchange) authorize(action Action, project string) error {
 	if x.api.policy.Allows(action, &x.Who, project) {
 		return nil

@@ -167,7 +167,8 @@ const (
 	inst2 = "11111111-0000-4000-8000-000000000002"
 )
 
-// host fills an API with rp1, a node with VCPU and MEMORY_MB at generation 1, and rp2, its child at generation 0.
+// host fills an API with rp1, a node with VCPU and MEMORY_MB at generation 1, and rp2, its child at
+// generation 0.
 func host(t testing.TB, h http.Handler) {
 	t.Helper()
 	calls(t, h,

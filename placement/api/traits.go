@@ -41,8 +41,8 @@ func listTraits(x *exchange) error {
 	return x.json(http.StatusOK, b, modified)
 }
 
-// readTraitQuery reads name=startswith:PREFIX, name=in:A,B and associated=true|false. The result says whether a trait is
-// asked for. As in Placement, name=OTHER:… asks for all.
+// readTraitQuery reads name=startswith:PREFIX, name=in:A,B and associated=true|false. The result
+// reports whether the query includes a trait. As in Placement, name=OTHER:… includes all.
 func readTraitQuery(raw string) (func(s *ledger.Snapshot, name string) bool, error) {
 	q, err := readQuery(raw)
 	if err != nil {
@@ -80,7 +80,7 @@ func readTraitQuery(raw string) (func(s *ledger.Snapshot, name string) bool, err
 	}, nil
 }
 
-// showTrait is GET /traits/{name}, which says by its status that the trait is there.
+// showTrait is GET /traits/{name}, whose status is the answer.
 func showTrait(x *exchange) error {
 	s, err := x.snapshot()
 	if err != nil {
@@ -95,7 +95,7 @@ func showTrait(x *exchange) error {
 	return x.noContent()
 }
 
-// putTrait is PUT /traits/{name}, which makes the trait or finds it.
+// putTrait is PUT /traits/{name}, which creates or finds the trait.
 func putTrait(x *exchange) error {
 	name := x.R.PathValue("name")
 	if !providertree.IsCustomName(name) {

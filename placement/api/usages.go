@@ -17,7 +17,8 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// showProviderUsages is GET /resource_providers/{uuid}/usages. It is what is used now: so it changed now.
+// showProviderUsages is GET /resource_providers/{uuid}/usages. As in Placement, it was modified
+// now.
 func showProviderUsages(x *exchange) error {
 	s, p, err := x.provider()
 	if err != nil {
@@ -34,7 +35,7 @@ func showProviderUsages(x *exchange) error {
 	return x.json(http.StatusOK, b, time.Time{})
 }
 
-// usageQuery is what GET /usages asks for. user and consumerType are "" for all.
+// usageQuery is the query of GET /usages. user and consumerType are "" for all.
 type usageQuery struct {
 	project, user, consumerType string
 }
@@ -62,14 +63,15 @@ func readUsageQuery(q parameters, v wire.Version) (u usageQuery, err error) {
 		}
 		*f.into = value
 	}
-	// Placement takes everything that begins with "all" for a consumer type; none has such a name.
+	// Placement accepts everything that begins with "all" as a consumer type; no type has such a
+	// name.
 	if t := u.consumerType; t != "" && t != wire.ConsumerTypeUnknown && !strings.HasPrefix(t, wire.ConsumerTypeAll) && !providertree.IsSymbol(t) {
 		return u, badRequest("Invalid query string parameters: consumer_type must be all, unknown, or a name of A-Z, 0-9 and _. Got: %s.", shortened(t))
 	}
 	return u, nil
 }
 
-// matches says whether the usages of a consumer of the project are asked for.
+// matches reports whether the query includes a consumer of the project.
 func (u *usageQuery) matches(c *ledger.Consumer) bool {
 	if u.user != "" && c.User != u.user {
 		return false
@@ -77,7 +79,7 @@ func (u *usageQuery) matches(c *ledger.Consumer) bool {
 	return u.consumerType == "" || u.consumerType == wire.ConsumerTypeAll || u.consumerType == consumerType(c)
 }
 
-// usageSum is what the consumers of one type use.
+// usageSum is the usage of the consumers of one type.
 type usageSum struct {
 	consumerType string
 	consumers    int64
@@ -96,7 +98,8 @@ func (s *usageSum) add(c *ledger.Consumer) {
 	}
 }
 
-// showUsages is GET /usages. Cost: the consumers of the project and the allocations of those that match.
+// showUsages is GET /usages. Cost: the consumers of the project and the allocations of those that
+// match.
 func showUsages(x *exchange) error {
 	q, bad := readQuery(x.R.URL.RawQuery)
 	project, _ := q.last("project_id")

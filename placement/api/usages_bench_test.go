@@ -13,7 +13,8 @@ import (
 	"github.com/compute-agent/compute-agent/placement/ledger"
 )
 
-// BenchmarkProjectUsages is GET /usages of a project with 100 consumers among 100,000, of 1,000 projects.
+// BenchmarkProjectUsages is GET /usages of a project with 100 consumers among 100,000, of 1,000
+// projects.
 func BenchmarkProjectUsages(b *testing.B) {
 	const consumers, projects = 100_000, 1000
 	l := openLedger(b)

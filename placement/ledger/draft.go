@@ -87,8 +87,8 @@ func (d draft) traitID(name string) int64 {
 	return t.ID
 }
 
-// traitOrder returns the indices of the sorted names in the order of their traits' IDs; nil if the names
-// are in that order.
+// traitOrder returns the indices of the sorted names in the order of their traits' IDs; nil if the
+// names are in that order.
 func (d draft) traitOrder(names []string) []int32 {
 	ids := make([]int64, len(names))
 	for i, name := range names {

@@ -136,8 +136,8 @@ func (d draft) putClass(c *ResourceClass) {
 	}
 }
 
-// dropClass removes a class. It keeps the name if another class has it by now: one that was deleted and
-// created again.
+// dropClass removes a class. It keeps the name if another class has it by now: one that was deleted
+// and created again.
 func (d draft) dropClass(c *ResourceClass) {
 	if named, ok := d.classes.Get(c.Name); ok && named.ID == c.ID {
 		d.classes = d.classes.Delete(d.owner, c.Name)
@@ -160,8 +160,8 @@ func (d draft) putTrait(t *Trait) {
 	d.next.trait = max(d.next.trait, t.ID+1)
 }
 
-// dropTrait removes a trait. It keeps the name if another trait has it by now: one that was deleted and
-// created again.
+// dropTrait removes a trait. It keeps the name if another trait has it by now: one that was deleted
+// and created again.
 func (d draft) dropTrait(t *Trait) {
 	d.traitByID = d.traitByID.Delete(d.owner, t.ID)
 	if at, ok := slices.BinarySearchFunc(d.traitList, t.ID, compareTrait); ok {

@@ -20,9 +20,9 @@ func offerVCPU(generation int64) func(*ledger.Tx) error {
 	}
 }
 
-// TestRefusedForWhatNeverWas: of two writes of one generation that share a commit, the second is refused for what the
-// first did. When the commit fails, nothing happened that it could be refused for, and it must not be told so. One that
-// was refused before the first is told why.
+// TestRefusedForWhatNeverWas: of two writes of one generation that share a commit, the second is
+// refused for what the first did. When the commit fails, nothing happened that it could be refused
+// for, and it must not be told so. One that was refused before the first is told why.
 func TestRefusedForWhatNeverWas(t *testing.T) {
 	for name, failure := range map[string]error{"nothing was written": ledger.ErrFull, "nobody knows": ledger.ErrOutcomeUnknown} {
 		t.Run(name, func(t *testing.T) {
@@ -85,8 +85,9 @@ func (f *forgetful) Load(ctx context.Context) (*ledger.State, error) {
 	return f.MemoryStore.Load(ctx)
 }
 
-// TestDoubt: a ledger that has its store for itself does not ask it before each read. When it cannot know what became of
-// a commit, it does, until it does know: what it shows and builds on is what the store holds.
+// TestDoubt: a ledger that has its store for itself does not ask it before each read. When it
+// cannot know what became of a commit, it does, until it does know: what it shows and builds on is
+// what the store holds.
 func TestDoubt(t *testing.T) {
 	store := &forgetful{}
 	l, err := ledger.Open(t.Context(), store, ledger.Options{})

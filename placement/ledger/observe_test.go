@@ -14,7 +14,8 @@ import (
 	"github.com/compute-agent/compute-agent/placement/placementtest"
 )
 
-// observed keeps what a ledger tells. All of it comes from the goroutines of one write after the other.
+// observed keeps what a ledger tells. All of it comes from the goroutines of one write after the
+// other.
 type observed struct {
 	commits []ledger.Commit
 	follows []ledger.Follow
@@ -28,7 +29,8 @@ type shared struct{ *placementtest.MemoryStore }
 
 func (shared) Exclusive() bool { return false }
 
-// TestObserver: every try to commit is told with what became of it, and so is catching up with other servers.
+// TestObserver: every try to commit is told with what became of it, and so is catching up with
+// other servers.
 func TestObserver(t *testing.T) {
 	var seen observed
 	store := shared{new(placementtest.MemoryStore)}

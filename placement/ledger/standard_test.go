@@ -12,8 +12,8 @@ import (
 	"github.com/compute-agent/compute-agent/placement/placementtest"
 )
 
-// TestStandardNames: opening adds the standard names that are missing, each class under its own number, and takes none away
-// that a newer list may have brought.
+// TestStandardNames: opening adds the standard names that are missing, each class under its own
+// number, and takes none away that a newer list may have brought.
 func TestStandardNames(t *testing.T) {
 	store := &placementtest.MemoryStore{State: ledger.State{
 		Classes: []ledger.NamedRow{{ID: 1, Name: "MEMORY_MB"}, {ID: 700, Name: "OF_A_NEWER_LIST"}, {ID: 10000, Name: "CUSTOM_A"}},
@@ -46,7 +46,8 @@ func TestStandardNames(t *testing.T) {
 	}
 }
 
-// TestStandardNumberTaken: a database where something else has the number of a standard class is refused with both names.
+// TestStandardNumberTaken: a database where something else has the number of a standard class is
+// refused with both names.
 func TestStandardNumberTaken(t *testing.T) {
 	store := &placementtest.MemoryStore{State: ledger.State{Classes: []ledger.NamedRow{{ID: 0, Name: "SOMETHING"}}}}
 	_, err := ledger.Open(ctx, store, ledger.Options{})

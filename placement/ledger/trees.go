@@ -10,8 +10,9 @@ import (
 	"github.com/compute-agent/compute-agent/placement/ledger/internal/pmap"
 )
 
-// Tree is one tree of providers in a snapshot. It is immutable: any change in it (an inventory, a trait,
-// an allocation) makes another Tree, and unchanged trees are the same Tree in the next snapshot.
+// Tree is one tree of providers in a snapshot. It is immutable: any change in it (an inventory, a
+// trait, an allocation) makes another Tree, and unchanged trees are the same Tree in the next
+// snapshot.
 type Tree struct {
 	owner *pmap.Owner
 	// nodes are in pre-order, siblings in order of their IDs.
@@ -38,9 +39,9 @@ func (t *Tree) Providers() []*Provider { return t.nodes }
 // Root returns the root provider.
 func (t *Tree) Root() *Provider { return t.nodes[0] }
 
-// Derive returns the cached value of a derivation, or computes it. Several readers may compute it at the
-// same time; one of the results, which must be equal, is cached as long as the tree. Cost: an atomic
-// load if it is cached.
+// Derive returns the cached value of a derivation, or computes it. Several readers may compute it
+// at the same time; one of the results, which must be equal, is cached as long as the tree. Cost:
+// an atomic load if it is cached.
 func (t *Tree) Derive(d Derivation, derive func(*Tree) any) any {
 	if v := t.derived[d].Load(); v != nil {
 		return *v

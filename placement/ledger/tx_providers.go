@@ -201,8 +201,8 @@ func (tx *Tx) replaceTraits(p *Provider, traits []string) *Provider {
 	return tx.bump(&now)
 }
 
-// SetAggregates replaces the provider's memberships. As in Placement, a given
-// generation (1.19) is checked and always grows; without one it stays. Kinds: ProviderNotFound, GenerationConflict.
+// SetAggregates replaces the provider's memberships. As in Placement, a given generation (1.19) is
+// checked and always grows; without one it stays. Kinds: ProviderNotFound, GenerationConflict.
 func (tx *Tx) SetAggregates(uuid string, generation *int64, aggregates []string) (*Provider, error) {
 	p, err := tx.provider(uuid)
 	if generation != nil {

@@ -44,8 +44,9 @@ func copyFile(t *testing.T, to, from string) {
 	}
 }
 
-// TestEveryPage damages one page after the other. Either the damage is seen when the state is loaded, and the error names
-// the file and what to do; or the page holds nothing that is loaded, and what is shown is true.
+// TestEveryPage damages one page after the other. Either the damage is seen when the state is
+// loaded, and the error names the file and what to do; or the page holds nothing that is loaded,
+// and what is shown is true.
 func TestEveryPage(t *testing.T) {
 	whole := filepath.Join(t.TempDir(), "placement.db")
 	filled(t, whole)
@@ -102,8 +103,8 @@ func TestEveryPage(t *testing.T) {
 	}
 }
 
-// TestLost: a database that is older than what was acknowledged from it is refused, until the operator says that this is
-// meant; one that is only newer, or that nobody kept count of, is not.
+// TestLost: a database that is older than what was acknowledged from it is refused, until the
+// operator says that this is meant; one that is only newer, or that nobody kept count of, is not.
 func TestLost(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "placement.db")
 	filled(t, path)
@@ -179,8 +180,8 @@ func TestLost(t *testing.T) {
 	}
 }
 
-// TestDamageFoundLater: a page that is not needed for loading is damaged while the server runs. The write that meets it
-// fails, is not acknowledged, and reads go on.
+// TestDamageFoundLater: a page that is not needed for loading is damaged while the server runs. The
+// write that meets it fails, is not acknowledged, and reads go on.
 func TestDamageFoundLater(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "placement.db")
 	filled(t, path)
@@ -217,8 +218,9 @@ func TestDamageFoundLater(t *testing.T) {
 	}
 }
 
-// TestFileRemovedWhileOpen: no write is acknowledged into files that are gone, reading goes on, writes work again when the
-// files are back, and the next start without them does not begin with an empty database.
+// TestFileRemovedWhileOpen: no write is acknowledged into files that are gone, reading goes on,
+// writes work again when the files are back, and the next start without them does not begin with an
+// empty database.
 func TestFileRemovedWhileOpen(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
 	path := filepath.Join(dir, "placement.db")

@@ -141,7 +141,8 @@ func TestRoundTrip(t *testing.T) {
 	})
 }
 
-// TestDeletedAndMadeAgain: a class and a trait that another server deleted and made again, with new numbers, are there.
+// TestDeletedAndMadeAgain: a class and a trait that another server deleted and made again, with new
+// numbers, are there.
 func TestDeletedAndMadeAgain(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "placement.db")
 	one, other := shared(t, path), shared(t, path)
@@ -195,7 +196,8 @@ func TestFilesArePrivate(t *testing.T) {
 	}
 }
 
-// TestOwner: what root does to the database of a service leaves no file behind that the service's user cannot open.
+// TestOwner: what root does to the database of a service leaves no file behind that the service's
+// user cannot open.
 func TestOwner(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can give files away")

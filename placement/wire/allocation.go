@@ -9,12 +9,14 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// ConsumerAllocations is what one consumer holds: the response of GET /allocations/{consumer}, the request of PUT from
-// 1.12 on, and the value of each key of POST /allocations.
+// ConsumerAllocations is what one consumer holds: the response of GET /allocations/{consumer}, the
+// request of PUT from 1.12 on, and the value of each key of POST /allocations.
 //
-// Encoded as a request it is one of 1.28 or later: consumer_generation is always there, and null for a new consumer.
+// Encoded as a request it is one of 1.28 or later: consumer_generation is always there, and null
+// for a new consumer.
 type ConsumerAllocations struct {
-	// Allocations are by provider. None, where it may be so (POST, and PUT from 1.28): the consumer gives back all.
+	// Allocations are by provider. None, where it may be so (POST, and PUT from 1.28): the consumer
+	// gives back all.
 	Allocations map[string]ProviderAllocation `json:"allocations"`
 	// ProjectID and UserID are the consumer's owners: requests from 1.8, responses from 1.12.
 	ProjectID string `json:"project_id,omitempty"`
@@ -23,19 +25,22 @@ type ConsumerAllocations struct {
 	ConsumerGeneration *int64 `json:"consumer_generation"`
 	// ConsumerType is there from 1.38.
 	ConsumerType string `json:"consumer_type,omitempty"`
-	// Mappings may be there in requests from 1.34: which providers serve each request group. Only their form is checked.
+	// Mappings may be there in requests from 1.34: which providers serve each request group. Only
+	// their form is checked.
 	Mappings map[string][]string `json:"mappings,omitempty"`
 }
 
 // ProviderAllocation is what a consumer holds of one provider.
 type ProviderAllocation struct {
-	// Generation is the provider's, in responses. It may stand in requests, and is not looked at there.
+	// Generation is the provider's, in responses. It may stand in requests, and is not looked at
+	// there.
 	Generation *int64 `json:"generation,omitempty"`
 	// Resources are amounts by resource class.
 	Resources map[string]int64 `json:"resources"`
 }
 
-// ProviderAllocations is GET /resource_providers/{uuid}/allocations: who holds what of the provider, by consumer.
+// ProviderAllocations is GET /resource_providers/{uuid}/allocations: who holds what of the
+// provider, by consumer.
 type ProviderAllocations struct {
 	Allocations map[string]HeldAllocation `json:"allocations"`
 	Generation  int64                     `json:"resource_provider_generation"`
@@ -48,7 +53,8 @@ type HeldAllocation struct {
 	ConsumerGeneration *int64 `json:"consumer_generation,omitempty"`
 }
 
-// AppendResource appends one member of an object of amounts by resource class; first says that no other stands before it.
+// AppendResource appends one member of an object of amounts by resource class; first says that no
+// other stands before it.
 func AppendResource(b []byte, class string, amount int64, first bool) []byte {
 	if !first {
 		b = append(b, ',')
@@ -58,15 +64,17 @@ func AppendResource(b []byte, class string, amount int64, first bool) []byte {
 	return jsonkit.AppendInt(b, amount)
 }
 
-// DecodeConsumerAllocations reads the body of PUT /allocations/{consumer}, in the form of the version. In the list form
-// that it had before 1.12, of two entries for a provider the last one counts. The error is a *jsonkit.Error.
+// DecodeConsumerAllocations reads the body of PUT /allocations/{consumer}, in the form of the
+// version. In the list form that it had before 1.12, of two entries for a provider the last one
+// counts. The error is a *jsonkit.Error.
 func DecodeConsumerAllocations(body []byte, v Version) (ConsumerAllocations, error) {
 	r := newReader(body)
 	a, err := r.consumerAllocations(v, v.Has(ConsumerGenerations))
 	return a, r.finish(err)
 }
 
-// DecodeAllocations reads the body of POST /allocations: allocations by consumer. The error is a *jsonkit.Error.
+// DecodeAllocations reads the body of POST /allocations: allocations by consumer. The error is a
+// *jsonkit.Error.
 func DecodeAllocations(body []byte, v Version) (map[string]ConsumerAllocations, error) {
 	r := newReader(body)
 	all, err := r.allocations(v)
@@ -90,7 +98,8 @@ func (r *reader) allocations(v Version) (map[string]ConsumerAllocations, error) 
 	return all, err
 }
 
-// consumerAllocations reads a ConsumerAllocations. emptied says that there may be no allocations in it.
+// consumerAllocations reads a ConsumerAllocations. emptied says that there may be no allocations in
+// it.
 func (r *reader) consumerAllocations(v Version, emptied bool) (a ConsumerAllocations, err error) {
 	var seen struct{ allocations, project, user, generation, kind bool }
 	err = r.Object(func(key []byte) (err error) {
@@ -232,8 +241,9 @@ func (r *reader) resources() (map[string]int64, error) {
 	return resources, err
 }
 
-// mappings reads which providers serve each request group. As in Placement, a key without any character that a suffix may
-// have, such as that of the group without a suffix (""), can have any value.
+// mappings reads which providers serve each request group. As in Placement, a key without any
+// character that a suffix may have, such as that of the group without a suffix (""), can have any
+// value.
 func (r *reader) mappings() (map[string][]string, error) {
 	mappings := map[string][]string{}
 	err := r.Object(func(key []byte) error {

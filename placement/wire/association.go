@@ -18,14 +18,15 @@ type ProviderTraits struct {
 	Generation int64    `json:"resource_provider_generation"`
 }
 
-// AggregateList is GET and PUT /resource_providers/{uuid}/aggregates, response and request. The generation is there
-// from 1.19; before, the request is the bare list.
+// AggregateList is GET and PUT /resource_providers/{uuid}/aggregates, response and request. The
+// generation is there from 1.19; before, the request is the bare list.
 type AggregateList struct {
 	Aggregates []string `json:"aggregates"`
 	Generation *int64   `json:"resource_provider_generation,omitempty"`
 }
 
-// ResourceClass is GET /resource_classes/{name}, and the request of POST /resource_classes without the links.
+// ResourceClass is GET /resource_classes/{name}, and the request of POST /resource_classes without
+// the links.
 type ResourceClass struct {
 	Name  string `json:"name"`
 	Links []Link `json:"links,omitempty"`
@@ -36,7 +37,8 @@ type ResourceClassList struct {
 	ResourceClasses []ResourceClass `json:"resource_classes"`
 }
 
-// ProviderUsages is GET /resource_providers/{uuid}/usages: what is allocated of the provider, by resource class.
+// ProviderUsages is GET /resource_providers/{uuid}/usages: what is allocated of the provider, by
+// resource class.
 type ProviderUsages struct {
 	Generation int64            `json:"resource_provider_generation"`
 	Usages     map[string]int64 `json:"usages"`
@@ -47,8 +49,8 @@ type ProjectUsagesReply struct {
 	Usages map[string]int64 `json:"usages"`
 }
 
-// TypedUsagesReply is GET /usages from 1.38: amounts by consumer type and resource class. Among the classes of each type
-// stands ConsumerCount, the number of its consumers.
+// TypedUsagesReply is GET /usages from 1.38: amounts by consumer type and resource class. Among the
+// classes of each type stands ConsumerCount, the number of its consumers.
 type TypedUsagesReply struct {
 	Usages map[string]map[string]int64 `json:"usages"`
 }
@@ -89,8 +91,8 @@ func AppendGeneration(b []byte, generation int64) []byte {
 	return append(b, ',')
 }
 
-// DecodeResourceClass reads the body of POST /resource_classes, and of PUT /resource_classes/{name} before 1.7. The error
-// is a *jsonkit.Error.
+// DecodeResourceClass reads the body of POST /resource_classes, and of PUT /resource_classes/{name}
+// before 1.7. The error is a *jsonkit.Error.
 func DecodeResourceClass(body []byte) (name string, err error) {
 	r := newReader(body)
 	named := false
@@ -110,7 +112,8 @@ func DecodeResourceClass(body []byte) (name string, err error) {
 	return name, r.finish(err)
 }
 
-// DecodeProviderTraits reads the body of PUT /resource_providers/{uuid}/traits. The error is a *jsonkit.Error.
+// DecodeProviderTraits reads the body of PUT /resource_providers/{uuid}/traits. The error is a
+// *jsonkit.Error.
 func DecodeProviderTraits(body []byte) (t ProviderTraits, err error) {
 	r := newReader(body)
 	generation := false
@@ -143,8 +146,9 @@ func DecodeProviderTraits(body []byte) (t ProviderTraits, err error) {
 	return t, err
 }
 
-// DecodeAggregates reads the body of PUT /resource_providers/{uuid}/aggregates. The UUIDs come out as they are spelled;
-// spellings that are longer than the usual one come out in that. The error is a *jsonkit.Error.
+// DecodeAggregates reads the body of PUT /resource_providers/{uuid}/aggregates. The UUIDs come out
+// as they are spelled; spellings that are longer than the usual one come out in that. The error is
+// a *jsonkit.Error.
 func DecodeAggregates(body []byte, v Version) (a AggregateList, err error) {
 	r := newReader(body)
 	if !v.Has(AggregateGenerations) {

@@ -10,8 +10,8 @@ import (
 	"github.com/compute-agent/compute-agent/placement/wire"
 )
 
-// BenchmarkDecodeReshape reads a reshape of 100 providers and 1,000 consumers with allocations of 9 providers each, and
-// beside it the same with encoding/json, which checks nothing.
+// BenchmarkDecodeReshape reads a reshape of 100 providers and 1,000 consumers with allocations of 9
+// providers each, and beside it the same with encoding/json, which checks nothing.
 func BenchmarkDecodeReshape(b *testing.B) {
 	uuid := func(kind, i int) string { return fmt.Sprintf("%08x-0000-4000-8000-%012x", kind, i) }
 	shape := wire.Reshape{Inventories: map[string]wire.Inventories{}, Allocations: map[string]wire.ConsumerAllocations{}}

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package wire holds what goes over the wire between a client of the Placement API and its server: the microversions
-// and what each of them changed, the headers, the error codes, and every request and response body.
+// Package wire holds what goes over the wire between a client of the Placement API and its server:
+// the microversions and what each of them changed, the headers, the error codes, and every request
+// and response body.
 //
-// A body is defined once. A client encodes requests and decodes responses with encoding/json through the struct tags;
-// the server decodes requests with the strict Decode functions here, which know the limits that each microversion sets
-// (the JSON schemas of Placement, by hand), and encodes responses with the Append functions, which write straight into
-// a buffer and allocate nothing. Tests hold the two ways of each body together.
+// A body is defined once. A client encodes requests and decodes responses with encoding/json
+// through the struct tags; the server decodes requests with the strict Decode functions here, which
+// know the limits that each microversion sets (the JSON schemas of Placement, by hand), and encodes
+// responses with the Append functions, which write straight into a buffer and allocate nothing.
+// Tests hold the two ways of each body together.
 //
 //	client                                             server
 //	json.Marshal(ProviderUpdate)   ──── body ────▶     DecodeProviderUpdate(body, version)

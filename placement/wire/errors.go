@@ -4,7 +4,8 @@ package wire
 
 import "github.com/compute-agent/compute-agent/internal/jsonkit"
 
-// ErrorCode says in an error of the API what went wrong, for programs. Errors have codes from microversion 1.23 on.
+// ErrorCode says in an error of the API what went wrong, for programs. Errors have codes from
+// microversion 1.23 on.
 type ErrorCode string
 
 // The error codes of Placement.
@@ -33,7 +34,8 @@ type ErrorItem struct {
 	Detail    string    `json:"detail"`
 	Code      ErrorCode `json:"code,omitempty"` // from 1.23
 	RequestID string    `json:"request_id,omitempty"`
-	// MaxVersion and MinVersion are there when the version that was asked for does not exist (status 406).
+	// MaxVersion and MinVersion are there when the version that was asked for does not exist
+	// (status 406).
 	MaxVersion string `json:"max_version,omitempty"`
 	MinVersion string `json:"min_version,omitempty"`
 }

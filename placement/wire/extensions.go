@@ -2,15 +2,17 @@
 
 package wire
 
-// The extensions: what this Placement does and OpenStack's does not. A client asks for them by name in
-// HeaderExtensions, at the last microversion; an operator grants them to all with [placement] extensions.
+// The extensions: what this Placement does and OpenStack's does not. A client asks for them by name
+// in HeaderExtensions, at the last microversion; an operator grants them to all with [placement]
+// extensions.
 const (
-	// ExtRootMemberOf is the parameter root_member_of: as member_of, but of the root of the tree, wherever
-	// the resources are.
+	// ExtRootMemberOf is the parameter root_member_of: as member_of, but of the root of the tree,
+	// wherever the resources are.
 	ExtRootMemberOf = "root_member_of"
 	// ExtGroupPolicy makes the parameter group_policy optional; it is none by default.
 	ExtGroupPolicy = "group_policy"
-	// ExtIsolate is the parameter isolate: suffixes of groups whose providers may serve no other group.
+	// ExtIsolate is the parameter isolate: suffixes of groups whose providers may serve no other
+	// group.
 	ExtIsolate = "isolate"
 )
 

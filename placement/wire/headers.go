@@ -5,7 +5,8 @@ package wire
 // ServiceType is the name of the service in the version header and in the catalog of Keystone.
 const ServiceType = "placement"
 
-// The headers of the API, in the spelling that net/http keeps them under (header names know no case).
+// The headers of the API, in the spelling that net/http keeps them under (header names know no
+// case).
 const (
 	HeaderVersion       = "Openstack-Api-Version"  // request and response: "placement 1.39"
 	HeaderAuthToken     = "X-Auth-Token"           //nolint:gosec // The name of a header, no secret.

@@ -9,8 +9,9 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// Inventory is how much of one resource class a provider has, and in which portions it can be allocated. It is a
-// [providertree.Inventory] with the names of the API, and converts from and to one; here zero is zero, and no default.
+// Inventory is how much of one resource class a provider has, and in which portions it can be
+// allocated. It is a [providertree.Inventory] with the names of the API, and converts from and to
+// one; here zero is zero, and no default.
 type Inventory struct {
 	Total           int64   `json:"total"`
 	Reserved        int64   `json:"reserved"`
@@ -20,28 +21,29 @@ type Inventory struct {
 	AllocationRatio float64 `json:"allocation_ratio"`
 }
 
-// Inventories is GET and PUT /resource_providers/{uuid}/inventories, response and request, and in a Reshape what one
-// provider shall have: inventories by resource class.
+// Inventories is GET and PUT /resource_providers/{uuid}/inventories, response and request, and in a
+// Reshape what one provider shall have: inventories by resource class.
 type Inventories struct {
 	Generation  int64                `json:"resource_provider_generation"`
 	Inventories map[string]Inventory `json:"inventories"`
 }
 
-// OneInventory is GET and PUT /resource_providers/{uuid}/inventories/{class}, response and request, and the response of
-// POST to /inventories.
+// OneInventory is GET and PUT /resource_providers/{uuid}/inventories/{class}, response and request,
+// and the response of POST to /inventories.
 type OneInventory struct {
 	Inventory
 	Generation int64 `json:"resource_provider_generation"`
 }
 
-// InventoryCreate is the body of POST /resource_providers/{uuid}/inventories. A generation may stand in it; Placement
-// reads over it.
+// InventoryCreate is the body of POST /resource_providers/{uuid}/inventories. A generation may
+// stand in it; Placement reads over it.
 type InventoryCreate struct {
 	Inventory
 	ResourceClass string `json:"resource_class"`
 }
 
-// DefaultInventory is an inventory where all but the total is what Placement takes for a field that a request leaves out.
+// DefaultInventory is an inventory where all but the total is what Placement takes for a field that
+// a request leaves out.
 func DefaultInventory(total int64) Inventory {
 	return Inventory(providertree.Inventory{Total: total}.Normalize())
 }
@@ -78,29 +80,32 @@ func AppendOneInventory(b []byte, i Inventory, generation int64) []byte {
 	return append(b, '}')
 }
 
-// DecodeInventories reads the body of PUT /resource_providers/{uuid}/inventories. The error is a *jsonkit.Error.
+// DecodeInventories reads the body of PUT /resource_providers/{uuid}/inventories. The error is a
+// *jsonkit.Error.
 func DecodeInventories(body []byte) (Inventories, error) {
 	r := newReader(body)
 	inv, err := r.inventories()
 	return inv, r.finish(err)
 }
 
-// DecodeOneInventory reads the body of PUT /resource_providers/{uuid}/inventories/{class}. The error is a *jsonkit.Error.
+// DecodeOneInventory reads the body of PUT /resource_providers/{uuid}/inventories/{class}. The
+// error is a *jsonkit.Error.
 func DecodeOneInventory(body []byte) (OneInventory, error) {
 	r := newReader(body)
 	inv, generation, _, err := r.inventory(inventoryKeys{generation: true, needGeneration: true})
 	return OneInventory{Inventory: inv, Generation: generation}, r.finish(err)
 }
 
-// DecodeInventoryCreate reads the body of POST /resource_providers/{uuid}/inventories. The error is a *jsonkit.Error.
+// DecodeInventoryCreate reads the body of POST /resource_providers/{uuid}/inventories. The error is
+// a *jsonkit.Error.
 func DecodeInventoryCreate(body []byte) (InventoryCreate, error) {
 	r := newReader(body)
 	inv, _, class, err := r.inventory(inventoryKeys{generation: true, class: true})
 	return InventoryCreate{Inventory: inv, ResourceClass: class}, r.finish(err)
 }
 
-// inventories reads an Inventories. A class name that cannot exist is not a matter of the form: as with any other class
-// that is not there, whoever looks for it says so.
+// inventories reads an Inventories. A class name that cannot exist is not a matter of the form: as
+// with any other class that is not there, whoever looks for it says so.
 func (r *reader) inventories() (inv Inventories, err error) {
 	var generation, inventories bool
 	err = r.Object(func(key []byte) (err error) {

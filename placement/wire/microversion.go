@@ -11,8 +11,8 @@ import (
 	"github.com/compute-agent/compute-agent/internal/jsonkit"
 )
 
-// Version is a microversion of the Placement API: the minor number of 1.minor. Only the values from MinVersion to
-// MaxVersion exist.
+// Version is a microversion of the Placement API: the minor number of 1.minor. Only the values from
+// MinVersion to MaxVersion exist.
 type Version uint8
 
 // The range of microversions that the API knows.
@@ -21,8 +21,8 @@ const (
 	MaxVersion Version = 39 // 1.39
 )
 
-// Feature names what a microversion brought. Its value is the minor number of the first version that has it: each
-// microversion of Placement brought exactly one change.
+// Feature names what a microversion brought. Its value is the minor number of the first version
+// that has it: each microversion of Placement brought exactly one change.
 type Feature uint8
 
 // The features, in the order of the microversions 1.1 to 1.39. History says more about each.
@@ -75,7 +75,8 @@ type Change struct {
 	What    string
 }
 
-// History is the whole history of the API at one glance: the entry at i is what microversion 1.i brought.
+// History is the whole history of the API at one glance: the entry at i is what microversion 1.i
+// brought.
 var History = [MaxVersion + 1]Change{
 	{Always, "the API as it began: resource providers, inventories, allocations, usages of a provider"},
 	{ProviderAggregates, "GET and PUT /resource_providers/{uuid}/aggregates"},
@@ -139,16 +140,19 @@ var versionTexts, versionHeaders = func() (texts, headers [256]string) {
 // ErrMalformedVersion is wrapped by errors about a version that is no version at all (status 400).
 var ErrMalformedVersion = errors.New("invalid version string")
 
-// ErrUnacceptableVersion is wrapped by errors about a version that the API does not have (status 406).
+// ErrUnacceptableVersion is wrapped by errors about a version that the API does not have (status
+// 406).
 var ErrUnacceptableVersion = errors.New("Unacceptable version header") //nolint:staticcheck // The phrase is Placement's; clients know it.
 
 // maxVersionHeader bounds what is read of the version headers of one request, in bytes.
 const maxVersionHeader = 4096
 
-// RequestVersion finds the microversion that a request asks for in the values of its OpenStack-API-Version headers.
+// RequestVersion finds the microversion that a request asks for in the values of its
+// OpenStack-API-Version headers.
 //
-// A value may name several services, separated by commas; the last one for "placement" counts. Without any, the version
-// is MinVersion; "latest" is MaxVersion. The error wraps ErrMalformedVersion or ErrUnacceptableVersion.
+// A value may name several services, separated by commas; the last one for "placement" counts.
+// Without any, the version is MinVersion; "latest" is MaxVersion. The error wraps
+// ErrMalformedVersion or ErrUnacceptableVersion.
 func RequestVersion(values []string) (Version, error) {
 	for i := len(values) - 1; i >= 0; i-- {
 		value := values[i]
@@ -174,7 +178,8 @@ func RequestVersion(values []string) (Version, error) {
 	return MinVersion, nil
 }
 
-// ParseVersion reads a version such as "1.28" or "latest". The error wraps ErrMalformedVersion or ErrUnacceptableVersion.
+// ParseVersion reads a version such as "1.28" or "latest". The error wraps ErrMalformedVersion or
+// ErrUnacceptableVersion.
 func ParseVersion(text string) (Version, error) {
 	if text == "latest" {
 		return MaxVersion, nil
@@ -191,8 +196,9 @@ func ParseVersion(text string) (Version, error) {
 	return Version(minor), nil
 }
 
-// ParseInt reads a decimal integer as Python's int() does, which Placement uses for versions and query parameters: spaces
-// around it, a sign, and single underscores between digits are fine. Integers beyond jsonkit.MaxExact are cut off there.
+// ParseInt reads a decimal integer as Python's int() does, which Placement uses for versions and
+// query parameters: spaces around it, a sign, and single underscores between digits are fine.
+// Integers beyond jsonkit.MaxExact are cut off there.
 func ParseInt(text string) (n int64, ok bool) {
 	text = strings.TrimSpace(text)
 	negative := false

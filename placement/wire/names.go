@@ -11,7 +11,8 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// IsUUIDKey says whether s can be the key of a provider or a consumer in an object: 36 hexadecimal digits and dashes.
+// IsUUIDKey says whether s can be the key of a provider or a consumer in an object: 36 hexadecimal
+// digits and dashes.
 func IsUUIDKey(s string) bool {
 	if len(s) != 36 {
 		return false
@@ -26,9 +27,9 @@ func IsUUIDKey(s string) bool {
 
 func isHex(c byte) bool { return c >= '0' && c <= '9' || c >= 'a' && c <= 'f' || c >= 'A' && c <= 'F' }
 
-// CheckAnswer returns an error if an answer names a provider or a consumer by something that is no UUID: clients put what they
-// read into the paths of further requests; or if it lacks the list of allocations or usages: {} would read as "there are none". It
-// knows the answers of this package.
+// CheckAnswer returns an error if an answer names a provider or a consumer by something that is no
+// UUID: clients put what they read into the paths of further requests; or if it lacks the list of
+// allocations or usages: {} would read as "there are none". It knows the answers of this package.
 func CheckAnswer(answer any) error {
 	var all []string
 	switch a := answer.(type) {

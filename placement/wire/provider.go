@@ -9,7 +9,8 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// ResourceProvider is a provider as the API shows it: GET /resource_providers[/{uuid}], PUT, and POST from 1.20.
+// ResourceProvider is a provider as the API shows it: GET /resource_providers[/{uuid}], PUT, and
+// POST from 1.20.
 type ResourceProvider struct {
 	UUID       string `json:"uuid"`
 	Name       string `json:"name"`
@@ -83,8 +84,8 @@ func AppendProvider(b []byte, p ProviderRow, v Version) []byte {
 	return append(b, '}')
 }
 
-// ProviderCreate is the body of POST /resource_providers. Without a UUID the server makes one; without a Parent (1.14)
-// the provider is a root.
+// ProviderCreate is the body of POST /resource_providers. Without a UUID the server makes one;
+// without a Parent (1.14) the provider is a root.
 type ProviderCreate struct {
 	Name   string `json:"name"`
 	UUID   string `json:"uuid,omitempty"`
@@ -112,8 +113,8 @@ func (c ParentChange) MarshalJSON() ([]byte, error) {
 	return json.Marshal(c.UUID)
 }
 
-// DecodeProviderCreate reads the body of POST /resource_providers. The UUID comes out in its usual spelling; the parent's
-// is left as it was written. The error is a *jsonkit.Error.
+// DecodeProviderCreate reads the body of POST /resource_providers. The UUID comes out in its usual
+// spelling; the parent's is left as it was written. The error is a *jsonkit.Error.
 func DecodeProviderCreate(body []byte, v Version) (ProviderCreate, error) {
 	var p ProviderCreate
 	name, change, err := decodeProvider(body, v, &p.UUID)
@@ -121,7 +122,8 @@ func DecodeProviderCreate(body []byte, v Version) (ProviderCreate, error) {
 	return p, err
 }
 
-// DecodeProviderUpdate reads the body of PUT /resource_providers/{uuid}. The error is a *jsonkit.Error.
+// DecodeProviderUpdate reads the body of PUT /resource_providers/{uuid}. The error is a
+// *jsonkit.Error.
 func DecodeProviderUpdate(body []byte, v Version) (ProviderUpdate, error) {
 	name, change, err := decodeProvider(body, v, nil)
 	return ProviderUpdate{Name: name, Parent: change}, err

@@ -2,8 +2,9 @@
 
 package wire
 
-// Reshape is the body of POST /reshaper: what the providers shall have (all of each provider's inventories, by provider)
-// and what the consumers shall hold of them (all of each consumer's allocations, by consumer).
+// Reshape is the body of POST /reshaper: what the providers shall have (all of each provider's
+// inventories, by provider) and what the consumers shall hold of them (all of each consumer's
+// allocations, by consumer).
 type Reshape struct {
 	Inventories map[string]Inventories         `json:"inventories"`
 	Allocations map[string]ConsumerAllocations `json:"allocations"`

@@ -22,7 +22,8 @@ type Link struct {
 	Href string `json:"href"`
 }
 
-// VersionDocument is the version document of this package's microversions. The empty link means "where you found this".
+// VersionDocument is the version document of this package's microversions. The empty link means
+// "where you found this".
 func VersionDocument() Versions {
 	return Versions{Versions: []VersionRange{{
 		ID:         "v" + MinVersion.String(),

@@ -21,8 +21,8 @@ const (
 	maxName  = 255 // bytes of the name of a rule
 )
 
-// ReadFile reads the rules of a policy file, by name: one mapping of names to rules, in YAML or JSON. A file without any
-// is one, too. Its errors wrap ErrRule and name the line.
+// ReadFile reads the rules of a policy file, by name: one mapping of names to rules, in YAML or
+// JSON. A file without any is one, too. Its errors wrap ErrRule and name the line.
 func ReadFile(data []byte) (map[string]string, error) {
 	var doc, more yaml.Node
 	decoder := yaml.NewDecoder(bytes.NewReader(data))
@@ -66,7 +66,8 @@ func ReadFile(data []byte) (map[string]string, error) {
 	return rules, nil
 }
 
-// DidYouMean is "; did you mean X?" with the candidate that is most like the word, or "" when none is like it.
+// DidYouMean is "; did you mean X?" with the candidate that is most like the word, or "" when none
+// is like it.
 func DidYouMean(word string, candidates []string) string {
 	others := slices.DeleteFunc(slices.Clone(candidates), func(c string) bool { return c == word })
 	if near := textutil.Suggest(word, others, max(2, len(word)/4)); near != "" {

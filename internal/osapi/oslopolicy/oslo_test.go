@@ -13,7 +13,8 @@ import (
 	"testing"
 )
 
-// decide makes oslo.policy decide: each rule for each caller and target, as a list of lists of lists.
+// decide makes oslo.policy decide: each rule for each caller and target, as a list of lists of
+// lists.
 const decide = `
 import json, sys
 from oslo_policy import _checks, _parser

@@ -169,8 +169,8 @@ func TestPolicyFiles(t *testing.T) {
 	}
 }
 
-// FuzzPolicy: no file makes the reader panic or the decision run away, and a rule that can be read means the same when its
-// spaces are others.
+// FuzzPolicy: no file makes the reader panic or the decision run away, and a rule that can be read
+// means the same when its spaces are others.
 func FuzzPolicy(f *testing.F) {
 	for _, seed := range []string{
 		"a: role:x and (not rule:b or project_id:%(project_id)s)\nb: '@'\n", "a: rule:a\n", "a: '((()'", "{a: [b]}", "a: &a [*a]", "a: 'not not !'", "\xff: \x00",

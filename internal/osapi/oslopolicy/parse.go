@@ -38,8 +38,8 @@ type node struct {
 	kind kind
 	// value is the role (in lower case), the literal to compare with, or the name of the rule.
 	value string
-	// of says whose attribute is compared with, for isUser and isProject: nothing's ("" is a literal), the project or the
-	// user that the request is about.
+	// of says whose attribute is compared with, for isUser and isProject: nothing's ("" is a
+	// literal), the project or the user that the request is about.
 	of    attribute
 	nodes []*node // of allOf, anyOf and noneOf; the rule's own tree for passesRule, once it is resolved
 }
@@ -72,8 +72,8 @@ func parse(text string) (*node, error) {
 	return n, nil
 }
 
-// tokenize splits a rule into words and parentheses. As in oslo.policy, a parenthesis counts at the beginning and the end of
-// a word only: those of %(project_id)s belong to it.
+// tokenize splits a rule into words and parentheses. As in oslo.policy, a parenthesis counts at the
+// beginning and the end of a word only: those of %(project_id)s belong to it.
 func tokenize(text string) []string {
 	var tokens []string
 	for _, word := range strings.Fields(text) {

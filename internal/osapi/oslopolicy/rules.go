@@ -22,12 +22,12 @@ type Caller struct {
 // Target is what the request is about; "" is nothing, which nothing is equal to.
 type Target struct{ Project, User string }
 
-// Rules are rules by their names, each readable and with its references resolved. They are not changed, and safe for
-// concurrent use.
+// Rules are rules by their names, each readable and with its references resolved. They are not
+// changed, and safe for concurrent use.
 type Rules struct{ trees map[string]*node }
 
-// Compile reads rules, which are given by name. Its errors wrap ErrRule and name the rule. Rules may refer to each other,
-// but not in a circle.
+// Compile reads rules, which are given by name. Its errors wrap ErrRule and name the rule. Rules
+// may refer to each other, but not in a circle.
 func Compile(texts map[string]string) (*Rules, error) {
 	r := &Rules{trees: make(map[string]*node, len(texts))}
 	names := slices.Sorted(maps.Keys(texts))
@@ -47,7 +47,8 @@ func Compile(texts map[string]string) (*Rules, error) {
 	return r, nil
 }
 
-// References are the names of the rules that a rule refers to itself, sorted; what cannot be read refers to nothing.
+// References are the names of the rules that a rule refers to itself, sorted; what cannot be read
+// refers to nothing.
 func References(text string) []string {
 	tree, err := parse(text)
 	if err != nil {
@@ -125,8 +126,8 @@ func (c *compiler) resolveNode(n *node) (int, error) {
 // Has says whether there is a rule of that name.
 func (r *Rules) Has(name string) bool { return r.trees[name] != nil }
 
-// Pass says whether the caller passes the rule; nobody passes a rule that is not there. Cost: a few nanoseconds for each
-// check, and nothing is allocated.
+// Pass says whether the caller passes the rule; nobody passes a rule that is not there. Cost: a few
+// nanoseconds for each check, and nothing is allocated.
 func (r *Rules) Pass(name string, caller *Caller, target Target) bool {
 	tree := r.trees[name]
 	return tree != nil && tree.pass(caller, target)
