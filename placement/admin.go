@@ -42,7 +42,7 @@ type Status struct {
 	WritesWaiting    int   `json:"writes_waiting"`
 }
 
-// Status tells how the service is doing, without asking the database.
+// Status returns the status of the service, without reading the database.
 func (s *Server) Status() Status {
 	now, snapshot := time.Now(), s.ledger.Current()
 	status := Status{

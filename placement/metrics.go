@@ -53,19 +53,19 @@ func (m *metrics) watch(l *ledger.Ledger, a *api.API, problem func() error) {
 	gauge := func(name, help string, read func() float64) {
 		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, read))
 	}
-	gauge("placement_http_requests_in_flight", "Requests that are worked on now.", func() float64 { return float64(a.Load().Requests) })
-	gauge("placement_http_body_bytes_in_flight", "Memory that the bodies of requests take now, in bytes.", func() float64 { return float64(a.Load().BodyBytes) })
-	gauge("placement_database_writable", "1 if the database takes writes as far as is known, 0 if not.", func() float64 {
+	gauge("placement_http_requests_in_flight", "Requests in progress.", func() float64 { return float64(a.Load().Requests) })
+	gauge("placement_http_body_bytes_in_flight", "Memory of the bodies of requests in progress, in bytes.", func() float64 { return float64(a.Load().BodyBytes) })
+	gauge("placement_database_writable", "1 if no problem with writes to the database is known, 0 otherwise.", func() float64 {
 		if problem() != nil {
 			return 0
 		}
 		return 1
 	})
-	gauge("placement_writes_waiting", "Writes that wait for their turn now.", func() float64 { return float64(l.Waiting()) })
-	gauge("placement_snapshot_version", "Version of the state that this server shows; servers of one database show the same, soon.", func() float64 { return float64(l.Current().Version()) })
-	gauge("placement_resource_providers", "Resource providers there are.", func() float64 { return float64(l.Current().ProviderCount()) })
+	gauge("placement_writes_waiting", "Writes in the queue.", func() float64 { return float64(l.Waiting()) })
+	gauge("placement_snapshot_version", "Version of the state in memory; servers of one database converge to the same version.", func() float64 { return float64(l.Current().Version()) })
+	gauge("placement_resource_providers", "Number of resource providers.", func() float64 { return float64(l.Current().ProviderCount()) })
 	gauge("placement_consumers", "Consumers that have a record.", func() float64 { return float64(l.Current().ConsumerCount()) })
-	gauge("placement_consumers_missing", "Consumers of allocations that have no record; run placement db online-data-migrations when there are any.", func() float64 { return float64(l.Current().MissingConsumers()) })
+	gauge("placement_consumers_missing", "Consumers of allocations without a record; run placement db online-data-migrations if there are any.", func() float64 { return float64(l.Current().MissingConsumers()) })
 }
 
 // handler answers GET /metrics in the formats that Prometheus reads.
@@ -207,7 +207,7 @@ type commitMetrics struct {
 func newCommitMetrics() commitMetrics {
 	c := commitMetrics{
 		outcomes: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "placement_commits_total", Help: "Tries to commit to the database, by what became of them: durable; conflict and reload are tried again; failed and unknown are answered with an error.",
+			Name: "placement_commits_total", Help: "Attempts to commit to the database, by outcome: durable; conflict and reload are retried; failed and unknown are answered with an error.",
 		}, []string{"outcome"}),
 		duration: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "placement_commit_duration_seconds", Help: "Time that the database took for a commit.", Buckets: latencyBuckets,
@@ -222,13 +222,13 @@ func newCommitMetrics() commitMetrics {
 			Name: "placement_committed_changes_total", Help: "Changes of rows that were committed.",
 		}),
 		followed: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "placement_follows_total", Help: "Times that this server caught up with others' commits: by reading the changes, or the whole state.",
+			Name: "placement_follows_total", Help: "Refreshes with the commits of other servers, by what was read: the changes or the whole state.",
 		}, []string{"read"}),
 		followDuration: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "placement_follow_duration_seconds", Help: "Time that catching up with others' commits took.", Buckets: latencyBuckets,
+			Name: "placement_follow_duration_seconds", Help: "Time that a refresh with the commits of other servers took.", Buckets: latencyBuckets,
 		}),
 		versions: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "placement_followed_versions_total", Help: "Commits of others that this server caught up with.",
+			Name: "placement_followed_versions_total", Help: "Commits of other servers that this server has read.",
 		}),
 	}
 	// What never happened is shown as 0, so that a rate can be taken from the start.

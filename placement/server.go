@@ -33,7 +33,7 @@ type Server struct {
 	ledger  *ledger.Ledger
 	store   *store.Store
 	api     *api.API
-	metrics *metrics // nil when nobody looks
+	metrics *metrics // nil for none
 	auth    Auth
 	tls     *tls.Config // nil for plain HTTP
 	listen  string

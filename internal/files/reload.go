@@ -23,8 +23,8 @@ const pause = time.Second
 // maxSize bounds each file, in bytes.
 const maxSize = 1 << 20
 
-// ErrUnreadable is wrapped by errors about a file that cannot be read; what the files say was not
-// looked at.
+// ErrUnreadable is wrapped by errors of files that cannot be read; their contents were not
+// evaluated.
 var ErrUnreadable = errors.New("cannot be read")
 
 // Content is one file as it was read.
@@ -53,7 +53,8 @@ func (c Content) OwnedHere() error {
 	return nil
 }
 
-// Reloaded is a T made of files. Make one with NewReloaded. It is safe for concurrent use.
+// Reloaded is a T that is parsed from files. Make one with NewReloaded. It is safe for concurrent
+// use.
 type Reloaded[T any] struct {
 	paths []string
 	parse func([]Content) (T, error)

@@ -17,7 +17,7 @@ const (
 	HeaderSystemScope = "Openstack-System-Scope"
 )
 
-// Principal is who sends a request.
+// Principal is the sender of a request.
 type Principal struct {
 	User, Project string
 	// Roles are in lower case.
@@ -27,22 +27,23 @@ type Principal struct {
 	SystemScope, DomainScope bool
 }
 
-// HasRole says whether the principal has the role, which is given in lower case.
+// HasRole reports whether the principal has the role, in lower case.
 func (p *Principal) HasRole(role string) bool { return slices.Contains(p.Roles, role) }
 
-// Authenticator finds out who sends a request.
+// Authenticator authenticates requests.
 //
-// It returns an error that wraps ErrUnauthenticated when the request does not prove who sends it
-// (status 401); any other error means that this could not be found out now (status 503). It must be
-// safe for concurrent use.
+// It returns an error that wraps ErrUnauthenticated for a request without valid credentials (status
+// 401); any other error means that it cannot decide now (status 503). It must be safe for
+// concurrent use.
 type Authenticator interface {
 	Authenticate(r *http.Request) (Principal, error)
 }
 
-// ErrUnauthenticated is wrapped by the errors of an Authenticator for requests that prove nothing.
+// ErrUnauthenticated is wrapped by the errors of an Authenticator for requests without valid
+// credentials.
 var ErrUnauthenticated = errors.New("the request is not authenticated")
 
-// Unauthenticated is an ErrUnauthenticated that tells the client how to do better.
+// Unauthenticated is an ErrUnauthenticated with a challenge for the client.
 type Unauthenticated struct {
 	// Reason is a sentence for people.
 	Reason string
@@ -110,7 +111,7 @@ func readRoles(list string) []string {
 	return roles
 }
 
-// Fixed takes every request for one of the same principal. It is for callers within the process.
+// Fixed authenticates every request as the same principal. It is for callers within the process.
 type Fixed struct{ Principal Principal }
 
 // Authenticate gives the principal.

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// maxBelieved is the largest body that gets its memory before it is there, in bytes.
+// maxBelieved is the largest body whose memory is allocated before it arrives, in bytes.
 const maxBelieved = 64 << 10
 
 // Body reads the request body. It is bounded in size (413, an [http.MaxBytesError]), in the time
@@ -52,7 +52,7 @@ func (x *Exchange) Body() ([]byte, error) {
 func (x *Exchange) readBody(limit int64) ([]byte, error) {
 	length := x.R.ContentLength
 	if length <= 0 {
-		length = -1 // not told
+		length = -1 // unknown
 	}
 	size := min(maxBelieved, limit)
 	if length > 0 {
@@ -90,15 +90,15 @@ func (x *Exchange) readBody(limit int64) ([]byte, error) {
 	}
 }
 
-// ends says whether a body of unknown length that has filled the limit ends there.
+// ends reports whether a body of unknown length that has reached the limit ends there.
 func (x *Exchange) ends() bool {
 	var one [1]byte
 	n, err := io.ReadFull(x.R.Body, one[:])
 	return n == 0 && errors.Is(err, io.EOF)
 }
 
-// reserve takes n bytes of what all request bodies together may take. The exchange gives back what
-// it holds when it ends.
+// reserve takes n bytes of the memory of all request bodies. The exchange releases them when it
+// ends.
 func (x *Exchange) reserve(n int64) error {
 	if all := x.service.bodies.Add(n); all > x.service.Limits.Bodies {
 		x.service.bodies.Add(-n)
@@ -122,6 +122,6 @@ func readFailure(err error) error {
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded), errors.As(err, new(*http.MaxBytesError)):
 		return fmt.Errorf("read the request body: %w", err) // a MaxBytesError, or one that ends the request
 	}
-	// Chunks that are none, a connection that was cut: whatever it is, it is not this server's.
+	// Invalid chunks, a closed connection: the error is the client's.
 	return BadRequest("The body of the request could not be read.").Because(fmt.Errorf("read the request body: %w", err))
 }

@@ -10,21 +10,20 @@ import (
 	"syscall"
 )
 
-// Bounds that hold unless ConnectionLimits say otherwise.
+// Defaults of ConnectionLimits, and other bounds.
 const (
-	// mostConnections is the bound of all connections where the process may have more descriptors.
+	// mostConnections is the bound of all connections if the process can have more descriptors.
 	mostConnections = 20_000
-	// shareOfAddress is which part of all connections one address may have: one of so many.
+	// shareOfAddress is the divisor for the connections of one address.
 	shareOfAddress = 4
 	// otherDescriptors are left for databases, logs, and connections to other services, and one of
 	// shareOfOthers more.
 	otherDescriptors, shareOfOthers = 40, 16
 	// leastConnections are always allowed.
 	leastConnections = 8
-	// headerBudget is what all headers that have not arrived completely may cost together, in
-	// bytes.
+	// headerBudget is the total cost of all headers that have not arrived completely, in bytes.
 	headerBudget = 32 << 20
-	// lineCost is what a line of a header costs beside its bytes: the entry of a map.
+	// lineCost is the cost of a header line in addition to its bytes: the entry of a map.
 	lineCost = 128
 )
 
@@ -54,11 +53,11 @@ func (l ConnectionLimits) resolve(files uint64) ConnectionLimits {
 	return l
 }
 
-// Connections are the connections of clients to all servers of a process. When a new one would be
-// one too many, one of the process, or of the same address, is closed: the one that has been idle
-// for longest, or else the one that has been sending the headers of a request for longest. A
-// connection whose request is worked on is never closed; if there are no others, the new one is
-// refused. It is safe for concurrent use.
+// Connections are the connections of clients to all servers of a process. If a new connection
+// exceeds a bound, another one of the process or of the same address is closed: the one that has
+// been idle for longest, or else the one that has been sending headers for longest. A connection
+// with a request in progress is never closed; if there are no others, the new one is refused. It is
+// safe for concurrent use.
 type Connections struct {
 	limits ConnectionLimits
 	budget int64 // of headers
@@ -94,7 +93,7 @@ type state int
 
 const (
 	waiting state = iota // for the rest of a request's headers, or of a handshake
-	active               // a request is worked on
+	active               // a request is in progress
 	idle                 // between two requests
 	closed
 )
@@ -111,8 +110,8 @@ type conn struct {
 	cost             int64         // of its headers
 }
 
-// admit takes a connection in, and closes another one for it if there is a bound to keep. It
-// returns nil if there is none to close; the new one is closed then.
+// admit adds a connection, and closes another one if a bound is exceeded. If there is none to
+// close, it closes the new one and returns nil.
 func (s *Connections) admit(c net.Conn) *conn {
 	n := &conn{Conn: c, set: s}
 	if tcp, ok := c.RemoteAddr().(*net.TCPAddr); ok {
@@ -158,7 +157,7 @@ func (s *Connections) admit(c net.Conn) *conn {
 	return n
 }
 
-// evict closes one connection that no request is worked on for, and reports whether there was one.
+// evict closes one connection without a request in progress, and reports whether there was one.
 func (s *Connections) evict() bool {
 	s.mu.Lock()
 	victim := oldest(&s.idle, &s.waiting)
@@ -241,8 +240,8 @@ func (c *conn) become(to state) {
 	}
 }
 
-// charge adds to what the headers of the connection cost. If all together cost too much, the
-// connections that have been sending headers for longest are closed; that may be this one.
+// charge adds to the cost of the headers of the connection. If the total exceeds the budget, the
+// connections that have been sending headers for longest are closed, possibly this one.
 func (c *conn) charge(cost int64) {
 	s := c.set
 	s.mu.Lock()
@@ -276,8 +275,8 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// CloseWrite ends what is sent, so that the client can read an answer to a request that was not
-// read to its end.
+// CloseWrite closes the sending side, so that the client can read the answer to a request that was
+// not read completely.
 func (c *conn) CloseWrite() error { return closeWrite(c.Conn) }
 
 func closeWrite(c net.Conn) error {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package osapi is an HTTP server in OpenStack's manner: what Placement, the compute API and a cell
-// have in common, and the small servers beside them.
+// Package osapi is an HTTP server in the style of OpenStack's services: what Placement, the compute
+// API and a cell have in common, and the small servers beside them.
 //
 //	Listen ──▶ Server ──────▶ Service.Serve ──▶ Handler of the API ──▶ Service
 //	           connections,   request id,       Exchange: Authenticate,  Explain, Encode: errors

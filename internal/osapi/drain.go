@@ -18,15 +18,15 @@ const firstRequest = time.Second
 // [http.Server.Shutdown] closes such a connection without an answer when its request arrives, so a
 // client whose connection was accepted right before the end would lose a request.
 type drain struct {
-	next  func(net.Conn, http.ConnState) // nil for none
-	mu    sync.Mutex
-	fresh map[net.Conn]struct{}
-	none  chan struct{} // closed when fresh is empty; nil as long as nothing waits
+	next   func(net.Conn, http.ConnState) // nil for none
+	mu     sync.Mutex
+	unread map[net.Conn]struct{}
+	none   chan struct{} // closed when unread is empty; nil while no goroutine waits
 }
 
 // newDrain follows the connections of a server that does not serve yet.
 func newDrain(server *http.Server) *drain {
-	d := &drain{next: server.ConnState, fresh: map[net.Conn]struct{}{}}
+	d := &drain{next: server.ConnState, unread: map[net.Conn]struct{}{}}
 	server.ConnState = d.changed
 	return d
 }
@@ -38,11 +38,11 @@ func (d *drain) changed(c net.Conn, state http.ConnState) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if state == http.StateNew {
-		d.fresh[c] = struct{}{}
+		d.unread[c] = struct{}{}
 		return
 	}
-	delete(d.fresh, c)
-	if d.none != nil && len(d.fresh) == 0 {
+	delete(d.unread, c)
+	if d.none != nil && len(d.unread) == 0 {
 		close(d.none)
 		d.none = nil
 	}
@@ -52,7 +52,7 @@ func (d *drain) changed(c net.Conn, state http.ConnState) {
 // latest. Nothing may be accepted any more: the server's Serve has returned.
 func (d *drain) wait(ctx context.Context) {
 	d.mu.Lock()
-	if len(d.fresh) == 0 {
+	if len(d.unread) == 0 {
 		d.mu.Unlock()
 		return
 	}

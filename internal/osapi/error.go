@@ -8,8 +8,7 @@ import (
 	"net/http"
 )
 
-// Error is an answer other than the one that the client hopes for. Each API writes it in its own
-// form.
+// Error is an error answer. Each API encodes it in its own form.
 type Error struct {
 	Status int
 	// Code is the error code, "" for an API that has none.
@@ -18,7 +17,7 @@ type Error struct {
 	Message string
 	// Allow is the Allow header of a 405, Challenge the WWW-Authenticate header of a 401.
 	Allow, Challenge string
-	// Retry says that the same request may well succeed in a moment.
+	// Retry: the same request may succeed in a moment.
 	Retry bool
 	// Cause is for the log, and not for the client.
 	Cause error
@@ -60,18 +59,18 @@ func Unavailable(format string, args ...any) *Error {
 	return e
 }
 
-// NoRoute is the 404 for a path that is none of the API's.
+// NoRoute is the 404 for an unknown path.
 func NoRoute() *Error { return NotFound("The resource could not be found.") }
 
-// NoMethod is the 405 for a path that has only the methods that allow lists.
+// NoMethod is the 405 for a path that has only the methods in allow.
 func NoMethod(method, allow string) *Error {
 	e := Errorf(http.StatusMethodNotAllowed, "The method %s is not allowed for this resource.", Shortened(method))
 	e.Allow = allow
 	return e
 }
 
-// Authenticate sets who sends the request. Its error is a 401, or a 503 when that cannot be found
-// out now.
+// Authenticate sets the sender of the request. Its error is a 401, or a 503 if the authenticator
+// cannot decide now.
 func (x *Exchange) Authenticate() error {
 	who, err := x.service.Authenticator.Authenticate(x.R)
 	switch {

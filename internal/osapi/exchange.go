@@ -13,8 +13,7 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// HeaderRequestID carries the id of a request, in answers that of the service, in requests that of
-// the client.
+// HeaderRequestID has the id of a request: in answers the service's, in requests the client's.
 const HeaderRequestID = "X-Openstack-Request-Id"
 
 // Exchange is one request and its answer. APIs embed it in a type of their own.
@@ -23,16 +22,15 @@ type Exchange struct {
 	R *http.Request
 	// ID is the id of the request.
 	ID string
-	// Who sends the request, once Authenticate has found it out.
+	// Who is the sender of the request, after Authenticate.
 	Who Principal
-	// Route is the pattern of the path; "" for none of the API's.
+	// Route is the pattern of the path; "" for an unknown path.
 	Route string
-	// Microversion is the one that the client asked for, for the log; "" when it is not known.
+	// Microversion is the client's, for the log; "" if it is not known.
 	Microversion string
-	// Routine says that a success within a second is not worth a line in the log that everybody
-	// keeps.
+	// Routine: a success within a second is logged at the debug level only.
 	Routine bool
-	// Status is the one that was sent; 0: nothing yet.
+	// Status is the status that was sent; 0: none yet.
 	Status int
 
 	service  *Service
@@ -53,8 +51,8 @@ func (x *Exchange) begin(s *Service, w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// newRequestID makes an id as OpenStack's services do: "req-" and a random UUID. It identifies and
-// protects nothing.
+// newRequestID makes an id as OpenStack's services do: "req-" and a random UUID. It is not a
+// secret.
 func newRequestID() string {
 	var b [40]byte
 	copy(b[:], "req-xxxxxxxx-xxxx-4xxx-xxxx-xxxxxxxxxxxx")
@@ -78,11 +76,11 @@ func newRequestID() string {
 	return string(b[:])
 }
 
-// requestIDForm is that of ids that other services send, so that a request can be followed through
-// all of them.
+// requestIDForm is the form of the ids of other services, which are logged so that a request can be
+// followed through all services.
 var requestIDForm = regexp.MustCompile(`^req-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 
-// Buffer is an empty buffer for a body. What is given to Send must be appended to it, once.
+// Buffer returns an empty buffer for the body of Send. It is used once.
 func (x *Exchange) Buffer() []byte {
 	if x.pooled == nil {
 		x.pooled, _ = x.service.buffers.Get().(*[]byte)
@@ -90,10 +88,10 @@ func (x *Exchange) Buffer() []byte {
 	return (*x.pooled)[:0]
 }
 
-// maxPooled is the largest buffer that is kept for other requests, in bytes.
+// maxPooled is the largest buffer that is reused, in bytes.
 const maxPooled = 1 << 20
 
-// Send writes the answer: a status, and a body that goes on with more. With more, body is not of
+// Send writes the answer: a status, and a body followed by more. With more, body must not be from
 // Buffer.
 func (x *Exchange) Send(status int, body []byte, more ...[]byte) {
 	size := len(body)
@@ -106,7 +104,7 @@ func (x *Exchange) Send(status int, body []byte, more ...[]byte) {
 	x.Status, x.sent = status, size
 	x.W.WriteHeader(status)
 	if size > 0 && x.R.Method != http.MethodHead {
-		// An error here is that the client is gone; nobody is left to get it.
+		// An error means that the client has closed the connection.
 		_, _ = x.W.Write(body)
 		x.writeParts(more)
 	}
@@ -115,9 +113,8 @@ func (x *Exchange) Send(status int, body []byte, more ...[]byte) {
 	}
 }
 
-// writeParts writes what a body goes on with, a piece of some 64 KiB at a time: that stays in the
-// processor's cache, where a buffer for all of it would go through memory once more, and be made
-// and collected for each large answer.
+// writeParts writes the rest of a body in pieces of some 64 KiB, which stay in the processor's
+// cache and need no buffer for the whole body.
 func (x *Exchange) writeParts(parts [][]byte) {
 	const atOnce = 64 << 10
 	if len(parts) == 0 {
@@ -127,7 +124,7 @@ func (x *Exchange) writeParts(parts [][]byte) {
 	for _, part := range parts {
 		if b = append(b, part...); len(b) >= atOnce {
 			if _, err := x.W.Write(b); err != nil {
-				return // the client is gone
+				return // the client has closed the connection
 			}
 			b = b[:0]
 		}
@@ -136,31 +133,30 @@ func (x *Exchange) writeParts(parts [][]byte) {
 	x.keepBuffer(b)
 }
 
-// keepBuffer keeps what came from Buffer, for other requests.
+// keepBuffer keeps the memory of Buffer for other requests.
 func (x *Exchange) keepBuffer(b []byte) {
 	if x.pooled != nil && cap(b) > cap(*x.pooled) && cap(b) <= maxPooled {
 		*x.pooled = b
 	}
 }
 
-// LogBug writes what is needed to find the cause of a panic.
+// LogBug logs a panic with its stack.
 func (x *Exchange) LogBug(panicked any, stack []byte) {
 	x.service.Logger.Error().Str("request_id", x.ID).Str("method", Shortened(x.R.Method)).Str("path", Shortened(x.R.URL.Path)).
 		Str("panic", fmt.Sprint(panicked)).Bytes("stack", stack).
 		Msg("The handler of a request panicked, and the request was answered with 500. Other requests are not affected. Please report this bug with the stack.")
 }
 
-// maxLoggedQuery is how long a query may be that is logged as a whole, so that it can be asked
-// again, in bytes: one for allocation candidates names traits and aggregates by the hundred. That
-// of a client that is not known is shortened to less.
+// maxLoggedQuery is the longest query that is logged as a whole, in bytes: one for allocation
+// candidates can have hundreds of traits and aggregates. Those of unauthenticated clients are
+// shortened more.
 const maxLoggedQuery = 8 << 10
 
-// slow is the time from which on a request gets a line in the log whatever it is.
+// slow is the duration from which a routine request is logged at the info level.
 const slow = time.Second
 
-// log writes the line that every request gets: Info; Debug for a routine success; Warn where a hint
-// says how the operator can allow what was refused; Error with the cause where the server is at
-// fault.
+// log writes the log line of the request: Info; Debug for a routine success; Warn for a refusal
+// with a hint for the operator; Error with the cause for a 5xx.
 func (x *Exchange) log(took time.Duration) {
 	var line *zerolog.Event
 	log := &x.service.Logger

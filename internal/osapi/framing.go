@@ -39,7 +39,7 @@ type framing struct {
 	strange bool
 }
 
-// verdict is what becomes of a request by its framing.
+// verdict classifies a request by its framing.
 type verdict int
 
 const (
@@ -48,7 +48,8 @@ const (
 	ambiguous         // it has Content-Length and Transfer-Encoding
 )
 
-// verdictOf says what the request with the number is, from 1 on. Its headers have arrived.
+// verdictOf returns the verdict of the request with the number, from 1 on. Its headers have
+// arrived.
 func (f *framing) verdictOf(number uint64) verdict {
 	switch odd := f.odd.Load(); {
 	case odd == 0 || odd>>1 != number:
@@ -59,7 +60,7 @@ func (f *framing) verdictOf(number uint64) verdict {
 	return last
 }
 
-// feed takes the next bytes. It returns what those of unfinished headers among them cost.
+// feed processes the next bytes. It returns the cost of those in unfinished headers.
 func (f *framing) feed(b []byte) (cost int64) {
 	for len(b) > 0 && f.odd.Load() == 0 {
 		if f.body > 0 {
@@ -95,7 +96,7 @@ func (f *framing) feed(b []byte) (cost int64) {
 	return cost
 }
 
-// endLine judges a line, and reports whether it ends the headers.
+// endLine evaluates a line, and reports whether it ends the headers.
 func (f *framing) endLine() bool {
 	line, cut := f.line[:f.n], f.whole > f.n
 	f.n, f.whole = 0, 0

@@ -18,7 +18,7 @@ import (
 const (
 	// handshakeTime is how long a TLS handshake may take.
 	handshakeTime = 10 * time.Second
-	// retryLeast and retryMost bound the pause after a connection that could not be accepted.
+	// retryLeast and retryMost bound the pause after a failed accept.
 	retryLeast, retryMost = 5 * time.Millisecond, time.Second
 )
 

@@ -25,7 +25,7 @@ type MetricsServer struct {
 	Ready   func(context.Context) Readiness
 	// More is what else it answers, by pattern of http.ServeMux.
 	More map[string]http.Handler
-	// Connections are those of all servers of the process; nil makes a set of this server's own.
+	// Connections is the set of all servers of the process; nil makes one for this server.
 	Connections *Connections
 	Logger      zerolog.Logger
 }

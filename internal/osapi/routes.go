@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Routes finds what an API has for a path and a method, with the patterns of [http.ServeMux]:
+// Routes finds the route of a path and a method, with the patterns of [http.ServeMux]:
 // {name} is a segment, which the handler gets with PathValue, and {$} the end.
 //
 // The patterns have no methods, because Placement's and Nova's 405 differ from those of net/http in
@@ -34,7 +34,7 @@ func NewRoutes[R any](headIsGet bool) *Routes[R] {
 	return &Routes[R]{mux: http.NewServeMux(), paths: map[string]*pathRoutes[R]{}, HeadIsGet: headIsGet}
 }
 
-// Add adds a route. It panics when there is one for the method and the path already.
+// Add adds a route. It panics on a duplicate.
 func (t *Routes[R]) Add(method, pattern string, route R) {
 	p := t.paths[pattern]
 	if p == nil {
@@ -49,10 +49,10 @@ func (t *Routes[R]) Add(method, pattern string, route R) {
 	p.allow = strings.Join(p.methods, ", ")
 }
 
-// Found is what there is for a request: a route, or the Error to answer with.
+// Found is the result for a request: a route, or the Error to answer with.
 type Found[R any] struct {
 	Route *R
-	// Path is the path of the route as it was added; "" for a path that is none of the API's.
+	// Path is the path of the route as it was added; "" for an unknown path.
 	Path string
 	// Allow lists the methods of the path in the order in which they were added.
 	Allow string
@@ -81,25 +81,24 @@ func (t *Routes[R]) Find(r *http.Request) Found[R] {
 	return found
 }
 
-// finder goes through the ServeMux in place of a ResponseWriter, and takes what the path has.
+// finder is passed to the ServeMux as ResponseWriter, and receives the routes of the path.
 type finder[R any] struct {
 	found *pathRoutes[R]
 }
 
-// ServeHTTP notes that the ServeMux chose the path.
+// ServeHTTP records that the ServeMux chose the path.
 func (p *pathRoutes[R]) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	if f, ok := w.(*finder[R]); ok {
 		f.found = p
 	}
 }
 
-// Header, Write and WriteHeader drop the ServeMux's own answer to a path that it does not have.
+// Header, Write and WriteHeader drop the ServeMux's answer to an unknown path.
 func (f *finder[R]) Header() http.Header         { return http.Header{} }
 func (f *finder[R]) Write(b []byte) (int, error) { return len(b), nil }
 func (f *finder[R]) WriteHeader(int)             {}
 
-// clean says whether a path is in the form that routes have: with a slash first, and no empty, "."
-// or ".." segments.
+// clean reports whether a path begins with a slash and has no empty, "." or ".." segments.
 func clean(p string) bool {
 	if p == "" || p[0] != '/' || strings.Contains(p, "//") {
 		return false

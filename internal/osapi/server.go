@@ -26,7 +26,7 @@ const (
 	maxHeaderBytes = 80 << 10
 )
 
-// Server is an HTTP server that clients on a network reach. Handler is required.
+// Server is an HTTP server for clients on a network. Handler is required.
 type Server struct {
 	Handler http.Handler
 	// TLS is nil for plain HTTP.
@@ -34,13 +34,13 @@ type Server struct {
 	// ReadTimeout is how long a whole request may take to arrive, WriteTimeout how long it may take
 	// from its headers to the end of its answer. 0 is no bound.
 	ReadTimeout, WriteTimeout time.Duration
-	// Grace is how long requests that are worked on have to end when the server stops. Their
-	// contexts end at once, unless Finish is set.
+	// Grace is how long requests in progress have to end when the server stops. Their contexts end
+	// at once, unless Finish is set.
 	Grace  time.Duration
 	Finish bool
-	// Connections are those of all servers of the process; nil makes a set of this server's own.
+	// Connections is the set of all servers of the process; nil makes one for this server.
 	Connections *Connections
-	// Refuse answers a request that no handler gets, with a status and the reason.
+	// Refuse answers a request that does not reach the handler, with a status and the reason.
 	Refuse func(w http.ResponseWriter, r *http.Request, status int, reason string)
 	Logger zerolog.Logger
 }
@@ -127,7 +127,7 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, status int, reas
 	s.Refuse(w, r, status, reason)
 }
 
-// connectionLog takes the lines that net/http logs, which are about single connections.
+// connectionLog receives the log lines of net/http, which are about single connections.
 type connectionLog struct{ log zerolog.Logger }
 
 func (c connectionLog) Write(line []byte) (int, error) {

@@ -13,21 +13,20 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// Limits bound what one request and all of them together may take. A zero is the default.
+// Limits bound the resources of one request and of all requests together. A zero is the default.
 type Limits struct {
 	// Body is the size of a request body in bytes; 413 beyond. 16 MiB by default.
 	Body int64
-	// Bodies is the memory that the bodies of all requests under way may take together, in bytes;
-	// 503 beyond. 256 MiB by default. What a body is decoded to is a few times as large, and there
-	// while it is worked on.
+	// Bodies is the total memory of the bodies of all requests in progress, in bytes; 503 beyond.
+	// 256 MiB by default. A decoded body is a few times as large, while it is processed.
 	Bodies int64
 	// BodyTime is how long a request body may take to arrive, counted from when it is asked for;
 	// 408 beyond. 30 s by default.
 	BodyTime time.Duration
 	// Query is the size of a query string in bytes; 414 beyond. 64 KiB by default.
 	Query int
-	// InFlight is how many requests are worked on at once; 503 beyond. 1,000 by default, no bound
-	// when negative. A request whose body is awaited is not worked on.
+	// InFlight is the number of requests processed at once; 503 beyond. 1,000 by default, no bound
+	// if negative. A request that waits for its body does not count.
 	InFlight int64
 }
 
@@ -50,24 +49,24 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// Options are what a [Service] is made of.
+// Options configure a [Service].
 type Options struct {
-	// Authenticator finds out who sends a request; see [Exchange.Authenticate].
+	// Authenticator authenticates requests; see [Exchange.Authenticate].
 	Authenticator Authenticator
 	Limits        Limits
-	// Observer gets every answer, for metrics; nil costs nothing.
+	// Observer receives every answer, for metrics; nil costs nothing.
 	Observer Observer
 	// RequestIDs are the headers of answers that carry the request id, beside [HeaderRequestID].
 	RequestIDs []string
-	// LogMessage is the message of the line that the log gets for each request. Without one there
-	// are no lines, for a service that logs failures itself.
+	// LogMessage is the message of the log line of each request. Without one requests are not
+	// logged, for a service that logs failures itself.
 	LogMessage string
 	// Now is the clock; time.Now when nil.
 	Now    func() time.Time
 	Logger zerolog.Logger
 }
 
-// Service is what all requests to one HTTP API share. It is safe for concurrent use.
+// Service is the state that all requests to one HTTP API share. It is safe for concurrent use.
 type Service struct {
 	Options
 	inFlight, bodies atomic.Int64
@@ -85,24 +84,24 @@ func NewService(o Options) *Service {
 	return s
 }
 
-// Load is what a service works on at the moment.
+// Load is the current load of a service.
 type Load struct {
-	// Requests is how many requests are worked on, of Limits.InFlight.
+	// Requests is the number of requests in progress, of Limits.InFlight.
 	Requests int64
-	// BodyBytes is the memory that request bodies take, of Limits.Bodies.
+	// BodyBytes is the memory of request bodies, of Limits.Bodies.
 	BodyBytes int64
 }
 
-// Load returns what the service works on at the moment.
+// Load returns the current load of the service.
 func (s *Service) Load() Load {
 	return Load{Requests: s.inFlight.Load(), BodyBytes: s.bodies.Load()}
 }
 
-// Handler is what an API makes of one exchange.
+// Handler is an API's handler of one exchange.
 type Handler interface {
-	// Handle answers the request, or returns why it does not.
+	// Handle answers the request, or returns an error.
 	Handle() error
-	// Explain returns the answer that any error of Handle gets; [ErrBug] is a panic of Handle.
+	// Explain maps any error of Handle to its answer; [ErrBug] is a panic of Handle.
 	Explain(err error) *Error
 	// Encode returns the media type and the body of an answer of Explain.
 	Encode(e *Error) (contentType string, body []byte)
@@ -111,8 +110,8 @@ type Handler interface {
 // ErrBug is the error of a request whose handler panicked.
 var ErrBug = errors.New("the server hit a bug")
 
-// Serve answers one request: it counts it, bounds it, lets h handle it, answers errors and panics,
-// and logs it. x is empty, and belongs to h.
+// Serve answers one request: it applies the limits, calls h, answers errors and panics, and logs
+// the request. x is empty, and belongs to h.
 func (s *Service) Serve(w http.ResponseWriter, r *http.Request, x *Exchange, h Handler) {
 	x.begin(s, w, r)
 	defer x.end(h)
@@ -131,7 +130,7 @@ func (s *Service) Serve(w http.ResponseWriter, r *http.Request, x *Exchange, h H
 	}
 }
 
-// ServeProbe is Serve for what must be answered at any load: nothing is counted or bounded.
+// ServeProbe is Serve without limits, for requests that must be answered at any load.
 func (s *Service) ServeProbe(w http.ResponseWriter, r *http.Request, x *Exchange, h Handler) {
 	x.begin(s, w, r)
 	defer x.end(h)
@@ -140,7 +139,8 @@ func (s *Service) ServeProbe(w http.ResponseWriter, r *http.Request, x *Exchange
 	}
 }
 
-// Refuse answers a request that no handler gets, with a status and the reason; see [Server].Refuse.
+// Refuse answers a request that does not reach a handler, with a status and the reason; see
+// [Server].Refuse.
 func (s *Service) Refuse(w http.ResponseWriter, r *http.Request, status int, reason string, x *Exchange, h Handler) {
 	x.begin(s, w, r)
 	defer x.end(h)
@@ -153,7 +153,7 @@ func tooMany(others int64) *Error {
 	return Unavailable("The server has %d requests in progress already. Send the request again in a moment.", others)
 }
 
-// refuse answers with an error, if nothing was answered yet.
+// refuse answers with an error, unless the request is already answered.
 func (x *Exchange) refuse(h Handler, err error) {
 	if x.Status != 0 {
 		return
@@ -175,7 +175,8 @@ func (x *Exchange) refuse(h Handler, err error) {
 	x.Send(e.Status, body)
 }
 
-// end ends the exchange: a panic becomes a 500, the observer gets the answer, and the log a line.
+// end ends the exchange: it answers a panic with 500, and reports the answer to the observer and
+// the log.
 func (x *Exchange) end(h Handler) {
 	if x.held > 0 {
 		x.release(x.held)

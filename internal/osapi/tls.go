@@ -108,10 +108,10 @@ func certificates(file files.Content) ([]*x509.Certificate, error) {
 	return all, nil
 }
 
-// soon is how long before its end a certificate is warned of.
+// soon is the remaining validity of a certificate below which a warning is logged.
 const soon = 7 * 24 * time.Hour
 
-// warnOfTime logs that a certificate is not valid now, or not for long.
+// warnOfTime logs a certificate that is not valid, or expires soon.
 func warnOfTime(log zerolog.Logger, path string, c *x509.Certificate, now time.Time, consequence string) {
 	log = log.With().Str("file", path).Stringer("subject", c.Subject).Time("not_before", c.NotBefore).Time("not_after", c.NotAfter).Logger()
 	switch {

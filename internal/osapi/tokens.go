@@ -19,8 +19,8 @@ import (
 	"github.com/compute-agent/compute-agent/internal/files"
 )
 
-// TokenAuth knows a fixed set of tokens by their SHA-256. A token is sent as X-Auth-Token, which
-// keystoneauth's admin_token plugin does, or as "Authorization: Bearer TOKEN".
+// TokenAuth accepts a fixed set of tokens, given by their SHA-256. A token is sent as X-Auth-Token,
+// which keystoneauth's admin_token plugin does, or as "Authorization: Bearer TOKEN".
 type TokenAuth struct {
 	tokens []knownToken
 }
@@ -72,9 +72,9 @@ func ReadTokens(file io.Reader, name string) (*TokenAuth, error) {
 	return auth, nil
 }
 
-// Authenticate looks for the token of the request. The time it takes tells nothing of the tokens
-// that are known: all are compared, each in constant time. Cost: one SHA-256 and a few nanoseconds
-// for each known token.
+// Authenticate looks up the token of the request. Its timing does not reveal the known tokens: all
+// are compared, each in constant time. Cost: one SHA-256 and a few nanoseconds for each known
+// token.
 func (a *TokenAuth) Authenticate(r *http.Request) (Principal, error) {
 	const challenge = `Bearer realm="openstack"`
 	token := r.Header.Get(HeaderToken)

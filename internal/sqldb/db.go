@@ -192,8 +192,8 @@ func (db *DB) Note(version int64) {
 	}
 }
 
-// AnswersAt writes down beside the database where this process answers administrators, so that
-// commands that find the database in use can ask there; see [HolderOf].
+// AnswersAt records the admin socket of this process beside the database, so that commands that
+// find the database in use can connect to it; see [HolderOf].
 func (db *DB) AnswersAt(socket string) {
 	if db.lock != nil {
 		db.lock.sign(socket)

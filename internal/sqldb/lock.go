@@ -122,8 +122,8 @@ func holderIn(f *os.File) (h Holder) {
 	return h
 }
 
-// sign writes down which process has the database, and where it answers. Failing to does no harm:
-// messages then say less.
+// sign records the process that has the database, and its admin socket. A failure only makes
+// messages less specific.
 func (l *lockFile) sign(socket string) {
 	text := fmt.Sprintf("pid %d\n", os.Getpid())
 	if socket != "" {
@@ -134,7 +134,7 @@ func (l *lockFile) sign(socket string) {
 	}
 }
 
-// note writes down what was acknowledged. Failing to does no harm: the file then says less.
+// note records the acknowledged version. A failure has no effect: the file then has an older one.
 func (l *lockFile) note(version int64) {
 	_, _ = l.f.WriteAt(fmt.Appendf(nil, "%0*d\n", versionDigits, version), 0)
 }

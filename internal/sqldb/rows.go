@@ -15,7 +15,7 @@ type Row interface{ Scan(into ...any) error }
 // ErrEnough ends Each without an error, when its function returns it.
 var ErrEnough = errors.New("that is enough")
 
-// Each calls f for each row of a query, until f has enough.
+// Each calls f for each row of a query, until f returns ErrEnough.
 func Each(ctx context.Context, q Querier, query string, args []any, f func(Row) error) (err error) {
 	rows, err := q.QueryContext(ctx, query, args...)
 	if err != nil {

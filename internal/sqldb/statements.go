@@ -22,8 +22,7 @@ type Statements struct {
 	clock uint64                // counts uses
 }
 
-// statement is closed when it is dropped and nobody is about to use it; rows of it that are being
-// read keep it alive by themselves.
+// statement is closed when it is dropped and not in use; rows that are being read keep it alive.
 type statement struct {
 	*sql.Stmt
 	text    string
@@ -68,7 +67,7 @@ func (s *Statements) take(ctx context.Context, query string) (*statement, error)
 	if err != nil {
 		return nil, err
 	}
-	if st := s.find(query); st != nil { // somebody else was as quick
+	if st := s.find(query); st != nil { // another goroutine prepared it meanwhile
 		_ = made.Close() // it was not used
 		return st, nil
 	}
@@ -86,7 +85,8 @@ func (s *Statements) find(query string) *statement {
 	return st
 }
 
-// keep makes room for a statement that is in use. One of the same text that came in between goes.
+// keep adds a statement that is in use, and drops the oldest one if there are too many, or one of
+// the same text.
 func (s *Statements) keep(st *statement) *statement {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -113,7 +113,7 @@ func (s *Statements) drop(st *statement) {
 	}
 	delete(s.kept, st.text)
 	if st.dropped = true; st.users == 0 {
-		_ = st.Close() // nothing is lost with it
+		_ = st.Close() // its error has no effect
 	}
 }
 
@@ -121,7 +121,7 @@ func (s *Statements) giveBack(st *statement) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if st.users--; st.users == 0 && st.dropped {
-		_ = st.Close() // nothing is lost with it
+		_ = st.Close() // its error has no effect
 	}
 }
 

@@ -12,14 +12,14 @@ import (
 // maxCost bounds how many checks one decision may take.
 const maxCost = 10_000
 
-// Caller is who wants to pass.
+// Caller is the sender of a request.
 type Caller struct {
 	User, Project string
 	Roles         []string // in lower case
 	SystemScope   bool     // the token is good for the whole system
 }
 
-// Target is what the request is about; "" is nothing, which nothing is equal to.
+// Target is the target of a request; "" is none, which equals no value.
 type Target struct{ Project, User string }
 
 // Rules are rules by their names, each readable and with its references resolved. They are not
@@ -123,10 +123,10 @@ func (c *compiler) resolveNode(n *node) (int, error) {
 	return cost, nil
 }
 
-// Has says whether there is a rule of that name.
+// Has reports whether there is a rule of that name.
 func (r *Rules) Has(name string) bool { return r.trees[name] != nil }
 
-// Pass says whether the caller passes the rule; nobody passes a rule that is not there. Cost: a few
+// Pass reports whether the rule allows the caller; an unknown rule allows no caller. Cost: a few
 // nanoseconds for each check, and nothing is allocated.
 func (r *Rules) Pass(name string, caller *Caller, target Target) bool {
 	tree := r.trees[name]
