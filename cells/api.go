@@ -29,27 +29,31 @@ import (
 // APIDatabase is the name of the API database in a state directory.
 const APIDatabase = "compute_api.db"
 
-// cellCalls is how often at most a request of the compute API waits for cells, one time after the other.
+// cellCalls is how often at most a request of the compute API waits for cells, one time after the
+// other.
 const cellCalls = 4
 
 // APIConfig is what a compute API is made of. Database, Auth, CellClient and Placement are needed.
 type APIConfig struct {
 	// Database is the file of the API database.
 	Database string
-	// Upgrade runs schema steps that the database lacks, instead of refusing it: for a process that is alone on it.
+	// Upgrade runs schema steps that the database lacks, instead of refusing it: for a process that
+	// is alone on it.
 	Upgrade bool
-	// Auth finds out who sends a request. Open says that it believes everybody: such an API serves on loopback only.
+	// Auth authenticates requests. Open says that it accepts any client: such an API serves on
+	// loopback only.
 	Auth osapi.Authenticator
 	Open bool
 	TLS  osapi.TLSFiles
-	// Connections are those of all servers of the process, which share their bounds; nil makes a set of this service's own.
+	// Connections are those of all servers of the process, which share their bounds; nil makes a
+	// set of this service's own.
 	Connections *osapi.Connections
-	// PolicyFile has rules that go before Nova's defaults; "" is none.
+	// PolicyFile has rules that override Nova's defaults; "": no file.
 	PolicyFile string
 	Options    compute.Options
 
-	// CellClient makes the client of a cell. CellTimeout is how long a cell may take for a request, CellFastFail how long one that hung is not
-	// waited for (0: each request waits).
+	// CellClient makes the client of a cell. CellTimeout is how long a cell may take for a request,
+	// CellFastFail how long one that hung is not waited for (0: each request waits).
 	CellClient                func(apidb.Cell) (*cellclient.Client, error)
 	CellTimeout, CellFastFail time.Duration
 	Placement                 placementclient.Config
@@ -75,8 +79,8 @@ type API struct {
 	cfg      APIConfig
 }
 
-// NewAPI opens the API database and puts the compute API together. Nothing is asked of cells or Placement yet. Errors wrap [ErrConfig], or say
-// what is wrong with the database.
+// NewAPI opens the API database and puts the compute API together. Nothing is asked of cells or
+// Placement yet. Errors wrap [ErrConfig], or say what is wrong with the database.
 func NewAPI(ctx context.Context, cfg APIConfig) (*API, error) {
 	if cfg.Connections == nil {
 		cfg.Connections = osapi.NewConnections(osapi.ConnectionLimits{})
@@ -139,12 +143,13 @@ func (a *API) Database() string { return a.store.Path() }
 // States are the cells as requests found them.
 func (a *API) States() []gather.CellState { return a.gatherer.States() }
 
-// Serve answers requests on the listener, schedules and reconciles, until the context ends. It closes the listener in any case.
+// Serve answers requests on the listener, schedules and reconciles, until the context ends. It
+// closes the listener in any case.
 func (a *API) Serve(ctx context.Context, l net.Listener) error {
 	if a.cfg.Open && !osapi.IsLoopbackAddr(l.Addr()) {
 		return errors.Join(fmt.Errorf("%w: the noauth strategy serves on loopback addresses only, and %s is not one", ErrConfig, l.Addr()), l.Close())
 	}
-	// Those who write come to their end after those who may ask them to.
+	// The scheduler stops after the HTTP server, whose handlers use it.
 	behind, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	group, ctx := errgroup.WithContext(ctx)

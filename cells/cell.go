@@ -31,9 +31,11 @@ type CellConfig struct {
 	Database string
 	Auth     cell.Auth
 	TLS      osapi.TLSFiles
-	// Connections are those of all servers of the process, which share their bounds; nil makes a set of this cell's own.
+	// Connections are those of all servers of the process, which share their bounds; nil makes a
+	// set of this cell's own.
 	Connections *osapi.Connections
-	// ReportInterval is how often agents show life, ServiceDownTime after which silence a host is down.
+	// ReportInterval is the interval of heartbeats, ServiceDownTime the time without one after
+	// which a host is down.
 	ReportInterval, ServiceDownTime time.Duration
 	Version                         string
 	Logger                          zerolog.Logger
@@ -50,7 +52,8 @@ type Cell struct {
 	cfg     CellConfig
 }
 
-// NewCell opens the database of a cell, and makes it when it is not there. Errors wrap [ErrConfig], or say what is wrong with the database.
+// NewCell opens the database of a cell, and makes it when it is not there. Errors wrap [ErrConfig],
+// or say what is wrong with the database.
 func NewCell(ctx context.Context, cfg CellConfig) (*Cell, error) {
 	config, err := cfg.TLS.Config(cfg.Logger, nil)
 	if err != nil {
@@ -84,7 +87,8 @@ func NewCell(ctx context.Context, cfg CellConfig) (*Cell, error) {
 // Handler is the HTTP side.
 func (c *Cell) Handler() http.Handler { return c.handler }
 
-// Serve answers requests on the listener until the context ends. It closes the listener in any case.
+// Serve answers requests on the listener until the context ends. It closes the listener in any
+// case.
 func (c *Cell) Serve(ctx context.Context, l net.Listener) error {
 	if err := c.cfg.Auth.CheckListen(l.Addr()); err != nil {
 		return errors.Join(fmt.Errorf("%w: %w", ErrConfig, err), l.Close())

@@ -20,11 +20,11 @@ const (
 	prefixCell = "compute_agent_cell_"
 )
 
-// metricsReadTimeout is how long a database may take for what is read when somebody looks.
+// metricsReadTimeout bounds the database reads of a scrape.
 const metricsReadTimeout = 5 * time.Second
 
-// latencies are bounds in seconds: a read of a database takes some hundred microseconds, a durable write milliseconds, and what asks a cell that
-// hangs takes its timeout.
+// latencies are bounds in seconds: a read of a database takes some hundred microseconds, a durable
+// write milliseconds, and what asks a cell that hangs takes its timeout.
 var latencies = []float64{.00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30}
 
 // metricsPage is what Prometheus reads of one process.
@@ -47,7 +47,7 @@ func (p metricsPage) Handler() http.Handler {
 	return promhttp.HandlerFor(p.registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
 }
 
-// unmatched is the route of requests whose path is none that is served, or that were refused before it was looked at.
+// unmatched is the route of requests with an unknown path, or rejected before routing.
 const unmatched = "unmatched"
 
 // answerMetrics count requests.

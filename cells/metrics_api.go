@@ -88,7 +88,7 @@ type apiMetricSources struct {
 	Scheduling func() bool
 }
 
-// Watch adds what is read only when somebody looks. It is called once.
+// Watch adds the metrics that are read at each scrape. It is called once.
 func (m *apiMetrics) Watch(s apiMetricSources) {
 	m.registry.MustRegister(&apiCollector{now: m.now, from: s})
 }
@@ -164,7 +164,8 @@ func (w *apiCollector) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// known are the cells of the API database, as they were before if it cannot be read. Their names differ.
+// known are the cells of the API database, as they were before if it cannot be read. Their names
+// differ.
 func (w *apiCollector) known(ctx context.Context) ([]apidb.Cell, error) {
 	cells, err := w.from.Cells(ctx)
 	w.mu.Lock()

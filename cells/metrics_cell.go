@@ -95,7 +95,7 @@ type cellMetricSources struct {
 	Waiting func() int
 }
 
-// Watch adds what is read only when somebody looks. It is called once.
+// Watch adds the metrics that are read at each scrape. It is called once.
 func (m *cellMetrics) Watch(s cellMetricSources) {
 	m.registry.MustRegister(&cellCollector{now: m.now, from: s})
 }

@@ -30,7 +30,8 @@ func families(t *testing.T) map[string]map[string][]string {
 	return out
 }
 
-// TestNamesAreTheirOwn: a metric of the compute API or of a cell has no name that one of the agent's has, which mean something else.
+// TestNamesAreTheirOwn: a metric of the compute API or of a cell has no name that one of the
+// agent's has, which mean something else.
 func TestNamesAreTheirOwn(t *testing.T) {
 	agents, err := os.ReadFile("../internal/agent/telemetry/testdata/metrics.txt")
 	if err != nil {
@@ -43,7 +44,8 @@ func TestNamesAreTheirOwn(t *testing.T) {
 	}
 }
 
-// TestDocumentation: the page about cells names every metric with its labels, and none that there is not.
+// TestDocumentation: the page about cells names every metric with its labels, and none that there
+// is not.
 func TestDocumentation(t *testing.T) {
 	known := families(t)
 	doc, err := os.ReadFile("../docs/cells.md")

@@ -22,7 +22,8 @@ type timedStore struct {
 	m *cellMetrics
 }
 
-// begin measures a write until what it returns is called, deferred, with where the write's error is going to be.
+// begin measures a write until what it returns is called, deferred, with where the write's error is
+// going to be.
 func (t timedStore) begin(operation string) (end func(*error)) {
 	began := t.m.now()
 	return func(err *error) {

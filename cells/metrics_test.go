@@ -175,7 +175,8 @@ func TestExposition(t *testing.T) {
 	}
 }
 
-// TestAPIDatabaseAway: the page is there without it, cells are those of before, and what is not known is not shown.
+// TestAPIDatabaseAway: the page is there without it, cells are those of before, and what is not
+// known is not shown.
 func TestAPIDatabaseAway(t *testing.T) {
 	c := newMetricsClock()
 	m, s := newAPIMetrics(c.now), newAPISources(c)
@@ -210,8 +211,8 @@ func TestCellRemoved(t *testing.T) {
 	}
 }
 
-// TestServersAreCountedNowAndThen: a look costs no count within 15 s of the last one, whoever looks; after that it does, and also when the clock
-// was set back.
+// TestServersAreCountedNowAndThen: a look costs no count within 15 s of the last one, whoever
+// looks; after that it does, and also when the clock was set back.
 func TestServersAreCountedNowAndThen(t *testing.T) {
 	c := newMetricsClock()
 	m := newCellMetrics(c.now)

@@ -58,7 +58,8 @@ func ask(t *testing.T, longest time.Duration, handler http.HandlerFunc, text str
 	return status, body, err
 }
 
-// TestAHandlerMayWait: a request that has come is not ended by the bounds for those that come slowly, with a body or without.
+// TestAHandlerMayWait: a request that has come is not ended by the bounds for those that come
+// slowly, with a body or without.
 func TestAHandlerMayWait(t *testing.T) {
 	for name, text := range map[string]string{
 		"without a body": "GET / HTTP/1.1\r\nHost: h\r\n\r\n",

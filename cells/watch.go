@@ -18,12 +18,13 @@ import (
 )
 
 const (
-	// readyTime is how long a process tries to find out whether it is ready; readyFor is how long the answer is good for others who ask.
+	// readyTime bounds a readiness check; readyFor is how long its result is reused.
 	readyTime = 2 * time.Second
 	readyFor  = time.Second
 )
 
-// readiness remembers an answer for a moment, so that those who ask, who may be anybody, cannot make a process ask others all the time.
+// readiness caches an answer for a moment, so that unauthenticated clients cannot cause a request
+// to every cell each time.
 type readiness struct {
 	look func(context.Context) osapi.Readiness
 
@@ -38,20 +39,22 @@ func (r *readiness) now(ctx context.Context) osapi.Readiness {
 	if !r.at.IsZero() && time.Since(r.at) < readyFor {
 		return r.last
 	}
-	// It is for others too, so that it does not end with who asked.
+	// The result is shared, so that it does not end with the first client's request.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readyTime)
 	defer cancel()
 	r.last, r.at = r.look(ctx), time.Now()
 	return r.last
 }
 
-// ServeMetrics answers GET /metrics, /healthz and /readyz on the listener, to whoever asks, until the context ends. It closes the listener.
+// ServeMetrics serves GET /metrics, /healthz and /readyz on the listener, without authentication,
+// until the context ends. It closes the listener.
 func (a *API) ServeMetrics(ctx context.Context, l net.Listener) error {
 	return a.serveMetrics(ctx, l, nil)
 }
 
-// ServeAdmin answers what ServeMetrics does, GET /database with a backup, and the commands of others at sqldb.CommandPath. No client is
-// authenticated: the listener must be one that only administrators reach.
+// ServeAdmin answers what ServeMetrics does, GET /database with a backup, and the commands of
+// others at sqldb.CommandPath. No client is authenticated: the listener must be one that only
+// administrators reach.
 func (a *API) ServeAdmin(ctx context.Context, l net.Listener, commands http.Handler) error {
 	a.store.AnswersAt(l.Addr().String())
 	return a.serveMetrics(ctx, l, map[string]http.Handler{"POST " + sqldb.CommandPath: commands, "GET " + sqldb.BackupPath: http.HandlerFunc(a.store.ServeBackup)})
@@ -62,7 +65,8 @@ func (a *API) serveMetrics(ctx context.Context, l net.Listener, more map[string]
 	return server.Serve(ctx, l)
 }
 
-// look finds out whether the API is ready: its database answers and takes writes, and at least one cell that has hosts does. Each cell is asked, all at once.
+// look finds out whether the API is ready: its database answers and takes writes, and at least one
+// cell that has hosts does. Each cell is asked, all at once.
 func (a *API) look(ctx context.Context) osapi.Readiness {
 	cells, err := a.store.Cells(ctx)
 	if err != nil {
@@ -100,13 +104,14 @@ func (a *API) look(ctx context.Context) osapi.Readiness {
 	return found
 }
 
-// ServeMetrics answers GET /metrics, /healthz and /readyz on the listener, to whoever asks, until the context ends. It closes the listener.
+// ServeMetrics serves GET /metrics, /healthz and /readyz on the listener, without authentication,
+// until the context ends. It closes the listener.
 func (c *Cell) ServeMetrics(ctx context.Context, l net.Listener) error {
 	return c.serveMetrics(ctx, l, nil)
 }
 
-// ServeAdmin answers what ServeMetrics does, and GET /database with a backup. No client is authenticated: the listener must be one that only
-// administrators reach.
+// ServeAdmin answers what ServeMetrics does, and GET /database with a backup. No client is
+// authenticated: the listener must be one that only administrators reach.
 func (c *Cell) ServeAdmin(ctx context.Context, l net.Listener) error {
 	c.db.AnswersAt(l.Addr().String())
 	return c.serveMetrics(ctx, l, map[string]http.Handler{"GET " + sqldb.BackupPath: http.HandlerFunc(c.db.ServeBackup)})
@@ -117,7 +122,8 @@ func (c *Cell) serveMetrics(ctx context.Context, l net.Listener, more map[string
 	return server.Serve(ctx, l)
 }
 
-// look finds out whether the cell is ready: its database is whole, without which it refuses every request, and takes writes.
+// look finds out whether the cell is ready: its database is whole, without which it refuses every
+// request, and takes writes.
 func (c *Cell) look(ctx context.Context) osapi.Readiness {
 	if err := c.handler.Check(ctx); err != nil {
 		c.cfg.Logger.Warn().Err(err).Msg("The cell is not ready: its database cannot be read. Follow the error.")

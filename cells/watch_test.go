@@ -112,7 +112,8 @@ func get(t *testing.T, socket, path string) (status int, body string) {
 	return resp.StatusCode, string(text)
 }
 
-// ready asks for readiness as often as it takes for what was found a moment ago to be looked at again.
+// ready asks for readiness as often as it takes for what was found a moment ago to be looked at
+// again.
 func ready(t *testing.T, socket string, status int, body string) {
 	t.Helper()
 	deadline := time.NewTimer(20 * time.Second)
@@ -211,7 +212,8 @@ func TestReadinessAsksOnceAtATime(t *testing.T) {
 	}
 }
 
-// TestCellIsWatched: a cell is ready as long as its database answers, and its metrics are those of what it does.
+// TestCellIsWatched: a cell is ready as long as its database answers, and its metrics are those of
+// what it does.
 func TestCellIsWatched(t *testing.T) {
 	dir := t.TempDir()
 	c := newCell(t, dir, "cell1")

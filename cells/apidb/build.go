@@ -12,9 +12,10 @@ import (
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 )
 
-// CreateServers implements [Store]. All servers are of one project. check must not use the store: it runs while nobody else can write,
-// so that what it allows is still allowed when it is written, also against other processes. Mappings and build requests are of the time
-// that the servers were made at, so that an answer from here and one from the cell say the same.
+// CreateServers implements [Store]. All servers are of one project. check must not use the store:
+// it runs under the write lock, so that what it allows is still allowed when it is written.
+// Mappings and build requests are of the time that the servers were made at, so that an answer from
+// here and one from the cell say the same.
 //
 // Cost: one fsync; with check the count of a project; three rows for each server.
 func (s *DB) CreateServers(ctx context.Context, servers []NewServer, check func(Counts) error) error {
@@ -89,7 +90,8 @@ func (s *DB) scanBuildRequest(row sqldb.Row) (b BuildRequest, err error) {
 	return b, nil
 }
 
-// BuildRequests implements [Store], by created_at, newest first, then uuid. Cost: those that are answered, in the order of an index.
+// BuildRequests implements [Store], by created_at, newest first, then uuid. Cost: those that are
+// answered, in the order of an index.
 func (s *DB) BuildRequests(ctx context.Context, projectID string, limit int) ([]BuildRequest, error) {
 	where, args := "", []any{}
 	if projectID != "" {
@@ -99,7 +101,8 @@ func (s *DB) BuildRequests(ctx context.Context, projectID string, limit int) ([]
 	return out, s.failed(ctx, "listing the build requests", err)
 }
 
-// PendingBuilds implements [Store], by created_at, then uuid. Cost: three look-ups for each, and no server is read.
+// PendingBuilds implements [Store], by created_at, then uuid. Cost: three look-ups for each, and no
+// server is read.
 func (s *DB) PendingBuilds(ctx context.Context) ([]PendingBuild, error) {
 	out, err := sqldb.All(ctx, s.kit.Reader, func(row sqldb.Row) (b PendingBuild, err error) {
 		err = row.Scan(&b.InstanceUUID, &b.CellUUID)
@@ -121,7 +124,8 @@ func (s *DB) BuildRequest(ctx context.Context, uuid string) (BuildRequest, error
 	return b, s.failed(ctx, "reading the build request of server "+uuid, err)
 }
 
-// placement is what decides on a server that is being built: where it is (0: nowhere), and whether it is still wanted.
+// placement is what decides on a server that is being built: where it is (0: nowhere), and whether
+// it is still wanted.
 type placement struct {
 	cell   int64
 	wanted bool
@@ -136,8 +140,9 @@ func placementOf(ctx context.Context, tx *sql.Tx, uuid string) (placement, error
 	return p, err
 }
 
-// refuse is the error for what can only be done to a server that is placed nowhere, and wanted. Being placed goes first: who is told that
-// a server is gone removes its allocations, and those of one that is placed are its cell's.
+// refuse is the error for what can only be done to a server that is placed nowhere, and wanted.
+// Being placed goes first: who is told that a server is gone removes its allocations, and those of
+// one that is placed are its cell's.
 func (p placement) refuse(uuid string) error {
 	switch {
 	case p.cell != 0:
@@ -148,8 +153,8 @@ func (p placement) refuse(uuid string) error {
 	return nil
 }
 
-// Claim implements [Store]. A server has one claim: a later one takes the place of the earlier. [ErrPlaced] goes before
-// [ErrGone]. Cost: one fsync.
+// Claim implements [Store]. A server has one claim: a later one takes the place of the earlier.
+// [ErrPlaced] goes before [ErrGone]. Cost: one fsync.
 func (s *DB) Claim(ctx context.Context, c Claim) error {
 	return s.write(ctx, "claiming for server "+c.InstanceUUID, func(tx *sql.Tx) error {
 		p, err := placementOf(ctx, tx, c.InstanceUUID)
@@ -166,7 +171,8 @@ func (s *DB) Claim(ctx context.Context, c Claim) error {
 	})
 }
 
-// Claims implements [Store], oldest first. Cost: the table of claims, read: those of servers that are being built, and leftovers.
+// Claims implements [Store], oldest first. Cost: the table of claims, read: those of servers that
+// are being built, and leftovers.
 func (s *DB) Claims(ctx context.Context, before time.Time) ([]Claim, error) {
 	out, err := sqldb.All(ctx, s.kit.Reader, func(row sqldb.Row) (c Claim, err error) {
 		var created int64
@@ -185,8 +191,8 @@ func (s *DB) Unclaim(ctx context.Context, uuid string) error {
 	})
 }
 
-// Place implements [Store]. It stays no error to repeat it after [DB.Built]; [ErrPlaced] goes before [ErrGone].
-// [ErrNotFound] for a cell that is not there. Cost: one fsync.
+// Place implements [Store]. It stays no error to repeat it after [DB.Built]; [ErrPlaced] goes
+// before [ErrGone]. [ErrNotFound] for a cell that is not there. Cost: one fsync.
 func (s *DB) Place(ctx context.Context, uuid, cellUUID string) error {
 	return s.write(ctx, "placing server "+uuid, func(tx *sql.Tx) error {
 		cell, err := cellID(ctx, tx, cellUUID)
@@ -208,8 +214,9 @@ func (s *DB) Place(ctx context.Context, uuid, cellUUID string) error {
 	})
 }
 
-// Built implements [Store]. It refuses, with [ErrInvalid], to forget a server that is placed nowhere; where there is no build
-// request any more it does nothing but, for one that is placed, remove the claim. Cost: one fsync.
+// Built implements [Store]. It refuses, with [ErrInvalid], to forget a server that is placed
+// nowhere; where there is no build request any more it does nothing but, for one that is placed,
+// remove the claim. Cost: one fsync.
 func (s *DB) Built(ctx context.Context, uuid string) error {
 	return s.write(ctx, "ending the build of server "+uuid, func(tx *sql.Tx) error {
 		p, err := placementOf(ctx, tx, uuid)
@@ -229,8 +236,8 @@ func (s *DB) Built(ctx context.Context, uuid string) error {
 	})
 }
 
-// AbandonBuild implements [Store]. [ErrPlaced] goes before [ErrNotFound]: a server whose build has ended meanwhile is in
-// its cell. Cost: one fsync.
+// AbandonBuild implements [Store]. [ErrPlaced] goes before [ErrNotFound]: a server whose build has
+// ended meanwhile is in its cell. Cost: one fsync.
 func (s *DB) AbandonBuild(ctx context.Context, uuid string) error {
 	return s.write(ctx, "abandoning the build of server "+uuid, func(tx *sql.Tx) error {
 		p, err := placementOf(ctx, tx, uuid)

@@ -138,7 +138,8 @@ func TestLifeOfABuild(t *testing.T) {
 	if got := rowCounts(t, s); got != "1|1|0|0" {
 		t.Errorf("there are %s rows", got)
 	}
-	// Whoever is late learns that it is placed, and not that it is gone: the allocations are the cell's.
+	// Whoever is late learns that it is placed, and not that it is gone: the allocations are the
+	// cell's.
 	must(t, s.Place(ctx, "a", cellUUID(2)))
 	wantError(t, "placing in another cell, late", s.Place(ctx, "a", cellUUID(1)), apidb.ErrPlaced)
 	wantError(t, "claiming, late", s.Claim(ctx, claim), apidb.ErrPlaced)

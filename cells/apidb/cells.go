@@ -108,8 +108,9 @@ func cellID(ctx context.Context, q sqldb.Querier, uuid string) (int64, error) {
 	return id, err
 }
 
-// DeleteCell implements [Store]. With force it takes mapped hosts and nodes along, and servers that are queued for delete with their
-// specifications; claims stay. Cost: the mappings of the cell, counted.
+// DeleteCell implements [Store]. With force it takes mapped hosts and nodes along, and servers that
+// are queued for delete with their specifications; claims stay. Cost: the mappings of the cell,
+// counted.
 func (s *DB) DeleteCell(ctx context.Context, uuid string, force bool) error {
 	return s.write(ctx, "deleting cell "+uuid, func(tx *sql.Tx) error {
 		id, err := cellID(ctx, tx, uuid)
@@ -152,8 +153,8 @@ func (s *DB) DeleteCell(ctx context.Context, uuid string, force bool) error {
 	})
 }
 
-// MapNodes implements [Store]. Mapping again what is mapped so is no error; a new name of a node is taken. [ErrNotFound] for a
-// cell that is not there. Cost: three look-ups for each node.
+// MapNodes implements [Store]. Mapping again what is mapped so is no error; a new name of a node is
+// taken. [ErrNotFound] for a cell that is not there. Cost: three look-ups for each node.
 func (s *DB) MapNodes(ctx context.Context, nodes []Node) error {
 	for _, n := range nodes {
 		if n.UUID == "" || n.Host == "" || n.CellUUID == "" || n.CellUUID == Cell0UUID {

@@ -17,7 +17,8 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 )
 
-// childEnv makes the test binary another process: "open|PATH" opens the database, "storm|PATH|NAME" writes until it is killed.
+// childEnv makes the test binary another process: "open|PATH" opens the database, "storm|PATH|NAME"
+// writes until it is killed.
 const childEnv = "APIDB_TEST_CHILD"
 
 func TestMain(m *testing.M) {
@@ -99,8 +100,8 @@ func boot(s *apidb.DB, uuid string, i int, say func(what, uuid string)) error {
 	return nil
 }
 
-// TestKill: a process is killed in the middle of its writes, again and again, and others go on. What was acknowledged is there, and no server
-// is in a state that no step leaves.
+// TestKill: a process is killed in the middle of its writes, again and again, and others go on.
+// What was acknowledged is there, and no server is in a state that no step leaves.
 func TestKill(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "api.db")
 	s := open(t, path, apidb.Options{})

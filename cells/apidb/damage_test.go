@@ -32,7 +32,8 @@ func closed(s *apidb.DB, err error) error {
 	return err
 }
 
-// TestForeignFiles: what is no API database is refused, by whichever way, and not a byte of it or beside it changes.
+// TestForeignFiles: what is no API database is refused, by whichever way, and not a byte of it or
+// beside it changes.
 func TestForeignFiles(t *testing.T) {
 	for name, content := range map[string]func(t *testing.T, path string){
 		"garbage": func(t *testing.T, path string) {
@@ -126,7 +127,8 @@ func TestFilesArePrivate(t *testing.T) {
 	}
 }
 
-// TestFullDisk: a write that has no room is refused whole, reads go on, and so do writes when there is room again.
+// TestFullDisk: a write that has no room is refused whole, reads go on, and so do writes when there
+// is room again.
 func TestFullDisk(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "api.db")
 	s := open(t, path, apidb.Options{MaxPages: 60})

@@ -12,7 +12,8 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 )
 
-// TestDatabasesOfCells: what is noted of one answer after the other, each asked for when all before was known.
+// TestDatabasesOfCells: what is noted of one answer after the other, each asked for when all before
+// was known.
 func TestDatabasesOfCells(t *testing.T) {
 	type saw struct {
 		epoch    string
@@ -69,7 +70,8 @@ func TestDatabasesOfCells(t *testing.T) {
 	}
 }
 
-// TestDatabasesSeenByOthers: an answer that comes late, after others told of more, is no going back, and does not undo what was accepted.
+// TestDatabasesSeenByOthers: an answer that comes late, after others told of more, is no going
+// back, and does not undo what was accepted.
 func TestDatabasesSeenByOthers(t *testing.T) {
 	s := fresh(t)
 	withCells(t, s, 1)

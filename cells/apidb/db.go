@@ -17,7 +17,8 @@ import (
 
 // Options changes how a database is opened; the zero value is right for a service.
 type Options struct {
-	// MaxPages is how large the database may become, in pages of 4 KiB; writes beyond that fail with ErrUnavailable. 0 is no limit.
+	// MaxPages is how large the database may become, in pages of 4 KiB; writes beyond that fail
+	// with ErrUnavailable. 0 is no limit.
 	MaxPages int
 	// Now is the clock of created_at and updated_at; nil is the system's.
 	Now func() time.Time
@@ -33,8 +34,9 @@ type DB struct {
 
 var _ Store = (*DB)(nil)
 
-// Open opens the database file for service, and for this process alone. One that is not there is made, with the whole schema; one that lacks
-// steps of the schema is refused with ErrSchema and what to do. Errors are *[sqldb.Error].
+// Open opens the database file for service, and for this process alone. One that is not there is
+// made, with the whole schema; one that lacks steps of the schema is refused with ErrSchema and
+// what to do. Errors are *[sqldb.Error].
 func Open(ctx context.Context, path string, o Options) (*DB, error) {
 	return open(ctx, path, o, schema("stop the compute API where it still runs, keep a copy, and run `compute-agent cells manage db upgrade`"))
 }

@@ -14,7 +14,8 @@ import (
 // filled is the uuid of a row of fill's.
 func filled(i int) string { return fmt.Sprintf("%08x-1111-4111-8111-000000000000", i) }
 
-// fill writes living servers of 100 projects, evenly over cells 1 to cells, by statements of its own: a second later each.
+// fill writes living servers of 100 projects, evenly over cells 1 to cells, by statements of its
+// own: a second later each.
 func fill(t testing.TB, path string, n, cells int) {
 	t.Helper()
 	execute(t, path, fmt.Sprintf(`WITH RECURSIVE i(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM i WHERE i < %d)

@@ -60,8 +60,9 @@ func (s *DB) MappingsOf(ctx context.Context, uuids []string) (map[string]Mapping
 
 // Mappings implements [Store]. A cell that is not there has none.
 //
-// Cost: the living ones of each cell are read in the order of an index and merged, so that it is the answer and one row for each cell, however
-// many rows there are. Without Living, all mappings of the cells (and project) are sorted.
+// Cost: the living ones of each cell are read in the order of an index and merged, so that it is
+// the answer and one row for each cell, however many rows there are. Without Living, all mappings
+// of the cells (and project) are sorted.
 func (s *DB) Mappings(ctx context.Context, f MappingFilter) (out []Mapping, err error) {
 	err = s.read(ctx, "listing mappings", func(tx *sql.Tx) error {
 		cells, err := sqldb.All(ctx, tx, sqldb.Value[int64], "SELECT id FROM cell_mappings")
@@ -176,7 +177,8 @@ const (
 	WHERE EXISTS (SELECT 1 FROM instance_mappings m WHERE m.cell_id = c.id AND m.project_id = ?) ORDER BY c.id`
 )
 
-// SetQueued implements [Store]. Rows that say so already are left alone. Cost: one fsync, and a look-up for each server.
+// SetQueued implements [Store]. Rows that say so already are left alone. Cost: one fsync, and a
+// look-up for each server.
 func (s *DB) SetQueued(ctx context.Context, queued map[string]bool) error {
 	if len(queued) == 0 {
 		return nil
@@ -196,7 +198,8 @@ func (s *DB) SetQueued(ctx context.Context, queued map[string]bool) error {
 	})
 }
 
-// ProjectCells implements [Store]: those with mappings of deleted servers as well, in the order of Cells. Cost: one look-up for each cell.
+// ProjectCells implements [Store]: those with mappings of deleted servers as well, in the order of
+// Cells. Cost: one look-up for each cell.
 func (s *DB) ProjectCells(ctx context.Context, projectID string) ([]string, error) {
 	out, err := sqldb.All(ctx, s.kit.Reader, sqldb.Value[string], projectCells, projectID)
 	return out, s.failed(ctx, "listing the cells of project "+projectID, err)

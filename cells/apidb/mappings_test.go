@@ -31,8 +31,9 @@ func wantUUIDs(t testing.TB, what string, ms []apidb.Mapping, err error, want ..
 	}
 }
 
-// TestNotDeletedByCellAndProject has the assertions of Nova's test_get_not_deleted_by_cell_and_project, _limit and _None: who is not
-// known to be deleted counts as living, also when it is not migrated.
+// TestNotDeletedByCellAndProject has the assertions of Nova's
+// test_get_not_deleted_by_cell_and_project, _limit and _None: who is not known to be deleted counts
+// as living, also when it is not migrated.
 func TestNotDeletedByCellAndProject(t *testing.T) {
 	s := fresh(t)
 	withCells(t, s, 2)
@@ -64,8 +65,8 @@ func TestNotDeletedByCellAndProject(t *testing.T) {
 	wantUUIDs(t, "of a cell that is not there", ms, err)
 }
 
-// TestCounts has the assertions of Nova's test_get_counts: with usage from Placement, servers that are not migrated or queued for delete
-// are not counted (Known); and what quota needs besides.
+// TestCounts has the assertions of Nova's test_get_counts: with usage from Placement, servers that
+// are not migrated or queued for delete are not counted (Known); and what quota needs besides.
 func TestCounts(t *testing.T) {
 	s := fresh(t)
 	withCells(t, s, 2)

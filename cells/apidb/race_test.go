@@ -14,8 +14,9 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 )
 
-// TestOneDecision: several schedulers that do not know of each other and the owner, at the same server. However
-// they interleave, at most one cell wins, exactly one of placing and abandoning wins, and everybody is told how it is.
+// TestOneDecision: several schedulers that do not know of each other and the owner, at the same
+// server. However they interleave, at most one cell wins, exactly one of placing and abandoning
+// wins, and everybody is told how it is.
 func TestOneDecision(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "api.db")
 	s := open(t, path, apidb.Options{})
@@ -26,7 +27,8 @@ func TestOneDecision(t *testing.T) {
 		round++
 		uuid := fmt.Sprint("server", round)
 		must(t, s.CreateServers(ctx, []apidb.NewServer{server(uuid, "p")}, nil))
-		// Each scheduler tries cells one after the other, as after a failed insert; it may end the build when it has won.
+		// Each scheduler tries cells one after the other, as after a failed insert; it may end the
+		// build when it has won.
 		type actor struct {
 			cells  []int
 			builds bool

@@ -33,16 +33,18 @@ func means(kind error) error {
 	return ErrUnavailable
 }
 
-// Version says how many steps of the schema the database at a path has had, and how many this program knows. It changes nothing. Without a
-// file the error is fs.ErrNotExist; while another process has it open it is sqldb.ErrLocked.
+// Version says how many steps of the schema the database at a path has had, and how many this
+// program knows. It changes nothing. Without a file the error is fs.ErrNotExist; while another
+// process has it open it is sqldb.ErrLocked.
 func Version(ctx context.Context, path string) (has, knows int, err error) {
 	s := schema("")
 	has, err = sqldb.Version(ctx, path, sqldb.Options{Schema: s, Means: means})
 	return has, s.Newest(), err
 }
 
-// Migrate runs steps of the schema until the database has had as many as are asked for (0: all there are), and says how many it had before. The
-// file is made if it is not there. All steps happen in one transaction: they are all run or none. A database that has had more already is
+// Migrate runs steps of the schema until the database has had as many as are asked for (0: all
+// there are), and says how many it had before. The file is made if it is not there. All steps
+// happen in one transaction: they are all run or none. A database that has had more already is
 // ErrSchema: steps are not undone.
 func Migrate(ctx context.Context, path string, to int) (had int, err error) {
 	db, err := sqldb.Open(ctx, path, sqldb.Options{Schema: schema(""), Steps: to, Means: means})

@@ -14,8 +14,8 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 )
 
-// TestUpgrade: a database of before queued_for_delete, with servers in it, is refused for service, upgraded, and its rows are NULL: living,
-// and not migrated. New ones are known at once.
+// TestUpgrade: a database of before queued_for_delete, with servers in it, is refused for service,
+// upgraded, and its rows are NULL: living, and not migrated. New ones are known at once.
 func TestUpgrade(t *testing.T) {
 	for name, upgrade := range map[string]func(path string) error{
 		"by the command": func(path string) error {
@@ -132,7 +132,8 @@ func TestMigrate(t *testing.T) {
 	wantError(t, "a step that there is not", err, apidb.ErrSchema)
 }
 
-// TestNewerSchema: the database of a newer program is refused by all that write, and its version can be read.
+// TestNewerSchema: the database of a newer program is refused by all that write, and its version
+// can be read.
 func TestNewerSchema(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "api.db")
 	shut(t, open(t, path, apidb.Options{}))

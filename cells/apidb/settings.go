@@ -19,8 +19,9 @@ const (
 	countCells = " AND m.cell_id IN (SELECT id FROM cell_mappings WHERE uuid IN (SELECT value FROM json_each(?)))"
 )
 
-// CountProject implements [Store]. A server without a specification counts as an instance without cores and RAM.
-// Cost: two look-ups in indices for each living server of the project (in the cells), about 2 µs.
+// CountProject implements [Store]. A server without a specification counts as an instance without
+// cores and RAM. Cost: two look-ups in indices for each living server of the project (in the
+// cells), about 2 µs.
 func (s *DB) CountProject(ctx context.Context, projectID string, cellUUIDs []string) (Counts, error) {
 	c, err := countProject(ctx, s.kit.Reader, projectID, cellUUIDs)
 	return c, s.failed(ctx, "counting what project "+projectID+" has", err)
@@ -135,7 +136,7 @@ func (s *DB) CreateFlavor(ctx context.Context, f Flavor) error {
 	})
 }
 
-// ChangeFlavor implements [Store]. change must not use the store: it runs while nobody else can write, also in other processes.
+// ChangeFlavor implements [Store]. change must not use the store: it runs under the write lock.
 func (s *DB) ChangeFlavor(ctx context.Context, id string, change func(*Flavor) error) (f Flavor, err error) {
 	err = s.write(ctx, "changing flavor "+id, func(tx *sql.Tx) error {
 		var found bool

@@ -24,9 +24,11 @@ var (
 	ErrPlaced = errors.New("placed already")
 	// ErrInvalid says that what was asked for makes no sense, whatever is in the database.
 	ErrInvalid = errors.New("not valid")
-	// ErrSchema says that the database is of a newer program, of an older one and not upgraded, or none of this program's.
+	// ErrSchema says that the database is of a newer program, of an older one and not upgraded, or
+	// none of this program's.
 	ErrSchema = errors.New("schema cannot be used")
-	// ErrUnavailable says that the database cannot be used now: locked for too long, full, unreadable. Nothing was written.
+	// ErrUnavailable says that the database cannot be used now: locked for too long, full,
+	// unreadable. Nothing was written.
 	ErrUnavailable = errors.New("API database unavailable")
 )
 
@@ -46,26 +48,30 @@ type Cell struct {
 // IsCell0 reports whether it is the cell without hosts.
 func (c Cell) IsCell0() bool { return c.UUID == Cell0UUID }
 
-// CellMark is which database a cell has, and how far that is: its epoch, and the revision of its last change.
+// CellMark is which database a cell has, and how far that is: its epoch, and the revision of its
+// last change.
 type CellMark struct {
 	Epoch    string
 	Revision int64
 }
 
-// CellDatabase is what is known of the database of a cell. That of a cell that never told is nothing but the CellUUID.
+// CellDatabase is what is recorded of the database of a cell: nothing but CellUUID before its first
+// answer.
 type CellDatabase struct {
 	CellUUID string
 	// Known is the database that is the cell's, with the highest revision that was seen of it.
 	Known CellMark
-	// Suspect is what was seen instead, when that began: another database, or an older copy of it. Nil: nothing else. It stays until an operator has
-	// accepted what there is; another database is also forgotten when the known one is back.
+	// Suspect is what was seen instead, when that began: another database, or an older copy of it.
+	// Nil: nothing else. It stays until an operator has accepted what there is; another database is
+	// also forgotten when the known one is back.
 	Suspect *CellMark
 	// Since is when that was found out.
 	Since time.Time
 }
 
-// Fits says whether an answer comes from the database that is the cell's. The answer must have been asked for after d was read, since the revision
-// goes on. An older copy does not become the right one by having as many changes: once there was one, nothing fits.
+// Fits says whether an answer comes from the database that is the cell's. The answer must have been
+// asked for after d was read, since the revision goes on. An older copy does not become the right
+// one by having as many changes: once there was one, nothing fits.
 func (d CellDatabase) Fits(seen CellMark) bool {
 	switch {
 	case d.Known.Epoch == "":
@@ -97,7 +103,8 @@ type Mapping struct {
 	CellUUID     string // "" while it is placed nowhere
 	ProjectID    string
 	UserID       string
-	// QueuedForDelete is nil in rows of before the column, until they are migrated: such a server counts as living.
+	// QueuedForDelete is nil in rows of before the column, until they are migrated: such a server
+	// counts as living.
 	QueuedForDelete *bool
 	CreatedAt       time.Time
 	UpdatedAt       *time.Time
@@ -128,7 +135,8 @@ type BuildRequest struct {
 	CellUUID string
 }
 
-// PendingBuild is what of a build request says who works on it: CellUUID is that of its BuildRequest.
+// PendingBuild is what of a build request says who works on it: CellUUID is that of its
+// BuildRequest.
 type PendingBuild struct{ InstanceUUID, CellUUID string }
 
 // Claim says that allocations of a server may be in Placement although no cell accounts for them.
@@ -148,7 +156,8 @@ type Flavor struct {
 	RxTxFactor  float64
 }
 
-// QuotaSet has limits by resource ("instances", "cores", "ram", "metadata_items", "key_pairs", ...). -1 is none.
+// QuotaSet has limits by resource ("instances", "cores", "ram", "metadata_items", "key_pairs",
+// ...). -1 is unlimited.
 type QuotaSet map[string]int64
 
 // MappingFilter chooses mappings.
@@ -164,35 +173,40 @@ type MappingFilter struct {
 // Counts is what a project has, counted in the API database alone.
 type Counts struct {
 	Instances, Cores, RAM int64
-	// Known are those of Instances that are known to be living: the count of instances when usage comes from Placement, as long as nothing is
-	// Unmigrated.
+	// Known are those of Instances that are known to be living: the count of instances when usage
+	// comes from Placement, as long as nothing is Unmigrated.
 	Known int64
 	// Unmigrated are mappings without a queued_for_delete, or without a user.
 	Unmigrated int64
 }
 
-// Store is the API database. All methods are safe for concurrent use. Errors wrap those above; [ErrUnavailable] can
-// come from any. A method that returns an error has written nothing.
+// Store is the API database. All methods are safe for concurrent use. Errors wrap those above;
+// [ErrUnavailable] can come from any. A method that returns an error has written nothing.
 type Store interface {
 	// Cells are all cells in the order of their making, disabled ones and cell0 among them.
 	Cells(ctx context.Context) ([]Cell, error)
-	// CreateCell makes one; its uuid is given or, if "", made. [ErrExists] for a uuid, name or URL that there is.
+	// CreateCell makes one; its uuid is given or, if "", made. [ErrExists] for a uuid, name or URL
+	// that there is.
 	CreateCell(ctx context.Context, c Cell) (Cell, error)
 	// UpdateCell changes name, URL and Disabled of the cell with the uuid.
 	UpdateCell(ctx context.Context, c Cell) error
-	// DeleteCell removes a cell. [ErrInUse] if hosts or servers are mapped to it; with force only servers that are not queued for delete keep it.
+	// DeleteCell removes a cell. [ErrInUse] if hosts or servers are mapped to it; with force only
+	// servers that are not queued for delete keep it.
 	DeleteCell(ctx context.Context, uuid string, force bool) error
 
-	// CellDatabases are what is known of the databases of cells, by the uuids of those that told of it.
+	// CellDatabases are the recorded databases of cells, by the uuids of the cells.
 	CellDatabases(ctx context.Context) (map[string]CellDatabase, error)
-	// SawCell notes which database a cell was seen to have, and returns what is known now. before is what was known before the cell was asked: what
-	// does not fit that, and still does not fit, makes the database suspect. [ErrNotFound] for a cell that is not there. Nothing is written when
-	// nothing is new.
+	// SawCell notes which database a cell was seen to have, and returns what is known now. before
+	// is what was known before the cell was asked: what does not fit that, and still does not fit,
+	// makes the database suspect. [ErrNotFound] for a cell that is not there. Nothing is written
+	// when nothing is new.
 	SawCell(ctx context.Context, before CellDatabase, seen CellMark) (CellDatabase, error)
-	// AcceptCell makes the database of a cell the right one, whatever was known. [ErrNotFound] for a cell that is not there.
+	// AcceptCell makes the database of a cell the right one, whatever was known. [ErrNotFound] for
+	// a cell that is not there.
 	AcceptCell(ctx context.Context, cellUUID string, seen CellMark) error
 
-	// MapNodes maps nodes and their hosts to cells. [ErrExists], naming the host or node, for one that is mapped to another cell or host.
+	// MapNodes maps nodes and their hosts to cells. [ErrExists], naming the host or node, for one
+	// that is mapped to another cell or host.
 	MapNodes(ctx context.Context, nodes []Node) error
 	// Nodes are all mapped nodes, Hosts all mapped hosts by name.
 	Nodes(ctx context.Context) ([]Node, error)
@@ -200,28 +214,36 @@ type Store interface {
 	// DeleteHost unmaps a host and its nodes.
 	DeleteHost(ctx context.Context, host string) error
 
-	// CreateServers writes the mapping (placed nowhere, not queued), the specification and the build request of each server, all or none.
-	// check runs in the transaction with what the project has, these not counted; its error is returned and nothing written. It may be nil.
+	// CreateServers writes the mapping (placed nowhere, not queued), the specification and the
+	// build request of each server, all or none. check runs in the transaction with what the
+	// project has, these not counted; its error is returned and nothing written. It may be nil.
 	CreateServers(ctx context.Context, servers []NewServer, check func(Counts) error) error
 	// BuildRequests are those of a project ("": all), newest first, at most limit (0: all).
 	BuildRequests(ctx context.Context, projectID string, limit int) ([]BuildRequest, error)
-	// PendingBuilds are all build requests, oldest first, without the servers: for who goes through all of them now and then.
+	// PendingBuilds are all build requests, oldest first, without the servers: for who goes through
+	// all of them now and then.
 	PendingBuilds(ctx context.Context) ([]PendingBuild, error)
 	// BuildRequest is that of a server. [ErrNotFound].
 	BuildRequest(ctx context.Context, uuid string) (BuildRequest, error)
-	// Claim notes that allocations are about to be made for a server. [ErrGone] without a build request, [ErrPlaced] if its mapping has a cell.
+	// Claim notes that allocations are about to be made for a server. [ErrGone] without a build
+	// request, [ErrPlaced] if its mapping has a cell.
 	Claim(ctx context.Context, c Claim) error
 	// Claims are those older than a moment: t.
 	Claims(ctx context.Context, before time.Time) ([]Claim, error)
-	// Unclaim forgets the claim of a server: its allocations are removed, or accounted for by a cell. Nothing happens without one.
+	// Unclaim forgets the claim of a server: its allocations are removed, or accounted for by a
+	// cell. Nothing happens without one.
 	Unclaim(ctx context.Context, uuid string) error
-	// Place gives the mapping of a server its cell, once and for all: this decides where the server is. [ErrGone] if the build request is gone,
-	// [ErrPlaced] if another cell won. Repeating it is no error.
+	// Place gives the mapping of a server its cell, once and for all: this decides where the server
+	// is. [ErrGone] if the build request is gone, [ErrPlaced] if another cell won. Repeating it is
+	// no error.
 	Place(ctx context.Context, uuid, cellUUID string) error
-	// Built removes the build request and the claim of a server that is placed and released, or in cell0.
+	// Built removes the build request and the claim of a server that is placed and released, or in
+	// cell0.
 	Built(ctx context.Context, uuid string) error
-	// AbandonBuild is the deletion of a server by its owner while it is placed nowhere: the build request goes, the mapping stays and is queued for
-	// delete; a claim stays. [ErrNotFound] without a build request; [ErrPlaced] if it is placed meanwhile: then the cell has to be asked.
+	// AbandonBuild is the deletion of a server by its owner while it is placed nowhere: the build
+	// request goes, the mapping stays and is queued for delete; a claim stays. [ErrNotFound]
+	// without a build request; [ErrPlaced] if it is placed meanwhile: then the cell has to be
+	// asked.
 	AbandonBuild(ctx context.Context, uuid string) error
 
 	// Mapping is that of a server. [ErrNotFound].
@@ -230,13 +252,15 @@ type Store interface {
 	Mappings(ctx context.Context, f MappingFilter) ([]Mapping, error)
 	// MappingsOf are those of the servers named, by uuid; who has none is missing.
 	MappingsOf(ctx context.Context, uuids []string) (map[string]Mapping, error)
-	// MappingsAfter pages through the mappings of a cell with a known queued_for_delete by ID, for the reconciler.
+	// MappingsAfter pages through the mappings of a cell with a known queued_for_delete by ID, for
+	// the reconciler.
 	MappingsAfter(ctx context.Context, cellUUID string, afterID int64, limit int) ([]Mapping, error)
 	// SetQueued sets queued_for_delete of servers. Servers without a mapping are left out.
 	SetQueued(ctx context.Context, queued map[string]bool) error
 	// ProjectCells are the cells that a project has mappings in, by uuid.
 	ProjectCells(ctx context.Context, projectID string) ([]string, error)
-	// Unmigrated are mappings of a cell with a NULL queued_for_delete, at most limit; UnmigratedCells the cells with such mappings.
+	// Unmigrated are mappings of a cell with a NULL queued_for_delete, at most limit;
+	// UnmigratedCells the cells with such mappings.
 	Unmigrated(ctx context.Context, cellUUID string, limit int) ([]Mapping, error)
 	UnmigratedCells(ctx context.Context) ([]string, error)
 
@@ -244,10 +268,11 @@ type Store interface {
 	RequestSpec(ctx context.Context, uuid string) (RequestSpec, error)
 	RequestSpecs(ctx context.Context, uuids []string) (map[string]RequestSpec, error)
 
-	// CountProject counts what a project has: instances from mappings that are living and in one of the cells (nil: in any, or placed nowhere),
-	// cores and RAM from their specifications.
+	// CountProject counts what a project has: instances from mappings that are living and in one of
+	// the cells (nil: in any, or placed nowhere), cores and RAM from their specifications.
 	CountProject(ctx context.Context, projectID string, cellUUIDs []string) (Counts, error)
-	// Quotas are the limits set for a project; SetQuotas sets some of them, DeleteQuotas all back to the defaults.
+	// Quotas are the limits set for a project; SetQuotas sets some of them, DeleteQuotas all back
+	// to the defaults.
 	Quotas(ctx context.Context, projectID string) (QuotaSet, error)
 	SetQuotas(ctx context.Context, projectID string, q QuotaSet) error
 	DeleteQuotas(ctx context.Context, projectID string) error
@@ -257,8 +282,9 @@ type Store interface {
 	Flavor(ctx context.Context, id string) (Flavor, error)
 	// CreateFlavor makes one. [ErrExists] for a flavorid or name that there is.
 	CreateFlavor(ctx context.Context, f Flavor) error
-	// ChangeFlavor has change set description and extra specs of a flavor as it is while nobody else can write; of two changes at once none is
-	// lost. An error of change is returned and nothing written. [ErrNotFound].
+	// ChangeFlavor has change set description and extra specs of a flavor under the write lock; of
+	// two changes at once none is lost. An error of change is returned and nothing written.
+	// [ErrNotFound].
 	ChangeFlavor(ctx context.Context, id string, change func(*Flavor) error) (Flavor, error)
 	DeleteFlavor(ctx context.Context, id string) error
 
@@ -267,7 +293,8 @@ type Store interface {
 	Close() error
 }
 
-// NewServer is a server that was asked for. Its Zone is the one asked for; Host and Node are forced, "": any.
+// NewServer is a server that was asked for. Its Zone is the one asked for; Host and Node are
+// forced, "": any.
 type NewServer struct {
 	Server     cellwire.Server
 	Host, Node string

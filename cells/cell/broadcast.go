@@ -4,18 +4,19 @@ package cell
 
 import "sync"
 
-// broadcasts wake who waits for work: one for each host that somebody waits for.
+// broadcasts wake long polls: one for each host with waiting requests.
 type broadcasts struct {
 	mu     sync.Mutex
 	byHost map[string]*broadcast
 }
 
 type broadcast struct {
-	done    chan struct{} // closed when it rings; then there is another
+	done    chan struct{} // closed by notify, which replaces the broadcast
 	waiting int
 }
 
-// subscribe returns a channel that is closed when the host's bell rings next, and how to stop waiting. It is nil for more than most who wait for the same host.
+// subscribe returns a channel that is closed by the next notify of the host, and how to stop
+// waiting. It is nil if most requests wait for the host already.
 func (b *broadcasts) subscribe(host string, most int) (rung <-chan struct{}, stop func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -40,7 +41,7 @@ func (b *broadcasts) subscribe(host string, most int) (rung <-chan struct{}, sto
 	}
 }
 
-// notify wakes all who wait for the host.
+// notify wakes all requests that wait for the host.
 func (b *broadcasts) notify(host string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -50,7 +51,7 @@ func (b *broadcasts) notify(host string) {
 	}
 }
 
-// notifyAll wakes all who wait.
+// notifyAll wakes all waiting requests.
 func (b *broadcasts) notifyAll() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

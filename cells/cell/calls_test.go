@@ -153,7 +153,8 @@ func (b brokenStore) Server(context.Context, string, celldb.Moment) (cellwire.Se
 	return cellwire.Server{}, b.err
 }
 
-// TestFailures: a mistake or a broken database is an answer in JSON that tells the client nothing of the inside, and the log all.
+// TestFailures: a mistake or a broken database is an answer in JSON that tells the client nothing
+// of the inside, and the log all.
 func TestFailures(t *testing.T) {
 	for name, c := range map[string]struct {
 		err    error
@@ -178,7 +179,8 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// TestRequestsForAnotherCell: under a wrong address a cell does not answer for another one, whose servers it does not know.
+// TestRequestsForAnotherCell: under a wrong address a cell does not answer for another one, whose
+// servers it does not know.
 func TestRequestsForAnotherCell(t *testing.T) {
 	w := begin(t, func(c *cell.Config) { c.Name = "cell one/1" })
 	w.register("h1")

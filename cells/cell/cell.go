@@ -22,9 +22,10 @@ type Config struct {
 	Name  string
 	Store celldb.Store
 	Auth  Auth
-	// ReportInterval is how often agents are asked to show life; 10 s when zero.
+	// ReportInterval is the interval of heartbeats; 10 s when zero.
 	ReportInterval time.Duration
-	// ServiceDownTime is how long after its last word a host counts as up; 60 s when zero. It must be longer than ReportInterval.
+	// ServiceDownTime is how long after its last heartbeat a host counts as up; 60 s when zero. It
+	// must be longer than ReportInterval.
 	ServiceDownTime time.Duration
 	// MaxWait bounds how long an agent may wait for work in one request; 60 s when zero.
 	MaxWait time.Duration
@@ -32,14 +33,15 @@ type Config struct {
 	MaxWaiting int
 	// Version is this program's, for GET /v1/cell.
 	Version string
-	// Observer is told of every answer and report; nil costs nothing.
+	// Observer receives every answer and report; nil costs nothing.
 	Observer Observer
 	// Now is the clock; time.Now when nil.
 	Now    func() time.Time
 	Logger zerolog.Logger
 }
 
-// Cell is the service: an http.Handler. It has no goroutines of its own; requests that wait end with their contexts.
+// Cell is the service: an http.Handler. It has no goroutines of its own; requests that wait end
+// with their contexts.
 type Cell struct {
 	config     Config
 	service    *osapi.Service
@@ -91,7 +93,8 @@ func (c *Cell) moment() celldb.Moment {
 	return celldb.Moment{Now: celldb.Kept(c.config.Now()), DownTime: c.config.ServiceDownTime}
 }
 
-// notifyHost wakes the host of a server after a change of it. After an error that is no refusal nobody knows what was written, so all look again.
+// notifyHost wakes the host of a server after a change of it. After an unexpected error the outcome
+// is unknown, so all hosts are woken.
 func (c *Cell) notifyHost(host string, err error) {
 	var refusal *cellwire.Error
 	switch {
@@ -102,7 +105,7 @@ func (c *Cell) notifyHost(host string, err error) {
 	}
 }
 
-// work waits until there is news for the host, or for as long as it is told to.
+// work waits until the host has new work, at most for the requested time.
 func (c *Cell) work(ctx context.Context, host string, after int64, epoch string, wait time.Duration) (cellwire.Work, error) {
 	var over <-chan time.Time
 	if wait > 0 {

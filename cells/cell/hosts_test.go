@@ -56,7 +56,8 @@ func TestLifeOfAHost(t *testing.T) {
 	}
 }
 
-// TestServiceIsDeleted: a host is forgotten with its nodes when it has no servers and its agent is silent, and not before; it can come back.
+// TestServiceIsDeleted: a host is forgotten with its nodes when it has no servers and its agent is
+// silent, and not before; it can come back.
 func TestServiceIsDeleted(t *testing.T) {
 	w := begin(t)
 	id := w.register("h1").Service.UUID
@@ -154,7 +155,8 @@ func TestNodes(t *testing.T) {
 	same(t, "another name", nodes("")[0].Name, "renamed")
 }
 
-// TestHostsAreApart: a host neither sees nor changes the servers of another, nor hidden ones of its own.
+// TestHostsAreApart: a host neither sees nor changes the servers of another, nor hidden ones of its
+// own.
 func TestHostsAreApart(t *testing.T) {
 	w := begin(t)
 	w.register("h1", "h2")
@@ -212,8 +214,8 @@ func TestDrain(t *testing.T) {
 	w.refused(400, cellwire.CodeBadRequest, "PATCH", at, cellwire.ServicePatch{DisabledReason: &why})
 }
 
-// TestHostComesBackToALocalDelete: a server that was deleted while its host was silent is gone for its owner at once, and for the host a
-// duty until it reports, whoever frees the allocations.
+// TestHostComesBackToALocalDelete: a server that was deleted while its host was silent is gone for
+// its owner at once, and for the host a duty until it reports, whoever frees the allocations.
 func TestHostComesBackToALocalDelete(t *testing.T) {
 	w := begin(t)
 	w.register("h1")
@@ -236,7 +238,8 @@ func TestHostComesBackToALocalDelete(t *testing.T) {
 	same(t, "its work then", wants(t, w.work("h1", 0, "")), map[int]cellwire.Want{})
 }
 
-// TestRestoreOnASilentHost: the server is active when its host is back and has settled it, and an answer about an older wish counts for nothing.
+// TestRestoreOnASilentHost: the server is active when its host is back and has settled it, and an
+// answer about an older wish counts for nothing.
 func TestRestoreOnASilentHost(t *testing.T) {
 	w := begin(t)
 	w.register("h1")

@@ -100,9 +100,10 @@ const mediaType = "application/json"
 
 var noStore = []string{"no-store"}
 
-// Check reports whether the cell can answer at all. Every request is refused while it cannot, whatever tables that one needs: a cell is up or down, and
-// requests, probes and metrics say the same. A database that was found damaged is not used again by this process: that does not end by itself, and
-// writing to it makes it worse.
+// Check reports whether the cell can answer at all. Every request is refused while it cannot,
+// whatever tables that one needs: a cell is up or down, and requests, probes and metrics say the
+// same. A database that was found damaged is not used again by this process: that does not end by
+// itself, and writing to it makes it worse.
 func (c *Cell) Check(ctx context.Context) error {
 	if damaged := c.damaged.Load(); damaged != nil {
 		return *damaged
@@ -169,7 +170,7 @@ func codeOf(status int) cellwire.Code {
 	return cellwire.CodeBadRequest
 }
 
-// reject is the refusal of a client that is not known, or must not.
+// reject is the error for a client that is unknown or not authorized.
 func (x *exchange) reject(one *call, who caller, err error) error {
 	var told *cellwire.Error
 	var e *osapi.Error

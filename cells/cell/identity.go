@@ -18,7 +18,8 @@ const (
 	RoleAgent = "agent"       // does those of the host that the token's user is
 )
 
-// Auth is how a cell finds out who sends a request. Make one with [NoAuth], [Tokens] or [MutualTLS].
+// Auth is how a cell finds out who sends a request. Make one with [NoAuth], [Tokens] or
+// [MutualTLS].
 type Auth struct {
 	name     string
 	identify func(r *http.Request) (caller, error)
@@ -38,7 +39,8 @@ func NoAuth() Auth {
 	}}
 }
 
-// Tokens asks tokens. One with the role compute-api is the compute API, one with the role agent is the agent of the host that is its user.
+// Tokens asks tokens. One with the role compute-api is the compute API, one with the role agent is
+// the agent of the host that is its user.
 func Tokens(tokens osapi.Authenticator) Auth {
 	return Auth{"token", func(r *http.Request) (caller, error) {
 		p, err := tokens.Authenticate(r)
@@ -53,8 +55,9 @@ func Tokens(tokens osapi.Authenticator) Auth {
 	}}
 }
 
-// MutualTLS asks the client's certificate, which the TLS configuration has had verified. One whose common name or one of whose DNS names is among apiNames is
-// the compute API; any other is the agent of the hosts that it names.
+// MutualTLS asks the client's certificate, which the TLS configuration has had verified. One whose
+// common name or one of whose DNS names is among apiNames is the compute API; any other is the
+// agent of the hosts that it names.
 func MutualTLS(apiNames []string) Auth {
 	apiNames = slices.Clone(apiNames)
 	return Auth{"mtls", func(r *http.Request) (caller, error) {
@@ -71,7 +74,8 @@ func MutualTLS(apiNames []string) Auth {
 	}}
 }
 
-// CheckListen refuses to believe everybody where others than this machine can connect: noauth is for the loopback interface and for unix sockets.
+// CheckListen refuses noauth on addresses that other machines can reach: it is for the loopback
+// interface and for unix sockets.
 func (a Auth) CheckListen(address net.Addr) error {
 	if a.name != "noauth" || osapi.IsLoopbackAddr(address) {
 		return nil
@@ -88,7 +92,7 @@ const (
 	hostAgentOnly // the agent of the host in the path
 )
 
-// authorize finds out who sends a request, and refuses who may not.
+// authorize authenticates a request, and rejects clients without the permission.
 func (a Auth) authorize(r *http.Request, need permission, host string) (caller, error) {
 	who, err := a.identify(r)
 	switch {

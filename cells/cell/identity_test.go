@@ -33,7 +33,8 @@ func withToken(token string) func(*http.Request) {
 	}
 }
 
-// withCertificate is a request over a connection whose client showed a certificate that was verified.
+// withCertificate is a request over a connection whose client showed a certificate that was
+// verified.
 func withCertificate(cn string, names ...string) func(*http.Request) {
 	return func(r *http.Request) {
 		c := &x509.Certificate{Subject: pkix.Name{CommonName: cn}, DNSNames: names}

@@ -21,7 +21,8 @@ type modelServer struct {
 	unfreed, cleanup       bool
 }
 
-// model is a naive cell: servers by number, each on the host of its parity; servers below modelCell0 are without one.
+// model is a naive cell: servers by number, each on the host of its parity; servers below
+// modelCell0 are without one.
 type model struct {
 	servers map[int]*modelServer
 	up      map[string]bool
@@ -185,8 +186,9 @@ type agentView struct {
 	known map[int]cellwire.Want
 }
 
-// TestModel does what may be done to servers in any order, with hosts that come and go, and compares all that can be seen with a naive model. Agents
-// that only ask for news know as much as the ones that ask for everything.
+// TestModel does what may be done to servers in any order, with hosts that come and go, and
+// compares all that can be seen with a naive model. Agents that only ask for news know as much as
+// the ones that ask for everything.
 func TestModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		w := unattended(t)

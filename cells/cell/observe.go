@@ -11,12 +11,13 @@ import (
 // Observer gets what a cell does, for metrics.
 type Observer interface {
 	osapi.Observer
-	// Reported is called once for each report of a host that was judged, taken or not, as Answered for each
-	// request. The kind is one of package wire's, or UnknownKind.
+	// Reported is called once for each report of a host that was judged, taken or not, as Answered
+	// for each request. The kind is one of package wire's, or UnknownKind.
 	Reported(kind cellwire.ReportKind, taken bool)
 }
 
-// WorkRoute is the route of the requests that wait for work, whose duration says nothing about the cell.
+// WorkRoute is the route of the requests that wait for work, whose duration says nothing about the
+// cell.
 const WorkRoute = "/v1/hosts/{host}/work"
 
 // UnknownKind stands for all kinds of reports that are none of package wire's.

@@ -97,7 +97,8 @@ func (damaged) Server(context.Context, string, celldb.Moment) (cellwire.Server, 
 	return cellwire.Server{}, fmt.Errorf("%w: %w: page 7", celldb.ErrUnavailable, celldb.ErrDamaged)
 }
 
-// TestDamagedDatabaseIsNotUsedAgain: when one request finds damage, all others are refused from then on, with one line in the log.
+// TestDamagedDatabaseIsNotUsedAgain: when one request finds damage, all others are refused from
+// then on, with one line in the log.
 func TestDamagedDatabaseIsNotUsedAgain(t *testing.T) {
 	w := begin(t, func(c *cell.Config) { c.Store = damaged{c.Store} })
 	if err := w.cell.Check(t.Context()); err != nil {

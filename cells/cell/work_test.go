@@ -120,7 +120,8 @@ func TestWorkWakes(t *testing.T) {
 	})
 }
 
-// TestWorkIsComplete: an agent that knows nothing, or another database's, or of a time that was undone, is told everything, at once.
+// TestWorkIsComplete: an agent that knows nothing, or another database's, or of a time that was
+// undone, is told everything, at once.
 func TestWorkIsComplete(t *testing.T) {
 	waits(t, func(t *testing.T, w *world, _ *atomic.Int64) {
 		w.release(building(1, "h1"))
@@ -166,7 +167,8 @@ func TestWaitingIsBounded(t *testing.T) {
 	})
 }
 
-// TestRestart: a cell that is closed while an agent waits, and opened again, goes on where it was, for the agent too.
+// TestRestart: a cell that is closed while an agent waits, and opened again, goes on where it was,
+// for the agent too.
 func TestRestart(t *testing.T) {
 	w := begin(t)
 	w.register("h1")
@@ -187,7 +189,8 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// TestManyAtOnce: many clients do the same things at the same time; each happens once, and agents that wait hear of all.
+// TestManyAtOnce: many clients do the same things at the same time; each happens once, and agents
+// that wait hear of all.
 func TestManyAtOnce(t *testing.T) {
 	w := begin(t)
 	w.register("h1")

@@ -24,8 +24,8 @@ func (c *Client) Report(ctx context.Context, host string, report cellwire.HostRe
 	return fetch(ctx, c, http.MethodPut, path, report, func(s *cellwire.HostState) error { return ofDatabase(s.Epoch) })
 }
 
-// Work waits for what shall be so on a host and is newer than the revision after of the epoch, at most for as long as wait (in whole seconds,
-// rounded up) and a little.
+// Work waits for desired state of a host that is newer than the revision after of the epoch, at
+// most for wait (in whole seconds, rounded up) and a little.
 func (c *Client) Work(ctx context.Context, host string, after int64, epoch string, wait time.Duration) (cellwire.Work, error) {
 	values := url.Values{"after": {strconv.FormatInt(after, 10)}, "epoch": {epoch}, "wait": {seconds(wait)}}
 	path, err := pathOf("/v1/hosts/", host, "/work?"+values.Encode())
@@ -37,7 +37,8 @@ func (c *Client) Work(ctx context.Context, host string, after int64, epoch strin
 	return fetch(ctx, c, http.MethodGet, path, nil, func(w *cellwire.Work) error { return ofDatabase(w.Epoch) })
 }
 
-// Reports tells a cell what is so on a host: at most [cellwire.MaxReports]. The answer says of each what became of it.
+// Reports sends the actual state of a host's servers to its cell: at most [cellwire.MaxReports].
+// The answer has the outcome of each.
 func (c *Client) Reports(ctx context.Context, host string, reports []cellwire.Report) (cellwire.ReportsAnswer, error) {
 	path, err := pathOf("/v1/hosts/", host, "/reports")
 	if err != nil {
@@ -51,7 +52,8 @@ func (c *Client) Reports(ctx context.Context, host string, reports []cellwire.Re
 	})
 }
 
-// ofDatabase checks that an answer says which database it is from: every cell's does, and hardly anything else's.
+// ofDatabase checks that an answer says which database it is from: every cell's does, and hardly
+// anything else's.
 func ofDatabase(epoch string) error {
 	if epoch == "" {
 		return broken("an answer without an epoch: is it a cell?")

@@ -12,7 +12,8 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 )
 
-// fetch sends one request that is answered with a T, which check looks at. Check may be nil. With an error there is no T.
+// fetch sends one request that is answered with a T, which check looks at. Check may be nil. With
+// an error there is no T.
 func fetch[T any](ctx context.Context, c *Client, method, path string, body any, check func(*T) error) (T, error) {
 	var answer T
 	return fetchInto(ctx, c, method, path, body, answer, check)
@@ -33,7 +34,8 @@ func fetchInto[T any](ctx context.Context, c *Client, method, path string, body 
 	return answer, nil
 }
 
-// list is a list that has to be in an answer, be it empty or null: an object without it is something else's answer.
+// list is a list that has to be in an answer, be it empty or null: an object without it is
+// something else's answer.
 type list[T any] struct {
 	items []T
 	there bool
@@ -53,7 +55,7 @@ func (l *list[T]) given(name string) error {
 	return nil
 }
 
-// pathOf is a path with a name of somebody else's in it. An empty one, or one that a path is shortened by, names nothing.
+// pathOf is a path with an untrusted name in it. Names that are empty, "." or ".." are rejected.
 func pathOf(parent, name, rest string) (string, error) {
 	if name == "" || name == "." || name == ".." {
 		return "", &cellwire.Error{Status: http.StatusNotFound, Code: cellwire.CodeNotFound, Message: fmt.Sprintf("There is nothing named %q.", name)}

@@ -19,13 +19,14 @@ func (c *Client) Cell(ctx context.Context) (cellwire.CellInfo, error) {
 	return fetch(ctx, c, http.MethodGet, "/v1/cell", nil, func(info *cellwire.CellInfo) error { return ofDatabase(info.Epoch) })
 }
 
-// initialRows is for how many rows of a page there is room before it comes.
+// initialRows is the initial capacity of a page in rows.
 const initialRows = 64
 
 // Servers asks for a page.
 func (c *Client) Servers(ctx context.Context, q cellwire.ServerQuery) (cellwire.ServerPage, error) {
-	// Pages are most of what is read at all, so this is no list, which is read twice. That there are no rows in the answer, not even none, is seen by
-	// the key of a row that is put there before, and that nothing else has.
+	// Pages are most of what is read at all, so this is no list, which is read twice. That there
+	// are no rows in the answer, not even none, is seen by the key of a row that is put there
+	// before, and that nothing else has.
 	absent := cellwire.Key{nil}
 	room := cellwire.ServerPage{Rows: make([]cellwire.Row, 1, max(1, min(q.Limit, initialRows)))}
 	room.Rows[0].Key = absent
@@ -43,7 +44,8 @@ func (c *Client) Server(ctx context.Context, uuid string) (cellwire.Server, erro
 	return c.server(ctx, http.MethodGet, uuid, "", nil)
 }
 
-// Insert puts a server into the cell, hidden until it is released. Repeating it changes nothing; a conflict says that another has its uuid.
+// Insert puts a server into the cell, hidden until it is released. Repeating it changes nothing; a
+// conflict says that another has its uuid.
 func (c *Client) Insert(ctx context.Context, s cellwire.Server) (cellwire.Server, error) {
 	return c.server(ctx, http.MethodPut, s.UUID, "", s)
 }
@@ -53,7 +55,8 @@ func (c *Client) Release(ctx context.Context, uuid string) (cellwire.Server, err
 	return c.server(ctx, http.MethodPost, uuid, "/release", nil)
 }
 
-// Discard erases a server that was never released. There being none is no error; that it was released is a conflict.
+// Discard erases a server that was never released. There being none is no error; that it was
+// released is a conflict.
 func (c *Client) Discard(ctx context.Context, uuid string) error {
 	err := c.on(ctx, uuid, "/discard")
 	if IsNotFound(err) {
@@ -76,7 +79,7 @@ func (c *Client) Restore(ctx context.Context, uuid string) (cellwire.Server, err
 	return c.server(ctx, http.MethodPost, uuid, "/restore", nil)
 }
 
-// Freed tells the cell that the allocations of a deleted server are removed.
+// Freed reports to the cell that the allocations of a deleted server are removed.
 func (c *Client) Freed(ctx context.Context, uuid string) error { return c.on(ctx, uuid, "/freed") }
 
 // States asks what became of servers: one request for each [cellwire.MaxStates] of them.
@@ -95,8 +98,9 @@ func (c *Client) States(ctx context.Context, uuids []string) ([]cellwire.ServerS
 	return all, nil
 }
 
-// Unfinished asks for what is to be seen to the end: hidden for at least hiddenFor, and softly deleted for at least reclaimAfter (0: leave those
-// out). Both are counted in whole seconds, rounded up.
+// Unfinished asks for servers that the compute API must finish: hidden for at least hiddenFor, and
+// softly deleted for at least reclaimAfter (0: leave those out). Both are counted in whole seconds,
+// rounded up.
 func (c *Client) Unfinished(ctx context.Context, hiddenFor, reclaimAfter time.Duration) (cellwire.Unfinished, error) {
 	values := url.Values{"hidden_for": {seconds(hiddenFor)}}
 	if reclaimAfter > 0 {
@@ -158,8 +162,8 @@ func (c *Client) PatchService(ctx context.Context, uuid string, patch cellwire.S
 	})
 }
 
-// DeleteService has the cell forget a host that is gone, and its nodes. It is refused (in use) while the host has servers, and (conflict) while its
-// agent lives.
+// DeleteService has the cell forget a host that is gone, and its nodes. It is refused (in use)
+// while the host has servers, and (conflict) while its agent lives.
 func (c *Client) DeleteService(ctx context.Context, uuid string) error {
 	path, err := pathOf("/v1/services/", uuid, "")
 	if err != nil {
@@ -181,7 +185,7 @@ func (c *Client) ComputeNodes(ctx context.Context, unmapped bool) ([]cellwire.Co
 	return all.Nodes.items, err
 }
 
-// Mapped tells the cell that compute nodes are in the API database.
+// Mapped reports to the cell that compute nodes are in the API database.
 func (c *Client) Mapped(ctx context.Context, uuids []string) error {
 	return c.ask(ctx, http.MethodPost, "/v1/compute-nodes/mapped", cellwire.MappedRequest{UUIDs: uuids}, nil, nil)
 }

@@ -22,7 +22,7 @@ import (
 )
 
 const (
-	// maxAnswer is how many bytes an answer may have. Cells end their pages, and what they tell hosts, far below that.
+	// maxAnswer bounds the bytes of an answer. Pages and work of cells are far smaller.
 	maxAnswer = 64 << 20
 	// maxRequest is what a cell takes.
 	maxRequest = 4 << 20
@@ -32,9 +32,11 @@ const (
 
 // Config says which cell, and as whom.
 type Config struct {
-	// URL is http://, https:// or unix:///PATH, perhaps with a path before /v1; nothing else may be in it.
+	// URL is http://, https:// or unix:///PATH, perhaps with a path before /v1; nothing else may be
+	// in it.
 	URL string
-	// Cell is the name of the cell that is meant: another one that answers there is none. "" takes whichever does.
+	// Cell is the expected name of the cell: an answer of another cell is an error. "" accepts any
+	// cell.
 	Cell string
 	// Authorize puts what proves the client's identity into the headers of a request. Nil: nothing.
 	Authorize func(http.Header) error
@@ -100,8 +102,8 @@ func (c *Client) CloseIdle() {
 	}
 }
 
-// ask sends one request and reads its answer into out, or, if out is nil, takes an answer without content; check looks at it then. Body and check
-// may be nil.
+// ask sends one request and reads its answer into out, or, if out is nil, takes an answer without
+// content; check looks at it then. Body and check may be nil.
 func (c *Client) ask(ctx context.Context, method, path string, body, out any, check func() error) error {
 	err := c.exchange(ctx, method, path, body, out)
 	if err == nil && check != nil {
@@ -232,7 +234,8 @@ func readAnswer(resp *http.Response, data []byte, out any) error {
 	return nil
 }
 
-// plainToTLS is the whole answer of a server of net/http that speaks TLS to a request without; that of others is of no use either.
+// plainToTLS is the whole answer of a server of net/http that speaks TLS to a request without; that
+// of others is of no use either.
 const plainToTLS = "Client sent an HTTP request to an HTTPS server.\n"
 
 func readRefusal(resp *http.Response, data []byte) error {
@@ -283,7 +286,8 @@ func snippet(data []byte) string {
 	return fmt.Sprintf("%q", data)
 }
 
-// kindIn is what an error means when ctx may have ended the request: connections that are closed because of that tell of it in many ways.
+// kindIn is what an error means when ctx may have ended the request: connections that are closed
+// because of that tell of it in many ways.
 func kindIn(ctx context.Context, err error) Kind {
 	if ended := ctx.Err(); ended != nil {
 		return kindOf(ended)
@@ -301,8 +305,9 @@ func (r *reach) watch(ctx context.Context) context.Context {
 	})
 }
 
-// possible reports whether something of the request may have been sent. A transport that got no connection has sent nothing; one that does not
-// tell, as those that are not net/http's, may have, unless it says that it could not even dial.
+// possible reports whether something of the request may have been sent. A transport that got no
+// connection has sent nothing; one that does not tell, as those that are not net/http's, may have,
+// unless it says that it could not even dial.
 func (r *reach) possible(err error) bool {
 	if r.asked.Load() {
 		return r.connected.Load()

@@ -316,7 +316,8 @@ func TestACallerThatGoesAway(t *testing.T) {
 	}
 }
 
-// A cell that was restarted: connections kept to it are dead. A change is sent once, whatever becomes of it.
+// A cell that was restarted: connections kept to it are dead. A change is sent once, whatever
+// becomes of it.
 func TestNoChangeIsSentTwice(t *testing.T) {
 	var inserts atomic.Int64
 	client := serve(t, func(w http.ResponseWriter, r *http.Request) {

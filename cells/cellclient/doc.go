@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cellclient asks one cell, in the protocol of package wire. The compute API and the agents of a cell's hosts use it.
+// Package cellclient is the HTTP client of one cell, in the protocol of package cellwire. The
+// compute API and the agents of a cell's hosts use it.
 //
-// A cell is another process, perhaps of another version, perhaps stopped in the middle of an answer: nothing it says is taken for granted.
-// An answer counts if it is whole, JSON, of bounded size and about what was asked. Then there are two kinds of errors, and a caller decides
-// by them:
+// A cell is another process, perhaps of another version, perhaps stopped in the middle of an
+// answer: the client trusts nothing in it. An answer counts if it is complete, JSON, of bounded
+// size and about the requested object. There are two kinds of errors:
 //
-//	*cellwire.Error   the cell refused: it works, and what was asked is not so (404), not now (409) or not for you (401, 403)
-//	*Failure      there is no answer that counts: nobody there, too slow, or broken. Failure.Sent says whether the cell may have done it
+//	*cellwire.Error   the cell rejected the request: not found (404), conflict (409), not allowed (401, 403)
+//	*Failure          no valid answer: no connection, timeout or a broken answer. Failure.Sent says
+//	                  whether the cell may have executed the request
 //
-// Every call is one request. Nothing is repeated, redirected, or sent through a proxy; idle connections are kept and used again.
+// Each call is one request. Nothing is retried, redirected or sent through a proxy; idle
+// connections are reused.
 package cellclient

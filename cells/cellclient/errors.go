@@ -23,7 +23,8 @@ const (
 	Refused Kind = iota + 1
 	// TimedOut: there was no whole answer in time.
 	TimedOut
-	// Broken: what came is no answer: a connection that broke, half a body, not JSON, a 5xx, too much, or about something else.
+	// Broken: what came is no answer: a connection that broke, half a body, not JSON, a 5xx, too
+	// much, or about something else.
 	Broken
 	// Cancelled: the caller went away first. It says nothing about the cell.
 	Cancelled
@@ -47,7 +48,8 @@ func (k Kind) String() string {
 // Failure says that a cell gave no answer that counts.
 type Failure struct {
 	Kind Kind
-	// Sent is false only if nothing of the request can have reached the cell: then nothing was done. Otherwise the outcome is unknown.
+	// Sent is false only if nothing of the request can have reached the cell: then nothing was
+	// done. Otherwise the outcome is unknown.
 	Sent bool
 	Err  error
 }
@@ -60,8 +62,8 @@ func (f *Failure) Unwrap() error { return f.Err }
 // IsNotFound reports whether the cell refused because there is no such thing.
 func IsNotFound(err error) bool { return hasCode(err, cellwire.CodeNotFound) }
 
-// AsFailure makes a failure of a refusal of what every cell takes: one that does not is none that can be used. Whom the cell does not let in is another
-// matter.
+// AsFailure turns the rejection of a request that every cell must accept into a Failure: such a
+// cell is unusable. 401 and 403 stay rejections.
 func AsFailure(err error) error {
 	var refusal *cellwire.Error
 	if errors.As(err, &refusal) && refusal.Status != http.StatusUnauthorized && refusal.Status != http.StatusForbidden {
@@ -70,10 +72,12 @@ func AsFailure(err error) error {
 	return err
 }
 
-// IsConflict reports whether the cell refused because the state of the server does not allow it, or because another has its uuid.
+// IsConflict reports whether the cell refused because the state of the server does not allow it, or
+// because another has its uuid.
 func IsConflict(err error) bool { return hasCode(err, cellwire.CodeConflict, cellwire.CodeExists) }
 
-// IsCertificate reports whether the two sides do not accept each other's certificates, or agree on TLS at all: trying again does not help.
+// IsCertificate reports whether the two sides do not accept each other's certificates, or agree on
+// TLS at all: trying again does not help.
 func IsCertificate(err error) bool {
 	var unverified *tls.CertificateVerificationError
 	var op *net.OpError

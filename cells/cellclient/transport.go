@@ -15,14 +15,16 @@ import (
 const (
 	// idleConnections are kept to a cell: as many lists at once need no new ones.
 	idleConnections = 64
-	// idleTimeout is shorter than a cell's own, so that the client closes first and no request goes to a connection about to be closed.
+	// idleTimeout is shorter than a cell's own, so that the client closes first and no request goes
+	// to a connection about to be closed.
 	idleTimeout = 30 * time.Second
 	// maxHeader bounds the headers of an answer.
 	maxHeader = 64 << 10
 )
 
-// newTransport makes connections to a cell: directly, over HTTP/1.1. net/http repeats a request by itself only on a kept connection that
-// turned out dead, and only if it is a GET or nothing of it was written: no change is made twice by that.
+// newTransport makes connections to a cell: directly, over HTTP/1.1. net/http repeats a request by
+// itself only on a kept connection that turned out dead, and only if it is a GET or nothing of it
+// was written: no change is made twice by that.
 func newTransport(socket string, config *tls.Config) *http.Transport {
 	dialer := &net.Dialer{KeepAlive: 15 * time.Second}
 	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
@@ -78,14 +80,15 @@ func dialTLS(ctx context.Context, dial func(context.Context, string, string) (ne
 	return conn, nil
 }
 
-// requestKey is where a request's own context is among the values of the context that net/http dials with.
+// requestKey is where a request's own context is among the values of the context that net/http
+// dials with.
 type requestKey struct{}
 
 // bound puts ctx among its own values.
 func bound(ctx context.Context) context.Context { return context.WithValue(ctx, requestKey{}, ctx) }
 
-// rebind ends a dial together with the request that it was begun for. net/http lets it go on, for others to use: to a host that answers nothing
-// that is a goroutine for minutes.
+// rebind ends a dial together with the request that it was begun for. net/http lets it go on, for
+// others to use: to a host that answers nothing that is a goroutine for minutes.
 func rebind(ctx context.Context) (context.Context, context.CancelFunc) {
 	request, ok := ctx.Value(requestKey{}).(context.Context)
 	if !ok {

@@ -11,7 +11,8 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 )
 
-// crowded is a store with a project of 100,000 active servers on 1,000 hosts, copied from one that was made by the book.
+// crowded is a store with a project of 100,000 active servers on 1,000 hosts, copied from one that
+// was made by the book.
 func crowded(b *testing.B) *celldb.DB {
 	b.Helper()
 	const servers, hosts = 100_000, 1_000
@@ -44,7 +45,8 @@ func crowded(b *testing.B) *celldb.DB {
 	return s
 }
 
-// BenchmarkList is a page of 100 of the default list of a project with 100,000 servers: the first, and one in the middle.
+// BenchmarkList is a page of 100 of the default list of a project with 100,000 servers: the first,
+// and one in the middle.
 func BenchmarkList(b *testing.B) {
 	s := crowded(b)
 	newest := []cellwire.SortKey{{Key: "created_at", Desc: true}}

@@ -48,7 +48,8 @@ func checkName(what, name string) error {
 	return nil
 }
 
-// CheckInsert refuses a server that cannot be inserted: one is to be built on a host, or it is in error and has none.
+// CheckInsert refuses a server that cannot be inserted: one is to be built on a host, or it is in
+// error and has none.
 func CheckInsert(s cellwire.Server) error {
 	if err := CheckUUID(s.UUID); err != nil {
 		return err

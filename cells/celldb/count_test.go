@@ -54,7 +54,8 @@ func TestCountStates(t *testing.T) {
 	}
 }
 
-// BenchmarkCountStates is what a look at the metrics costs in a cell of 100,000 servers, when nothing is remembered.
+// BenchmarkCountStates is what a look at the metrics costs in a cell of 100,000 servers, when
+// nothing is remembered.
 func BenchmarkCountStates(b *testing.B) {
 	s := crowded(b)
 	for b.Loop() {

@@ -17,7 +17,8 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 )
 
-// childEnv makes the test binary a cell that writes as fast as it can, and says each write that was acknowledged.
+// childEnv makes the test binary a cell that writes as fast as it can, and says each write that was
+// acknowledged.
 const childEnv = "CELLDB_TEST_WRITER"
 
 func TestMain(m *testing.M) {
@@ -60,8 +61,9 @@ func storm(path string) error {
 	}
 }
 
-// TestKill: a cell is killed while it writes, again and again. Each acknowledged write is there, the next process goes on at once, and
-// the revision never goes back: no two changes ever have the same.
+// TestKill: a cell is killed while it writes, again and again. Each acknowledged write is there,
+// the next process goes on at once, and the revision never goes back: no two changes ever have the
+// same.
 func TestKill(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "cell.db")
 	acked := map[int][2]string{}

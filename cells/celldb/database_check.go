@@ -11,8 +11,9 @@ import (
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 )
 
-// Check reports whether the database is whole: it is the one that was opened, and has all tables and columns of the schema. It reads one row, and the
-// schema only after that was changed, by whichever process.
+// Check reports whether the database is whole: it is the one that was opened, and has all tables
+// and columns of the schema. It reads one row, and the schema only after that was changed, by
+// whichever process.
 func (s *DB) Check(ctx context.Context) error {
 	const op = "checking"
 	var info Info

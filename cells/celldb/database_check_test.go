@@ -11,8 +11,9 @@ import (
 	"github.com/compute-agent/compute-agent/cells/celldb"
 )
 
-// TestCheck: a database that lacks a table or a column, or that is another cell's by now, is not whole, and is whole again when that is back. What does not
-// matter to answers, as an index, does not matter to it.
+// TestCheck: a database that lacks a table or a column, or that is another cell's by now, is not
+// whole, and is whole again when that is back. What does not matter to answers, as an index, does
+// not matter to it.
 func TestCheck(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "cell.db")
 	s := open(t, path)

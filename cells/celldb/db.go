@@ -18,7 +18,8 @@ import (
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 )
 
-// embedded are the steps of the schema, in the order of their names. One that was released never changes.
+// embedded are the steps of the schema, in the order of their names. One that was released never
+// changes.
 //
 //go:embed sql/*.sql
 var embedded embed.FS
@@ -28,11 +29,13 @@ const applicationID = 0x6361636c
 
 // DB is a cell's database in SQL. It implements Store.
 //
-// Each commit is on the disk before it is acknowledged; only the heartbeats of hosts, which come again in seconds, wait for the next commit's
-// fsync. One process has the database: a change wakes the hosts that wait for it in that process.
+// Each commit is on the disk before it is acknowledged; only the heartbeats of hosts, which come
+// again in seconds, wait for the next commit's fsync. One process has the database: a change wakes
+// the hosts that wait for it in that process.
 type DB struct {
 	kit *sqldb.DB
-	// writing is held by who writes: the kit's writer and heartbeats are two connections to the same file.
+	// writing is held by who writes: the kit's writer and heartbeats are two connections to the
+	// same file.
 	writing    chan struct{}
 	heartbeats *sql.DB           // one connection, without fsync
 	asked      *sqldb.Statements // of the reader
@@ -42,11 +45,13 @@ type DB struct {
 
 var _ Store = (*DB)(nil)
 
-// maxStatements is how many are kept prepared on each connection for reading. Lists have few forms, and as many limits as callers come up with.
+// maxStatements is how many are kept prepared on each connection for reading. Lists have few forms,
+// and as many limits as callers come up with.
 const maxStatements = 64
 
-// Open opens the database of the cell with the name for this process alone, and makes it (mode 0600), and its directory (0700), when it is not
-// there. It brings the schema up to date. The file of another program, or of a newer one, is refused and not touched. log gets a line when writes
+// Open opens the database of the cell with the name for this process alone, and makes it (mode
+// 0600), and its directory (0700), when it is not there. It brings the schema up to date. The file
+// of another program, or of a newer one, is refused and not touched. log gets a line when writes
 // begin to fail and when they work again.
 func Open(ctx context.Context, path, name string, log zerolog.Logger) (*DB, error) {
 	kit, err := sqldb.Open(ctx, path, sqldb.Options{Schema: schema(name), Means: means, Logger: log})
@@ -84,7 +89,8 @@ func schema(name string) *sqldb.Schema {
 }
 
 var (
-	// errDamaged is both errors of a database that cannot be read, errNotOurs all of a file whose tables are not those of a cell.
+	// errDamaged is both errors of a database that cannot be read, errNotOurs all of a file whose
+	// tables are not those of a cell.
 	errDamaged = errors.Join(ErrUnavailable, ErrDamaged)
 	errNotOurs = errors.Join(ErrUnavailable, ErrSchema)
 )

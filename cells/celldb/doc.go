@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package celldb is a cell's database: its servers, the services of its hosts and their compute nodes. [Store] is what a cell does with it;
-// [Open] makes one of an SQLite file.
+// Package celldb is the database of a cell: its servers, the services of its hosts and their
+// compute nodes. [Store] is what a cell uses; [Open] opens a SQLite file.
 //
-// What may become of a server is decided here and nowhere else, by the transitions of a [Record]. They know no database and no clock, and a
-// store runs each in a transaction. All of them may be repeated:
+// The transitions of a [Record] are the state machine of a server, and the only place where its
+// state changes. They are pure functions, all idempotent, and a store runs each in a transaction:
 //
 //	Insert ──▶ hidden ──Discard──▶ erased
 //	             │ Release
@@ -15,8 +15,9 @@
 //	               ╲     soft-deleting ──settled──▶ soft-delete ──Restore──▶ restoring
 //	                ╲          │
 //	                 ╲         ▼ Delete(normal), from any state
-//	                  ╰──▶ deleting ──gone──▶ deleted        (its host shows life)
-//	                       deleted, unfreed, cleanup due     (it does not: Freed ends the one, gone both)
+//	                  ╰──▶ deleting ──gone──▶ deleted        (its host is up)
+//	                       deleted, unfreed, cleanup due     (it is down: Freed ends the one, gone both)
 //
-// Each change of a row raises the cell's revision in the same transaction, so that a host can ask for what is newer than what it knows.
+// Each change of a row raises the cell's revision in the same transaction, so that a host can ask
+// for what is newer than its own revision.
 package celldb

@@ -160,12 +160,13 @@ func (s *DB) PatchService(ctx context.Context, id string, p cellwire.ServicePatc
 	return service, err
 }
 
-// livingOf says whether a host has servers that are not deleted, hidden ones among them. The first is read from an index of the host's rows, the other
-// from that of the few hidden ones.
+// livingOf says whether a host has servers that are not deleted, hidden ones among them. The first
+// is read from an index of the host's rows, the other from that of the few hidden ones.
 const livingOf = "SELECT EXISTS (SELECT 1 FROM instances WHERE hidden = 0 AND host <> '' AND (gone < 2 OR cleanup_due = 1) AND host = ?1 AND +gone < 2) OR " +
 	"EXISTS (SELECT 1 FROM instances WHERE hidden = 1 AND inserted_at >= 0 AND +host = ?1)"
 
-// DeleteService forgets a host and its nodes. Guests that were to be removed from it are so if it ever comes back.
+// DeleteService forgets a host and its nodes. Guests that were to be removed from it are so if it
+// ever comes back.
 func (s *DB) DeleteService(ctx context.Context, id string, m Moment) (service cellwire.Service, err error) {
 	err = s.write(ctx, "deleting a service from", func(tx *sql.Tx) (err error) {
 		if service, _, err = scanService(tx.QueryRowContext(ctx, selectServices+"WHERE s.uuid = ?", id), m); errors.Is(err, sql.ErrNoRows) {
@@ -258,7 +259,8 @@ func (s *DB) knows(ctx context.Context, host string, r cellwire.HostReport) (kno
 	return known, err
 }
 
-// register writes down a service, new or not, and its nodes. Refused are nodes that another host has.
+// register writes down a service, new or not, and its nodes. Refused are nodes that another host
+// has.
 func register(ctx context.Context, tx *sql.Tx, host string, r cellwire.HostReport, m Moment) (refused []string, err error) {
 	now := m.Now.UnixMicro()
 	revision, err := raise(ctx, tx)
@@ -277,7 +279,8 @@ func register(ctx context.Context, tx *sql.Tx, host string, r cellwire.HostRepor
 		return nil, err
 	}
 	for _, n := range r.Nodes {
-		// A node that another host reported and does not report any more is this host's now, and has to be mapped again.
+		// A node that another host reported and does not report any more is this host's now, and
+		// has to be mapped again.
 		done, err := tx.ExecContext(ctx, `INSERT INTO compute_nodes (uuid, host, hypervisor_hostname, created_at) VALUES (?, ?, ?, ?)
 			ON CONFLICT (uuid) DO UPDATE SET present = 1, hypervisor_hostname = excluded.hypervisor_hostname, mapped = mapped AND host = excluded.host, host = excluded.host
 			WHERE host = excluded.host OR present = 0`, n.UUID, host, n.Name, now)
@@ -293,7 +296,8 @@ func register(ctx context.Context, tx *sql.Tx, host string, r cellwire.HostRepor
 	return refused, nil
 }
 
-// What of a host's servers is newer than a revision, and all that it may have to do something about. A + keeps SQLite from the other's index.
+// What of a host's servers is newer than a revision, and all that it may have to do something
+// about. A + keeps SQLite from the other's index.
 const (
 	newsOf = "i.hidden = 0 AND i.host <> '' AND (+i.gone < 2 OR i.cleanup_due = 1) AND i.host = ? AND i.revision > ? ORDER BY i.revision"
 	allOf  = "i.hidden = 0 AND i.host <> '' AND (i.gone < 2 OR i.cleanup_due = 1) AND i.host = ? ORDER BY +i.revision"

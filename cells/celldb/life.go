@@ -22,7 +22,8 @@ type Record struct {
 	InsertedAt time.Time
 	// CleanupDue: the row was deleted without its host, which may have a guest.
 	CleanupDue bool
-	// Unfreed: the row was deleted without its host, and the compute API has not said that the allocations are gone.
+	// Unfreed: the row was deleted without its host, and the compute API has not reported yet that
+	// the allocations are removed.
 	Unfreed bool
 	// WantRevision is the revision at which Want last changed.
 	WantRevision int64
@@ -40,7 +41,8 @@ func NewRecord(s cellwire.Server, m Moment) (*Record, error) {
 	return &Record{Server: s, Digest: hex.EncodeToString(sum[:]), InsertedAt: m.Now}, nil
 }
 
-// asInserted leaves of a server what an insertion gives: nothing that the cell makes, and times as they are kept.
+// asInserted leaves of a server what an insertion gives: nothing that the cell makes, and times as
+// they are kept.
 func asInserted(s cellwire.Server) cellwire.Server {
 	s.ID, s.Revision, s.Hidden, s.HostUp, s.HostDisabled, s.HostForcedDown = 0, 0, false, false, false, false
 	s.CreatedAt = Kept(s.CreatedAt)
@@ -55,7 +57,7 @@ func asInserted(s cellwire.Server) cellwire.Server {
 // Kept is a time as the database keeps it: in UTC, to the microsecond.
 func Kept(t time.Time) time.Time { return t.UTC().Truncate(time.Microsecond) }
 
-// Want is what shall be so on the host of the server; "" when there is nothing that it has to do about it.
+// Want is the desired state on the host of the server; "" if the host has nothing to do.
 func (r *Record) Want() cellwire.Want {
 	s := &r.Server
 	switch {
@@ -98,9 +100,11 @@ func (r *Record) Discardable() error {
 
 // Delete deletes the server, whatever state it is in.
 //
-// With a host that shows life the host is asked: it destroys the guest, removes the allocations, and reports. Without, or of a server that no host ever
-// saw, the row is deleted now: then local is true, until the compute API says that the allocations are gone. A soft delete never is local in that sense,
-// for it keeps the allocations: of a host without life it only takes effect later. As in Nova, what never was active is deleted for good, however.
+// With a host that shows life the host is asked: it destroys the guest, removes the allocations,
+// and reports. Without, or of a server that no host ever saw, the row is deleted now: then local is
+// true, until the compute API says that the allocations are gone. A soft delete never is local in
+// that sense, for it keeps the allocations: of a host without life it only takes effect later. As
+// in Nova, what never was active is deleted for good, however.
 //
 // Repeating a normal delete after the host has died deletes the row.
 func (r *Record) Delete(kind cellwire.DeleteKind, hostUp bool, now time.Time) (changed, local bool) {
@@ -122,7 +126,8 @@ func (r *Record) Delete(kind cellwire.DeleteKind, hostUp bool, now time.Time) (c
 	return true, false
 }
 
-// Reclaimable refuses (conflict) to delete for good what is not softly deleted, or is being restored.
+// Reclaimable refuses (conflict) to delete for good what is not softly deleted, or is being
+// restored.
 func (r *Record) Reclaimable() error {
 	if s := &r.Server; !s.Deleted && s.DeletedAt == nil {
 		return conflict("server %s is in vm_state %s (task_state %s) and not softly deleted any more", s.UUID, s.VMState, orNone(s.TaskState))
@@ -160,8 +165,8 @@ func (r *Record) gone(now time.Time) {
 	}
 }
 
-// Restore takes a soft delete back: the host shall run the guest again, and the server is active when it says so. A refusal (conflict) of what
-// is not softly deleted.
+// Restore undoes a soft delete: the host starts the guest again, and the server is active when it
+// reports so. A refusal (conflict) of what is not softly deleted.
 func (r *Record) Restore() (changed bool, err error) {
 	s := &r.Server
 	switch {

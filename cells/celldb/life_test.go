@@ -18,7 +18,8 @@ var (
 	now  = then.Add(time.Hour)
 )
 
-// record makes a row: "VM/TASK", and of words behind it: hidden, homeless, launched, deleted, due, unfreed, soft (has a deleted_at).
+// record makes a row: "VM/TASK", and of words behind it: hidden, homeless, launched, deleted, due,
+// unfreed, soft (has a deleted_at).
 func record(text string) *celldb.Record {
 	words := strings.Fields(text)
 	vm, task, _ := strings.Cut(words[0], "/")
@@ -66,7 +67,8 @@ func text(r *celldb.Record) string {
 	return b
 }
 
-// TestTransitions: what becomes of each row, and what its host then has to do. A result of "refused" changes nothing; one of "same" neither.
+// TestTransitions: what becomes of each row, and what its host then has to do. A result of
+// "refused" changes nothing; one of "same" neither.
 func TestTransitions(t *testing.T) {
 	del := func(kind cellwire.DeleteKind, up bool) func(*celldb.Record) (bool, bool) {
 		return func(r *celldb.Record) (bool, bool) { changed, _ := r.Delete(kind, up, now); return changed, false }

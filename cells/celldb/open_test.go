@@ -64,7 +64,8 @@ func TestTwoDatabasesHaveTwoEpochs(t *testing.T) {
 	}
 }
 
-// TestRefusedFiles: what is not this program's, or not this cell's, is refused with what and where, and keeps every byte.
+// TestRefusedFiles: what is not this program's, or not this cell's, is refused with what and where,
+// and keeps every byte.
 func TestRefusedFiles(t *testing.T) {
 	for name, c := range map[string]struct {
 		prepare func(t *testing.T, path string)
@@ -155,7 +156,8 @@ func TestEnded(t *testing.T) {
 	}
 }
 
-// TestDamage: damage that is met in the middle of the work is an error with what to do, not an answer with less.
+// TestDamage: damage that is met in the middle of the work is an error with what to do, not an
+// answer with less.
 func TestDamage(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "cell.db")
 	s := open(t, path)

@@ -31,8 +31,9 @@ func plan(t *testing.T, s *DB, query string, args []any) string {
 	return strings.Join(steps, "; ")
 }
 
-// TestPlans: the lists that people ask for come from an index in their order, so that a page costs what it has, wherever it begins; and an agent's
-// question and a boot's survey read their own rows only.
+// TestPlans: the lists that people ask for come from an index in their order, so that a page costs
+// what it has, wherever it begins; and an agent's question and a boot's survey read their own rows
+// only.
 func TestPlans(t *testing.T) {
 	s, err := Open(context.Background(), t.TempDir()+"/cell.db", "cell1", zerolog.Nop())
 	if err != nil {
@@ -89,7 +90,8 @@ func TestPlans(t *testing.T) {
 	}
 }
 
-// TestSortExpressions: each column that servers can be sorted by is one here, of the type that it has in a key.
+// TestSortExpressions: each column that servers can be sorted by is one here, of the type that it
+// has in a key.
 func TestSortExpressions(t *testing.T) {
 	if len(sortExpressions) != len(cellwire.SortColumns) {
 		t.Errorf("%d expressions for %d columns", len(sortExpressions), len(cellwire.SortColumns))

@@ -20,7 +20,8 @@ import (
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 )
 
-// sortExpressions are what the columns of cellwire.SortColumns are here. Those that a cell does not keep are all equal.
+// sortExpressions are what the columns of cellwire.SortColumns are here. Those that a cell does not
+// keep are all equal.
 var sortExpressions = map[string]string{
 	"access_ip_v4": "i.access_ip_v4", "access_ip_v6": "i.access_ip_v6", "auto_disk_config": "(i.disk_config = 'AUTO')", "availability_zone": "i.availability_zone",
 	"config_drive": "i.config_drive", "created_at": "i.created_at", "display_description": "COALESCE(i.display_description, '')", "display_name": "i.display_name",
@@ -33,8 +34,9 @@ var sortExpressions = map[string]string{
 // initialRows is for how many rows there is room at first: a list over many cells asks for no more.
 const initialRows = 40
 
-// Servers is a page of servers. Sorted by created_at it reads the page's rows from an index, and those before the page not at all; sorted by
-// something else it reads all rows that match and keeps the page's. Patterns, tags and metadata are looked at row by row as they come.
+// Servers is a page of servers. Sorted by created_at it reads the page's rows from an index, and
+// those before the page not at all; sorted by something else it reads all rows that match and keeps
+// the page's. Patterns, tags and metadata are looked at row by row as they come.
 func (s *DB) Servers(ctx context.Context, q cellwire.ServerQuery, m Moment) (cellwire.ServerPage, error) {
 	if err := q.Check(); err != nil {
 		return cellwire.ServerPage{}, err
@@ -80,7 +82,8 @@ func (s *DB) Servers(ctx context.Context, q cellwire.ServerQuery, m Moment) (cel
 	return page, nil
 }
 
-// compose makes SQL of a query that was checked. keys are the expressions of the values of a row's key.
+// compose makes SQL of a query that was checked. keys are the expressions of the values of a row's
+// key.
 func compose(q cellwire.ServerQuery) (query string, args []any, keys []string, err error) {
 	var orders []string
 	for _, k := range q.Sort {
@@ -109,7 +112,8 @@ func compose(q cellwire.ServerQuery) (query string, args []any, keys []string, e
 	} else {
 		query = fmt.Sprintf(selectRecords, added)
 	}
-	// The limit is not a parameter: SQLite, whose plan may depend on it, would prepare the statement a second time when it is bound.
+	// The limit is not a parameter: SQLite, whose plan may depend on it, would prepare the
+	// statement a second time when it is bound.
 	query += "WHERE " + strings.Join(w.terms, " AND ") + " ORDER BY " + strings.Join(orders, ", ") + " LIMIT " + strconv.Itoa(q.Limit+1)
 	return query, w.args, keys, nil
 }
@@ -125,8 +129,9 @@ func (w *where) add(term string, args ...any) {
 	w.args = append(w.args, args...)
 }
 
-// after admits the rows whose key comes after that of the query: greater in the first column in which they differ, in the column's direction. The first
-// column alone is said once more, as a range that an index can begin at.
+// after admits the rows whose key comes after that of the query: greater in the first column in
+// which they differ, in the column's direction. The first column alone is said once more, as a
+// range that an index can begin at.
 func (w *where) after(q cellwire.ServerQuery, keys []string) {
 	var (
 		alternatives []string
@@ -251,7 +256,8 @@ func sorted(m map[string]string) []string {
 	return names
 }
 
-// matchFunction is the SQL function that says whether a text, its second argument, has a match of a pattern, its first.
+// matchFunction is the SQL function that says whether a text, its second argument, has a match of a
+// pattern, its first.
 const matchFunction = "compute_agent_cell_match"
 
 // compiled holds the patterns that were compiled lately, for a query asks row by row.
@@ -280,7 +286,8 @@ func pattern(text string) (*regexp.Regexp, error) {
 	return p, nil
 }
 
-// init makes the function known to the driver, which wants that once in a process and before it connects.
+// init makes the function known to the driver, which wants that once in a process and before it
+// connects.
 func init() {
 	sqlite.MustRegisterDeterministicScalarFunction(matchFunction, 2, func(_ *sqlite.FunctionContext, args []driver.Value) (driver.Value, error) {
 		text, _ := args[0].(string)

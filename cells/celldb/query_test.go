@@ -20,7 +20,8 @@ import (
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
-// The values that servers of the model have: few, so that there are ties, and strange, so that nothing is taken for syntax.
+// The values that servers of the model have: few, so that there are ties, and strange, so that
+// nothing is taken for syntax.
 var (
 	words = []string{"", "a", "A", "b%_", `c"'\`, "é", "x\u2028y", "$.k", "1"}
 	times = []int{0, 1, 1, 2, 5}
@@ -261,7 +262,8 @@ func drawQuery(rt *rapid.T) (q cellwire.ServerQuery) {
 	return q
 }
 
-// TestQueries pages through answers with any conditions in any order, and compares with a filter and a sort over all servers.
+// TestQueries pages through answers with any conditions in any order, and compares with a filter
+// and a sort over all servers.
 func TestQueries(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		s := open(t, t.TempDir()+"/cell.db")

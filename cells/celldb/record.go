@@ -25,8 +25,9 @@ type rest struct {
 	Fault        *cellwire.Fault `json:"fault,omitempty"`
 }
 
-// The columns of a Record, in the order of recordValues: those that are read, in the order of recordReader, for which id comes before them, and those
-// that are there for conditions, whose values are in others as well.
+// The columns of a Record, in the order of recordValues: those that are read, in the order of
+// recordReader, for which id comes before them, and those that are there for conditions, whose
+// values are in others as well.
 var (
 	readColumns = []string{"uuid", "project_id", "user_id", "display_name", "display_description", "hostname", "image_ref", "availability_zone", "config_drive",
 		"disk_config", "access_ip_v4", "access_ip_v6", "locked", "reservation_id", "launch_index", "host", "node", "node_uuid", "vm_state", "task_state",
@@ -36,7 +37,8 @@ var (
 	recordColumns = slices.Concat(readColumns, searchColumns)
 )
 
-// selectRecords begins a query of rows, with what is known of their hosts. Conditions and orders name the columns i.COLUMN.
+// selectRecords begins a query of rows, with what is known of their hosts. Conditions and orders
+// name the columns i.COLUMN.
 var selectRecords = "SELECT i.id, i." + strings.Join(readColumns, ", i.") + ", " + hostColumns + "%s FROM instances i LEFT JOIN services s ON s.host = i.host "
 
 // hostColumns are those of hostState.
@@ -79,7 +81,8 @@ type recordReader struct {
 	created, updated, launched, terminated, deleted, inserted, gone int64
 	tags, metadata, others                                          string
 
-	// The rest of the row before: the servers of a page have few flavors, and it is read once for those that follow each other.
+	// The rest of the row before: the servers of a page have few flavors, and it is read once for
+	// those that follow each other.
 	before string
 	rest   rest
 }
@@ -96,8 +99,8 @@ func newRecordReader(more ...any) *recordReader {
 	return r
 }
 
-// read reads a row. What it returns is good until the next is read; of servers that are copied of it, the maps within the flavor are common to those
-// with the same one, and not to be changed.
+// read reads a row. What it returns is good until the next is read; of servers that are copied of
+// it, the maps within the flavor are common to those with the same one, and not to be changed.
 func (r *recordReader) read(row sqldb.Row) (*stored, error) {
 	if err := row.Scan(r.into...); err != nil {
 		return nil, err

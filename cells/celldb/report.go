@@ -18,8 +18,8 @@ const (
 	maxFaultDetails = 65535
 )
 
-// Apply takes a report of the server's own host. refused says why a report is not taken; what comes late and means nothing any more is taken, and changes
-// nothing.
+// Apply takes a report of the server's own host. refused says why a report is not taken; what comes
+// late and means nothing any more is taken, and changes nothing.
 func (r *Record) Apply(report cellwire.Report, now time.Time) (changed bool, refused string) {
 	if !slices.Contains(powerStates, report.PowerState) {
 		return false, fmt.Sprintf("%d is no power state", report.PowerState)
@@ -81,8 +81,9 @@ func (r *Record) failed(fault *cellwire.Fault, now time.Time) (bool, string) {
 	return true, ""
 }
 
-// power follows Nova's _sync_instance_power_state: the power state is always noted, and decides the vm_state only while no task is under way. Unlike
-// Nova's, a guest that runs although its server is stopped is not stopped again: whoever started it had a reason, so the server is active.
+// power follows Nova's _sync_instance_power_state: the power state is always noted, and decides the
+// vm_state only while no task is under way. Unlike Nova's, a guest that runs although its server is
+// stopped is not stopped again: the user who started it had a reason, so the server is active.
 func (r *Record) power(power plugins.PowerState) bool {
 	s := &r.Server
 	if r.leaving() {

@@ -63,7 +63,8 @@ func change(ctx context.Context, tx *sql.Tx, r *stored, now time.Time, transitio
 	return err
 }
 
-// changeOne runs a transition of the server with the uuid in a transaction; a refusal (not found) without one.
+// changeOne runs a transition of the server with the uuid in a transaction; a refusal (not found)
+// without one.
 func (s *DB) changeOne(ctx context.Context, op, uuid string, now time.Time, transition func(*stored) (bool, error)) (r *stored, err error) {
 	err = s.write(ctx, op+" in", func(tx *sql.Tx) error {
 		if r, err = record(ctx, tx, uuid); err != nil {
@@ -190,7 +191,8 @@ func (s *DB) Restore(ctx context.Context, uuid string, m Moment) (cellwire.Serve
 	return r.server(m), nil
 }
 
-// Freed notes that allocations are gone. It is nothing that an owner or a host sees, and so not a change of the server.
+// Freed notes that allocations are gone. It is nothing that an owner or a host sees, and so not a
+// change of the server.
 func (s *DB) Freed(ctx context.Context, uuid string) error {
 	return s.write(ctx, "noting removed allocations in", func(tx *sql.Tx) error {
 		r, err := record(ctx, tx, uuid)
@@ -226,7 +228,8 @@ func (s *DB) States(ctx context.Context, uuids []string) ([]cellwire.ServerState
 	return states, s.kit.Explain(ctx, "reading states from", err)
 }
 
-// Unfinished has what the compute API has to see to the end. Each of the three has an index of just these rows.
+// Unfinished has what the compute API has to see to the end. Each of the three has an index of just
+// these rows.
 func (s *DB) Unfinished(ctx context.Context, hiddenBefore, softBefore time.Time) (u cellwire.Unfinished, err error) {
 	err = s.read(ctx, "reading unfinished servers from", func(db sqldb.Querier) error {
 		get := func(since, where string, args ...any) (list []cellwire.UnfinishedServer, err error) {

@@ -4,11 +4,13 @@ package celldb
 
 import "github.com/compute-agent/compute-agent/cells/cellwire"
 
-// MaxAnswer bounds the servers of one answer, in bytes by their [Weight]: what does not fit comes with the next one. If every character has to be
-// escaped an answer is six times as long as that, which is still less than the 64 MiB that clients read.
+// MaxAnswer bounds the servers of one answer, in bytes by their [Weight]: what does not fit comes
+// with the next one. If every character has to be escaped an answer is six times as long as that,
+// which is still less than the 64 MiB that clients read.
 const MaxAnswer = 8 << 20
 
-// Weight is about how many bytes a server is in an answer, but for what has to be escaped: nearly all of it is what its owner said.
+// Weight is the approximate size of a server in an answer in bytes, without escapes: nearly all of
+// it is its owner's data.
 func Weight(s cellwire.Server) int {
 	const others = 1 << 10 // keys, states and times
 	n := others + len(s.Name) + len(s.Hostname) + len(s.UserData) + len(s.ImageRef) + len(s.ProjectID) + len(s.UserID)

@@ -35,7 +35,8 @@ func size(t *testing.T, answer any) int {
 	return len(text)
 }
 
-// TestWorkInPages: all that is wanted on a host comes in answers that can be read, whatever owners said. What changes in between comes again.
+// TestWorkInPages: all that is wanted on a host comes in answers that can be read, whatever owners
+// said. What changes in between comes again.
 func TestWorkInPages(t *testing.T) {
 	const count = 80
 	s := fresh(t)

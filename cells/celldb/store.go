@@ -12,11 +12,14 @@ import (
 
 // Errors of a database, beside the refusals, which are *cellwire.Error.
 var (
-	// ErrUnavailable says that the database cannot be used now: locked for too long, full, unreadable. Nothing was written.
+	// ErrUnavailable says that the database cannot be used now: locked for too long, full,
+	// unreadable. Nothing was written.
 	ErrUnavailable = errors.New("cell database unavailable")
-	// ErrDamaged says that what is in the database cannot be read, which does not end by itself. It comes with ErrUnavailable.
+	// ErrDamaged says that what is in the database cannot be read, which does not end by itself. It
+	// comes with ErrUnavailable.
 	ErrDamaged = errors.New("cell database damaged")
-	// ErrSchema says that the database is of a newer program, or none of this program's. It was not touched.
+	// ErrSchema says that the database is of a newer program, or none of this program's. It was not
+	// touched.
 	ErrSchema = errors.New("schema cannot be used")
 	// ErrName says that the database is another cell's.
 	ErrName = errors.New("database of another cell")
@@ -29,8 +32,8 @@ type Moment struct {
 	DownTime time.Duration
 }
 
-// Alive says whether a host with that last word shows life: as in Nova, a word from the future, after the clock was set back, is as good as one
-// from the past.
+// Alive says whether a host with that last word shows life: as in Nova, a word from the future,
+// after the clock was set back, is as good as one from the past.
 func (m Moment) Alive(lastSeenUp time.Time) bool {
 	return !lastSeenUp.IsZero() && m.Now.Sub(lastSeenUp).Abs() <= m.DownTime
 }
@@ -47,28 +50,31 @@ type Info struct {
 // MaxUnfinished is how many servers of each kind an answer of Unfinished has at most, oldest first.
 const MaxUnfinished = 10000
 
-// Store is a cell's database. All methods are safe for concurrent use. A refusal is a *cellwire.Error; other errors wrap those above, or that of the
-// context. A method that returns an error has written nothing; only when the disk failed in the middle of a commit it may have, which is why all of
-// them can be repeated.
+// Store is a cell's database. All methods are safe for concurrent use. A refusal is a
+// *cellwire.Error; other errors wrap those above, or that of the context. A method that returns an
+// error has written nothing; only when the disk failed in the middle of a commit it may have, which
+// is why all of them can be repeated.
 //
 // Servers in answers carry HostUp, HostDisabled and HostForcedDown as of the moment.
 type Store interface {
-	// Check reports whether the database is whole: the one that was opened, with all of its tables. It is cheap enough for every request: it reads one
-	// row.
+	// Check reports whether the database is whole: the one that was opened, with all of its tables.
+	// It is cheap enough for every request: it reads one row.
 	Check(ctx context.Context) error
 	// Info is whose database it is.
 	Info(ctx context.Context) (Info, error)
 
-	// Servers is a page of servers, hidden ones not among them: as many as fit into MaxAnswer, and at least one. The cost of a page that is sorted
-	// by created_at is O(limit).
+	// Servers is a page of servers, hidden ones not among them: as many as fit into MaxAnswer, and
+	// at least one. The cost of a page that is sorted by created_at is O(limit).
 	Servers(ctx context.Context, q cellwire.ServerQuery, m Moment) (cellwire.ServerPage, error)
 	// Server is one server, in whatever state: hidden and deleted ones too.
 	Server(ctx context.Context, uuid string, m Moment) (cellwire.Server, error)
-	// Insert makes a hidden row. The same row again is answered as it is by now; another one of the uuid is refused (exists).
+	// Insert makes a hidden row. The same row again is answered as it is by now; another one of the
+	// uuid is refused (exists).
 	Insert(ctx context.Context, s cellwire.Server, m Moment) (cellwire.Server, error)
 	// Release shows a hidden row and lets its host begin.
 	Release(ctx context.Context, uuid string, m Moment) (cellwire.Server, error)
-	// Discard erases a hidden row; a released one is refused (conflict), and one that is not there is no error.
+	// Discard erases a hidden row; a released one is refused (conflict), and one that is not there
+	// is no error.
 	Discard(ctx context.Context, uuid string) error
 	// Delete asks the host to delete, or deletes; see [Record.Delete].
 	Delete(ctx context.Context, uuid string, kind cellwire.DeleteKind, m Moment) (cellwire.DeleteAnswer, error)
@@ -78,8 +84,9 @@ type Store interface {
 	Freed(ctx context.Context, uuid string) error
 	// States says what became of servers; those that are not there are missing.
 	States(ctx context.Context, uuids []string) ([]cellwire.ServerState, error)
-	// Unfinished has the servers that are hidden since before the first time, deleted and not freed, and softly deleted since before the
-	// second (zero: none of these). Each at most MaxUnfinished, oldest first. All is of one snapshot, and so are epoch and revision.
+	// Unfinished has the servers that are hidden since before the first time, deleted and not
+	// freed, and softly deleted since before the second (zero: none of these). Each at most
+	// MaxUnfinished, oldest first. All is of one snapshot, and so are epoch and revision.
 	Unfinished(ctx context.Context, hiddenBefore, softBefore time.Time) (cellwire.Unfinished, error)
 
 	// Survey is what a boot asks: what the project uses, and all hosts.
@@ -90,8 +97,9 @@ type Store interface {
 	Services(ctx context.Context, m Moment) ([]cellwire.Service, error)
 	// PatchService changes a service; its host learns of it.
 	PatchService(ctx context.Context, uuid string, p cellwire.ServicePatch, m Moment) (cellwire.Service, error)
-	// DeleteService forgets a host and its nodes, and says what the service was. It is refused while the host has servers that are not deleted
-	// (in use), and while its agent lives (conflict), whether it is forced down or not: with its next report it would be back.
+	// DeleteService forgets a host and its nodes, and says what the service was. It is refused
+	// while the host has servers that are not deleted (in use), and while its agent lives
+	// (conflict), whether it is forced down or not: with its next report it would be back.
 	DeleteService(ctx context.Context, uuid string, m Moment) (cellwire.Service, error)
 	// ComputeNodes are the nodes that hosts report, by uuid: all, or those that are not mapped.
 	ComputeNodes(ctx context.Context, unmapped bool) ([]cellwire.ComputeNode, error)
@@ -100,11 +108,12 @@ type Store interface {
 
 	// Report registers a host, or shows that it lives. Refused are nodes that another host reports.
 	Report(ctx context.Context, host string, r cellwire.HostReport, m Moment) (service cellwire.Service, refused []string, err error)
-	// Work is what is new for a host after a revision of an epoch, by revision, as much as fits into MaxAnswer, and at least one; news is false when
-	// there is nothing. A host that never reported is refused (not found).
+	// Work is what is new for a host after a revision of an epoch, by revision, as much as fits
+	// into MaxAnswer, and at least one; news is false when there is nothing. A host that never
+	// reported is refused (not found).
 	Work(ctx context.Context, host string, after int64, epoch string, m Moment) (work cellwire.Work, news bool, err error)
-	// Apply takes what a host reports, all in one transaction, each judged alone. The answer has "" for those that were taken, and
-	// otherwise why not.
+	// Apply takes what a host reports, all in one transaction, each judged alone. The answer has ""
+	// for those that were taken, and otherwise why not.
 	Apply(ctx context.Context, host string, reports []cellwire.Report, m Moment) ([]string, error)
 
 	// SchemaVersion is how many schema steps the database has had, and how many this program knows.

@@ -7,9 +7,11 @@ import "github.com/compute-agent/compute-agent/plugins"
 // HostReport is what an agent says of itself, every ReportInterval seconds.
 type HostReport struct {
 	Version string `json:"version"`
-	// Nodes are all nodes that the agent reports to Placement, and that its drivers can make guests on.
+	// Nodes are all nodes that the agent reports to Placement, and that its drivers can make guests
+	// on.
 	Nodes []ReportedNode `json:"nodes"`
-	// Stopping says that this is the agent's last word for now: the service is down from here on, and no time has to pass.
+	// Stopping says that this is the agent's last word for now: the service is down from here on,
+	// and no time has to pass.
 	Stopping bool `json:"stopping,omitempty"`
 }
 
@@ -29,18 +31,19 @@ type HostState struct {
 	Refused []string `json:"refused,omitempty"`
 }
 
-// Want is what shall be so with a server on its host.
+// Want is the desired state of a server on its host.
 type Want string
 
 // The wants.
 const (
-	// WantPresent: there is a guest; if it was never made (vm_state building), it is made and started.
+	// WantPresent: there is a guest; if it was never made (vm_state building), it is made and
+	// started.
 	WantPresent Want = "present"
-	// WantRunning: it was shut down by a soft delete and shall run again.
+	// WantRunning: it was shut down by a soft delete and must run again.
 	WantRunning Want = "running"
 	// WantShutdown: there is a guest, shut down.
 	WantShutdown Want = "shutdown"
-	// WantGone: there is none, and its allocations are gone. Its host reports ReportGone then.
+	// WantGone: it does not exist and has no allocations. Its host then reports ReportGone.
 	WantGone Want = "gone"
 )
 
@@ -49,17 +52,19 @@ type Work struct {
 	Epoch string `json:"epoch"`
 	// Revision is what to ask after next.
 	Revision int64 `json:"revision"`
-	// Complete says that here begins all that is wanted on the host: the agent asked after 0, or after another epoch's or a future revision. It is
-	// told all with the first answer from here on that has no More.
+	// Complete says that here begins all that is wanted on the host: the agent asked after 0, or
+	// after another epoch's or a future revision. It is told all with the first answer from here on
+	// that has no More.
 	Complete bool `json:"complete,omitempty"`
-	// More says that there is more than fits into one answer: the next, after Revision, has it at once. A server that is changed meanwhile comes
-	// once more, and one that its host has nothing to do about any more does not come.
+	// More says that there is more than fits into one answer: the next, after Revision, has it at
+	// once. A server that is changed meanwhile comes once more, and one that its host has nothing
+	// to do about any more does not come.
 	More    bool       `json:"more,omitempty"`
 	Items   []WorkItem `json:"items,omitempty"` // by their revisions
 	Service Service    `json:"service"`
 }
 
-// WorkItem is one server and what shall be so with it.
+// WorkItem is one server and its desired state.
 type WorkItem struct {
 	Want   Want   `json:"want"`
 	Server Server `json:"server"`
@@ -83,7 +88,8 @@ type Report struct {
 	Kind       ReportKind         `json:"kind"`
 	PowerState plugins.PowerState `json:"power_state"`
 	Fault      *Fault             `json:"fault,omitempty"`
-	// Revision is that of the WorkItem acted upon: a settled of an older one says nothing about the newer.
+	// Revision is that of the WorkItem acted upon: a settled of an older one says nothing about the
+	// newer.
 	Revision int64 `json:"revision,omitempty"`
 }
 
@@ -95,7 +101,8 @@ type Reports struct {
 // MaxReports is how many reports are taken at once.
 const MaxReports = 1000
 
-// ReportsAnswer says what became of each report, in their order: "" for those that were taken, and otherwise why not. None is to be repeated.
+// ReportsAnswer says what became of each report, in their order: "" for those that were taken, and
+// otherwise why not. None is to be repeated.
 type ReportsAnswer struct {
 	Refused []string `json:"refused"`
 }

@@ -9,16 +9,19 @@ type DeleteKind string
 
 // The kinds.
 const (
-	// DeleteNormal deletes. If the host shows life it is asked to (task_state deleting) and the row is deleted when it reports; otherwise the row
-	// is deleted at once, and the host cleans up when it is back.
+	// DeleteNormal deletes. If the host shows life it is asked to (task_state deleting) and the row
+	// is deleted when it reports; otherwise the row is deleted at once, and the host cleans up when
+	// it is back.
 	DeleteNormal DeleteKind = "normal"
 	// DeleteSoft shuts the guest down and keeps all of it until it is restored or reclaimed.
 	DeleteSoft DeleteKind = "soft"
-	// DeleteReclaim is DeleteNormal of a server that is softly deleted. One that is not, because it was restored meanwhile, stays: a conflict.
+	// DeleteReclaim is DeleteNormal of a server that is softly deleted. One that is not, because it
+	// was restored meanwhile, stays: a conflict.
 	DeleteReclaim DeleteKind = "reclaim"
 )
 
-// DeleteRequest asks a cell to delete a server, whatever state it is in. Repeating it changes nothing.
+// DeleteRequest asks a cell to delete a server, whatever state it is in. Repeating it changes
+// nothing.
 type DeleteRequest struct {
 	Kind DeleteKind `json:"kind"`
 }
@@ -26,14 +29,15 @@ type DeleteRequest struct {
 // DeleteAnswer says what has become of it.
 type DeleteAnswer struct {
 	Server Server `json:"server"`
-	// Local says that the row is deleted without the host having done anything: whoever asked removes the allocations and then says so (freed).
+	// Local says that the row was deleted without the host: the caller removes the allocations and
+	// then reports it (freed).
 	Local bool `json:"local,omitempty"`
 }
 
 // Unfinished is what the compute API has to see to the end.
 type Unfinished struct {
-	// Epoch and Revision are those of CellInfo, at the time of the answer: what is to be done is worth as much as the database that says so. They are
-	// nothing in the answer of a cell that does not tell them yet.
+	// Epoch and Revision are those of CellInfo at the time of the answer: the caller trusts the
+	// answer as much as this database. They are zero in answers of older cells.
 	Epoch    string `json:"epoch,omitempty"`
 	Revision int64  `json:"revision,omitempty"`
 	// Hidden are inserted and not released, longer than a moment.
@@ -54,16 +58,18 @@ type UnfinishedServer struct {
 // CellInfo is who a cell is.
 type CellInfo struct {
 	Name string `json:"name"`
-	// Epoch is made with the database: another epoch is another database, whose revisions mean nothing here.
+	// Epoch is made with the database: another epoch is another database, whose revisions mean
+	// nothing here.
 	Epoch string `json:"epoch"`
-	// Revision is that of the last change. It is in the database and never goes back, whatever becomes of the process: within an epoch, a lower one
-	// than before is that of an older copy.
+	// Revision is that of the last change. It is in the database and never goes back, whatever
+	// becomes of the process: within an epoch, a lower one than before is that of an older copy.
 	Revision int64     `json:"revision,omitempty"`
 	Version  string    `json:"version"`
 	Now      time.Time `json:"now"`
 }
 
-// HeaderCell is the header of a request with the name of the cell that it is for, escaped as a part of a path is.
+// HeaderCell is the header of a request with the name of the cell that it is for, escaped as a part
+// of a path is.
 const HeaderCell = "X-Compute-Agent-Cell"
 
 // Survey is all that a boot asks of a cell.
@@ -73,10 +79,12 @@ type Survey struct {
 	Nodes    []ComputeNode `json:"nodes"`
 }
 
-// OnlyUsage is the value of the query's "only" that leaves hosts out of a survey: what counts for quotas is a few bytes, and hosts may be thousands.
+// OnlyUsage is the value of the query's "only" that leaves hosts out of a survey: what counts for
+// quotas is a few bytes, and hosts may be thousands.
 const OnlyUsage = "usage"
 
-// Usage is what a project has in a cell: servers that are neither deleted nor softly deleted nor hidden.
+// Usage is what a project has in a cell: servers that are neither deleted nor softly deleted nor
+// hidden.
 type Usage struct {
 	Instances int64 `json:"instances"`
 	Cores     int64 `json:"cores"`
@@ -97,7 +105,7 @@ type Service struct {
 	LastSeenUp     *time.Time `json:"last_seen_up,omitempty"`
 	UpdatedAt      *time.Time `json:"updated_at,omitempty"`
 	Version        string     `json:"version,omitempty"`
-	// UpdatedAt is when somebody last changed the service; reports of life do so too.
+	// UpdatedAt is the time of the last change of the service, heartbeats included.
 }
 
 // ServicePatch changes a service; nil changes nothing.

@@ -21,7 +21,8 @@ const (
 	maxConditions = 100
 )
 
-// Pattern is one of the regular expressions of a query. It is bounded in bytes, and in what it becomes: see maxSteps.
+// Pattern is one of the regular expressions of a query. It is bounded in bytes, and in what it
+// becomes: see maxSteps.
 func Pattern(pattern string) (*regexp.Regexp, error) {
 	if len(pattern) > maxPattern {
 		return nil, badQuery("a pattern has at most %d bytes", maxPattern)
@@ -40,8 +41,9 @@ func Pattern(pattern string) (*regexp.Regexp, error) {
 	return compiled, nil
 }
 
-// maxSteps bounds what a pattern comes to when its repetitions are written out: memory for it, and time for each character of each name, grow
-// with that and not with its length. ".{0,1000}" has nine bytes.
+// maxSteps bounds what a pattern comes to when its repetitions are written out: memory for it, and
+// time for each character of each name, grow with that and not with its length. ".{0,1000}" has
+// nine bytes.
 const maxSteps = 1000
 
 // steps is about how many instructions a pattern becomes.
@@ -62,12 +64,14 @@ func steps(tree *syntax.Regexp) int {
 	return min(n, 1<<30)
 }
 
-// Integer says whether the values of one of SortColumns in a key are integers; otherwise they are strings.
+// Integer says whether the values of one of SortColumns in a key are integers; otherwise they are
+// strings.
 func Integer(column string) bool { return slices.Contains(integerColumns, column) }
 
 var integerColumns = []string{"auto_disk_config", "config_drive", "created_at", "launch_index", "launched_at", "power_state", "terminated_at", "updated_at"}
 
-// Check refuses a query that means nothing: both sides ask it, the one before it sends a query and the other before it answers.
+// Check refuses a query that means nothing: both sides ask it, the one before it sends a query and
+// the other before it answers.
 func (q ServerQuery) Check() error {
 	switch {
 	case q.Limit < 1 || q.Limit > MaxLimit:

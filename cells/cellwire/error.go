@@ -31,7 +31,7 @@ const (
 	CodeExists       Code = "exists"       // 409: another server has this uuid
 	CodeInUse        Code = "in_use"       // 409: servers need it
 	CodeTooLarge     Code = "too_large"    // 413
-	CodeAnotherCell  Code = "another_cell" // 421: the request is for the cell that HeaderCell names, and this is none of that name
+	CodeAnotherCell  Code = "another_cell" // 421: HeaderCell names another cell
 	CodeInternal     Code = "internal"     // 500
 	CodeUnavailable  Code = "unavailable"  // 503: the database cannot be used now
 )

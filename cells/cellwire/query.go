@@ -8,20 +8,23 @@ import (
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
-// ServerQuery asks a cell for a page of servers. Hidden ones are never among the answers. Conditions that are zero do not count; a list holds
-// if any of its values does.
+// ServerQuery asks a cell for a page of servers. Hidden ones are never among the answers.
+// Conditions that are zero do not count; a list holds if any of its values does.
 type ServerQuery struct {
 	ProjectID string `json:"project_id,omitempty"`
 	UserID    string `json:"user_id,omitempty"`
 	// Deleted says which servers count by their deletion.
 	Deleted Deletion `json:"deleted,omitempty"`
-	// SoftDeleted includes those that are softly deleted although Deleted is DeletedNone; they are always among DeletedOnly's and DeletedAny's.
+	// SoftDeleted includes those that are softly deleted although Deleted is DeletedNone; they are
+	// always among DeletedOnly's and DeletedAny's.
 	SoftDeleted bool `json:"soft_deleted,omitempty"`
 
 	UUIDs []string `json:"uuids,omitempty"`
-	// NamePattern is a regular expression (Go's RE2) that the name has to contain a match of, without regard to case, as Nova's with MariaDB.
+	// NamePattern is a regular expression (Go's RE2) that the name has to contain a match of,
+	// without regard to case, as Nova's with MariaDB.
 	NamePattern string `json:"name_pattern,omitempty"`
-	// Patterns are such expressions for other columns, by their names in [PatternColumns]. What a server has nothing in matches none.
+	// Patterns are such expressions for other columns, by their names in [PatternColumns]. What a
+	// server has nothing in matches none.
 	Patterns map[string]string `json:"patterns,omitempty"`
 	VMStates []string          `json:"vm_states,omitempty"`
 	// TaskStates holds the task states that count; "" stands for none.
@@ -39,14 +42,17 @@ type ServerQuery struct {
 	NotTagsAll  []string             `json:"not_tags,omitempty"`
 	NotTagsAny  []string             `json:"not_tags_any,omitempty"`
 	Metadata    map[string]string    `json:"metadata,omitempty"`
-	// ChangedSince and ChangedBefore bound the time of the last change (creation, if there was none), inclusively. With ChangedSince deleted servers
-	// count as well, unless Deleted says otherwise: the caller sets it.
+	// ChangedSince and ChangedBefore bound the time of the last change (creation, if there was
+	// none), inclusively. With ChangedSince deleted servers count as well, unless Deleted says
+	// otherwise: the caller sets it.
 	ChangedSince  *time.Time `json:"changed_since,omitempty"`
 	ChangedBefore *time.Time `json:"changed_before,omitempty"`
 
-	// Sort is by which columns the answer is ordered; the uuid, ascending, decides among equals and need not be named.
+	// Sort is by which columns the answer is ordered; the uuid, ascending, decides among equals and
+	// need not be named.
 	Sort []SortKey `json:"sort,omitempty"`
-	// After is the key of the row after which the page begins: as many values as Sort has, and the uuid. Nil: from the beginning.
+	// After is the key of the row after which the page begins: as many values as Sort has, and the
+	// uuid. Nil: from the beginning.
 	After Key `json:"after,omitempty"`
 	// Limit is how many rows are answered at most, at least 1.
 	Limit int `json:"limit"`
@@ -76,11 +82,13 @@ var SortColumns = []string{"access_ip_v4", "access_ip_v6", "auto_disk_config", "
 	"display_name", "host", "hostname", "image_ref", "instance_type_id", "key_name", "launch_index", "launched_at", "locked_by", "node", "power_state", "progress",
 	"project_id", "root_device_name", "task_state", "terminated_at", "updated_at", "user_id", "uuid", "vm_state"}
 
-// PatternColumns are the columns that patterns can be looked for in, besides the name: those that Nova searches and does not compare.
+// PatternColumns are the columns that patterns can be looked for in, besides the name: those that
+// Nova searches and does not compare.
 var PatternColumns = []string{"access_ip_v4", "access_ip_v6", "availability_zone", "display_description", "hostname", "node", "reservation_id"}
 
-// Key is the values of a row in the columns that it is sorted by, and last its uuid. A value is a string or an int64 (times are microseconds
-// since 1970, what is missing is "" or 0). In JSON, numbers are integers; decode it with [Key.UnmarshalJSON].
+// Key is the values of a row in the columns that it is sorted by, and last its uuid. A value is a
+// string or an int64 (times are microseconds since 1970, what is missing is "" or 0). In JSON,
+// numbers are integers; decode it with [Key.UnmarshalJSON].
 type Key []any
 
 // Row is a server on a page.
@@ -92,7 +100,8 @@ type Row struct {
 // ServerPage is a page of servers.
 type ServerPage struct {
 	Rows []Row `json:"rows"`
-	// More says that there are more after these. There may be fewer than Limit of these all the same: an answer has a bound in bytes, too.
+	// More says that there are more after these. There may be fewer than Limit of these all the
+	// same: an answer has a bound in bytes, too.
 	More bool `json:"more,omitempty"`
 }
 
@@ -104,7 +113,8 @@ type StatesRequest struct {
 // MaxStates is how many servers can be asked for at once.
 const MaxStates = 1000
 
-// StatesAnswer has the servers that the cell knows, deleted ones among them. Who is missing is not in this cell, or purged.
+// StatesAnswer has the servers that the cell knows, deleted ones among them. Who is missing is not
+// in this cell, or purged.
 type StatesAnswer struct {
 	States []ServerState `json:"states"`
 }

@@ -27,7 +27,8 @@ const (
 	TaskRestoring    = "restoring"
 )
 
-// Server is a server as its cell keeps it: a row of instances. In a build request it is what the server is going to be.
+// Server is a server as its cell keeps it: a row of instances. In a build request it is what the
+// server is going to be.
 type Server struct {
 	UUID      string `json:"uuid"`
 	ProjectID string `json:"project_id"`
@@ -73,8 +74,9 @@ type Server struct {
 	Hidden bool `json:"hidden,omitempty"`
 	// Revision is that of the last change.
 	Revision int64 `json:"revision,omitempty"`
-	// HostUp says whether the host's service showed life lately and is not forced down, HostDisabled whether it takes no new servers,
-	// HostForcedDown whether somebody said that it is down. All are the cell's word at the time of the answer.
+	// HostUp says whether the host's service showed life lately and is not forced down,
+	// HostDisabled whether it takes no new servers, HostForcedDown whether an administrator forced
+	// it down. All are as of the time of the answer.
 	HostUp         bool `json:"host_up,omitempty"`
 	HostDisabled   bool `json:"host_disabled,omitempty"`
 	HostForcedDown bool `json:"host_forced_down,omitempty"`
@@ -103,8 +105,9 @@ type ServerState struct {
 	Hidden    bool   `json:"hidden,omitempty"`
 }
 
-// Gone says whether the server is deleted, being deleted or softly deleted: whether its mapping is queued for delete. One that is being restored
-// is not gone, though it stays softly deleted until its host has started it.
+// Gone says whether the server is deleted, being deleted or softly deleted: whether its mapping is
+// queued for delete. One that is being restored is not gone, though it stays softly deleted until
+// its host has started it.
 func (s ServerState) Gone() bool {
 	return s.Deleted || s.VMState == VMSoftDeleted && s.TaskState != TaskRestoring || s.VMState == VMDeleted || s.TaskState == TaskDeleting || s.TaskState == TaskSoftDeleting
 }

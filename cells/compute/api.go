@@ -14,7 +14,8 @@ import (
 	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
-// Config is what an API is made of. Store, Gatherer and Auth are required, and Boot and Quota for the calls that use them.
+// Config is what an API is made of. Store, Gatherer and Auth are required, and Boot and Quota for
+// the calls that use them.
 type Config struct {
 	Store    apidb.Store
 	Gatherer *gather.Gatherer
@@ -25,27 +26,34 @@ type Config struct {
 	// Policy decides who may do what; Nova's defaults when nil.
 	Policy  *Policy
 	Options Options
-	// Observer is told of every answer; nil costs nothing.
+	// Observer receives every answer; nil costs nothing.
 	Observer osapi.Observer
 	// Now is the clock; time.Now when nil.
 	Now    func() time.Time
 	Logger zerolog.Logger
 }
 
-// Options are Nova's own options, those that this API has. The zero Options are Nova's defaults but for ListSkipsDownCells.
+// Options are Nova's own options, those that this API has. The zero Options are Nova's defaults but
+// for ListSkipsDownCells.
 type Options struct {
-	// MaxLimit is how many records a list has at most ([api]max_limit); 1000 when zero, and never more than cellwire.MaxLimit.
+	// MaxLimit is how many records a list has at most ([api]max_limit); 1000 when zero, and never
+	// more than cellwire.MaxLimit.
 	MaxLimit int
-	// ListSkipsDownCells says that lists that cannot have minimal records leave out the servers of cells that are down; otherwise they are
-	// refused with 500 ([api]list_records_by_skipping_down_cells).
+	// ListSkipsDownCells says that lists that cannot have minimal records leave out the servers of
+	// cells that are down; otherwise they are refused with 500
+	// ([api]list_records_by_skipping_down_cells).
 	ListSkipsDownCells bool
-	// PerProjectCells asks only the cells that a project has servers in, for lists of members ([api]instance_list_per_project_cells).
+	// PerProjectCells asks only the cells that a project has servers in, for lists of members
+	// ([api]instance_list_per_project_cells).
 	PerProjectCells bool
-	// DefaultZone is the availability zone of hosts that say nothing else (default_availability_zone); "nova" when "".
+	// DefaultZone is the availability zone of hosts that say nothing else
+	// (default_availability_zone); "nova" when "".
 	DefaultZone string
-	// Reclaim is how long softly deleted servers are kept (reclaim_instance_interval); with 0 each delete is for good.
+	// Reclaim is how long softly deleted servers are kept (reclaim_instance_interval); with 0 each
+	// delete is for good.
 	Reclaim time.Duration
-	// Endpoint is what links begin with ([api]compute_link_prefix), as https://compute.example.org; "" takes scheme and host of the request.
+	// Endpoint is what links begin with ([api]compute_link_prefix), as https://compute.example.org;
+	// "" takes scheme and host of the request.
 	Endpoint string
 }
 
@@ -96,7 +104,7 @@ func New(cfg Config) *API {
 		}),
 		routes: newRoutes(allRoutes()),
 	}
-	a.lost = osapi.NewLogLimiter(time.Minute, a.service.Now)
+	a.lost = osapi.NewLogLimiter(time.Minute, func() time.Time { return a.service.Now() })
 	if a.policy == nil {
 		a.policy = DefaultPolicy()
 	}

@@ -21,7 +21,8 @@ import (
 	"github.com/compute-agent/compute-agent/internal/osapi/oslopolicy"
 )
 
-// TestMicroversions: which one a request gets, which is echoed, and how those are refused that are none.
+// TestMicroversions: which one a request gets, which is echoed, and how those are refused that are
+// none.
 func TestMicroversions(t *testing.T) {
 	c := newCloud(t, Options{})
 	for _, tt := range []struct {
@@ -146,7 +147,8 @@ func TestRefusedBeforeAHandler(t *testing.T) {
 	}
 }
 
-// TestProjectInLinks: links have the project where the path has it, and the endpoint that is configured.
+// TestProjectInLinks: links have the project where the path has it, and the endpoint that is
+// configured.
 func TestProjectInLinks(t *testing.T) {
 	for _, tt := range []struct{ endpoint, path, self, bookmark, next string }{
 		{"", "/v2.1/servers", "http://compute/v2.1/servers/", "http://compute/servers/", "http://compute/v2.1/servers?"},
@@ -278,7 +280,8 @@ func TestWhoCannotBeFoundOut(t *testing.T) {
 	}
 }
 
-// TestPolicyFileOfNova: rules of Nova's for calls that are not there have no effect, which the log says, and no others are refused for them.
+// TestPolicyFileOfNova: rules of Nova's for calls that are not there have no effect, which the log
+// says, and no others are refused for them.
 func TestPolicyFileOfNova(t *testing.T) {
 	path, logged := filepath.Join(t.TempDir(), "policy.yaml"), bytes.Buffer{}
 	if err := os.WriteFile(path, []byte(`
@@ -310,7 +313,8 @@ ours: "role:member"
 	}
 }
 
-// TestPolicyFile: rules of a file go before the defaults, words stand for the roles, and what would have no effect is refused.
+// TestPolicyFile: rules of a file go before the defaults, words stand for the roles, and what would
+// have no effect is refused.
 func TestPolicyFile(t *testing.T) {
 	open := func(text string) (*Policy, error) {
 		path := filepath.Join(t.TempDir(), "policy.yaml")

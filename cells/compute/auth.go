@@ -16,8 +16,9 @@ const (
 	roleReader = "reader"
 )
 
-// identify finds out who sends the request. As in Keystone, the role admin implies member, and member implies reader. Who is only believed
-// (osapi.NoAuth) and names no role, in X-Roles or as a third part of the token USER:PROJECT:ROLES, is a member of the project, as with Nova's noauth2.
+// identify finds out who sends the request. As in Keystone, the role admin implies member, and
+// member implies reader. Who is only believed (osapi.NoAuth) and names no role, in X-Roles or as a
+// third part of the token USER:PROJECT:ROLES, is a member of the project, as with Nova's noauth2.
 func (x *exchange) identify() error {
 	if err := x.Authenticate(); err != nil {
 		return err

@@ -12,9 +12,9 @@ import (
 	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
-// checked is the body of the request as an object that fits a schema of one; what does not fit is refused with Nova's text. A body that is
-// not there counts as null.
-func (x *exchange) checked(schema jsonkit.Schema) (*jsonkit.Object, error) {
+// checked is the body of the request as an object that fits a schema of one; what does not fit is
+// refused with Nova's text. A body that is not there counts as null.
+func (x *exchange) checked(schema jsonschema.Schema) (*jsonkit.Object, error) {
 	value, err := x.decoded()
 	if err != nil {
 		return nil, err
@@ -100,8 +100,8 @@ func memberBool(o *jsonkit.Object, name string, otherwise bool) bool {
 	return otherwise
 }
 
-// memberInt is a member that is an integer, or a string of digits; otherwise if there is none. What is too large for an int64 is the largest:
-// schemas with a maximum do not let it come so far.
+// memberInt is a member that is an integer, or a string of digits; otherwise if there is none. What
+// is too large for an int64 is the largest: schemas with a maximum do not let it come so far.
 func memberInt(o *jsonkit.Object, name string, otherwise int64) int64 {
 	v, has := o.Get(name)
 	if !has {

@@ -12,10 +12,12 @@ import (
 
 // Boots is what the API needs of a *scheduler.Scheduler.
 type Boots interface {
-	// Create writes what was asked for, after the checks of cells and quota. Its errors are *scheduler.QuotaExceededError,
-	// scheduler.ErrCellDown and *scheduler.InvalidError, or those of the API database.
+	// Create writes what was asked for, after the checks of cells and quota. Its errors are
+	// *scheduler.QuotaExceededError, scheduler.ErrCellDown and *scheduler.InvalidError, or those of
+	// the API database.
 	Create(ctx context.Context, r scheduler.CreateRequest, allowCellDown bool) ([]cellwire.Server, error)
-	// Delete deletes a server. When its cell is down the error wraps gather.ErrDown, and nothing was changed.
+	// Delete deletes a server. When its cell is down the error wraps gather.ErrDown, and nothing
+	// was changed.
 	Delete(ctx context.Context, m apidb.Mapping, soft bool) error
 	// Restore takes back a soft delete.
 	Restore(ctx context.Context, m apidb.Mapping) (cellwire.Server, error)

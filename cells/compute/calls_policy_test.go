@@ -4,7 +4,8 @@ package compute
 
 import "testing"
 
-// TestWhoMayDoWhat: each call by an administrator, a member, a reader, and a member of another project.
+// TestWhoMayDoWhat: each call by an administrator, a member, a reader, and a member of another
+// project.
 func TestWhoMayDoWhat(t *testing.T) {
 	boot := `{"server":{"name":"n1","imageRef":"` + image + `","flavorRef":"1","networks":"none"}}`
 	newFlavor := `{"flavor":{"name":"new","id":"new","ram":1,"vcpus":1,"disk":1}}`

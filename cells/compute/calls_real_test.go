@@ -23,7 +23,8 @@ var (
 	_ Quotas = (*scheduler.Quotas)(nil)
 )
 
-// TestRealCallsInAnOutage goes through the calls with cells, quotas and boots as they are: only nothing is scheduled. A cell ends in the middle.
+// TestRealCallsInAnOutage goes through the calls with cells, quotas and boots as they are: only
+// nothing is scheduled. A cell ends in the middle.
 func TestRealCallsInAnOutage(t *testing.T) {
 	ctx := context.Background()
 	c := newCloud(t, Options{})

@@ -21,8 +21,9 @@ import (
 	"github.com/compute-agent/compute-agent/cells/scheduler"
 )
 
-// recordings are exchanges with nova-api 26.2.2, in the order in which they were made: what was asked, by whom (admin if not said), in which
-// microversion (2.69 if not said), and what the answer was.
+// recordings are exchanges with nova-api 26.2.2, in the order in which they were made: what was
+// asked, by whom (admin if not said), in which microversion (2.69 if not said), and what the answer
+// was.
 //
 //go:embed testdata
 var recordings embed.FS
@@ -66,8 +67,9 @@ type ours struct {
 	says string
 }
 
-// replay asks what Nova was asked, in that order, and compares statuses and whole bodies. except are the answers that are not Nova's, by the
-// names of calls; each has to be asked for. normal takes out of both bodies what is not to be compared.
+// replay asks what Nova was asked, in that order, and compares statuses and whole bodies. except
+// are the answers that are not Nova's, by the names of calls; each has to be asked for. normal
+// takes out of both bodies what is not to be compared.
 func (c *cloud) replay(calls []call, except map[string]ours, normal func(name string, body any) any) {
 	c.t.Helper()
 	seen := map[string]bool{}

@@ -17,9 +17,9 @@ var createRoutes = []route{
 	{method: "POST", path: "/v2.1/servers", handle: (*API).createServers},
 }
 
-// createServers answers POST /servers: 202 as soon as the API database has what was asked for; the scheduler does the rest. The order of the
-// checks is Nova's. Cost: the flavor, what [Boots] Create costs, and one question to all cells if a zone other than the default one is
-// asked for.
+// createServers answers POST /servers: 202 as soon as the API database has what was asked for; the
+// scheduler does the rest. The order of the checks is Nova's. Cost: the flavor, what [Boots] Create
+// costs, and one question to all cells if a zone other than the default one is asked for.
 func (a *API) createServers(x *exchange) error {
 	body, err := x.checked(createSchemas.at(x.version))
 	if err != nil {
@@ -44,7 +44,8 @@ func (a *API) createServers(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	// An empty one that is given stands for an empty disk: for a server booted from a volume it is given empty, too. There are no volumes here.
+	// An empty one that is given stands for an empty disk: for a server booted from a volume it is
+	// given empty, too. There are no volumes here.
 	if _, given := asked.Get("imageRef"); !given {
 		return badRequest("Missing imageRef attribute")
 	}
@@ -85,7 +86,7 @@ func (a *API) createServers(x *exchange) error {
 	return x.accepted(asked, &made[0])
 }
 
-// bootFault is how what a boot is refused for is told.
+// bootFault maps the error of a boot to an API error.
 func bootFault(err error) error {
 	var exceeded *scheduler.QuotaExceededError
 	var invalid *scheduler.InvalidError
@@ -93,7 +94,8 @@ func bootFault(err error) error {
 	case errors.As(err, &exceeded):
 		return forbidden("%s", exceeded).Because(err)
 	case errors.Is(err, scheduler.ErrCellDown):
-		// Nova's sentence, and the reason. No names of cells: members need not know of them. The log has them.
+		// Nova's sentence, and the reason. No names of cells: members need not know of them. The
+		// log has them.
 		return forbidden("Policy doesn't allow %s to be performed. Servers of the project are in a cell that does not answer, "+
 			"and new ones are refused until it does. Try again later.", ruleCreateCellDown).Because(err)
 	case errors.As(err, &invalid):
@@ -102,8 +104,9 @@ func bootFault(err error) error {
 	return err
 }
 
-// accepted is the answer to a boot, by the first of the servers. As in Nova there is a password in it, the one that was sent or a new one;
-// no guest is told of it, as with Nova's drivers when passwords are not injected.
+// accepted is the answer to a boot, by the first of the servers. As in Nova there is a password in
+// it, the one that was sent or a new one; it is not set in the guest, as with Nova's drivers
+// without password injection.
 func (x *exchange) accepted(asked *jsonkit.Object, made *cellwire.Server) error {
 	if memberBool(asked, "return_reservation_id", false) {
 		return x.json(http.StatusAccepted, new(object).add("reservation_id", made.Reservation))

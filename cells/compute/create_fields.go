@@ -18,8 +18,8 @@ import (
 // defaultSecurityGroup is that of all servers, in name: there is nothing that it could filter.
 const defaultSecurityGroup = "default"
 
-// refuseUnserved refuses what this service has not, and would have to leave out silently: a server that is not what was asked for is worse
-// than none. What is empty asks for nothing.
+// refuseUnserved refuses what this service has not, and would have to leave out silently: a server
+// that is not what was asked for is worse than none. What is empty asks for nothing.
 func (x *exchange) refuseUnserved(body, asked *jsonkit.Object) error {
 	for _, name := range []string{hintsMember, hintsMemberLong} {
 		if hints := memberObject(body, name); hints != nil && len(hints.Names()) > 0 {
@@ -49,7 +49,8 @@ func (x *exchange) refuseUnserved(body, asked *jsonkit.Object) error {
 	return nil
 }
 
-// askedNetworks refuses all networks but none. Before 2.37 leaving them out asks for none where there are none.
+// askedNetworks refuses all networks but none. Before 2.37 leaving them out asks for none where
+// there are none.
 func (x *exchange) askedNetworks(asked *jsonkit.Object) error {
 	networks, has := asked.Get("networks")
 	some, _ := networks.([]any)
@@ -120,11 +121,12 @@ func askedAddress(asked *jsonkit.Object, name string) string {
 	return address.String()
 }
 
-// wantedZone is where a server shall be: in a zone, and, if an administrator forces it, on a host or a node.
+// wantedZone is the requested zone, and the host and node that an administrator forces.
 type wantedZone struct{ name, host, node string }
 
-// askedZone reads ZONE, ZONE:HOST, ZONE:HOST:NODE or ZONE::NODE. As in Nova a zone does not count beside a forced host, unless it is the
-// default one, and without a host it has to be the zone of an enabled service of a cell that is up.
+// askedZone reads ZONE, ZONE:HOST, ZONE:HOST:NODE or ZONE::NODE. As in Nova a zone does not count
+// beside a forced host, unless it is the default one, and without a host it has to be the zone of
+// an enabled service of a cell that is up.
 func (x *exchange) askedZone(text string) (wantedZone, error) {
 	parts := strings.Split(text, ":")
 	z := wantedZone{name: parts[0]}

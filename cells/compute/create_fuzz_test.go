@@ -32,8 +32,8 @@ func (oneFlavor) Cells(context.Context) ([]apidb.Cell, error) { return nil, nil 
 
 func (oneFlavor) Quotas(context.Context, string) (apidb.QuotaSet, error) { return nil, nil }
 
-// FuzzCreate sends anything to POST /servers, in any microversion: it is booted or refused, never an error of the service, and what is booted
-// is within bounds.
+// FuzzCreate sends anything to POST /servers, in any microversion: it is booted or refused, never
+// an error of the service, and what is booted is within bounds.
 func FuzzCreate(f *testing.F) {
 	const none = `"name":"n1","imageRef":"` + image + `","flavorRef":1,"networks":"none"`
 	for _, seed := range []string{

@@ -4,8 +4,9 @@ package compute
 
 import js "github.com/compute-agent/compute-agent/internal/jsonkit"
 
-// createSchemas are the bodies of POST /servers. Members that this service cannot do anything with are described as Nova has them all the same,
-// so that what Nova refuses is refused in its words; what is left of them is refused by the handler.
+// createSchemas are the bodies of POST /servers. Members that this service cannot do anything with
+// are described as Nova has them all the same, so that what Nova refuses is refused in its words;
+// what is left of them is refused by the handler.
 var createSchemas = func() schemaSteps {
 	server := js.Properties{
 		{Name: "name", Schema: schemaName},

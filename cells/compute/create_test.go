@@ -158,7 +158,8 @@ func TestWhatIsBooted(t *testing.T) {
 	}
 }
 
-// TestWhatIsNotBooted: what this service has not is refused in a sentence, and what does not come to pass in Nova's.
+// TestWhatIsNotBooted: what this service has not is refused in a sentence, and what does not come
+// to pass in Nova's.
 func TestWhatIsNotBooted(t *testing.T) {
 	const base = `"name":"n1","imageRef":"` + image + `","flavorRef":"1"`
 	const none = base + `,"networks":"none"`
@@ -218,8 +219,8 @@ func TestWhatIsNotBooted(t *testing.T) {
 	}
 }
 
-// TestBootsInAnOutage: who may boot although servers of the project are in a cell that is down is a policy; who may not is told so in the words
-// of that policy, without a word of the cell.
+// TestBootsInAnOutage: who may boot although servers of the project are in a cell that is down is a
+// policy; who may not is told so in the words of that policy, without a word of the cell.
 func TestBootsInAnOutage(t *testing.T) {
 	for _, tt := range []struct {
 		name, who, rule string

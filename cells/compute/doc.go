@@ -1,24 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package compute is the compute API in front of the cells: HTTP as Nova speaks it, microversions 2.1 to 2.69. It keeps answering when a
-// cell is down.
+// Package compute is the compute API in front of the cells: Nova's HTTP API, microversions 2.1 to
+// 2.69. It keeps answering when a cell is down.
 //
-//	request ─▶ id, log, panic guard, limits ─▶ who ─▶ route ─▶ microversion ─▶ project of the path ─▶ handler
-//	                                                                       handler ─▶ policy ─▶ apidb, and the cells at once
+//	request ─▶ id, log, panic guard, limits ─▶ authenticate ─▶ route ─▶ microversion ─▶ project of the path ─▶ handler
+//	                                                                       handler ─▶ policy ─▶ apidb, and all cells at once
 //
-// What exists: the version documents; servers (list, detail, show, create, delete, the actions restore and forceDelete); services; flavors;
-// limits; quota sets. All other paths of Nova's are not found.
+// What exists: the version documents; servers (list, detail, show, create, delete, the actions
+// restore and forceDelete); services; flavors; limits; quota sets. All other paths of Nova's are
+// not found.
 //
 // # How a handler is written
 //
-// A call is a line in a list of routes that stands in the file of its handlers, and is named in allRoutes:
+// A call is a line in a list of routes in the file of its handler; allRoutes names the list:
 //
 //	var widgetRoutes = []route{
 //		{method: "GET", path: "/v2.1/widgets/{id}", handle: (*API).showWidget},
 //		{method: "POST", path: "/v2.1/widgets", handle: (*API).createWidget, since: 53},
 //	}
 //
-// Paths with a project after /v2.1 lead to the same routes. The handler gets the exchange, which is the request and its answer:
+// Paths with a project after /v2.1 lead to the same routes. The handler gets the exchange, which is
+// the request and its answer:
 //
 //	func (a *API) showWidget(x *exchange) error {
 //		if err := x.allowOwn(ruleWidgetsShow); err != nil { // 403, in Nova's words; x.allow for another project, x.may for a bool
@@ -38,36 +40,54 @@
 //		return x.json(http.StatusOK, new(object).add("widget", body))
 //	}
 //
-// x.object reads the body as a JSON object, bounded, and refuses what is none; x.query gives the parameters. x.json also takes any value
-// that encoding/json can write; x.empty answers 202 or 204. Headers of the answer (Location) are set in x.header before. Errors to be shown are made
-// by badRequest, forbidden, notFound, conflict, unavailable or osapi.Errorf: they become {"itemNotFound": {"code": 404, "message": …}} with the
-// name that Nova has for the status. A handler that panics is answered with 500, and the log has the stack.
+// x.object reads the body as a JSON object of bounded size; x.query gives the parameters. x.json
+// also takes any value that encoding/json can write; x.empty answers 202 or 204. Headers of the
+// answer (Location) are set in x.header before. Errors to be shown are made by badRequest,
+// forbidden, notFound, conflict, unavailable or osapi.Errorf: they become {"itemNotFound": {"code":
+// 404, "message": …}} with the name that Nova has for the status. A handler that panics is answered
+// with 500, and the log has the stack.
 //
-// # Where it is not Nova
+// # Differences from Nova
 //
 // The answers are Nova's (compared with recordings of 26.2.2) but for these:
 //
-//   - A method that a path does not have is a 405 with Allow, where Nova says 404, and HEAD is answered. These, and 401 and 413, have the form of all
-//     other errors; Nova leaves them to its web framework.
-//   - One cell that is slow, hung or broken never takes another's servers away; a list that it fails in the middle has its servers once.
-//   - A server of another project is not found whether its cell is up or down; Nova answers 403 for one that is down.
-//   - Operations on a server whose cell is down are refused with 500, as the specification of cells that are down wants it, in a sentence that says so.
-//   - A member's marker that is another project's server is no marker; in Nova it tells whether there is one, and when it was made.
-//   - A marker in a cell that hangs is refused after the time that a cell has. Nova does not answer.
-//   - No next link follows a list that ends with a minimal record, for its marker could not be found.
-//   - A page is filled up where a server stands in a build request and in its cell; Nova's is shorter, and has no next link.
+//   - A method that a path does not have is a 405 with Allow, where Nova says 404, and HEAD is
+//     answered. These, and 401 and 413, have the form of all other errors; Nova leaves them to its
+//     web framework.
+//   - One cell that is slow, hung or broken never takes another's servers away; a list that it
+//     fails in the middle has its servers once.
+//   - A server of another project is not found whether its cell is up or down; Nova answers 403 for
+//     one that is down.
+//   - Operations on a server whose cell is down are refused with 500, as the specification of cells
+//     that are down wants it, in a sentence that says so.
+//   - For a member, a marker that is another project's server is not found; Nova discloses that it
+//     exists, and when it was created.
+//   - A marker in a cell that hangs is refused after the time that a cell has. Nova does not
+//     answer.
+//   - No next link follows a list that ends with a minimal record, for its marker could not be
+//     found.
+//   - A page is full even if a server is in a build request and in its cell; Nova's is shorter, and
+//     has no next link.
 //   - Minimal records are ordered: newest first, then by id. They are still before all others.
-//   - power_state and launch_index are compared, where Nova searches their digits. Filters by created_at, launched_at, terminated_at, progress,
-//     auto_disk_config and locked_by are refused. Those by what no server here has (keypairs, addresses, kernels) find nothing.
-//   - Patterns are Go's: without look-around and back references. One has at most 1,024 bytes, and a thousand steps when its repetitions are
-//     written out; all those of a query have 8 KiB.
-//   - Flavors that are not public are for administrators alone: there are no lists of projects that may use one (os-flavor-access).
-//   - The adminPass of a boot is answered and told to no guest, as with Nova's drivers when passwords are not injected.
-//   - A host that an administrator forces (ZONE:HOST) and that is not there is found out by the scheduler: the server is in error, in cell0.
+//   - power_state and launch_index are compared, where Nova searches their digits. Filters by
+//     created_at, launched_at, terminated_at, progress, auto_disk_config and locked_by are refused.
+//     Those by what no server here has (keypairs, addresses, kernels) find nothing.
+//   - Patterns are Go's: without look-around and back references. One has at most 1,024 bytes, and
+//     a thousand steps when its repetitions are written out; all those of a query have 8 KiB.
+//   - Flavors that are not public are for administrators alone: there are no lists of projects that
+//     may use one (os-flavor-access).
+//   - The adminPass of a boot is returned but not set in the guest, as with Nova's drivers without
+//     password injection.
+//   - A forced host (ZONE:HOST) that does not exist is detected by the scheduler: the server is in
+//     ERROR in cell0.
 //   - Quotas are of projects. Those of single users are refused, and shown as the project's.
-//   - Services are the nova-compute services of hosts; conductors and schedulers are no processes of their own, so that cell0 has none.
-//   - DELETE /os-services/{id} is a 409 also while the agent of the host reports to its cell: it would be back at once. The resource provider stays.
-//   - Readers may not write, as with Nova's new defaults ([oslo_policy] enforce_new_defaults); with its old ones all of a project may.
+//   - Services are the nova-compute services of hosts; conductors and schedulers are no processes
+//     of their own, so that cell0 has none.
+//   - DELETE /os-services/{id} is a 409 also while the agent of the host reports to its cell: it
+//     would register again at once. The resource provider stays.
+//   - Readers may not write, as with Nova's new defaults ([oslo_policy] enforce_new_defaults); with
+//     its old ones all of a project may.
 //   - Rules of a policy file for calls that are not here have no effect, and the log names them.
-//   - Servers have no networks, volumes, keypairs or security groups: addresses is {}, volumes_attached is [], key_name is null.
+//   - Servers have no networks, volumes, keypairs or security groups: addresses is {},
+//     volumes_attached is [], key_name is null.
 package compute

@@ -15,8 +15,8 @@ import (
 	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
-// The refusals that handlers make most. They return others too, with osapi.Errorf; whatever else they
-// return is a 500.
+// The refusals that handlers make most. They return others too, with osapi.Errorf; whatever else
+// they return is a 500.
 var (
 	badRequest  = osapi.BadRequest
 	notFound    = osapi.NotFound
@@ -29,7 +29,7 @@ func forbidden(format string, args ...any) *osapi.Error {
 	return osapi.Errorf(http.StatusForbidden, format, args...)
 }
 
-// noServer is the 404 for a server, whether there is none or the caller may not know.
+// noServer is the 404 for a server that does not exist or that the client must not see.
 func noServer(uuid string) *osapi.Error {
 	return notFound("Instance %s could not be found.", shortened(uuid))
 }
@@ -39,8 +39,8 @@ func conflict(format string, args ...any) *osapi.Error {
 	return osapi.Errorf(http.StatusConflict, format, args...)
 }
 
-// cellDown is the 500 for what cannot be done with a server because its cell is down. Nova's sentence for it is "Unexpected API Error"; its
-// tests look for the name of the exception.
+// cellDown is the 500 for what cannot be done with a server because its cell is down. Nova's
+// sentence for it is "Unexpected API Error"; its tests look for the name of the exception.
 func cellDown(err error) *osapi.Error {
 	return osapi.Errorf(http.StatusInternalServerError, "NovaException: The server's cell is not responding. Try again when it is back.").Because(err)
 }
@@ -48,7 +48,8 @@ func cellDown(err error) *osapi.Error {
 // statusGivenUp is in the log for requests whose client went away, as nginx has it.
 const statusGivenUp = 499
 
-// faultNames are the names that Nova gives to refusals in their bodies; all others are computeFault.
+// faultNames are the names that Nova gives to refusals in their bodies; all others are
+// computeFault.
 var faultNames = map[int]string{
 	http.StatusBadRequest:            "badRequest",
 	http.StatusUnauthorized:          "unauthorized",
@@ -80,7 +81,7 @@ func (x *exchange) Explain(err error) *osapi.Error {
 	case errors.Is(err, gather.ErrDown):
 		return cellDown(err)
 	case errors.Is(err, context.Canceled) && x.R.Context().Err() != nil:
-		return osapi.Errorf(statusGivenUp, "The request was given up.").Because(err) // nobody reads it
+		return osapi.Errorf(statusGivenUp, "The request was given up.").Because(err) // the client is gone
 	case errors.Is(err, scheduler.ErrUsageUnknown):
 		return unavailable("The Placement service cannot be used now, so the usage of the project is not known. Send the request again later.").Because(err)
 	}

@@ -28,7 +28,8 @@ type exchange struct {
 // ctx ends when the client goes away.
 func (x *exchange) ctx() context.Context { return x.R.Context() }
 
-// query are the parameters of the request; what cannot be read is refused. A semicolon is a character like others, as in Nova.
+// query are the parameters of the request; what cannot be read is refused. A semicolon is a
+// character like others, as in Nova.
 func (x *exchange) query() (url.Values, error) {
 	values, err := url.ParseQuery(strings.ReplaceAll(x.R.URL.RawQuery, ";", "%3B"))
 	if err != nil {

@@ -17,7 +17,8 @@ import (
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
-// flavorManageRoutes are the calls that change flavors. Servers keep the flavor that they were made with, whatever becomes of it.
+// flavorManageRoutes are the calls that change flavors. Servers keep the flavor that they were made
+// with, whatever becomes of it.
 var flavorManageRoutes = []route{
 	{method: "POST", path: "/v2.1/flavors", handle: (*API).createFlavor},
 	{method: "PUT", path: "/v2.1/flavors/{id}", handle: (*API).updateFlavor, since: vFlavorDescription},

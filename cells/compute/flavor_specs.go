@@ -11,7 +11,8 @@ import (
 	js "github.com/compute-agent/compute-agent/internal/jsonkit"
 )
 
-// extraSpecRoutes are the calls about extra specs of flavors: resources:, trait:, group_policy and whatever else the scheduler reads of them.
+// extraSpecRoutes are the calls about extra specs of flavors: resources:, trait:, group_policy and
+// whatever else the scheduler reads of them.
 var extraSpecRoutes = []route{
 	{method: "GET", path: "/v2.1/flavors/{id}/os-extra_specs", handle: (*API).listExtraSpecs},
 	{method: "POST", path: "/v2.1/flavors/{id}/os-extra_specs", handle: (*API).addExtraSpecs},
@@ -59,7 +60,8 @@ func (a *API) showExtraSpec(x *exchange) error {
 	return x.json(http.StatusOK, new(object).add(x.param("key"), value))
 }
 
-// addExtraSpecs answers POST /flavors/{id}/os-extra_specs: those that are there stay, or get another value.
+// addExtraSpecs answers POST /flavors/{id}/os-extra_specs: those that are there stay, or get
+// another value.
 func (a *API) addExtraSpecs(x *exchange) error {
 	body, err := x.checked(newExtraSpecs)
 	if err != nil {
@@ -94,9 +96,10 @@ func (a *API) setExtraSpec(x *exchange) error {
 	return x.json(http.StatusOK, specs)
 }
 
-// mergeExtraSpecs gives the flavor of the path more extra specs, and answers with those that were sent, as they were sent. Those that no server would have are
-// refused here, and not only when a server is asked for; so does Nova from 2.86 on with those that it does not know.
-func (x *exchange) mergeExtraSpecs(given *js.Object) (*object, error) {
+// mergeExtraSpecs gives the flavor of the path more extra specs, and answers with those that were
+// sent, as they were sent. Those that no server would have are refused here, and not only when a
+// server is asked for; so does Nova from 2.86 on with those that it does not know.
+func (x *exchange) mergeExtraSpecs(given *jsonkit.Object) (*object, error) {
 	sent, more := new(object), make(map[string]string, len(given.Names()))
 	for _, name := range given.Names() {
 		value, _ := given.Get(name)

@@ -15,8 +15,9 @@ import (
 	js "github.com/compute-agent/compute-agent/internal/jsonkit"
 )
 
-// flavorRoutes are the calls that read flavors. Everybody may; a flavor that is not public is for administrators, because this service has no
-// lists of projects that may use one (os-flavor-access).
+// flavorRoutes are the calls that read flavors. Everybody may; a flavor that is not public is for
+// administrators, because this service has no lists of projects that may use one
+// (os-flavor-access).
 var flavorRoutes = []route{
 	{method: "GET", path: "/v2.1/flavors", handle: (*API).listFlavors},
 	{method: "GET", path: "/v2.1/flavors/detail", handle: (*API).listFlavorsDetail},
@@ -131,7 +132,8 @@ func (a *API) listFlavorsDetail(x *exchange) error {
 	return a.flavorPage(x, "flavors/detail", x.flavorView)
 }
 
-// flavorPage answers with the flavors that a query asks for. There are few, so all are read, and chosen from.
+// flavorPage answers with the flavors that a query asks for. There are few, so all are read, and
+// chosen from.
 func (a *API) flavorPage(x *exchange, collection string, view func(*apidb.Flavor) *object) error {
 	params, err := x.checkedQuery(flavorQuery)
 	if err != nil {
@@ -176,7 +178,8 @@ func (a *API) flavorPage(x *exchange, collection string, view func(*apidb.Flavor
 	return x.json(http.StatusOK, answer)
 }
 
-// flavorFilter are the conditions of a query. Only administrators see flavors that are not public, or disabled.
+// flavorFilter are the conditions of a query. Only administrators see flavors that are not public,
+// or disabled.
 func (x *exchange) flavorFilter(params url.Values) (func(*apidb.Flavor) bool, error) {
 	public, disabled := new(true), false
 	if x.isAdmin() {
@@ -217,7 +220,8 @@ func parseIsPublic(text string) (*bool, error) {
 	return nil, badRequest("Invalid is_public filter [%s]", shortened(text))
 }
 
-// flavorKeys compare flavors. created_at, updated_at, id and vcpu_weight, which Nova's have as well, make no difference here.
+// flavorKeys compare flavors. created_at, updated_at, id and vcpu_weight, which Nova's have as
+// well, make no difference here.
 var flavorKeys = map[string]func(a, b *apidb.Flavor) int{
 	"description":  func(a, b *apidb.Flavor) int { return strings.Compare(orEmpty(a.Description), orEmpty(b.Description)) },
 	"disabled":     func(a, b *apidb.Flavor) int { return compareBool(a.Disabled, b.Disabled) },

@@ -38,8 +38,9 @@ func (c *cloud) withFlavors() {
 	}
 }
 
-// TestFlavorsAsInNova reads and changes flavors as the recordings do. In Nova the project p1 has access to the private flavor; here there are no
-// such lists, so it is taken out of what was shown because of that.
+// TestFlavorsAsInNova reads and changes flavors as the recordings do. In Nova the project p1 has
+// access to the private flavor; here there are no such lists, so it is taken out of what was shown
+// because of that.
 func TestFlavorsAsInNova(t *testing.T) {
 	c := newCloud(t, Options{})
 	c.withFlavors()

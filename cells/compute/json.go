@@ -14,8 +14,9 @@ import (
 	"github.com/compute-agent/compute-agent/internal/jsonkit"
 )
 
-// object is a JSON object that is written member by member, in the order in which Nova's answers have them. Which members a server has
-// depends on the microversion and on who asks, so there is no type for it. Cost: no reflection; the bytes are copied once into the answer.
+// object is a JSON object that is written member by member, in the order in which Nova's answers
+// have them. Which members a server has depends on the microversion and the client, so there is no
+// type for it. Cost: no reflection; the bytes are copied once into the answer.
 type object struct{ text []byte }
 
 // list is a JSON array of objects.
@@ -30,8 +31,9 @@ func (l list) size() int {
 	return n
 }
 
-// add adds a member. value is a string, *string, bool, int, int64, object, list, []string, map[string]string, time.Time (as Nova writes
-// them: whole seconds, Z) or nil; a nil pointer is null, and a nil list empty.
+// add adds a member. value is a string, *string, bool, int, int64, object, list, []string,
+// map[string]string, time.Time (as Nova writes them: whole seconds, Z) or nil; a nil pointer is
+// null, and a nil list empty.
 func (o *object) add(name string, value any) *object {
 	if len(o.text) == 0 {
 		o.text = append(o.text, '{')
@@ -106,7 +108,8 @@ func appendValue(b []byte, value any) []byte {
 	panic(fmt.Sprintf("compute: a %T cannot be a member of an object", value))
 }
 
-// encode writes the body of an answer: an object as it is, anything else through encoding/json, with <, > and & as they are.
+// encode writes the body of an answer: an object as it is, anything else through encoding/json,
+// with <, > and & as they are.
 func encode(body any) ([]byte, error) {
 	if o, is := body.(*object); is {
 		return o.bytes(), nil

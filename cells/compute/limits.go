@@ -16,8 +16,9 @@ var limitRoutes = []route{
 // limitsQuery are the parameters of GET /limits.
 var limitsQuery = js.Properties{{Name: "tenant_id", Schema: schemaText}}
 
-// showLimits answers GET /limits: what the project may have, and what it has. The usage is exact also while cells are down, where Nova's
-// leaves out what is in them. Cost: a question to all cells, and when one is down a count in the API database.
+// showLimits answers GET /limits: what the project may have, and what it has. The usage is exact
+// also while cells are down, where Nova's leaves out what is in them. Cost: a question to all
+// cells, and when one is down a count in the API database.
 func (a *API) showLimits(x *exchange) error {
 	params, err := x.checkedQuery(limitsQuery)
 	if err != nil {

@@ -8,7 +8,8 @@ import (
 	"strings"
 )
 
-// base is what links of this request begin with: the endpoint that is configured, or scheme and host as the client sees them.
+// base is what links of this request begin with: the endpoint that is configured, or scheme and
+// host as the client sees them.
 func (x *exchange) base() string {
 	if endpoint := x.api.options.Endpoint; endpoint != "" {
 		return strings.TrimSuffix(endpoint, "/")
@@ -51,7 +52,8 @@ func (x *exchange) bookmarked(collection, id string) *object {
 	return new(object).add("id", id).add("links", list{new(object).add("rel", "bookmark").add("href", x.bookmark(collection, id))})
 }
 
-// nextLink is the link to the page after a marker: the same request, with its parameters sorted and the last value of each, as Nova has it.
+// nextLink is the link to the page after a marker: the same request, with its parameters sorted and
+// the last value of each, as Nova has it.
 func (x *exchange) nextLink(collection string, params url.Values, marker string) list {
 	var names []string
 	for name := range params {

@@ -9,8 +9,9 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 )
 
-// merge puts rows into the result until there are enough, or until those of a source run out that has more: then it gives the sources to ask
-// before it can go on, or none if those are asked. It goes on without sources that have not answered yet. Each row costs O(log cells).
+// merge puts rows into the result until there are enough, or until those of a source run out that
+// has more: then it gives the sources to ask before it can go on, or none if those are asked. It
+// goes on without sources that have not answered yet. Each row costs O(log cells).
 func (l *serverMerge) merge() []*cellSource {
 	if l.rewind || l.emitted == nil {
 		l.restart()
@@ -39,7 +40,8 @@ func (l *serverMerge) merge() []*cellSource {
 	return nil
 }
 
-// restart begins at the beginning: for the first time, or again without the rows of a source that went down.
+// restart begins at the beginning: for the first time, or again without the rows of a source that
+// went down.
 func (l *serverMerge) restart() {
 	have := 0
 	for _, s := range l.sources {
@@ -50,7 +52,8 @@ func (l *serverMerge) restart() {
 	l.rewind, l.merged, l.emitted = false, make([]cellwire.Row, 0, have), make(map[string]struct{}, have)
 }
 
-// short are the sources to ask when one has run out: that one, and with it those that soon will, so that they are not waited for one after another.
+// short are the sources to ask when one has run out: that one, and with it those that soon will, so
+// that they are not waited for one after another.
 func (l *serverMerge) short() []*cellSource {
 	missing := l.query.Limit - len(l.merged)
 	var short []*cellSource
@@ -62,7 +65,8 @@ func (l *serverMerge) short() []*cellSource {
 	return short
 }
 
-// blocks reports whether nothing can be merged before a source has answered, because its next row may be any.
+// blocks reports whether nothing can be merged before a source has answered, because its next row
+// may be any.
 func (s *cellSource) blocks() bool { return s.asked && s.seen != nil && s.next == len(s.rows) }
 
 // heap has the sources with rows to be merged, the one with the first row first.

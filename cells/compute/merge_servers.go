@@ -28,8 +28,8 @@ import (
 	"github.com/compute-agent/compute-agent/cells/gather"
 )
 
-// minBatch is how many rows a cell is asked for at least, if so many are wanted, and growth how much more it is asked for each time that they
-// were not enough.
+// minBatch is how many rows a cell is asked for at least, if so many are wanted, and growth how
+// much more it is asked for each time that they were not enough.
 const (
 	minBatch    = 10
 	batchGrowth = 4
@@ -37,20 +37,23 @@ const (
 
 // mergedServers is a page of servers.
 type mergedServers struct {
-	// Rows are at most Limit, sorted as asked. No uuid is there twice; of a server in two cells the first row counts.
+	// Rows are at most Limit, sorted. No uuid is repeated; of a server in two cells the first row
+	// counts.
 	Rows []cellwire.Row
-	// Down are the cells that have no rows in it because they are down, in the order of the cells given.
+	// Down are the cells that have no rows in it because they are down, in the order of the cells
+	// given.
 	Down []apidb.Cell
 	// More says that there are more after these, in the cells that are up.
 	More bool
 }
 
-// mergeServers lists the servers of the cells. A query that means nothing is a *cellwire.Error; another error is the end of ctx. What cells
-// do wrong is in Down.
+// mergeServers lists the servers of the cells. A query that means nothing is a *cellwire.Error;
+// another error is the end of ctx. What cells do wrong is in Down.
 //
-// Each cell has the gatherer's Timeout for each of its batches. While one is silent the list is made without it, with all that that needs of
-// the others, so that nothing is left to be done when its time is over; if it answers after all the list is made again. Memory holds the result and about
-// a batch of each cell.
+// Each cell has the gatherer's Timeout for each of its batches. While one is silent the list is
+// made without it, with all that that needs of the others, so that nothing is left to be done when
+// its time is over; if it answers after all the list is made again. Memory holds the result and
+// about a batch of each cell.
 func mergeServers(ctx context.Context, g *gather.Gatherer, cells []apidb.Cell, q cellwire.ServerQuery) (last mergedServers, err error) {
 	return last, mergeServersEarly(ctx, g, cells, q, func(r mergedServers) error {
 		last = r
@@ -58,9 +61,11 @@ func mergeServers(ctx context.Context, g *gather.Gatherer, cells []apidb.Cell, q
 	})
 }
 
-// mergeServersEarly is Servers that gives the result to use, and while a cell is silent what the result will be if it does not answer: everybody who waits for
-// the same cell goes on at the same moment, and so what can be made of the result is better made before. The result is what use had last. It is not
-// given again if it is as foreseen, unless use had an error then; an error about the result itself is returned.
+// mergeServersEarly is Servers that gives the result to use, and while a cell is silent what the
+// result will be if it does not answer: everybody who waits for the same cell goes on at the same
+// moment, and so what can be made of the result is better made before. The result is what use had
+// last. It is not given again if it is as foreseen, unless use had an error then; an error about
+// the result itself is returned.
 func mergeServersEarly(ctx context.Context, g *gather.Gatherer, cells []apidb.Cell, q cellwire.ServerQuery, use func(mergedServers) error) error {
 	if err := q.Check(); err != nil {
 		return err
@@ -105,15 +110,18 @@ func mergeServersEarly(ctx context.Context, g *gather.Gatherer, cells []apidb.Ce
 	return use(r)
 }
 
-// same reports whether two results of a list are the same. Rows that were merged stay as they are: those of another merge are at another place.
+// same reports whether two results of a list are the same. Rows that were merged stay as they are:
+// those of another merge are at another place.
 func (r mergedServers) same(other mergedServers) bool {
 	return len(r.Rows) == len(other.Rows) && (len(r.Rows) == 0 || &r.Rows[0] == &other.Rows[0]) && r.More == other.More && slices.Equal(r.Down, other.Down)
 }
 
-// batchSize is how many rows a cell is asked for first: its part of the limit, and as many more as chance may give it when servers were spread
-// evenly (four standard deviations), so that hardly any cell is asked twice. A cell that has more than its part, because the others have nothing
-// for this list, is asked again, for several times as many. Nova's "distributed" strategy adds a tenth, and never asks for less than 100: with 50 cells
-// that is 5,000 rows for a page of 100, which is most of what the page costs.
+// batchSize is how many rows a cell is asked for first: its part of the limit, and as many more as
+// chance may give it when servers were spread evenly (four standard deviations), so that hardly any
+// cell is asked twice. A cell that has more than its part, because the others have nothing for this
+// list, is asked again, for several times as many. Nova's "distributed" strategy adds a tenth, and
+// never asks for less than 100: with 50 cells that is 5,000 rows for a page of 100, which is most
+// of what the page costs.
 func batchSize(limit, cells int) int {
 	if cells <= 1 {
 		return limit
@@ -154,7 +162,8 @@ func (s *cellSource) halfway() bool { return s.asked && s.seen != nil }
 
 // fetch asks cells for a batch each.
 func (l *serverMerge) fetch(from []*cellSource) {
-	// No more than can be needed, but not row by row either, as servers that are in two cells would have it.
+	// No more than can be needed, but not row by row either, as servers that are in two cells would
+	// have it.
 	most := max(minBatch, l.query.Limit-len(l.merged))
 	for _, s := range from {
 		s.asked, s.batch = true, min(most, max(l.batch, batchGrowth*s.batch))

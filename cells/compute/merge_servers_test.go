@@ -56,7 +56,8 @@ func countOf(rows []cellwire.Row) map[string]int {
 	return counts
 }
 
-// Nova's test_with_failing_cells: three cells, one times out, one fails, and the limit of 50 is reached all the same.
+// Nova's test_with_failing_cells: three cells, one times out, one fails, and the limit of 50 is
+// reached all the same.
 func TestFailingCells(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
@@ -69,7 +70,8 @@ func TestFailingCells(t *testing.T) {
 	})
 }
 
-// Nova's test_with_failing_middle_cells: a cell gives its first batch and then times out. It counts as down, and nothing of it is shown.
+// Nova's test_with_failing_middle_cells: a cell gives its first batch and then times out. It counts
+// as down, and nothing of it is shown.
 func TestACellThatFailsBetweenBatches(t *testing.T) {
 	for name, f := range map[string]fault{"timing out": hang, "dying": refuse, "with an error": status(503), "refusing": status(400)} {
 		t.Run(name, func(t *testing.T) {
@@ -86,7 +88,8 @@ func TestACellThatFailsBetweenBatches(t *testing.T) {
 	}
 }
 
-// Nova's test_query_wrapper_timeout and test_wrapper_sentinels: a cell without an answer stands for nothing but itself.
+// Nova's test_query_wrapper_timeout and test_wrapper_sentinels: a cell without an answer stands for
+// nothing but itself.
 func TestOnlyCellTimesOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		check(t, mergedServers{Down: mergeFrom(t, cellwire.ServerQuery{Limit: 1}, &listCell{fault: hang}).Down}, mergeFrom(t, cellwire.ServerQuery{Limit: 1}, &listCell{fault: hang}))
@@ -98,7 +101,8 @@ func TestNoCells(t *testing.T) {
 	check(t, mergedServers{}, mergeFrom(t, cellwire.ServerQuery{Limit: 10}))
 }
 
-// A cell that takes nearly all of the time takes it from nobody else, also when the others are asked again after it.
+// A cell that takes nearly all of the time takes it from nobody else, also when the others are
+// asked again after it.
 func TestASlowCellTakesNothingFromTheOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := &listCell{rows: rowsOf("b", 10, 5000, 1), delay: mergeTimeout - 1}
@@ -264,7 +268,8 @@ func TestFiftyListsDuringAHang(t *testing.T) {
 	})
 }
 
-// For any cells, rows, limits, markers and failures the list is what a naive sort of the rows of the cells that are up gives.
+// For any cells, rows, limits, markers and failures the list is what a naive sort of the rows of
+// the cells that are up gives.
 func TestListIsANaiveSort(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		q := cellwire.ServerQuery{Limit: rapid.IntRange(1, 450).Draw(r, "limit"), Sort: drawSort(r)}
@@ -313,7 +318,8 @@ func drawSort(t *rapid.T) []cellwire.SortKey {
 	return sort
 }
 
-// drawCell gives a cell of up to 350 rows with few different values, some of whose servers are in the other cells too.
+// drawCell gives a cell of up to 350 rows with few different values, some of whose servers are in
+// the other cells too.
 func drawCell(t *rapid.T, index, shared int, sort []cellwire.SortKey) *listCell {
 	random := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
 	different := rapid.SampledFrom([]int{1, 3, 1000}).Draw(t, "different")

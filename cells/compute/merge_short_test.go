@@ -10,7 +10,8 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 )
 
-// TestShortPages: a cell whose answer would be too long gives fewer rows than it is asked for, and the rest when it is asked again.
+// TestShortPages: a cell whose answer would be too long gives fewer rows than it is asked for, and
+// the rest when it is asked again.
 func TestShortPages(t *testing.T) {
 	short := func(_ int, p cellwire.ServerPage) cellwire.ServerPage {
 		if len(p.Rows) > 7 {

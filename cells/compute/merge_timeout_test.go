@@ -14,8 +14,9 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 )
 
-// TestNothingIsLeftToBeAskedWhenASilentCellIsGivenUp: one cell hangs, and one has all of the rows, in many batches. They are all fetched while the other
-// one is waited for, and none when its time is over.
+// TestNothingIsLeftToBeAskedWhenASilentCellIsGivenUp: one cell hangs, and one has all of the rows,
+// in many batches. They are all fetched while the other one is waited for, and none when its time
+// is over.
 func TestNothingIsLeftToBeAskedWhenASilentCellIsGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fakes := make([]*listCell, 50)
@@ -41,7 +42,8 @@ func TestNothingIsLeftToBeAskedWhenASilentCellIsGivenUp(t *testing.T) {
 	})
 }
 
-// TestWithoutSilenceNothingIsAskedInVain: cells that all answer in good time are asked as often as if each had answered at once.
+// TestWithoutSilenceNothingIsAskedInVain: cells that all answer in good time are asked as often as
+// if each had answered at once.
 func TestWithoutSilenceNothingIsAskedInVain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := &listCell{rows: rowsOf("a", 500, 1000, 1), delay: time.Millisecond}, &listCell{rows: rowsOf("b", 500, 0, 1), delay: 90 * time.Millisecond}
@@ -51,8 +53,9 @@ func TestWithoutSilenceNothingIsAskedInVain(t *testing.T) {
 	})
 }
 
-// TestWhatIsForeseen: while a cell is silent the result without it is given, and not again if it stays silent; if it answers after all, another is given.
-// A cell that is silent after its first rows, which would go with it, lets nothing be foreseen.
+// TestWhatIsForeseen: while a cell is silent the result without it is given, and not again if it
+// stays silent; if it answers after all, another is given. A cell that is silent after its first
+// rows, which would go with it, lets nothing be foreseen.
 func TestWhatIsForeseen(t *testing.T) {
 	rows := rowsOf("b", 30, 0, 1)
 	for name, tt := range map[string]struct {
@@ -97,8 +100,8 @@ func TestWhatIsForeseen(t *testing.T) {
 	}
 }
 
-// TestSilencesChangeNothing: cells that answer early, late, in between or never, with rows that are now in one of them and now all over: the list is that
-// of those that answered.
+// TestSilencesChangeNothing: cells that answer early, late, in between or never, with rows that are
+// now in one of them and now all over: the list is that of those that answered.
 func TestSilencesChangeNothing(t *testing.T) {
 	delays := []time.Duration{0, 40 * time.Millisecond, 99 * time.Millisecond, 150 * time.Millisecond, 400 * time.Millisecond, 3 * time.Second}
 	for seed := range uint64(50) {
@@ -136,7 +139,8 @@ func TestSilencesChangeNothing(t *testing.T) {
 	}
 }
 
-// TestFiftyListsThatTakeTurns: all are there when the time of the cell that hangs is over, although there are more than have a turn at once.
+// TestFiftyListsThatTakeTurns: all are there when the time of the cell that hangs is over, although
+// there are more than have a turn at once.
 func TestFiftyListsThatTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, cells := gathererOf(&listCell{rows: rowsOf("a", 300, 0, 1), delay: 20 * time.Millisecond}, &listCell{fault: hang}, &listCell{delay: time.Millisecond})

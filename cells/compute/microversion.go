@@ -21,7 +21,8 @@ const (
 	MaxVersion Version = 69 // 2.69: minimal records of servers in cells that are down
 )
 
-// The microversions that handlers ask for by name. There is one for each change of the calls that this API has.
+// The microversions that handlers ask for by name. There is one for each change of the calls that
+// this API has.
 const (
 	vExtendedAttributes Version = 3  // all attributes for administrators; delete_on_termination of volumes
 	vFilterIPv6         Version = 5  // members may filter by ip6
@@ -51,9 +52,9 @@ const (
 
 var versionForm = regexp.MustCompile(`^([1-9]\d{0,8})\.([1-9]\d{0,8}|0)$`)
 
-// negotiate finds the microversion that the request asks for, as Nova does: the last "compute X" in OpenStack-API-Version, or what
-// X-OpenStack-Nova-API-Version says, or else the lowest. From then on every answer echoes it; one that is not served is refused with 406
-// and echoed as well.
+// negotiate finds the microversion that the request asks for, as Nova does: the last "compute X" in
+// OpenStack-API-Version, or what X-OpenStack-Nova-API-Version says, or else the lowest. From then
+// on every answer echoes it; one that is not served is refused with 406 and echoed as well.
 func (x *exchange) negotiate() error {
 	asked := requestedVersion(x.R.Header)
 	switch {
@@ -76,7 +77,7 @@ func (x *exchange) negotiate() error {
 	return nil
 }
 
-// echo shows a microversion in the answer.
+// echo sets the microversion headers of the answer.
 func (x *exchange) echo(version string) {
 	x.Microversion = version
 	h := x.W.Header()

@@ -14,8 +14,9 @@ import (
 	"github.com/compute-agent/compute-agent/internal/osapi/oslopolicy"
 )
 
-// Rule is what a policy allows or not, by the name that Nova's policies have. servers:create:cell_down is of the specification of cells
-// that are down; no release of Nova has it.
+// Rule is what a policy allows or not, by the name that Nova's policies have.
+// servers:create:cell_down is of the specification of cells that are down; no release of Nova has
+// it.
 type Rule string
 
 // The rules that the API asks for.
@@ -61,7 +62,8 @@ const (
 	ruleQuotaDelete       Rule = "os_compute_api:os-quota-sets:delete"
 )
 
-// baseRules are those that others refer to, with Nova's new defaults; the last two are of before, for old policy files.
+// baseRules are those that others refer to, with Nova's new defaults; the last two are of before,
+// for old policy files.
 var baseRules = map[string]string{
 	string(ruleAdmin):         "role:admin",
 	"project_member_api":      "role:member and project_id:%(project_id)s",
@@ -98,7 +100,8 @@ var defaults = map[Rule]string{
 	ruleQuotaShow: readers, ruleQuotaDefaults: anybody, ruleQuotaDetail: readers, ruleQuotaUpdate: admins, ruleQuotaDelete: admins,
 }
 
-// words are what may stand for a whole rule in a policy file, besides rules in oslo.policy's language. None of them is a rule there.
+// words are what may stand for a whole rule in a policy file, besides rules in oslo.policy's
+// language. None of them is a rule there.
 var words = map[string]string{"admin": admins, "member": members, "reader": readers}
 
 // Policy decides who may do what. Make one with DefaultPolicy or OpenPolicy.
@@ -115,7 +118,8 @@ func defaultTexts() map[string]string {
 	return texts
 }
 
-// DefaultPolicy has Nova's new defaults: administrators, members of the project, readers of the project.
+// DefaultPolicy has Nova's new defaults: administrators, members of the project, readers of the
+// project.
 func DefaultPolicy() *Policy {
 	rules, err := oslopolicy.Compile(defaultTexts())
 	if err != nil {
@@ -124,13 +128,15 @@ func DefaultPolicy() *Policy {
 	return &Policy{rules: rules}
 }
 
-// OpenPolicy makes a Policy of the defaults and a file, in the format of oslo.policy's policy.yaml, whose rules go before them. A rule may also
-// be one of the words admin, member and reader. The file may name Nova's rules, and rules of its own that others refer to; a name that is
-// neither is an error, because it would have no effect. Those of Nova's that the API does not ask for, because it has no such call, have none
-// either: log names them, once for each time that the file is read, so that a policy.yaml of Nova's can be used as it is.
+// OpenPolicy makes a Policy of the defaults and a file, in the format of oslo.policy's policy.yaml,
+// whose rules go before them. A rule may also be one of the words admin, member and reader. The
+// file may name Nova's rules, and rules of its own that others refer to; a name that is neither is
+// an error, because it would have no effect. Those of Nova's that the API does not ask for, because
+// it has no such call, have none either: log names them, once for each time that the file is read,
+// so that a policy.yaml of Nova's can be used as it is.
 //
-// The file is looked at again while requests come, at most once a second. When it has changed its new rules are in force from then on; if they
-// cannot be used the old ones stay, and log says so.
+// The file is looked at again while requests come, at most once a second. When it has changed its
+// new rules are in force from then on; if they cannot be used the old ones stay, and log says so.
 func OpenPolicy(path string, log zerolog.Logger) (*Policy, error) {
 	file, err := files.NewReloaded([]string{path}, log, nil, func(files []files.Content) (*oslopolicy.Rules, error) {
 		rules, without, err := overlaid(files[0].Data)
@@ -149,7 +155,8 @@ func OpenPolicy(path string, log zerolog.Logger) (*Policy, error) {
 	return &Policy{file: file}, nil
 }
 
-// overlaid are the defaults with the rules of a file over them, and the names of those that nothing asks for.
+// overlaid are the defaults with the rules of a file over them, and the names of those that nothing
+// asks for.
 func overlaid(file []byte) (rules *oslopolicy.Rules, without []string, err error) {
 	texts := defaultTexts()
 	own, err := oslopolicy.ReadFile(file)
@@ -170,7 +177,8 @@ func overlaid(file []byte) (rules *oslopolicy.Rules, without []string, err error
 			named[other] = true
 		}
 	}
-	// What only rules refer to that nothing asks for is left out with them: it may refer to rules that only Nova has.
+	// What only rules refer to that nothing asks for is left out with them: it may refer to rules
+	// that only Nova has.
 	for _, name := range slices.Sorted(maps.Keys(own)) {
 		switch {
 		case counts[name]:
@@ -199,7 +207,8 @@ func reach(own map[string]string, name string, marked map[string]bool) {
 	}
 }
 
-// ofNova says whether a name is one that Nova gives to rules: of its calls, or of those that they refer to.
+// ofNova says whether a name is one that Nova gives to rules: of its calls, or of those that they
+// refer to.
 func ofNova(name string) bool {
 	for _, prefix := range []string{"os_compute_api:", "compute:", "network:", "cells_scheduler_filter:"} {
 		if strings.HasPrefix(name, prefix) {
@@ -212,8 +221,9 @@ func ofNova(name string) bool {
 	}, name)
 }
 
-// may says whether the caller passes a rule for something of a project. A request with a token for the system or for a domain may do
-// nothing: all of Nova's policies are for projects, and it enforces scopes. Cost: some 50 ns.
+// may says whether the caller passes a rule for something of a project. A request with a token for
+// the system or for a domain may do nothing: all of Nova's policies are for projects, and it
+// enforces scopes. Cost: some 50 ns.
 func (x *exchange) may(rule Rule, project string) bool {
 	if x.Who.SystemScope || x.Who.DomainScope {
 		return false
@@ -230,7 +240,8 @@ func (x *exchange) may(rule Rule, project string) bool {
 	return rules.Pass(string(rule), &oslopolicy.Caller{User: x.Who.User, Project: x.Who.Project, Roles: x.Who.Roles}, target)
 }
 
-// allow is nil if the caller passes a rule for something of a project, and otherwise the 403 that Nova answers.
+// allow is nil if the caller passes a rule for something of a project, and otherwise the 403 that
+// Nova answers.
 func (x *exchange) allow(rule Rule, project string) error {
 	if x.may(rule, project) {
 		return nil

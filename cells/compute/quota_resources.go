@@ -15,8 +15,9 @@ const (
 	vNoImageMeta     Version = 39 // no maxImageMeta among limits
 )
 
-// quotaResource is something that there are quotas for. Only servers, cores, memory and metadata exist here; the others have limits because
-// clients look for them, and nothing of them is ever used.
+// quotaResource is something that there are quotas for. Only servers, cores, memory and metadata
+// exist here; the others have limits because clients look for them, and nothing of them is ever
+// used.
 type quotaResource struct {
 	name string
 	// otherwise is Nova's default, where the configuration has none.
@@ -76,7 +77,8 @@ func (r *quotaResource) inUse(u cellwire.Usage) int64 {
 	return 0
 }
 
-// limitsAndUsage are the limits of a project and what it has, which is exact also while cells are down.
+// limitsAndUsage are the limits of a project and what it has, which is exact also while cells are
+// down.
 func (a *API) limitsAndUsage(ctx context.Context, project string) (apidb.QuotaSet, cellwire.Usage, error) {
 	limits, err := a.quota.Limits(ctx, project)
 	if err != nil {

@@ -11,8 +11,9 @@ import (
 	js "github.com/compute-agent/compute-agent/internal/jsonkit"
 )
 
-// quotaSetRoutes are the calls about the quotas of projects. A project is whatever is named: nobody is asked whether there is one. There are no
-// quotas of single users; asked for those of one, the answer has the project's, which are what counts for each of its users.
+// quotaSetRoutes are the calls about the quotas of projects. Any project name is accepted: its
+// existence is not checked. There are no quotas of single users; asked for those of one, the answer
+// has the project's, which are what counts for each of its users.
 var quotaSetRoutes = []route{
 	{method: "GET", path: "/v2.1/os-quota-sets/{id}", handle: (*API).showQuotas},
 	{method: "GET", path: "/v2.1/os-quota-sets/{id}/detail", handle: (*API).showQuotasDetail},
@@ -78,7 +79,8 @@ func (x *exchange) quotaProject(rule Rule) (string, error) {
 	return project, x.allow(rule, project)
 }
 
-// showQuotasDetail answers GET /os-quota-sets/{id}/detail: also what is used. Nothing is ever reserved.
+// showQuotasDetail answers GET /os-quota-sets/{id}/detail: also what is used. Nothing is ever
+// reserved.
 func (a *API) showQuotasDetail(x *exchange) error {
 	project, err := x.quotaProject(ruleQuotaDetail)
 	if err != nil {
@@ -103,7 +105,8 @@ func (a *API) showQuotaDefaults(x *exchange) error {
 	return x.json(http.StatusOK, x.quotaView(new(object).add("id", project), func(r *quotaResource) any { return r.limit(limits) }))
 }
 
-// updateQuotas answers PUT /os-quota-sets/{id}. A limit is not set below what the project has, unless it is forced.
+// updateQuotas answers PUT /os-quota-sets/{id}. A limit is not set below what the project has,
+// unless it is forced.
 func (a *API) updateQuotas(x *exchange) error {
 	body, err := x.checked(quotaSets.at(x.version))
 	if err != nil {
@@ -161,7 +164,8 @@ func (a *API) wantedQuotas(x *exchange, project string, asked *js.Object) (apidb
 	return wanted, nil
 }
 
-// deleteQuotas answers DELETE /os-quota-sets/{id}: from now on the defaults count. Of one user there is nothing to delete.
+// deleteQuotas answers DELETE /os-quota-sets/{id}: from now on the defaults count. Of one user
+// there is nothing to delete.
 func (a *API) deleteQuotas(x *exchange) error {
 	project, err := x.quotaProject(ruleQuotaDelete)
 	if err != nil {

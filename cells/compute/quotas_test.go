@@ -33,7 +33,8 @@ func TestLimitsAndQuotasAsInNova(t *testing.T) {
 	}, asIs)
 }
 
-// TestQuotasAreSetTogether: when one limit cannot be set, none is; and what is in use is not asked for when it does not matter.
+// TestQuotasAreSetTogether: when one limit cannot be set, none is; and what is in use is not asked
+// for when it does not matter.
 func TestQuotasAreSetTogether(t *testing.T) {
 	c := newCloud(t, Options{})
 	_, quotas := c.withCalls()

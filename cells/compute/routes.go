@@ -15,13 +15,14 @@ import (
 // route is one call of the API.
 type route struct {
 	method string
-	// path is as the client sends it, with {name} for a segment that the handler gets by that name, and
-	// otherPath for all paths that begin with no version.
+	// path is as the client sends it, with {name} for a segment that the handler gets by that name,
+	// and otherPath for all paths that begin with no version.
 	path string
 	// handle answers, with one of the exchange's methods, or returns an error to be refused with.
 	handle func(*API, *exchange) error
 
-	// since and until bound the microversions that have the call; 0 is no bound. Without it the path is not found.
+	// since and until bound the microversions that have the call; 0 is no bound. Without it the
+	// path is not found.
 	since, until Version
 	// open calls are for everybody, known or not.
 	open bool
@@ -65,7 +66,8 @@ const (
 	otherPath = "/*"
 )
 
-// find finds the route of a path, which is split as Nova does it: after what is quoted in it was undone.
+// find finds the route of a path, which is split as Nova does it: after what is quoted in it was
+// undone.
 func (x *exchange) find(path string) osapi.Found[route] {
 	if first, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/"); first != "" && "/"+first+"/" != prefix {
 		path = otherPath
@@ -74,9 +76,9 @@ func (x *exchange) find(path string) osapi.Found[route] {
 	return x.api.routes.Find(x.path)
 }
 
-// belowProject finds the project that stands after the version in the path, as clients send it that know
-// the API of before 2.18: one of hexadecimal digits and dashes, as Nova has it, or the caller's own
-// whatever its form. It returns the path without the project.
+// belowProject finds the project that stands after the version in the path, as clients send it that
+// know the API of before 2.18: one of hexadecimal digits and dashes, as Nova has it, or the
+// caller's own whatever its form. It returns the path without the project.
 func belowProject(path, own string) (project, without string, is bool) {
 	rest, is := strings.CutPrefix(path, prefix)
 	project, rest, more := strings.Cut(rest, "/")

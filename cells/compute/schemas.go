@@ -8,7 +8,8 @@ import (
 	js "github.com/compute-agent/compute-agent/internal/jsonkit"
 )
 
-// The types that Nova's schemas share (nova.api.validation.parameter_types). The order of conditions is Nova's: it decides which refusal is told.
+// The types that Nova's schemas share (nova.api.validation.parameter_types). The order of
+// conditions is Nova's: it decides which error is returned.
 var (
 	schemaBoolean = js.Schema{js.Type("boolean", "string"), js.Enum(
 		true, "True", "TRUE", "true", "1", "ON", "On", "on", "YES", "Yes", "yes",
@@ -31,7 +32,8 @@ const maxInt = 0x7FFFFFFF
 // metadataKeys are the names that metadata and extra specs may have.
 const metadataKeys = "^[a-zA-Z0-9-_:. ]{1,255}$"
 
-// printable is the condition on descriptions. Nova shows the 7 kB of its regular expression; this one is as strict.
+// printable is the condition on descriptions. Nova shows the 7 kB of its regular expression; this
+// one is as strict.
 var printable = js.PatternFunc("^[printable characters]*$", func(s string) bool {
 	return !strings.ContainsFunc(s, func(r rune) bool { return !js.IsPrintable(r) || r >= 0xffff })
 })

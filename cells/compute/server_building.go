@@ -13,7 +13,8 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 )
 
-// matching are the build requests that a query asks for, in its order. They are few and short-lived, so they are looked through one by one.
+// matching are the build requests that a query asks for, in its order. They are few and
+// short-lived, so they are looked through one by one.
 func matching(all []apidb.BuildRequest, q *cellwire.ServerQuery) ([]apidb.BuildRequest, error) {
 	if q.Deleted == cellwire.DeletedOnly {
 		return nil, nil
@@ -78,7 +79,8 @@ func matchesAll(s *cellwire.Server, patterns map[string]*regexp.Regexp) bool {
 	return true
 }
 
-// matches says whether a server that is being built meets the conditions of a query, but for its patterns.
+// matches says whether a server that is being built meets the conditions of a query, but for its
+// patterns.
 func matches(s *cellwire.Server, q *cellwire.ServerQuery) bool {
 	for _, c := range [...]struct{ want, have string }{
 		{q.ProjectID, s.ProjectID}, {q.UserID, s.UserID}, {q.FlavorID, s.Flavor.ID}, {q.ImageRef, s.ImageRef},
@@ -119,7 +121,8 @@ func changed(s *cellwire.Server, q *cellwire.ServerQuery) bool {
 	return (q.ChangedSince == nil || !at.Before(*q.ChangedSince)) && (q.ChangedBefore == nil || !at.After(*q.ChangedBefore))
 }
 
-// compareBy compares two servers in a column that servers can be sorted by. Columns that servers being built do not have yet make no difference.
+// compareBy compares two servers in a column that servers can be sorted by. Columns that servers
+// being built do not have yet make no difference.
 func compareBy(column string, a, b *cellwire.Server) int {
 	text := func(of func(*cellwire.Server) string) int { return strings.Compare(of(a), of(b)) }
 	switch column {

@@ -18,8 +18,9 @@ var deleteRoutes = []route{
 	{method: "POST", path: "/v2.1/servers/{id}/action", handle: (*API).serverAction},
 }
 
-// deleteServer answers DELETE /servers/{id}: 204, in whatever state the server is. With a time to reclaim deletion is soft. With its cell down
-// it is 500, and the server keeps living as far as anybody knows.
+// deleteServer answers DELETE /servers/{id}: 204, in whatever state the server is. With a time to
+// reclaim deletion is soft. With its cell down it is 500, and the server keeps living as far as
+// anybody knows.
 func (a *API) deleteServer(x *exchange) error {
 	m, err := x.mapping(x.param("id"))
 	if err != nil {
@@ -34,7 +35,8 @@ func (a *API) deleteServer(x *exchange) error {
 	return x.empty(http.StatusNoContent)
 }
 
-// deleteMapped deletes the server of a mapping. One that was deleted while it was placed nowhere is not there any more.
+// deleteMapped deletes the server of a mapping. One that was deleted while it was placed nowhere is
+// not there any more.
 func (x *exchange) deleteMapped(m apidb.Mapping, soft bool) error {
 	if m.CellUUID == "" && m.Queued() {
 		return noServer(m.InstanceUUID)
@@ -42,7 +44,8 @@ func (x *exchange) deleteMapped(m apidb.Mapping, soft bool) error {
 	return serverFault(x.api.boot.Delete(x.ctx(), m, soft), "delete", m.InstanceUUID)
 }
 
-// serverFault is how what an operation on a server fails with is told. What went on while it was checked is a conflict.
+// serverFault maps the error of an operation on a server to an API error. A change during the check
+// is a conflict.
 func serverFault(err error, action, uuid string) error {
 	switch {
 	case err == nil:
@@ -61,7 +64,8 @@ var actions = map[string]func(*API, *exchange, apidb.Mapping) error{
 	"forceDelete": (*API).forceDeleteServer,
 }
 
-// serverAction answers POST /servers/{id}/action. The body is an object whose only member names the action; these two take no arguments.
+// serverAction answers POST /servers/{id}/action. The body is an object whose only member names the
+// action; these two take no arguments.
 func (a *API) serverAction(x *exchange) error {
 	value, err := x.decoded()
 	if err != nil {
@@ -115,7 +119,8 @@ func (a *API) restoreServer(x *exchange, m apidb.Mapping) error {
 	return serverFault(err, "restore", m.InstanceUUID)
 }
 
-// current is the server of a mapping as it is now: from its build request, as long as there is one, or from its cell.
+// current is the server of a mapping as it is now: from its build request, as long as there is one,
+// or from its cell.
 func (x *exchange) current(m apidb.Mapping) (cellwire.Server, error) {
 	building, err := x.api.store.BuildRequest(x.ctx(), m.InstanceUUID)
 	switch {

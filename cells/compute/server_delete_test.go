@@ -99,7 +99,8 @@ func TestDeletesAndActions(t *testing.T) {
 	}
 }
 
-// TestDeletedBeforeItWasPlaced: what the owner deleted is not there any more, although its mapping is.
+// TestDeletedBeforeItWasPlaced: what the owner deleted is not there any more, although its mapping
+// is.
 func TestDeletedBeforeItWasPlaced(t *testing.T) {
 	c := newCloud(t, Options{})
 	boots, _ := c.withCalls()

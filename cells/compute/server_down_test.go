@@ -16,8 +16,9 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 )
 
-// crowd are servers of three projects: c0-… in cell0 (in error), c1-… in cell1, c2-… in cell2, and one that is being built. c1-gone and c1-soft
-// are queued for delete; c1-old is of before the column. The later ones are the newer.
+// crowd are servers of three projects: c0-… in cell0 (in error), c1-… in cell1, c2-… in cell2, and
+// one that is being built. c1-gone and c1-soft are queued for delete; c1-old is of before the
+// column. The later ones are the newer.
 func crowd(t *testing.T, options Options) *cloud {
 	t.Helper()
 	c := newCloud(t, options)
@@ -71,7 +72,8 @@ var (
 	unknown = []string{"UNKNOWN:10", "UNKNOWN:4", "UNKNOWN:2", "build", "c2-b", "c2-a", "c0-a"}
 )
 
-// TestListsWhileACellIsDown: which lists have minimal records, which leave the cell out, and which are refused.
+// TestListsWhileACellIsDown: which lists have minimal records, which leave the cell out, and which
+// are refused.
 func TestListsWhileACellIsDown(t *testing.T) {
 	c := crowd(t, Options{ListSkipsDownCells: true})
 	if got := c.ask(member, "2.69", "/v2.1/servers").names(); !gocmp.Equal(got, allUp) {
@@ -120,7 +122,8 @@ func TestListsWhileACellIsDown(t *testing.T) {
 		{who: admin, version: "2.68", query: "deleted=False", want: skipped},
 		{who: admin, version: "2.69", query: "deleted=True&project_id=p1", want: none},
 
-		// Others: those that count take the cell out, those that do not are as if they were not there.
+		// Others: those that count take the cell out, those that do not are as if they were not
+		// there.
 		{who: member, version: "2.69", query: "project_id=p2", want: unknown},
 		{who: member, version: "2.69", query: "deleted=False", want: unknown},
 		{who: admin, version: "2.69", query: "deleted=True", want: none},
@@ -289,7 +292,8 @@ func TestShowWhileACellIsDown(t *testing.T) {
 	}
 }
 
-// TestDownIsDownInWhateverWay: lists are the same whether a cell refuses, fails, or answers what is no answer.
+// TestDownIsDownInWhateverWay: lists are the same whether a cell refuses, fails, or answers what is
+// no answer.
 func TestDownIsDownInWhateverWay(t *testing.T) {
 	for name, fail := range waysToBeDown {
 		c := crowd(t, Options{ListSkipsDownCells: true})
@@ -333,7 +337,8 @@ func TestOtherCellsDown(t *testing.T) {
 	}
 }
 
-// TestListsThatMustNotSkip: with list_records_by_skipping_down_cells off, what cannot have minimal records is refused.
+// TestListsThatMustNotSkip: with list_records_by_skipping_down_cells off, what cannot have minimal
+// records is refused.
 func TestListsThatMustNotSkip(t *testing.T) {
 	for _, tt := range []struct {
 		who, version, query string

@@ -18,7 +18,7 @@ type listRequest struct {
 	detail bool
 	// query is what the cells are asked, but for the page.
 	query cellwire.ServerQuery
-	// nothing says that no server can be in the list, so that nobody needs to be asked.
+	// nothing says that the list is empty without asking any cell.
 	nothing    bool
 	limit      int
 	marker     string
@@ -87,7 +87,8 @@ func sortedNames(filters map[string]string) []string {
 	return names
 }
 
-// filters are the filters that count for this caller: all for an administrator, those of memberFilters for a member.
+// filters are the filters that count for this caller: all for an administrator, those of
+// memberFilters for a member.
 func (x *exchange) filters(params url.Values) map[string]string {
 	all := x.may(ruleServersAllFilters, x.Who.Project)
 	filters := map[string]string{}
@@ -100,12 +101,14 @@ func (x *exchange) filters(params url.Values) map[string]string {
 	return filters
 }
 
-// knownFilters are the filters whose values the API database knows of every server, so that servers of cells that are down can be judged by them.
+// knownFilters are the filters whose values the API database knows of every server, so that servers
+// of cells that are down can be judged by them.
 var knownFilters = []string{"all_tenants", "project_id", "tenant_id", "deleted"}
 
-// minimalRecords says whether the list has records of servers whose cells are down: from 2.69 on, in the order that a list has by itself, and with no
-// filters but those that the specification allows: the project and deleted=False. Nova leaves them out for administrators who send one of these. What
-// the caller may not filter by does not count, but paging always does.
+// minimalRecords says whether the list has records of servers whose cells are down: from 2.69 on,
+// in the order that a list has by itself, and with no filters but those that the specification
+// allows: the project and deleted=False. Nova leaves them out for administrators who send one of
+// these. What the caller may not filter by does not count, but paging always does.
 func (x *exchange) minimalRecords(params url.Values, filters map[string]string) bool {
 	if !x.since(vDownCells) || slices.ContainsFunc(paging, params.Has) {
 		return false

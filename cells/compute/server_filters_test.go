@@ -162,7 +162,8 @@ func TestWrongQueries(t *testing.T) {
 	if got := c.ask(member, "2.69", "/v2.1/servers?"+tags.Encode()); got.status != 400 {
 		t.Errorf("%d %s", got.status, got.text)
 	}
-	// Regular expressions are bounded: in bytes all of them together, and those that are looked for in what they become.
+	// Regular expressions are bounded: in bytes all of them together, and those that are looked for
+	// in what they become.
 	for _, query := range []string{
 		url.Values{"name": {strings.Repeat(`\pL`, 3000)}}.Encode(),
 		url.Values{"name": slices.Repeat([]string{strings.Repeat("a", 100)}, 100)}.Encode(),
@@ -185,8 +186,9 @@ func TestWrongQueries(t *testing.T) {
 	}
 }
 
-// TestEmptyPatternsAreRefused: Nova's format "regex" does not take the empty text, where it takes it of other parameters. The names are those of Nova 26's
-// schemas of 2.1 and, for tags, 2.26; members and administrators are refused alike, also where members may not filter.
+// TestEmptyPatternsAreRefused: Nova's format "regex" does not take the empty text, where it takes
+// it of other parameters. The names are those of Nova 26's schemas of 2.1 and, for tags, 2.26;
+// members and administrators are refused alike, also where members may not filter.
 func TestEmptyPatternsAreRefused(t *testing.T) {
 	c := newCloud(t, Options{})
 	for _, name := range []string{

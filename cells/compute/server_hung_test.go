@@ -12,7 +12,8 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 )
 
-// TestHungCell: a list waits for it once, however much is asked of it, and loses none of the others' servers; who has nothing in it need not wait.
+// TestHungCell: a list waits for it once, however much is asked of it, and loses none of the
+// others' servers; who has nothing in it need not wait.
 func TestHungCell(t *testing.T) {
 	for _, tt := range []struct {
 		name, who, path string
@@ -51,7 +52,8 @@ func TestHungCell(t *testing.T) {
 	}
 }
 
-// TestManyListsDuringAHang: all are answered when the cell's time is over, and nothing of them is left.
+// TestManyListsDuringAHang: all are answered when the cell's time is over, and nothing of them is
+// left.
 func TestManyListsDuringAHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // It fails if goroutines are left.
 		c := crowd(t, Options{ListSkipsDownCells: true})

@@ -19,10 +19,12 @@ func (a *API) listBrief(x *exchange) error { return a.listServers(x, false) }
 // listDetail answers GET /servers/detail.
 func (a *API) listDetail(x *exchange) error { return a.listServers(x, true) }
 
-// listServers answers both lists: first the servers of cells that are down, as far as they are known, then those that are being built, then
-// those of the cells, sorted. Cost: two or three reads of the API database, and one request to each cell, all at the same time (more when a cell's batch
-// is used up); a marker takes one more, to its cell alone. While a cell is silent the answer is made without it, so that when the time of that cell is
-// over only the sending of it is left to do, for all requests that waited.
+// listServers answers both lists: first the servers of cells that are down, as far as they are
+// known, then those that are being built, then those of the cells, sorted. Cost: two or three reads
+// of the API database, and one request to each cell, all at the same time (more when a cell's batch
+// is used up); a marker takes one more, to its cell alone. While a cell is silent the answer is
+// made without it, so that when the time of that cell is over only the sending of it is left to do,
+// for all requests that waited.
 func (a *API) listServers(x *exchange, detail bool) error {
 	l, err := x.readList(detail)
 	if err != nil {
@@ -54,8 +56,8 @@ func (x *exchange) listBody(l *listRequest, view *serverView, p page) *object {
 	}
 	const others = 1 << 10 // the link to the next page
 	body := (&object{text: make([]byte, 0, records.size()+others)}).add("servers", records)
-	// A page that is full has a link to the next, also if nothing is there; one that ends with an unknown server has none, because the next page
-	// could not begin after it.
+	// A page that is full has a link to the next, also if nothing is there; one that ends with an
+	// unknown server has none, because the next page could not begin after it.
 	if len(p.servers) > 0 && len(records) == l.limit {
 		collection := "servers"
 		if l.detail {
@@ -72,7 +74,8 @@ type page struct {
 	servers []*cellwire.Server
 }
 
-// page finds the servers of a list and gives them to use: several times it may be, and then the last counts.
+// page finds the servers of a list and gives them to use: several times it may be, and then the
+// last counts.
 func (a *API) page(x *exchange, l *listRequest, use func(page)) error {
 	building, after, err := a.building(x, l)
 	if err != nil {
@@ -110,7 +113,7 @@ func (a *API) page(x *exchange, l *listRequest, use func(page)) error {
 	})
 }
 
-// begun is a page with those that are being built, with their uuids, and room for so many others.
+// begun is a page with the servers being built, their uuids, and capacity for so many others.
 func (l *listRequest) begun(building []apidb.BuildRequest, others int) (page, map[string]bool) {
 	p, seen := page{servers: make([]*cellwire.Server, 0, len(building)+others)}, make(map[string]bool, len(building)+others)
 	for i := range building {
@@ -144,8 +147,8 @@ func (a *API) filled(x *exchange, l *listRequest, building []apidb.BuildRequest,
 	return p, err
 }
 
-// building are the build requests of a list. after is the marker if it is not among them, so that it has to be looked for in the cells: then
-// none of them is after it.
+// building are the build requests of a list. after is the marker if it is not among them, so that
+// it has to be looked for in the cells: then none of them is after it.
 func (a *API) building(x *exchange, l *listRequest) (chosen []apidb.BuildRequest, after string, err error) {
 	all, err := a.store.BuildRequests(x.ctx(), l.query.ProjectID, 0)
 	if err != nil {
@@ -173,7 +176,8 @@ func noMarker(l *listRequest) error {
 	return badRequest("marker [%s] not found", shortened(l.marker))
 }
 
-// cellsOf are the cells that a list is made of: all, with cell0 and the disabled ones, or those of the project if that is the configuration.
+// cellsOf are the cells that a list is made of: all, with cell0 and the disabled ones, or those of
+// the project if that is the configuration.
 func (a *API) cellsOf(x *exchange, l *listRequest) ([]apidb.Cell, error) {
 	all, err := a.store.Cells(x.ctx())
 	if err != nil || !a.options.PerProjectCells || l.allTenants || x.isAdmin() {
@@ -186,8 +190,8 @@ func (a *API) cellsOf(x *exchange, l *listRequest) ([]apidb.Cell, error) {
 	return slices.DeleteFunc(slices.Clone(all), func(c apidb.Cell) bool { return !slices.Contains(own, c.UUID) }), nil
 }
 
-// keyOf is the key of the marker in the order of the list: its cell says. Deleted servers are markers as well. A cell that is down cannot say,
-// after the time that it has at the latest.
+// keyOf is the key of the marker in the order of the list: its cell says. Deleted servers are
+// markers as well. A cell that is down cannot say, after the time that it has at the latest.
 func (a *API) keyOf(x *exchange, l *listRequest, marker string) (cellwire.Key, error) {
 	m, err := a.store.Mapping(x.ctx(), marker)
 	switch {
@@ -220,7 +224,7 @@ func (a *API) keyOf(x *exchange, l *listRequest, marker string) (cellwire.Key, e
 	return result.Rows[0].Key, nil
 }
 
-// unknown are the living servers of cells that are down, at most room, without those that are in the list already.
+// unknown are the living servers of cells that are down and not in seen, at most room of them.
 func (a *API) unknown(x *exchange, l *listRequest, down []apidb.Cell, seen map[string]bool, room int) ([]apidb.Mapping, error) {
 	if room <= 0 {
 		return nil, nil

@@ -46,8 +46,8 @@ func (c *cloud) follow(who, version, path string) []string {
 	return all
 }
 
-// TestPages: whatever the size of a page, what is on the pages one after another is the whole list, each server once; with a cell down it is the
-// list without that cell.
+// TestPages: whatever the size of a page, what is on the pages one after another is the whole list,
+// each server once; with a cell down it is the list without that cell.
 func TestPages(t *testing.T) {
 	c := crowd(t, Options{ListSkipsDownCells: true})
 	for _, down := range []bool{false, true} {
@@ -88,8 +88,8 @@ func TestNextLink(t *testing.T) {
 	}
 }
 
-// TestNoNextLinkAfterUnknown: a list that is full ends with a record that can be a marker, or has no link. Minimal records take what room there is
-// up to max_limit.
+// TestNoNextLinkAfterUnknown: a list that is full ends with a record that can be a marker, or has
+// no link. Minimal records take what room there is up to max_limit.
 func TestNoNextLinkAfterUnknown(t *testing.T) {
 	for _, tt := range []struct {
 		most     int
@@ -125,8 +125,8 @@ func TestNoNextLinkAfterUnknown(t *testing.T) {
 	}
 }
 
-// TestPlacedAndNotReleased: a server that has a cell and a build request is shown once, as being built, whether its cell shows it, hides it, or is
-// down, and the page is not shorter for it.
+// TestPlacedAndNotReleased: a server that has a cell and a build request is shown once, as being
+// built, whether its cell shows it, hides it, or is down, and the page is not shorter for it.
 func TestPlacedAndNotReleased(t *testing.T) {
 	c := crowd(t, Options{ListSkipsDownCells: true})
 	if err := c.store.Place(context.Background(), uuid(11), cellUUID(1)); err != nil {
@@ -174,7 +174,8 @@ func TestMarkerThatIsDeleted(t *testing.T) {
 	}
 }
 
-// TestWhoHasNoProject: an administrator without a project has no servers, and not everybody's, unless these are asked for.
+// TestWhoHasNoProject: an administrator without a project has no servers, and not everybody's,
+// unless these are asked for.
 func TestWhoHasNoProject(t *testing.T) {
 	c := crowd(t, Options{})
 	c.api.service.Authenticator = osapi.Fixed{Principal: osapi.Principal{User: "root", Roles: []string{roleAdmin}}}
@@ -200,7 +201,8 @@ func TestServerInTwoCells(t *testing.T) {
 	}
 }
 
-// TestCellDiesBetweenBatches: the rows that it gave before do not count; its servers are unknown, each once.
+// TestCellDiesBetweenBatches: the rows that it gave before do not count; its servers are unknown,
+// each once.
 func TestCellDiesBetweenBatches(t *testing.T) {
 	c := newCloud(t, Options{ListSkipsDownCells: true, MaxLimit: 300})
 	var want []string
@@ -237,7 +239,8 @@ func TestDisabledCell(t *testing.T) {
 	}
 }
 
-// TestRequestsToCells: a list asks each cell once, a show one cell once, and nobody when nothing can be found.
+// TestRequestsToCells: a list asks each cell once, a show one cell once, and nobody when nothing
+// can be found.
 func TestRequestsToCells(t *testing.T) {
 	for _, tt := range []struct {
 		who, path string
@@ -268,7 +271,8 @@ func TestRequestsToCells(t *testing.T) {
 	}
 }
 
-// TestSortedLists: the orders that lists can have, with the servers that are being built always first.
+// TestSortedLists: the orders that lists can have, with the servers that are being built always
+// first.
 func TestSortedLists(t *testing.T) {
 	c := crowd(t, Options{})
 	for query, want := range map[string][]string{
@@ -337,7 +341,8 @@ func TestAnyQuery(t *testing.T) {
 	})
 }
 
-// TestPatterns: administrators search the columns that Nova searches, among servers of cells and those that are being built.
+// TestPatterns: administrators search the columns that Nova searches, among servers of cells and
+// those that are being built.
 func TestPatterns(t *testing.T) {
 	c := newCloud(t, Options{})
 	for i, hostname := range []string{"web-1", "db-1", "web-2"} {

@@ -26,8 +26,8 @@ const (
 	sortColumn
 )
 
-// listParams are the parameters of a list of servers, as Nova's schemas have them: what they hold, and since when. Others are left out before
-// 2.75, but for those that begin with an underscore.
+// listParams are the parameters of a list of servers, as Nova's schemas have them: what they hold,
+// and since when. Others are left out before 2.75, but for those that begin with an underscore.
 var listParams = map[string]struct {
 	kind  paramKind
 	since Version
@@ -60,7 +60,8 @@ var memberFilters = map[string]Version{
 	"tags": vTags, "tags-any": vTags, "not-tags": vTags, "not-tags-any": vTags, "changes-before": vChangesBefore,
 }
 
-// sortKeys and ignoredSortKeys are the sort keys that Nova takes, and those of them that it does not sort by. The order is that of its error.
+// sortKeys and ignoredSortKeys are the sort keys that Nova takes, and those of them that it does
+// not sort by. The order is that of its error.
 var (
 	sortKeys = []string{"access_ip_v4", "access_ip_v6", "auto_disk_config", "availability_zone", "config_drive", "created_at", "display_description",
 		"display_name", "host", "hostname", "image_ref", "instance_type_id", "kernel_id", "key_name", "launch_index", "launched_at", "locked_by",
@@ -71,8 +72,8 @@ var (
 		"reservation_id", "root_gb", "shutdown_terminate", "user_data", "vcpus", "vm_mode"}
 )
 
-// listQuery reads the parameters of a list and refuses those that are wrong, in the words of Nova's schemas. What the microversion does not
-// know is left out.
+// listQuery reads the parameters of a list and refuses those that are wrong, in the words of Nova's
+// schemas. What the microversion does not know is left out.
 func (x *exchange) listQuery() (url.Values, error) {
 	params, err := x.query()
 	if err != nil {
@@ -107,7 +108,8 @@ func (x *exchange) listQuery() (url.Values, error) {
 	return params, nil
 }
 
-// maxPatterns bounds all regular expressions of a query together, in bytes: 64 KiB of them take seconds to read.
+// maxPatterns bounds all regular expressions of a query together, in bytes: 64 KiB of them take
+// seconds to read.
 const maxPatterns = 8 << 10
 
 var digits = regexp.MustCompile(`^[0-9]*$`)
@@ -200,8 +202,9 @@ func readLimit(params url.Values, most int) int {
 	return min(n, most)
 }
 
-// readSort is the order that the parameters ask for, in the columns that cells have. A direction that is left out is the first one, and without any
-// descending; without a key it is the time of creation. Keys that Nova ignores take their direction away with them.
+// readSort is the order that the parameters ask for, in the columns that cells have. A direction
+// that is left out is the first one, and without any descending; without a key it is the time of
+// creation. Keys that Nova ignores take their direction away with them.
 func (x *exchange) readSort(params url.Values) ([]cellwire.SortKey, error) {
 	var keys, dirs []string
 	for _, key := range params["sort_key"] {

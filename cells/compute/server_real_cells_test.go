@@ -54,7 +54,8 @@ func (c *cloud) realCells() (servers []*httptest.Server) {
 	return servers
 }
 
-// TestRealCells: lists, pages in every order, and single servers, with cells as they are, until one of them ends.
+// TestRealCells: lists, pages in every order, and single servers, with cells as they are, until one
+// of them ends.
 func TestRealCells(t *testing.T) {
 	c := newCloud(t, Options{ListSkipsDownCells: true})
 	servers := c.realCells()

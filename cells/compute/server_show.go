@@ -26,8 +26,8 @@ func isUUID(s string) bool {
 	return err == nil && canonical == s
 }
 
-// mapping is that of a server that the caller may know of: its project's, or any for an administrator. All others are a 404, whether the cell
-// is up or not.
+// mapping is that of a server that the caller may know of: its project's, or any for an
+// administrator. All others are a 404, whether the cell is up or not.
 func (x *exchange) mapping(uuid string) (apidb.Mapping, error) {
 	uuid = strings.ToLower(uuid)
 	if !isUUID(uuid) {
@@ -59,8 +59,9 @@ func (a *API) cell(x *exchange, uuid string) (apidb.Cell, error) {
 	return apidb.Cell{}, fmt.Errorf("a server is mapped to the cell %s, which does not exist", uuid)
 }
 
-// showServer answers GET /servers/{id}. A server that is not released in a cell yet is shown from its build request. From 2.69 on a server of
-// a cell that is down is shown as far as the API database knows it. Cost: up to three reads of the API database, and one request to one cell.
+// showServer answers GET /servers/{id}. A server that is not released in a cell yet is shown from
+// its build request. From 2.69 on a server of a cell that is down is shown as far as the API
+// database knows it. Cost: up to three reads of the API database, and one request to one cell.
 func (a *API) showServer(x *exchange) error {
 	m, err := x.mapping(x.param("id"))
 	if err != nil {
@@ -117,8 +118,8 @@ func (a *API) shown(x *exchange, m apidb.Mapping) (*object, error) {
 	return x.newServerView(m.ProjectID).whole(&server), nil
 }
 
-// logLost logs that a cell does not know a server that is mapped to it and lives: its owner is told that there is none, which is Nova's answer, and an
-// operator has to know better. Once a minute for each cell, for owners ask again and again.
+// logLost logs that a cell does not have a living server that is mapped to it. Its owner gets
+// Nova's 404, and an operator has to know. At most once a minute per cell.
 func (a *API) logLost(x *exchange, cell apidb.Cell, uuid string) {
 	if !a.lost.Allow(cell.UUID) {
 		return
@@ -128,7 +129,8 @@ func (a *API) logLost(x *exchange, cell apidb.Cell, uuid string) {
 			"older copy: `compute-agent cells manage list` shows whether it is and what to do. Logged at most once a minute per cell.")
 }
 
-// shownUnknown is the minimal record of a server. Without a request specification there is nothing to show, as in Nova.
+// shownUnknown is the minimal record of a server. Without a request specification there is nothing
+// to show, as in Nova.
 func (a *API) shownUnknown(x *exchange, m apidb.Mapping) (*object, error) {
 	if m.Queued() {
 		return nil, noServer(m.InstanceUUID)

@@ -12,8 +12,9 @@ import (
 // anyTask stands for all tasks that are not named.
 const anyTask = "default"
 
-// statuses is Nova's table of what is shown for a vm_state and a task_state. States that no server here gets into are there for the filter by
-// status, which finds nothing by them, where it refuses a status that is none.
+// statuses is Nova's table of what is shown for a vm_state and a task_state. States that no server
+// here gets into are there for the filter by status, which finds nothing by them, where it refuses
+// a status that is none.
 var statuses = map[string]map[string]string{
 	cellwire.VMActive: {
 		anyTask: "ACTIVE", "rebooting": "REBOOT", "reboot_pending": "REBOOT", "reboot_started": "REBOOT", "rebooting_hard": "HARD_REBOOT",
@@ -39,7 +40,8 @@ var statuses = map[string]map[string]string{
 	"shelved_offloaded":    {anyTask: "SHELVED_OFFLOADED"},
 }
 
-// statusUnknown is what a server shows whose state is not known: that of a cell that is down, or a state that is none of Nova's.
+// statusUnknown is shown for a server in a cell that is down, and for a state that Nova does not
+// have.
 const statusUnknown = "UNKNOWN"
 
 // serverStatus is the status that a server shows.
@@ -57,7 +59,8 @@ func serverStatus(s *cellwire.Server) string {
 	return tasks[anyTask]
 }
 
-// statesOf are the vm_states and the task_states that some statuses stand for, sorted. Nil tasks are all tasks.
+// statesOf are the vm_states and the task_states that some statuses stand for, sorted. Nil tasks
+// are all tasks.
 func statesOf(asked []string) (vms, tasks []string) {
 	for vm, table := range statuses {
 		for task, status := range table {

@@ -15,10 +15,12 @@ import (
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
-// serverView shows servers to one caller, at one microversion. What depends on policies is decided once for all servers of a list.
+// serverView shows servers to one caller, at one microversion. What depends on policies is decided
+// once for all servers of a list.
 type serverView struct {
 	x *exchange
-	// extended: the attributes for administrators; extraSpecs: those of the flavor; admin: also the details of faults.
+	// extended: the attributes for administrators; extraSpecs: those of the flavor; admin: also the
+	// details of faults.
 	extended, extraSpecs, admin bool
 	// hostStatus and hostUnknown: any status of the host, or only that nothing is known of it.
 	hostStatus, hostUnknown bool
@@ -131,7 +133,8 @@ func (v *serverView) unknown(m *apidb.Mapping) *object {
 		add("created", m.CreatedAt).add("links", v.x.links("servers", m.InstanceUUID))
 }
 
-// unknownWhole is a server of a cell that is down, as GET /servers/{id} shows it: with what was asked for when it was made.
+// unknownWhole is a server of a cell that is down, as GET /servers/{id} shows it: with what was
+// asked for when it was made.
 func (v *serverView) unknownWhole(m *apidb.Mapping, spec *apidb.RequestSpec) *object {
 	zone, user := spec.Zone, spec.UserID
 	if zone == "" {
@@ -144,8 +147,9 @@ func (v *serverView) unknownWhole(m *apidb.Mapping, spec *apidb.RequestSpec) *ob
 		add("OS-EXT-AZ:availability_zone", zone).add("OS-EXT-STS:power_state", int(plugins.PowerNoState)).add("user_id", user)
 }
 
-// noImage is the id of the image of servers that were booted from none: their disk is empty, or they have no disk. Nova's "" is for servers that were
-// booted from a volume, which clients say then; they print any id as it is.
+// noImage is the id of the image of servers that were booted from none: their disk is empty, or
+// they have no disk. Nova's "" is for servers that were booted from a volume, which clients say
+// then; they print any id as it is.
 const noImage = "no-image"
 
 // image is a reference.
@@ -169,7 +173,8 @@ func (v *serverView) flavor(f *cellwire.Flavor) *object {
 	return o
 }
 
-// fault is why the server is in error. Its details are for administrators, unless it is a refusal of what was asked for.
+// fault is why the server is in error. Its details are for administrators, unless it is a refusal
+// of what was asked for.
 func (v *serverView) fault(f *cellwire.Fault) *object {
 	o := new(object).add("code", f.Code).add("created", f.Created).add("message", f.Message)
 	if f.Details != "" && (v.admin || f.Code != 500) {
@@ -195,7 +200,8 @@ func hostID(s *cellwire.Server) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// stamp is a time as Python's isoformat has it, with microseconds and without a zone; null for none.
+// stamp is a time as Python's isoformat has it, with microseconds and without a zone; null for
+// none.
 func stamp(t *time.Time) any {
 	if t == nil {
 		return nil

@@ -19,16 +19,16 @@ import (
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
-// recorded are servers as nova-api 26.2.2 showed them, by what they are, who asked and in which microversion: "show-active-admin-2.69", and after
-// "down" while their cell was down.
+// recorded are servers as nova-api 26.2.2 showed them, by what they are, who asked and in which
+// microversion: "show-active-admin-2.69", and after "down" while their cell was down.
 //
 //go:embed testdata/nova_server_views.json
 var recorded []byte
 
 var recordedName = regexp.MustCompile(`^show-(.+)-(admin|member)-(2\.\d+)$`)
 
-// TestServersLookAsInNova shows servers at many microversions and compares whole records with those of Nova. What the servers are is read
-// from what Nova showed to an administrator at 2.69.
+// TestServersLookAsInNova shows servers at many microversions and compares whole records with those
+// of Nova. What the servers are is read from what Nova showed to an administrator at 2.69.
 func TestServersLookAsInNova(t *testing.T) {
 	var records map[string]map[string]any
 	if err := json.Unmarshal(recorded, &records); err != nil {
@@ -78,7 +78,8 @@ func TestServersLookAsInNova(t *testing.T) {
 	}
 }
 
-// TestHostStatus: what is said of a server's host, as nova.compute.api.API.get_instance_host_status has it; to administrators.
+// TestHostStatus: what is said of a server's host, as nova.compute.api.API.get_instance_host_status
+// has it; to administrators.
 func TestHostStatus(t *testing.T) {
 	c := newCloud(t, Options{})
 	for i, tt := range []struct {
@@ -150,7 +151,8 @@ func TestServersOfADownCellLookAsInNova(t *testing.T) {
 	}
 }
 
-// imaged gives the record of a server that Nova booted from a volume what one has here that was booted from no image: clients say "booted from volume" of "".
+// imaged gives the record of a server that Nova booted from a volume what one has here that was
+// booted from no image: clients say "booted from volume" of "".
 func imaged(record map[string]any) {
 	if record["image"] == "" {
 		record["image"] = map[string]any{"id": "no-image", "links": []any{map[string]any{"rel": "bookmark", "href": "http://compute/images/no-image"}}}

@@ -19,7 +19,8 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// serviceUpdates are the bodies of PUT /os-services/{id}: before 2.53 {id} is an action, and the body names the service.
+// serviceUpdates are the bodies of PUT /os-services/{id}: before 2.53 {id} is an action, and the
+// body names the service.
 var serviceUpdates = func() schemaSteps {
 	reason := js.Schema{js.Type("string"), js.MinLength(1), js.MaxLength(255)}
 	old := js.Properties{
@@ -40,7 +41,8 @@ var serviceUpdates = func() schemaSteps {
 	}
 }()
 
-// updateService answers PUT /os-services/{id}. Cost: one question to all cells, and the change in one of them.
+// updateService answers PUT /os-services/{id}. Cost: one question to all cells, and the change in
+// one of them.
 func (a *API) updateService(x *exchange) error {
 	body, err := x.checked(serviceUpdates.at(x.version))
 	if err != nil {
@@ -108,8 +110,9 @@ func servicePatch(body *js.Object) (cellwire.ServicePatch, error) {
 	return patch, nil
 }
 
-// updateServiceOf is updateService before 2.53: the last segment of the path is an action. The answer has what was asked for.
-func (a *API) updateServiceOf(x *exchange, body *js.Object) error {
+// updateServiceOf is updateService before 2.53: the last segment of the path is an action. The
+// answer has what was asked for.
+func (a *API) updateServiceOf(x *exchange, body *jsonkit.Object) error {
 	if err := x.allowOwn(ruleServicesUpdate); err != nil {
 		return err
 	}
@@ -179,10 +182,12 @@ func (a *API) serviceOf(x *exchange, host, binary string) (*service, error) {
 	return nil, notFound("Could not find binary %s on host %s.", binary, host)
 }
 
-// deleteService answers DELETE /os-services/{id}: a host that is gone is forgotten, with its nodes, by its cell, and by the API database if it is mapped
-// to that cell. It is refused while the host has servers, as in Nova, and while its agent reports to the cell, for it would be back at once. The resource
-// provider of the host stays, where Nova removes it: the agent of the host may report it for another cell. Cost: one question to all cells, the deletion in
-// one of them, and the host mappings.
+// deleteService answers DELETE /os-services/{id}: a host that is gone is forgotten, with its nodes,
+// by its cell, and by the API database if it is mapped to that cell. It is refused while the host
+// has servers, as in Nova, and while its agent reports to the cell, for it would be back at once.
+// The resource provider of the host stays, where Nova removes it: the agent of the host may report
+// it for another cell. Cost: one question to all cells, the deletion in one of them, and the host
+// mappings.
 func (a *API) deleteService(x *exchange) error {
 	if err := x.allowOwn(ruleServicesDelete); err != nil {
 		return err
@@ -218,7 +223,8 @@ func (a *API) deleteService(x *exchange) error {
 	return x.empty(http.StatusNoContent)
 }
 
-// forget removes a service from its cell, and its host from the API database, unless that has it in another cell.
+// forget removes a service from its cell, and its host from the API database, unless that has it in
+// another cell.
 func (a *API) forget(x *exchange, s *service) error {
 	_, err := gather.One(x.ctx(), a.gatherer, s.cell, func(ctx context.Context, c *cellclient.Client) (struct{}, error) {
 		return struct{}{}, c.DeleteService(ctx, s.UUID)
@@ -253,7 +259,8 @@ func (a *API) patchService(ctx context.Context, s *service, patch cellwire.Servi
 	return changed, serviceFault(err)
 }
 
-// serviceFault is how it is told that the cell of a service is down. Whether a change was made cannot be said then; asking again does no harm.
+// serviceFault is the error of a service's cell that is down. Whether a change was made is unknown
+// then; it is safe to retry.
 func serviceFault(err error) error {
 	if errors.Is(err, gather.ErrDown) {
 		return osapi.Errorf(http.StatusInternalServerError, "NovaException: The service's cell is not responding. Try again when it is back.").Because(err)

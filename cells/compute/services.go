@@ -16,8 +16,9 @@ import (
 	js "github.com/compute-agent/compute-agent/internal/jsonkit"
 )
 
-// serviceRoutes are the calls about services. The services are the nova-compute services of the cells' hosts: what Nova has as conductors
-// and schedulers are parts of the processes of cells and of this one, and have no records. So cell0, which has no hosts, is not asked.
+// serviceRoutes are the calls about services. The services are the nova-compute services of the
+// cells' hosts: what Nova has as conductors and schedulers are parts of the processes of cells and
+// of this one, and have no records. So cell0, which has no hosts, is not asked.
 var serviceRoutes = []route{
 	{method: "GET", path: "/v2.1/os-services", handle: (*API).listServices},
 	{method: "PUT", path: "/v2.1/os-services/{id}", handle: (*API).updateService},
@@ -36,7 +37,8 @@ type service struct {
 	cell apidb.Cell
 }
 
-// cellServices are the services of the cells that are up, by cell and host, and the cells that are down.
+// cellServices are the services of the cells that are up, by cell and host, and the cells that are
+// down.
 type cellServices struct {
 	up   []service
 	down []apidb.Cell
@@ -52,7 +54,7 @@ func (c *cellServices) find(is func(*service) bool) *service {
 	return nil
 }
 
-// services asks all cells at once. A cell that refuses to tell is like one that is down.
+// services asks all cells at once. A cell that rejects the request counts as down.
 func (a *API) services(ctx context.Context) (cellServices, error) {
 	cells, err := a.store.Cells(ctx)
 	if err != nil {
@@ -75,8 +77,9 @@ func (a *API) services(ctx context.Context) (cellServices, error) {
 	return all, ctx.Err()
 }
 
-// listServices answers GET /os-services. From 2.69 on the hosts of cells that are down are there with host, binary and status UNKNOWN only;
-// before, they are left out. Cost: one question to all cells, and the host mappings if a cell is down.
+// listServices answers GET /os-services. From 2.69 on the hosts of cells that are down are there
+// with host, binary and status UNKNOWN only; before, they are left out. Cost: one question to all
+// cells, and the host mappings if a cell is down.
 func (a *API) listServices(x *exchange) error {
 	params, err := x.checkedQuery(serviceQuery)
 	if err != nil {

@@ -22,7 +22,8 @@ var (
 	c2h2 = cellwire.Service{UUID: "8ffce557-831e-4aed-979f-75375d1658f4", ID: 8, Host: "c2h2", Binary: computeBinary, Zone: "nova", Up: true, UpdatedAt: &start}
 )
 
-// computeServices takes what only Nova has out of an answer, schedulers and conductors, the order, and the moments.
+// computeServices takes what only Nova has out of an answer, schedulers and conductors, the order,
+// and the moments.
 func computeServices(_ string, body any) any {
 	answer, _ := body.(map[string]any)
 	var services []any
@@ -62,7 +63,8 @@ func TestServicesAsInNova(t *testing.T) {
 	}, computeServices)
 }
 
-// hosts are the hosts of a list of services, those that are minimal records with their number of members.
+// hosts are the hosts of a list of services, those that are minimal records with their number of
+// members.
 func (r reply) hosts() []string {
 	hosts := []string{}
 	for _, s := range r.body["services"].([]any) {
@@ -76,8 +78,8 @@ func (r reply) hosts() []string {
 	return hosts
 }
 
-// TestServicesOfCellsThatAreDown: from 2.69 on the hosts of a cell that is down are there with three members; before, they are left out, and never
-// is it an error, whatever else is configured.
+// TestServicesOfCellsThatAreDown: from 2.69 on the hosts of a cell that is down are there with
+// three members; before, they are left out, and never is it an error, whatever else is configured.
 func TestServicesOfCellsThatAreDown(t *testing.T) {
 	type cells = map[int]func(*cloud)
 	down := func(n int) func(*cloud) { return func(c *cloud) { c.cell(n).fail = refused } }
@@ -131,7 +133,8 @@ func TestServicesComeBack(t *testing.T) {
 	}
 }
 
-// TestServiceChangesInAnOutage: what is in a cell that is down cannot be changed, and what is in no cell that is up may be there.
+// TestServiceChangesInAnOutage: what is in a cell that is down cannot be changed, and what is in no
+// cell that is up may be there.
 func TestServiceChangesInAnOutage(t *testing.T) {
 	const unknown = "computeFault: NovaException: Service 11111111-1111-1111-1111-111111111111 is in no cell that is responding, and not all are. Try again when they are back."
 	const isDown = "computeFault: NovaException: The service's cell is not responding. Try again when it is back."
@@ -160,7 +163,8 @@ func TestServiceChangesInAnOutage(t *testing.T) {
 	}
 }
 
-// TestServicesAreDeleted: a host goes from its cell, and from the API database if it is mapped to that cell, or nothing changes.
+// TestServicesAreDeleted: a host goes from its cell, and from the API database if it is mapped to
+// that cell, or nothing changes.
 func TestServicesAreDeleted(t *testing.T) {
 	const busy = "conflictingRequest: Unable to delete compute service that is hosting instances. Migrate or delete the instances first."
 	const alive = "conflictingRequest: Unable to delete compute service whose agent reports to its cell. Stop compute-agent on the host, or take away its [cell_client], and delete the service when it is down."
@@ -218,7 +222,8 @@ func TestServicesAreDeleted(t *testing.T) {
 	}
 }
 
-// TestServiceThatWasNeverChanged has no time of a change, and the default zone when its host says nothing else.
+// TestServiceThatWasNeverChanged has no time of a change, and the default zone when its host says
+// nothing else.
 func TestServiceThatWasNeverChanged(t *testing.T) {
 	c := newCloud(t, Options{DefaultZone: "here"})
 	c.servicesOf(1, cellwire.Service{UUID: c1h1.UUID, Host: "c1h1", Binary: computeBinary})

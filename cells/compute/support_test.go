@@ -30,7 +30,8 @@ import (
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
-// fakeCell is a cell in the process: it answers the reads of servers from a list, or fails in some way.
+// fakeCell is a cell in the process: it answers the reads of servers from a list, or fails in some
+// way.
 type fakeCell struct {
 	mu      sync.Mutex
 	servers []cellwire.Server
@@ -58,7 +59,8 @@ var (
 	}
 )
 
-// waysToBeDown take no time. What refuses each question, or knows none of the calls, is no cell that can be used.
+// waysToBeDown take no time. What refuses each question, or knows none of the calls, is no cell
+// that can be used.
 var waysToBeDown = map[string]func(*http.Request, int) (*http.Response, error){
 	"refused": refused, "500": brokenCell, "503": full, "rubbish": rubbish, "half a body": halfBody,
 	"400": func(*http.Request, int) (*http.Response, error) {
@@ -230,7 +232,8 @@ func (c *cloud) cell(n int) *fakeCell { return c.cells[cellUUID(n)] }
 // nowhere is the cell of servers that are not placed.
 const nowhere = -1
 
-// has makes a server: mapping and specification in the API database, the row in its cell. With nowhere it stays a build request.
+// has makes a server: mapping and specification in the API database, the row in its cell. With
+// nowhere it stays a build request.
 func (c *cloud) has(cell int, s cellwire.Server) cellwire.Server {
 	c.t.Helper()
 	ctx := context.Background()

@@ -4,7 +4,8 @@ package compute
 
 import "net/http"
 
-// versionRoutes are the version documents, which clients read before they have a token. They are documents whatever the method, as with Nova.
+// versionRoutes are the version documents, which clients read before they have a token. They are
+// documents whatever the method, as with Nova.
 var versionRoutes = []route{
 	{method: "GET", path: "/", handle: (*API).listVersions, open: true, unversioned: true},
 	{method: "POST", path: "/", handle: (*API).listVersions, open: true, unversioned: true},
@@ -19,7 +20,8 @@ var versionRoutes = []route{
 	{method: "DELETE", path: otherPath, handle: (*API).offerVersions, open: true, unversioned: true},
 }
 
-// The only version is v2.1. Nova has v2.0 as well, which is v2.1 without microversions and without checks of what is sent.
+// The only version is v2.1. Nova has v2.0 as well, which is v2.1 without microversions and without
+// checks of what is sent.
 const (
 	versionID      = "v2.1"
 	versionUpdated = "2013-07-23T11:33:21Z"

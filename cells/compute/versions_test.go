@@ -8,7 +8,8 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 )
 
-// TestVersionDocuments: as Nova's, but for its v2.0, which is not here, and its highest microversion.
+// TestVersionDocuments: as Nova's, but for its v2.0, which is not here, and its highest
+// microversion.
 func TestVersionDocuments(t *testing.T) {
 	c := newCloud(t, Options{})
 	withoutOld := func(list any) []any {
@@ -47,7 +48,8 @@ func TestVersionDocuments(t *testing.T) {
 	})
 }
 
-// TestVersionDocumentsAreForEverybody: clients read them before they have a token, and find out from them where the API is.
+// TestVersionDocumentsAreForEverybody: clients read them before they have a token, and find out
+// from them where the API is.
 func TestVersionDocumentsAreForEverybody(t *testing.T) {
 	c := newCloud(t, Options{Endpoint: "https://api.example.org/"})
 	for _, tt := range []struct{ path, link string }{
@@ -62,7 +64,8 @@ func TestVersionDocumentsAreForEverybody(t *testing.T) {
 			t.Errorf("%s: %d %s", tt.path, got.status, got.text)
 		}
 	}
-	// The list of versions has no microversion itself, and is not refused for one that there is none of.
+	// The list of versions has no microversion itself, and is not refused for one that there is
+	// none of.
 	got := c.ask("", "2.999", "/")
 	if got.status != 200 || got.header.Get(headerVersion) != "" {
 		t.Errorf("GET /: %d %v", got.status, got.header)

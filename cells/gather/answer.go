@@ -52,8 +52,8 @@ type Answer[T any] struct {
 // Down reports whether the cell is down.
 func (a Answer[T]) Down() bool { return errors.Is(a.Err, ErrDown) }
 
-// DownError says which cell is down, and why. It is [ErrDown]; beneath is a *cellclient.Failure, so that a caller can see whether the cell may
-// have got the request, and never a *cellwire.Error.
+// DownError says which cell is down, and why. It is [ErrDown]; beneath is a *cellclient.Failure, so
+// that a caller can see whether the cell may have got the request, and never a *cellwire.Error.
 type DownError struct {
 	Cell apidb.Cell
 	Err  error

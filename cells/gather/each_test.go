@@ -13,7 +13,8 @@ import (
 	"github.com/compute-agent/compute-agent/cells/gather"
 )
 
-// TestEach: each answer is given when it is there, and what is done with it takes no time from the cells that are still to answer.
+// TestEach: each answer is given when it is there, and what is done with it takes no time from the
+// cells that are still to answer.
 func TestEach(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCloud(hangs, slow(9*time.Second), up)

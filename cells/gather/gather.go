@@ -11,8 +11,9 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 )
 
-// All asks all cells at once, each with its own clock. The answers are in the order of the cells, and all there after Timeout at the latest.
-// Ask has to keep to its context. It costs one goroutine for each cell.
+// All asks all cells at once, each with its own clock. The answers are in the order of the cells,
+// and all there after Timeout at the latest. Ask has to keep to its context. It costs one goroutine
+// for each cell.
 func All[T any](ctx context.Context, g *Gatherer, cells []apidb.Cell, ask func(context.Context, *cellclient.Client) (T, error)) []Answer[T] {
 	return inOrder(Begin[T](ctx, g, len(cells)), cells, ask)
 }
@@ -41,8 +42,9 @@ func (r *Request[T]) each(cells []apidb.Cell, ask func(context.Context, *cellcli
 	}
 }
 
-// Each asks all cells at once, as All does, and gives each answer to use when it is there: what takes time is done while other cells are waited for, and
-// takes none of theirs. Use is called by the caller's goroutine, for one answer after the other.
+// Each asks all cells at once, as All does, and gives each answer to use when it is there: what
+// takes time is done while other cells are waited for, and takes none of theirs. Use is called by
+// the caller's goroutine, for one answer after the other.
 func Each[T any](ctx context.Context, g *Gatherer, cells []apidb.Cell, ask func(context.Context, *cellclient.Client) (T, error), use func(Answer[T])) {
 	answers := make(chan Answer[T], len(cells)) // with capacity for all of them: use may be slow
 	var panics any
@@ -74,7 +76,8 @@ func One[T any](ctx context.Context, g *Gatherer, cell apidb.Cell, ask func(cont
 	return a.Value, a.Err
 }
 
-// askOne asks a cell that has so much time since start: a goroutine may have to wait for a processor.
+// askOne asks a cell that has so much time since start: a goroutine may have to wait for a
+// processor.
 func askOne[T any](ctx context.Context, g *Gatherer, has time.Duration, start time.Time, cell apidb.Cell, ask func(context.Context, *cellclient.Client) (T, error)) Answer[T] {
 	m, err := g.enter(cell)
 	if err != nil {

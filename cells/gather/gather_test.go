@@ -221,7 +221,8 @@ func TestWhatIsDown(t *testing.T) {
 	})
 }
 
-// Nova's test_scatter_gather_cells_timeout: of two workers one is blocked; the other's result is there, and a sentinel.
+// Nova's test_scatter_gather_cells_timeout: of two workers one is blocked; the other's result is
+// there, and a sentinel.
 func TestOneOfTwoIsBlocked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCloud(up, hangs)
@@ -229,7 +230,8 @@ func TestOneOfTwoIsBlocked(t *testing.T) {
 	})
 }
 
-// Nova's test_scatter_gather_cells_queued_task_cancelled and _exception: what runs ends, and an error of ask's own is its result.
+// Nova's test_scatter_gather_cells_queued_task_cancelled and _exception: what runs ends, and an
+// error of ask's own is its result.
 func TestErrorsThatAreNotTheCells(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCloud(up)
@@ -518,8 +520,9 @@ func BenchmarkGather50(b *testing.B) {
 	}
 }
 
-// The same over real sockets: cells that take connections and say nothing, or stop half way. No others are asked: so the short timeout decides
-// nothing but when the test ends, however slow the machine is.
+// The same over real sockets: cells that take connections and say nothing, or stop half way. No
+// others are asked: so the short timeout decides nothing but when the test ends, however slow the
+// machine is.
 func TestRealSilence(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -19,16 +19,18 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 )
 
-// forgetAfter is how long a cell is known that nobody asks: it was removed.
+// forgetAfter is how long a cell without requests is kept: it was removed.
 const forgetAfter = 10 * time.Minute
 
 // Options say how cells are asked.
 type Options struct {
 	// Client makes the client of a cell. It is kept as long as the cell has the same name and URL.
 	Client func(apidb.Cell) (*cellclient.Client, error)
-	// Timeout is how long a cell may take for one request, at least a moment; 0 is a minute, as with Nova.
+	// Timeout is how long a cell may take for one request, at least a moment; 0 is a minute, as
+	// with Nova.
 	Timeout time.Duration
-	// FastFail is how long a cell that was too slow is taken for down without being asked. 0 is off.
+	// FastFail is how long a cell that was too slow is taken for down without being asked. 0 is
+	// off.
 	FastFail time.Duration
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time
@@ -64,7 +66,7 @@ type member struct {
 	probed   bool      // Run is asking it
 }
 
-// CellState is how a cell is, by the last that was heard of it.
+// CellState is the state of a cell as of its last request.
 type CellState struct {
 	Cell  apidb.Cell
 	State State // 0 before the first request
@@ -145,7 +147,8 @@ func (g *Gatherer) clientOf(m *member, cell apidb.Cell) (*cellclient.Client, err
 	return client, nil
 }
 
-// member finds or makes what is known of a cell. One of another name or at another URL is another cell. The lock is held.
+// member finds or makes what is known of a cell. One of another name or at another URL is another
+// cell. The lock is held.
 func (g *Gatherer) member(cell apidb.Cell, now time.Time) *member {
 	m := g.known[cell.UUID]
 	var moved CellState
@@ -193,7 +196,8 @@ func (g *Gatherer) CloseIdle() {
 	}
 }
 
-// note remembers what came of asking a cell since start. Full says that the cell had all the time it may have.
+// note remembers what came of asking a cell since start. Full says that the cell had all the time
+// it may have.
 func (g *Gatherer) note(m *member, start time.Time, err error, full bool) verdict {
 	v := classify(err)
 	if v.ignored || v.state == TimedOut && !full {

@@ -16,7 +16,8 @@ const (
 	longestPause  = time.Second
 )
 
-// Run asks cells that hang until they answer, so that requests do not have to wait for them to find out. It owns what it starts, and ends with ctx.
+// Run asks cells that hang until they answer, so that requests do not have to wait for them to find
+// out. It owns what it starts, and ends with ctx.
 func (g *Gatherer) Run(ctx context.Context) error {
 	var probes sync.WaitGroup
 	defer probes.Wait()
@@ -46,7 +47,8 @@ func (g *Gatherer) hanging() []*member {
 	return taken
 }
 
-// probe asks a cell who it is until it answers, fails at once, or is forgotten. Another URL or name makes another member: then this one's is over.
+// probe asks a cell who it is until it answers, fails at once, or is forgotten. Another URL or name
+// makes another member: then this one's is over.
 func (g *Gatherer) probe(ctx context.Context, m *member) {
 	pause := time.NewTimer(0)
 	defer pause.Stop()

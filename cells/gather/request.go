@@ -45,13 +45,14 @@ type reply[T any] struct {
 
 type came struct{}
 
-// Came marks a context as that of what came in now, and is to have its answer after Timeout. What passes until the cells are asked comes off their time.
+// Came marks a context as that of what came in now, and is to have its answer after Timeout. What
+// passes until the cells are asked comes off their time.
 func (g *Gatherer) Came(ctx context.Context) context.Context {
 	return context.WithValue(ctx, came{}, g.options.Now())
 }
 
-// passed is what comes off the time of the cells: nothing, if it is more than a quarter of it. Then the request is late anyway, and cells that are slow but
-// up must not time out for it.
+// passed is what comes off the time of the cells: nothing, if it is more than a quarter of it. Then
+// the request is late anyway, and cells that are slow but up must not time out for it.
 func (g *Gatherer) passed(since time.Time) time.Duration {
 	if passed := g.options.Now().Sub(since); passed > 0 && passed <= g.options.Timeout/4 {
 		return passed
@@ -89,7 +90,8 @@ func begin[T any](ctx context.Context, g *Gatherer, cells int) *Request[T] {
 	}
 }
 
-// Ask asks a cell. Next gives its answer with the number i. Ask has to keep to its context, which ends when the cell's time does.
+// Ask asks a cell. Next gives its answer with the number i. Ask has to keep to its context, which
+// ends when the cell's time does.
 func (r *Request[T]) Ask(i int, cell apidb.Cell, ask func(context.Context, *cellclient.Client) (T, error)) {
 	r.asked++
 	start := r.g.options.Now()

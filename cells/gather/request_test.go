@@ -148,7 +148,8 @@ func TestACellThatWasAskedLate(t *testing.T) {
 	})
 }
 
-// TestEachAnswerHasItsTime: a cell that answers in time is well, however often it is asked for one request.
+// TestEachAnswerHasItsTime: a cell that answers in time is well, however often it is asked for one
+// request.
 func TestEachAnswerHasItsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCloud(slow(6*time.Second), slow(time.Second))

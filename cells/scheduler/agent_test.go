@@ -15,8 +15,8 @@ import (
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
-// agent is a host with one node, and its guests: what a real one does for its cell, one step at a time. It reaches Placement always, and its
-// cell past the link of the compute API.
+// agent is a host with one node, and its guests: what a real one does for its cell, one step at a
+// time. It reaches Placement always, and its cell past the link of the compute API.
 type agent struct {
 	w      *world
 	host   string

@@ -19,7 +19,8 @@ type Consumer struct {
 	UUID, ProjectID, UserID string
 }
 
-// HeldAllocations is what a consumer holds. Generation is nil, and Allocations empty, of one that holds nothing.
+// HeldAllocations is what a consumer holds. Generation is nil, and Allocations empty, of one that
+// holds nothing.
 type HeldAllocations struct {
 	Consumer
 	Generation  *int64
@@ -44,14 +45,14 @@ func (c *PlacementClient) Allocations(ctx context.Context, uuid string) (HeldAll
 
 // Claim gives a candidate to a server that holds nothing. One PUT, and one GET if it conflicts.
 //
-// Errors: [ErrConsumerConflict] if it does hold something: see [PlacementClient.Allocations]; otherwise those of
-// [placementclient.PlacementClient.PutAllocations].
+// Errors: [ErrConsumerConflict] if it does hold something: see [PlacementClient.Allocations];
+// otherwise those of [placementclient.PlacementClient.PutAllocations].
 func (c *PlacementClient) Claim(ctx context.Context, consumer Consumer, candidate Candidate) error {
 	return c.put(ctx, consumer, nil, candidate)
 }
 
-// Move puts a candidate in the place of what a server holds, if nobody has written that since it was read. Errors and cost are
-// those of [PlacementClient.Claim].
+// Move replaces the allocations of a server by a candidate, if they are unchanged since they were
+// read. Errors and cost are those of [PlacementClient.Claim].
 func (c *PlacementClient) Move(ctx context.Context, consumer Consumer, held HeldAllocations, candidate Candidate) error {
 	return c.put(ctx, consumer, held.Generation, candidate)
 }
@@ -65,7 +66,8 @@ func (c *PlacementClient) put(ctx context.Context, consumer Consumer, generation
 		return nil
 	}
 	if errors.Is(err, placementclient.ErrConflict) {
-		// Placement has the same code for both conflicts; the consumer's generation says which it was.
+		// Placement has the same code for both conflicts; the consumer's generation says which it
+		// was.
 		held, readErr := c.Allocations(ctx, consumer.UUID)
 		if readErr != nil {
 			return readErr
@@ -82,10 +84,11 @@ func sameGeneration(a, b *int64) bool { return (a == nil) == (b == nil) && (a ==
 // releaseTries is how often Release reads again what others write at the same time.
 const releaseTries = 5
 
-// Release takes all that a server holds away from it, if nobody writes at the same time; otherwise it reads again, and gives up
+// Release removes all allocations of a server; after a conflict it reads them again, and gives up
 // after a few times. Nothing there is done. One GET; and one PUT if there is something.
 //
-// Errors: [ErrConsumerConflict] if others wrote each time; [placementclient.ErrOutcomeUnknown]: do it again.
+// Errors: [ErrConsumerConflict] if others wrote each time; [placementclient.ErrOutcomeUnknown]: do
+// it again.
 func (c *PlacementClient) Release(ctx context.Context, uuid string) error {
 	var err error
 	for range releaseTries {

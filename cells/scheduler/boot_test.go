@@ -67,7 +67,8 @@ func TestBoot(t *testing.T) {
 	w.consistent(map[string]bool{uuid: true})
 }
 
-// TestRecheckCosts: with limits each boot looks at the cells once more; those of one project that are scheduled together see the hosts once.
+// TestRecheckCosts: with limits each boot looks at the cells once more; those of one project that
+// are scheduled together see the hosts once.
 func TestRecheckCosts(t *testing.T) {
 	w := begin(t, []int{2}, limits(10, 20, 51200))
 	_, err := w.create(func(r *scheduler.CreateRequest) { r.Min = 3 })
@@ -88,8 +89,8 @@ func TestRecheckCosts(t *testing.T) {
 	diff(t, map[string]bool{"vm-1": true, "vm-2": true, "vm-3": true}, names)
 }
 
-// TestNothingToDo: a round of the reconciler costs one request to each cell when there are no servers, and one more where there are some; a pass
-// of the scheduler costs none.
+// TestNothingToDo: a round of the reconciler costs one request to each cell when there are no
+// servers, and one more where there are some; a pass of the scheduler costs none.
 func TestNothingToDo(t *testing.T) {
 	w := begin(t, []int{1, 1})
 	uuid := w.created()
@@ -218,7 +219,8 @@ func TestNoValidHost(t *testing.T) {
 	}
 }
 
-// TestItsOwnAllocationsAreNoObstacle: a server that fills a host, and holds it since an attempt before, gets that host.
+// TestItsOwnAllocationsAreNoObstacle: a server that fills a host, and holds it since an attempt
+// before, gets that host.
 func TestItsOwnAllocationsAreNoObstacle(t *testing.T) {
 	whole := small
 	whole.VCPUs = slots
@@ -264,7 +266,8 @@ func TestLostRow(t *testing.T) {
 	}
 }
 
-// TestLateAllocation: an allocation that arrives when the server has ended in cell0 already is not left over.
+// TestLateAllocation: an allocation that arrives when the server has ended in cell0 already is not
+// left over.
 func TestLateAllocation(t *testing.T) {
 	w := begin(t, []int{1})
 	uuid := w.created()
@@ -320,7 +323,8 @@ func TestSpread(t *testing.T) {
 	}
 }
 
-// TestCellDiesBeforeInsert: a cell that does not take a server, or does not say so, loses it to the next.
+// TestCellDiesBeforeInsert: a cell that does not take a server, or does not say so, loses it to the
+// next.
 func TestCellDiesBeforeInsert(t *testing.T) {
 	for name, how := range map[string]fault{"refused": refused, "lost": lost, "hangs": hangs, "rubbish": rubbish, "late": late} {
 		t.Run(name, func(t *testing.T) {
@@ -354,7 +358,8 @@ func TestCellDiesBeforeInsert(t *testing.T) {
 	}
 }
 
-// TestStaysInBuild: while Placement, cell0 or the chosen cell is away nothing is decided, or nothing is lost.
+// TestStaysInBuild: while Placement, cell0 or the chosen cell is away nothing is decided, or
+// nothing is lost.
 func TestStaysInBuild(t *testing.T) {
 	big := small
 	big.VCPUs = 100

@@ -56,8 +56,8 @@ type build struct {
 	fault      *cellwire.Fault // why it is in cell0
 }
 
-// build takes a build request as far as it goes. Whoever calls it has taken the server. It is nil when nothing is left to do, and
-// otherwise the build request stays.
+// build takes a build request as far as it goes. The caller has taken the server. It is nil when
+// nothing is left to do, and otherwise the build request stays.
 func (s *Scheduler) build(ctx context.Context, uuid string, v *view) error {
 	request, err := s.o.Store.BuildRequest(ctx, uuid)
 	if errors.Is(err, apidb.ErrNotFound) {
@@ -155,7 +155,8 @@ func (b *build) targets(ctx context.Context) ([]target, error) {
 	return b.hosts.targets(candidates, b.spec, b.s.o.Zone), nil
 }
 
-// mayBeNew reports whether a host that could take the server may be there and not be mapped yet, where hosts are mapped without being asked to.
+// mayBeNew reports whether a host that could take the server may be there and not be mapped yet,
+// where hosts are mapped without being asked to.
 func (b *build) mayBeNew() bool {
 	if b.looked || b.s.o.DiscoverInterval <= 0 {
 		return false
@@ -164,14 +165,16 @@ func (b *build) mayBeNew() bool {
 	return b.unmapped > 0 || forced != nil && len(forced) == 0
 }
 
-// newHosts maps the hosts that are not mapped yet, and returns all. It costs one request to each cell, for all servers that wait for it together.
+// newHosts maps the hosts that are not mapped yet, and returns all. It costs one request to each
+// cell, for all servers that wait for it together.
 func (b *build) newHosts(ctx context.Context) (*hosts, error) {
 	b.looked = true
 	b.view.discover(ctx)
 	return b.view.hosts(ctx)
 }
 
-// try goes all the way with one target. It is placed, or there is an error, or the next one is to be tried.
+// try goes all the way with one target. It is placed, or there is an error, or the next one is to
+// be tried.
 func (b *build) try(ctx context.Context, t target) (placed bool, err error) {
 	s, uuid := b.s, b.server.UUID
 	err = s.o.Store.Claim(ctx, apidb.Claim{InstanceUUID: uuid, NodeUUID: t.node.UUID, CellUUID: t.cell.UUID, CreatedAt: s.o.Now()})
@@ -221,7 +224,8 @@ func (b *build) row(t target) cellwire.Server {
 // allocateTries is how often the same candidate is tried while others write to Placement.
 const allocateTries = 5
 
-// allocate gives the server what the target has, in the place of what it may hold. It is false if that does not fit.
+// allocate gives the server what the target has, in the place of what it may hold. It is false if
+// that does not fit.
 func (b *build) allocate(ctx context.Context, t target) (bool, error) {
 	s := b.s
 	consumer := Consumer{UUID: b.server.UUID, ProjectID: b.server.ProjectID, UserID: b.server.UserID}
@@ -258,8 +262,8 @@ func (b *build) allocate(ctx context.Context, t target) (bool, error) {
 	return false, nil
 }
 
-// insert puts a hidden row into a cell. It is false if the cell did not take it, or did not say so: a row that nothing was decided
-// about stays hidden, and the reconciler removes it.
+// insert puts a hidden row into a cell. It is false if the cell did not take it, or did not say so:
+// a row that nothing was decided about stays hidden, and the reconciler removes it.
 func (b *build) insert(ctx context.Context, cell apidb.Cell, row cellwire.Server) (bool, error) {
 	put := func(ctx context.Context, c *cellclient.Client) (cellwire.Server, error) { return c.Insert(ctx, row) }
 	_, err := gather.One(ctx, b.s.o.Gatherer, cell, put)
@@ -307,8 +311,9 @@ func (b *build) decide(ctx context.Context, cell apidb.Cell) error {
 	return b.s.finish(ctx, b.server.UUID, cell, !b.allocated, nil)
 }
 
-// abandon removes what this attempt gave to a server whose owner deleted it. The claim stays, and by it the reconciler finds whatever else there may
-// be: what an attempt before, perhaps of another process, asked Placement for may still arrive.
+// abandon removes what this attempt gave to a server whose owner deleted it. The claim stays, and
+// by it the reconciler finds whatever else there may be: what an attempt before, perhaps of another
+// process, asked Placement for may still arrive.
 func (b *build) abandon(ctx context.Context) error {
 	b.s.built(Abandoned)
 	if !b.allocated {
@@ -317,8 +322,9 @@ func (b *build) abandon(ctx context.Context) error {
 	return b.s.o.Placement.Release(ctx, b.server.UUID)
 }
 
-// fail ends an attempt for which there was no host. What the server holds is given back; if that was left by an attempt before, it
-// may be all that kept the server from its host, and there is another try.
+// fail ends an attempt for which there was no host. What the server holds is given back; if that
+// was left by an attempt before, it may be all that kept the server from its host, and there is
+// another try.
 func (b *build) fail(ctx context.Context, fault cellwire.Fault) error {
 	held, err := b.s.o.Placement.Allocations(ctx, b.server.UUID)
 	if err != nil {
@@ -368,8 +374,9 @@ func (b *build) insertIntoCell0(ctx context.Context, fault cellwire.Fault) error
 	return b.decide(ctx, cell0)
 }
 
-// finish shows a server that is placed, and ends its build. In cell0 it holds nothing then; free says that this is known already.
-// lost is what to do when the cell does not have the row; nil leaves that to the next attempt.
+// finish shows a server that is placed, and ends its build. In cell0 it holds nothing then; free
+// says that this is known already. lost is what to do when the cell does not have the row; nil
+// leaves that to the next attempt.
 func (s *Scheduler) finish(ctx context.Context, uuid string, cell apidb.Cell, free bool, lost func(context.Context) error) error {
 	if cell.UUID == "" {
 		return fmt.Errorf("server %s is in a cell that is not mapped", uuid)

@@ -16,7 +16,8 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// DefaultCandidateLimit is how many candidates are asked for, as Nova's [scheduler] max_placement_results.
+// DefaultCandidateLimit is how many candidates are asked for, as Nova's [scheduler]
+// max_placement_results.
 const DefaultCandidateLimit = 1000
 
 // TraitDisabled is on the root of a node whose service is disabled.
@@ -46,25 +47,29 @@ type requestGroup struct {
 	traits    map[string]bool // true: required, false: forbidden
 }
 
-// InvalidError is a request or flavor that cannot be scheduled. Its text is for the API client, HTTP status 400.
+// InvalidError is a request or flavor that cannot be scheduled. Its text is for the API client,
+// HTTP status 400.
 type InvalidError struct{ Message string }
 
 func (e *InvalidError) Error() string { return e.Message }
 
 func invalidf(format string, args ...any) error { return &InvalidError{fmt.Sprintf(format, args...)} }
 
-// extraSpec is the form of an extra spec that is about resources or traits: nova.scheduler.utils.ResourceRequest.XS_KEYPAT.
+// extraSpec is the form of an extra spec that is about resources or traits:
+// nova.scheduler.utils.ResourceRequest.XS_KEYPAT.
 var extraSpec = regexp.MustCompile(`^(resources|trait)([a-zA-Z0-9_-]{1,64})?:(.*)$`)
 
-// NewCandidateRequest makes the request of a flavor, as nova.scheduler.utils.ResourceRequest does: VCPU, MEMORY_MB and DISK_GB (root,
-// ephemeral and swap, rounded up) unless an extra spec says otherwise, 0 takes a class away; resources[N]:, trait[N]: and
-// group_policy; and what the extra specs of CPU policies stand for. Disabled nodes are left out.
+// NewCandidateRequest makes the request of a flavor, as nova.scheduler.utils.ResourceRequest does:
+// VCPU, MEMORY_MB and DISK_GB (root, ephemeral and swap, rounded up) unless an extra spec says
+// otherwise, 0 takes a class away; resources[N]:, trait[N]: and group_policy; and what the extra
+// specs of CPU policies stand for. Disabled nodes are left out.
 //
-// Several groups without a group_policy are a request all the same: whether it is served is up to the
-// Placement that is asked, see [PlacementClient.Check].
+// Several groups without a group_policy are a request all the same: whether it is served is up to
+// the Placement that is asked, see [PlacementClient.Check].
 //
-// The error is an *[InvalidError]. Nova is laxer with some extra specs, which it warns about and leaves out. Here nothing that
-// was asked for is dropped: what package extraspecs refuses is refused.
+// The error is an *[InvalidError]. Nova is laxer with some extra specs, which it warns about and
+// leaves out. Here nothing that was asked for is dropped: what package extraspecs refuses is
+// refused.
 func NewCandidateRequest(f cellwire.Flavor) (CandidateRequest, error) {
 	if err := extraspecs.Check(f.ExtraSpecs); err != nil {
 		return CandidateRequest{}, invalidf("%s", err)
@@ -208,7 +213,8 @@ func (r CandidateRequest) Query() url.Values {
 		q.Set("group_policy", r.policy)
 	}
 	if r.InTree != "" {
-		// As Nova, on the group without a suffix, where there is one: the others may use what is shared with the tree.
+		// As Nova, on the group without a suffix, where there is one: the others may use what is
+		// shared with the tree.
 		if r.groups[""] != nil {
 			q.Set("in_tree", r.InTree)
 		} else {

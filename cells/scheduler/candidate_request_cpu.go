@@ -22,7 +22,8 @@ const (
 	traitHyperthreading = "HW_CPU_HYPERTHREADING"
 )
 
-// addCPUs translates the extra specs of CPU policies, with the checks and in the words of nova.virt.hardware.
+// addCPUs translates the extra specs of CPU policies, with the checks and in the words of
+// nova.virt.hardware.
 func (r *CandidateRequest) addCPUs(f cellwire.Flavor) error {
 	specs := f.ExtraSpecs
 	policy, threads, emulator := specs["hw:cpu_policy"], specs["hw:cpu_thread_policy"], specs["hw:emulator_threads_policy"]
@@ -98,7 +99,8 @@ func (r *CandidateRequest) checkCPUs(f cellwire.Flavor, policy, threads, emulato
 	return nil
 }
 
-// dedicatedMask counts the CPUs of a mask such as "0-3,^1,6": all but those named, if it begins with one left out.
+// dedicatedMask counts the CPUs of a mask such as "0-3,^1,6": all but those named, if it begins
+// with one left out.
 func dedicatedMask(mask string, vcpus int64) (int64, error) {
 	const most = 1 << 16
 	outside := invalidf("Mixed instance dedicated vCPU(s) mask is not a subset of vCPUs in the flavor. See \"hw:cpu_dedicated_mask\"")

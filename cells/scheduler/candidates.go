@@ -15,10 +15,12 @@ type Candidate struct {
 	Allocations map[string]wire.ProviderAllocation
 	// Mappings say which providers serve each request group, by its suffix.
 	Mappings map[string][]string
-	// Root is the root provider of the tree that the candidate takes from; where it takes from several (one shares with the
-	// other), the one that is not a sharing provider's alone. "" if that cannot be told.
+	// Root is the root provider of the tree that the candidate takes from; where it takes from
+	// several (one shares with the other), the one that is not a sharing provider's alone. "" if
+	// that cannot be told.
 	Root string
-	// FreeMemory is how much memory the tree has left, in MiB, and FreeCPUs how many VCPU and PCPU, before this one.
+	// FreeMemory is how much memory the tree has left, in MiB, and FreeCPUs how many VCPU and PCPU,
+	// before this one.
 	FreeMemory, FreeCPUs int64
 }
 

@@ -9,8 +9,9 @@ import (
 	"github.com/compute-agent/compute-agent/cells/scheduler"
 )
 
-// TestClaimOfAPlacementThatHung: Placement hangs with the request for a server's allocations before it, the server is deleted, and what Placement does
-// first when it goes on is what it was asked later: to say what the server holds, which is nothing yet.
+// TestClaimOfAPlacementThatHung: Placement hangs with the request for a server's allocations before
+// it, the server is deleted, and what Placement does first when it goes on is what it was asked
+// later: to say what the server holds, which is nothing yet.
 func TestClaimOfAPlacementThatHung(t *testing.T) {
 	w := begin(t, []int{1})
 	uuid := w.created()
@@ -38,8 +39,9 @@ func TestClaimOfAPlacementThatHung(t *testing.T) {
 	w.consistent(map[string]bool{uuid: false})
 }
 
-// TestClaimOfAnEarlierAttempt: of an attempt before the last one the request for allocations is still on its way, when the server turns out to be deleted,
-// and what the last attempt allocated is removed.
+// TestClaimOfAnEarlierAttempt: of an attempt before the last one the request for allocations is
+// still on its way, when the server turns out to be deleted, and what the last attempt allocated is
+// removed.
 func TestClaimOfAnEarlierAttempt(t *testing.T) {
 	w := begin(t, []int{1})
 	uuid := w.created()

@@ -33,8 +33,9 @@ func (w *world) settle() {
 	}
 }
 
-// consistent lets the world settle, and then compares all who know of a server: the API database, the cells, Placement and the hosts. alive
-// says of all servers that were ever asked for whether they are to be there.
+// consistent lets the world settle, and then compares all who know of a server: the API database,
+// the cells, Placement and the hosts. alive says of all servers that were ever asked for whether
+// they are to be there.
 func (w *world) consistent(alive map[string]bool) {
 	w.t.Helper()
 	w.settle()

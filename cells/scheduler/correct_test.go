@@ -46,8 +46,8 @@ func (s *meddled) SetQueued(ctx context.Context, queued map[string]bool) error {
 	return s.Store.SetQueued(ctx, queued)
 }
 
-// TestCorrectWhileAnotherProcessWrites: a server was deleted, or restored, by another process, which notes that in the API database at any moment of the
-// round that would note it for it.
+// TestCorrectWhileAnotherProcessWrites: a server was deleted, or restored, by another process,
+// which notes that in the API database at any moment of the round that would note it for it.
 func TestCorrectWhileAnotherProcessWrites(t *testing.T) {
 	for name, queued := range map[string]bool{"deleted": true, "restored": false} {
 		for n, more := 1, true; more; n++ {
@@ -79,8 +79,8 @@ func TestCorrectWhileAnotherProcessWrites(t *testing.T) {
 	}
 }
 
-// TestLostRowOfALostDatabase: a server is placed in a cell, and not released, when the cell loses its database. It gets no row in the other database: when the
-// known one is back it goes on there.
+// TestLostRowOfALostDatabase: a server is placed in a cell, and not released, when the cell loses
+// its database. It gets no row in the other database: when the known one is back it goes on there.
 func TestLostRowOfALostDatabase(t *testing.T) {
 	w := begin(t, []int{1})
 	s := w.sites[1]

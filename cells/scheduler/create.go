@@ -20,12 +20,14 @@ import (
 // MaxServers is how many servers one request may ask for.
 const MaxServers = 1000
 
-// maxID is how long the identifiers of projects and users may be, in bytes: no cell takes longer ones, and the server would be tried for ever.
+// maxID is how long the identifiers of projects and users may be, in bytes: no cell takes longer
+// ones, and the server would be tried for ever.
 const maxID = 255
 
 // CreateRequest is what POST /servers asks for.
 type CreateRequest struct {
-	// Server is what each server is going to be: a template, without uuid, states and place. Its Zone is the one asked for.
+	// Server is what each server is going to be: a template, without uuid, states and place. Its
+	// Zone is the one asked for.
 	Server cellwire.Server
 	// Min and Max are how many: Max if the quota allows it, and not less than Min. 0 is 1, and Min.
 	Min, Max int
@@ -33,13 +35,13 @@ type CreateRequest struct {
 	Host, Node string
 }
 
-// Create takes on servers: they are written to the API database, and scheduled as soon as there is somebody who does. Several servers
-// get a number behind their names and host names, as in Nova.
+// Create writes servers to the API database, from where they are scheduled. Several servers
+// get a number appended to their names and host names, as in Nova.
 //
 // With allowCellDown a project may boot although it has living servers in a cell that is down.
 //
-// Errors: *[InvalidError], *QuotaExceededError, [ErrCellDown]; nothing was written then. Cost: a survey of each cell, one transaction, and
-// that of [PlacementClient.Check].
+// Errors: *[InvalidError], *QuotaExceededError, [ErrCellDown]; nothing was written then. Cost: a
+// survey of each cell, one transaction, and that of [PlacementClient.Check].
 func (s *Scheduler) Create(ctx context.Context, r CreateRequest, allowCellDown bool) ([]cellwire.Server, error) {
 	least := max(r.Min, 1)
 	most := r.Max
@@ -97,8 +99,8 @@ func (s *Scheduler) instance(r CreateRequest, index, of int) cellwire.Server {
 	return server
 }
 
-// check refuses a flavor that Placement never serves a request for. What Placement does not say now,
-// it says when the server is scheduled.
+// check refuses a flavor that Placement never serves a request for. What Placement does not say
+// now, it says when the server is scheduled.
 func (s *Scheduler) check(ctx context.Context, f cellwire.Flavor) error {
 	request, err := NewCandidateRequest(f)
 	if err == nil {

@@ -130,7 +130,8 @@ func TestCreateAtOnce(t *testing.T) {
 	}
 }
 
-// TestRecheckQuota: a quota that became too small before the server was placed. As with Nova it is an error, and says which.
+// TestRecheckQuota: a quota that became too small before the server was placed. As with Nova it is
+// an error, and says which.
 func TestRecheckQuota(t *testing.T) {
 	for _, recheck := range []bool{true, false} {
 		w := begin(t, []int{1}, limits(2, -1, -1), func(b *scheduler.Options, _ *scheduler.QuotaOptions) { b.RecheckQuota = recheck })

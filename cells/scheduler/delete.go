@@ -13,12 +13,14 @@ import (
 	"github.com/compute-agent/compute-agent/cells/gather"
 )
 
-// Delete deletes a server wherever it is, softly if its cell can: while it is placed nowhere its build is abandoned, and otherwise its
-// cell is asked. queued_for_delete is set when the cell has said yes, and not before. Repeating it changes nothing.
+// Delete deletes a server wherever it is, softly if its cell can: while it is placed nowhere its
+// build is abandoned, and otherwise its cell is asked. queued_for_delete is set when the cell has
+// said yes, and not before. Repeating it changes nothing.
 //
-// Errors: [gather.ErrDown] if the cell is down: then nothing is changed here, but the cell may have heard of it (the reconciler finds
-// out); [apidb.ErrNotFound] if the server is not there (any more). Cost: one request to the cell; if no host lives that could do it, two to
-// Placement and one more to the cell.
+// Errors: [gather.ErrDown] if the cell is down: then nothing is changed here, but the cell may have
+// heard of it (the reconciler finds out); [apidb.ErrNotFound] if the server is not there (any
+// more). Cost: one request to the cell; if no host lives that could do it, two to Placement and one
+// more to the cell.
 func (s *Scheduler) Delete(ctx context.Context, m apidb.Mapping, soft bool) error {
 	uuid := m.InstanceUUID
 	if m.CellUUID == "" {
@@ -42,7 +44,7 @@ func (s *Scheduler) Delete(ctx context.Context, m apidb.Mapping, soft bool) erro
 	return s.deleteIn(ctx, m, kind)
 }
 
-// deleteIn deletes a server in its cell. Whoever calls it has taken the server.
+// deleteIn deletes a server in its cell. The caller has taken the server.
 func (s *Scheduler) deleteIn(ctx context.Context, m apidb.Mapping, kind cellwire.DeleteKind) error {
 	uuid := m.InstanceUUID
 	cell, err := s.cell(ctx, m.CellUUID)
@@ -66,7 +68,8 @@ func (s *Scheduler) deleteIn(ctx context.Context, m apidb.Mapping, kind cellwire
 	if err := s.step("delete"); err != nil {
 		return err
 	}
-	// It is deleted from here on, whatever else can be done now, and also if whoever asked does not wait for it.
+	// It is deleted from here on, whatever else can be done now, and also if the client does not
+	// wait for it.
 	ctx, cancel := s.afterwards(ctx)
 	defer cancel()
 	late := func(err error, what string) {
@@ -89,13 +92,14 @@ func (s *Scheduler) deleteIn(ctx context.Context, m apidb.Mapping, kind cellwire
 	return nil
 }
 
-// afterwards is the context of what follows from a cell's yes. It does not end with the request: a deletion that is not noted would keep its
-// project from booting as soon as its cell is down, until that is back.
+// afterwards is the context of what follows from a cell's yes. It does not end with the request: a
+// deletion that is not noted would keep its project from booting as soon as its cell is down, until
+// that is back.
 func (s *Scheduler) afterwards(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), s.o.Grace)
 }
 
-// unallocate removes the allocations of a server that its cell deleted, and tells the cell.
+// unallocate removes the allocations of a server that its cell deleted, and reports it to the cell.
 func (s *Scheduler) unallocate(ctx context.Context, uuid string, cell apidb.Cell) error {
 	if err := s.o.Placement.Release(ctx, uuid); err != nil {
 		return err
@@ -111,8 +115,9 @@ func (s *Scheduler) unallocate(ctx context.Context, uuid string, cell apidb.Cell
 
 // Restore takes back the soft delete of a server, if the quota still allows it.
 //
-// Errors: *QuotaExceededError; [gather.ErrDown] and the cell's refusals pass through; [apidb.ErrNotFound] of a server that is placed
-// fail. Cost: a survey of each cell, and one request to its own.
+// Errors: *QuotaExceededError; [gather.ErrDown] and the cell's refusals pass through;
+// [apidb.ErrNotFound] of a server that is placed fail. Cost: a survey of each cell, and one request
+// to its own.
 func (s *Scheduler) Restore(ctx context.Context, m apidb.Mapping) (cellwire.Server, error) {
 	uuid := m.InstanceUUID
 	if m.CellUUID == "" {
@@ -146,7 +151,8 @@ func (s *Scheduler) Restore(ctx context.Context, m apidb.Mapping) (cellwire.Serv
 	return server, nil
 }
 
-// flavorOf is what a server was made with: by its specification, or, where there is none any more, by its row.
+// flavorOf is what a server was made with: by its specification, or, where there is none any more,
+// by its row.
 func (s *Scheduler) flavorOf(ctx context.Context, uuid string, cell apidb.Cell) (cellwire.Flavor, error) {
 	spec, err := s.o.Store.RequestSpec(ctx, uuid)
 	if !errors.Is(err, apidb.ErrNotFound) {

@@ -185,8 +185,9 @@ func TestSoftDelete(t *testing.T) {
 	w.consistent(map[string]bool{uuid: false, other: true})
 }
 
-// TestRestoredWhileOthersAreReclaimed: a server that is restored in the middle of a round of the reconciler is not deleted by it, although it was
-// named at its beginning. Nor is one that was deleted anew.
+// TestRestoredWhileOthersAreReclaimed: a server that is restored in the middle of a round of the
+// reconciler is not deleted by it, although it was named at its beginning. Nor is one that was
+// deleted anew.
 func TestRestoredWhileOthersAreReclaimed(t *testing.T) {
 	for _, again := range []bool{false, true} {
 		w := begin(t, []int{1}, func(b *scheduler.Options, _ *scheduler.QuotaOptions) { b.Reclaim = time.Hour })
@@ -231,7 +232,8 @@ func TestRestoredWhileOthersAreReclaimed(t *testing.T) {
 	}
 }
 
-// TestRestoreWithoutASpecification: a server whose specification is not there any more is restored as others are, also within the quota.
+// TestRestoreWithoutASpecification: a server whose specification is not there any more is restored
+// as others are, also within the quota.
 func TestRestoreWithoutASpecification(t *testing.T) {
 	for limit, fits := range map[int]bool{1: true, 0: false} {
 		w := begin(t, []int{1}, limits(-1, -1, -1), func(b *scheduler.Options, _ *scheduler.QuotaOptions) { b.Reclaim = time.Hour })
@@ -255,7 +257,8 @@ func TestRestoreWithoutASpecification(t *testing.T) {
 	}
 }
 
-// TestNobodyWaitsForTheAnswer: a client that goes away when its cell has said yes changes nothing of what follows.
+// TestNobodyWaitsForTheAnswer: a client that goes away when its cell has said yes changes nothing
+// of what follows.
 func TestNobodyWaitsForTheAnswer(t *testing.T) {
 	w := begin(t, []int{1}, func(b *scheduler.Options, _ *scheduler.QuotaOptions) { b.Reclaim = time.Hour })
 	uuid := w.created()

@@ -57,7 +57,7 @@ func nameOf(cells []apidb.Cell, uuid string) string {
 	return uuid
 }
 
-// newConflicts are those that were not there the last time: each is told once.
+// newConflicts are those that were not there the last time: each is logged once.
 func (s *Scheduler) newConflicts(all []DiscoverConflict) []DiscoverConflict {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -72,9 +72,10 @@ func (s *Scheduler) newConflicts(all []DiscoverConflict) []DiscoverConflict {
 	return fresh
 }
 
-// Discover maps the nodes that cells have and the API database does not: Nova's discover_hosts. Cells that are down are left out, and
-// those of the nodes that conflict. What the cells have noted of it is not believed: a host may have been unmapped since, or the API database be an
-// older one. One request to each cell, of the size of its nodes, and one more to those with new ones.
+// Discover maps the nodes that cells have and the API database does not: Nova's discover_hosts.
+// Cells that are down are left out, and those of the nodes that conflict. What the cells have noted
+// of it is not believed: a host may have been unmapped since, or the API database be an older one.
+// One request to each cell, of the size of its nodes, and one more to those with new ones.
 func Discover(ctx context.Context, store apidb.Store, g *gather.Gatherer, cells []apidb.Cell) (DiscoverReport, error) {
 	var report DiscoverReport
 	var with []apidb.Cell

@@ -15,7 +15,8 @@ import (
 	"github.com/compute-agent/compute-agent/cells/scheduler"
 )
 
-// TestDiscover: new hosts are mapped once; a cell that is down is left for later, and so is a host that is in two cells.
+// TestDiscover: new hosts are mapped once; a cell that is down is left for later, and so is a host
+// that is in two cells.
 func TestDiscover(t *testing.T) {
 	w := begin(t, []int{1, 1})
 	nodes, err := w.store.Nodes(ctx)
@@ -94,8 +95,8 @@ func (w *world) flags(uuids ...string) string {
 	return text
 }
 
-// migrated sets the stage: in each of two cells a living server, one that is deleted, one softly, one that the cell never had; and one that is
-// placed nowhere. All are of before queued_for_delete.
+// migrated sets the stage: in each of two cells a living server, one that is deleted, one softly,
+// one that the cell never had; and one that is placed nowhere. All are of before queued_for_delete.
 func migrated(t *testing.T) (w *world, uuids []string) {
 	w = begin(t, []int{1, 1})
 	for _, s := range w.sites[1:] {
@@ -138,7 +139,8 @@ func TestMigrateQueued(t *testing.T) {
 	diff(t, "nyyn"+"nyyn"+"-", w.flags(uuids...))
 }
 
-// TestMigrateWithoutACell: one that is down keeps no other from being migrated; its own stay as they are, and are migrated when it is back.
+// TestMigrateWithoutACell: one that is down keeps no other from being migrated; its own stay as
+// they are, and are migrated when it is back.
 func TestMigrateWithoutACell(t *testing.T) {
 	w, uuids := migrated(t)
 	w.sites[1].link.set(refused)
@@ -168,8 +170,9 @@ func TestCompare(t *testing.T) {
 	diff(t, "nyyy"+"nyyn"+"-", w.flags(uuids...)) // of one that the cell does not know nobody can tell
 }
 
-// TestNewHostsAreFoundWhenTheyAreNeeded: a server that only hosts could take that are not mapped yet does not fail for that; servers that are scheduled
-// together have them looked for once, and where hosts are mapped by hand only, they are not.
+// TestNewHostsAreFoundWhenTheyAreNeeded: a server that only hosts could take that are not mapped
+// yet does not fail for that; servers that are scheduled together have them looked for once, and
+// where hosts are mapped by hand only, they are not.
 func TestNewHostsAreFoundWhenTheyAreNeeded(t *testing.T) {
 	for name, interval := range map[string]time.Duration{"by itself": time.Hour, "by hand": 0} {
 		t.Run(name, func(t *testing.T) {
@@ -194,7 +197,8 @@ func TestNewHostsAreFoundWhenTheyAreNeeded(t *testing.T) {
 	}
 }
 
-// TestUnmappedHostsAreMappedAgain: whatever a cell has noted of its nodes, those that the API database does not have are mapped.
+// TestUnmappedHostsAreMappedAgain: whatever a cell has noted of its nodes, those that the API
+// database does not have are mapped.
 func TestUnmappedHostsAreMappedAgain(t *testing.T) {
 	w := begin(t, []int{1, 1})
 	w.must(w.store.DeleteHost(ctx, "cell1-host1"))
@@ -211,7 +215,8 @@ func TestUnmappedHostsAreMappedAgain(t *testing.T) {
 	}
 }
 
-// TestConflictsAreToldOnce: a host that cannot be mapped is an error in the log when it is found, and not every time that it is still so.
+// TestConflictsAreToldOnce: a host that cannot be mapped is an error in the log when it is found,
+// and not every time that it is still so.
 func TestConflictsAreToldOnce(t *testing.T) {
 	w := begin(t, []int{1, 0})
 	clash := newAgent(w, w.sites[2], "clash")

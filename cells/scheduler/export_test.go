@@ -6,7 +6,8 @@ import (
 	"context"
 )
 
-// SetAfter has a function called after each step; an error ends what is being done there, as the end of the process would.
+// SetAfter has a function called after each step; an error ends what is being done there, as the
+// end of the process would.
 func (s *Scheduler) SetAfter(f func(step string) error) { s.after = f }
 
 // Schedule schedules all that is due, and waits until it is done.

@@ -17,13 +17,15 @@ import (
 // ErrChanged says that a cell got another database while it was looked at.
 var ErrChanged = errors.New("the database of the cell was replaced in the meantime")
 
-// The guard against the wrong database. What a cell says is believed over what the API database says: that a server lives that was noted as deleted,
-// that nobody needs its allocations. From a database that is new, or an older copy, that is wrong, and what is done for it cannot be undone. So the
-// reconciler looks which database answers before it does anything in a cell, and leaves the cell alone until the right one is back, or until an
-// operator has accepted what there is.
+// The guard against the wrong database. What a cell says is believed over what the API database
+// says: that a server lives that was noted as deleted, that its allocations are unused. From a
+// database that is new, or an older copy, that is wrong, and the consequences cannot be undone. So
+// the reconciler looks which database answers before it does anything in a cell, and leaves the
+// cell alone until the right one is back, or until an operator has accepted what there is.
 
-// trust notes which database answered a request that was sent after before was read, and says whether it is the cell's. It costs no request, and a
-// write to the API database if the cell has changed. A cell that tells no revision is believed, as before.
+// trust notes which database answered a request that was sent after before was read, and says
+// whether it is the cell's. It costs no request, and a write to the API database if the cell has
+// changed. A cell that tells no revision is believed, as before.
 func (s *Scheduler) trust(ctx context.Context, cell apidb.Cell, before apidb.CellDatabase, seen apidb.CellMark) (bool, error) {
 	before.CellUUID = cell.UUID
 	if seen.Epoch == "" || seen.Revision < 1 {
@@ -37,8 +39,8 @@ func (s *Scheduler) trust(ctx context.Context, cell apidb.Cell, before apidb.Cel
 	return now.Suspect == nil, nil
 }
 
-// trusted asks a cell which database it has, and says whether that is the cell's: what the cell said before came from it as well, or from one that
-// it has replaced since.
+// trusted asks a cell which database it has, and says whether that is the cell's: what the cell
+// said before came from it as well, or from one that it has replaced since.
 func (s *Scheduler) trusted(ctx context.Context, cell apidb.Cell) (bool, error) {
 	known, err := s.o.Store.CellDatabases(ctx)
 	if err != nil {
@@ -96,14 +98,17 @@ type Difference struct {
 	// Before is what was known, and Now what the cell has.
 	Before apidb.CellDatabase
 	Now    apidb.CellMark
-	// Living are mappings of servers that are not queued for delete, and Unknown those of them that the cell does not know.
+	// Living are mappings of servers that are not queued for delete, and Unknown those of them that
+	// the cell does not know.
 	Living, Unknown int
-	// Deleted are mappings of servers that are queued for delete, and Back those of them that live in the cell.
+	// Deleted are mappings of servers that are queued for delete, and Back those of them that live
+	// in the cell.
 	Deleted, Back int
 }
 
-// Compare asks a cell for all of its servers that the API database knows. Nothing is changed. One request for each 1,000 mappings of the cell, and two.
-// ErrChanged says that the database of the cell was replaced in the meantime.
+// Compare asks a cell for all of its servers that the API database knows. Nothing is changed. One
+// request for each 1,000 mappings of the cell, and two. ErrChanged says that the database of the
+// cell was replaced in the meantime.
 func Compare(ctx context.Context, store apidb.Store, g *gather.Gatherer, cell apidb.Cell) (d Difference, err error) {
 	known, err := store.CellDatabases(ctx)
 	if err != nil {

@@ -102,7 +102,8 @@ func (w *world) suspect(s *site) bool {
 	return known[s.cell.UUID].Suspect != nil
 }
 
-// TestOrdinaryRestarts of cells and of the compute API, also in the middle of changes, are not suspicious, and cost no request.
+// TestOrdinaryRestarts of cells and of the compute API, also in the middle of changes, are not
+// suspicious, and cost no request.
 func TestOrdinaryRestarts(t *testing.T) {
 	w := begin(t, []int{1})
 	s := w.sites[1]
@@ -126,7 +127,8 @@ func TestOrdinaryRestarts(t *testing.T) {
 	w.consistent(alive)
 }
 
-// TestLostDatabase: the cell has a new database. It is said once; what is there is left alone until the database is back, which needs nobody's word.
+// TestLostDatabase: the cell has a new database. It is said once; what is there is left alone until
+// the database is back, which needs nobody's word.
 func TestLostDatabase(t *testing.T) {
 	w := begin(t, []int{1})
 	s := w.sites[1]
@@ -186,8 +188,9 @@ func TestLostDatabaseAccepted(t *testing.T) {
 	}
 }
 
-// TestOlderCopy: of servers that were deleted after the copy was made none is taken for living; one that was restored after it is not reclaimed, and what
-// the copy says is unfinished is not finished. When it is accepted all goes on by what the cell says.
+// TestOlderCopy: of servers that were deleted after the copy was made none is taken for living; one
+// that was restored after it is not reclaimed, and what the copy says is unfinished is not
+// finished. When it is accepted all goes on by what the cell says.
 func TestOlderCopy(t *testing.T) {
 	w, seen := watched(t, []int{2}, func(b *scheduler.Options, _ *scheduler.QuotaOptions) { b.Reclaim = 10 * scheduler.DefaultGrace })
 	s := w.sites[1]
@@ -246,7 +249,8 @@ func TestOlderCopy(t *testing.T) {
 	}
 }
 
-// TestDatabaseLostWithinARound: the copy is put back after the cell has told what is unfinished, and before it tells what became of its servers.
+// TestDatabaseLostWithinARound: the copy is put back after the cell has told what is unfinished,
+// and before it tells what became of its servers.
 func TestDatabaseLostWithinARound(t *testing.T) {
 	w := begin(t, []int{1})
 	s := w.sites[1]
@@ -285,7 +289,8 @@ func TestCompareWhileItIsRestored(t *testing.T) {
 	}
 }
 
-// TestRestoreThatWasNotNoted: a server was restored, and the process died before it noted that: its cell knows, and is believed.
+// TestRestoreThatWasNotNoted: a server was restored, and the process died before it noted that: its
+// cell knows, and is believed.
 func TestRestoreThatWasNotNoted(t *testing.T) {
 	w := begin(t, []int{1}, func(b *scheduler.Options, _ *scheduler.QuotaOptions) { b.Reclaim = time.Hour })
 	uuid := w.built()
@@ -305,7 +310,8 @@ func TestRestoreThatWasNotNoted(t *testing.T) {
 	w.consistent(map[string]bool{uuid: true})
 }
 
-// claiming is an API database with a claim of a server whose build is over: what a process that died in a program of before may have left.
+// claiming is an API database with a claim of a server whose build is over: what a process that
+// died in a program of before may have left.
 type claiming struct {
 	apidb.Store
 	uuid *string
@@ -319,7 +325,8 @@ func (c claiming) Claims(ctx context.Context, before time.Time) ([]apidb.Claim, 
 	return claims, err
 }
 
-// TestClaimInASuspectCell: allocations of a server that its cell does not know are not removed by a claim, unless the database is the cell's.
+// TestClaimInASuspectCell: allocations of a server that its cell does not know are not removed by a
+// claim, unless the database is the cell's.
 func TestClaimInASuspectCell(t *testing.T) {
 	var claimed string
 	w := begin(t, []int{1}, func(b *scheduler.Options, _ *scheduler.QuotaOptions) { b.Store = claiming{b.Store, &claimed} })

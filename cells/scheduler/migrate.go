@@ -25,11 +25,14 @@ type MigrationFailure struct {
 	Err  error
 }
 
-// MigrateQueued gives the mappings of before queued_for_delete one, at most maxCount of them (0: all): true where the server is deleted,
-// softly deleted or being deleted, and false elsewhere, also where the cell does not know the server. Mappings without a cell are left
-// alone. It is populate_queued_for_delete of Nova, but that a cell that is down does not keep the others from being done.
+// MigrateQueued gives the mappings of before queued_for_delete one, at most maxCount of them (0:
+// all): true where the server is deleted, softly deleted or being deleted, and false elsewhere,
+// also where the cell does not know the server. Mappings without a cell are left alone. It is
+// populate_queued_for_delete of Nova, but that a cell that is down does not keep the others from
+// being done.
 //
-// It can be repeated at any time; when nothing is left no cell is asked. One request to a cell for each 1,000 of its mappings.
+// It can be repeated at any time; when nothing is left no cell is asked. One request to a cell for
+// each 1,000 of its mappings.
 func MigrateQueued(ctx context.Context, store apidb.Store, g *gather.Gatherer, maxCount int) (MigrationReport, error) {
 	var report MigrationReport
 	uuids, err := store.UnmigratedCells(ctx)

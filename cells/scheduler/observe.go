@@ -2,9 +2,11 @@
 
 package scheduler
 
-// Observer is told of what a Service does, for metrics. Its methods are called by several goroutines at the same time, and must not block.
+// Observer receives what a Scheduler does, for metrics. Its methods are called concurrently, and
+// must not block.
 type Observer interface {
-	// Built is called for each attempt to build a server that came to an end, and for each that did not.
+	// Built is called for each attempt to build a server that came to an end, and for each that did
+	// not.
 	Built(Outcome)
 	// Corrected is called whenever the reconciler finished something that was left half done.
 	Corrected(Correction)
@@ -51,7 +53,7 @@ func (s *Scheduler) built(o Outcome) {
 	}
 }
 
-// corrected tells the observer of a correction that succeeded.
+// corrected reports a successful correction to the observer.
 func (s *Scheduler) corrected(what Correction, err error) error {
 	if err == nil && s.o.Observer != nil {
 		s.o.Observer.Corrected(what)

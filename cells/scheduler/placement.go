@@ -10,21 +10,24 @@ import (
 	"github.com/compute-agent/compute-agent/placement/placementclient"
 )
 
-// PlacementMicroversion is what every request asks for: candidates with mappings, root_required and same_subtree (1.36), and consumer
-// types (1.38). Only a request that needs an extension asks for another one: see [PlacementClient.Check].
+// PlacementMicroversion is what every request asks for: candidates with mappings, root_required and
+// same_subtree (1.36), and consumer types (1.38). Only a request that needs an extension asks for
+// another one: see [PlacementClient.Check].
 const PlacementMicroversion = "1.38"
 
 // ConsumerType is the consumer type of a server, as Nova has it.
 const ConsumerType = "INSTANCE"
 
-// PlacementClient is a scheduler's client of one Placement. Its methods may be called from several goroutines.
+// PlacementClient is a scheduler's client of one Placement. Its methods may be called from several
+// goroutines.
 type PlacementClient struct {
 	*placementclient.Client
 	// optionalPolicy: the last request that needed it was granted the extension group_policy.
 	optionalPolicy atomic.Bool
 }
 
-// NewPlacementClient returns a client; its microversion is always [PlacementMicroversion]. It makes no request.
+// NewPlacementClient returns a client; its microversion is always [PlacementMicroversion]. It makes
+// no request.
 func NewPlacementClient(cfg placementclient.Config) (*PlacementClient, error) {
 	cfg.Microversion = PlacementMicroversion
 	client, err := placementclient.New(cfg)
@@ -34,8 +37,9 @@ func NewPlacementClient(cfg placementclient.Config) (*PlacementClient, error) {
 	return &PlacementClient{Client: client}, nil
 }
 
-// ErrConsumerConflict means: the consumer does not have the generation that was given. Read it and decide again. It is no
-// [placementclient.ErrConflict]: that is one of a resource provider, and the same again may work.
+// ErrConsumerConflict means: the consumer does not have the generation that was given. Read it and
+// decide again. It is no [placementclient.ErrConflict]: that is one of a resource provider, and the
+// same again may work.
 var ErrConsumerConflict = errors.New("the consumer's allocations changed in the meantime")
 
 // consumerConflict is an error about a consumer that was changed meanwhile.

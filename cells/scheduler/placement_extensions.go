@@ -52,8 +52,8 @@ func (c *PlacementClient) candidates(ctx context.Context, r CandidateRequest, ou
 	return nil
 }
 
-// grantsExtension reports whether the answer is that of a Placement that granted the extension. Without the
-// header, it is that of a Placement that has no extensions.
+// grantsExtension reports whether the answer is that of a Placement that granted the extension.
+// Without the header, it is that of a Placement that has no extensions.
 func grantsExtension(answer http.Header, extension string) bool {
 	for _, value := range answer[wire.HeaderExtensions] {
 		for name := range strings.SplitSeq(value, ",") {

@@ -16,7 +16,8 @@ import (
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
-// groupedRequest is a request with two groups that have suffixes, and without group_policy unless specs have one.
+// groupedRequest is a request with two groups that have suffixes, and without group_policy unless
+// specs have one.
 func groupedRequest(t *testing.T, specs map[string]string) scheduler.CandidateRequest {
 	t.Helper()
 	all := map[string]string{"resources1:VCPU": "1", "resources2:MEMORY_MB": "512"}

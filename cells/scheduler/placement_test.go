@@ -285,7 +285,8 @@ func placementReply(status int, body string) *http.Response {
 	return &http.Response{StatusCode: status, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(body))}
 }
 
-// TestIncompleteAnswers: an answer that lacks what Placement's always have is not taken for "there is nothing".
+// TestIncompleteAnswers: an answer that lacks what Placement's always have is not taken for "there
+// is nothing".
 func TestIncompleteAnswers(t *testing.T) {
 	c := newPlacementClient(t, roundTripFunc(func(*http.Request) (*http.Response, error) { return placementReply(http.StatusOK, "{}"), nil }))
 	_, err1 := c.Candidates(t.Context(), smallRequest(t))

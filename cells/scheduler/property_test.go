@@ -66,7 +66,8 @@ func TestEndAfterEveryStep(t *testing.T) {
 	}
 }
 
-// TestNothingIsLostOrDoubled: whatever happens in whatever order, when it is over all who know of a server agree.
+// TestNothingIsLostOrDoubled: whatever happens in whatever order, when it is over all who know of a
+// server agree.
 func TestNothingIsLostOrDoubled(t *testing.T) {
 	dirs := memory(t)
 	rapid.Check(t, func(t *rapid.T) {
@@ -102,7 +103,8 @@ func TestNothingIsLostOrDoubled(t *testing.T) {
 	})
 }
 
-// memory is a directory in memory, where there is one: six databases for each try wait for a disk most of the time otherwise.
+// memory is a directory in memory, where there is one: six databases for each try wait for a disk
+// most of the time otherwise.
 func memory(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/dev/shm", "boot-test-")
@@ -191,7 +193,8 @@ func (c *chaos) restore(t *rapid.T) {
 	}
 }
 
-// mayEnd has the process end, or another process delete something, at a step. What it returns puts the world right.
+// mayEnd has the process end, or another process delete something, at a step. What it returns puts
+// the world right.
 func (c *chaos) mayEnd(t *rapid.T) func() {
 	step := rapid.SampledFrom(append([]string{""}, steps...)).Draw(t, "step")
 	ended := false

@@ -26,10 +26,11 @@ const (
 	QuotaRAM       = "ram" // MiB
 )
 
-// Unlimited is a limit that is none.
+// Unlimited is the limit of a resource without a limit.
 const Unlimited = -1
 
-// ErrCellDown says that a project has living servers in a cell that is down, and may not boot until it is back.
+// ErrCellDown says that a project has living servers in a cell that is down, and may not boot until
+// it is back.
 var ErrCellDown = errors.New("the project has servers in a cell that is down")
 
 // ErrUsageUnknown says that usage is counted from Placement, which cannot be used now.
@@ -83,10 +84,12 @@ func (s *Quotas) Limits(ctx context.Context, project string) (apidb.QuotaSet, er
 	return limits, nil
 }
 
-// Usage is what a project has, servers that were asked for and are in no cell yet among them, and the cells that were down while
-// it was counted. It is exact also then. No project ("") has nothing.
+// Usage is what a project has, servers that were asked for and are in no cell yet among them, and
+// the cells that were down while it was counted. It is exact also then. No project ("") has
+// nothing.
 //
-// Cost: one request for each cell, all at once. With CountFromPlacement: one to Placement, and none to the cells.
+// Cost: one request for each cell, all at once. With CountFromPlacement: one to Placement, and none
+// to the cells.
 func (s *Quotas) Usage(ctx context.Context, project string) (cellwire.Usage, []apidb.Cell, error) {
 	c, err := s.count(ctx, project)
 	return c.usage, c.down, err
@@ -134,7 +137,8 @@ func (s *Quotas) fromPlacement(ctx context.Context, project string, before apidb
 	return projectUsage{before: before, usage: cellwire.Usage{Instances: before.Instances, Cores: held["VCPU"] + held["PCPU"], RAM: held["MEMORY_MB"]}}, nil
 }
 
-// fromCells adds up what the cells say, what the API database knows of those that are down, and what is in none yet.
+// fromCells adds up what the cells say, what the API database knows of those that are down, and
+// what is in none yet.
 func (s *Quotas) fromCells(ctx context.Context, project string, before apidb.Counts) (projectUsage, error) {
 	c := projectUsage{before: before}
 	cells, err := s.o.Store.Cells(ctx)
@@ -178,7 +182,8 @@ func (s *Quotas) fromCells(ctx context.Context, project string, before apidb.Cou
 		addUsage(&c.usage, there.Instances, there.Cores, there.RAM)
 	}
 	if moving {
-		// A server that came into its cell just now is counted there and as a build request. The mappings count it once.
+		// A server that came into its cell just now is counted there and as a build request. The
+		// mappings count it once.
 		c.usage.Instances = min(c.usage.Instances, before.Instances)
 		c.usage.Cores = min(c.usage.Cores, before.Cores)
 		c.usage.RAM = min(c.usage.RAM, before.RAM)

@@ -12,8 +12,8 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 )
 
-// QuotaExceededError says that a boot does not fit. Its text is that of nova.exception.TooManyInstances, HTTP status 403. The lists are of
-// the same length, by resource.
+// QuotaExceededError says that a boot does not fit. Its text is that of
+// nova.exception.TooManyInstances, HTTP status 403. The lists are of the same length, by resource.
 type QuotaExceededError struct {
 	Resources, Requested, Used, Allowed []string
 }
@@ -37,12 +37,14 @@ type QuotaRequest struct {
 type QuotaGrant struct {
 	// Count is how many servers: at least Min of the Ask.
 	Count int64
-	// Confirm is for apidb's CreateServers: whether it still fits after what was asked for meanwhile.
+	// Confirm is for apidb's CreateServers: whether it still fits after what was asked for
+	// meanwhile.
 	Confirm func(apidb.Counts) error
 }
 
-// Check decides about a boot: how many of the servers may be, as nova.compute.utils.check_num_instances_quota. Nothing is written.
-// It costs what [Quotas.Usage] costs.
+// Check decides about a boot: how many of the servers may be, as
+// nova.compute.utils.check_num_instances_quota. Nothing is written. It costs what [Quotas.Usage]
+// costs.
 //
 // Errors: *[QuotaExceededError] if not even Min fit, [ErrCellDown].
 func (s *Quotas) Check(ctx context.Context, ask QuotaRequest) (QuotaGrant, error) {
@@ -76,8 +78,9 @@ func (s *Quotas) Check(ctx context.Context, ask QuotaRequest) (QuotaGrant, error
 	}}, nil
 }
 
-// Recheck says whether a project is over its quotas with what it has now, servers that are not built yet among them: Nova's
-// recheck_quota. The error is an *[QuotaExceededError] for a server of the flavor. It costs what [Quotas.Usage] costs.
+// Recheck says whether a project is over its quotas with what it has now, servers that are not
+// built yet among them: Nova's recheck_quota. The error is an *[QuotaExceededError] for a server of
+// the flavor. It costs what [Quotas.Usage] costs.
 func (s *Quotas) Recheck(ctx context.Context, project string, f cellwire.Flavor) error {
 	limits, err := s.Limits(ctx, project)
 	if err != nil {

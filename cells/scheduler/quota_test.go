@@ -128,7 +128,8 @@ func (w *quotaWorld) service(instances, cores, ram int64, change ...func(*schedu
 	return s
 }
 
-// asks writes servers of project p that were asked for, and places them in a cell: cell < 0 is none. Built says that the build is over.
+// asks writes servers of project p that were asked for, and places them in a cell: cell < 0 is
+// none. Built says that the build is over.
 func (w *quotaWorld) asks(n, cell int, built bool) (uuids []string) {
 	w.t.Helper()
 	for range n {
@@ -203,7 +204,8 @@ func TestUsageOfNoProject(t *testing.T) {
 	}
 }
 
-// TestUsageOfOneThatIsJustThere: a server that its cell counts already, and whose build request is not gone yet, counts once.
+// TestUsageOfOneThatIsJustThere: a server that its cell counts already, and whose build request is
+// not gone yet, counts once.
 func TestUsageOfOneThatIsJustThere(t *testing.T) {
 	w := newQuotaWorld(t)
 	w.has(1, 1)
@@ -216,7 +218,8 @@ func TestUsageOfOneThatIsJustThere(t *testing.T) {
 	}
 }
 
-// TestUsageFromPlacement: the four combinations of count_usage_from_placement and migrated mappings, as in Nova's test.
+// TestUsageFromPlacement: the four combinations of count_usage_from_placement and migrated
+// mappings, as in Nova's test.
 func TestUsageFromPlacement(t *testing.T) {
 	for _, fromPlacement := range []bool{true, false} {
 		for _, migrated := range []bool{true, false} {

@@ -13,8 +13,9 @@ import (
 	"github.com/compute-agent/compute-agent/cells/scheduler"
 )
 
-// TestRestoredBeforeItIsReclaimed: the reconciler knows that a server is to be deleted for good, and its owner restores it (by way of another process) before
-// the cell is told so: just then, or a little earlier and deletes it once more. It stays what its owner made it.
+// TestRestoredBeforeItIsReclaimed: the reconciler knows that a server is to be deleted for good,
+// and its owner restores it (by way of another process) before the cell is told so: just then, or a
+// little earlier and deletes it once more. It stays what its owner made it.
 func TestRestoredBeforeItIsReclaimed(t *testing.T) {
 	for name, c := range map[string]struct {
 		before  string // the request that is overtaken

@@ -22,8 +22,8 @@ func (s *Scheduler) reconcileAndLog(ctx context.Context) {
 	}
 }
 
-// reconcile goes round once. A cell that is down is left for later, and so is one that has another database than its own; other errors do not keep it
-// from the rest.
+// reconcile goes round once. A cell that is down is left for later, and so is one that has another
+// database than its own; other errors do not keep it from the rest.
 func (s *Scheduler) reconcile(ctx context.Context) error {
 	cells, err := s.o.Store.Cells(ctx)
 	if err != nil {
@@ -55,7 +55,8 @@ func (s *Scheduler) reconcile(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// alone does something to a server that nobody else in this process does anything to; otherwise it is left for the next round.
+// alone does something to a server that nobody else in this process does anything to; otherwise it
+// is left for the next round.
 func (s *Scheduler) alone(uuid string, do func() error) error {
 	free, _ := s.busy.try(uuid)
 	if free == nil {
@@ -85,12 +86,14 @@ func (s *Scheduler) clearClaims(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// settling is how long Placement is given, once it answers, to do what it was asked for before: Grace divided by this.
+// settling is how long Placement is given, once it answers, to do what it was asked for before:
+// Grace divided by this.
 const settling = 6
 
-// clearClaim sees to one claim. If nobody accounts for it, what the server holds is removed, and when some time has passed it is looked once more,
-// and then the claim goes: a Placement that hung may have had the claim's own request before it all the time, and do it after what it was asked
-// later. released is when it was removed first; zero: it was not.
+// clearClaim cleans up one claim. If no build or cell accounts for it, the server's allocations are
+// removed, and after some time they are checked once more, and then the claim goes: a Placement
+// that hung may have had the claim's own request before it all the time, and do it after what it
+// was asked later. released is when it was removed first; zero: it was not.
 func (s *Scheduler) clearClaim(ctx context.Context, uuid string, released time.Time) error {
 	_, err := s.o.Store.BuildRequest(ctx, uuid)
 	if err == nil {
@@ -206,10 +209,12 @@ func (s *Scheduler) reclaim(ctx context.Context, cell apidb.Cell, u cellwire.Unf
 	return err
 }
 
-// comparePage is how many mappings of a cell are compared in one round; the next goes on from there.
+// comparePage is how many mappings of a cell are compared in one round; the next goes on from
+// there.
 const comparePage = cellwire.MaxStates
 
-// compare corrects queued_for_delete where it says something else than the cell. Servers that the cell does not know are left as they are.
+// compare corrects queued_for_delete where it says something else than the cell. Servers that the
+// cell does not know are left as they are.
 func (s *Scheduler) compare(ctx context.Context, cell apidb.Cell) error {
 	s.mu.Lock()
 	from := s.cursor[cell.UUID]
@@ -257,7 +262,8 @@ func differing(cell apidb.Cell, mappings []apidb.Mapping, states map[string]cell
 	return differ
 }
 
-// stillDiffering are those whose flag, read anew after the cell was asked anew, is not what it says.
+// stillDiffering are the mappings whose flag, read again after the cell was asked again, still
+// differs from the cell.
 func (s *Scheduler) stillDiffering(ctx context.Context, cell apidb.Cell, before []apidb.Mapping) ([]apidb.Mapping, error) {
 	uuids := instanceUUIDs(before)
 	states, err := s.states(ctx, cell, uuids)
@@ -271,7 +277,7 @@ func (s *Scheduler) stillDiffering(ctx context.Context, cell apidb.Cell, before 
 	return differing(cell, slices.Collect(maps.Values(mappings)), states), nil
 }
 
-// correct turns the flags of mappings over, each while nobody here does anything to the server.
+// correct inverts the flags of mappings, each while the server is taken.
 func (s *Scheduler) correct(ctx context.Context, cell apidb.Cell, differ []apidb.Mapping) error {
 	var errs []error
 	for _, m := range differ {

@@ -29,7 +29,8 @@ const (
 	refusals // how many there are
 )
 
-// refusalKeys and refusalTexts are the reasons as fields of the log, and as an administrator reads them behind a number of nodes.
+// refusalKeys and refusalTexts are the reasons as fields of the log, and as an administrator reads
+// them behind a number of nodes.
 var (
 	refusalKeys = [refusals]string{
 		notChosen: "not_the_forced_host", cellDisabled: "cell_disabled", cellDown: "cell_down", cellSuspect: "cell_database_suspect", serviceMissing: "service_missing", serviceDown: "service_down",
@@ -50,7 +51,8 @@ var (
 	}
 )
 
-// whyUnfit is why the host of a node does not take a server whatever room it has, and the zone that it is in if it is known.
+// whyUnfit is why the host of a node does not take a server regardless of capacity, and its zone if
+// it is known.
 func (h *hosts) whyUnfit(node apidb.Node, spec apidb.RequestSpec, defaultZone string) (zone string, why refusal) {
 	service, known := h.services[hostKey{node.CellUUID, node.Host}]
 	if zone = service.Zone; known && zone == "" {
@@ -111,7 +113,8 @@ func (b *build) whyNoHost(targets int) string {
 	return fmt.Sprintf("%s Of %d mapped nodes are %s.", text, len(b.hosts.nodes), strings.Join(reasons, ", "))
 }
 
-// logUnplaced logs that the server is in cell0, and why. It is the only trace of a user's failed boot in the log.
+// logUnplaced logs that the server is in cell0, and why. It is the only log line of a user's failed
+// boot.
 func (b *build) logUnplaced(fault cellwire.Fault) {
 	fields := b.s.o.Logger.With().Str("server", b.server.UUID).Str("project", b.server.ProjectID).Str("flavor", b.server.Flavor.Name)
 	if b.spec.Host != "" || b.spec.Node != "" {

@@ -13,7 +13,7 @@ import (
 	"github.com/compute-agent/compute-agent/placement/placementclient"
 )
 
-// scheduleLoop schedules what there is whenever it is told of something, and now and then.
+// scheduleLoop schedules all build requests at each kick, and periodically.
 func (s *Scheduler) scheduleLoop(ctx context.Context) {
 	w := s.newWorkers()
 	defer w.all.Wait()
@@ -40,8 +40,8 @@ type workers struct {
 
 func (s *Scheduler) newWorkers() *workers { return &workers{slots: make(chan struct{}, s.o.Workers)} }
 
-// schedule gives each build request that is due to a worker, the oldest first. It waits for free workers, and not for the last ones
-// to end. It costs one query when there is nothing to do.
+// schedule gives each build request that is due to a worker, the oldest first. It waits for free
+// workers, and not for the last ones to end. It costs one query when there is nothing to do.
 func (s *Scheduler) schedule(ctx context.Context, w *workers) error {
 	requests, err := s.o.Store.PendingBuilds(ctx)
 	if err != nil {
@@ -147,7 +147,8 @@ func (d *delays) failed(uuid string, now time.Time) time.Duration {
 	return d.servers[uuid].more(now)
 }
 
-// succeeded ends the wait for a server, and for Placement if that was asked; back says that it was waited for.
+// succeeded ends the wait for a server, and for Placement if that was asked; back says that it was
+// waited for.
 func (d *delays) succeeded(uuid string, asksPlacement bool) (back bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -171,7 +172,7 @@ func (d *delays) placementFailed(now time.Time) (wait time.Duration, first bool)
 	return d.placement.until.Sub(now), first
 }
 
-// outcomeUnknown notes that a write for a server has an unknown outcome.
+// outcomeUnknown records that a write for a server has an unknown outcome.
 func (d *delays) outcomeUnknown(uuid string, now time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -189,7 +190,8 @@ func (d *delays) certain(uuid string) bool {
 	return !in
 }
 
-// settled reports whether a write for a server that had no answer must have arrived by now, if it ever does.
+// settled reports whether a write for a server that had no answer must have arrived by now, if it
+// ever does.
 func (d *delays) settled(uuid string, now time.Time, grace time.Duration) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -14,7 +14,8 @@ import (
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
-// crowded is a world whose Placement has more hosts that are not its own than candidates are asked for, and gives them first.
+// crowded is a world whose Placement has more hosts that are not its own than candidates are asked
+// for, and gives them first.
 func crowded(t *testing.T, other http.Handler, hosts []int) *world {
 	w := newWorldOn(t, t.TempDir(), other, hosts, func(b *scheduler.Options, _ *scheduler.QuotaOptions) { b.MaxCandidates = 4 })
 	t.Cleanup(w.close)
@@ -44,7 +45,8 @@ func crowded(t *testing.T, other http.Handler, hosts []int) *world {
 	return w
 }
 
-// TestCrowdedPlacement: servers find their hosts although Placement has so many others that none of ours is among those it gives.
+// TestCrowdedPlacement: servers find their hosts although Placement has so many others that none of
+// ours is among those it gives.
 func TestCrowdedPlacement(t *testing.T) { crowd(t, nil) }
 
 func crowd(t *testing.T, other http.Handler) {
@@ -89,7 +91,8 @@ func crowd(t *testing.T, other http.Handler) {
 	w.consistent(map[string]bool{uuid: true})
 }
 
-// TestOnOpenStacksPlacement: servers come and go on OpenStack's Placement as on ours, also with hosts of others and when answers are lost.
+// TestOnOpenStacksPlacement: servers come and go on OpenStack's Placement as on ours, also with
+// hosts of others and when answers are lost.
 func TestOnOpenStacksPlacement(t *testing.T) {
 	real := testproc.StartPlacement(t)
 	at, err := url.Parse(real.URL)

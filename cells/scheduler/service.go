@@ -16,7 +16,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/gather"
 )
 
-// Options are what a Service is made of. Store, Gatherer, Placement and Quota are needed.
+// Options configure a Scheduler. Store, Gatherer, Placement and Quota are required.
 type Options struct {
 	Store     apidb.Store
 	Gatherer  *gather.Gatherer
@@ -25,32 +25,37 @@ type Options struct {
 
 	// Workers is how many servers are scheduled at once. 0: 8.
 	Workers int
-	// MaxCandidates is how many candidates Placement is asked for: Nova's [scheduler] max_placement_results. 0: [DefaultCandidateLimit].
+	// MaxCandidates is how many candidates Placement is asked for: Nova's [scheduler]
+	// max_placement_results. 0: [DefaultCandidateLimit].
 	MaxCandidates int
-	// Zone is the availability zone of hosts that have none: Nova's default_availability_zone. "": nova.
+	// Zone is the availability zone of hosts that have none: Nova's default_availability_zone. "":
+	// nova.
 	Zone string
-	// Reclaim is after how long softly deleted servers are deleted for good. 0: there is no soft delete.
+	// Reclaim is after how long softly deleted servers are deleted for good. 0: there is no soft
+	// delete.
 	Reclaim time.Duration
-	// RecheckQuota looks at the quota once more when a server has its allocations: Nova's [quota] recheck_quota.
+	// RecheckQuota looks at the quota once more when a server has its allocations: Nova's [quota]
+	// recheck_quota.
 	RecheckQuota bool
 	// PollInterval is how often build requests of other processes are looked for. 0: 2 s.
 	PollInterval time.Duration
-	// Grace is how long something may be half done by a process that is alive: younger claims and hidden rows are left alone. It must be longer than any
-	// request to Placement or a cell takes. 0: a minute.
+	// Grace is the minimum age of claims and hidden rows that the reconciler cleans up: a live
+	// process may still use younger ones. It must be longer than any request to Placement or a cell
+	// takes. 0: a minute.
 	Grace time.Duration
 	// ReconcileInterval is how often the reconciler goes round. 0: half of Grace.
 	ReconcileInterval time.Duration
 	// DiscoverInterval is how often new hosts are mapped. 0: never.
 	DiscoverInterval time.Duration
 
-	// Observer is told of builds and corrections; nil costs nothing.
+	// Observer receives builds and corrections; nil costs nothing.
 	Observer Observer
 	// Now is the clock; nil: time.Now.
 	Now    func() time.Time
 	Logger zerolog.Logger
 }
 
-// defaultGrace is the grace that is given where nothing is said about it.
+// defaultGrace is the default of Options.Grace.
 const defaultGrace = time.Minute
 
 // Scheduler creates, schedules and deletes servers. It is safe for concurrent use.
@@ -65,9 +70,9 @@ type Scheduler struct {
 	after func(step string) error // tests end the process here; nil otherwise
 
 	mu        sync.Mutex
-	conflicts map[apidb.Node]bool  // hosts that could not be mapped, and were told of
+	conflicts map[apidb.Node]bool  // hosts that could not be mapped, and were logged
 	cursor    map[string]int64     // by cell: the mapping up to which the reconciler came
-	suspects  map[string]time.Time // by cell: since when its database is suspect, as was told
+	suspects  map[string]time.Time // by cell: since when its database is suspect, as logged
 	released  map[string]time.Time // by server: when what a claim speaks of was removed first, see clearClaim
 }
 
@@ -147,7 +152,8 @@ func (s *Scheduler) step(name string) error {
 	return s.after(name)
 }
 
-// busy has the servers that something is done to in this process, so that the scheduler, the reconciler and a deletion take turns.
+// busy has the servers that something is done to in this process, so that the scheduler, the
+// reconciler and a deletion take turns.
 type busy struct {
 	mu      sync.Mutex
 	servers map[string]chan struct{} // closed when it is free
@@ -168,7 +174,7 @@ func (b *busy) take(ctx context.Context, uuid string) (free func(), err error) {
 	}
 }
 
-// try takes a server if nobody has it; otherwise free is nil, and wait is closed when to try again.
+// try takes a server if it is free; otherwise free is nil, and wait is closed when to try again.
 func (b *busy) try(uuid string) (free func(), wait <-chan struct{}) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -17,10 +17,12 @@ import (
 	"github.com/compute-agent/compute-agent/cells/gather"
 )
 
-// viewAge is how long the hosts are as they were seen. A host that dies in the meantime is noticed as one that dies afterwards.
+// viewAge is how long the hosts are as they were seen. A host that dies in the meantime is noticed
+// as one that dies afterwards.
 const viewAge = 5 * time.Second
 
-// view is how the hosts of all cells are, for all servers that are scheduled together: asked for when the first needs it.
+// view is how the hosts of all cells are, for all servers that are scheduled together: asked for
+// when the first needs it.
 type view struct {
 	s *Scheduler
 
@@ -51,7 +53,8 @@ type hosts struct {
 
 type hostKey struct{ cell, host string }
 
-// hosts asks all cells where servers may be placed, each for its services. A cell that is down has none.
+// hosts asks all cells where servers may be placed, each for its services. A cell that is down has
+// none.
 func (v *view) hosts(ctx context.Context) (*hosts, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -106,8 +109,8 @@ type target struct {
 	zone      string
 }
 
-// targets are the candidates on hosts that can take the server, the best first: most memory free, as Nova's RAM weigher; among
-// equals servers spread by chance, but each time in the same way.
+// targets are the candidates on hosts that can take the server, the best first: most memory free,
+// as Nova's RAM weigher; among equals servers spread by chance, but each time in the same way.
 func (h *hosts) targets(candidates []Candidate, spec apidb.RequestSpec, defaultZone string) []target {
 	const perNode = 3 // ways on one node: the others differ in which of several children serve, and would conflict alike
 	found := make([]target, 0, len(candidates))

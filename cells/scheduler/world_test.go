@@ -58,7 +58,8 @@ const (
 	late          // there is no answer, and the request arrives later
 )
 
-// link is the way to a service, which can fail. It counts requests by method and path, with what varies replaced.
+// link is the way to a service, which can fail. It counts requests by method and path, with what
+// varies replaced.
 type link struct {
 	mu     sync.Mutex
 	to     http.Handler
@@ -163,7 +164,8 @@ type site struct {
 	agents []*agent
 }
 
-// world is all of it: an API database, cells with agents, and a Placement. Its clock goes when it is told to.
+// world is all of it: an API database, cells with agents, and a Placement. Its clock goes when it
+// is told to.
 type world struct {
 	t     tester
 	dir   string
@@ -285,7 +287,8 @@ func (w *world) clock() time.Time {
 	return w.now
 }
 
-// pass lets time pass. What was on its way arrives before: no request is on its way for as long as a minute.
+// pass lets time pass. What was on its way arrives before: no request is on its way for as long as
+// a minute.
 func (w *world) pass(d time.Duration) {
 	w.plink.deliver()
 	for _, s := range w.sites {

@@ -11,15 +11,16 @@ import (
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
-// errNeedsOperator marks what does not change before somebody has looked at it.
+// errNeedsOperator marks failures that an operator has to resolve.
 var errNeedsOperator = errors.New("an operator has to resolve this")
 
 func needsOperator(err error) bool { return errors.Is(err, errNeedsOperator) }
 
-// errNodeAway says that the node of a server is none of this host's, at present.
+// errNodeAway says that this host does not have the node of a server at present.
 var errNodeAway = errors.New("no driver has the node of the server")
 
-// act does once what is wanted of a server. With nil, that is done and reported, or something else is wanted by now.
+// act does once what is wanted of a server. With nil, that is done and reported, or something else
+// is wanted by now.
 func (w *Worker) act(ctx context.Context, s *server, item cellwire.WorkItem) error {
 	slots, known := w.slots[item.Want]
 	if !known {
@@ -93,9 +94,10 @@ func (w *Worker) destroy(ctx context.Context, s *server, item cellwire.WorkItem,
 	return nil
 }
 
-// unmanagedGuest decides what becomes of a server that shall be gone when the guest of its uuid is none that the agent made. The guest is not
-// touched. If the server was never active, it cannot be that guest: what it holds is free. If it was, the guest is most likely the server with its mark
-// lost, and it uses what is allocated: as long as there are allocations, they stay, and the server is not gone.
+// unmanagedGuest handles a deleted server if the agent did not create the guest with its uuid. The
+// guest is left alone. If the server was never active, it cannot be that guest: its allocations are
+// removed. Otherwise the guest is most likely the server without its mark and uses the allocations:
+// while there are any, they stay, and the server is not reported as removed.
 func (w *Worker) unmanagedGuest(ctx context.Context, s *server, item cellwire.WorkItem, fault *plugins.InstanceFault) error {
 	if item.Server.LaunchedAt != nil {
 		granted, err := w.cfg.Allocations.Granted(ctx, s.uuid)
@@ -118,7 +120,8 @@ func (w *Worker) setPower(ctx context.Context, s *server, item cellwire.WorkItem
 	var fault *plugins.InstanceFault
 	switch {
 	case errors.Is(err, plugins.ErrInstanceNotFound):
-		// There is nothing to start or stop, and waiting brings nothing back: the owner sees that, and can go on from there.
+		// There is nothing to start or stop, and waiting brings nothing back: the owner sees that,
+		// and can go on from there.
 		w.log.Error().Str("instance", s.uuid).Str("node", node.Name).Stringer("power", to).Msg("The guest of a server does not exist. Its power state is reported as NOSTATE, and it is not created again.")
 		is.Power = plugins.PowerNoState
 	case errors.As(err, &fault):

@@ -10,8 +10,8 @@ import (
 // backoff is how long to wait after failures in a row. The zero value has seen none.
 type backoff struct{ failures int }
 
-// next counts a failure, and returns a time that doubles from firstRetry to most, less up to a half of it by chance: a thousand agents come back one
-// after the other.
+// next counts a failure, and returns a time that doubles from firstRetry to most, less up to a half
+// of it by chance: a thousand agents come back one after the other.
 func (b *backoff) next(most time.Duration) time.Duration {
 	d := most
 	if b.failures < 20 {

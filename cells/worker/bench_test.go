@@ -12,8 +12,8 @@ import (
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
-// BenchmarkHost is what a host with ten thousand guests costs: to take over all of them, to take over one more, and to compare all with the driver's list when
-// nothing changed.
+// BenchmarkHost is what a host with ten thousand guests costs: to take over all of them, to take
+// over one more, and to compare all with the driver's list when nothing changed.
 func BenchmarkHost(b *testing.B) {
 	const n, node = 10_000, "11111111-1111-4111-8111-111111111111"
 	work := cellwire.Work{Epoch: "e", Revision: n, Complete: true}

@@ -18,14 +18,15 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// Of a fault, in bytes: what Nova keeps of a message, and enough of the details for a thousand of them in one request.
+// Of a fault, in bytes: what Nova keeps of a message, and enough of the details for a thousand of
+// them in one request.
 const (
 	maxFault   = 255
 	maxDetails = 2000
 )
 
-// build makes the guest of a server that was never active. What was granted is read anew before every attempt, so that a server whose
-// allocations were taken away meanwhile is not made.
+// build creates the guest of a server that was never active. Its allocations are read before every
+// attempt, so that a server whose allocations were removed in the meantime is not created.
 func (w *Worker) build(ctx context.Context, s *server, item cellwire.WorkItem, node Node) error {
 	if fault := w.faultOf(s); fault != nil {
 		return w.fail(ctx, s, item, *fault)
@@ -52,7 +53,7 @@ func (w *Worker) build(ctx context.Context, s *server, item cellwire.WorkItem, n
 	if err != nil {
 		return w.abandon(ctx, s, item, node, err.Error(), err.Error())
 	}
-	if !w.isCurrent(s, item) { // it shall be gone by now
+	if !w.isCurrent(s, item) { // the desired state changed
 		return nil
 	}
 	w.firstAttempt(s)
@@ -79,7 +80,7 @@ func (w *Worker) build(ctx context.Context, s *server, item cellwire.WorkItem, n
 		}
 		return w.fail(ctx, s, item, faultFor(s.uuid, fault.Reason, err.Error()))
 	case errors.Is(err, plugins.ErrUnsupported):
-		w.recheckNode(node) // the cell shall not be offered the node
+		w.recheckNode(node) // the node must not be reported to the cell
 		return w.abandon(ctx, s, item, node, "its host cannot create guests", err.Error())
 	case errors.Is(err, ErrImpossible):
 		return w.abandon(ctx, s, item, node, "its host cannot create such a server", err.Error())
@@ -87,8 +88,9 @@ func (w *Worker) build(ctx context.Context, s *server, item cellwire.WorkItem, n
 	return fmt.Errorf("creating the guest: %w", err)
 }
 
-// deletedServersOn counts the servers on the node of another that shall be gone and are not: a server that was deleted while this host was down holds nothing in
-// Placement any more, but its guest still has the processors and devices that somebody else was granted since.
+// deletedServersOn counts the servers on the node of another that are deleted but whose guests
+// still exist: a server that was deleted while this host was down has no allocations any more, but
+// its guest still uses the CPUs and devices that were allocated to other servers since.
 func (w *Worker) deletedServersOn(than cellwire.Server) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -104,10 +106,12 @@ func (w *Worker) deletedServersOn(than cellwire.Server) int {
 	return n
 }
 
-// abandon gives up a server for a reason that does not come from its Spawn: an earlier one may have left something, which goes first.
+// abandon gives up a server for a reason that does not come from its Spawn: an earlier one may have
+// left something, which goes first.
 //
-// That the row says building does not prove that the guest is worth nothing: the cell's database may be a backup from before. So one that runs is taken for
-// made, and one that does not run is removed only if this process has begun it.
+// That the row says building does not prove that the guest is worth nothing: the cell's database
+// may be a backup from before. So one that runs is taken for made, and one that does not run is
+// removed only if this process has begun it.
 func (w *Worker) abandon(ctx context.Context, s *server, item cellwire.WorkItem, node Node, reason, details string) error {
 	if !w.isCurrent(s, item) {
 		return nil
@@ -130,7 +134,7 @@ func (w *Worker) abandon(ctx context.Context, s *server, item cellwire.WorkItem,
 	err = node.Manager.Destroy(ctx, node.Name, s.uuid)
 	var fault *plugins.InstanceFault
 	switch {
-	case err == nil, errors.As(err, &fault): // a guest of that uuid that is somebody else's is not this server's
+	case err == nil, errors.As(err, &fault): // a guest with that uuid that is not this agent's is not this server's
 	default:
 		return fmt.Errorf("%s; removing the remains of an attempt to create it: %w", reason, err)
 	}
@@ -149,12 +153,13 @@ func find(ctx context.Context, node Node, uuid string) (*plugins.Instance, error
 	return nil, nil //nolint:nilnil // there is none
 }
 
-// fail gives back what was granted to a server of which nothing is left here, and reports why it cannot be made.
+// fail gives back what was granted to a server of which nothing is left here, and reports why it
+// cannot be made.
 func (w *Worker) fail(ctx context.Context, s *server, item cellwire.WorkItem, fault cellwire.Fault) error {
 	w.mu.Lock()
 	s.fault = &fault
 	w.mu.Unlock()
-	if !w.isCurrent(s, item) { // whoever wants it gone removes them, too
+	if !w.isCurrent(s, item) { // its deletion removes them, too
 		return nil
 	}
 	if err := w.cfg.Allocations.Remove(ctx, s.uuid); err != nil {
@@ -165,7 +170,7 @@ func (w *Worker) fail(ctx context.Context, s *server, item cellwire.WorkItem, fa
 	return nil
 }
 
-// faultFor is what the owner of a server is told, in the words that Nova has for builds that end.
+// faultFor is the fault that the owner of a server reads, in Nova's words for aborted builds.
 func faultFor(uuid, reason, details string) cellwire.Fault {
 	return cellwire.Fault{
 		Code: 500, Message: clip(fmt.Sprintf("Build of instance %s aborted: %s", uuid, reason), maxFault), Details: clipMiddle(details, maxDetails), Created: time.Now().UTC(),
@@ -184,7 +189,8 @@ func clip(text string, most int) string {
 	return text[:most]
 }
 
-// clipMiddle is the beginning and the end of a text that is too long, in whole characters: an error often ends with its cause, after a long command.
+// clipMiddle is the beginning and the end of a text that is too long, in whole characters: an error
+// often ends with its cause, after a long command.
 func clipMiddle(text string, most int) string {
 	const gap = " … "
 	text = strings.ToValidUTF8(text, "�")
@@ -210,7 +216,7 @@ func missingProviders(tree *providertree.Tree, granted providertree.ProviderReso
 	return out
 }
 
-// specOf is what the driver is told of a server. An error is for its owner.
+// specOf is the driver's spec of a server. An error is for its owner.
 func specOf(s cellwire.Server, granted providertree.ProviderResources) (plugins.InstanceSpec, error) {
 	data, err := base64.StdEncoding.DecodeString(s.UserData)
 	if err != nil {

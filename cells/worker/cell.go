@@ -13,7 +13,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 )
 
-// contact is how the cell was last heard of.
+// contact is the outcome of the last heartbeat.
 type contact struct {
 	up      bool
 	since   time.Time // it is so
@@ -44,7 +44,7 @@ func (w *Worker) heartbeatLoop(ctx context.Context) {
 		}
 		w.recordHeartbeat(state, err)
 		interval := usual
-		if err != nil { // never longer than usual: until it is heard again, a cell that is back takes this host for down
+		if err != nil { // never longer than usual: a cell that is up again treats this host as down until the next heartbeat
 			interval = failures.next(min(usual, retryCell))
 		} else {
 			failures.reset()
@@ -59,7 +59,7 @@ func (w *Worker) heartbeatLoop(ctx context.Context) {
 	}
 }
 
-// recordHeartbeat takes note of how a heartbeat ended.
+// recordHeartbeat records the outcome of a heartbeat.
 func (w *Worker) recordHeartbeat(state cellwire.HostState, err error) {
 	w.mu.Lock()
 	was := w.contact
@@ -96,12 +96,12 @@ func (w *Worker) recordHeartbeat(state cellwire.HostState, err error) {
 	}
 }
 
-// denied tells that the cell refuses who we are, or we who it is.
+// denied reports whether the cell and the agent reject each other's identity.
 func denied(err error) bool {
 	return cellclient.IsCertificate(err) || refusedWith(err, http.StatusUnauthorized) || refusedWith(err, http.StatusForbidden)
 }
 
-// refusedWith tells a refusal with a status.
+// refusedWith reports whether err is a rejection with a status.
 func refusedWith(err error, status int) bool {
 	var refused *cellwire.Error
 	return errors.As(err, &refused) && refused.Status == status
@@ -151,7 +151,8 @@ func (w *Worker) pollLoop(ctx context.Context) {
 			if refusedWith(err, http.StatusNotFound) {
 				signal(w.heartbeatNow) // it does not know this host (any more)
 			}
-			// It may come back with its database from a backup, and grow past the revision that is known here: then what is new after that is not all.
+			// It may come back with its database from a backup, and grow past the revision that is
+			// known here: then what is new after that is not all.
 			w.mu.Lock()
 			w.revision = 0
 			w.mu.Unlock()

@@ -93,7 +93,8 @@ func inState(vm string) func(cellwire.Server) bool {
 	return func(s cellwire.Server) bool { return s.VMState == vm && s.TaskState == "" }
 }
 
-// TestRealCell is the life of servers between a worker and the real service: made, stopped by somebody, softly deleted, restored, deleted, and one that fails.
+// TestRealCell is the life of servers between a worker and the real service: made, stopped by
+// somebody, softly deleted, restored, deleted, and one that fails.
 func TestRealCell(t *testing.T) {
 	c := newRealCell(t)
 	for deadline := time.Now().Add(20 * time.Second); !c.w.Status().Up || len(c.w.Status().Nodes) == 0; {

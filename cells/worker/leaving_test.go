@@ -7,8 +7,10 @@ import (
 	"time"
 )
 
-// TestWhatDeletedServersStillHave: a server was deleted while its host was down, so what it held in Placement went to another one, and its guest still is there
-// when that is to be made. The driver refuses, and it is tried again when the guest is gone; if that takes too long, the refusal counts.
+// TestWhatDeletedServersStillHave: a server was deleted while its host was down, so what it held in
+// Placement went to another one, and its guest still is there when that is to be made. The driver
+// refuses, and it is tried again when the guest is gone; if that takes too long, the refusal
+// counts.
 func TestWhatDeletedServersStillHave(t *testing.T) {
 	const building = "building power 0, guest -1, allocations true"
 	for name, c := range map[string]struct {

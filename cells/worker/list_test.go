@@ -10,7 +10,8 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 )
 
-// TestBackupThatGrewPastUs: a cell that was away may be back with a backup, and have a higher revision by the time it is asked: all is told anew then, too.
+// TestBackupThatGrewPastUs: a cell that was away may be back with a backup, and have a higher
+// revision by the time it is asked: all is told anew then, too.
 func TestBackupThatGrewPastUs(t *testing.T) {
 	inScene(t, func(s *scene) {
 		s.placement.grant(1)
@@ -30,7 +31,8 @@ func TestBackupThatGrewPastUs(t *testing.T) {
 	})
 }
 
-// TestAllInPages: what is too much for one answer comes in several. Until the last one nothing is forgotten, and no guest is called unknown.
+// TestAllInPages: what is too much for one answer comes in several. Until the last one nothing is
+// forgotten, and no guest is called unknown.
 func TestAllInPages(t *testing.T) {
 	inScene(t, func(s *scene) {
 		s.cell.page = 2
@@ -73,7 +75,8 @@ func TestAllInPages(t *testing.T) {
 	})
 }
 
-// TestBackAtOnce: a host shows life within a report interval after its cell is back, however long that was away.
+// TestBackAtOnce: a host shows life within a report interval after its cell is back, however long
+// that was away.
 func TestBackAtOnce(t *testing.T) {
 	inScene(t, func(s *scene) {
 		s.start()
@@ -89,7 +92,8 @@ func TestBackAtOnce(t *testing.T) {
 	})
 }
 
-// TestStandingStill: a cell that says again and again that there is more, and never gets on, is not asked without pause.
+// TestStandingStill: a cell that says again and again that there is more, and never gets on, is not
+// asked without pause.
 func TestStandingStill(t *testing.T) {
 	inScene(t, func(s *scene) {
 		s.cell.boot(1)

@@ -18,7 +18,8 @@ type nodeState struct {
 	Node
 	// probed: its driver has said whether it makes guests there; able is what it said.
 	probed, supported bool
-	// dirty: its guests are to be looked at; looking: somebody is, and is woken when trying again may help.
+	// dirty: its guests must be compared; listing: a goroutine does so, and is woken when a retry
+	// may help.
 	dirty, listing bool
 	wake           chan struct{}
 	failures       backoff
@@ -26,8 +27,9 @@ type nodeState struct {
 	unknown map[string]string
 }
 
-// Changed says that an instance of a node may not be as it was any more: uuid "" stands for all of the node, node (a name) "" for all of all nodes. That the
-// driver's process was started anew is told so, too: what could not be done is tried again then. It returns at once.
+// Changed reports that an instance of a node may have changed: uuid "" stands for all of the node,
+// node (a name) "" for all of all nodes. A restart of the driver's process is reported so, too:
+// failed work is then retried. It does not block.
 func (w *Worker) Changed(node, uuid string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -47,14 +49,15 @@ func (w *Worker) Changed(node, uuid string) {
 	}
 }
 
-// recheckNode has it asked anew whether a node can have guests.
+// recheckNode has the driver asked again whether a node can have guests.
 func (w *Worker) recheckNode(node Node) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.stir(node.Name)
 }
 
-// stir has nodes looked at. Which guest it is about makes no difference: a driver lists them all in one call. w.mu is held.
+// stir has nodes looked at. Which guest it is about makes no difference: a driver lists them all in
+// one call. w.mu is held.
 func (w *Worker) stir(node string) {
 	for _, n := range w.nodes {
 		if node == "" || n.Name == node {
@@ -93,7 +96,8 @@ func (w *Worker) refreshNodes(ctx context.Context) {
 	}
 }
 
-// awaitNodes waits for a while until it is known which nodes can have guests, so that the first heartbeat names them.
+// awaitNodes waits for a while until it is known which nodes can have guests, so that the first
+// heartbeat names them.
 func (w *Worker) awaitNodes(ctx context.Context) {
 	for deadline := time.Now().Add(nodesTimeout); time.Now().Before(deadline); {
 		w.mu.Lock()
@@ -121,7 +125,8 @@ func (w *Worker) reportable() []cellwire.ReportedNode {
 	return out
 }
 
-// watchLoop looks at nodes when something may have changed, and now and then. Events that come together cost one call of the driver.
+// watchLoop looks at nodes when something may have changed, and now and then. Events that come
+// together cost one call of the driver.
 func (w *Worker) watchLoop(ctx context.Context) {
 	periodic, nodes := time.NewTicker(compareInterval), time.NewTicker(time.Second)
 	defer periodic.Stop()
@@ -205,8 +210,9 @@ func (w *Worker) finishCompare(n *nodeState, again bool) {
 	}
 }
 
-// compare reports what the cell does not know. before has the servers that there were before the driver was asked: of those that were changed since, and of
-// newer ones, the list says nothing. w.mu is held. Cost: O(servers + guests).
+// compare reports what the cell does not know. before has the servers that there were before the
+// driver was asked: of those that were changed since, and of newer ones, the list says nothing.
+// w.mu is held. Cost: O(servers + guests).
 func (w *Worker) compare(ctx context.Context, n *nodeState, guests []plugins.Instance, before map[string]int) {
 	listed := make(map[string]plugins.Instance, len(guests))
 	unknown := map[string]string{}

@@ -11,8 +11,8 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 )
 
-// outbox holds reports until the cell took them, in their order. Of a server it holds at most one report for each thing that the worker did, and
-// one of its power state beside.
+// outbox holds reports until the cell took them, in their order. Of a server it holds at most one
+// report for each thing that the worker did, and one of its power state beside.
 type outbox struct {
 	kick chan struct{} // isCurrent a value when there is something
 
@@ -24,7 +24,8 @@ type outbox struct {
 
 func newOutbox() *outbox { return &outbox{kick: make(chan struct{}, 1), counts: map[string]int{}} }
 
-// add appends a report. A power state replaces one that was not sent, if nothing else was reported of the server after that.
+// add appends a report. A power state replaces one that was not sent, if nothing else was reported
+// of the server after that.
 func (o *outbox) add(r cellwire.Report) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -72,7 +73,7 @@ func (o *outbox) back() {
 	o.sent = 0
 }
 
-// clear forgets all: nobody is interested any more.
+// clear drops all reports.
 func (o *outbox) clear() {
 	o.mu.Lock()
 	defer o.mu.Unlock()

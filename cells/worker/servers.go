@@ -15,12 +15,15 @@ import (
 type server struct {
 	uuid string
 	item cellwire.WorkItem // the newest
-	// known: the cell wants it so. One that it does not name any more is kept only until its task has ended.
+	// known: the cell lists it. One that it does not list any more is kept only until its task has
+	// ended.
 	known bool
-	// task: a goroutine is at it. It is woken when the want is another one, or trying again may help.
+	// task: a goroutine is at it. It is woken when the want is another one, or trying again may
+	// help.
 	task bool
 	wake chan struct{}
-	// changes counts what may have changed the guest, by which a list from before is told from a later one.
+	// changes counts what may have changed the guest, by which a list from before is told from a
+	// later one.
 	changes int
 	// answered: what became of its making, or its removal, is reported.
 	answered bool
@@ -33,10 +36,11 @@ type server struct {
 	attempted bool
 	// begun is when it was first tried to make it.
 	begun time.Time
-	// reported is the power state that the cell knows, or is going to when it took all reports; seen the one that the driver told last, if any.
+	// reported is the power state last queued for the cell; observed the one that the driver
+	// returned last, if any.
 	reported plugins.PowerState
 	observed *plugins.PowerState
-	// problem is why it is not as wanted, and since when.
+	// problem is why it is not in its desired state, and since when.
 	problem string
 	since   time.Time
 }
@@ -107,7 +111,7 @@ func (w *Worker) merge(ctx context.Context, work cellwire.Work) bool {
 	return work.More || len(work.Items) > 0
 }
 
-// forgetUnlisted forgets the servers that the cell did not name when it told all. w.mu is held.
+// forgetUnlisted forgets the servers that the cell did not list when it sent all. w.mu is held.
 func (w *Worker) forgetUnlisted() {
 	for uuid, s := range w.servers {
 		if w.listing[uuid] {
@@ -121,8 +125,8 @@ func (w *Worker) forgetUnlisted() {
 	}
 }
 
-// applyItem takes over one server, unless the item is of no use. When the cell tells all, nothing is believed to be done about it but what is still to be
-// reported. w.mu is held.
+// applyItem takes over one server, unless the item is of no use. When the cell tells all, nothing
+// is believed to be done about it but what is still to be reported. w.mu is held.
 func (w *Worker) applyItem(item cellwire.WorkItem) *server {
 	uuid, err := providertree.CanonicalUUID(item.Server.UUID)
 	if err != nil {
@@ -169,7 +173,8 @@ func (w *Worker) start(ctx context.Context, s *server) {
 	w.tasks.Go(func() { w.work(ctx, s) })
 }
 
-// work brings one server to what is wanted of it, however long that takes and however often that changes meanwhile.
+// work brings one server to what is wanted of it, however long that takes and however often that
+// changes meanwhile.
 func (w *Worker) work(ctx context.Context, s *server) {
 	var failures backoff
 	for {
@@ -192,7 +197,7 @@ func (w *Worker) work(ctx context.Context, s *server) {
 	}
 }
 
-// next is what is to be done now. If it is nothing, or ctx has ended, the task ends.
+// next is the work to do now. If there is none, or ctx has ended, the task ends.
 func (w *Worker) next(ctx context.Context, s *server) (cellwire.WorkItem, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -226,14 +231,14 @@ func (w *Worker) note(ctx context.Context, s *server, item cellwire.WorkItem, er
 	}
 }
 
-// isCurrent reports whether an item is still what is to be done.
+// isCurrent reports whether an item is still the desired state.
 func (w *Worker) isCurrent(s *server, item cellwire.WorkItem) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return s.due() && s.item.Want == item.Want
 }
 
-// report has the cell told what became of a server, unless it wants something else by now.
+// report queues a report about a server, unless its desired state changed.
 func (w *Worker) report(s *server, item cellwire.WorkItem, r cellwire.Report) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

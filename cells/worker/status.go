@@ -12,19 +12,22 @@ import (
 
 // Status is how a worker is doing.
 type Status struct {
-	// Up: the cell took the last heartbeat. Since is when that began, or ended; zero: none was answered or refused yet.
+	// Up: the cell took the last heartbeat. Since is when that began, or ended; zero: none was
+	// answered or refused yet.
 	Up    bool
 	Since time.Time
-	// Error is why the last heartbeat was not taken; Denied: the cell refuses who this agent says it is.
+	// Error is why the last heartbeat was not taken; Denied: the cell refuses who this agent says
+	// it is.
 	Error  string
 	Denied bool
 	// Epoch is that of the cell's database, "" if it is not known yet.
 	Epoch   string
 	Service cellwire.Service
-	// Nodes are told to the cell, Refused the uuids of those that it does not take.
+	// Nodes are reported to the cell, Refused the uuids of those that it rejects.
 	Nodes   []cellwire.ReportedNode
 	Refused []string
-	// Servers are those that the cell has on this host, Busy those that are being made, removed, started or stopped.
+	// Servers are those that the cell has on this host, Busy those that are being made, removed,
+	// started or stopped.
 	Servers, Busy int
 	// Waiting is how many reports the cell has not taken yet.
 	Waiting int
@@ -66,7 +69,7 @@ func (w *Worker) count(change func(*Counts)) {
 	change(&w.counts)
 }
 
-// Status returns how the worker is doing. It waits for nobody.
+// Status returns the status of the worker. It does not block.
 func (w *Worker) Status() Status {
 	nodes := w.reportable()
 	waiting := w.outbox.len()

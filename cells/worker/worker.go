@@ -33,19 +33,21 @@ type Node struct {
 
 // Guests is where guests are made.
 type Guests interface {
-	// Nodes returns the nodes that there are. It asks nobody.
+	// Nodes returns the current nodes, from memory.
 	Nodes(ctx context.Context) []Node
 }
 
 // Allocations is what Placement granted to servers.
 type Allocations interface {
-	// Granted returns all that a consumer holds, by uuid of the provider and by class; nothing: it holds nothing.
+	// Granted returns all that a consumer holds, by uuid of the provider and by class; nothing: it
+	// holds nothing.
 	Granted(ctx context.Context, uuid string) (providertree.ProviderResources, error)
 	// Remove takes all of it away, by the consumer's generation. It succeeds if there is nothing.
 	Remove(ctx context.Context, uuid string) error
 }
 
-// ErrImpossible is what a manager wraps if a call was not made, because no driver could be asked that: asking again does not help.
+// ErrImpossible is what a manager wraps if a call was not made, because no driver could be asked
+// that: asking again does not help.
 var ErrImpossible = errors.New("no driver supports this call")
 
 // Config is what a worker is made of. Host, Cell, Guests and Allocations are needed.
@@ -55,10 +57,11 @@ type Config struct {
 	Cell        Cell
 	Guests      Guests
 	Allocations Allocations
-	// Disable is told that the cell disabled the service of this host, and why, or that it is enabled: once, and again when it changes. An error
-	// has it told again. Nil: nobody.
+	// Disable receives whether the cell disabled the service of this host, and why: once, and at
+	// each change. After an error it is called again. It may be nil.
 	Disable func(disabled bool, reason string) error
-	// Builds is how many guests are made at the same time, 0: 10, as Nova has it (max_concurrent_builds); so many are removed, started and stopped beside them.
+	// Builds is how many guests are made at the same time, 0: 10, as Nova has it
+	// (max_concurrent_builds); so many are removed, started and stopped beside them.
 	Builds int
 	// Timeout is for an answer that the cell need not wait for; 0: 30 s.
 	Timeout time.Duration
@@ -129,8 +132,9 @@ func New(cfg Config) *Worker {
 	}
 }
 
-// Run works until ctx ends. Then calls of the driver that are under way are given up, what is left to report is tried once, and the cell is told that the
-// agent stops; no guest is touched. When it returns no goroutine is left.
+// Run works until ctx ends. Then it cancels calls of the driver, sends queued reports once, and
+// reports to the cell that the agent stops; guests are left alone. No goroutine is left when it
+// returns.
 func (w *Worker) Run(ctx context.Context) {
 	w.refreshNodes(ctx)
 	var loops sync.WaitGroup
@@ -144,14 +148,14 @@ func (w *Worker) Run(ctx context.Context) {
 	w.reportStopping(context.WithoutCancel(ctx))
 }
 
-// reportStopping says the last word.
+// reportStopping sends queued reports and reports that the agent stops.
 func (w *Worker) reportStopping(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
 	defer cancel()
 	select {
 	case <-w.registered:
 	default:
-		return // the cell has never heard of this agent
+		return // the agent never registered with the cell
 	}
 	if batch := w.outbox.take(cellwire.MaxReports); len(batch) > 0 {
 		if answer, err := w.cfg.Cell.Reports(ctx, w.cfg.Host, batch); err == nil {
@@ -163,7 +167,7 @@ func (w *Worker) reportStopping(ctx context.Context) {
 	}
 }
 
-// signal puts a value into a channel of one, if there is none.
+// signal puts a value into a channel of capacity 1, unless it has one.
 func signal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:

@@ -227,7 +227,8 @@ func TestDeleteOvertakesSpawn(t *testing.T) {
 	})
 }
 
-// TestCellAway: guests are not touched, what is to be reported is kept, no call is made without pause, and when the cell is back nothing is done twice.
+// TestCellAway: guests are not touched, what is to be reported is kept, no call is made without
+// pause, and when the cell is back nothing is done twice.
 func TestCellAway(t *testing.T) {
 	inScene(t, func(s *scene) {
 		s.placement.grant(1)
@@ -296,7 +297,8 @@ func TestAnotherDatabase(t *testing.T) {
 	})
 }
 
-// TestOlderBackup: the same epoch with an older revision is a backup that was restored: all is told anew, and a server that was building then is not made twice.
+// TestOlderBackup: the same epoch with an older revision is a backup that was restored: all is told
+// anew, and a server that was building then is not made twice.
 func TestOlderBackup(t *testing.T) {
 	inScene(t, func(s *scene) {
 		s.placement.grant(1)
@@ -316,7 +318,8 @@ func TestOlderBackup(t *testing.T) {
 	})
 }
 
-// TestPower: an event is reported within a second, a storm of them costs few calls, and what nobody told is found in ten minutes.
+// TestPower: an event is reported within a second, a storm of them costs few calls, and what nobody
+// told is found in ten minutes.
 func TestPower(t *testing.T) {
 	inScene(t, func(s *scene) {
 		s.placement.grant(1)
@@ -407,7 +410,8 @@ func TestStopping(t *testing.T) {
 	})
 }
 
-// TestNodes: a node whose driver makes no guests is not told to the cell, and one whose driver does is told at once.
+// TestNodes: a node whose driver makes no guests is not told to the cell, and one whose driver does
+// is told at once.
 func TestNodes(t *testing.T) {
 	inScene(t, func(s *scene) {
 		s.driver.err = plugins.ErrUnsupported
@@ -438,7 +442,8 @@ func TestNodes(t *testing.T) {
 	})
 }
 
-// TestDriverDown: what could not be done is done as soon as the driver is back, not when its turn would come.
+// TestDriverDown: what could not be done is done as soon as the driver is back, not when its turn
+// would come.
 func TestDriverDown(t *testing.T) {
 	inScene(t, func(s *scene) {
 		s.start()
@@ -526,7 +531,8 @@ func TestDenied(t *testing.T) {
 	}
 }
 
-// TestDeletedWhileAllocationsAreRead: what was wanted when the question was asked does not count any more.
+// TestDeletedWhileAllocationsAreRead: what was wanted when the question was asked does not count
+// any more.
 func TestDeletedWhileAllocationsAreRead(t *testing.T) {
 	inScene(t, func(s *scene) {
 		s.placement.grant(1)
@@ -545,7 +551,8 @@ func TestDeletedWhileAllocationsAreRead(t *testing.T) {
 	})
 }
 
-// TestListFromBefore: a list of guests says nothing of one that was made while the list was on its way.
+// TestListFromBefore: a list of guests says nothing of one that was made while the list was on its
+// way.
 func TestListFromBefore(t *testing.T) {
 	inScene(t, func(s *scene) {
 		s.start()
@@ -565,8 +572,8 @@ func TestListFromBefore(t *testing.T) {
 	})
 }
 
-// TestStaleBuild: a guest that does not run, of a server that is said to be building, may be a real one if this process has not begun it. It stays until somebody
-// deletes the server.
+// TestStaleBuild: a guest that does not run, of a server that is said to be building, may be a real
+// one if this process has not begun it. It stays until somebody deletes the server.
 func TestStaleBuild(t *testing.T) {
 	inScene(t, func(s *scene) {
 		s.driver.guests[serverUUID(1)] = plugins.PowerShutdown

@@ -29,7 +29,8 @@ type Row struct {
 	// What it asks for, and why it is refused or harmless.
 	What, Why string
 	Verdict   Verdict
-	// Accepts are values of a refused one that are accepted, in lower case: they ask for what every server has anyway.
+	// Accepts are values of a refused one that are accepted, in lower case: they ask for what every
+	// server has anyway.
 	Accepts []string
 }
 

@@ -24,8 +24,8 @@ const (
 	maxKnown, maxRefused = 10_000, 10_000
 	// refusedFor is how long a token that Keystone does not know is not asked about again.
 	refusedFor = 30 * time.Second
-	// maxToken is the length of the longest token that Keystone is asked about, in bytes. Keystone's own have about 300,
-	// and 1,000 with JWS.
+	// maxToken is the length of the longest token that Keystone is asked about, in bytes.
+	// Keystone's own have about 300, and 1,000 with JWS.
 	maxToken = 8 << 10
 	// maxCalls is how many requests to Keystone are under way at once. Others wait for their turn.
 	maxCalls = 32
@@ -38,15 +38,16 @@ const (
 	defaultCacheTime = 300 * time.Second
 )
 
-// AuthenticatorConfig says where Keystone is, and with whose login tokens are validated: the user needs the role service, or admin, to
-// validate the tokens of others.
+// AuthenticatorConfig says where Keystone is, and with whose login tokens are validated: the user
+// needs the role service, or admin, to validate the tokens of others.
 type AuthenticatorConfig struct {
-	// Config is that of the login. Timeout (10 s when zero) bounds the validation of a token. The Method may be left out:
-	// ApplicationCredential if there is an ApplicationCredentialID, or else Password.
+	// Config is that of the login. Timeout (10 s when zero) bounds the validation of a token. The
+	// Method may be left out: ApplicationCredential if there is an ApplicationCredentialID, or else
+	// Password.
 	Config
 	// CAFile has PEM certificates to trust instead of the system's, if there is no Transport.
 	CAFile string
-	// WWWAuthenticateURI is where clients are told to get a token. AuthURL when empty.
+	// WWWAuthenticateURI is where clients get a token, as 401 answers say. AuthURL when empty.
 	WWWAuthenticateURI string
 	// TokenCacheTime is how long what Keystone says of a token is believed. 300 s when zero.
 	TokenCacheTime time.Duration
@@ -65,7 +66,8 @@ type Authenticator struct {
 	calls          chan struct{}
 }
 
-// NewAuthenticator makes an Authenticator. It reads the secret, and asks Keystone nothing yet. Its errors wrap ErrConfig.
+// NewAuthenticator makes an Authenticator. It reads the secret, and asks Keystone nothing yet. Its
+// errors wrap ErrConfig.
 func NewAuthenticator(cfg AuthenticatorConfig) (*Authenticator, error) {
 	if cfg.Method == "" {
 		cfg.Method = Password
@@ -116,16 +118,17 @@ func readAuthorities(file string) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// Check logs in at Keystone, to find out early whether that works. An error wraps ErrUnavailable; the Authenticator goes on
-// trying nevertheless.
+// Check logs in at Keystone, to find out early whether that works. An error wraps ErrUnavailable;
+// the Authenticator goes on trying nevertheless.
 func (a *Authenticator) Check(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, a.timeout)
 	defer cancel()
 	return a.validator.login(ctx, http.Header{})
 }
 
-// Authenticate finds out whose the token of a request is. Cost: one SHA-256 and a look into memory; for a token that was
-// not seen lately a request to Keystone, one for all that ask for the same token at once.
+// Authenticate finds out whose the token of a request is. Cost: one SHA-256 and a look into memory;
+// for a token that was not seen lately a request to Keystone, one for all that ask for the same
+// token at once.
 func (a *Authenticator) Authenticate(r *http.Request) (osapi.Principal, error) {
 	token := strings.TrimSpace(r.Header.Get(osapi.HeaderToken))
 	if token == "" {

@@ -22,8 +22,8 @@ import (
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
-// usersCloud is a real Keystone, with the project "service" and in it the users "placement" and "nova" with the role service
-// and "guest" with the role reader. All have the same password.
+// usersCloud is a real Keystone, with the project "service" and in it the users "placement" and
+// "nova" with the role service and "guest" with the role reader. All have the same password.
 type usersCloud struct {
 	URL     string
 	admin   *gophercloud.ServiceClient
@@ -134,7 +134,8 @@ func TestRealKeystoneValidatesTokens(t *testing.T) {
 		t.Errorf("a token for the system: %+v, %v", who, err)
 	}
 
-	// An application credential is its user; one with access rules is refused, for nobody here would check the rules.
+	// An application credential is its user; one with access rules is refused, for nobody here
+	// would check the rules.
 	for _, rules := range [][]applicationcredentials.AccessRule{nil, {{Path: "/traits", Method: "GET", Service: "placement"}}} {
 		made, err := applicationcredentials.Create(t.Context(), nova, c.users["nova"], applicationcredentials.CreateOpts{
 			Name: "agent-" + string(rune('a'+len(rules))), Secret: "s", AccessRules: rules,

@@ -199,7 +199,8 @@ func TestWhoATokenIs(t *testing.T) {
 	}
 }
 
-// TestHowOftenKeystoneIsAsked is a story: after each step, how the request ended and what Keystone was asked.
+// TestHowOftenKeystoneIsAsked is a story: after each step, how the request ended and what Keystone
+// was asked.
 func TestHowOftenKeystoneIsAsked(t *testing.T) {
 	f := newTokenServer(t)
 	f.tokens["good"], f.tokens["short"] = f.token(1000, asService), f.token(100, asService)
@@ -367,7 +368,8 @@ func TestTheServiceUser(t *testing.T) {
 	// Its own token expires.
 	f.set(func() { f.own = "another" })
 	step("b", "ok", get+", "+post+", "+get)
-	// Its password was changed: it does not try the old one with every request, but the new one when it is there.
+	// Its password was changed: it does not try the old one with every request, but the new one
+	// when it is there.
 	f.set(func() { f.own, f.password = "another", "other" })
 	step("c", "503", get+", "+post)
 	step("d", "503", get)

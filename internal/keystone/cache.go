@@ -18,8 +18,9 @@ type key struct {
 	expired bool
 }
 
-// cache remembers principals for a time. It holds a number of them at most, and forgets the one that was not asked for the
-// longest. It is safe for concurrent use; its operations take constant time.
+// cache remembers principals for a time. It holds a number of them at most, and forgets the one
+// that was not asked for the longest. It is safe for concurrent use; its operations take constant
+// time.
 type cache struct {
 	most int
 

@@ -20,8 +20,9 @@ type wanted struct {
 	interfaces []string
 }
 
-// choose finds the service's endpoint in a catalog: of the wanted region, and of the first interface that has one. Where
-// that leaves a choice, it takes none: to report to the wrong service is worse than to report to none.
+// choose finds the service's endpoint in a catalog: of the wanted region, and of the first
+// interface that has one. Where that leaves a choice, it takes none: to report to the wrong service
+// is worse than to report to none.
 //
 // Errors: an [Error] of kind [ErrCatalog] with what was found and what to do.
 func (w wanted) choose(catalog []tokens.CatalogEntry) (string, error) {

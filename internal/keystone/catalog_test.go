@@ -94,8 +94,8 @@ func TestCatalog(t *testing.T) {
 	}
 }
 
-// TestCatalogProperty: of any catalogue, what is taken is an http URL of the wished region and the best interface there, and an
-// error is short, whatever is in the catalogue.
+// TestCatalogProperty: of any catalogue, what is taken is an http URL of the wished region and the
+// best interface there, and an error is short, whatever is in the catalogue.
 func TestCatalogProperty(t *testing.T) {
 	f := newFake(t)
 	rapid.Check(t, func(t *rapid.T) {

@@ -20,22 +20,24 @@ type Method string
 const (
 	// Password: a user and a password, for a project or the system.
 	Password Method = "password"
-	// ApplicationCredential: one of a user, by its id, or by its name and the user. It brings its project.
+	// ApplicationCredential: one of a user, by its id, or by its name and the user. It brings its
+	// project.
 	ApplicationCredential Method = "application_credential"
-	// Token: a token that somebody else got. With a project or the system it is traded for one of that scope, which expires with
-	// it; without, it is used as it is.
+	// Token: a token from elsewhere. With a project or the system it is traded for one of that
+	// scope, which expires with it; without, it is used as it is.
 	Token Method = "token"
 )
 
 // Config says where Keystone is, who logs in there, and which endpoint of a service to use.
 type Config struct {
-	// Section is the one of the configuration file that this comes from, such as "placement_client", for hints.
+	// Section is the one of the configuration file that this comes from, such as
+	// "placement_client", for hints.
 	Section string
 	// AuthURL is the address of Keystone, with or without /v3.
 	AuthURL string
 	Method  Method
-	// Username or UserID is the user, for Password and for an application credential that is given by name. A name needs the
-	// user's domain.
+	// Username or UserID is the user, for Password and for an application credential that is given
+	// by name. A name needs the user's domain.
 	Username, UserID, UserDomainName, UserDomainID string
 	// ProjectName, with its domain, or ProjectID, or SystemScope is what the token is for.
 	ProjectName, ProjectID, ProjectDomainName, ProjectDomainID string
@@ -43,10 +45,12 @@ type Config struct {
 	SystemScope bool
 	// ApplicationCredentialID or ApplicationCredentialName is the application credential.
 	ApplicationCredentialID, ApplicationCredentialName string
-	// Secret gives the password, the application credential's secret, or the token. It is asked for at each login.
+	// Secret gives the password, the application credential's secret, or the token. It is asked for
+	// at each login.
 	Secret func() (string, error)
 
-	// Service is the type of the service whose endpoint is wanted, such as "placement". Empty: none is.
+	// Service is the type of the service whose endpoint is wanted, such as "placement". Empty: none
+	// is.
 	Service string
 	// Endpoint is used instead of what the catalog says, which may lack the service then.
 	Endpoint string
@@ -55,7 +59,8 @@ type Config struct {
 	// Interfaces are the interfaces that will do, the best first. Empty: internal, public.
 	Interfaces []string
 
-	// Transport carries the requests (nil: one without a proxy), and Timeout bounds each of them (zero: 30 s).
+	// Transport carries the requests (nil: one without a proxy), and Timeout bounds each of them
+	// (zero: 30 s).
 	Transport http.RoundTripper
 	Timeout   time.Duration
 	// Now and Jitter (0 <= x < 1) are the clock and the dice. Nil: the real ones.

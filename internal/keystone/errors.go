@@ -11,11 +11,13 @@ import (
 var (
 	// ErrConfig: the configuration cannot work.
 	ErrConfig = errors.New("invalid Keystone configuration")
-	// ErrUnavailable: Keystone could not be reached, did not answer in time, answered 5xx, or answered what it does not answer.
+	// ErrUnavailable: Keystone could not be reached, did not answer in time, answered 5xx, or
+	// answered what it does not answer.
 	ErrUnavailable = errors.New("keystone is unavailable")
 	// ErrCredentials: Keystone refuses the credentials, or they cannot be read.
 	ErrCredentials = errors.New("keystone rejects the credentials")
-	// ErrCatalog: there is a token, but the catalog has no endpoint of the service that could be used.
+	// ErrCatalog: there is a token, but the catalog has no endpoint of the service that could be
+	// used.
 	ErrCatalog = errors.New("keystone's catalog has no usable endpoint of the service")
 )
 

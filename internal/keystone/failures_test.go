@@ -28,8 +28,9 @@ func answering(status int, body string, headers ...string) http.HandlerFunc {
 
 const subject = "X-Subject-Token"
 
-// TestFailures: whatever Keystone, or what stands in its place, answers: the error says what it was and what to do, is of the
-// right kind, repeats no secret; and when Keystone is well again, so is the session.
+// TestFailures: whatever Keystone, or what stands in its place, answers: the error says what it was
+// and what to do, is of the right kind, repeats no secret; and when Keystone is well again, so is
+// the session.
 func TestFailures(t *testing.T) {
 	message := func(text string) string { return fmt.Sprintf(`{"error": {"message": %q}}`, text) }
 	good := `{"token": {"issued_at": "2026-01-01T00:00:00Z", "expires_at": "2026-01-01T01:00:00Z", "user": {"id": "u"}, "project": {"id": "p"}, "catalog": []}}`

@@ -19,7 +19,8 @@ import (
 	"github.com/gophercloud/gophercloud/v2/openstack/identity/v3/tokens"
 )
 
-// answer is what Keystone says of a token, as far as it matters here (Identity API v3, authentication and token management).
+// answer is what Keystone says of a token, as far as it matters here (Identity API v3,
+// authentication and token management).
 type answer struct {
 	Token *struct {
 		Issued  time.Time `json:"issued_at"`
@@ -112,7 +113,8 @@ func (a *attempt) run(ctx context.Context, start time.Time) (*grant, error) {
 		g.roles = append(g.roles, r.Name)
 	}
 	slices.Sort(g.roles)
-	// Both times are Keystone's; of a token that was issued long ago, its clock is in the answer's Date.
+	// Both times are Keystone's; of a token that was issued long ago, its clock is in the answer's
+	// Date.
 	since := t.Issued
 	if date, err := http.ParseTime(header.Get("Date")); err == nil && (a.given() || since.IsZero()) {
 		since = date
@@ -242,7 +244,8 @@ func (a *attempt) hint() string {
 	return "check the user's name, domain and password, that it is enabled, and that it has a role in the project"
 }
 
-// message is Keystone's own, from the body of an error; empty if there is none, or if it repeats a secret.
+// message is Keystone's own message from an error body; empty without one, or if it repeats a
+// secret.
 func (a *attempt) message(body []byte) string {
 	const most = 200
 	var out struct {

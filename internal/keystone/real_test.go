@@ -31,8 +31,9 @@ import (
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
-// cloud is a real Keystone with the project "service", the users "placement" and "agent" with the roles service and admin in it
-// (OpenStack's Placement of Debian 12 knows no role service yet), and a service "placement" that has no endpoints yet.
+// cloud is a real Keystone with the project "service", the users "placement" and "agent" with the
+// roles service and admin in it (OpenStack's Placement of Debian 12 knows no role service yet), and
+// a service "placement" that has no endpoints yet.
 type cloud struct {
 	URL                     string
 	admin                   *gophercloud.ServiceClient
@@ -108,8 +109,9 @@ func (w *watched) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// TestRealKeystone: with a real Keystone, and both the bundled Placement and OpenStack's own asking it about tokens, the agent's
-// client finds Placement in the catalogue and reports to it; its token is revoked meanwhile, and the next write succeeds.
+// TestRealKeystone: with a real Keystone, and both the bundled Placement and OpenStack's own asking
+// it about tokens, the agent's client finds Placement in the catalogue and reports to it; its token
+// is revoked meanwhile, and the next write succeeds.
 func TestRealKeystone(t *testing.T) {
 	t.Parallel()
 	c := newCloud(t)
@@ -186,7 +188,8 @@ func (c *cloud) testReporting(t *testing.T, url string, forget func()) {
 	}
 }
 
-// testCredentials: every way to log in gives the identity that it should, and what is wrong is said.
+// testCredentials: every way to log in gives the identity that it should, and what is wrong is
+// said.
 func (c *cloud) testCredentials(t *testing.T) {
 	ctx := t.Context()
 	identify := func(change func(*keystone.Config)) (keystone.Identity, error) {

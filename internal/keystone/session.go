@@ -16,13 +16,16 @@ import (
 )
 
 const (
-	// longestMargin is how long before its end a token is renewed, at least; at most it is twice that.
+	// longestMargin is how long before its end a token is renewed, at least; at most it is twice
+	// that.
 	longestMargin = 2 * time.Minute
-	// leastLife is how long a token is used at least, whatever Keystone says of its end: the service will say when it is over.
+	// leastLife is how long a token is used at least, whatever Keystone says of its end: the
+	// service will say when it is over.
 	leastLife = 10 * time.Second
 	// renewPause is the time between two tries to renew a token that is still good.
 	renewPause = time.Minute
-	// firstPause and lastPause bound the time between two logins with a secret that Keystone refused.
+	// firstPause and lastPause bound the time between two logins with a secret that Keystone
+	// refused.
 	firstPause, lastPause = 5 * time.Second, 2 * time.Minute
 )
 
@@ -44,7 +47,8 @@ type Session struct {
 	pause         time.Duration
 }
 
-// NewSession checks the configuration and returns a session. It makes no request, and does not read the secret.
+// NewSession checks the configuration and returns a session. It makes no request, and does not read
+// the secret.
 func NewSession(cfg Config) (*Session, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
@@ -61,7 +65,7 @@ func NewSession(cfg Config) (*Session, error) {
 	return &Session{config: cfg, wanted: wanted{service: cfg.Service, key: cfg.key, region: cfg.RegionName, interfaces: slices.Clone(cfg.Interfaces)}, endpoint: cfg.Endpoint}, nil
 }
 
-// Authorize puts a token into headers, after a login if there is none or it ends soon.
+// Authorize puts a token into headers, after a login if the session has none or it expires soon.
 //
 // Errors: an [Error].
 //
@@ -75,7 +79,8 @@ func (s *Session) Authorize(ctx context.Context, headers http.Header) error {
 	return nil
 }
 
-// Reauthorize gets another token than the one in headers, which the service refused. It does nothing if that has happened already.
+// Reauthorize gets another token than the one in headers, which the service refused. It does
+// nothing if that has happened already.
 //
 // Errors: an [Error], of kind [ErrCredentials] if there is no other token to be had.
 //
@@ -97,8 +102,8 @@ func (s *Session) Reauthorize(ctx context.Context, refused http.Header) error {
 	}
 }
 
-// Endpoint is the service's: the one that was set, or what the last catalog had, also when the token is not good any more.
-// The first call logs in.
+// Endpoint is the service's: the one that was set, or what the last catalog had, also when the
+// token is not good any more. The first call logs in.
 //
 // Errors: an [Error], of kind [ErrCatalog] if the catalog is at fault.
 func (s *Session) Endpoint(ctx context.Context) (string, error) {
@@ -159,15 +164,16 @@ func (s *Session) grant(ctx context.Context) (*grant, error) {
 	return fresh, err
 }
 
-// login is a new token, not the refused one. Who comes while one is being fetched waits for that one. The request belongs to
-// all of them, so it goes on when the first of them has no more time, for Config.Timeout at most.
+// login is a new token, not the refused one. Who comes while one is being fetched waits for that
+// one. The request belongs to all of them, so it goes on when the first of them has no more time,
+// for Config.Timeout at most.
 func (s *Session) login(ctx context.Context, refused string) (*grant, error) {
 	done := s.flight.DoChan("", func() (any, error) {
 		s.mu.Lock()
 		g := s.held
 		s.mu.Unlock()
 		if g != nil && g.token != refused && s.now().Before(g.renew) {
-			return g, nil // somebody was faster
+			return g, nil // another caller was faster
 		}
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.config.Timeout)
 		defer cancel()

@@ -72,7 +72,8 @@ func TestLogin(t *testing.T) {
 	}
 }
 
-// TestGivenToken: a token without a scope is used as it is, once Keystone has said how long, and what there is.
+// TestGivenToken: a token without a scope is used as it is, once Keystone has said how long, and
+// what there is.
 func TestGivenToken(t *testing.T) {
 	f := newFake(t)
 	f.life = 20 * time.Minute
@@ -109,7 +110,8 @@ func TestGivenToken(t *testing.T) {
 	}
 }
 
-// TestRenewal: a token is renewed before its end, by Keystone's clock and not by ours, and used to its end if Keystone is away.
+// TestRenewal: a token is renewed before its end, by Keystone's clock and not by ours, and used to
+// its end if Keystone is away.
 func TestRenewal(t *testing.T) {
 	f := newFake(t)
 	s, clock, _ := session(t, f) // the fake's clock is 25 years behind
@@ -156,7 +158,8 @@ func TestRenewal(t *testing.T) {
 	}
 }
 
-// TestStrangeTimes: whatever Keystone says of the end of a token, there is no login for each request.
+// TestStrangeTimes: whatever Keystone says of the end of a token, there is no login for each
+// request.
 func TestStrangeTimes(t *testing.T) {
 	for _, life := range []time.Duration{0, -time.Hour, time.Nanosecond, time.Second, 100 * 365 * 24 * time.Hour} {
 		f := newFake(t)
@@ -172,7 +175,8 @@ func TestStrangeTimes(t *testing.T) {
 	}
 }
 
-// TestOneAtATime: many who need a token at once make one request, be it the first token, or one that was revoked.
+// TestOneAtATime: many who need a token at once make one request, be it the first token, or one
+// that was revoked.
 func TestOneAtATime(t *testing.T) {
 	f := newFake(t)
 	s, _, _ := session(t, f)
@@ -201,7 +205,8 @@ func TestOneAtATime(t *testing.T) {
 	}
 }
 
-// TestImpatientCaller: who has no more time leaves, and those who wait for the same login get its token.
+// TestImpatientCaller: who has no more time leaves, and those who wait for the same login get its
+// token.
 func TestImpatientCaller(t *testing.T) {
 	f := newFake(t)
 	arrived, goOn := make(chan struct{}), make(chan struct{})
@@ -232,7 +237,8 @@ func TestImpatientCaller(t *testing.T) {
 	}
 }
 
-// TestRefusedCredentials: a wrong password is not tried again and again, for Keystone may lock the user; a new one is tried at once.
+// TestRefusedCredentials: a wrong password is not tried again and again, for Keystone may lock the
+// user; a new one is tried at once.
 func TestRefusedCredentials(t *testing.T) {
 	f := newFake(t)
 	password := "wrong-" + secret

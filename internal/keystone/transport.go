@@ -11,11 +11,12 @@ import (
 	"github.com/gophercloud/gophercloud/v2/openstack"
 )
 
-// maxAnswer bounds what Keystone answers, in bytes. A catalog of 100 regions with 30 services each is some 2 MiB.
+// maxAnswer bounds what Keystone answers, in bytes. A catalog of 100 regions with 30 services each
+// is some 2 MiB.
 const maxAnswer = 16 << 20
 
-// identityClient asks Keystone's API v3. Each request brings its own token. It follows no redirect: with one, secrets would go where
-// they were not meant to go.
+// identityClient asks Keystone's API v3. Each request brings its own token. It follows no redirect:
+// with one, secrets would go where they were not meant to go.
 func identityClient(cfg Config) (*gophercloud.ServiceClient, error) {
 	provider, err := openstack.NewClient(cfg.AuthURL)
 	if err != nil {

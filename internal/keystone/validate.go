@@ -38,7 +38,8 @@ func newValidator(cfg Config) (*validator, error) {
 	return &validator{client: client, session: session}, nil
 }
 
-// login puts a token of the service itself into headers. The error wraps ErrUnavailable, and ErrCredentials if they are refused.
+// login puts a token of the service itself into headers. The error wraps ErrUnavailable, and
+// ErrCredentials if they are refused.
 func (v *validator) login(ctx context.Context, headers http.Header) error {
 	if err := v.session.Authorize(ctx, headers); err != nil {
 		return unavailable("log in", err)
@@ -52,8 +53,8 @@ type subject struct {
 	expires time.Time
 }
 
-// validate asks about a token; the error is errUnknown when Keystone does not know it, or not any more. Cost: one request,
-// and one or two more when the service has to log in.
+// validate asks about a token; the error is errUnknown when Keystone does not know it, or not any
+// more. Cost: one request, and one or two more when the service has to log in.
 func (v *validator) validate(ctx context.Context, token string, expired bool) (subject, error) {
 	own := http.Header{}
 	if err := v.login(ctx, own); err != nil {
@@ -125,7 +126,8 @@ func (v *validator) get(ctx context.Context, own http.Header, token string, expi
 	return s, nil
 }
 
-// unavailable is an error for the log. What Keystone says in the body of an error is left out: it may repeat a token.
+// unavailable is an error for the log. What Keystone says in the body of an error is left out: it
+// may repeat a token.
 func unavailable(doing string, err error) error {
 	var code gophercloud.ErrUnexpectedResponseCode
 	if errors.As(err, &code) {
