@@ -69,14 +69,14 @@ type APIConfig struct {
 
 // API is the process of the compute API. Make one with NewAPI, and Close it.
 type API struct {
-	store    *apidb.DB
-	gatherer *gather.Gatherer
-	boot     *scheduler.Scheduler
-	handler  *compute.API
-	metrics  *apiMetrics
-	ready    readiness
-	tls      *tls.Config
-	cfg      APIConfig
+	store     *apidb.DB
+	gatherer  *gather.Gatherer
+	scheduler *scheduler.Scheduler
+	handler   *compute.API
+	metrics   *apiMetrics
+	ready     readiness
+	tls       *tls.Config
+	cfg       APIConfig
 }
 
 // NewAPI opens the API database and puts the compute API together. Nothing is asked of cells or
@@ -115,7 +115,7 @@ func NewAPI(ctx context.Context, cfg APIConfig) (*API, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("%w: %w", ErrConfig, err), a.store.Close())
 	}
-	a.boot, err = scheduler.New(scheduler.Options{
+	a.scheduler, err = scheduler.New(scheduler.Options{
 		Store: a.store, Gatherer: a.gatherer, Placement: placement, Quota: quotas,
 		Zone: cfg.Options.DefaultZone, Reclaim: cfg.Options.Reclaim,
 		Grace:        2 * max(placement.Timeout(), cfg.CellTimeout),
@@ -125,11 +125,11 @@ func NewAPI(ctx context.Context, cfg APIConfig) (*API, error) {
 		return nil, errors.Join(fmt.Errorf("%w: %w", ErrConfig, err), a.store.Close())
 	}
 	a.handler = compute.New(compute.Config{
-		Store: a.store, Gatherer: a.gatherer, Boot: a.boot, Quota: quotas, Auth: cfg.Auth, Policy: policy, Options: cfg.Options, Observer: a.metrics,
+		Store: a.store, Gatherer: a.gatherer, Scheduler: a.scheduler, Quota: quotas, Auth: cfg.Auth, Policy: policy, Options: cfg.Options, Observer: a.metrics,
 		Logger: cfg.Logger,
 	})
 	a.metrics.Watch(apiMetricSources{
-		Cells: a.store.Cells, States: a.gatherer.States, Databases: a.store.CellDatabases, Pending: a.store.CountPending, Writable: func() bool { return a.store.Problem() == nil }, InFlight: a.handler.InFlight, Scheduling: a.boot.Scheduling,
+		Cells: a.store.Cells, States: a.gatherer.States, Databases: a.store.CellDatabases, Pending: a.store.CountPending, Writable: func() bool { return a.store.Problem() == nil }, InFlight: a.handler.InFlight, Scheduling: a.scheduler.Scheduling,
 	})
 	return a, nil
 }
@@ -155,7 +155,7 @@ func (a *API) Serve(ctx context.Context, l net.Listener) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return a.gatherer.Run(behind) })
 	group.Go(func() error {
-		a.boot.Run(behind)
+		a.scheduler.Run(behind)
 		return nil
 	})
 	group.Go(func() error {

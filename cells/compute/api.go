@@ -17,10 +17,10 @@ import (
 // Config is what an API is made of. Store, Gatherer and Auth are required, and Boot and Quota for
 // the calls that use them.
 type Config struct {
-	Store    apidb.Store
-	Gatherer *gather.Gatherer
-	Boot     Boots
-	Quota    Quotas
+	Store     apidb.Store
+	Gatherer  *gather.Gatherer
+	Scheduler Scheduler
+	Quota     Quotas
 	// Auth finds out who sends a request. Version documents are for everybody.
 	Auth osapi.Authenticator
 	// Policy decides who may do what; Nova's defaults when nil.
@@ -73,16 +73,16 @@ const maxBody = 114688
 
 // API serves the compute API. It is an http.Handler and safe for concurrent use.
 type API struct {
-	store    apidb.Store
-	gatherer *gather.Gatherer
-	cells    cellReader
-	boot     Boots
-	quota    Quotas
-	policy   *Policy
-	options  Options
-	service  *osapi.Service
-	routes   *osapi.Routes[route]
-	lost     *osapi.LogLimiter // by cell: see logLost
+	store     apidb.Store
+	gatherer  *gather.Gatherer
+	cells     cellReader
+	scheduler Scheduler
+	quota     Quotas
+	policy    *Policy
+	options   Options
+	service   *osapi.Service
+	routes    *osapi.Routes[route]
+	lost      *osapi.LogLimiter // by cell: see logLost
 }
 
 // New makes an API. It panics when the store, the gatherer or the authenticator is missing.
@@ -91,13 +91,13 @@ func New(cfg Config) *API {
 		panic("compute.New: a store, a gatherer and an authenticator are required")
 	}
 	a := &API{
-		store:    cfg.Store,
-		gatherer: cfg.Gatherer,
-		cells:    gathered{cfg.Gatherer},
-		boot:     cfg.Boot,
-		quota:    cfg.Quota,
-		policy:   cfg.Policy,
-		options:  cfg.Options.withDefaults(),
+		store:     cfg.Store,
+		gatherer:  cfg.Gatherer,
+		cells:     gatherReader{cfg.Gatherer},
+		scheduler: cfg.Scheduler,
+		quota:     cfg.Quota,
+		policy:    cfg.Policy,
+		options:   cfg.Options.withDefaults(),
 		service: osapi.NewService(osapi.Options{
 			Authenticator: cfg.Auth, Limits: osapi.Limits{Body: maxBody}, Observer: cfg.Observer, RequestIDs: []string{headerComputeRequestID},
 			LogMessage: "compute API request", Now: cfg.Now, Logger: cfg.Logger,

@@ -19,8 +19,8 @@ import (
 
 // The API is made for these.
 var (
-	_ Boots  = (*scheduler.Scheduler)(nil)
-	_ Quotas = (*scheduler.Quotas)(nil)
+	_ Scheduler = (*scheduler.Scheduler)(nil)
+	_ Quotas    = (*scheduler.Quotas)(nil)
 )
 
 // TestRealCallsInAnOutage goes through the calls with cells, quotas and boots as they are: only
@@ -35,14 +35,14 @@ func TestRealCallsInAnOutage(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	gatherer := c.api.cells.(gathered).g
+	gatherer := c.api.cells.(gatherReader).g
 	placement, err := scheduler.NewPlacementClient(placementclient.Config{Endpoint: func(context.Context) (string, error) { return "", placementclient.ErrUnavailable }})
 	must(err)
 	quotas, err := scheduler.NewQuotas(scheduler.QuotaOptions{Store: c.store, Gatherer: gatherer, Defaults: apidb.QuotaSet{"instances": 3, "cores": 20, "ram": 51200}, Logger: zerolog.Nop()})
 	must(err)
 	boots, err := scheduler.New(scheduler.Options{Store: c.store, Gatherer: gatherer, Placement: placement, Quota: quotas, Logger: zerolog.Nop()})
 	must(err)
-	c.api.gatherer, c.api.boot, c.api.quota = gatherer, boots, quotas
+	c.api.gatherer, c.api.scheduler, c.api.quota = gatherer, boots, quotas
 	c.withFlavors()
 	for n := 1; n <= 2; n++ {
 		client, err := cellclient.New(cellclient.Config{URL: servers[n].URL})

@@ -123,8 +123,8 @@ func (c *cloud) do(who, version, method, path, body string) reply {
 	return c.send(r)
 }
 
-// fakeBoots notes what it is asked for, and does it, or fails as told.
-type fakeBoots struct {
+// fakeScheduler notes what it is asked for, and does it, or fails as told.
+type fakeScheduler struct {
 	asked    []scheduler.CreateRequest
 	down     []bool // AllowCellDown of each
 	deleted  []string
@@ -134,7 +134,7 @@ type fakeBoots struct {
 	err  error
 }
 
-func (b *fakeBoots) Create(_ context.Context, r scheduler.CreateRequest, allowCellDown bool) ([]cellwire.Server, error) {
+func (b *fakeScheduler) Create(_ context.Context, r scheduler.CreateRequest, allowCellDown bool) ([]cellwire.Server, error) {
 	b.asked, b.down = append(b.asked, r), append(b.down, allowCellDown)
 	if b.err != nil {
 		return nil, b.err
@@ -150,14 +150,14 @@ func (b *fakeBoots) Create(_ context.Context, r scheduler.CreateRequest, allowCe
 	return made, nil
 }
 
-func (b *fakeBoots) Delete(_ context.Context, m apidb.Mapping, soft bool) error {
+func (b *fakeScheduler) Delete(_ context.Context, m apidb.Mapping, soft bool) error {
 	if b.err == nil {
 		b.deleted = append(b.deleted, fmt.Sprintf("%s soft=%t", m.InstanceUUID, soft))
 	}
 	return b.err
 }
 
-func (b *fakeBoots) Restore(_ context.Context, m apidb.Mapping) (cellwire.Server, error) {
+func (b *fakeScheduler) Restore(_ context.Context, m apidb.Mapping) (cellwire.Server, error) {
 	if b.err == nil {
 		b.restored = append(b.restored, m.InstanceUUID)
 	}
@@ -194,10 +194,10 @@ func (q *fakeQuotas) Defaults() apidb.QuotaSet {
 }
 
 // withCalls gives a cloud what the calls beside the reads of servers need.
-func (c *cloud) withCalls() (*fakeBoots, *fakeQuotas) {
+func (c *cloud) withCalls() (*fakeScheduler, *fakeQuotas) {
 	c.t.Helper()
-	boots, quotas := &fakeBoots{}, &fakeQuotas{store: c.store, defaults: apidb.QuotaSet{"instances": 10, "cores": 20, "ram": 51200}, usage: map[string]cellwire.Usage{}}
-	c.api.boot, c.api.quota = boots, quotas
+	boots, quotas := &fakeScheduler{}, &fakeQuotas{store: c.store, defaults: apidb.QuotaSet{"instances": 10, "cores": 20, "ram": 51200}, usage: map[string]cellwire.Usage{}}
+	c.api.scheduler, c.api.quota = boots, quotas
 	return boots, quotas
 }
 

@@ -18,7 +18,7 @@ var createRoutes = []route{
 }
 
 // createServers answers POST /servers: 202 as soon as the API database has what was asked for; the
-// scheduler does the rest. The order of the checks is Nova's. Cost: the flavor, what [Boots] Create
+// scheduler does the rest. The order of the checks is Nova's. Cost: the flavor, what [Scheduler] Create
 // costs, and one question to all cells if a zone other than the default one is asked for.
 func (a *API) createServers(x *exchange) error {
 	body, err := x.checked(createSchemas.at(x.version))
@@ -37,10 +37,10 @@ func (a *API) createServers(x *exchange) error {
 	if err := x.allowOwn(ruleServersCreate); err != nil {
 		return err
 	}
-	if err := x.refuseUnserved(body, asked); err != nil {
+	if err := x.rejectUnsupported(body, asked); err != nil {
 		return err
 	}
-	zone, err := x.askedZone(memberString(asked, "availability_zone"))
+	zone, err := x.requestedZone(memberString(asked, "availability_zone"))
 	if err != nil {
 		return err
 	}
@@ -50,23 +50,23 @@ func (a *API) createServers(x *exchange) error {
 		return badRequest("Missing imageRef attribute")
 	}
 	image := memberString(asked, "imageRef")
-	if err := x.askedNetworks(asked); err != nil {
+	if err := x.checkNetworks(asked); err != nil {
 		return err
 	}
-	flavor, err := x.askedFlavor(asked)
+	flavor, err := x.requestedFlavor(asked)
 	if err != nil {
 		return err
 	}
-	metadata, err := x.askedMetadata(asked)
+	metadata, err := x.requestedMetadata(asked)
 	if err != nil {
 		return err
 	}
 	server := cellwire.Server{
 		ProjectID: x.Who.Project, UserID: x.Who.User,
 		Name: memberString(asked, "name"), ImageRef: image, Flavor: flavor, Zone: zone.name, Metadata: metadata,
-		Tags: askedTags(asked), UserData: memberString(asked, "user_data"),
+		Tags: requestedTags(asked), UserData: memberString(asked, "user_data"),
 		DiskConfig: "MANUAL",
-		AccessIPv4: askedAddress(asked, "accessIPv4"), AccessIPv6: askedAddress(asked, "accessIPv6"),
+		AccessIPv4: requestedAddress(asked, "accessIPv4"), AccessIPv6: requestedAddress(asked, "accessIPv6"),
 		Reservation: "r-" + randomLetters(8),
 	}
 	server.Hostname = hostName(server.Name)
@@ -77,17 +77,17 @@ func (a *API) createServers(x *exchange) error {
 	if choice := memberString(asked, "OS-DCF:diskConfig"); choice != "" {
 		server.DiskConfig = choice
 	}
-	made, err := a.boot.Create(x.ctx(), scheduler.CreateRequest{
+	made, err := a.scheduler.Create(x.ctx(), scheduler.CreateRequest{
 		Server: server, Min: int(least), Max: int(most), Host: zone.host, Node: zone.node,
 	}, x.may(ruleCreateCellDown, x.Who.Project))
 	if err != nil {
-		return bootFault(err)
+		return createFault(err)
 	}
 	return x.accepted(asked, &made[0])
 }
 
-// bootFault maps the error of a boot to an API error.
-func bootFault(err error) error {
+// createFault maps the error of a boot to an API error.
+func createFault(err error) error {
 	var exceeded *scheduler.QuotaExceededError
 	var invalid *scheduler.InvalidError
 	switch {

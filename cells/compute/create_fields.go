@@ -18,9 +18,9 @@ import (
 // defaultSecurityGroup is that of all servers, in name: there is nothing that it could filter.
 const defaultSecurityGroup = "default"
 
-// refuseUnserved refuses what this service has not, and would have to leave out silently: a server
+// rejectUnsupported refuses what this service has not, and would have to leave out silently: a server
 // that is not what was asked for is worse than none. What is empty asks for nothing.
-func (x *exchange) refuseUnserved(body, asked *jsonkit.Object) error {
+func (x *exchange) rejectUnsupported(body, asked *jsonkit.Object) error {
 	for _, name := range []string{hintsMember, hintsMemberLong} {
 		if hints := memberObject(body, name); hints != nil && len(hints.Names()) > 0 {
 			return badRequest("%s: this service schedules without hints (%s).", name, shortened(strings.Join(hints.Names(), ", ")))
@@ -49,9 +49,9 @@ func (x *exchange) refuseUnserved(body, asked *jsonkit.Object) error {
 	return nil
 }
 
-// askedNetworks refuses all networks but none. Before 2.37 leaving them out asks for none where
+// checkNetworks refuses all networks but none. Before 2.37 leaving them out asks for none where
 // there are none.
-func (x *exchange) askedNetworks(asked *jsonkit.Object) error {
+func (x *exchange) checkNetworks(asked *jsonkit.Object) error {
 	networks, has := asked.Get("networks")
 	some, _ := networks.([]any)
 	switch {
@@ -63,8 +63,8 @@ func (x *exchange) askedNetworks(asked *jsonkit.Object) error {
 	return badRequest("networks: this service has no networks; leave them out.")
 }
 
-// askedFlavor is the flavor that flavorRef names, by its id or by its URL.
-func (x *exchange) askedFlavor(asked *jsonkit.Object) (cellwire.Flavor, error) {
+// requestedFlavor is the flavor that flavorRef names, by its id or by its URL.
+func (x *exchange) requestedFlavor(asked *jsonkit.Object) (cellwire.Flavor, error) {
 	ref, _ := asked.Get("flavorRef")
 	id, _, _ := strings.Cut(jsonkit.PythonStr(ref), "#")
 	id, _, _ = strings.Cut(id, "?")
@@ -81,8 +81,8 @@ func (x *exchange) askedFlavor(asked *jsonkit.Object) (cellwire.Flavor, error) {
 	return f.Flavor, nil
 }
 
-// askedMetadata are the metadata, within the quota for them.
-func (x *exchange) askedMetadata(asked *jsonkit.Object) (map[string]string, error) {
+// requestedMetadata are the metadata, within the quota for them.
+func (x *exchange) requestedMetadata(asked *jsonkit.Object) (map[string]string, error) {
 	given := memberObject(asked, "metadata")
 	if given == nil || len(given.Names()) == 0 {
 		return map[string]string{}, nil
@@ -101,8 +101,8 @@ func (x *exchange) askedMetadata(asked *jsonkit.Object) (map[string]string, erro
 	return metadata, nil
 }
 
-// askedTags are the tags, each once.
-func askedTags(asked *jsonkit.Object) []string {
+// requestedTags are the tags, each once.
+func requestedTags(asked *jsonkit.Object) []string {
 	var tags []string
 	for _, tag := range memberList(asked, "tags") {
 		if tag := jsonkit.PythonStr(tag); !slices.Contains(tags, tag) {
@@ -112,8 +112,8 @@ func askedTags(asked *jsonkit.Object) []string {
 	return tags
 }
 
-// askedAddress is an address in its canonical form.
-func askedAddress(asked *jsonkit.Object, name string) string {
+// requestedAddress is an address in its canonical form.
+func requestedAddress(asked *jsonkit.Object, name string) string {
 	address, err := netip.ParseAddr(memberString(asked, name))
 	if err != nil {
 		return "" // none: the schema refuses others
@@ -121,15 +121,15 @@ func askedAddress(asked *jsonkit.Object, name string) string {
 	return address.String()
 }
 
-// wantedZone is the requested zone, and the host and node that an administrator forces.
-type wantedZone struct{ name, host, node string }
+// zoneRequest is the requested zone, and the host and node that an administrator forces.
+type zoneRequest struct{ name, host, node string }
 
-// askedZone reads ZONE, ZONE:HOST, ZONE:HOST:NODE or ZONE::NODE. As in Nova a zone does not count
+// requestedZone reads ZONE, ZONE:HOST, ZONE:HOST:NODE or ZONE::NODE. As in Nova a zone does not count
 // beside a forced host, unless it is the default one, and without a host it has to be the zone of
 // an enabled service of a cell that is up.
-func (x *exchange) askedZone(text string) (wantedZone, error) {
+func (x *exchange) requestedZone(text string) (zoneRequest, error) {
 	parts := strings.Split(text, ":")
-	z := wantedZone{name: parts[0]}
+	z := zoneRequest{name: parts[0]}
 	switch len(parts) {
 	case 1:
 	case 2:

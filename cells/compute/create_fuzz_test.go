@@ -48,9 +48,9 @@ func FuzzCreate(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, body string, version uint8) {
-		boots := &fakeBoots{}
+		boots := &fakeScheduler{}
 		api := New(Config{
-			Store: oneFlavor{}, Boot: boots, Quota: &fakeQuotas{store: oneFlavor{}}, Auth: osapi.Fixed{Principal: osapi.Principal{User: "u", Project: "p1", Roles: []string{"admin"}}},
+			Store: oneFlavor{}, Scheduler: boots, Quota: &fakeQuotas{store: oneFlavor{}}, Auth: osapi.Fixed{Principal: osapi.Principal{User: "u", Project: "p1", Roles: []string{"admin"}}},
 			Gatherer: gather.New(gather.Options{Logger: zerolog.Nop()}), Logger: zerolog.Nop(),
 		})
 		r := httptest.NewRequest(http.MethodPost, "http://compute/v2.1/servers", strings.NewReader(body))

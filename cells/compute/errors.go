@@ -29,8 +29,8 @@ func forbidden(format string, args ...any) *osapi.Error {
 	return osapi.Errorf(http.StatusForbidden, format, args...)
 }
 
-// noServer is the 404 for a server that does not exist or that the client must not see.
-func noServer(uuid string) *osapi.Error {
+// serverNotFound is the 404 for a server that does not exist or that the client must not see.
+func serverNotFound(uuid string) *osapi.Error {
 	return notFound("Instance %s could not be found.", shortened(uuid))
 }
 
@@ -45,8 +45,8 @@ func cellDown(err error) *osapi.Error {
 	return osapi.Errorf(http.StatusInternalServerError, "NovaException: The server's cell is not responding. Try again when it is back.").Because(err)
 }
 
-// statusGivenUp is in the log for requests whose client went away, as nginx has it.
-const statusGivenUp = 499
+// statusClientClosed is in the log for requests whose client went away, as nginx has it.
+const statusClientClosed = 499
 
 // faultNames are the names that Nova gives to refusals in their bodies; all others are
 // computeFault.
@@ -81,7 +81,7 @@ func (x *exchange) Explain(err error) *osapi.Error {
 	case errors.Is(err, gather.ErrDown):
 		return cellDown(err)
 	case errors.Is(err, context.Canceled) && x.R.Context().Err() != nil:
-		return osapi.Errorf(statusGivenUp, "The request was given up.").Because(err) // the client is gone
+		return osapi.Errorf(statusClientClosed, "The request was given up.").Because(err) // the client is gone
 	case errors.Is(err, scheduler.ErrUsageUnknown):
 		return unavailable("The Placement service cannot be used now, so the usage of the project is not known. Send the request again later.").Because(err)
 	}

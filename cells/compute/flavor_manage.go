@@ -126,7 +126,7 @@ func (x *exchange) changeFlavor(change func(*apidb.Flavor) error) (apidb.Flavor,
 		return change(f)
 	})
 	if errors.Is(err, apidb.ErrNotFound) {
-		err = noFlavor(id)
+		err = flavorNotFound(id)
 	}
 	return f, err
 }
@@ -138,7 +138,7 @@ func (a *API) deleteFlavor(x *exchange) error {
 	}
 	err := a.store.DeleteFlavor(x.ctx(), x.param("id"))
 	if errors.Is(err, apidb.ErrNotFound) {
-		return noFlavor(x.param("id"))
+		return flavorNotFound(x.param("id"))
 	}
 	if err != nil {
 		return err

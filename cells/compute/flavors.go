@@ -42,8 +42,8 @@ var flavorQuery = js.Properties{
 	{Name: "sort_dir", Schema: js.Schema{js.Type("string"), js.Enum("asc", "desc")}},
 }
 
-// noFlavor is the 404 for a flavor.
-func noFlavor(id string) error { return notFound("Flavor %s could not be found.", shortened(id)) }
+// flavorNotFound is the 404 for a flavor.
+func flavorNotFound(id string) error { return notFound("Flavor %s could not be found.", shortened(id)) }
 
 // flavor is one that the caller may know of. Errors wrap [apidb.ErrNotFound].
 func (x *exchange) flavor(id string) (apidb.Flavor, error) {
@@ -58,7 +58,7 @@ func (x *exchange) flavor(id string) (apidb.Flavor, error) {
 func (x *exchange) flavorOfPath() (apidb.Flavor, error) {
 	f, err := x.flavor(x.param("id"))
 	if errors.Is(err, apidb.ErrNotFound) {
-		err = noFlavor(x.param("id"))
+		err = flavorNotFound(x.param("id"))
 	}
 	return f, err
 }

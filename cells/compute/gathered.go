@@ -24,14 +24,14 @@ type cellReader interface {
 	show(ctx context.Context, cell apidb.Cell, uuid string) (cellwire.Server, error)
 }
 
-// gathered asks cells through a gatherer.
-type gathered struct{ g *gather.Gatherer }
+// gatherReader asks cells through a gatherer.
+type gatherReader struct{ g *gather.Gatherer }
 
-func (c gathered) list(ctx context.Context, cells []apidb.Cell, q cellwire.ServerQuery, use func(mergedServers) error) error {
+func (c gatherReader) list(ctx context.Context, cells []apidb.Cell, q cellwire.ServerQuery, use func(mergedServers) error) error {
 	return mergeServersEarly(ctx, c.g, cells, q, use)
 }
 
-func (c gathered) show(ctx context.Context, cell apidb.Cell, uuid string) (cellwire.Server, error) {
+func (c gatherReader) show(ctx context.Context, cell apidb.Cell, uuid string) (cellwire.Server, error) {
 	server, err := gather.One(ctx, c.g, cell, func(ctx context.Context, client *cellclient.Client) (cellwire.Server, error) {
 		server, err := client.Server(ctx, uuid)
 		if cellclient.IsNotFound(err) {

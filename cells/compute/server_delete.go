@@ -39,9 +39,9 @@ func (a *API) deleteServer(x *exchange) error {
 // not there any more.
 func (x *exchange) deleteMapped(m apidb.Mapping, soft bool) error {
 	if m.CellUUID == "" && m.Queued() {
-		return noServer(m.InstanceUUID)
+		return serverNotFound(m.InstanceUUID)
 	}
-	return serverFault(x.api.boot.Delete(x.ctx(), m, soft), "delete", m.InstanceUUID)
+	return serverFault(x.api.scheduler.Delete(x.ctx(), m, soft), "delete", m.InstanceUUID)
 }
 
 // serverFault maps the error of an operation on a server to an API error. A change during the check
@@ -51,11 +51,11 @@ func serverFault(err error, action, uuid string) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, apidb.ErrNotFound), errors.Is(err, errNoServer), cellclient.IsNotFound(err):
-		return noServer(uuid).Because(err)
+		return serverNotFound(uuid).Because(err)
 	case cellclient.IsConflict(err):
 		return conflict("Instance %s is in an invalid state for '%s'", uuid, action).Because(err)
 	}
-	return bootFault(err)
+	return createFault(err)
 }
 
 // actions are those of POST /servers/{id}/action.
@@ -115,7 +115,7 @@ func (a *API) restoreServer(x *exchange, m apidb.Mapping) error {
 			return conflict("Cannot 'restore' instance %s while it is in %s %s", m.InstanceUUID, state.kind, state.is)
 		}
 	}
-	_, err = a.boot.Restore(x.ctx(), m)
+	_, err = a.scheduler.Restore(x.ctx(), m)
 	return serverFault(err, "restore", m.InstanceUUID)
 }
 
@@ -134,7 +134,7 @@ func (x *exchange) current(m apidb.Mapping) (cellwire.Server, error) {
 			return cellwire.Server{}, err
 		}
 		if m.CellUUID == "" {
-			return cellwire.Server{}, noServer(m.InstanceUUID)
+			return cellwire.Server{}, serverNotFound(m.InstanceUUID)
 		}
 	}
 	cell, err := x.api.cell(x, m.CellUUID)
@@ -146,7 +146,7 @@ func (x *exchange) current(m apidb.Mapping) (cellwire.Server, error) {
 	case err != nil:
 		return cellwire.Server{}, serverFault(err, "restore", m.InstanceUUID)
 	case server.Deleted || server.Hidden:
-		return cellwire.Server{}, noServer(m.InstanceUUID)
+		return cellwire.Server{}, serverNotFound(m.InstanceUUID)
 	}
 	return server, nil
 }

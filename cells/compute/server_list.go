@@ -159,20 +159,20 @@ func (a *API) building(x *exchange, l *listRequest) (chosen []apidb.BuildRequest
 	}
 	at := slices.IndexFunc(chosen, func(b apidb.BuildRequest) bool { return b.Server.UUID == l.marker })
 	if at < 0 {
-		return nil, l.marker, a.markerNamed(l)
+		return nil, l.marker, a.checkMarker(l)
 	}
 	return chosen[at+1:], "", nil
 }
 
-func (a *API) markerNamed(l *listRequest) error {
+func (a *API) checkMarker(l *listRequest) error {
 	if l.marker == "" || !isUUID(l.marker) {
-		return noMarker(l)
+		return markerNotFound(l)
 	}
 	return nil
 }
 
-// noMarker is the 400 for a marker that is no server.
-func noMarker(l *listRequest) error {
+// markerNotFound is the 400 for a marker that is no server.
+func markerNotFound(l *listRequest) error {
 	return badRequest("marker [%s] not found", shortened(l.marker))
 }
 
@@ -196,11 +196,11 @@ func (a *API) keyOf(x *exchange, l *listRequest, marker string) (cellwire.Key, e
 	m, err := a.store.Mapping(x.ctx(), marker)
 	switch {
 	case errors.Is(err, apidb.ErrNotFound):
-		return nil, noMarker(l)
+		return nil, markerNotFound(l)
 	case err != nil:
 		return nil, err
 	case m.CellUUID == "" || m.ProjectID != x.Who.Project && !l.allTenants && !x.isAdmin():
-		return nil, noMarker(l)
+		return nil, markerNotFound(l)
 	}
 	cell, err := a.cell(x, m.CellUUID)
 	if err != nil {
@@ -219,7 +219,7 @@ func (a *API) keyOf(x *exchange, l *listRequest, marker string) (cellwire.Key, e
 		return nil, osapi.Errorf(http.StatusInternalServerError, "DBError: The cell of the marker is not responding. List from the beginning, or try again when it is back.").
 			Because(errors.New("cell " + cell.Name + " is down"))
 	case len(result.Rows) == 0:
-		return nil, noMarker(l)
+		return nil, markerNotFound(l)
 	}
 	return result.Rows[0].Key, nil
 }

@@ -48,7 +48,7 @@ func (c *cloud) realCells() (servers []*httptest.Server) {
 		}
 		servers = append(servers, server)
 	}
-	c.api.cells = gathered{gather.New(gather.Options{Timeout: time.Minute, Logger: zerolog.Nop(), Client: func(cell apidb.Cell) (*cellclient.Client, error) {
+	c.api.cells = gatherReader{gather.New(gather.Options{Timeout: time.Minute, Logger: zerolog.Nop(), Client: func(cell apidb.Cell) (*cellclient.Client, error) {
 		return cellclient.New(cellclient.Config{URL: cell.URL})
 	}})}
 	return servers

@@ -31,16 +31,16 @@ func isUUID(s string) bool {
 func (x *exchange) mapping(uuid string) (apidb.Mapping, error) {
 	uuid = strings.ToLower(uuid)
 	if !isUUID(uuid) {
-		return apidb.Mapping{}, noServer(uuid)
+		return apidb.Mapping{}, serverNotFound(uuid)
 	}
 	m, err := x.api.store.Mapping(x.ctx(), uuid)
 	switch {
 	case errors.Is(err, apidb.ErrNotFound):
-		return apidb.Mapping{}, noServer(uuid)
+		return apidb.Mapping{}, serverNotFound(uuid)
 	case err != nil:
 		return apidb.Mapping{}, err
 	case m.ProjectID != x.Who.Project && !x.isAdmin():
-		return apidb.Mapping{}, noServer(uuid)
+		return apidb.Mapping{}, serverNotFound(uuid)
 	}
 	return m, nil
 }
@@ -91,7 +91,7 @@ func (a *API) shown(x *exchange, m apidb.Mapping) (*object, error) {
 			return nil, err
 		}
 		if m.CellUUID == "" {
-			return nil, noServer(m.InstanceUUID)
+			return nil, serverNotFound(m.InstanceUUID)
 		}
 	}
 	cell, err := a.cell(x, m.CellUUID)
@@ -104,13 +104,13 @@ func (a *API) shown(x *exchange, m apidb.Mapping) (*object, error) {
 		if !m.Queued() {
 			a.logLost(x, cell, m.InstanceUUID)
 		}
-		return nil, noServer(m.InstanceUUID)
+		return nil, serverNotFound(m.InstanceUUID)
 	case errors.Is(err, gather.ErrDown) && x.since(vDownCells):
 		return a.shownUnknown(x, m)
 	case err != nil:
 		return nil, err
 	case server.Deleted || server.Hidden:
-		return nil, noServer(m.InstanceUUID)
+		return nil, serverNotFound(m.InstanceUUID)
 	}
 	if err := x.allow(ruleServersShow, m.ProjectID); err != nil {
 		return nil, err
@@ -133,12 +133,12 @@ func (a *API) logLost(x *exchange, cell apidb.Cell, uuid string) {
 // to show, as in Nova.
 func (a *API) shownUnknown(x *exchange, m apidb.Mapping) (*object, error) {
 	if m.Queued() {
-		return nil, noServer(m.InstanceUUID)
+		return nil, serverNotFound(m.InstanceUUID)
 	}
 	spec, err := a.store.RequestSpec(x.ctx(), m.InstanceUUID)
 	switch {
 	case errors.Is(err, apidb.ErrNotFound):
-		return nil, noServer(m.InstanceUUID)
+		return nil, serverNotFound(m.InstanceUUID)
 	case err != nil:
 		return nil, err
 	}

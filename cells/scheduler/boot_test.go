@@ -102,7 +102,7 @@ func TestNothingToDo(t *testing.T) {
 	}
 	w.plink.counted()
 	w.schedule()
-	w.must(w.boot.Reconcile(ctx))
+	w.must(w.scheduler.Reconcile(ctx))
 	m, err := w.store.Mapping(ctx, uuid)
 	w.must(err)
 	for _, s := range w.sites {
@@ -149,10 +149,10 @@ func TestNoValidHost(t *testing.T) {
 			w.must(w.store.UpdateCell(ctx, c))
 		}},
 		"the cell has lost its database": {why: "cell_database_suspect", before: func(w *world) {
-			w.must(w.boot.Reconcile(ctx)) // it is known
-			w.again(w.sites[1], lose(w))
+			w.must(w.scheduler.Reconcile(ctx)) // it is known
+			w.again(w.sites[1], loseDatabase(w))
 			w.beat()
-			w.must(w.boot.Reconcile(ctx))
+			w.must(w.scheduler.Reconcile(ctx))
 		}, after: func(w *world) { w.accept(w.sites[1]) }},
 		"the host is silent": {why: "service_down", before: func(w *world) { w.pass(scheduler.DefaultGrace * 5) }},
 		"the host is disabled": {why: "service_disabled", before: func(w *world) {
@@ -226,7 +226,7 @@ func TestItsOwnAllocationsAreNoObstacle(t *testing.T) {
 	whole.VCPUs = slots
 	w := begin(t, []int{1})
 	uuid := w.created(func(r *scheduler.CreateRequest) { r.Server.Flavor = whole })
-	w.boot.SetAfter(func(s string) error {
+	w.scheduler.SetAfter(func(s string) error {
 		if s == "allocate" {
 			return errEnd
 		}
@@ -248,7 +248,7 @@ func TestLostRow(t *testing.T) {
 	w := begin(t, []int{1})
 	for flavor, site := range map[*cellwire.Flavor]*site{&small: w.sites[1], &big: w.sites[0]} {
 		uuid := w.created(func(r *scheduler.CreateRequest) { r.Server.Flavor = *flavor })
-		w.boot.SetAfter(func(s string) error {
+		w.scheduler.SetAfter(func(s string) error {
 			if s == "place" {
 				return errors.Join(site.store.Discard(ctx, uuid), errEnd)
 			}

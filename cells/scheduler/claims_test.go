@@ -30,7 +30,7 @@ func TestClaimOfAPlacementThatHung(t *testing.T) {
 	w.plink.queue = nil // it arrives when this test says so
 	w.plink.set(up)
 	w.pass(2 * scheduler.DefaultGrace)
-	w.must(w.boot.Reconcile(ctx))
+	w.must(w.scheduler.Reconcile(ctx))
 	w.plink.queue = queue
 	w.plink.deliver()
 	if held, err := w.client.Allocations(ctx, uuid); err != nil || held.Empty() {
@@ -56,14 +56,14 @@ func TestClaimOfAnEarlierAttempt(t *testing.T) {
 	w.plink.queue = nil // it arrives when this test says so
 	w.plink.set(up)
 	w.pass(scheduler.DefaultGrace / 2)
-	w.boot.SetAfter(func(step string) error {
+	w.scheduler.SetAfter(func(step string) error {
 		if step == "insert" {
 			w.must(w.store.AbandonBuild(ctx, uuid))
 		}
 		return nil
 	})
 	w.schedule()
-	w.boot.SetAfter(nil)
+	w.scheduler.SetAfter(nil)
 	if held, err := w.client.Allocations(ctx, uuid); err != nil || !held.Empty() {
 		t.Fatalf("it holds %+v %v", held, err)
 	}

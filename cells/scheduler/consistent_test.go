@@ -22,12 +22,12 @@ func (w *world) settle() {
 			a.off = false
 		}
 	}
-	w.boot.SetAfter(nil)
+	w.scheduler.SetAfter(nil)
 	for range 6 {
 		w.beat()
 		w.schedule()
 		w.work()
-		w.must(w.boot.Reconcile(ctx))
+		w.must(w.scheduler.Reconcile(ctx))
 		w.work()
 		w.pass(scheduler.DefaultGrace / 2)
 	}

@@ -60,14 +60,14 @@ func TestCorrectWhileAnotherProcessWrites(t *testing.T) {
 				if !queued {
 					m, err := w.store.Mapping(ctx, uuid)
 					w.must(err)
-					_, err = w.boot.Restore(ctx, m)
+					_, err = w.scheduler.Restore(ctx, m)
 					w.must(err)
 					w.work()
 				}
 				w.round() // the database is known
 				w.must(w.store.SetQueued(ctx, map[string]bool{uuid: !queued}))
 				s.calls, s.before = 0, map[int]func(){n: func() { w.must(w.store.SetQueued(ctx, map[string]bool{uuid: queued})) }}
-				w.must(w.boot.Reconcile(ctx))
+				w.must(w.scheduler.Reconcile(ctx))
 				if more = s.calls >= n; !more && n < 4 {
 					t.Fatalf("there were %d calls: it was not corrected", s.calls)
 				}
@@ -87,26 +87,26 @@ func TestLostRowOfALostDatabase(t *testing.T) {
 	w.built()
 	w.round()
 	uuid := w.created()
-	w.boot.SetAfter(func(step string) error {
+	w.scheduler.SetAfter(func(step string) error {
 		if step == "place" {
 			return errors.New("killed")
 		}
 		return nil
 	})
-	_ = w.boot.Schedule(ctx)
+	_ = w.scheduler.Schedule(ctx)
 	if request, err := w.store.BuildRequest(ctx, uuid); err != nil || request.CellUUID == "" {
 		t.Fatalf("the server is not placed: %+v, %v", request, err)
 	}
 	back := w.copied(s)
 	w.restart()
-	w.again(s, lose(w))
+	w.again(s, loseDatabase(w))
 	w.round()
 	if !w.suspect(s) {
 		t.Fatal("the cell is not suspect")
 	}
 	w.pass(scheduler.DefaultGrace)
 	w.beat()
-	_ = w.boot.Schedule(ctx) // it says that it is left
+	_ = w.scheduler.Schedule(ctx) // it says that it is left
 	if _, err := w.store.BuildRequest(ctx, uuid); err != nil {
 		t.Errorf("the build request: %v", err)
 	}

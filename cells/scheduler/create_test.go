@@ -48,22 +48,22 @@ func TestCreateRefuses(t *testing.T) {
 		change func(*scheduler.CreateRequest)
 		want   func(error) bool
 	}{
-		"more than the most": {change: func(r *scheduler.CreateRequest) { r.Min, r.Max = 3, 2 }, want: says("min_count must be <= max_count")},
-		"far too many":       {change: func(r *scheduler.CreateRequest) { r.Max = scheduler.MaxServers + 1 }, want: says("max_count must be at most 1000")},
+		"more than the most": {change: func(r *scheduler.CreateRequest) { r.Min, r.Max = 3, 2 }, want: containsText("min_count must be <= max_count")},
+		"far too many":       {change: func(r *scheduler.CreateRequest) { r.Max = scheduler.MaxServers + 1 }, want: containsText("max_count must be at most 1000")},
 		"an unfit flavor": {
 			change: func(r *scheduler.CreateRequest) {
 				r.Server.Flavor.ExtraSpecs = map[string]string{"resources:VCPU": "x"}
 			},
-			want: says("Validation failed; 'x' is not a valid integer value."),
+			want: containsText("Validation failed; 'x' is not a valid integer value."),
 		},
-		"no project": {change: func(r *scheduler.CreateRequest) { r.Server.ProjectID = "" }, want: says("A server needs a project and a flavor.")},
+		"no project": {change: func(r *scheduler.CreateRequest) { r.Server.ProjectID = "" }, want: containsText("A server needs a project and a flavor.")},
 		"a project that no cell takes": {
 			change: func(r *scheduler.CreateRequest) { r.Server.ProjectID = strings.Repeat("p", 256) },
-			want:   says("A project_id and a user_id have at most 255 bytes."),
+			want:   containsText("A project_id and a user_id have at most 255 bytes."),
 		},
 		"a user that no cell takes": {
 			change: func(r *scheduler.CreateRequest) { r.Server.UserID = strings.Repeat("u", 256) },
-			want:   says("A project_id and a user_id have at most 255 bytes."),
+			want:   containsText("A project_id and a user_id have at most 255 bytes."),
 		},
 		"over the quota":      {change: func(r *scheduler.CreateRequest) { r.Min = 8 }, want: func(err error) bool { var e *scheduler.QuotaExceededError; return errors.As(err, &e) }},
 		"a cell that is down": {before: func(w *world) { w.sites[1].link.set(refused) }, want: func(err error) bool { return errors.Is(err, scheduler.ErrCellDown) }},
@@ -96,7 +96,7 @@ func TestCreateRefuses(t *testing.T) {
 	}
 }
 
-func says(text string) func(error) bool {
+func containsText(text string) func(error) bool {
 	return func(err error) bool {
 		var invalid *scheduler.InvalidError
 		return errors.As(err, &invalid) && invalid.Message == text

@@ -32,7 +32,7 @@ func (s *Scheduler) Delete(ctx context.Context, m apidb.Mapping, soft bool) erro
 			return err
 		}
 	}
-	free, err := s.busy.take(ctx, uuid)
+	free, err := s.locks.lock(ctx, uuid)
 	if err != nil {
 		return err
 	}
@@ -123,7 +123,7 @@ func (s *Scheduler) Restore(ctx context.Context, m apidb.Mapping) (cellwire.Serv
 	if m.CellUUID == "" {
 		return cellwire.Server{}, fmt.Errorf("server %s in a cell: %w", uuid, apidb.ErrNotFound)
 	}
-	free, err := s.busy.take(ctx, uuid)
+	free, err := s.locks.lock(ctx, uuid)
 	if err != nil {
 		return cellwire.Server{}, err
 	}

@@ -33,14 +33,14 @@ func TestDelete(t *testing.T) {
 		for _, step := range []string{"claim", "allocate", "insert"} {
 			w := begin(t, []int{1})
 			uuid := w.created()
-			w.boot.SetAfter(func(s string) error {
+			w.scheduler.SetAfter(func(s string) error {
 				if s != step {
 					return nil
 				}
 				return w.store.AbandonBuild(ctx, uuid) // as another process does
 			})
 			w.schedule()
-			w.boot.SetAfter(nil)
+			w.scheduler.SetAfter(nil)
 			if held, err := w.client.Allocations(ctx, uuid); err != nil || !held.Empty() {
 				t.Errorf("%s: it holds %+v %v", step, held, err)
 			}
@@ -50,7 +50,7 @@ func TestDelete(t *testing.T) {
 	t.Run("placed and not released", func(t *testing.T) {
 		w := begin(t, []int{1})
 		uuid := w.created()
-		w.boot.SetAfter(func(s string) error {
+		w.scheduler.SetAfter(func(s string) error {
 			if s == "place" {
 				return errors.New("the end")
 			}
@@ -108,7 +108,7 @@ func TestDelete(t *testing.T) {
 		w.plink.set(refused)
 		w.must(w.delete(uuid, false))
 		w.plink.set(up)
-		w.must(w.boot.Reconcile(ctx))
+		w.must(w.scheduler.Reconcile(ctx))
 		if held, err := w.client.Allocations(ctx, uuid); err != nil || !held.Empty() {
 			t.Errorf("it holds %+v %v", held, err)
 		}
@@ -133,7 +133,7 @@ func TestDelete(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 		w.sites[1].link.set(up)
-		w.must(w.boot.Reconcile(ctx))
+		w.must(w.scheduler.Reconcile(ctx))
 		if m, _ := w.store.Mapping(ctx, uuid); !m.Queued() {
 			t.Error("the reconciler did not see that it is deleted")
 		}
@@ -154,7 +154,7 @@ func TestSoftDelete(t *testing.T) {
 	if row := w.row(uuid); row.VMState != cellwire.VMSoftDeleted || !m.Queued() {
 		t.Errorf("the row is %+v, the mapping %+v", row, m)
 	}
-	_, err = w.boot.Restore(ctx, m)
+	_, err = w.scheduler.Restore(ctx, m)
 	w.must(err)
 	w.work()
 	if row := w.row(uuid); row.VMState != cellwire.VMActive || w.queued(uuid) {
@@ -164,20 +164,20 @@ func TestSoftDelete(t *testing.T) {
 	w.work()
 	other := w.created() // in its place
 	var exceeded *scheduler.QuotaExceededError
-	if _, err := w.boot.Restore(ctx, m); !errors.As(err, &exceeded) {
+	if _, err := w.scheduler.Restore(ctx, m); !errors.As(err, &exceeded) {
 		t.Errorf("restoring over the quota: %v", err)
 	}
 	w.schedule()
 	w.work()
 	w.pass(9 * scheduler.DefaultGrace)
 	w.beat()
-	w.must(w.boot.Reconcile(ctx))
+	w.must(w.scheduler.Reconcile(ctx))
 	if row := w.row(uuid); row.VMState != cellwire.VMSoftDeleted {
 		t.Errorf("before its time the row is %+v", row)
 	}
 	w.pass(2 * scheduler.DefaultGrace)
 	w.beat()
-	w.must(w.boot.Reconcile(ctx))
+	w.must(w.scheduler.Reconcile(ctx))
 	w.work()
 	if row := w.row(uuid); !row.Deleted {
 		t.Errorf("after its time the row is %+v", row)
@@ -212,7 +212,7 @@ func TestRestoredWhileOthersAreReclaimed(t *testing.T) {
 				}
 				m, err := w.store.Mapping(ctx, uuid)
 				w.must(err)
-				_, err = w.boot.Restore(ctx, m)
+				_, err = w.scheduler.Restore(ctx, m)
 				w.must(err)
 				if again {
 					w.work()
@@ -222,7 +222,7 @@ func TestRestoredWhileOthersAreReclaimed(t *testing.T) {
 			}
 			return up
 		})
-		w.must(w.boot.Reconcile(ctx))
+		w.must(w.scheduler.Reconcile(ctx))
 		w.work()
 		for uuid, restored := range alive {
 			if row := w.row(uuid); restored == row.Deleted || row.TaskState != "" {
@@ -249,7 +249,7 @@ func TestRestoreWithoutASpecification(t *testing.T) {
 		w.must(w.store.SetQuotas(ctx, "p", apidb.QuotaSet{scheduler.QuotaCores: int64(limit)}))
 		m, err := w.store.Mapping(ctx, uuid)
 		w.must(err)
-		_, err = w.boot.Restore(ctx, m)
+		_, err = w.scheduler.Restore(ctx, m)
 		var exceeded *scheduler.QuotaExceededError
 		if fits && err != nil || !fits && !errors.As(err, &exceeded) {
 			t.Errorf("with %d cores: %v", limit, err)
@@ -279,12 +279,12 @@ func TestNobodyWaitsForTheAnswer(t *testing.T) {
 		t.Cleanup(func() { link.when(nil); leave() })
 		return asking
 	}
-	w.must(w.boot.Delete(gone("delete"), m, true))
+	w.must(w.scheduler.Delete(gone("delete"), m, true))
 	if !w.queued(uuid) {
 		t.Error("it is deleted, and that is not noted")
 	}
 	w.work()
-	_, err = w.boot.Restore(gone("restore"), m)
+	_, err = w.scheduler.Restore(gone("restore"), m)
 	w.must(err)
 	if w.queued(uuid) {
 		t.Error("it is restored, and that is not noted")

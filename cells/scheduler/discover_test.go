@@ -166,7 +166,7 @@ func TestCompare(t *testing.T) {
 	w.must(err)
 	wrong := map[string]bool{uuids[0]: true, uuids[1]: false, uuids[3]: true, uuids[6]: false}
 	w.must(w.store.SetQueued(ctx, wrong))
-	w.must(w.boot.Reconcile(ctx))
+	w.must(w.scheduler.Reconcile(ctx))
 	diff(t, "nyyy"+"nyyn"+"-", w.flags(uuids...)) // of one that the cell does not know nobody can tell
 }
 
@@ -224,7 +224,7 @@ func TestConflictsAreToldOnce(t *testing.T) {
 	w.sites[2].agents = append(w.sites[2].agents, clash)
 	w.beat()
 	for range 3 {
-		w.boot.DiscoverAndLog(ctx)
+		w.scheduler.DiscoverAndLog(ctx)
 	}
 	if !strings.Contains(w.logged(), `"cell":"cell2"`) || !strings.Contains(w.logged(), "in cell cell1, not cell2") {
 		t.Errorf("the cells are not named:\n%s", w.logged())

@@ -71,7 +71,7 @@ func refusedForPolicy(t *testing.T, w *world) {
 	t.Helper()
 	for range 2 {
 		w.candidateRequests()
-		if _, err := w.create(grouped); err == nil || !says(needsPolicy)(err) {
+		if _, err := w.create(grouped); err == nil || !containsText(needsPolicy)(err) {
 			t.Errorf("%v", err)
 		}
 		if got := w.candidateRequests(); got != 1 {
@@ -143,7 +143,7 @@ func TestGroupPolicyIsDecidedLater(t *testing.T) {
 			if !strings.Contains(w.logged(), "needs the extra spec 'group_policy'") {
 				t.Errorf("logged is %s", w.logged())
 			}
-			if _, err := w.create(grouped); err == nil || !says(needsPolicy)(err) {
+			if _, err := w.create(grouped); err == nil || !containsText(needsPolicy)(err) {
 				t.Errorf("the next one: %v", err)
 			}
 		})

@@ -54,13 +54,13 @@ func (w *world) copied(s *site) (back func(file string)) {
 		w.must(err)
 	})
 	return func(file string) {
-		lose(w)(file)
+		loseDatabase(w)(file)
 		w.must(os.WriteFile(file, content, 0o600))
 	}
 }
 
 // lose removes a database.
-func lose(w *world) func(file string) {
+func loseDatabase(w *world) func(file string) {
 	return func(file string) {
 		for _, name := range []string{file, file + "-wal", file + "-shm"} {
 			if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -91,7 +91,7 @@ func (w *world) built() string {
 func (w *world) round() {
 	w.t.Helper()
 	w.beat()
-	w.must(w.boot.Reconcile(ctx))
+	w.must(w.scheduler.Reconcile(ctx))
 	w.pass(scheduler.DefaultGrace / 2)
 }
 
@@ -137,7 +137,7 @@ func TestLostDatabase(t *testing.T) {
 	w.work()
 	w.round()
 	back := w.copied(s)
-	w.again(s, lose(w))
+	w.again(s, loseDatabase(w))
 	for range 3 {
 		w.round()
 		w.restart() // another process knows it, too
@@ -168,7 +168,7 @@ func TestLostDatabaseAccepted(t *testing.T) {
 	s := w.sites[1]
 	lost := w.built()
 	w.round()
-	w.again(s, lose(w))
+	w.again(s, loseDatabase(w))
 	w.round()
 	if d := w.accept(s); d.Unknown != 1 {
 		t.Errorf("the difference is %+v", d)
@@ -192,7 +192,7 @@ func TestLostDatabaseAccepted(t *testing.T) {
 // that was restored after it is not reclaimed, and what the copy says is unfinished is not
 // finished. When it is accepted all goes on by what the cell says.
 func TestOlderCopy(t *testing.T) {
-	w, seen := watched(t, []int{2}, func(b *scheduler.Options, _ *scheduler.QuotaOptions) { b.Reclaim = 10 * scheduler.DefaultGrace })
+	w, seen := beginObserved(t, []int{2}, func(b *scheduler.Options, _ *scheduler.QuotaOptions) { b.Reclaim = 10 * scheduler.DefaultGrace })
 	s := w.sites[1]
 	stays, deleted, restored := w.built(), w.built(), w.built()
 	w.must(w.delete(restored, true))
@@ -202,7 +202,7 @@ func TestOlderCopy(t *testing.T) {
 	w.must(w.delete(deleted, false))
 	m, err := w.store.Mapping(ctx, restored)
 	w.must(err)
-	_, err = w.boot.Restore(ctx, m)
+	_, err = w.scheduler.Restore(ctx, m)
 	w.must(err)
 	w.work()
 	later := w.built()
@@ -228,7 +228,7 @@ func TestOlderCopy(t *testing.T) {
 	for range 30 {
 		w.must(w.delete(stays, true))
 		w.work()
-		_, err := w.boot.Restore(ctx, m)
+		_, err := w.scheduler.Restore(ctx, m)
 		w.must(err)
 		w.work()
 	}
@@ -280,7 +280,7 @@ func TestCompareWhileItIsRestored(t *testing.T) {
 	w.built()
 	s.link.when(func(r *http.Request) fault {
 		if strings.HasSuffix(r.URL.Path, "/states") {
-			w.again(s, lose(w))
+			w.again(s, loseDatabase(w))
 		}
 		return up
 	})
@@ -333,7 +333,7 @@ func TestClaimInASuspectCell(t *testing.T) {
 	s := w.sites[1]
 	uuid := w.built()
 	w.round()
-	w.again(s, lose(w))
+	w.again(s, loseDatabase(w))
 	claimed = uuid
 	w.round()
 	w.round()

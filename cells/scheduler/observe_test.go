@@ -31,7 +31,7 @@ func (s *seen) Corrected(c scheduler.Correction) {
 }
 
 // watched is a world with an observer.
-func watched(t *testing.T, hosts []int, options ...func(*scheduler.Options, *scheduler.QuotaOptions)) (*world, *seen) {
+func beginObserved(t *testing.T, hosts []int, options ...func(*scheduler.Options, *scheduler.QuotaOptions)) (*world, *seen) {
 	t.Helper()
 	s := &seen{builds: map[scheduler.Outcome]int{}, corrections: map[scheduler.Correction]int{}}
 	return begin(t, hosts, append(options, func(b *scheduler.Options, _ *scheduler.QuotaOptions) { b.Observer = s })...), s
@@ -41,7 +41,7 @@ func watched(t *testing.T, hosts []int, options ...func(*scheduler.Options, *sch
 func TestBuildsAreCounted(t *testing.T) {
 	type counts = map[scheduler.Outcome]int
 	t.Run("placed, after Placement was away", func(t *testing.T) {
-		w, s := watched(t, []int{1})
+		w, s := beginObserved(t, []int{1})
 		w.created()
 		w.plink.set(refused)
 		w.schedule()
@@ -55,15 +55,15 @@ func TestBuildsAreCounted(t *testing.T) {
 		diff(t, counts{scheduler.PutOff: 1, scheduler.Placed: 1}, s.builds)
 	})
 	t.Run("no host", func(t *testing.T) {
-		w, s := watched(t, []int{0})
+		w, s := beginObserved(t, []int{0})
 		w.created()
 		w.schedule()
 		diff(t, counts{scheduler.Unplaced: 1}, s.builds)
 	})
 	t.Run("deleted meanwhile", func(t *testing.T) {
-		w, s := watched(t, []int{1})
+		w, s := beginObserved(t, []int{1})
 		uuid := w.created()
-		w.boot.SetAfter(func(step string) error {
+		w.scheduler.SetAfter(func(step string) error {
 			if step == "insert" {
 				return w.store.AbandonBuild(ctx, uuid)
 			}
@@ -73,9 +73,9 @@ func TestBuildsAreCounted(t *testing.T) {
 		diff(t, counts{scheduler.Abandoned: 1}, s.builds)
 	})
 	t.Run("the process ends", func(t *testing.T) {
-		w, s := watched(t, []int{1})
+		w, s := beginObserved(t, []int{1})
 		w.created()
-		w.boot.SetAfter(func(step string) error {
+		w.scheduler.SetAfter(func(step string) error {
 			if step == "release" {
 				return errors.New("killed")
 			}
@@ -92,7 +92,7 @@ func TestBuildsAreCounted(t *testing.T) {
 func TestCorrectionsAreCounted(t *testing.T) {
 	type counts = map[scheduler.Correction]int
 	killAfter := func(w *world, last string) {
-		w.boot.SetAfter(func(step string) error {
+		w.scheduler.SetAfter(func(step string) error {
 			if step == last {
 				return errors.New("killed")
 			}
@@ -102,13 +102,13 @@ func TestCorrectionsAreCounted(t *testing.T) {
 	reconciled := func(t *testing.T, w *world, s *seen, want counts) {
 		t.Helper()
 		for range 3 { // a claim needs two, and the last finds nothing
-			w.must(w.boot.Reconcile(ctx))
+			w.must(w.scheduler.Reconcile(ctx))
 			w.pass(scheduler.DefaultGrace / 2)
 		}
 		diff(t, want, s.corrections)
 	}
 	t.Run("nothing", func(t *testing.T) {
-		w, s := watched(t, []int{1})
+		w, s := beginObserved(t, []int{1})
 		w.created()
 		w.schedule()
 		w.work()
@@ -116,14 +116,14 @@ func TestCorrectionsAreCounted(t *testing.T) {
 		reconciled(t, w, s, counts{})
 	})
 	t.Run("allocations of a deleted server", func(t *testing.T) {
-		w, s := watched(t, []int{1})
+		w, s := beginObserved(t, []int{1})
 		uuid := w.created()
 		w.schedule()
 		w.work()
 		w.pass(5 * scheduler.DefaultGrace)
 		w.plink.set(refused)
 		w.must(w.delete(uuid, false))
-		if err := w.boot.Reconcile(ctx); err == nil {
+		if err := w.scheduler.Reconcile(ctx); err == nil {
 			t.Error("it is done without Placement")
 		}
 		diff(t, counts{}, s.corrections)
@@ -131,7 +131,7 @@ func TestCorrectionsAreCounted(t *testing.T) {
 		reconciled(t, w, s, counts{scheduler.FreedDeleted: 1})
 	})
 	t.Run("queued_for_delete", func(t *testing.T) {
-		w, s := watched(t, []int{1})
+		w, s := beginObserved(t, []int{1})
 		uuid := w.created()
 		w.schedule()
 		w.work()
@@ -139,7 +139,7 @@ func TestCorrectionsAreCounted(t *testing.T) {
 		reconciled(t, w, s, counts{scheduler.CorrectedQueued: 1})
 	})
 	t.Run("a row of a server that was deleted, and its claim", func(t *testing.T) {
-		w, s := watched(t, []int{1})
+		w, s := beginObserved(t, []int{1})
 		uuid := w.created()
 		killAfter(w, "insert")
 		w.schedule()
@@ -150,7 +150,7 @@ func TestCorrectionsAreCounted(t *testing.T) {
 		w.consistent(map[string]bool{uuid: false})
 	})
 	t.Run("a row that was not shown", func(t *testing.T) {
-		w, s := watched(t, []int{1})
+		w, s := beginObserved(t, []int{1})
 		uuid := w.created()
 		killAfter(w, "place")
 		w.schedule()
@@ -163,7 +163,7 @@ func TestCorrectionsAreCounted(t *testing.T) {
 		w.consistent(map[string]bool{uuid: true})
 	})
 	t.Run("a soft delete that is over", func(t *testing.T) {
-		w, s := watched(t, []int{1}, func(b *scheduler.Options, _ *scheduler.QuotaOptions) { b.Reclaim = 10 * scheduler.DefaultGrace })
+		w, s := beginObserved(t, []int{1}, func(b *scheduler.Options, _ *scheduler.QuotaOptions) { b.Reclaim = 10 * scheduler.DefaultGrace })
 		uuid := w.created()
 		w.schedule()
 		w.work()
@@ -171,7 +171,7 @@ func TestCorrectionsAreCounted(t *testing.T) {
 		w.work()
 		w.pass(11 * scheduler.DefaultGrace)
 		w.beat()
-		w.must(w.boot.Reconcile(ctx))
+		w.must(w.scheduler.Reconcile(ctx))
 		diff(t, counts{scheduler.Reclaimed: 1}, s.corrections)
 	})
 }
@@ -179,13 +179,13 @@ func TestCorrectionsAreCounted(t *testing.T) {
 // TestSchedulingWhileRunIsActive: Scheduling is true while Run is active, and at no other time.
 func TestSchedulingWhileRunIsActive(t *testing.T) {
 	w := begin(t, []int{1})
-	if w.boot.Scheduling() {
+	if w.scheduler.Scheduling() {
 		t.Error("true before Run")
 	}
-	stop := run(w.boot)
-	until(t, "Scheduling is true", w.boot.Scheduling)
+	stop := run(w.scheduler)
+	eventually(t, "Scheduling is true", w.scheduler.Scheduling)
 	stop()
-	if w.boot.Scheduling() {
+	if w.scheduler.Scheduling() {
 		t.Error("true after Run")
 	}
 }

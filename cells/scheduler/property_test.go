@@ -40,18 +40,18 @@ func TestEndAfterEveryStep(t *testing.T) {
 				reached = true
 				return errEnd
 			}
-			w.boot.SetAfter(end)
+			w.scheduler.SetAfter(end)
 			fits := w.created()
 			w.schedule()
 			w.restart()
-			w.boot.SetAfter(end)
+			w.scheduler.SetAfter(end)
 			none := w.created(func(r *scheduler.CreateRequest) { r.Server.Flavor = big })
 			w.schedule()
 			w.restart()
 			w.schedule()
 			w.work()
 			w.pass(5 * scheduler.DefaultGrace) // no host lives
-			w.boot.SetAfter(end)
+			w.scheduler.SetAfter(end)
 			switch err := w.delete(fits, false); {
 			case err == nil, errors.Is(err, errEnd):
 			default:
@@ -130,7 +130,7 @@ type chaos struct {
 func (c *chaos) create(t *rapid.T) {
 	flavor := small
 	flavor.VCPUs = rapid.SampledFrom([]int64{1, 1, 1, slots, 100}).Draw(t, "vcpus")
-	servers, err := c.w.boot.Create(ctx, scheduler.CreateRequest{
+	servers, err := c.w.scheduler.Create(ctx, scheduler.CreateRequest{
 		Server: cellwire.Server{ProjectID: "p", UserID: "u", Name: "vm", Flavor: flavor}, Min: 1, Max: rapid.IntRange(1, 2).Draw(t, "count"),
 	}, true)
 	if err != nil {
@@ -182,7 +182,7 @@ func (c *chaos) restore(t *rapid.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = c.w.boot.Restore(ctx, m)
+	_, err = c.w.scheduler.Restore(ctx, m)
 	if err == nil && !c.alive[uuid] {
 		if _, certain := c.alive[uuid]; certain {
 			t.Errorf("server %s was deleted for good, and restored", uuid)
@@ -203,17 +203,17 @@ func (c *chaos) mayEnd(t *rapid.T) func() {
 	if other {
 		victim = rapid.SampledFrom(c.known).Draw(t, "victim")
 	}
-	c.w.boot.SetAfter(func(s string) error {
+	c.w.scheduler.SetAfter(func(s string) error {
 		switch {
 		case ended:
 			return errEnd // nothing more happens in this process
 		case s != step:
 			return nil
 		case other:
-			first := c.w.boot
+			first := c.w.scheduler
 			c.w.restart() // a process of its own
 			err := c.w.delete(victim, false)
-			c.w.boot = first
+			c.w.scheduler = first
 			c.judge(t, victim, false, err)
 			return nil
 		}
@@ -221,7 +221,7 @@ func (c *chaos) mayEnd(t *rapid.T) func() {
 		return errEnd
 	})
 	return func() {
-		c.w.boot.SetAfter(nil)
+		c.w.scheduler.SetAfter(nil)
 		if ended {
 			c.w.restart()
 		}
@@ -230,7 +230,7 @@ func (c *chaos) mayEnd(t *rapid.T) func() {
 
 func (c *chaos) schedule(t *rapid.T) {
 	end := c.mayEnd(t)
-	if err := c.w.boot.Schedule(ctx); err != nil {
+	if err := c.w.scheduler.Schedule(ctx); err != nil {
 		t.Fatal(err)
 	}
 	end()
@@ -238,7 +238,7 @@ func (c *chaos) schedule(t *rapid.T) {
 
 func (c *chaos) reconcile(t *rapid.T) {
 	end := c.mayEnd(t)
-	_ = c.w.boot.Reconcile(ctx) // what it cannot do now it does later
+	_ = c.w.scheduler.Reconcile(ctx) // what it cannot do now it does later
 	end()
 }
 

@@ -50,7 +50,7 @@ func TestRestoredBeforeItIsReclaimed(t *testing.T) {
 				}
 				return up
 			})
-			w.must(w.boot.Reconcile(ctx))
+			w.must(w.scheduler.Reconcile(ctx))
 			site.link.when(nil)
 			if !restored {
 				t.Fatal("nothing was overtaken")

@@ -58,7 +58,7 @@ func (s *Scheduler) reconcile(ctx context.Context) error {
 // alone does something to a server that nobody else in this process does anything to; otherwise it
 // is left for the next round.
 func (s *Scheduler) alone(uuid string, do func() error) error {
-	free, _ := s.busy.try(uuid)
+	free, _ := s.locks.tryLock(uuid)
 	if free == nil {
 		return nil
 	}

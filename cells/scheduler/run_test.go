@@ -15,7 +15,7 @@ import (
 )
 
 // until waits for something that another goroutine does.
-func until(t *testing.T, what string, is func() bool) {
+func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	deadline := time.NewTimer(20 * time.Second)
 	defer deadline.Stop()
@@ -56,21 +56,21 @@ func TestRunSchedulesAndDiscovers(t *testing.T) {
 			return err != nil
 		}
 	}
-	stop := run(w.boot)
+	stop := run(w.scheduler)
 	a := w.created()
-	until(t, "a server is placed", placed(a))
+	eventually(t, "a server is placed", placed(a))
 	added := newAgent(w, w.sites[1], "new")
 	w.sites[1].agents = append(w.sites[1].agents, added)
 	added.beat()
-	until(t, "a new host is mapped", func() bool {
+	eventually(t, "a new host is mapped", func() bool {
 		hosts, err := w.store.Hosts(ctx)
 		return err == nil && len(hosts) == 3
 	})
 	stop()
 	w.restart()
-	stop = run(w.boot)
+	stop = run(w.scheduler)
 	b := w.created()
-	until(t, "the next scheduler places a server", placed(b))
+	eventually(t, "the next scheduler places a server", placed(b))
 	stop()
 	if row := w.row(b); row.VMState != cellwire.VMBuilding {
 		t.Errorf("the row is %+v", row)

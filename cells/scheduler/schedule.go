@@ -55,7 +55,7 @@ func (s *Scheduler) schedule(ctx context.Context, w *workers) error {
 		if !s.delay.due(uuid, needsPlacement, s.o.Now()) {
 			continue
 		}
-		free, _ := s.busy.try(uuid)
+		free, _ := s.locks.tryLock(uuid)
 		if free == nil {
 			continue
 		}

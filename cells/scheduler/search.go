@@ -17,7 +17,7 @@ const treeCandidates = 10
 // asked for, and none of them took the server. A Placement that is shared with thousands of other
 // hosts may give none of ours. Each is asked for by itself, by chance, but each time in the same
 // order, until one takes the server; so most boots cost one request more, and one that nothing can
-// take a request for each host.
+// lock a request for each host.
 func (b *build) search(ctx context.Context) (placed bool, err error) {
 	request, err := NewCandidateRequest(b.server.Flavor)
 	if err != nil {

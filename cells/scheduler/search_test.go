@@ -16,7 +16,7 @@ import (
 
 // crowded is a world whose Placement has more hosts that are not its own than candidates are asked
 // for, and gives them first.
-func crowded(t *testing.T, other http.Handler, hosts []int) *world {
+func newCrowdedWorld(t *testing.T, other http.Handler, hosts []int) *world {
 	w := newWorldOn(t, t.TempDir(), other, hosts, func(b *scheduler.Options, _ *scheduler.QuotaOptions) { b.MaxCandidates = 4 })
 	t.Cleanup(w.close)
 	inventory := map[string]any{"VCPU": map[string]int{"total": 64}, "MEMORY_MB": map[string]int{"total": 65536}, "DISK_GB": map[string]int{"total": 1000}}
@@ -47,10 +47,10 @@ func crowded(t *testing.T, other http.Handler, hosts []int) *world {
 
 // TestCrowdedPlacement: servers find their hosts although Placement has so many others that none of
 // ours is among those it gives.
-func TestCrowdedPlacement(t *testing.T) { crowd(t, nil) }
+func TestCrowdedPlacement(t *testing.T) { fillHosts(t, nil) }
 
-func crowd(t *testing.T, other http.Handler) {
-	w := crowded(t, other, []int{2, 2})
+func fillHosts(t *testing.T, other http.Handler) {
+	w := newCrowdedWorld(t, other, []int{2, 2})
 	on := map[string]bool{}
 	for i := range 12 {
 		uuid := w.created()
@@ -100,7 +100,7 @@ func TestOnOpenStacksPlacement(t *testing.T) {
 		t.Fatal(err)
 	}
 	proxy := httputil.NewSingleHostReverseProxy(at)
-	t.Run("crowded", func(t *testing.T) { crowd(t, proxy) })
+	t.Run("crowded", func(t *testing.T) { fillHosts(t, proxy) })
 	if err := real.Reset(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -135,6 +135,6 @@ func TestOnOpenStacksPlacement(t *testing.T) {
 			alive[uuid] = false
 		}
 	}
-	w.must(w.boot.Reconcile(ctx))
+	w.must(w.scheduler.Reconcile(ctx))
 	w.consistent(alive)
 }

@@ -62,7 +62,7 @@ const defaultGrace = time.Minute
 type Scheduler struct {
 	o     Options
 	kick  chan struct{}
-	busy  busy
+	locks serverLocks
 	delay delays
 
 	scheduling atomic.Bool // Run is active
@@ -104,7 +104,7 @@ func New(o Options) (*Scheduler, error) {
 	}
 	return &Scheduler{
 		o: o, kick: make(chan struct{}, 1), cursor: map[string]int64{}, suspects: map[string]time.Time{},
-		busy: busy{servers: map[string]chan struct{}{}}, delay: delays{servers: map[string]*delay{}},
+		locks: serverLocks{servers: map[string]chan struct{}{}}, delay: delays{servers: map[string]*delay{}},
 	}, nil
 }
 
@@ -152,17 +152,17 @@ func (s *Scheduler) step(name string) error {
 	return s.after(name)
 }
 
-// busy has the servers that something is done to in this process, so that the scheduler, the
+// serverLocks has the servers that something is done to in this process, so that the scheduler, the
 // reconciler and a deletion take turns.
-type busy struct {
+type serverLocks struct {
 	mu      sync.Mutex
 	servers map[string]chan struct{} // closed when it is free
 }
 
-// take waits for a server, until the context ends.
-func (b *busy) take(ctx context.Context, uuid string) (free func(), err error) {
+// lock waits for a server, until the context ends.
+func (b *serverLocks) lock(ctx context.Context, uuid string) (free func(), err error) {
 	for {
-		free, wait := b.try(uuid)
+		free, wait := b.tryLock(uuid)
 		if free != nil {
 			return free, nil
 		}
@@ -174,8 +174,8 @@ func (b *busy) take(ctx context.Context, uuid string) (free func(), err error) {
 	}
 }
 
-// try takes a server if it is free; otherwise free is nil, and wait is closed when to try again.
-func (b *busy) try(uuid string) (free func(), wait <-chan struct{}) {
+// tryLock takes a server if it is free; otherwise free is nil, and wait is closed when to try again.
+func (b *serverLocks) tryLock(uuid string) (free func(), wait <-chan struct{}) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if taken, is := b.servers[uuid]; is {

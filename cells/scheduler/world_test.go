@@ -176,11 +176,11 @@ type world struct {
 	plink *link
 	log   *journal
 
-	options  func(*scheduler.Options, *scheduler.QuotaOptions)
-	client   *scheduler.PlacementClient
-	gatherer *gather.Gatherer
-	quota    *scheduler.Quotas
-	boot     *scheduler.Scheduler
+	options   func(*scheduler.Options, *scheduler.QuotaOptions)
+	client    *scheduler.PlacementClient
+	gatherer  *gather.Gatherer
+	quota     *scheduler.Quotas
+	scheduler *scheduler.Scheduler
 
 	mu  sync.Mutex
 	now time.Time
@@ -257,7 +257,7 @@ func (w *world) restart() {
 	w.quota, err = scheduler.NewQuotas(qo)
 	w.must(err)
 	bo.Quota = w.quota
-	w.boot, err = scheduler.New(bo)
+	w.scheduler, err = scheduler.New(bo)
 	w.must(err)
 }
 
@@ -359,7 +359,7 @@ func (w *world) create(change ...func(*scheduler.CreateRequest)) ([]cellwire.Ser
 	for _, c := range change {
 		c(&r)
 	}
-	return w.boot.Create(ctx, r, false)
+	return w.scheduler.Create(ctx, r, false)
 }
 
 // created asks for one server, which must work.
@@ -372,7 +372,7 @@ func (w *world) created(change ...func(*scheduler.CreateRequest)) string {
 
 func (w *world) schedule() {
 	w.t.Helper()
-	w.must(w.boot.Schedule(ctx))
+	w.must(w.scheduler.Schedule(ctx))
 }
 
 // row is the server in the cell that it is mapped to.
@@ -394,7 +394,7 @@ func (w *world) delete(uuid string, soft bool) error {
 	if err != nil {
 		return err
 	}
-	return w.boot.Delete(ctx, m, soft)
+	return w.scheduler.Delete(ctx, m, soft)
 }
 
 func (w *world) endpoint(context.Context) (string, error) { return "http://placement", nil }

@@ -10,8 +10,8 @@ import (
 	"github.com/compute-agent/compute-agent/cells/scheduler"
 )
 
-// Boots is what the API needs of a *scheduler.Scheduler.
-type Boots interface {
+// Scheduler is what the API needs of a *scheduler.Scheduler.
+type Scheduler interface {
 	// Create writes what was asked for, after the checks of cells and quota. Its errors are
 	// *scheduler.QuotaExceededError, scheduler.ErrCellDown and *scheduler.InvalidError, or those of
 	// the API database.
