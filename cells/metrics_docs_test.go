@@ -30,10 +30,10 @@ func families(t *testing.T) map[string]map[string][]string {
 	return out
 }
 
-// TestNamesAreTheirOwn: a metric of the compute API or of a cell has no name that one of the
+// TestMetricNamesAreUnique: a metric of the compute API or of a cell has no name that one of the
 // agent's has, which mean something else.
-func TestNamesAreTheirOwn(t *testing.T) {
-	agents, err := os.ReadFile("../internal/agent/telemetry/testdata/metrics.txt")
+func TestMetricNamesAreUnique(t *testing.T) {
+	agents, err := os.ReadFile("../internal/agent/metrics/testdata/metrics.txt")
 	if err != nil {
 		t.Fatal(err)
 	}

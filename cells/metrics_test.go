@@ -211,9 +211,9 @@ func TestCellRemoved(t *testing.T) {
 	}
 }
 
-// TestServersAreCountedNowAndThen: a look costs no count within 15 s of the last one, whoever
+// TestServerCountIsCached: a look costs no count within 15 s of the last one, whoever
 // looks; after that it does, and also when the clock was set back.
-func TestServersAreCountedNowAndThen(t *testing.T) {
+func TestServerCountIsCached(t *testing.T) {
 	c := newMetricsClock()
 	m := newCellMetrics(c.now)
 	counts := 0

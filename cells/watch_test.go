@@ -190,8 +190,8 @@ func TestReadinessOfTheAPI(t *testing.T) {
 	}
 }
 
-// TestReadinessAsksOnceAtATime: however many ask, each cell is asked once.
-func TestReadinessAsksOnceAtATime(t *testing.T) {
+// TestReadinessIsCached: however many ask, each cell is asked once.
+func TestReadinessIsCached(t *testing.T) {
 	dir := t.TempDir()
 	api := newAPI(t, dir)
 	socket, at := filepath.Join(dir, "compute-api.sock"), filepath.Join(dir, "cell1.sock")
@@ -262,8 +262,8 @@ func TestCellIsWatched(t *testing.T) {
 	}
 }
 
-// TestNothingElseIsServed: what watches a process changes nothing.
-func TestNothingElseIsServed(t *testing.T) {
+// TestUnknownPathsAre404: what watches a process changes nothing.
+func TestUnknownPathsAre404(t *testing.T) {
 	dir := t.TempDir()
 	socket := filepath.Join(dir, "watch.sock")
 	during(t, newAPI(t, dir).ServeMetrics, listen(t, socket))

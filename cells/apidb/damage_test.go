@@ -32,9 +32,9 @@ func closed(s *apidb.DB, err error) error {
 	return err
 }
 
-// TestForeignFiles: what is no API database is refused, by whichever way, and not a byte of it or
+// TestFilesOfOtherProgramsAreRejected: what is no API database is refused, by whichever way, and not a byte of it or
 // beside it changes.
-func TestForeignFiles(t *testing.T) {
+func TestFilesOfOtherProgramsAreRejected(t *testing.T) {
 	for name, content := range map[string]func(t *testing.T, path string){
 		"garbage": func(t *testing.T, path string) {
 			must(t, os.WriteFile(path, []byte(strings.Repeat("letter ", 100)), 0o600))

@@ -68,7 +68,7 @@ func (s *DB) SawCell(ctx context.Context, before CellDatabase, seen CellMark) (n
 			now.Known, now.Suspect, now.Since = seen, nil, time.Time{}
 			_, err = sqldb.Exec(ctx, tx, setKnown, seen.Epoch, seen.Revision, id)
 		case now.Suspect != nil || before.Fits(seen):
-			// It is known already; or others told of more meanwhile, which is no going back.
+			// Already recorded; or others recorded a higher revision in the meantime.
 		default:
 			at := s.now()
 			now.Suspect, now.Since = &seen, timeOut(timeIn(at))

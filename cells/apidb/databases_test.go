@@ -70,9 +70,9 @@ func TestDatabasesOfCells(t *testing.T) {
 	}
 }
 
-// TestDatabasesSeenByOthers: an answer that comes late, after others told of more, is no going
+// TestOutOfOrderRevisionsAreIgnored: an answer that comes late, after others told of more, is no going
 // back, and does not undo what was accepted.
-func TestDatabasesSeenByOthers(t *testing.T) {
+func TestOutOfOrderRevisionsAreIgnored(t *testing.T) {
 	s := fresh(t)
 	withCells(t, s, 1)
 	cell := cellUUID(1)

@@ -92,7 +92,7 @@ func (s *DB) failed(ctx context.Context, op string, err error) error {
 	return s.kit.Explain(ctx, op+" in", err)
 }
 
-// limitOf is the LIMIT for a limit of which 0 is none.
+// limitOf is the LIMIT for a limit of which 0 is unlimited.
 func limitOf(limit int) int {
 	if limit <= 0 {
 		return -1

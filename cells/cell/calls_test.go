@@ -194,7 +194,7 @@ func TestRequestsForAnotherCell(t *testing.T) {
 	}
 }
 
-func TestCellSaysWhoItIs(t *testing.T) {
+func TestCellInfo(t *testing.T) {
 	w := begin(t)
 	got := do[cellwire.CellInfo](w, "GET", "/v1/cell", nil)
 	if got.Name != "cell1" || got.Version != "1.2.3" || !got.Now.Equal(start) || got.Epoch == "" {

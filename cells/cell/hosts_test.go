@@ -155,9 +155,9 @@ func TestNodes(t *testing.T) {
 	same(t, "another name", nodes("")[0].Name, "renamed")
 }
 
-// TestHostsAreApart: a host neither sees nor changes the servers of another, nor hidden ones of its
+// TestHostsSeeOnlyTheirServers: a host neither sees nor changes the servers of another, nor hidden ones of its
 // own.
-func TestHostsAreApart(t *testing.T) {
+func TestHostsSeeOnlyTheirServers(t *testing.T) {
 	w := begin(t)
 	w.register("h1", "h2")
 	w.release(building(1, "h1"))
@@ -238,9 +238,9 @@ func TestHostComesBackToALocalDelete(t *testing.T) {
 	same(t, "its work then", wants(t, w.work("h1", 0, "")), map[int]cellwire.Want{})
 }
 
-// TestRestoreOnASilentHost: the server is active when its host is back and has settled it, and an
+// TestRestoreOnADownHost: the server is active when its host is back and has settled it, and an
 // answer about an older wish counts for nothing.
-func TestRestoreOnASilentHost(t *testing.T) {
+func TestRestoreOnADownHost(t *testing.T) {
 	w := begin(t)
 	w.register("h1")
 	w.active(1, "h1")

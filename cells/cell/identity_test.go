@@ -42,8 +42,8 @@ func withCertificate(cn string, names ...string) func(*http.Request) {
 	}
 }
 
-// TestWhoMayDoWhat tries each call as each client. Who may not is told nothing, whatever there is.
-func TestWhoMayDoWhat(t *testing.T) {
+// TestAuthorizationOfEachCall tries each call as each client. Who may not is told nothing, whatever there is.
+func TestAuthorizationOfEachCall(t *testing.T) {
 	tokens, err := osapi.ReadTokens(strings.NewReader(tokenLine("t-api", "compute-api", "nova")+tokenLine("t-h1", "agent", "h1")+
 		tokenLine("t-h2", "agent", "h2")+tokenLine("t-both", "agent,compute-api", "h1")+tokenLine("t-admin", "admin,reader", "h1")), "tokens")
 	if err != nil {
@@ -92,8 +92,8 @@ func TestWhoMayDoWhat(t *testing.T) {
 	}
 }
 
-// TestRefusalsAreLogged: who is turned away is told of with what lets them in, each once a minute.
-func TestRefusalsAreLogged(t *testing.T) {
+// TestRejectionsAreRateLimited: who is turned away is told of with what lets them in, each once a minute.
+func TestRejectionsAreRateLimited(t *testing.T) {
 	tokens, err := osapi.ReadTokens(strings.NewReader(tokenLine("t-api", "compute-api", "nova")+tokenLine("t-h2", "agent", "h2")), "tokens")
 	if err != nil {
 		t.Fatal(err)
@@ -138,7 +138,7 @@ func (failing) Authenticate(*http.Request) (osapi.Principal, error) {
 	return osapi.Principal{}, errors.New("the disk is on fire")
 }
 
-func TestNobodyCanTell(t *testing.T) {
+func TestUnavailableAuthentication(t *testing.T) {
 	w := begin(t, func(c *cell.Config) { c.Auth = cell.Tokens(failing{}) })
 	if message := w.refused(503, cellwire.CodeUnavailable, "GET", "/v1/cell", nil); strings.Contains(message, "fire") || !strings.Contains(w.log.String(), "fire") {
 		t.Errorf("the client is told %q, and the log %q", message, w.log.String())

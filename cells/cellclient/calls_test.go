@@ -155,7 +155,7 @@ func TestManyStatesAreAskedForInParts(t *testing.T) {
 	}
 }
 
-func TestNamesThatAreNone(t *testing.T) {
+func TestInvalidNamesAreRejected(t *testing.T) {
 	client := serve(t, func(http.ResponseWriter, *http.Request) { t.Error("it was asked") })
 	for _, name := range []string{"", ".", ".."} {
 		if _, err := client.Server(t.Context(), name); !cellclient.IsNotFound(err) {

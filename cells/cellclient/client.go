@@ -198,14 +198,14 @@ func read(ctx context.Context, resp *http.Response, out any) error {
 	}
 }
 
-// maxInitialBuffer is how much room is made for an answer because it is said to have so many bytes.
+// maxInitialBuffer bounds the buffer that is allocated by an answer's Content-Length.
 const maxInitialBuffer = 1 << 20
 
 // readAll reads a body, of which a little more than maxAnswer at most.
 func readAll(resp *http.Response) ([]byte, error) {
 	var data bytes.Buffer
 	if resp.ContentLength > 0 {
-		data.Grow(int(min(resp.ContentLength, maxInitialBuffer)) + bytes.MinRead) // with room for finding its end
+		data.Grow(int(min(resp.ContentLength, maxInitialBuffer)) + bytes.MinRead) // with space to read its end
 	}
 	_, err := data.ReadFrom(io.LimitReader(resp.Body, maxAnswer+1))
 	return data.Bytes(), err
@@ -274,7 +274,7 @@ func checkJSON(resp *http.Response) error {
 	return nil
 }
 
-// snippet is the beginning of what somebody unknown sent, fit for a log line.
+// snippet is the beginning of untrusted data, quoted for a log line.
 func snippet(data []byte) string {
 	const most = 200
 	if len(data) == 0 {

@@ -69,7 +69,7 @@ func raw(response string) http.HandlerFunc {
 
 const okInfo = `{"name":"cell1","epoch":"e1","version":"1","now":"2026-01-01T00:00:00Z"}`
 
-func TestWhatIsNoAnswer(t *testing.T) {
+func TestInvalidAnswers(t *testing.T) {
 	tests := map[string]http.HandlerFunc{
 		"garbage":              answer(200, `{"name":`),
 		"trailing garbage":     answer(200, okInfo+"x"),
@@ -196,7 +196,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-func TestNobodyThere(t *testing.T) {
+func TestConnectionRefused(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -213,7 +213,7 @@ func TestNobodyThere(t *testing.T) {
 	}
 }
 
-func TestNoTLSThere(t *testing.T) {
+func TestServerWithoutTLS(t *testing.T) {
 	server := httptest.NewServer(answer(200, okInfo))
 	t.Cleanup(server.Close)
 	client := connect(t, cellclient.Config{URL: "https" + strings.TrimPrefix(server.URL, "http")})
@@ -235,7 +235,7 @@ func TestNoTLSThere(t *testing.T) {
 }
 
 // A cell that hangs: connections are taken by the kernel, and nobody answers.
-func TestSilence(t *testing.T) {
+func TestTimeout(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -265,7 +265,7 @@ func TestSilence(t *testing.T) {
 	}
 }
 
-func TestABodyThatStalls(t *testing.T) {
+func TestBodyTimeout(t *testing.T) {
 	stalled, done := make(chan struct{}), make(chan struct{})
 	client := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -299,7 +299,7 @@ func (m *manualDeadline) Err() error {
 	return nil
 }
 
-func TestACallerThatGoesAway(t *testing.T) {
+func TestCancelledCall(t *testing.T) {
 	arrived, done := make(chan struct{}), make(chan struct{})
 	client := serve(t, func(http.ResponseWriter, *http.Request) { close(arrived); <-done })
 	t.Cleanup(func() { close(done) })
@@ -432,7 +432,7 @@ func TestURLs(t *testing.T) {
 	}
 }
 
-func TestTooMuchIsNotSent(t *testing.T) {
+func TestOversizedRequestIsNotSent(t *testing.T) {
 	client := serve(t, func(http.ResponseWriter, *http.Request) { t.Error("it was sent") })
 	_, err := client.Insert(t.Context(), cellwire.Server{UUID: uuid, UserData: strings.Repeat("x", 4<<20)})
 	var refusal *cellwire.Error

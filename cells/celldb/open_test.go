@@ -17,7 +17,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 )
 
-func TestOpenMakesAndKeeps(t *testing.T) {
+func TestOpenCreatesAndReopens(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "deep", "er", "cell.db")
 	s := open(t, path)
 	for name, want := range map[string]os.FileMode{path: 0o600, path + "-lock": 0o600, filepath.Dir(path): 0o700} {

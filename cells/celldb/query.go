@@ -31,7 +31,7 @@ var sortExpressions = map[string]string{
 	"vm_state": "i.vm_state",
 }
 
-// initialRows is for how many rows there is room at first: a list over many cells asks for no more.
+// initialRows is the initial capacity in rows: a list over many cells asks for no more.
 const initialRows = 40
 
 // Servers is a page of servers. Sorted by created_at it reads the page's rows from an index, and

@@ -127,8 +127,8 @@ func TestPagesCanBeRead(t *testing.T) {
 	}
 }
 
-// TestOneThatIsTooMuch: a server that weighs more than an answer may is told all the same.
-func TestOneThatIsTooMuch(t *testing.T) {
+// TestServerLargerThanAnAnswerIsReturned: a server that weighs more than an answer may is told all the same.
+func TestServerLargerThanAnAnswerIsReturned(t *testing.T) {
 	s := fresh(t)
 	if _, _, err := s.Report(ctx, "h1", cellwire.HostReport{Version: "1"}, moment); err != nil {
 		t.Fatal(err)

@@ -18,7 +18,7 @@ const (
 	VMDeleted     = "deleted"
 )
 
-// The tasks under way on a server (nova.compute.task_states); "" is none.
+// The tasks under way on a server (nova.compute.task_states); "": no task.
 const (
 	TaskScheduling   = "scheduling"
 	TaskSpawning     = "spawning"

@@ -268,8 +268,8 @@ func (unable) Authenticate(*http.Request) (osapi.Principal, error) {
 	return osapi.Principal{}, errors.New("keystone is away")
 }
 
-// TestWhoCannotBeFoundOut: that is the service's fault, and passes.
-func TestWhoCannotBeFoundOut(t *testing.T) {
+// TestUnavailableAuthenticatorIs503: that is the service's fault, and passes.
+func TestUnavailableAuthenticatorIs503(t *testing.T) {
 	c := newCloud(t, Options{})
 	c.api.service.Authenticator = unable{}
 	if got := c.ask(member, "", "/v2.1/servers"); got.status != 503 || got.header.Get("Retry-After") == "" {

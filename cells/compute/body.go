@@ -55,21 +55,21 @@ func (x *exchange) checkedQuery(known jsonkit.Properties) (url.Values, error) {
 
 // The following read members of bodies that fit their schemas: a member of another type cannot be.
 
-// memberObject is a member that is an object, nil if there is none.
+// memberObject is a member that is an object, or nil.
 func memberObject(o *jsonkit.Object, name string) *jsonkit.Object {
 	v, _ := o.Get(name)
 	inner, _ := v.(*jsonkit.Object)
 	return inner
 }
 
-// memberList is a member that is a list, nil if there is none.
+// memberList is a member that is a list, or nil.
 func memberList(o *jsonkit.Object, name string) []any {
 	v, _ := o.Get(name)
 	items, _ := v.([]any)
 	return items
 }
 
-// memberString is a member that is a string, "" if there is none or it is null.
+// memberString is a member that is a string, "" without one or if it is null.
 func memberString(o *jsonkit.Object, name string) string {
 	v, _ := o.Get(name)
 	s, _ := v.(string)
@@ -85,7 +85,7 @@ func memberText(o *jsonkit.Object, name string) *string {
 	return nil
 }
 
-// memberBool is a member that schema boolean describes; otherwise if there is none.
+// memberBool is a member that schema boolean describes; otherwise without one.
 func memberBool(o *jsonkit.Object, name string, otherwise bool) bool {
 	switch v, _ := o.Get(name); v := v.(type) {
 	case bool:
@@ -100,7 +100,7 @@ func memberBool(o *jsonkit.Object, name string, otherwise bool) bool {
 	return otherwise
 }
 
-// memberInt is a member that is an integer, or a string of digits; otherwise if there is none. What
+// memberInt is a member that is an integer, or a string of digits; otherwise without one. What
 // is too large for an int64 is the largest: schemas with a maximum do not let it come so far.
 func memberInt(o *jsonkit.Object, name string, otherwise int64) int64 {
 	v, has := o.Get(name)

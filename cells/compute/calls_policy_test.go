@@ -4,9 +4,9 @@ package compute
 
 import "testing"
 
-// TestWhoMayDoWhat: each call by an administrator, a member, a reader, and a member of another
+// TestPolicyOfEachCall: each call by an administrator, a member, a reader, and a member of another
 // project.
-func TestWhoMayDoWhat(t *testing.T) {
+func TestPolicyOfEachCall(t *testing.T) {
 	boot := `{"server":{"name":"n1","imageRef":"` + image + `","flavorRef":"1","networks":"none"}}`
 	newFlavor := `{"flavor":{"name":"new","id":"new","ram":1,"vcpus":1,"disk":1}}`
 	for _, tt := range []struct {

@@ -93,8 +93,8 @@ func TestCreateDeleteAndActionsAsInNova(t *testing.T) {
 	}, made)
 }
 
-// TestWhatIsBooted is what the scheduler gets of all that can be asked for.
-func TestWhatIsBooted(t *testing.T) {
+// TestRequestedServer is what the scheduler gets of all that can be asked for.
+func TestRequestedServer(t *testing.T) {
 	tiny := cellwire.Flavor{ID: "1", Flavor: plugins.Flavor{Name: "m1.tiny", VCPUs: 1, MemoryMB: 512, RootGB: 1}}
 	base := func(change func(*scheduler.CreateRequest)) scheduler.CreateRequest {
 		r := scheduler.CreateRequest{Min: 1, Max: 1, Server: cellwire.Server{
@@ -158,9 +158,9 @@ func TestWhatIsBooted(t *testing.T) {
 	}
 }
 
-// TestWhatIsNotBooted: what this service has not is refused in a sentence, and what does not come
+// TestUnsupportedRequestsAreRejected: what this service has not is refused in a sentence, and what does not come
 // to pass in Nova's.
-func TestWhatIsNotBooted(t *testing.T) {
+func TestUnsupportedRequestsAreRejected(t *testing.T) {
 	const base = `"name":"n1","imageRef":"` + image + `","flavorRef":"1"`
 	const none = base + `,"networks":"none"`
 	for _, tt := range []struct {
@@ -255,8 +255,8 @@ func TestBootsInAnOutage(t *testing.T) {
 	}
 }
 
-// TestRefusedBoots: what the scheduler's side says is told with its status.
-func TestRefusedBoots(t *testing.T) {
+// TestSchedulerErrorsHaveTheirStatus: what the scheduler's side says is told with its status.
+func TestSchedulerErrorsHaveTheirStatus(t *testing.T) {
 	for _, tt := range []struct {
 		err    error
 		status int

@@ -162,7 +162,7 @@ func TestHowOftenCellsAreAsked(t *testing.T) {
 	})
 }
 
-func TestACellThatLies(t *testing.T) {
+func TestMergeRejectsInvalidPages(t *testing.T) {
 	first := func(change func(p *cellwire.ServerPage)) func(int, cellwire.ServerPage) cellwire.ServerPage {
 		return func(_ int, p cellwire.ServerPage) cellwire.ServerPage { change(&p); return p }
 	}
@@ -223,7 +223,7 @@ func TestAServerInTwoCells(t *testing.T) {
 	check(t, rowsOf("a", 250, 0, 1), r.Rows)
 }
 
-func TestQueriesThatMeanNothing(t *testing.T) {
+func TestMergeRejectsInvalidQueries(t *testing.T) {
 	for _, q := range []cellwire.ServerQuery{{}, {Limit: -1}, {Limit: 10, Sort: []cellwire.SortKey{{Key: "colour"}}}, {Limit: 1, After: cellwire.Key{"x", "y"}},
 		{Limit: 1, Sort: byCreation, After: cellwire.Key{"text", "uuid"}}, {Limit: 1, NamePattern: "("}} {
 		fake := &listCell{}
@@ -236,7 +236,7 @@ func TestQueriesThatMeanNothing(t *testing.T) {
 	}
 }
 
-func TestACallerThatGoesAway(t *testing.T) {
+func TestMergeEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, cells := gathererOf(&listCell{fault: hang}, &listCell{})
 		ctx, cancel := context.WithCancel(t.Context())
@@ -270,7 +270,7 @@ func TestFiftyListsDuringAHang(t *testing.T) {
 
 // For any cells, rows, limits, markers and failures the list is what a naive sort of the rows of
 // the cells that are up gives.
-func TestListIsANaiveSort(t *testing.T) {
+func TestMergeEqualsASort(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		q := cellwire.ServerQuery{Limit: rapid.IntRange(1, 450).Draw(r, "limit"), Sort: drawSort(r)}
 		shared := rapid.IntRange(0, 20).Draw(r, "shared")

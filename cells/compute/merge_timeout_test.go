@@ -14,10 +14,10 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 )
 
-// TestNothingIsLeftToBeAskedWhenASilentCellIsGivenUp: one cell hangs, and one has all of the rows,
+// TestMergeIsReadyWhenACellTimesOut: one cell hangs, and one has all of the rows,
 // in many batches. They are all fetched while the other one is waited for, and none when its time
 // is over.
-func TestNothingIsLeftToBeAskedWhenASilentCellIsGivenUp(t *testing.T) {
+func TestMergeIsReadyWhenACellTimesOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fakes := make([]*listCell, 50)
 		for i := range fakes {
@@ -42,9 +42,9 @@ func TestNothingIsLeftToBeAskedWhenASilentCellIsGivenUp(t *testing.T) {
 	})
 }
 
-// TestWithoutSilenceNothingIsAskedInVain: cells that all answer in good time are asked as often as
+// TestMergeAsksNoMoreThanNeeded: cells that all answer in good time are asked as often as
 // if each had answered at once.
-func TestWithoutSilenceNothingIsAskedInVain(t *testing.T) {
+func TestMergeAsksNoMoreThanNeeded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := &listCell{rows: rowsOf("a", 500, 1000, 1), delay: time.Millisecond}, &listCell{rows: rowsOf("b", 500, 0, 1), delay: 90 * time.Millisecond}
 		r := mergeFrom(t, cellwire.ServerQuery{Limit: 256, Sort: byCreation}, a, b)
@@ -53,10 +53,10 @@ func TestWithoutSilenceNothingIsAskedInVain(t *testing.T) {
 	})
 }
 
-// TestWhatIsForeseen: while a cell is silent the result without it is given, and not again if it
+// TestMergeResultsBeforeATimeout: while a cell is silent the result without it is given, and not again if it
 // stays silent; if it answers after all, another is given. A cell that is silent after its first
 // rows, which would go with it, lets nothing be foreseen.
-func TestWhatIsForeseen(t *testing.T) {
+func TestMergeResultsBeforeATimeout(t *testing.T) {
 	rows := rowsOf("b", 30, 0, 1)
 	for name, tt := range map[string]struct {
 		late   *listCell
@@ -100,9 +100,9 @@ func TestWhatIsForeseen(t *testing.T) {
 	}
 }
 
-// TestSilencesChangeNothing: cells that answer early, late, in between or never, with rows that are
+// TestMergeIsIndependentOfDelays: cells that answer early, late, in between or never, with rows that are
 // now in one of them and now all over: the list is that of those that answered.
-func TestSilencesChangeNothing(t *testing.T) {
+func TestMergeIsIndependentOfDelays(t *testing.T) {
 	delays := []time.Duration{0, 40 * time.Millisecond, 99 * time.Millisecond, 150 * time.Millisecond, 400 * time.Millisecond, 3 * time.Second}
 	for seed := range uint64(50) {
 		synctest.Test(t, func(t *testing.T) {
@@ -139,9 +139,9 @@ func TestSilencesChangeNothing(t *testing.T) {
 	}
 }
 
-// TestFiftyListsThatTakeTurns: all are there when the time of the cell that hangs is over, although
+// TestFiftyInterleavedMerges: all are there when the time of the cell that hangs is over, although
 // there are more than have a turn at once.
-func TestFiftyListsThatTakeTurns(t *testing.T) {
+func TestFiftyInterleavedMerges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, cells := gathererOf(&listCell{rows: rowsOf("a", 300, 0, 1), delay: 20 * time.Millisecond}, &listCell{fault: hang}, &listCell{delay: time.Millisecond})
 		start := time.Now()

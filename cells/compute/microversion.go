@@ -32,7 +32,7 @@ const (
 	vDescription        Version = 19 // of servers
 	vTags               Version = 26 // of servers, and filters by them
 	vNetworksRequired   Version = 37 // on create
-	vStatusChecked      Version = 38 // a status that is none is refused
+	vStatusChecked      Version = 38 // an invalid status is rejected
 	vFlavorEmbedded     Version = 47 // the flavor of a server is shown as it was
 	vServiceUUID        Version = 53 // services go by their uuid
 	vTrustedCerts       Version = 63 // trusted_image_certificates

@@ -292,9 +292,9 @@ func TestShowWhileACellIsDown(t *testing.T) {
 	}
 }
 
-// TestDownIsDownInWhateverWay: lists are the same whether a cell refuses, fails, or answers what is
+// TestEveryFailureOfACellIsDown: lists are the same whether a cell refuses, fails, or answers what is
 // no answer.
-func TestDownIsDownInWhateverWay(t *testing.T) {
+func TestEveryFailureOfACellIsDown(t *testing.T) {
 	for name, fail := range waysToBeDown {
 		c := crowd(t, Options{ListSkipsDownCells: true})
 		c.cell(1).fail = fail

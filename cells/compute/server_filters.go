@@ -64,7 +64,7 @@ func (x *exchange) readList(detail bool) (*listRequest, error) {
 		delete(filters, "tenant_id")
 		delete(filters, "project_id")
 		l.query.ProjectID = x.Who.Project
-		l.nothing = x.Who.Project == "" // nobody's servers, and not everybody's
+		l.nothing = x.Who.Project == "" // no project has no servers; it does not stand for all
 	}
 	l.limit, l.marker, l.hasMarker = readLimit(params, x.api.options.MaxLimit), last(params, "marker"), params.Has("marker")
 	if l.query.Sort, err = x.readSort(params); err != nil {

@@ -174,9 +174,9 @@ func TestMarkerThatIsDeleted(t *testing.T) {
 	}
 }
 
-// TestWhoHasNoProject: an administrator without a project has no servers, and not everybody's,
+// TestListWithoutAProject: an administrator without a project has no servers, and not everybody's,
 // unless these are asked for.
-func TestWhoHasNoProject(t *testing.T) {
+func TestListWithoutAProject(t *testing.T) {
 	c := crowd(t, Options{})
 	c.api.service.Authenticator = osapi.Fixed{Principal: osapi.Principal{User: "root", Roles: []string{roleAdmin}}}
 	for path, want := range map[string]int{"/v2.1/servers": 0, "/v2.1/servers?all_tenants=1": 9} {

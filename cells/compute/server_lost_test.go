@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// TestServerThatItsCellLost: owners get the 404 that Nova has, and the log says that it ought to be
+// TestServerMissingInItsCellIsLogged: owners get the 404 that Nova has, and the log says that it ought to be
 // there: once a minute for each cell, and not of a server that is deleted.
-func TestServerThatItsCellLost(t *testing.T) {
+func TestServerMissingInItsCellIsLogged(t *testing.T) {
 	c := newCloud(t, Options{})
 	now := start
 	c.api.service.Now = func() time.Time { return now }

@@ -121,7 +121,7 @@ func wrongParam(kind paramKind, value string) string {
 		return quoted + " is not text"
 	}
 	switch kind {
-	case pattern: // the empty one is none, as for Nova's format "regex"
+	case pattern: // empty is no pattern, as for Nova's format "regex"
 		if _, err := syntax.Parse(value, syntax.Perl); err != nil || value == "" { // those that are looked for are bounded where they are compiled
 			return quoted + " is not a 'regex'"
 		}

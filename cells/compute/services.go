@@ -44,7 +44,7 @@ type cellServices struct {
 	down []apidb.Cell
 }
 
-// find is the service that a condition holds for, nil if there is none.
+// find is the service that a condition holds for, or nil.
 func (c *cellServices) find(is func(*service) bool) *service {
 	for i := range c.up {
 		if is(&c.up[i]) {

@@ -48,9 +48,9 @@ func TestVersionDocuments(t *testing.T) {
 	})
 }
 
-// TestVersionDocumentsAreForEverybody: clients read them before they have a token, and find out
+// TestVersionDocumentsNeedNoAuthentication: clients read them before they have a token, and find out
 // from them where the API is.
-func TestVersionDocumentsAreForEverybody(t *testing.T) {
+func TestVersionDocumentsNeedNoAuthentication(t *testing.T) {
 	c := newCloud(t, Options{Endpoint: "https://api.example.org/"})
 	for _, tt := range []struct{ path, link string }{
 		{"/", "https://api.example.org/v2.1/"}, {"/v2.1", "https://api.example.org/v2.1/"}, {"/v2.1/", "https://api.example.org/v2.1/"},

@@ -168,7 +168,7 @@ const (
 	isFailed = "failed, down"
 )
 
-func TestWhatIsDown(t *testing.T) {
+func TestErrorsThatMeanDown(t *testing.T) {
 	tests := []struct {
 		name string
 		b    behaviour
@@ -232,7 +232,7 @@ func TestOneOfTwoIsBlocked(t *testing.T) {
 
 // Nova's test_scatter_gather_cells_queued_task_cancelled and _exception: what runs ends, and an
 // error of ask's own is its result.
-func TestErrorsThatAreNotTheCells(t *testing.T) {
+func TestErrorsThatDoNotMeanDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCloud(up)
 		g := c.gatherer(fastFail)
@@ -261,7 +261,7 @@ func TestErrorsThatAreNotTheCells(t *testing.T) {
 	})
 }
 
-func TestAPanicIsTheCallers(t *testing.T) {
+func TestPanicReachesTheCaller(t *testing.T) {
 	c := newCloud(up, up)
 	g := c.gatherer(0)
 	defer func() {
@@ -523,7 +523,7 @@ func BenchmarkGather50(b *testing.B) {
 // The same over real sockets: cells that take connections and say nothing, or stop half way. No
 // others are asked: so the short timeout decides nothing but when the test ends, however slow the
 // machine is.
-func TestRealSilence(t *testing.T) {
+func TestRealTimeout(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

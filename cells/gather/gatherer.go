@@ -54,7 +54,7 @@ type Gatherer struct {
 // member is what is known of a cell under one name at one URL.
 type member struct {
 	client atomic.Pointer[cellclient.Client]
-	making sync.Mutex // the client: whoever makes it may read files
+	making sync.Mutex // the client: making it may read files
 
 	// The rest is the gatherer's to lock.
 	cell     apidb.Cell
@@ -171,7 +171,7 @@ func (g *Gatherer) member(cell apidb.Cell, now time.Time) *member {
 	return m
 }
 
-// forget removes cells that nobody asked for long. The lock is held.
+// forget removes cells without requests for long. The lock is held.
 func (g *Gatherer) forget(now time.Time) {
 	for uuid, m := range g.known {
 		if now.Sub(m.lastUsed) > forgetAfter {

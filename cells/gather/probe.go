@@ -33,7 +33,7 @@ func (g *Gatherer) Run(ctx context.Context) error {
 	}
 }
 
-// hanging takes the cells that hang and that nobody probes yet.
+// hanging takes the cells that hang and are not probed yet.
 func (g *Gatherer) hanging() []*member {
 	g.mu.Lock()
 	defer g.mu.Unlock()

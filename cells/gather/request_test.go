@@ -77,9 +77,9 @@ func TestCellsThatAreFarAway(t *testing.T) {
 	})
 }
 
-// TestAHangingCellHoldsNothingUp: requests that wait for it let others begin, and what those waited
+// TestHangingCellDelaysNoOtherRequest: requests that wait for it let others begin, and what those waited
 // comes off its time.
-func TestAHangingCellHoldsNothingUp(t *testing.T) {
+func TestHangingCellDelaysNoOtherRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var n counted
 		took := crowd(t, newCloud(up, n.of(hangs)), 5*most(), isUp, isHung)
@@ -122,8 +122,8 @@ func TestRequestsBeginInTime(t *testing.T) {
 	})
 }
 
-// TestWhatPassedComesOffTheTime of the cells, unless it is more than a quarter.
-func TestWhatPassedComesOffTheTime(t *testing.T) {
+// TestWaitingTimeIsDeducted of the cells, unless it is more than a quarter.
+func TestWaitingTimeIsDeducted(t *testing.T) {
 	for passed, takes := range map[time.Duration]time.Duration{0: timeout, time.Second: timeout - time.Second, timeout / 4: timeout / 4 * 3, timeout/4 + 1: timeout, time.Hour: timeout} {
 		synctest.Test(t, func(t *testing.T) {
 			c := newCloud(hangs, up)

@@ -219,9 +219,9 @@ func TestNoValidHost(t *testing.T) {
 	}
 }
 
-// TestItsOwnAllocationsAreNoObstacle: a server that fills a host, and holds it since an attempt
+// TestOwnAllocationsAreReplaced: a server that fills a host, and holds it since an attempt
 // before, gets that host.
-func TestItsOwnAllocationsAreNoObstacle(t *testing.T) {
+func TestOwnAllocationsAreReplaced(t *testing.T) {
 	whole := small
 	whole.VCPUs = slots
 	w := begin(t, []int{1})

@@ -352,7 +352,7 @@ func (b *build) insertIntoCell0(ctx context.Context, fault cellwire.Fault) error
 	if !known {
 		return errors.New("no cell0 for servers that cannot be scheduled; create it with compute-agent cells manage")
 	}
-	if b.allocated { // nobody else gets it while cell0 is down
+	if b.allocated { // no other server gets it while cell0 is down
 		if err := b.s.o.Placement.Release(ctx, b.server.UUID); err != nil {
 			return err
 		}

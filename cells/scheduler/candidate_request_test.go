@@ -21,8 +21,8 @@ func flavorWith(specs map[string]string) cellwire.Flavor {
 // always is what each request has.
 const always = "&root_required=!COMPUTE_STATUS_DISABLED"
 
-// TestRequestOf: what flavors become, as Nova has it.
-func TestRequestOf(t *testing.T) {
+// TestNewCandidateRequest: what flavors become, as Nova has it.
+func TestNewCandidateRequest(t *testing.T) {
 	plain := "limit=1000&resources=DISK_GB:17,MEMORY_MB:2048,VCPU:4" + always
 	for name, c := range map[string]struct {
 		specs map[string]string
@@ -134,8 +134,8 @@ func TestInvalidFlavors(t *testing.T) {
 	}
 }
 
-// FuzzRequestOf: whatever stands in a flavor, there is a request or a reason.
-func FuzzRequestOf(f *testing.F) {
+// FuzzNewCandidateRequest: whatever stands in a flavor, there is a request or a reason.
+func FuzzNewCandidateRequest(f *testing.F) {
 	for _, seed := range [][3]string{{"resources:VCPU", "1", "0"}, {"trait_A:B", "required", "^1"}, {"resources1:VGPU", "99", "0-5,^2"}, {"group_policy", "none", "--"}, {"hw:pmem", ",,", ",^,"}} {
 		f.Add(seed[0], seed[1], seed[2])
 	}

@@ -17,7 +17,7 @@ type Candidate struct {
 	Mappings map[string][]string
 	// Root is the root provider of the tree that the candidate takes from; where it takes from
 	// several (one shares with the other), the one that is not a sharing provider's alone. "" if
-	// that cannot be told.
+	// that is unknown.
 	Root string
 	// FreeMemory is how much memory the tree has left, in MiB, and FreeCPUs how many VCPU and PCPU,
 	// before this one.

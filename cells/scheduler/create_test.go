@@ -166,8 +166,8 @@ func TestZones(t *testing.T) {
 	}
 }
 
-// TestNoNames: what members are told of a cell that is down has no name in it; the log has.
-func TestNoNames(t *testing.T) {
+// TestErrorsHaveNoCellNames: what members are told of a cell that is down has no name in it; the log has.
+func TestErrorsHaveNoCellNames(t *testing.T) {
 	w := begin(t, []int{1})
 	w.created()
 	w.schedule()

@@ -232,9 +232,9 @@ func TestRestoredWhileOthersAreReclaimed(t *testing.T) {
 	}
 }
 
-// TestRestoreWithoutASpecification: a server whose specification is not there any more is restored
+// TestRestoreWithoutARequestSpec: a server whose specification is not there any more is restored
 // as others are, also within the quota.
-func TestRestoreWithoutASpecification(t *testing.T) {
+func TestRestoreWithoutARequestSpec(t *testing.T) {
 	for limit, fits := range map[int]bool{1: true, 0: false} {
 		w := begin(t, []int{1}, limits(-1, -1, -1), func(b *scheduler.Options, _ *scheduler.QuotaOptions) { b.Reclaim = time.Hour })
 		uuid := w.created()
@@ -257,9 +257,9 @@ func TestRestoreWithoutASpecification(t *testing.T) {
 	}
 }
 
-// TestNobodyWaitsForTheAnswer: a client that goes away when its cell has said yes changes nothing
+// TestDeleteCompletesAfterTheClientLeft: a client that goes away when its cell has said yes changes nothing
 // of what follows.
-func TestNobodyWaitsForTheAnswer(t *testing.T) {
+func TestDeleteCompletesAfterTheClientLeft(t *testing.T) {
 	w := begin(t, []int{1}, func(b *scheduler.Options, _ *scheduler.QuotaOptions) { b.Reclaim = time.Hour })
 	uuid := w.created()
 	w.schedule()

@@ -215,9 +215,9 @@ func TestUnmappedHostsAreMappedAgain(t *testing.T) {
 	}
 }
 
-// TestConflictsAreToldOnce: a host that cannot be mapped is an error in the log when it is found,
+// TestConflictsAreLoggedOnce: a host that cannot be mapped is an error in the log when it is found,
 // and not every time that it is still so.
-func TestConflictsAreToldOnce(t *testing.T) {
+func TestConflictsAreLoggedOnce(t *testing.T) {
 	w := begin(t, []int{1, 0})
 	clash := newAgent(w, w.sites[2], "clash")
 	clash.host = "cell1-host1"

@@ -34,8 +34,8 @@ const (
 	ReleasedHidden  Correction = "hidden_released"   // the row of a server that was placed and not shown
 	DiscardedHidden Correction = "hidden_discarded"  // the row of a server that is placed elsewhere, or nowhere any more
 	FreedDeleted    Correction = "unfreed"           // the allocations of a server that its cell deleted
-	ClearedClaim    Correction = "claim"             // a claim that no build leads to any more, with the allocations that nobody accounts for
-	CorrectedQueued Correction = "queued_for_delete" // a mapping that said something else than the cell
+	ClearedClaim    Correction = "claim"             // a claim that no build leads to any more, with its allocations
+	CorrectedQueued Correction = "queued_for_delete" // a mapping that differed from the cell
 	Reclaimed       Correction = "reclaimed"         // a softly deleted server whose time was over
 )
 

@@ -142,8 +142,8 @@ func nodeResources() map[string]int {
 	return map[string]int{"VCPU": 2, "MEMORY_MB": 1024, "DISK_GB": 2}
 }
 
-// TestLife: candidates, a claim, a move, the release.
-func TestLife(t *testing.T) {
+// TestClaimMoveRelease: candidates, a claim, a move, the release.
+func TestClaimMoveRelease(t *testing.T) {
 	s, c := newPlacementRig(t)
 	testServerLifecycle(t, s, c)
 }
@@ -203,8 +203,8 @@ func testServerLifecycle(t *testing.T, s *placementRig, c *scheduler.PlacementCl
 	}
 }
 
-// TestNoRoom: a node that filled up meanwhile, and one that is gone.
-func TestNoRoom(t *testing.T) {
+// TestClaimWithoutCapacity: a node that filled up meanwhile, and one that is gone.
+func TestClaimWithoutCapacity(t *testing.T) {
 	s, c := newPlacementRig(t)
 	testCapacityExhausted(t, s, c)
 }

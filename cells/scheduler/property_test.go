@@ -66,9 +66,9 @@ func TestEndAfterEveryStep(t *testing.T) {
 	}
 }
 
-// TestNothingIsLostOrDoubled: whatever happens in whatever order, when it is over all who know of a
+// TestSchedulerProperties: whatever happens in whatever order, when it is over all who know of a
 // server agree.
-func TestNothingIsLostOrDoubled(t *testing.T) {
+func TestSchedulerProperties(t *testing.T) {
 	dirs := memory(t)
 	rapid.Check(t, func(t *rapid.T) {
 		dir, err := os.MkdirTemp(dirs, "")

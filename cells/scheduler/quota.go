@@ -107,7 +107,7 @@ type projectUsage struct {
 
 func (s *Quotas) count(ctx context.Context, project string) (projectUsage, error) {
 	if project == "" {
-		return projectUsage{}, nil // nobody's servers; the stores have it for everybody's
+		return projectUsage{}, nil // no project has no servers; for the stores "" stands for all
 	}
 	before, err := s.o.Store.CountProject(ctx, project, nil)
 	if err != nil {

@@ -204,9 +204,9 @@ func TestUsageOfNoProject(t *testing.T) {
 	}
 }
 
-// TestUsageOfOneThatIsJustThere: a server that its cell counts already, and whose build request is
+// TestUsageCountsAnInsertedServerOnce: a server that its cell counts already, and whose build request is
 // not gone yet, counts once.
-func TestUsageOfOneThatIsJustThere(t *testing.T) {
+func TestUsageCountsAnInsertedServerOnce(t *testing.T) {
 	w := newQuotaWorld(t)
 	w.has(1, 1)
 	w.asks(1, 2, false)
@@ -265,8 +265,8 @@ func (w *quotaWorld) unmigrate(uuid string) {
 	w.must(unmigrate(w.store, uuid))
 }
 
-// TestPlacementIsAway: without Placement nothing can be counted from it.
-func TestPlacementIsAway(t *testing.T) {
+// TestUsageWithoutPlacement: without Placement nothing can be counted from it.
+func TestUsageWithoutPlacement(t *testing.T) {
 	w := newQuotaWorld(t)
 	s := w.service(-1, -1, -1, func(o *scheduler.QuotaOptions) { o.CountFromPlacement = true })
 	if _, _, err := s.Usage(ctx, "p"); !errors.Is(err, placementclient.ErrUnavailable) {

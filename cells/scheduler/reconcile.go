@@ -55,7 +55,7 @@ func (s *Scheduler) reconcile(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// alone does something to a server that nobody else in this process does anything to; otherwise it
+// alone changes a server that is not locked in this process; otherwise it
 // is left for the next round.
 func (s *Scheduler) alone(uuid string, do func() error) error {
 	free, _ := s.locks.tryLock(uuid)

@@ -97,9 +97,9 @@ func TestManyAtOnce(t *testing.T) {
 	w.consistent(alive)
 }
 
-// TestADamagedBuildRequest: one that cannot be read stays, with a line in the log, and keeps no
+// TestDamagedBuildRequestIsSkipped: one that cannot be read stays, with a line in the log, and keeps no
 // other from being built.
-func TestADamagedBuildRequest(t *testing.T) {
+func TestDamagedBuildRequestIsSkipped(t *testing.T) {
 	w := begin(t, []int{1})
 	broken, whole := w.created(), w.created()
 	db, err := sql.Open("sqlite", w.store.Path())

@@ -45,9 +45,9 @@ func newCrowdedWorld(t *testing.T, other http.Handler, hosts []int) *world {
 	return w
 }
 
-// TestCrowdedPlacement: servers find their hosts although Placement has so many others that none of
+// TestSearchHostByHost: servers find their hosts although Placement has so many others that none of
 // ours is among those it gives.
-func TestCrowdedPlacement(t *testing.T) { fillHosts(t, nil) }
+func TestSearchHostByHost(t *testing.T) { fillHosts(t, nil) }
 
 func fillHosts(t *testing.T, other http.Handler) {
 	w := newCrowdedWorld(t, other, []int{2, 2})

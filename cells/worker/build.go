@@ -141,7 +141,7 @@ func (w *Worker) abandon(ctx context.Context, s *server, item cellwire.WorkItem,
 	return w.fail(ctx, s, item, faultFor(s.uuid, reason, details))
 }
 
-// find looks for an instance; nil: there is none.
+// find looks for an instance; nil: not found.
 func find(ctx context.Context, node Node, uuid string) (*plugins.Instance, error) {
 	all, err := node.Manager.Instances(ctx, node.Name)
 	if err != nil {
@@ -150,7 +150,7 @@ func find(ctx context.Context, node Node, uuid string) (*plugins.Instance, error
 	if i := slices.IndexFunc(all, func(is plugins.Instance) bool { return is.UUID == uuid }); i >= 0 {
 		return &all[i], nil
 	}
-	return nil, nil //nolint:nilnil // there is none
+	return nil, nil //nolint:nilnil // not found
 }
 
 // fail gives back what was granted to a server of which nothing is left here, and reports why it

@@ -165,7 +165,7 @@ func (w *Worker) pollLoop(ctx context.Context) {
 			w.serviceIs(work.Service)
 		}
 		news := w.merge(ctx, work) && work.Revision > after
-		if !news && time.Since(begun) < pollWait/2 { // it does not wait, or stays where it was: it shall not be asked without pause
+		if !news && time.Since(begun) < pollWait/2 { // it does not wait or has no newer state: do not poll without pause
 			sleep(ctx, jittered(time.Second), nil)
 		}
 	}

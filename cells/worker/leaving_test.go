@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// TestWhatDeletedServersStillHave: a server was deleted while its host was down, so what it held in
+// TestBuildWaitsForDeletedGuests: a server was deleted while its host was down, so what it held in
 // Placement went to another one, and its guest still is there when that is to be made. The driver
 // refuses, and it is tried again when the guest is gone; if that takes too long, the refusal
 // counts.
-func TestWhatDeletedServersStillHave(t *testing.T) {
+func TestBuildWaitsForDeletedGuests(t *testing.T) {
 	const building = "building power 0, guest -1, allocations true"
 	for name, c := range map[string]struct {
 		goes bool

@@ -75,9 +75,9 @@ func TestAllInPages(t *testing.T) {
 	})
 }
 
-// TestBackAtOnce: a host shows life within a report interval after its cell is back, however long
+// TestCellUpIsUsedAtOnce: a host shows life within a report interval after its cell is back, however long
 // that was away.
-func TestBackAtOnce(t *testing.T) {
+func TestCellUpIsUsedAtOnce(t *testing.T) {
 	inScene(t, func(s *scene) {
 		s.start()
 		s.pass(time.Minute)

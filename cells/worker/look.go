@@ -16,7 +16,7 @@ import (
 // nodeState is what is known of a node. Worker.mu guards it.
 type nodeState struct {
 	Node
-	// probed: its driver has said whether it makes guests there; able is what it said.
+	// probed: its driver has said whether it makes guests there; supported is what it reported.
 	probed, supported bool
 	// dirty: its guests must be compared; listing: a goroutine does so, and is woken when a retry
 	// may help.
@@ -243,7 +243,7 @@ func (w *Worker) compare(ctx context.Context, n *nodeState, guests []plugins.Ins
 			s.reported = power
 			w.outbox.add(cellwire.Report{UUID: uuid, Kind: cellwire.ReportPower, PowerState: power, Revision: s.item.Server.Revision})
 		}
-		if s.item.Want == cellwire.WantShutdown && power == plugins.PowerRunning { // somebody started it
+		if s.item.Want == cellwire.WantShutdown && power == plugins.PowerRunning { // started outside the cell
 			s.settled = ""
 			w.start(ctx, s)
 		}

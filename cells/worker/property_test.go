@@ -148,11 +148,11 @@ func (s *scene) judge(faults map[int]bool) string {
 	return ""
 }
 
-// TestWhateverHappens: servers come and go, the worker is restarted, cell, driver and Placement
+// TestWorkerProperties: servers come and go, the worker is restarted, cell, driver and Placement
 // come and go. When all are back, guests are what the cell wants, there was never more than one
 // call about one at a time, and allocations are gone of exactly those servers that are gone or
 // failed.
-func TestWhateverHappens(t *testing.T) {
+func TestWorkerProperties(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		steps := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) step {
 			return step{

@@ -78,7 +78,7 @@ const (
 	firstRetry           = time.Second            // after the first failure, then it doubles
 	retryCell            = 30 * time.Second       // at most, for the cell
 	retryServer          = 2 * time.Minute        // at most, for a server or a node
-	retryOperator        = 10 * time.Minute       // for what somebody has to look at
+	retryOperator        = 10 * time.Minute       // for what an operator has to resolve
 	eventGap             = 250 * time.Millisecond // in which events are collected
 	compareInterval      = 10 * time.Minute       // of power states, as Nova's sync_power_state_interval
 	treeTimeout          = 15 * time.Minute       // how long a grant may be about providers that are not known to be of the node

@@ -53,8 +53,8 @@ const (
 	deleted = "deleted power 0, guest -1, allocations false"
 )
 
-// TestWants: each want with each answer of the driver, and what becomes of the server.
-func TestWants(t *testing.T) {
+// TestDesiredStates: each want with each answer of the driver, and what becomes of the server.
+func TestDesiredStates(t *testing.T) {
 	spawn := func(errs ...error) func(*scene) {
 		return func(s *scene) { s.driver.spawnErrs = errs; s.placement.grant(1); s.cell.boot(1) }
 	}

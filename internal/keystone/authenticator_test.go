@@ -177,7 +177,7 @@ const (
 	notAskedAny = ""
 )
 
-func TestWhoATokenIs(t *testing.T) {
+func TestPrincipalOfAToken(t *testing.T) {
 	f := newTokenServer(t)
 	a := f.authenticator(t)
 	for name, c := range map[string]struct {
@@ -199,9 +199,9 @@ func TestWhoATokenIs(t *testing.T) {
 	}
 }
 
-// TestHowOftenKeystoneIsAsked is a story: after each step, how the request ended and what Keystone
+// TestValidationsAreCached is a story: after each step, how the request ended and what Keystone
 // was asked.
-func TestHowOftenKeystoneIsAsked(t *testing.T) {
+func TestValidationsAreCached(t *testing.T) {
 	f := newTokenServer(t)
 	f.tokens["good"], f.tokens["short"] = f.token(1000, asService), f.token(100, asService)
 	a := f.authenticator(t)
@@ -238,7 +238,7 @@ func TestHowOftenKeystoneIsAsked(t *testing.T) {
 	}
 }
 
-func TestManyAskAboutOneToken(t *testing.T) {
+func TestConcurrentValidationsAreShared(t *testing.T) {
 	f := newTokenServer(t)
 	f.tokens["good"] = f.token(1000, asService)
 	a := f.authenticator(t)
@@ -256,7 +256,7 @@ func TestManyAskAboutOneToken(t *testing.T) {
 	}
 }
 
-func TestARequestThatGoesAwayTakesNothingFromOthers(t *testing.T) {
+func TestCancelledRequestDoesNotCancelOthers(t *testing.T) {
 	f := newTokenServer(t)
 	entered, leave := make(chan struct{}), make(chan struct{})
 	body := f.token(1000, asService)

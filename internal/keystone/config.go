@@ -127,7 +127,7 @@ func (c *Config) key(name string) string {
 	return c.Section + "." + name
 }
 
-// scope is what the token is to be for; nil if nothing is said.
+// scope is the requested scope of the token, or nil.
 func (c *Config) scope() *gophercloud.AuthScope {
 	switch {
 	case c.SystemScope:

@@ -107,8 +107,8 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// TestNobodyListens: Keystone is down when the agent starts, and comes up later.
-func TestNobodyListens(t *testing.T) {
+// TestConnectionRefused: Keystone is down when the agent starts, and comes up later.
+func TestConnectionRefused(t *testing.T) {
 	f := newFake(t)
 	away := true
 	dial := func(ctx context.Context, network, address string) (net.Conn, error) {

@@ -158,9 +158,9 @@ func TestRenewal(t *testing.T) {
 	}
 }
 
-// TestStrangeTimes: whatever Keystone says of the end of a token, there is no login for each
+// TestInvalidExpiryTimes: whatever Keystone says of the end of a token, there is no login for each
 // request.
-func TestStrangeTimes(t *testing.T) {
+func TestInvalidExpiryTimes(t *testing.T) {
 	for _, life := range []time.Duration{0, -time.Hour, time.Nanosecond, time.Second, 100 * 365 * 24 * time.Hour} {
 		f := newFake(t)
 		f.life = life
@@ -205,9 +205,9 @@ func TestOneAtATime(t *testing.T) {
 	}
 }
 
-// TestImpatientCaller: who has no more time leaves, and those who wait for the same login get its
+// TestCallerTimeout: who has no more time leaves, and those who wait for the same login get its
 // token.
-func TestImpatientCaller(t *testing.T) {
+func TestCallerTimeout(t *testing.T) {
 	f := newFake(t)
 	arrived, goOn := make(chan struct{}), make(chan struct{})
 	f.fail = func(w http.ResponseWriter, r *http.Request) {
