@@ -33,7 +33,7 @@ const APIDatabase = "compute_api.db"
 // other.
 const cellCalls = 4
 
-// APIConfig is what a compute API is made of. Database, Auth, CellClient and Placement are needed.
+// APIConfig configures a compute API. Database, Auth, CellClient and Placement are required.
 type APIConfig struct {
 	// Database is the file of the API database.
 	Database string

@@ -23,7 +23,7 @@ import (
 // CellDatabase is the name of a cell's database in its state directory.
 const CellDatabase = "cell.db"
 
-// CellConfig is what the process of one cell is made of. Name, Database and Auth are needed.
+// CellConfig configures the process of one cell. Name, Database and Auth are required.
 type CellConfig struct {
 	// Name is the cell's. Its database keeps it, and is refused under another one.
 	Name string

@@ -32,8 +32,8 @@ func closed(s *apidb.DB, err error) error {
 	return err
 }
 
-// TestFilesOfOtherProgramsAreRejected: what is no API database is refused, by whichever way, and not a byte of it or
-// beside it changes.
+// TestFilesOfOtherProgramsAreRejected: what is no API database is refused, by whichever way, and
+// not a byte of it or beside it changes.
 func TestFilesOfOtherProgramsAreRejected(t *testing.T) {
 	for name, content := range map[string]func(t *testing.T, path string){
 		"garbage": func(t *testing.T, path string) {
@@ -112,7 +112,7 @@ func TestUnreachable(t *testing.T) {
 	wantError(t, "a new file in it", err, apidb.ErrUnavailable)
 }
 
-// TestFilesArePrivate: nobody else reads who has which servers.
+// TestFilesArePrivate: other users cannot read the files.
 func TestFilesArePrivate(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "a", "b")
 	s := open(t, filepath.Join(dir, "api.db"), apidb.Options{})
@@ -183,7 +183,7 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-// TestDamagedRow: a row whose JSON is none is named.
+// TestDamagedRow: the error names a row with invalid JSON.
 func TestDamagedRow(t *testing.T) {
 	s := fresh(t)
 	must(t, s.CreateServers(ctx, []apidb.NewServer{server("a", "p")}, nil))

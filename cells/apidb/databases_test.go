@@ -70,8 +70,8 @@ func TestDatabasesOfCells(t *testing.T) {
 	}
 }
 
-// TestOutOfOrderRevisionsAreIgnored: an answer that comes late, after others told of more, is no going
-// back, and does not undo what was accepted.
+// TestOutOfOrderRevisionsAreIgnored: an answer that comes late, after others told of more, is no
+// going back, and does not undo what was accepted.
 func TestOutOfOrderRevisionsAreIgnored(t *testing.T) {
 	s := fresh(t)
 	withCells(t, s, 1)

@@ -16,7 +16,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
-// Config is what a cell is made of.
+// Config configures a cell.
 type Config struct {
 	// Name is the cell's: requests that are for another one are refused. "" takes them all.
 	Name  string
@@ -54,7 +54,7 @@ type Cell struct {
 	damaged atomic.Pointer[error] // of the database; nil: none was found
 }
 
-// New makes a cell. The store stays the caller's.
+// New makes a cell. It does not close the store.
 func New(c Config) (*Cell, error) {
 	if c.Store == nil || c.Auth.identify == nil {
 		return nil, errors.New("a cell needs a store and an authentication method")

@@ -5,8 +5,8 @@
 //
 //	compute API ──┐                                          ┌─▶ celldb.Store
 //	              ├─▶ authenticate ─▶ authorize ─▶ handle ───┤
-//	agents ───────┘                                          └─▶ broadcasts, one per host: a change wakes
-//	                                                             the long polls of that host
+//	agents ───────┘                                          └─▶ broadcasts: a change wakes the
+//	                                                             long polls of its host
 //
 // It keeps only the waiting requests in memory: a cell may be killed at any time, and continues
 // from its database.

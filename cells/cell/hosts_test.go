@@ -155,8 +155,8 @@ func TestNodes(t *testing.T) {
 	same(t, "another name", nodes("")[0].Name, "renamed")
 }
 
-// TestHostsSeeOnlyTheirServers: a host neither sees nor changes the servers of another, nor hidden ones of its
-// own.
+// TestHostsSeeOnlyTheirServers: a host neither sees nor changes the servers of another, nor hidden
+// ones of its own.
 func TestHostsSeeOnlyTheirServers(t *testing.T) {
 	w := begin(t)
 	w.register("h1", "h2")

@@ -42,7 +42,8 @@ func withCertificate(cn string, names ...string) func(*http.Request) {
 	}
 }
 
-// TestAuthorizationOfEachCall tries each call as each client. Who may not is told nothing, whatever there is.
+// TestAuthorizationOfEachCall tries each call as each client. A client without permission learns
+// nothing.
 func TestAuthorizationOfEachCall(t *testing.T) {
 	tokens, err := osapi.ReadTokens(strings.NewReader(tokenLine("t-api", "compute-api", "nova")+tokenLine("t-h1", "agent", "h1")+
 		tokenLine("t-h2", "agent", "h2")+tokenLine("t-both", "agent,compute-api", "h1")+tokenLine("t-admin", "admin,reader", "h1")), "tokens")
@@ -92,7 +93,7 @@ func TestAuthorizationOfEachCall(t *testing.T) {
 	}
 }
 
-// TestRejectionsAreRateLimited: who is turned away is told of with what lets them in, each once a minute.
+// TestRejectionsAreRateLimited: each rejected client is logged with a hint, at most once a minute.
 func TestRejectionsAreRateLimited(t *testing.T) {
 	tokens, err := osapi.ReadTokens(strings.NewReader(tokenLine("t-api", "compute-api", "nova")+tokenLine("t-h2", "agent", "h2")), "tokens")
 	if err != nil {

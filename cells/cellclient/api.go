@@ -82,7 +82,7 @@ func (c *Client) Restore(ctx context.Context, uuid string) (cellwire.Server, err
 // Freed reports to the cell that the allocations of a deleted server are removed.
 func (c *Client) Freed(ctx context.Context, uuid string) error { return c.on(ctx, uuid, "/freed") }
 
-// States asks what became of servers: one request for each [cellwire.MaxStates] of them.
+// States asks for the states of servers: one request for each [cellwire.MaxStates] of them.
 func (c *Client) States(ctx context.Context, uuids []string) ([]cellwire.ServerState, error) {
 	type answer struct {
 		States list[cellwire.ServerState] `json:"states"`

@@ -7,9 +7,9 @@
 // answer: the client trusts nothing in it. An answer counts if it is complete, JSON, of bounded
 // size and about the requested object. There are two kinds of errors:
 //
-//	*cellwire.Error   the cell rejected the request: not found (404), conflict (409), not allowed (401, 403)
-//	*Failure          no valid answer: no connection, timeout or a broken answer. Failure.Sent says
-//	                  whether the cell may have executed the request
+//	*cellwire.Error   the cell rejected the request: 404 not found, 409 conflict, 401 and 403
+//	*Failure          no valid answer: no connection, timeout or a broken answer. Failure.Sent
+//	                  says whether the cell may have executed the request
 //
 // Each call is one request. Nothing is retried, redirected or sent through a proxy; idle
 // connections are reused.

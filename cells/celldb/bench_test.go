@@ -93,7 +93,7 @@ func BenchmarkReport(b *testing.B) {
 	}
 }
 
-// BenchmarkWork is an agent's question for news when there is none, and for everything.
+// BenchmarkWork is an agent's poll for newer state when there is none, and for all of it.
 func BenchmarkWork(b *testing.B) {
 	s := crowded(b)
 	info, err := s.Info(ctx)

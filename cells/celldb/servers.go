@@ -210,7 +210,7 @@ func (s *DB) Freed(ctx context.Context, uuid string) error {
 	})
 }
 
-// States says what became of servers.
+// States returns the states of servers.
 func (s *DB) States(ctx context.Context, uuids []string) ([]cellwire.ServerState, error) {
 	list, err := json.Marshal(uuids)
 	if err != nil {

@@ -127,7 +127,8 @@ func TestPagesCanBeRead(t *testing.T) {
 	}
 }
 
-// TestServerLargerThanAnAnswerIsReturned: a server that weighs more than an answer may is told all the same.
+// TestServerLargerThanAnAnswerIsReturned: a server that is larger than the bound of an answer is
+// returned all the same.
 func TestServerLargerThanAnAnswerIsReturned(t *testing.T) {
 	s := fresh(t)
 	if _, _, err := s.Report(ctx, "h1", cellwire.HostReport{Version: "1"}, moment); err != nil {

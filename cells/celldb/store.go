@@ -82,7 +82,7 @@ type Store interface {
 	Restore(ctx context.Context, uuid string, m Moment) (cellwire.Server, error)
 	// Freed notes that the compute API has removed the allocations of a deleted server.
 	Freed(ctx context.Context, uuid string) error
-	// States says what became of servers; those that are not there are missing.
+	// States returns the states of servers; unknown servers are missing.
 	States(ctx context.Context, uuids []string) ([]cellwire.ServerState, error)
 	// Unfinished has the servers that are hidden since before the first time, deleted and not
 	// freed, and softly deleted since before the second (zero: none of these). Each at most

@@ -101,8 +101,8 @@ type Reports struct {
 // MaxReports is how many reports are taken at once.
 const MaxReports = 1000
 
-// ReportsAnswer says what became of each report, in their order: "" for those that were taken, and
-// otherwise why not. None is to be repeated.
+// ReportsAnswer has the outcome of each report, in their order: "" for those that were accepted,
+// and otherwise why not. None is to be repeated.
 type ReportsAnswer struct {
 	Refused []string `json:"refused"`
 }

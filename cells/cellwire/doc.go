@@ -17,8 +17,8 @@
 //	             POST /v1/servers/{uuid}/restore        undo a soft delete
 //	             POST /v1/servers/{uuid}/freed          its allocations are removed
 //	             POST /v1/servers/states                states of servers, deleted ones too
-//	             GET  /v1/servers/unfinished            what the compute API must finish: see Unfinished
-//	             GET  /v1/survey?project_id=P           hosts, services and a project's usage: all a boot needs
+//	             GET  /v1/servers/unfinished            what the API must finish: see Unfinished
+//	             GET  /v1/survey?project_id=P           hosts, services, usage: all a boot needs
 //	                  /v1/survey?project_id=P&only=usage   without the hosts
 //	             GET  /v1/services
 //	             PATCH /v1/services/{uuid}              disable, enable, force down
@@ -26,7 +26,7 @@
 //	             GET  /v1/compute-nodes?unmapped=true
 //	             POST /v1/compute-nodes/mapped
 //	agents       PUT  /v1/hosts/{host}                  register, heartbeat
-//	             GET  /v1/hosts/{host}/work?after=R&epoch=E&wait=S   desired state of this host: a long poll
+//	             GET  /v1/hosts/{host}/work?after=R&epoch=E&wait=S   desired state: a long poll
 //	             POST /v1/hosts/{host}/reports          actual state
 //
 // An agent receives desired state and not commands, so that a restart of either side loses nothing:

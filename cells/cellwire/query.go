@@ -105,7 +105,7 @@ type ServerPage struct {
 	More bool `json:"more,omitempty"`
 }
 
-// StatesRequest asks what became of servers.
+// StatesRequest asks for the states of servers.
 type StatesRequest struct {
 	UUIDs []string `json:"uuids"` // at most MaxStates
 }

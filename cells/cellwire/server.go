@@ -96,7 +96,7 @@ type Fault struct {
 	Created time.Time `json:"created"`
 }
 
-// ServerState is what became of a server.
+// ServerState is the state of a server, deleted or not.
 type ServerState struct {
 	UUID      string `json:"uuid"`
 	VMState   string `json:"vm_state"`

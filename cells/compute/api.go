@@ -14,7 +14,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
-// Config is what an API is made of. Store, Gatherer and Auth are required, and Boot and Quota for
+// Config configures an API. Store, Gatherer and Auth are required, and Scheduler and Quota for
 // the calls that use them.
 type Config struct {
 	Store     apidb.Store

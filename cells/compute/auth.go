@@ -9,7 +9,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
-// The roles that Nova's policies are made of.
+// The roles in Nova's policies.
 const (
 	roleAdmin  = "admin"
 	roleMember = "member"

@@ -18,8 +18,8 @@ var createRoutes = []route{
 }
 
 // createServers answers POST /servers: 202 as soon as the API database has what was asked for; the
-// scheduler does the rest. The order of the checks is Nova's. Cost: the flavor, what [Scheduler] Create
-// costs, and one question to all cells if a zone other than the default one is asked for.
+// scheduler does the rest. The order of the checks is Nova's. Cost: the flavor, what [Scheduler]
+// Create costs, and one question to all cells if a zone other than the default one is asked for.
 func (a *API) createServers(x *exchange) error {
 	body, err := x.checked(createSchemas.at(x.version))
 	if err != nil {

@@ -18,8 +18,8 @@ import (
 // defaultSecurityGroup is that of all servers, in name: there is nothing that it could filter.
 const defaultSecurityGroup = "default"
 
-// rejectUnsupported refuses what this service has not, and would have to leave out silently: a server
-// that is not what was asked for is worse than none. What is empty asks for nothing.
+// rejectUnsupported refuses what this service has not, and would have to leave out silently: a
+// server that is not what was asked for is worse than none. What is empty asks for nothing.
 func (x *exchange) rejectUnsupported(body, asked *jsonkit.Object) error {
 	for _, name := range []string{hintsMember, hintsMemberLong} {
 		if hints := memberObject(body, name); hints != nil && len(hints.Names()) > 0 {
@@ -124,9 +124,9 @@ func requestedAddress(asked *jsonkit.Object, name string) string {
 // zoneRequest is the requested zone, and the host and node that an administrator forces.
 type zoneRequest struct{ name, host, node string }
 
-// requestedZone reads ZONE, ZONE:HOST, ZONE:HOST:NODE or ZONE::NODE. As in Nova a zone does not count
-// beside a forced host, unless it is the default one, and without a host it has to be the zone of
-// an enabled service of a cell that is up.
+// requestedZone reads ZONE, ZONE:HOST, ZONE:HOST:NODE or ZONE::NODE. As in Nova a zone does not
+// count beside a forced host, unless it is the default one, and without a host it has to be the
+// zone of an enabled service of a cell that is up.
 func (x *exchange) requestedZone(text string) (zoneRequest, error) {
 	parts := strings.Split(text, ":")
 	z := zoneRequest{name: parts[0]}

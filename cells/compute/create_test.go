@@ -158,8 +158,8 @@ func TestRequestedServer(t *testing.T) {
 	}
 }
 
-// TestUnsupportedRequestsAreRejected: what this service has not is refused in a sentence, and what does not come
-// to pass in Nova's.
+// TestUnsupportedRequestsAreRejected: what this service has not is refused in a sentence, and what
+// does not come to pass in Nova's.
 func TestUnsupportedRequestsAreRejected(t *testing.T) {
 	const base = `"name":"n1","imageRef":"` + image + `","flavorRef":"1"`
 	const none = base + `,"networks":"none"`
@@ -255,7 +255,7 @@ func TestBootsInAnOutage(t *testing.T) {
 	}
 }
 
-// TestSchedulerErrorsHaveTheirStatus: what the scheduler's side says is told with its status.
+// TestSchedulerErrorsHaveTheirStatus: each error of the scheduler has its status.
 func TestSchedulerErrorsHaveTheirStatus(t *testing.T) {
 	for _, tt := range []struct {
 		err    error

@@ -3,8 +3,9 @@
 // Package compute is the compute API in front of the cells: Nova's HTTP API, microversions 2.1 to
 // 2.69. It keeps answering when a cell is down.
 //
-//	request ─▶ id, log, panic guard, limits ─▶ authenticate ─▶ route ─▶ microversion ─▶ project of the path ─▶ handler
-//	                                                                       handler ─▶ policy ─▶ apidb, and all cells at once
+//	request ─▶ id, log, panic guard, limits ─▶ authenticate ─▶ route ─▶ microversion ─▶ project ─┐
+//	                            ┌────────────────────────────────────────────────────────────────┘
+//	                            └─▶ handler ─▶ policy ─▶ apidb, and all cells at once
 //
 // What exists: the version documents; servers (list, detail, show, create, delete, the actions
 // restore and forceDelete); services; flavors; limits; quota sets. All other paths of Nova's are
@@ -23,7 +24,8 @@
 // the request and its answer:
 //
 //	func (a *API) showWidget(x *exchange) error {
-//		if err := x.allowOwn(ruleWidgetsShow); err != nil { // 403, in Nova's words; x.allow for another project, x.may for a bool
+//		// 403, in Nova's words. x.allow is for another project, x.may gives a bool.
+//		if err := x.allowOwn(ruleWidgetsShow); err != nil {
 //			return err
 //		}
 //		widget, err := a.store.Widget(x.ctx(), x.param("id"))
@@ -31,7 +33,9 @@
 //			return notFound("Widget %s could not be found.", x.param("id"))
 //		}
 //		if err != nil {
-//			return err // 503 for apidb.ErrUnavailable, 500 "cell is not responding" for gather.ErrDown, else 500; the log gets the cause
+//			// 503 for apidb.ErrUnavailable, 500 "cell is not responding" for gather.ErrDown, else
+//			// 500 with the cause in the log.
+//			return err
 //		}
 //		body := new(object).add("id", widget.ID).add("links", x.links("widgets", widget.ID))
 //		if x.since(vTags) {

@@ -53,9 +53,9 @@ func TestMergeAsksNoMoreThanNeeded(t *testing.T) {
 	})
 }
 
-// TestMergeResultsBeforeATimeout: while a cell is silent the result without it is given, and not again if it
-// stays silent; if it answers after all, another is given. A cell that is silent after its first
-// rows, which would go with it, lets nothing be foreseen.
+// TestMergeResultsBeforeATimeout: while a cell is silent the result without it is given, and not
+// again if it stays silent; if it answers after all, another is given. A cell that is silent after
+// its first rows, which would go with it, lets nothing be foreseen.
 func TestMergeResultsBeforeATimeout(t *testing.T) {
 	rows := rowsOf("b", 30, 0, 1)
 	for name, tt := range map[string]struct {
@@ -100,8 +100,8 @@ func TestMergeResultsBeforeATimeout(t *testing.T) {
 	}
 }
 
-// TestMergeIsIndependentOfDelays: cells that answer early, late, in between or never, with rows that are
-// now in one of them and now all over: the list is that of those that answered.
+// TestMergeIsIndependentOfDelays: cells that answer early, late, in between or never, with rows
+// that are now in one of them and now all over: the list is that of those that answered.
 func TestMergeIsIndependentOfDelays(t *testing.T) {
 	delays := []time.Duration{0, 40 * time.Millisecond, 99 * time.Millisecond, 150 * time.Millisecond, 400 * time.Millisecond, 3 * time.Second}
 	for seed := range uint64(50) {

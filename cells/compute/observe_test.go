@@ -132,7 +132,8 @@ func TestRequestLog(t *testing.T) {
 	}
 }
 
-// TestLoggedQuery: it is whole, so that it can be asked again; that of a stranger is cut off.
+// TestLoggedQuery: a query is logged whole, so that it can be repeated; an unauthenticated client's
+// is cut.
 func TestLoggedQuery(t *testing.T) {
 	c := newCloud(t, Options{})
 	query := "name=" + strings.Repeat("n", 1000)

@@ -15,7 +15,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/scheduler"
 )
 
-// TestDeletesAndActions: what is asked of the scheduler's side, and how what it says is told.
+// TestDeletesAndActions: calls of the scheduler, and the answers to its errors.
 func TestDeletesAndActions(t *testing.T) {
 	const hour = time.Hour
 	isDown := &gather.DownError{Cell: apidb.Cell{Name: "cell1"}, Err: fmt.Errorf("connection refused")}

@@ -292,8 +292,8 @@ func TestShowWhileACellIsDown(t *testing.T) {
 	}
 }
 
-// TestEveryFailureOfACellIsDown: lists are the same whether a cell refuses, fails, or answers what is
-// no answer.
+// TestEveryFailureOfACellIsDown: lists are the same whether a cell refuses, fails, or answers what
+// is no answer.
 func TestEveryFailureOfACellIsDown(t *testing.T) {
 	for name, fail := range waysToBeDown {
 		c := crowd(t, Options{ListSkipsDownCells: true})

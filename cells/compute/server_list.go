@@ -176,7 +176,7 @@ func markerNotFound(l *listRequest) error {
 	return badRequest("marker [%s] not found", shortened(l.marker))
 }
 
-// cellsOf are the cells that a list is made of: all, with cell0 and the disabled ones, or those of
+// cellsOf are the cells of a list: all, with cell0 and the disabled ones, or those of
 // the project if that is the configuration.
 func (a *API) cellsOf(x *exchange, l *listRequest) ([]apidb.Cell, error) {
 	all, err := a.store.Cells(x.ctx())

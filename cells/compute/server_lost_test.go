@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// TestServerMissingInItsCellIsLogged: owners get the 404 that Nova has, and the log says that it ought to be
-// there: once a minute for each cell, and not of a server that is deleted.
+// TestServerMissingInItsCellIsLogged: owners get the 404 that Nova has, and the log says that it
+// ought to be there: once a minute for each cell, and not of a server that is deleted.
 func TestServerMissingInItsCellIsLogged(t *testing.T) {
 	c := newCloud(t, Options{})
 	now := start

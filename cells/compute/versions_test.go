@@ -48,8 +48,8 @@ func TestVersionDocuments(t *testing.T) {
 	})
 }
 
-// TestVersionDocumentsNeedNoAuthentication: clients read them before they have a token, and find out
-// from them where the API is.
+// TestVersionDocumentsNeedNoAuthentication: clients read them before they have a token, and find
+// out from them where the API is.
 func TestVersionDocumentsNeedNoAuthentication(t *testing.T) {
 	c := newCloud(t, Options{Endpoint: "https://api.example.org/"})
 	for _, tt := range []struct{ path, link string }{

@@ -77,8 +77,8 @@ func TestCellsThatAreFarAway(t *testing.T) {
 	})
 }
 
-// TestHangingCellDelaysNoOtherRequest: requests that wait for it let others begin, and what those waited
-// comes off its time.
+// TestHangingCellDelaysNoOtherRequest: requests that wait for it let others begin, and what those
+// waited comes off its time.
 func TestHangingCellDelaysNoOtherRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var n counted

@@ -173,8 +173,8 @@ func (b *build) newHosts(ctx context.Context) (*hosts, error) {
 	return b.view.hosts(ctx)
 }
 
-// tryLock goes all the way with one target. It is placed, or there is an error, or the next one is to
-// be tried.
+// tryLock goes all the way with one target. It is placed, or there is an error, or the next one is
+// to be tried.
 func (b *build) try(ctx context.Context, t target) (placed bool, err error) {
 	s, uuid := b.s, b.server.UUID
 	err = s.o.Store.Claim(ctx, apidb.Claim{InstanceUUID: uuid, NodeUUID: t.node.UUID, CellUUID: t.cell.UUID, CreatedAt: s.o.Now()})

@@ -103,7 +103,7 @@ func containsText(text string) func(error) bool {
 	}
 }
 
-// TestCreateAtOnce: who asks at the same time cannot get more than the quota together.
+// TestCreateAtOnce: concurrent requests cannot exceed the quota together.
 func TestCreateAtOnce(t *testing.T) {
 	w := begin(t, []int{2}, limits(5, -1, -1))
 	var all sync.WaitGroup
@@ -166,7 +166,7 @@ func TestZones(t *testing.T) {
 	}
 }
 
-// TestErrorsHaveNoCellNames: what members are told of a cell that is down has no name in it; the log has.
+// TestErrorsHaveNoCellNames: errors for members do not name a cell that is down; the log does.
 func TestErrorsHaveNoCellNames(t *testing.T) {
 	w := begin(t, []int{1})
 	w.created()

@@ -257,8 +257,8 @@ func TestRestoreWithoutARequestSpec(t *testing.T) {
 	}
 }
 
-// TestDeleteCompletesAfterTheClientLeft: a client that goes away when its cell has said yes changes nothing
-// of what follows.
+// TestDeleteCompletesAfterTheClientLeft: a client that goes away when its cell has said yes changes
+// nothing of what follows.
 func TestDeleteCompletesAfterTheClientLeft(t *testing.T) {
 	w := begin(t, []int{1}, func(b *scheduler.Options, _ *scheduler.QuotaOptions) { b.Reclaim = time.Hour })
 	uuid := w.created()

@@ -36,7 +36,7 @@ var ErrCellDown = errors.New("the project has servers in a cell that is down")
 // ErrUsageUnknown says that usage is counted from Placement, which cannot be used now.
 var ErrUsageUnknown = errors.New("the usage of the project cannot be counted without Placement")
 
-// QuotaOptions are what a Service is made of. Placement is needed for CountFromPlacement only.
+// QuotaOptions configure Quotas. Placement is required for CountFromPlacement only.
 type QuotaOptions struct {
 	Store     apidb.Store
 	Gatherer  *gather.Gatherer

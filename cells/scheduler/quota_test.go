@@ -191,7 +191,7 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-// TestUsageOfNoProject: who has no project is not told what everybody has.
+// TestUsageOfNoProject: a client without a project has no usage.
 func TestUsageOfNoProject(t *testing.T) {
 	w := newQuotaWorld(t)
 	w.has(1, 1)
@@ -204,8 +204,8 @@ func TestUsageOfNoProject(t *testing.T) {
 	}
 }
 
-// TestUsageCountsAnInsertedServerOnce: a server that its cell counts already, and whose build request is
-// not gone yet, counts once.
+// TestUsageCountsAnInsertedServerOnce: a server that its cell counts already, and whose build
+// request is not gone yet, counts once.
 func TestUsageCountsAnInsertedServerOnce(t *testing.T) {
 	w := newQuotaWorld(t)
 	w.has(1, 1)

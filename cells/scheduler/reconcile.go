@@ -22,7 +22,7 @@ func (s *Scheduler) reconcileAndLog(ctx context.Context) {
 	}
 }
 
-// reconcile goes round once. A cell that is down is left for later, and so is one that has another
+// reconcile does one round. A cell that is down is left for later, and so is one that has another
 // database than its own; other errors do not keep it from the rest.
 func (s *Scheduler) reconcile(ctx context.Context) error {
 	cells, err := s.o.Store.Cells(ctx)
@@ -69,7 +69,7 @@ func (s *Scheduler) alone(uuid string, do func() error) error {
 	return nil
 }
 
-// clearClaims sees to claims that no build request leads to any more.
+// clearClaims cleans up claims without a build request.
 func (s *Scheduler) clearClaims(ctx context.Context) error {
 	claims, err := s.o.Store.Claims(ctx, s.o.Now().Add(-s.o.Grace))
 	if err != nil {
@@ -309,7 +309,7 @@ func instanceUUIDs(mappings []apidb.Mapping) []string {
 	return uuids
 }
 
-// states asks a cell what became of servers, by uuid.
+// states asks a cell for the states of servers, by uuid.
 func (s *Scheduler) states(ctx context.Context, cell apidb.Cell, uuids []string) (map[string]cellwire.ServerState, error) {
 	return serverStates(ctx, s.o.Gatherer, cell, uuids)
 }

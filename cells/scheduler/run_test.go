@@ -97,8 +97,8 @@ func TestManyAtOnce(t *testing.T) {
 	w.consistent(alive)
 }
 
-// TestDamagedBuildRequestIsSkipped: one that cannot be read stays, with a line in the log, and keeps no
-// other from being built.
+// TestDamagedBuildRequestIsSkipped: one that cannot be read stays, with a line in the log, and
+// keeps no other from being built.
 func TestDamagedBuildRequestIsSkipped(t *testing.T) {
 	w := begin(t, []int{1})
 	broken, whole := w.created(), w.created()

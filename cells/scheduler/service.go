@@ -43,7 +43,7 @@ type Options struct {
 	// process may still use younger ones. It must be longer than any request to Placement or a cell
 	// takes. 0: a minute.
 	Grace time.Duration
-	// ReconcileInterval is how often the reconciler goes round. 0: half of Grace.
+	// ReconcileInterval is the time between rounds of the reconciler. 0: half of Grace.
 	ReconcileInterval time.Duration
 	// DiscoverInterval is how often new hosts are mapped. 0: never.
 	DiscoverInterval time.Duration
@@ -174,7 +174,8 @@ func (b *serverLocks) lock(ctx context.Context, uuid string) (free func(), err e
 	}
 }
 
-// tryLock takes a server if it is free; otherwise free is nil, and wait is closed when to try again.
+// tryLock takes a server if it is free; otherwise free is nil, and wait is closed when to try
+// again.
 func (b *serverLocks) tryLock(uuid string) (free func(), wait <-chan struct{}) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

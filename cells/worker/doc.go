@@ -7,7 +7,7 @@
 //	          heartbeats ───────────▶ PUT  /v1/hosts/H
 //	cell ───▶ long poll ──▶ servers ◀─ GET  /v1/hosts/H/work       latest desired state of each
 //	             │             │
-//	             │             ├─▶ one task per server to reconcile: Spawn, Destroy, SetPower in turn
+//	             │             ├─▶ one task per server: Spawn, Destroy, SetPower in turn
 //	             │             └─▶ comparisons: Instances() against what the cell was sent
 //	             └──────── outbox ───▶ POST /v1/hosts/H/reports     batched, repeated until accepted
 //

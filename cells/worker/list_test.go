@@ -75,8 +75,8 @@ func TestAllInPages(t *testing.T) {
 	})
 }
 
-// TestCellUpIsUsedAtOnce: a host shows life within a report interval after its cell is back, however long
-// that was away.
+// TestCellUpIsUsedAtOnce: a host shows life within a report interval after its cell is back,
+// however long that was away.
 func TestCellUpIsUsedAtOnce(t *testing.T) {
 	inScene(t, func(s *scene) {
 		s.start()

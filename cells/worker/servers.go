@@ -25,7 +25,7 @@ type server struct {
 	// changes counts what may have changed the guest, by which a list from before is told from a
 	// later one.
 	changes int
-	// answered: what became of its making, or its removal, is reported.
+	// answered: the outcome of its creation or removal is reported.
 	answered bool
 	// settled is the want that was last reported as settled, at which revision.
 	settled   cellwire.Want

@@ -50,7 +50,7 @@ type Allocations interface {
 // that: asking again does not help.
 var ErrImpossible = errors.New("no driver supports this call")
 
-// Config is what a worker is made of. Host, Cell, Guests and Allocations are needed.
+// Config configures a worker. Host, Cell, Guests and Allocations are required.
 type Config struct {
 	Host        string
 	Version     string

@@ -267,7 +267,7 @@ func TestCellAway(t *testing.T) {
 	})
 }
 
-// TestAnotherDatabase: a cell that begins anew knows nobody. Nothing is removed.
+// TestAnotherDatabase: a cell with an empty database removes no guest.
 func TestAnotherDatabase(t *testing.T) {
 	inScene(t, func(s *scene) {
 		for n := 1; n <= 2; n++ {
@@ -506,7 +506,7 @@ func TestPlacementAway(t *testing.T) {
 	})
 }
 
-// TestDenied: that the cell refuses who we are is told apart.
+// TestDenied: Status shows that the cell rejects the agent's identity.
 func TestDenied(t *testing.T) {
 	for name, c := range map[string]struct {
 		err    error

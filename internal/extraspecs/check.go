@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Verdict is what becomes of an extra spec or a property.
+// Verdict is how an extra spec or a property is handled.
 type Verdict string
 
 // The verdicts.
