@@ -8,68 +8,72 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// CapabilityReporter is implemented by drivers that tell what guests can do on a node, beside what they can have: the traits that
-// Nova calls compute capabilities, by which its scheduler keeps a guest that needs something from a host that lacks it.
+// CapabilityReporter is implemented by drivers that report what guests can do on a node: the traits
+// that Nova calls compute capabilities, by which its scheduler selects hosts.
 type CapabilityReporter interface {
-	// Capabilities maps traits to whether the node has them now: COMPUTE_NET_ATTACH_INTERFACE, COMPUTE_RESCUE_BFV and the
-	// like, standard or CUSTOM_. The agent puts those that are true on the node's root provider, and takes those that are false off it,
-	// whoever put them there, as Nova does. One that is not named is left alone, unless the agent put it there when it was named.
-	//
-	// Traits that UpdateProviderTree itself sets need not be repeated. COMPUTE_NODE and COMPUTE_STATUS_DISABLED are the agent's own and
-	// refused.
-	//
-	// It is called right after each UpdateProviderTree that succeeded, in the same turn, and speaks of that node at that time; it must not
-	// block or ask the hypervisor anything. The map is read before the call returns and not kept. nil is an empty one.
+	// Capabilities maps traits to whether the node has them now: COMPUTE_NET_ATTACH_INTERFACE,
+	// COMPUTE_RESCUE_BFV and the like, standard or CUSTOM_. The agent adds those that are true to
+	// the node's root provider, and removes those that are false, whichever client set them, as
+	// Nova does. A trait that is not in the map is not changed, unless the agent added it when it
+	// was. Traits that UpdateProviderTree sets need not be repeated. COMPUTE_NODE and
+	// COMPUTE_STATUS_DISABLED are the agent's and are rejected. It is called right after each
+	// successful UpdateProviderTree of the node, before any other call about nodes. It must not
+	// block or call the hypervisor. The map is read before the call returns and not kept. nil
+	// counts as empty.
 	Capabilities(node string) map[string]bool
 }
 
-// GuestLister is implemented by drivers that know which guests there are, and at best what each of them has. The agent compares that with the
-// allocations in Placement, on request: allocations of guests that are no more, and guests without allocations.
+// GuestLister is implemented by drivers that can list guests, and at best their resources. The
+// agent compares them with the allocations in Placement, to find allocations of removed guests and
+// guests without allocations.
 //
-// Allocations can be deleted because a guest is missing in the list. So the list is all or an error.
+// Allocations can be deleted because a guest is missing in the list. So the list is complete or an
+// error.
 type GuestLister interface {
-	// Guests lists all guests of a node, running or not: everything that the hypervisor would start again or that somebody could
-	// start, whether Nova, a person or another tool made it. tree is the node's as Placement has it, by which a driver finds the uuids of
-	// its providers; edits of it are lost.
-	//
-	// An empty list says that there is no guest. Whoever cannot tell (the daemon does not answer, one of several guests cannot be read)
-	// returns an error: [NotReady], or [ErrUnsupported] if it can never tell with this configuration. So does who is asked about a node that
-	// is none of its own.
-	//
-	// It is called seldom, never beside Configure, AvailableNodes, UpdateProviderTree or Reshape, and may take as long as an
-	// UpdateProviderTree. It changes nothing. At most 100,000 guests.
+	// Guests lists all guests of a node, running or not: all that the hypervisor or a user can
+	// start, whether Nova, an operator or another tool created them. tree is the node's as
+	// Placement has it, for the uuids of its providers; edits are discarded. An empty list means
+	// that there is no guest. If the list is not known (the daemon does not respond, one guest
+	// cannot be read), return an error: [NotReady], or [ErrUnsupported] if it can never be known
+	// with this configuration. Return an error also for a node that is not the driver's. It is
+	// called rarely, never concurrently with Configure, AvailableNodes, UpdateProviderTree or
+	// Reshape, and can take as long as an UpdateProviderTree. It changes nothing. At most 100,000
+	// guests.
 	Guests(ctx context.Context, tree *providertree.Tree, node string) ([]Guest, error)
 }
 
 // Guest is one guest of a node, as the hypervisor knows it.
 type Guest struct {
-	// UUID is that of the consumer in Placement, which is the instance's. Each is in the list once.
+	// UUID is that of the consumer in Placement, which is the instance's. Each is listed once.
 	UUID string
-	// Name is for people.
+	// Name is for display only.
 	Name string
 	// ProjectID and UserID are the owner's, or "" where the hypervisor does not know.
 	ProjectID, UserID string
-	// Resources are what the guest has: by the uuid of a provider in the tree (not necessarily the driver's: a sharing
-	// provider too) and resource class, at least 1 each, in the class' unit. Nil: not known, which is not the same as nothing. It is
-	// all of it or nil.
+	// Resources are all resources of the guest, by uuid of a provider in the tree (also a sharing
+	// provider) and resource class, at least 1 each, in the class' unit. Nil: not known, which is
+	// not the same as none.
 	Resources providertree.ProviderResources
-	// Unknown is why Resources is nil and what to do about it, for people; may be "".
+	// Unknown tells operators why Resources is nil and what to do about it; can be "".
 	Unknown string
-	// Requested says that Resources is what was requested for the guest when it was created, by its flavor. Missing allocations are
-	// created from it. Existing allocations are not compared with it: whoever made them may know more.
+	// Requested says that Resources is what was requested for the guest when it was created, by its
+	// flavor. Missing allocations are created from it. Existing allocations are not compared with
+	// it.
 	Requested bool
 }
 
-// NodeChecker is implemented by drivers whose nodes can be gone for good while the agent lives on: a driver in front of a
-// cluster or of many machines.
+// NodeChecker is implemented by drivers whose nodes can be removed for good while the agent runs: a
+// driver for a cluster or for many machines.
 type NodeChecker interface {
-	// NodeDeleted reports whether a node is gone for good: true lets the agent delete its resource providers. It is asked only about nodes
-	// that the agent reported once and that AvailableNodes names no longer, with the uuid that they have in Placement.
+	// NodeDeleted reports whether a node was removed for good: true lets the agent delete its
+	// resource providers. It is called only for nodes that the agent reported and that
+	// AvailableNodes no longer lists, with their uuid in Placement.
 	//
-	// true needs proof, such as "the manager says that this machine was removed". A machine that is down, cannot be reached or
-	// is not known is not deleted: false, or an error if it cannot be found out, [NotReady] for instance. The answer may be given again
-	// after the agent has restarted, so it must not depend on what this process saw before.
-	//
-	// It is called never beside Configure, AvailableNodes, UpdateProviderTree or Reshape, and may take as long as AvailableNodes.
+	// true needs proof, such as "the manager says that this machine was removed". A machine that is
+	// down, unreachable or unknown is not deleted: return false, or an error such as [NotReady] if
+	// that cannot be determined. The result must not depend on what this process saw before,
+	// because the agent can call again after a restart. It is never called concurrently with
+	// Configure, AvailableNodes, UpdateProviderTree or Reshape, and can take as long as
+	// AvailableNodes.
 	NodeDeleted(ctx context.Context, node Node) (bool, error)
 }

@@ -18,7 +18,7 @@ import (
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 )
 
-// options are those of the gRPC server: limits, and what surrounds every call.
+// options returns those of the gRPC server: limits and interceptors.
 func (s *server) options() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.MaxRecvMsgSize(protocol.MaxMessage),
@@ -28,8 +28,8 @@ func (s *server) options() []grpc.ServerOption {
 	}
 }
 
-// aroundCall gives a call its logger, refuses it while shutting down, and turns panics and the package's errors into
-// statuses. Calls of other services (go-plugin's own) pass.
+// aroundCall gives a call its logger, rejects it during the shutdown, and converts panics and
+// errors to statuses. It does not change calls of go-plugin's own services.
 func (s *server) aroundCall(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 	if !s.ours(info.Server) {
 		return next(ctx, req)
@@ -37,12 +37,12 @@ func (s *server) aroundCall(ctx context.Context, req any, info *grpc.UnaryServer
 	reclaimOutput()
 	op := operation(info.FullMethod)
 	switch info.FullMethod {
-	case driverv1.Plugin_Shutdown_FullMethodName: // waits for the others, so it is not one of them
+	case driverv1.Plugin_Shutdown_FullMethodName: // it waits for the others
 	default:
-		if !s.gate.enter() {
+		if !s.calls.begin() {
 			return nil, status.Error(codes.Unavailable, "the plugin is shutting down")
 		}
-		defer s.gate.leave()
+		defer s.calls.end()
 	}
 	var reply any
 	err := s.guarded(ctx, op, func(ctx context.Context) (err error) {
@@ -62,10 +62,10 @@ func (s *server) aroundStream(srv any, stream grpc.ServerStream, info *grpc.Stre
 	return s.guarded(stream.Context(), operation(info.FullMethod), func(context.Context) error { return next(srv, stream) })
 }
 
-// ours reports whether a service is one of the protocol.
+// ours reports whether a service is one of the driver protocol.
 func (s *server) ours(service any) bool { return service == any(s) || service == any(s.instances) }
 
-// operation is what a driver's author calls a method.
+// operation returns the Go name of a method.
 func operation(fullMethod string) string {
 	switch fullMethod {
 	case driverv1.Instances_List_FullMethodName:
@@ -76,33 +76,35 @@ func operation(fullMethod string) string {
 	return path.Base(fullMethod)
 }
 
-// guarded runs driver code: with a logger in the context, a panic as an error, and errors as statuses.
+// guarded runs driver code with a logger in the context, and converts panics and errors to
+// statuses.
 func (s *server) guarded(ctx context.Context, op string, call func(context.Context) error) (err error) {
 	log := s.log.With().Str("call", op).Logger()
 	defer func() {
 		if p := recover(); p != nil {
-			s.panics.told(log, op, p)
+			s.panics.record(log, op, p)
 			err = status.Errorf(codes.Internal, "the driver panicked in %s: %v (its stack is in the log)", op, p)
 		}
 	}()
 	return toStatus(ctx, call(log.WithContext(ctx)))
 }
 
-// verdict is a status of the SDK's own. One that is wrapped in a driver's error is not: some other service gave it to the driver, and the
-// agent would take it for a word about the connection to the plugin ("unavailable", "unimplemented").
-type verdict struct{ *status.Status }
+// sdkError is a status of the SDK itself. A status that is wrapped in a driver's error comes from
+// another service, and must not reach the agent, which would take it for a problem of the
+// connection ("unavailable", "unimplemented").
+type sdkError struct{ *status.Status }
 
-func (v *verdict) Error() string { return v.Err().Error() }
+func (v *sdkError) Error() string { return v.Err().Error() }
 
-// GRPCStatus is what goes over the wire.
-func (v *verdict) GRPCStatus() *status.Status { return v.Status }
+// GRPCStatus returns the status to send.
+func (v *sdkError) GRPCStatus() *status.Status { return v.Status }
 
 func refuse(code codes.Code, format string, args ...any) error {
-	return &verdict{status.Newf(code, format, args...)}
+	return &sdkError{status.Newf(code, format, args...)}
 }
 
-// toStatus is the one place where a driver's error becomes one of the protocol's. That time is over, or that the agent has no more use for
-// an answer, is said only of the call itself: ctx.
+// toStatus converts a driver's error to a status of the protocol. DeadlineExceeded and Canceled are
+// used only if ctx, the call's own context, has ended.
 func toStatus(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
@@ -142,7 +144,7 @@ func toStatus(ctx context.Context, err error) error {
 	case errors.Is(err, ErrUnsupported):
 		f.Kind = protocol.KindUnsupported
 	default:
-		if own := (*verdict)(nil); errors.As(err, &own) {
+		if own := (*sdkError)(nil); errors.As(err, &own) {
 			return own.Err()
 		}
 		if ended := ctx.Err(); ended != nil && errors.Is(err, ended) {
@@ -152,8 +154,8 @@ func toStatus(ctx context.Context, err error) error {
 	return f.Err()
 }
 
-// reclaimOutput points os.Stdout and os.Stderr back at the process' standard error. go-plugin replaces them by pipes that
-// block the writer when nobody reads on the other side.
+// reclaimOutput sets os.Stdout and os.Stderr to the process' standard error again. go-plugin
+// replaces them with pipes that block the writer when the agent does not read them.
 func reclaimOutput() {
 	reclaim.Do(func() {
 		if startedByAgent() {
@@ -164,65 +166,65 @@ func reclaimOutput() {
 
 var reclaim sync.Once
 
-// turn lets one call in at a time.
-type turn chan struct{}
+// mutex is a mutex whose lock obeys a context.
+type mutex chan struct{}
 
-func newTurn() turn { return make(turn, 1) }
+func newMutex() mutex { return make(mutex, 1) }
 
-func (t turn) take(ctx context.Context) error {
+func (m mutex) lock(ctx context.Context) error {
 	select {
-	case t <- struct{}{}:
+	case m <- struct{}{}:
 		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("an earlier call of this driver has not returned: %w", ctx.Err())
 	}
 }
 
-func (t turn) give() { <-t }
+func (m mutex) unlock() { <-m }
 
-// gate counts the calls under way and can be closed to new ones.
-type gate struct {
-	closing chan struct{} // closed with the gate
+// drain counts running calls, and rejects new ones once it is closed.
+type drain struct {
+	closing chan struct{} // closed by close
 
-	mu     sync.Mutex
-	inside int
-	closed bool
-	empty  chan struct{} // closed when the gate is closed and nobody is inside
+	mu      sync.Mutex
+	running int
+	closed  bool
+	empty   chan struct{} // closed when no call runs after close
 }
 
-func newGate() *gate { return &gate{closing: make(chan struct{}), empty: make(chan struct{})} }
+func newDrain() *drain { return &drain{closing: make(chan struct{}), empty: make(chan struct{})} }
 
-func (g *gate) enter() bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.closed {
+func (d *drain) begin() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
 		return false
 	}
-	g.inside++
+	d.running++
 	return true
 }
 
-func (g *gate) leave() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.inside--; g.inside == 0 && g.closed {
-		close(g.empty)
+func (d *drain) end() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.running--; d.running == 0 && d.closed {
+		close(d.empty)
 	}
 }
 
-// close lets nobody in any more and waits until all have left.
-func (g *gate) close(ctx context.Context) error {
-	g.mu.Lock()
-	if !g.closed {
-		g.closed = true
-		close(g.closing)
-		if g.inside == 0 {
-			close(g.empty)
+// close rejects new calls and waits until the running ones have ended.
+func (d *drain) close(ctx context.Context) error {
+	d.mu.Lock()
+	if !d.closed {
+		d.closed = true
+		close(d.closing)
+		if d.running == 0 {
+			close(d.empty)
 		}
 	}
-	g.mu.Unlock()
+	d.mu.Unlock()
 	select {
-	case <-g.empty:
+	case <-d.empty:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()

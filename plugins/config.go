@@ -14,9 +14,9 @@ import (
 	"strings"
 )
 
-// DecodeConfig decodes a driver's configuration into a struct, strictly: unknown keys, wrong types and trailing data are
-// a [*ConfigError]. Fields that raw does not name keep their value, so fill in the defaults first. An empty raw counts as
-// "{}".
+// DecodeConfig decodes a driver's configuration into a struct, strictly: unknown keys, wrong types
+// and trailing data are a [*ConfigError]. Fields that raw does not have keep their value, so set
+// the defaults first. An empty raw counts as "{}".
 func DecodeConfig(raw json.RawMessage, into any) error {
 	if len(bytes.TrimSpace(raw)) == 0 {
 		raw = json.RawMessage("{}")
@@ -37,13 +37,13 @@ func configError(err error, raw json.RawMessage, into any) error {
 	var syntax *json.SyntaxError
 	switch {
 	case errors.As(err, &wrongType):
-		return &ConfigError{Key: keyOf(wrongType.Field, reflect.TypeOf(into)), Problem: fmt.Sprintf("has %s where %s belongs", given(wrongType.Value), wanted(wrongType.Type))}
+		return &ConfigError{Key: keyOf(wrongType.Field, reflect.TypeOf(into)), Problem: fmt.Sprintf("is %s, must be %s", given(wrongType.Value), wanted(wrongType.Type))}
 	case errors.As(err, &syntax):
 		return &ConfigError{Problem: fmt.Sprintf("is not valid JSON (byte %d): %v", syntax.Offset, syntax)}
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return &ConfigError{Problem: "is cut off: not valid JSON"}
+		return &ConfigError{Problem: "is truncated: not valid JSON"}
 	}
-	// encoding/json has no type for an unknown field; only its words name the key.
+	// encoding/json has no error type for an unknown field; only the message names the key.
 	if name, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
 		name = strings.Trim(name, `"`)
 		var value any
@@ -52,12 +52,13 @@ func configError(err error, raw json.RawMessage, into any) error {
 				name = path
 			}
 		}
-		return &ConfigError{Key: name, Problem: "is no key of this driver"}
+		return &ConfigError{Key: name, Problem: "is not a key of this driver"}
 	}
 	return &ConfigError{Problem: err.Error()}
 }
 
-// given is a kind of value in encoding/json's words, in those of who wrote the file, which need not be JSON.
+// given translates encoding/json's name of a kind of value for the author of the file, which need
+// not be JSON.
 func given(value string) string {
 	kind, rest, _ := strings.Cut(value, " ")
 	switch kind {
@@ -75,7 +76,7 @@ func given(value string) string {
 	return value
 }
 
-// wanted is what can be decoded into a type.
+// wanted describes what can be decoded into a type.
 func wanted(t reflect.Type) string {
 	switch t.Kind() {
 	case reflect.Pointer:
@@ -98,7 +99,8 @@ func wanted(t reflect.Type) string {
 	return "a value of type " + t.String()
 }
 
-// pathOf finds where in a value the key is that its type does not know, "" if nowhere: types that decode themselves are not looked into.
+// pathOf returns the path of an unknown key in a value of a type, or "": types with their own
+// decoder are not searched.
 func pathOf(value any, t reflect.Type, unknown string) string {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -139,7 +141,8 @@ func pathOf(value any, t reflect.Type, unknown string) string {
 	return ""
 }
 
-// keyOf is the path of a key as its author wrote it: encoding/json also names the Go structs that are embedded on the way.
+// keyOf returns the path of a key as it is written in the file: encoding/json also names embedded
+// Go structs.
 func keyOf(path string, t reflect.Type) string {
 	var keys []string
 	for _, name := range strings.Split(path, ".") {
@@ -167,7 +170,7 @@ func keyOf(path string, t reflect.Type) string {
 	return strings.Join(keys, ".")
 }
 
-// fieldOf finds the field that encoding/json means by a name: that of its tag, or else Go's.
+// fieldOf returns the field that encoding/json uses for a name: by its tag, or by its Go name.
 func fieldOf(t reflect.Type, name string) (reflect.StructField, bool) {
 	for _, f := range reflect.VisibleFields(t) {
 		tag, _, _ := strings.Cut(f.Tag.Get("json"), ",")

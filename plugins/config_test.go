@@ -25,7 +25,8 @@ type whole struct {
 	Part device `json:"part"`
 }
 
-// TestKeysOfWrongTypes: the key is the one that stands in the configuration, wherever the driver keeps it.
+// TestKeysOfWrongTypes: the key is the one that stands in the configuration, wherever the driver
+// keeps it.
 func TestKeysOfWrongTypes(t *testing.T) {
 	for raw, want := range map[string]string{
 		`{"host": 1}`:                     "host",

@@ -56,12 +56,12 @@ func TestDistribute(t *testing.T) {
 		fails  []Offender
 	}{
 		{
-			name: "the largest first, each where it leaves the least room", rooms: []providertree.Inventory{size(4), size(3)},
+			name: "the largest first, each where the least stays free", rooms: []providertree.Inventory{size(4), size(3)},
 			before: vgpus(map[string]int64{"a": 1, "b": 3, "c": 3}),
 			want:   Moves{{"b", vgpuOnRoot, vgpuOn1, 3}, {"c", vgpuOnRoot, vgpuOn0, 3}, {"a", vgpuOnRoot, vgpuOn0, 1}},
 		},
 		{
-			name: "what is in use there is no room", rooms: []providertree.Inventory{size(2), size(2)},
+			name: "used amounts are not free", rooms: []providertree.Inventory{size(2), size(2)},
 			before: held{"a": {gpu0: {"VGPU": 1}}, "b": {rootID: {"VGPU": 2}}},
 			want:   Moves{{"b", vgpuOnRoot, vgpuOn1, 2}},
 		},
@@ -77,7 +77,7 @@ func TestDistribute(t *testing.T) {
 		{
 			name: "not split if it must not be", rooms: []providertree.Inventory{size(2), size(3)},
 			before: vgpus(map[string]int64{"a": 4}), d: Distribution{Whole: true},
-			fails: []Offender{{"a", rootID, "VGPU", "4 are allocated, and there is no place with room for all of them", ""}},
+			fails: []Offender{{"a", rootID, "VGPU", "4 are allocated, and they do not fit on one provider", ""}},
 		},
 		{
 			name: "units", rooms: []providertree.Inventory{{Total: 9, MaxUnit: 4, StepSize: 2}, {Total: 9, MinUnit: 3}},
@@ -85,7 +85,7 @@ func TestDistribute(t *testing.T) {
 			want:   Moves{{"b", vgpuOnRoot, vgpuOn1, 5}, {"a", vgpuOnRoot, vgpuOn0, 2}},
 		},
 		{
-			name: "the driver knows, and room is no question then", rooms: []providertree.Inventory{size(1), size(4)},
+			name: "the driver reports the place, whatever is free there", rooms: []providertree.Inventory{size(1), size(4)},
 			before: vgpus(map[string]int64{"a": 1, "b": 2, "c": 2}),
 			d: Distribution{Where: func(consumer string, n int64) []Portion {
 				return map[string][]Portion{"b": {{vgpuOn0, n}}, "c": {{vgpuOn0, 1}, {vgpuOn1, 1}}}[consumer]
@@ -93,24 +93,24 @@ func TestDistribute(t *testing.T) {
 			want: Moves{{"b", vgpuOnRoot, vgpuOn0, 2}, {"c", vgpuOnRoot, vgpuOn0, 1}, {"c", vgpuOnRoot, vgpuOn1, 1}, {"a", vgpuOnRoot, vgpuOn1, 1}},
 		},
 		{
-			name: "everything that is wrong", rooms: []providertree.Inventory{size(1), size(1)},
+			name: "all violations", rooms: []providertree.Inventory{size(1), size(1)},
 			before: vgpus(map[string]int64{"a": 3, "b": 2, "c": 2, "d": 2}),
 			d: Distribution{Where: func(consumer string, _ int64) []Portion {
 				return map[string][]Portion{"b": {{vgpuOnRoot, 2}}, "c": {{vgpuOn0, 1}}, "d": {{vgpuOn0, 3}}}[consumer]
 			}},
 			fails: []Offender{
-				{"b", rootID, "VGPU", "the consumer's share is said to be here, where none of it can go", ""},
-				{"c", rootID, "VGPU", "2 are allocated, and only 1 are said to be elsewhere", ""},
-				{"d", rootID, "VGPU", "2 are allocated, and shares are said to be elsewhere that are not as much together", ""},
-				{"a", rootID, "VGPU", "3 are allocated, and there is room for 2 only", ""},
+				{"b", rootID, "VGPU", "the driver reports the consumer's share here, which is not a destination", ""},
+				{"c", rootID, "VGPU", "2 are allocated, and the driver reports only 1 at the destinations", ""},
+				{"d", rootID, "VGPU", "2 are allocated, and the driver reports other amounts at the destinations", ""},
+				{"a", rootID, "VGPU", "3 are allocated, and only 2 fit", ""},
 			},
 		},
 		{
 			name: "a place without inventory, and the place itself", rooms: []providertree.Inventory{size(9)},
 			before: vgpus(map[string]int64{"a": 1}), d: Distribution{To: []Place{vgpuOn0, vgpuOn1, vgpuOnRoot}},
 			fails: []Offender{
-				{"", gpu1, "VGPU", "allocations are to go here, and there is no inventory", ""},
-				{"", rootID, "VGPU", "allocations are to go to where they come from", ""},
+				{"", gpu1, "VGPU", "the destination has no inventory of this class", ""},
+				{"", rootID, "VGPU", "source and destination are the same", ""},
 			},
 		},
 	} {
@@ -141,7 +141,8 @@ func TestDistribute(t *testing.T) {
 	}
 }
 
-// TestDistributeFits: what is distributed is conserved, fits, comes out the same each time, and leaves nothing to do.
+// TestDistributeFits: what is distributed is conserved, fits, comes out the same each time, and
+// leaves nothing to do.
 func TestDistributeFits(t *testing.T) {
 	inventory := rapid.Custom(func(t *rapid.T) providertree.Inventory {
 		return providertree.Inventory{

@@ -13,80 +13,82 @@ import (
 
 // Driver is what a driver author implements.
 //
-// The agent may end the process at any moment and start it again: a driver keeps nothing that it could not find out
-// anew. It may also start a second process beside the first, to replace it after an update.
-//
-// Calls: Configure comes before all that are about nodes (AvailableNodes, UpdateProviderTree, and of the optional interfaces
-// ShapeVersion, Reshape, Capabilities, ClassRenames, Guests and NodeDeleted), and none of these ever runs beside another: each waits for
-// the one before. Info, ConfigSchema, Watch, Health and Warnings may be called at any time and beside anything. Every context ends with the deadline of the call; a driver that goes on afterwards holds up the next
-// call, and the agent ends a process that has stopped answering. A panic becomes an error of that call.
-//
-// Logging: [Logger] gives a logger from any of these contexts. Whatever is written to standard output or standard error
-// also ends up in the agent's log, line by line.
+// The agent can stop the process at any time and start it again, so a driver keeps no state that it
+// cannot find again. The agent can also start a second process beside the first, to replace it
+// after an update. Calls: Configure comes before all calls about nodes: AvailableNodes,
+// UpdateProviderTree, and the optional ShapeVersion, Reshape, Capabilities, ClassRenames, Guests
+// and NodeDeleted. Configure and these never run concurrently. Info, ConfigSchema, Watch, Health
+// and Warnings can be called at any time, concurrently with all others. Every context ends with the
+// deadline of the call. A driver that keeps working afterwards delays the next call, and the agent
+// kills a process that no longer responds. A panic becomes an error of that call. Logging: [Logger]
+// returns the logger of any of these contexts. Lines on standard output and standard error are also
+// written to the agent's log.
 type Driver interface {
-	// Info is who this driver is. It must not block or fail, and works before Configure.
+	// Info returns the driver's name and version. It must not block or fail, and works before
+	// Configure.
 	Info() Info
 
-	// ConfigSchema is a JSON Schema of the driver's configuration (the table [drivers.NAME.config] of the agent's), or
-	// nil if it takes none. It must not block, and works before Configure.
+	// ConfigSchema returns a JSON Schema of the driver's configuration (the agent's table
+	// [drivers.NAME.config]), or nil if it takes none. It must not block, and works before
+	// Configure.
 	ConfigSchema() []byte
 
-	// Configure takes the configuration as JSON, "{}" if there is none. It is called first of all, and again whenever
-	// the configuration may have changed; on an error the former configuration stays in force.
-	//
-	// It is strict: an unknown key is an error ([DecodeConfig] sees to that). Return a [*ConfigError] that names the
-	// key. What depends on the state of the machine (a daemon that does not answer yet) is no error of Configure:
-	// answer [NotReady] when asked for nodes or trees.
+	// Configure applies the configuration, which is a JSON object, "{}" if there is none. It is
+	// called first, and again whenever the configuration may have changed; after an error the
+	// former configuration stays in effect. It is strict: an unknown key is an error, as
+	// [DecodeConfig] makes it. Return a [*ConfigError] that names the key. Do not fail because of
+	// the machine's state (a daemon that does not respond yet): return [NotReady] from the calls
+	// for nodes or trees.
 	Configure(ctx context.Context, config json.RawMessage, host HostInfo) error
 
-	// AvailableNodes lists the compute nodes that the driver is responsible for: mostly one, the machine itself.
-	//
-	// Errors: [NotReady] while that cannot be known yet. Never an empty list instead: it would say that there are none.
+	// AvailableNodes lists the compute nodes that the driver is responsible for: mostly one, the
+	// machine itself. Errors: [NotReady] while that is not known yet. Never return an empty list
+	// instead: it means that there are no nodes.
 	AvailableNodes(ctx context.Context) ([]Node, error)
 
-	// UpdateProviderTree edits tree until it says what the node can give. The tree comes filled with what Placement
-	// says now: the root of that name and everything below it, and the sharing providers beside it. It is the driver's
-	// to edit; on an error it is thrown away.
-	//
-	//   - Touch only what is the driver's own: providers, inventories, traits and aggregates that somebody else wrote stay
-	//     as they are. Set what you know with SetInventory and AddTraits rather than replacing all of it.
+	// UpdateProviderTree edits tree so that it has the node's inventory. The tree is what Placement
+	// has now: the root of that name and all below it, and the sharing providers beside it. The
+	// driver edits it in place; after an error it is discarded.
+	//   - Change only what is the driver's own: providers, inventories, traits and aggregates that
+	//     other clients wrote stay. Use SetInventory and AddTraits instead of replacing everything.
 	//   - Be idempotent: called with its own result, it changes nothing.
-	//   - Look for a child by its name first: one that Nova made, or another agent, is taken over as it is, with its uuid. Use
-	//     [providertree.ChildUUID] for those that are new, so that they are found again after a restart.
-	//
-	// If inventory that guests use must move to another provider, answer [ErrReshapeNeeded] when allocations is nil, as
-	// it nearly always is. The agent then calls again with all allocations against the tree; edit both, and return the
-	// allocations in which every consumer holds what it held before, at its new place. Returning nil stands for the
-	// given allocations as they are now.
-	//
-	// Errors: [ErrReshapeNeeded]; a [*ReshapeFailed] if the allocations given cannot be moved; [NotReady] if the state
-	// of the machine cannot be known now. After any error the agent lets stand what it last reported.
+	//   - Look up a child by its name first: an existing one, of Nova or another agent, keeps its
+	//     uuid. Use [providertree.ChildUUID] for new ones, so that they are found after a restart.
+	// If inventory that guests use must move to another provider, return [ErrReshapeNeeded] when
+	// allocations is nil, as it usually is. The agent then calls again with all allocations of the
+	// tree. Edit both, and return the allocations, in which every consumer has the same amounts as
+	// before, at their new places. Nil stands for the given allocations, as edited. Errors:
+	// [ErrReshapeNeeded]; a [*ReshapeFailed] if the given allocations cannot be moved; [NotReady]
+	// if the machine's state is not known now. After any error Placement keeps what was last
+	// reported.
 	UpdateProviderTree(ctx context.Context, tree *providertree.Tree, node string, allocations providertree.Allocations) (providertree.Allocations, error)
 }
 
-// Watcher is implemented by drivers that notice changes by themselves (hot-plug, a daemon that came back).
+// Watcher is implemented by drivers that notice changes (hot-plug, a daemon that came back).
 type Watcher interface {
-	// Watch calls changed with the name of a node, or "" for all of them, whenever its tree may look different now, and
-	// returns when ctx ends. It may be called before Configure has ever succeeded. Too many calls do no harm, too few cost
-	// no more than a minute: the agent asks from time to time anyway.
+	// Watch calls changed with the name of a node, or "" for all nodes, whenever its tree may have
+	// changed, and returns when ctx ends. It can be called before Configure has succeeded. Too many
+	// calls do no harm; a missed one delays the change by at most a minute, until the next periodic
+	// pass.
 	Watch(ctx context.Context, changed func(node string)) error
 }
 
-// HealthChecker is implemented by drivers that can tell more about themselves than that the process answers.
+// HealthChecker is implemented by drivers that can report problems of their own.
 type HealthChecker interface {
-	// Health returns nil, or in words what keeps the driver from working; what does not is for a [Warner]. It must answer within a second or so. The agent
-	// shows the driver as degraded meanwhile; it does not restart it, since that seldom mends what is told so calmly.
+	// Health returns nil, or what keeps the driver from working; other conditions are for a
+	// [Warner]. It must return within about a second. The agent shows the driver as degraded
+	// meanwhile and does not restart it.
 	Health(ctx context.Context) error
 }
 
-// Shutdowner is implemented by drivers that have something to put in order at the end.
+// Shutdowner is implemented by drivers that must clean up at the end.
 type Shutdowner interface {
-	// Shutdown is called when all other calls have returned, but for Watch and WatchInstances, which are told to end at the same time. The
-	// process ends after it, or at the deadline of ctx.
+	// Shutdown is called when all other calls have returned, except Watch and WatchInstances, whose
+	// contexts end at the same time. The process ends after it, or at the deadline of ctx.
 	Shutdown(ctx context.Context) error
 }
 
-// Info is who a driver is.
+// Info describes a driver.
 type Info struct {
 	// Name is short and lower case, as it appears in the configuration: "libvirt".
 	Name string
@@ -94,13 +96,13 @@ type Info struct {
 	Version string
 }
 
-// HostInfo is what the agent tells a driver about its surroundings.
+// HostInfo describes the host to the driver.
 type HostInfo struct {
-	// Name is the host's name as the agent is configured: the usual name of the only node.
+	// Name is the host's name in the agent's configuration: the usual name of the only node.
 	Name string
-	// StateDir is a directory that the driver may write to and that outlives it, or "" where there is none. It is there, and the driver's own:
-	// nobody else keeps anything in it. While one process of the driver replaces another, both have it: a lock in it that lasts as long as the
-	// process would keep the new one from ever being configured.
+	// StateDir is an existing directory for the driver's own files, which outlives the process, or
+	// "" where there is none. While one process of the driver replaces another, both use it: a lock
+	// that a process holds all its life would keep the new one from being configured.
 	StateDir string
 }
 
@@ -108,10 +110,11 @@ type HostInfo struct {
 type Node struct {
 	// Name of the root provider.
 	Name string
-	// UUID of the root provider; "" leaves it to the agent, whose own identity (the file compute_id) it becomes. There is one of that: a
-	// driver with several nodes gives each, or all but one, a uuid that is the node's for good, such as the one that a manager knows it by.
+	// UUID of the root provider; "" stands for the agent's own identity (the file compute_id). At
+	// most one node can have that: a driver with several nodes gives the others a permanent uuid,
+	// such as the one that a manager has for the machine.
 	UUID string
 }
 
-// Logger is the logger of the call that ctx belongs to.
+// Logger returns the logger of the call that ctx belongs to.
 func Logger(ctx context.Context) zerolog.Logger { return *zerolog.Ctx(ctx) }

@@ -8,19 +8,22 @@ import (
 	"strings"
 )
 
-// What a driver may answer instead of a tree. Wrap them freely: errors.Is and errors.As are used on both sides, and the
-// words around them arrive too.
+// Errors that a driver can return. They can be wrapped: errors.Is and errors.As are used on both
+// sides, and the whole message is transmitted.
 var (
-	// ErrReshapeNeeded says that inventory in use must move to another provider, and that the call came without allocations.
+	// ErrReshapeNeeded says that inventory in use must move to another provider, and the call had
+	// no allocations.
 	ErrReshapeNeeded = errors.New("reshape needed")
-	// ErrNotReady says that the driver cannot tell now, through no fault of its own. See [NotReady].
+	// ErrNotReady says that the driver does not know now, without a fault of its own. See
+	// [NotReady].
 	ErrNotReady = errors.New("driver not ready")
-	// ErrUnsupported says that the driver lacks this ability, altogether or with its present configuration. An agent gets it
-	// too when it asks for something that the plugin did not announce. Asking again does not help until the configuration changes.
+	// ErrUnsupported says that the driver lacks a capability, in general or with its current
+	// configuration. An agent gets it also when it calls a method that the plugin did not announce.
+	// A retry does not help until the configuration changes.
 	ErrUnsupported = errors.New("not supported by this driver")
 )
 
-// ReshapeNeeded is [ErrReshapeNeeded] with a reason: what is to move where.
+// ReshapeNeeded is [ErrReshapeNeeded] with a reason: what moves where.
 type ReshapeNeeded struct {
 	Reason string
 }
@@ -30,7 +33,7 @@ func (e *ReshapeNeeded) Error() string { return because(ErrReshapeNeeded, e.Reas
 // Is makes errors.Is(err, ErrReshapeNeeded) hold.
 func (e *ReshapeNeeded) Is(target error) bool { return target == ErrReshapeNeeded }
 
-// NotReady is [ErrNotReady] with a reason: what is missing, and if possible how to mend it.
+// NotReady is [ErrNotReady] with a reason: what is missing, and if possible how to fix it.
 type NotReady struct {
 	Reason string
 }
@@ -47,24 +50,25 @@ func because(err error, reason string) string {
 	return err.Error() + ": " + reason
 }
 
-// ReshapeFailed says that allocations cannot be moved to where the inventory went. Nothing was changed; an operator must
-// look at the offenders.
+// ReshapeFailed says that allocations cannot be moved to where the inventory moves. Nothing was
+// changed; an operator must fix the violations.
 type ReshapeFailed struct {
 	Reason    string
 	Offenders []Offender
-	// Remedy is what can be done about all of them. It is told once.
+	// Remedy is a hint that applies to all of them. It is shown once.
 	Remedy string
 }
 
-// Offender is one thing that stands against a reshape. Any of its fields may be empty.
+// Offender is one violation that prevents a reshape. Any of its fields can be empty.
 type Offender struct {
 	// Consumer and Provider are uuids.
 	Consumer, Provider string
 	// Class is a resource class.
 	Class string
-	// Problem is in words. Those of whom the same words are said are told together, so it is best without what the other fields say.
+	// Problem describes it, without what the other fields say: those with the same text are shown
+	// together.
 	Problem string
-	// Remedy is what can be done about it. It is told once for all that have the same.
+	// Remedy is a hint. It is shown once for all that have the same.
 	Remedy string
 }
 
@@ -85,7 +89,7 @@ func (e *ReshapeFailed) Error() string {
 	return b.String()
 }
 
-// String is the offender in words.
+// String describes the violation.
 func (o Offender) String() string {
 	var parts []string
 	for _, p := range []struct{ kind, value string }{{"consumer", o.Consumer}, {"resource provider", o.Provider}, {"resource class", o.Class}} {
@@ -104,11 +108,12 @@ func (o Offender) String() string {
 
 // ConfigError says what is wrong with the configuration.
 type ConfigError struct {
-	// Key is the path of the key below the driver's table ("nodes[0].name"), or "" if it is about the whole.
+	// Key is the path of the key below the driver's table ("nodes[0].name"), or "" for the whole
+	// table.
 	Key string
-	// Problem is in words: what is wrong and what would be right.
+	// Problem says what is wrong and what is valid.
 	Problem string
-	// More is what else is wrong. See [JoinConfig].
+	// More are further problems. See [JoinConfig].
 	More []ConfigError
 }
 
@@ -125,7 +130,8 @@ func (e *ConfigError) Error() string {
 	return "configuration: " + strings.Join(parts, "; ")
 }
 
-// All is everything that is wrong: the error itself first, and then what else; none of these has more.
+// All returns all problems: the error itself first, then those in More; none of the results has
+// More.
 func (e *ConfigError) All() []ConfigError {
 	out := []ConfigError{{Key: e.Key, Problem: e.Problem}}
 	for i := range e.More {
@@ -134,8 +140,9 @@ func (e *ConfigError) All() []ConfigError {
 	return out
 }
 
-// JoinConfig makes one [*ConfigError] of errors about different parts of a configuration, so that they can be mended together, in their order. Nil ones
-// are left out; it is nil if all are. What is no [*ConfigError] is one about the whole.
+// JoinConfig joins errors about different parts of a configuration to one [*ConfigError], in their
+// order, so that they can be fixed together. It skips nil errors and returns nil if all are. An
+// error that is not a [*ConfigError] counts as one about the whole table.
 func JoinConfig(errs ...error) error {
 	var all []ConfigError
 	for _, err := range errs {

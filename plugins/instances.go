@@ -10,47 +10,50 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// InstanceManager is implemented by drivers that can make guests, not only report what there is room for. The agent calls an
-// instance what it had made by Spawn; the driver must know these again after a restart, and never touches a guest that is none.
-//
-// Calls about one instance come one after the other. Those about different ones run beside each other and beside every other method of
-// the driver, Configure included: a Spawn may take minutes. None comes before Configure has succeeded once.
-//
-// A process can end at any point of a call. So Spawn, Destroy and SetPower are idempotent: the agent calls again with the same
-// arguments, in another process perhaps, and the driver goes on from what it finds.
-//
-// Errors of all methods: [NotReady] promises that nothing was begun; [ErrUnsupported] says that the present configuration does not let the
-// driver manage instances. After any other error that is not named below the agent takes the outcome for unknown, and asks again.
+// InstanceManager is implemented by drivers that can create guests. An instance is a guest that
+// Spawn created; the driver must recognize instances after a restart, and never changes other
+// guests. Calls for one instance come one after the other. Calls for different ones run
+// concurrently, also with every other method of the driver, Configure included: a Spawn can take
+// minutes. None comes before Configure has succeeded once. A process can end at any point of a
+// call. So Spawn, Destroy and SetPower are idempotent: the agent calls again with the same
+// arguments, perhaps in another process, and the driver continues from what it finds. Errors of all
+// methods: [NotReady] means that nothing was begun; [ErrUnsupported] means that the driver does not
+// manage instances with the current configuration. After any other error that is not named below
+// the outcome is unknown, and the agent calls again.
 type InstanceManager interface {
-	// Instances lists the instances of a node, running or not, complete or not: all, or an error. An empty list says that there is none. At
-	// most 100,000.
+	// Instances lists all instances of a node, running or not, complete or not, or returns an
+	// error. An empty list means that there is none. At most 100,000.
 	Instances(ctx context.Context, node string) ([]Instance, error)
 
-	// Spawn makes an instance and starts it. If a former Spawn made it, it is left as it is, but started if it never ran; what a former
-	// Spawn left incomplete is completed, or removed and made again.
+	// Spawn creates an instance and starts it. It does not change an instance that a former Spawn
+	// created, but starts it if it never ran; it completes an incomplete one, or removes and
+	// creates it again.
 	//
-	// Errors: an [*InstanceFault] if it cannot be made here, for whatever reason that asking again would not mend, a uuid that somebody
-	// else's guest has among them: then nothing is left of the attempt.
+	// Errors: an [*InstanceFault] if it cannot be created on this node and a retry does not help,
+	// for example because an unmanaged guest has the uuid. Then nothing is left of the attempt.
 	Spawn(ctx context.Context, node string, spec InstanceSpec, tree *providertree.Tree) (Instance, error)
 
-	// Destroy ends an instance and removes all that Spawn made for it, disks included. It succeeds if there is nothing (left) of that uuid.
+	// Destroy stops an instance and removes all that Spawn created for it, disks included. It
+	// succeeds if there is nothing with that uuid.
 	//
-	// Errors: an [*InstanceFault] if the guest of that uuid is none of Spawn's.
+	// Errors: an [*InstanceFault] if the guest with that uuid is not an instance.
 	Destroy(ctx context.Context, node, uuid string) error
 
-	// SetPower brings an instance to PowerRunning or PowerShutdown. With hard, it is switched off at once; otherwise the guest is asked to
-	// shut down, and switched off if it has not done so in the time that the driver allows it.
+	// SetPower brings an instance to PowerRunning or PowerShutdown. With hard, it is powered off at
+	// once; otherwise the guest is asked to shut down, and powered off after a timeout of the
+	// driver.
 	//
 	// Errors: [ErrInstanceNotFound]; an [*InstanceFault].
 	SetPower(ctx context.Context, node, uuid string, to PowerState, hard bool) (Instance, error)
 }
 
-// InstanceWatcher is implemented by instance managers that notice what happens to instances by themselves: a guest that shut down or crashed, one
-// that somebody stopped with another tool.
+// InstanceWatcher is implemented by instance managers that notice changes of instances: a guest
+// that shut down or crashed, or was stopped with another tool.
 type InstanceWatcher interface {
-	// WatchInstances calls changed with the name of a node and the uuid of an instance whenever that is no longer as it was, and
-	// returns when ctx ends. An empty uuid stands for all instances of the node, an empty node for all: events may have been lost. It
-	// may be called before Configure has ever succeeded.
+	// WatchInstances calls changed with the name of a node and the uuid of an instance whenever
+	// that may have changed, and returns when ctx ends. An empty uuid stands for all instances of
+	// the node, an empty node for all of all nodes: events may have been lost. It can be called
+	// before Configure has succeeded.
 	WatchInstances(ctx context.Context, changed func(node, uuid string)) error
 }
 
@@ -66,16 +69,17 @@ type Instance struct {
 	HypervisorName string
 }
 
-// InstanceSpec is an instance to be made. What a driver cannot provide it refuses with an [*InstanceFault].
+// InstanceSpec describes an instance to create. A driver rejects what it cannot provide with an
+// [*InstanceFault].
 type InstanceSpec struct {
 	// UUID is the consumer's in Placement.
 	UUID string
-	// Name is what its owner calls it, for people: any text, not unique.
+	// Name is the owner's name for it: any text, not unique.
 	Name              string
 	ProjectID, UserID string
 	Flavor            Flavor
-	// Allocations are what Placement granted, by uuid of a provider in the tree and resource class, at least 1 each. They decide which
-	// processors, cells of memory and devices the instance gets.
+	// Allocations are those in Placement, by uuid of a provider in the tree and resource class, at
+	// least 1 each. They decide which CPUs, NUMA cells and devices the instance gets.
 	Allocations providertree.ProviderResources
 	// Image names the image to the driver; "": none, an empty disk.
 	Image string
@@ -83,11 +87,11 @@ type InstanceSpec struct {
 	ImageProperties map[string]string
 	// Metadata are the owner's key-value pairs.
 	Metadata map[string]string
-	// UserData is for cloud-init, as the owner gave it, decoded; at most 64 KiB.
+	// UserData is the owner's data for cloud-init, decoded; at most 64 KiB.
 	UserData []byte
 }
 
-// Flavor is the size of an instance, in Nova's terms. 0 is none of it.
+// Flavor is the size of an instance, in Nova's terms.
 type Flavor struct {
 	Name        string `json:"name"`
 	VCPUs       int64  `json:"vcpus"`
@@ -95,8 +99,7 @@ type Flavor struct {
 	RootGB      int64  `json:"root_gb"`
 	EphemeralGB int64  `json:"ephemeral_gb,omitempty"`
 	SwapMB      int64  `json:"swap,omitempty"`
-	// ExtraSpecs are hw:cpu_policy and the like. Those that ask for what the driver does not make it
-	// refuses.
+	// ExtraSpecs are hw:cpu_policy and the like. A driver rejects those that it does not support.
 	ExtraSpecs map[string]string `json:"extra_specs,omitempty"`
 }
 
@@ -105,7 +108,7 @@ type PowerState int
 
 // The power states.
 const (
-	PowerNoState   PowerState = 0 // the hypervisor does not say
+	PowerNoState   PowerState = 0 // the hypervisor does not report it
 	PowerRunning   PowerState = 1
 	PowerPaused    PowerState = 3
 	PowerShutdown  PowerState = 4
@@ -113,7 +116,7 @@ const (
 	PowerSuspended PowerState = 7
 )
 
-// String is the state as Nova's clients show it.
+// String returns the state as Nova's clients show it.
 func (s PowerState) String() string {
 	switch s {
 	case PowerNoState:
@@ -132,12 +135,12 @@ func (s PowerState) String() string {
 	return fmt.Sprintf("PowerState(%d)", int(s))
 }
 
-// ErrInstanceNotFound says that there is no instance of that uuid. See [InstanceNotFound].
+// ErrInstanceNotFound says that there is no instance with that uuid. See [InstanceNotFound].
 var ErrInstanceNotFound = errors.New("no such instance")
 
 // InstanceNotFound is [ErrInstanceNotFound] with the uuid.
 type InstanceNotFound struct {
-	// UUID is that of the instance. A driver may leave it out.
+	// UUID of the instance. A driver can leave it out.
 	UUID string
 }
 
@@ -146,18 +149,18 @@ func (e *InstanceNotFound) Error() string { return because(ErrInstanceNotFound, 
 // Is makes errors.Is(err, ErrInstanceNotFound) hold.
 func (e *InstanceNotFound) Is(target error) bool { return target == ErrInstanceNotFound }
 
-// InstanceFault says that something cannot be done with an instance, and that asking again with the same arguments does not help. Nothing
-// was changed; a Spawn has left nothing behind.
+// InstanceFault says that a call for an instance cannot succeed, and that a retry does not help.
+// Nothing was changed; a Spawn has left nothing behind.
 type InstanceFault struct {
-	// UUID is that of the instance. A driver may leave it out.
+	// UUID of the instance. A driver can leave it out.
 	UUID string
-	// Reason is for the owner of the instance: what is wrong, in words that mention nothing of the host that is not theirs to know. What is
+	// Reason tells the owner of the instance what is wrong, without details of the host. What is
 	// wrapped around the fault is for administrators.
 	Reason string
 }
 
 func (e *InstanceFault) Error() string {
-	if e.UUID == "" { // of a driver: the agent knows which one it asked about
+	if e.UUID == "" { // of a driver: the agent adds it
 		return "instance: " + e.Reason
 	}
 	return fmt.Sprintf("instance %s: %s", e.UUID, e.Reason)

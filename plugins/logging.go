@@ -12,8 +12,9 @@ import (
 	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
 )
 
-// agentLogger is the driver's logger: one JSON object a line, with the keys that the agent looks for. It sets zerolog's
-// package-wide field names, since a driver that makes a logger of its own should be understood too.
+// agentLogger returns the driver's logger: one JSON object per line, with the keys that the agent
+// expects. It sets zerolog's package-wide field names, so that a driver's own loggers have them
+// too.
 func agentLogger(w io.Writer, level string) zerolog.Logger {
 	zerolog.MessageFieldName = protocol.MessageField
 	zerolog.LevelFieldName = protocol.LevelField
@@ -28,7 +29,7 @@ func agentLogger(w io.Writer, level string) zerolog.Logger {
 	return zerolog.New(w).Level(lvl).With().Timestamp().Logger()
 }
 
-// levelName knows only the levels that the other side does.
+// levelName returns only levels that the agent knows.
 func levelName(l zerolog.Level) string {
 	switch l {
 	case zerolog.FatalLevel, zerolog.PanicLevel:
@@ -40,7 +41,7 @@ func levelName(l zerolog.Level) string {
 	}
 }
 
-// quietHCLog is for go-plugin's own messages on this side, of which only errors matter.
+// quietHCLog returns the logger for go-plugin's own messages: errors only.
 func quietHCLog() hclog.Logger {
 	return hclog.New(&hclog.LoggerOptions{Name: "go-plugin", Level: hclog.Error, Output: stderr, JSONFormat: true})
 }

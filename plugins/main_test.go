@@ -32,7 +32,8 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// startAndWait starts a driver without asking the kernel to end it with us, says its process id, and waits.
+// startAndWait starts a driver without asking the kernel to end it with us, says its process id,
+// and waits.
 func startAndWait() {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), partKey+"=driver", protocol.CookieKey+"="+protocol.CookieValue)

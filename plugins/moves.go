@@ -10,7 +10,7 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// Place is where a consumer holds something: a resource class on a resource provider.
+// Place is a resource class on a resource provider.
 type Place struct {
 	// Provider is a uuid.
 	Provider string
@@ -19,8 +19,8 @@ type Place struct {
 
 func (p Place) String() string { return p.Class + " on " + p.Provider }
 
-// Move says that Amount of what a consumer holds at From is Amount at To instead. From and To may be two providers, two
-// classes of one provider, or both.
+// Move moves Amount of a consumer from From to To. These can be two providers, two classes of one
+// provider, or both.
 type Move struct {
 	// Consumer is a uuid.
 	Consumer string
@@ -29,18 +29,19 @@ type Move struct {
 	Amount int64
 }
 
-// Moves is a reshape as its author thinks of it: what goes where. The allocations to return follow from it ([Moves.Apply]),
-// and whatever is done with moves, nobody's sum over all places changes.
-//
-// [MoveAll], [RenameClass] and [Distribute] make the moves of the usual reshapes; moves of several can be appended.
+// Moves describes a reshape: what moves where. [Moves.Apply] returns the resulting allocations. The
+// total amounts of a consumer over all places never change. [MoveAll], [RenameClass] and
+// [Distribution.Distribute] make the moves of the usual reshapes; the results can be appended.
 type Moves []Move
 
-// Apply returns the allocations after the moves, in their order: a later one finds what an earlier one brought, so moving
-// there and back changes nothing. The allocations given stay as they are, and nil stays nil when there is nothing to move.
-// What is used up disappears, so that no empty resources are left.
+// Apply returns the allocations after the moves, in their order: a later one finds what an earlier
+// one brought, so moving there and back changes nothing. The allocations given stay as they are,
+// and nil stays nil when there is nothing to move. What is used up disappears, so that no empty
+// resources are left.
 //
-// Errors: a [*ReshapeFailed] that lists every move that cannot be made: of a consumer that holds less than that there or
-// is not in the allocations at all, of no amount, to where it is already, or to more than Placement can store.
+// Errors: a [*ReshapeFailed] that lists every move that cannot be made: of a consumer that holds
+// less than that there or is not in the allocations at all, of no amount, to where it is already,
+// or to more than Placement can store.
 //
 // Cost: O(allocations + moves).
 func (m Moves) Apply(allocations providertree.Allocations) (providertree.Allocations, error) {
@@ -57,29 +58,29 @@ func (m Moves) Apply(allocations providertree.Allocations) (providertree.Allocat
 	return after, nil
 }
 
-// apply makes one move, or says why it cannot be made.
+// apply makes one move, or returns why it is invalid.
 func (m Move) apply(allocations providertree.Allocations) string {
 	consumer, known := allocations[m.Consumer]
 	held := consumer.Resources[m.From.Provider][m.From.Class]
 	there := consumer.Resources[m.To.Provider][m.To.Class]
 	switch {
 	case m.Amount < 1:
-		return fmt.Sprintf("%d are to be moved, must be at least 1", m.Amount)
+		return fmt.Sprintf("the amount to move is %d, must be at least 1", m.Amount)
 	case m.From == m.To:
-		return "is to be moved to where it is"
+		return "source and destination of the move are the same"
 	case !known:
-		return fmt.Sprintf("%d are to be moved to %s, and the consumer has no allocations here", m.Amount, m.To)
+		return fmt.Sprintf("%d move to %s, and the consumer has no allocations in this tree", m.Amount, m.To)
 	case held < m.Amount:
-		return fmt.Sprintf("%d are to be moved to %s, and %d are allocated", m.Amount, m.To, held)
+		return fmt.Sprintf("%d move to %s, and %d are allocated", m.Amount, m.To, held)
 	case there > providertree.MaxUnit-m.Amount:
-		return fmt.Sprintf("%d are to be moved to %s, where %d are allocated already: more than Placement can store", m.Amount, m.To, there)
+		return fmt.Sprintf("%d move to %s, where %d are already allocated: more than Placement can store", m.Amount, m.To, there)
 	}
 	consumer.Resources.Add(m.From.Provider, m.From.Class, -m.Amount)
 	consumer.Resources.Add(m.To.Provider, m.To.Class, m.Amount)
 	return ""
 }
 
-// Inverse is the moves back: applied after these, the allocations are as before.
+// Inverse returns the moves that undo these.
 func (m Moves) Inverse() Moves {
 	out := make(Moves, 0, len(m))
 	for _, move := range slices.Backward(m) {
@@ -89,7 +90,7 @@ func (m Moves) Inverse() Moves {
 	return out
 }
 
-// MoveAll moves what every consumer holds at one place to another.
+// MoveAll moves all allocations at one place to another.
 func MoveAll(allocations providertree.Allocations, from, to Place) Moves {
 	var out Moves
 	if from == to {
@@ -103,8 +104,9 @@ func MoveAll(allocations providertree.Allocations, from, to Place) Moves {
 	return out
 }
 
-// RenameClass gives what is allocated of one class on the given providers (the driver's own) another class. Consumers may
-// hold the same class on other hosts, where it keeps its name. The driver must declare the rename ([Renamer]).
+// RenameClass moves all allocations of one class on the given providers (the driver's own) to
+// another class. Consumers can have the same class on other hosts, where it keeps its name. The
+// driver must declare the rename ([Renamer]).
 func RenameClass(allocations providertree.Allocations, from, to string, providers ...string) Moves {
 	var out Moves
 	for _, uuid := range providers {

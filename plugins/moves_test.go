@@ -96,13 +96,13 @@ func TestEveryMoveThatCannotBeMadeIsListed(t *testing.T) {
 		t.Fatalf("%v", err)
 	}
 	want := []Offender{
-		{"c", "a", "X", "3 are to be moved to X on b, and 2 are allocated", ""},
-		{"c", "a", "X", "1 are to be moved to X on b, where 2147483647 are allocated already: more than Placement can store", ""},
-		{"c", "a", "X", "is to be moved to where it is", ""},
-		{"c", "a", "X", "0 are to be moved, must be at least 1", ""},
-		{"c", "a", "X", "-1 are to be moved, must be at least 1", ""},
-		{"nobody", "a", "X", "1 are to be moved to X on d, and the consumer has no allocations here", ""},
-		{"c", "a", "Y", "1 are to be moved to X on a, and 0 are allocated", ""},
+		{"c", "a", "X", "3 move to X on b, and 2 are allocated", ""},
+		{"c", "a", "X", "1 move to X on b, where 2147483647 are already allocated: more than Placement can store", ""},
+		{"c", "a", "X", "source and destination of the move are the same", ""},
+		{"c", "a", "X", "the amount to move is 0, must be at least 1", ""},
+		{"c", "a", "X", "the amount to move is -1, must be at least 1", ""},
+		{"nobody", "a", "X", "1 move to X on d, and the consumer has no allocations in this tree", ""},
+		{"c", "a", "Y", "1 move to X on a, and 0 are allocated", ""},
 	}
 	if diff := cmp.Diff(want, failed.Offenders); diff != "" {
 		t.Error(diff)
@@ -189,7 +189,8 @@ func drawMove(t *rapid.T, allocations providertree.Allocations) (Move, bool) {
 	return m, m.From != m.To
 }
 
-// checkConserved checks what must hold after whatever moves: owners and sums as before, nothing below 1, nothing empty.
+// checkConserved checks what must hold after whatever moves: owners and sums as before, nothing
+// below 1, nothing empty.
 func checkConserved(t *rapid.T, before, after providertree.Allocations) {
 	if len(before) != len(after) {
 		t.Fatalf("%d consumers became %d", len(before), len(after))
@@ -241,7 +242,8 @@ func TestMovesConserve(t *testing.T) {
 	})
 }
 
-// TestMovesNeverSpoil: whatever is asked for, there is either an error or a result in which nothing was lost.
+// TestMovesNeverSpoil: whatever is asked for, there is either an error or a result in which nothing
+// was lost.
 func TestMovesNeverSpoil(t *testing.T) {
 	place := rapid.Custom(func(t *rapid.T) Place {
 		return Place{rapid.SampledFrom(drawnProviders).Draw(t, "provider"), "Y"}

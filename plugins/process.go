@@ -14,16 +14,16 @@ import (
 	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
 )
 
-// The descriptors of a plugin process. Its standard output carries the handshake, where one stray line of a driver, or of
-// the C library that it links, would make the start fail. So before any driver code runs, descriptor 1 becomes a second
-// standard error, and only Serve knows the real one.
+// The descriptors of a plugin process. Its standard output carries the handshake, and a stray line
+// of a driver or a C library would make the start fail. So before any driver code runs, descriptor
+// 1 becomes a second standard error, and only Serve has the real one.
 var (
 	handshakeStdout = os.Stdout
 	stderr          = os.Stderr
 )
 
-// init runs before the init functions of packages that import this one, that is, of drivers. In any process but one that
-// the agent started as a plugin it does nothing.
+// init runs before the init functions of drivers, which import this package. It does nothing in a
+// process that the agent did not start as a plugin.
 func init() {
 	if !startedByAgent() {
 		return
@@ -31,7 +31,7 @@ func init() {
 	runtime.LockOSThread() // for watchParent: main stays on the thread that the process began with
 	saved, err := unix.FcntlInt(1, unix.F_DUPFD_CLOEXEC, 3)
 	if err != nil {
-		return // no standard output at all: the handshake will fail, and say so
+		return // there is no standard output: the handshake reports it
 	}
 	if err := unix.Dup3(2, 1, 0); err != nil {
 		_ = unix.Close(saved)
@@ -40,20 +40,20 @@ func init() {
 	handshakeStdout = os.NewFile(uintptr(saved), "handshake")
 }
 
-// fromAgent is what the environment said at the start of the process. Serve takes it out of there: a program that the driver starts, another copy
-// of itself perhaps, is no plugin.
+// fromAgent is whether the environment had the cookie at the start of the process. Serve removes
+// it: a program that the driver starts is not a plugin.
 var fromAgent = os.Getenv(protocol.CookieKey) == protocol.CookieValue
 
 func startedByAgent() bool { return fromAgent }
 
-// nameProcess sets the name that ps and top show: "driver-libvirt". The agent starts plugins by file descriptor, after
-// which they would be called "3". The kernel keeps 15 bytes.
+// nameProcess sets the name that ps and top show: "driver-libvirt". Without it the name would be
+// "3", because the agent starts plugins by file descriptor. The kernel keeps 15 bytes.
 func nameProcess(executable string) {
 	name := "driver-" + strings.TrimPrefix(filepath.Base(executable), "compute-driver-")
 	_ = os.WriteFile("/proc/self/comm", []byte(name), 0)
 }
 
-// closeExecutable marks the descriptor that the process was executed from as not to be inherited.
+// closeExecutable sets close-on-exec on the descriptor that the process was executed from.
 func closeExecutable() {
 	const fd = 3
 	var opened, running unix.Stat_t
@@ -65,11 +65,10 @@ func closeExecutable() {
 	}
 }
 
-// watchParent ends the process when its parent dies, and what it started with it, if the process leads its group.
-//
-// The agent has the kernel send a plugin SIGKILL then, which would leave what the plugin started behind. So from here on the
-// signal is another one, which only wakes a process that is stopped. It belongs to the thread that the process began with,
-// on which Serve is if main called it; elsewhere SIGKILL it stays.
+// watchParent kills the process when its parent dies, with its process group if it leads one. The
+// agent makes the kernel send a plugin SIGKILL then, which would leave the plugin's children
+// behind. So watchParent changes the signal to one that only wakes a stopped process. It is a
+// setting of the initial thread, on which Serve runs if main called it; elsewhere it stays SIGKILL.
 func watchParent() {
 	parent := os.Getppid()
 	_ = unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGCONT), 0, 0, 0)
@@ -83,11 +82,11 @@ func watchParent() {
 	}()
 }
 
-// waitForDeath returns when our parent is no longer the process pid.
+// waitForDeath returns when this process' parent is no longer pid.
 func waitForDeath(pid int) {
 	if fd, err := unix.PidfdOpen(pid, 0); err == nil {
 		defer func() { _ = unix.Close(fd) }()
-		for os.Getppid() == pid { // the descriptor may be that of a later process of the same number
+		for os.Getppid() == pid { // the descriptor can be that of a later process with the same number
 			fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
 			if n, err := unix.Poll(fds, 60_000); n > 0 || (err != nil && err != unix.EINTR) {
 				break

@@ -20,11 +20,11 @@ import (
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 )
 
-// Serve is the whole main function of a driver. It returns when the agent has ended the connection, and ends the process
-// itself if there is no agent.
+// Serve is the whole main function of a driver. It returns when the agent has closed the
+// connection, and exits the process if there is no agent.
 //
-// Started by the agent, it serves the driver. Started by hand, it explains itself; with --info it prints who the driver
-// is, as JSON.
+// Started by the agent, it serves the driver. Started by hand, it prints an explanation; with
+// --info it prints the driver's name, version, capabilities and schema as JSON.
 func Serve(d Driver) {
 	if len(os.Args) > 1 && slices.Contains([]string{"--info", "-info"}, os.Args[1]) {
 		os.Exit(printInfo(os.Stdout, d))
@@ -38,14 +38,14 @@ func Serve(d Driver) {
 
 	log := agentLogger(stderr, os.Getenv(protocol.LogLevelKey))
 	srv := newServer(d, log)
-	os.Stdout = handshakeStdout // go-plugin writes one line to it, then puts something else there
+	os.Stdout = handshakeStdout // go-plugin writes one line to it, then replaces it
 	goplugin.Serve(&goplugin.ServeConfig{
 		HandshakeConfig: protocol.Handshake(),
 		VersionedPlugins: map[int]goplugin.PluginSet{
 			protocol.ProtocolVersion: {protocol.PluginName: servedPlugin{srv: srv}},
 		},
 		GRPCServer: func(opts []grpc.ServerOption) *grpc.Server {
-			_ = os.Unsetenv(protocol.CookieKey) // go-plugin has looked at it by now
+			_ = os.Unsetenv(protocol.CookieKey) // go-plugin has already read it
 			return grpc.NewServer(append(opts, srv.options()...)...)
 		},
 		Logger: quietHCLog(),
@@ -88,7 +88,7 @@ func explain(w io.Writer, d Driver) int {
 	_, _ = fmt.Fprintf(w, `This is the virt driver %q (version %s), a plugin of compute-agent. It does not run by itself:
 the agent starts it when its configuration has a table [drivers.%s].
 
-  %s --info    prints who it is and what configuration it takes, as JSON
+  %s --info    prints its name, version, capabilities and configuration schema as JSON
 `, info.Name, info.Version, info.Name, filepath.Base(os.Args[0]))
 	return exUsage
 }
@@ -111,12 +111,12 @@ func capabilities(d Driver) []string {
 	add(protocol.CapabilityInstances, manages)
 	_, follows := d.(InstanceWatcher)
 	add(protocol.CapabilityInstanceEvents, manages && follows)
-	_, tells := d.(NodeChecker)
-	add(protocol.CapabilityNodeDeleted, tells)
+	_, deletes := d.(NodeChecker)
+	add(protocol.CapabilityNodeDeleted, deletes)
 	_, shapes := d.(Shaper)
 	add(protocol.CapabilityShapes, shapes)
-	_, tidies := d.(Shutdowner)
-	add(protocol.CapabilityShutdown, tidies)
+	_, shutsDown := d.(Shutdowner)
+	add(protocol.CapabilityShutdown, shutsDown)
 	_, warns := d.(Warner)
 	add(protocol.CapabilityWarnings, warns)
 	_, watches := d.(Watcher)
@@ -124,8 +124,8 @@ func capabilities(d Driver) []string {
 	return out
 }
 
-// BuildVersion is the version of the main module that the program was built from, or "devel". Drivers that have no better
-// source of their version use it.
+// BuildVersion returns the version of the main module that the program was built from, or "devel",
+// for drivers without another version.
 func BuildVersion() string {
 	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" && info.Main.Version != "(devel)" {
 		return info.Main.Version
@@ -133,7 +133,7 @@ func BuildVersion() string {
 	return "devel"
 }
 
-// sdkVersion names this SDK, whether it is in the main module or a dependency.
+// sdkVersion returns name and version of this SDK, whether it is the main module or a dependency.
 func sdkVersion() string {
 	const module = "github.com/compute-agent/compute-agent"
 	version := "devel"
@@ -161,7 +161,7 @@ func (p servedPlugin) GRPCServer(_ *goplugin.GRPCBroker, s *grpc.Server) error {
 	return nil
 }
 
-// GRPCClient is for the other side.
+// GRPCClient is not used by plugins.
 func (servedPlugin) GRPCClient(context.Context, *goplugin.GRPCBroker, *grpc.ClientConn) (any, error) {
-	return nil, errors.New("this is the plugin's side of the connection")
+	return nil, errors.New("a plugin is not a client")
 }

@@ -15,44 +15,44 @@ import (
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 )
 
-// server puts a Driver behind the protocol.
+// server implements the protocol's services with a Driver.
 type server struct {
 	driverv1.UnimplementedPluginServer
 	driverv1.UnimplementedDriverServer
 
 	driver Driver
 	log    zerolog.Logger
-	gate   *gate
+	calls  *drain
 	panics panics
-	turn   turn // one call at a time of those that are about nodes
+	nodes  mutex // held during calls about nodes
 
 	configured atomic.Bool // once at least
 	instances  *instanceServer
 }
 
 func newServer(d Driver, log zerolog.Logger) *server {
-	s := &server{driver: d, log: log, gate: newGate(), turn: newTurn()}
+	s := &server{driver: d, log: log, calls: newDrain(), nodes: newMutex()}
 	s.instances = &instanceServer{server: s}
 	return s
 }
 
-// Info answers who the driver is.
+// Info returns the driver's name, version and capabilities.
 func (s *server) Info(context.Context, *driverv1.InfoRequest) (*driverv1.InfoResponse, error) {
 	d := describe(s.driver)
 	return &driverv1.InfoResponse{Name: d.Name, Version: d.Version, Capabilities: d.Capabilities, Sdk: d.SDK}, nil
 }
 
-// ConfigSchema answers with the JSON Schema of the configuration.
+// ConfigSchema returns the JSON Schema of the configuration.
 func (s *server) ConfigSchema(context.Context, *driverv1.ConfigSchemaRequest) (*driverv1.ConfigSchemaResponse, error) {
 	return &driverv1.ConfigSchemaResponse{JsonSchema: s.driver.ConfigSchema()}, nil
 }
 
-// Configure hands the driver its configuration.
+// Configure passes the configuration to the driver.
 func (s *server) Configure(ctx context.Context, req *driverv1.ConfigureRequest) (*driverv1.ConfigureResponse, error) {
-	if err := s.turn.take(ctx); err != nil {
+	if err := s.nodes.lock(ctx); err != nil {
 		return nil, err
 	}
-	defer s.turn.give()
+	defer s.nodes.unlock()
 	config := req.GetConfigJson()
 	if len(config) == 0 {
 		config = []byte("{}")
@@ -61,7 +61,7 @@ func (s *server) Configure(ctx context.Context, req *driverv1.ConfigureRequest) 
 	if err := s.driver.Configure(ctx, config, host); err != nil {
 		return nil, err
 	}
-	shape, err := s.shapeVersion()
+	shape, err := s.layoutVersion()
 	if err != nil {
 		return nil, err
 	}
@@ -69,12 +69,12 @@ func (s *server) Configure(ctx context.Context, req *driverv1.ConfigureRequest) 
 	return &driverv1.ConfigureResponse{ShapeVersion: shape}, nil
 }
 
-// Health answers how the driver is.
+// Health returns the driver's health and warnings.
 func (s *server) Health(ctx context.Context, _ *driverv1.HealthRequest) (*driverv1.HealthResponse, error) {
 	return &driverv1.HealthResponse{Problem: s.problem(ctx), Warnings: s.warnings()}, nil
 }
 
-// problem is what keeps the driver from working, "" if nothing does.
+// problem returns what keeps the driver from working, or "".
 func (s *server) problem(ctx context.Context) string {
 	checker, ok := s.driver.(HealthChecker)
 	if !ok {
@@ -90,15 +90,15 @@ func (s *server) problem(ctx context.Context) string {
 	return utf8(err.Error())
 }
 
-// Shutdown drains: new calls are refused, those under way are awaited, then the driver may tidy up.
+// Shutdown rejects new calls, waits for the running ones, then lets the driver clean up.
 func (s *server) Shutdown(ctx context.Context, req *driverv1.ShutdownRequest) (*driverv1.ShutdownResponse, error) {
 	if grace := req.GetGraceMs(); grace > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, time.Duration(grace)*time.Millisecond)
 		defer cancel()
 	}
-	if err := s.gate.close(ctx); err != nil {
-		return nil, refuse(codes.DeadlineExceeded, "waiting for the calls under way: %v", err)
+	if err := s.calls.close(ctx); err != nil {
+		return nil, refuse(codes.DeadlineExceeded, "waiting for running calls: %v", err)
 	}
 	if d, ok := s.driver.(Shutdowner); ok {
 		if err := d.Shutdown(ctx); err != nil {
@@ -108,12 +108,12 @@ func (s *server) Shutdown(ctx context.Context, req *driverv1.ShutdownRequest) (*
 	return &driverv1.ShutdownResponse{}, nil
 }
 
-// AvailableNodes asks the driver for its nodes.
+// AvailableNodes returns the driver's nodes.
 func (s *server) AvailableNodes(ctx context.Context, _ *driverv1.AvailableNodesRequest) (*driverv1.AvailableNodesResponse, error) {
-	if err := s.turn.take(ctx); err != nil {
+	if err := s.nodes.lock(ctx); err != nil {
 		return nil, err
 	}
-	defer s.turn.give()
+	defer s.nodes.unlock()
 	nodes, err := s.driver.AvailableNodes(ctx)
 	if err != nil {
 		return nil, err
@@ -125,7 +125,8 @@ func (s *server) AvailableNodes(ctx context.Context, _ *driverv1.AvailableNodesR
 	return out, nil
 }
 
-// UpdateProviderTree lets the driver edit a copy of the tree. Cost: what the driver does, and O(size of both trees).
+// UpdateProviderTree lets the driver edit a copy of the tree. Cost: the driver's, and O(size of
+// both trees).
 func (s *server) UpdateProviderTree(ctx context.Context, req *driverv1.UpdateProviderTreeRequest) (*driverv1.UpdateProviderTreeResponse, error) {
 	tree, err := protocol.ToTree(req.GetTree())
 	if err != nil {
@@ -135,16 +136,16 @@ func (s *server) UpdateProviderTree(ctx context.Context, req *driverv1.UpdatePro
 	if err != nil {
 		return nil, unreadable("allocations", err)
 	}
-	if err := s.turn.take(ctx); err != nil {
+	if err := s.nodes.lock(ctx); err != nil {
 		return nil, err
 	}
-	defer s.turn.give()
+	defer s.nodes.unlock()
 	edited, err := s.driver.UpdateProviderTree(ctx, tree, req.GetNode(), given)
 	switch {
 	case err != nil:
 		return nil, err
 	case given == nil && edited != nil:
-		return nil, errors.New("the driver returned allocations though it was given none: it must answer ErrReshapeNeeded instead")
+		return nil, errors.New("the driver returned allocations, and the request had none: it must return ErrReshapeNeeded instead")
 	case edited == nil:
 		edited = given
 	}

@@ -15,24 +15,24 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// shapeVersion is the number of the driver's shape, 0 without one.
-func (s *server) shapeVersion() (int32, error) {
+// layoutVersion returns the driver's layout version, 0 without one.
+func (s *server) layoutVersion() (int32, error) {
 	shaper, ok := s.driver.(Shaper)
 	if !ok {
 		return 0, nil
 	}
 	version := shaper.ShapeVersion()
 	if version < 0 || version > MaxShape {
-		return 0, fmt.Errorf("the driver says that the version of its shape is %d: must be 1 to %d, or 0 for none", version, MaxShape)
+		return 0, fmt.Errorf("the driver's layout version is %d: must be 1 to %d, or 0 for none", version, MaxShape)
 	}
 	return int32(version), nil
 }
 
-// ReshapeStep lets the driver make the next shape of a copy of the tree.
+// ReshapeStep lets the driver migrate a copy of the tree to the next layout.
 func (s *server) ReshapeStep(ctx context.Context, req *driverv1.ReshapeStepRequest) (*driverv1.ReshapeStepResponse, error) {
 	shaper, ok := s.driver.(Shaper)
 	if !ok {
-		return nil, lacks("number the shapes of its trees")
+		return nil, lacks("have layout versions")
 	}
 	tree, given, err := received(req.GetTree(), req.GetAllocations())
 	if err != nil {
@@ -41,22 +41,22 @@ func (s *server) ReshapeStep(ctx context.Context, req *driverv1.ReshapeStepReque
 	if given == nil {
 		given = providertree.Allocations{}
 	}
-	if err := s.turn.take(ctx); err != nil {
+	if err := s.nodes.lock(ctx); err != nil {
 		return nil, err
 	}
-	defer s.turn.give()
-	version, err := s.shapeVersion()
+	defer s.nodes.unlock()
+	version, err := s.layoutVersion()
 	if err != nil {
 		return nil, err
 	}
 	from := req.GetFromShape()
 	if from < 0 || from >= version {
-		return nil, refuse(codes.InvalidArgument, "there is no step from shape %d: the steps of this driver are those from 0 to %d", from, version-1)
+		return nil, refuse(codes.InvalidArgument, "layout version %d: must be 0 to %d to migrate from", from, version-1)
 	}
 	edited, err := shaper.Reshape(ctx, tree, req.GetNode(), int(from), given)
 	switch {
 	case errors.Is(err, ErrReshapeNeeded):
-		return nil, fmt.Errorf("the driver answered a step of a reshape (from shape %d) with ErrReshapeNeeded: it must make the step, or answer ReshapeFailed: %s", from, err.Error())
+		return nil, fmt.Errorf("the driver returned ErrReshapeNeeded from the migration of layout version %d: it must migrate, or return ReshapeFailed: %s", from, err.Error())
 	case err != nil:
 		return nil, err
 	case edited == nil:
@@ -67,7 +67,7 @@ func (s *server) ReshapeStep(ctx context.Context, req *driverv1.ReshapeStepReque
 	return reply, err
 }
 
-// renames are what the driver declares of the reshape that it has just made.
+// renames returns the driver's renames of its last reshape.
 func (s *server) renames() (ClassRenames, error) {
 	renamer, ok := s.driver.(Renamer)
 	if !ok {
@@ -75,12 +75,12 @@ func (s *server) renames() (ClassRenames, error) {
 	}
 	renames := ClassRenames(renamer.ClassRenames())
 	if err := renames.Validate(); err != nil {
-		return nil, fmt.Errorf("the renames of resource classes that the driver declares: %w", err)
+		return nil, fmt.Errorf("the driver's renames of resource classes: %w", err)
 	}
 	return renames, nil
 }
 
-// capabilityTraits are what the driver says that guests can do on a node.
+// capabilityTraits returns the driver's capability traits of a node.
 func (s *server) capabilityTraits(node string) map[string]bool {
 	if reporter, ok := s.driver.(CapabilityReporter); ok {
 		return reporter.Capabilities(node)
@@ -88,7 +88,7 @@ func (s *server) capabilityTraits(node string) map[string]bool {
 	return nil
 }
 
-// Guests asks the driver for the guests of a node.
+// Guests returns the guests of a node.
 func (s *server) Guests(ctx context.Context, req *driverv1.GuestsRequest) (*driverv1.GuestsResponse, error) {
 	lister, ok := s.driver.(GuestLister)
 	if !ok {
@@ -98,10 +98,10 @@ func (s *server) Guests(ctx context.Context, req *driverv1.GuestsRequest) (*driv
 	if err != nil {
 		return nil, err
 	}
-	if err := s.turn.take(ctx); err != nil {
+	if err := s.nodes.lock(ctx); err != nil {
 		return nil, err
 	}
-	defer s.turn.give()
+	defer s.nodes.unlock()
 	guests, err := lister.Guests(ctx, tree, req.GetNode())
 	if err != nil {
 		return nil, err
@@ -117,16 +117,16 @@ func (s *server) Guests(ctx context.Context, req *driverv1.GuestsRequest) (*driv
 	return out, nil
 }
 
-// NodeDeleted asks the driver whether a node is gone for good.
+// NodeDeleted reports whether a node was removed for good.
 func (s *server) NodeDeleted(ctx context.Context, req *driverv1.NodeDeletedRequest) (*driverv1.NodeDeletedResponse, error) {
 	checker, ok := s.driver.(NodeChecker)
 	if !ok {
-		return nil, lacks("tell whether a node is gone for good")
+		return nil, lacks("report whether a node was removed for good")
 	}
-	if err := s.turn.take(ctx); err != nil {
+	if err := s.nodes.lock(ctx); err != nil {
 		return nil, err
 	}
-	defer s.turn.give()
+	defer s.nodes.unlock()
 	deleted, err := checker.NodeDeleted(ctx, Node{Name: req.GetNode().GetName(), UUID: req.GetNode().GetUuid()})
 	if err != nil {
 		return nil, err
@@ -134,7 +134,7 @@ func (s *server) NodeDeleted(ctx context.Context, req *driverv1.NodeDeletedReque
 	return &driverv1.NodeDeletedResponse{Deleted: deleted}, nil
 }
 
-// received is what the agent sent, as values.
+// received converts what the agent sent.
 func received(tree *driverv1.ProviderTree, allocations *driverv1.Allocations) (*providertree.Tree, providertree.Allocations, error) {
 	t, err := protocol.ToTree(tree)
 	if err != nil {
@@ -148,10 +148,10 @@ func received(tree *driverv1.ProviderTree, allocations *driverv1.Allocations) (*
 }
 
 func unreadable(what string, err error) error {
-	return refuse(codes.InvalidArgument, "the %s that the agent sent: %v", what, err)
+	return refuse(codes.InvalidArgument, "the agent's %s: %v", what, err)
 }
 
 func lacks(ability string) error { return fmt.Errorf("%w: it does not %s", ErrUnsupported, ability) }
 
-// utf8 makes a hypervisor's text fit for protobuf.
+// utf8 makes a text valid for protobuf.
 func utf8(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }

@@ -109,7 +109,7 @@ func TestStepsThatAreRefused(t *testing.T) {
 			t.Errorf("from %d: %v", from, err)
 		}
 	}
-	if err := step(0); protocol.FailureOf(err).Kind != protocol.KindOther || !strings.Contains(err.Error(), "it must make the step") {
+	if err := step(0); protocol.FailureOf(err).Kind != protocol.KindOther || !strings.Contains(err.Error(), "it must migrate") {
 		t.Errorf("a step that asks for a reshape: %v", err)
 	}
 	d.step = func(*providertree.Tree, int, providertree.Allocations) (providertree.Allocations, error) {
@@ -186,7 +186,8 @@ func TestNodeDeletedIsAsked(t *testing.T) {
 	}
 }
 
-// TestAbilitiesThatAreLacking: whoever asks all the same learns that it is not supported, not that there is nothing.
+// TestAbilitiesThatAreLacking: whoever asks all the same learns that it is not supported, not that
+// there is nothing.
 func TestAbilitiesThatAreLacking(t *testing.T) {
 	c, ctx, tree := serve(t, &testDriver{}), context.Background(), protocol.FromTree(oneNode(t))
 	_, step := c.ReshapeStep(ctx, &driverv1.ReshapeStepRequest{Tree: tree})

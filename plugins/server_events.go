@@ -15,7 +15,7 @@ import (
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 )
 
-// Watch passes on what the driver notices about its nodes.
+// Watch sends the driver's events about nodes.
 func (s *server) Watch(req *driverv1.WatchRequest, stream grpc.ServerStreamingServer[driverv1.WatchResponse]) error {
 	watcher, ok := s.driver.(Watcher)
 	if !ok {
@@ -32,7 +32,7 @@ func (s *server) Watch(req *driverv1.WatchRequest, stream grpc.ServerStreamingSe
 	})
 }
 
-// Watch passes on what the driver notices about its instances.
+// Watch sends the driver's events about instances.
 func (s *instanceServer) Watch(req *driverv1.WatchInstancesRequest, stream grpc.ServerStreamingServer[driverv1.WatchInstancesResponse]) error {
 	_, manages := s.server.driver.(InstanceManager)
 	watcher, ok := s.server.driver.(InstanceWatcher)
@@ -51,16 +51,17 @@ func (s *instanceServer) Watch(req *driverv1.WatchInstancesRequest, stream grpc.
 	})
 }
 
-// pump sends what a driver notices, and a heartbeat when it notices nothing.
+// pump sends a driver's events, and heartbeats.
 type pump[E any] struct {
 	*server
 	call      string
 	stream    grpc.ServerStreamingServer[E]
-	interval  int64 // of heartbeats in milliseconds, as the agent wishes
+	interval  int64 // of heartbeats in milliseconds, as the agent requests
 	heartbeat *E
 }
 
-// run lets watch follow the driver until the agent ends the stream, the plugin shuts down, or watch returns, which is an error.
+// run lets watch follow the driver until the agent ends the stream, the plugin shuts down, or watch
+// returns, which is an error.
 func (p *pump[E]) run(watch func(ctx context.Context, send func(*E)) error) error {
 	interval := time.Duration(p.interval) * time.Millisecond
 	if p.interval <= 0 || p.interval > time.Minute.Milliseconds() {
@@ -82,7 +83,7 @@ func (p *pump[E]) run(watch func(ctx context.Context, send func(*E)) error) erro
 	}()
 	beat := time.NewTicker(interval)
 	defer beat.Stop()
-	if err := p.stream.Send(p.heartbeat); err != nil { // at once: the client knows that it is being heard
+	if err := p.stream.Send(p.heartbeat); err != nil { // at once, so that the client knows that the stream works
 		return err
 	}
 	for {
@@ -94,8 +95,8 @@ func (p *pump[E]) run(watch func(ctx context.Context, send func(*E)) error) erro
 			if err == nil {
 				return errors.New("the driver stopped watching")
 			}
-			return &verdict{status.Convert(err)}
-		case <-p.gate.closing:
+			return &sdkError{status.Convert(err)}
+		case <-p.calls.closing:
 			return refuse(codes.Unavailable, "the plugin is shutting down")
 		case <-ctx.Done():
 			return ctx.Err()

@@ -15,8 +15,9 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// instanceServer puts the instance manager of a driver behind the protocol. It is a service of its own beside server, whose gate and whose
-// surroundings of calls it shares, but not its turn: a call about an instance waits only for those about the same one.
+// instanceServer implements the instance service with a driver's instance manager. It shares the
+// server's drain and interceptors, but not its mutex: a call for an instance waits only for those
+// for the same one.
 type instanceServer struct {
 	driverv1.UnimplementedInstancesServer
 
@@ -24,7 +25,7 @@ type instanceServer struct {
 	locks  keylock.Map // by uuid
 }
 
-// manager is the driver, if it manages instances and has been configured.
+// manager returns the driver, if it manages instances and has been configured.
 func (s *instanceServer) manager() (InstanceManager, error) {
 	m, ok := s.server.driver.(InstanceManager)
 	switch {
@@ -36,14 +37,14 @@ func (s *instanceServer) manager() (InstanceManager, error) {
 	return m, nil
 }
 
-// List asks the driver for the instances of a node.
+// List returns the instances of a node.
 func (s *instanceServer) List(ctx context.Context, req *driverv1.ListInstancesRequest) (*driverv1.ListInstancesResponse, error) {
 	m, err := s.manager()
 	if err != nil {
 		return nil, err
 	}
 	if err := protocol.CheckNode(req.GetNode()); err != nil {
-		return nil, unfit(err)
+		return nil, invalid(err)
 	}
 	instances, err := m.Instances(ctx, req.GetNode())
 	if err != nil {
@@ -56,7 +57,7 @@ func (s *instanceServer) List(ctx context.Context, req *driverv1.ListInstancesRe
 	return out, nil
 }
 
-// Spawn lets the driver make an instance.
+// Spawn lets the driver create an instance.
 func (s *instanceServer) Spawn(ctx context.Context, req *driverv1.SpawnInstanceRequest) (*driverv1.SpawnInstanceResponse, error) {
 	m, err := s.manager()
 	if err != nil {
@@ -71,7 +72,7 @@ func (s *instanceServer) Spawn(ctx context.Context, req *driverv1.SpawnInstanceR
 		err = protocol.CheckNode(req.GetNode())
 	}
 	if err != nil {
-		return nil, unfit(err)
+		return nil, invalid(err)
 	}
 	var made Instance
 	err = s.alone(ctx, uuid, func() (err error) {
@@ -109,7 +110,7 @@ func (s *instanceServer) SetPower(ctx context.Context, req *driverv1.SetInstance
 	uuid, err := target(req)
 	if err == nil {
 		if problem := protocol.CheckTargetPower(req.GetPowerState()); problem != nil {
-			err = unfit(problem)
+			err = invalid(problem)
 		}
 	}
 	if err != nil {
@@ -126,64 +127,64 @@ func (s *instanceServer) SetPower(ctx context.Context, req *driverv1.SetInstance
 	return &driverv1.SetInstancePowerResponse{Instance: fromInstance(is)}, nil
 }
 
-// alone makes a call about an instance when the one before it has returned. The driver's typed errors are about that instance, whatever
-// uuid they name: mostly none.
+// alone makes a call for an instance when the one before it has returned. The driver's typed errors
+// get the uuid of that instance, which drivers usually leave out.
 func (s *instanceServer) alone(ctx context.Context, uuid string, call func() error) error {
 	unlock, err := s.locks.Lock(ctx, uuid)
 	if err != nil {
-		return fmt.Errorf("an earlier call about instance %s has not returned: %w", uuid, err)
+		return fmt.Errorf("an earlier call for instance %s has not returned: %w", uuid, err)
 	}
 	defer unlock()
 	err = call()
 	var fault *InstanceFault
 	switch {
 	case errors.As(err, &fault):
-		return worded(err, &InstanceFault{UUID: uuid, Reason: fault.Reason})
+		return withMessage(err, &InstanceFault{UUID: uuid, Reason: fault.Reason})
 	case errors.Is(err, ErrInstanceNotFound):
-		return worded(err, &InstanceNotFound{UUID: uuid})
+		return withMessage(err, &InstanceNotFound{UUID: uuid})
 	}
 	return err
 }
 
-// worded is a typed error with what the driver wrapped around its own.
-func worded(err, typed error) error {
+// withMessage returns a typed error with what the driver wrapped around its own.
+func withMessage(err, typed error) error {
 	if errors.Unwrap(err) == nil {
 		return typed
 	}
-	return &reworded{words: err.Error(), error: typed}
+	return &wrappedError{message: err.Error(), error: typed}
 }
 
-type reworded struct {
-	words string
+type wrappedError struct {
+	message string
 	error
 }
 
-func (e *reworded) Error() string { return e.words }
+func (e *wrappedError) Error() string { return e.message }
 
 // Unwrap returns the typed error.
-func (e *reworded) Unwrap() error { return e.error }
+func (e *wrappedError) Unwrap() error { return e.error }
 
-// target is the instance that a request is about.
+// target returns the instance of a request.
 func target(req interface {
 	GetNode() string
 	GetUuid() string
 }) (string, error) {
 	if err := protocol.CheckNode(req.GetNode()); err != nil {
-		return "", unfit(err)
+		return "", invalid(err)
 	}
 	uuid, err := providertree.CanonicalUUID(req.GetUuid())
 	if err != nil {
-		return "", unfit(fmt.Errorf("instance: %w", err))
+		return "", invalid(fmt.Errorf("instance: %w", err))
 	}
 	return uuid, nil
 }
 
-// unfit says that the agent sent something that cannot be. The driver has not seen it.
-func unfit(err error) error {
-	return refuse(codes.InvalidArgument, "what the agent sent: %v", err)
+// invalid returns the error of an invalid request. The driver did not get it.
+func invalid(err error) error {
+	return refuse(codes.InvalidArgument, "the agent's request: %v", err)
 }
 
-// toSpec is a spec that was checked.
+// toSpec converts a spec that was checked.
 func toSpec(m *driverv1.InstanceSpec, uuid string, allocations providertree.ProviderResources) InstanceSpec {
 	f := m.GetFlavor()
 	return InstanceSpec{

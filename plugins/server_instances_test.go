@@ -166,7 +166,7 @@ func TestInstancesThatTheAgentMustNotAskFor(t *testing.T) {
 		"no uuid":   spawn(func(r *driverv1.SpawnInstanceRequest) { r.Spec.Uuid = "" }),
 		"user data": spawn(func(r *driverv1.SpawnInstanceRequest) { r.Spec.UserData = make([]byte, protocol.MaxUserData+1) }),
 	} {
-		if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "that the agent sent") && !strings.Contains(err.Error(), "what the agent sent") {
+		if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "the agent's ") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -236,7 +236,8 @@ func TestPanicAboutAnInstanceFailsThatCallOnly(t *testing.T) {
 	}
 }
 
-// TestCallsAboutInstancesWaitForTheirOwnOnly: two Spawns and an update are inside at the same time; one about the same instance is not.
+// TestCallsAboutInstancesWaitForTheirOwnOnly: two Spawns and an update are inside at the same time;
+// one about the same instance is not.
 func TestCallsAboutInstancesWaitForTheirOwnOnly(t *testing.T) {
 	inside, leave := make(chan string, 8), make(chan struct{})
 	d := &managingDriver{
@@ -357,7 +358,8 @@ func TestEventsAboutInstancesStream(t *testing.T) {
 	}
 }
 
-// TestWithoutInstances: whoever asks all the same learns that it is not supported, not that there is nothing.
+// TestWithoutInstances: whoever asks all the same learns that it is not supported, not that there
+// is nothing.
 func TestWithoutInstances(t *testing.T) {
 	c, ctx := managing(t, &testDriver{}), context.Background()
 	_, list := c.instances.List(ctx, &driverv1.ListInstancesRequest{Node: "cn1"})

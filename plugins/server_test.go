@@ -157,7 +157,7 @@ func TestErrorsBecomeStatuses(t *testing.T) {
 		{&ConfigError{Key: "k"}, codes.InvalidArgument, protocol.KindConfigError},
 		{context.DeadlineExceeded, codes.Unknown, protocol.KindOther}, // of something else than this call
 		{fmt.Errorf("x: %w", context.Canceled), codes.Unknown, protocol.KindOther},
-		{fmt.Errorf("x: %w", &verdict{status.New(codes.NotFound, "y")}), codes.NotFound, protocol.KindOther},
+		{fmt.Errorf("x: %w", &sdkError{status.New(codes.NotFound, "y")}), codes.NotFound, protocol.KindOther},
 		{fmt.Errorf("x: %w", ErrUnsupported), codes.Unimplemented, protocol.KindUnsupported},
 		{errors.New("anything"), codes.Unknown, protocol.KindOther},
 		// What another service told the driver is not about the plugin.
@@ -327,7 +327,8 @@ func TestBadTreeOfTheAgentIsRefused(t *testing.T) {
 	}
 }
 
-// TestPanicsDoNotBuryTheLog: a driver that panics at every call logs each place once with its stack, and then how often it was.
+// TestPanicsDoNotBuryTheLog: a driver that panics at every call logs each place once with its
+// stack, and then how often it was.
 func TestPanicsDoNotBuryTheLog(t *testing.T) {
 	other := false
 	d := &testDriver{nodes: func(context.Context) ([]Node, error) {
@@ -358,13 +359,14 @@ func TestPanicsDoNotBuryTheLog(t *testing.T) {
 	}
 }
 
-// TestPanicsEverywhereAreBounded: what panics at more places than are told apart is counted together.
+// TestPanicsEverywhereAreBounded: what panics at more places than are told apart is counted
+// together.
 func TestPanicsEverywhereAreBounded(t *testing.T) {
 	var log strings.Builder
 	var p panics
 	for i := range 10 * maxPanics {
 		func() {
-			defer func() { p.told(zerolog.New(&log), fmt.Sprint(i), recover()) }()
+			defer func() { p.record(zerolog.New(&log), fmt.Sprint(i), recover()) }()
 			panic("oh no")
 		}()
 	}

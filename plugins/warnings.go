@@ -11,30 +11,32 @@ import (
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 )
 
-// Warner is implemented by drivers that know things which the operator should know too and which do not keep them from working: two sources
-// that disagree about the machine, a setting that does nothing. What does keep a driver from working is for [HealthChecker].
+// Warner is implemented by drivers that report conditions that do not keep them from working: two
+// sources that disagree about the machine, a setting without effect. What keeps a driver from
+// working is for [HealthChecker].
 type Warner interface {
-	// Warnings are all that hold now, in any order. It is asked with every health check, so at any time, before Configure and beside
-	// anything, and must not block: what it tells was found out before, in an UpdateProviderTree for instance. The list is read before the call
-	// returns and not kept.
-	//
-	// The agent logs each when it is told first and when it is told no longer, by its name, and shows all of them in its status. It
-	// acts on none.
+	// Warnings returns all current warnings, in any order. It is called with every health check, at
+	// any time, also before Configure and concurrently with any other call, and must not block: it
+	// returns what the driver found earlier, for example in an UpdateProviderTree. The list is read
+	// before the call returns and not kept. The agent logs each when it begins and when it ends, by
+	// its name, and shows all of them in its status. It does not act on them.
 	Warnings() []Warning
 }
 
-// Warning is one that a [Warner] tells of.
+// Warning is one that a [Warner] reports.
 type Warning struct {
-	// Name is by which programs know it, and stays the same for as long as the warning holds: 1 to 80 of a-z, 0-9, "-", "_", "." and ":", a
-	// letter or a digit first. It may name the thing that it is about, "gpu-clock-0000:82:00.0". Characters that it cannot have become hyphens.
+	// Name identifies the warning, and stays the same as long as it holds: 1 to 80 of a-z, 0-9,
+	// "-", "_", "." and ":", starting with a letter or a digit. It can name a device,
+	// "gpu-clock-0000:82:00.0". Other characters become hyphens.
 	Name string
-	// Text is for people, at most 2,000 characters: what is so, what is done about it, what the operator can do. It may change while the
-	// warning holds. What is longer is cut off.
+	// Text is for operators, at most 2,000 characters: the condition, its consequence, what the
+	// operator can do. It can change while the warning holds. A longer text is truncated.
 	Text string
 }
 
-// warnings are what the driver tells, made fit to be sent: ordered by name, each there once, and not more than can be read. Those of one
-// name are told as one; those beyond the bound in one that says how many they are.
+// warnings returns the driver's warnings with valid names and texts, sorted, and at most
+// [protocol.MaxWarnings]. Those with the same name are joined; those above the limit are counted in
+// one.
 //
 // Cost: O(n log n).
 func (s *server) warnings() []*driverv1.Warning {
@@ -42,13 +44,13 @@ func (s *server) warnings() []*driverv1.Warning {
 	if !ok {
 		return nil
 	}
-	told := slices.Clone(warner.Warnings())
-	for i := range told {
-		told[i].Name = protocol.WarningName(told[i].Name)
+	all := slices.Clone(warner.Warnings())
+	for i := range all {
+		all[i].Name = protocol.WarningName(all[i].Name)
 	}
-	slices.SortStableFunc(told, func(a, b Warning) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortStableFunc(all, func(a, b Warning) int { return strings.Compare(a.Name, b.Name) })
 	out := []*driverv1.Warning{}
-	for _, w := range told {
+	for _, w := range all {
 		if last := len(out) - 1; last >= 0 && out[last].GetName() == w.Name {
 			out[last].Text = shorten(out[last].GetText()+"; "+utf8(w.Text), protocol.MaxWarningText)
 			continue
@@ -56,12 +58,12 @@ func (s *server) warnings() []*driverv1.Warning {
 		out = append(out, &driverv1.Warning{Name: w.Name, Text: shorten(utf8(w.Text), protocol.MaxWarningText)})
 	}
 	if more := len(out) - (protocol.MaxWarnings - 1); more > 1 {
-		out = append(out[:protocol.MaxWarnings-1], &driverv1.Warning{Name: protocol.MoreWarnings, Text: fmt.Sprintf("and %d more warnings, which are not told", more)})
+		out = append(out[:protocol.MaxWarnings-1], &driverv1.Warning{Name: protocol.MoreWarnings, Text: fmt.Sprintf("and %d more warnings, which are not shown", more)})
 	}
 	return out
 }
 
-// shorten cuts off what is beyond most characters.
+// shorten truncates a text to most characters.
 func shorten(s string, most int) string {
 	if len(s) <= most {
 		return s

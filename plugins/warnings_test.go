@@ -51,7 +51,7 @@ func TestWarningsComeWithHealth(t *testing.T) {
 	if fmt.Sprint(d.told) != before {
 		t.Error("the driver's own list was changed")
 	}
-	for n, last := range map[int]string{100: "w-0099 x", 101: "more-warnings and 2 more warnings, which are not told"} {
+	for n, last := range map[int]string{100: "w-0099 x", 101: "more-warnings and 2 more warnings, which are not shown"} {
 		d.told = nil
 		for i := range n {
 			d.told = append(d.told, Warning{fmt.Sprintf("w-%04d", i), "x"})

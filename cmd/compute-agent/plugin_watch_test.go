@@ -161,7 +161,7 @@ func TestPluginRunSaysWhatBroke(t *testing.T) {
 		t.Fatal(err)
 	}
 	for fault, want := range map[string][]string{
-		"panic": {"the driver panicked in UpdateProviderTree: a defect of the driver (its stack is in the log)", "log: error  the driver panicked", "drivers/fake/faults_process.go:"},
+		"panic": {"the driver panicked in UpdateProviderTree: a defect of the driver (its stack is in the log)", "log: error  The driver panicked", "drivers/fake/faults_process.go:"},
 		"crash": {"UpdateProviderTree: the process ended (exit status 7)"},
 		"print": {"log: output "},
 	} {

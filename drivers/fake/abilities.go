@@ -23,7 +23,8 @@ type guest struct {
 	UserID    string `json:"user_id" toml:"user_id"`
 	// Node may be "" if there is one only.
 	Node string `json:"node" toml:"node"`
-	// Resources are what the guest has, by the name of the child ("" is the node itself) and resource class; none: not known.
+	// Resources are what the guest has, by the name of the child ("" is the node itself) and
+	// resource class; none: not known.
 	Resources providertree.ProviderResources `json:"resources" toml:"resources"`
 }
 
@@ -35,7 +36,8 @@ const (
 
 var warningName = regexp.MustCompile(`^[a-z0-9][a-z0-9._:-]{0,79}$`)
 
-// checkAbilities checks what a configuration says about warnings, capabilities, guests and nodes that are gone.
+// checkAbilities checks what a configuration says about warnings, capabilities, guests and nodes
+// that are gone.
 func (c *config) checkAbilities() error {
 	wrong := func(key, format string, args ...any) error {
 		return &plugins.ConfigError{Key: key, Problem: fmt.Sprintf(format, args...)}
@@ -51,7 +53,7 @@ func (c *config) checkAbilities() error {
 	for _, name := range slices.Sorted(maps.Keys(c.Warnings)) {
 		switch n := len([]rune(c.Warnings[name])); {
 		case !warningName.MatchString(name):
-			return wrong("warnings."+name, "must be 1 to 80 of a-z, 0-9, -, _, . and :, with a letter or a digit first")
+			return wrong("warnings."+name, "must be 1 to 80 of a-z, 0-9, -, _, . and :, starting with a letter or a digit")
 		case n < 1 || n > maxWarningText:
 			return wrong("warnings."+name, "has %d characters, must have 1 to %d", n, maxWarningText)
 		}
@@ -121,8 +123,8 @@ func (d *driver) Capabilities(string) map[string]bool {
 	return d.cfg.Capabilities
 }
 
-// Guests lists those that are configured, and the instances. If neither key is there it cannot be told which there are: that is not the same
-// as none.
+// Guests lists those that are configured, and the instances. If neither key is there it cannot be
+// told which there are: that is not the same as none.
 func (d *driver) Guests(_ context.Context, tree *providertree.Tree, node string) ([]plugins.Guest, error) {
 	cfg, _, err := d.current()
 	switch {

@@ -16,9 +16,10 @@ import (
 // machinesDir is the directory of machines below the driver's state directory.
 const machinesDir = "machines"
 
-// adoptMachines takes over the machines of these nodes from where they were kept when all drivers had the agent's own state directory: two levels
-// above stateDir, which is STATE_DIR/drivers/NAME. Those of other nodes may be those of another fake driver, and stay. Two processes may do
-// this at the same time, and one that was interrupted is completed by the next.
+// adoptMachines takes over the machines of these nodes from where they were kept when all drivers
+// had the agent's own state directory: two levels above stateDir, which is STATE_DIR/drivers/NAME.
+// Those of other nodes may be those of another fake driver, and stay. Two processes may do this at
+// the same time, and one that was interrupted is completed by the next.
 //
 // Cost: one look for a directory, unless there are some.
 func adoptMachines(stateDir string, nodes []string) error {

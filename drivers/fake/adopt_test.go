@@ -13,8 +13,9 @@ import (
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
-// TestMachinesOfAFormerRelease were in a directory that all drivers shared. Each driver takes those of its own nodes along, and no others; an
-// interrupted one is completed; what cannot be read keeps the driver from saying that there is no such guest.
+// TestMachinesOfAFormerRelease were in a directory that all drivers shared. Each driver takes those
+// of its own nodes along, and no others; an interrupted one is completed; what cannot be read keeps
+// the driver from saying that there is no such guest.
 func TestMachinesOfAFormerRelease(t *testing.T) {
 	state := t.TempDir()
 	shared, own := filepath.Join(state, machinesDir), filepath.Join(state, "drivers", "fake")

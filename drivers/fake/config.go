@@ -19,38 +19,40 @@ var schema []byte
 
 // config is the table [drivers.fake.config].
 type config struct {
-	// Nodes are the compute nodes; none means one that is named like the host and has one of everything basic.
+	// Nodes are the compute nodes; without any there is one with the host's name and basic
+	// inventory.
 	Nodes []provider `json:"nodes" toml:"nodes"`
-	// Shape says where below a node its inventory is, see shapes; "" is flat.
+	// Shape is the layout of a node's inventory, see shapes; "" is flat.
 	Shape string `json:"shape" toml:"shape"`
-	// ShapeVersion is the number of the shape that this release of the driver makes, instead of Shape; 0: shapes are not numbered.
+	// ShapeVersion is the layout version that the driver makes, instead of Shape; 0: layouts have
+	// no versions.
 	ShapeVersion int `json:"shape_version" toml:"shape_version"`
-	// GPUs and NUMACells are how many children of a kind the shapes make; 0 is 2.
+	// GPUs and NUMACells are how many children of a kind the layouts have; 0 is 2.
 	GPUs      int `json:"gpus" toml:"gpus"`
 	NUMACells int `json:"numa_cells" toml:"numa_cells"`
-	// ClassRenames are the former names of configured resource classes, with their present ones.
+	// ClassRenames maps former names of configured resource classes to current ones.
 	ClassRenames plugins.ClassRenames `json:"class_renames" toml:"class_renames"`
-	// Guests are consumers of which the driver knows where their share is: on the child of that name.
+	// Guests are consumers whose share is on the child of that name.
 	Guests map[string]string `json:"guests" toml:"guests"`
-	// GuestList are all guests that there are; nil: that cannot be told.
+	// GuestList are all guests; nil: listing guests is not supported.
 	GuestList []guest `json:"guest_list" toml:"guest_list"`
-	// GuestsError is why the list of guests cannot be had now.
+	// GuestsError is why guests cannot be listed now.
 	GuestsError string `json:"guests_error" toml:"guests_error"`
 	// Capabilities are traits of every node, and whether it has them.
 	Capabilities map[string]bool `json:"capabilities" toml:"capabilities"`
-	// DeletedNodes are names of nodes that are gone for good.
+	// DeletedNodes are names of nodes that were removed for good.
 	DeletedNodes []string `json:"deleted_nodes" toml:"deleted_nodes"`
-	// Instances lets the driver make guests itself; nil: it cannot.
+	// Instances lets the driver manage instances; nil: it does not.
 	Instances *management `json:"instances" toml:"instances"`
 	// Faults are what the driver does wrong on purpose.
 	Faults faults `json:"faults" toml:"faults"`
-	// NotReady makes the driver answer that it cannot tell yet, with this reason.
+	// NotReady makes calls fail with NotReady and this reason.
 	NotReady string `json:"not_ready" toml:"not_ready"`
-	// Health is a problem to report; the driver works on regardless.
+	// Health is a problem to report; the driver works all the same.
 	Health string `json:"health" toml:"health"`
-	// Warnings are what the driver warns of, by name.
+	// Warnings are the driver's warnings by name.
 	Warnings map[string]string `json:"warnings" toml:"warnings"`
-	// Scenario is the path of a file that says all of this instead, see scenario.
+	// Scenario is the path of a file with all of this instead, see scenario.
 	Scenario string `json:"scenario" toml:"scenario"`
 
 	shapes   [][]provider       // the nodes in each shape up to ShapeVersion, by its number
@@ -88,8 +90,8 @@ type inventory struct {
 	AllocationRatio float64 `json:"allocation_ratio" toml:"allocation_ratio"`
 }
 
-// parse reads a configuration and checks all that can be checked without a tree, so that a mistake is told at start and by
-// the name of its key.
+// parse reads a configuration and checks all that can be checked without a tree, so that a mistake
+// is reported at the start, with its key.
 func parse(raw json.RawMessage, host plugins.HostInfo) (config, error) {
 	var cfg config
 	if err := plugins.DecodeConfig(raw, &cfg); err != nil {
@@ -97,7 +99,7 @@ func parse(raw json.RawMessage, host plugins.HostInfo) (config, error) {
 	}
 	if cfg.Scenario != "" {
 		if !reflect.DeepEqual(cfg, config{Scenario: cfg.Scenario}) {
-			return config{}, &plugins.ConfigError{Key: "scenario", Problem: "the file says it all: no other key can be beside it"}
+			return config{}, &plugins.ConfigError{Key: "scenario", Problem: "no other key is allowed beside it: put them into the file"}
 		}
 		return cfg, nil
 	}
@@ -125,7 +127,7 @@ func parse(raw json.RawMessage, host plugins.HostInfo) (config, error) {
 	return cfg, nil
 }
 
-// check checks a provider and those below it. names and uuids are those seen so far, with the key that has them.
+// check checks a provider and those below it. names and uuids map those found so far to their keys.
 func check(p *provider, key, parent string, names, uuids map[string]string) error {
 	wrong := func(field, format string, args ...any) error {
 		return &plugins.ConfigError{Key: key + field, Problem: fmt.Sprintf(format, args...)}
@@ -174,7 +176,7 @@ func check(p *provider, key, parent string, names, uuids map[string]string) erro
 	return nil
 }
 
-// childName is the name of a provider below another: provider names are unique over the whole cloud.
+// childName returns the name of a provider below another: provider names are unique in Placement.
 func childName(parent, name string) string {
 	if parent == "" {
 		return name

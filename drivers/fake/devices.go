@@ -21,8 +21,9 @@ type portion struct {
 	Child string `json:"child,omitempty"`
 }
 
-// take decides on which GPUs and cells a machine gets what Placement granted. What was granted of one of them is there; what was granted of
-// the node as a whole goes where most is free, as a hypervisor does that was not told.
+// take decides on which GPUs and cells a machine gets what Placement granted. What was granted of
+// one of them is there; what was granted of the node as a whole goes where most is free, as a
+// hypervisor does that was not told.
 func (c config) take(tree *providertree.Tree, node string, granted providertree.ProviderResources, others []machine) []portion {
 	used := providertree.ProviderResources{} // by class and child
 	note := func(p portion) {
@@ -75,8 +76,9 @@ func kindOf(class string) (kind, bool) {
 	return kind{}, false
 }
 
-// spread divides what was granted of a node's inventory among the children of a kind that the machine has, whether or not the present shape
-// shows them: all to the one with most room if it fits there.
+// spread divides what was granted of a node's inventory among the children of a kind that the
+// machine has, whether or not the present shape shows them: all to the one with most room if it
+// fits there.
 func (c config) spread(k kind, whole providertree.Inventory, granted portion, used map[string]int64) []portion {
 	n := k.count(c)
 	room := make([]int64, n)
@@ -123,7 +125,8 @@ func (p portion) at(tree *providertree.Tree, places []plugins.Place) (plugins.Pl
 	return plugins.Place{}, false
 }
 
-// moved tells where an amount that a machine has at one place is among other ones. Nil: that cannot be told.
+// moved tells where an amount that a machine has at one place is among other ones. Nil: that cannot
+// be told.
 func (m machine) moved(tree *providertree.Tree, from plugins.Place, to []plugins.Place, amount int64) []plugins.Portion {
 	here, _ := tree.Provider(from.Provider)
 	var all, own []portion

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package fake is a virt driver without a hypervisor: the nodes, their inventories, traits and nested providers are what
-// its configuration says. It is for trying things out, for tests at any size, and for reading: it does all that a real
-// driver must do, and the only thing missing is the machine.
+// Package fake is a virt driver without a hypervisor: its configuration defines nodes, inventories,
+// traits and nested providers. It is for experiments, for tests of any size, and as an example: it
+// does all that a real driver must do, without a machine.
 //
 //	[drivers.fake.config]
 //	nodes = [
@@ -14,46 +14,45 @@
 //	    ] },
 //	]
 //
-// It also shows what a reshape is. With shape = "numa" the same inventory is on children, and what guests use of it is moved
-// there when the agent starts:
+// It also shows reshapes. With shape = "numa" the same inventory is on children, and the
+// allocations of guests move there when the agent starts:
 //
 //	shape = "vgpu-children"                      # flat, vgpu-children, numa: each from any other
-//	class_renames = { CUSTOM_SLICE = "VGPU" }    # what is found under the former name gets the new one
-//	guests = { "6c6a..." = "gpu_1" }             # what a real driver knows: where a guest's device is
+//	class_renames = { CUSTOM_SLICE = "VGPU" }    # inventory with the former name gets the new one
+//	guests = { "6c6a..." = "gpu_1" }             # where a guest's device is, which a real driver knows
 //
-// Those shapes have names and no order. With shape_version they have numbers, and the driver plays one of its own releases, which takes
-// a tree from any earlier shape to its own step by step:
+// These layouts have names and no order. With shape_version they have versions, and the driver acts
+// as one of its own releases, which migrates a tree from any former layout to its own:
 //
-//	shape_version = 4    # 1 flat, 2 VGPU on GPUs, 3 NUMA cells with the GPUs below them, 4 CUSTOM_FPGA is called FPGA
+//	shape_version = 4    # 1 flat, 2 VGPU on GPUs, 3 NUMA cells with the GPUs below them, 4 CUSTOM_FPGA renamed to FPGA
 //
-// And it answers whatever else a driver may be asked:
+// It has all other capabilities of a driver:
 //
 //	capabilities = { COMPUTE_NET_ATTACH_INTERFACE = true, COMPUTE_RESCUE_BFV = false }
 //	guest_list = [{ uuid = "6c6a...", name = "web", resources = { "" = { VCPU = 2 }, gpu_1 = { VGPU = 1 } } }]
-//	guests_error = "the daemon does not answer"    # what the agent must not take for "no guests"
+//	guests_error = "the daemon does not respond"   # which the agent must not take for "no guests"
 //	deleted_nodes = ["cn7"]
-//	health = "the daemon does not answer"          # what keeps it from working, so that it is degraded
-//	warnings = { "gpu-clock" = "GPU 0 is slow" }   # what does not
+//	health = "the daemon does not respond"         # keeps it from working, so that it is degraded
+//	warnings = { "gpu-clock" = "GPU 0 is slow" }   # does not
 //
-// It makes guests too, when it is told to by the agent. They are files in its state directory, and survive the driver; whoever edits or
-// removes one is a hypervisor's other administrator:
+// It also creates instances for the agent. They are files in its state directory, and outlive the
+// driver. Edit or remove one to act as another administrator of a hypervisor:
 //
 //	instances = { images = ["debian-13"], crash = ["web-7"], hold = "/run/hold-spawns" }    # {} is enough
 //
-// A reshape knows where their shares are, since it is the driver that put them on a GPU and a NUMA cell.
-//
+// A reshape knows where their shares are, because the driver placed them on a GPU and a NUMA cell.
 // It has faults on demand, in any call: it hangs, crashes, starts processes that outlive it, writes
 // garbage, leaks, makes wrong trees and wrong reshapes. They show that the agent and its other
-// drivers do not suffer. Without the key there are none:
+// drivers are not affected. Without the key there are none:
 //
 //	[drivers.fake]
 //	args = ["--start=noise,sleep=3s"]       # before the handshake
 //	[drivers.fake.config.faults]
 //	update = "storm crash"                  # in UpdateProviderTree, in this order
 //	health = "hang"                         # other calls likewise; see compute-driver-fake --info
-//	reshape = "lose"                        # a reshape that the agent must refuse
+//	reshape = "lose"                        # a reshape that the agent must reject
 //
-// All of this can be in a file that is followed while the driver runs, with what is to happen in the course of time:
+// All of this can be in a file that the driver follows while it runs, with a schedule of changes:
 //
 //	scenario = "/etc/compute-agent/scenario.toml"
 //
@@ -61,15 +60,14 @@
 //	[[then]]                                       # a GPU is plugged in
 //	after = "30s"
 //	nodes = [{ name = "cn1", inventories = { VCPU = { total = 8 }, VGPU = { total = 8 } } }]
-//	[[then]]                                       # another release of the driver, which the agent reshapes for when it starts
+//	[[then]]                                       # another release of the driver: a reshape at the agent's next start
 //	after = "60s"
 //	shape = "vgpu-children"
 //
-// Read config.go for how a configuration is taken in, driver.go for how a tree is edited, shape.go
-// and reshape.go for how it is reshaped, versions.go for how that is done in steps, instances.go
-// for how guests are made so that it can be interrupted anywhere (hypervisor.go is what stands for
-// the machine, devices.go which part of it a guest has), scenario.go for changes without a call,
-// and abilities.go for the rest. faulty.go puts the faults around all of that: faults_process.go
-// has those of any call, faults_answers.go those of answers, faults_reshape.go those of a reshape,
-// start.go those before the handshake.
+// Files: config.go reads the configuration, driver.go edits a tree, shape.go and reshape.go reshape
+// it, versions.go migrates layouts, instances.go creates instances so that it can be interrupted
+// anywhere (hypervisor.go is the machine, devices.go the devices of a guest), scenario.go follows
+// changes with time, and abilities.go has the other capabilities. faulty.go adds the faults:
+// faults_process.go has those of any call, faults_answers.go those of responses, faults_reshape.go
+// those of a reshape, start.go those before the handshake.
 package fake

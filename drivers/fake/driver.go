@@ -38,7 +38,8 @@ func (d *driver) Info() plugins.Info {
 // ConfigSchema describes its configuration.
 func (d *driver) ConfigSchema() []byte { return withFaults(schema) }
 
-// Configure checks everything first and changes something only then, so that a mistake leaves the former configuration.
+// Configure checks everything first and changes something only then, so that a mistake leaves the
+// former configuration.
 func (d *driver) Configure(ctx context.Context, raw json.RawMessage, host plugins.HostInfo) error {
 	cfg, err := parse(raw, host)
 	if err != nil {
@@ -93,10 +94,11 @@ func (d *driver) AvailableNodes(context.Context) ([]plugins.Node, error) {
 	return nodes, nil
 }
 
-// UpdateProviderTree brings the node's tree to what is configured, and leaves alone what is not the driver's.
+// UpdateProviderTree brings the node's tree to what is configured, and leaves alone what is not the
+// driver's.
 //
-// Inventory that is to be elsewhere than it is may be in use, and without a hypervisor there are no guests to ask: moving it is always
-// a reshape.
+// Inventory that is to be elsewhere than it is may be in use, and without a hypervisor there are no
+// guests to ask: moving it is always a reshape.
 func (d *driver) UpdateProviderTree(ctx context.Context, tree *providertree.Tree, node string, allocations providertree.Allocations) (providertree.Allocations, error) {
 	cfg, former, err := d.current()
 	if err != nil {
@@ -156,8 +158,8 @@ func (d *driver) UpdateProviderTree(ctx context.Context, tree *providertree.Tree
 	return nil, fmt.Errorf("node %q is not configured", node)
 }
 
-// put writes one provider and those below it. It only adds to what it finds: another class or trait on the same provider is
-// somebody else's.
+// put writes one provider and those below it. It only adds to what it finds: another class or trait
+// on the same provider is somebody else's.
 func put(tree *providertree.Tree, uuid string, p provider, name string, wanted map[string]bool) error {
 	var errs []error
 	note := func(_ bool, err error) { errs = append(errs, err) }
@@ -192,8 +194,9 @@ func put(tree *providertree.Tree, uuid string, p provider, name string, wanted m
 	return nil
 }
 
-// childOf is the uuid of the child of that name: the one that it has in the tree already (a child that Nova made is taken over
-// by its name), else the one that follows from the root's uuid and the name, so that it is found again after every restart.
+// childOf is the uuid of the child of that name: the one that it has in the tree already (a child
+// that Nova made is taken over by its name), else the one that follows from the root's uuid and the
+// name, so that it is found again after every restart.
 func childOf(tree *providertree.Tree, root, name string) (string, error) {
 	if p, found := tree.ProviderByName(name); found {
 		if its, _ := tree.RootOf(p.UUID); its == root {
@@ -223,8 +226,8 @@ func withdraw(tree *providertree.Tree, root string, now provider, former []provi
 	return errors.Join(errs...)
 }
 
-// prune removes children that are configured no more. That a uuid follows from the name shows that the provider is ours;
-// one with something of somebody else below it stays.
+// prune removes children that are configured no more. That a uuid follows from the name shows that
+// the provider is ours; one with something of somebody else below it stays.
 func prune(tree *providertree.Tree, root, node string, wanted map[string]bool) error {
 	uuids := tree.Subtree(root)
 	for i := len(uuids) - 1; i > 0; i-- { // children before their parents; the first one is the root
@@ -274,7 +277,8 @@ func (d *driver) Health(context.Context) error {
 	return nil
 }
 
-// Watch tells when the configuration or the scenario changed: nothing else can happen to nodes that do not exist.
+// Watch tells when the configuration or the scenario changed: nothing else can happen to nodes that
+// do not exist.
 func (d *driver) Watch(ctx context.Context, changed func(node string)) error {
 	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()

@@ -277,7 +277,8 @@ func TestSchemaNamesEveryKey(t *testing.T) {
 	}
 }
 
-// TestChildrenAreTakenOverByName: a child that somebody else made under another uuid is not made a second time.
+// TestChildrenAreTakenOverByName: a child that somebody else made under another uuid is not made a
+// second time.
 func TestChildrenAreTakenOverByName(t *testing.T) {
 	const root, child = "11111111-0000-4000-8000-000000000001", "22222222-0000-4000-8000-000000000002"
 	d := New()

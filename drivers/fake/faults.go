@@ -12,9 +12,8 @@ import (
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
-// faults is the key faults: what the driver does wrong on purpose. Without the key it does nothing
-// wrong. The value for a call is the names of faults, separated by spaces, which happen in that
-// order.
+// faults is the key faults: the driver's intended faults. The value for a call is the names of
+// faults, separated by spaces, which happen in that order.
 type faults struct {
 	Configure string `json:"configure" toml:"configure"`
 	Nodes     string `json:"nodes" toml:"nodes"`
@@ -97,10 +96,9 @@ func description(name string) string {
 func withFaults(schema []byte) []byte {
 	properties := map[string]any{
 		"file": map[string]any{"type": "string", "description": "Path of the file that the fault wait waits for."},
-		"reshape": map[string]any{"enum": reshapeFaults, "description": "What is wrong with a reshape: again: it needs another one. fail: it fails over " +
+		"reshape": map[string]any{"enum": reshapeFaults, "description": "What is wrong with a reshape: again: it needs another one. fail: it fails for " +
 			"all that it moves. lose, invent: a unit of each move is missing, or one too many. swap: consumers get what was moved for others. forget: " +
-			"consumers are missing. crowd: everything is moved to one place. ignore: the tree is edited without a reshape, as by a release that knows " +
-			"no other. repeat: it needs one at every pass."},
+			"consumers are missing. crowd: everything moves to one place. ignore: the tree is edited without a reshape. repeat: it needs one in every pass."},
 	}
 	for call := range (faults{}).calls() {
 		text := "Faults in this call, separated by spaces."
@@ -113,7 +111,7 @@ func withFaults(schema []byte) []byte {
 	err := json.Unmarshal(schema, &all)
 	if err == nil {
 		all["properties"].(map[string]any)["faults"] = map[string]any{
-			"description": "What the driver does wrong on purpose, by call. For tests of an agent: never on a host with guests.",
+			"description": "Intended faults of the driver, by call. For tests of an agent: never use them on a host with guests.",
 			"type":        "object", "additionalProperties": false, "properties": properties,
 		}
 		schema, err = json.MarshalIndent(all, "", "  ")

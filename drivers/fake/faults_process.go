@@ -40,10 +40,10 @@ var callFaults = map[string]fault{
 	"late": {"returns when the deadline has passed, with success", late},
 	"wait": {"returns when there is a file of the configured name", wait},
 	"error": {"returns an error", func(context.Context, faults) error {
-		return errors.New("something is wrong, and this is all that is said")
+		return errors.New("something is wrong")
 	}},
-	"refuse":    {"answers that the configuration is wrong", refuse},
-	"not-ready": {"answers that the driver is not ready", func(context.Context, faults) error { return &plugins.NotReady{Reason: "it sleeps"} }},
+	"refuse":    {"returns a configuration error", refuse},
+	"not-ready": {"returns NotReady", func(context.Context, faults) error { return &plugins.NotReady{Reason: "it sleeps"} }},
 	"panic":     {"panics in the call, which the SDK catches", func(context.Context, faults) error { panic("a defect of the driver") }},
 	"panic-elsewhere": {"panics in another goroutine, which ends the process", func(context.Context, faults) error {
 		go panic("a defect of the driver, elsewhere")
@@ -109,7 +109,8 @@ func abort(context.Context, faults) error {
 	select {}
 }
 
-// stop signals its own thread: it is stopped when that returns, with all others, and not some time later.
+// stop signals its own thread: it is stopped when that returns, with all others, and not some time
+// later.
 func stop(context.Context, faults) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -134,8 +135,8 @@ func printing(context.Context, faults) error {
 	return err
 }
 
-// garbage is what has crashed or confused programs that read logs: no UTF-8, NULs, wrong types in well-known keys, nesting,
-// lines that forge others.
+// garbage is what has crashed or confused programs that read logs: no UTF-8, NULs, wrong types in
+// well-known keys, nesting, lines that forge others.
 func garbage() error {
 	lines := [][]byte{
 		{0xff, 0xfe, 0x00, 0x80, 0x1b, '[', '2', 'J'},
@@ -180,8 +181,8 @@ func leak(context.Context, faults) error {
 // garbageOnStdout is no handshake.
 const garbageOnStdout = "garbage on standard output\n\x00\xff\n"
 
-// writeRaw writes to the true standard output, behind the back of the SDK, which keeps it to itself: it is the first pipe that
-// we have besides standard error.
+// writeRaw writes to the true standard output, behind the back of the SDK, which keeps it to
+// itself: it is the first pipe that we have besides standard error.
 func writeRaw(words string) error {
 	own, err := os.Readlink("/proc/self/fd/2")
 	if err != nil {

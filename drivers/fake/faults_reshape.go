@@ -17,14 +17,15 @@ const (
 	lose = "lose"
 	// invent: of everything that it moved, there is one unit more.
 	invent = "invent"
-	// swap: what it moved for one consumer is allocated to another; the sums over all consumers are right.
+	// swap: what it moved for one consumer is allocated to another; the sums over all consumers are
+	// right.
 	swap = "swap"
 	// forget: consumers of which it moved something are missing.
 	forget = "forget"
 	// crowd: everything is moved to one place, whether there is room or not.
 	crowd = "crowd"
-	// ignore: it is a release that knows one tree only, the configured one: it asks for no reshape, and leaves providers that it does not
-	// know.
+	// ignore: it is a release that knows one tree only, the configured one: it asks for no reshape,
+	// and leaves providers that it does not know.
 	ignore = "ignore"
 	// repeat: it asks for a reshape whenever it is given no allocations, also when none is needed.
 	repeat = "repeat"

@@ -18,10 +18,11 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// hypervisor is what there is in the place of one. A machine is a file, so that it outlives the process as a real one does; without
-// a directory it is in memory, and gone with the process.
+// hypervisor is what there is in the place of one. A machine is a file, so that it outlives the
+// process as a real one does; without a directory it is in memory, and gone with the process.
 //
-// Nothing is remembered of what the files say: another process of this driver may have changed them.
+// Nothing is remembered of what the files say: another process of this driver may have changed
+// them.
 type hypervisor struct {
 	dir string
 
@@ -40,7 +41,8 @@ type machine struct {
 	ProjectID string             `json:"project_id"`
 	UserID    string             `json:"user_id"`
 	Power     plugins.PowerState `json:"power"`
-	// Complete is false until it was started for the first time: whoever made it may have been interrupted.
+	// Complete is false until it was started for the first time: whoever made it may have been
+	// interrupted.
 	Complete bool `json:"complete"`
 	// Shares are what it has.
 	Shares []portion `json:"shares"`
@@ -52,7 +54,8 @@ func newHypervisor(dir string) *hypervisor {
 
 func (h *hypervisor) path(uuid string) string { return filepath.Join(h.dir, uuid+".json") }
 
-// list is all machines, by uuid: a file that cannot be read makes it an error, and not one machine less. Cost: it reads all files.
+// list is all machines, by uuid: a file that cannot be read makes it an error, and not one machine
+// less. Cost: it reads all files.
 func (h *hypervisor) list() ([]machine, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -25,7 +25,8 @@ type management struct {
 	Hold string `json:"hold" toml:"hold"`
 }
 
-// pollInterval is how often files are looked at that others may change: the machines and the scenario.
+// pollInterval is how often files are looked at that others may change: the machines and the
+// scenario.
 const pollInterval = time.Second
 
 // manager is what is needed to do something about instances of a node.
@@ -85,8 +86,9 @@ func (d *driver) Instances(_ context.Context, node string) ([]plugins.Instance, 
 	return out, nil
 }
 
-// Spawn makes a machine in two steps, as on a real hypervisor there are many: defined, then started. It can be interrupted between them;
-// the next Spawn finds what there is and goes on from that.
+// Spawn makes a machine in two steps, as on a real hypervisor there are many: defined, then
+// started. It can be interrupted between them; the next Spawn finds what there is and goes on from
+// that.
 func (d *driver) Spawn(ctx context.Context, node string, spec plugins.InstanceSpec, tree *providertree.Tree) (plugins.Instance, error) {
 	cfg, h, err := d.manager(node)
 	if err != nil {
@@ -194,7 +196,8 @@ func (d *driver) Destroy(_ context.Context, node, uuid string) error {
 	return h.remove(uuid)
 }
 
-// SetPower switches a machine on or off. None of them takes long to shut down, so hard makes no difference.
+// SetPower switches a machine on or off. None of them takes long to shut down, so hard makes no
+// difference.
 func (d *driver) SetPower(_ context.Context, node, uuid string, to plugins.PowerState, _ bool) (plugins.Instance, error) {
 	_, h, err := d.manager(node)
 	if err != nil {
@@ -216,8 +219,9 @@ func (d *driver) SetPower(_ context.Context, node, uuid string, to plugins.Power
 	return m.instance(), h.put(m)
 }
 
-// WatchInstances compares what machines there are with what there were, whenever something changes by way of this process, and every
-// second: anybody may edit or remove their files, as people switch off real machines.
+// WatchInstances compares what machines there are with what there were, whenever something changes
+// by way of this process, and every second: anybody may edit or remove their files, as people
+// switch off real machines.
 func (d *driver) WatchInstances(ctx context.Context, changed func(node, uuid string)) error {
 	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()

@@ -230,7 +230,8 @@ func TestReshapesMoveInstancesToWhereTheyAre(t *testing.T) {
 	tree := reported(t, flatly)
 	d := process(t, flatly, dir)
 	at := providertree.Allocations{}
-	// The first fills GPU 0, the second GPU 1; when the first is gone, the third comes to its place. By room they would go elsewhere.
+	// The first fills GPU 0, the second GPU 1; when the first is gone, the third comes to its
+	// place. By room they would go elsewhere.
 	for _, uuid := range []string{"00000000-0000-0000-0000-000000000001", "00000000-0000-0000-0000-000000000002", guestA} {
 		spec := wanted(map[string]int64{"VGPU": 2, "VCPU": 3})
 		spec.UUID = uuid
@@ -278,7 +279,8 @@ func TestReshapesMoveInstancesToWhereTheyAre(t *testing.T) {
 	}
 }
 
-// TestWatchInstances: it tells of what the agent does, of what somebody does to the files, and of what happens by itself.
+// TestWatchInstances: it tells of what the agent does, of what somebody does to the files, and of
+// what happens by itself.
 func TestWatchInstances(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {

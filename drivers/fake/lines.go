@@ -10,14 +10,16 @@ import (
 	"github.com/pelletier/go-toml/v2/unstable"
 )
 
-// positions are the lines of the keys of a TOML document, by their paths as they are in errors: nodes[0].inventories.VCPU.
+// positions are the lines of the keys of a TOML document, by their paths as they are in errors:
+// nodes[0].inventories.VCPU.
 type positions struct {
 	lines  map[string]int
 	tables map[string]int // how many tables an array has so far
 	parser unstable.Parser
 }
 
-// keyLines finds the keys of a document that is known to be TOML. Cost: linear, but for the search of each line.
+// keyLines finds the keys of a document that is known to be TOML. Cost: linear, but for the search
+// of each line.
 func keyLines(content []byte) *positions {
 	p := &positions{lines: map[string]int{}, tables: map[string]int{}}
 	p.parser.Reset(content)

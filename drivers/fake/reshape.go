@@ -14,17 +14,20 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// relocation is inventory of one class that is to be elsewhere: what is allocated at from goes to the places in to.
+// relocation is inventory of one class that is to be elsewhere: what is allocated at from goes to
+// the places in to.
 type relocation struct {
 	from plugins.Place
 	to   []plugins.Place
 }
 
-// relocations compares where a node's inventory is with where it is to be, class by class under their present names.
-// Inventory moves where a place loses a class and another one gets it. A place that only goes (a device was taken out) or
-// only comes is none: there is nowhere to move to, or nothing to move.
+// relocations compares where a node's inventory is with where it is to be, class by class under
+// their present names. Inventory moves where a place loses a class and another one gets it. A place
+// that only goes (a device was taken out) or only comes is none: there is nowhere to move to, or
+// nothing to move.
 //
-// What is found need not be of the shape before: whichever earlier shape the tree has, it is moved from there.
+// What is found need not be of the shape before: whichever earlier shape the tree has, it is moved
+// from there.
 func (c config) relocations(tree *providertree.Tree, root string, node provider) ([]relocation, error) {
 	now, err := c.places(tree, root, node)
 	if err != nil {
@@ -59,8 +62,8 @@ func setOf(places []plugins.Place) map[plugins.Place]bool {
 	return set
 }
 
-// places is where the driver's own providers have inventory, by the present name of the class. On the root that are the
-// classes that are configured for the node; others are somebody else's.
+// places is where the driver's own providers have inventory, by the present name of the class. On
+// the root that are the classes that are configured for the node; others are somebody else's.
 func (c config) places(tree *providertree.Tree, root string, node provider) (map[string][]plugins.Place, error) {
 	configured := map[string]bool{}
 	node.addClasses(configured)
@@ -122,7 +125,8 @@ func collect(tree *providertree.Tree, root, uuid string, p provider, name string
 	return nil
 }
 
-// describe is relocations in words. Providers that are not in the tree yet have no name to call them by.
+// describe is relocations in words. Providers that are not in the tree yet have no name to call
+// them by.
 func describe(tree *providertree.Tree, relocations []relocation) string {
 	var parts []string
 	for _, r := range relocations {
@@ -136,8 +140,8 @@ func describe(tree *providertree.Tree, relocations []relocation) string {
 	return strings.Join(parts, "; ")
 }
 
-// reshape moves what is allocated to where the inventory went, and takes the inventory away from where it was. The tree
-// has the new inventory already.
+// reshape moves what is allocated to where the inventory went, and takes the inventory away from
+// where it was. The tree has the new inventory already.
 func (c config) reshape(ctx context.Context, tree *providertree.Tree, relocations []relocation, allocations providertree.Allocations) (providertree.Allocations, error) {
 	var moves plugins.Moves
 	var offenders []plugins.Offender

@@ -103,8 +103,9 @@ func reshape(t *testing.T, d *Driver, tree *providertree.Tree, allocations provi
 	return d.UpdateProviderTree(context.Background(), tree, "cn1", allocations)
 }
 
-// TestEveryShapeFromEveryOther: allocations follow the inventory, whatever the shape before; nothing of other providers
-// moves; the result is what the shape gives a new node, and needs nothing more.
+// TestEveryShapeFromEveryOther: allocations follow the inventory, whatever the shape before;
+// nothing of other providers moves; the result is what the shape gives a new node, and needs
+// nothing more.
 func TestEveryShapeFromEveryOther(t *testing.T) {
 	names := []string{"flat", "vgpu-children", "numa"}
 	for _, from := range names {
@@ -269,8 +270,8 @@ func TestFaultsOfAReshape(t *testing.T) {
 	}
 }
 
-// TestReshapesAskedForAtTheWrongTime: one release asks for none although the tree is another one, and leaves what it does not know; one asks at
-// every pass.
+// TestReshapesAskedForAtTheWrongTime: one release asks for none although the tree is another one,
+// and leaves what it does not know; one asks at every pass.
 func TestReshapesAskedForAtTheWrongTime(t *testing.T) {
 	children := reported(t, shaped("vgpu-children", ""))
 	tree := children.Clone()

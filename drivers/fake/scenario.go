@@ -19,9 +19,9 @@ import (
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
-// scenario is a play in a TOML file: the keys of the configuration, and tables [[then]] with those that are different from a certain time
-// on, counted from when the file was last written. So another process that is started in the middle plays on, and whoever
-// writes the file anew begins anew.
+// scenario is a schedule in a TOML file: the keys of the configuration, and tables [[then]] with
+// those that change after a time, counted from when the file was last written. So another process
+// that starts later continues, and writing the file restarts the schedule.
 type scenario struct {
 	path string
 	host plugins.HostInfo
@@ -29,7 +29,7 @@ type scenario struct {
 	acts []act
 	// at is the number of the act that now returned last.
 	at int
-	// problem is why the file as it is cannot be played. What it said before stands.
+	// problem is why the current file is invalid. The former acts stay.
 	problem error
 }
 
@@ -39,13 +39,13 @@ type act struct {
 	cfg  config
 }
 
-// stamp tells whether a file is the one that was read.
+// stamp identifies the version of a file.
 type stamp struct {
 	size    int64
 	written time.Time
 }
 
-// script is a scenario as it is written; it is there for the decoder to check keys and types.
+// script is the format of a scenario, for the decoder to check keys and types.
 type script struct {
 	config
 	Then []struct {
@@ -74,7 +74,7 @@ func readScenario(path string, host plugins.HostInfo) (*scenario, error) {
 	return s, nil
 }
 
-// now is the configuration of the act that it is time for.
+// now returns the configuration of the current act.
 func (s *scenario) now() config {
 	s.at = s.due()
 	return s.acts[s.at].cfg
@@ -90,7 +90,7 @@ func (s *scenario) due() int {
 	return at
 }
 
-// follow looks at the file, and reports whether something else is to be played than now returned.
+// follow checks the file and the time, and reports whether now would return another configuration.
 func (s *scenario) follow() bool {
 	st, err := os.Stat(s.path)
 	if err != nil {
@@ -105,7 +105,7 @@ func (s *scenario) follow() bool {
 	return s.due() != s.at
 }
 
-// read reads the file anew. On a problem the acts stay as they are.
+// read reads the file. If it is invalid, the acts do not change.
 func (s *scenario) read() {
 	content, seen, err := readFile(s.path)
 	s.seen = seen
@@ -138,9 +138,9 @@ func readFile(path string) ([]byte, stamp, error) {
 	return content, seen, errors.Join(err, f.Close())
 }
 
-// parseScenario makes the acts, all of them: a mistake in the last one is told at once.
+// parseScenario returns all acts, so that a mistake in the last one is reported at once.
 //
-// Errors: one whose words begin with the line.
+// Errors: one whose text begins with the line.
 func parseScenario(content []byte, written time.Time, host plugins.HostInfo) ([]act, error) {
 	var tables map[string]any
 	if err := decodeStrictly(content, &tables, &script{}); err != nil {
@@ -153,13 +153,13 @@ func parseScenario(content []byte, written time.Time, host plugins.HostInfo) ([]
 	}
 	delete(tables, "then")
 	switch {
-	case len(tables) == 0: // somebody who writes it in two steps has just emptied it
+	case len(tables) == 0: // it may be truncated while it is being written
 		return nil, errors.New("1: it is empty")
 	case len(then) > maxActs:
 		return nil, fmt.Errorf("%d: more than %d tables [[then]]", where.line("then[1000]"), maxActs)
 	}
 	acts := []act{{from: written}}
-	sources := []string{""} // the tables that what is in force was said in
+	sources := []string{""} // the tables with the current values
 	for i := -1; i < len(then); i++ {
 		if i >= 0 {
 			path := fmt.Sprintf("then[%d].", i)
@@ -195,7 +195,8 @@ func parseScenario(content []byte, written time.Time, host plugins.HostInfo) ([]
 	return acts, nil
 }
 
-// decodeStrictly decodes a document into each of these; keys that a struct does not have, and values of another type, are errors.
+// decodeStrictly decodes a document into each of these; keys that a struct does not have, and
+// values of another type, are errors.
 func decodeStrictly(content []byte, into ...any) error {
 	for _, v := range into {
 		d := toml.NewDecoder(bytes.NewReader(content)).DisallowUnknownFields()
@@ -203,7 +204,7 @@ func decodeStrictly(content []byte, into ...any) error {
 		if missing := (*toml.StrictMissingError)(nil); errors.As(err, &missing) && len(missing.Errors) > 0 {
 			first := missing.Errors[0]
 			line, _ := first.Position()
-			return fmt.Errorf("%d: %s is no key of this driver", line, strings.Join(first.Key(), "."))
+			return fmt.Errorf("%d: %s is not a key of this driver", line, strings.Join(first.Key(), "."))
 		}
 		if wrong := (*toml.DecodeError)(nil); errors.As(err, &wrong) {
 			line, _ := wrong.Position()

@@ -15,8 +15,8 @@ import (
 // flat is the shape in which everything is where it is configured.
 const flat = "flat"
 
-// shapes say which classes of a node's own inventory are split over children. Each is a step further than the one before,
-// as a driver's shapes are over the years.
+// shapes say which classes of a node's own inventory are split over children. Each is a step
+// further than the one before, as a driver's shapes are over the years.
 var shapes = map[string][]kind{
 	flat:            nil,
 	"vgpu-children": {gpuChildren},
@@ -42,7 +42,8 @@ var (
 	}
 )
 
-// checkReshape checks what a configuration says about shapes, and brings the nodes into the configured one.
+// checkReshape checks what a configuration says about shapes, and brings the nodes into the
+// configured one.
 func (c *config) checkReshape() error {
 	wrong := func(key, format string, args ...any) error {
 		return &plugins.ConfigError{Key: key, Problem: fmt.Sprintf(format, args...)}

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Start has the faults of the argument --start=FAULT,... happen, before the handshake. It returns
-// when the driver is to be served.
+// Start runs the faults of the arguments --start=FAULT,... before the handshake. It returns when
+// the driver can be served.
 //
 //	exit            ends with status 3 and a reason on standard error
 //	crash           panics
@@ -45,7 +45,7 @@ func atStart(name string) error {
 	name, value, _ := strings.Cut(name, "=")
 	switch name {
 	case "exit":
-		fmt.Fprintln(os.Stderr, "cannot find the library that I need")
+		fmt.Fprintln(os.Stderr, "cannot find a library")
 		os.Exit(3)
 	case "crash":
 		panic("a defect of the driver at its start")
@@ -74,13 +74,13 @@ func atStart(name string) error {
 		}
 		forever()
 	default:
-		return errors.New("there is no such fault")
+		return errors.New("unknown fault")
 	}
 	return nil
 }
 
-// forever never returns. Before the driver is served a bare select would not do: the runtime sees that nothing can ever happen,
-// and ends the process, unless it is linked with cgo.
+// forever never returns. Before the driver is served, an empty select would end the process: the
+// runtime detects the deadlock, unless cgo is linked.
 func forever() {
 	for {
 		time.Sleep(time.Hour)

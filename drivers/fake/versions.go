@@ -13,14 +13,16 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// The shapes that the releases of this driver made over the years, by number. shape_version says how far the release goes that is to
-// be played.
+// The shapes that the releases of this driver made over the years, by number. shape_version says
+// how far the release goes that is to be played.
 const (
-	// shapeFlat: everything is where it is configured. That is what Nova writes too, so there is nothing to do from 0 to 1.
+	// shapeFlat: everything is where it is configured. That is what Nova writes too, so there is
+	// nothing to do from 0 to 1.
 	shapeFlat = 1
 	// shapeGPUs: VGPU is on one child per GPU.
 	shapeGPUs = 2
-	// shapeNUMA: processors and memory are on NUMA cells, and each GPU is below the cell that it is plugged into.
+	// shapeNUMA: processors and memory are on NUMA cells, and each GPU is below the cell that it is
+	// plugged into.
 	shapeNUMA = 3
 	// shapeNames: classes that were custom ones have their standard names.
 	shapeNames = 4
@@ -66,7 +68,8 @@ func (c *config) checkVersions() error {
 	return nil
 }
 
-// inShape brings a node from what is configured into a shape. former are the names that classes have before shapeNames.
+// inShape brings a node from what is configured into a shape. former are the names that classes
+// have before shapeNames.
 func (p *provider) inShape(version int, c config, former map[string]string) error {
 	if version >= shapeGPUs {
 		if err := p.split(gpuChildren, c.GPUs); err != nil {
@@ -86,8 +89,8 @@ func (p *provider) inShape(version int, c config, former map[string]string) erro
 	return nil
 }
 
-// plugIn puts the GPUs below the NUMA cells, which are the last children, in turn. They stay the resource providers that they are, name
-// and all.
+// plugIn puts the GPUs below the NUMA cells, which are the last children, in turn. They stay the
+// resource providers that they are, name and all.
 func (p *provider) plugIn(cells int) {
 	if cells == 0 {
 		return
@@ -159,14 +162,14 @@ func (c config) stepRenames(from int) plugins.ClassRenames {
 	return nil
 }
 
-// step makes the shape after from. It looks for inventory that is where it was in that shape and is elsewhere in the next; a tree
-// that has a later shape has none, nor has an empty one.
+// step makes the shape after from. It looks for inventory that is where it was in that shape and is
+// elsewhere in the next; a tree that has a later shape has none, nor has an empty one.
 func (c config) step(ctx context.Context, tree *providertree.Tree, root, node string, from int, allocations providertree.Allocations) (providertree.Allocations, error) {
 	if from < shapeFlat {
 		return allocations, nil
 	}
 	if from >= c.ShapeVersion {
-		return nil, fmt.Errorf("there is no step from shape %d: this release goes up to %d", from, c.ShapeVersion)
+		return nil, fmt.Errorf("layout version %d cannot be migrated: this release has versions up to %d", from, c.ShapeVersion)
 	}
 	i := slices.IndexFunc(c.shapes[from], func(p provider) bool { return p.Name == node })
 	if i < 0 {
@@ -191,7 +194,8 @@ func (c config) step(ctx context.Context, tree *providertree.Tree, root, node st
 	return c.reshape(ctx, tree, relocations, allocations)
 }
 
-// steps makes all of them, for an agent that knows nothing of shapes and asks for the whole way at once.
+// steps makes all of them, for an agent that knows nothing of shapes and asks for the whole way at
+// once.
 func (c config) steps(ctx context.Context, tree *providertree.Tree, root, node string, allocations providertree.Allocations) (_ providertree.Allocations, err error) {
 	for from := range c.ShapeVersion {
 		if allocations, err = c.step(ctx, tree, root, node, from, allocations); err != nil {
@@ -237,7 +241,8 @@ func (p provider) only(classes map[string]bool) provider {
 	return p
 }
 
-// unknownShape is what is said of a tree whose inventory is where no shape up to this release's has it.
+// unknownShape is what is said of a tree whose inventory is where no shape up to this release's has
+// it.
 func unknownShape(version int, relocations []relocation) error {
 	failed := &plugins.ReshapeFailed{Reason: fmt.Sprintf("the tree has none of the shapes 1 to %d, which are all that this release knows", version)}
 	for _, r := range relocations {

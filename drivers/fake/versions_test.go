@@ -60,7 +60,8 @@ func inUse() providertree.Allocations {
 	})
 }
 
-// TestThreeShapesBehind: step by step, as the agent walks them, from a tree that is known to be flat and from one that nobody knows.
+// TestThreeShapesBehind: step by step, as the agent walks them, from a tree that is known to be
+// flat and from one that nobody knows.
 func TestThreeShapesBehind(t *testing.T) {
 	for _, from := range []int{0, 1} {
 		t.Run(fmt.Sprint("from ", from), func(t *testing.T) {
@@ -102,8 +103,8 @@ func TestThreeShapesBehind(t *testing.T) {
 	}
 }
 
-// TestStepsAreIdempotent: whatever shape a tree has, the steps up to that shape change nothing, be it for want of a better
-// number or after an interruption.
+// TestStepsAreIdempotent: whatever shape a tree has, the steps up to that shape change nothing, be
+// it for want of a better number or after an interruption.
 func TestStepsAreIdempotent(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		has := rapid.IntRange(0, 4).Draw(rt, "the tree's shape") // 0: an empty one
@@ -171,7 +172,8 @@ func TestAllStepsAtOnce(t *testing.T) {
 	}
 }
 
-// TestALaterShapeIsNotMovedBack: an older release does not know where things are; it must not make a mess of that.
+// TestALaterShapeIsNotMovedBack: an older release does not know where things are; it must not make
+// a mess of that.
 func TestALaterShapeIsNotMovedBack(t *testing.T) {
 	tree := reported(t, release(4, ""))
 	_, err := reshape(t, configured(t, release(2, "")), tree, providertree.Allocations{})

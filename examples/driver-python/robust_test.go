@@ -124,7 +124,7 @@ func TestAnExceptionFailsItsCallAlone(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), kind+" in AvailableNodes") || len(err.Error()) > 20_000 {
 				t.Fatalf("%.300v", err)
 			}
-			record := r.awaitRecord("the driver raised an exception; this call fails and the plugin goes on. It is a defect of the driver: report it with this stack")
+			record := r.awaitRecord("The driver raised an exception. This call fails, and the plugin keeps running. It is a defect of the driver: report it with this stack")
 			if record["level"] != "error" || record["call"] != "AvailableNodes" || record["error_type"] != kind || record["stack"] == "" {
 				t.Errorf("%.1000v", record)
 			}

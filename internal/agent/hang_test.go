@@ -57,7 +57,7 @@ func TestHangingReload(t *testing.T) {
 		t.Error("the other driver waited for the one that hangs")
 	}
 	h.await(mark, "did not answer when it was given its new configuration", `"driver":"chaos"`)
-	h.await(mark, `"condition":"driver-configuration-refused"`, `"driver":"chaos"`, "no answer in time")
+	h.await(mark, `"condition":"driver-configuration-refused"`, `"driver":"chaos"`, "no response in time")
 	h.mu.Lock()
 	told := strings.Count(h.log.String()[mark:], "nor could another process be started")
 	h.mu.Unlock()
@@ -119,7 +119,7 @@ func TestTimeoutsFollowAReload(t *testing.T) {
 		t.Error("the process was restarted")
 	}
 	check(t, os.Remove(file))
-	h.await(mark, "no answer in time (limit 150ms)", `"state":"backoff"`, "7 calls in a row got no answer")
+	h.await(mark, "no response in time (limit 150ms)", `"state":"backoff"`, "7 consecutive calls got no response")
 	check(t, os.WriteFile(file, nil, 0o600))
 	h.await(mark, "The node is reported again")
 }
@@ -138,7 +138,7 @@ func TestChangedExecutable(t *testing.T) {
 	check(t, os.Rename(path+".new", path))
 	h.reload <- syscall.SIGHUP
 	h.await(mark, "Reload: no setting changed", "restarted where the executable changed")
-	h.await(mark, "Another process of the plugin takes over", `"driver":"chaos"`, `"reason":"the executable was changed"`)
+	h.await(mark, "A new process of the plugin takes over", `"driver":"chaos"`, `"reason":"the executable changed"`)
 	mark2 := h.mark()
 	h.configure(h.chaos("", ""), strings.Replace(h.node("fake", "cn2", uuidB, ""), "total = 8", more, 1))
 	h.reload <- syscall.SIGHUP // and again: nothing changed on disk

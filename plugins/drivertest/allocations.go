@@ -14,13 +14,14 @@ import (
 
 const consumers = 3
 
-// consumerName is the uuid of a made-up consumer.
+// consumerName returns the uuid of a made-up consumer.
 func consumerName(i int) string {
 	return uuid.NewSHA1(uuid.NameSpaceOID, fmt.Append(nil, "drivertest consumer ", i)).String()
 }
 
-// allocate makes up a few consumers that each have a little of everything in the node's tree that there is enough of. The first one has more
-// than the others of what there is plenty of on every provider of the tree that the driver makes, so that it cannot be taken for another.
+// allocate makes up a few consumers that each have a little of every inventory in the node's tree
+// with enough capacity. The first has more than the others of classes that have enough on every
+// provider of the driver's tree, so that it cannot be confused with them.
 func allocate(tree, own *providertree.Tree, root string) providertree.Allocations {
 	plenty := plentyOf(own)
 	out := providertree.Allocations{}
@@ -45,35 +46,41 @@ func allocate(tree, own *providertree.Tree, root string) providertree.Allocation
 	return out
 }
 
-// share is what the i-th consumer gets of an inventory: the smallest amount that may be allocated, if there is room for one to each, and
-// the first twice that if there is plenty.
+// share returns what the i-th consumer gets of an inventory: the smallest valid amount, if there is
+// enough for each, and twice that for the first if there is plenty.
 func share(inv providertree.Inventory, i int, plenty bool) (int64, bool) {
-	unit, most := smallest(inv), inv.Normalize().MaxUnit
-	if i == 0 && plenty && 2*unit <= most && (consumers+1)*unit <= inv.Capacity() {
+	l := inv.Limits()
+	unit := smallest(l)
+	if i == 0 && plenty && enoughForAll(l) {
 		return 2 * unit, true
 	}
-	return unit, unit <= most && int64(i+1)*unit <= inv.Capacity()
+	return unit, unit <= l.MaxUnit && int64(i+1)*unit <= l.Capacity
 }
 
-// plentyOf are the classes of which every provider that has any has enough for all consumers.
+// plentyOf returns the classes of which every inventory has enough for all consumers.
 func plentyOf(tree *providertree.Tree) map[string]bool {
 	out := map[string]bool{}
 	for p := range tree.All() {
 		for class, inv := range p.Inventories {
 			enough, seen := out[class]
-			out[class] = (enough || !seen) && (consumers+1)*smallest(inv) <= inv.Capacity() && 2*smallest(inv) <= inv.Normalize().MaxUnit
+			out[class] = (enough || !seen) && enoughForAll(inv.Limits())
 		}
 	}
 	return out
 }
 
-// smallest is the least amount of an inventory that may be allocated.
-func smallest(inv providertree.Inventory) int64 {
-	inv = inv.Normalize()
-	return (inv.MinUnit + inv.StepSize - 1) / inv.StepSize * inv.StepSize
+// enoughForAll reports whether each consumer can have the smallest amount, and one of them twice
+// that.
+func enoughForAll(l providertree.Limits) bool {
+	return 2*smallest(l) <= l.MaxUnit && (consumers+1)*smallest(l) <= l.Capacity
 }
 
-// allocationChanges are allocations compared, a line each.
+// smallest returns the smallest valid amount of an inventory.
+func smallest(l providertree.Limits) int64 { return roundUp(l.MinUnit, l.StepSize) }
+
+func roundUp(amount, step int64) int64 { return (amount + step - 1) / step * step }
+
+// allocationChanges describes how allocations differ, a line each.
 func allocationChanges(before, after providertree.Allocations) []string {
 	var out []string
 	for _, id := range sortedKeys(before) {
@@ -92,14 +99,14 @@ func allocationChanges(before, after providertree.Allocations) []string {
 			}
 		}
 	}
-	return append(out, inventedConsumers(before, after)...)
+	return append(out, addedConsumers(before, after)...)
 }
 
-func inventedConsumers(before, after providertree.Allocations) []string {
+func addedConsumers(before, after providertree.Allocations) []string {
 	var out []string
 	for _, id := range sortedKeys(after) {
 		if _, ok := before[id]; !ok {
-			out = append(out, "consumer "+id+" is there that was not given")
+			out = append(out, "consumer "+id+" was not in the request")
 		}
 	}
 	return out
@@ -134,31 +141,31 @@ func union[V any](a, b map[string]V) []string {
 	return sortedKeys(all)
 }
 
-// totalChanges compares what each consumer has in all, by class under its present name.
+// totalChanges compares the total amounts of each consumer, by class under its current name.
 func totalChanges(before, after providertree.Allocations, renames plugins.ClassRenames) []string {
 	var out []string
 	for _, id := range sortedKeys(before) {
 		is, ok := after[id]
 		if !ok {
-			continue // told elsewhere
+			continue // reported by another check
 		}
 		was, now := renames.Totals(before[id].Totals()), is.Totals()
 		for _, class := range union(was, now) {
 			if was[class] != now[class] {
-				out = append(out, fmt.Sprintf("consumer %s has %d %s in all, had %d", id, now[class], class, was[class]))
+				out = append(out, fmt.Sprintf("consumer %s has %d %s in total, had %d", id, now[class], class, was[class]))
 			}
 		}
 	}
 	return out
 }
 
-// homeless are allocations on providers that have no inventory of the class.
-func homeless(tree *providertree.Tree, allocations providertree.Allocations) []string {
+// withoutInventory lists allocations on providers that have no inventory of the class.
+func withoutInventory(tree *providertree.Tree, allocations providertree.Allocations) []string {
 	var out []string
 	for _, id := range sortedKeys(allocations) {
 		for _, provider := range sortedKeys(allocations[id].Resources) {
 			if len(allocations[id].Resources[provider]) == 0 {
-				out = append(out, fmt.Sprintf("consumer %s has nothing of provider %s, which is listed all the same", id, provider))
+				out = append(out, fmt.Sprintf("consumer %s lists provider %s without any resources", id, provider))
 			}
 			for _, class := range sortedKeys(allocations[id].Resources[provider]) {
 				if _, ok := tree.Inventory(provider, class); !ok {
@@ -170,8 +177,8 @@ func homeless(tree *providertree.Tree, allocations providertree.Allocations) []s
 	return out
 }
 
-// crowded are inventories of which more is allocated than there is, or in amounts that may not be.
-func crowded(tree *providertree.Tree, allocations providertree.Allocations) []string {
+// overCapacity lists allocations above an inventory's capacity or in invalid amounts.
+func overCapacity(tree *providertree.Tree, allocations providertree.Allocations) []string {
 	var out []string
 	for _, id := range sortedKeys(allocations) {
 		for _, provider := range allocations[id].Resources.Providers() {

@@ -15,8 +15,8 @@ import (
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 )
 
-// bench is where a plugin is examined: the means to start its process, one that is used by all checks that do not spoil it, and what
-// was found out once for all.
+// bench runs a plugin under test: it starts processes, keeps one that most checks share, and what
+// the checks learn once.
 type bench struct {
 	opts    Options
 	limits  host.Timeouts
@@ -26,7 +26,7 @@ type bench struct {
 
 	info   *driverv1.InfoResponse
 	common *proc   // configured, or nil
-	fresh  []*proc // of the check that runs
+	own    []*proc // of the check that runs
 
 	instances []*made // of the check that runs
 
@@ -57,7 +57,7 @@ func newBench(opts Options) (*bench, error) {
 		opts.Former = nil
 	}
 	b := &bench{opts: opts, limits: opts.Limits.WithDefaults(), log: &recorder{copy: opts.Log}}
-	if b.scratch, err = os.MkdirTemp("/tmp", "drivertest"); err != nil { // short, since it is to hold sockets
+	if b.scratch, err = os.MkdirTemp("/tmp", "drivertest"); err != nil { // short, because a socket's path is limited
 		return nil, fmt.Errorf("making a directory for the plugin's sockets: %w", err)
 	}
 	if err := os.Mkdir(b.stateDir(), 0o700); err != nil {
@@ -74,7 +74,7 @@ func newBench(opts Options) (*bench, error) {
 func (b *bench) stateDir() string { return filepath.Join(b.scratch, "state") }
 
 func (b *bench) close() {
-	b.endFresh()
+	b.endOwn()
 	b.discard()
 	_ = b.host.Close()
 	_ = os.RemoveAll(b.scratch)
@@ -84,37 +84,37 @@ func (b *bench) announces(capability string) bool {
 	return b.info != nil && slices.Contains(b.info.GetCapabilities(), capability)
 }
 
-// start starts a process that is the running check's own and ends with it.
+// start starts a process for the running check only, which ends with the check.
 func (b *bench) start(ctx context.Context) (*proc, error) {
 	return b.startWith(ctx, b.host)
 }
 
 func (b *bench) startWith(ctx context.Context, h *host.Host) (*proc, error) {
 	s, err := h.Open(ctx, host.Spec{
-		Name: "examined", Path: b.opts.Path, Args: b.opts.Args, Env: b.opts.Env, Timeouts: b.limits,
+		Name: "tested", Path: b.opts.Path, Args: b.opts.Args, Env: b.opts.Env, Timeouts: b.limits,
 	})
 	if err != nil {
-		return nil, found("the plugin was started as the agent starts it", "%v", err)
+		return nil, failf("a start of the plugin, as the agent starts it", "%v", err)
 	}
 	p := &proc{Session: s, limits: b.limits}
-	b.fresh = append(b.fresh, p)
+	b.own = append(b.own, p)
 	return p, nil
 }
 
-// configured is start, with the configuration.
+// configured is start followed by Configure.
 func (b *bench) configured(ctx context.Context) (*proc, error) {
 	p, err := b.start(ctx)
 	if err != nil {
 		return nil, err
 	}
 	if err := p.configure(ctx, b.opts.Config, b.stateDir()); err != nil {
-		return nil, found("Configure with the given configuration", "%s", said(err))
+		return nil, failf("Configure with the given configuration", "%s", describe(err))
 	}
 	return p, nil
 }
 
-// shared is a configured process that other checks use too: whoever breaks it fails. That there is none is the business of the
-// checks start/handshake and config/accepted.
+// shared returns a configured process that other checks use too. If it cannot be started,
+// start/handshake and config/accepted report it.
 func (b *bench) shared(ctx context.Context) (*proc, error) {
 	if b.common != nil {
 		select {
@@ -128,7 +128,7 @@ func (b *bench) shared(ctx context.Context) (*proc, error) {
 	if err != nil {
 		return nil, notApplicable("the plugin does not start; see start/handshake")
 	}
-	b.fresh = slices.DeleteFunc(b.fresh, func(o *proc) bool { return o == p })
+	b.own = slices.DeleteFunc(b.own, func(o *proc) bool { return o == p })
 	b.common = p
 	info, err := p.info(ctx)
 	if err != nil {
@@ -138,7 +138,7 @@ func (b *bench) shared(ctx context.Context) (*proc, error) {
 	b.info = info
 	if err := p.configure(ctx, b.opts.Config, b.stateDir()); err != nil {
 		b.discard()
-		return nil, notApplicable("the plugin refuses its configuration; see config/accepted")
+		return nil, notApplicable("the plugin rejects its configuration; see config/accepted")
 	}
 	return p, nil
 }
@@ -151,29 +151,30 @@ func (b *bench) discard() {
 	}
 }
 
-// catchUp waits until the log has all that the shared process has written, which is to be told of the check that ran.
+// catchUp waits until the log has all that the shared process has written, so that it is recorded
+// for the check that ran.
 func (b *bench) catchUp(ctx context.Context) {
 	if b.common != nil {
-		_ = b.common.CatchUp(ctx) // else nothing is examined any more
+		_ = b.common.CatchUp(ctx) // it fails only when ctx ends, and the suite with it
 	}
 }
 
-func (b *bench) endFresh() {
-	for _, p := range b.fresh {
+func (b *bench) endOwn() {
+	for _, p := range b.own {
 		p.Kill()
 	}
-	b.fresh = nil
+	b.own = nil
 }
 
-// alive checks that a process survived what was done to it, and answers.
+// alive checks that a process still runs and answers.
 func (p *proc) alive(ctx context.Context, after string) error {
 	select {
 	case <-p.Done():
-		return found(after, "%v", p.Exit())
+		return failf(after, "%v", p.Exit())
 	default:
 	}
 	if _, err := p.info(ctx); err != nil {
-		return found(after+", then Info", "%s", said(err))
+		return failf(after+", then Info", "%s", describe(err))
 	}
 	return nil
 }

@@ -22,7 +22,7 @@ func withFault(how string) string {
 	return `{` + machine + `, "shape": "numa", "faults": {"reshape": "` + how + `"}}`
 }
 
-// moves changes the answers of reshapes.
+// moves changes the responses of reshapes.
 func moves(change func(req updateReq, r updated)) breakage {
 	return after("UpdateProviderTree", func(_ *raw, req updateReq, r updated) {
 		if len(req.GetAllocations().GetConsumers()) > 0 {
@@ -60,8 +60,8 @@ var _ = broken(map[string]brokenPlugin{
 		}
 		return reply, err
 	})},
-	"asks for allocations for ever": {check: "reshape/done", config: withFault("again")},
-	"fails without offenders": {check: "reshape/done", config: shaped("numa"), former: shaped("flat"), breakage: around("UpdateProviderTree", func(_ *raw, _ context.Context, req any, next func() (any, error)) (any, error) {
+	"returns ReshapeNeeded forever": {check: "reshape/done", config: withFault("again")},
+	"fails without violations": {check: "reshape/done", config: layoutConfig("numa"), former: layoutConfig("flat"), breakage: around("UpdateProviderTree", func(_ *raw, _ context.Context, req any, next func() (any, error)) (any, error) {
 		if req.(updateReq).GetAllocations() != nil {
 			return nil, protocol.Failure{Kind: protocol.KindReshapeFailed, Words: "no"}.Err()
 		}
@@ -73,14 +73,14 @@ var _ = broken(map[string]brokenPlugin{
 		}
 		return next()
 	})},
-	"names nobody that is in the way": {check: "reshape/too-full", breakage: around("UpdateProviderTree", func(_ *raw, _ context.Context, _ any, next func() (any, error)) (any, error) {
+	"names no consumer that does not fit": {check: "reshape/too-full", breakage: around("UpdateProviderTree", func(_ *raw, _ context.Context, _ any, next func() (any, error)) (any, error) {
 		reply, err := next()
 		if kind(err) == protocol.KindReshapeFailed {
-			err = protocol.Failure{Kind: protocol.KindReshapeFailed, Words: "there is no room"}.Err()
+			err = protocol.Failure{Kind: protocol.KindReshapeFailed, Words: "not enough capacity"}.Err()
 		}
 		return reply, err
 	})},
-	"goes by chance": {check: "reshape/repeatable", breakage: moves(func(_ updateReq, r updated) {
+	"is random": {check: "reshape/repeatable", breakage: moves(func(_ updateReq, r updated) {
 		if counter.Add(1)%2 == 0 {
 			swapGPUs(r)
 		}
@@ -109,7 +109,7 @@ var _ = broken(map[string]brokenPlugin{
 	"moves what is not its own": {check: "reshape/foreign", breakage: moves(func(_ updateReq, r updated) {
 		for _, c := range r.GetAllocations().GetConsumers() {
 			for _, res := range c.GetResources() {
-				delete(res.Amounts, strangeClass)
+				delete(res.Amounts, externalClass)
 			}
 		}
 	})},
@@ -124,7 +124,7 @@ var _ = broken(map[string]brokenPlugin{
 	"renames for some and not for others": {check: "reshape/renames", breakage: moves(renameForOne)},
 	"is never done": {check: "reshape/settled", breakage: around("UpdateProviderTree", func(_ *raw, _ context.Context, req any, next func() (any, error)) (any, error) {
 		if r := req.(updateReq); r.GetAllocations() == nil && slices.ContainsFunc(r.GetTree().GetProviders(), called("_gpu_0")) {
-			return nil, protocol.Failure{Kind: protocol.KindReshapeNeeded, Words: "VGPU is to move"}.Err()
+			return nil, protocol.Failure{Kind: protocol.KindReshapeNeeded, Words: "VGPU must move"}.Err()
 		}
 		return next()
 	})},
@@ -134,13 +134,13 @@ var _ = broken(map[string]brokenPlugin{
 		}
 	})},
 
-	"has a shape beyond all": numberedOne("shapes/version", after("Configure", func(_ *raw, _ any, r *driverv1.ConfigureResponse) { r.ShapeVersion = 10_000 })),
-	"changes its present shape": numberedOne("shapes/present", steps(func(req stepReq, r stepped) {
+	"has a layout version above the maximum": numberedOne("shapes/version", after("Configure", func(_ *raw, _ any, r *driverv1.ConfigureResponse) { r.ShapeVersion = 10_000 })),
+	"changes its current layout": numberedOne("shapes/present", steps(func(req stepReq, r stepped) {
 		if len(req.GetTree().GetProviders()) > 1 {
 			r.Tree.Providers[0].Traits = append(r.Tree.Providers[0].Traits, "CUSTOM_RESHAPED")
 		}
 	})),
-	"makes a shape of nothing": numberedOne("shapes/empty", steps(func(req stepReq, r stepped) {
+	"migrates an empty tree": numberedOne("shapes/empty", steps(func(req stepReq, r stepped) {
 		if len(req.GetTree().GetProviders()) == 1 {
 			r.Tree.Providers[0].Traits = append(r.Tree.Providers[0].Traits, "CUSTOM_RESHAPED")
 		}
@@ -159,12 +159,12 @@ var _ = broken(map[string]brokenPlugin{
 	"lists a guest twice": {check: "abilities/guests", config: guestList, breakage: after("Guests", func(_ *raw, _ any, r guestsIs) {
 		r.Guests = append(r.Guests, r.Guests...)
 	})},
-	"has guests on providers of nobody": {check: "abilities/guests", config: guestList, breakage: after("Guests", func(_ *raw, _ any, r guestsIs) {
+	"has guests on unknown providers": {check: "abilities/guests", config: guestList, breakage: after("Guests", func(_ *raw, _ any, r guestsIs) {
 		r.Guests[0].Resources.Resources = map[string]*driverv1.Resources{chance: {Amounts: map[string]int64{"VCPU": 1}}}
 	})},
-	"has no guests on nodes of nobody": {check: "abilities/guests-unknown-node", config: guestList, breakage: instead("Guests", &driverv1.GuestsResponse{})},
-	"calls its node deleted":           {check: "abilities/node-deleted", breakage: instead("NodeDeleted", &driverv1.NodeDeletedResponse{Deleted: true})},
-	"calls unknown nodes deleted":      {check: "abilities/node-unknown", breakage: instead("NodeDeleted", &driverv1.NodeDeletedResponse{Deleted: true})},
+	"has no guests on unknown nodes": {check: "abilities/guests-unknown-node", config: guestList, breakage: instead("Guests", &driverv1.GuestsResponse{})},
+	"calls its node deleted":         {check: "abilities/node-deleted", breakage: instead("NodeDeleted", &driverv1.NodeDeletedResponse{Deleted: true})},
+	"calls unknown nodes deleted":    {check: "abilities/node-unknown", breakage: instead("NodeDeleted", &driverv1.NodeDeletedResponse{Deleted: true})},
 })
 
 func capableUnannounced() breakage {
@@ -173,7 +173,8 @@ func capableUnannounced() breakage {
 	return b
 }
 
-// renameForOne calls VGPU by another name in the tree and for one consumer, and leaves the others with a class that is no more.
+// renameForOne renames VGPU in the tree and for one consumer, and leaves the others with the
+// removed class.
 func renameForOne(_ updateReq, r updated) {
 	const former, present = "VGPU", "CUSTOM_GPU"
 	r.ClassRenames = map[string]string{former: present}
@@ -191,7 +192,7 @@ func renameForOne(_ updateReq, r updated) {
 	}
 }
 
-// swapGPUs puts what is allocated on one GPU on the other.
+// swapGPUs exchanges the allocations of two GPUs.
 func swapGPUs(r updated) {
 	var gpus []string
 	for _, p := range r.GetTree().GetProviders() {

@@ -14,17 +14,17 @@ import (
 	"github.com/compute-agent/compute-agent/plugins/host"
 )
 
-// brokenPlugin is a plugin with one defect, and the check that is meant for it.
+// brokenPlugin is a plugin with one defect, and the check that must find it.
 type brokenPlugin struct {
 	check          string
-	config, former string // shaped("numa"), if not given
-	also           string // a check that must run before, for the defect to show
+	config, former string // layoutConfig("numa") if empty
+	also           string // a check that must run before for the defect to show
 	breakage
 }
 
 var breakages = map[string]brokenPlugin{}
 
-// broken adds plugins to those that are tried.
+// broken adds plugins to breakages.
 func broken(more map[string]brokenPlugin) struct{} {
 	for name, b := range more {
 		breakages[name] = b
@@ -32,7 +32,8 @@ func broken(more map[string]brokenPlugin) struct{} {
 	return struct{}{}
 }
 
-// script hides the cookie from what the SDK does before main, so that the broken plugins are served without it.
+// script hides the cookie from the SDK's init, so that the broken plugins are served without the
+// SDK.
 const script = "#!/bin/sh\nunset COMPUTE_DRIVER_COOKIE\nexec "
 
 func writeScript(t *testing.T) string {
@@ -51,7 +52,7 @@ func writeScript(t *testing.T) string {
 func (b brokenPlugin) options(path, name string) Options {
 	config := b.config
 	if config == "" {
-		config = shaped("numa")
+		config = layoutConfig("numa")
 	}
 	return Options{
 		Path: path, Instances: &InstanceTemplate{}, Config: json.RawMessage(config), Former: json.RawMessage(b.former), Env: map[string]string{brokenKey: name},
@@ -61,8 +62,7 @@ func (b brokenPlugin) options(path, name string) Options {
 	}
 }
 
-// TestBroken: each check is failed by a plugin with the defect that it is there for, in words.
-func TestBroken(t *testing.T) {
+func TestEachCheckFailsAPluginWithItsDefect(t *testing.T) {
 	path := writeScript(t)
 	caught := map[string]bool{}
 	for name, b := range breakages {
@@ -81,7 +81,7 @@ func TestBroken(t *testing.T) {
 				case r.Outcome != Failed:
 					t.Errorf("%s: %s %s", r.ID, r.Outcome, r.Why)
 				case r.Sent == "" || r.Came == "" || r.Rule == "" || r.See == "" || r.Protects == "":
-					t.Errorf("%s: an author cannot act on that:\n%s", r.ID, r.Explain())
+					t.Errorf("%s: a field is empty:\n%s", r.ID, r.Explain())
 				default:
 					t.Log("\n" + r.Explain())
 				}
@@ -95,8 +95,7 @@ func TestBroken(t *testing.T) {
 	}
 }
 
-// TestRaw: without a defect the plugin passes, so that what fails above is the defect.
-func TestRaw(t *testing.T) {
+func TestRawPluginWithoutDefectPasses(t *testing.T) {
 	path := writeScript(t)
 	for name, b := range map[string]brokenPlugin{"shape": {}, "numbered": {config: numbered(4), former: numbered(1)}} {
 		t.Run(name, func(t *testing.T) {
@@ -125,12 +124,12 @@ func around(call string, f func(s *raw, ctx context.Context, req any, next func(
 	}}
 }
 
-// instead answers something else.
+// instead returns another response.
 func instead[T any](call string, reply T) breakage {
 	return around(call, func(*raw, context.Context, any, func() (any, error)) (any, error) { return reply, nil })
 }
 
-// after changes good answers.
+// after changes successful responses.
 func after[Req, Reply any](call string, change func(s *raw, req Req, reply Reply)) breakage {
 	return around(call, func(s *raw, _ context.Context, req any, next func() (any, error)) (any, error) {
 		reply, err := next()
@@ -141,7 +140,7 @@ func after[Req, Reply any](call string, change func(s *raw, req Req, reply Reply
 	})
 }
 
-// fails answers an error.
+// fails returns an error.
 func fails(call string, err error) breakage {
 	return around(call, func(*raw, context.Context, any, func() (any, error)) (any, error) { return nil, err })
 }

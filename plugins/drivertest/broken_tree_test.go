@@ -28,17 +28,17 @@ type (
 	provider  = *driverv1.ResourceProvider
 )
 
-// edits changes the tree of every answer.
+// edits changes the tree of every response.
 func edits(change func(given, tree *driverv1.ProviderTree)) breakage {
 	return after("UpdateProviderTree", func(_ *raw, req updateReq, r updated) { change(req.GetTree(), r.Tree) })
 }
 
-// editsRoot changes the root of every answer.
+// editsRoot changes the root of every response.
 func editsRoot(change func(p provider)) breakage {
 	return edits(func(_, tree *driverv1.ProviderTree) { change(tree.Providers[0]) })
 }
 
-// known runs for every provider that was in the request too.
+// known calls change for every provider that was in the request too.
 func known(change func(was, is provider)) breakage {
 	return edits(func(given, tree *driverv1.ProviderTree) {
 		for _, is := range tree.GetProviders() {
@@ -51,7 +51,7 @@ func known(change func(was, is provider)) breakage {
 	})
 }
 
-// drops takes providers out of every answer.
+// drops removes providers from every response.
 func drops(which func(p provider) bool) breakage {
 	return edits(func(_, tree *driverv1.ProviderTree) { tree.Providers = slices.DeleteFunc(tree.Providers, which) })
 }
@@ -86,8 +86,8 @@ var _ = broken(map[string]brokenPlugin{
 	"adds to what it finds": {check: "tree/idempotent", breakage: known(func(was, is provider) {
 		is.Inventories["DISK_GB"] = &driverv1.Inventory{Total: was.GetInventories()["DISK_GB"].GetTotal() + 1}
 	})},
-	"has children of chance": {check: "tree/restart", breakage: edits(chanceChildren)},
-	"overlooks who is there": {check: "tree/adopts", breakage: around("UpdateProviderTree", func(_ *raw, _ context.Context, req any, next func() (any, error)) (any, error) {
+	"has random child uuids": {check: "tree/restart", breakage: edits(chanceChildren)},
+	"ignores existing children": {check: "tree/adopts", breakage: around("UpdateProviderTree", func(_ *raw, _ context.Context, req any, next func() (any, error)) (any, error) {
 		tree := req.(updateReq).GetTree()
 		tree.Providers = slices.DeleteFunc(tree.Providers, func(p provider) bool { return p.GetParentUuid() != "" })
 		return next()
@@ -109,13 +109,13 @@ var _ = broken(map[string]brokenPlugin{
 		}
 	})},
 
-	"removes strange children":  {check: "foreign/provider", breakage: drops(called(":somebody-else"))},
-	"removes nested strangers":  {check: "foreign/nested-provider", breakage: drops(called(":somebody-elses-nested"))},
-	"removes sharing providers": {check: "foreign/sharing-provider", breakage: drops(called("storage"))},
-	"replaces inventories":      {check: "foreign/inventory", breakage: editsRoot(func(p provider) { delete(p.Inventories, strangeClass) })},
-	"replaces traits":           {check: "foreign/trait", breakage: editsRoot(func(p provider) { p.Traits = []string{"HW_CPU_X86_AVX2"} })},
-	"replaces aggregates":       {check: "foreign/aggregate", breakage: editsRoot(func(p provider) { p.Aggregates = nil })},
-	"calls itself COMPUTE_NODE": {check: "foreign/agent-traits", breakage: editsRoot(func(p provider) { p.Traits = append(p.Traits, "COMPUTE_NODE") })},
+	"removes external children":        {check: "foreign/provider", breakage: drops(called(externalName))},
+	"removes nested external children": {check: "foreign/nested-provider", breakage: drops(called(externalName + "-nested"))},
+	"removes sharing providers":        {check: "foreign/sharing-provider", breakage: drops(called("storage"))},
+	"replaces inventories":             {check: "foreign/inventory", breakage: editsRoot(func(p provider) { delete(p.Inventories, externalClass) })},
+	"replaces traits":                  {check: "foreign/trait", breakage: editsRoot(func(p provider) { p.Traits = []string{"HW_CPU_X86_AVX2"} })},
+	"replaces aggregates":              {check: "foreign/aggregate", breakage: editsRoot(func(p provider) { p.Aggregates = nil })},
+	"calls itself COMPUTE_NODE":        {check: "foreign/agent-traits", breakage: editsRoot(func(p provider) { p.Traits = append(p.Traits, "COMPUTE_NODE") })},
 	"enables its node": {check: "foreign/agent-traits", breakage: editsRoot(func(p provider) {
 		p.Traits = slices.DeleteFunc(p.Traits, func(t string) bool { return t == "COMPUTE_STATUS_DISABLED" })
 	})},
@@ -187,7 +187,6 @@ var (
 	kept   [][]byte
 )
 
-// starts has the plugin run a command when it is configured.
 // starts starts a command, by (*exec.Cmd).Start or Run, when the driver is configured.
 func starts(run func(*exec.Cmd) error, cmd *exec.Cmd) breakage {
 	return around("Configure", func(_ *raw, _ context.Context, _ any, next func() (any, error)) (any, error) {
@@ -205,7 +204,7 @@ func noProjects(_ *raw, _ updateReq, r updated) {
 	}
 }
 
-// chanceChildren gives new children a uuid that is another one in each process.
+// chanceChildren gives new children a uuid that differs in each process.
 func chanceChildren(given, tree *driverv1.ProviderTree) {
 	ids := map[string]string{}
 	for _, p := range tree.GetProviders() {
@@ -219,7 +218,7 @@ func chanceChildren(given, tree *driverv1.ProviderTree) {
 	}
 }
 
-// stuckOnce hangs for ever once some call ended before its time.
+// stuckOnce hangs forever after a call ended early.
 func stuckOnce(trap func(context.Context, updateReq) bool) func(*raw, context.Context, any, func() (any, error)) (any, error) {
 	stuck := make(chan struct{})
 	return func(_ *raw, ctx context.Context, req any, next func() (any, error)) (any, error) {

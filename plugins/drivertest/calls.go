@@ -19,11 +19,12 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// proc is a process under examination. Its methods are the calls of the protocol, each with the agent's deadline; the errors are gRPC's own.
+// proc is a process under test. Its methods are the protocol's calls, each with the agent's
+// deadline; they return gRPC's errors.
 type proc struct {
 	*host.Session
 	limits host.Timeouts
-	shape  int32 // as Configure answered
+	layout int32 // layout version that Configure returned
 }
 
 func within[T any](ctx context.Context, limit time.Duration, call func(context.Context) (T, error)) (T, error) {
@@ -52,13 +53,14 @@ type gone struct {
 
 func (g *gone) Unwrap() error { return g.error }
 
-// ask is within, and sees whether the process ended during the call, which gRPC calls a connection that broke.
+// ask is within, and reports whether the process ended during the call, for which gRPC reports a
+// broken connection.
 func ask[T any](ctx context.Context, p *proc, limit time.Duration, call func(context.Context) (T, error)) (T, error) {
 	reply, err := within(ctx, limit, call)
 	if status.Code(err) != codes.Unavailable {
 		return reply, err
 	}
-	reaped := time.NewTimer(300 * time.Millisecond) // the connection breaks a little before the process can be waited for
+	reaped := time.NewTimer(300 * time.Millisecond) // the connection breaks shortly before the process' exit is known
 	defer reaped.Stop()
 	select {
 	case <-p.Done():
@@ -87,7 +89,7 @@ func (p *proc) configure(ctx context.Context, config []byte, stateDir string) er
 		return p.Plugin().Configure(ctx, &driverv1.ConfigureRequest{ConfigJson: config, Host: &driverv1.HostInfo{Name: host.RehearsalHost, StateDir: stateDir}})
 	})
 	if err == nil {
-		p.shape = reply.GetShapeVersion()
+		p.layout = reply.GetShapeVersion()
 	}
 	return err
 }
@@ -146,21 +148,21 @@ func (p *proc) nodeDeleted(ctx context.Context, node plugins.Node) (bool, error)
 	return reply.GetDeleted(), err
 }
 
-// tree is update without allocations and with a tree as the answer; every other answer is a finding.
+// tree calls UpdateProviderTree without allocations, which must return a valid tree.
 func (p *proc) tree(ctx context.Context, tree *providertree.Tree, node string) (*providertree.Tree, error) {
 	sent := sentUpdate(tree, node, nil)
 	reply, err := p.update(ctx, tree, node, nil)
 	if err != nil {
-		return nil, found(sent, "%s", said(err))
+		return nil, failf(sent, "%s", describe(err))
 	}
 	after, err := protocol.ToTree(reply.GetTree())
 	if err != nil {
-		return nil, found(sent, "a tree that cannot be used: %v", err)
+		return nil, failf(sent, "an invalid tree: %v", err)
 	}
 	return after, nil
 }
 
-// sentUpdate is an UpdateProviderTree in words.
+// sentUpdate describes an UpdateProviderTree.
 func sentUpdate(tree *providertree.Tree, node string, allocations providertree.Allocations) string {
 	with := "no allocations"
 	if allocations != nil {
@@ -176,8 +178,8 @@ func counted(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// said is an error of a call in words: the typed answer if it is one.
-func said(err error) string {
+// describe returns an error of a call as text: the typed error if it is one.
+func describe(err error) string {
 	var dead *gone
 	if errors.As(err, &dead) {
 		return dead.exit.Error()
@@ -193,42 +195,42 @@ func said(err error) string {
 		case codes.DeadlineExceeded:
 			var l *late
 			if errors.As(err, &l) {
-				return fmt.Sprintf("no answer within %v, which is as long as an agent waits", l.limit)
+				return fmt.Sprintf("no response within %v, the agent's deadline", l.limit)
 			}
-			return "no answer within the deadline"
+			return "no response within the deadline"
 		case codes.Unknown:
 			name = "an error"
 		default:
 			name = "an error (" + code.String() + ")"
 		}
 	}
-	words := f.Message
+	text := f.Message
 	switch f.Kind {
 	case protocol.KindConfigError:
-		words = strings.TrimPrefix(f.Key+": "+f.Words, ": ")
+		text = strings.TrimPrefix(f.Key+": "+f.Words, ": ")
 	case protocol.KindReshapeNeeded, protocol.KindReshapeFailed, protocol.KindNotReady, protocol.KindInstanceNotFound, protocol.KindInstanceFault:
-		words = f.Words
+		text = f.Words
 	case protocol.KindOther, protocol.KindUnsupported:
 	}
 	for i, o := range f.Offenders {
 		if i == 3 {
-			words += fmt.Sprintf("; and %d more offenders", len(f.Offenders)-i)
+			text += fmt.Sprintf("; and %d more violations", len(f.Offenders)-i)
 			break
 		}
-		words += "; " + plugins.Offender(o).String()
+		text += "; " + plugins.Offender(o).String()
 	}
-	words = strings.TrimPrefix(words, "; ")
+	text = strings.TrimPrefix(text, "; ")
 	const most = 600
-	if len(words) > most {
-		words = strings.ToValidUTF8(words[:most], "") + "..."
+	if len(text) > most {
+		text = strings.ToValidUTF8(text[:most], "") + "..."
 	}
-	if words == "" {
+	if text == "" {
 		return name
 	}
-	return name + ": " + words
+	return name + ": " + text
 }
 
-// kind is the typed answer that an error is.
+// kind returns which typed error an error is.
 func kind(err error) protocol.Kind {
 	if err == nil {
 		return protocol.KindOther

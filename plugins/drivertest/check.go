@@ -12,17 +12,17 @@ import (
 	"github.com/compute-agent/compute-agent/plugins/host"
 )
 
-// Check is one thing that a driver must do.
+// Check is one requirement that a driver must meet.
 type Check struct {
-	// ID is GROUP/NAME, and stays what it is from release to release.
+	// ID is GROUP/NAME. It does not change between releases.
 	ID string `json:"id"`
 	// Title says what a driver that passes does.
 	Title string `json:"title"`
 	// Protects says what goes wrong in a cloud without it.
 	Protects string `json:"protects"`
-	// Needs is what the check needs in order to say anything: a capability that the plugin must announce, or "".
+	// Needs is the capability that a plugin must announce for the check to apply, or "".
 	Needs string `json:"needs,omitempty"`
-	// Rule is the sentence of the contract.
+	// Rule is the sentence of the contract that the check verifies.
 	Rule string `json:"rule"`
 	// See is where the contract and a worked example are.
 	See string `json:"see"`
@@ -40,14 +40,14 @@ const (
 	DoesNotApply Outcome = "does not apply"
 )
 
-// Result is what became of a check.
+// Result is the outcome of a check.
 type Result struct {
 	Check
 	Outcome Outcome `json:"outcome"`
-	// Sent and Came are what the suite did and what came of it. Of a check that failed.
+	// Sent is what the suite did, Came what the plugin answered or did. Set if the check failed.
 	Sent string `json:"sent,omitempty"`
 	Came string `json:"came,omitempty"`
-	// Output is the end of what the process wrote to its standard error during the check. Of one that failed.
+	// Output is the end of what the process logged during the check. Set if the check failed.
 	Output []string `json:"output,omitempty"`
 	// Why says why the check does not apply.
 	Why string `json:"why,omitempty"`
@@ -55,21 +55,21 @@ type Result struct {
 	Took time.Duration `json:"took_ns"`
 }
 
-// Report is what became of all checks of a plugin.
+// Report is the outcome of all checks of a plugin.
 type Report struct {
 	host.Description
 	Results []Result `json:"results"`
-	// Ended says why the suite ended before its end, "" if it did not, and NotRun which checks did
-	// not run for that reason.
+	// Ended says why the suite ended early, or is "". NotRun lists the checks that did not run for
+	// that reason.
 	Ended  string   `json:"ended,omitempty"`
 	NotRun []string `json:"not_run,omitempty"`
-	// Classes and Traits are the names of resource classes and traits that the driver gives its
-	// first node, in order. Whether Placement knows them is for the caller to find out.
+	// Classes and Traits are the sorted names of the resource classes and traits that the driver
+	// reports for its first node. Whether Placement knows them is for the caller to check.
 	Classes []string `json:"classes,omitempty"`
 	Traits  []string `json:"traits,omitempty"`
 }
 
-// Count returns how many checks had an outcome.
+// Count returns the number of checks with an outcome.
 func (r Report) Count(o Outcome) int {
 	n := 0
 	for _, res := range r.Results {
@@ -80,18 +80,19 @@ func (r Report) Count(o Outcome) int {
 	return n
 }
 
-// finding is a failed check: what was sent, and what came that should not have.
-type finding struct{ sent, came string }
+// violation is a failed check: what was sent, and what the plugin answered or did.
+type violation struct{ sent, came string }
 
-func (f *finding) Error() string { return f.sent + ": " + f.came }
+func (f *violation) Error() string { return f.sent + ": " + f.came }
 
-// found is a finding in words.
-func found(sent, format string, args ...any) error {
-	return &finding{sent: sent, came: fmt.Sprintf(format, args...)}
+// failf returns a violation.
+func failf(sent, format string, args ...any) error {
+	return &violation{sent: sent, came: fmt.Sprintf(format, args...)}
 }
 
-// several is one finding of many lines, nil for none. Of very many only the first are told.
-func several(sent string, lines []string) error {
+// failLines returns a violation with a line for each problem, of which it keeps the first few; nil
+// for none.
+func failLines(sent string, lines []string) error {
 	const most = 8
 	if len(lines) == 0 {
 		return nil
@@ -99,10 +100,10 @@ func several(sent string, lines []string) error {
 	if len(lines) > most {
 		lines = append(lines[:most:most], fmt.Sprintf("and %d more", len(lines)-most))
 	}
-	return &finding{sent: sent, came: strings.Join(lines, "\n")}
+	return &violation{sent: sent, came: strings.Join(lines, "\n")}
 }
 
-// inapplicable is a check that cannot say anything.
+// inapplicable is the error of a check that does not apply.
 type inapplicable struct{ why string }
 
 func (e *inapplicable) Error() string { return e.why }
@@ -111,24 +112,24 @@ func notApplicable(format string, args ...any) error {
 	return &inapplicable{fmt.Sprintf(format, args...)}
 }
 
-// result turns what a check returned into what is told.
+// result converts the error of a check to its result.
 func (c Check) result(err error) Result {
 	r := Result{Check: c, Outcome: Passed}
-	var f *finding
+	var v *violation
 	var na *inapplicable
 	switch {
 	case err == nil:
 	case errors.As(err, &na):
 		r.Outcome, r.Why = DoesNotApply, na.why
-	case errors.As(err, &f):
-		r.Outcome, r.Sent, r.Came = Failed, f.sent, f.came
+	case errors.As(err, &v):
+		r.Outcome, r.Sent, r.Came = Failed, v.sent, v.came
 	default:
 		r.Outcome, r.Came = Failed, err.Error()
 	}
 	return r
 }
 
-// Explain is a failed check in words that an author can act on.
+// Explain describes a failed check for the driver's author.
 func (r Result) Explain() string {
 	var b strings.Builder
 	for _, part := range []struct{ label, text string }{

@@ -17,34 +17,34 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-const seeShapes = "plugins.Shaper; docs/drivers.md, Layout versions"
+const seeLayouts = "plugins.Shaper; docs/drivers.md, Layouts with versions"
 
 var shapeChecks = []Check{
 	{
-		ID: "shapes/version", Title: "says the number of its shape with every configuration",
-		Protects: "the record of which shape a node has",
-		Rule:     "Configure answers 1 to 9999, or 0 if shapes are not numbered; without the capability \"shapes\" always 0; the same number each time.", See: seeShapes,
+		ID: "shapes/version", Title: "returns its layout version with every configuration",
+		Protects: "the record of which layout a node has",
+		Rule:     "Configure returns shape_version 1 to 9999, or 0 if layouts have no versions; always 0 without the capability \"shapes\"; the same each time.", See: seeLayouts,
 		run: checkShapeVersion,
 	},
 	{
-		ID: "shapes/present", Title: "a step changes nothing in a tree of its own shape", Needs: protocol.CapabilityShapes,
-		Protects: "a host whose record of its shape was lost: all steps are made again",
-		Rule:     "On a tree that has the step's shape or a later one, ReshapeStep changes nothing.", See: seeShapes, run: checkPresentShape,
+		ID: "shapes/present", Title: "changes nothing when it migrates a tree of its own layout", Needs: protocol.CapabilityShapes,
+		Protects: "a host whose record of its layout was lost: all migrations run again",
+		Rule:     "On a tree that already has the layout that it migrates to, or a later one, ReshapeStep changes nothing.", See: seeLayouts, run: checkPresentShape,
 	},
 	{
-		ID: "shapes/empty", Title: "a step changes nothing in the tree of a new node", Needs: protocol.CapabilityShapes,
-		Protects: "a new node of a driver with a past",
-		Rule:     "On a tree that has nothing of the node yet, ReshapeStep changes nothing.", See: seeShapes, run: checkEmptyShape,
+		ID: "shapes/empty", Title: "changes nothing when it migrates the tree of a new node", Needs: protocol.CapabilityShapes,
+		Protects: "a new node of a driver with former layouts",
+		Rule:     "On a tree with the node's root only, ReshapeStep changes nothing.", See: seeLayouts, run: checkEmptyShape,
 	},
 	{
-		ID: "shapes/bounds", Title: "refuses steps that there are not", Needs: protocol.CapabilityShapes,
+		ID: "shapes/bounds", Title: "rejects unknown layout versions", Needs: protocol.CapabilityShapes,
 		Protects: "an agent that went back to an older release of the driver",
-		Rule:     "Steps are those from 0 to the present shape less one; anything else is an error.", See: seeShapes, run: checkShapeBounds,
+		Rule:     "ReshapeStep migrates from layout versions 0 to the current one less one; any other is an error.", See: seeLayouts, run: checkShapeBounds,
 	},
 	{
-		ID: "shapes/steps", Title: "gets from a former shape to its own, and every consumer keeps what it has", Needs: protocol.CapabilityShapes,
+		ID: "shapes/steps", Title: "migrates a former layout to its own, and every consumer keeps its resources", Needs: protocol.CapabilityShapes,
 		Protects: "hosts that skipped releases of the driver",
-		Rule:     "Each step makes the next shape of a tree and moves all allocations along; UpdateProviderTree takes what the last one leaves.", See: seeShapes,
+		Rule:     "Each step migrates a tree to the next layout version and moves all allocations; UpdateProviderTree accepts the last one's result.", See: seeLayouts,
 		run: checkSteps,
 	},
 }
@@ -54,65 +54,65 @@ func checkShapeVersion(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	first := p.shape
+	first := p.layout
 	switch {
 	case first < 0 || first > plugins.MaxShape:
-		return found("Configure", "shape_version %d", first)
+		return failf("Configure", "shape_version %d", first)
 	case first > 0 && !b.announces(protocol.CapabilityShapes):
-		return found("Configure", "shape_version %d, without the capability %q", first, protocol.CapabilityShapes)
+		return failf("Configure", "shape_version %d, without the capability %q", first, protocol.CapabilityShapes)
 	}
 	if err := p.configure(ctx, b.opts.Config, b.stateDir()); err != nil {
-		return notApplicable("the driver refuses its configuration the second time; see config/repeated")
+		return notApplicable("the driver rejects its configuration the second time; see config/repeated")
 	}
-	if p.shape != first {
-		return found("Configure, twice with the same configuration", "shape_version %d, then %d", first, p.shape)
+	if p.layout != first {
+		return failf("Configure, twice with the same configuration", "shape_version %d, then %d", first, p.layout)
 	}
 	return nil
 }
 
-// shaped is base for a driver that numbers its shapes.
-func (b *bench) shaped(ctx context.Context) (*baseline, *proc, error) {
+// layoutBase is base for a driver whose layouts have versions.
+func (b *bench) layoutBase(ctx context.Context) (*baseline, *proc, error) {
 	base, p, err := b.base(ctx)
-	if err == nil && p.shape == 0 {
-		err = notApplicable("with this configuration the driver's shapes are not numbered")
+	if err == nil && p.layout == 0 {
+		err = notApplicable("with this configuration the driver's layouts have no versions")
 	}
 	return base, p, err
 }
 
-// took is one step, with what came of it.
-func (p *proc) took(ctx context.Context, tree *providertree.Tree, node string, from int32, given providertree.Allocations) (*providertree.Tree, providertree.Allocations, plugins.ClassRenames, error) {
-	sent := fmt.Sprintf("ReshapeStep from shape %d for node %q: a tree of %s, allocations of %s", from, node, counted(tree.Len(), "resource provider"), counted(len(given), "consumer"))
+// takeStep calls ReshapeStep and converts its result.
+func (p *proc) takeStep(ctx context.Context, tree *providertree.Tree, node string, from int32, given providertree.Allocations) (*providertree.Tree, providertree.Allocations, plugins.ClassRenames, error) {
+	sent := fmt.Sprintf("ReshapeStep from layout version %d for node %q: a tree of %s, allocations of %s", from, node, counted(tree.Len(), "resource provider"), counted(len(given), "consumer"))
 	reply, err := p.step(ctx, tree, node, from, given)
 	if err != nil {
-		return nil, nil, nil, found(sent, "%s", said(err))
+		return nil, nil, nil, failf(sent, "%s", describe(err))
 	}
 	after, err := protocol.ToTree(reply.GetTree())
 	if err != nil {
-		return nil, nil, nil, found(sent, "a tree that cannot be used: %v", err)
+		return nil, nil, nil, failf(sent, "an invalid tree: %v", err)
 	}
 	if reply.GetAllocations() == nil {
-		return nil, nil, nil, found(sent, "no allocations")
+		return nil, nil, nil, failf(sent, "no allocations")
 	}
 	back, err := protocol.ToAllocations(reply.GetAllocations())
 	if err != nil {
-		return nil, nil, nil, found(sent, "allocations that cannot be: %v", err)
+		return nil, nil, nil, failf(sent, "invalid allocations: %v", err)
 	}
 	return after, back, reply.GetClassRenames(), nil
 }
 
-func (b *bench) steady(ctx context.Context, pick func(*baseline) *providertree.Tree) error {
-	base, p, err := b.shaped(ctx)
+func (b *bench) stepsChangeNothing(ctx context.Context, pick func(*baseline) *providertree.Tree) error {
+	base, p, err := b.layoutBase(ctx)
 	if err != nil {
 		return err
 	}
 	tree := pick(base)
 	given := allocate(tree, base.own, base.root)
-	for from := range p.shape {
-		after, back, _, err := p.took(ctx, tree, base.node, from, given)
+	for from := range p.layout {
+		after, back, _, err := p.takeStep(ctx, tree, base.node, from, given)
 		if err != nil {
 			return err
 		}
-		if err := several(fmt.Sprintf("ReshapeStep from shape %d", from), append(differences(tree, after), allocationChanges(given, back)...)); err != nil {
+		if err := failLines(fmt.Sprintf("ReshapeStep from layout version %d", from), append(differences(tree, after), allocationChanges(given, back)...)); err != nil {
 			return err
 		}
 	}
@@ -120,22 +120,22 @@ func (b *bench) steady(ctx context.Context, pick func(*baseline) *providertree.T
 }
 
 func checkPresentShape(ctx context.Context, b *bench) error {
-	return b.steady(ctx, func(base *baseline) *providertree.Tree { return base.stored })
+	return b.stepsChangeNothing(ctx, func(base *baseline) *providertree.Tree { return base.stored })
 }
 
 func checkEmptyShape(ctx context.Context, b *bench) error {
-	return b.steady(ctx, func(base *baseline) *providertree.Tree { return base.bare })
+	return b.stepsChangeNothing(ctx, func(base *baseline) *providertree.Tree { return base.bare })
 }
 
 func checkShapeBounds(ctx context.Context, b *bench) error {
-	base, p, err := b.shaped(ctx)
+	base, p, err := b.layoutBase(ctx)
 	if err != nil {
 		return err
 	}
-	for _, from := range []int32{p.shape, plugins.MaxShape + 1, -1} {
-		sent := fmt.Sprintf("ReshapeStep from shape %d of a driver of shape %d", from, p.shape)
+	for _, from := range []int32{p.layout, plugins.MaxShape + 1, -1} {
+		sent := fmt.Sprintf("ReshapeStep from layout version %d of a driver with layout version %d", from, p.layout)
 		if _, err := p.step(ctx, base.stored, base.node, from, providertree.Allocations{}); err == nil {
-			return found(sent, "a tree")
+			return failf(sent, "a tree")
 		}
 		if err := p.alive(ctx, sent); err != nil {
 			return err
@@ -145,7 +145,7 @@ func checkShapeBounds(ctx context.Context, b *bench) error {
 }
 
 func checkSteps(ctx context.Context, b *bench) error {
-	if _, _, err := b.shaped(ctx); err != nil {
+	if _, _, err := b.layoutBase(ctx); err != nil {
 		return err
 	}
 	base, p, r, err := b.done(ctx)
@@ -153,18 +153,18 @@ func checkSteps(ctx context.Context, b *bench) error {
 		return err
 	}
 	tree, given := r.before, r.given
-	for from := range p.shape {
-		after, back, renames, err := p.took(ctx, tree, base.node, from, given)
+	for from := range p.layout {
+		after, back, renames, err := p.takeStep(ctx, tree, base.node, from, given)
 		if err != nil {
 			return err
 		}
-		wrong := append(totalChanges(given, back, renames), homeless(after, back)...)
+		wrong := append(totalChanges(given, back, renames), withoutInventory(after, back)...)
 		for _, id := range sortedKeys(given) {
 			if _, ok := back[id]; !ok {
 				wrong = append(wrong, "consumer "+id+" is missing")
 			}
 		}
-		if err := several(fmt.Sprintf("ReshapeStep from shape %d (%s)", from, r.source), wrong); err != nil {
+		if err := failLines(fmt.Sprintf("ReshapeStep from layout version %d (%s)", from, r.source), wrong); err != nil {
 			return err
 		}
 		tree, given = host.Stored(after), back
@@ -172,50 +172,50 @@ func checkSteps(ctx context.Context, b *bench) error {
 	sent := sentUpdate(tree, base.node, given) + ", after all steps"
 	reply, err := p.update(ctx, tree, base.node, given)
 	if err != nil {
-		return found(sent, "%s", said(err))
+		return failf(sent, "%s", describe(err))
 	}
 	after, err := protocol.ToTree(reply.GetTree())
 	if err != nil {
-		return found(sent, "a tree that cannot be used: %v", err)
+		return failf(sent, "an invalid tree: %v", err)
 	}
-	return several(sent+", compared with the reshape in one go", differences(r.after, after))
+	return failLines(sent+", compared with the reshape in one call", differences(r.after, after))
 }
 
 var abilityChecks = []Check{
 	{
-		ID: "abilities/unannounced", Title: "answers Unimplemented to what it did not announce",
-		Protects: "an agent that asks what it should not have",
-		Rule:     "A method of a capability that the plugin does not have answers UNIMPLEMENTED.", See: "head of driver.proto", run: checkUnannounced,
+		ID: "abilities/unannounced", Title: "returns Unimplemented for capabilities that it does not announce",
+		Protects: "an agent that calls a method by mistake",
+		Rule:     "A method of a capability that the plugin does not have returns UNIMPLEMENTED.", See: "head of driver.proto", run: checkUnannounced,
 	},
 	{
 		ID: "abilities/capability-traits", Title: "reports well-formed capability traits, and none of the agent's", Needs: protocol.CapabilityCapabilities,
-		Protects: "the traits of the whole node: the agent throws the answer away",
-		Rule:     "Capability traits are traits; COMPUTE_NODE and COMPUTE_STATUS_DISABLED are the agent's.", See: "plugins.CapabilityReporter", run: checkCapabilityTraits,
+		Protects: "the traits of the whole node: the agent discards the response",
+		Rule:     "Capability traits are valid traits; COMPUTE_NODE and COMPUTE_STATUS_DISABLED are the agent's.", See: "plugins.CapabilityReporter", run: checkCapabilityTraits,
 	},
 	{
 		ID: "abilities/capability-traits-announced", Title: "reports capability traits only if it announced them",
-		Protects: "an answer that the agent throws away",
-		Rule:     "capability_traits come with the capability \"capabilities\" only.", See: "plugins.CapabilityReporter", run: checkTraitsAnnounced,
+		Protects: "the response: the agent discards it",
+		Rule:     "capability_traits need the capability \"capabilities\".", See: "plugins.CapabilityReporter", run: checkTraitsAnnounced,
 	},
 	{
-		ID: "abilities/guests", Title: "lists its guests, each once and whole", Needs: protocol.CapabilityGuests,
+		ID: "abilities/guests", Title: "lists its guests, each once, with all resources", Needs: protocol.CapabilityGuests,
 		Protects: "allocations: they can be deleted because a guest is missing in the list",
-		Rule:     "uuids are uuids, each there once; what a guest has is on providers of the tree, at least 1 of each class. Whoever cannot tell answers NotReady or Unimplemented, never a part.", See: "plugins.GuestLister",
+		Rule:     "uuids are valid, each listed once; a guest's resources are on providers of the tree, at least 1 of each class. If the guests are not known, the driver returns NotReady or Unimplemented, never a part of the list.", See: "plugins.GuestLister",
 		run: checkGuests,
 	},
 	{
-		ID: "abilities/guests-unknown-node", Title: "lists no guests of a node that it does not have", Needs: protocol.CapabilityGuests,
-		Protects: "the allocations on another driver's node: an empty list says that there is no guest",
-		Rule:     "An empty list says that there is no guest. Of a node that the driver does not know it cannot say that: it answers an error.", See: "plugins.GuestLister",
+		ID: "abilities/guests-unknown-node", Title: "lists no guests for a node that is not its own", Needs: protocol.CapabilityGuests,
+		Protects: "the allocations on another driver's node: an empty list means that there is no guest",
+		Rule:     "An empty list means that there is no guest. For a node that is not its own, the driver returns an error.", See: "plugins.GuestLister",
 		run: checkGuestsUnknownNode,
 	},
 	{
-		ID: "abilities/node-deleted", Title: "calls no node deleted that it has", Needs: protocol.CapabilityNodeDeleted,
+		ID: "abilities/node-deleted", Title: "does not report a node of its own as deleted", Needs: protocol.CapabilityNodeDeleted,
 		Protects: "a running node, whose providers would be deleted",
-		Rule:     "true needs proof that the node is gone for good.", See: "plugins.NodeChecker", run: checkNodeNotDeleted,
+		Rule:     "true needs proof that the node was removed for good.", See: "plugins.NodeChecker", run: checkNodeNotDeleted,
 	},
 	{
-		ID: "abilities/node-unknown", Title: "calls no node deleted that it does not know", Needs: protocol.CapabilityNodeDeleted,
+		ID: "abilities/node-unknown", Title: "does not report an unknown node as deleted", Needs: protocol.CapabilityNodeDeleted,
 		Protects: "the node of another driver, or one whose machine cannot be reached",
 		Rule:     "A machine that is down, cannot be reached or is not known is not deleted.", See: "plugins.NodeChecker", run: checkNodeUnknown,
 	},
@@ -226,10 +226,10 @@ func checkUnannounced(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	asked := 0
+	called := 0
 	for _, ability := range []struct {
 		capability, call string
-		ask              func() error
+		do               func() error
 	}{
 		{protocol.CapabilityShapes, "ReshapeStep", func() error {
 			_, err := p.step(ctx, base.stored, base.node, 0, providertree.Allocations{})
@@ -252,13 +252,13 @@ func checkUnannounced(ctx context.Context, b *bench) error {
 		if b.announces(ability.capability) {
 			continue
 		}
-		asked++
-		if err := ability.ask(); kind(err) != protocol.KindUnsupported {
-			return found(ability.call+" to a plugin without the capability \""+ability.capability+"\"", "%s", verdict(err))
+		called++
+		if err := ability.do(); kind(err) != protocol.KindUnsupported {
+			return failf(ability.call+" to a plugin without the capability \""+ability.capability+"\"", "%s", verdict(err))
 		}
 	}
-	if asked == 0 {
-		return notApplicable("the plugin announces everything")
+	if called == 0 {
+		return notApplicable("the plugin announces all capabilities")
 	}
 	return nil
 }
@@ -277,7 +277,7 @@ func checkCapabilityTraits(ctx context.Context, b *bench) error {
 			wrong = append(wrong, "the capability trait "+trait)
 		}
 	}
-	return several(sentUpdate(base.bare, base.node, nil), wrong)
+	return failLines(sentUpdate(base.bare, base.node, nil), wrong)
 }
 
 func checkTraitsAnnounced(ctx context.Context, b *bench) error {
@@ -287,7 +287,7 @@ func checkTraitsAnnounced(ctx context.Context, b *bench) error {
 	}
 	traits := sortedKeys(base.reply.GetCapabilityTraits())
 	if len(traits) > 0 && !b.announces(protocol.CapabilityCapabilities) {
-		return found(sentUpdate(base.bare, base.node, nil), "capability traits %s, without the capability %q", quoted(traits), protocol.CapabilityCapabilities)
+		return failf(sentUpdate(base.bare, base.node, nil), "capability traits %s, without the capability %q", quoted(traits), protocol.CapabilityCapabilities)
 	}
 	return nil
 }
@@ -301,36 +301,36 @@ func checkGuests(ctx context.Context, b *bench) error {
 	guests, err := p.guests(ctx, base.stored, base.node)
 	switch {
 	case kind(err) == protocol.KindUnsupported || kind(err) == protocol.KindNotReady:
-		return notApplicable("the driver cannot list guests now (%s)", said(err))
+		return notApplicable("the driver cannot list guests now (%s)", describe(err))
 	case err != nil:
-		return found(sent, "%s", said(err))
+		return failf(sent, "%s", describe(err))
 	}
 	var wrong []string
 	seen := map[string]bool{}
 	for _, g := range guests {
-		who := "guest " + g.GetUuid()
+		guest := "guest " + g.GetUuid()
 		id, err := providertree.CanonicalUUID(g.GetUuid())
 		if err != nil {
 			wrong = append(wrong, "a guest "+strings.TrimSpace(g.GetName())+": "+err.Error())
 		}
 		if seen[id] {
-			wrong = append(wrong, who+" is there twice")
+			wrong = append(wrong, guest+" is listed twice")
 		}
 		seen[id] = true
 		resources, err := protocol.ToResources(g.GetResources().GetResources())
 		if err != nil {
-			wrong = append(wrong, who+": "+err.Error())
+			wrong = append(wrong, guest+": "+err.Error())
 		}
 		for _, provider := range sortedKeys(resources) {
 			if !base.stored.Exists(provider) {
-				wrong = append(wrong, who+" has something of provider "+provider+", which is not in the tree")
+				wrong = append(wrong, guest+" has resources of provider "+provider+", which is not in the tree")
 			}
 			if len(resources[provider]) == 0 {
-				wrong = append(wrong, who+" has nothing of provider "+provider+", which is listed all the same")
+				wrong = append(wrong, guest+" lists provider "+provider+" without any resources")
 			}
 		}
 	}
-	return several(sent, wrong)
+	return failLines(sent, wrong)
 }
 
 func checkGuestsUnknownNode(ctx context.Context, b *bench) error {
@@ -338,14 +338,13 @@ func checkGuestsUnknownNode(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	const name = "drivertest-nobody"
-	tree, err := host.BareTree(uuid.NewString(), name)
+	tree, err := host.BareTree(uuid.NewString(), unknownNode)
 	if err != nil {
 		return err
 	}
-	guests, err := p.guests(ctx, tree, name)
+	guests, err := p.guests(ctx, tree, unknownNode)
 	if err == nil {
-		return found(fmt.Sprintf("Guests of node %q, which is none of the driver's", name), "a list of %s", counted(len(guests), "guest"))
+		return failf(fmt.Sprintf("Guests of node %q, which is not the driver's", unknownNode), "a list of %s", counted(len(guests), "guest"))
 	}
 	return nil
 }
@@ -357,7 +356,7 @@ func checkNodeNotDeleted(ctx context.Context, b *bench) error {
 	}
 	for _, n := range base.nodes {
 		if deleted, err := p.nodeDeleted(ctx, plugins.Node{Name: n.Name, UUID: rootOf(n)}); err == nil && deleted {
-			return found(fmt.Sprintf("NodeDeleted for node %q, which AvailableNodes names", n.Name), "true")
+			return failf(fmt.Sprintf("NodeDeleted for node %q, which AvailableNodes lists", n.Name), "true")
 		}
 	}
 	return nil
@@ -368,10 +367,10 @@ func checkNodeUnknown(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	node := plugins.Node{Name: "drivertest-nobody", UUID: uuid.NewString()}
+	node := plugins.Node{Name: unknownNode, UUID: uuid.NewString()}
 	deleted, err := p.nodeDeleted(ctx, node)
 	if err == nil && deleted {
-		return found(fmt.Sprintf("NodeDeleted for node %q, of which nobody has ever heard", node.Name), "true")
+		return failf(fmt.Sprintf("NodeDeleted for the unknown node %q", node.Name), "true")
 	}
 	return nil
 }

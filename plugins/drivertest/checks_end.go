@@ -23,45 +23,45 @@ const seeShutdown = "plugins.Shutdowner; proto: Plugin.Shutdown"
 
 var shutdownChecks = []Check{
 	{
-		ID: "shutdown/answers", Title: "shuts down within its grace",
-		Protects: "the agent's own end: it waits that long, then kills",
-		Rule:     "Shutdown waits for calls under way, tidies up and then answers, all within the grace that it is given.", See: seeShutdown, run: checkShutdown,
+		ID: "shutdown/answers", Title: "shuts down within the grace period",
+		Protects: "the agent's own stop: it waits that long, then kills the process",
+		Rule:     "Shutdown waits for running calls, cleans up and then answers, all within the given grace period.", See: seeShutdown, run: checkShutdown,
 	},
 	{
-		ID: "shutdown/unconfigured", Title: "shuts down without ever having been configured",
-		Protects: "a plugin whose configuration was refused",
+		ID: "shutdown/unconfigured", Title: "shuts down without having been configured",
+		Protects: "a plugin that rejected its configuration",
 		Rule:     "Shutdown works at any time.", See: seeShutdown, run: checkShutdownUnconfigured,
 	},
 	{
-		ID: "shutdown/refuses", Title: "takes no new calls once it shuts down",
-		Protects: "a change that is made while the driver tidies up",
-		Rule:     "Shutdown refuses new calls.", See: seeShutdown, run: checkShutdownRefuses,
+		ID: "shutdown/refuses", Title: "rejects new calls after Shutdown",
+		Protects: "a driver that would change something while it cleans up",
+		Rule:     "After Shutdown new calls are rejected.", See: seeShutdown, run: checkShutdownRefuses,
 	},
 	{
-		ID: "shutdown/drains", Title: "finishes the calls under way before it shuts down",
+		ID: "shutdown/drains", Title: "finishes running calls before it shuts down",
 		Protects: "a pass that is nearly done",
-		Rule:     "Shutdown waits for the calls that are under way; they are answered.", See: seeShutdown, run: checkDrains,
+		Rule:     "Shutdown waits for the calls that are running; they are answered.", See: seeShutdown, run: checkDrains,
 	},
 	{
-		ID: "shutdown/exits", Title: "exits by itself when the connection is closed",
-		Protects: "hosts full of processes without an agent",
+		ID: "shutdown/exits", Title: "exits when the connection is closed",
+		Protects: "hosts from driver processes without an agent",
 		Rule:     "The process ends when the agent closes the connection, within two seconds.", See: "plugins.Serve; go-plugin's GRPCController", run: checkExits,
 	},
 	{
-		ID: "shutdown/strays", Title: "leaves no process behind when it ends or is killed",
-		Protects: "hosts that fill with helpers of drivers that are gone, and the next process of the driver, whose device or socket they hold",
-		Rule:     "What a driver starts ends with it: the agent kills its process group, and what leaves the group is the driver's to end. (Guests are not a driver's processes in that sense; the suite has removed those that it made.)", See: "man 2 setpgid, man 2 prctl (PR_SET_PDEATHSIG)",
-		run: checkStrays,
+		ID: "shutdown/strays", Title: "leaves no process behind when it exits or is killed",
+		Protects: "hosts from helper processes of ended drivers, which may also hold a device or socket that the next process needs",
+		Rule:     "Processes that a driver starts end with it: the agent kills its process group, and the driver ends those that leave the group. (Guests do not count; the suite has removed those that it created.)", See: "man 2 setpgid, man 2 prctl (PR_SET_PDEATHSIG)",
+		run: checkLeftovers,
 	},
 }
 
 func checkShutdown(ctx context.Context, b *bench) error {
 	p, err := b.configured(ctx)
 	if err != nil {
-		return notApplicable("the plugin does not take its configuration; see config/accepted")
+		return notApplicable("the plugin rejects its configuration; see config/accepted")
 	}
 	if err := p.shutdown(ctx); err != nil {
-		return found(fmt.Sprintf("Shutdown with a grace of %v", b.limits.Stop), "%s", said(err))
+		return failf(fmt.Sprintf("Shutdown with a grace period of %v", b.limits.Stop), "%s", describe(err))
 	}
 	return nil
 }
@@ -72,7 +72,7 @@ func checkShutdownUnconfigured(ctx context.Context, b *bench) error {
 		return notApplicable("the plugin does not start; see start/handshake")
 	}
 	if err := p.shutdown(ctx); err != nil {
-		return found("Shutdown before Configure", "%s", said(err))
+		return failf("Shutdown before Configure", "%s", describe(err))
 	}
 	return nil
 }
@@ -80,13 +80,13 @@ func checkShutdownUnconfigured(ctx context.Context, b *bench) error {
 func checkShutdownRefuses(ctx context.Context, b *bench) error {
 	p, err := b.configured(ctx)
 	if err != nil {
-		return notApplicable("the plugin does not take its configuration; see config/accepted")
+		return notApplicable("the plugin rejects its configuration; see config/accepted")
 	}
 	if err := p.shutdown(ctx); err != nil {
 		return notApplicable("the plugin does not shut down; see shutdown/answers")
 	}
 	if _, err := p.nodes(ctx); err == nil {
-		return found("Shutdown, then AvailableNodes", "a list of nodes")
+		return failf("Shutdown, then AvailableNodes", "a list of nodes")
 	}
 	return nil
 }
@@ -109,7 +109,7 @@ func checkDrains(ctx context.Context, b *bench) error {
 	var mu sync.Mutex
 	reached := make(chan struct{})
 	answered := sync.OnceFunc(func() { close(reached) })
-	for range 4 { // when one is answered the others have arrived; should one not have, it may be refused
+	for range 4 { // when one is answered the others have usually arrived; one that has not may be rejected
 		calls.Go(func() {
 			defer answered()
 			reply, err := p.update(ctx, tree, base.node, nil)
@@ -130,7 +130,7 @@ func checkDrains(ctx context.Context, b *bench) error {
 		return notApplicable("the plugin does not shut down; see shutdown/answers")
 	}
 	if lost != nil {
-		return found("Shutdown while an UpdateProviderTree is under way", "the call was not answered: %s", said(lost))
+		return failf("Shutdown during an UpdateProviderTree", "the call was not answered: %s", describe(lost))
 	}
 	return nil
 }
@@ -138,48 +138,48 @@ func checkDrains(ctx context.Context, b *bench) error {
 func checkExits(ctx context.Context, b *bench) error {
 	p, err := b.configured(ctx)
 	if err != nil {
-		return notApplicable("the plugin does not take its configuration; see config/accepted")
+		return notApplicable("the plugin rejects its configuration; see config/accepted")
 	}
 	if err := p.shutdown(ctx); err != nil {
 		return notApplicable("the plugin does not shut down; see shutdown/answers")
 	}
 	if err := p.End(); err != nil {
-		return found("Shutdown, then the end of the connection", "%v", err)
+		return failf("Shutdown, then the end of the connection", "%v", err)
 	}
 	return nil
 }
 
 const seeLogs = "plugins.Logger; plugins.Driver, Logging"
 
-// logChecks come last: they look at all that the processes wrote.
+// logChecks come last: they check what the processes wrote during all others.
 var logChecks = []Check{
 	{
 		ID: "logs/structured", Title: "writes log lines only, to standard error and standard output",
-		Protects: "whoever reads the agent's log: stray lines have no level and no time",
-		Rule:     "Each line is a JSON object with @level and @message. What a library prints is for the driver to keep away or to wrap.", See: seeLogs,
+		Protects: "operators who read the agent's log: other lines have no level and no time",
+		Rule:     "Each line is a JSON object with @level and @message. The driver must suppress or wrap what libraries print.", See: seeLogs,
 		run: logCheck("line", func(r record) bool { return r.raw && !r.panics }),
 	},
 	{
 		ID: "logs/panics", Title: "does not panic",
-		Protects: "the calls that panic, or the process with all of them",
+		Protects: "the call that panics, or all calls of the process",
 		Rule:     "A driver returns errors.", See: seeLogs,
 		run: logCheck("panic", func(r record) bool { return r.panics }),
 	},
 	{
 		ID: "logs/long-lines", Title: "writes no line of more than 64 KiB",
-		Protects: "the rest of the line: the agent cuts it off",
+		Protects: "the rest of the line: the agent truncates it",
 		Rule:     "A log line has at most 64 KiB.", See: seeLogs,
-		run: logCheck("line that was cut", func(r record) bool { return r.cut }),
+		run: logCheck("truncated line", func(r record) bool { return r.cut }),
 	},
 	{
 		ID: "logs/flood", Title: "writes no more than 1000 lines a second",
 		Protects: "the journal: the agent drops the surplus",
-		Rule:     "At most 1000 lines a second are taken.", See: seeLogs,
+		Rule:     "The agent accepts at most 1000 lines a second.", See: seeLogs,
 		run: logCheck("burst of lines", func(r record) bool { return r.dropped > 0 }),
 	},
 	{
-		ID: "logs/errors", Title: "logs no error when all is well",
-		Protects: "operators, who are woken up by errors",
+		ID: "logs/errors", Title: "logs no error when nothing fails",
+		Protects: "operators who get an alert for errors",
 		Rule:     "A pass that succeeds logs nothing at level error.", See: seeLogs,
 		run: logCheck("record of level error", func(r record) bool {
 			group, _, _ := strings.Cut(r.check, "/")
@@ -187,13 +187,13 @@ var logChecks = []Check{
 		}),
 	},
 	{
-		ID: "logs/level", Title: "keeps to the agent's log level",
-		Protects: "the journal of a host whose agent is to log warnings only",
-		Rule:     "COMPUTE_DRIVER_LOG_LEVEL is the level of what is written: with error, nothing below it.", See: seeLogs, run: checkLogLevel,
+		ID: "logs/level", Title: "respects the agent's log level",
+		Protects: "the journal of a host whose agent logs warnings only",
+		Rule:     "COMPUTE_DRIVER_LOG_LEVEL is the lowest level to write: with error, nothing below it.", See: seeLogs, run: checkLogLevel,
 	},
 	{
 		ID: "logs/secrets", Title: "logs no secret of its configuration",
-		Protects: "passwords, which the journal would show to many",
+		Protects: "passwords, which many people could read in the journal",
 		Rule:     "The value of a key such as password, token or secret is in no log line and no error.", See: seeLogs, run: checkSecrets,
 	},
 }
@@ -203,14 +203,14 @@ func logCheck(what string, bad func(record) bool) func(context.Context, *bench) 
 		if _, _, err := b.base(ctx); err != nil && b.info == nil {
 			return err
 		}
-		b.discard() // what is still in its pipes arrives first
+		b.discard() // reads what is still in its pipes
 		var wrong []string
 		for _, r := range b.log.all() {
 			if bad(r) {
 				wrong = append(wrong, fmt.Sprintf("a %s during %s: %.300s", what, r.check, r))
 			}
 		}
-		return several("all checks, reading what the process wrote", wrong)
+		return failLines("all checks, reading the process' log", wrong)
 	}
 }
 
@@ -219,9 +219,7 @@ func checkLogLevel(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	quiet := &recorder{}
-	dir := b.scratch + "/quiet"
-	h, err := b.quietHost(dir, quiet)
+	h, err := b.errorLevelHost(b.scratch+"/"+errorLevelDir, &recorder{})
 	if err != nil {
 		return err
 	}
@@ -231,7 +229,7 @@ func checkLogLevel(ctx context.Context, b *bench) error {
 		return err
 	}
 	if err := p.configure(ctx, b.opts.Config, b.stateDir()); err != nil {
-		return found("Configure with COMPUTE_DRIVER_LOG_LEVEL=error", "%s", said(err))
+		return failf("Configure with COMPUTE_DRIVER_LOG_LEVEL=error", "%s", describe(err))
 	}
 	if _, err := p.tree(ctx, base.bare, base.node); err != nil {
 		return err
@@ -246,12 +244,12 @@ func checkLogLevel(ctx context.Context, b *bench) error {
 			wrong = append(wrong, line)
 		}
 	}
-	return several("a start, Configure and one pass with COMPUTE_DRIVER_LOG_LEVEL=error", wrong)
+	return failLines("a start, Configure and one pass with COMPUTE_DRIVER_LOG_LEVEL=error", wrong)
 }
 
 var secretKey = regexp.MustCompile(`(?i)passw|secret|token|credential|api_?key`)
 
-// secrets are the values of a configuration that must not be shown.
+// secrets returns the values of a configuration that must not be logged.
 func secrets(config any, key string) []string {
 	var out []string
 	switch v := config.(type) {
@@ -274,7 +272,7 @@ func secrets(config any, key string) []string {
 func checkSecrets(ctx context.Context, b *bench) error {
 	var config any
 	if json.Unmarshal(b.opts.Config, &config) != nil {
-		return notApplicable("the given configuration is no JSON")
+		return notApplicable("the given configuration is not JSON")
 	}
 	hidden := secrets(config, "")
 	if len(hidden) == 0 {
@@ -297,11 +295,14 @@ func checkSecrets(ctx context.Context, b *bench) error {
 			}
 		}
 	}
-	return several("all checks, reading what the process wrote", wrong)
+	return failLines("all checks, reading the process' log", wrong)
 }
 
-// quietHost starts plugins that are to log errors only.
-func (b *bench) quietHost(dir string, log *recorder) (*host.Host, error) {
+// errorLevelDir is the directory below scratch for plugins that log errors only.
+const errorLevelDir = "errors"
+
+// errorLevelHost returns a host whose plugins log errors only.
+func (b *bench) errorLevelHost(dir string, log *recorder) (*host.Host, error) {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return nil, err
 	}

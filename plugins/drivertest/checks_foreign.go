@@ -10,73 +10,74 @@ import (
 )
 
 const (
-	ruleForeign = "A driver touches only what is its own: providers, inventories, traits and aggregates that somebody else wrote stay as they are."
-	seeForeign  = "plugins.Driver.UpdateProviderTree; providertree.Tree.SetInventory and AddTraits instead of replacing all"
+	ruleExternal = "A driver changes only what is its own: providers, inventories, traits and aggregates that other clients wrote stay as they are."
+	seeExternal  = "plugins.Driver.UpdateProviderTree; providertree.Tree.SetInventory and AddTraits instead of replacing all"
 )
 
-var foreignChecks = []Check{
+var externalChecks = []Check{
 	{
-		ID: "foreign/provider", Title: "leaves a provider of somebody else below its root",
-		Protects: "neutron's bandwidth and cyborg's accelerators, with the allocations on them",
-		Rule:     ruleForeign, See: seeForeign, run: foreignCheck(func(base *baseline, s stranger) []string { return []string{s.child} }),
+		ID: "foreign/provider", Title: "keeps an external provider below its root",
+		Protects: "neutron's bandwidth and cyborg's accelerators, with their allocations",
+		Rule:     ruleExternal, See: seeExternal, run: externalCheck(func(base *baseline, s external) []string { return []string{s.child} }),
 	},
 	{
-		ID: "foreign/nested-provider", Title: "leaves a provider of somebody else below one of its own",
-		Protects: "what others nested under a device of the driver's",
-		Rule:     ruleForeign, See: seeForeign, run: foreignCheck(func(base *baseline, s stranger) []string { return []string{s.nested} }),
+		ID: "foreign/nested-provider", Title: "keeps an external provider below one of its own",
+		Protects: "what other services nested under a device of the driver",
+		Rule:     ruleExternal, See: seeExternal, run: externalCheck(func(base *baseline, s external) []string { return []string{s.nested} }),
 	},
 	{
-		ID: "foreign/sharing-provider", Title: "leaves a sharing provider beside its root",
+		ID: "foreign/sharing-provider", Title: "keeps a sharing provider beside its root",
 		Protects: "the storage that all hosts share",
-		Rule:     ruleForeign, See: seeForeign, run: foreignCheck(func(base *baseline, s stranger) []string { return []string{s.sharing} }),
+		Rule:     ruleExternal, See: seeExternal, run: externalCheck(func(base *baseline, s external) []string { return []string{s.sharing} }),
 	},
 	{
-		ID: "foreign/inventory", Title: "leaves inventory of somebody else on its own root",
-		Protects: "an admin's custom resource class", Rule: ruleForeign, See: seeForeign,
-		run: foreignRoot(func(p providertree.Provider, _ stranger) string {
-			if inv, ok := p.Inventories[strangeClass]; !ok || inv.Total != 7 {
-				return "the root without " + strangeClass + " as it was"
+		ID: "foreign/inventory", Title: "keeps external inventory on its own root",
+		Protects: "an admin's custom resource class", Rule: ruleExternal, See: seeExternal,
+		run: externalRoot(func(p providertree.Provider, _ external) string {
+			if inv, ok := p.Inventories[externalClass]; !ok || inv.Total != 7 {
+				return "the root without its former " + externalClass
 			}
 			return ""
 		}),
 	},
 	{
-		ID: "foreign/trait", Title: "leaves traits of somebody else on its own root",
-		Protects: "an admin's own traits, by which flavors choose hosts", Rule: ruleForeign, See: seeForeign,
-		run: foreignRoot(func(p providertree.Provider, _ stranger) string {
-			if !p.HasTrait(strangeTrait) {
-				return "the root without the trait " + strangeTrait
+		ID: "foreign/trait", Title: "keeps external traits on its own root",
+		Protects: "an admin's own traits, by which flavors select hosts", Rule: ruleExternal, See: seeExternal,
+		run: externalRoot(func(p providertree.Provider, _ external) string {
+			if !p.HasTrait(externalTrait) {
+				return "the root without the trait " + externalTrait
 			}
 			return ""
 		}),
 	},
 	{
-		ID: "foreign/aggregate", Title: "leaves its root in the aggregates of somebody else",
-		Protects: "host aggregates, and the way to shared storage", Rule: ruleForeign, See: seeForeign,
-		run: foreignRoot(func(p providertree.Provider, s stranger) string {
+		ID: "foreign/aggregate", Title: "keeps its root in external aggregates",
+		Protects: "host aggregates, and the connection to shared storage", Rule: ruleExternal, See: seeExternal,
+		run: externalRoot(func(p providertree.Provider, s external) string {
 			for _, a := range p.Aggregates {
 				if a == s.aggregate {
 					return ""
 				}
 			}
-			return "the root outside of the aggregate " + s.aggregate
+			return "the root is not in the aggregate " + s.aggregate
 		}),
 	},
 	{
-		ID: "foreign/agent-traits", Title: "neither sets nor removes the agent's own traits",
+		ID: "foreign/agent-traits", Title: "neither sets nor removes the agent's traits",
 		Protects: "an operator's `compute-agent disable`",
 		Rule:     "COMPUTE_NODE and COMPUTE_STATUS_DISABLED are the agent's.",
 		See:      "plugins.CapabilityReporter", run: checkAgentTraits,
 	},
 }
 
-// beside asks for the tree of a node in which there are things of somebody else.
-func (b *bench) beside(ctx context.Context) (*baseline, stranger, *providertree.Tree, error) {
+// withExternals returns the driver's result for a tree with external providers, inventory and
+// traits.
+func (b *bench) withExternals(ctx context.Context) (*baseline, external, *providertree.Tree, error) {
 	base, p, err := b.base(ctx)
 	if err != nil {
-		return nil, stranger{}, nil, err
+		return nil, external{}, nil, err
 	}
-	s, err := base.withStranger(base.stored)
+	s, err := base.withExternal(base.stored)
 	if err != nil {
 		return nil, s, nil, err
 	}
@@ -84,13 +85,13 @@ func (b *bench) beside(ctx context.Context) (*baseline, stranger, *providertree.
 	return base, s, after, err
 }
 
-func sentStranger(base *baseline, s stranger) string {
-	return sentUpdate(s.tree, base.node, nil) + ", some of it somebody else's"
+func sentExternal(base *baseline, s external) string {
+	return sentUpdate(s.tree, base.node, nil) + ", with external providers, inventory and traits"
 }
 
-func foreignCheck(which func(*baseline, stranger) []string) func(context.Context, *bench) error {
+func externalCheck(which func(*baseline, external) []string) func(context.Context, *bench) error {
 	return func(ctx context.Context, b *bench) error {
-		base, s, after, err := b.beside(ctx)
+		base, s, after, err := b.withExternals(ctx)
 		if err != nil {
 			return err
 		}
@@ -102,24 +103,24 @@ func foreignCheck(which func(*baseline, stranger) []string) func(context.Context
 			was, _ := s.tree.Provider(id)
 			is, ok := after.Provider(id)
 			if !ok {
-				wrong = append(wrong, fmt.Sprintf("%s (%s) is gone", was.Name, id))
+				wrong = append(wrong, fmt.Sprintf("%s (%s) was removed", was.Name, id))
 				continue
 			}
 			wrong = append(wrong, providertree.Change{Before: was, After: is}.Lines()...)
 		}
-		return several(sentStranger(base, s), wrong)
+		return failLines(sentExternal(base, s), wrong)
 	}
 }
 
-func foreignRoot(missing func(providertree.Provider, stranger) string) func(context.Context, *bench) error {
+func externalRoot(missing func(providertree.Provider, external) string) func(context.Context, *bench) error {
 	return func(ctx context.Context, b *bench) error {
-		base, s, after, err := b.beside(ctx)
+		base, s, after, err := b.withExternals(ctx)
 		if err != nil {
 			return err
 		}
 		root, _ := after.Provider(base.root)
 		if words := missing(root, s); words != "" {
-			return found(sentStranger(base, s), "%s", words)
+			return failf(sentExternal(base, s), "%s", words)
 		}
 		return nil
 	}
@@ -130,7 +131,7 @@ func checkAgentTraits(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	if err := several(sentUpdate(base.bare, base.node, nil), lines(base.violations().In("traits"))); err != nil {
+	if err := failLines(sentUpdate(base.bare, base.node, nil), lines(base.violations().In("traits"))); err != nil {
 		return err
 	}
 	tree := base.stored.Clone()
@@ -141,16 +142,19 @@ func checkAgentTraits(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	return several(sentUpdate(tree, base.node, nil)+", with the agent's traits on the root", differences(tree, after))
+	return failLines(sentUpdate(tree, base.node, nil)+", with the agent's traits on the root", differences(tree, after))
 }
 
-const seeRepair = "plugins.Driver.UpdateProviderTree"
+const (
+	ruleRepair = "The result has the node's actual inventory, whatever the tree had before."
+	seeRepair  = "plugins.Driver.UpdateProviderTree"
+)
 
 var repairChecks = []Check{
 	{
-		ID: "repair/amount", Title: "puts a wrong amount right",
-		Protects: "a node whose inventory somebody changed by hand, or whose hardware changed",
-		Rule:     "The answer says what the node can give, whatever the tree said before.", See: seeRepair,
+		ID: "repair/amount", Title: "corrects a wrong amount",
+		Protects: "a node whose inventory was changed by hand, or whose hardware changed",
+		Rule:     ruleRepair, See: seeRepair,
 		run: repairCheck("with a total of the driver's changed", func(base *baseline, tree *providertree.Tree) (bool, error) {
 			for _, id := range tree.Subtree(base.root) {
 				p, _ := tree.Provider(id)
@@ -168,9 +172,9 @@ var repairChecks = []Check{
 		}),
 	},
 	{
-		ID: "repair/inventory", Title: "brings back inventory that is missing",
+		ID: "repair/inventory", Title: "restores missing inventory",
 		Protects: "a node that lost some of its inventory",
-		Rule:     "The answer says what the node can give, whatever the tree said before.", See: seeRepair,
+		Rule:     ruleRepair, See: seeRepair,
 		run: repairCheck("with an inventory of the driver's removed", func(base *baseline, tree *providertree.Tree) (bool, error) {
 			for _, id := range tree.Subtree(base.root) {
 				p, _ := tree.Provider(id)
@@ -182,9 +186,9 @@ var repairChecks = []Check{
 		}),
 	},
 	{
-		ID: "repair/trait", Title: "brings back a trait that is missing",
+		ID: "repair/trait", Title: "restores a missing trait",
 		Protects: "a node that lost a trait",
-		Rule:     "The answer says what the node can give, whatever the tree said before.", See: seeRepair,
+		Rule:     ruleRepair, See: seeRepair,
 		run: repairCheck("with a trait of the driver's removed", func(base *baseline, tree *providertree.Tree) (bool, error) {
 			for _, id := range tree.Subtree(base.root) {
 				if p, _ := tree.Provider(id); len(p.Traits) > 0 {
@@ -195,9 +199,9 @@ var repairChecks = []Check{
 		}),
 	},
 	{
-		ID: "repair/provider", Title: "brings back a provider that is missing, under its uuid",
+		ID: "repair/provider", Title: "restores a missing provider, with its uuid",
 		Protects: "a node of which a provider was deleted",
-		Rule:     "A new provider gets a uuid that follows from the root's and from what stays with the device.", See: "providertree.ChildUUID",
+		Rule:     "The uuid of a new provider is derived from the root's and from a stable property of the device.", See: "providertree.ChildUUID",
 		run: repairCheck("with a provider of the driver's removed", func(base *baseline, tree *providertree.Tree) (bool, error) {
 			all := tree.Subtree(base.root)
 			if len(all) < 2 {
@@ -209,15 +213,15 @@ var repairChecks = []Check{
 	},
 }
 
-// repairCheck spoils the driver's tree and expects it back.
-func repairCheck(how string, spoil func(*baseline, *providertree.Tree) (bool, error)) func(context.Context, *bench) error {
+// repairCheck damages the driver's tree and expects the driver to restore it.
+func repairCheck(how string, damage func(*baseline, *providertree.Tree) (bool, error)) func(context.Context, *bench) error {
 	return func(ctx context.Context, b *bench) error {
 		base, p, err := b.base(ctx)
 		if err != nil {
 			return err
 		}
 		tree := base.stored.Clone()
-		done, err := spoil(base, tree)
+		done, err := damage(base, tree)
 		switch {
 		case err != nil:
 			return fmt.Errorf("preparing a tree: %w", err)
@@ -228,6 +232,6 @@ func repairCheck(how string, spoil func(*baseline, *providertree.Tree) (bool, er
 		if err != nil {
 			return err
 		}
-		return several(sentUpdate(tree, base.node, nil)+": its own answer "+how, differences(base.own, after))
+		return failLines(sentUpdate(tree, base.node, nil)+": its own result "+how, differences(base.own, after))
 	}
 }

@@ -24,102 +24,102 @@ var instanceChecks = []Check{
 	{
 		ID: "instances/list", Title: "lists instances, each once", Needs: protocol.CapabilityInstances,
 		Protects: "an agent that reads the list",
-		Rule:     "Every instance is there once, with a uuid and a power state of Nova's.", See: seeInstances, run: checkList,
+		Rule:     "Every instance is listed once, with a uuid and one of Nova's power states.", See: seeInstances, run: checkList,
 	},
 	{
-		ID: "instances/spawn", Title: "makes an instance that runs and is listed", Needs: protocol.CapabilityInstances,
-		Protects: "an instance that nobody knows of, or one that never runs",
-		Rule:     "After Spawn the instance is there once, under the uuid and the name that it was asked for, and runs.", See: seeInstances, run: checkSpawn,
+		ID: "instances/spawn", Title: "creates an instance that runs and is listed", Needs: protocol.CapabilityInstances,
+		Protects: "an instance that no list has, or that never runs",
+		Rule:     "After Spawn the instance is listed once, with the requested uuid and name, and runs.", See: seeInstances, run: checkSpawn,
 	},
 	{
-		ID: "instances/spawn-again", Title: "does not make an instance a second time", Needs: protocol.CapabilityInstances,
-		Protects: "an instance whose Spawn was answered when the connection broke",
-		Rule:     "What a former Spawn made is left as it is.", See: seeInstances, run: checkSpawnAgain,
+		ID: "instances/spawn-again", Title: "does not create an instance twice", Needs: protocol.CapabilityInstances,
+		Protects: "an instance whose Spawn succeeded but whose response was lost",
+		Rule:     "Spawn does not change an instance that a former Spawn created.", See: seeInstances, run: checkSpawnAgain,
 	},
 	{
-		ID: "instances/spawn-stopped", Title: "does not start what was switched off since", Needs: protocol.CapabilityInstances,
+		ID: "instances/spawn-stopped", Title: "does not start an instance that was stopped since", Needs: protocol.CapabilityInstances,
 		Protects: "an instance that its owner shut down",
-		Rule:     "What a former Spawn made is left as it is, but started if it never ran.", See: seeInstances, run: checkSpawnStopped,
+		Rule:     "Spawn does not change an instance that a former Spawn created, but starts it if it never ran.", See: seeInstances, run: checkSpawnStopped,
 	},
 	{
-		ID: "instances/restart", Title: "knows its instances again after a restart, and lets them run on", Needs: protocol.CapabilityInstances,
+		ID: "instances/restart", Title: "finds its instances after a restart, and they keep running", Needs: protocol.CapabilityInstances,
 		Protects: "everything that runs on the host, from an update of the driver",
-		Rule:     "Instances outlive the process; the next one knows them, and their power states.", See: seeInstances, run: checkInstanceRestart,
+		Rule:     "Instances outlive the process; the next one finds them, with their power states.", See: seeInstances, run: checkInstanceRestart,
 	},
 	{
-		ID: "instances/destroy", Title: "removes an instance, and what is removed already", Needs: protocol.CapabilityInstances,
-		Protects: "room on the host that is given to somebody else",
-		Rule:     "After Destroy the instance is not listed. It succeeds if there is nothing (left) of that uuid.", See: seeInstances, run: checkDestroy,
+		ID: "instances/destroy", Title: "removes an instance, also if it is already removed", Needs: protocol.CapabilityInstances,
+		Protects: "capacity of the host, which the next instance gets",
+		Rule:     "After Destroy the instance is not listed. Destroy succeeds if no instance has the uuid.", See: seeInstances, run: checkDestroy,
 	},
 	{
-		ID: "instances/destroy-unknown", Title: "has nothing against removing what there never was", Needs: protocol.CapabilityInstances,
-		Protects: "the clean-up after a Spawn of which nobody knows how far it came",
-		Rule:     "Destroy succeeds if there is nothing of that uuid.", See: seeInstances, run: checkDestroyUnknown,
+		ID: "instances/destroy-unknown", Title: "accepts the removal of an instance that never existed", Needs: protocol.CapabilityInstances,
+		Protects: "the clean-up after an interrupted Spawn",
+		Rule:     "Destroy succeeds if no instance has the uuid.", See: seeInstances, run: checkDestroyUnknown,
 	},
 	{
-		ID: "instances/remake", Title: "makes an instance anew under the uuid of one that was removed", Needs: protocol.CapabilityInstances,
+		ID: "instances/remake", Title: "creates an instance with the uuid of a removed one", Needs: protocol.CapabilityInstances,
 		Protects: "an instance that is rebuilt",
-		Rule:     "Destroy removes all that Spawn made: nothing of it is in the way of the next.", See: seeInstances, run: checkRemake,
+		Rule:     "Destroy removes all that Spawn created, so that the next Spawn succeeds.", See: seeInstances, run: checkRemake,
 	},
 	{
-		ID: "instances/power", Title: "stops and starts an instance, and again", Needs: protocol.CapabilityInstances,
+		ID: "instances/power", Title: "stops and starts an instance, also repeatedly", Needs: protocol.CapabilityInstances,
 		Protects: "the power state that an owner sees, and pays for",
-		Rule:     "SetPower brings an instance to PowerRunning or PowerShutdown; in that state already, it changes nothing.", See: seeInstances, run: checkPower,
+		Rule:     "SetPower brings an instance to PowerRunning or PowerShutdown; if it is in that state already, it changes nothing.", See: seeInstances, run: checkPower,
 	},
 	{
-		ID: "instances/power-unknown", Title: "knows what it does not have", Needs: protocol.CapabilityInstances,
-		Protects: "an agent that would wait for an instance that is gone",
-		Rule:     "SetPower of a uuid that is none of Spawn's answers InstanceNotFound.", See: seeInstances, run: checkPowerUnknown,
+		ID: "instances/power-unknown", Title: "returns InstanceNotFound for an unknown uuid", Needs: protocol.CapabilityInstances,
+		Protects: "an agent that would wait for a removed instance",
+		Rule:     "SetPower of a uuid that Spawn did not create returns InstanceNotFound.", See: seeInstances, run: checkPowerUnknown,
 	},
 	{
-		ID: "instances/unknown-provider", Title: "makes nothing of resources that there are not", Needs: protocol.CapabilityInstances,
+		ID: "instances/unknown-provider", Title: "creates no instance with resources that do not exist", Needs: protocol.CapabilityInstances,
 		Protects: "the devices of another instance",
-		Rule:     "What cannot be made here is refused with InstanceFault, and nothing is left of the attempt.", See: seeInstances, run: checkUnknownProvider,
+		Rule:     "If an instance cannot be created on this host, Spawn returns InstanceFault and leaves nothing behind.", See: seeInstances, run: checkUnknownProvider,
 	},
 	{
-		ID: "instances/cancelled", Title: "completes an instance whose making was cancelled", Needs: protocol.CapabilityInstances,
-		Protects: "a host that fills up with halves of instances",
-		Rule:     "What a former Spawn left incomplete is completed, or removed and made again; Destroy removes it.", See: seeInstances, run: checkCancelledSpawn,
+		ID: "instances/cancelled", Title: "completes an instance whose Spawn was cancelled", Needs: protocol.CapabilityInstances,
+		Protects: "a host that would fill up with incomplete instances",
+		Rule:     "Spawn completes what a former Spawn left incomplete, or removes and creates it again; Destroy removes it.", See: seeInstances, run: checkCancelledSpawn,
 	},
 	{
-		ID: "instances/killed", Title: "completes an instance during whose making its process was killed", Needs: protocol.CapabilityInstances,
+		ID: "instances/killed", Title: "completes an instance whose Spawn was interrupted by a kill", Needs: protocol.CapabilityInstances,
 		Protects: "a host whose driver crashed",
-		Rule:     "A process can end at any point of a call; the driver goes on from what it finds.", See: seeInstances, run: checkKilledSpawn,
+		Rule:     "A process can end at any point of a call; the next one continues from what it finds.", See: seeInstances, run: checkKilledSpawn,
 	},
 	{
-		ID: "instances/parallel", Title: "makes several instances at the same time", Needs: protocol.CapabilityInstances,
-		Protects: "everybody who waits while one large image is copied",
-		Rule:     "Calls about different instances run beside each other.", See: seeInstances, run: checkParallelSpawns,
+		ID: "instances/parallel", Title: "creates several instances at the same time", Needs: protocol.CapabilityInstances,
+		Protects: "users who would wait while one large image is copied",
+		Rule:     "Calls for different instances run concurrently.", See: seeInstances, run: checkParallelSpawns,
 	},
 	{
-		ID: "instances/beside-pass", Title: "makes and removes instances while it makes trees", Needs: protocol.CapabilityInstances,
-		Protects: "passes, which go on while a Spawn takes minutes",
-		Rule:     "Calls about instances run beside every other method of the driver.", See: seeInstances, run: checkBesidePass,
+		ID: "instances/beside-pass", Title: "creates and removes instances while it makes trees", Needs: protocol.CapabilityInstances,
+		Protects: "passes, which continue while a Spawn takes minutes",
+		Rule:     "Calls for instances run concurrently with every other method of the driver.", See: seeInstances, run: checkBesidePass,
 	},
 	{
 		ID: "instances/inventory", Title: "reports the same inventory whatever runs", Needs: protocol.CapabilityInstances,
-		Protects: "capacity that would be counted twice: Placement subtracts allocations itself",
-		Rule:     "Inventory is what a node has, not what is left of it.", See: "plugins.Driver.UpdateProviderTree", run: checkInventoryStays,
+		Protects: "capacity that would be subtracted twice: Placement subtracts allocations itself",
+		Rule:     "Inventory is what a node has, not what is free.", See: "plugins.Driver.UpdateProviderTree", run: checkInventoryStays,
 	},
 	{
-		ID: "instances/guests", Title: "counts its instances among the guests, with what they have", Needs: protocol.CapabilityGuests,
-		Protects: "allocations of instances, which would be taken for those of nobody",
-		Rule:     "Guests lists all guests, whoever made them. Resources are all that a guest has, or absent.", See: "plugins.GuestLister", run: checkInstanceGuests,
+		ID: "instances/guests", Title: "lists its instances as guests, with their resources", Needs: protocol.CapabilityGuests,
+		Protects: "allocations of instances, which would look like leftovers",
+		Rule:     "Guests lists all guests, whichever client created them. Resources are all that a guest has, or absent.", See: "plugins.GuestLister", run: checkInstanceGuests,
 	},
 	{
-		ID: "instances/others", Title: "leaves guests of others alone", Needs: protocol.CapabilityGuests,
-		Protects: "guests that somebody else made on the same host",
-		Rule:     "Only what Spawn made is an instance; the driver never touches others.", See: seeInstances, run: checkOtherGuests,
+		ID: "instances/others", Title: "does not touch unmanaged guests", Needs: protocol.CapabilityGuests,
+		Protects: "guests that other tools created on the same host",
+		Rule:     "Only what Spawn created is an instance; the driver never changes other guests.", See: seeInstances, run: checkOtherGuests,
 	},
 	{
-		ID: "instances/events", Title: "tells when an instance is no longer as it was", Needs: protocol.CapabilityInstanceEvents,
-		Protects: "the power state that an owner sees, which is old until the next look",
-		Rule:     "The stream tells what happens to instances, whoever did it: made, stopped, started, removed.", See: "plugins.InstanceWatcher", run: checkInstanceEvents,
+		ID: "instances/events", Title: "sends an event when an instance changes", Needs: protocol.CapabilityInstanceEvents,
+		Protects: "the power state that an owner sees, which would be outdated until the next list",
+		Rule:     "The stream has an event for every instance that is created, stopped, started or removed, by whatever means.", See: "plugins.InstanceWatcher", run: checkInstanceEvents,
 	},
 	{
-		ID: "instances/events-alive", Title: "shows a sign of life in its events, also before it is configured", Needs: protocol.CapabilityInstanceEvents,
-		Protects: "a stream that died and that nobody misses",
-		Rule:     "Watch may be called before Configure has ever succeeded, and sends something at least every heartbeat_ms.", See: "plugins.InstanceWatcher",
+		ID: "instances/events-alive", Title: "sends heartbeats in its instance events, also before it is configured", Needs: protocol.CapabilityInstanceEvents,
+		Protects: "events: a broken stream would go unnoticed",
+		Rule:     "Watch can be called before Configure has succeeded, and sends an event at least every heartbeat_ms.", See: "plugins.InstanceWatcher",
 		run: checkEventsAlive,
 	},
 }
@@ -133,9 +133,9 @@ func checkList(ctx context.Context, b *bench) error {
 	list, err := p.list(ctx, base.node)
 	switch {
 	case kind(err) == protocol.KindUnsupported || kind(err) == protocol.KindNotReady:
-		return notApplicable("with this configuration the driver manages no instances now (%s)", said(err))
+		return notApplicable("with this configuration the driver manages no instances now (%s)", describe(err))
 	case err != nil:
-		return found(sent, "%s", said(err))
+		return failf(sent, "%s", describe(err))
 	}
 	var wrong []string
 	seen := map[string]bool{}
@@ -145,35 +145,35 @@ func checkList(ctx context.Context, b *bench) error {
 			wrong = append(wrong, "an instance "+is.GetName()+": "+err.Error())
 		}
 		if seen[id] {
-			wrong = append(wrong, "instance "+id+" is there twice")
+			wrong = append(wrong, "instance "+id+" is listed twice")
 		}
 		seen[id] = true
 		if err := protocol.CheckPower(is.GetPowerState()); err != nil {
 			wrong = append(wrong, "instance "+id+": "+err.Error())
 		}
 	}
-	return several(sent, wrong)
+	return failLines(sent, wrong)
 }
 
 func checkSpawn(ctx context.Context, b *bench) error {
-	_, p, m, err := b.manages(ctx)
+	_, p, m, err := b.newInstance(ctx)
 	if err != nil {
 		return err
 	}
-	if err := p.unlisted(ctx, m, "nothing at all"); err != nil {
+	if err := p.mustNotList(ctx, m, "no call"); err != nil {
 		return err
 	}
-	if err := p.spawned(ctx, m); err != nil {
+	if err := p.mustSpawn(ctx, m); err != nil {
 		return err
 	}
-	return p.listed(ctx, m, m.sent(), running)
+	return p.mustList(ctx, m, m.sent(), running)
 }
 
-// existing is manages, with the instance made. That it can be is the business of instances/spawn.
+// existing is newInstance with a spawned instance. If Spawn fails, instances/spawn reports it.
 func (b *bench) existing(ctx context.Context) (*baseline, *proc, *made, error) {
-	base, p, m, err := b.manages(ctx)
-	if err == nil && p.spawned(ctx, m) != nil {
-		err = notApplicable("the driver makes no instance; see instances/spawn")
+	base, p, m, err := b.newInstance(ctx)
+	if err == nil && p.mustSpawn(ctx, m) != nil {
+		err = notApplicable("the driver creates no instance; see instances/spawn")
 	}
 	return base, p, m, err
 }
@@ -183,10 +183,10 @@ func checkSpawnAgain(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	if err := p.spawned(ctx, m); err != nil {
+	if err := p.mustSpawn(ctx, m); err != nil {
 		return err
 	}
-	return p.listed(ctx, m, m.sent()+", twice", running)
+	return p.mustList(ctx, m, m.sent()+", twice", running)
 }
 
 func checkSpawnStopped(ctx context.Context, b *bench) error {
@@ -194,13 +194,13 @@ func checkSpawnStopped(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	if err := p.switched(ctx, m, shutdown, true); err != nil {
+	if err := p.mustSetPower(ctx, m, shutdown, true); err != nil {
 		return notApplicable("the driver does not stop the instance; see instances/power")
 	}
 	if _, err := p.spawn(ctx, m); err != nil {
-		return found(m.sent()+", which was made and switched off", "%s", said(err))
+		return failf(m.sent()+", which was created and stopped", "%s", describe(err))
 	}
-	return p.listed(ctx, m, "SetPower to Shutdown and again "+m.sent(), shutdown)
+	return p.mustList(ctx, m, "SetPower to Shutdown and again "+m.sent(), shutdown)
 }
 
 func checkInstanceRestart(ctx context.Context, b *bench) error {
@@ -209,17 +209,17 @@ func checkInstanceRestart(ctx context.Context, b *bench) error {
 		return err
 	}
 	off := b.instance(base)
-	if p.spawned(ctx, off) != nil || p.switched(ctx, off, shutdown, true) != nil {
+	if p.mustSpawn(ctx, off) != nil || p.mustSetPower(ctx, off, shutdown, true) != nil {
 		return notApplicable("the driver does not stop an instance; see instances/power")
 	}
 	b.discard() // the process is killed
 	if p, err = b.shared(ctx); err != nil {
 		return err
 	}
-	if err := p.listed(ctx, m, m.sent()+", a restart of the plugin", running); err != nil {
+	if err := p.mustList(ctx, m, m.sent()+", a restart of the plugin", running); err != nil {
 		return err
 	}
-	return p.listed(ctx, off, off.sent()+", SetPower to Shutdown, a restart of the plugin", shutdown)
+	return p.mustList(ctx, off, off.sent()+", SetPower to Shutdown, a restart of the plugin", shutdown)
 }
 
 func checkDestroy(ctx context.Context, b *bench) error {
@@ -229,9 +229,9 @@ func checkDestroy(ctx context.Context, b *bench) error {
 	}
 	for _, sent := range []string{"Destroy of instance " + m.spec.GetUuid(), "Destroy of instance " + m.spec.GetUuid() + ", twice"} {
 		if err := p.destroy(ctx, m.node, m.spec.GetUuid()); err != nil {
-			return found(sent, "%s", said(err))
+			return failf(sent, "%s", describe(err))
 		}
-		if err := p.unlisted(ctx, m, sent); err != nil {
+		if err := p.mustNotList(ctx, m, sent); err != nil {
 			return err
 		}
 	}
@@ -239,12 +239,12 @@ func checkDestroy(ctx context.Context, b *bench) error {
 }
 
 func checkDestroyUnknown(ctx context.Context, b *bench) error {
-	base, p, _, err := b.manages(ctx)
+	base, p, _, err := b.newInstance(ctx)
 	if err != nil {
 		return err
 	}
 	if err := p.destroy(ctx, base.node, uuid.NewString()); err != nil {
-		return found("Destroy of a uuid that nobody has ever heard of", "%s", said(err))
+		return failf("Destroy of an unknown uuid", "%s", describe(err))
 	}
 	return nil
 }
@@ -257,10 +257,10 @@ func checkRemake(ctx context.Context, b *bench) error {
 	if err := p.destroy(ctx, m.node, m.spec.GetUuid()); err != nil {
 		return notApplicable("the driver does not remove the instance; see instances/destroy")
 	}
-	if err := p.spawned(ctx, m); err != nil {
+	if err := p.mustSpawn(ctx, m); err != nil {
 		return err
 	}
-	return p.listed(ctx, m, m.sent()+", Destroy, Spawn", running)
+	return p.mustList(ctx, m, m.sent()+", Destroy, Spawn", running)
 }
 
 func checkPower(ctx context.Context, b *bench) error {
@@ -272,7 +272,7 @@ func checkPower(ctx context.Context, b *bench) error {
 		to   driverv1.PowerState
 		hard bool
 	}{{running, false}, {shutdown, true}, {shutdown, false}, {running, false}, {running, true}, {shutdown, false}} {
-		if err := p.switched(ctx, m, step.to, step.hard); err != nil {
+		if err := p.mustSetPower(ctx, m, step.to, step.hard); err != nil {
 			return err
 		}
 	}
@@ -280,13 +280,13 @@ func checkPower(ctx context.Context, b *bench) error {
 }
 
 func checkPowerUnknown(ctx context.Context, b *bench) error {
-	base, p, _, err := b.manages(ctx)
+	base, p, _, err := b.newInstance(ctx)
 	if err != nil {
 		return err
 	}
 	for _, to := range []driverv1.PowerState{running, shutdown} {
 		if _, err := p.power(ctx, base.node, uuid.NewString(), to, true); kind(err) != protocol.KindInstanceNotFound {
-			return found("SetPower to "+powerWords(to)+" of a uuid that nobody has ever heard of", "%s", verdict(err))
+			return failf("SetPower to "+powerName(to)+" of an unknown uuid", "%s", verdict(err))
 		}
 	}
 	return nil

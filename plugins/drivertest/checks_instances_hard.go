@@ -14,55 +14,55 @@ import (
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 )
 
-// The checks of instances that are refused, interrupted, made at the same time, or seen elsewhere than in their list.
+// Checks of instances that are rejected, interrupted or concurrent, and of events and guests.
 
 func checkUnknownProvider(ctx context.Context, b *bench) error {
-	_, p, m, err := b.manages(ctx)
+	_, p, m, err := b.newInstance(ctx)
 	if err != nil {
 		return err
 	}
 	m.spec.Allocations = map[string]*driverv1.Resources{uuid.NewString(): {Amounts: map[string]int64{"VCPU": 1}}}
 	sent := m.sent() + " with allocations of a resource provider that is not in the tree"
 	if _, err := p.spawn(ctx, m); err == nil {
-		return found(sent, "an instance")
+		return failf(sent, "an instance")
 	} else if k := kind(err); k == protocol.KindNotReady || k == protocol.KindUnsupported {
-		return found(sent, "%s", said(err))
+		return failf(sent, "%s", describe(err))
 	}
-	return p.unlisted(ctx, m, sent)
+	return p.mustNotList(ctx, m, sent)
 }
 
-// completed checks that an instance of which nobody knows how far it came can be made, and removed.
-func (p *proc) completed(ctx context.Context, m *made, after string) error {
+// mustComplete checks that an instance whose Spawn was interrupted can be created, and removed.
+func (p *proc) mustComplete(ctx context.Context, m *made, after string) error {
 	if _, err := p.list(ctx, m.node); err != nil {
-		return found(after+", then List", "%s", said(err))
+		return failf(after+", then List", "%s", describe(err))
 	}
 	is, err := p.spawn(ctx, m)
 	if err != nil {
-		return found(after+", then Spawn again", "%s", said(err))
+		return failf(after+", then Spawn again", "%s", describe(err))
 	}
-	if err := several(after+", then Spawn again", m.unlike(is, running)); err != nil {
+	if err := failLines(after+", then Spawn again", m.mismatches(is, running)); err != nil {
 		return err
 	}
-	if err := p.listed(ctx, m, after+", then Spawn again", running); err != nil {
+	if err := p.mustList(ctx, m, after+", then Spawn again", running); err != nil {
 		return err
 	}
 	if err := p.destroy(ctx, m.node, m.spec.GetUuid()); err != nil {
-		return found(after+", then Spawn again and Destroy", "%s", said(err))
+		return failf(after+", then Spawn again and Destroy", "%s", describe(err))
 	}
-	return p.unlisted(ctx, m, after+", then Spawn again and Destroy")
+	return p.mustNotList(ctx, m, after+", then Spawn again and Destroy")
 }
 
 func checkCancelledSpawn(ctx context.Context, b *bench) error {
-	base, p, _, err := b.manages(ctx)
+	base, p, _, err := b.newInstance(ctx)
 	if err != nil {
 		return err
 	}
-	for i := range 6 { // after 0 to 16 ms: one of them hits the middle
+	for i := range 6 { // after 0 to 16 ms: one of them interrupts the call
 		m := b.instance(base)
 		cut, cancel := context.WithTimeout(ctx, time.Millisecond<<i/2)
 		_, _ = p.spawn(cut, m)
 		cancel()
-		if err := p.completed(ctx, m, m.sent()+", cancelled"); err != nil {
+		if err := p.mustComplete(ctx, m, m.sent()+", cancelled"); err != nil {
 			return err
 		}
 	}
@@ -70,7 +70,7 @@ func checkCancelledSpawn(ctx context.Context, b *bench) error {
 }
 
 func checkKilledSpawn(ctx context.Context, b *bench) error {
-	base, _, _, err := b.manages(ctx)
+	base, _, _, err := b.newInstance(ctx)
 	if err != nil {
 		return err
 	}
@@ -89,7 +89,7 @@ func checkKilledSpawn(ctx context.Context, b *bench) error {
 		if err != nil {
 			return err
 		}
-		if err := p.completed(ctx, m, m.sent()+", the process killed and started again"); err != nil {
+		if err := p.mustComplete(ctx, m, m.sent()+", the process killed and started again"); err != nil {
 			return err
 		}
 		p.Kill()
@@ -98,7 +98,7 @@ func checkKilledSpawn(ctx context.Context, b *bench) error {
 }
 
 func checkParallelSpawns(ctx context.Context, b *bench) error {
-	base, p, first, err := b.manages(ctx)
+	base, p, first, err := b.newInstance(ctx)
 	if err != nil {
 		return err
 	}
@@ -107,8 +107,8 @@ func checkParallelSpawns(ctx context.Context, b *bench) error {
 		do    func(m *made) error
 		check func(m *made) error
 	}{
-		{func(m *made) error { return p.spawned(ctx, m) }, func(m *made) error { return p.listed(ctx, m, "three Spawns at the same time", running) }},
-		{func(m *made) error { return p.destroy(ctx, m.node, m.spec.GetUuid()) }, func(m *made) error { return p.unlisted(ctx, m, "three Destroys at the same time") }},
+		{func(m *made) error { return p.mustSpawn(ctx, m) }, func(m *made) error { return p.mustList(ctx, m, "three concurrent Spawns", running) }},
+		{func(m *made) error { return p.destroy(ctx, m.node, m.spec.GetUuid()) }, func(m *made) error { return p.mustNotList(ctx, m, "three concurrent Destroys") }},
 	} {
 		errs := make([]error, len(all))
 		var calls sync.WaitGroup
@@ -118,7 +118,7 @@ func checkParallelSpawns(ctx context.Context, b *bench) error {
 		calls.Wait()
 		for i, m := range all {
 			if errs[i] != nil {
-				return found("three Spawns, then three Destroys, at the same time", "%v", errs[i])
+				return failf("three concurrent Spawns, then three concurrent Destroys", "%v", errs[i])
 			}
 			if err := step.check(m); err != nil {
 				return err
@@ -129,7 +129,7 @@ func checkParallelSpawns(ctx context.Context, b *bench) error {
 }
 
 func checkBesidePass(ctx context.Context, b *bench) error {
-	base, p, m, err := b.manages(ctx)
+	base, p, m, err := b.newInstance(ctx)
 	if err != nil {
 		return err
 	}
@@ -143,15 +143,15 @@ func checkBesidePass(ctx context.Context, b *bench) error {
 		calls.Go(func() {
 			after, err := p.tree(ctx, tree, base.node)
 			if err == nil {
-				err = several(sentUpdate(tree, base.node, nil)+", beside Spawn and Destroy", differences(tree, after))
+				err = failLines(sentUpdate(tree, base.node, nil)+", during Spawn and Destroy", differences(tree, after))
 			}
 			passes[i] = err
 		})
 	}
-	err = p.spawned(ctx, m)
+	err = p.mustSpawn(ctx, m)
 	if err == nil {
 		if gone := p.destroy(ctx, m.node, m.spec.GetUuid()); gone != nil {
-			err = found("Destroy while three UpdateProviderTree are under way", "%s", said(gone))
+			err = failf("Destroy during three UpdateProviderTree", "%s", describe(gone))
 		}
 	}
 	calls.Wait()
@@ -172,7 +172,7 @@ func checkInventoryStays(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	return several(m.sent()+", then "+sentUpdate(base.stored, base.node, nil), differences(base.stored, after))
+	return failLines(m.sent()+", then "+sentUpdate(base.stored, base.node, nil), differences(base.stored, after))
 }
 
 func checkInstanceGuests(ctx context.Context, b *bench) error {
@@ -184,9 +184,9 @@ func checkInstanceGuests(ctx context.Context, b *bench) error {
 	guests, err := p.guests(ctx, base.stored, base.node)
 	switch {
 	case kind(err) == protocol.KindUnsupported || kind(err) == protocol.KindNotReady:
-		return notApplicable("the driver cannot list guests now (%s)", said(err))
+		return notApplicable("the driver cannot list guests now (%s)", describe(err))
 	case err != nil:
-		return found(sent, "%s", said(err))
+		return failf(sent, "%s", describe(err))
 	}
 	for _, g := range guests {
 		if g.GetUuid() != m.spec.GetUuid() {
@@ -200,31 +200,31 @@ func checkInstanceGuests(ctx context.Context, b *bench) error {
 		for _, provider := range union(granted, has) {
 			for _, class := range union(granted[provider].GetAmounts(), has[provider].GetAmounts()) {
 				if want, is := granted[provider].GetAmounts()[class], has[provider].GetAmounts()[class]; want != is {
-					wrong = append(wrong, fmt.Sprintf("the guest has %d %s of resource provider %s, it was made with %d", is, class, provider, want))
+					wrong = append(wrong, fmt.Sprintf("the guest has %d %s of resource provider %s, it was created with %d", is, class, provider, want))
 				}
 			}
 		}
-		return several(sent, wrong)
+		return failLines(sent, wrong)
 	}
-	return found(sent, "a list of %s, without the instance", counted(len(guests), "guest"))
+	return failf(sent, "a list of %s, without the instance", counted(len(guests), "guest"))
 }
 
 func checkOtherGuests(ctx context.Context, b *bench) error {
-	base, p, m, err := b.manages(ctx)
+	base, p, m, err := b.newInstance(ctx)
 	if err != nil {
 		return err
 	}
 	before, err := p.guests(ctx, base.stored, base.node)
 	if err != nil {
-		return notApplicable("the driver cannot list guests now (%s)", said(err))
+		return notApplicable("the driver cannot list guests now (%s)", describe(err))
 	}
-	if p.spawned(ctx, m) != nil || p.destroy(ctx, m.node, m.spec.GetUuid()) != nil {
-		return notApplicable("the driver makes or removes no instance; see instances/spawn and instances/destroy")
+	if p.mustSpawn(ctx, m) != nil || p.destroy(ctx, m.node, m.spec.GetUuid()) != nil {
+		return notApplicable("the driver does not create or remove an instance; see instances/spawn and instances/destroy")
 	}
 	sent := m.sent() + ", Destroy, then Guests"
 	after, err := p.guests(ctx, base.stored, base.node)
 	if err != nil {
-		return found(sent, "%s", said(err))
+		return failf(sent, "%s", describe(err))
 	}
 	still := map[string]bool{}
 	for _, g := range after {
@@ -233,14 +233,14 @@ func checkOtherGuests(ctx context.Context, b *bench) error {
 	var gone []string
 	for _, g := range before {
 		if !still[g.GetUuid()] {
-			gone = append(gone, "guest "+g.GetUuid()+" is gone, which was there before")
+			gone = append(gone, "guest "+g.GetUuid()+" is missing")
 		}
 	}
-	return several(sent, gone)
+	return failLines(sent, gone)
 }
 
 func checkInstanceEvents(ctx context.Context, b *bench) error {
-	_, p, m, err := b.manages(ctx)
+	_, p, m, err := b.newInstance(ctx)
 	if err != nil {
 		return err
 	}
@@ -248,18 +248,18 @@ func checkInstanceEvents(ctx context.Context, b *bench) error {
 	defer cancel()
 	events, ended := p.follow(ctx, time.Second)
 	if _, ok := <-events; !ok {
-		return found("Watch of instances", "%s", said(ended()))
+		return failf("Watch of instances", "%s", describe(ended()))
 	}
 	for _, step := range []struct {
 		what string
 		do   func() error
 	}{
-		{"Spawn", func() error { return p.spawned(ctx, m) }},
-		{"SetPower to Shutdown", func() error { return p.switched(ctx, m, shutdown, true) }},
-		{"SetPower to Running", func() error { return p.switched(ctx, m, running, false) }},
+		{"Spawn", func() error { return p.mustSpawn(ctx, m) }},
+		{"SetPower to Shutdown", func() error { return p.mustSetPower(ctx, m, shutdown, true) }},
+		{"SetPower to Running", func() error { return p.mustSetPower(ctx, m, running, false) }},
 		{"Destroy", func() error { return p.destroy(ctx, m.node, m.spec.GetUuid()) }},
 	} {
-		for drained := false; !drained; { // what an earlier step is still told of
+		for drained := false; !drained; { // late events of earlier steps
 			select {
 			case <-events:
 			default:
@@ -267,14 +267,14 @@ func checkInstanceEvents(ctx context.Context, b *bench) error {
 			}
 		}
 		if step.do() != nil {
-			return notApplicable("the driver does not do it; see instances/power")
+			return notApplicable("the driver does not change the instance; see instances/spawn, instances/power and instances/destroy")
 		}
-		for told := false; !told; {
+		for received := false; !received; {
 			event, ok := <-events
 			if !ok {
-				return found(step.what+" of instance "+m.spec.GetUuid()+", with a Watch of instances", "no event of it within %v: %s", b.limits.Update, said(ended()))
+				return failf(step.what+" of instance "+m.spec.GetUuid()+", with a Watch of instances", "no event for it within %v: %s", b.limits.Update, describe(ended()))
 			}
-			told = event == m.node+" "+m.spec.GetUuid() || event == m.node+" " || event == " "
+			received = event == m.node+" "+m.spec.GetUuid() || event == m.node+" " || event == " "
 		}
 	}
 	return nil
@@ -291,7 +291,7 @@ func checkEventsAlive(ctx context.Context, b *bench) error {
 	events, ended := p.follow(ctx, interval)
 	for i := range n {
 		if _, ok := <-events; !ok {
-			return found("Watch of instances before Configure, with heartbeat_ms 200", "%s after %s", said(ended()), counted(i, "event"))
+			return failf("Watch of instances before Configure, with heartbeat_ms 200", "%s after %s", describe(ended()), counted(i, "event"))
 		}
 	}
 	return nil

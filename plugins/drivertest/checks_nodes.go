@@ -16,33 +16,33 @@ const seeNodes = "plugins.Driver.AvailableNodes; proto: Driver.AvailableNodes"
 
 var nodeChecks = []Check{
 	{
-		ID: "nodes/some", Title: "names the compute nodes that it is responsible for",
-		Protects: "a node that vanishes: an empty list says that there is none",
-		Rule:     "AvailableNodes lists the nodes; while that cannot be known yet the answer is NotReady, never an empty list. The suite needs a driver that is ready.",
+		ID: "nodes/some", Title: "lists the compute nodes that it is responsible for",
+		Protects: "a node that would disappear: an empty list means that there is none",
+		Rule:     "AvailableNodes lists the nodes; while they are not known yet it returns NotReady, never an empty list. The suite needs a driver that is ready.",
 		See:      seeNodes, run: checkNodesSome,
 	},
 	{
-		ID: "nodes/names", Title: "gives each node a name of its own that Placement takes",
-		Protects: "a root provider that Placement refuses",
-		Rule:     "A node's name has 1 to 200 characters and is there once.",
+		ID: "nodes/names", Title: "gives each node a unique name that Placement accepts",
+		Protects: "a root provider that Placement rejects",
+		Rule:     "A node's name has 1 to 200 characters and is unique.",
 		See:      seeNodes, run: checkNodeNames,
 	},
 	{
-		ID: "nodes/uuids", Title: "gives each node a uuid of its own, or one of them none",
+		ID: "nodes/uuids", Title: "gives each node a unique uuid; at most one node has none",
 		Protects: "two nodes that would be one resource provider",
-		Rule:     "A node's uuid is a uuid that no other node has. It may be left empty for the agent's own identity, which is one.",
+		Rule:     "A node's uuid is valid and unique. It can be empty for one node, which then gets the agent's own identity.",
 		See:      "plugins.Node; proto: Node.uuid", run: checkNodeUUIDs,
 	},
 	{
-		ID: "nodes/repeated", Title: "names the same nodes when asked again",
-		Protects: "nodes that come and go, and their inventory with them",
-		Rule:     "The list is what there is, not what is new.",
+		ID: "nodes/repeated", Title: "lists the same nodes each time",
+		Protects: "nodes that would come and go, with their inventory",
+		Rule:     "The list has all nodes, not only new ones.",
 		See:      seeNodes, run: checkNodesRepeated,
 	},
 	{
-		ID: "nodes/restart", Title: "names the same nodes after a restart",
+		ID: "nodes/restart", Title: "lists the same nodes after a restart",
 		Protects: "a node whose identity would change with every update of the driver",
-		Rule:     "The agent may end the process at any moment and start it again: a driver keeps nothing that it could not find out anew.",
+		Rule:     "The agent can stop the process at any time and start it again: a driver keeps no state that it cannot find again.",
 		See:      "plugins.Driver", run: checkNodesRestart,
 	},
 }
@@ -54,7 +54,7 @@ func (b *bench) nodes(ctx context.Context) ([]plugins.Node, *proc, error) {
 	}
 	nodes, err := p.nodes(ctx)
 	if err != nil || len(nodes) == 0 {
-		return nil, nil, notApplicable("the driver names no node; see nodes/some")
+		return nil, nil, notApplicable("the driver lists no node; see nodes/some")
 	}
 	return nodes, p, nil
 }
@@ -67,9 +67,9 @@ func checkNodesSome(ctx context.Context, b *bench) error {
 	nodes, err := p.nodes(ctx)
 	switch {
 	case err != nil:
-		return found("AvailableNodes", "%s", said(err))
+		return failf("AvailableNodes", "%s", describe(err))
 	case len(nodes) == 0:
-		return found("AvailableNodes", "an empty list")
+		return failf("AvailableNodes", "an empty list")
 	}
 	return nil
 }
@@ -86,11 +86,11 @@ func checkNodeNames(ctx context.Context, b *bench) error {
 			wrong = append(wrong, fmt.Sprintf("a node %q: %v", n.Name, err))
 		}
 		if seen[n.Name] {
-			wrong = append(wrong, fmt.Sprintf("the node %q twice", n.Name))
+			wrong = append(wrong, fmt.Sprintf("the node %q is listed twice", n.Name))
 		}
 		seen[n.Name] = true
 	}
-	return several("AvailableNodes", wrong)
+	return failLines("AvailableNodes", wrong)
 }
 
 func checkNodeUUIDs(ctx context.Context, b *bench) error {
@@ -113,7 +113,7 @@ func checkNodeUUIDs(ctx context.Context, b *bench) error {
 		}
 		seen[id] = n.Name
 	}
-	return several("AvailableNodes", wrong)
+	return failLines("AvailableNodes", wrong)
 }
 
 func checkNodesRepeated(ctx context.Context, b *bench) error {
@@ -124,10 +124,10 @@ func checkNodesRepeated(ctx context.Context, b *bench) error {
 	for i := range 10 {
 		again, err := p.nodes(ctx)
 		if err != nil {
-			return found(fmt.Sprintf("AvailableNodes, the %dth time", i+2), "%s", said(err))
+			return failf(fmt.Sprintf("AvailableNodes, the %dth time", i+2), "%s", describe(err))
 		}
 		if !sameNodes(nodes, again) {
-			return found(fmt.Sprintf("AvailableNodes, the %dth time", i+2), "%v; it was %v the first time", again, nodes)
+			return failf(fmt.Sprintf("AvailableNodes, the %dth time", i+2), "%v; it was %v the first time", again, nodes)
 		}
 	}
 	return nil
@@ -149,10 +149,10 @@ func checkNodesRestart(ctx context.Context, b *bench) error {
 	}
 	again, err := p.nodes(ctx)
 	if err != nil {
-		return found("AvailableNodes after a restart", "%s", said(err))
+		return failf("AvailableNodes after a restart", "%s", describe(err))
 	}
 	if !sameNodes(nodes, again) {
-		return found("AvailableNodes after a restart", "%v; it was %v before", again, nodes)
+		return failf("AvailableNodes after a restart", "%v; it was %v before", again, nodes)
 	}
 	return nil
 }

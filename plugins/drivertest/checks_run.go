@@ -23,32 +23,32 @@ const seeWatch = "plugins.Watcher; proto: Driver.Watch"
 var watchChecks = []Check{
 	{
 		ID: "health/answers", Title: "answers a health check, also before it is configured",
-		Protects: "the process: one that misses three health checks is killed",
+		Protects: "the process: the agent kills it after three failed health checks",
 		Rule:     "Health answers within the agent's limit (3 s by default), at any time.", See: "plugins.HealthChecker; proto: Plugin.Health", run: checkHealth,
 	},
 	{
 		ID: "health/busy", Title: "answers a health check while it makes a tree",
-		Protects: "a driver that takes its time for a large tree",
-		Rule:     "Health may be called beside anything, and is not to wait for other calls; nor are the warnings that come with it.", See: "plugins.HealthChecker, plugins.Warner", run: checkHealthBusy,
+		Protects: "a driver that needs time for a large tree",
+		Rule:     "Health, with its warnings, can be called at any time and does not wait for other calls.", See: "plugins.HealthChecker, plugins.Warner", run: checkHealthBusy,
 	},
 	{
-		ID: "watch/first-sign", Title: "shows a sign of life at once, also before it is configured", Needs: protocol.CapabilityWatch,
-		Protects: "hot-plug, which is seen with the next minute only",
-		Rule:     "Watch may be called before Configure has ever succeeded, and sends something at once.", See: seeWatch, run: checkWatchFirst,
+		ID: "watch/first-sign", Title: "sends an event at once, also before it is configured", Needs: protocol.CapabilityWatch,
+		Protects: "hot-plug: without a stream it is noticed with the next periodic pass only",
+		Rule:     "Watch can be called before Configure has succeeded, and sends an event at once.", See: seeWatch, run: checkWatchFirst,
 	},
 	{
-		ID: "watch/heartbeat", Title: "sends a heartbeat as often as asked for", Needs: protocol.CapabilityWatch,
-		Protects: "a stream that died and that nobody misses",
-		Rule:     "Something is to be sent at least every heartbeat_ms; a heartbeat, if there is nothing else.", See: seeWatch, run: checkHeartbeat,
+		ID: "watch/heartbeat", Title: "sends a heartbeat at the requested interval", Needs: protocol.CapabilityWatch,
+		Protects: "events: a broken stream would go unnoticed",
+		Rule:     "An event is sent at least every heartbeat_ms; a heartbeat, if there is nothing else.", See: seeWatch, run: checkHeartbeat,
 	},
 	{
-		ID: "watch/lasts", Title: "goes on watching until it is told to stop, and works on afterwards", Needs: protocol.CapabilityWatch,
+		ID: "watch/lasts", Title: "keeps watching until the client ends the stream, and keeps working", Needs: protocol.CapabilityWatch,
 		Protects: "an agent that would open the stream again and again",
-		Rule:     "Watch lasts until the client ends it, whatever else is called meanwhile.", See: seeWatch, run: checkWatchLasts,
+		Rule:     "Watch lasts until the client ends it, whatever is called meanwhile.", See: seeWatch, run: checkWatchLasts,
 	},
 }
 
-// watch reads events of a stream until it has n. between runs after the first.
+// watch reads n events of a stream. It calls between after the first.
 func (p *proc) watch(ctx context.Context, n int, between func() error) error {
 	const interval = 200 * time.Millisecond
 	ctx, cancel := context.WithTimeout(ctx, max(p.limits.Health, time.Duration(5*n)*interval))
@@ -76,13 +76,13 @@ func checkHealth(ctx context.Context, b *bench) error {
 		return notApplicable("the plugin does not start; see start/handshake")
 	}
 	if _, err := p.health(ctx); err != nil {
-		return found("Health before Configure", "%s (limit %v)", said(err), b.limits.Health)
+		return failf("Health before Configure", "%s (limit %v)", describe(err), b.limits.Health)
 	}
 	if p, err = b.shared(ctx); err != nil {
 		return err
 	}
 	if _, err := p.health(ctx); err != nil {
-		return found("Health after Configure", "%s (limit %v)", said(err), b.limits.Health)
+		return failf("Health after Configure", "%s (limit %v)", describe(err), b.limits.Health)
 	}
 	return nil
 }
@@ -101,7 +101,7 @@ func checkHealthBusy(ctx context.Context, b *bench) error {
 	for range 3 {
 		calls.Go(func() { _, _ = p.update(busy, tree, base.node, nil) })
 	}
-	for range 5 { // the calls have arrived by one of them
+	for range 5 { // during one of these the calls have arrived
 		if _, err = p.health(ctx); err != nil {
 			break
 		}
@@ -110,7 +110,7 @@ func checkHealthBusy(ctx context.Context, b *bench) error {
 	cancel()
 	calls.Wait()
 	if err != nil {
-		return found("Health, while three UpdateProviderTree are under way", "%s (limit %v)", said(err), b.limits.Health)
+		return failf("Health during three UpdateProviderTree", "%s (limit %v)", describe(err), b.limits.Health)
 	}
 	return nil
 }
@@ -130,7 +130,7 @@ func checkWatchFirst(ctx context.Context, b *bench) error {
 		return err
 	}
 	if err := p.watch(ctx, 1, nil); err != nil {
-		return found("Watch before Configure", "%s", said(err))
+		return failf("Watch before Configure", "%s", describe(err))
 	}
 	return nil
 }
@@ -142,7 +142,7 @@ func checkHeartbeat(ctx context.Context, b *bench) error {
 	}
 	const n = 4
 	if err := p.watch(ctx, n, nil); err != nil {
-		return found("Watch with heartbeat_ms 200, for four events", "%s", said(err))
+		return failf("Watch with heartbeat_ms 200, for four events", "%s", describe(err))
 	}
 	return nil
 }
@@ -160,90 +160,90 @@ func checkWatchLasts(ctx context.Context, b *bench) error {
 		return inner
 	})
 	if err != nil {
-		return found("Watch, with Configure and UpdateProviderTree meanwhile", "%s", said(err))
+		return failf("Watch, with Configure and UpdateProviderTree meanwhile", "%s", describe(err))
 	}
 	_, err = p.tree(ctx, base.bare, base.node)
 	return err
 }
 
-const seeCalls = "plugins.Driver, Calls; wire limits: head of driver.proto"
+const seeCalls = "plugins.Driver, Calls; message limits: head of driver.proto"
 
 var loadChecks = []Check{
 	{
-		ID: "load/cancelled", Title: "survives a call that is cancelled, and answers the next",
+		ID: "load/cancelled", Title: "survives a cancelled call, and answers the next",
 		Protects: "the agent's shutdown in the middle of a pass",
-		Rule:     "Every context ends with its call; a driver that goes on afterwards holds up the next one.", See: seeCalls, run: checkCancelled,
+		Rule:     "Every context ends with its call; a driver that keeps working afterwards delays the next call.", See: seeCalls, run: checkCancelled,
 	},
 	{
 		ID: "load/deadline", Title: "survives calls whose deadline has passed, and answers the next",
 		Protects: "a slow machine",
-		Rule:     "Every call carries a deadline. One that is missed spoils nothing but its own call.", See: seeCalls, run: checkDeadline,
+		Rule:     "Every call has a deadline. A missed deadline affects its own call only.", See: seeCalls, run: checkDeadline,
 	},
 	{
-		ID: "load/parallel", Title: "answers calls at the same time as if they came in turn",
+		ID: "load/parallel", Title: "answers concurrent calls as if they came one after the other",
 		Protects: "an agent that shows a plan while a pass runs",
-		Rule:     "Calls may arrive at the same time; each gets the answer that it would get alone.", See: seeCalls, run: checkParallel,
+		Rule:     "Calls can be concurrent; each gets the result that it would get alone.", See: seeCalls, run: checkParallel,
 	},
 	{
-		ID: "load/many-providers", Title: "takes a tree of 10,000 providers and gives it back",
-		Protects: "a node with many devices of others, such as a host full of SR-IOV functions",
-		Rule:     "A message has at most 16 MiB in both directions. Providers of others come back as they were.", See: seeCalls, run: checkManyProviders,
+		ID: "load/many-providers", Title: "returns a tree of 10,000 providers",
+		Protects: "a node with many external providers, such as SR-IOV functions",
+		Rule:     "A message has at most 16 MiB in both directions. External providers are returned unchanged.", See: seeCalls, run: checkManyProviders,
 	},
 	{
-		ID: "load/large-message", Title: "takes messages beyond gRPC's usual 4 MiB",
-		Protects: "a tree with many traits: gRPC refuses it by default, on the server's side",
-		Rule:     "A message has at most 16 MiB in both directions: the server's limits are set so.", See: seeCalls, run: checkLargeMessage,
+		ID: "load/large-message", Title: "accepts messages above gRPC's default of 4 MiB",
+		Protects: "a tree with many traits: gRPC servers reject it by default",
+		Rule:     "A message has at most 16 MiB in both directions: the server's limits must allow it.", See: seeCalls, run: checkLargeMessage,
 	},
 	{
-		ID: "load/many-consumers", Title: "takes the allocations of 10,000 consumers and gives them back",
+		ID: "load/many-consumers", Title: "returns the allocations of 10,000 consumers",
 		Protects: "a reshape of a large node",
-		Rule:     "Allocations come back whole, however many.", See: seeCalls, run: checkManyConsumers,
+		Rule:     "All allocations are returned, however many.", See: seeCalls, run: checkManyConsumers,
 	},
 	{
-		ID: "load/malformed", Title: "survives a request that makes no sense",
+		ID: "load/malformed", Title: "survives an invalid request",
 		Protects: "the process",
-		Rule:     "A request that cannot be is answered with an error.", See: seeCalls, run: checkMalformed,
+		Rule:     "An invalid request is answered with an error.", See: seeCalls, run: checkMalformed,
 	},
 	{
 		ID: "load/descriptors", Title: "leaks no file descriptors",
-		Protects: "a driver that has worked for a month",
-		Rule:     "A pass leaves no descriptor open that was not open before it.", See: "man 5 proc, /proc/PID/fd",
+		Protects: "a driver that has run for a month",
+		Rule:     "A pass leaves no additional descriptor open.", See: "man 5 proc, /proc/PID/fd",
 		run: leakCheck("open file descriptors", func(pid int) int { return entries(fmt.Sprintf("/proc/%d/fd", pid)) }),
 	},
 	{
 		ID: "load/processes", Title: "leaves no processes behind",
-		Protects: "a driver that runs a command with every pass and does not wait for it",
-		Rule:     "A pass leaves no process running, or unreaped, that was not there before it.", See: "man 2 waitpid",
-		run: leakCheck("processes in its group or started by it", familySize),
+		Protects: "a driver that runs a command in every pass and does not wait for it",
+		Rule:     "A pass leaves no additional process, running or as a zombie.", See: "man 2 waitpid",
+		run: leakCheck("processes in its group or started by it", processCount),
 	},
 	{
 		ID: "load/threads", Title: "leaks no threads",
-		Protects: "a driver that has worked for a month",
-		Rule:     "A pass leaves no thread that was not there before it.", See: "man 5 proc, /proc/PID/stat; num_threads",
+		Protects: "a driver that has run for a month",
+		Rule:     "A pass leaves no additional thread.", See: "man 5 proc, /proc/PID/stat; num_threads",
 		run: leakCheck("threads", threads),
 	},
 	{
 		ID: "load/memory", Title: "does not grow with every pass",
-		Protects: "the memory of the host, which guests were promised",
-		Rule:     "Resident memory comes to an end of growing. What grows in each of five rounds of up to 100 passes, and by 32 MiB in all, does not.", See: "compute-agent status, metric compute_agent_plugin_resident_memory_bytes",
+		Protects: "the host's memory, which belongs to guests",
+		Rule:     "Resident memory stops growing. It must not grow in each of five rounds of up to 100 passes and by 32 MiB in total.", See: "compute-agent status, metric compute_agent_plugin_resident_memory_bytes",
 		run: checkMemory,
 	},
 }
 
-// wide is a tree of the node with n more providers of somebody else's, each with so many traits.
+// wide returns the node's tree with n more external providers, each with that many traits.
 func (base *baseline) wide(n, traits int) (*providertree.Tree, error) {
 	var all []providertree.Provider
 	for p := range base.stored.All() {
 		all = append(all, p)
 	}
-	words := make([]string, traits)
-	for i := range words {
-		words[i] = fmt.Sprintf("CUSTOM_SOMEBODY_ELSES_TRAIT_NUMBER_%05d", i)
+	names := make([]string, traits)
+	for i := range names {
+		names[i] = fmt.Sprintf("CUSTOM_EXTERNAL_TRAIT_NUMBER_WITH_A_%05d", i)
 	}
 	for i := range n {
 		all = append(all, providertree.Provider{
-			UUID: uuid.NewSHA1(uuid.NameSpaceOID, fmt.Append(nil, "drivertest provider ", i)).String(), Name: fmt.Sprintf("%s:somebody-elses-%05d", base.node, i),
-			ParentUUID: base.root, Generation: 1, Inventories: providertree.Inventories{strangeClass: {Total: 1000}}, Traits: words,
+			UUID: uuid.NewSHA1(uuid.NameSpaceOID, fmt.Append(nil, "drivertest provider ", i)).String(), Name: fmt.Sprintf("%s:external-%05d", base.node, i),
+			ParentUUID: base.root, Generation: 1, Inventories: providertree.Inventories{externalClass: {Total: 1000}}, Traits: names,
 		})
 	}
 	tree := &providertree.Tree{}
@@ -262,14 +262,14 @@ func checkCancelled(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	for i := range 5 { // after 15 to 240 ms: the call is under way by one of them
+	for i := range 5 { // after 15 to 240 ms: during one of these the call is running
 		cut, cancel := context.WithCancel(ctx)
 		timer := time.AfterFunc(15*time.Millisecond<<i, cancel)
 		_, _ = p.update(cut, tree, base.node, nil)
 		timer.Stop()
 		cancel()
 	}
-	return p.unchanged(ctx, base, "five UpdateProviderTree that were cancelled, then ")
+	return p.unchanged(ctx, base, "five cancelled UpdateProviderTree, then ")
 }
 
 func checkDeadline(ctx context.Context, b *bench) error {
@@ -277,7 +277,7 @@ func checkDeadline(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	for i := range 5 { // 1 to 16 ms: some end before the call arrives, some while it is under way
+	for i := range 5 { // 1 to 16 ms: some expire before the call arrives, some while it runs
 		short, cancel := context.WithTimeout(ctx, time.Millisecond<<i)
 		_, _ = p.update(short, base.stored, base.node, nil)
 		_, _ = p.nodes(short)
@@ -299,13 +299,13 @@ func checkParallel(ctx context.Context, b *bench) error {
 			if i%4 == 0 {
 				nodes, err := p.nodes(ctx)
 				if err != nil || !sameNodes(nodes, base.nodes) {
-					errs[i] = found("16 calls at the same time, one of them AvailableNodes", "%v, %s", nodes, verdict(err))
+					errs[i] = failf("16 concurrent calls, one of them AvailableNodes", "%v, %s", nodes, verdict(err))
 				}
 				return
 			}
 			after, err := p.tree(ctx, base.bare, base.node)
 			if err == nil {
-				err = several("16 calls at the same time, one of them "+sentUpdate(base.bare, base.node, nil), differences(base.own, after))
+				err = failLines("16 concurrent calls, one of them "+sentUpdate(base.bare, base.node, nil), differences(base.own, after))
 			}
 			errs[i] = err
 		})
@@ -336,7 +336,7 @@ func checkWide(ctx context.Context, b *bench, providers, traits int) error {
 	if err != nil {
 		return err
 	}
-	return several(sentUpdate(tree, base.node, nil), differences(tree, after))
+	return failLines(sentUpdate(tree, base.node, nil), differences(tree, after))
 }
 
 func checkManyConsumers(ctx context.Context, b *bench) error {
@@ -353,20 +353,20 @@ func checkManyConsumers(ctx context.Context, b *bench) error {
 	for i := range 10_000 {
 		generation := int64(1)
 		given[consumerName(i)] = providertree.ConsumerAllocations{
-			Resources:  providertree.ProviderResources{others[i%len(others)]: {strangeClass: 1}},
+			Resources:  providertree.ProviderResources{others[i%len(others)]: {externalClass: 1}},
 			Generation: &generation, ProjectID: "project", UserID: "user", ConsumerType: "INSTANCE",
 		}
 	}
 	sent := sentUpdate(tree, base.node, given)
 	reply, err := p.update(ctx, tree, base.node, given)
 	if err != nil {
-		return found(sent, "%s", said(err))
+		return failf(sent, "%s", describe(err))
 	}
 	back, err := protocol.ToAllocations(reply.GetAllocations())
 	if err != nil {
-		return found(sent, "allocations that cannot be: %v", err)
+		return failf(sent, "invalid allocations: %v", err)
 	}
-	return several(sent, allocationChanges(given, back))
+	return failLines(sent, allocationChanges(given, back))
 }
 
 func checkMalformed(ctx context.Context, b *bench) error {
@@ -375,16 +375,16 @@ func checkMalformed(ctx context.Context, b *bench) error {
 		return err
 	}
 	orphan := &driverv1.ProviderTree{Providers: []*driverv1.ResourceProvider{{Uuid: "no uuid", Name: base.node, ParentUuid: uuid.NewString()}}}
-	for what, tree := range map[string]*driverv1.ProviderTree{"no tree": nil, "a tree whose only provider has no uuid and a parent that is not there": orphan} {
+	for what, tree := range map[string]*driverv1.ProviderTree{"no tree": nil, "a tree whose only provider has an invalid uuid and a missing parent": orphan} {
 		sent := "UpdateProviderTree with " + what
 		_, err := within(ctx, b.limits.Update, func(ctx context.Context) (*driverv1.UpdateProviderTreeResponse, error) {
 			return p.Driver().UpdateProviderTree(ctx, &driverv1.UpdateProviderTreeRequest{Tree: tree, Node: base.node})
 		})
 		switch {
 		case err == nil:
-			return found(sent, "a tree")
+			return failf(sent, "a tree")
 		case status.Code(err) == codes.DeadlineExceeded:
-			return found(sent, "%s", said(err))
+			return failf(sent, "%s", describe(err))
 		}
 		if err := p.alive(ctx, sent); err != nil {
 			return err
@@ -403,12 +403,12 @@ func leakCheck(what string, count func(pid int) int) func(context.Context, *benc
 		const passes, slack = 30, 10
 		pass := func() error {
 			if _, err := p.nodes(ctx); err != nil {
-				return found("AvailableNodes", "%s", said(err))
+				return failf("AvailableNodes", "%s", describe(err))
 			}
 			_, err := p.tree(ctx, base.stored, base.node)
 			return err
 		}
-		for range 3 { // what is opened once and kept is no leak
+		for range 3 { // what is opened once and kept open is not a leak
 			if err := pass(); err != nil {
 				return err
 			}
@@ -420,7 +420,7 @@ func leakCheck(what string, count func(pid int) int) func(context.Context, *benc
 			}
 		}
 		if after := count(p.PID()); after > before+slack {
-			return found(fmt.Sprintf("%d passes", passes), "%d %s, there were %d before", after, what, before)
+			return failf(fmt.Sprintf("%d passes", passes), "%d %s, %d before", after, what, before)
 		}
 		return nil
 	}

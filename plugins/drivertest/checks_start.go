@@ -20,32 +20,32 @@ import (
 var startChecks = []Check{
 	{
 		ID: "start/handshake", Title: "starts and completes the handshake in time",
-		Protects: "a plugin that does not start is tried again and again, and its node reports nothing",
-		Rule:     "Started with the agent's cookie, a plugin writes one line of go-plugin's handshake to standard output, before anything else, and serves gRPC with the certificates of that handshake.",
+		Protects: "inventory: a plugin that does not start is restarted again and again, and its node reports nothing",
+		Rule:     "Started with the agent's cookie, a plugin first writes one line of go-plugin's handshake to standard output, then serves gRPC with the certificates of that handshake.",
 		See:      "plugins.Serve; proto: head of driver.proto",
 		run:      func(ctx context.Context, b *bench) error { _, err := b.start(ctx); return err },
 	},
 	{
-		ID: "start/info", Title: "says who it is before it is configured",
-		Protects: "the agent cannot tell which driver it has started",
+		ID: "start/info", Title: "answers Info before it is configured",
+		Protects: "the agent's check that it started the right driver",
 		Rule:     "Info works at any time and does not block. The name is 1 to 63 lower case letters, digits and hyphens; the version is not empty.",
 		See:      "plugins.Info; proto: Plugin.Info", run: checkInfo,
 	},
 	{
-		ID: "start/info-repeated", Title: "says the same whenever it is asked",
-		Protects: "a driver whose abilities come and go is asked for what it cannot do",
+		ID: "start/info-repeated", Title: "answers Info the same way each time",
+		Protects: "a driver whose capabilities change: the agent would call methods that it does not have",
 		Rule:     "Name, version and capabilities belong to the binary: they do not change while it runs, nor with its configuration.",
 		See:      "proto: InfoResponse", run: checkInfoRepeated,
 	},
 	{
 		ID: "start/capabilities", Title: "announces well-formed capabilities, each once",
-		Protects: "the agent takes a garbled list for a plugin without abilities",
-		Rule:     "Capabilities are lower case words with underscores, each there once, at most 100.",
+		Protects: "the driver's capabilities: the agent ignores a malformed list",
+		Rule:     "Capabilities are lower case words with underscores, each listed once, at most 100.",
 		See:      "proto: InfoResponse.capabilities", run: checkCapabilityNames,
 	},
 	{
 		ID: "start/two-at-once", Title: "runs beside a second process of itself",
-		Protects: "an update of the driver: the new process answers before the old one is ended",
+		Protects: "an update of the driver: the new process answers before the old one is stopped",
 		Rule:     "The agent may start a second process beside the first, to replace it after an update. Both must work.",
 		See:      "plugins.Driver", run: checkTwoAtOnce,
 	},
@@ -58,7 +58,7 @@ func checkInfo(ctx context.Context, b *bench) error {
 	}
 	info, err := p.info(ctx)
 	if err != nil {
-		return found("Info before Configure", "%s", said(err))
+		return failf("Info before Configure", "%s", describe(err))
 	}
 	b.info = info
 	var wrong []string
@@ -68,7 +68,7 @@ func checkInfo(ctx context.Context, b *bench) error {
 	if strings.TrimSpace(info.GetVersion()) == "" {
 		wrong = append(wrong, "an empty version")
 	}
-	return several("Info before Configure", wrong)
+	return failLines("Info before Configure", wrong)
 }
 
 func checkInfoRepeated(ctx context.Context, b *bench) error {
@@ -79,10 +79,10 @@ func checkInfoRepeated(ctx context.Context, b *bench) error {
 	for range 5 {
 		again, err := p.info(ctx)
 		if err != nil {
-			return found("Info after Configure", "%s", said(err))
+			return failf("Info after Configure", "%s", describe(err))
 		}
 		if !proto.Equal(b.info, again) {
-			return found("Info before Configure, then after it", "{%v}, then {%v}", b.info, again)
+			return failf("Info before Configure, then after it", "{%v}, then {%v}", b.info, again)
 		}
 	}
 	return nil
@@ -105,7 +105,7 @@ func checkCapabilityNames(ctx context.Context, b *bench) error {
 			wrong = append(wrong, fmt.Sprintf("the capability %q more than once", c))
 		}
 	}
-	return several("Info", wrong)
+	return failLines("Info", wrong)
 }
 
 func checkTwoAtOnce(ctx context.Context, b *bench) error {
@@ -122,7 +122,7 @@ func checkTwoAtOnce(ctx context.Context, b *bench) error {
 		if err != nil {
 			return err
 		}
-		if err := several("two processes at once, "+sentUpdate(base.bare, base.node, nil)+fmt.Sprintf(" to the %s one", []string{"later", "earlier"}[i]), differences(base.own, after)); err != nil {
+		if err := failLines("two processes at once, "+sentUpdate(base.bare, base.node, nil)+fmt.Sprintf(" to the %s one", []string{"later", "earlier"}[i]), differences(base.own, after)); err != nil {
 			return err
 		}
 	}
@@ -133,76 +133,76 @@ const seeConfig = "plugins.Driver.Configure, plugins.DecodeConfig; proto: Plugin
 
 var configChecks = []Check{
 	{
-		ID: "config/schema", Title: "gives a JSON Schema of its configuration, before it is configured",
-		Protects: "an operator's only description of what may be configured",
-		Rule:     "ConfigSchema works before Configure and answers a JSON Schema of an object, or nothing if the driver takes no configuration; the same each time.",
+		ID: "config/schema", Title: "returns a JSON Schema of its configuration, before it is configured",
+		Protects: "an operator's only description of the configuration",
+		Rule:     "ConfigSchema works before Configure and returns a JSON Schema of an object, or nothing if the driver takes no configuration; the same each time.",
 		See:      "plugins.Driver.ConfigSchema", run: checkSchema,
 	},
 	{
-		ID: "config/schema-strict", Title: "the schema knows all keys and admits no others",
-		Protects: "a mistyped key that a tool finds valid and the driver then refuses",
-		Rule:     "A driver's configuration is strict, so its schema says additionalProperties (or unevaluatedProperties) false, and it has every key that the driver takes.",
+		ID: "config/schema-strict", Title: "lists all keys in the schema and allows no others",
+		Protects: "a mistyped key that a tool accepts and the driver then rejects",
+		Rule:     "A driver's configuration is strict: its schema sets additionalProperties (or unevaluatedProperties) to false and has every key that the driver accepts.",
 		See:      "plugins.Driver.ConfigSchema", run: checkSchemaStrict,
 	},
 	{
-		ID: "config/accepted", Title: "takes the given configuration",
-		Protects: "everything else: a driver that refuses its configuration reports nothing",
-		Rule:     "What depends on the state of the machine is no error of Configure: a driver answers NotReady when it is asked for nodes or trees.",
+		ID: "config/accepted", Title: "accepts the given configuration",
+		Protects: "everything else: a driver that rejects its configuration reports nothing",
+		Rule:     "Configure does not fail because of the machine's state: the driver returns NotReady from AvailableNodes or UpdateProviderTree instead.",
 		See:      seeConfig,
 		run: func(ctx context.Context, b *bench) error {
 			if _, err := b.start(ctx); err != nil {
 				return notApplicable("the plugin does not start; see start/handshake")
 			}
-			b.endFresh()
+			b.endOwn()
 			_, err := b.configured(ctx)
 			return err
 		},
 	},
 	{
-		ID: "config/repeated", Title: "takes the same configuration again, and nothing changes",
+		ID: "config/repeated", Title: "accepts the same configuration again, and nothing changes",
 		Protects: "a reload of the agent's configuration while guests run",
 		Rule:     "Configure is called again whenever the configuration may have changed.",
 		See:      seeConfig, run: checkConfigRepeated,
 	},
 	{
-		ID: "config/empty", Title: "takes no bytes for {}",
+		ID: "config/empty", Title: "treats an empty configuration as {}",
 		Protects: "a driver without a table in the agent's configuration",
-		Rule:     "The configuration is a JSON object; none at all is the object {}.",
+		Rule:     "The configuration is a JSON object; an empty one is the object {}.",
 		See:      seeConfig, run: checkConfigEmpty,
 	},
 	{
-		ID: "config/unknown-key", Title: "refuses a key that it does not know",
-		Protects: "an operator whose mistyped key would be ignored in silence",
-		Rule:     "Configure is strict: an unknown key is an error, a ConfigError.",
+		ID: "config/unknown-key", Title: "rejects an unknown key",
+		Protects: "an operator whose mistyped key would be ignored",
+		Rule:     "Configure is strict: an unknown key is a ConfigError.",
 		See:      seeConfig, run: checkUnknownKey,
 	},
 	{
-		ID: "config/names-key", Title: "says which key is wrong",
-		Protects: "an operator who is to find the mistake",
-		Rule:     "A ConfigError names the key, as its path below the driver's table, and says in words what is wrong with it.",
+		ID: "config/names-key", Title: "names the invalid key",
+		Protects: "an operator who must find the mistake",
+		Rule:     "A ConfigError names the key, as its path below the driver's table, and describes the problem.",
 		See:      "plugins.ConfigError; proto: ConfigError", run: checkNamesKey,
 	},
 	{
-		ID: "config/not-an-object", Title: "refuses what is no JSON object, and goes on",
-		Protects: "the process: a bad configuration is an answer, no crash",
-		Rule:     "Anything but a JSON object is a ConfigError, and the process goes on.",
+		ID: "config/not-an-object", Title: "rejects a configuration that is not a JSON object, and keeps running",
+		Protects: "the process: an invalid configuration must not crash it",
+		Rule:     "Anything but a JSON object is a ConfigError, and the process keeps running.",
 		See:      seeConfig, run: checkNotAnObject,
 	},
 	{
-		ID: "config/wrong-type", Title: "refuses a value of the wrong type",
-		Protects: "a number in quotes that becomes 0",
-		Rule:     "A value of another type than the schema says is a ConfigError.",
+		ID: "config/wrong-type", Title: "rejects a value of the wrong type",
+		Protects: "a number in quotes that would become 0",
+		Rule:     "A value whose type is not the schema's is a ConfigError.",
 		See:      seeConfig, run: checkWrongType,
 	},
 	{
-		ID: "config/keeps-former", Title: "keeps the former configuration when it refuses one",
-		Protects: "a running node, when somebody makes a mistake in a file and reloads",
-		Rule:     "On an error of Configure the former configuration stays in force.",
+		ID: "config/keeps-former", Title: "keeps the former configuration when it rejects one",
+		Protects: "a running node, when an operator makes a mistake in a file and reloads",
+		Rule:     "When Configure fails, the former configuration stays in effect.",
 		See:      seeConfig, run: checkKeepsFormer,
 	},
 }
 
-// readSchema is the schema, decoded; nil without one.
+// readSchema returns the decoded schema, or nil without one.
 func (b *bench) readSchema(ctx context.Context) (schema map[string]any, err error) {
 	p, err := b.start(ctx)
 	if err != nil {
@@ -212,10 +212,10 @@ func (b *bench) readSchema(ctx context.Context) (schema map[string]any, err erro
 	for i := range 2 {
 		again, err := p.schema(ctx)
 		if err != nil {
-			return nil, found("ConfigSchema before Configure", "%s", said(err))
+			return nil, failf("ConfigSchema before Configure", "%s", describe(err))
 		}
 		if i > 0 && !bytes.Equal(raw, again) {
-			return nil, found("ConfigSchema, twice", "two different answers")
+			return nil, failf("ConfigSchema, twice", "two different answers")
 		}
 		raw = again
 	}
@@ -223,7 +223,7 @@ func (b *bench) readSchema(ctx context.Context) (schema map[string]any, err erro
 		return nil, nil
 	}
 	if err := json.Unmarshal(raw, &schema); err != nil {
-		return nil, found("ConfigSchema", "what is no JSON object: %v", err)
+		return nil, failf("ConfigSchema", "bytes that are not a JSON object: %v", err)
 	}
 	return schema, nil
 }
@@ -234,29 +234,29 @@ func checkSchema(ctx context.Context, b *bench) error {
 		return err
 	}
 	if schema["type"] != "object" {
-		return found("ConfigSchema", `a schema whose "type" is %v: a configuration is an object`, schema["type"])
+		return failf("ConfigSchema", `a schema whose "type" is %v: a configuration is an object`, schema["type"])
 	}
 	return nil
 }
 
 func checkSchemaStrict(ctx context.Context, b *bench) error {
 	schema, err := b.readSchema(ctx)
-	if f := (*finding)(nil); errors.As(err, &f) {
-		return notApplicable("there is no schema to look at; see config/schema")
+	if v := (*violation)(nil); errors.As(err, &v) {
+		return notApplicable("the driver has no schema; see config/schema")
 	}
 	if err != nil {
 		return err
 	}
 	var config map[string]any
 	if json.Unmarshal(b.opts.Config, &config) != nil {
-		return notApplicable("the given configuration is no object")
+		return notApplicable("the given configuration is not an object")
 	}
 	if schema == nil && len(config) == 0 {
 		return notApplicable("the driver takes no configuration")
 	}
 	var wrong []string
 	if schema["additionalProperties"] != false && schema["unevaluatedProperties"] != false {
-		wrong = append(wrong, "a schema that admits any key")
+		wrong = append(wrong, "a schema that allows any key")
 	}
 	properties, _ := schema["properties"].(map[string]any)
 	for key := range config {
@@ -265,7 +265,7 @@ func checkSchemaStrict(ctx context.Context, b *bench) error {
 		}
 	}
 	slices.Sort(wrong)
-	return several("ConfigSchema", wrong)
+	return failLines("ConfigSchema", wrong)
 }
 
 func checkConfigRepeated(ctx context.Context, b *bench) error {
@@ -275,26 +275,26 @@ func checkConfigRepeated(ctx context.Context, b *bench) error {
 	}
 	for range 3 {
 		if err := p.configure(ctx, b.opts.Config, b.stateDir()); err != nil {
-			return found("Configure with the given configuration, again", "%s", said(err))
+			return failf("Configure with the given configuration, again", "%s", describe(err))
 		}
 	}
 	return p.unchanged(ctx, base, "Configure three times with the same configuration, then ")
 }
 
-// unchanged checks that nodes and tree are what they were.
+// unchanged checks that nodes and tree are as before.
 func (p *proc) unchanged(ctx context.Context, base *baseline, after string) error {
 	nodes, err := p.nodes(ctx)
 	if err != nil {
-		return found(after+"AvailableNodes", "%s", said(err))
+		return failf(after+"AvailableNodes", "%s", describe(err))
 	}
 	if !slices.Equal(nodes, base.nodes) {
-		return found(after+"AvailableNodes", "%v; it was %v before", nodes, base.nodes)
+		return failf(after+"AvailableNodes", "%v; it was %v before", nodes, base.nodes)
 	}
 	tree, err := p.tree(ctx, base.bare, base.node)
 	if err != nil {
 		return err
 	}
-	return several(after+sentUpdate(base.bare, base.node, nil), differences(base.own, tree))
+	return failLines(after+sentUpdate(base.bare, base.node, nil), differences(base.own, tree))
 }
 
 func checkConfigEmpty(ctx context.Context, b *bench) error {
@@ -304,25 +304,28 @@ func checkConfigEmpty(ctx context.Context, b *bench) error {
 	}
 	empty, object := p.configure(ctx, nil, b.stateDir()), p.configure(ctx, []byte("{}"), b.stateDir())
 	if (empty == nil) != (object == nil) {
-		return found("Configure with no bytes, then with {}", "%s, then %s", verdict(empty), verdict(object))
+		return failf("Configure with an empty configuration, then with {}", "%s, then %s", verdict(empty), verdict(object))
 	}
-	return p.alive(ctx, "Configure with no bytes")
+	return p.alive(ctx, "Configure with an empty configuration")
 }
 
 func verdict(err error) string {
 	if err == nil {
-		return "that is fine"
+		return noError
 	}
-	return said(err)
+	return describe(err)
 }
 
-const unknownKey = "no_driver_has_this_key"
+const (
+	unknownKey = "no_driver_has_this_key"
+	noError    = "no error"
+)
 
-// withKey is the given configuration with one more key.
+// withKey returns the given configuration with one more key.
 func (b *bench) withKey(key string, value any) ([]byte, error) {
 	config := map[string]any{}
 	if err := json.Unmarshal(b.opts.Config, &config); err != nil {
-		return nil, notApplicable("the given configuration is no object")
+		return nil, notApplicable("the given configuration is not an object")
 	}
 	config[key] = value
 	return json.Marshal(config)
@@ -339,7 +342,7 @@ func (b *bench) refused(ctx context.Context) (error, error) {
 	}
 	answer := p.configure(ctx, config, b.stateDir())
 	if answer == nil {
-		b.discard() // it has a configuration now that nobody meant
+		b.discard() // it has accepted an invalid configuration
 	}
 	return answer, nil
 }
@@ -351,10 +354,10 @@ func checkUnknownKey(ctx context.Context, b *bench) error {
 	}
 	sent := "Configure with the key " + unknownKey + " beside the given configuration"
 	if answer == nil {
-		return found(sent, "that is fine")
+		return failf(sent, noError)
 	}
 	if kind(answer) != protocol.KindConfigError {
-		return found(sent, "%s: no ConfigError in the status' details", said(answer))
+		return failf(sent, "%s, without a ConfigError in the status' details", describe(answer))
 	}
 	return nil
 }
@@ -365,11 +368,11 @@ func checkNamesKey(ctx context.Context, b *bench) error {
 		return err
 	}
 	if kind(answer) != protocol.KindConfigError {
-		return notApplicable("the driver answers no ConfigError; see config/unknown-key")
+		return notApplicable("the driver returns no ConfigError; see config/unknown-key")
 	}
 	f := protocol.FailureOf(answer)
 	if !strings.Contains(f.Key, unknownKey) || strings.TrimSpace(f.Words) == "" {
-		return found("Configure with the key "+unknownKey, "a ConfigError of the key %q with the problem %q", f.Key, f.Words)
+		return failf("Configure with the key "+unknownKey, "a ConfigError for the key %q with the problem %q", f.Key, f.Words)
 	}
 	return nil
 }
@@ -384,13 +387,13 @@ func checkNotAnObject(ctx context.Context, b *bench) error {
 		answer := p.configure(ctx, []byte(config), b.stateDir())
 		if answer == nil {
 			b.discard()
-			return found(sent, "that is fine")
+			return failf(sent, noError)
 		}
 		if err := p.alive(ctx, sent); err != nil {
 			return err
 		}
 		if kind(answer) != protocol.KindConfigError {
-			return found(sent, "%s: no ConfigError in the status' details", said(answer))
+			return failf(sent, "%s, without a ConfigError in the status' details", describe(answer))
 		}
 	}
 	return nil
@@ -399,7 +402,7 @@ func checkNotAnObject(ctx context.Context, b *bench) error {
 func checkWrongType(ctx context.Context, b *bench) error {
 	schema, err := b.readSchema(ctx)
 	if err != nil {
-		return notApplicable("there is no schema to look at; see config/schema")
+		return notApplicable("the driver has no schema; see config/schema")
 	}
 	properties, _ := schema["properties"].(map[string]any)
 	wrong := map[any]any{"string": 17, "integer": "seventeen", "number": "seventeen", "boolean": "yes", "array": 17, "object": 17}
@@ -418,17 +421,17 @@ func checkWrongType(ctx context.Context, b *bench) error {
 			return err
 		}
 		answer := p.configure(ctx, config, b.stateDir())
-		sent := fmt.Sprintf("Configure with %s = %v, whose type is %v by the schema", key, value, property["type"])
+		sent := fmt.Sprintf("Configure with %s = %v, whose type in the schema is %v", key, value, property["type"])
 		if answer == nil {
 			b.discard()
-			return found(sent, "that is fine")
+			return failf(sent, noError)
 		}
 		if kind(answer) != protocol.KindConfigError {
-			return found(sent, "%s: no ConfigError in the status' details", said(answer))
+			return failf(sent, "%s, without a ConfigError in the status' details", describe(answer))
 		}
 		return nil
 	}
-	return notApplicable("the schema says the type of no key")
+	return notApplicable("no key has a type in the schema")
 }
 
 func checkKeepsFormer(ctx context.Context, b *bench) error {
@@ -441,11 +444,11 @@ func checkKeepsFormer(ctx context.Context, b *bench) error {
 		return err
 	}
 	if answer == nil {
-		return notApplicable("the driver refuses nothing; see config/unknown-key")
+		return notApplicable("the driver rejects no key; see config/unknown-key")
 	}
 	p, err := b.shared(ctx)
 	if err != nil {
 		return err
 	}
-	return p.unchanged(ctx, base, "Configure with a key that was refused, then ")
+	return p.unchanged(ctx, base, "Configure with a rejected key, then ")
 }

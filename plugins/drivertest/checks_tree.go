@@ -16,109 +16,112 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
+// unknownNode is the name of a node that no driver has.
+const unknownNode = "drivertest-unknown"
+
 const seeUpdate = "plugins.Driver.UpdateProviderTree; proto: Driver.UpdateProviderTree"
 
 var treeChecks = []Check{
 	{
-		ID: "tree/answers", Title: "makes a tree for every node, from nothing but its root",
+		ID: "tree/answers", Title: "makes a tree for every node, also if Placement has only the root",
 		Protects: "a new node",
-		Rule:     "UpdateProviderTree gets the tree as Placement has it, for a new node the root alone, and answers with the tree as it should be.",
+		Rule:     "UpdateProviderTree gets the tree as Placement has it, for a new node the root alone, and returns the tree as it should be.",
 		See:      seeUpdate, run: checkTreeAnswers,
 	},
 	{
 		ID: "tree/inventory", Title: "reports some inventory",
-		Protects: "a node on which nothing could ever be placed",
-		Rule:     "The tree says what the node can give. While that is not known, the answer is NotReady, not a tree without inventory.",
+		Protects: "a node that could never get an instance",
+		Rule:     "The tree has the node's inventory. While that is not known, the driver returns NotReady, not a tree without inventory.",
 		See:      seeUpdate, run: checkTreeInventory,
 	},
 	{
 		ID: "tree/order", Title: "lists every provider after its parent",
 		Protects: "an agent that creates providers in the order in which they come",
-		Rule:     "ProviderTree holds every provider after its parent.",
+		Rule:     "ProviderTree lists every provider after its parent.",
 		See:      "proto: ProviderTree.providers", run: checkRaw(rawOrder),
 	},
 	{
-		ID: "tree/unique", Title: "has every uuid and every name once",
-		Protects: "an answer of Placement that a name is taken",
-		Rule:     "uuids are uuids, names have 1 to 200 characters, and both are unique in the tree.",
+		ID: "tree/unique", Title: "uses every uuid and every name once",
+		Protects: "the pass: Placement rejects a name that is in use",
+		Rule:     "uuids are valid, names have 1 to 200 characters, and both are unique in the tree.",
 		See:      "providertree.Provider; proto: ResourceProvider", run: checkRaw(rawFields("uuid", "name")),
 	},
 	{
-		ID: "tree/inventories", Title: "reports inventories that Placement takes",
-		Protects: "a whole provider that Placement refuses for one bad number",
-		Rule:     "Classes are of A-Z, 0-9 and _; totals 1 to 2147483647; reserved at most the total; units and steps at most 2147483647, min_unit at most max_unit; ratios finite and above 0. What there is none of is left out.",
+		ID: "tree/inventories", Title: "reports inventories that Placement accepts",
+		Protects: "a whole provider: Placement rejects all its inventories for one invalid number",
+		Rule:     "Classes have A-Z, 0-9 and _; totals are 1 to 2147483647; reserved is at most the total; units and steps are at most 2147483647, min_unit at most max_unit; ratios are finite and above 0. A class with a total of 0 is left out.",
 		See:      "providertree.Inventory; proto: Inventory", run: checkRaw(rawFields("inventories")),
 	},
 	{
 		ID: "tree/traits", Title: "reports well-formed traits and aggregates, each once",
-		Protects: "a provider whose traits Placement refuses, all of them",
-		Rule:     "Traits have 1 to 255 of A-Z, 0-9 and _; aggregates are uuids; both are there once.",
+		Protects: "all traits of a provider: Placement rejects them for one invalid trait",
+		Rule:     "Traits have 1 to 255 of A-Z, 0-9 and _; aggregates are uuids; each is listed once.",
 		See:      "providertree.ValidateTrait; proto: ResourceProvider.traits", run: checkRaw(rawTraits),
 	},
 	{
-		ID: "tree/well-formed", Title: "answers with a tree that can be used",
-		Protects: "everything: the agent throws such an answer away",
-		Rule:     "What is answered is a tree as Placement would have it.",
+		ID: "tree/well-formed", Title: "returns a valid tree",
+		Protects: "everything: the agent discards an invalid tree",
+		Rule:     "The result is a tree that Placement could hold.",
 		See:      "providertree.Tree", run: checkRaw(rawWhole),
 	},
 	{
-		ID: "tree/generations", Title: "sends generations back as they came",
-		Protects: "what somebody else wrote in the meantime: it would be overwritten",
-		Rule:     "A generation is Placement's, to be sent back as it came; providers that are new have none.",
+		ID: "tree/generations", Title: "returns generations unchanged",
+		Protects: "what another client wrote in the meantime: it would be overwritten",
+		Rule:     "A generation is Placement's and is returned unchanged; new providers have none.",
 		See:      "proto: ResourceProvider.generation", run: checkGenerations,
 	},
 	{
-		ID: "tree/root", Title: "leaves the node's root what it is",
+		ID: "tree/root", Title: "does not change the node's root",
 		Protects: "the node's identity",
-		Rule:     "The root's name, uuid and place are not the driver's to change.",
+		Rule:     "A driver does not change the name, uuid or parent of the root.",
 		See:      seeUpdate, run: checkRoot,
 	},
 	{
 		ID: "tree/child-names", Title: "names its providers after the node",
-		Protects: "the second host of the same kind: names are unique in all of Placement",
-		Rule:     "A provider that the driver adds has the node's name in its own, as Nova's have (cn1_numa_0).",
+		Protects: "the second host of the same kind: provider names are unique in Placement",
+		Rule:     "The name of a provider that the driver adds contains the node's, as Nova's do (cn1_numa_0).",
 		See:      "docs/drivers.md; the fake driver's childName", run: checkChildNames,
 	},
 	{
-		ID: "tree/same-input", Title: "answers the same tree to the same tree",
-		Protects: "Placement from a write with every pass",
-		Rule:     "The answer depends on the tree and on the machine.",
+		ID: "tree/same-input", Title: "returns the same tree for the same tree",
+		Protects: "Placement from a write in every pass",
+		Rule:     "The result depends on the tree and on the machine only.",
 		See:      seeUpdate, run: checkSameInput,
 	},
 	{
-		ID: "tree/idempotent", Title: "changes nothing in its own answer",
-		Protects: "Placement from a write with every pass",
+		ID: "tree/idempotent", Title: "changes nothing in its own result",
+		Protects: "Placement from a write in every pass",
 		Rule:     "Called with its own result, UpdateProviderTree changes nothing.",
 		See:      seeUpdate, run: checkIdempotent,
 	},
 	{
-		ID: "tree/restart", Title: "finds its providers again after a restart",
-		Protects: "allocations on providers that would be made anew under other uuids",
-		Rule:     "New providers get a uuid that stays the same (providertree.ChildUUID), and nothing depends on what the process did before.",
+		ID: "tree/restart", Title: "reports the same providers after a restart",
+		Protects: "allocations on providers that would be created again under other uuids",
+		Rule:     "A new provider gets a stable uuid (providertree.ChildUUID), and nothing depends on what the process did before.",
 		See:      "providertree.ChildUUID", run: checkTreeRestart,
 	},
 	{
-		ID: "tree/adopts", Title: "takes over providers of the right name, with their uuids",
+		ID: "tree/adopts", Title: "adopts existing providers by name, with their uuids",
 		Protects: "a node that Nova, or another agent, reported before",
-		Rule:     "A child is looked for by its name first: one that is there is taken over as it is, with its uuid.",
+		Rule:     "A child is looked up by its name first: an existing one keeps its uuid.",
 		See:      seeUpdate + "; the fake driver's childOf", run: checkAdopts,
 	},
 	{
-		ID: "tree/unknown-node", Title: "makes no tree for a node that it does not have",
+		ID: "tree/unknown-node", Title: "makes no tree for a node that is not its own",
 		Protects: "the inventory of another driver's node",
-		Rule:     "Asked for a node that is not the driver's it answers an error, or leaves the tree alone.",
+		Rule:     "For a node that is not the driver's, it returns an error or leaves the tree unchanged.",
 		See:      seeUpdate, run: checkUnknownNode,
 	},
 	{
-		ID: "tree/no-allocations", Title: "answers no allocations and no renames when given none",
+		ID: "tree/no-allocations", Title: "returns no allocations and no renames when it gets none",
 		Protects: "allocations: they are written in a reshape only",
-		Rule:     "Allocations are in the answer if and only if they were in the request; class_renames only with them.",
+		Rule:     "Allocations are in the response if and only if they were in the request; class_renames only with them.",
 		See:      "proto: UpdateProviderTreeResponse", run: checkNoAllocations,
 	},
 	{
-		ID: "tree/allocations-back", Title: "gives allocations back untouched when nothing moves",
-		Protects: "consumers, in a reshape of something else on the same tree",
-		Rule:     "With allocations, the answer holds all of them: amounts, generation, project, user and type.",
+		ID: "tree/allocations-back", Title: "returns allocations unchanged when nothing moves",
+		Protects: "consumers, when another part of the same tree is reshaped",
+		Rule:     "With allocations, the response has all of them: amounts, generation, project, user and type.",
 		See:      seeUpdate, run: checkAllocationsBack,
 	},
 }
@@ -131,10 +134,10 @@ func checkTreeAnswers(ctx context.Context, b *bench) error {
 	for _, n := range nodes[:min(len(nodes), 10)] {
 		tree, err := host.BareTree(rootOf(n), n.Name)
 		if err != nil {
-			return notApplicable("the node %q cannot be: %v; see nodes/names and nodes/uuids", n.Name, err)
+			return notApplicable("the node %q is invalid: %v; see nodes/names and nodes/uuids", n.Name, err)
 		}
 		if _, err := p.update(ctx, tree, n.Name, nil); err != nil {
-			return found(sentUpdate(tree, n.Name, nil), "%s", said(err))
+			return failf(sentUpdate(tree, n.Name, nil), "%s", describe(err))
 		}
 	}
 	return nil
@@ -150,17 +153,17 @@ func checkTreeInventory(ctx context.Context, b *bench) error {
 			return nil
 		}
 	}
-	return found(sentUpdate(base.bare, base.node, nil), "a tree of %s without any inventory", counted(base.own.Len(), "resource provider"))
+	return failf(sentUpdate(base.bare, base.node, nil), "a tree of %s without any inventory", counted(base.own.Len(), "resource provider"))
 }
 
-// checkRaw looks at the answer to a bare tree as it came.
+// checkRaw checks the message that answers a bare tree.
 func checkRaw(wrong func(*driverv1.ProviderTree) []string) func(context.Context, *bench) error {
 	return func(ctx context.Context, b *bench) error {
 		base, _, err := b.base(ctx)
 		if base == nil || base.reply == nil {
 			return err
 		}
-		return several(sentUpdate(base.bare, base.node, nil), wrong(base.reply.GetTree()))
+		return failLines(sentUpdate(base.bare, base.node, nil), wrong(base.reply.GetTree()))
 	}
 }
 
@@ -169,14 +172,15 @@ func rawOrder(tree *driverv1.ProviderTree) []string {
 	seen := map[string]bool{"": true}
 	for _, p := range tree.GetProviders() {
 		if !seen[p.GetParentUuid()] {
-			out = append(out, fmt.Sprintf("%s comes before its parent %s, or that is missing", p.GetName(), p.GetParentUuid()))
+			out = append(out, fmt.Sprintf("%s is listed before its parent %s, or the parent is missing", p.GetName(), p.GetParentUuid()))
 		}
 		seen[p.GetUuid()] = true
 	}
 	return out
 }
 
-// rawFields looks for violations of some fields of providers, of which the tree may be none.
+// rawFields returns the violations of some fields of providers, also in a message that is not a
+// valid tree.
 func rawFields(fields ...string) func(*driverv1.ProviderTree) []string {
 	return func(msg *driverv1.ProviderTree) []string {
 		tree, err := protocol.ToTree(msg)
@@ -232,10 +236,10 @@ func checkGenerations(ctx context.Context, b *bench) error {
 		return err
 	}
 	found := append(base.violations(), providertree.Check(base.stored, after, base.node)...)
-	return several(sentUpdate(base.stored, base.node, nil), lines(found.In("generation")))
+	return failLines(sentUpdate(base.stored, base.node, nil), lines(found.In("generation")))
 }
 
-// violations are those of the tree that the driver makes of a bare one.
+// violations returns those of the tree that the driver makes from a bare one.
 func (base *baseline) violations() providertree.Violations {
 	return providertree.Check(base.bare, base.own, base.node)
 }
@@ -251,7 +255,7 @@ func checkRoot(ctx context.Context, b *bench) error {
 			found = append(found, v)
 		}
 	}
-	return several(sentUpdate(base.bare, base.node, nil), lines(found))
+	return failLines(sentUpdate(base.bare, base.node, nil), lines(found))
 }
 
 func checkChildNames(ctx context.Context, b *bench) error {
@@ -260,7 +264,7 @@ func checkChildNames(ctx context.Context, b *bench) error {
 		return err
 	}
 	found := slices.DeleteFunc(base.violations().In("name"), func(v providertree.Violation) bool { return v.UUID == base.root })
-	return several(sentUpdate(base.bare, base.node, nil), lines(found))
+	return failLines(sentUpdate(base.bare, base.node, nil), lines(found))
 }
 
 func checkSameInput(ctx context.Context, b *bench) error {
@@ -273,7 +277,7 @@ func checkSameInput(ctx context.Context, b *bench) error {
 		if err != nil {
 			return err
 		}
-		if err := several(fmt.Sprintf("%s, the %dth time", sentUpdate(base.bare, base.node, nil), i+2), differences(base.own, after)); err != nil {
+		if err := failLines(fmt.Sprintf("%s, the %dth time", sentUpdate(base.bare, base.node, nil), i+2), differences(base.own, after)); err != nil {
 			return err
 		}
 	}
@@ -291,7 +295,7 @@ func checkIdempotent(ctx context.Context, b *bench) error {
 		if err != nil {
 			return err
 		}
-		if err := several(fmt.Sprintf("%s: its own answer (round %d)", sentUpdate(tree, base.node, nil), i+1), differences(tree, after)); err != nil {
+		if err := failLines(fmt.Sprintf("%s: its own result (round %d)", sentUpdate(tree, base.node, nil), i+1), differences(tree, after)); err != nil {
 			return err
 		}
 		tree = host.Stored(after)
@@ -313,7 +317,7 @@ func checkTreeRestart(ctx context.Context, b *bench) error {
 		if err != nil {
 			return err
 		}
-		if err := several("after a restart, "+sentUpdate(tree, base.node, nil), differences(base.own, after)); err != nil {
+		if err := failLines("after a restart, "+sentUpdate(tree, base.node, nil), differences(base.own, after)); err != nil {
 			return err
 		}
 	}
@@ -336,7 +340,7 @@ func checkAdopts(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	return several(sentUpdate(tree, base.node, nil)+", which somebody else made with other uuids", differences(tree, after))
+	return failLines(sentUpdate(tree, base.node, nil)+", created by another client with other uuids", differences(tree, after))
 }
 
 func checkUnknownNode(ctx context.Context, b *bench) error {
@@ -344,7 +348,7 @@ func checkUnknownNode(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	const name = "drivertest-nobody"
+	const name = unknownNode
 	tree, err := host.BareTree(uuid.NewString(), name)
 	if err != nil {
 		return err
@@ -353,9 +357,9 @@ func checkUnknownNode(ctx context.Context, b *bench) error {
 	if err == nil {
 		after, err := protocol.ToTree(reply.GetTree())
 		if err != nil {
-			return found(sentUpdate(tree, name, nil), "a tree that cannot be used: %v", err)
+			return failf(sentUpdate(tree, name, nil), "an invalid tree: %v", err)
 		}
-		if err := several(sentUpdate(tree, name, nil)+", which is none of the driver's", differences(tree, after)); err != nil {
+		if err := failLines(sentUpdate(tree, name, nil)+", which is not the driver's", differences(tree, after)); err != nil {
 			return err
 		}
 	}
@@ -369,10 +373,10 @@ func checkNoAllocations(ctx context.Context, b *bench) error {
 	}
 	sent := sentUpdate(base.bare, base.node, nil)
 	if base.reply.GetAllocations() != nil {
-		return found(sent, "allocations of %s", counted(len(base.reply.GetAllocations().GetConsumers()), "consumer"))
+		return failf(sent, "allocations of %s", counted(len(base.reply.GetAllocations().GetConsumers()), "consumer"))
 	}
 	if len(base.reply.GetClassRenames()) > 0 {
-		return found(sent, "class_renames of %s", quoted(sortedKeys(base.reply.GetClassRenames())))
+		return failf(sent, "class_renames of %s", quoted(sortedKeys(base.reply.GetClassRenames())))
 	}
 	return nil
 }
@@ -384,18 +388,18 @@ func checkAllocationsBack(ctx context.Context, b *bench) error {
 	}
 	for _, given := range []providertree.Allocations{allocate(base.stored, base.own, base.root), {}} {
 		reply, err := p.update(ctx, base.stored, base.node, given)
-		sent := sentUpdate(base.stored, base.node, given) + ": its own answer, nothing moves"
+		sent := sentUpdate(base.stored, base.node, given) + ": its own result, nothing moves"
 		if err != nil {
-			return found(sent, "%s", said(err))
+			return failf(sent, "%s", describe(err))
 		}
 		if reply.GetAllocations() == nil {
-			return found(sent, "no allocations")
+			return failf(sent, "no allocations")
 		}
 		back, err := protocol.ToAllocations(reply.GetAllocations())
 		if err != nil {
-			return found(sent, "allocations that cannot be: %v", err)
+			return failf(sent, "invalid allocations: %v", err)
 		}
-		if err := several(sent, allocationChanges(given, back)); err != nil {
+		if err := failLines(sent, allocationChanges(given, back)); err != nil {
 			return err
 		}
 	}

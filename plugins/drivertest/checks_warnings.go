@@ -16,42 +16,42 @@ const seeWarnings = "plugins.Warner; proto: Warning"
 
 var warningChecks = []Check{
 	{
-		ID: "warnings/form", Title: "tells its warnings by name, each once and in words, also before it is configured", Needs: protocol.CapabilityWarnings,
-		Protects: "the warnings: an agent cannot show those that it cannot use",
-		Rule: fmt.Sprintf("At most %d warnings. A name has 1 to %d of a-z, 0-9, -, _, . and :, a letter or a digit first, and is there once; a text has 1 to %d characters.",
+		ID: "warnings/form", Title: "reports its warnings with name and text, each once, also before it is configured", Needs: protocol.CapabilityWarnings,
+		Protects: "the warnings: the agent ignores invalid ones",
+		Rule: fmt.Sprintf("At most %d warnings. A name has 1 to %d of a-z, 0-9, -, _, . and :, starts with a letter or a digit, and is listed once; a text has 1 to %d characters.",
 			protocol.MaxWarnings, protocol.MaxWarningName, protocol.MaxWarningText),
 		See: seeWarnings, run: checkWarningForm,
 	},
 	{
-		ID: "warnings/steady", Title: "tells the same warnings while nothing happens", Needs: protocol.CapabilityWarnings,
-		Protects: "the agent's log, in which each warning that begins or ends is a line",
-		Rule:     "A warning is told for as long as it holds, under the same name; what changes from one moment to the next belongs into its text.", See: seeWarnings,
+		ID: "warnings/steady", Title: "reports the same warnings while nothing changes", Needs: protocol.CapabilityWarnings,
+		Protects: "the agent's log, which has a line for each warning that begins or ends",
+		Rule:     "A warning is reported as long as it holds, under the same name; details that change belong in its text.", See: seeWarnings,
 		run: checkWarningsSteady,
 	},
 	{
-		ID: "warnings/announced", Title: "tells warnings only if it announces them",
-		Protects: "the warnings: the agent leaves out what was not announced",
-		Rule:     "warnings come with the capability \"" + protocol.CapabilityWarnings + "\" only.", See: seeWarnings,
+		ID: "warnings/announced", Title: "reports warnings only if it announces them",
+		Protects: "the warnings: the agent ignores what was not announced",
+		Rule:     "warnings need the capability \"" + protocol.CapabilityWarnings + "\".", See: seeWarnings,
 		run: checkWarningsAnnounced,
 	},
 }
 
-// warned are the warnings of a plugin, before it is configured and after it made a tree.
-func (b *bench) warned(ctx context.Context) (before, after []*driverv1.Warning, err error) {
+// warnings returns those of a plugin before it is configured and after it made a tree.
+func (b *bench) warnings(ctx context.Context) (before, after []*driverv1.Warning, err error) {
 	p, err := b.start(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
 	reply, err := p.health(ctx)
 	if err != nil {
-		return nil, nil, found("Health before Configure", "%s", said(err))
+		return nil, nil, failf("Health before Configure", "%s", describe(err))
 	}
 	before = reply.GetWarnings()
 	if _, p, err = b.base(ctx); err != nil {
 		return nil, nil, err
 	}
 	if reply, err = p.health(ctx); err != nil {
-		return nil, nil, found(sentHealth, "%s", said(err))
+		return nil, nil, failf(sentHealth, "%s", describe(err))
 	}
 	return before, reply.GetWarnings(), nil
 }
@@ -59,18 +59,18 @@ func (b *bench) warned(ctx context.Context) (before, after []*driverv1.Warning, 
 const sentHealth = "Health after UpdateProviderTree"
 
 func checkWarningForm(ctx context.Context, b *bench) error {
-	before, after, err := b.warned(ctx)
+	before, after, err := b.warnings(ctx)
 	if err != nil {
 		return err
 	}
-	if err := several("Health before Configure", wrongWarnings(before)); err != nil {
+	if err := failLines("Health before Configure", invalidWarnings(before)); err != nil {
 		return err
 	}
-	return several(sentHealth, wrongWarnings(after))
+	return failLines(sentHealth, invalidWarnings(after))
 }
 
-// wrongWarnings lists what is wrong with warnings.
-func wrongWarnings(all []*driverv1.Warning) []string {
+// invalidWarnings describes what is wrong with warnings.
+func invalidWarnings(all []*driverv1.Warning) []string {
 	var out []string
 	if n := len(all); n > protocol.MaxWarnings {
 		out = append(out, fmt.Sprintf("%d warnings", n))
@@ -94,7 +94,7 @@ func wrongWarnings(all []*driverv1.Warning) []string {
 }
 
 func checkWarningsSteady(ctx context.Context, b *bench) error {
-	_, first, err := b.warned(ctx)
+	_, first, err := b.warnings(ctx)
 	if err != nil {
 		return err
 	}
@@ -104,16 +104,16 @@ func checkWarningsSteady(ctx context.Context, b *bench) error {
 	}
 	had := warningNames(first)
 	var changes []string
-	for range 3 { // one may begin or end just now, but not every time
+	for range 3 { // one can begin or end at this moment, but not every time
 		reply, err := p.health(ctx)
 		if err != nil {
-			return found(sentHealth, "%s", said(err))
+			return failf(sentHealth, "%s", describe(err))
 		}
 		has := warningNames(reply.GetWarnings())
 		changes = nil
 		for _, name := range sortedKeys(had) {
 			if !has[name] {
-				changes = append(changes, "the warning "+name+" is not told any more")
+				changes = append(changes, "the warning "+name+" is missing")
 			}
 		}
 		for _, name := range sortedKeys(has) {
@@ -126,7 +126,7 @@ func checkWarningsSteady(ctx context.Context, b *bench) error {
 		}
 		had = has
 	}
-	return several("Health four times, with no other call between them; of the last two", changes)
+	return failLines("Health four times without other calls; comparing the last two", changes)
 }
 
 func warningNames(all []*driverv1.Warning) map[string]bool {
@@ -138,12 +138,12 @@ func warningNames(all []*driverv1.Warning) map[string]bool {
 }
 
 func checkWarningsAnnounced(ctx context.Context, b *bench) error {
-	_, after, err := b.warned(ctx)
+	_, after, err := b.warnings(ctx)
 	if err != nil {
 		return err
 	}
 	if n := len(after); n > 0 && !b.announces(protocol.CapabilityWarnings) {
-		return found(sentHealth, "%s, without the capability %q", counted(n, "warning"), protocol.CapabilityWarnings)
+		return failf(sentHealth, "%s, without the capability %q", counted(n, "warning"), protocol.CapabilityWarnings)
 	}
 	return nil
 }

@@ -1,26 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package drivertest is the conformance suite for virt drivers: what an agent relies on, put to a real plugin process.
+// Package drivertest is the conformance suite for virt drivers: it checks what an agent relies on,
+// against a real plugin process.
 //
 //	func TestConformance(t *testing.T) {
 //		drivertest.Run(t, drivertest.Options{Path: "./compute-driver-mine", Config: json.RawMessage(`{"uri": "test:///default"}`)})
 //	}
 //
-// The process is started as the agent starts it (handshake, mutual TLS, a bare environment), and nothing but the protocol is spoken to it,
-// so the language that it is written in does not matter. `compute-agent plugin test PATH` is the same for those who write no Go.
+// The process is started as the agent starts it (handshake, mutual TLS, a minimal environment), and
+// the suite uses the protocol only, so the driver can be written in any language. `compute-agent
+// plugin test PATH` runs the same suite from the command line.
 //
 //	Options ─▶ Execute ─▶ a process ──▶ check ──▶ Result: passed
-//	                        ▲    │                        failed: sent, came, rule, where to look
-//	                        └────┘ a fresh one where      does not apply: why
+//	                        ▲    │                        failed: sent, came, rule, see
+//	                        └────┘ a new process where    does not apply: why
 //	                               a check needs it
 //
-// Placement takes no part: trees and allocations are made up. A reshape is tried when there is one to try: either from the tree that the
-// driver makes with [Options.Former], or, without that, from its own tree with all inventory put on the root, as most drivers' trees once
-// were.
+// Placement takes no part: trees and allocations are made up. A reshape is tried from the tree that
+// the driver makes with [Options.FormerPath] or [Options.Former]. Without either it is tried from
+// the driver's own tree with all inventory on the root, as most drivers' trees once were.
 //
-// Instances are made only if the author says so with [Options.Instances]: on a real hypervisor that is not harmless. They are small, have
-// names that begin with drivertest-, and are removed when the check that made them ends, whatever came of it.
+// Instances are created only if the author allows it with [Options.Instances], since that affects a
+// real hypervisor. They are small, have names that begin with drivertest-, and are removed when the
+// check that created them ends, whatever its outcome.
 //
-// The package imports the agent's part that starts plugin processes (plugins/host), which is why drivers import it in tests only. Nothing of
-// the agent beyond that comes along.
+// The package imports plugins/host, the agent's part that starts plugin processes, so drivers
+// import it in tests only.
 package drivertest

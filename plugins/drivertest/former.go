@@ -22,8 +22,7 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// FormerError says that Options.FormerPath is no former release of the plugin, or cannot be used as
-// one.
+// FormerError says why Options.FormerPath cannot be used as a former release of the plugin.
 type FormerError struct {
 	Path    string
 	Problem string
@@ -40,11 +39,11 @@ type former struct {
 	tree    *providertree.Tree // as Placement has it
 }
 
-// askFormer runs the former release once, with a state directory of its own, and keeps what it
-// reports. Its log is not judged.
+// runFormer runs the former release once, with its own state directory, and keeps what it reports.
+// Its log is not checked.
 //
 // Errors: a [*FormerError].
-func (b *bench) askFormer(ctx context.Context) error {
+func (b *bench) runFormer(ctx context.Context) error {
 	fail := func(format string, args ...any) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -77,22 +76,22 @@ func (b *bench) askFormer(ctx context.Context) error {
 	defer p.Kill()
 	info, err := p.info(ctx)
 	if err != nil {
-		return fail("does not answer Info: %s", said(err))
+		return fail("does not answer Info: %s", describe(err))
 	}
 	config := b.opts.Former
 	if config == nil {
 		config = b.opts.Config
 	}
 	if err := p.configure(ctx, config, state); err != nil {
-		return fail("refuses its configuration: %s. Give one that it takes with --former-config (Options.Former)", said(err))
+		return fail("rejects its configuration: %s. Give one that it accepts with --former-config (Options.Former)", describe(err))
 	}
 	f := &former{version: info.GetVersion()}
 	if f.nodes, err = p.nodes(ctx); err != nil {
-		return fail("does not answer AvailableNodes: %s", said(err))
+		return fail("does not answer AvailableNodes: %s", describe(err))
 	}
 	present, err := b.shared(ctx)
-	if err != nil { // start/handshake and its like say why
-		return nil //nolint:nilerr // it is a result of the suite, and no fault of the former release
+	if err != nil { // start/handshake and others report why
+		return nil //nolint:nilerr // it is a result of the suite, not a fault of the former release
 	}
 	switch {
 	case b.info.GetName() != info.GetName():
@@ -100,8 +99,8 @@ func (b *bench) askFormer(ctx context.Context) error {
 	case newer(info.GetVersion(), b.info.GetVersion()):
 		return fail("is version %s, which is newer than version %s of %s: give the older one as the former release",
 			info.GetVersion(), b.info.GetVersion(), b.opts.Path)
-	case p.shape > present.shape && present.shape > 0:
-		return fail("has shape %d, which is newer than shape %d of %s: give the older one as the former release", p.shape, present.shape, b.opts.Path)
+	case p.layout > present.layout && present.layout > 0:
+		return fail("has layout version %d, which is newer than version %d of %s: give the older one as the former release", p.layout, present.layout, b.opts.Path)
 	}
 	base, _, err := b.base(ctx)
 	if err != nil {
@@ -112,9 +111,9 @@ func (b *bench) askFormer(ctx context.Context) error {
 	}
 	tree, err := p.tree(ctx, base.bare, base.node)
 	if err != nil {
-		var f *finding
-		if errors.As(err, &f) {
-			return fail("makes no tree: %s", f.came)
+		var v *violation
+		if errors.As(err, &v) {
+			return fail("makes no tree: %s", v.came)
 		}
 		return err
 	}
@@ -143,8 +142,8 @@ func sameContent(a, b string) (bool, error) {
 	return err == nil && bytes.Equal(one, other), err
 }
 
-// newer reports whether a version is newer than another one, as far as both are of three numbers:
-// v1.2.3. Others cannot be compared.
+// newer reports whether a version is newer than another, if both have three numbers: v1.2.3. Others
+// cannot be compared.
 func newer(a, b string) bool {
 	va, ok := numbers(a)
 	vb, also := numbers(b)
@@ -164,13 +163,13 @@ func numbers(version string) ([]int, bool) {
 	return out, len(out) == 3
 }
 
-// formerTree is a tree that may need a reshape, nil if there is none, with where it comes from. A
-// real one is what a driver made.
+// formerTree returns a tree that may need a reshape, or nil, and describes its source. A real one
+// was made by a driver.
 func (b *bench) formerTree(ctx context.Context, base *baseline) (tree *providertree.Tree, source string, real bool, err error) {
 	if b.former != nil {
 		for _, n := range b.former.nodes {
 			if n.Name == base.node && rootOf(n) != base.root {
-				return nil, "", true, found("AvailableNodes, of the former release and of this one",
+				return nil, "", true, failf("AvailableNodes, of the former release and of this one",
 					"node %s has the uuid %s now, had %s: it is another node, and the former one's allocations are lost", n.Name, base.root, rootOf(n))
 			}
 		}
@@ -178,14 +177,14 @@ func (b *bench) formerTree(ctx context.Context, base *baseline) (tree *providert
 	}
 	if b.opts.Former == nil {
 		tree, err := base.flat()
-		return tree, "its own tree with all inventory on the root, which no release may ever have made", false, err
+		return tree, "its own tree with all inventory on the root, which possibly no release has made", false, err
 	}
 	p, err := b.start(ctx)
 	if err != nil {
 		return nil, "", true, err
 	}
 	if err := p.configure(ctx, b.opts.Former, b.stateDir()); err != nil {
-		return nil, "", true, found("Configure with the former configuration", "%s", said(err))
+		return nil, "", true, failf("Configure with the former configuration", "%s", describe(err))
 	}
 	tree, err = p.tree(ctx, base.bare, base.node)
 	if err != nil {
@@ -194,9 +193,9 @@ func (b *bench) formerTree(ctx context.Context, base *baseline) (tree *providert
 	return host.Stored(tree), "the tree that it makes with the former configuration", true, nil
 }
 
-// likeNew compares what came of a former tree with the tree of a new node, by names: uuids may be
-// those of providers that were there before.
-func likeNew(base *baseline, after *providertree.Tree) []string {
+// compareToNew compares the result of a reshape with the tree of a new node, by names: uuids can be
+// those of providers of the former tree.
+func compareToNew(base *baseline, after *providertree.Tree) []string {
 	var out []string
 	for _, id := range base.own.Subtree(base.root) {
 		want, _ := base.own.Provider(id)
@@ -211,10 +210,10 @@ func likeNew(base *baseline, after *providertree.Tree) []string {
 	return out
 }
 
-// movedLikeNew is likeNew for a former tree that was made up, in which there may be inventory where
-// no release ever had any. It judges the classes that the driver moved, and the traits and
-// aggregates of the providers that it made for them.
-func movedLikeNew(base *baseline, r *reshaped) []string {
+// compareMovedToNew is compareToNew for a made-up former tree, which can have inventory where no
+// release had any. It compares the classes that the driver moved, and the traits and aggregates of
+// the providers that it added for them.
+func compareMovedToNew(base *baseline, r *reshaped) []string {
 	moved := map[string]bool{}
 	for _, at := range leaving(r, base.root) {
 		moved[r.renames.Present(at.Class)] = true
@@ -250,7 +249,7 @@ func only(inventories providertree.Inventories, classes map[string]bool) provide
 	return out
 }
 
-// leaving are the places of the node's tree that a reshape took inventory away from.
+// leaving returns the places of the node's tree from which a reshape removed inventory.
 func leaving(r *reshaped, root string) []plugins.Place {
 	var out []plugins.Place
 	for _, id := range r.before.Subtree(root) {
@@ -268,16 +267,16 @@ func checkComplete(ctx context.Context, b *bench) error {
 	base, _, r, err := b.done(ctx)
 	switch {
 	case r != nil && r.upgraded != nil: // by the former release, and without a reshape
-		return several(r.sent(base, nil), likeNew(base, r.upgraded))
+		return failLines(r.sent(base, nil), compareToNew(base, r.upgraded))
 	case err != nil:
 		return err
 	case r.real:
-		return several(r.sent(base, r.given), likeNew(base, r.after))
+		return failLines(r.sent(base, r.given), compareToNew(base, r.after))
 	}
-	return several(r.sent(base, r.given), movedLikeNew(base, r))
+	return failLines(r.sent(base, r.given), compareMovedToNew(base, r))
 }
 
-// upgrade is what became of a former release's tree without a reshape: nil if the driver asks for
+// upgrade returns the result for a former release's tree without a reshape; nil if the driver needs
 // one, or fails.
 func (r *reshaped) upgrade(root string) *providertree.Tree {
 	if r.withoutError != nil || r.movedSilently(root) {

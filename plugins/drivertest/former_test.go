@@ -46,7 +46,7 @@ func outcomes(t *testing.T, opts Options, run string) map[string]Result {
 // TestReshapeFromFormerRelease: the tree to reshape is the one that the last release's program
 // makes.
 func TestReshapeFromFormerRelease(t *testing.T) {
-	opts := Options{Path: fakePath, Config: json.RawMessage(shaped("numa")), Former: json.RawMessage(shaped("flat")), FormerPath: formerRelease(t)}
+	opts := Options{Path: fakePath, Config: json.RawMessage(layoutConfig("numa")), Former: json.RawMessage(layoutConfig("flat")), FormerPath: formerRelease(t)}
 	for id, r := range outcomes(t, opts, "^(reshape|shapes)/") {
 		if r.Outcome == Failed || strings.HasPrefix(id, "reshape/") && r.Outcome != Passed {
 			t.Errorf("%s: %s %s\n%s", id, r.Outcome, r.Why, r.Explain())
@@ -61,7 +61,7 @@ func TestReshapeFromFormerRelease(t *testing.T) {
 // TestUpgradeWithoutReshape: most releases need none. What becomes of the former release's tree is
 // compared all the same.
 func TestUpgradeWithoutReshape(t *testing.T) {
-	opts := Options{Path: fakePath, Config: json.RawMessage(shaped("numa")), FormerPath: formerRelease(t)}
+	opts := Options{Path: fakePath, Config: json.RawMessage(layoutConfig("numa")), FormerPath: formerRelease(t)}
 	got := outcomes(t, opts, "^reshape/")
 	if r := got["reshape/complete"]; r.Outcome != Passed {
 		t.Errorf("complete: %s\n%s", r.Outcome, r.Explain())
@@ -69,7 +69,7 @@ func TestUpgradeWithoutReshape(t *testing.T) {
 	if r := got["reshape/needed"]; r.Outcome != DoesNotApply || !strings.Contains(r.Why, "needs no reshape") {
 		t.Errorf("needed: %s %s", r.Outcome, r.Why)
 	}
-	opts.Former = json.RawMessage(strings.Replace(shaped("numa"), "HW_CPU_X86_AVX2", "HW_CPU_X86_AVX", 1))
+	opts.Former = json.RawMessage(strings.Replace(layoutConfig("numa"), "HW_CPU_X86_AVX2", "HW_CPU_X86_AVX", 1))
 	if r := outcomes(t, opts, "^reshape/")["reshape/complete"]; r.Outcome != Failed || !strings.Contains(r.Came, "cn1: trait HW_CPU_X86_AVX added") {
 		t.Errorf("a trait of the former release is left behind: %s\n%s", r.Outcome, r.Explain())
 	}
@@ -88,9 +88,9 @@ func TestFormerReleaseThatIsNone(t *testing.T) {
 		"another driver":     {Options{FormerPath: writeScript(t), Env: map[string]string{brokenKey: ""}}, `is the driver "raw"`},
 		"another protocol":   {Options{FormerPath: otherProtocol(t)}, "incompatible plugin"},
 		"no node":            {Options{FormerPath: release, Former: json.RawMessage(`{"nodes": [{"name": "cn2"}]}`)}, `has no node "drivertest-host": its nodes are "cn2"`},
-		"a refused config":   {Options{FormerPath: release, Former: json.RawMessage(`{"gpus": -1}`)}, "refuses its configuration: ConfigError: gpus"},
+		"a refused config":   {Options{FormerPath: release, Former: json.RawMessage(`{"gpus": -1}`)}, "rejects its configuration: ConfigError: gpus"},
 		"a node not ready":   {Options{FormerPath: release, Former: json.RawMessage(`{"not_ready": "no daemon"}`)}, "no daemon"},
-		"of a later release": {Options{FormerPath: release, Config: json.RawMessage(numbered(1)), Former: json.RawMessage(numbered(4))}, "has shape 4, which is newer than shape 1"},
+		"of a later release": {Options{FormerPath: release, Config: json.RawMessage(numbered(1)), Former: json.RawMessage(numbered(4))}, "has layout version 4, which is newer than version 1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.opts.Path = fakePath
@@ -124,7 +124,7 @@ func otherProtocol(t *testing.T) string {
 }
 
 // neverOnTheRoot is a correct driver that has had some classes on children since its first release,
-// and leaves inventory of them that somebody else put on the root, with what is allocated of it.
+// and leaves inventory of them that another client put on the root, with its allocations.
 func neverOnTheRoot(classes ...string) breakage {
 	return around("UpdateProviderTree", func(_ *raw, _ context.Context, req any, next func() (any, error)) (any, error) {
 		r := req.(updateReq)
@@ -178,7 +178,8 @@ func neverOnTheRoot(classes ...string) breakage {
 var alone = map[string]brokenPlugin{
 	"never had processors on the root": {breakage: neverOnTheRoot("VCPU", "MEMORY_MB")},
 	"starts a daemon with an environment of its own": {breakage: starts((*exec.Cmd).Run, &exec.Cmd{
-		// The substitution ends once the daemon has a session of its own: before that it would be killed with the group.
+		// The substitution ends once the daemon has a session of its own: before that it would be
+		// killed with the group.
 		Path: "/bin/sh", Args: []string{"sh", "-c", ": $(setsid sh -c 'sleep 30 </dev/null >/dev/null 2>&1 &')"}, Env: []string{"PATH=/usr/bin:/bin"},
 	})},
 }

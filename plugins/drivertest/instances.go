@@ -17,19 +17,19 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// InstanceTemplate is an instance that the suite may make, and make again, on the machine that it runs on: what an author allows by
-// [Options.Instances]. uuid, name, owner and allocations are the suite's to choose.
+// InstanceTemplate describes the instances that the suite creates on the machine that it runs on,
+// if [Options.Instances] allows it. The suite chooses uuid, name, owner and allocations.
 type InstanceTemplate struct {
-	// Flavor; the zero Flavor is a small one of 1 VCPU, 128 MiB and 1 GiB of disk.
+	// Flavor of the instances; the zero Flavor is one of 1 VCPU, 128 MiB and 1 GiB of disk.
 	Flavor plugins.Flavor
-	// Image and its properties, Metadata and UserData are given to the driver as they are.
+	// Image and its properties, Metadata and UserData are passed to the driver unchanged.
 	Image           string
 	ImageProperties map[string]string
 	Metadata        map[string]string
 	UserData        []byte
 }
 
-// tiny is the flavor of instances if nobody chose one.
+// tiny is the default flavor of instances.
 var tiny = plugins.Flavor{Name: "drivertest", VCPUs: 1, MemoryMB: 128, RootGB: 1}
 
 func (p *proc) list(ctx context.Context, node string) ([]*driverv1.Instance, error) {
@@ -60,20 +60,20 @@ func (p *proc) power(ctx context.Context, node, id string, to driverv1.PowerStat
 	return reply.GetInstance(), err
 }
 
-// made is an instance that a check makes, or is about to.
+// made is an instance that a check creates.
 type made struct {
 	node string
 	spec *driverv1.InstanceSpec
 	tree *providertree.Tree
 }
 
-// sent is its Spawn in words.
+// sent describes its Spawn.
 func (m *made) sent() string {
 	return fmt.Sprintf("Spawn of instance %s on node %q", m.spec.GetUuid(), m.node)
 }
 
-// manages is base, for checks that make instances, and an instance to be made.
-func (b *bench) manages(ctx context.Context) (*baseline, *proc, *made, error) {
+// newInstance is base for checks that create instances, with an instance that is not spawned yet.
+func (b *bench) newInstance(ctx context.Context) (*baseline, *proc, *made, error) {
 	base, p, err := b.base(ctx)
 	if err != nil {
 		return nil, nil, nil, err
@@ -82,15 +82,15 @@ func (b *bench) manages(ctx context.Context) (*baseline, *proc, *made, error) {
 	case !b.announces(protocol.CapabilityInstances):
 		return nil, nil, nil, notApplicable("the plugin does not announce the capability %q", protocol.CapabilityInstances)
 	case b.opts.Instances == nil:
-		return nil, nil, nil, notApplicable("it makes and removes instances on this machine: give --instances (Options.Instances) to allow that")
+		return nil, nil, nil, notApplicable("it creates and removes instances on this machine: --instances (Options.Instances) allows that")
 	}
 	if _, err := p.list(ctx, base.node); kind(err) == protocol.KindUnsupported || kind(err) == protocol.KindNotReady {
-		return nil, nil, nil, notApplicable("with this configuration the driver manages no instances now (%s)", said(err))
+		return nil, nil, nil, notApplicable("with this configuration the driver manages no instances now (%s)", describe(err))
 	}
 	return base, p, b.instance(base), nil
 }
 
-// instance is one that is not made yet. Whatever becomes of it, it is removed when the check ends.
+// instance returns one that is not spawned yet. It is removed when the check ends.
 func (b *bench) instance(base *baseline) *made {
 	t := b.opts.Instances
 	flavor := t.Flavor
@@ -111,7 +111,8 @@ func (b *bench) instance(base *baseline) *made {
 	return m
 }
 
-// grant is what Placement would grant of the node for a flavor: each class of the first provider that has as much.
+// grant returns what Placement would allocate on the node for a flavor: each class on the first
+// provider where it fits.
 func grant(base *baseline, f plugins.Flavor) providertree.ProviderResources {
 	out := providertree.ProviderResources{}
 	for class, want := range map[string]int64{"VCPU": f.VCPUs, "MEMORY_MB": f.MemoryMB, "DISK_GB": f.RootGB + f.EphemeralGB + (f.SwapMB+1023)/1024} {
@@ -120,9 +121,9 @@ func grant(base *baseline, f plugins.Flavor) providertree.ProviderResources {
 			if !ok || want == 0 {
 				continue
 			}
-			inv = inv.Normalize()
-			n := (max(want, inv.MinUnit) + inv.StepSize - 1) / inv.StepSize * inv.StepSize
-			if n > inv.MaxUnit || n > inv.Capacity() {
+			l := inv.Limits()
+			n := roundUp(max(want, l.MinUnit), l.StepSize)
+			if l.Fits(0, n) != nil {
 				continue
 			}
 			out.Add(id, class, n)
@@ -132,8 +133,8 @@ func grant(base *baseline, f plugins.Flavor) providertree.ProviderResources {
 	return out
 }
 
-// tidy removes the instances of the check that ended. That they can be removed is a part of every check that makes some.
-func (b *bench) tidy(ctx context.Context) error {
+// removeInstances removes the instances of the check that ended. If it fails, the check fails.
+func (b *bench) removeInstances(ctx context.Context) error {
 	instances := b.instances
 	b.instances = nil
 	if len(instances) == 0 {
@@ -141,93 +142,93 @@ func (b *bench) tidy(ctx context.Context) error {
 	}
 	p, err := b.shared(ctx)
 	if err != nil {
-		return found("a start of the plugin, for removing what the check made", "%s", err)
+		return failf("a start of the plugin, to remove the check's instances", "%s", err)
 	}
 	var errs []error
 	for _, m := range instances {
 		if err := p.destroy(ctx, m.node, m.spec.GetUuid()); err != nil {
-			errs = append(errs, found("Destroy of instance "+m.spec.GetUuid()+", for tidying up: remove it by hand", "%s", said(err)))
+			errs = append(errs, failf("Destroy of instance "+m.spec.GetUuid()+" after the check: remove it by hand", "%s", describe(err)))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// spawned makes an instance; every answer but it running is a finding.
-func (p *proc) spawned(ctx context.Context, m *made) error {
+// mustSpawn creates an instance, which must run then.
+func (p *proc) mustSpawn(ctx context.Context, m *made) error {
 	is, err := p.spawn(ctx, m)
 	if err != nil {
-		return found(m.sent(), "%s", said(err))
+		return failf(m.sent(), "%s", describe(err))
 	}
-	return several(m.sent(), m.unlike(is, driverv1.PowerState_POWER_STATE_RUNNING))
+	return failLines(m.sent(), m.mismatches(is, driverv1.PowerState_POWER_STATE_RUNNING))
 }
 
-// unlike says what is wrong with the description of an instance.
-func (m *made) unlike(is *driverv1.Instance, want driverv1.PowerState) []string {
+// mismatches describes how an instance differs from what it should be.
+func (m *made) mismatches(is *driverv1.Instance, want driverv1.PowerState) []string {
 	var out []string
 	if is.GetUuid() != m.spec.GetUuid() {
 		out = append(out, fmt.Sprintf("an instance with the uuid %q", is.GetUuid()))
 	}
 	if is.GetName() != m.spec.GetName() {
-		out = append(out, fmt.Sprintf("the name %q, it was to be %q", is.GetName(), m.spec.GetName()))
+		out = append(out, fmt.Sprintf("the name %q, want %q", is.GetName(), m.spec.GetName()))
 	}
 	if is.GetPowerState() != want {
-		out = append(out, fmt.Sprintf("the power state is %s, it was to be %s", powerWords(is.GetPowerState()), powerWords(want)))
+		out = append(out, fmt.Sprintf("the power state is %s, want %s", powerName(is.GetPowerState()), powerName(want)))
 	}
 	return out
 }
 
-func powerWords(s driverv1.PowerState) string { return plugins.PowerState(s).String() }
+func powerName(s driverv1.PowerState) string { return plugins.PowerState(s).String() }
 
-// listed checks that the instance is in the list once, in that state.
-func (p *proc) listed(ctx context.Context, m *made, after string, want driverv1.PowerState) error {
+// mustList checks that the instance is in the list once, in that power state.
+func (p *proc) mustList(ctx context.Context, m *made, after string, want driverv1.PowerState) error {
 	sent := after + ", then List"
 	list, err := p.list(ctx, m.node)
 	if err != nil {
-		return found(sent, "%s", said(err))
+		return failf(sent, "%s", describe(err))
 	}
 	n := 0
 	for _, is := range list {
 		if is.GetUuid() == m.spec.GetUuid() {
 			if n++; n == 1 {
-				err = several(sent, m.unlike(is, want))
+				err = failLines(sent, m.mismatches(is, want))
 			}
 		}
 	}
 	if n != 1 {
-		return found(sent, "the instance is in the list %d times", n)
+		return failf(sent, "the instance is in the list %d times", n)
 	}
 	return err
 }
 
-// unlisted checks that it is not.
-func (p *proc) unlisted(ctx context.Context, m *made, after string) error {
+// mustNotList checks that the instance is not in the list.
+func (p *proc) mustNotList(ctx context.Context, m *made, after string) error {
 	list, err := p.list(ctx, m.node)
 	if err != nil {
-		return found(after+", then List", "%s", said(err))
+		return failf(after+", then List", "%s", describe(err))
 	}
 	for _, is := range list {
 		if is.GetUuid() == m.spec.GetUuid() {
-			return found(after+", then List", "the instance is in the list, %s", powerWords(is.GetPowerState()))
+			return failf(after+", then List", "the instance is in the list, %s", powerName(is.GetPowerState()))
 		}
 	}
 	return nil
 }
 
-// switched is SetPower, with what must come of it.
-func (p *proc) switched(ctx context.Context, m *made, to driverv1.PowerState, hard bool) error {
-	sent := fmt.Sprintf("SetPower of instance %s to %s (hard: %v)", m.spec.GetUuid(), powerWords(to), hard)
+// mustSetPower calls SetPower, after which the instance must have that power state.
+func (p *proc) mustSetPower(ctx context.Context, m *made, to driverv1.PowerState, hard bool) error {
+	sent := fmt.Sprintf("SetPower of instance %s to %s (hard: %v)", m.spec.GetUuid(), powerName(to), hard)
 	is, err := p.power(ctx, m.node, m.spec.GetUuid(), to, hard)
 	if err != nil {
-		return found(sent, "%s", said(err))
+		return failf(sent, "%s", describe(err))
 	}
-	if err := several(sent, m.unlike(is, to)); err != nil {
+	if err := failLines(sent, m.mismatches(is, to)); err != nil {
 		return err
 	}
-	return p.listed(ctx, m, sent, to)
+	return p.mustList(ctx, m, sent, to)
 }
 
-// follow reads the events of instances, and sends "node uuid" of each until ctx ends. The channel is closed when the stream ends, and
-// err is what it ended with.
+// follow reads the events of instances, and sends "node uuid" of each until ctx ends. The channel
+// is closed when the stream ends; ended returns its error.
 func (p *proc) follow(ctx context.Context, heartbeat time.Duration) (events <-chan string, ended func() error) {
 	out := make(chan string, 1)
 	var broke error

@@ -14,7 +14,7 @@ type junitSuite struct {
 	Name     string      `xml:"name,attr"`
 	Tests    int         `xml:"tests,attr"`
 	Failures int         `xml:"failures,attr"`
-	Errors   int         `xml:"errors,attr"` // none: what does not come to an end is a failure; some readers want the number
+	Errors   int         `xml:"errors,attr"` // always 0: a check that times out is a failure; some readers need the attribute
 	Skipped  int         `xml:"skipped,attr"`
 	Time     string      `xml:"time,attr"`
 	Cases    []junitCase `xml:"testcase"`
@@ -33,7 +33,8 @@ type junitMessage struct {
 	Text    string `xml:",chardata"`
 }
 
-// WriteJUnit writes the report in the form that CI systems read: one test suite, a case for each check.
+// WriteJUnit writes the report in the format that CI systems read: one test suite, a case for each
+// check.
 func (r Report) WriteJUnit(w io.Writer) error {
 	suite := junitSuite{
 		Name: "compute-agent plugin test " + r.Name, Tests: len(r.Results) + len(r.NotRun), Failures: r.Count(Failed),
@@ -72,7 +73,7 @@ func (r Report) WriteJUnit(w io.Writer) error {
 	return err
 }
 
-// plain drops what a plugin may have said that XML does not take.
+// plain removes characters that XML does not allow.
 func plain(s string) string {
 	return strings.Map(func(c rune) rune {
 		if c == '\n' || c == '\t' || (c >= ' ' && c != 0xFFFE && c != 0xFFFF) {

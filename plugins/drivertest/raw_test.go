@@ -30,8 +30,8 @@ const brokenKey = "DRIVERTEST_BROKEN"
 // rawStderr is the process' standard error: go-plugin puts something else into os.Stderr.
 var rawStderr = os.Stderr
 
-// raw is the fake driver served without the SDK, which would keep most defects from the wire. It is a good plugin until a breakage makes
-// it a bad one.
+// raw is the fake driver served without the SDK, which would keep most defects from the wire. It is
+// a good plugin until a breakage makes it a bad one.
 type raw struct {
 	driverv1.UnimplementedPluginServer
 	driverv1.UnimplementedDriverServer

@@ -9,14 +9,14 @@ import (
 	"sync"
 )
 
-// record is one line that a plugin process wrote, as it would be in the agent's log.
+// record is one line that a plugin process wrote, as the agent would log it.
 type record struct {
 	check   string // that ran
 	level   string
 	text    string
-	raw     bool // no log line of the SDK's form
+	raw     bool // not a log line in the SDK's format
 	cut     bool // longer than the agent reads
-	dropped int  // lines that were too many
+	dropped int  // lines dropped by the rate limit
 	panics  bool
 }
 
@@ -27,7 +27,7 @@ func (r record) String() string {
 	return r.level + ": " + r.text
 }
 
-// recorder is where the log goes.
+// recorder keeps what the plugin processes log.
 type recorder struct {
 	mu      sync.Mutex
 	check   string
@@ -41,8 +41,8 @@ func (r *recorder) begin(check string) {
 	r.check = check
 }
 
-// Write takes one record of the host's. Those of plugin processes carry the process' id; what came over
-// go-plugin's own streams is marked as raw.
+// Write receives one line of the host's log. Lines of plugin processes have the process' id; output
+// that is not a log line is marked as raw.
 func (r *recorder) Write(line []byte) (int, error) {
 	var fields struct {
 		PID     int    `json:"pid"`
@@ -78,14 +78,14 @@ func (r *recorder) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// all returns what was recorded so far.
+// all returns the records so far.
 func (r *recorder) all() []record {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return append([]record(nil), r.records...)
 }
 
-// tail is the end of what was written during a check.
+// tail returns the last records of a check.
 func (r *recorder) tail(check string) []string {
 	const most = 5
 	var out []string

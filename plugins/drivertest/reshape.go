@@ -15,17 +15,17 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// reshaped is a reshape that was tried once, for many checks to look at.
+// reshaped is a reshape that was tried once and that many checks look at.
 type reshaped struct {
-	source string // where the tree came from, in words
+	source string // describes where the tree came from
 	real   bool   // a driver made the tree
 	before *providertree.Tree
 	given  providertree.Allocations
-	// without is the answer to before without allocations, or its error.
+	// without is the response to before without allocations, or its error.
 	without      *driverv1.UpdateProviderTreeResponse
 	withoutError error
-	// why no reshape could be tried; then all that follows is empty, but for what became of a
-	// former release's tree that needs none.
+	// why no reshape could be tried. Then only upgraded is set, if a former release's tree
+	// needs none.
 	why      error
 	upgraded *providertree.Tree
 
@@ -36,14 +36,14 @@ type reshaped struct {
 	renames     plugins.ClassRenames
 }
 
-// reshape tries one: once.
+// reshape tries a reshape once and returns the same one each time.
 func (b *bench) reshape(ctx context.Context) (*baseline, *proc, *reshaped, error) {
 	base, p, err := b.base(ctx)
 	if err != nil {
 		return nil, nil, nil, err
 	}
 	if b.reshaped == nil {
-		if b.reshaped, err = b.tryReshape(ctx, base, p); err != nil { // told once
+		if b.reshaped, err = b.tryReshape(ctx, base, p); err != nil { // reported once
 			b.reshaped = &reshaped{why: notApplicable("there is no tree to reshape from; see reshape/needed")}
 			return nil, nil, nil, err
 		}
@@ -51,13 +51,13 @@ func (b *bench) reshape(ctx context.Context) (*baseline, *proc, *reshaped, error
 	return base, p, b.reshaped, b.reshaped.why
 }
 
-// done is reshape for checks that look at what came out.
+// done is reshape for checks that look at the result.
 func (b *bench) done(ctx context.Context) (*baseline, *proc, *reshaped, error) {
 	base, p, r, err := b.reshape(ctx)
 	switch {
 	case err != nil:
 	case kind(r.replyError) == protocol.KindReshapeFailed:
-		err = notApplicable("the driver answers %s: consumers that it does not know cannot be moved", said(r.replyError))
+		err = notApplicable("the driver returns %s: it cannot move consumers that it does not know", describe(r.replyError))
 	case r.replyError != nil || r.after == nil:
 		err = notApplicable("the driver makes no reshape; see reshape/done")
 	}
@@ -75,7 +75,7 @@ func (b *bench) tryReshape(ctx context.Context, base *baseline, p *proc) (*resha
 		return r, nil
 	}
 	r.given = allocate(r.before, base.own, base.root)
-	if err := strangersShare(r.before, base.root, base.node, r.given); err != nil {
+	if err := addExternalShare(r.before, base.root, base.node, r.given); err != nil {
 		return nil, err
 	}
 	r.without, r.withoutError = p.update(ctx, r.before, base.node, nil)
@@ -91,23 +91,23 @@ func (b *bench) tryReshape(ctx context.Context, base *baseline, p *proc) (*resha
 	}
 	r.reply, r.replyError = p.update(ctx, r.before, base.node, r.given)
 	if !r.real && kind(r.replyError) == protocol.KindReshapeFailed && len(protocol.FailureOf(r.replyError).Offenders) == 0 {
-		r.why = notApplicable("%s is no former shape of the driver's (%s); --former (Options.FormerPath) takes the binary of the last release", r.source, said(r.replyError))
+		r.why = notApplicable("%s is not a former layout of the driver (%s); --former (Options.FormerPath) takes the binary of the last release", r.source, describe(r.replyError))
 	}
 	if r.replyError != nil {
-		return r, nil //nolint:nilerr // it is what came of it
+		return r, nil //nolint:nilerr // the error is the result
 	}
 	r.renames = r.reply.GetClassRenames()
 	if r.after, err = protocol.ToTree(r.reply.GetTree()); err != nil {
-		r.after, r.replyError = nil, fmt.Errorf("its tree cannot be used: %w", err)
-		return r, nil //nolint:nilerr // it is what came of it
+		r.after, r.replyError = nil, fmt.Errorf("its tree is invalid: %w", err)
+		return r, nil //nolint:nilerr // the error is the result
 	}
 	if r.allocations, err = protocol.ToAllocations(r.reply.GetAllocations()); err != nil {
-		r.after, r.replyError = nil, fmt.Errorf("its allocations cannot be used: %w", err)
+		r.after, r.replyError = nil, fmt.Errorf("its allocations are invalid: %w", err)
 	}
 	return r, nil
 }
 
-// movedSilently reports whether the answer without allocations lacks inventory that the tree had.
+// movedSilently reports whether the response without allocations lacks inventory that the tree had.
 func (r *reshaped) movedSilently(root string) bool {
 	if r.withoutError != nil {
 		return false
@@ -119,7 +119,7 @@ func (r *reshaped) movedSilently(root string) bool {
 	return len(lostInventory(r.before, after, root)) > 0
 }
 
-// lostInventory lists what the node's tree had and has no more.
+// lostInventory lists the inventory that the node's tree had and no longer has.
 func lostInventory(before, after *providertree.Tree, root string) []string {
 	var out []string
 	for _, id := range before.Subtree(root) {
@@ -133,25 +133,25 @@ func lostInventory(before, after *providertree.Tree, root string) []string {
 	return out
 }
 
-// strangersShare adds a provider of somebody else's, of which the consumers have something too.
-func strangersShare(tree *providertree.Tree, root, node string, allocations providertree.Allocations) error {
+// addExternalShare adds an external provider on which the consumers have allocations too.
+func addExternalShare(tree *providertree.Tree, root, node string, allocations providertree.Allocations) error {
 	id := uuid.NewString()
 	e := &editor{tree: tree}
-	e.child(root, id, node+":somebody-else")
-	e.inventory(id, strangeClass, 100)
+	e.child(root, id, node+externalName)
+	e.inventory(id, externalClass, 100)
 	e.note(tree.SetGeneration(id, 4))
 	for _, c := range allocations {
-		c.Resources[id] = map[string]int64{strangeClass: 5}
+		c.Resources[id] = map[string]int64{externalClass: 5}
 	}
 	return e.err
 }
 
-// sent is what the reshape was asked for, in words.
+// sent describes the request for the reshape.
 func (r *reshaped) sent(base *baseline, allocations providertree.Allocations) string {
 	return sentUpdate(r.before, base.node, allocations) + " (" + r.source + ")"
 }
 
-// sameAnswer reports whether two answers are the same.
+// sameAnswer reports whether two responses have the same allocations.
 func sameAnswer(a, b *driverv1.UpdateProviderTreeResponse) bool {
 	return proto.Equal(a.GetAllocations(), b.GetAllocations())
 }

@@ -4,8 +4,8 @@ package drivertest
 
 import "context"
 
-// TestingT is what [Run] needs of a *testing.T. It keeps package testing out of programs that link
-// the suite.
+// TestingT is the part of *testing.T that [Run] uses. It keeps package testing out of programs that
+// link the suite.
 type TestingT[T any] interface {
 	Context() context.Context
 	Errorf(format string, args ...any)
@@ -16,7 +16,7 @@ type TestingT[T any] interface {
 }
 
 // Run runs the suite on a plugin, each check as a subtest of t, which is a *testing.T. It fails t
-// if the plugin fails a check, and when it cannot be examined.
+// if the plugin fails a check or cannot be tested.
 func Run[T TestingT[T]](t T, opts Options) {
 	t.Helper()
 	report, err := Execute(t.Context(), opts)

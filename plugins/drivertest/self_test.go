@@ -50,8 +50,8 @@ var variants = map[string]struct{ config, former string }{
 	"flat with NUMA children": {config: `{"nodes": [{"name": "cn1", "traits": ["HW_CPU_X86_AVX2"], "aggregates": ["6f7c2b6e-6d3b-4c5e-9a55-9a2c2f1f7a01"],
 		"inventories": {"VCPU": {"total": 8, "allocation_ratio": 4}, "MEMORY_MB": {"total": 16384, "reserved": 512}},
 		"children": [{"name": "numa_0", "traits": ["HW_NUMA_ROOT"], "inventories": {"VGPU": {"total": 4}}}]}]}`},
-	"numa shape":              {config: shaped("numa")},
-	"vgpu-children from numa": {config: shaped("vgpu-children"), former: shaped("numa")},
+	"numa shape":              {config: layoutConfig("numa")},
+	"vgpu-children from numa": {config: layoutConfig("vgpu-children"), former: layoutConfig("numa")},
 	"renamed class": {
 		config: `{"nodes": [{"name": "cn1", "inventories": {"VGPU": {"total": 8}, "VCPU": {"total": 4}}}], "shape": "vgpu-children", "class_renames": {"CUSTOM_SLICE": "VGPU"}}`,
 		former: `{"nodes": [{"name": "cn1", "inventories": {"CUSTOM_SLICE": {"total": 8}, "VCPU": {"total": 4}}}]}`,
@@ -66,7 +66,7 @@ var variants = map[string]struct{ config, former string }{
 const machine = `"nodes": [{"name": "cn1", "traits": ["HW_CPU_X86_AVX2"], "inventories": {"VCPU": {"total": 16, "allocation_ratio": 4}, "MEMORY_MB": {"total": 32768, "reserved": 512},
 	"DISK_GB": {"total": 100}, "VGPU": {"total": 8}, "FPGA": {"total": 8}}}]`
 
-func shaped(shape string) string {
+func layoutConfig(shape string) string {
 	return `{` + machine + `, "instances": {}, "shape": "` + shape + `"}`
 }
 
@@ -82,7 +82,8 @@ func TestFake(t *testing.T) {
 		applied[r.ID] = applied[r.ID] || r.Outcome == Passed
 	}
 	t.Run("variants", func(t *testing.T) { testVariants(t, each) })
-	// What no configuration of the fake driver makes apply is shown by the broken drivers to be a check all the same.
+	// What no configuration of the fake driver makes apply is shown by the broken drivers to be a
+	// check all the same.
 	for _, c := range Suite() {
 		if !applied[c.ID] && !neverOfFake[c.ID] {
 			t.Errorf("%s applied to no configuration", c.ID)
@@ -109,5 +110,6 @@ func testVariants(t *testing.T, each func(Result)) {
 	}
 }
 
-// neverOfFake are checks that say nothing of the fake driver: it announces everything, and has no secrets.
+// neverOfFake are checks that say nothing of the fake driver: it announces everything, and has no
+// secrets.
 var neverOfFake = map[string]bool{"abilities/unannounced": true, "logs/secrets": true}

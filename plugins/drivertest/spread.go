@@ -3,6 +3,7 @@
 package drivertest
 
 import (
+	"cmp"
 	"context"
 	"slices"
 
@@ -10,24 +11,21 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// filled are consumers that fill what a reshape moves.
+// filled is a set of consumers that fill what a reshape moves.
 type filled struct {
 	given providertree.Allocations
-	// telling says that they do not all fit on one of the providers that it moves to.
-	telling bool
+	// decisive: they do not all fit on one of the providers that it moves to.
+	decisive bool
 }
 
-// destination is a provider that inventory of a class moved to.
-type destination struct{ capacity, min, max, step int64 }
-
 // fill makes up consumers that fill the providers that a reshape moves inventory to, so that each
-// provider has to take its part.
+// provider must take its part.
 //
-// Every provider has room for the same number of slots of each class, and no consumer has more of a
-// class than a slot. So whoever puts one consumer after the other on any provider with enough room,
-// all its classes together or each by itself, finds room for all.
+// Every provider has capacity for the same number of slots of each class, and no consumer has more
+// of a class than a slot. So a driver that puts one consumer after the other on any provider with
+// enough capacity, all its classes together or each by itself, can place all.
 func fill(base *baseline, r *reshaped) filled {
-	to := map[string][]destination{} // by present class
+	to := map[string][]providertree.Limits{} // by present class
 	for _, at := range leaving(r, base.root) {
 		class := r.renames.Present(at.Class)
 		if to[class] == nil {
@@ -37,7 +35,7 @@ func fill(base *baseline, r *reshaped) filled {
 	slots := int64(1) // on each provider
 	for _, all := range to {
 		for _, d := range all {
-			slots = max(slots, (least(all)+d.max-1)/d.max)
+			slots = max(slots, (least(all)+d.MaxUnit-1)/d.MaxUnit)
 		}
 	}
 	out := filled{given: providertree.Allocations{}}
@@ -49,42 +47,41 @@ func fill(base *baseline, r *reshaped) filled {
 	return out
 }
 
-func destinations(tree *providertree.Tree, root, class string) []destination {
-	var out []destination
+// destinations returns the limits of the inventories of a class that are not empty.
+func destinations(tree *providertree.Tree, root, class string) []providertree.Limits {
+	var out []providertree.Limits
 	for _, id := range tree.Subtree(root) {
-		if inv, ok := tree.Inventory(id, class); ok {
-			n := inv.Normalize()
-			if d := (destination{n.Capacity(), n.MinUnit, n.MaxUnit, n.StepSize}); d.capacity > 0 {
-				out = append(out, d)
-			}
+		inv, ok := tree.Inventory(id, class)
+		if l := inv.Limits(); ok && l.Capacity > 0 {
+			out = append(out, l)
 		}
 	}
 	return out
 }
 
-// least is the capacity of the smallest one.
-func least(all []destination) int64 {
-	return slices.MinFunc(all, func(a, b destination) int { return int(a.capacity - b.capacity) }).capacity
+// least returns the smallest capacity.
+func least(all []providertree.Limits) int64 {
+	return slices.MinFunc(all, func(a, b providertree.Limits) int { return cmp.Compare(a.Capacity, b.Capacity) }).Capacity
 }
 
 // add makes up the consumers of one class.
-func (f *filled) add(base *baseline, r *reshaped, class string, to []destination, slots int64) {
+func (f *filled) add(base *baseline, r *reshaped, class string, to []providertree.Limits, slots int64) {
 	const most = 500
 	slot, step, biggest := least(to)/slots, int64(1), int64(0)
 	for _, d := range to {
-		slot, step, biggest = min(slot, d.max), max(step, d.step), max(biggest, d.capacity)
+		slot, step, biggest = min(slot, d.MaxUnit), max(step, d.StepSize), max(biggest, d.Capacity)
 	}
 	slot -= slot % step
 	for _, d := range to {
-		if slot < d.min || slot < 1 || slot%d.step != 0 || step%d.step != 0 {
-			return // no amount is allowed everywhere
+		if d.Units(slot) != providertree.RuleNone || step%d.StepSize != 0 {
+			return // no amount is valid everywhere
 		}
 	}
 	smaller := slot - step
-	if smaller < 1 || slices.ContainsFunc(to, func(d destination) bool { return smaller < d.min }) {
+	if smaller < 1 || slices.ContainsFunc(to, func(d providertree.Limits) bool { return smaller < d.MinUnit }) {
 		smaller = slot
 	}
-	size := func(i int64) int64 { // they differ, so that one cannot be taken for another
+	size := func(i int64) int64 { // sizes differ, so that consumers cannot be confused
 		if i%2 == 1 {
 			return smaller
 		}
@@ -94,7 +91,7 @@ func (f *filled) add(base *baseline, r *reshaped, class string, to []destination
 	if sum := n / 2 * (slot + smaller); sum <= biggest { // providers of very different size
 		n = 0
 		for _, d := range to {
-			n += d.capacity / slot
+			n += d.Capacity / slot
 		}
 	}
 	free := map[string]int64{}
@@ -117,7 +114,7 @@ func (f *filled) add(base *baseline, r *reshaped, class string, to []destination
 			break
 		}
 	}
-	f.telling = f.telling || sum > biggest
+	f.decisive = f.decisive || sum > biggest
 }
 
 func (f *filled) consumer(i int64, provider, class string, amount int64) {
@@ -139,25 +136,25 @@ func checkSpread(ctx context.Context, b *bench) error {
 		return err
 	}
 	full := fill(base, r)
-	if !full.telling {
-		return notApplicable("the reshape moves nothing that has several providers to go to")
+	if !full.decisive {
+		return notApplicable("the reshape moves no class to several providers")
 	}
-	sent := r.sent(base, full.given) + "; they fill what is to move, and all of them fit"
+	sent := r.sent(base, full.given) + "; they fill what must move, and all of them fit"
 	reply, err := p.update(ctx, r.before, base.node, full.given)
 	if f := protocol.FailureOf(err); err != nil && f.Kind == protocol.KindReshapeFailed && len(f.Offenders) > 0 {
-		return notApplicable("the driver answers %s, which is no mistake: it does not know where these consumers are", said(err))
+		return notApplicable("the driver returns %s, which is correct: it does not know where these consumers are", describe(err))
 	}
 	if err != nil {
-		return found(sent, "%s", said(err))
+		return failf(sent, "%s", describe(err))
 	}
 	after, err := protocol.ToTree(reply.GetTree())
 	if err != nil {
-		return found(sent, "a tree that cannot be used: %v", err)
+		return failf(sent, "an invalid tree: %v", err)
 	}
 	back, err := protocol.ToAllocations(reply.GetAllocations())
 	if err != nil {
-		return found(sent, "allocations that cannot be: %v", err)
+		return failf(sent, "invalid allocations: %v", err)
 	}
-	wrong := append(crowded(after, back), homeless(after, back)...)
-	return several(sent, append(wrong, totalChanges(full.given, back, reply.GetClassRenames())...))
+	wrong := append(overCapacity(after, back), withoutInventory(after, back)...)
+	return failLines(sent, append(wrong, totalChanges(full.given, back, reply.GetClassRenames())...))
 }

@@ -62,8 +62,8 @@ func TestFilledConsumersFitAnyhow(t *testing.T) {
 			}
 			overflows = overflows || one
 		}
-		if full.telling != overflows {
-			t.Fatalf("telling: %v, all on one do not fit: %v (%v)", full.telling, overflows, alone)
+		if full.decisive != overflows {
+			t.Fatalf("telling: %v, all on one do not fit: %v (%v)", full.decisive, overflows, alone)
 		}
 	})
 }

@@ -17,18 +17,18 @@ import (
 
 // watcher finds processes that outlive the plugin which started them.
 //
-// They are known by the directory of sockets in their environment, which every plugin process has
-// for itself alone and which what it starts inherits; by what descended from a plugin while it ran;
-// and by having become children of this process, which adopts orphans meanwhile: a daemon that has
-// an environment of its own and left its parent.
+// It recognizes them by the socket directory in their environment, which each plugin process has
+// for itself and its children inherit; as descendants of a plugin while that ran; and as children
+// of this process, which adopts orphans meanwhile: daemons that left their parent and have their
+// own environment.
 type watcher struct {
 	b        *bench
 	children map[processID]bool
-	known    map[processID]bool // descendants of plugins, but for these themselves
+	known    map[processID]bool // descendants of plugins, without the plugins themselves
 	own      map[int]bool       // plugin processes
 }
 
-// processID names a process for good.
+// processID identifies a process, also after its number is used again.
 type processID struct {
 	pid     int
 	started uint64
@@ -53,13 +53,13 @@ func (b *bench) watchProcesses() (*watcher, error) {
 // close stops adopting.
 func (w *watcher) close() { _ = adopt(-1) }
 
-// adopting counts the watchers: whether orphans are adopted is a matter of the whole process.
+// adopting counts the watchers: adopting orphans is a setting of the whole process.
 var adopting struct {
 	sync.Mutex
 	n int
 }
 
-// adopt adds to the watchers. Orphans are adopted while there are any.
+// adopt adds n to the number of watchers. Orphans are adopted while it is above 0.
 func adopt(n int) error {
 	adopting.Lock()
 	defer adopting.Unlock()
@@ -70,7 +70,7 @@ func adopt(n int) error {
 	return nil
 }
 
-// look remembers what a plugin has started until now.
+// look records the processes that a plugin has started so far.
 func (w *watcher) look(p *proc) error {
 	all, err := processes.All()
 	if err != nil {
@@ -85,7 +85,7 @@ func (w *watcher) look(p *proc) error {
 	return nil
 }
 
-// left are the processes that are still there, of plugins that have all ended.
+// left returns the remaining processes of plugins that have all ended.
 func (w *watcher) left() ([]processes.Process, error) {
 	all, err := processes.All()
 	if err != nil {
@@ -102,7 +102,7 @@ func (w *watcher) left() ([]processes.Process, error) {
 		}
 		orphan := p.Parent == os.Getpid() && !w.children[idOf(p)] && p.Session != session &&
 			!processes.Environ(p.PID, "PLUGIN_UNIX_SOCKET_DIR=")
-		marked := processes.Environ(p.PID, w.b.scratch+"/plugins/") || processes.Environ(p.PID, w.b.scratch+"/quiet/")
+		marked := processes.Environ(p.PID, w.b.scratch+"/plugins/") || processes.Environ(p.PID, w.b.scratch+"/"+errorLevelDir+"/")
 		if w.known[idOf(p)] || orphan || marked {
 			out = append(out, p)
 		}
@@ -110,9 +110,9 @@ func (w *watcher) left() ([]processes.Process, error) {
 	return out, nil
 }
 
-// strays waits until the processes of plugins that have ended are gone, and kills those that stay.
-// It returns what they are.
-func (w *watcher) strays(ctx context.Context, after string) ([]string, error) {
+// leftovers waits for the processes of ended plugins to end, kills those that do not, and describes
+// them.
+func (w *watcher) leftovers(ctx context.Context, after string) ([]string, error) {
 	var left []processes.Process
 	for range 20 { // one that was killed takes a moment to end
 		var err error
@@ -126,7 +126,7 @@ func (w *watcher) strays(ctx context.Context, after string) ([]string, error) {
 		if now, ok := processes.Look(p.PID); !ok || idOf(now) != idOf(p) {
 			continue
 		}
-		out = append(out, fmt.Sprintf("process %d (%s) is still there after %s", p.PID, processes.CommandLine(p.PID), after))
+		out = append(out, fmt.Sprintf("process %d (%s) still runs after %s", p.PID, processes.CommandLine(p.PID), after))
 		_ = unix.Kill(p.PID, unix.SIGKILL)
 		if p.Parent == os.Getpid() { // adopted: no other part of this process waits for it
 			_, _ = unix.Wait4(p.PID, nil, 0, nil)
@@ -135,7 +135,7 @@ func (w *watcher) strays(ctx context.Context, after string) ([]string, error) {
 	return out, nil
 }
 
-func checkStrays(ctx context.Context, b *bench) error {
+func checkLeftovers(ctx context.Context, b *bench) error {
 	w, err := b.watchProcesses()
 	if err != nil {
 		return err
@@ -145,15 +145,15 @@ func checkStrays(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	b.endFresh()
+	b.endOwn()
 	b.discard()
-	wrong, err := w.strays(ctx, "the checks before this one")
+	wrong, err := w.leftovers(ctx, "the checks before this one")
 	if err != nil {
 		return err
 	}
 	for _, way := range []struct {
-		words string
-		end   func(*proc)
+		name string
+		end  func(*proc)
 	}{
 		{"Shutdown and the end of the connection", func(p *proc) { _, _ = p.shutdown(ctx), p.End() }},
 		{"the process was killed", func(p *proc) { p.Kill() }},
@@ -163,7 +163,7 @@ func checkStrays(ctx context.Context, b *bench) error {
 			return err
 		}
 		if _, err := p.nodes(ctx); err != nil {
-			return found("AvailableNodes", "%s", said(err))
+			return failf("AvailableNodes", "%s", describe(err))
 		}
 		if _, err := p.tree(ctx, base.bare, base.node); err != nil {
 			return err
@@ -172,17 +172,17 @@ func checkStrays(ctx context.Context, b *bench) error {
 			return err
 		}
 		way.end(p)
-		some, err := w.strays(ctx, way.words)
+		some, err := w.leftovers(ctx, way.name)
 		if err != nil {
 			return err
 		}
 		wrong = append(wrong, some...)
 	}
-	return several("Configure, one pass, and then the end of the process: once asked to, once killed", wrong)
+	return failLines("Configure, one pass, then the end of the process: once by Shutdown, once killed", wrong)
 }
 
 // familySize counts a process, those of its group and those that it started.
-func familySize(pid int) int {
+func processCount(pid int) int {
 	all, err := processes.All()
 	if err != nil {
 		return 0
@@ -207,9 +207,8 @@ func memory(pid int) int64 {
 	return sum
 }
 
-// checkMemory makes passes in a few rounds and compares the resident memory after each: what grows
-// in every one, and by much in all, never ends growing. Caches and heaps that find their size do so
-// in the first.
+// checkMemory compares the resident memory after each of several rounds of passes. Caches and heaps
+// reach their size in the first ones.
 func checkMemory(ctx context.Context, b *bench) error {
 	base, p, err := b.base(ctx)
 	if err != nil {
@@ -226,7 +225,7 @@ func checkMemory(ctx context.Context, b *bench) error {
 		began := time.Now()
 		for i := 0; i < passes && time.Since(began) < longest; i++ {
 			if _, err := p.nodes(ctx); err != nil {
-				return found("AvailableNodes", "%s", said(err))
+				return failf("AvailableNodes", "%s", describe(err))
 			}
 			if _, err := p.tree(ctx, base.stored, base.node); err != nil {
 				return err
@@ -236,13 +235,13 @@ func checkMemory(ctx context.Context, b *bench) error {
 		sizes = append(sizes, memory(p.PID()))
 	}
 	grown := true
-	var words []string
+	var texts []string
 	for i, size := range sizes {
 		grown = grown && (i == 0 || size-sizes[i-1] >= each)
-		words = append(words, fmt.Sprint(size>>20))
+		texts = append(texts, fmt.Sprint(size>>20))
 	}
 	if grown && sizes[rounds-1]-sizes[0] >= all {
-		return found(fmt.Sprintf("%d passes in %d rounds", made, rounds), "resident memory that grew in each: %s MiB", strings.Join(words, ", "))
+		return failf(fmt.Sprintf("%d passes in %d rounds", made, rounds), "resident memory grew in each: %s MiB", strings.Join(texts, ", "))
 	}
 	return nil
 }

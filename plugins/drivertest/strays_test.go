@@ -19,7 +19,7 @@ func TestDaemonIsAStray(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, after := range []string{"(sleep 30) is still there after Shutdown", "(sleep 30) is still there after the process was killed"} {
+	for _, after := range []string{"(sleep 30) still runs after Shutdown", "(sleep 30) still runs after the process was killed"} {
 		if r := report.Results[0]; r.Outcome != Failed || !strings.Contains(r.Came, after) {
 			t.Errorf("%q is not in:\n%s", after, r.Explain())
 		}

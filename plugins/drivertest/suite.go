@@ -14,57 +14,56 @@ import (
 	"github.com/compute-agent/compute-agent/plugins/host"
 )
 
-// Options say which plugin is examined, and with what.
+// Options say which plugin is tested, and how.
 type Options struct {
 	// Path of the executable.
 	Path string
-	// Args and Env are added to the process' arguments and its (otherwise very small) environment.
+	// Args and Env are added to the process' arguments and its otherwise minimal environment.
 	Args []string
 	Env  map[string]string
-	// Config is the driver's configuration as JSON; nil counts as {}. It must be one with which the driver knows its nodes on this machine.
+	// Config is the driver's configuration as JSON; nil counts as {}. With it the driver must find
+	// its nodes on this machine.
 	Config json.RawMessage
-	// FormerPath is the executable of the last release, or "": with Config, or with Former if that
-	// is given, it makes the tree that a reshape is tried from. It must be older than Path.
+	// FormerPath is the executable of the last release, or "". With Former, or else with Config, it
+	// makes the tree that a reshape is tried from. It must be older than Path.
 	FormerPath string
-	// Former is another configuration: without FormerPath one with which the driver makes a tree
-	// that Config needs a reshape of. Nil, without FormerPath: the suite makes a former tree up,
-	// and judges no more of the result than what the driver moved.
+	// Former is another configuration. Without FormerPath it is one with which the driver makes a
+	// tree that needs a reshape with Config. If both are absent, the suite makes up a former tree
+	// and checks only what the driver moved.
 	Former json.RawMessage
-	// Instances lets the suite make, stop and remove instances, on the machine that it runs on; nil: it makes none, and checks that need one
-	// do not apply.
+	// Instances lets the suite create, stop and remove instances on the machine that it runs on. If
+	// it is nil, checks that need an instance do not apply.
 	Instances *InstanceTemplate
-	// Select picks checks by their ID; nil: all.
+	// Select selects checks by their ID; nil: all.
 	Select *regexp.Regexp
 	// Limits are how long the plugin may take; zero fields are the agent's own defaults.
 	Limits host.Timeouts
-	// Timeout bounds the whole suite; 0: nothing does. The check that runs when it ends has failed,
+	// Timeout bounds the whole suite; 0: no bound. The check that runs when it expires fails, and
 	// those after it do not run.
 	Timeout time.Duration
 	// CheckTimeout bounds each check; 0: five minutes.
 	CheckTimeout time.Duration
 	// FailFast ends the suite with the first check that fails.
 	FailFast bool
-	// Started, if set, is called once before the first check, with a report that has no results
-	// yet.
+	// Started, if set, is called once before the first check, with a report without results.
 	Started func(Report)
 	// Each, if set, is called with every result as it comes.
 	Each func(Result)
-	// Log, if set, is given every line that the plugin's processes write, as the JSON that it would be in an agent's log, one at a time. It
-	// must not block, nor keep the line.
+	// Log, if set, is called with every line that the plugin's processes write, as the JSON of an
+	// agent's log, one at a time. It must not block, nor keep the line.
 	Log func(line []byte)
 }
 
-// Suite is all checks, in the order in which they run.
+// Suite returns all checks, in the order in which they run.
 func Suite() []Check {
-	return slices.Concat(startChecks, configChecks, nodeChecks, treeChecks, foreignChecks, repairChecks, reshapeChecks, resultChecks, shapeChecks,
+	return slices.Concat(startChecks, configChecks, nodeChecks, treeChecks, externalChecks, repairChecks, reshapeChecks, resultChecks, shapeChecks,
 		abilityChecks, instanceChecks, watchChecks, warningChecks, loadChecks, shutdownChecks, logChecks)
 }
 
-// Execute puts the checks to a plugin.
+// Execute runs the checks on a plugin.
 //
-// Errors: the plugin could not be examined at all (no such file, ctx ended); a [*FormerError]. A
-// plugin that does not start, or does everything wrong, is no
-// error but a Report.
+// Errors: the plugin cannot be tested at all (no such file, ctx ended); a [*FormerError]. A plugin
+// that does not start, or fails every check, is a Report and not an error.
 func Execute(ctx context.Context, opts Options) (Report, error) {
 	b, err := newBench(opts)
 	if err != nil {
@@ -75,12 +74,12 @@ func Execute(ctx context.Context, opts Options) (Report, error) {
 		b.opts.CheckTimeout = 5 * time.Minute
 	}
 	if opts.FormerPath != "" {
-		if err := b.askFormer(ctx); err != nil {
+		if err := b.runFormer(ctx); err != nil {
 			return Report{}, err
 		}
 	}
 	b.log.begin("start/handshake")
-	_, _ = b.shared(ctx) // why there is none is what the checks say
+	_, _ = b.shared(ctx) // the checks report its error
 	report := Report{Description: host.Description{Path: opts.Path, Capabilities: []string{}}, Results: []Result{}}
 	if b.info != nil {
 		report.Name, report.Version, report.SDK = b.info.GetName(), b.info.GetVersion(), b.info.GetSdk()
@@ -98,7 +97,7 @@ func Execute(ctx context.Context, opts Options) (Report, error) {
 	return report, nil
 }
 
-// names are those of the classes and traits that the driver gives its first node.
+// names returns the classes and traits that the driver reports for its first node.
 func (b *bench) names(ctx context.Context) (classes, traits []string) {
 	base, _, err := b.base(ctx)
 	if err != nil {
@@ -113,7 +112,7 @@ func (b *bench) names(ctx context.Context) (classes, traits []string) {
 	return slices.Compact(classes), slices.Compact(traits)
 }
 
-// runAll runs the checks that are picked.
+// runAll runs the selected checks.
 func (b *bench) runAll(parent context.Context, report *Report) error {
 	ctx := parent
 	if b.opts.Timeout > 0 {
@@ -132,10 +131,10 @@ func (b *bench) runAll(parent context.Context, report *Report) error {
 		r := b.examine(ctx, c)
 		switch {
 		case parent.Err() != nil:
-			return fmt.Errorf("examining %s: %w", b.opts.Path, parent.Err())
+			return fmt.Errorf("testing %s: %w", b.opts.Path, parent.Err())
 		case ctx.Err() != nil:
-			report.Ended = fmt.Sprintf("the suite's time of %v ran out", b.opts.Timeout)
-			r.Outcome, r.Sent, r.Came, r.Why = Failed, "this check, and those before it", report.Ended, ""
+			report.Ended = fmt.Sprintf("the suite timed out after %v", b.opts.Timeout)
+			r.Outcome, r.Sent, r.Came, r.Why = Failed, "this check and those before it", report.Ended, ""
 		case r.Outcome == Failed && b.opts.FailFast:
 			report.Ended = "a check failed"
 		}
@@ -158,15 +157,15 @@ func (b *bench) examine(parent context.Context, c Check) Result {
 		err = c.run(ctx, b)
 	}
 	if ctx.Err() != nil && parent.Err() == nil {
-		err = found("this check", "it was not over after %v", b.opts.CheckTimeout)
+		err = failf("this check", "it timed out after %v", b.opts.CheckTimeout)
 	}
-	b.endFresh()
+	b.endOwn()
 	r := c.result(err)
 	if r.Outcome == Failed {
-		b.discard() // whatever went wrong is not to spoil the next check
+		b.discard() // the next check starts with a new process
 		r.Output = b.log.tail(c.ID)
 	}
-	if left := b.tidy(context.WithoutCancel(parent)); left != nil && r.Outcome == Passed {
+	if left := b.removeInstances(context.WithoutCancel(parent)); left != nil && r.Outcome == Passed {
 		r = c.result(left)
 	}
 	b.catchUp(parent)

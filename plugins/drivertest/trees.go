@@ -18,7 +18,7 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// baseline is what the driver says on an empty slate, which most checks start from.
+// baseline is what the driver reports for a new node. Most checks start from it.
 type baseline struct {
 	nodes []plugins.Node
 	node  string // the first one's name
@@ -30,7 +30,8 @@ type baseline struct {
 	stored *providertree.Tree
 }
 
-// base asks once. That the driver does not answer is the business of nodes/some and tree/answers, not of those that need the answer.
+// base returns the baseline, for which it calls the driver once. Without one a check does not
+// apply: nodes/some and tree/answers report that.
 func (b *bench) base(ctx context.Context) (*baseline, *proc, error) {
 	p, err := b.shared(ctx)
 	if err != nil {
@@ -45,23 +46,23 @@ func (b *bench) base(ctx context.Context) (*baseline, *proc, error) {
 func (p *proc) baseline(ctx context.Context) (*baseline, error) {
 	nodes, err := p.nodes(ctx)
 	if err != nil || len(nodes) == 0 || nodes[0].Name == "" {
-		return nil, notApplicable("the driver names no node; see nodes/some")
+		return nil, notApplicable("the driver lists no node; see nodes/some")
 	}
 	base := &baseline{nodes: nodes, node: nodes[0].Name, root: rootOf(nodes[0])}
 	if base.bare, err = host.BareTree(base.root, base.node); err != nil {
-		return nil, notApplicable("the driver's first node cannot be: %v; see nodes/names and nodes/uuids", err)
+		return nil, notApplicable("the driver's first node is invalid: %v; see nodes/names and nodes/uuids", err)
 	}
 	if base.reply, err = p.update(ctx, base.bare, base.node, nil); err != nil {
 		return nil, notApplicable("the driver makes no tree for a new node; see tree/answers")
 	}
 	if base.own, err = protocol.ToTree(base.reply.GetTree()); err != nil {
-		return base, notApplicable("the tree that the driver makes cannot be used; see tree/well-formed")
+		return base, notApplicable("the driver's tree is invalid; see tree/well-formed")
 	}
 	base.stored = host.Stored(base.own)
 	return base, nil
 }
 
-// rootOf is the uuid of a node's root provider.
+// rootOf returns the uuid of a node's root provider.
 func rootOf(n plugins.Node) string {
 	if id, err := providertree.CanonicalUUID(n.UUID); err == nil {
 		return id
@@ -69,41 +70,42 @@ func rootOf(n plugins.Node) string {
 	return host.RehearsalNode
 }
 
-// differences are two trees compared, a line each.
+// differences describes how two trees differ, a line each.
 func differences(before, after *providertree.Tree) []string {
 	return providertree.Diff(before, after).Lines()
 }
 
-// stranger is what somebody else wrote into a node's tree and beside it.
-type stranger struct {
+// external is a node's tree with what another client wrote into it and beside it.
+type external struct {
 	tree      *providertree.Tree
 	child     string // provider below the root
-	nested    string // provider below one of the driver's own, "" if it has none
+	nested    string // provider below one of the driver's, "" if it has none
 	sharing   string // root beside the node's
 	aggregate string
 }
 
 const (
-	strangeClass = "CUSTOM_SOMEBODY_ELSES"
-	strangeTrait = "CUSTOM_SOMEBODY_ELSES_TRAIT"
+	externalClass = "CUSTOM_EXTERNAL"
+	externalTrait = "CUSTOM_EXTERNAL_TRAIT"
+	externalName  = ":external" // after the node's
 )
 
-// withStranger adds things of somebody else to a copy of a tree of the node.
-func (base *baseline) withStranger(tree *providertree.Tree) (stranger, error) {
-	s := stranger{tree: tree.Clone(), child: uuid.NewString(), sharing: uuid.NewString(), aggregate: uuid.NewString()}
+// withExternal adds external providers, inventory, traits and aggregates to a copy of a tree.
+func (base *baseline) withExternal(tree *providertree.Tree) (external, error) {
+	s := external{tree: tree.Clone(), child: uuid.NewString(), sharing: uuid.NewString(), aggregate: uuid.NewString()}
 	e := &editor{tree: s.tree}
-	e.child(base.root, s.child, base.node+":somebody-else")
-	e.inventory(s.child, strangeClass, 100)
-	e.traits(s.child, strangeTrait)
+	e.child(base.root, s.child, base.node+externalName)
+	e.inventory(s.child, externalClass, 100)
+	e.traits(s.child, externalTrait)
 	if kids := slices.DeleteFunc(tree.Subtree(base.root), func(id string) bool { return id == base.root }); len(kids) > 0 {
 		s.nested = uuid.NewString()
-		e.child(kids[len(kids)-1], s.nested, base.node+":somebody-elses-nested")
-		e.inventory(s.nested, strangeClass, 50)
+		e.child(kids[len(kids)-1], s.nested, base.node+externalName+"-nested")
+		e.inventory(s.nested, externalClass, 50)
 	}
-	e.inventory(base.root, strangeClass, 7)
-	e.traits(base.root, strangeTrait)
+	e.inventory(base.root, externalClass, 7)
+	e.traits(base.root, externalTrait)
 	e.aggregates(base.root, s.aggregate)
-	e.root(s.sharing, "somebody-elses-storage")
+	e.root(s.sharing, "external-storage")
 	e.inventory(s.sharing, "DISK_GB", 1_000_000)
 	e.traits(s.sharing, providertree.TraitSharesViaAggregate)
 	e.aggregates(s.sharing, s.aggregate)
@@ -131,7 +133,8 @@ func (e *editor) inventory(id, class string, total int64) {
 	e.note(err)
 }
 
-// adopted is a tree of the same providers under other uuids, as if somebody else had made them first.
+// adopted returns a tree of the same providers with other uuids, as if another client had created
+// them.
 func (base *baseline) adopted() (*providertree.Tree, error) {
 	ids := map[string]string{"": "", base.root: base.root}
 	var all []providertree.Provider
@@ -146,8 +149,8 @@ func (base *baseline) adopted() (*providertree.Tree, error) {
 	return tree, tree.Populate(all)
 }
 
-// flat is the driver's tree with the inventory of all its providers on the root, as a tree of an earlier shape may have been; nil if it
-// is flat already.
+// flat returns the driver's tree with the inventory of all its providers on the root, as an earlier
+// layout may have been; nil if it is flat already.
 func (base *baseline) flat() (*providertree.Tree, error) {
 	sum := providertree.Inventories{}
 	root, _ := base.own.Provider(base.root)
@@ -167,7 +170,7 @@ func (base *baseline) flat() (*providertree.Tree, error) {
 	return tree, tree.Populate([]providertree.Provider{root})
 }
 
-// merge is the inventory of two providers as one; the zero Inventory is none.
+// merge returns the inventories of two providers as one; the zero Inventory counts as none.
 func merge(a, b providertree.Inventory) providertree.Inventory {
 	if a.Total == 0 {
 		return b

@@ -81,7 +81,7 @@ func TestSteps(t *testing.T) {
 		t.Errorf("nothing allocated: %v, %v", after, err)
 	}
 	for _, from := range []int{-1, 3, 9999, 1 << 40} {
-		if _, _, err := p.ReshapeStep(ctx, tree, "cn1", from, at); err == nil || !strings.Contains(err.Error(), "there is no step from shape") {
+		if _, _, err := p.ReshapeStep(ctx, tree, "cn1", from, at); err == nil || !strings.Contains(err.Error(), "to migrate from") {
 			t.Errorf("from %d: %v", from, err)
 		}
 	}
@@ -107,7 +107,7 @@ func TestStepsThatGoWrong(t *testing.T) {
 	if err := step("failed"); !errors.As(err, &failed) || len(failed.Offenders) != 1 {
 		t.Errorf("refused: %v", err)
 	}
-	if err := step("no-root"); !errors.Is(err, ErrBadReply) || !strings.Contains(err.Error(), "step from shape 1") || !strings.Contains(err.Error(), "is missing in the tree") {
+	if err := step("no-root"); !errors.Is(err, ErrBadReply) || !strings.Contains(err.Error(), "migrating from layout version 1") || !strings.Contains(err.Error(), "is missing in the tree") {
 		t.Errorf("without the root: %v", err)
 	}
 	if err := step("panic"); err == nil || !strings.Contains(err.Error(), "panicked in ReshapeStep") {
@@ -145,7 +145,7 @@ func TestCapabilitiesComeWithEachAnswer(t *testing.T) {
 		t.Errorf("of another node: %v", got)
 	}
 	p.Capabilities("cn1")["COMPUTE_RESCUE_BFV"] = true // the caller's own copy
-	for how, want := range map[string]string{"lower": `"lower"`, "status": "is the agent's own"} {
+	for how, want := range map[string]string{"lower": `"lower"`, "status": "is the agent's: a driver must not report it"} {
 		r.wrong(p, "capabilities", how)
 		if _, err := r.update(p, nil); !errors.Is(err, ErrBadReply) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", how, err)
@@ -162,7 +162,7 @@ func TestCapabilitiesComeWithEachAnswer(t *testing.T) {
 	if got := p.Capabilities("cn1"); got == nil {
 		t.Error("what is known of a node that is there is kept")
 	}
-	p.forget([]plugins.Node{{Name: "cn2"}})
+	p.dropRemoved([]plugins.Node{{Name: "cn2"}})
 	if got := p.Capabilities("cn1"); got != nil {
 		t.Errorf("of a node that is no more: %v", got)
 	}
@@ -237,7 +237,8 @@ func TestWithoutTheAbilities(t *testing.T) {
 	}
 }
 
-// TestTheFakeDriverThreeShapesBehind walks a flat tree with a guest through all of its shapes, in a real process.
+// TestTheFakeDriverThreeShapesBehind walks a flat tree with a guest through all of its shapes, in a
+// real process.
 func TestTheFakeDriverThreeShapesBehind(t *testing.T) {
 	r := newRig(t)
 	ctx, consumer := context.Background(), "99999999-2222-3333-4444-555555555555"

@@ -38,7 +38,8 @@ func benchHost(b *testing.B, onTransition func(Status)) *Host {
 	return h
 }
 
-// wideNode is a configuration of the fake driver with one node and n-1 children in groups of a hundred.
+// wideNode is a configuration of the fake driver with one node and n-1 children in groups of a
+// hundred.
 func wideNode(b testing.TB, n int) json.RawMessage {
 	b.Helper()
 	type provider map[string]any
@@ -81,9 +82,10 @@ func update(b *testing.B, p *Plugin, tree *providertree.Tree, allocations provid
 	return after, moved
 }
 
-// BenchmarkStartToFirstTree is everything from the check of the executable to the tree. What the parts take is from the times at which
-// the states are reached: the check (most of it is the sha256 of the file), process and connection (exec, the handshake, the keys, TLS),
-// Info and Configure, and the first tree.
+// BenchmarkStartToFirstTree is everything from the check of the executable to the tree. What the
+// parts take is from the times at which the states are reached: the check (most of it is the sha256
+// of the file), process and connection (exec, the handshake, the keys, TLS), Info and Configure,
+// and the first tree.
 func BenchmarkStartToFirstTree(b *testing.B) {
 	var mu sync.Mutex
 	times := map[State]time.Time{}
@@ -123,7 +125,8 @@ func BenchmarkStartToFirstTree(b *testing.B) {
 	}
 }
 
-// BenchmarkExec is a plugin's process without a plugin in it: what of a start is the kernel's and Go's.
+// BenchmarkExec is a plugin's process without a plugin in it: what of a start is the kernel's and
+// Go's.
 func BenchmarkExec(b *testing.B) {
 	for b.Loop() {
 		if err := exec.Command(fakePath, "--info").Run(); err != nil {
@@ -132,9 +135,10 @@ func BenchmarkExec(b *testing.B) {
 	}
 }
 
-// BenchmarkUpdateProviderTree is the round trip of a steady pass, with the CPU time of both sides. "fake" is a driver that looks at all
-// providers and finds them as they should be, "idle" one that looks at the root, so that the rest is the protocol's: both trees converted,
-// encoded, decoded and checked.
+// BenchmarkUpdateProviderTree is the round trip of a steady pass, with the CPU time of both sides.
+// "fake" is a driver that looks at all providers and finds them as they should be, "idle" one that
+// looks at the root, so that the rest is the protocol's: both trees converted, encoded, decoded and
+// checked.
 func BenchmarkUpdateProviderTree(b *testing.B) {
 	for _, n := range []int{1, 100, 1000} {
 		h := benchHost(b, nil)
@@ -152,7 +156,8 @@ func BenchmarkUpdateProviderTree(b *testing.B) {
 	}
 }
 
-// BenchmarkReshape is the round trip of a tree of a hundred providers with what 10,000 guests hold of it.
+// BenchmarkReshape is the round trip of a tree of a hundred providers with what 10,000 guests hold
+// of it.
 func BenchmarkReshape(b *testing.B) {
 	h := benchHost(b, nil)
 	fake := startBench(b, h, Spec{Name: "fake", Config: wideNode(b, 100)})
@@ -191,8 +196,8 @@ func roundTrip(b *testing.B, p *Plugin, tree *providertree.Tree, allocations pro
 	b.ReportMetric(memoryMiB(b, pid, "Rss"), "plugin-RSS-MiB")
 }
 
-// BenchmarkMemory is what ten plugins take: of the host each, and their processes; after a pass with one, a hundred and 1,000 providers
-// each.
+// BenchmarkMemory is what ten plugins take: of the host each, and their processes; after a pass
+// with one, a hundred and 1,000 providers each.
 func BenchmarkMemory(b *testing.B) {
 	const plugins = 10
 	for _, n := range []int{1, 100, 1000} {
@@ -259,7 +264,8 @@ func heapMiB() float64 {
 	return float64(m.HeapAlloc+m.StackInuse) / (1 << 20)
 }
 
-// memoryMiB is the memory that a process occupies: Rss, or Pss, in which what processes share is divided by their number.
+// memoryMiB is the memory that a process occupies: Rss, or Pss, in which what processes share is
+// divided by their number.
 func memoryMiB(b *testing.B, pid int, field string) float64 {
 	b.Helper()
 	rollup, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))

@@ -19,11 +19,13 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// partEcho is a plugin made with go-plugin as it is, which answers with the message that it got: what the same payload costs at least with
-// go-plugin as it is and protobuf, without a tree made of it, a check, or a driver.
+// partEcho is a plugin made with go-plugin as it is, which answers with the message that it got:
+// what the same payload costs at least with go-plugin as it is and protobuf, without a tree made of
+// it, a check, or a driver.
 const partEcho = "echo"
 
-// echoHandshake has a cookie of its own: at the sight of ours the SDK, which this executable holds too, takes over standard output.
+// echoHandshake has a cookie of its own: at the sight of ours the SDK, which this executable holds
+// too, takes over standard output.
 var echoHandshake = goplugin.HandshakeConfig{ProtocolVersion: 1, MagicCookieKey: "HOST_TEST_ECHO", MagicCookieValue: "echo"}
 
 type echo struct {

@@ -12,24 +12,24 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// AvailableNodes asks the driver for the compute nodes that it is responsible for.
+// AvailableNodes returns the compute nodes that the driver is responsible for.
 //
 // Errors: [ErrUnavailable] at once while the plugin is down; otherwise a [*CallError] around the
 // driver's own error, [ErrNoAnswer] or [ErrBadReply].
 func (p *Plugin) AvailableNodes(ctx context.Context) ([]plugins.Node, error) {
 	nodes, err := ask(ctx, p, "AvailableNodes", func(s *activeProcess) ([]plugins.Node, error) { return s.AvailableNodes(ctx) })
 	if err == nil {
-		p.forget(nodes)
+		p.dropRemoved(nodes)
 	}
 	return nodes, err
 }
 
-// UpdateProviderTree asks the driver what the node can give. tree is left as it is; the answer is a
-// tree of its own.
+// UpdateProviderTree returns the node's tree as the driver wants it. tree is not changed; the
+// result is a new tree.
 //
 // Errors: as AvailableNodes; the driver's own are [plugins.ErrReshapeNeeded],
-// [*plugins.ReshapeFailed], [plugins.ErrNotReady]. Without an error the tree is complete, never a
-// partial or empty one for want of an answer.
+// [*plugins.ReshapeFailed], [plugins.ErrNotReady]. Without an error the tree is complete, never
+// partial or empty because of a missing response.
 func (p *Plugin) UpdateProviderTree(ctx context.Context, tree *providertree.Tree, node string, allocations providertree.Allocations) (*providertree.Tree, providertree.Allocations, error) {
 	got, err := ask(ctx, p, "UpdateProviderTree "+node, func(s *activeProcess) (answer, error) {
 		return s.UpdateProviderTree(ctx, tree, node, allocations)
@@ -37,11 +37,11 @@ func (p *Plugin) UpdateProviderTree(ctx context.Context, tree *providertree.Tree
 	if err != nil {
 		return nil, nil, err
 	}
-	p.remember(node, got, allocations != nil)
+	p.cacheResult(node, got, allocations != nil)
 	return got.tree, got.allocations, nil
 }
 
-// Warnings asks the driver what it warns of now, for tools: an agent hears of it with each health
+// Warnings returns the driver's current warnings, for tools: the agent gets them with each health
 // check ([Status]).
 //
 // Errors: as AvailableNodes.
@@ -49,19 +49,20 @@ func (p *Plugin) Warnings(ctx context.Context) ([]plugins.Warning, error) {
 	return ask(ctx, p, "Health", func(s *activeProcess) ([]plugins.Warning, error) { return s.Health(ctx) })
 }
 
-// ClassRenames is what came with the last answer to a ReshapeStep, or an UpdateProviderTree that
-// was given allocations: the resource classes that the driver renamed in it, by their former names.
-// It makes a Plugin a [plugins.Renamer].
+// ClassRenames returns the resource classes that the driver renamed in the last ReshapeStep, or
+// UpdateProviderTree with allocations, by their former names. It makes a Plugin a
+// [plugins.Renamer].
 func (p *Plugin) ClassRenames() map[string]string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return maps.Clone(p.renames)
 }
 
-// ShapeVersion is the number of the shape that the driver's UpdateProviderTree makes with its
-// present configuration, from 1 on. It costs nothing: the driver says so when it is configured.
+// ShapeVersion returns the version of the layout that the driver's UpdateProviderTree makes with
+// its current configuration, at least 1. It makes no call: the driver reports it when it is
+// configured.
 //
-// Errors: [plugins.ErrUnsupported] if its shapes are not numbered; [ErrUnavailable] while the
+// Errors: [plugins.ErrUnsupported] if its layouts have no versions; [ErrUnavailable] while the
 // plugin is down.
 func (p *Plugin) ShapeVersion(context.Context) (int, error) {
 	s, err := p.acquire()
@@ -72,12 +73,11 @@ func (p *Plugin) ShapeVersion(context.Context) (int, error) {
 	return s.ShapeVersion()
 }
 
-// ReshapeStep asks the driver to make of a tree of shape from one of shape from+1, and to move the
-// allocations along; nil stands for none at all. tree and allocations are left as they are; the
-// answers are values of their own. The classes that this step renamed are in [Plugin.ClassRenames]
-// until the next answer.
+// ReshapeStep lets the driver migrate a tree from layout version from to from+1, and move the
+// allocations; nil counts as empty. tree and allocations are not changed; the results are new
+// values. The classes that this step renamed are in [Plugin.ClassRenames] until the next response.
 //
-// Errors: as UpdateProviderTree; [plugins.ErrUnsupported] if the driver's shapes are not numbered.
+// Errors: as UpdateProviderTree; [plugins.ErrUnsupported] if the driver's layouts have no versions.
 // The driver's own are [*plugins.ReshapeFailed] and [plugins.ErrNotReady].
 func (p *Plugin) ReshapeStep(ctx context.Context, tree *providertree.Tree, node string, from int, allocations providertree.Allocations) (*providertree.Tree, providertree.Allocations, error) {
 	if allocations == nil {
@@ -95,17 +95,17 @@ func (p *Plugin) ReshapeStep(ctx context.Context, tree *providertree.Tree, node 
 	return got.tree, got.allocations, nil
 }
 
-// Capabilities is what the driver said with its last answer to an UpdateProviderTree of that node:
-// traits of the node's root, and whether it has them. Nil: the driver does not tell, or has not
-// been asked since the agent started; what it says of nothing is an empty map.
+// Capabilities returns the capability traits of the last UpdateProviderTree of that node: traits of
+// the node's root, and whether it has them. Nil: the driver does not report them, or was not called
+// since the agent started; a driver that reports none has an empty map.
 func (p *Plugin) Capabilities(node string) map[string]bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return maps.Clone(p.capabilities[node])
 }
 
-// Guests asks the driver for all guests of a node, running or not. tree is left as it is. uuids are
-// canonical, each is there once; what guests have is on providers of the tree.
+// Guests returns all guests of a node, running or not. tree is not changed. uuids are canonical and
+// unique; the guests' resources are on providers of the tree.
 //
 // Errors: as UpdateProviderTree; [plugins.ErrUnsupported] if the driver cannot list guests;
 // [plugins.ErrNotReady] if it cannot now. Without an error the list is complete.
@@ -113,16 +113,16 @@ func (p *Plugin) Guests(ctx context.Context, tree *providertree.Tree, node strin
 	return ask(ctx, p, "Guests "+node, func(s *activeProcess) ([]plugins.Guest, error) { return s.Guests(ctx, tree, node) })
 }
 
-// NodeDeleted asks the driver whether a node that AvailableNodes names no longer was removed for
-// good: only true is proof.
+// NodeDeleted reports whether a node that AvailableNodes no longer lists was removed for good: only
+// true is proof.
 //
 // Errors: as AvailableNodes; [plugins.ErrUnsupported] if the driver cannot report it.
 func (p *Plugin) NodeDeleted(ctx context.Context, node plugins.Node) (bool, error) {
 	return ask(ctx, p, "NodeDeleted "+node.Name, func(s *activeProcess) (bool, error) { return s.NodeDeleted(ctx, node) })
 }
 
-// remember keeps what came with an answer to UpdateProviderTree.
-func (p *Plugin) remember(node string, got answer, reshaped bool) {
+// cacheResult keeps the renames and capability traits of a response of UpdateProviderTree.
+func (p *Plugin) cacheResult(node string, got answer, reshaped bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if reshaped {
@@ -138,8 +138,8 @@ func (p *Plugin) remember(node string, got answer, reshaped bool) {
 	}
 }
 
-// forget drops what is remembered of nodes that are no more.
-func (p *Plugin) forget(nodes []plugins.Node) {
+// dropRemoved drops the capability traits of nodes that are no longer listed.
+func (p *Plugin) dropRemoved(nodes []plugins.Node) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.capabilities) == 0 {
@@ -154,8 +154,8 @@ func (p *Plugin) forget(nodes []plugins.Node) {
 	p.capabilities = kept
 }
 
-// ask makes a call that changes nothing. If its process ends before it has answered, and another
-// one has taken over meanwhile, that one is asked, once.
+// ask makes a call that changes nothing. If its process ends before it responds, and another one
+// has taken over meanwhile, the call is repeated once.
 func ask[T any](ctx context.Context, p *Plugin, call string, make func(*activeProcess) (T, error)) (T, error) {
 	once := func() (T, error) {
 		s, err := p.acquire()
@@ -177,7 +177,7 @@ func ask[T any](ctx context.Context, p *Plugin, call string, make func(*activePr
 	return answer, err
 }
 
-// acquire returns the serving process, which will not be stopped until calls.Done.
+// acquire returns the active process, which is not stopped until calls.Done.
 func (p *Plugin) acquire() (*activeProcess, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -188,7 +188,7 @@ func (p *Plugin) acquire() (*activeProcess, error) {
 	return p.active, nil
 }
 
-// unavailable is the error of a plugin that is down. p.mu is held.
+// unavailable returns the error of a plugin that is down. p.mu is held.
 func (p *Plugin) unavailable() error { return p.unavailableFor(p.cause) }
 
 func (p *Plugin) unavailableFor(cause error) error {
@@ -202,10 +202,9 @@ func (p *Plugin) unavailableFor(cause error) error {
 	return e
 }
 
-// recordCall records how a call ended, by its name and, if it is about one, its node. As many in a
-// row without an answer as health checks may miss end the process: it may be alive while the
-// driver's code hangs. As many faults make the plugin degraded at the next health check: a new
-// process would have them too.
+// recordCall records how a call ended, by its name and node. As many consecutive calls without a
+// response as [Restart.Misses] end the process: it may be alive while the driver's code hangs. As
+// many faults make the plugin degraded at the next health check: a new process would have them too.
 func (p *Plugin) recordCall(ctx context.Context, s *activeProcess, call string, err error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -222,7 +221,7 @@ func (p *Plugin) recordCall(ctx context.Context, s *activeProcess, call string, 
 	return p.unavailableError(s, err)
 }
 
-// reportHung has the supervisor kill the process. p.mu is held.
+// reportHung lets the supervisor kill the process. p.mu is held.
 func (p *Plugin) reportHung(err error) {
 	select {
 	case p.hung <- err:
@@ -230,8 +229,8 @@ func (p *Plugin) reportHung(err error) {
 	}
 }
 
-// unavailableError is the error of a call to a process, after a look at what became of that. p.mu
-// is held.
+// unavailableError returns the error of a call, which depends on whether its process was replaced.
+// p.mu is held.
 func (p *Plugin) unavailableError(s *activeProcess, err error) error {
 	switch {
 	case !errors.Is(err, ErrUnavailable):

@@ -13,8 +13,8 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// shapely is the misbehaving driver with the optional abilities that are about nodes. Its config is an ability and what is to be
-// wrong with it.
+// shapely is the misbehaving driver with the optional abilities that are about nodes. Its config is
+// an ability and what is to be wrong with it.
 type shapely struct {
 	chaos
 	wrong map[string]string

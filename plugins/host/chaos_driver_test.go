@@ -55,8 +55,8 @@ func (r *rig) endRunaways() {
 	}
 }
 
-// TestNoDeedHurtsTheHost: whatever a driver does in a call, the call ends by its deadline, another driver is served meanwhile, and when
-// the first one is told to behave it works again.
+// TestNoDeedHurtsTheHost: whatever a driver does in a call, the call ends by its deadline, another
+// driver is served meanwhile, and when the first one is told to behave it works again.
 func TestNoDeedHurtsTheHost(t *testing.T) {
 	for _, deed := range []string{
 		"hang", "late", "error", "not-ready", "refuse", "panic", "panic-elsewhere", "crash", "exit", "abort", "stop", "grandchild", "runaway",
@@ -131,12 +131,12 @@ func TestDeedsInOtherCallsDoNotHurt(t *testing.T) {
 // TestStartsThatGoWrong: each ends in words, or in a driver that works.
 func TestStartsThatGoWrong(t *testing.T) {
 	for start, want := range map[string]string{
-		"exit":                             "cannot find the library that I need",
+		"exit":                             "cannot find a library",
 		"crash":                            "a defect of the driver at its start",
-		"hang":                             "did not complete the handshake",
+		"hang":                             "the handshake was not complete",
 		"raw-stdout":                       "is this a driver for compute-agent?",
 		"handshake=1|2|unix|/nowhere|grpc": `version "2"`,
-		"dance":                            "there is no such fault",
+		"dance":                            "unknown fault",
 		"noise,garbage,long-line":          "",
 		"sleep=200ms,runaway":              "",
 	} {

@@ -19,8 +19,9 @@ import (
 
 const chaoticInstance = "99999999-2222-3333-4444-555555555555"
 
-// instanceOrders is a spec of the chaos driver, whose instances outlive it. With hasty, little time is left for an answer: for deeds that
-// give none, and then it does not matter if an answer that would have come is not awaited.
+// instanceOrders is a spec of the chaos driver, whose instances outlive it. With hasty, little time
+// is left for an answer: for deeds that give none, and then it does not matter if an answer that
+// would have come is not awaited.
 func instanceOrders(t *testing.T, stateDir string, config map[string]string, hasty bool) Spec {
 	t.Helper()
 	spec := orders(t, "", config)
@@ -47,8 +48,9 @@ func onCN1(t *testing.T) (plugins.InstanceSpec, *providertree.Tree) {
 	return plugins.InstanceSpec{UUID: chaoticInstance, Name: "web", Allocations: providertree.ProviderResources{rootUUID: {"VCPU": 2}}}, tree
 }
 
-// TestNoDeedWithInstancesHurtsTheHost: whatever a driver does in a call about instances, the call ends by its deadline with an error that
-// says what it is, another driver is served meanwhile, and when the first one is told to behave, what is asked again is done once.
+// TestNoDeedWithInstancesHurtsTheHost: whatever a driver does in a call about instances, the call
+// ends by its deadline with an error that says what it is, another driver is served meanwhile, and
+// when the first one is told to behave, what is asked again is done once.
 func TestNoDeedWithInstancesHurtsTheHost(t *testing.T) {
 	unknown := []error{ErrOutcomeUnknown}
 	for call, deeds := range map[string]map[string][]error{
@@ -161,7 +163,8 @@ func madeAndRemoved(t *testing.T, p *Plugin) error {
 	return nil
 }
 
-// TestNoEventOfInstancesHurtsTheHost: what is told is about an instance or about all, and calls are answered meanwhile.
+// TestNoEventOfInstancesHurtsTheHost: what is told is about an instance or about all, and calls are
+// answered meanwhile.
 func TestNoEventOfInstancesHurtsTheHost(t *testing.T) {
 	for _, deed := range []string{"storm", "garbled", "hang", "late", "crash", "error", "panic", "garbled storm hang"} {
 		t.Run(strings.ReplaceAll(deed, " ", "+"), func(t *testing.T) {

@@ -41,15 +41,16 @@ func chaosMain(mode string) {
 	plugins.Serve(&chaos{})
 }
 
-// forever never returns. In a process that does nothing else a bare select would not do: the runtime sees that nothing can
-// ever happen, and ends it, unless the program is linked with cgo.
+// forever never returns. In a process that does nothing else a bare select would not do: the
+// runtime sees that nothing can ever happen, and ends it, unless the program is linked with cgo.
 func forever() {
 	for {
 		time.Sleep(time.Hour)
 	}
 }
 
-// chaos is a driver that does what its configuration says, in the call that the configuration names.
+// chaos is a driver that does what its configuration says, in the call that the configuration
+// names.
 type chaos struct {
 	cfg struct {
 		// Update is what UpdateProviderTree does.

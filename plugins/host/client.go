@@ -30,12 +30,12 @@ func within[Q, R any](ctx context.Context, p *process, call string, limit time.D
 	return reply, nil
 }
 
-// badReply is the error of a reply that failed its check.
+// badReply returns the error of an invalid response.
 func (p *process) badReply(call string, err error) error {
 	return p.failed(call, fmt.Errorf("%w: %w", ErrBadReply, err))
 }
 
-// introduce asks the process who it is.
+// introduce calls Info.
 func (p *process) introduce(ctx context.Context) error {
 	info, err := within(ctx, p, "Info", p.timeouts.Load().Info, p.plugin.Info, &driverv1.InfoRequest{})
 	if err != nil {
@@ -48,7 +48,7 @@ func (p *process) introduce(ctx context.Context) error {
 	return nil
 }
 
-// Configure hands over the configuration.
+// Configure passes the configuration to the driver.
 func (p *process) Configure(ctx context.Context, spec Spec) error {
 	reply, err := within(ctx, p, "Configure", spec.Timeouts.Configure, p.plugin.Configure, &driverv1.ConfigureRequest{
 		ConfigJson: spec.Config,
@@ -57,15 +57,15 @@ func (p *process) Configure(ctx context.Context, spec Spec) error {
 	if err != nil {
 		return err
 	}
-	if err := checkShape(reply.GetShapeVersion(), p.info.GetCapabilities()); err != nil {
+	if err := checkLayout(reply.GetShapeVersion(), p.info.GetCapabilities()); err != nil {
 		return p.badReply("Configure", err)
 	}
-	p.shape.Store(reply.GetShapeVersion())
+	p.layout.Store(reply.GetShapeVersion())
 	p.timeouts.Store(&spec.Timeouts)
 	return nil
 }
 
-// Health asks how the driver is, and of what it warns.
+// Health makes a health check, and returns the warnings.
 func (p *process) Health(ctx context.Context) ([]plugins.Warning, error) {
 	if err := p.checkSocket(); err != nil {
 		return nil, err
@@ -76,12 +76,12 @@ func (p *process) Health(ctx context.Context) ([]plugins.Warning, error) {
 	}
 	warnings := checkWarnings(reply.GetWarnings(), p.info.GetCapabilities())
 	if problem := reply.GetProblem(); problem != "" {
-		return warnings, &unhealthyError{words(problem, 2000)}
+		return warnings, &unhealthyError{printable(problem, 2000)}
 	}
 	return warnings, nil
 }
 
-// AvailableNodes asks for the nodes.
+// AvailableNodes returns the driver's nodes.
 func (p *process) AvailableNodes(ctx context.Context) ([]plugins.Node, error) {
 	const call = "AvailableNodes"
 	reply, err := within(ctx, p, call, p.timeouts.Load().Nodes, p.driver.AvailableNodes, &driverv1.AvailableNodesRequest{})
@@ -98,7 +98,8 @@ func (p *process) AvailableNodes(ctx context.Context) ([]plugins.Node, error) {
 	return nodes, nil
 }
 
-// UpdateProviderTree sends a tree and returns the one that comes back. Cost: O(size of both trees) to convert and check.
+// UpdateProviderTree sends a tree and returns the driver's. Cost: O(size of both trees) to convert
+// and check.
 func (p *process) UpdateProviderTree(ctx context.Context, tree *providertree.Tree, node string, allocations providertree.Allocations) (answer, error) {
 	const call = "UpdateProviderTree"
 	limit := p.timeouts.Load().Update
@@ -120,7 +121,7 @@ func (p *process) UpdateProviderTree(ctx context.Context, tree *providertree.Tre
 	return answer{tree: after, allocations: moved, renames: reply.GetClassRenames(), capabilities: traits}, nil
 }
 
-// checkCapability returns an error for a call that the plugin did not announce: it is not made then.
+// checkCapability returns an error for a call of a capability that the plugin does not announce.
 func (p *process) checkCapability(call, capability string) error {
 	if slices.Contains(p.info.GetCapabilities(), capability) {
 		return nil
@@ -128,27 +129,27 @@ func (p *process) checkCapability(call, capability string) error {
 	return p.failed(call, fmt.Errorf("%w: the plugin does not announce the capability %q", plugins.ErrUnsupported, capability))
 }
 
-// ShapeVersion is what the driver said when it was last configured.
+// ShapeVersion returns the layout version of the last Configure.
 func (p *process) ShapeVersion() (int, error) {
 	const call = "ShapeVersion"
 	if err := p.checkCapability(call, protocol.CapabilityShapes); err != nil {
 		return 0, err
 	}
-	if version := int(p.shape.Load()); version > 0 {
+	if version := int(p.layout.Load()); version > 0 {
 		return version, nil
 	}
-	return 0, p.failed(call, fmt.Errorf("%w: with its present configuration its shapes are not numbered", plugins.ErrUnsupported))
+	return 0, p.failed(call, fmt.Errorf("%w: with its current configuration its layouts have no versions", plugins.ErrUnsupported))
 }
 
-// ReshapeStep sends a tree of one shape and returns the one of the next. Cost: O(size of both trees
-// and of the allocations) to convert.
+// ReshapeStep sends a tree of one layout version and returns the one of the next. Cost: O(size of
+// both trees and of the allocations) to convert.
 func (p *process) ReshapeStep(ctx context.Context, tree *providertree.Tree, node string, from int, allocations providertree.Allocations) (answer, error) {
 	const call = "ReshapeStep"
 	if err := p.checkCapability(call, protocol.CapabilityShapes); err != nil {
 		return answer{}, err
 	}
 	if from < 0 || from >= protocol.MaxShape {
-		return answer{}, p.failed(call, fmt.Errorf("there is no step from shape %d: shapes are 0 to %d", from, protocol.MaxShape))
+		return answer{}, p.failed(call, fmt.Errorf("layout version %d: must be 0 to %d to migrate from", from, protocol.MaxShape-1))
 	}
 	reply, err := within(ctx, p, call, p.timeouts.Load().Update, p.driver.ReshapeStep, &driverv1.ReshapeStepRequest{
 		Tree: protocol.FromTree(tree), Node: node, FromShape: int32(from), Allocations: protocol.FromAllocations(allocations),
@@ -158,12 +159,12 @@ func (p *process) ReshapeStep(ctx context.Context, tree *providertree.Tree, node
 	}
 	after, moved, err := checkReply(tree, node, allocations, reply)
 	if err != nil {
-		return answer{}, p.failed(call, fmt.Errorf("%w: step from shape %d: %w", ErrBadReply, from, err))
+		return answer{}, p.failed(call, fmt.Errorf("%w: migrating from layout version %d: %w", ErrBadReply, from, err))
 	}
 	return answer{tree: after, allocations: moved, renames: reply.GetClassRenames()}, nil
 }
 
-// Guests asks for the guests of a node.
+// Guests returns the guests of a node.
 func (p *process) Guests(ctx context.Context, tree *providertree.Tree, node string) ([]plugins.Guest, error) {
 	const call = "Guests"
 	if err := p.checkCapability(call, protocol.CapabilityGuests); err != nil {
@@ -180,7 +181,7 @@ func (p *process) Guests(ctx context.Context, tree *providertree.Tree, node stri
 	return guests, nil
 }
 
-// NodeDeleted asks whether a node was removed for good.
+// NodeDeleted reports whether a node was removed for good.
 func (p *process) NodeDeleted(ctx context.Context, node plugins.Node) (bool, error) {
 	const call = "NodeDeleted"
 	if err := p.checkCapability(call, protocol.CapabilityNodeDeleted); err != nil {
@@ -191,7 +192,7 @@ func (p *process) NodeDeleted(ctx context.Context, node plugins.Node) (bool, err
 	return reply.GetDeleted(), err
 }
 
-// Watch reads the stream of events. It ends with an error when the stream breaks or falls silent.
+// Watch reads the stream of events. It returns an error when the stream breaks or has no heartbeat.
 func (p *process) Watch(ctx context.Context, changed func(node string)) error {
 	return listen(ctx, p, "Watch", func(ctx context.Context, heartbeat int64) (grpc.ServerStreamingClient[driverv1.WatchResponse], error) {
 		return p.driver.Watch(ctx, &driverv1.WatchRequest{HeartbeatMs: heartbeat})
@@ -202,22 +203,21 @@ func (p *process) Watch(ctx context.Context, changed func(node string)) error {
 	})
 }
 
-// eventsASecond are taken from a stream; more have to wait in it, and then in the plugin: a driver
-// that reports events without end must not keep a processor busy.
+// eventsASecond is how many events are read from a stream; others wait in it, and then in the
+// plugin. So a driver that sends events without end does not keep a CPU busy.
 const eventsASecond = 1000
 
-// listen reads a stream of events with heartbeats until it breaks or falls silent, which is an
-// error.
+// listen reads a stream of events until it breaks or has no heartbeat, which is an error.
 func listen[E any](ctx context.Context, p *process, call string,
 	open func(ctx context.Context, heartbeat int64) (grpc.ServerStreamingClient[E], error), each func(*E)) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	silence := 3 * protocol.HeartbeatInterval
-	timer := time.AfterFunc(silence, func() { cancel(ErrNoAnswer) })
+	idleTimeout := 3 * protocol.HeartbeatInterval
+	timer := time.AfterFunc(idleTimeout, func() { cancel(ErrNoAnswer) })
 	defer timer.Stop()
 	stream, err := open(ctx, protocol.HeartbeatInterval.Milliseconds())
 	if err != nil {
-		return p.callError(ctx, call, silence, err)
+		return p.callError(ctx, call, idleTimeout, err)
 	}
 	pace := time.NewTicker(time.Second)
 	defer pace.Stop()
@@ -239,14 +239,14 @@ func listen[E any](ctx context.Context, p *process, call string,
 		case errors.Is(err, io.EOF):
 			return p.failed(call, errors.New("the plugin ended the stream"))
 		case err != nil:
-			return p.callError(ctx, call, silence, err)
+			return p.callError(ctx, call, idleTimeout, err)
 		}
-		timer.Reset(silence)
+		timer.Reset(idleTimeout)
 		each(event)
 	}
 }
 
-// eventNode is the name, or all nodes for one that can be no name.
+// eventNode returns the name, or "" for all nodes if it is invalid.
 func eventNode(name string) string {
 	if providertree.ValidateProviderName(name) != nil || providertree.Printable(name) != nil {
 		return ""

@@ -19,7 +19,7 @@ func (p *process) failed(call string, err error) error {
 	return &CallError{Driver: p.name, Call: call, Err: err}
 }
 
-// callError turns a gRPC error into one of ours.
+// callError converts a gRPC error to a [*CallError].
 func (p *process) callError(ctx context.Context, call string, limit time.Duration, err error) error {
 	if tooLarge := (*oversized)(nil); errors.As(err, &tooLarge) {
 		return p.failed(call, tooLarge)
@@ -31,13 +31,13 @@ func (p *process) callError(ctx context.Context, call string, limit time.Duratio
 	switch code := status.Code(err); {
 	case code == codes.Canceled && ctx.Err() != nil:
 		return p.failed(call, context.Cause(ctx))
-	case code == codes.DeadlineExceeded && protocol.Expired(ctx): // else the driver says so, of something else
+	case code == codes.DeadlineExceeded && protocol.Expired(ctx): // otherwise the driver reports another deadline
 		deadline, _ := ctx.Deadline()
-		return p.failed(call, &timeoutError{limit: limit, deadline: deadline, words: clip(f.Message, 2000)})
-	case code == codes.Unavailable, code == codes.Canceled: // the latter when the connection is being closed on our side
+		return p.failed(call, &timeoutError{limit: limit, deadline: deadline, message: clip(f.Message, 2000)})
+	case code == codes.Unavailable, code == codes.Canceled: // Canceled: the connection is being closed on this side
 		return p.failed(call, fmt.Errorf("%w: the connection broke: %s", ErrUnavailable, clip(f.Message, 2000)))
 	case code == codes.ResourceExhausted:
-		return p.failed(call, fmt.Errorf("%w: %s (a message may have %d MiB in both directions, and a plugin must allow it)", ErrBadReply, clip(f.Message, 2000), protocol.MaxMessage>>20))
+		return p.failed(call, fmt.Errorf("%w: %s (a message has at most %d MiB in both directions, and a plugin must allow that)", ErrBadReply, clip(f.Message, 2000), protocol.MaxMessage>>20))
 	case code == codes.Unknown:
 		return p.failed(call, errors.New(clip(f.Message, 20000)))
 	case code == codes.Internal:
@@ -47,7 +47,7 @@ func (p *process) callError(ctx context.Context, call string, limit time.Duratio
 	}
 }
 
-// driverError is the typed answer as the driver gave it, with what it wrapped around it.
+// driverError returns the driver's typed error, with what the driver wrapped around it.
 func driverError(f protocol.Failure) error {
 	var err error
 	switch f.Kind {
@@ -79,16 +79,16 @@ func driverError(f protocol.Failure) error {
 	if f.Message == "" || f.Message == err.Error() {
 		return err
 	}
-	return &driverAnswer{words: f.Message, err: err}
+	return &wrappedError{message: f.Message, err: err}
 }
 
-// driverAnswer is a typed answer with the message that the driver wrapped around it.
-type driverAnswer struct {
-	words string
-	err   error
+// wrappedError is a typed error with the message that the driver wrapped around it.
+type wrappedError struct {
+	message string
+	err     error
 }
 
-func (e *driverAnswer) Error() string { return e.words }
+func (e *wrappedError) Error() string { return e.message }
 
-// Unwrap returns the typed answer.
-func (e *driverAnswer) Unwrap() error { return e.err }
+// Unwrap returns the typed error.
+func (e *wrappedError) Unwrap() error { return e.err }

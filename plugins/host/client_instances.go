@@ -16,7 +16,7 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// Instances asks for the instances of a node.
+// Instances returns the instances of a node.
 func (p *process) Instances(ctx context.Context, node string) ([]plugins.Instance, error) {
 	const call = "Instances"
 	if err := p.checkRequest(call, protocol.CheckNode(node)); err != nil {
@@ -33,7 +33,7 @@ func (p *process) Instances(ctx context.Context, node string) ([]plugins.Instanc
 	return instances, nil
 }
 
-// Spawn has an instance made. Cost: O(size of the tree and the spec) to convert.
+// Spawn lets the driver create an instance. Cost: O(size of the tree and the spec) to convert.
 func (p *process) Spawn(ctx context.Context, node string, spec plugins.InstanceSpec, tree *providertree.Tree) (plugins.Instance, error) {
 	const call = "Spawn"
 	msg, problem := spawnRequest(node, spec, tree)
@@ -48,7 +48,7 @@ func (p *process) Spawn(ctx context.Context, node string, spec plugins.InstanceS
 	return p.checkedInstance(call, uuid, reply.GetInstance())
 }
 
-// Destroy has an instance removed.
+// Destroy lets the driver remove an instance.
 func (p *process) Destroy(ctx context.Context, node, uuid string) error {
 	const call = "Destroy"
 	uuid, problem := target(node, uuid)
@@ -124,7 +124,7 @@ func manage[Q, R any](ctx context.Context, p *process, call, uuid string,
 	return reply, err
 }
 
-// checkedInstance is what came back about an instance that was asked for.
+// checkedInstance converts the response of a call for one instance.
 func (p *process) checkedInstance(call, uuid string, m *driverv1.Instance) (plugins.Instance, error) {
 	is, err := checkInstance(uuid, m)
 	if err != nil {
@@ -133,7 +133,7 @@ func (p *process) checkedInstance(call, uuid string, m *driverv1.Instance) (plug
 	return is, nil
 }
 
-// target checks what a request names, and returns the uuid as it is sent.
+// target checks node and uuid of a request, and returns the canonical uuid.
 func target(node, uuid string) (string, error) {
 	if err := protocol.CheckNode(node); err != nil {
 		return "", err
@@ -145,7 +145,7 @@ func target(node, uuid string) (string, error) {
 	return canonical, nil
 }
 
-// spawnRequest is the message for an instance, or what is wrong with it.
+// spawnRequest returns the message for an instance, or what is wrong with it.
 func spawnRequest(node string, spec plugins.InstanceSpec, tree *providertree.Tree) (*driverv1.SpawnInstanceRequest, error) {
 	if tree == nil {
 		return nil, errors.New("no provider tree is given")
@@ -171,9 +171,9 @@ func spawnRequest(node string, spec plugins.InstanceSpec, tree *providertree.Tre
 	return &driverv1.SpawnInstanceRequest{Node: node, Spec: m, Tree: protocol.FromTree(tree)}, nil
 }
 
-// reachedLimit reports whether a call that began then was given up because of its own limit, and
-// not of the caller's.
+// reachedLimit reports whether a call that began then ended because of its own limit, and not the
+// caller's.
 func reachedLimit(err error, begun time.Time) bool {
-	var late *timeoutError
-	return errors.As(err, &late) && time.Since(begun) >= late.limit-protocol.DeadlineSkew
+	var timeout *timeoutError
+	return errors.As(err, &timeout) && time.Since(begun) >= timeout.limit-protocol.DeadlineSkew
 }

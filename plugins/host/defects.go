@@ -9,17 +9,18 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// maxDefects is how many defects of one reply are told. One cause often has many, and an author mends it once.
+// maxDefects is how many defects of one response are reported: many often have one cause.
 const maxDefects = 20
 
-// defects is what is wrong with a reply: all of it, so that its author can mend it in one go, but not more than can be read.
+// defects lists what is wrong with a response, up to [maxDefects], so that its author can fix all
+// of it at once.
 type defects struct {
 	list []string
 	more bool  // there are others
-	kind error // what errors.Is is to find
+	kind error // for errors.Is
 }
 
-// add notes one, in a sentence that says where it is, what is there and what ought to be.
+// add adds one, in a sentence with its place, the value and what it must be.
 func (d *defects) add(format string, args ...any) {
 	if len(d.list) == maxDefects {
 		d.more = true
@@ -28,19 +29,19 @@ func (d *defects) add(format string, args ...any) {
 	d.list = append(d.list, fmt.Sprintf(format, args...))
 }
 
-// violations notes all of them.
+// violations adds all of them.
 func (d *defects) violations(found providertree.Violations) {
 	for _, v := range found {
 		d.add("%v", v)
 	}
 }
 
-// clipped quotes nothing and shortens: %q does the rest.
+// clipped shortens a string, for %q.
 func clipped(s string) string { return clip(s, 200) }
 
-// join notes all errors that are in one, each behind the same words.
+// join adds all errors that are joined in one, each with the same prefix.
 func (d *defects) join(before string, err error) {
-	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // it is taken apart, not looked into
+	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // it is split, not searched
 		for _, e := range joined.Unwrap() {
 			d.join(before, e)
 		}
@@ -49,7 +50,7 @@ func (d *defects) join(before string, err error) {
 	}
 }
 
-// enough reports that looking for more is in vain.
+// enough reports whether the list is full.
 func (d *defects) enough() bool { return d.more }
 
 // err is nil if there are none.
@@ -67,7 +68,7 @@ func (d *defects) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d defects", len(d.list))
 	if d.more {
-		fmt.Fprintf(&b, ", and more that are not shown")
+		fmt.Fprintf(&b, ", and others that are not shown")
 	}
 	for i, text := range d.list {
 		sep := "; "
@@ -79,5 +80,5 @@ func (d *defects) Error() string {
 	return b.String()
 }
 
-// Unwrap returns what the defects are a case of, if that has a name.
+// Unwrap returns kind.
 func (d *defects) Unwrap() error { return d.kind }

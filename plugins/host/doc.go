@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package host finds, trusts, starts, watches and restarts the plugin processes that virt drivers run in.
+// Package host finds, verifies, starts, monitors and restarts the plugin processes of virt drivers.
 //
-// A [Host] is the machinery that all plugins of an agent share; a [Plugin] is one configured driver. Its supervisor, the
-// goroutine that [Plugin.Run] becomes, is the only one that starts and ends the process:
+// A [Host] is what all plugins of an agent share; a [Plugin] is one configured driver. Only its
+// supervisor, the goroutine of [Plugin.Run], starts and stops the process:
 //
 //	Discovered ─▶ Verified ─▶ Starting ─▶ Configured ─▶ Healthy ◀─▶ Degraded
 //	    ▲            │            │            │            │           │
@@ -11,10 +11,11 @@
 //	    ├──────── Backoff ◀───────┴────────────┴────────────┴───────────┘
 //	    └──────── Quarantined (too many failures)     NotInstalled, Incompatible, Disabled: until something changes
 //
-// A plugin is trusted with the machine but not with the agent. Whatever it does (hang, crash, write garbage, fork and
-// leave), no call blocks past its deadline, nothing panics here, and no process or socket stays behind. While it is down,
-// calls answer at once with [ErrUnavailable]: silence is never taken for an empty tree.
+// A plugin is trusted with the machine, but its failures must not affect the agent. If it hangs,
+// crashes, writes garbage or leaves its process group, no call blocks past its deadline, the agent
+// does not panic, and no process or socket is left. While it is down, calls fail at once with
+// [ErrUnavailable]: a missing response is never taken for an empty tree.
 //
-// Only executables that root or the agent's own user alone can change are started, and what was checked is what is
-// executed, since both go by one file descriptor.
+// Only executables that no user but root and the agent's own can change are started. The file is
+// checked and executed through one file descriptor.
 package host

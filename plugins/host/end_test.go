@@ -15,7 +15,8 @@ import (
 	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
 )
 
-// TestCloseIsAbruptOnPurpose: nobody is told that a process which was killed by intent did not end in an orderly way.
+// TestCloseIsAbruptOnPurpose: nobody is told that a process which was killed by intent did not end
+// in an orderly way.
 func TestCloseIsAbruptOnPurpose(t *testing.T) {
 	r := newRig(t)
 	p := r.mustStart(chaosSpec("", nil))
@@ -31,7 +32,8 @@ func TestCloseIsAbruptOnPurpose(t *testing.T) {
 	}
 }
 
-// TestClosedHostStartsNothing, neither a plugin that it had nor a session, and one that was removed is not started either.
+// TestClosedHostStartsNothing, neither a plugin that it had nor a session, and one that was removed
+// is not started either.
 func TestClosedHostStartsNothing(t *testing.T) {
 	r, ctx := newRig(t), context.Background()
 	p, err := r.Plugin(chaosSpec("", nil))
@@ -83,7 +85,8 @@ func TestSessionEndsWithTheHost(t *testing.T) {
 	}
 }
 
-// TestProcessThatLeftItsGroupIsKilled: a process can leave the group that it was given by itself, and then does not die with it.
+// TestProcessThatLeftItsGroupIsKilled: a process can leave the group that it was given by itself,
+// and then does not die with it.
 func TestProcessThatLeftItsGroupIsKilled(t *testing.T) {
 	r := newRig(t)
 	p := r.mustStart(chaosSpec("", map[string]string{"update": "elsewhere"}))
@@ -111,7 +114,8 @@ func TestProcessThatLeftItsGroupIsKilled(t *testing.T) {
 	}
 }
 
-// TestWhatADriverStartsIsNoPlugin: another copy of itself, for instance, would take its own standard output for that of a plugin.
+// TestWhatADriverStartsIsNoPlugin: another copy of itself, for instance, would take its own
+// standard output for that of a plugin.
 func TestWhatADriverStartsIsNoPlugin(t *testing.T) {
 	r := newRig(t)
 	_, err := r.update(r.mustStart(chaosSpec("", map[string]string{"update": "child-environment"})), nil)
@@ -120,7 +124,8 @@ func TestWhatADriverStartsIsNoPlugin(t *testing.T) {
 	}
 }
 
-// TestWhatIsSaidOfAPluginThatEnds: it is not healthy any more, and not down either when it ends by order.
+// TestWhatIsSaidOfAPluginThatEnds: it is not healthy any more, and not down either when it ends by
+// order.
 func TestWhatIsSaidOfAPluginThatEnds(t *testing.T) {
 	for want, end := range map[State]func(*stage){
 		Stopped:  func(s *stage) { _ = s.Stop(context.Background()) },
@@ -180,7 +185,8 @@ func TestAPluginThatWasKilledIsNotHealthy(t *testing.T) {
 	})
 }
 
-// TestSilenceOfAFormerProcess is not held against the next one, also if it is noticed in the very moment of the change.
+// TestSilenceOfAFormerProcess is not held against the next one, also if it is noticed in the very
+// moment of the change.
 func TestSilenceOfAFormerProcess(t *testing.T) {
 	spec, err := Spec{Name: "x", Restart: Restart{Misses: 1}}.complete("/nowhere")
 	if err != nil {
@@ -211,7 +217,8 @@ func TestSilenceOfAFormerProcess(t *testing.T) {
 	}
 }
 
-// TestADriverThatGaveUpHasAnswered: that something else did not answer the driver in time is an answer of the driver's.
+// TestADriverThatGaveUpHasAnswered: that something else did not answer the driver in time is an
+// answer of the driver's.
 func TestADriverThatGaveUpHasAnswered(t *testing.T) {
 	r := newRig(t)
 	p := r.mustStart(chaosSpec("", map[string]string{"update": "own-deadline"}))
@@ -229,7 +236,8 @@ func TestADriverThatGaveUpHasAnswered(t *testing.T) {
 	}
 }
 
-// TestCallsOfTwoProcessesAreCountedApart: a late word about the former one changes nothing of what is known of the one that serves.
+// TestCallsOfTwoProcessesAreCountedApart: a late word about the former one changes nothing of what
+// is known of the one that serves.
 func TestCallsOfTwoProcessesAreCountedApart(t *testing.T) {
 	var c instanceCalls
 	former, next := &activeProcess{instance: &puppet{done: make(chan struct{})}}, &activeProcess{instance: &puppet{done: make(chan struct{})}}

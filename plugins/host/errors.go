@@ -13,49 +13,47 @@ import (
 )
 
 var (
-	// ErrUnavailable says that the plugin is down, so the question could not be asked. See
+	// ErrUnavailable says that the plugin is down, so the call could not be made. See
 	// [UnavailableError].
 	ErrUnavailable = errors.New("plugin unavailable")
-	// ErrNoAnswer says that the plugin did not answer in time.
-	ErrNoAnswer = errors.New("no answer in time")
-	// ErrBadReply says that the plugin answered something that cannot be used. The reply is
-	// dropped.
-	ErrBadReply = errors.New("unusable reply")
-	// ErrBadRequest says that what was to be asked of the plugin cannot be, and was not: nothing
-	// was sent.
-	ErrBadRequest = errors.New("impossible request")
-	// ErrOutcomeUnknown says that a Spawn, Destroy or SetPower may have changed something, or
-	// nothing, or still be at it. To find out, ask again with the same arguments.
+	// ErrNoAnswer says that the plugin did not respond in time.
+	ErrNoAnswer = errors.New("no response in time")
+	// ErrBadReply says that the plugin's response is invalid. It is discarded.
+	ErrBadReply = errors.New("invalid response")
+	// ErrBadRequest says that the request is invalid and was not sent.
+	ErrBadRequest = errors.New("invalid request")
+	// ErrOutcomeUnknown says that a Spawn, Destroy or SetPower may have had an effect or not, or is
+	// still running. To find out, call again with the same arguments.
 	ErrOutcomeUnknown = errors.New("outcome unknown")
-	// ErrUntrusted says that the executable, or the way to it, could have been changed by another
-	// user. See [UntrustedError].
-	ErrUntrusted = errors.New("executable is not to be trusted")
-	// ErrNotExecutable says that the kernel does not execute the file: it is made for another
-	// machine, is no program, or its interpreter is not installed.
+	// ErrUntrusted says that another user could have changed the executable or a directory above
+	// it. See [UntrustedError].
+	ErrUntrusted = errors.New("executable is not trusted")
+	// ErrNotExecutable says that the kernel cannot execute the file: it is for another
+	// architecture, is not a program, or its interpreter is not installed.
 	ErrNotExecutable = errors.New("executable cannot be executed")
 	// ErrNotInstalled says that there is no executable. See [NotInstalledError].
 	ErrNotInstalled = errors.New("driver not installed")
-	// ErrIncompatible says that the plugin speaks no version of the protocol that we do.
+	// ErrIncompatible says that the plugin does not speak the agent's version of the protocol.
 	ErrIncompatible = errors.New("incompatible plugin")
-	// ErrRuntimeDir says that the runtime directory cannot hold the plugins' sockets.
+	// ErrRuntimeDir says that the runtime directory cannot be used for the plugins' sockets.
 	ErrRuntimeDir = errors.New("unusable runtime directory")
 
 	errHostClosed = errors.New("the plugin host is closed")
 	errRemoved    = errors.New("it was removed")
 )
 
-// UnavailableError is [ErrUnavailable] with the state that the plugin is in and why.
+// UnavailableError is [ErrUnavailable] with the plugin's state and its cause.
 type UnavailableError struct {
 	Driver string
 	State  State
 	Since  time.Time
-	// Cause is what brought the plugin down, or nil if it has not been up yet.
+	// Cause says why the plugin is down, or is nil if it has not been up yet.
 	Cause error
 }
 
 func (e *UnavailableError) Error() string {
 	if e.State == NotInstalled && e.Cause != nil {
-		return e.Cause.Error() // it says all of it
+		return e.Cause.Error() // it is complete
 	}
 	msg := fmt.Sprintf("driver %s is unavailable (%s)", e.Driver, e.State)
 	if e.Cause != nil {
@@ -70,8 +68,8 @@ func (e *UnavailableError) Is(target error) bool { return target == ErrUnavailab
 // Unwrap returns the cause.
 func (e *UnavailableError) Unwrap() error { return e.Cause }
 
-// ReplacedError is [ErrUnavailable] of a call whose process was replaced by another one and ended
-// before it had answered. The plugin is not down: the other process serves.
+// ReplacedError is [ErrUnavailable] of a call whose process was replaced and ended before it
+// responded. The plugin is not down: the new process serves calls.
 type ReplacedError struct {
 	Driver string
 	// Cause is how the call ended.
@@ -79,47 +77,46 @@ type ReplacedError struct {
 }
 
 func (e *ReplacedError) Error() string {
-	return fmt.Sprintf("driver %s was being replaced: the former process ended before it had answered: %v", e.Driver, e.Cause)
+	return fmt.Sprintf("driver %s was being replaced: the old process ended before it responded: %v", e.Driver, e.Cause)
 }
 
 // Unwrap returns the cause, which is ErrUnavailable.
 func (e *ReplacedError) Unwrap() error { return e.Cause }
 
-// TakeoverError says that another process, which was to replace the one that serves, cannot: that
-// one goes on, with its former configuration. It wraps [ErrUntrusted], [ErrIncompatible], a
-// [*StartError] or, from a driver that refuses the configuration, a [*plugins.ConfigError].
+// TakeoverError says that a new process could not replace the running one, which continues with its
+// former configuration. It wraps [ErrUntrusted], [ErrIncompatible], a [*StartError] or, from a
+// driver that rejects the configuration, a [*plugins.ConfigError].
 type TakeoverError struct {
-	Path string // of the executable that was to be started
+	Path string // of the new executable
 	Err  error
 }
 
 func (e *TakeoverError) Error() string {
-	return "the new process cannot take over, the old one goes on: " + e.Err.Error()
+	return "the new process cannot take over, the old one continues: " + e.Err.Error()
 }
 
 // Unwrap returns why.
 func (e *TakeoverError) Unwrap() error { return e.Err }
 
-// excusedError is a missing answer that is not held against the plugin.
+// excusedError is a missing response that does not count as a failure of the plugin.
 type excusedError struct{ err error }
 
 func (e *excusedError) Error() string { return e.err.Error() }
 
-// Unwrap returns it.
+// Unwrap returns the error.
 func (e *excusedError) Unwrap() error { return e.err }
 
-// faultError is a call that ended with a fault of the plugin: the SDK reports it when the driver
-// panics.
-type faultError struct{ words string }
+// faultError is a call that ended with a fault of the plugin: the SDK reports panics so.
+type faultError struct{ text string }
 
-func (e *faultError) Error() string { return e.words }
+func (e *faultError) Error() string { return e.text }
 
-// NotInstalledError is [ErrNotInstalled] with where the executable is expected, and how to put one
-// there.
+// NotInstalledError is [ErrNotInstalled] with where the executable is expected, and how to install
+// it.
 type NotInstalledError struct {
 	Driver string
 	Path   string
-	// Searched are the directories in which it was looked for; none if the path is configured.
+	// Searched lists the directories that were searched; none if the path is configured.
 	Searched []string
 }
 
@@ -136,7 +133,7 @@ func (e *NotInstalledError) Is(target error) bool {
 	return target == ErrNotInstalled || target == fs.ErrNotExist
 }
 
-// UntrustedError is [ErrUntrusted] with what is wrong and how to fix it.
+// UntrustedError is [ErrUntrusted] with the problem and how to fix it.
 type UntrustedError struct {
 	Path    string
 	Problem string
@@ -154,14 +151,14 @@ func (e *UntrustedError) Is(target error) bool { return target == ErrUntrusted }
 type StartError struct {
 	Path  string
 	Cause error
-	// Output is the end of what the process wrote, line by line.
+	// Output is the last lines that the process wrote.
 	Output []string
 }
 
 func (e *StartError) Error() string {
 	msg := fmt.Sprintf("starting %s: %v", e.Path, e.Cause)
 	if len(e.Output) > 0 {
-		msg += "; the end of its output: " + strings.Join(e.Output, " | ")
+		msg += "; its last output: " + strings.Join(e.Output, " | ")
 	}
 	return msg
 }
@@ -183,18 +180,17 @@ func (e *CallError) Error() string { return fmt.Sprintf("driver %s: %s: %v", e.D
 // Unwrap returns what went wrong.
 func (e *CallError) Unwrap() error { return e.Err }
 
-// timeoutError is [ErrNoAnswer] of a call, with the last message of the other side or the
-// transport.
+// timeoutError is [ErrNoAnswer] of a call, with the message of the plugin or the transport.
 type timeoutError struct {
 	limit    time.Duration
 	deadline time.Time // that passed: the limit's, or an earlier one of the caller
-	words    string
+	message  string
 }
 
 func (e *timeoutError) Error() string {
 	msg := fmt.Sprintf("%v (limit %v)", ErrNoAnswer, e.limit)
-	if e.words != "" && e.words != context.DeadlineExceeded.Error() {
-		msg += ": " + e.words
+	if e.message != "" && e.message != context.DeadlineExceeded.Error() {
+		msg += ": " + e.message
 	}
 	return msg
 }
@@ -202,18 +198,18 @@ func (e *timeoutError) Error() string {
 // Unwrap makes errors.Is hold for both.
 func (e *timeoutError) Unwrap() []error { return []error{ErrNoAnswer, context.DeadlineExceeded} }
 
-// callerGaveUp reports whether a call ended because of the caller's ctx, which says nothing about
-// the plugin. ctx may learn of its own deadline a moment later than the answer to it arrives.
+// callerGaveUp reports whether a call ended because of the caller's ctx, so that it does not count
+// against the plugin. The response can arrive a moment before ctx notices its own deadline.
 func callerGaveUp(ctx context.Context, err error) bool {
 	if ctx.Err() != nil {
 		return true
 	}
-	var late *timeoutError
-	theirs, has := ctx.Deadline()
-	return has && errors.As(err, &late) && late.deadline.Equal(theirs)
+	var timeout *timeoutError
+	deadline, has := ctx.Deadline()
+	return has && errors.As(err, &timeout) && timeout.deadline.Equal(deadline)
 }
 
-// unhealthyError is a health check that was answered, with a problem.
+// unhealthyError is a health check that was answered with a problem.
 type unhealthyError struct{ problem string }
 
 func (e *unhealthyError) Error() string { return e.problem }

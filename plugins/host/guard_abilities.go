@@ -14,29 +14,31 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// maxOwner bounds the ids of projects and users, and names of guests, in bytes: Placement stores that many characters.
+// maxOwner bounds the ids of projects and users, and names of guests, in bytes: Placement stores as
+// many characters.
 const maxOwner = 255
 
-// maxUnknown bounds why the resources of a guest are not known, in bytes.
+// maxUnknown bounds the reason why the resources of a guest are not known, in bytes.
 const maxUnknown = 1024
 
-// checkShape checks the answer to Configure.
-func checkShape(version int32, capabilities []string) error {
+// checkLayout checks the layout version in the response of Configure.
+func checkLayout(version int32, capabilities []string) error {
 	switch announced := slices.Contains(capabilities, protocol.CapabilityShapes); {
 	case version < 0 || version > protocol.MaxShape:
-		return fmt.Errorf("shape version %d: must be 1 to %d, or 0 for none", version, protocol.MaxShape)
+		return fmt.Errorf("layout version %d: must be 1 to %d, or 0 for none", version, protocol.MaxShape)
 	case version > 0 && !announced:
-		return fmt.Errorf("shape version %d, and the plugin does not announce the capability %q", version, protocol.CapabilityShapes)
+		return fmt.Errorf("layout version %d, and the plugin does not announce the capability %q", version, protocol.CapabilityShapes)
 	}
 	return nil
 }
 
-// checkCapabilities checks the traits that came with an answer to UpdateProviderTree. Nil stands for a plugin that tells none.
+// checkCapabilities checks the capability traits in a response of UpdateProviderTree. The result is
+// nil for a plugin that reports none.
 func checkCapabilities(traits map[string]bool, capabilities []string) (map[string]bool, error) {
 	switch {
 	case !slices.Contains(capabilities, protocol.CapabilityCapabilities):
 		if len(traits) > 0 {
-			return nil, fmt.Errorf("it holds capability traits, and the plugin does not announce the capability %q", protocol.CapabilityCapabilities)
+			return nil, fmt.Errorf("it has capability traits, and the plugin does not announce the capability %q", protocol.CapabilityCapabilities)
 		}
 		return nil, nil
 	case traits == nil:
@@ -48,7 +50,7 @@ func checkCapabilities(traits map[string]bool, capabilities []string) (map[strin
 		case err != nil:
 			d.add("capability %v", err)
 		case slices.Contains(providertree.AgentTraits, trait):
-			d.add("capability trait %s is the agent's own, not a driver's to report", trait)
+			d.add("capability trait %s is the agent's: a driver must not report it", trait)
 		}
 	}
 	if err := d.err(); err != nil {
@@ -57,8 +59,8 @@ func checkCapabilities(traits map[string]bool, capabilities []string) (map[strin
 	return traits, nil
 }
 
-// checkGuests turns the answer to Guests into a list, or refuses it: allocations may be deleted because a guest is not in it, so one
-// entry that cannot be read makes all of it useless.
+// checkGuests converts the response of Guests to a list, or rejects it: allocations can be deleted
+// because a guest is missing, so one invalid entry makes the whole list invalid.
 //
 // Cost: O(guests and what they have).
 func checkGuests(tree *providertree.Tree, msgs []*driverv1.Guest) ([]plugins.Guest, error) {
@@ -71,7 +73,7 @@ func checkGuests(tree *providertree.Tree, msgs []*driverv1.Guest) ([]plugins.Gue
 	for i, m := range msgs {
 		g := toGuest(d, tree, i, m)
 		if first, twice := seen[g.UUID]; twice && g.UUID != "" {
-			d.add("guests %d and %d are both %s: each is to be listed once", first, i, g.UUID)
+			d.add("guests %d and %d are both %s: list each guest once", first, i, g.UUID)
 		}
 		if d.enough() {
 			break
@@ -85,18 +87,18 @@ func checkGuests(tree *providertree.Tree, msgs []*driverv1.Guest) ([]plugins.Gue
 	return out, nil
 }
 
-// toGuest is one guest; what is wrong with it is added to the defects.
+// toGuest converts one guest, and adds what is wrong with it to the defects.
 func toGuest(d *defects, tree *providertree.Tree, i int, m *driverv1.Guest) plugins.Guest {
 	wrong := func(format string, args ...any) {
 		d.add("guest %d (uuid %q, name %q): "+format, append([]any{i, clip(m.GetUuid(), 100), clip(m.GetName(), 100)}, args...)...)
 	}
-	g := plugins.Guest{Name: words(m.GetName(), maxOwner), ProjectID: m.GetProjectId(), UserID: m.GetUserId(), Unknown: words(m.GetResourcesUnknown(), maxUnknown), Requested: m.GetRequested()}
+	g := plugins.Guest{Name: printable(m.GetName(), maxOwner), ProjectID: m.GetProjectId(), UserID: m.GetUserId(), Unknown: printable(m.GetResourcesUnknown(), maxUnknown), Requested: m.GetRequested()}
 	var err error
 	if g.UUID, err = providertree.CanonicalUUID(m.GetUuid()); err != nil {
-		wrong("its uuid is none")
+		wrong("its uuid is invalid")
 	}
 	if len(g.ProjectID) > maxOwner || len(g.UserID) > maxOwner || providertree.Printable(g.ProjectID) != nil || providertree.Printable(g.UserID) != nil {
-		wrong("the id of its project or user has not up to %d printable bytes", maxOwner)
+		wrong("the id of its project or user must have at most %d bytes, all printable", maxOwner)
 	}
 	if m.GetResources() == nil {
 		return g
@@ -114,7 +116,7 @@ func toGuest(d *defects, tree *providertree.Tree, i int, m *driverv1.Guest) plug
 		case !tree.Exists(provider):
 			wrong("it has resources of provider %s, which is not in the tree", provider)
 		case len(g.Resources[provider]) == 0:
-			wrong("it has no resources of provider %s, which is listed all the same", provider)
+			wrong("it lists provider %s without any resources", provider)
 		}
 	}
 	return g

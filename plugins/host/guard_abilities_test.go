@@ -40,7 +40,7 @@ func TestCheckGuests(t *testing.T) {
 		{"of no provider", []*driverv1.Guest{with("x", "VCPU", 1)}, "resource provider"},
 		{"of a provider elsewhere", []*driverv1.Guest{with(a, "VCPU", 1)}, "which is not in the tree"},
 		{"of a provider without amounts", []*driverv1.Guest{{Uuid: a, Resources: &driverv1.GuestResources{
-			Resources: map[string]*driverv1.Resources{rootUUID: {}}}}}, "it has no resources of provider"},
+			Resources: map[string]*driverv1.Resources{rootUUID: {}}}}}, "it lists provider"},
 		{"with an owner that cannot be", []*driverv1.Guest{{Uuid: a, ProjectId: strings.Repeat("p", 256)}}, "project or user"},
 		{"too many", make([]*driverv1.Guest, protocol.MaxGuests+1), "at most 100000"},
 	} {
@@ -74,7 +74,7 @@ func TestCheckCapabilities(t *testing.T) {
 		{"some", map[string]bool{"COMPUTE_A": true, "CUSTOM_B": false}, announced, map[string]bool{"COMPUTE_A": true, "CUSTOM_B": false}, ""},
 		{"not announced", map[string]bool{"COMPUTE_A": true}, nil, nil, "does not announce"},
 		{"no trait", map[string]bool{"compute": true}, announced, nil, `"compute"`},
-		{"the agent's", map[string]bool{"COMPUTE_NODE": false}, announced, nil, "the agent's own"},
+		{"the agent's", map[string]bool{"COMPUTE_NODE": false}, announced, nil, "the agent's: a driver must not report it"},
 	} {
 		got, err := checkCapabilities(c.traits, c.capabilities)
 		if (c.problem == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), c.problem) {
@@ -93,7 +93,7 @@ func TestCheckShape(t *testing.T) {
 		capabilities []string
 		good         bool
 	}{{0, nil, true}, {0, announced, true}, {1, announced, true}, {9999, announced, true}, {10000, announced, false}, {-1, announced, false}, {1, nil, false}} {
-		if err := checkShape(c.version, c.capabilities); (err == nil) != c.good {
+		if err := checkLayout(c.version, c.capabilities); (err == nil) != c.good {
 			t.Errorf("%d, %v: %v", c.version, c.capabilities, err)
 		}
 	}

@@ -20,8 +20,8 @@ import (
 
 var symbol = regexp.MustCompile(`^[A-Z0-9_]{1,255}$`)
 
-// naive says why Placement would refuse what a reply says, or "". It is written from Placement's rules, shares nothing with the border,
-// and takes its time.
+// naive says why Placement would refuse what a reply says, or "". It is written from Placement's
+// rules, shares nothing with the border, and takes its time.
 func naive(reply *driverv1.UpdateProviderTreeResponse) string {
 	providers := reply.GetTree().GetProviders()
 	id := func(s string) string {
@@ -101,7 +101,8 @@ func naiveInventory(class string, v *driverv1.Inventory) string {
 	return ""
 }
 
-// FuzzReply: whatever a process sends, it is either refused, in one line that can be read, or Placement could be told it.
+// FuzzReply: whatever a process sends, it is either refused, in one line that can be read, or
+// Placement could be told it.
 func FuzzReply(f *testing.F) {
 	seed := func(reply *driverv1.UpdateProviderTreeResponse) {
 		raw, err := proto.Marshal(reply)

@@ -12,8 +12,8 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// checkInstances turns the answer to Instances into a list, or refuses it: an instance that is not in it is taken for gone, so one entry
-// that cannot be read makes all of it useless.
+// checkInstances converts the response of Instances to a list, or rejects it: a missing instance
+// counts as removed, so one invalid entry makes the whole list invalid.
 //
 // Cost: O(instances).
 func checkInstances(msgs []*driverv1.Instance) ([]plugins.Instance, error) {
@@ -26,7 +26,7 @@ func checkInstances(msgs []*driverv1.Instance) ([]plugins.Instance, error) {
 	for i, m := range msgs {
 		is := toInstance(d, fmt.Sprintf("instance %d (uuid %q, name %q): ", i, clip(m.GetUuid(), 100), clip(m.GetName(), 100)), m)
 		if first, twice := seen[is.UUID]; twice && is.UUID != "" {
-			d.add("instances %d and %d are both %s: each is to be listed once", first, i, is.UUID)
+			d.add("instances %d and %d are both %s: list each instance once", first, i, is.UUID)
 		}
 		if d.enough() {
 			break
@@ -40,15 +40,15 @@ func checkInstances(msgs []*driverv1.Instance) ([]plugins.Instance, error) {
 	return out, nil
 }
 
-// checkInstance turns the answer to a call about one instance into it.
-func checkInstance(asked string, m *driverv1.Instance) (plugins.Instance, error) {
+// checkInstance converts the response of a call for one instance.
+func checkInstance(requested string, m *driverv1.Instance) (plugins.Instance, error) {
 	if m == nil {
-		return plugins.Instance{}, errors.New("the instance is missing in it")
+		return plugins.Instance{}, errors.New("it has no instance")
 	}
 	d := &defects{}
 	is := toInstance(d, "instance: ", m)
-	if is.UUID != "" && is.UUID != asked {
-		d.add("it is about instance %s, though %s was asked for: an instance has the uuid that the agent gives it", is.UUID, asked)
+	if is.UUID != "" && is.UUID != requested {
+		d.add("it has instance %s, the request was for %s: an instance has the uuid that the agent gives it", is.UUID, requested)
 	}
 	if err := d.err(); err != nil {
 		return plugins.Instance{}, err
@@ -56,22 +56,24 @@ func checkInstance(asked string, m *driverv1.Instance) (plugins.Instance, error)
 	return is, nil
 }
 
-// toInstance is one instance; what is wrong with it is added to the defects. Names are for people: they are made fit to be shown.
+// toInstance converts one instance, and adds what is wrong with it to the defects. Names are only
+// shown, so they are made printable.
 func toInstance(d *defects, which string, m *driverv1.Instance) plugins.Instance {
 	uuid, err := providertree.CanonicalUUID(m.GetUuid())
 	if err != nil {
-		d.add("%sits uuid %q is none: it is the one that Spawn was given", which, clipped(m.GetUuid()))
+		d.add("%sits uuid %q is invalid: use the one that Spawn was given", which, clipped(m.GetUuid()))
 	}
 	if err := protocol.CheckPower(m.GetPowerState()); err != nil {
 		d.add("%s%v", which, err)
 	}
 	return plugins.Instance{
-		UUID: uuid, Name: words(m.GetName(), protocol.MaxName), Power: plugins.PowerState(m.GetPowerState()),
-		HypervisorName: words(m.GetHypervisorName(), protocol.MaxName),
+		UUID: uuid, Name: printable(m.GetName(), protocol.MaxName), Power: plugins.PowerState(m.GetPowerState()),
+		HypervisorName: printable(m.GetHypervisorName(), protocol.MaxName),
 	}
 }
 
-// changedInstance is what an event is about: all instances of the node for a uuid that is none, all of all nodes for a name that is none.
+// changedInstance returns the instance of an event: all instances of the node if the uuid is
+// invalid, all of all nodes if the node's name is invalid.
 func changedInstance(event *driverv1.InstanceEvent) (node, uuid string) {
 	if node = eventNode(event.GetNode()); node == "" {
 		return "", ""

@@ -24,7 +24,7 @@ func TestCheckInstances(t *testing.T) {
 	}{
 		{"none", nil, ""},
 		{"of all states", []*driverv1.Instance{{Uuid: a}, {Uuid: rootUUID, PowerState: 7}}, ""},
-		{"no uuid", []*driverv1.Instance{{Uuid: a}, {Name: "web"}}, `instance 1 (uuid "", name "web"): its uuid "" is none`},
+		{"no uuid", []*driverv1.Instance{{Uuid: a}, {Name: "web"}}, `instance 1 (uuid "", name "web"): its uuid "" is invalid`},
 		{"nothing at all", []*driverv1.Instance{nil}, "instance 0"},
 		{"not a uuid", []*driverv1.Instance{{Uuid: "instance-0000002a"}}, "the one that Spawn was given"},
 		{"twice", []*driverv1.Instance{{Uuid: a}, {Uuid: rootUUID}, {Uuid: strings.ToUpper(a)}}, "instances 0 and 2 are both " + a},
@@ -53,10 +53,10 @@ func TestCheckInstance(t *testing.T) {
 		t.Errorf("got %+v, %v", got, err)
 	}
 	for want, m := range map[string]*driverv1.Instance{
-		"the instance is missing":               nil,
-		"its uuid":                              {},
-		"though " + rootUUID + " was asked for": {Uuid: "aaaaaaaa-0000-0000-0000-000000000000"},
-		"power state 5":                         {Uuid: rootUUID, PowerState: 5},
+		"it has no instance":              nil,
+		"its uuid":                        {},
+		"the request was for " + rootUUID: {Uuid: "aaaaaaaa-0000-0000-0000-000000000000"},
+		"power state 5":                   {Uuid: rootUUID, PowerState: 5},
 	} {
 		if got, err := checkInstance(rootUUID, m); err == nil || !strings.Contains(err.Error(), want) || got != (plugins.Instance{}) {
 			t.Errorf("want %q, got %v, %v", want, got, err)

@@ -39,7 +39,8 @@ func childUUID(i int) string {
 	return fmt.Sprintf("c0000000-0000-4000-8000-%012d", i)
 }
 
-// wireProvider is one of a message. [wireRoot], [wireChild] and [wirePool] are what a well-behaved driver gives back of [nodeAndPool].
+// wireProvider is one of a message. [wireRoot], [wireChild] and [wirePool] are what a well-behaved
+// driver gives back of [nodeAndPool].
 func wireProvider(uuid, name, parent string, generation int64) *driverv1.ResourceProvider {
 	p := &driverv1.ResourceProvider{Uuid: uuid, Name: name, ParentUuid: parent}
 	if generation != providertree.NoGeneration {
@@ -87,11 +88,11 @@ func TestAllocationsAreRefusedInWords(t *testing.T) {
 		"back":              {given: given, came: &driverv1.Allocations{}},
 		"something":         {given: given, came: has(rootUUID, "VCPU", 1)},
 		"renames":           {given: given, came: &driverv1.Allocations{}, renames: map[string]string{"CUSTOM_A": "A"}},
-		"out of nowhere":    {came: &driverv1.Allocations{}, want: "it holds allocations, though none were given: a driver that must move inventory in use answers ReshapeNeeded"},
-		"lost":              {given: given, want: "the allocations that were given are missing in it: give them back, also those that did not move"},
-		"renames, no moves": {renames: map[string]string{"CUSTOM_A": "A"}, want: "it renames resource classes, though no allocations were given: renames belong to a reshape"},
+		"out of nowhere":    {came: &driverv1.Allocations{}, want: "it has allocations, and the request had none: a driver that must move inventory in use returns ReshapeNeeded"},
+		"lost":              {given: given, want: "it lacks the allocations of the request: return them, also those that did not move"},
+		"renames, no moves": {renames: map[string]string{"CUSTOM_A": "A"}, want: "it renames resource classes, and the request had no allocations: renames belong to a reshape"},
 		"renames in a chain": {given: given, came: &driverv1.Allocations{}, renames: map[string]string{"A": "B", "B": "C", "D": "D", "e": "F"},
-			want: `3 defects: (1) resource class A is renamed to B, which is renamed too: declare what it becomes in the end; (2) resource class D is renamed to itself; ` +
+			want: `3 defects: (1) resource class A is renamed to B, which is renamed too: declare the final name; (2) resource class D is renamed to itself; ` +
 				`(3) resource class name "e": only A-Z, 0-9 and _ are allowed`},
 		"of nothing": {given: given, came: has(rootUUID, "VCPU", 0), is: providertree.ErrInvalid,
 			want: "allocations of consumer " + consumer + ": 0 of VCPU on " + rootUUID + ", must be between 1 and 2147483647; leave out classes without an amount"},
@@ -103,7 +104,7 @@ func TestAllocationsAreRefusedInWords(t *testing.T) {
 		})
 	}
 	_, _, err := checkReply(nodeAndPool(t), "cn1", nil, &driverv1.UpdateProviderTreeResponse{})
-	judge(t, err, "malformed message: it holds no provider tree", protocol.ErrMalformed)
+	judge(t, err, "malformed message: it has no provider tree", protocol.ErrMalformed)
 }
 
 // TestInvalidTreesAreRefused: what a valid tree is, package providertree tests.
@@ -142,11 +143,11 @@ func TestNodesAreRefusedInWords(t *testing.T) {
 		{"one", []plugins.Node{{Name: "a"}}, ""},
 		{"uuid is made canonical", []plugins.Node{{Name: "a", UUID: uuid}}, ""},
 		{"no name", []plugins.Node{{}}, `node 0 (""): its name has 0 characters, must have 1 to 200`},
-		{"unprintable name", []plugins.Node{{Name: "a\u202eb"}}, `node 0 ("a\u202eb"): its name has unprintable characters`},
-		{"name twice", []plugins.Node{{Name: "a"}, {Name: "a"}}, `node 1 ("a"): its name is also that of another node; each is listed once`},
+		{"unprintable name", []plugins.Node{{Name: "a\u202eb"}}, `node 0 ("a\u202eb"): its name has characters that cannot be printed`},
+		{"name twice", []plugins.Node{{Name: "a"}, {Name: "a"}}, `node 1 ("a"): its name is also that of another node; list each node once`},
 		{"uuid twice", []plugins.Node{{Name: "a", UUID: uuid}, {Name: "b", UUID: strings.ToLower(uuid)}}, `node 1 ("b"): its uuid ` + strings.ToLower(uuid) + ` is also that of "a"`},
 		{"bad uuids", []plugins.Node{{Name: "a", UUID: "x"}, {Name: "b", UUID: "y"}},
-			`2 defects: (1) node 0 ("a"): its uuid "x" is none: leave it empty for the agent's own identity; (2) node 1 ("b"): its uuid "y" is none: leave it empty for the agent's own identity`},
+			`2 defects: (1) node 0 ("a"): its uuid "x" is invalid: leave it empty for the agent's own identity; (2) node 1 ("b"): its uuid "y" is invalid: leave it empty for the agent's own identity`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			err := checkNodes(c.nodes)
@@ -164,9 +165,9 @@ func TestInfoIsRefusedInWords(t *testing.T) {
 		want string
 	}{
 		{&driverv1.InfoResponse{Name: "a", Capabilities: []string{"watch", "of_tomorrow-2"}, Version: "\x1b[2J"}, ""},
-		{&driverv1.InfoResponse{}, `the driver calls itself "": a name is 1 to 63 lower case letters, digits and hyphens`},
+		{&driverv1.InfoResponse{}, `the driver's name is "": must be 1 to 63 lower case letters, digits and hyphens`},
 		{&driverv1.InfoResponse{Name: "a", Capabilities: []string{"\x1b[2J", ""}},
-			`2 defects: (1) capability "\x1b[2J": has not 1 to 64 lower case letters, digits, underscores and hyphens; (2) capability "": has not 1 to 64 lower case letters, digits, underscores and hyphens`},
+			`2 defects: (1) capability "\x1b[2J": must be 1 to 64 lower case letters, digits, underscores and hyphens; (2) capability "": must be 1 to 64 lower case letters, digits, underscores and hyphens`},
 	} {
 		judge(t, checkInfo(c.info), c.want, nil)
 	}

@@ -34,27 +34,28 @@ type Options struct {
 	// Dir is where plugin executables are, unless their Spec says otherwise.
 	Dir string
 	// RuntimeDir is the agent's directory for sockets, such as /run/compute-agent. It must exist.
-	// Never one below /tmp on a real system: its sockets would be tidied away after some days.
+	// It must not be below /tmp on a real system, where the sockets would be removed after some
+	// days.
 	RuntimeDir string
-	// Logger gets everything that happens to plugins, and what they log themselves.
+	// Logger gets the host's own log lines about plugins, and those of the plugins.
 	Logger zerolog.Logger
-	// Environ is the environment that plugins get the allowed part of; nil is the agent's own.
+	// Environ is the environment from which plugins get the allowed variables; nil is the agent's
+	// own.
 	Environ []string
 	// Jitter returns a uniform random duration in [0, d); nil is a real one. For tests.
 	Jitter func(d time.Duration) time.Duration
-	// OnTransition is called at every change of state, for metrics; from the plugin's supervisor,
-	// which waits for it. May be nil.
+	// OnTransition, if not nil, is called by the plugin's supervisor at every change of state, for
+	// metrics. It must not block.
 	OnTransition func(Status)
 }
 
-// Host is what all plugins of an agent share: the directory of sockets and the thread that starts
-// processes.
+// Host is what all plugins of an agent share: the options and the directory of sockets.
 type Host struct {
 	opts    Options
 	sockets string
 	lock    *os.File
 	uid     int
-	dial    []grpc.DialOption // of tests, which look at what is asked of plugins
+	dial    []grpc.DialOption // of tests, which count calls
 
 	mu       sync.Mutex
 	plugins  map[string]*Plugin
@@ -62,7 +63,7 @@ type Host struct {
 	closed   bool
 }
 
-// New prepares the runtime directory and removes what a former agent left there.
+// New prepares the runtime directory and removes leftovers of a former agent.
 //
 // Errors: [ErrRuntimeDir], also when another agent uses the directory or when its path is too long
 // for sockets.
@@ -80,15 +81,15 @@ func New(opts Options) (*Host, error) {
 	return h, nil
 }
 
-// prepareSockets makes and locks the directory of sockets, and empties it.
+// prepareSockets creates and locks the directory of sockets, and empties it.
 func (h *Host) prepareSockets() error {
 	dir, err := filepath.Abs(h.opts.RuntimeDir)
 	if err != nil || h.opts.RuntimeDir == "" {
-		return fmt.Errorf("%w: no runtime directory is given", ErrRuntimeDir)
+		return fmt.Errorf("%w: none is given", ErrRuntimeDir)
 	}
 	h.sockets = filepath.Join(dir, socketDirName)
 	if n := len(h.sockets) + socketTail; n > maxSocketPath {
-		return fmt.Errorf("%w: %s is too long: the path of a plugin's socket would have %d bytes, the system allows %d. Choose a runtime directory of at most %d bytes",
+		return fmt.Errorf("%w: %s is too long: the path of a plugin's socket would have %d bytes, the system allows %d. Choose a path of at most %d bytes",
 			ErrRuntimeDir, dir, n, maxSocketPath, maxSocketPath-socketTail-len("/"+socketDirName))
 	}
 	if err := os.Mkdir(h.sockets, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
@@ -112,11 +113,11 @@ func (h *Host) claim(dir *os.File) error {
 		return err
 	}
 	if int(st.Uid) != h.uid || st.Mode&0o077 != 0 {
-		return fmt.Errorf("belongs to user %d with mode %04o, must belong to %d with mode 0700: remove it, it is created again", st.Uid, st.Mode&0o7777, h.uid)
+		return fmt.Errorf("belongs to user %d with mode %04o, must belong to %d with mode 0700: remove it, the agent creates it again", st.Uid, st.Mode&0o7777, h.uid)
 	}
 	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		if errors.Is(err, unix.EWOULDBLOCK) {
-			return errors.New("is in use by another compute-agent: stop that one, or give this one a runtime directory of its own")
+			return errors.New("is in use by another compute-agent: stop that one, or give this one its own runtime directory")
 		}
 		return fmt.Errorf("locking it: %w", err)
 	}
@@ -126,16 +127,16 @@ func (h *Host) claim(dir *os.File) error {
 	}
 	for _, dir := range left {
 		if err := os.RemoveAll(dir); err != nil {
-			return fmt.Errorf("removing what a former agent left: %w", err)
+			return fmt.Errorf("removing the leftovers of a former agent: %w", err)
 		}
 	}
 	return nil
 }
 
-// Plugin makes the plugin of one configured driver. Nothing is started yet: see [Plugin.Start] and
+// Plugin adds the plugin of one configured driver. It does not start it: see [Plugin.Start] and
 // [Plugin.Run].
 //
-// Errors: a Spec that cannot be, or whose name is taken.
+// Errors: an invalid Spec, or one whose name is in use.
 func (h *Host) Plugin(spec Spec) (*Plugin, error) {
 	spec, err := spec.complete(h.opts.Dir)
 	if err != nil {
@@ -162,8 +163,8 @@ func (h *Host) Plugin(spec Spec) (*Plugin, error) {
 	return p, nil
 }
 
-// Remove stops a plugin, as [Plugin.Stop] does, and forgets it: another driver of that name may
-// then be made. This one cannot be started any more.
+// Remove stops a plugin, as [Plugin.Stop] does, and removes it, so that another driver of that name
+// can be added. The removed one cannot be started again.
 func (h *Host) Remove(ctx context.Context, p *Plugin) error {
 	p.forbidStart(errRemoved)
 	err := p.Stop(ctx)
@@ -175,7 +176,7 @@ func (h *Host) Remove(ctx context.Context, p *Plugin) error {
 	return err
 }
 
-// Status returns that of all plugins, by name.
+// Status returns the status of all plugins, sorted by name.
 func (h *Host) Status() []Status {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -187,8 +188,8 @@ func (h *Host) Status() []Status {
 	return out
 }
 
-// Close kills what still runs and gives the runtime directory back. Stop the plugins first, if they
-// are to end in an orderly way.
+// Close kills what still runs and releases the runtime directory. To stop plugins in an orderly
+// way, call [Plugin.Stop] first.
 func (h *Host) Close() error {
 	h.mu.Lock()
 	if h.closed {
@@ -214,7 +215,7 @@ func (h *Host) Close() error {
 }
 
 // Installed lists the executables in a plugin directory that are named like plugins, by driver
-// name. Being there does not make a driver start; only the configuration does.
+// name. An installed driver is started only if it is configured.
 func Installed(dir string) (map[string]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

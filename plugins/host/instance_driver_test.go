@@ -17,8 +17,8 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// instanceDriver is the misbehaving driver with instances. What it does with one is said by the image that it is spawned from, or by the name of
-// the node.
+// instanceDriver is the misbehaving driver with instances. What it does with one is said by the
+// image that it is spawned from, or by the name of the node.
 type instanceDriver struct {
 	chaos
 	events chan [2]string
@@ -86,7 +86,8 @@ func (k *instanceDriver) Spawn(ctx context.Context, node string, spec plugins.In
 	return made, nil
 }
 
-// slow works, whatever its context says, until the test lets it end. It notices if somebody else is at work on the same instance.
+// slow works, whatever its context says, until the test lets it end. It notices if somebody else is
+// at work on the same instance.
 func (k *instanceDriver) slow(uuid string) error {
 	dir := os.Getenv(scratchKey)
 	f, err := os.Create(filepath.Join(dir, uuid)) // its lock ends with the process

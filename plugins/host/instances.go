@@ -19,60 +19,58 @@ import (
 
 var _ plugins.InstanceManager = (*Plugin)(nil)
 
-// instanceCalls is what a plugin keeps of the calls about its instances.
+// instanceCalls tracks a plugin's calls for its instances.
 type instanceCalls struct {
 	notifying sync.Mutex  // held while Spec.InstanceChanged runs
-	locks     keylock.Map // by uuid, whichever process is asked
+	locks     keylock.Map // by uuid, for all processes
 
-	mu sync.Mutex // also of the management of every seat
-	// open has the processes that were asked about an instance and did not answer, by uuid: they
-	// may still be at it.
+	mu sync.Mutex // also of the management of every process
+	// open has the processes with an unanswered call for an instance, by uuid: they may still work
+	// on it.
 	open map[string]*activeProcess
 }
 
-// management is what is kept of the calls of one process about its instances; instanceCalls.mu is
-// held.
+// management tracks the calls of one process for its instances; instanceCalls.mu is held.
 type management struct {
 	underWay int
-	missed   int       // calls in a row without an answer, of those that ran side by side one
-	lastMiss time.Time // the last one of them
+	missed   int       // consecutive calls without a response; concurrent ones count once
+	lastMiss time.Time // of the last one
 }
 
-// Instances asks the driver for its instances on a node, all of them. uuids are canonical, each is
-// there once.
+// Instances returns all instances of a node. uuids are canonical and unique.
 //
 // Errors: as [Plugin.AvailableNodes]; [plugins.ErrUnsupported] if the driver does not manage
 // instances, [plugins.ErrNotReady] if it cannot list them now; [ErrBadRequest].
 func (p *Plugin) Instances(ctx context.Context, node string) ([]plugins.Instance, error) {
 	return ask(ctx, p, "Instances "+node, func(s *activeProcess) ([]plugins.Instance, error) {
 		instances, err := s.Instances(ctx, node)
-		if errors.Is(err, ErrNoAnswer) && p.managing.busy(s) { // not held against a driver that is at work on one of them
+		if errors.Is(err, ErrNoAnswer) && p.managing.busy(s) { // does not count: the driver works on one of them
 			err = &excusedError{err}
 		}
 		return instances, err
 	})
 }
 
-// Spawn has the driver make an instance and start it; see [plugins.InstanceManager] for what that
-// promises. tree is left as it is. Calls about one instance wait for each other, also while one
-// process of the plugin replaces another; those about different ones, and all other calls, do not.
+// Spawn lets the driver create an instance and start it; see [plugins.InstanceManager] for the
+// contract. tree is not changed. Calls for one instance wait for each other, also while one process
+// of the plugin replaces another; calls for different ones, and all other calls, do not.
 //
 // Errors: [ErrUnavailable] at once while the plugin is down, [ErrBadRequest],
 // [plugins.ErrUnsupported], [plugins.ErrNotReady], and the driver's own [*plugins.InstanceFault]
-// say that nothing was begun, or nothing is left of it. All others, such as [ErrNoAnswer],
-// [ErrBadReply], or [ErrUnavailable] because the process ended meanwhile, are [ErrOutcomeUnknown]
-// too.
+// mean that nothing was begun, or nothing is left of it. All others, such as [ErrNoAnswer],
+// [ErrBadReply], or [ErrUnavailable] because the process ended meanwhile, are also
+// [ErrOutcomeUnknown].
 func (p *Plugin) Spawn(ctx context.Context, node string, spec plugins.InstanceSpec, tree *providertree.Tree) (plugins.Instance, error) {
 	return manageOn(ctx, p, "Spawn", spec.UUID, func(s *activeProcess) (plugins.Instance, error) { return s.Spawn(ctx, node, spec, tree) })
 }
 
-// Destroy has the driver end an instance and remove all that it made for it. Errors: as Spawn.
+// Destroy lets the driver stop an instance and remove all that it created for it. Errors: as Spawn.
 func (p *Plugin) Destroy(ctx context.Context, node, uuid string) error {
 	_, err := manageOn(ctx, p, "Destroy", uuid, func(s *activeProcess) (struct{}, error) { return struct{}{}, s.Destroy(ctx, node, uuid) })
 	return err
 }
 
-// SetPower has the driver start or stop an instance. Errors: as Spawn;
+// SetPower lets the driver start or stop an instance. Errors: as Spawn;
 // [plugins.ErrInstanceNotFound].
 func (p *Plugin) SetPower(ctx context.Context, node, uuid string, to plugins.PowerState, hard bool) (plugins.Instance, error) {
 	return manageOn(ctx, p, "SetPower", uuid, func(s *activeProcess) (plugins.Instance, error) {
@@ -80,7 +78,7 @@ func (p *Plugin) SetPower(ctx context.Context, node, uuid string, to plugins.Pow
 	})
 }
 
-// manageOn makes a call that may change an instance, when all earlier ones about it have ended.
+// manageOn makes a call that can change an instance, when all earlier ones for it have ended.
 func manageOn[T any](ctx context.Context, p *Plugin, call, id string, make func(*activeProcess) (T, error)) (result T, err error) {
 	uuid, err := providertree.CanonicalUUID(id)
 	if err != nil {
@@ -102,8 +100,8 @@ func manageOn[T any](ctx context.Context, p *Plugin, call, id string, make func(
 	begun := time.Now()
 	p.managing.begin(s)
 	answer, err := make(s)
-	silent := err != nil && (errors.Is(err, ErrNoAnswer) || errors.Is(err, ErrUnavailable) || ctx.Err() != nil)
-	missed := p.managing.end(s, uuid, begun, silent, !callerGaveUp(ctx, err) && reachedLimit(err, begun))
+	unanswered := err != nil && (errors.Is(err, ErrNoAnswer) || errors.Is(err, ErrUnavailable) || ctx.Err() != nil)
+	missed := p.managing.end(s, uuid, begun, unanswered, !callerGaveUp(ctx, err) && reachedLimit(err, begun))
 	err = p.recordInstanceCall(s, missed, err)
 	switch {
 	case err == nil:
@@ -114,8 +112,8 @@ func manageOn[T any](ctx context.Context, p *Plugin, call, id string, make func(
 	return result, &outcomeUnknownError{err}
 }
 
-// acquireFor is acquire for a call about an instance: if a process that was replaced may still be
-// at work on it, it waits for the end of that one, which is as near as the longest call.
+// acquireFor is acquire for a call for an instance: if a replaced process may still work on it, it
+// waits for the end of that process, at most as long as the longest call.
 func (p *Plugin) acquireFor(ctx context.Context, call, uuid string) (*activeProcess, error) {
 	for {
 		s, err := p.acquire()
@@ -149,19 +147,19 @@ func (p *Plugin) notBegun(call, uuid string, cause error) error {
 	return &CallError{Driver: p.Name(), Call: call, Err: &notBegunError{uuid: uuid, cause: cause}}
 }
 
-// recordInstanceCall takes note of how a call about an instance ended. It is not counted together
-// with other calls: those may be answered while these hang, and the other way round.
+// recordInstanceCall records how a call for an instance ended. These are counted separately: other
+// calls may be answered while these hang, and vice versa.
 func (p *Plugin) recordInstanceCall(s *activeProcess, missed int, err error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.active == s && missed >= p.spec.Restart.Misses {
-		p.managing.forgive(s)
+		p.managing.resetMissed(s)
 		p.reportHung(err)
 	}
 	return p.unavailableError(s, err)
 }
 
-// notifyInstance passes on that an instance may no longer be as it was.
+// notifyInstance reports that an instance may have changed.
 func (p *Plugin) notifyInstance(node, uuid string) {
 	p.managing.notifying.Lock()
 	defer p.managing.notifying.Unlock()
@@ -170,9 +168,9 @@ func (p *Plugin) notifyInstance(node, uuid string) {
 	}
 }
 
-// followInstances follows what the driver notices about its instances, if it does.
+// followInstances follows the driver's instance events, if it has any.
 func (s *supervisor) followInstances(ctx context.Context, serving *activeProcess) {
-	s.notifyInstance("", "") // what is known of them comes from another process
+	s.notifyInstance("", "") // events of the former process may be lost
 	if serving.announces(protocol.CapabilityInstanceEvents) {
 		s.follow(ctx, serving, func(ctx context.Context) error { return serving.WatchInstances(ctx, s.notifyInstance) }, func() { s.notifyInstance("", "") })
 	}
@@ -183,23 +181,22 @@ func (s *activeProcess) announces(capability string) bool {
 	return slices.Contains(s.Identity().Capabilities, capability)
 }
 
-// begin notes that a process is asked about an instance.
+// begin records the begin of a call for an instance.
 func (c *instanceCalls) begin(s *activeProcess) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s.management.underWay++
 }
 
-// end notes how that ended: silent, if the process may still be at it; late, if it had all the time
-// that such a call has. It returns how many calls in a row were late. Those that were under way at
-// the same time count as one, and any answer ends the row: a driver that takes very long over some
-// instances is better left alone.
-func (c *instanceCalls) end(s *activeProcess, uuid string, begun time.Time, silent, late bool) int {
+// end records the end of a call: unanswered, if the process may still work on it; timedOut, if it
+// reached its limit. It returns how many consecutive calls timed out. Concurrent ones count once,
+// and any response resets the count: a driver that is slow with some instances is not killed.
+func (c *instanceCalls) end(s *activeProcess, uuid string, begun time.Time, unanswered, timedOut bool) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	maps.DeleteFunc(c.open, func(_ string, of *activeProcess) bool { return of.ended() })
 	delete(c.open, uuid)
-	if silent && !s.ended() {
+	if unanswered && !s.ended() {
 		if c.open == nil {
 			c.open = map[string]*activeProcess{}
 		}
@@ -208,30 +205,30 @@ func (c *instanceCalls) end(s *activeProcess, uuid string, begun time.Time, sile
 	m := &s.management
 	m.underWay--
 	switch {
-	case late && !begun.Before(m.lastMiss):
+	case timedOut && !begun.Before(m.lastMiss):
 		m.missed++
 		m.lastMiss = time.Now()
 		return m.missed
-	case !silent:
+	case !unanswered:
 		m.missed = 0
 	}
 	return 0
 }
 
-func (c *instanceCalls) forgive(s *activeProcess) {
+func (c *instanceCalls) resetMissed(s *activeProcess) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s.management.missed = 0
 }
 
-// busy reports whether the process is at work on an instance.
+// busy reports whether the process works on an instance.
 func (c *instanceCalls) busy(s *activeProcess) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return s.management.underWay > 0
 }
 
-// openElsewhere returns a process other than this one that may still be at work on an instance.
+// openElsewhere returns another process that may still work on an instance, or nil.
 func (c *instanceCalls) openElsewhere(uuid string, s *activeProcess) *activeProcess {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -241,7 +238,7 @@ func (c *instanceCalls) openElsewhere(uuid string, s *activeProcess) *activeProc
 	return nil
 }
 
-// ended reports whether nothing is left of the process.
+// ended reports whether the process has ended.
 func (s *activeProcess) ended() bool {
 	select {
 	case <-s.Done():
@@ -251,9 +248,9 @@ func (s *activeProcess) ended() bool {
 	}
 }
 
-// nothingBegun reports whether an error promises that things are as they were. That there is no
-// such instance is such a promise of SetPower alone: what Spawn misses is its own half-made one,
-// and Destroy succeeds without one.
+// nothingBegun reports whether an error means that nothing was changed. InstanceNotFound means that
+// for SetPower only: Spawn can miss an incomplete instance of its own, and Destroy succeeds without
+// one.
 func nothingBegun(call string, err error) bool {
 	for _, kind := range []error{ErrBadRequest, plugins.ErrNotReady, plugins.ErrUnsupported} {
 		if errors.Is(err, kind) {
@@ -267,7 +264,7 @@ func nothingBegun(call string, err error) bool {
 	return errors.As(err, &fault)
 }
 
-// outcomeUnknownError is an error after which it is unknown what was done.
+// outcomeUnknownError is an error after which the call's effect is unknown.
 type outcomeUnknownError struct{ err error }
 
 func (e *outcomeUnknownError) Error() string {
@@ -277,7 +274,7 @@ func (e *outcomeUnknownError) Error() string {
 // Unwrap returns both.
 func (e *outcomeUnknownError) Unwrap() []error { return []error{e.err, ErrOutcomeUnknown} }
 
-// notBegunError says that a call was not made, since an earlier one about the same instance has not
+// notBegunError says that a call was not made, because an earlier one for the same instance has not
 // ended.
 type notBegunError struct {
 	uuid  string
@@ -285,8 +282,8 @@ type notBegunError struct {
 }
 
 func (e *notBegunError) Error() string {
-	return fmt.Sprintf("an earlier call about instance %s has not ended, so nothing was begun: %v", e.uuid, e.cause)
+	return fmt.Sprintf("an earlier call for instance %s has not ended, so nothing was begun: %v", e.uuid, e.cause)
 }
 
-// Unwrap returns why the waiting ended.
+// Unwrap returns why the wait ended.
 func (e *notBegunError) Unwrap() error { return e.cause }

@@ -174,7 +174,8 @@ func TestInstancesAnswer(t *testing.T) {
 	}
 }
 
-// TestInstanceErrorsAreTyped: the caller can tell what was refused, and when the outcome is not known.
+// TestInstanceErrorsAreTyped: the caller can tell what was refused, and when the outcome is not
+// known.
 func TestInstanceErrorsAreTyped(t *testing.T) {
 	k, ctx := keep(t, nil), context.Background()
 	spawn := func(image string) error {
@@ -204,7 +205,7 @@ func TestInstanceErrorsAreTyped(t *testing.T) {
 		{"unsupported", spawn("unsupported"), plugins.ErrUnsupported, false, "this hypervisor"},
 		{"error", spawn("error"), ErrOutcomeUnknown, true, "something went wrong"},
 		{"panic", spawn("panic"), ErrOutcomeUnknown, true, "panicked in Spawn"},
-		{"another instance", spawn("other"), ErrBadReply, true, "though " + oneInstance + " was asked for"},
+		{"another instance", spawn("other"), ErrBadReply, true, "the request was for " + oneInstance},
 		{"a state that cannot be", power("bad"), ErrBadReply, true, "power state 2"},
 	} {
 		var call *CallError
@@ -306,7 +307,8 @@ func TestCrashInASpawn(t *testing.T) {
 	}
 }
 
-// TestSpawnsWithoutAnAnswer: the deadline holds; what is not answered in a row ends the process, but not for the impatience of a caller.
+// TestSpawnsWithoutAnAnswer: the deadline holds; what is not answered in a row ends the process,
+// but not for the impatience of a caller.
 func TestSpawnsWithoutAnAnswer(t *testing.T) {
 	k := keep(t, nil)
 	pid := k.Status().PID
@@ -335,12 +337,13 @@ func TestSpawnsWithoutAnAnswer(t *testing.T) {
 	}
 	spawn()
 	down, _ := k.await(0, "the kill", is(Backoff))
-	if !strings.Contains(down.LastError, "2 calls in a row got no answer") || !strings.Contains(down.LastError, "Spawn") {
+	if !strings.Contains(down.LastError, "2 consecutive calls got no response") || !strings.Contains(down.LastError, "Spawn") {
 		t.Errorf("reason: %q", down.LastError)
 	}
 }
 
-// TestSpawnsHoldUpNothingElse: two are in the driver at once, and passes, lists and a new configuration go on beside them.
+// TestSpawnsHoldUpNothingElse: two are in the driver at once, and passes, lists and a new
+// configuration go on beside them.
 func TestSpawnsHoldUpNothingElse(t *testing.T) {
 	k, ctx := keep(t, nil), context.Background()
 	one, other := k.spawning(ctx, oneInstance), k.spawning(ctx, otherInstance)
@@ -375,7 +378,8 @@ func TestSpawnsHoldUpNothingElse(t *testing.T) {
 	}
 }
 
-// TestReplacedProcessFinishesItsSpawn: another call about the same instance waits for it, and goes to the new process.
+// TestReplacedProcessFinishesItsSpawn: another call about the same instance waits for it, and goes
+// to the new process.
 func TestReplacedProcessFinishesItsSpawn(t *testing.T) {
 	k, ctx := keep(t, nil), context.Background()
 	first := k.spawning(ctx, oneInstance)
@@ -393,8 +397,9 @@ func TestReplacedProcessFinishesItsSpawn(t *testing.T) {
 	waitGone(t, old)
 }
 
-// TestAbandonedSpawnIsOverBeforeTheNext: a process that gave no answer may still be at it. The next call about that instance waits for its
-// answer in the same process, and for its end when another one has taken over.
+// TestAbandonedSpawnIsOverBeforeTheNext: a process that gave no answer may still be at it. The next
+// call about that instance waits for its answer in the same process, and for its end when another
+// one has taken over.
 func TestAbandonedSpawnIsOverBeforeTheNext(t *testing.T) {
 	k := keep(t, func(s *Spec) { s.Timeouts.Stop = 300 * time.Millisecond })
 	ctx, cancel := context.WithCancel(context.Background())
@@ -434,7 +439,8 @@ func TestStopWaitsForASpawn(t *testing.T) {
 	}
 }
 
-// TestStopDoesNotWaitForEver: not for a Spawn of the process that serves, nor for one of a process that it replaced.
+// TestStopDoesNotWaitForEver: not for a Spawn of the process that serves, nor for one of a process
+// that it replaced.
 func TestStopDoesNotWaitForEver(t *testing.T) {
 	k := keep(t, func(s *Spec) { s.Timeouts.Stop = 300 * time.Millisecond })
 	ctx := context.Background()
@@ -481,7 +487,8 @@ func TestInstanceEvents(t *testing.T) {
 	k.awaitEvent("", "")
 }
 
-// TestWithoutInstances: a plugin that does not announce them is not asked, and nothing is told about them.
+// TestWithoutInstances: a plugin that does not announce them is not asked, and nothing is told
+// about them.
 func TestWithoutInstances(t *testing.T) {
 	r, ctx := newRig(t), context.Background()
 	var mu sync.Mutex
@@ -529,8 +536,9 @@ func (k lateKeeper) Spawn(_ context.Context, _ string, spec plugins.InstanceSpec
 	return plugins.Instance{}, &CallError{Driver: "puppet", Call: "Spawn", Err: &timeoutError{limit: k.limit}}
 }
 
-// TestSilenceAboutInstances: those that were silent side by side count once, any answer is forgiving, and so is work under way. It takes as
-// many misses in a row, each of the whole limit, as for any other call.
+// TestSilenceAboutInstances: those that were silent side by side count once, any answer is
+// forgiving, and so is work under way. It takes as many misses in a row, each of the whole limit,
+// as for any other call.
 func TestSilenceAboutInstances(t *testing.T) {
 	play(t, Spec{}, []string{"0s healthy", "1h10m2s backoff", "1h10m3s healthy"}, func(s *stage) {
 		const limit = 10 * time.Minute

@@ -20,8 +20,8 @@ import (
 	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
 )
 
-// launch takes a plugin from its executable to a configured driver. It reports the states on the
-// way, and leaves nothing behind when it fails.
+// launch starts and configures a plugin. It reports the states on the way, and leaves nothing
+// behind when it fails.
 func (h *Host) launch(ctx context.Context, spec Spec, log zerolog.Logger, reached func(State)) (instance, error) {
 	exe, err := h.open(spec)
 	if err != nil {
@@ -69,8 +69,8 @@ func (h *Host) verify(spec Spec) error {
 	return err
 }
 
-// connect starts the process and makes the connection. go-plugin has waits of its own in there that
-// have no deadline; killing the process ends them all.
+// connect starts the process and connects. Some waits of go-plugin have no deadline; killing the
+// process ends them all.
 func (h *Host) connect(ctx context.Context, spec Spec, exe *executable, log zerolog.Logger, reached func(State)) (*process, error) {
 	out := newOutput(log)
 	p := &process{name: spec.Name, log: log, runner: newRunner(exe, spec.Args, out)}
@@ -81,12 +81,12 @@ func (h *Host) connect(ctx context.Context, spec Spec, exe *executable, log zero
 		AllowedProtocols:    []goplugin.Protocol{goplugin.ProtocolGRPC},
 		AutoMTLS:            true,
 		SkipHostEnv:         true,
-		Logger:              hclog.New(&hclog.LoggerOptions{Level: hclog.Off}), // else it parses log lines, and panics at some
+		Logger:              hclog.New(&hclog.LoggerOptions{Level: hclog.Off}), // otherwise it parses log lines, and panics at some
 		Stderr:              &lineWriter{output: out},
 		SyncStdout:          syncWriter{out},
 		SyncStderr:          syncWriter{out},
 		PluginLogBufferSize: maxLogLine,
-		StartTimeout:        spec.Timeouts.Handshake + time.Second, // ours comes first
+		StartTimeout:        spec.Timeouts.Handshake + time.Second, // the host's own timeout comes first
 		UnixSocketConfig:    &goplugin.UnixSocketConfig{TempDir: h.sockets},
 		GRPCDialOptions:     append(limits(), h.dial...),
 		RunnerFunc: func(_ hclog.Logger, cmd *exec.Cmd, socketDir string) (goplugin_runner.Runner, error) {
@@ -113,22 +113,21 @@ func (h *Host) connect(ctx context.Context, spec Spec, exe *executable, log zero
 	case incompatible != nil:
 		err = incompatible
 	case late.Load():
-		err = fmt.Errorf("%w: it did not complete the handshake within %v", ErrNoAnswer, spec.Timeouts.Handshake)
+		err = fmt.Errorf("%w: the handshake was not complete within %v", ErrNoAnswer, spec.Timeouts.Handshake)
 	case byItself != nil:
-		err = fmt.Errorf("%w before it had completed the handshake", byItself)
+		err = fmt.Errorf("%w before the handshake was complete", byItself)
 	}
 	return nil, p.startError(err)
 }
 
-// checkHandshake finds the reason why a handshake line could not be used that a reader should know
-// first: versions.
+// checkHandshake returns why a handshake line is invalid; incompatible versions come first.
 func checkHandshake(line string) error {
 	parts := strings.Split(line, "|")
 	if len(parts) < 5 {
 		if line == "" {
 			return nil
 		}
-		return fmt.Errorf("it wrote %q where the handshake of a plugin should be: is this a driver for compute-agent?", clip(line, 200))
+		return fmt.Errorf("it wrote %q instead of a plugin's handshake: is this a driver for compute-agent?", clip(line, 200))
 	}
 	if core, err := strconv.Atoi(parts[0]); err != nil || core != goplugin.CoreProtocolVersion {
 		return fmt.Errorf("%w: go-plugin core protocol %q, need %d", ErrIncompatible, clip(parts[0], 20), goplugin.CoreProtocolVersion)

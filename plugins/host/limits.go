@@ -14,7 +14,8 @@ import (
 	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
 )
 
-// maxHeaders bounds the headers and trailers of a reply, in which the details of errors travel, in bytes.
+// maxHeaders bounds the headers and trailers of a response, which carry the details of errors, in
+// bytes.
 const maxHeaders = 4 << 20
 
 // limits are the options of a connection: one size for messages in both directions.
@@ -30,16 +31,17 @@ func limits() []grpc.DialOption {
 type oversized struct{ size int }
 
 func (e *oversized) Error() string {
-	return fmt.Sprintf("the request has %d bytes, and a message at most %d (%d MiB): the provider tree and its allocations are too large to be sent to a plugin",
+	return fmt.Sprintf("the request has %d bytes, and a message has at most %d (%d MiB): the provider tree and its allocations are too large for a plugin",
 		e.size, protocol.MaxMessage, protocol.MaxMessage>>20)
 }
 
-// GRPCStatus is what gRPC itself says of it.
+// GRPCStatus returns gRPC's own code for it.
 func (e *oversized) GRPCStatus() *status.Status {
 	return status.New(codes.ResourceExhausted, e.Error())
 }
 
-// explainOversized tells a request that is too large for us from one that the plugin refuses: gRPC has one code for both.
+// explainOversized distinguishes a request that is too large to send from one that the plugin
+// rejects: gRPC has one code for both.
 func explainOversized(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	err := invoke(ctx, method, request, reply, conn, opts...)
 	if m, ok := request.(proto.Message); ok && status.Code(err) == codes.ResourceExhausted {

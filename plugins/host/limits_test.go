@@ -92,7 +92,8 @@ func TestRepliesThatCannotBeDecoded(t *testing.T) {
 	}
 }
 
-// TestMessagesOfTheLargestSize: 16 MiB pass in both directions, and a byte more is refused with words that say whose it is.
+// TestMessagesOfTheLargestSize: 16 MiB pass in both directions, and a byte more is refused with
+// words that say whose it is.
 func TestMessagesOfTheLargestSize(t *testing.T) {
 	reply := func(size int) []byte {
 		raw, err := proto.Marshal(&driverv1.AvailableNodesResponse{})
@@ -110,7 +111,7 @@ func TestMessagesOfTheLargestSize(t *testing.T) {
 		t.Errorf("a reply of 16 MiB: %v", err)
 	}
 	_, err := hostile(t, protocol.MaxMessage, over, nil).AvailableNodes(context.Background())
-	if want := "(a message may have 16 MiB"; !errors.Is(err, ErrBadReply) || !strings.Contains(fmt.Sprint(err), want) {
+	if want := "(a message has at most 16 MiB"; !errors.Is(err, ErrBadReply) || !strings.Contains(fmt.Sprint(err), want) {
 		t.Errorf("a reply of a byte more: %v", err)
 	}
 
@@ -134,13 +135,14 @@ func TestMessagesOfTheLargestSize(t *testing.T) {
 		t.Errorf("a request of 16 MiB: %v", err)
 	}
 	_, err = hostile(t, protocol.MaxMessage, nil, nil).Guests(context.Background(), request(protocol.MaxMessage+1), "cn1")
-	judge(t, err, "driver x: Guests: the request has 16777217 bytes, and a message at most 16777216 (16 MiB): the provider tree and its allocations are too large to be sent to a plugin", nil)
+	judge(t, err, "driver x: Guests: the request has 16777217 bytes, and a message has at most 16777216 (16 MiB): the provider tree and its allocations are too large for a plugin", nil)
 	if errors.Is(err, ErrBadReply) {
 		t.Error("that is not the plugin's fault")
 	}
-	// A plugin with gRPC's own limit, which is what one in another language has if its author forgot.
+	// A plugin with gRPC's own limit, which is what one in another language has if its author
+	// forgot.
 	_, err = hostile(t, 4<<20, nil, nil).Guests(context.Background(), request(5<<20), "cn1")
-	if want := "(a message may have 16 MiB in both directions, and a plugin must allow it)"; !errors.Is(err, ErrBadReply) || !strings.Contains(fmt.Sprint(err), want) {
+	if want := "(a message has at most 16 MiB in both directions, and a plugin must allow that)"; !errors.Is(err, ErrBadReply) || !strings.Contains(fmt.Sprint(err), want) {
 		t.Errorf("a plugin that takes 4 MiB: %v", err)
 	}
 }
@@ -166,7 +168,7 @@ func TestHostileWordsAreTamed(t *testing.T) {
 	}
 	for _, code := range []codes.Code{codes.Unknown, codes.Internal, codes.Unavailable, codes.ResourceExhausted, codes.Unimplemented, codes.Canceled, 4711} {
 		_, err := hostile(t, protocol.MaxMessage, nil, status.Error(code, evil)).AvailableNodes(context.Background())
-		if err == nil || words(err.Error(), 1000) != err.Error() {
+		if err == nil || printable(err.Error(), 1000) != err.Error() {
 			t.Errorf("%v: %q", code, err)
 		}
 	}

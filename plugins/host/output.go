@@ -16,19 +16,18 @@ import (
 	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
 )
 
-// Bounds on what a process can make us keep or log.
+// Bounds on what the host keeps and logs of a process.
 const (
 	maxHandshake = 16 << 10 // bytes of the first line of standard output; with a certificate it has about 1.5 KiB
 	maxLogLine   = 64 << 10 // bytes; the rest of a longer line is dropped
 	maxLogFields = 64       // of one line
 	tailLines    = 20       // kept for start errors
 	tailWidth    = 400      // bytes of each
-	linesASecond = 1000     // logged; more are counted and dropped
+	linesASecond = 1000     // logged; others are counted and dropped
 	bytesASecond = 4 << 20  // of them
 )
 
-// output is what a plugin process writes: the handshake on one side, log lines on the other.
-// Whatever it is, it ends as log records of ours.
+// output is what a plugin process writes: the handshake and log lines. All of it is logged.
 type output struct {
 	log zerolog.Logger
 
@@ -82,8 +81,8 @@ func (o *output) expectMark() (string, <-chan struct{}) {
 	return mark, seen
 }
 
-// lineWriter writes lines to the log, whichever way they come in pieces. Of a line that is too
-// long, the beginning is logged.
+// lineWriter splits what is written to it into lines and logs them. A line that is too long is
+// truncated.
 type lineWriter struct {
 	output *output
 	line   []byte
@@ -112,8 +111,8 @@ func (w *lineWriter) flush() {
 	w.line, w.cut = w.line[:0], false
 }
 
-// syncWriter is for go-plugin's stream of standard output and error, which plugins that are made
-// with its own server have: each message is logged at once.
+// syncWriter logs each message of go-plugin's stream of standard output and error, which plugins
+// with its own server have.
 type syncWriter struct{ output *output }
 
 // Write implements io.Writer.
@@ -136,7 +135,7 @@ func (o *output) write(line []byte, cut bool) {
 		close(seen)
 		return
 	}
-	o.lines = append(o.lines, words(text, tailWidth))
+	o.lines = append(o.lines, printable(text, tailWidth))
 	if len(o.lines) > tailLines {
 		o.lines = o.lines[1:]
 	}
@@ -178,7 +177,7 @@ func (o *output) reportDropped() {
 	}
 }
 
-// structured logs a line that the SDK's logger wrote, and reports false if it is none.
+// structured logs a line of the SDK's logger, and reports false for any other line.
 func (o *output) structured(text string) bool {
 	if !strings.HasPrefix(text, "{") {
 		return false
@@ -205,13 +204,13 @@ func (o *output) structured(text string) bool {
 		if n++; n > maxLogFields {
 			break
 		}
-		event = event.Interface(fieldName(words(key, 100)), value)
+		event = event.Interface(fieldName(printable(key, 100)), value)
 	}
-	event.Msg(words(message, maxLogLine))
+	event.Msg(printable(message, maxLogLine))
 	return true
 }
 
-// fieldName keeps a plugin from writing our own fields.
+// fieldName renames fields that the agent's own log lines use.
 func fieldName(key string) string {
 	switch key {
 	case "driver", "pid", "output", "cut", "",
@@ -221,7 +220,7 @@ func fieldName(key string) string {
 	return key
 }
 
-// raw logs a line of anything else: stray prints, a C library, the trace of a crash.
+// raw logs any other line: stray prints, output of a C library, the trace of a crash.
 func (o *output) raw(text string, cut bool) {
 	if strings.HasPrefix(text, "panic: ") || strings.HasPrefix(text, "fatal error: ") {
 		o.inPanic = true
@@ -234,7 +233,7 @@ func (o *output) raw(text string, cut bool) {
 	if cut {
 		event = event.Bool("cut", true)
 	}
-	event.Msg(words(text, maxLogLine))
+	event.Msg(printable(text, maxLogLine))
 }
 
 func clip(s string, size int) string { return textutil.Clip(s, size) }

@@ -15,13 +15,13 @@ import (
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
-// Plugin is one configured driver, whether its process runs or not. All methods may be called at
-// any time from any goroutine.
+// Plugin is one configured driver, whether its process runs or not. Its methods can be called
+// concurrently.
 type Plugin struct {
 	pluginDeps
 
 	reloads chan reloadRequest // to the supervisor
-	hung    chan error         // from callers: the process does not answer any more
+	hung    chan error         // from callers: the process does not respond
 
 	notifying sync.Mutex // held while Spec.Changed runs
 
@@ -30,9 +30,9 @@ type Plugin struct {
 	status Status
 	cause  error          // why there is no active process
 	active *activeProcess // the process that serves calls, or nil
-	// next is the state to come, of a plugin that has just lost its active process.
+	// next is the next state of a plugin that has just lost its active process.
 	next      State
-	forbidden error         // why it cannot be started any more, or nil
+	forbidden error         // why it can no longer be started, or nil
 	calls     callRecords   // to the active process
 	changed   chan struct{} // closed and replaced at every transition
 	tried     bool          // the first attempt to start has ended
@@ -41,8 +41,8 @@ type Plugin struct {
 	managing instanceCalls
 
 	renames      plugins.ClassRenames       // of the last reshape, or step of one
-	capabilities map[string]map[string]bool // by node, of its last answer
-	warnings     warnings                   // that are logged
+	capabilities map[string]map[string]bool // by node, of its last response
+	warnings     warnings                   // that were logged
 }
 
 // pluginDeps is what a plugin needs from its surroundings.
@@ -58,14 +58,14 @@ type pluginDeps struct {
 
 // running is a supervisor that runs.
 type running struct {
-	cancel context.CancelFunc // stop in an orderly way
-	forced context.Context    //nolint:containedctx // ends when nothing is to be waited for any more
+	cancel context.CancelFunc // stops in an orderly way
+	forced context.Context    //nolint:containedctx // ends when the rest must be killed
 	abort  context.CancelFunc // ends forced
 	done   chan struct{}
 }
 
-// activeProcess is a process that serves calls, and how many it is serving: one that is replaced
-// ends after them.
+// activeProcess is a process that serves calls, with those that it serves: a replaced process ends
+// after them.
 type activeProcess struct {
 	instance
 	calls      sync.WaitGroup
@@ -73,7 +73,7 @@ type activeProcess struct {
 }
 
 // ErrRunning says that the plugin has a supervisor already.
-var ErrRunning = errors.New("the plugin is running already")
+var ErrRunning = errors.New("the plugin is already running")
 
 func newPlugin(spec Spec, deps pluginDeps) *Plugin {
 	return &Plugin{
@@ -86,7 +86,7 @@ func newPlugin(spec Spec, deps pluginDeps) *Plugin {
 // Name of the driver.
 func (p *Plugin) Name() string { return p.status.Name }
 
-// Status is how the plugin is now.
+// Status returns the current state.
 func (p *Plugin) Status() Status {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -98,9 +98,9 @@ func (p *Plugin) Status() Status {
 	return status
 }
 
-// Start lets the plugin run until [Plugin.Stop], and waits for the outcome of the first attempt:
-// nil, or why the driver does not work yet. Its supervisor goes on trying in the latter case too.
-// If ctx ends first, so does the waiting.
+// Start runs the plugin until [Plugin.Stop], and waits for the result of the first attempt: nil, or
+// why the driver does not work yet. The supervisor keeps trying after an error. If ctx ends first,
+// Start returns its error.
 func (p *Plugin) Start(ctx context.Context) error {
 	runCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	r, err := p.begin(cancel)
@@ -112,8 +112,8 @@ func (p *Plugin) Start(ctx context.Context) error {
 	return p.Ready(ctx)
 }
 
-// Run is the supervisor: it keeps the plugin running until ctx ends, then stops it and returns nil.
-// A plugin that does not work is no reason to return.
+// Run keeps the plugin running until ctx ends, then stops it and returns nil. It does not return
+// because a plugin does not work.
 func (p *Plugin) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -161,8 +161,8 @@ func (p *Plugin) Ready(ctx context.Context) error {
 	}
 }
 
-// Stop ends the plugin: calls under way are finished, the driver may tidy up, the process is gone
-// when it returns. At the end of ctx that is cut short.
+// Stop stops the plugin: running calls finish, the driver can clean up, and the process is gone
+// when Stop returns. When ctx ends, the process is killed.
 func (p *Plugin) Stop(ctx context.Context) error {
 	p.mu.Lock()
 	r := p.run
@@ -181,21 +181,21 @@ func (p *Plugin) Stop(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// forbidStart lets the plugin not be started any more.
+// forbidStart makes later starts fail with why.
 func (p *Plugin) forbidStart(why error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.forbidden = why
 }
 
-// abandon ends the plugin without asking its process.
+// abandon stops the plugin without asking its process.
 func (p *Plugin) abandon() {
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
 	_ = p.Stop(ended)
 }
 
-// notify passes on that a node's tree may look different.
+// notify reports that a node's tree may have changed.
 func (p *Plugin) notify(node string) {
 	p.notifying.Lock()
 	defer p.notifying.Unlock()

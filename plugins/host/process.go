@@ -20,47 +20,47 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// instance is one running process as the supervisor sees it.
+// instance is one running process, as the supervisor uses it.
 type instance interface {
 	Identity() identity
 	// Configure may be called again.
 	Configure(ctx context.Context, spec Spec) error
-	// Health returns nil, an *unhealthyError, or why there was no answer. Nil and an
-	// *unhealthyError come with all warnings that hold.
+	// Health returns nil, an *unhealthyError, or why there was no response. Nil and an
+	// *unhealthyError come with all current warnings.
 	Health(ctx context.Context) ([]plugins.Warning, error)
 	AvailableNodes(ctx context.Context) ([]plugins.Node, error)
 	UpdateProviderTree(ctx context.Context, tree *providertree.Tree, node string, allocations providertree.Allocations) (answer, error)
-	// The optional abilities: plugins.ErrUnsupported without them.
+	// The optional capabilities: plugins.ErrUnsupported without them.
 	ShapeVersion() (int, error)
 	ReshapeStep(ctx context.Context, tree *providertree.Tree, node string, from int, allocations providertree.Allocations) (answer, error)
 	Guests(ctx context.Context, tree *providertree.Tree, node string) ([]plugins.Guest, error)
 	NodeDeleted(ctx context.Context, node plugins.Node) (bool, error)
 	// Watch calls changed until ctx ends or the stream breaks.
 	Watch(ctx context.Context, changed func(node string)) error
-	// Instances: plugins.ErrUnsupported without the ability, ErrBadRequest for what cannot be
-	// asked.
+	// Instances: plugins.ErrUnsupported without the capability, ErrBadRequest for an invalid
+	// request.
 	plugins.InstanceManager
 	plugins.InstanceWatcher
-	// Done is closed when the process has ended; Exit then says how.
+	// Done is closed when the process has ended; Exit then returns how.
 	Done() <-chan struct{}
 	Exit() error
-	// Stop asks the process to end, then makes it. Kill does not ask. Nothing of the process is
-	// left when they return. Abort kills it without waiting, also while Stop is waiting. idle is
-	// closed when the answers of all calls have arrived.
+	// Stop asks the process to end, and then kills it. Kill does not ask. The process is gone when
+	// they return. Abort kills it without waiting, also while Stop waits. idle is closed when all
+	// calls have been answered.
 	Stop(grace time.Duration, idle <-chan struct{})
 	Kill()
 	Abort()
 }
 
-// answer is what came of UpdateProviderTree or ReshapeStep.
+// answer is the result of UpdateProviderTree or ReshapeStep.
 type answer struct {
 	tree         *providertree.Tree
 	allocations  providertree.Allocations
 	renames      plugins.ClassRenames
-	capabilities map[string]bool // nil: the plugin does not tell
+	capabilities map[string]bool // nil: the plugin does not report them
 }
 
-// identity is what is known of a process.
+// identity describes a process.
 type identity struct {
 	PID          int
 	Name         string
@@ -71,16 +71,16 @@ type identity struct {
 	Capabilities []string
 }
 
-// process is an instance: a real one.
+// process implements instance with a real process.
 type process struct {
 	name      string
 	timeouts  atomic.Pointer[Timeouts]
-	shape     atomic.Int32 // version of the driver's shape, 0: none
+	layout    atomic.Int32 // version of the driver's layout, 0: none
 	log       zerolog.Logger
 	client    *goplugin.Client
 	runner    *runner
 	socketDir string
-	socket    string // "" if it has none in the file system
+	socket    string // path, "" if it has none in the file system
 
 	info      *driverv1.InfoResponse
 	plugin    driverv1.PluginClient
@@ -92,7 +92,7 @@ type process struct {
 
 var _ instance = (*process)(nil)
 
-// dial has go-plugin start the process and make the connection.
+// dial lets go-plugin start the process and connect.
 func (p *process) dial() error {
 	addr, err := p.client.Start()
 	if err != nil {
@@ -104,7 +104,7 @@ func (p *process) dial() error {
 	}
 	connected, ok := dialled.(*goplugin.GRPCClient)
 	if !ok {
-		return fmt.Errorf("go-plugin made a connection of another kind: %T", dialled)
+		return fmt.Errorf("go-plugin made an unexpected connection: %T", dialled)
 	}
 	conn := connected.Conn
 	p.plugin, p.driver, p.instances = driverv1.NewPluginClient(conn), driverv1.NewDriverClient(conn), driverv1.NewInstancesClient(conn)
@@ -114,10 +114,10 @@ func (p *process) dial() error {
 	return nil
 }
 
-// Identity is who the process is.
+// Identity describes the process.
 func (p *process) Identity() identity {
 	return identity{
-		PID: p.runner.pid(), Name: p.info.GetName(), Version: words(p.info.GetVersion(), 100), SDK: words(p.info.GetSdk(), 100),
+		PID: p.runner.pid(), Name: p.info.GetName(), Version: printable(p.info.GetVersion(), 100), SDK: printable(p.info.GetSdk(), 100),
 		SHA256: p.runner.exe.digest, File: p.runner.exe.id, Capabilities: p.info.GetCapabilities(),
 	}
 }
@@ -125,7 +125,7 @@ func (p *process) Identity() identity {
 // Done is closed when the process has ended.
 func (p *process) Done() <-chan struct{} { return p.runner.done }
 
-// Exit says how the process ended, with the end of its output.
+// Exit returns how the process ended, with the reason if it crashed.
 func (p *process) Exit() error {
 	<-p.runner.done
 	if tail := p.crashOutput(); tail != "" {
@@ -134,7 +134,7 @@ func (p *process) Exit() error {
 	return p.runner.exit
 }
 
-// crashOutput is the line that says why a Go program crashed, if that is how it ended.
+// crashOutput returns the line that says why a Go program crashed, or "".
 func (p *process) crashOutput() string {
 	for _, line := range p.runner.output.tail() {
 		if strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ") {
@@ -146,7 +146,7 @@ func (p *process) crashOutput() string {
 
 func (p *process) handshake() string { return p.runner.output.firstLine() }
 
-// exitedByItself returns how the process ended if it did so before anybody killed it.
+// exitedByItself returns how the process ended if it was not killed.
 func (p *process) exitedByItself() error {
 	if p.runner.pid() == 0 {
 		return nil
@@ -154,7 +154,7 @@ func (p *process) exitedByItself() error {
 	select {
 	case <-p.runner.done:
 		return p.runner.exit
-	case <-time.After(50 * time.Millisecond): // its pipe may be closed a moment before it is reaped
+	case <-time.After(50 * time.Millisecond): // its pipe can be closed a moment before it is reaped
 		return nil
 	}
 }
@@ -176,18 +176,17 @@ func (p *process) kill() {
 	})
 }
 
-// Stop asks the driver to finish what it is doing and to tidy up, for as long as grace; then
-// go-plugin ends the connection, on which the process exits; what is still there soon after is
-// killed.
+// Stop asks the driver to finish its calls and to clean up within grace. Then go-plugin closes the
+// connection, on which the process exits; if it does not, it is killed.
 func (p *process) Stop(grace time.Duration, idle <-chan struct{}) {
 	p.ending.Do(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), grace)
 		defer cancel()
 		_, err := p.plugin.Shutdown(ctx, &driverv1.ShutdownRequest{GraceMs: max(1, (grace - grace/10).Milliseconds())})
-		if err != nil && !p.runner.wasKilled() { // else that was why
-			p.log.Warn().Err(err).Stringer("grace", grace).Msg("The plugin did not shut down when asked. It is ended anyway.")
+		if err != nil && !p.runner.wasKilled() { // otherwise the kill is the reason
+			p.log.Warn().Err(err).Stringer("grace", grace).Msg("The plugin did not shut down when asked. It is stopped anyway.")
 		}
-		select { // the plugin is done with them, but a large answer may still be on its way
+		select { // the plugin has finished them, but a large response may still be in transit
 		case <-idle:
 		case <-ctx.Done():
 		case <-p.runner.done:
@@ -196,8 +195,8 @@ func (p *process) Stop(grace time.Duration, idle <-chan struct{}) {
 	})
 }
 
-// disconnect has go-plugin end the connection, on which a plugin exits by itself. It reports
-// whether the process had to be killed.
+// disconnect lets go-plugin close the connection, on which a plugin exits. It reports whether the
+// process had to be killed.
 func (p *process) disconnect() (killed bool) {
 	const exitTime = 2 * time.Second
 	watch := time.AfterFunc(exitTime, p.runner.kill)
@@ -208,18 +207,19 @@ func (p *process) disconnect() (killed bool) {
 	return killed
 }
 
-// cleanUp ends the connection and returns when the process, its goroutines here and its sockets are
-// gone.
+// cleanUp closes the connection and returns when the process, its goroutines in the agent and its
+// sockets are gone.
 func (p *process) cleanUp() {
 	p.client.Kill()
 	if p.runner.pid() != 0 {
 		p.runner.kill()
 		<-p.runner.done
 	}
-	_ = os.RemoveAll(p.socketDir) // go-plugin leaves it behind when the process was not executed
+	_ = os.RemoveAll(p.socketDir) // go-plugin does not remove it if the process was not executed
 }
 
-// checkSocket reports a socket that was removed: the connection works, but could not be made again.
+// checkSocket returns an error if the socket was removed: the connection works, but cannot be made
+// again.
 func (p *process) checkSocket() error {
 	if p.socket == "" {
 		return nil

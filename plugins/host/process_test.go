@@ -113,11 +113,11 @@ func TestConfigErrorAtStartIsTyped(t *testing.T) {
 	if err == nil {
 		return
 	}
-	if said := Backoff.meaningOf(err); !strings.Contains(said, "refuses its configuration") || strings.Contains(said, "started again") {
-		t.Errorf("it is said: %s", said)
+	if said := Backoff.meaningOf(err); !strings.Contains(said, "rejects its configuration") || strings.Contains(said, "restarted") {
+		t.Errorf("message: %s", said)
 	}
-	if said := Backoff.meaningOf(errors.New("it crashed")); !strings.Contains(said, "started again") {
-		t.Errorf("of a crash it is said: %s", said)
+	if said := Backoff.meaningOf(errors.New("it crashed")); !strings.Contains(said, "restarted") {
+		t.Errorf("of a crash: %s", said)
 	}
 }
 
@@ -179,7 +179,7 @@ func TestStoppedProcessIsKilledAndRestarted(t *testing.T) {
 	}
 	_, n = r.await(n, "the first miss", is(Degraded))
 	down, n := r.await(n, "the kill", is(Backoff))
-	if !strings.Contains(down.LastError, "health checks in a row failed") {
+	if !strings.Contains(down.LastError, "consecutive health checks failed") {
 		t.Errorf("reason: %q", down.LastError)
 	}
 	r.await(n, "the restart", is(Healthy))
@@ -196,7 +196,7 @@ func TestHangingCallsEndAtTheirDeadlineAndThenTheProcess(t *testing.T) {
 		}
 	}
 	down, _ := r.await(0, "the kill", is(Backoff))
-	if !strings.Contains(down.LastError, "calls in a row got no answer") {
+	if !strings.Contains(down.LastError, "consecutive calls got no response") {
 		t.Errorf("reason: %q", down.LastError)
 	}
 }
@@ -291,7 +291,8 @@ func TestTenThousandConsumersPass(t *testing.T) {
 	}
 }
 
-// TestRenamesComeWithTheReshape: the plugin has those of the last reshape, and a pass that is none does not touch them.
+// TestRenamesComeWithTheReshape: the plugin has those of the last reshape, and a pass that is none
+// does not touch them.
 func TestRenamesComeWithTheReshape(t *testing.T) {
 	r := newRig(t)
 	p := r.mustStart(chaosSpec("", map[string]string{"update": "rename"}))
@@ -473,7 +474,8 @@ func (r *rig) awaitLog(text string) {
 	}
 }
 
-// TestTenThousandProvidersPass: there and, changed by the driver so that all of it is told anew, back.
+// TestTenThousandProvidersPass: there and, changed by the driver so that all of it is told anew,
+// back.
 func TestTenThousandProvidersPass(t *testing.T) {
 	r := newRig(t)
 	p := r.mustStart(chaosSpec("", nil))

@@ -20,17 +20,17 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// ErrUnusable says that a plugin does not start, or refuses its configuration.
+// ErrUnusable says that a plugin does not start, or rejects its configuration.
 var ErrUnusable = errors.New("the plugin cannot be used")
 
 const (
 	// RehearsalHost is the name of the host that the plugin gets.
 	RehearsalHost = "drivertest-host"
-	// RehearsalNode is the uuid of a node that the driver leaves to the agent.
+	// RehearsalNode is the uuid of a node for which the driver reports none.
 	RehearsalNode = "0d5a6f1c-5f3e-4c55-8d7a-6a8f2f0c9e11"
 )
 
-// Description is what a plugin says of itself.
+// Description is what a plugin reports about itself.
 type Description struct {
 	Path         string   `json:"path"`
 	Name         string   `json:"name"`
@@ -42,14 +42,14 @@ type Description struct {
 // Pass is one pass over all nodes of a driver, with a tree in memory instead of Placement's.
 type Pass struct {
 	Nodes []NodePass
-	// Health is the problem that the driver reports of itself, or "".
+	// Health is the problem that the driver reports, or "".
 	Health string
 	// Warnings are those of the driver after the pass, by name.
 	Warnings []plugins.Warning
-	// Removed are nodes of the pass before that the driver does not list any more. An agent leaves
-	// in Placement what it has of them.
+	// Removed lists nodes of the previous pass that the driver no longer lists. An agent does not
+	// delete them in Placement.
 	Removed []string
-	// Watch says once why changes are not noticed, or not any more.
+	// Watch says once why changes are not, or no longer, watched.
 	Watch string
 }
 
@@ -57,18 +57,17 @@ type Pass struct {
 type NodePass struct {
 	Node string
 	UUID string
-	// Tree is what Placement would have after the pass: as before it if there is a Problem.
+	// Tree is what Placement would have after the pass; unchanged if there is a Problem.
 	Tree *providertree.Tree
-	// Changes are what the pass changed, a line each.
+	// Changes describe what the pass changed, a line each.
 	Changes []string
-	// Reshape is why the driver needed one, which was then made without consumers; "" if it did
+	// Reshape is why the driver needed a reshape, which was made without consumers; "" if it did
 	// not.
 	Reshape string
 	Problem string
 }
 
-// Names are those of the resource classes and traits that the nodes have after the pass, in no
-// order.
+// Names returns the resource classes and traits of the nodes after the pass, unsorted.
 func (p Pass) Names() (classes, traits []string) {
 	for _, node := range p.Nodes {
 		if node.Tree == nil {
@@ -81,8 +80,8 @@ func (p Pass) Names() (classes, traits []string) {
 	return classes, traits
 }
 
-// Describe starts a plugin, asks who it is and for the schema of its configuration, and ends it.
-// The schema is nil if the driver takes no configuration.
+// Describe starts a plugin, returns its description and the schema of its configuration, and stops
+// it. The schema is nil if the driver takes no configuration.
 //
 // Errors: [ErrUnusable].
 func Describe(ctx context.Context, spec Spec, log zerolog.Logger) (Description, []byte, error) {
@@ -104,11 +103,11 @@ func Describe(ctx context.Context, spec Spec, log zerolog.Logger) (Description, 
 	}, reply.GetJsonSchema(), nil
 }
 
-// Rehearse starts a plugin and makes one pass, as an agent does on a host that Placement has
-// nothing of. With watch it makes another one whenever the driver reports a change, and every
-// interval, until ctx ends; each starts from the result of the one before.
+// Rehearse starts a plugin and makes one pass, as an agent does on a new host. With watch it makes
+// another one whenever the driver reports a change, and every interval, until ctx ends; each starts
+// from the previous result.
 //
-// Errors: [ErrUnusable]; that of each. The end of ctx is none.
+// Errors: [ErrUnusable]; that of each. The end of ctx is not an error.
 func Rehearse(ctx context.Context, spec Spec, log zerolog.Logger, watch bool, interval time.Duration, each func(Pass) error) error {
 	r, err := rehearse(ctx, spec, log)
 	if err != nil {
@@ -129,7 +128,7 @@ func Rehearse(ctx context.Context, spec Spec, log zerolog.Logger, watch bool, in
 			broken <- r.Watch(watching, func(string) {
 				select {
 				case changed <- struct{}{}:
-				default: // a pass is about to begin already
+				default: // a pass is already pending
 				}
 			})
 		}()
@@ -139,7 +138,7 @@ func Rehearse(ctx context.Context, spec Spec, log zerolog.Logger, watch bool, in
 	}
 	for {
 		pass := r.pass(ctx)
-		if watch && ctx.Err() != nil { // calls under way were cancelled
+		if watch && ctx.Err() != nil { // running calls were cancelled
 			return nil
 		}
 		pass.Watch, notWatched = notWatched, ""
@@ -163,7 +162,7 @@ func Rehearse(ctx context.Context, spec Spec, log zerolog.Logger, watch bool, in
 	}
 }
 
-// rehearsal is a process that is started for passes without an agent.
+// rehearsal is a process for passes without an agent.
 type rehearsal struct {
 	*process
 	spec  Spec
@@ -172,14 +171,14 @@ type rehearsal struct {
 	nodes []string                      // of the last pass
 }
 
-// rehearse starts the process and introduces it; end is to be called.
+// rehearse starts the process and calls Info; the caller calls end.
 func rehearse(ctx context.Context, spec Spec, log zerolog.Logger) (*rehearsal, error) {
 	var err error
 	if spec.Path, err = filepath.Abs(spec.Path); err != nil {
 		return nil, fmt.Errorf("finding the plugin executable: %w", err)
 	}
-	spec.Name = "examined"
-	scratch, err := os.MkdirTemp("/tmp", "rehearsal") // short, since it is to hold sockets
+	spec.Name = "tested"
+	scratch, err := os.MkdirTemp("/tmp", "rehearsal") // short, because a socket's path is limited
 	if err != nil {
 		return nil, fmt.Errorf("making a directory for the plugin's sockets: %w", err)
 	}
@@ -215,8 +214,8 @@ func (r *rehearsal) has(capability string) bool {
 	return slices.Contains(r.info.GetCapabilities(), capability)
 }
 
-// problem is the error of a call without the name of the driver, which is known. If the process
-// ended during the call, that is the reason.
+// problem returns the error of a call without the driver's name. If the process ended during the
+// call, that is the reason.
 func (r *rehearsal) problem(err error) string {
 	var failed *CallError
 	if !errors.As(err, &failed) {
@@ -228,8 +227,8 @@ func (r *rehearsal) problem(err error) string {
 	return failed.Call + ": " + failed.Err.Error()
 }
 
-// pass is one pass. The driver's health is from before it, its warnings from after it: many are of
-// what it finds in a pass.
+// pass makes one pass. It takes the driver's health before it and its warnings after it: many of
+// them come from a pass.
 func (r *rehearsal) pass(ctx context.Context) Pass {
 	out := Pass{}
 	if _, err := r.Health(ctx); err != nil {
@@ -256,7 +255,7 @@ func (r *rehearsal) passNodes(ctx context.Context, out *Pass) {
 		}
 		r.nodes = append(r.nodes, n.Name)
 		if other, taken := users[pass.UUID]; taken {
-			pass.Problem = fmt.Sprintf("AvailableNodes: it has the uuid of the node %s, and an agent refuses both: a driver with several nodes gives each its own (plugins.Node)", other)
+			pass.Problem = fmt.Sprintf("AvailableNodes: it has the uuid of the node %s, and an agent rejects both: a driver with several nodes gives each its own (plugins.Node)", other)
 		} else if users[pass.UUID] = n.Name; r.trees[n.Name] == nil {
 			r.trees[n.Name], err = BareTree(pass.UUID, n.Name)
 			if err != nil {
@@ -294,7 +293,7 @@ func (r *rehearsal) passNode(ctx context.Context, pass *NodePass) {
 	r.trees[pass.Node] = pass.Tree
 }
 
-// setTraits gives the root the capability traits that are true and takes those that are not.
+// setTraits adds the capability traits that are true to the root and removes the others.
 func setTraits(tree *providertree.Tree, root string, traits map[string]bool) error {
 	for trait, has := range traits {
 		change := tree.RemoveTraits
@@ -308,7 +307,7 @@ func setTraits(tree *providertree.Tree, root string, traits map[string]bool) err
 	return nil
 }
 
-// BareTree is what Placement has of a node without inventory.
+// BareTree returns a node's tree without inventory, as Placement has it.
 func BareTree(root, node string) (*providertree.Tree, error) {
 	tree := &providertree.Tree{}
 	if err := tree.AddRoot(root, node); err != nil {
@@ -317,12 +316,12 @@ func BareTree(root, node string) (*providertree.Tree, error) {
 	return tree, tree.SetGeneration(root, 3)
 }
 
-// Stored is a tree as Placement has it: new providers have a generation.
+// Stored returns a tree as Placement stores it: new providers have a generation.
 func Stored(tree *providertree.Tree) *providertree.Tree {
 	out := tree.Clone()
 	for p := range tree.All() {
 		if p.Generation == providertree.NoGeneration {
-			_ = out.SetGeneration(p.UUID, 1) // the provider exists, and has none
+			_ = out.SetGeneration(p.UUID, 1) // cannot fail: the provider exists
 		}
 	}
 	return out

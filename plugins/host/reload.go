@@ -17,30 +17,30 @@ type reloadRequest struct {
 	reply chan error // buffered
 }
 
-// Reconfigure brings the plugin to a new configuration, and the process to a new executable if
-// there is one. It is what SIGHUP does, also when nothing seems to have changed.
+// Reconfigure applies a new configuration, and starts a new process if the executable changed.
+// SIGHUP calls it also when nothing has changed.
 //
-// If only the driver's own configuration may differ, the running process is configured again. If
-// the executable, its arguments or environment changed, or the process does not answer to its new
-// configuration, a second process is started and configured first, takes over the calls, and the
-// old one ends when it has finished its own. An error means that the former process goes on, with
-// the former configuration as far as its driver keeps to its word. A plugin that is down takes the
-// new configuration in any case and is tried at once; an error says how that ended.
+// If only the driver's own configuration can differ, the running process is configured again. If
+// the executable, its arguments or environment changed, or the process does not respond to its new
+// configuration, a second process is started and configured first and takes over the calls; the old
+// one ends when it has finished its own. After an error the old process continues, with the former
+// configuration if its driver honours the contract. A plugin that is down gets the new
+// configuration in any case and is started at once.
 //
-// Errors: a Spec that cannot be, [*plugins.ConfigError] from the driver, [*TakeoverError] around
-// what went wrong with the start of the second process, and, for a plugin that is down,
-// [*UnavailableError] around the same. If ctx ends before, the order may still be carried out.
+// Errors: an invalid Spec, [*plugins.ConfigError] from the driver, [*TakeoverError] if the second
+// process failed to start, and, for a plugin that is down, [*UnavailableError] with the cause. If
+// ctx ends first, the reload may still happen.
 func (p *Plugin) Reconfigure(ctx context.Context, spec Spec) error {
 	spec, err := spec.complete(p.dir)
 	if err != nil {
 		return err
 	}
 	if spec.Name != p.Name() {
-		return fmt.Errorf("driver %s cannot become %s: stop the one and start the other", p.Name(), spec.Name)
+		return fmt.Errorf("driver %s cannot be renamed to %s: stop the one and start the other", p.Name(), spec.Name)
 	}
 	p.mu.Lock()
 	r := p.run
-	if r == nil { // nothing runs: it starts with this one
+	if r == nil { // not running: the next start uses this one
 		p.spec, p.status.Path = spec, spec.Path
 	}
 	p.mu.Unlock()
@@ -71,8 +71,8 @@ func (p *Plugin) gone() error {
 	return p.unavailable()
 }
 
-// reload carries out a request while a process serves. It returns the process that serves
-// afterwards: another one, the same, or nil if none is to.
+// reload handles a request while a process serves calls. It returns the process that serves calls
+// afterwards: another one, the same, or nil if the plugin is disabled.
 func (s *supervisor) reload(ctx context.Context, serving *activeProcess, o reloadRequest) (*activeProcess, error) {
 	if o.spec.Disabled {
 		s.setSpec(o.spec)
@@ -86,40 +86,39 @@ func (s *supervisor) reload(ctx context.Context, serving *activeProcess, o reloa
 		return next, nil
 	}
 	err := serving.Configure(ctx, o.spec)
-	_ = s.recordCall(ctx, serving, "Configure", err) // a miss, or an answer, like that of any other call
+	_ = s.recordCall(ctx, serving, "Configure", err)
 	switch {
 	case err == nil:
 		s.setSpec(o.spec)
-		s.log.Info().Msg("The plugin is configured again.")
+		s.log.Info().Msg("The plugin was configured again.")
 		s.notify("")
 		if serving.announces(protocol.CapabilityInstances) {
 			s.notifyInstance("", "")
 		}
 		return serving, nil
 	case ctx.Err() != nil, !errors.Is(err, ErrNoAnswer) && !errors.Is(err, ErrUnavailable):
-		return serving, err // the driver has spoken
+		return serving, err // the driver's own error
 	}
-	s.log.Warn().Err(err).Msg("The plugin did not answer when it was given its new configuration. Another process is started with it, which takes over if it answers.")
-	next, again := s.replace(ctx, serving, o.spec, "the former process did not answer when it was given its new configuration")
+	s.log.Warn().Err(err).Msg("The plugin did not respond to its new configuration. A new process is started with it, which takes over if it responds.")
+	next, again := s.replace(ctx, serving, o.spec, "the old process did not respond to its new configuration")
 	if again != nil {
-		return serving, fmt.Errorf("%w; nor could another process be started with the new configuration: %w", err, again)
+		return serving, fmt.Errorf("%w; starting a new process with the new configuration failed too: %w", err, again)
 	}
 	return next, nil
 }
 
-// mustReplace says why a spec wants another process than the one that runs, or "".
+// mustReplace returns why a spec needs a new process, or "".
 func (s *supervisor) mustReplace(serving *activeProcess, spec Spec) string {
 	if changed := s.currentSpec().otherProcess(spec); changed != "" {
-		return "the configuration has another " + changed
+		return "the configuration of " + changed + " changed"
 	}
 	if now, err := s.identify(spec.Path); err == nil && now != serving.Identity().File {
-		return "the executable was changed"
+		return "the executable changed"
 	}
 	return ""
 }
 
-// replace starts a process beside the one that serves and lets it take over. No call is refused
-// meanwhile.
+// replace starts a second process and lets it take over. No call is rejected meanwhile.
 func (s *supervisor) replace(ctx context.Context, old *activeProcess, spec Spec, why string) (*activeProcess, error) {
 	inst, err := s.launch(ctx, spec, s.log, func(State) {})
 	if err != nil {
@@ -127,17 +126,17 @@ func (s *supervisor) replace(ctx context.Context, old *activeProcess, spec Spec,
 	}
 	s.started++
 	s.replaced++
-	patience := max(s.currentSpec().Timeouts.longest(), spec.Timeouts.longest()) // every call ends by itself within that
+	timeout := max(s.currentSpec().Timeouts.longest(), spec.Timeouts.longest()) // of every call
 	s.setSpec(spec)
 	oldPID := old.Identity().PID
 	next := s.activate(inst)
 	s.log.Info().Int("old_pid", oldPID).Int("pid", inst.Identity().PID).Str("version", inst.Identity().Version).Str("reason", why).
-		Msg("Another process of the plugin takes over. The old one ends when it has finished its calls.")
-	s.draining.Go(func() { s.drain(ctx, old, patience, spec.Timeouts.Stop) })
+		Msg("A new process of the plugin takes over. The old one ends when it has finished its calls.")
+	s.draining.Go(func() { s.drain(ctx, old, timeout, spec.Timeouts.Stop) })
 	return next, nil
 }
 
-// replyAfterAttempt answers a reload with the outcome of the next attempt to start.
+// replyAfterAttempt replies to a reload with the result of the next attempt to start.
 func (s *supervisor) replyAfterAttempt(ctx context.Context, o reloadRequest) {
 	s.mu.Lock()
 	s.tried = false

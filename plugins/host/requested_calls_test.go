@@ -20,7 +20,8 @@ import (
 	"github.com/compute-agent/compute-agent/resourcetracker"
 )
 
-// overheard counts what goes over the wire to plugins, by method. What go-plugin says to its other half is not counted.
+// overheard counts what goes over the wire to plugins, by method. What go-plugin says to its other
+// half is not counted.
 type overheard struct {
 	mu    sync.Mutex
 	calls map[string]int
@@ -97,8 +98,9 @@ func (p passes) Begin(ctx context.Context, step resourcetracker.Step, _, _ strin
 
 func (p passes) Count(resourcetracker.Event, string, string, int) {}
 
-// TestWhatIsAskedOfAPlugin is the budget of calls in docs/drivers.md: a steady pass is one AvailableNodes, and one UpdateProviderTree for each
-// node; guests are asked for once in five minutes. Nothing else goes over the wire.
+// TestWhatIsAskedOfAPlugin is the budget of calls in docs/drivers.md: a steady pass is one
+// AvailableNodes, and one UpdateProviderTree for each node; guests are asked for once in five
+// minutes. Nothing else goes over the wire.
 func TestWhatIsAskedOfAPlugin(t *testing.T) {
 	const nodes, turns = 3, 5
 	r := newRig(t)

@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// TestRequestsAtAnyTime: starts, stops, reloads, crashes and calls at any time all return, and nothing runs in the end.
+// TestRequestsAtAnyTime: starts, stops, reloads, crashes and calls at any time all return, and
+// nothing runs in the end.
 func TestRequestsAtAnyTime(t *testing.T) {
 	for seed := range uint64(100) {
 		synctest.Test(t, func(t *testing.T) {

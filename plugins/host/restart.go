@@ -10,22 +10,22 @@ import (
 	"time"
 )
 
-// callRecords says how the calls to a process ended: those without an answer in a row, and for each
-// call by itself its misses and faults in a row. A driver that names its nodes and then hangs in
-// the tree of one of them would otherwise be forgiven at every pass.
+// callRecords counts consecutive calls to a process without a response, of all calls together, and
+// for each call its consecutive misses and faults. Without the latter, a driver that lists its
+// nodes and then hangs in the tree of one of them would never reach the limit.
 type callRecords struct {
 	misses int // in a row, of all calls
 	of     map[string]*callRecord
 }
 
-// callRecord is what is kept of one call, since it was last answered without a fault.
+// callRecord counts the failures of one call since it was last answered without a fault.
 type callRecord struct {
 	misses, faults int
-	first          string    // fault; later ones may differ in an address or a number
+	first          string    // fault; later ones can differ in an address or a number
 	last           time.Time // of the faults
 }
 
-// missed records that a call got no answer, and returns how many did not in a row.
+// missed records that a call got no response, and returns the number of consecutive ones.
 func (c *callRecords) missed(call string) int {
 	r := c.record(call)
 	c.misses++
@@ -33,7 +33,7 @@ func (c *callRecords) missed(call string) int {
 	return max(c.misses, r.misses)
 }
 
-// answered records an answer, which may be an error of the driver.
+// answered records a response, which can be an error of the driver.
 func (c *callRecords) answered(call string, err error, now time.Time) {
 	c.misses = 0
 	if !errors.As(err, new(*faultError)) {
@@ -57,32 +57,31 @@ func (c *callRecords) record(call string) *callRecord {
 	return c.of[call]
 }
 
-// problem is nil, or the call that ended with as many faults in a row as policy allows misses. A
-// call that was not made for long is forgotten: its node may be removed.
+// problem returns an error for a call with as many consecutive faults as policy allows misses. It
+// drops calls that were not made for long, because their node may be removed.
 func (c *callRecords) problem(policy Restart, now time.Time) error {
 	for _, call := range slices.Sorted(maps.Keys(c.of)) {
 		switch r := c.of[call]; {
 		case r.faults > 0 && now.Sub(r.last) >= policy.ResetAfter:
 			delete(c.of, call)
 		case r.faults >= policy.Misses:
-			return fmt.Errorf("%s ends with a fault of the driver every time; the first: %s", call, r.first)
+			return fmt.Errorf("%s always ends with a fault of the driver; the first: %s", call, r.first)
 		}
 	}
 	return nil
 }
 
-// breaker decides how long to wait after a failure. It knows nothing of processes; time is given to
-// it.
+// breaker decides how long to wait after a failure. The caller passes in the time.
 type breaker struct {
 	policy Restart
 	jitter func(time.Duration) time.Duration // uniform in [0, d)
 
 	attempt  int         // consecutive failures, the exponent of the delay
 	failures []time.Time // those within the window, oldest first
-	tried    bool        // quarantine is over and the one attempt after it has not proved itself yet
+	tried    bool        // quarantine is over, and the attempt after it has not succeeded yet
 }
 
-// failed notes a failure and returns the delay until the next attempt, and whether it is a
+// failed records a failure and returns the delay until the next attempt, and whether it is a
 // quarantine.
 func (b *breaker) failed(now time.Time) (time.Duration, bool) {
 	for len(b.failures) > 0 && now.Sub(b.failures[0]) >= b.policy.FailureWindow {
@@ -101,7 +100,7 @@ func (b *breaker) failed(now time.Time) (time.Duration, bool) {
 	return b.jitter(delay), false
 }
 
-// worked notes how long the plugin has been up without a failure.
+// worked records how long the plugin has been up without a failure.
 func (b *breaker) worked(up time.Duration) {
 	if up >= b.policy.ResetAfter {
 		b.reset()

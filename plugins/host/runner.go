@@ -20,17 +20,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// drainTime is how long the output of a dead process is still read. Only a process that left the
+// drainTime is how long the output of an ended process is still read. Only a process that left the
 // group can hold its pipes open for longer.
 const drainTime = time.Second
 
-// runner is go-plugin's runner.Runner for one process. go-plugin reads the output, makes the
-// connection and ends it; the runner does what its own one cannot (docs/decisions/0015):
+// runner is go-plugin's runner.Runner for one process. go-plugin reads the output and manages the
+// connection; the runner does what go-plugin's own cannot (docs/decisions/0015):
 //
 //   - The process leads a process group, which is killed as a whole, also when the process ends by
 //     itself, and before it is reaped: the number of the group cannot belong to another one yet.
-//   - The kernel kills the process when the agent dies. That is a matter of the thread that started
-//     it, so a thread stays with each process.
+//   - The kernel kills the process when the agent dies. That depends on the thread that started it, so each process keeps a thread.
 //   - The read of its output has a deadline once it is dead.
 type runner struct {
 	exe            *executable
@@ -50,8 +49,8 @@ func newRunner(exe *executable, args []string, out *output) *runner {
 	return &runner{exe: exe, args: append([]string{exe.path}, args...), output: out, done: make(chan struct{})}
 }
 
-// use takes the command that go-plugin prepared. It is executed from the descriptor of the file
-// that was checked.
+// use takes the command that go-plugin prepared. It executes the descriptor of the file that was
+// checked.
 func (r *runner) use(cmd *exec.Cmd, env []string) {
 	cmd.Path, cmd.Args, cmd.Env, cmd.Dir = "/proc/self/fd/3", r.args, env, "/"
 	cmd.Stdin, cmd.ExtraFiles = nil, []*os.File{r.exe.file} // the first one becomes descriptor 3
@@ -81,7 +80,7 @@ func (r *runner) Start(context.Context) (err error) {
 	return nil
 }
 
-// run is the process from its start to its end, on a thread of its own.
+// run starts the process and waits for its end, on its own thread.
 func (r *runner) run(started chan<- error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -108,7 +107,7 @@ func (r *runner) start() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.killed {
-		return errors.New("it was abandoned before its start")
+		return errors.New("it was stopped before its start")
 	}
 	if err := r.cmd.Start(); err != nil {
 		return execError(r.exe.path, err)
@@ -118,13 +117,12 @@ func (r *runner) start() error {
 	return nil
 }
 
-// execError is why a file was not executed, with a hint where the file is the reason and not a
-// shortage of the machine.
+// execError returns why a file was not executed, with a hint if the file is the reason.
 func execError(path string, err error) error {
 	hint := ""
 	switch {
 	case errors.Is(err, unix.ENOEXEC), errors.Is(err, unix.ELIBBAD):
-		hint = fmt.Sprintf("the file is no program for this machine (%s); install the driver's package for this architecture", runtime.GOARCH)
+		hint = fmt.Sprintf("the file is not a program for this machine (%s); install the driver's package for this architecture", runtime.GOARCH)
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR):
 		hint = "the interpreter or the dynamic loader that the file names is not installed"
 	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
@@ -141,7 +139,7 @@ func awaitExit(pid int) {
 	}
 }
 
-// kill ends the process and its group. It does not wait; see done.
+// kill kills the process and its group. It does not wait; see done.
 func (r *runner) kill() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -191,7 +189,7 @@ func (r *runner) Wait(context.Context) error {
 	r.stderr.close()
 	r.output.flushDropped()
 	close(r.done)
-	return nil // the supervisor says how it ended
+	return nil // the supervisor reports how it ended
 }
 
 // ID implements the interface; it is "" before the start.
@@ -226,8 +224,8 @@ func (r *runner) HostToPlugin(network, addr string) (string, string, error) {
 	return network, addr, nil
 }
 
-// catchUp waits until all that the process has written so far is logged: until a mark that is
-// written after it comes out of each pipe. After the end of the process it does not wait.
+// catchUp waits until all that the process has written so far is logged. It writes a mark to each
+// pipe and waits until it is read. After the end of the process it does not wait.
 func (r *runner) catchUp(ctx context.Context) error {
 	for _, p := range []*pipe{r.stdout, r.stderr} {
 		mark, seen := r.output.expectMark()
@@ -242,8 +240,8 @@ func (r *runner) catchUp(ctx context.Context) error {
 	return nil
 }
 
-// pipe carries the output of a process. The end that is written to stays open here, too, for
-// catchUp, until the process has ended.
+// pipe carries the output of a process. The agent keeps its write end open for catchUp until the
+// process has ended.
 type pipe struct {
 	*os.File // the end that is read
 	w        *os.File
@@ -257,7 +255,7 @@ func openPipe() (*pipe, error) {
 	return &pipe{r, w}, nil
 }
 
-// finish lets reading end: at the end of what was written, and soon in any case.
+// finish closes the write end and bounds the time to read the rest.
 func (p *pipe) finish() {
 	_ = p.SetReadDeadline(time.Now().Add(drainTime))
 	_ = p.w.Close()
@@ -266,7 +264,7 @@ func (p *pipe) finish() {
 func (p *pipe) close() { _, _ = p.w.Close(), p.Close() }
 
 // handshakeReader is the standard output of a process: its first line is for go-plugin, and all
-// others go to the log. go-plugin would drop them, and stop reading at a line of 64 KiB.
+// others are logged. go-plugin would drop them, and stop reading at a line of 64 KiB.
 type handshakeReader struct {
 	*pipe
 	in     *bufio.Reader
@@ -279,7 +277,7 @@ type handshakeReader struct {
 func (h *handshakeReader) Read(p []byte) (int, error) {
 	if !h.begun {
 		h.begun = true
-		line, err := h.in.ReadSlice('\n') // a longer one is cut, and is no handshake
+		line, err := h.in.ReadSlice('\n') // a longer one is truncated, and is not a handshake
 		if len(line) == 0 {
 			return 0, err
 		}

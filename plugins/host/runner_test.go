@@ -35,13 +35,13 @@ func TestStartFailuresSayWhy(t *testing.T) {
 		is   error
 	}{
 		{name: "exits", mode: "exit-at-start", want: []string{"exit status 3", "cannot find the library that I need"}},
-		{name: "slow", mode: "slow-start", want: []string{"did not complete the handshake within 1s"}, is: ErrNoAnswer},
+		{name: "slow", mode: "slow-start", want: []string{"the handshake was not complete within 1s"}, is: ErrNoAnswer},
 		{name: "no plugin", path: script("hello", "#!/bin/sh\necho to stderr >&2\necho hello\nsleep 300\n"), want: []string{`"hello"`, "is this a driver", "to stderr"}},
 		{name: "floods stdout", path: script("flood", "#!/bin/sh\nexec yes abcdefgh\n"), want: []string{"abcdefgh", "is this a driver"}},
 		{name: "one endless line", path: script("endless", "#!/bin/sh\nexec tr '\\0' x </dev/zero\n"), want: []string{"xxxx"}},
 		{name: "other version", path: script("other", "#!/bin/sh\necho '1|99|unix|/nowhere|grpc|'\nsleep 300\n"), is: ErrIncompatible, want: []string{`version "99"`}},
 		{name: "no socket", path: script("nosock", "#!/bin/sh\necho '1|1|unix|/nowhere|grpc|'\nsleep 300\n")},
-		{name: "not executable", path: script("noexec", "this is no program"), want: []string{"exec format error", "no program for this machine"}, is: ErrNotExecutable},
+		{name: "not executable", path: script("noexec", "this is no program"), want: []string{"exec format error", "not a program for this machine"}, is: ErrNotExecutable},
 		{name: "no interpreter", path: script("nointerpreter", "#!/nonexistent/python\n"), want: []string{"the interpreter"}, is: ErrNotExecutable},
 		{name: "missing", path: "/nonexistent/driver", want: []string{"there is no executable /nonexistent/driver. Install it there"}, is: ErrNotInstalled},
 	} {
@@ -207,7 +207,8 @@ func TestNothingSurvivesAKilledAgent(t *testing.T) {
 	}
 }
 
-// agentMain is the agent of the test above: it starts a driver, says its process id, and waits to be killed.
+// agentMain is the agent of the test above: it starts a driver, says its process id, and waits to
+// be killed.
 func agentMain() {
 	h, err := New(Options{Dir: os.Getenv("AGENT_BIN"), RuntimeDir: os.Getenv("AGENT_RUNTIME"), Logger: zerolog.Nop()})
 	if err != nil {

@@ -12,25 +12,23 @@ import (
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 )
 
-// ErrKilled says that a process did not end when it was asked to, and was killed.
-var ErrKilled = errors.New("it did not end by itself and was killed")
+// ErrKilled says that a process did not exit when asked, and was killed.
+var ErrKilled = errors.New("it did not exit and was killed")
 
-// Session is one plugin process without a supervisor: started as the agent starts it, and then left
-// alone. Its services are called as they are, without checks of what it answers. It is for tools
-// that examine plugins.
+// Session is one plugin process without a supervisor, started as the agent starts it. Its services
+// are called directly, and responses are not checked. It is for tools that test plugins.
 type Session struct {
 	p    *process
 	host *Host
 }
 
-// Open starts a plugin process and makes the connection; nothing is asked of it. Of spec, only what
-// is about starting counts. The process is gone when the session ends, the host is closed or this
-// process dies.
+// Open starts a plugin process and connects, without any call. It uses only those fields of spec
+// that are about starting. The process ends with the session, the host or this process.
 //
-// Unlike the supervisor, it takes an executable that others could have changed: it may have just
-// been built.
+// Unlike the supervisor, it accepts an executable that other users could have changed: it may have
+// just been built.
 //
-// Errors: a spec that cannot be; a [*StartError]; those of the file system.
+// Errors: an invalid spec; a [*StartError]; those of the file system.
 func (h *Host) Open(ctx context.Context, spec Spec) (*Session, error) {
 	spec, err := spec.complete(h.opts.Dir)
 	if err != nil {
@@ -53,7 +51,7 @@ func (h *Host) Open(ctx context.Context, spec Spec) (*Session, error) {
 	return s, nil
 }
 
-// enter notes a session; false if the host is closed.
+// enter adds a session; false if the host is closed.
 func (h *Host) enter(s *Session) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -79,7 +77,7 @@ func openOwn(path string) (*executable, error) {
 	st, err := os.Stat(real)
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("looking at the plugin executable: %w", err)
+		return nil, fmt.Errorf("checking the plugin executable: %w", err)
 	case !st.Mode().IsRegular():
 		return nil, fmt.Errorf("%s is not a regular file: give the path of the plugin's executable", real)
 	case st.Mode()&0o111 == 0:
@@ -92,40 +90,39 @@ func openOwn(path string) (*executable, error) {
 	return &executable{file: file, path: real}, nil
 }
 
-// Plugin is the service that every plugin has.
+// Plugin returns the service that every plugin has.
 func (s *Session) Plugin() driverv1.PluginClient { return s.p.plugin }
 
-// Driver is the service that is about nodes.
+// Driver returns the service for nodes.
 func (s *Session) Driver() driverv1.DriverClient { return s.p.driver }
 
-// Instances is the service that is about guests which the agent makes.
+// Instances returns the service for instances.
 func (s *Session) Instances() driverv1.InstancesClient { return s.p.instances }
 
-// PID is that of the process, which also leads its process group.
+// PID returns the id of the process, which is also that of its process group.
 func (s *Session) PID() int { return s.p.runner.pid() }
 
-// Done is closed when the process has ended and its output was read.
+// Done returns a channel that is closed when the process has ended and its output was read.
 func (s *Session) Done() <-chan struct{} { return s.p.Done() }
 
-// Exit waits for the end of the process and says how it came about.
+// Exit waits for the end of the process and returns how it ended.
 func (s *Session) Exit() error { return s.p.Exit() }
 
-// Output is the end of what the process wrote, line by line.
+// Output returns the last lines that the process wrote.
 func (s *Session) Output() []string { return s.p.runner.output.tail() }
 
-// CatchUp waits until every line that the process has written so far is in the log: an answer of
-// the process may arrive before the lines that it wrote while it made it. After the end of a
-// process that holds without a wait.
+// CatchUp waits until every line that the process has written so far is in the log: a response can
+// arrive before the lines that were written during the call. After the end of the process it does
+// not wait.
 //
 // Errors: ctx ended.
 func (s *Session) CatchUp(ctx context.Context) error {
 	return s.p.runner.catchUp(ctx)
 }
 
-// End closes the connection, on which a plugin exits by itself within two seconds. It does not ask
-// for Shutdown: that is the caller's.
+// End closes the connection, on which a plugin exits within two seconds. It does not call Shutdown.
 //
-// Errors: [ErrKilled]. Nothing of the process is left in any case.
+// Errors: [ErrKilled]. The process is gone in any case.
 func (s *Session) End() error {
 	defer s.host.leave(s)
 	var killed bool

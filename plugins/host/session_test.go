@@ -13,7 +13,8 @@ import (
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 )
 
-// TestSession: a process of one's own, from a directory that an agent would not trust, is there to be called and then gone.
+// TestSession: a process of one's own, from a directory that an agent would not trust, is there to
+// be called and then gone.
 func TestSession(t *testing.T) {
 	r := newRig(t)
 	open := filepath.Join(t.TempDir(), "open")
@@ -51,7 +52,8 @@ func TestSession(t *testing.T) {
 	}
 }
 
-// TestSessionCatchesUp: the lines that a process wrote before it answered are in the log after CatchUp.
+// TestSessionCatchesUp: the lines that a process wrote before it answered are in the log after
+// CatchUp.
 func TestSessionCatchesUp(t *testing.T) {
 	r := newRig(t)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

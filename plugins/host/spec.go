@@ -21,42 +21,42 @@ import (
 // compute-driver-libvirt.
 const ExecutablePrefix = "compute-driver-"
 
-// Spec is one configured driver: what the table [drivers.NAME] says.
+// Spec is one configured driver: the table [drivers.NAME].
 type Spec struct {
 	// Name of the driver: lower case letters, digits and hyphens.
 	Name string
 	// Path of the executable. Relative ones are below the plugin directory; "" is
 	// compute-driver-NAME there.
 	Path string
-	// Searched are the directories in which the executable was looked for before Path was chosen,
-	// for the error if there is none.
+	// Searched lists the directories that were searched before Path was chosen, for the error if
+	// there is no executable.
 	Searched []string
-	// SHA256 of the executable in hexadecimal, or "" to trust whatever its owner put there.
+	// SHA256 of the executable in hexadecimal, or "" to accept any content.
 	SHA256 string
-	// Args and Env are added to the process' arguments and its (otherwise very small) environment.
+	// Args and Env are added to the process' arguments and its otherwise minimal environment.
 	Args []string
 	Env  map[string]string
 	// Config is the driver's own table as JSON; nil counts as {}.
 	Config json.RawMessage
-	// HostInfo goes to the driver with it.
+	// HostInfo is passed to the driver with Config.
 	HostInfo plugins.HostInfo
 	// Disabled keeps the plugin from being started.
 	Disabled bool
 	// Timeouts and Restart: zero fields mean the defaults.
 	Timeouts Timeouts
 	Restart  Restart
-	// Changed is called when a node's tree may look different: the driver says so, or its process
+	// Changed is called when a node's tree may have changed: the driver reports it, or its process
 	// was started or configured again. node "" stands for all nodes. It is called from one
-	// goroutine at a time and must not wait for anything that takes long. May be nil.
+	// goroutine at a time and must not block. May be nil.
 	Changed func(node string)
-	// InstanceChanged is called when an instance may no longer be as it was: the driver says so, or
-	// its events were interrupted, or its process was started or configured again. uuid "" stands
-	// for all instances of the node, node "" for all of all nodes. It is never called for a driver
+	// InstanceChanged is called when an instance may have changed: the driver reports it, or its
+	// events were interrupted, or its process was started or configured again. uuid "" stands for
+	// all instances of the node, node "" for those of all nodes. It is never called for a driver
 	// that does not manage instances. Otherwise as Changed.
 	InstanceChanged func(node, uuid string)
 }
 
-// Timeouts are the deadlines of everything that a plugin can keep us waiting for.
+// Timeouts are the deadlines of a plugin's start, calls and stop.
 type Timeouts struct {
 	Handshake time.Duration // from exec to the connection; default 30 s: a hypervisor that boots is busy
 	Info      time.Duration // default 5 s
@@ -68,10 +68,10 @@ type Timeouts struct {
 	Stop      time.Duration // Shutdown, before the process is killed; default 10 s
 }
 
-// Restart is when a process is checked, given up and started again.
+// Restart says when a process is checked, killed and restarted.
 type Restart struct {
 	HealthInterval time.Duration // between health checks; default 10 s
-	Misses         int           // checks, or calls, without an answer until the process is killed; default 3
+	Misses         int           // consecutive checks, or calls, without a response until the process is killed; default 3
 	BackoffBase    time.Duration // the first delay is up to this, then it doubles; default 1 s
 	BackoffMax     time.Duration // default 2 min
 	ResetAfter     time.Duration // health after which failures are forgotten; default 10 min
@@ -80,7 +80,7 @@ type Restart struct {
 	Quarantine     time.Duration // until the next single attempt; default 10 min
 }
 
-// WithDefaults returns them with the defaults of the agent in the place of zeros.
+// WithDefaults returns t with the agent's defaults instead of zeros.
 func (t Timeouts) WithDefaults() Timeouts {
 	fill(&t.Handshake, 30*time.Second)
 	fill(&t.Info, 5*time.Second)
@@ -105,7 +105,7 @@ func (r Restart) withDefaults() Restart {
 	return r
 }
 
-// longest is how long a call under way may still take.
+// longest returns how long a running call can still take.
 func (t Timeouts) longest() time.Duration { return max(t.Configure, t.Nodes, t.Update, t.Instance) }
 
 func fill[T time.Duration | int](v *T, def T) {
@@ -116,7 +116,7 @@ func fill[T time.Duration | int](v *T, def T) {
 
 var driverName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
 
-// complete returns the spec with everything filled in, or what is wrong with it.
+// complete returns the spec with defaults, or what is wrong with it.
 func (s Spec) complete(dir string) (Spec, error) {
 	if !driverName.MatchString(s.Name) {
 		return s, fmt.Errorf("driver name %q: must be 1 to 63 lower case letters, digits and hyphens", s.Name)
@@ -129,7 +129,7 @@ func (s Spec) complete(dir string) (Spec, error) {
 	}
 	if !filepath.IsAbs(s.Path) {
 		if !filepath.IsLocal(s.Path) {
-			return wrong("path", "%q leads out of the plugin directory %s; give an absolute path if that is meant", s.Path, dir)
+			return wrong("path", "%q is outside of the plugin directory %s; give an absolute path if that is intended", s.Path, dir)
 		}
 		if dir == "" {
 			return wrong("path", "%q is relative, and there is no plugin directory", s.Path)
@@ -142,7 +142,7 @@ func (s Spec) complete(dir string) (Spec, error) {
 	}
 	for key, value := range s.Env {
 		if key == "" || strings.ContainsAny(key, "=\x00") || strings.Contains(value, "\x00") {
-			return wrong("env", "%q is no environment variable", key)
+			return wrong("env", "%q is not an environment variable", key)
 		}
 		if key == protocol.CookieKey || strings.HasPrefix(key, "PLUGIN_") {
 			return wrong("env", "%s belongs to the connection between agent and plugin and cannot be set", key)
@@ -162,8 +162,7 @@ func (s Spec) complete(dir string) (Spec, error) {
 	return s, nil
 }
 
-// otherProcess names the first key by which a process started for s would be started in another way
-// for o, or "".
+// otherProcess returns the first key whose change from s to o needs a new process, or "".
 func (s Spec) otherProcess(o Spec) string {
 	switch {
 	case s.Path != o.Path:
@@ -178,15 +177,15 @@ func (s Spec) otherProcess(o Spec) string {
 	return ""
 }
 
-// Variables of the agent's own environment that plugins get. All others are withheld: secrets, and
-// NOTIFY_SOCKET, with which a plugin could speak to systemd for the agent.
+// allowedEnv matches the variables of the agent's environment that plugins get. Others can be
+// secrets, or NOTIFY_SOCKET, with which a plugin could notify systemd for the agent.
 var allowedEnv = regexp.MustCompile(`^(PATH|LANG|LC_ALL|TZ|HOME|XDG_RUNTIME_DIR|LIBVIRT_[^=]*)=`)
 
-// environment is that of a plugin process: the allowed part of ours, what is configured, and what
-// the connection needs. Of variables that are there twice, os/exec takes the last.
-func environment(ours []string, configured map[string]string, connection ...string) []string {
+// environment returns that of a plugin process: the allowed part of the agent's, the configured
+// variables, and those of the connection. os/exec takes the last of duplicates.
+func environment(agent []string, configured map[string]string, connection ...string) []string {
 	var out []string
-	for _, entry := range ours {
+	for _, entry := range agent {
 		if allowedEnv.MatchString(entry) {
 			out = append(out, entry)
 		}

@@ -25,12 +25,12 @@ func TestSpecIsCheckedBeforeAnythingElse(t *testing.T) {
 		{name: "absolute", spec: Spec{Name: "x", Path: "/opt/x"}, path: "/opt/x"},
 		{name: "no name", spec: Spec{}, want: "driver name"},
 		{name: "bad name", spec: Spec{Name: "../x"}, want: "driver name"},
-		{name: "out of the directory", spec: Spec{Name: "x", Path: "../../bin/sh"}, want: "leads out"},
+		{name: "out of the directory", spec: Spec{Name: "x", Path: "../../bin/sh"}, want: "is outside of"},
 		{name: "short digest", spec: Spec{Name: "x", SHA256: "abcd"}, want: "drivers.x.sha256"},
 		{name: "digest of letters", spec: Spec{Name: "x", SHA256: strings.Repeat("z", 64)}, want: "drivers.x.sha256"},
 		{name: "cookie", spec: Spec{Name: "x", Env: map[string]string{"COMPUTE_DRIVER_COOKIE": "1"}}, want: "cannot be set"},
 		{name: "go-plugin's own", spec: Spec{Name: "x", Env: map[string]string{"PLUGIN_CLIENT_CERT": "1"}}, want: "cannot be set"},
-		{name: "no variable", spec: Spec{Name: "x", Env: map[string]string{"A=B": "1"}}, want: "no environment variable"},
+		{name: "no variable", spec: Spec{Name: "x", Env: map[string]string{"A=B": "1"}}, want: "not an environment variable"},
 		{name: "bad configuration", spec: Spec{Name: "x", Config: []byte("{")}, want: "drivers.x.config"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -94,7 +94,7 @@ func TestRuntimeDirectory(t *testing.T) {
 		}
 	})
 	t.Run("missing", func(t *testing.T) { wants(t, open("/nonexistent"), "no such file") })
-	t.Run("not given", func(t *testing.T) { wants(t, open(""), "no runtime directory") })
+	t.Run("not given", func(t *testing.T) { wants(t, open(""), "none is given") })
 	t.Run("open to others", func(t *testing.T) {
 		dir := short(t)
 		if err := os.Mkdir(filepath.Join(dir, socketDirName), 0o755); err != nil {

@@ -16,35 +16,34 @@ type State string
 
 // The states of a plugin. Calls are served in Healthy and Degraded only.
 const (
-	// Discovered: it is configured, and its executable has not been looked at yet.
+	// Discovered: it is configured, and its executable has not been checked yet.
 	Discovered State = "discovered"
 	// Verified: the executable is trusted.
 	Verified State = "verified"
-	// Starting: the process runs, the connection is being made.
+	// Starting: the process runs, and the connection is being made.
 	Starting State = "starting"
 	// Configured: the driver accepted its configuration.
 	Configured State = "configured"
-	// Healthy: all is well.
+	// Healthy: it serves calls, and its last health check succeeded.
 	Healthy State = "healthy"
-	// Degraded: the process missed a health check, or the driver says that something keeps it from
-	// working, or panics in a call again and again.
+	// Degraded: the process missed a health check, or the driver reports a problem, or a call
+	// panics repeatedly.
 	Degraded State = "degraded"
-	// Backoff: it failed and is started again soon.
+	// Backoff: it failed and is restarted soon.
 	Backoff State = "backoff"
-	// Quarantined: it failed too often and is tried again later.
+	// Quarantined: it failed too often and is restarted later.
 	Quarantined State = "quarantined"
-	// NotInstalled: there is no executable; it is started as soon as there is one.
+	// NotInstalled: there is no executable; it is started when there is one.
 	NotInstalled State = "not-installed"
 	// Incompatible: it speaks another version of the protocol; it is tried again when the
 	// executable changes.
 	Incompatible State = "incompatible"
-	// Refused: the executable is not started, since it is not trusted or the kernel does not
+	// Refused: the executable is not started, because it is not trusted or the kernel cannot
 	// execute it; it is tried again when that changes.
 	Refused State = "refused"
-	// Disabled: the configuration says so.
+	// Disabled: it is disabled in the configuration.
 	Disabled State = "disabled"
-	// Stopped: its supervisor has ended, or no call is served any more and the process, if there is
-	// one yet, is being ended.
+	// Stopped: its supervisor has ended, or it serves no calls and its process is being stopped.
 	Stopped State = "stopped"
 )
 
@@ -58,19 +57,19 @@ type Status struct {
 	Since time.Time `json:"since"`
 	// PID is 0 while there is no process, or only one that is being killed.
 	PID int `json:"pid,omitempty"`
-	// Restarts counts the processes that were started because there was none any more; the first
-	// one does not count.
+	// Restarts counts the processes that were started after another one ended; the first one does
+	// not count.
 	Restarts int `json:"restarts"`
-	// Replacements counts the processes that took over from one that served, because of a reload:
-	// no call was refused.
+	// Replacements counts the processes that took over from a running one at a reload, without a
+	// rejected call.
 	Replacements int `json:"replacements"`
-	// LastError is what last went wrong, "" if nothing ever did; it stays after the recovery.
+	// LastError is the last error, or ""; it stays after a recovery.
 	LastError   string    `json:"last_error,omitempty"`
 	LastErrorAt time.Time `json:"last_error_at,omitzero"`
 	// NextAttempt is when a plugin in Backoff or Quarantined is started again.
 	NextAttempt time.Time `json:"next_attempt,omitzero"`
 	Path        string    `json:"path"`
-	// The rest is that of the running, or else of the last process.
+	// The rest describes the running process, or the last one.
 	SHA256       string   `json:"sha256,omitempty"`
 	Version      string   `json:"version,omitempty"`
 	SDK          string   `json:"sdk,omitempty"`
@@ -79,22 +78,25 @@ type Status struct {
 	Warnings []Warning `json:"-"`
 }
 
-// refusesConfig reports whether the driver refused its configuration.
+// refusesConfig reports whether the driver rejected its configuration.
 func refusesConfig(reason error) bool {
 	var refused *plugins.ConfigError
 	return errors.As(reason, &refused)
 }
 
-// meaningOf is meaning, for a reason. Another start does not help a driver that refuses its
+// meaningOf is meaning for a reason: a restart does not help a driver that rejects its
 // configuration.
 func (s State) meaningOf(reason error) string {
 	if (s == Backoff || s == Quarantined) && refusesConfig(reason) {
-		return "The driver refuses its configuration. Fix the configuration, then reload the agent. What the driver last reported stands."
+		return "The driver rejects its configuration. Fix the configuration, then reload the agent." + keeps
 	}
 	return s.meaning()
 }
 
-// meaning is the consequence of a state for the operator, in the log.
+// keeps is the consequence of a driver that does not serve calls.
+const keeps = " Placement keeps what the driver last reported."
+
+// meaning is the log message of a state.
 func (s State) meaning() string {
 	switch s {
 	case Discovered:
@@ -108,17 +110,17 @@ func (s State) meaning() string {
 	case Healthy:
 		return "The plugin is healthy."
 	case Degraded:
-		return "The plugin is degraded. What it last reported stands."
+		return "The plugin is degraded." + keeps
 	case Backoff:
-		return "The plugin is down. What it last reported stands, and it is started again shortly."
+		return "The plugin is down and is restarted shortly." + keeps
 	case Quarantined:
-		return "The plugin failed too often and is not started for a while. What it last reported stands. Fix the cause, then reload the agent to try at once."
+		return "The plugin failed too often and is not restarted for now. Fix the cause, then reload the agent to restart it at once." + keeps
 	case NotInstalled:
-		return "The plugin has no executable. What it last reported stands, and it is started as soon as there is one."
+		return "The plugin has no executable and is started when there is one." + keeps
 	case Incompatible:
 		return "The plugin speaks another version of the protocol and is not used. Install a driver made for this agent."
 	case Refused:
-		return "The plugin's executable is refused and was not started. What the driver last reported stands. It is started when the file changes, or at a reload."
+		return "The plugin's executable was refused and is not started. It is tried again when the file changes, or at a reload." + keeps
 	case Disabled:
 		return "The plugin is disabled in the configuration."
 	case Stopped:
@@ -127,7 +129,7 @@ func (s State) meaning() string {
 	return "The plugin changed its state."
 }
 
-// level is that of the log record about a state.
+// level returns the level of a state's log line.
 func (s State) level() zerolog.Level {
 	switch s {
 	case Healthy, Stopped, Disabled:

@@ -19,7 +19,8 @@ import (
 	"go.uber.org/goleak"
 )
 
-// What happens in the storm. runaway is not among it: what leaves the process group is out of the host's reach, by intent.
+// What happens in the storm. runaway is not among it: what leaves the process group is out of the
+// host's reach, by intent.
 var (
 	stormCalls  = []string{"update", "update", "nodes", "health", "watch", "shutdown", "configure"}
 	stormStarts = []string{"", "", "", "noise", "garbage", "long-line", "grandchild", "exit", "crash", "hang", "raw-stdout"}
@@ -30,8 +31,9 @@ var (
 	stormTrees = []string{"no-root", "generation", "foreign", "huge", "reshape", "uninvited", "lose"} // in update alone
 )
 
-// TestStorm: ten drivers at once do whatever comes to their minds, and are killed by others meanwhile. Every call returns by itself,
-// and when the host is closed, in the middle of it, nothing is left: no process, no goroutine, no descriptor, no socket.
+// TestStorm: ten drivers at once do whatever comes to their minds, and are killed by others
+// meanwhile. Every call returns by itself, and when the host is closed, in the middle of it,
+// nothing is left: no process, no goroutine, no descriptor, no socket.
 func TestStorm(t *testing.T) {
 	const drivers, calls, seed = 10, 8, 20
 	quiet, _ := newMarkedRig(t) // what is opened once in a process is opened now

@@ -12,17 +12,17 @@ import (
 	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
 )
 
-// supervisor is the state of one run of a plugin, touched by its goroutine only.
+// supervisor is the state of one run of a plugin. Only its goroutine uses it.
 type supervisor struct {
 	*Plugin
 	breaker  breaker
-	draining sync.WaitGroup  // processes that were replaced and finish their calls
+	draining sync.WaitGroup  // replaced processes that finish their calls
 	started  int             // processes
-	replaced int             // processes of which another one took over
+	replaced int             // processes
 	forced   context.Context //nolint:containedctx // see running
 }
 
-// supervise keeps the process running until ctx ends. It returns when nothing of the plugin is
+// supervise keeps the process running until ctx ends. It returns when the plugin has no process
 // left.
 func (p *Plugin) supervise(ctx context.Context, r *running) {
 	defer func() {
@@ -40,7 +40,8 @@ func (p *Plugin) supervise(ctx context.Context, r *running) {
 	s.to(Stopped, nil)
 }
 
-// runOnce is one life of the process, from its executable to its end, and the pause after it.
+// runOnce runs one process, from the check of its executable to its end, and waits until the next
+// attempt.
 func (s *supervisor) runOnce(ctx context.Context) {
 	spec := s.currentSpec()
 	s.breaker.policy = spec.Restart
@@ -55,10 +56,10 @@ func (s *supervisor) runOnce(ctx context.Context) {
 		s.started++
 		err = s.watchProcess(ctx, inst)
 	}
-	if ctx.Err() != nil || err == nil { // the end, or a reload that disables it
+	if ctx.Err() != nil || err == nil { // it is stopped, or disabled by a reload
 		return
 	}
-	if state := lasting(err); state != "" {
+	if state := permanentState(err); state != "" {
 		if state == NotInstalled { // no process has failed
 			s.breaker.reset()
 		}
@@ -75,9 +76,9 @@ func (s *supervisor) runOnce(ctx context.Context) {
 	s.pause(ctx, time.After(delay))
 }
 
-// lasting is the state after a failure that another start of the same file would repeat, "" for
+// permanentState is the state after a failure that a restart of the same file would repeat, "" for
 // others.
-func lasting(err error) State {
+func permanentState(err error) State {
 	switch {
 	case errors.Is(err, ErrIncompatible):
 		return Incompatible
@@ -89,7 +90,7 @@ func lasting(err error) State {
 	return ""
 }
 
-// pause waits for a timer (nil: for ever), a reload or the end. It reports whether there was a
+// pause waits for a timer (nil: forever), a reload or the end. It reports whether there was a
 // reload.
 func (s *supervisor) pause(ctx context.Context, until <-chan time.Time) (reloaded bool) {
 	select {
@@ -104,12 +105,12 @@ func (s *supervisor) pause(ctx context.Context, until <-chan time.Time) (reloade
 	return false
 }
 
-// awaitOtherFile waits until the executable is another one, a reload or the end. A file that is not
-// trusted is also tried again when it passes the checks, or fails another one: a directory above it
-// may have been the reason.
+// awaitOtherFile waits for another executable, a reload or the end. A file that is not trusted is
+// also tried again when it passes the checks or fails a different one, because the problem can be a
+// directory above it.
 func (s *supervisor) awaitOtherFile(ctx context.Context, spec Spec, state State, why error) {
 	interval := spec.Restart.BackoffMax
-	if state == NotInstalled { // an update may be putting it there
+	if state == NotInstalled { // an update may be installing it
 		interval = spec.Restart.BackoffBase
 	}
 	tried, _ := s.identify(spec.Path)
@@ -132,8 +133,8 @@ func (s *supervisor) awaitOtherFile(ctx context.Context, spec Spec, state State,
 	}
 }
 
-// watchProcess watches over a process until it ends, fails, or must end. A nil error means that it
-// was to end.
+// watchProcess monitors a process until it ends, fails, or is stopped. The error is nil if it is
+// stopped.
 func (s *supervisor) watchProcess(ctx context.Context, inst instance) error {
 	spec := s.currentSpec()
 	serving := s.activate(inst)
@@ -153,7 +154,7 @@ func (s *supervisor) watchProcess(ctx context.Context, inst instance) error {
 		case <-serving.Done():
 			failure = serving.Exit()
 		case err := <-s.hung:
-			failure = fmt.Errorf("%d calls in a row got no answer, the process is killed; the last: %w", spec.Restart.Misses, err)
+			failure = fmt.Errorf("%d consecutive calls got no response, the process is killed; the last: %w", spec.Restart.Misses, err)
 		case <-timer.C:
 			misses, failure = s.checkHealth(ctx, serving, spec, misses)
 			s.breaker.worked(time.Since(up))
@@ -184,56 +185,56 @@ func (s *supervisor) watchProcess(ctx context.Context, inst instance) error {
 	}
 }
 
-// checkHealth is one health check; it returns the misses so far, and a failure when they are too
+// checkHealth makes one health check; it returns the misses so far, and a failure when they are too
 // many.
 func (s *supervisor) checkHealth(ctx context.Context, serving *activeProcess, spec Spec, misses int) (int, error) {
 	warnings, err := serving.Health(ctx)
-	var calm *unhealthyError
+	var unhealthy *unhealthyError
 	var call *CallError
-	if ctx.Err() == nil && (err == nil || errors.As(err, &calm)) {
+	if ctx.Err() == nil && (err == nil || errors.As(err, &unhealthy)) {
 		s.recordWarnings(warnings)
 	}
 	switch {
 	case ctx.Err() != nil:
-		return misses, nil //nolint:nilerr // the end of the supervisor is no failure of the plugin
+		return misses, nil //nolint:nilerr // the end of the supervisor is not a failure of the plugin
 	case err == nil:
-		if err := s.isBroken(spec.Restart); err != nil {
+		if err := s.repeatedFault(spec.Restart); err != nil {
 			s.to(Degraded, err)
 			return 0, nil
 		}
 		s.to(Healthy, nil)
 		return 0, nil
-	case errors.As(err, &calm),
-		errors.As(err, &call) && !errors.Is(err, ErrNoAnswer) && !errors.Is(err, ErrUnavailable): // an error is an answer, too
+	case errors.As(err, &unhealthy),
+		errors.As(err, &call) && !errors.Is(err, ErrNoAnswer) && !errors.Is(err, ErrUnavailable): // an error is a response, too
 		s.to(Degraded, err)
 		return 0, nil
 	}
 	select {
-	case <-serving.Done(): // the loop handles it, with a better reason
+	case <-serving.Done(): // the loop reports its exit
 		return misses, nil
 	default:
 	}
 	misses++
 	if misses >= spec.Restart.Misses {
-		return misses, fmt.Errorf("%d health checks in a row failed, the process is killed; the last: %w", misses, err)
+		return misses, fmt.Errorf("%d consecutive health checks failed, the process is killed; the last: %w", misses, err)
 	}
 	s.to(Degraded, fmt.Errorf("health check %d of %d failed: %w", misses, spec.Restart.Misses, err))
 	return misses, nil
 }
 
-// isBroken says which call of the driver panics again and again.
-func (p *Plugin) isBroken(policy Restart) error {
+// repeatedFault returns an error that names a call of the driver that panics repeatedly.
+func (p *Plugin) repeatedFault(policy Restart) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.calls.problem(policy, time.Now())
 }
 
-// watch follows the driver's own events, if it has any, and returns the function that ends that.
+// watch follows the driver's events, if it has any, and returns the function that ends that.
 func (s *supervisor) watch(ctx context.Context, serving *activeProcess) func() {
 	ctx, cancel := context.WithCancel(ctx)
 	var following sync.WaitGroup
 	following.Go(func() {
-		s.notify("") // what was known of the former process may not hold for this one
+		s.notify("") // the new process may report other trees
 		if serving.announces(protocol.CapabilityWatch) {
 			s.follow(ctx, serving, func(ctx context.Context) error { return serving.Watch(ctx, s.notify) }, func() { s.notify("") })
 		}
@@ -247,7 +248,7 @@ func (s *supervisor) watch(ctx context.Context, serving *activeProcess) func() {
 	}
 }
 
-// follow reads an event stream and opens it again when it breaks. Then events were lost.
+// follow reads an event stream and opens it again when it breaks, which loses events.
 func (s *supervisor) follow(ctx context.Context, serving *activeProcess, read func(context.Context) error, lost func()) {
 	const least, most = time.Second, time.Minute
 	for delay := least; ; delay = min(2*delay, most) {
@@ -264,7 +265,7 @@ func (s *supervisor) follow(ctx context.Context, serving *activeProcess, read fu
 		if ctx.Err() != nil {
 			return
 		}
-		s.log.Warn().Err(err).Msg("The plugin's stream of events broke. Until it is back, changes are seen at the next periodic pass.")
+		s.log.Warn().Err(err).Msg("The plugin's event stream broke. Until it is restored, changes are noticed at the next periodic pass.")
 		select {
 		case <-time.After(delay/2 + s.jitter(delay/2)):
 		case <-serving.Done():

@@ -238,7 +238,7 @@ func TestMissedHealthChecks(t *testing.T) {
 		s.wait(15 * time.Second)
 		s.set(func() { s.health = func() error { return ErrNoAnswer } })
 		s.wait(20 * time.Second)
-		if got := s.Status().LastError; got != "health check 2 of 3 failed: no answer in time" {
+		if got := s.Status().LastError; got != "health check 2 of 3 failed: no response in time" {
 			t.Errorf("last error %q", got)
 		}
 		s.wait(5500 * time.Millisecond)
@@ -277,7 +277,8 @@ func TestCalmProblemsAreTold(t *testing.T) {
 	})
 }
 
-// TestErrorsOfHealthAreAnswers: a process whose health check panics or is not written at all is alive.
+// TestErrorsOfHealthAreAnswers: a process whose health check panics or is not written at all is
+// alive.
 func TestErrorsOfHealthAreAnswers(t *testing.T) {
 	play(t, Spec{}, []string{"0s healthy", "10s degraded", "5m10s healthy"}, func(s *stage) {
 		s.set(func() {
@@ -294,7 +295,8 @@ func TestErrorsOfHealthAreAnswers(t *testing.T) {
 	})
 }
 
-// TestDriverThatIsNotInstalledHasNotCrashed: it is never in quarantine, and is started as soon as its executable is there.
+// TestDriverThatIsNotInstalledHasNotCrashed: it is never in quarantine, and is started as soon as
+// its executable is there.
 func TestDriverThatIsNotInstalledHasNotCrashed(t *testing.T) {
 	play(t, Spec{Disabled: true}, []string{"0s disabled", "1s not-installed", "1h0m2s healthy"}, func(s *stage) {
 		s.wait(time.Second)

@@ -26,8 +26,8 @@ import (
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
-// patience bounds every wait of a test: nothing is expected to take that long, and a test that fails by it says what it was
-// waiting for.
+// patience bounds every wait of a test: nothing is expected to take that long, and a test that
+// fails by it says what it was waiting for.
 const patience = 60 * time.Second
 
 // rig is a host under test, with what it did.
@@ -70,7 +70,8 @@ func newRig(t *testing.T) *rig {
 	return r
 }
 
-// end closes the host and checks that nothing is left: no process of any that it ever started, no socket.
+// end closes the host and checks that nothing is left: no process of any that it ever started, no
+// socket.
 func (r *rig) end() {
 	if err := r.Close(); err != nil {
 		r.t.Error(err)
@@ -200,7 +201,8 @@ func waitStopped(t *testing.T, pid int) {
 	t.Fatalf("process %d does not stop", pid)
 }
 
-// waitGone returns when no process of that id exists; one that has ended and was not reaped is gone too.
+// waitGone returns when no process of that id exists; one that has ended and was not reaped is gone
+// too.
 func waitGone(t *testing.T, pid int) {
 	t.Helper()
 	fd, err := unix.PidfdOpen(pid, 0)

@@ -19,8 +19,8 @@ func (p *Plugin) setSpec(spec Spec) {
 	p.spec, p.status.Path = spec, spec.Path
 }
 
-// to moves the plugin to a state, for a reason if it is a bad one. Every change is a log record, a
-// callback, and wakes those who wait.
+// to changes the plugin's state, with a reason if it is a failure. Every change is logged, passed
+// to the callback, and wakes waiters.
 func (p *Plugin) to(state State, reason error) {
 	p.transition(state, reason, 0)
 }
@@ -85,7 +85,7 @@ func (s *supervisor) activate(inst instance) *activeProcess {
 	next := &activeProcess{instance: inst}
 	s.mu.Lock()
 	select {
-	case <-s.hung: //nolint:errcheck // a report about a former process; it is made with the lock held
+	case <-s.hung: //nolint:errcheck // a report about the former process; reports are sent with the lock held
 	default:
 	}
 	s.active, s.calls, s.cause = next, callRecords{}, nil
@@ -97,8 +97,8 @@ func (s *supervisor) activate(inst instance) *activeProcess {
 	return next
 }
 
-// deactivate lets no new calls through. next is the state to come, when the process has ended; for
-// a cause it is killed.
+// deactivate rejects new calls. next is the state once the process has ended; with a cause it is
+// killed.
 func (s *supervisor) deactivate(next State, cause error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -109,11 +109,11 @@ func (s *supervisor) deactivate(next State, cause error) {
 	}
 }
 
-// drain ends a process that was replaced, when it has finished its calls; sooner if the plugin is
-// to stop.
-func (s *supervisor) drain(ctx context.Context, old *activeProcess, patience, grace time.Duration) {
+// drain stops a replaced process when it has finished its calls, after timeout, or when the plugin
+// stops.
+func (s *supervisor) drain(ctx context.Context, old *activeProcess, timeout, grace time.Duration) {
 	idle := s.idle(old)
-	timer := time.NewTimer(patience)
+	timer := time.NewTimer(timeout)
 	defer timer.Stop()
 	select {
 	case <-idle:
@@ -124,15 +124,15 @@ func (s *supervisor) drain(ctx context.Context, old *activeProcess, patience, gr
 	s.end(old, idle, grace)
 }
 
-// end stops a process, or kills it if there is no time for that.
+// end stops a process, or kills it if the plugin's stop is forced.
 func (s *supervisor) end(old *activeProcess, idle <-chan struct{}, grace time.Duration) {
 	unhook := context.AfterFunc(s.forced, old.Abort)
 	defer unhook()
 	old.Stop(grace, idle)
 }
 
-// idle returns a channel that is closed when a process that gets no new calls has answered the last
-// one.
+// idle returns a channel that is closed when a process without new calls has answered all its
+// calls.
 func (s *supervisor) idle(old *activeProcess) <-chan struct{} {
 	idle := make(chan struct{})
 	s.draining.Go(func() {

@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// executable is an open plugin executable that passed all checks. It is started by its descriptor,
-// so that no other file can take its place in between.
+// executable is an open plugin executable that passed all checks. It is executed by its descriptor,
+// so that it cannot be exchanged in between.
 type executable struct {
 	file   *os.File
 	path   string // without symbolic links
@@ -35,9 +35,9 @@ type fileID struct {
 // openTrusted opens an executable and checks that only root and the user uid can have changed it:
 // the owner and mode of the file and of every directory above it, and its digest if one is given.
 //
-// The directories are walked from the root by descriptors that follow no links, so what is checked
-// is what is opened. Errors: [*NotInstalledError] without the driver's name, [*UntrustedError], and
-// those of the file system. Cost: reads the file once.
+// The directories are opened from the root without following links, so what is checked is what is
+// opened. Errors: [*NotInstalledError] without the driver's name, [*UntrustedError], and those of
+// the file system. Cost: reads the file once.
 func openTrusted(path, digest string, uid int) (*executable, error) {
 	real, err := filepath.EvalSymlinks(path)
 	if err != nil {
@@ -75,7 +75,7 @@ func walkTrusted(path string, uid int) (int, error) {
 		at = filepath.Join(at, part)
 		flags := unix.O_PATH | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
 		if last {
-			flags = unix.O_RDONLY | unix.O_NOFOLLOW | unix.O_CLOEXEC | unix.O_NONBLOCK // a fifo must not hold us up
+			flags = unix.O_RDONLY | unix.O_NOFOLLOW | unix.O_CLOEXEC | unix.O_NONBLOCK // a fifo must not block
 		}
 		next, err := unix.Openat(dir, part, flags, 0)
 		if err != nil {
@@ -90,32 +90,31 @@ func walkTrusted(path string, uid int) (int, error) {
 	return 0, fmt.Errorf("opening %s: %w", path, unix.EISDIR)
 }
 
-// unreadable is an error of the file system. That the agent must not read a file is a matter of the
-// file: it cannot be verified.
+// unreadable converts an error of the file system. A file that the agent cannot read is untrusted,
+// because it cannot be verified.
 func unreadable(path, what string, err error) error {
 	if errors.Is(err, fs.ErrPermission) {
 		return &UntrustedError{
-			Path: path, Problem: "cannot be read by the user of the agent, so its digest and the owner of what is below it cannot be checked",
+			Path: path, Problem: "cannot be read by the user of the agent, so it and what is below it cannot be checked",
 			Remedy: "Let the user of the agent read it, for example with: chmod a+rX " + path,
 		}
 	}
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-// checkDirectory checks one directory on the way. Only where files are protected from each other's
-// owners (the sticky bit, as on /tmp) may others write to it, and not to the one that holds the
-// executable.
+// checkDirectory checks one directory of the path. Other users can write to it only if it has the
+// sticky bit, as /tmp has, and does not hold the executable itself.
 func checkDirectory(fd int, path string, uid int, holds bool) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
-		return fmt.Errorf("looking at %s: %w", path, err)
+		return fmt.Errorf("checking %s: %w", path, err)
 	}
 	if err := checkOwner(path, st.Uid, uid); err != nil {
 		return err
 	}
 	if st.Mode&0o022 != 0 && (holds || st.Mode&unix.S_ISVTX == 0) {
 		return &UntrustedError{
-			Path: path, Problem: fmt.Sprintf("is a directory with mode %04o: others than its owner can put files there", st.Mode&0o7777),
+			Path: path, Problem: fmt.Sprintf("is a directory with mode %04o: other users than its owner can create files there", st.Mode&0o7777),
 			Remedy: "Fix it with: chmod go-w " + path,
 		}
 	}
@@ -127,7 +126,7 @@ func checkOwner(path string, owner uint32, uid int) error {
 		return nil
 	}
 	return &UntrustedError{
-		Path: path, Problem: fmt.Sprintf("belongs to user %d, who is neither root nor the user of the agent (%d)", owner, uid),
+		Path: path, Problem: fmt.Sprintf("belongs to user %d, which is neither root nor the user of the agent (%d)", owner, uid),
 		Remedy: "Fix it with: chown root " + path,
 	}
 }
@@ -135,7 +134,7 @@ func checkOwner(path string, owner uint32, uid int) error {
 func (e *executable) check(digest string, uid int) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(e.file.Fd()), &st); err != nil {
-		return fmt.Errorf("looking at %s: %w", e.path, err)
+		return fmt.Errorf("checking %s: %w", e.path, err)
 	}
 	refuse := func(problem, remedy string) error {
 		return &UntrustedError{Path: e.path, Problem: problem, Remedy: remedy}
@@ -148,7 +147,7 @@ func (e *executable) check(digest string, uid int) error {
 	}
 	switch {
 	case st.Mode&0o022 != 0:
-		return refuse(fmt.Sprintf("has mode %04o: others than its owner can write to it", st.Mode&0o7777), "Fix it with: chmod go-w "+e.path)
+		return refuse(fmt.Sprintf("has mode %04o: other users than its owner can write to it", st.Mode&0o7777), "Fix it with: chmod go-w "+e.path)
 	case st.Mode&(unix.S_ISUID|unix.S_ISGID) != 0:
 		return refuse(fmt.Sprintf("has mode %04o: it would run as another user or group", st.Mode&0o7777), "Fix it with: chmod ug-s "+e.path)
 	case st.Mode&0o111 == 0:
@@ -171,7 +170,7 @@ func (e *executable) check(digest string, uid int) error {
 func identify(path string) (fileID, error) {
 	var st unix.Stat_t
 	if err := unix.Stat(path, &st); err != nil {
-		return fileID{}, fmt.Errorf("looking at %s: %w", path, err)
+		return fileID{}, fmt.Errorf("checking %s: %w", path, err)
 	}
 	return fileID{dev: st.Dev, ino: st.Ino, size: st.Size, mtime: st.Mtim, ctime: st.Ctim}, nil
 }

@@ -31,8 +31,8 @@ func (s *stage) pass() {
 	}
 }
 
-// TestOneHangingCallAmongAnswers: a driver that names its nodes, and answers for one of them, and hangs in the tree of another
-// is killed after as many passes as misses are allowed.
+// TestOneHangingCallAmongAnswers: a driver that names its nodes, and answers for one of them, and
+// hangs in the tree of another is killed after as many passes as misses are allowed.
 func TestOneHangingCallAmongAnswers(t *testing.T) {
 	play(t, Spec{}, []string{"0s healthy", "2m0s backoff", "2m1s healthy"}, func(s *stage) {
 		s.process(0).update = func(node string) error {
@@ -45,7 +45,7 @@ func TestOneHangingCallAmongAnswers(t *testing.T) {
 			s.pass()
 			s.wait(time.Minute)
 		}
-		if s.process(0).how() != "killed" || !strings.Contains(s.Status().LastError, "3 calls in a row got no answer") {
+		if s.process(0).how() != "killed" || !strings.Contains(s.Status().LastError, "3 consecutive calls got no response") {
 			t.Errorf("the process was %q, last error %q", s.process(0).how(), s.Status().LastError)
 		}
 	})
@@ -71,8 +71,8 @@ func TestAnAnswerOfTheSameCallForgives(t *testing.T) {
 	})
 }
 
-// TestACallerWhoGaveUpIsNoMiss, nor an answer: also when the answer that the deadline has passed, which was the caller's, comes a moment
-// before the caller's own clock says so.
+// TestACallerWhoGaveUpIsNoMiss, nor an answer: also when the answer that the deadline has passed,
+// which was the caller's, comes a moment before the caller's own clock says so.
 func TestACallerWhoGaveUpIsNoMiss(t *testing.T) {
 	play(t, Spec{}, []string{"0s healthy", "0s backoff", "1s healthy"}, func(s *stage) {
 		var of func() time.Time
@@ -102,7 +102,8 @@ func TestACallerWhoGaveUpIsNoMiss(t *testing.T) {
 	})
 }
 
-// TestADeadlineThatTheServerSeesFirst: it counts its time in whole milliseconds, and may say that the deadline has passed before we do.
+// TestADeadlineThatTheServerSeesFirst: it counts its time in whole milliseconds, and may say that
+// the deadline has passed before we do.
 func TestADeadlineThatTheServerSeesFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -119,8 +120,8 @@ func TestADeadlineThatTheServerSeesFirst(t *testing.T) {
 	})
 }
 
-// TestSilentConfigureIsReplaced: a process that does not answer to its new configuration has not refused it. Another one is started
-// with it, and takes over.
+// TestSilentConfigureIsReplaced: a process that does not answer to its new configuration has not
+// refused it. Another one is started with it, and takes over.
 func TestSilentConfigureIsReplaced(t *testing.T) {
 	play(t, Spec{}, []string{"0s healthy"}, func(s *stage) {
 		s.process(0).configure = func(Spec) error { return silentAt("Configure") }
@@ -134,7 +135,8 @@ func TestSilentConfigureIsReplaced(t *testing.T) {
 	})
 }
 
-// TestSilentConfigureCounts like any other call without an answer, when nothing can take over: then the process is killed.
+// TestSilentConfigureCounts like any other call without an answer, when nothing can take over: then
+// the process is killed.
 func TestSilentConfigureCounts(t *testing.T) {
 	play(t, Spec{}, []string{"0s healthy", "0s backoff", "1s backoff", "3s healthy"}, func(s *stage) {
 		s.process(0).configure = func(Spec) error { return silentAt("Configure") }

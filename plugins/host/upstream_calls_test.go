@@ -92,7 +92,8 @@ func largeRequestPasses(t *testing.T) {
 		t.Error(err)
 	}
 
-	// A plugin without the SDK may have the small limit. The call then fails in words; the plugin is none the worse.
+	// A plugin without the SDK may have the small limit. The call then fails in words; the plugin
+	// is none the worse.
 	plain := r.mustStart(plainSpec(t, mark))
 	_, _, err := plain.UpdateProviderTree(context.Background(), tree, "cn1", nil)
 	var call *CallError
@@ -189,7 +190,7 @@ func printIsALogRecord(t *testing.T) {
 	spec.Restart.BackoffBase, spec.Restart.BackoffMax = time.Hour, time.Hour
 	_, err := r.start(spec)
 	var start *StartError
-	if !errors.As(err, &start) || !strings.Contains(err.Error(), `it wrote "a line on standard output before the handshake" where the handshake`) {
+	if !errors.As(err, &start) || !strings.Contains(err.Error(), `it wrote "a line on standard output before the handshake" instead of a plugin`) {
 		t.Errorf("without the SDK: %v", err)
 	}
 }

@@ -147,7 +147,8 @@ func longPathIsSaid(t *testing.T) {
 	}
 }
 
-// reattachToStranger has a socket and a process number that have nothing to do with each other, as after a reboot.
+// reattachToStranger has a socket and a process number that have nothing to do with each other, as
+// after a reboot.
 func reattachToStranger(h upstreamHost) {
 	socket, err := net.Listen("unix", filepath.Join(os.TempDir(), "s"))
 	h.fail(err)
@@ -179,8 +180,8 @@ func strangerKilled(_ *testing.T, r *run) (bool, string) {
 	return stranger == "signal: killed", "the stranger: " + stranger
 }
 
-// strangersAreLeftAlone: a plugin of nobody's listens where a former agent may have left it, and a plugin of ours gives out its
-// address as its own.
+// strangersAreLeftAlone: a plugin of nobody's listens where a former agent may have left it, and a
+// plugin of ours gives out its address as its own.
 func strangersAreLeftAlone(t *testing.T) {
 	r, mark := newMarkedRig(t)
 	plain, err := plainPlugin()

@@ -155,7 +155,8 @@ func pluginOutlivesHost(t *testing.T, r *run) (bool, string) {
 	if parentOf(pid) == r.cmd.Process.Pid {
 		t.Fatal("the host is gone and still a parent")
 	}
-	// Whatever was to tell it of the death of its parent has done so: the kernel does before it gives it another one.
+	// Whatever was to tell it of the death of its parent has done so: the kernel does before it
+	// gives it another one.
 	conn, err := net.Dial("unix", address)
 	if err != nil {
 		return false, "the plugin has gone with its host"
@@ -293,7 +294,8 @@ func restartsGoOn(t *testing.T) {
 	}
 }
 
-// stdinOf starts a run with a pipe as standard input, and returns what that is and what the plugin's is.
+// stdinOf starts a run with a pipe as standard input, and returns what that is and what the
+// plugin's is.
 func stdinOf(t *testing.T, r *run) (host, plugin string) {
 	t.Helper()
 	in, out, err := os.Pipe()

@@ -27,8 +27,9 @@ import (
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 )
 
-// Two more parts of the test binary: a host that is made with go-plugin as it is, and an agent with ours. Both say what they see,
-// line by line, and are killed in the end, with everything that they started: it carries their mark in its environment.
+// Two more parts of the test binary: a host that is made with go-plugin as it is, and an agent with
+// ours. Both say what they see, line by line, and are killed in the end, with everything that they
+// started: it carries their mark in its environment.
 const (
 	partUpstream = "host of go-plugin"
 	partOurs     = "our host"
@@ -37,8 +38,8 @@ const (
 	markKey      = "HOST_TEST_MARK"
 )
 
-// blocked is how long something is waited for that should return at once, until it counts as blocked. go-plugin's own grace for
-// a process is 2 s.
+// blocked is how long something is waited for that should return at once, until it counts as
+// blocked. go-plugin's own grace for a process is 2 s.
 const blocked = 4 * time.Second
 
 // plainPlugin is a driver without the SDK, built once.

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// fault is something that go-plugin as it is does, or lets a plugin do, that an agent cannot live with.
+// fault is something that go-plugin as it is does, or lets a plugin do, that an agent cannot live
+// with.
 type fault struct {
 	name string
 	// host is a host made with go-plugin as it is, in a process of its own. It says what it sees.
@@ -19,19 +20,21 @@ type fault struct {
 	ours func(*testing.T)
 }
 
-// faults are all that are known, and why the host and the SDK do more than call go-plugin: whoever wants to throw away a piece of
-// them finds here what it is for.
+// faults are all that are known, and why the host and the SDK do more than call go-plugin: whoever
+// wants to throw away a piece of them finds here what it is for.
 var faults []fault
 
 func init() {
 	faults = []fault{ // not in the declaration: upstreamMain reads the table, and is reached from it
 		// The runner reads standard error itself; go-plugin gets none of it.
 		{"a line of log crashes the host", crashingLine, hostCrashed, logLineIsALogRecord},
-		// Every call and every stop has a deadline of ours, after which the process group is killed.
+		// Every call and every stop has a deadline of ours, after which the process group is
+		// killed.
 		{"a stopped process blocks Ping and Kill for ever", stoppedProcess, pingAndKillBlocked, stoppedProcessIsReplaced},
 		// Its own process group, and a deadline for what still holds its pipes.
 		{"a child of the plugin blocks Kill, and survives it", childHoldsOutput, killBlockedByChild, childrenGoToo},
-		// The kernel's parent-death signal from a thread that stays, and the SDK for what the plugin started.
+		// The kernel's parent-death signal from a thread that stays, and the SDK for what the
+		// plugin started.
 		{"a plugin outlives a killed host", justRun, pluginOutlivesHost, nothingOutlivesTheAgent},
 		// The SDK's server takes 16 MiB, and so does the host.
 		{"a request above 4 MiB is refused", largeRequest, requestRefused, largeRequestPasses},
@@ -41,7 +44,8 @@ func init() {
 		{"the plugin gets the host's environment", justRun, environmentLeaks, environmentIsKept},
 		// The SDK keeps the true standard output for the handshake.
 		{"a print before the handshake makes the start fail", printBeforeHandshake, startFailedByPrint, printIsALogRecord},
-		// A directory for each process below the runtime directory, removed with it, and wiped at the start.
+		// A directory for each process below the runtime directory, removed with it, and wiped at
+		// the start.
 		{"a killed plugin leaves its socket behind", killedPlugin, socketLeft, socketsAreRemoved},
 		// Never below /tmp, and health checks look whether it is still there.
 		{"a removed socket goes unnoticed", removedSocket, removalUnnoticed, removalIsNoticed},
@@ -60,8 +64,8 @@ func init() {
 	}
 }
 
-// TestFaultsOfGoPlugin shows each fault in go-plugin as it is, and that it is not in ours. Nothing here measures time: what
-// should return at once and has not after some seconds is blocked.
+// TestFaultsOfGoPlugin shows each fault in go-plugin as it is, and that it is not in ours. Nothing
+// here measures time: what should return at once and has not after some seconds is blocked.
 func TestFaultsOfGoPlugin(t *testing.T) {
 	for _, f := range faults {
 		t.Run(f.name, func(t *testing.T) {
@@ -82,7 +86,8 @@ func TestFaultsOfGoPlugin(t *testing.T) {
 	}
 }
 
-// newMarkedRig is a rig for plugins with a mark; when it has ended, no process with it is left, whoever started it.
+// newMarkedRig is a rig for plugins with a mark; when it has ended, no process with it is left,
+// whoever started it.
 func newMarkedRig(t *testing.T) (r *rig, mark string) {
 	t.Helper()
 	mark = rand.Text()

@@ -4,14 +4,13 @@ package host
 
 import "github.com/compute-agent/compute-agent/internal/processes"
 
-// Usage is what a plugin uses of the machine: its process, those of its group, and what it started.
+// Usage is the resource usage of a plugin: its process, those of its group, and their descendants.
 type Usage struct {
 	Processes int `json:"processes"`
 	Threads   int `json:"threads"`
 	// MemoryBytes is resident memory. Pages that several of the processes share count for each.
 	MemoryBytes int64 `json:"memory_bytes"`
-	// OpenFiles are descriptors; those of processes that the agent must not look into are not among
-	// them.
+	// OpenFiles counts descriptors, without those of processes that the agent must not inspect.
 	OpenFiles int `json:"open_files"`
 }
 

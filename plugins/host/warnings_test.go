@@ -41,7 +41,7 @@ func TestCheckWarnings(t *testing.T) {
 		{"not announced", []*driverv1.Warning{{Name: "a", Text: "x"}}, nil, []string{unusableWarnings}, `does not announce the capability "warnings"`},
 		{"names that cannot be", []*driverv1.Warning{{Name: "A", Text: "x"}, {Name: "", Text: "x"}, {Name: "-a", Text: "x"}, {Name: "a\n", Text: "x"},
 			{Name: strings.Repeat("a", 81), Text: "x"}, nil, {Name: "z", Text: "x"}}, announced, []string{unusableWarnings, "z"}, "6 defects"},
-		{"twice", []*driverv1.Warning{{Name: "a", Text: "x"}, {Name: "a", Text: "y"}}, announced, []string{"a", unusableWarnings}, "a is there twice"},
+		{"twice", []*driverv1.Warning{{Name: "a", Text: "x"}, {Name: "a", Text: "y"}}, announced, []string{"a", unusableWarnings}, "a is listed twice"},
 		{"no text", []*driverv1.Warning{{Name: "a", Text: " \n"}}, announced, []string{unusableWarnings}, "a has no text"},
 		{"the longest name", []*driverv1.Warning{{Name: strings.Repeat("a", 80), Text: "x"}}, announced, []string{strings.Repeat("a", 80)}, ""},
 	} {
@@ -59,12 +59,13 @@ func TestCheckWarnings(t *testing.T) {
 		}
 	}
 	got := checkWarnings(many, announced)
-	if n := len(got); n != protocol.MaxWarnings+1 || got[0].Name != unusableWarnings || !strings.Contains(got[0].Text, "there are 150, at most 100 are allowed") {
+	if n := len(got); n != protocol.MaxWarnings+1 || got[0].Name != unusableWarnings || !strings.Contains(got[0].Text, "150 were reported, at most 100 are allowed") {
 		t.Errorf("%d: %v", n, got[0])
 	}
 }
 
-// TestWarningsAreBoundedAndFit: whatever a plugin sends, what is shown is a list that people can read.
+// TestWarningsAreBoundedAndFit: whatever a plugin sends, what is shown is a list that people can
+// read.
 func TestWarningsAreBoundedAndFit(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		names := rapid.OneOf(rapid.StringMatching(`[a-c]{1,2}`), rapid.String(), rapid.StringN(0, 100, 200))
@@ -77,7 +78,7 @@ func TestWarningsAreBoundedAndFit(t *testing.T) {
 		}
 		kept := map[string]bool{}
 		for _, w := range got {
-			if !protocol.IsWarningName(w.Name) || kept[w.Name] || w.Text == "" || words(w.Text, maxWarningBytes+20) != w.Text {
+			if !protocol.IsWarningName(w.Name) || kept[w.Name] || w.Text == "" || printable(w.Text, maxWarningBytes+20) != w.Text {
 				t.Errorf("%.200q", w)
 			}
 			kept[w.Name] = true
@@ -90,9 +91,9 @@ func TestWarningsAreBoundedAndFit(t *testing.T) {
 	})
 }
 
-// TestWarningsAreToldOnce: in the log when they begin and when they are over, whatever becomes of the process; in the status while they hold
-// and there is a process.
-func TestWarningsAreToldOnce(t *testing.T) {
+// TestWarningsAreLoggedWhenTheyBeginAndEnd, whatever becomes of
+// the process; in the status while they hold and there is a process.
+func TestWarningsAreLoggedWhenTheyBeginAndEnd(t *testing.T) {
 	var log bytes.Buffer
 	lines := func() []string {
 		out := []string{}
@@ -102,7 +103,7 @@ func TestWarningsAreToldOnce(t *testing.T) {
 				t.Fatal(err)
 			}
 			if f.Warning != "" {
-				out = append(out, strings.TrimSpace(f.Level+" "+f.Driver+" "+f.Warning+" "+map[bool]string{true: "over"}[strings.HasPrefix(f.Message, "The driver no longer")]))
+				out = append(out, strings.TrimSpace(f.Level+" "+f.Driver+" "+f.Warning+" "+map[bool]string{true: "over"}[strings.HasSuffix(f.Message, "has ended.")]))
 			}
 		}
 		log.Reset()

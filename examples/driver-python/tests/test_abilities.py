@@ -137,7 +137,7 @@ class Abilities(ServingCase):
                                       Warned("", "?"), Warned("b" + "x" * 100, "ä" * 2001)]
         self.assertEqual([("b" + "x" * 79, "ä" * 1997 + "..."), ("fan--7", "it is?loud; and old"), ("numa-memory", "it differs"),
                           ("unnamed", "?")], told())
-        for n, last in ((100, ("w-0099", "x")), (101, ("more-warnings", "and 2 more warnings, which are not told"))):
+        for n, last in ((100, ("w-0099", "x")), (101, ("more-warnings", "and 2 more warnings, which are not shown"))):
             self.driver.warned = lambda n=n: [Warned(f"w-{i:04}", "x") for i in range(n)]
             self.assertEqual((100, last), (len(told()), told()[-1]))
         self.driver.warned = lambda: None

@@ -11,7 +11,7 @@ import (
 )
 
 // Map locks keys, in the order of the calls. It keeps only keys that are locked or waited for. The
-// zero value is ready for use by several goroutines.
+// zero value is ready to use.
 type Map struct {
 	mu    sync.Mutex
 	locks map[string]*lock
@@ -36,7 +36,7 @@ func (m *Map) Lock(ctx context.Context, key string) (unlock func(), err error) {
 	}, nil
 }
 
-// Len is how many keys are kept.
+// Len returns how many keys are kept.
 func (m *Map) Len() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -8,7 +8,7 @@ import (
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 )
 
-// FromAllocations converts allocations to their message; nil stays nil, since that says "no reshape".
+// FromAllocations converts allocations to their message; nil stays nil, which means no reshape.
 func FromAllocations(allocations providertree.Allocations) *driverv1.Allocations {
 	if allocations == nil {
 		return nil
@@ -34,7 +34,8 @@ func FromResources(resources providertree.ProviderResources) map[string]*driverv
 	return out
 }
 
-// ToResources is the way back. Errors: those of [providertree.ProviderResources.Canonical].
+// ToResources converts messages to amounts. Errors: those of
+// [providertree.ProviderResources.Canonical].
 func ToResources(msg map[string]*driverv1.Resources) (providertree.ProviderResources, error) {
 	out, found := fromMessage(msg).Canonical()
 	if len(found) > 0 {

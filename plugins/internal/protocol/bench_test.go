@@ -12,7 +12,8 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// deviceTree is a root and n-1 providers below it in groups of a hundred, each with an inventory and two traits: a host with many devices.
+// deviceTree is a root and n-1 providers below it in groups of a hundred, each with an inventory
+// and two traits: a host with many devices.
 func deviceTree(tb testing.TB, n int) *providertree.Tree {
 	tb.Helper()
 	tree := &providertree.Tree{}

@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// TestExpired: what a server says of a deadline is believed a little before our own clock says it, and not long before.
+// TestExpired: what a server says of a deadline is believed a little before our own clock says it,
+// and not long before.
 func TestExpired(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		if Expired(t.Context()) {

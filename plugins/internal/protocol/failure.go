@@ -13,7 +13,8 @@ import (
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 )
 
-// Limits of an error's details: they travel in a header of the reply, which other implementations keep small.
+// Limits of an error's details: they are sent in a header of the response, which other
+// implementations keep small.
 const (
 	maxWords     = 16 << 10
 	maxOffenders = 500
@@ -22,10 +23,10 @@ const (
 	maxUUID      = 64 // in any form
 )
 
-// Kind is what a driver answered instead of a result.
+// Kind is a typed error of the protocol.
 type Kind int
 
-// The typed answers of the protocol.
+// The typed errors of the protocol.
 const (
 	// KindOther is any other error.
 	KindOther Kind = iota
@@ -33,41 +34,41 @@ const (
 	KindReshapeFailed
 	KindNotReady
 	KindConfigError
-	// KindUnsupported has no words of its own, and no detail: it is gRPC's own way of saying so.
+	// KindUnsupported has no detail: it is gRPC's own code.
 	KindUnsupported
 	KindInstanceNotFound
 	KindInstanceFault
 )
 
-// Failure is a typed answer, as both ends of the connection see it.
+// Failure is a typed error, for both ends of the connection.
 type Failure struct {
 	Kind Kind
-	// Words are the reason; for KindConfigError what is wrong with the key.
+	// Words are the reason; for KindConfigError the problem of the key.
 	Words string
 	// Key is the configuration key of a KindConfigError.
 	Key string
-	// More is what else is wrong with the configuration.
+	// More are further problems of the configuration.
 	More []KeyProblem
 	// UUID is that of the instance, of KindInstanceNotFound and KindInstanceFault.
 	UUID string
 	// Offenders and Remedy belong to KindReshapeFailed.
 	Offenders []Offender
 	Remedy    string
-	// Message is the whole error in words, with what was wrapped around it.
+	// Message is the text of the whole error, with what was wrapped around it.
 	Message string
 }
 
-// KeyProblem is a configuration key and what is wrong with it.
+// KeyProblem is a configuration key and its problem.
 type KeyProblem struct {
 	Key, Problem string
 }
 
-// Offender is one thing that stands against a reshape.
+// Offender is one violation that prevents a reshape.
 type Offender struct {
 	Consumer, Provider, Class, Problem, Remedy string
 }
 
-// Err is the failure as a gRPC status with its detail.
+// Err returns the failure as a gRPC status with its detail.
 func (f Failure) Err() error {
 	var code codes.Code
 	var detail protoadapt.MessageV1
@@ -92,7 +93,7 @@ func (f Failure) Err() error {
 	}
 	st := status.New(code, cut(f.Message, maxWords))
 	with, err := st.WithDetails(detail)
-	if err != nil { // a message of ours that cannot be encoded: it would be lost, so say at least the words
+	if err != nil { // the detail cannot be encoded: keep at least the message
 		return st.Err()
 	}
 	return with.Err()
@@ -127,7 +128,8 @@ func (f Failure) reshapeFailed(words string) *driverv1.ReshapeFailed {
 	return out
 }
 
-// FailureOf reads the typed answer out of a gRPC error. An error without one is a KindOther with the status' message.
+// FailureOf returns the typed error of a gRPC error. An error without one is a KindOther with the
+// status' message.
 func FailureOf(err error) Failure {
 	st, _ := status.FromError(err)
 	f := Failure{Message: st.Message()}
@@ -165,7 +167,7 @@ func FailureOf(err error) Failure {
 	return f
 }
 
-// cut bounds a string and makes it valid UTF-8, without which protobuf refuses it.
+// cut bounds a string and makes it valid UTF-8, which protobuf requires.
 func cut(s string, most int) string {
 	if len(s) > most {
 		s = s[:most] + "..."

@@ -10,19 +10,23 @@ import (
 )
 
 const (
-	// ProtocolVersion is the major version of the protocol: the one in the name of the proto package.
+	// ProtocolVersion is the major version of the protocol: the one in the name of the proto
+	// package.
 	ProtocolVersion = 1
 	// PluginName is the only plugin type that a plugin process serves.
 	PluginName = "driver"
-	// MaxMessage bounds a message in both directions, in bytes. A tree of 10,000 providers has about 3 MiB.
+	// MaxMessage bounds a message in both directions, in bytes. A tree of 10,000 providers has
+	// about 3 MiB.
 	MaxMessage = 16 << 20
 
-	// CookieKey is the environment variable that tells a plugin that the agent started it, and not somebody at a prompt.
+	// CookieKey is the environment variable that tells a plugin that the agent started it, and not
+	// a user.
 	CookieKey = "COMPUTE_DRIVER_COOKIE"
-	// CookieValue is what it holds. It is no secret and never changes.
+	// CookieValue is its value. It is not a secret and never changes.
 	CookieValue = "d0a5e4c2-6f0e-4c53-9a8e-compute-agent"
 
-	// LogLevelKey is the environment variable that carries the agent's log level (trace, debug, info, warn, error).
+	// LogLevelKey is the environment variable that carries the agent's log level (trace, debug,
+	// info, warn, error).
 	LogLevelKey = "COMPUTE_DRIVER_LOG_LEVEL"
 
 	// TimeFormat is that of a log line's timestamp.
@@ -35,7 +39,7 @@ const (
 	TimeField = "@timestamp"
 )
 
-// Capabilities: what a plugin can do beyond what all must.
+// Capabilities are optional methods that a plugin has.
 const (
 	CapabilityWatch        = "watch"
 	CapabilityHealth       = "health"
@@ -50,9 +54,9 @@ const (
 	CapabilityWarnings       = "warnings"
 )
 
-// What a plugin may answer at most.
+// Limits of a plugin's responses.
 const (
-	// MaxShape is the highest number of a shape; 0 is none.
+	// MaxShape is the highest layout version; 0 is none.
 	MaxShape = 9999
 	// MaxGuests bounds the guests of one node.
 	MaxGuests = 100_000
@@ -60,10 +64,10 @@ const (
 	MaxInstances = 100_000
 )
 
-// HeartbeatInterval is how often a Watch stream is to show a sign of life.
+// HeartbeatInterval is how often a Watch stream sends an event at least.
 const HeartbeatInterval = 10 * time.Second
 
-// Handshake is what agent and plugin must agree on before anything else.
+// Handshake returns what agent and plugin must agree on first.
 func Handshake() goplugin.HandshakeConfig {
 	return goplugin.HandshakeConfig{ProtocolVersion: ProtocolVersion, MagicCookieKey: CookieKey, MagicCookieValue: CookieValue}
 }

@@ -15,7 +15,7 @@ import (
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 )
 
-// What the agent may ask of a driver at most, in bytes unless it says otherwise. Nova keeps 255 characters of the texts that people give.
+// Limits of an instance, in bytes unless noted. Nova stores 255 characters of names.
 const (
 	// MaxUserData bounds what an instance gets for cloud-init, decoded.
 	MaxUserData = 64 << 10
@@ -28,7 +28,8 @@ const (
 	maxPropertyBytes = 1 << 20 // keys and values of one map
 )
 
-// FromPower is a power state as it is sent. A number that has no place in the message becomes -1, which is no power state either.
+// FromPower converts a power state to its message. A number outside of int32 becomes -1, which is
+// not a power state either.
 func FromPower(state int) driverv1.PowerState {
 	if state < math.MinInt32 || state > math.MaxInt32 {
 		return -1
@@ -36,8 +37,8 @@ func FromPower(state int) driverv1.PowerState {
 	return driverv1.PowerState(state)
 }
 
-// CheckPower reports a number that is no power state. Those are the protocol's, which do not change in a version: a number that
-// is not among them is a defect of whoever sent it, and is never taken for NOSTATE, which is a hypervisor's own answer.
+// CheckPower returns an error for a number that is not a power state. It must not be taken for
+// NOSTATE, which a hypervisor can report.
 func CheckPower(state driverv1.PowerState) error {
 	if _, known := driverv1.PowerState_name[int32(state)]; !known {
 		return fmt.Errorf("power state %d: must be one of NOSTATE (0), RUNNING (1), PAUSED (3), SHUTDOWN (4), CRASHED (6), SUSPENDED (7)", state)
@@ -45,7 +46,7 @@ func CheckPower(state driverv1.PowerState) error {
 	return nil
 }
 
-// CheckTargetPower reports a state that no instance can be brought to.
+// CheckTargetPower returns an error for a state that SetPower does not accept.
 func CheckTargetPower(state driverv1.PowerState) error {
 	if state != driverv1.PowerState_POWER_STATE_RUNNING && state != driverv1.PowerState_POWER_STATE_SHUTDOWN {
 		return fmt.Errorf("power state %d: an instance can be brought to RUNNING (1) or SHUTDOWN (4)", state)
@@ -53,7 +54,7 @@ func CheckTargetPower(state driverv1.PowerState) error {
 	return nil
 }
 
-// CheckNode reports a name that is no compute node's.
+// CheckNode returns an error for a name that is not valid for a compute node.
 func CheckNode(name string) error {
 	if !utf8.ValidString(name) {
 		return fmt.Errorf("node %q is not valid UTF-8", clip(name))
@@ -64,8 +65,9 @@ func CheckNode(name string) error {
 	return nil
 }
 
-// CheckSpec is what both ends demand of an instance that is to be made; the agent before it asks, the plugin before the driver sees it.
-// It returns the spec's uuid and its allocations in canonical form. Cost: O(size of the spec).
+// CheckSpec checks the spec of an instance: in the agent before the call, in the plugin before the
+// driver gets it. It returns the spec's uuid and its allocations in canonical form. Cost: O(size of
+// the spec).
 func CheckSpec(m *driverv1.InstanceSpec, tree *providertree.Tree) (uuid string, allocations providertree.ProviderResources, err error) {
 	if m == nil {
 		return "", nil, errors.New("the instance is missing")
@@ -148,7 +150,7 @@ func checkGranted(granted map[string]*driverv1.Resources, tree *providertree.Tre
 		case !tree.Exists(provider):
 			return nil, fmt.Errorf("allocations: resource provider %s is not in the tree", provider)
 		case len(allocations[provider]) == 0:
-			return nil, fmt.Errorf("allocations: resource provider %s is listed without any", provider)
+			return nil, fmt.Errorf("allocations: resource provider %s is listed without any resources", provider)
 		}
 	}
 	return allocations, nil

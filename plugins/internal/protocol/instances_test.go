@@ -13,7 +13,8 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// TestCheckedSpecsStayAsTheyAre: what one side lets through is let through by the other, with the same meaning.
+// TestCheckedSpecsStayAsTheyAre: what one side lets through is let through by the other, with the
+// same meaning.
 func TestCheckedSpecsStayAsTheyAre(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		tree := &providertree.Tree{}

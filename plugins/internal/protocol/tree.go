@@ -41,12 +41,12 @@ func fromProvider(p providertree.Provider) *driverv1.ResourceProvider {
 	return out
 }
 
-// ToTree converts a message to a tree, which refuses what no tree can hold.
+// ToTree converts a message to a tree, and rejects one that is not a tree.
 //
 // Errors: [ErrMalformed] and those of [providertree.Tree.Populate]. Cost: O(size of the message).
 func ToTree(msg *driverv1.ProviderTree) (*providertree.Tree, error) {
 	if msg == nil {
-		return nil, fmt.Errorf("%w: it holds no provider tree", ErrMalformed)
+		return nil, fmt.Errorf("%w: it has no provider tree", ErrMalformed)
 	}
 	providers := make([]providertree.Provider, 0, len(msg.GetProviders()))
 	for _, m := range msg.GetProviders() {
@@ -66,7 +66,7 @@ func toProvider(m *driverv1.ResourceProvider) providertree.Provider {
 	}
 	if m != nil && m.Generation != nil {
 		if p.Generation = m.GetGeneration(); p.Generation == providertree.NoGeneration {
-			p.Generation-- // on the wire, none is the absent field
+			p.Generation-- // NoGeneration is sent as an absent field
 		}
 	}
 	if len(m.GetInventories()) > 0 {
@@ -88,7 +88,7 @@ func toProvider(m *driverv1.ResourceProvider) providertree.Provider {
 	return p
 }
 
-// clip keeps hostile strings from filling a log line.
+// clip bounds strings for log lines.
 func clip(s string) string {
 	const most = 80
 	if len(s) > most {

@@ -14,17 +14,17 @@ const (
 	MaxWarningName = 80
 	// MaxWarningText bounds its text, in characters.
 	MaxWarningText = 2000
-	// MoreWarnings is the name of the one that stands for all that are too many.
+	// MoreWarnings is the name of the one that counts those above the limit.
 	MoreWarnings = "more-warnings"
 )
 
 var warningName = regexp.MustCompile(`^[a-z0-9][a-z0-9._:-]{0,79}$`)
 
-// IsWarningName tells whether a warning can have that name.
+// IsWarningName reports whether a name is valid for a warning.
 func IsWarningName(name string) bool { return warningName.MatchString(name) }
 
-// WarningName is the name that is most like the given one, among those that a warning can have: upper case becomes lower case, what else it
-// cannot have a hyphen, what is too long is cut off.
+// WarningName converts a name to a valid one: upper case becomes lower case, other invalid
+// characters become hyphens, and a long name is truncated.
 func WarningName(name string) string {
 	if IsWarningName(name) {
 		return name

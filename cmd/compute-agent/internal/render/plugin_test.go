@@ -55,8 +55,8 @@ func TestPluginTest(t *testing.T) {
 	golden.Text(t, "testdata/plugin-test-silent.txt", b.String())
 }
 
-// TestPluginTestOnATerminal: no line is longer than the terminal is wide, what a plugin said is shown and not obeyed, and what does not apply
-// for one reason is told once.
+// TestPluginTestOnATerminal: no line is longer than the terminal is wide, what a plugin said is
+// shown and not obeyed, and what does not apply for one reason is told once.
 func TestPluginTestOnATerminal(t *testing.T) {
 	check := func(id string) drivertest.Check {
 		return drivertest.Check{ID: id, Title: "takes the allocations of 10,000 consumers and gives them back", Protects: "the scheduler's view of the host", Rule: "A rule that says at some length what must be, so that it takes more than a line of a terminal.", See: "docs/drivers.md, Reshapes"}
@@ -136,7 +136,7 @@ func TestPluginPass(t *testing.T) {
 	for i, pass := range []host.Pass{
 		{Health: "slow disk", Warnings: []plugins.Warning{{Name: "numa-memory", Text: "libvirt and the kernel\ndiffer \x1b[31m"}}, Nodes: []host.NodePass{{Node: "cn1", UUID: root, Tree: tree, Changes: []string{"cn1_gpu_0 added"}}}},
 		{Nodes: []host.NodePass{{Node: "cn1", UUID: root, Tree: tree}}, Watch: "Watch: an error: no daemon"},
-		{Nodes: []host.NodePass{{Node: "cn1", UUID: root, Tree: tree, Reshape: "ReshapeNeeded: VGPU moves", Problem: "UpdateProviderTree: no answer within the deadline"}}},
+		{Nodes: []host.NodePass{{Node: "cn1", UUID: root, Tree: tree, Reshape: "ReshapeNeeded: VGPU moves", Problem: "UpdateProviderTree: no response within the deadline"}}},
 		{Nodes: []host.NodePass{{Problem: "AvailableNodes: NotReady: no daemon"}}},
 		{Nodes: []host.NodePass{{Node: "cn1", UUID: root, Tree: tree}}, Removed: []string{"cn2"}},
 	} {
@@ -147,7 +147,8 @@ func TestPluginPass(t *testing.T) {
 	golden.Text(t, "testdata/plugin-run.txt", b.String())
 }
 
-// A driver's log is for its author: the stack of a panic line by line, what was merely printed as such, nothing that a terminal obeys.
+// A driver's log is for its author: the stack of a panic line by line, what was merely printed as
+// such, nothing that a terminal obeys.
 func TestPluginLog(t *testing.T) {
 	var b bytes.Buffer
 	for _, line := range []string{

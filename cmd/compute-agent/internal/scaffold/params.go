@@ -27,11 +27,13 @@ func (e *ParamsError) Error() string { return strings.Join(e.Problems, "\n") }
 
 // Params is what a new module depends on.
 type Params struct {
-	// Name of the driver: a lower case letter, then lower case letters, digits and hyphens, up to 63.
+	// Name of the driver: a lower case letter, then lower case letters, digits and hyphens, up to
+	// 63.
 	Name string
 	// Module is its module path; "" is example.com/compute-driver-NAME.
 	Module string
-	// AgentVersion is the version of compute-agent that it requires, as module proxies know it. Not needed with Replace.
+	// AgentVersion is the version of compute-agent that it requires, as module proxies know it. Not
+	// needed with Replace.
 	AgentVersion string
 	// Replace is a directory with a checkout of compute-agent that takes its place, or "".
 	Replace string
@@ -42,9 +44,11 @@ func (p Params) Binary() string { return "compute-driver-" + p.Name }
 
 var (
 	driverName = regexp.MustCompile(`^[a-z][a-z0-9-]{0,62}$`)
-	// released are tags, release candidates and pseudo-versions: not what git describe says of a commit after a tag, "-dirty" or not.
+	// released are tags, release candidates and pseudo-versions: not what git describe says of a
+	// commit after a tag, "-dirty" or not.
 	released = regexp.MustCompile(`^v\d+\.\d+\.\d+(-(alpha|beta|rc)[.0-9]*)?$|^v\d+\.\d+\.\d+-([0-9A-Za-z.]+\.)?\d{14}-[0-9a-f]{12}$`)
-	// pathElement is stricter than Go is: what it lets through is a module path and an import path on every system.
+	// pathElement is stricter than Go is: what it lets through is a module path and an import path
+	// on every system.
 	pathElement = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9._~-]*$`)
 )
 

@@ -18,7 +18,8 @@ import (
 //go:embed templates
 var templates embed.FS
 
-// requires are the modules that the packages for drivers need, "PATH VERSION" a line; sums is the go.sum with them.
+// requires are the modules that the packages for drivers need, "PATH VERSION" a line; sums is the
+// go.sum with them.
 var (
 	//go:embed requires.txt
 	requires string

@@ -17,8 +17,9 @@ import (
 // repository is the checkout that the tests run in.
 const repository = "../../../.."
 
-// TestRequirements: what a new module requires is what the packages for drivers need, at the versions of this module, with
-// the sums that this module trusts. `go mod tidy` would say the same, but asks the network for the tests of others.
+// TestRequirements: what a new module requires is what the packages for drivers need, at the
+// versions of this module, with the sums that this module trusts. `go mod tidy` would say the same,
+// but asks the network for the tests of others.
 func TestRequirements(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "driver")
 	files, err := Render(Params{Name: "acme", Replace: repository})
@@ -79,7 +80,8 @@ func requirements(t *testing.T, dir string) (string, map[string]bool) {
 	return lines.String(), set
 }
 
-// needed are the lines of a go.sum with the content of the required modules and the go.mod of all in the graph.
+// needed are the lines of a go.sum with the content of the required modules and the go.mod of all
+// in the graph.
 func needed(all string, required map[string]bool, graph string) string {
 	var out strings.Builder
 	for line := range strings.Lines(all) {

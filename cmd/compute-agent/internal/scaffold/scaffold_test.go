@@ -17,8 +17,9 @@ import (
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
-// TestNewModule is a module as it leaves here: formatted, vetted, with the sums of what it requires, and installed so that an agent
-// would start it. That its tests pass, and what an agent makes of it, is the story of TestStranger in cmd/compute-agent.
+// TestNewModule is a module as it leaves here: formatted, vetted, with the sums of what it
+// requires, and installed so that an agent would start it. That its tests pass, and what an agent
+// makes of it, is the story of TestStranger in cmd/compute-agent.
 func TestNewModule(t *testing.T) {
 	p := Params{Name: "acme", Replace: repository}
 	dir := filepath.Join(t.TempDir(), "a directory", p.Binary())
@@ -55,7 +56,8 @@ func TestNamesOfAllLengths(t *testing.T) {
 	}
 }
 
-// verifyUnit has systemd read the agent's service with the drop-in, with all that it warns of as an error.
+// verifyUnit has systemd read the agent's service with the drop-in, with all that it warns of as an
+// error.
 func verifyUnit(t *testing.T, root string, p Params) {
 	t.Helper()
 	units := filepath.Join(root, "usr/lib/systemd/system")

@@ -29,11 +29,11 @@ func (e *ExistsError) Error() string {
 	return fmt.Sprintf("nothing was written to %s, where these files are already: %s. Name another directory (--dir)", e.Dir, files)
 }
 
-// Write writes files into a directory, which is made if it is not there. It overwrites nothing, follows no symbolic link out of
-// the directory, and writes all of the files or none.
+// Write writes files into a directory, which is made if it is not there. It overwrites nothing,
+// follows no symbolic link out of the directory, and writes all of the files or none.
 //
-// A directory that is not there appears with everything in it, whatever happens meanwhile. In one that is there (a fresh clone) the
-// files appear one by one, and are taken away again on an error.
+// A directory that is not there appears with everything in it, whatever happens meanwhile. In one
+// that is there (a fresh clone) the files appear one by one, and are taken away again on an error.
 //
 // Errors: an [*ExistsError] that names every file in the way, and those of the file system.
 func Write(dir string, files []File) error {

@@ -45,7 +45,7 @@ class HealthChecker(Protocol):
 class Warned:
     """Something that the operator should know and that does not keep the driver from working."""
 
-    # By which programs know it, and the same for as long as it holds: 1 to 80 of a-z, 0-9, "-", "_", "." and ":", a letter or a digit first.
+    # Identifies the warning, the same as long as it holds: 1 to 80 of a-z, 0-9, "-", "_", "." and ":", starting with a letter or a digit.
     # Characters that it cannot have become hyphens.
     name: str
     text: str  # for people, at most 2,000 characters; it may change while the warning holds

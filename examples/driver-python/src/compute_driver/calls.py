@@ -133,7 +133,7 @@ class Defects:
             times = self._times[place] = self._times.get(place, 0) + 1
         kind = type(e).__name__
         if times == 1:
-            call.log.error("the driver raised an exception; this call fails and the plugin goes on. It is a defect of the driver: "
+            call.log.error("The driver raised an exception. This call fails, and the plugin keeps running. It is a defect of the driver: "
                            "report it with this stack", error_type=kind, stack=_stack())
         elif times & (times - 1) == 0:
             call.log.error("the driver goes on raising an exception at the same place; the stack was logged at the first time since the "

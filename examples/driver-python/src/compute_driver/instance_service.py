@@ -52,7 +52,7 @@ class InstanceService:
 
     @contextlib.contextmanager
     def _turn(self, uuid: str, call: Call) -> Iterator[None]:
-        """One call at a time about an instance. What the driver answers is about that one, whatever uuid it names."""
+        """One call at a time for an instance. The driver's errors get the uuid of that instance."""
         with self._turns.of(uuid, call):
             try:
                 yield

@@ -77,7 +77,7 @@ class InstanceManager(Protocol):
     configure included. None comes before configure has succeeded once.
 
     The process can end at any point. So spawn, destroy and set_power are idempotent: the agent calls again with the same arguments, and
-    the driver goes on from what it finds. NotReady promises that nothing was begun; Unsupported says that the configuration does not let
+    the driver continues from what it finds. NotReady promises that nothing was begun; Unsupported says that the configuration does not let
     the driver manage instances. After an exception that is not named below, the agent takes the outcome for unknown and asks again.
     """
 

@@ -51,13 +51,13 @@ def _make(move: Move, allocations: Allocations) -> str:
     held = allocations.held(move.consumer, source.provider, source.resource_class)
     there = allocations.held(move.consumer, target.provider, target.resource_class)
     if move.amount < 1:
-        return f"{move.amount} are to be moved, must be at least 1"
+        return f"the amount to move is {move.amount}, must be at least 1"
     if source == target:
-        return "is to be moved to where it is"
+        return "source and destination of the move are the same"
     if held < move.amount:
-        return f"{move.amount} are to be moved to {target}, and {held} are allocated"
+        return f"{move.amount} move to {target}, and {held} are allocated"
     if there + move.amount > MAX_UNIT:
-        return f"{move.amount} are to be moved to {target}, where {there} are: more than Placement can store"
+        return f"{move.amount} move to {target}, where {there} are already allocated: more than Placement can store"
     mine = allocations.resources[move.consumer]
     if held == move.amount:
         del mine[source.provider][source.resource_class]
@@ -76,7 +76,7 @@ def move_all(allocations: Allocations, source: Place, target: Place) -> list[Mov
 
 
 def rename_class(allocations: Allocations, former: str, present: str, providers: Iterable[str]) -> list[Move]:
-    """The moves that give what is allocated of a class on the driver's own providers another class. It is to be declared: see Renamer."""
+    """Moves all allocations of a class on the driver's own providers to another class. Declare the rename: see Renamer."""
     return [m for uuid in providers for m in move_all(allocations, Place(uuid, former), Place(uuid, present))]
 
 
@@ -86,7 +86,7 @@ def distribute(tree: Tree, allocations: Allocations, source: Place, targets: lis
     The largest amounts come first, each to the place where it leaves the least room; what fits nowhere as a whole is split over
     the roomiest places. The same arguments give the same moves.
 
-    Raises ReshapeFailed that lists every consumer for whom there is no room. Cost: O(consumers x targets).
+    Raises ReshapeFailed that lists every consumer that does not fit. Cost: O(consumers x targets).
     """
     room = {}
     for place in targets:
@@ -98,13 +98,13 @@ def distribute(tree: Tree, allocations: Allocations, source: Place, targets: lis
         portions = _portions(tree, allocations, consumer, held, room)
         if (found := sum(n for _, n in portions)) < held:
             offenders.append(Offender(consumer, source.provider, source.resource_class,
-                                      f"{held} are allocated, and there is room for {found} only"))
+                                      f"{held} are allocated, and only {found} fit"))
             continue
         for place, n in portions:
             room[place] -= n
             moves.append(Move(consumer, source, place, n))
     if offenders:
-        raise ReshapeFailed(f"what is allocated of {source} cannot be distributed", offenders)
+        raise ReshapeFailed(f"the allocations of {source} cannot be distributed", offenders)
     return moves
 
 

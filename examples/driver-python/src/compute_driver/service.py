@@ -152,20 +152,20 @@ class Service:
             reply.allocations.CopyFrom((given if edited is None else edited).message())
             reply.class_renames.update(self._renames())
         elif edited is not None:
-            raise RuntimeError("the driver returned allocations though it was given none: it must raise ReshapeNeeded instead")
+            raise RuntimeError("the driver returned allocations, and the request had none: it must raise ReshapeNeeded instead")
         return reply
 
     def _reshape_step(self, request: pb.ReshapeStepRequest, call: Call) -> pb.ReshapeStepResponse:
         if not isinstance(self._driver, abilities.Shaper):
-            raise Unsupported("this driver does not number the shapes of its trees")
+            raise Unsupported("this driver has no layout versions")
         tree, given = Tree(request.tree), Allocations(request.allocations)
         at, present = request.from_shape, self._shape_version()
         if not 0 <= at < present:
-            raise Malformed(f"there is no step from shape {at}: the steps of this driver are those from 0 to {present - 1}")
+            raise Malformed(f"layout version {at}: must be 0 to {present - 1} to migrate from")
         try:
             edited = self._driver.reshape(call, tree, request.node, at, given)
         except ReshapeNeeded as e:
-            raise RuntimeError(f"the driver answered a step of a reshape (from shape {at}) with ReshapeNeeded: it must make the step, "
+            raise RuntimeError(f"the driver raised ReshapeNeeded from the migration of layout version {at}: it must migrate, "
                                f"or raise ReshapeFailed: {e}") from e
         allocations = (given if edited is None else edited).message()
         return pb.ReshapeStepResponse(tree=tree.message(), allocations=allocations, class_renames=self._renames())
@@ -187,7 +187,7 @@ class Service:
 
     def _node_deleted(self, request: pb.NodeDeletedRequest, call: Call) -> pb.NodeDeletedResponse:
         if not isinstance(self._driver, abilities.NodeChecker):
-            raise Unsupported("this driver does not tell whether a node is gone for good")
+            raise Unsupported("this driver does not report whether a node was removed for good")
         deleted = self._driver.node_deleted(call, Node(request.node.name, request.node.uuid))
         return pb.NodeDeletedResponse(deleted=deleted is True)  # whatever else is no proof
 
@@ -198,7 +198,7 @@ class Service:
             return 0
         version = self._driver.shape_version()
         if not 0 <= version <= abilities.MAX_SHAPE:
-            raise RuntimeError(f"the driver says that the version of its shape is {version}: must be 1 to {abilities.MAX_SHAPE}, "
+            raise RuntimeError(f"the driver's layout version is {version}: must be 1 to {abilities.MAX_SHAPE}, "
                                "or 0 for none")
         return version
 

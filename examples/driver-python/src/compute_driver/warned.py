@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Warnings as they are sent: ordered by name, each there once, and not more than can be read."""
+"""Warnings as they are sent: sorted by name, without duplicates, and at most 100."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def fit(told: Iterable[Warned] | None) -> list[pb.Warning]:
         texts.setdefault(named(w.name), []).append(str(w.text))
     out = [pb.Warning(name=name, text=_shorten("; ".join(texts[name]))) for name in sorted(texts)]
     if (more := len(out) - (MAX_WARNINGS - 1)) > 1:
-        out[MAX_WARNINGS - 1:] = [pb.Warning(name=MORE, text=f"and {more} more warnings, which are not told")]
+        out[MAX_WARNINGS - 1:] = [pb.Warning(name=MORE, text=f"and {more} more warnings, which are not shown")]
     return out
 
 

@@ -60,7 +60,7 @@ def parse(raw: dict[str, Any]) -> Config:
     known = {f.name for f in fields(Config)}
     for key in raw:
         if key not in known:
-            raise ConfigError(key, "is no key of this driver")
+            raise ConfigError(key, "is not a key of this driver")
     _text(raw, "node", 200)
     if not _text(raw, "disk", 4096, "/").startswith("/"):
         raise ConfigError("disk", f"{raw['disk']!r}: must be an absolute path")
