@@ -15,11 +15,14 @@ type CapabilityReporter interface {
 	// COMPUTE_RESCUE_BFV and the like, standard or CUSTOM_. The agent adds those that are true to
 	// the node's root provider, and removes those that are false, whichever client set them, as
 	// Nova does. A trait that is not in the map is not changed, unless the agent added it when it
-	// was. Traits that UpdateProviderTree sets need not be repeated. COMPUTE_NODE and
-	// COMPUTE_STATUS_DISABLED are the agent's and are rejected. It is called right after each
-	// successful UpdateProviderTree of the node, before any other call about nodes. It must not
-	// block or call the hypervisor. The map is read before the call returns and not kept. nil
-	// counts as empty.
+	// was.
+	//
+	// Traits that UpdateProviderTree sets need not be repeated. COMPUTE_NODE and
+	// COMPUTE_STATUS_DISABLED are the agent's and are rejected.
+	//
+	// It is called right after each successful UpdateProviderTree of the node, before any other
+	// call about nodes. It must not block or call the hypervisor. The map is read before the call
+	// returns and not kept. nil counts as empty.
 	Capabilities(node string) map[string]bool
 }
 
@@ -32,11 +35,14 @@ type CapabilityReporter interface {
 type GuestLister interface {
 	// Guests lists all guests of a node, running or not: all that the hypervisor or a user can
 	// start, whether Nova, an operator or another tool created them. tree is the node's as
-	// Placement has it, for the uuids of its providers; edits are discarded. An empty list means
-	// that there is no guest. If the list is not known (the daemon does not respond, one guest
-	// cannot be read), return an error: [NotReady], or [ErrUnsupported] if it can never be known
-	// with this configuration. Return an error also for a node that is not the driver's. It is
-	// called rarely, never concurrently with Configure, AvailableNodes, UpdateProviderTree or
+	// Placement has it, for the uuids of its providers; edits are discarded.
+	//
+	// An empty list means that there is no guest. If the list is not known (the daemon does not
+	// respond, one guest cannot be read), return an error: [NotReady], or [ErrUnsupported] if it
+	// can never be known with this configuration. Return an error also for a node that is not the
+	// driver's.
+	//
+	// It is called rarely, never concurrently with Configure, AvailableNodes, UpdateProviderTree or
 	// Reshape, and can take as long as an UpdateProviderTree. It changes nothing. At most 100,000
 	// guests.
 	Guests(ctx context.Context, tree *providertree.Tree, node string) ([]Guest, error)
@@ -72,8 +78,9 @@ type NodeChecker interface {
 	// true needs proof, such as "the manager says that this machine was removed". A machine that is
 	// down, unreachable or unknown is not deleted: return false, or an error such as [NotReady] if
 	// that cannot be determined. The result must not depend on what this process saw before,
-	// because the agent can call again after a restart. It is never called concurrently with
-	// Configure, AvailableNodes, UpdateProviderTree or Reshape, and can take as long as
-	// AvailableNodes.
+	// because the agent can call again after a restart.
+	//
+	// It is never called concurrently with Configure, AvailableNodes, UpdateProviderTree or
+	// Reshape, and can take as long as AvailableNodes.
 	NodeDeleted(ctx context.Context, node Node) (bool, error)
 }

@@ -32,12 +32,15 @@ type Portion struct {
 
 // Distribute makes the moves of a distribution. tree has the new inventories: with the allocations
 // they decide how much is free at each place, and how large a single allocation can be. Amounts at
-// From do not count as in use. Consumers that Where knows come first. Then the others, the largest
-// amounts first, each to the place where the least stays free, or if it fits nowhere as a whole,
-// split over the places with the most free capacity. The result is the same for the same arguments,
-// and nothing is left at From after the moves. Errors: a [*ReshapeFailed] that lists every consumer
-// that does not fit, and every invalid result of Where. Whole amounts are not necessarily packed
-// optimally.
+// From do not count as in use.
+//
+// Consumers that Where knows come first. Then the others, the largest amounts first, each to the
+// place where the least stays free, or if it fits nowhere as a whole, split over the places with
+// the most free capacity. The result is the same for the same arguments, and nothing is left at
+// From after the moves.
+//
+// Errors: a [*ReshapeFailed] that lists every consumer that does not fit, and every invalid result
+// of Where. Whole amounts are not necessarily packed optimally.
 //
 // Cost: O(consumers × places).
 func (d Distribution) Distribute(tree *providertree.Tree, allocations providertree.Allocations) (Moves, error) {

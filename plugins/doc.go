@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package plugins is the SDK for virt drivers: all that a driver's author imports. A virt driver
-// reports the resources of a machine: it fills in the provider tree of a compute node. It can also
-// create guests there. It runs in its own process, so that a crash, a hang or its libraries do not
-// affect the agent. The author writes one type with the methods of [Driver] and one line of main:
+// Package plugins is the SDK for virt drivers: all that a driver's author imports.
+//
+// A virt driver reports the resources of a machine: it fills in the provider tree of a compute
+// node. It can also create guests there. It runs in its own process, so that a crash, a hang or its
+// libraries do not affect the agent. The author writes one type with the methods of [Driver] and
+// one line of main:
 //
 //	func main() { plugins.Serve(mydriver.New()) }
 //
@@ -24,6 +26,8 @@
 //	                                        └─ Shutdowner         (optional)
 //
 // A driver whose inventory in use must move to other providers or classes describes that with
-// [Moves]: see docs/drivers.md. The protocol is defined in plugins/proto. The Go API has no
-// protobuf types: a tree is a [providertree.Tree].
+// [Moves]: see docs/drivers.md.
+//
+// The protocol is defined in plugins/proto. The Go API has no protobuf types: a tree is a
+// [providertree.Tree].
 package plugins

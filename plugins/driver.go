@@ -15,14 +15,17 @@ import (
 //
 // The agent can stop the process at any time and start it again, so a driver keeps no state that it
 // cannot find again. The agent can also start a second process beside the first, to replace it
-// after an update. Calls: Configure comes before all calls about nodes: AvailableNodes,
-// UpdateProviderTree, and the optional ShapeVersion, Reshape, Capabilities, ClassRenames, Guests
-// and NodeDeleted. Configure and these never run concurrently. Info, ConfigSchema, Watch, Health
-// and Warnings can be called at any time, concurrently with all others. Every context ends with the
-// deadline of the call. A driver that keeps working afterwards delays the next call, and the agent
-// kills a process that no longer responds. A panic becomes an error of that call. Logging: [Logger]
-// returns the logger of any of these contexts. Lines on standard output and standard error are also
-// written to the agent's log.
+// after an update.
+//
+// Calls: Configure comes before all calls about nodes: AvailableNodes, UpdateProviderTree, and the
+// optional ShapeVersion, Reshape, Capabilities, ClassRenames, Guests and NodeDeleted. Configure and
+// these never run concurrently. Info, ConfigSchema, Watch, Health and Warnings can be called at any
+// time, concurrently with all others. Every context ends with the deadline of the call. A driver
+// that keeps working afterwards delays the next call, and the agent kills a process that no longer
+// responds. A panic becomes an error of that call.
+//
+// Logging: [Logger] returns the logger of any of these contexts. Lines on standard output and
+// standard error are also written to the agent's log.
 type Driver interface {
 	// Info returns the driver's name and version. It must not block or fail, and works before
 	// Configure.
@@ -35,32 +38,38 @@ type Driver interface {
 
 	// Configure applies the configuration, which is a JSON object, "{}" if there is none. It is
 	// called first, and again whenever the configuration may have changed; after an error the
-	// former configuration stays in effect. It is strict: an unknown key is an error, as
-	// [DecodeConfig] makes it. Return a [*ConfigError] that names the key. Do not fail because of
-	// the machine's state (a daemon that does not respond yet): return [NotReady] from the calls
-	// for nodes or trees.
+	// former configuration stays in effect.
+	//
+	// It is strict: an unknown key is an error, as [DecodeConfig] makes it. Return a [*ConfigError]
+	// that names the key. Do not fail because of the machine's state (a daemon that does not
+	// respond yet): return [NotReady] from the calls for nodes or trees.
 	Configure(ctx context.Context, config json.RawMessage, host HostInfo) error
 
 	// AvailableNodes lists the compute nodes that the driver is responsible for: mostly one, the
-	// machine itself. Errors: [NotReady] while that is not known yet. Never return an empty list
-	// instead: it means that there are no nodes.
+	// machine itself.
+	//
+	// Errors: [NotReady] while that is not known yet. Never return an empty list instead: it means
+	// that there are no nodes.
 	AvailableNodes(ctx context.Context) ([]Node, error)
 
 	// UpdateProviderTree edits tree so that it has the node's inventory. The tree is what Placement
 	// has now: the root of that name and all below it, and the sharing providers beside it. The
 	// driver edits it in place; after an error it is discarded.
+	//
 	//   - Change only what is the driver's own: providers, inventories, traits and aggregates that
 	//     other clients wrote stay. Use SetInventory and AddTraits instead of replacing everything.
 	//   - Be idempotent: called with its own result, it changes nothing.
 	//   - Look up a child by its name first: an existing one, of Nova or another agent, keeps its
 	//     uuid. Use [providertree.ChildUUID] for new ones, so that they are found after a restart.
+	//
 	// If inventory that guests use must move to another provider, return [ErrReshapeNeeded] when
 	// allocations is nil, as it usually is. The agent then calls again with all allocations of the
 	// tree. Edit both, and return the allocations, in which every consumer has the same amounts as
-	// before, at their new places. Nil stands for the given allocations, as edited. Errors:
-	// [ErrReshapeNeeded]; a [*ReshapeFailed] if the given allocations cannot be moved; [NotReady]
-	// if the machine's state is not known now. After any error Placement keeps what was last
-	// reported.
+	// before, at their new places. Nil stands for the given allocations, as edited.
+	//
+	// Errors: [ErrReshapeNeeded]; a [*ReshapeFailed] if the given allocations cannot be moved;
+	// [NotReady] if the machine's state is not known now. After any error Placement keeps what was
+	// last reported.
 	UpdateProviderTree(ctx context.Context, tree *providertree.Tree, node string, allocations providertree.Allocations) (providertree.Allocations, error)
 }
 

@@ -12,14 +12,19 @@ import (
 
 // InstanceManager is implemented by drivers that can create guests. An instance is a guest that
 // Spawn created; the driver must recognize instances after a restart, and never changes other
-// guests. Calls for one instance come one after the other. Calls for different ones run
-// concurrently, also with every other method of the driver, Configure included: a Spawn can take
-// minutes. None comes before Configure has succeeded once. A process can end at any point of a
-// call. So Spawn, Destroy and SetPower are idempotent: the agent calls again with the same
-// arguments, perhaps in another process, and the driver continues from what it finds. Errors of all
-// methods: [NotReady] means that nothing was begun; [ErrUnsupported] means that the driver does not
-// manage instances with the current configuration. After any other error that is not named below
-// the outcome is unknown, and the agent calls again.
+// guests.
+//
+// Calls for one instance come one after the other. Calls for different ones run concurrently, also
+// with every other method of the driver, Configure included: a Spawn can take minutes. None comes
+// before Configure has succeeded once.
+//
+// A process can end at any point of a call. So Spawn, Destroy and SetPower are idempotent: the
+// agent calls again with the same arguments, perhaps in another process, and the driver continues
+// from what it finds.
+//
+// Errors of all methods: [NotReady] means that nothing was begun; [ErrUnsupported] means that the
+// driver does not manage instances with the current configuration. After any other error that is
+// not named below the outcome is unknown, and the agent calls again.
 type InstanceManager interface {
 	// Instances lists all instances of a node, running or not, complete or not, or returns an
 	// error. An empty list means that there is none. At most 100,000.

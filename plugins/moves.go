@@ -30,8 +30,10 @@ type Move struct {
 }
 
 // Moves describes a reshape: what moves where. [Moves.Apply] returns the resulting allocations. The
-// total amounts of a consumer over all places never change. [MoveAll], [RenameClass] and
-// [Distribution.Distribute] make the moves of the usual reshapes; the results can be appended.
+// total amounts of a consumer over all places never change.
+//
+// [MoveAll], [RenameClass] and [Distribution.Distribute] make the moves of the usual reshapes; the
+// results can be appended.
 type Moves []Move
 
 // Apply returns the allocations after the moves, in their order: a later one finds what an earlier

@@ -65,8 +65,9 @@ func closeExecutable() {
 	}
 }
 
-// watchParent kills the process when its parent dies, with its process group if it leads one. The
-// agent makes the kernel send a plugin SIGKILL then, which would leave the plugin's children
+// watchParent kills the process when its parent dies, with its process group if it leads one.
+//
+// The agent makes the kernel send a plugin SIGKILL then, which would leave the plugin's children
 // behind. So watchParent changes the signal to one that only wakes a stopped process. It is a
 // setting of the initial thread, on which Serve runs if main called it; elsewhere it stays SIGKILL.
 func watchParent() {

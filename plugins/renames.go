@@ -12,9 +12,10 @@ import (
 )
 
 // Renamer is implemented by drivers whose reshape renames a resource class: a custom class that
-// became a standard one, or pinned CPUs that were counted in VCPU and are now counted in PCPU. The
-// agent checks after a reshape that every consumer has as much of every class as before. It cannot
-// distinguish a renamed class from a lost and an invented one unless the rename is declared.
+// became a standard one, or pinned CPUs that were counted in VCPU and are now counted in PCPU.
+//
+// The agent checks after a reshape that every consumer has as much of every class as before. It
+// cannot distinguish a renamed class from a lost and an invented one unless the rename is declared.
 type Renamer interface {
 	// ClassRenames maps each former name to the current one. It is called right after an
 	// UpdateProviderTree with allocations, or a migration of a [Shaper], and describes that one; it

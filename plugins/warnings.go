@@ -18,8 +18,10 @@ type Warner interface {
 	// Warnings returns all current warnings, in any order. It is called with every health check, at
 	// any time, also before Configure and concurrently with any other call, and must not block: it
 	// returns what the driver found earlier, for example in an UpdateProviderTree. The list is read
-	// before the call returns and not kept. The agent logs each when it begins and when it ends, by
-	// its name, and shows all of them in its status. It does not act on them.
+	// before the call returns and not kept.
+	//
+	// The agent logs each when it begins and when it ends, by its name, and shows all of them in
+	// its status. It does not act on them.
 	Warnings() []Warning
 }
 

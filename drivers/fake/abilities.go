@@ -36,8 +36,7 @@ const (
 
 var warningName = regexp.MustCompile(`^[a-z0-9][a-z0-9._:-]{0,79}$`)
 
-// checkAbilities checks what a configuration says about warnings, capabilities, guests and nodes
-// that are gone.
+// checkAbilities checks the keys about warnings, capabilities, guests and removed nodes.
 func (c *config) checkAbilities() error {
 	wrong := func(key, format string, args ...any) error {
 		return &plugins.ConfigError{Key: key, Problem: fmt.Sprintf(format, args...)}
@@ -104,7 +103,7 @@ func (c *config) checkAbilities() error {
 	return nil
 }
 
-// Warnings are those that are configured, and play on with the scenario.
+// Warnings returns the configured warnings, which can change with the scenario.
 func (d *driver) Warnings() []plugins.Warning {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -116,15 +115,15 @@ func (d *driver) Warnings() []plugins.Warning {
 	return out
 }
 
-// Capabilities are those that are configured, of every node.
+// Capabilities returns the configured traits, for every node.
 func (d *driver) Capabilities(string) map[string]bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.cfg.Capabilities
 }
 
-// Guests lists those that are configured, and the instances. If neither key is there it cannot be
-// told which there are: that is not the same as none.
+// Guests lists the configured guests, and the instances. Without either key it is not supported,
+// which is not the same as an empty list.
 func (d *driver) Guests(_ context.Context, tree *providertree.Tree, node string) ([]plugins.Guest, error) {
 	cfg, _, err := d.current()
 	switch {
@@ -152,7 +151,7 @@ func (d *driver) Guests(_ context.Context, tree *providertree.Tree, node string)
 				name = childName(node, child)
 			}
 			p, ok := tree.ProviderByName(name)
-			if !ok { // half a guest would be taken for all of it
+			if !ok { // resources must be complete
 				return nil, fmt.Errorf("guest %s has resources of %q, and the tree has no such resource provider", g.UUID, name)
 			}
 			out.Resources[p.UUID] = maps.Clone(amounts)
@@ -179,7 +178,7 @@ func (d *driver) Guests(_ context.Context, tree *providertree.Tree, node string)
 	return guests, nil
 }
 
-// NodeDeleted is true of the nodes that are configured to be gone.
+// NodeDeleted returns true for the configured nodes.
 func (d *driver) NodeDeleted(_ context.Context, node plugins.Node) (bool, error) {
 	cfg, _, err := d.current()
 	if err != nil {

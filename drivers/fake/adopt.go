@@ -49,7 +49,7 @@ func adoptMachines(stateDir string, nodes []string) error {
 			err = json.Unmarshal(raw, &m)
 		}
 		if err != nil { // it may be a guest's, which must not be taken for gone
-			return fmt.Errorf("%s is not the file of a machine; mend or remove it: %w", from, err)
+			return fmt.Errorf("%s is not the file of a machine; fix or remove it: %w", from, err)
 		}
 		if !slices.Contains(nodes, m.Node) {
 			continue

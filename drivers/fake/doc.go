@@ -41,6 +41,7 @@
 //	instances = { images = ["debian-13"], crash = ["web-7"], hold = "/run/hold-spawns" }    # {} is enough
 //
 // A reshape knows where their shares are, because the driver placed them on a GPU and a NUMA cell.
+//
 // It has faults on demand, in any call: it hangs, crashes, starts processes that outlive it, writes
 // garbage, leaks, makes wrong trees and wrong reshapes. They show that the agent and its other
 // drivers are not affected. Without the key there are none:

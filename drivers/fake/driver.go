@@ -17,9 +17,8 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// driver is the fake driver without faults. It keeps its configuration, and the one before: what
-// was configured until now and is no more must go from the trees, where it cannot be told from what
-// others wrote.
+// driver is the fake driver without faults. It keeps its configuration and former ones: what is no
+// longer configured must be removed from trees, where it looks like what other clients wrote.
 type driver struct {
 	mu      sync.Mutex
 	cfg     config
@@ -30,16 +29,16 @@ type driver struct {
 	hyper   *hypervisor
 }
 
-// Info is who the driver is.
+// Info returns the driver's name and version.
 func (d *driver) Info() plugins.Info {
 	return plugins.Info{Name: "fake", Version: plugins.BuildVersion()}
 }
 
-// ConfigSchema describes its configuration.
+// ConfigSchema returns the schema of its configuration.
 func (d *driver) ConfigSchema() []byte { return withFaults(schema) }
 
-// Configure checks everything first and changes something only then, so that a mistake leaves the
-// former configuration.
+// Configure checks everything before it changes anything, so that after an error the former
+// configuration stays.
 func (d *driver) Configure(ctx context.Context, raw json.RawMessage, host plugins.HostInfo) error {
 	cfg, err := parse(raw, host)
 	if err != nil {
@@ -71,7 +70,7 @@ func (d *driver) Configure(ctx context.Context, raw json.RawMessage, host plugin
 	return nil
 }
 
-// apply puts a configuration in force.
+// apply applies a configuration.
 func (d *driver) apply(cfg config) {
 	if !reflect.DeepEqual(d.cfg.Nodes, cfg.Nodes) {
 		d.former = append(d.former, d.cfg.Nodes...)
@@ -94,11 +93,11 @@ func (d *driver) AvailableNodes(context.Context) ([]plugins.Node, error) {
 	return nodes, nil
 }
 
-// UpdateProviderTree brings the node's tree to what is configured, and leaves alone what is not the
-// driver's.
+// UpdateProviderTree updates the node's tree to the configuration, and does not change what is not
+// the driver's.
 //
-// Inventory that is to be elsewhere than it is may be in use, and without a hypervisor there are no
-// guests to ask: moving it is always a reshape.
+// Inventory that must move can be in use, and there is no hypervisor to ask: moving it is always a
+// reshape.
 func (d *driver) UpdateProviderTree(ctx context.Context, tree *providertree.Tree, node string, allocations providertree.Allocations) (providertree.Allocations, error) {
 	cfg, former, err := d.current()
 	if err != nil {
@@ -120,7 +119,7 @@ func (d *driver) UpdateProviderTree(ctx context.Context, tree *providertree.Tree
 		case err != nil:
 			return nil, err
 		case cfg.Faults.Reshape == repeat && allocations == nil:
-			return nil, &plugins.ReshapeNeeded{Reason: "it is configured to ask for one at every pass"}
+			return nil, &plugins.ReshapeNeeded{Reason: "it is configured to need one in every pass"}
 		case len(relocations) > 0 && (allocations == nil || cfg.Faults.Reshape == again):
 			return nil, &plugins.ReshapeNeeded{Reason: describe(tree, relocations)}
 		}
@@ -158,8 +157,8 @@ func (d *driver) UpdateProviderTree(ctx context.Context, tree *providertree.Tree
 	return nil, fmt.Errorf("node %q is not configured", node)
 }
 
-// put writes one provider and those below it. It only adds to what it finds: another class or trait
-// on the same provider is somebody else's.
+// put writes one provider and those below it. It only adds: other classes and traits of the same
+// provider are external.
 func put(tree *providertree.Tree, uuid string, p provider, name string, wanted map[string]bool) error {
 	var errs []error
 	note := func(_ bool, err error) { errs = append(errs, err) }
@@ -184,7 +183,7 @@ func put(tree *providertree.Tree, uuid string, p provider, name string, wanted m
 				return err
 			}
 		}
-		if _, err := tree.Move(id, uuid); err != nil { // a shape may have it below another parent than the one before
+		if _, err := tree.Move(id, uuid); err != nil { // layouts can have it below different parents
 			return err
 		}
 		if err := put(tree, id, child, full, wanted); err != nil {
@@ -194,9 +193,9 @@ func put(tree *providertree.Tree, uuid string, p provider, name string, wanted m
 	return nil
 }
 
-// childOf is the uuid of the child of that name: the one that it has in the tree already (a child
-// that Nova made is taken over by its name), else the one that follows from the root's uuid and the
-// name, so that it is found again after every restart.
+// childOf returns the uuid of the child of that name: its uuid in the tree (a child of Nova is
+// adopted by its name), or one derived from the root's uuid and the name, so that it is the same
+// after every restart.
 func childOf(tree *providertree.Tree, root, name string) (string, error) {
 	if p, found := tree.ProviderByName(name); found {
 		if its, _ := tree.RootOf(p.UUID); its == root {
@@ -206,7 +205,7 @@ func childOf(tree *providertree.Tree, root, name string) (string, error) {
 	return providertree.ChildUUID(root, name)
 }
 
-// withdraw takes from a node what earlier configurations put there and the present one does not.
+// withdraw removes from a node what former configurations added and the current one does not have.
 func withdraw(tree *providertree.Tree, root string, now provider, former []provider) error {
 	var errs []error
 	for _, old := range former {
@@ -226,8 +225,8 @@ func withdraw(tree *providertree.Tree, root string, now provider, former []provi
 	return errors.Join(errs...)
 }
 
-// prune removes children that are configured no more. That a uuid follows from the name shows that
-// the provider is ours; one with something of somebody else below it stays.
+// prune removes children that are no longer configured. A uuid that is derived from the name shows
+// that the provider is the driver's; one with external children stays.
 func prune(tree *providertree.Tree, root, node string, wanted map[string]bool) error {
 	uuids := tree.Subtree(root)
 	for i := len(uuids) - 1; i > 0; i-- { // children before their parents; the first one is the root
@@ -269,7 +268,7 @@ func (d *driver) Health(context.Context) error {
 	defer d.mu.Unlock()
 	d.follow()
 	if d.played != nil && d.played.problem != nil {
-		return fmt.Errorf("%w; what it said before stands", d.played.problem)
+		return fmt.Errorf("%w; the former state stays", d.played.problem)
 	}
 	if d.cfg.Health != "" {
 		return errors.New(d.cfg.Health)
@@ -277,8 +276,7 @@ func (d *driver) Health(context.Context) error {
 	return nil
 }
 
-// Watch tells when the configuration or the scenario changed: nothing else can happen to nodes that
-// do not exist.
+// Watch reports changes of the configuration and the scenario.
 func (d *driver) Watch(ctx context.Context, changed func(node string)) error {
 	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()
@@ -302,7 +300,7 @@ func (d *driver) change() <-chan struct{} {
 	return d.changed
 }
 
-// follow takes in what the scenario says now. Cost: one stat of its file, if there is a scenario.
+// follow applies the scenario's current state. Cost: one stat of its file, if there is a scenario.
 func (d *driver) follow() {
 	if d.played != nil && d.played.follow() {
 		d.apply(d.played.now())
@@ -315,7 +313,7 @@ func (d *driver) hypervisor() *hypervisor {
 	return d.hyper
 }
 
-// machines are all that there are, by uuid.
+// machines returns all machines by uuid.
 func (d *driver) machines() (map[string]machine, error) {
 	list, err := d.hypervisor().list()
 	out := make(map[string]machine, len(list))

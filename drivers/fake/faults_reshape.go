@@ -7,11 +7,11 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// The faults of a reshape. The agent must refuse each with all violations, and write nothing.
+// The faults of a reshape. The agent must reject each with all violations, and write nothing.
 const (
-	// again: it answers that it needs a reshape though it was given what it needs for one.
+	// again: it needs a reshape although it has the allocations.
 	again = "again"
-	// fail: it says of everything that it moved that this cannot be.
+	// fail: it fails for everything that it moved.
 	fail = "fail"
 	// lose: of everything that it moved, one unit is missing.
 	lose = "lose"
@@ -22,12 +22,12 @@ const (
 	swap = "swap"
 	// forget: consumers of which it moved something are missing.
 	forget = "forget"
-	// crowd: everything is moved to one place, whether there is room or not.
+	// crowd: everything moves to one place, whether it fits or not.
 	crowd = "crowd"
-	// ignore: it is a release that knows one tree only, the configured one: it asks for no reshape,
-	// and leaves providers that it does not know.
+	// ignore: it acts as a release that knows the configured tree only: it needs no reshape, and
+	// keeps unknown providers.
 	ignore = "ignore"
-	// repeat: it asks for a reshape whenever it is given no allocations, also when none is needed.
+	// repeat: it needs a reshape whenever it gets no allocations.
 	repeat = "repeat"
 )
 

@@ -13,7 +13,7 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// Driver is the fake driver, with the faults that its configuration asks for around every call.
+// Driver is the fake driver, with the configured faults around every call.
 type Driver struct {
 	*driver
 
@@ -22,7 +22,7 @@ type Driver struct {
 	renames map[string]string // of the fault rename in the last one
 }
 
-// The optional abilities that it has.
+// The optional interfaces that it implements.
 var (
 	_ plugins.Driver             = (*Driver)(nil)
 	_ plugins.CapabilityReporter = (*Driver)(nil)
@@ -38,12 +38,12 @@ var (
 	_ plugins.Watcher            = (*Driver)(nil)
 )
 
-// New returns a driver that is to be configured.
+// New returns a driver without a configuration.
 func New() *Driver {
 	return &Driver{driver: &driver{changed: make(chan struct{}), hyper: newHypervisor("")}}
 }
 
-// Configure has its faults before the configuration is in force.
+// Configure has its faults before it applies the configuration.
 func (d *Driver) Configure(ctx context.Context, raw json.RawMessage, host plugins.HostInfo) error {
 	cfg, err := parse(raw, host)
 	if err != nil {
@@ -68,8 +68,7 @@ func (d *Driver) AvailableNodes(ctx context.Context) ([]plugins.Node, error) {
 	return d.driver.AvailableNodes(ctx)
 }
 
-// UpdateProviderTree has the faults that any call can have first, and spoils its answer with the
-// others.
+// UpdateProviderTree first has the faults of any call, and then those of its result.
 func (d *Driver) UpdateProviderTree(ctx context.Context, tree *providertree.Tree, node string, allocations providertree.Allocations) (providertree.Allocations, error) {
 	f := d.faults()
 	var spoils []treeFault
@@ -132,13 +131,13 @@ func (d *Driver) Watch(ctx context.Context, changed func(node string)) error {
 	return d.driver.Watch(ctx, changed)
 }
 
-// Shutdown does nothing but its faults.
+// Shutdown has only its faults.
 func (d *Driver) Shutdown(ctx context.Context) error {
 	f := d.faults()
 	return f.happen(ctx, f.Shutdown)
 }
 
-// Instances has its faults after the list is made, which some of them replace.
+// Instances has its faults after the list, which some of them change.
 func (d *Driver) Instances(ctx context.Context, node string) ([]plugins.Instance, error) {
 	f := d.faults()
 	list, err := d.driver.Instances(ctx, node)
@@ -155,7 +154,7 @@ func (d *Driver) Instances(ctx context.Context, node string) ([]plugins.Instance
 	return list, nil
 }
 
-// Spawn has its faults after the instance is made: it exists whatever they do.
+// Spawn has its faults after the instance is created: it exists whatever they do.
 func (d *Driver) Spawn(ctx context.Context, node string, spec plugins.InstanceSpec, tree *providertree.Tree) (plugins.Instance, error) {
 	made, err := d.driver.Spawn(ctx, node, spec, tree)
 	if err != nil {
@@ -184,7 +183,7 @@ func (d *Driver) SetPower(ctx context.Context, node, uuid string, to plugins.Pow
 	return f.answer(ctx, is, f.Power)
 }
 
-// answer has faults after a call about one instance, some of which spoil the answer.
+// answer has faults after a call for one instance, some of which change the result.
 func (f faults) answer(ctx context.Context, answer plugins.Instance, names string) (plugins.Instance, error) {
 	for _, name := range strings.Fields(names) {
 		if spoil, ok := instanceFaults[name]; ok {

@@ -18,11 +18,10 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// hypervisor is what there is in the place of one. A machine is a file, so that it outlives the
-// process as a real one does; without a directory it is in memory, and gone with the process.
+// hypervisor replaces a real one. A machine is a file, so that it outlives the process; without a
+// directory it is kept in memory.
 //
-// Nothing is remembered of what the files say: another process of this driver may have changed
-// them.
+// Files are not cached: another process of this driver can change them.
 type hypervisor struct {
 	dir string
 
@@ -30,7 +29,7 @@ type hypervisor struct {
 	memory  map[string]machine
 	stirred chan struct{} // closed and replaced when a machine changes
 
-	placing sync.Mutex // held from looking what is free until it is taken
+	placing sync.Mutex // held while free devices are chosen and taken
 }
 
 // machine is one, as it is on disk.
@@ -41,8 +40,7 @@ type machine struct {
 	ProjectID string             `json:"project_id"`
 	UserID    string             `json:"user_id"`
 	Power     plugins.PowerState `json:"power"`
-	// Complete is false until it was started for the first time: whoever made it may have been
-	// interrupted.
+	// Complete is false until its first start: Spawn may have been interrupted.
 	Complete bool `json:"complete"`
 	// Shares are what it has.
 	Shares []portion `json:"shares"`
@@ -54,8 +52,8 @@ func newHypervisor(dir string) *hypervisor {
 
 func (h *hypervisor) path(uuid string) string { return filepath.Join(h.dir, uuid+".json") }
 
-// list is all machines, by uuid: a file that cannot be read makes it an error, and not one machine
-// less. Cost: it reads all files.
+// list returns all machines by uuid, or an error if a file cannot be read. Cost: it reads all
+// files.
 func (h *hypervisor) list() ([]machine, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -87,12 +85,12 @@ func (h *hypervisor) list() ([]machine, error) {
 	return out, nil
 }
 
-// find is one machine, if there is one of that uuid.
+// find returns the machine with that uuid, if it exists.
 func (h *hypervisor) find(uuid string) (machine, bool, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if !providertree.IsCanonicalUUID(uuid) { // it would not do as a file's name
-		return machine{}, false, nil //nolint:nilerr // there is none of that uuid
+	if !providertree.IsCanonicalUUID(uuid) { // it is not a valid file name
+		return machine{}, false, nil //nolint:nilerr // no machine has that uuid
 	}
 	if h.dir == "" {
 		m, ok := h.memory[uuid]
@@ -114,12 +112,12 @@ func (h *hypervisor) read(uuid string) (machine, bool, error) {
 		err = fmt.Errorf("its uuid is %q", m.UUID)
 	}
 	if err != nil {
-		return machine{}, false, fmt.Errorf("%s is not the file of a machine; mend or remove it: %w", h.path(uuid), err)
+		return machine{}, false, fmt.Errorf("%s is not the file of a machine; fix or remove it: %w", h.path(uuid), err)
 	}
 	return m, true, nil
 }
 
-// put makes a machine, or what is new of one.
+// put creates or updates a machine.
 func (h *hypervisor) put(m machine) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -160,7 +158,7 @@ func (h *hypervisor) stir() {
 	h.stirred = make(chan struct{})
 }
 
-// change is closed when a machine changes by way of this process.
+// change is closed when this process changes a machine.
 func (h *hypervisor) change() <-chan struct{} {
 	h.mu.Lock()
 	defer h.mu.Unlock()

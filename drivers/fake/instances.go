@@ -15,17 +15,17 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// management is the key instances: that there is one lets the driver make and remove machines.
+// management is the key instances, which lets the driver create and remove machines.
 type management struct {
-	// Images are those that there are; none: any.
+	// Images are the existing images; none: any.
 	Images []string `json:"images" toml:"images"`
-	// Crash are names of instances that crash whenever they run.
+	// Crash are names of instances that crash when they run.
 	Crash []string `json:"crash" toml:"crash"`
-	// Hold is the path of a file: while there is one, a Spawn stops half-way.
+	// Hold is the path of a file: while it exists, a Spawn waits between its two steps.
 	Hold string `json:"hold" toml:"hold"`
 }
 
-// pollInterval is how often files are looked at that others may change: the machines and the
+// pollInterval is how often files are checked that other processes can change: machines and
 // scenario.
 const pollInterval = time.Second
 
@@ -86,9 +86,8 @@ func (d *driver) Instances(_ context.Context, node string) ([]plugins.Instance, 
 	return out, nil
 }
 
-// Spawn makes a machine in two steps, as on a real hypervisor there are many: defined, then
-// started. It can be interrupted between them; the next Spawn finds what there is and goes on from
-// that.
+// Spawn creates a machine in two steps (a real hypervisor has more): it defines and then starts it.
+// It can be interrupted between them; the next Spawn continues from what it finds.
 func (d *driver) Spawn(ctx context.Context, node string, spec plugins.InstanceSpec, tree *providertree.Tree) (plugins.Instance, error) {
 	cfg, h, err := d.manager(node)
 	if err != nil {
@@ -102,7 +101,7 @@ func (d *driver) Spawn(ctx context.Context, node string, spec plugins.InstanceSp
 		return m.instance(), nil
 	}
 	if reason := cfg.refusal(spec, tree); reason != "" {
-		if there && m.Node == node { // nothing of an earlier attempt stays either
+		if there && m.Node == node { // remove what an earlier attempt left
 			err = h.remove(spec.UUID)
 		}
 		return plugins.Instance{}, errors.Join(err, &plugins.InstanceFault{UUID: spec.UUID, Reason: reason})
@@ -124,7 +123,7 @@ func (d *driver) Spawn(ctx context.Context, node string, spec plugins.InstanceSp
 	return m.instance(), h.put(m)
 }
 
-// refusal says why a machine cannot be made here, "" if it can.
+// refusal returns why a machine cannot be created on this node, or "".
 func (c config) refusal(spec plugins.InstanceSpec, tree *providertree.Tree) string {
 	if !providertree.IsCanonicalUUID(spec.UUID) { // it becomes the name of a file
 		return "its uuid is not one in lower case with hyphens"
@@ -138,19 +137,19 @@ func (c config) refusal(spec plugins.InstanceSpec, tree *providertree.Tree) stri
 	for _, uuid := range slices.Sorted(maps.Keys(spec.Allocations)) {
 		for _, class := range slices.Sorted(maps.Keys(spec.Allocations[uuid])) {
 			if _, ok := tree.Inventory(uuid, class); !ok {
-				return fmt.Sprintf("%s was granted of resource provider %s, which has none here", class, uuid)
+				return fmt.Sprintf("%s is allocated from resource provider %s, which has no inventory of it", class, uuid)
 			}
 		}
 	}
 	return ""
 }
 
-// isForeign tells a guest that somebody else made.
+// isForeign reports whether a guest is not an instance.
 func (c config) isForeign(uuid string) bool {
 	return slices.ContainsFunc(c.GuestList, func(g guest) bool { return g.UUID == uuid })
 }
 
-// define makes a machine without starting it.
+// define creates a machine without starting it.
 func (c config) define(h *hypervisor, node string, spec plugins.InstanceSpec, tree *providertree.Tree) (machine, error) {
 	h.placing.Lock()
 	defer h.placing.Unlock()
@@ -165,7 +164,7 @@ func (c config) define(h *hypervisor, node string, spec plugins.InstanceSpec, tr
 	return m, h.put(m)
 }
 
-// waitWhile waits as long as there is a file of that name.
+// waitWhile waits as long as a file exists.
 func waitWhile(ctx context.Context, name string) error {
 	for name != "" {
 		if _, err := os.Stat(name); err != nil {
@@ -187,7 +186,7 @@ func (d *driver) Destroy(_ context.Context, node, uuid string) error {
 		return err
 	}
 	if cfg.isForeign(uuid) {
-		return &plugins.InstanceFault{UUID: uuid, Reason: "it is a guest that somebody else made"}
+		return &plugins.InstanceFault{UUID: uuid, Reason: "it is an unmanaged guest"}
 	}
 	m, there, err := h.find(uuid)
 	if err != nil || !there || m.Node != node {
@@ -196,8 +195,7 @@ func (d *driver) Destroy(_ context.Context, node, uuid string) error {
 	return h.remove(uuid)
 }
 
-// SetPower switches a machine on or off. None of them takes long to shut down, so hard makes no
-// difference.
+// SetPower starts or stops a machine. Machines stop at once, so hard makes no difference.
 func (d *driver) SetPower(_ context.Context, node, uuid string, to plugins.PowerState, _ bool) (plugins.Instance, error) {
 	_, h, err := d.manager(node)
 	if err != nil {
@@ -219,9 +217,8 @@ func (d *driver) SetPower(_ context.Context, node, uuid string, to plugins.Power
 	return m.instance(), h.put(m)
 }
 
-// WatchInstances compares what machines there are with what there were, whenever something changes
-// by way of this process, and every second: anybody may edit or remove their files, as people
-// switch off real machines.
+// WatchInstances compares the machines with their former state whenever this process changes one,
+// and every second, because their files can be edited or removed.
 func (d *driver) WatchInstances(ctx context.Context, changed func(node, uuid string)) error {
 	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()
@@ -231,7 +228,7 @@ func (d *driver) WatchInstances(ctx context.Context, changed func(node, uuid str
 		configured, stirred := d.change(), h.change()
 		d.crash(h)
 		if now, unreadable := h.states(); unreadable == nil {
-			if err != nil { // what there was is not known
+			if err != nil { // the former state is not known
 				changed("", "")
 			} else {
 				tell(before, now, changed)
@@ -252,14 +249,14 @@ func (d *driver) WatchInstances(ctx context.Context, changed func(node, uuid str
 	}
 }
 
-// crash does what is configured; what cannot be done now is for the next time.
+// crash crashes the configured machines; errors are retried the next time.
 func (d *driver) crash(h *hypervisor) {
 	if cfg, _, err := d.current(); err == nil && cfg.Instances != nil {
 		_ = h.fail(cfg.Instances.Crash)
 	}
 }
 
-// state is what can change of a machine.
+// state is the part of a machine that can change.
 type state struct {
 	node  string
 	power plugins.PowerState
@@ -277,7 +274,7 @@ func (h *hypervisor) states() (map[string]state, error) {
 	return out, nil
 }
 
-// tell passes on what is different.
+// tell reports the differences.
 func tell(before, now map[string]state, changed func(node, uuid string)) {
 	for uuid, was := range before {
 		if is, still := now[uuid]; !still || is.node != was.node {

@@ -14,20 +14,17 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// relocation is inventory of one class that is to be elsewhere: what is allocated at from goes to
-// the places in to.
+// relocation moves inventory of one class: the allocations at from move to the places in to.
 type relocation struct {
 	from plugins.Place
 	to   []plugins.Place
 }
 
-// relocations compares where a node's inventory is with where it is to be, class by class under
-// their present names. Inventory moves where a place loses a class and another one gets it. A place
-// that only goes (a device was taken out) or only comes is none: there is nowhere to move to, or
-// nothing to move.
+// relocations compares a node's current inventory with the configured one, by class under their
+// current names. Inventory moves where a place loses a class and another one gets it. A place that
+// is only removed (a device was taken out) or only added moves nothing.
 //
-// What is found need not be of the shape before: whichever earlier shape the tree has, it is moved
-// from there.
+// The tree can have any former layout.
 func (c config) relocations(tree *providertree.Tree, root string, node provider) ([]relocation, error) {
 	now, err := c.places(tree, root, node)
 	if err != nil {
@@ -62,8 +59,8 @@ func setOf(places []plugins.Place) map[plugins.Place]bool {
 	return set
 }
 
-// places is where the driver's own providers have inventory, by the present name of the class. On
-// the root that are the classes that are configured for the node; others are somebody else's.
+// places returns where the driver's own providers have inventory, by the current name of the class.
+// On the root these are the classes configured for the node; others are external.
 func (c config) places(tree *providertree.Tree, root string, node provider) (map[string][]plugins.Place, error) {
 	configured := map[string]bool{}
 	node.addClasses(configured)
@@ -107,7 +104,7 @@ func (p provider) names(full string, to map[string]bool) {
 	}
 }
 
-// collect notes where a configuration puts inventory.
+// collect records where a configuration puts inventory.
 func collect(tree *providertree.Tree, root, uuid string, p provider, name string, to map[string][]plugins.Place) error {
 	for class := range p.Inventories {
 		to[class] = append(to[class], plugins.Place{Provider: uuid, Class: class})
@@ -125,8 +122,7 @@ func collect(tree *providertree.Tree, root, uuid string, p provider, name string
 	return nil
 }
 
-// describe is relocations in words. Providers that are not in the tree yet have no name to call
-// them by.
+// describe describes relocations. Providers that are not in the tree yet have no name.
 func describe(tree *providertree.Tree, relocations []relocation) string {
 	var parts []string
 	for _, r := range relocations {
@@ -140,8 +136,8 @@ func describe(tree *providertree.Tree, relocations []relocation) string {
 	return strings.Join(parts, "; ")
 }
 
-// reshape moves what is allocated to where the inventory went, and takes the inventory away from
-// where it was. The tree has the new inventory already.
+// reshape moves allocations to the new places of the inventory, and removes the former inventory.
+// The tree already has the new one.
 func (c config) reshape(ctx context.Context, tree *providertree.Tree, relocations []relocation, allocations providertree.Allocations) (providertree.Allocations, error) {
 	var moves plugins.Moves
 	var offenders []plugins.Offender
@@ -162,7 +158,7 @@ func (c config) reshape(ctx context.Context, tree *providertree.Tree, relocation
 		}
 	}
 	if len(offenders) > 0 {
-		return nil, &plugins.ReshapeFailed{Reason: "not everything that is allocated finds its place in the shape " + c.Shape, Offenders: offenders}
+		return nil, &plugins.ReshapeFailed{Reason: "some allocations do not fit the layout " + c.Shape, Offenders: offenders}
 	}
 	log := plugins.Logger(ctx)
 	log.Info().Str("shape", c.Shape).Int("places", len(relocations)).Int("moves", len(moves)).Msg("reshaped")

@@ -145,9 +145,9 @@ func TestMistakesInAScenarioAreNamedByTheirLine(t *testing.T) {
 	for content, want := range map[string]string{
 		"":                                       ":1: it is empty",
 		"shape = \"flat\"\nshape_version = =":    ":2: ",
-		node + "nodez = 1":                       ":3: nodez is no key",
+		node + "nodez = 1":                       ":3: nodez is not a key",
 		node + "shape = 7":                       ":3: ",
-		node + "[[then]]\nafter = \"1s\"\nx = 1": ":5: then.x is no key",
+		node + "[[then]]\nafter = \"1s\"\nx = 1": ":5: then.x is not a key",
 		node + "shape = \"round\"":               ":3: shape: ",
 		"nodes = [\n{ name = \"a\" },\n{ name = \"b\", inventories = {\nVCPU = { total = 0 } } },\n]":                                 ":4: nodes[1].inventories.VCPU: ",
 		"nodes = [\n{ name = \"a\" },\n{ name = \"a\" },\n]":                                                                          ":3: nodes[1].name: ",

@@ -12,11 +12,10 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// flat is the shape in which everything is where it is configured.
+// flat is the layout in which everything is where it is configured.
 const flat = "flat"
 
-// shapes say which classes of a node's own inventory are split over children. Each is a step
-// further than the one before, as a driver's shapes are over the years.
+// shapes are the layouts: which classes of a node's own inventory are split over children.
 var shapes = map[string][]kind{
 	flat:            nil,
 	"vgpu-children": {gpuChildren},
@@ -42,8 +41,7 @@ var (
 	}
 )
 
-// checkReshape checks what a configuration says about shapes, and brings the nodes into the
-// configured one.
+// checkReshape checks the keys about layouts, and converts the nodes to the configured one.
 func (c *config) checkReshape() error {
 	wrong := func(key, format string, args ...any) error {
 		return &plugins.ConfigError{Key: key, Problem: fmt.Sprintf(format, args...)}
@@ -127,7 +125,7 @@ func (p *provider) split(k kind, n int) error {
 	for i := range n {
 		child := provider{Name: k.child(i), of: k.prefix, Traits: k.traits, Inventories: map[string]inventory{}}
 		if slices.ContainsFunc(p.Children, func(c provider) bool { return c.Name == child.Name }) {
-			return fmt.Errorf("%q is what this shape calls a child of its own", child.Name)
+			return fmt.Errorf("%q is the name of a child in this layout", child.Name)
 		}
 		for _, class := range moving {
 			inv := p.Inventories[class]

@@ -13,11 +13,10 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// The shapes that the releases of this driver made over the years, by number. shape_version says
-// how far the release goes that is to be played.
+// The versions of this driver's layout. shape_version selects the release that the driver acts as.
 const (
-	// shapeFlat: everything is where it is configured. That is what Nova writes too, so there is
-	// nothing to do from 0 to 1.
+	// shapeFlat: everything is where it is configured. Nova writes that too, so there is nothing to
+	// do from 0 to 1.
 	shapeFlat = 1
 	// shapeGPUs: VGPU is on one child per GPU.
 	shapeGPUs = 2
@@ -30,10 +29,10 @@ const (
 	lastShape = shapeNames
 )
 
-// standardNames are the renames of the last shape if none are configured.
+// standardNames are the renames of the last layout if none are configured.
 var standardNames = plugins.ClassRenames{"CUSTOM_FPGA": "FPGA"}
 
-// checkVersions checks shape_version, and brings the nodes into that shape and all before it.
+// checkVersions checks shape_version, and converts the nodes to that layout and all before it.
 func (c *config) checkVersions() error {
 	wrong := func(key, format string, args ...any) error {
 		return &plugins.ConfigError{Key: key, Problem: fmt.Sprintf(format, args...)}
@@ -68,8 +67,8 @@ func (c *config) checkVersions() error {
 	return nil
 }
 
-// inShape brings a node from what is configured into a shape. former are the names that classes
-// have before shapeNames.
+// inShape converts a configured node to a layout. former are the names of classes before
+// shapeNames.
 func (p *provider) inShape(version int, c config, former map[string]string) error {
 	if version >= shapeGPUs {
 		if err := p.split(gpuChildren, c.GPUs); err != nil {
@@ -127,14 +126,14 @@ func (p provider) called(names map[string]string) provider {
 	return p
 }
 
-// ShapeVersion is the one that is configured.
+// ShapeVersion returns the configured one.
 func (d *driver) ShapeVersion() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.cfg.ShapeVersion
 }
 
-// Reshape makes one step.
+// Reshape runs one migration.
 func (d *driver) Reshape(ctx context.Context, tree *providertree.Tree, node string, from int, allocations providertree.Allocations) (providertree.Allocations, error) {
 	cfg, _, err := d.current()
 	if err != nil {
@@ -162,8 +161,8 @@ func (c config) stepRenames(from int) plugins.ClassRenames {
 	return nil
 }
 
-// step makes the shape after from. It looks for inventory that is where it was in that shape and is
-// elsewhere in the next; a tree that has a later shape has none, nor has an empty one.
+// step migrates to the layout after from. It moves inventory that the next layout has elsewhere; a
+// tree of a later layout, or an empty one, has none.
 func (c config) step(ctx context.Context, tree *providertree.Tree, root, node string, from int, allocations providertree.Allocations) (providertree.Allocations, error) {
 	if from < shapeFlat {
 		return allocations, nil
@@ -194,8 +193,7 @@ func (c config) step(ctx context.Context, tree *providertree.Tree, root, node st
 	return c.reshape(ctx, tree, relocations, allocations)
 }
 
-// steps makes all of them, for an agent that knows nothing of shapes and asks for the whole way at
-// once.
+// steps runs all migrations, for a reshape in one call.
 func (c config) steps(ctx context.Context, tree *providertree.Tree, root, node string, allocations providertree.Allocations) (_ providertree.Allocations, err error) {
 	for from := range c.ShapeVersion {
 		if allocations, err = c.step(ctx, tree, root, node, from, allocations); err != nil {
@@ -205,7 +203,8 @@ func (c config) steps(ctx context.Context, tree *providertree.Tree, root, node s
 	return allocations, nil
 }
 
-// betweenShapes is the inventory in the tree that one shape has elsewhere than the one before.
+// betweenShapes returns the inventory in the tree that one layout has elsewhere than the one
+// before.
 func betweenShapes(tree *providertree.Tree, root string, older, newer provider, renames plugins.ClassRenames) ([]relocation, error) {
 	was, is := map[string][]plugins.Place{}, map[string][]plugins.Place{} // by class
 	if err := collect(tree, root, root, older, older.Name, was); err != nil {
@@ -241,12 +240,12 @@ func (p provider) only(classes map[string]bool) provider {
 	return p
 }
 
-// unknownShape is what is said of a tree whose inventory is where no shape up to this release's has
+// unknownShape returns the error for a tree whose inventory is where no layout of this release has
 // it.
 func unknownShape(version int, relocations []relocation) error {
-	failed := &plugins.ReshapeFailed{Reason: fmt.Sprintf("the tree has none of the shapes 1 to %d, which are all that this release knows", version)}
+	failed := &plugins.ReshapeFailed{Reason: fmt.Sprintf("the tree has none of the layout versions 1 to %d that this release knows", version)}
 	for _, r := range relocations {
-		failed.Offenders = append(failed.Offenders, plugins.Offender{Provider: r.from.Provider, Class: r.from.Class, Problem: "there is inventory that no shape has here"})
+		failed.Offenders = append(failed.Offenders, plugins.Offender{Provider: r.from.Provider, Class: r.from.Class, Problem: "no layout has this inventory here"})
 	}
 	return failed
 }

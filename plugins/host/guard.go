@@ -23,6 +23,7 @@ type edited interface {
 // to [maxDefects]. [providertree.Check] defines what a valid tree is and what a driver can change;
 // checkReply adds the rules of the protocol. What needs more than request and response is checked
 // elsewhere:
+//
 //   - what other clients wrote to the node's tree (neutron's providers, an administrator's
 //     traits): package resourcetracker/ownership restores it;
 //   - whether a reshape keeps the amounts of every consumer: the resource tracker checks it with
