@@ -56,7 +56,7 @@ func TestHangingReload(t *testing.T) {
 	if h.has(mark, "Another process is started with it") || h.has(mark, "driver-configuration-refused") {
 		t.Error("the other driver waited for the one that hangs")
 	}
-	h.await(mark, "did not answer when it was given its new configuration", `"driver":"chaos"`)
+	h.await(mark, "did not respond to its new configuration", `"driver":"chaos"`)
 	h.await(mark, `"condition":"driver-configuration-refused"`, `"driver":"chaos"`, "no response in time")
 	h.mu.Lock()
 	told := strings.Count(h.log.String()[mark:], "nor could another process be started")

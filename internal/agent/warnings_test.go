@@ -37,11 +37,11 @@ func TestWarningsAreNoFailure(t *testing.T) {
 	mark := h.mark()
 	h.configure(strings.Replace(warning, `"numa-memory" = "it differs", `, "", 1))
 	h.reload <- syscall.SIGHUP
-	h.await(mark, `"level":"info"`, `"warning":"numa-memory"`, "no longer warns")
+	h.await(mark, `"level":"info"`, `"warning":"numa-memory"`, "has ended")
 	h.mu.Lock()
 	log := h.log.String()
 	h.mu.Unlock()
-	if begun, over := strings.Count(log, "The driver warns: "), strings.Count(log, "no longer warns of"); begun != 2 || over != 1 {
+	if begun, over := strings.Count(log, "The driver warns: "), strings.Count(log, "warning numa-memory has ended"); begun != 2 || over != 1 {
 		t.Errorf("%d warnings are logged to begin, %d to be over", begun, over)
 	}
 	if w := h.status().Drivers[0].Warnings; len(w) != 1 || !w[0].Since.Equal(d.Warnings[0].Since) {

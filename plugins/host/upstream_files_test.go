@@ -142,7 +142,7 @@ func longPathIsSaid(t *testing.T) {
 	r, mark := newMarkedRig(t)
 	_, err = r.start(chaosOrders(t, mark, "exit", nil))
 	var start *StartError
-	if !errors.As(err, &start) || !strings.Contains(strings.Join(start.Output, "\n"), "cannot find the library that I need") {
+	if !errors.As(err, &start) || !strings.Contains(strings.Join(start.Output, "\n"), "cannot find a library") {
 		t.Errorf("a plugin that says why it ends: %v", err)
 	}
 }
