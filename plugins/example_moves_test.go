@@ -9,8 +9,8 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// A node reported its VGPUs on the root; they are to be on one child per physical GPU. The driver knows of one guest which
-// GPU it has, and lets the other go where there is room.
+// A node reported its VGPUs on the root; they move to one child per physical GPU. The driver knows
+// the GPU of one guest; free capacity decides for the other.
 func ExampleDistribution() {
 	const root, gpu0, gpu1 = "a0000000-0000-0000-0000-000000000000", "a0000000-0000-0000-0000-000000000001", "a0000000-0000-0000-0000-000000000002"
 	const guest, other = "b0000000-0000-0000-0000-000000000001", "b0000000-0000-0000-0000-000000000002"
@@ -51,7 +51,7 @@ func ExampleDistribution() {
 	// map[a0000000-0000-0000-0000-000000000000:map[VCPU:4] a0000000-0000-0000-0000-000000000001:map[VGPU:2]]
 }
 
-// A custom class became a standard one. The driver embeds this in its own, beside the other methods of plugins.Driver.
+// A custom class became a standard one. The driver embeds this type.
 type renamingDriver struct{ own []string }
 
 func (renamingDriver) ClassRenames() map[string]string {

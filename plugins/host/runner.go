@@ -29,7 +29,8 @@ const drainTime = time.Second
 //
 //   - The process leads a process group, which is killed as a whole, also when the process ends by
 //     itself, and before it is reaped: the number of the group cannot belong to another one yet.
-//   - The kernel kills the process when the agent dies. That depends on the thread that started it, so each process keeps a thread.
+//   - The kernel kills the process when the agent dies. That depends on the thread that started
+//     it, so each process keeps a thread.
 //   - The read of its output has a deadline once it is dead.
 type runner struct {
 	exe            *executable
