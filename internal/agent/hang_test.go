@@ -137,8 +137,8 @@ func TestChangedExecutable(t *testing.T) {
 	check(t, os.WriteFile(path+".new", content, 0o755))
 	check(t, os.Rename(path+".new", path))
 	h.reload <- syscall.SIGHUP
-	h.await(mark, "Reload: no setting changed", "restarted where the executable changed")
-	h.await(mark, "A new process of the plugin takes over", `"driver":"chaos"`, `"reason":"the executable changed"`)
+	h.await(mark, "Reload: no setting changed", "restarted if their executable changed")
+	h.await(mark, "Another process of the plugin takes over", `"driver":"chaos"`, `"reason":"the executable was changed"`)
 	mark2 := h.mark()
 	h.configure(h.chaos("", ""), strings.Replace(h.node("fake", "cn2", uuidB, ""), "total = 8", more, 1))
 	h.reload <- syscall.SIGHUP // and again: nothing changed on disk

@@ -106,7 +106,7 @@ func (v *validator) openNoauth(section, auth, listen, remedy string) {
 		return
 	}
 	if host, _, err := net.SplitHostPort(listen); err == nil && osapi.IsExposed(host) {
-		v.bad(section+".listen", "is not a loopback address, and "+section+".auth = \"noauth\" believes whoever asks", remedy)
+		v.bad(section+".listen", "is not a loopback address, and "+section+".auth = \"noauth\" trusts all clients", remedy)
 	}
 }
 

@@ -74,7 +74,7 @@ func syntaxProblem(name string, data []byte, err error) *Problem {
 	p := &Problem{
 		Source: Source{Kind: FromFile, Name: name},
 		What:   "this is not TOML: " + strings.TrimPrefix(err.Error(), "toml: "),
-		Remedy: "mend the line (text stands in quotes: host = \"node-1\"); nothing of this file was used",
+		Remedy: "fix the line (strings need quotes: host = \"node-1\"); nothing of this file was used",
 		cause:  err,
 	}
 	var decode *toml.DecodeError

@@ -30,7 +30,7 @@ func (c *Config) MissingFiles() error {
 		}
 		problems = append(problems, &Problem{
 			Source: c.sources[file.key].orDefault(""), Key: file.key, What: what, cause: err,
-			Remedy: "put the file there, or write the path of one that is there",
+			Remedy: "create the file, or set the path of an existing file",
 		})
 	}
 	if len(problems) == 0 {

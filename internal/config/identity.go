@@ -52,9 +52,9 @@ func (l *loader) resolvePlacementURL() {
 var clientKeystoneKeys = []key[Config]{
 	{"auth_url", restart, "Address of Keystone. This and the keys below are for auth = \"keystone\".",
 		text[Config]{at: func(c *Config) *string { return &c.PlacementClient.Keystone.AuthURL }, words: "a URL such as \"https://keystone.example:5000/v3\"", check: optionalURL}},
-	{"auth_type", restart, "What the agent logs in with: the password of a user, an application credential, or the\ntoken in token_file, which it trades for one of the project below, or uses as it is if\nthere is none.",
+	{"auth_type", restart, "How the agent logs in to Keystone: with a user's password, an application credential, or\nthe token in token_file, which is exchanged for one of the project below, or used\ndirectly if there is no project.",
 		choice[Config]{func(c *Config) *string { return &c.PlacementClient.Keystone.AuthType }, AuthTypePassword, []string{AuthTypePassword, AuthTypeApplicationCredential, AuthTypeToken}}},
-	{"username", restart, "Name of the agent's user, who needs the role service in the project, or admin.",
+	{"username", restart, "Name of the agent's user, which needs the role service or admin in the project.",
 		text[Config]{at: func(c *Config) *string { return &c.PlacementClient.Keystone.Username }, words: "a name"}},
 	{"user_id", restart, "Identifier of the user, instead of the name.",
 		text[Config]{at: func(c *Config) *string { return &c.PlacementClient.Keystone.UserID }, words: "an identifier"}},
@@ -64,7 +64,7 @@ var clientKeystoneKeys = []key[Config]{
 		text[Config]{at: func(c *Config) *string { return &c.PlacementClient.Keystone.UserDomainID }, words: "an identifier"}},
 	{"password_file", restart, "File of the user's password, or the name of a credential.",
 		text[Config]{at: func(c *Config) *string { return &c.PlacementClient.Keystone.PasswordFile }, words: secretWords, check: secretPath}},
-	{"project_name", restart, "Project that the token is for, as a rule \"service\". An application credential has its own.",
+	{"project_name", restart, "Project of the token, usually \"service\". An application credential has its own.",
 		text[Config]{at: func(c *Config) *string { return &c.PlacementClient.Keystone.ProjectName }, words: "a name"}},
 	{"project_id", restart, "Identifier of the project, instead of the name.",
 		text[Config]{at: func(c *Config) *string { return &c.PlacementClient.Keystone.ProjectID }, words: "an identifier"}},
@@ -72,7 +72,7 @@ var clientKeystoneKeys = []key[Config]{
 		text[Config]{at: func(c *Config) *string { return &c.PlacementClient.Keystone.ProjectDomainName }, def: "Default", words: "a name"}},
 	{"project_domain_id", restart, "Identifier of that domain, instead of its name.",
 		text[Config]{at: func(c *Config) *string { return &c.PlacementClient.Keystone.ProjectDomainID }, words: "an identifier"}},
-	{"system_scope", restart, "\"all\" asks for a token for the whole deployment instead of one for a project.",
+	{"system_scope", restart, "\"all\" requests a system-scoped token instead of one for a project.",
 		choice[Config]{func(c *Config) *string { return &c.PlacementClient.Keystone.SystemScope }, "", []string{"", SystemScopeAll}}},
 	{"application_credential_id", restart, "Identifier of the application credential.",
 		text[Config]{at: func(c *Config) *string { return &c.PlacementClient.Keystone.ApplicationCredentialID }, words: "an identifier"}},
@@ -80,15 +80,15 @@ var clientKeystoneKeys = []key[Config]{
 		text[Config]{at: func(c *Config) *string { return &c.PlacementClient.Keystone.ApplicationCredentialName }, words: "a name"}},
 	{"application_credential_secret_file", restart, "File of its secret, or the name of a credential.",
 		text[Config]{at: func(c *Config) *string { return &c.PlacementClient.Keystone.ApplicationCredentialSecretFile }, words: secretWords, check: secretPath}},
-	{"region_name", restart, "Region whose Placement it is. May be empty where there is one region.",
+	{"region_name", restart, "Region of Placement. May be empty if there is only one region.",
 		text[Config]{at: func(c *Config) *string { return &c.PlacementClient.Keystone.RegionName }, words: "a name"}},
-	{"valid_interfaces", restart, "Interfaces of Placement's endpoint that will do, the best first.",
+	{"valid_interfaces", restart, "Acceptable interfaces of Placement's endpoint, in order of preference.",
 		list[Config]{at: func(c *Config) *[]string { return &c.PlacementClient.Keystone.ValidInterfaces }, def: []string{"internal", "public"}, words: "an array of \"internal\", \"public\" and \"admin\", at least one", check: endpointInterface, required: true}},
 }
 
 func endpointInterface(s string) *fault {
 	if !slices.Contains([]string{"internal", "public", "admin"}, s) {
-		return faultf("write \"internal\", \"public\" or \"admin\"", "%s is no interface of an endpoint", shown(s))
+		return faultf("write \"internal\", \"public\" or \"admin\"", "%s is not an interface of an endpoint", shown(s))
 	}
 	return nil
 }
@@ -173,7 +173,7 @@ func (v *validator) needed(value, key, what string) {
 // either reports two keys of [placement_client] of which one is enough.
 func (v *validator) either(one, other string) {
 	if v.written("placement_client."+one) && v.written("placement_client."+other) {
-		v.bad("placement_client."+one, "is set beside placement_client."+other, "remove one of them")
+		v.bad("placement_client."+one, "is set together with placement_client."+other, "remove one of them")
 	}
 }
 

@@ -272,7 +272,7 @@ func (l *loader) applyDriver(doc *document, d *Driver, path, group string, table
 			}
 			f := unknownKey(k, "["+path+"]", all)
 			if group == "" {
-				f.remedy += "; what the driver itself understands belongs into [" + path + ".config]"
+				f.remedy += "; the driver's own keys belong in [" + path + ".config]"
 			}
 			l.report(f.at(keyPath, source))
 			continue
@@ -370,7 +370,7 @@ func unknownSection(name string, isTable bool) *fault {
 	all = append(all, driversSection)
 	f := faultf("the sections are "+strings.Join(all, ", "), "there is no such section")
 	if !isTable {
-		f = faultf("write it below the section it belongs to; the sections are "+strings.Join(all, ", "), "this key stands outside every section")
+		f = faultf("write it below the section it belongs to; the sections are "+strings.Join(all, ", "), "this key is outside every section")
 	}
 	if near := nearest(name, all); near != "" {
 		f.remedy = "did you mean " + near + "? " + f.remedy

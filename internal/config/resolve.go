@@ -99,7 +99,7 @@ func (l *loader) resolveHost() {
 	bad := hostName(name)
 	switch {
 	case err != nil:
-		bad = faultf(remedy, "the machine does not tell its host name (%v)", err)
+		bad = faultf(remedy, "cannot read the machine's host name (%v)", err)
 	case name == "":
 		bad = faultf(remedy, "the machine has no host name")
 	case bad != nil:
@@ -135,9 +135,9 @@ func (l *loader) resolveDir(key string, dir *string, systemdVariable, root, xdgV
 	case xdgFallback != "" && filepath.IsAbs(l.env["HOME"]):
 		*dir, origin = filepath.Join(l.env["HOME"], xdgFallback, "compute-agent"), "$HOME"
 	case xdgFallback == "" && l.cfg.Agent.StateDir != "":
-		*dir, origin = filepath.Join(l.cfg.Agent.StateDir, "run"), "below agent.state_dir, for want of $"+xdgVariable
+		*dir, origin = filepath.Join(l.cfg.Agent.StateDir, "run"), "below agent.state_dir, without $"+xdgVariable
 	default:
-		l.report(faultf("set "+key+", or $"+xdgVariable, "nothing says where it should be: neither $%s nor $%s nor $HOME is set", systemdVariable, xdgVariable).
+		l.report(faultf("set "+key+", or $"+xdgVariable, "cannot determine the default: neither $%s nor $%s nor $HOME is set", systemdVariable, xdgVariable).
 			at(key, l.cfg.sources[key].orDefault("")))
 		return
 	}

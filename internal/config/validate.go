@@ -95,7 +95,7 @@ func (v *validator) keystone() {
 	k := v.cfg.Keystone
 	switch {
 	case k.ApplicationCredentialID != "" && k.PasswordFile != "":
-		v.bad("keystone.application_credential_id", "is set beside keystone.password_file", "remove one of them")
+		v.bad("keystone.application_credential_id", "is set together with keystone.password_file", "remove one of them")
 	case k.ApplicationCredentialID != "" && k.ApplicationCredentialSecretFile == "":
 		v.bad("keystone.application_credential_id", "is set without keystone.application_credential_secret_file", "set it to the file of the secret")
 	case k.ApplicationCredentialID == "" && k.ApplicationCredentialSecretFile != "":
