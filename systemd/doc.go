@@ -14,8 +14,8 @@
 //	  ▲ log entries with fields
 //	Journal    if standard error is the journal (JOURNAL_STREAM)
 //
-// New and Listeners remove systemd's variables from the environment, so that plugins cannot use them.
-// Without systemd, everything does nothing and returns no error.
+// New and Listeners remove systemd's variables from the environment, so that plugins cannot use
+// them. Without systemd, everything does nothing and returns no error.
 //
 // The protocols: sd_notify(3), sd_watchdog_enabled(3), sd_listen_fds(3), systemd.exec(5), section
 // CREDENTIALS, and systemd.io/JOURNAL_NATIVE_PROTOCOL.

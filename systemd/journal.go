@@ -23,33 +23,34 @@ import (
 // JournalSocket is where journald listens for entries with fields.
 const JournalSocket = "/run/systemd/journal/socket"
 
-// StderrIsJournal reports whether standard error goes to the journal. It compares JOURNAL_STREAM
-// with the open file, because children of a service inherit the variable with another standard
-// error.
+// StderrIsJournal tells whether standard error goes to the journal: whether JOURNAL_STREAM names
+// the very file that it is, since children of a service inherit the variable and may have another
+// standard error.
 func StderrIsJournal() bool {
 	is, err := journal.StderrIsJournalStream()
 	return err == nil && is
 }
 
-// Journal is an io.Writer for zerolog: each JSON log line becomes a journal entry with fields.
+// Journal is an io.Writer for zerolog: each log line in JSON becomes an entry of systemd's journal
+// with its fields.
 //
 //	level    PRIORITY, as syslog numbers it
 //	message  MESSAGE
 //	others   their names in capitals (driver: DRIVER); text and numbers as is, others as JSON
 //
-// and SYSLOG_IDENTIFIER. Lines that journald does not accept go unchanged to a second writer.
-// Journal is safe for concurrent use.
+// with SYSLOG_IDENTIFIER beside them. What journald does not take goes to a second writer as it
+// came, so that nothing is lost. It is safe for concurrent use.
 //
-// Source: systemd.io/JOURNAL_NATIVE_PROTOCOL. A line costs one datagram; a larger one is passed in
-// a sealed memory file.
+// Source: systemd.io/JOURNAL_NATIVE_PROTOCOL. A line costs one datagram; one that is too large for
+// a datagram goes in a sealed memory file.
 type Journal struct {
 	identifier string
 	conn       *net.UnixConn
 	fallback   io.Writer
 }
 
-// NewJournal returns a writer to the journal at a socket ([JournalSocket]), with identifier as
-// SYSLOG_IDENTIFIER. Lines that cannot be delivered go to fallback.
+// NewJournal returns a writer to the journal at a socket ([JournalSocket]) that calls itself
+// identifier. What cannot be delivered goes to fallback.
 func NewJournal(socket, identifier string, fallback io.Writer) (*Journal, error) {
 	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: socket, Net: "unixgram"})
 	if err != nil {
@@ -156,11 +157,12 @@ func fieldText(value any) (string, error) {
 // maxFieldName is journald's limit.
 const maxFieldName = 64
 
-// reserved are fields of journald or the unit, which a field of the log must not replace.
+// reserved are fields that journald or the unit gives a meaning to; one of ours by that name must
+// not pass for it.
 var reserved = []string{"PRIORITY", "SYSLOG_IDENTIFIER", "SYSLOG_FACILITY", "SYSLOG_PID", "SYSLOG_TIMESTAMP", "SYSLOG_RAW", "MESSAGE", "MESSAGE_ID", "ERRNO", "UNIT", "USER_UNIT", "COREDUMP_UNIT", "OBJECT_PID"}
 
-// fieldName converts a name to one that journald accepts: capitals, digits and underscores,
-// beginning with a capital.
+// fieldName makes of a name one that journald accepts: capitals, digits and underscores, no
+// underscore or digit first.
 func fieldName(name string) string {
 	mapped := strings.Map(func(r rune) rune {
 		switch {

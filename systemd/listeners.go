@@ -17,8 +17,8 @@ const PlacementSocket = "placement"
 // ErrNotListener is wrapped if systemd passed a descriptor that is not a listening stream socket.
 var ErrNotListener = errors.New("not a listening socket")
 
-// Listeners returns the sockets that systemd passed to this process, by name. It removes LISTEN_* from
-// the environment, so that a second call returns none. On an error, all sockets are closed.
+// Listeners returns the sockets that systemd passed to this process, by name. It removes LISTEN_*
+// from the environment, so that a second call returns none. On an error, all sockets are closed.
 func Listeners() (map[string][]net.Listener, error) {
 	listeners := map[string][]net.Listener{}
 	var bad error

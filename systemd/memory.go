@@ -31,8 +31,8 @@ func LimitMemory(percent int64) int64 {
 // noLimit is the value without a limit in version 1 of control groups, rounded to pages.
 const noLimit = math.MaxInt64 &^ (1<<20 - 1)
 
-// memoryMax returns the lowest limit in bytes of this process's control group and its parents, 0 for
-// none. root is the prefix of all files.
+// memoryMax returns the lowest limit in bytes of this process's control group and its parents, 0
+// for none. root is the prefix of all files.
 func memoryMax(root string) int64 {
 	membership, err := os.ReadFile(filepath.Join(root, "proc/self/cgroup"))
 	if err != nil {

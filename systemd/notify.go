@@ -24,8 +24,8 @@ const sendTimeout = time.Second
 // maxStatus limits STATUS= in bytes; `systemctl status` shows one line.
 const maxStatus = 512
 
-// Notifier notifies systemd of the service's state. It is safe for concurrent use. The zero value and a
-// nil Notifier do nothing.
+// Notifier notifies systemd of the service's state. It is safe for concurrent use. The zero value
+// and a nil Notifier do nothing.
 type Notifier struct {
 	socket   string
 	watchdog time.Duration
@@ -33,8 +33,8 @@ type Notifier struct {
 }
 
 // New removes NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID from the environment, so that no child
-// inherits them, and returns a Notifier for them. It does nothing unless systemd started this process
-// with Type=notify. The error is about invalid variables; the Notifier works without them.
+// inherits them, and returns a Notifier for them. It does nothing unless systemd started this
+// process with Type=notify. The error is about invalid variables; the Notifier works without them.
 func New() (*Notifier, error) {
 	n := &Notifier{socket: os.Getenv("NOTIFY_SOCKET")}
 	n.send = n.write
@@ -75,8 +75,8 @@ func (n *Notifier) Stopping(status string) error {
 	return n.notify(daemon.SdNotifyStopping, statusLine(status))
 }
 
-// Reloading reports the start of a reload, with the monotonic time by which systemd matches it to its
-// request. Ready must follow, even if the new configuration is invalid.
+// Reloading reports the start of a reload, with the monotonic time by which systemd matches it to
+// its request. Ready must follow, even if the new configuration is invalid.
 func (n *Notifier) Reloading(status string) error {
 	if !n.Enabled() {
 		return nil

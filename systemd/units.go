@@ -11,8 +11,8 @@ import "embed"
 //	sysusers.conf → /usr/lib/sysusers.d/compute-agent.conf
 //	tmpfiles.conf → /usr/lib/tmpfiles.d/compute-agent.conf
 //
-// They run /usr/bin/compute-agent, with the files of "config", which are installed in
-// /etc/compute-agent unless they exist.
+// They run /usr/bin/compute-agent, with the files of "config", which go to /etc/compute-agent where
+// there are none yet.
 //
 //go:embed units
 var Units embed.FS

@@ -9,8 +9,8 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// checksPerInterval is the number of checks per watchdog interval. sd_watchdog_enabled(3) asks for two
-// heartbeats; the third check logs a hang before systemd acts.
+// checksPerInterval is the number of checks per watchdog interval. sd_watchdog_enabled(3) asks for
+// two heartbeats; the third check logs a hang before systemd acts.
 const checksPerInterval = 3
 
 // Watchdog sends heartbeats to systemd while the service is alive, until ctx ends. It returns

@@ -20,8 +20,8 @@ import (
 	"github.com/compute-agent/compute-agent/resourcetracker/audit"
 )
 
-// auditTimeout bounds an audit: it costs a request for each provider and each consumer, and a question to the drivers for
-// each write.
+// auditTimeout bounds an audit: it costs a request for each provider and each consumer, and a
+// question to the drivers for each write.
 const auditTimeout = 10 * time.Minute
 
 // defaultMinAge is how old an orphaned allocation must be to be deleted.
@@ -114,7 +114,8 @@ func newAllocationsHeal() *cobra.Command {
 	return cmd
 }
 
-// audit gets a report from the running agent, or without one, and prints it. good decides the exit code.
+// audit gets a report from the running agent, or without one, and prints it. good decides the exit
+// code.
 func (o *options) audit(cmd *cobra.Command, show func(io.Writer, audit.Report) error, good func(audit.Report) bool,
 	online func(context.Context, *control.Client) (audit.Report, error), offline func(context.Context, *config.Config, zerolog.Logger) (audit.Report, error),
 ) error {

@@ -270,7 +270,8 @@ func TestAllocationsRefused(t *testing.T) {
 	}
 }
 
-// TestAllocationsRace: whoever writes to the consumer, or whatever guest comes, between comparing and writing, wins.
+// TestAllocationsRace: whoever writes to the consumer, or whatever guest comes, between comparing
+// and writing, wins.
 func TestAllocationsRace(t *testing.T) {
 	s := newSite(t)
 	s.inhabit()
@@ -293,8 +294,8 @@ func TestAllocationsRace(t *testing.T) {
 	}
 }
 
-// TestAllocationsOfAGuestThatComesBack: what was written after a guest had gone is for its coming back, and a driver that lists
-// nobody proves nothing; a person's word does.
+// TestAllocationsOfAGuestThatComesBack: what was written after a guest had gone is for its coming
+// back, and a driver that lists nobody proves nothing; a person's word does.
 func TestAllocationsOfAGuestThatComesBack(t *testing.T) {
 	s := newSite(t)
 	s.inhabit()
@@ -321,7 +322,8 @@ func TestAllocationsOfAGuestThatComesBack(t *testing.T) {
 	s.wantHeld("by a person's word", map[int]string{1: "0 here, 0 elsewhere"})
 }
 
-// TestAllocationsOnASharingChild: a child that shares its inventory with other hosts is held by their guests, too.
+// TestAllocationsOnASharingChild: a child that shares its inventory with other hosts is held by
+// their guests, too.
 func TestAllocationsOnASharingChild(t *testing.T) {
 	onBothSites(t, func(t *testing.T, s *site) {
 		s.inhabit()

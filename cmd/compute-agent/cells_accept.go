@@ -22,8 +22,9 @@ type acceptView struct {
 	Accepted bool      `json:"accepted"`
 	Before   *markView `json:"before"`
 	Now      markView  `json:"now"`
-	// Living counts servers of the API database that are not deleted, and Unknown those of them that
-	// the cell does not have. Deleted counts deleted ones, and Back those of them that the cell has.
+	// Living counts servers of the API database that are not deleted, and Unknown those of them
+	// that the cell does not have. Deleted counts deleted ones, and Back those of them that the
+	// cell has.
 	Living  int `json:"living"`
 	Unknown int `json:"unknown"`
 	Deleted int `json:"deleted"`

@@ -44,7 +44,8 @@ func cellAt(t *testing.T, database, socket string) (stop func()) {
 	}
 }
 
-// TestAcceptCell: the operator sees that a cell has another database and what that means, accepts it, and the cell is as any other.
+// TestAcceptCell: the operator sees that a cell has another database and what that means, accepts
+// it, and the cell is as any other.
 func TestAcceptCell(t *testing.T) {
 	dir := t.TempDir()
 	socket := filepath.Join(dir, "cell1.sock")
@@ -96,7 +97,8 @@ func TestAcceptCell(t *testing.T) {
 	}
 }
 
-// withServers puts two living servers and a deleted one into cell1, as far as the API database knows.
+// withServers puts two living servers and a deleted one into cell1, as far as the API database
+// knows.
 func withServers(t *testing.T, dir string) {
 	t.Helper()
 	store, err := apidb.Open(t.Context(), filepath.Join(dir, cells.APIDatabase), apidb.Options{})

@@ -109,8 +109,8 @@ func newCellsDBUpgrade() *cobra.Command {
 	return cmd
 }
 
-// onFile runs a command on the file of the API database: with api nil, or in the compute API that has
-// it open.
+// onFile runs a command on the file of the API database: with api nil, or in the compute API that
+// has it open.
 func (o *manageOptions) onFile(cmd *cobra.Command, do func(path string, api *cells.API) error) error {
 	if s := servingOf(cmd.Context()); s.api != nil {
 		return do(s.api.Database(), s.api)

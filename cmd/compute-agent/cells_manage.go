@@ -65,8 +65,8 @@ func (o *manageOptions) file() (string, *config.Config, error) {
 	return path, cfg, err
 }
 
-// with runs a command on the API database, or in the compute API that has it open. A missing database
-// is an error, because a command on the wrong file would appear to work.
+// with runs a command on the API database, or in the compute API that has it open. A missing
+// database is an error, because a command on the wrong file would appear to work.
 func (o *manageOptions) with(cmd *cobra.Command, do func(apidb.Store, *config.Config) error) error {
 	if s := servingOf(cmd.Context()); s.api != nil {
 		return do(s.api.Store(), s.cfg)
@@ -101,7 +101,8 @@ type cellView struct {
 	UUID     string `json:"uuid"`
 	URL      string `json:"url"`
 	Disabled bool   `json:"disabled"`
-	// State is up, down or other database, and Cause why it is not up; empty if the cell was not asked.
+	// State is up, down or other database, and Cause why it is not up; empty if the cell was not
+	// asked.
 	State string `json:"state,omitempty"`
 	Cause string `json:"cause,omitempty"`
 	Hosts int    `json:"hosts"`
@@ -189,7 +190,8 @@ const (
 	cellOtherDatabase = "other database"
 )
 
-// askCells returns the states of all cells, asked concurrently. databases are their recorded databases.
+// askCells returns the states of all cells, asked concurrently. databases are their recorded
+// databases.
 func askCells(ctx context.Context, cfg *config.Config, known []apidb.Cell, databases map[string]apidb.CellDatabase) []cellAnswer {
 	answers := gather.All(ctx, newGatherer(cfg), known, func(ctx context.Context, c *cellclient.Client) (cellwire.CellInfo, error) {
 		if _, err := c.ComputeNodes(ctx, true); err != nil { // only the compute API is allowed to do this

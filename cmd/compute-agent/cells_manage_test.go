@@ -30,7 +30,8 @@ func manage(t *testing.T, dir string, args ...string) (out, told string, err err
 	return stdout.String(), stderr.String(), err
 }
 
-// TestManageTheWrongDatabase: a command about a database that is not there says so, and does not make one that nobody serves.
+// TestManageTheWrongDatabase: a command about a database that is not there says so, and does not
+// make one that nobody serves.
 func TestManageTheWrongDatabase(t *testing.T) {
 	dir := t.TempDir()
 	database := filepath.Join(dir, cells.APIDatabase)
@@ -56,8 +57,8 @@ func TestManageTheWrongDatabase(t *testing.T) {
 	}
 }
 
-// TestADatabaseOfAnother: what is another cell's, or in use, is refused before anything is touched, the socket of the one that uses it too. Starting the
-// service again would not help with the first.
+// TestADatabaseOfAnother: what is another cell's, or in use, is refused before anything is touched,
+// the socket of the one that uses it too. Starting the service again would not help with the first.
 func TestADatabaseOfAnother(t *testing.T) {
 	dir := t.TempDir()
 	one, err := cells.NewCell(t.Context(), cells.CellConfig{Name: "cell1", Database: filepath.Join(dir, cells.CellDatabase), Auth: cell.NoAuth(), Logger: zerolog.Nop()})
@@ -99,7 +100,8 @@ func TestADatabaseOfAnother(t *testing.T) {
 	}
 }
 
-// TestAnotherCellAtTheURL: one cell under the address of another is down, and the operator is told which one answers.
+// TestAnotherCellAtTheURL: one cell under the address of another is down, and the operator is told
+// which one answers.
 func TestAnotherCellAtTheURL(t *testing.T) {
 	dir := t.TempDir()
 	one, err := cells.NewCell(t.Context(), cells.CellConfig{Name: "cell1", Database: filepath.Join(dir, "cell.db"), Auth: cell.NoAuth(), Logger: zerolog.Nop()})

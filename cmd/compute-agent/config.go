@@ -138,7 +138,8 @@ func refusedByDrivers(drivers []agent.DriverCheck) error {
 	return fmt.Errorf("%w:\n%w", config.ErrInvalid, errors.Join(errs...))
 }
 
-// checkPolicies validates the policy files of Placement and the compute API. Rules without effect are logged.
+// checkPolicies validates the policy files of Placement and the compute API. Rules without effect
+// are logged.
 func checkPolicies(cfg *config.Config, log zerolog.Logger) error {
 	var errs []error
 	check := func(key string, err error) {
@@ -168,7 +169,8 @@ type providersView struct {
 	Warnings  []providerconfig.Warning `json:"warnings"`
 }
 
-// checkProviders reads the provider.yaml files, and joins their errors with those of the configuration.
+// checkProviders reads the provider.yaml files, and joins their errors with those of the
+// configuration.
 func checkProviders(cfg *config.Config, invalid error) (providersView, error) {
 	view := providersView{Directory: cfg.ProviderConfigDir(), Files: []string{}, Entries: []providerconfig.Entry{}, Warnings: []providerconfig.Warning{}}
 	read, warnings, err := providerconfig.Load(view.Directory)

@@ -27,8 +27,8 @@ type standing struct {
 func (r standing) Status(context.Context) health.Status { return health.Status{} }
 func (r standing) Configuration() control.Configuration { return r.read }
 
-// TestDoctorLooksAtThePlacementOfTheRunningAgent, which flags set, where --config names the file of that agent; and otherwise at the one of
-// --config.
+// TestDoctorLooksAtThePlacementOfTheRunningAgent, which flags set, where --config names the file of
+// that agent; and otherwise at the one of --config.
 func TestDoctorLooksAtThePlacementOfTheRunningAgent(t *testing.T) {
 	asked := make(chan string, 100)
 	serve := func(name string) string {

@@ -16,8 +16,9 @@ import (
 	"github.com/compute-agent/compute-agent/internal/health"
 )
 
-// TestFirstProcess runs the agent as the first process of a PID namespace, as in a container without an init: it reaps an orphan, and leaves its
-// driver's process to who wants to know how that ended.
+// TestFirstProcess runs the agent as the first process of a PID namespace, as in a container
+// without an init: it reaps an orphan, and leaves its driver's process to who wants to know how
+// that ended.
 func TestFirstProcess(t *testing.T) {
 	if os.Geteuid() != 0 {
 		if os.Getenv("CI") != "" {

@@ -11,7 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// rootTree is what Placement has of the node: the names of all providers, and of the root all but the generations.
+// rootTree is what Placement has of the node: the names of all providers, and of the root all but
+// the generations.
 func (s *site) rootTree() map[string]any {
 	s.t.Helper()
 	out := map[string]any{"names": s.names()}

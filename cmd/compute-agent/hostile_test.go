@@ -46,7 +46,8 @@ func (s *service) said() string {
 	return s.log.String()
 }
 
-// serves starts a command that serves at ADDRESS, after the shell command before, and waits until it answers.
+// serves starts a command that serves at ADDRESS, after the shell command before, and waits until
+// it answers.
 func serves(t *testing.T, before string, args ...string) *service {
 	t.Helper()
 	program, err := exec.LookPath("compute-agent")
@@ -113,8 +114,8 @@ func (s *service) ask(method, path, body string) (int, string) {
 	return answer.StatusCode, string(text)
 }
 
-// TestFewDescriptors: 60 connections that say nothing, or that were used once, do not keep a server from answering which may have 64
-// files open.
+// TestFewDescriptors: 60 connections that say nothing, or that were used once, do not keep a server
+// from answering which may have 64 files open.
 func TestFewDescriptors(t *testing.T) {
 	dir := t.TempDir()
 	for name, args := range map[string][]string{
@@ -145,8 +146,9 @@ func TestFewDescriptors(t *testing.T) {
 	}
 }
 
-// TestDatabaseRemoved: after its files are removed a service refuses writes, says so within a moment, is not ready, and does not start
-// again with an empty database, unless its operator does what the message says.
+// TestDatabaseRemoved: after its files are removed a service refuses writes, says so within a
+// moment, is not ready, and does not start again with an empty database, unless its operator does
+// what the message says.
 func TestDatabaseRemoved(t *testing.T) {
 	for name, c := range map[string]struct {
 		file    string

@@ -25,8 +25,8 @@ import (
 // A database file belongs to one process. If a service has it open, that service runs the command,
 // requested on its admin socket, with the same arguments and output.
 
-// serving holds the databases of this process, for commands from the admin socket. A database that it
-// does not serve is nil.
+// serving holds the databases of this process, for commands from the admin socket. A database that
+// it does not serve is nil.
 type serving struct {
 	cfg       *config.Config
 	api       *cells.API
@@ -53,14 +53,15 @@ func (s serving) commands(group ...string) http.Handler {
 }
 
 const (
-	// lockTime is how long to wait for another command, or a starting service, to unlock a database.
+	// lockTime is how long to wait for another command, or a starting service, to unlock a
+	// database.
 	lockTime = 5 * time.Second
 	// lockPause is the time between two attempts.
 	lockPause = 50 * time.Millisecond
 )
 
-// alone runs direct, which opens the database at a path. If a service has it open, alone runs ask with
-// the service's admin socket.
+// alone runs direct, which opens the database at a path. If a service has it open, alone runs ask
+// with the service's admin socket.
 func alone(ctx context.Context, path string, direct func() error, ask func(socket string) error) error {
 	deadline, cancel := context.WithTimeout(ctx, lockTime)
 	defer cancel()
@@ -91,8 +92,8 @@ func onDatabase(cmd *cobra.Command, path string, direct func() error) error {
 	})
 }
 
-// argsOf returns the arguments of a command line without those that locate the database, because the
-// service has its own configuration.
+// argsOf returns the arguments of a command line without those that locate the database, because
+// the service has its own configuration.
 func argsOf(cmd *cobra.Command) []string {
 	args := strings.Fields(strings.TrimPrefix(cmd.CommandPath(), "compute-agent "))
 	cmd.Flags().Visit(func(f *pflag.Flag) {

@@ -140,8 +140,8 @@ func (o *options) ask(cmd *cobra.Command, what string, text func(context.Context
 	return printJSON(cmd.OutOrStdout(), raw)
 }
 
-// loadToAsk reads the configuration for the path of the control socket. If a file is invalid, it falls
-// back to --runtime-dir or the default, because status matters most then.
+// loadToAsk reads the configuration for the path of the control socket. If a file is invalid, it
+// falls back to --runtime-dir or the default, because status matters most then.
 func (o *options) loadToAsk(cmd *cobra.Command) (*config.Config, error) {
 	cfg, err := o.load()
 	if !errors.Is(err, config.ErrInvalid) {

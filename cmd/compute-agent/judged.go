@@ -55,9 +55,9 @@ func (o *options) configuration(cfg *config.Config) control.Configuration {
 	return out
 }
 
-// loadJudged reads the configuration for a command that checks it: the running agent's, from the files
-// as they are now, unless --config names another file. If no agent runs, it is that of --config or the
-// default file, and agent is nil.
+// loadJudged reads the configuration for a command that checks it: the running agent's, from the
+// files as they are now, unless --config names another file. If no agent runs, it is that of
+// --config or the default file, and agent is nil.
 func (o *options) loadJudged(ctx context.Context) (cfg *config.Config, agent *control.Configuration, err error) {
 	cfg, err = o.load()
 	if cfg == nil || cfg.Agent.RuntimeDir == "" {

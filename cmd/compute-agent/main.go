@@ -29,9 +29,9 @@ import (
 	"github.com/compute-agent/compute-agent/resourcetracker/providerconfig"
 )
 
-// Exit codes of all commands. 2 is not used: a Go program that crashes exits with it, and systemd must
-// restart it. The units list the codes after which a restart cannot help, so a failure that may be
-// temporary, such as a disk that is not mounted yet, is 1.
+// Exit codes of all commands. 2 is not used: a Go program that crashes exits with it, and systemd
+// must restart it. The units list the codes after which a restart cannot help, so a failure that
+// may be temporary, such as a disk that is not mounted yet, is 1.
 const (
 	exitDone    = 0
 	exitFailed  = 1
@@ -49,7 +49,8 @@ func main() {
 	os.Exit(code)
 }
 
-// reapOrphans reaps orphaned processes until end is called, if this is the first process of a container.
+// reapOrphans reaps orphaned processes until end is called, if this is the first process of a
+// container.
 func reapOrphans(stderr io.Writer) (end func()) {
 	if os.Getpid() != 1 {
 		return func() {}

@@ -100,8 +100,8 @@ type proposal[T any] struct {
 	print      func(io.Writer, T) error
 }
 
-// run makes the change if there are no objections and the operator agrees, and prints the result. With
-// objections the exit code is exitProtect.
+// run makes the change if there are no objections and the operator agrees, and prints the result.
+// With objections the exit code is exitProtect.
 func (p proposal[T]) run(cmd *cobra.Command, opts *options, ok *consent) error {
 	out, err := p.look()
 	if err != nil {

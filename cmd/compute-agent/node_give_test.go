@@ -16,8 +16,8 @@ import (
 	"github.com/compute-agent/compute-agent/internal/health"
 )
 
-// drivers writes a configuration with one driver for each table, NAME and the nodes that it reports; a table that begins with "!" is
-// of a driver that cannot name its nodes.
+// drivers writes a configuration with one driver for each table, NAME and the nodes that it
+// reports; a table that begins with "!" is of a driver that cannot name its nodes.
 func (s *site) drivers(tables ...string) {
 	s.t.Helper()
 	s.configure("flat", "")
@@ -96,8 +96,9 @@ const (
 	bNode         = "aaaaaaaa-0000-4000-8000-00000000000b"
 )
 
-// TestNodeOfTwoDriversStaysItsOwners: the driver that reported a node first keeps it, also when the newcomer answers first or the owner does not
-// answer at all, by uuid or by name. Nothing else stops: neither the agent nor the other nodes of either driver.
+// TestNodeOfTwoDriversStaysItsOwners: the driver that reported a node first keeps it, also when the
+// newcomer answers first or the owner does not answer at all, by uuid or by name. Nothing else
+// stops: neither the agent nor the other nodes of either driver.
 func TestNodeOfTwoDriversStaysItsOwners(t *testing.T) {
 	s := newSite(t)
 	s.drivers("zeta", node("cn1", contestedNode, 16, ""))
@@ -133,7 +134,8 @@ func TestNodeOfTwoDriversStaysItsOwners(t *testing.T) {
 	}
 }
 
-// TestFirstStartWithTwoDriversOfOneNode: neither driver gets the node by chance, until an operator gives it to one; that outlives the agent.
+// TestFirstStartWithTwoDriversOfOneNode: neither driver gets the node by chance, until an operator
+// gives it to one; that outlives the agent.
 func TestFirstStartWithTwoDriversOfOneNode(t *testing.T) {
 	s := newSite(t)
 	tables := []string{"alpha", node("cn1", contestedNode, 1, "") + "," + node("a1", aNode, 2, ""), "zeta", node("cn1", contestedNode, 16, "")}
@@ -166,7 +168,8 @@ func TestFirstStartWithTwoDriversOfOneNode(t *testing.T) {
 	}
 }
 
-// TestGiveNode: what only the former driver reported goes, but for what is allocated. With an agent that runs and without.
+// TestGiveNode: what only the former driver reported goes, but for what is allocated. With an agent
+// that runs and without.
 func TestGiveNode(t *testing.T) {
 	for name, running := range map[string]bool{"while the agent runs": true, "while it is stopped": false} {
 		t.Run(name, func(t *testing.T) {
@@ -197,7 +200,8 @@ func TestGiveNode(t *testing.T) {
 	}
 }
 
-// TestRemovedNodeIsTheNewcomers: the former driver is gone, and so is what it reported; then the node is new, and the other driver's.
+// TestRemovedNodeIsTheNewcomers: the former driver is gone, and so is what it reported; then the
+// node is new, and the other driver's.
 func TestRemovedNodeIsTheNewcomers(t *testing.T) {
 	s := newSite(t)
 	s.drivers("old", node("cn1", contestedNode, 16, ""))

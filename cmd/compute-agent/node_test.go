@@ -20,7 +20,8 @@ const (
 	traitDisabled = "COMPUTE_STATUS_DISABLED"
 )
 
-// host writes a configuration whose nodes the fake driver has; without a uuid a node is the host's own.
+// host writes a configuration whose nodes the fake driver has; without a uuid a node is the host's
+// own.
 func (s *site) host(name, nodes string) {
 	s.t.Helper()
 	s.configure("flat", "")
@@ -161,7 +162,8 @@ func TestLostIdentity(t *testing.T) {
 	s.refusesToStart("the file was exchanged", secondNode, was)
 }
 
-// TestRenamedHost: the provider and those named after it follow, others do not, and a renaming that broke off is gone on with.
+// TestRenamedHost: the provider and those named after it follow, others do not, and a renaming that
+// broke off is gone on with.
 func TestRenamedHost(t *testing.T) {
 	s := newSite(t)
 	s.host("cn1", own("cn1"))
@@ -221,13 +223,15 @@ func TestCopiedStateDirectory(t *testing.T) {
 	for _, command := range []string{"audit", "heal"} {
 		s.says(exitProtect, []string{"allocations", command}, "host cn1", "this is cn9")
 	}
-	// Under the same name it may be the host on new hardware; nothing is healed before an agent has run here.
+	// Under the same name it may be the host on new hardware; nothing is healed before an agent has
+	// run here.
 	if s.host("cn1", own("cn1")); known {
 		s.says(exitProtect, []string{"allocations", "heal"}, "not that of the last start")
 	}
 }
 
-// TestLostPlacement: a Placement that has forgotten this host is not filled anew behind anybody's back.
+// TestLostPlacement: a Placement that has forgotten this host is not filled anew behind anybody's
+// back.
 func TestLostPlacement(t *testing.T) {
 	s := newSite(t)
 	s.host("cn1", own("cn1"))
@@ -252,7 +256,8 @@ func TestLostPlacement(t *testing.T) {
 	s.says(exitDone, []string{"adopt", "--as-new", "--yes"}, "Nothing to do for node")
 }
 
-// TestAdoptRefuses: what is no compute node of this host is not taken over, and not while the agent runs.
+// TestAdoptRefuses: what is no compute node of this host is not taken over, and not while the agent
+// runs.
 func TestAdoptRefuses(t *testing.T) {
 	s := newSite(t)
 	s.host("cn1", own("cn1"))
@@ -276,8 +281,8 @@ func TestAdoptRefuses(t *testing.T) {
 	}
 }
 
-// TestDisableAndEnable: a reason outlives the agent, reaches Placement at once where one runs, and enabling takes away what
-// others set.
+// TestDisableAndEnable: a reason outlives the agent, reaches Placement at once where one runs, and
+// enabling takes away what others set.
 func TestDisableAndEnable(t *testing.T) {
 	s := newSite(t)
 	s.host("cn1", own("cn1"))
@@ -329,7 +334,8 @@ func TestDisableAndEnable(t *testing.T) {
 	}
 }
 
-// reports runs the agent until all providers are there: each node has a pass of its own, which is finished when the agent stops.
+// reports runs the agent until all providers are there: each node has a pass of its own, which is
+// finished when the agent stops.
 func (s *site) reports(names ...string) {
 	s.t.Helper()
 	stop := s.agent()
@@ -337,7 +343,8 @@ func (s *site) reports(names ...string) {
 	s.eventually("every provider", func() bool { return slices.Equal(s.names(), names) })
 }
 
-// TestNodesThatWentAway: a node that no driver names stays until somebody says that it is gone, and nothing stands against it.
+// TestNodesThatWentAway: a node that no driver names stays until somebody says that it is gone, and
+// nothing stands against it.
 func TestNodesThatWentAway(t *testing.T) {
 	s := newSite(t)
 	two := func() string {

@@ -12,7 +12,8 @@ import (
 	"github.com/compute-agent/compute-agent/internal/health"
 )
 
-// release has the fake driver play one of its releases on 16 VGPUs. Version 0 is one that knows no layout versions.
+// release has the fake driver play one of its releases on 16 VGPUs. Version 0 is one that knows no
+// layout versions.
 func (s *site) release(shape string) {
 	s.t.Helper()
 	s.configure("flat", "")
@@ -35,8 +36,9 @@ func (s *site) vgpus() int64 {
 	return sum
 }
 
-// TestOlderDriverAfterAReshape: layout version 2 was reshaped to, and an older release is put back: with a lower version, and without any. 16
-// VGPUs stay 16; the node is held, and says how to go on. Nothing is in the way of taking the reshape back.
+// TestOlderDriverAfterAReshape: layout version 2 was reshaped to, and an older release is put back:
+// with a lower version, and without any. 16 VGPUs stay 16; the node is held, and says how to go on.
+// Nothing is in the way of taking the reshape back.
 func TestOlderDriverAfterAReshape(t *testing.T) {
 	for name, older := range map[string]string{"a lower layout version": "shape_version = 1", "no layout version": `shape = "flat"`} {
 		t.Run(name, func(t *testing.T) {
@@ -75,7 +77,8 @@ func TestOlderDriverAfterAReshape(t *testing.T) {
 	}
 }
 
-// TestOlderDriverThatNeverHadVersions: neither release has a layout version, and the journal of reshapes tells them apart.
+// TestOlderDriverThatNeverHadVersions: neither release has a layout version, and the journal of
+// reshapes tells them apart.
 func TestOlderDriverThatNeverHadVersions(t *testing.T) {
 	s := newSite(t)
 	s.release(`shape = "flat"`)

@@ -138,8 +138,8 @@ func connectionsOf(cfg *config.Config) *osapi.Connections {
 	return osapi.NewConnections(osapi.ConnectionLimits{Total: cfg.Server.MaxConnections, PerAddress: cfg.Server.MaxConnectionsPerAddress})
 }
 
-// placementConfig converts the configuration. connections are those of the process, nil if it does not
-// serve clients.
+// placementConfig converts the configuration. connections are those of the process, nil if it does
+// not serve clients.
 func placementConfig(cfg *config.Config, flags placementFlags, connections *osapi.Connections, log zerolog.Logger) placement.Config {
 	return placement.Config{
 		StateDir: filepath.Clean(cfg.Agent.StateDir), Database: flags.database, Listen: flags.listen,

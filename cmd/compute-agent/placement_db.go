@@ -16,8 +16,8 @@ import (
 	"github.com/compute-agent/compute-agent/placement"
 )
 
-// Exit codes of `online-data-migrations` besides exitDone, which means that nothing is left to do. 0
-// and 1 are those of placement-manage; scripts treat every other code as a failure.
+// Exit codes of `online-data-migrations` besides exitDone, which means that nothing is left to do.
+// 0 and 1 are those of placement-manage; scripts treat every other code as a failure.
 const (
 	exitMigratedSome    = 1  // some rows were migrated and more may be left: run it again
 	exitMigrationFailed = 70 // EX_SOFTWARE of sysexits.h, since 1 is taken
@@ -32,8 +32,8 @@ func migrating(err error) error {
 	return migrationFailed(err)
 }
 
-// showMigrations prints what was done, and returns the command's exit code. some means that more may
-// be left.
+// showMigrations prints what was done, and returns the command's exit code. some means that more
+// may be left.
 func (o *options) showMigrations(cmd *cobra.Command, done []migrationView, some bool, err error) error {
 	var shown error
 	if o.json() {

@@ -45,7 +45,8 @@ func occupied() []request {
 
 func consumer(i int) string { return fmt.Sprintf("99999999-0000-4000-8000-%012d", i+1) }
 
-// debian makes requests to the distribution's OpenStack Placement on a database file, and returns the bodies of the answers.
+// debian makes requests to the distribution's OpenStack Placement on a database file, and returns
+// the bodies of the answers.
 func debian(t *testing.T, file string, requests []request) []json.RawMessage {
 	t.Helper()
 	input, err := json.Marshal(requests)
@@ -100,7 +101,8 @@ type asking func(*testing.T, string, []request) []json.RawMessage
 // makers are the two programs that make a database.
 var makers = map[string]asking{"bundled": bundled, "debian": debian}
 
-// onBothDatabases runs a test on a database of each program; the site has no Placement that could be reached.
+// onBothDatabases runs a test on a database of each program; the site has no Placement that could
+// be reached.
 func onBothDatabases(t *testing.T, test func(t *testing.T, s *site, file string, ask asking)) {
 	for name, ask := range makers {
 		t.Run(name, func(t *testing.T) {
@@ -292,8 +294,9 @@ func TestMigrateRefuses(t *testing.T) {
 	})
 }
 
-// TestMigrateKilled: wherever it is killed, the database has the old or the new shape, the journal knows which, and the
-// next run brings it to the end. The kill comes at the n-th change of a file of the database or the state directory.
+// TestMigrateKilled: wherever it is killed, the database has the old or the new shape, the journal
+// knows which, and the next run brings it to the end. The kill comes at the n-th change of a file
+// of the database or the state directory.
 func TestMigrateKilled(t *testing.T) {
 	const stride = 2 // of the changes of a whole run, about 60
 	s := newSite(t)
@@ -344,7 +347,8 @@ func TestMigrateKilled(t *testing.T) {
 	}
 }
 
-// runAndKill runs a command and kills it at the n-th change below the directories. It reports whether that came before the end.
+// runAndKill runs a command and kills it at the n-th change below the directories. It reports
+// whether that came before the end.
 func runAndKill(t *testing.T, cmd *exec.Cmd, n int, dirs ...string) bool {
 	t.Helper()
 	watch, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
@@ -391,8 +395,8 @@ func runAndKill(t *testing.T, cmd *exec.Cmd, n int, dirs ...string) bool {
 	}
 }
 
-// TestMigrateByAnotherName: a link to the database leads to all that belongs to it, so a server that has it open is noticed by
-// its own name, and so is what a crash left in the write-ahead log.
+// TestMigrateByAnotherName: a link to the database leads to all that belongs to it, so a server
+// that has it open is noticed by its own name, and so is what a crash left in the write-ahead log.
 func TestMigrateByAnotherName(t *testing.T) {
 	s := newSite(t)
 	s.url = "http://127.0.0.1:1"
@@ -452,7 +456,8 @@ func TestMigrateOfANodeOfTwoDrivers(t *testing.T) {
 	}
 }
 
-// TestStartAfterMigrate: what the migration of a host without an identity leaves does not keep the agent from its first start.
+// TestStartAfterMigrate: what the migration of a host without an identity leaves does not keep the
+// agent from its first start.
 func TestStartAfterMigrate(t *testing.T) {
 	s := newSite(t)
 	url := s.url

@@ -265,8 +265,8 @@ func newPluginList() *cobra.Command {
 	return cmd
 }
 
-// installedDrivers returns the executables of drivers by name. The first directory that has a driver
-// wins, as in the agent.
+// installedDrivers returns the executables of drivers by name. The first directory that has a
+// driver wins, as in the agent.
 func installedDrivers(dirs []string) (map[string]string, error) {
 	out := map[string]string{}
 	for _, dir := range slices.Backward(dirs) {

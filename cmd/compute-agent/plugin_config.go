@@ -28,8 +28,8 @@ type authored struct {
 }
 
 // readAuthored reads a file with the driver's own keys (the content of [drivers.NAME.config]), or a
-// conf.d file with a table [drivers.NAME]. Both are TOML or, with the suffix .json, JSON. Its errors
-// have exit codes.
+// conf.d file with a table [drivers.NAME]. Both are TOML or, with the suffix .json, JSON. Its
+// errors have exit codes.
 func readAuthored(file string) (authored, error) {
 	raw, err := os.ReadFile(file)
 	if err != nil {
@@ -79,8 +79,8 @@ func decodeTable(raw []byte, isJSON bool) (map[string]any, error) {
 	return table, nil
 }
 
-// unwrap returns the driver's own keys. A table drivers that only contains tables marks a conf.d file,
-// whose other keys are the agent's.
+// unwrap returns the driver's own keys. A table drivers that only contains tables marks a conf.d
+// file, whose other keys are the agent's.
 func unwrap(table map[string]any) (authored, map[string]any, error) {
 	drivers, ok := table["drivers"].(map[string]any)
 	if !ok || slices.ContainsFunc(slices.Collect(maps.Values(drivers)), func(v any) bool { _, is := v.(map[string]any); return !is }) {

@@ -20,7 +20,8 @@ import (
 	"github.com/compute-agent/compute-agent/plugins/host"
 )
 
-// TestPluginScripts runs the commands for driver authors on the fake driver's plugin, a real process.
+// TestPluginScripts runs the commands for driver authors on the fake driver's plugin, a real
+// process.
 func TestPluginScripts(t *testing.T) {
 	driver := filepath.Join(t.TempDir(), "compute-driver-fake")
 	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", driver, "../compute-driver-fake").CombinedOutput(); err != nil {
@@ -36,7 +37,8 @@ func TestPluginScripts(t *testing.T) {
 	})
 }
 
-// TestJUnitIsWhatCIReads: well-formed XML whatever a plugin says, with counts that agree with the cases, and seconds with a point.
+// TestJUnitIsWhatCIReads: well-formed XML whatever a plugin says, with counts that agree with the
+// cases, and seconds with a point.
 func TestJUnitIsWhatCIReads(t *testing.T) {
 	const hostile = "\x00\x1b[31m \xff \uFFFE <![CDATA[ ]]> & \"'\nline two"
 	report := drivertest.Report{Description: host.Description{Name: hostile}, Results: []drivertest.Result{

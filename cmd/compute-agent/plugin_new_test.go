@@ -15,8 +15,8 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// TestStranger is the way of somebody who has never seen this repository, from an empty directory outside of it to a tree
-// in Placement, as docs/writing-a-driver.md tells it.
+// TestStranger is the way of somebody who has never seen this repository, from an empty directory
+// outside of it to a tree in Placement, as docs/writing-a-driver.md tells it.
 func TestStranger(t *testing.T) {
 	repository, err := filepath.Abs("../..")
 	if err != nil {
@@ -49,8 +49,9 @@ func TestStranger(t *testing.T) {
 	})
 }
 
-// starts is the command `starts UNTIL PROGRAM ARGS...`: the program runs until the end of the script, which goes on after the first
-// line of its standard output that begins with UNTIL. The last word of that line is in $SAID.
+// starts is the command `starts UNTIL PROGRAM ARGS...`: the program runs until the end of the
+// script, which goes on after the first line of its standard output that begins with UNTIL. The
+// last word of that line is in $SAID.
 func starts(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: starts UNTIL PROGRAM ARGS...")

@@ -54,7 +54,8 @@ func (d *development) until(text string) {
 	d.Fatalf("it ended before it said %q: %s", text, &d.stderr)
 }
 
-// interrupt is Ctrl-C. It returns the exit code and what is still said, and checks that no process of the plugin is left.
+// interrupt is Ctrl-C. It returns the exit code and what is still said, and checks that no process
+// of the plugin is left.
 func (d *development) interrupt(plugin string) (int, string) {
 	d.Helper()
 	if err := d.cmd.Process.Signal(os.Interrupt); err != nil {
@@ -100,8 +101,8 @@ func built(t *testing.T, dir, pkg, name string) string {
 	return plugin
 }
 
-// TestPluginRunWatch: a device is plugged in beneath a driver just made with `plugin new`, and the pass that shows it comes because the driver
-// noticed, an hour before it would come by itself.
+// TestPluginRunWatch: a device is plugged in beneath a driver just made with `plugin new`, and the
+// pass that shows it comes because the driver noticed, an hour before it would come by itself.
 func TestPluginRunWatch(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "acme")
 	files, err := scaffold.Render(scaffold.Params{Name: "acme", Replace: "../.."})
@@ -153,7 +154,8 @@ func TestPluginRunWatchBreaks(t *testing.T) {
 	}
 }
 
-// TestPluginRunSaysWhatBroke: the author of a driver that panics has its stack, and of one that ends is told how it did.
+// TestPluginRunSaysWhatBroke: the author of a driver that panics has its stack, and of one that
+// ends is told how it did.
 func TestPluginRunSaysWhatBroke(t *testing.T) {
 	plugin := built(t, "../..", "./cmd/compute-driver-fake", "compute-driver-fake")
 	agent, err := exec.LookPath("compute-agent")
@@ -178,7 +180,8 @@ func TestPluginRunSaysWhatBroke(t *testing.T) {
 	}
 }
 
-// TestPluginTestInterrupted: Ctrl-C while a driver hangs ends the command and the driver, and says how far it came.
+// TestPluginTestInterrupted: Ctrl-C while a driver hangs ends the command and the driver, and says
+// how far it came.
 func TestPluginTestInterrupted(t *testing.T) {
 	plugin := built(t, "../..", "./cmd/compute-driver-fake", "compute-driver-fake")
 	config := filepath.Join(t.TempDir(), "fake.toml")

@@ -24,8 +24,8 @@ import (
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
-// previous makes a database as the program left it before internal/sqldb was written, when it was killed: the
-// second half of what it wrote is in the write-ahead log only.
+// previous makes a database as the program left it before internal/sqldb was written, when it was
+// killed: the second half of what it wrote is in the write-ahead log only.
 func previous(t *testing.T, name string) (path string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -127,7 +127,8 @@ func TestPreviousAPIDatabase(t *testing.T) {
 	})
 }
 
-// TestPreviousUpgrade: the API database of a build before that one, which lacks steps of the schema.
+// TestPreviousUpgrade: the API database of a build before that one, which lacks steps of the
+// schema.
 func TestPreviousUpgrade(t *testing.T) {
 	path := previous(t, "api-first.db")
 	if db, err := apidb.Open(t.Context(), path, apidb.Options{}); err == nil || !strings.Contains(err.Error(), "1 of 3 steps") {

@@ -130,8 +130,8 @@ func planWithScratchDir(ctx context.Context, cmd *cobra.Command, cfg *config.Con
 	return planOffline(ctx, cmd, cfg)
 }
 
-// otherFiles describes how configuration files differ from what a running agent has read, "" if they
-// do not.
+// otherFiles describes how configuration files differ from what a running agent has read, "" if
+// they do not.
 func otherFiles(files []string, running health.Status) string {
 	if !slices.Equal(files, running.ConfigFiles) {
 		was := strings.Join(running.ConfigFiles, ", ")

@@ -197,7 +197,8 @@ func (s *site) used() int64 {
 	return out.Usages["VGPU"]
 }
 
-// A configuration that the running agent has not read is asked about beside it: its next start reads the files as they are then.
+// A configuration that the running agent has not read is asked about beside it: its next start
+// reads the files as they are then.
 func TestPlanReshapeIsAboutTheFilesAsTheyAre(t *testing.T) {
 	s := newSite(t)
 	s.settle()
@@ -307,7 +308,8 @@ func TestReshapeAndUndo(t *testing.T) {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
 	stop()
-	// Nobody runs: the command does it itself. Reshape 2 is undone while its generations hold, and not once somebody wrote.
+	// Nobody runs: the command does it itself. Reshape 2 is undone while its generations hold, and
+	// not once somebody wrote.
 	s.want("undo.json", exitDone, "reshape", "undo", "2", "-o", "json")
 	if s.used() != 0 {
 		t.Errorf("%d VGPU in use on the root", s.used())

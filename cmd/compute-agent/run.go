@@ -59,8 +59,8 @@ func runAgent(ctx context.Context, cfg *config.Config, opts agent.Options) error
 	return err
 }
 
-// logEnd logs why the agent stops, because operators look in the journal. The node's tracker has logged
-// the violations of a refused reshape already.
+// logEnd logs why the agent stops, because operators look in the journal. The node's tracker has
+// logged the violations of a refused reshape already.
 func logEnd(log zerolog.Logger, err error) {
 	var fatal *resourcetracker.FatalError
 	var refused *resourcetracker.ReshapeError

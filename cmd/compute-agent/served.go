@@ -25,8 +25,8 @@ type served struct {
 	serve   func(context.Context, net.Listener) error
 }
 
-// run serves on the listener, with watchdog, admin socket and metrics, and notifies systemd. It closes
-// the listener in any case, and returns when nothing of the service runs.
+// run serves on the listener, with watchdog, admin socket and metrics, and notifies systemd. It
+// closes the listener in any case, and returns when nothing of the service runs.
 func (s served) run(ctx context.Context, l net.Listener, notify *systemd.Notifier, log zerolog.Logger) error {
 	address := l.Addr().String()
 	if s.plain && !osapi.IsLoopbackAddr(l.Addr()) {
@@ -48,7 +48,8 @@ func (s served) run(ctx context.Context, l net.Listener, notify *systemd.Notifie
 }
 
 // Percentages of the memory of a unit or container that the Go runtime of this process may use. The
-// rest is for memory that it does not count, such as the page cache and, in the agent's unit, drivers.
+// rest is for memory that it does not count, such as the page cache and, in the agent's unit,
+// drivers.
 const (
 	serviceMemory = 90
 	agentMemory   = 50

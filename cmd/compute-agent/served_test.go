@@ -49,7 +49,8 @@ func TestServedPlainText(t *testing.T) {
 	}
 }
 
-// TestServedUnwatched: a service that cannot be watched where somebody asked for it does not serve, and leaves no listener behind.
+// TestServedUnwatched: a service that cannot be watched where somebody asked for it does not serve,
+// and leaves no listener behind.
 func TestServedUnwatched(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

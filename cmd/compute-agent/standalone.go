@@ -22,8 +22,8 @@ import (
 	"github.com/compute-agent/compute-agent/placement"
 )
 
-// newStandalone runs Placement, the compute API, a cell and the agent in one process, and libvirt if
-// no daemon runs.
+// newStandalone runs Placement, the compute API, a cell and the agent in one process, and libvirt
+// if no daemon runs.
 func newStandalone() *cobra.Command {
 	opts := options{uses: []string{"placement_client", "cell_client", "placement_tls", "keystone", "compute_api", "cell"}}
 	var listen, computeListen, pluginDir string
@@ -146,8 +146,8 @@ func standalone(ctx context.Context, opts *options, listener net.Listener, compu
 	return group.Wait()
 }
 
-// ensureLibvirt finds the libvirt daemon for the libvirt driver, or starts a private one, and sets the
-// driver's uri. A configured uri is kept.
+// ensureLibvirt finds the libvirt daemon for the libvirt driver, or starts a private one, and sets
+// the driver's uri. A configured uri is kept.
 func ensureLibvirt(ctx context.Context, cfg *config.Config, opts *options, log zerolog.Logger) (*libvirtd.Daemon, error) {
 	d := cfg.Drivers["libvirt"]
 	switch {
@@ -193,8 +193,8 @@ func privateLibvirt(cfg *config.Config, log zerolog.Logger) libvirtd.Options {
 // restartPause is the time between two attempts to restart a private daemon.
 const restartPause = 5 * time.Second
 
-// keepLibvirt restarts the private daemon if it exits, at the same socket, and stops it with ctx. While
-// it is down, the driver is not ready, and Placement is not changed.
+// keepLibvirt restarts the private daemon if it exits, at the same socket, and stops it with ctx.
+// While it is down, the driver is not ready, and Placement is not changed.
 func keepLibvirt(ctx context.Context, daemon *libvirtd.Daemon, opts libvirtd.Options) error {
 	for {
 		select {

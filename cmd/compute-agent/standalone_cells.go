@@ -109,8 +109,8 @@ func newStandaloneCompute(ctx context.Context, cfg *config.Config, address strin
 	return s, offerFlavors(ctx, s.api.Store())
 }
 
-// watch serves the admin sockets of the API and the cells. [cell] metrics_listen is for the cell with
-// hosts.
+// watch serves the admin sockets of the API and the cells. [cell] metrics_listen is for the cell
+// with hosts.
 func (s *standaloneCompute) watch(ctx context.Context, cfg *config.Config, log zerolog.Logger) error {
 	ctx = context.WithoutCancel(ctx) // until Close
 	all := []watched{watchComputeAPI(cfg, s.api)}
@@ -214,8 +214,8 @@ func (s *standaloneCompute) Close() {
 // directory, which is not readable for the user of the emulators.
 const machineImages = "/var/lib/compute-agent-images"
 
-// manageGuests lets the libvirt driver manage guests where it is able to: as root, or with a private
-// daemon. Configured keys stay.
+// manageGuests lets the libvirt driver manage guests where it is able to: as root, or with a
+// private daemon. Configured keys stay.
 func manageGuests(cfg *config.Config, private bool) {
 	d := cfg.Drivers["libvirt"]
 	if d == nil || !private && os.Geteuid() != 0 {

@@ -15,7 +15,8 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// hasUpstream is the condition [upstream]: the distribution's OpenStack Placement is there. CI must not go without it.
+// hasUpstream is the condition [upstream]: the distribution's OpenStack Placement is there. CI must
+// not go without it.
 func hasUpstream() (bool, error) {
 	err := exec.Command("/usr/bin/python3", "-c", "import placement.deploy").Run()
 	if err != nil && os.Getenv("CI") == "true" {
@@ -24,8 +25,9 @@ func hasUpstream() (bool, error) {
 	return err == nil, nil
 }
 
-// oldPlacement is the command `old-placement FILE N`: OpenStack Placement makes a database in which N+1 consumers hold
-// something, and N of them lose their consumer records, as an old Placement left them.
+// oldPlacement is the command `old-placement FILE N`: OpenStack Placement makes a database in which
+// N+1 consumers hold something, and N of them lose their consumer records, as an old Placement left
+// them.
 func oldPlacement(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: old-placement FILE N")

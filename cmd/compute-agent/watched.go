@@ -68,8 +68,8 @@ func watchCell(runtimeDir, name, listen string, c *cells.Cell) watched {
 }
 
 // serveWatched serves the admin socket and, if configured, metrics at an address, until ctx ends or
-// stop is called; stop waits. Failure to create the admin socket is logged only, because clients of the
-// service do not need it. Failure to listen on a configured address is an error.
+// stop is called; stop waits. Failure to create the admin socket is logged only, because clients of
+// the service do not need it. Failure to listen on a configured address is an error.
 func serveWatched(ctx context.Context, w watched, log zerolog.Logger) (stop func(), err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	var group sync.WaitGroup

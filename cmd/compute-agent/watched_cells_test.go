@@ -53,7 +53,8 @@ func page(t *testing.T, network, address, path string) string {
 	return string(text)
 }
 
-// TestCellAdminSocket: it is its owner's alone, goes with the process, and one that finds it taken serves all the same, and says what it lacks.
+// TestCellAdminSocket: it is its owner's alone, goes with the process, and one that finds it taken
+// serves all the same, and says what it lacks.
 func TestCellAdminSocket(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
 	w := watchCell(dir, "cell1", "", newWatchedCell(t))
@@ -95,8 +96,8 @@ func TestCellAdminSocketName(t *testing.T) {
 	}
 }
 
-// TestStandaloneIsWatched: the compute API and the cells of a standalone agent have admin sockets, of which nothing is left; the address of [cell]
-// is that of the cell with hosts.
+// TestStandaloneIsWatched: the compute API and the cells of a standalone agent have admin sockets,
+// of which nothing is left; the address of [cell] is that of the cell with hosts.
 func TestStandaloneIsWatched(t *testing.T) {
 	dir := t.TempDir()
 	address := testproc.FreeAddress(t)

@@ -32,8 +32,8 @@ func newServer(t *testing.T) *placement.Server {
 	return server
 }
 
-// TestAdminSocket: it is its owner's alone, goes with the service, and a second service that finds it taken serves all the
-// same, and says what it lacks.
+// TestAdminSocket: it is its owner's alone, goes with the service, and a second service that finds
+// it taken serves all the same, and says what it lacks.
 func TestAdminSocket(t *testing.T) {
 	var cfg config.Config
 	cfg.Agent.RuntimeDir = filepath.Join(t.TempDir(), "run")

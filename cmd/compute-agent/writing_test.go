@@ -21,8 +21,9 @@ import (
 	"github.com/compute-agent/compute-agent/placement"
 )
 
-// TestWritingADriver types what docs/writing-a-driver.md tells to type, in its order, and compares what comes with what it shows. Numbers, uuids
-// and versions may be others; a line with nothing but an ellipsis stands for any lines.
+// TestWritingADriver types what docs/writing-a-driver.md tells to type, in its order, and compares
+// what comes with what it shows. Numbers, uuids and versions may be others; a line with nothing but
+// an ellipsis stands for any lines.
 func TestWritingADriver(t *testing.T) {
 	s := newStranger(t)
 	sessions := readSessions(t, "../../docs/writing-a-driver.md")
@@ -67,8 +68,9 @@ func readSessions(t *testing.T, file string) []typed {
 	return out
 }
 
-// stranger is somebody in an empty directory, on a machine where nothing but compute-agent is installed. What would be written below / is
-// written below root; the machine that the driver looks at is a directory too.
+// stranger is somebody in an empty directory, on a machine where nothing but compute-agent is
+// installed. What would be written below / is written below root; the machine that the driver looks
+// at is a directory too.
 type stranger struct {
 	*testing.T
 	dir, root, machine string
@@ -243,8 +245,9 @@ func (s *stranger) stop() {
 	}
 }
 
-// comeFromReleaseOne serves Placement without an agent, and makes of its tree one of the driver's first release: four slots on the root,
-// three of them a guest's, and no provider for the device. It returns what ends the service.
+// comeFromReleaseOne serves Placement without an agent, and makes of its tree one of the driver's
+// first release: four slots on the root, three of them a guest's, and no provider for the device.
+// It returns what ends the service.
 func (s *stranger) comeFromReleaseOne() (end func()) {
 	s.Helper()
 	server, err := placement.New(s.Context(), placement.Config{

@@ -94,8 +94,8 @@ func (a *absence) of(p presence) time.Time {
 }
 
 // watchDrivers disables the nodes of drivers that are unavailable for longer than their grace, and
-// enables them when the drivers answer again. It starts after all drivers were added, because reasons
-// of unknown drivers are removed.
+// enables them when the drivers answer again. It starts after all drivers were added, because
+// reasons of unknown drivers are removed.
 func (a *Agent) watchDrivers(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -178,6 +178,9 @@ func (a *Agent) presences(drivers []active) []presence {
 	}
 	var out []presence
 	for _, d := range drivers {
+		if cfg.Drivers[d.name] == nil {
+			continue // a reload is about to stop it: its nodes must not be enabled first
+		}
 		state := d.plugin.Status().State
 		serving := state == host.Healthy || state == host.Degraded
 		for _, n := range d.tracker.Status().Nodes {
@@ -193,8 +196,8 @@ func (a *Agent) presences(drivers []active) []presence {
 }
 
 // removeStaleReasons removes reasons of drivers that are no longer configured, and of nodes that a
-// driver no longer reports. The trait stays in Placement until a driver reports the node again, or the
-// node is removed.
+// driver no longer reports. The trait stays in Placement until a driver reports the node again, or
+// the node is removed.
 func (a *Agent) removeStaleReasons(drivers []active) error {
 	for _, r := range a.state.Disabled.Reasons("") {
 		name, ours := disabled.DriverOf(r.Source)

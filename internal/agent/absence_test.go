@@ -13,8 +13,9 @@ import (
 
 var noon = time.Date(2030, 1, 2, 12, 0, 0, 0, time.UTC)
 
-// TestAbsence says, minute by minute, when a node is disabled for the want of its driver, and when it is enabled again. Each letter is a
-// minute: A the driver answered, F it is failing, and . it is up and has not been asked yet.
+// TestAbsence says, minute by minute, when a node is disabled for the want of its driver, and when
+// it is enabled again. Each letter is a minute: A the driver answered, F it is failing, and . it is
+// up and has not been asked yet.
 func TestAbsence(t *testing.T) {
 	for name, c := range map[string]struct {
 		grace   time.Duration
@@ -68,7 +69,8 @@ func TestAbsence(t *testing.T) {
 	}
 }
 
-// TestAbsenceNeverFlaps: whatever a driver does, between two times that its node is disabled lie an answer and a whole grace.
+// TestAbsenceNeverFlaps: whatever a driver does, between two times that its node is disabled lie an
+// answer and a whole grace.
 func TestAbsenceNeverFlaps(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var a absence

@@ -34,8 +34,8 @@ type Options struct {
 	Configuration func(*config.Config) control.Configuration
 	// Reload requests a reload for each value (SIGHUP).
 	Reload <-chan os.Signal
-	// Applied is called with the new configuration after each reload, for what the agent does not own,
-	// such as the log level.
+	// Applied is called with the new configuration after each reload, for what the agent does not
+	// own, such as the log level.
 	Applied func(*config.Config)
 	// Bundled means that Placement runs in this process.
 	Bundled bool
@@ -46,9 +46,9 @@ type Options struct {
 	Logger  zerolog.Logger
 }
 
-// Agent is the daemon. Create it with [New] and call Run once. Each part owns its state, and is in the
-// file of its type: self (identity.go), settings (reload.go), drivers (drivers.go, reconfigure.go),
-// conditions (conditions.go), absence (absence.go), cell (cell.go).
+// Agent is the daemon. Create it with [New] and call Run once. Each part owns its state, and is in
+// the file of its type: self (identity.go), settings (reload.go), drivers (drivers.go,
+// reconfigure.go), conditions (conditions.go), absence (absence.go), cell (cell.go).
 type Agent struct {
 	opts      Options
 	log       zerolog.Logger
@@ -93,9 +93,9 @@ func New(opts Options) (*Agent, error) {
 	return a, nil
 }
 
-// Run runs the agent until ctx ends or a tracker reports a [*resourcetracker.FatalError], which only
-// happens during the start-up of a node. When it returns, no process, socket or goroutine of the agent
-// is left.
+// Run runs the agent until ctx ends or a tracker reports a [*resourcetracker.FatalError], which
+// only happens during the start-up of a node. When it returns, no process, socket or goroutine of
+// the agent is left.
 func (a *Agent) Run(ctx context.Context) (err error) {
 	unlock, err := a.prepare()
 	if err != nil {
@@ -173,8 +173,8 @@ func (a *Agent) prepare() (unlock func(), err error) {
 // owners returns the drivers of the nodes recorded in the state directory.
 func (a *Agent) owners() map[string]statedir.Owner { return a.state.Owners(a.log) }
 
-// lastBeat returns the oldest heartbeat of all trackers: one that hangs makes the watchdog restart the
-// agent.
+// lastBeat returns the oldest heartbeat of all trackers: one that hangs makes the watchdog restart
+// the agent.
 func (a *Agent) lastBeat() time.Time {
 	oldest := time.Now()
 	for _, d := range a.drivers.active() {

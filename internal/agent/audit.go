@@ -39,8 +39,8 @@ func (a *Agent) HealAllocations(ctx context.Context, r audit.HealRequest) (audit
 	return a.auditor().HealAllocations(ctx, r)
 }
 
-// AuditOffline is Audit without a running agent. It starts and stops the drivers, and locks the state
-// directory.
+// AuditOffline is Audit without a running agent. It starts and stops the drivers, and locks the
+// state directory.
 func AuditOffline(ctx context.Context, cfg *config.Config, log zerolog.Logger, r audit.Request) (audit.Report, error) {
 	return auditOffline(ctx, cfg, log, func(ctx context.Context, a *Agent) (audit.Report, error) { return a.Audit(ctx, r) })
 }

@@ -54,8 +54,8 @@ func (a *Agent) newCell(c config.CellClient) (*cellService, error) {
 	})}, nil
 }
 
-// serveCell runs the cell's worker until ctx ends. Without a cell, it removes the reason of a previous
-// one.
+// serveCell runs the cell's worker until ctx ends. Without a cell, it removes the reason of a
+// previous one.
 func (a *Agent) serveCell(ctx context.Context) {
 	if a.cell == nil {
 		if err := a.cellDisables(false, ""); err != nil {
@@ -74,7 +74,8 @@ func (a *Agent) instanceChanged(node, uuid string) {
 	}
 }
 
-// cellDisables records that the cell disabled or enabled this host's service, and updates Placement.
+// cellDisables records that the cell disabled or enabled this host's service, and updates
+// Placement.
 func (a *Agent) cellDisables(isDisabled bool, why string) error {
 	before, was := a.disabledByCell()
 	switch {

@@ -153,8 +153,8 @@ func (h *cellHouse) guests() int {
 	return n
 }
 
-// TestCell: an agent with a cell makes, reports and removes guests by way of its driver, survives that the cell, the driver and itself are away, and
-// touches nothing when it stops.
+// TestCell: an agent with a cell makes, reports and removes guests by way of its driver, survives
+// that the cell, the driver and itself are away, and touches nothing when it stops.
 func TestCell(t *testing.T) {
 	h := newCellHouse(t)
 	h.configureWith(h.url)
@@ -179,7 +179,8 @@ func TestCell(t *testing.T) {
 		t.Errorf("%+v", c)
 	}
 
-	// The cell is away: the agent is as well as before, and the guest runs. What comes meanwhile is done when it is back.
+	// The cell is away: the agent is as well as before, and the guest runs. What comes meanwhile is
+	// done when it is back.
 	mark := h.mark()
 	h.away.Store(true)
 	h.await(mark, "The cell is unavailable")
@@ -216,8 +217,8 @@ func TestCell(t *testing.T) {
 	}
 }
 
-// TestDisabledByTheCell: the service is disabled by way of the compute API, and the trait comes and goes; what an operator said here stays, and what a cell said
-// goes with the cell.
+// TestDisabledByTheCell: the service is disabled by way of the compute API, and the trait comes and
+// goes; what an operator said here stays, and what a cell said goes with the cell.
 func TestDisabledByTheCell(t *testing.T) {
 	h := newCellHouse(t)
 	h.configureWith(h.url)

@@ -23,8 +23,8 @@ import (
 	"github.com/compute-agent/compute-agent/resourcetracker"
 )
 
-// ScratchDir creates a directory for sockets of drivers that a command starts. The caller removes it.
-// It is in /tmp if TMPDIR is too long for a socket's path.
+// ScratchDir creates a directory for sockets of drivers that a command starts. The caller removes
+// it. It is in /tmp if TMPDIR is too long for a socket's path.
 func ScratchDir() (string, error) {
 	const longest = 40
 	parent := os.TempDir()
@@ -98,7 +98,8 @@ func CheckDrivers(ctx context.Context, cfg *config.Config) (checks []DriverCheck
 
 // checkNodes adds a problem for each node that belongs to another driver, or that two drivers list.
 func (a *Agent) checkNodes(checks []DriverCheck) {
-	// A node without a uuid has the host's identity. If that cannot be read, the name identifies it.
+	// A node without a uuid has the host's identity. If that cannot be read, the name identifies
+	// it.
 	own, _ := resourcetracker.FindIdentity(a.opts.Config.Agent.StateDir, filepath.Dir(a.opts.Config.File()))
 	nodes := make([][]plugins.Node, len(checks))
 	for i, c := range checks {

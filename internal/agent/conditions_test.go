@@ -19,7 +19,8 @@ import (
 	"github.com/compute-agent/compute-agent/resourcetracker"
 )
 
-// TestConditionsAreLoggedOnce: when they appear and when they are over, with fields to find them by.
+// TestConditionsAreLoggedOnce: when they appear and when they are over, with fields to find them
+// by.
 func TestConditionsAreLoggedOnce(t *testing.T) {
 	var log bytes.Buffer
 	dir := t.TempDir()

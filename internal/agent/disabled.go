@@ -34,8 +34,8 @@ func (a *Agent) whyDisabled(node plugins.Node) (reason string, isDisabled bool) 
 	return a.state.Disabled.Reason(node.Name)
 }
 
-// Disable implements [control.Agent]: it records the reason, requests a pass from every tracker, and
-// waits some time for Placement to be updated.
+// Disable implements [control.Agent]: it records the reason, requests a pass from every tracker,
+// and waits some time for Placement to be updated.
 func (a *Agent) Disable(ctx context.Context, r control.DisableRequest) (control.Disabling, error) {
 	if err := a.knowsNode(r.Node); err != nil {
 		return control.Disabling{}, err
@@ -96,8 +96,8 @@ func (a *Agent) namesReason(node string) bool {
 	return slices.ContainsFunc(a.state.Disabled.Reasons(""), func(r disabled.Reason) bool { return r.Node == node })
 }
 
-// awaitDisabled waits until the cached trees of a node, or of all, match the reasons, and returns the
-// result.
+// awaitDisabled waits until the cached trees of a node, or of all, match the reasons, and returns
+// the result.
 func (a *Agent) awaitDisabled(ctx context.Context, node string, left []disabled.Reason) control.Disabling {
 	ctx, cancel := context.WithTimeout(ctx, disabledTimeout)
 	defer cancel()
@@ -159,8 +159,9 @@ func (a *Agent) disabledReasons() []disabled.Reason {
 	return a.state.Disabled.Reasons("")
 }
 
-// finishEnabling records that the trait was removed from all nodes to enable. Until then, every start of
-// the agent removes it again, because `enable` works without Placement and without a running agent.
+// finishEnabling records that the trait was removed from all nodes to enable. Until then, every
+// start of the agent removes it again, because `enable` works without Placement and without a
+// running agent.
 func (a *Agent) finishEnabling() {
 	if !a.state.Disabled.EnablingAny() {
 		return
@@ -204,8 +205,8 @@ func DisableOffline(cfg *config.Config, r control.DisableRequest) error {
 	})
 }
 
-// EnableOffline removes the operator's reasons if no agent runs, and returns the other sources' ones,
-// which stay.
+// EnableOffline removes the operator's reasons if no agent runs, and returns the other sources'
+// ones, which stay.
 func EnableOffline(cfg *config.Config, r control.DisableRequest) (left []disabled.Reason, err error) {
 	err = offlineDisabled(cfg, func(s *disabled.Store) error {
 		others, err := s.Enable(disabled.Operator, r.Node)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package agent is the daemon: from the configuration it creates plugins, trackers, a Placement client,
-// a control socket and a systemd service, and starts and stops them.
+// Package agent is the daemon: from the configuration it creates plugins, trackers, a Placement
+// client, a control socket and a systemd service, and starts and stops them.
 //
 //	Run ──┬── control socket
 //	      ├── systemd: ready, status, watchdog

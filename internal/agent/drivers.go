@@ -115,8 +115,8 @@ func (p passEnds) Begin(ctx context.Context, step resourcetracker.Step, _, _ str
 // Count implements [resourcetracker.Observer].
 func (passEnds) Count(resourcetracker.Event, string, string, int) {}
 
-// startTracing starts tracing if a collector is configured, before anything is traced. stop delivers
-// queued spans, for a limited time.
+// startTracing starts tracing if a collector is configured, before anything is traced. stop
+// delivers queued spans, for a limited time.
 func (a *Agent) startTracing(ctx context.Context) (stop func(), err error) {
 	cfg := a.settings.current()
 	c := cfg.Tracing
@@ -171,7 +171,8 @@ func (a *Agent) runDrivers(ctx context.Context, group *errgroup.Group) {
 	a.log.Info().Msg("The agent has stopped.")
 }
 
-// startDrivers starts the plugins without waiting. An error is fatal: the configuration can never work.
+// startDrivers starts the plugins without waiting. An error is fatal: the configuration can never
+// work.
 func (a *Agent) startDrivers(ctx context.Context, group *errgroup.Group) error {
 	if len(a.settings.current().EnabledDrivers()) == 0 {
 		return fmt.Errorf("%w: no driver is configured, so there is nothing to report; add a table such as [drivers.libvirt] to %s", config.ErrInvalid, a.settings.current().File())
@@ -224,8 +225,8 @@ func (a *Agent) track(ctx context.Context, group *errgroup.Group, d *driver, sta
 	})
 }
 
-// startTracker sets the tracker of a driver. The lock makes reloads change its settings either before
-// or after.
+// startTracker sets the tracker of a driver. The lock makes reloads change its settings either
+// before or after.
 func (a *Agent) startTracker(d *driver, stop context.CancelFunc, startup bool) (tracker *resourcetracker.Tracker, done chan struct{}) {
 	a.drivers.mu.Lock()
 	defer a.drivers.mu.Unlock()

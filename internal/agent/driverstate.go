@@ -22,8 +22,8 @@ func driverPath(cfg *config.Config, driver string) string {
 	return filepath.Join(cfg.Agent.StateDir, driversDir, driver)
 }
 
-// driverState returns the directory of a driver, or "" if it does not exist. Read-only commands do not
-// create it, because they may run as another user.
+// driverState returns the directory of a driver, or "" if it does not exist. Read-only commands do
+// not create it, because they may run as another user.
 func driverState(cfg *config.Config, driver string) string {
 	own := driverPath(cfg, driver)
 	if st, err := os.Stat(own); err != nil || !st.IsDir() {
@@ -32,8 +32,8 @@ func driverState(cfg *config.Config, driver string) string {
 	return own
 }
 
-// makeDriverState creates the directory of a driver, which only the agent's user can access. It stays
-// when the driver is removed from the configuration.
+// makeDriverState creates the directory of a driver, which only the agent's user can access. It
+// stays when the driver is removed from the configuration.
 func makeDriverState(cfg *config.Config, driver string) error {
 	own := driverPath(cfg, driver)
 	for _, dir := range []string{filepath.Dir(own), own} {

@@ -89,8 +89,8 @@ func (h *house) own(table string) (with string, away, back func()) {
 		func() { check(h.t, os.Rename(path+".away", path)) }
 }
 
-// TestDriverGone: the nodes of a driver that stays away get the trait after its grace, by one write; those of another driver do not; and
-// they lose it, by one write, when it is back.
+// TestDriverGone: the nodes of a driver that stays away get the trait after its grace, by one
+// write; those of another driver do not; and they lose it, by one write, when it is back.
 func TestDriverGone(t *testing.T) {
 	h := newHouse(t)
 	table, away, back := h.own(h.node("fake", "cn1", uuidA, `unavailable_grace = "1s"`))
@@ -128,8 +128,9 @@ func TestDriverGone(t *testing.T) {
 	}
 }
 
-// TestDriverGoneAcrossARestart: an agent whose driver does not even start disables the nodes that the driver reported before, and one
-// that finds them disabled enables them when the driver is back. What an operator said stays.
+// TestDriverGoneAcrossARestart: an agent whose driver does not even start disables the nodes that
+// the driver reported before, and one that finds them disabled enables them when the driver is
+// back. What an operator said stays.
 func TestDriverGoneAcrossARestart(t *testing.T) {
 	h := newHouse(t)
 	table, away, back := h.own(h.node("fake", "cn1", uuidA, `unavailable_grace = "300ms"`))
@@ -160,7 +161,8 @@ func TestDriverGoneAcrossARestart(t *testing.T) {
 	}
 }
 
-// TestReasonOfAFormerDriver: what is said of a driver ends with it. The driver that is given the node takes the trait away.
+// TestReasonOfAFormerDriver: what is said of a driver ends with it. The driver that is given the
+// node takes the trait away.
 func TestReasonOfAFormerDriver(t *testing.T) {
 	h := newHouse(t)
 	table, away, _ := h.own(h.node("fake", "cn1", uuidA, `unavailable_grace = "300ms"`))

@@ -31,9 +31,9 @@ func (g grants) Granted(ctx context.Context, uuid string) (providertree.Provider
 	return c.Resources, err
 }
 
-// Remove implements [worker.Allocations]: it removes all allocations of the consumer, on all providers,
-// because the server is deleted. Each attempt uses the generation that was read. One GET and, if there
-// are allocations, one PUT.
+// Remove implements [worker.Allocations]: it removes all allocations of the consumer, on all
+// providers, because the server is deleted. Each attempt uses the generation that was read. One GET
+// and, if there are allocations, one PUT.
 func (g grants) Remove(ctx context.Context, uuid string) error {
 	var err error
 	for range grantTries {

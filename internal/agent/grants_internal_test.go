@@ -46,7 +46,8 @@ func (c *contested) DeleteOurPart(_ context.Context, consumer reportclient.Consu
 	return true, nil
 }
 
-// TestRemovingAllocations: what somebody else writes meanwhile is read again, a few times, and nothing is done where there is nothing.
+// TestRemovingAllocations: what somebody else writes meanwhile is read again, a few times, and
+// nothing is done where there is nothing.
 func TestRemovingAllocations(t *testing.T) {
 	for writes, want := range map[int]bool{0: true, 1: true, 4: true, 50: false} {
 		c := &contested{writes: writes, held: providertree.ProviderResources{"p": {"VCPU": 1}, "shared": {"DISK_GB": 1}}}

@@ -41,8 +41,9 @@ line:
 
 const more = "total = 16"
 
-// TestHangingReload: a driver that does not answer to its new configuration keeps no other one waiting; it is told, once, that it did
-// not answer (and not that it refused), and it works on with its former one.
+// TestHangingReload: a driver that does not answer to its new configuration keeps no other one
+// waiting; it is told, once, that it did not answer (and not that it refused), and it works on with
+// its former one.
 func TestHangingReload(t *testing.T) {
 	h := newHouse(t)
 	keys := "timeouts = {configure = \"2s\", stop = \"500ms\"}\nrestart = {health_misses = 100}"
@@ -70,8 +71,9 @@ func TestHangingReload(t *testing.T) {
 	h.await(mark, "resolved", "driver-configuration-refused")
 }
 
-// TestHangingDriverIsGone: a driver whose process is well and whose passes hang is gone, too. The passes of the other driver go on, also
-// while one hangs. That the watchdog is fed meanwhile: TestHangingReloadIsAlive, and for a pass that hangs the tests of the tracker.
+// TestHangingDriverIsGone: a driver whose process is well and whose passes hang is gone, too. The
+// passes of the other driver go on, also while one hangs. That the watchdog is fed meanwhile:
+// TestHangingReloadIsAlive, and for a pass that hangs the tests of the tracker.
 func TestHangingDriverIsGone(t *testing.T) {
 	h := newHouse(t)
 	const keys = "unavailable_grace = \"1s\"\ntimeouts = {nodes = \"500ms\", update = \"500ms\", configure = \"2s\", stop = \"500ms\"}\nrestart = {health_misses = 100}"
@@ -100,7 +102,8 @@ func TestHangingDriverIsGone(t *testing.T) {
 	}
 }
 
-// TestTimeoutsFollowAReload: the deadlines and the restart policy of a driver are changed without a restart of its process.
+// TestTimeoutsFollowAReload: the deadlines and the restart policy of a driver are changed without a
+// restart of its process.
 func TestTimeoutsFollowAReload(t *testing.T) {
 	h := newHouse(t)
 	file := filepath.Join(h.dir, "go")
@@ -124,7 +127,8 @@ func TestTimeoutsFollowAReload(t *testing.T) {
 	h.await(mark, "The node is reported again")
 }
 
-// TestChangedExecutable: a reload takes a new executable into service, and no pass fails meanwhile, of this driver or of another.
+// TestChangedExecutable: a reload takes a new executable into service, and no pass fails meanwhile,
+// of this driver or of another.
 func TestChangedExecutable(t *testing.T) {
 	h := newHouse(t)
 	h.configure(h.chaos("", ""), h.node("fake", "cn2", uuidB, ""))

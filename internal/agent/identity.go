@@ -22,8 +22,8 @@ type self struct {
 	uuid string
 	// temporary: the host has no identity yet, and the uuid is not recorded.
 	temporary bool
-	// discrepancy is why this may not be the machine of the state directory; set only without a running
-	// agent.
+	// discrepancy is why this may not be the machine of the state directory; set only without a
+	// running agent.
 	discrepancy string
 }
 
@@ -67,8 +67,9 @@ func (a *Agent) identify() error {
 	return nil
 }
 
-// admission is the Placement of one driver's tracker. At the first contact with a node it checks that
-// the node may be created if Placement does not have it, and it records which nodes Placement has.
+// admission is the Placement of one driver's tracker. At the first contact with a node it checks
+// that the node may be created if Placement does not have it, and it records which nodes Placement
+// has.
 type admission struct {
 	*reportclient.Client
 	state  *identity.State
@@ -80,8 +81,8 @@ type admission struct {
 	admitted map[string]plugins.Node // by uuid
 }
 
-// admitting returns the Placement of a driver's tracker. Without a state file, as in a dry run, it is
-// the client itself.
+// admitting returns the Placement of a driver's tracker. Without a state file, as in a dry run, it
+// is the client itself.
 func (a *Agent) admitting(d *driver) resourcetracker.Placement {
 	if a.state.Identity == nil {
 		return a.placement

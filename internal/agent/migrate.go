@@ -37,17 +37,17 @@ type MigrateOptions struct {
 	Placement placement.Config
 }
 
-// Migrate moves inventory and allocations as the next start of the agent would, while all services are
-// down: it opens Placement's database in this process, starts the drivers, and makes one start-up pass
-// over each node whose driver needs a reshape, with journal and checks. Other nodes are left to the
-// agent. A reshape that a crash interrupted is resolved, and its pass finished.
+// Migrate moves inventory and allocations as the next start of the agent would, while all services
+// are down: it opens Placement's database in this process, starts the drivers, and makes one
+// start-up pass over each node whose driver needs a reshape, with journal and checks. Other nodes
+// are left to the agent. A reshape that a crash interrupted is resolved, and its pass finished.
 //
-// The plan is made on a private copy of the database, so that a database in which nothing has to move,
-// and that of a dry run, is not changed.
+// The plan is made on a private copy of the database, so that a database in which nothing has to
+// move, and that of a dry run, is not changed.
 //
-// Errors: [control.ErrRefused] while an agent uses the state directory, while a server has the database
-// open, and for tables of another version; [placement.ErrConfig] if there is no database. Problems of a
-// node are in its outcome.
+// Errors: [control.ErrRefused] while an agent uses the state directory, while a server has the
+// database open, and for tables of another version; [placement.ErrConfig] if there is no database.
+// Problems of a node are in its outcome.
 //
 // Source: the specification "Handling Reshaped Provider Trees", section "Offline Upgrade Script".
 func Migrate(ctx context.Context, cfg *config.Config, log zerolog.Logger, opts MigrateOptions) (control.Migration, error) {

@@ -15,12 +15,12 @@ import (
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 )
 
-// sidecars are the suffixes of the files of an SQLite database: rollback journal, write-ahead log, and
-// the lock file of our servers, which records what was acknowledged.
+// sidecars are the suffixes of the files of an SQLite database: rollback journal, write-ahead log,
+// and the lock file of our servers, which records what was acknowledged.
 var sidecars = []string{"", "-journal", "-wal", "-lock"}
 
-// copyDatabase copies an unused SQLite database to the directory for temporary files. It detects our
-// servers by their lock, and other programs by their writes during the copy.
+// copyDatabase copies an unused SQLite database to the directory for temporary files. It detects
+// our servers by their lock, and other programs by their writes during the copy.
 func copyDatabase(ctx context.Context, path string) (file string, remove func(), err error) {
 	release, err := sqldb.Hold(ctx, path)
 	if errors.Is(err, sqldb.ErrLocked) {

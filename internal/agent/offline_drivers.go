@@ -104,8 +104,8 @@ func withDrivers(ctx context.Context, cfg *config.Config, log zerolog.Logger, f 
 	return f(ctx, a)
 }
 
-// checkIdentity refuses an identity that the start of the agent would refuse, so that a command with a
-// copied state directory does not change another host's allocations. Nothing is written.
+// checkIdentity refuses an identity that the start of the agent would refuse, so that a command
+// with a copied state directory does not change another host's allocations. Nothing is written.
 func (a *Agent) checkIdentity() error {
 	state, err := identity.Open(a.settings.current().Agent.StateDir)
 	if err == nil && a.self.uuid == "" {

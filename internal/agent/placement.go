@@ -16,8 +16,8 @@ import (
 // RequestObserver is called for each request to Placement, see [placementclient.Config].Observe.
 type RequestObserver = func(ctx context.Context, req *http.Request, route string) (done func(status int, err error))
 
-// NewPlacementClient returns a client as configured in [placement_client], which records reshapes in a
-// journal. It makes no requests.
+// NewPlacementClient returns a client as configured in [placement_client], which records reshapes
+// in a journal. It makes no requests.
 func NewPlacementClient(cfg *config.Config, reshapes reportclient.ReshapeLog, observe RequestObserver, log zerolog.Logger) (*reportclient.Client, error) {
 	a, err := access.New(cfg.PlacementClient, nil, log)
 	if err != nil {

@@ -24,8 +24,9 @@ func (h *house) status() health.Status {
 	return s
 }
 
-// TestTakeoverThatFails is told as that, with what mends it and under the driver's name, and not as a configuration that the driver refuses. The
-// former process goes on, and the condition goes when the takeover succeeds.
+// TestTakeoverThatFails is told as that, with what mends it and under the driver's name, and not as
+// a configuration that the driver refuses. The former process goes on, and the condition goes when
+// the takeover succeeds.
 func TestTakeoverThatFails(t *testing.T) {
 	h := newHouse(t)
 	h.configure(h.node("fake", "cn1", uuidA, ""))
@@ -96,7 +97,8 @@ func TestWrongDigestIsRefused(t *testing.T) {
 	}
 }
 
-// TestRefusedByTheNewProcess: if it is the configuration that a process which is to take over refuses, that is what is told.
+// TestRefusedByTheNewProcess: if it is the configuration that a process which is to take over
+// refuses, that is what is told.
 func TestRefusedByTheNewProcess(t *testing.T) {
 	h := newHouse(t)
 	h.configure(h.node("fake", "cn1", uuidA, ""))
@@ -108,7 +110,8 @@ func TestRefusedByTheNewProcess(t *testing.T) {
 	h.await(mark, `"condition":"driver-configuration-refused"`, "nonsense", "fix [drivers.fake.config], then")
 }
 
-// TestPanickingDriverIsDegraded: its process is well, the log has one stack, and status says that something is wrong.
+// TestPanickingDriverIsDegraded: its process is well, the log has one stack, and status says that
+// something is wrong.
 func TestPanickingDriverIsDegraded(t *testing.T) {
 	h := newHouse(t)
 	const keys = "restart = {health_interval = \"1s\"}\ntimeouts = {health = \"900ms\"}"
@@ -132,7 +135,8 @@ func TestPanickingDriverIsDegraded(t *testing.T) {
 	h.await(mark, `"state":"healthy"`, `"from":"degraded"`)
 }
 
-// TestEachDriverHasADirectory of its own below the state directory, for nobody else to read, that outlives the driver.
+// TestEachDriverHasADirectory of its own below the state directory, for nobody else to read, that
+// outlives the driver.
 func TestEachDriverHasADirectory(t *testing.T) {
 	h := newHouse(t)
 	own := func(driver string) string { return filepath.Join(h.dir, "state", "drivers", driver) }
@@ -162,7 +166,8 @@ func TestEachDriverHasADirectory(t *testing.T) {
 	h.await(mark, `"condition":"state-directory-not-writable"`, own("third")+" is not a directory")
 }
 
-// TestMachinesOfAFormerReleaseGoWithTheirDriver: they were in the directory that all drivers shared with the agent.
+// TestMachinesOfAFormerReleaseGoWithTheirDriver: they were in the directory that all drivers shared
+// with the agent.
 func TestMachinesOfAFormerReleaseGoWithTheirDriver(t *testing.T) {
 	h := newHouse(t)
 	shared := filepath.Join(h.dir, "state", "machines")

@@ -9,8 +9,8 @@ import (
 	"github.com/compute-agent/compute-agent/resourcetracker/providerconfig"
 )
 
-// openProviders reads the provider.yaml files at start-up. Errors are fatal, because continuing without
-// the files would remove what they add from Placement.
+// openProviders reads the provider.yaml files at start-up. Errors are fatal, because continuing
+// without the files would remove what they add from Placement.
 func openProviders(cfg *config.Config) (*providerconfig.Source, error) {
 	source, err := providerconfig.Open(cfg.ProviderConfigDir())
 	if err != nil {
@@ -19,8 +19,8 @@ func openProviders(cfg *config.Config) (*providerconfig.Source, error) {
 	return source, nil
 }
 
-// providerConfig returns the current provider.yaml files, reloaded if they changed. Invalid files are
-// logged once and change nothing. It is called in every pass.
+// providerConfig returns the current provider.yaml files, reloaded if they changed. Invalid files
+// are logged once and change nothing. It is called in every pass.
 //
 // Cost: one directory listing and one stat per file.
 func (a *Agent) providerConfig() *providerconfig.Config {

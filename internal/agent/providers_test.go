@@ -29,8 +29,8 @@ providers:
 `, licences, trait)), 0o600))
 }
 
-// TestProviderConfig: what the files say is added at the start, changed by a reload at once and without one at a later pass,
-// kept while they are invalid, and taken back when they go.
+// TestProviderConfig: what the files say is added at the start, changed by a reload at once and
+// without one at a later pass, kept while they are invalid, and taken back when they go.
 func TestProviderConfig(t *testing.T) {
 	h := newHouse(t)
 	h.configure(h.node("fake", "cn1", uuidA, ""))
@@ -68,7 +68,8 @@ func TestProviderConfig(t *testing.T) {
 	h.await(mark, `"operation":"`, "CUSTOM_LICENSE")
 }
 
-// TestProviderConfigInvalidAtTheStart: to go on without would take back what the files added before.
+// TestProviderConfigInvalidAtTheStart: to go on without would take back what the files added
+// before.
 func TestProviderConfigInvalidAtTheStart(t *testing.T) {
 	h := newHouse(t)
 	h.configure(h.node("fake", "cn1", uuidA, ""))

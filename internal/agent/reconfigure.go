@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// reconfiguration is the work of a reload on one driver. It may outlive the reload, because a driver
-// has its own timeouts and systemd does not wait that long.
+// reconfiguration is the work of a reload on one driver. It may outlive the reload, because a
+// driver has its own timeouts and systemd does not wait that long.
 type reconfiguration struct {
 	driver string
 	done   chan struct{} // closed when the work is done

@@ -54,8 +54,8 @@ func (s *settings) apply(next *config.Config) *config.Config {
 }
 
 // reload reads the configuration and applies what can change at run time. An invalid one changes
-// nothing. Every driver is configured again, even if its table did not change, because its result may
-// depend on the machine.
+// nothing. Every driver is configured again, even if its table did not change, because its result
+// may depend on the machine.
 func (a *Agent) reload(ctx context.Context, group *errgroup.Group) {
 	a.log.Info().Msg("Reload: reading the configuration.")
 	if a.ready.Load() { // before that, systemd waits for the start

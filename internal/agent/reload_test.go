@@ -221,7 +221,8 @@ const (
 	uuidB = "aaaaaaaa-0000-4000-8000-000000000002"
 )
 
-// TestReloadNeverEndsTheAgent: whatever is wrong with a driver that a reload adds, the drivers that work go on.
+// TestReloadNeverEndsTheAgent: whatever is wrong with a driver that a reload adds, the drivers that
+// work go on.
 func TestReloadNeverEndsTheAgent(t *testing.T) {
 	for name, c := range map[string]struct {
 		added func(*house) string
@@ -249,7 +250,8 @@ func TestReloadNeverEndsTheAgent(t *testing.T) {
 	}
 }
 
-// TestReenabledDriverIsReported also if its first start failed: the plugin's supervisor goes on trying, so must the tracker.
+// TestReenabledDriverIsReported also if its first start failed: the plugin's supervisor goes on
+// trying, so must the tracker.
 func TestReenabledDriverIsReported(t *testing.T) {
 	h := newHouse(t)
 	h.configure(h.node("fake", "cn1", uuidA, ""))
@@ -268,7 +270,8 @@ func TestReenabledDriverIsReported(t *testing.T) {
 	h.await(mark, "VCPU total 8→16")
 }
 
-// TestDriverDisabledDuringStartUp: a reload may take a driver away while the agent still waits for another's first pass.
+// TestDriverDisabledDuringStartUp: a reload may take a driver away while the agent still waits for
+// another's first pass.
 func TestDriverDisabledDuringStartUp(t *testing.T) {
 	h := newHouse(t)
 	release := h.hold(uuidB)
@@ -299,8 +302,8 @@ func TestNothingToRunIsNeverReady(t *testing.T) {
 	}
 }
 
-// TestTwoDriversOneNode: at the first start no driver has the node, so neither gets it, whichever answers first; the agent stays up and the other
-// nodes of both drivers are reported.
+// TestTwoDriversOneNode: at the first start no driver has the node, so neither gets it, whichever
+// answers first; the agent stays up and the other nodes of both drivers are reported.
 func TestTwoDriversOneNode(t *testing.T) {
 	h := newHouse(t)
 	h.configure(h.node("fake", "cn1", uuidA, ""), strings.Replace(h.node("second", "cn1", uuidA, ""), "total = 8", "total = 16", 1))
@@ -317,7 +320,8 @@ func TestTwoDriversOneNode(t *testing.T) {
 	}
 }
 
-// TestSecondDriverForANode: one that a reload brings is held, the first goes on, and the log says why, once.
+// TestSecondDriverForANode: one that a reload brings is held, the first goes on, and the log says
+// why, once.
 func TestSecondDriverForANode(t *testing.T) {
 	h := newHouse(t)
 	h.configure(h.node("fake", "cn1", uuidA, ""))
@@ -334,7 +338,8 @@ func TestSecondDriverForANode(t *testing.T) {
 	}
 }
 
-// TestATreeThatIsBeingWrittenIsNotWell: while a pass writes, the status says how far it is, not that all is well.
+// TestATreeThatIsBeingWrittenIsNotWell: while a pass writes, the status says how far it is, not
+// that all is well.
 func TestATreeThatIsBeingWrittenIsNotWell(t *testing.T) {
 	h := newHouse(t)
 	table := h.node("fake", "cn1", uuidA, "")

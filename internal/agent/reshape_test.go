@@ -80,7 +80,8 @@ func TestHoldIsTakenOverByAReload(t *testing.T) {
 	}
 }
 
-// TestDamagedJournalKeepsNobodyFromWorking: a finished entry that cannot be read is told, and that is all.
+// TestDamagedJournalKeepsNobodyFromWorking: a finished entry that cannot be read is told, and that
+// is all.
 func TestDamagedJournalKeepsNobodyFromWorking(t *testing.T) {
 	h := newHouse(t)
 	dir := filepath.Join(h.dir, "state", journal.DirName)

@@ -13,7 +13,8 @@ import (
 	"github.com/compute-agent/compute-agent/plugins/host"
 )
 
-// TestRefusal: whoever reads a condition is sent to the configuration only if that is what is wrong.
+// TestRefusal: whoever reads a condition is sent to the configuration only if that is what is
+// wrong.
 func TestRefusal(t *testing.T) {
 	const path = "/opt/compute-driver-fake"
 	takeover := func(err error) error { return &host.TakeoverError{Path: path, Err: err} }

@@ -84,8 +84,9 @@ func (d active) view() health.Driver {
 // treeTimeout limits how long `compute-agent tree` waits for Placement.
 const treeTimeout = 30 * time.Second
 
-// Tree implements [control.Agent]. It reads each tree and its usage from Placement, with one GET for
-// each provider with inventory, concurrently with passes. If that fails, it returns the cached tree.
+// Tree implements [control.Agent]. It reads each tree and its usage from Placement, with one GET
+// for each provider with inventory, concurrently with passes. If that fails, it returns the cached
+// tree.
 func (a *Agent) Tree(ctx context.Context) (control.Tree, error) {
 	out := control.Tree{Nodes: []control.NodeTree{}}
 	for _, d := range a.drivers.active() {

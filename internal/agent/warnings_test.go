@@ -11,8 +11,9 @@ import (
 	"github.com/compute-agent/compute-agent/resourcetracker"
 )
 
-// TestWarningsAreNoFailure: a driver that warns is healthy, and what it warns of is in the log once, in the status and one condition. A process
-// that is started again and warns of the same is no news.
+// TestWarningsAreNoFailure: a driver that warns is healthy, and what it warns of is in the log
+// once, in the status and one condition. A process that is started again and warns of the same is
+// no news.
 func TestWarningsAreNoFailure(t *testing.T) {
 	h := newHouse(t)
 	const keys = "restart = {health_interval = \"1s\"}\ntimeouts = {health = \"900ms\"}"

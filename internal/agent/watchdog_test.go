@@ -35,7 +35,8 @@ func (h *house) watched(interval time.Duration) *systemctl {
 	return &systemctl{t: h.t, conn: conn}
 }
 
-// hears waits for a message, and returns how many signs of life came before it, or, if it is one, when so many of them have come.
+// hears waits for a message, and returns how many signs of life came before it, or, if it is one,
+// when so many of them have come.
 func (s *systemctl) hears(text string, n int) (alive int) {
 	s.t.Helper()
 	check(s.t, s.conn.SetReadDeadline(time.Now().Add(30*time.Second)))
@@ -59,8 +60,9 @@ func (s *systemctl) hears(text string, n int) (alive int) {
 
 const life = "WATCHDOG=1"
 
-// TestHangingReloadIsAlive: while a driver hangs in its new configuration, systemd goes on to hear signs of life, and hears in bounded time
-// that the reload is over. It goes on all the same: the driver has its configuration when it wakes up, and the last one that it was given.
+// TestHangingReloadIsAlive: while a driver hangs in its new configuration, systemd goes on to hear
+// signs of life, and hears in bounded time that the reload is over. It goes on all the same: the
+// driver has its configuration when it wakes up, and the last one that it was given.
 func TestHangingReloadIsAlive(t *testing.T) {
 	h := newHouse(t)
 	const interval, perInterval = 1500 * time.Millisecond, 3

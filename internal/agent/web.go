@@ -50,8 +50,8 @@ func (a *Agent) readiness(context.Context) osapi.Readiness {
 	return osapi.Readiness{Ready: true, Lines: []string{"ready"}}
 }
 
-// unready returns why the agent is not ready: an unfinished first pass, or a critical condition; "" if
-// it is ready.
+// unready returns why the agent is not ready: an unfinished first pass, or a critical condition; ""
+// if it is ready.
 func (a *Agent) unready() string {
 	drivers := a.drivers.active()
 	for _, d := range drivers {

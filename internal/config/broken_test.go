@@ -109,7 +109,8 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// Who believes everybody is told at once that it will not start where others can connect. What a name leads to is known when it starts.
+// Who believes everybody is told at once that it will not start where others can connect. What a
+// name leads to is known when it starts.
 func TestNoauthIsForThisMachine(t *testing.T) {
 	c := mustLoad(t, machine(write(t, map[string]string{"compute-agent.toml": ""})))
 	for listen, refused := range map[string]bool{

@@ -34,7 +34,8 @@ type ComputeAPI struct {
 	DefaultAvailabilityZone        string
 }
 
-// Quota is the section [quota]: limits of projects for which none are set, with Nova's names; -1 is no limit.
+// Quota is the section [quota]: limits of projects for which none are set, with Nova's names; -1 is
+// no limit.
 type Quota struct {
 	Instances               int
 	Cores                   int

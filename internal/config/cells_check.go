@@ -100,7 +100,8 @@ func (v *validator) cells() {
 	}
 }
 
-// openNoauth reports a server that would believe everybody on the network: it does not start. Names are looked up when it does.
+// openNoauth reports a server that would believe everybody on the network: it does not start. Names
+// are looked up when it does.
 func (v *validator) openNoauth(section, auth, listen, remedy string) {
 	if auth != AuthNoauth {
 		return

@@ -311,8 +311,8 @@ const (
 // that it fits into a socket address.
 func (a Agent) ControlSocket() string { return filepath.Join(a.RuntimeDir, controlSocketName) }
 
-// ProviderConfigDir is the directory of the provider.yaml files: the one that is named, or provider_config beside the main
-// configuration file, as conf.d is. It need not exist.
+// ProviderConfigDir is the directory of the provider.yaml files: the one that is named, or
+// provider_config beside the main configuration file, as conf.d is. It need not exist.
 func (c *Config) ProviderConfigDir() string {
 	if dir := c.Tracker.ProviderConfigLocation; dir != "" {
 		return dir
@@ -323,11 +323,12 @@ func (c *Config) ProviderConfigDir() string {
 // File is the main configuration file, whether or not it exists.
 func (c *Config) File() string { return c.file }
 
-// UnusedCredentials are the keys that name a credential in sections that are not used ([Options.Uses]).
+// UnusedCredentials are the keys that name a credential in sections that are not used
+// ([Options.Uses]).
 func (c *Config) UnusedCredentials() []string { return slices.Clone(c.unusedCredentials) }
 
-// PluginDirsOf are the directories in which the executable of a driver was looked for, the first one first; none if its path says where
-// it is.
+// PluginDirsOf are the directories in which the executable of a driver was looked for, the first
+// one first; none if its path says where it is.
 func (c *Config) PluginDirsOf(driver string) []string {
 	if k := c.sources[driverPath(driver, "path")].Kind; k != "" && k != FromDefault {
 		return nil
@@ -335,7 +336,8 @@ func (c *Config) PluginDirsOf(driver string) []string {
 	return c.PluginDirs()
 }
 
-// PluginDirs are the directories in which the executables of drivers without a path are looked for, the first one first.
+// PluginDirs are the directories in which the executables of drivers without a path are looked for,
+// the first one first.
 func (c *Config) PluginDirs() []string { return slices.Clone(c.pluginDirs) }
 
 // Files are the files that were read, in the order in which they were applied.

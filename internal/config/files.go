@@ -9,12 +9,12 @@ import (
 	"syscall"
 )
 
-// namedFile is the file of a token, a password, a certificate or a key that a key of the configuration names.
+// namedFile is a file that a configuration key names: a token, password, certificate or key.
 type namedFile struct{ key, path string }
 
-// MissingFiles says which files of tokens, passwords, certificates and keys are named and are not there, in whatever section; nil if all are.
-// Loading does not look: services read them when they are needed, and perhaps as another user. For the same reason a file that cannot be looked at
-// because of permissions is not said to be missing.
+// MissingFiles returns an error for each configured file of a token, password, certificate or key
+// that does not exist. Load does not check, because services read them later and maybe as another
+// user; so files without permission to check are not missing.
 func (c *Config) MissingFiles() error {
 	var problems Problems
 	for _, file := range c.named {

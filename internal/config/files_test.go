@@ -12,7 +12,8 @@ import (
 	"github.com/compute-agent/compute-agent/systemd"
 )
 
-// TestMissingFiles: files that keys name are to be there, in whatever section, and nothing else of them is judged.
+// TestMissingFiles: files that keys name are to be there, in whatever section, and nothing else of
+// them is judged.
 func TestMissingFiles(t *testing.T) {
 	dir := t.TempDir()
 	there := filepath.Join(dir, "there")
@@ -80,7 +81,8 @@ func TestUnreadableIsNotInvalid(t *testing.T) {
 	}
 }
 
-// A service must have the credentials of the sections that it uses. What others use, it may not even be able to see.
+// A service must have the credentials of the sections that it uses. What others use, it may not
+// even be able to see.
 func TestCredentialsOfOtherServices(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "c.toml")
 	if err := os.WriteFile(file, []byte("[placement_client]\nauth = \"token\"\ntoken_file = \"placement-token\"\n"), 0o600); err != nil {

@@ -35,8 +35,8 @@ type Options struct {
 	// IgnoreEnv are variables that begin with COMPUTE_AGENT_ but are read by
 	// other parts of the program.
 	IgnoreEnv []string
-	// Uses are the sections whose credentials must be there; nil means all. systemd passes credentials to one unit, and several services read the
-	// same files. The path of another one is where systemd keeps it for the unit that uses it, as long as that runs.
+	// Uses are the sections whose systemd credentials must exist; nil means all. systemd passes a
+	// credential to one unit only, but several services read the same files.
 	Uses []string
 	// Overrides are applied last.
 	Overrides []Override

@@ -10,8 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestPluginsBesideTheAgent: a driver without a path is looked for in plugins.dir and then beside the agent's executable; there not if
-// plugins.dir was set, whether or not it is there.
+// TestPluginsBesideTheAgent: a driver without a path is looked for in plugins.dir and then beside
+// the agent's executable; there not if plugins.dir was set, whether or not it is there.
 func TestPluginsBesideTheAgent(t *testing.T) {
 	const usual = "/usr/libexec/compute-agent/plugins"
 	for name, c := range map[string]struct {

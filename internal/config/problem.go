@@ -13,27 +13,26 @@ import (
 	"github.com/compute-agent/compute-agent/internal/textutil"
 )
 
-// ErrInvalid is wrapped by every error that Load and Validate return: the
-// configuration, not the machine, is at fault.
+// ErrInvalid is wrapped by every error of Load and Validate.
 var ErrInvalid = errors.New("invalid configuration")
 
-// Unreadable reports whether an error about the configuration comes of a file that could not be read, or is not there: its disk may
-// not be mounted yet, or fail. What such a file says is not known, so the configuration cannot be called invalid.
+// Unreadable reports whether an error is about a file that does not exist or cannot be read, for
+// example because its disk is not mounted yet, so that the configuration may be valid.
 func Unreadable(err error) bool {
 	var file *fs.PathError
 	return errors.As(err, &file)
 }
 
-// OnlyFlags reports whether an error of [Load] is about the command line and about nothing else.
+// OnlyFlags reports whether an error of [Load] is only about the command line.
 func OnlyFlags(err error) bool {
 	var problems Problems
 	return errors.As(err, &problems) && !slices.ContainsFunc(problems, func(p *Problem) bool { return p.Source.Kind != FromFlag })
 }
 
-// Kind says what sort of place a value came from.
+// Kind is the kind of a [Source].
 type Kind string
 
-// The places a value can come from, weakest first.
+// The kinds of sources, lowest precedence first.
 const (
 	FromDefault     Kind = "default"
 	FromFile        Kind = "file"
@@ -41,7 +40,7 @@ const (
 	FromFlag        Kind = "flag"
 )
 
-// Source is the place a value came from.
+// Source is where a value was set.
 type Source struct {
 	Kind Kind   `json:"kind"`
 	Name string `json:"name,omitempty"` // File, variable or flag; for a default, what it was computed from.
@@ -72,7 +71,7 @@ func (s Source) String() string {
 	}
 }
 
-// Problem is one thing that is wrong with the configuration.
+// Problem is one error in the configuration.
 type Problem struct {
 	Source Source
 	Key    string // Dotted, such as "tracker.pass_deadline"; empty when it is about a whole file.
@@ -83,7 +82,7 @@ type Problem struct {
 	cause  error // The error of the operating system or of the TOML parser.
 }
 
-// Error is the problem in full: place, key, what is wrong, the line, the remedy.
+// Error formats the problem: source, key, error, line, fix.
 func (p *Problem) Error() string {
 	var b strings.Builder
 	b.WriteString(p.Source.String())
@@ -127,8 +126,7 @@ func (s Source) snippet(secret bool) string {
 // that Load and Validate return; errors.As finds it, errors.Is finds ErrInvalid.
 type Problems []*Problem
 
-// maxShown bounds the text of Problems; a file in another format would
-// otherwise fill the screen.
+// maxShown limits the text of Problems, in case a file has another format.
 const maxShown = 25
 
 // Error lists the problems, one after the other.

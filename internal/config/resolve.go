@@ -52,8 +52,8 @@ func (l *loader) resolve() {
 	l.resolveCells()
 }
 
-// resolvePlugins finds the executables of the drivers that have no path: in plugins.dir and, unless that was set, beside the agent's
-// own executable. One that is in neither is expected in plugins.dir.
+// resolvePlugins finds the executables of drivers without a path: in plugins.dir and, unless that
+// is set, next to the agent's executable. The default is plugins.dir.
 func (l *loader) resolvePlugins() {
 	c := l.cfg
 	c.pluginDirs = []string{c.Plugins.Dir}
@@ -144,7 +144,8 @@ func (l *loader) resolveDir(key string, dir *string, systemdVariable, root, xdgV
 	l.cfg.sources[key] = l.cfg.sources[key].orDefault(origin)
 }
 
-// credentialUnits are the units that use the credentials of sections. Those of a cell are its own process' alone.
+// credentialUnits are the units that use the credentials of sections. Those of a cell are its own
+// process' alone.
 var credentialUnits = map[string]string{
 	"placement_client": "compute-agent.service", "cell_client": "compute-agent.service", "compute_api": "compute-agent-cells-api.service",
 	"placement_tls": "compute-agent-placement.service", "keystone": "compute-agent-placement.service", "cell": "compute-agent-cell@.service",

@@ -89,8 +89,8 @@ func (v *validator) written(key string) bool {
 	return false
 }
 
-// keystone reports credentials that are given in two ways, or by half. That none are given is reported when they are
-// needed.
+// keystone reports credentials that are given in two ways, or by half. That none are given is
+// reported when they are needed.
 func (v *validator) keystone() {
 	k := v.cfg.Keystone
 	switch {

@@ -30,7 +30,8 @@ var libvirtSockets = []struct{ path, unit, program string }{
 // libvirtSocket is a socket that the driver may use.
 type libvirtSocket struct{ path, unit, program string }
 
-// libvirtSocketsFor returns the sockets for a URI of the driver. named means that the URI contains it.
+// libvirtSocketsFor returns the sockets for a URI of the driver. named means that the URI contains
+// it.
 func libvirtSocketsFor(uri string) (out []libvirtSocket, named bool) {
 	if u, err := url.Parse(uri); err == nil && u.Query().Get("socket") != "" {
 		named = true

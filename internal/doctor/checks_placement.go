@@ -118,8 +118,8 @@ func (e *Env) startPlacement(u *url.URL) string {
 	return e.command("systemctl start compute-agent-placement.socket")
 }
 
-// unreachable explains why an address does not answer. start, if set, returns the command that starts
-// the service if the address is on this host.
+// unreachable explains why an address does not answer. start, if set, returns the command that
+// starts the service if the address is on this host.
 func (e *Env) unreachable(address string, err error, why, look string, start func(*url.URL) string) []Result {
 	u, parseErr := url.Parse(address)
 	if parseErr != nil {

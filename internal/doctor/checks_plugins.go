@@ -127,7 +127,8 @@ func fileSum(ctx context.Context, path string) (string, error) {
 	}
 }
 
-// checkDriverWarnings gives one result for each warning of each enabled driver, and one for each driver without any.
+// checkDriverWarnings gives one result for each warning of each enabled driver, and one for each
+// driver without any.
 func checkDriverWarnings(ctx context.Context, e *Env) []Result {
 	if e.Examine == nil || len(e.Config.EnabledDrivers()) == 0 {
 		return skip("no driver was asked")

@@ -57,8 +57,8 @@ func (e *Env) syncClock() string {
 	return e.command("apt-get install chrony")
 }
 
-// fewOpenFiles is the recommended minimum for an agent with the bundled Placement. Go raises the soft
-// limit to the hard limit.
+// fewOpenFiles is the recommended minimum for an agent with the bundled Placement. Go raises the
+// soft limit to the hard limit.
 const fewOpenFiles = 4096
 
 func checkOpenFiles(_ context.Context, e *Env) []Result {

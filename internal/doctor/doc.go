@@ -6,9 +6,9 @@
 //	  ─▶ Results in a fixed order: ok · skipped · warning · error; found, why it matters, command
 //	  ─▶ text for people, JSON for programs, an exit code
 //
-// It changes nothing, starts nothing and needs no privileges. A check without the permission it needs
-// is skipped, and its result says so. All access to the machine goes through Env, so that tests can
-// build a host with one fault.
+// It changes nothing, starts nothing and needs no privileges. A check without the permission it
+// needs is skipped, and its result says so. All access to the machine goes through Env, so that
+// tests can build a host with one fault.
 //
 // Permissions are checked for the user that the agent runs as, not for the user of the command.
 package doctor

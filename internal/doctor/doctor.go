@@ -12,7 +12,8 @@ import (
 // Severity is how bad a result is.
 type Severity string
 
-// The severities, from best to worst. Skipped means that the check could not or did not need to run.
+// The severities, from best to worst. Skipped means that the check could not or did not need to
+// run.
 const (
 	OK      Severity = "ok"
 	Skipped Severity = "skipped"
@@ -41,8 +42,8 @@ type Check struct {
 	run func(ctx context.Context, e *Env) []Result
 }
 
-// Result is the result of a check. A check may have several, such as one per plugin, whose names then
-// begin with the check's name.
+// Result is the result of a check. A check may have several, such as one per plugin, whose names
+// then begin with the check's name.
 type Result struct {
 	Name     string   `json:"name"`
 	Title    string   `json:"title"`
@@ -78,8 +79,8 @@ func Checks() []Check {
 const DefaultTimeout = 10 * time.Second
 
 // Run runs all checks concurrently and returns their results in the order of Checks, at the latest
-// after Env.Timeout. A check that hangs, for example on a network file system, is reported as an error
-// and abandoned; its goroutine ends when the system call does.
+// after Env.Timeout. A check that hangs, for example on a network file system, is reported as an
+// error and abandoned; its goroutine ends when the system call does.
 func Run(ctx context.Context, env Env) []Result { return run(ctx, env, Checks()) }
 
 func run(ctx context.Context, env Env, checks []Check) []Result {

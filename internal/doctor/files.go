@@ -47,8 +47,8 @@ func (e *Env) real(p string) (string, error) {
 	return found, nil
 }
 
-// may reports whether owner, group and mode grant the agent the permissions want: 4 read, 2 write, 1
-// execute or enter. Access control lists are ignored.
+// may reports whether owner, group and mode grant the agent the permissions want: 4 read, 2 write,
+// 1 execute or enter. Access control lists are ignored.
 func (e *Env) may(f File, want fs.FileMode) bool {
 	perm := f.Mode.Perm()
 	switch {
@@ -97,8 +97,8 @@ func (e *Env) nearest(p string) string {
 	return "/"
 }
 
-// trusted checks that only root and the agent's user can change p, by the agent's rules for plugins.
-// holds is set for the directory of an executable, where the sticky bit is not enough.
+// trusted checks that only root and the agent's user can change p, by the agent's rules for
+// plugins. holds is set for the directory of an executable, where the sticky bit is not enough.
 func (e *Env) trusted(p string, holds bool) []Result {
 	const why = "A user who can change this can run programs as the agent's user, so the agent refuses to start plugins from it."
 	f, err := e.stat(p)

@@ -23,8 +23,8 @@ import (
 	"github.com/compute-agent/compute-agent/placement/wire"
 )
 
-// probe is Placement's answer to two requests: for its version document, without a token, and a query
-// of the agent, with one. A login at Keystone, if configured, comes first.
+// probe is Placement's answer to two requests: for its version document, without a token, and a
+// query of the agent, with one. A login at Keystone, if configured, comes first.
 type probe struct {
 	setup    error             // creating the client failed: invalid certificate or token
 	login    error             // Keystone issued no token, or has no endpoint of Placement
@@ -108,8 +108,8 @@ func (e *Env) access() (*access.Access, error) {
 	return access.New(c, e.HTTP, zerolog.Nop())
 }
 
-// tooOld reports whether a microversion such as "1.36" is below the minimum of the agent. It is false
-// for an invalid one.
+// tooOld reports whether a microversion such as "1.36" is below the minimum of the agent. It is
+// false for an invalid one.
 func tooOld(version string, least int) bool {
 	major, minor, ok := strings.Cut(version, ".")
 	m, err := strconv.Atoi(minor)

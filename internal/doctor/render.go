@@ -23,8 +23,8 @@ var marks = map[Severity]struct{ word, colour string }{
 
 const plain = "\x1b[0m"
 
-// WriteText writes the results as text: a line each, and for a warning or an error why it matters and
-// the command that fixes it. Without colour the output has no escape sequences.
+// WriteText writes the results as text: a line each, and for a warning or an error why it matters
+// and the command that fixes it. Without colour the output has no escape sequences.
 func WriteText(w io.Writer, results []Result, colour bool) error {
 	b := bufio.NewWriter(w)
 	counts := map[Severity]int{}

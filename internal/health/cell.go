@@ -7,8 +7,8 @@ import "time"
 // Cell is the state of this host's cell, as the agent sees it.
 type Cell struct {
 	URL string `json:"url"`
-	// Up: the cell accepted the last heartbeat. Since is the time of the last change; zero: no attempt
-	// yet.
+	// Up: the cell accepted the last heartbeat. Since is the time of the last change; zero: no
+	// attempt yet.
 	Up    bool      `json:"up"`
 	Since time.Time `json:"since,omitzero"`
 	// Error is why it did not. Denied: it rejects the agent's credentials.
@@ -16,7 +16,8 @@ type Cell struct {
 	Denied bool   `json:"denied,omitempty"`
 	// Service is the uuid of this host's service there.
 	Service string `json:"service,omitempty"`
-	// Nodes are the names of the reported nodes, Refused the uuids of those that belong to another host.
+	// Nodes are the names of the reported nodes, Refused the uuids of those that belong to another
+	// host.
 	Nodes   []string `json:"nodes,omitempty"`
 	Refused []string `json:"refused,omitempty"`
 	// Servers counts the cell's servers on this host, Busy those with an operation in progress.

@@ -16,7 +16,8 @@ type Severity string
 const (
 	// Info: intended, or no action is needed.
 	Info Severity = "info"
-	// Warning: Placement may be outdated or incomplete. It may resolve itself; check it if it persists.
+	// Warning: Placement may be outdated or incomplete. It may resolve itself; check it if it
+	// persists.
 	Warning Severity = "warning"
 	// Critical: it does not resolve itself, and Placement is not kept up to date for a node.
 	Critical Severity = "critical"
@@ -44,7 +45,8 @@ type Definition struct {
 	Meaning string
 	// Remedy is what an operator can do.
 	Remedy string
-	// TimeToVisible is how long it must last before it is reported, because shorter ones are normal.
+	// TimeToVisible is how long it must last before it is reported, because shorter ones are
+	// normal.
 	TimeToVisible time.Duration
 }
 
@@ -123,8 +125,8 @@ func Worst(conditions []Condition) Severity {
 	return worst
 }
 
-// order sorts conditions by severity, the worst first, then by subject and code. Warnings of drivers
-// come last, because the first condition is the one in systemd's status line.
+// order sorts conditions by severity, the worst first, then by subject and code. Warnings of
+// drivers come last, because the first condition is the one in systemd's status line.
 func order(a, b Condition) int {
 	switch {
 	case a.Severity.Worse(b.Severity):

@@ -10,7 +10,7 @@
 //	problems of the agent ───────┘                  ▲
 //	                                    Definition of each code (definitions.go)
 //
-// Only [Tracker.Judge] decides whether the agent is degraded, and why. [Definition] describes each code,
-// and docs/operators.md has the same table. The types are those of the control socket and of
+// Only [Tracker.Judge] decides whether the agent is degraded, and why. [Definition] describes each
+// code, and docs/operators.md has the same table. The types are those of the control socket and of
 // `--output json`: fields are added, never renamed. The package has no clock and does no I/O.
 package health

@@ -17,22 +17,23 @@ import (
 // Facts are the input of the evaluation.
 type Facts struct {
 	Now time.Time
-	// Status of the agent, its drivers and nodes. State, Summary and Conditions are results, not input.
+	// Status of the agent, its drivers and nodes. State, Summary and Conditions are results, not
+	// input.
 	Status Status
 	// Interval is the time between two passes over a node.
 	Interval time.Duration
 	// DisabledDrivers were removed from the configuration.
 	DisabledDrivers []string
-	// StateDir is why the state directory is not writable, ProviderConfig why the provider.yaml files on
-	// disk are not in effect, or "".
+	// StateDir is why the state directory is not writable, ProviderConfig why the provider.yaml
+	// files on disk are not in effect, or "".
 	StateDir, ProviderConfig string
 	Problems
 }
 
 // Problems are the current problems that the agent itself detects.
 type Problems struct {
-	// Reload is why the configuration on disk is invalid, Journal why the journal of reshapes cannot be
-	// read, or "".
+	// Reload is why the configuration on disk is invalid, Journal why the journal of reshapes
+	// cannot be read, or "".
 	Reload, Journal string
 	// RestartKeys are changed settings that need a restart, DamagedEntries those of the journal.
 	RestartKeys, DamagedEntries []string
@@ -167,7 +168,8 @@ func (b *findingList) driver(f Facts, d Driver) {
 	}
 }
 
-// claimed adds a condition for a node that belongs to another driver, once if both drivers report it.
+// claimed adds a condition for a node that belongs to another driver, once if both drivers report
+// it.
 func (b *findingList) claimed(c resourcetracker.Contested) {
 	subject := OfNode(c.Name)
 	if !slices.ContainsFunc(b.all, func(f Finding) bool {

@@ -68,7 +68,8 @@ func TestTracker(t *testing.T) {
 	}
 }
 
-// The first condition is what systemd shows in one line: a driver's doubts are not it while something does not work.
+// The first condition is what systemd shows in one line: a driver's doubts are not it while
+// something does not work.
 func TestWhatADriverWarnsOfComesAfterWhatDoesNotWork(t *testing.T) {
 	var tracker health.Tracker
 	found := []health.Finding{

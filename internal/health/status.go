@@ -49,8 +49,8 @@ type Driver struct {
 	Report resourcetracker.Status `json:"report"`
 	// Warnings are the driver's warnings, sorted by name.
 	Warnings []host.Warning `json:"warnings,omitempty"`
-	// MissingSince is when the driver became unavailable; zero: it is available. At DisablesAt its nodes
-	// are disabled; zero: never.
+	// MissingSince is when the driver became unavailable; zero: it is available. At DisablesAt its
+	// nodes are disabled; zero: never.
 	MissingSince time.Time `json:"missing_since,omitzero"`
 	DisablesAt   time.Time `json:"disables_at,omitzero"`
 }

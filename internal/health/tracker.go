@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Tracker tracks conditions over time. The zero value is ready to use. It is not safe for concurrent
-// use.
+// Tracker tracks conditions over time. The zero value is ready to use. It is not safe for
+// concurrent use.
 type Tracker struct {
 	seen map[key]*seen
 }
@@ -31,8 +31,8 @@ type Report struct {
 }
 
 // Observe converts all current findings to conditions. A finding that persists keeps its Since, and
-// becomes a condition after its TimeToVisible. Of several findings with the same code and subject the
-// first counts. A code without a definition is a bug and panics.
+// becomes a condition after its TimeToVisible. Of several findings with the same code and subject
+// the first counts. A code without a definition is a bug and panics.
 func (t *Tracker) Observe(now time.Time, found []Finding) Report {
 	var report Report
 	next := make(map[key]*seen, len(found))

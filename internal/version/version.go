@@ -11,7 +11,8 @@ import (
 // number is set by the linker (see the Makefile).
 var number string
 
-// Number is the version: a tag or a commit as git describes it, or "unknown" for a build outside a checkout.
+// Number is the version: a tag or a commit as git describes it, or "unknown" for a build outside a
+// checkout.
 func Number() string {
 	if number != "" {
 		return number

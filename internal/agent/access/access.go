@@ -19,19 +19,19 @@ import (
 	"github.com/compute-agent/compute-agent/placement/wire"
 )
 
-// Access is how Placement is reached.
+// Access is the configuration of a Placement client.
 type Access struct {
-	// Config is the Placement client's. Its Transport carries the requests to Placement, and those to Keystone. Dial is nil where a
-	// proxy would answer, Endpoint where the configuration has the URL, and Reauthorize where there is no other proof to be had.
+	// Config is the client's. Its Transport is also used for Keystone. Dial is nil with a proxy,
+	// Endpoint if the URL is configured, and Reauthorize without Keystone.
 	placementclient.Config
-	// Keystone is the session at Keystone; nil where none is needed.
+	// Keystone is the Keystone session; nil if not used.
 	Keystone *keystone.Session
 }
 
-// New makes the access that [placement_client] describes. It makes no request, and reads certificates, but no token or password.
-// A transport that is given is used instead of one made of the configuration.
+// New returns the access configured in [placement_client]. It makes no requests, and reads
+// certificates but no tokens or passwords. A given transport replaces that of the configuration.
 //
-// Errors: about files of certificates that cannot be used, naming the key.
+// Errors: unusable certificate files, with the key.
 func New(c config.PlacementClient, transport http.RoundTripper, log zerolog.Logger) (*Access, error) {
 	a := &Access{Config: placementclient.Config{
 		URL: c.URL, Transport: transport, Authorize: authorizer(c), Timeout: c.Timeout, Retries: c.Retries, Logger: log,
@@ -89,7 +89,7 @@ func keystoneConfig(c config.PlacementClient, transport http.RoundTripper, log z
 	}
 }
 
-// newTransport makes the HTTP transport: TLS with the given authorities and certificate, no proxy unless one is wanted.
+// newTransport returns the HTTP transport with TLS and, if configured, a proxy.
 func newTransport(c config.PlacementClient) (*http.Transport, error) {
 	trust, err := clientTLS(func(names ...string) string { return "placement_client." + strings.Join(names, " and ") }, c.CAFile, c.CertFile, c.KeyFile)
 	if err != nil {
@@ -109,8 +109,8 @@ func newTransport(c config.PlacementClient) (*http.Transport, error) {
 	return t, nil
 }
 
-// authorizer makes the headers that prove who the agent is without Keystone. A token is read for each request, so that a
-// renewed one needs no restart.
+// authorizer sets the authentication headers without Keystone. It reads the token for each request,
+// so that a renewed one needs no restart.
 func authorizer(c config.PlacementClient) func(context.Context, http.Header) error {
 	if c.Auth == config.AuthNoauth {
 		return func(_ context.Context, h http.Header) error {
@@ -127,7 +127,7 @@ func authorizer(c config.PlacementClient) func(context.Context, http.Header) err
 	}
 }
 
-// putToken puts the token of a file into headers; key is what the configuration calls the file, for errors.
+// putToken adds the token of a file to headers; key is the configuration key, for errors.
 func putToken(h http.Header, key, file string) error {
 	token, err := config.ReadSecret(file)
 	if err != nil {

@@ -120,8 +120,8 @@ func (a *authority) issue(t *testing.T, name, certFile, keyFile string) {
 	ok(t, os.WriteFile(keyFile, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: raw}), 0o600))
 }
 
-// TestMutualTLS: a Placement that wants a certificate gets the agent's, also a renewed one without a restart, and is itself
-// believed only if the given authority vouches for it.
+// TestMutualTLS: a Placement that wants a certificate gets the agent's, also a renewed one without
+// a restart, and is itself believed only if the given authority vouches for it.
 func TestMutualTLS(t *testing.T) {
 	dir := t.TempDir()
 	ca := newAuthority(t)
@@ -171,7 +171,8 @@ func TestMutualTLS(t *testing.T) {
 	}
 }
 
-// TestStaticToken: the token is read for each request; a file that is no secret any more is refused.
+// TestStaticToken: the token is read for each request; a file that is no secret any more is
+// refused.
 func TestStaticToken(t *testing.T) {
 	dir := t.TempDir()
 	a := made(t, load(t, dir, "auth = \"token\"\ntoken_file = \"DIR/token\"\n"))
@@ -205,7 +206,8 @@ func TestNoauth(t *testing.T) {
 	}
 }
 
-// TestProxy: the environment's proxy is used only if the configuration says so, and then there is no TCP probe of Placement itself.
+// TestProxy: the environment's proxy is used only if the configuration says so, and then there is
+// no TCP probe of Placement itself.
 func TestProxy(t *testing.T) {
 	t.Setenv("HTTP_PROXY", "http://192.0.2.1:3128") // read once by net/http, so only here
 	t.Setenv("NO_PROXY", "")
@@ -229,8 +231,8 @@ func TestProxy(t *testing.T) {
 	}
 }
 
-// TestKeystone: the keys of the configuration arrive at Keystone, and what Keystone says arrives at the client; both are reached with
-// the same TLS.
+// TestKeystone: the keys of the configuration arrive at Keystone, and what Keystone says arrives at
+// the client; both are reached with the same TLS.
 func TestKeystone(t *testing.T) {
 	dir := t.TempDir()
 	ca := newAuthority(t)

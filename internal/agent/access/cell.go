@@ -10,25 +10,25 @@ import (
 	"github.com/compute-agent/compute-agent/internal/config"
 )
 
-// CellCredentials are how a cell is convinced of who we are, and it us.
+// CellCredentials are the credentials of a client of cells.
 type CellCredentials struct {
-	// Section is the one of the configuration that has them, and Prefix what its keys begin with, for errors.
+	// Section is the configuration section, and Prefix that of its keys, for errors.
 	Section, Prefix                      string
 	TokenFile, CAFile, CertFile, KeyFile string
 }
 
-// CellsOf are the credentials of the compute API at all cells.
+// CellsOf returns the compute API's credentials for all cells.
 func CellsOf(c config.ComputeAPI) CellCredentials {
 	return CellCredentials{"compute_api", "cell_", c.CellTokenFile, c.CellCAFile, c.CellCertFile, c.CellKeyFile}
 }
 
-// CellOf are the credentials of an agent at its cell.
+// CellOf returns the agent's credentials for its cell.
 func CellOf(c config.CellClient) CellCredentials {
 	return CellCredentials{"cell_client", "", c.TokenFile, c.CAFile, c.CertFile, c.KeyFile}
 }
 
-// Cell is the configuration of a client of the cell at url. Tokens are read for each request and the certificate for each connection, so
-// that renewed ones need no restart.
+// Cell returns the configuration of a client of the cell at url. Tokens are read for each request
+// and certificates for each connection, so that renewed ones need no restart.
 func (c CellCredentials) Cell(url string) (cellclient.Config, error) {
 	out := cellclient.Config{URL: url}
 	if c.TokenFile != "" {
@@ -44,7 +44,7 @@ func (c CellCredentials) Cell(url string) (cellclient.Config, error) {
 	return out, nil
 }
 
-// keys are what the configuration calls them.
+// keys returns the full names of keys.
 func (c CellCredentials) keys(names ...string) string {
 	whole := make([]string, len(names))
 	for i, name := range names {

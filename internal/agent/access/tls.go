@@ -9,8 +9,9 @@ import (
 	"os"
 )
 
-// clientTLS is TLS that trusts the authorities of a file instead of the system's, and shows a certificate; without a file it does neither. keys is what
-// the configuration calls "ca_file" and the like, for errors. The certificate is read again for each connection, so that a renewed one needs no restart.
+// clientTLS returns TLS with the authorities of a file and a client certificate, both optional.
+// keys returns configuration keys for errors. The certificate is read for each connection, so that
+// a renewed one needs no restart.
 func clientTLS(keys func(names ...string) string, caFile, certFile, keyFile string) (*tls.Config, error) {
 	c := &tls.Config{MinVersion: tls.VersionTLS12}
 	if caFile != "" {
@@ -20,7 +21,7 @@ func clientTLS(keys func(names ...string) string, caFile, certFile, keyFile stri
 		}
 		c.RootCAs = x509.NewCertPool()
 		if !c.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("%s: %s holds no certificate in PEM form", keys("ca_file"), caFile)
+			return nil, fmt.Errorf("%s: %s has no PEM certificate", keys("ca_file"), caFile)
 		}
 	}
 	if certFile != "" {

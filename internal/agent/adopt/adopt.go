@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package adopt makes a host's identity and its resource providers in Placement agree where no agent runs, and gives adopted
-// providers back.
+// Package adopt implements `compute-agent adopt`: it reconciles a host's identity with its resource
+// providers in Placement, and gives adopted providers back.
 package adopt
 
 import (
@@ -27,7 +27,7 @@ import (
 	"github.com/compute-agent/compute-agent/resourcetracker/ownership"
 )
 
-// Options say what a person says about this host's identity.
+// Options are an operator's decisions about this host's identity.
 type Options struct {
 	// Node is the name of the compute node; "": that of the host.
 	Node string
@@ -35,16 +35,17 @@ type Options struct {
 	UUID string
 	// Rename gives the provider, and those below it that are named after it, the name of the node.
 	Rename bool
-	// AsNew lets nodes be made anew in a Placement that does not know them.
+	// AsNew allows nodes to be created again in a Placement that does not have them.
 	AsNew bool
-	// GiveBack makes the tree what it was before this agent adopted it.
+	// GiveBack restores the tree to its state before this agent adopted it.
 	GiveBack bool
-	// Confirm is shown what is there and what would be done, and says whether it shall be; nil: it shall not.
+	// Confirm asks whether to carry out the plan; nil: a dry run.
 	Confirm func(control.Adoption) (bool, error)
 }
 
-// Run makes this host's identity and what Placement has agree, where no agent runs. It looks first, and does nothing if
-// there is doubt: an [*identity.Error] inside a [*resourcetracker.FatalError]. It can be repeated, also after a crash.
+// Run reconciles this host's identity with Placement, without a running agent. If it is not certain
+// who owns a provider, it changes nothing and returns an [*identity.Error] inside a
+// [*resourcetracker.FatalError]. It can be repeated, also after a crash.
 func Run(ctx context.Context, cfg *config.Config, log zerolog.Logger, opts Options) (control.Adoption, error) {
 	unlock, err := statedir.Take(cfg.Agent.StateDir)
 	if err != nil {
@@ -117,7 +118,7 @@ func (ad *adopter) run(ctx context.Context) (control.Adoption, error) {
 	return ad.plan, nil
 }
 
-// look finds out what is there and what is to be done. It writes nothing.
+// look makes the plan. It writes nothing.
 func (ad *adopter) look(ctx context.Context) (err error) {
 	if ad.opts.GiveBack {
 		return ad.lookGiveBack(ctx)
@@ -129,7 +130,7 @@ func (ad *adopter) look(ctx context.Context) (err error) {
 	}
 	ad.own, err = resourcetracker.FindIdentity(dir, ad.beside)
 	if err != nil && ad.opts.UUID == "" {
-		return &identity.Error{Problem: err.Error(), Remedy: "say which uuid is right: --uuid UUID"}
+		return &identity.Error{Problem: err.Error(), Remedy: "give the right uuid: --uuid UUID"}
 	}
 	ad.plan.Before = ad.own
 	if ad.opts.AsNew {
@@ -142,7 +143,7 @@ func (ad *adopter) look(ctx context.Context) (err error) {
 	if ad.root == "" {
 		return &identity.Error{
 			Problem: "this host has no identity yet: there is no compute_id in " + dir,
-			Remedy:  "say which resource provider is this host's: --uuid UUID",
+			Remedy:  "give the uuid of this host's resource provider: --uuid UUID",
 		}
 	}
 	ad.plan.UUID = ad.root
@@ -166,8 +167,8 @@ func (ad *adopter) look(ctx context.Context) (err error) {
 	return nil
 }
 
-// lookMissing: Placement does not have the provider. That is as it should be if this host has never reported anything and
-// only gets its identity back; else a person is told what there is instead.
+// lookMissing handles a provider that Placement does not have. It is valid if this host has never
+// reported anything and only gets its identity back.
 func (ad *adopter) lookMissing(ctx context.Context) error {
 	other, found, err := ad.placement.FindByName(ctx, ad.opts.Node)
 	if err != nil {
@@ -186,24 +187,24 @@ func (ad *adopter) lookMissing(ctx context.Context) error {
 	return &identity.Error{
 		Problem: fmt.Sprintf("Placement has neither a resource provider %s nor one named %q", ad.root, ad.opts.Node),
 		Remedy: "check [placement_client] url and region; to create this host there again, `compute-agent adopt --as-new`; if its resource provider has " +
-			"another name, say --uuid UUID --rename",
+			"another name, add --uuid UUID --rename",
 	}
 }
 
-// checkRoot makes sure that the provider can be this host's compute node, and that no other can.
+// checkRoot checks that only this provider can be this host's compute node.
 func (ad *adopter) checkRoot(ctx context.Context) error {
 	root, _ := ad.tree.Provider(ad.root)
 	what := fmt.Sprintf("resource provider %s (%s)", root.Name, root.UUID)
 	const another = "look for the root provider of this host: openstack resource provider list --in-tree "
 	switch {
 	case root.ParentUUID != "":
-		return &identity.Error{Problem: what + " is a child of " + root.ParentUUID + ", and a compute node is a root", Remedy: another + root.UUID}
+		return &identity.Error{Problem: what + " is a child of " + root.ParentUUID + ", but a compute node is a root", Remedy: another + root.UUID}
 	case root.HasTrait(providertree.TraitSharesViaAggregate):
-		return &identity.Error{Problem: what + " is a sharing provider (" + providertree.TraitSharesViaAggregate + "), and no compute node", Remedy: another + "UUID"}
+		return &identity.Error{Problem: what + " is a sharing provider (" + providertree.TraitSharesViaAggregate + "), not a compute node", Remedy: another + "UUID"}
 	case !plausible(root):
 		return &identity.Error{
 			Problem: what + " has neither the trait COMPUTE_NODE nor the inventory of a compute node (VCPU, PCPU, MEMORY_MB or a custom class)",
-			Remedy:  another + "UUID; if it is right all the same, give it the trait COMPUTE_NODE first",
+			Remedy:  another + "UUID; if it is right, set the trait COMPUTE_NODE on it first",
 		}
 	}
 	named, found, err := ad.placement.FindByName(ctx, ad.opts.Node)
@@ -220,13 +221,13 @@ func (ad *adopter) checkRoot(ctx context.Context) error {
 	if root.Name != ad.opts.Node && !ad.opts.Rename {
 		return &identity.Error{
 			Problem: fmt.Sprintf("%s has another name than this node, %q", what, ad.opts.Node),
-			Remedy:  fmt.Sprintf("if the host was renamed, add --rename; if this node is %s, say --node %s", root.Name, root.Name),
+			Remedy:  fmt.Sprintf("if the host was renamed, add --rename; if this node is %s, add --node %s", root.Name, root.Name),
 		}
 	}
 	return ad.checkFormer(ctx)
 }
 
-// checkFormer: the provider that is this host's by its present identity must not be left behind.
+// checkFormer checks that the provider of the host's current identity does not exist.
 func (ad *adopter) checkFormer(ctx context.Context) error {
 	if ad.own == "" || ad.own == ad.root || ad.foreignNode() {
 		return nil
@@ -240,14 +241,14 @@ func (ad *adopter) checkFormer(ctx context.Context) error {
 	}
 	p, _ := former.Provider(ad.own)
 	return &identity.Error{
-		Problem: fmt.Sprintf("two resource providers claim to be this host: %s, and %s (%s), which is its present identity", ad.root, p.Name, p.UUID),
+		Problem: fmt.Sprintf("two resource providers claim to be this host: %s, and %s (%s), which is its current identity", ad.root, p.Name, p.UUID),
 		Remedy: fmt.Sprintf("keep the one that has the guests' allocations: delete %s (openstack resource provider delete %s) and run this again, or, to keep it, "+
 			"`compute-agent adopt --rename --uuid %s` after deleting the other", p.Name, p.UUID, p.UUID),
 	}
 }
 
-// foreignNode reports whether the provider is a node whose uuid its driver gives, beside the host's own: compute_id is not about
-// it.
+// foreignNode reports whether the provider is a node whose uuid its driver sets, so that compute_id
+// is not its identity.
 func (ad *adopter) foreignNode() bool {
 	r, _ := ad.state.Record()
 	_, reported := r.Nodes[ad.root]
@@ -266,7 +267,8 @@ func plausible(root providertree.Provider) bool {
 	return false
 }
 
-// planRenames lists the providers that get another name: the root, and those below it that are named after it.
+// planRenames lists the providers that get another name: the root, and those below it that are
+// named after it.
 func (ad *adopter) planRenames(ctx context.Context) error {
 	if !ad.opts.Rename {
 		return nil
@@ -276,7 +278,7 @@ func (ad *adopter) planRenames(ctx context.Context) error {
 	if r, _ := ad.state.Record(); r.Renaming != nil {
 		if r.Renaming.Root != ad.root || r.Renaming.To != ad.opts.Node {
 			return &identity.Error{
-				Problem: fmt.Sprintf("another renaming, of %s to %s, has not come to its end", r.Renaming.From, r.Renaming.To),
+				Problem: fmt.Sprintf("another rename, of %s to %s, is not finished", r.Renaming.From, r.Renaming.To),
 				Remedy:  fmt.Sprintf("finish it first: `compute-agent adopt --rename --node %s --uuid %s`", r.Renaming.To, r.Renaming.Root),
 			}
 		}
@@ -376,7 +378,8 @@ func (ad *adopter) self() identity.Self {
 	return identity.Self{UUID: id, Host: ad.cfg.Agent.Host, Machine: ad.machine}
 }
 
-// do carries the plan out. Each step is whole or not done, and after a crash the same command goes on.
+// do carries the plan out. Each step is whole or not done, and after a crash the same command goes
+// on.
 func (ad *adopter) do(ctx context.Context) error {
 	switch {
 	case ad.opts.GiveBack:
@@ -474,7 +477,8 @@ func (ad *adopter) lookAsNew(ctx context.Context) error {
 	return nil
 }
 
-// allowAsNew grants it. What the former nodes had in Placement is nobody's any more, so the records of it go first.
+// allowAsNew grants it. What the former nodes had in Placement is nobody's any more, so the records
+// of it go first.
 func (ad *adopter) allowAsNew() error {
 	r, _ := ad.state.Record()
 	for id, n := range r.Nodes {

@@ -17,16 +17,16 @@ import (
 	"github.com/compute-agent/compute-agent/internal/health"
 )
 
-// ErrRefused says that the agent refuses what was asked of it, to protect data. The text has the reason.
+// ErrRefused means that the agent refuses a request to protect data. The text has the reason.
 var ErrRefused = errors.New("refused")
 
-// ErrNotRunning says that no agent answers at the socket.
+// ErrNotRunning means that no agent answers on the socket.
 var ErrNotRunning = errors.New("the agent is not running")
 
-// maxAnswer bounds an answer: a tree of 10,000 providers is about 10 MiB.
+// maxAnswer limits an answer: a tree of 10,000 providers is about 10 MiB.
 const maxAnswer = 64 << 20
 
-// Client asks the agent behind one socket.
+// Client is a client of the agent at one socket.
 type Client struct {
 	path string
 	http *http.Client
@@ -40,20 +40,20 @@ func NewClient(path string) *Client {
 	return &Client{path: path, http: &http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}}
 }
 
-// Status asks how the agent is doing.
+// Status returns the agent's status.
 func (c *Client) Status(ctx context.Context) (health.Status, error) {
 	return get[health.Status](ctx, c, "status")
 }
 
-// Configuration asks what the agent's configuration is read from.
+// Configuration returns the sources of the agent's configuration.
 func (c *Client) Configuration(ctx context.Context) (Configuration, error) {
 	return get[Configuration](ctx, c, "configuration")
 }
 
-// Tree asks for the provider trees of the agent's nodes.
+// Tree returns the provider trees of the agent's nodes.
 func (c *Client) Tree(ctx context.Context) (Tree, error) { return get[Tree](ctx, c, "tree") }
 
-// Raw asks for one of "status", "tree" and "plan" and gives back the JSON as it came.
+// Raw returns the JSON of "status", "tree" or "plan".
 func (c *Client) Raw(ctx context.Context, what string) (json.RawMessage, error) {
 	return c.do(ctx, http.MethodGet, what)
 }
@@ -84,12 +84,12 @@ func (c *Client) send(ctx context.Context, method, what string, body []byte) (js
 		if f.Refused {
 			return nil, fmt.Errorf("%w: %s", ErrRefused, f.Error)
 		}
-		return nil, fmt.Errorf("the agent says: %s", f.Error)
+		return nil, fmt.Errorf("the agent returned an error: %s", f.Error)
 	}
 	return content, nil
 }
 
-// PlanPath is what Raw is asked for a plan.
+// PlanPath is the argument of Raw for a plan.
 func PlanPath(reshape bool) string {
 	if reshape {
 		return "plan?reshape=true"
@@ -97,18 +97,19 @@ func PlanPath(reshape bool) string {
 	return "plan"
 }
 
-// Plan asks what the next pass would write; with reshape, also what the next start would move.
+// Plan returns what the next pass would write; with reshape, also what the next start would move.
 func (c *Client) Plan(ctx context.Context, reshape bool) (PlanView, error) {
 	return get[PlanView](ctx, c, PlanPath(reshape))
 }
 
-// Refresh asks for a pass over every node now that compares its tree with Placement first, and does not wait for it.
+// Refresh requests a pass over every node that first compares its tree with Placement. It does not
+// wait.
 func (c *Client) Refresh(ctx context.Context) error {
 	_, err := c.do(ctx, http.MethodPost, "refresh")
 	return err
 }
 
-// UndoReshape has the agent take back a reshape. Errors: [ErrRefused] with the reason.
+// UndoReshape undoes a reshape. Errors: [ErrRefused] with the reason.
 func (c *Client) UndoReshape(ctx context.Context, id int64) error {
 	_, err := c.do(ctx, http.MethodPost, fmt.Sprintf("reshapes/%d/undo", id))
 	return err
@@ -121,7 +122,7 @@ func get[T any](ctx context.Context, c *Client, what string) (T, error) {
 		return out, err
 	}
 	if err := json.Unmarshal(body, &out); err != nil {
-		return out, fmt.Errorf("the agent's answer cannot be read; is it of another version than this command? %w", err)
+		return out, fmt.Errorf("cannot decode the agent's answer; does the agent have another version than this command? %w", err)
 	}
 	return out, nil
 }
@@ -131,7 +132,7 @@ func (c *Client) explain(err error) error {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
 		return fmt.Errorf("%w: no process answers at %s; start it (systemctl start compute-agent), or name its directory with --runtime-dir", ErrNotRunning, c.path)
 	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("not allowed to talk to the agent at %s: run this as the agent's user or as root (sudo)", c.path)
+		return fmt.Errorf("permission denied on the agent's socket %s: run this command as the agent's user or as root (sudo)", c.path)
 	}
 	return fmt.Errorf("asking the agent at %s: %w", c.path, err)
 }

@@ -2,23 +2,23 @@
 
 package control
 
-// Migration is what `compute-agent placement migrate-compute-inventory` did for a host's nodes.
+// Migration is the result of `compute-agent placement migrate-compute-inventory`.
 type Migration struct {
 	Database string         `json:"database"`
 	Nodes    []MigratedNode `json:"nodes"`
 }
 
-// MigratedNode is one node, with what had to be written for it.
+// MigratedNode is a node with its plan and outcome.
 type MigratedNode struct {
 	NodePlan
 	Outcome MigrationOutcome `json:"outcome"`
-	// Unfinished says that a reshape was left open by a crash, and is looked into.
+	// Unfinished means that a crash interrupted an earlier reshape, which is checked first.
 	Unfinished bool `json:"unfinished,omitempty"`
-	// Changes are what was written, in words.
+	// Changes describe what was written.
 	Changes []string `json:"changes,omitempty"`
 }
 
-// MigrationOutcome is what became of a node.
+// MigrationOutcome is the outcome of a node.
 type MigrationOutcome string
 
 // The outcomes. Refused and failed ones have an Error.

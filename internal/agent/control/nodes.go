@@ -14,26 +14,26 @@ import (
 	"github.com/compute-agent/compute-agent/internal/agent/disabled"
 )
 
-// DisableRequest asks that nothing new be scheduled to one node or all, or that this end.
+// DisableRequest requests to disable or enable one node or all.
 type DisableRequest struct {
 	// Node is the name of the node; "": all.
 	Node string `json:"node,omitempty"`
-	// Reason is asked for by `disable` only.
+	// Reason is only for `disable`.
 	Reason string `json:"reason,omitempty"`
-	// By is the person who asks.
+	// By is the user who requests it.
 	By string `json:"by,omitempty"`
 }
 
-// Disabling is how far disabling or enabling has come.
+// Disabling is the result of disabling or enabling nodes.
 type Disabling struct {
 	Nodes []DisabledNode `json:"nodes"`
-	// Left are the reasons of others, which stay.
+	// Left are the reasons of other sources, which stay.
 	Left []disabled.Reason `json:"left,omitempty"`
-	// Offline: no agent runs, so Placement is told at its next start.
+	// Offline: no agent runs, so its next start updates Placement.
 	Offline bool `json:"offline,omitempty"`
 }
 
-// Done reports whether Placement has it for every node.
+// Done reports whether Placement is up to date for every node.
 func (d Disabling) Done() bool {
 	for _, n := range d.Nodes {
 		if n.InPlacement == nil || *n.InPlacement != n.Disabled {
@@ -49,9 +49,9 @@ type DisabledNode struct {
 	UUID     string `json:"uuid"`
 	Disabled bool   `json:"disabled"`
 	Reason   string `json:"reason,omitempty"`
-	// InPlacement is whether its root has COMPUTE_STATUS_DISABLED in Placement; nil: not known.
+	// InPlacement is whether its root has COMPUTE_STATUS_DISABLED in Placement; nil: unknown.
 	InPlacement *bool `json:"in_placement"`
-	// Error is what keeps Placement from being told, if anything.
+	// Error is why Placement is not updated, or "".
 	Error string `json:"error,omitempty"`
 }
 
@@ -65,22 +65,23 @@ type Node struct {
 	Name   string `json:"name"`
 	UUID   string `json:"uuid"`
 	Driver string `json:"driver"`
-	// State is that of the report, "orphaned" for one that no driver names any more, "" if no agent runs that could tell.
+	// State is that of the report, "orphaned" if no driver reports the node any more, "" if no
+	// agent runs.
 	State string `json:"state,omitempty"`
-	// Since is when it was first known to be in Placement; zero: not yet.
+	// Since is when Placement first had it; zero: not yet.
 	Since time.Time `json:"reported_since,omitzero"`
-	// Created says that this agent made the node's root provider.
+	// Created means that this agent created the node's root provider.
 	Created bool   `json:"created"`
 	Error   string `json:"error,omitempty"`
 }
 
-// StateOrphaned is the state of a node that was reported and that no driver names any more.
+// StateOrphaned is the state of a node that no driver reports any more.
 const StateOrphaned = "orphaned"
 
-// StateHeld is the state of a node that a driver names and has not: its owner does not name it, or it has none.
+// StateHeld is the state of a node that only drivers report that do not own it.
 const StateHeld = "held"
 
-// GiveRequest asks that a node belong to another driver from now on.
+// GiveRequest requests to assign a node to another driver.
 type GiveRequest struct {
 	// Node is its name or its uuid, To the name of the driver.
 	Node   string
@@ -88,37 +89,37 @@ type GiveRequest struct {
 	DryRun bool
 }
 
-// Gift is what became of a [GiveRequest].
+// Gift is the result of a [GiveRequest].
 type Gift struct {
 	Name string `json:"name"`
 	UUID string `json:"uuid"`
-	// From is the driver that had it, "" for none.
+	// From is the previous driver, "" for none.
 	From string `json:"from"`
 	To   string `json:"to"`
-	// Objections are all that stands against it. Then nothing was written.
+	// Objections are why it was not done.
 	Objections []string `json:"objections,omitempty"`
-	// Given says that it was done, and not only looked at.
+	// Given means done, not only checked.
 	Given bool `json:"given"`
-	// Offline: no agent runs, so the drivers change places at its next start.
+	// Offline: no agent runs, so it takes effect at its next start.
 	Offline bool `json:"offline,omitempty"`
 }
 
-// RemoveRequest asks that a node that is there no more be deleted from Placement.
+// RemoveRequest requests to delete a node that no longer exists from Placement.
 type RemoveRequest struct {
 	// Node is its name or its uuid.
 	Node   string
 	DryRun bool
 }
 
-// Removal is what became of a [RemoveRequest].
+// Removal is the result of a [RemoveRequest].
 type Removal struct {
 	Name string `json:"name"`
 	UUID string `json:"uuid"`
 	// Providers are those that are deleted, or would be, in that order.
 	Providers []RemovedProvider `json:"providers"`
-	// Objections are all that stands against it. Then nothing was written.
+	// Objections are why it was not done.
 	Objections []string `json:"objections,omitempty"`
-	// Removed says that it was done, and not only looked at.
+	// Removed means done, not only checked.
 	Removed bool `json:"removed"`
 }
 
@@ -128,50 +129,50 @@ type RemovedProvider struct {
 	Name string `json:"name"`
 }
 
-// Adoption is what `compute-agent adopt` found, and what it does or would do.
+// Adoption is the plan and result of `compute-agent adopt`.
 type Adoption struct {
-	// Node is the name of the node, UUID the identity that it has afterwards, Before the one that it had, "" for none.
+	// Node is the name of the node, UUID its new identity, Before the previous one, "" for none.
 	Node   string `json:"node"`
 	UUID   string `json:"uuid,omitempty"`
 	Before string `json:"uuid_before,omitempty"`
 	// Providers are what Placement has, in pre-order.
 	Providers []AdoptedProvider `json:"providers"`
-	// Steps say what is done, in order; none: nothing is left to do.
+	// Steps are done in order; none: nothing to do.
 	Steps []string `json:"steps"`
-	// Unknown is what a node that is given back may have had before it was adopted, or not: it stays.
+	// Unknown are items that a node may have had before it was adopted, so they stay.
 	Unknown []string `json:"unknown,omitempty"`
-	// Done says that it was done, and not only looked at.
+	// Done means done, not only planned.
 	Done bool `json:"done"`
 }
 
-// AdoptedProvider is one resource provider that an adoption is about.
+// AdoptedProvider is a resource provider of an adoption.
 type AdoptedProvider struct {
 	UUID   string `json:"uuid"`
 	Name   string `json:"name"`
 	Parent string `json:"parent_provider_uuid,omitempty"`
-	// NewName is what it is renamed to, or "".
+	// NewName is its new name, or "".
 	NewName string `json:"new_name,omitempty"`
 	// Inventories are totals by resource class.
 	Inventories map[string]int64 `json:"inventories"`
 	Traits      []string         `json:"traits"`
-	// Consumers is how many hold something of it.
+	// Consumers counts consumers with allocations.
 	Consumers int `json:"consumers"`
 }
 
-// nodesAgent is what the daemon lets be asked of it about its nodes.
+// nodesAgent is the part of [Agent] for nodes.
 type nodesAgent interface {
-	// Disable has nothing new scheduled to nodes; Enable ends that. Both wait a while for Placement to have it.
+	// Disable and Enable disable and enable nodes, and wait some time for Placement to be updated.
 	Disable(ctx context.Context, r DisableRequest) (Disabling, error)
 	Enable(ctx context.Context, r DisableRequest) (Disabling, error)
 	// Nodes lists the nodes that are, or were, reported.
 	Nodes(ctx context.Context) (Nodes, error)
-	// RemoveNode deletes one that is there no more.
+	// RemoveNode deletes a node that no longer exists.
 	RemoveNode(ctx context.Context, r RemoveRequest) (Removal, error)
-	// GiveNode makes one another driver's.
+	// GiveNode assigns a node to another driver.
 	GiveNode(ctx context.Context, r GiveRequest) (Gift, error)
 }
 
-// maxRequest bounds the body of a request.
+// maxRequest limits the body of a request.
 const maxRequest = 64 << 10
 
 func handleNodes(mux *http.ServeMux, agent nodesAgent) {
@@ -179,7 +180,7 @@ func handleNodes(mux *http.ServeMux, agent nodesAgent) {
 		return func(w http.ResponseWriter, r *http.Request) {
 			var request DisableRequest
 			if err := json.NewDecoder(io.LimitReader(r.Body, maxRequest)).Decode(&request); err != nil {
-				answer(w, nil, fmt.Errorf("the request cannot be read: %w", err))
+				answer(w, nil, fmt.Errorf("decoding the request: %w", err))
 				return
 			}
 			out, err := do(r.Context(), request)
@@ -203,25 +204,25 @@ func handleNodes(mux *http.ServeMux, agent nodesAgent) {
 	})
 }
 
-// Disable has the agent keep anything new from its nodes.
+// Disable disables nodes.
 func (c *Client) Disable(ctx context.Context, r DisableRequest) (Disabling, error) {
 	return post[Disabling](ctx, c, "disable", r)
 }
 
-// Enable ends what Disable began.
+// Enable enables nodes.
 func (c *Client) Enable(ctx context.Context, r DisableRequest) (Disabling, error) {
 	return post[Disabling](ctx, c, "enable", r)
 }
 
-// Nodes asks for the nodes that the agent reports, or has reported.
+// Nodes returns the nodes that the agent reports or has reported.
 func (c *Client) Nodes(ctx context.Context) (Nodes, error) { return get[Nodes](ctx, c, "nodes") }
 
-// RemoveNode has the agent delete a node from Placement that is there no more.
+// RemoveNode deletes a node that no longer exists from Placement.
 func (c *Client) RemoveNode(ctx context.Context, r RemoveRequest) (Removal, error) {
 	return post[Removal](ctx, c, fmt.Sprintf("nodes/%s/remove?dry_run=%t", url.PathEscape(r.Node), r.DryRun), nil)
 }
 
-// GiveNode has the agent make a node another driver's.
+// GiveNode assigns a node to another driver.
 func (c *Client) GiveNode(ctx context.Context, r GiveRequest) (Gift, error) {
 	return post[Gift](ctx, c, fmt.Sprintf("nodes/%s/give?to=%s&dry_run=%t", url.PathEscape(r.Node), url.QueryEscape(r.To), r.DryRun), nil)
 }
@@ -237,7 +238,7 @@ func post[T any](ctx context.Context, c *Client, what string, request any) (T, e
 		return out, err
 	}
 	if err := json.Unmarshal(answer, &out); err != nil {
-		return out, fmt.Errorf("the agent's answer cannot be read; is it of another version than this command? %w", err)
+		return out, fmt.Errorf("cannot decode the agent's answer; does the agent have another version than this command? %w", err)
 	}
 	return out, nil
 }

@@ -17,28 +17,29 @@ import (
 	"github.com/compute-agent/compute-agent/resourcetracker"
 )
 
-// Agent is what the daemon lets be asked of it.
+// Agent is the daemon, as the control socket serves it.
 type Agent interface {
 	Status(ctx context.Context) health.Status
 	Configuration() Configuration
 	Tree(ctx context.Context) (Tree, error)
 	Plan(ctx context.Context, opts resourcetracker.PlanOptions) (Plan, error)
-	// Refresh asks for a pass over every node that compares its tree with Placement first, and does not wait for it.
+	// Refresh requests a pass over every node that first compares its tree with Placement. It does
+	// not wait.
 	Refresh(ctx context.Context)
-	// UndoReshape takes back a reshape by its number in the journal.
+	// UndoReshape undoes a reshape by its number in the journal.
 	UndoReshape(ctx context.Context, id int64) error
 
 	nodesAgent
 	auditAgent
 }
 
-// MetricsSource is an Agent that has metrics: GET /metrics answers with them.
+// MetricsSource is an Agent with metrics, which GET /metrics serves.
 type MetricsSource interface {
 	Metrics() http.Handler
 }
 
-// Listen makes the socket, for its owner only. A socket that a dead agent left behind is replaced; one at which somebody
-// answers is not: two agents must not run on one state directory.
+// Listen creates the socket, accessible only for its owner. It replaces the socket of a dead agent,
+// but not one that another process serves.
 func Listen(ctx context.Context, path string) (net.Listener, error) {
 	l, err := osapi.Listen(ctx, "unix://"+path)
 	switch {
@@ -50,10 +51,10 @@ func Listen(ctx context.Context, path string) (net.Listener, error) {
 	return l, nil
 }
 
-// Serve answers on a listener until ctx ends, and then removes the socket.
+// Serve serves requests until ctx ends, and then removes the socket.
 func Serve(ctx context.Context, l net.Listener, agent Agent) error {
 	server := &http.Server{Handler: handler(agent), ReadHeaderTimeout: 5 * time.Second, MaxHeaderBytes: 16 << 10}
-	// Who still waits for an answer when the agent ends gets none.
+	// Requests that are still running when the agent stops are dropped.
 	if err := osapi.Until(ctx, server, l, 2*time.Second); err != nil {
 		return fmt.Errorf("control socket: %w", err)
 	}
@@ -93,7 +94,7 @@ func handler(agent Agent) http.Handler {
 
 type failure struct {
 	Error string `json:"error"`
-	// Refused: not a failure, but a refusal to protect data.
+	// Refused means refused to protect data.
 	Refused bool `json:"refused,omitempty"`
 }
 
@@ -108,5 +109,5 @@ func answer(w http.ResponseWriter, body any, err error) {
 		w.WriteHeader(status)
 		body = failure{Error: err.Error(), Refused: status == http.StatusConflict}
 	}
-	_ = json.NewEncoder(w).Encode(body) // a client that went away is no concern of the agent's
+	_ = json.NewEncoder(w).Encode(body) // the client may be gone
 }

@@ -12,18 +12,19 @@ import (
 	"github.com/compute-agent/compute-agent/resourcetracker"
 )
 
-// Configuration is what the agent's configuration is read from: the same files, variables and flags give the same configuration to a command.
+// Configuration is the sources of the agent's configuration: a command that reads the same files,
+// variables and flags gets the same configuration.
 type Configuration struct {
-	// PID is the agent's process, File its --config; "" is the default file.
+	// PID is the agent's process id, File its --config; "" means the default file.
 	PID  int    `json:"pid"`
 	File string `json:"file,omitempty"`
-	// Environ are the variables that the configuration depends on, "NAME=VALUE", UID and Executable the agent's.
+	// Environ are the relevant variables, "NAME=VALUE"; UID and Executable are the agent's.
 	Environ    []string `json:"environ"`
 	UID        int      `json:"uid"`
 	Executable string   `json:"executable,omitempty"`
 	// Overrides are keys that flags set.
 	Overrides []Override `json:"overrides,omitempty"`
-	// Drivers are the tables [drivers.NAME.config] of a standalone agent, which completes them.
+	// Drivers are the tables [drivers.NAME.config] of a standalone agent, which adds keys.
 	Drivers map[string]json.RawMessage `json:"drivers,omitempty"`
 }
 
@@ -44,12 +45,13 @@ type NodeTree struct {
 	Node   string `json:"node"`
 	UUID   string `json:"uuid"`
 	Driver string `json:"driver"`
-	// Providers are in pre-order. Nil when Error says why there is nothing to show.
+	// Providers are in pre-order; nil if there is an Error.
 	Providers []Provider `json:"providers"`
 	Error     string     `json:"error,omitempty"`
-	// ReadAt is when the providers were read from Placement; zero if there is nothing to show.
+	// ReadAt is when the providers were read from Placement; zero if there are none.
 	ReadAt time.Time `json:"read_at,omitzero"`
-	// Stale says why Placement could not be read now: the providers are as the agent read them at ReadAt, and what is used is not known.
+	// Stale is why Placement could not be read now: the providers are cached since ReadAt, and
+	// usage is unknown.
 	Stale string `json:"stale,omitempty"`
 }
 
@@ -74,7 +76,7 @@ type Inventory struct {
 	Class string `json:"resource_class"`
 	providertree.Inventory
 	Capacity int64 `json:"capacity"`
-	// Used is nil when Placement could not be asked.
+	// Used is nil if Placement could not be read.
 	Used *int64 `json:"used"`
 }
 
@@ -89,15 +91,15 @@ type NodePlan struct {
 	UUID       string                   `json:"uuid"`
 	Driver     string                   `json:"driver"`
 	Operations []reportclient.Operation `json:"operations"`
-	// Reshape is what would move. Only when it was asked for (`plan --reshape`).
+	// Reshape is what would move, with `plan --reshape`.
 	Reshape *resourcetracker.Preview `json:"reshape,omitempty"`
 	Error   string                   `json:"error,omitempty"`
-	// Refused says that the reshape would be refused, to protect data; Offenders and Remedy are about that.
+	// Refused means that the reshape would be refused, because of Offenders.
 	Refused   bool     `json:"refused,omitempty"`
 	Offenders []string `json:"offenders,omitempty"`
-	// Warnings are about what would be written: names that no list of standard ones has.
+	// Warnings are about names that are not standard.
 	Warnings []string `json:"warnings,omitempty"`
-	// Objections are the offenders by what is wrong with them, with the remedy for each. Remedy is for all of them.
+	// Objections are the offenders grouped by problem, with a remedy for each. Remedy is for all.
 	Objections []resourcetracker.Objection `json:"objections,omitempty"`
 	Remedy     string                      `json:"remedy,omitempty"`
 }
@@ -112,7 +114,7 @@ func (p PlanView) Refused() bool {
 	return false
 }
 
-// Failed reports whether it cannot be told of some node what would be written.
+// Failed reports whether the plan of some node failed.
 func (p PlanView) Failed() bool {
 	for _, n := range p.Nodes {
 		if n.Error != "" {
@@ -122,7 +124,7 @@ func (p PlanView) Failed() bool {
 	return false
 }
 
-// PlanView is [NodePlan] as a client reads it back: operations in words, and whole as JSON.
+// PlanView is [Plan] as a client decodes it: with operations as text.
 type PlanView struct {
 	Nodes []struct {
 		Node       string `json:"node"`

@@ -15,41 +15,41 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// Operator is the source of what people say with `compute-agent disable`.
+// Operator is the source of reasons from `compute-agent disable`.
 const Operator = "operator"
 
-// driverSource begins the source of reasons that the agent itself finds: that a driver is gone.
+// driverSource is the prefix of sources for unavailable drivers.
 const driverSource = "driver "
 
-// DriverSource is the source of the reason that a driver is gone, and DriverOf is the way back.
+// DriverSource is the source of the reason that a driver is unavailable. DriverOf is its inverse.
 func DriverSource(driver string) string { return driverSource + driver }
 
-// DriverOf returns the driver that a source is about, if it is about one.
+// DriverOf returns the driver of a source, if it is one of [DriverSource].
 func DriverOf(source string) (driver string, ok bool) {
 	return strings.CutPrefix(source, driverSource)
 }
 
-// maxReason and maxBy bound texts, in characters.
+// maxReason and maxBy limit texts in characters.
 const (
 	maxReason = 500
 	maxBy     = 200
 )
 
-// ErrText says that a text is not one that can be kept and shown.
-var ErrText = errors.New("not a text to be shown")
+// ErrText means that a text is not valid.
+var ErrText = errors.New("invalid text")
 
-// ErrWhole says that one node cannot be enabled, since all nodes of the host are disabled together.
+// ErrWhole means that one node cannot be enabled, because a reason disables all nodes of the host.
 var ErrWhole = errors.New("all nodes of this host are disabled together")
 
 // Reason is one source's reason to disable one node, or all.
 type Reason struct {
-	// Source is who takes it back: [Operator], or a part of the agent.
+	// Source is what may remove the reason: [Operator], or a part of the agent.
 	Source string `json:"source"`
 	// Node is the name of the node; "": every node of this host.
 	Node   string    `json:"node,omitempty"`
 	Reason string    `json:"reason"`
 	Since  time.Time `json:"since"`
-	// By is the person, or "".
+	// By is the user, or "".
 	By string `json:"by,omitempty"`
 }
 
@@ -61,7 +61,7 @@ func (r Reason) validate() error {
 		what, text string
 		most       int
 		empty      bool
-	}{{"the reason", r.Reason, maxReason, false}, {"who says it", r.By, maxBy, true}, {"the source", r.Source, maxBy, false}} {
+	}{{"the reason", r.Reason, maxReason, false}, {"the user", r.By, maxBy, true}, {"the source", r.Source, maxBy, false}} {
 		if err := checkText(t.text, t.most, t.empty); err != nil {
 			return fmt.Errorf("%s: %w", t.what, err)
 		}
@@ -72,7 +72,7 @@ func (r Reason) validate() error {
 	return nil
 }
 
-// checkText wants a line that a terminal shows as it is.
+// checkText checks that a text is one printable line.
 func checkText(text string, most int, mayBeEmpty bool) error {
 	switch n := utf8.RuneCountInString(text); {
 	case !utf8.ValidString(text):
@@ -80,17 +80,17 @@ func checkText(text string, most int, mayBeEmpty bool) error {
 	case !mayBeEmpty && strings.TrimSpace(text) == "":
 		return fmt.Errorf("%w: it is empty", ErrText)
 	case n > most:
-		return fmt.Errorf("%w: it has %d characters, and may have %d", ErrText, n, most)
+		return fmt.Errorf("%w: it has %d characters, at most %d are allowed", ErrText, n, most)
 	}
 	for _, c := range text {
 		if unicode.IsControl(c) || unicode.In(c, unicode.Cf, unicode.Zl, unicode.Zp) { // bidirectional overrides, line separators
-			return fmt.Errorf("%w: it holds the control character %U", ErrText, c)
+			return fmt.Errorf("%w: it contains the control character %U", ErrText, c)
 		}
 	}
 	return nil
 }
 
-// Store is the reasons of one state directory, which is this process's alone. Its methods may be called from several goroutines.
+// Store holds the reasons of a locked state directory. It is safe for concurrent use.
 type Store struct {
 	path string
 	now  func() time.Time
@@ -99,10 +99,10 @@ type Store struct {
 	file file
 }
 
-// Disable adds a reason, in place of an earlier one of the same source for the same node; Since is set. The same reason again
-// changes nothing.
+// Disable adds a reason and sets Since. It replaces another reason of the same source for the same
+// node; the same reason again changes nothing.
 //
-// Errors: [ErrText]; the state directory's.
+// Errors: [ErrText]; I/O errors.
 func (s *Store) Disable(r Reason) error {
 	if err := r.validate(); err != nil {
 		return err
@@ -125,11 +125,11 @@ func (s *Store) Disable(r Reason) error {
 	return s.keep(next)
 }
 
-// Enable takes back what a source said of a node, or, with node "", all that it said. The nodes are noted as to be enabled
-// ([Store.Enabling]), also if there was nothing to take back: the trait may be there by somebody else's hand. Reasons of other
-// sources stay; they are returned.
+// Enable removes a source's reasons for a node, or all with node "". It also records the nodes for
+// [Store.Enabling], because another client may have set the trait. Reasons of other sources stay
+// and are returned.
 //
-// Errors: [ErrWhole] if the source disabled all nodes together and only one shall be enabled.
+// Errors: [ErrWhole] if the source's reason is for all nodes and node is not "".
 func (s *Store) Enable(source, node string) (left []Reason, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -152,8 +152,8 @@ func (s *Store) Enable(source, node string) (left []Reason, err error) {
 	return left, s.keep(next)
 }
 
-// Withdraw takes back what a source said of one node ("": of all nodes together), and nothing else: a trait that somebody else set is
-// not asked away, as [Store.Enable] does. To take back what is not there changes nothing.
+// Withdraw removes a source's reason for one node, or that for all nodes with node "". Unlike
+// [Store.Enable] it does not remove a trait that another client set.
 func (s *Store) Withdraw(source, node string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -162,7 +162,7 @@ func (s *Store) Withdraw(source, node string) error {
 	return s.keep(next)
 }
 
-// Reasons returns why a node is disabled, the oldest first; none: it is not. With node "" it returns all reasons that there are.
+// Reasons returns why a node is disabled, the oldest first. With node "" it returns all reasons.
 func (s *Store) Reasons(node string) []Reason {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -176,7 +176,7 @@ func (s *Store) Reasons(node string) []Reason {
 	return out
 }
 
-// Reason says in one line why a node is disabled.
+// Reason formats in one line why a node is disabled.
 func (s *Store) Reason(node string) (text string, disabled bool) {
 	reasons := s.Reasons(node)
 	lines := make([]string, 0, len(reasons))
@@ -190,14 +190,14 @@ func (s *Store) Reason(node string) (text string, disabled bool) {
 	return strings.Join(lines, "; "), len(reasons) > 0
 }
 
-// Enabling reports whether the trait is to be taken from a node whoever put it there.
+// Enabling reports whether the trait has to be removed from a node, whichever client set it.
 func (s *Store) Enabling(node string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Contains(s.file.Enabling, node) || slices.Contains(s.file.Enabling, "")
 }
 
-// Enabled notes that the trait is gone from nodes that were to be enabled: all of those that there are.
+// Enabled records that the trait was removed from all nodes to enable.
 func (s *Store) Enabled() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -206,14 +206,14 @@ func (s *Store) Enabled() error {
 	return s.keep(next)
 }
 
-// EnablingAny reports whether the trait is still to be taken from any node.
+// EnablingAny reports whether the trait has to be removed from any node.
 func (s *Store) EnablingAny() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.file.Enabling) > 0
 }
 
-// CheckReason says whether a text can be a reason: one line of at most 500 characters, none of them a control character.
+// CheckReason checks a reason: one line of at most 500 characters, without control characters.
 //
 // Errors: [ErrText].
 func CheckReason(text string) error { return checkText(text, maxReason, false) }

@@ -26,7 +26,8 @@ func open(t *testing.T, dir string) *disabled.Store {
 	return s
 }
 
-// TestReasonsBySource: each source takes back only its own, and a node is enabled when the last reason is gone.
+// TestReasonsBySource: each source takes back only its own, and a node is enabled when the last
+// reason is gone.
 func TestReasonsBySource(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir)

@@ -19,16 +19,16 @@ import (
 // FileName is the file below the agent's state directory.
 const FileName = "disabled.json"
 
-// version is of the file's format.
+// version is that of the file's format.
 const version = 1
 
-// maxFile bounds what is read of the file: a reason of 500 characters for each of 10,000 nodes is about 8 MiB.
+// maxFile limits the file: reasons of 500 characters for 10,000 nodes are about 8 MiB.
 const maxFile = 64 << 20
 
 type file struct {
 	Version int      `json:"version"`
 	Reasons []Reason `json:"reasons"`
-	// Enabling are nodes from which the trait is to be taken whoever put it there; "" is every node.
+	// Enabling are nodes whose trait has to be removed; "" means every node.
 	Enabling []string `json:"enabling,omitempty"`
 }
 
@@ -37,7 +37,7 @@ func (f file) clone() file {
 	return f
 }
 
-// dropEnabling forgets that a node was to be enabled.
+// dropEnabling removes a node from Enabling.
 func (f *file) dropEnabling(node string) {
 	if node == "" {
 		f.Enabling = nil
@@ -49,8 +49,8 @@ func (f file) equal(o file) bool {
 	return f.Version == o.Version && slices.Equal(f.Reasons, o.Reasons) && slices.Equal(f.Enabling, o.Enabling)
 }
 
-// Open reads the file of a state directory. That there is none is no error. One that cannot be read is: to go on without it would
-// have guests scheduled to a host that somebody took out of service.
+// Open reads the file of a state directory, if it exists. A damaged file is an error, because the
+// host could be enabled against an operator's decision.
 func Open(dir string) (*Store, error) {
 	s := &Store{path: filepath.Join(dir, FileName), now: time.Now, file: file{Version: version, Reasons: []Reason{}}}
 	f, err := os.Open(s.path)
@@ -69,15 +69,15 @@ func Open(dir string) (*Store, error) {
 		err = s.file.validate()
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s says whether this host is disabled, and cannot be read: %w; move it away, and say it again with `compute-agent disable` "+
-			"if no new guest may be scheduled to the host", s.path, err)
+		return nil, fmt.Errorf("cannot read %s, which records whether this host is disabled: %w; move the file away, and run `compute-agent disable` again "+
+			"if the host must stay disabled", s.path, err)
 	}
 	return s, nil
 }
 
 func (f file) validate() error {
 	if f.Version != version {
-		return fmt.Errorf("it is of version %d, and this agent knows version %d", f.Version, version)
+		return fmt.Errorf("it has version %d, but this agent supports version %d", f.Version, version)
 	}
 	for _, r := range f.Reasons {
 		if err := r.validate(); err != nil {
@@ -87,7 +87,7 @@ func (f file) validate() error {
 	return nil
 }
 
-// keep writes a changed file whole, beside and renamed into place and synced, and takes it over only then. s.mu is held.
+// keep writes a changed file atomically, and then updates s.file. s.mu is held.
 func (s *Store) keep(next file) error {
 	if next.equal(s.file) {
 		return nil
@@ -97,7 +97,7 @@ func (s *Store) keep(next file) error {
 		return err
 	}
 	if err := files.Replace(s.path, append(content, '\n')); err != nil {
-		return fmt.Errorf("keeping whether this host is disabled: %w", err)
+		return fmt.Errorf("recording whether this host is disabled: %w", err)
 	}
 	s.file = next
 	return nil

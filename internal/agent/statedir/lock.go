@@ -14,21 +14,21 @@ import (
 	"github.com/compute-agent/compute-agent/internal/agent/control"
 )
 
-// LockFile is the file below the state directory that the process which owns it holds locked.
+// LockFile is the file below the state directory that its owner locks.
 const LockFile = "agent.lock"
 
-// ErrInUse says that another process owns the state directory.
+// ErrInUse means that another process owns the state directory.
 var ErrInUse = errors.New("another agent uses")
 
-// Make makes the state directory, if there is none.
+// Make creates the state directory if it does not exist.
 func Make(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("agent.state_dir: %w; `compute-agent doctor` names what to do", err)
+		return fmt.Errorf("agent.state_dir: %w; `compute-agent doctor` suggests a fix", err)
 	}
 	return nil
 }
 
-// Lock makes the calling process the owner of a state directory, until unlock. Errors: [ErrInUse].
+// Lock locks a state directory until unlock is called. Errors: [ErrInUse].
 func Lock(dir string) (unlock func(), err error) {
 	f, err := os.OpenFile(filepath.Join(dir, LockFile), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -37,21 +37,21 @@ func Lock(dir string) (unlock func(), err error) {
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		_ = f.Close()
 		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, fmt.Errorf("agent.state_dir: %w %s; stop it first, or give this one its own state and runtime directories", ErrInUse, dir)
+			return nil, fmt.Errorf("agent.state_dir: %w %s; stop it first, or configure other state and runtime directories", ErrInUse, dir)
 		}
 		return nil, fmt.Errorf("agent.state_dir: locking %s: %w", f.Name(), err)
 	}
 	return func() { _ = f.Close() }, nil
 }
 
-// Locked reports whether a state directory was ever locked: whether an agent has used it.
+// Locked reports whether an agent has ever used a state directory.
 func Locked(dir string) bool {
 	_, err := os.Stat(filepath.Join(dir, LockFile))
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
-// Take locks a state directory for a command that does the work of an agent that does not run. While one runs, it is
-// refused ([control.ErrRefused]).
+// Take creates and locks a state directory for a command. Errors: [control.ErrRefused] while an
+// agent runs.
 func Take(dir string) (unlock func(), err error) {
 	if err := Make(dir); err != nil {
 		return nil, err

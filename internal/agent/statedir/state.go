@@ -20,8 +20,8 @@ import (
 // State is what an agent keeps of its host on disk.
 type State struct {
 	Dir string
-	// Identity is who this host is and which nodes it has reported; nil until it is opened, and where nothing is to be
-	// written.
+	// Identity is who this host is and which nodes it has reported; nil until it is opened, and
+	// where nothing is to be written.
 	Identity *identity.State
 	// Disabled are the reasons why nodes are disabled; nil until they are opened.
 	Disabled *disabled.Store
@@ -37,10 +37,10 @@ func New(dir string) *State {
 	}
 }
 
-// Owners are the drivers of the nodes that the state directory knows of, by the uuid of the node: as an operator gave them,
-// or else as they were reported last, or else as they were about to be.
-func (s *State) Owners(log zerolog.Logger) map[string]Owner {
-	out := map[string]Owner{}
+// Owners are the drivers of the nodes that the state directory knows of, by the uuid of the node:
+// as an operator gave them, or else as they were reported last, or else as they were about to be.
+func (s *State) Owners(log zerolog.Logger) map[string]claims.Owner {
+	out := map[string]claims.Owner{}
 	list, err := s.Records.List()
 	if err != nil {
 		log.Warn().Err(err).Msg("Not all records of nodes can be read.")
@@ -75,7 +75,8 @@ func (s *State) identityRecord() (identity.Record, error) {
 	return r, nil
 }
 
-// Nodes are the nodes that the state directory knows of. What their drivers say of them now is not among it.
+// Nodes are the nodes that the state directory knows of. What their drivers say of them now is not
+// among it.
 func (s *State) Nodes() (control.Nodes, error) {
 	byUUID, given := map[string]control.Node{}, map[string]string{}
 	if s.Identity != nil {
@@ -112,7 +113,8 @@ func SortNodes(nodes []control.Node) {
 	})
 }
 
-// Machine is the hash of this machine's id, or "" if it has none or it cannot be read, which is logged.
+// Machine is the hash of this machine's id, or "" if it has none or it cannot be read, which is
+// logged.
 func Machine(log zerolog.Logger) string {
 	id, err := identity.Machine(identity.MachineFile)
 	if err != nil {

@@ -121,7 +121,8 @@ func (w *statusCollector) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// nodes exports the ages and states of a driver's nodes. Nodes beyond the limit share the oldest age.
+// nodes exports the ages and states of a driver's nodes. Nodes beyond the limit share the oldest
+// age.
 func (w *statusCollector) nodes(d health.Driver, started, now time.Time, gauge func(*prometheus.Desc, float64, ...string)) {
 	ages, order := map[string]float64{}, []string{}
 	states := map[string]int{"starting": 0, "reporting": 0, "degraded": 0}

@@ -134,8 +134,8 @@ func PluginPass(w io.Writer, pass host.Pass, n int) error {
 	return p.err
 }
 
-// PluginLog prints a JSON line of a driver's log: level, message, fields, and the stack of a panic. It
-// skips levels below info, and lines of the plugin host.
+// PluginLog prints a JSON line of a driver's log: level, message, fields, and the stack of a panic.
+// It skips levels below info, and lines of the plugin host.
 func PluginLog(w io.Writer, line []byte) error {
 	p := &printer{w: w}
 	fields := map[string]any{}

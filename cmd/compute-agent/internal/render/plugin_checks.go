@@ -12,7 +12,8 @@ import (
 )
 
 // PluginTest prints the report of a conformance run as it progresses: the plugin, a line for each
-// finished check, and a summary. Consecutive checks that do not apply for the same reason share a line.
+// finished check, and a summary. Consecutive checks that do not apply for the same reason share a
+// line.
 type PluginTest struct {
 	p       *printer
 	width   int
@@ -22,7 +23,8 @@ type PluginTest struct {
 	held    []drivertest.Result
 }
 
-// NewPluginTest prints to w. checks are those that run. width is the width of lines; 0 means no limit.
+// NewPluginTest prints to w. checks are those that run. width is the width of lines; 0 means no
+// limit.
 func NewPluginTest(w io.Writer, checks []drivertest.Check, width int) *PluginTest {
 	t := &PluginTest{p: &printer{w: w}, width: width, columns: map[string]int{}, sizes: map[string]int{}}
 	for _, c := range checks {
@@ -112,8 +114,8 @@ func groupOf(id string) string {
 	return group
 }
 
-// outcome prints one result, or several that do not apply for the same reason. whole means that they
-// are a complete group.
+// outcome prints one result, or several that do not apply for the same reason. whole means that
+// they are a complete group.
 func (p *printer) outcome(results []drivertest.Result, whole bool, column, width int) {
 	r, n := results[0], len(results)
 	switch {
@@ -140,8 +142,8 @@ func (p *printer) outcome(results []drivertest.Result, whole bool, column, width
 	}
 }
 
-// hang prints text with a hanging indent of the length of begin, wrapped to width. With a long begin,
-// the text starts on its own line.
+// hang prints text with a hanging indent of the length of begin, wrapped to width. With a long
+// begin, the text starts on its own line.
 func (p *printer) hang(begin, text string, width int) {
 	const narrow = 24
 	indent := len([]rune(begin))

@@ -66,7 +66,8 @@ func TestTree(t *testing.T) {
 	}
 }
 
-// TestTreeWithoutPlacement: the heading says that it is not what Placement has now, why, and how old it is.
+// TestTreeWithoutPlacement: the heading says that it is not what Placement has now, why, and how
+// old it is.
 func TestTreeWithoutPlacement(t *testing.T) {
 	tree := sample()
 	now := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)

@@ -233,8 +233,8 @@ func totals(v providertree.Inventories) providertree.Resources {
 	return out
 }
 
-// providerNames returns the names of all providers of a reshape by uuid. Duplicate names include the
-// uuid.
+// providerNames returns the names of all providers of a reshape by uuid. Duplicate names include
+// the uuid.
 func providerNames(r *reportclient.Reshape) map[string]string {
 	names := map[string]string{}
 	maps.Copy(names, r.Names)
