@@ -201,7 +201,7 @@ func TestAllocations(t *testing.T) {
 				}
 				before[2] = "1 here, 0 elsewhere"
 				s.wantHeld("after making what is missing", before)
-				if code, text, _ := s.run("allocations", "heal"); code != exitDone || !strings.Contains(text, "nothing to make") {
+				if code, text, _ := s.run("allocations", "heal"); code != exitDone || !strings.Contains(text, "nothing to create") {
 					t.Errorf("%d, %s", code, text)
 				}
 				if left := s.audit(exitFailed, "audit").Nodes[0]; len(left.Orphans) != 0 || len(left.Unaccounted) != 1 || left.Unaccounted[0].UUID != vm(6) {

@@ -151,7 +151,7 @@ func TestFirstStartWithTwoDriversOfOneNode(t *testing.T) {
 		stop()
 	}
 	client, stop := s.drive()
-	s.says(exitProtect, []string{"node", "remove", "cn1", "--yes"}, "several drivers name this node")
+	s.says(exitProtect, []string{"node", "remove", "cn1", "--yes"}, "several drivers report this node")
 	s.says(exitUsage, []string{"node", "give", "cn1"}, "--to DRIVER")
 	s.says(exitUsage, []string{"node", "give", "cn1", "--to", "zeta"}, "can be assigned to driver zeta", "give --yes")
 	s.says(exitProtect, []string{"node", "give", "cn1", "--to", "omega", "--yes"}, "no driver \"omega\" is enabled")
@@ -159,7 +159,7 @@ func TestFirstStartWithTwoDriversOfOneNode(t *testing.T) {
 	s.says(exitDone, []string{"node", "give", "cn1", "--to", "zeta", "--yes"}, "now belongs to driver zeta", "it belonged to no driver")
 	s.eventually("the owner's inventory", func() bool { return len(s.names()) == 2 && s.total(contestedNode, "VCPU") == 16 })
 	s.eventually("the newcomer is held", func() bool { return len(s.claimed(client)) == 1 })
-	s.says(exitProtect, []string{"node", "give", "cn1", "--to", "zeta", "--yes"}, "belongs to driver zeta already")
+	s.says(exitProtect, []string{"node", "give", "cn1", "--to", "zeta", "--yes"}, "already belongs to driver zeta")
 	stop()
 	client, stop = s.drive()
 	defer stop()

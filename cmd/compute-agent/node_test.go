@@ -357,7 +357,7 @@ func TestNodesThatWentAway(t *testing.T) {
 	stop := s.agent()
 	s.hasNames("cn1", "cn1_gpu0", "cn2", "cn2_gpu0")
 	s.says(exitDone, []string{"node", "list"}, "orphaned", "reporting")
-	s.says(exitProtect, []string{"node", "remove", "cn1", "--yes"}, "driver fake names this node")
+	s.says(exitProtect, []string{"node", "remove", "cn1", "--yes"}, "driver fake reports this node")
 	s.says(exitFailed, []string{"node", "remove", "cn7", "--yes"}, "never reported a node")
 	s.request(http.MethodPut, "/allocations/"+alice, `{"allocations": {"`+secondNode+`": {"resources": {"VCPU": 2}}}, "project_id": "p", "user_id": "u", "consumer_generation": null}`, nil)
 	s.request(http.MethodPost, "/resource_providers", `{"name": "nic", "parent_provider_uuid": "`+secondNode+`"}`, nil)

@@ -205,7 +205,7 @@ func TestPlanReshapeIsAboutTheFilesAsTheyAre(t *testing.T) {
 	stop := s.agent()
 	defer stop()
 	code, stdout, stderr := s.run("plan", "--reshape")
-	if code != exitDone || strings.Contains(stdout, "would move") || strings.Contains(stderr, "The agent that runs") {
+	if code != exitDone || strings.Contains(stdout, "would move") || strings.Contains(stderr, "The running agent") {
 		t.Errorf("unchanged files: %d\n%s%s", code, stdout, stderr)
 	}
 	s.configure("vgpu-children", "")

@@ -220,7 +220,7 @@ func (s *stranger) start(command string) string {
 		if url, found := strings.CutPrefix(s.lines.Text(), "Placement listens at "); found {
 			s.url = strings.TrimSuffix(strings.Fields(url)[0], ".")
 		}
-		if strings.HasPrefix(s.lines.Text(), "The agent keeps it true") {
+		if strings.HasPrefix(s.lines.Text(), "The agent keeps Placement up to date") {
 			return said.String()
 		}
 	}

@@ -43,7 +43,7 @@ func TestStandalone(t *testing.T) {
 	}
 	agent := start()
 	agent.await(0, "This machine in Placement:")
-	agent.await(0, "Ctrl-C ends everything but guests")
+	agent.await(0, "Ctrl-C stops everything except guests")
 	status, err := control.NewClient(config.Agent{RuntimeDir: filepath.Join(dir, "run")}.ControlSocket()).Status(t.Context())
 	check(t, err)
 	node := status.Drivers[0].Report.Nodes[0]
@@ -84,7 +84,7 @@ func TestStandalone(t *testing.T) {
 		for _, pid := range daemons {
 			check(t, syscall.Kill(pid, syscall.SIGKILL))
 		}
-		agent.await(mark, "private libvirt daemon is back")
+		agent.await(mark, "Restarted the private libvirt daemon")
 	}
 
 	pids := append(processesNaming(t, dir), status.Drivers[0].Plugin.PID)
@@ -103,7 +103,7 @@ func TestStandalone(t *testing.T) {
 	}))
 
 	again := start()
-	again.await(0, "Ctrl-C ends everything but guests")
+	again.await(0, "Ctrl-C stops everything except guests")
 	again.signal(syscall.SIGINT)
 	again.exit()
 	// A virtual machine's memory may have been plugged in or out meanwhile; that is news. Nothing else is.
