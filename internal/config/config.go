@@ -225,7 +225,7 @@ type Metrics struct {
 
 // Tracing is the section [tracing]: who gets traces of passes and requests.
 type Tracing struct {
-	Endpoint    string  // Of an OTLP/HTTP collector; empty is none.
+	Endpoint    string  // of an OTLP/HTTP collector; empty means none
 	SampleRatio float64 // From 0 to 1.
 }
 
@@ -297,7 +297,7 @@ type CORS struct {
 // Policy is the section [policy] of the bundled Placement server.
 type Policy struct {
 	Defaults string // PolicySecure, PolicyLegacy or PolicyOpen.
-	File     string // Rules that go before them; empty is none.
+	File     string // rules that override them; empty means none
 }
 
 // Values of Policy.Defaults.

@@ -158,8 +158,7 @@ func lineText(data []byte, lines []int, row int) string {
 	return strings.ToValidUTF8(strings.TrimSuffix(string(line), "\r"), "�")
 }
 
-// looksSecret tells from its name that the value of a key is not for the eyes
-// of whoever reads messages.
+// looksSecret reports whether the name of a key suggests that its value is secret.
 func looksSecret(name string) bool {
 	name = strings.ToLower(name)
 	for _, word := range []string{"password", "passwd", "passphrase", "secret", "token", "credential", "private_key", "api_key", "apikey"} {

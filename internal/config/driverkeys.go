@@ -22,7 +22,7 @@ const maxDriverName = 40
 // variables of "a-b" and "a_b" would be the same.
 var driverName = regexp.MustCompile(`^[a-z][a-z0-9]*(-[a-z0-9]+)*$`)
 
-// span is a duration of a driver's own that is "0s" unless somebody wrote it.
+// span is a duration of a driver that is "0s" by default.
 func span(at func(*Driver) *time.Duration, least, most time.Duration, zero string) duration[Driver] {
 	return duration[Driver]{at: at, min: least, max: most, zero: zero}
 }
@@ -44,7 +44,7 @@ func driverGroup(name string) (group, rest string) {
 func driverPath(driver, name string) string { return dotted(driversSection, driver) + "." + name }
 
 // driverKeys declares the keys of [drivers.NAME]. SIGHUP applies all of them:
-// the driver's process is configured anew or, where it must be, replaced.
+// the driver's process is configured again or, where it must be, replaced.
 var driverKeys = []key[Driver]{
 	{"enabled", live, "Whether the agent starts this driver.",
 		toggle[Driver]{func(d *Driver) *bool { return &d.Enabled }, true}},

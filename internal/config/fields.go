@@ -308,7 +308,7 @@ func (f strs[T]) format(t *T) string {
 
 func (f strs[T]) allowed() string { return f.words }
 
-// free is a table whose keys are somebody else's; tables of later sources are
+// free is a table with keys of a driver; tables of later sources are
 // merged into it, key by key.
 type free[T any] struct {
 	at    func(*T) *map[string]any

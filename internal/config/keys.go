@@ -96,7 +96,7 @@ var agentSections = []section{
 		{"on_failure", live, "What the agent does when its own checks or Placement refuse a reshape: \"exit\" stops with\nexit code 3; \"hold\" continues, degraded, and writes nothing for that node until\n`compute-agent refresh` or a reload retries. Guests keep running in both cases.",
 			choice[Config]{func(c *Config) *string { return &c.Reshape.OnFailure }, OnFailureExit, []string{OnFailureExit, OnFailureHold}}},
 	}},
-	{"plugins", "Where the drivers' plugins are and how their processes are watched. [drivers.NAME.timeouts] and\n[drivers.NAME.restart] say otherwise for one driver.", []key[Config]{
+	{"plugins", "Where the drivers' plugins are and how their processes are watched. [drivers.NAME.timeouts] and\n[drivers.NAME.restart] override it for one driver.", []key[Config]{
 		{"dir", restart, "Directory of the plugins: compute-driver-NAME for [drivers.NAME]. Unless it is set, drivers are also searched next to the agent's own executable.",
 			text[Config]{at: func(c *Config) *string { return &c.Plugins.Dir }, def: "/usr/libexec/compute-agent/plugins", words: "an absolute path", check: absolutePathRequired}},
 		{"handshake_timeout", live, "Timeout from the start of a plugin to its handshake.",

@@ -21,7 +21,7 @@ func TestPluginsBesideTheAgent(t *testing.T) {
 		searched  []string
 		source    string
 	}{
-		"beside":               {"[drivers.a]\n", []string{"/opt/bin"}, "/opt/bin/compute-driver-a", []string{usual, "/opt/bin"}, "default (beside the agent's executable)"},
+		"beside":               {"[drivers.a]\n", []string{"/opt/bin"}, "/opt/bin/compute-driver-a", []string{usual, "/opt/bin"}, "default (next to the agent's executable)"},
 		"in the directory":     {"[drivers.a]\n", []string{usual}, usual + "/compute-driver-a", []string{usual, "/opt/bin"}, "default"},
 		"in both":              {"[drivers.a]\n", []string{usual, "/opt/bin"}, usual + "/compute-driver-a", []string{usual, "/opt/bin"}, "default"},
 		"in none":              {"[drivers.a]\n", nil, usual + "/compute-driver-a", []string{usual, "/opt/bin"}, "default"},

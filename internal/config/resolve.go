@@ -75,7 +75,7 @@ func (l *loader) resolvePlugins() {
 			}
 			d.Path = filepath.Join(dir, file)
 			if i > 0 {
-				c.sources[key] = c.sources[key].orDefault("beside the agent's executable")
+				c.sources[key] = c.sources[key].orDefault("next to the agent's executable")
 			}
 			break
 		}

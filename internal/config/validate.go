@@ -73,7 +73,7 @@ func (v *validator) cors() {
 	}
 }
 
-// written says whether somebody set the key to something else than its default.
+// written reports whether the key is set to another value than its default.
 func (v *validator) written(key string) bool {
 	if _, set := v.cfg.sources[key]; !set {
 		return false

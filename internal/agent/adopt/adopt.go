@@ -86,7 +86,7 @@ type adopter struct {
 	root    string
 	renames []rename // top first
 	from    string   // the former name, for a renaming
-	names   []string // of nodes that may be made anew
+	names   []string // of nodes to create again
 	plan    control.Adoption
 	giving  *giveBack // for a node that is given back
 }
@@ -344,7 +344,7 @@ func (ad *adopter) show(ctx context.Context) error {
 	return nil
 }
 
-// planSteps says what is to be done, in order.
+// planSteps adds the steps to the plan.
 func (ad *adopter) planSteps() {
 	step := func(format string, args ...any) { ad.plan.Steps = append(ad.plan.Steps, fmt.Sprintf(format, args...)) }
 	if !ad.foreignNode() && ad.own != ad.root {
@@ -477,8 +477,7 @@ func (ad *adopter) lookAsNew(ctx context.Context) error {
 	return nil
 }
 
-// allowAsNew grants it. What the former nodes had in Placement is nobody's any more, so the records
-// of it go first.
+// allowAsNew allows nodes to be created again. It first removes the records of the previous nodes.
 func (ad *adopter) allowAsNew() error {
 	r, _ := ad.state.Record()
 	for id, n := range r.Nodes {

@@ -78,7 +78,7 @@ func (ad *adopter) lookGiveBack(ctx context.Context) (err error) {
 	return nil
 }
 
-// recordOfNode is the record of the node that is meant; nil if there is none.
+// recordOfNode returns the record of the node, nil if there is none.
 func (ad *adopter) recordOfNode() (*ownership.Record, error) {
 	records, err := ad.records.List()
 	if err != nil {
