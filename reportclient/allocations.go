@@ -52,7 +52,7 @@ func (c *Client) AllocationsForProviderTree(ctx context.Context, root string) (p
 			return nil, err
 		}
 		if slices.ContainsFunc(local, func(uuid string) bool { return len(held.Resources[uuid]) > 0 }) {
-			allocations[consumer] = providertree.ConsumerAllocations{Resources: held.Resources, Generation: held.Generation, ProjectID: held.ProjectID, UserID: held.UserID}
+			allocations[consumer] = held.ConsumerAllocations
 		}
 	}
 	return allocations, nil

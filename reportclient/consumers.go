@@ -17,23 +17,19 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// Consumer is all that one consumer holds, wherever that is.
+// Consumer is one consumer with all that it holds, also on other hosts and on sharing providers. Its
+// Generation is nil if Placement does not have it.
 type Consumer struct {
-	UUID              string
-	ProjectID, UserID string
-	// Generation is nil for a consumer that Placement does not know (any more).
-	Generation *int64
-	// Resources are amounts by uuid of the provider and by class: also on other hosts and on
-	// sharing providers.
-	Resources providertree.ProviderResources
-	// Written is when what it holds was last written (Placement rewrites all of it each time), to
-	// the second; zero if Placement does not say. Age is how long ago that was, by Placement's own
-	// clock where it tells the time.
+	UUID string
+	providertree.ConsumerAllocations
+	// Written is when its allocations were last written (Placement rewrites all of them each time),
+	// to the second; zero if Placement does not say. Age is how long ago that was, by Placement's
+	// clock if the answer has its time.
 	Written time.Time
 	Age     time.Duration
 }
 
-// Gone says that the consumer holds nothing any more.
+// Gone reports whether the consumer holds nothing.
 func (c Consumer) Gone() bool { return len(c.Resources) == 0 }
 
 // Held is one resource provider of a compute node, with who holds what of it.
@@ -153,7 +149,8 @@ func (c *Client) Consumer(ctx context.Context, uuid string) (Consumer, error) {
 	if err != nil {
 		return Consumer{}, err
 	}
-	out := Consumer{UUID: uuid, Resources: allocationsFromWire(in.Allocations)}
+	out := Consumer{UUID: uuid}
+	out.Resources = allocationsFromWire(in.Allocations)
 	if out.Gone() {
 		return out, nil
 	}

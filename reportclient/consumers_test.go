@@ -169,7 +169,7 @@ func TestDeleteOurPart(t *testing.T) {
 func TestCreateAllocations(t *testing.T) {
 	onEmpty(t, func(t *testing.T, empty func(*testing.T) string) {
 		client, requests := crowd(t, empty(t))
-		guest := reportclient.Consumer{UUID: id(20), ProjectID: "p", UserID: "u", Resources: resources{cn1: {"VCPU": 3}, gpu0: {"CUSTOM_GPU": 1}}.byUUID()}
+		guest := reportclient.Consumer{UUID: id(20), ConsumerAllocations: providertree.ConsumerAllocations{ProjectID: "p", UserID: "u", Resources: resources{cn1: {"VCPU": 3}, gpu0: {"CUSTOM_GPU": 1}}.byUUID()}}
 		ok(t, client.CreateAllocations(t.Context(), guest))
 		want(t, requests, "PUT /allocations/#20")
 		got, err := client.Consumer(t.Context(), guest.UUID)

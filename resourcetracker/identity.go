@@ -16,6 +16,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/compute-agent/compute-agent/internal/files"
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
@@ -124,25 +125,19 @@ func ReplaceIdentity(id string, now time.Time, stateDir string, search ...string
 	return nil
 }
 
-// writeIdentity makes the file with its content in one step: written beside, synced, and brought
-// into place, by os.Link, which fails if it exists, or by os.Rename, which replaces it.
+// writeIdentity writes the file beside its place and moves it there by os.Link, which fails if it
+// exists, or os.Rename, which replaces it. Programs of other users may read it.
 func writeIdentity(path, id string, place func(from, to string) error) error {
 	tmp := path + ".new-" + rand.Text()
-	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
-	if err != nil {
+	defer func() { _ = os.Remove(tmp) }() // a rename has moved it
+	if err := (files.OS{}).WriteFile(tmp, []byte(id+"\n")); err != nil {
 		return err
 	}
-	defer func() { _ = os.Remove(tmp) }() // not there any more after a rename
-	_, err = f.WriteString(id + "\n")
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+	if err := os.Chmod(tmp, 0o644); err != nil {
 		return err
 	}
 	if err := place(tmp, path); err != nil {
 		return err
 	}
-	dir, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return err
-	}
-	return errors.Join(dir.Sync(), dir.Close())
+	return files.OS{}.SyncDir(filepath.Dir(path))
 }

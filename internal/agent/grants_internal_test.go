@@ -26,7 +26,7 @@ type contested struct {
 func (c *contested) Consumer(_ context.Context, uuid string) (reportclient.Consumer, error) {
 	c.reads++
 	generation := c.generation
-	return reportclient.Consumer{UUID: uuid, Generation: &generation, Resources: c.held}, nil
+	return reportclient.Consumer{UUID: uuid, ConsumerAllocations: providertree.ConsumerAllocations{Generation: &generation, Resources: c.held}}, nil
 }
 
 func (c *contested) DeleteOurPart(_ context.Context, consumer reportclient.Consumer, ours []string) (bool, error) {

@@ -28,7 +28,7 @@ type resources = providertree.ProviderResources
 // held is a consumer that was written two hours ago.
 func held(uuid string, r resources) reportclient.Consumer {
 	generation := int64(3)
-	return reportclient.Consumer{UUID: uuid, ProjectID: "p", UserID: "u", Generation: &generation, Resources: r, Written: now.Add(-2 * time.Hour), Age: 2 * time.Hour}
+	return reportclient.Consumer{UUID: uuid, ConsumerAllocations: providertree.ConsumerAllocations{ProjectID: "p", UserID: "u", Generation: &generation, Resources: r}, Written: now.Add(-2 * time.Hour), Age: 2 * time.Hour}
 }
 
 // node is a node with these consumers.
@@ -179,7 +179,7 @@ func TestUnaccountedGuests(t *testing.T) {
 			if tc.here != nil {
 				in = node(held("g", tc.here))
 			}
-			in.Guests, in.Others = []plugins.Guest{tc.guest}, map[string]reportclient.Consumer{"g": {UUID: "g", Resources: tc.other}}
+			in.Guests, in.Others = []plugins.Guest{tc.guest}, map[string]reportclient.Consumer{"g": {UUID: "g", ConsumerAllocations: providertree.ConsumerAllocations{Resources: tc.other}}}
 			got := audit.Compare(in, hourOld, tc.owner)
 			if len(got.Orphans) != 0 || (len(got.Unaccounted) == 1) != tc.wrong {
 				t.Fatalf("%+v", got)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/reportclient"
 )
 
@@ -120,7 +121,7 @@ func (g Guest) Still(now *plugins.Guest) error {
 
 // Wanted are the allocations to make for it, for [reportclient.Client.CreateAllocations].
 func (g Guest) Wanted() reportclient.Consumer {
-	return reportclient.Consumer{UUID: g.UUID, ProjectID: g.ProjectID, UserID: g.UserID, Resources: g.listed.Resources}
+	return reportclient.Consumer{UUID: g.UUID, ConsumerAllocations: providertree.ConsumerAllocations{ProjectID: g.ProjectID, UserID: g.UserID, Resources: g.listed.Resources}}
 }
 
 // Difference is an amount of which driver and Placement say different things.

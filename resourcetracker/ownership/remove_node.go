@@ -123,10 +123,8 @@ func CheckRemoval(ctx context.Context, client RemovalClient, record *Record) (Re
 	return r, nil
 }
 
-// traitStatusDisabled closes a node for new guests. It does not prevent a removal, whoever set it.
-const traitStatusDisabled = "COMPUTE_STATUS_DISABLED"
-
-// checkOwned lists what of a provider is not this agent's. ours is what the record has of it.
+// checkOwned lists what of a provider is not this agent's. ours is what the record has of it. That
+// another client disabled the node prevents nothing.
 func (r *Removal) checkOwned(p providertree.Provider, ours Provider) {
 	if ours.Owner == "" {
 		r.block(p, "it was not created by this agent")
@@ -144,7 +142,7 @@ func (r *Removal) checkOwned(p providertree.Provider, ours Provider) {
 		}
 	}
 	for _, trait := range p.Traits {
-		if ours.Traits[trait] == "" && trait != traitStatusDisabled {
+		if ours.Traits[trait] == "" && trait != providertree.TraitStatusDisabled {
 			r.block(p, "another client set its trait "+trait)
 		}
 	}

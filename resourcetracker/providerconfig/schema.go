@@ -31,7 +31,6 @@ import (
 
 var (
 	schemaVersion = regexp.MustCompile(`^([0-9]{1,9})\.(0|[1-9][0-9]{0,8})$`)
-	hyphenated    = regexp.MustCompile(`^[0-9A-Fa-f]{8}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{12}$`)
 )
 
 // file applies the schema to a document.
@@ -187,7 +186,7 @@ func (p *parser) uuid(n *yaml.Node, path string, e *Entry) {
 			remedy = "write $COMPUTE_NODE"
 		}
 		p.problemf(n, path, remedy, "%s is not a uuid", clip(n.Value))
-	case !hyphenated.MatchString(n.Value):
+	case !strings.EqualFold(n.Value, canonical): // Nova wants the hyphens
 		p.problemf(n, path, "write "+canonical, "%s is not a uuid in the form that Nova accepts", clip(n.Value))
 	default:
 		e.UUID = canonical
@@ -323,7 +322,7 @@ func (p *parser) symbol(n *yaml.Node, path, kind, name string) bool {
 	case err != nil:
 		write := strings.Trim(notSymbol.ReplaceAllString(strings.ToUpper(name), "_"), "_")
 		remedy := "write CUSTOM_ and 1 to 248 of A-Z, 0-9 and _"
-		if write = strings.TrimPrefix(write, "CUSTOM_"); write != "" && write != "CUSTOM" && len(write) <= 80 {
+		if write = strings.TrimPrefix(write, providertree.CustomPrefix); write != "" && write != "CUSTOM" && len(write) <= 80 {
 			remedy = "write CUSTOM_" + write
 		}
 		p.problemf(n, path, remedy, "%s cannot be the name of a %s", clip(name), kind)
