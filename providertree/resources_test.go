@@ -16,7 +16,7 @@ import (
 const consumer = "aaaaaaaa-0000-0000-0000-000000000000"
 
 func TestCanonicalAllocations(t *testing.T) {
-	negative := int64(-1)
+	negative, first := int64(-1), int64(0)
 	on := func(provider, class string, n int64) providertree.Allocations {
 		return providertree.Allocations{consumer: {Resources: providertree.ProviderResources{provider: {class: n}}}}
 	}
@@ -35,9 +35,10 @@ func TestCanonicalAllocations(t *testing.T) {
 		"of no provider": {on("cn1", "VCPU", 1), who + `resource provider "cn1" is not a uuid`},
 		"of one provider twice": {providertree.Allocations{consumer: {Resources: providertree.ProviderResources{poolUUID: {"VCPU": 1}, strings.ReplaceAll(poolUUID, "-", ""): {"VCPU": 1}}}},
 			who + "resource provider 33333333222233334444555555555555 is a duplicate in another notation: use uuids as given"},
-		"of no consumer":  {providertree.Allocations{"web": {}}, `allocations of consumer web: consumer "web" is not a uuid`},
-		"of one, twice":   {providertree.Allocations{consumer: {}, strings.ToUpper(consumer): {}}, who + "it is a duplicate in another notation: use uuids as given"},
-		"of a generation": {providertree.Allocations{consumer: {Generation: &negative}}, who + "its generation is -1: return it unchanged"},
+		"of no consumer":       {providertree.Allocations{"web": {}}, `allocations of consumer web: consumer "web" is not a uuid`},
+		"of one, twice":        {providertree.Allocations{consumer: {}, strings.ToUpper(consumer): {}}, who + "it is a duplicate in another notation: use uuids as given"},
+		"the first generation": {providertree.Allocations{consumer: {Generation: &first}}, ""},
+		"of a generation":      {providertree.Allocations{consumer: {Generation: &negative}}, who + "its generation is -1: return it unchanged"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, found := c.given.Canonical()
