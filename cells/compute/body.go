@@ -14,7 +14,7 @@ import (
 
 // checked is the body of the request as an object that fits a schema of one; what does not fit is
 // refused with Nova's text. A body that is not there counts as null.
-func (x *exchange) checked(schema jsonschema.Schema) (*jsonkit.Object, error) {
+func (x *exchange) checked(schema jsonkit.Schema) (*jsonkit.Object, error) {
 	value, err := x.decoded()
 	if err != nil {
 		return nil, err

@@ -99,7 +99,7 @@ func (a *API) setExtraSpec(x *exchange) error {
 // mergeExtraSpecs gives the flavor of the path more extra specs, and answers with those that were
 // sent, as they were sent. Those that no server would have are refused here, and not only when a
 // server is asked for; so does Nova from 2.86 on with those that it does not know.
-func (x *exchange) mergeExtraSpecs(given *jsonkit.Object) (*object, error) {
+func (x *exchange) mergeExtraSpecs(given *js.Object) (*object, error) {
 	sent, more := new(object), make(map[string]string, len(given.Names()))
 	for _, name := range given.Names() {
 		value, _ := given.Get(name)

@@ -112,7 +112,7 @@ func servicePatch(body *js.Object) (cellwire.ServicePatch, error) {
 
 // updateServiceOf is updateService before 2.53: the last segment of the path is an action. The
 // answer has what was asked for.
-func (a *API) updateServiceOf(x *exchange, body *jsonkit.Object) error {
+func (a *API) updateServiceOf(x *exchange, body *js.Object) error {
 	if err := x.allowOwn(ruleServicesUpdate); err != nil {
 		return err
 	}

@@ -157,7 +157,7 @@ func TestEventsTriggerAPass(t *testing.T) {
 // meanwhile is answered with NotReady and a reason, the tree stands, and the driver finds back by
 // itself. Its connections leave nothing behind: Shutdown would tell.
 func TestDaemonRestartsOnAHostWithDevices(t *testing.T) {
-	s := simtest.Start(t, testhost.Sample(), sim.Options{})
+	s := sim.ForTest(t, testhost.Sample(), sim.Options{})
 	r := simulated(t, s, map[string]any{"numa": "nested", "enabled_mdev_types": []string{"nvidia-222"}, "call_timeout": "300ms", "connect_timeout": "2s"})
 	eventLog := r.watched()
 	tree := newTree(t)

@@ -39,8 +39,8 @@ func New(dir string) *State {
 
 // Owners are the drivers of the nodes that the state directory knows of, by the uuid of the node:
 // as an operator gave them, or else as they were reported last, or else as they were about to be.
-func (s *State) Owners(log zerolog.Logger) map[string]claims.Owner {
-	out := map[string]claims.Owner{}
+func (s *State) Owners(log zerolog.Logger) map[string]Owner {
+	out := map[string]Owner{}
 	list, err := s.Records.List()
 	if err != nil {
 		log.Warn().Err(err).Msg("Not all records of nodes can be read.")

@@ -27,7 +27,7 @@ type linked struct {
 
 func link(t *testing.T, call time.Duration) linked {
 	t.Helper()
-	s := simtest.Start(t, testhost.Sample(), sim.Options{})
+	s := sim.ForTest(t, testhost.Sample(), sim.Options{})
 	eventLog, up := hypervisor.NewEventLog(), make(chan struct{}, 100)
 	w := eventLog.Watch(0, 0)
 	l := hypervisor.NewLink(hypervisor.Settings{

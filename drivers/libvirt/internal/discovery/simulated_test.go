@@ -121,7 +121,7 @@ func available(t *testing.T, s *sim.Sim) int {
 }
 
 func TestReadWhileDevicesComeAndGo(t *testing.T) {
-	s := simtest.Start(t, testhost.Sample(), sim.Options{})
+	s := sim.ForTest(t, testhost.Sample(), sim.Options{})
 	c := connect(t, s)
 	eventLog, end := watch(t, c)
 	name := testhost.MdevName(newUUID, idleGPU)
@@ -216,7 +216,7 @@ func TestInactiveDevices(t *testing.T) {
 
 // The daemon hangs, dies and comes back; what it says then is what it said before.
 func TestSimulatedDaemonRestarts(t *testing.T) {
-	s := simtest.Start(t, testhost.Sample(), sim.Options{})
+	s := sim.ForTest(t, testhost.Sample(), sim.Options{})
 	c := connect(t, s)
 	before := viaLibvirt(t, c)
 	_, end := watch(t, c)
@@ -281,7 +281,7 @@ func TestTheTreeChanges(t *testing.T) {
 }
 
 func TestClosedSimulationLeavesNoFiles(t *testing.T) {
-	s := simtest.Start(t, testhost.SingleNode(), sim.Options{})
+	s := sim.ForTest(t, testhost.SingleNode(), sim.Options{})
 	pid := s.PID()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()

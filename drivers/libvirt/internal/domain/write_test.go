@@ -22,8 +22,6 @@ import (
 	"github.com/compute-agent/compute-agent/test/golden"
 )
 
-var update = flag.Bool("update", false, "write the golden files again")
-
 // specs are three typical instances, by the name of their golden file.
 func specs() map[string]domain.Spec {
 	instance := func(vcpus, memory int64) plugins.InstanceSpec {

@@ -16,25 +16,6 @@ import (
 	"github.com/compute-agent/compute-agent/test/golden"
 )
 
-var update = flag.Bool("update", false, "write the golden files again")
-
-func golden(t *testing.T, name, got string) {
-	t.Helper()
-	file := filepath.Join("testdata", name)
-	if *update {
-		if err := os.WriteFile(file, []byte(got), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	wanted, err := os.ReadFile(file) //nolint:gosec // a file of the test's
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(wanted), got); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", file, diff)
-	}
-}
-
 func TestGoldenTrees(t *testing.T) {
 	flat := put(t, want(t, twoSockets(t), settings()), fresh(t))
 	golden.Text(t, "testdata/flat.txt", dump(flat))
