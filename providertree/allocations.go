@@ -12,7 +12,8 @@ type Allocations map[string]ConsumerAllocations
 // providers.
 type ConsumerAllocations struct {
 	Resources ProviderResources
-	// Generation is the consumer's, as Placement told it; it goes back unchanged with every write.
+	// Generation is the consumer's, as Placement returned it; it is sent back unchanged with every
+	// write.
 	Generation *int64
 	// ProjectID and UserID are the owner's, in Keystone's form.
 	ProjectID string
@@ -21,7 +22,7 @@ type ConsumerAllocations struct {
 	ConsumerType string
 }
 
-// Clone returns a deep copy; nil stays nil, since a driver tells from that whether it may reshape.
+// Clone returns a deep copy; nil stays nil, which tells a driver that it must not reshape.
 func (a Allocations) Clone() Allocations {
 	if a == nil {
 		return nil

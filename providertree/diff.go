@@ -39,7 +39,7 @@ func (c Change) Aggregates() bool { return !slices.Equal(c.Before.Aggregates, c.
 func (c Changes) Empty() bool { return len(c.Added)+len(c.Removed)+len(c.Changed) == 0 }
 
 // Diff compares two trees provider by provider, by uuid. Generations, named resources and the order
-// among siblings do not count: they are not Placement's to be told.
+// among siblings do not count: Placement does not get them.
 //
 // Cost: O(providers), and nothing is copied for providers that both trees share untouched (as a
 // tree and its clone do).

@@ -3,6 +3,7 @@
 package providertree_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -86,5 +87,16 @@ func check(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestViolationsListsTwenty says how many it leaves out only if there are more.
+func TestViolationsListsTwenty(t *testing.T) {
+	all := make(providertree.Violations, 21)
+	if text := all[:20].Error(); strings.Contains(text, "the first") {
+		t.Error(text)
+	}
+	if text := all.Error(); !strings.HasPrefix(text, "21 violations, the first 20 of them: (1)") || strings.Contains(text, "(21)") {
+		t.Error(text)
 	}
 }

@@ -7,9 +7,9 @@ import (
 	"math"
 )
 
-// Limits is what an inventory allows, in the numbers that decide it. Every field stands for itself:
-// zero is zero here, not a default, as in a row of Placement's database. Rows that another program
-// wrote can hold what no API accepts; the answers are those of OpenStack's Placement:
+// Limits is what an inventory allows, in the numbers that decide it. Zero is zero in every field,
+// not a default, as in a row of Placement's database. Rows that another program wrote can hold what
+// no API accepts; the answers are those of OpenStack's Placement:
 //
 //   - step_size 0 and max_unit below 1 allow no amount, a negative step_size is as its absolute
 //     value, min_unit below 1 is as 1;
@@ -62,7 +62,7 @@ func (l Limits) Units(amount int64) Rule {
 }
 
 // Broken returns the first rule that the amount breaks where so much is used already, RuleNone when
-// it fits. It is [Limits.Fits] without words.
+// it fits. It is [Limits.Fits] without the error.
 func (l Limits) Broken(used, amount int64) Rule {
 	if r := l.Units(amount); r != RuleNone {
 		return r

@@ -62,9 +62,8 @@ func (i Inventory) Validate() error {
 	return n.bounds(orDefault).Err()
 }
 
-// ValidateStored is [Inventory.Validate] of an inventory in which zero stands for itself and not
-// for a default, as in what Placement stores. There, an allocation_ratio of 0 is valid: nothing can
-// be allocated.
+// ValidateStored is [Inventory.Validate] of an inventory in which zero is not a default, as in what
+// Placement stores. There, an allocation_ratio of 0 is valid: nothing can be allocated.
 func (i Inventory) ValidateStored() error {
 	if i.valid() {
 		return nil
@@ -102,7 +101,7 @@ func (i Inventory) Check() Violations {
 // orDefault is what a field may be beside its bounds where zero is a default.
 const orDefault = ", or 0 for Placement's default"
 
-// bounds checks each field by itself, as it stands.
+// bounds checks each field by itself, without defaults.
 func (i Inventory) bounds(or string) Violations {
 	var out Violations
 	bound := func(field string, v, low int64, or, hint string) {
@@ -126,7 +125,7 @@ func (i Inventory) bounds(or string) Violations {
 	return out
 }
 
-// valid is [Inventory.ValidateStored] without the words.
+// valid is [Inventory.ValidateStored] without the texts.
 func (i Inventory) valid() bool {
 	within := func(v, low int64) bool { return v >= low && v <= MaxUnit }
 	return within(i.Total, 1) && within(i.Reserved, 0) && within(i.MinUnit, 1) && within(i.MaxUnit, 1) && within(i.StepSize, 1) &&
@@ -180,7 +179,7 @@ func (v Inventories) Validate() error {
 	return r.found.Err()
 }
 
-// valid is [Inventories.Validate] without the words, and without sorting.
+// valid is [Inventories.Validate] without the texts, and without sorting.
 func (v Inventories) valid() bool {
 	for class, inv := range v {
 		if ValidateClass(class) != nil || !inv.Normalize().valid() {

@@ -8,7 +8,7 @@ import (
 	"slices"
 )
 
-// Lines are the changes for people, a line each, in an order that depends on nothing but them.
+// Lines are the changes, a line each, in a fixed order.
 func (c Changes) Lines() []string {
 	var out []string
 	for _, p := range c.Added {

@@ -38,8 +38,8 @@ var AgentTraits = []string{TraitComputeNode, TraitStatusDisabled}
 // CustomPrefix begins the names of custom resource classes and traits. It is no name by itself.
 const CustomPrefix = "CUSTOM_"
 
-// IsCustom reports whether a resource class or trait is a custom one, which Placement must be told
-// of before its first use.
+// IsCustom reports whether a resource class or trait is a custom one, which must be created in
+// Placement before its first use.
 func IsCustom(symbol string) bool {
 	return len(symbol) > len(CustomPrefix) && symbol[:len(CustomPrefix)] == CustomPrefix
 }
@@ -84,7 +84,7 @@ func validateSymbol(kind, name string) error {
 	return nil
 }
 
-// Printable reports whether a text of a plugin can stand in a line for people as it is: it has no
+// Printable reports whether a plugin's text can be printed in one line as it is: it has no
 // characters that cannot be printed, and neither begins nor ends with a space.
 func Printable(s string) error {
 	switch {

@@ -15,8 +15,8 @@ import (
 // and its descendants go unless they are given too. A provider may change its name or its parent on
 // the way. Providers that are not given and not below one that is stay as they are.
 //
-// Errors: [Violations] that are [ErrInvalid] (also for a uuid or name given twice), [ErrExists] for
-// a name that another provider has, [ErrParent] for a parent that is nowhere or a loop,
+// Errors: [Violations] that are [ErrInvalid] (also for a duplicate uuid or name), [ErrExists] for a
+// name that another provider has, [ErrParent] for a parent that is nowhere or a loop,
 // [ErrStaleGeneration].
 func (t *Tree) Populate(providers []Provider) error {
 	given, coming, found := canonicalSet(providers)
@@ -60,9 +60,8 @@ func (t *Tree) Populate(providers []Provider) error {
 	return nil
 }
 
-// canonicalSet checks each provider on its own, and that none is given twice. It also returns the
-// set of the uuids given, also of those that break rules: what stands below them is not to be
-// blamed for it.
+// canonicalSet checks each provider on its own, and finds duplicates. It also returns the set of
+// the uuids given, also of those that break rules: their children are not violations.
 func canonicalSet(providers []Provider) ([]Provider, map[string]bool, Violations) {
 	var found Violations
 	out := make([]Provider, 0, len(providers))

@@ -13,7 +13,7 @@ import (
 // is opaque: it may only be compared and sent back.
 const NoGeneration int64 = -1
 
-// Provider is one resource provider as it stood when it was taken out of a [Tree]. It is a copy:
+// Provider is one resource provider as it was when it was read from a [Tree]. It is a copy:
 // changing it changes nothing else.
 type Provider struct {
 	// UUID is canonical (see [CanonicalUUID]) and unique in the tree.
@@ -26,7 +26,7 @@ type Provider struct {
 	Generation int64
 	// Inventories is normalised.
 	Inventories Inventories
-	// Traits and Aggregates (uuids) are sorted and hold nothing twice.
+	// Traits and Aggregates (uuids) are sorted, without duplicates.
 	Traits     []string
 	Aggregates []string
 	// Resources names the single units behind an inventory where they have names (PMEM namespaces,
@@ -48,8 +48,7 @@ func (p Provider) HasTrait(trait string) bool {
 	return found
 }
 
-// Equal reports whether both are the same provider with the same content, generations left out:
-// they tell when something changed, not what.
+// Equal reports whether both are the same provider with the same content, without the generations.
 func (p Provider) Equal(o Provider) bool {
 	return p.UUID == o.UUID && p.Name == o.Name && p.ParentUUID == o.ParentUUID &&
 		p.Inventories.Equal(o.Inventories) && slices.Equal(p.Traits, o.Traits) && slices.Equal(p.Aggregates, o.Aggregates) &&

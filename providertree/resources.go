@@ -95,9 +95,9 @@ func (p ProviderResources) Totals() Resources {
 	return sum
 }
 
-// Canonical returns a copy with canonical uuids, and everything that is wrong with it: uuids that
-// are none or are there twice, classes that cannot be, amounts that Placement does not store.
-// Whether the amounts fit the inventories is not checked.
+// Canonical returns a copy with canonical uuids, and everything that is wrong with it: invalid or
+// duplicate uuids, invalid classes, amounts that Placement does not store. Whether the amounts fit
+// the inventories is not checked.
 func (p ProviderResources) Canonical() (ProviderResources, Violations) {
 	var found Violations
 	wrong := func(format string, args ...any) {

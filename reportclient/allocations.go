@@ -67,7 +67,7 @@ func (c *Client) localProviders(ctx context.Context, root string) ([]string, err
 	if n.tree != nil {
 		return slices.DeleteFunc(n.tree.Subtree(root), func(uuid string) bool {
 			p, _ := n.tree.Provider(uuid)
-			// Placement does not have it yet, so nobody holds anything of it
+			// Placement does not have it yet, so no consumer has allocations of it
 			return p.Generation == providertree.NoGeneration
 		}), nil
 	}

@@ -22,10 +22,10 @@ import (
 // without an answer, is read again by it. The error is an [*ApplyError] with every cause.
 //
 // A reshape that did not happen stops everything after it: see [ErrConflict] and
-// [ErrReshapeRefused]. If its answer gets lost, Apply compares and goes on if it happened. The
-// configuration's ReshapeLog is told before and after.
+// [ErrReshapeRefused]. If its answer gets lost, Apply compares and goes on if it happened. It calls
+// the configuration's ReshapeLog before and after.
 //
-// Cost: one request per operation, less those that create a class or trait known by now.
+// Cost: one request per operation, less those for a class or trait that is known to exist.
 func (c *Client) Apply(ctx context.Context, root string, plan Plan) error {
 	if plan.Empty() {
 		return nil
@@ -44,12 +44,12 @@ func (c *Client) Apply(ctx context.Context, root string, plan Plan) error {
 			plan.Progress(i)
 		}
 		if cause := run.blocked(op); cause != nil {
-			run.rule(op, cause)
+			run.skipDependents(op, cause)
 			result.Failed = append(result.Failed, &OperationError{Operation: op, Provider: op.Provider, Err: cause, Skipped: true})
 			continue
 		}
 		if err := run.do(ctx, op); err != nil {
-			run.blame(op, err)
+			run.noteFailure(op, err)
 			result.Failed = append(result.Failed, &OperationError{Operation: op, Provider: op.Provider, Err: err})
 			continue
 		}
@@ -73,7 +73,7 @@ type run struct {
 	generation map[string]int64 // by provider: what the next write must carry
 	failed     map[string]error // providers whose later operations are pointless
 	symbols    map[string]error // classes and traits that could not be made
-	stopped    error            // why nothing at all is to be tried any more
+	stopped    error            // why nothing else is tried
 }
 
 // learnGenerations takes those of a reshape's providers: some of them are not in the desired tree
@@ -140,26 +140,26 @@ func (r *run) blockedReshape(reshape *Reshape) error {
 	return nil
 }
 
-// blame notes what a failed request means: for what is known of Placement, and for the operations
+// noteFailure notes what a failed request means: for what is known of Placement, and for the operations
 // to come.
-func (r *run) blame(op Operation, err error) {
+func (r *run) noteFailure(op Operation, err error) {
 	if op.UUID != "" {
 		r.node.markStale(op.UUID)
 	}
 	if errors.Is(err, ErrInvalid) {
-		r.client.doubtSymbols(op) // somebody may have deleted what we made sure of
+		r.client.forgetSymbols(op) // another client may have deleted it
 	}
-	r.rule(op, err)
+	r.skipDependents(op, err)
 }
 
-// rule notes which operations to come are pointless after one that did not happen.
-func (r *run) rule(op Operation, err error) {
+// skipDependents notes which operations to come are pointless after one that did not happen.
+func (r *run) skipDependents(op Operation, err error) {
 	if errors.Is(err, ErrUnavailable) || errors.Is(err, ErrRefused) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		r.stopped = err
 	}
 	switch op.Kind {
 	case ReshapeTree:
-		r.stopped = err // what comes after a reshape is meant for the new shape
+		r.stopped = err // what follows a reshape is for the new layout
 	case EnsureClass, EnsureTrait:
 		r.symbols[op.Symbol] = err
 	case DeleteProvider:
@@ -170,7 +170,7 @@ func (r *run) rule(op Operation, err error) {
 		r.failed[op.UUID] = err
 	default:
 		if !errors.Is(err, ErrInventoryInUse) && !errors.Is(err, ErrInvalid) {
-			r.failed[op.UUID] = err // the generation is doubtful
+			r.failed[op.UUID] = err // the generation may be wrong
 		}
 	}
 }
@@ -238,8 +238,8 @@ func (r *run) ensure(ctx context.Context, path, symbol string) error {
 	return nil
 }
 
-// doubtSymbols forgets that the custom classes and traits of an operation exist.
-func (c *Client) doubtSymbols(op Operation) {
+// forgetSymbols forgets that the custom classes and traits of an operation exist.
+func (c *Client) forgetSymbols(op Operation) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for class := range op.Inventories {
@@ -293,7 +293,7 @@ func (r *run) update(ctx context.Context, op Operation, path string) error {
 
 func (r *run) delete(ctx context.Context, op Operation, path string) error {
 	err := r.client.placement.Do(ctx, http.MethodDelete, path, nil, placementclient.NoContent{})
-	if err != nil && !errors.Is(err, ErrNotFound) { // gone is gone, whoever did it
+	if err != nil && !errors.Is(err, ErrNotFound) { // already deleted
 		return err
 	}
 	if r.node.tree != nil && r.node.tree.Exists(op.UUID) {
@@ -346,7 +346,7 @@ func (r *run) setTraits(ctx context.Context, op Operation, path string) error {
 	}
 	for _, trait := range op.Traits {
 		if providertree.IsCustom(trait) && !slices.Contains(known, trait) {
-			return err // somebody deleted it; the next pass makes it again
+			return err // another client deleted it; the next pass creates it again
 		}
 	}
 	return put(known)

@@ -15,8 +15,8 @@ import (
 
 // reshape posts a reshape, once, and finds out what became of it.
 //
-// Errors: [ErrConflict] if somebody else wrote, or if no answer came and it did not happen:
-// everything known of the tree is forgotten, so that the pass can be computed anew.
+// Errors: [ErrConflict] if another client wrote, or if no answer came and it did not happen:
+// everything known of the tree is forgotten, so that the pass can be computed again.
 // [ErrReshapeRefused] if Placement says no for another reason. [ErrUnavailable] if no answer came
 // and Placement cannot be asked; the log then has the outcome "unknown".
 //
@@ -78,8 +78,8 @@ func (c *Client) postReshape(ctx context.Context, r *Reshape) (ReshapeOutcome, e
 }
 
 // ResolveReshape is [Client.CompareReshape] for a reshape of which no answer came because the agent
-// ended. Its request may be on its way still, so before it says "refused" it sees to it that the
-// reshape can happen no more.
+// ended. Its request may be on its way still, so before it says "refused" it makes sure that the
+// reshape can no longer happen.
 //
 // Errors: that Placement cannot be asked; the outcome is unknown then.
 //
@@ -106,12 +106,12 @@ func (c *Client) settle(ctx context.Context, r *Reshape, lost error) (ReshapeOut
 		return unknown(err)
 	}
 	if found.outcome() == ReshapeRefused && !found.moved {
-		// The request may still be on its way. A write that changes nothing but a generation sees
-		// to it that it comes to nothing.
+		// The request may still be on its way. A write that changes nothing but a generation makes
+		// sure that it fails.
 		p := r.Providers[0]
 		body := wire.Inventories{Generation: p.Generation, Inventories: toWire(p.Before)}
 		err := c.placement.Do(ctx, http.MethodPut, "/resource_providers/"+p.UUID+"/inventories", body, nil)
-		// it has arrived just now, or somebody else wrote: either way it is decided
+		// it has arrived just now, or another client wrote: either way it is decided
 		if errors.Is(err, ErrConflict) {
 			found, err = c.compareReshape(ctx, r)
 		}
@@ -153,7 +153,7 @@ func explainRefusal(failed *RequestError) error {
 		}
 		advice = "the allocations do not fit: they exceed a capacity, or miss a min_unit, max_unit or step_size. Placement before 2025.1 says so also of " +
 			"a provider that was over-committed before: free some of it, or raise its allocation ratio for as long as the reshape takes"
-		// nobody else's write: the same again would be refused again
+		// no conflict: the same request would be refused again
 		failed.Kind = ErrReshapeRefused
 	}
 	return fmt.Errorf("%w; %s: %w", ErrReshapeRefused, advice, failed)
@@ -177,7 +177,7 @@ func reshapeBody(r *Reshape) wire.Reshape {
 
 // keepReshape notes in the cached tree what a reshape has done, without reading: of its providers
 // the generations are known exactly, and one that only has allocations written against it is at
-// least one further. If somebody else wrote to that one, too, its generation differs from the
+// least one further. If another client wrote to that one, too, its generation differs from the
 // cached one and the next Tree reads it.
 func (r *run) keepReshape(done *Reshape) {
 	generations := done.generationsAfter()
@@ -194,5 +194,5 @@ func (r *run) keepReshape(done *Reshape) {
 	}
 }
 
-// forget drops all that is known of the tree, for the next Tree to read it anew.
+// forget drops all that is known of the tree, for the next Tree to read it again.
 func (n *node) forget() { n.tree, n.stale = nil, nil }

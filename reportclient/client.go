@@ -21,7 +21,7 @@ import (
 )
 
 // Client reads and writes the provider trees of one agent's compute nodes. Its methods may be
-// called from several goroutines; those for one node take turns.
+// called from several goroutines; those for one node run one at a time.
 type Client struct {
 	placement *placementclient.Client
 	config    Config
@@ -35,15 +35,15 @@ type Client struct {
 
 // node is what the client knows of one compute node's tree.
 type node struct {
-	known atomic.Pointer[snapshot] // a copy of tree, for those who do not want to wait
+	known atomic.Pointer[snapshot] // a copy of tree, for readers that must not wait
 	// the next Tree compares, however recent the last comparison is
 	recheck atomic.Bool
 
 	mu       sync.Mutex
 	tree     *providertree.Tree // nil: nothing known
-	stale    map[string]bool    // providers that a failed write has made doubtful
+	stale    map[string]bool    // providers whose cached state may be wrong after a failed write
 	verified time.Time          // when the tree was last compared with Placement
-	early    float64            // this turn's jitter of the next comparison, 0 <= early < 1
+	early    float64            // the jitter of the next comparison, 0 <= early < 1
 }
 
 // snapshot is a tree as it was read last, and as it was written since.
@@ -63,7 +63,7 @@ type Config struct {
 	placementclient.Config
 	// RefreshInterval is how long a tree is believed without a look at Placement. Zero: for ever.
 	RefreshInterval time.Duration
-	// Jitter (0 <= x < 1) are the dice. Nil: real ones.
+	// Jitter returns random numbers, 0 <= x < 1. Nil: math/rand.
 	Jitter func() float64
 	// ReshapeLog is called for each reshape before it is posted and after. Nil: nothing is.
 	ReshapeLog ReshapeLog
@@ -94,8 +94,8 @@ func (c *Client) SetRefreshInterval(d time.Duration) { c.refresh.Store(int64(d))
 // CloseIdle closes the idle connections; the client stays usable.
 func (c *Client) CloseIdle() { c.placement.CloseIdle() }
 
-// Endpoint is where Placement is, as far as it is known without a request: empty until a catalog
-// has said it.
+// Endpoint is where Placement is, as far as it is known without a request: empty until the catalog
+// was read.
 func (c *Client) Endpoint() string { return c.placement.Endpoint() }
 
 // Tree returns what Placement says of a compute node: its root and all providers below it, and
@@ -186,7 +186,7 @@ func (c *Client) read(ctx context.Context, n *node, uuid, name string) (*provide
 		return nil, err
 	}
 	if len(list) == 0 {
-		return c.unborn(ctx, uuid, name)
+		return c.newNode(ctx, uuid, name)
 	}
 	providers := make([]providertree.Provider, 0, len(list))
 	for _, rp := range list {
@@ -262,8 +262,8 @@ func (c *Client) fillOnce(ctx context.Context, p *providertree.Provider) (bool, 
 	return inventories.Generation == p.Generation && traits.Generation == p.Generation, nil
 }
 
-// unborn is the tree of a node that Placement does not know: unless it knows the name.
-func (c *Client) unborn(ctx context.Context, uuid, name string) (*providertree.Tree, error) {
+// newNode is the tree of a node that Placement does not know: unless it knows the name.
+func (c *Client) newNode(ctx context.Context, uuid, name string) (*providertree.Tree, error) {
 	list, err := c.placement.Providers(ctx, url.Values{"name": {name}})
 	if err != nil {
 		return nil, err

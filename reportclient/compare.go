@@ -17,7 +17,7 @@ import (
 //
 // A reshape happens whole or not at all, so one sign is as good as all: a provider with another
 // inventory than before, or a consumer with other allocations, that are just as they should become,
-// or still just as they were. Providers and consumers that somebody has changed since, and
+// or still just as they were. Providers and consumers that another client has changed since, and
 // consumers that are gone, say nothing. The outcome is unknown if nothing says anything, or signs
 // contradict each other.
 //
@@ -33,8 +33,8 @@ func (c *Client) CompareReshape(ctx context.Context, r *Reshape) (ReshapeOutcome
 // signs are what a comparison found.
 type signs struct {
 	happened, not int
-	// moved: some provider has another generation than the request carries, so that it can happen
-	// no more.
+	// moved: some provider has another generation than the request carries, so that it can no
+	// longer happen.
 	moved bool
 }
 
@@ -63,13 +63,13 @@ func (c *Client) compareReshape(ctx context.Context, r *Reshape) (signs, error) 
 	for _, p := range r.Providers {
 		var now wire.Inventories
 		err := c.placement.Do(ctx, http.MethodGet, "/resource_providers/"+p.UUID+"/inventories", nil, &now)
-		// deleted by the rest of the plan, or by somebody else: it has no inventory
+		// deleted by the rest of the plan, or by another client: it has no inventory
 		gone := errors.Is(err, ErrNotFound)
 		if err != nil && !gone {
 			return signs{}, fmt.Errorf("checking whether the reshape of %s (%s) happened: %w", p.Name, p.UUID, err)
 		}
 		if !gone && now.Generation == p.Generation {
-			found.not++ // nobody has written to it at all
+			found.not++ // no write has reached it
 			continue
 		}
 		found.moved = true

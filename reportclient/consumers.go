@@ -32,11 +32,11 @@ type Consumer struct {
 // Gone reports whether the consumer holds nothing.
 func (c Consumer) Gone() bool { return len(c.Resources) == 0 }
 
-// Held is one resource provider of a compute node, with who holds what of it.
+// Held is one resource provider of a compute node, with its allocations by consumer.
 type Held struct {
 	UUID, Name string
 	// Sharing says that it shares what it has with hosts outside of the tree
-	// (MISC_SHARES_VIA_AGGREGATE): who holds something of it need not be here.
+	// (MISC_SHARES_VIA_AGGREGATE): its consumers need not be on this node.
 	Sharing     bool
 	Inventories providertree.Inventories
 	// Allocations are amounts by consumer and by class.
@@ -60,10 +60,10 @@ type Holdings struct {
 	Consumers map[string]Consumer
 }
 
-// Holdings reads what is allocated of a compute node, of every resource provider and every class,
-// whoever made them. A node that Placement does not know has none. A consumer that lets go of the
-// node while it is read is left out; otherwise it is no snapshot: the generation of each consumer
-// says whether what it holds is still the same when something is written.
+// Holdings reads what is allocated of a compute node, of every resource provider and class. A node
+// that Placement does not know has none. A consumer that lets go of the node while it is read is
+// left out; otherwise it is no snapshot: the generation of each consumer says whether what it holds
+// is still the same when something is written.
 //
 // Cost: two GETs, two for each provider, and one for each consumer. Nothing is cached.
 func (c *Client) Holdings(ctx context.Context, root string) (Holdings, error) {
@@ -166,11 +166,11 @@ func (c *Client) Consumer(ctx context.Context, uuid string) (Consumer, error) {
 }
 
 // DeleteOurPart takes from a consumer what it holds of our providers, and leaves it all the rest.
-// It happens only if nobody has written to the consumer since it was read; a consumer that held
-// nothing else is gone then. changed is false if it holds nothing of ours, and nothing was sent.
+// It fails if the consumer changed since it was read; a consumer that held nothing else is gone
+// then. changed is false if it holds nothing of ours, and nothing was sent.
 //
 // Errors: [ErrConflict] if the consumer was written meanwhile, [ErrNoRoom] if what it holds
-// elsewhere does not fit there any more.
+// elsewhere no longer fits there.
 func (c *Client) DeleteOurPart(ctx context.Context, consumer Consumer, ours []string) (changed bool, err error) {
 	rest := maps.Clone(consumer.Resources)
 	maps.DeleteFunc(rest, func(provider string, _ providertree.Resources) bool { return slices.Contains(ours, provider) })
@@ -183,11 +183,11 @@ func (c *Client) DeleteOurPart(ctx context.Context, consumer Consumer, ours []st
 	return true, c.putAllocations(ctx, consumer, rest)
 }
 
-// CreateAllocations gives a consumer that holds nothing what is said here: its generation must be
-// nil. Whether there is room is for Placement to say.
+// CreateAllocations creates the allocations of a consumer that has none: its generation must be
+// nil. Placement checks the capacity.
 //
-// Errors: [ErrConflict] if the consumer holds something by now, [ErrNoRoom] if there is no room,
-// [ErrInvalid] for a provider or class that Placement does not know.
+// Errors: [ErrConflict] if the consumer has allocations now, [ErrNoRoom] if the capacity is
+// exceeded, [ErrInvalid] for a provider or class that Placement does not know.
 func (c *Client) CreateAllocations(ctx context.Context, consumer Consumer) error {
 	if consumer.Generation != nil || consumer.Gone() {
 		return fmt.Errorf("consumer %s: allocations are created only for consumers without any, and must not be empty", consumer.UUID)

@@ -41,8 +41,8 @@
 //	                                                                          └──▶ unknown: Placement is away
 //
 // A reshape costs 1 request. What it leaves is known without reading: a provider of the reshape is
-// raised by its interim inventory (none if it shall have none), by allocations that touch it, and
-// by its final inventory, each checked against the one before; a provider that has only allocations
+// raised by its interim inventory (none if it will have none), by allocations that touch it, and by
+// its final inventory, each checked against the one before; a provider that has only allocations
 // written against it, by one at least. Comparing costs one GET per provider and consumer of the
 // reshape. A request that may still be on its way is fenced off with a write that changes nothing
 // but a generation, so that "it did not happen" stays true.
@@ -51,7 +51,7 @@
 //
 // Requests are sent by package placementclient, which retries and authenticates. Every refused or
 // lost request is a [*RequestError] that wraps one of the sentinels below, so callers decide with
-// errors.Is. [ErrConflict] means that somebody else wrote: the client has already forgotten what it
-// knew of that provider, and the caller reads the tree again and recomputes. Nothing is ever
+// errors.Is. [ErrConflict] means that another client wrote: the client has already forgotten what
+// it knew of that provider, and the caller reads the tree again and recomputes. Nothing is ever
 // written again blindly.
 package reportclient

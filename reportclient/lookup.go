@@ -36,9 +36,8 @@ func (c *Client) FindByName(ctx context.Context, name string) (uuid string, ok b
 	return "", false, nil
 }
 
-// TreeOf reads the whole tree in which a provider stands, as it is: whoever's it is, whatever its
-// name, from Placement and not from what is known of it. Sharing providers that are not part of it
-// are left out.
+// TreeOf reads the whole tree that has a provider from Placement, without the cache and without
+// checking identity. Sharing providers that are not part of it are left out.
 //
 // Errors: [ErrNotFound] if Placement has no such provider; [ErrConflict] if it was written to while
 // it was read.
@@ -73,7 +72,7 @@ func (c *Client) TreeOf(ctx context.Context, uuid string) (*providertree.Tree, e
 	return tree, nil
 }
 
-// ConsumersOf reads who holds what of one provider: by consumer, then by resource class. One GET,
+// ConsumersOf reads the allocations of one provider: by consumer, then by resource class. One GET,
 // nothing is cached.
 func (c *Client) ConsumersOf(ctx context.Context, provider string) (map[string]providertree.Resources, error) {
 	held, err := c.placement.AllocationsOf(ctx, provider)
@@ -118,8 +117,8 @@ func (c *Client) RenameProvider(ctx context.Context, before providertree.Provide
 	return nil
 }
 
-// RemoveProvider deletes a provider that was read before, if it is still as it was then and nobody
-// holds anything of it. One that is gone already is no error.
+// RemoveProvider deletes a provider that was read before, if it is still as it was then and no
+// consumer has allocations of it. One that is gone already is no error.
 //
 // Placement takes no generation with a DELETE either, and itself refuses to delete what has
 // allocations or children: those that come between the last look and the DELETE stop it. What can

@@ -114,7 +114,7 @@ func TestRenameAndRemove(t *testing.T) {
 }
 
 // TestRecheckSeesWhatOthersWrote: within the refresh interval a tree is taken from the cache,
-// unless somebody asked for a comparison. One that fails is still due.
+// unless another client asked for a comparison. One that fails is still due.
 func TestRecheckSeesWhatOthersWrote(t *testing.T) {
 	onBoth(t, func(t *testing.T, url string) {
 		client, requests, now := observed(t, url)

@@ -157,7 +157,7 @@ func TestRequestBudget(t *testing.T) {
 		ok(t, apply(t, client))
 		want(t, requests) // and what was written is known
 
-		again, requests2, _ := observed(t, url) // the agent starts anew on an existing tree
+		again, requests2, _ := observed(t, url) // the agent starts again on an existing tree
 		ok(t, apply(t, again))
 		want(t, requests2, "GET /", "GET /resource_providers",
 			"GET /resource_providers/#1/inventories", "GET /resource_providers/#1/traits", "GET /resource_providers/#1/aggregates",

@@ -9,7 +9,7 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// Plan is an ordered list of writes that makes Placement say what a driver said. The zero Plan is:
+// Plan is an ordered list of writes that brings Placement to the desired state. The zero Plan is:
 // nothing to do.
 type Plan struct {
 	Operations []Operation
@@ -36,7 +36,7 @@ func (p Plan) Empty() bool { return len(p.Operations) == 0 }
 func NewPlan(known, desired *providertree.Tree) Plan {
 	changes := compare(known, desired)
 	plan := Plan{desired: desired}
-	if changes.Empty() && !hasUnborn(desired) {
+	if changes.Empty() && !hasUncreated(desired) {
 		return plan
 	}
 	plan.ensureSymbols(known, desired)
@@ -148,7 +148,7 @@ func operationOn(before, after providertree.Provider) Operation {
 
 // ensureSymbols adds the creation of custom classes and traits that no known provider uses yet.
 // (Those that one uses exist.) Standard ones are Placement's own: it may be newer than the agent,
-// so they are not judged here.
+// so they are not checked here.
 func (p *Plan) ensureSymbols(known, desired *providertree.Tree) {
 	classes, traits := customSymbols(known)
 	newClasses, newTraits := customSymbols(desired)
@@ -181,9 +181,9 @@ func customSymbols(tree *providertree.Tree) (classes, traits map[string]bool) {
 	return classes, traits
 }
 
-// hasUnborn reports whether Placement has still to be told of a provider. A tree that was read for
-// a node that is new to Placement holds its root in that state.
-func hasUnborn(tree *providertree.Tree) bool {
+// hasUncreated reports whether a provider does not exist in Placement yet. A tree that was read for a
+// node that is new to Placement holds its root in that state.
+func hasUncreated(tree *providertree.Tree) bool {
 	for p := range tree.All() {
 		if p.Generation == providertree.NoGeneration {
 			return true

@@ -26,7 +26,7 @@ func (c *Client) PlanReshape(known, desired *providertree.Tree, before, after pr
 //
 // A resource class moves if a consumer's amount of it changes on some provider, or if its capacity
 // shrinks on one provider and grows on another. The reshape holds the providers whose inventory of
-// such a class changes (with all their inventories, as they shall be), those of which these
+// such a class changes (with all their inventories, as they will be), those of which these
 // consumers hold something whose capacity grows (it was closed, and Placement before 2025.1 looks
 // for room for all that a consumer holds), and the consumers whose allocations change (with all
 // their allocations). A consumer that is not in after keeps what it has. Owners and generations of
@@ -179,14 +179,14 @@ func anchor(all []ReshapedProvider, touched map[string]bool) []ReshapedProvider 
 	return all[:min(1, len(all))]
 }
 
-// changedConsumers are those that shall hold something else than they do, by uuid.
+// changedConsumers are those whose allocations change, by uuid.
 func changedConsumers(before, after providertree.Allocations) []ReshapedConsumer {
 	out := []ReshapedConsumer{}
 	for _, uuid := range slices.Sorted(maps.Keys(after)) {
 		was, known := before[uuid]
 		is := after[uuid]
 		owner := is.Clone()
-		if known { // who it is is not the driver's to say
+		if known { // the driver must not change it
 			owner = was.Clone()
 		}
 		c := ReshapedConsumer{

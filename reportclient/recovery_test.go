@@ -31,7 +31,7 @@ func asAdmin(t *testing.T, microversion, method, url, body string) {
 	}
 }
 
-// TestPlacementLosesCustomSymbols: a Placement whose database is restored or made anew has
+// TestPlacementLosesCustomSymbols: a Placement whose database is restored or created again has
 // forgotten the custom classes and traits too. The agent makes them again: nothing that the driver
 // says is left out, or refused for ever.
 func TestPlacementLosesCustomSymbols(t *testing.T) {
@@ -113,7 +113,7 @@ func TestAggregatesOfOldClients(t *testing.T) {
 }
 
 // TestProviderVanishesWhileRead: a child that somebody deletes between the listing and the reading
-// is a concurrent write like any other, so that the pass is computed anew at once.
+// is a concurrent write like any other, so that the pass is computed again at once.
 func TestProviderVanishesWhileRead(t *testing.T) {
 	onBoth(t, func(t *testing.T, url string) {
 		writer, _, _ := observed(t, url)

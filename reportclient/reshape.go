@@ -15,7 +15,7 @@ import (
 // all of them, and consumers the allocations, in one transaction. It holds only what moves;
 // everything else of the tree is not mentioned.
 //
-// Its JSON, in Placement's own words, is what journals keep and `plan --output json` prints.
+// Its JSON, in Placement's terms, is what journals keep and `plan --output json` prints.
 type Reshape struct {
 	// Providers are those whose inventory moves, in the pre-order of the desired tree, those that
 	// go last.
@@ -23,8 +23,8 @@ type Reshape struct {
 	// Consumers are those whose allocations differ, by uuid.
 	Consumers []ReshapedConsumer `json:"consumers"`
 	// Names are the names, by uuid, of the other providers on which these consumers hold something,
-	// for people. Those that are not of the node's tree, such as another host's, have none. Former
-	// versions did not write them.
+	// for messages. Those that are not of the node's tree, such as another host's, have none.
+	// Former versions did not write them.
 	Names map[string]string `json:"names,omitempty"`
 }
 
@@ -33,7 +33,7 @@ type ReshapedProvider struct {
 	UUID string `json:"uuid"`
 	Name string `json:"name"`
 	// Generation is sent with the request. In a plan it is the one that was read; Apply fills in
-	// the one that holds when the request is made, and tells that to the [ReshapeLog].
+	// the one that holds when the request is made, and passes it to the [ReshapeLog].
 	Generation int64 `json:"resource_provider_generation"`
 	// Before and After are all inventories of the provider; none in Before for one that is created
 	// by the same plan, none in After for one that is deleted by it.
@@ -42,7 +42,7 @@ type ReshapedProvider struct {
 }
 
 // ReshapedConsumer is one consumer of a [Reshape]. Its owner and generation are those that were
-// read, whatever a driver made of them; nobody may have written to it since.
+// read, whatever a driver made of them; no client must have written to it since.
 type ReshapedConsumer struct {
 	UUID       string `json:"uuid"`
 	Generation *int64 `json:"consumer_generation"`

@@ -471,7 +471,7 @@ func TestReshapeIsNeverRepeated(t *testing.T) {
 }
 
 // TestCompareReshape: one sign is enough, those that contradict each other are none, and what
-// somebody changed since says nothing.
+// another client changed since says nothing.
 func TestCompareReshape(t *testing.T) {
 	const (
 		old     = `{"resource_provider_generation": 7, "inventories": {"VCPU": {"total": 8}, "VGPU": {"total": 4}}}`

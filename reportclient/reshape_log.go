@@ -2,15 +2,15 @@
 
 package reportclient
 
-// ReshapeLog is told when a reshape is about to be posted, and what became of it. It is how a
-// journal on disk survives the agent.
+// ReshapeLog records a reshape before it is posted, and its outcome. It is how a journal on disk
+// survives the agent.
 type ReshapeLog interface {
 	// Begin is called before the request leaves. When it returns, the reshape must be safe on disk;
 	// an error means that it is not, and nothing is posted.
 	Begin(root string, r *Reshape) error
 	// End is called when it is known, or known that it cannot be known now, whether the reshape
-	// happened. An error is logged; what happened has happened, and [Client.CompareReshape] can
-	// tell later.
+	// happened. An error is logged; what happened has happened, and [Client.CompareReshape] finds
+	// out later.
 	End(root string, outcome ReshapeOutcome) error
 }
 
@@ -19,11 +19,10 @@ type ReshapeOutcome string
 
 // The outcomes.
 const (
-	// ReshapeHappened: Placement has the shape that was asked for.
+	// ReshapeHappened: Placement has the requested layout.
 	ReshapeHappened ReshapeOutcome = "happened"
-	// ReshapeRefused: it did not happen, and Placement has the shape that was there before.
+	// ReshapeRefused: it did not happen, and Placement has the previous layout.
 	ReshapeRefused ReshapeOutcome = "refused"
-	// ReshapeUnknown: no answer came and Placement cannot be asked, or others have changed too much
-	// since to tell.
+	// ReshapeUnknown: no answer came and Placement cannot be asked, or too much has changed since.
 	ReshapeUnknown ReshapeOutcome = "unknown"
 )

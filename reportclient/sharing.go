@@ -17,10 +17,10 @@ const aggregatesPerQuery = 100
 
 // addSharing puts the providers that share something with the tree's (they are in an aggregate with
 // one of them, and have the trait MISC_SHARES_VIA_AGGREGATE) beside it, each as a root of its own,
-// wherever it stands in its own tree. Each is read once, however many aggregates lead to it; what
+// wherever it is in its own tree. Each is read once, however many aggregates lead to it; what
 // shares with them in turn is not looked for.
 //
-// They are foreign: Placement has them for several hosts, so they are shown, and written to only
+// They are external: Placement has them for several hosts, so they are shown, and written to only
 // where a driver changed them, and never deleted.
 //
 // Cost: nothing if no provider of the tree is in an aggregate; else one GET for each 100

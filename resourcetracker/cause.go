@@ -11,14 +11,14 @@ import (
 	"github.com/compute-agent/compute-agent/reportclient"
 )
 
-// Cause is the kind of a failure, by which programs tell failures apart. People read its error.
+// Cause is the kind of a failure, for programs. People read its error.
 type Cause string
 
 // The causes of failed passes.
 const (
 	// CauseUnavailable: Placement cannot be reached, or has no answer.
 	CauseUnavailable Cause = "placement-unavailable"
-	// CauseCredentials: Placement does not accept who we are, or there is nothing to prove it with.
+	// CauseCredentials: Placement refuses the agent's credentials, or it has none.
 	CauseCredentials Cause = "credentials-refused"
 	// CauseIdentity: Placement has this name or uuid for another node.
 	CauseIdentity Cause = "identity-refused"
@@ -26,11 +26,11 @@ const (
 	CauseTooOld Cause = "placement-too-old"
 	// CauseUnexpected: what answers is not Placement.
 	CauseUnexpected Cause = "placement-unexpected"
-	// CauseConflict: somebody else writes to the same providers, again and again.
+	// CauseConflict: another client keeps writing to the same providers.
 	CauseConflict Cause = "conflict"
 	// CauseInUse: guests use what the driver no longer reports.
 	CauseInUse Cause = "in-use"
-	// CauseNotReady: the driver cannot tell yet.
+	// CauseNotReady: the driver does not know yet.
 	CauseNotReady Cause = "driver-not-ready"
 	// CauseReshapeLate: the driver needs a reshape, which takes place at start-up only.
 	CauseReshapeLate Cause = "reshape-late"
@@ -46,8 +46,8 @@ const (
 	CauseOther Cause = "other"
 )
 
-// kindOf sorts an error of a pass. What a person must mend comes before what mends itself where
-// both are joined.
+// kindOf sorts an error of a pass. Of several joined causes, one that an operator must fix comes
+// first.
 func kindOf(err error) Cause {
 	var refused *ReshapeError
 	var again *repeatedReshape

@@ -39,7 +39,7 @@ func (e *ClaimedError) Error() string {
 		node, e.Owner, e.Driver, e.Driver)
 }
 
-// Remedy is what an operator can do.
+// Remedy is the hint for the operator.
 func (e *ClaimedError) Remedy() string {
 	give := fmt.Sprintf("compute-agent node give %s --to ", e.Node.Name)
 	if e.Owner == "" {
@@ -66,7 +66,7 @@ func contested(held []*ClaimedError) []Contested {
 	return out
 }
 
-// claim asks for the nodes that the driver has named, and returns those that it gets and those that
+// claim requests the nodes that the driver has named, and returns those that it gets and those that
 // it does not. An error of the driver is passed on, so that no other driver waits for this one.
 func (t *Tracker) claim(ctx context.Context, nodes []plugins.Node, err error) (granted []plugins.Node, held []*ClaimedError) {
 	if t.config.Claim == nil {

@@ -19,8 +19,8 @@ import (
 
 const child2 = "11111111-0000-4000-8000-0000000000cc"
 
-// TestAnAgentThatEndsAmidItsWrites leaves nothing behind that the next one takes for somebody
-// else's, and takes nothing of somebody else's for its own: what both say in the end is what one
+// TestAnAgentThatEndsAmidItsWrites leaves nothing behind that the next one takes for another
+// client's, and takes nothing of another client's for its own: what both say in the end is what one
 // says that was let finish.
 func TestAnAgentThatEndsAmidItsWrites(t *testing.T) {
 	type outcome struct {
@@ -94,7 +94,7 @@ func TestAnAgentThatEndsAmidItsWrites(t *testing.T) {
 	}
 }
 
-// TestATraitThatMovesInAReshapeIsToldInOnePlace: somebody else has put it on the root, and the
+// TestATraitThatMovesInAReshapeIsToldInOnePlace: another client has put it on the root, and the
 // driver has it on the child now. Traits are written before the reshape and not with it; wherever
 // the pass breaks off, one after it, that may be no reshape any more, takes away what is left.
 func TestATraitThatMovesInAReshapeIsToldInOnePlace(t *testing.T) {
@@ -128,7 +128,7 @@ func TestATraitThatMovesInAReshapeIsToldInOnePlace(t *testing.T) {
 			}
 			time.Sleep(10 * time.Minute)
 			synctest.Wait()
-			s.checkShape(newShape)
+			s.checkLayout(newShape)
 			if tree := s.said(); tree.HasTraits(nodeUUID, moves) || !tree.HasTraits(nodeUUID, stays) || !tree.HasTraits(gpu, moves) || tree.HasTraits(gpu, stays) {
 				t.Errorf("after an end amid write %d, done %v, restarted %v: %+v", writes, late, restart, slices.Collect(tree.All()))
 			}

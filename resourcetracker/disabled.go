@@ -11,18 +11,18 @@ import (
 	"github.com/compute-agent/compute-agent/resourcetracker/ownership"
 )
 
-// tellDisabled makes Placement say of a node whether it is disabled, and nothing else, when a pass
-// that would have said it has failed: a host whose driver is down, or whose reshape waits for a
-// person, is the very one that somebody wants to take out.
+// writeDisabled writes to Placement only whether a node is disabled, when the pass that would have
+// written it has failed: a host whose driver is down, or whose reshape is held, is one that
+// operators want to disable.
 //
 // Cost: no request if Placement says so already.
-func (t *Tracker) tellDisabled(ctx context.Context, node plugins.Node, state *nodeState) {
+func (t *Tracker) writeDisabled(ctx context.Context, node plugins.Node, state *nodeState) {
 	if t.config.Disabled == nil {
 		return
 	}
 	log := t.config.Logger.With().Str("driver", t.config.Name).Str("node", node.Name).Logger()
 	known, err := t.config.Placement.Tree(ctx, node.UUID, node.Name)
-	if err != nil || unborn(known, node.UUID) {
+	if err != nil || isNew(known, node.UUID) {
 		return
 	}
 	_, want := t.config.Disabled(node)
@@ -48,8 +48,8 @@ func (t *Tracker) tellDisabled(ctx context.Context, node plugins.Node, state *no
 		return
 	}
 	plan := t.config.Placement.Plan(known, desired)
-	// A node whose record has no providers is adopted later; until then a trait that we set is
-	// nobody's, and goes when it is enabled.
+	// A node whose record has no providers is adopted later; until then a trait that we set has no
+	// owner, and is removed when the node is enabled.
 	if want && record.Providers != nil && record.Driver == t.config.Name {
 		err = t.save(state, claimed(record, node, TraitStatusDisabled))
 	}
@@ -83,9 +83,9 @@ func claimed(record *ownership.Record, node plugins.Node, trait string) *ownersh
 	return out
 }
 
-// tellDisabledOfAll does so for the nodes that the driver has named before, when it cannot name
+// writeDisabledOfAll does so for the nodes that the driver has named before, when it cannot name
 // them now.
-func (t *Tracker) tellDisabledOfAll(ctx context.Context) {
+func (t *Tracker) writeDisabledOfAll(ctx context.Context) {
 	if t.config.Disabled == nil {
 		return
 	}
@@ -103,7 +103,7 @@ func (t *Tracker) tellDisabledOfAll(ctx context.Context) {
 			n.enabling = n.enabling || meant(n.Name)
 		}
 		ctx, cancel := context.WithTimeout(ctx, t.currentTimings().PassDeadline)
-		t.tellDisabled(ctx, plugins.Node{Name: n.Name, UUID: n.UUID}, n)
+		t.writeDisabled(ctx, plugins.Node{Name: n.Name, UUID: n.UUID}, n)
 		cancel()
 	}
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package resourcetracker is the loop that keeps Placement saying what a driver says: one [Tracker]
-// per virt driver, one pass per compute node and turn.
+// Package resourcetracker is the loop that keeps Placement up to date with a driver: one [Tracker]
+// per virt driver, one pass per compute node and round.
 //
 //	            ┌──────────── every update_resources_interval, on events, after a back-off ───────────┐
 //	            ▼                                                                                     │
@@ -18,9 +18,9 @@
 //	   placement.Plan            the difference, as ordered writes ── empty: done ────────────────────┤
 //	   placement.Apply           ── conflict: read again and compute again, four times at most ───────┘
 //
-// What a pass may not do: read the absence of a driver as the absence of inventory. On any error
-// Placement is left as it is, the node is shown as degraded with the cause and the remedy, and the
-// next pass comes after a back-off.
+// A pass must not read the absence of a driver as the absence of inventory. On any error Placement
+// is left as it is, the node is shown as degraded with cause and hint, and the next pass comes
+// after a back-off.
 //
 // What is ours of a node is recorded by package ownership, in memory and in the state directory:
 // the union of old and new before a pass writes, the new after it. A pass that writes nothing
@@ -28,9 +28,9 @@
 //
 // A reshape takes place only while start-up lasts, which for each node is until its first complete
 // pass. It is checked as a whole before anything is written (see guardReshape), and goes into
-// package journal before it is posted. What is refused is a [*ReshapeError] with all offenders and
-// the way out.
+// package journal before it is posted. What is refused is a [*ReshapeError] with all violations and
+// a hint.
 //
-// Errors are fatal only at start-up, and only where going on would hurt: a [*FatalError] says so.
-// With [Config].Hold, the node of a refused reshape is held instead.
+// Errors are fatal only at start-up, and only where continuing would do harm: a [*FatalError] says
+// so. With [Config].Hold, the node of a refused reshape is held instead.
 package resourcetracker

@@ -15,12 +15,12 @@ import (
 type draft struct {
 	node plugins.Node
 	// known is what Placement says, base what the driver is given of it, answer what the driver
-	// makes of that, and desired what Placement shall say: the answer with everybody else's items
-	// and the agent's own.
+	// makes of that, and desired the desired state: the answer with all other clients' items and
+	// the agent's own.
 	known, base, answer, desired *providertree.Tree
-	// record is what this agent made Placement say until now (after the merge: with the traits that
-	// a reshape moves away from where somebody else had put them), next what it will have made it
-	// say.
+	// record is what this agent has written to Placement so far (after the merge: with the traits
+	// that a reshape moves away from where another client had put them), next what it will have
+	// made it say.
 	record, next *ownership.Record
 	// before and after are the allocations around a reshape; nil in any other pass.
 	before, after providertree.Allocations
@@ -28,15 +28,16 @@ type draft struct {
 	// repeated: the last pass that succeeded made a reshape, and the driver's configuration is the
 	// same.
 	repeated bool
-	// shape is the version that the tree has afterwards; 0: the driver does not number its shapes.
-	shape int
-	// What people should know: what the driver may not take away and may not make, what
-	// provider.yaml may not set or has no provider for, and what stays for the guests that use it.
+	// shape is the layout version that the tree has afterwards; 0: the driver has no layout
+	// versions.
+	layout int
+	// What the status shows: what the driver must not remove or create, what provider.yaml must not
+	// set or has no provider for, and what stays for the guests that use it.
 	kept      []ownership.Kept
 	refused   []string
 	conflicts []string
 	retiring  []ownership.Retiring
-	// holders are the consumers of what retires, as far as is known.
+	// holders are the consumers of what drains, as far as is known.
 	holders map[plugins.Place][]string
 	drift   []string
 }
@@ -85,12 +86,12 @@ func (t *Tracker) compute(ctx context.Context, node plugins.Node, state *nodeSta
 // ask gets the driver's answer: in one call, or, if inventory in use must move, in those that move
 // it.
 func (t *Tracker) ask(ctx context.Context, d draft, mayReshape bool) (draft, error) {
-	from, to, err := t.shapes(ctx, d)
+	from, to, err := t.layouts(ctx, d)
 	if err != nil {
 		return d, err
 	}
-	d.shape = to
-	if from < to && (mayReshape || from > 0 || t.hadShape(d)) {
+	d.layout = to
+	if from < to && (mayReshape || from > 0 || t.hadLayout(d)) {
 		ctx, end := t.config.Observer.Begin(ctx, StepReshape, t.config.Name, d.node.Name)
 		d, err := t.chain(ctx, d, from, to, mayReshape)
 		end(err)
@@ -113,14 +114,14 @@ func (t *Tracker) ask(ctx context.Context, d draft, mayReshape bool) (draft, err
 	case err != nil:
 		return d, &passError{step: stepDriver, err: err}
 	}
-	if from < to { // nobody knows what shape it had, and nothing of it moves
-		d.shape = 0
+	if from < to { // its layout is unknown, and nothing of it moves
+		d.layout = 0
 	}
 	return d, nil
 }
 
-// guardAnswer looks at the driver's answer as it came. That of a reshape is judged as a whole,
-// later.
+// guardAnswer looks at the driver's answer as it came. The answer of a reshape is checked as a
+// whole, later.
 func (d draft) guardAnswer() error {
 	if d.before != nil {
 		if d.answer.Exists(d.node.UUID) {

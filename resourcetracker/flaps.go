@@ -13,14 +13,14 @@ import (
 	"github.com/compute-agent/compute-agent/reportclient"
 )
 
-// What a driver that flaps is told by. An item that goes to and fro counts sooner than one that
+// How a driver that flaps is recognized. An item that goes to and fro counts sooner than one that
 // only grows, as the functions of a card do that come one after another.
 const (
 	// flapWindow is how many passes are looked back upon, flapPasses in how many of them an item
 	// must have been written.
 	flapWindow, flapPasses = 16, 10
-	// flapGrowing is in how many passes in all an item must have been written that never had the
-	// same value twice and never turned.
+	// flapGrowing is in how many passes in all an item must have been written whose value only grew
+	// or only shrank.
 	flapGrowing = 60
 	// flapValues is how many values of an item are kept, flapItems how many items of a node.
 	flapValues, flapItems = 4, 256
@@ -69,7 +69,7 @@ func (f flaps) observe(done []reportclient.Operation) {
 	}
 }
 
-// flapValue is a value in words and, where it is a number, as one.
+// flapValue is a value as text and, if it is a number, as number.
 type flapValue struct {
 	text   string
 	number int64
@@ -77,8 +77,7 @@ type flapValue struct {
 
 func (i *flapping) write(v flapValue) {
 	if n := len(i.values); n > 0 && i.values[n-1] == v.text {
-		// somebody else had changed it, and it is put back: that is no doing of the driver's, see
-		// Drift
+		// another client had changed it, and it is restored: the driver did not flap, see Drift
 		i.passes |= 1
 		return
 	}

@@ -19,13 +19,13 @@ import (
 //     providers before;
 //   - leaves what consumers hold elsewhere (another host, a sharing provider) as it was, and
 //     everybody's project, user, type and generation;
-//   - has room: each allocation is on a provider that is there afterwards, within its inventory's
+//   - fits: each allocation is on a provider that is there afterwards, within its inventory's
 //     units; and nothing holds more than the capacity, but for inventories that were over-committed
 //     already and hold no more than they did;
 //   - touches no provider outside of the node's tree, makes none there, and leaves the node its
 //     name.
 //
-// The offenders come in a fixed order. Cost: O(providers + allocations), no request.
+// The violations come in a fixed order. Cost: O(providers + allocations), no request.
 func guardReshape(r draft) []plugins.Offender {
 	g := &reshapeGuard{draft: r, own: r.ownProviders()}
 	g.checkTree()
@@ -66,7 +66,7 @@ func (g *reshapeGuard) object(remedy, consumer, provider, class, format string, 
 }
 
 // ownProviders are those of the node's tree, before and after. What is new in the tree and held
-// allocations before is somebody else's under whose uuid the driver wants to make one.
+// allocations before belongs to another client, and the driver reuses its uuid.
 func (r draft) ownProviders() map[string]bool {
 	own := map[string]bool{}
 	for _, uuid := range r.known.Subtree(r.node.UUID) {
@@ -223,7 +223,7 @@ func (g *reshapeGuard) checkCapacity() {
 		for _, class := range slices.Sorted(maps.Keys(is[provider])) {
 			inv, found := g.desired.Inventory(provider, class)
 			if !found {
-				continue // said of each consumer
+				continue // reported for each consumer
 			}
 			if capacity, used := inv.Capacity(), is[provider][class]; used > capacity && used > was[provider][class] {
 				g.object(makeRoom, "", provider, class, "%d would be allocated on %s, but its capacity is %d", used, g.name(provider), capacity)

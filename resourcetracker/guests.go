@@ -29,14 +29,14 @@ const sightingKept = 30 * 24 * time.Hour
 type Sighting struct {
 	// First is when it was listed first.
 	First time.Time `json:"first_seen"`
-	// Gone is when it was first found to be listed no more; zero while it is listed. One that comes
-	// back is not gone.
+	// Gone is when it was first missing from the list; zero while it is listed. One that comes back
+	// is not gone.
 	Gone time.Time `json:"gone_since,omitzero"`
 }
 
 // SeenGuests remembers which guests the driver has listed on each node, over restarts. That a
-// consumer was once a guest here, and is none any more, is what tells an allocation that was
-// forgotten from one of somebody unknown.
+// consumer was once a guest here distinguishes an orphaned allocation from one of an unknown
+// client.
 //
 // Each node has a file, replaced whole and synced, and only when a guest comes or goes, or when one
 // that went 30 days ago is forgotten. The directory must belong to this process alone. Methods may
@@ -63,8 +63,8 @@ func OpenSeenGuests(stateDir string) *SeenGuests {
 }
 
 // Of returns what is remembered of a node, by uuid of the guest. A file that is damaged is an error
-// that names it: it is not replaced before somebody has moved it away, since it holds what cannot
-// be found out anew.
+// that names it: it is not replaced until an operator moves it away, since its content cannot be
+// rebuilt.
 func (s *SeenGuests) Of(root string) (map[string]Sighting, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

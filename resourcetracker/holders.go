@@ -14,21 +14,21 @@ import (
 	"github.com/compute-agent/compute-agent/resourcetracker/ownership"
 )
 
-// Holders is a [Placement] that can tell who holds what of a provider, see
+// Holders is a [Placement] that reports the consumers of a provider, see
 // [reportclient.Client.ConsumersOf].
 type Holders interface {
 	// ConsumersOf returns amounts by consumer and resource class.
 	ConsumersOf(ctx context.Context, provider string) (map[string]providertree.Resources, error)
 }
 
-// maxHolders is how many consumers are named of each inventory that retires.
+// maxHolders is how many consumers are named of each draining inventory.
 const maxHolders = 10
 
-// holders are the consumers of what retires. They are for people: what cannot be read is left out,
-// and the pass goes on.
+// holders are the consumers of draining inventory. They are for messages: what cannot be read is
+// left out, and the pass goes on.
 //
-// Cost: one GET for each provider of which something retires, each time that its usage is read anew
-// (see usages), and none otherwise.
+// Cost: one GET for each provider with draining inventory, each time that its usage is read (see
+// usages), and none otherwise.
 func (t *Tracker) holders(ctx context.Context, state *nodeState, retiring []ownership.Retiring) map[plugins.Place][]string {
 	placement, can := t.config.Placement.(Holders)
 	if !can {

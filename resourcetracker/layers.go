@@ -29,7 +29,7 @@ func (t *Tracker) merge(ctx context.Context, state *nodeState, d draft) (draft, 
 	agent, unsupported := t.agentLayer(state, d)
 	result, err := ownership.Merge(ownership.Input{
 		Root: d.node.UUID, Node: d.node.Name, Driver: t.config.Name, Known: d.known, Base: d.base, Answer: d.answer, Record: d.record,
-		Layers: []ownership.Layer{agent, operator}, Renames: d.renames, Reshape: d.before != nil, Created: d.record.Created || unborn(d.known, d.node.UUID),
+		Layers: []ownership.Layer{agent, operator}, Renames: d.renames, Reshape: d.before != nil, Created: d.record.Created || isNew(d.known, d.node.UUID),
 	})
 	if err != nil {
 		return d, &passError{step: "merging the driver's provider tree with other clients' changes", err: err}
@@ -41,8 +41,8 @@ func (t *Tracker) merge(ctx context.Context, state *nodeState, d draft) (draft, 
 			(slices.Contains(agent.Providers[k.Provider].Traits, k.Symbol) || slices.Contains(unsupported, k.Symbol))
 	})
 	d.next.Shape = d.record.Shape
-	if d.shape > 0 {
-		d.next.Shape = d.shape
+	if d.layout > 0 {
+		d.next.Shape = d.layout
 	}
 	for _, c := range result.Conflicts {
 		if c.Owner == ownership.Driver {
@@ -65,14 +65,14 @@ func (t *Tracker) merge(ctx context.Context, state *nodeState, d draft) (draft, 
 	return t.possible(d), nil
 }
 
-// Realist is a [Placement] that learns from refusals what it cannot be told, see
+// Realist is a [Placement] that learns from refusals what it cannot write, see
 // [reportclient.Client.Possible].
 type Realist interface {
 	Possible(known, desired *providertree.Tree) *providertree.Tree
 }
 
-// possible leaves out what Placement cannot be told, so that it is not taken for ours and missed at
-// every pass.
+// possible omits what Placement cannot store, so that it is neither recorded as ours nor reported
+// as drift at every pass.
 func (t *Tracker) possible(d draft) draft {
 	if realist, ok := t.config.Placement.(Realist); ok {
 		if tree := realist.Possible(d.known, d.desired); tree != d.desired {
@@ -82,9 +82,9 @@ func (t *Tracker) possible(d draft) draft {
 	return d
 }
 
-// agentLayer is what the agent itself says of a node's root, and the traits that must not be on it
-// whoever set them: what the driver says the node is not capable of, and, right after an operator
-// enabled the node, that it is disabled.
+// agentLayer is what the agent itself sets on a node's root, and the traits that must not be on it,
+// whichever client set them: what the driver says the node is not capable of, and, right after an
+// operator enabled the node, that it is disabled.
 func (t *Tracker) agentLayer(state *nodeState, d draft) (layer ownership.Layer, unsupported []string) {
 	traits := []string{TraitComputeNode}
 	if !adopted(d) || d.known.HasTraits(d.node.UUID, TraitOwnerNova) {
@@ -107,12 +107,13 @@ func (t *Tracker) agentLayer(state *nodeState, d draft) (layer ownership.Layer, 
 			}
 		}
 	}
-	traits = append(traits, t.shapeTraits(d)...)
+	traits = append(traits, t.layoutTraits(d)...)
 	return ownership.Layer{Owner: ownership.Agent, Providers: map[string]ownership.LayerProvider{d.node.UUID: {Traits: traits}}}, unsupported
 }
 
 // operatorLayer is what provider.yaml says of the node's tree as the driver answered it. Entries
-// for providers that none of the driver's nodes has are told, and take effect when one has them.
+// for providers that none of the driver's nodes has are reported, and take effect when one has
+// them.
 func (t *Tracker) operatorLayer(state *nodeState, d draft, config *providerconfig.Config) (ownership.Layer, []string) {
 	if config == nil {
 		return ownership.Layer{Owner: ownership.Operator}, nil
@@ -144,9 +145,9 @@ func conflictText(c ownership.Conflict, config *providerconfig.Config) string {
 // adopted reports whether the root existed before this agent reported the node. [TraitOwnerNova] is
 // not added to such a root: Nova before 2026.2 does not set it, and the adoption of its tree takes
 // no write.
-func adopted(d draft) bool { return !d.record.Created && !unborn(d.known, d.node.UUID) }
+func adopted(d draft) bool { return !d.record.Created && !isNew(d.known, d.node.UUID) }
 
-func unborn(tree *providertree.Tree, root string) bool {
+func isNew(tree *providertree.Tree, root string) bool {
 	p, found := tree.Provider(root)
 	return !found || p.Generation == providertree.NoGeneration
 }
@@ -192,8 +193,8 @@ func (t *Tracker) retire(ctx context.Context, state *nodeState, d draft) (draft,
 }
 
 // leaveOpen has what stays behind in a reshape stay as it is; the next pass closes it. All that a
-// consumer has is posted anew with what of it moves, and Placement before 2025.1 refuses that where
-// the inventory is closed.
+// consumer has is posted again with what of it moves, and Placement before 2025.1 refuses that
+// where the inventory is closed.
 func leaveOpen(known, desired *providertree.Tree, retiring []ownership.Retiring) (*providertree.Tree, error) {
 	out := desired.Clone()
 	for _, r := range retiring {
@@ -208,14 +209,14 @@ func leaveOpen(known, desired *providertree.Tree, retiring []ownership.Retiring)
 	return out, nil
 }
 
-// used is how much of a provider was allocated at one of its generations. Whoever allocates raises
-// the generation; who gives back does not always: neither a DELETE of allocations does, nor a move
-// of all that a consumer has to another provider.
+// used is how much of a provider was allocated at one of its generations. An allocation raises the
+// generation; a deallocation does not always: neither a DELETE of allocations does, nor a move of
+// all that a consumer has to another provider.
 type used struct {
 	generation int64
 	amounts    providertree.Resources
 	read       time.Time
-	// holders are the consumers by class; nil if nobody has asked.
+	// holders are the consumers by class; nil if it was not read.
 	holders map[string][]string
 }
 
@@ -239,7 +240,7 @@ func (t *Tracker) usages(ctx context.Context, state *nodeState, known *providert
 				if state.used == nil {
 					state.used = map[string]used{}
 				}
-				maps.Copy(state.used, fresh) // with very many, one pass may not be enough
+				maps.Copy(state.used, fresh) // with very many, one pass must not be enough
 				return nil, err
 			}
 			u = used{generation: p.Generation, amounts: amounts, read: time.Now()}

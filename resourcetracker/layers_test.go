@@ -121,7 +121,7 @@ func TestDisabledAndEnabled(t *testing.T) {
 			t.Error("our own trait stays")
 		}
 
-		// Somebody else sets it. That is theirs, until a person enables the node.
+		// Another client sets it. That is theirs, until an operator enables the node.
 		s.placement.set(func(p *fakePlacement) {
 			_, err := p.tree.AddTraits(nodeUUID, resourcetracker.TraitStatusDisabled)
 			must(s, err)
@@ -519,14 +519,14 @@ func TestWhatStaysBehindDoesNotStopAReshape(t *testing.T) {
 		want := map[string]providertree.ProviderResources{
 			guest1: {nodeUUID: {"VCPU": 2}, gpu: {"VGPU": 2}, dead: {"FPGA": 2}}, guest2: {gpu: {"VGPU": 1}},
 		}
-		s.checkShape(want)
+		s.checkLayout(want)
 		if inv, _ := s.said().Inventory(dead, "FPGA"); len(n) != 1 || n[0].State != resourcetracker.Reporting || len(n[0].Retiring) != 1 || inv.Total != 2 || inv.Reserved != 2 {
 			t.Errorf("%+v, FPGA %+v", n, inv)
 		}
 	})
 }
 
-// TestAHostInTroubleCanBeDisabled: its driver is down, or its reshape waits for a person; and it
+// TestAHostInTroubleCanBeDisabled: its driver is down, or its reshape waits for an operator; and it
 // can be enabled again.
 func TestAHostInTroubleCanBeDisabled(t *testing.T) {
 	troubles := map[string]func(*scene){

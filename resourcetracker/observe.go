@@ -31,7 +31,7 @@ type Event string
 
 // The events.
 const (
-	// EventConflict: somebody else wrote to the same providers, and the pass was computed anew.
+	// EventConflict: another client wrote to the same providers, and the pass was retried.
 	EventConflict Event = "conflict"
 	// EventDrift: Placement says something else than what the agent wrote last.
 	EventDrift Event = "drift"
@@ -39,7 +39,7 @@ const (
 	EventWrite Event = "write"
 )
 
-// Observer is told what a tracker does, for metrics and traces. Its methods are called from the
+// Observer receives what a tracker does, for metrics and traces. Its methods are called from the
 // tracker's loop and must not block.
 type Observer interface {
 	// Begin notes that a step begins. The step goes on with the context that it returns, and calls

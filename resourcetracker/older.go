@@ -14,15 +14,15 @@ import (
 )
 
 // OlderDriverError says that the driver is older than the provider tree that a newer version of it
-// made: what it reports would stand in Placement beside what has moved. Nothing is written for the
+// made: what it reports would be in Placement beside what has moved. Nothing is written for the
 // node.
 type OlderDriverError struct {
 	// Recorded is the layout version of the tree, Driver that of the driver, 0 if it has none; both
-	// are 0 if the journal of reshapes tells.
+	// are 0 if it follows from the journal of reshapes.
 	Recorded, Driver int
 	// Reshape is the reshape that made the tree and can perhaps be taken back, 0 if none is known.
 	Reshape int64
-	// Returned is what the driver reports where that reshape took it away, in words.
+	// Returned is what the driver reports where that reshape took it away, as text.
 	Returned []string
 }
 
@@ -38,7 +38,7 @@ func (e *OlderDriverError) Error() string {
 	return fmt.Sprintf("the provider tree has layout version %d, but this driver has layout version %d%s", e.Recorded, e.Driver, nothing)
 }
 
-// Remedy is what an operator can do.
+// Remedy is the hint for the operator.
 func (e *OlderDriverError) Remedy() string {
 	newer := "install the newer version of the driver again"
 	if e.Recorded > 0 {
@@ -90,8 +90,8 @@ type relocation struct {
 }
 
 // checkReturned refuses an answer that brings inventory back to where a reshape took it away, while
-// it stands where the reshape put it: an older version of the driver does that, which knows nothing
-// of the newer tree. One that asks for a reshape is not meant, nor is one that really takes the
+// it is where the reshape put it: an older version of the driver does that, which knows nothing of
+// the newer tree. One that asks for a reshape is not meant, nor is one that really takes the
 // inventory away from where it was put.
 //
 // Cost: nothing while no provider gets a resource class that it has not had; else one read of the

@@ -30,8 +30,7 @@ func (s *scene) again(t *testing.T) *scene {
 }
 
 // TestAnOlderDriverWithoutNumbersDoesNotDoubleTheInventory: the journal knows what a reshape took
-// away. What comes back without a reshape, while it stands where the reshape put it, would count
-// twice.
+// away. What comes back without a reshape, while it is where the reshape put it, would count twice.
 func TestAnOlderDriverWithoutNumbersDoesNotDoubleTheInventory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, vgpus, func(s *scene) { s.records = ownership.Open(s.stateDir()) })
@@ -66,7 +65,7 @@ func TestAnOlderDriverWithoutNumbersDoesNotDoubleTheInventory(t *testing.T) {
 		if n := old.tracker.Status().Nodes[0]; n.Error != "" {
 			t.Errorf("after the undo: %+v", n)
 		}
-		s.checkShape(oldShape)
+		s.checkLayout(oldShape)
 		must(s, old.end())
 
 		// The newer one comes again, and moves it again: that it moved there once is no reason to
@@ -100,7 +99,7 @@ func TestAnOlderDriverWithoutNumbersDoesNotDoubleTheInventory(t *testing.T) {
 		if n := back.tracker.Status().Nodes[0]; n.Error != "" {
 			t.Errorf("the driver that moves it back: %+v", n)
 		}
-		s.checkShape(oldShape)
+		s.checkLayout(oldShape)
 		s.driver.set(func(d *fakeDriver) { d.answer = onRoot })
 		time.Sleep(time.Hour)
 		if n := back.tracker.Status().Nodes[0]; n.Error != "" {

@@ -29,8 +29,8 @@ type orphans struct {
 }
 
 // lookForOrphans finds, after the driver has named its nodes, those that it reported before and
-// names no longer. Only one that the driver says is gone for good, that is ours in every part and
-// of which nobody holds anything is deleted; any other is shown.
+// names no longer. Only one that the driver says was removed for good, that is entirely ours and
+// has no allocations is deleted; any other is shown.
 //
 // Cost: none while the driver names the same nodes and none is orphaned; else one read of the
 // records, and for each orphan, every five minutes, a call of the driver and, if it says that the
@@ -75,16 +75,16 @@ func (t *Tracker) lookForOrphans(ctx context.Context, nodes []plugins.Node, held
 func (t *Tracker) examineOrphan(ctx context.Context, r *ownership.Record) (reason string, gone bool) {
 	ctx, cancel := context.WithTimeout(ctx, t.currentTimings().PassDeadline)
 	defer cancel()
-	const notToldYet = "the driver does not confirm that it was removed for good"
+	const unconfirmed = "the driver does not confirm that it was removed for good"
 	checker, ok := t.config.Driver.(NodeChecker)
 	placement, able := t.config.Placement.(ownership.RemovalClient)
 	if !ok || !able {
-		return notToldYet, false
+		return unconfirmed, false
 	}
 	deleted, err := checker.NodeDeleted(ctx, plugins.Node{Name: r.Node, UUID: r.Root})
 	switch {
 	case errors.Is(err, plugins.ErrUnsupported), err == nil && !deleted:
-		return notToldYet, false
+		return unconfirmed, false
 	case err != nil:
 		return "the driver does not know whether it was removed for good: " + err.Error(), false
 	}

@@ -37,7 +37,8 @@ func TestANodeThatIsNoLongerNamedIsShown(t *testing.T) {
 		if s.logged("no longer names a node") != 1 || s.writes() != writes || !s.said().Exists(other) {
 			t.Errorf("logged %d times, %d writes", s.logged("no longer names a node"), s.writes()-writes)
 		}
-		// A person has it removed, and asks for a pass: it is gone at once, not at the next look.
+		// An operator has it removed, and asks for a pass: it is gone at once, not at the next
+		// look.
 		kept, err := s.records.Load(other)
 		must(s, err)
 		must(s, s.records.Remove(other))

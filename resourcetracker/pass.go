@@ -23,7 +23,7 @@ const (
 // TraitStatusDisabled keeps a scheduler from choosing a node for something new.
 const TraitStatusDisabled = providertree.TraitStatusDisabled
 
-// conflictTries is how often a pass starts anew when somebody else writes to the same providers:
+// conflictTries is how often a pass is tried when another client writes to the same providers:
 // Nova's number.
 const conflictTries = 4
 
@@ -65,16 +65,16 @@ func (t *Tracker) identify(nodes []plugins.Node) ([]plugins.Node, error) {
 	return out, nil
 }
 
-// pass makes Placement say what the driver says of one node.
+// pass writes to Placement what the driver reports for one node.
 //
-// Cost: no request when nothing changed and the tree is fresh, see package reportclient.
+// Cost: no request when nothing changed and the cached tree is recent, see package reportclient.
 func (t *Tracker) pass(ctx context.Context, node plugins.Node, reason string) error {
 	ctx, cancel := context.WithTimeout(ctx, t.currentTimings().PassDeadline)
 	defer cancel()
 	return t.observe(ctx, StepPass, node.Name, func(ctx context.Context) error { return t.tryPass(ctx, node, reason) })
 }
 
-// tryPass makes a pass, and makes it anew when somebody else has written to the same providers.
+// tryPass makes a pass, and retries it when another client has written to the same providers.
 func (t *Tracker) tryPass(ctx context.Context, node plugins.Node, reason string) error {
 	state := t.state(node)
 	begin := time.Now()
@@ -105,13 +105,13 @@ func (t *Tracker) tryPass(ctx context.Context, node plugins.Node, reason string)
 	}
 	var refused *ReshapeError
 	if aboutDriver(err) && (!state.startup || !isFatal(err) || t.holds()) {
-		t.tellDisabled(ctx, node, state)
+		t.writeDisabled(ctx, node, state)
 	}
 	switch {
 	case !state.startup:
 	case errors.As(err, &refused) && t.holds():
 		t.noteHeld(state, refused)
-		return nil // there is nothing to try again before somebody asks
+		return nil // it is tried again on request
 	case isFatal(err):
 		t.noteFatal(state, err)
 		return &FatalError{Node: node.Name, Err: err, Protects: true}
@@ -192,7 +192,7 @@ func written(plan reportclient.Plan, err error) []reportclient.Operation {
 	return done
 }
 
-// isFatal tells errors with which the agent must not go on at start-up: it would write to another
+// isFatal reports errors with which the agent must not go on at start-up: it would write to another
 // node's providers, or report less than guests use.
 func isFatal(err error) bool {
 	var refused *ReshapeError

@@ -34,7 +34,7 @@ type Preview struct {
 	// Providers are those whose inventory or allocations change, in the order of the tree, those
 	// that go last.
 	Providers []ProviderPreview `json:"resource_providers"`
-	// Consumers counts those that hold something in the tree, Moved those of whom something moves.
+	// Consumers counts those that hold something in the tree, Moved those whose allocations move.
 	Consumers int `json:"consumers"`
 	Moved     int `json:"moved"`
 	// Payload is the request to the reshaper; nil if there would be none.

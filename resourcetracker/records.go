@@ -16,7 +16,7 @@ import (
 
 // recordOf returns what this agent has made Placement say of a node: from memory, from the state
 // directory, or, at the first contact with a node that Placement knows already, by asking the
-// driver what it says of an empty one: that is the driver's, and the rest is somebody else's. What
+// driver what it says of an empty one: that is the driver's, and the rest is another client's. What
 // another driver of this agent has made, before the node was given to this one, goes.
 //
 // Cost: no request; one or two calls of the driver at the first contact, until a pass gets as far
@@ -39,11 +39,11 @@ func (t *Tracker) recordOf(ctx context.Context, state *nodeState, d draft) (*own
 			return nil, err
 		}
 		former := record
-		if record.Providers == nil && !unborn(d.known, d.node.UUID) {
+		if record.Providers == nil && !isNew(d.known, d.node.UUID) {
 			state.adopted, state.adoptedSaved = ownership.NewAdopted(d.node.UUID, d.known), false
 		}
 		adopted := ownership.Adopt(d.node.UUID, d.node.Name, t.config.Name, d.known, bare, denied)
-		adopted.Shape, adopted.Created = t.shapeTold(d.known, d.node.UUID), former.Created
+		adopted.Shape, adopted.Created = t.layoutInTree(d.known, d.node.UUID), former.Created
 		// The record is forgotten if nothing comes of the pass: the next one may find another tree.
 		if former.Providers == nil {
 			return adopted, nil
@@ -98,7 +98,7 @@ func (t *Tracker) bareAnswer(ctx context.Context, d draft) (*providertree.Tree, 
 	if err := bare.AddRoot(d.node.UUID, d.node.Name); err != nil {
 		return nil, err
 	}
-	if unborn(d.known, d.node.UUID) {
+	if isNew(d.known, d.node.UUID) {
 		return bare, nil
 	}
 	return t.answerAbout(ctx, d, bare)
@@ -148,8 +148,8 @@ func (t *Tracker) answerAbout(ctx context.Context, d draft, bare *providertree.T
 	return answer, nil
 }
 
-// intend keeps, before anything is written, what is going to be ours besides what is: after a crash
-// half way nothing of it is taken for somebody else's. A pass that writes nothing touches no file.
+// intend keeps, before anything is written, what will be ours in addition: after a crash half way
+// nothing of it is attributed to another client. A pass that writes nothing touches no file.
 func (t *Tracker) intend(state *nodeState, d draft, plan reportclient.Plan) error {
 	if plan.Empty() {
 		return nil
@@ -191,7 +191,7 @@ func (t *Tracker) keepAdopted(state *nodeState, d draft) error {
 }
 
 // remember keeps what is ours now that all is written. Writing may have shown what Placement cannot
-// be told.
+// store.
 func (t *Tracker) remember(state *nodeState, d draft) error {
 	if !state.adoptedSaved {
 		if err := t.keepAdopted(state, d); err != nil {
@@ -215,4 +215,4 @@ func (t *Tracker) save(state *nodeState, record *ownership.Record) error {
 }
 
 // IsAgentTrait reports whether no other program sets a trait on the root of a compute node.
-func IsAgentTrait(trait string) bool { return strings.HasPrefix(trait, shapePrefix) }
+func IsAgentTrait(trait string) bool { return strings.HasPrefix(trait, layoutPrefix) }

@@ -71,7 +71,7 @@ func (t *Tracker) gather(ctx context.Context, d *draft) error {
 		return &passError{step: "reading the allocations for a reshape", err: err}
 	}
 	if d.before == nil {
-		// to a driver, none given means that it may not reshape
+		// to a driver, none given means that it must not reshape
 		d.before = providertree.Allocations{}
 	}
 	return nil
@@ -139,7 +139,7 @@ func (d draft) check() error {
 		Problem: "the driver's reshape does not pass the agent's checks", Offenders: offenders,
 		Remedy: "`compute-agent plan --reshape` shows what the driver requests. Its former version or configuration still works",
 	}
-	return refused.of(nil, d.base) // its offenders say the amounts themselves
+	return refused.of(nil, d.base) // its violations say the amounts themselves
 }
 
 // announce says that a reshape is about to be written, and has the journal know whose it is.
@@ -148,7 +148,7 @@ func (t *Tracker) announce(d draft, plan reportclient.Plan) {
 		return
 	}
 	if t.config.Journal != nil {
-		t.config.Journal.Label(d.node.UUID, journal.Label{Node: d.node.Name, FromShape: d.record.Shape, ToShape: d.shape, Renames: d.renames})
+		t.config.Journal.Label(d.node.UUID, journal.Label{Node: d.node.Name, FromShape: d.record.Shape, ToShape: d.layout, Renames: d.renames})
 	}
 	for _, op := range plan.Operations {
 		if op.Reshape != nil {

@@ -14,20 +14,20 @@ import (
 
 // ReshapeError says that a reshape is needed and must not, or cannot, take place as it is. Nothing
 // has moved (when Placement itself refused, new providers may have been made, which are empty).
-// Waiting does not help; a person has to look.
+// Waiting does not help; an operator has to look.
 type ReshapeError struct {
 	// Problem is what is wrong, in one line.
 	Problem string
 	// Offenders are all that stand against it.
 	Offenders []plugins.Offender
-	// Remedy is the way out, beside those of the offenders.
+	// Remedy is the way out, beside those of the violations.
 	Remedy string
 	// Err is the cause, or nil.
 	Err error
 
 	// quiet is a cause that the problem says already.
 	quiet error
-	// held is what the offenders hold, tree the providers they hold it of; both may be nil.
+	// held is what the violations hold, tree the providers they hold it of; both may be nil.
 	held providertree.Allocations
 	tree *providertree.Tree
 }
@@ -44,7 +44,7 @@ func (e *ReshapeError) Error() string {
 	return strings.Join(parts, "; ")
 }
 
-// Summary is the problem without offenders and remedy.
+// Summary is the problem without violations and remedy.
 func (e *ReshapeError) Summary() string {
 	if e.Err != nil {
 		return e.Problem + ": " + e.Err.Error()
@@ -62,7 +62,7 @@ func (e *ReshapeError) Unwrap() []error {
 	return out
 }
 
-// cannotMove is a driver's own refusal. What it lists goes to the offenders, of which the error's
+// cannotMove is a driver's own refusal. What it lists goes to the violations, of which the error's
 // text names only some.
 func cannotMove(failed *plugins.ReshapeFailed, err error) *ReshapeError {
 	problem := "the driver cannot move the allocations"
@@ -101,7 +101,7 @@ func summary(err error) string {
 	return err.Error()
 }
 
-// offenders are those of a refused reshape, in words.
+// violations are those of a refused reshape, as text.
 func offenders(err error) []string {
 	var refused *ReshapeError
 	if !errors.As(err, &refused) {

@@ -32,7 +32,7 @@ func TestFullDiskIsSaid(t *testing.T) {
 		if n := s.tracker.Status().Nodes[0]; !strings.Contains(n.Error, "no space left") || !strings.Contains(n.Remedy, "state_dir") {
 			t.Errorf("%+v", n)
 		}
-		s.checkShape(oldShape)
+		s.checkLayout(oldShape)
 	})
 }
 
@@ -55,7 +55,7 @@ func TestLostAnswerIsResolvedByComparing(t *testing.T) {
 				}
 				time.Sleep(time.Minute)
 				synctest.Wait()
-				s.checkShape(newShape)
+				s.checkLayout(newShape)
 				if d := cmp.Diff(c.want, s.outcomes()); d != "" || s.placement.compared != 1 {
 					t.Errorf("compared %d times; journal (-want +got):\n%s", s.placement.compared, d)
 				}
@@ -101,7 +101,7 @@ func TestCrash(t *testing.T) {
 					n.placement.lost, n.placement.onReshape, n.placement.log = false, nil, n.journal
 				})
 				<-again.tracker.Ready()
-				again.checkShape(newShape)
+				again.checkLayout(newShape)
 				if d := cmp.Diff(c.want, again.outcomes()); d != "" {
 					t.Errorf("journal (-want +got):\n%s", d)
 				}
@@ -132,7 +132,7 @@ func TestUnresolvedEntryWaitsForPlacement(t *testing.T) {
 		s.placement.set(func(p *fakePlacement) { p.compareErr = nil })
 		time.Sleep(5 * time.Minute)
 		synctest.Wait()
-		s.checkShape(newShape)
+		s.checkLayout(newShape)
 	})
 }
 
@@ -154,6 +154,6 @@ func TestDamagedUnresolvedEntryStopsTheStart(t *testing.T) {
 		if !errors.As(err, &fatal) || !fatal.Protects || !errors.Is(err, journal.ErrUnreadable) || !strings.Contains(err.Error(), "move "+s.stateDir()) {
 			t.Errorf("%v", err)
 		}
-		s.checkShape(oldShape)
+		s.checkLayout(oldShape)
 	})
 }

@@ -90,7 +90,7 @@ var (
 	}
 )
 
-func (s *scene) checkShape(want map[string]providertree.ProviderResources) {
+func (s *scene) checkLayout(want map[string]providertree.ProviderResources) {
 	s.t.Helper()
 	if d := cmp.Diff(want, s.held()); d != "" {
 		s.t.Errorf("allocations (-want +got):\n%s", d)
@@ -125,7 +125,7 @@ func TestReshapeAtStartUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, vgpus)
 		<-s.tracker.Ready()
-		s.checkShape(newShape)
+		s.checkLayout(newShape)
 		// the first about an empty node
 		if d := cmp.Diff([]string{"happened"}, s.outcomes()); d != "" || s.gathered() != 1 || s.calls() != 3 {
 			t.Errorf("journal %v, gathered %d times, driver asked %d times", s.outcomes(), s.gathered(), s.calls())
@@ -175,7 +175,7 @@ func TestReshapeGivesTheDriverFreshCopies(t *testing.T) {
 			}
 		})
 		<-s.tracker.Ready()
-		s.checkShape(newShape)
+		s.checkLayout(newShape)
 		if s.said().Exists(guest1) || s.said().HasTraits(nodeUUID, "CUSTOM_SCRIBBLE") {
 			t.Error("the scribble was written")
 		}
@@ -252,7 +252,7 @@ func TestRefusedReshapeIsFatalAtStartUp(t *testing.T) {
 						t.Errorf("the error does not say %q:\n%v", part, err)
 					}
 				}
-				s.checkShape(oldShape)
+				s.checkLayout(oldShape)
 				if d := cmp.Diff(c.journalled, s.outcomes()); d != "" {
 					t.Errorf("journal (-want +got):\n%s", d)
 				}
@@ -262,7 +262,7 @@ func TestRefusedReshapeIsFatalAtStartUp(t *testing.T) {
 }
 
 // TestRefusedReshapeIsHeld: the agent stays up, tries nothing on its own, and tries again when
-// somebody asks.
+// another client asks.
 func TestRefusedReshapeIsHeld(t *testing.T) {
 	for name, c := range refusals {
 		t.Run(name, func(t *testing.T) {
@@ -294,13 +294,13 @@ func TestRefusedReshapeIsHeld(t *testing.T) {
 				if s.calls() == calls || !s.tracker.Status().Nodes[0].Held {
 					t.Error("it was not tried again when somebody asked, or is not held any more")
 				}
-				s.checkShape(oldShape)
+				s.checkLayout(oldShape)
 				s.driver.set(func(d *fakeDriver) { d.answer, d.renames, d.err = moveVGPUs, nil, nil })
 				s.placement.set(func(p *fakePlacement) { p.onReshape = nil })
 				s.tracker.Refresh("the configuration was read again")
 				time.Sleep(time.Second)
 				synctest.Wait()
-				s.checkShape(newShape)
+				s.checkLayout(newShape)
 				if st := s.tracker.Status(); st.State != resourcetracker.Reporting || st.Nodes[0].Held || len(st.Nodes[0].Offenders) > 0 {
 					t.Errorf("not released: %+v", st)
 				}
@@ -367,7 +367,7 @@ func TestPeriodicPassDoesNotReshape(t *testing.T) {
 		if n.State != resourcetracker.Degraded || n.Held || s.gathered() != 0 || !containsAll(n.Error, "restart the agent", "nothing was written", "one provider for each GPU") || !strings.Contains(n.Remedy, "systemctl restart") {
 			t.Errorf("gathered %d times; %+v", s.gathered(), n)
 		}
-		s.checkShape(oldShape)
+		s.checkLayout(oldShape)
 		if err := s.end(); err != nil {
 			t.Errorf("a periodic pass ended the agent: %v", err)
 		}
@@ -458,7 +458,7 @@ func TestStartUpLastsUntilTheFirstGoodPass(t *testing.T) {
 				if st := s.tracker.Status(); st.State != resourcetracker.Degraded {
 					t.Fatalf("%+v", st)
 				}
-				s.checkShape(oldShape)
+				s.checkLayout(oldShape)
 				s.driver.mu.Lock()
 				s.placement.mu.Lock()
 				outage[1](s)
@@ -466,7 +466,7 @@ func TestStartUpLastsUntilTheFirstGoodPass(t *testing.T) {
 				s.driver.mu.Unlock()
 				time.Sleep(5 * time.Minute)
 				synctest.Wait()
-				s.checkShape(newShape)
+				s.checkLayout(newShape)
 			})
 		})
 	}
@@ -487,7 +487,7 @@ func TestExpiredTokenIsAnOutage(t *testing.T) {
 		s.placement.set(func(p *fakePlacement) { p.onReshape = nil })
 		time.Sleep(3 * time.Minute)
 		synctest.Wait()
-		s.checkShape(newShape)
+		s.checkLayout(newShape)
 	})
 }
 
@@ -527,7 +527,7 @@ func TestLostRaceIsComputedFromScratch(t *testing.T) {
 			guest1: {nodeUUID: {"VCPU": 2}, gpu: {"VGPU": 1}}, guest2: {gpu: {"VGPU": 1}},
 			"99999999-0000-4000-8000-000000000090": {gpu: {"VGPU": 1}}, "99999999-0000-4000-8000-000000000091": {gpu: {"VGPU": 1}},
 		}
-		s.checkShape(want)
+		s.checkLayout(want)
 		if s.gathered() != 3 || s.reads() != 3 || s.calls() != 7 {
 			t.Errorf("gathered %d times, tree read %d times, driver asked %d times; want 3, 3 and 7 (the first about an empty node)", s.gathered(), s.reads(), s.calls())
 		}
@@ -558,10 +558,10 @@ func TestConflictStormIsBounded(t *testing.T) {
 		if n := s.gathered(); n > 4*30 {
 			t.Errorf("%d tries in ten minutes", n)
 		}
-		s.checkShape(oldShape)
+		s.checkLayout(oldShape)
 		s.placement.set(func(p *fakePlacement) { p.onReshape = nil })
 		time.Sleep(3 * time.Minute)
 		synctest.Wait()
-		s.checkShape(newShape)
+		s.checkLayout(newShape)
 	})
 }

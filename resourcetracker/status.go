@@ -40,7 +40,7 @@ type Status struct {
 	State  State  `json:"state"`
 	// Failures counts the turns that failed since the last one that did not.
 	Failures int `json:"failures"`
-	// Error, Cause and Remedy are of the last turn, if it failed before any node was reached.
+	// Error, Cause and Remedy are of the last round, if it failed before any node was reached.
 	Error  string       `json:"error,omitempty"`
 	Cause  Cause        `json:"cause,omitempty"`
 	Remedy string       `json:"remedy,omitempty"`
@@ -77,13 +77,13 @@ type NodeStatus struct {
 	Cause     Cause    `json:"cause,omitempty"`
 	Remedy    string   `json:"remedy,omitempty"`
 	Offenders []string `json:"offenders,omitempty"`
-	// Held: its reshape was refused, and nothing is tried or written before somebody asks.
+	// Held: its reshape was refused, and nothing is tried or written before another client asks.
 	Held bool `json:"held,omitempty"`
 	// Shape is the version of the tree's shape, 0 if the driver does not number them.
 	Shape int `json:"shape,omitempty"`
 	// DisabledReason is why nothing new shall be scheduled to the node; "": it may.
 	DisabledReason string `json:"disabled_reason,omitempty"`
-	// Kept is what the driver would take away and must not, since it is somebody else's.
+	// Kept is what the driver would take away and must not, since it is another client's.
 	Kept []string `json:"kept,omitempty"`
 	// Conflicts are the entries of provider.yaml that have no effect, and why.
 	Conflicts []string `json:"conflicts,omitempty"`
@@ -110,7 +110,7 @@ type Writing struct {
 	Since      time.Time `json:"since"`
 }
 
-// nodeState is a node's status and what its passes remember. But for the status, only the turn
+// nodeState is a node's status and what its passes remember. But for the status, only the round
 // under way touches it.
 type nodeState struct {
 	NodeStatus
@@ -130,7 +130,7 @@ type nodeState struct {
 	// reshaped is 0 unless the last pass that succeeded made a reshape; then it is one more than
 	// the tracker's configured was.
 	reshaped int64
-	// used is how much was allocated of what retires.
+	// used is how much was allocated of what drains.
 	used map[string]used
 	// unmatched are the entries of provider.yaml that this node has no provider for, by their keys.
 	// Guarded by the tracker's mu.
@@ -140,7 +140,7 @@ type nodeState struct {
 	// enabling: the next pass that succeeds takes TraitStatusDisabled away, whoever set it.
 	enabling bool
 	// told are the lines that were logged and still hold.
-	told map[string]bool
+	logged map[string]bool
 }
 
 // Status returns how the tracker and its nodes are doing.
@@ -198,7 +198,7 @@ func (t *Tracker) noteContested(held []*ClaimedError) {
 	t.status.Contested = contested(held)
 }
 
-// noteTurn keeps the outcome of a turn. Nodes that the driver does not name any more leave the
+// noteTurn keeps the outcome of a round. Nodes that the driver does not name any more leave the
 // status (and nothing else).
 func (t *Tracker) noteTurn(err error, nodes []plugins.Node) {
 	t.mu.Lock()
@@ -365,7 +365,7 @@ func (n *nodeState) fail(err error) {
 	n.Error, n.Remedy, n.Cause, n.Offenders = summary(err), remedy(err), kindOf(err), offenders(err)
 }
 
-// noteHeld keeps that a node waits for a person.
+// noteHeld keeps that a node waits for an operator.
 func (t *Tracker) noteHeld(n *nodeState, err *ReshapeError) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -412,10 +412,10 @@ func causeOf(err error) string {
 	return remedy(err)
 }
 
-// remedy is what a person can do about a failed pass, or "".
+// remedy is what an operator can do about a failed pass, or "".
 func remedy(err error) string {
 	var refused *ReshapeError
-	var stranger *identity.Error
+	var identityErr *identity.Error
 	var older *OlderDriverError
 	var again *repeatedReshape
 	switch {
@@ -426,8 +426,8 @@ func remedy(err error) string {
 			"works, unless it is older than the tree"
 	case errors.As(err, &refused):
 		return refused.Remedies()
-	case errors.As(err, &stranger):
-		return stranger.Remedy
+	case errors.As(err, &identityErr):
+		return identityErr.Remedy
 	case errors.Is(err, reportclient.ErrIdentity):
 		return "see docs/operators.md, \"Identity\""
 	case errors.Is(err, reportclient.ErrRefused):

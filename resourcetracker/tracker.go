@@ -73,19 +73,19 @@ type Config struct {
 	Hold    bool
 	Timings Timings
 	Logger  zerolog.Logger
-	// Records keep what this agent has made Placement say of each node. Nil: it is known as long as
-	// the tracker is.
+	// Records keep what this agent has written to Placement for each node. Nil: it is known as long
+	// as the tracker is.
 	Records *ownership.Store
 	// ProviderConfig is the operator's provider.yaml as it is now. Nil: there is none.
 	ProviderConfig func() *providerconfig.Config
-	// Seen remembers which guests the driver has listed, see [Tracker.Guests]. Nil: nobody does.
+	// Seen remembers which guests the driver has listed, see [Tracker.Guests]. Nil: none.
 	Seen *SeenGuests
-	// Disabled says whether, and why, nothing new shall be scheduled to a node
-	// ([TraitStatusDisabled]). Nil: never.
+	// Disabled says whether, and why, a node is closed for new guests ([TraitStatusDisabled]). Nil:
+	// never.
 	Disabled func(node plugins.Node) (reason string, disabled bool)
-	// Observer is told what the tracker does. Nil: nobody is.
+	// Observer receives what the tracker does. Nil: none.
 	Observer Observer
-	// Rand is the dice, 0 <= x < 1. Nil: the real ones.
+	// Rand returns random numbers, 0 <= x < 1. Nil: math/rand.
 	Rand func() float64
 }
 
@@ -101,7 +101,7 @@ type Timings struct {
 	BackoffMin, BackoffMax time.Duration
 }
 
-// FatalError ends the agent at start-up: going on would do harm, and waiting would not help.
+// FatalError ends the agent at start-up: continuing would do harm, and waiting would not help.
 // Start-up lasts, for each node, to the end of its first complete pass.
 type FatalError struct {
 	Node string
@@ -114,25 +114,26 @@ type FatalError struct {
 func (e *FatalError) Error() string { return "node " + e.Node + ": " + e.Err.Error() }
 func (e *FatalError) Unwrap() error { return e.Err }
 
-// Tracker keeps Placement saying what one driver says of its nodes.
+// Tracker keeps Placement up to date with the nodes of one driver.
 type Tracker struct {
 	config  Config
 	rand    func() float64
 	refresh chan string // reasons for a pass now; one waits at most, since one pass serves all
 	// the same, from the driver: they do not cut a back-off short that is about Placement
 	changes chan string
-	ready   chan struct{} // closed after the first turn
+	ready   chan struct{} // closed after the first round
 	running atomic.Bool
 	// configured counts how often the driver got a configuration since the start, or another
 	// process.
 	configured atomic.Int64
-	// when the turn under way must have ended, on the same clock as beat; 0: it waits for a dry run
+	// when the round under way must have ended, on the same clock as beat; 0: it waits for a dry
+	// run
 	overdue atomic.Int64
 	// when the loop last showed life, in nanoseconds of the monotonic clock since start
 	beat  atomic.Int64
 	start time.Time
 
-	turn chan struct{} // holds a value during a turn or a dry run
+	passing chan struct{} // holds a value during a round or a dry run
 
 	mu      sync.Mutex
 	timings Timings
@@ -143,19 +144,19 @@ type Tracker struct {
 	// agent ran before are known.
 	nameless, recalled bool
 	status             Status
-	// of the last turn that failed before any node was reached
+	// of the last round that failed before any node was reached
 	cause string
 	nodes map[string]*nodeState // by name, and orphans by orphanKey
 
-	enabling []func(node string) bool // nodes that somebody has enabled since the last turn began
+	enabling []func(node string) bool // nodes that were enabled since the last round began
 
-	orphans orphans // the turn's
+	orphans orphans // the round's
 }
 
 // New returns a tracker that does nothing until Run.
 func New(cfg Config) *Tracker {
 	t := &Tracker{
-		config: cfg, rand: cfg.Rand, refresh: make(chan string, 1), changes: make(chan string, 1), turn: make(chan struct{}, 1), ready: make(chan struct{}), start: time.Now(),
+		config: cfg, rand: cfg.Rand, refresh: make(chan string, 1), changes: make(chan string, 1), passing: make(chan struct{}, 1), ready: make(chan struct{}), start: time.Now(),
 		nodes: map[string]*nodeState{}, timings: cfg.Timings, hold: cfg.Hold, status: Status{Driver: cfg.Name, State: Starting},
 	}
 	if t.rand == nil {
@@ -167,9 +168,9 @@ func New(cfg Config) *Tracker {
 	return t
 }
 
-// Once makes one turn over all nodes as at start-up, for the agent that does not stay: nothing else
-// of the tracker runs. Its error is every failure, joined.
-func (t *Tracker) Once(ctx context.Context) error { return t.takeTurn(ctx, ctx, "start-up", true) }
+// Once makes one round over all nodes as at start-up, for the agent that does not stay: nothing
+// else of the tracker runs. Its error is every failure, joined.
+func (t *Tracker) Once(ctx context.Context) error { return t.passAll(ctx, ctx, "start-up", true) }
 
 // SetTimings changes the timings, from the next wait or pass on.
 func (t *Tracker) SetTimings(timings Timings) {
@@ -193,8 +194,8 @@ func (t *Tracker) currentTimings() Timings {
 	return t.timings
 }
 
-// Refresh asks for a pass now, whatever went wrong before: a person wants it. Any number of
-// requests before it begins make one pass.
+// Refresh asks for a pass now, whatever failed before, because an operator requested it. Any number
+// of requests before it begins make one pass.
 func (t *Tracker) Refresh(reason string) { ask(t.refresh, reason) }
 
 // Reconfigured is [Tracker.Refresh] after the driver got its configuration again, and perhaps
@@ -208,8 +209,8 @@ func (t *Tracker) Reconfigured(reason string) {
 // is about Placement, which the driver knows nothing of; others it cuts short, to the shortest one.
 func (t *Tracker) Changed(reason string) { ask(t.changes, reason) }
 
-// Enable asks for a pass that takes [TraitStatusDisabled] away from the nodes that are meant, by
-// their names, whoever set it.
+// Enable asks for a pass that takes [TraitStatusDisabled] away from the selected nodes, by name,
+// whichever client set it.
 func (t *Tracker) Enable(meant func(node string) bool) {
 	t.mu.Lock()
 	t.enabling = append(t.enabling, meant)
@@ -217,7 +218,7 @@ func (t *Tracker) Enable(meant func(node string) bool) {
 	t.Refresh("the node was enabled")
 }
 
-// takeEnabling returns who was meant since the last turn began.
+// takeEnabling returns the selections since the last round began.
 func (t *Tracker) takeEnabling() []func(node string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -233,7 +234,7 @@ func ask(requests chan<- string, reason string) {
 	}
 }
 
-// Ready is closed after the first turn over all nodes, however it ended.
+// Ready is closed after the first round over all nodes, however it ended.
 func (t *Tracker) Ready() <-chan struct{} { return t.ready }
 
 // Beat returns when the tracker last showed life. A tracker whose pass does not end at its deadline
@@ -257,7 +258,7 @@ func (t *Tracker) Run(ctx context.Context) error {
 	t.beating()
 	t.running.Store(true)
 	defer t.running.Store(false)
-	// A pass that is under way when ctx ends is let finish: a write whose answer nobody waits for
+	// A pass that is under way when ctx ends is let finish: a write whose answer is not awaited
 	// would have to be looked up.
 	work, abandon := context.WithCancel(context.WithoutCancel(ctx))
 	defer abandon()
@@ -266,8 +267,8 @@ func (t *Tracker) Run(ctx context.Context) error {
 	next := time.NewTimer(0)
 	defer next.Stop()
 	reason, first, requested := "start-up", true, false
-	var done chan error // of the turn that is under way
-	var last error      // of the turn before
+	var done chan error // of the round that is under way
+	var last error      // of the round before
 	var ended time.Time // when it ended
 	for {
 		requests, changes := t.listen(done != nil, last)
@@ -293,7 +294,7 @@ func (t *Tracker) Run(ctx context.Context) error {
 		case reason = <-changes:
 			if last != nil {
 				next.Reset(t.currentTimings().BackoffMin)
-				last = errDriverMoved // once is enough until the next turn
+				last = errDriverMoved // once is enough until the next round
 				continue
 			}
 			if early := eventSpacing - time.Since(ended); early > 0 {
@@ -314,9 +315,9 @@ func (t *Tracker) Run(ctx context.Context) error {
 			reason, requested = "the interval", false
 			continue
 		}
-		turn, reason, requested := make(chan error, 1), reason, requested
-		done = turn
-		go func() { turn <- t.takeTurn(ctx, work, reason, requested) }()
+		result, reason, requested := make(chan error, 1), reason, requested
+		done = result
+		go func() { result <- t.passAll(ctx, work, reason, requested) }()
 	}
 }
 
@@ -325,11 +326,12 @@ func (t *Tracker) Run(ctx context.Context) error {
 // another) makes one pass a second of them.
 const eventSpacing = time.Second
 
-// errDriverMoved stands for the last turn's error once a change has already cut its back-off short.
+// errDriverMoved stands for the last round's error once a change has already cut its back-off
+// short.
 var errDriverMoved = errors.New("a pass follows shortly")
 
-// listen returns the requests to listen to. While a turn is under way none: one that comes
-// meanwhile may be about something that the turn has looked at before. After a failure, no changes
+// listen returns the requests to listen to. While a round is under way none: one that comes
+// meanwhile may be about something that the round has looked at before. After a failure, no changes
 // that would only have Placement asked again.
 func (t *Tracker) listen(busy bool, last error) (requests, changes <-chan string) {
 	switch {
@@ -352,14 +354,14 @@ func aboutPlacement(err error) bool {
 
 func (t *Tracker) beating() { t.beat.Store(int64(time.Since(t.start))) }
 
-// turnDeadline is when a turn must have ended if every pass keeps its deadline, and some more.
+// turnDeadline is when a round must have ended if every pass keeps its deadline, and some more.
 func (t *Tracker) turnDeadline() time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return time.Duration(len(t.nodes)+2)*t.timings.PassDeadline + 5*time.Second
 }
 
-// wait is the time until the next turn: the interval, or the back-off after a failure, each with
+// wait is the time until the next round: the interval, or the back-off after a failure, each with
 // its jitter.
 func (t *Tracker) wait(err error) time.Duration {
 	t.mu.Lock()
@@ -373,9 +375,9 @@ func (t *Tracker) wait(err error) time.Duration {
 	return most/2 + time.Duration(t.rand()*float64(most)/2)
 }
 
-// takeTurn makes a pass over each node, and begins none after stop ends. Its error is every
-// failure, joined. requested: a person asked for it.
-func (t *Tracker) takeTurn(stop, ctx context.Context, reason string, requested bool) error {
+// passAll makes a pass over each node, and begins none after stop ends. Its error is every
+// failure, joined. requested: an operator asked for it.
+func (t *Tracker) passAll(stop, ctx context.Context, reason string, requested bool) error {
 	if err := t.begin(ctx); err != nil {
 		return err
 	}
@@ -385,12 +387,12 @@ func (t *Tracker) takeTurn(stop, ctx context.Context, reason string, requested b
 	nodes, held, err := t.availableNodes(ctx)
 	if err != nil {
 		t.noteTurn(err, nil)
-		t.tellDisabledOfAll(ctx)
+		t.writeDisabledOfAll(ctx)
 		return err
 	}
 	t.noteContested(held)
 	t.meet(nodes)
-	if requested { // a person may have just removed one, or told the driver that it is gone
+	if requested { // an operator may have just removed one, or told the driver that it is gone
 		t.orphans.looked = time.Time{}
 	}
 	t.lookForOrphans(ctx, nodes, held)
@@ -421,14 +423,14 @@ func (t *Tracker) takeTurn(stop, ctx context.Context, reason string, requested b
 // begin waits until no turn and no dry run is under way.
 func (t *Tracker) begin(ctx context.Context) error {
 	select {
-	case t.turn <- struct{}{}:
+	case t.passing <- struct{}{}:
 		return nil
 	case <-ctx.Done():
 		return &passError{step: "waiting for another pass to end", err: ctx.Err()}
 	}
 }
 
-func (t *Tracker) end() { <-t.turn }
+func (t *Tracker) end() { <-t.passing }
 
 // Named asks the driver for its nodes, whether it has them or not.
 func (t *Tracker) Named(ctx context.Context) ([]plugins.Node, error) {

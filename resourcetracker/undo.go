@@ -93,8 +93,8 @@ func Undo(ctx context.Context, placement Reshaper, j *journal.Journal, records *
 	if open, openErr := j.Unresolved(entry.Root); openErr != nil || len(open) > 0 {
 		return fmt.Errorf("undoing reshape %d: the outcome is not known yet, the next pass determines it: %w", id, errors.Join(err, openErr))
 	}
-	if _, shapeErr := setShape(records, entry.Root, shape); shapeErr != nil {
-		err = errors.Join(err, shapeErr) // then the next start makes steps that change nothing
+	if _, layoutErr := setShape(records, entry.Root, shape); layoutErr != nil {
+		err = errors.Join(err, layoutErr) // then the next start makes steps that change nothing
 	}
 	switch {
 	case errors.Is(err, reportclient.ErrConflict):
@@ -147,7 +147,7 @@ func settleUndo(records *ownership.Store, undo journal.Entry, outcome reportclie
 
 // restore brings the record of a node to what holds after an undo that happened: the inventories
 // that came back are the driver's as they were, and the providers that the reshape had made stay
-// ours, so that the driver that wanted them not can take them away. What was somebody else's all
+// ours, so that the driver that wanted them not can take them away. What was another client's all
 // the while stays that.
 func restore(records *ownership.Store, undo journal.Entry) error {
 	if records == nil {
@@ -166,7 +166,7 @@ func restore(records *ownership.Store, undo journal.Entry) error {
 			for class, inventory := range p.After {
 				stock, still := former[class]
 				if _, stayed := p.Before[class]; stayed && !still {
-					continue // it is somebody else's
+					continue // it is another client's
 				}
 				if !still {
 					stock.Owner = ownership.Driver

@@ -76,7 +76,7 @@ func TestUndoClaimsNothing(t *testing.T) {
 		history, err := journal.Read(s.stateDir())
 		must(s, err)
 		must(s, s.tracker.Undo(t.Context(), history, 1))
-		s.checkShape(oldShape)
+		s.checkLayout(oldShape)
 		record, err = s.records.Load(nodeUUID)
 		must(s, err)
 		stock := record.Providers[nodeUUID].Inventories
@@ -207,14 +207,14 @@ func TestUndoBetweenPasses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, vgpus)
 		<-s.tracker.Ready()
-		s.checkShape(newShape)
+		s.checkLayout(newShape)
 		history, err := journal.Read(s.stateDir())
 		check(t, err)
 		if !s.tracker.Reports(nodeUUID) || s.tracker.Reports(gpu) {
 			t.Error("the tracker does not know whose node it is")
 		}
 		check(t, s.tracker.Undo(t.Context(), history, 1))
-		s.checkShape(oldShape)
+		s.checkLayout(oldShape)
 		plans, err := s.tracker.Plan(t.Context(), resourcetracker.PlanOptions{})
 		if err != nil || !errors.Is(plans[0].Err, plugins.ErrReshapeNeeded) {
 			t.Errorf("%v, %+v", err, plans)

@@ -28,16 +28,16 @@ type Request struct {
 	DryRun bool `json:"dry_run,omitempty"`
 	// MinAge is how old an orphaned allocation must be, and how long its guest must have gone.
 	MinAge time.Duration `json:"min_age_ns"`
-	// Consumers are those of which a person says that they were guests and are no more.
+	// Consumers are those that an operator says were guests.
 	Consumers []string `json:"consumers,omitempty"`
 }
 
-// HealRequest asks for allocations for the guests that have none.
+// HealRequest creates allocations for the guests that have none.
 type HealRequest struct {
 	Node   string `json:"node,omitempty"`
 	DryRun bool   `json:"dry_run,omitempty"`
-	// IncompleteProject and IncompleteUser stand for the owner of a guest of whom the driver does
-	// not know one.
+	// IncompleteProject and IncompleteUser are the owner of a guest whose owner the driver does not
+	// know.
 	IncompleteProject string `json:"incomplete_project,omitempty"`
 	IncompleteUser    string `json:"incomplete_user,omitempty"`
 }
@@ -76,7 +76,7 @@ type Auditor struct {
 // survey is what the drivers of a host say of their guests at one time.
 type survey struct {
 	nodes []surveyed
-	// silent are those who did not say all that they must be asked, and why.
+	// silent are the drivers and nodes that did not answer, with the reason.
 	silent []string
 }
 

@@ -35,15 +35,14 @@ type Input struct {
 type Proof struct {
 	// MinAge is how long ago the allocation must have been written, and the guest must have gone.
 	MinAge time.Duration
-	// Named are consumers of which a person says that they were guests here and are no more.
+	// Named are consumers of which an operator says that they were guests here and are no more.
 	Named map[string]bool
 }
 
-// Owner stands for the owner of a guest of whom the hypervisor does not know one; "" stands for
-// nobody.
+// Owner is the owner of a guest whose owner the hypervisor does not know; "" is no owner.
 type Owner struct{ ProjectID, UserID string }
 
-// Compare says what does not fit together. Of the findings, Kept says whether they can be mended.
+// Compare says what does not fit together. Of the findings, Kept says whether they can be fixed.
 //
 // Cost: O(allocations + guests).
 func Compare(in Input, proof Proof, owner Owner) Node {

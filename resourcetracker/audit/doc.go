@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package audit compares who holds allocations on a compute node with the guests that its driver
-// lists. [Compare] is pure: what Placement and the driver say comes in, a report goes out, and with
-// it, of each finding, whether it can be healed and why not. [Auditor] asks the drivers and
-// Placement, and heals.
+// Package audit compares the allocations on a compute node with the guests that its driver lists.
+// [Compare] is pure: what Placement and the driver say comes in, a report goes out, and with it, of
+// each finding, whether it can be healed and why not. [Auditor] asks the drivers and Placement, and
+// heals.
 //
 //	what Placement says ([reportclient.Holdings]) ─┐
 //	what the driver says ([plugins.Guest])        ─┼─▶ Compare ─▶ Node: orphaned allocations, guests, over-committed inventories
@@ -16,25 +16,25 @@
 //
 //   - every driver of the host has listed its guests just now, completely, and none of them is this
 //     consumer;
-//   - the agent has seen the driver list this very consumer before, or a person says that it is
-//     gone;
+//   - the agent has seen the driver list this very consumer before, or an operator says that it was
+//     removed;
 //   - it has been gone from the list, and the allocation has not been written, for a while
 //     ([Proof].MinAge): a guest that is rebooted hard is not defined for a moment, and one that
 //     comes back from another host is given its allocation before it arrives;
 //   - the allocation was not written after it had gone: what is given to a guest that is away is
-//     for its coming back, and a live migration may wait for hours in a queue; or a person names
+//     for its coming back, and a live migration may wait for hours in a queue; or an operator names
 //     it;
 //   - the driver lists some guest on the node: one that lists none may look at the wrong
-//     hypervisor, and a guest whose definition is lost is there again after a hard reboot; or a
-//     person names it;
-//   - nobody writes to the consumer meanwhile (its generation).
+//     hypervisor, and a guest whose definition is lost is there again after a hard reboot; or an
+//     operator names it;
+//   - the consumer does not change meanwhile (its generation).
 //
 // A provider of the tree that shares its inventory with other hosts (MISC_SHARES_VIA_AGGREGATE)
-// counts as shared storage does: who holds something of it may be a guest of another host, and what
-// is held of it stays.
+// counts as shared storage does: its consumers may be guests of other hosts, and what is held of it
+// stays.
 //
 // A guest without allocations gets them only if the driver knows all that it has and whose it is,
 // and only if it holds nothing anywhere: while it moves between hosts, what it holds is elsewhere.
-// Amounts that differ are told and never changed: Placement has what the scheduler decided, and
-// which of the two is right is for a person to find out.
+// Amounts that differ are reported and never changed: Placement has what the scheduler decided, and
+// an operator must find out which of the two is right.
 package audit

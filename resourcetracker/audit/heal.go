@@ -10,15 +10,15 @@ import (
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
-// healer says how findings are mended.
+// healer fixes findings of one kind.
 type healer struct {
 	dryRun bool
-	// due are the findings of a node against whose mending nothing stands.
+	// due are the findings of a node that can be fixed.
 	due         func(*Node) []finding
 	would, done Outcome
 }
 
-// finding is one finding that can be mended.
+// finding is one finding that can be fixed.
 type finding struct {
 	what    string // the consumer, for the log
 	outcome *Outcome
@@ -28,12 +28,12 @@ type finding struct {
 	mend  func(ctx context.Context) error
 }
 
-// heal mends what can be mended, one after the other. Before each write every driver is asked
-// again, so that a guest that has come or gone since the comparison is noticed; what is written is
-// bound to the consumer's generation of the comparison.
+// heal fixes what can be fixed, one after the other. Before each write every driver is asked again,
+// so that a guest that has come or gone since the comparison is noticed; what is written is bound
+// to the consumer's generation of the comparison.
 //
-// If it is in doubt whether this is still the machine that saw these guests, or if anybody who must
-// be asked cannot tell, nothing (more) is written, and the report says so.
+// If this must not be the machine that saw these guests, or if a driver that must be asked does not
+// answer, nothing (more) is written, and the report says so.
 func (a Auditor) heal(ctx context.Context, s survey, report *Report, h healer) {
 	if a.Doubt != "" {
 		report.Refused = "nothing is written: " + a.Doubt + " Start the agent here first: it continues with a warning."

@@ -15,8 +15,8 @@ import (
 // Report is what an audit found on the nodes of a host.
 type Report struct {
 	Nodes []Node `json:"nodes"`
-	// Refused says why nothing (more) was written that was to be: somebody who must be asked could
-	// not tell.
+	// Refused says why nothing (more) was written that was to be: a driver that must be asked did
+	// not answer.
 	Refused string `json:"refused,omitempty"`
 }
 
@@ -65,7 +65,7 @@ type Orphan struct {
 	Seen *Seen `json:"seen_as_guest,omitempty"`
 	// GuestOf is the node of this host on which it is a guest now, if it is on another.
 	GuestOf string `json:"guest_of,omitempty"`
-	// Kept says why it is not deleted; "": nothing stands against that.
+	// Kept says why it is not deleted; "" if nothing prevents it.
 	Kept string `json:"kept_because,omitempty"`
 	// Done is what became of it, where something was to be done.
 	Done Outcome `json:"outcome,omitempty"`
@@ -99,7 +99,7 @@ type Guest struct {
 	// Differences are amounts of which driver and Placement say different things; none for a guest
 	// that holds nothing here.
 	Differences []Difference `json:"differences"`
-	// Kept says why no allocations are made for it; "": nothing stands against that.
+	// Kept says why no allocations are made for it; "" if nothing prevents it.
 	Kept    string  `json:"kept_because,omitempty"`
 	Done    Outcome `json:"outcome,omitempty"`
 	Problem string  `json:"problem,omitempty"`
@@ -107,8 +107,8 @@ type Guest struct {
 	listed plugins.Guest
 }
 
-// Still says whether the driver lists the guest as it was compared; now is nil if it does not list
-// it any more.
+// Still says whether the driver lists the guest as it was compared; now is nil if it no longer
+// lists it.
 func (g Guest) Still(now *plugins.Guest) error {
 	switch {
 	case now == nil:
@@ -145,7 +145,7 @@ type Overcommitted struct {
 	Used            int64   `json:"used"`
 }
 
-// Outcome is what became of a finding that was to be mended.
+// Outcome is the outcome of fixing a finding.
 type Outcome string
 
 // The outcomes.

@@ -12,14 +12,14 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// Admit says whether the agent may make a node in a Placement that does not know it. Nodes that
-// Placement knows are none of its business. known is what Placement says, guests the driver's
+// Admit says whether the agent may make a node in a Placement that does not know it. It does not
+// check nodes that Placement has. known is what Placement says, guests the driver's
 // [plugins.GuestLister]; nil: the driver has none.
 //
 // Errors: an [*Error] if Placement did know the node once, or if the driver finds guests of a cloud
 // on it: the URL leads to a wrong Placement, or that one has lost its database. Others if the
-// driver cannot tell what guests there are. A guest without an owner is a person's own, which no
-// Placement ever knew: it does not count.
+// driver cannot list the guests. A guest without an owner was created by hand and was never in
+// Placement: it does not count.
 //
 // Cost: nothing if Placement knows the node; else one call of the driver.
 func (s *State) Admit(ctx context.Context, node plugins.Node, known *providertree.Tree, guests plugins.GuestLister) error {
@@ -63,8 +63,8 @@ func (s *State) Admit(ctx context.Context, node plugins.Node, known *providertre
 	}
 }
 
-// standing says what is known of a node: that it may be made anew; or as what it was reported. s.mu
-// is held.
+// standing says what is known of a node: that it may be created again; or as what it was reported.
+// s.mu is held.
 func (s *State) standing(node plugins.Node) (granted bool, before Node, reported string) {
 	if s.record == nil {
 		return false, Node{}, ""

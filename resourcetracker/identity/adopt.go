@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// Assume makes the state file say what a person says that this host is: after compute_id was
+// Assume sets the host's identity in the state file to what the operator says: after compute_id was
 // exchanged, or the host was renamed. What was reported under the former uuid is forgotten: it is
 // not this host's.
 func (s *State) Assume(self Self) error {
@@ -44,8 +44,8 @@ func (s *State) AllowAsNew(names ...string) error {
 	return s.change(func(r *Record) { r.AsNew = all })
 }
 
-// BeginRename notes, before the first provider is renamed, what a node is called and shall be
-// called. It is still noted after a crash, so that the renaming can go on.
+// BeginRename notes, before the first provider is renamed, the old and the new name of a node. It
+// is still noted after a crash, so that the renaming can go on.
 func (s *State) BeginRename(root, from, to string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

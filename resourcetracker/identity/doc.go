@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package identity keeps an agent from reporting as somebody else: it remembers, beside the uuid in
+// Package identity keeps an agent from reporting as another host: it remembers, beside the uuid in
 // compute_id, which host and machine this state directory belongs to and which compute nodes
 // Placement is known to have had, and refuses to go on where that does not fit.
 //
@@ -21,7 +21,7 @@
 //
 // And for each node, at start-up, when Placement does not know it ([State.Admit]): refused if it
 // did know it once, or if it is new and the driver finds guests of a cloud on it: guests with an
-// owner, a project or a user. A person's own do not count. Either the URL leads to a wrong
+// owner, a project or a user. Those created by hand do not count. Either the URL leads to a wrong
 // Placement, or that one has lost its database; reporting the inventory of running guests as free
 // would have a scheduler give it away a second time. `compute-agent adopt --as-new` says that it is
 // meant.

@@ -4,7 +4,7 @@ package identity
 
 import "github.com/compute-agent/compute-agent/reportclient"
 
-// Error is a refusal: the agent might report as somebody else, or to somebody else. Nothing was
+// Error is a refusal: the agent might report as another host, or to another Placement. Nothing was
 // written. It is a [reportclient.ErrIdentity], as is what Placement itself holds against an
 // identity.
 type Error struct {

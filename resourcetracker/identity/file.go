@@ -40,8 +40,8 @@ type Record struct {
 	// Given are nodes that an operator gave to a driver, by the uuid of their root provider, until
 	// that driver has reported them.
 	Given map[string]string `json:"given,omitempty"`
-	// AsNew are names of nodes that may be made anew in a Placement that does not know them, until
-	// it does.
+	// AsNew are names of nodes that may be created again in a Placement that does not have them,
+	// until it does.
 	AsNew []string `json:"as_new,omitempty"`
 	// Renaming is under way, or broke off.
 	Renaming *Renaming `json:"renaming,omitempty"`

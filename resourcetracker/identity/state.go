@@ -145,7 +145,7 @@ func (s *State) Check(self Self) (note string, err error) {
 	return judge(r, self, s.path)
 }
 
-// judge is the table in the package's documentation. Pure.
+// judge implements the table in the package documentation. Pure.
 func judge(r Record, self Self, path string) (note string, err error) {
 	host, machine := r.Host == self.Host, r.Machine == self.Machine
 	unknown := r.Machine == "" || self.Machine == ""

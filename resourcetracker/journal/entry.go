@@ -46,16 +46,15 @@ type Entry struct {
 	// Begun is just before the request was made, Ended when its outcome was known; zero: it is not.
 	Begun time.Time `json:"begun"`
 	Ended time.Time `json:"ended,omitzero"`
-	// Outcome is "" as long as it is not known. "unknown" means that it could not be told from
-	// Placement any more.
+	// Outcome is "" as long as it is not known. "unknown" means that Placement no longer shows it.
 	Outcome reportclient.ReshapeOutcome `json:"outcome,omitempty"`
 	// Compared says that the outcome was not answered but found by comparing, after a crash or a
 	// lost reply.
 	Compared bool `json:"compared,omitempty"`
 	// Undoes is the ID of the reshape that this one takes back, or 0.
 	Undoes int64 `json:"undoes,omitempty"`
-	// FromShape and ToShape are the versions of the tree's shape before and after, 0 where the
-	// driver numbers none.
+	// FromShape and ToShape are the layout versions of the tree before and after, 0 if the driver
+	// has none.
 	FromShape int `json:"from_shape,omitempty"`
 	ToShape   int `json:"to_shape,omitempty"`
 	// Renames are the resource classes that get another name, by their former ones.
@@ -64,7 +63,7 @@ type Entry struct {
 	Reshape *reportclient.Reshape `json:"reshape"`
 
 	// File is where the entry is. Err is [ErrUnreadable] with the reason if only what the file's
-	// name says is known; Damage is the same in words, for those who read JSON.
+	// name says is known; Damage is the same as text, for JSON.
 	File   string `json:"-"`
 	Err    error  `json:"-"`
 	Damage string `json:"damage,omitempty"`
@@ -135,9 +134,8 @@ func Find(stateDir string, id int64) (Entry, error) {
 	return Entry{}, fmt.Errorf("%w: there is no reshape %d in %s", ErrUnknownEntry, id, filepath.Join(stateDir, DirName))
 }
 
-// list returns the names of the entries' files by number. Of an entry that is there twice, because
-// a crash came between the writing of its outcome and the removal of what it was before, the
-// finished file counts.
+// list returns the names of the entries' files by number. Of a duplicate entry, left by a crash
+// between writing the outcome and removing the open file, the finished file counts.
 func list(dir string) ([]string, error) {
 	files, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -50,8 +50,7 @@ type Label struct {
 	Node string
 	// Undoes is the ID of the reshape that is taken back, or 0.
 	Undoes int64
-	// FromShape and ToShape are the versions of the tree's shape before and after, 0 where they are
-	// not known.
+	// FromShape and ToShape are the layout versions of the tree before and after, 0 if unknown.
 	FromShape, ToShape int
 	// Renames are the resource classes that get another name, by their former ones.
 	Renames map[string]string
@@ -120,7 +119,7 @@ func (j *Journal) sweep(whole map[string]bool) {
 // Unresolved returns the reshapes of a node whose outcome is not known, oldest first. It reads the
 // disk only once.
 //
-// An entry with an Err cannot be compared: nobody knows what it asked for.
+// An entry with an Err cannot be compared: its request is unknown.
 func (j *Journal) Unresolved(root string) ([]Entry, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -208,8 +207,8 @@ func (j *Journal) withdraw(e Entry) error {
 	return nil
 }
 
-// End keeps what became of the reshape that was begun last. "unknown" leaves it unresolved:
-// comparing later may tell.
+// End keeps what became of the reshape that was begun last. "unknown" leaves it unresolved: a later
+// comparison may find out.
 func (j *Journal) End(root string, outcome reportclient.ReshapeOutcome) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -223,7 +222,7 @@ func (j *Journal) End(root string, outcome reportclient.ReshapeOutcome) error {
 	return j.finish(open[len(open)-1], outcome, false)
 }
 
-// Resolve keeps what comparing told about an unresolved reshape; "unknown" is final here.
+// Resolve records the outcome found for an unresolved reshape; "unknown" is final here.
 func (j *Journal) Resolve(e Entry, outcome reportclient.ReshapeOutcome) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -21,7 +21,7 @@ import (
 //   - on the root: all standard resource classes, of which nobody but the driver can have been the
 //     author, and the traits in denied, which the driver says the host does not have ([Denied]).
 //
-// Everything else is somebody else's. Values are recorded as they are in Placement. A nil bare is
+// Everything else is another client's. Values are recorded as they are in Placement. A nil bare is
 // an answer without anything but the root. Cost: O(size of both trees).
 func Adopt(root, node, driver string, known, bare *providertree.Tree, denied []string) *Record {
 	r := &Record{Root: root, Node: node, Driver: driver, Providers: map[string]Provider{}}

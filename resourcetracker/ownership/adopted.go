@@ -124,7 +124,7 @@ func (a *Adopted) provider(uuid string) (providertree.Provider, bool) {
 //
 // Without a snapshot (nil, of a node that an earlier version adopted), what is certainly the
 // agent's goes: the providers that it made, and traits that no other program writes. Unknown lists,
-// for people, what may have been there before and stays.
+// for messages, what may have been there before and stays.
 //
 // Errors: [ErrGiveBack] if the result is not a valid tree. Cost: O(size of the tree, the record and
 // the snapshot).

@@ -9,7 +9,7 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// wide is a node of n children with a handful of items each, every tenth of them somebody else's,
+// wide is a node of n children with a handful of items each, every tenth of them another client's,
 // and the record of that.
 func wide(b *testing.B, n int) (*providertree.Tree, *Record) {
 	b.Helper()
@@ -32,7 +32,7 @@ func wide(b *testing.B, n int) (*providertree.Tree, *Record) {
 
 var sizes = []int{1_000, 10_000}
 
-// BenchmarkMerge: "same" is a steady pass, "anew" an answer that was built from nothing, without
+// BenchmarkMerge: "same" is a steady pass, "again" an answer that was built from nothing, without
 // what others have.
 func BenchmarkMerge(b *testing.B) {
 	for _, n := range sizes {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ownership knows what in Placement is ours, and sees to it that nothing else is ever taken
+// Package ownership knows what in Placement is ours, and makes sure that nothing else is ever taken
 // away: not neutron's bandwidth providers, not a trait that an administrator set, not what the next
-// release of somebody else's service writes.
+// release of another client's service writes.
 //
 // What is ours is kept per compute node in a [Record]: each resource provider, inventory, trait and
 // aggregate that this agent has made Placement say, and on whose behalf: the driver's, the
@@ -32,7 +32,7 @@
 //
 // A provider that goes takes with it all that is on it, since there is nothing left for it to be
 // on; but a provider that stays keeps its ancestors: of one that was to go there remain name,
-// parent and what is not ours. A provider of somebody else's that the driver renamed or moved is
+// parent and what is not ours. A provider of another client's that the driver renamed or moved is
 // put back where it was.
 //
 // A removal is honoured without a record
@@ -68,8 +68,8 @@
 // one.) A driver that says an item itself, from the same value that was there when a layer took it,
 // shows that only in the next pass: then it is the driver's.
 //
-// Sharing providers, roots beside the node's, are treated like any provider of somebody else's: the
-// exceptions do not hold there.
+// Sharing providers, roots beside the node's, are treated like any provider of another client's:
+// the exceptions do not hold there.
 //
 // Names are each given once. Where a provider that stays has the name that the driver wants for
 // another one, the other one keeps its old name, or is not made, and that is a [Conflict] of the

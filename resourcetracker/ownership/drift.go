@@ -9,8 +9,8 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// Drift returns what Placement says otherwise than what was last applied, because somebody else
-// changed it: one sentence each, sorted, for people; one alone if the whole tree is gone. What
+// Drift returns what Placement says otherwise than what was last applied, because another client
+// changed it: one sentence each, sorted, for messages; one alone if the whole tree is gone. What
 // others added is no drift. Of a record that is pending nothing can be told.
 //
 // Cost: O(items of the record); when nothing drifted, nothing is formatted.

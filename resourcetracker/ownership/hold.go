@@ -17,7 +17,7 @@ func closed(inv providertree.Inventory, n int64) providertree.Inventory {
 }
 
 // isHeld reports whether an inventory is one that was closed, as it was made from what it was
-// before. Where somebody else has changed it since, it is not.
+// before. Where another client changed it since, it is not.
 func isHeld(before *providertree.Inventory, now providertree.Inventory) bool {
 	return before != nil && !before.Equal(now) && closed(*before, now.Total).Equal(now)
 }
@@ -25,11 +25,11 @@ func isHeld(before *providertree.Inventory, now providertree.Inventory) bool {
 // Hold returns the record of a tree in which [Retire] has held something back, with what that was
 // before it was closed: when it is wanted again, it is for the driver as if it had never been away
 // ([Strip]). What is closed is the driver's from then on, whoever made it, as all that is changed
-// for it; but the operator's and the agent's stay theirs, and say anew what they are when they come
-// again. Base is what the driver was given, desired the tree of the record. What is left open there
-// has nothing to be remembered.
+// for it; but the operator's and the agent's stay theirs, and say again what they are when they
+// come again. Base is what the driver was given, desired the tree of the record. What is left open
+// there has nothing to be remembered.
 //
-// Cost: O(retiring), and a copy of the record if there is something to note.
+// Cost: O(draining), and a copy of the record if there is something to note.
 func (r *Record) Hold(base, desired *providertree.Tree, retiring []Retiring) *Record {
 	out := r
 	for _, one := range retiring {

@@ -29,7 +29,7 @@ type Input struct {
 	Created bool
 }
 
-// Layer is what somebody else than the driver says of the same providers.
+// Layer is what another client than the driver says of the same providers.
 type Layer struct {
 	Owner     Owner
 	Providers map[string]LayerProvider // by uuid
@@ -52,7 +52,7 @@ type Result struct {
 	// two of them finds the trait in both places, where nothing tells any more that it moved. It is
 	// [Input].Record itself if no trait moves.
 	Former *Record
-	// Kept is what the driver took away or changed although it is somebody else's, so that it was
+	// Kept is what the driver took away or changed although it is another client's, so that it was
 	// put back.
 	Kept []Kept
 	// Conflicts are entries that were left out because what they speak of is another's.
@@ -70,7 +70,7 @@ const (
 	KindAggregate Kind = "aggregate"
 )
 
-// Kept is one thing of somebody else's that a driver took away or changed.
+// Kept is one thing of another client's that a driver took away or changed.
 type Kept struct {
 	// Provider is the uuid, Name the name of the resource provider.
 	Provider, Name string
@@ -81,7 +81,7 @@ type Kept struct {
 	Change string
 }
 
-// String is a sentence for people.
+// String is a sentence for messages.
 func (k Kept) String() string {
 	what := fmt.Sprintf("the %s %s of resource provider %s (%s)", k.Kind, k.Symbol, k.Name, k.Provider)
 	if k.Kind == KindProvider {
@@ -103,7 +103,7 @@ type Conflict struct {
 	Problem string
 }
 
-// String is a sentence for people.
+// String is a sentence for messages.
 func (c Conflict) String() string {
 	what := fmt.Sprintf("the %s %s of resource provider %s (%s)", c.Kind, c.Symbol, c.Name, c.Provider)
 	if c.Kind == KindProvider {

@@ -12,7 +12,7 @@ import (
 // lay puts a layer over what is there. What it says of providers that are not there is left out:
 // whose they are to be, nobody knows yet.
 //
-// What somebody else has written is kept and becomes the layer's, so that what Nova wrote for the
+// What another client has written is kept and becomes the layer's, so that what Nova wrote for the
 // same provider.yaml is taken over without a write. What is another's of ours stays the other's:
 // for the operator that is a conflict, if it is the driver's or says otherwise; for the agent it
 // does not matter.

@@ -74,7 +74,7 @@ type merger struct {
 
 	entries map[string]*entry
 	order   []string
-	// traits of somebody else's that go, by the provider that loses them
+	// traits of another client's that go, by the provider that loses them
 	moved     map[string][]string
 	kept      []Kept
 	conflicts []Conflict
@@ -188,7 +188,7 @@ func (m *merger) settle() error {
 }
 
 // tree builds the result. Where nobody but the driver has placed providers, it is its answer with
-// the items put right, so that what is untouched stays shared; else it is built anew.
+// the items put right, so that what is untouched stays shared; else it is built again.
 func (m *merger) tree() (*providertree.Tree, error) {
 	same := len(m.entries) == len(m.answer)
 	for uuid, e := range m.entries {

@@ -519,7 +519,7 @@ func checkTexts[S interface{ String() string }](t *testing.T, what string, want 
 }
 
 // TestProviderYAMLOnNeutronsChildHasNoConflictWithItself: the driver does not write that provider
-// anew, so what the operator added to it is there in each pass.
+// again, so what the operator added to it is there in each pass.
 func TestProviderYAMLOnNeutronsChildHasNoConflictWithItself(t *testing.T) {
 	known := tree(t, "cn1 VCPU=8\n  br_eth0 NET_BW_EGR_KILOBIT_PER_SEC=5")
 	record := owned(t, known, "cn1 driver VCPU:driver")

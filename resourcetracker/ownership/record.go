@@ -9,7 +9,7 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// Owner is on whose behalf the agent made Placement say something. "" is somebody else: another
+// Owner is on whose behalf the agent made Placement say something. "" is another client: another
 // service, an administrator.
 type Owner string
 
@@ -30,8 +30,8 @@ const (
 // tree, or is to go.
 func (o Owner) layered() bool { return o == Operator || o == Agent || o == Former }
 
-// Record is what this agent has made Placement say of one compute node. What is not in it is
-// somebody else's.
+// Record is what this agent has written to Placement for one compute node. Everything else is
+// another client's.
 type Record struct {
 	// Root is the uuid of the compute node, Node its name, Driver the name of the driver that it
 	// was last computed for.
@@ -43,7 +43,7 @@ type Record struct {
 	Pending bool
 	// Shape is the driver's number for the shape of the tree; 0: not known.
 	Shape int
-	// Providers is by uuid. Of a provider of somebody else's it holds the single items on it that
+	// Providers is by uuid. Of a provider of another client's it holds the single items on it that
 	// are ours.
 	Providers map[string]Provider
 }
@@ -52,7 +52,7 @@ type Record struct {
 type Provider struct {
 	// Name and Parent (a uuid, "" for a root) are as last applied.
 	Name, Parent string
-	// Owner is who made the provider; "": somebody else.
+	// Owner is who made the provider; "": another client.
 	Owner Owner
 	// Inventories is by resource class.
 	Inventories map[string]Stock
@@ -109,7 +109,7 @@ func (s Stock) equal(o Stock) bool {
 // Union returns a record of everything that is ours by either; where both speak of one thing, the
 // newer one counts. It is what must be on disk while the agent writes: whatever a crash leaves of
 // the old and the new, it is known to be ours. A record of less must not be saved before every
-// write has succeeded: what is deleted too late would be taken for somebody else's.
+// write has succeeded: what is deleted too late would be taken for another client's.
 //
 // Of two shapes the lower counts, since the steps of a driver change nothing on a tree that they
 // have changed already. What was held back and is so no more could still be closed.
@@ -210,8 +210,8 @@ func first(a, b Owner) Owner {
 	return a
 }
 
-// ours says whose a provider and the items on it are. Items that it does not name are somebody
-// else's.
+// ours says whose a provider and the items on it are. Items that it does not name are another
+// client's.
 type ours struct {
 	owner                           Owner
 	inventories, traits, aggregates map[string]Owner
@@ -251,7 +251,7 @@ func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys
 
 // Claim returns a record in which traits that a provider of known has are an owner's, whoever set
 // them: so the owner can take them away, by not having them in its layer. It is for what an
-// operator asks for expressly, such as enabling a node that somebody else has disabled.
+// operator asks for expressly, such as enabling a node that another client has disabled.
 func (r *Record) Claim(known *providertree.Tree, owner Owner, provider string, traits ...string) *Record {
 	out := r.Clone()
 	if out != nil {

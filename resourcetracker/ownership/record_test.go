@@ -187,8 +187,8 @@ cn1 VCPU=8,reserved=2,ratio=4 HW_B CUSTOM_RACK @b @c
 	}
 }
 
-// TestUnionSurvivesACrash: wherever between the two trees the writes end, nothing of ours is taken
-// for somebody else's: the next pass comes to the same tree.
+// TestUnionSurvivesACrash: wherever between the two trees the writes end, nothing of ours is
+// attributed to another client: the next pass comes to the same tree.
 func TestUnionSurvivesACrash(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in := drawWorld(t)

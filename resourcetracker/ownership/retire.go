@@ -46,7 +46,7 @@ type Retiring struct {
 	Waits string
 }
 
-// String is a sentence for people.
+// String is a sentence for messages.
 func (r Retiring) String() string {
 	where := fmt.Sprintf("resource provider %s (%s)", r.Name, r.Provider)
 	var out string

@@ -153,7 +153,7 @@ func TestShrinkingNamesTheProvidersWhoseUsageCounts(t *testing.T) {
 func TestRetiredInventoryIsOursUntilItGoes(t *testing.T) {
 	known := tree(t, "cn1 VCPU=8 VGPU=4 CUSTOM_RACK\n  gpu0 VGPU=2 CUSTOM_BY_HAND")
 	record := owned(t, known, "cn1 driver VCPU:driver VGPU:driver\ngpu0 driver VGPU:driver")
-	// always the same, as a driver gives it that makes all anew
+	// always the same, as a driver gives it that makes all again
 	answer := tree(t, "cn1 VCPU=4 CUSTOM_RACK")
 	for pass, c := range []struct {
 		root, gpu map[string]int64

@@ -80,7 +80,7 @@ func (s *settlement) drain() {
 	}
 }
 
-// findParent sees to it that the parent is there, and reports whether the provider is still there
+// findParent makes sure that the parent is there, and reports whether the provider is still there
 // itself.
 func (s *settlement) findParent(uuid string) bool {
 	p := s.places[uuid]

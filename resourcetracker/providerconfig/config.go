@@ -9,7 +9,8 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// ComputeNode is the uuid that stands for the root provider of every compute node of the host.
+// ComputeNode is the placeholder for the uuid of the root provider of every compute node of the
+// host.
 const ComputeNode = "$COMPUTE_NODE"
 
 // Config is what the files of a directory say. It is not changed after [Load]. A nil Config is an
@@ -26,7 +27,7 @@ type Entry struct {
 	// UUID is canonical, or [ComputeNode]; Name is a provider's name. Exactly one of them is set.
 	UUID string `json:"uuid,omitempty"`
 	Name string `json:"name,omitempty"`
-	// Place is where the entry's identification stands.
+	// Place is where the entry's identification is.
 	Place Place `json:"place"`
 	// Inventories are normalised, see [providertree.Inventory.Normalize]; classes and traits are
 	// custom ones.
@@ -40,7 +41,7 @@ type Entry struct {
 // ID is the uuid or the name.
 func (e Entry) ID() string { return e.UUID + e.Name }
 
-// Key tells entries apart and stays the same when files are rearranged: "uuid UUID" or "name NAME".
+// Key identifies an entry and stays the same when files are rearranged: "uuid UUID" or "name NAME".
 func (e Entry) Key() string {
 	if e.UUID != "" {
 		return "uuid " + e.UUID

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package providerconfig reads Nova's provider.yaml: inventories and traits that the operator adds
-// to resource providers which a virt driver or somebody else made.
+// to resource providers that a virt driver or another client created.
 //
 //	meta:
 //	  schema_version: '1.0'
@@ -24,8 +24,8 @@
 //
 // Where Nova is silent about a mistake, this package is not:
 //
-//   - a key that is given twice in one mapping, or a class twice in one entry, is refused (Nova
-//     takes the last one);
+//   - a key that is duplicate in one mapping, or a class in one entry, is refused (Nova takes the
+//     last one);
 //   - amounts are checked against Placement's bounds when the file is read, not when Placement
 //     refuses them;
 //   - whole numbers are decimal: one with a leading zero, on which YAML 1.1 and 1.2 disagree, is
@@ -34,7 +34,7 @@
 //     for `inventories`).
 //
 // And where Nova stops at the first problem, [Load] returns all of all files, each with file, line,
-// column and remedy.
+// column and hint.
 //
 // A [Source] keeps the configuration that is in force. It notices changed files with one directory
 // listing and one stat per file, waits until they have settled, and keeps the former configuration

@@ -296,7 +296,7 @@ func (p *parser) inOrder() Problems {
 // maxText bounds what is kept of a line, in bytes: more than is ever shown of one.
 const maxText = 320
 
-// line is the text of a line, cut where nobody would read on.
+// line is the text of a line, cut to a readable length.
 func (p *parser) line(n int) string {
 	if n < 1 || n > len(p.lines) {
 		return ""

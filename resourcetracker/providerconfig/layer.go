@@ -22,7 +22,7 @@ type Unmatched struct {
 	// Twice is set when the provider is there and has another entry, too: one by uuid and one by
 	// name. Neither applies. Otherwise there is no such provider in the tree.
 	Twice bool
-	// Reason says it in full, with a remedy.
+	// Reason is the whole text, with a hint.
 	Reason string
 }
 

@@ -29,7 +29,7 @@ var (
 // empty configuration. The error is a [Problems] with everything that is wrong with any of the
 // files; beside it there is no Config.
 //
-// Warnings are what a person should look at; they come beside an error, too.
+// Warnings are what an operator should look at; they come beside an error, too.
 func Load(dir string) (*Config, []Warning, error) {
 	names, warnings, err := list(dir)
 	if err != nil {
@@ -100,7 +100,7 @@ func list(dir string) ([]string, []Warning, error) {
 	return names, warnings, nil
 }
 
-// readFile follows symbolic links, and does not wait for a pipe that nobody writes.
+// readFile follows symbolic links, and does not wait for a pipe without a writer.
 func readFile(path string) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -124,7 +124,7 @@ func readFile(path string) ([]byte, error) {
 func fileProblem(path string, err error) *Problem {
 	p := &Problem{Place: Place{File: path}, cause: err}
 	var inPath *fs.PathError
-	if errors.As(err, &inPath) { // the path is said already
+	if errors.As(err, &inPath) { // the error has the path
 		err = inPath.Err
 	}
 	p.What = "cannot be read: " + err.Error()

@@ -156,7 +156,7 @@ func TestTwoEntries(t *testing.T) {
 	}
 }
 
-// What a person is shown of a file of something else has an end.
+// What an operator is shown of a file of something else has an end.
 func TestManyProblems(t *testing.T) {
 	dir := write(t, map[string]string{"a.yaml": meta + "providers: [" + strings.Repeat("1, ", 50_000) + "1]\n"})
 	_, _, err := Load(dir)

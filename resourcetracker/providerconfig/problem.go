@@ -13,7 +13,7 @@ import (
 // ErrInvalid is wrapped by every error of [Load]: the files, not the machine, are at fault.
 var ErrInvalid = errors.New("invalid provider configuration")
 
-// Place is where something stands.
+// Place is a position in a file.
 type Place struct {
 	File   string `json:"file"`
 	Line   int    `json:"line,omitempty"`   // From 1; 0 when it is about the whole file.
@@ -48,7 +48,7 @@ type Problem struct {
 	cause error
 }
 
-// Error is the problem in full: place, property, what is wrong, the line, the remedy.
+// Error is the problem in full: place, property, what is wrong, the line, the hint.
 func (p *Problem) Error() string {
 	var b strings.Builder
 	b.WriteString(sentence(p.Place, p.Path, p.What))

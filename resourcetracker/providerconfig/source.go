@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// settle is how long files must have been left alone before a change that nobody announced is acted
-// on: whoever writes them may be half way.
+// settle is how long files must have been left alone before an unannounced change is acted on: the
+// writer must not be finished.
 const settle = 2 * time.Second
 
 // Source keeps the provider configuration that is in force. It is safe for concurrent use.
@@ -142,7 +142,7 @@ func (s *Source) changed() bool {
 	return !newest.IsZero() && now.Sub(newest) >= settle || now.Sub(s.seenAt) >= settle
 }
 
-// look is all that tells files apart without reading them, and the newest of their times and the
+// look is a fingerprint of the files without reading them, and the newest of their times and the
 // directory's (zero if there is no directory). It is never empty.
 func look(dir string) (string, time.Time) {
 	var b strings.Builder

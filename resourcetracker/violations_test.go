@@ -13,7 +13,7 @@ import (
 )
 
 // TestObjectionsSayNothingTwice: consumers once for each thing that is wrong with them, each remedy
-// once, and all offenders are there.
+// once, and all violations are there.
 func TestObjectionsSayNothingTwice(t *testing.T) {
 	const stale, pinned, root, cell = "delete what is stale", "migrate the guest", "00000000-0000-4000-8000-000000000001", "00000000-0000-4000-8000-000000000002"
 	tree := &providertree.Tree{}

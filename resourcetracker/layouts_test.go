@@ -90,7 +90,7 @@ func TestAHostThreeShapesBehindArrivesInOneStart(t *testing.T) {
 				}
 			})
 			<-s.tracker.Ready()
-			s.checkShape(shapeFour)
+			s.checkLayout(shapeFour)
 			want := []int{0, 1, 2, 3}[recorded:]
 			if d := cmp.Diff(want, s.driver.steps); d != "" {
 				t.Errorf("steps from (-want +got):\n%s", d)
@@ -120,7 +120,7 @@ func TestAHostThreeShapesBehindArrivesInOneStart(t *testing.T) {
 	}
 }
 
-// A tree that somebody else made, and that has the newest shape as it is, costs no write. Only the
+// A tree that another client made, and that has the newest shape as it is, costs no write. Only the
 // state directory knows its shape then.
 func TestATreeThatHasTheShapeAlreadyIsAdoptedAsItIs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -198,7 +198,7 @@ func TestTheStepThatIsWrongIsNamed(t *testing.T) {
 		if want := "step from layout version 2 to 3: the driver's reshape does not pass the agent's checks"; refused.Problem != want || len(refused.Offenders) == 0 || refused.Offenders[0].Consumer != guest2 {
 			t.Errorf("refused: %v", refused)
 		}
-		s.checkShape(oldShape)
+		s.checkLayout(oldShape)
 	})
 }
 
@@ -239,7 +239,7 @@ func TestADriverThatIsOlderThanTheTreeIsHeld(t *testing.T) {
 		must(s, err)
 		must(s, newer.tracker.Undo(t.Context(), history, 1))
 		must(s, newer.end())
-		s.checkShape(oldShape)
+		s.checkLayout(oldShape)
 		if record, err := s.records.Load(nodeUUID); err != nil || record.Shape != 1 {
 			t.Errorf("after the undo the record says shape %d, %v", record.Shape, err)
 		}
@@ -256,7 +256,7 @@ func TestADriverThatIsOlderThanTheTreeIsHeld(t *testing.T) {
 			n.placement, n.driver, n.records, n.journal = s.placement, s.driver, s.records, s.journal
 		})
 		<-older.tracker.Ready()
-		s.checkShape(oldShape)
+		s.checkLayout(oldShape)
 		tree := s.said()
 		if n := older.tracker.Status().Nodes[0]; tree.Len() != 1 || len(n.Kept) > 0 || !tree.HasTraits(nodeUUID, "CUSTOM_COMPUTE_AGENT_SHAPE_FAKE_1") || tree.HasTraits(nodeUUID, "CUSTOM_COMPUTE_AGENT_SHAPE_FAKE_4") {
 			t.Errorf("the older driver's tree: %v, node %+v", slices.Collect(tree.All()), n)
@@ -291,13 +291,13 @@ func TestAReshapeThatIsRefusedLeavesTheShape(t *testing.T) {
 		if err := <-s.ended; !errors.As(err, &fatal) {
 			t.Fatalf("the start ended with %v", err)
 		}
-		s.checkShape(oldShape)
+		s.checkLayout(oldShape)
 		s.placement.onReshape, s.driver.steps = nil, nil
 		again := start(t, func(n *scene) {
 			n.placement, n.driver, n.records, n.journal = s.placement, s.driver, s.records, s.journal
 		})
 		<-again.tracker.Ready()
-		again.checkShape(shapeFour)
+		again.checkLayout(shapeFour)
 		if d := cmp.Diff([]int{0, 1, 2, 3}, s.driver.steps); d != "" {
 			t.Errorf("steps from (-want +got):\n%s", d)
 		}
@@ -314,11 +314,11 @@ func TestAChainFromAnUnknownShapeIsUndone(t *testing.T) {
 			history, err := journal.Read(s.stateDir())
 			must(s, err)
 			must(s, s.tracker.Undo(t.Context(), history, 1))
-			s.checkShape(oldShape)
+			s.checkLayout(oldShape)
 			writes := s.writes()
 			s.tracker.Refresh("a person asks")
 			synctest.Wait()
-			s.checkShape(oldShape)
+			s.checkLayout(oldShape)
 			if n := s.tracker.Status().Nodes[0]; s.writes() != writes || n.State != resourcetracker.Degraded || n.Cause != resourcetracker.CauseReshapeLate {
 				t.Errorf("after the undo the agent wrote %d times, node %+v", s.writes()-writes, n)
 			}
@@ -338,9 +338,9 @@ func TestAChainFromAnUnknownShapeIsUndone(t *testing.T) {
 				t.Errorf("steps from %v, want %v", s.driver.steps, want)
 			}
 			if next == 4 {
-				again.checkShape(shapeFour)
+				again.checkLayout(shapeFour)
 			} else {
-				again.checkShape(oldShape)
+				again.checkLayout(oldShape)
 			}
 		})
 	}
@@ -354,7 +354,7 @@ func TestAPlacementThatWasPutBackFromACopy(t *testing.T) {
 		var allocations providertree.Allocations
 		s := start(t, threeSteps, func(s *scene) { copied, allocations = s.placement.tree.Clone(), s.placement.allocations.Clone() })
 		<-s.tracker.Ready()
-		s.checkShape(shapeFour)
+		s.checkLayout(shapeFour)
 		s.placement.set(func(p *fakePlacement) { p.tree, p.allocations = copied, allocations })
 		writes := s.writes()
 		s.tracker.Refresh("a person asks")
@@ -368,7 +368,7 @@ func TestAPlacementThatWasPutBackFromACopy(t *testing.T) {
 			n.placement, n.driver, n.records, n.journal = s.placement, s.driver, s.records, s.journal
 		})
 		<-again.tracker.Ready()
-		again.checkShape(shapeFour)
+		again.checkLayout(shapeFour)
 		if d := cmp.Diff([]int{0, 1, 2, 3}, s.driver.steps); d != "" {
 			t.Errorf("steps from (-want +got):\n%s", d)
 		}

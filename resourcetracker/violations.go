@@ -11,19 +11,19 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// Objection is one thing that stands against a reshape, with all whom it concerns.
+// Objection is one violation of a reshape, with all consumers or providers that it concerns.
 type Objection struct {
-	// Problem is in words.
+	// Problem is a text.
 	Problem string `json:"problem"`
 	// Concerns are the consumers, or resource providers, each once and with what it is about. It is
-	// empty if that is nobody in particular.
+	// empty if the problem is general.
 	Concerns []string `json:"concerns,omitempty"`
 	// Remedy is what can be done about this objection, and about those before it that have none.
-	// Each remedy is there once.
+	// Each hint is given once.
 	Remedy string `json:"remedy,omitempty"`
 }
 
-// String is the objection in one line, without the remedy.
+// String is the objection in one line, without the hint.
 func (o Objection) String() string {
 	switch len(o.Concerns) {
 	case 0:
@@ -42,10 +42,10 @@ func colon(a, b string) string {
 	return a + ": " + b
 }
 
-// Objections are the offenders by what is wrong with them, those with the same remedy one after the
-// other, in the order in which the first of them are listed.
+// Objections groups the violations by problem, those with the same hint one after the other, in the
+// order of their first violations.
 //
-// Cost: O(offenders × different problems).
+// Cost: O(violations × different problems).
 func (e *ReshapeError) Objections() []Objection {
 	type group struct {
 		Objection
@@ -76,7 +76,7 @@ func (e *ReshapeError) Objections() []Objection {
 	return out
 }
 
-// concerns are whom an objection is about, by the consumer, with all that it is about of each.
+// concerns are the consumers and providers of an objection, grouped by consumer.
 func (e *ReshapeError) concerns(members []plugins.Offender) []string {
 	var order []string
 	of := map[string][]plugins.Offender{}
@@ -135,7 +135,7 @@ func (e *ReshapeError) concern(consumer string, about []plugins.Offender) string
 	return strings.Join(parts, ", ")
 }
 
-// name is what people call a provider.
+// name is the name of a provider.
 func (e *ReshapeError) name(provider string) string {
 	if e.tree != nil {
 		if at, there := e.tree.Provider(provider); there {
@@ -152,7 +152,7 @@ func enumerate(all []string) string {
 	return strings.Join(all[:len(all)-1], ", ") + " and " + all[len(all)-1]
 }
 
-// List is every offender in a line of its own, those with the same problem one after the other.
+// List is every violation in a line of its own, those with the same problem one after the other.
 func (e *ReshapeError) List() []string {
 	var out []string
 	for _, o := range e.Objections() {
@@ -180,7 +180,7 @@ func (e *ReshapeError) Remedies() string {
 	return strings.Join(out, ". ")
 }
 
-// of notes what consumers hold, and of which providers, for the words.
+// of sets the allocations and providers that the texts name.
 func (e *ReshapeError) of(held providertree.Allocations, tree *providertree.Tree) *ReshapeError {
 	e.held, e.tree = held, tree
 	return e

@@ -29,7 +29,7 @@ type CapabilityReporter interface {
 	Capabilities(node string) map[string]bool
 }
 
-// shapes returns the shape that the node's tree has in Placement and the one that the driver makes;
+// layouts returns the shape that the node's tree has in Placement and the one that the driver makes;
 // 0 and 0 if it does not number them. A tree whose shape nobody recorded, and that is not new, has
 // shape 0.
 //
@@ -40,21 +40,21 @@ type CapabilityReporter interface {
 // undone), so the tree is believed alone only at the first contact, see recordOf.
 //
 // Errors: an [*OlderDriverError] if the driver has a lower version than the tree, or none.
-func (t *Tracker) shapes(ctx context.Context, d draft) (from, to int, err error) {
+func (t *Tracker) layouts(ctx context.Context, d draft) (from, to int, err error) {
 	if shaper, ok := t.config.Driver.(Shaper); ok {
 		to, err = shaper.ShapeVersion(ctx)
 		if err != nil && !errors.Is(err, plugins.ErrUnsupported) {
 			return 0, 0, &passError{step: "asking the driver for its layout version", err: err}
 		}
 	}
-	if unborn(d.known, d.node.UUID) {
+	if isNew(d.known, d.node.UUID) {
 		return to, to, nil
 	}
 	from = d.record.Shape
-	switch told := t.shapeTold(d.known, d.node.UUID); {
+	switch told := t.layoutInTree(d.known, d.node.UUID); {
 	case told > 0 && told < from:
 		from = told
-	case told == 0 && from > 0 && !d.record.Pending && d.record.Providers[d.node.UUID].Traits[t.shapeTrait(from)] != "":
+	case told == 0 && from > 0 && !d.record.Pending && d.record.Providers[d.node.UUID].Traits[t.layoutTrait(from)] != "":
 		from = 0 // the trait was there and is not: nor need what it told be
 	}
 	if from > to {
@@ -63,27 +63,27 @@ func (t *Tracker) shapes(ctx context.Context, d draft) (from, to int, err error)
 	return from, to, nil
 }
 
-// hadShape reports whether the tree tells a shape, or is known to have told one. Then one that is 0
+// hadLayout reports whether the tree tells a shape, or is known to have told one. Then one that is 0
 // is no tree that a driver may just go on with: its reshape was undone, or Placement was put back
 // from a copy.
-func (t *Tracker) hadShape(d draft) bool {
+func (t *Tracker) hadLayout(d draft) bool {
 	for trait := range d.record.Providers[d.node.UUID].Traits {
-		if strings.HasPrefix(trait, t.shapeTraitPrefix()) {
+		if strings.HasPrefix(trait, t.layoutTraitPrefix()) {
 			return true
 		}
 	}
-	return t.shapeTold(d.known, d.node.UUID) > 0
+	return t.layoutInTree(d.known, d.node.UUID) > 0
 }
 
-// shapePrefix begins the trait that says which shape a tree has; the driver's name and the number
+// layoutPrefix begins the trait that says which shape a tree has; the driver's name and the number
 // follow.
-const shapePrefix = "CUSTOM_COMPUTE_AGENT_SHAPE_"
+const layoutPrefix = "CUSTOM_COMPUTE_AGENT_SHAPE_"
 
-// shapeTrait is on the root of a tree that this driver has brought into a shape, so that another
+// layoutTrait is on the root of a tree that this driver has brought into a shape, so that another
 // agent knows it when the state directory is lost.
-func (t *Tracker) shapeTrait(shape int) string { return t.shapeTraitPrefix() + strconv.Itoa(shape) }
+func (t *Tracker) layoutTrait(shape int) string { return t.layoutTraitPrefix() + strconv.Itoa(shape) }
 
-func (t *Tracker) shapeTraitPrefix() string {
+func (t *Tracker) layoutTraitPrefix() string {
 	name := strings.Map(func(r rune) rune {
 		switch {
 		case r >= 'a' && r <= 'z':
@@ -93,15 +93,15 @@ func (t *Tracker) shapeTraitPrefix() string {
 		}
 		return '_'
 	}, t.config.Name)
-	return shapePrefix + name + "_"
+	return layoutPrefix + name + "_"
 }
 
-// shapeTold is the shape that the tree itself tells; the least if it tells several, 0 if none.
-func (t *Tracker) shapeTold(tree *providertree.Tree, root string) int {
+// layoutInTree is the shape that the tree itself tells; the least if it tells several, 0 if none.
+func (t *Tracker) layoutInTree(tree *providertree.Tree, root string) int {
 	p, _ := tree.Provider(root)
 	least := 0
 	for _, trait := range p.Traits {
-		number, ours := strings.CutPrefix(trait, t.shapeTraitPrefix())
+		number, ours := strings.CutPrefix(trait, t.layoutTraitPrefix())
 		if n, err := strconv.Atoi(number); ours && err == nil && n > 0 && (least == 0 || n < least) {
 			least = n
 		}
@@ -109,12 +109,12 @@ func (t *Tracker) shapeTold(tree *providertree.Tree, root string) int {
 	return least
 }
 
-// shapeTraits is the trait of the shape that the tree is going to have: on a new tree, on one that
+// layoutTraits is the trait of the shape that the tree is going to have: on a new tree, on one that
 // is reshaped, and on one that has such a trait. A tree that is adopted as it is needs no write,
 // though it took the steps to see that nothing is to move; the state directory knows its shape.
-func (t *Tracker) shapeTraits(d draft) []string {
-	if d.shape > 0 && (unborn(d.known, d.node.UUID) || d.reshaped() || t.shapeTold(d.known, d.node.UUID) > 0) {
-		return []string{t.shapeTrait(d.shape)}
+func (t *Tracker) layoutTraits(d draft) []string {
+	if d.layout > 0 && (isNew(d.known, d.node.UUID) || d.reshaped() || t.layoutInTree(d.known, d.node.UUID) > 0) {
+		return []string{t.layoutTrait(d.layout)}
 	}
 	return nil
 }
