@@ -86,7 +86,7 @@ func TestHangingReloadIsAlive(t *testing.T) {
 	h.await(mark, "Reload: these drivers have not applied their new configuration yet", `"drivers":["chaos"]`)
 	h.await(mark, "VCPU total 8→16", `"driver":"fake"`)
 	systemd.hears(life, 3*perInterval) // a heart that had stopped would be heard for one interval
-	if h.has(mark, "The plugin is configured again", `"driver":"chaos"`) {
+	if h.has(mark, "The plugin was configured again", `"driver":"chaos"`) {
 		t.Error("the driver did not hang")
 	}
 
