@@ -167,7 +167,7 @@ func TestWhatIsRefused(t *testing.T) {
 		"no image":      {UUID: guestA, Image: "windows"},
 		"is not one":    {UUID: "../../etc/passwd"},
 		"uuid already":  {UUID: guestB},
-		"has none here": wanted(map[string]int64{"PCPU": 1}),
+		"has no inventory of it": wanted(map[string]int64{"PCPU": 1}),
 		share:           {UUID: guestA, Allocations: providertree.ProviderResources{share: {"VCPU": 1}}},
 	} {
 		var fault *plugins.InstanceFault
