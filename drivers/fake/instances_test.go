@@ -164,11 +164,11 @@ func TestWhatIsRefused(t *testing.T) {
 	ctx, raw := context.Background(), managed("flat", `{"images":["debian"]}`)
 	d, tree := process(t, raw, t.TempDir()), reported(t, raw)
 	for want, spec := range map[string]plugins.InstanceSpec{
-		"no image":      {UUID: guestA, Image: "windows"},
-		"is not one":    {UUID: "../../etc/passwd"},
-		"uuid already":  {UUID: guestB},
+		"no image":               {UUID: guestA, Image: "windows"},
+		"is not one":             {UUID: "../../etc/passwd"},
+		"uuid already":           {UUID: guestB},
 		"has no inventory of it": wanted(map[string]int64{"PCPU": 1}),
-		share:           {UUID: guestA, Allocations: providertree.ProviderResources{share: {"VCPU": 1}}},
+		share:                    {UUID: guestA, Allocations: providertree.ProviderResources{share: {"VCPU": 1}}},
 	} {
 		var fault *plugins.InstanceFault
 		if _, err := d.Spawn(ctx, "cn1", spec, tree); !errors.As(err, &fault) || fault.UUID != spec.UUID || !strings.Contains(fault.Reason, want) {
