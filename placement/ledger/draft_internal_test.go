@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestDiffSorted(t *testing.T) {
+	type list = []string
+	for _, c := range []struct{ a, b, onlyA, onlyB list }{
+		{nil, nil, nil, nil},
+		{list{"a"}, nil, list{"a"}, nil},
+		{nil, list{"a"}, nil, list{"a"}},
+		{list{"a", "b"}, list{"a", "b"}, nil, nil},
+		{list{"a", "c"}, list{"b", "c"}, list{"a"}, list{"b"}},
+		{list{"b", "c"}, list{"a", "c", "d"}, list{"b"}, list{"a", "d"}},
+	} {
+		onlyA, onlyB := diffSorted(c.a, c.b)
+		if d := cmp.Diff([]list{c.onlyA, c.onlyB}, []list{onlyA, onlyB}); d != "" {
+			t.Errorf("%v and %v (-want +got):\n%s", c.a, c.b, d)
+		}
+	}
+}
