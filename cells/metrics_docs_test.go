@@ -33,7 +33,7 @@ func families(t *testing.T) map[string]map[string][]string {
 // TestMetricNamesAreUnique: a metric of the compute API or of a cell has no name that one of the
 // agent's has, which mean something else.
 func TestMetricNamesAreUnique(t *testing.T) {
-	agents, err := os.ReadFile("../internal/agent/metrics/testdata/metrics.txt")
+	agents, err := os.ReadFile("../internal/agent/telemetry/testdata/metrics.txt")
 	if err != nil {
 		t.Fatal(err)
 	}

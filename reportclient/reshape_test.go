@@ -54,7 +54,7 @@ const (
 	cn1, gpu0, gpu1   = 1, 2, 3
 	elsewhere, nfs    = 8, 9
 	alice, bob, carol = 11, 12, 13
-	// a consumer that is no instance; an instance that is between two hosts
+	// migration is a consumer that is not an instance; moving is an instance between two hosts.
 	migration, moving  = 14, 15
 	aggregate, unknown = 7, 29
 )

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os/exec"
 	"path/filepath"
 	"strings"
 
@@ -67,7 +66,8 @@ func devicesOf(cfg *config.Config, driver string) (host.Spec, []string, error) {
 		return spec, nil, err
 	}
 	var keys struct{ Chroot string }
-	if err := json.Unmarshal(raw, &keys); err != nil || keys.Chroot == "" { // the driver judges its own keys
+	_ = json.Unmarshal(raw, &keys) // whether its keys are valid is checked by the driver
+	if keys.Chroot == "" {
 		return spec, nil, nil
 	}
 	return spec, []string{"--chroot", keys.Chroot}, nil
@@ -81,7 +81,7 @@ func listDevices(cmd *cobra.Command, spec host.Spec, own, asJSON bool, args ...s
 	}
 	var problem bytes.Buffer
 	err := host.Exec(cmd.Context(), spec, own, cmd.OutOrStdout(), &problem, args...)
-	var exit *exec.ExitError
+	var exit interface{ ExitCode() int } // it ran, and failed
 	if errors.As(err, &exit) {
 		return fmt.Errorf("%s %s: %w: %s", spec.Path, args[0], err, textutil.Printable(strings.TrimSpace(problem.String())))
 	}

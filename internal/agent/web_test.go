@@ -39,15 +39,6 @@ func get(t *testing.T, url, socket string) (status int, body string) {
 	return resp.StatusCode, string(content)
 }
 
-// freeAddress is one that nobody listened at a moment ago.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	check(t, err)
-	defer func() { _ = l.Close() }()
-	return l.Addr().String()
-}
-
 // TestMetricsAndProbes: what a whole agent tells Prometheus and those who probe it, traced on the
 // way.
 func TestMetricsAndProbes(t *testing.T) {

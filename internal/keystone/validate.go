@@ -15,7 +15,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
-var errUnknown = errors.New("Keystone does not know the token")
+var errUnknown = errors.New("unknown token")
 
 // validator asks Keystone about tokens, with a login of its own.
 type validator struct {

@@ -63,7 +63,7 @@ func TestPutAllocations(t *testing.T) {
 			if !errors.Is(err, c.kind) {
 				t.Errorf("%v, want %v", err, c.kind)
 			}
-			if errors.Is(err, ErrInsufficientCapacity) != (c.kind == ErrInsufficientCapacity) {
+			if errors.Is(err, ErrInsufficientCapacity) != errors.Is(c.kind, ErrInsufficientCapacity) {
 				t.Errorf("insufficient capacity: %v", err)
 			}
 			notPlacement := c.answer.status != 204 && !strings.Contains(c.answer.body, `"code"`)

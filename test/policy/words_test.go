@@ -370,7 +370,11 @@ func (d dictionary) search(text string, hit func(line int, phrase string)) {
 			continue
 		}
 		start := i
-		for i++; i < len(text) && letter(text[i]) && !(upper(text[i]) && !upper(text[i-1])) && !(i+1 < len(text) && upper(text[i]) && letter(text[i+1]) && !upper(text[i+1])); i++ {
+		for i++; i < len(text) && letter(text[i]); i++ {
+			capital := upper(text[i]) // a word begins at fooBar's B and at HTTPServer's S
+			if capital && (!upper(text[i-1]) || i+1 < len(text) && letter(text[i+1]) && !upper(text[i+1])) {
+				break
+			}
 		}
 		all = append(all, word{strings.ToLower(text[start:i]), line})
 	}
