@@ -200,7 +200,7 @@ func TestAPIDatabaseAway(t *testing.T) {
 	}
 }
 
-// TestCellRemoved: one that was deleted is not shown for ever.
+// TestCellRemoved: one that was deleted is not shown forever.
 func TestCellRemoved(t *testing.T) {
 	c := newMetricsClock()
 	m, s := newAPIMetrics(c.now), newAPISources(c)

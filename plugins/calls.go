@@ -118,9 +118,9 @@ func toStatus(ctx context.Context, err error) error {
 	var fault *InstanceFault
 	switch {
 	case errors.As(err, &reshape):
-		f.Kind, f.Words, f.Remedy = protocol.KindReshapeFailed, reshape.Reason, reshape.Remedy
-		for _, o := range reshape.Offenders {
-			f.Offenders = append(f.Offenders, protocol.Offender(o))
+		f.Kind, f.Words, f.Hint = protocol.KindReshapeFailed, reshape.Reason, reshape.Hint
+		for _, o := range reshape.Violations {
+			f.Violations = append(f.Violations, protocol.Violation(o))
 		}
 	case errors.As(err, &config):
 		f.Kind, f.Key, f.Words = protocol.KindConfigError, config.Key, config.Problem

@@ -82,8 +82,8 @@ func (d Distribution) Distribute(tree *providertree.Tree, allocations providertr
 	for _, u := range unknown {
 		run.choose(u.consumer, u.amount)
 	}
-	if len(run.offenders) > 0 {
-		return nil, &ReshapeFailed{Reason: fmt.Sprintf("the allocations of %s cannot be distributed", d.From), Offenders: run.offenders}
+	if len(run.violations) > 0 {
+		return nil, &ReshapeFailed{Reason: fmt.Sprintf("the allocations of %s cannot be distributed", d.From), Violations: run.violations}
 	}
 	return run.moves, nil
 }
@@ -95,11 +95,11 @@ type distribution struct {
 	allocations providertree.Allocations
 	free        map[Place]int64
 	moves       Moves
-	offenders   []Offender
+	violations  []Violation
 }
 
 func (d *distribution) fail(consumer string, at Place, problem string) {
-	d.offenders = append(d.offenders, Offender{Consumer: consumer, Provider: at.Provider, Class: at.Class, Problem: problem})
+	d.violations = append(d.violations, Violation{Consumer: consumer, Provider: at.Provider, Class: at.Class, Problem: problem})
 }
 
 func (d *distribution) inventory(p Place) (providertree.Inventory, bool) {

@@ -53,7 +53,7 @@ func TestDistribute(t *testing.T) {
 		before held
 		d      Distribution
 		want   Moves
-		fails  []Offender
+		fails  []Violation
 	}{
 		{
 			name: "the largest first, each where the least stays free", rooms: []providertree.Inventory{size(4), size(3)},
@@ -77,7 +77,7 @@ func TestDistribute(t *testing.T) {
 		{
 			name: "not split if it must not be", rooms: []providertree.Inventory{size(2), size(3)},
 			before: vgpus(map[string]int64{"a": 4}), d: Distribution{Whole: true},
-			fails: []Offender{{"a", rootID, "VGPU", "4 are allocated, and they do not fit on one provider", ""}},
+			fails: []Violation{{"a", rootID, "VGPU", "4 are allocated, and they do not fit on one provider", ""}},
 		},
 		{
 			name: "units", rooms: []providertree.Inventory{{Total: 9, MaxUnit: 4, StepSize: 2}, {Total: 9, MinUnit: 3}},
@@ -98,7 +98,7 @@ func TestDistribute(t *testing.T) {
 			d: Distribution{Where: func(consumer string, _ int64) []Portion {
 				return map[string][]Portion{"b": {{vgpuOnRoot, 2}}, "c": {{vgpuOn0, 1}}, "d": {{vgpuOn0, 3}}}[consumer]
 			}},
-			fails: []Offender{
+			fails: []Violation{
 				{"b", rootID, "VGPU", "the driver reports the consumer's share here, which is not a destination", ""},
 				{"c", rootID, "VGPU", "2 are allocated, and the driver reports only 1 at the destinations", ""},
 				{"d", rootID, "VGPU", "2 are allocated, and the driver reports other amounts at the destinations", ""},
@@ -108,7 +108,7 @@ func TestDistribute(t *testing.T) {
 		{
 			name: "a place without inventory, and the place itself", rooms: []providertree.Inventory{size(9)},
 			before: vgpus(map[string]int64{"a": 1}), d: Distribution{To: []Place{vgpuOn0, vgpuOn1, vgpuOnRoot}},
-			fails: []Offender{
+			fails: []Violation{
 				{"", gpu1, "VGPU", "the destination has no inventory of this class", ""},
 				{"", rootID, "VGPU", "source and destination are the same", ""},
 			},
@@ -129,7 +129,7 @@ func TestDistribute(t *testing.T) {
 				if !errors.As(err, &failed) {
 					t.Fatalf("%v, %v", got, err)
 				}
-				if diff := cmp.Diff(tc.fails, failed.Offenders); diff != "" {
+				if diff := cmp.Diff(tc.fails, failed.Violations); diff != "" {
 					t.Error(diff)
 				}
 				return

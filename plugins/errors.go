@@ -53,14 +53,14 @@ func because(err error, reason string) string {
 // ReshapeFailed says that allocations cannot be moved to where the inventory moves. Nothing was
 // changed; an operator must fix the violations.
 type ReshapeFailed struct {
-	Reason    string
-	Offenders []Offender
-	// Remedy is a hint that applies to all of them. It is shown once.
-	Remedy string
+	Reason     string
+	Violations []Violation
+	// Hint is a hint that applies to all of them. It is shown once.
+	Hint string
 }
 
-// Offender is one violation that prevents a reshape. Any of its fields can be empty.
-type Offender struct {
+// Violation is one violation that prevents a reshape. Any of its fields can be empty.
+type Violation struct {
 	// Consumer and Provider are uuids.
 	Consumer, Provider string
 	// Class is a resource class.
@@ -68,8 +68,8 @@ type Offender struct {
 	// Problem describes it, without what the other fields say: those with the same text are shown
 	// together.
 	Problem string
-	// Remedy is a hint. It is shown once for all that have the same.
-	Remedy string
+	// Hint is a hint. It is shown once for all that have the same.
+	Hint string
 }
 
 func (e *ReshapeFailed) Error() string {
@@ -79,9 +79,9 @@ func (e *ReshapeFailed) Error() string {
 	if e.Reason != "" {
 		b.WriteString(": " + e.Reason)
 	}
-	for i, o := range e.Offenders {
+	for i, o := range e.Violations {
 		if i == shown {
-			fmt.Fprintf(&b, "; and %d more", len(e.Offenders)-shown)
+			fmt.Fprintf(&b, "; and %d more", len(e.Violations)-shown)
 			break
 		}
 		b.WriteString("; " + o.String())
@@ -90,7 +90,7 @@ func (e *ReshapeFailed) Error() string {
 }
 
 // String describes the violation.
-func (o Offender) String() string {
+func (o Violation) String() string {
 	var parts []string
 	for _, p := range []struct{ kind, value string }{{"consumer", o.Consumer}, {"resource provider", o.Provider}, {"resource class", o.Class}} {
 		if p.value != "" {

@@ -48,14 +48,14 @@ type Moves []Move
 // Cost: O(allocations + moves).
 func (m Moves) Apply(allocations providertree.Allocations) (providertree.Allocations, error) {
 	after := allocations.Clone()
-	var offenders []Offender
+	var violations []Violation
 	for _, move := range m {
 		if problem := move.apply(after); problem != "" {
-			offenders = append(offenders, Offender{Consumer: move.Consumer, Provider: move.From.Provider, Class: move.From.Class, Problem: problem})
+			violations = append(violations, Violation{Consumer: move.Consumer, Provider: move.From.Provider, Class: move.From.Class, Problem: problem})
 		}
 	}
-	if len(offenders) > 0 {
-		return nil, &ReshapeFailed{Reason: "not everything can be moved", Offenders: offenders}
+	if len(violations) > 0 {
+		return nil, &ReshapeFailed{Reason: "not everything can be moved", Violations: violations}
 	}
 	return after, nil
 }

@@ -95,7 +95,7 @@ func TestEveryMoveThatCannotBeMadeIsListed(t *testing.T) {
 	if !errors.As(err, &failed) {
 		t.Fatalf("%v", err)
 	}
-	want := []Offender{
+	want := []Violation{
 		{"c", "a", "X", "3 move to X on b, and 2 are allocated", ""},
 		{"c", "a", "X", "1 move to X on b, where 2147483647 are already allocated: more than Placement can store", ""},
 		{"c", "a", "X", "source and destination of the move are the same", ""},
@@ -104,7 +104,7 @@ func TestEveryMoveThatCannotBeMadeIsListed(t *testing.T) {
 		{"nobody", "a", "X", "1 move to X on d, and the consumer has no allocations in this tree", ""},
 		{"c", "a", "Y", "1 move to X on a, and 0 are allocated", ""},
 	}
-	if diff := cmp.Diff(want, failed.Offenders); diff != "" {
+	if diff := cmp.Diff(want, failed.Violations); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -255,7 +255,7 @@ func TestMovesNeverSpoil(t *testing.T) {
 		before := drawAllocations(t)
 		after, err := Moves(rapid.SliceOfN(move, 0, 6).Draw(t, "moves")).Apply(before)
 		if err != nil {
-			if failed := (*ReshapeFailed)(nil); !errors.As(err, &failed) || len(failed.Offenders) == 0 || after != nil {
+			if failed := (*ReshapeFailed)(nil); !errors.As(err, &failed) || len(failed.Violations) == 0 || after != nil {
 				t.Fatalf("%v, %v", after, err)
 			}
 			return

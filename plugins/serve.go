@@ -113,7 +113,7 @@ func capabilities(d Driver) []string {
 	add(protocol.CapabilityInstanceEvents, manages && follows)
 	_, deletes := d.(NodeChecker)
 	add(protocol.CapabilityNodeDeleted, deletes)
-	_, shapes := d.(Shaper)
+	_, shapes := d.(LayoutVersioner)
 	add(protocol.CapabilityShapes, shapes)
 	_, shutsDown := d.(Shutdowner)
 	add(protocol.CapabilityShutdown, shutsDown)

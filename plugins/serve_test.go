@@ -125,7 +125,7 @@ func TestDecodeConfig(t *testing.T) {
 func TestErrorsInWords(t *testing.T) {
 	many := &ReshapeFailed{Reason: "no room"}
 	for i := range 7 {
-		many.Offenders = append(many.Offenders, Offender{Consumer: fmt.Sprint("c", i)})
+		many.Violations = append(many.Violations, Violation{Consumer: fmt.Sprint("c", i)})
 	}
 	for _, c := range []struct {
 		err  error
@@ -134,7 +134,7 @@ func TestErrorsInWords(t *testing.T) {
 		{&ReshapeNeeded{}, "reshape needed"},
 		{&NotReady{Reason: "libvirt is down"}, "driver not ready: libvirt is down"},
 		{&ConfigError{Key: "nodes[0].name", Problem: "is missing"}, "configuration: nodes[0].name: is missing"},
-		{&ReshapeFailed{Offenders: []Offender{{Consumer: "c", Provider: "p", Class: "VGPU", Problem: "x"}}},
+		{&ReshapeFailed{Violations: []Violation{{Consumer: "c", Provider: "p", Class: "VGPU", Problem: "x"}}},
 			"reshape failed; consumer c, resource provider p, resource class VGPU: x"},
 		{many, "reshape failed: no room; consumer c0; consumer c1; consumer c2; consumer c3; consumer c4; and 2 more"},
 	} {

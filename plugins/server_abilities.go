@@ -17,20 +17,20 @@ import (
 
 // layoutVersion returns the driver's layout version, 0 without one.
 func (s *server) layoutVersion() (int32, error) {
-	shaper, ok := s.driver.(Shaper)
+	layoutVersioner, ok := s.driver.(LayoutVersioner)
 	if !ok {
 		return 0, nil
 	}
-	version := shaper.ShapeVersion()
-	if version < 0 || version > MaxShape {
-		return 0, fmt.Errorf("the driver's layout version is %d: must be 1 to %d, or 0 for none", version, MaxShape)
+	version := layoutVersioner.LayoutVersion()
+	if version < 0 || version > MaxLayout {
+		return 0, fmt.Errorf("the driver's layout version is %d: must be 1 to %d, or 0 for none", version, MaxLayout)
 	}
 	return int32(version), nil
 }
 
 // ReshapeStep lets the driver migrate a copy of the tree to the next layout.
 func (s *server) ReshapeStep(ctx context.Context, req *driverv1.ReshapeStepRequest) (*driverv1.ReshapeStepResponse, error) {
-	shaper, ok := s.driver.(Shaper)
+	layoutVersioner, ok := s.driver.(LayoutVersioner)
 	if !ok {
 		return nil, lacks("have layout versions")
 	}
@@ -53,7 +53,7 @@ func (s *server) ReshapeStep(ctx context.Context, req *driverv1.ReshapeStepReque
 	if from < 0 || from >= version {
 		return nil, refuse(codes.InvalidArgument, "layout version %d: must be 0 to %d to migrate from", from, version-1)
 	}
-	edited, err := shaper.Reshape(ctx, tree, req.GetNode(), int(from), given)
+	edited, err := layoutVersioner.Reshape(ctx, tree, req.GetNode(), int(from), given)
 	switch {
 	case errors.Is(err, ErrReshapeNeeded):
 		return nil, fmt.Errorf("the driver returned ErrReshapeNeeded from the migration of layout version %d: it must migrate, or return ReshapeFailed: %s", from, err.Error())

@@ -29,7 +29,7 @@ type ableDriver struct {
 	deleted func(Node) (bool, error)
 }
 
-func (d *ableDriver) ShapeVersion() int { return d.version }
+func (d *ableDriver) LayoutVersion() int { return d.version }
 
 func (d *ableDriver) Reshape(_ context.Context, tree *providertree.Tree, _ string, from int, a providertree.Allocations) (providertree.Allocations, error) {
 	return d.step(tree, from, a)
@@ -45,8 +45,8 @@ func (d *ableDriver) Guests(context.Context, *providertree.Tree, string) ([]Gues
 
 func (d *ableDriver) NodeDeleted(_ context.Context, n Node) (bool, error) { return d.deleted(n) }
 
-func TestShapeVersionComesWithTheConfiguration(t *testing.T) {
-	for version, good := range map[int]bool{-1: false, 0: true, 1: true, MaxShape: true, MaxShape + 1: false} {
+func TestLayoutVersionComesWithTheConfiguration(t *testing.T) {
+	for version, good := range map[int]bool{-1: false, 0: true, 1: true, MaxLayout: true, MaxLayout + 1: false} {
 		reply, err := serve(t, &ableDriver{version: version}).Configure(context.Background(), &driverv1.ConfigureRequest{})
 		if (err == nil) != good || good && int(reply.GetShapeVersion()) != version {
 			t.Errorf("version %d: %v, %v", version, reply, err)

@@ -9,10 +9,10 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// MaxShape is the highest layout version.
-const MaxShape = protocol.MaxShape
+// MaxLayout is the highest layout version.
+const MaxLayout = protocol.MaxLayout
 
-// Shaper is implemented by drivers whose trees have layouts with versions. A layout is which
+// LayoutVersioner is implemented by drivers whose trees have layouts with versions. A layout is which
 // providers there are, and which resource class is on which of them. Versions count from 1, in the
 // order of the driver's releases. 0 is a tree whose layout was not recorded: one that Nova wrote,
 // or this driver before it had versions.
@@ -31,14 +31,14 @@ const MaxShape = protocol.MaxShape
 // (another client moved inventory back), the agent runs no migrations. It calls UpdateProviderTree
 // with the allocations, which moves them, as that of any driver does. It can call its own Reshape,
 // from 0 on.
-type Shaper interface {
-	// ShapeVersion returns the layout version that UpdateProviderTree makes, 1 to [MaxShape]. It
+type LayoutVersioner interface {
+	// LayoutVersion returns the layout version that UpdateProviderTree makes, 1 to [MaxLayout]. It
 	// can depend on the configuration; 0 means that layouts have no versions with this
-	// configuration, and the driver is treated as if it were not a Shaper.
+	// configuration, and the driver is treated as if it were not a LayoutVersioner.
 	//
 	// It is called after each successful Configure, before any other call, and must not block. An
 	// invalid version is an error of that Configure.
-	ShapeVersion() int
+	LayoutVersion() int
 
 	// Reshape migrates a tree from layout version from to from+1, and moves the allocations;
 	// [Moves] and [Distribution] do that part. The driver edits tree in place, as in
@@ -47,7 +47,7 @@ type Shaper interface {
 	// before, at their new places; nil stands for the given ones, as edited. Classes that this
 	// migration renames are declared with [Renamer], which is called after each.
 	//
-	//   - It is called with from between 0 and ShapeVersion()-1, never concurrently with Configure,
+	//   - It is called with from between 0 and LayoutVersion()-1, never concurrently with Configure,
 	//     AvailableNodes, UpdateProviderTree or itself.
 	//   - It is idempotent: on a tree with layout from+1 or a later one it changes nothing. The
 	//     record can be behind the tree (a state directory was lost), and 0 means unknown. So it

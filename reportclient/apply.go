@@ -15,7 +15,7 @@ import (
 )
 
 // Apply carries out a plan for the node whose root is given. An operation that is refused stops
-// those that build upon it and no others; a Placement that is away, or refuses our credentials,
+// those that build upon it and no others; a Placement that is unavailable, or refuses our credentials,
 // stops the rest.
 //
 // What happened is remembered, so the next Tree costs nothing; what failed, or may have happened

@@ -61,7 +61,7 @@ const Microversion = "1.37"
 type Config struct {
 	// Config is that of the Placement client; its Microversion is always [Microversion].
 	placementclient.Config
-	// RefreshInterval is how long a tree is believed without a look at Placement. Zero: for ever.
+	// RefreshInterval is how long a tree is believed without a look at Placement. Zero: forever.
 	RefreshInterval time.Duration
 	// Jitter returns random numbers, 0 <= x < 1. Nil: math/rand.
 	Jitter func() float64
@@ -88,7 +88,7 @@ func New(cfg Config) (*Client, error) {
 	return c, nil
 }
 
-// SetRefreshInterval changes how long a tree is believed without looking; 0: for ever.
+// SetRefreshInterval changes how long a tree is believed without looking; 0: forever.
 func (c *Client) SetRefreshInterval(d time.Duration) { c.refresh.Store(int64(d)) }
 
 // CloseIdle closes the idle connections; the client stays usable.

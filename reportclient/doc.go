@@ -34,11 +34,11 @@
 // [Reshape], and Apply posts it once:
 //
 //	ReshapeLog.Begin ─▶ POST /reshaper ─┬─ 204 ──────────────────────────────────▶ happened: noted without reading
-//	                                    ├─ 409 concurrent_update ────────────────▶ ErrConflict: all forgotten, compute anew
+//	                                    ├─ 409 concurrent_update ────────────────▶ ErrConflict: all forgotten, compute again
 //	                                    ├─ another no of Placement's ────────────▶ ErrReshapeRefused, with what to do
 //	                                    └─ no answer, 5xx, garbage ─ compare ─┬──▶ happened
 //	                                                                          ├──▶ did not: fenced off, then ErrConflict
-//	                                                                          └──▶ unknown: Placement is away
+//	                                                                          └──▶ unknown: Placement is unavailable
 //
 // A reshape costs 1 request. What it leaves is known without reading: a provider of the reshape is
 // raised by its interim inventory (none if it will have none), by allocations that touch it, and by

@@ -33,7 +33,7 @@ func asAdmin(t *testing.T, microversion, method, url, body string) {
 
 // TestPlacementLosesCustomSymbols: a Placement whose database is restored or created again has
 // forgotten the custom classes and traits too. The agent makes them again: nothing that the driver
-// says is left out, or refused for ever.
+// says is left out, or refused forever.
 func TestPlacementLosesCustomSymbols(t *testing.T) {
 	onBoth(t, func(t *testing.T, url string) {
 		client, _, now := observed(t, url)

@@ -39,8 +39,8 @@ func (e *ClaimedError) Error() string {
 		node, e.Owner, e.Driver, e.Driver)
 }
 
-// Remedy is the hint for the operator.
-func (e *ClaimedError) Remedy() string {
+// Hint is the hint for the operator.
+func (e *ClaimedError) Hint() string {
 	give := fmt.Sprintf("compute-agent node give %s --to ", e.Node.Name)
 	if e.Owner == "" {
 		return fmt.Sprintf("assign it to one driver with `%sDRIVER`, and remove the node from the configuration of the other", give)
@@ -51,17 +51,17 @@ func (e *ClaimedError) Remedy() string {
 // Contested is a node that the driver names and that is held, because another driver has it or
 // names it too.
 type Contested struct {
-	Name   string `json:"name"`
-	UUID   string `json:"uuid"`
-	Owner  string `json:"owner,omitempty"`
-	Error  string `json:"error"`
-	Remedy string `json:"remedy"`
+	Name  string `json:"name"`
+	UUID  string `json:"uuid"`
+	Owner string `json:"owner,omitempty"`
+	Error string `json:"error"`
+	Hint  string `json:"remedy"`
 }
 
 func contested(held []*ClaimedError) []Contested {
 	var out []Contested
 	for _, e := range held {
-		out = append(out, Contested{Name: e.Node.Name, UUID: e.Node.UUID, Owner: e.Owner, Error: e.Error(), Remedy: e.Remedy()})
+		out = append(out, Contested{Name: e.Node.Name, UUID: e.Node.UUID, Owner: e.Owner, Error: e.Error(), Hint: e.Hint()})
 	}
 	return out
 }

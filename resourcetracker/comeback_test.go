@@ -51,7 +51,7 @@ func TestADeviceThatComesBackIsNotTakenForAReservedOne(t *testing.T) {
 		writes := again.writes()
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
-		if n := again.tracker.Status().Nodes[0]; again.writes() != writes || len(n.Retiring) > 0 {
+		if n := again.tracker.Status().Nodes[0]; again.writes() != writes || len(n.Draining) > 0 {
 			t.Errorf("%d writes more, %+v", again.writes()-writes, n)
 		}
 	})

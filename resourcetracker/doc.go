@@ -14,7 +14,7 @@
 //	       placement.AllocationsForProviderTree, the driver's steps on fresh copies, guard            │
 //	   guard                     nothing impossible                                                   │
 //	   ownership.Merge           others' items stay; COMPUTE_NODE, OWNER_NOVA, provider.yaml laid on  │
-//	   ownership.Retire          what goes and is in use stays, closed, until it is free              │
+//	   ownership.Drain          what goes and is in use stays, closed, until it is free              │
 //	   placement.Plan            the difference, as ordered writes ── empty: done ────────────────────┤
 //	   placement.Apply           ── conflict: read again and compute again, four times at most ───────┘
 //

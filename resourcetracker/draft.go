@@ -36,7 +36,7 @@ type draft struct {
 	kept      []ownership.Kept
 	refused   []string
 	conflicts []string
-	retiring  []ownership.Retiring
+	draining  []ownership.Draining
 	// holders are the consumers of what drains, as far as is known.
 	holders map[plugins.Place][]string
 	drift   []string

@@ -17,9 +17,9 @@ func (t *Tracker) noteDraft(n *nodeState, d draft) {
 		kept = append(kept, k.String())
 	}
 	kept = append(kept, d.refused...)
-	retiring := make([]string, 0, len(d.retiring))
-	for _, r := range d.retiring {
-		retiring = append(retiring, r.String()+heldBy(d.holders[plugins.Place{Provider: r.Provider, Class: r.Class}]))
+	draining := make([]string, 0, len(d.draining))
+	for _, r := range d.draining {
+		draining = append(draining, r.String()+heldBy(d.holders[plugins.Place{Provider: r.Provider, Class: r.Class}]))
 	}
 	n.Shape = d.next.Shape
 	logged := map[string]bool{}
@@ -33,7 +33,7 @@ func (t *Tracker) noteDraft(n *nodeState, d draft) {
 	}
 	logNew(zerolog.InfoLevel, kept, "The driver tried to change something that it does not own. It was left as it is.")
 	logNew(zerolog.WarnLevel, d.conflicts, "An entry of provider.yaml has no effect.")
-	logNew(zerolog.WarnLevel, retiring, "Guests still use inventory that the driver no longer reports. It stays in Placement, closed for new guests, until it is free.")
+	logNew(zerolog.WarnLevel, draining, "Guests still use inventory that the driver no longer reports. It stays in Placement, closed for new guests, until it is free.")
 	for _, line := range d.drift {
 		if !n.logged["drift: "+line] {
 			t.count(EventDrift, n.Name, 1)
@@ -41,5 +41,5 @@ func (t *Tracker) noteDraft(n *nodeState, d draft) {
 		logged["drift: "+line] = true
 	}
 	logNew(zerolog.InfoLevel, d.drift, "Placement does not have what this agent wrote last: another client changed it.")
-	n.Kept, n.Conflicts, n.Retiring, n.Drift, n.logged = kept, d.conflicts, retiring, d.drift, logged
+	n.Kept, n.Conflicts, n.Draining, n.Drift, n.logged = kept, d.conflicts, draining, d.drift, logged
 }

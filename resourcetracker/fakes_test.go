@@ -46,8 +46,8 @@ type fakeDriver struct {
 	capabilities map[string]bool
 }
 
-// ShapeVersion and ReshapeStep make it a [resourcetracker.Shaper].
-func (d *fakeDriver) ShapeVersion(context.Context) (int, error) {
+// LayoutVersion and ReshapeStep make it a [resourcetracker.LayoutVersioner].
+func (d *fakeDriver) LayoutVersion(context.Context) (int, error) {
 	if d.shape == 0 {
 		return 0, plugins.ErrUnsupported
 	}

@@ -40,8 +40,8 @@ func TestHintsOfARefusedReshape(t *testing.T) {
 			c.spoil(&r)
 			var got []string
 			for _, o := range guardReshape(r) {
-				if !slices.Contains(got, o.Remedy) {
-					got = append(got, o.Remedy)
+				if !slices.Contains(got, o.Hint) {
+					got = append(got, o.Hint)
 				}
 			}
 			slices.Sort(got)

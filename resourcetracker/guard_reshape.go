@@ -26,7 +26,7 @@ import (
 //     name.
 //
 // The violations come in a fixed order. Cost: O(providers + allocations), no request.
-func guardReshape(r draft) []plugins.Offender {
+func guardReshape(r draft) []plugins.Violation {
 	g := &reshapeGuard{draft: r, own: r.ownProviders()}
 	g.checkTree()
 	consumers := maps.Clone(r.before)
@@ -38,13 +38,13 @@ func guardReshape(r draft) []plugins.Offender {
 		g.checkConsumer(consumer)
 	}
 	g.checkCapacity()
-	return g.offenders
+	return g.violations
 }
 
 type reshapeGuard struct {
 	draft
-	own       map[string]bool
-	offenders []plugins.Offender
+	own        map[string]bool
+	violations []plugins.Violation
 }
 
 // What can be done about a reshape that is refused, by what is wrong with it.
@@ -61,8 +61,8 @@ func (g *reshapeGuard) blame(consumer, provider, class, format string, args ...a
 }
 
 // object notes a violation with what can be done about it.
-func (g *reshapeGuard) object(remedy, consumer, provider, class, format string, args ...any) {
-	g.offenders = append(g.offenders, plugins.Offender{Consumer: consumer, Provider: provider, Class: class, Problem: fmt.Sprintf(format, args...), Remedy: remedy})
+func (g *reshapeGuard) object(hint, consumer, provider, class, format string, args ...any) {
+	g.violations = append(g.violations, plugins.Violation{Consumer: consumer, Provider: provider, Class: class, Problem: fmt.Sprintf(format, args...), Hint: hint})
 }
 
 // ownProviders are those of the node's tree, before and after. What is new in the tree and held

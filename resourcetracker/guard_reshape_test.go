@@ -83,8 +83,8 @@ func (r *draft) own(consumer string, change func(*providertree.ConsumerAllocatio
 }
 
 func TestGuardLetsAnHonestReshapePass(t *testing.T) {
-	if offenders := guardReshape(vgpus()); len(offenders) > 0 {
-		t.Errorf("%v", offenders)
+	if violations := guardReshape(vgpus()); len(violations) > 0 {
+		t.Errorf("%v", violations)
 	}
 }
 
@@ -94,7 +94,7 @@ func TestGuardNamesEveryOffence(t *testing.T) {
 	gpu0 := id(4, 0)
 	for name, c := range map[string]struct {
 		misbehave func(*draft)
-		want      []string // each is the beginning of one offender, and all that there are
+		want      []string // each is the beginning of one violation, and all that there are
 	}{
 		"a consumer is dropped": {func(r *draft) { delete(r.after, plain) }, []string{
 			"consumer " + plain + ": all its allocations would be lost"}},
@@ -227,8 +227,8 @@ func TestGuardKnowsDeclaredRenames(t *testing.T) {
 	r := vgpus()
 	r.renames = plugins.ClassRenames{"VCPU": "PCPU"}
 	r.pcpus("VCPU", "PCPU")
-	if offenders := guardReshape(r); len(offenders) > 0 {
-		t.Errorf("of three consumers one has CPUs of its own: %v", offenders)
+	if violations := guardReshape(r); len(violations) > 0 {
+		t.Errorf("of three consumers one has CPUs of its own: %v", violations)
 	}
 }
 
@@ -239,12 +239,12 @@ func TestGuardAllowsOverCommitThatDoesNotGrow(t *testing.T) {
 	for _, tree := range []*providertree.Tree{r.known, r.desired} {
 		must(tree.SetInventory(gNode.UUID, "VCPU", providertree.Inventory{Total: 2}))
 	}
-	if offenders := guardReshape(r); len(offenders) > 0 {
-		t.Errorf("%v", offenders)
+	if violations := guardReshape(r); len(violations) > 0 {
+		t.Errorf("%v", violations)
 	}
 	r.set(id(9, 3), gNode.UUID, "VCPU", 5)
-	if offenders := guardReshape(r); len(offenders) != 2 {
-		t.Errorf("it grows: %v", offenders)
+	if violations := guardReshape(r); len(violations) != 2 {
+		t.Errorf("it grows: %v", violations)
 	}
 }
 
@@ -258,13 +258,13 @@ func TestGuardKeepsWhatIsAllocated(t *testing.T) {
 	for _, allocations := range []providertree.Allocations{r.before, r.after} {
 		allocations[id(9, 3)].Resources[old] = map[string]int64{"VGPU": 1}
 	}
-	offenders := guardReshape(r)
-	if len(offenders) != 1 || offenders[0].Consumer != id(9, 3) || offenders[0].Provider != old || !strings.Contains(offenders[0].Problem, "cn1_old") {
-		t.Errorf("%v", offenders)
+	violations := guardReshape(r)
+	if len(violations) != 1 || violations[0].Consumer != id(9, 3) || violations[0].Provider != old || !strings.Contains(violations[0].Problem, "cn1_old") {
+		t.Errorf("%v", violations)
 	}
 }
 
-// world is a random node in which everything has room, and what its consumers hold.
+// world is a random node in which everything has capacity, and what its consumers hold.
 func world(t *rapid.T) draft {
 	known := &providertree.Tree{}
 	check(known.AddRoot(gNode.UUID, gNode.Name))
@@ -330,8 +330,8 @@ func world(t *rapid.T) draft {
 // TestGuardHonestMovesAlwaysPass: whatever is moved within the node, nobody stands in the way.
 func TestGuardHonestMovesAlwaysPass(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		if offenders := guardReshape(world(t)); len(offenders) > 0 {
-			t.Fatalf("%v", offenders)
+		if violations := guardReshape(world(t)); len(violations) > 0 {
+			t.Fatalf("%v", violations)
 		}
 	})
 }
@@ -409,8 +409,8 @@ func BenchmarkGuardReshape(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		if offenders := guardReshape(r); len(offenders) > 0 {
-			b.Fatal(offenders[0])
+		if violations := guardReshape(r); len(violations) > 0 {
+			b.Fatal(violations[0])
 		}
 	}
 }

@@ -29,13 +29,13 @@ const maxHolders = 10
 //
 // Cost: one GET for each provider with draining inventory, each time that its usage is read (see
 // usages), and none otherwise.
-func (t *Tracker) holders(ctx context.Context, state *nodeState, retiring []ownership.Retiring) map[plugins.Place][]string {
+func (t *Tracker) holders(ctx context.Context, state *nodeState, draining []ownership.Draining) map[plugins.Place][]string {
 	placement, can := t.config.Placement.(Holders)
 	if !can {
 		return nil
 	}
 	out := map[plugins.Place][]string{}
-	for _, r := range retiring {
+	for _, r := range draining {
 		u, read := state.used[r.Provider]
 		if r.Class == "" || !read {
 			continue

@@ -59,7 +59,7 @@ func (t *Tracker) merge(ctx context.Context, state *nodeState, d draft) (draft, 
 	if removed {
 		d.next = d.next.Exact(d.record, d.desired)
 	}
-	if d, err = t.retire(ctx, state, d); err != nil {
+	if d, err = t.drain(ctx, state, d); err != nil {
 		return d, err
 	}
 	return t.possible(d), nil
@@ -152,8 +152,8 @@ func isNew(tree *providertree.Tree, root string) bool {
 	return !found || p.Generation == providertree.NoGeneration
 }
 
-// retire keeps what guests use of what would go.
-func (t *Tracker) retire(ctx context.Context, state *nodeState, d draft) (draft, error) {
+// drain keeps what guests use of what would go.
+func (t *Tracker) drain(ctx context.Context, state *nodeState, d draft) (draft, error) {
 	shrinking := ownership.Shrinking(d.known, d.desired)
 	if len(shrinking) == 0 {
 		return d, nil
@@ -175,29 +175,29 @@ func (t *Tracker) retire(ctx context.Context, state *nodeState, d draft) (draft,
 			return d, &passError{step: "reading usages of inventory that the driver removes", err: err}
 		}
 	}
-	desired, retiring, err := ownership.Retire(d.known, d.desired, usages, may)
+	desired, draining, err := ownership.Drain(d.known, d.desired, usages, may)
 	if err != nil {
 		return d, &passError{step: "keeping inventory that is still in use", err: err}
 	}
 	if d.before != nil {
-		if desired, err = leaveOpen(d.known, desired, retiring); err != nil {
+		if desired, err = leaveOpen(d.known, desired, draining); err != nil {
 			return d, err
 		}
 	}
-	d.desired, d.retiring = desired, retiring
+	d.desired, d.draining = desired, draining
 	if d.before == nil {
-		d.holders = t.holders(ctx, state, retiring)
+		d.holders = t.holders(ctx, state, draining)
 	}
-	d.next = d.next.Exact(d.record, d.desired).Hold(d.base, d.desired, retiring)
+	d.next = d.next.Exact(d.record, d.desired).Hold(d.base, d.desired, draining)
 	return d, nil
 }
 
 // leaveOpen has what stays behind in a reshape stay as it is; the next pass closes it. All that a
 // consumer has is posted again with what of it moves, and Placement before 2025.1 refuses that
 // where the inventory is closed.
-func leaveOpen(known, desired *providertree.Tree, retiring []ownership.Retiring) (*providertree.Tree, error) {
+func leaveOpen(known, desired *providertree.Tree, draining []ownership.Draining) (*providertree.Tree, error) {
 	out := desired.Clone()
-	for _, r := range retiring {
+	for _, r := range draining {
 		if r.Class == "" {
 			continue
 		}

@@ -241,7 +241,7 @@ providers:
 		if inv, _ := tree.Inventory(nodeUUID, "CUSTOM_LICENSE"); inv.Total != 3 || inv.Reserved != 3 {
 			t.Errorf("of 4 licences, 3 of them in use, stay: %+v", inv)
 		}
-		if r := s.tracker.Status().Nodes[0].Retiring; len(r) != 1 || !strings.Contains(r[0], "held by the consumer "+guest1+".") {
+		if r := s.tracker.Status().Nodes[0].Draining; len(r) != 1 || !strings.Contains(r[0], "held by the consumer "+guest1+".") {
 			t.Errorf("retiring: %q", r)
 		}
 		s.placement.set(func(p *fakePlacement) {
@@ -407,7 +407,7 @@ func TestAReshapeClosesNothing(t *testing.T) {
 				t.Errorf("the reshape sets %+v", p.After)
 			}
 		}
-		if r := s.tracker.Status().Nodes[0].Retiring; len(r) != 1 {
+		if r := s.tracker.Status().Nodes[0].Draining; len(r) != 1 {
 			t.Errorf("retiring: %q", r)
 		}
 		s.tracker.Refresh("the next pass")
@@ -477,7 +477,7 @@ func TestADeviceThatIsGoneStaysWhileGuestsUseIt(t *testing.T) {
 		s.placement.mu.Lock()
 		asked := s.placement.asked
 		s.placement.mu.Unlock()
-		if n := s.tracker.Status().Nodes[0]; asked > 3 || len(n.Retiring) != 1 || n.State != resourcetracker.Reporting {
+		if n := s.tracker.Status().Nodes[0]; asked > 3 || len(n.Draining) != 1 || n.State != resourcetracker.Reporting {
 			t.Errorf("asked %d times, %+v", asked, n)
 		}
 		s.placement.set(func(p *fakePlacement) {
@@ -520,7 +520,7 @@ func TestWhatStaysBehindDoesNotStopAReshape(t *testing.T) {
 			guest1: {nodeUUID: {"VCPU": 2}, gpu: {"VGPU": 2}, dead: {"FPGA": 2}}, guest2: {gpu: {"VGPU": 1}},
 		}
 		s.checkLayout(want)
-		if inv, _ := s.said().Inventory(dead, "FPGA"); len(n) != 1 || n[0].State != resourcetracker.Reporting || len(n[0].Retiring) != 1 || inv.Total != 2 || inv.Reserved != 2 {
+		if inv, _ := s.said().Inventory(dead, "FPGA"); len(n) != 1 || n[0].State != resourcetracker.Reporting || len(n[0].Draining) != 1 || inv.Total != 2 || inv.Reserved != 2 {
 			t.Errorf("%+v, FPGA %+v", n, inv)
 		}
 	})

@@ -16,10 +16,10 @@ import (
 	"github.com/compute-agent/compute-agent/resourcetracker/ownership"
 )
 
-// Shaper is a [Driver] whose trees have had several shapes, numbered from 1, see [plugins.Shaper].
+// LayoutVersioner is a [Driver] whose trees have had several shapes, numbered from 1, see [plugins.LayoutVersioner].
 // Its methods answer [plugins.ErrUnsupported] if they have not.
-type Shaper interface {
-	ShapeVersion(ctx context.Context) (int, error)
+type LayoutVersioner interface {
+	LayoutVersion(ctx context.Context) (int, error)
 	ReshapeStep(ctx context.Context, tree *providertree.Tree, node string, from int, allocations providertree.Allocations) (*providertree.Tree, providertree.Allocations, error)
 }
 
@@ -41,8 +41,8 @@ type CapabilityReporter interface {
 //
 // Errors: an [*OlderDriverError] if the driver has a lower version than the tree, or none.
 func (t *Tracker) layouts(ctx context.Context, d draft) (from, to int, err error) {
-	if shaper, ok := t.config.Driver.(Shaper); ok {
-		to, err = shaper.ShapeVersion(ctx)
+	if layoutVersioner, ok := t.config.Driver.(LayoutVersioner); ok {
+		to, err = layoutVersioner.LayoutVersion(ctx)
 		if err != nil && !errors.Is(err, plugins.ErrUnsupported) {
 			return 0, 0, &passError{step: "asking the driver for its layout version", err: err}
 		}
@@ -162,7 +162,7 @@ func (t *Tracker) step(ctx context.Context, d draft, tree *providertree.Tree, al
 	out := draft{node: d.node, before: allocations}
 	given := allocations.Clone()
 	err := t.observe(ctx, StepDriver, d.node.Name, func(ctx context.Context) (err error) {
-		out.answer, out.after, err = t.config.Driver.(Shaper).ReshapeStep(ctx, tree.Clone(), d.node.Name, from, given)
+		out.answer, out.after, err = t.config.Driver.(LayoutVersioner).ReshapeStep(ctx, tree.Clone(), d.node.Name, from, given)
 		return err
 	})
 	var failed *plugins.ReshapeFailed
@@ -170,7 +170,7 @@ func (t *Tracker) step(ctx context.Context, d draft, tree *providertree.Tree, al
 	case errors.Is(err, plugins.ErrReshapeNeeded):
 		return out, &ReshapeError{
 			Problem: fmt.Sprintf("the driver was given all allocations for the step from layout version %d to %d, but asks for a reshape", from, from+1), Err: err,
-			Remedy: "this is a defect of the driver: install its former version, and report it to its author",
+			Hint: "this is a defect of the driver: install its former version, and report it to its author",
 		}
 	case errors.As(err, &failed):
 		refused := cannotMove(failed, err).of(allocations, tree)
@@ -185,7 +185,7 @@ func (t *Tracker) step(ctx context.Context, d draft, tree *providertree.Tree, al
 	if renamer, ok := t.config.Driver.(plugins.Renamer); ok {
 		out.renames = renamer.ClassRenames()
 	}
-	// The driver does not see what the operator added; guests may use it, and the guard shall find
+	// The driver does not see what the operator added; guests may use it, and the guard must find
 	// it.
 	out.base = tree
 	out.known, out.desired = withOperators(tree, d), withOperators(out.answer, d)

@@ -195,7 +195,7 @@ func TestTheStepThatIsWrongIsNamed(t *testing.T) {
 		if !errors.As(err, &fatal) || !fatal.Protects || !errors.As(err, &refused) {
 			t.Fatalf("the start ended with %v", err)
 		}
-		if want := "step from layout version 2 to 3: the driver's reshape does not pass the agent's checks"; refused.Problem != want || len(refused.Offenders) == 0 || refused.Offenders[0].Consumer != guest2 {
+		if want := "step from layout version 2 to 3: the driver's reshape does not pass the agent's checks"; refused.Problem != want || len(refused.Violations) == 0 || refused.Violations[0].Consumer != guest2 {
 			t.Errorf("refused: %v", refused)
 		}
 		s.checkLayout(oldShape)
@@ -223,7 +223,7 @@ func TestADriverThatIsOlderThanTheTreeIsHeld(t *testing.T) {
 			<-old.tracker.Ready()
 			time.Sleep(time.Hour)
 			n := old.tracker.Status().Nodes[0]
-			if n.Cause != resourcetracker.CauseDriverOlder || !strings.Contains(n.Error, text) || !strings.Contains(n.Remedy, "reshape undo 1") || s.writes() != writes {
+			if n.Cause != resourcetracker.CauseDriverOlder || !strings.Contains(n.Error, text) || !strings.Contains(n.Hint, "reshape undo 1") || s.writes() != writes {
 				t.Errorf("a driver of version %d: %+v, %d writes", shape, n, s.writes()-writes)
 			}
 			must(s, old.end())
@@ -273,7 +273,7 @@ func TestNoStepIsMadeWhileTheAgentRuns(t *testing.T) {
 		s.tracker.Refresh("a newer driver")
 		synctest.Wait()
 		n := s.tracker.Status().Nodes[0]
-		if s.writes() != writes || len(s.driver.steps) != steps || n.State != resourcetracker.Degraded || n.Remedy == "" {
+		if s.writes() != writes || len(s.driver.steps) != steps || n.State != resourcetracker.Degraded || n.Hint == "" {
 			t.Errorf("%d writes, steps %v, node %+v", s.writes()-writes, s.driver.steps, n)
 		}
 	})

@@ -38,8 +38,8 @@ func (e *OlderDriverError) Error() string {
 	return fmt.Sprintf("the provider tree has layout version %d, but this driver has layout version %d%s", e.Recorded, e.Driver, nothing)
 }
 
-// Remedy is the hint for the operator.
-func (e *OlderDriverError) Remedy() string {
+// Hint is the hint for the operator.
+func (e *OlderDriverError) Hint() string {
 	newer := "install the newer version of the driver again"
 	if e.Recorded > 0 {
 		newer = fmt.Sprintf("install a version of the driver with layout version %d again", e.Recorded)

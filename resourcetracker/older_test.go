@@ -44,7 +44,7 @@ func TestAnOlderDriverWithoutNumbersDoesNotDoubleTheInventory(t *testing.T) {
 		<-old.tracker.Ready()
 		time.Sleep(time.Hour)
 		n := old.tracker.Status().Nodes[0]
-		if n.Cause != resourcetracker.CauseDriverOlder || !strings.Contains(n.Error, "VGPU on cn1, which was moved to VGPU on cn1_gpu") || !strings.Contains(n.Remedy, "reshape undo 1") {
+		if n.Cause != resourcetracker.CauseDriverOlder || !strings.Contains(n.Error, "VGPU on cn1, which was moved to VGPU on cn1_gpu") || !strings.Contains(n.Hint, "reshape undo 1") {
 			t.Errorf("%+v", n)
 		}
 		if s.writes() != writes {
@@ -149,14 +149,14 @@ func TestAReshapeAskedForAgain(t *testing.T) {
 		for range 2 {
 			time.Sleep(10 * time.Minute)
 			n := s.tracker.Status().Nodes[0]
-			if n.Cause != resourcetracker.CauseReshapeAgain || !strings.Contains(n.Error, "defect of the driver") || strings.Contains(n.Remedy, "restart") {
-				t.Errorf("%s: %s; %s", n.Cause, n.Error, n.Remedy)
+			if n.Cause != resourcetracker.CauseReshapeAgain || !strings.Contains(n.Error, "defect of the driver") || strings.Contains(n.Hint, "restart") {
+				t.Errorf("%s: %s; %s", n.Cause, n.Error, n.Hint)
 			}
 		}
 		s.tracker.Reconfigured("a reload")
 		synctest.Wait()
-		if n := s.tracker.Status().Nodes[0]; n.Cause != resourcetracker.CauseReshapeLate || !strings.Contains(n.Remedy, "restart the agent") {
-			t.Errorf("after a reload: %s: %s; %s", n.Cause, n.Error, n.Remedy)
+		if n := s.tracker.Status().Nodes[0]; n.Cause != resourcetracker.CauseReshapeLate || !strings.Contains(n.Hint, "restart the agent") {
+			t.Errorf("after a reload: %s: %s; %s", n.Cause, n.Error, n.Hint)
 		}
 	})
 }

@@ -119,7 +119,7 @@ func (t *Tracker) noteOrphan(r *ownership.Record, reason string) {
 		n = &nodeState{NodeStatus: NodeStatus{Name: r.Node, UUID: r.Root, State: Orphaned}}
 		t.nodes[orphanKey(r.Root)] = n
 		t.config.Logger.Warn().Str("driver", t.config.Name).Str("node", r.Node).Str("uuid", r.Root).Str("reason", reason).
-			Str("remedy", "if it was removed for good: `compute-agent node remove "+r.Root+"`").
+			Str("hint", "if it was removed for good: `compute-agent node remove "+r.Root+"`").
 			Msg("The driver no longer names a node that it reported before. The node is left unchanged in Placement.")
 	}
 	n.Orphaned = reason

@@ -50,7 +50,7 @@ func TestPlanOfARefusedReshapeShowsItAllTheSame(t *testing.T) {
 		<-s.tracker.Ready()
 		plans, err := s.tracker.Plan(t.Context(), resourcetracker.PlanOptions{Reshape: true})
 		var refused *resourcetracker.ReshapeError
-		if err != nil || !errors.As(plans[0].Err, &refused) || len(refused.Offenders) != 2 || plans[0].Reshape == nil || len(plans[0].Plan.Operations) != 0 {
+		if err != nil || !errors.As(plans[0].Err, &refused) || len(refused.Violations) != 2 || plans[0].Reshape == nil || len(plans[0].Plan.Operations) != 0 {
 			t.Errorf("%v, %+v", err, plans[0])
 		}
 	})

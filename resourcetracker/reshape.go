@@ -88,7 +88,7 @@ func (t *Tracker) askToReshape(ctx context.Context, d draft, tree *providertree.
 	case errors.Is(err, plugins.ErrReshapeNeeded):
 		return d, &ReshapeError{
 			Problem: "the driver was given all allocations, but asks for a reshape again", Err: err,
-			Remedy: "this is a defect of the driver: install its former version, and report it to its author",
+			Hint: "this is a defect of the driver: install its former version, and report it to its author",
 		}
 	case errors.As(err, &failed):
 		return d, cannotMove(failed, err).of(d.before, d.base)
@@ -124,20 +124,20 @@ func compose(first, second plugins.ClassRenames) plugins.ClassRenames {
 
 // check is the guard of a reshape as a whole: the tree, the allocations, and the declared renames.
 func (d draft) check() error {
-	var offenders []plugins.Offender
+	var violations []plugins.Violation
 	for _, v := range providertree.Check(d.base, d.answer, d.node.Name) {
-		offenders = append(offenders, plugins.Offender{Problem: v.Error(), Remedy: fixDriver})
+		violations = append(violations, plugins.Violation{Problem: v.Error(), Hint: fixDriver})
 	}
 	if err := d.renames.Validate(); err != nil {
-		offenders = append(offenders, plugins.Offender{Problem: err.Error(), Remedy: fixDriver})
+		violations = append(violations, plugins.Violation{Problem: err.Error(), Hint: fixDriver})
 	}
-	offenders = append(offenders, guardReshape(d)...)
-	if len(offenders) == 0 {
+	violations = append(violations, guardReshape(d)...)
+	if len(violations) == 0 {
 		return nil
 	}
 	refused := &ReshapeError{
-		Problem: "the driver's reshape does not pass the agent's checks", Offenders: offenders,
-		Remedy: "`compute-agent plan --reshape` shows what the driver requests. Its former version or configuration still works",
+		Problem: "the driver's reshape does not pass the agent's checks", Violations: violations,
+		Hint: "`compute-agent plan --reshape` shows what the driver requests. Its former version or configuration still works",
 	}
 	return refused.of(nil, d.base) // its violations say the amounts themselves
 }
@@ -175,7 +175,7 @@ func (t *Tracker) resolveJournal(ctx context.Context, node plugins.Node) error {
 		if e.Err != nil {
 			return &ReshapeError{
 				Problem: fmt.Sprintf("it is unknown whether reshape %d of this node happened, and its journal entry cannot be compared with Placement", e.ID), Err: e.Err,
-				Remedy: fmt.Sprintf("look at the node's tree in Placement (`openstack resource provider list --in-tree %s`, and `openstack resource provider show --allocations` for each); "+
+				Hint: fmt.Sprintf("look at the node's tree in Placement (`openstack resource provider list --in-tree %s`, and `openstack resource provider show --allocations` for each); "+
 					"if it is complete, move %s away: the reshape is then computed again if it is still needed", node.UUID, e.File),
 			}
 		}

@@ -18,10 +18,10 @@ import (
 type ReshapeError struct {
 	// Problem is what is wrong, in one line.
 	Problem string
-	// Offenders are all that stand against it.
-	Offenders []plugins.Offender
-	// Remedy is the way out, beside those of the violations.
-	Remedy string
+	// Violations are all that stand against it.
+	Violations []plugins.Violation
+	// Hint is the way out, beside those of the violations.
+	Hint string
 	// Err is the cause, or nil.
 	Err error
 
@@ -32,19 +32,19 @@ type ReshapeError struct {
 	tree *providertree.Tree
 }
 
-// Error is all of it in one line: the problem, every offender, the ways out, nothing twice.
+// Error is all of it in one line: the problem, every violation, the ways out, nothing twice.
 func (e *ReshapeError) Error() string {
 	parts := []string{e.Summary()}
-	for _, o := range e.Objections() {
+	for _, o := range e.ViolationGroups() {
 		parts = append(parts, o.String())
 	}
-	if ways := e.Remedies(); ways != "" {
+	if ways := e.Hints(); ways != "" {
 		parts = append(parts, "what to do: "+ways)
 	}
 	return strings.Join(parts, "; ")
 }
 
-// Summary is the problem without violations and remedy.
+// Summary is the problem without violations and hint.
 func (e *ReshapeError) Summary() string {
 	if e.Err != nil {
 		return e.Problem + ": " + e.Err.Error()
@@ -69,12 +69,12 @@ func cannotMove(failed *plugins.ReshapeFailed, err error) *ReshapeError {
 	if failed.Reason != "" {
 		problem += ": " + failed.Reason
 	}
-	remedy := failed.Remedy
-	if remedy == "" {
-		remedy = "check for each consumer whether its guest still exists (`openstack resource provider allocation show CONSUMER`); allocations of removed guests can be " +
+	hint := failed.Hint
+	if hint == "" {
+		hint = "check for each consumer whether its guest still exists (`openstack resource provider allocation show CONSUMER`); allocations of removed guests can be " +
 			"deleted (`openstack resource provider allocation delete CONSUMER`)"
 	}
-	return &ReshapeError{Problem: problem, Offenders: failed.Offenders, quiet: err, Remedy: remedy + ". Or go back to the driver's former configuration or version"}
+	return &ReshapeError{Problem: problem, Violations: failed.Violations, quiet: err, Hint: hint + ". Or go back to the driver's former configuration or version"}
 }
 
 // refusedBy tells what a failed Apply means: a reshape that Placement refuses for good is no
@@ -85,7 +85,7 @@ func refusedBy(err error) error {
 	if errors.Is(err, reportclient.ErrReshapeRefused) && !unknown {
 		return &ReshapeError{
 			Problem: "Placement did not carry out the reshape", Err: err,
-			Remedy: "Placement's message says why. If it is about the role (403): the agent needs the role service for POST /reshaper; if it is about inventory or " +
+			Hint: "Placement's message says why. If it is about the role (403): the agent needs the role service for POST /reshaper; if it is about inventory or " +
 				"capacity: `compute-agent plan --reshape` shows the request",
 		}
 	}
@@ -102,7 +102,7 @@ func summary(err error) string {
 }
 
 // violations are those of a refused reshape, as text.
-func offenders(err error) []string {
+func violations(err error) []string {
 	var refused *ReshapeError
 	if !errors.As(err, &refused) {
 		return nil

@@ -29,7 +29,7 @@ func TestFullDiskIsSaid(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, vgpus, func(s *scene) { s.placement.log = fullDisk{} })
 		<-s.tracker.Ready()
-		if n := s.tracker.Status().Nodes[0]; !strings.Contains(n.Error, "no space left") || !strings.Contains(n.Remedy, "state_dir") {
+		if n := s.tracker.Status().Nodes[0]; !strings.Contains(n.Error, "no space left") || !strings.Contains(n.Hint, "state_dir") {
 			t.Errorf("%+v", n)
 		}
 		s.checkLayout(oldShape)

@@ -207,7 +207,7 @@ var refusals = map[string]struct {
 			}
 			failed := &plugins.ReshapeFailed{Reason: "stale allocations"}
 			for n := range 7 { // more than the error's own text names
-				failed.Offenders = append(failed.Offenders, plugins.Offender{Consumer: fmt.Sprintf("consumer-%d", n), Problem: "has no guest"})
+				failed.Violations = append(failed.Violations, plugins.Violation{Consumer: fmt.Sprintf("consumer-%d", n), Problem: "has no guest"})
 			}
 			return nil, fmt.Errorf("driver fake: %w", failed)
 		}
@@ -276,10 +276,10 @@ func TestRefusedReshapeIsHeld(t *testing.T) {
 				synctest.Wait()
 				st := s.tracker.Status()
 				n := st.Nodes[0]
-				if st.State != resourcetracker.Degraded || n.State != resourcetracker.Degraded || !n.Held || n.Error == "" || !strings.Contains(n.Remedy, "compute-agent refresh") {
+				if st.State != resourcetracker.Degraded || n.State != resourcetracker.Degraded || !n.Held || n.Error == "" || !strings.Contains(n.Hint, "compute-agent refresh") {
 					t.Errorf("status: %+v", st)
 				}
-				if all := n.Error + strings.Join(n.Offenders, "\n") + n.Remedy; !containsAll(all, c.said...) {
+				if all := n.Error + strings.Join(n.Violations, "\n") + n.Hint; !containsAll(all, c.said...) {
 					t.Errorf("the status does not say all of %q:\n%s", c.said, all)
 				}
 				if s.calls() != calls || s.writes() != writes {
@@ -301,7 +301,7 @@ func TestRefusedReshapeIsHeld(t *testing.T) {
 				time.Sleep(time.Second)
 				synctest.Wait()
 				s.checkLayout(newShape)
-				if st := s.tracker.Status(); st.State != resourcetracker.Reporting || st.Nodes[0].Held || len(st.Nodes[0].Offenders) > 0 {
+				if st := s.tracker.Status(); st.State != resourcetracker.Reporting || st.Nodes[0].Held || len(st.Nodes[0].Violations) > 0 {
 					t.Errorf("not released: %+v", st)
 				}
 				if err := s.end(); err != nil {
@@ -364,7 +364,7 @@ func TestPeriodicPassDoesNotReshape(t *testing.T) {
 		}
 		synctest.Wait()
 		n := s.tracker.Status().Nodes[0]
-		if n.State != resourcetracker.Degraded || n.Held || s.gathered() != 0 || !containsAll(n.Error, "restart the agent", "nothing was written", "one provider for each GPU") || !strings.Contains(n.Remedy, "systemctl restart") {
+		if n.State != resourcetracker.Degraded || n.Held || s.gathered() != 0 || !containsAll(n.Error, "restart the agent", "nothing was written", "one provider for each GPU") || !strings.Contains(n.Hint, "systemctl restart") {
 			t.Errorf("gathered %d times; %+v", s.gathered(), n)
 		}
 		s.checkLayout(oldShape)
@@ -481,7 +481,7 @@ func TestExpiredTokenIsAnOutage(t *testing.T) {
 			}
 		})
 		<-s.tracker.Ready()
-		if n := s.tracker.Status().Nodes[0]; n.State != resourcetracker.Degraded || !strings.Contains(n.Remedy, "placement_client") {
+		if n := s.tracker.Status().Nodes[0]; n.State != resourcetracker.Degraded || !strings.Contains(n.Hint, "placement_client") {
 			t.Errorf("%+v", n)
 		}
 		s.placement.set(func(p *fakePlacement) { p.onReshape = nil })

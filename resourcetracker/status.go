@@ -40,11 +40,11 @@ type Status struct {
 	State  State  `json:"state"`
 	// Failures counts the turns that failed since the last one that did not.
 	Failures int `json:"failures"`
-	// Error, Cause and Remedy are of the last round, if it failed before any node was reached.
-	Error  string       `json:"error,omitempty"`
-	Cause  Cause        `json:"cause,omitempty"`
-	Remedy string       `json:"remedy,omitempty"`
-	Nodes  []NodeStatus `json:"nodes"`
+	// Error, Cause and Hint are of the last round, if it failed before any node was reached.
+	Error string       `json:"error,omitempty"`
+	Cause Cause        `json:"cause,omitempty"`
+	Hint  string       `json:"remedy,omitempty"`
+	Nodes []NodeStatus `json:"nodes"`
 	// Contested are the nodes that the driver names and has not: another driver has them, or names
 	// them too.
 	Contested []Contested `json:"contested,omitempty"`
@@ -70,26 +70,26 @@ type NodeStatus struct {
 	// Passes and Writes count since the start.
 	Passes int64 `json:"passes"`
 	Writes int64 `json:"writes"`
-	// Failures counts the failed passes since the last good one; Error, Cause and Remedy are of the
-	// last, and Offenders all that stands against a reshape.
-	Failures  int      `json:"failures"`
-	Error     string   `json:"error,omitempty"`
-	Cause     Cause    `json:"cause,omitempty"`
-	Remedy    string   `json:"remedy,omitempty"`
-	Offenders []string `json:"offenders,omitempty"`
+	// Failures counts the failed passes since the last good one; Error, Cause and Hint are of the
+	// last, and Violations all that stands against a reshape.
+	Failures   int      `json:"failures"`
+	Error      string   `json:"error,omitempty"`
+	Cause      Cause    `json:"cause,omitempty"`
+	Hint       string   `json:"remedy,omitempty"`
+	Violations []string `json:"offenders,omitempty"`
 	// Held: its reshape was refused, and nothing is tried or written before another client asks.
 	Held bool `json:"held,omitempty"`
 	// Shape is the version of the tree's shape, 0 if the driver does not number them.
 	Shape int `json:"shape,omitempty"`
-	// DisabledReason is why nothing new shall be scheduled to the node; "": it may.
+	// DisabledReason is why nothing new is to be scheduled to the node; "": it may.
 	DisabledReason string `json:"disabled_reason,omitempty"`
 	// Kept is what the driver would take away and must not, since it is another client's.
 	Kept []string `json:"kept,omitempty"`
 	// Conflicts are the entries of provider.yaml that have no effect, and why.
 	Conflicts []string `json:"conflicts,omitempty"`
-	// Retiring is what the machine no longer has and guests still use: it stays until they are
+	// Draining is what the machine no longer has and guests still use: it stays until they are
 	// gone, closed for new ones.
-	Retiring []string `json:"retiring,omitempty"`
+	Draining []string `json:"retiring,omitempty"`
 	// Flapping is what the driver reports otherwise at every pass, with the last values.
 	Flapping []string `json:"flapping,omitempty"`
 	// Writing is how far the pass under way has come that writes to Placement; nil: none does.
@@ -156,7 +156,7 @@ func (t *Tracker) Status() Status {
 		if t.config.Disabled != nil && n.State != Orphaned {
 			n.DisabledReason, _ = t.config.Disabled(plugins.Node{Name: n.Name, UUID: n.UUID})
 		}
-		for _, list := range []*[]string{&n.Changes, &n.Offenders, &n.Kept, &n.Conflicts, &n.Retiring, &n.Drift, &n.Flapping} {
+		for _, list := range []*[]string{&n.Changes, &n.Violations, &n.Kept, &n.Conflicts, &n.Draining, &n.Drift, &n.Flapping} {
 			*list = slices.Clone(*list)
 		}
 		if n.Writing != nil {
@@ -204,15 +204,15 @@ func (t *Tracker) noteTurn(err error, nodes []plugins.Node) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if err == nil {
-		t.status.State, t.status.Failures, t.status.Error, t.status.Remedy = Reporting, 0, "", ""
+		t.status.State, t.status.Failures, t.status.Error, t.status.Hint = Reporting, 0, "", ""
 		t.status.Cause = ""
 	} else {
 		t.status.State = Degraded
 		t.status.Failures++
-		t.status.Error, t.status.Remedy, t.status.Cause = "", "", ""
+		t.status.Error, t.status.Hint, t.status.Cause = "", "", ""
 	}
 	if nodes == nil {
-		t.status.Error, t.status.Remedy, t.status.Cause = err.Error(), remedy(err), kindOf(err)
+		t.status.Error, t.status.Hint, t.status.Cause = err.Error(), hint(err), kindOf(err)
 		for _, n := range t.nodes {
 			if n.State != Orphaned {
 				n.State = Degraded
@@ -326,8 +326,8 @@ func (t *Tracker) noteSuccess(n *nodeState, writes int, reason string, took time
 		e.Msg("The node is reported again. Placement is up to date.")
 	}
 	first := n.Passes == 0
-	n.State, n.LastSuccess, n.Failures, n.Error, n.Remedy, n.cause = Reporting, now, 0, "", "", ""
-	n.Cause, n.Offenders, n.Held, n.startup, n.enabling = "", nil, false, false, false
+	n.State, n.LastSuccess, n.Failures, n.Error, n.Hint, n.cause = Reporting, now, 0, "", "", ""
+	n.Cause, n.Violations, n.Held, n.startup, n.enabling = "", nil, false, false, false
 	t.cause = ""
 	n.Passes++
 	if first && n.Writes == 0 {
@@ -356,13 +356,13 @@ func (t *Tracker) noteFatal(n *nodeState, err error) {
 
 // logRefusal says all that stands against a reshape.
 func (t *Tracker) logRefusal(n *nodeState, message string) {
-	t.config.Logger.Error().Str("driver", t.config.Name).Str("node", n.Name).Str("error", n.Error).Strs("offenders", n.Offenders).Str("remedy", n.Remedy).Msg(message)
+	t.config.Logger.Error().Str("driver", t.config.Name).Str("node", n.Name).Str("error", n.Error).Strs("offenders", n.Violations).Str("hint", n.Hint).Msg(message)
 }
 
 func (n *nodeState) fail(err error) {
 	n.State = Degraded
 	n.Failures++
-	n.Error, n.Remedy, n.Cause, n.Offenders = summary(err), remedy(err), kindOf(err), offenders(err)
+	n.Error, n.Hint, n.Cause, n.Violations = summary(err), hint(err), kindOf(err), violations(err)
 }
 
 // noteHeld keeps that a node waits for an operator.
@@ -371,7 +371,7 @@ func (t *Tracker) noteHeld(n *nodeState, err *ReshapeError) {
 	defer t.mu.Unlock()
 	n.fail(err)
 	n.Held = true
-	n.Remedy += "; then `compute-agent refresh`, or a reload, tries again"
+	n.Hint += "; then `compute-agent refresh`, or a reload, tries again"
 	t.logRefusal(n, "The reshape is refused and the node is held: the agent stays up and writes nothing for it. Placement is unchanged, and guests are not affected.")
 }
 
@@ -387,14 +387,14 @@ func (t *Tracker) logFailure(failures int, node string, before *string, err erro
 	}
 	*before = cause
 	e := t.config.Logger.WithLevel(level).Str("driver", t.config.Name).Str(zerolog.ErrorFieldName, summary(err)).Int("failures", failures)
-	if all := offenders(err); len(all) > 0 {
+	if all := violations(err); len(all) > 0 {
 		e = e.Strs("offenders", all)
 	}
 	if node != "" {
 		e = e.Str("node", node)
 	}
-	if r := remedy(err); r != "" {
-		e = e.Str("remedy", r)
+	if r := hint(err); r != "" {
+		e = e.Str("hint", r)
 	}
 	e.Msg("The pass failed. Placement keeps the result of the last successful pass, guests are not affected, and the agent tries again.")
 }
@@ -403,31 +403,31 @@ func (t *Tracker) logFailure(failures int, node string, before *string, err erro
 func causeOf(err error) string {
 	var step *passError
 	if errors.As(err, &step) {
-		return step.step + ": " + remedy(err)
+		return step.step + ": " + hint(err)
 	}
 	var refused *ReshapeError
 	if errors.As(err, &refused) {
 		return refused.Problem
 	}
-	return remedy(err)
+	return hint(err)
 }
 
-// remedy is what an operator can do about a failed pass, or "".
-func remedy(err error) string {
+// hint is what an operator can do about a failed pass, or "".
+func hint(err error) string {
 	var refused *ReshapeError
 	var identityErr *identity.Error
 	var older *OlderDriverError
 	var again *repeatedReshape
 	switch {
 	case errors.As(err, &older):
-		return older.Remedy()
+		return older.Hint()
 	case errors.As(err, &again):
 		return "report it to the driver's author: after a reshape UpdateProviderTree must return the tree as it is and ask for nothing. The previous version of the driver " +
 			"works, unless it is older than the tree"
 	case errors.As(err, &refused):
-		return refused.Remedies()
+		return refused.Hints()
 	case errors.As(err, &identityErr):
-		return identityErr.Remedy
+		return identityErr.Hint
 	case errors.Is(err, reportclient.ErrIdentity):
 		return "see docs/operators.md, \"Identity\""
 	case errors.Is(err, reportclient.ErrRefused):

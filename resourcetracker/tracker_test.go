@@ -162,7 +162,7 @@ func TestPlacementAwayAndBack(t *testing.T) {
 		s.driver.set(func(d *fakeDriver) { d.vcpus = 4 })
 		time.Sleep(3 * time.Minute)
 		synctest.Wait()
-		if st := s.tracker.Status(); st.State != resourcetracker.Degraded || st.Nodes[0].Remedy == "" {
+		if st := s.tracker.Status(); st.State != resourcetracker.Degraded || st.Nodes[0].Hint == "" {
 			t.Errorf("status: %+v", st)
 		}
 		s.placement.set(func(p *fakePlacement) { p.readErr = nil })

@@ -17,9 +17,9 @@ import (
 // UndoError says that a reshape cannot be taken back. Nothing was written.
 type UndoError struct {
 	ID int64
-	// Reason is why not, Remedy what can be done instead, or "".
-	Reason, Remedy string
-	Err            error
+	// Reason is why not, Hint what can be done instead, or "".
+	Reason, Hint string
+	Err          error
 }
 
 func (e *UndoError) Error() string {
@@ -27,8 +27,8 @@ func (e *UndoError) Error() string {
 	if e.Err != nil {
 		s += ": " + e.Err.Error()
 	}
-	if e.Remedy != "" {
-		s += "; what to do: " + e.Remedy
+	if e.Hint != "" {
+		s += "; what to do: " + e.Hint
 	}
 	return s
 }
@@ -68,14 +68,14 @@ func Undo(ctx context.Context, placement Reshaper, j *journal.Journal, records *
 	case reportclient.ReshapeRefused:
 		return &UndoError{ID: id, Reason: "Placement already has the state from before the reshape: there is nothing to undo"}
 	default:
-		return &UndoError{ID: id, Reason: "inventories or allocations that it moved have changed since", Remedy: instead}
+		return &UndoError{ID: id, Reason: "inventories or allocations that it moved have changed since", Hint: instead}
 	}
 	if gone, err := missing(ctx, placement, entry.Reshape); err != nil {
 		return fmt.Errorf("looking for the resource providers of reshape %d: %w", id, err)
 	} else if len(gone) > 0 {
 		return &UndoError{
 			ID: id, Reason: "Placement no longer has all of its resource providers, so nothing can be moved back to them: " + strings.Join(gone, ", "),
-			Remedy: "give the driver its former configuration or version and restart the agent: it creates them, and moves the allocations there",
+			Hint: "give the driver its former configuration or version and restart the agent: it creates them, and moves the allocations there",
 		}
 	}
 	j.Label(entry.Root, journal.Label{Node: entry.Node, Undoes: id, FromShape: entry.ToShape, ToShape: entry.FromShape})
@@ -98,9 +98,9 @@ func Undo(ctx context.Context, placement Reshaper, j *journal.Journal, records *
 	}
 	switch {
 	case errors.Is(err, reportclient.ErrConflict):
-		return &UndoError{ID: id, Reason: "another client has written to its resource providers or consumers since (the generations differ)", Remedy: instead, Err: err}
+		return &UndoError{ID: id, Reason: "another client has written to its resource providers or consumers since (the generations differ)", Hint: instead, Err: err}
 	case errors.Is(err, reportclient.ErrReshapeRefused):
-		return &UndoError{ID: id, Reason: "Placement refuses it", Remedy: instead, Err: err}
+		return &UndoError{ID: id, Reason: "Placement refuses it", Hint: instead, Err: err}
 	}
 	return fmt.Errorf("undoing reshape %d: %w", id, err)
 }
@@ -200,7 +200,7 @@ func undoable(history []journal.Entry, id int64) (journal.Entry, error) {
 	case entry.Outcome == reportclient.ReshapeRefused:
 		return entry, &UndoError{ID: id, Reason: "it did not happen"}
 	case entry.Open():
-		return entry, &UndoError{ID: id, Reason: "it is unknown whether it happened", Remedy: "start the agent, or run `compute-agent refresh` if it is running: it compares with Placement and records the outcome"}
+		return entry, &UndoError{ID: id, Reason: "it is unknown whether it happened", Hint: "start the agent, or run `compute-agent refresh` if it is running: it compares with Placement and records the outcome"}
 	}
 	for _, e := range history {
 		if e.Undoes == id && e.Outcome == reportclient.ReshapeHappened {

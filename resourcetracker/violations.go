@@ -11,20 +11,20 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// Objection is one violation of a reshape, with all consumers or providers that it concerns.
-type Objection struct {
+// Violation is one violation of a reshape, with all consumers or providers that it concerns.
+type ViolationGroup struct {
 	// Problem is a text.
 	Problem string `json:"problem"`
 	// Concerns are the consumers, or resource providers, each once and with what it is about. It is
 	// empty if the problem is general.
 	Concerns []string `json:"concerns,omitempty"`
-	// Remedy is what can be done about this objection, and about those before it that have none.
+	// Hint is what can be done about this violation, and about those before it that have none.
 	// Each hint is given once.
-	Remedy string `json:"remedy,omitempty"`
+	Hint string `json:"remedy,omitempty"`
 }
 
-// String is the objection in one line, without the hint.
-func (o Objection) String() string {
+// String is the violation in one line, without the hint.
+func (o ViolationGroup) String() string {
 	switch len(o.Concerns) {
 	case 0:
 		return o.Problem
@@ -42,44 +42,44 @@ func colon(a, b string) string {
 	return a + ": " + b
 }
 
-// Objections groups the violations by problem, those with the same hint one after the other, in the
+// Violations groups the violations by problem, those with the same hint one after the other, in the
 // order of their first violations.
 //
 // Cost: O(violations × different problems).
-func (e *ReshapeError) Objections() []Objection {
+func (e *ReshapeError) ViolationGroups() []ViolationGroup {
 	type group struct {
-		Objection
-		members []plugins.Offender
+		ViolationGroup
+		members []plugins.Violation
 	}
 	var groups []group
-	for _, o := range e.Offenders {
-		at := slices.IndexFunc(groups, func(g group) bool { return g.Problem == o.Problem && g.Remedy == o.Remedy })
+	for _, o := range e.Violations {
+		at := slices.IndexFunc(groups, func(g group) bool { return g.Problem == o.Problem && g.Hint == o.Hint })
 		if at < 0 {
 			at = len(groups)
-			if like := slices.IndexFunc(groups, func(g group) bool { return g.Remedy == o.Remedy }); like >= 0 {
-				for at = like; at < len(groups) && groups[at].Remedy == o.Remedy; {
+			if like := slices.IndexFunc(groups, func(g group) bool { return g.Hint == o.Hint }); like >= 0 {
+				for at = like; at < len(groups) && groups[at].Hint == o.Hint; {
 					at++
 				}
 			}
-			groups = slices.Insert(groups, at, group{Objection: Objection{Problem: o.Problem, Remedy: o.Remedy}})
+			groups = slices.Insert(groups, at, group{ViolationGroup: ViolationGroup{Problem: o.Problem, Hint: o.Hint}})
 		}
 		groups[at].members = append(groups[at].members, o)
 	}
-	out := make([]Objection, 0, len(groups))
+	out := make([]ViolationGroup, 0, len(groups))
 	for i, g := range groups {
-		if i+1 < len(groups) && groups[i+1].Remedy == g.Remedy {
-			g.Remedy = ""
+		if i+1 < len(groups) && groups[i+1].Hint == g.Hint {
+			g.Hint = ""
 		}
 		g.Concerns = e.concerns(g.members)
-		out = append(out, g.Objection)
+		out = append(out, g.ViolationGroup)
 	}
 	return out
 }
 
-// concerns are the consumers and providers of an objection, grouped by consumer.
-func (e *ReshapeError) concerns(members []plugins.Offender) []string {
+// concerns are the consumers and providers of a violation, grouped by consumer.
+func (e *ReshapeError) concerns(members []plugins.Violation) []string {
 	var order []string
-	of := map[string][]plugins.Offender{}
+	of := map[string][]plugins.Violation{}
 	for _, o := range members {
 		if _, before := of[o.Consumer]; !before {
 			order = append(order, o.Consumer)
@@ -90,7 +90,7 @@ func (e *ReshapeError) concerns(members []plugins.Offender) []string {
 	for _, consumer := range order {
 		if consumer == "" {
 			for _, o := range of[consumer] {
-				if o.Problem = ""; o != (plugins.Offender{Remedy: o.Remedy}) {
+				if o.Problem = ""; o != (plugins.Violation{Hint: o.Hint}) {
 					out = append(out, o.String())
 				}
 			}
@@ -102,7 +102,7 @@ func (e *ReshapeError) concerns(members []plugins.Offender) []string {
 }
 
 // concern is one consumer with what of its allocations it is about.
-func (e *ReshapeError) concern(consumer string, about []plugins.Offender) string {
+func (e *ReshapeError) concern(consumer string, about []plugins.Violation) string {
 	var providers []string
 	classes := map[string][]string{}
 	for _, o := range about {
@@ -155,7 +155,7 @@ func enumerate(all []string) string {
 // List is every violation in a line of its own, those with the same problem one after the other.
 func (e *ReshapeError) List() []string {
 	var out []string
-	for _, o := range e.Objections() {
+	for _, o := range e.ViolationGroups() {
 		for _, concern := range o.Concerns {
 			out = append(out, colon(concern, o.Problem))
 		}
@@ -166,16 +166,16 @@ func (e *ReshapeError) List() []string {
 	return out
 }
 
-// Remedies are all that can be done, each once, in one line.
-func (e *ReshapeError) Remedies() string {
+// Hints are all that can be done, each once, in one line.
+func (e *ReshapeError) Hints() string {
 	var out []string
-	for _, o := range e.Offenders {
-		if o.Remedy != "" && !slices.Contains(out, o.Remedy) {
-			out = append(out, o.Remedy)
+	for _, o := range e.Violations {
+		if o.Hint != "" && !slices.Contains(out, o.Hint) {
+			out = append(out, o.Hint)
 		}
 	}
-	if e.Remedy != "" {
-		out = append(out, e.Remedy)
+	if e.Hint != "" {
+		out = append(out, e.Hint)
 	}
 	return strings.Join(out, ". ")
 }

@@ -12,9 +12,9 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// TestObjectionsSayNothingTwice: consumers once for each thing that is wrong with them, each remedy
+// TestObjectionsSayNothingTwice: consumers once for each thing that is wrong with them, each hint
 // once, and all violations are there.
-func TestObjectionsSayNothingTwice(t *testing.T) {
+func TestViolationGroupsSayNothingTwice(t *testing.T) {
 	const stale, pinned, root, cell = "delete what is stale", "migrate the guest", "00000000-0000-4000-8000-000000000001", "00000000-0000-4000-8000-000000000002"
 	tree := &providertree.Tree{}
 	if err := tree.AddRoot(root, "cn1"); err != nil {
@@ -24,23 +24,23 @@ func TestObjectionsSayNothingTwice(t *testing.T) {
 		"a": {Resources: providertree.ProviderResources{root: {"VCPU": 2, "MEMORY_MB": 10}, cell: {"VGPU": 1}}},
 		"b": {Resources: providertree.ProviderResources{root: {"VCPU": 9}}},
 	}
-	refused := cannotMove(&plugins.ReshapeFailed{Reason: "no way", Remedy: "look", Offenders: []plugins.Offender{
-		{Consumer: "a", Provider: root, Class: "MEMORY_MB", Problem: "no domain", Remedy: stale},
-		{Consumer: "a", Provider: root, Class: "VCPU", Problem: "no domain", Remedy: stale},
-		{Consumer: "b", Provider: root, Class: "VCPU", Problem: "no room", Remedy: pinned},
-		{Consumer: "c", Class: "VCPU", Problem: "no domain", Remedy: stale},
-		{Consumer: "a", Provider: cell, Class: "VGPU", Problem: "no device", Remedy: stale},
+	refused := cannotMove(&plugins.ReshapeFailed{Reason: "no way", Hint: "look", Violations: []plugins.Violation{
+		{Consumer: "a", Provider: root, Class: "MEMORY_MB", Problem: "no domain", Hint: stale},
+		{Consumer: "a", Provider: root, Class: "VCPU", Problem: "no domain", Hint: stale},
+		{Consumer: "b", Provider: root, Class: "VCPU", Problem: "no room", Hint: pinned},
+		{Consumer: "c", Class: "VCPU", Problem: "no domain", Hint: stale},
+		{Consumer: "a", Provider: cell, Class: "VGPU", Problem: "no device", Hint: stale},
 		{Provider: root, Problem: "no root"},
 		{Problem: "and 3 more"},
 	}}, nil).of(held, tree)
-	want := []Objection{
+	want := []ViolationGroup{
 		{Problem: "no domain", Concerns: []string{"consumer a, 10 MEMORY_MB and 2 VCPU of cn1", "consumer c, VCPU"}},
-		{Problem: "no device", Concerns: []string{"consumer a, 1 VGPU of resource provider " + cell}, Remedy: stale},
-		{Problem: "no room", Concerns: []string{"consumer b, 9 VCPU of cn1"}, Remedy: pinned},
+		{Problem: "no device", Concerns: []string{"consumer a, 1 VGPU of resource provider " + cell}, Hint: stale},
+		{Problem: "no room", Concerns: []string{"consumer b, 9 VCPU of cn1"}, Hint: pinned},
 		{Problem: "no root", Concerns: []string{"resource provider " + root}},
 		{Problem: "and 3 more"},
 	}
-	if d := cmp.Diff(want, refused.Objections()); d != "" {
+	if d := cmp.Diff(want, refused.ViolationGroups()); d != "" {
 		t.Error(d)
 	}
 	list := []string{
@@ -50,7 +50,7 @@ func TestObjectionsSayNothingTwice(t *testing.T) {
 	if d := cmp.Diff(list, refused.List()); d != "" {
 		t.Error(d)
 	}
-	for what, text := range map[string]string{"error": refused.Error(), "remedies": refused.Remedies()} {
+	for what, text := range map[string]string{"error": refused.Error(), "remedies": refused.Hints()} {
 		for _, once := range []string{stale, pinned, "look", "former configuration"} {
 			if n := strings.Count(text, once); n != 1 {
 				t.Errorf("%s: %q is said %d times: %s", what, once, n, text)

@@ -75,7 +75,7 @@ func TestCreateServersCheck(t *testing.T) {
 	}
 }
 
-// TestQuotaIsExact: of many boots at the same time, as many pass as the quota has room for.
+// TestQuotaIsExact: of many boots at the same time, as many pass as the quota has capacity for.
 func TestQuotaIsExact(t *testing.T) {
 	s := fresh(t)
 	const quota, tries = 7, 30

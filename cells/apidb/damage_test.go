@@ -127,7 +127,7 @@ func TestFilesArePrivate(t *testing.T) {
 	}
 }
 
-// TestFullDisk: a write that has no room is refused whole, reads go on, and so do writes when there
+// TestFullDisk: a write that has no capacity is refused whole, reads go on, and so do writes when there
 // is room again.
 func TestFullDisk(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "api.db")

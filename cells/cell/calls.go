@@ -30,7 +30,7 @@ func (c *Cell) calls() []call {
 		{"POST", "/v1/servers/{uuid}/delete", computeAPIOnly, c.deleteServer},
 		{"POST", "/v1/servers/{uuid}/restore", computeAPIOnly, c.restore},
 		{"POST", "/v1/servers/{uuid}/freed", computeAPIOnly, c.freed},
-		{"GET", "/v1/survey", computeAPIOnly, c.getSurvey},
+		{"GET", "/v1/survey", computeAPIOnly, c.getDiscovery},
 		{"GET", "/v1/services", computeAPIOnly, c.getServices},
 		{"PATCH", "/v1/services/{uuid}", computeAPIOnly, c.patchService},
 		{"DELETE", "/v1/services/{uuid}", computeAPIOnly, c.deleteService},
@@ -165,7 +165,7 @@ func (c *Cell) freed(x *exchange) (any, error) {
 	return nil, c.config.Store.Freed(x.ctx(), uuid)
 }
 
-func (c *Cell) getSurvey(x *exchange) (any, error) {
+func (c *Cell) getDiscovery(x *exchange) (any, error) {
 	q, err := readQuery(x, "project_id", "only")
 	if err != nil {
 		return nil, err
@@ -174,11 +174,11 @@ func (c *Cell) getSurvey(x *exchange) (any, error) {
 	case "":
 	case cellwire.OnlyUsage:
 		usage, err := c.config.Store.Usage(x.ctx(), q.text("project_id"))
-		return cellwire.Survey{Usage: usage, Services: []cellwire.Service{}, Nodes: []cellwire.ComputeNode{}}, err
+		return cellwire.Discovery{Usage: usage, Services: []cellwire.Service{}, Nodes: []cellwire.ComputeNode{}}, err
 	default:
 		return nil, badRequest("only is %.64q, not %s.", only, cellwire.OnlyUsage)
 	}
-	return c.config.Store.Survey(x.ctx(), q.text("project_id"), c.moment())
+	return c.config.Store.Discovery(x.ctx(), q.text("project_id"), c.moment())
 }
 
 func (c *Cell) getServices(x *exchange) (any, error) {

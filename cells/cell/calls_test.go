@@ -244,7 +244,7 @@ func TestUnfinished(t *testing.T) {
 	same(t, "without reclaiming", do[cellwire.Unfinished](w, "GET", at, nil), cellwire.Unfinished{Epoch: info.Epoch, Revision: info.Revision, Hidden: []cellwire.UnfinishedServer{one(2, 5*time.Second)}})
 }
 
-func TestStatesAndSurvey(t *testing.T) {
+func TestStatesAndDiscovery(t *testing.T) {
 	w := begin(t)
 	w.register("h1", "h2")
 	do[cellwire.Server](w, "PUT", "/v1/servers/"+sid(1), building(1, "h1"))
@@ -263,14 +263,14 @@ func TestStatesAndSurvey(t *testing.T) {
 	same(t, "the states", got.States, []cellwire.ServerState{
 		{UUID: sid(1), VMState: "building", TaskState: "spawning", Hidden: true}, {UUID: sid(2), VMState: "building", TaskState: "spawning"},
 		{UUID: sid(4), VMState: "soft-delete"}, {UUID: sid(7), VMState: "deleted", Deleted: true}})
-	survey := do[cellwire.Survey](w, "GET", "/v1/survey?project_id=p1", nil)
-	same(t, "the usage: neither hidden, softly deleted nor deleted ones", survey.Usage, cellwire.Usage{Instances: 3, Cores: 6, RAM: 1536})
-	if len(survey.Services) != 2 || !survey.Services[0].Up || survey.Services[0].Binary != "nova-compute" {
-		t.Errorf("the services are %+v", survey.Services)
+	discovery := do[cellwire.Discovery](w, "GET", "/v1/survey?project_id=p1", nil)
+	same(t, "the usage: neither hidden, softly deleted nor deleted ones", discovery.Usage, cellwire.Usage{Instances: 3, Cores: 6, RAM: 1536})
+	if len(discovery.Services) != 2 || !discovery.Services[0].Up || discovery.Services[0].Binary != "nova-compute" {
+		t.Errorf("the services are %+v", discovery.Services)
 	}
-	same(t, "the nodes", survey.Nodes, []cellwire.ComputeNode{{UUID: nodeUUID("h1"), Host: "h1", Name: "h1-node"}, {UUID: nodeUUID("h2"), Host: "h2", Name: "h2-node"}})
-	same(t, "without hosts", do[cellwire.Survey](w, "GET", "/v1/survey?project_id=p1&only=usage", nil), cellwire.Survey{Usage: survey.Usage, Services: []cellwire.Service{}, Nodes: []cellwire.ComputeNode{}})
-	if got := do[cellwire.Survey](w, "GET", "/v1/survey?project_id=nobody", nil).Usage; got != (cellwire.Usage{}) {
+	same(t, "the nodes", discovery.Nodes, []cellwire.ComputeNode{{UUID: nodeUUID("h1"), Host: "h1", Name: "h1-node"}, {UUID: nodeUUID("h2"), Host: "h2", Name: "h2-node"}})
+	same(t, "without hosts", do[cellwire.Discovery](w, "GET", "/v1/survey?project_id=p1&only=usage", nil), cellwire.Discovery{Usage: discovery.Usage, Services: []cellwire.Service{}, Nodes: []cellwire.ComputeNode{}})
+	if got := do[cellwire.Discovery](w, "GET", "/v1/survey?project_id=nobody", nil).Usage; got != (cellwire.Usage{}) {
 		t.Errorf("nobody uses %+v", got)
 	}
 }

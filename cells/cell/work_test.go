@@ -91,7 +91,7 @@ func TestWorkWaits(t *testing.T) {
 // TestWorkWakes: each kind of change that concerns a host wakes it.
 func TestWorkWakes(t *testing.T) {
 	waits(t, func(t *testing.T, w *world, _ *atomic.Int64) {
-		service := do[cellwire.Survey](w, "GET", "/v1/survey?project_id=x", nil).Services[0].UUID
+		service := do[cellwire.Discovery](w, "GET", "/v1/survey?project_id=x", nil).Services[0].UUID
 		yes := true
 		do[cellwire.Server](w, "PUT", "/v1/servers/"+sid(1), building(1, "h1"))
 		for _, change := range []struct {

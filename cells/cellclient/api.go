@@ -109,34 +109,34 @@ func (c *Client) Unfinished(ctx context.Context, hiddenFor, reclaimAfter time.Du
 	return fetch[cellwire.Unfinished](ctx, c, http.MethodGet, "/v1/servers/unfinished?"+values.Encode(), nil, nil)
 }
 
-// Survey asks for all that a boot has to know.
-func (c *Client) Survey(ctx context.Context, projectID string) (cellwire.Survey, error) {
-	return c.survey(ctx, url.Values{"project_id": {projectID}})
+// Discovery asks for all that a boot has to know.
+func (c *Client) Discovery(ctx context.Context, projectID string) (cellwire.Discovery, error) {
+	return c.discovery(ctx, url.Values{"project_id": {projectID}})
 }
 
 // Usage asks for what a project has, and not for the hosts: what quotas need.
 func (c *Client) Usage(ctx context.Context, projectID string) (cellwire.Usage, error) {
-	survey, err := c.survey(ctx, url.Values{"project_id": {projectID}, "only": {cellwire.OnlyUsage}})
-	return survey.Usage, err
+	discovery, err := c.discovery(ctx, url.Values{"project_id": {projectID}, "only": {cellwire.OnlyUsage}})
+	return discovery.Usage, err
 }
 
-func (c *Client) survey(ctx context.Context, query url.Values) (cellwire.Survey, error) {
+func (c *Client) discovery(ctx context.Context, query url.Values) (cellwire.Discovery, error) {
 	type answer struct {
 		Usage    *cellwire.Usage            `json:"usage"`
 		Services list[cellwire.Service]     `json:"services"`
 		Nodes    list[cellwire.ComputeNode] `json:"nodes"`
 	}
 	path := "/v1/survey?" + query.Encode()
-	survey, err := fetch(ctx, c, http.MethodGet, path, nil, func(a *answer) error {
+	discovery, err := fetch(ctx, c, http.MethodGet, path, nil, func(a *answer) error {
 		if a.Usage == nil {
 			return broken("an answer without usage")
 		}
 		return errors.Join(a.Services.given("services"), a.Nodes.given("nodes"))
 	})
 	if err != nil {
-		return cellwire.Survey{}, err
+		return cellwire.Discovery{}, err
 	}
-	return cellwire.Survey{Usage: *survey.Usage, Services: survey.Services.items, Nodes: survey.Nodes.items}, nil
+	return cellwire.Discovery{Usage: *discovery.Usage, Services: discovery.Services.items, Nodes: discovery.Nodes.items}, nil
 }
 
 // Services asks for the services of all hosts.

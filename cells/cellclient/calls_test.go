@@ -44,7 +44,7 @@ func TestRequests(t *testing.T) {
 			return c.Unfinished(ctx, 1500*time.Millisecond, time.Hour)
 		}, `{}`, "GET /v1/servers/unfinished?hidden_for=2&reclaim_after=3600 "},
 		{func(ctx context.Context, c *cellclient.Client) (any, error) { return c.Unfinished(ctx, 0, 0) }, `{}`, "GET /v1/servers/unfinished?hidden_for=0 "},
-		{func(ctx context.Context, c *cellclient.Client) (any, error) { return c.Survey(ctx, "a b&c") }, `{"usage":{},"services":[],"nodes":null}`, "GET /v1/survey?project_id=a+b%26c "},
+		{func(ctx context.Context, c *cellclient.Client) (any, error) { return c.Discovery(ctx, "a b&c") }, `{"usage":{},"services":[],"nodes":null}`, "GET /v1/survey?project_id=a+b%26c "},
 		{func(ctx context.Context, c *cellclient.Client) (any, error) { return c.Usage(ctx, "p") }, `{"usage":{"cores":1},"services":[],"nodes":[]}`, "GET /v1/survey?only=usage&project_id=p "},
 		{func(ctx context.Context, c *cellclient.Client) (any, error) { return c.Services(ctx) }, `{"services":[]}`, "GET /v1/services "},
 		{func(ctx context.Context, c *cellclient.Client) (any, error) {

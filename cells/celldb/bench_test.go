@@ -73,10 +73,10 @@ func BenchmarkList(b *testing.B) {
 }
 
 // BenchmarkSurvey is what a boot asks of a cell of 1,000 hosts, for a project with 100,000 servers.
-func BenchmarkSurvey(b *testing.B) {
+func BenchmarkDiscovery(b *testing.B) {
 	s := crowded(b)
 	for b.Loop() {
-		got, err := s.Survey(ctx, "p", moment)
+		got, err := s.Discovery(ctx, "p", moment)
 		if err != nil || got.Usage.Instances != 100_000 || len(got.Services) != 1000 || len(got.Nodes) != 1000 {
 			b.Fatal(got.Usage, len(got.Services), len(got.Nodes), err)
 		}

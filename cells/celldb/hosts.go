@@ -73,8 +73,8 @@ func nodes(ctx context.Context, db sqldb.Querier, unmapped bool) ([]cellwire.Com
 
 const usageOf = "SELECT COUNT(*), COALESCE(SUM(vcpus), 0), COALESCE(SUM(memory_mb), 0) FROM instances WHERE hidden = 0 AND gone = 0 AND project_id = ?"
 
-// Survey is what a boot asks. The project's usage comes from an index of just that.
-func (s *DB) Survey(ctx context.Context, projectID string, m Moment) (answer cellwire.Survey, err error) {
+// Discovery is what a boot asks. The project's usage comes from an index of just that.
+func (s *DB) Discovery(ctx context.Context, projectID string, m Moment) (answer cellwire.Discovery, err error) {
 	err = s.read(ctx, "surveying", func(db sqldb.Querier) error {
 		if answer.Usage, err = usage(ctx, db, projectID); err != nil {
 			return err

@@ -32,7 +32,7 @@ func plan(t *testing.T, s *DB, query string, args []any) string {
 }
 
 // TestPlans: the lists that people ask for come from an index in their order, so that a page costs
-// what it has, wherever it begins; and an agent's question and a boot's survey read their own rows
+// what it has, wherever it begins; and an agent's question and a boot's discovery read their own rows
 // only.
 func TestPlans(t *testing.T) {
 	s, err := Open(context.Background(), t.TempDir()+"/cell.db", "cell1", zerolog.Nop())

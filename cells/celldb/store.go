@@ -89,8 +89,8 @@ type Store interface {
 	// MaxUnfinished, oldest first. All is of one snapshot, and so are epoch and revision.
 	Unfinished(ctx context.Context, hiddenBefore, softBefore time.Time) (cellwire.Unfinished, error)
 
-	// Survey is what a boot asks: what the project uses, and all hosts.
-	Survey(ctx context.Context, projectID string, m Moment) (cellwire.Survey, error)
+	// Discovery is what a boot asks: what the project uses, and all hosts.
+	Discovery(ctx context.Context, projectID string, m Moment) (cellwire.Discovery, error)
 	// Usage is that of a project alone.
 	Usage(ctx context.Context, projectID string) (cellwire.Usage, error)
 	// Services are those of all hosts, by ID.

@@ -72,14 +72,14 @@ type CellInfo struct {
 // of a path is.
 const HeaderCell = "X-Compute-Agent-Cell"
 
-// Survey is all that a boot asks of a cell.
-type Survey struct {
+// Discovery is all that a boot asks of a cell.
+type Discovery struct {
 	Usage    Usage         `json:"usage"`
 	Services []Service     `json:"services"` // of hosts
 	Nodes    []ComputeNode `json:"nodes"`
 }
 
-// OnlyUsage is the value of the query's "only" that leaves hosts out of a survey: what counts for
+// OnlyUsage is the value of the query's "only" that leaves hosts out of a discovery: what counts for
 // quotas is a few bytes, and hosts may be thousands.
 const OnlyUsage = "usage"
 

@@ -218,7 +218,7 @@ func TestAServerInTwoCells(t *testing.T) {
 		&listCell{rows: []cellwire.Row{row("x", int64(5)), row("a", int64(1))}}, &listCell{rows: []cellwire.Row{row("x", int64(5)), row("b", int64(2))}})
 	check(t, []cellwire.Row{row("a", int64(1)), row("b", int64(2)), row("x", int64(5))}, r.Rows)
 	check(t, false, r.More)
-	// Cells that have all the same servers are asked to the end, and not for ever.
+	// Cells that have all the same servers are asked to the end, and not forever.
 	r = mergeFrom(t, cellwire.ServerQuery{Limit: 300, Sort: byCreation}, &listCell{rows: rowsOf("a", 250, 0, 1)}, &listCell{rows: rowsOf("a", 250, 0, 1)})
 	check(t, rowsOf("a", 250, 0, 1), r.Rows)
 }

@@ -53,7 +53,7 @@ func (a *agent) beat() {
 	a.w.must(err)
 }
 
-// work brings about all that shall be so, and reports it.
+// work brings about all that is to be so, and reports it.
 func (a *agent) work() {
 	a.w.t.Helper()
 	if a.off {

@@ -358,7 +358,7 @@ func TestCellDiesBeforeInsert(t *testing.T) {
 	}
 }
 
-// TestStaysInBuild: while Placement, cell0 or the chosen cell is away nothing is decided, or
+// TestStaysInBuild: while Placement, cell0 or the chosen cell is unavailable nothing is decided, or
 // nothing is lost.
 func TestStaysInBuild(t *testing.T) {
 	big := small

@@ -21,7 +21,7 @@ import (
 const MaxServers = 1000
 
 // maxID is how long the identifiers of projects and users may be, in bytes: no cell takes longer
-// ones, and the server would be tried for ever.
+// ones, and the server would be tried forever.
 const maxID = 255
 
 // CreateRequest is what POST /servers asks for.
@@ -41,7 +41,7 @@ type CreateRequest struct {
 // With allowCellDown a project may boot although it has living servers in a cell that is down.
 //
 // Errors: *[InvalidError], *QuotaExceededError, [ErrCellDown]; nothing was written then. Cost: a
-// survey of each cell, one transaction, and that of [PlacementClient.Check].
+// discovery of each cell, one transaction, and that of [PlacementClient.Check].
 func (s *Scheduler) Create(ctx context.Context, r CreateRequest, allowCellDown bool) ([]cellwire.Server, error) {
 	least := max(r.Min, 1)
 	most := r.Max

@@ -116,7 +116,7 @@ func (s *Scheduler) unallocate(ctx context.Context, uuid string, cell apidb.Cell
 // Restore takes back the soft delete of a server, if the quota still allows it.
 //
 // Errors: *QuotaExceededError; [gather.ErrDown] and the cell's refusals pass through;
-// [apidb.ErrNotFound] of a server that is placed fail. Cost: a survey of each cell, and one request
+// [apidb.ErrNotFound] of a server that is placed fail. Cost: a discovery of each cell, and one request
 // to its own.
 func (s *Scheduler) Restore(ctx context.Context, m apidb.Mapping) (cellwire.Server, error) {
 	uuid := m.InstanceUUID

@@ -187,7 +187,7 @@ func TestSoftDelete(t *testing.T) {
 
 // TestRestoredWhileOthersAreReclaimed: a server that is restored in the middle of a round of the
 // reconciler is not deleted by it, although it was named at its beginning. Nor is one that was
-// deleted anew.
+// deleted again.
 func TestRestoredWhileOthersAreReclaimed(t *testing.T) {
 	for _, again := range []bool{false, true} {
 		w := begin(t, []int{1}, func(b *scheduler.Options, _ *scheduler.QuotaOptions) { b.Reclaim = time.Hour })

@@ -56,8 +56,8 @@
 //
 // # Cost
 //
-// Beside the API database, a boot costs one survey of each cell on creation, then GET
-// /allocation_candidates and PUT /allocations, one survey of each cell for the second quota check,
+// Beside the API database, a boot costs one discovery of each cell on creation, then GET
+// /allocation_candidates and PUT /allocations, one discovery of each cell for the second quota check,
 // and an insert and a release in one cell. All servers scheduled together share one services
 // request per cell. If Placement has more candidates than it returned and none of these takes the
 // server, the scheduler asks host by host. A reconciler round is one request to each cell that is

@@ -89,7 +89,7 @@ func (w *quotaWorld) answer(r *http.Request) (*http.Response, error) {
 		if use == nil {
 			return nil, &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
 		}
-		body = cellwire.Survey{Usage: *use, Services: []cellwire.Service{}, Nodes: []cellwire.ComputeNode{}}
+		body = cellwire.Discovery{Usage: *use, Services: []cellwire.Service{}, Nodes: []cellwire.ComputeNode{}}
 	default:
 		w.t.Errorf("%s %s", r.Method, r.URL)
 	}

@@ -233,7 +233,7 @@ func (w *world) addCell(c apidb.Cell, hosts int) {
 	}
 }
 
-// restart throws away all that a process of the compute API remembers, and begins anew.
+// restart throws away all that a process of the compute API remembers, and begins again.
 func (w *world) restart() {
 	w.t.Helper()
 	var err error

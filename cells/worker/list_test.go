@@ -11,7 +11,7 @@ import (
 )
 
 // TestBackupThatGrewPastUs: a cell that was away may be back with a backup, and have a higher
-// revision by the time it is asked: all is told anew then, too.
+// revision by the time it is asked: all is told again then, too.
 func TestBackupThatGrewPastUs(t *testing.T) {
 	inScene(t, func(s *scene) {
 		s.placement.grant(1)

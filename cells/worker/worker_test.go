@@ -298,7 +298,7 @@ func TestAnotherDatabase(t *testing.T) {
 }
 
 // TestOlderBackup: the same epoch with an older revision is a backup that was restored: all is told
-// anew, and a server that was building then is not made twice.
+// again, and a server that was building then is not made twice.
 func TestOlderBackup(t *testing.T) {
 	inScene(t, func(s *scene) {
 		s.placement.grant(1)
@@ -423,7 +423,7 @@ func TestNodes(t *testing.T) {
 			}
 		}
 		s.driver.set(func() { s.driver.err = nil })
-		s.w.Changed("", "") // the driver was configured anew
+		s.w.Changed("", "") // the driver was configured again
 		s.pass(time.Second)
 		if last := s.cell.last(); len(last.Nodes) != 1 || last.Nodes[0].UUID != nodeUUID || last.Nodes[0].Name != host {
 			s.Errorf("%+v", last)

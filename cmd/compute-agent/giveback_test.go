@@ -31,7 +31,7 @@ func TestGiveBackAfterReshape(t *testing.T) {
 	s.says(exitUsage, []string{"adopt", "--give-back", "--as-new"}, "--give-back cannot be combined")
 	s.says(exitUsage, []string{"adopt", "--give-back", "--rename"}, "--give-back cannot be combined")
 	s.says(exitProtect, []string{"adopt", "--give-back", "--yes"}, "was created by this agent", "nothing to give back")
-	s.wipe() // for an agent that comes anew the node is another's
+	s.wipe() // for an agent that comes again the node is another's
 	before := s.rootTree()
 	s.configure("flat", "")
 	s.agent()()

@@ -79,8 +79,8 @@ func newNodeGive() *cobra.Command {
 				do: func(out control.Gift) (control.Gift, error) {
 					return giveNode(ctx, cfg, log, control.GiveRequest{Node: out.UUID, To: to})
 				},
-				objections: func(out control.Gift) int { return len(out.Objections) },
-				print:      render.Gift,
+				groups: func(out control.Gift) int { return len(out.ViolationGroups) },
+				print:  render.Gift,
 			}.run(cmd, &opts, &ok)
 		},
 	}
@@ -95,20 +95,20 @@ func newNodeGive() *cobra.Command {
 type proposal[T any] struct {
 	look func() (T, error) // a dry run
 	// do makes the change. It finds the node by uuid: the name may belong to another node by now.
-	do         func(T) (T, error)
-	objections func(T) int
-	print      func(io.Writer, T) error
+	do     func(T) (T, error)
+	groups func(T) int
+	print  func(io.Writer, T) error
 }
 
-// run makes the change if there are no objections and the operator agrees, and prints the result.
-// With objections the exit code is exitProtect.
+// run makes the change if there are no violations and the operator agrees, and prints the result.
+// With violations the exit code is exitProtect.
 func (p proposal[T]) run(cmd *cobra.Command, opts *options, ok *consent) error {
 	out, err := p.look()
 	if err != nil {
 		return err
 	}
 	show := func() error { return printed(cmd, opts, out, p.print) }
-	if p.objections(out) == 0 && !ok.dryRun {
+	if p.groups(out) == 0 && !ok.dryRun {
 		if !ok.yes && !opts.json() {
 			if err := show(); err != nil {
 				return err
@@ -127,7 +127,7 @@ func (p proposal[T]) run(cmd *cobra.Command, opts *options, ok *consent) error {
 	if err := show(); err != nil {
 		return err
 	}
-	if p.objections(out) > 0 {
+	if p.groups(out) > 0 {
 		return &exitError{code: exitProtect}
 	}
 	return nil
@@ -165,8 +165,8 @@ func newNodeRemove() *cobra.Command {
 				do: func(out control.Removal) (control.Removal, error) {
 					return removeNode(ctx, cfg, log, control.RemoveRequest{Node: out.UUID})
 				},
-				objections: func(out control.Removal) int { return len(out.Objections) },
-				print:      render.Removal,
+				groups: func(out control.Removal) int { return len(out.ViolationGroups) },
+				print:  render.Removal,
 			}.run(cmd, &opts, &ok)
 		},
 	}

@@ -230,7 +230,7 @@ func TestCopiedStateDirectory(t *testing.T) {
 	}
 }
 
-// TestLostPlacement: a Placement that has forgotten this host is not filled anew behind anybody's
+// TestLostPlacement: a Placement that has forgotten this host is not filled again behind anybody's
 // back.
 func TestLostPlacement(t *testing.T) {
 	s := newSite(t)

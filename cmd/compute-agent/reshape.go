@@ -34,7 +34,7 @@ func printError(w io.Writer, err error) {
 		return
 	}
 	_, _ = fmt.Fprintf(w, "compute-agent: node %s: the agent stops; nothing was moved, guests are not affected.\n", fatal.Node)
-	_ = render.Refusal(w, refused.Summary(), refused.Objections(), refused.Remedy)
+	_ = render.Refusal(w, refused.Summary(), refused.ViolationGroups(), refused.Hint)
 }
 
 // newRefresh requests passes from the running agent.

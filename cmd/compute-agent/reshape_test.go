@@ -231,7 +231,7 @@ func TestRefusedReshape(t *testing.T) {
 	code, stdout, _ := s.run("plan", "--reshape", "-o", "json")
 	var view control.PlanView
 	check(t, json.Unmarshal([]byte(stdout), &view))
-	if code != exitProtect || !view.Refused() || len(view.Nodes[0].Offenders) != 3 || view.Nodes[0].Remedy == "" {
+	if code != exitProtect || !view.Refused() || len(view.Nodes[0].Violations) != 3 || view.Nodes[0].Hint == "" {
 		t.Errorf("exit code %d: %s", code, stdout)
 	}
 	code, _, stderr := s.run("run")

@@ -24,9 +24,9 @@ type config struct {
 	Nodes []provider `json:"nodes" toml:"nodes"`
 	// Shape is the layout of a node's inventory, see shapes; "" is flat.
 	Shape string `json:"shape" toml:"shape"`
-	// ShapeVersion is the layout version that the driver makes, instead of Shape; 0: layouts have
+	// LayoutVersion is the layout version that the driver makes, instead of Shape; 0: layouts have
 	// no versions.
-	ShapeVersion int `json:"shape_version" toml:"shape_version"`
+	LayoutVersion int `json:"shape_version" toml:"shape_version"`
 	// GPUs and NUMACells are how many children of a kind the layouts have; 0 is 2.
 	GPUs      int `json:"gpus" toml:"gpus"`
 	NUMACells int `json:"numa_cells" toml:"numa_cells"`
@@ -55,7 +55,7 @@ type config struct {
 	// Scenario is the path of a file with all of this instead, see scenario.
 	Scenario string `json:"scenario" toml:"scenario"`
 
-	shapes   [][]provider       // the nodes in each shape up to ShapeVersion, by its number
+	shapes   [][]provider       // the nodes in each shape up to LayoutVersion, by its number
 	machines map[string]machine // by uuid, for a reshape
 }
 

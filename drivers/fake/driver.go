@@ -129,7 +129,7 @@ func (d *driver) UpdateProviderTree(ctx context.Context, tree *providertree.Tree
 				return nil, err
 			}
 		}
-		if len(relocations) > 0 && cfg.ShapeVersion > 0 {
+		if len(relocations) > 0 && cfg.LayoutVersion > 0 {
 			if allocations, err = cfg.steps(ctx, tree, root.UUID, node, allocations); err != nil {
 				return nil, err
 			}
@@ -137,7 +137,7 @@ func (d *driver) UpdateProviderTree(ctx context.Context, tree *providertree.Tree
 				return nil, err
 			}
 			if len(relocations) > 0 {
-				return nil, unknownShape(cfg.ShapeVersion, relocations)
+				return nil, unknownShape(cfg.LayoutVersion, relocations)
 			}
 		}
 		if err := withdraw(tree, root.UUID, n, former); err != nil {

@@ -72,7 +72,7 @@ func failedReshape(a *treeUpdate) error {
 	for consumer, c := range a.allocations {
 		for provider, amounts := range c.Resources {
 			for class, n := range amounts {
-				failed.Offenders = append(failed.Offenders, plugins.Offender{Consumer: consumer, Provider: provider, Class: class, Problem: fmt.Sprintf("%d are too many", n)})
+				failed.Violations = append(failed.Violations, plugins.Violation{Consumer: consumer, Provider: provider, Class: class, Problem: fmt.Sprintf("%d are too many", n)})
 			}
 		}
 	}

@@ -90,7 +90,7 @@ func TestFaultsOfTheTree(t *testing.T) {
 		t.Errorf("reshape: %v", err)
 	}
 	var failed *plugins.ReshapeFailed
-	if _, _, _, err := update("reshape", given()); !errors.As(err, &failed) || len(failed.Offenders) != 1 {
+	if _, _, _, err := update("reshape", given()); !errors.As(err, &failed) || len(failed.Violations) != 1 {
 		t.Errorf("reshape: %v", err)
 	}
 	if _, _, _, err := update("again", given()); !errors.Is(err, plugins.ErrReshapeNeeded) {

@@ -32,7 +32,7 @@ var (
 	_ plugins.InstanceWatcher    = (*Driver)(nil)
 	_ plugins.NodeChecker        = (*Driver)(nil)
 	_ plugins.Renamer            = (*Driver)(nil)
-	_ plugins.Shaper             = (*Driver)(nil)
+	_ plugins.LayoutVersioner    = (*Driver)(nil)
 	_ plugins.Shutdowner         = (*Driver)(nil)
 	_ plugins.Warner             = (*Driver)(nil)
 	_ plugins.Watcher            = (*Driver)(nil)

@@ -140,7 +140,7 @@ func describe(tree *providertree.Tree, relocations []relocation) string {
 // The tree already has the new one.
 func (c config) reshape(ctx context.Context, tree *providertree.Tree, relocations []relocation, allocations providertree.Allocations) (providertree.Allocations, error) {
 	var moves plugins.Moves
-	var offenders []plugins.Offender
+	var violations []plugins.Violation
 	after := allocations
 	for _, r := range relocations {
 		some, err := plugins.Distribution{From: r.from, To: r.to, Where: c.where(tree, r)}.Distribute(tree, after)
@@ -148,7 +148,7 @@ func (c config) reshape(ctx context.Context, tree *providertree.Tree, relocation
 			after, err = some.Apply(after)
 		}
 		if failed := (*plugins.ReshapeFailed)(nil); errors.As(err, &failed) {
-			offenders = append(offenders, failed.Offenders...)
+			violations = append(violations, failed.Violations...)
 		} else if err != nil {
 			return nil, err
 		}
@@ -157,8 +157,8 @@ func (c config) reshape(ctx context.Context, tree *providertree.Tree, relocation
 			return nil, err
 		}
 	}
-	if len(offenders) > 0 {
-		return nil, &plugins.ReshapeFailed{Reason: "some allocations do not fit the layout " + c.Shape, Offenders: offenders}
+	if len(violations) > 0 {
+		return nil, &plugins.ReshapeFailed{Reason: "some allocations do not fit the layout " + c.Shape, Violations: violations}
 	}
 	log := plugins.Logger(ctx)
 	log.Info().Str("shape", c.Shape).Int("places", len(relocations)).Int("moves", len(moves)).Msg("reshaped")

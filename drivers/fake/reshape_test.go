@@ -226,7 +226,7 @@ func TestWhatDoesNotFitFails(t *testing.T) {
 		t.Fatalf("%v", err)
 	}
 	var got []string
-	for _, o := range failed.Offenders {
+	for _, o := range failed.Violations {
 		got = append(got, o.Consumer[:1]+" "+o.Class)
 	}
 	if diff := cmp.Diff([]string{"b MEMORY_MB", "a VCPU", "b VGPU"}, got); diff != "" {
@@ -254,7 +254,7 @@ func TestFaultsOfAReshape(t *testing.T) {
 					t.Errorf("%v", err)
 				}
 			case how == fail:
-				if !errors.As(err, &failed) || len(failed.Offenders) != 2 {
+				if !errors.As(err, &failed) || len(failed.Violations) != 2 {
 					t.Errorf("%v", err)
 				}
 			case err != nil:

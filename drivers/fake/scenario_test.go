@@ -81,7 +81,7 @@ func TestAScenarioGoesOnWithTime(t *testing.T) {
 	}
 }
 
-// TestAScenarioIsFollowed: with time, when it is written anew, and not when it cannot be read.
+// TestAScenarioIsFollowed: with time, when it is written again, and not when it cannot be read.
 func TestAScenarioIsFollowed(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "scenario.toml")
 	synctest.Test(t, func(t *testing.T) {

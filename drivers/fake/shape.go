@@ -46,7 +46,7 @@ func (c *config) checkReshape() error {
 	wrong := func(key, format string, args ...any) error {
 		return &plugins.ConfigError{Key: key, Problem: fmt.Sprintf(format, args...)}
 	}
-	if c.Shape != "" && c.ShapeVersion != 0 {
+	if c.Shape != "" && c.LayoutVersion != 0 {
 		return wrong("shape", "shape_version says what the shape is; one of the two only")
 	}
 	if c.Shape == "" {
@@ -65,7 +65,7 @@ func (c *config) checkReshape() error {
 			*n = 2
 		}
 	}
-	if c.ShapeVersion != 0 && len(c.ClassRenames) == 0 {
+	if c.LayoutVersion != 0 && len(c.ClassRenames) == 0 {
 		c.ClassRenames = standardNames
 	}
 	if err := c.ClassRenames.Validate(); err != nil {

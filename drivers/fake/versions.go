@@ -37,10 +37,10 @@ func (c *config) checkVersions() error {
 	wrong := func(key, format string, args ...any) error {
 		return &plugins.ConfigError{Key: key, Problem: fmt.Sprintf(format, args...)}
 	}
-	if c.ShapeVersion < 0 || c.ShapeVersion > lastShape {
-		return wrong("shape_version", "%d: must be 1 to %d, or 0 for none", c.ShapeVersion, lastShape)
+	if c.LayoutVersion < 0 || c.LayoutVersion > lastShape {
+		return wrong("shape_version", "%d: must be 1 to %d, or 0 for none", c.LayoutVersion, lastShape)
 	}
-	if c.ShapeVersion == 0 {
+	if c.LayoutVersion == 0 {
 		return nil
 	}
 	former := map[string]string{} // by present name
@@ -51,8 +51,8 @@ func (c *config) checkVersions() error {
 		}
 		former[present] = name
 	}
-	c.shapes = make([][]provider, c.ShapeVersion+1)
-	for version := shapeFlat; version <= c.ShapeVersion; version++ {
+	c.shapes = make([][]provider, c.LayoutVersion+1)
+	for version := shapeFlat; version <= c.LayoutVersion; version++ {
 		for i, n := range c.Nodes {
 			if err := n.inShape(version, *c, former); err != nil {
 				return wrong(fmt.Sprintf("nodes[%d].children", i), "shape %d: %v", version, err)
@@ -60,8 +60,8 @@ func (c *config) checkVersions() error {
 			c.shapes[version] = append(c.shapes[version], n)
 		}
 	}
-	c.Nodes = c.shapes[c.ShapeVersion]
-	if c.ShapeVersion < shapeNames { // to this release they are classes like any others
+	c.Nodes = c.shapes[c.LayoutVersion]
+	if c.LayoutVersion < shapeNames { // to this release they are classes like any others
 		c.ClassRenames = nil
 	}
 	return nil
@@ -126,11 +126,11 @@ func (p provider) called(names map[string]string) provider {
 	return p
 }
 
-// ShapeVersion returns the configured one.
-func (d *driver) ShapeVersion() int {
+// LayoutVersion returns the configured one.
+func (d *driver) LayoutVersion() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.cfg.ShapeVersion
+	return d.cfg.LayoutVersion
 }
 
 // Reshape runs one migration.
@@ -167,8 +167,8 @@ func (c config) step(ctx context.Context, tree *providertree.Tree, root, node st
 	if from < shapeFlat {
 		return allocations, nil
 	}
-	if from >= c.ShapeVersion {
-		return nil, fmt.Errorf("layout version %d cannot be migrated: this release has versions up to %d", from, c.ShapeVersion)
+	if from >= c.LayoutVersion {
+		return nil, fmt.Errorf("layout version %d cannot be migrated: this release has versions up to %d", from, c.LayoutVersion)
 	}
 	i := slices.IndexFunc(c.shapes[from], func(p provider) bool { return p.Name == node })
 	if i < 0 {
@@ -195,7 +195,7 @@ func (c config) step(ctx context.Context, tree *providertree.Tree, root, node st
 
 // steps runs all migrations, for a reshape in one call.
 func (c config) steps(ctx context.Context, tree *providertree.Tree, root, node string, allocations providertree.Allocations) (_ providertree.Allocations, err error) {
-	for from := range c.ShapeVersion {
+	for from := range c.LayoutVersion {
 		if allocations, err = c.step(ctx, tree, root, node, from, allocations); err != nil {
 			return nil, err
 		}
@@ -245,7 +245,7 @@ func (p provider) only(classes map[string]bool) provider {
 func unknownShape(version int, relocations []relocation) error {
 	failed := &plugins.ReshapeFailed{Reason: fmt.Sprintf("the tree has none of the layout versions 1 to %d that this release knows", version)}
 	for _, r := range relocations {
-		failed.Offenders = append(failed.Offenders, plugins.Offender{Provider: r.from.Provider, Class: r.from.Class, Problem: "no layout has this inventory here"})
+		failed.Violations = append(failed.Violations, plugins.Violation{Provider: r.from.Provider, Class: r.from.Class, Problem: "no layout has this inventory here"})
 	}
 	return failed
 }

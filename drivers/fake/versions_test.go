@@ -34,7 +34,7 @@ var outlines = map[int][]string{
 func TestNumberedShapesOfANewNode(t *testing.T) {
 	for version, want := range outlines {
 		raw := release(version, "")
-		if got := configured(t, raw).ShapeVersion(); got != version {
+		if got := configured(t, raw).LayoutVersion(); got != version {
 			t.Errorf("version %d, want %d", got, version)
 		}
 		tree := reported(t, raw)
@@ -47,7 +47,7 @@ func TestNumberedShapesOfANewNode(t *testing.T) {
 			t.Errorf("shape %d: called with its own result it changes something", version)
 		}
 	}
-	if got := configured(t, `{}`).ShapeVersion(); got != 0 {
+	if got := configured(t, `{}`).LayoutVersion(); got != 0 {
 		t.Errorf("without the key: %d", got)
 	}
 }
@@ -178,7 +178,7 @@ func TestALaterShapeIsNotMovedBack(t *testing.T) {
 	tree := reported(t, release(4, ""))
 	_, err := reshape(t, configured(t, release(2, "")), tree, providertree.Allocations{})
 	var failed *plugins.ReshapeFailed
-	if !errors.As(err, &failed) || len(failed.Offenders) != 4 {
+	if !errors.As(err, &failed) || len(failed.Violations) != 4 {
 		t.Errorf("got %v", err)
 	}
 }

@@ -46,7 +46,7 @@ type Driver struct {
 
 var (
 	_ plugins.Driver             = (*Driver)(nil)
-	_ plugins.Shaper             = (*Driver)(nil)
+	_ plugins.LayoutVersioner    = (*Driver)(nil)
 	_ plugins.Renamer            = (*Driver)(nil)
 	_ plugins.CapabilityReporter = (*Driver)(nil)
 	_ plugins.Watcher            = (*Driver)(nil)

@@ -25,10 +25,10 @@ const (
 	layoutDevices = 2
 )
 
-// ShapeVersion is the newest layout. The configuration decides whether processors and memory are on
+// LayoutVersion is the newest layout. The configuration decides whether processors and memory are on
 // the root or on NUMA cells, and which processors are dedicated; UpdateProviderTree moves these,
 // forth and back.
-func (d *Driver) ShapeVersion() int { return layoutDevices }
+func (d *Driver) LayoutVersion() int { return layoutDevices }
 
 // Reshape migrates a tree from one layout version to the next: the devices' inventory to the
 // devices, with its allocations. NUMA cells stay unchanged.

@@ -142,8 +142,8 @@ func (c change) run(t *testing.T, stepwise bool) {
 			return false
 		}
 		var said []string
-		for _, o := range failed.Offenders {
-			said = append(said, o.Consumer+": "+o.Problem+". "+o.Remedy)
+		for _, o := range failed.Violations {
+			said = append(said, o.Consumer+": "+o.Problem+". "+o.Hint)
 		}
 		same := slices.EqualFunc(c.violations, said, func(want, text string) bool {
 			for _, part := range strings.Split(want, "...") {

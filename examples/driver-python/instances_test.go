@@ -79,7 +79,7 @@ func TestInstancesOutliveTheProcess(t *testing.T) {
 // TestShapesAndRenamesArrive walks from a tree of no recorded shape, as the agent does when it starts.
 func TestShapesAndRenamesArrive(t *testing.T) {
 	r := start(t, `{"gpus":{"a":4,"b":4},"former_nodes":["old"]}`)
-	version, err := r.ShapeVersion(r.ctx())
+	version, err := r.LayoutVersion(r.ctx())
 	if err != nil || version != 2 {
 		t.Fatal(version, err)
 	}

@@ -235,7 +235,7 @@ func TestItReshapes(t *testing.T) {
 	given[guest].Resources[rootUUID]["VGPU"] = 9
 	_, _, err = r.update(before, given)
 	var failed *plugins.ReshapeFailed
-	if !errors.As(err, &failed) || len(failed.Offenders) != 1 || failed.Offenders[0].Consumer != guest {
+	if !errors.As(err, &failed) || len(failed.Violations) != 1 || failed.Violations[0].Consumer != guest {
 		t.Errorf("more than there is room for: %#v", err)
 	}
 	for i := range 600 { // a long answer travels in a header
@@ -245,7 +245,7 @@ func TestItReshapes(t *testing.T) {
 		}
 		given[consumer] = providertree.ConsumerAllocations{Resources: providertree.ProviderResources{rootUUID: {"VGPU": 9}}}
 	}
-	if _, _, err = r.update(before, given); !errors.As(err, &failed) || len(failed.Offenders) != 501 {
+	if _, _, err = r.update(before, given); !errors.As(err, &failed) || len(failed.Violations) != 501 {
 		t.Errorf("601 offenders: %#v", err)
 	}
 }

@@ -143,7 +143,7 @@ func TestHugeErrorsAreCut(t *testing.T) {
 	}
 	_, _, err := r.update(node(t), nil)
 	var failed *plugins.ReshapeFailed
-	if !errors.As(err, &failed) || len(failed.Offenders) != 501 || len(failed.Reason) > 20_000 || len(failed.Offenders[0].Consumer) > 600 {
+	if !errors.As(err, &failed) || len(failed.Violations) != 501 || len(failed.Reason) > 20_000 || len(failed.Violations[0].Consumer) > 600 {
 		t.Errorf("10,000 offenders: %.300v", err)
 	}
 }

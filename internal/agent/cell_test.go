@@ -28,18 +28,18 @@ import (
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
-// cellHouse is a house that belongs to a real cell.
-type cellHouse struct {
-	*house
+// cellHouse is a environment that belongs to a real cell.
+type cellEnv struct {
+	*env
 	cell *cellclient.Client
 	url  string
 	away atomic.Bool // the cell answers 503
 	next int
 }
 
-func newCellHouse(t *testing.T) *cellHouse {
+func newCellEnv(t *testing.T) *cellEnv {
 	t.Helper()
-	h := &cellHouse{house: newHouse(t)}
+	h := &cellEnv{env: newEnv(t)}
 	store, err := celldb.Open(t.Context(), filepath.Join(h.dir, "cell.db"), "cell1", zerolog.Nop())
 	check(t, err)
 	service, err := cell.New(cell.Config{Store: store, Auth: cell.NoAuth(), ReportInterval: time.Second, ServiceDownTime: 5 * time.Second, Logger: zerolog.Nop()})
@@ -59,7 +59,7 @@ func newCellHouse(t *testing.T) *cellHouse {
 }
 
 // configureWith is configure with the cell, and a driver that makes guests.
-func (h *cellHouse) configureWith(url string) {
+func (h *cellEnv) configureWith(url string) {
 	h.t.Helper()
 	if url != "" {
 		url = fmt.Sprintf("[cell_client]\nurl = %q\n", url)
@@ -68,11 +68,11 @@ func (h *cellHouse) configureWith(url string) {
 }
 
 // placement sends a request to Placement, and returns the answer if it is of JSON.
-func (h *cellHouse) placement(method, path string, body any) map[string]any {
+func (h *cellEnv) placement(method, path string, body any) map[string]any {
 	h.t.Helper()
 	content, err := json.Marshal(body)
 	check(h.t, err)
-	req, err := http.NewRequestWithContext(h.t.Context(), method, h.house.url+path, bytes.NewReader(content))
+	req, err := http.NewRequestWithContext(h.t.Context(), method, h.env.url+path, bytes.NewReader(content))
 	check(h.t, err)
 	req.Header.Set("X-Auth-Token", "admin")
 	req.Header.Set("Content-Type", "application/json")
@@ -91,14 +91,14 @@ func (h *cellHouse) placement(method, path string, body any) map[string]any {
 }
 
 // held says whether a consumer holds anything.
-func (h *cellHouse) held(uuid string) bool {
+func (h *cellEnv) held(uuid string) bool {
 	h.t.Helper()
 	all, _ := h.placement(http.MethodGet, "/allocations/"+uuid, nil)["allocations"].(map[string]any)
 	return len(all) > 0
 }
 
 // boot claims and places a server, as the compute API does.
-func (h *cellHouse) boot(image string) string {
+func (h *cellEnv) boot(image string) string {
 	h.t.Helper()
 	h.next++
 	uuid := fmt.Sprintf("dddddddd-0000-4000-8000-%012d", h.next)
@@ -116,7 +116,7 @@ func (h *cellHouse) boot(image string) string {
 }
 
 // until waits until something is so.
-func (h *cellHouse) until(what string, is func() bool) {
+func (h *cellEnv) until(what string, is func() bool) {
 	h.t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); !is(); {
 		if time.Now().After(deadline) {
@@ -133,7 +133,7 @@ func (h *cellHouse) until(what string, is func() bool) {
 }
 
 // state is the vm_state of a server with its task and power state.
-func (h *cellHouse) state(uuid string) string {
+func (h *cellEnv) state(uuid string) string {
 	h.t.Helper()
 	s, err := h.cell.Server(h.t.Context(), uuid)
 	check(h.t, err)
@@ -141,7 +141,7 @@ func (h *cellHouse) state(uuid string) string {
 }
 
 // guests are those that the driver has, by the names of their files.
-func (h *cellHouse) guests() int {
+func (h *cellEnv) guests() int {
 	h.t.Helper()
 	n := 0
 	check(h.t, filepath.WalkDir(filepath.Join(h.dir, "state", "drivers", "fake"), func(path string, d os.DirEntry, err error) error {
@@ -156,7 +156,7 @@ func (h *cellHouse) guests() int {
 // TestCell: an agent with a cell makes, reports and removes guests by way of its driver, survives
 // that the cell, the driver and itself are away, and touches nothing when it stops.
 func TestCell(t *testing.T) {
-	h := newCellHouse(t)
+	h := newCellEnv(t)
 	h.configureWith(h.url)
 	h.start()
 	<-h.ready
@@ -179,7 +179,7 @@ func TestCell(t *testing.T) {
 		t.Errorf("%+v", c)
 	}
 
-	// The cell is away: the agent is as well as before, and the guest runs. What comes meanwhile is
+	// The cell is unavailable: the agent is as well as before, and the guest runs. What comes meanwhile is
 	// done when it is back.
 	mark := h.mark()
 	h.away.Store(true)
@@ -220,7 +220,7 @@ func TestCell(t *testing.T) {
 // TestDisabledByTheCell: the service is disabled by way of the compute API, and the trait comes and
 // goes; what an operator said here stays, and what a cell said goes with the cell.
 func TestDisabledByTheCell(t *testing.T) {
-	h := newCellHouse(t)
+	h := newCellEnv(t)
 	h.configureWith(h.url)
 	h.start()
 	<-h.ready

@@ -115,7 +115,7 @@ func (a *Agent) checkNodes(checks []DriverCheck) {
 	for i := range checks {
 		for _, node := range nodes[i] {
 			if claimed := a.claims.Check(checks[i].Driver, node); claimed != nil {
-				checks[i].Problems = append(checks[i].Problems, fmt.Sprintf("drivers.%s: %v; %s", checks[i].Driver, claimed, claimed.Remedy()))
+				checks[i].Problems = append(checks[i].Problems, fmt.Sprintf("drivers.%s: %v; %s", checks[i].Driver, claimed, claimed.Hint()))
 			}
 		}
 	}

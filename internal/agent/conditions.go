@@ -37,9 +37,9 @@ func (a *Agent) now() health.Status {
 	s, report := a.conditions.tracker.Judge(facts)
 	for _, c := range report.Appeared {
 		if loggedByTracker(c) {
-			c.Remedy = "the log line of the node, and `compute-agent plan --reshape`, list the violations and what to do"
+			c.Hint = "the log line of the node, and `compute-agent plan --reshape`, list the violations and what to do"
 		}
-		logCondition(a.log.WithLevel(level(c.Severity)), c).Str("remedy", c.Remedy).Msg("Health: " + c.String() + ". " + c.Meaning)
+		logCondition(a.log.WithLevel(level(c.Severity)), c).Str("hint", c.Hint).Msg("Health: " + c.String() + ". " + c.Meaning)
 	}
 	for _, c := range report.Gone {
 		logCondition(a.log.Info(), c).Stringer("lasted", facts.Now.Sub(c.Since).Round(time.Second)).Msg("Health: resolved: " + strings.TrimSuffix(c.String(), ": "+c.Text) + ".")
@@ -175,20 +175,20 @@ func configurationFinding(driver string, err error) health.Finding {
 		return found
 	case !errors.As(err, &takeover):
 		if errors.Is(err, host.ErrNoAnswer) {
-			found.Remedy = "the agent's log has the driver's output; fix what keeps the driver from answering" + reload
+			found.Hint = "the agent's log has the driver's output; fix what keeps the driver from answering" + reload
 		}
 		return found
 	}
 	found.Code, found.Text = health.DriverTakeover, takeover.Err.Error()
 	switch {
 	case errors.As(err, &untrusted):
-		found.Remedy = untrusted.Remedy + reload
+		found.Hint = untrusted.Hint + reload
 	case errors.Is(err, host.ErrNotInstalled):
-		found.Remedy = "install the executable as the text says" + reload
+		found.Hint = "install the executable as the text says" + reload
 	case errors.Is(err, host.ErrIncompatible):
-		found.Remedy = fmt.Sprintf("install a driver for this version of the agent at %s", takeover.Path) + reload
+		found.Hint = fmt.Sprintf("install a driver for this version of the agent at %s", takeover.Path) + reload
 	default:
-		found.Remedy = fmt.Sprintf("the text and the log say how the new process failed, and `compute-agent plugin info %s` starts one by itself; fix that, or restore the previous executable", takeover.Path) + reload
+		found.Hint = fmt.Sprintf("the text and the log say how the new process failed, and `compute-agent plugin info %s` starts one by itself; fix that, or restore the previous executable", takeover.Path) + reload
 	}
 	return found
 }

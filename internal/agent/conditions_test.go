@@ -38,12 +38,12 @@ func TestConditionsAreLoggedOnce(t *testing.T) {
 	lines := func() []string {
 		out := []string{}
 		for l := range strings.Lines(log.String()) {
-			var f struct{ Level, Condition, Severity, Subject, Driver, Remedy, Message string }
+			var f struct{ Level, Condition, Severity, Subject, Driver, Hint, Message string }
 			if err := json.Unmarshal([]byte(l), &f); err != nil {
 				t.Fatal(err)
 			}
 			if f.Condition != "" {
-				out = append(out, fmt.Sprintf("%s %s %s %s/%s %t %s", f.Level, f.Condition, f.Severity, f.Subject, f.Driver, f.Remedy != "", told(f.Message)))
+				out = append(out, fmt.Sprintf("%s %s %s %s/%s %t %s", f.Level, f.Condition, f.Severity, f.Subject, f.Driver, f.Hint != "", told(f.Message)))
 			}
 		}
 		log.Reset()

@@ -35,16 +35,16 @@ func (a *Agent) GiveNode(ctx context.Context, r control.GiveRequest) (control.Gi
 		}
 	}
 	out := gift(node, r.To, names)
-	if named, found, known := a.claims.Names(r.To, node.UUID, node.Name); known && len(out.Objections) == 0 {
+	if named, found, known := a.claims.Names(r.To, node.UUID, node.Name); known && len(out.ViolationGroups) == 0 {
 		switch {
 		case !found:
-			out.Objections = append(out.Objections, fmt.Sprintf("driver %s does not report this node", r.To))
+			out.ViolationGroups = append(out.ViolationGroups, fmt.Sprintf("driver %s does not report this node", r.To))
 		case named.UUID != node.UUID:
-			out.Objections = append(out.Objections, fmt.Sprintf("driver %s reports a node %s with another uuid, %s; configure the uuid %s in that driver, "+
+			out.ViolationGroups = append(out.ViolationGroups, fmt.Sprintf("driver %s reports a node %s with another uuid, %s; configure the uuid %s in that driver, "+
 				"or remove this node (`compute-agent node remove %s`) and let the driver create its own", r.To, named.Name, named.UUID, node.UUID, node.UUID))
 		}
 	}
-	if r.DryRun || len(out.Objections) > 0 {
+	if r.DryRun || len(out.ViolationGroups) > 0 {
 		return out, nil
 	}
 	if err := give(); err != nil {
@@ -59,14 +59,14 @@ func (a *Agent) GiveNode(ctx context.Context, r control.GiveRequest) (control.Gi
 	return out, nil
 }
 
-// gift describes the change, with objections that do not depend on a driver.
+// gift describes the change, with violations that do not depend on a driver.
 func gift(node control.Node, to string, drivers []string) control.Gift {
 	out := control.Gift{Name: node.Name, UUID: node.UUID, From: node.Driver, To: to}
 	switch {
 	case !slices.Contains(drivers, to):
-		out.Objections = append(out.Objections, fmt.Sprintf("no driver %q is enabled in the configuration; enabled drivers: %q", to, drivers))
+		out.ViolationGroups = append(out.ViolationGroups, fmt.Sprintf("no driver %q is enabled in the configuration; enabled drivers: %q", to, drivers))
 	case node.Driver == to:
-		out.Objections = append(out.Objections, fmt.Sprintf("it already belongs to driver %s", to))
+		out.ViolationGroups = append(out.ViolationGroups, fmt.Sprintf("it already belongs to driver %s", to))
 	}
 	return out
 }
@@ -103,7 +103,7 @@ func GiveNodeOffline(cfg *config.Config, log zerolog.Logger, r control.GiveReque
 	}
 	out := gift(node, r.To, cfg.EnabledDrivers())
 	out.Offline = true
-	if r.DryRun || len(out.Objections) > 0 {
+	if r.DryRun || len(out.ViolationGroups) > 0 {
 		return out, nil
 	}
 	if err := a.give(node, r.To); err != nil {

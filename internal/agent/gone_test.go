@@ -21,7 +21,7 @@ import (
 const disabledTrait = "COMPUTE_STATUS_DISABLED"
 
 // isDisabled asks Placement.
-func (h *house) isDisabled(uuid string) bool {
+func (h *env) isDisabled(uuid string) bool {
 	h.t.Helper()
 	req, err := http.NewRequestWithContext(h.t.Context(), http.MethodGet, h.url+"/resource_providers/"+uuid+"/traits", nil)
 	check(h.t, err)
@@ -36,7 +36,7 @@ func (h *house) isDisabled(uuid string) bool {
 }
 
 // reasons are those that outlive the agent.
-func (h *house) reasons() []disabled.Reason {
+func (h *env) reasons() []disabled.Reason {
 	h.t.Helper()
 	s, err := disabled.Open(filepath.Join(h.dir, "state"))
 	check(h.t, err)
@@ -44,7 +44,7 @@ func (h *house) reasons() []disabled.Reason {
 }
 
 // told counts the writes to Placement for a node since a mark.
-func (h *house) told(mark int, node string) int {
+func (h *env) told(mark int, node string) int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	n := 0
@@ -57,7 +57,7 @@ func (h *house) told(mark int, node string) int {
 }
 
 // pid is that of the driver's process that became healthy last.
-func (h *house) pid(driver string) int {
+func (h *env) pid(driver string) int {
 	h.t.Helper()
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -78,7 +78,7 @@ func (h *house) pid(driver string) int {
 }
 
 // own links an executable of its own for a driver, that can be taken away alone.
-func (h *house) own(table string) (with string, away, back func()) {
+func (h *env) own(table string) (with string, away, back func()) {
 	path := h.driver + "-own"
 	check(h.t, os.Link(h.driver, path))
 	return strings.Replace(table, fmt.Sprintf("path = %q", h.driver), fmt.Sprintf("path = %q", path), 1),
@@ -92,7 +92,7 @@ func (h *house) own(table string) (with string, away, back func()) {
 // TestDriverGone: the nodes of a driver that stays away get the trait after its grace, by one
 // write; those of another driver do not; and they lose it, by one write, when it is back.
 func TestDriverGone(t *testing.T) {
-	h := newHouse(t)
+	h := newEnv(t)
 	table, away, back := h.own(h.node("fake", "cn1", uuidA, `unavailable_grace = "1s"`))
 	h.configure(table, h.node("other", "cn2", uuidB, `unavailable_grace = "1s"`))
 	h.start()
@@ -102,7 +102,7 @@ func TestDriverGone(t *testing.T) {
 	check(t, syscall.Kill(h.pid("fake"), syscall.SIGKILL))
 	h.await(mark, `"state":"backoff"`, `"driver":"fake"`)
 	h.await(mark, `"operation":"`, disabledTrait, `"node":"cn1"`)
-	h.await(mark, `"condition":"driver-gone"`, `"driver":"fake"`, `"details":["cn1"]`, `"remedy"`)
+	h.await(mark, `"condition":"driver-gone"`, `"driver":"fake"`, `"details":["cn1"]`, `"hint"`)
 	if !h.isDisabled(uuidA) || h.isDisabled(uuidB) {
 		t.Errorf("cn1 disabled: %t, cn2: %t", h.isDisabled(uuidA), h.isDisabled(uuidB))
 	}
@@ -132,7 +132,7 @@ func TestDriverGone(t *testing.T) {
 // the driver reported before, and one that finds them disabled enables them when the driver is
 // back. What an operator said stays.
 func TestDriverGoneAcrossARestart(t *testing.T) {
-	h := newHouse(t)
+	h := newEnv(t)
 	table, away, back := h.own(h.node("fake", "cn1", uuidA, `unavailable_grace = "300ms"`))
 	h.configure(table)
 	h.start()
@@ -164,7 +164,7 @@ func TestDriverGoneAcrossARestart(t *testing.T) {
 // TestReasonOfAFormerDriver: what is said of a driver ends with it. The driver that is given the
 // node takes the trait away.
 func TestReasonOfAFormerDriver(t *testing.T) {
-	h := newHouse(t)
+	h := newEnv(t)
 	table, away, _ := h.own(h.node("fake", "cn1", uuidA, `unavailable_grace = "300ms"`))
 	h.configure(table)
 	h.start()
@@ -191,7 +191,7 @@ func TestReasonOfAFormerDriver(t *testing.T) {
 
 // TestGraceOfNever, and one that a reload shortens.
 func TestGraceOfNever(t *testing.T) {
-	h := newHouse(t)
+	h := newEnv(t)
 	table, away, _ := h.own(h.node("fake", "cn1", uuidA, `unavailable_grace = "0s"`))
 	h.configure(table)
 	h.start()

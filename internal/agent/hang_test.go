@@ -12,7 +12,7 @@ import (
 )
 
 // chaos is the table of a fake driver with faults. Its node is cn1, with the host's identity.
-func (h *house) chaos(keys, faults string) string {
+func (h *env) chaos(keys, faults string) string {
 	return fmt.Sprintf(`[drivers.chaos]
 path = %q
 %s
@@ -24,7 +24,7 @@ nodes = [{name = "cn1", inventories = {VCPU = {total = 8}}}]
 }
 
 // has tells whether a line with all parts was logged after a mark.
-func (h *house) has(mark int, parts ...string) bool {
+func (h *env) has(mark int, parts ...string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 line:
@@ -45,7 +45,7 @@ const more = "total = 16"
 // waiting; it is told, once, that it did not answer (and not that it refused), and it works on with
 // its former one.
 func TestHangingReload(t *testing.T) {
-	h := newHouse(t)
+	h := newEnv(t)
 	keys := "timeouts = {configure = \"2s\", stop = \"500ms\"}\nrestart = {health_misses = 100}"
 	h.configure(h.chaos(keys, ""), h.node("fake", "cn2", uuidB, ""))
 	h.start()
@@ -75,7 +75,7 @@ func TestHangingReload(t *testing.T) {
 // passes of the other driver go on, also while one hangs. That the watchdog is fed meanwhile:
 // TestHangingReloadIsAlive, and for a pass that hangs the tests of the tracker.
 func TestHangingDriverIsGone(t *testing.T) {
-	h := newHouse(t)
+	h := newEnv(t)
 	const keys = "unavailable_grace = \"1s\"\ntimeouts = {nodes = \"500ms\", update = \"500ms\", configure = \"2s\", stop = \"500ms\"}\nrestart = {health_misses = 100}"
 	h.configure(h.chaos(keys, ""), h.node("fake", "cn2", uuidB, `unavailable_grace = "1s"`))
 	h.start()
@@ -105,7 +105,7 @@ func TestHangingDriverIsGone(t *testing.T) {
 // TestTimeoutsFollowAReload: the deadlines and the restart policy of a driver are changed without a
 // restart of its process.
 func TestTimeoutsFollowAReload(t *testing.T) {
-	h := newHouse(t)
+	h := newEnv(t)
 	file := filepath.Join(h.dir, "go")
 	config := fmt.Sprintf("update = \"wait\"\nfile = %q", file)
 	check(t, os.WriteFile(file, nil, 0o600))
@@ -130,7 +130,7 @@ func TestTimeoutsFollowAReload(t *testing.T) {
 // TestChangedExecutable: a reload takes a new executable into service, and no pass fails meanwhile,
 // of this driver or of another.
 func TestChangedExecutable(t *testing.T) {
-	h := newHouse(t)
+	h := newEnv(t)
 	h.configure(h.chaos("", ""), h.node("fake", "cn2", uuidB, ""))
 	h.start()
 	<-h.ready

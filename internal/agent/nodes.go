@@ -96,20 +96,20 @@ func (a *Agent) RemoveNode(ctx context.Context, r control.RemoveRequest) (contro
 	if err != nil {
 		return control.Removal{}, err
 	}
-	var objections []string
+	var groups []string
 	switch {
 	case node.State == "":
-		objections = append(objections, node.Error)
+		groups = append(groups, node.Error)
 	case node.State == control.StateHeld && node.Driver == "":
-		objections = append(objections, "several drivers report this node; assign it to one of them with `compute-agent node give`")
+		groups = append(groups, "several drivers report this node; assign it to one of them with `compute-agent node give`")
 	case node.State == control.StateHeld: // its owner does not report it; the other driver creates it again
 	case node.State != control.StateOrphaned:
-		objections = append(objections, fmt.Sprintf("driver %s reports this node, and would create it again", node.Driver))
+		groups = append(groups, fmt.Sprintf("driver %s reports this node, and would create it again", node.Driver))
 	}
-	if !r.DryRun && len(objections) == 0 {
+	if !r.DryRun && len(groups) == 0 {
 		a.log.Warn().Str("node", node.Name).Str("uuid", node.UUID).Msg("An operator asked to delete this node from Placement, because it was removed permanently.")
 	}
-	out, err := a.removal(ctx, node, r.DryRun, objections)
+	out, err := a.removal(ctx, node, r.DryRun, groups)
 	if out.Removed {
 		for _, d := range a.drivers.active() {
 			d.tracker.Refresh("a node was removed")
@@ -143,9 +143,9 @@ func pick(nodes control.Nodes, which string) (control.Node, error) {
 	return control.Node{}, fmt.Errorf("several nodes are named %q; give one of their uuids: %s", which, strings.Join(uuids, ", "))
 }
 
-// removal checks a node, and removes it if there are no objections.
-func (a *Agent) removal(ctx context.Context, node control.Node, dryRun bool, objections []string) (control.Removal, error) {
-	out := control.Removal{Name: node.Name, UUID: node.UUID, Objections: objections, Providers: []control.RemovedProvider{}}
+// removal checks a node, and removes it if there are no violations.
+func (a *Agent) removal(ctx context.Context, node control.Node, dryRun bool, groups []string) (control.Removal, error) {
+	out := control.Removal{Name: node.Name, UUID: node.UUID, ViolationGroups: groups, Providers: []control.RemovedProvider{}}
 	record, err := a.state.Records.Load(node.UUID)
 	if err != nil {
 		return out, err
@@ -158,12 +158,12 @@ func (a *Agent) removal(ctx context.Context, node control.Node, dryRun bool, obj
 		return out, err
 	}
 	for _, o := range check.Blockers {
-		out.Objections = append(out.Objections, o.String())
+		out.ViolationGroups = append(out.ViolationGroups, o.String())
 	}
 	for _, p := range check.Providers {
 		out.Providers = append(out.Providers, control.RemovedProvider{UUID: p.UUID, Name: p.Name})
 	}
-	if dryRun || len(out.Objections) > 0 {
+	if dryRun || len(out.ViolationGroups) > 0 {
 		return out, nil
 	}
 	_, err = ownership.RemoveNode(ctx, a.placement, record, a.state.Records)
@@ -171,7 +171,7 @@ func (a *Agent) removal(ctx context.Context, node control.Node, dryRun bool, obj
 	switch {
 	case errors.As(err, &refused): // something changed since the check
 		for _, o := range refused.Blockers {
-			out.Objections = append(out.Objections, o.String())
+			out.ViolationGroups = append(out.ViolationGroups, o.String())
 		}
 		return out, nil
 	case err != nil:

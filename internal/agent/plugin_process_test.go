@@ -17,18 +17,18 @@ import (
 )
 
 // status is what the agent says of itself.
-func (h *house) status() health.Status {
+func (h *env) status() health.Status {
 	h.t.Helper()
 	s, err := control.NewClient(config.Agent{RuntimeDir: filepath.Join(h.dir, "run")}.ControlSocket()).Status(h.t.Context())
 	check(h.t, err)
 	return s
 }
 
-// TestTakeoverThatFails is told as that, with what mends it and under the driver's name, and not as
+// TestTakeoverThatFails is told as that, with what fixes it and under the driver's name, and not as
 // a configuration that the driver refuses. The former process goes on, and the condition goes when
 // the takeover succeeds.
 func TestTakeoverThatFails(t *testing.T) {
-	h := newHouse(t)
+	h := newEnv(t)
 	h.configure(h.node("fake", "cn1", uuidA, ""))
 	h.start()
 	<-h.ready
@@ -43,9 +43,9 @@ func TestTakeoverThatFails(t *testing.T) {
 		check(t, os.Rename(h.driver+".new", h.driver))
 	}
 	for _, c := range []struct {
-		name, sha256, remedy string
-		content              []byte
-		mode                 os.FileMode
+		name, sha256, hint string
+		content            []byte
+		mode               os.FileMode
 	}{
 		{"a mode", "", "chmod go-w " + h.driver + ", then systemctl reload compute-agent", content, 0o777},
 		{"a digest", strings.Repeat("0", 64), "put the new sum into drivers.fake.sha256; if not, install the driver's package again, then", content, 0o755},
@@ -56,7 +56,7 @@ func TestTakeoverThatFails(t *testing.T) {
 		put(c.content, c.mode)
 		h.configure(h.node("fake", "cn1", uuidA, fmt.Sprintf("sha256 = %q", c.sha256)))
 		h.reload <- syscall.SIGHUP
-		h.await(mark, `"condition":"driver-takeover-failed"`, `"driver":"fake"`, c.remedy)
+		h.await(mark, `"condition":"driver-takeover-failed"`, `"driver":"fake"`, c.hint)
 		if h.has(mark, "driver-configuration-refused") || h.has(mark, "NAME") || process() != pid {
 			t.Errorf("%s: it is told as something else, or the former process is gone", c.name)
 		}
@@ -76,7 +76,7 @@ func TestTakeoverThatFails(t *testing.T) {
 // not crash. The condition has both digests and the key to correct, no start is tried meanwhile,
 // and a reload with the right digest has it run.
 func TestWrongDigestIsRefused(t *testing.T) {
-	h := newHouse(t)
+	h := newEnv(t)
 	content, err := os.ReadFile(h.driver)
 	check(t, err)
 	is, demanded := fmt.Sprintf("%x", sha256.Sum256(content)), strings.Repeat("0", 64)
@@ -100,7 +100,7 @@ func TestWrongDigestIsRefused(t *testing.T) {
 // TestRefusedByTheNewProcess: if it is the configuration that a process which is to take over
 // refuses, that is what is told.
 func TestRefusedByTheNewProcess(t *testing.T) {
-	h := newHouse(t)
+	h := newEnv(t)
 	h.configure(h.node("fake", "cn1", uuidA, ""))
 	h.start()
 	<-h.ready
@@ -113,7 +113,7 @@ func TestRefusedByTheNewProcess(t *testing.T) {
 // TestPanickingDriverIsDegraded: its process is well, the log has one stack, and status says that
 // something is wrong.
 func TestPanickingDriverIsDegraded(t *testing.T) {
-	h := newHouse(t)
+	h := newEnv(t)
 	const keys = "restart = {health_interval = \"1s\"}\ntimeouts = {health = \"900ms\"}"
 	h.configure(h.chaos(keys, ""))
 	h.start()
@@ -138,7 +138,7 @@ func TestPanickingDriverIsDegraded(t *testing.T) {
 // TestEachDriverHasADirectory of its own below the state directory, for nobody else to read, that
 // outlives the driver.
 func TestEachDriverHasADirectory(t *testing.T) {
-	h := newHouse(t)
+	h := newEnv(t)
 	own := func(driver string) string { return filepath.Join(h.dir, "state", "drivers", driver) }
 	h.configure(h.node("fake", "cn1", uuidA, ""))
 	h.start()
@@ -169,7 +169,7 @@ func TestEachDriverHasADirectory(t *testing.T) {
 // TestMachinesOfAFormerReleaseGoWithTheirDriver: they were in the directory that all drivers shared
 // with the agent.
 func TestMachinesOfAFormerReleaseGoWithTheirDriver(t *testing.T) {
-	h := newHouse(t)
+	h := newEnv(t)
 	shared := filepath.Join(h.dir, "state", "machines")
 	check(t, os.MkdirAll(shared, 0o700))
 	check(t, os.WriteFile(filepath.Join(shared, uuidB+".json"), []byte(`{"uuid":"`+uuidB+`","node":"cn1","complete":true}`), 0o600))
@@ -186,7 +186,7 @@ func TestMachinesOfAFormerReleaseGoWithTheirDriver(t *testing.T) {
 
 // TestATraitThatIsLeftOut was not told to Placement, and nobody says so.
 func TestATraitThatIsLeftOut(t *testing.T) {
-	h := newHouse(t)
+	h := newEnv(t)
 	const unknown = "HW_NO_SUCH_TRAIT"
 	h.configure(strings.Replace(h.node("fake", "cn1", uuidA, ""), "inventories", `traits = ["`+unknown+`", "HW_CPU_X86_AVX2"], inventories`, 1))
 	h.start()

@@ -53,6 +53,6 @@ func (a *Agent) logProviders(msg string) {
 	now := a.providers.Config()
 	a.log.Info().Str("directory", a.providers.Dir()).Strs("files", now.Files()).Int("entries", now.Len()).Msg(msg)
 	for _, w := range a.providers.Warnings() {
-		a.log.Warn().Stringer("at", w.Place).Str("path", w.Path).Str("remedy", w.Remedy).Msg("provider.yaml: " + w.What + ".")
+		a.log.Warn().Stringer("at", w.Place).Str("path", w.Path).Str("hint", w.Hint).Msg("provider.yaml: " + w.What + ".")
 	}
 }

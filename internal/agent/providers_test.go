@@ -17,7 +17,7 @@ import (
 )
 
 // provide writes a provider.yaml that adds so many licences and a trait to the node.
-func (h *house) provide(licences int, trait string) {
+func (h *env) provide(licences int, trait string) {
 	h.t.Helper()
 	dir := filepath.Join(h.dir, "provider_config")
 	check(h.t, os.MkdirAll(dir, 0o700))
@@ -32,7 +32,7 @@ providers:
 // TestProviderConfig: what the files say is added at the start, changed by a reload at once and
 // without one at a later pass, kept while they are invalid, and taken back when they go.
 func TestProviderConfig(t *testing.T) {
-	h := newHouse(t)
+	h := newEnv(t)
 	h.configure(h.node("fake", "cn1", uuidA, ""))
 	h.provide(4, "CUSTOM_RACK_7")
 	h.start()
@@ -71,7 +71,7 @@ func TestProviderConfig(t *testing.T) {
 // TestProviderConfigInvalidAtTheStart: to go on without would take back what the files added
 // before.
 func TestProviderConfigInvalidAtTheStart(t *testing.T) {
-	h := newHouse(t)
+	h := newEnv(t)
 	h.configure(h.node("fake", "cn1", uuidA, ""))
 	h.provide(-1, "CUSTOM_RACK_7")
 	cfg, err := config.Load(config.Options{File: filepath.Join(h.dir, "agent.toml")})

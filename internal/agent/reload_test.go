@@ -55,8 +55,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// house is an agent in this process, with a bundled Placement.
-type house struct {
+// environment is an agent in this process, with a bundled Placement.
+type env struct {
 	t      *testing.T
 	dir    string
 	driver string // executable
@@ -76,7 +76,7 @@ type house struct {
 	gate chan struct{} // until this is closed
 }
 
-func (h *house) Write(b []byte) (int, error) {
+func (h *env) Write(b []byte) (int, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	close(h.more)
@@ -84,7 +84,7 @@ func (h *house) Write(b []byte) (int, error) {
 	return h.log.Write(b)
 }
 
-func newHouse(t *testing.T) *house {
+func newEnv(t *testing.T) *env {
 	t.Helper()
 	built, err := fakeDriver()
 	check(t, err)
@@ -93,7 +93,7 @@ func newHouse(t *testing.T) *house {
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	server, err := placement.New(t.Context(), placement.Config{StateDir: filepath.Join(dir, "placement"), Auth: placement.Auth{Strategy: placement.NoAuth}, Logger: zerolog.Nop()})
 	check(t, err)
-	h := &house{
+	h := &env{
 		t: t, dir: dir, driver: filepath.Join(dir, "compute-driver-fake"),
 		reload: make(chan os.Signal, 1), ready: make(chan struct{}), ended: make(chan error, 1), more: make(chan struct{}),
 	}
@@ -114,7 +114,7 @@ func newHouse(t *testing.T) *house {
 }
 
 // hold keeps Placement from answering about a provider until release is called.
-func (h *house) hold(uuid string) (release func()) {
+func (h *env) hold(uuid string) (release func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.held, h.gate = uuid, make(chan struct{})
@@ -131,12 +131,12 @@ func check(t *testing.T, err error) {
 }
 
 // node is the table of a fake driver with one node.
-func (h *house) node(driver, node, uuid, more string) string {
+func (h *env) node(driver, node, uuid, more string) string {
 	return fmt.Sprintf("[drivers.%s]\npath = %q\n%s\n[drivers.%s.config]\nnodes = [{name = %q, uuid = %q, inventories = {VCPU = {total = 8}}}]\n",
 		driver, h.driver, more, driver, node, uuid)
 }
 
-func (h *house) configure(drivers ...string) {
+func (h *env) configure(drivers ...string) {
 	h.t.Helper()
 	check(h.t, os.WriteFile(filepath.Join(h.dir, "agent.toml"), []byte(fmt.Sprintf(`
 [agent]
@@ -159,7 +159,7 @@ crash_limit = 1000
 %[3]s`, h.dir, h.url, strings.Join(drivers, ""), cmp.Or(h.deadline, "1m"))), 0o600))
 }
 
-func (h *house) start() {
+func (h *env) start() {
 	h.t.Helper()
 	load := func() (*config.Config, error) {
 		return config.Load(config.Options{File: filepath.Join(h.dir, "agent.toml")})
@@ -182,7 +182,7 @@ func (h *house) start() {
 }
 
 // await waits for a log line with all parts, after so many bytes of the log.
-func (h *house) await(after int, parts ...string) {
+func (h *env) await(after int, parts ...string) {
 	h.t.Helper()
 	given := time.NewTimer(30 * time.Second)
 	defer given.Stop()
@@ -210,7 +210,7 @@ func (h *house) await(after int, parts ...string) {
 	}
 }
 
-func (h *house) mark() int {
+func (h *env) mark() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.log.Len()
@@ -225,16 +225,16 @@ const (
 // work go on.
 func TestReloadNeverEndsTheAgent(t *testing.T) {
 	for name, c := range map[string]struct {
-		added func(*house) string
+		added func(*env) string
 		said  []string
 	}{
-		"a configuration that the driver refuses": {func(h *house) string {
+		"a configuration that the driver refuses": {func(h *env) string {
 			return fmt.Sprintf("[drivers.second]\npath = %q\n[drivers.second.config]\nnonsense = 1\n", h.driver)
 		}, []string{`"driver":"second"`, `"error"`}},
-		"a node that Placement knows as another": {func(h *house) string { return h.node("second", "cn1", uuidB, "") }, []string{`"node-claimed-twice"`, "driver second"}},
+		"a node that Placement knows as another": {func(h *env) string { return h.node("second", "cn1", uuidB, "") }, []string{`"node-claimed-twice"`, "driver second"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := newHouse(t)
+			h := newEnv(t)
 			h.configure(h.node("fake", "cn1", uuidA, ""))
 			h.start()
 			<-h.ready
@@ -253,7 +253,7 @@ func TestReloadNeverEndsTheAgent(t *testing.T) {
 // TestReenabledDriverIsReported also if its first start failed: the plugin's supervisor goes on
 // trying, so must the tracker.
 func TestReenabledDriverIsReported(t *testing.T) {
-	h := newHouse(t)
+	h := newEnv(t)
 	h.configure(h.node("fake", "cn1", uuidA, ""))
 	h.start()
 	<-h.ready
@@ -273,7 +273,7 @@ func TestReenabledDriverIsReported(t *testing.T) {
 // TestDriverDisabledDuringStartUp: a reload may take a driver away while the agent still waits for
 // another's first pass.
 func TestDriverDisabledDuringStartUp(t *testing.T) {
-	h := newHouse(t)
+	h := newEnv(t)
 	release := h.hold(uuidB)
 	slow := h.node("aaa", "cn2", uuidB, "")
 	h.configure(slow, h.node("bbb", "cn1", uuidA, ""))
@@ -289,7 +289,7 @@ func TestDriverDisabledDuringStartUp(t *testing.T) {
 
 // TestNothingToRunIsNeverReady: an agent that must not start does not tell systemd that it has.
 func TestNothingToRunIsNeverReady(t *testing.T) {
-	h := newHouse(t)
+	h := newEnv(t)
 	h.configure()
 	h.start()
 	if err := <-h.ended; err == nil {
@@ -305,7 +305,7 @@ func TestNothingToRunIsNeverReady(t *testing.T) {
 // TestTwoDriversOneNode: at the first start no driver has the node, so neither gets it, whichever
 // answers first; the agent stays up and the other nodes of both drivers are reported.
 func TestTwoDriversOneNode(t *testing.T) {
-	h := newHouse(t)
+	h := newEnv(t)
 	h.configure(h.node("fake", "cn1", uuidA, ""), strings.Replace(h.node("second", "cn1", uuidA, ""), "total = 8", "total = 16", 1))
 	h.start()
 	<-h.ready
@@ -323,7 +323,7 @@ func TestTwoDriversOneNode(t *testing.T) {
 // TestSecondDriverForANode: one that a reload brings is held, the first goes on, and the log says
 // why, once.
 func TestSecondDriverForANode(t *testing.T) {
-	h := newHouse(t)
+	h := newEnv(t)
 	h.configure(h.node("fake", "cn1", uuidA, ""))
 	h.start()
 	<-h.ready
@@ -341,7 +341,7 @@ func TestSecondDriverForANode(t *testing.T) {
 // TestATreeThatIsBeingWrittenIsNotWell: while a pass writes, the status says how far it is, not
 // that all is well.
 func TestATreeThatIsBeingWrittenIsNotWell(t *testing.T) {
-	h := newHouse(t)
+	h := newEnv(t)
 	table := h.node("fake", "cn1", uuidA, "")
 	h.configure(table)
 	h.start()

@@ -16,7 +16,7 @@ import (
 )
 
 // tell makes a request to Placement beside the agent.
-func (h *house) tell(method, path, body string) {
+func (h *env) tell(method, path, body string) {
 	h.t.Helper()
 	req, err := http.NewRequestWithContext(h.t.Context(), method, h.url+path, strings.NewReader(body))
 	check(h.t, err)
@@ -32,7 +32,7 @@ func (h *house) tell(method, path, body string) {
 }
 
 // used has Placement hold a node whose VGPUs a guest uses.
-func (h *house) used() {
+func (h *env) used() {
 	h.tell(http.MethodPost, "/resource_providers", fmt.Sprintf(`{"name": "cn1", "uuid": %q}`, uuidA))
 	h.tell(http.MethodPut, "/resource_providers/"+uuidA+"/inventories", `{"resource_provider_generation": 0, "inventories": {"VGPU": {"total": 8}}}`)
 	h.tell(http.MethodPut, "/allocations/99999999-0000-4000-8000-000000000001", fmt.Sprintf(
@@ -40,14 +40,14 @@ func (h *house) used() {
 }
 
 // gpus is a driver that wants them on children.
-func (h *house) gpus(more string) string {
+func (h *env) gpus(more string) string {
 	return fmt.Sprintf("[drivers.fake]\npath = %q\n[drivers.fake.config]\nshape = \"vgpu-children\"\n%s\nnodes = [{name = \"cn1\", uuid = %q, inventories = {VGPU = {total = 8}}}]\n",
 		h.driver, more, uuidA)
 }
 
-// TestHeldNodeIsTriedAgainByAReload: what a reload mends, a reload releases.
+// TestHeldNodeIsTriedAgainByAReload: what a reload fixes, a reload releases.
 func TestHeldNodeIsTriedAgainByAReload(t *testing.T) {
-	h := newHouse(t)
+	h := newEnv(t)
 	h.used()
 	hold := "[reshape]\non_failure = \"hold\"\n"
 	h.configure(h.gpus(`faults.reshape = "invent"`), hold)
@@ -67,7 +67,7 @@ func TestHeldNodeIsTriedAgainByAReload(t *testing.T) {
 
 // TestHoldIsTakenOverByAReload: on_failure itself needs no restart.
 func TestHoldIsTakenOverByAReload(t *testing.T) {
-	h := newHouse(t)
+	h := newEnv(t)
 	h.used()
 	h.configure(h.gpus(`faults.reshape = "invent"`), "[reshape]\non_failure = \"hold\"\n")
 	h.start()
@@ -83,7 +83,7 @@ func TestHoldIsTakenOverByAReload(t *testing.T) {
 // TestDamagedJournalKeepsNobodyFromWorking: a finished entry that cannot be read is told, and that
 // is all.
 func TestDamagedJournalKeepsNobodyFromWorking(t *testing.T) {
-	h := newHouse(t)
+	h := newEnv(t)
 	dir := filepath.Join(h.dir, "state", journal.DirName)
 	check(t, os.MkdirAll(dir, 0o700))
 	check(t, os.WriteFile(filepath.Join(dir, "000001-"+uuidA+".json"), []byte("{"), 0o600))

@@ -19,22 +19,22 @@ func TestRefusal(t *testing.T) {
 	const path = "/opt/compute-driver-fake"
 	takeover := func(err error) error { return &host.TakeoverError{Path: path, Err: err} }
 	for name, c := range map[string]struct {
-		err    error
-		code   health.Code
-		remedy string // part of it; "": the definition's
+		err  error
+		code health.Code
+		hint string // part of it; "": the definition's
 	}{
 		"the driver refuses":        {&host.CallError{Err: &plugins.ConfigError{Key: "uri", Problem: "is none"}}, health.DriverRefused, ""},
 		"a new process refuses":     {takeover(&host.StartError{Path: path, Cause: &plugins.ConfigError{Key: "uri"}}), health.DriverRefused, ""},
 		"a key that cannot be":      {errors.New("drivers.fake.path: leads out"), health.DriverRefused, ""},
 		"it hangs":                  {fmt.Errorf("Configure: %w", host.ErrNoAnswer), health.DriverRefused, "keeps the driver from answering"},
-		"the file's mode":           {takeover(&host.UntrustedError{Path: path, Remedy: "Fix it with: chmod go-w " + path}), health.DriverTakeover, "chmod go-w " + path + ", then"},
+		"the file's mode":           {takeover(&host.UntrustedError{Path: path, Hint: "Fix it with: chmod go-w " + path}), health.DriverTakeover, "chmod go-w " + path + ", then"},
 		"the protocol":              {takeover(fmt.Errorf("%w: 9", host.ErrIncompatible)), health.DriverTakeover, "for this version of the agent"},
 		"it exits":                  {takeover(&host.StartError{Path: path, Cause: errors.New("exit status 1")}), health.DriverTakeover, "plugin info " + path},
 		"no handshake":              {takeover(fmt.Errorf("%w: no handshake", host.ErrNoAnswer)), health.DriverTakeover, "restore the previous executable"},
 		"no room for its directory": {fmt.Errorf("%w: no space left", errDriverState), health.StateNotWritable, ""},
 	} {
 		got := configurationFinding("fake", c.err)
-		if got.Code != c.code || got.Text == "" || (c.remedy == "") != (got.Remedy == "") || !strings.Contains(got.Remedy, c.remedy) {
+		if got.Code != c.code || got.Text == "" || (c.hint == "") != (got.Hint == "") || !strings.Contains(got.Hint, c.hint) {
 			t.Errorf("%s: %+v", name, got)
 		}
 		if subject := got.Subject; subject != health.OfDriver("fake") && c.code != health.StateNotWritable {

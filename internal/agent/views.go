@@ -211,13 +211,13 @@ func unknownNames(ops []reportclient.Operation) []string {
 
 // refuse marks a node's reshape as refused.
 func refuse(n *control.NodePlan, refused *resourcetracker.ReshapeError) {
-	n.Error, n.Remedy, n.Refused, n.Offenders, n.Objections = refused.Summary(), refused.Remedy, true, refused.List(), refused.Objections()
+	n.Error, n.Hint, n.Refused, n.Violations, n.ViolationGroups = refused.Summary(), refused.Hint, true, refused.List(), refused.ViolationGroups()
 }
 
 // refuseClaim marks a node as refused because it belongs to another driver.
 func refuseClaim(n *control.NodePlan, claimed *resourcetracker.ClaimedError) {
 	n.Operations, n.Reshape = []reportclient.Operation{}, nil
-	n.Error, n.Remedy, n.Refused = claimed.Error(), claimed.Remedy(), true
+	n.Error, n.Hint, n.Refused = claimed.Error(), claimed.Hint(), true
 }
 
 // cannotPlan is the plan of a driver whose nodes are unknown.

@@ -15,7 +15,7 @@ import (
 // once, in the status and one condition. A process that is started again and warns of the same is
 // no news.
 func TestWarningsAreNoFailure(t *testing.T) {
-	h := newHouse(t)
+	h := newEnv(t)
 	const keys = "restart = {health_interval = \"1s\"}\ntimeouts = {health = \"900ms\"}"
 	warning := h.node("fake", "cn1", uuidA, keys) + `warnings = {"numa-memory" = "it differs", "gpu-clock" = "GPU 0\nis slow"}` + "\n"
 	h.configure(warning)

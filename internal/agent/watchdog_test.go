@@ -15,14 +15,14 @@ import (
 	"github.com/compute-agent/compute-agent/systemd"
 )
 
-// systemctl is what systemd hears of the house's agent.
+// systemctl is what systemd hears of the environment's agent.
 type systemctl struct {
 	t    *testing.T
 	conn *net.UnixConn
 }
 
-// watched has the house's agent talk to us as to systemd, which wants signs of life.
-func (h *house) watched(interval time.Duration) *systemctl {
+// watched has the environment's agent talk to us as to systemd, which wants signs of life.
+func (h *env) watched(interval time.Duration) *systemctl {
 	h.t.Helper()
 	path := filepath.Join(h.dir, "notify")
 	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
@@ -64,7 +64,7 @@ const life = "WATCHDOG=1"
 // signs of life, and hears in bounded time that the reload is over. It goes on all the same: the
 // driver has its configuration when it wakes up, and the last one that it was given.
 func TestHangingReloadIsAlive(t *testing.T) {
-	h := newHouse(t)
+	h := newEnv(t)
 	const interval, perInterval = 1500 * time.Millisecond, 3
 	systemd := h.watched(interval)
 	file := filepath.Join(h.dir, "go")
@@ -106,7 +106,7 @@ func TestHangingReloadIsAlive(t *testing.T) {
 
 // TestStopDuringAHangingReload: the agent ends, and does not wait for the driver.
 func TestStopDuringAHangingReload(t *testing.T) {
-	h := newHouse(t)
+	h := newEnv(t)
 	h.deadline = "1s"
 	const keys = "timeouts = {nodes = \"300ms\", update = \"300ms\", configure = \"1h\", stop = \"500ms\"}\nrestart = {health_misses = 100}"
 	h.configure(h.chaos(keys, ""))

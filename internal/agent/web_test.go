@@ -42,7 +42,7 @@ func get(t *testing.T, url, socket string) (status int, body string) {
 // TestMetricsAndProbes: what a whole agent tells Prometheus and those who probe it, traced on the
 // way.
 func TestMetricsAndProbes(t *testing.T) {
-	h := newHouse(t)
+	h := newEnv(t)
 	address := testproc.FreeAddress(t)
 	// A collector that nobody runs disturbs nothing.
 	h.configure(h.node("fake", "cn1", uuidA, ""), fmt.Sprintf("[metrics]\nlisten = %q\n[tracing]\nendpoint = \"http://%s\"\n", address, testproc.FreeAddress(t)))
@@ -78,11 +78,11 @@ func TestMetricsAndProbes(t *testing.T) {
 		}
 	}
 
-	// Two agents for one name: Placement knows it as another, and that does not mend itself.
+	// Two agents for one name: Placement knows it as another, and that does not fix itself.
 	at := h.mark()
 	h.configure(h.node("fake", "cn1", uuidB, ""), fmt.Sprintf("[metrics]\nlisten = %q\n", address))
 	h.reload <- os.Interrupt
-	h.await(at, "identity-refused", `"level":"error"`, `"node":"cn1"`, `"remedy"`)
+	h.await(at, "identity-refused", `"level":"error"`, `"node":"cn1"`, `"hint"`)
 	if status, body := get(t, "http://"+address+"/readyz", ""); status != http.StatusServiceUnavailable || !strings.Contains(body, health.Define(health.IdentityRefused).Title) {
 		t.Errorf("/readyz: %d %q", status, body)
 	}
@@ -115,7 +115,7 @@ func compact(page string) string {
 
 // TestMetricsAddressThatIsTaken: somebody asked for it, so it is no trifle.
 func TestMetricsAddressThatIsTaken(t *testing.T) {
-	h := newHouse(t)
+	h := newEnv(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	check(t, err)
 	defer func() { _ = l.Close() }()

@@ -38,8 +38,8 @@ func TestBrokenFiles(t *testing.T) {
 				if p.Source.Kind == FromFile && p.Source.Line == 0 {
 					t.Errorf("no line: %v", p)
 				}
-				if p.Remedy == "" {
-					t.Errorf("no remedy: %v", p)
+				if p.Hint == "" {
+					t.Errorf("no hint: %v", p)
 				}
 			}
 			if strings.Contains(err.Error(), "s3cr3t") {

@@ -20,7 +20,7 @@ func cellURL(s string) *fault {
 	if !unix {
 		bad := optionalURL(s)
 		if bad != nil && !bad.secret {
-			bad.remedy = `write a URL such as "https://cell1.example:8780", or unix:///PATH for a cell on this machine`
+			bad.hint = `write a URL such as "https://cell1.example:8780", or unix:///PATH for a cell on this machine`
 		}
 		return bad
 	}
@@ -60,7 +60,7 @@ func sqliteDSN(s string) *fault {
 		return faultf(like, "%s is not the address of a database that is supported", shown(s))
 	}
 	if bad := absolutePathRequired(path); bad != nil {
-		bad.remedy = like
+		bad.hint = like
 		return bad
 	}
 	return nil
@@ -102,12 +102,12 @@ func (v *validator) cells() {
 
 // openNoauth reports a server that would believe everybody on the network: it does not start. Names
 // are looked up when it does.
-func (v *validator) openNoauth(section, auth, listen, remedy string) {
+func (v *validator) openNoauth(section, auth, listen, hint string) {
 	if auth != AuthNoauth {
 		return
 	}
 	if host, _, err := net.SplitHostPort(listen); err == nil && osapi.IsExposed(host) {
-		v.bad(section+".listen", "is not a loopback address, and "+section+".auth = \"noauth\" trusts all clients", remedy)
+		v.bad(section+".listen", "is not a loopback address, and "+section+".auth = \"noauth\" trusts all clients", hint)
 	}
 }
 

@@ -27,7 +27,7 @@ func parse(name string, data []byte) (*document, *Problem) {
 		return nil, syntaxProblem(name, data, err)
 	}
 	if depth(d.tree) > maxDepth {
-		return nil, &Problem{Source: Source{Kind: FromFile, Name: name}, What: "tables or arrays are nested too deeply", Remedy: "nest no deeper than 32 levels"}
+		return nil, &Problem{Source: Source{Kind: FromFile, Name: name}, What: "tables or arrays are nested too deeply", Hint: "nest no deeper than 32 levels"}
 	}
 	w := walker{name: name, data: data, lines: lineStarts(data), sources: d.sources}
 	w.parser.Reset(data)
@@ -74,7 +74,7 @@ func syntaxProblem(name string, data []byte, err error) *Problem {
 	p := &Problem{
 		Source: Source{Kind: FromFile, Name: name},
 		What:   "this is not TOML: " + strings.TrimPrefix(err.Error(), "toml: "),
-		Remedy: "fix the line (strings need quotes: host = \"node-1\"); nothing of this file was used",
+		Hint:   "fix the line (strings need quotes: host = \"node-1\"); nothing of this file was used",
 		cause:  err,
 	}
 	var decode *toml.DecodeError

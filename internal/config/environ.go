@@ -102,7 +102,7 @@ func (l *loader) keyOfVariable(variable string) (string, bool) {
 func (l *loader) unknownVariable(variable string) *fault {
 	f := faultf("unset it; `compute-agent config defaults` names the variable of every key", "no key has this variable")
 	if strings.HasPrefix(variable, driversEnvPrefix) {
-		f.remedy = "variables set up drivers that have a table [drivers.NAME] or a variable COMPUTE_AGENT_DRIVERS_<NAME>_ENABLED; their keys are " +
+		f.hint = "variables set up drivers that have a table [drivers.NAME] or a variable COMPUTE_AGENT_DRIVERS_<NAME>_ENABLED; their keys are " +
 			strings.Join(names(driverKeys), ", ")
 		return f
 	}
@@ -113,7 +113,7 @@ func (l *loader) unknownVariable(variable string) *fault {
 		}
 	}
 	if near := nearest(strings.TrimPrefix(variable, envPrefix), all); near != "" {
-		f.remedy = "did you mean " + envPrefix + near + "? Else " + f.remedy
+		f.hint = "did you mean " + envPrefix + near + "? Else " + f.hint
 	}
 	return f
 }

@@ -30,7 +30,7 @@ func (c *Config) MissingFiles() error {
 		}
 		problems = append(problems, &Problem{
 			Source: c.sources[file.key].orDefault(""), Key: file.key, What: what, cause: err,
-			Remedy: "create the file, or set the path of an existing file",
+			Hint: "create the file, or set the path of an existing file",
 		})
 	}
 	if len(problems) == 0 {

@@ -40,7 +40,7 @@ func TestMissingFiles(t *testing.T) {
 	got := map[string]string{}
 	for _, p := range problems {
 		got[p.Key] = p.What
-		if p.Source.Name != main || p.Remedy == "" {
+		if p.Source.Name != main || p.Hint == "" {
 			t.Errorf("%+v", p)
 		}
 	}

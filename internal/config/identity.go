@@ -178,8 +178,8 @@ func (v *validator) either(one, other string) {
 }
 
 // useless reports a key of [placement_client] that was written and has no effect.
-func (v *validator) useless(key, because, remedy string) {
+func (v *validator) useless(key, because, hint string) {
 	if v.written("placement_client." + key) {
-		v.bad("placement_client."+key, "has no effect "+because, remedy+", or remove "+key)
+		v.bad("placement_client."+key, "has no effect "+because, hint+", or remove "+key)
 	}
 }

@@ -137,12 +137,12 @@ func (l *loader) fileNames() []string {
 }
 
 func fileProblem(name string, err error) *Problem {
-	remedy := "make it readable for the user that the agent runs as"
+	hint := "make it readable for the user that the agent runs as"
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		remedy = "create it (`compute-agent config defaults` writes one to begin with) or name another with --config"
+		hint = "create it (`compute-agent config defaults` writes one to begin with) or name another with --config"
 	case errors.Is(err, errNotRegular), errors.Is(err, errTooBig):
-		remedy = "put a TOML file there"
+		hint = "put a TOML file there"
 	}
 	what := "cannot be read: "
 	var path *fs.PathError
@@ -151,7 +151,7 @@ func fileProblem(name string, err error) *Problem {
 	} else {
 		what += err.Error()
 	}
-	return &Problem{Source: Source{Kind: FromFile, Name: name}, What: what, Remedy: remedy, cause: err}
+	return &Problem{Source: Source{Kind: FromFile, Name: name}, What: what, Hint: hint, cause: err}
 }
 
 var (
@@ -272,7 +272,7 @@ func (l *loader) applyDriver(doc *document, d *Driver, path, group string, table
 			}
 			f := unknownKey(k, "["+path+"]", all)
 			if group == "" {
-				f.remedy += "; the driver's own keys belong in [" + path + ".config]"
+				f.hint += "; the driver's own keys belong in [" + path + ".config]"
 			}
 			l.report(f.at(keyPath, source))
 			continue
@@ -373,7 +373,7 @@ func unknownSection(name string, isTable bool) *fault {
 		f = faultf("write it below the section it belongs to; the sections are "+strings.Join(all, ", "), "this key is outside every section")
 	}
 	if near := nearest(name, all); near != "" {
-		f.remedy = "did you mean " + near + "? " + f.remedy
+		f.hint = "did you mean " + near + "? " + f.hint
 	}
 	f.secret = looksSecret(name)
 	return f
@@ -382,11 +382,11 @@ func unknownSection(name string, isTable bool) *fault {
 func unknownKey(name, where string, known []string) *fault {
 	f := faultf("the keys of "+where+" are "+strings.Join(known, ", "), "there is no such key in %s", where)
 	if near := nearest(name, known); near != "" {
-		f.remedy = "did you mean " + near + "? " + f.remedy
+		f.hint = "did you mean " + near + "? " + f.hint
 	}
 	if looksSecret(name) {
 		f.secret = true
-		f.remedy = "secrets are not written here: put the secret into a file of its own and name the file; " + f.remedy
+		f.hint = "secrets are not written here: put the secret into a file of its own and name the file; " + f.hint
 	}
 	return f
 }

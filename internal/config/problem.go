@@ -76,7 +76,7 @@ type Problem struct {
 	Source Source
 	Key    string // Dotted, such as "tracker.pass_deadline"; empty when it is about a whole file.
 	What   string // What is wrong.
-	Remedy string // What to write instead.
+	Hint   string // What to write instead.
 
 	secret bool  // The line may hold a secret and is not to be shown.
 	cause  error // The error of the operating system or of the TOML parser.
@@ -93,8 +93,8 @@ func (p *Problem) Error() string {
 	if p.Source.text != "" {
 		b.WriteString("\n" + p.Source.snippet(p.secret))
 	}
-	if p.Remedy != "" {
-		b.WriteString("\n  remedy: " + p.Remedy)
+	if p.Hint != "" {
+		b.WriteString("\n  hint: " + p.Hint)
 	}
 	return b.String()
 }
@@ -145,14 +145,14 @@ func (ps Problems) err() error {
 
 // fault is a problem before it is known where the value stood.
 type fault struct {
-	what, remedy string
-	secret       bool
+	what, hint string
+	secret     bool
 }
 
-func faultf(remedy, format string, args ...any) *fault {
-	return &fault{what: fmt.Sprintf(format, args...), remedy: remedy}
+func faultf(hint, format string, args ...any) *fault {
+	return &fault{what: fmt.Sprintf(format, args...), hint: hint}
 }
 
 func (f *fault) at(key string, s Source) *Problem {
-	return &Problem{Source: s, Key: key, What: f.what, Remedy: f.remedy, secret: f.secret}
+	return &Problem{Source: s, Key: key, What: f.what, Hint: f.hint, secret: f.secret}
 }

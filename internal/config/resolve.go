@@ -94,16 +94,16 @@ func (l *loader) resolveHost() {
 	if hostname == nil {
 		hostname = os.Hostname
 	}
-	const remedy = "set it: host = \"the name of this machine\""
+	const hint = "set it: host = \"the name of this machine\""
 	name, err := hostname()
 	bad := hostName(name)
 	switch {
 	case err != nil:
-		bad = faultf(remedy, "cannot read the machine's host name (%v)", err)
+		bad = faultf(hint, "cannot read the machine's host name (%v)", err)
 	case name == "":
-		bad = faultf(remedy, "the machine has no host name")
+		bad = faultf(hint, "the machine has no host name")
 	case bad != nil:
-		bad.remedy = remedy
+		bad.hint = hint
 	}
 	if bad != nil {
 		l.report(bad.at("agent.host", l.cfg.sources["agent.host"].orDefault("")))
@@ -174,7 +174,7 @@ func (l *loader) resolveCredential(key string, path *string) {
 		}
 		l.report(&Problem{
 			Source: l.cfg.sources[key].orDefault(""), Key: key, What: what,
-			Remedy: "add LoadCredential=NAME:/path/of/the/file to the unit, or write the absolute path of a file",
+			Hint:   "add LoadCredential=NAME:/path/of/the/file to the unit, or write the absolute path of a file",
 			secret: true, cause: systemd.ErrNoCredential,
 		})
 		return

@@ -35,8 +35,8 @@ type validator struct {
 	problems Problems
 }
 
-func (v *validator) bad(key, what, remedy string) {
-	v.problems = append(v.problems, faultf(remedy, "%s", what).at(key, v.cfg.sources[key].orDefault("")))
+func (v *validator) bad(key, what, hint string) {
+	v.problems = append(v.problems, faultf(hint, "%s", what).at(key, v.cfg.sources[key].orDefault("")))
 }
 
 func (v *validator) client() {

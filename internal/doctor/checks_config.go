@@ -137,7 +137,7 @@ func (e *Env) refused(err error, why string) []Result {
 	var refused *identity.Error
 	switch {
 	case errors.As(err, &refused):
-		return bad(strings.ReplaceAll(refused.Problem, e.Root, ""), why, strings.ReplaceAll(refused.Remedy, e.Root, ""))
+		return bad(strings.ReplaceAll(refused.Problem, e.Root, ""), why, strings.ReplaceAll(refused.Hint, e.Root, ""))
 	case os.IsPermission(err):
 		return skip("%s is not readable; run this command as %s or root", filepath.Join(e.Config.Agent.StateDir, identity.FileName), e.Agent.Name)
 	case err != nil:

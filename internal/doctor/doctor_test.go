@@ -64,7 +64,7 @@ var digestOfPlugin = func() string {
 }()
 
 // Every row breaks a healthy host in one way, and the one check that is about
-// it says so. An empty mend is for what is fine or skipped.
+// it says so. An empty fix is for what is fine or skipped.
 func TestBrokenHosts(t *testing.T) {
 	for name, tc := range map[string]struct {
 		breakIt  func(*fixture)

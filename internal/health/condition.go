@@ -43,8 +43,8 @@ type Definition struct {
 	Title string
 	// Meaning is the effect on guests and scheduling.
 	Meaning string
-	// Remedy is what an operator can do.
-	Remedy string
+	// Hint is what an operator can do.
+	Hint string
 	// TimeToVisible is how long it must last before it is reported, because shorter ones are
 	// normal.
 	TimeToVisible time.Duration
@@ -85,8 +85,8 @@ type Finding struct {
 	Text string
 	// Details are a list of affected objects.
 	Details []string
-	// Remedy, if not "", replaces that of the definition.
-	Remedy string
+	// Hint, if not "", replaces that of the definition.
+	Hint string
 }
 
 // Condition is a current condition.
@@ -98,7 +98,7 @@ type Condition struct {
 	Text     string    `json:"text,omitempty"`
 	Details  []string  `json:"details,omitempty"`
 	Meaning  string    `json:"meaning"`
-	Remedy   string    `json:"remedy"`
+	Hint     string    `json:"remedy"`
 	Since    time.Time `json:"since"`
 }
 

@@ -67,7 +67,7 @@ const (
 	DriftFound           Code = "drift-found"
 	ForeignKept          Code = "foreign-items-kept"
 	ProviderConfigIdle   Code = "provider-config-ignored"
-	InventoryRetiring    Code = "inventory-retiring"
+	InventoryDraining    Code = "inventory-retiring"
 	NodeDisabled         Code = "node-disabled"
 	NodeOrphaned         Code = "node-orphaned"
 )
@@ -84,242 +84,242 @@ var definitions = []Definition{
 	{
 		Code: NoDriver, Severity: Critical, Title: "no driver is configured",
 		Meaning: "Nothing is reported for this host. What Placement has for it stays as it is.",
-		Remedy:  "add a table such as [drivers.libvirt] to the configuration, then systemctl reload compute-agent",
+		Hint:    "add a table such as [drivers.libvirt] to the configuration, then systemctl reload compute-agent",
 	},
 	{
 		Code: Starting, Severity: Info, Title: "the first pass is not finished",
 		Meaning: "Placement has what the agent wrote before it was last stopped.", TimeToVisible: 10 * time.Second,
-		Remedy: "wait; systemd waits for tracker.startup_deadline",
+		Hint: "wait; systemd waits for tracker.startup_deadline",
 	},
 	{
 		Code: RestartNeeded, Severity: Info, Title: "a changed setting takes effect at the next restart",
 		Meaning: "The agent uses the previous value.",
-		Remedy:  "systemctl restart compute-agent; guests are not affected",
+		Hint:    "systemctl restart compute-agent; guests are not affected",
 	},
 	{
 		Code: ReloadRefused, Severity: Warning, Title: "the configuration on disk is invalid",
 		Meaning: "The agent uses the previous configuration. It would not start with this one.",
-		Remedy:  "`compute-agent config check` shows what is wrong; fix it, then systemctl reload compute-agent",
+		Hint:    "`compute-agent config check` shows what is wrong; fix it, then systemctl reload compute-agent",
 	},
 	{
 		Code: StateNotWritable, Severity: Critical, Title: "the state directory is not writable",
 		Meaning: "Writes to Placement that need a record on disk are not made: no reshape runs, and no resource provider is created.",
-		Remedy:  "free disk space, or make the agent's user the owner of agent.state_dir; `compute-agent doctor` checks it",
+		Hint:    "free disk space, or make the agent's user the owner of agent.state_dir; `compute-agent doctor` checks it",
 	},
 	{
 		Code: JournalUnreadable, Severity: Critical, Title: "the journal of reshapes cannot be read",
 		Meaning: "It is not known whether a reshape is incomplete, so no pass is made. Guests keep running, and Placement keeps what it has.",
-		Remedy:  "repair the directory reshapes in agent.state_dir, then restart the agent; `compute-agent doctor` checks it",
+		Hint:    "repair the directory reshapes in agent.state_dir, then restart the agent; `compute-agent doctor` checks it",
 	},
 	{
 		Code: JournalDamaged, Severity: Info, Title: "an entry of the journal of reshapes is damaged",
 		Meaning: "That reshape is complete. It can no longer be shown or undone. Nothing else depends on the entry.",
-		Remedy:  "move the file out of the directory, then restart the agent",
+		Hint:    "move the file out of the directory, then restart the agent",
 	},
 	{
 		Code: ProviderConfigFile, Severity: Warning, Title: "provider.yaml is invalid",
 		Meaning: "The last valid version stays in effect.",
-		Remedy:  "`compute-agent config check` shows what is wrong; fix it, then systemctl reload compute-agent",
+		Hint:    "`compute-agent config check` shows what is wrong; fix it, then systemctl reload compute-agent",
 	},
 	{
 		Code: CellUnreachable, Severity: Warning, Title: "the cell cannot be reached",
 		Meaning: "Guests keep running, and reports to Placement are not affected. Servers on this host are neither created nor deleted; their status is reported when the cell is back.", TimeToVisible: 30 * time.Second,
-		Remedy: "check that the cell runs and that [cell_client] url is correct; for a certificate error, check ca_file, cert_file and key_file there. The agent retries",
+		Hint: "check that the cell runs and that [cell_client] url is correct; for a certificate error, check ca_file, cert_file and key_file there. The agent retries",
 	},
 	{
 		Code: CellRefusesAgent, Severity: Warning, Title: "the cell rejects the agent's credentials, or the agent rejects the cell's certificate",
 		Meaning: "Guests keep running, and reports to Placement are not affected. Servers on this host are neither created nor deleted; their status is reported when the cell is back.",
-		Remedy:  "check token_file, or ca_file, cert_file and key_file, in [cell_client]: the token's user, or a name in the certificate, must be agent.host, and ca_file must hold the authority that signed the cell's certificate",
+		Hint:    "check token_file, or ca_file, cert_file and key_file, in [cell_client]: the token's user, or a name in the certificate, must be agent.host, and ca_file must hold the authority that signed the cell's certificate",
 	},
 	{
 		Code: CellRefusesNode, Severity: Warning, Title: "the cell has assigned a node of this host to another host",
 		Meaning: "No server is created on the node through this host.",
-		Remedy:  "if the node has moved here, release it on the other host: stop that agent, or disable its driver",
+		Hint:    "if the node has moved here, release it on the other host: stop that agent, or disable its driver",
 	},
 	{
 		Code: ServerStuck, Severity: Warning, Title: "servers are not in their desired state",
 		Meaning: "Each server is retried. Nothing else waits for it.", TimeToVisible: time.Minute,
-		Remedy: "the text names the cause: the driver, Placement, or a guest that needs an operator",
+		Hint: "the text names the cause: the driver, Placement, or a guest that needs an operator",
 	},
 	{
 		Code: GuestUnknown, Severity: Warning, Title: "guests that the agent created are unknown to the cell",
 		Meaning: "They keep running, and the agent never deletes them. The resources they use may be missing from Placement.",
-		Remedy:  "check that the cell uses the correct, complete database; delete a guest that is not needed with the hypervisor's own tools",
+		Hint:    "check that the cell uses the correct, complete database; delete a guest that is not needed with the hypervisor's own tools",
 	},
 	{
 		Code: DriverDisabled, Severity: Info, Title: "the driver was removed from the configuration",
 		Meaning: "What it last reported stays in Placement, and guests can still be scheduled to it.",
-		Remedy:  "add it again; or, if it is removed permanently, run `compute-agent node remove NAME` for each of its nodes",
+		Hint:    "add it again; or, if it is removed permanently, run `compute-agent node remove NAME` for each of its nodes",
 	},
 	{
 		Code: DriverRefused, Severity: Warning, Title: "the driver rejects its new configuration",
 		Meaning: "The previous configuration stays in effect. A driver that has none reports nothing.",
-		Remedy:  "fix [drivers.NAME.config], then systemctl reload compute-agent",
+		Hint:    "fix [drivers.NAME.config], then systemctl reload compute-agent",
 	},
 	{
 		Code: DriverTakeover, Severity: Warning, Title: "a new process of the driver failed to take over",
 		Meaning: "The previous process keeps working, with its previous executable and configuration. When it or the agent stops, no process can replace it.",
-		Remedy:  "the text says how the new process failed; fix that, or restore the previous executable, then systemctl reload compute-agent",
+		Hint:    "the text says how the new process failed; fix that, or restore the previous executable, then systemctl reload compute-agent",
 	},
 	{
 		Code: DriverNotReady, Severity: Warning, Title: "the driver is not ready",
 		Meaning: unreported, TimeToVisible: 30 * time.Second,
-		Remedy: "the driver's message says what it waits for; `compute-agent doctor` checks the common causes",
+		Hint: "the driver's message says what it waits for; `compute-agent doctor` checks the common causes",
 	},
 	{
 		Code: DriverFails, Severity: Warning, Title: "the driver fails to list its nodes",
 		Meaning: unreported, TimeToVisible: 30 * time.Second,
-		Remedy: "the driver's message gives the reason; `compute-agent doctor` checks the common causes",
+		Hint: "the driver's message gives the reason; `compute-agent doctor` checks the common causes",
 	},
 	{
 		Code: DriverGone, Severity: Critical, Title: "the driver has been unavailable for longer than unavailable_grace, and its nodes are disabled",
 		Meaning: "No new guest is scheduled to them. Guests keep running, and the nodes are enabled when the driver answers again.",
-		Remedy:  "the other conditions, and the driver and its nodes in `compute-agent status`, give the reason; drivers.NAME.unavailable_grace sets the time",
+		Hint:    "the other conditions, and the driver and its nodes in `compute-agent status`, give the reason; drivers.NAME.unavailable_grace sets the time",
 	},
 	{
 		Code: DriverWarnings, Severity: Warning, Title: "the driver works, and has warnings",
 		Meaning: "The driver's inventory is reported as usual. Each warning says what may be wrong.",
-		Remedy:  "`compute-agent status` lists the warnings below the driver; the log has each one when it begins and when it ends",
+		Hint:    "`compute-agent status` lists the warnings below the driver; the log has each one when it begins and when it ends",
 	},
 	{
 		Code: PluginDown, Severity: Warning, Title: "the driver's process is down and is being restarted",
 		Meaning: unreported, TimeToVisible: 15 * time.Second,
-		Remedy: "the agent's log has the last output of the process",
+		Hint: "the agent's log has the last output of the process",
 	},
 	{
 		Code: PluginDegraded, Severity: Warning, Title: "the driver's process fails its health check, or panics in every call",
 		Meaning: "Passes continue while the driver answers them. If it does not: guests keep running, Placement keeps what the last successful pass wrote, and after drivers.NAME.unavailable_grace the driver's nodes are disabled.", TimeToVisible: 15 * time.Second,
-		Remedy: "the driver's message gives the reason; a process that does not answer is killed and restarted. A panic is a bug in the driver: report it with the stack trace from the agent's log",
+		Hint: "the driver's message gives the reason; a process that does not answer is killed and restarted. A panic is a bug in the driver: report it with the stack trace from the agent's log",
 	},
 	{
 		Code: PluginQuarantined, Severity: Critical, Title: "the driver's process crashed too often and is not restarted for now",
 		Meaning: unreported,
-		Remedy:  "the text and the log say how it ended; fix that, then systemctl reload compute-agent restarts it at once. `compute-agent status` shows the time of the next attempt",
+		Hint:    "the text and the log say how it ended; fix that, then systemctl reload compute-agent restarts it at once. `compute-agent status` shows the time of the next attempt",
 	},
 	{
 		Code: PluginNotInstalled, Severity: Critical, Title: "the driver's executable is not installed",
 		Meaning: unreported, TimeToVisible: 15 * time.Second,
-		Remedy: "install the executable as the text says; it is started when it appears. After installing it in another directory, systemctl reload compute-agent",
+		Hint: "install the executable as the text says; it is started when it appears. After installing it in another directory, systemctl reload compute-agent",
 	},
 	{
 		Code: PluginIncompatible, Severity: Critical, Title: "the driver speaks another version of the plugin protocol",
 		Meaning: unreported,
-		Remedy:  "install a driver for this version of the agent",
+		Hint:    "install a driver for this version of the agent",
 	},
 	{
 		Code: PluginRefused, Severity: Critical, Title: "the driver's executable is not trusted and was not started",
 		Meaning: unreported,
-		Remedy:  "the text names the file, what is wrong with it (for example a checksum that differs from drivers.NAME.sha256) and how to fix it; the agent checks again within two minutes, or at once after systemctl reload compute-agent",
+		Hint:    "the text names the file, what is wrong with it (for example a checksum that differs from drivers.NAME.sha256) and how to fix it; the agent checks again within two minutes, or at once after systemctl reload compute-agent",
 	},
 	{
 		Code: PlacementUnreachable, Severity: Warning, Title: "Placement cannot be reached",
 		Meaning: stale, TimeToVisible: 30 * time.Second,
-		Remedy: "check that Placement runs and that [placement_client] url is correct; `compute-agent doctor` checks both. The agent retries",
+		Hint: "check that Placement runs and that [placement_client] url is correct; `compute-agent doctor` checks both. The agent retries",
 	},
 	{
 		Code: PlacementUnexpected, Severity: Critical, Title: "the server at the configured URL is not Placement",
 		Meaning: stale,
-		Remedy:  "check [placement_client] url",
+		Hint:    "check [placement_client] url",
 	},
 	{
 		Code: PlacementTooOld, Severity: Critical, Title: "Placement is too old",
 		Meaning: stale,
-		Remedy:  "upgrade the Placement service",
+		Hint:    "upgrade the Placement service",
 	},
 	{
 		Code: CredentialsRefused, Severity: Critical, Title: "Placement rejects the agent's credentials",
 		Meaning: stale,
-		Remedy:  "check the credentials in [placement_client]; Placement requires the role admin or service",
+		Hint:    "check the credentials in [placement_client]; Placement requires the role admin or service",
 	},
 	{
 		Code: IdentityRefused, Severity: Critical, Title: "the resource provider in Placement does not match this node",
 		Meaning: "Nothing is written for the node, so that the providers of another node are not overwritten. Guests keep running.",
-		Remedy:  "see docs/operators.md, \"Identity\"",
+		Hint:    "see docs/operators.md, \"Identity\"",
 	},
 	{
 		Code: ReshapeRefused, Severity: Critical, Title: "the reshape that the driver requires is refused",
 		Meaning: "Nothing was moved, and guests are not affected. The node is not updated until this is resolved.",
-		Remedy:  "`compute-agent plan --reshape` shows what the driver requires, and every reason for the refusal",
+		Hint:    "`compute-agent plan --reshape` shows what the driver requires, and every reason for the refusal",
 	},
 	{
 		Code: ReshapeHeld, Severity: Critical, Title: "the node is held: the reshape that the driver requires is refused",
 		Meaning: "Nothing was moved, guests are not affected, and nothing is written for the node until an operator runs `compute-agent refresh`.",
-		Remedy:  "resolve the listed violations, then run `compute-agent refresh`",
+		Hint:    "resolve the listed violations, then run `compute-agent refresh`",
 	},
 	{
 		Code: ReshapeLate, Severity: Warning, Title: "the driver requires a reshape, which runs when the agent starts",
 		Meaning: stale,
-		Remedy:  "systemctl restart compute-agent; `compute-agent plan --reshape` shows beforehand what moves where",
+		Hint:    "systemctl restart compute-agent; `compute-agent plan --reshape` shows beforehand what moves where",
 	},
 	{
 		Code: ReshapeAgain, Severity: Critical, Title: "the driver requires a reshape again, right after it was made",
 		Meaning: "The reshape is complete, and guests are not affected. The node is not updated, because the driver reports nothing but that it requires a reshape.",
-		Remedy:  "this is a bug in the driver, and a restart does not help: report it to the author, and install the previous version",
+		Hint:    "this is a bug in the driver, and a restart does not help: report it to the author, and install the previous version",
 	},
 	{
 		Code: DriverOlder, Severity: Critical, Title: "the driver is older than the node's provider tree",
 		Meaning: "Nothing is written for the node: this driver would report again what a newer version has moved. Guests keep running, and Placement keeps what the newer version reported.",
-		Remedy:  "install the newer version of the driver again; docs/upgrading-drivers.md says how to go back to the older one",
+		Hint:    "install the newer version of the driver again; docs/upgrading-drivers.md says how to go back to the older one",
 	},
 	{
 		Code: DriverFlaps, Severity: Warning, Title: "the driver reports different values in every pass",
 		Meaning: "Every pass writes to Placement, and the values of these items are correct for one pass only.",
-		Remedy:  "report it to the driver's author with the listed items and values: a driver must report the same values for the same machine. What changes by itself (free memory, a clock) is not inventory",
+		Hint:    "report it to the driver's author with the listed items and values: a driver must report the same values for the same machine. What changes by itself (free memory, a clock) is not inventory",
 	},
 	{
 		Code: NodeClaimedTwice, Severity: Critical, Title: "two drivers report the same node",
 		Meaning: "The recorded owner keeps reporting the node; what the other driver reports for it is ignored. Without an owner nothing is written for the node. All other nodes are reported, and guests keep running.",
-		Remedy:  "`compute-agent node give NAME --to DRIVER` makes a driver the owner; remove the node from the configuration of the other driver",
+		Hint:    "`compute-agent node give NAME --to DRIVER` makes a driver the owner; remove the node from the configuration of the other driver",
 	},
 	{
 		Code: WriteConflict, Severity: Warning, Title: "another client keeps writing to the node's providers",
 		Meaning: stale, TimeToVisible: 30 * time.Second,
-		Remedy: "look in Placement's log for the other client; the agent retries",
+		Hint: "look in Placement's log for the other client; the agent retries",
 	},
 	{
 		Code: InventoryInUse, Severity: Warning, Title: "inventory that the driver no longer reports is allocated",
 		Meaning: "Everything else on the node is updated. The guests keep running.",
-		Remedy:  "`openstack resource provider show --allocations UUID` lists the consumers; move or delete them",
+		Hint:    "`openstack resource provider show --allocations UUID` lists the consumers; move or delete them",
 	},
 	{
 		Code: PassFails, Severity: Warning, Title: "a pass failed",
 		Meaning: stale, TimeToVisible: 30 * time.Second,
-		Remedy: "the text says what failed; `compute-agent doctor` checks the common causes",
+		Hint: "the text says what failed; `compute-agent doctor` checks the common causes",
 	},
 	{
 		Code: SyncOld, Severity: Critical, Title: "no pass has succeeded for a long time",
 		Meaning: stale,
-		Remedy:  "the other conditions of this node give the reason; if there are none, look in the log for a pass that hangs",
+		Hint:    "the other conditions of this node give the reason; if there are none, look in the log for a pass that hangs",
 	},
 	{
 		Code: DriftFound, Severity: Info, Title: "another client changed what this agent wrote",
 		Meaning: "The agent restores what the machine provides, and keeps what an operator may set.",
-		Remedy:  "if the change was not intended, look in Placement's log for the client",
+		Hint:    "if the change was not intended, look in Placement's log for the client",
 	},
 	{
 		Code: ForeignKept, Severity: Info, Title: "unmanaged items that the driver omits are kept",
 		Meaning: "None: other clients may depend on what they wrote.",
-		Remedy:  "delete it in Placement if it is not needed",
+		Hint:    "delete it in Placement if it is not needed",
 	},
 	{
 		Code: ProviderConfigIdle, Severity: Warning, Title: "entries of provider.yaml have no effect",
 		Meaning: "The scheduler does not see what they request.",
-		Remedy:  "remove the entries, or fix what conflicts with them; then systemctl reload compute-agent",
+		Hint:    "remove the entries, or fix what conflicts with them; then systemctl reload compute-agent",
 	},
 	{
-		Code: InventoryRetiring, Severity: Info, Title: "inventory that the machine no longer has is still allocated",
+		Code: InventoryDraining, Severity: Info, Title: "inventory that the machine no longer has is still allocated",
 		Meaning: "It stays in Placement, reserved, until its guests are deleted.",
-		Remedy:  "to remove it sooner, move or delete these guests; their uuids are those of the consumers",
+		Hint:    "to remove it sooner, move or delete these guests; their uuids are those of the consumers",
 	},
 	{
 		Code: NodeDisabled, Severity: Info, Title: "the node is disabled",
 		Meaning: "No new guest is scheduled to it. Its guests keep running.",
-		Remedy:  "to use it again: `compute-agent enable`, or, if the cell disabled it, `openstack compute service set --enable HOST nova-compute`",
+		Hint:    "to use it again: `compute-agent enable`, or, if the cell disabled it, `openstack compute service set --enable HOST nova-compute`",
 	},
 	{
 		Code: NodeOrphaned, Severity: Warning, Title: "the driver no longer reports the node",
 		Meaning: "Its providers stay in Placement, and guests can still be scheduled to it.",
-		Remedy:  "if it was removed permanently: `compute-agent node remove NAME`; otherwise fix the driver's configuration",
+		Hint:    "if it was removed permanently: `compute-agent node remove NAME`; otherwise fix the driver's configuration",
 	},
 }
 

@@ -155,7 +155,7 @@ func (b *findingList) driver(f Facts, d Driver) {
 	case r.Error == "":
 	case down && ofDriver(r.Cause): // the plugin's condition has the cause
 	default:
-		b.failure(subject, r.Cause, DriverFails, r.Error, r.Remedy)
+		b.failure(subject, r.Cause, DriverFails, r.Error, r.Hint)
 	}
 	for _, c := range r.Contested {
 		b.claimed(c)
@@ -175,7 +175,7 @@ func (b *findingList) claimed(c resourcetracker.Contested) {
 	if !slices.ContainsFunc(b.all, func(f Finding) bool {
 		return f.Code == NodeClaimedTwice && f.Subject == subject && f.Text == c.Error
 	}) {
-		b.add(NodeClaimedTwice, subject, c.Error).Remedy = c.Remedy
+		b.add(NodeClaimedTwice, subject, c.Error).Hint = c.Hint
 	}
 }
 
@@ -263,9 +263,9 @@ func (b *findingList) node(f Facts, n resourcetracker.NodeStatus, down bool) {
 	switch {
 	case n.Error == "", down && ofDriver(n.Cause):
 	case n.Held:
-		b.add(ReshapeHeld, subject, n.Error, n.Offenders...).Remedy = n.Remedy
+		b.add(ReshapeHeld, subject, n.Error, n.Violations...).Hint = n.Hint
 	default:
-		b.failure(subject, n.Cause, PassFails, n.Error, n.Remedy, n.Offenders...)
+		b.failure(subject, n.Cause, PassFails, n.Error, n.Hint, n.Violations...)
 	}
 	last := n.LastSuccess
 	if last.IsZero() {
@@ -284,7 +284,7 @@ func (b *findingList) node(f Facts, n resourcetracker.NodeStatus, down bool) {
 		code Code
 		list []string
 	}{
-		{ProviderConfigIdle, n.Conflicts}, {InventoryRetiring, n.Retiring}, {DriftFound, n.Drift}, {ForeignKept, n.Kept}, {DriverFlaps, n.Flapping},
+		{ProviderConfigIdle, n.Conflicts}, {InventoryDraining, n.Draining}, {DriftFound, n.Drift}, {ForeignKept, n.Kept}, {DriverFlaps, n.Flapping},
 	} {
 		if len(c.list) > 0 {
 			b.add(c.code, subject, "", c.list...)
@@ -308,18 +308,18 @@ var ofAgent = []Code{
 }
 
 // failure adds the condition of a failed pass; unknown is the code for other causes. The tracker's
-// remedy, if any, replaces that of the definition.
-func (b *findingList) failure(subject Subject, cause resourcetracker.Cause, unknown Code, text, remedy string, details ...string) {
+// hint, if any, replaces that of the definition.
+func (b *findingList) failure(subject Subject, cause resourcetracker.Cause, unknown Code, text, hint string, details ...string) {
 	code, known := codes[cause]
 	if !known {
 		code = unknown
 	}
 	if !slices.Contains(ofAgent, code) {
-		b.add(code, subject, text, details...).Remedy = remedy
+		b.add(code, subject, text, details...).Hint = hint
 		return
 	}
 	if slices.ContainsFunc(b.all, func(f Finding) bool { return f.Code == code && f.Subject == Agent }) {
 		return // already added for another node
 	}
-	b.add(code, Agent, text, details...).Remedy = remedy
+	b.add(code, Agent, text, details...).Hint = hint
 }

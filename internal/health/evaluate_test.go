@@ -42,7 +42,7 @@ func brief(found []Finding) []string {
 // failed makes the last pass over the node one that failed.
 func failed(cause resourcetracker.Cause) func(*Facts, *Driver, *resourcetracker.NodeStatus) {
 	return func(_ *Facts, _ *Driver, n *resourcetracker.NodeStatus) {
-		n.State, n.Error, n.Cause, n.Remedy, n.Offenders = resourcetracker.Degraded, "why", cause, "try", []string{"o1"}
+		n.State, n.Error, n.Cause, n.Hint, n.Violations = resourcetracker.Degraded, "why", cause, "try", []string{"o1"}
 	}
 }
 
@@ -56,7 +56,7 @@ func TestFindings(t *testing.T) {
 		"all is well": {func(*Facts, *Driver, *resourcetracker.NodeStatus) {}, []string{}},
 		"no driver":   {func(f *Facts, _ *Driver, _ *resourcetracker.NodeStatus) { f.Status.Drivers = nil }, []string{"agent no-driver"}},
 		"what the agent remembers": {func(f *Facts, _ *Driver, _ *resourcetracker.NodeStatus) {
-			f.StateDir, f.Reload, f.ProviderConfig, f.Journal = "/s: read-only", "line 3\n  3| x", "line 4\n  4| y\n  remedy: z", "no permission"
+			f.StateDir, f.Reload, f.ProviderConfig, f.Journal = "/s: read-only", "line 3\n  3| x", "line 4\n  4| y\n  hint: z", "no permission"
 			f.RestartKeys, f.DamagedEntries, f.DisabledDrivers, f.Drivers = []string{"plugins.dir", "log.format"}, []string{"reshape 3"}, []string{"fake"}, map[string]Finding{
 				"libvirt": {Code: DriverRefused, Subject: OfDriver("libvirt"), Text: "uri"}, "second": {Code: DriverTakeover, Subject: OfDriver("second"), Text: "exit status 1"},
 			}
@@ -116,14 +116,14 @@ func TestFindings(t *testing.T) {
 		"no executable":    {func(_ *Facts, d *Driver, _ *resourcetracker.NodeStatus) { d.Plugin.State = "not-installed" }, []string{"plugin libvirt plugin-not-installed"}},
 		"another protocol": {func(_ *Facts, d *Driver, _ *resourcetracker.NodeStatus) { d.Plugin.State = "incompatible" }, []string{"plugin libvirt plugin-incompatible"}},
 		"held": {func(_ *Facts, _ *Driver, n *resourcetracker.NodeStatus) {
-			n.Held, n.Error, n.Cause, n.Offenders = true, "no room", resourcetracker.CauseReshapeRefused, []string{"o1", "o2"}
+			n.Held, n.Error, n.Cause, n.Violations = true, "no room", resourcetracker.CauseReshapeRefused, []string{"o1", "o2"}
 		}, []string{"node cn1 reshape-held: no room o1, o2"}},
 		"an old sync": {func(_ *Facts, _ *Driver, n *resourcetracker.NodeStatus) {
 			n.LastSuccess = noon.Add(-10 * time.Minute)
 		},
 			[]string{"node cn1 sync-old: last at 2030-01-02T11:50:00Z"}},
 		"a node of another driver": {func(_ *Facts, d *Driver, _ *resourcetracker.NodeStatus) {
-			c := resourcetracker.Contested{Name: "cn2", Error: "two name it", Remedy: "give it to one"}
+			c := resourcetracker.Contested{Name: "cn2", Error: "two name it", Hint: "give it to one"}
 			d.Report.Contested = []resourcetracker.Contested{c, c} // each of two drivers that are held says so
 		}, []string{"node cn2 node-claimed-twice: two name it"}},
 		"no pass is made over an orphan": {func(_ *Facts, _ *Driver, n *resourcetracker.NodeStatus) {
@@ -132,7 +132,7 @@ func TestFindings(t *testing.T) {
 		"no sync since the start": {func(_ *Facts, _ *Driver, n *resourcetracker.NodeStatus) { n.LastSuccess = time.Time{} },
 			[]string{"node cn1 sync-old: last at 2030-01-01T12:00:00Z"}},
 		"what a pass finds beside": {func(_ *Facts, _ *Driver, n *resourcetracker.NodeStatus) {
-			n.DisabledReason, n.Orphaned, n.Conflicts, n.Retiring = "new memory", "not named", []string{"c"}, []string{"r"}
+			n.DisabledReason, n.Orphaned, n.Conflicts, n.Draining = "new memory", "not named", []string{"c"}, []string{"r"}
 			n.Drift, n.Kept, n.Flapping = []string{"d"}, []string{"k"}, []string{"f"}
 		}, []string{"node cn1 node-disabled: new memory", "node cn1 node-orphaned: not named", "node cn1 provider-config-ignored:  c", "node cn1 inventory-retiring:  r", "node cn1 drift-found:  d", "node cn1 foreign-items-kept:  k", "node cn1 driver-flaps:  f"}},
 	}
@@ -159,8 +159,8 @@ func TestFindings(t *testing.T) {
 		}
 		for _, found := range got {
 			told[found.Code] = true
-			if found.Remedy == "" && strings.HasPrefix(name, "a pass fails") {
-				t.Errorf("%s: the remedy is lost", name)
+			if found.Hint == "" && strings.HasPrefix(name, "a pass fails") {
+				t.Errorf("%s: the hint is lost", name)
 			}
 		}
 	}

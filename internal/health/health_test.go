@@ -93,12 +93,12 @@ func TestWhatADriverWarnsOfComesAfterWhatDoesNotWork(t *testing.T) {
 func TestConditionHasDefinitionAndFinding(t *testing.T) {
 	var tracker health.Tracker
 	details := []string{"one"}
-	got := tracker.Observe(noon, []health.Finding{{Code: health.ReshapeHeld, Subject: health.OfNode("cn1"), Text: "no room", Details: details, Remedy: "make room"}}).Conditions[0]
+	got := tracker.Observe(noon, []health.Finding{{Code: health.ReshapeHeld, Subject: health.OfNode("cn1"), Text: "no room", Details: details, Hint: "make room"}}).Conditions[0]
 	details[0] = "changed by the caller"
 	def := health.Define(health.ReshapeHeld)
 	want := health.Condition{
 		Code: "reshape-held", Severity: health.Critical, Subject: "node cn1", Title: def.Title, Text: "no room", Details: []string{"one"},
-		Meaning: def.Meaning, Remedy: "make room", Since: noon,
+		Meaning: def.Meaning, Hint: "make room", Since: noon,
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
@@ -107,8 +107,8 @@ func TestConditionHasDefinitionAndFinding(t *testing.T) {
 		t.Error(s)
 	}
 	agent := tracker.Observe(noon, []health.Finding{{Code: health.NoDriver, Subject: health.Agent}}).Conditions[0]
-	if s := agent.String(); s != "no driver is configured" || agent.Remedy != health.Define(health.NoDriver).Remedy {
-		t.Error(s, agent.Remedy)
+	if s := agent.String(); s != "no driver is configured" || agent.Hint != health.Define(health.NoDriver).Hint {
+		t.Error(s, agent.Hint)
 	}
 	if w := health.Worst([]health.Condition{{Severity: health.Info}, agent}); w != health.Critical {
 		t.Error(w)
@@ -118,7 +118,7 @@ func TestConditionHasDefinitionAndFinding(t *testing.T) {
 	}
 }
 
-// TestConditionsNameTheirSubject: commands in remedies can be copied.
+// TestConditionsNameTheirSubject: commands in hints can be copied.
 func TestConditionsNameTheirSubject(t *testing.T) {
 	found := []health.Finding{
 		{Code: health.DriverRefused, Subject: health.OfDriver("kvm")}, {Code: health.PluginQuarantined, Subject: health.OfPlugin("kvm")},
@@ -127,7 +127,7 @@ func TestConditionsNameTheirSubject(t *testing.T) {
 	var tracker health.Tracker
 	all := ""
 	for _, c := range tracker.Observe(noon, found).Conditions {
-		all += c.Meaning + " " + c.Remedy + "\n"
+		all += c.Meaning + " " + c.Hint + "\n"
 	}
 	for _, want := range []string{"[drivers.kvm.config]", "drivers.kvm.unavailable_grace", "node remove cn1`"} {
 		if !strings.Contains(all, want) {
@@ -189,7 +189,7 @@ func TestDefinitions(t *testing.T) {
 			t.Errorf("%s is defined twice", d.Code)
 		}
 		seen[d.Code] = true
-		if !regexp.MustCompile(`^[a-z]+(-[a-z]+)*$`).MatchString(string(d.Code)) || d.Title == "" || d.Remedy == "" || !strings.HasSuffix(d.Meaning, ".") {
+		if !regexp.MustCompile(`^[a-z]+(-[a-z]+)*$`).MatchString(string(d.Code)) || d.Title == "" || d.Hint == "" || !strings.HasSuffix(d.Meaning, ".") {
 			t.Errorf("%+v is incomplete", d)
 		}
 		if !d.Severity.Worse("") {
@@ -212,7 +212,7 @@ func TestOperatorsGuideHasDefinitions(t *testing.T) {
 		if d.TimeToVisible > 0 {
 			severity += fmt.Sprintf(", after %d s", int(d.TimeToVisible.Seconds()))
 		}
-		_, _ = fmt.Fprintf(&want, "| `%s` | %s | %s | %s | %s |\n", d.Code, severity, d.Title, d.Meaning, d.Remedy)
+		_, _ = fmt.Fprintf(&want, "| `%s` | %s | %s | %s | %s |\n", d.Code, severity, d.Title, d.Meaning, d.Hint)
 	}
 	golden.Section(t, "../../docs/operators.md", "<!-- conditions: begin -->", "<!-- conditions: end -->", want.String())
 }

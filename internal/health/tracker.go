@@ -44,12 +44,12 @@ func (t *Tracker) Observe(now time.Time, found []Finding) Report {
 		def := Define(f.Code)
 		s := &seen{condition: Condition{
 			Code: f.Code, Severity: def.Severity, Subject: f.Subject, Title: def.Title, Text: f.Text, Details: slices.Clone(f.Details),
-			Meaning: def.Meaning, Remedy: def.Remedy, Since: now,
+			Meaning: def.Meaning, Hint: def.Hint, Since: now,
 		}}
-		if f.Remedy != "" {
-			s.condition.Remedy = f.Remedy
+		if f.Hint != "" {
+			s.condition.Hint = f.Hint
 		}
-		s.condition.Meaning, s.condition.Remedy = f.Subject.named(s.condition.Meaning), f.Subject.named(s.condition.Remedy)
+		s.condition.Meaning, s.condition.Hint = f.Subject.named(s.condition.Meaning), f.Subject.named(s.condition.Hint)
 		if old := t.seen[k]; old != nil {
 			s.condition.Since, s.shown = old.condition.Since, old.shown
 		}

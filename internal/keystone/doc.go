@@ -23,7 +23,7 @@
 // counts from the moment of the request by this host's monotonic clock, so that the two clocks may
 // differ as they like. A token is renewed by the first request within the last tenth of its life (2
 // to 4 minutes, by chance, of a token that lives for an hour), so that a thousand agents that
-// started together do not come together again. While Keystone is away, a token is used until its
+// started together do not come together again. While Keystone is unavailable, a token is used until its
 // end.
 //
 // A token that Placement rejects (401) is renewed at once, unless another request did so in the

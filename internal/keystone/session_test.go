@@ -111,7 +111,7 @@ func TestGivenToken(t *testing.T) {
 }
 
 // TestRenewal: a token is renewed before its end, by Keystone's clock and not by ours, and used to
-// its end if Keystone is away.
+// its end if Keystone is unavailable.
 func TestRenewal(t *testing.T) {
 	f := newFake(t)
 	s, clock, _ := session(t, f) // the fake's clock is 25 years behind

@@ -83,7 +83,7 @@ func dialError(ctx context.Context, socket string, err error) error {
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return fmt.Errorf("no process listens on %s: %w", socket, ErrNotRunning)
 	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("%s: %w (%s)", socket, ErrPermission, permissionRemedy(socket))
+		return fmt.Errorf("%s: %w (%s)", socket, ErrPermission, permissionHint(socket))
 	case ctx.Err() != nil, errors.Is(err, syscall.EAGAIN):
 		// A full backlog (EAGAIN) is what a daemon that no longer accepts looks like.
 		return fmt.Errorf("%s: %w", socket, ErrSilent)
@@ -104,7 +104,7 @@ func answerError(ctx context.Context, socket string, err error) error {
 }
 
 // permissionRemedy names the group that opens the socket, if it is one that people can be added to.
-func permissionRemedy(socket string) string {
+func permissionHint(socket string) string {
 	me := "this user"
 	if u, err := user.Current(); err == nil {
 		me = u.Username

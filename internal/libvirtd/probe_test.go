@@ -161,11 +161,11 @@ func TestPermissionHintFitsTheSocket(t *testing.T) {
 		if err := os.WriteFile(socket, nil, 0o700); err != nil { //nolint:gosec // the mode is what is tested
 			t.Fatal(err)
 		}
-		if got := permissionRemedy(socket); got != want {
+		if got := permissionHint(socket); got != want {
 			t.Errorf("%s: %s", name, got)
 		}
 	}
-	if got := permissionRemedy(filepath.Join(dir, "none", "libvirt-sock")); !strings.HasPrefix(got, "its directory is closed to ") {
+	if got := permissionHint(filepath.Join(dir, "none", "libvirt-sock")); !strings.HasPrefix(got, "its directory is closed to ") {
 		t.Error(got)
 	}
 }

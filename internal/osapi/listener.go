@@ -151,7 +151,7 @@ func (l *listener) handshake(c *conn) {
 		// One that ends without a word is a probe of a load balancer.
 		if from := host(c); !errors.Is(err, io.EOF) && l.ctx.Err() == nil && l.often.Allow("handshake "+from) {
 			l.log.Warn().Str("address", from).Str("why", err.Error()).
-				Str("remedy", "compare the certificate and the certificate authority of the client with those here; a client whose URL begins with http:// needs https://").
+				Str("hint", "compare the certificate and the certificate authority of the client with those here; a client whose URL begins with http:// needs https://").
 				Msg("A TLS handshake failed. Further failures of this address are logged once a minute.")
 		}
 		return

@@ -83,7 +83,7 @@ func ask(t *testing.T, s *sqldb.Statements, text string) {
 	}
 }
 
-// TestATextIsPreparedOnce, and again when it had to make room for those that were asked since.
+// TestATextIsPreparedOnce, and again when it had to frees capacity for those that were asked since.
 func TestATextIsPreparedOnce(t *testing.T) {
 	db, c := counted(t)
 	s := sqldb.NewStatements(db, 2)

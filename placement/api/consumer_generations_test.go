@@ -192,7 +192,7 @@ func TestWritingAConsumer(t *testing.T) {
 
 // TestEveryWriteMovesTheGeneration: "any change of allocations of the consumer changes its
 // generation", whatever writes them, and the old one is refused from then on. The record goes with
-// its last allocation, and begins anew.
+// its last allocation, and begins again.
 func TestEveryWriteMovesTheGeneration(t *testing.T) {
 	h := newAPI(t, func(c *api.Config) { c.Options = incomplete })
 	host(t, h)

@@ -168,7 +168,7 @@ func TestReshapeIsWhole(t *testing.T) {
 		if len(from.Inventories) != 0 || len(now.ConsumersOn(from.UUID)) != 0 || now.Used(to, "VCPU") != 4 {
 			t.Errorf("host %d: %d inventories left, %d used of the child", n, len(from.Inventories), now.Used(to, "VCPU"))
 		}
-		// Emptied: by 1. Filled: once for what it offered, once for what it shall, and once for
+		// Emptied: by 1. Filled: once for what it offered, once for what it must, and once for
 		// allocations (LP#1817633).
 		if from.Generation != 3 || to.Generation != 3 {
 			t.Errorf("host %d is at generation %d and its child at %d", n, from.Generation, to.Generation)

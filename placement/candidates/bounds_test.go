@@ -13,7 +13,7 @@ import (
 )
 
 // crowd is a host of ten providers and a request for n groups that must all be served by one of
-// them, of which each has room for a third: the search goes far before it finds that out, ten
+// them, of which each has capacity for a third: the search goes far before it finds that out, ten
 // times.
 func crowd(n int) (placementtest.Forest, candidates.Request) {
 	f := placementtest.Forest{{Name: "h"}}

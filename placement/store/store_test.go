@@ -396,7 +396,7 @@ func TestFullDisk(t *testing.T) {
 
 // TestForeignWriter: somebody who knows nothing of ledger_version, such as
 // OpenStack Placement, changed a row. The write that builds on it notices,
-// loads everything again and is decided anew.
+// loads everything again and is decided again.
 func TestForeignWriter(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "placement.db")
 	l := open(t, path)

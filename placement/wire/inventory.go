@@ -22,7 +22,7 @@ type Inventory struct {
 }
 
 // Inventories is GET and PUT /resource_providers/{uuid}/inventories, response and request, and in a
-// Reshape what one provider shall have: inventories by resource class.
+// Reshape what one provider must have: inventories by resource class.
 type Inventories struct {
 	Generation  int64                `json:"resource_provider_generation"`
 	Inventories map[string]Inventory `json:"inventories"`

@@ -2,8 +2,8 @@
 
 package wire
 
-// Reshape is the body of POST /reshaper: what the providers shall have (all of each provider's
-// inventories, by provider) and what the consumers shall hold of them (all of each consumer's
+// Reshape is the body of POST /reshaper: what the providers must have (all of each provider's
+// inventories, by provider) and what the consumers must hold of them (all of each consumer's
 // allocations, by consumer).
 type Reshape struct {
 	Inventories map[string]Inventories         `json:"inventories"`

@@ -212,12 +212,12 @@ func describe(err error) string {
 		text = f.Words
 	case protocol.KindOther, protocol.KindUnsupported:
 	}
-	for i, o := range f.Offenders {
+	for i, o := range f.Violations {
 		if i == 3 {
-			text += fmt.Sprintf("; and %d more violations", len(f.Offenders)-i)
+			text += fmt.Sprintf("; and %d more violations", len(f.Violations)-i)
 			break
 		}
-		text += "; " + plugins.Offender(o).String()
+		text += "; " + plugins.Violation(o).String()
 	}
 	text = strings.TrimPrefix(text, "; ")
 	const most = 600

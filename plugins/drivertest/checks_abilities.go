@@ -24,7 +24,7 @@ var shapeChecks = []Check{
 		ID: "shapes/version", Title: "returns its layout version with every configuration",
 		Protects: "the record of which layout a node has",
 		Rule:     "Configure returns shape_version 1 to 9999, or 0 if layouts have no versions; always 0 without the capability \"shapes\"; the same each time.", See: seeLayouts,
-		run: checkShapeVersion,
+		run: checkLayoutVersion,
 	},
 	{
 		ID: "shapes/present", Title: "changes nothing when it migrates a tree of its own layout", Needs: protocol.CapabilityShapes,
@@ -49,14 +49,14 @@ var shapeChecks = []Check{
 	},
 }
 
-func checkShapeVersion(ctx context.Context, b *bench) error {
+func checkLayoutVersion(ctx context.Context, b *bench) error {
 	p, err := b.shared(ctx)
 	if err != nil {
 		return err
 	}
 	first := p.layout
 	switch {
-	case first < 0 || first > plugins.MaxShape:
+	case first < 0 || first > plugins.MaxLayout:
 		return failf("Configure", "shape_version %d", first)
 	case first > 0 && !b.announces(protocol.CapabilityShapes):
 		return failf("Configure", "shape_version %d, without the capability %q", first, protocol.CapabilityShapes)
@@ -132,7 +132,7 @@ func checkShapeBounds(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	for _, from := range []int32{p.layout, plugins.MaxShape + 1, -1} {
+	for _, from := range []int32{p.layout, plugins.MaxLayout + 1, -1} {
 		sent := fmt.Sprintf("ReshapeStep from layout version %d of a driver with layout version %d", from, p.layout)
 		if _, err := p.step(ctx, base.stored, base.node, from, providertree.Allocations{}); err == nil {
 			return failf(sent, "a tree")

@@ -193,7 +193,7 @@ func checkReshapeDone(ctx context.Context, b *bench) error {
 		return failf(sent, "no allocations")
 	case r.replyError == nil:
 		return nil
-	case f.Kind == protocol.KindReshapeFailed && len(f.Offenders) > 0:
+	case f.Kind == protocol.KindReshapeFailed && len(f.Violations) > 0:
 		return nil
 	case f.Kind == protocol.KindReshapeFailed:
 		return failf(sent, "%s, without a violation", describe(r.replyError))
@@ -249,7 +249,7 @@ func checkTooFull(ctx context.Context, b *bench) error {
 	if f.Kind != protocol.KindReshapeFailed {
 		return failf(sent, "%s", describe(answer))
 	}
-	if !slices.ContainsFunc(f.Offenders, func(o protocol.Offender) bool { return o.Consumer == consumerName(0) }) {
+	if !slices.ContainsFunc(f.Violations, func(o protocol.Violation) bool { return o.Consumer == consumerName(0) }) {
 		return failf(sent, "%s: the consumer %s is not among the violations", describe(answer), consumerName(0))
 	}
 	return nil

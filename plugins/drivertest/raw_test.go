@@ -146,8 +146,8 @@ func answerOf(err error) error {
 		f.Kind = protocol.KindInstanceNotFound
 	case errors.As(err, &failed):
 		f.Kind, f.Words = protocol.KindReshapeFailed, failed.Reason
-		for _, o := range failed.Offenders {
-			f.Offenders = append(f.Offenders, protocol.Offender(o))
+		for _, o := range failed.Violations {
+			f.Violations = append(f.Violations, protocol.Violation(o))
 		}
 	case errors.As(err, &needed):
 		f.Kind, f.Words = protocol.KindReshapeNeeded, needed.Reason
@@ -180,7 +180,7 @@ func (s *raw) Configure(ctx context.Context, req *driverv1.ConfigureRequest) (*d
 		return nil, err
 	}
 	s.configured.Store(true)
-	return &driverv1.ConfigureResponse{ShapeVersion: int32(s.fake.ShapeVersion())}, nil
+	return &driverv1.ConfigureResponse{ShapeVersion: int32(s.fake.LayoutVersion())}, nil
 }
 
 func (s *raw) Health(context.Context, *driverv1.HealthRequest) (*driverv1.HealthResponse, error) {
@@ -240,7 +240,7 @@ func (s *raw) ReshapeStep(ctx context.Context, req *driverv1.ReshapeStepRequest)
 	if err != nil {
 		return nil, err
 	}
-	if from := int(req.GetFromShape()); from < 0 || from >= s.fake.ShapeVersion() {
+	if from := int(req.GetFromShape()); from < 0 || from >= s.fake.LayoutVersion() {
 		return nil, status.Error(codes.InvalidArgument, "there is no such step")
 	}
 	after, err := s.fake.Reshape(ctx, tree, req.GetNode(), int(req.GetFromShape()), given)

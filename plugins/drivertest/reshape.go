@@ -90,7 +90,7 @@ func (b *bench) tryReshape(ctx context.Context, base *baseline, p *proc) (*resha
 		return r, nil
 	}
 	r.reply, r.replyError = p.update(ctx, r.before, base.node, r.given)
-	if !r.real && kind(r.replyError) == protocol.KindReshapeFailed && len(protocol.FailureOf(r.replyError).Offenders) == 0 {
+	if !r.real && kind(r.replyError) == protocol.KindReshapeFailed && len(protocol.FailureOf(r.replyError).Violations) == 0 {
 		r.why = notApplicable("%s is not a former layout of the driver (%s); --former (Options.FormerPath) takes the binary of the last release", r.source, describe(r.replyError))
 	}
 	if r.replyError != nil {

@@ -141,7 +141,7 @@ func checkSpread(ctx context.Context, b *bench) error {
 	}
 	sent := r.sent(base, full.given) + "; they fill what must move, and all of them fit"
 	reply, err := p.update(ctx, r.before, base.node, full.given)
-	if f := protocol.FailureOf(err); err != nil && f.Kind == protocol.KindReshapeFailed && len(f.Offenders) > 0 {
+	if f := protocol.FailureOf(err); err != nil && f.Kind == protocol.KindReshapeFailed && len(f.Violations) > 0 {
 		return notApplicable("the driver returns %s, which is correct: it does not know where these consumers are", describe(err))
 	}
 	if err != nil {

@@ -28,14 +28,14 @@ func (r *rig) wrong(p *Plugin, ability, how string) {
 	}
 }
 
-func TestShapeVersionFollowsTheConfiguration(t *testing.T) {
+func TestLayoutVersionFollowsTheConfiguration(t *testing.T) {
 	r := newRig(t)
 	p := r.startWithAbilities(nil)
-	if v, err := p.ShapeVersion(context.Background()); v != 3 || err != nil {
+	if v, err := p.LayoutVersion(context.Background()); v != 3 || err != nil {
 		t.Errorf("got %d, %v", v, err)
 	}
 	r.wrong(p, "shape", "none")
-	if v, err := p.ShapeVersion(context.Background()); v != 0 || !errors.Is(err, plugins.ErrUnsupported) {
+	if v, err := p.LayoutVersion(context.Background()); v != 0 || !errors.Is(err, plugins.ErrUnsupported) {
 		t.Errorf("without numbers: %d, %v", v, err)
 	}
 	for _, how := range []string{"negative", "panic"} {
@@ -46,7 +46,7 @@ func TestShapeVersionFollowsTheConfiguration(t *testing.T) {
 	if err := p.Stop(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.ShapeVersion(context.Background()); !errors.Is(err, ErrUnavailable) {
+	if _, err := p.LayoutVersion(context.Background()); !errors.Is(err, ErrUnavailable) {
 		t.Errorf("of a plugin that is down: %v", err)
 	}
 }
@@ -104,7 +104,7 @@ func TestStepsThatGoWrong(t *testing.T) {
 		return err
 	}
 	var failed *plugins.ReshapeFailed
-	if err := step("failed"); !errors.As(err, &failed) || len(failed.Offenders) != 1 {
+	if err := step("failed"); !errors.As(err, &failed) || len(failed.Violations) != 1 {
 		t.Errorf("refused: %v", err)
 	}
 	if err := step("no-root"); !errors.Is(err, ErrBadReply) || !strings.Contains(err.Error(), "migrating from layout version 1") || !strings.Contains(err.Error(), "is missing in the tree") {
@@ -211,7 +211,7 @@ func TestWithoutTheAbilities(t *testing.T) {
 	r := newRig(t)
 	p := r.mustStart(chaosSpec("", nil))
 	ctx := context.Background()
-	_, version := p.ShapeVersion(ctx)
+	_, version := p.LayoutVersion(ctx)
 	_, _, step := p.ReshapeStep(ctx, oneNode(t), "cn1", 0, nil)
 	_, guests := p.Guests(ctx, oneNode(t), "cn1")
 	_, deleted := p.NodeDeleted(ctx, plugins.Node{Name: "cn1"})
@@ -226,7 +226,7 @@ func TestWithoutTheAbilities(t *testing.T) {
 	if err := p.Stop(ctx); err != nil {
 		t.Fatal(err)
 	}
-	_, version = p.ShapeVersion(ctx)
+	_, version = p.LayoutVersion(ctx)
 	_, _, step = p.ReshapeStep(ctx, oneNode(t), "cn1", 0, nil)
 	_, guests = p.Guests(ctx, oneNode(t), "cn1")
 	_, deleted = p.NodeDeleted(ctx, plugins.Node{Name: "cn1"})
@@ -253,7 +253,7 @@ func TestTheFakeDriverThreeShapesBehind(t *testing.T) {
 	if err := p.Reconfigure(ctx, spec); err != nil {
 		t.Fatal(err)
 	}
-	to, err := p.ShapeVersion(ctx)
+	to, err := p.LayoutVersion(ctx)
 	if to != 4 || err != nil {
 		t.Fatalf("shape %d, %v", to, err)
 	}

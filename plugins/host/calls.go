@@ -58,19 +58,19 @@ func (p *Plugin) ClassRenames() map[string]string {
 	return maps.Clone(p.renames)
 }
 
-// ShapeVersion returns the version of the layout that the driver's UpdateProviderTree makes with
+// LayoutVersion returns the version of the layout that the driver's UpdateProviderTree makes with
 // its current configuration, at least 1. It makes no call: the driver reports it when it is
 // configured.
 //
 // Errors: [plugins.ErrUnsupported] if its layouts have no versions; [ErrUnavailable] while the
 // plugin is down.
-func (p *Plugin) ShapeVersion(context.Context) (int, error) {
+func (p *Plugin) LayoutVersion(context.Context) (int, error) {
 	s, err := p.acquire()
 	if err != nil {
 		return 0, err
 	}
 	defer s.calls.Done()
-	return s.ShapeVersion()
+	return s.LayoutVersion()
 }
 
 // ReshapeStep lets the driver migrate a tree from layout version from to from+1, and move the

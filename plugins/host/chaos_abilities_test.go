@@ -32,7 +32,7 @@ func (s *shapely) UpdateProviderTree(_ context.Context, tree *providertree.Tree,
 	return nil, err
 }
 
-func (s *shapely) ShapeVersion() int {
+func (s *shapely) LayoutVersion() int {
 	switch s.wrong["shape"] {
 	case "none":
 		return 0
@@ -62,7 +62,7 @@ func (s *shapely) Reshape(_ context.Context, tree *providertree.Tree, node strin
 	case "panic":
 		panic("a defect of the driver")
 	case "failed":
-		return nil, &plugins.ReshapeFailed{Reason: "no room", Offenders: []plugins.Offender{{Class: "VGPU", Problem: "too many"}}}
+		return nil, &plugins.ReshapeFailed{Reason: "no room", Violations: []plugins.Violation{{Class: "VGPU", Problem: "too many"}}}
 	case "no-root":
 		_, err := tree.Remove(root.UUID)
 		return nil, err
@@ -121,7 +121,7 @@ func (s *shapely) NodeDeleted(_ context.Context, node plugins.Node) (bool, error
 }
 
 var (
-	_ plugins.Shaper             = (*shapely)(nil)
+	_ plugins.LayoutVersioner    = (*shapely)(nil)
 	_ plugins.CapabilityReporter = (*shapely)(nil)
 	_ plugins.GuestLister        = (*shapely)(nil)
 	_ plugins.NodeChecker        = (*shapely)(nil)

@@ -160,8 +160,8 @@ func (c *chaos) UpdateProviderTree(ctx context.Context, tree *providertree.Tree,
 		}
 		for consumer, c := range allocations {
 			for provider, amounts := range c.Resources {
-				return nil, &plugins.ReshapeFailed{Reason: "no room", Remedy: "make room", Offenders: []plugins.Offender{
-					{Consumer: consumer, Provider: provider, Class: "VGPU", Problem: fmt.Sprintf("%d are too many", amounts["VGPU"]), Remedy: "hold less"},
+				return nil, &plugins.ReshapeFailed{Reason: "no room", Hint: "make room", Violations: []plugins.Violation{
+					{Consumer: consumer, Provider: provider, Class: "VGPU", Problem: fmt.Sprintf("%d are too many", amounts["VGPU"]), Hint: "hold less"},
 				}}
 			}
 		}

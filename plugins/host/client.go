@@ -129,8 +129,8 @@ func (p *process) checkCapability(call, capability string) error {
 	return p.failed(call, fmt.Errorf("%w: the plugin does not announce the capability %q", plugins.ErrUnsupported, capability))
 }
 
-// ShapeVersion returns the layout version of the last Configure.
-func (p *process) ShapeVersion() (int, error) {
+// LayoutVersion returns the layout version of the last Configure.
+func (p *process) LayoutVersion() (int, error) {
 	const call = "ShapeVersion"
 	if err := p.checkCapability(call, protocol.CapabilityShapes); err != nil {
 		return 0, err
@@ -148,8 +148,8 @@ func (p *process) ReshapeStep(ctx context.Context, tree *providertree.Tree, node
 	if err := p.checkCapability(call, protocol.CapabilityShapes); err != nil {
 		return answer{}, err
 	}
-	if from < 0 || from >= protocol.MaxShape {
-		return answer{}, p.failed(call, fmt.Errorf("layout version %d: must be 0 to %d to migrate from", from, protocol.MaxShape-1))
+	if from < 0 || from >= protocol.MaxLayout {
+		return answer{}, p.failed(call, fmt.Errorf("layout version %d: must be 0 to %d to migrate from", from, protocol.MaxLayout-1))
 	}
 	reply, err := within(ctx, p, call, p.timeouts.Load().Update, p.driver.ReshapeStep, &driverv1.ReshapeStepRequest{
 		Tree: protocol.FromTree(tree), Node: node, FromShape: int32(from), Allocations: protocol.FromAllocations(allocations),

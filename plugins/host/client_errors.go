@@ -54,9 +54,9 @@ func driverError(f protocol.Failure) error {
 	case protocol.KindReshapeNeeded:
 		err = &plugins.ReshapeNeeded{Reason: f.Words}
 	case protocol.KindReshapeFailed:
-		failed := &plugins.ReshapeFailed{Reason: f.Words, Remedy: f.Remedy}
-		for _, o := range f.Offenders {
-			failed.Offenders = append(failed.Offenders, plugins.Offender(o))
+		failed := &plugins.ReshapeFailed{Reason: f.Words, Hint: f.Hint}
+		for _, o := range f.Violations {
+			failed.Violations = append(failed.Violations, plugins.Violation(o))
 		}
 		err = failed
 	case protocol.KindNotReady:

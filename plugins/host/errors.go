@@ -137,11 +137,11 @@ func (e *NotInstalledError) Is(target error) bool {
 type UntrustedError struct {
 	Path    string
 	Problem string
-	Remedy  string
+	Hint    string
 }
 
 func (e *UntrustedError) Error() string {
-	return fmt.Sprintf("%s %s; not started. %s", e.Path, e.Problem, e.Remedy)
+	return fmt.Sprintf("%s %s; not started. %s", e.Path, e.Problem, e.Hint)
 }
 
 // Is makes errors.Is(err, ErrUntrusted) hold.

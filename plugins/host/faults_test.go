@@ -22,7 +22,7 @@ func panicked(call string) error {
 
 // TestPanickingAtEveryCallIsDegraded: a process that is well, and whose driver has panicked as
 // often as answers may be missing in the tree of one of its nodes, is degraded, in one transition,
-// until it answers to that; other calls do not make up for it. It is not started anew.
+// until it answers to that; other calls do not make up for it. It is not started again.
 func TestPanickingAtEveryCallIsDegraded(t *testing.T) {
 	play(t, Spec{}, []string{"0s healthy", "2m10s degraded", "10m0s healthy"}, func(s *stage) {
 		broken := true

@@ -55,7 +55,7 @@ func openSpec(spec Spec, uid int) (*executable, error) {
 		absent.Driver, absent.Searched = spec.Name, spec.Searched
 	}
 	if untrusted := (*UntrustedError)(nil); errors.As(err, &untrusted) {
-		untrusted.Remedy = strings.ReplaceAll(untrusted.Remedy, "drivers.NAME", "drivers."+spec.Name)
+		untrusted.Hint = strings.ReplaceAll(untrusted.Hint, "drivers.NAME", "drivers."+spec.Name)
 	}
 	return exe, err
 }

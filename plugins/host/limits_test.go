@@ -162,7 +162,7 @@ func TestHostileWordsAreTamed(t *testing.T) {
 	if !errors.As(err, &failed) {
 		t.Fatalf("%v", err)
 	}
-	want := &plugins.ReshapeFailed{Reason: tamed, Offenders: []plugins.Offender{{Consumer: tamed, Provider: tamed, Class: tamed, Problem: tamed}}}
+	want := &plugins.ReshapeFailed{Reason: tamed, Violations: []plugins.Violation{{Consumer: tamed, Provider: tamed, Class: tamed, Problem: tamed}}}
 	if diff := cmp.Diff(want, failed); diff != "" {
 		t.Error(diff)
 	}
@@ -181,14 +181,14 @@ func TestHostileWordsAreTamed(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = hostile(t, protocol.MaxMessage, nil, st.Err()).AvailableNodes(context.Background())
-	if !errors.As(err, &failed) || len(failed.Offenders) != 502 || failed.Offenders[501].Problem != "and 9499 more" {
-		t.Errorf("%d offenders", len(failed.Offenders))
+	if !errors.As(err, &failed) || len(failed.Violations) != 502 || failed.Violations[501].Problem != "and 9499 more" {
+		t.Errorf("%d offenders", len(failed.Violations))
 	}
 	many.Offenders[0].Problem = strings.Repeat("x", maxHeaders)
 	if st, err = status.New(codes.Aborted, "").WithDetails(many); err != nil {
 		t.Fatal(err)
 	}
-	if _, err = hostile(t, protocol.MaxMessage, nil, st.Err()).AvailableNodes(context.Background()); err == nil || errors.As(err, &failed) && len(failed.Offenders) > 502 {
+	if _, err = hostile(t, protocol.MaxMessage, nil, st.Err()).AvailableNodes(context.Background()); err == nil || errors.As(err, &failed) && len(failed.Violations) > 502 {
 		t.Errorf("%.200v", err)
 	}
 }

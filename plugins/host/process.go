@@ -31,7 +31,7 @@ type instance interface {
 	AvailableNodes(ctx context.Context) ([]plugins.Node, error)
 	UpdateProviderTree(ctx context.Context, tree *providertree.Tree, node string, allocations providertree.Allocations) (answer, error)
 	// The optional capabilities: plugins.ErrUnsupported without them.
-	ShapeVersion() (int, error)
+	LayoutVersion() (int, error)
 	ReshapeStep(ctx context.Context, tree *providertree.Tree, node string, from int, allocations providertree.Allocations) (answer, error)
 	Guests(ctx context.Context, tree *providertree.Tree, node string) ([]plugins.Guest, error)
 	NodeDeleted(ctx context.Context, node plugins.Node) (bool, error)

@@ -73,8 +73,8 @@ func TestTypedAnswersArrive(t *testing.T) {
 	if !errors.As(err, &failed) {
 		t.Fatalf("with allocations: %v", err)
 	}
-	want := &plugins.ReshapeFailed{Reason: "no room", Remedy: "make room", Offenders: []plugins.Offender{
-		{Consumer: "99999999-2222-3333-4444-555555555555", Provider: rootUUID, Class: "VGPU", Problem: "3 are too many", Remedy: "hold less"},
+	want := &plugins.ReshapeFailed{Reason: "no room", Hint: "make room", Violations: []plugins.Violation{
+		{Consumer: "99999999-2222-3333-4444-555555555555", Provider: rootUUID, Class: "VGPU", Problem: "3 are too many", Hint: "hold less"},
 	}}
 	if diff := cmp.Diff(want, failed); diff != "" {
 		t.Error(diff)
@@ -399,7 +399,7 @@ func TestNewExecutableTakesOverWithoutRefusingACall(t *testing.T) {
 	}()
 	r.awaitLog("slow call begins")
 
-	same := spec // nothing changed on disk: the process is asked to configure itself anew, and is too busy to answer
+	same := spec // nothing changed on disk: the process is asked to configure itself again, and is too busy to answer
 	same.Timeouts.Configure = time.Second
 	if err := p.Reconfigure(context.Background(), same); err != nil {
 		t.Errorf("configuring a busy driver: %v", err)
@@ -474,7 +474,7 @@ func (r *rig) awaitLog(text string) {
 	}
 }
 
-// TestTenThousandProvidersPass: there and, changed by the driver so that all of it is told anew,
+// TestTenThousandProvidersPass: there and, changed by the driver so that all of it is told again,
 // back.
 func TestTenThousandProvidersPass(t *testing.T) {
 	r := newRig(t)

@@ -37,7 +37,7 @@ func (a *overheard) note(method string) {
 	a.calls[name]++
 }
 
-// since returns what was counted, and begins anew.
+// since returns what was counted, and begins again.
 func (a *overheard) since() map[string]int {
 	a.mu.Lock()
 	defer a.mu.Unlock()

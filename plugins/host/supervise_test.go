@@ -61,7 +61,7 @@ func (p *puppet) UpdateProviderTree(_ context.Context, tree *providertree.Tree, 
 	}
 	return answer{tree: tree, allocations: a}, nil
 }
-func (p *puppet) ShapeVersion() (int, error) { return 0, plugins.ErrUnsupported }
+func (p *puppet) LayoutVersion() (int, error) { return 0, plugins.ErrUnsupported }
 func (p *puppet) ReshapeStep(context.Context, *providertree.Tree, string, int, providertree.Allocations) (answer, error) {
 	return answer{}, plugins.ErrUnsupported
 }
@@ -333,8 +333,8 @@ func TestIncompatibleWaitsForAnotherFile(t *testing.T) {
 // TestRefusedExecutableIsNotTriedAgain: an executable that must not or cannot be started did not
 // crash. It is started when it has changed, when the checks pass, and at a reload.
 func TestRefusedExecutableIsNotTriedAgain(t *testing.T) {
-	untrusted := &UntrustedError{Path: "/nowhere/driver", Problem: "has sha256 aa, the configuration demands bb", Remedy: "Correct it"}
-	moved := &UntrustedError{Path: "/nowhere", Problem: "is a directory with mode 0777", Remedy: "Correct it"}
+	untrusted := &UntrustedError{Path: "/nowhere/driver", Problem: "has sha256 aa, the configuration demands bb", Hint: "Correct it"}
+	moved := &UntrustedError{Path: "/nowhere", Problem: "is a directory with mode 0777", Hint: "Correct it"}
 	play(t, Spec{Disabled: true}, []string{
 		"0s disabled", "1s refused", "10m1s refused", "12m1s healthy", "20m0s disabled", "20m0s refused", "30m0s healthy",
 	}, func(s *stage) {

@@ -96,7 +96,7 @@ func unreadable(path, what string, err error) error {
 	if errors.Is(err, fs.ErrPermission) {
 		return &UntrustedError{
 			Path: path, Problem: "cannot be read by the user of the agent, so it and what is below it cannot be checked",
-			Remedy: "Let the user of the agent read it, for example with: chmod a+rX " + path,
+			Hint: "Let the user of the agent read it, for example with: chmod a+rX " + path,
 		}
 	}
 	return fmt.Errorf("%s: %w", what, err)
@@ -115,7 +115,7 @@ func checkDirectory(fd int, path string, uid int, holds bool) error {
 	if st.Mode&0o022 != 0 && (holds || st.Mode&unix.S_ISVTX == 0) {
 		return &UntrustedError{
 			Path: path, Problem: fmt.Sprintf("is a directory with mode %04o: other users than its owner can create files there", st.Mode&0o7777),
-			Remedy: "Fix it with: chmod go-w " + path,
+			Hint: "Fix it with: chmod go-w " + path,
 		}
 	}
 	return nil
@@ -127,7 +127,7 @@ func checkOwner(path string, owner uint32, uid int) error {
 	}
 	return &UntrustedError{
 		Path: path, Problem: fmt.Sprintf("belongs to user %d, which is neither root nor the user of the agent (%d)", owner, uid),
-		Remedy: "Fix it with: chown root " + path,
+		Hint: "Fix it with: chown root " + path,
 	}
 }
 
@@ -136,8 +136,8 @@ func (e *executable) check(digest string, uid int) error {
 	if err := unix.Fstat(int(e.file.Fd()), &st); err != nil {
 		return fmt.Errorf("checking %s: %w", e.path, err)
 	}
-	refuse := func(problem, remedy string) error {
-		return &UntrustedError{Path: e.path, Problem: problem, Remedy: remedy}
+	refuse := func(problem, hint string) error {
+		return &UntrustedError{Path: e.path, Problem: problem, Hint: hint}
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFREG {
 		return refuse("is not a regular file", "Correct drivers.NAME.path")

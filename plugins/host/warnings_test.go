@@ -176,7 +176,7 @@ func TestWarningsWithoutAnAnswer(t *testing.T) {
 	})
 }
 
-// TestWarningsOfAProcess: from a driver that the SDK serves; what the SDK can mend it does.
+// TestWarningsOfAProcess: from a driver that the SDK serves; what the SDK can fix it does.
 func TestWarningsOfAProcess(t *testing.T) {
 	r := newRig(t)
 	p := r.mustStart(chaosSpec("", map[string]string{"health": "warn"}))

@@ -73,35 +73,35 @@ type Auditor struct {
 	Logger  zerolog.Logger
 }
 
-// survey is what the drivers of a host say of their guests at one time.
-type survey struct {
-	nodes []surveyed
+// discovery is what the drivers of a host say of their guests at one time.
+type discovery struct {
+	nodes []discovered
 	// silent are the drivers and nodes that did not answer, with the reason.
 	silent []string
 }
 
-// surveyed is one node of a survey, or a driver of which not even the nodes are known.
-type surveyed struct {
+// surveyed is one node of a discovery, or a driver of which not even the nodes are known.
+type discovered struct {
 	driver string
 	node   plugins.Node
 	guests []plugins.Guest
 	err    error
 }
 
-// survey asks every driver for its guests.
+// discovery asks every driver for its guests.
 //
 // Cost: two calls of each driver, one more for each further node, and what reading the trees costs.
-func (a Auditor) survey(ctx context.Context) survey {
-	var s survey
+func (a Auditor) discovery(ctx context.Context) discovery {
+	var s discovery
 	for _, d := range a.Drivers() {
 		nodes, err := d.Guests(ctx)
 		if err != nil {
-			s.nodes = append(s.nodes, surveyed{driver: d.Name, node: plugins.Node{Name: "driver " + d.Name}, err: err})
+			s.nodes = append(s.nodes, discovered{driver: d.Name, node: plugins.Node{Name: "driver " + d.Name}, err: err})
 			s.silent = append(s.silent, fmt.Sprintf("driver %s: %v", d.Name, err))
 			continue
 		}
 		for _, n := range nodes {
-			s.nodes = append(s.nodes, surveyed{driver: d.Name, node: n.Node, guests: n.Guests, err: n.Err})
+			s.nodes = append(s.nodes, discovered{driver: d.Name, node: n.Node, guests: n.Guests, err: n.Err})
 			if n.Err != nil {
 				s.silent = append(s.silent, fmt.Sprintf("node %s: %v", n.Node.Name, n.Err))
 			}
@@ -111,7 +111,7 @@ func (a Auditor) survey(ctx context.Context) survey {
 }
 
 // guests are all guests of the host, with the names of their nodes.
-func (s survey) guests() map[string]string {
+func (s discovery) guests() map[string]string {
 	out := map[string]string{}
 	for _, n := range s.nodes {
 		for _, g := range n.guests {
@@ -122,7 +122,7 @@ func (s survey) guests() map[string]string {
 }
 
 // check refuses a name that no driver names.
-func (s survey) check(name string) error {
+func (s discovery) check(name string) error {
 	var names []string
 	for _, n := range s.nodes {
 		if name == "" || n.node.Name == name {
@@ -152,7 +152,7 @@ type questions struct {
 //
 // Cost: see [reportclient.Client.Holdings], and one GET for each guest that holds nothing on its
 // node.
-func (a Auditor) compare(ctx context.Context, s survey, q questions) Report {
+func (a Auditor) compare(ctx context.Context, s discovery, q questions) Report {
 	out := Report{Nodes: []Node{}}
 	guests := s.guests()
 	seen, seenErr := a.sightings(s)
@@ -183,7 +183,7 @@ func (a Auditor) compare(ctx context.Context, s survey, q questions) Report {
 	return out
 }
 
-func (a Auditor) holdings(ctx context.Context, n surveyed) (reportclient.Holdings, map[string]reportclient.Consumer, error) {
+func (a Auditor) holdings(ctx context.Context, n discovered) (reportclient.Holdings, map[string]reportclient.Consumer, error) {
 	held, err := a.Placement.Holdings(ctx, n.node.UUID)
 	if err != nil {
 		return held, nil, err
@@ -202,7 +202,7 @@ func (a Auditor) holdings(ctx context.Context, n surveyed) (reportclient.Holding
 
 // sightings are the guests that were ever seen on any of the nodes. One that is on a node now is
 // not gone from the others.
-func (a Auditor) sightings(s survey) (map[string]resourcetracker.Sighting, error) {
+func (a Auditor) sightings(s discovery) (map[string]resourcetracker.Sighting, error) {
 	out := map[string]resourcetracker.Sighting{}
 	for _, n := range s.nodes {
 		if n.node.UUID == "" {
@@ -230,9 +230,9 @@ func (a Auditor) sightings(s survey) (map[string]resourcetracker.Sighting, error
 	return out, nil
 }
 
-// remember notes the guests of a survey, for the next one. What cannot be kept is only missing
+// remember notes the guests of a discovery, for the next one. What cannot be kept is only missing
 // then.
-func (a Auditor) remember(s survey) {
+func (a Auditor) remember(s discovery) {
 	for _, n := range s.nodes {
 		if n.err != nil || a.NewNode != "" && n.node.UUID == a.NewNode {
 			continue
@@ -245,7 +245,7 @@ func (a Auditor) remember(s survey) {
 
 // Audit compares, and deletes orphaned allocations if that is asked for.
 func (a Auditor) Audit(ctx context.Context, r Request) (Report, error) {
-	s := a.survey(ctx)
+	s := a.discovery(ctx)
 	if err := s.check(r.Node); err != nil {
 		return Report{}, err
 	}
@@ -280,7 +280,7 @@ func mentions(report Report, consumer string) bool {
 
 // HealAllocations compares, and creates allocations for guests that have none.
 func (a Auditor) HealAllocations(ctx context.Context, r HealRequest) (Report, error) {
-	s := a.survey(ctx)
+	s := a.discovery(ctx)
 	if err := s.check(r.Node); err != nil {
 		return Report{}, err
 	}

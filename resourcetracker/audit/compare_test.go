@@ -267,7 +267,7 @@ func TestProof(t *testing.T) {
 	})
 }
 
-// TestOutcomes: what counts as mended.
+// TestOutcomes: what counts as fixed.
 func TestOutcomes(t *testing.T) {
 	for _, tc := range []struct {
 		outcome          audit.Outcome

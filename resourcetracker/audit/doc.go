@@ -21,7 +21,7 @@
 //   - it has been gone from the list, and the allocation has not been written, for a while
 //     ([Proof].MinAge): a guest that is rebooted hard is not defined for a moment, and one that
 //     comes back from another host is given its allocation before it arrives;
-//   - the allocation was not written after it had gone: what is given to a guest that is away is
+//   - the allocation was not written after it had gone: what is given to a guest that is unavailable is
 //     for its coming back, and a live migration may wait for hours in a queue; or an operator names
 //     it;
 //   - the driver lists some guest on the node: one that lists none may look at the wrong

@@ -24,7 +24,7 @@ type finding struct {
 	outcome *Outcome
 	problem *string
 	// still says whether, by a list of guests from just now, it is what it was.
-	still func(now survey) error
+	still func(now discovery) error
 	mend  func(ctx context.Context) error
 }
 
@@ -34,7 +34,7 @@ type finding struct {
 //
 // If this must not be the machine that saw these guests, or if a driver that must be asked does not
 // answer, nothing (more) is written, and the report says so.
-func (a Auditor) heal(ctx context.Context, s survey, report *Report, h healer) {
+func (a Auditor) heal(ctx context.Context, s discovery, report *Report, h healer) {
 	if a.Doubt != "" {
 		report.Refused = "nothing is written: " + a.Doubt + " Start the agent here first: it continues with a warning."
 		return
@@ -57,7 +57,7 @@ func (a Auditor) heal(ctx context.Context, s survey, report *Report, h healer) {
 				*f.outcome = h.would
 				continue
 			}
-			now := a.survey(ctx)
+			now := a.discovery(ctx)
 			if len(now.silent) > 0 {
 				report.Refused = "nothing more is written, because not every driver answered: " + strings.Join(now.silent, "; ")
 				return
@@ -87,7 +87,7 @@ func orphans(n *Node, placement Placement) []finding {
 		}
 		out = append(out, finding{
 			what: o.Consumer, outcome: &o.Done, problem: &o.Problem,
-			still: func(now survey) error {
+			still: func(now discovery) error {
 				if node, listed := now.guests()[o.Consumer]; listed {
 					return fmt.Errorf("it is now a guest of %s", node)
 				}
@@ -112,7 +112,7 @@ func missing(n *Node, placement Placement) []finding {
 		}
 		out = append(out, finding{
 			what: g.UUID, outcome: &g.Done, problem: &g.Problem,
-			still: func(now survey) error { return g.Still(now.listed(n.UUID, g.UUID)) },
+			still: func(now discovery) error { return g.Still(now.listed(n.UUID, g.UUID)) },
 			mend:  func(ctx context.Context) error { return placement.CreateAllocations(ctx, g.Wanted()) },
 		})
 	}
@@ -120,7 +120,7 @@ func missing(n *Node, placement Placement) []finding {
 }
 
 // listed is a guest as the driver lists it on a node, nil if it does not.
-func (s survey) listed(root, guest string) *plugins.Guest {
+func (s discovery) listed(root, guest string) *plugins.Guest {
 	for _, n := range s.nodes {
 		if n.node.UUID != root {
 			continue

@@ -35,7 +35,7 @@ func TestWhatComesBetweenIsNoticed(t *testing.T) {
 		"somebody else is there":   {root, []plugins.Guest{{UUID: "x"}}, true, false},
 		"what it has is not known": {root, []plugins.Guest{{UUID: guest}}, false, false},
 	} {
-		now := survey{nodes: []surveyed{{node: plugins.Node{Name: "n", UUID: tc.root}, guests: tc.guests}}}
+		now := discovery{nodes: []discovered{{node: plugins.Node{Name: "n", UUID: tc.root}, guests: tc.guests}}}
 		if err := gone[0].still(now); (err == nil) != tc.deletes {
 			t.Errorf("%s: deleting: %v", name, err)
 		}

@@ -37,7 +37,7 @@ func (s *State) Admit(ctx context.Context, node plugins.Node, known *providertre
 		return &Error{
 			Problem: fmt.Sprintf("this Placement does not have node %s (%s), which has been reported as %s since %s: either the URL leads to the wrong "+
 				"Placement, or Placement lost its database, or the node was deleted there", node.Name, node.UUID, reported, before.Since.UTC().Format("2006-01-02")),
-			Remedy: fmt.Sprintf("check [placement_client] url and region, or restore Placement's database; to create the node again, without the allocations of "+
+			Hint: fmt.Sprintf("check [placement_client] url and region, or restore Placement's database; to create the node again, without the allocations of "+
 				"the guests that run on it: `compute-agent adopt --as-new --node %s` (then `compute-agent allocations heal`)", node.Name),
 		}
 	}
@@ -58,7 +58,7 @@ func (s *State) Admit(ctx context.Context, node plugins.Node, known *providertre
 	return &Error{
 		Problem: fmt.Sprintf("node %s (%s) is new to this Placement, but the driver finds %d guests of a cloud on it, such as %s: what they use would be "+
 			"reported as free; either the URL leads to the wrong Placement, or Placement lost its database", node.Name, node.UUID, len(ofCloud), describe(ofCloud[0])),
-		Remedy: fmt.Sprintf("check [placement_client] url and region, or restore Placement's database; if these guests have no allocations in Placement, or they "+
+		Hint: fmt.Sprintf("check [placement_client] url and region, or restore Placement's database; if these guests have no allocations in Placement, or they "+
 			"are created afterwards: `compute-agent adopt --as-new --node %s`", node.Name),
 	}
 }

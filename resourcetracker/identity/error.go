@@ -8,11 +8,11 @@ import "github.com/compute-agent/compute-agent/reportclient"
 // written. It is a [reportclient.ErrIdentity], as is what Placement itself holds against an
 // identity.
 type Error struct {
-	// Problem says what was found where, Remedy names the ways out.
-	Problem, Remedy string
+	// Problem says what was found where, Hint names the ways out.
+	Problem, Hint string
 }
 
-func (e *Error) Error() string { return e.Problem + "; what to do: " + e.Remedy }
+func (e *Error) Error() string { return e.Problem + "; what to do: " + e.Hint }
 
 // Unwrap makes it a [reportclient.ErrIdentity].
 func (e *Error) Unwrap() error { return reportclient.ErrIdentity }

@@ -81,7 +81,7 @@ func (s *State) CheckFirstStart(recordsDir string) error {
 	if r, ok := s.Record(); ok {
 		return &Error{
 			Problem: fmt.Sprintf("this host's identity is missing: there is no compute_id, and %s says that it was %s", s.path, r.UUID),
-			Remedy: fmt.Sprintf("restore it: `compute-agent adopt --uuid %s`; if this is a new host to Placement, empty %s first",
+			Hint: fmt.Sprintf("restore it: `compute-agent adopt --uuid %s`; if this is a new host to Placement, empty %s first",
 				r.UUID, dir),
 		}
 	}
@@ -95,7 +95,7 @@ func (s *State) CheckFirstStart(recordsDir string) error {
 		}
 		return &Error{
 			Problem: fmt.Sprintf("this host's identity is missing: there is no compute_id, and %s shows that this is not the first start", filepath.Join(found, files[0].Name())),
-			Remedy: "restore it: `compute-agent adopt --uuid UUID` with the uuid of this host's resource provider in Placement " +
+			Hint: "restore it: `compute-agent adopt --uuid UUID` with the uuid of this host's resource provider in Placement " +
 				"(openstack resource provider list --name HOST); if this is a new host to Placement, empty " + dir + " first",
 		}
 	}
@@ -155,12 +155,12 @@ func judge(r Record, self Self, path string) (note string, err error) {
 		return "", &Error{
 			Problem: fmt.Sprintf("according to %s, the rename of node %s to %s, begun %s, is not finished", path,
 				r.Renaming.From, r.Renaming.To, r.Renaming.Begun.UTC().Format(time.RFC3339)),
-			Remedy: fmt.Sprintf("`compute-agent adopt --rename --node %s --uuid %s` finishes it", r.Renaming.To, r.Renaming.Root),
+			Hint: fmt.Sprintf("`compute-agent adopt --rename --node %s --uuid %s` finishes it", r.Renaming.To, r.Renaming.Root),
 		}
 	case r.UUID != self.UUID:
 		return "", &Error{
 			Problem: fmt.Sprintf("compute_id says that this host is %s, but according to %s it was %s: the file was replaced", self.UUID, path, r.UUID),
-			Remedy: fmt.Sprintf("if that is intended: `compute-agent adopt --uuid %s`; if not, restore the old one: `compute-agent adopt --uuid %s`",
+			Hint: fmt.Sprintf("if that is intended: `compute-agent adopt --uuid %s`; if not, restore the old one: `compute-agent adopt --uuid %s`",
 				self.UUID, r.UUID),
 		}
 	case host && (machine || unknown):
@@ -171,14 +171,14 @@ func judge(r Record, self Self, path string) (note string, err error) {
 	case !machine && !unknown:
 		return "", &Error{
 			Problem: fmt.Sprintf("%s was written on another machine, on host %s, and this is %s: this state directory is a copy", path, r.Host, self.Host),
-			Remedy: fmt.Sprintf("to make this a separate host, stop the agent and empty %s (and remove a copied compute_id beside the configuration); "+
+			Hint: fmt.Sprintf("to make this a separate host, stop the agent and empty %s (and remove a copied compute_id beside the configuration); "+
 				"if this is %s on new hardware and under a new name: `compute-agent adopt --rename`", filepath.Dir(path), r.Host),
 		}
 	case unknown:
 		return "", &Error{
 			Problem: fmt.Sprintf("%s was written on host %s, and this is %s; it is unknown whether it is the same machine, since %s has no id", path,
 				r.Host, self.Host, MachineFile),
-			Remedy: fmt.Sprintf("if the host was renamed, `compute-agent adopt --rename`, or restore its old name (agent.host = %q); if this state directory "+
+			Hint: fmt.Sprintf("if the host was renamed, `compute-agent adopt --rename`, or restore its old name (agent.host = %q); if this state directory "+
 				"is a copy of another host's, empty %s (and remove a copied compute_id beside the configuration)", r.Host, filepath.Dir(path)),
 		}
 	case old == "":
@@ -186,7 +186,7 @@ func judge(r Record, self Self, path string) (note string, err error) {
 	}
 	return "", &Error{
 		Problem: fmt.Sprintf("according to %s, this machine is host %s, but it is named %s now; Placement has %s", path, r.Host, self.Host, old),
-		Remedy: fmt.Sprintf("restore the host's old name (agent.host = %q), or, if it was renamed for good and Nova has no guests on it under the old "+
+		Hint: fmt.Sprintf("restore the host's old name (agent.host = %q), or, if it was renamed for good and Nova has no guests on it under the old "+
 			"name, `compute-agent adopt --rename`", r.Host),
 	}
 }

@@ -65,7 +65,7 @@ func BenchmarkMerge(b *testing.B) {
 
 // BenchmarkRetire: "same" has nothing that shrinks, "all" takes away every child while it is
 // allocated.
-func BenchmarkRetire(b *testing.B) {
+func BenchmarkDrain(b *testing.B) {
 	for _, n := range sizes {
 		known, _ := wide(b, n)
 		bare := &providertree.Tree{}
@@ -80,7 +80,7 @@ func BenchmarkRetire(b *testing.B) {
 			b.Run(fmt.Sprintf("%s/%d", name, n), func(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
-					if _, _, err := Retire(known, desired, usages, nil); err != nil {
+					if _, _, err := Drain(known, desired, usages, nil); err != nil {
 						b.Fatal(err)
 					}
 				}

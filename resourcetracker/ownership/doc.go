@@ -15,7 +15,7 @@
 //	                  base ──▶ driver ──▶ answer       │
 //	record ───────┐     │                  │           │
 //	  last        ▼     ▼                  ▼           ▼
-//	  applied   Merge: the driver's step, then the   Retire: what is allocated
+//	  applied   Merge: the driver's step, then the   Drain: what is allocated
 //	            layers (agent, operator) on top ────▶ stays until it is free ────▶ desired, and its record
 //
 // The driver's step looks at each item, which is one inventory (by class), trait or aggregate of
@@ -79,7 +79,7 @@
 // The named resources of a provider are for the host alone and no matter of ownership: they are as
 // the driver answered.
 //
-// What Retire closes is remembered in the record as it was before (Stock.Held). Strip shows it to
+// What Drain closes is remembered in the record as it was before (Stock.Held). Strip shows it to
 // the driver like that, as long as nobody has changed it meanwhile: what is reserved of it is the
 // agent's doing and not an operator's, and ends when the driver has the class again.
 //

@@ -22,7 +22,7 @@ func isHeld(before *providertree.Inventory, now providertree.Inventory) bool {
 	return before != nil && !before.Equal(now) && closed(*before, now.Total).Equal(now)
 }
 
-// Hold returns the record of a tree in which [Retire] has held something back, with what that was
+// Hold returns the record of a tree in which [Drain] has held something back, with what that was
 // before it was closed: when it is wanted again, it is for the driver as if it had never been away
 // ([Strip]). What is closed is the driver's from then on, whoever made it, as all that is changed
 // for it; but the operator's and the agent's stay theirs, and say again what they are when they
@@ -30,9 +30,9 @@ func isHeld(before *providertree.Inventory, now providertree.Inventory) bool {
 // there has nothing to be remembered.
 //
 // Cost: O(draining), and a copy of the record if there is something to note.
-func (r *Record) Hold(base, desired *providertree.Tree, retiring []Retiring) *Record {
+func (r *Record) Hold(base, desired *providertree.Tree, draining []Draining) *Record {
 	out := r
-	for _, one := range retiring {
+	for _, one := range draining {
 		was, there := base.Inventory(one.Provider, one.Class)
 		now, stays := desired.Inventory(one.Provider, one.Class)
 		stock := out.provider(one.Provider).Inventories[one.Class]

@@ -19,7 +19,7 @@ type life struct {
 }
 
 // pass makes Placement say what a driver makes of the tree that it is given.
-func (l *life) pass(used providertree.ProviderResources, drive func(base *providertree.Tree)) []Retiring {
+func (l *life) pass(used providertree.ProviderResources, drive func(base *providertree.Tree)) []Draining {
 	l.t.Helper()
 	answer := Strip(l.known, l.record)
 	drive(answer)
@@ -27,12 +27,12 @@ func (l *life) pass(used providertree.ProviderResources, drive func(base *provid
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	desired, retiring, err := Retire(l.known, out.Tree, used, nil)
+	desired, draining, err := Drain(l.known, out.Tree, used, nil)
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	l.write(desired, out.Record.Exact(l.record, desired).Hold(Strip(l.known, l.record), desired, retiring))
-	return retiring
+	l.write(desired, out.Record.Exact(l.record, desired).Hold(Strip(l.known, l.record), desired, draining))
+	return draining
 }
 
 // write keeps the union, writes, and keeps the record.
@@ -159,7 +159,7 @@ func TestWhatIsUsedMoreWhileItIsGone(t *testing.T) {
 	sameTree(t, tree(t, "cn1 VCPU=8\n  gpu0 VGPU=2,reserved=2"), l.known)
 }
 
-// TestNovasDeviceThatIsGoneAtFirstSight: the agent takes over from Nova while a device is away, so
+// TestNovasDeviceThatIsGoneAtFirstSight: the agent takes over from Nova while a device is unavailable, so
 // that no record has it.
 func TestNovasDeviceThatIsGoneAtFirstSight(t *testing.T) {
 	l := &life{t: t, known: tree(t, "cn1 VCPU=8\n  gpu0 VGPU=1 OWNER_NOVA")}
@@ -194,21 +194,21 @@ func TestWhatSomebodyElseChangedOfAClosedInventory(t *testing.T) {
 func TestHoldRemembersWhatTheAgentCloses(t *testing.T) {
 	for name, c := range map[string]struct {
 		known, desired, record string
-		retiring               Retiring
+		draining               Draining
 		want                   *providertree.Inventory
 	}{
-		"a class that goes":          {"cn1 VGPU=4", "cn1 VGPU=2,reserved=2", "cn1 driver VGPU:driver", Retiring{Provider: root, Class: "VGPU", Total: 2, Gone: true}, &providertree.Inventory{Total: 4}},
-		"a total that shrinks":       {"cn1 VGPU=4", "cn1 VGPU=2", "cn1 driver VGPU:driver", Retiring{Provider: root, Class: "VGPU", Total: 2}, nil},
-		"what the operator has said": {"cn1 VGPU=4", "cn1 VGPU=2,reserved=2", "cn1 driver VGPU:operator", Retiring{Provider: root, Class: "VGPU", Total: 2, Gone: true}, nil},
-		"what stays open for now":    {"cn1 VGPU=4", "cn1 VGPU=4", "cn1 driver VGPU:driver", Retiring{Provider: root, Class: "VGPU", Total: 2, Gone: true}, nil},
-		"what was closed already":    {"cn1 VGPU=2,reserved=2", "cn1 VGPU=2,reserved=2", "cn1 driver VGPU:driver", Retiring{Provider: root, Class: "VGPU", Total: 2, Gone: true}, nil},
-		"a provider with nothing":    {"cn1 VGPU=4", "cn1 VGPU=4", "cn1 driver VGPU:driver", Retiring{Provider: root, Gone: true}, nil},
+		"a class that goes":          {"cn1 VGPU=4", "cn1 VGPU=2,reserved=2", "cn1 driver VGPU:driver", Draining{Provider: root, Class: "VGPU", Total: 2, Gone: true}, &providertree.Inventory{Total: 4}},
+		"a total that shrinks":       {"cn1 VGPU=4", "cn1 VGPU=2", "cn1 driver VGPU:driver", Draining{Provider: root, Class: "VGPU", Total: 2}, nil},
+		"what the operator has said": {"cn1 VGPU=4", "cn1 VGPU=2,reserved=2", "cn1 driver VGPU:operator", Draining{Provider: root, Class: "VGPU", Total: 2, Gone: true}, nil},
+		"what stays open for now":    {"cn1 VGPU=4", "cn1 VGPU=4", "cn1 driver VGPU:driver", Draining{Provider: root, Class: "VGPU", Total: 2, Gone: true}, nil},
+		"what was closed already":    {"cn1 VGPU=2,reserved=2", "cn1 VGPU=2,reserved=2", "cn1 driver VGPU:driver", Draining{Provider: root, Class: "VGPU", Total: 2, Gone: true}, nil},
+		"a provider with nothing":    {"cn1 VGPU=4", "cn1 VGPU=4", "cn1 driver VGPU:driver", Draining{Provider: root, Gone: true}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			known, desired := tree(t, c.known), tree(t, c.desired)
 			record := owned(t, desired, c.record)
 			before := record.Clone()
-			out := record.Hold(known, desired, []Retiring{c.retiring})
+			out := record.Hold(known, desired, []Draining{c.draining})
 			got := out.Providers[root].Inventories["VGPU"].Held
 			if (got == nil) != (c.want == nil) || got != nil && !got.Equal(*c.want) {
 				t.Errorf("%+v, want %+v", got, c.want)
@@ -235,7 +235,7 @@ func TestAnotherDriverInheritsWhatIsHeldOfItsOwn(t *testing.T) {
 	}
 }
 
-// TestAnAwayDeviceLeavesNoTrace: whatever is used of it while it is away, when it is back all is as
+// TestAnAwayDeviceLeavesNoTrace: whatever is used of it while it is unavailable, when it is back all is as
 // if it had stayed.
 func TestAnAwayDeviceLeavesNoTrace(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

@@ -167,7 +167,7 @@ func (r *Record) provider(uuid string) Provider {
 }
 
 // Exact returns the record of a tree that differs from the one that r was made for because
-// something of it must wait: what [Retire] holds back is still ours by the former record, and is to
+// something of it must wait: what [Drain] holds back is still ours by the former record, and is to
 // go one day; what it left out is not there yet.
 //
 // Cost: O(size of the tree).

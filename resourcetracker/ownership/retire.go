@@ -12,7 +12,7 @@ import (
 
 // Shrinking returns the uuids of the providers that have less in desired than in known: some
 // resource class is gone, or its total is smaller, or the whole provider is gone. Their usages are
-// what [Retire] needs; when nothing shrinks, that is none. They come in the order of known.
+// what [Drain] needs; when nothing shrinks, that is none. They come in the order of known.
 //
 // Cost: O(size of the trees).
 func Shrinking(known, desired *providertree.Tree) []string {
@@ -31,8 +31,8 @@ func Shrinking(known, desired *providertree.Tree) []string {
 	return out
 }
 
-// Retiring is one thing that is to go, and stays until nothing is allocated of it any more.
-type Retiring struct {
+// Draining is one thing that is to go, and stays until nothing is allocated of it any more.
+type Draining struct {
 	// Provider is the uuid, Name the name of the resource provider.
 	Provider, Name string
 	// Class is "" for a provider that stays only because another is below it.
@@ -47,7 +47,7 @@ type Retiring struct {
 }
 
 // String is a sentence for messages.
-func (r Retiring) String() string {
+func (r Draining) String() string {
 	where := fmt.Sprintf("resource provider %s (%s)", r.Name, r.Provider)
 	var out string
 	switch {
@@ -64,7 +64,7 @@ func (r Retiring) String() string {
 	return out
 }
 
-// Retire returns desired with all that cannot go yet since it is allocated, and what that is, by
+// Drain returns desired with all that cannot go yet since it is allocated, and what that is, by
 // provider and class.
 //
 //   - A resource class that goes, on a provider that stays or not, stays: nothing more can be
@@ -81,24 +81,24 @@ func (r Retiring) String() string {
 // [Record.Exact] and then [Record.Hold].
 //
 // Cost: O(size of the trees), no I/O; see BenchmarkRetire.
-func Retire(known, desired *providertree.Tree, usages providertree.ProviderResources, may func(provider, class string) bool) (*providertree.Tree, []Retiring, error) {
-	r := &retirement{known: known, desired: desired, usages: usages, may: may, held: map[string]providertree.Inventories{}}
+func Drain(known, desired *providertree.Tree, usages providertree.ProviderResources, may func(provider, class string) bool) (*providertree.Tree, []Draining, error) {
+	r := &draining{known: known, desired: desired, usages: usages, may: may, held: map[string]providertree.Inventories{}}
 	for p := range known.All() {
 		if p.Generation != providertree.NoGeneration {
 			r.look(p)
 		}
 	}
-	if len(r.retiring) == 0 {
+	if len(r.draining) == 0 {
 		return desired, nil, nil
 	}
 	tree, err := r.tree()
 	if err != nil {
 		return nil, nil, fmt.Errorf("keeping what is still allocated: %w", err)
 	}
-	return tree, r.retiring, nil
+	return tree, r.draining, nil
 }
 
-type retirement struct {
+type draining struct {
 	known, desired *providertree.Tree
 	usages         providertree.ProviderResources
 	may            func(provider, class string) bool
@@ -106,11 +106,11 @@ type retirement struct {
 	held map[string]providertree.Inventories // what is told instead, by provider
 	// held providers that desired does not have, in the order of known
 	gone     []string
-	retiring []Retiring
+	draining []Draining
 }
 
 // look finds what of one provider must stay.
-func (r *retirement) look(p providertree.Provider) {
+func (r *draining) look(p providertree.Provider) {
 	used := r.usages[p.UUID]
 	for _, class := range sortedKeys(p.Inventories) {
 		was := p.Inventories[class]
@@ -138,11 +138,11 @@ func (r *retirement) look(p providertree.Provider) {
 			}
 		}
 		r.held[p.UUID][class] = instead
-		r.retiring = append(r.retiring, Retiring{Provider: p.UUID, Name: p.Name, Class: class, Used: n, Total: instead.Total, Gone: !stays})
+		r.draining = append(r.draining, Draining{Provider: p.UUID, Name: p.Name, Class: class, Used: n, Total: instead.Total, Gone: !stays})
 	}
 }
 
-// enough returns the least total, up to most, at which an inventory has room for what is used.
+// enough returns the least total, up to most, at which an inventory has capacity for what is used.
 func enough(inv providertree.Inventory, most, used int64) int64 {
 	// capacity grows with the total: 31 steps, and none of the rounding of a division
 	low, high := inv.Total, most
@@ -158,7 +158,7 @@ func enough(inv providertree.Inventory, most, used int64) int64 {
 }
 
 // tree puts what is held into desired.
-func (r *retirement) tree() (*providertree.Tree, error) {
+func (r *draining) tree() (*providertree.Tree, error) {
 	if len(r.gone) == 0 {
 		tree := r.desired.Clone()
 		return tree, r.raise(tree)
@@ -183,7 +183,7 @@ func (r *retirement) tree() (*providertree.Tree, error) {
 	s.settle()
 	for _, uuid := range s.back {
 		p := former[uuid]
-		r.retiring = append(r.retiring, Retiring{Provider: uuid, Name: p.Name, Gone: true})
+		r.draining = append(r.draining, Draining{Provider: uuid, Name: p.Name, Gone: true})
 	}
 	r.noteWaiting(s)
 	all := make([]providertree.Provider, 0, len(s.places))
@@ -208,7 +208,7 @@ func (r *retirement) tree() (*providertree.Tree, error) {
 }
 
 // raise sets the inventories that are held. Providers that wait hold nothing.
-func (r *retirement) raise(tree *providertree.Tree) error {
+func (r *draining) raise(tree *providertree.Tree) error {
 	var errs []error
 	for uuid, inventories := range r.held {
 		for class, inv := range inventories {
@@ -220,14 +220,14 @@ func (r *retirement) raise(tree *providertree.Tree) error {
 }
 
 // noteWaiting tells of each provider that stays what cannot have its name meanwhile.
-func (r *retirement) noteWaiting(s *settlement) {
+func (r *draining) noteWaiting(s *settlement) {
 	waits := map[string]string{}
 	for _, y := range slices.Concat(s.waiting, s.renamed) {
 		if y.holder != "" {
 			waits[y.holder] = y.uuid
 		}
 	}
-	for i := range r.retiring {
-		r.retiring[i].Waits = waits[r.retiring[i].Provider]
+	for i := range r.draining {
+		r.draining[i].Waits = waits[r.draining[i].Provider]
 	}
 }

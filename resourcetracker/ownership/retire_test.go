@@ -14,7 +14,7 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-func TestRetire(t *testing.T) {
+func TestDrain(t *testing.T) {
 	for name, c := range map[string]struct {
 		known, desired string
 		used           providertree.ProviderResources // by key of the provider
@@ -115,13 +115,13 @@ cn1 VCPU=8
 				usages[uid(key)] = amounts
 			}
 			shown := lines(desired)
-			got, retiring, err := Retire(known, desired, usages, c.may)
+			got, draining, err := Drain(known, desired, usages, c.may)
 			if err != nil {
 				t.Fatal(err)
 			}
 			sameTree(t, tree(t, c.want), got)
 			var said []string
-			for _, r := range retiring {
+			for _, r := range draining {
 				said = append(said, r.String())
 			}
 			if diff := cmp.Diff(c.told, said); diff != "" {
@@ -130,7 +130,7 @@ cn1 VCPU=8
 			if lines(desired) != shown {
 				t.Error("desired was changed")
 			}
-			if len(retiring) == 0 && got != desired {
+			if len(draining) == 0 && got != desired {
 				t.Error("nothing was held back, and the tree was copied")
 			}
 		})
@@ -150,7 +150,7 @@ func TestShrinkingNamesTheProvidersWhoseUsageCounts(t *testing.T) {
 
 // TestRetiredInventoryIsOursUntilItGoes follows a device that is taken out while it is allocated,
 // through the passes until it is free.
-func TestRetiredInventoryIsOursUntilItGoes(t *testing.T) {
+func TestDrainInventoryIsOursUntilItGoes(t *testing.T) {
 	known := tree(t, "cn1 VCPU=8 VGPU=4 CUSTOM_RACK\n  gpu0 VGPU=2 CUSTOM_BY_HAND")
 	record := owned(t, known, "cn1 driver VCPU:driver VGPU:driver\ngpu0 driver VGPU:driver")
 	// always the same, as a driver gives it that makes all again
@@ -168,7 +168,7 @@ func TestRetiredInventoryIsOursUntilItGoes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		desired, _, err := Retire(known, out.Tree, providertree.ProviderResources{root: c.root, uid("gpu0"): c.gpu}, nil)
+		desired, _, err := Drain(known, out.Tree, providertree.ProviderResources{root: c.root, uid("gpu0"): c.gpu}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -206,7 +206,7 @@ func TestEnoughIsTheLeastTotal(t *testing.T) {
 
 // TestRetireKeepsItsPromises: nothing that is used goes or lacks room, nothing that is not used is
 // kept, and it is at rest.
-func TestRetireKeepsItsPromises(t *testing.T) {
+func TestDrainKeepsItsPromises(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in := drawWorld(t)
 		known, desired := in.Known, drawAnswer(t, in.Known, true)
@@ -217,7 +217,7 @@ func TestRetireKeepsItsPromises(t *testing.T) {
 				usages[p.UUID][class] = rapid.Int64Range(0, 3).Draw(t, "used")
 			}
 		}
-		got, retiring, err := Retire(known, desired, usages, nil)
+		got, draining, err := Drain(known, desired, usages, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -249,17 +249,17 @@ func TestRetireKeepsItsPromises(t *testing.T) {
 				t.Fatalf("%s is kept for nothing", p.Name)
 			}
 		}
-		waiting := slices.ContainsFunc(retiring, func(r Retiring) bool { return r.Waits != "" })
+		waiting := slices.ContainsFunc(draining, func(r Draining) bool { return r.Waits != "" })
 		for p := range desired.All() {
 			if !got.Exists(p.UUID) && (known.Exists(p.UUID) || !waiting) {
 				t.Fatalf("%s is lost", p.Name)
 			}
 		}
-		again, _, err := Retire(got, desired, usages, nil)
+		again, _, err := Drain(got, desired, usages, nil)
 		if err != nil || !again.Equal(got) {
 			t.Fatalf("the second time it changes: %v\n%s", err, cmp.Diff(lines(got), lines(again)))
 		}
-		free, _, err := Retire(got, desired, providertree.ProviderResources{}, nil)
+		free, _, err := Drain(got, desired, providertree.ProviderResources{}, nil)
 		if err != nil || !free.Equal(desired) {
 			t.Fatalf("when all is free it is not what is desired: %v", err)
 		}

@@ -57,11 +57,11 @@ cn1 VCPU=8 HW_B CUSTOM_ADMIN
 		if err != nil {
 			t.Fatal(err)
 		}
-		desired, retiring, err := Retire(known, result.Tree, used, nil)
+		desired, draining, err := Drain(known, result.Tree, used, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		record = result.Record.Exact(record, desired).Hold(base, desired, retiring)
+		record = result.Record.Exact(record, desired).Hold(base, desired, draining)
 		known = desired
 	}
 	pass(providertree.ProviderResources{uid("gpu0"): {"VGPU": 3}})

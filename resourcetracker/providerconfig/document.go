@@ -59,7 +59,7 @@ func parse(name string, data []byte) *parser {
 // encoding refuses what is not text in UTF-8.
 func (p *parser) encoding(data []byte) *Problem {
 	if bytes.HasPrefix(data, []byte("\xff\xfe")) || bytes.HasPrefix(data, []byte("\xfe\xff")) {
-		return &Problem{Place: Place{File: p.name}, What: "this is UTF-16", Remedy: "save the file as UTF-8"}
+		return &Problem{Place: Place{File: p.name}, What: "this is UTF-16", Hint: "save the file as UTF-8"}
 	}
 	for i, line := range p.lines {
 		column := 1
@@ -68,10 +68,10 @@ func (p *parser) encoding(data []byte) *Problem {
 			bad := &Problem{Place: Place{File: p.name, Line: i + 1, Column: column}, text: p.line(i + 1)}
 			switch {
 			case r == utf8.RuneError && size == 1:
-				bad.What, bad.Remedy = fmt.Sprintf("byte 0x%02x is not UTF-8", rest[0]), "save the file as UTF-8"
+				bad.What, bad.Hint = fmt.Sprintf("byte 0x%02x is not UTF-8", rest[0]), "save the file as UTF-8"
 				return bad
 			case r < ' ' && r != '\t' && (r != '\r' || size != len(rest)), r == 0x7f, r >= 0x80 && r < 0xa0 && r != 0x85:
-				bad.What, bad.Remedy = fmt.Sprintf("holds the control character U+%04X", r), "remove it"
+				bad.What, bad.Hint = fmt.Sprintf("holds the control character U+%04X", r), "remove it"
 				bad.text = "" // a terminal may obey it
 				return bad
 			}
@@ -89,13 +89,13 @@ func (p *parser) document(data []byte) *yaml.Node {
 	const begin = "begin it with meta: {schema_version: '1.0'}, or remove the file"
 	switch {
 	case errors.Is(err, io.EOF):
-		p.problems = append(p.problems, &Problem{Place: Place{File: p.name}, What: "the file is empty", Remedy: begin})
+		p.problems = append(p.problems, &Problem{Place: Place{File: p.name}, What: "the file is empty", Hint: begin})
 		return nil
 	case err != nil:
 		p.problems = append(p.problems, p.syntax(err))
 		return nil
 	case len(doc.Content) != 1:
-		p.problems = append(p.problems, &Problem{Place: Place{File: p.name}, What: "the file has no content", Remedy: begin})
+		p.problems = append(p.problems, &Problem{Place: Place{File: p.name}, What: "the file has no content", Hint: begin})
 		return nil
 	}
 	var next yaml.Node
@@ -121,7 +121,7 @@ var position = regexp.MustCompile(`^yaml: line ([0-9]{1,9}): `)
 // syntax is what the YAML parser says. Its line is where it noticed, or where the mapping or list
 // began that it was in.
 func (p *parser) syntax(err error) *Problem {
-	bad := &Problem{Place: Place{File: p.name}, cause: err, Remedy: "fix the YAML there or shortly before: indent with spaces, never with tabs, and quote strings with : # { [ * & !"}
+	bad := &Problem{Place: Place{File: p.name}, cause: err, Hint: "fix the YAML there or shortly before: indent with spaces, never with tabs, and quote strings with : # { [ * & !"}
 	what := err.Error()
 	if found := position.FindStringSubmatch(what); found != nil {
 		bad.Line, _ = strconv.Atoi(found[1]) // at most nine digits
@@ -262,7 +262,7 @@ func (p *parser) place(n *yaml.Node) Place {
 	return Place{File: p.name, Line: n.Line, Column: n.Column}
 }
 
-func (p *parser) problemf(n *yaml.Node, path, remedy, format string, args ...any) {
+func (p *parser) problemf(n *yaml.Node, path, hint, format string, args ...any) {
 	if len(p.problems) >= maxKept {
 		p.stop = true
 		return
@@ -275,13 +275,13 @@ func (p *parser) problemf(n *yaml.Node, path, remedy, format string, args ...any
 		}
 	}
 	p.problems = append(p.problems, &Problem{
-		Place: p.place(n), Path: path, What: fmt.Sprintf(format, args...), Remedy: remedy, text: p.line(n.Line), width: width,
+		Place: p.place(n), Path: path, What: fmt.Sprintf(format, args...), Hint: hint, text: p.line(n.Line), width: width,
 	})
 }
 
-func (p *parser) warn(n *yaml.Node, path, remedy, what string) {
+func (p *parser) warn(n *yaml.Node, path, hint, what string) {
 	if len(p.warnings) < maxKept {
-		p.warnings = append(p.warnings, Warning{Place: p.place(n), Path: path, What: what, Remedy: remedy})
+		p.warnings = append(p.warnings, Warning{Place: p.place(n), Path: path, What: what, Hint: hint})
 	}
 }
 

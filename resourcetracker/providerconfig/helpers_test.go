@@ -28,8 +28,8 @@ func TestBrokenFiles(t *testing.T) {
 		t.Fatalf("%T is not Problems", err)
 	}
 	for _, p := range all {
-		if p.Remedy == "" {
-			t.Errorf("no remedy: %v", p)
+		if p.Hint == "" {
+			t.Errorf("no hint: %v", p)
 		}
 		if p.Line == 0 {
 			t.Errorf("no line: %v", p)

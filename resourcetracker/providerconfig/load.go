@@ -38,7 +38,7 @@ func Load(dir string) (*Config, []Warning, error) {
 	if len(names) > maxFiles {
 		return nil, nil, Problems{{
 			Place: Place{File: dir}, What: fmt.Sprintf("holds %d files *.yaml, more than the %d that are read", len(names), maxFiles),
-			Remedy: "put the entries into fewer files",
+			Hint: "put the entries into fewer files",
 		}}
 	}
 	c := &Config{byID: map[identity]int{}}
@@ -93,7 +93,7 @@ func list(dir string) ([]string, []Warning, error) {
 		case strings.HasSuffix(name, ".yml"):
 			warnings = append(warnings, Warning{
 				Place: Place{File: filepath.Join(dir, name)}, What: "the file is not read: only files *.yaml are, as with Nova",
-				Remedy: "rename it to " + strings.TrimSuffix(name, ".yml") + ".yaml, or move it away",
+				Hint: "rename it to " + strings.TrimSuffix(name, ".yml") + ".yaml, or move it away",
 			})
 		}
 	}
@@ -130,17 +130,17 @@ func fileProblem(path string, err error) *Problem {
 	p.What = "cannot be read: " + err.Error()
 	switch {
 	case errors.Is(err, errNotRegular):
-		p.What, p.Remedy = err.Error(), "put a file there, or move it away"
+		p.What, p.Hint = err.Error(), "put a file there, or move it away"
 	case errors.Is(err, errTooBig):
-		p.What, p.Remedy = err.Error(), "split it: every file *.yaml of the directory is read"
+		p.What, p.Hint = err.Error(), "split it: every file *.yaml of the directory is read"
 	case errors.Is(err, fs.ErrNotExist):
-		p.Remedy = "this is a dangling symbolic link: fix or remove it"
+		p.Hint = "this is a dangling symbolic link: fix or remove it"
 	case errors.Is(err, syscall.ELOOP):
-		p.Remedy = "this is a symbolic link that leads to itself: fix or remove it"
+		p.Hint = "this is a symbolic link that leads to itself: fix or remove it"
 	case errors.Is(err, syscall.ENOTDIR):
-		p.Remedy = "make it a directory and put the files there"
+		p.Hint = "make it a directory and put the files there"
 	default:
-		p.Remedy = "make it readable for the user that the agent runs as"
+		p.Hint = "make it readable for the user that the agent runs as"
 	}
 	return p
 }

@@ -81,24 +81,24 @@ func TestUnreadableFiles(t *testing.T) {
 		t.Fatalf("Load: %v", err)
 	}
 	want := `big.yaml: the file is larger than 1048576 bytes
-  remedy: split it: every file *.yaml of the directory is read
+  hint: split it: every file *.yaml of the directory is read
 dangling.yaml: cannot be read: no such file or directory
-  remedy: this is a dangling symbolic link: fix or remove it
+  hint: this is a dangling symbolic link: fix or remove it
 dir.yaml: this is not a regular file
-  remedy: put a file there, or move it away
+  hint: put a file there, or move it away
 fifo.yaml: this is not a regular file
-  remedy: put a file there, or move it away
+  hint: put a file there, or move it away
 loop.yaml: cannot be read: too many levels of symbolic links
-  remedy: this is a symbolic link that leads to itself: fix or remove it
+  hint: this is a symbolic link that leads to itself: fix or remove it
 wrong.yaml:1:7: meta: meta must be a mapping, not the number 1
     1| meta: 1
      |       ~
-  remedy: write schema_version: '1.0'`
+  hint: write schema_version: '1.0'`
 	if diff := cmp.Diff(want, strings.ReplaceAll(err.Error(), dir+"/", "")); diff != "" {
 		t.Errorf("message (-want +got):\n%s", diff)
 	}
 	denied := fileProblem("/a", &fs.PathError{Op: "open", Path: "/a", Err: fs.ErrPermission})
-	if got, want := denied.Error(), "/a: cannot be read: permission denied\n  remedy: make it readable for the user that the agent runs as"; got != want {
+	if got, want := denied.Error(), "/a: cannot be read: permission denied\n  hint: make it readable for the user that the agent runs as"; got != want {
 		t.Errorf("without permission:\n%s", got)
 	}
 	_, _, err = Load(filepath.Join(dir, "wrong.yaml"))

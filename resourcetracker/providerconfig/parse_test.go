@@ -119,7 +119,7 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		p := parse("f.yaml", data)
 		for _, b := range p.inOrder() {
-			if b.What == "" || b.Remedy == "" || b.Line > len(p.lines)+1 || b.Error() == "" {
+			if b.What == "" || b.Hint == "" || b.Line > len(p.lines)+1 || b.Error() == "" {
 				t.Errorf("a problem without a word: %+v", b)
 			}
 		}

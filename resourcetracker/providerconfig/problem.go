@@ -40,8 +40,8 @@ type Problem struct {
 	// Path is the property, such as "providers[0].inventories.additional[1].CUSTOM_X.total"; empty
 	// when it is about the whole file.
 	Path string
-	// What is wrong, and Remedy what to write instead.
-	What, Remedy string
+	// What is wrong, and Hint what to write instead.
+	What, Hint string
 
 	text  string // the line itself
 	width int    // characters to underline
@@ -55,8 +55,8 @@ func (p *Problem) Error() string {
 	if p.text != "" {
 		b.WriteString("\n" + textutil.Snippet(p.Line, p.text, p.Column, p.width))
 	}
-	if p.Remedy != "" {
-		b.WriteString("\n  remedy: " + p.Remedy)
+	if p.Hint != "" {
+		b.WriteString("\n  hint: " + p.Hint)
 	}
 	return b.String()
 }
@@ -104,13 +104,13 @@ func (ps Problems) err() error {
 // Warning is something that is accepted and most likely not meant.
 type Warning struct {
 	Place
-	Path   string `json:"path,omitempty"`
-	What   string `json:"what"`
-	Remedy string `json:"remedy"`
+	Path string `json:"path,omitempty"`
+	What string `json:"what"`
+	Hint string `json:"remedy"`
 }
 
 // String is the warning in full, on one line.
-func (w Warning) String() string { return sentence(w.Place, w.Path, w.What) + "; " + w.Remedy }
+func (w Warning) String() string { return sentence(w.Place, w.Path, w.What) + "; " + w.Hint }
 
 // clip keeps hostile values from filling a line.
 func clip(s string) string {

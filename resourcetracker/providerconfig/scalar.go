@@ -94,11 +94,11 @@ func (p *parser) ratio(n *yaml.Node, path string) (float64, bool) {
 	const write = "write a number above 0, such as 1.0 or 16"
 	tag := n.ShortTag()
 	if n.Kind != yaml.ScalarNode || tag != "!!int" && tag != "!!float" {
-		remedy := write
+		hint := write
 		if _, err := strconv.ParseFloat(n.Value, 64); err == nil && tag == "!!str" {
-			remedy = "write it without quotes"
+			hint = "write it without quotes"
 		}
-		p.problemf(n, path, remedy, "must be a number, not %s", shown(n))
+		p.problemf(n, path, hint, "must be a number, not %s", shown(n))
 		return 0, false
 	}
 	var v float64

@@ -181,11 +181,11 @@ func (p *parser) uuid(n *yaml.Node, path string, e *Entry) {
 	canonical, err := providertree.CanonicalUUID(n.Value)
 	switch {
 	case err != nil:
-		remedy := write
+		hint := write
 		if len(n.Value) <= 32 && textutil.Distance(strings.ToUpper(n.Value), ComputeNode) <= 3 {
-			remedy = "write $COMPUTE_NODE"
+			hint = "write $COMPUTE_NODE"
 		}
-		p.problemf(n, path, remedy, "%s is not a uuid", clip(n.Value))
+		p.problemf(n, path, hint, "%s is not a uuid", clip(n.Value))
 	case !strings.EqualFold(n.Value, canonical): // Nova wants the hyphens
 		p.problemf(n, path, "write "+canonical, "%s is not a uuid in the form that Nova accepts", clip(n.Value))
 	default:
@@ -321,11 +321,11 @@ func (p *parser) symbol(n *yaml.Node, path, kind, name string) bool {
 	switch {
 	case err != nil:
 		write := strings.Trim(notSymbol.ReplaceAllString(strings.ToUpper(name), "_"), "_")
-		remedy := "write CUSTOM_ and 1 to 248 of A-Z, 0-9 and _"
+		hint := "write CUSTOM_ and 1 to 248 of A-Z, 0-9 and _"
 		if write = strings.TrimPrefix(write, providertree.CustomPrefix); write != "" && write != "CUSTOM" && len(write) <= 80 {
-			remedy = "write CUSTOM_" + write
+			hint = "write CUSTOM_" + write
 		}
-		p.problemf(n, path, remedy, "%s cannot be the name of a %s", clip(name), kind)
+		p.problemf(n, path, hint, "%s cannot be the name of a %s", clip(name), kind)
 	case !providertree.IsCustom(name):
 		p.problemf(n, path, "remove it, or write one that begins with CUSTOM_", "%s is not a custom %s: only custom ones can be added here, the driver reports the standard ones", clip(name), kind)
 	default:
@@ -335,11 +335,11 @@ func (p *parser) symbol(n *yaml.Node, path, kind, name string) bool {
 }
 
 // mapping reports what is not a mapping.
-func (p *parser) mapping(n *yaml.Node, path, what, remedy string) bool {
+func (p *parser) mapping(n *yaml.Node, path, what, hint string) bool {
 	if n.Kind == yaml.MappingNode {
 		return true
 	}
-	p.problemf(n, path, remedy, "%s must be a mapping, not %s", what, shown(n))
+	p.problemf(n, path, hint, "%s must be a mapping, not %s", what, shown(n))
 	return false
 }
 
@@ -357,8 +357,8 @@ func (p *parser) unknown(key *yaml.Node, path string, known ...string) {
 	if path != "" {
 		path += "."
 	}
-	remedy := didYouMean(key.Value, known)
-	p.warn(key, path+strings.Trim(clip(key.Value), `"`), remedy, "unknown property; it is ignored")
+	hint := didYouMean(key.Value, known)
+	p.warn(key, path+strings.Trim(clip(key.Value), `"`), hint, "unknown property; it is ignored")
 }
 
 // didYouMean names the known word that was probably meant, or all of them.

@@ -161,8 +161,8 @@ func TestSchemaRules(t *testing.T) {
 				t.Errorf("problems, warnings (-want +got):\n%s\n%s", diff, tc.file)
 			}
 			for _, b := range p.problems {
-				if b.Remedy == "" {
-					t.Errorf("no remedy: %v", b)
+				if b.Hint == "" {
+					t.Errorf("no hint: %v", b)
 				}
 			}
 		})
@@ -217,7 +217,7 @@ func TestDocuments(t *testing.T) {
 		file string
 		want []string // parts of the message; nothing: it is valid
 	}{
-		"empty":                  {"", []string{"f.yaml: the file is empty", "remedy: begin it with meta"}},
+		"empty":                  {"", []string{"f.yaml: the file is empty", "hint: begin it with meta"}},
 		"comments":               {"# nothing\n", []string{"the file is empty"}},
 		"marker":                 {"---\n", []string{"the file must be a mapping, not nothing"}},
 		"marker before, end":     {"---\n" + meta + "...\n", nil},
@@ -228,7 +228,7 @@ func TestDocuments(t *testing.T) {
 		"Latin-1":                {meta + "# caf\xe9\n", []string{"f.yaml:2:6: byte 0xe9 is not UTF-8"}},
 		"NUL":                    {meta + "a: \x00\n", []string{"f.yaml:2:4: holds the control character U+0000"}},
 		"two documents":          {meta + "---\n" + meta, []string{"f.yaml:3:1: a second document begins here"}},
-		"not YAML":               {meta + "a: [1\n", []string{"f.yaml:", "invalid YAML", "remedy:"}},
+		"not YAML":               {meta + "a: [1\n", []string{"f.yaml:", "invalid YAML", "hint:"}},
 		"tab":                    {"meta:\n\tschema_version: '1.0'\n", []string{"f.yaml:2: invalid YAML", "never with tabs"}},
 		"unknown anchor":         {meta + "a: *b\n", []string{"invalid YAML", "b"}},
 		"key twice":              {meta + meta, []string{`f.yaml:2:1: "meta" is given twice: first in line 1`}},

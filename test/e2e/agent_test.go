@@ -124,7 +124,7 @@ func TestAgentLifecycle(t *testing.T) {
 	if code := server.exit(); code != 0 {
 		t.Errorf("placement serve ended with %d", code)
 	}
-	agent.await(mark, `"level":"warn"`, "placement is unavailable", "remedy") // though nothing has to be written
+	agent.await(mark, `"level":"warn"`, "placement is unavailable", "hint") // though nothing has to be written
 	s.configure(16)
 	agent.signal(syscall.SIGHUP)
 	agent.await(mark, "configured again")

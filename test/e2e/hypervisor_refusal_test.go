@@ -125,8 +125,8 @@ func goneAndBack(r *residence, _ func() *residence) {
 	gone[len(gone)-1] = "  cn1_pci_0000_82_00_0 VGPU=2-2/16 +OWNER_NOVA" // as much as is in use, and all of that reserved
 	r.see()
 	r.compare("gone", gone, flatGuests)
-	if retiring := strings.Join(r.status().Drivers[0].Report.Nodes[0].Retiring, "\n"); !strings.Contains(retiring, "cn1_pci_0000_82_00_0") {
-		r.t.Errorf("the status does not say that it was removed: %q", retiring)
+	if draining := strings.Join(r.status().Drivers[0].Report.Nodes[0].Draining, "\n"); !strings.Contains(draining, "cn1_pci_0000_82_00_0") {
+		r.t.Errorf("the status does not say that it was removed: %q", draining)
 	}
 	agent.stop()
 	r.quiet("without the GPU")

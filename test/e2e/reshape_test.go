@@ -242,7 +242,7 @@ func TestFaultyDrivers(t *testing.T) {
 				if code := agent.exit(); code != 3 {
 					t.Errorf("exit code %d, want 3", code)
 				}
-				if agent.Count(0, append(tc.says, "The reshape is refused: nothing has moved", `"remedy":`)...) != 1 {
+				if agent.Count(0, append(tc.says, "The reshape is refused: nothing has moved", `"hint":`)...) != 1 {
 					t.Errorf("it does not say %q:\n%s", tc.says, strings.Join(agent.Lines(), "\n"))
 				}
 				if diff := cmp.Diff(before, w.look()); diff != "" {
@@ -250,7 +250,7 @@ func TestFaultyDrivers(t *testing.T) {
 				}
 			})
 		}
-		w.write(machine("vgpu-children"), "") // the driver is mended
+		w.write(machine("vgpu-children"), "") // the driver is fixed
 		w.settle()
 		if diff := cmp.Diff(busy("VGPU").sums(nil), w.look().Holding.sums(nil)); diff != "" {
 			t.Errorf("%s: sums after the driver was mended: %s", kind, diff)

@@ -199,7 +199,7 @@ func (d *dictated) distribute(tree *providertree.Tree, allocations providertree.
 		}
 		return moves, nil
 	}
-	var offenders []plugins.Offender
+	var violations []plugins.Violation
 	moves, err := plugins.Distribution{From: from, To: to, Where: func(consumer string, amount int64) []plugins.Portion {
 		for _, place := range to {
 			if p, _ := tree.Provider(place.Provider); p.Name == d.homes[consumer] {
@@ -207,12 +207,12 @@ func (d *dictated) distribute(tree *providertree.Tree, allocations providertree.
 			}
 		}
 		if d.strict {
-			offenders = append(offenders, plugins.Offender{Consumer: consumer, Provider: from.Provider, Class: from.Class, Problem: "no device of it is known"})
+			violations = append(violations, plugins.Violation{Consumer: consumer, Provider: from.Provider, Class: from.Class, Problem: "no device of it is known"})
 		}
 		return nil
 	}}.Distribute(tree, allocations)
-	if offenders != nil {
-		return nil, &plugins.ReshapeFailed{Reason: "the devices of some consumers are unknown", Offenders: offenders}
+	if violations != nil {
+		return nil, &plugins.ReshapeFailed{Reason: "the devices of some consumers are unknown", Violations: violations}
 	}
 	return moves, err
 }

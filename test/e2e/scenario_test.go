@@ -211,7 +211,7 @@ func (p *play) outcome(tracker *resourcetracker.Tracker, fatal, applied error) [
 		for _, n := range []struct {
 			what  string
 			items []string
-		}{{"kept for others", node.Kept}, {"retiring", node.Retiring}, {"against it", node.Offenders}} {
+		}{{"kept for others", node.Kept}, {"retiring", node.Draining}, {"against it", node.Violations}} {
 			if len(n.items) > 0 {
 				out = append(out, fmt.Sprintf("%s: %s", n.what, strings.Join(p.mentioned(n.items), " ")))
 			}

@@ -125,7 +125,7 @@ func testWrong(t *testing.T, m *machine) {
 }
 
 // stays restarts all services, which must end with a code and stay failed. A client that waits at
-// Placement's socket does not have it started for ever.
+// Placement's socket does not have it started forever.
 func (m *machine) stays(t *testing.T, code int) {
 	t.Helper()
 	for _, s := range services {

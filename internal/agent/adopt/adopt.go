@@ -130,7 +130,7 @@ func (ad *adopter) look(ctx context.Context) (err error) {
 	}
 	ad.own, err = resourcetracker.FindIdentity(dir, ad.beside)
 	if err != nil && ad.opts.UUID == "" {
-		return &identity.Error{Problem: err.Error(), Remedy: "give the right uuid: --uuid UUID"}
+		return &identity.Error{Problem: err.Error(), Hint: "give the right uuid: --uuid UUID"}
 	}
 	ad.plan.Before = ad.own
 	if ad.opts.AsNew {
@@ -143,7 +143,7 @@ func (ad *adopter) look(ctx context.Context) (err error) {
 	if ad.root == "" {
 		return &identity.Error{
 			Problem: "this host has no identity yet: there is no compute_id in " + dir,
-			Remedy:  "give the uuid of this host's resource provider: --uuid UUID",
+			Hint:    "give the uuid of this host's resource provider: --uuid UUID",
 		}
 	}
 	ad.plan.UUID = ad.root
@@ -177,7 +177,7 @@ func (ad *adopter) lookMissing(ctx context.Context) error {
 	if found {
 		return &identity.Error{
 			Problem: fmt.Sprintf("Placement has no resource provider %s; the one named %q is %s", ad.root, ad.opts.Node, other),
-			Remedy:  fmt.Sprintf("if that is this host's: `compute-agent adopt --node %s --uuid %s`", ad.opts.Node, other),
+			Hint:    fmt.Sprintf("if that is this host's: `compute-agent adopt --node %s --uuid %s`", ad.opts.Node, other),
 		}
 	}
 	if r, ok := ad.state.Record(); ok && r.UUID == ad.root && len(r.Nodes) == 0 && !ad.opts.Rename {
@@ -186,7 +186,7 @@ func (ad *adopter) lookMissing(ctx context.Context) error {
 	}
 	return &identity.Error{
 		Problem: fmt.Sprintf("Placement has neither a resource provider %s nor one named %q", ad.root, ad.opts.Node),
-		Remedy: "check [placement_client] url and region; to create this host there again, `compute-agent adopt --as-new`; if its resource provider has " +
+		Hint: "check [placement_client] url and region; to create this host there again, `compute-agent adopt --as-new`; if its resource provider has " +
 			"another name, add --uuid UUID --rename",
 	}
 }
@@ -198,13 +198,13 @@ func (ad *adopter) checkRoot(ctx context.Context) error {
 	const another = "look for the root provider of this host: openstack resource provider list --in-tree "
 	switch {
 	case root.ParentUUID != "":
-		return &identity.Error{Problem: what + " is a child of " + root.ParentUUID + ", but a compute node is a root", Remedy: another + root.UUID}
+		return &identity.Error{Problem: what + " is a child of " + root.ParentUUID + ", but a compute node is a root", Hint: another + root.UUID}
 	case root.HasTrait(providertree.TraitSharesViaAggregate):
-		return &identity.Error{Problem: what + " is a sharing provider (" + providertree.TraitSharesViaAggregate + "), not a compute node", Remedy: another + "UUID"}
+		return &identity.Error{Problem: what + " is a sharing provider (" + providertree.TraitSharesViaAggregate + "), not a compute node", Hint: another + "UUID"}
 	case !plausible(root):
 		return &identity.Error{
 			Problem: what + " has neither the trait COMPUTE_NODE nor the inventory of a compute node (VCPU, PCPU, MEMORY_MB or a custom class)",
-			Remedy:  another + "UUID; if it is right, set the trait COMPUTE_NODE on it first",
+			Hint:    another + "UUID; if it is right, set the trait COMPUTE_NODE on it first",
 		}
 	}
 	named, found, err := ad.placement.FindByName(ctx, ad.opts.Node)
@@ -214,14 +214,14 @@ func (ad *adopter) checkRoot(ctx context.Context) error {
 	if found && named != ad.root {
 		return &identity.Error{
 			Problem: fmt.Sprintf("two resource providers claim to be this host: %s, and one named %q with uuid %s", what, ad.opts.Node, named),
-			Remedy: fmt.Sprintf("keep the one that has the guests' allocations and delete the other (openstack resource provider show --allocations UUID; "+
+			Hint: fmt.Sprintf("keep the one that has the guests' allocations and delete the other (openstack resource provider show --allocations UUID; "+
 				"openstack resource provider delete UUID); or adopt the other: --uuid %s", named),
 		}
 	}
 	if root.Name != ad.opts.Node && !ad.opts.Rename {
 		return &identity.Error{
 			Problem: fmt.Sprintf("%s has another name than this node, %q", what, ad.opts.Node),
-			Remedy:  fmt.Sprintf("if the host was renamed, add --rename; if this node is %s, add --node %s", root.Name, root.Name),
+			Hint:    fmt.Sprintf("if the host was renamed, add --rename; if this node is %s, add --node %s", root.Name, root.Name),
 		}
 	}
 	return ad.checkFormer(ctx)
@@ -242,7 +242,7 @@ func (ad *adopter) checkFormer(ctx context.Context) error {
 	p, _ := former.Provider(ad.own)
 	return &identity.Error{
 		Problem: fmt.Sprintf("two resource providers claim to be this host: %s, and %s (%s), which is its current identity", ad.root, p.Name, p.UUID),
-		Remedy: fmt.Sprintf("keep the one that has the guests' allocations: delete %s (openstack resource provider delete %s) and run this again, or, to keep it, "+
+		Hint: fmt.Sprintf("keep the one that has the guests' allocations: delete %s (openstack resource provider delete %s) and run this again, or, to keep it, "+
 			"`compute-agent adopt --rename --uuid %s` after deleting the other", p.Name, p.UUID, p.UUID),
 	}
 }
@@ -279,7 +279,7 @@ func (ad *adopter) planRenames(ctx context.Context) error {
 		if r.Renaming.Root != ad.root || r.Renaming.To != ad.opts.Node {
 			return &identity.Error{
 				Problem: fmt.Sprintf("another rename, of %s to %s, is not finished", r.Renaming.From, r.Renaming.To),
-				Remedy:  fmt.Sprintf("finish it first: `compute-agent adopt --rename --node %s --uuid %s`", r.Renaming.To, r.Renaming.Root),
+				Hint:    fmt.Sprintf("finish it first: `compute-agent adopt --rename --node %s --uuid %s`", r.Renaming.To, r.Renaming.Root),
 			}
 		}
 		ad.from = r.Renaming.From
@@ -288,7 +288,7 @@ func (ad *adopter) planRenames(ctx context.Context) error {
 		// After a crash it could not be told which of the providers have their new name already.
 		return &identity.Error{
 			Problem: fmt.Sprintf("the new name %s begins with the old one and an underscore, as the names of the providers below %s do", ad.opts.Node, ad.from),
-			Remedy:  "give the host another name",
+			Hint:    "give the host another name",
 		}
 	}
 	for _, uuid := range ad.tree.Subtree(ad.root) {
@@ -304,7 +304,7 @@ func (ad *adopter) planRenames(ctx context.Context) error {
 			continue
 		}
 		if err := providertree.ValidateProviderName(name); err != nil {
-			return &identity.Error{Problem: fmt.Sprintf("resource provider %s (%s) cannot be renamed: %v", p.Name, p.UUID, err), Remedy: "give the host a shorter name"}
+			return &identity.Error{Problem: fmt.Sprintf("resource provider %s (%s) cannot be renamed: %v", p.Name, p.UUID, err), Hint: "give the host a shorter name"}
 		}
 		// Names are unique in all of Placement, not only in a tree.
 		other, taken, err := ad.placement.FindByName(ctx, name)
@@ -314,7 +314,7 @@ func (ad *adopter) planRenames(ctx context.Context) error {
 		if taken {
 			return &identity.Error{
 				Problem: fmt.Sprintf("resource provider %s (%s) cannot be renamed: %s has the name %s", p.Name, p.UUID, other, name),
-				Remedy:  "rename or delete that one first (openstack resource provider set --name NAME UUID)",
+				Hint:    "rename or delete that one first (openstack resource provider set --name NAME UUID)",
 			}
 		}
 		ad.renames = append(ad.renames, rename{p, name})
@@ -445,7 +445,7 @@ func (ad *adopter) lookAsNew(ctx context.Context) error {
 	if !ok {
 		return &identity.Error{
 			Problem: "this agent has never been started on " + ad.cfg.Agent.StateDir,
-			Remedy:  "start it: a first start reports its node as new, unless that would do harm, and then says so",
+			Hint:    "start it: a first start reports its node as new, unless that would do harm, and then says so",
 		}
 	}
 	nodes := map[string]string{} // name to uuid
@@ -465,7 +465,7 @@ func (ad *adopter) lookAsNew(ctx context.Context) error {
 		case found && id != nodes[name]:
 			return &identity.Error{
 				Problem: fmt.Sprintf("Placement has a resource provider named %q, with uuid %s: the node is not new to it", name, id),
-				Remedy:  fmt.Sprintf("`compute-agent adopt --node %s --uuid %s` takes it over", name, id),
+				Hint:    fmt.Sprintf("`compute-agent adopt --node %s --uuid %s` takes it over", name, id),
 			}
 		case found || slices.Contains(r.AsNew, name):
 			continue

@@ -40,7 +40,7 @@ func (ad *adopter) lookGiveBack(ctx context.Context) (err error) {
 		return &identity.Error{
 			Problem: fmt.Sprintf("the resource provider of node %s (%s) was created by this agent: there is nothing to give back",
 				record.Node, record.Root),
-			Remedy: "delete it when no guest has allocations on it any more: openstack resource provider delete " + record.Root,
+			Hint: "delete it when no guest has allocations on it any more: openstack resource provider delete " + record.Root,
 		}
 	}
 	adopted, err := ad.records.LoadAdopted(record.Root)
@@ -53,12 +53,12 @@ func (ad *adopter) lookGiveBack(ctx context.Context) (err error) {
 	if root, _ := ad.tree.Provider(record.Root); root.Generation == providertree.NoGeneration {
 		return &identity.Error{
 			Problem: fmt.Sprintf("Placement has no resource provider %s (%s)", record.Node, record.Root),
-			Remedy:  "check [placement_client] url and region",
+			Hint:    "check [placement_client] url and region",
 		}
 	}
 	desired, unknown, err := ownership.GiveBack(ad.tree, record, adopted, resourcetracker.IsAgentTrait)
 	if errors.Is(err, ownership.ErrGiveBack) {
-		return &identity.Error{Problem: err.Error(), Remedy: "nothing was written; run the command again afterwards"}
+		return &identity.Error{Problem: err.Error(), Hint: "nothing was written; run the command again afterwards"}
 	}
 	if err != nil {
 		return err
@@ -94,7 +94,7 @@ func (ad *adopter) recordOfNode() (*ownership.Record, error) {
 	if len(names) > 0 {
 		return nil, &identity.Error{
 			Problem: fmt.Sprintf("this agent has no record of a node %q", ad.opts.Node),
-			Remedy:  fmt.Sprintf("name one of those that it has, with --node: %s", strings.Join(names, ", ")),
+			Hint:    fmt.Sprintf("name one of those that it has, with --node: %s", strings.Join(names, ", ")),
 		}
 	}
 	return nil, nil
@@ -106,7 +106,7 @@ func (ad *adopter) checkUnused(ctx context.Context, desired *providertree.Tree) 
 	if err != nil {
 		return err
 	}
-	remedy := "give the driver the configuration that it had when the node was adopted, and start the agent once: " +
+	hint := "give the driver the configuration that it had when the node was adopted, and start the agent once: " +
 		"it moves the allocations back"
 	for _, e := range history {
 		if e.Root != ad.root || e.Err != nil {
@@ -115,14 +115,14 @@ func (ad *adopter) checkUnused(ctx context.Context, desired *providertree.Tree) 
 		if e.Open() {
 			return &identity.Error{
 				Problem: fmt.Sprintf("the outcome of reshape %d of node %s is not known", e.ID, ad.opts.Node),
-				Remedy:  "start the agent once: its first pass finds out",
+				Hint:    "start the agent once: its first pass finds out",
 			}
 		}
 		undone := slices.ContainsFunc(history, func(o journal.Entry) bool {
 			return o.Undoes == e.ID && o.Outcome == reportclient.ReshapeHappened
 		})
 		if e.Outcome == reportclient.ReshapeHappened && e.Undoes == 0 && !undone {
-			remedy = fmt.Sprintf("reshape %d has moved allocations. Take it back with `compute-agent reshape undo %d`; if that is refused, give the "+
+			hint = fmt.Sprintf("reshape %d has moved allocations. Take it back with `compute-agent reshape undo %d`; if that is refused, give the "+
 				"driver the configuration that it had before, and start the agent once: it moves the allocations back", e.ID, e.ID)
 		}
 	}
@@ -156,7 +156,7 @@ func (ad *adopter) checkUnused(ctx context.Context, desired *providertree.Tree) 
 	if n := len(held) - maxHeldNamed; n > 0 {
 		held, more = held[:maxHeldNamed], fmt.Sprintf(" and %d more", n)
 	}
-	return &identity.Error{Problem: "what would be removed is allocated: " + strings.Join(held, ", ") + more, Remedy: remedy}
+	return &identity.Error{Problem: "what would be removed is allocated: " + strings.Join(held, ", ") + more, Hint: hint}
 }
 
 // doGiveBack writes. After a failure the same command goes on.

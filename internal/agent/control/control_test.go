@@ -55,7 +55,7 @@ func (a fakeAgent) UndoReshape(_ context.Context, id int64) error {
 func (a fakeAgent) Plan(_ context.Context, opts resourcetracker.PlanOptions) (control.Plan, error) {
 	if opts.Reshape {
 		return control.Plan{Nodes: []control.NodePlan{{
-			Node: "cn1", Refused: true, Error: "no", Offenders: []string{"a", "b"}, Remedy: "r", Operations: []reportclient.Operation{},
+			Node: "cn1", Refused: true, Error: "no", Violations: []string{"a", "b"}, Hint: "r", Operations: []reportclient.Operation{},
 			Reshape: &resourcetracker.Preview{Consumers: 2, Moved: 1},
 		}}}, a.err
 	}

@@ -96,8 +96,8 @@ type Gift struct {
 	// From is the previous driver, "" for none.
 	From string `json:"from"`
 	To   string `json:"to"`
-	// Objections are why it was not done.
-	Objections []string `json:"objections,omitempty"`
+	// Violations are why it was not done.
+	ViolationGroups []string `json:"objections,omitempty"`
 	// Given means done, not only checked.
 	Given bool `json:"given"`
 	// Offline: no agent runs, so it takes effect at its next start.
@@ -117,8 +117,8 @@ type Removal struct {
 	UUID string `json:"uuid"`
 	// Providers are those that are deleted, or would be, in that order.
 	Providers []RemovedProvider `json:"providers"`
-	// Objections are why it was not done.
-	Objections []string `json:"objections,omitempty"`
+	// Violations are why it was not done.
+	ViolationGroups []string `json:"objections,omitempty"`
 	// Removed means done, not only checked.
 	Removed bool `json:"removed"`
 }

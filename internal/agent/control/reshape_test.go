@@ -19,7 +19,7 @@ func TestPlanOfAReshapeArrivesWhole(t *testing.T) {
 		t.Fatalf("%+v, %v", plan, err)
 	}
 	n := plan.Nodes[0]
-	if n.Reshape.Consumers != 2 || n.Reshape.Moved != 1 || strings.Join(n.Offenders, " ") != "a b" || n.Remedy != "r" || n.Error != "no" {
+	if n.Reshape.Consumers != 2 || n.Reshape.Moved != 1 || strings.Join(n.Violations, " ") != "a b" || n.Hint != "r" || n.Error != "no" {
 		t.Errorf("%+v", n)
 	}
 	if plain, err := client.Plan(t.Context(), false); err != nil || plain.Refused() || plain.Nodes[0].Reshape != nil {

@@ -94,14 +94,14 @@ type NodePlan struct {
 	// Reshape is what would move, with `plan --reshape`.
 	Reshape *resourcetracker.Preview `json:"reshape,omitempty"`
 	Error   string                   `json:"error,omitempty"`
-	// Refused means that the reshape would be refused, because of Offenders.
-	Refused   bool     `json:"refused,omitempty"`
-	Offenders []string `json:"offenders,omitempty"`
+	// Refused means that the reshape would be refused, because of Violations.
+	Refused    bool     `json:"refused,omitempty"`
+	Violations []string `json:"offenders,omitempty"`
 	// Warnings are about names that are not standard.
 	Warnings []string `json:"warnings,omitempty"`
-	// Objections are the offenders grouped by problem, with a remedy for each. Remedy is for all.
-	Objections []resourcetracker.Objection `json:"objections,omitempty"`
-	Remedy     string                      `json:"remedy,omitempty"`
+	// Violations are the violations grouped by problem, with a hint for each. Hint is for all.
+	ViolationGroups []resourcetracker.ViolationGroup `json:"objections,omitempty"`
+	Hint            string                           `json:"remedy,omitempty"`
 }
 
 // Refused reports whether the reshape of some node would be refused.
@@ -134,13 +134,13 @@ type PlanView struct {
 			Kind string `json:"operation"`
 			Text string `json:"text"`
 		} `json:"operations"`
-		Reshape   *resourcetracker.Preview `json:"reshape,omitempty"`
-		Error     string                   `json:"error,omitempty"`
-		Refused   bool                     `json:"refused,omitempty"`
-		Offenders []string                 `json:"offenders,omitempty"`
-		Warnings  []string                 `json:"warnings,omitempty"`
-		// Objections: see [NodePlan].
-		Objections []resourcetracker.Objection `json:"objections,omitempty"`
-		Remedy     string                      `json:"remedy,omitempty"`
+		Reshape    *resourcetracker.Preview `json:"reshape,omitempty"`
+		Error      string                   `json:"error,omitempty"`
+		Refused    bool                     `json:"refused,omitempty"`
+		Violations []string                 `json:"offenders,omitempty"`
+		Warnings   []string                 `json:"warnings,omitempty"`
+		// Violations: see [NodePlan].
+		ViolationGroups []resourcetracker.ViolationGroup `json:"objections,omitempty"`
+		Hint            string                           `json:"remedy,omitempty"`
 	} `json:"nodes"`
 }

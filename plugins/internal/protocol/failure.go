@@ -16,11 +16,11 @@ import (
 // Limits of an error's details: they are sent in a header of the response, which other
 // implementations keep small.
 const (
-	maxWords     = 16 << 10
-	maxOffenders = 500
-	maxMore      = 50 // further problems of a configuration
-	maxRemedy    = 2 << 10
-	maxUUID      = 64 // in any form
+	maxWords      = 16 << 10
+	maxViolations = 500
+	maxMore       = 50 // further problems of a configuration
+	maxHint       = 2 << 10
+	maxUUID       = 64 // in any form
 )
 
 // Kind is a typed error of the protocol.
@@ -51,9 +51,9 @@ type Failure struct {
 	More []KeyProblem
 	// UUID is that of the instance, of KindInstanceNotFound and KindInstanceFault.
 	UUID string
-	// Offenders and Remedy belong to KindReshapeFailed.
-	Offenders []Offender
-	Remedy    string
+	// Violations and Hint belong to KindReshapeFailed.
+	Violations []Violation
+	Hint       string
 	// Message is the text of the whole error, with what was wrapped around it.
 	Message string
 }
@@ -63,9 +63,9 @@ type KeyProblem struct {
 	Key, Problem string
 }
 
-// Offender is one violation that prevents a reshape.
-type Offender struct {
-	Consumer, Provider, Class, Problem, Remedy string
+// Violation is one violation that prevents a reshape.
+type Violation struct {
+	Consumer, Provider, Class, Problem, Hint string
 }
 
 // Err returns the failure as a gRPC status with its detail.
@@ -113,16 +113,16 @@ func (f Failure) configError(words string) *driverv1.ConfigError {
 }
 
 func (f Failure) reshapeFailed(words string) *driverv1.ReshapeFailed {
-	out := &driverv1.ReshapeFailed{Reason: words, Remedy: cut(f.Remedy, maxRemedy)}
-	for i, o := range f.Offenders {
-		if i == maxOffenders {
-			out.Offenders = append(out.Offenders, &driverv1.Offender{Problem: fmt.Sprintf("and %d more", len(f.Offenders)-i)})
+	out := &driverv1.ReshapeFailed{Reason: words, Remedy: cut(f.Hint, maxHint)}
+	for i, o := range f.Violations {
+		if i == maxViolations {
+			out.Offenders = append(out.Offenders, &driverv1.Offender{Problem: fmt.Sprintf("and %d more", len(f.Violations)-i)})
 			break
 		}
 		const most = 512
 		out.Offenders = append(out.Offenders, &driverv1.Offender{
 			ConsumerUuid: cut(o.Consumer, most), ProviderUuid: cut(o.Provider, most),
-			ResourceClass: cut(o.Class, most), Problem: cut(o.Problem, most), Remedy: cut(o.Remedy, most),
+			ResourceClass: cut(o.Class, most), Problem: cut(o.Problem, most), Remedy: cut(o.Hint, most),
 		})
 	}
 	return out
@@ -142,10 +142,10 @@ func FailureOf(err error) Failure {
 			f.Kind, f.Words = KindReshapeNeeded, d.GetReason()
 		case *driverv1.ReshapeFailed:
 			f.Kind, f.Words = KindReshapeFailed, d.GetReason()
-			f.Offenders, f.Remedy = nil, d.GetRemedy()
+			f.Violations, f.Hint = nil, d.GetRemedy()
 			for _, o := range d.GetOffenders() {
-				f.Offenders = append(f.Offenders, Offender{
-					Consumer: o.GetConsumerUuid(), Provider: o.GetProviderUuid(), Class: o.GetResourceClass(), Problem: o.GetProblem(), Remedy: o.GetRemedy(),
+				f.Violations = append(f.Violations, Violation{
+					Consumer: o.GetConsumerUuid(), Provider: o.GetProviderUuid(), Class: o.GetResourceClass(), Problem: o.GetProblem(), Hint: o.GetRemedy(),
 				})
 			}
 		case *driverv1.NotReady:

@@ -56,8 +56,8 @@ const (
 
 // Limits of a plugin's responses.
 const (
-	// MaxShape is the highest layout version; 0 is none.
-	MaxShape = 9999
+	// MaxLayout is the highest layout version; 0 is none.
+	MaxLayout = 9999
 	// MaxGuests bounds the guests of one node.
 	MaxGuests = 100_000
 	// MaxInstances bounds the instances of one node.

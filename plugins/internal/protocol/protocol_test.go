@@ -171,7 +171,7 @@ func TestFailuresComeBackAsTheyWere(t *testing.T) {
 	for _, f := range []Failure{
 		{Kind: KindReshapeNeeded, Words: "why", Message: "around: why"},
 		{Kind: KindConfigError, Words: "why", Key: "a", More: []KeyProblem{{"b[0]", "x"}, {Problem: "y"}}, Message: "m"},
-		{Kind: KindReshapeFailed, Words: "why", Remedy: "w", Offenders: []Offender{{"c", "p", "VGPU", "x", "z"}, {Problem: "y"}}, Message: "m"},
+		{Kind: KindReshapeFailed, Words: "why", Hint: "w", Violations: []Violation{{"c", "p", "VGPU", "x", "z"}, {Problem: "y"}}, Message: "m"},
 		{Kind: KindNotReady, Message: "m"},
 		{Kind: KindConfigError, Key: "a.b", Words: "w", Message: "m"},
 		{Kind: KindUnsupported, Message: "m"},
@@ -191,15 +191,15 @@ func TestFailuresComeBackAsTheyWere(t *testing.T) {
 func TestFailuresAreBounded(t *testing.T) {
 	f := Failure{Kind: KindReshapeFailed, Words: strings.Repeat("w", 1<<20) + "\xff", Message: strings.Repeat("m", 1<<20)}
 	for range 10_000 {
-		f.Offenders = append(f.Offenders, Offender{Problem: strings.Repeat("\xff", 10_000)})
+		f.Violations = append(f.Violations, Violation{Problem: strings.Repeat("\xff", 10_000)})
 	}
 	st, _ := status.FromError(f.Err())
 	if n := proto.Size(st.Proto()); n > 1<<20 {
 		t.Errorf("%d bytes", n)
 	}
 	got := FailureOf(f.Err())
-	if got.Kind != KindReshapeFailed || len(got.Offenders) != maxOffenders+1 || got.Offenders[maxOffenders].Problem != "and 9500 more" {
-		t.Errorf("kind %v, %d offenders, last %q", got.Kind, len(got.Offenders), got.Offenders[len(got.Offenders)-1].Problem)
+	if got.Kind != KindReshapeFailed || len(got.Violations) != maxViolations+1 || got.Violations[maxViolations].Problem != "and 9500 more" {
+		t.Errorf("kind %v, %d offenders, last %q", got.Kind, len(got.Violations), got.Violations[len(got.Violations)-1].Problem)
 	}
 }
 

@@ -49,7 +49,7 @@ func TestMigration(t *testing.T) {
 	would, done, refused, failed := node(2, control.MigrationNeeded), node(3, control.MigrationDone), node(4, control.MigrationRefused), node(5, control.MigrationFailed)
 	would.Operations, would.Reshape, would.Unfinished = []reportclient.Operation{{Kind: reportclient.DeleteProvider, Provider: "cn1_old", UUID: uuid(3)}}, preview(), true
 	done.Changes = []string{"this", "that"}
-	refused.Error, refused.Offenders, refused.Remedy = "it does not fit", []string{"a", "b"}, "make room"
+	refused.Error, refused.Violations, refused.Hint = "it does not fit", []string{"a", "b"}, "make room"
 	failed.Error, failed.UUID = "the driver is away", ""
 	print(t, "migration.txt", func(w io.Writer) error {
 		return render.Migration(w, control.Migration{Nodes: []control.MigratedNode{node(1, control.MigrationNotNeeded), would, done, refused, failed}})

@@ -37,7 +37,7 @@ func Migration(w io.Writer, m control.Migration) error {
 			}
 		case control.MigrationRefused:
 			p.line("%s: nothing was moved", id)
-			p.refusal("  ", n.Error, objections(n.Objections, n.Offenders), n.Remedy)
+			p.refusal("  ", n.Error, groups(n.ViolationGroups, n.Violations), n.Hint)
 		default:
 			p.line("%s: failed: %s", id, n.Error)
 		}

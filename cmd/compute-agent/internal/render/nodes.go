@@ -53,9 +53,9 @@ func Removal(w io.Writer, r control.Removal) error {
 	p := &printer{w: w}
 	node := fmt.Sprintf("node %s (%s)", r.Name, r.UUID)
 	switch {
-	case len(r.Objections) > 0:
+	case len(r.ViolationGroups) > 0:
 		p.line("%s was not removed, and nothing was written:", node)
-		for _, o := range r.Objections {
+		for _, o := range r.ViolationGroups {
 			p.line("  - %s", o)
 		}
 		return p.err
@@ -81,9 +81,9 @@ func Gift(w io.Writer, g control.Gift) error {
 		from = "driver " + g.From
 	}
 	switch {
-	case len(g.Objections) > 0:
+	case len(g.ViolationGroups) > 0:
 		p.line("%s was not assigned to driver %s, and nothing was changed:", node, g.To)
-		for _, o := range g.Objections {
+		for _, o := range g.ViolationGroups {
 			p.line("  - %s", o)
 		}
 		return p.err

@@ -98,17 +98,17 @@ func TestStatus(t *testing.T) {
 	bad := good
 	bad.ConfigFiles, bad.Reloaded, bad.Summary = nil, time.Time{}, "degraded"
 	node.State, node.LastSuccess, node.Failures = resourcetracker.Degraded, time.Time{}, 7
-	node.Error, node.Remedy = "reading from Placement: GET /: placement is unavailable: connection refused", "check that Placement runs"
+	node.Error, node.Hint = "reading from Placement: GET /: placement is unavailable: connection refused", "check that Placement runs"
 	bad.Drivers = []health.Driver{{
 		Name:   "libvirt",
 		Plugin: health.Plugin{Status: host.Status{State: "backoff", Since: now.Add(-3 * time.Second), Path: "/x/compute-driver-libvirt", Restarts: 3}, Error: "the process has ended: signal: killed"},
-		Report: resourcetracker.Status{State: resourcetracker.Degraded, Nodes: []resourcetracker.NodeStatus{node}, Error: "asking the driver for its nodes: no process", Remedy: "look at its log"},
+		Report: resourcetracker.Status{State: resourcetracker.Degraded, Nodes: []resourcetracker.NodeStatus{node}, Error: "asking the driver for its nodes: no process", Hint: "look at its log"},
 	}}
 	explained := bad
 	explained.Conditions = []health.Condition{
 		condition(health.CredentialsRefused, health.Agent, now.Add(-3*time.Hour), "GET /: 401"),
 		condition(health.PluginDown, health.OfPlugin("libvirt"), now.Add(-30*time.Second), "the process has ended: signal: killed"),
-		condition(health.InventoryRetiring, health.OfNode("cn1"), now.Add(-72*time.Hour), "", "VGPU of cn1_gpu_0: 2 used", "VGPU of cn1_gpu_1: 1 used"),
+		condition(health.InventoryDraining, health.OfNode("cn1"), now.Add(-72*time.Hour), "", "VGPU of cn1_gpu_0: 2 used", "VGPU of cn1_gpu_1: 1 used"),
 	}
 	explained.Summary = "degraded: " + explained.Conditions[0].String() + " (and 1 more)"
 	noted := good
@@ -167,7 +167,7 @@ func TestStatus(t *testing.T) {
 func condition(code health.Code, subject health.Subject, since time.Time, text string, details ...string) health.Condition {
 	def := health.Define(code)
 	return health.Condition{
-		Code: code, Severity: def.Severity, Subject: subject, Title: def.Title, Text: text, Details: details, Meaning: def.Meaning, Remedy: def.Remedy, Since: since,
+		Code: code, Severity: def.Severity, Subject: subject, Title: def.Title, Text: text, Details: details, Meaning: def.Meaning, Hint: def.Hint, Since: since,
 	}
 }
 

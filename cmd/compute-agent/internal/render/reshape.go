@@ -64,28 +64,28 @@ func totalAndUsed(s *resourcetracker.StockCount) []string {
 	return []string{strconv.FormatInt(s.Total, 10), strconv.FormatInt(s.Used, 10)}
 }
 
-// Refusal prints why a reshape is refused: each objection with what it concerns, and the fixes.
-func Refusal(w io.Writer, problem string, objections []resourcetracker.Objection, remedy string) error {
+// Refusal prints why a reshape is refused: each violation with what it concerns, and the fixes.
+func Refusal(w io.Writer, problem string, groups []resourcetracker.ViolationGroup, hint string) error {
 	p := &printer{w: w}
-	p.refusal("", problem, objections, remedy)
+	p.refusal("", problem, groups, hint)
 	return p.err
 }
 
-// objections returns an agent's objections, or converts those of an older version.
-func objections(all []resourcetracker.Objection, offenders []string) []resourcetracker.Objection {
+// violations returns an agent's violations, or converts those of an older version.
+func groups(all []resourcetracker.ViolationGroup, violations []string) []resourcetracker.ViolationGroup {
 	if len(all) > 0 {
 		return all
 	}
-	out := make([]resourcetracker.Objection, 0, len(offenders))
-	for _, o := range offenders {
-		out = append(out, resourcetracker.Objection{Problem: o})
+	out := make([]resourcetracker.ViolationGroup, 0, len(violations))
+	for _, o := range violations {
+		out = append(out, resourcetracker.ViolationGroup{Problem: o})
 	}
 	return out
 }
 
-func (p *printer) refusal(indent, problem string, objections []resourcetracker.Objection, remedy string) {
+func (p *printer) refusal(indent, problem string, groups []resourcetracker.ViolationGroup, hint string) {
 	p.line("%srefused: %s", indent, problem)
-	for _, o := range objections {
+	for _, o := range groups {
 		if len(o.Concerns) < 2 {
 			p.line("%s  - %s", indent, o)
 		} else {
@@ -94,12 +94,12 @@ func (p *printer) refusal(indent, problem string, objections []resourcetracker.O
 				p.line("%s      %s", indent, concern)
 			}
 		}
-		if o.Remedy != "" {
-			p.line("%s    what to do: %s", indent, o.Remedy)
+		if o.Hint != "" {
+			p.line("%s    what to do: %s", indent, o.Hint)
 		}
 	}
-	if remedy != "" {
-		p.line("%swhat to do: %s", indent, remedy)
+	if hint != "" {
+		p.line("%swhat to do: %s", indent, hint)
 	}
 }
 

@@ -50,11 +50,11 @@ func TestPlanOfAReshape(t *testing.T) {
 	plan := control.Plan{Nodes: []control.NodePlan{
 		{Node: "cn1", UUID: uuid(1), Reshape: preview(), Operations: []reportclient.Operation{{Kind: reportclient.DeleteProvider, Provider: "cn1_old", UUID: uuid(3)}}},
 		{Node: "cn2", UUID: uuid(9), Reshape: &resourcetracker.Preview{Consumers: 1, Moved: 1}, Refused: true, Error: "the driver's reshape does not pass the agent's checks",
-			Offenders: []string{"consumer a: all its allocations would be lost", "consumer b: its consumer generation was changed"}, Remedy: "go back"},
+			Violations: []string{"consumer a: all its allocations would be lost", "consumer b: its consumer generation was changed"}, Hint: "go back"},
 		{Node: "cn3", UUID: uuid(10), Refused: true, Error: "the driver cannot move the allocations"},
 		{Node: "cn4", UUID: uuid(11), Warnings: []string{"the trait X is not known"}, Reshape: &resourcetracker.Preview{Consumers: 2}, Operations: []reportclient.Operation{{Kind: reportclient.DeleteProvider, Provider: "cn4_old", UUID: uuid(3)}}},
 		{Node: "cn5", UUID: uuid(12), Reshape: &resourcetracker.Preview{Consumers: 2, Providers: preview().Providers[3:]}, Refused: true, Error: "no",
-			Objections: []resourcetracker.Objection{{Problem: "no room", Concerns: []string{"consumer a", "consumer b"}, Remedy: "make room"}}, Offenders: []string{"consumer a: no room", "consumer b: no room"}},
+			ViolationGroups: []resourcetracker.ViolationGroup{{Problem: "no room", Concerns: []string{"consumer a", "consumer b"}, Hint: "make room"}}, Violations: []string{"consumer a: no room", "consumer b: no room"}},
 	}}
 	raw, err := json.Marshal(plan)
 	if err != nil {
@@ -71,7 +71,7 @@ func TestHeldNode(t *testing.T) {
 	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	s := health.Status{Version: "1.0", Host: "cn1", Summary: "degraded: node cn1: no", Started: now.Add(-time.Hour), Drivers: []health.Driver{{
 		Name: "libvirt", Plugin: health.Plugin{Status: host.Status{State: "healthy", Since: now.Add(-time.Hour), Path: "/p"}}, Report: resourcetracker.Status{Nodes: []resourcetracker.NodeStatus{{
-			Name: "cn1", UUID: uuid(1), State: resourcetracker.Degraded, Held: true, Error: "the driver cannot move the allocations", Remedy: "see each", Offenders: []string{"consumer a: it has no guest", "consumer b: it has no guest"},
+			Name: "cn1", UUID: uuid(1), State: resourcetracker.Degraded, Held: true, Error: "the driver cannot move the allocations", Hint: "see each", Violations: []string{"consumer a: it has no guest", "consumer b: it has no guest"},
 		}}},
 	}}}
 	print(t, "status-held.txt", func(w io.Writer) error { return render.Status(w, s, now) })
@@ -122,9 +122,9 @@ func TestReshapeShow(t *testing.T) {
 
 func TestRefusal(t *testing.T) {
 	print(t, "refusal.txt", func(w io.Writer) error {
-		return render.Refusal(w, "it does not fit", []resourcetracker.Objection{
+		return render.Refusal(w, "it does not fit", []resourcetracker.ViolationGroup{
 			{Problem: "there is no room", Concerns: []string{"consumer a, 2 VCPU of cn1", "consumer b, 1 VCPU of cn1"}},
-			{Problem: "it is pinned", Concerns: []string{"consumer c"}, Remedy: "migrate it"},
+			{Problem: "it is pinned", Concerns: []string{"consumer c"}, Hint: "migrate it"},
 			{Problem: "the tree has no root"},
 		}, "make room")
 	})

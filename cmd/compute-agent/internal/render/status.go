@@ -89,7 +89,7 @@ func (p *printer) conditions(all []health.Condition, now time.Time) {
 			p.line("              - %s", d)
 		}
 		p.line("  means       %s", c.Meaning)
-		p.line("  what to do  %s", c.Remedy)
+		p.line("  what to do  %s", c.Hint)
 	}
 }
 
@@ -133,7 +133,7 @@ func (p *printer) driver(d health.Driver, explained bool, now time.Time) {
 	}
 	p.warnings(d.Warnings, now)
 	if d.Report.Error != "" {
-		p.problem("report", explained, d.Report.Error, d.Report.Remedy)
+		p.problem("report", explained, d.Report.Error, d.Report.Hint)
 	}
 	for _, c := range d.Report.Contested {
 		why := "another driver also names it, and it has no owner"
@@ -142,7 +142,7 @@ func (p *printer) driver(d health.Driver, explained bool, now time.Time) {
 		}
 		p.line("  node        %s (%s): held, %s", c.Name, c.UUID, why)
 		if !explained {
-			p.line("              fix: %s", c.Remedy)
+			p.line("              fix: %s", c.Hint)
 		}
 	}
 	for _, n := range d.Report.Nodes {
@@ -168,7 +168,7 @@ func (p *printer) driver(d health.Driver, explained bool, now time.Time) {
 			p.line("              last write %s: %s", ago(n.LastChange, now), changes(n.Changes))
 		}
 		if n.Error != "" {
-			p.problem("", explained, n.Error, n.Remedy, n.Offenders...)
+			p.problem("", explained, n.Error, n.Hint, n.Violations...)
 		}
 	}
 }
@@ -236,7 +236,7 @@ func shortened(text string, width int) string {
 	return fmt.Sprintf("%s (and %d more)", text[:end], more)
 }
 
-func (p *printer) problem(label string, explained bool, problem, remedy string, violations ...string) {
+func (p *printer) problem(label string, explained bool, problem, hint string, violations ...string) {
 	p.line("  %-10s  problem: %s", label, problem)
 	if explained {
 		return
@@ -244,8 +244,8 @@ func (p *printer) problem(label string, explained bool, problem, remedy string, 
 	for _, o := range violations {
 		p.line("                - %s", o)
 	}
-	if remedy != "" {
-		p.line("              fix: %s", remedy)
+	if hint != "" {
+		p.line("              fix: %s", hint)
 	}
 }
 
@@ -259,7 +259,7 @@ func Plan(w io.Writer, plan control.PlanView) error {
 			if n.Reshape != nil {
 				p.preview(n.Reshape)
 			}
-			p.refusal("  ", n.Error, objections(n.Objections, n.Offenders), n.Remedy)
+			p.refusal("  ", n.Error, groups(n.ViolationGroups, n.Violations), n.Hint)
 		case n.Error != "":
 			p.line("%s (%s): unknown: %s", n.Node, n.UUID, n.Error)
 		case len(n.Operations) == 0:

@@ -14,5 +14,5 @@
 //
 // The files lie in templates/. Their requirements (requires.txt, sums.txt) are those of this very
 // module at this very version, so that a new driver builds without the network wherever
-// compute-agent was built; a test compares them and writes them anew with -update.
+// compute-agent was built; a test compares them and writes them again with -update.
 package scaffold

@@ -23,29 +23,29 @@ func byPlace(a, b plugins.Place) int {
 	return cmp.Or(cmp.Compare(a.Provider, b.Provider), cmp.Compare(a.Class, b.Class))
 }
 
-func byConsumer(a, b plugins.Offender) int {
+func byConsumer(a, b plugins.Violation) int {
 	return cmp.Or(cmp.Compare(a.Consumer, b.Consumer), cmp.Compare(a.Provider, b.Provider), cmp.Compare(a.Class, b.Class), cmp.Compare(a.Problem, b.Problem))
 }
 
 // unknown are the violations for a consumer without a domain.
-func (s *relocation) unknown(consumer string, places []plugins.Place, cells int) []plugins.Offender {
+func (s *relocation) unknown(consumer string, places []plugins.Place, cells int) []plugins.Violation {
 	slices.SortFunc(places, byPlace)
-	out := make([]plugins.Offender, 0, len(places))
+	out := make([]plugins.Violation, 0, len(places))
 	for _, place := range places {
 		problem := fmt.Sprintf("the host has no domain for it, so it is unknown which of the %d NUMA cells it uses", cells)
-		out = append(out, plugins.Offender{Consumer: consumer, Provider: place.Provider, Class: place.Class, Problem: problem, Remedy: s.hint(consumer, false)})
+		out = append(out, plugins.Violation{Consumer: consumer, Provider: place.Provider, Class: place.Class, Problem: problem, Hint: s.hint(consumer, false)})
 	}
 	return out
 }
 
 // explain says of each violation what can be done.
-func (s *relocation) explain(plan Plan) []plugins.Offender {
-	out := make([]plugins.Offender, 0, len(plan.Violations))
+func (s *relocation) explain(plan Plan) []plugins.Violation {
+	out := make([]plugins.Violation, 0, len(plan.Violations))
 	for _, o := range plan.Violations {
 		if before, guessed := s.loose[bond{o.Consumer, !s.computing(o.Class)}]; guessed && before != o.Problem {
 			o.Problem = before + "; and it fits nowhere else: " + o.Problem
 		}
-		o.Remedy = s.hint(o.Consumer, s.conflicting(plan, o))
+		o.Hint = s.hint(o.Consumer, s.conflicting(plan, o))
 		out = append(out, o)
 	}
 	return out
@@ -84,7 +84,7 @@ func (s *relocation) generalHint() string {
 }
 
 // reason counts the consumers.
-func reason(violations []plugins.Offender) string {
+func reason(violations []plugins.Violation) string {
 	consumers := map[string]bool{}
 	for _, o := range violations {
 		consumers[o.Consumer] = true

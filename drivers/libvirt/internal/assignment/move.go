@@ -89,7 +89,7 @@ func Move(r MoveRequest) (MoveResult, error) {
 	s.violations = append(s.violations, s.explain(plan)...)
 	if len(s.violations) > 0 {
 		slices.SortFunc(s.violations, byConsumer)
-		return MoveResult{}, &plugins.ReshapeFailed{Reason: reason(s.violations), Offenders: s.violations, Remedy: s.generalHint()}
+		return MoveResult{}, &plugins.ReshapeFailed{Reason: reason(s.violations), Violations: s.violations, Hint: s.generalHint()}
 	}
 	after, err := plan.Moves.Apply(r.Allocations)
 	if err != nil {
@@ -166,7 +166,7 @@ func (s *relocation) loosened() []domain.Domain {
 
 // conflicting reports whether a violation's devices have a class that its allocations cannot get
 // because of other renames.
-func (s *relocation) conflicting(plan Plan, o plugins.Offender) bool {
+func (s *relocation) conflicting(plan Plan, o plugins.Violation) bool {
 	taken := false // its present class is a new name of others
 	for _, to := range plan.Renames {
 		taken = taken || to == o.Class

@@ -157,19 +157,19 @@ func checkAnyOrder(t *rapid.T, r assignment.MoveRequest, got assignment.MoveResu
 // checkViolations checks that they are all: without their consumers it goes.
 func checkViolations(t *rapid.T, r assignment.MoveRequest, err error) {
 	var failed *plugins.ReshapeFailed
-	if !errors.As(err, &failed) || len(failed.Offenders) == 0 {
+	if !errors.As(err, &failed) || len(failed.Violations) == 0 {
 		t.Fatal(err)
 	}
 	r.Allocations = r.Allocations.Clone()
-	for _, o := range failed.Offenders {
+	for _, o := range failed.Violations {
 		checkLength(t, o)
-		if r.Allocations[o.Consumer].Resources[o.Provider][o.Class] == 0 && !slices.ContainsFunc(failed.Offenders, func(p plugins.Offender) bool {
+		if r.Allocations[o.Consumer].Resources[o.Provider][o.Class] == 0 && !slices.ContainsFunc(failed.Violations, func(p plugins.Violation) bool {
 			_, there := r.Allocations[p.Consumer]
 			return p.Consumer == o.Consumer && !there
 		}) {
 			t.Fatalf("an violation that holds nothing there: %s", o)
 		}
-		if o.Remedy == "" || strings.Contains(o.Remedy, o.Consumer) || !strings.Contains(failed.Remedy, "openstack resource provider allocation show CONSUMER") {
+		if o.Hint == "" || strings.Contains(o.Hint, o.Consumer) || !strings.Contains(failed.Hint, "openstack resource provider allocation show CONSUMER") {
 			t.Fatalf("no hint, or one for each consumer: %+v", o)
 		}
 		delete(r.Allocations, o.Consumer)

@@ -48,8 +48,8 @@ func (s story) request() assignment.MoveRequest {
 }
 
 // checkLength checks that the agent takes all that is said of a violation.
-func checkLength(t interface{ Errorf(string, ...any) }, o plugins.Offender) {
-	if len(o.Problem) > 512 || len(o.Remedy) > 512 {
+func checkLength(t interface{ Errorf(string, ...any) }, o plugins.Violation) {
+	if len(o.Problem) > 512 || len(o.Hint) > 512 {
 		t.Errorf("the end is lost of %+v", o)
 	}
 }
@@ -70,8 +70,8 @@ func (s story) check(t *testing.T, r assignment.MoveRequest) {
 			t.Fatalf("%v, %v", got.Moves, err)
 		}
 		var said []string
-		for _, o := range failed.Offenders {
-			said = append(said, o.Consumer[len(o.Consumer)-2:]+" "+o.Class+": "+o.Problem+" | "+o.Remedy+" | "+failed.Remedy)
+		for _, o := range failed.Violations {
+			said = append(said, o.Consumer[len(o.Consumer)-2:]+" "+o.Class+": "+o.Problem+" | "+o.Hint+" | "+failed.Hint)
 			checkLength(t, o)
 		}
 		checkWords(t, "violations", s.violations, said)

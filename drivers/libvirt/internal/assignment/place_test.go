@@ -217,8 +217,8 @@ func TestPlaceProperties(t *testing.T) {
 		shuffled := slices.Clone(guests)
 		random := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
 		random.Shuffle(len(shuffled), func(i, j int) { shuffled[i], shuffled[j] = shuffled[j], shuffled[i] })
-		again, offendersAgain := assignment.Place(shuffled, capacity, rule)
-		if diff := cmp.Diff(shares, again) + cmp.Diff(violations, offendersAgain); diff != "" {
+		again, violationsAgain := assignment.Place(shuffled, capacity, rule)
+		if diff := cmp.Diff(shares, again) + cmp.Diff(violations, violationsAgain); diff != "" {
 			t.Fatal(diff)
 		}
 	})

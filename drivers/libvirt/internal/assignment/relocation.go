@@ -42,7 +42,7 @@ type relocation struct {
 	loose map[bond]string
 	// unpinned are those of them whose processors are placed freely too.
 	unpinned   map[string]bool
-	violations []plugins.Offender
+	violations []plugins.Violation
 }
 
 func newRelocation(r MoveRequest) *relocation {
@@ -211,7 +211,7 @@ func (s *relocation) sites(class string) int {
 }
 
 // lookAside takes out of sight what is not to be moved though there is no inventory: what is
-// retired and was allocated before.
+// drained and was allocated before.
 func (s *relocation) lookAside() {
 	for _, consumer := range s.consumers {
 		var aside []plugins.Place
@@ -265,8 +265,8 @@ func (s *relocation) refuseUnread() {
 		}
 		slices.SortFunc(places, byPlace)
 		for _, place := range places {
-			s.violations = append(s.violations, plugins.Offender{
-				Consumer: consumer, Provider: place.Provider, Class: place.Class, Problem: s.Unread[consumer], Remedy: s.hint(consumer, false),
+			s.violations = append(s.violations, plugins.Violation{
+				Consumer: consumer, Provider: place.Provider, Class: place.Class, Problem: s.Unread[consumer], Hint: s.hint(consumer, false),
 			})
 		}
 		s.hide(consumer, places)

@@ -45,7 +45,7 @@ type Plan struct {
 	Renames plugins.ClassRenames
 	// Violations are consumers with allocations that should move and cannot. A driver fails with
 	// them ([plugins.ReshapeFailed]), or keeps the old inventory.
-	Violations []plugins.Offender
+	Violations []plugins.Violation
 }
 
 // Plan says which allocations move where.
@@ -75,7 +75,7 @@ type Plan struct {
 // Cost: that of [Host.Facts] and of [Place], O(allocations) besides. If guests with dedicated
 // processors are violations, once more.
 func (r Reshape) Plan() Plan {
-	stay := map[string][]plugins.Offender{}
+	stay := map[string][]plugins.Violation{}
 	for {
 		p := r.plan(stay)
 		if !p.learn() {
@@ -114,17 +114,17 @@ type planner struct {
 	own       []string
 	dedicated map[int]bool
 	// stay are the consumers whose processors and memory cannot move: their capacity is not free.
-	stay map[string][]plugins.Offender
+	stay map[string][]plugins.Violation
 	// held is what is in its final place, used the sum of it.
 	held       map[stake]int64
 	used       map[plugins.Place]int64
 	moves      plugins.Moves
-	violations []plugins.Offender
+	violations []plugins.Violation
 	stuck      []lot // of the violations
 }
 
 // plan makes a plan, given whose processors and memory are known to stay.
-func (r Reshape) plan(stay map[string][]plugins.Offender) *planner {
+func (r Reshape) plan(stay map[string][]plugins.Violation) *planner {
 	p := r.planner(stay)
 	lots := map[thing]map[string][]lot{} // by consumer
 	for _, l := range p.lots() {
@@ -149,7 +149,7 @@ func (r Reshape) plan(stay map[string][]plugins.Offender) *planner {
 }
 
 // planner is one that has planned nothing.
-func (r Reshape) planner(stay map[string][]plugins.Offender) *planner {
+func (r Reshape) planner(stay map[string][]plugins.Violation) *planner {
 	p := &planner{
 		Reshape: r, host: On(r.Machine), domains: make(map[string]domain.Domain, len(r.Domains)), own: slices.Sorted(maps.Keys(r.Providers)),
 		dedicated: make(map[int]bool, len(r.Dedicated)), stay: stay, held: map[stake]int64{}, used: map[plugins.Place]int64{},
@@ -284,10 +284,10 @@ func (p *planner) thingOf(l lot) thing {
 }
 
 // violationsOf makes violations of lots that cannot move.
-func (p *planner) violationsOf(lots []lot, problem string) []plugins.Offender {
-	var out []plugins.Offender
+func (p *planner) violationsOf(lots []lot, problem string) []plugins.Violation {
+	var out []plugins.Violation
 	for _, l := range lots {
-		o := plugins.Offender{Consumer: l.consumer, Provider: l.place.Provider, Class: l.place.Class, Problem: problem}
+		o := plugins.Violation{Consumer: l.consumer, Provider: l.place.Provider, Class: l.place.Class, Problem: problem}
 		if !slices.Contains(out, o) {
 			out = append(out, o)
 		}
@@ -304,7 +304,7 @@ func (p *planner) addViolation(lots []lot, problem string) {
 func (p *planner) learn() bool {
 	for _, l := range p.stuck {
 		if p.has(l.place) {
-			mine := slices.DeleteFunc(slices.Clone(p.violations), func(o plugins.Offender) bool {
+			mine := slices.DeleteFunc(slices.Clone(p.violations), func(o plugins.Violation) bool {
 				return o.Consumer != l.consumer || !p.isComputing(o.Class)
 			})
 			p.stay[l.consumer] = mine
@@ -332,7 +332,7 @@ func (p *planner) result() Plan {
 			_, again := out.Renames[to]
 			other, before := out.Renames[from]
 			if again || former[from] || before && other != to {
-				out.Violations = append(out.Violations, plugins.Offender{
+				out.Violations = append(out.Violations, plugins.Violation{
 					Consumer: m.Consumer, Provider: m.From.Provider, Class: from,
 					Problem: fmt.Sprintf("it would hold %s instead, but one reshape can rename a class only once; change the classes one at a time", to),
 				})
@@ -345,7 +345,7 @@ func (p *planner) result() Plan {
 		}
 		out.Moves = append(out.Moves, m)
 	}
-	slices.SortFunc(out.Violations, func(a, b plugins.Offender) int {
+	slices.SortFunc(out.Violations, func(a, b plugins.Violation) int {
 		return cmp.Or(cmp.Compare(a.Consumer, b.Consumer), cmp.Compare(a.Provider, b.Provider), cmp.Compare(a.Class, b.Class), cmp.Compare(a.Problem, b.Problem))
 	})
 	return out

@@ -146,7 +146,7 @@ func TestReshapeProperties(t *testing.T) {
 		if len(plan.Moves) > 0 && len(plan.Violations) == 0 {
 			clean++
 		}
-		offends := map[plugins.Offender]bool{}
+		offends := map[plugins.Violation]bool{}
 		for _, o := range plan.Violations {
 			if o.Problem == "" {
 				t.Fatalf("%v has no reason", o)
@@ -171,7 +171,7 @@ func TestReshapeProperties(t *testing.T) {
 				}
 				for class, n := range amounts {
 					inv, there := r.Tree.Inventory(provider, class)
-					if ours && !there && !offends[plugins.Offender{Consumer: consumer, Provider: provider, Class: class}] {
+					if ours && !there && !offends[plugins.Violation{Consumer: consumer, Provider: provider, Class: class}] {
 						t.Fatalf("%s still holds %s of %s, without a discrepancy: %v", consumer, class, provider, plan.Violations)
 					}
 					grown := n - before.Resources[provider][class]

@@ -40,11 +40,11 @@ func TestTheOperatorSeesWhyAStartFailed(t *testing.T) {
 func TestAnInstanceWhoseFilesAreClosedToQEMU(t *testing.T) {
 	const image = "image"
 	for name, c := range map[string]struct {
-		config         Config
-		qemu           int
-		image          string
-		close          func(r *rig) (path string, mode os.FileMode)
-		reason, remedy string // "": it is made, also if libvirt could not give the image to QEMU's user
+		config       Config
+		qemu         int
+		image        string
+		close        func(r *rig) (path string, mode os.FileMode)
+		reason, hint string // "": it is made, also if libvirt could not give the image to QEMU's user
 	}{
 		"images":                 {Config{}, 64055, image, func(r *rig) (string, os.FileMode) { return r.images, 0o750 }, "the hypervisor cannot access its image", "chmod o+x "},
 		"above images":           {Config{}, 64055, image, func(r *rig) (string, os.FileMode) { return filepath.Dir(r.images), 0o750 }, "the hypervisor cannot access its image", "chmod o+x "},
@@ -85,7 +85,7 @@ func TestAnInstanceWhoseFilesAreClosedToQEMU(t *testing.T) {
 				switch {
 				case c.reason == "" && err != nil:
 					t.Error(err)
-				case c.reason != "" && (!errors.As(err, &fault) || fault.Reason != c.reason || !strings.Contains(err.Error(), " "+path+" (mode ") || !strings.Contains(err.Error(), c.remedy+path)):
+				case c.reason != "" && (!errors.As(err, &fault) || fault.Reason != c.reason || !strings.Contains(err.Error(), " "+path+" (mode ") || !strings.Contains(err.Error(), c.hint+path)):
 					t.Errorf("the owner sees %+v, the operator %v", fault, err)
 				case c.reason != "" && len(r.writes)+len(r.left()) > 0:
 					t.Errorf("before it was found: %v, left: %v", r.writes, r.left())

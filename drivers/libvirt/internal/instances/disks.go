@@ -151,7 +151,7 @@ func (j *job) image(name string) (image, error) {
 	defer func() { _ = root.Close() }()
 	info, err := root.Stat(name)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && !info.Mode().IsRegular() {
-		return none() // opening a pipe would wait for ever
+		return none() // opening a pipe would wait forever
 	}
 	if err != nil {
 		j.log.Warn().Err(err).Str("image", name).Msg("Could not use an image. A link must not lead out of the directory of images.")
