@@ -317,7 +317,7 @@ func TestAllocationsOfAGuestThatComesBack(t *testing.T) {
 	s.wantHeld("by a person's word", map[int]string{3: "0 here, 0 elsewhere"})
 
 	s.configure("flat", "guest_list = []")
-	kept(1, "lists no guest at all")
+	kept(1, "lists no guests on this node")
 	s.audit(exitFailed, "audit", "--heal", "--min-age", "0s", "--consumer", vm(1))
 	s.wantHeld("by a person's word", map[int]string{1: "0 here, 0 elsewhere"})
 }

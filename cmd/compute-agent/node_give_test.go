@@ -122,7 +122,7 @@ func TestNodeOfTwoDriversStaysItsOwners(t *testing.T) {
 			if texts := s.claimed(client); len(texts) != 1 || !strings.Contains(texts[0], "belongs to driver zeta") || !strings.Contains(texts[0], "driver alpha names it") {
 				t.Errorf("conditions: %q", texts)
 			}
-			s.says(exitDone, []string{"node", "list"}, "zeta", "what driver alpha reports of it is not written")
+			s.says(exitDone, []string{"node", "list"}, "zeta", "what driver alpha reports for it is not written")
 			s.says(exitFailed, []string{"status"}, "held, it belongs to driver zeta", "compute-agent node give")
 			s.says(exitConfig, []string{"config", "check"}, "drivers.alpha: node", "belongs to driver zeta")
 			if name == "both answer" {

@@ -159,7 +159,7 @@ func TestLostIdentity(t *testing.T) {
 	s.agent()()
 
 	check(t, os.WriteFile(s.state("compute_id"), []byte(secondNode+"\n"), 0o600))
-	s.refusesToStart("the file was exchanged", secondNode, was)
+	s.refusesToStart("the file was replaced", secondNode, was)
 }
 
 // TestRenamedHost: the provider and those named after it follow, others do not, and a renaming that
@@ -171,7 +171,7 @@ func TestRenamedHost(t *testing.T) {
 	root := s.identity()
 	s.request(http.MethodPost, "/resource_providers", `{"name": "cn1:NIC agent", "uuid": "`+secondNode+`", "parent_provider_uuid": "`+root+`"}`, nil)
 	s.host("cn9", own("cn9"))
-	s.refusesToStart("host cn1", "calls itself cn9", "adopt --rename")
+	s.refusesToStart("host cn1", "is named cn9 now", "adopt --rename")
 	s.says(exitProtect, []string{"adopt", "--uuid", root, "--yes"}, "another name than this node", "--rename")
 	s.says(exitDone, []string{"adopt", "--rename", "--dry-run"}, "cn1 → cn9", "cn1_gpu0 → cn9_gpu0")
 	s.hasNames("cn1", "cn1:NIC agent", "cn1_gpu0")
@@ -187,7 +187,7 @@ func TestRenamedHost(t *testing.T) {
 	check(t, os.WriteFile(s.state("identity.json"), []byte(strings.Replace(read(t, s.state("identity.json")), `"nodes"`,
 		`"renaming": {"root": "`+root+`", "from": "cn1", "to": "cn9", "begun": "2026-01-02T03:04:05Z"}, "nodes"`, 1)), 0o600))
 	s.request(http.MethodPut, "/resource_providers/"+root, `{"name": "cn9"}`, nil)
-	s.refusesToStart("did not come to its end", "adopt --rename --node cn9 --uuid "+root)
+	s.refusesToStart("is not finished", "adopt --rename --node cn9 --uuid "+root)
 	s.says(exitDone, []string{"adopt", "--rename", "--yes"}, "Done:", "rename resource provider cn1_gpu0")
 	s.hasNames("cn1:NIC agent", "cn9", "cn9_gpu0")
 	before := s.writes
@@ -226,7 +226,7 @@ func TestCopiedStateDirectory(t *testing.T) {
 	// Under the same name it may be the host on new hardware; nothing is healed before an agent has
 	// run here.
 	if s.host("cn1", own("cn1")); known {
-		s.says(exitProtect, []string{"allocations", "heal"}, "not that of the last start")
+		s.says(exitProtect, []string{"allocations", "heal"}, "changed since the last start")
 	}
 }
 
@@ -247,7 +247,7 @@ func TestLostPlacement(t *testing.T) {
 		}
 	}
 	s.request(http.MethodDelete, "/resource_providers/"+root, "", nil)
-	s.refusesToStart("does not know node cn1", "lost its database", "adopt --as-new --node cn1")
+	s.refusesToStart("does not have node cn1", "lost its database", "adopt --as-new --node cn1")
 	s.hasNames()
 	s.says(exitUsage, []string{"adopt", "--as-new", "--uuid", root}, "cannot be combined")
 	s.says(exitDone, []string{"adopt", "--as-new", "--yes"}, "let node cn1 be created again")
@@ -288,7 +288,7 @@ func TestDisableAndEnable(t *testing.T) {
 	s.host("cn1", own("cn1"))
 	s.says(exitUsage, []string{"disable"}, "--reason")
 	s.says(exitUsage, []string{"disable", "--reason", "a\nb"}, "control character")
-	s.says(exitUsage, []string{"disable", "--reason", strings.Repeat("x", 501)}, "may have 500")
+	s.says(exitUsage, []string{"disable", "--reason", strings.Repeat("x", 501)}, "at most 500 are allowed")
 	s.says(exitDone, []string{"disable", "--reason", "new memory"}, "No agent runs")
 	stop := s.agent()
 	root := s.identity()

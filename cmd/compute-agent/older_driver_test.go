@@ -57,7 +57,7 @@ func TestOlderDriverAfterAReshape(t *testing.T) {
 			client, stop := s.drive()
 			view, err := client.Status(t.Context())
 			check(t, err)
-			if len(view.Conditions) == 0 || view.Conditions[0].Code != health.DriverOlder || !strings.Contains(view.Conditions[0].Text, "has layout version 2, and this driver") {
+			if len(view.Conditions) == 0 || view.Conditions[0].Code != health.DriverOlder || !strings.Contains(view.Conditions[0].Text, "has layout version 2, but this driver") {
 				t.Errorf("conditions: %+v", view.Conditions)
 			}
 			s.says(exitFailed, []string{"status"}, "driver-older-than-tree", "compute-agent reshape undo 1")

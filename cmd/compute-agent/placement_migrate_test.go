@@ -269,7 +269,7 @@ func TestMigrateRefuses(t *testing.T) {
 		// A reshape that does not pass the checks.
 		s.configure("vgpu-children", `faults.reshape = "invent"`)
 		code, stdout, _ := s.run("placement", "migrate-compute-inventory", "--database", dsn(file), "--all-nodes")
-		if code != exitProtect || !strings.Contains(stdout, "would be added") || !strings.Contains(stdout, "nothing has moved") {
+		if code != exitProtect || !strings.Contains(stdout, "would be added") || !strings.Contains(stdout, "nothing was moved") {
 			t.Errorf("%d\n%s", code, stdout)
 		}
 		s.configure("vgpu-children", `not_ready = "the daemon is away"`)

@@ -304,7 +304,7 @@ func TestReshapeAndUndo(t *testing.T) {
 	if s.used() != 6 {
 		t.Errorf("%d VGPU in use on the root after the undo", s.used())
 	}
-	if code, _, stderr := s.run("reshape", "undo", "1"); code != exitProtect || !strings.Contains(stderr, "undone already, by reshape 2") {
+	if code, _, stderr := s.run("reshape", "undo", "1"); code != exitProtect || !strings.Contains(stderr, "already undone, by reshape 2") {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
 	stop()

@@ -93,7 +93,7 @@ func (p *printer) conditions(all []health.Condition, now time.Time) {
 	}
 }
 
-// driver prints a driver and its nodes. explained means that conditions with fixes were printed.
+// driver prints a driver and its nodes. explained means that conditions with hints were printed.
 func (p *printer) driver(d health.Driver, explained bool, now time.Time) {
 	p.line("")
 	version := ""
@@ -142,7 +142,7 @@ func (p *printer) driver(d health.Driver, explained bool, now time.Time) {
 		}
 		p.line("  node        %s (%s): held, %s", c.Name, c.UUID, why)
 		if !explained {
-			p.line("              fix: %s", c.Hint)
+			p.line("              what to do: %s", c.Hint)
 		}
 	}
 	for _, n := range d.Report.Nodes {
@@ -245,7 +245,7 @@ func (p *printer) problem(label string, explained bool, problem, hint string, vi
 		p.line("                - %s", o)
 	}
 	if hint != "" {
-		p.line("              fix: %s", hint)
+		p.line("              what to do: %s", hint)
 	}
 }
 

@@ -62,10 +62,10 @@ func TestWrongSpecs(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{
-		`{"pci_device_spec": [{"one_time_use": "yes"}]}`:                     `configuration: pci_device_spec[0].one_time_use: needs pci_report_in_placement = true: only there it can be kept that the device was used`,
-		reported(`{}` + strings.Repeat(`,{}`, 1000)):                         `configuration: pci_device_spec: has 1001 entries, can have 1000`,
+		`{"pci_device_spec": [{"one_time_use": "yes"}]}`:                     `configuration: pci_device_spec[0].one_time_use: needs pci_report_in_placement = true: only Placement can record that the device was used`,
+		reported(`{}` + strings.Repeat(`,{}`, 1000)):                         `configuration: pci_device_spec: has 1001 entries; the limit is 1000`,
 		reported(`{"vendor": "15b3"}`):                                       `configuration: pci_device_spec[0].vendor: is not a key of this driver`,
-		reported(`{"address": {"bus": "` + strings.Repeat("0", 300) + `"}}`): `configuration: pci_device_spec[0].address: the expression of the bus has 300 characters, can have 256`,
+		reported(`{"address": {"bus": "` + strings.Repeat("0", 300) + `"}}`): `configuration: pci_device_spec[0].address: the expression of the bus has 300 characters; the limit is 256`,
 	} {
 		if _, err := configurePCI(text); err == nil || err.Error() != want {
 			t.Errorf("%.60s: %v, want\n%s", text, err, want)
