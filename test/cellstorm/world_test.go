@@ -67,7 +67,7 @@ func newWorld(t *testing.T, p plan) *world {
 	for i := range len(p.kinds) + 1 {
 		w.addCell(t, fmt.Sprintf("cell%d", i), p)
 	}
-	w.placement.await(t, "Placement serves")
+	w.placement.await(t, "Serving the Placement API.")
 	for i := range p.apis {
 		w.addAPI(t, fmt.Sprintf("api%d", i), p)
 	}

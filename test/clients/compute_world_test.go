@@ -49,15 +49,15 @@ func newCloud(t *testing.T) *cloud {
 	t.Helper()
 	c := &cloud{t: t, state: t.TempDir(), placement: serve(t), cells: map[string]*service{}}
 	for _, name := range []string{"cell0", "cell1", "cell2"} {
-		c.cells[name] = launch(t, nil, "cells", "serve", "--name", name, "--listen", c.cellURL(name), "--state-dir", filepath.Join(c.state, name))
+		c.cells[name] = launch(t, nil, "cells", "serve", "--name", name, "--listen", c.cellURL(name), "--state-dir", filepath.Join(c.state, name), "--runtime-dir", c.runtime())
 	}
 	api := launch(t, []string{
 		"COMPUTE_AGENT_PLACEMENT_CLIENT_URL=" + c.placement, "COMPUTE_AGENT_COMPUTE_API_CELL_TIMEOUT=10s",
 		"COMPUTE_AGENT_COMPUTE_API_DISCOVER_HOSTS_INTERVAL=100ms", "COMPUTE_AGENT_QUOTA_INSTANCES=100",
-	}, "cells", "api", "--listen", testproc.FreeAddress(t), "--state-dir", c.state)
+	}, "cells", "api", "--listen", testproc.FreeAddress(t), "--state-dir", c.state, "--runtime-dir", c.runtime())
 	c.endpoint = api.endpoint + "/v2.1"
 	for _, name := range []string{"cell0", "cell1", "cell2"} {
-		words := []string{"cells", "manage", "create", "--name", name, "--url", c.cellURL(name), "--state-dir", c.state}
+		words := []string{"cells", "manage", "create", "--name", name, "--url", c.cellURL(name), "--state-dir", c.state, "--runtime-dir", c.runtime()}
 		if name == "cell0" {
 			words = append(words, "--cell0")
 		}
@@ -71,6 +71,9 @@ func newCloud(t *testing.T) *cloud {
 	}
 	return c
 }
+
+// runtime is the directory of the admin sockets.
+func (c *cloud) runtime() string { return filepath.Join(c.state, "run") }
 
 // cellURL is where a cell answers: a socket, whose name no other process takes.
 func (c *cloud) cellURL(name string) string { return "unix://" + filepath.Join(c.state, name+".sock") }

@@ -24,7 +24,7 @@ const patience = testproc.Patience
 // test ends, and returns its endpoint.
 func serve(t *testing.T, args ...string) string {
 	t.Helper()
-	return launch(t, nil, append([]string{"placement", "serve", "--listen", "127.0.0.1:0", "--state-dir", t.TempDir()}, args...)...).endpoint
+	return launch(t, nil, append([]string{"placement", "serve", "--listen", "127.0.0.1:0", "--state-dir", t.TempDir(), "--runtime-dir", t.TempDir()}, args...)...).endpoint
 }
 
 // service is a process of compute-agent that serves.

@@ -78,14 +78,14 @@ func (s *site) status() health.Status {
 // servePlacement runs the bundled Placement as a process, on a state directory that it does not
 // own.
 func servePlacement(t *testing.T, state, address string) *process {
-	p := spawn(t, nil, "compute-agent", "placement", "serve", "--listen", address, "--state-dir", state)
-	p.await(0, "Placement serves")
+	p := spawn(t, nil, "compute-agent", "placement", "serve", "--listen", address, "--state-dir", state, "--runtime-dir", t.TempDir())
+	p.await(0, "Serving the Placement API.")
 	return p
 }
 
 const (
 	wrote     = `"operation":"`
-	inStep    = "Placement already says what the driver says"
+	inStep    = "Placement is already up to date: nothing to write."
 	isHealthy = `"state":"healthy"`
 )
 

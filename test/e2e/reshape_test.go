@@ -242,7 +242,7 @@ func TestFaultyDrivers(t *testing.T) {
 				if code := agent.exit(); code != 3 {
 					t.Errorf("exit code %d, want 3", code)
 				}
-				if agent.Count(0, append(tc.says, "The reshape is refused: nothing has moved", `"hint":`)...) != 1 {
+				if agent.Count(0, append(tc.says, "The reshape is refused: nothing was moved", `"hint":`)...) != 1 {
 					t.Errorf("it does not say %q:\n%s", tc.says, strings.Join(agent.Lines(), "\n"))
 				}
 				if diff := cmp.Diff(before, w.look()); diff != "" {

@@ -99,7 +99,7 @@ func (w *world) write(driver, more string) {
 }
 
 // passDone is what an agent says, at log level debug, when Placement says what the driver says.
-const passDone = "The pass is done"
+const passDone = "Finished the pass."
 
 // settle runs the agent until Placement says what the driver says, and ends it. It returns how many
 // writes that took.

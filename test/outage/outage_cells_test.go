@@ -70,7 +70,7 @@ var cellsLane = lane{build: cellsWorld, cases: []aCase{
 		w.lists(t, w.api.get(t, admin, "2.69", "/servers?all_tenants=1"), "web2?", "web1?", "coming", "lost")
 		w.golden(t, "37-services", w.api.get(t, admin, "2.69", "/os-services").status(t, 200))
 		w.startPlacement(t)
-		w.placement.Await(t, 0, "Placement serves")
+		w.placement.Await(t, 0, "Serving the Placement API.")
 		w.up(t)
 	}},
 	{38, "all_cells_down_and_more_than_max_limit", func(t *testing.T, w *world) {

@@ -42,7 +42,7 @@ var deleteLane = lane{build: deleteWorld, cases: []aCase{
 			t.Errorf("queued_for_delete is %s", q)
 		}
 		w.startPlacement(t)
-		w.placement.Await(t, 0, "Placement serves")
+		w.placement.Await(t, 0, "Serving the Placement API.")
 		w.boot(t, "p1", "after", "c2h1") // whatever was to be scheduled is, by now
 		w.show(t, of("p1"), "2.69", "early").fault(t, "itemNotFound", 404)
 		w.free(t, id)

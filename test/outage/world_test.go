@@ -99,7 +99,7 @@ func newWorld(t *testing.T, p plan) *world {
 		}, p.cell...))
 		s.process = w.start(t, name, "cells", "serve", "--name", name, "--config", s.config)
 	}
-	w.placement.Await(t, 0, "Placement serves")
+	w.placement.Await(t, 0, "Serving the Placement API.")
 	for _, s := range w.cells {
 		s.process.Await(t, 0, "The cell is serving")
 	}
