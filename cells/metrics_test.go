@@ -24,7 +24,7 @@ import (
 	"github.com/compute-agent/compute-agent/test/golden"
 )
 
-// clock only goes when it is told to.
+// metricsClock is a manual clock.
 type metricsClock struct{ at time.Time }
 
 func newMetricsClock() *metricsClock {
@@ -61,7 +61,7 @@ func samples(t *testing.T, m metricsHandler, names ...string) []string {
 	return out
 }
 
-// apiSources is an API of two cells and one that nobody asked yet.
+// apiSources is an API of two cells and one that was not asked yet.
 type apiSources struct {
 	clock  *metricsClock
 	cells  []apidb.Cell
@@ -211,8 +211,8 @@ func TestCellRemoved(t *testing.T) {
 	}
 }
 
-// TestServerCountIsCached: a look costs no count within 15 s of the last one, whoever
-// looks; after that it does, and also when the clock was set back.
+// TestServerCountIsCached: the servers are counted at most once within 15 s, for all callers. They
+// are counted again after that, and also when the clock was set back.
 func TestServerCountIsCached(t *testing.T) {
 	c := newMetricsClock()
 	m := newCellMetrics(c.now)

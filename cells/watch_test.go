@@ -25,7 +25,7 @@ import (
 	"github.com/compute-agent/compute-agent/placement/placementclient"
 )
 
-// noPlacement is one that nobody asks here.
+// noPlacement is one that is never called.
 var noPlacement = placementclient.Config{
 	Endpoint:  func(context.Context) (string, error) { return "", errors.New("there is none") },
 	Authorize: func(context.Context, http.Header) error { return nil },
@@ -91,7 +91,7 @@ func newAPI(t *testing.T, dir string) *cells.API {
 	return api
 }
 
-// get asks whoever listens at a socket.
+// get sends a request to the server at a socket.
 func get(t *testing.T, socket, path string) (status int, body string) {
 	t.Helper()
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {

@@ -80,8 +80,8 @@ func (s *Server) ServeAdmin(ctx context.Context, l net.Listener, commands http.H
 	return s.serveAside(ctx, l, mux)
 }
 
-// ServeMetrics answers /metrics, /healthz and /readyz on the listener until the context ends, to
-// whoever asks.
+// ServeMetrics answers /metrics, /healthz and /readyz on the listener until the context ends. It
+// does not authenticate clients.
 func (s *Server) ServeMetrics(ctx context.Context, l net.Listener) error {
 	return s.serveAside(ctx, l, s.metricsMux())
 }

@@ -138,8 +138,8 @@ func (m memory) dial() net.Conn {
 	return client
 }
 
-// TestIdleConnections: 10,000 connections that say nothing, that have said something, or that never
-// finish what they say, keep nobody from being answered.
+// TestIdleConnections: 10,000 connections that send nothing, are idle after a request, or never
+// finish one do not delay other clients.
 func TestIdleConnections(t *testing.T) {
 	server, err := placement.New(t.Context(), config(t))
 	if err != nil {

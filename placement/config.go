@@ -84,7 +84,7 @@ type Auth struct {
 var (
 	// ErrConfig is wrapped by all errors about a Config that cannot work.
 	ErrConfig = errors.New("invalid Placement configuration")
-	// ErrNotLoopback is wrapped by the error about a service that asks nobody who they are and
+	// ErrNotLoopback is wrapped by the error about a service that does not authenticate clients and
 	// would be open to a network.
 	ErrNotLoopback = errors.New("the noauth strategy serves on loopback addresses only")
 )
@@ -133,7 +133,7 @@ func (c *Config) policy() (policy api.Policy, err error) {
 	return policy, nil
 }
 
-// open says that the service asks nobody who they are.
+// open says that the service does not authenticate clients.
 func (a Auth) open() bool {
 	if a.Authenticator == nil {
 		return a.Strategy == NoAuth

@@ -47,8 +47,8 @@ func newMetrics() *metrics {
 	return m
 }
 
-// watch adds what is read only when somebody looks: of the ledger its size, of the API what it
-// works on, of the database why writes to it fail. It is called once.
+// watch adds the metrics that are read at each scrape: of the ledger its size, of the API its
+// requests in progress, of the database whether writes work. It is called once.
 func (m *metrics) watch(l *ledger.Ledger, a *api.API, problem func() error) {
 	gauge := func(name, help string, read func() float64) {
 		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, read))
@@ -73,8 +73,8 @@ func (m *metrics) handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
 }
 
-// unmatchedRoute is the route of requests whose path is none of the API's, or that were refused
-// before it was looked at.
+// unmatchedRoute is the route of requests whose path does not belong to the API, or that were
+// refused before it was looked at.
 const unmatchedRoute = "unmatched"
 
 // latencyBuckets are bounds in seconds: a read takes tens of microseconds, a durable write about a
@@ -92,7 +92,7 @@ type requestMetrics struct {
 	// known has the series of each requestLabels of answer that there was, so that counting one
 	// looks up no labels.
 	known atomic.Pointer[map[requestLabels]requestSeries]
-	grow  sync.Mutex // held by whoever replaces known
+	grow  sync.Mutex // held while known is replaced
 }
 
 // requestLabels is what the series of an answer follow from.

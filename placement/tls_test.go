@@ -127,7 +127,7 @@ func ask(t *testing.T, c *http.Client, url string) (*http.Response, error) {
 }
 
 func TestTLS(t *testing.T) {
-	server, clients, strangers := newAuthority(t, "servers"), newAuthority(t, "clients"), newAuthority(t, "strangers")
+	server, clients, nextClients := newAuthority(t, "servers"), newAuthority(t, "clients"), newAuthority(t, "next clients")
 	cfg := config(t)
 	cfg.TLS = tlsFiles(t)
 	cfg.TLS.ClientCAFile = cfg.TLS.CertFile + ".clients"
@@ -162,7 +162,7 @@ func TestTLS(t *testing.T) {
 		}
 		return p
 	}
-	agent, stranger := client(server, pair(clients)), client(server, pair(strangers))
+	agent, nextAgent := client(server, pair(clients)), client(server, pair(nextClients))
 	served1 := func(name string) {
 		t.Helper()
 		resp, err := ask(t, agent, url)
@@ -180,7 +180,7 @@ func TestTLS(t *testing.T) {
 		}
 	}
 	served1("first")
-	for name, c := range map[string]*http.Client{"a stranger": stranger, "nobody": client(server)} {
+	for name, c := range map[string]*http.Client{"a client of an untrusted CA": nextAgent, "a client without a certificate": client(server)} {
 		if resp, err := ask(t, c, url); err == nil {
 			t.Errorf("%s got an answer: %s", name, resp.Status)
 		}
@@ -203,12 +203,12 @@ func TestTLS(t *testing.T) {
 	put(t, cfg.TLS.KeyFile, key, 0o600)
 	clock.Add(1)
 	served1("second")
-	put(t, cfg.TLS.ClientCAFile, strangers.pem(), 0o644)
+	put(t, cfg.TLS.ClientCAFile, nextClients.pem(), 0o644)
 	clock.Add(1)
 	if resp, err := ask(t, agent, url); err == nil {
 		t.Errorf("an agent of a CA that is not trusted any more: %s", resp.Status)
 	}
-	agent = stranger
+	agent = nextAgent
 	served1("second")
 }
 
@@ -225,9 +225,9 @@ func TestTLSFilesThatAreNotRight(t *testing.T) {
 		"a missing file": {func(c *osapi.TLSFiles) { c.CertFile += ".not" }, "no such file"},
 		"another's key":  {func(c *osapi.TLSFiles) { put(t, c.CertFile, other, 0o600) }, "private key does not match public key"},
 		"no certificate": {func(c *osapi.TLSFiles) { put(t, c.CertFile, []byte("hello"), 0o600) }, "failed to find any PEM data"},
-		"a key for all":  {func(c *osapi.TLSFiles) { put(t, c.KeyFile, key, 0o644) }, "has mode 0644, so that others may read or change it; run: chmod g-w,o= "},
+		"a key for all":  {func(c *osapi.TLSFiles) { put(t, c.KeyFile, key, 0o644) }, "has mode 0644, so that other users can read or change it; run: chmod g-w,o= "},
 		"no CAs":         {func(c *osapi.TLSFiles) { c.ClientCAFile = c.KeyFile }, "has no certificates in PEM"},
-		"a CA that is none": {func(c *osapi.TLSFiles) {
+		"a broken CA": {func(c *osapi.TLSFiles) {
 			c.ClientCAFile = c.CertFile + "2"
 			put(t, c.ClientCAFile, []byte("-----BEGIN CERTIFICATE-----\naGVsbG8=\n-----END CERTIFICATE-----\n"), 0o600)
 		}, "certificate 1 of"},
@@ -242,7 +242,8 @@ func TestTLSFilesThatAreNotRight(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	// Who asks nobody who they are serves this machine only, whatever certificate it has.
+	// A service that does not authenticate clients serves this machine only, whatever certificate
+	// it has.
 	cfg := config(t)
 	cfg.TLS, cfg.Listen = tlsFiles(t), "0.0.0.0:0"
 	put(t, cfg.TLS.CertFile, certificate, 0o600)

@@ -48,44 +48,44 @@ var vgpuOnRoot, vgpuOn0, vgpuOn1 = Place{rootID, "VGPU"}, Place{gpu0, "VGPU"}, P
 func TestDistribute(t *testing.T) {
 	size := func(total int64) providertree.Inventory { return providertree.Inventory{Total: total} }
 	for _, tc := range []struct {
-		name   string
-		rooms  []providertree.Inventory
-		before held
-		d      Distribution
-		want   Moves
-		fails  []Violation
+		name        string
+		inventories []providertree.Inventory
+		before      held
+		d           Distribution
+		want        Moves
+		fails       []Violation
 	}{
 		{
-			name: "the largest first, each where the least stays free", rooms: []providertree.Inventory{size(4), size(3)},
+			name: "the largest first, each where the least stays free", inventories: []providertree.Inventory{size(4), size(3)},
 			before: vgpus(map[string]int64{"a": 1, "b": 3, "c": 3}),
 			want:   Moves{{"b", vgpuOnRoot, vgpuOn1, 3}, {"c", vgpuOnRoot, vgpuOn0, 3}, {"a", vgpuOnRoot, vgpuOn0, 1}},
 		},
 		{
-			name: "used amounts are not free", rooms: []providertree.Inventory{size(2), size(2)},
+			name: "used amounts are not free", inventories: []providertree.Inventory{size(2), size(2)},
 			before: held{"a": {gpu0: {"VGPU": 1}}, "b": {rootID: {"VGPU": 2}}},
 			want:   Moves{{"b", vgpuOnRoot, vgpuOn1, 2}},
 		},
 		{
-			name: "overcommitted", rooms: []providertree.Inventory{{Total: 2, Reserved: 1, AllocationRatio: 4}, size(1)},
+			name: "overcommitted", inventories: []providertree.Inventory{{Total: 2, Reserved: 1, AllocationRatio: 4}, size(1)},
 			before: vgpus(map[string]int64{"a": 4}), want: Moves{{"a", vgpuOnRoot, vgpuOn0, 4}},
 		},
 		{
-			name: "split only if it must be", rooms: []providertree.Inventory{size(2), size(3)},
+			name: "split only if it must be", inventories: []providertree.Inventory{size(2), size(3)},
 			before: vgpus(map[string]int64{"a": 4}),
 			want:   Moves{{"a", vgpuOnRoot, vgpuOn1, 3}, {"a", vgpuOnRoot, vgpuOn0, 1}},
 		},
 		{
-			name: "not split if it must not be", rooms: []providertree.Inventory{size(2), size(3)},
+			name: "not split if it must not be", inventories: []providertree.Inventory{size(2), size(3)},
 			before: vgpus(map[string]int64{"a": 4}), d: Distribution{Whole: true},
 			fails: []Violation{{"a", rootID, "VGPU", "4 are allocated, and they do not fit on one provider", ""}},
 		},
 		{
-			name: "units", rooms: []providertree.Inventory{{Total: 9, MaxUnit: 4, StepSize: 2}, {Total: 9, MinUnit: 3}},
+			name: "units", inventories: []providertree.Inventory{{Total: 9, MaxUnit: 4, StepSize: 2}, {Total: 9, MinUnit: 3}},
 			before: vgpus(map[string]int64{"a": 2, "b": 5}),
 			want:   Moves{{"b", vgpuOnRoot, vgpuOn1, 5}, {"a", vgpuOnRoot, vgpuOn0, 2}},
 		},
 		{
-			name: "the driver reports the place, whatever is free there", rooms: []providertree.Inventory{size(1), size(4)},
+			name: "the driver reports the place, whatever is free there", inventories: []providertree.Inventory{size(1), size(4)},
 			before: vgpus(map[string]int64{"a": 1, "b": 2, "c": 2}),
 			d: Distribution{Where: func(consumer string, n int64) []Portion {
 				return map[string][]Portion{"b": {{vgpuOn0, n}}, "c": {{vgpuOn0, 1}, {vgpuOn1, 1}}}[consumer]
@@ -93,7 +93,7 @@ func TestDistribute(t *testing.T) {
 			want: Moves{{"b", vgpuOnRoot, vgpuOn0, 2}, {"c", vgpuOnRoot, vgpuOn0, 1}, {"c", vgpuOnRoot, vgpuOn1, 1}, {"a", vgpuOnRoot, vgpuOn1, 1}},
 		},
 		{
-			name: "all violations", rooms: []providertree.Inventory{size(1), size(1)},
+			name: "all violations", inventories: []providertree.Inventory{size(1), size(1)},
 			before: vgpus(map[string]int64{"a": 3, "b": 2, "c": 2, "d": 2}),
 			d: Distribution{Where: func(consumer string, _ int64) []Portion {
 				return map[string][]Portion{"b": {{vgpuOnRoot, 2}}, "c": {{vgpuOn0, 1}}, "d": {{vgpuOn0, 3}}}[consumer]
@@ -106,7 +106,7 @@ func TestDistribute(t *testing.T) {
 			},
 		},
 		{
-			name: "a place without inventory, and the place itself", rooms: []providertree.Inventory{size(9)},
+			name: "a place without inventory, and the place itself", inventories: []providertree.Inventory{size(9)},
 			before: vgpus(map[string]int64{"a": 1}), d: Distribution{To: []Place{vgpuOn0, vgpuOn1, vgpuOnRoot}},
 			fails: []Violation{
 				{"", gpu1, "VGPU", "the destination has no inventory of this class", ""},
@@ -120,7 +120,7 @@ func TestDistribute(t *testing.T) {
 			if d.To == nil {
 				d.To = []Place{vgpuOn0, vgpuOn1, vgpuOn0}
 			}
-			got, err := d.Distribute(gpus(t, tc.rooms...), tc.before.allocations())
+			got, err := d.Distribute(gpus(t, tc.inventories...), tc.before.allocations())
 			var failed *ReshapeFailed
 			switch {
 			case tc.fails == nil && err != nil:

@@ -17,12 +17,12 @@ import (
 // cannot find again. The agent can also start a second process beside the first, to replace it
 // after an update.
 //
-// Calls: Configure comes before all calls about nodes: AvailableNodes, UpdateProviderTree, and the
-// optional LayoutVersion, Reshape, Capabilities, ClassRenames, Guests and NodeDeleted. Configure and
-// these never run concurrently. Info, ConfigSchema, Watch, Health and Warnings can be called at any
-// time, concurrently with all others. Every context ends with the deadline of the call. A driver
-// that keeps working afterwards delays the next call, and the agent kills a process that no longer
-// responds. A panic becomes an error of that call.
+// Calls: Configure comes before all calls about nodes: AvailableNodes, UpdateProviderTree, and
+// the optional LayoutVersion, Reshape, Capabilities, ClassRenames, Guests and NodeDeleted.
+// Configure and these never run concurrently. Info, ConfigSchema, Watch, Health and Warnings can be
+// called at any time, concurrently with all others. Every context ends with the deadline of the
+// call. A driver that keeps working afterwards delays the next call, and the agent kills a process
+// that no longer responds. A panic becomes an error of that call.
 //
 // Logging: [Logger] returns the logger of any of these contexts. Lines on standard output and
 // standard error are also written to the agent's log.

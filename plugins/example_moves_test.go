@@ -44,11 +44,11 @@ func ExampleDistribution() {
 		fmt.Println(err)
 		return
 	}
-	fmt.Println(after[guest].Resources)
-	fmt.Println(after[other].Resources)
+	fmt.Println("guest: node", after[guest].Resources[root], "gpu1", after[guest].Resources[gpu1])
+	fmt.Println("other: node", after[other].Resources[root], "gpu0", after[other].Resources[gpu0])
 	// Output:
-	// map[a0000000-0000-0000-0000-000000000000:map[VCPU:2] a0000000-0000-0000-0000-000000000002:map[VGPU:1]]
-	// map[a0000000-0000-0000-0000-000000000000:map[VCPU:4] a0000000-0000-0000-0000-000000000001:map[VGPU:2]]
+	// guest: node map[VCPU:2] gpu1 map[VGPU:1]
+	// other: node map[VCPU:4] gpu0 map[VGPU:2]
 }
 
 // A custom class became a standard one. The driver embeds this type.

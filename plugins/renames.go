@@ -18,8 +18,8 @@ import (
 // cannot distinguish a renamed class from a lost and an invented one unless the rename is declared.
 type Renamer interface {
 	// ClassRenames maps each former name to the current one. It is called right after an
-	// UpdateProviderTree with allocations, or a migration of a [LayoutVersioner], and describes that one; it
-	// must not block. See [ClassRenames] for what is allowed.
+	// UpdateProviderTree with allocations, or a migration of a [LayoutVersioner], and describes
+	// that one; it must not block. See [ClassRenames] for what is allowed.
 	ClassRenames() map[string]string
 }
 

@@ -123,7 +123,7 @@ func TestDecodeConfig(t *testing.T) {
 }
 
 func TestErrorsInWords(t *testing.T) {
-	many := &ReshapeFailed{Reason: "no room"}
+	many := &ReshapeFailed{Reason: "no capacity"}
 	for i := range 7 {
 		many.Violations = append(many.Violations, Violation{Consumer: fmt.Sprint("c", i)})
 	}
@@ -136,7 +136,7 @@ func TestErrorsInWords(t *testing.T) {
 		{&ConfigError{Key: "nodes[0].name", Problem: "is missing"}, "configuration: nodes[0].name: is missing"},
 		{&ReshapeFailed{Violations: []Violation{{Consumer: "c", Provider: "p", Class: "VGPU", Problem: "x"}}},
 			"reshape failed; consumer c, resource provider p, resource class VGPU: x"},
-		{many, "reshape failed: no room; consumer c0; consumer c1; consumer c2; consumer c3; consumer c4; and 2 more"},
+		{many, "reshape failed: no capacity; consumer c0; consumer c1; consumer c2; consumer c3; consumer c4; and 2 more"},
 	} {
 		if got := c.err.Error(); got != c.want {
 			t.Errorf("got %q, want %q", got, c.want)

@@ -186,8 +186,7 @@ func TestNodeDeletedIsAsked(t *testing.T) {
 	}
 }
 
-// TestAbilitiesThatAreLacking: whoever asks all the same learns that it is not supported, not that
-// there is nothing.
+// TestAbilitiesThatAreLacking: a call fails as unsupported, instead of returning an empty result.
 func TestAbilitiesThatAreLacking(t *testing.T) {
 	c, ctx, tree := serve(t, &testDriver{}), context.Background(), protocol.FromTree(oneNode(t))
 	_, step := c.ReshapeStep(ctx, &driverv1.ReshapeStepRequest{Tree: tree})

@@ -200,9 +200,9 @@ func TestErrorsAboutInstances(t *testing.T) {
 		{ErrInstanceNotFound, protocol.Failure{Kind: protocol.KindInstanceNotFound, UUID: oneInstance, Message: "no such instance: " + oneInstance}},
 		{&InstanceNotFound{UUID: "web"}, protocol.Failure{Kind: protocol.KindInstanceNotFound, UUID: oneInstance, Message: "no such instance: " + oneInstance}},
 		{fmt.Errorf("looking: %w", ErrInstanceNotFound), protocol.Failure{Kind: protocol.KindInstanceNotFound, UUID: oneInstance, Message: "looking: no such instance"}},
-		{&InstanceFault{Reason: "no room"}, protocol.Failure{Kind: protocol.KindInstanceFault, UUID: oneInstance, Words: "no room", Message: "instance " + oneInstance + ": no room"}},
-		{fmt.Errorf("making a disk: %w", &InstanceFault{Reason: "no room"}),
-			protocol.Failure{Kind: protocol.KindInstanceFault, UUID: oneInstance, Words: "no room", Message: "making a disk: instance: no room"}},
+		{&InstanceFault{Reason: "no capacity"}, protocol.Failure{Kind: protocol.KindInstanceFault, UUID: oneInstance, Words: "no capacity", Message: "instance " + oneInstance + ": no capacity"}},
+		{fmt.Errorf("making a disk: %w", &InstanceFault{Reason: "no capacity"}),
+			protocol.Failure{Kind: protocol.KindInstanceFault, UUID: oneInstance, Words: "no capacity", Message: "making a disk: instance: no capacity"}},
 		{&NotReady{Reason: "asleep"}, protocol.Failure{Kind: protocol.KindNotReady, Words: "asleep", Message: "driver not ready: asleep"}},
 		{fmt.Errorf("x: %w", ErrUnsupported), protocol.Failure{Kind: protocol.KindUnsupported, Message: "x: not supported by this driver"}},
 		{errors.New("oh"), protocol.Failure{Message: "oh"}},
@@ -223,7 +223,7 @@ func TestPanicAboutAnInstanceFailsThatCallOnly(t *testing.T) {
 		return Instance{UUID: spec.UUID}, nil
 	}}
 	c := managing(t, d)
-	for range 2 { // it does not keep its turn
+	for range 2 { // the panic releases the lock of the instance
 		if err := c.spawn(context.Background(), t, oneInstance); status.Code(err) != codes.Internal || !strings.Contains(err.Error(), "panicked in Spawn: oh no") {
 			t.Errorf("got %v", err)
 		}
@@ -358,8 +358,7 @@ func TestEventsAboutInstancesStream(t *testing.T) {
 	}
 }
 
-// TestWithoutInstances: whoever asks all the same learns that it is not supported, not that there
-// is nothing.
+// TestWithoutInstances: a call fails as unsupported, instead of returning an empty list.
 func TestWithoutInstances(t *testing.T) {
 	c, ctx := managing(t, &testDriver{}), context.Background()
 	_, list := c.instances.List(ctx, &driverv1.ListInstancesRequest{Node: "cn1"})

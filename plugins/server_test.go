@@ -359,7 +359,7 @@ func TestPanicsDoNotBuryTheLog(t *testing.T) {
 	}
 }
 
-// TestPanicsEverywhereAreBounded: what panics at more places than are told apart is counted
+// TestPanicsEverywhereAreBounded: panics at more places than are counted separately are counted
 // together.
 func TestPanicsEverywhereAreBounded(t *testing.T) {
 	var log strings.Builder

@@ -12,10 +12,10 @@ import (
 // MaxLayout is the highest layout version.
 const MaxLayout = protocol.MaxLayout
 
-// LayoutVersioner is implemented by drivers whose trees have layouts with versions. A layout is which
-// providers there are, and which resource class is on which of them. Versions count from 1, in the
-// order of the driver's releases. 0 is a tree whose layout was not recorded: one that Nova wrote,
-// or this driver before it had versions.
+// LayoutVersioner is implemented by drivers whose trees have layouts with versions. A layout is
+// which providers there are, and which resource class is on which of them. Versions count from 1,
+// in the order of the driver's releases. 0 is a tree whose layout was not recorded: one that Nova
+// wrote, or this driver before it had versions.
 //
 // The agent records the layout version of a node's tree. When it starts and the driver has a later
 // one, it gathers all allocations of the tree and runs the layout migrations between, each with the
@@ -47,8 +47,8 @@ type LayoutVersioner interface {
 	// before, at their new places; nil stands for the given ones, as edited. Classes that this
 	// migration renames are declared with [Renamer], which is called after each.
 	//
-	//   - It is called with from between 0 and LayoutVersion()-1, never concurrently with Configure,
-	//     AvailableNodes, UpdateProviderTree or itself.
+	//   - It is called with from between 0 and LayoutVersion()-1, never concurrently with
+	//     Configure, AvailableNodes, UpdateProviderTree or itself.
 	//   - It is idempotent: on a tree with layout from+1 or a later one it changes nothing. The
 	//     record can be behind the tree (a state directory was lost), and 0 means unknown. So it
 	//     looks in the tree for what it moves: "VGPU on the root", not "this is layout 1".

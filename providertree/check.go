@@ -112,7 +112,7 @@ func (c *comparison) generation(was, is *node) {
 	}
 	text := func(g int64) string {
 		if g == NoGeneration {
-			return "none"
+			return "unset"
 		}
 		return fmt.Sprint(g)
 	}

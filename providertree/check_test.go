@@ -129,9 +129,9 @@ func TestCheck(t *testing.T) {
 			want: root + "it was put below " + poolUUID + ": a node's own provider is a root"},
 		"too much reserved, as it was before": {before: stocked, after: onChild(inv("VGPU", providertree.Inventory{Total: 1, Reserved: 2}))},
 		"another generation":                  {after: onRoot(func(p provider) { p.Generation = 8 }), want: root + "its generation is 8, was 7: only Placement changes generations"},
-		"a lost generation":                   {after: onRoot(func(p provider) { p.Generation = providertree.NoGeneration }), want: root + "its generation is none, was 7: only Placement changes generations"},
+		"a lost generation":                   {after: onRoot(func(p provider) { p.Generation = providertree.NoGeneration }), want: root + "its generation is unset, was 7: only Placement changes generations"},
 		"a made up generation": {after: onFresh(func(p provider) { p.Generation = 0 }),
-			want: fresh + "its generation is 0, was none: only Placement changes generations"},
+			want: fresh + "its generation is 0, was unset: only Placement changes generations"},
 		"a generation below zero": {after: onChild(func(p provider) { p.Generation = -5 }), is: providertree.ErrInvalid,
 			want: child + "its generation is -5: return it unchanged, and leave it out of a new provider"},
 

@@ -15,8 +15,8 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// model is the dumb twin of a Tree: a list of providers, searched from end to end, with every rule
-// written out in the most obvious way.
+// model is a simple reference implementation of a Tree: a list of providers with a linear search
+// and every rule written out in the most obvious way.
 type model []providertree.Provider
 
 func (m model) find(uuid string) int {
@@ -116,7 +116,7 @@ var (
 	})
 )
 
-// TestTreeAgainstModel drives a Tree and its dumb twin through the same random life and compares
+// TestTreeAgainstModel applies the same random operations to a Tree and to its model and compares
 // them after each step.
 func TestTreeAgainstModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

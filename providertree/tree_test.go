@@ -42,13 +42,13 @@ func TestRefusals(t *testing.T) {
 		{"the same uuid in upper case", func(tr *providertree.Tree) error {
 			return tr.AddRoot("0000000000004000800"+"0000000000003", "x")
 		}, providertree.ErrExists},
-		{"a child of nobody", func(tr *providertree.Tree) error { return tr.AddChild(id(7), id(9), "x") }, providertree.ErrParent},
+		{"a child of an unknown parent", func(tr *providertree.Tree) error { return tr.AddChild(id(7), id(9), "x") }, providertree.ErrParent},
 		{"no uuid", func(tr *providertree.Tree) error { return tr.AddRoot("", "x") }, providertree.ErrInvalid},
 		{"no name", func(tr *providertree.Tree) error { return tr.AddRoot(id(9), "") }, providertree.ErrInvalid},
 		{"a name of 201", func(tr *providertree.Tree) error { return tr.AddRoot(id(9), strings.Repeat("x", 201)) }, providertree.ErrInvalid},
 		{"a move below itself", func(tr *providertree.Tree) error { _, err := tr.Move(id(1), id(3)); return err }, providertree.ErrParent},
-		{"inventory of nobody", func(tr *providertree.Tree) error { _, err := tr.SetInventories(id(9), nil); return err }, providertree.ErrNotFound},
-		{"traits of nobody", func(tr *providertree.Tree) error { _, err := tr.AddTraits(id(9)); return err }, providertree.ErrNotFound},
+		{"inventory of an unknown provider", func(tr *providertree.Tree) error { _, err := tr.SetInventories(id(9), nil); return err }, providertree.ErrNotFound},
+		{"traits of an unknown provider", func(tr *providertree.Tree) error { _, err := tr.AddTraits(id(9)); return err }, providertree.ErrNotFound},
 		{"a trait in small letters", func(tr *providertree.Tree) error { _, err := tr.AddTraits(id(1), "fast"); return err }, providertree.ErrInvalid},
 		{"an aggregate that is no uuid", func(tr *providertree.Tree) error { _, err := tr.AddAggregates(id(1), "rack"); return err }, providertree.ErrInvalid},
 		{"inventory of zero", func(tr *providertree.Tree) error {

@@ -18,9 +18,9 @@ import (
 // on sharing providers and, for a guest on its way, on other hosts. A consumer that has let go of
 // the node between the two readings is left out.
 //
-// One hole is in the specification and cannot be closed with Placement's API: a consumer that holds
-// nothing on the node itself but only on a sharing provider is not found, because on a sharing
-// provider it cannot be told whose it is.
+// One gap cannot be closed with Placement's API: a consumer that holds nothing on the node itself
+// but only on a sharing provider is not found, because a sharing provider does not show which node
+// a consumer belongs to.
 //
 // It is no snapshot. Whether all of it still held is what Placement checks, by the generations,
 // when a reshape is posted.

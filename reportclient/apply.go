@@ -15,8 +15,8 @@ import (
 )
 
 // Apply carries out a plan for the node whose root is given. An operation that is refused stops
-// those that build upon it and no others; a Placement that is unavailable, or refuses our credentials,
-// stops the rest.
+// those that build upon it and no others; a Placement that is unavailable, or refuses our
+// credentials, stops the rest.
 //
 // What happened is remembered, so the next Tree costs nothing; what failed, or may have happened
 // without an answer, is read again by it. The error is an [*ApplyError] with every cause.
@@ -140,8 +140,8 @@ func (r *run) blockedReshape(reshape *Reshape) error {
 	return nil
 }
 
-// noteFailure notes what a failed request means: for what is known of Placement, and for the operations
-// to come.
+// noteFailure notes what a failed request means for what is known of Placement and for the
+// remaining operations.
 func (r *run) noteFailure(op Operation, err error) {
 	if op.UUID != "" {
 		r.node.markStale(op.UUID)

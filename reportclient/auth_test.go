@@ -22,7 +22,7 @@ import (
 	"github.com/compute-agent/compute-agent/reportclient"
 )
 
-// gate stands before a Placement and lets in who has the right token.
+// gate is a transport before a Placement that passes on only requests with the right token.
 type gate struct {
 	mu      sync.Mutex
 	right   string
@@ -79,8 +79,8 @@ func (k *tokens) reauthorize(_ context.Context, refused http.Header) error {
 	return err
 }
 
-// TestTokenIsRevoked: a read or a write that is answered 401 is sent once more with a new token,
-// whole, and nobody notices.
+// TestTokenIsRevoked: a read or a write that is answered 401 is sent once more with a new token and
+// the whole body, and the caller sees no error.
 func TestTokenIsRevoked(t *testing.T) {
 	onBoth(t, func(t *testing.T, url string) {
 		requests := &counter{}
@@ -119,7 +119,7 @@ func TestEndpointMoves(t *testing.T) {
 			t.Errorf("before it is known: %v", err)
 		}
 		if client.Endpoint() != "" {
-			t.Error("the endpoint is known before anybody said it")
+			t.Error("the endpoint is known before the catalog was read")
 		}
 		want(t, requests)
 		where, unknown = url+"/", nil
@@ -142,7 +142,7 @@ func TestEndpointMoves(t *testing.T) {
 		}
 		where = "nonsense"
 		if _, err := client.Tree(t.Context(), id(1), "cn1"); err == nil || !strings.Contains(err.Error(), `"nonsense"`) {
-			t.Errorf("an endpoint that is none: %v", err)
+			t.Errorf("an invalid endpoint: %v", err)
 		}
 	})
 }
@@ -179,7 +179,7 @@ func TestMicroversion(t *testing.T) {
 		want      error
 		says      []string
 	}{
-		{"1.0", "1.36", reportclient.ErrTooOld, []string{"1.0 to 1.36", "needs 1.37", "upgrade Placement", "Xena"}},
+		{"1.0", "1.36", reportclient.ErrTooOld, []string{"1.0 to 1.36", "1.37 is needed", "upgrade Placement", "Xena"}},
 		{"1.0", "0.99", reportclient.ErrTooOld, []string{"upgrade Placement"}},
 		{"1.38", "1.50", reportclient.ErrTooOld, []string{"1.38 to 1.50", "upgrade the agent"}},
 		{"2.0", "2.1", reportclient.ErrTooOld, []string{"upgrade the agent"}},

@@ -17,8 +17,8 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// Consumer is one consumer with all that it holds, also on other hosts and on sharing providers. Its
-// Generation is nil if Placement does not have it.
+// Consumer is one consumer with all that it holds, also on other hosts and on sharing providers.
+// Its Generation is nil if Placement does not have it.
 type Consumer struct {
 	UUID string
 	providertree.ConsumerAllocations
@@ -169,8 +169,8 @@ func (c *Client) Consumer(ctx context.Context, uuid string) (Consumer, error) {
 // It fails if the consumer changed since it was read; a consumer that held nothing else is gone
 // then. changed is false if it holds nothing of ours, and nothing was sent.
 //
-// Errors: [ErrConflict] if the consumer was written meanwhile, [ErrNoRoom] if what it holds
-// elsewhere no longer fits there.
+// Errors: [ErrConflict] if the consumer was written meanwhile, [ErrInsufficientCapacity] if what
+// it holds elsewhere no longer fits there.
 func (c *Client) DeleteOurPart(ctx context.Context, consumer Consumer, ours []string) (changed bool, err error) {
 	rest := maps.Clone(consumer.Resources)
 	maps.DeleteFunc(rest, func(provider string, _ providertree.Resources) bool { return slices.Contains(ours, provider) })
@@ -186,8 +186,8 @@ func (c *Client) DeleteOurPart(ctx context.Context, consumer Consumer, ours []st
 // CreateAllocations creates the allocations of a consumer that has none: its generation must be
 // nil. Placement checks the capacity.
 //
-// Errors: [ErrConflict] if the consumer has allocations now, [ErrNoRoom] if the capacity is
-// exceeded, [ErrInvalid] for a provider or class that Placement does not know.
+// Errors: [ErrConflict] if the consumer has allocations now, [ErrInsufficientCapacity] if the
+// capacity is exceeded, [ErrInvalid] for a provider or class that Placement does not know.
 func (c *Client) CreateAllocations(ctx context.Context, consumer Consumer) error {
 	if consumer.Generation != nil || consumer.Gone() {
 		return fmt.Errorf("consumer %s: allocations are created only for consumers without any, and must not be empty", consumer.UUID)

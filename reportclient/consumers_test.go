@@ -74,7 +74,7 @@ func TestHoldings(t *testing.T) {
 	})
 }
 
-// TestAgeIsPlacementsOwn: a clock of ours that is wrong makes nobody older.
+// TestAgeIsPlacementsOwn: the age of a consumer does not depend on the local clock.
 func TestAgeIsPlacementsOwn(t *testing.T) {
 	onEmpty(t, func(t *testing.T, empty func(*testing.T) string) {
 		url := empty(t)
@@ -113,8 +113,8 @@ func TestAgeIsPlacementsOwn(t *testing.T) {
 	})
 }
 
-// TestDeleteOurPart: what is ours goes, what is elsewhere stays, and only if nobody wrote
-// meanwhile.
+// TestDeleteOurPart: what is ours is removed, what is elsewhere stays, and only if no other client
+// wrote meanwhile.
 func TestDeleteOurPart(t *testing.T) {
 	ours := []string{id(cn1), id(gpu0)}
 	onEmpty(t, func(t *testing.T, empty func(*testing.T) string) {
@@ -165,7 +165,7 @@ func TestDeleteOurPart(t *testing.T) {
 	})
 }
 
-// TestCreateAllocations: only for one who has nothing, and only where there is room.
+// TestCreateAllocations: only for a consumer that has none, and only where the capacity suffices.
 func TestCreateAllocations(t *testing.T) {
 	onEmpty(t, func(t *testing.T, empty func(*testing.T) string) {
 		client, requests := crowd(t, empty(t))

@@ -3,11 +3,10 @@
 // Package reportclient reports for one agent: it caches what Placement says of the agent's provider
 // trees, works out what must be written so that Placement says something else, and writes it.
 //
-//	           ┌────────────────────────── Client ─────────────────────────┐
-//	           │ cached tree  ◀── GET in_tree; inventories, traits, aggregates (only when the generation moved)
-//	Tree() ────┤                                                            │
-//	           └────────────────────────────────────────────────────────────┘
-//	Plan(known, desired) ── pure ──▶ []Operation ── Apply() ──▶ PUT, POST, DELETE, each with the provider's generation
+//	Tree() ──▶ cached tree ◀── GET in_tree; and, of each provider whose generation
+//	                           moved, inventories, traits and aggregates
+//	Plan(known, desired) ── pure ──▶ []Operation ── Apply() ──▶ PUT, POST, DELETE,
+//	                                               each with the provider's generation
 //	PlanReshape(known, desired, before, after) ── the same, with what moves in one POST /reshaper
 //
 // # Cost
@@ -33,12 +32,14 @@
 // driver edits tree and allocations, [NewReshapePlan] puts what moves, and nothing else, into one
 // [Reshape], and Apply posts it once:
 //
-//	ReshapeLog.Begin ─▶ POST /reshaper ─┬─ 204 ──────────────────────────────────▶ happened: noted without reading
-//	                                    ├─ 409 concurrent_update ────────────────▶ ErrConflict: all forgotten, compute again
-//	                                    ├─ another no of Placement's ────────────▶ ErrReshapeRefused, with what to do
-//	                                    └─ no answer, 5xx, garbage ─ compare ─┬──▶ happened
-//	                                                                          ├──▶ did not: fenced off, then ErrConflict
-//	                                                                          └──▶ unknown: Placement is unavailable
+//	ReshapeLog.Begin ─▶ POST /reshaper
+//	  ├─ 204 ─────────────────────────▶ happened: noted without reading
+//	  ├─ 409 concurrent_update ───────▶ ErrConflict: all forgotten, compute again
+//	  ├─ any other refusal ───────────▶ ErrReshapeRefused, with what to do
+//	  └─ no answer, 5xx, garbage ─ compare
+//	       ├──────────────────────────▶ happened
+//	       ├──────────────────────────▶ did not: fenced off, then ErrConflict
+//	       └──────────────────────────▶ unknown: Placement is unavailable
 //
 // A reshape costs 1 request. What it leaves is known without reading: a provider of the reshape is
 // raised by its interim inventory (none if it will have none), by allocations that touch it, and by

@@ -175,9 +175,9 @@ func TestRequestBudget(t *testing.T) {
 	})
 }
 
-// TestSomebodyElseWrites: a conflict is told as one, only what moved is read again, and the other's
-// change survives.
-func TestSomebodyElseWrites(t *testing.T) {
+// TestAnotherClientWrites: a conflict is reported as ErrConflict, only what changed is read again,
+// and the other client's change survives.
+func TestAnotherClientWrites(t *testing.T) {
 	onBoth(t, func(t *testing.T, url string) {
 		client, requests, _ := observed(t, url)
 		ok(t, apply(t, client, firstTree...))
@@ -269,11 +269,11 @@ func TestIdentity(t *testing.T) {
 	onBoth(t, func(t *testing.T, url string) {
 		client, requests, _ := observed(t, url)
 		ok(t, apply(t, client, firstTree...))
-		stranger, requests2, _ := observed(t, url)
+		other, requests2, _ := observed(t, url)
 		for name, node := range map[string]struct{ uuid, name string }{
 			"our name under another uuid": {id(5), "cn1"}, "our uuid under another name": {id(1), "cn2"}, "our uuid is a child": {id(2), "cn1_gpu"},
 		} {
-			if _, err := stranger.Tree(t.Context(), node.uuid, node.name); !errors.Is(err, reportclient.ErrIdentity) {
+			if _, err := other.Tree(t.Context(), node.uuid, node.name); !errors.Is(err, reportclient.ErrIdentity) {
 				t.Errorf("%s: got %v", name, err)
 			}
 		}

@@ -181,8 +181,8 @@ func customSymbols(tree *providertree.Tree) (classes, traits map[string]bool) {
 	return classes, traits
 }
 
-// hasUncreated reports whether a provider does not exist in Placement yet. A tree that was read for a
-// node that is new to Placement holds its root in that state.
+// hasUncreated reports whether a provider does not exist in Placement yet. A tree that was read for
+// a node that is new to Placement holds its root in that state.
 func hasUncreated(tree *providertree.Tree) bool {
 	for p := range tree.All() {
 		if p.Generation == providertree.NoGeneration {

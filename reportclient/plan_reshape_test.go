@@ -60,7 +60,7 @@ func TestReshapePlan(t *testing.T) {
 			want:  []string{"set the inventory of cn1: VCPU total 8→4"},
 		},
 		{
-			name:  "capacity that moves does so in one step also when nobody holds any of it",
+			name:  "capacity that moves does so in one step also when no consumer holds any of it",
 			edits: []edit{inventory(cn1, "VGPU", providertree.Inventory{Total: 2}), inventory(gpu0, "VGPU", providertree.Inventory{Total: 4})},
 			want:  []string{"reshape cn1: VGPU total 4→2; cn1_gpu: VGPU total 2→4; with the allocations of 0 consumers"},
 		},
@@ -116,7 +116,7 @@ func TestReshapePlan(t *testing.T) {
 			},
 		},
 		{
-			name: "what was closed has room again in the reshape that posts it anew", claims: map[int]resources{alice: {cn1: {"VCPU": 2}, gpu0: {"VGPU": 2}}},
+			name: "what was closed has capacity again in the reshape that moves its allocations", claims: map[int]resources{alice: {cn1: {"VCPU": 2}, gpu0: {"VGPU": 2}}},
 			edits: []edit{
 				inventory(cn1, "VGPU", providertree.Inventory{Total: 5}), noInventory(cn1, "VCPU"), inventory(moved, "VCPU", providertree.Inventory{Total: 8}),
 				inventory(gpu0, "VGPU", providertree.Inventory{Total: 3}),

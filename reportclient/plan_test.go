@@ -135,7 +135,7 @@ func TestPlanOfANewNode(t *testing.T) {
 }
 
 // TestPlanOrder: whatever the difference, parents come before children, deletions run the other
-// way, and nothing is said of a provider before it exists or after it is gone.
+// way, and no operation is on a provider that does not exist yet or no longer.
 func TestPlanOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		grow := func(label string) *providertree.Tree {

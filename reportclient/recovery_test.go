@@ -112,8 +112,8 @@ func TestAggregatesOfOldClients(t *testing.T) {
 	})
 }
 
-// TestProviderVanishesWhileRead: a child that somebody deletes between the listing and the reading
-// is a concurrent write like any other, so that the pass is computed again at once.
+// TestProviderVanishesWhileRead: a child that another client deletes between the listing and the
+// reading is a concurrent write like any other, so that the pass is computed again at once.
 func TestProviderVanishesWhileRead(t *testing.T) {
 	onBoth(t, func(t *testing.T, url string) {
 		writer, _, _ := observed(t, url)

@@ -93,8 +93,8 @@ func (r *Reshape) generationsAfter() map[string]int64 {
 }
 
 // Inverse is the reshape that takes this one back. It carries the generations that hold right after
-// this one, so Placement refuses it once anybody has written to one of the providers, or to one of
-// the consumers.
+// this one, so Placement refuses it once any client has written to one of the providers or
+// consumers.
 func (r *Reshape) Inverse() *Reshape {
 	out := &Reshape{
 		Providers: make([]ReshapedProvider, 0, len(r.Providers)),

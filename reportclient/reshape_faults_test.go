@@ -24,7 +24,7 @@ import (
 	"github.com/compute-agent/compute-agent/reportclient"
 )
 
-// journal notes what it is told.
+// journal is a ReshapeLog that records its calls.
 type journal struct {
 	events []string
 	begun  *reportclient.Reshape
@@ -411,7 +411,8 @@ func TestReshapeBuildsUpon(t *testing.T) {
 	}
 }
 
-// TestReshapeWithoutTheRole: an administrator may do everything else, and is told what is missing.
+// TestReshapeWithoutTheRole: an administrator may do everything else, and the error names what is
+// missing.
 func TestReshapeWithoutTheRole(t *testing.T) {
 	server, err := placement.New(t.Context(), placement.Config{StateDir: t.TempDir(), Auth: placement.Auth{Strategy: placement.NoAuth}, Logger: zerolog.Nop()})
 	ok(t, err)
@@ -496,7 +497,7 @@ func TestCompareReshape(t *testing.T) {
 		{"as after", renewed, childGone, holdsNew, reportclient.ReshapeHappened},
 		{"as after, and the guest is gone", renewed, childGone, holdsNone, reportclient.ReshapeHappened},
 		{"only the guest tells", third, childThen, holdsNew, reportclient.ReshapeHappened},
-		{"as before, and somebody wrote since", oldNext, childThen, holdsOld, reportclient.ReshapeRefused},
+		{"as before, and another client wrote since", oldNext, childThen, holdsOld, reportclient.ReshapeRefused},
 		{"neither", third, childThen, holdsNone, reportclient.ReshapeUnknown},
 		{"half and half", renewed, childOld, holdsOld, reportclient.ReshapeUnknown},
 	}

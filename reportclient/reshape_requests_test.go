@@ -154,9 +154,9 @@ func vanishing(t *testing.T, url string) {
 	}
 	got, err := client.AllocationsForProviderTree(t.Context(), id(cn1))
 	ok(t, err)
-	stranger, asked, _ := observed(t, url)
+	other, asked, _ := observed(t, url)
 	// nothing of the tree was read before
-	unread, err := stranger.AllocationsForProviderTree(t.Context(), id(cn1))
+	unread, err := other.AllocationsForProviderTree(t.Context(), id(cn1))
 	ok(t, err)
 	want(t, asked, "GET /resource_providers", "GET /resource_providers/#1/allocations", "GET /allocations/#13")
 	if d := cmp.Diff(simplify(got), simplify(unread)); d != "" {
@@ -167,7 +167,7 @@ func vanishing(t *testing.T, url string) {
 	}
 }
 
-// vanishedProvider: a child that somebody deletes after the tree was read is a conflict.
+// vanishedProvider: a child that another client deletes after the tree was read is a conflict.
 func vanishedProvider(t *testing.T, url string) {
 	e := gpus
 	e.before = append(slices.Clone(e.before), child(cn1, gpu1, "cn1_old"))

@@ -43,7 +43,7 @@ func TestUnanswered(t *testing.T) {
 		"a crash":              {errors.New("the process has ended"), true},
 		"the deadline":         {context.DeadlineExceeded, true},
 		"a reshape is needed":  {plugins.ErrReshapeNeeded, false},
-		"a reshape is refused": {&plugins.ReshapeFailed{Reason: "no room"}, false},
+		"a reshape is refused": {&plugins.ReshapeFailed{Reason: "no capacity"}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

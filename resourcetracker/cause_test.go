@@ -27,7 +27,7 @@ func TestKindOf(t *testing.T) {
 		}
 	}
 	if got := kindOf(errors.Join(reportclient.ErrUnavailable, &ReshapeError{Problem: "no"})); got != CauseReshapeRefused {
-		t.Errorf("what a person must mend comes first: %q", got)
+		t.Errorf("the cause that an operator must fix comes first: %q", got)
 	}
 	if got := kindOf(nil); got != "" {
 		t.Errorf("nothing is %q", got)

@@ -94,10 +94,10 @@ func TestAnAgentThatEndsAmidItsWrites(t *testing.T) {
 	}
 }
 
-// TestATraitThatMovesInAReshapeIsToldInOnePlace: another client has put it on the root, and the
+// TestATraitThatMovesInAReshapeIsOnOneProvider: another client has put it on the root, and the
 // driver has it on the child now. Traits are written before the reshape and not with it; wherever
 // the pass breaks off, one after it, that may be no reshape any more, takes away what is left.
-func TestATraitThatMovesInAReshapeIsToldInOnePlace(t *testing.T) {
+func TestATraitThatMovesInAReshapeIsOnOneProvider(t *testing.T) {
 	const moves, stays = "HW_CPU_X86_AMD_SEV", "CUSTOM_RACK_7"
 	story := func(t *testing.T, writes int, late, restart, keep bool) (total int) {
 		synctest.Test(t, func(t *testing.T) {

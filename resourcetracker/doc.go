@@ -3,20 +3,20 @@
 // Package resourcetracker is the loop that keeps Placement up to date with a driver: one [Tracker]
 // per virt driver, one pass per compute node and round.
 //
-//	            ┌──────────── every update_resources_interval, on events, after a back-off ───────────┐
-//	            ▼                                                                                     │
-//	driver.AvailableNodes ─▶ for each node:                                                           │
-//	   journal                   a reshape without an answer? compare with Placement                  │
-//	   placement.Tree            what Placement says (no request while it is fresh)                   │
-//	   ownership.Strip           without what the agent itself laid upon it                           │
-//	   driver.UpdateProviderTree what the node can give, edited into a copy                           │
-//	   └ ReshapeNeeded or a newer shape, and start-up lasts:                                          │
-//	       placement.AllocationsForProviderTree, the driver's steps on fresh copies, guard            │
-//	   guard                     nothing impossible                                                   │
-//	   ownership.Merge           others' items stay; COMPUTE_NODE, OWNER_NOVA, provider.yaml laid on  │
-//	   ownership.Drain          what goes and is in use stays, closed, until it is free              │
-//	   placement.Plan            the difference, as ordered writes ── empty: done ────────────────────┤
-//	   placement.Apply           ── conflict: read again and compute again, four times at most ───────┘
+//	every update_resources_interval, on events, after a back-off:
+//	driver.AvailableNodes ─▶ for each node:
+//	   journal                   a reshape without an answer? compare with Placement
+//	   placement.Tree            what Placement says (no request while it is cached)
+//	   ownership.Strip           without what the agent itself added
+//	   driver.UpdateProviderTree what the node can give, edited into a copy
+//	   └ ReshapeNeeded or a newer layout, and start-up lasts:
+//	       placement.AllocationsForProviderTree, the driver's steps on new copies, guard
+//	   guard                     nothing impossible
+//	   ownership.Merge           others' items stay; COMPUTE_NODE, OWNER_NOVA and
+//	                             provider.yaml are added
+//	   ownership.Drain           what goes and is in use stays, closed, until it is free
+//	   placement.Plan            the difference, as ordered writes; empty: done
+//	   placement.Apply           conflict: read and compute again, four times at most
 //
 // A pass must not read the absence of a driver as the absence of inventory. On any error Placement
 // is left as it is, the node is shown as degraded with cause and hint, and the next pass comes

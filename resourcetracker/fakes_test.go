@@ -134,7 +134,7 @@ type fakePlacement struct {
 	compared   int
 	unknown    string                      // a trait that it does not know
 	refused    bool                        // and the client has seen that
-	outcome    reportclient.ReshapeOutcome // of a comparison; "": what is so
+	outcome    reportclient.ReshapeOutcome // of a comparison; "": the actual state
 	compareErr error
 	progress   chan struct{} // Apply stops after its first operation until it is closed
 }
@@ -257,7 +257,7 @@ func (p *fakePlacement) reshape(r *reportclient.Reshape) error {
 	}
 	if p.onReshape != nil {
 		if err := p.onReshape(); err != nil {
-			if !errors.Is(err, reportclient.ErrUnavailable) { // else nobody knows
+			if !errors.Is(err, reportclient.ErrUnavailable) { // else it is unknown
 				end(reportclient.ReshapeRefused)
 			}
 			return err

@@ -23,7 +23,7 @@ func TestHintsOfARefusedReshape(t *testing.T) {
 		"empty resources": {func(r *draft) { r.after[id(9, 1)].Resources[id(4, 1)] = map[string]int64{} }, []string{fixDriver}},
 		"no capacity": {func(r *draft) {
 			must(r.desired.SetInventory(id(4, 0), "VGPU", providertree.Inventory{Total: 4, Reserved: 3}))
-		}, []string{makeRoom}},
+		}, []string{freeCapacity}},
 		"a step that does not fit": {func(r *draft) {
 			must(r.desired.SetInventory(id(4, 0), "VGPU", providertree.Inventory{Total: 4, StepSize: 4}))
 		}, []string{fitUnits}},
@@ -33,7 +33,7 @@ func TestHintsOfARefusedReshape(t *testing.T) {
 		"two kinds": {func(r *draft) {
 			must(r.desired.SetInventory(id(4, 0), "VGPU", providertree.Inventory{Total: 4, Reserved: 3}))
 			r.after[id(9, 2)].Resources[gForeign]["VCPU"] = 1
-		}, []string{fixDriver, makeRoom}},
+		}, []string{fixDriver, freeCapacity}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := vgpus()

@@ -49,14 +49,15 @@ type reshapeGuard struct {
 
 // What can be done about a reshape that is refused, by what is wrong with it.
 const (
-	fixDriver = "this is a defect of the driver: install its former version, and report it to its author with this list"
-	makeRoom  = "migrate or delete guests of the node, or raise the inventory or its allocation_ratio in the driver's configuration"
-	fitUnits  = "correct min_unit, max_unit and step_size of the inventory in the driver's configuration; or migrate or delete the guest, whose allocation has a size that does not fit"
-	fixPlaces = "if the guest is gone, delete its allocation (`openstack resource provider allocation delete CONSUMER`); if it runs, the driver must move what it holds: " +
+	fixDriver    = "this is a defect of the driver: install its former version, and report it to its author with this list"
+	freeCapacity = "migrate or delete guests of the node, or raise the inventory or its allocation_ratio in the driver's configuration"
+	fitUnits     = "correct min_unit, max_unit and step_size of the inventory in the driver's configuration; or migrate or delete the guest, whose allocation has a size that does not fit"
+	fixPlaces    = "if the guest is gone, delete its allocation (`openstack resource provider allocation delete CONSUMER`); if it runs, the driver must move what it holds: " +
 		"install its former version, and report it to its author"
 )
 
-func (g *reshapeGuard) blame(consumer, provider, class, format string, args ...any) {
+// defect reports a violation that only a defect of the driver can cause.
+func (g *reshapeGuard) defect(consumer, provider, class, format string, args ...any) {
 	g.object(fixDriver, consumer, provider, class, format, args...)
 }
 
@@ -93,7 +94,7 @@ func (g *reshapeGuard) checkTree() {
 	for p := range g.known.All() {
 		after, exists := g.desired.Provider(p.UUID)
 		if exists && !g.own[p.UUID] && !after.Equal(p) {
-			g.blame("", p.UUID, "", "%s is outside of the tree of %s, and would be changed", p.Name, g.node.Name)
+			g.defect("", p.UUID, "", "%s is outside of the tree of %s, and would be changed", p.Name, g.node.Name)
 		}
 	}
 }
@@ -104,10 +105,10 @@ func (g *reshapeGuard) checkConsumer(consumer string) {
 	after, holds := g.after[consumer]
 	switch {
 	case !holds:
-		g.blame(consumer, "", "", "all its allocations would be lost")
+		g.defect(consumer, "", "", "all its allocations would be lost")
 		return
 	case !held:
-		g.blame(consumer, "", "", "it has no allocations here, and would get some")
+		g.defect(consumer, "", "", "it has no allocations here, and would get some")
 		return
 	}
 	g.checkOwner(consumer, before, after)
@@ -121,7 +122,7 @@ func (g *reshapeGuard) checkConsumer(consumer string) {
 		if !g.own[provider] {
 			for _, class := range unionKeys(was, is) {
 				if was[class] != is[class] {
-					g.blame(consumer, provider, class, "the provider is outside of the tree of %s, and what is allocated there would change from %d to %d", g.node.Name, was[class], is[class])
+					g.defect(consumer, provider, class, "the provider is outside of the tree of %s, and what is allocated there would change from %d to %d", g.node.Name, was[class], is[class])
 				}
 			}
 		}
@@ -135,17 +136,17 @@ func (g *reshapeGuard) checkConsumer(consumer string) {
 // checkOwner finds what a reshape never changes.
 func (g *reshapeGuard) checkOwner(consumer string, before, after providertree.ConsumerAllocations) {
 	if before.ProjectID != after.ProjectID || before.UserID != after.UserID {
-		g.blame(consumer, "", "", "it belongs to project %q and user %q, and would be given to project %q and user %q", before.ProjectID, before.UserID, after.ProjectID, after.UserID)
+		g.defect(consumer, "", "", "it belongs to project %q and user %q, and would be given to project %q and user %q", before.ProjectID, before.UserID, after.ProjectID, after.UserID)
 	}
 	if before.ConsumerType != after.ConsumerType {
-		g.blame(consumer, "", "", "its consumer type is %q, and would become %q", before.ConsumerType, after.ConsumerType)
+		g.defect(consumer, "", "", "its consumer type is %q, and would become %q", before.ConsumerType, after.ConsumerType)
 	}
 	same := (before.Generation == nil) == (after.Generation == nil)
 	if same && before.Generation != nil {
 		same = *before.Generation == *after.Generation
 	}
 	if !same {
-		g.blame(consumer, "", "", "its consumer generation was changed; it says which state the reshape was made for and must stay")
+		g.defect(consumer, "", "", "its consumer generation was changed; it says which state the reshape was made for and must stay")
 	}
 }
 
@@ -153,12 +154,12 @@ func (g *reshapeGuard) checkOwner(consumer string, before, after providertree.Co
 // of everything that it is sent, so they count for all that a changed consumer holds.
 func (g *reshapeGuard) checkPlaces(consumer, provider string, resources providertree.Resources, changed bool) {
 	if len(resources) == 0 {
-		g.blame(consumer, provider, "", "it would hold an empty set of resources there, which Placement refuses; leave out a provider without resources")
+		g.defect(consumer, provider, "", "it would hold an empty set of resources there, which Placement refuses; leave out a provider without resources")
 	}
 	for _, class := range slices.Sorted(maps.Keys(resources)) {
 		n := resources[class]
 		if n < 1 || n > providertree.MaxUnit {
-			g.blame(consumer, provider, class, "it would hold %d, and an allocation is at least 1 and at most %d", n, int64(providertree.MaxUnit))
+			g.defect(consumer, provider, class, "it would hold %d, and an allocation is at least 1 and at most %d", n, int64(providertree.MaxUnit))
 			continue
 		}
 		if !g.own[provider] {
@@ -191,14 +192,14 @@ func (g *reshapeGuard) checkTotals(consumer string, before, after providertree.C
 	for _, class := range unionKeys(byName, byNameAfter) {
 		switch had, has := byName[class], byNameAfter[class]; {
 		case has < had:
-			g.blame(consumer, "", class, "it holds %d on the providers of %s and would hold %d: %d would be lost", had, g.node.Name, has, minus(had, has))
+			g.defect(consumer, "", class, "it holds %d on the providers of %s and would hold %d: %d would be lost", had, g.node.Name, has, minus(had, has))
 		case has > had:
-			g.blame(consumer, "", class, "it holds %d on the providers of %s and would hold %d: %d would be added", had, g.node.Name, has, minus(has, had))
+			g.defect(consumer, "", class, "it holds %d on the providers of %s and would hold %d: %d would be added", had, g.node.Name, has, minus(has, had))
 		}
 	}
 	for _, class := range unionKeys(was, is) {
 		if g.renames.Present(class) != class && is[class] > was[class] {
-			g.blame(consumer, "", class, "it would hold %d of a class that is renamed to %s, more than the %d before", is[class], g.renames.Present(class), was[class])
+			g.defect(consumer, "", class, "it would hold %d of a class that is renamed to %s, more than the %d before", is[class], g.renames.Present(class), was[class])
 		}
 	}
 }
@@ -226,7 +227,7 @@ func (g *reshapeGuard) checkCapacity() {
 				continue // reported for each consumer
 			}
 			if capacity, used := inv.Capacity(), is[provider][class]; used > capacity && used > was[provider][class] {
-				g.object(makeRoom, "", provider, class, "%d would be allocated on %s, but its capacity is %d", used, g.name(provider), capacity)
+				g.object(freeCapacity, "", provider, class, "%d would be allocated on %s, but its capacity is %d", used, g.name(provider), capacity)
 			}
 		}
 	}

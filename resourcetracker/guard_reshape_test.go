@@ -88,13 +88,13 @@ func TestGuardLetsAnHonestReshapePass(t *testing.T) {
 	}
 }
 
-// TestGuardNamesEveryOffence: each misbehaviour is found, under its consumer, provider and class.
-func TestGuardNamesEveryOffence(t *testing.T) {
+// TestGuardNamesEveryViolation: each fault is found, under its consumer, provider and class.
+func TestGuardNamesEveryViolation(t *testing.T) {
 	guest, evacuee, plain := id(9, 1), id(9, 2), id(9, 3)
 	gpu0 := id(4, 0)
 	for name, c := range map[string]struct {
-		misbehave func(*draft)
-		want      []string // each is the beginning of one violation, and all that there are
+		fault func(*draft)
+		want  []string // each is the beginning of one violation, and all that there are
 	}{
 		"a consumer is dropped": {func(r *draft) { delete(r.after, plain) }, []string{
 			"consumer " + plain + ": all its allocations would be lost"}},
@@ -189,7 +189,7 @@ func TestGuardNamesEveryOffence(t *testing.T) {
 		"the generation is dropped": {func(r *draft) {
 			r.own(guest, func(c *providertree.ConsumerAllocations) { c.Generation = nil })
 		}, []string{"consumer " + guest + ": its consumer generation was changed"}},
-		"a class is renamed and nobody said so": {func(r *draft) {
+		"a class is renamed and the driver does not report it": {func(r *draft) {
 			must(r.desired.SetInventories(gpu0, providertree.Inventories{"CUSTOM_VGPU": {Total: 4}}))
 			r.after[guest].Resources[gpu0] = map[string]int64{"CUSTOM_VGPU": 2}
 		}, []string{
@@ -200,15 +200,15 @@ func TestGuardNamesEveryOffence(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := vgpus()
-			c.misbehave(&r)
+			c.fault(&r)
 			got := guardReshape(r)
 			for i, o := range got {
 				if i >= len(c.want) || !strings.HasPrefix(o.String(), c.want[i]) {
-					t.Errorf("offender %d: %s", i, o)
+					t.Errorf("violation %d: %s", i, o)
 				}
 			}
 			if len(got) != len(c.want) {
-				t.Errorf("%d offenders, want %d:\n%s", len(got), len(c.want), strings.Join(c.want, "\n"))
+				t.Errorf("%d violations, want %d:\n%s", len(got), len(c.want), strings.Join(c.want, "\n"))
 			}
 		})
 	}
@@ -248,8 +248,8 @@ func TestGuardAllowsOverCommitThatDoesNotGrow(t *testing.T) {
 	}
 }
 
-// TestGuardKeepsWhatIsAllocated: a provider that was there must not go while somebody holds
-// something of it.
+// TestGuardKeepsWhatIsAllocated: a provider that was there must not be removed while a
+// consumer holds something of it.
 func TestGuardKeepsWhatIsAllocated(t *testing.T) {
 	r := vgpus()
 	old := id(4, 9)
@@ -327,7 +327,7 @@ func world(t *rapid.T) draft {
 	return r
 }
 
-// TestGuardHonestMovesAlwaysPass: whatever is moved within the node, nobody stands in the way.
+// TestGuardHonestMovesAlwaysPass: the guard accepts every correct move within the node.
 func TestGuardHonestMovesAlwaysPass(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		if violations := guardReshape(world(t)); len(violations) > 0 {
@@ -336,9 +336,9 @@ func TestGuardHonestMovesAlwaysPass(t *testing.T) {
 	})
 }
 
-// TestGuardMisbehaviourNeverPasses: after honest moves, one random change of an amount, a consumer
+// TestGuardFindsEveryFault: after honest moves, one random change of an amount, a consumer
 // or an owner is found.
-func TestGuardMisbehaviourNeverPasses(t *testing.T) {
+func TestGuardFindsEveryFault(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := world(t)
 		consumer := rapid.SampledFrom(slices.Sorted(maps.Keys(r.after))).Draw(t, "victim")
@@ -348,7 +348,7 @@ func TestGuardMisbehaviourNeverPasses(t *testing.T) {
 		n := resources[provider][class]
 		what := rapid.SampledFrom([]string{
 			"lost", "less", "invented", "doubled", "foreign", "sharing", "negative", "zero", "huge", "renamed", "stolen", "consumer lost", "consumer invented", "owner", "generation", "empty",
-		}).Draw(t, "misbehaviour")
+		}).Draw(t, "fault")
 		delta := rapid.Int64Range(1, math.MaxInt64-n).Draw(t, "delta")
 		switch what {
 		case "lost":

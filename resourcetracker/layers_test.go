@@ -129,7 +129,7 @@ func TestDisabledAndEnabled(t *testing.T) {
 		time.Sleep(5 * time.Minute)
 		synctest.Wait()
 		if !s.said().HasTraits(nodeUUID, resourcetracker.TraitStatusDisabled) {
-			t.Error("what somebody else set is gone")
+			t.Error("what another client set is gone")
 		}
 		s.tracker.Enable(func(node string) bool { return node == "cn1" })
 		synctest.Wait()
@@ -143,7 +143,7 @@ func TestDisabledAndEnabled(t *testing.T) {
 		time.Sleep(5 * time.Minute)
 		synctest.Wait()
 		if !s.said().HasTraits(nodeUUID, resourcetracker.TraitStatusDisabled) {
-			t.Error("enabling once goes on for ever")
+			t.Error("enabling once removes the trait again and again")
 		}
 	})
 }
@@ -162,7 +162,7 @@ func TestCapabilities(t *testing.T) {
 		})
 		<-s.tracker.Ready()
 		if s.logged("does not own. It was left") > 0 {
-			t.Error("it is said that a trait stays that goes")
+			t.Error("the log says that a trait stays, and it is removed")
 		}
 		if !s.said().HasTraits(nodeUUID, "COMPUTE_NET_ATTACH_INTERFACE") || s.said().HasTraits(nodeUUID, "COMPUTE_RESCUE_BFV") {
 			t.Errorf("%v", slices.Collect(s.said().All()))
@@ -185,7 +185,7 @@ providers:
     traits: {additional: [CUSTOM_FAST]}
   - identification: {name: 'cn1:NIC Switch agent:br0'}
     traits: {additional: [CUSTOM_BLUE]}
-  - identification: {name: nobody}
+  - identification: {name: absent}
     traits: {additional: [CUSTOM_BLUE]}
 `
 	dir := t.TempDir()
@@ -222,7 +222,7 @@ providers:
 		}
 		// Three names are new, two providers get traits, one an inventory, and then there is
 		// nothing to write any more, many passes on.
-		if n := s.tracker.Status().Nodes[0]; n.Passes < 9 || s.writes() != 6 || len(n.Conflicts) != 1 || !strings.Contains(n.Conflicts[0], "nobody") {
+		if n := s.tracker.Status().Nodes[0]; n.Passes < 9 || s.writes() != 6 || len(n.Conflicts) != 1 || !strings.Contains(n.Conflicts[0], "absent") {
 			t.Errorf("%d writes, %+v", s.writes(), n)
 		}
 
@@ -242,7 +242,7 @@ providers:
 			t.Errorf("of 4 licences, 3 of them in use, stay: %+v", inv)
 		}
 		if r := s.tracker.Status().Nodes[0].Draining; len(r) != 1 || !strings.Contains(r[0], "held by the consumer "+guest1+".") {
-			t.Errorf("retiring: %q", r)
+			t.Errorf("draining: %q", r)
 		}
 		s.placement.set(func(p *fakePlacement) {
 			p.allocations = nil
@@ -251,7 +251,7 @@ providers:
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()
 		if _, there := s.said().Inventory(nodeUUID, "CUSTOM_LICENSE"); there {
-			t.Error("nobody uses it any more, and it is still there")
+			t.Error("no guest uses it any more, and it is still there")
 		}
 	})
 }
@@ -298,7 +298,8 @@ func TestUsagesThatWereReadAreKept(t *testing.T) {
 	})
 }
 
-// TestADryRunAdoptsNothing: what it was told of a node is not what the first pass finds.
+// TestADryRunAdoptsNothing: what a dry run reads of a node is not recorded, and the first pass
+// adopts.
 func TestADryRunAdoptsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var tree *providertree.Tree
@@ -353,7 +354,7 @@ func TestAnotherDriverTakesTheNodeOver(t *testing.T) {
 	})
 }
 
-// TestATraitThatPlacementDoesNotKnow is not taken for one that somebody took away.
+// TestATraitThatPlacementDoesNotKnow is not taken for one that another client removed.
 func TestATraitThatPlacementDoesNotKnow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const future = "HW_CPU_X86_NOT_INVENTED_YET"
@@ -367,11 +368,11 @@ func TestATraitThatPlacementDoesNotKnow(t *testing.T) {
 		<-s.tracker.Ready()
 		time.Sleep(5 * time.Minute)
 		synctest.Wait()
-		if n := s.tracker.Status().Nodes[0]; len(n.Drift) > 0 || s.logged("somebody else has changed it") > 0 || s.writes() != 1 {
-			t.Errorf("%d writes, drift %q, logged %d times", s.writes(), n.Drift, s.logged("somebody else has changed it"))
+		if n := s.tracker.Status().Nodes[0]; len(n.Drift) > 0 || s.logged("another client changed it") > 0 || s.writes() != 1 {
+			t.Errorf("%d writes, drift %q, logged %d times", s.writes(), n.Drift, s.logged("another client changed it"))
 		}
 		if changes := strings.Join(s.tracker.Status().Nodes[0].Changes, "; "); s.logged(future) > 0 || strings.Contains(changes, future) || !strings.Contains(changes, "+HW_CPU_X86_AVX") {
-			t.Errorf("Placement did not take it, and was told, they say: %s", changes)
+			t.Errorf("Placement refused the trait, and the changes or the log name it: %s", changes)
 		}
 		record, err := s.records.Load(nodeUUID)
 		must(s, err)
@@ -408,7 +409,7 @@ func TestAReshapeClosesNothing(t *testing.T) {
 			}
 		}
 		if r := s.tracker.Status().Nodes[0].Draining; len(r) != 1 {
-			t.Errorf("retiring: %q", r)
+			t.Errorf("draining: %q", r)
 		}
 		s.tracker.Refresh("the next pass")
 		synctest.Wait()
@@ -439,7 +440,7 @@ func TestWhatIsFreeGoesAlthoughTheGenerationStays(t *testing.T) {
 		time.Sleep(7 * time.Minute)
 		synctest.Wait()
 		if inv, there := s.said().Inventory(nodeUUID, "VGPU"); there {
-			t.Errorf("nobody uses it any more, and it is still there: %+v", inv)
+			t.Errorf("no guest uses it any more, and it is still there: %+v", inv)
 		}
 	})
 }
@@ -487,7 +488,7 @@ func TestADeviceThatIsGoneStaysWhileGuestsUseIt(t *testing.T) {
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()
 		if s.said().Exists(gpu) {
-			t.Error("nobody uses it any more, and it is still there")
+			t.Error("no guest uses it any more, and it is still there")
 		}
 	})
 }
@@ -563,7 +564,7 @@ func TestAHostInTroubleCanBeDisabled(t *testing.T) {
 				})
 				<-s.tracker.Ready()
 				trouble(s)
-				s.tracker.Refresh("somebody asked")
+				s.tracker.Refresh("an operator asked")
 				synctest.Wait()
 				set("it is broken")
 				s.tracker.Refresh("disabled")

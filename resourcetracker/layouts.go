@@ -16,8 +16,8 @@ import (
 	"github.com/compute-agent/compute-agent/resourcetracker/ownership"
 )
 
-// LayoutVersioner is a [Driver] whose trees have had several shapes, numbered from 1, see [plugins.LayoutVersioner].
-// Its methods answer [plugins.ErrUnsupported] if they have not.
+// LayoutVersioner is a [Driver] whose trees have had several layouts, with versions from 1, see
+// [plugins.LayoutVersioner]. Its methods return [plugins.ErrUnsupported] if they have not.
 type LayoutVersioner interface {
 	LayoutVersion(ctx context.Context) (int, error)
 	ReshapeStep(ctx context.Context, tree *providertree.Tree, node string, from int, allocations providertree.Allocations) (*providertree.Tree, providertree.Allocations, error)
@@ -29,9 +29,9 @@ type CapabilityReporter interface {
 	Capabilities(node string) map[string]bool
 }
 
-// layouts returns the shape that the node's tree has in Placement and the one that the driver makes;
-// 0 and 0 if it does not number them. A tree whose shape nobody recorded, and that is not new, has
-// shape 0.
+// layouts returns the layout version that the node's tree has in Placement and the one that the
+// driver makes; 0 and 0 if it has no versions. A tree that is not new and has no recorded version
+// has version 0.
 //
 // What the state directory says and what the tree itself says (a trait on its root) differ after a
 // crash between two writes, after Placement's database was put back from a copy, and after a
@@ -63,9 +63,9 @@ func (t *Tracker) layouts(ctx context.Context, d draft) (from, to int, err error
 	return from, to, nil
 }
 
-// hadLayout reports whether the tree tells a shape, or is known to have told one. Then one that is 0
-// is no tree that a driver may just go on with: its reshape was undone, or Placement was put back
-// from a copy.
+// hadLayout reports whether the tree shows a layout version, or is known to have shown one. If the
+// version is 0 then, the driver must not simply continue with the tree: its reshape was undone, or
+// Placement was restored from a backup.
 func (t *Tracker) hadLayout(d draft) bool {
 	for trait := range d.record.Providers[d.node.UUID].Traits {
 		if strings.HasPrefix(trait, t.layoutTraitPrefix()) {

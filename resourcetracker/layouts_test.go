@@ -279,10 +279,10 @@ func TestNoStepIsMadeWhileTheAgentRuns(t *testing.T) {
 	})
 }
 
-// TestAReshapeThatIsRefusedLeavesTheShape of a tree of which nobody has recorded one: all steps are
-// to be made at the next start. The trait that tells the new shape is there by then: it is written
-// before, so that nothing raises a generation after the reshape and keeps it from being undone.
-func TestAReshapeThatIsRefusedLeavesTheShape(t *testing.T) {
+// TestARefusedReshapeLeavesTheLayoutUnknown: if no layout version is recorded, the next start makes
+// all steps. The trait with the new version is there by then: it is written before the reshape, so
+// that nothing raises a generation after the reshape and keeps it from being undone.
+func TestARefusedReshapeLeavesTheLayoutUnknown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, threeSteps, func(s *scene) {
 			s.placement.onReshape = func() error { return fmt.Errorf("%w: the role service is needed", reportclient.ErrReshapeRefused) }
@@ -304,9 +304,9 @@ func TestAReshapeThatIsRefusedLeavesTheShape(t *testing.T) {
 	})
 }
 
-// TestAChainFromAnUnknownShapeIsUndone: the agent that runs leaves it so, and whoever starts next
-// begins from the unknown shape.
-func TestAChainFromAnUnknownShapeIsUndone(t *testing.T) {
+// TestAChainFromAnUnknownLayoutIsUndone: the running agent leaves it undone, and the next one to
+// start begins from the unknown layout.
+func TestAChainFromAnUnknownLayoutIsUndone(t *testing.T) {
 	for _, next := range []int{1, 4} {
 		synctest.Test(t, func(t *testing.T) {
 			s := start(t, threeSteps)

@@ -65,9 +65,9 @@ func TestDrainIsBounded(t *testing.T) {
 	})
 }
 
-// TestAnotherCauseIsSaid: a pass that fails for another reason than before is news, however often
-// it has failed.
-func TestAnotherCauseIsSaid(t *testing.T) {
+// TestAnotherCauseIsLogged: a pass that fails for another reason than before is logged, however
+// often it has failed.
+func TestAnotherCauseIsLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, func(s *scene) { s.placement.readErr = reportclient.ErrUnavailable })
 		<-s.tracker.Ready()
@@ -80,9 +80,9 @@ func TestAnotherCauseIsSaid(t *testing.T) {
 	})
 }
 
-// TestWritesBeforeAConflictAreSaid: what a pass wrote before it met a conflict was written, and the
-// log and the status say so.
-func TestWritesBeforeAConflictAreSaid(t *testing.T) {
+// TestWritesBeforeAConflictAreReported: the log and the status list what a pass wrote before a
+// conflict.
+func TestWritesBeforeAConflictAreReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, func(s *scene) {
 			s.placement.tree = &providertree.Tree{}

@@ -172,7 +172,7 @@ func TestADriverThatFlaps(t *testing.T) {
 		"to and fro":          {func(n int64) int64 { return 8 + n%2 }, 12, "inventory VCPU of cn1: total "},
 		"never the same":      {func(n int64) int64 { return 8 + n*7%61 }, 12, "inventory VCPU of cn1: total "},
 		"every other pass":    {func(n int64) int64 { return 8 + n/2%2 }, 100, ""},
-		"growing for ever":    {func(n int64) int64 { return 8 + n }, 70, "inventory VCPU of cn1: total "},
+		"growing without end": {func(n int64) int64 { return 8 + n }, 70, "inventory VCPU of cn1: total "},
 		"growing for a while": {func(n int64) int64 { return 8 + min(n, 40) }, 100, ""},
 		"a burst":             {func(n int64) int64 { return 8 + min(n, 9)%2 }, 100, ""},
 		"steady":              {func(int64) int64 { return 8 }, 100, ""},

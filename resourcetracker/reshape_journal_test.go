@@ -24,8 +24,8 @@ type fullDisk struct{}
 func (fullDisk) Begin(string, *reportclient.Reshape) error     { return syscall.ENOSPC }
 func (fullDisk) End(string, reportclient.ReshapeOutcome) error { return errors.New("it never began") }
 
-// TestFullDiskIsSaid: without the journal there is no reshape, and the status says what to do.
-func TestFullDiskIsSaid(t *testing.T) {
+// TestFullDiskIsReported: without the journal there is no reshape, and the status says what to do.
+func TestFullDiskIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, vgpus, func(s *scene) { s.placement.log = fullDisk{} })
 		<-s.tracker.Ready()
@@ -36,8 +36,8 @@ func TestFullDiskIsSaid(t *testing.T) {
 	})
 }
 
-// TestLostAnswerIsResolvedByComparing: it happened, nobody heard of it, and the next pass finds out
-// before anything else.
+// TestLostAnswerIsResolvedByComparing: the reshape happened, its answer was lost, and the
+// next pass finds that out before anything else.
 func TestLostAnswerIsResolvedByComparing(t *testing.T) {
 	for name, c := range map[string]struct {
 		prepare func(*scene)
@@ -136,8 +136,8 @@ func TestUnresolvedEntryWaitsForPlacement(t *testing.T) {
 	})
 }
 
-// TestDamagedUnresolvedEntryStopsTheStart: nobody can compare it. Once it is out of the way, all is
-// well.
+// TestDamagedUnresolvedEntryStopsTheStart: a damaged entry cannot be compared. Once it is removed,
+// the agent starts.
 func TestDamagedUnresolvedEntryStopsTheStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		damage := func(s *scene) {

@@ -146,8 +146,8 @@ func TestReshapeAtStartUp(t *testing.T) {
 	})
 }
 
-// TestReshapeGivesTheDriverFreshCopies: what a driver did to the tree before it asked for a
-// reshape, and to what it was given, is in nobody else's hands.
+// TestReshapeGivesTheDriverFreshCopies: changes that a driver made to its tree before it asked for
+// a reshape, or to its arguments, have no effect.
 func TestReshapeGivesTheDriverFreshCopies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var first *providertree.Tree
@@ -199,7 +199,7 @@ var refusals = map[string]struct {
 	// journalled is what the journal holds then.
 	journalled []string
 }{
-	"needed again": {func(s *scene) { s.driver.err = &plugins.ReshapeNeeded{Reason: "for ever"} }, []string{"asks for a reshape again", "for ever", "defect of the driver"}, []string{}},
+	"needed again": {func(s *scene) { s.driver.err = &plugins.ReshapeNeeded{Reason: "again and again"} }, []string{"asks for a reshape again", "again and again", "defect of the driver"}, []string{}},
 	"failed": {func(s *scene) {
 		s.driver.answer = func(_ *providertree.Tree, a providertree.Allocations) (providertree.Allocations, error) {
 			if a == nil {
@@ -288,11 +288,11 @@ func TestRefusedReshapeIsHeld(t *testing.T) {
 				if s.logged("the node is held") != 1 {
 					t.Error("the log does not say once that the node is held")
 				}
-				s.tracker.Refresh("somebody asked") // and nothing has changed
+				s.tracker.Refresh("an operator asked") // and nothing has changed
 				time.Sleep(time.Second)
 				synctest.Wait()
 				if s.calls() == calls || !s.tracker.Status().Nodes[0].Held {
-					t.Error("it was not tried again when somebody asked, or is not held any more")
+					t.Error("it was not tried again when an operator asked, or is not held any more")
 				}
 				s.checkLayout(oldShape)
 				s.driver.set(func(d *fakeDriver) { d.answer, d.renames, d.err = moveVGPUs, nil, nil })
@@ -359,7 +359,7 @@ func TestPeriodicPassDoesNotReshape(t *testing.T) {
 		<-s.tracker.Ready()
 		s.driver.set(func(d *fakeDriver) { d.answer = moveVGPUs })
 		for range 3 {
-			s.tracker.Refresh("somebody asked") // not even then
+			s.tracker.Refresh("an operator asked") // not even then
 			time.Sleep(10 * time.Minute)
 		}
 		synctest.Wait()
@@ -418,7 +418,7 @@ func TestNodeThatComesLaterDoesNotReshape(t *testing.T) {
 // after it, however long it takes.
 func TestStartUpLastsUntilTheFirstGoodPass(t *testing.T) {
 	outages := map[string][2]func(*scene){
-		"Placement is away": {
+		"Placement is unavailable": {
 			func(s *scene) { s.placement.readErr = reportclient.ErrUnavailable },
 			func(s *scene) { s.placement.readErr = nil }},
 		"the allocations cannot be read": {
@@ -537,8 +537,8 @@ func TestLostRaceIsComputedFromScratch(t *testing.T) {
 	})
 }
 
-// TestConflictStormIsBounded: somebody writes before each try. The agent gives up for now, does not
-// hurry, and start-up lasts.
+// TestConflictStormIsBounded: another client writes before each try. The agent backs off, and
+// start-up lasts.
 func TestConflictStormIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, vgpus, func(s *scene) { s.placement.onReshape = func() error { return reportclient.ErrConflict } })

@@ -114,7 +114,7 @@ type Writing struct {
 // under way touches it.
 type nodeState struct {
 	NodeStatus
-	// cause is that of the last failure, by which another one is told from the same again.
+	// cause is that of the last failure, to distinguish another one from the same again.
 	cause string
 	// startup: start-up still lasts for this node.
 	startup bool
@@ -137,9 +137,10 @@ type nodeState struct {
 	unmatched map[string]bool
 	// guests is when the driver was last asked for its guests.
 	guests time.Time
-	// enabling: the next pass that succeeds takes TraitStatusDisabled away, whoever set it.
+	// enabling: the next pass that succeeds removes TraitStatusDisabled, also if another client set
+	// it.
 	enabling bool
-	// told are the lines that were logged and still hold.
+	// logged are the lines that were logged and still hold.
 	logged map[string]bool
 }
 
@@ -253,8 +254,8 @@ func (t *Tracker) noteAnswer(ctx context.Context, node string, err error) {
 	}
 }
 
-// recall makes nodes that this driver had when the agent ran before known, when it cannot name
-// them: what is to be told of them (that they are disabled) does not wait for it.
+// recall makes the nodes known that this driver had in an earlier run of the agent. It is for a
+// driver that cannot list them: that they are disabled is reported without waiting for the driver.
 //
 // Cost: one read of the records, once, and only if the first question of all fails.
 func (t *Tracker) recall() {
@@ -343,8 +344,8 @@ func (t *Tracker) noteFailure(n *nodeState, err error) {
 	t.logFailure(n.Failures, n.Name, &n.cause, err)
 }
 
-// noteFatal keeps why the agent ends; whoever ends it logs that. All that stands against a reshape
-// is logged here, and nowhere else.
+// noteFatal keeps why the agent ends; the caller that ends it logs that. The violations of a
+// reshape are logged only here.
 func (t *Tracker) noteFatal(n *nodeState, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -376,7 +377,7 @@ func (t *Tracker) noteHeld(n *nodeState, err *ReshapeError) {
 }
 
 // logEvery is how many failures in a row make one more line: the first says everything, and a night
-// of retries must not bury it. Another cause is news, though.
+// of retries must not bury it. Another cause is logged at once.
 const logEvery = 10
 
 func (t *Tracker) logFailure(failures int, node string, before *string, err error) {

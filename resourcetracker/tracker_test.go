@@ -73,7 +73,7 @@ func TestRequestsForAPassCoalesce(t *testing.T) {
 	})
 }
 
-func TestConflictIsComputedAnew(t *testing.T) {
+func TestConflictIsComputedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, func(s *scene) {
 			s.placement.applyErr = []error{reportclient.ErrConflict, reportclient.ErrConflict}

@@ -44,8 +44,8 @@ type Reshaper interface {
 }
 
 // Undo takes a reshape back: it posts the inverse, with the generations that held right after the
-// reshape. So it happens only if nobody has written to any of its providers and consumers since,
-// and then puts back exactly what was there; it is recorded as a reshape of its own. The record of
+// reshape. So it happens only if no client has written to any of its providers and consumers since,
+// and then restores exactly what was there; it is recorded as a reshape of its own. The record of
 // the node is brought to it. No pass over the node may run meanwhile. Traits and aggregates are no
 // part of a reshape, and so of none that takes it back: a pass of the driver's former version sets
 // them.

@@ -20,7 +20,7 @@ import (
 	"github.com/compute-agent/compute-agent/resourcetracker/ownership"
 )
 
-// reshaper is a Placement that answers as it is told.
+// reshaper is a Placement with configured answers.
 type reshaper struct {
 	outcome    reportclient.ReshapeOutcome
 	compareErr error
@@ -102,13 +102,13 @@ func TestAnUndoWithoutAnAnswer(t *testing.T) {
 				p.lost = happened
 				switch {
 				case !c.lost:
-					p.onReshape = func() error { return fmt.Errorf("%w: no room", reportclient.ErrReshapeRefused) }
+					p.onReshape = func() error { return fmt.Errorf("%w: no capacity", reportclient.ErrReshapeRefused) }
 				case !happened:
 					p.onReshape = func() error { return reportclient.ErrUnavailable }
 				}
 			})
 			if err := s.tracker.Undo(t.Context(), history, 1); err == nil {
-				t.Fatal("the undo is said to be done")
+				t.Fatal("Undo returned no error")
 			}
 			s.placement.set(func(p *fakePlacement) { p.lost, p.onReshape = false, nil })
 			if open, err := s.journal.Unresolved(nodeUUID); err != nil || (len(open) > 0) != c.lost {
@@ -139,18 +139,18 @@ func TestUndo(t *testing.T) {
 		refused bool
 		says    string // "": it is undone
 	}{
-		"it is undone":       {id: 1},
-		"placement is away":  {id: 1, prepare: func(_ *testing.T, r *reshaper, _ string) { r.compareErr = reportclient.ErrUnavailable }, says: "comparing reshape 1"},
-		"the answer is lost": {id: 1, prepare: func(_ *testing.T, r *reshaper, _ string) { r.applyErr = reportclient.ErrUnavailable }, says: "undoing reshape 1"},
+		"it is undone":             {id: 1},
+		"placement is unavailable": {id: 1, prepare: func(_ *testing.T, r *reshaper, _ string) { r.compareErr = reportclient.ErrUnavailable }, says: "comparing reshape 1"},
+		"the answer is lost":       {id: 1, prepare: func(_ *testing.T, r *reshaper, _ string) { r.applyErr = reportclient.ErrUnavailable }, says: "undoing reshape 1"},
 		"its providers were cleared away": {id: 1, prepare: func(_ *testing.T, r *reshaper, _ string) {
 			r.gone = map[string]bool{nodeUUID: true}
 		}, refused: true, says: "no longer has all of its resource providers, so nothing can be moved back to them: cn1; what to do: give the driver its former configuration"},
-		"placement goes away":   {id: 1, prepare: func(_ *testing.T, r *reshaper, _ string) { r.usagesErr = reportclient.ErrUnavailable }, says: "looking for the resource providers"},
-		"somebody wrote before": {id: 1, prepare: func(_ *testing.T, r *reshaper, _ string) { r.outcome = reportclient.ReshapeUnknown }, refused: true, says: "have changed since"},
-		"somebody wrote just now": {id: 1, prepare: func(_ *testing.T, r *reshaper, _ string) {
+		"placement goes away":         {id: 1, prepare: func(_ *testing.T, r *reshaper, _ string) { r.usagesErr = reportclient.ErrUnavailable }, says: "looking for the resource providers"},
+		"another client wrote before": {id: 1, prepare: func(_ *testing.T, r *reshaper, _ string) { r.outcome = reportclient.ReshapeUnknown }, refused: true, says: "have changed since"},
+		"another client wrote just now": {id: 1, prepare: func(_ *testing.T, r *reshaper, _ string) {
 			r.applyErr = fmt.Errorf("x: %w", reportclient.ErrConflict)
 		}, refused: true, says: "another client has written"},
-		"there is no room any more": {id: 1, prepare: func(_ *testing.T, r *reshaper, _ string) {
+		"the capacity is used by now": {id: 1, prepare: func(_ *testing.T, r *reshaper, _ string) {
 			r.applyErr = fmt.Errorf("%w: capacity", reportclient.ErrReshapeRefused)
 		}, refused: true, says: "Placement refuses it"},
 		"it was taken back otherwise": {id: 1, prepare: func(_ *testing.T, r *reshaper, _ string) { r.outcome = reportclient.ReshapeRefused }, refused: true, says: "nothing to undo"},

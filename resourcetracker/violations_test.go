@@ -12,8 +12,8 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// TestObjectionsSayNothingTwice: consumers once for each thing that is wrong with them, each hint
-// once, and all violations are there.
+// TestViolationGroupsSayNothingTwice: each consumer is listed once for each problem, each hint
+// once, and no violation is missing.
 func TestViolationGroupsSayNothingTwice(t *testing.T) {
 	const stale, pinned, root, cell = "delete what is stale", "migrate the guest", "00000000-0000-4000-8000-000000000001", "00000000-0000-4000-8000-000000000002"
 	tree := &providertree.Tree{}
@@ -27,7 +27,7 @@ func TestViolationGroupsSayNothingTwice(t *testing.T) {
 	refused := cannotMove(&plugins.ReshapeFailed{Reason: "no way", Hint: "look", Violations: []plugins.Violation{
 		{Consumer: "a", Provider: root, Class: "MEMORY_MB", Problem: "no domain", Hint: stale},
 		{Consumer: "a", Provider: root, Class: "VCPU", Problem: "no domain", Hint: stale},
-		{Consumer: "b", Provider: root, Class: "VCPU", Problem: "no room", Hint: pinned},
+		{Consumer: "b", Provider: root, Class: "VCPU", Problem: "no capacity", Hint: pinned},
 		{Consumer: "c", Class: "VCPU", Problem: "no domain", Hint: stale},
 		{Consumer: "a", Provider: cell, Class: "VGPU", Problem: "no device", Hint: stale},
 		{Provider: root, Problem: "no root"},
@@ -36,7 +36,7 @@ func TestViolationGroupsSayNothingTwice(t *testing.T) {
 	want := []ViolationGroup{
 		{Problem: "no domain", Concerns: []string{"consumer a, 10 MEMORY_MB and 2 VCPU of cn1", "consumer c, VCPU"}},
 		{Problem: "no device", Concerns: []string{"consumer a, 1 VGPU of resource provider " + cell}, Hint: stale},
-		{Problem: "no room", Concerns: []string{"consumer b, 9 VCPU of cn1"}, Hint: pinned},
+		{Problem: "no capacity", Concerns: []string{"consumer b, 9 VCPU of cn1"}, Hint: pinned},
 		{Problem: "no root", Concerns: []string{"resource provider " + root}},
 		{Problem: "and 3 more"},
 	}
@@ -45,15 +45,15 @@ func TestViolationGroupsSayNothingTwice(t *testing.T) {
 	}
 	list := []string{
 		"consumer a, 10 MEMORY_MB and 2 VCPU of cn1: no domain", "consumer c, VCPU: no domain", "consumer a, 1 VGPU of resource provider " + cell + ": no device",
-		"consumer b, 9 VCPU of cn1: no room", "resource provider " + root + ": no root", "and 3 more",
+		"consumer b, 9 VCPU of cn1: no capacity", "resource provider " + root + ": no root", "and 3 more",
 	}
 	if d := cmp.Diff(list, refused.List()); d != "" {
 		t.Error(d)
 	}
-	for what, text := range map[string]string{"error": refused.Error(), "remedies": refused.Hints()} {
+	for what, text := range map[string]string{"error": refused.Error(), "hints": refused.Hints()} {
 		for _, once := range []string{stale, pinned, "look", "former configuration"} {
 			if n := strings.Count(text, once); n != 1 {
-				t.Errorf("%s: %q is said %d times: %s", what, once, n, text)
+				t.Errorf("%s: %q is there %d times: %s", what, once, n, text)
 			}
 		}
 	}

@@ -141,8 +141,8 @@ func placementOf(ctx context.Context, tx *sql.Tx, uuid string) (placement, error
 }
 
 // refuse is the error for what can only be done to a server that is placed nowhere, and wanted.
-// Being placed goes first: who is told that a server is gone removes its allocations, and those of
-// one that is placed are its cell's.
+// Being placed goes first: a caller that gets [ErrGone] removes the server's allocations, and those
+// of a placed server belong to its cell.
 func (p placement) refuse(uuid string) error {
 	switch {
 	case p.cell != 0:
@@ -226,7 +226,7 @@ func (s *DB) Built(ctx context.Context, uuid string) error {
 		case p.cell == 0 && p.wanted:
 			return fmt.Errorf("server %s has no cell: %w", uuid, ErrInvalid)
 		case p.cell == 0:
-			return nil // deleted before it was placed: its claim is still to be seen to
+			return nil // deleted before it was placed: its claim stays until its allocations are removed
 		}
 		if _, err := sqldb.Exec(ctx, tx, "DELETE FROM build_requests WHERE instance_uuid = ?", uuid); err != nil {
 			return err

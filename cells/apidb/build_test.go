@@ -138,8 +138,7 @@ func TestLifeOfABuild(t *testing.T) {
 	if got := rowCounts(t, s); got != "1|1|0|0" {
 		t.Errorf("there are %s rows", got)
 	}
-	// Whoever is late learns that it is placed, and not that it is gone: the allocations are the
-	// cell's.
+	// A late caller gets ErrPlaced and not ErrGone: the allocations are the cell's.
 	must(t, s.Place(ctx, "a", cellUUID(2)))
 	wantError(t, "placing in another cell, late", s.Place(ctx, "a", cellUUID(1)), apidb.ErrPlaced)
 	wantError(t, "claiming, late", s.Claim(ctx, claim), apidb.ErrPlaced)
@@ -161,7 +160,7 @@ func TestAbandonBuild(t *testing.T) {
 	if must(t, err); !m.Queued() || m.CellUUID != "" {
 		t.Errorf("the mapping is %+v, want it queued for delete and nowhere", m)
 	}
-	must(t, s.Built(ctx, "a")) // of a scheduler that is late: the claim stays, its allocations are to be seen to
+	must(t, s.Built(ctx, "a")) // of a scheduler that is late: the claim stays until its allocations are removed
 	wants[[]apidb.Claim](t, "claims")(s.Claims(ctx, start.Add(time.Millisecond)))([]apidb.Claim{claim})
 	must(t, s.Unclaim(ctx, "a"))
 	must(t, s.Unclaim(ctx, "a"))

@@ -41,8 +41,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// nobody runs a process as a user without rights.
-func nobody() *syscall.SysProcAttr {
+// unprivileged runs a process as a user without rights.
+func unprivileged() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 }
 

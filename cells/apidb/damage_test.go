@@ -96,7 +96,7 @@ func TestUnreachable(t *testing.T) {
 		for up := dir; up != os.TempDir() && up != "/"; up = filepath.Dir(up) {
 			must(t, os.Chmod(up, 0o755)) //nolint:gosec // the other user looks inside
 		}
-		output := asNobody(t, path)
+		output := openUnprivileged(t, path)
 		for _, want := range []string{"it cannot be written", "check the owner and mode"} {
 			if !strings.Contains(output, want) {
 				t.Errorf("another user's error does not say %q: %s", want, output)
@@ -127,8 +127,8 @@ func TestFilesArePrivate(t *testing.T) {
 	}
 }
 
-// TestFullDisk: a write that has no capacity is refused whole, reads go on, and so do writes when there
-// is room again.
+// TestFullDisk: a write for which the disk has no space is refused whole, reads go on, and writes
+// work again when there is space.
 func TestFullDisk(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "api.db")
 	s := open(t, path, apidb.Options{MaxPages: 60})
@@ -215,8 +215,8 @@ func TestContext(t *testing.T) {
 	wantError(t, "what was given up", err, apidb.ErrNotFound)
 }
 
-// asNobody opens the database in a process of another user, and returns what it says.
-func asNobody(t *testing.T, path string) string {
+// openUnprivileged opens the database in a process of another user, and returns its output.
+func openUnprivileged(t *testing.T, path string) string {
 	t.Helper()
 	self, err := os.Executable()
 	must(t, err)
@@ -227,7 +227,7 @@ func asNobody(t *testing.T, path string) string {
 	cmd := exec.CommandContext(t.Context(), binary)
 	cmd.Dir = "/"
 	cmd.Env = append(os.Environ(), childEnv+"=open|"+path)
-	cmd.SysProcAttr = nobody()
+	cmd.SysProcAttr = unprivileged()
 	output, err := cmd.CombinedOutput()
 	if err == nil {
 		t.Errorf("another user opened the database: %s", output)

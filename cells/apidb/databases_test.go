@@ -58,7 +58,7 @@ func TestDatabasesOfCells(t *testing.T) {
 					t.Errorf("step %d, %+v: %+v, suspect %+v", i+1, step, now, now.Suspect)
 				}
 				if (now.Suspect == nil) != before.Fits(seen) {
-					t.Errorf("step %d, %+v: whether it fits was said otherwise", i+1, step)
+					t.Errorf("step %d, %+v: Suspect contradicts Fits", i+1, step)
 				}
 				again, err := s.CellDatabases(ctx)
 				must(t, err)

@@ -86,10 +86,10 @@ func TestCounts(t *testing.T) {
 	wants[apidb.Counts](t, "in one cell")(s.CountProject(ctx, "fake", []string{cellUUID(1)}))(apidb.Counts{Instances: 2, Cores: 4, RAM: 1024, Known: 1, Unmigrated: 1})
 	wants[apidb.Counts](t, "in both cells")(s.CountProject(ctx, "fake", []string{cellUUID(1), cellUUID(2)}))(apidb.Counts{Instances: 3, Cores: 4, RAM: 1024, Known: 2, Unmigrated: 2})
 	wants[apidb.Counts](t, "in no cell")(s.CountProject(ctx, "fake", []string{}))(apidb.Counts{})
-	wants[apidb.Counts](t, "of nobody")(s.CountProject(ctx, "nobody", nil))(apidb.Counts{})
+	wants[apidb.Counts](t, "of a project without servers")(s.CountProject(ctx, "empty", nil))(apidb.Counts{})
 	wants[[]string](t, "cells of a project")(s.ProjectCells(ctx, "fake"))([]string{cellUUID(1), cellUUID(2)})
 	wants[[]string](t, "cells of another project")(s.ProjectCells(ctx, "other"))([]string{cellUUID(1)})
-	wants[[]string](t, "cells of nobody")(s.ProjectCells(ctx, "nobody"))(nil)
+	wants[[]string](t, "cells of a project without servers")(s.ProjectCells(ctx, "empty"))(nil)
 }
 
 func TestQueued(t *testing.T) {
@@ -120,7 +120,7 @@ func TestQueued(t *testing.T) {
 	if len(got) != 2 || !got["a"].Queued() || got["b"].Queued() || got["b"].QueuedForDelete == nil {
 		t.Errorf("got %+v", got)
 	}
-	// Who is told again what is known is not touched.
+	// A mapping that already has the value is not updated.
 	before := *got["a"].UpdatedAt
 	now = now.Add(time.Minute)
 	must(t, s.SetQueued(ctx, map[string]bool{"a": true, "b": true}))

@@ -16,7 +16,7 @@ import (
 
 // TestOneDecision: several schedulers that do not know of each other and the owner, at the same
 // server. However they interleave, at most one cell wins, exactly one of placing and abandoning
-// wins, and everybody is told how it is.
+// wins, and every caller gets the matching result.
 func TestOneDecision(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "api.db")
 	s := open(t, path, apidb.Options{})
@@ -29,13 +29,13 @@ func TestOneDecision(t *testing.T) {
 		must(t, s.CreateServers(ctx, []apidb.NewServer{server(uuid, "p")}, nil))
 		// Each scheduler tries cells one after the other, as after a failed insert; it may end the
 		// build when it has won.
-		type actor struct {
+		type scheduler struct {
 			cells  []int
 			builds bool
 		}
-		var schedulers []actor
+		var schedulers []scheduler
 		for range rapid.IntRange(1, 3).Draw(t, "schedulers") {
-			schedulers = append(schedulers, actor{
+			schedulers = append(schedulers, scheduler{
 				cells: rapid.SliceOfN(rapid.IntRange(0, 3), 1, 2).Draw(t, "cells"), builds: rapid.Bool().Draw(t, "builds"),
 			})
 		}
@@ -100,13 +100,13 @@ func TestOneDecision(t *testing.T) {
 		must(t, err)
 		if abandoned == 1 {
 			if m.CellUUID != "" || !m.Queued() || refused > 0 {
-				t.Fatalf("abandoned, and the mapping is %+v; %d owners were told that it is placed", m, refused)
+				t.Fatalf("abandoned, and the mapping is %+v; %d owners got ErrPlaced", m, refused)
 			}
 			if _, err := s.BuildRequest(ctx, uuid); !errors.Is(err, apidb.ErrNotFound) {
 				t.Fatalf("abandoned, and the build request: %v", err)
 			}
 		} else if !wins[m.CellUUID] || m.Queued() || gone > 0 || refused != owners {
-			t.Fatalf("placed in %v, and the mapping is %+v; %d were told that it is gone, %d of %d owners that it is placed", wins, m, gone, refused, owners)
+			t.Fatalf("placed in %v, and the mapping is %+v; %d schedulers got ErrGone, %d of %d owners ErrPlaced", wins, m, gone, refused, owners)
 		}
 	})
 }

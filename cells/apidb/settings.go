@@ -60,7 +60,7 @@ func (s *DB) Quotas(ctx context.Context, projectID string) (QuotaSet, error) {
 func (s *DB) SetQuotas(ctx context.Context, projectID string, q QuotaSet) error {
 	for resource, limit := range q {
 		if resource == "" || limit < -1 {
-			return fmt.Errorf("a limit of %d for %q; -1 is none: %w", limit, resource, ErrInvalid)
+			return fmt.Errorf("a limit of %d for %q; -1 means unlimited: %w", limit, resource, ErrInvalid)
 		}
 	}
 	return s.write(ctx, "setting the quotas of project "+projectID, func(tx *sql.Tx) error {

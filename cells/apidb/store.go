@@ -196,9 +196,9 @@ type Store interface {
 
 	// CellDatabases are the recorded databases of cells, by the uuids of the cells.
 	CellDatabases(ctx context.Context) (map[string]CellDatabase, error)
-	// SawCell notes which database a cell was seen to have, and returns what is known now. before
-	// is what was known before the cell was asked: what does not fit that, and still does not fit,
-	// makes the database suspect. [ErrNotFound] for a cell that is not there. Nothing is written
+	// SawCell records which database a cell has, and returns what is known now. before is what was
+	// known before the cell was asked: what does not fit that, and still does not fit, makes the
+	// database suspect. [ErrNotFound] for a cell that is not there. Nothing is written
 	// when nothing is new.
 	SawCell(ctx context.Context, before CellDatabase, seen CellMark) (CellDatabase, error)
 	// AcceptCell makes the database of a cell the right one, whatever was known. [ErrNotFound] for
@@ -250,7 +250,7 @@ type Store interface {
 	Mapping(ctx context.Context, uuid string) (Mapping, error)
 	// Mappings chooses some.
 	Mappings(ctx context.Context, f MappingFilter) ([]Mapping, error)
-	// MappingsOf are those of the servers named, by uuid; who has none is missing.
+	// MappingsOf are those of the servers named, by uuid. Servers without one are missing.
 	MappingsOf(ctx context.Context, uuids []string) (map[string]Mapping, error)
 	// MappingsAfter pages through the mappings of a cell with a known queued_for_delete by ID, for
 	// the reconciler.

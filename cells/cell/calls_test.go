@@ -170,7 +170,7 @@ func TestFailures(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := begin(t, func(config *cell.Config) { config.Store = brokenStore{config.Store, c.err} })
 			if message := w.refused(c.status, c.code, "GET", "/v1/servers/"+sid(1), nil); strings.Contains(message, "secret") {
-				t.Errorf("the client is told %q", message)
+				t.Errorf("the client gets %q", message)
 			}
 			if got := w.log.String(); !strings.Contains(got, c.log) || (c.log == "") != (got == "") {
 				t.Errorf("the log is %q", got)
@@ -270,7 +270,7 @@ func TestStatesAndDiscovery(t *testing.T) {
 	}
 	same(t, "the nodes", discovery.Nodes, []cellwire.ComputeNode{{UUID: nodeUUID("h1"), Host: "h1", Name: "h1-node"}, {UUID: nodeUUID("h2"), Host: "h2", Name: "h2-node"}})
 	same(t, "without hosts", do[cellwire.Discovery](w, "GET", "/v1/survey?project_id=p1&only=usage", nil), cellwire.Discovery{Usage: discovery.Usage, Services: []cellwire.Service{}, Nodes: []cellwire.ComputeNode{}})
-	if got := do[cellwire.Discovery](w, "GET", "/v1/survey?project_id=nobody", nil).Usage; got != (cellwire.Usage{}) {
-		t.Errorf("nobody uses %+v", got)
+	if got := do[cellwire.Discovery](w, "GET", "/v1/survey?project_id=empty", nil).Usage; got != (cellwire.Usage{}) {
+		t.Errorf("a project without servers uses %+v", got)
 	}
 }

@@ -119,8 +119,8 @@ func (c *Cell) work(ctx context.Context, host string, after int64, epoch string,
 		if rung == nil {
 			return cellwire.Work{}, &cellwire.Error{Status: http.StatusServiceUnavailable, Code: cellwire.CodeUnavailable, Message: "Too many requests already poll for the work of this host. Does more than one agent use its name?"}
 		}
-		work, news, err := c.config.Store.Work(ctx, host, after, epoch, c.moment())
-		if err != nil || news || last {
+		work, changed, err := c.config.Store.Work(ctx, host, after, epoch, c.moment())
+		if err != nil || changed || last {
 			stop()
 			return work, err
 		}

@@ -27,7 +27,7 @@ import (
 // start is when the tests' clocks begin.
 var start = time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
 
-// world is a cell, and a clock that only goes when it is told to.
+// world is a cell with a manual clock.
 type world struct {
 	t     testing.TB
 	path  string

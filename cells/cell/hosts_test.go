@@ -184,7 +184,7 @@ func TestHostsSeeOnlyTheirServers(t *testing.T) {
 	}
 }
 
-// TestDrain: disabling a service is news for its host and stops nothing.
+// TestDrain: disabling a service is a change for its host and stops nothing.
 func TestDrain(t *testing.T) {
 	w := begin(t)
 	service := w.register("h1", "h2").Service // of h2
@@ -198,7 +198,7 @@ func TestDrain(t *testing.T) {
 	}
 	after := w.work("h2", before.Revision, before.Epoch)
 	if !after.Service.Disabled || after.Revision <= before.Revision || len(after.Items) != 0 {
-		t.Errorf("the host is told %+v", after)
+		t.Errorf("the host gets %+v", after)
 	}
 	if state := w.register("h2"); !state.Service.Disabled {
 		t.Errorf("its next report is answered with %+v", state)
@@ -215,7 +215,7 @@ func TestDrain(t *testing.T) {
 }
 
 // TestHostComesBackToALocalDelete: a server that was deleted while its host was silent is gone for
-// its owner at once, and for the host a duty until it reports, whoever frees the allocations.
+// its owner at once. Its host gets WantGone until it reports, also after the allocations are freed.
 func TestHostComesBackToALocalDelete(t *testing.T) {
 	w := begin(t)
 	w.register("h1")

@@ -32,7 +32,7 @@ type caller struct {
 	host func(name string) bool // whether it is the agent of that host
 }
 
-// NoAuth believes everybody: anybody may do everything. See [Auth.CheckListen].
+// NoAuth allows every client everything. See [Auth.CheckListen].
 func NoAuth() Auth {
 	return Auth{"noauth", func(*http.Request) (caller, error) {
 		return caller{api: true, host: func(string) bool { return true }}, nil

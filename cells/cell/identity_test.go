@@ -59,7 +59,7 @@ func TestAuthorizationOfEachCall(t *testing.T) {
 		auth    cell.Auth
 		clients []client
 	}{
-		"noauth": {cell.NoAuth(), []client{{"anybody", func(*http.Request) {}, "any api h1"}}},
+		"noauth": {cell.NoAuth(), []client{{"any client", func(*http.Request) {}, "any api h1"}}},
 		"token": {cell.Tokens(tokens), []client{
 			{"the API", withToken("t-api"), "any api"}, {"the agent", withToken("t-h1"), "any h1"}, {"another agent", withToken("t-h2"), "any"},
 			{"both in one", withToken("t-both"), "any api h1"}, {"another role", withToken("t-admin"), "403"}, {"no token", withToken(""), "401"}, {"a wrong token", withToken("x"), "401"}}},
@@ -142,7 +142,7 @@ func (failing) Authenticate(*http.Request) (osapi.Principal, error) {
 func TestUnavailableAuthentication(t *testing.T) {
 	w := begin(t, func(c *cell.Config) { c.Auth = cell.Tokens(failing{}) })
 	if message := w.refused(503, cellwire.CodeUnavailable, "GET", "/v1/cell", nil); strings.Contains(message, "fire") || !strings.Contains(w.log.String(), "fire") {
-		t.Errorf("the client is told %q, and the log %q", message, w.log.String())
+		t.Errorf("the client gets %q, and the log %q", message, w.log.String())
 	}
 }
 

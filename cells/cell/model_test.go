@@ -162,7 +162,7 @@ func (m *model) report(kind cellwire.ReportKind, n int, power plugins.PowerState
 	return true
 }
 
-// want is what the host has to be told about a server.
+// want is what the host must receive for a server.
 func (m *model) want(n int) cellwire.Want {
 	s := m.servers[n]
 	switch {
@@ -187,8 +187,8 @@ type agentView struct {
 }
 
 // TestModel does what may be done to servers in any order, with hosts that come and go, and
-// compares all that can be seen with a naive model. Agents that only ask for news know as much as
-// the ones that ask for everything.
+// compares all that can be seen with a naive model. Agents that only ask for changes know as
+// much as those that ask for everything.
 func TestModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		w := unattended(t)
@@ -271,12 +271,12 @@ func check(rt *rapid.T, w *world, m *model, views map[string]*agentView, epoch s
 		}
 	}
 	for h, view := range views {
-		news := w.work(h, view.after, epoch)
-		view.after = news.Revision
-		if news.Complete {
+		changes := w.work(h, view.after, epoch)
+		view.after = changes.Revision
+		if changes.Complete {
 			clear(view.known)
 		}
-		for n, want := range wants(w.t, news) {
+		for n, want := range wants(w.t, changes) {
 			view.known[n] = want
 		}
 		all := wants(w.t, w.work(h, 0, epoch))
@@ -286,10 +286,10 @@ func check(rt *rapid.T, w *world, m *model, views map[string]*agentView, epoch s
 				want = ""
 			}
 			if all[n] != want {
-				rt.Fatalf("%s is told to have server %d %q, want %q", h, n, all[n], want)
+				rt.Fatalf("%s gets %[3]q for server %[2]d, want %[4]q", h, n, all[n], want)
 			}
 			if want != "" && view.known[n] != want {
-				rt.Fatalf("%s, which asks for news, knows %q of server %d, want %q", h, view.known[n], n, want)
+				rt.Fatalf("%s, which asks for changes, knows %q of server %d, want %q", h, view.known[n], n, want)
 			}
 		}
 	}

@@ -20,7 +20,7 @@ type Observer interface {
 // cell.
 const WorkRoute = "/v1/hosts/{host}/work"
 
-// UnknownKind stands for all kinds of reports that are none of package wire's.
+// UnknownKind stands for all kinds of reports that package cellwire does not define.
 const UnknownKind cellwire.ReportKind = "unknown"
 
 // ReportKinds are the kinds of reports that there are.

@@ -139,7 +139,7 @@ func TestWaiting(t *testing.T) {
 	for w.cell.Waiting() != 1 {
 		select {
 		case <-deadline.C:
-			t.Fatal("nobody waits")
+			t.Fatal("no request waits")
 		case <-ticker.C:
 		}
 	}

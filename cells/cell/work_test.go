@@ -62,7 +62,7 @@ func TestWorkWaits(t *testing.T) {
 		began := time.Now()
 		polled := w.poll(t.Context(), "h1", before, 1000)
 		synctest.Wait()
-		// What concerns another host, or nobody, does not even make it look.
+		// A change for another host, or for none, does not even make it look.
 		w.release(building(2, "h2"))
 		do[cellwire.Server](w, "PUT", "/v1/servers/"+sid(1), building(1, "h1"))
 		w.register("h1")
@@ -72,7 +72,7 @@ func TestWorkWaits(t *testing.T) {
 		}
 		do[cellwire.Server](w, "POST", "/v1/servers/"+sid(1)+"/release", nil)
 		work := decodeAs[cellwire.Work](t, (<-polled).Body.Bytes())
-		same(t, "what it is told", wants(t, work), map[int]cellwire.Want{1: cellwire.WantPresent})
+		same(t, "its work", wants(t, work), map[int]cellwire.Want{1: cellwire.WantPresent})
 		if work.Complete || time.Since(began) != 0 || asked.Load() != 2 {
 			t.Errorf("complete: %v, after %v and %d questions", work.Complete, time.Since(began), asked.Load())
 		}
@@ -114,14 +114,14 @@ func TestWorkWakes(t *testing.T) {
 			began := time.Now()
 			change.do()
 			if got := decodeAs[cellwire.Work](t, (<-polled).Body.Bytes()); time.Since(began) != 0 || got.Revision <= before.Revision {
-				t.Errorf("%s: it waited for %v, and is told %+v", change.name, time.Since(began), got)
+				t.Errorf("%s: it waited for %v, and gets %+v", change.name, time.Since(began), got)
 			}
 		}
 	})
 }
 
-// TestWorkIsComplete: an agent that knows nothing, or another database's, or of a time that was
-// undone, is told everything, at once.
+// TestWorkIsComplete: an agent that knows nothing, or whose revision is another database's or from
+// a time that a backup undid, gets everything at once.
 func TestWorkIsComplete(t *testing.T) {
 	waits(t, func(t *testing.T, w *world, _ *atomic.Int64) {
 		w.release(building(1, "h1"))
@@ -154,7 +154,7 @@ func TestWaitingIsBounded(t *testing.T) {
 		if other := <-w.poll(t.Context(), "h2", cellwire.Work{}, 60); other.Code != 200 {
 			t.Errorf("another host is refused too: %s", other.Body)
 		}
-		cancel() // they end with their requests, and leave room
+		cancel() // they end with their requests, and free their slots
 		for _, p := range polls {
 			refusal(t, <-p, 503, cellwire.CodeUnavailable)
 		}
@@ -181,8 +181,8 @@ func TestRestart(t *testing.T) {
 	same(t, "a server", w.server(1), serverBefore)
 	w.call("release", 2)
 	after := w.work("h1", before.Revision, before.Epoch)
-	if same(t, "the news", wants(t, after), map[int]cellwire.Want{2: cellwire.WantPresent}); after.Complete {
-		t.Error("the agent is told everything again")
+	if same(t, "the changes", wants(t, after), map[int]cellwire.Want{2: cellwire.WantPresent}); after.Complete {
+		t.Error("the agent gets everything again")
 	}
 	if !after.Service.Up {
 		t.Error("the restart has cost the host its life")

@@ -234,7 +234,7 @@ func TestServerWithoutTLS(t *testing.T) {
 	}
 }
 
-// A cell that hangs: connections are taken by the kernel, and nobody answers.
+// TestTimeout: the kernel accepts connections for a cell that hangs, and no process answers.
 func TestTimeout(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -244,9 +244,9 @@ func TestTimeout(t *testing.T) {
 	for scheme, sent := range map[string]bool{"http": true, "https": false} {
 		client := connect(t, cellclient.Config{URL: scheme + "://" + listener.Addr().String()})
 		ctx, cancel := context.WithCancelCause(t.Context())
-		heard := make(chan struct{})
+		received := make(chan struct{})
 		go func() { // The deadline passes when the cell has got something and says nothing.
-			defer close(heard)
+			defer close(received)
 			conn, err := listener.Accept()
 			if err != nil {
 				return
@@ -257,7 +257,7 @@ func TestTimeout(t *testing.T) {
 			_, _ = io.Copy(io.Discard, conn)
 		}()
 		_, err = client.Insert(&manualDeadline{Context: ctx}, cellwire.Server{UUID: uuid})
-		<-heard // The connection is closed, and nothing goes on.
+		<-received // The connection is closed, and nothing goes on.
 		var failure *cellclient.Failure
 		if !errors.As(err, &failure) || failure.Kind != cellclient.TimedOut || failure.Sent != sent {
 			t.Errorf("%s: %v", scheme, err)

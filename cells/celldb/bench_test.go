@@ -72,7 +72,8 @@ func BenchmarkList(b *testing.B) {
 	}
 }
 
-// BenchmarkSurvey is what a boot asks of a cell of 1,000 hosts, for a project with 100,000 servers.
+// BenchmarkDiscovery is what a boot asks of a cell of 1,000 hosts, for a project with 100,000
+// servers.
 func BenchmarkDiscovery(b *testing.B) {
 	s := crowded(b)
 	for b.Loop() {
@@ -100,11 +101,11 @@ func BenchmarkWork(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	for name, after := range map[string]int64{"news": info.Revision, "everything": 0} {
+	for name, after := range map[string]int64{"changes": info.Revision, "everything": 0} {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
 				work, _, err := s.Work(ctx, "host-7", after, info.Epoch, moment)
-				if err != nil || len(work.Items) != map[string]int{"news": 0, "everything": 100}[name] {
+				if err != nil || len(work.Items) != map[string]int{"changes": 0, "everything": 100}[name] {
 					b.Fatal(len(work.Items), err)
 				}
 			}

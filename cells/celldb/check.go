@@ -62,11 +62,11 @@ func CheckInsert(s cellwire.Server) error {
 	case s.CreatedAt.IsZero():
 		return invalid("server %s needs a created_at", s.UUID)
 	case s.UpdatedAt != nil || s.LaunchedAt != nil || s.TerminatedAt != nil || s.DeletedAt != nil || s.Deleted:
-		return invalid("server %s is said to have lived before it was inserted", s.UUID)
+		return invalid("server %s has an update, launch or deletion time, but is not inserted yet", s.UUID)
 	case s.Flavor.VCPUs < 0 || s.Flavor.MemoryMB < 0 || s.Flavor.VCPUs > maxAmount || s.Flavor.MemoryMB > maxAmount:
 		return invalid("the flavor of server %s has %d vcpus and %d MiB", s.UUID, s.Flavor.VCPUs, s.Flavor.MemoryMB)
 	case s.PowerState != plugins.PowerNoState:
-		return invalid("server %s is said to have power before it was built", s.UUID)
+		return invalid("server %s has a power state, but is not built yet", s.UUID)
 	case s.VMState == cellwire.VMBuilding && (s.TaskState == "" || s.TaskState == cellwire.TaskScheduling || s.TaskState == cellwire.TaskSpawning):
 		if err := CheckHost(s.Host); err != nil {
 			return err

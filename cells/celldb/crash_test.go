@@ -103,7 +103,7 @@ func TestKill(t *testing.T) {
 			if err != nil {
 				t.Fatalf("the acknowledged server %d: %v", n, err)
 			}
-			// The last one may be further than was said.
+			// The last one may be further than its last acknowledged change.
 			if later := want[1] == "hidden" && !got.Hidden || want[0] == cellwire.VMBuilding && got.VMState == cellwire.VMActive; !later && (got.VMState != want[0] || got.Hidden != (want[1] == "hidden")) {
 				t.Errorf("server %d is %s, hidden %v; acknowledged was %v", n, got.VMState, got.Hidden, want)
 			}

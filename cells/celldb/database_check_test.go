@@ -27,7 +27,7 @@ func TestCheck(t *testing.T) {
 		}
 	}
 	whole()
-	for _, c := range []struct{ breaks, mends, says string }{
+	for _, c := range []struct{ breaks, fixes, says string }{
 		{"ALTER TABLE instances RENAME TO x", "ALTER TABLE x RENAME TO instances", "of the table instances; stop the cell and restore a backup"},
 		{"ALTER TABLE services RENAME TO x", "ALTER TABLE x RENAME TO services", "of the table services"},
 		{"ALTER TABLE compute_nodes RENAME TO x", "ALTER TABLE x RENAME TO compute_nodes", "of the table compute_nodes"},
@@ -41,7 +41,7 @@ func TestCheck(t *testing.T) {
 				t.Errorf("%s: %v", c.breaks, err)
 			}
 		}
-		execute(t, path, c.mends)
+		execute(t, path, c.fixes)
 		whole()
 	}
 	execute(t, path, "DROP INDEX instances_usage", "CREATE TABLE extra (i INTEGER)")

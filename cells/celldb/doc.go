@@ -16,7 +16,7 @@
 //	                ╲          │
 //	                 ╲         ▼ Delete(normal), from any state
 //	                  ╰──▶ deleting ──gone──▶ deleted        (its host is up)
-//	                       deleted, unfreed, cleanup due     (it is down: Freed ends one, gone both)
+//	                       deleted, unfreed, cleanup due   (it is down: Freed ends one, gone both)
 //
 // Each change of a row raises the cell's revision in the same transaction, so that a host can ask
 // for what is newer than its own revision.

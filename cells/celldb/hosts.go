@@ -299,15 +299,15 @@ func register(ctx context.Context, tx *sql.Tx, host string, r cellwire.HostRepor
 // What of a host's servers is newer than a revision, and all that it may have to do something
 // about. A + keeps SQLite from the other's index.
 const (
-	newsOf = "i.hidden = 0 AND i.host <> '' AND (+i.gone < 2 OR i.cleanup_due = 1) AND i.host = ? AND i.revision > ? ORDER BY i.revision"
-	allOf  = "i.hidden = 0 AND i.host <> '' AND (i.gone < 2 OR i.cleanup_due = 1) AND i.host = ? ORDER BY +i.revision"
+	changesOf = "i.hidden = 0 AND i.host <> '' AND (+i.gone < 2 OR i.cleanup_due = 1) AND i.host = ? AND i.revision > ? ORDER BY i.revision"
+	allOf     = "i.hidden = 0 AND i.host <> '' AND (i.gone < 2 OR i.cleanup_due = 1) AND i.host = ? ORDER BY +i.revision"
 )
 
 // Work is what is new for a host, read from an index of its rows.
-func (s *DB) Work(ctx context.Context, host string, after int64, epoch string, m Moment) (work cellwire.Work, news bool, err error) {
+func (s *DB) Work(ctx context.Context, host string, after int64, epoch string, m Moment) (work cellwire.Work, changed bool, err error) {
 	err = s.read(ctx, "reading the work of a host from", func(db sqldb.Querier) error {
-		var changed int64
-		work.Service, changed, err = scanService(db.QueryRowContext(ctx, selectServices+"WHERE s.host = ?", host), m)
+		var revision int64
+		work.Service, revision, err = scanService(db.QueryRowContext(ctx, selectServices+"WHERE s.host = ?", host), m)
 		if errors.Is(err, sql.ErrNoRows) {
 			return NotFound("host", host)
 		}
@@ -319,7 +319,7 @@ func (s *DB) Work(ctx context.Context, host string, after int64, epoch string, m
 			return err
 		}
 		work.Complete = after <= 0 || after > work.Revision || epoch != work.Epoch
-		condition, args := newsOf, []any{host, after}
+		condition, args := changesOf, []any{host, after}
 		if work.Complete {
 			condition, args = allOf, []any{host}
 		}
@@ -340,10 +340,10 @@ func (s *DB) Work(ctx context.Context, host string, after int64, epoch string, m
 			work.Items = append(work.Items, cellwire.WorkItem{Want: want, Server: r.server(m)})
 			return nil
 		})
-		news = work.Complete || changed > after || len(work.Items) > 0
+		changed = work.Complete || revision > after || len(work.Items) > 0
 		return err
 	})
-	return work, news, err
+	return work, changed, err
 }
 
 // Apply takes what a host reports.

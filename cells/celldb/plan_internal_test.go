@@ -32,8 +32,8 @@ func plan(t *testing.T, s *DB, query string, args []any) string {
 }
 
 // TestPlans: the lists that people ask for come from an index in their order, so that a page costs
-// what it has, wherever it begins; and an agent's question and a boot's discovery read their own rows
-// only.
+// what it has, wherever it begins; and an agent's question and a boot's discovery read their own
+// rows only.
 func TestPlans(t *testing.T) {
 	s, err := Open(context.Background(), t.TempDir()+"/cell.db", "cell1", zerolog.Nop())
 	if err != nil {
@@ -74,7 +74,7 @@ func TestPlans(t *testing.T) {
 		})
 	}
 	for name, c := range map[string]struct{ query, index string }{
-		"news":       {"SELECT * FROM instances i WHERE " + newsOf, "instances_host (host=? AND revision>?)"},
+		"changes":    {"SELECT * FROM instances i WHERE " + changesOf, "instances_host (host=? AND revision>?)"},
 		"everything": {"SELECT * FROM instances i WHERE " + allOf, "instances_host_present (host=?)"},
 		"living":     {livingOf, "instances_host_present (host=?)"},
 		"and hidden": {livingOf, "instances_hidden"},

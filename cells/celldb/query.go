@@ -130,8 +130,8 @@ func (w *where) add(term string, args ...any) {
 }
 
 // after admits the rows whose key comes after that of the query: greater in the first column in
-// which they differ, in the column's direction. The first column alone is said once more, as a
-// range that an index can begin at.
+// which they differ, in the column's direction. The first column alone is repeated, as a range
+// that an index can begin at.
 func (w *where) after(q cellwire.ServerQuery, keys []string) {
 	var (
 		alternatives []string

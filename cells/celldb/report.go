@@ -112,7 +112,7 @@ func (r *Record) reportedGone(now time.Time) (bool, string) {
 		r.gone(now)
 		return true, ""
 	default:
-		return false, fmt.Sprintf("nobody has asked to delete the server: it is in vm_state %s, task_state %s", s.VMState, orNone(s.TaskState))
+		return false, fmt.Sprintf("no client has asked to delete the server: it is in vm_state %s, task_state %s", s.VMState, orNone(s.TaskState))
 	}
 }
 
@@ -123,7 +123,7 @@ func (r *Record) settled(report cellwire.Report) (bool, string) {
 	case r.leaving():
 		return false, ""
 	case report.Revision < r.WantRevision:
-		return false, fmt.Sprintf("what shall be so has changed since revision %d, at %d", report.Revision, r.WantRevision)
+		return false, fmt.Sprintf("the desired state has changed since revision %d, at %d", report.Revision, r.WantRevision)
 	case want == cellwire.WantShutdown && (s.TaskState == cellwire.TaskSoftDeleting || s.PowerState != report.PowerState):
 		s.VMState, s.TaskState, s.PowerState = cellwire.VMSoftDeleted, "", report.PowerState
 		return true, ""

@@ -228,7 +228,7 @@ func (s *DB) States(ctx context.Context, uuids []string) ([]cellwire.ServerState
 	return states, s.kit.Explain(ctx, "reading states from", err)
 }
 
-// Unfinished has what the compute API has to see to the end. Each of the three has an index of just
+// Unfinished has what the compute API must finish. Each of the three lists has an index of just
 // these rows.
 func (s *DB) Unfinished(ctx context.Context, hiddenBefore, softBefore time.Time) (u cellwire.Unfinished, err error) {
 	err = s.read(ctx, "reading unfinished servers from", func(db sqldb.Querier) error {

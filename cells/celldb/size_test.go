@@ -53,9 +53,9 @@ func TestWorkInPages(t *testing.T) {
 	had := map[string]cellwire.Want{}
 	after, answers := int64(0), 0
 	for more := true; more; answers++ {
-		work, news, err := s.Work(ctx, "h1", after, info.Epoch, moment)
-		if err != nil || !news || len(work.Items) == 0 {
-			t.Fatalf("answer %d has %d items, news %v: %v", answers, len(work.Items), news, err)
+		work, changed, err := s.Work(ctx, "h1", after, info.Epoch, moment)
+		if err != nil || !changed || len(work.Items) == 0 {
+			t.Fatalf("answer %d has %d items, changed %v: %v", answers, len(work.Items), changed, err)
 		}
 		if n := size(t, work); n > mostRead {
 			t.Fatalf("answer %d has %d bytes", answers, n)
@@ -70,7 +70,7 @@ func TestWorkInPages(t *testing.T) {
 			had[item.Server.UUID] = item.Want
 		}
 		if answers == 0 {
-			// One that was told, one that was not, and one that is gone before it is told.
+			// One that was sent, one that was not, and one that is gone before it is sent.
 			for _, n := range []int{1, count} {
 				if _, err := s.Delete(ctx, sid(n), cellwire.DeleteNormal, moment); err != nil {
 					t.Fatal(err)

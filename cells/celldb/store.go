@@ -109,9 +109,9 @@ type Store interface {
 	// Report registers a host, or shows that it lives. Refused are nodes that another host reports.
 	Report(ctx context.Context, host string, r cellwire.HostReport, m Moment) (service cellwire.Service, refused []string, err error)
 	// Work is what is new for a host after a revision of an epoch, by revision, as much as fits
-	// into MaxAnswer, and at least one; news is false when there is nothing. A host that never
+	// into MaxAnswer, and at least one; changed is false when there is nothing. A host that never
 	// reported is refused (not found).
-	Work(ctx context.Context, host string, after int64, epoch string, m Moment) (work cellwire.Work, news bool, err error)
+	Work(ctx context.Context, host string, after int64, epoch string, m Moment) (work cellwire.Work, changed bool, err error)
 	// Apply takes what a host reports, all in one transaction, each judged alone. The answer has ""
 	// for those that were taken, and otherwise why not.
 	Apply(ctx context.Context, host string, reports []cellwire.Report, m Moment) ([]string, error)

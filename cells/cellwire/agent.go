@@ -53,7 +53,7 @@ type Work struct {
 	// Revision is what to ask after next.
 	Revision int64 `json:"revision"`
 	// Complete says that here begins all that is wanted on the host: the agent asked after 0, or
-	// after another epoch's or a future revision. It is told all with the first answer from here on
+	// after another epoch's or a future revision. It has all with the first answer from here on
 	// that has no More.
 	Complete bool `json:"complete,omitempty"`
 	// More says that there is more than fits into one answer: the next, after Revision, has it at

@@ -34,7 +34,7 @@ type DeleteAnswer struct {
 	Local bool `json:"local,omitempty"`
 }
 
-// Unfinished is what the compute API has to see to the end.
+// Unfinished is what the compute API must finish.
 type Unfinished struct {
 	// Epoch and Revision are those of CellInfo at the time of the answer: the caller trusts the
 	// answer as much as this database. They are zero in answers of older cells.
@@ -79,8 +79,8 @@ type Discovery struct {
 	Nodes    []ComputeNode `json:"nodes"`
 }
 
-// OnlyUsage is the value of the query's "only" that leaves hosts out of a discovery: what counts for
-// quotas is a few bytes, and hosts may be thousands.
+// OnlyUsage is the value of the query's "only" that leaves hosts out of a discovery: what counts
+// for quotas is a few bytes, and hosts may be thousands.
 const OnlyUsage = "usage"
 
 // Usage is what a project has in a cell: servers that are neither deleted nor softly deleted nor

@@ -18,7 +18,7 @@
 //	             POST /v1/servers/{uuid}/freed          its allocations are removed
 //	             POST /v1/servers/states                states of servers, deleted ones too
 //	             GET  /v1/servers/unfinished            what the API must finish: see Unfinished
-//	             GET  /v1/discovery?project_id=P           hosts, services, usage: all a boot needs
+//	             GET  /v1/discovery?project_id=P        hosts, services, usage: all a boot needs
 //	                  /v1/discovery?project_id=P&only=usage   without the hosts
 //	             GET  /v1/services
 //	             PATCH /v1/services/{uuid}              disable, enable, force down

@@ -115,8 +115,8 @@ func TestRefusedBeforeAHandler(t *testing.T) {
 		status                    int
 		says                      string
 	}{
-		{"nobody", "GET", "/v2.1/servers", "", 401, "unauthorized: The request has no X-Auth-Token header."},
-		{"nobody asks for nothing", "GET", "/v2.1/nothing", "", 401, "unauthorized: The request has no X-Auth-Token header."},
+		{"no token", "GET", "/v2.1/servers", "", 401, "unauthorized: The request has no X-Auth-Token header."},
+		{"no token and no such path", "GET", "/v2.1/nothing", "", 401, "unauthorized: The request has no X-Auth-Token header."},
 		{"no such path", "GET", "/v2.1/nothing", "u:p1", 404, "itemNotFound: The resource could not be found."},
 		{"a slash too many", "GET", "/v2.1/servers/", "u:p1", 404, "itemNotFound: The resource could not be found."},
 		{"a path without end", "GET", "/v2.1/servers" + strings.Repeat("/a", 1000), "u:p1", 404, "itemNotFound: The resource could not be found."},
@@ -265,7 +265,7 @@ func TestRoles(t *testing.T) {
 type unable struct{}
 
 func (unable) Authenticate(*http.Request) (osapi.Principal, error) {
-	return osapi.Principal{}, errors.New("keystone is away")
+	return osapi.Principal{}, errors.New("keystone is down")
 }
 
 // TestUnavailableAuthenticatorIs503: that is the service's fault, and passes.
@@ -275,7 +275,7 @@ func TestUnavailableAuthenticatorIs503(t *testing.T) {
 	if got := c.ask(member, "", "/v2.1/servers"); got.status != 503 || got.header.Get("Retry-After") == "" {
 		t.Errorf("%d %s", got.status, got.text)
 	}
-	if !strings.Contains(c.logged.String(), "keystone is away") {
+	if !strings.Contains(c.logged.String(), "keystone is down") {
 		t.Errorf("the log says %s", c.logged.String())
 	}
 }

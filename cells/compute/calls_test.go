@@ -63,7 +63,8 @@ func recordedCalls(t testing.TB, file string) []call {
 type ours struct {
 	why    string
 	status int
-	// says is the refusal, with its name; "" for an answer that is none, which is not compared.
+	// says is the refusal, with its name; "" for an answer that is not a refusal, which is not
+	// compared.
 	says string
 }
 

@@ -219,8 +219,8 @@ func TestUnsupportedRequestsAreRejected(t *testing.T) {
 	}
 }
 
-// TestBootsInAnOutage: who may boot although servers of the project are in a cell that is down is a
-// policy; who may not is told so in the words of that policy, without a word of the cell.
+// TestBootsInAnOutage: a policy decides who may boot although servers of the project are in a cell
+// that is down. The refusal names that policy, and not the cell.
 func TestBootsInAnOutage(t *testing.T) {
 	for _, tt := range []struct {
 		name, who, rule string
@@ -229,7 +229,7 @@ func TestBootsInAnOutage(t *testing.T) {
 		{"a member", member, "", false},
 		{"an administrator", admin, "", true},
 		{"a member, when everybody may", member, "@", true},
-		{"an administrator, when nobody may", admin, "!", false},
+		{"an administrator, when no user may", admin, "!", false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := newCloud(t, Options{})

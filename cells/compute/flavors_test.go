@@ -135,7 +135,7 @@ func TestFlavorLists(t *testing.T) {
 			t.Errorf("%s %s: the next is %q, not %q\n%s", tt.who, tt.query, next, tt.next, diff)
 		}
 	}
-	// A marker that is not to be seen is none.
+	// A flavor that the user cannot see is not a marker.
 	if got := c.ask(member, "2.69", "/v2.1/flavors?marker=8b1a"); got.message() != "badRequest: marker [8b1a] not found" {
 		t.Errorf("%d %s", got.status, got.text)
 	}

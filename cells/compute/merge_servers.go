@@ -5,8 +5,9 @@ package compute
 // One sorted page of servers out of the pages of many cells:
 //
 //	cell A ── rows 1-100 ──┐
-//	cell B ── rows 1-100 ──┼── merge ── until the page is full, or a cell runs out ── its next rows ── merge …
-//	cell C ── rows 1-100 ──┘
+//	cell B ── rows 1-100 ──┼── merge ── until the page is full, or a cell runs out
+//	cell C ── rows 1-100 ──┘      ▲                                  │
+//	                              └──────────── its next rows ───────┘
 //
 // All cells are asked at once for a batch each, and again only those whose batch is used up. A cell
 // that goes down, in whichever batch, contributes no rows: the rows it returned before are dropped,

@@ -101,8 +101,8 @@ func TestNoCells(t *testing.T) {
 	check(t, mergedServers{}, mergeFrom(t, cellwire.ServerQuery{Limit: 10}))
 }
 
-// A cell that takes nearly all of the time takes it from nobody else, also when the others are
-// asked again after it.
+// A cell that takes nearly all of the time takes it from no other cell, also when the others
+// are asked again after it.
 func TestASlowCellTakesNothingFromTheOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := &listCell{rows: rowsOf("b", 10, 5000, 1), delay: mergeTimeout - 1}

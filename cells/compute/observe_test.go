@@ -65,8 +65,8 @@ func TestObserver(t *testing.T) {
 	}
 }
 
-// TestRequestLog: what only read something, got it and was quick is for those who look for it; all
-// else is for everybody, and what the service is to blame for is an error with its cause.
+// TestRequestLog: a quick read that succeeds is logged at debug, all else at info, and a fault of
+// the service is an error with its cause.
 func TestRequestLog(t *testing.T) {
 	c := newCloud(t, Options{})
 	took := time.Duration(0)

@@ -79,7 +79,7 @@ const (
 	admins  = "rule:context_is_admin"
 	members = "rule:project_member_or_admin"
 	readers = "rule:project_reader_or_admin"
-	anybody = "@"
+	anyUser = "@"
 )
 
 // defaults are the rules of the calls.
@@ -96,8 +96,8 @@ var defaults = map[Rule]string{
 	ruleFlavorCreate: admins, ruleFlavorUpdate: admins, ruleFlavorDelete: admins,
 	ruleFlavorSpecsIndex: readers, ruleFlavorSpecsShow: readers, ruleFlavorSpecsCreate: admins, ruleFlavorSpecsUpdate: admins,
 	ruleFlavorSpecsDelete: admins,
-	ruleLimits:            anybody, ruleLimitsOther: admins,
-	ruleQuotaShow: readers, ruleQuotaDefaults: anybody, ruleQuotaDetail: readers, ruleQuotaUpdate: admins, ruleQuotaDelete: admins,
+	ruleLimits:            anyUser, ruleLimitsOther: admins,
+	ruleQuotaShow: readers, ruleQuotaDefaults: anyUser, ruleQuotaDetail: readers, ruleQuotaUpdate: admins, ruleQuotaDelete: admins,
 }
 
 // words are what may stand for a whole rule in a policy file, besides rules in oslo.policy's

@@ -25,8 +25,8 @@ func TestLimitsAndQuotasAsInNova(t *testing.T) {
 	calls := recordedCalls(t, "nova_quotas.json")
 	noUsers := "badRequest: user_id: this service has no quotas of single users; set those of the project."
 	c.replay(calls, map[string]ours{
-		"show-unknown-project":   {why: "nobody is asked which projects there are", status: 200},
-		"put-unknown-project":    {why: "nobody is asked which projects there are", status: 200},
+		"show-unknown-project":   {why: "Keystone is not asked which projects there are", status: 200},
+		"put-unknown-project":    {why: "Keystone is not asked which projects there are", status: 200},
 		"put-user":               {why: "there are no quotas of users", status: 400, says: noUsers},
 		"put-user-above-project": {why: "there are no quotas of users", status: 400, says: noUsers},
 		"collection":             {why: "errors have one form", status: 404, says: "itemNotFound: The resource could not be found."},

@@ -19,8 +19,8 @@ var deleteRoutes = []route{
 }
 
 // deleteServer answers DELETE /servers/{id}: 204, in whatever state the server is. With a time to
-// reclaim deletion is soft. With its cell down it is 500, and the server keeps living as far as
-// anybody knows.
+// reclaim deletion is soft. With its cell down it is 500, and queued_for_delete is not
+// set.
 func (a *API) deleteServer(x *exchange) error {
 	m, err := x.mapping(x.param("id"))
 	if err != nil {

@@ -223,8 +223,8 @@ func TestMinimalRecords(t *testing.T) {
 	}
 	old := c.api.store
 	c.api.store = specless{Store: old}
-	if nobody := c.ask(member, "2.69", "/v2.1/servers/"+id).body["server"].(map[string]any); nobody["user_id"] != "UNKNOWN" {
-		t.Errorf("without a user: %v", nobody)
+	if view := c.ask(member, "2.69", "/v2.1/servers/"+id).body["server"].(map[string]any); view["user_id"] != "UNKNOWN" {
+		t.Errorf("without a user: %v", view)
 	}
 }
 

@@ -18,7 +18,7 @@ import (
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
-// read reads the query of a list, as somebody.
+// read reads the query of a list, as a user.
 func (c *cloud) read(who, version, query string) (*listRequest, error) {
 	c.t.Helper()
 	r := httptest.NewRequest(http.MethodGet, "/v2.1/servers?"+query, nil)

@@ -13,7 +13,7 @@ import (
 )
 
 // TestHungCell: a list waits for it once, however much is asked of it, and loses none of the
-// others' servers; who has nothing in it need not wait.
+// others' servers; a project that has nothing in it need not wait.
 func TestHungCell(t *testing.T) {
 	for _, tt := range []struct {
 		name, who, path string

@@ -239,7 +239,7 @@ func TestDisabledCell(t *testing.T) {
 	}
 }
 
-// TestRequestsToCells: a list asks each cell once, a show one cell once, and nobody when nothing
+// TestRequestsToCells: a list asks each cell once, a show one cell once, and no cell when nothing
 // can be found.
 func TestRequestsToCells(t *testing.T) {
 	for _, tt := range []struct {

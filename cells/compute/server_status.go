@@ -14,7 +14,7 @@ const anyTask = "default"
 
 // statuses is Nova's table of what is shown for a vm_state and a task_state. States that no server
 // here gets into are there for the filter by status, which finds nothing by them, where it refuses
-// a status that is none.
+// an unknown status.
 var statuses = map[string]map[string]string{
 	cellwire.VMActive: {
 		anyTask: "ACTIVE", "rebooting": "REBOOT", "reboot_pending": "REBOOT", "reboot_started": "REBOOT", "rebooting_hard": "HARD_REBOOT",

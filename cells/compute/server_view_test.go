@@ -19,7 +19,7 @@ import (
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
-// recorded are servers as nova-api 26.2.2 showed them, by what they are, who asked and in which
+// recorded are servers as nova-api 26.2.2 showed them, by what they are, the user's role and the
 // microversion: "show-active-admin-2.69", and after "down" while their cell was down.
 //
 //go:embed testdata/nova_server_views.json
@@ -78,8 +78,8 @@ func TestServersLookAsInNova(t *testing.T) {
 	}
 }
 
-// TestHostStatus: what is said of a server's host, as nova.compute.api.API.get_instance_host_status
-// has it; to administrators.
+// TestHostStatus: administrators see the status of a server's host, as
+// nova.compute.api.API.get_instance_host_status has it.
 func TestHostStatus(t *testing.T) {
 	c := newCloud(t, Options{})
 	for i, tt := range []struct {
@@ -106,7 +106,7 @@ func TestHostStatus(t *testing.T) {
 			t.Errorf("%+v: %v", tt, got)
 		}
 		if got := shown(member); got != nil {
-			t.Errorf("%+v: a member is told %v", tt, got)
+			t.Errorf("%+v: a member gets %v", tt, got)
 		}
 	}
 }

@@ -57,7 +57,7 @@ func TestServicesAsInNova(t *testing.T) {
 			says: "itemNotFound: Service d2766790-7d92-4dc1-990c-95ab7323d4d6 could not be found.",
 		},
 		"show": {
-			why: "a method that a path does not have is said to be that", status: 405,
+			why: "a method that a path does not have is refused as such", status: 405,
 			says: "badMethod: The method GET is not allowed for this resource.",
 		},
 	}, computeServices)

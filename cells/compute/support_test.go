@@ -271,7 +271,7 @@ func (c *cloud) has(cell int, s cellwire.Server) cellwire.Server {
 // uuid numbers servers.
 func uuid(n int) string { return fmt.Sprintf("%08x-0000-4000-8000-%012x", n, n) }
 
-// Who asks.
+// The users of the requests.
 const (
 	admin   = "admin"
 	member  = "member"

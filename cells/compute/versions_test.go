@@ -64,8 +64,7 @@ func TestVersionDocumentsNeedNoAuthentication(t *testing.T) {
 			t.Errorf("%s: %d %s", tt.path, got.status, got.text)
 		}
 	}
-	// The list of versions has no microversion itself, and is not refused for one that there is
-	// none of.
+	// The list of versions has no microversion itself, and is not refused for an unknown one.
 	got := c.ask("", "2.999", "/")
 	if got.status != 200 || got.header.Get(headerVersion) != "" {
 		t.Errorf("GET /: %d %v", got.status, got.header)

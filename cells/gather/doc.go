@@ -6,8 +6,8 @@
 //
 //	request ──▶ cell A ─── answer
 //	       ├──▶ cell B ─── no connection, a broken answer: down at once
-//	       └──▶ cell C ··· no answer: down after Timeout. For FastFail its circuit breaker is open:
-//	                       no request waits for it. [Gatherer.Run] probes it until it is up
+//	       └──▶ cell C ··· no answer: down after Timeout. For FastFail its circuit breaker is
+//	                       open: no request waits for it. [Gatherer.Run] probes it until it is up
 //
 // A semaphore limits how many cells requests to several cells ask at the same time (64 for each
 // processor): with too little CPU time for all at once, answers are read late and cells that are up

@@ -363,7 +363,7 @@ func TestFastFail(t *testing.T) {
 			ended := make(chan error, 1)
 			go func() { ended <- g.Run(ctx) }()
 			_, _ = one(t, c, g)
-			for range 20 { // much longer than FastFail: nobody has to wait
+			for range 20 { // much longer than FastFail: no request has to wait
 				time.Sleep(7 * time.Second)
 				if took, err := one(t, c, g); took != 0 || !errors.Is(err, gather.ErrDown) {
 					t.Fatalf("it took %v: %v", took, err)
@@ -402,11 +402,11 @@ func TestFastFail(t *testing.T) {
 			}
 			check(t, int64(2), c.clients.Load())
 			if n := strings.Count(c.log.String(), "is up again"); n != 1 {
-				t.Errorf("told %d times that it answers again: %s", n, c.log.String())
+				t.Errorf("logged %d times that it answers again: %s", n, c.log.String())
 			}
 		})
 	})
-	t.Run("is told to have ended after a second wrong URL", func(t *testing.T) {
+	t.Run("logs its end after a second wrong URL", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			c := newCloud(refused)
 			g := c.gatherer(fastFail)
@@ -437,7 +437,7 @@ func TestFastFail(t *testing.T) {
 			}
 		})
 	})
-	t.Run("ends when nobody asks for the cell any more", func(t *testing.T) {
+	t.Run("ends when no request asks for the cell any more", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			c := newCloud(hangs)
 			g := c.gatherer(fastFail)
@@ -449,7 +449,7 @@ func TestFastFail(t *testing.T) {
 			check(t, asked, c.asked(0))
 		})
 	})
-	t.Run("a hanging cell that begins to refuse is not spared", func(t *testing.T) {
+	t.Run("the circuit breaker closes when a hanging cell begins to refuse", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			c := newCloud(hangs)
 			g := c.gatherer(fastFail)

@@ -63,7 +63,7 @@ func (g *Gatherer) passed(since time.Time) time.Duration {
 // Begin begins a request to so many cells at most, each of which has Timeout for an answer, and may
 // be asked again when it has answered. A request to several cells first acquires the gatherer's
 // semaphore, or waits for a quarter of Timeout. What passed since [Gatherer.Came] comes off the
-// time of the cells, unless it is more than a quarter of it. Whoever begins a request ends it.
+// time of the cells, unless it is more than a quarter of it. The caller has to end the request.
 func Begin[T any](ctx context.Context, g *Gatherer, cells int) *Request[T] {
 	since, ok := ctx.Value(came{}).(time.Time)
 	if !ok {
@@ -99,7 +99,7 @@ func (r *Request[T]) Ask(i int, cell apidb.Cell, ask func(context.Context, *cell
 		one := reply[T]{i: i, panics: "gather: what asks a cell ended its goroutine"}
 		defer func() {
 			if p := recover(); p != nil {
-				one.panics = p // it is the panic of who asks, as it would be without other cells
+				one.panics = p // the caller panics, as it would without other cells
 			}
 			r.replies <- one
 		}()

@@ -135,10 +135,10 @@ func TestNoValidHost(t *testing.T) {
 		"too big":      {why: "not_offered", change: func(r *scheduler.CreateRequest) { r.Server.Flavor = big }},
 		"another zone": {why: "other_zone", change: func(r *scheduler.CreateRequest) { r.Server.Zone = "elsewhere" }},
 		"no such host": {why: "not_the_forced_host", change: func(r *scheduler.CreateRequest) { r.Host = "elsewhere" }},
-		"a trait that nobody has": {why: "not_offered", change: func(r *scheduler.CreateRequest) {
+		"a trait that no host has": {why: "not_offered", change: func(r *scheduler.CreateRequest) {
 			r.Server.Flavor.ExtraSpecs = map[string]string{"trait:HW_CPU_X86_AVX2": "required"}
 		}},
-		"a class that nobody knows": {change: func(r *scheduler.CreateRequest) {
+		"an unknown class": {change: func(r *scheduler.CreateRequest) {
 			r.Server.Flavor.ExtraSpecs = map[string]string{"resources:CUSTOM_GOLD": "1"}
 		}},
 		"the cell is down": {why: "cell_down", before: func(w *world) { w.sites[1].link.set(refused) }},

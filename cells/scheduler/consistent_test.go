@@ -53,7 +53,7 @@ func (w *world) consistent(alive map[string]bool) {
 		delete(guests, uuid)
 	}
 	if len(holders) > 0 || len(guests) > 0 {
-		w.t.Errorf("there are allocations of nobody: %v, and guests: %v", holders, guests)
+		w.t.Errorf("there are allocations without a server: %v, and guests: %v", holders, guests)
 	}
 	for _, a := range w.all() {
 		for uuid, n := range a.spawns {

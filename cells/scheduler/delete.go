@@ -18,9 +18,9 @@ import (
 // said yes, and not before. Repeating it changes nothing.
 //
 // Errors: [gather.ErrDown] if the cell is down: then nothing is changed here, but the cell may have
-// heard of it (the reconciler finds out); [apidb.ErrNotFound] if the server is not there (any
-// more). Cost: one request to the cell; if no host lives that could do it, two to Placement and one
-// more to the cell.
+// received the request (the reconciler finds out); [apidb.ErrNotFound] if the server is not there
+// (any more). Cost: one request to the cell; if no host lives that could do it, two to Placement
+// and one more to the cell.
 func (s *Scheduler) Delete(ctx context.Context, m apidb.Mapping, soft bool) error {
 	uuid := m.InstanceUUID
 	if m.CellUUID == "" {
@@ -116,8 +116,8 @@ func (s *Scheduler) unallocate(ctx context.Context, uuid string, cell apidb.Cell
 // Restore takes back the soft delete of a server, if the quota still allows it.
 //
 // Errors: *QuotaExceededError; [gather.ErrDown] and the cell's refusals pass through;
-// [apidb.ErrNotFound] of a server that is placed fail. Cost: a discovery of each cell, and one request
-// to its own.
+// [apidb.ErrNotFound] of a server that is placed fail. Cost: a discovery of each cell, and one
+// request to its own.
 func (s *Scheduler) Restore(ctx context.Context, m apidb.Mapping) (cellwire.Server, error) {
 	uuid := m.InstanceUUID
 	if m.CellUUID == "" {

@@ -128,7 +128,7 @@ func TestDelete(t *testing.T) {
 				t.Error("the mapping is queued for delete")
 			}
 		}
-		w.sites[1].link.set(lost) // the cell heard of it
+		w.sites[1].link.set(lost) // the cell receives the request
 		if err := w.delete(uuid, false); !errors.Is(err, gather.ErrDown) {
 			t.Errorf("%v", err)
 		}

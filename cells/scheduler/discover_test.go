@@ -45,7 +45,7 @@ func TestDiscover(t *testing.T) {
 		t.Errorf("%+v", report)
 	}
 	w.sites[1].link.set(up)
-	// They are mapped, and the cell does not hear of it: that is told again.
+	// They are mapped, and the cell does not receive that: it is sent again.
 	w.sites[1].link.when(func(r *http.Request) fault {
 		if strings.HasSuffix(r.URL.Path, "/mapped") {
 			return refused
@@ -167,7 +167,7 @@ func TestCompare(t *testing.T) {
 	wrong := map[string]bool{uuids[0]: true, uuids[1]: false, uuids[3]: true, uuids[6]: false}
 	w.must(w.store.SetQueued(ctx, wrong))
 	w.must(w.scheduler.Reconcile(ctx))
-	diff(t, "nyyy"+"nyyn"+"-", w.flags(uuids...)) // of one that the cell does not know nobody can tell
+	diff(t, "nyyy"+"nyyn"+"-", w.flags(uuids...)) // unknown for a server that the cell does not have
 }
 
 // TestNewHostsAreFoundWhenTheyAreNeeded: a server that only hosts could take that are not mapped

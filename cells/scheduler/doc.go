@@ -6,13 +6,13 @@
 //	Create ──▶ quota ──▶ API database: mapping (no cell), request spec, build request ──▶ 202
 //	             │
 //	scheduler    ▼            one worker per server at a time, at most Workers together
-//	  candidates ─▶ Claim (API database) ─▶ PUT /allocations ─▶ quota again ─▶ Insert (cell, hidden)
-//	     ▲                                                          │              │
-//	     └───────────────── next candidate ◀────────────────────────┴──────────────┤
-//	                                                                               ▼
-//	  no host ─▶ Insert into cell0, with the fault ────────▶ Place (API database): commits the cell
-//	                                                                               ▼
-//	                                           Release (cell: visible, its host starts) ─▶ Built
+//	  candidates ▶ Claim (API database) ▶ PUT /allocations ▶ quota again ▶ Insert (cell, hidden)
+//	     ▲                                                       │            │
+//	     └───────────────── next candidate ◀─────────────────────┴────────────┤
+//	                                                                          ▼
+//	  no host ─▶ Insert into cell0, with the fault ───▶ Place (API database): commits the cell
+//	                                                                          ▼
+//	                                      Release (cell: visible, its host starts) ─▶ Built
 //
 // A process may end after each arrow. The next scheduler resumes every build request: from the
 // beginning while the server has no cell, at Release when it has one. The reconciler finds what no
@@ -57,8 +57,8 @@
 // # Cost
 //
 // Beside the API database, a boot costs one discovery of each cell on creation, then GET
-// /allocation_candidates and PUT /allocations, one discovery of each cell for the second quota check,
-// and an insert and a release in one cell. All servers scheduled together share one services
+// /allocation_candidates and PUT /allocations, one discovery of each cell for the second quota
+// check, and an insert and a release in one cell. All servers scheduled together share one services
 // request per cell. If Placement has more candidates than it returned and none of these takes the
 // server, the scheduler asks host by host. A reconciler round is one request to each cell that is
 // up, and one more to those with servers to compare.

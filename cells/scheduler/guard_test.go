@@ -127,8 +127,8 @@ func TestOrdinaryRestarts(t *testing.T) {
 	w.consistent(alive)
 }
 
-// TestLostDatabase: the cell has a new database. It is said once; what is there is left alone until
-// the database is back, which needs nobody's word.
+// TestLostDatabase: the cell has a new database. That is logged once. Servers and allocations are
+// left alone until the database is back, which no operator has to confirm.
 func TestLostDatabase(t *testing.T) {
 	w := begin(t, []int{1})
 	s := w.sites[1]
@@ -180,10 +180,10 @@ func TestLostDatabaseAccepted(t *testing.T) {
 	if held, err := w.client.Allocations(ctx, lost); err != nil || held.Empty() {
 		t.Errorf("the lost server, whose guest runs, holds %+v, %v", held, err)
 	}
-	w.must(w.store.SetQueued(ctx, map[string]bool{lost: true})) // for the count below: nobody knows better
+	w.must(w.store.SetQueued(ctx, map[string]bool{lost: true})) // for the count below
 	w.discover()
-	anew := w.built()
-	if row := w.row(anew); row.VMState != "active" {
+	added := w.built()
+	if row := w.row(added); row.VMState != "active" {
 		t.Errorf("a new server is %+v", row)
 	}
 }
@@ -273,7 +273,8 @@ func TestDatabaseLostWithinARound(t *testing.T) {
 	}
 }
 
-// TestCompareWhileItIsRestored: nothing is said about a cell that gets another database meanwhile.
+// TestCompareWhileItIsRestored: nothing is logged about a cell that gets another database
+// meanwhile.
 func TestCompareWhileItIsRestored(t *testing.T) {
 	w := begin(t, []int{1})
 	s := w.sites[1]

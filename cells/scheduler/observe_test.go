@@ -40,7 +40,7 @@ func beginObserved(t *testing.T, hosts []int, options ...func(*scheduler.Options
 // TestBuildsAreCounted: each attempt by how it ended.
 func TestBuildsAreCounted(t *testing.T) {
 	type counts = map[scheduler.Outcome]int
-	t.Run("placed, after Placement was away", func(t *testing.T) {
+	t.Run("placed, after Placement was down", func(t *testing.T) {
 		w, s := beginObserved(t, []int{1})
 		w.created()
 		w.plink.set(refused)

@@ -21,8 +21,8 @@ func TestWithOpenStacksPlacement(t *testing.T) {
 	at, err := url.Parse(real.URL)
 	check(t, err)
 	for name, test := range map[string]func(*testing.T, *placementRig, *scheduler.PlacementClient){
-		"life":    testServerLifecycle,
-		"no room": testCapacityExhausted,
+		"life": testServerLifecycle,
+		"full": testCapacityExhausted,
 		"a tree of many": func(t *testing.T, s *placementRig, c *scheduler.PlacementClient) {
 			for n := range 5 {
 				s.node(n, nodeResources())
@@ -67,7 +67,7 @@ func TestWithOpenStacksPlacement(t *testing.T) {
 			if _, err := c.Candidates(t.Context(), groupedRequest(t, nil)); !isPolicyRefusal(err) {
 				t.Errorf("several groups without group_policy: %v", err)
 			}
-			// What nobody knows is the flavor's fault, and not Placement's.
+			// An unknown trait or class is the flavor's fault, and not Placement's.
 			for _, specs := range []map[string]string{{"trait:CUSTOM_NOBODYS": "required"}, {"resources:CUSTOM_NOBODYS": "1"}} {
 				r, err := scheduler.NewCandidateRequest(cellwire.Flavor{ID: "1", Flavor: plugins.Flavor{VCPUs: 1, MemoryMB: 512, RootGB: 1, ExtraSpecs: specs}})
 				check(t, err)

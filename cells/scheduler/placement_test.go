@@ -137,7 +137,7 @@ func smallRequest(t *testing.T) scheduler.CandidateRequest {
 	return r
 }
 
-// all is room for two servers.
+// nodeResources are enough for two servers.
 func nodeResources() map[string]int {
 	return map[string]int{"VCPU": 2, "MEMORY_MB": 1024, "DISK_GB": 2}
 }
@@ -303,7 +303,8 @@ type roundTripFunc func(*http.Request) (*http.Response, error)
 
 func (f roundTripFunc) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// TestSharedDisk: the root of a candidate is the node's, and not that of whoever shares its disk.
+// TestSharedDisk: the root of a candidate is the node's, and not that of the provider that shares
+// its disk.
 func TestSharedDisk(t *testing.T) {
 	s, c := newPlacementRig(t)
 	s.node(1, map[string]int{"VCPU": 2, "MEMORY_MB": 1024})

@@ -123,7 +123,7 @@ func memory(t *testing.T) string {
 type chaos struct {
 	w     *world
 	known []string
-	// alive has the servers whose end is certain: true while nobody asked to delete them.
+	// alive has the servers whose end is certain: true while no client asked to delete them.
 	alive map[string]bool
 }
 
@@ -169,7 +169,7 @@ func (c *chaos) judge(t *rapid.T, uuid string, soft bool, err error) {
 		}
 	case errors.Is(err, apidb.ErrNotFound):
 		if c.alive[uuid] {
-			t.Errorf("server %s is not found, and nobody deleted it", uuid)
+			t.Errorf("server %s is not found, and no client deleted it", uuid)
 		}
 	default:
 		t.Errorf("deleting server %s: %v", uuid, err)

@@ -101,8 +101,8 @@ type projectUsage struct {
 	// before is what the API database alone knew before.
 	before apidb.Counts
 	down   []apidb.Cell
-	// stranded are the living servers in cells that are down.
-	stranded int64
+	// inDownCells counts the living servers in cells that are down.
+	inDownCells int64
 }
 
 func (s *Quotas) count(ctx context.Context, project string) (projectUsage, error) {
@@ -178,7 +178,7 @@ func (s *Quotas) fromCells(ctx context.Context, project string, before apidb.Cou
 		if err != nil {
 			return c, fmt.Errorf("counting the usage of project %s in cells that are down: %w", project, err)
 		}
-		c.stranded = there.Instances
+		c.inDownCells = there.Instances
 		addUsage(&c.usage, there.Instances, there.Cores, there.RAM)
 	}
 	if moving {

@@ -56,12 +56,12 @@ func (s *Quotas) Check(ctx context.Context, ask QuotaRequest) (QuotaGrant, error
 	if err != nil {
 		return QuotaGrant{}, err
 	}
-	if c.stranded > 0 && !ask.AllowCellDown {
+	if c.inDownCells > 0 && !ask.AllowCellDown {
 		cells := make([]string, 0, len(c.down))
 		for _, cell := range c.down {
 			cells = append(cells, cell.Name+" ("+cell.UUID+")")
 		}
-		s.o.Logger.Warn().Str("project", ask.Project).Int64("servers", c.stranded).Strs("cells", cells).
+		s.o.Logger.Warn().Str("project", ask.Project).Int64("servers", c.inDownCells).Strs("cells", cells).
 			Msg("Rejected a boot, because the project has servers in a cell that is down. The project can boot again when the cell is up, or when the policy os_compute_api:servers:create:cell_down allows it.")
 		return QuotaGrant{}, ErrCellDown
 	}

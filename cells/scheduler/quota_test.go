@@ -128,8 +128,8 @@ func (w *quotaWorld) service(instances, cores, ram int64, change ...func(*schedu
 	return s
 }
 
-// asks writes servers of project p that were asked for, and places them in a cell: cell < 0 is
-// none. Built says that the build is over.
+// asks writes servers of project p that were asked for, and places them in a cell, unless cell < 0.
+// Built says that the build is over.
 func (w *quotaWorld) asks(n, cell int, built bool) (uuids []string) {
 	w.t.Helper()
 	for range n {
@@ -200,7 +200,7 @@ func TestUsageOfNoProject(t *testing.T) {
 	got, _, err := w.service(-1, -1, -1).Usage(ctx, "")
 	w.must(err)
 	if got != (cellwire.Usage{}) {
-		t.Errorf("nobody has %+v", got)
+		t.Errorf("a project without servers uses %+v", got)
 	}
 }
 
@@ -274,7 +274,7 @@ func TestUsageWithoutPlacement(t *testing.T) {
 	}
 }
 
-// TestQuotaCheck: how many fit, and what is said when they do not.
+// TestQuotaCheck: how many fit, and the refusal when they do not.
 func TestQuotaCheck(t *testing.T) {
 	for _, c := range []struct {
 		name                  string
@@ -309,7 +309,7 @@ func TestQuotaCheck(t *testing.T) {
 				text = err.Error()
 			}
 			if grant.Count != c.grant || text != c.want {
-				t.Errorf("%d are granted (want %d), and %q is said (want %q)", grant.Count, c.grant, text, c.want)
+				t.Errorf("%d are granted (want %d), and the refusal is %q (want %q)", grant.Count, c.grant, text, c.want)
 			}
 		})
 	}

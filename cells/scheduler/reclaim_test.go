@@ -14,8 +14,8 @@ import (
 )
 
 // TestRestoredBeforeItIsReclaimed: the reconciler knows that a server is to be deleted for good,
-// and its owner restores it (by way of another process) before the cell is told so: just then, or a
-// little earlier and deletes it once more. It stays what its owner made it.
+// and its owner restores it (by way of another process) before the request reaches the cell: just
+// then, or a little earlier and deletes it once more. It stays what its owner made it.
 func TestRestoredBeforeItIsReclaimed(t *testing.T) {
 	for name, c := range map[string]struct {
 		before  string // the request that is overtaken
@@ -23,7 +23,7 @@ func TestRestoredBeforeItIsReclaimed(t *testing.T) {
 		vmState string
 	}{
 		"it is read":                     {"GET ", false, cellwire.VMActive},
-		"it is read, and deleted anew":   {"GET ", true, cellwire.VMSoftDeleted},
+		"it is read, and deleted again":  {"GET ", true, cellwire.VMSoftDeleted},
 		"it is deleted for good, almost": {"/delete", false, cellwire.VMActive},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -91,7 +91,7 @@ func TestManyAtOnce(t *testing.T) {
 	w.work()
 	for _, a := range w.all() {
 		if len(a.guests) != slots {
-			t.Errorf("%s has %d guests and room for %d", a.host, len(a.guests), slots)
+			t.Errorf("%s has %d guests and capacity for %d", a.host, len(a.guests), slots)
 		}
 	}
 	w.consistent(alive)

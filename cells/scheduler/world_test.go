@@ -51,7 +51,7 @@ type fault int
 
 const (
 	up      fault = iota
-	refused       // nobody listens
+	refused       // no process listens
 	lost          // the request is carried out, and the answer is lost
 	hangs         // the request never arrives, and there is no answer
 	rubbish       // something else answers
@@ -164,8 +164,7 @@ type site struct {
 	agents []*agent
 }
 
-// world is all of it: an API database, cells with agents, and a Placement. Its clock goes when it
-// is told to.
+// world is all of it: an API database, cells with agents, and a Placement. Its clock is manual.
 type world struct {
 	t     tester
 	dir   string

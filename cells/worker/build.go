@@ -42,8 +42,8 @@ func (w *Worker) build(ctx context.Context, s *server, item cellwire.WorkItem, n
 	if tree == nil {
 		return fmt.Errorf("the provider tree of node %s is not known yet", node.Name)
 	}
-	if strangers := missingProviders(tree, granted); len(strangers) > 0 {
-		err := fmt.Errorf("it has allocations on resource providers that are not in the tree of node %s: %s", node.Name, strings.Join(strangers, ", "))
+	if missing := missingProviders(tree, granted); len(missing) > 0 {
+		err := fmt.Errorf("it has allocations on resource providers that are not in the tree of node %s: %s", node.Name, strings.Join(missing, ", "))
 		if time.Since(w.firstAttempt(s)) < treeTimeout { // they may be new
 			return err
 		}

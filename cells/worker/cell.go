@@ -164,8 +164,8 @@ func (w *Worker) pollLoop(ctx context.Context) {
 		if work.Service.UUID != "" {
 			w.serviceIs(work.Service)
 		}
-		news := w.merge(ctx, work) && work.Revision > after
-		if !news && time.Since(begun) < pollWait/2 { // it does not wait or has no newer state: do not poll without pause
+		newer := w.merge(ctx, work) && work.Revision > after
+		if !newer && time.Since(begun) < pollWait/2 { // it does not wait or has no newer state: do not poll without pause
 			sleep(ctx, jittered(time.Second), nil)
 		}
 	}

@@ -94,7 +94,7 @@ func inState(vm string) func(cellwire.Server) bool {
 }
 
 // TestRealCell is the life of servers between a worker and the real service: made, stopped by
-// somebody, softly deleted, restored, deleted, and one that fails.
+// another process, softly deleted, restored, deleted, and one that fails.
 func TestRealCell(t *testing.T) {
 	c := newRealCell(t)
 	for deadline := time.Now().Add(20 * time.Second); !c.w.Status().Up || len(c.w.Status().Nodes) == 0; {

@@ -5,11 +5,11 @@
 // results.
 //
 //	          heartbeats ───────────▶ PUT  /v1/hosts/H
-//	cell ───▶ long poll ──▶ servers ◀─ GET  /v1/hosts/H/work       latest desired state of each
+//	cell ───▶ long poll ──▶ servers ◀─ GET  /v1/hosts/H/work     latest desired state of each
 //	             │             │
 //	             │             ├─▶ one task per server: Spawn, Destroy, SetPower in turn
 //	             │             └─▶ comparisons: Instances() against what the cell was sent
-//	             └──────── outbox ───▶ POST /v1/hosts/H/reports     batched, repeated until accepted
+//	             └──────── outbox ───▶ POST /v1/hosts/H/reports   batched, repeated until accepted
 //
 // Nothing is kept on disk. The cell has the desired state, the driver the actual state, and
 // Placement the allocations. After a restart of any of them, or when the cell has another database,

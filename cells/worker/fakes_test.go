@@ -213,7 +213,7 @@ func (c *fakeCell) apply(r cellwire.Report) (refused string) {
 	case r.Kind == cellwire.ReportGone && of.want == cellwire.WantGone:
 		s.Deleted, s.VMState, s.TaskState, s.PowerState, of.cleanup = true, cellwire.VMDeleted, "", 0, false
 	case of.want == cellwire.WantGone:
-		return "it shall be gone"
+		return "it is to be removed"
 	case r.Kind == cellwire.ReportSpawned && s.VMState == cellwire.VMBuilding:
 		now := time.Now()
 		s.VMState, s.TaskState, s.PowerState, s.LaunchedAt = cellwire.VMActive, "", r.PowerState, &now
@@ -392,7 +392,7 @@ func (d *fakeDriver) Destroy(_ context.Context, _, uuid string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.foreign[uuid] {
-		return &plugins.InstanceFault{UUID: uuid, Reason: "it is somebody else's"}
+		return &plugins.InstanceFault{UUID: uuid, Reason: "it belongs to another client"}
 	}
 	delete(d.guests, uuid)
 	delete(d.half, uuid)

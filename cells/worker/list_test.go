@@ -10,8 +10,8 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 )
 
-// TestBackupThatGrewPastUs: a cell that was away may be back with a backup, and have a higher
-// revision by the time it is asked: all is told again then, too.
+// TestBackupThatGrewPastUs: a cell that was down may be back with a backup, and have a higher
+// revision by the time it is asked: it sends everything again then, too.
 func TestBackupThatGrewPastUs(t *testing.T) {
 	inScene(t, func(s *scene) {
 		s.placement.grant(1)
@@ -76,7 +76,7 @@ func TestAllInPages(t *testing.T) {
 }
 
 // TestCellUpIsUsedAtOnce: a host shows life within a report interval after its cell is back,
-// however long that was away.
+// however long that was down.
 func TestCellUpIsUsedAtOnce(t *testing.T) {
 	inScene(t, func(s *scene) {
 		s.start()

@@ -75,7 +75,7 @@ func (s *scene) happen(x step) {
 		s.cell.set(func() { s.cell.away = nil })
 	case "lose answers":
 		s.cell.set(func() { s.cell.lose = x.N })
-	case "backup": // its revisions begin anew, and it is told all
+	case "backup": // its revisions begin again, and it sends everything
 		s.cell.set(func() { s.cell.epoch += "'" })
 	case "restart":
 		s.start()
@@ -137,7 +137,7 @@ func (s *scene) judge(faults map[int]bool) string {
 		}
 	}
 	if s.driver.power(9) != 1 {
-		return "a guest that is none of the cell's was touched"
+		return "a guest that does not belong to the cell was touched"
 	}
 	if st := s.w.Status(); st.Busy != 0 || st.Waiting != 0 || len(st.Unknown) != 1 || !st.Up {
 		return fmt.Sprintf("%+v", st)

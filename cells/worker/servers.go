@@ -22,8 +22,8 @@ type server struct {
 	// help.
 	task bool
 	wake chan struct{}
-	// changes counts what may have changed the guest, by which a list from before is told from a
-	// later one.
+	// changes counts what may have changed the guest. It shows whether a list is from before a
+	// change.
 	changes int
 	// answered: the outcome of its creation or removal is reported.
 	answered bool
@@ -138,8 +138,8 @@ func (w *Worker) applyItem(item cellwire.WorkItem) *server {
 		s = &server{uuid: uuid, wake: make(chan struct{}, 1)}
 		w.servers[uuid] = s
 	}
-	switch anew := w.listing != nil && !w.listing[uuid]; {
-	case anew:
+	switch {
+	case w.listing != nil && !w.listing[uuid]: // first seen in this listing
 		w.listing[uuid] = true
 		if !w.outbox.has(uuid) {
 			s.answered, s.settled, s.observed = false, "", nil

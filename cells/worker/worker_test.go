@@ -90,7 +90,7 @@ func TestDesiredStates(t *testing.T) {
 			fault: "its host cannot create guests"},
 		"the driver makes none at all":   {before: func(s *scene) { s.driver.err = plugins.ErrUnsupported; spawn()(s) }, want: failed, reports: []string{"failed 1 0"}, fault: "its host cannot create guests"},
 		"nor did it when it was deleted": {before: never(func(s *scene) { s.driver.err = plugins.ErrUnsupported }), want: deleted, reports: []string{"gone 1 0"}},
-		"softly deleted, and started by somebody": {before: booted(func(s *scene) {
+		"softly deleted, and started by another process": {before: booted(func(s *scene) {
 			s.cell.change(1, func(r *row) { r.want, r.server.TaskState = cellwire.WantShutdown, cellwire.TaskSoftDeleting })
 			s.pass(time.Minute)
 			s.driver.set(func() { s.driver.guests[serverUUID(1)] = plugins.PowerRunning })
@@ -109,9 +109,9 @@ func TestDesiredStates(t *testing.T) {
 			want: "active power 1, guest 1, allocations false", reports: []string{"spawned 1 1"}},
 		"its allocations are elsewhere": {before: func(s *scene) { s.placement.grantOf(1, "22222222-2222-4222-8222-222222222222"); s.cell.boot(1) }, want: failed,
 			reports: []string{"failed 1 0"}, fault: "its allocations are not on its host"},
-		"its user data is none": {before: func(s *scene) { s.placement.grant(1); s.cell.change(1, func(r *row) { r.server.UserData = "%" }) }, want: failed,
+		"its user data is not base64": {before: func(s *scene) { s.placement.grant(1); s.cell.change(1, func(r *row) { r.server.UserData = "%" }) }, want: failed,
 			reports: []string{"failed 1 0"}, fault: "its user data is not base64"},
-		"somebody else's guest has the uuid": {before: func(s *scene) { s.driver.foreign[serverUUID(1)] = true; spawn()(s) }, want: failed,
+		"an unmanaged guest has the uuid": {before: func(s *scene) { s.driver.foreign[serverUUID(1)] = true; spawn()(s) }, want: failed,
 			reports: []string{"failed 1 0"}, spawns: 1, fault: "Build of instance"},
 		"it is deleted":                                  {before: booted(func(s *scene) { s.cell.delete(1) }), want: deleted, reports: []string{"spawned 1 1", "gone 1 0"}, spawns: 1},
 		"it is deleted and never was made":               {before: never(func(*scene) {}), want: deleted, reports: []string{"gone 1 0"}},
@@ -205,7 +205,7 @@ func TestDeleteOvertakesSpawn(t *testing.T) {
 			if s.cell.row(n).server.Deleted {
 				waiting++
 				if s.driver.spawns[serverUUID(n)] != 0 {
-					s.Errorf("server %d was deleted before its turn and made all the same", n)
+					s.Errorf("server %d was deleted while it was queued, and made all the same", n)
 				}
 			}
 		}
@@ -227,8 +227,8 @@ func TestDeleteOvertakesSpawn(t *testing.T) {
 	})
 }
 
-// TestCellAway: guests are not touched, what is to be reported is kept, no call is made without
-// pause, and when the cell is back nothing is done twice.
+// TestCellAway: guests are not touched, reports are kept, no call is made without pause, and when
+// the cell is back nothing is done twice.
 func TestCellAway(t *testing.T) {
 	inScene(t, func(s *scene) {
 		s.placement.grant(1)
@@ -297,8 +297,8 @@ func TestAnotherDatabase(t *testing.T) {
 	})
 }
 
-// TestOlderBackup: the same epoch with an older revision is a backup that was restored: all is told
-// again, and a server that was building then is not made twice.
+// TestOlderBackup: the same epoch with an older revision is a backup that was restored: the cell
+// sends everything again, and a server that was building then is not made twice.
 func TestOlderBackup(t *testing.T) {
 	inScene(t, func(s *scene) {
 		s.placement.grant(1)
@@ -318,8 +318,8 @@ func TestOlderBackup(t *testing.T) {
 	})
 }
 
-// TestPower: an event is reported within a second, a storm of them costs few calls, and what nobody
-// told is found in ten minutes.
+// TestPower: an event is reported within a second, a storm of them costs few calls, and a change
+// without an event is found in ten minutes.
 func TestPower(t *testing.T) {
 	inScene(t, func(s *scene) {
 		s.placement.grant(1)
@@ -410,8 +410,8 @@ func TestStopping(t *testing.T) {
 	})
 }
 
-// TestNodes: a node whose driver makes no guests is not told to the cell, and one whose driver does
-// is told at once.
+// TestNodes: a node whose driver makes no guests is not reported to the cell, and one whose driver
+// does is reported at once.
 func TestNodes(t *testing.T) {
 	inScene(t, func(s *scene) {
 		s.driver.err = plugins.ErrUnsupported
@@ -442,8 +442,8 @@ func TestNodes(t *testing.T) {
 	})
 }
 
-// TestDriverDown: what could not be done is done as soon as the driver is back, not when its turn
-// would come.
+// TestDriverDown: what could not be done is done as soon as the driver is back, not when the next
+// retry is due.
 func TestDriverDown(t *testing.T) {
 	inScene(t, func(s *scene) {
 		s.start()
@@ -572,8 +572,8 @@ func TestListFromBefore(t *testing.T) {
 	})
 }
 
-// TestStaleBuild: a guest that does not run, of a server that is said to be building, may be a real
-// one if this process has not begun it. It stays until somebody deletes the server.
+// TestStaleBuild: a guest that does not run, of a server that the cell reports as building, may be
+// a real one if this process has not begun it. It stays until a client deletes the server.
 func TestStaleBuild(t *testing.T) {
 	inScene(t, func(s *scene) {
 		s.driver.guests[serverUUID(1)] = plugins.PowerShutdown

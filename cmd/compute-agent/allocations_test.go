@@ -181,7 +181,7 @@ func TestAllocations(t *testing.T) {
 				before[3], before[4] = "0 here, 0 elsewhere", "0 here, 1 elsewhere"
 				s.wantHeld("after healing", before)
 
-				// The migration, by a person's word; and nobody else's.
+				// Only the consumer that the operator names is healed: the migration.
 				if r := s.audit(exitProtect, "audit", "--heal", "--min-age", "0s", "--consumer", vm(1)); !strings.Contains(r.Refused, vm(1)) {
 					t.Errorf("%+v", r)
 				}
@@ -189,7 +189,7 @@ func TestAllocations(t *testing.T) {
 				if r := s.audit(exitProtect, "audit", "--heal", "--min-age", "0s", "--consumer", vm(5), "--consumer", vm(99)); !strings.Contains(r.Refused, vm(99)) {
 					t.Errorf("%+v", r)
 				}
-				s.wantHeld("after naming nobody, too", before)
+				s.wantHeld("after naming an unknown consumer, too", before)
 				s.audit(exitFailed, "audit", "--heal", "--min-age", "0s", "--consumer", vm(5))
 				before[5] = "0 here, 0 elsewhere"
 				s.wantHeld("after naming the migration", before)
@@ -220,7 +220,7 @@ func TestAllocationsRefused(t *testing.T) {
 	for name, more := range map[string]string{
 		"the driver cannot list now":  `guests_error = "the daemon does not answer"` + "\n" + guestList("", 1),
 		"the driver can never list":   "",
-		"the driver is not ready":     `not_ready = "the daemon is away"` + "\n" + guestList("", 1),
+		"the driver is not ready":     `not_ready = "the daemon is down"` + "\n" + guestList("", 1),
 		"half a guest cannot be read": guestList(fmt.Sprintf(`{uuid = %q, resources = {gone = {VCPU = 1}}}`, vm(9))),
 	} {
 		s.configure("flat", more)
@@ -270,15 +270,15 @@ func TestAllocationsRefused(t *testing.T) {
 	}
 }
 
-// TestAllocationsRace: whoever writes to the consumer, or whatever guest comes, between comparing
-// and writing, wins.
+// TestAllocationsRace: another client that writes to the consumer, or a guest that comes, between
+// comparing and writing, wins.
 func TestAllocationsRace(t *testing.T) {
 	s := newSite(t)
 	s.inhabit()
 	defer s.agent()()
 	whole := s.http
 	s.http = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodPut && strings.HasSuffix(r.URL.Path, vm(3)) { // somebody is faster
+		if r.Method == http.MethodPut && strings.HasSuffix(r.URL.Path, vm(3)) { // another client is faster
 			body := httptest.NewRequestWithContext(r.Context(), http.MethodDelete, "/allocations/"+vm(3), http.NoBody)
 			body.Header = http.Header{"X-Auth-Token": {"admin"}}
 			whole.ServeHTTP(httptest.NewRecorder(), body)
@@ -294,8 +294,8 @@ func TestAllocationsRace(t *testing.T) {
 	}
 }
 
-// TestAllocationsOfAGuestThatComesBack: what was written after a guest had gone is for its coming
-// back, and a driver that lists nobody proves nothing; a person's word does.
+// TestAllocationsOfAGuestThatComesBack: what was written after a guest had gone is for its return.
+// A driver that lists no guest proves nothing; an operator who names the consumer decides.
 func TestAllocationsOfAGuestThatComesBack(t *testing.T) {
 	s := newSite(t)
 	s.inhabit()

@@ -80,7 +80,7 @@ func TestAcceptCell(t *testing.T) {
 	list := run(exitDone, "list")
 	says("another database", list, "other database", "another database than before", "restore a more recent copy of its database", "cells manage accept cell1")
 	if strings.Contains(list, "is down") {
-		t.Errorf("it is said to be down:\n%s", list)
+		t.Errorf("it is reported as down:\n%s", list)
 	}
 	var views []cellView
 	if err := json.Unmarshal([]byte(run(exitDone, "list", "--output", "json")), &views); err != nil || len(views) != 1 || views[0].State != "other database" || views[0].Cause == "" {

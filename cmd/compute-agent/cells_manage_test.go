@@ -30,8 +30,8 @@ func manage(t *testing.T, dir string, args ...string) (out, told string, err err
 	return stdout.String(), stderr.String(), err
 }
 
-// TestManageTheWrongDatabase: a command about a database that is not there says so, and does not
-// make one that nobody serves.
+// TestManageTheWrongDatabase: a command about a database that does not exist says so, and does not
+// create one that no process serves.
 func TestManageTheWrongDatabase(t *testing.T) {
 	dir := t.TempDir()
 	database := filepath.Join(dir, cells.APIDatabase)
@@ -71,7 +71,7 @@ func TestADatabaseOfAnother(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.(*net.UnixListener).SetUnlinkOnClose(false)
-	if err := l.Close(); err != nil { // nobody answers, as while a process starts
+	if err := l.Close(); err != nil { // no process answers, as during a start
 		t.Fatal(err)
 	}
 	serve := func(name string) (int, string) {
@@ -91,17 +91,17 @@ func TestADatabaseOfAnother(t *testing.T) {
 	if code, said := serve("cell2"); code != exitProtect || !strings.Contains(said, `belongs to the cell "cell1", not to "cell2"`) {
 		t.Errorf("under another name: %d, %s", code, said)
 	}
-	if err := os.WriteFile(filepath.Join(dir, cells.APIDatabase), []byte(strings.Repeat("somebody's notes ", 100)), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, cells.APIDatabase), []byte(strings.Repeat("unrelated notes ", 100)), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	var stderr bytes.Buffer
 	if code := execute(t.Context(), []string{"cells", "manage", "list", "--state-dir", dir}, &stderr, &stderr); code != exitProtect {
-		t.Errorf("an API database that is none: %d, %s", code, &stderr)
+		t.Errorf("an invalid API database: %d, %s", code, &stderr)
 	}
 }
 
-// TestAnotherCellAtTheURL: one cell under the address of another is down, and the operator is told
-// which one answers.
+// TestAnotherCellAtTheURL: one cell under the address of another is down, and the operator
+// sees which one answers.
 func TestAnotherCellAtTheURL(t *testing.T) {
 	dir := t.TempDir()
 	one, err := cells.NewCell(t.Context(), cells.CellConfig{Name: "cell1", Database: filepath.Join(dir, "cell.db"), Auth: cell.NoAuth(), Logger: zerolog.Nop()})

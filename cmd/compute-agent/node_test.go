@@ -76,7 +76,7 @@ func (s *site) traits(uuid string) []string {
 	return out.Traits
 }
 
-// says runs a command and wants an exit code, and that all parts are said.
+// says runs a command and wants an exit code, and all parts in the output.
 func (s *site) says(code int, args []string, parts ...string) string {
 	s.t.Helper()
 	got, stdout, stderr := s.run(args...)
@@ -230,8 +230,8 @@ func TestCopiedStateDirectory(t *testing.T) {
 	}
 }
 
-// TestLostPlacement: a Placement that has forgotten this host is not filled again behind anybody's
-// back.
+// TestLostPlacement: a Placement that has forgotten this host is not filled again without an
+// operator's decision.
 func TestLostPlacement(t *testing.T) {
 	s := newSite(t)
 	s.host("cn1", own("cn1"))
@@ -310,7 +310,7 @@ func TestDisableAndEnable(t *testing.T) {
 	}
 	s.says(exitDone, []string{"enable"}, "No agent runs")
 
-	// Somebody else sets it, and enabling takes that away, too.
+	// Another client sets it, and enabling removes that, too.
 	stop = s.agent()
 	defer stop()
 	s.eventually("the trait is gone", func() bool { return !slices.Contains(s.traits(root), traitDisabled) })
@@ -343,8 +343,8 @@ func (s *site) reports(names ...string) {
 	s.eventually("every provider", func() bool { return slices.Equal(s.names(), names) })
 }
 
-// TestNodesThatWentAway: a node that no driver names stays until somebody says that it is gone, and
-// nothing stands against it.
+// TestNodesThatWentAway: a node that no driver names stays until an operator says that it is gone,
+// and nothing prevents its removal.
 func TestNodesThatWentAway(t *testing.T) {
 	s := newSite(t)
 	two := func() string {

@@ -36,11 +36,11 @@ func TestPlacementExplain(t *testing.T) {
 	ours := &httptest.Server{Listener: listener, Config: &http.Server{Handler: server.Handler()}}
 	ours.Start()
 	t.Cleanup(ours.Close)
-	stranger := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	external := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("OpenStack-API-Version", r.Header.Get("OpenStack-API-Version"))
 		http.NotFound(w, r)
 	}))
-	t.Cleanup(stranger.Close)
+	t.Cleanup(external.Close)
 	for _, e := range []struct {
 		args   []string
 		code   int
@@ -60,7 +60,7 @@ func TestPlacementExplain(t *testing.T) {
 		{args: []string{"resources"}, code: exitUsage, stderr: `"resources" in the query is not NAME=VALUE`},
 		{args: []string{"resources=VCPU:1&required=CUSTOM_A,CUST…"}, code: exitUsage, stderr: "the query is truncated"},
 		{args: []string{""}, code: exitUsage, stderr: "the query is empty"},
-		{args: []string{"resources=VCPU:1", "--url", stranger.URL}, code: exitFailed, stderr: "only compute-agent's own Placement does"},
+		{args: []string{"resources=VCPU:1", "--url", external.URL}, code: exitFailed, stderr: "only compute-agent's own Placement does"},
 	} {
 		t.Run(strings.Join(e.args, " "), func(t *testing.T) {
 			var out, stderr bytes.Buffer

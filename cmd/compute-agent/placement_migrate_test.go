@@ -272,9 +272,9 @@ func TestMigrateRefuses(t *testing.T) {
 		if code != exitProtect || !strings.Contains(stdout, "would be added") || !strings.Contains(stdout, "nothing was moved") {
 			t.Errorf("%d\n%s", code, stdout)
 		}
-		s.configure("vgpu-children", `not_ready = "the daemon is away"`)
+		s.configure("vgpu-children", `not_ready = "the daemon is down"`)
 		code, stdout, _ = s.run("placement", "migrate-compute-inventory", "--database", dsn(file), "--all-nodes")
-		if code != exitFailed || !strings.Contains(stdout, "the daemon is away") {
+		if code != exitFailed || !strings.Contains(stdout, "the daemon is down") {
 			t.Errorf("%d\n%s", code, stdout)
 		}
 		if contents(t, filepath.Dir(file))[file] != before[file] {

@@ -148,14 +148,14 @@ func newPluginRun() *cobra.Command {
 				if err := render.PluginPass(cmd.OutOrStdout(), pass, n); err != nil {
 					return err
 				}
-				var news []string
+				var added []string
 				for _, w := range agent.UnknownStandardNames(pass.Names()) {
 					if !slices.Contains(warned, w) {
-						news = append(news, w)
+						added = append(added, w)
 					}
 				}
-				warned = append(warned, news...)
-				return render.PluginWarnings(cmd.OutOrStdout(), news)
+				warned = append(warned, added...)
+				return render.PluginWarnings(cmd.OutOrStdout(), added)
 			})
 			if err == nil && failed {
 				return &exitError{code: exitFailed}

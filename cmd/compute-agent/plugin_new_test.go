@@ -15,9 +15,9 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// TestStranger is the way of somebody who has never seen this repository, from an empty directory
-// outside of it to a tree in Placement, as docs/writing-a-driver.md tells it.
-func TestStranger(t *testing.T) {
+// TestNewDriverFromEmptyDirectory is the way of a driver's author from an empty directory outside
+// of this repository to a tree in Placement, as docs/writing-a-driver.md describes it.
+func TestNewDriverFromEmptyDirectory(t *testing.T) {
 	repository, err := filepath.Abs("../..")
 	if err != nil {
 		t.Fatal(err)
@@ -33,7 +33,7 @@ func TestStranger(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(sockets) })
 	testscript.Run(t, testscript.Params{
-		Dir: "testdata/stranger",
+		Dir: "testdata/newdriver",
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exits": exits, "starts": starts, "get": get,
 		},

@@ -113,7 +113,7 @@ func TestPluginRunWatch(t *testing.T) {
 		t.Fatal(err)
 	}
 	plugin := built(t, dir, ".", "compute-driver-acme")
-	s := &stranger{T: t, machine: t.TempDir()}
+	s := &author{T: t, machine: t.TempDir()}
 	s.write(filepath.Join(s.machine, "proc/cpuinfo"), "processor\t: 0\n")
 	s.write(filepath.Join(s.machine, "proc/meminfo"), "MemTotal:       24683520 kB\n")
 	if err := os.MkdirAll(filepath.Join(s.machine, "sys/bus/pci/devices"), 0o755); err != nil {
@@ -138,7 +138,7 @@ func TestPluginRunWatch(t *testing.T) {
 	}
 }
 
-// TestPluginRunWatchBreaks: an author whose Watch fails is told, and passes go on.
+// TestPluginRunWatchBreaks: a Watch that fails is reported, and passes go on.
 func TestPluginRunWatchBreaks(t *testing.T) {
 	plugin := built(t, "../..", "./cmd/compute-driver-fake", "compute-driver-fake")
 	config := filepath.Join(t.TempDir(), "fake.toml")
@@ -154,8 +154,8 @@ func TestPluginRunWatchBreaks(t *testing.T) {
 	}
 }
 
-// TestPluginRunSaysWhatBroke: the author of a driver that panics has its stack, and of one that
-// ends is told how it did.
+// TestPluginRunSaysWhatBroke: the output shows the stack of a driver that panics, and how a driver
+// ended.
 func TestPluginRunSaysWhatBroke(t *testing.T) {
 	plugin := built(t, "../..", "./cmd/compute-driver-fake", "compute-driver-fake")
 	agent, err := exec.LookPath("compute-agent")

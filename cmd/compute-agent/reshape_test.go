@@ -242,7 +242,7 @@ func TestRefusedReshape(t *testing.T) {
 	}
 	for _, twice := range []string{"00000000003, VGPU: it holds 3", "report it to its author"} { // in the log, and for who started it
 		if n := strings.Count(stderr, twice); n != 2 {
-			t.Errorf("%q is said %d times:\n%s", twice, n, stderr)
+			t.Errorf("%q is printed %d times:\n%s", twice, n, stderr)
 		}
 	}
 	s.want("history-empty.txt", exitDone, "reshape", "history")
@@ -278,7 +278,7 @@ func TestHeldReshape(t *testing.T) {
 	s.want("refresh.json", exitDone, "refresh", "-o", "json")
 	s.want("plan-refused.txt", exitProtect, "plan", "--reshape") // by the running agent, the same
 	if code, stdout, _ := s.run("plan"); code == exitDone || !strings.Contains(stdout, "unknown: ") && !strings.Contains(stdout, "refused") {
-		t.Errorf("a plan that cannot be told: exit code %d: %s", code, stdout)
+		t.Errorf("an unknown plan: exit code %d: %s", code, stdout)
 	}
 	if s.used() != 6 || s.writes != 0 {
 		t.Errorf("%d VGPU in use on the root, %d writes", s.used(), s.writes)
@@ -308,8 +308,8 @@ func TestReshapeAndUndo(t *testing.T) {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
 	stop()
-	// Nobody runs: the command does it itself. Reshape 2 is undone while its generations hold, and
-	// not once somebody wrote.
+	// No agent runs: the command does it itself. Reshape 2 is undone while its generations hold,
+	// and not after another write.
 	s.want("undo.json", exitDone, "reshape", "undo", "2", "-o", "json")
 	if s.used() != 0 {
 		t.Errorf("%d VGPU in use on the root", s.used())
@@ -336,8 +336,8 @@ func TestReshapeAndUndo(t *testing.T) {
 	}
 }
 
-// TestReshapePlanThatCannotBeTold: a script must not take "cannot tell" for "nothing to do".
-func TestReshapePlanThatCannotBeTold(t *testing.T) {
+// TestReshapePlanThatIsUnknown: a script must not take "cannot tell" for "nothing to do".
+func TestReshapePlanThatIsUnknown(t *testing.T) {
 	s := newSite(t)
 	s.configure("flat", `not_ready = "the lights are out"`)
 	code, stdout, stderr := s.run("plan", "--reshape")

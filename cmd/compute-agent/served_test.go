@@ -49,7 +49,7 @@ func TestServedPlainText(t *testing.T) {
 	}
 }
 
-// TestServedUnwatched: a service that cannot be watched where somebody asked for it does not serve,
+// TestServedUnwatched: a service whose configured metrics address is unavailable does not serve,
 // and leaves no listener behind.
 func TestServedUnwatched(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")

@@ -11,8 +11,8 @@ import (
 	"github.com/compute-agent/compute-agent/internal/textutil"
 )
 
-// TestUnprintableNames: names of resource providers that somebody else wrote do not speak to the
-// terminal of who looks at them, nor forge lines, in any command; JSON has them as they are.
+// TestUnprintableNames: names of resource providers that another client wrote neither control the
+// terminal nor forge lines, in any command; JSON has them as they are.
 func TestUnprintableNames(t *testing.T) {
 	s := newSite(t)
 	s.host("cn1", own("cn1"))

@@ -36,7 +36,7 @@ func newWatchedCell(t *testing.T) *cells.Cell {
 	return c
 }
 
-// page reads a path of whoever listens there.
+// page reads a path of the server at an address.
 func page(t *testing.T, network, address, path string) string {
 	t.Helper()
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {

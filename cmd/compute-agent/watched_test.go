@@ -12,8 +12,8 @@ import (
 	"github.com/compute-agent/compute-agent/internal/config"
 )
 
-// TestMetricsAddress: without a host it is loopback; one that cannot be had is an error that names
-// the key, since somebody asked for it; nothing answers there after the end.
+// TestMetricsAddress: without a host it is loopback; one that is unavailable is an error that names
+// the key, since it is configured; nothing answers there after the end.
 func TestMetricsAddress(t *testing.T) {
 	for key, watch := range map[string]func(*testing.T, string) watched{
 		"placement_metrics.listen": func(t *testing.T, listen string) watched {

@@ -25,7 +25,7 @@ import (
 // what comes with what it shows. Numbers, uuids and versions may be others; a line with nothing but
 // an ellipsis stands for any lines.
 func TestWritingADriver(t *testing.T) {
-	s := newStranger(t)
+	s := newAuthor(t)
 	sessions := readSessions(t, "../../docs/writing-a-driver.md")
 	if len(sessions) < 10 {
 		t.Fatalf("only %d commands are in the document", len(sessions))
@@ -68,10 +68,10 @@ func readSessions(t *testing.T, file string) []typed {
 	return out
 }
 
-// stranger is somebody in an empty directory, on a machine where nothing but compute-agent is
+// author is a driver's author in an empty directory, on a machine where only compute-agent is
 // installed. What would be written below / is written below root; the machine that the driver looks
 // at is a directory too.
-type stranger struct {
+type author struct {
 	*testing.T
 	dir, root, machine string
 	env                []string
@@ -82,14 +82,14 @@ type stranger struct {
 
 const shownDevice = "sys/bus/pci/devices/0000:00:05.0/"
 
-func newStranger(t *testing.T) *stranger {
+func newAuthor(t *testing.T) *author {
 	t.Helper()
 	home, err := os.MkdirTemp("", "doc") // short: it holds sockets
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(home) })
-	s := &stranger{T: t, dir: filepath.Join(home, "empty"), root: filepath.Join(home, "root"), machine: filepath.Join(home, "machine")}
+	s := &author{T: t, dir: filepath.Join(home, "empty"), root: filepath.Join(home, "root"), machine: filepath.Join(home, "machine")}
 	repository, err := filepath.Abs("../..")
 	if err == nil {
 		err = os.Mkdir(s.dir, 0o755)
@@ -120,7 +120,7 @@ func newStranger(t *testing.T) *stranger {
 	return s
 }
 
-func (s *stranger) write(file, content string) {
+func (s *author) write(file, content string) {
 	s.Helper()
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		s.Fatal(err)
@@ -131,7 +131,7 @@ func (s *stranger) write(file, content string) {
 }
 
 // enter types a command and returns what is seen.
-func (s *stranger) enter(command string) string {
+func (s *author) enter(command string) string {
 	s.Helper()
 	command = strings.TrimPrefix(command, "sudo ")
 	switch {
@@ -166,7 +166,7 @@ func (s *stranger) enter(command string) string {
 }
 
 // shell is a command of the shell, after which its directory is noted.
-func (s *stranger) shell(command string) *exec.Cmd {
+func (s *author) shell(command string) *exec.Cmd {
 	if strings.Contains(command, "compute-agent ") && !strings.HasPrefix(command, "compute-agent plugin") && !strings.Contains(command, "/compute-agent/") {
 		command += " --config " + s.root + "/etc/compute-agent/compute-agent.toml"
 	}
@@ -175,7 +175,7 @@ func (s *stranger) shell(command string) *exec.Cmd {
 	return cmd
 }
 
-func (s *stranger) append(file, text string) {
+func (s *author) append(file, text string) {
 	s.Helper()
 	content, err := os.ReadFile(file)
 	if err != nil {
@@ -188,13 +188,13 @@ func (s *stranger) append(file, text string) {
 var testOnly = regexp.MustCompile(`(?m)^.*(acme\.config\.machine|agent\.host|plugins\.dir|agent\.runtime_dir|agent\.state_dir) = .*\n`)
 
 // seen is an output as if everything were below /.
-func (s *stranger) seen(out string) string {
+func (s *author) seen(out string) string {
 	out = strings.ReplaceAll(out, s.root, "")
 	return strings.ReplaceAll(testOnly.ReplaceAllString(out, ""), "/etc/compute-agent/compute-agent.toml, ", "")
 }
 
 // start starts the agent, and returns what it said until it was there.
-func (s *stranger) start(command string) string {
+func (s *author) start(command string) string {
 	s.Helper()
 	words := append(strings.Fields(command)[1:], "--listen", "127.0.0.1:0", "--config", s.root+"/etc/compute-agent/compute-agent.toml")
 	path, err := exec.LookPath("compute-agent")
@@ -229,7 +229,7 @@ func (s *stranger) start(command string) string {
 }
 
 // stop is Ctrl-C.
-func (s *stranger) stop() {
+func (s *author) stop() {
 	if s.agent == nil {
 		return
 	}
@@ -248,7 +248,7 @@ func (s *stranger) stop() {
 // comeFromReleaseOne serves Placement without an agent, and makes of its tree one of the driver's
 // first release: four slots on the root, three of them a guest's, and no provider for the device.
 // It returns what ends the service.
-func (s *stranger) comeFromReleaseOne() (end func()) {
+func (s *author) comeFromReleaseOne() (end func()) {
 	s.Helper()
 	server, err := placement.New(s.Context(), placement.Config{
 		Database: "sqlite://" + filepath.Join(s.dir, "state/placement.db"), Auth: placement.Auth{Strategy: placement.NoAuth}, Logger: zerolog.Nop(),
@@ -280,7 +280,7 @@ func (s *stranger) comeFromReleaseOne() (end func()) {
 	}
 }
 
-func (s *stranger) placement(method, path, body string) string {
+func (s *author) placement(method, path, body string) string {
 	s.Helper()
 	req, err := http.NewRequestWithContext(s.Context(), method, s.url+path, strings.NewReader(body))
 	if err != nil {

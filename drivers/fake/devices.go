@@ -125,8 +125,7 @@ func (p portion) at(tree *providertree.Tree, places []plugins.Place) (plugins.Pl
 	return plugins.Place{}, false
 }
 
-// moved tells where an amount that a machine has at one place is among other ones. Nil: that cannot
-// be told.
+// moved returns where an amount that a machine has at one place is among other ones; nil: unknown.
 func (m machine) moved(tree *providertree.Tree, from plugins.Place, to []plugins.Place, amount int64) []plugins.Portion {
 	here, _ := tree.Provider(from.Provider)
 	var all, own []portion
@@ -161,7 +160,7 @@ func (m machine) moved(tree *providertree.Tree, from plugins.Place, to []plugins
 	return nil
 }
 
-// resources are what a machine has, where the tree has it now. Nil: that cannot be told.
+// resources are what a machine has, where the tree has it now; nil: unknown.
 func (c config) resources(tree *providertree.Tree, root string, node provider, m machine) (providertree.ProviderResources, error) {
 	places := map[string][]plugins.Place{}
 	if err := collect(tree, root, root, node, node.Name, places); err != nil {

@@ -7,7 +7,10 @@
 //	[drivers.fake.config]
 //	nodes = [
 //	  { name = "cn1",
-//	    inventories = { VCPU = { total = 8, allocation_ratio = 4.0 }, MEMORY_MB = { total = 16384, reserved = 512 } },
+//	    inventories = {
+//	      VCPU = { total = 8, allocation_ratio = 4.0 },
+//	      MEMORY_MB = { total = 16384, reserved = 512 },
+//	    },
 //	    traits = ["HW_CPU_X86_AVX2"],
 //	    children = [
 //	      { name = "numa_0", traits = ["HW_NUMA_ROOT"], inventories = { VGPU = { total = 4 } } },
@@ -19,17 +22,19 @@
 //
 //	shape = "vgpu-children"                      # flat, vgpu-children, numa: each from any other
 //	class_renames = { CUSTOM_SLICE = "VGPU" }    # inventory with the former name gets the new one
-//	guests = { "6c6a..." = "gpu_1" }             # where a guest's device is, which a real driver knows
+//	guests = { "6c6a..." = "gpu_1" }             # where a guest's device is
 //
 // These layouts have names and no order. With shape_version they have versions, and the driver acts
 // as one of its own releases, which migrates a tree from any former layout to its own:
 //
-//	shape_version = 4    # 1 flat, 2 VGPU on GPUs, 3 NUMA cells with the GPUs below them, 4 CUSTOM_FPGA renamed to FPGA
+//	shape_version = 4    # 1 flat, 2 VGPU on GPUs, 3 NUMA cells with the GPUs below them,
+//	                     # 4 CUSTOM_FPGA renamed to FPGA
 //
 // It has all other capabilities of a driver:
 //
 //	capabilities = { COMPUTE_NET_ATTACH_INTERFACE = true, COMPUTE_RESCUE_BFV = false }
-//	guest_list = [{ uuid = "6c6a...", name = "web", resources = { "" = { VCPU = 2 }, gpu_1 = { VGPU = 1 } } }]
+//	guest_list = [{ uuid = "6c6a...", name = "web",
+//	                resources = { "" = { VCPU = 2 }, gpu_1 = { VGPU = 1 } } }]
 //	guests_error = "the daemon does not respond"   # which the agent must not take for "no guests"
 //	deleted_nodes = ["cn7"]
 //	health = "the daemon does not respond"         # keeps it from working, so that it is degraded
@@ -38,7 +43,8 @@
 // It also creates instances for the agent. They are files in its state directory, and outlive the
 // driver. Edit or remove one to act as another administrator of a hypervisor:
 //
-//	instances = { images = ["debian-13"], crash = ["web-7"], hold = "/run/hold-spawns" }    # {} is enough
+//	# {} is enough
+//	instances = { images = ["debian-13"], crash = ["web-7"], hold = "/run/hold-spawns" }
 //
 // A reshape knows where their shares are, because the driver placed them on a GPU and a NUMA cell.
 //
@@ -61,7 +67,7 @@
 //	[[then]]                                       # a GPU is plugged in
 //	after = "30s"
 //	nodes = [{ name = "cn1", inventories = { VCPU = { total = 8 }, VGPU = { total = 8 } } }]
-//	[[then]]                                       # another release of the driver: a reshape at the agent's next start
+//	[[then]]                                       # another release: reshape at the next start
 //	after = "60s"
 //	shape = "vgpu-children"
 //

@@ -207,7 +207,7 @@ func TestWatchTellsOfANewConfiguration(t *testing.T) {
 		})
 	}()
 	for told != nil {
-		configure(t, d, `{}`) // again until it is heard: Watch may not have begun
+		configure(t, d, `{}`) // again until it is received: Watch may not have begun
 		select {
 		case node := <-told:
 			if node != "" {
@@ -277,8 +277,8 @@ func TestSchemaNamesEveryKey(t *testing.T) {
 	}
 }
 
-// TestChildrenAreTakenOverByName: a child that somebody else made under another uuid is not made a
-// second time.
+// TestChildrenAreTakenOverByName: a child that another program made under another uuid is not made
+// a second time.
 func TestChildrenAreTakenOverByName(t *testing.T) {
 	const root, child = "11111111-0000-4000-8000-000000000001", "22222222-0000-4000-8000-000000000002"
 	d := New()

@@ -68,7 +68,7 @@ func failedReshape(a *treeUpdate) error {
 	if !a.given {
 		return &plugins.ReshapeNeeded{Reason: "VGPU moves to a child"}
 	}
-	failed := &plugins.ReshapeFailed{Reason: "no room"}
+	failed := &plugins.ReshapeFailed{Reason: "no capacity"}
 	for consumer, c := range a.allocations {
 		for provider, amounts := range c.Resources {
 			for class, n := range amounts {

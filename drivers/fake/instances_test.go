@@ -177,7 +177,7 @@ func TestWhatIsRefused(t *testing.T) {
 	}
 	var fault *plugins.InstanceFault
 	if err := d.Destroy(ctx, "cn1", guestB); !errors.As(err, &fault) {
-		t.Errorf("Destroy of a guest of somebody else: %v", err)
+		t.Errorf("Destroy of an unmanaged guest: %v", err)
 	}
 	if err := d.Destroy(ctx, "cn1", "../x"); err != nil {
 		t.Errorf("Destroy of what cannot be: %v", err)
@@ -279,7 +279,7 @@ func TestReshapesMoveInstancesToWhereTheyAre(t *testing.T) {
 	}
 }
 
-// TestWatchInstances: it tells of what the agent does, of what somebody does to the files, and of
+// TestWatchInstances: it reports what the agent does, what another process does to the files, and
 // what happens by itself.
 func TestWatchInstances(t *testing.T) {
 	dir := t.TempDir()
@@ -288,20 +288,20 @@ func TestWatchInstances(t *testing.T) {
 		raw := managed("flat", "{}")
 		d, tree := process(t, raw, dir), reported(t, raw)
 		var mu sync.Mutex
-		var heard []string
+		var reports []string
 		told := func() []string {
 			synctest.Wait()
 			mu.Lock()
 			defer mu.Unlock()
-			defer func() { heard = nil }()
-			return heard
+			defer func() { reports = nil }()
+			return reports
 		}
 		watching := make(chan error)
 		go func() {
 			watching <- d.WatchInstances(ctx, func(node, uuid string) {
 				mu.Lock()
 				defer mu.Unlock()
-				heard = append(heard, node+" "+uuid)
+				reports = append(reports, node+" "+uuid)
 			})
 		}()
 		expect := func(what string, want ...string) {
@@ -316,7 +316,7 @@ func TestWatchInstances(t *testing.T) {
 			t.Fatal(err)
 		}
 		if len(told()) == 0 {
-			t.Error("a Spawn is told of at the next look only")
+			t.Error("a Spawn is reported only at the next look")
 		}
 		other := process(t, raw, dir)
 		if _, err := other.SetPower(ctx, "cn1", guestA, plugins.PowerShutdown, true); err != nil {
@@ -330,7 +330,7 @@ func TestWatchInstances(t *testing.T) {
 		}
 		time.Sleep(pollInterval)
 		if len(told()) == 0 {
-			t.Error("nothing is told of a crash")
+			t.Error("a crash is not reported")
 		}
 		if got := instances(t, d); got[0].Power != plugins.PowerCrashed {
 			t.Errorf("what is to crash is %v", got)
@@ -340,7 +340,7 @@ func TestWatchInstances(t *testing.T) {
 		if err := os.Remove(filepath.Join(dir, "machines", guestA+".json")); err != nil {
 			t.Fatal(err)
 		}
-		expect("somebody removes it", "cn1 "+guestA)
+		expect("an operator removes it", "cn1 "+guestA)
 		cancel()
 		if err := <-watching; err != nil {
 			t.Error(err)

@@ -96,7 +96,7 @@ func (p *positions) line(path string) int {
 	return 1
 }
 
-// lineIn is the line of a key that was said in the last of these tables that has it.
+// lineIn is the line of a key in the last of these tables that has it.
 func (p *positions) lineIn(tables []string, path string) int {
 	first := path
 	if i := strings.IndexAny(path, ".["); i >= 0 {

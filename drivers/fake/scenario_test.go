@@ -73,7 +73,7 @@ func TestAScenarioGoesOnWithTime(t *testing.T) {
 			t.Errorf("after %v: %v", ago, inv)
 		}
 		if !d.Capabilities("cn1")["COMPUTE_RESCUE_BFV"] {
-			t.Errorf("after %v: what is not said anew does not stand", ago)
+			t.Errorf("after %v: a key that the step omits lost its value", ago)
 		}
 	}
 	if _, err := played(t, path, play, time.Hour).AvailableNodes(context.Background()); !errors.Is(err, plugins.ErrNotReady) {
@@ -102,7 +102,7 @@ func TestAScenarioIsFollowed(t *testing.T) {
 		step("30 s have passed", 3*time.Second, 1)
 		step("60 s have passed", 30*time.Second, 1)
 		rewrite(t, path, `nodes = [{ name = "cn2" }]`, 0)
-		step("it is written anew", 2*time.Second, 1)
+		step("it is written again", 2*time.Second, 1)
 		if nodes, err := d.AvailableNodes(ctx); err != nil || len(nodes) != 1 || nodes[0].Name != "cn2" {
 			t.Error(nodes, err)
 		}

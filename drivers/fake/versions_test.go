@@ -31,7 +31,7 @@ var outlines = map[int][]string{
 		"  cn1_numa_0 MEMORY_MB,VCPU HW_NUMA_ROOT", "    cn1_gpu_0 VGPU ", "  cn1_numa_1 MEMORY_MB,VCPU HW_NUMA_ROOT", "    cn1_gpu_1 VGPU "},
 }
 
-func TestNumberedShapesOfANewNode(t *testing.T) {
+func TestLayoutVersionsOfANewNode(t *testing.T) {
 	for version, want := range outlines {
 		raw := release(version, "")
 		if got := configured(t, raw).LayoutVersion(); got != version {
@@ -61,7 +61,7 @@ func inUse() providertree.Allocations {
 }
 
 // TestThreeShapesBehind: step by step, as the agent walks them, from a tree that is known to be
-// flat and from one that nobody knows.
+// flat and from one of unknown layout.
 func TestThreeShapesBehind(t *testing.T) {
 	for _, from := range []int{0, 1} {
 		t.Run(fmt.Sprint("from ", from), func(t *testing.T) {

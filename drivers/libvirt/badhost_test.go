@@ -87,7 +87,7 @@ func TestUnreadableLibvirtDataIsADiscrepancy(t *testing.T) {
 	}{
 		"cut XML of a device":         {func(d *daemon) { d.devices[1].XML = "<device><name>x" }, "node-devices", "cannot compare"},
 		"no XML of a device":          {func(d *daemon) { d.devices[1].XML = "" }, "node-devices", h.NodeDevices()[1].Name},
-		"an address that is none":     {func(d *daemon) { d.devices[1].XML = strings.Replace(d.devices[1].XML, "<bus>", "<bus>999", 1) }, "node-devices", h.NodeDevices()[1].Name},
+		"an invalid address":          {func(d *daemon) { d.devices[1].XML = strings.Replace(d.devices[1].XML, "<bus>", "<bus>999", 1) }, "node-devices", h.NodeDevices()[1].Name},
 		"no list of devices":          {func(d *daemon) { d.noDevices = errors.New("udev is asleep") }, "node-devices", "udev is asleep"},
 		"a domain without end":        {func(d *daemon) { d.odd = map[string]string{otherUUID: "<domain>"} }, "domain-" + otherUUID, "two"},
 		"a domain that is another":    {func(d *daemon) { d.odd = map[string]string{otherUUID: domains[0].XML("qemu")} }, "domain-" + otherUUID, "another uuid"},

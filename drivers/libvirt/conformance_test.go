@@ -65,7 +65,7 @@ func TestConformance(t *testing.T) {
 // reshapes are the checks that apply when allocations are to move.
 var reshapes = []string{"reshape/needed", "reshape/conserves", "reshape/complete", "reshape/settled", "reshape/idempotent"}
 
-// conform runs the suite. A host whose tree cannot be had makes most checks not apply, which must
+// conform runs the suite. If the host's tree is unavailable, most checks do not apply, which must
 // not pass for conformance.
 func conform(t *testing.T, path string, former, config map[string]any, more ...string) {
 	t.Helper()

@@ -15,7 +15,7 @@
 //	facts, configuration ─▶ selection ─▶ choice       (what of the host is for guests)
 //	choice ─▶ inventory ─▶ Wanted ─┬─ Put ─────▶ the provider tree
 //	                               └─ Moving ─▶ assignment.Move ─▶ allocations: a reshape
-//	choice, grant ─▶ assignment.Decide ─▶ domain ─▶ instances ─▶ libvirt, disks   (only if instances are managed)
+//	choice, grant ─▶ assignment.Decide ─▶ domain ─▶ instances ─▶ libvirt, disks   (if configured)
 //
 // All of these packages are below internal. Only binding, hypervisor, discovery and instances do
 // I/O; the rest is pure:

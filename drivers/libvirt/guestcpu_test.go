@@ -36,7 +36,7 @@ func TestCPUTraitsFollowWhatGuestsSee(t *testing.T) {
 		config map[string]any
 		want   []string
 	}{
-		"nothing is said":              {nil, host},
+		"no properties":                {nil, host},
 		"the host's model":             {map[string]any{"cpu_mode": "host-model"}, host},
 		"passed through":               {map[string]any{"cpu_mode": "host-passthrough"}, host},
 		"a feature less, and one more": {map[string]any{"cpu_model_extra_flags": []string{"-AVX512F", "+3dnow"}}, append([]string{"3DNOW"}, without("AVX512F")...)},

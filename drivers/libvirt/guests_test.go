@@ -66,7 +66,7 @@ func TestGuestsListsTheDomains(t *testing.T) {
 	}
 }
 
-// notNovas is said of a domain of which nothing is known.
+// notNovas is the message about a domain that has no metadata.
 const notNovas = "its domain has no Nova metadata. What to do: openstack resource provider allocation set " + otherUUID
 
 func treeWithDisk(t *testing.T) *providertree.Tree {
@@ -78,8 +78,8 @@ func treeWithDisk(t *testing.T) *providertree.Tree {
 	return tree
 }
 
-// TestGuestsOfNovaThatCannotBeHealed: it is said of which guest, why, and with which command Nova
-// does it.
+// TestGuestsOfNovaThatCannotBeHealed: the message names the guest, the reason, and the command with
+// which Nova heals it.
 func TestGuestsOfNovaThatCannotBeHealed(t *testing.T) {
 	for name, c := range map[string]struct {
 		domain testhost.Domain

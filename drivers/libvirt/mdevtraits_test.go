@@ -36,7 +36,8 @@ func typed(more ...string) string {
 	return strings.Join(all, " ")
 }
 
-// TestMdevTypeTraitsFollowTheType: they come, change and go with the type, and nobody else's go.
+// TestMdevTypeTraitsFollowTheType: they come, change and go with the type, and other
+// traits stay.
 func TestMdevTypeTraitsFollowTheType(t *testing.T) {
 	h := testhost.Sample()
 	h.Device("0000:05:00.0").Mdevs, h.Device("0000:05:00.0").Types[0].Available = nil, 16

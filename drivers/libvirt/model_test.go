@@ -343,8 +343,8 @@ func (w wish) typeOf(parent string) *wantedType {
 	return nil
 }
 
-// reported is what a tree says, in the model's words, without what is reserved in cells and the traits
-// of the root.
+// reported is what a tree says, in the model's words, without what is reserved in cells and without
+// the traits of the root.
 func reported(tree *providertree.Tree, node string) map[string]expected {
 	out := map[string]expected{}
 	for p := range tree.All() {

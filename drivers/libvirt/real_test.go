@@ -120,8 +120,8 @@ func TestReportOfThisMachine(t *testing.T) {
 	}
 }
 
-// With emulators: what they can run is told, and what was learnt about them is kept for the next
-// start.
+// With emulators: what they can run is reported, and what was learnt about them is kept for the
+// next start.
 func TestReportOfEmulators(t *testing.T) {
 	if _, err := os.Stat("/usr/bin/qemu-system-x86_64"); err != nil {
 		notTested(t, "no QEMU (Debian package: qemu-system-x86)")
@@ -244,8 +244,8 @@ func TestDriverAgainstTheMachinesOwnDaemon(t *testing.T) {
 	}
 }
 
-// TestGuestsThroughLibvirtsTestDriver: one domain that Nova made, one that another program created and
-// that is off.
+// TestGuestsThroughLibvirtsTestDriver: one domain that Nova made, and one that another program
+// created and that is off.
 func TestGuestsThroughLibvirtsTestDriver(t *testing.T) {
 	h := testhost.Sample()
 	file := filepath.Join(t.TempDir(), "node.xml")

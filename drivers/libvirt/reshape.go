@@ -25,9 +25,9 @@ const (
 	layoutDevices = 2
 )
 
-// LayoutVersion is the newest layout. The configuration decides whether processors and memory are on
-// the root or on NUMA cells, and which processors are dedicated; UpdateProviderTree moves these,
-// forth and back.
+// LayoutVersion is the newest layout. The configuration decides whether processors and memory are
+// on the root or on NUMA cells, and which processors are dedicated; UpdateProviderTree moves these,
+// back and forth.
 func (d *Driver) LayoutVersion() int { return layoutDevices }
 
 // Reshape migrates a tree from one layout version to the next: the devices' inventory to the

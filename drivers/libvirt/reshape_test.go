@@ -28,7 +28,7 @@ type change struct {
 	held          map[string]string                    // consumer: provider:CLASS=n ..., names of providers without that of the node
 
 	want       map[string]string // nil: as before
-	violations []string          // consumer, and parts of what is said of it, divided by three dots
+	violations []string          // consumer, and parts of its violation, divided by three dots
 	unsaid     string
 	noNeed     bool // no reshape is needed
 }
@@ -279,8 +279,8 @@ func TestDedicatedProcessorsWithoutGuestsNeedNoReshape(t *testing.T) {
 }
 
 // An agent that was ended between making providers and moving what is allocated leaves cells with
-// nothing in them; and where somebody has a provider below a cell, it stays when the host is flat
-// again.
+// nothing in them; and where another program has a provider below a cell, it stays when the host is
+// flat again.
 func TestTreeWithAnEmptyCellIsFlat(t *testing.T) {
 	runChanges(t, map[string]change{"left over": {
 		tree: func(t *testing.T, tree *providertree.Tree) {
@@ -295,7 +295,7 @@ func TestTreeWithAnEmptyCellIsFlat(t *testing.T) {
 	}})
 }
 
-// Whatever an operator changes in one go, nobody loses anything.
+// Whatever an operator changes at once, no guest loses anything.
 func TestReshapeMovesEverythingAtOnce(t *testing.T) {
 	mdev := "b7c7d4b0-0c1e-4a3d-8a3e-000000000001" // the sample's, of the first GPU
 	dedicated, floating := pinned(guestOf(1, 2, 64), 1, 6, 7), guestOf(2, 2, 64)

@@ -82,7 +82,7 @@ func emulatorCache(t *testing.T) string {
 	return filepath.Join(t.TempDir(), "cache")
 }
 
-// What happens to the machine is told by an event, and the next pass has it in the tree: GPUs and
+// What happens to the machine causes an event, and the next pass has it in the tree: GPUs and
 // virtual functions that come and go, mediated devices, guests.
 func TestEventsTriggerAPass(t *testing.T) {
 	h := testhost.Sample()

@@ -20,13 +20,15 @@ import (
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
-// The test binary plays the agent in a process of its own when the environment names a runtime directory for it.
+// The test binary is the agent, in a process of its own, when the environment names a runtime
+// directory for it.
 const (
 	agentKey = "DRIVER_PYTHON_AGENT"
 	unit     = "../../systemd/units/compute-agent.service"
 )
 
-// agentMain starts the driver, makes a pass and an instance, says so, and then lives until its standard input ends.
+// agentMain starts the driver, makes a pass and an instance, reports that, and then runs until its
+// standard input ends.
 func agentMain(runtime, executable string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -116,8 +118,9 @@ func TestItDiesWithTheAgent(t *testing.T) {
 	}
 }
 
-// TestItWorksInTheUnitsSandbox: agent and driver with what the real unit forbids them: memory that can be written and executed, all
-// capabilities, system calls that are not a service's. The unit's views of the file system are not part of it.
+// TestItWorksInTheUnitsSandbox: agent and driver work with what the real unit forbids: memory that
+// can be written and executed, all capabilities, system calls outside the service's set. The unit's
+// file system restrictions are not part of it.
 func TestItWorksInTheUnitsSandbox(t *testing.T) {
 	need(t)
 	sandbox := []string{python, "-I", "tests/sandbox.py", unit}

@@ -22,7 +22,8 @@ func instance() plugins.InstanceSpec {
 	}
 }
 
-// TestInstancesOutliveTheProcess goes the way of an instance through the agent's side, with a driver that is killed on the way.
+// TestInstancesOutliveTheProcess makes, stops and removes an instance, with a driver that is killed
+// in between.
 func TestInstancesOutliveTheProcess(t *testing.T) {
 	state := t.TempDir()
 	happened := make(chan string, 1000)
@@ -76,7 +77,8 @@ func TestInstancesOutliveTheProcess(t *testing.T) {
 	}
 }
 
-// TestShapesAndRenamesArrive walks from a tree of no recorded shape, as the agent does when it starts.
+// TestShapesAndRenamesArrive migrates a tree without a recorded layout, as the agent does when it
+// starts.
 func TestShapesAndRenamesArrive(t *testing.T) {
 	r := start(t, `{"gpus":{"a":4,"b":4},"former_nodes":["old"]}`)
 	version, err := r.LayoutVersion(r.ctx())

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package driverpython_test starts the Python driver as the agent does: it must be a plugin like any other.
+// Package driverpython_test starts the Python driver as the agent does.
 package driverpython_test
 
 import (
@@ -169,7 +169,7 @@ func TestItReportsTheMachine(t *testing.T) {
 		t.Error(err, diff)
 	}
 	before := node(t)
-	if err := before.AddChild(rootUUID, guest, "cn1:bandwidth"); err != nil { // somebody else's
+	if err := before.AddChild(rootUUID, guest, "cn1:bandwidth"); err != nil { // of another agent
 		t.Fatal(err)
 	}
 	if _, err := before.AddTraits(guest, "CUSTOM_THEIRS"); err != nil {
@@ -196,7 +196,7 @@ func TestItReportsTheMachine(t *testing.T) {
 		t.Errorf("VGPU of %s: %+v: the uuid of a child follows from its name as it does in Go", wantChild, inv)
 	}
 	if p, _ := tree.Provider(guest); !p.HasTrait("CUSTOM_THEIRS") {
-		t.Errorf("what somebody else wrote did not pass through: %+v", p)
+		t.Errorf("what another agent wrote did not pass through: %+v", p)
 	}
 	again, _, err := r.update(tree, nil)
 	if err != nil || !again.Equal(tree) {
@@ -236,7 +236,7 @@ func TestItReshapes(t *testing.T) {
 	_, _, err = r.update(before, given)
 	var failed *plugins.ReshapeFailed
 	if !errors.As(err, &failed) || len(failed.Violations) != 1 || failed.Violations[0].Consumer != guest {
-		t.Errorf("more than there is room for: %#v", err)
+		t.Errorf("more than there is capacity for: %#v", err)
 	}
 	for i := range 600 { // a long answer travels in a header
 		consumer, err := providertree.ChildUUID(rootUUID, strconv.Itoa(i))
@@ -246,7 +246,7 @@ func TestItReshapes(t *testing.T) {
 		given[consumer] = providertree.ConsumerAllocations{Resources: providertree.ProviderResources{rootUUID: {"VGPU": 9}}}
 	}
 	if _, _, err = r.update(before, given); !errors.As(err, &failed) || len(failed.Violations) != 501 {
-		t.Errorf("601 offenders: %#v", err)
+		t.Errorf("601 violations: %#v", err)
 	}
 }
 
@@ -332,7 +332,8 @@ func TestItComesBackAfterAKill(t *testing.T) {
 	}
 }
 
-// TestItEndsInOrder: an orderly stop leaves no warning, and what the driver logs arrives as it was meant.
+// TestItEndsInOrder: an orderly stop logs no warning, and what the driver logs arrives with its
+// level and fields.
 func TestItEndsInOrder(t *testing.T) {
 	r := start(t, `{}`)
 	if comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", r.Status().PID)); err != nil || strings.TrimSpace(string(comm)) != "driver-python" {
@@ -361,7 +362,8 @@ func TestItEndsInOrder(t *testing.T) {
 	}
 }
 
-// TestBuildIsReproducible: the same sources give the same digest, so that drivers.python.sha256 can be known beforehand.
+// TestBuildIsReproducible: the same sources give the same digest, so that drivers.python.sha256 can
+// be computed beforehand.
 func TestBuildIsReproducible(t *testing.T) {
 	need(t)
 	second := filepath.Join(t.TempDir(), "driver")

@@ -12,7 +12,8 @@ import (
 	"github.com/compute-agent/compute-agent/plugins/drivertest"
 )
 
-// TestADriverOfOnesOwn does what README.md tells the author of another driver to do, and puts the suite to what comes of it.
+// TestADriverOfOnesOwn follows README.md's steps for the author of another driver, and runs the
+// suite on the result.
 func TestADriverOfOnesOwn(t *testing.T) {
 	need(t)
 	readme, err := os.ReadFile("README.md")

@@ -109,7 +109,7 @@ func TestStrayOutputReachesTheLogAndSpoilsNothing(t *testing.T) {
 		t.Error(err)
 	}
 	r.awaitRecord("stray line in a call") // now, not when the process ends
-	lost := r.awaitRecord("an exception that nobody caught. It is a defect of the driver: report it with this stack")
+	lost := r.awaitRecord("an uncaught exception. It is a defect of the driver: report it with this stack")
 	if lost["level"] != "error" || lost["where"] != "thread poller" || !strings.Contains(fmt.Sprint(lost["stack"]), "KeyError") {
 		t.Errorf("an exception in a thread of the driver's own: %v", lost)
 	}
@@ -144,7 +144,7 @@ func TestHugeErrorsAreCut(t *testing.T) {
 	_, _, err := r.update(node(t), nil)
 	var failed *plugins.ReshapeFailed
 	if !errors.As(err, &failed) || len(failed.Violations) != 501 || len(failed.Reason) > 20_000 || len(failed.Violations[0].Consumer) > 600 {
-		t.Errorf("10,000 offenders: %.300v", err)
+		t.Errorf("10,000 violations: %.300v", err)
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 
 // auditor compares the allocations in Placement with the guests of the enabled drivers.
 func (a *Agent) auditor() audit.Auditor {
-	out := audit.Auditor{Placement: a.placement, Drivers: a.auditedDrivers, Seen: a.state.Seen, Doubt: a.self.discrepancy, Logger: a.log}
+	out := audit.Auditor{Placement: a.placement, Drivers: a.auditedDrivers, Seen: a.state.Seen, Discrepancy: a.self.discrepancy, Logger: a.log}
 	if a.self.temporary {
 		out.NewNode = a.self.uuid
 	}

@@ -28,7 +28,7 @@ import (
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
-// cellHouse is a environment that belongs to a real cell.
+// cellEnv is an environment that belongs to a real cell.
 type cellEnv struct {
 	*env
 	cell *cellclient.Client
@@ -154,7 +154,7 @@ func (h *cellEnv) guests() int {
 }
 
 // TestCell: an agent with a cell makes, reports and removes guests by way of its driver, survives
-// that the cell, the driver and itself are away, and touches nothing when it stops.
+// outages of the cell, the driver and itself, and touches nothing when it stops.
 func TestCell(t *testing.T) {
 	h := newCellEnv(t)
 	h.configureWith(h.url)
@@ -179,8 +179,8 @@ func TestCell(t *testing.T) {
 		t.Errorf("%+v", c)
 	}
 
-	// The cell is unavailable: the agent is as well as before, and the guest runs. What comes meanwhile is
-	// done when it is back.
+	// The cell is unavailable: the agent is as well as before, and the guest runs. What comes
+	// meanwhile is done when it is back.
 	mark := h.mark()
 	h.away.Store(true)
 	h.await(mark, "The cell is unavailable")

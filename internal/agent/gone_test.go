@@ -116,7 +116,7 @@ func TestDriverGone(t *testing.T) {
 	mark = h.mark()
 	back()
 	h.await(mark, `"operation":"`, disabledTrait, `"node":"cn1"`)
-	h.await(mark, "no longer so", "driver-gone")
+	h.await(mark, "Health: resolved", "driver-gone")
 	if h.isDisabled(uuidA) || len(h.reasons()) != 0 {
 		t.Errorf("still disabled: %t, %+v", h.isDisabled(uuidA), h.reasons())
 	}
@@ -161,8 +161,8 @@ func TestDriverGoneAcrossARestart(t *testing.T) {
 	}
 }
 
-// TestReasonOfAFormerDriver: what is said of a driver ends with it. The driver that is given the
-// node takes the trait away.
+// TestReasonOfAFormerDriver: the reasons about a driver end with it. The driver that is given the
+// node removes the trait.
 func TestReasonOfAFormerDriver(t *testing.T) {
 	h := newEnv(t)
 	table, away, _ := h.own(h.node("fake", "cn1", uuidA, `unavailable_grace = "300ms"`))
@@ -214,6 +214,6 @@ func TestGraceOfNever(t *testing.T) {
 	h.reload <- syscall.SIGHUP
 	h.await(mark, `"operation":"`, disabledTrait)
 	if h.isDisabled(uuidA) {
-		t.Error("it stays disabled, and shall never be")
+		t.Error("it stays disabled, although a grace of 0 s means never")
 	}
 }

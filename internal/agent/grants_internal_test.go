@@ -15,7 +15,7 @@ import (
 	"github.com/compute-agent/compute-agent/reportclient"
 )
 
-// contested is a consumer that somebody else writes so many times.
+// contested is a consumer that another client writes so many times.
 type contested struct {
 	generation int64
 	writes     int
@@ -46,7 +46,7 @@ func (c *contested) DeleteOurPart(_ context.Context, consumer reportclient.Consu
 	return true, nil
 }
 
-// TestRemovingAllocations: what somebody else writes meanwhile is read again, a few times, and
+// TestRemovingAllocations: what another client writes meanwhile is read again, a few times, and
 // nothing is done where there is nothing.
 func TestRemovingAllocations(t *testing.T) {
 	for writes, want := range map[int]bool{0: true, 1: true, 4: true, 50: false} {
@@ -65,7 +65,7 @@ func TestRemovingAllocations(t *testing.T) {
 	}
 }
 
-// TestReasonsOfTheCell: whatever somebody told the compute API becomes a reason that can be kept.
+// TestReasonsOfTheCell: any reason that a client gave to the compute API can be kept.
 func TestReasonsOfTheCell(t *testing.T) {
 	for text, want := range map[string]string{
 		"a fan": "a fan", "": "disabled through the compute API, without a reason", " \n\t": "disabled through the compute API, without a reason",

@@ -42,8 +42,8 @@ line:
 const more = "total = 16"
 
 // TestHangingReload: a driver that does not answer to its new configuration keeps no other one
-// waiting; it is told, once, that it did not answer (and not that it refused), and it works on with
-// its former one.
+// waiting. One message says that it did not answer (not that it refused), and it continues with its
+// former configuration.
 func TestHangingReload(t *testing.T) {
 	h := newEnv(t)
 	keys := "timeouts = {configure = \"2s\", stop = \"500ms\"}\nrestart = {health_misses = 100}"
@@ -142,7 +142,7 @@ func TestChangedExecutable(t *testing.T) {
 	check(t, os.Rename(path+".new", path))
 	h.reload <- syscall.SIGHUP
 	h.await(mark, "Reload: no setting changed", "restarted if their executable changed")
-	h.await(mark, "Another process of the plugin takes over", `"driver":"chaos"`, `"reason":"the executable was changed"`)
+	h.await(mark, "A new process of the plugin takes over", `"driver":"chaos"`, `"reason":"the executable changed"`)
 	mark2 := h.mark()
 	h.configure(h.chaos("", ""), strings.Replace(h.node("fake", "cn2", uuidB, ""), "total = 8", more, 1))
 	h.reload <- syscall.SIGHUP // and again: nothing changed on disk

@@ -24,9 +24,9 @@ func (h *env) status() health.Status {
 	return s
 }
 
-// TestTakeoverThatFails is told as that, with what fixes it and under the driver's name, and not as
-// a configuration that the driver refuses. The former process goes on, and the condition goes when
-// the takeover succeeds.
+// TestTakeoverThatFails: it is reported as a failed takeover, with a fix and under the driver's
+// name, and not as a configuration that the driver refuses. The former process goes on, and the
+// condition goes when the takeover succeeds.
 func TestTakeoverThatFails(t *testing.T) {
 	h := newEnv(t)
 	h.configure(h.node("fake", "cn1", uuidA, ""))
@@ -58,7 +58,7 @@ func TestTakeoverThatFails(t *testing.T) {
 		h.reload <- syscall.SIGHUP
 		h.await(mark, `"condition":"driver-takeover-failed"`, `"driver":"fake"`, c.hint)
 		if h.has(mark, "driver-configuration-refused") || h.has(mark, "NAME") || process() != pid {
-			t.Errorf("%s: it is told as something else, or the former process is gone", c.name)
+			t.Errorf("%s: it is reported as something else, or the former process is gone", c.name)
 		}
 		mark = h.mark()
 		put(content, 0o755)
@@ -97,8 +97,8 @@ func TestWrongDigestIsRefused(t *testing.T) {
 	}
 }
 
-// TestRefusedByTheNewProcess: if it is the configuration that a process which is to take over
-// refuses, that is what is told.
+// TestRefusedByTheNewProcess: if the process that is to take over refuses the configuration, the
+// condition says that.
 func TestRefusedByTheNewProcess(t *testing.T) {
 	h := newEnv(t)
 	h.configure(h.node("fake", "cn1", uuidA, ""))
@@ -121,7 +121,7 @@ func TestPanickingDriverIsDegraded(t *testing.T) {
 	mark := h.mark()
 	h.configure(h.chaos(keys, `update = "panic"`))
 	h.reload <- syscall.SIGHUP
-	h.await(mark, `"state":"degraded"`, "UpdateProviderTree cn1 ends with a fault of the driver", "a defect of the driver")
+	h.await(mark, `"state":"degraded"`, "UpdateProviderTree cn1 always ends with a fault of the driver", "a defect of the driver")
 	h.await(mark, `"times":8`)
 	h.mu.Lock()
 	stacks := strings.Count(h.log.String()[mark:], `"stack":`)
@@ -135,7 +135,7 @@ func TestPanickingDriverIsDegraded(t *testing.T) {
 	h.await(mark, `"state":"healthy"`, `"from":"degraded"`)
 }
 
-// TestEachDriverHasADirectory of its own below the state directory, for nobody else to read, that
+// TestEachDriverHasADirectory: its own, below the state directory, unreadable for other users; it
 // outlives the driver.
 func TestEachDriverHasADirectory(t *testing.T) {
 	h := newEnv(t)
@@ -184,7 +184,7 @@ func TestMachinesOfAFormerReleaseGoWithTheirDriver(t *testing.T) {
 	}
 }
 
-// TestATraitThatIsLeftOut was not told to Placement, and nobody says so.
+// TestATraitThatIsLeftOut: a trait that was not sent to Placement is not logged as sent.
 func TestATraitThatIsLeftOut(t *testing.T) {
 	h := newEnv(t)
 	const unknown = "HW_NO_SUCH_TRAIT"
@@ -194,6 +194,6 @@ func TestATraitThatIsLeftOut(t *testing.T) {
 	h.await(0, "Placement does not know this standard trait", unknown)
 	h.await(0, `"operation":"`, "+HW_CPU_X86_AVX2")
 	if h.has(0, `"operation":"`, unknown) || strings.Contains(fmt.Sprint(h.status().Drivers[0].Report.Nodes[0].Changes), unknown) {
-		t.Error("it is said that Placement was told of it")
+		t.Error("the trait is reported as written to Placement")
 	}
 }

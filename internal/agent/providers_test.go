@@ -37,7 +37,7 @@ func TestProviderConfig(t *testing.T) {
 	h.provide(4, "CUSTOM_RACK_7")
 	h.start()
 	<-h.ready
-	h.await(0, "The provider.yaml files were read", "site.yaml")
+	h.await(0, "Read the provider.yaml files", "site.yaml")
 	h.await(0, `"operation":"`, "CUSTOM_LICENSE")
 
 	mark := h.mark()

@@ -66,7 +66,7 @@ type env struct {
 	ended  chan error
 	stop   func() // ends the agent; another may be started then
 
-	notify   *systemd.Notifier // nil: nobody
+	notify   *systemd.Notifier // nil: no notifications
 	deadline string            // of start-up and reloads; "": a minute
 
 	mu   sync.Mutex
@@ -88,7 +88,7 @@ func newEnv(t *testing.T) *env {
 	t.Helper()
 	built, err := fakeDriver()
 	check(t, err)
-	dir, err := os.MkdirTemp("", "house") // short: it holds sockets
+	dir, err := os.MkdirTemp("", "agent") // short: it holds sockets
 	check(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	server, err := placement.New(t.Context(), placement.Config{StateDir: filepath.Join(dir, "placement"), Auth: placement.Auth{Strategy: placement.NoAuth}, Logger: zerolog.Nop()})

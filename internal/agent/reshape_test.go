@@ -80,9 +80,8 @@ func TestHoldIsTakenOverByAReload(t *testing.T) {
 	}
 }
 
-// TestDamagedJournalKeepsNobodyFromWorking: a finished entry that cannot be read is told, and that
-// is all.
-func TestDamagedJournalKeepsNobodyFromWorking(t *testing.T) {
+// TestDamagedJournalDoesNotStopTheAgent: a finished entry that cannot be read is only logged.
+func TestDamagedJournalDoesNotStopTheAgent(t *testing.T) {
 	h := newEnv(t)
 	dir := filepath.Join(h.dir, "state", journal.DirName)
 	check(t, os.MkdirAll(dir, 0o700))

@@ -13,7 +13,7 @@ import (
 	"github.com/compute-agent/compute-agent/plugins/host"
 )
 
-// TestRefusal: whoever reads a condition is sent to the configuration only if that is what is
+// TestRefusal: a condition sends an operator to the configuration only if the configuration is
 // wrong.
 func TestRefusal(t *testing.T) {
 	const path = "/opt/compute-driver-fake"
@@ -23,22 +23,22 @@ func TestRefusal(t *testing.T) {
 		code health.Code
 		hint string // part of it; "": the definition's
 	}{
-		"the driver refuses":        {&host.CallError{Err: &plugins.ConfigError{Key: "uri", Problem: "is none"}}, health.DriverRefused, ""},
-		"a new process refuses":     {takeover(&host.StartError{Path: path, Cause: &plugins.ConfigError{Key: "uri"}}), health.DriverRefused, ""},
-		"a key that cannot be":      {errors.New("drivers.fake.path: leads out"), health.DriverRefused, ""},
-		"it hangs":                  {fmt.Errorf("Configure: %w", host.ErrNoAnswer), health.DriverRefused, "keeps the driver from answering"},
-		"the file's mode":           {takeover(&host.UntrustedError{Path: path, Hint: "Fix it with: chmod go-w " + path}), health.DriverTakeover, "chmod go-w " + path + ", then"},
-		"the protocol":              {takeover(fmt.Errorf("%w: 9", host.ErrIncompatible)), health.DriverTakeover, "for this version of the agent"},
-		"it exits":                  {takeover(&host.StartError{Path: path, Cause: errors.New("exit status 1")}), health.DriverTakeover, "plugin info " + path},
-		"no handshake":              {takeover(fmt.Errorf("%w: no handshake", host.ErrNoAnswer)), health.DriverTakeover, "restore the previous executable"},
-		"no room for its directory": {fmt.Errorf("%w: no space left", errDriverState), health.StateNotWritable, ""},
+		"the driver refuses":    {&host.CallError{Err: &plugins.ConfigError{Key: "uri", Problem: "is invalid"}}, health.DriverRefused, ""},
+		"a new process refuses": {takeover(&host.StartError{Path: path, Cause: &plugins.ConfigError{Key: "uri"}}), health.DriverRefused, ""},
+		"a key that cannot be":  {errors.New("drivers.fake.path: leads out"), health.DriverRefused, ""},
+		"it hangs":              {fmt.Errorf("Configure: %w", host.ErrNoAnswer), health.DriverRefused, "keeps the driver from answering"},
+		"the file's mode":       {takeover(&host.UntrustedError{Path: path, Hint: "Fix it with: chmod go-w " + path}), health.DriverTakeover, "chmod go-w " + path + ", then"},
+		"the protocol":          {takeover(fmt.Errorf("%w: 9", host.ErrIncompatible)), health.DriverTakeover, "for this version of the agent"},
+		"it exits":              {takeover(&host.StartError{Path: path, Cause: errors.New("exit status 1")}), health.DriverTakeover, "plugin info " + path},
+		"no handshake":          {takeover(fmt.Errorf("%w: no handshake", host.ErrNoAnswer)), health.DriverTakeover, "restore the previous executable"},
+		"no disk space":         {fmt.Errorf("%w: no space left", errDriverState), health.StateNotWritable, ""},
 	} {
 		got := configurationFinding("fake", c.err)
 		if got.Code != c.code || got.Text == "" || (c.hint == "") != (got.Hint == "") || !strings.Contains(got.Hint, c.hint) {
 			t.Errorf("%s: %+v", name, got)
 		}
 		if subject := got.Subject; subject != health.OfDriver("fake") && c.code != health.StateNotWritable {
-			t.Errorf("%s: it is said of %s", name, subject)
+			t.Errorf("%s: the subject is %s", name, subject)
 		}
 	}
 }

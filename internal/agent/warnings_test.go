@@ -12,8 +12,8 @@ import (
 )
 
 // TestWarningsAreNoFailure: a driver that warns is healthy, and what it warns of is in the log
-// once, in the status and one condition. A process that is started again and warns of the same is
-// no news.
+// once, in the status and one condition. A process that is started again and warns of the same
+// changes nothing.
 func TestWarningsAreNoFailure(t *testing.T) {
 	h := newEnv(t)
 	const keys = "restart = {health_interval = \"1s\"}\ntimeouts = {health = \"900ms\"}"

@@ -44,7 +44,7 @@ func (s *systemctl) hears(text string, n int) (alive int) {
 	for {
 		size, err := s.conn.Read(buf)
 		if err != nil {
-			s.t.Fatalf("systemd never heard %s %d times, and %d signs of life: %v", text, n, alive, err)
+			s.t.Fatalf("systemd never received %s %d times, and %d signs of life: %v", text, n, alive, err)
 		}
 		message := string(buf[:size])
 		if strings.Contains(message, text) {
@@ -85,7 +85,7 @@ func TestHangingReloadIsAlive(t *testing.T) {
 	systemd.hears("READY=1", 1)
 	h.await(mark, "Reload: these drivers have not applied their new configuration yet", `"drivers":["chaos"]`)
 	h.await(mark, "VCPU total 8→16", `"driver":"fake"`)
-	systemd.hears(life, 3*perInterval) // a heart that had stopped would be heard for one interval
+	systemd.hears(life, 3*perInterval) // heartbeats that had stopped would last one interval
 	if h.has(mark, "The plugin was configured again", `"driver":"chaos"`) {
 		t.Error("the driver did not hang")
 	}

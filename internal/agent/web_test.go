@@ -44,7 +44,7 @@ func get(t *testing.T, url, socket string) (status int, body string) {
 func TestMetricsAndProbes(t *testing.T) {
 	h := newEnv(t)
 	address := testproc.FreeAddress(t)
-	// A collector that nobody runs disturbs nothing.
+	// A collector that does not run disturbs nothing.
 	h.configure(h.node("fake", "cn1", uuidA, ""), fmt.Sprintf("[metrics]\nlisten = %q\n[tracing]\nendpoint = \"http://%s\"\n", address, testproc.FreeAddress(t)))
 	h.start()
 	<-h.ready
@@ -113,7 +113,7 @@ func compact(page string) string {
 	return out.String()
 }
 
-// TestMetricsAddressThatIsTaken: somebody asked for it, so it is no trifle.
+// TestMetricsAddressThatIsTaken: the address is configured, so this is an error.
 func TestMetricsAddressThatIsTaken(t *testing.T) {
 	h := newEnv(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")

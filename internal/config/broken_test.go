@@ -58,7 +58,7 @@ func TestBrokenEnvironment(t *testing.T) {
 		"COMPUTE_AGENT_PLACEMENT_CLIENT_USE_PROXY=yes",
 		"COMPUTE_AGENT_PLACEMENT_CLIENT_TOKEN_FILE=gAAAA/s3cr3t+token",
 		"COMPUTE_AGENT_CORS_ALLOWED_ORIGIN=[1]",
-		"COMPUTE_AGENT_DRIVERS_NOBODY_SHA256=00",
+		"COMPUTE_AGENT_DRIVERS_NOSUCH_SHA256=00",
 		"COMPUTE_AGENT_DRIVERS_LIBVIRT_ENV={LD_PRELOAD = \"x\"}",
 		"COMPUTE_AGENT_DRIVERS_LIBVIRT_CONFIG=uri",
 		"COMPUTE_AGENT_DRIVERS_LIBVIRT_ENABLED=1",
@@ -109,8 +109,8 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// Who believes everybody is told at once that it will not start where others can connect. What a
-// name leads to is known when it starts.
+// A server without authentication is refused at load on an address where others can connect. What a
+// name resolves to is known when it starts.
 func TestNoauthIsForThisMachine(t *testing.T) {
 	c := mustLoad(t, machine(write(t, map[string]string{"compute-agent.toml": ""})))
 	for listen, refused := range map[string]bool{

@@ -355,7 +355,7 @@ func (c *Config) EnabledDrivers() []string {
 }
 
 // Source tells where the value of a key such as "tracker.pass_deadline" or
-// "drivers.libvirt.config.uri" came from. Keys that nobody set come from the
+// "drivers.libvirt.config.uri" came from. Keys that are not set come from the
 // defaults; ok is false for a key that does not exist.
 func (c *Config) Source(key string) (s Source, ok bool) {
 	if s, ok = c.sources[key]; ok {

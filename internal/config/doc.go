@@ -3,8 +3,11 @@
 // Package config reads the configuration of compute-agent: a TOML file, the files of conf.d next to
 // it, the environment, and the command-line flags that set keys.
 //
-//	defaults ── /etc/compute-agent/compute-agent.toml ── conf.d/*.toml, sorted ── COMPUTE_AGENT_* ── flags
-//	   weakest                                                                              strongest
+//	defaults                                        weakest
+//	/etc/compute-agent/compute-agent.toml
+//	conf.d/*.toml, sorted
+//	COMPUTE_AGENT_*
+//	flags                                           strongest
 //
 // Every key is declared once, in the tables of keys.go and driverkeys.go: name, default, limits,
 // documentation, and whether a reload applies it. Decoding, variables

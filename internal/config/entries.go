@@ -11,7 +11,7 @@ type Entry struct {
 	Live   bool   `json:"live"` // SIGHUP applies a change; otherwise a restart does.
 
 	raw   string // Value, shown in full, for comparison.
-	quiet bool   // Nobody set it, and that it comes or goes with its driver is no news.
+	quiet bool   // It is not set, and comes or goes with its driver without a message.
 }
 
 // hidden stands for a value that may be secret.

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// envPrefix begins every variable that is a key's twin.
+// envPrefix begins every variable that sets a key.
 const envPrefix = "COMPUTE_AGENT_"
 
 // EnvName is the variable that stands for a key: tracker.pass_deadline is

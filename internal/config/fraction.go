@@ -25,7 +25,7 @@ func (f fraction[T]) set(t *T, v any) *fault {
 	default:
 		return wrongType(v, f.allowed())
 	}
-	if !(x >= 0 && x <= 1) { // not a number is none of these
+	if !(x >= 0 && x <= 1) { // also true for NaN
 		return faultf("write "+f.allowed(), "%v is out of bounds", x)
 	}
 	*f.at(t) = x

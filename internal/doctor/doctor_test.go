@@ -71,7 +71,7 @@ func TestBrokenHosts(t *testing.T) {
 		check    string
 		severity Severity
 		found    string // Part of what is found; URL stands for Placement's address.
-		mend     string
+		fix      string
 	}{
 		"configuration with a slip": {func(f *fixture) { f.config("[agent]\nhost = 5\nhots = 6\n[drivers.libvirt]\n") }, "config", Error,
 			configFile + ":2: agent.host: the integer 5 does not fit here (and 1 more)", "compute-agent config check --config " + configFile},
@@ -84,7 +84,7 @@ func TestBrokenHosts(t *testing.T) {
 		"no state directory": {func(f *fixture) { f.remove(stateDir) }, "state-dir", Error, "does not exist, and compute-agent cannot create it in /var/lib",
 			"install -d -o compute-agent -g compute-agent -m 0750 " + stateDir},
 		"no state directory, but root asks for itself": {func(f *fixture) { f.remove(stateDir); f.env.Agent = Account{Name: "root"} }, "state-dir", OK, "the agent creates it", ""},
-		"state directory of somebody else": {func(f *fixture) { f.owners[stateDir] = 1000 }, "state-dir", Error, "belongs to user 1000",
+		"state directory of another user": {func(f *fixture) { f.owners[stateDir] = 1000 }, "state-dir", Error, "belongs to user 1000",
 			"chown -R compute-agent:compute-agent " + stateDir},
 		"state directory open to all":                     {func(f *fixture) { f.chmod(stateDir, 0o777) }, "state-dir", Error, "has mode 0777", "chmod 0750 " + stateDir},
 		"state directory read-only":                       {func(f *fixture) { f.chmod(stateDir, 0o550) }, "state-dir", Error, "mode 0550", "chmod u+rwx " + stateDir},
@@ -92,7 +92,7 @@ func TestBrokenHosts(t *testing.T) {
 		"state directory behind a closed one":             {func(f *fixture) { f.chmod("/var/lib", 0o700) }, "state-dir", Error, "cannot enter /var/lib", "chmod o+x /var/lib"},
 		"state directory that the asker may not see":      {func(f *fixture) { f.denied[stateDir] = true }, "state-dir", Skipped, "run this command as compute-agent or root", ""},
 		"no runtime directory, as before the first start": {func(f *fixture) { f.remove(runtimeDir); f.keepClosed = true }, "runtime-dir", Skipped, "systemd creates it", ""},
-		"runtime directory of somebody else": {func(f *fixture) { f.owners[runtimeDir] = 1000; f.env.Self = 1000 }, "runtime-dir", Error, "belongs to user 1000",
+		"runtime directory of another user": {func(f *fixture) { f.owners[runtimeDir] = 1000; f.env.Self = 1000 }, "runtime-dir", Error, "belongs to user 1000",
 			"sudo chown -R compute-agent:compute-agent " + runtimeDir},
 
 		"full disk":             {func(f *fixture) { f.space.BytesFree = 1 << 20 }, "disk", Error, "1.0 MiB free of 20.0 GiB below " + stateDir, "du -xh -d1 /var/lib/compute-agent | sort -h | tail"},
@@ -127,7 +127,7 @@ func TestBrokenHosts(t *testing.T) {
 		"plugin directory below an open one":  {func(f *fixture) { f.chmod("/usr/libexec", 0o777) }, "plugin-dir", Error, "/usr/libexec has mode 0777", "chmod go-w /usr/libexec"},
 		"plugin directory below a sticky one": {func(f *fixture) { f.chmod("/usr/libexec", 0o777|os.ModeSticky) }, "plugin-dir", OK, pluginDir, ""},
 		"plugin in a sticky directory":        {func(f *fixture) { f.chmod(pluginDir, 0o777|os.ModeSticky) }, "plugin.libvirt", Error, "has mode 0777", "chmod go-w " + pluginDir},
-		"plugin directory of somebody else":   {func(f *fixture) { f.owners[pluginDir] = 1000 }, "plugin-dir", Error, "belongs to user 1000", "chown root:root " + pluginDir},
+		"plugin directory of another user":    {func(f *fixture) { f.owners[pluginDir] = 1000 }, "plugin-dir", Error, "belongs to user 1000", "chown root:root " + pluginDir},
 		"plugin elsewhere": {func(f *fixture) {
 			f.write("/opt/driver", "", 0o755)
 			f.remove(pluginDir)
@@ -151,7 +151,7 @@ func TestBrokenHosts(t *testing.T) {
 		"plugin not executable":     {func(f *fixture) { f.chmod(pluginFile, 0o644) }, "plugin.libvirt", Error, "has mode 0644", "chmod 0755 " + pluginFile},
 		"plugin for root only":      {func(f *fixture) { f.chmod(pluginFile, 0o700) }, "plugin.libvirt", Error, "has mode 0700", "chmod 0755 " + pluginFile},
 		"plugin that others change": {func(f *fixture) { f.chmod(pluginFile, 0o757) }, "plugin.libvirt", Error, "other users than its owner can change it", "chmod go-w " + pluginFile},
-		"plugin of somebody else":   {func(f *fixture) { f.owners[pluginFile] = 1000 }, "plugin.libvirt", Error, "belongs to user 1000", "chown root:root " + pluginFile},
+		"plugin of another user":    {func(f *fixture) { f.owners[pluginFile] = 1000 }, "plugin.libvirt", Error, "belongs to user 1000", "chown root:root " + pluginFile},
 		"plugin of the agent":       {func(f *fixture) { f.owners[pluginFile] = agentUID }, "plugin.libvirt", OK, pluginFile, ""},
 		"plugin set-user-ID":        {func(f *fixture) { f.chmod(pluginFile, 0o755|os.ModeSetuid) }, "plugin.libvirt", Error, "set-user-ID", "chmod ug-s " + pluginFile},
 		"plugin is a directory":     {func(f *fixture) { f.remove(pluginFile); f.mkdir(pluginFile, 0o755) }, "plugin.libvirt", Error, "not a regular file", "install -o root -g root -m 0755 compute-driver-libvirt " + pluginFile},
@@ -209,9 +209,9 @@ func TestBrokenHosts(t *testing.T) {
 		}, "driver.libvirt", Warning, "images-path: guests with an image cannot start", "compute-agent plugin info " + pluginFile + "   # lists its configuration keys"},
 		"a driver that cannot look": {func(f *fixture) {
 			f.env.Examine = func(context.Context) ([]Examined, error) {
-				return []Examined{{Driver: "libvirt", Problem: "libvirt is away"}}, nil
+				return []Examined{{Driver: "libvirt", Problem: "libvirt is down"}}, nil
 			}
-		}, "driver.libvirt", Skipped, "libvirt is away", ""},
+		}, "driver.libvirt", Skipped, "libvirt is down", ""},
 
 		"the agent that runs": {func(f *fixture) { f.env.Judged = "the configuration of the running agent (process 7)" }, "config", OK, "; this is the configuration of the running agent (process 7)", ""},
 
@@ -238,8 +238,8 @@ func TestBrokenHosts(t *testing.T) {
 		"Placement is down behind its proxy": {func(f *fixture) { f.placement = answerWith(503, "") }, "placement", Error, "answers 503", "curl -sS -m 10 -D- URL/"},
 		"not Placement":                      {func(f *fixture) { f.placement = answerWith(200, "<html>It works!</html>") }, "placement", Error, "not like Placement", "curl -sS -m 10 -D- URL/"},
 		"not Placement, with a login":        {func(f *fixture) { f.placement = answerWith(401, "") }, "placement", Error, "not Placement's address", "editor " + configFile},
-		"nobody listens":                     {func(f *fixture) { f.environ = []string{"COMPUTE_AGENT_PLACEMENT_CLIENT_URL=http://127.0.0.1:1"} }, "placement", Error, "no process listens at 127.0.0.1:1", "systemctl start compute-agent-placement.socket"},
-		"nobody listens in a container": {func(f *fixture) {
+		"no process listens":                 {func(f *fixture) { f.environ = []string{"COMPUTE_AGENT_PLACEMENT_CLIENT_URL=http://127.0.0.1:1"} }, "placement", Error, "no process listens at 127.0.0.1:1", "systemctl start compute-agent-placement.socket"},
+		"no process listens in a container": {func(f *fixture) {
 			f.remove("/run/systemd")
 			f.environ = []string{"COMPUTE_AGENT_PLACEMENT_CLIENT_URL=http://127.0.0.1:1"}
 		}, "placement", Error, "no process listens at 127.0.0.1:1", "compute-agent placement serve --listen 127.0.0.1:1 --state-dir /var/lib/compute-agent-placement"},
@@ -302,14 +302,14 @@ func TestBrokenHosts(t *testing.T) {
 			tc.breakIt(f)
 			results := f.examine()
 			got := result(t, results, tc.check)
-			mend := got.Fix
+			fix := got.Fix
 			if url := f.address; url != "" {
-				mend = strings.ReplaceAll(mend, url, "URL")
+				fix = strings.ReplaceAll(fix, url, "URL")
 				_, host, _ := strings.Cut(url, "://")
-				mend = strings.ReplaceAll(mend, host, "HOST")
+				fix = strings.ReplaceAll(fix, host, "HOST")
 			}
-			if got.Severity != tc.severity || !strings.Contains(got.Found, tc.found) || mend != tc.mend {
-				t.Errorf("got  %s: %s\n     $ %s\nwant %s: …%s…\n     $ %s", got.Severity, got.Found, mend, tc.severity, tc.found, tc.mend)
+			if got.Severity != tc.severity || !strings.Contains(got.Found, tc.found) || fix != tc.fix {
+				t.Errorf("got  %s: %s\n     $ %s\nwant %s: …%s…\n     $ %s", got.Severity, got.Found, fix, tc.severity, tc.found, tc.fix)
 			}
 			if wrong := got.Severity == Warning || got.Severity == Error; wrong != (got.Why != "") {
 				t.Errorf("severity %s, and why is %q", got.Severity, got.Why)
@@ -404,7 +404,7 @@ func TestThisMachine(t *testing.T) {
 			t.Errorf("%+v", r)
 		}
 	}
-	if _, err := Host(f.env.Config, nil, "nobody-has-this-name"); err == nil {
+	if _, err := Host(f.env.Config, nil, "there-is-no-such-user"); err == nil {
 		t.Error("a user who does not exist is accepted")
 	}
 }

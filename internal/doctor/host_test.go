@@ -37,7 +37,7 @@ type fixture struct {
 	root    string
 	owners  map[string]int // Of paths below which files do not belong to root.
 	groups  map[string]int
-	denied  map[string]bool // Paths that whoever asks may not look at.
+	denied  map[string]bool // Paths that the doctor must not look at.
 	environ []string
 	env     Env
 
@@ -154,7 +154,7 @@ func (f *fixture) listen(p string, mode os.FileMode) net.Listener {
 	return l
 }
 
-// abandon leaves a socket behind on which nobody listens.
+// abandon leaves a socket behind on which no process listens.
 func (f *fixture) abandon(p string, mode os.FileMode) {
 	f.t.Helper()
 	f.remove(p)

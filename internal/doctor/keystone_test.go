@@ -38,8 +38,8 @@ func withKeystone(t *testing.T, answer http.HandlerFunc, catalog string) (*fixtu
 	return f, server.URL
 }
 
-// TestKeystone: whether Keystone answers, takes the credentials and knows Placement
-// is told apart.
+// TestKeystone: the checks of whether Keystone answers, takes the credentials and knows Placement
+// have different results.
 func TestKeystone(t *testing.T) {
 	const catalog = `[{"type": "placement", "endpoints": [{"id": "e1", "interface": "internal", "region_id": "R", "url": "URL/"}]}]`
 	for name, tc := range map[string]struct {
@@ -48,7 +48,7 @@ func TestKeystone(t *testing.T) {
 		breakIt  func(*fixture)
 		severity Severity
 		found    string // KEYSTONE and URL stand for the addresses.
-		mend     string
+		fix      string
 	}{
 		"all is well":             {nil, catalog, func(*fixture) {}, OK, "URL, microversions up to 1.39, as cn1-agent (roles: member, service)", ""},
 		"an address that was set": {nil, `[]`, func(f *fixture) { f.environ = nil }, OK, "URL, microversions up to 1.39, as cn1-agent", ""},
@@ -74,8 +74,8 @@ func TestKeystone(t *testing.T) {
 			tc.breakIt(f)
 			got := result(t, f.examine(), "placement")
 			plain := strings.NewReplacer(keystone, "KEYSTONE", f.address, "URL").Replace
-			if got.Severity != tc.severity || !strings.Contains(plain(got.Found), tc.found) || plain(got.Fix) != tc.mend {
-				t.Errorf("got  %s: %s\n     $ %s\nwant %s: …%s…\n     $ %s", got.Severity, plain(got.Found), plain(got.Fix), tc.severity, tc.found, tc.mend)
+			if got.Severity != tc.severity || !strings.Contains(plain(got.Found), tc.found) || plain(got.Fix) != tc.fix {
+				t.Errorf("got  %s: %s\n     $ %s\nwant %s: …%s…\n     $ %s", got.Severity, plain(got.Found), plain(got.Fix), tc.severity, tc.found, tc.fix)
 			}
 			if strings.Contains(got.Found+got.Fix+got.Why, "hush") {
 				t.Errorf("the password is shown: %+v", got)

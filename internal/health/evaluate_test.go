@@ -46,7 +46,7 @@ func failed(cause resourcetracker.Cause) func(*Facts, *Driver, *resourcetracker.
 	}
 }
 
-// TestFindings says what each fact is told as.
+// TestFindings: which condition each fact becomes.
 func TestFindings(t *testing.T) {
 	type change = func(*Facts, *Driver, *resourcetracker.NodeStatus)
 	cases := map[string]struct {
@@ -65,7 +65,7 @@ func TestFindings(t *testing.T) {
 			"agent restart-needed: plugins.dir, log.format", "agent journal-entry-damaged:  reshape 3", "driver libvirt driver-configuration-refused: uri",
 			"driver second driver-takeover-failed: exit status 1", "driver fake driver-disabled",
 		}},
-		"its cell is away, and much is wrong": {func(f *Facts, _ *Driver, _ *resourcetracker.NodeStatus) {
+		"its cell is unavailable, and much is wrong": {func(f *Facts, _ *Driver, _ *resourcetracker.NodeStatus) {
 			f.Status.Cell = &Cell{
 				Since: noon.Add(-time.Hour), Error: "connection refused", Refused: []string{"u1"}, Unknown: []UnknownGuest{{UUID: "u2", Name: "web", Node: "cn1"}},
 				Stuck: []StuckServer{{UUID: "u3", Want: "gone", Since: noon.Add(-time.Minute), Problem: "no driver"}, {UUID: "u4", Want: "present", Since: noon, Problem: "not ready"}},
@@ -116,8 +116,8 @@ func TestFindings(t *testing.T) {
 		"no executable":    {func(_ *Facts, d *Driver, _ *resourcetracker.NodeStatus) { d.Plugin.State = "not-installed" }, []string{"plugin libvirt plugin-not-installed"}},
 		"another protocol": {func(_ *Facts, d *Driver, _ *resourcetracker.NodeStatus) { d.Plugin.State = "incompatible" }, []string{"plugin libvirt plugin-incompatible"}},
 		"held": {func(_ *Facts, _ *Driver, n *resourcetracker.NodeStatus) {
-			n.Held, n.Error, n.Cause, n.Violations = true, "no room", resourcetracker.CauseReshapeRefused, []string{"o1", "o2"}
-		}, []string{"node cn1 reshape-held: no room o1, o2"}},
+			n.Held, n.Error, n.Cause, n.Violations = true, "no capacity", resourcetracker.CauseReshapeRefused, []string{"o1", "o2"}
+		}, []string{"node cn1 reshape-held: no capacity o1, o2"}},
 		"an old sync": {func(_ *Facts, _ *Driver, n *resourcetracker.NodeStatus) {
 			n.LastSuccess = noon.Add(-10 * time.Minute)
 		},
@@ -166,12 +166,12 @@ func TestFindings(t *testing.T) {
 	}
 	for _, d := range Definitions() {
 		if !told[d.Code] {
-			t.Errorf("nothing is told as %s", d.Code)
+			t.Errorf("no fact becomes %s", d.Code)
 		}
 	}
 }
 
-// TestManyNodes: what is of the agent is told once, and no list is endless.
+// TestManyNodes: a condition of the agent is listed once, and every list is bounded.
 func TestManyNodes(t *testing.T) {
 	f := well()
 	nodes := &f.Status.Drivers[0].Report.Nodes
@@ -186,7 +186,7 @@ func TestManyNodes(t *testing.T) {
 }
 
 func TestConclude(t *testing.T) {
-	critical := Condition{Severity: Critical, Subject: "node cn1", Title: "it is held", Text: "no room"}
+	critical := Condition{Severity: Critical, Subject: "node cn1", Title: "it is held", Text: "no capacity"}
 	warning := Condition{Severity: Warning, Subject: Agent, Title: "the configuration is invalid"}
 	info := Condition{Severity: Info}
 	for _, c := range []struct {
@@ -199,7 +199,7 @@ func TestConclude(t *testing.T) {
 		{resourcetracker.Degraded, []Condition{info}, resourcetracker.Degraded, "as it was"},
 		{resourcetracker.Reporting, []Condition{warning, info}, resourcetracker.Reporting, "as it was; but the configuration is invalid"},
 		{resourcetracker.Degraded, []Condition{warning}, resourcetracker.Degraded, "degraded: the configuration is invalid"},
-		{resourcetracker.Reporting, []Condition{critical, warning, info}, resourcetracker.Degraded, "degraded: node cn1: it is held: no room (and 1 more)"},
+		{resourcetracker.Reporting, []Condition{critical, warning, info}, resourcetracker.Degraded, "degraded: node cn1: it is held: no capacity (and 1 more)"},
 	} {
 		if state, got := conclude(c.state, "as it was", c.conditions); state != c.wantState || got != c.want {
 			t.Errorf("%v: %s, %q", c.conditions, state, got)

@@ -33,7 +33,7 @@ func lines(r health.Report) []string {
 	return out
 }
 
-// TestTracker is a story: what is found when, and what is said of it.
+// TestTracker is a sequence of findings with the conditions that follow.
 func TestTracker(t *testing.T) {
 	refused := health.Finding{Code: health.CredentialsRefused, Subject: health.OfNode("cn1"), Text: "401"}
 	away := health.Finding{Code: health.PlacementUnreachable, Subject: health.OfNode("cn1"), Text: "connection refused"}
@@ -50,13 +50,13 @@ func TestTracker(t *testing.T) {
 		{"all is well", 0, nil, []string{}},
 		{"what takes no time to be visible is there at once", time.Minute, []health.Finding{disabled, refused},
 			[]string{"node cn1 credentials-refused since 12:01:00", "node cn1 node-disabled since 12:01:00", "+ node cn1 credentials-refused", "+ node cn1 node-disabled"}},
-		{"and is told once; the worst is first; nodes have their own", time.Minute, []health.Finding{disabled, refused, elsewhere},
+		{"and is listed once; the worst is first; nodes have their own", time.Minute, []health.Finding{disabled, refused, elsewhere},
 			[]string{"node cn1 credentials-refused since 12:01:00", "node cn2 credentials-refused since 12:02:00", "node cn1 node-disabled since 12:01:00", "+ node cn2 credentials-refused"}},
 		{"until it is over", time.Minute, []health.Finding{disabled},
 			[]string{"node cn1 node-disabled since 12:01:00", "- node cn1 credentials-refused", "- node cn2 credentials-refused"}},
 		{"a flicker is not shown", time.Minute, []health.Finding{away}, []string{"- node cn1 node-disabled"}},
 		{"also not for the second time, right after", 20 * time.Second, nil, []string{}},
-		{"it begins anew", time.Second, []health.Finding{away}, []string{}},
+		{"it begins again", time.Second, []health.Finding{away}, []string{}},
 		{"until it lasts; then it counts from its beginning", 30 * time.Second, []health.Finding{away, away},
 			[]string{"node cn1 placement-unreachable since 12:04:21", "+ node cn1 placement-unreachable"}},
 		{"and goes without delay", time.Second, nil, []string{"- node cn1 placement-unreachable"}},
@@ -68,8 +68,8 @@ func TestTracker(t *testing.T) {
 	}
 }
 
-// The first condition is what systemd shows in one line: a driver's doubts are not it while
-// something does not work.
+// The first condition is what systemd shows in one line: a driver's warnings come after what does
+// not work.
 func TestWhatADriverWarnsOfComesAfterWhatDoesNotWork(t *testing.T) {
 	var tracker health.Tracker
 	found := []health.Finding{
@@ -93,17 +93,17 @@ func TestWhatADriverWarnsOfComesAfterWhatDoesNotWork(t *testing.T) {
 func TestConditionHasDefinitionAndFinding(t *testing.T) {
 	var tracker health.Tracker
 	details := []string{"one"}
-	got := tracker.Observe(noon, []health.Finding{{Code: health.ReshapeHeld, Subject: health.OfNode("cn1"), Text: "no room", Details: details, Hint: "make room"}}).Conditions[0]
+	got := tracker.Observe(noon, []health.Finding{{Code: health.ReshapeHeld, Subject: health.OfNode("cn1"), Text: "no capacity", Details: details, Hint: "free capacity"}}).Conditions[0]
 	details[0] = "changed by the caller"
 	def := health.Define(health.ReshapeHeld)
 	want := health.Condition{
-		Code: "reshape-held", Severity: health.Critical, Subject: "node cn1", Title: def.Title, Text: "no room", Details: []string{"one"},
-		Meaning: def.Meaning, Hint: "make room", Since: noon,
+		Code: "reshape-held", Severity: health.Critical, Subject: "node cn1", Title: def.Title, Text: "no capacity", Details: []string{"one"},
+		Meaning: def.Meaning, Hint: "free capacity", Since: noon,
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
-	if s := got.String(); s != "node cn1: "+def.Title+": no room" {
+	if s := got.String(); s != "node cn1: "+def.Title+": no capacity" {
 		t.Error(s)
 	}
 	agent := tracker.Observe(noon, []health.Finding{{Code: health.NoDriver, Subject: health.Agent}}).Conditions[0]

@@ -29,7 +29,7 @@ type SchemaError struct {
 	// Value is what is wrong, Message why.
 	Value   any
 	Message string
-	// plain messages are told without the value.
+	// plain messages do not show the value.
 	plain bool
 	query bool
 }

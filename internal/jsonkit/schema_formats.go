@@ -24,8 +24,8 @@ var formats = map[string]func(string) bool{
 	"base64": base64Like,
 }
 
-// base64Like says whether Python's base64 can decode a string: ASCII characters that are none of
-// its are passed over, and what is left has to be complete.
+// base64Like says whether Python's base64 can decode a string: ASCII characters outside of its
+// alphabet are skipped, and what is left has to be complete.
 func base64Like(s string) bool {
 	position, pads := 0, 0
 	for i := range len(s) {

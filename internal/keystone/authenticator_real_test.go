@@ -66,7 +66,7 @@ func newUsersCloud(t *testing.T) *usersCloud {
 	return c
 }
 
-// client is a client of whoever the options name.
+// client is a client of the user that the options name.
 func (c *usersCloud) client(t *testing.T, options gophercloud.AuthOptions) *gophercloud.ServiceClient {
 	t.Helper()
 	options.IdentityEndpoint = c.URL
@@ -134,7 +134,7 @@ func TestRealKeystoneValidatesTokens(t *testing.T) {
 		t.Errorf("a token for the system: %+v, %v", who, err)
 	}
 
-	// An application credential is its user; one with access rules is refused, for nobody here
+	// An application credential is its user; one with access rules is refused, since no code here
 	// would check the rules.
 	for _, rules := range [][]applicationcredentials.AccessRule{nil, {{Path: "/traits", Method: "GET", Service: "placement"}}} {
 		made, err := applicationcredentials.Create(t.Context(), nova, c.users["nova"], applicationcredentials.CreateOpts{
@@ -161,7 +161,7 @@ func TestRealKeystoneValidatesTokens(t *testing.T) {
 		t.Errorf("a revoked token, 300 s later: %s", got)
 	}
 
-	// Who has not the role service may not ask about the tokens of others.
+	// Only a user with the role service can ask about the tokens of others.
 	cfg.Username = "guest"
 	if a, err = keystone.NewAuthenticator(cfg); err != nil {
 		t.Fatal(err)

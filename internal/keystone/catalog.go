@@ -94,7 +94,7 @@ func (w wanted) clean(e tokens.Endpoint) (string, error) {
 	case strings.TrimSpace(e.URL) == "":
 		return "", w.refuse(name+" has no URL", fix)
 	case strings.Contains(e.URL, "%(") || strings.Contains(e.URL, "$("):
-		return "", w.refuse(fmt.Sprintf("%s has the URL %.200q, with a placeholder that nobody filled in", name, e.URL), fix)
+		return "", w.refuse(fmt.Sprintf("%s has the URL %.200q, with a placeholder that is not filled in", name, e.URL), fix)
 	case err != nil || u.Hostname() == "" || (u.Scheme != "http" && u.Scheme != "https"):
 		return "", w.refuse(fmt.Sprintf("%s has the URL %.200q, which is neither http nor https to a host", name, e.URL), fix)
 	case u.RawQuery != "" || u.Fragment != "":

@@ -14,7 +14,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/keystone"
 )
 
-// TestCatalog: which endpoint is taken, and what is said where none can be.
+// TestCatalog: which endpoint is taken, and which error is returned where none can be.
 func TestCatalog(t *testing.T) {
 	endpoint := func(id, of, region, url string) string {
 		return fmt.Sprintf(`{"id": %q, "interface": %q, "region_id": %q, "region": %q, "url": %q}`, id, of, region, region, url)

@@ -9,8 +9,8 @@
 // A session has a token, renewed in time, and the endpoint of a service that the catalog names.
 //
 //	                    ┌──────────── Session ────────────┐
-//	Authorize   ◀───────┤ token, until shortly before it  │◀── POST /v3/auth/tokens (or GET, for a token that is given)
-//	Endpoint    ◀───────┤ expires; endpoint, from the     │      one at a time, however many ask
+//	Authorize   ◀───────┤ token, until shortly before it  │◀── POST /v3/auth/tokens, one at a time
+//	Endpoint    ◀───────┤ expires; endpoint, from the     │      (or GET, for a given token)
 //	Reauthorize ───────▶│ catalog that came with it       │
 //	                    └─────────────────────────────────┘
 //
@@ -23,8 +23,8 @@
 // counts from the moment of the request by this host's monotonic clock, so that the two clocks may
 // differ as they like. A token is renewed by the first request within the last tenth of its life (2
 // to 4 minutes, by chance, of a token that lives for an hour), so that a thousand agents that
-// started together do not come together again. While Keystone is unavailable, a token is used until its
-// end.
+// started together do not come together again. While Keystone is unavailable, a token is used until
+// its end.
 //
 // A token that Placement rejects (401) is renewed at once, unless another request did so in the
 // meantime. The catalog is read again with each token, so that a moved endpoint is found.

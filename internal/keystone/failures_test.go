@@ -56,7 +56,7 @@ func TestFailures(t *testing.T) {
 		{"null", answering(201, "null", subject, "t"), keystone.ErrUnavailable, []string{"no token with a user"}},
 		{"a list", answering(201, "[]", subject, "t"), keystone.ErrUnavailable, []string{"not JSON"}},
 		{"a token of another kind", answering(201, `{"token": "`+secret+`"}`, subject, "t"), keystone.ErrUnavailable, []string{"not JSON"}},
-		{"a time that is none", answering(201, strings.Replace(good, "2026-01-01T01:00:00Z", secret, 1), subject, "t"), keystone.ErrUnavailable, []string{"not JSON"}},
+		{"an invalid time", answering(201, strings.Replace(good, "2026-01-01T01:00:00Z", secret, 1), subject, "t"), keystone.ErrUnavailable, []string{"not JSON"}},
 		{"no end", answering(201, strings.Replace(good, "expires_at", "expires", 1), subject, "t"), keystone.ErrUnavailable, []string{"no token with a user"}},
 		{"no header", answering(201, good), keystone.ErrUnavailable, []string{"no token with a user"}},
 		{"a token with spaces", answering(201, good, subject, "a b"), keystone.ErrUnavailable, []string{"characters"}},

@@ -48,7 +48,7 @@ func newFake(t *testing.T) *fake {
 	return f
 }
 
-// change does something to the fake while nobody asks it.
+// change does something to the fake while it serves no request.
 func (f *fake) change(do func(*fake)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

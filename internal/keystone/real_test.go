@@ -188,8 +188,8 @@ func (c *cloud) testReporting(t *testing.T, url string, forget func()) {
 	}
 }
 
-// testCredentials: every way to log in gives the identity that it should, and what is wrong is
-// said.
+// testCredentials: every way to log in gives the identity that it should, and errors name what is
+// wrong.
 func (c *cloud) testCredentials(t *testing.T) {
 	ctx := t.Context()
 	identify := func(change func(*keystone.Config)) (keystone.Identity, error) {
@@ -236,7 +236,7 @@ func (c *cloud) testCredentials(t *testing.T) {
 		"a wrong password":         func(cfg *keystone.Config) { cfg.Secret = func() (string, error) { return "wrong", nil } },
 		"a project without a role": func(cfg *keystone.Config) { cfg.ProjectName = "admin" },
 		"a wrong secret":           credential(func(cfg *keystone.Config) { cfg.ApplicationCredentialID = "0" }),
-		"a token that nobody gave": func(cfg *keystone.Config) { given(cfg); cfg.Secret = func() (string, error) { return "gAAAA", nil } },
+		"a token that is unknown":  func(cfg *keystone.Config) { given(cfg); cfg.Secret = func() (string, error) { return "gAAAA", nil } },
 		"such a token as it is": func(cfg *keystone.Config) {
 			given(cfg)
 			cfg.ProjectName, cfg.Secret = "", func() (string, error) { return "gAAAA", nil }

@@ -82,7 +82,7 @@ func (s *Session) Authorize(ctx context.Context, headers http.Header) error {
 // Reauthorize gets another token than the one in headers, which the service refused. It does
 // nothing if that has happened already.
 //
-// Errors: an [Error], of kind [ErrCredentials] if there is no other token to be had.
+// Errors: an [Error], of kind [ErrCredentials] if no other token is available.
 //
 // Cost: one request, shared by all who wait for it.
 func (s *Session) Reauthorize(ctx context.Context, refused http.Header) error {

@@ -51,7 +51,7 @@ func TestLogin(t *testing.T) {
 			f := newFake(t)
 			s, _, _ := session(t, f, c.change)
 			if f.logins() != 0 {
-				t.Error("Keystone was asked before anybody needed it")
+				t.Error("Keystone was asked before any caller needed it")
 			}
 			if got := token(t, s); got != "token-1" {
 				t.Errorf("token %q", got)
@@ -101,7 +101,7 @@ func TestGivenToken(t *testing.T) {
 	if err := s.Reauthorize(t.Context(), refusal(secret)); !errors.Is(err, keystone.ErrCredentials) || !strings.Contains(err.Error(), "token_file") {
 		t.Error(err)
 	}
-	file = "another-token" // somebody has put a new one there
+	file = "another-token" // an operator has put a new one there
 	if err := s.Reauthorize(t.Context(), refusal(secret)); err != nil {
 		t.Error(err)
 	}
@@ -205,8 +205,8 @@ func TestOneAtATime(t *testing.T) {
 	}
 }
 
-// TestCallerTimeout: who has no more time leaves, and those who wait for the same login get its
-// token.
+// TestCallerTimeout: a caller whose time is up returns, and the others that wait for the same login
+// get its token.
 func TestCallerTimeout(t *testing.T) {
 	f := newFake(t)
 	arrived, goOn := make(chan struct{}), make(chan struct{})

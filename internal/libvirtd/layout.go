@@ -134,8 +134,8 @@ func (l layout) make() error {
 	return nil
 }
 
-// daemonConf is libvirtd.conf. Authentication is none because the directory of the sockets is open
-// to its owner only.
+// daemonConf is libvirtd.conf. It disables authentication, because the directory of the sockets is
+// open to its owner only.
 func (l layout) daemonConf() string {
 	return `# Written at every start; changes are lost.
 listen_tls = 0

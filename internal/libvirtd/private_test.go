@@ -314,7 +314,7 @@ func TestPrivateDaemonDiesWithItsStarter(t *testing.T) {
 // The same stories as another user than root, and as root that may not make namespaces.
 func TestPrivateDaemonOfOtherUsers(t *testing.T) {
 	needDaemon(t)
-	requirement(t, os.Geteuid() == 0, "root (to become somebody else)")
+	requirement(t, os.Geteuid() == 0, "root (to become another user)")
 	home, err := os.MkdirTemp("", "lvu")
 	if err != nil {
 		t.Fatal(err)

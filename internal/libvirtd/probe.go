@@ -103,7 +103,7 @@ func answerError(ctx context.Context, socket string, err error) error {
 	return fmt.Errorf("calling the daemon at %s: %w", socket, err)
 }
 
-// permissionRemedy names the group that opens the socket, if it is one that people can be added to.
+// permissionHint names the group that opens the socket, if it is one that people can be added to.
 func permissionHint(socket string) string {
 	me := "this user"
 	if u, err := user.Current(); err == nil {

@@ -58,8 +58,8 @@ func (u *Unauthenticated) Error() string { return u.Reason }
 func (u *Unauthenticated) Is(target error) bool { return target == ErrUnauthenticated }
 
 // NoAuth believes what a request says of itself, as the noauth2 strategies of Placement and Nova
-// do. It is for tests and for machines that are their own only client: whoever assembles a server
-// binds it to the loopback interface.
+// do. It is for tests and for machines that are their own only client: a server that uses it must
+// listen on the loopback interface only.
 //
 // The X-Auth-Token header is USER or USER:PROJECT; the project is the user's name when it is left
 // out, and an X-Project-Id header goes before it. X-Roles gives the roles, separated by commas;
@@ -67,8 +67,8 @@ func (u *Unauthenticated) Is(target error) bool { return target == ErrUnauthenti
 // OpenStack-System-Scope header that is not empty the request is system-scoped.
 //
 // The user "notused", which keystoneauth's plugin none sends ("openstack --os-auth-type none"), has
-// the role admin as well: it is what a command line sends that was told that there is nobody to
-// ask. Placement gives it no role, and so refuses it.
+// the role admin as well: a command line sends it if it is configured without an identity service.
+// Placement gives it no role, and so refuses it.
 type NoAuth struct{}
 
 // Authenticate refuses only requests without a token.

@@ -12,7 +12,7 @@ import (
 )
 
 // TestListenUnix: a socket is its owner's from the first moment, one that is left over is replaced,
-// and one that somebody answers on is not.
+// and one on which a process answers is not.
 func TestListenUnix(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "dir", "cell.sock")
 	old := syscall.Umask(0)

@@ -89,7 +89,7 @@ func TestAddr(t *testing.T) {
 	}
 }
 
-// TestListener: what is said of an address holds of what listens on it.
+// TestListener: an address and what listens on it are both loopback.
 func TestListener(t *testing.T) {
 	for _, address := range []string{"127.0.0.1:0", "127.0.0.2:0", "localhost:0", "[::ffff:127.0.0.1]:0"} {
 		host, _, err := net.SplitHostPort(address)

@@ -18,7 +18,7 @@ type Observer interface {
 // whatever clients send.
 type Answer struct {
 	// Route is the path as the API describes it, such as "/resource_providers/{uuid}"; "" for a
-	// path that is none of the API's, or a request that was refused before its path was looked at.
+	// path that the API does not have, or a request that was refused before its path was read.
 	Route string
 	// Method is the HTTP method, OtherMethod for one that HTTP does not define.
 	Method string

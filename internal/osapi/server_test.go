@@ -212,8 +212,8 @@ func TestTLS(t *testing.T) {
 	probe := dial(t, address, nil)
 	_ = probe.Close()
 	for range 2 {
-		stranger := dial(t, address, &tls.Config{MinVersion: tls.VersionTLS12})
-		if err := stranger.Conn.(*tls.Conn).Handshake(); err == nil {
+		untrusting := dial(t, address, &tls.Config{MinVersion: tls.VersionTLS12})
+		if err := untrusting.Conn.(*tls.Conn).Handshake(); err == nil {
 			t.Error("a client that does not know the CA shook hands")
 		}
 	}

@@ -14,13 +14,12 @@ import (
 )
 
 // FuzzReadTokens reads token files of any content: what is accepted knows the tokens that its lines
-// name, with their roles, and nobody else; what is refused says in which line, and never shows a
-// sum.
+// name, with their roles, and no others; an error says in which line, and never shows a sum.
 func FuzzReadTokens(f *testing.F) {
 	sum := sha256.Sum256([]byte("secret"))
 	known := hex.EncodeToString(sum[:])
 	f.Add(known+" admin,service nova service", "secret")
-	f.Add("# tokens\n\n"+known+" reader somebody\n", "secret")
+	f.Add("# tokens\n\n"+known+" reader someone\n", "secret")
 	f.Add(known+"\tADMIN , x", "")
 	f.Add(strings.ToUpper(known)+" , user", "secret")
 	f.Add(known[:63]+" admin nova", "x")
@@ -50,7 +49,7 @@ func FuzzReadTokens(f *testing.F) {
 			t.Errorf("the token %q is accepted: %v, named: %v\n%s", token, accepted, named, content)
 		}
 		if err == nil && (who.User == "" || who.Project == "") {
-			t.Errorf("the token %q is of nobody: %+v", token, who)
+			t.Errorf("the token %q has no user or project: %+v", token, who)
 		}
 	})
 }

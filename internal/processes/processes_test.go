@@ -27,7 +27,8 @@ func TestParseReadsNamesWithParentheses(t *testing.T) {
 }
 
 func TestFamilyHasGroupAndDescendantsInOtherSessions(t *testing.T) {
-	// A shell gives what it starts in the background /dev/null as standard input, so the pipe is number 3.
+	// A shell gives what it starts in the background /dev/null as standard input, so the pipe is
+	// number 3.
 	cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", "exec 3<&0; setsid sh -c 'echo $$; read x <&3' & wait")
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "FAMILY=of-this-test"}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

@@ -21,8 +21,8 @@ import (
 // have become one.
 const recheckInterval = time.Second
 
-// CheckReaping reports why orphans cannot be told from processes of this program. Then none must be
-// reaped.
+// CheckReaping reports why orphans cannot be distinguished from processes of this program. Then
+// none must be reaped.
 func CheckReaping() error {
 	self, err := os.FindProcess(os.Getpid())
 	if err != nil {
@@ -50,7 +50,8 @@ func CheckReaping() error {
 // ReapOrphans reaps orphans that have ended, until ctx ends. Only the first process of a PID
 // namespace gets any, and [CheckReaping] must have returned nil.
 //
-// Cost: one system call for each end of a process; for an orphan, /proc and all open files are read.
+// Cost: one system call for each end of a process; for an orphan, /proc and all open files are
+// read.
 func ReapOrphans(ctx context.Context) {
 	ended := make(chan os.Signal, 1)
 	signal.Notify(ended, syscall.SIGCHLD)

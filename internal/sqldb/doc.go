@@ -15,11 +15,11 @@
 //
 // One process has an SQLite file open. Two locks keep others out:
 //
-//   - flock(2) on PATH-lock, taken before anything else. It is what our own processes ask, and it is of
-//     an open file: a second [Open] in the same process is refused, too.
-//   - SQLite's VFS unix-excl, which holds the POSIX lock of the file itself from the first read on, so
-//     that other programs (sqlite3, OpenStack Placement) get "database is locked". It keeps the index of
-//     the write-ahead log in memory; there is no file PATH-shm.
+//   - flock(2) on PATH-lock, taken before anything else. It is what our own processes ask, and it
+//     is of an open file: a second [Open] in the same process is refused, too.
+//   - SQLite's VFS unix-excl, which holds the POSIX lock of the file itself from the first read on,
+//     so that other programs (sqlite3, OpenStack Placement) get "database is locked". It keeps the
+//     index of the write-ahead log in memory; there is no file PATH-shm.
 //
 // POSIX takes all locks of a process on a file away when the process closes any descriptor of it.
 // So this package looks into a file itself only while it holds PATH-lock and SQLite does not have
@@ -28,12 +28,14 @@
 //
 // # Protection of the files
 //
-//   - A write is not acknowledged unless the path still names the files that the process has open. SQLite
-//     itself goes on writing to a file that was deleted, renamed or replaced, and the writes are lost.
+//   - A write is not acknowledged unless the path still names the files that the process has open.
+//     SQLite itself goes on writing to a file that was deleted, renamed or replaced, and the writes
+//     are lost.
 //   - [DB.Problem] says whether writes fail, after a failed one until a write succeeds again. A
 //     goroutine looks once a second, and logs when it begins and when it is over.
-//   - A directory that once had a database has a marker file, so that a service does not start with an
-//     empty database because the file was lost. A write-ahead log without its file is refused as well.
-//   - PATH-lock notes the newest version that was acknowledged, where there is one ([DB.Note]), so that an
-//     older copy, or a file whose write-ahead log was removed, is noticed.
+//   - A directory that once had a database has a marker file, so that a service does not start with
+//     an empty database because the file was lost. A write-ahead log without its file is refused as
+//     well.
+//   - PATH-lock notes the newest version that was acknowledged, where there is one ([DB.Note]), so
+//     that an older copy, or a file whose write-ahead log was removed, is noticed.
 package sqldb

@@ -118,7 +118,7 @@ func storageFailed(err error) bool {
 	return kind != nil && !errors.Is(kind, ErrReplaced)
 }
 
-// kindOf is the kind of an error of this package or of the driver, nil if it is none.
+// kindOf is the kind of an error of this package or of the driver, nil for other errors.
 func kindOf(err error) error {
 	if e := new(Error); errors.As(err, &e) {
 		return e.Kind

@@ -106,7 +106,7 @@ func (s *Statements) keep(st *statement) *statement {
 	return st
 }
 
-// drop forgets a statement; nil is none. The lock is held.
+// drop forgets a statement; it does nothing for nil. The lock is held.
 func (s *Statements) drop(st *statement) {
 	if st == nil {
 		return

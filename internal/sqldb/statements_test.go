@@ -141,7 +141,7 @@ func TestRowsOutliveTheirStatement(t *testing.T) {
 	}
 }
 
-// TestManyAtOnce: with SQLite, more texts than there is room for, asked by many at the same time;
+// TestManyAtOnce: with SQLite, more texts than the cache holds, asked by many at the same time;
 // each gets its own answer.
 func TestManyAtOnce(t *testing.T) {
 	db, err := sql.Open("sqlite", "file:"+filepath.Join(t.TempDir(), "db"))

@@ -116,13 +116,13 @@ func TestPolicyGuardsEveryEndpoint(t *testing.T) {
 		"POST /allocations", "GET /allocations/x", "PUT /allocations/x", "DELETE /allocations/x", "GET /usages", "POST /reshaper",
 	} {
 		method, path, _ := strings.Cut(path, " ")
-		call{method: method, path: path, version: "1.39", headers: []string{"X-Auth-Token: nobody"}, status: 403}.do(t, h)
+		call{method: method, path: path, version: "1.39", headers: []string{"X-Auth-Token: user"}, status: 403}.do(t, h)
 		call{method: method, path: path, version: "1.39", headers: []string{"OpenStack-System-Scope: all"}, status: 403}.do(t, h)
 	}
 	// The form that a class had before 1.7 asks as well.
-	call{method: "PUT", path: "/resource_classes/x", version: "1.6", headers: []string{"X-Auth-Token: nobody"}, status: 403}.do(t, h)
+	call{method: "PUT", path: "/resource_classes/x", version: "1.6", headers: []string{"X-Auth-Token: user"}, status: 403}.do(t, h)
 	calls(t, h,
-		call{method: "GET", path: "/", version: "1.39", headers: []string{"X-Auth-Token: nobody"}, status: 200},
+		call{method: "GET", path: "/", version: "1.39", headers: []string{"X-Auth-Token: user"}, status: 200},
 		call{method: "GET", path: "/usages?project_id=ours", version: "1.39", headers: []string{"X-Auth-Token: me:ours", "X-Roles: reader"}, status: 200},
 		call{method: "GET", path: "/usages?project_id=theirs", version: "1.39", headers: []string{"X-Auth-Token: me:ours", "X-Roles: reader"}, status: 403},
 		call{method: "GET", path: "/usages?zz=%ff", version: "1.39", headers: []string{"X-Auth-Token: me:ours", "X-Roles: reader"}, status: 403},
@@ -152,8 +152,8 @@ func TestRefusedReshapeNamesTheLegacyDefaults(t *testing.T) {
 		hint   bool
 	}{
 		"admin":                             {api.Policy{}, "admin", true},
-		"nobody":                            {api.Policy{}, "nobody", false},
-		"nobody under legacy defaults":      {legacy, "nobody", false},
+		"no role":                           {api.Policy{}, "user", false},
+		"no role under legacy defaults":     {legacy, "user", false},
 		"admin, and a file that says no":    {own, "admin", false},
 		"admin with a token for the system": {api.Policy{}, "admin system", false},
 	} {

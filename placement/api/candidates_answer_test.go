@@ -112,11 +112,11 @@ func TestCandidatesAnswerEndsWhenItIsFull(t *testing.T) {
 	answer, c := answering(t, a, wire.MaxVersion)
 	defer a.answers.keep(answer)
 	if !answer.add(c) {
-		t.Error("the first candidate finds no room")
+		t.Error("the first candidate does not fit")
 	}
 	answer.size += maxAnswer
 	if answer.add(c) || !answer.full {
-		t.Error("there is room for more than an answer may take")
+		t.Error("the answer takes more than its limit")
 	}
 	answer.size -= maxAnswer
 	body, summaries, err := answer.body()

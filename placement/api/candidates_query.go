@@ -106,7 +106,7 @@ func sortCandidatesQuery(raw string, v wire.Version, ext extensions) (*candidate
 		}
 	}
 	if n := len(c.groupPolicy); n > 0 && c.groupPolicy[n-1] != "none" && c.groupPolicy[n-1] != "isolate" {
-		return nil, badRequest("Invalid query string parameters: group_policy is none or isolate. Got: %s.", shortened(c.groupPolicy[n-1]))
+		return nil, badRequest("Invalid query string parameters: group_policy must be none or isolate. Got: %s.", shortened(c.groupPolicy[n-1]))
 	}
 	return c, nil
 }

@@ -286,8 +286,8 @@ func TestCandidatesOptions(t *testing.T) {
 			t.Errorf("%s: the observer has seen %+v", c.what, seen.searches)
 		}
 	}
-	// Before 1.29, the other places of the same host are told of, since other candidates take of
-	// them, and its root is not.
+	// Before 1.29, the summaries have the other providers of the same host, since other candidates
+	// take of them, and not its root.
 	w := call{method: "GET", path: "/allocation_candidates?resources=VGPU:1&limit=1", version: "1.28", status: 200}.do(t, forest(api.Options{}, &counted{}))
 	flat := decoded[struct {
 		Requests  []any          `json:"allocation_requests"`
@@ -310,7 +310,7 @@ func TestCandidatesOptions(t *testing.T) {
 	}
 }
 
-// TestCandidatesOfSeveralTrees shows that each tree that gives anything is told of once, whole, and
+// TestCandidatesOfSeveralTrees: the summaries have each tree that gives anything once, whole, and
 // no other.
 func TestCandidatesOfSeveralTrees(t *testing.T) {
 	h := newAPI(t)

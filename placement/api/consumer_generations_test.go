@@ -212,8 +212,8 @@ func TestEveryWriteMovesTheGeneration(t *testing.T) {
 	calls(t, h, call{method: "POST", path: "/reshaper", version: "1.30", status: 204,
 		body: `{"inventories":{"` + rp2 + `":{"resource_provider_generation":0,"inventories":{"VCPU":{"total":1}}}},"allocations":{"` + inst1 + `":` + consumerBody(v28, "4", 2) + `}}`})
 	expectConsumer(t, h, "proj", "user", 5, 2)
-	// The safe way to delete: an empty PUT or POST at the right generation. Before 1.28 there is
-	// none by PUT.
+	// The safe way to delete: an empty PUT or POST at the right generation. Before 1.28, PUT
+	// has no such way.
 	calls(t, h,
 		put("1.27", "", 0, 400),
 		put("1.28", "4", 0, 409),
@@ -252,7 +252,7 @@ func TestWhereGenerationsShow(t *testing.T) {
 }
 
 // TestOneOfManyWritersOfAConsumerWins: "if another process modifies the allocations of the same
-// consumer at the same time", one wins, and the others are told.
+// consumer at the same time", one wins, and the others get a conflict.
 func TestOneOfManyWritersOfAConsumerWins(t *testing.T) {
 	h := newAPI(t)
 	host(t, h)
@@ -295,9 +295,9 @@ func TestPostRefusesAllForOne(t *testing.T) {
 	}
 	calls(t, h, post("null", "null", 409), post("1", "1", 409), post("2", "null", 409))
 	expectConsumer(t, h, "proj", "user", 1, 1)
-	nobody := decoded[wire.ConsumerAllocations](t, call{method: "GET", path: "/allocations/" + inst2, version: "1.39", status: 200}.do(t, h))
-	if len(nobody.Allocations) != 0 {
-		t.Errorf("a refused POST left %+v", nobody)
+	left := decoded[wire.ConsumerAllocations](t, call{method: "GET", path: "/allocations/" + inst2, version: "1.39", status: 200}.do(t, h))
+	if len(left.Allocations) != 0 {
+		t.Errorf("a refused POST left %+v", left)
 	}
 	calls(t, h, post("1", "null", 204))
 	expectConsumer(t, h, "proj", "user", 2, 2)

@@ -4,8 +4,9 @@
 // transactions of the ledger, and their results into the answers that clients of OpenStack
 // Placement know, at every microversion from 1.0 to 1.39.
 //
-//	request ─▶ id, log, panic guard, limits ─▶ CORS ─▶ who (Authenticator) ─▶ microversion ─▶ route and method
-//	          ─▶ version has it? Accept, Content-Type ─▶ may they (Policy)? ─▶ handler ─▶ ledger
+//	request ─▶ id, log, panic guard, limits ─▶ CORS ─▶ Authenticator ─▶ microversion
+//	          ─▶ route and method ─▶ in this version? ─▶ Accept, Content-Type ─▶ Policy
+//	          ─▶ handler ─▶ ledger
 //
 // The routes are one table (routes.go): for each path and method, the feature that introduced it,
 // its requirements on the request, its policy, and its handler. The order of the checks is
@@ -19,25 +20,32 @@
 //
 // The answers are the same as Placement's, with these exceptions:
 //
-//   - The sentences in errors, besides those that clients look for. Errors come in JSON unless the client likes HTML better;
-//     Placement gives HTML also to those that like both the same. A 401 has the same form as all errors.
+//   - The sentences in errors, besides those that clients look for. Errors come in JSON unless the
+//     client likes HTML better; Placement gives HTML also to those that like both the same. A 401
+//     has the same form as all errors.
 //   - Vary, and Allow with each 405, are always there.
-//   - What Placement answers with 500 is a 400: a ratio of NaN, half a surrogate pair, a query of GET /usages that is not in
-//     UTF-8, an inventory that is no object of a class that cannot be. A resource amount beyond 64 bits is one that no provider has.
+//   - What Placement answers with 500 is a 400: a ratio of NaN, half a surrogate pair, a query of
+//     GET /usages that is not in UTF-8, an inventory that is no object of a class that cannot be. A
+//     resource amount beyond 64 bits is one that no provider has.
 //   - PUT /resource_providers/{uuid} refuses an empty name, as POST does.
-//   - Of a duplicate key in an object of a body, the last value counts, as in Placement, but the first must be valid too.
-//   - Allocations that are refused leave nothing behind. Placement keeps the record of a new consumer in some cases, and then
-//     requires a generation for it that clients cannot read.
-//   - name=startswith: in GET /traits takes each character for itself, where Placement takes _ and % for wildcards.
+//   - Of a duplicate key in an object of a body, the last value counts, as in Placement, but the
+//     first must be valid too.
+//   - Allocations that are refused leave nothing behind. Placement keeps the record of a new
+//     consumer in some cases, and then requires a generation for it that clients cannot read.
+//   - name=startswith: in GET /traits takes each character for itself, where Placement takes _ and
+//     % for wildcards.
 //   - Media types are compared without regard to case and parameters.
-//   - Of several limits in GET /allocation_candidates, the first must be a number of at least 1, as the last must in Placement,
-//     which answers 500 to some of those, and cuts off the end of the list for a negative one.
-//   - Candidates that Placement loses or gets wrong are right: a provider below another that shares with other trees (a 500
-//     there); groups that ask for the same class while group_policy is not none (the amounts of one candidate end up in
-//     others there); a group without a suffix that sharing providers meet alone (for one of the trees only, there).
-//   - Last-Modified is also there when a provider has no inventories, and when one with a parent is renamed.
-//   - GET /allocation_candidates gives 100,000 candidates or 128 MiB at most, of a search that ends after some seconds of work;
-//     the log tells of each answer that was cut short by it.
+//   - Of several limits in GET /allocation_candidates, the first must be a number of at least 1, as
+//     the last must in Placement, which answers 500 to some of those, and cuts off the end of the
+//     list for a negative one.
+//   - Candidates that Placement loses or gets wrong are right: a provider below another that shares
+//     with other trees (a 500 there); groups that ask for the same class while group_policy is not
+//     none (the amounts of one candidate end up in others there); a group without a suffix that
+//     sharing providers meet alone (for one of the trees only, there).
+//   - Last-Modified is also there when a provider has no inventories, and when one with a parent is
+//     renamed.
+//   - GET /allocation_candidates gives 100,000 candidates or 128 MiB at most, of a search that ends
+//     after some seconds of work; each answer that is cut short by it is logged.
 //
 // # Extensions
 //

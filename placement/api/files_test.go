@@ -128,7 +128,7 @@ func allowedBy(policy api.Policy, action api.Action) string {
 		{"admin", osapi.Principal{User: "a", Project: "p", Roles: []string{"admin"}}},
 		{"service", osapi.Principal{User: "s", Project: "p", Roles: []string{"service"}}},
 		{"reader", osapi.Principal{User: "r", Project: "p", Roles: []string{"reader"}}},
-		{"stranger", osapi.Principal{User: "x", Project: "q", Roles: []string{"reader", "auditor"}}},
+		{"auditor", osapi.Principal{User: "x", Project: "q", Roles: []string{"reader", "auditor"}}},
 		{"system", osapi.Principal{User: "y", Roles: []string{"admin", "service"}, SystemScope: true}},
 	} {
 		if policy.Allows(action, &who.Principal, "p") {
@@ -147,20 +147,20 @@ func TestPolicyFile(t *testing.T) {
 	}{
 		{api.Secure, "", map[api.Action]string{api.ListTraits: "admin service", api.ReshapeProviders: "service", api.ShowUsages: "admin service reader"}},
 		{api.Secure, `"placement:allocations:update": "role:admin or role:service or role:reader"`, map[api.Action]string{
-			api.UpdateAllocations: "admin service reader stranger", api.DeleteAllocations: "admin service"}},
+			api.UpdateAllocations: "admin service reader auditor", api.DeleteAllocations: "admin service"}},
 		{api.Secure, `"placement:reshaper:reshape": "rule:admin_or_service_api"`, map[api.Action]string{api.ReshapeProviders: "admin service"}},
 		// A base rule that is changed counts for all that refer to it.
 		{api.Secure, `"service_api": "user_id:a"`, map[api.Action]string{api.ReshapeProviders: "admin", api.ListTraits: "admin service"}},
 		{api.Legacy, "", map[api.Action]string{api.ReshapeProviders: "admin service"}},
 		{api.Legacy, `"service_api": "role:service"`, map[api.Action]string{api.ReshapeProviders: "service"}},
 		// Rules of its own.
-		{api.Secure, "context_is_viewer: role:auditor\nplacement:traits:list: rule:context_is_viewer", map[api.Action]string{api.ListTraits: "stranger", api.ShowTrait: "admin service"}},
+		{api.Secure, "context_is_viewer: role:auditor\nplacement:traits:list: rule:context_is_viewer", map[api.Action]string{api.ListTraits: "auditor", api.ShowTrait: "admin service"}},
 		// The project is that of the request where it has one, else the caller's own; a
 		// system-scoped request gets nowhere.
 		{api.Secure, "placement:usages: project_id:%(project_id)s\nplacement:traits:list: project_id:%(project_id)s", map[api.Action]string{
-			api.ShowUsages: "admin service reader", api.ListTraits: "admin service reader stranger"}},
-		{api.Secure, "placement:traits:list: '@'\nplacement:traits:show: '!'", map[api.Action]string{api.ListTraits: "admin service reader stranger", api.ShowTrait: ""}},
-		{api.Open, "placement:traits:list: rule:admin_api", map[api.Action]string{api.ListTraits: "admin", api.ShowTrait: "admin service reader stranger"}},
+			api.ShowUsages: "admin service reader", api.ListTraits: "admin service reader auditor"}},
+		{api.Secure, "placement:traits:list: '@'\nplacement:traits:show: '!'", map[api.Action]string{api.ListTraits: "admin service reader auditor", api.ShowTrait: ""}},
+		{api.Open, "placement:traits:list: rule:admin_api", map[api.Action]string{api.ListTraits: "admin", api.ShowTrait: "admin service reader auditor"}},
 	} {
 		file(t, path, c.file)
 		policy, err := api.OpenPolicy(c.defaults, path, zerolog.Nop())
@@ -243,7 +243,7 @@ func TestCORSOptions(t *testing.T) {
 		"request":                        {api.CORS{}, "GET", ask[:1], origin + " true - - -"},
 		"request, headers are exposed":   {api.CORS{ExposeHeaders: []string{"X-A", "X-B"}}, "GET", ask[:1], origin + " true - - X-A,X-B"},
 		"request without credentials":    {api.CORS{WithoutCredentials: true}, "GET", ask[:1], origin + " - - - -"},
-		"request of a stranger":          {api.CORS{ExposeHeaders: []string{"X-A"}}, "GET", []string{"Origin: https://evil.example"}, "- - - - -"},
+		"request of another origin":      {api.CORS{ExposeHeaders: []string{"X-A"}}, "GET", []string{"Origin: https://evil.example"}, "- - - - -"},
 		"request of another of the same": {api.CORS{}, "GET", []string{"Origin: http://dashboard.example"}, "- - - - -"},
 	} {
 		c.cors.AllowedOrigins = []string{origin}

@@ -258,7 +258,7 @@ func TestTroubleInsideTheServer(t *testing.T) {
 			})
 			w := call{method: "DELETE", path: "/allocations/" + inst1, version: "1.39", status: c.status, code: c.code}.do(t, h)
 			if strings.Contains(w.Body.String(), "fire") {
-				t.Errorf("the client is told of the inside: %s", w.Body)
+				t.Errorf("the answer shows internals: %s", w.Body)
 			}
 			if c.status >= 500 && (!strings.Contains(log.String(), c.err.Error()) || !strings.Contains(log.String(), errorOf(t, w).RequestID)) {
 				t.Errorf("the log does not tell the cause: %s", log.String())

@@ -51,8 +51,8 @@ func (p *pipes) dial() net.Conn {
 const putHead = "PUT /resource_providers/" + rp1 + "/inventories HTTP/1.1\r\nHost: placement\r\nX-Auth-Token: admin\r\n" +
 	"OpenStack-API-Version: placement 1.39\r\nAccept: application/json\r\nContent-Type: application/json\r\n"
 
-// TestABodyThatDoesNotArrive: whoever promises a body and does not send it gets a 408 that says so
-// when the time is over, not a cut connection.
+// TestABodyThatDoesNotArrive: a client that announces a body and does not send it gets a 408 that
+// says so when the time is over, not a cut connection.
 func TestABodyThatDoesNotArrive(t *testing.T) {
 	for name, head := range map[string]string{
 		"nothing of it":   "Content-Length: 100\r\n\r\n",
@@ -264,9 +264,9 @@ func TestMemoryForBodies(t *testing.T) {
 	}
 }
 
-// TestSlowBodiesKeepNobodyOut: requests whose bodies are awaited take no place from others, and
-// find out when there is none left for them.
-func TestSlowBodiesKeepNobodyOut(t *testing.T) {
+// TestSlowBodiesDoNotCountAsInFlight: requests whose bodies are awaited take no place from others,
+// and find out when there is none left for them.
+func TestSlowBodiesDoNotCountAsInFlight(t *testing.T) {
 	l := openLedger(t)
 	leave := make(chan struct{})
 	held := &heldLedger{Ledger: l, entered: make(chan struct{}), leave: leave}

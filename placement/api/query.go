@@ -120,5 +120,5 @@ func unknownParameter(key string, o origin, v wire.Version) *osapi.Error {
 	if o.extension != "" {
 		return badRequest("Invalid query string parameters: %q is an extension: it needs microversion %s and the header %s: %[4]s, or [placement] extensions = [%[4]q] in the configuration of the server.", key, wire.MaxVersion, wire.HeaderExtensions, o.extension)
 	}
-	return badRequest("Invalid query string parameters: %q is none of this call at microversion %s.", shortened(key), v)
+	return badRequest("Invalid query string parameters: %q is not a parameter of this call at microversion %s.", shortened(key), v)
 }

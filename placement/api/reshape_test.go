@@ -121,7 +121,7 @@ func TestReshapeConflicts(t *testing.T) {
 	s.reshape(t, inventories, bad, 409, wire.CodeConcurrentUpdate)
 	good := maps.Clone(allocations)
 	good[guestUUID(99)] = claim(childUUID(0), nil, 1)
-	good[guestUUID(98)] = claim("", nil, 0) // nothing for nobody
+	good[guestUUID(98)] = claim("", nil, 0) // no consumer and no resources
 	s.reshape(t, inventories, good, 204, "")
 	if c, found := s.ledger.Current().Consumer(guestUUID(98)); found {
 		t.Errorf("a consumer without allocations is there: %+v", c)
@@ -204,14 +204,14 @@ func TestOverCommitted(t *testing.T) {
 		put(inst1, "1", 5, 409),
 		put(inst1, "1", 4, 204),                                                             // 5: the same again
 		put(inst1, "2", 3, 204),                                                             // 6: less, and still too much: 6 of 4
-		put(guestUUID(1), "null", 1, 409),                                                   // somebody else
+		put(guestUUID(1), "null", 1, 409),                                                   // another consumer
 		post(instance(rp1, "3", 4), instance(rp1, "1", 3), 409),                             // one more together
 		post(instance(rp1, "3", 4), instance(rp1, "1", 2), 204),                             // 7: from one to the other
 		post(instance(rp2, "4", 4), instance(rp1, "2", 2), 409),                             // nothing is offered there
 		reshape(7, `{"`+inst1+`":`+instance(rp1, "4", 5)+`}`, 409),                          // more
 		reshape(7, `{"`+inst1+`":`+instance(rp1, "4", 4)+`}`, 204),                          // 10: the same
 		reshape(10, `{}`, 204),                                                              // 12
-		reshape(12, `{"`+guestUUID(1)+`":`+instance(rp1, "null", 1)+`}`, 409),               // somebody else
+		reshape(12, `{"`+guestUUID(1)+`":`+instance(rp1, "null", 1)+`}`, 409),               // another consumer
 		call{method: "DELETE", path: "/allocations/" + inst1, version: "1.39", status: 204}, // 2 of 4
 		put(inst2, "2", 4, 204),
 		put(inst2, "3", 5, 409),

@@ -17,8 +17,8 @@ import (
 
 func hostID(n int) string { return fmt.Sprintf("66666666-6666-4666-8666-%012d", n) }
 
-// equalHosts is an API with n hosts that have room for so many VCPU each.
-func equalHosts(t *testing.T, n int, room int64, change ...func(*api.Config)) *api.API {
+// equalHosts is an API with n hosts of the given number of VCPU each.
+func equalHosts(t *testing.T, n int, vcpus int64, change ...func(*api.Config)) *api.API {
 	t.Helper()
 	l := openLedger(t)
 	if _, err := l.Update(t.Context(), func(tx *ledger.Tx) error {
@@ -26,7 +26,7 @@ func equalHosts(t *testing.T, n int, room int64, change ...func(*api.Config)) *a
 			if _, err := tx.CreateProvider(ledger.NewProvider{UUID: hostID(i), Name: fmt.Sprint("host", i)}); err != nil {
 				return err
 			}
-			if _, err := tx.SetInventories(hostID(i), 0, []ledger.Inventory{{Class: "VCPU", Total: room, MinUnit: 1, MaxUnit: room, StepSize: 1, AllocationRatio: 1}}); err != nil {
+			if _, err := tx.SetInventories(hostID(i), 0, []ledger.Inventory{{Class: "VCPU", Total: vcpus, MinUnit: 1, MaxUnit: vcpus, StepSize: 1, AllocationRatio: 1}}); err != nil {
 				return err
 			}
 		}

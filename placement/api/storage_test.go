@@ -23,8 +23,8 @@ func (l *failingLedger) Update(context.Context, func(*ledger.Tx) error) (*ledger
 	return nil, l.err
 }
 
-// TestStorageThatFails: what the storage cannot do now is a 503 that says when to come back; what
-// nobody can say to have happened or not is a 500 that says to read first. Reads go on, and no
+// TestStorageThatFails: what the storage cannot do now is a 503 that says when to come back; a
+// write with an unknown outcome is a 500 that says to read first. Reads go on, and no
 // answer shows a path or what SQLite said.
 func TestStorageThatFails(t *testing.T) {
 	cause := errors.New("disk I/O error in /var/lib/secret/placement.db")

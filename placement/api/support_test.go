@@ -39,7 +39,7 @@ func (s *noStore) Changes(context.Context, int64) (*ledger.Delta, error) {
 func (s *noStore) Exclusive() bool { return true }
 func (s *noStore) Close() error    { return nil }
 
-// clock is what all tests read: Last-Modified can be told from now.
+// clock is the time in all tests, so that a stored Last-Modified differs from the actual time.
 var clock = time.Date(2026, 11, 21, 4, 39, 25, 0, time.UTC)
 
 func openLedger(t testing.TB) *ledger.Ledger {

@@ -50,7 +50,7 @@ func readTraitQuery(raw string) (func(s *ledger.Snapshot, name string) bool, err
 	}
 	for _, p := range q {
 		if p.key != "name" && p.key != "associated" {
-			return nil, badRequest("Invalid query string parameters: %q is none of this call.", shortened(p.key))
+			return nil, badRequest("Invalid query string parameters: %q is not a parameter of this call.", shortened(p.key))
 		}
 	}
 	named := func(string) bool { return true }

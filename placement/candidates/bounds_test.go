@@ -45,7 +45,7 @@ func (c *leaving) Err() error {
 }
 
 // TestLongSubtreesAreBounded: providers that are compared for a long same_subtree count as steps,
-// so that the search ends when it should, and when nobody waits for it any more.
+// so that the search ends when it should, and when no client waits for it any more.
 func TestLongSubtreesAreBounded(t *testing.T) {
 	f, r := crowd(200)
 	s := plant(t, ground(t), f)
@@ -55,7 +55,7 @@ func TestLongSubtreesAreBounded(t *testing.T) {
 	}
 	gone := &leaving{Context: ctx, after: 1}
 	if stats, err = candidates.Search(gone, s, &r, candidates.Options{}, func(*candidates.Candidate) bool { return true }); !errors.Is(err, context.Canceled) || stats.Steps > 200_000 {
-		t.Errorf("nobody waits: %+v, %v", stats, err)
+		t.Errorf("no client waits: %+v, %v", stats, err)
 	}
 }
 

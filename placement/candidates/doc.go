@@ -9,10 +9,10 @@
 // a group becomes slots, one for each class of the unsuffixed group and one for each suffixed
 // group, and every tree becomes an anchor: a tree with the sharing providers of its aggregates.
 //
-//	Request ── resolve ──▶ query: names become numbers and sets of providers
-//	query   ── visit ────▶ the anchors that can matter, those of the rarest condition
-//	anchor  ── fill ─────▶ for each slot the providers that could serve it, with their free capacity
-//	slots   ── search ───▶ one provider for each slot, subtracting capacity as it goes ──▶ Candidate
+//	Request ─ resolve ─▶ query: names become numbers and sets of providers
+//	query   ─ visit ───▶ the anchors that can matter, those of the rarest condition
+//	anchor  ─ fill ────▶ for each slot the providers that could serve it, with their free capacity
+//	slots   ─ search ──▶ one provider for each slot, subtracting capacity as it goes ─▶ Candidate
 //
 // The search backtracks, fewest options first, and returns each Candidate as soon as it is
 // complete: ten candidates cost ten. After its first dead end it looks ahead, by matching the

@@ -88,7 +88,7 @@ func part(r *candidates.Request, i int) *candidates.Request {
 	panic("there is no such part")
 }
 
-// TestVerdicts: what is said in typical cases.
+// TestVerdicts: the explanations of typical cases.
 func TestVerdicts(t *testing.T) {
 	host := func(name string, free int64, traits ...string) placementtest.Forest {
 		return placementtest.Forest{
@@ -122,7 +122,7 @@ func TestVerdicts(t *testing.T) {
 			"There is no trait CUSTOM_NOWHERE: GET /allocation_candidates answers 400 if it gets that far. No candidates. Nothing serves group _FPGA (FPGA:1): of 3 providers that meet all before, none has trait CUSTOM_NOWHERE (there is no such trait)."},
 		{"root", candidates.Request{Groups: []candidates.Group{compute(1)}, Root: candidates.RootConditions{Required: []string{"CUSTOM_X"}}},
 			"No candidates. 4 roots are left, and for none of them the root has trait CUSTOM_X."},
-		{"room for each and not for all", candidates.Request{Groups: []candidates.Group{compute(5), asks("_MORE", "VCPU", 5)}},
+		{"enough for each and not for all", candidates.Request{Groups: []candidates.Group{compute(5), asks("_MORE", "VCPU", 5)}},
 			`No candidates. 3 trees have a provider for each group, but none has all at once: "all groups fit at once" stops 3.`},
 		{"policy", candidates.Request{Groups: []candidates.Group{device(1), asks("_OTHER", fpga, 1)}, GroupPolicy: candidates.Isolate},
 			`No candidates. 3 trees have a provider for each group, but none has all at once: "group_policy=isolate: a provider for each suffixed group" stops 3.`},
@@ -143,8 +143,8 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
-// TestExplainStops: what is too much to find out is said to be, and a context that has ended ends
-// the work.
+// TestExplainStops: an explanation that takes too many steps says so, and a context that has ended
+// ends the work.
 func TestExplainStops(t *testing.T) {
 	s := plant(t, ground(t), wide(2, 21, 1))
 	r := &candidates.Request{Groups: devices(21)}

@@ -44,7 +44,7 @@ func TestReferenceIsPlacement(t *testing.T) {
 		real.plant(f)
 		for asked := 0; asked < 20; {
 			r := placementtest.CandidateRequests(false).Example(int(random.Int64N(1 << 40)))
-			// What is excused is told from the groups, which old versions do not show.
+			// The exceptions depend on the groups, which old versions do not show.
 			r.Flat = r.Flat && old(r) && !f.Shares()
 			if sumsUp(r) {
 				r.GroupPolicy = candidates.None
@@ -126,9 +126,9 @@ func sharingChild(f placementtest.Forest) bool {
 	})
 }
 
-// sumsUp says whether the unsuffixed group asks for a class of another group too. Unless
-// group_policy is none, Placement then adds amounts to what it uses again for other candidates, and
-// answers with amounts that nobody asked for.
+// sumsUp says whether the unsuffixed group asks for a class of another group too. Placement then
+// adds amounts to objects that it uses again for other candidates, and answers with amounts that
+// the request does not have. It does not with group_policy=none.
 func sumsUp(r *candidates.Request) bool {
 	for _, g := range r.Groups {
 		for _, h := range r.Groups {

@@ -130,9 +130,9 @@ func TestLimitedSearchesReachAllTrees(t *testing.T) {
 	}
 }
 
-// TestConcurrentSearchesMeetSeldom: of 4 or 16 searches in a row, two at most begin at the same
+// TestConcurrentSearchesRarelyMeet: of 4 or 16 searches in a row, two at most begin at the same
 // tree where most trees serve nothing, however these stand among the others.
-func TestConcurrentSearchesMeetSeldom(t *testing.T) {
+func TestConcurrentSearchesRarelyMeet(t *testing.T) {
 	g := ground(t)
 	for name, unsuitable := range map[string]func(int) bool{
 		"the first are full":          func(i int) bool { return i < 900 },

@@ -84,7 +84,7 @@ func find(t fataler, s *ledger.Snapshot, r *candidates.Request, o candidates.Opt
 // faultOf says what is wrong with the form of a candidate.
 func faultOf(r *candidates.Request, c *candidates.Candidate) string {
 	if c.Root == nil || c.Root.Parent != "" {
-		return "has a root that is none"
+		return "has a root that is not a root"
 	}
 	if len(c.Groups) != len(r.Groups) {
 		return fmt.Sprintf("has %d groups of %d", len(c.Groups), len(r.Groups))

@@ -236,8 +236,8 @@ func TestIsolate(t *testing.T) {
 	})
 }
 
-// TestRootConditions: root_required and root_member_of look at the root, whoever serves, and at
-// nothing else.
+// TestRootConditions: root_required and root_member_of look at the root, whichever provider serves,
+// and at nothing else.
 func TestRootConditions(t *testing.T) {
 	const multiAttach, windows = "COMPUTE_VOLUME_MULTI_ATTACH", "CUSTOM_WINDOWS_LICENSED"
 	host := func(name string, traits, aggregates []string) placementtest.Forest {

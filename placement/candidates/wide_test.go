@@ -109,7 +109,7 @@ func TestWideTrees(t *testing.T) {
 			large[i].Inventories[0].Total = 3
 		}
 	}
-	// 21 times two units, where 20 devices have room for two each, and something small.
+	// 21 times two units, where 20 devices have two units each, and something small.
 	pigeons := append(devices(22), asks("_VCPU", "VCPU", 1))
 	for i := range 21 {
 		pigeons[i].Resources[0].Amount = 2
@@ -196,8 +196,8 @@ func suffixesOf(groups []candidates.Group) []string {
 	return list
 }
 
-// TestOrder: depth first gives the candidates of one tree after the other; breadth first, each tree
-// gives one in its turn.
+// TestOrder: depth first gives the candidates of one tree after the other; breadth first takes one
+// of each tree in each round.
 func TestOrder(t *testing.T) {
 	s := plant(t, ground(t), wide(3, 2, 0))
 	r := &candidates.Request{Groups: devices(1)}
@@ -221,7 +221,7 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// TestStops: a search ends when nobody wants more, when its steps are used up, and with its
+// TestStops: a search ends when the caller wants no more, when its steps are used up, and with its
 // context.
 func TestStops(t *testing.T) {
 	s := plant(t, ground(t), wide(2, 21, 0))

@@ -10,7 +10,8 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// TestAllocationAmounts: the bounds of one amount, and new consumers of one write with IDs of their own.
+// TestAllocationAmounts: the bounds of one amount, and new consumers of one write with IDs of their
+// own.
 func TestAllocationAmounts(t *testing.T) {
 	l := open(t, new(placementtest.MemoryStore))
 	most := int64(providertree.MaxUnit)

@@ -22,9 +22,9 @@ func offerVCPU(generation int64) func(*ledger.Tx) error {
 
 // TestRefusedForWhatNeverWas: of two writes of one generation that share a commit, the second is
 // refused for what the first did. When the commit fails, nothing happened that it could be refused
-// for, and it must not be told so. One that was refused before the first is told why.
+// for, and it must not get that refusal. One that was refused before the first gets its refusal.
 func TestRefusedForWhatNeverWas(t *testing.T) {
-	for name, failure := range map[string]error{"nothing was written": ledger.ErrFull, "nobody knows": ledger.ErrOutcomeUnknown} {
+	for name, failure := range map[string]error{"nothing was written": ledger.ErrFull, "outcome unknown": ledger.ErrOutcomeUnknown} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				h := openHeld(t)
@@ -85,10 +85,10 @@ func (f *forgetful) Load(ctx context.Context) (*ledger.State, error) {
 	return f.MemoryStore.Load(ctx)
 }
 
-// TestDoubt: a ledger that has its store for itself does not ask it before each read. When it
-// cannot know what became of a commit, it does, until it does know: what it shows and builds on is
-// what the store holds.
-func TestDoubt(t *testing.T) {
+// TestUnknownOutcomeIsReadBack: a ledger that has its store for itself does not ask it before each
+// read. After a commit with an unknown outcome it does, until the outcome is known: what it shows
+// and builds on is what the store holds.
+func TestUnknownOutcomeIsReadBack(t *testing.T) {
 	store := &forgetful{}
 	l, err := ledger.Open(t.Context(), store, ledger.Options{})
 	if err != nil {
@@ -109,10 +109,10 @@ func TestDoubt(t *testing.T) {
 		t.Fatalf("got %v, want ErrOutcomeUnknown", err)
 	}
 	if _, err := l.Snapshot(t.Context()); !errors.Is(err, ledger.ErrUnavailable) {
-		t.Errorf("reading what nobody knows: got %v, want ErrUnavailable", err)
+		t.Errorf("reading after an unknown outcome: got %v, want ErrUnavailable", err)
 	}
 	if _, err := l.Update(t.Context(), create); !errors.Is(err, ledger.ErrUnavailable) {
-		t.Errorf("building on what nobody knows: got %v, want ErrUnavailable", err)
+		t.Errorf("writing after an unknown outcome: got %v, want ErrUnavailable", err)
 	}
 	store.down.Store(false)
 	s, err := l.Snapshot(t.Context())

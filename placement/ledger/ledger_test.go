@@ -125,8 +125,8 @@ func TestBigWriteGoesAlone(t *testing.T) {
 	})
 }
 
-// TestCancel: a caller that gives up while it waits has done nothing; one
-// that gives up later is told that nobody knows.
+// TestCancel: a caller that gives up while it waits has done nothing; one that gives up later gets
+// ErrOutcomeUnknown.
 func TestCancel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := openHeld(t)
@@ -143,7 +143,7 @@ func TestCancel(t *testing.T) {
 		synctest.Wait()
 		cancelEarly()
 		if err := <-errs; errors.Is(err, ledger.ErrOutcomeUnknown) || !errors.Is(err, context.Canceled) {
-			t.Errorf("given up before its turn: %v, want the context's error alone", err)
+			t.Errorf("given up in the queue: %v, want the context's error alone", err)
 		}
 		h.let <- nil
 		h.store.Before = nil
@@ -212,10 +212,10 @@ func TestStoreErrors(t *testing.T) {
 		runs  int   // of the function
 	}{
 		"conflict, then free": {ledger.ErrVersionConflict, 3, nil, 4},
-		"conflict for ever":   {ledger.ErrVersionConflict, 1000, ledger.ErrBusy, 10},
+		"conflict forever":    {ledger.ErrVersionConflict, 1000, ledger.ErrBusy, 10},
 		"rows differ, once":   {ledger.ErrReload, 1, nil, 2},
 		"the store's own":     {full, 1, full, 1},
-		"nobody knows":        {ledger.ErrOutcomeUnknown, 1, ledger.ErrOutcomeUnknown, 1},
+		"outcome unknown":     {ledger.ErrOutcomeUnknown, 1, ledger.ErrOutcomeUnknown, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

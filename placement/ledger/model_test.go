@@ -83,7 +83,7 @@ func TestAgainstModel(t *testing.T) {
 	}
 	missed := func(name string) bool { return outcomes[name] == 0 }
 	for round := 0; round == 0 || round < 5 && slices.ContainsFunc(rare, missed) && !t.Failed() && !testing.Short(); round++ {
-		rapid.Check(t, history) // Some are so rare that one round may do without them.
+		rapid.Check(t, history) // Some are so rare that one round may lack them.
 	}
 	if i := slices.IndexFunc(rare, missed); i >= 0 && !t.Failed() && !testing.Short() {
 		t.Errorf("the random histories never came to %q", rare[i])

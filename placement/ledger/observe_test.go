@@ -29,8 +29,8 @@ type shared struct{ *placementtest.MemoryStore }
 
 func (shared) Exclusive() bool { return false }
 
-// TestObserver: every try to commit is told with what became of it, and so is catching up with
-// other servers.
+// TestObserver: it gets every try to commit with its outcome, and every catching up with other
+// servers.
 func TestObserver(t *testing.T) {
 	var seen observed
 	store := shared{new(placementtest.MemoryStore)}

@@ -16,7 +16,7 @@ import (
 )
 
 // TestAllocations: a consumer that holds nothing has no generation; an answer without allocations
-// is none.
+// is an error.
 func TestAllocations(t *testing.T) {
 	const provider = "00000000-0000-4000-8000-000000000001"
 	server := &answers{list: []answer{
@@ -76,7 +76,7 @@ func TestPutAllocations(t *testing.T) {
 
 // TestAnswers: whatever answers in Placement's place, or nothing does: the error is one that a
 // caller can act upon, and only a write that cannot have arrived, or that Placement itself turned
-// down, is said not to have happened.
+// down, is reported as not done.
 func TestAnswers(t *testing.T) {
 	coded := func(status int, code, detail string) answer {
 		return answer{status: status, body: fmt.Sprintf(`{"errors": [{"status": %d, "code": %q, "detail": %q, "request_id": "req-x"}]}`, status, code, detail)}

@@ -57,7 +57,7 @@ func TestUnanswered(t *testing.T) {
 		{refused, "dial: connection refused", true},
 		{&url.Error{Op: "Get", URL: "http://u:p@placement/", Err: refused}, "dial: connection refused", true},
 		{&net.OpError{Op: "dial", Err: context.DeadlineExceeded}, "dial: context deadline exceeded", true},
-		{syscall.ECONNREFUSED, "connection refused", true}, // of a transport that is none of net's
+		{syscall.ECONNREFUSED, "connection refused", true}, // of a transport that does not use net
 		{&url.Error{Op: "Put", URL: "http://placement/", Err: &net.OpError{Op: "read", Err: syscall.ECONNRESET}}, "read: connection reset by peer", false},
 		{context.DeadlineExceeded, "context deadline exceeded", false},
 		{io.ErrUnexpectedEOF, "unexpected EOF", false},

@@ -24,8 +24,8 @@ type Provider struct {
 	Traits, Aggregates []string
 }
 
-// Inventory is what a provider has of a class. Zero values are what Placement takes when nothing is
-// said: units and steps of 1, a ratio of 1, and max_unit as large as can be.
+// Inventory is what a provider has of a class. Zero values are Placement's defaults: units and
+// steps of 1, a ratio of 1, and max_unit as large as can be.
 type Inventory struct {
 	Class                      string
 	Total, Reserved            int64

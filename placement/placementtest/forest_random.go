@@ -83,7 +83,7 @@ func subset(t *rapid.T, all []string, in, of int, label string) []string {
 	return some
 }
 
-// drawForestInventory draws an inventory of which a few pieces can be had.
+// drawForestInventory draws an inventory of which a few units are free.
 func drawForestInventory(t *rapid.T, class string) Inventory {
 	i := Inventory{Class: class, Total: rapid.Int64Range(1, 8).Draw(t, "total")}
 	if !chance(t, 1, 3, "odd") {

@@ -104,7 +104,7 @@ func TestEveryPage(t *testing.T) {
 }
 
 // TestLost: a database that is older than what was acknowledged from it is refused, until the
-// operator says that this is meant; one that is only newer, or that nobody kept count of, is not.
+// operator says that this is meant; one that is only newer, or was never counted, is not.
 func TestLost(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "placement.db")
 	filled(t, path)

@@ -203,8 +203,8 @@ func TestOwner(t *testing.T) {
 		t.Skip("only root can give files away")
 	}
 	path := filepath.Join(t.TempDir(), "placement.db")
-	const nobody = 65534
-	if err := errors.Join(os.WriteFile(path, nil, 0o600), os.Chown(path, nobody, nobody)); err != nil {
+	const owner = 65534
+	if err := errors.Join(os.WriteFile(path, nil, 0o600), os.Chown(path, owner, owner)); err != nil {
 		t.Fatal(err)
 	}
 	l := open(t, path)
@@ -213,8 +213,8 @@ func TestOwner(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if owner := info.Sys().(*syscall.Stat_t); owner.Uid != nobody || owner.Gid != nobody {
-			t.Errorf("%s belongs to %d:%d", info.Name(), owner.Uid, owner.Gid)
+		if is := info.Sys().(*syscall.Stat_t); is.Uid != owner || is.Gid != owner {
+			t.Errorf("%s belongs to %d:%d", info.Name(), is.Uid, is.Gid)
 		}
 	}
 	closeLedger(t, l)
@@ -243,7 +243,7 @@ func TestStandardNames(t *testing.T) {
 func TestBadFiles(t *testing.T) {
 	t.Run("not a database", func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "placement.db")
-		text := []byte("# this is somebody's letter, not a database\n")
+		text := []byte("# this is a letter, not a database\n")
 		if err := os.WriteFile(path, text, 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -394,9 +394,9 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// TestForeignWriter: somebody who knows nothing of ledger_version, such as
-// OpenStack Placement, changed a row. The write that builds on it notices,
-// loads everything again and is decided again.
+// TestForeignWriter: another process that does not know ledger_version, such as OpenStack
+// Placement, changed a row. The write that builds on it notices, loads everything again and is
+// decided again.
 func TestForeignWriter(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "placement.db")
 	l := open(t, path)

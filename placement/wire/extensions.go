@@ -9,7 +9,7 @@ const (
 	// ExtRootMemberOf is the parameter root_member_of: as member_of, but of the root of the tree,
 	// wherever the resources are.
 	ExtRootMemberOf = "root_member_of"
-	// ExtGroupPolicy makes the parameter group_policy optional; it is none by default.
+	// ExtGroupPolicy makes the parameter group_policy optional, with none as the default.
 	ExtGroupPolicy = "group_policy"
 	// ExtIsolate is the parameter isolate: suffixes of groups whose providers may serve no other
 	// group.

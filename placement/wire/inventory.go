@@ -104,8 +104,8 @@ func DecodeInventoryCreate(body []byte) (InventoryCreate, error) {
 	return InventoryCreate{Inventory: inv, ResourceClass: class}, r.finish(err)
 }
 
-// inventories reads an Inventories. A class name that cannot exist is not a matter of the form: as
-// with any other class that is not there, whoever looks for it says so.
+// inventories reads an Inventories. A class name that cannot exist is not a matter of the form: the
+// lookup of the class refuses it, as any other class that is not there.
 func (r *reader) inventories() (inv Inventories, err error) {
 	var generation, inventories bool
 	err = r.Object(func(key []byte) (err error) {

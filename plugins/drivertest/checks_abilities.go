@@ -17,7 +17,7 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-const seeLayouts = "plugins.Shaper; docs/drivers.md, Layouts with versions"
+const seeLayouts = "plugins.LayoutVersioner; docs/drivers.md, Layouts with versions"
 
 var shapeChecks = []Check{
 	{

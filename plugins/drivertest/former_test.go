@@ -75,8 +75,8 @@ func TestUpgradeWithoutReshape(t *testing.T) {
 	}
 }
 
-// TestFormerReleaseThatIsNone: what is wrong with --former is an error, not the driver's fault.
-func TestFormerReleaseThatIsNone(t *testing.T) {
+// TestUnusableFormerReleaseIsAnError: what is wrong with --former is not the driver's fault.
+func TestUnusableFormerReleaseIsAnError(t *testing.T) {
 	release := formerRelease(t)
 	for name, c := range map[string]struct {
 		opts Options

@@ -10,8 +10,8 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// TestRenamesHold: a rename that is true of some guests is as good as one of all; one of nobody is
-// none.
+// TestRenamesHold: a rename is valid if it is true of some of the guests that have the class, and
+// invalid if it is true of none of them.
 func TestRenamesHold(t *testing.T) {
 	const root, pinned, floating = "0d5a6f1c-5f3e-4c55-8d7a-6a8f2f0c9e11", "aaaaaaaa-0000-0000-0000-000000000000", "bbbbbbbb-0000-0000-0000-000000000000"
 	of := func(ofPinned, ofFloating map[string]int64) providertree.Allocations {
@@ -32,7 +32,7 @@ func TestRenamesHold(t *testing.T) {
 		{"all", []string{"PCPU"}, of(vcpu, vcpu), of(pcpu, pcpu), plugins.ClassRenames{"VCPU": "PCPU"}, ""},
 		{"some", []string{"PCPU", "VCPU"}, of(vcpu, vcpu), of(pcpu, vcpu), plugins.ClassRenames{"VCPU": "PCPU"}, ""},
 		{"some of one", []string{"PCPU", "VCPU"}, of(vcpu, vcpu), of(map[string]int64{"VCPU": 1, "PCPU": 1}, vcpu), plugins.ClassRenames{"VCPU": "PCPU"}, ""},
-		{"of what nobody has", []string{"VCPU"}, of(vcpu, vcpu), of(vcpu, vcpu), plugins.ClassRenames{"CUSTOM_A": "FPGA"}, ""},
+		{"of a class that no consumer has", []string{"VCPU"}, of(vcpu, vcpu), of(vcpu, vcpu), plugins.ClassRenames{"CUSTOM_A": "FPGA"}, ""},
 		{"nothing", []string{"VCPU", "PCPU"}, of(vcpu, vcpu), of(vcpu, vcpu), plugins.ClassRenames{"VCPU": "PCPU"}, "every consumer has as much VCPU as before"},
 		{"inventory for all, allocations for some", []string{"PCPU"}, of(vcpu, vcpu), of(pcpu, vcpu), plugins.ClassRenames{"VCPU": "PCPU"}, "consumer " + floating + " still has VCPU"},
 		{"to itself", []string{"VCPU"}, of(vcpu, vcpu), of(vcpu, vcpu), plugins.ClassRenames{"VCPU": "VCPU"}, "renamed to itself"},

@@ -56,7 +56,7 @@ var variants = map[string]struct{ config, former string }{
 		config: `{"nodes": [{"name": "cn1", "inventories": {"VGPU": {"total": 8}, "VCPU": {"total": 4}}}], "shape": "vgpu-children", "class_renames": {"CUSTOM_SLICE": "VGPU"}}`,
 		former: `{"nodes": [{"name": "cn1", "inventories": {"CUSTOM_SLICE": {"total": 8}, "VCPU": {"total": 4}}}]}`,
 	},
-	"numbered shapes": {config: numbered(4), former: numbered(1)},
+	"layout versions": {config: numbered(4), former: numbered(1)},
 	"abilities": {config: `{"nodes": [{"name": "cn1", "inventories": {"VCPU": {"total": 8}}}, {"name": "cn2", "uuid": "8f7c2b6e-6d3b-4c5e-9a55-9a2c2f1f7a02", "inventories": {"VCPU": {"total": 8}}}],
 		"capabilities": {"COMPUTE_NET_ATTACH_INTERFACE": true, "COMPUTE_RESCUE_BFV": false},
 		"instances": {}, "guest_list": [{"uuid": "6c6a2b6e-6d3b-4c5e-9a55-9a2c2f1f7a03", "name": "web", "node": "cn1", "resources": {"": {"VCPU": 2}}}], "deleted_nodes": ["cn7"],

@@ -107,7 +107,7 @@ func TestStepsThatGoWrong(t *testing.T) {
 	if err := step("failed"); !errors.As(err, &failed) || len(failed.Violations) != 1 {
 		t.Errorf("refused: %v", err)
 	}
-	if err := step("no-root"); !errors.Is(err, ErrBadReply) || !strings.Contains(err.Error(), "migrating from layout version 1") || !strings.Contains(err.Error(), "is missing in the tree") {
+	if err := step("no-root"); !errors.Is(err, ErrBadReply) || !strings.Contains(err.Error(), "migrating from layout version 1") || !strings.Contains(err.Error(), "is missing from the tree") {
 		t.Errorf("without the root: %v", err)
 	}
 	if err := step("panic"); err == nil || !strings.Contains(err.Error(), "panicked in ReshapeStep") {
@@ -151,7 +151,7 @@ func TestCapabilitiesComeWithEachAnswer(t *testing.T) {
 			t.Errorf("%s: %v", how, err)
 		}
 		if diff := cmp.Diff(first, p.Capabilities("cn1")); diff != "" {
-			t.Errorf("%s: what was said last stands: %s", how, diff)
+			t.Errorf("%s: the last report is not kept: %s", how, diff)
 		}
 	}
 	r.wrong(p, "capabilities", "none")

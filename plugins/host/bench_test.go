@@ -119,7 +119,7 @@ func BenchmarkStartToFirstTree(b *testing.B) {
 		b.StartTimer()
 	}
 	for name, d := range map[string]time.Duration{
-		"check-ms": check, "connect+configure-ms": connect, "seat-ms": configure, "tree-ms": tree, "host-CPU-ms": own, "plugin-CPU-ms": its,
+		"check-ms": check, "connect+configure-ms": connect, "take-over-ms": configure, "tree-ms": tree, "host-CPU-ms": own, "plugin-CPU-ms": its,
 	} {
 		b.ReportMetric(milliseconds(d)/float64(b.N), name)
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// shapely is the misbehaving driver with the optional abilities that are about nodes. Its config is
-// an ability and what is to be wrong with it.
+// shapely is the faulty driver with the optional abilities that are about nodes. Its config maps
+// an ability to its fault.
 type shapely struct {
 	chaos
 	wrong map[string]string
@@ -62,7 +62,7 @@ func (s *shapely) Reshape(_ context.Context, tree *providertree.Tree, node strin
 	case "panic":
 		panic("a defect of the driver")
 	case "failed":
-		return nil, &plugins.ReshapeFailed{Reason: "no room", Violations: []plugins.Violation{{Class: "VGPU", Problem: "too many"}}}
+		return nil, &plugins.ReshapeFailed{Reason: "no capacity", Violations: []plugins.Violation{{Class: "VGPU", Problem: "too many"}}}
 	case "no-root":
 		_, err := tree.Remove(root.UUID)
 		return nil, err

@@ -55,21 +55,22 @@ func (r *rig) endRunaways() {
 	}
 }
 
-// TestNoDeedHurtsTheHost: whatever a driver does in a call, the call ends by its deadline, another
-// driver is served meanwhile, and when the first one is told to behave it works again.
-func TestNoDeedHurtsTheHost(t *testing.T) {
-	for _, deed := range []string{
+// TestHostSurvivesDriverFaults: whatever a driver does in a call, the call ends by its deadline,
+// another driver is served meanwhile, and the first one works again once its faults are configured
+// away.
+func TestHostSurvivesDriverFaults(t *testing.T) {
+	for _, fault := range []string{
 		"hang", "late", "error", "not-ready", "refuse", "panic", "panic-elsewhere", "crash", "exit", "abort", "stop", "grandchild", "runaway",
 		"print", "raw-stdout", "garbage", "long-line", "storm", "leak", "tidy-socket",
 		"no-root", "generation", "foreign", "flicker", "huge", "reshape", "again", "uninvited", "lose", "invent", "rename",
 		"garbage storm long-line leak grandchild hang",
 	} {
-		t.Run(strings.ReplaceAll(deed, " ", "+"), func(t *testing.T) {
+		t.Run(strings.ReplaceAll(fault, " ", "+"), func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t)
 			defer r.endRunaways()
 			other := r.mustStart(Spec{Name: "fake", Config: []byte(`{"nodes":[{"name":"cn1","inventories":{"VCPU":{"total":1}}}]}`)})
-			p := r.mustStart(orders(t, "", map[string]string{"update": deed}))
+			p := r.mustStart(orders(t, "", map[string]string{"update": fault}))
 			for _, given := range []providertree.Allocations{nil, {}, nil} {
 				// Any outcome is fine, as long as it is not for our giving up that there is one.
 				if _, err := r.update(p, given); errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, ErrNoAnswer) {
@@ -99,14 +100,14 @@ func TestNoDeedHurtsTheHost(t *testing.T) {
 	}
 }
 
-// TestDeedsInOtherCallsDoNotHurt: the same for the calls around the one that matters.
-func TestDeedsInOtherCallsDoNotHurt(t *testing.T) {
+// TestHostSurvivesDriverFaultsInOtherCalls: the same for the calls around the one that matters.
+func TestHostSurvivesDriverFaultsInOtherCalls(t *testing.T) {
 	for _, call := range []string{"nodes", "health", "watch", "shutdown"} {
-		for _, deed := range []string{"hang", "panic", "crash", "storm", "error"} {
-			t.Run(call+"/"+deed, func(t *testing.T) {
+		for _, fault := range []string{"hang", "panic", "crash", "storm", "error"} {
+			t.Run(call+"/"+fault, func(t *testing.T) {
 				t.Parallel()
 				r := newRig(t)
-				p := r.mustStart(orders(t, "", map[string]string{call: deed}))
+				p := r.mustStart(orders(t, "", map[string]string{call: fault}))
 				for range 2 { // without an answer that many times, it is given up
 					_, _ = p.AvailableNodes(context.Background())
 				}

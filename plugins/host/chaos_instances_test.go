@@ -20,7 +20,7 @@ import (
 const chaoticInstance = "99999999-2222-3333-4444-555555555555"
 
 // instanceOrders is a spec of the chaos driver, whose instances outlive it. With hasty, little time
-// is left for an answer: for deeds that give none, and then it does not matter if an answer that
+// is left for an answer: for faults that give none, and then it does not matter if an answer that
 // would have come is not awaited.
 func instanceOrders(t *testing.T, stateDir string, config map[string]string, hasty bool) Spec {
 	t.Helper()
@@ -48,12 +48,12 @@ func onCN1(t *testing.T) (plugins.InstanceSpec, *providertree.Tree) {
 	return plugins.InstanceSpec{UUID: chaoticInstance, Name: "web", Allocations: providertree.ProviderResources{rootUUID: {"VCPU": 2}}}, tree
 }
 
-// TestNoDeedWithInstancesHurtsTheHost: whatever a driver does in a call about instances, the call
-// ends by its deadline with an error that says what it is, another driver is served meanwhile, and
-// when the first one is told to behave, what is asked again is done once.
-func TestNoDeedWithInstancesHurtsTheHost(t *testing.T) {
+// TestHostSurvivesInstanceFaults: whatever a driver does in a call about instances, the call ends
+// by its deadline with an error that names the cause, and another driver is served meanwhile. Once
+// the faults are configured away, a repeated request is done once.
+func TestHostSurvivesInstanceFaults(t *testing.T) {
 	unknown := []error{ErrOutcomeUnknown}
-	for call, deeds := range map[string]map[string][]error{
+	for call, faults := range map[string]map[string][]error{
 		"list": {
 			"twice": {ErrBadReply}, "nameless": {ErrBadReply}, "strange-power": {ErrBadReply}, "crowd": {ErrBadReply}, "essay": nil,
 			"hang": {ErrNoAnswer}, "late": {ErrNoAnswer}, "crash": {ErrUnavailable}, "not-ready": {plugins.ErrNotReady}, "garbage storm long-line": nil,
@@ -74,16 +74,16 @@ func TestNoDeedWithInstancesHurtsTheHost(t *testing.T) {
 			"hang": {ErrNoAnswer, ErrOutcomeUnknown}, "crash": {ErrUnavailable, ErrOutcomeUnknown}, "panic": unknown, "storm": nil,
 		},
 	} {
-		for deed, want := range deeds {
-			t.Run(call+"/"+strings.ReplaceAll(deed, " ", "+"), func(t *testing.T) {
+		for fault, want := range faults {
+			t.Run(call+"/"+strings.ReplaceAll(fault, " ", "+"), func(t *testing.T) {
 				t.Parallel()
 				r := newRig(t)
 				other := r.mustStart(Spec{Name: "fake", Config: []byte(`{"nodes":[{"name":"cn1","inventories":{"VCPU":{"total":8}}}],"instances":{}}`)})
 				dir := t.TempDir()
-				hasty := deed == "stop" || slices.Contains(want, ErrNoAnswer)
-				p := r.mustStart(instanceOrders(t, dir, map[string]string{call: deed}, hasty))
+				hasty := fault == "stop" || slices.Contains(want, ErrNoAnswer)
+				p := r.mustStart(instanceOrders(t, dir, map[string]string{call: fault}, hasty))
 				err := asked(t, p, call)
-				if deed == "late" && err == nil { // by a hair
+				if fault == "late" && err == nil { // by a hair
 					want = nil
 				}
 				for _, kind := range want {
@@ -163,18 +163,18 @@ func madeAndRemoved(t *testing.T, p *Plugin) error {
 	return nil
 }
 
-// TestNoEventOfInstancesHurtsTheHost: what is told is about an instance or about all, and calls are
-// answered meanwhile.
-func TestNoEventOfInstancesHurtsTheHost(t *testing.T) {
-	for _, deed := range []string{"storm", "garbled", "hang", "late", "crash", "error", "panic", "garbled storm hang"} {
-		t.Run(strings.ReplaceAll(deed, " ", "+"), func(t *testing.T) {
+// TestHostSurvivesFaultyInstanceEvents: each event that arrives is about one instance or about all,
+// and calls are answered meanwhile.
+func TestHostSurvivesFaultyInstanceEvents(t *testing.T) {
+	for _, fault := range []string{"storm", "garbled", "hang", "late", "crash", "error", "panic", "garbled storm hang"} {
+		t.Run(strings.ReplaceAll(fault, " ", "+"), func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t)
 			dir := t.TempDir()
 			var mu sync.Mutex
 			var wrong []string
 			alive := make(chan struct{}, 1)
-			spec := instanceOrders(t, dir, map[string]string{"events": deed}, true)
+			spec := instanceOrders(t, dir, map[string]string{"events": fault}, true)
 			spec.InstanceChanged = func(node, uuid string) {
 				mu.Lock()
 				defer mu.Unlock()
@@ -199,7 +199,7 @@ func TestNoEventOfInstancesHurtsTheHost(t *testing.T) {
 			mu.Lock()
 			defer mu.Unlock()
 			if len(wrong) > 0 {
-				t.Errorf("told of %d that cannot be, such as %s", len(wrong), wrong[0])
+				t.Errorf("received %d invalid events, such as %s", len(wrong), wrong[0])
 			}
 			r.log.records(t)
 		})

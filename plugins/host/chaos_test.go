@@ -17,7 +17,7 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// chaosMain is the main function of the misbehaving driver.
+// chaosMain is the main function of the faulty driver.
 func chaosMain(mode string) {
 	switch mode {
 	case "exit-at-start":
@@ -67,7 +67,7 @@ func (c *chaos) ConfigSchema() []byte { return nil }
 
 func (c *chaos) Configure(ctx context.Context, raw json.RawMessage, _ plugins.HostInfo) error {
 	log := plugins.Logger(ctx)
-	log.Info().Str("driver", "somebody else").Int("answer", 42).Msg("configuring")
+	log.Info().Str("driver", "another driver").Int("answer", 42).Msg("configuring")
 	next := c.cfg
 	next.Update, next.Health = "", ""
 	if err := plugins.DecodeConfig(raw, &next); err != nil {
@@ -160,7 +160,7 @@ func (c *chaos) UpdateProviderTree(ctx context.Context, tree *providertree.Tree,
 		}
 		for consumer, c := range allocations {
 			for provider, amounts := range c.Resources {
-				return nil, &plugins.ReshapeFailed{Reason: "no room", Hint: "make room", Violations: []plugins.Violation{
+				return nil, &plugins.ReshapeFailed{Reason: "no capacity", Hint: "free capacity", Violations: []plugins.Violation{
 					{Consumer: consumer, Provider: provider, Class: "VGPU", Problem: fmt.Sprintf("%d are too many", amounts["VGPU"]), Hint: "hold less"},
 				}}
 			}

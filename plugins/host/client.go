@@ -131,7 +131,7 @@ func (p *process) checkCapability(call, capability string) error {
 
 // LayoutVersion returns the layout version of the last Configure.
 func (p *process) LayoutVersion() (int, error) {
-	const call = "ShapeVersion"
+	const call = "LayoutVersion"
 	if err := p.checkCapability(call, protocol.CapabilityShapes); err != nil {
 		return 0, err
 	}

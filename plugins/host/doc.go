@@ -9,7 +9,9 @@
 //	    ▲            │            │            │            │           │
 //	    │            ▼            ▼            ▼            ▼           ▼
 //	    ├──────── Backoff ◀───────┴────────────┴────────────┴───────────┘
-//	    └──────── Quarantined (too many failures)     NotInstalled, Incompatible, Disabled: until something changes
+//	    └──────── Quarantined (too many failures)
+//
+//	NotInstalled, Incompatible, Disabled: until something changes
 //
 // A plugin is trusted with the machine, but its failures must not affect the agent. If it hangs,
 // crashes, writes garbage or leaves its process group, no call blocks past its deadline, the agent

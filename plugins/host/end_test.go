@@ -15,8 +15,8 @@ import (
 	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
 )
 
-// TestCloseIsAbruptOnPurpose: nobody is told that a process which was killed by intent did not end
-// in an orderly way.
+// TestCloseIsAbruptOnPurpose: no warning is logged that a process which was killed on purpose did
+// not end in an orderly way.
 func TestCloseIsAbruptOnPurpose(t *testing.T) {
 	r := newRig(t)
 	p := r.mustStart(chaosSpec("", nil))
@@ -124,9 +124,8 @@ func TestWhatADriverStartsIsNoPlugin(t *testing.T) {
 	}
 }
 
-// TestWhatIsSaidOfAPluginThatEnds: it is not healthy any more, and not down either when it ends by
-// order.
-func TestWhatIsSaidOfAPluginThatEnds(t *testing.T) {
+// TestStateOfAPluginThatEnds: a plugin that is being stopped is neither healthy nor down.
+func TestStateOfAPluginThatEnds(t *testing.T) {
 	for want, end := range map[State]func(*stage){
 		Stopped:  func(s *stage) { _ = s.Stop(context.Background()) },
 		Disabled: func(s *stage) { _ = s.Reconfigure(context.Background(), Spec{Name: "puppet", Disabled: true}) },

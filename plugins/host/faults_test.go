@@ -47,7 +47,7 @@ func TestPanickingAtEveryCallIsDegraded(t *testing.T) {
 	})
 }
 
-// TestOnePanicIsForgiven: now and then, it is told where it happens.
+// TestOnePanicIsForgiven: a rare panic is reported by the call that it fails, not by the state.
 func TestOnePanicIsForgiven(t *testing.T) {
 	play(t, Spec{}, []string{"0s healthy"}, func(s *stage) {
 		n := 0
@@ -109,8 +109,8 @@ type careless struct {
 
 func (c careless) Destroy(context.Context, string, string) error { return c.destroy() }
 
-// TestAChangeIsNotMadeAgain: nobody knows how far the former process got. That it was being
-// replaced is said, and not that the plugin is down.
+// TestAChangeIsNotMadeAgain: it is not known how far the former process got. The error says that
+// the process was being replaced, not that the plugin is down.
 func TestAChangeIsNotMadeAgain(t *testing.T) {
 	play(t, Spec{}, []string{"0s healthy"}, func(s *stage) {
 		s.set(func() {
@@ -119,19 +119,19 @@ func TestAChangeIsNotMadeAgain(t *testing.T) {
 		err := s.Destroy(context.Background(), "cn1", rootUUID)
 		var down *UnavailableError
 		if !errors.Is(err, ErrUnavailable) || !errors.Is(err, ErrOutcomeUnknown) || errors.As(err, &down) || !strings.Contains(err.Error(), "was being replaced") {
-			t.Errorf("told as %v", err)
+			t.Errorf("got %v", err)
 		}
 	})
 }
 
-// TestAFailedTakeover is told as what it is: the former process goes on.
+// TestAFailedTakeover has an error of its own: the former process goes on.
 func TestAFailedTakeover(t *testing.T) {
 	play(t, Spec{}, []string{"0s healthy"}, func(s *stage) {
 		s.set(func() { s.file, s.fail = fileID{ino: 2}, &StartError{Path: "/x", Cause: errors.New("exit status 1")} })
 		err := s.Reconfigure(context.Background(), Spec{Name: "puppet", Path: "/other"})
 		var failed *TakeoverError
 		if !errors.As(err, &failed) || failed.Path != "/other" || !errors.As(err, new(*StartError)) {
-			t.Errorf("told as %v", err)
+			t.Errorf("got %v", err)
 		}
 		if got := s.Status(); got.PID != 100 || got.State != Healthy || got.Replacements != 0 || got.Path == "/other" {
 			t.Errorf("status: %+v", got)

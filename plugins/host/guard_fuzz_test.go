@@ -101,8 +101,8 @@ func naiveInventory(class string, v *driverv1.Inventory) string {
 	return ""
 }
 
-// FuzzReply: whatever a process sends, it is either refused, in one line that can be read, or
-// Placement could be told it.
+// FuzzReply: whatever a process sends is either refused, in one printable line, or valid for
+// Placement.
 func FuzzReply(f *testing.F) {
 	seed := func(reply *driverv1.UpdateProviderTreeResponse) {
 		raw, err := proto.Marshal(reply)

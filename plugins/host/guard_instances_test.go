@@ -28,7 +28,7 @@ func TestCheckInstances(t *testing.T) {
 		{"nothing at all", []*driverv1.Instance{nil}, "instance 0"},
 		{"not a uuid", []*driverv1.Instance{{Uuid: "instance-0000002a"}}, "the one that Spawn was given"},
 		{"twice", []*driverv1.Instance{{Uuid: a}, {Uuid: rootUUID}, {Uuid: strings.ToUpper(a)}}, "instances 0 and 2 are both " + a},
-		{"a state that nobody knows", []*driverv1.Instance{{Uuid: a, PowerState: 2}}, "power state 2: must be one of NOSTATE (0), RUNNING (1)"},
+		{"an unknown state", []*driverv1.Instance{{Uuid: a, PowerState: 2}}, "power state 2: must be one of NOSTATE (0), RUNNING (1)"},
 		{"a negative one", []*driverv1.Instance{{Uuid: a, PowerState: -1}}, "power state -1"},
 		{"several defects", []*driverv1.Instance{{Uuid: a, PowerState: 9}, {Uuid: "x"}}, "2 defects"},
 		{"too many", make([]*driverv1.Instance, protocol.MaxInstances+1), "at most 100000"},

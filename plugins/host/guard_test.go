@@ -143,7 +143,7 @@ func TestNodesAreRefusedInWords(t *testing.T) {
 		{"one", []plugins.Node{{Name: "a"}}, ""},
 		{"uuid is made canonical", []plugins.Node{{Name: "a", UUID: uuid}}, ""},
 		{"no name", []plugins.Node{{}}, `node 0 (""): its name has 0 characters, must have 1 to 200`},
-		{"unprintable name", []plugins.Node{{Name: "a\u202eb"}}, `node 0 ("a\u202eb"): its name has characters that cannot be printed`},
+		{"unprintable name", []plugins.Node{{Name: "a\u202eb"}}, `node 0 ("a\u202eb"): its name has unprintable characters`},
 		{"name twice", []plugins.Node{{Name: "a"}, {Name: "a"}}, `node 1 ("a"): its name is also that of another node; list each node once`},
 		{"uuid twice", []plugins.Node{{Name: "a", UUID: uuid}, {Name: "b", UUID: strings.ToLower(uuid)}}, `node 1 ("b"): its uuid ` + strings.ToLower(uuid) + ` is also that of "a"`},
 		{"bad uuids", []plugins.Node{{Name: "a", UUID: "x"}, {Name: "b", UUID: "y"}},

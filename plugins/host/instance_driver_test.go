@@ -17,8 +17,8 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// instanceDriver is the misbehaving driver with instances. What it does with one is said by the
-// image that it is spawned from, or by the name of the node.
+// instanceDriver is the faulty driver with instances. The image that an instance is spawned from,
+// or the name of the node, selects what it does.
 type instanceDriver struct {
 	chaos
 	events chan [2]string
@@ -41,7 +41,7 @@ func (k *instanceDriver) Instances(_ context.Context, node string) ([]plugins.In
 	return []plugins.Instance{{UUID: "AAAAAAAA22223333444455555555ABCD", Name: "web", Power: plugins.PowerPaused, HypervisorName: "instance-00000001"}}, nil
 }
 
-// notify passes an event on to whoever watches; with nobody there it is lost.
+// notify passes an event on to the watcher; without one it is lost.
 func (k *instanceDriver) notify(node, uuid string) {
 	select {
 	case k.events <- [2]string{node, uuid}:
@@ -60,7 +60,7 @@ func (k *instanceDriver) Spawn(ctx context.Context, node string, spec plugins.In
 		}
 		return made, &plugins.InstanceFault{Reason: base64.StdEncoding.EncodeToString(text)} // words would be made fit to be shown
 	case "fault":
-		return made, fmt.Errorf("making a disk: %w", &plugins.InstanceFault{UUID: "somebody else", Reason: "there is no room"})
+		return made, fmt.Errorf("making a disk: %w", &plugins.InstanceFault{UUID: "another instance", Reason: "the disk is full"})
 	case "not-ready":
 		return made, &plugins.NotReady{Reason: "it sleeps"}
 	case "unsupported":
@@ -86,7 +86,7 @@ func (k *instanceDriver) Spawn(ctx context.Context, node string, spec plugins.In
 	return made, nil
 }
 
-// slow works, whatever its context says, until the test lets it end. It notices if somebody else is
+// slow works, whatever its context says, until the test lets it end. It fails if another process is
 // at work on the same instance.
 func (k *instanceDriver) slow(uuid string) error {
 	dir := os.Getenv(scratchKey)
@@ -110,7 +110,7 @@ func (k *instanceDriver) slow(uuid string) error {
 func (k *instanceDriver) Destroy(_ context.Context, node, uuid string) error {
 	k.notify(node, uuid)
 	if node == "fault" {
-		return &plugins.InstanceFault{Reason: "it is somebody else's"}
+		return &plugins.InstanceFault{Reason: "it belongs to another tool"}
 	}
 	return nil
 }

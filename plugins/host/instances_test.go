@@ -93,7 +93,7 @@ func (k *keeping) replace() int {
 	return old
 }
 
-// awaitEvent waits until it was told about an instance.
+// awaitEvent waits for an event about an instance.
 func (k *keeping) awaitEvent(node, uuid string) {
 	k.t.Helper()
 	limit := time.After(patience)
@@ -198,7 +198,7 @@ func TestInstanceErrorsAreTyped(t *testing.T) {
 		words   string
 	}{
 		{"fault", spawn("fault"), nil, false, "making a disk"},
-		{"fault of destroy", k.Destroy(ctx, "fault", oneInstance), nil, false, "instance " + oneInstance + ": it is somebody else's"},
+		{"fault of destroy", k.Destroy(ctx, "fault", oneInstance), nil, false, "instance " + oneInstance + ": it belongs to another tool"},
 		{"not found", power("not-found"), plugins.ErrInstanceNotFound, false, "looking it up"},
 		{"not found, at the making", spawn("not-found"), plugins.ErrInstanceNotFound, true, "looking at what was made"},
 		{"not ready", spawn("not-ready"), plugins.ErrNotReady, false, "it sleeps"},
@@ -214,7 +214,7 @@ func TestInstanceErrorsAreTyped(t *testing.T) {
 		}
 	}
 	var fault *plugins.InstanceFault
-	if err := spawn("fault"); !errors.As(err, &fault) || *fault != (plugins.InstanceFault{UUID: oneInstance, Reason: "there is no room"}) {
+	if err := spawn("fault"); !errors.As(err, &fault) || *fault != (plugins.InstanceFault{UUID: oneInstance, Reason: "the disk is full"}) {
 		t.Errorf("fault: %+v", fault)
 	}
 	var notFound *plugins.InstanceNotFound
@@ -439,9 +439,9 @@ func TestStopWaitsForASpawn(t *testing.T) {
 	}
 }
 
-// TestStopDoesNotWaitForEver: not for a Spawn of the process that serves, nor for one of a process
-// that it replaced.
-func TestStopDoesNotWaitForEver(t *testing.T) {
+// TestStopWaitIsBounded: Stop does not wait longer than its timeout for a Spawn, neither of the
+// process that serves nor of one that it replaced.
+func TestStopWaitIsBounded(t *testing.T) {
 	k := keep(t, func(s *Spec) { s.Timeouts.Stop = 300 * time.Millisecond })
 	ctx := context.Background()
 	one := k.spawning(ctx, oneInstance)
@@ -487,8 +487,8 @@ func TestInstanceEvents(t *testing.T) {
 	k.awaitEvent("", "")
 }
 
-// TestWithoutInstances: a plugin that does not announce them is not asked, and nothing is told
-// about them.
+// TestWithoutInstances: a plugin that does not announce them is not asked for them, and sends no
+// events about them.
 func TestWithoutInstances(t *testing.T) {
 	r, ctx := newRig(t), context.Background()
 	var mu sync.Mutex

@@ -147,22 +147,22 @@ func TestMessagesOfTheLargestSize(t *testing.T) {
 	}
 }
 
-// TestHostileWordsAreTamed: what a driver says in errors ends on terminals and in logs.
-func TestHostileWordsAreTamed(t *testing.T) {
+// TestHostileErrorsAreSanitized: what a driver says in errors ends on terminals and in logs.
+func TestHostileErrorsAreSanitized(t *testing.T) {
 	const evil = "\x1b]0;owned\a line\r\n{\"level\":\"info\"}\n\u202egnp.exe\x00\u2028"
-	const tamed = `\u001b]0;owned\u0007 line; {"level":"info"}; \u202egnp.exe\u0000`
+	const sanitized = `\u001b]0;owned\u0007 line; {"level":"info"}; \u202egnp.exe\u0000`
 	st, err := status.New(codes.Aborted, evil).WithDetails(&driverv1.ReshapeFailed{Reason: evil, Offenders: []*driverv1.Offender{
 		{ConsumerUuid: evil, ProviderUuid: evil, ResourceClass: evil, Problem: evil}}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, err = hostile(t, protocol.MaxMessage, nil, st.Err()).UpdateProviderTree(context.Background(), oneNode(t), "cn1", providertree.Allocations{})
-	judge(t, err, "driver x: UpdateProviderTree: "+tamed, nil)
+	judge(t, err, "driver x: UpdateProviderTree: "+sanitized, nil)
 	var failed *plugins.ReshapeFailed
 	if !errors.As(err, &failed) {
 		t.Fatalf("%v", err)
 	}
-	want := &plugins.ReshapeFailed{Reason: tamed, Violations: []plugins.Violation{{Consumer: tamed, Provider: tamed, Class: tamed, Problem: tamed}}}
+	want := &plugins.ReshapeFailed{Reason: sanitized, Violations: []plugins.Violation{{Consumer: sanitized, Provider: sanitized, Class: sanitized, Problem: sanitized}}}
 	if diff := cmp.Diff(want, failed); diff != "" {
 		t.Error(diff)
 	}
@@ -182,7 +182,7 @@ func TestHostileWordsAreTamed(t *testing.T) {
 	}
 	_, err = hostile(t, protocol.MaxMessage, nil, st.Err()).AvailableNodes(context.Background())
 	if !errors.As(err, &failed) || len(failed.Violations) != 502 || failed.Violations[501].Problem != "and 9499 more" {
-		t.Errorf("%d offenders", len(failed.Violations))
+		t.Errorf("%d violations", len(failed.Violations))
 	}
 	many.Offenders[0].Problem = strings.Repeat("x", maxHeaders)
 	if st, err = status.New(codes.Aborted, "").WithDetails(many); err != nil {
@@ -193,7 +193,7 @@ func TestHostileWordsAreTamed(t *testing.T) {
 	}
 }
 
-func TestHostileHealthAndIdentityAreTamed(t *testing.T) {
+func TestHostileHealthAndIdentityAreSanitized(t *testing.T) {
 	raw, err := proto.Marshal(&driverv1.HealthResponse{
 		Problem:  "\x1b[2Jgone\nwrong" + strings.Repeat("x", 10_000),
 		Warnings: []*driverv1.Warning{{Name: "fan", Text: "\x1b[2Jloud\nlevel=error"}},

@@ -13,7 +13,7 @@ import (
 	"go.uber.org/goleak"
 )
 
-// The test binary plays three parts: the tests, a driver that misbehaves (started by the host under
+// The test binary plays three parts: the tests, a faulty driver (started by the host under
 // test), and an agent that is killed. Each copy knows its part from the environment.
 const (
 	partKey     = "HOST_TEST_PART"

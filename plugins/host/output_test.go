@@ -95,7 +95,7 @@ func TestFloodOfLongLines(t *testing.T) {
 			t.Errorf("%d bytes are logged of one second, at most about %d are to be", n, bytesASecond)
 		}
 		if !strings.Contains(buf.String(), `"dropped":`) {
-			t.Error("nothing is said of what was dropped")
+			t.Error("the dropped output is not logged")
 		}
 	})
 }

@@ -44,7 +44,7 @@ func TestFakeDriverReportsItsTree(t *testing.T) {
 		t.Errorf("child: %+v", child)
 	}
 
-	r.await(0, "the plugin to be healthy", is(Healthy)) // it serves calls a moment before it is said to
+	r.await(0, "the plugin to be healthy", is(Healthy)) // it serves calls a moment before its state says so
 	status := p.Status()
 	if status.State != Healthy || status.PID == 0 || len(status.SHA256) != 64 || status.Restarts != 0 {
 		t.Errorf("status: %+v", status)
@@ -73,7 +73,7 @@ func TestTypedAnswersArrive(t *testing.T) {
 	if !errors.As(err, &failed) {
 		t.Fatalf("with allocations: %v", err)
 	}
-	want := &plugins.ReshapeFailed{Reason: "no room", Hint: "make room", Violations: []plugins.Violation{
+	want := &plugins.ReshapeFailed{Reason: "no capacity", Hint: "free capacity", Violations: []plugins.Violation{
 		{Consumer: "99999999-2222-3333-4444-555555555555", Provider: rootUUID, Class: "VGPU", Problem: "3 are too many", Hint: "hold less"},
 	}}
 	if diff := cmp.Diff(want, failed); diff != "" {
@@ -291,8 +291,8 @@ func TestTenThousandConsumersPass(t *testing.T) {
 	}
 }
 
-// TestRenamesComeWithTheReshape: the plugin has those of the last reshape, and a pass that is none
-// does not touch them.
+// TestRenamesComeWithTheReshape: the plugin has those of the last reshape, and a pass without a
+// reshape does not touch them.
 func TestRenamesComeWithTheReshape(t *testing.T) {
 	r := newRig(t)
 	p := r.mustStart(chaosSpec("", map[string]string{"update": "rename"}))
@@ -406,7 +406,7 @@ func TestNewExecutableTakesOverWithoutRefusingACall(t *testing.T) {
 	}
 	second := p.Status()
 	if second.PID == old.PID || second.State != Healthy {
-		t.Fatalf("nobody took over from the busy process: %+v", second)
+		t.Fatalf("no process took over from the busy one: %+v", second)
 	}
 
 	if err := os.Remove(path); err != nil {
@@ -474,8 +474,8 @@ func (r *rig) awaitLog(text string) {
 	}
 }
 
-// TestTenThousandProvidersPass: there and, changed by the driver so that all of it is told again,
-// back.
+// TestTenThousandProvidersPass: a large tree is sent to the driver, and comes back with a change of
+// every provider.
 func TestTenThousandProvidersPass(t *testing.T) {
 	r := newRig(t)
 	p := r.mustStart(chaosSpec("", nil))

@@ -101,7 +101,7 @@ func TestNoiseDoesNotHurt(t *testing.T) {
 		}
 	}
 	rec := found["configuring"]
-	if rec == nil || rec["level"] != "info" || rec["driver"] != "chaos" || rec["plugin_driver"] != "somebody else" || rec["answer"] != 42.0 || rec["call"] != "Configure" {
+	if rec == nil || rec["level"] != "info" || rec["driver"] != "chaos" || rec["plugin_driver"] != "another driver" || rec["answer"] != 42.0 || rec["call"] != "Configure" {
 		t.Errorf("log record of the driver's own: %v", rec)
 	}
 }

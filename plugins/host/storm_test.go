@@ -24,7 +24,7 @@ import (
 var (
 	stormCalls  = []string{"update", "update", "nodes", "health", "watch", "shutdown", "configure"}
 	stormStarts = []string{"", "", "", "noise", "garbage", "long-line", "grandchild", "exit", "crash", "hang", "raw-stdout"}
-	stormDeeds  = []string{
+	stormFaults = []string{
 		"hang", "late", "error", "not-ready", "panic", "panic-elsewhere", "crash", "exit", "abort", "stop", "grandchild", "print",
 		"raw-stdout", "garbage", "long-line", "storm", "leak", "tidy-socket", "garbage grandchild hang",
 	}
@@ -86,7 +86,7 @@ func TestStorm(t *testing.T) {
 	}
 }
 
-// stormWord is logged by the deed wait, which is done nowhere but in the end.
+// stormWord is logged by the fault "wait", which is used only at the end.
 const stormWord = `"message":"waiting"`
 
 // stormy is one of the drivers.
@@ -106,13 +106,13 @@ func (d stormy) spec(start string, config map[string]string) Spec {
 	return s
 }
 
-// anything is a start and a deed in a call.
+// anything is a random start, and a random fault in a call.
 func (d stormy) anything() Spec {
-	call, deeds := d.pick(stormCalls), stormDeeds
+	call, faults := d.pick(stormCalls), stormFaults
 	if call == "update" {
-		deeds = append(slices.Clone(deeds), stormTrees...)
+		faults = append(slices.Clone(faults), stormTrees...)
 	}
-	return d.spec(d.pick(stormStarts), map[string]string{call: d.pick(deeds)})
+	return d.spec(d.pick(stormStarts), map[string]string{call: d.pick(faults)})
 }
 
 // rage is what happens to the driver. In the end there is a call in which it hangs.

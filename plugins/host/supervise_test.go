@@ -265,7 +265,7 @@ func TestOneAnswerForgivesMisses(t *testing.T) {
 	})
 }
 
-func TestCalmProblemsAreTold(t *testing.T) {
+func TestPersistentHealthProblemIsReported(t *testing.T) {
 	play(t, Spec{}, []string{"0s healthy", "10s degraded", "5m10s healthy"}, func(s *stage) {
 		s.set(func() { s.health = func() error { return &unhealthyError{"no libvirt"} } })
 		s.wait(5*time.Minute + 5*time.Second)

@@ -37,9 +37,9 @@ type rig struct {
 	runtime string
 	log     *syncBuffer
 
-	mu     sync.Mutex
-	states []Status
-	news   chan struct{}
+	mu      sync.Mutex
+	states  []Status
+	changed chan struct{}
 }
 
 func newRig(t *testing.T) *rig {
@@ -48,7 +48,7 @@ func newRig(t *testing.T) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &rig{t: t, runtime: dir, log: &syncBuffer{}, news: make(chan struct{}, 1)}
+	r := &rig{t: t, runtime: dir, log: &syncBuffer{}, changed: make(chan struct{}, 1)}
 	r.Host, err = New(Options{
 		Dir: binDir, RuntimeDir: dir, Logger: zerolog.New(r.log).Level(zerolog.DebugLevel),
 		Environ: []string{"PATH=" + os.Getenv("PATH"), "SECRET=x", "NOTIFY_SOCKET=/run/x", "LIBVIRT_DEFAULT_URI=test:///default"},
@@ -58,7 +58,7 @@ func newRig(t *testing.T) *rig {
 			defer r.mu.Unlock()
 			r.states = append(r.states, s)
 			select {
-			case r.news <- struct{}{}:
+			case r.changed <- struct{}{}:
 			default:
 			}
 		},
@@ -107,7 +107,7 @@ func (r *rig) await(n int, what string, fits func(Status) bool) (Status, int) {
 			}
 		}
 		select {
-		case <-r.news:
+		case <-r.changed:
 		case <-limit:
 			r.t.Fatalf("waited for %s; states: %v\nlog:\n%s", what, r.seen(), r.log.String())
 		}
@@ -116,7 +116,7 @@ func (r *rig) await(n int, what string, fits func(Status) bool) (Status, int) {
 
 func is(state State) func(Status) bool { return func(s Status) bool { return s.State == state } }
 
-// chaosSpec is the misbehaving driver with quick reactions.
+// chaosSpec is the faulty driver with quick reactions.
 func chaosSpec(mode string, config map[string]string) Spec {
 	raw, _ := json.Marshal(config)
 	if config == nil {
@@ -219,7 +219,7 @@ func waitGone(t *testing.T, pid int) {
 	}
 }
 
-// pidIn reads the process id that a misbehaving driver answered as an error.
+// pidIn reads the process id that a faulty driver answered as an error.
 func pidIn(t *testing.T, err error) int {
 	t.Helper()
 	var call *CallError

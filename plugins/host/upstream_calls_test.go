@@ -92,8 +92,8 @@ func largeRequestPasses(t *testing.T) {
 		t.Error(err)
 	}
 
-	// A plugin without the SDK may have the small limit. The call then fails in words; the plugin
-	// is none the worse.
+	// A plugin without the SDK may have the small limit. The call then fails with an error; the
+	// plugin keeps working.
 	plain := r.mustStart(plainSpec(t, mark))
 	_, _, err := plain.UpdateProviderTree(context.Background(), tree, "cn1", nil)
 	var call *CallError
@@ -142,7 +142,7 @@ func stopDrains(t *testing.T) {
 	r.awaitLog(`"message":"waiting"`)
 	_, n := r.await(0, "the start", is(Healthy))
 	go func() { stopped <- p.Stop(context.Background()) }()
-	for begun := false; !begun; { // the driver does one thing at a time, so no answer is to be had
+	for begun := false; !begun; { // the driver does one thing at a time, so there is no answer
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Millisecond)
 		_, err := p.AvailableNodes(ctx)
 		cancel()
@@ -195,7 +195,7 @@ func printIsALogRecord(t *testing.T) {
 	}
 }
 
-// infoFrom asks whoever listens on a socket who it is.
+// infoFrom asks the process that listens on a socket for its identity.
 func infoFrom(t *testing.T, socket string, creds credentials.TransportCredentials) (*driverv1.InfoResponse, error) {
 	t.Helper()
 	conn, err := grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(creds))
@@ -208,19 +208,19 @@ func infoFrom(t *testing.T, socket string, creds credentials.TransportCredential
 	return driverv1.NewPluginClient(conn).Info(ctx, &driverv1.InfoRequest{})
 }
 
-func strangerIsAnswered(t *testing.T, r *run) (bool, string) {
+func anyClientIsAnswered(t *testing.T, r *run) (bool, string) {
 	info, err := infoFrom(t, r.start().await("address"), insecure.NewCredentials())
-	return err == nil, fmt.Sprintf("a stranger's call: %v, %v", info, err)
+	return err == nil, fmt.Sprintf("a call without credentials: %v, %v", info, err)
 }
 
-func strangersAreRefused(t *testing.T) {
+func otherClientsAreRefused(t *testing.T) {
 	r, mark := newMarkedRig(t)
 	p := r.mustStart(plainSpec(t, mark))
 	sockets, err := filepath.Glob(filepath.Join(r.runtime, socketDirName, "*", "*"))
 	if err != nil || len(sockets) != 1 {
 		t.Fatalf("sockets: %v, %v", sockets, err)
 	}
-	server := httptest.NewTLSServer(nil) // for its certificate, which is somebody else's
+	server := httptest.NewTLSServer(nil) // for its certificate, which the plugin does not trust
 	foreign := server.TLS.Certificates
 	server.Close()
 	for name, creds := range map[string]credentials.TransportCredentials{

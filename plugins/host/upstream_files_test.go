@@ -93,7 +93,7 @@ func removalIsNoticed(t *testing.T) {
 	if _, err := r.update(p, nil); err != nil {
 		t.Fatal(err)
 	}
-	down, n := r.await(n, "somebody to notice", is(Backoff))
+	down, n := r.await(n, "the removal to be noticed", is(Backoff))
 	if !strings.Contains(down.LastError, sockets[0]+" was removed") {
 		t.Errorf("reason: %q", down.LastError)
 	}
@@ -126,7 +126,7 @@ func wrongReason(t *testing.T, r *run) (bool, string) {
 	return there, "the start: " + clip(start, 300)
 }
 
-func longPathIsSaid(t *testing.T) {
+func longPathIsReported(t *testing.T) {
 	dir := longDir(t, t.TempDir())
 	_, err := New(Options{RuntimeDir: dir, Logger: zerolog.Nop()})
 	if !errors.Is(err, ErrRuntimeDir) {
@@ -147,9 +147,9 @@ func longPathIsSaid(t *testing.T) {
 	}
 }
 
-// reattachToStranger has a socket and a process number that have nothing to do with each other, as
+// reattachToUnrelated has a socket and a process number that have nothing to do with each other, as
 // after a reboot.
-func reattachToStranger(h upstreamHost) {
+func reattachToUnrelated(h upstreamHost) {
 	socket, err := net.Listen("unix", filepath.Join(os.TempDir(), "s"))
 	h.fail(err)
 	go func() {
@@ -157,32 +157,32 @@ func reattachToStranger(h upstreamHost) {
 			_ = conn.Close()
 		}
 	}()
-	stranger := exec.Command("sleep", "300")
-	h.fail(stranger.Start())
+	unrelated := exec.Command("sleep", "300")
+	h.fail(unrelated.Start())
 	ended := make(chan string, 1)
-	go func() { _ = stranger.Wait(); ended <- stranger.ProcessState.String() }()
+	go func() { _ = unrelated.Wait(); ended <- unrelated.ProcessState.String() }()
 	cfg := h.config()
-	cfg.Cmd, cfg.Reattach = nil, &goplugin.ReattachConfig{Protocol: goplugin.ProtocolGRPC, Addr: socket.Addr(), Pid: stranger.Process.Pid}
+	cfg.Cmd, cfg.Reattach = nil, &goplugin.ReattachConfig{Protocol: goplugin.ProtocolGRPC, Addr: socket.Addr(), Pid: unrelated.Process.Pid}
 	client := goplugin.NewClient(cfg)
 	_, err = client.Start()
 	h.fail(err)
 	client.Kill()
 	select {
 	case how := <-ended:
-		h.say("stranger", how)
+		h.say("unrelated", how)
 	default:
-		h.say("stranger", "lives")
+		h.say("unrelated", "lives")
 	}
 }
 
-func strangerKilled(_ *testing.T, r *run) (bool, string) {
-	stranger := r.start().await("stranger")
-	return stranger == "signal: killed", "the stranger: " + stranger
+func unrelatedKilled(_ *testing.T, r *run) (bool, string) {
+	unrelated := r.start().await("unrelated")
+	return unrelated == "signal: killed", "the unrelated process: " + unrelated
 }
 
-// strangersAreLeftAlone: a plugin of nobody's listens where a former agent may have left it, and a
-// plugin of ours gives out its address as its own.
-func strangersAreLeftAlone(t *testing.T) {
+// unrelatedAreLeftAlone: a plugin that this host did not start listens where a former agent may
+// have left it, and a plugin of this host gives out that address as its own.
+func unrelatedAreLeftAlone(t *testing.T) {
 	r, mark := newMarkedRig(t)
 	plain, err := plainPlugin()
 	if err != nil {
@@ -197,22 +197,22 @@ func strangersAreLeftAlone(t *testing.T) {
 	if err := os.MkdirAll(left, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	stranger := exec.Command(plain)
-	stranger.Env = []string{protocol.CookieKey + "=" + protocol.CookieValue, goplugin.EnvUnixSocketDir + "=" + left, "PLUGIN_PROTOCOL_VERSIONS=1"}
-	out, err := stranger.StdoutPipe()
+	unrelated := exec.Command(plain)
+	unrelated.Env = []string{protocol.CookieKey + "=" + protocol.CookieValue, goplugin.EnvUnixSocketDir + "=" + left, "PLUGIN_PROTOCOL_VERSIONS=1"}
+	out, err := unrelated.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := stranger.Start(); err != nil {
+	if err := unrelated.Start(); err != nil {
 		t.Fatal(err)
 	}
 	ended := make(chan struct{})
 	t.Cleanup(func() {
-		_ = stranger.Process.Kill()
+		_ = unrelated.Process.Kill()
 		<-ended
 	})
 	handshake, err := bufio.NewReader(out).ReadString('\n')
-	go func() { _ = stranger.Wait(); close(ended) }()
+	go func() { _ = unrelated.Wait(); close(ended) }()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -220,7 +220,7 @@ func strangersAreLeftAlone(t *testing.T) {
 		t.Helper()
 		select {
 		case <-ended:
-			t.Fatalf("%s the stranger has ended: %s", after, stranger.ProcessState)
+			t.Fatalf("%s the unrelated process has ended: %s", after, unrelated.ProcessState)
 		default:
 		}
 	}
@@ -249,8 +249,8 @@ func strangersAreLeftAlone(t *testing.T) {
 	if err := p.Start(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	if p.Status().PID == stranger.Process.Pid {
-		t.Error("the stranger is our plugin now")
+	if p.Status().PID == unrelated.Process.Pid {
+		t.Error("the unrelated process is our plugin now")
 	}
 	if err := h.Close(); err != nil {
 		t.Error(err)
@@ -258,7 +258,7 @@ func strangersAreLeftAlone(t *testing.T) {
 	lives("after an agent came and went")
 }
 
-// swap is an executable that is good until somebody looks at it.
+// swap is an executable that is good until it is checked.
 type swap struct{ path, good, evil, ran string }
 
 func newSwap(dir, plain string) (s swap, err error) {
@@ -358,7 +358,7 @@ func checkedOneRuns(t *testing.T) {
 			}
 			select {
 			case states <- st:
-			default: // nobody reads any more
+			default: // there is no reader any more
 			}
 		},
 	})

@@ -60,10 +60,10 @@ type run struct {
 	dir    string // its TMPDIR
 	stderr syncBuffer
 
-	mu    sync.Mutex
-	said  map[string]string
-	news  chan struct{} // closed and replaced when something was said
-	ended chan struct{} // closed when the process has ended
+	mu      sync.Mutex
+	said    map[string]string
+	changed chan struct{} // closed and replaced when said changes
+	ended   chan struct{} // closed when the process has ended
 }
 
 func newRun(t *testing.T, part, row string, env ...string) *run {
@@ -76,7 +76,7 @@ func newRun(t *testing.T, part, row string, env ...string) *run {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &run{t: t, mark: rand.Text(), dir: dir, said: map[string]string{}, news: make(chan struct{}), ended: make(chan struct{})}
+	r := &run{t: t, mark: rand.Text(), dir: dir, said: map[string]string{}, changed: make(chan struct{}), ended: make(chan struct{})}
 	r.cmd = exec.Command(chaosPath)
 	r.cmd.Env = append(os.Environ(), partKey+"="+part, rowKey+"="+row, markKey+"="+r.mark, "TMPDIR="+dir, "AGENT_BIN="+plain)
 	r.cmd.Env = append(r.cmd.Env, env...)
@@ -125,8 +125,8 @@ func (r *run) listen(out *os.File) {
 		if text, err := strconv.Unquote(value); err == nil {
 			r.mu.Lock()
 			r.said[key] = text
-			close(r.news)
-			r.news = make(chan struct{})
+			close(r.changed)
+			r.changed = make(chan struct{})
 			r.mu.Unlock()
 		}
 	}
@@ -141,7 +141,7 @@ func (r *run) await(key string) string {
 		r.mu.Lock()
 		value, ok := r.said[key]
 		failed, bad := r.said["failed"]
-		news := r.news
+		changed := r.changed
 		r.mu.Unlock()
 		switch {
 		case ok:
@@ -152,7 +152,7 @@ func (r *run) await(key string) string {
 			r.t.Fatalf("it ended before it said %q\n%s", key, r.stderr.String())
 		}
 		select {
-		case <-news:
+		case <-changed:
 		case <-ended: // its last words may still be on their way
 			ended = nil
 			time.Sleep(50 * time.Millisecond)

@@ -20,8 +20,8 @@ type fault struct {
 	ours func(*testing.T)
 }
 
-// faults are all that are known, and why the host and the SDK do more than call go-plugin: whoever
-// wants to throw away a piece of them finds here what it is for.
+// faults are all that are known. They are why the host and the SDK do more than call go-plugin:
+// look here for the purpose of a piece before you remove it.
 var faults []fault
 
 func init() {
@@ -30,7 +30,7 @@ func init() {
 		{"a line of log crashes the host", crashingLine, hostCrashed, logLineIsALogRecord},
 		// Every call and every stop has a deadline of ours, after which the process group is
 		// killed.
-		{"a stopped process blocks Ping and Kill for ever", stoppedProcess, pingAndKillBlocked, stoppedProcessIsReplaced},
+		{"a stopped process blocks Ping and Kill forever", stoppedProcess, pingAndKillBlocked, stoppedProcessIsReplaced},
 		// Its own process group, and a deadline for what still holds its pipes.
 		{"a child of the plugin blocks Kill, and survives it", childHoldsOutput, killBlockedByChild, childrenGoToo},
 		// The kernel's parent-death signal from a thread that stays, and the SDK for what the
@@ -50,13 +50,13 @@ func init() {
 		// Never below /tmp, and health checks look whether it is still there.
 		{"a removed socket goes unnoticed", removedSocket, removalUnnoticed, removalIsNoticed},
 		// Checked before anything is started; and start errors carry what the plugin said.
-		{"a long path of the socket is called a wrong architecture", longSocketPath, wrongReason, longPathIsSaid},
+		{"a long path of the socket is called a wrong architecture", longSocketPath, wrongReason, longPathIsReported},
 		// There is no reattaching: processes are of this host's making or not its concern.
-		{"reattaching ends whatever process has the number", reattachToStranger, strangerKilled, strangersAreLeftAlone},
+		{"reattaching ends whatever process has the number", reattachToUnrelated, unrelatedKilled, unrelatedAreLeftAlone},
 		// Opened once, checked, and executed by the descriptor that was checked.
 		{"an executable that is swapped after the check is run", swappedExecutable, swappedOneRan, checkedOneRuns},
 		// Mutual TLS costs some 60 ms at a start and next to nothing in a call: it is always on.
-		{"whoever reaches the socket may call the plugin", justRun, strangerIsAnswered, strangersAreRefused},
+		{"any client that reaches the socket may call the plugin", justRun, anyClientIsAnswered, otherClientsAreRefused},
 		// A new configuration of go-plugin for every process.
 		{"a plugin cannot be started twice with one configuration", startAgain, secondStartFails, restartsGoOn},
 		// The runner gives /dev/null.
@@ -86,8 +86,8 @@ func TestFaultsOfGoPlugin(t *testing.T) {
 	}
 }
 
-// newMarkedRig is a rig for plugins with a mark; when it has ended, no process with it is left,
-// whoever started it.
+// newMarkedRig is a rig for plugins with a mark; when it has ended, no process with the mark may be
+// left, whichever process started it.
 func newMarkedRig(t *testing.T) (r *rig, mark string) {
 	t.Helper()
 	mark = rand.Text()
@@ -95,7 +95,7 @@ func newMarkedRig(t *testing.T) (r *rig, mark string) {
 	return newRig(t), mark
 }
 
-// plainSpec is the plain plugin with a deed.
+// plainSpec is the plain plugin with arguments, which select what it does.
 func plainSpec(t *testing.T, mark string, args ...string) Spec {
 	t.Helper()
 	path, err := plainPlugin()

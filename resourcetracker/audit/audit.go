@@ -65,9 +65,9 @@ type Auditor struct {
 	// runs.
 	Drivers func() []Driver
 	Seen    *resourcetracker.SeenGuests
-	// Doubt is why nothing must be written, because it is not known whether this machine saw the
-	// guests; "": it is.
-	Doubt string
+	// Discrepancy is why nothing must be written, because it is not known whether this machine saw
+	// the guests; "": it is.
+	Discrepancy string
 	// NewNode is the uuid that a host without an identity was given for now; "": the host has one.
 	NewNode string
 	Logger  zerolog.Logger

@@ -151,16 +151,16 @@ func TestUnaccountedGuests(t *testing.T) {
 		kept   string
 		differ []audit.Difference
 	}{
-		"holds what it has":                     {guest: whole, here: has},
-		"and more, of classes nobody speaks of": {guest: whole, here: resources{root: {"VCPU": 2, "MEMORY_MB": 5}, gpu: {"CUSTOM_GPU": 1}, far: {"NET_BW_EGR_KILOBIT_PER_SEC": 9}}},
-		"holds, the driver does not know what":  {guest: plugins.Guest{UUID: "g"}, here: has},
-		"holds nothing":                         {guest: whole, wrong: true},
-		"holds elsewhere":                       {guest: whole, other: resources{far: {"VCPU": 2}}, wrong: true, kept: "elsewhere"},
-		"nobody knows what it has":              {guest: plugins.Guest{UUID: "g", ProjectID: "p", UserID: "u"}, wrong: true, kept: "does not report its resources"},
-		"has nothing, holds nothing":            {guest: plugins.Guest{UUID: "g", Resources: resources{}}},
-		"nobody knows whose it is":              {guest: plugins.Guest{UUID: "g", Resources: has}, wrong: true, kept: "does not report its project and user"},
-		"half of whose it is":                   {guest: plugins.Guest{UUID: "g", ProjectID: "p", Resources: has}, wrong: true, kept: "does not report its project and user"},
-		"nobody knows, a person does":           {guest: plugins.Guest{UUID: "g", Resources: has}, owner: audit.Owner{ProjectID: "x", UserID: "y"}, wrong: true},
+		"holds what it has": {guest: whole, here: has},
+		"and more, of classes that the driver does not report": {guest: whole, here: resources{root: {"VCPU": 2, "MEMORY_MB": 5}, gpu: {"CUSTOM_GPU": 1}, far: {"NET_BW_EGR_KILOBIT_PER_SEC": 9}}},
+		"holds, the driver does not know what":                 {guest: plugins.Guest{UUID: "g"}, here: has},
+		"holds nothing":                                        {guest: whole, wrong: true},
+		"holds elsewhere":                                      {guest: whole, other: resources{far: {"VCPU": 2}}, wrong: true, kept: "elsewhere"},
+		"the driver does not know what it has":                 {guest: plugins.Guest{UUID: "g", ProjectID: "p", UserID: "u"}, wrong: true, kept: "does not report its resources"},
+		"has nothing, holds nothing":                           {guest: plugins.Guest{UUID: "g", Resources: resources{}}},
+		"the driver does not know whose it is":                 {guest: plugins.Guest{UUID: "g", Resources: has}, wrong: true, kept: "does not report its project and user"},
+		"half of whose it is":                                  {guest: plugins.Guest{UUID: "g", ProjectID: "p", Resources: has}, wrong: true, kept: "does not report its project and user"},
+		"the driver does not know, an operator does":           {guest: plugins.Guest{UUID: "g", Resources: has}, owner: audit.Owner{ProjectID: "x", UserID: "y"}, wrong: true},
 		"holds less": {
 			guest: whole, here: resources{root: {"VCPU": 1}, gpu: {"CUSTOM_GPU": 1}}, wrong: true, kept: "are not changed",
 			differ: []audit.Difference{{root, "cn1", "VCPU", 2, 1}},
@@ -225,7 +225,7 @@ func TestOvercommitted(t *testing.T) {
 
 // TestProof: whatever is known, nothing is deletable that is a guest somewhere on this host, is
 // young, or was neither seen nor named, or is not named and was written after it went, or while
-// nobody is listed; and every consumer is either a guest or an orphan.
+// no guest is listed; and every consumer is either a guest or an orphan.
 func TestProof(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		coin := func(label string) bool { return rapid.Bool().Draw(t, label) }
@@ -285,7 +285,7 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
-// TestOrphansOfAnEmptyNode: a driver that lists nobody proves nothing of anybody.
+// TestOrphansOfAnEmptyNode: a driver that lists no guest is no proof that a consumer is gone.
 func TestOrphansOfAnEmptyNode(t *testing.T) {
 	in := node(held("o", resources{root: {"VCPU": 1}}))
 	in.Seen = map[string]resourcetracker.Sighting{"o": {First: now.Add(-9 * time.Hour), Gone: now.Add(-90 * time.Minute)}}
@@ -328,13 +328,13 @@ func TestRequestedResources(t *testing.T) {
 	in.Guests = []plugins.Guest{
 		{UUID: "a", ProjectID: "p", UserID: "u", Requested: true, Resources: requested},
 		{UUID: "b", ProjectID: "p", UserID: "u", Requested: true, Resources: requested},
-		{UUID: "c", ProjectID: "p", UserID: "u", Unknown: "it is pinned. What to do: mend c"},
+		{UUID: "c", ProjectID: "p", UserID: "u", Unknown: "it is pinned. What to do: fix c"},
 	}
 	got := audit.Compare(in, hourOld, audit.Owner{})
 	if len(got.Unaccounted) != 2 || got.Unaccounted[0].UUID != "b" || got.Unaccounted[0].Kept != "" {
 		t.Fatalf("%+v", got.Unaccounted)
 	}
-	if kept := got.Unaccounted[1].Kept; kept != "it is pinned. What to do: mend c" {
+	if kept := got.Unaccounted[1].Kept; kept != "it is pinned. What to do: fix c" {
 		t.Error(kept)
 	}
 }

@@ -5,9 +5,9 @@
 // each finding, whether it can be healed and why not. [Auditor] asks the drivers and Placement, and
 // heals.
 //
-//	what Placement says ([reportclient.Holdings]) ─┐
-//	what the driver says ([plugins.Guest])        ─┼─▶ Compare ─▶ Node: orphaned allocations, guests, over-committed inventories
-//	what the agent remembers (Sighting)           ─┘
+//	what Placement says ([reportclient.Holdings]) ─┐              Node: orphaned allocations,
+//	what the driver says ([plugins.Guest])        ─┼─▶ Compare ─▶ guests, over-committed
+//	what the agent remembers (Sighting)           ─┘              inventories
 //
 // An allocation is orphaned when its consumer is no guest that the driver lists. That alone is no
 // reason to delete it: the consumer may be a migration, whose uuid no hypervisor knows; a guest
@@ -21,9 +21,9 @@
 //   - it has been gone from the list, and the allocation has not been written, for a while
 //     ([Proof].MinAge): a guest that is rebooted hard is not defined for a moment, and one that
 //     comes back from another host is given its allocation before it arrives;
-//   - the allocation was not written after it had gone: what is given to a guest that is unavailable is
-//     for its coming back, and a live migration may wait for hours in a queue; or an operator names
-//     it;
+//   - the allocation was not written after it had gone: what is given to a guest that is
+//     unavailable is for its return, and a live migration may wait for hours in a queue; or an
+//     operator names it;
 //   - the driver lists some guest on the node: one that lists none may look at the wrong
 //     hypervisor, and a guest whose definition is lost is there again after a hard reboot; or an
 //     operator names it;

@@ -25,7 +25,7 @@ type finding struct {
 	problem *string
 	// still says whether, by a list of guests from just now, it is what it was.
 	still func(now discovery) error
-	mend  func(ctx context.Context) error
+	fix   func(ctx context.Context) error
 }
 
 // heal fixes what can be fixed, one after the other. Before each write every driver is asked again,
@@ -35,8 +35,8 @@ type finding struct {
 // If this must not be the machine that saw these guests, or if a driver that must be asked does not
 // answer, nothing (more) is written, and the report says so.
 func (a Auditor) heal(ctx context.Context, s discovery, report *Report, h healer) {
-	if a.Doubt != "" {
-		report.Refused = "nothing is written: " + a.Doubt + " Start the agent here first: it continues with a warning."
+	if a.Discrepancy != "" {
+		report.Refused = "nothing is written: " + a.Discrepancy + " Start the agent here first: it continues with a warning."
 		return
 	}
 	if len(s.silent) == 0 {
@@ -64,7 +64,7 @@ func (a Auditor) heal(ctx context.Context, s discovery, report *Report, h healer
 			}
 			err := f.still(now)
 			if err == nil {
-				err = f.mend(ctx)
+				err = f.fix(ctx)
 			}
 			if err != nil {
 				*f.outcome, *f.problem = Failed, err.Error()
@@ -93,7 +93,7 @@ func orphans(n *Node, placement Placement) []finding {
 				}
 				return nil
 			},
-			mend: func(ctx context.Context) error {
+			fix: func(ctx context.Context) error {
 				_, err := placement.DeleteOurPart(ctx, o.Held(), n.Providers)
 				return err
 			},
@@ -113,7 +113,7 @@ func missing(n *Node, placement Placement) []finding {
 		out = append(out, finding{
 			what: g.UUID, outcome: &g.Done, problem: &g.Problem,
 			still: func(now discovery) error { return g.Still(now.listed(n.UUID, g.UUID)) },
-			mend:  func(ctx context.Context) error { return placement.CreateAllocations(ctx, g.Wanted()) },
+			fix:   func(ctx context.Context) error { return placement.CreateAllocations(ctx, g.Wanted()) },
 		})
 	}
 	return out

@@ -21,18 +21,18 @@ func TestWhatComesBetweenIsNoticed(t *testing.T) {
 	node.Orphans = []Orphan{{Consumer: guest}, {Consumer: "kept", Kept: "because"}}
 	gone, made := orphans(&node, nil), missing(&node, nil)
 	if len(gone) != 1 || len(made) != 1 {
-		t.Fatalf("%d and %d can be mended", len(gone), len(made))
+		t.Fatalf("%d and %d can be fixed", len(gone), len(made))
 	}
 	for name, tc := range map[string]struct {
 		root           string
 		guests         []plugins.Guest
 		deletes, makes bool
 	}{
-		"nobody is there":          {root, nil, true, false},
+		"no guest is there":        {root, nil, true, false},
 		"it is there":              {root, in.Guests, false, true},
 		"it is on another node":    {other, in.Guests, false, false},
 		"it has something else":    {root, []plugins.Guest{{UUID: guest, Resources: providertree.ProviderResources{root: {"VCPU": 2}}}}, false, false},
-		"somebody else is there":   {root, []plugins.Guest{{UUID: "x"}}, true, false},
+		"another guest is there":   {root, []plugins.Guest{{UUID: "x"}}, true, false},
 		"what it has is not known": {root, []plugins.Guest{{UUID: guest}}, false, false},
 	} {
 		now := discovery{nodes: []discovered{{node: plugins.Node{Name: "n", UUID: tc.root}, guests: tc.guests}}}

@@ -157,8 +157,8 @@ const (
 	Failed      Outcome = "failed"
 )
 
-// Mended says that there is nothing left to do about it.
-func (o Outcome) Mended() bool { return o == Deleted || o == Created }
+// Fixed reports whether nothing is left to do about it.
+func (o Outcome) Fixed() bool { return o == Deleted || o == Created }
 
 // Clean says that nothing was found that still is to be looked at, on any node, and that every node
 // could be compared.
@@ -176,7 +176,7 @@ func (r Report) Clean() bool {
 func (r Report) Accounted() bool {
 	for _, n := range r.Nodes {
 		for _, g := range n.Unaccounted {
-			if len(g.Differences) == 0 && !g.Done.Mended() && g.Done != WouldCreate {
+			if len(g.Differences) == 0 && !g.Done.Fixed() && g.Done != WouldCreate {
 				return false
 			}
 		}
@@ -189,12 +189,12 @@ func (r Report) Accounted() bool {
 
 func (n Node) clean() bool {
 	for _, o := range n.Orphans {
-		if !o.Done.Mended() {
+		if !o.Done.Fixed() {
 			return false
 		}
 	}
 	for _, g := range n.Unaccounted {
-		if !g.Done.Mended() {
+		if !g.Done.Fixed() {
 			return false
 		}
 	}

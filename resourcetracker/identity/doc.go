@@ -4,19 +4,23 @@
 // compute_id, which host and machine this state directory belongs to and which compute nodes
 // Placement is known to have had, and refuses to go on where that does not fit.
 //
-//	compute_id      the uuid of the host's own compute node, in Nova's format; may be provisioned, copied, kept over a reinstallation
-//	identity.json   what this agent knows of itself: that uuid, the host's name, a hash of the machine's id, the nodes it reported
+//	compute_id      the uuid of the host's own compute node, in Nova's format; may be
+//	                provisioned, copied, kept over a reinstallation
+//	identity.json   what this agent knows of itself: that uuid, the host's name, a hash of the
+//	                machine's id, the nodes it reported
 //
 // At start-up, before anything is written ([State.Settle]):
 //
 //	compute_id   host name   machine    then
-//	is missing                          refused, if the state directory shows that it was not the first start
-//	differs                             refused: it was exchanged without `compute-agent adopt`
+//	is missing                          refused, if the state directory shows an earlier start
+//	differs                             refused: exchanged without `compute-agent adopt`
 //	same         same        same       go on
-//	same         same        differs    go on with a warning: the system was reinstalled, or moved to another machine. A machine
-//	                                    id that is new at every boot (a system without a lasting /etc) must not keep a host down
-//	same         differs     same       refused: the host was renamed. Go on if it has never reported anything
-//	same         differs     differs    refused: this is a copy of another machine's state directory
+//	same         same        differs    go on with a warning: reinstalled, or moved to another
+//	                                    machine. A machine id that is new at every boot (a system
+//	                                    without a lasting /etc) must not keep a host down
+//	same         differs     same       refused: the host was renamed. Go on if it has never
+//	                                    reported anything
+//	same         differs     differs    refused: a copy of another machine's state directory
 //	same         differs     unknown    refused: one of the two
 //
 // And for each node, at start-up, when Placement does not know it ([State.Admit]): refused if it

@@ -182,11 +182,11 @@ func TestAdmit(t *testing.T) {
 		"new, with guests, and that is meant":       {guests: running, asNew: "cn1"},
 		"new, with guests, and another is meant":    {guests: running, asNew: "cn2", refused: []string{"2 guests"}},
 		"new, and whether there are guests is open": {guests: guests{err: plugins.ErrNotReady}, err: plugins.ErrNotReady},
-		"known once":                                  {reported: cn1, refused: []string{"does not have node cn1 (" + mine + ")", "reported as cn1", "adopt --as-new --node cn1"}},
-		"known once, under another uuid":              {reported: plugins.Node{UUID: other, Name: "cn1"}, refused: []string{"reported as " + other}},
-		"known once, under another name":              {reported: plugins.Node{UUID: mine, Name: "cn0"}, refused: []string{"reported as cn0"}},
-		"known once, and it is meant to be made anew": {reported: cn1, asNew: "cn1", guests: running},
-		"another was known":                           {reported: plugins.Node{UUID: other, Name: "cn2"}, guests: guests{}},
+		"known once":                                {reported: cn1, refused: []string{"does not have node cn1 (" + mine + ")", "reported as cn1", "adopt --as-new --node cn1"}},
+		"known once, under another uuid":            {reported: plugins.Node{UUID: other, Name: "cn1"}, refused: []string{"reported as " + other}},
+		"known once, under another name":            {reported: plugins.Node{UUID: mine, Name: "cn0"}, refused: []string{"reported as cn0"}},
+		"known once, and it is to be created again": {reported: cn1, asNew: "cn1", guests: running},
+		"another was known":                         {reported: plugins.Node{UUID: other, Name: "cn2"}, guests: guests{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := open(t, t.TempDir())
@@ -305,7 +305,7 @@ func TestDamagedFile(t *testing.T) {
 		"no uuid":                               `{"version": 1, "uuid": "cn1", "host": "cn1"}`,
 		"a uuid as Placement does not write it": `{"version": 1, "uuid": "` + strings.ToUpper(mine) + `", "host": "cn1"}`,
 		"no host":                               `{"version": 1, "uuid": "` + mine + `"}`,
-		"a node that is none":                   `{"version": 1, "uuid": "` + mine + `", "host": "cn1", "nodes": {"cn2": {"name": "cn2"}}}`,
+		"a node without a uuid":                 `{"version": 1, "uuid": "` + mine + `", "host": "cn1", "nodes": {"cn2": {"name": "cn2"}}}`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), identity.FileName)

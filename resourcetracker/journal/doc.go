@@ -7,7 +7,8 @@
 //
 //	Begin ──▶ 000007-ROOT.open.json ──▶ POST /reshaper ──▶ End ──▶ 000007-ROOT.json
 //	                  │
-//	                  └── still there at the next start: [Journal.Unresolved], compare, [Journal.Resolve]
+//	                  └── still there at the next start: [Journal.Unresolved], compare,
+//	                      [Journal.Resolve]
 //
 // Each entry is one JSON file below reshapes/ in the state directory, mode 0600. A file is written
 // beside, synced, renamed into place, and the directory synced; so a file is whole or not there,

@@ -277,8 +277,8 @@ func TestUnknownOutcomeStaysOpen(t *testing.T) {
 	}
 }
 
-// TestDamagedFiles: those of finished reshapes are told and keep nobody; one that is open is told
-// as such, of its node.
+// TestDamagedFiles: damaged files of finished reshapes are reported and stop nothing; one of an
+// open reshape is reported as unresolved for its node.
 func TestDamagedFiles(t *testing.T) {
 	damages := map[string]string{
 		"cut short":          `{"version": 1, "id": 1, "ro`,
@@ -326,7 +326,7 @@ func TestDamagedFiles(t *testing.T) {
 func TestOtherFilesAreLeftAlone(t *testing.T) {
 	dir := t.TempDir()
 	check(t, os.Mkdir(filepath.Join(dir, DirName), 0o700))
-	names := []string{"README", "000001.json", "x-" + root + ".json", "000001-nobody.json", "0-" + root + ".json", "000001-" + strings.ToUpper("aaaaaaaa-0000-4000-8000-00000000000a") + ".json"}
+	names := []string{"README", "000001.json", "x-" + root + ".json", "000001-not-a-uuid.json", "0-" + root + ".json", "000001-" + strings.ToUpper("aaaaaaaa-0000-4000-8000-00000000000a") + ".json"}
 	for _, name := range names {
 		check(t, os.WriteFile(filepath.Join(dir, DirName, name), []byte("mine"), 0o600))
 	}

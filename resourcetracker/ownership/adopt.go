@@ -18,8 +18,8 @@ import (
 //   - on each of these: the resource classes that bare has on any provider (a class that moves from
 //     the root to children is on the root still), the traits and aggregates that bare has on that
 //     one provider;
-//   - on the root: all standard resource classes, of which nobody but the driver can have been the
-//     author, and the traits in denied, which the driver says the host does not have ([Denied]).
+//   - on the root: all standard resource classes, which only the driver can have written, and the
+//     traits in denied, which the driver says the host does not have ([Denied]).
 //
 // Everything else is another client's. Values are recorded as they are in Placement. A nil bare is
 // an answer without anything but the root. Cost: O(size of both trees).

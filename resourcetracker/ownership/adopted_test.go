@@ -139,11 +139,11 @@ func TestGiveBackRefusesWhatHoldsOthers(t *testing.T) {
 			}
 		}
 	}))
-	if err := now.AddChild(uid("cell"), uid("theirs"), "somebody's"); err != nil {
+	if err := now.AddChild(uid("cell"), uid("theirs"), "foreign"); err != nil {
 		t.Fatal(err)
 	}
 	_, _, err := GiveBack(now, record, adopted, never)
-	if !errors.Is(err, ErrGiveBack) || !strings.Contains(err.Error(), "somebody's") {
+	if !errors.Is(err, ErrGiveBack) || !strings.Contains(err.Error(), "foreign") {
 		t.Error(err)
 	}
 }

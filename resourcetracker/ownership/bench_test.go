@@ -45,11 +45,11 @@ func BenchmarkMerge(b *testing.B) {
 				own = append(own, p)
 			}
 		}
-		anew := &providertree.Tree{}
-		if err := anew.Populate(own); err != nil {
+		rebuilt := &providertree.Tree{}
+		if err := rebuilt.Populate(own); err != nil {
 			b.Fatal(err)
 		}
-		for name, answer := range map[string]*providertree.Tree{"same": base.Clone(), "anew": anew} {
+		for name, answer := range map[string]*providertree.Tree{"same": base.Clone(), "rebuilt": rebuilt} {
 			b.Run(fmt.Sprintf("%s/%d", name, n), func(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
@@ -63,7 +63,7 @@ func BenchmarkMerge(b *testing.B) {
 	}
 }
 
-// BenchmarkRetire: "same" has nothing that shrinks, "all" takes away every child while it is
+// BenchmarkDrain: "same" has nothing that shrinks, "all" takes away every child while it is
 // allocated.
 func BenchmarkDrain(b *testing.B) {
 	for _, n := range sizes {

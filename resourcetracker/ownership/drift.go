@@ -11,7 +11,7 @@ import (
 
 // Drift returns what Placement says otherwise than what was last applied, because another client
 // changed it: one sentence each, sorted, for messages; one alone if the whole tree is gone. What
-// others added is no drift. Of a record that is pending nothing can be told.
+// others added is no drift. A record that is pending has no known drift.
 //
 // Cost: O(items of the record); when nothing drifted, nothing is formatted.
 func (r *Record) Drift(known *providertree.Tree) []string {

@@ -128,7 +128,7 @@ func decode(content []byte) (*Record, error) {
 	return r, nil
 }
 
-// maxProblems bounds how much is said of one file.
+// maxProblems is how many problems of one file are reported.
 const maxProblems = 10
 
 // validate reports the rules that a record breaks, the first few of them, in a fixed order.

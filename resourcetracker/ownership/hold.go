@@ -8,8 +8,8 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// closed is what Placement is told of an inventory that goes while n of it are allocated: no more
-// than these, and nobody can have more.
+// closed is what is written for an inventory that is removed while n of it are allocated: its total
+// is n and all of it is reserved, so no client can allocate more.
 func closed(inv providertree.Inventory, n int64) providertree.Inventory {
 	inv.Total = min(n, providertree.MaxUnit)
 	inv.Reserved = inv.Total
@@ -24,10 +24,10 @@ func isHeld(before *providertree.Inventory, now providertree.Inventory) bool {
 
 // Hold returns the record of a tree in which [Drain] has held something back, with what that was
 // before it was closed: when it is wanted again, it is for the driver as if it had never been away
-// ([Strip]). What is closed is the driver's from then on, whoever made it, as all that is changed
-// for it; but the operator's and the agent's stay theirs, and say again what they are when they
-// come again. Base is what the driver was given, desired the tree of the record. What is left open
-// there has nothing to be remembered.
+// ([Strip]). What is closed is the driver's from then on, also if another client made it, as all
+// that is changed for it; but the operator's and the agent's stay theirs, and say again what they
+// are when they come again. Base is what the driver was given, desired the tree of the record. What
+// is left open there has nothing to be remembered.
 //
 // Cost: O(draining), and a copy of the record if there is something to note.
 func (r *Record) Hold(base, desired *providertree.Tree, draining []Draining) *Record {

@@ -67,7 +67,7 @@ func (l *life) onDisk(r *Record) *Record {
 	return got
 }
 
-// keeper is a driver that has a GPU, sometimes, and leaves as it is what somebody reserves of it.
+// keeper is a driver that has a GPU, sometimes, and keeps what an operator reserves of it.
 func keeper(t rapid.TB, total int64) func(*providertree.Tree) {
 	return func(tree *providertree.Tree) {
 		gpu := uid("gpu0")
@@ -159,8 +159,8 @@ func TestWhatIsUsedMoreWhileItIsGone(t *testing.T) {
 	sameTree(t, tree(t, "cn1 VCPU=8\n  gpu0 VGPU=2,reserved=2"), l.known)
 }
 
-// TestNovasDeviceThatIsGoneAtFirstSight: the agent takes over from Nova while a device is unavailable, so
-// that no record has it.
+// TestNovasDeviceThatIsGoneAtFirstSight: the agent takes over from Nova while a device is
+// unavailable, so that no record has it.
 func TestNovasDeviceThatIsGoneAtFirstSight(t *testing.T) {
 	l := &life{t: t, known: tree(t, "cn1 VCPU=8\n  gpu0 VGPU=1 OWNER_NOVA")}
 	l.record = owned(t, l.known, "cn1 driver VCPU:driver")
@@ -179,9 +179,8 @@ func TestNovasDeviceThatIsGoneAtFirstSight(t *testing.T) {
 	sameTree(t, tree(t, "cn1 VCPU=8"), gone.known)
 }
 
-// TestWhatSomebodyElseChangedOfAClosedInventory stands: nothing that was before is brought back
-// over it.
-func TestWhatSomebodyElseChangedOfAClosedInventory(t *testing.T) {
+// TestAnotherClientsChangeOfAClosedInventoryStays: the former inventory is not restored over it.
+func TestAnotherClientsChangeOfAClosedInventoryStays(t *testing.T) {
 	l := &life{t: t, known: tree(t, "cn1 VCPU=8\n  gpu0 VGPU=8")}
 	l.record = owned(t, l.known, "cn1 driver VCPU:driver\ngpu0 driver VGPU:driver")
 	l.pass(providertree.ProviderResources{uid("gpu0"): {"VGPU": 2}}, keeper(t, 0))
@@ -235,9 +234,9 @@ func TestAnotherDriverInheritsWhatIsHeldOfItsOwn(t *testing.T) {
 	}
 }
 
-// TestAnAwayDeviceLeavesNoTrace: whatever is used of it while it is unavailable, when it is back all is as
-// if it had stayed.
-func TestAnAwayDeviceLeavesNoTrace(t *testing.T) {
+// TestAMissingDeviceLeavesNoTrace: whatever is used of it while it is unavailable, when it is back
+// all is as if it had stayed.
+func TestAMissingDeviceLeavesNoTrace(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		total := rapid.Int64Range(1, 8).Draw(t, "total")
 		inv := providertree.Inventory{Total: total, Reserved: rapid.Int64Range(0, total).Draw(t, "reserved"), AllocationRatio: rapid.Float64Range(0.5, 4).Draw(t, "ratio")}

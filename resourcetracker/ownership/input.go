@@ -59,7 +59,7 @@ type Result struct {
 	Conflicts []Conflict
 }
 
-// Kind is the kind of a thing that somebody can own.
+// Kind is a kind of item that has an owner.
 type Kind string
 
 // The kinds that there are.

@@ -76,8 +76,8 @@ func (m *merger) mergeInventories(e *entry, was providertree.Provider, record Pr
 }
 
 // moves reports whether the driver takes a class away from a provider of the node because it has it
-// elsewhere now. Then it goes whoever made it (this agent, before its state directory was lost): it
-// must not be told in both places.
+// elsewhere now. Then it is removed also if the record does not have it (this agent made it before
+// its state directory was lost): it must not be reported twice.
 func (m *merger) moves(was providertree.Provider, class string) bool {
 	if to, renamed := m.in.Renames[class]; renamed {
 		class = to
@@ -87,8 +87,9 @@ func (m *merger) moves(was providertree.Provider, class string) bool {
 
 // movesTrait reports whether a trait that the driver takes off a provider of the node has gone to
 // another one with the inventory. That is believed in a reshape only: unlike an inventory, a trait
-// may well be in several places, and outside of one somebody's CUSTOM_FAST on a GPU would go when
-// the driver gives it to a new GPU. A mark of Nova's says of each provider for itself whose it is.
+// may well be in several places, and outside of one an operator's CUSTOM_FAST on a GPU would go
+// when the driver gives it to a new GPU. A mark of Nova's says of each provider for itself whose it
+// is.
 func (m *merger) movesTrait(was providertree.Provider, trait string) bool {
 	return m.inNode[was.UUID] && m.come[trait] && !isMark(trait)
 }
@@ -167,7 +168,7 @@ func (m *merger) made(now providertree.Provider) *entry {
 
 // remains is what is left of a provider that the driver took away and that stays all the same:
 // without what is the driver's on it. Of one that is only marked, the inventories are the driver's
-// and the rest may be anybody's.
+// and the rest may be any client's.
 func (m *merger) remains(was providertree.Provider) *entry {
 	record := m.in.Record.provider(was.UUID)
 	e := &entry{Provider: was, ours: ours{owner: record.Owner}}

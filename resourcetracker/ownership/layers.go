@@ -10,7 +10,7 @@ import (
 )
 
 // lay puts a layer over what is there. What it says of providers that are not there is left out:
-// whose they are to be, nobody knows yet.
+// their owner is not known yet.
 //
 // What another client has written is kept and becomes the layer's, so that what Nova wrote for the
 // same provider.yaml is taken over without a write. What is another's of ours stays the other's:

@@ -187,8 +187,8 @@ func (m *merger) settle() error {
 	return nil
 }
 
-// tree builds the result. Where nobody but the driver has placed providers, it is its answer with
-// the items put right, so that what is untouched stays shared; else it is built again.
+// tree builds the result. Where only the driver has placed providers, it is its answer with the
+// items corrected, so that what is untouched stays shared; else it is built again.
 func (m *merger) tree() (*providertree.Tree, error) {
 	same := len(m.entries) == len(m.answer)
 	for uuid, e := range m.entries {
@@ -252,8 +252,8 @@ func (m *merger) former() *Record {
 	return out
 }
 
-// sort brings what is told into an order that does not depend on that of maps, and tells nothing
-// twice.
+// sort brings the lists for messages into an order that does not depend on that of maps, without
+// duplicates.
 func (m *merger) sort() {
 	slices.SortFunc(m.kept, func(a, b Kept) int {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Provider, b.Provider), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Symbol, b.Symbol), cmp.Compare(a.Change, b.Change))

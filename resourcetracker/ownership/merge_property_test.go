@@ -368,7 +368,7 @@ func TestMergeKeepsItsPromises(t *testing.T) {
 			now, stays := out.Tree.Provider(p.UUID)
 			switch {
 			case !m.mine(p.UUID) && (!stays || now.Name != p.Name || now.ParentUUID != p.ParentUUID):
-				t.Fatalf("%s is somebody else's, and is gone, renamed or moved: %+v", p.Name, now)
+				t.Fatalf("%s is another client's, and is gone, renamed or moved: %+v", p.Name, now)
 			case !stays && in.Answer.Exists(p.UUID):
 				t.Fatalf("%s is gone though the driver has it", p.Name)
 			case !stays:
@@ -377,11 +377,11 @@ func TestMergeKeepsItsPromises(t *testing.T) {
 			rec := in.Record.provider(p.UUID)
 			for _, trait := range p.Traits {
 				if rec.Traits[trait] == "" && !now.HasTrait(trait) && !m.moved(p.UUID, trait) {
-					t.Fatalf("%s has lost %s, which is somebody else's", p.Name, trait)
+					t.Fatalf("%s has lost %s, which is another client's", p.Name, trait)
 				}
 				layered := slices.ContainsFunc(in.Layers, func(l Layer) bool { return slices.Contains(l.Providers[p.UUID].Traits, trait) })
 				if rec.Traits[trait] != "" && !in.Answer.HasTraits(p.UUID, trait) && !layered && now.HasTrait(trait) {
-					t.Fatalf("%s has %s, which nobody wants any more", p.Name, trait)
+					t.Fatalf("%s has %s, which no owner has any more", p.Name, trait)
 				}
 			}
 		}

@@ -42,28 +42,28 @@ cn1 VCPU=8 HW_A COMPUTE_NODE @agg
   gpu0 VGPU=4`,
 		wantRecord: "cn1 driver VCPU:driver @" + uid("agg") + ":driver COMPUTE_NODE:agent HW_A:driver\ngpu0 driver VGPU:driver",
 	},
-	"a driver that sets all traits anew does not wipe an administrator's": {
+	"a driver that replaces all traits does not remove an administrator's": {
 		known: `cn1 VCPU=8 CUSTOM_RACK_7 HW_A HW_B`, record: `cn1 driver VCPU:driver HW_A:driver HW_B:driver`,
 		answer: `cn1 VCPU=8 HW_A`,
 		want:   `cn1 VCPU=8 CUSTOM_RACK_7 HW_A`, wantRecord: `cn1 driver VCPU:driver HW_A:driver`,
 		kept: []string{"removed the trait CUSTOM_RACK_7 of resource provider cn1"},
 	},
-	"a driver that sets all inventories and aggregates anew leaves those of others": {
+	"a driver that replaces all inventories and aggregates leaves those of others": {
 		known: `cn1 VCPU=8 CUSTOM_LICENSE=3 @rack @own`, record: "cn1 driver VCPU:driver @own:driver",
 		answer: `cn1 VCPU=16`,
 		want:   `cn1 VCPU=16 CUSTOM_LICENSE=3 @rack`, wantRecord: `cn1 driver VCPU:driver`,
 		kept: []string{"removed the aggregate " + uid("rack"), "removed the inventory CUSTOM_LICENSE"},
 	},
-	"a value that somebody edited and the driver hands on stays": {
+	"a value that an operator edited and the driver hands on stays": {
 		known: `cn1 VCPU=8,ratio=2.5`, record: `cn1 driver VCPU:driver`,
 		want: `cn1 VCPU=8,ratio=2.5`, wantRecord: `cn1 driver VCPU:driver`,
 	},
-	"what the driver changes of somebody else's becomes the driver's": {
+	"what the driver changes of another client's becomes the driver's": {
 		known: `cn1 VCPU=8`, record: `cn1 driver`,
 		answer: `cn1 VCPU=4`,
 		want:   `cn1 VCPU=4`, wantRecord: `cn1 driver VCPU:driver`,
 	},
-	"neutron's child survives a driver that makes the tree anew": {
+	"neutron's child survives a driver that rebuilds the tree": {
 		known: `
 cn1 VCPU=8
   ovs_agent
@@ -138,7 +138,7 @@ cn1 VCPU=8
 		answer: `cn1 VCPU=8`,
 		want:   `cn1 VCPU=8`, wantRecord: `cn1 driver VCPU:driver`,
 	},
-	"a marked child with somebody else's below it stays for that, without inventory": {
+	"a marked child with another client's below it stays for that, without inventory": {
 		known: `
 cn1 VCPU=8
   pf CUSTOM_PCI_1=1 COMPUTE_MANAGED_PCI_DEVICE
@@ -160,7 +160,7 @@ cn1 VCPU=8
   br_eth0 NET_BW_EGR_KILOBIT_PER_SEC=5 CUSTOM_X OWNER_NOVA`, wantRecord: "cn1 driver VCPU:driver\nbr_eth0 CUSTOM_X:operator",
 		kept: []string{"removed resource provider br_eth0"},
 	},
-	"a mark that the driver made itself is none": {
+	"a mark that the driver made itself does not count": {
 		known: `
 cn1 VCPU=8
   br_eth0 NET_BW_EGR_KILOBIT_PER_SEC=5 OWNER_NOVA`, record: "cn1 driver VCPU:driver\nbr_eth0 OWNER_NOVA:driver",
@@ -188,7 +188,7 @@ cn1 VCPU=8 CUSTOM_T
   gpu0 VGPU=4`, wantRecord: "cn1 driver VCPU:driver\ngpu0 driver VGPU:driver",
 		kept: []string{"removed the inventory CUSTOM_BW of resource provider br_eth0", "removed the trait CUSTOM_T of resource provider cn1", "removed the trait COMPUTE_MANAGED_PCI_DEVICE of resource provider pf"},
 	},
-	"outside of a reshape inventory of somebody else's on the root stays": {
+	"outside of a reshape inventory of another client's on the root stays": {
 		known: `cn1 VCPU=8 CUSTOM_VGPU=4`, record: `cn1 driver VCPU:driver`,
 		answer: `cn1 VCPU=8`,
 		want:   `cn1 VCPU=8 CUSTOM_VGPU=4`, wantRecord: `cn1 driver VCPU:driver`,
@@ -235,12 +235,12 @@ cn1 VCPU=8 CUSTOM_X
 		operator: entryFor("br_eth0", nil, "CUSTOM_X"),
 		want:     `cn1 VCPU=8`, wantRecord: `cn1 driver VCPU:driver`,
 	},
-	"a trait of the agent's and of the operator's is said once": {
+	"a trait of the agent's and of the operator's is recorded once": {
 		known: `cn1 VCPU=8`, record: `cn1 driver VCPU:driver`,
 		agent: []string{"CUSTOM_SHAPE_2"}, operator: entryFor("cn1", nil, "CUSTOM_SHAPE_2"),
 		want: `cn1 VCPU=8 CUSTOM_SHAPE_2`, wantRecord: `cn1 driver VCPU:driver CUSTOM_SHAPE_2:agent`,
 	},
-	"COMPUTE_STATUS_DISABLED that somebody else set survives": {
+	"COMPUTE_STATUS_DISABLED that another client set survives": {
 		known: `cn1 VCPU=8 COMPUTE_STATUS_DISABLED`, record: `cn1 driver VCPU:driver`,
 		answer: `cn1 VCPU=8`, agent: []string{"COMPUTE_NODE"},
 		want: `cn1 VCPU=8 COMPUTE_NODE COMPUTE_STATUS_DISABLED`, wantRecord: `cn1 driver VCPU:driver COMPUTE_NODE:agent`,
@@ -285,7 +285,7 @@ cn1 VCPU=8
 nfs DISK_GB=100 MISC_SHARES_VIA_AGGREGATE`, wantRecord: "cn1 driver VCPU:driver",
 		kept: []string{"removed the inventory DISK_GB of resource provider nfs"},
 	},
-	"a new provider waits for a name that is somebody else's, with what is below it": {
+	"a new provider waits for a name that is another client's, with what is below it": {
 		known: `
 cn1 VCPU=8
   gpu0#theirs VGPU=1`, record: "cn1 driver VCPU:driver",
@@ -354,7 +354,7 @@ cn1 VCPU=8
 		kept:      []string{"moved resource provider theirs"},
 		conflicts: []string{"resource provider ours"},
 	},
-	"what the driver has elsewhere now goes from where it was, whoever made that": {
+	"what the driver has elsewhere now goes from where it was, also if another client made that": {
 		known: `
 cn1 MEMORY_MB=4
   numa0 VCPU=4 HW_NUMA_ROOT
@@ -382,7 +382,7 @@ cn1 VCPU=8
   numa0 NET_BW=10`, wantRecord: "cn1 driver VCPU:driver",
 		kept: []string{"removed resource provider numa0"},
 	},
-	"in a reshape a trait goes from where it was to where the driver has it now, whoever set it": {
+	"in a reshape a trait goes from where it was to where the driver has it now, also if another client set it": {
 		known: `
 cn1 MEM_ENCRYPTION_CONTEXT=15 VCPU=8 CUSTOM_RACK_7 HW_CPU_X86_AMD_SEV HW_CPU_X86_AMD_SEV_ES
   sev_es HW_CPU_X86_AMD_SEV_ES`, record: "cn1 driver MEM_ENCRYPTION_CONTEXT:driver VCPU:driver\nsev_es driver",
@@ -397,7 +397,7 @@ cn1 VCPU=8 CUSTOM_RACK_7 HW_CPU_X86_AMD_SEV_ES
   sev_es HW_CPU_X86_AMD_SEV_ES`, wantRecord: "cn1 driver VCPU:driver\nsev driver MEM_ENCRYPTION_CONTEXT:driver HW_CPU_X86_AMD_SEV:driver\nsev_es driver",
 		kept: []string{"removed the trait CUSTOM_RACK_7", "removed the trait HW_CPU_X86_AMD_SEV_ES"},
 	},
-	"outside of a reshape a trait of somebody else's stays though another provider gets it": {
+	"outside of a reshape a trait of another client's stays though another provider gets it": {
 		known: `
 cn1 VCPU=8
   gpu0 VGPU=4 CUSTOM_FAST`, record: "cn1 driver VCPU:driver\ngpu0 driver VGPU:driver",

@@ -65,7 +65,7 @@ type Stock struct {
 	Owner     Owner
 	Inventory providertree.Inventory
 	// Held is what it was before it went while it was allocated, and was closed until it is free;
-	// nil of all others. Nobody changes it.
+	// nil of all others. It must not be modified.
 	Held *providertree.Inventory
 }
 
@@ -249,9 +249,10 @@ func put[V any](m *map[string]V, key string, v V) {
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
-// Claim returns a record in which traits that a provider of known has are an owner's, whoever set
-// them: so the owner can take them away, by not having them in its layer. It is for what an
-// operator asks for expressly, such as enabling a node that another client has disabled.
+// Claim returns a record in which traits that a provider of known has are an owner's, also if
+// another client set them: so the owner can take them away, by not having them in its layer. It is
+// for what an operator asks for expressly, such as enabling a node that another client has
+// disabled.
 func (r *Record) Claim(known *providertree.Tree, owner Owner, provider string, traits ...string) *Record {
 	out := r.Clone()
 	if out != nil {

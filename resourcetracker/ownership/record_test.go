@@ -33,7 +33,7 @@ func TestUnionIsEverythingThatIsOursByEither(t *testing.T) {
 		t.Error("the union is connected with what it was made of")
 	}
 	if drift := u.Drift(&providertree.Tree{}); drift != nil {
-		t.Errorf("nothing can be told of what is being written: %q", drift)
+		t.Errorf("a pending record has drift: %q", drift)
 	}
 }
 
@@ -135,7 +135,7 @@ func TestStripTakesTheLayersOffAndNothingElse(t *testing.T) {
 	}
 }
 
-func TestDriftTellsWhatSomebodyElseChanged(t *testing.T) {
+func TestDriftListsWhatAnotherClientChanged(t *testing.T) {
 	applied := tree(t, "cn1 VCPU=8 CUSTOM_A=1 HW_A HW_B @a @b\n  gpu0 VGPU=1\n  gpu1 VGPU=1\n  gpu2 VGPU=1\n  br_eth0 CUSTOM_X")
 	record := owned(t, applied, "cn1 driver VCPU:driver CUSTOM_A:operator HW_A:agent HW_B:driver @a:driver @b:driver\ngpu0 driver VGPU:driver\ngpu1 driver\ngpu2 driver\nbr_eth0 CUSTOM_X:operator")
 	if drift := record.Drift(applied); drift != nil {
@@ -229,7 +229,7 @@ func TestUnionSurvivesACrash(t *testing.T) {
 		}
 		for p := range half.All() {
 			if p.ParentUUID == root && !out.Tree.Exists(p.UUID) && final.Tree.Exists(p.UUID) && in.Record.provider(p.UUID).Owner == Driver {
-				t.Fatalf("%s was to be deleted, and is taken for somebody else's:\n%s", p.Name, owners(again.Record))
+				t.Fatalf("%s was to be deleted, and is taken for another client's:\n%s", p.Name, owners(again.Record))
 			}
 		}
 		for p := range final.Tree.All() {

@@ -12,7 +12,7 @@ import (
 
 // Shrinking returns the uuids of the providers that have less in desired than in known: some
 // resource class is gone, or its total is smaller, or the whole provider is gone. Their usages are
-// what [Drain] needs; when nothing shrinks, that is none. They come in the order of known.
+// what [Drain] needs; when nothing shrinks, the result is empty. They come in the order of known.
 //
 // Cost: O(size of the trees).
 func Shrinking(known, desired *providertree.Tree) []string {
@@ -37,7 +37,7 @@ type Draining struct {
 	Provider, Name string
 	// Class is "" for a provider that stays only because another is below it.
 	Class string
-	// Used is what is allocated, Total what Placement is told instead.
+	// Used is what is allocated, Total what is written to Placement instead.
 	Used, Total int64
 	// Gone says that the whole class or provider is to go; else only its total shrinks.
 	Gone bool
@@ -80,7 +80,7 @@ func (r Draining) String() string {
 // changed; when nothing is held back, desired itself is returned. The record of the result is
 // [Record.Exact] and then [Record.Hold].
 //
-// Cost: O(size of the trees), no I/O; see BenchmarkRetire.
+// Cost: O(size of the trees), no I/O; see BenchmarkDrain.
 func Drain(known, desired *providertree.Tree, usages providertree.ProviderResources, may func(provider, class string) bool) (*providertree.Tree, []Draining, error) {
 	r := &draining{known: known, desired: desired, usages: usages, may: may, held: map[string]providertree.Inventories{}}
 	for p := range known.All() {
@@ -103,7 +103,7 @@ type draining struct {
 	usages         providertree.ProviderResources
 	may            func(provider, class string) bool
 
-	held map[string]providertree.Inventories // what is told instead, by provider
+	held map[string]providertree.Inventories // what is written instead, by provider
 	// held providers that desired does not have, in the order of known
 	gone     []string
 	draining []Draining

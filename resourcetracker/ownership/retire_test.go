@@ -22,7 +22,7 @@ func TestDrain(t *testing.T) {
 		want           string
 		told           []string
 	}{
-		"what nobody uses goes": {
+		"what is not used goes": {
 			known: "cn1 VCPU=8 VGPU=4\n  gpu0 VGPU=4", desired: "cn1 VCPU=2",
 			used: providertree.ProviderResources{"cn1": {"VCPU": 1}},
 			want: "cn1 VCPU=2",
@@ -82,7 +82,7 @@ cn1 VCPU=8
 			want: "cn1 VCPU=8",
 			told: []string{"The inventory of VCPU of resource provider cn1 (" + root + ") is kept at a total of 8 while 100 are allocated."},
 		},
-		"a smaller ratio or a larger reserve is what somebody wants, not a thing that is gone": {
+		"a smaller ratio or a larger reserve is what an operator sets, not a thing that is gone": {
 			known: "cn1 VCPU=8,ratio=4", desired: "cn1 VCPU=8,reserved=4,ratio=1",
 			used: providertree.ProviderResources{"cn1": {"VCPU": 20}},
 			want: "cn1 VCPU=8,reserved=4,ratio=1",
@@ -148,7 +148,7 @@ func TestShrinkingNamesTheProvidersWhoseUsageCounts(t *testing.T) {
 	}
 }
 
-// TestRetiredInventoryIsOursUntilItGoes follows a device that is taken out while it is allocated,
+// TestDrainInventoryIsOursUntilItGoes follows a device that is taken out while it is allocated,
 // through the passes until it is free.
 func TestDrainInventoryIsOursUntilItGoes(t *testing.T) {
 	known := tree(t, "cn1 VCPU=8 VGPU=4 CUSTOM_RACK\n  gpu0 VGPU=2 CUSTOM_BY_HAND")
@@ -204,7 +204,7 @@ func TestEnoughIsTheLeastTotal(t *testing.T) {
 	}
 }
 
-// TestRetireKeepsItsPromises: nothing that is used goes or lacks room, nothing that is not used is
+// TestDrainKeepsItsPromises: nothing that is used goes or lacks room, nothing that is not used is
 // kept, and it is at rest.
 func TestDrainKeepsItsPromises(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -233,7 +233,7 @@ func TestDrainKeepsItsPromises(t *testing.T) {
 				case !isWanted && stays && (used == 0 || now.Total != used || now.Reserved != used):
 					t.Fatalf("%s of %s is held wrongly: %+v for %d", class, p.Name, now, used)
 				case isWanted && wanted.Total < was.Total && now.Capacity() < min(used, was.Total):
-					t.Fatalf("%s of %s has no room: %+v for %d", class, p.Name, now, used)
+					t.Fatalf("%s of %s has too little capacity: %+v for %d", class, p.Name, now, used)
 				}
 				if stays {
 					for at := p.UUID; at != ""; {

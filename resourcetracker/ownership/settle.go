@@ -9,8 +9,7 @@ type place struct {
 }
 
 // settlement puts providers that a driver has placed and providers that stay against its will into
-// one tree. Names are each given once and parents are there, so somebody must yield where they
-// clash:
+// one tree. Each name is unique and parents exist, so one provider must yield where they clash:
 //
 //   - a provider under the name that it had before keeps it; one that is new, or takes another
 //     name, yields;

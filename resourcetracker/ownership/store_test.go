@@ -130,7 +130,7 @@ func TestRoundTrip(t *testing.T) {
 	})
 }
 
-func TestADamagedFileIsToldAndNeverReplaced(t *testing.T) {
+func TestADamagedFileIsReportedAndNeverReplaced(t *testing.T) {
 	whole, err := encode(someRecord(t))
 	if err != nil {
 		t.Fatal(err)
@@ -145,21 +145,21 @@ func TestADamagedFileIsToldAndNeverReplaced(t *testing.T) {
 		content string
 		want    error
 	}{
-		"empty":                {"", ErrDamaged},
-		"zeros":                {strings.Repeat("\x00", 100), ErrDamaged},
-		"cut":                  {string(whole[:len(whole)/2]), ErrDamaged},
-		"no version":           {"{}", ErrDamaged},
-		"null":                 {"null", ErrDamaged},
-		"something follows":    {string(whole) + "{}", ErrDamaged},
-		"a field is unknown":   {edit(`"created"`, `"creatde"`), ErrDamaged},
-		"an owner is unknown":  {edit(`"agent"`, `"ageot"`), ErrDamaged},
-		"a uuid is none":       {edit(uid("a"), "aggregate"), ErrDamaged},
-		"a class is none":      {edit(`"VCPU"`, `"vcpu"`), ErrDamaged},
-		"an inventory is none": {edit(`"total": 8`, `"total": -8`), ErrDamaged},
-		"what is held is none": {edit(`"total": 8`, `"held": {"total": -8}, "total": 8`), ErrDamaged},
-		"of another node":      {strings.ReplaceAll(string(whole), root, uid("cn2")), ErrDamaged},
-		"a newer version":      {edit(`"version": 1`, `"version": 4`), ErrNewer},
-		"a newer version with what nobody knows yet": {`{"version": 7, "root": 3}`, ErrNewer},
+		"empty":                                  {"", ErrDamaged},
+		"zeros":                                  {strings.Repeat("\x00", 100), ErrDamaged},
+		"cut":                                    {string(whole[:len(whole)/2]), ErrDamaged},
+		"no version":                             {"{}", ErrDamaged},
+		"null":                                   {"null", ErrDamaged},
+		"something follows":                      {string(whole) + "{}", ErrDamaged},
+		"a field is unknown":                     {edit(`"created"`, `"creatde"`), ErrDamaged},
+		"an owner is unknown":                    {edit(`"agent"`, `"ageot"`), ErrDamaged},
+		"a uuid is invalid":                      {edit(uid("a"), "aggregate"), ErrDamaged},
+		"a class is invalid":                     {edit(`"VCPU"`, `"vcpu"`), ErrDamaged},
+		"an inventory is invalid":                {edit(`"total": 8`, `"total": -8`), ErrDamaged},
+		"what is held is invalid":                {edit(`"total": 8`, `"held": {"total": -8}, "total": 8`), ErrDamaged},
+		"of another node":                        {strings.ReplaceAll(string(whole), root, uid("cn2")), ErrDamaged},
+		"a newer version":                        {edit(`"version": 1`, `"version": 4`), ErrNewer},
+		"a newer version with an unknown layout": {`{"version": 7, "root": 3}`, ErrNewer},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := Open(t.TempDir())
@@ -314,7 +314,7 @@ func TestCrashAtEveryStepOfASave(t *testing.T) {
 		if loadErr != nil || !got.Equal(old) && !got.Equal(newer) || err == nil && !got.Equal(newer) {
 			t.Errorf("%d steps: %+v, %v", steps, got, loadErr)
 		}
-		must(t, Open(dir).Save(newer)) // what is left lying about is in nobody's way
+		must(t, Open(dir).Save(newer)) // leftover files do not block a save
 	}
 }
 

@@ -11,10 +11,10 @@ import (
 
 // Strip returns the tree that a driver is given: what Placement says, without what the agent laid
 // over the driver's own answer for the operator and for itself. So a driver that hands on what it
-// was given does not make that its own, and what left provider.yaml is gone without anybody having
-// to take it away. What a former driver made and the present one does not report is not shown
-// either, so that it goes. What was closed because it went while it was allocated is as it was
-// before ([Record.Hold]): a device that comes back is not taken for one that somebody has reserved.
+// was given does not make that its own, and what left provider.yaml is gone without an explicit
+// removal. What a former driver made and the present one does not report is not shown either, so
+// that it goes. What was closed because it went while it was allocated is as it was before
+// ([Record.Hold]): a device that comes back is not taken for one that an operator has reserved.
 //
 // Known is not changed; the providers that have nothing of the kind are shared with it. A nil
 // record strips nothing. Cost: O(providers) in pointers and O(layered items).
@@ -47,8 +47,8 @@ func Strip(known *providertree.Tree, r *Record) *providertree.Tree {
 	return out
 }
 
-// stripFormer removes the providers that a former driver made and that have nothing of anybody
-// else's on or below them, the operator's included.
+// stripFormer removes the providers that a former driver made and that have nothing of any
+// other owner on or below them, the operator's included.
 func stripFormer(out *providertree.Tree, r *Record) {
 	below := out.Subtree(r.Root)
 	slices.Reverse(below) // from the leaves to the root

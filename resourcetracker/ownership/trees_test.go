@@ -252,7 +252,7 @@ func afterACrash(t rapid.TB, in Input, out Result, undone map[string][]string) {
 		t.Errorf("after a crash something else comes of it:\n%s", cmp.Diff(lines(out.Tree), lines(last.Tree)))
 	}
 	if got, want := owners(last.Record), owners(out.Record); got != want {
-		t.Errorf("after a crash it is somebody else's:\n%s", cmp.Diff(want, got))
+		t.Errorf("after a crash another owner has it:\n%s", cmp.Diff(want, got))
 	}
 }
 

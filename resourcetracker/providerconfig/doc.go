@@ -14,7 +14,7 @@
 //	    traits:
 //	      additional: [CUSTOM_RACK_7]
 //
-//	*.yaml ── parse, schema ──▶ Config ── Layer(tree, root) ──▶ ownership.Layer ── ownership.Merge ──▶ what Placement is told
+//	*.yaml ── parse, schema ──▶ Config ── Layer(tree, root) ──▶ ownership.Layer ── ownership.Merge
 //	            Problems, Warnings        (by uuid, name or $COMPUTE_NODE)
 //
 // The schema is Nova's, version 1.0 (nova/compute/provider_config.py): the files of a host that ran

@@ -18,7 +18,7 @@ import (
 //
 //	/                                required meta; __source_file forbidden; others tolerated
 //	/meta                            required schema_version; others tolerated
-//	/meta/schema_version             text ^1.([0-9]|[1-9][0-9]+)$; a minor version above 0 is warned about
+//	/meta/schema_version             text ^1.([0-9]|[1-9][0-9]+)$; above 1.0 with a warning
 //	/providers                       list
 //	/providers[]                     required identification; others tolerated
 //	/providers[]/identification      exactly one of uuid and name
@@ -26,8 +26,10 @@ import (
 //	  name                           1 to 200 characters
 //	/providers[]/inventories         additional: list of {class: inventory}; others tolerated
 //	  class                          ^[A-Z0-9_]{1,255}$ and custom
-//	  inventory                      required total; reserved, min_unit, max_unit, step_size, allocation_ratio; no others
-//	/providers[]/traits              additional: list of ^[A-Z0-9_]{1,255}$, custom; others tolerated
+//	  inventory                      required total; reserved, min_unit, max_unit, step_size,
+//	                                 allocation_ratio; no others
+//	/providers[]/traits              additional: list of custom ^[A-Z0-9_]{1,255}$;
+//	                                 others tolerated
 
 var (
 	schemaVersion = regexp.MustCompile(`^([0-9]{1,9})\.(0|[1-9][0-9]{0,8})$`)

@@ -239,7 +239,7 @@ func TestDocuments(t *testing.T) {
 		"key is a number":        {meta + "1: a\n", []string{"f.yaml:2:1: the number 1 is not a property name"}},
 		"key is a mapping":       {meta + "? {a: b}\n: c\n", []string{"f.yaml:2:3: a mapping is not a property name"}},
 		"alias in itself":        {meta + "x: &x [*x]\n", []string{"f.yaml:2:8: *x refers to itself"}},
-		"aliases, ignored":       {bomb, nil}, // nobody looks there
+		"aliases, ignored":       {bomb, nil}, // nothing there is read
 		"aliases, unfolded":      {meta + items + "providers:\n" + strings.Repeat(node+"    traits: {additional: *t}\n", 500), []string{"more than 200000 values"}},
 		"alias":                  {meta + "t: &t [CUSTOM_A]\nproviders:\n" + node + "    traits: {additional: *t}\n", nil},
 		"merge":                  {meta + "x: &x {reserved: 1, total: 9}\nproviders:\n" + node + "    inventories: {additional: [{CUSTOM_A: {<<: *x, total: 3}}]}\n", nil},

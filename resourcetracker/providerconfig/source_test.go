@@ -99,8 +99,8 @@ func TestSourceNoticesChanges(t *testing.T) {
 	}
 	poll(t, s, true)
 
-	// The directory goes: there is nothing whose age could be told, so this counts when it was seen
-	// for a while.
+	// The directory is removed: there is no file with an age, so this counts when it was seen for a
+	// while.
 	c.pass(time.Hour)
 	if err := os.RemoveAll(dir); err != nil {
 		t.Fatal(err)
@@ -157,7 +157,7 @@ func TestSourceKeepsTheFormer(t *testing.T) {
 		t.Errorf("Reload: %v", err)
 	}
 	if s.Changed() || s.Config() != former || !errors.Is(s.Err(), ErrInvalid) {
-		t.Error("the former does not stay in force, or nobody can tell why")
+		t.Error("the former does not stay in force, or the reason is not reported")
 	}
 	put(t, dir, "a.yaml", entry("{name: cn1}", "CUSTOM_B"))
 	poll(t, s, true)

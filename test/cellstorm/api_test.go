@@ -105,7 +105,7 @@ func exchange(req *http.Request) (answer, error) {
 	return answer{resp.StatusCode, raw}, err
 }
 
-// must is ask for what is to be answered with a status.
+// must is ask, and wants an answer with a status.
 func (a *api) must(t *testing.T, who caller, method, path string, body any, status int, out any) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

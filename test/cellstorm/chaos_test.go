@@ -102,7 +102,7 @@ func (w *world) await(ctx context.Context, text string) {
 	defer tick.Stop()
 	for ctx.Err() == nil {
 		for _, p := range w.processes {
-			if p.news(from, text) {
+			if p.logged(from, text) {
 				return
 			}
 		}
@@ -113,8 +113,8 @@ func (w *world) await(ctx context.Context, text string) {
 	}
 }
 
-// news reports whether the log says something since the last look; at the first one nothing is new.
-func (p *process) news(from map[string]int64, text string) bool {
+// logged reports whether the log has a text since the last look; at the first look nothing is new.
+func (p *process) logged(from map[string]int64, text string) bool {
 	info, err := os.Stat(p.log)
 	before, looked := from[p.log]
 	if err != nil || info.Size() == before {

@@ -204,7 +204,7 @@ func (p *picture) differences() []string {
 func (p *picture) compareActive(differ func(string, ...any), s cellwire.Server, c *cell) {
 	i := slices.IndexFunc(p.w.hosts, func(h *host) bool { return h.name == s.Host })
 	if i < 0 || p.w.hosts[i].cell != c {
-		differ("%s is active in %s on the host %q, which is none of its hosts", s.UUID, c.name, s.Host)
+		differ("%s is active in %s on the host %q, which is not one of its hosts", s.UUID, c.name, s.Host)
 		return
 	}
 	h := p.w.hosts[i]

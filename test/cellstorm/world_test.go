@@ -243,7 +243,7 @@ func (w *world) close(t *testing.T) {
 	check(t, os.RemoveAll(w.dir))
 }
 
-// tail is the end of a log, without what is said all the time.
+// tail is the end of a log, without its debug lines.
 func tail(text []byte, most int) string {
 	var kept [][]byte
 	for line := range bytes.Lines(text) {

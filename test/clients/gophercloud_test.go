@@ -126,7 +126,7 @@ func TestGophercloud(t *testing.T) {
 		t.Errorf("providers of the aggregate that have VCPU are %v: only the host is in it, and it has none", found)
 	}
 
-	// What can be had: CPU and device of the same NUMA node.
+	// What is available: CPU and device of the same NUMA node.
 	asked, err := allocationcandidates.List(c, allocationcandidates.ListOpts{
 		MemberOf: []string{aggregate}, Resources: "MEMORY_MB:1024", GroupPolicy: "none", SameSubtree: []string{"_CPU,_DEV"}, Limit: 10,
 		ResourceGroups: map[string]allocationcandidates.ResourceGroup{

@@ -110,8 +110,8 @@ func TestOpenstackWithAToken(t *testing.T) {
 	t.Parallel()
 	const token = "the operator's token"
 	endpoint := serve(t, "--auth", "token", "--token-file", tokenFile(t, token, "admin"))
-	stranger := newOpenstack(t, "--os-auth-type", "admin_token", "--os-endpoint", endpoint, "--os-token", "another")
-	if said := stranger.refused("resource", "provider", "list"); !strings.Contains(said, "401") {
+	unknown := newOpenstack(t, "--os-auth-type", "admin_token", "--os-endpoint", endpoint, "--os-token", "another")
+	if said := unknown.refused("resource", "provider", "list"); !strings.Contains(said, "401") {
 		t.Errorf("with an unknown token it printed: %s", said)
 	}
 

@@ -128,9 +128,9 @@ func masked(text string) string {
 	for _, m := range []struct{ what, by string }{
 		{`\d\d\d\d-\d\d-\d\d \d\d:\d\d:\d\dZ`, "<when>"},
 		{`\d\d:\d\d:\d\d INF`, "<time> INF"},
-		{`(set the traits of cn1:)[^.:]*more`, "$1 <traits>"},
+		{`([Ss]et the traits of cn1:)[^.:]*more`, "$1 <traits>"},
 		{`\* \(\d+\)`, "* (<n>)"},
-		{`(    <time> INF The driver's reshape passes[^\n]*\n(?:    <time> INF [^\n]*\n|          [^\n]*\n)*?)(    <time> INF Allocations move[^\n]*\n)`, "$2$1"},
+		{`(    <time> INF The driver's reshape passed[^\n]*\n(?:    <time> INF [^\n]*\n|          [^\n]*\n)*?)(    <time> INF Allocations move[^\n]*\n)`, "$2$1"},
 	} {
 		text = regexp.MustCompile(m.what).ReplaceAllString(text, m.by)
 	}
@@ -139,8 +139,8 @@ func masked(text string) string {
 
 // Only that line of the driver is moved, and only from within the same log.
 func TestMaskedOrder(t *testing.T) {
-	const agent, driver = "    <time> INF The driver's reshape passes all checks. …\n", "    <time> INF Allocations move. …\n"
-	const told = "    <time> INF Placement was told: a very\n          long line. …\n"
+	const agent, driver = "    <time> INF The driver's reshape passed all checks. …\n", "    <time> INF Allocations move. …\n"
+	const told = "    <time> INF Set a very\n          long line. …\n"
 	for in, want := range map[string]string{
 		driver + agent + told:                 driver + agent + told,
 		agent + driver + told:                 driver + agent + told,

@@ -13,7 +13,7 @@ import (
 	"github.com/compute-agent/compute-agent/placement/placementclient"
 )
 
-// placementURL is where the bundled Placement listens if nothing else is said.
+// placementURL is where the bundled Placement listens by default.
 const placementURL = "http://127.0.0.1:8778"
 
 // rootUUID is the identity of the host, which nova-compute gave it.

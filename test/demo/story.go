@@ -236,7 +236,7 @@ func (t *teller) stops(ctx context.Context) {
 }
 
 // doings are the lines of the agent's log about its writes to Placement, and why it wrote, without
-// their fields. What the driver doubts depends on this machine's processor.
+// their fields. The host's discrepancies depend on this machine's processor.
 func doings(log string) string {
 	fields := regexp.MustCompile(` [a-z_]+=.*`)
 	var b strings.Builder
@@ -244,7 +244,7 @@ func doings(log string) string {
 		if strings.Contains(line, " WRN Host discrepancy") {
 			continue
 		}
-		for _, of := range []string{"shape", "Placement was told", "Allocations move", " WRN ", " ERR "} {
+		for _, of := range []string{"shape", " operation=", "Allocations move", " WRN ", " ERR "} {
 			if strings.Contains(line, of) {
 				b.WriteString(fields.ReplaceAllString(strings.TrimSpace(line), " …") + "\n")
 				break

@@ -253,7 +253,7 @@ func TestFaultyDrivers(t *testing.T) {
 		w.write(machine("vgpu-children"), "") // the driver is fixed
 		w.settle()
 		if diff := cmp.Diff(busy("VGPU").sums(nil), w.look().Holding.sums(nil)); diff != "" {
-			t.Errorf("%s: sums after the driver was mended: %s", kind, diff)
+			t.Errorf("%s: sums after the driver was fixed: %s", kind, diff)
 		}
 	}
 }

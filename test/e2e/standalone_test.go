@@ -106,7 +106,8 @@ func TestStandalone(t *testing.T) {
 	again.await(0, "Ctrl-C stops everything except guests")
 	again.signal(syscall.SIGINT)
 	again.exit()
-	// A virtual machine's memory may have been plugged in or out meanwhile; that is news. Nothing else is.
+	// A virtual machine's memory may have been plugged in or out meanwhile. Nothing else may have
+	// changed.
 	if n := again.Count(0, wrote) - again.Count(0, wrote, ": MEMORY_MB total "); n != 0 {
 		t.Errorf("%d writes at the second start", n)
 	}

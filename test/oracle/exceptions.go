@@ -66,8 +66,8 @@ var Exceptions = []Exception{
 		},
 	},
 	{
-		Name:     "a key that stands twice",
-		Reason:   "Ours checks each value of a key that stands twice in an object, as it reads the body once; the real one sees the last only.",
+		Name:     "a duplicate key",
+		Reason:   "Ours checks each value of a duplicate key in an object, as it reads the body once; the real one sees the last only.",
 		Diverges: true,
 		Applies: func(x *Exchange, d Difference) bool {
 			return d.What == "status" && x.Ours.Status == http.StatusBadRequest && strings.HasPrefix(x.Request.Body, `{"name":"twice",`) && strings.Count(x.Request.Body, `"name":`) == 2

@@ -63,8 +63,8 @@ var mayImport = map[string][]string{
 	"drivers/libvirt/internal/inventory": {"plugins", "providertree", "drivers/libvirt/internal/assignment", "drivers/libvirt/internal/capabilities",
 		"drivers/libvirt/internal/machine", "drivers/libvirt/internal/selection"},
 	"drivers/libvirt/internal/discovery": {"drivers/libvirt/internal/machine"},
-	// Cells: the cell and its database, its client and the fan-out to many cells, the scheduler, the
-	// compute API, and the agent's worker. Only package cells chooses databases.
+	// Cells: the cell and its database, its client and the fan-out to many cells, the scheduler,
+	// the compute API, and the agent's worker. Only package cells chooses databases.
 	"cells":            {"placement/placementclient"},
 	"cells/cellwire":   {"plugins"},
 	"cells/apidb":      {"cells/cellwire"},

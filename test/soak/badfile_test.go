@@ -12,13 +12,13 @@ import (
 	"testing"
 )
 
-// nobody is the user that servers run as where root runs the tests: root may do everything.
-const nobody = 65534
+// serverUser is the user that servers run as where root runs the tests: root may do everything.
+const serverUser = 65534
 
 // unprivileged makes a server run as a user whom modes of files bind.
 func unprivileged(cmd *exec.Cmd) {
 	if os.Geteuid() == 0 {
-		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: nobody, Gid: nobody}
+		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: serverUser, Gid: serverUser}
 	}
 }
 
@@ -32,7 +32,7 @@ func give(t *testing.T, dir string) {
 		if err != nil {
 			return err
 		}
-		return os.Chown(path, nobody, nobody)
+		return os.Chown(path, serverUser, serverUser)
 	}))
 }
 

@@ -166,8 +166,8 @@ func (h Host) CellIDs() []int {
 	return ids
 }
 
-// Device finds a PCI device by its address; the pointer is into Devices. It is nil if there is
-// none.
+// Device finds a PCI device by its address; the pointer is into Devices, nil if there is no such
+// device.
 func (h Host) Device(address string) *Device {
 	i := slices.IndexFunc(h.Devices, func(d Device) bool { return d.Address == address })
 	if i < 0 {

@@ -4,7 +4,7 @@
     serve.py STATE_DIR [AUTH_URL USER PASSWORD]
 
 With the address of a Keystone it asks that one about every token, each time, as a user of the project "service" in the
-domain "Default"; without, it asks nobody who they are (noauth2).
+domain "Default"; without, it believes what requests say (noauth2).
 
 Prints a line "PORT n" (its libraries print others) when it is ready, and ends when its standard input does.
 POST /-/reset, which is this script's own, empties the database but for the standard traits and resource classes.
@@ -69,7 +69,7 @@ class Handler(simple_server.WSGIRequestHandler):
 
     def get_environ(self):
         environ = super().get_environ()
-        if self.headers.get("content-type") is None:  # wsgiref would say text/plain
+        if "content-type" not in self.headers:  # wsgiref would say text/plain
             environ.pop("CONTENT_TYPE", None)
         return environ
 

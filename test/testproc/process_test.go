@@ -27,7 +27,7 @@ func shell(t *testing.T, script string, forget ...string) *testproc.Process {
 	return p
 }
 
-// What is said to either output is kept in order, and waits begin at marks.
+// The lines of both outputs are kept in order, and waits begin at marks.
 func TestLog(t *testing.T) {
 	p := shell(t, "trap 'echo two three again; exit 0' USR1; echo one two; echo chatter; echo two three >&2; while :; do sleep 0.01; done", "chat", "ter")
 	if line := p.Await(t, 0, "three", "two"); line != "two three" {
@@ -56,7 +56,7 @@ func TestLog(t *testing.T) {
 	}
 }
 
-// The last words of a process count, and then it is said that there are no more.
+// The last lines of a process count, and then Until reports that there are no more.
 func TestUntilProcessEnds(t *testing.T) {
 	p := shell(t, "echo first; echo last; exit 7")
 	seen := map[string]int{}

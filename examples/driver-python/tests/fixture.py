@@ -14,7 +14,7 @@ import subprocess  # noqa: E402
 import threading  # noqa: E402
 import time  # noqa: E402
 
-from compute_driver import Driver, Node, NotReady, Offender, ReshapeFailed  # noqa: E402
+from compute_driver import Driver, Node, NotReady, ReshapeFailed, Violation  # noqa: E402
 from compute_driver.serving import serve  # noqa: E402
 
 
@@ -37,7 +37,7 @@ class Fixture(Driver):
         return [Node("cn1")]
 
     def update_provider_tree(self, call, tree, node, allocations):
-        raise ReshapeFailed("r" * 1_000_000, [Offender("c" * 10_000, problem="p" * 10_000)] * 10_000)
+        raise ReshapeFailed("r" * 1_000_000, [Violation("c" * 10_000, problem="p" * 10_000)] * 10_000)
 
     def watch(self, call, changed):
         while not call.wait(3600):

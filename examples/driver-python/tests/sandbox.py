@@ -1,6 +1,6 @@
 #!/usr/bin/python3 -I
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a program under what of a systemd unit's sandbox can be had without systemd:
+"""Runs a program in the part of a systemd unit's sandbox that is available without systemd:
 
     sandbox.py UNIT PROGRAM [ARGUMENT...]
 

@@ -117,22 +117,22 @@ class Abilities(ServingCase):
         self.driver.listed = raising(Unsupported("not with this configuration"))
         self.assertEqual((grpc.StatusCode.UNIMPLEMENTED, "not with this configuration"), self.failure(self.call("Driver/Guests", request)))
 
-    def test_a_node_is_gone_only_if_that_is_said(self) -> None:
+    def test_a_node_is_gone_only_if_the_driver_says_so(self) -> None:
         for said, gone in ((True, True), (False, False), (None, False), ("maybe", False)):
             self.driver.gone = said
             self.assertEqual(gone, self.call("Driver/NodeDeleted", pb.NodeDeletedRequest()).result().deleted)
 
     def test_health_is_a_problem_and_no_error(self) -> None:
         self.assertEqual("", self.call("Plugin/Health", pb.HealthRequest()).result().problem)
-        self.driver.problem = "the daemon is away"
-        self.assertEqual("the daemon is away", self.call("Plugin/Health", pb.HealthRequest()).result().problem)
+        self.driver.problem = "the daemon is down"
+        self.assertEqual("the daemon is down", self.call("Plugin/Health", pb.HealthRequest()).result().problem)
 
     def test_warnings_come_with_health_and_are_made_fit(self) -> None:
         def told() -> list[tuple[str, str]]:
             return [(w.name, w.text) for w in self.call("Plugin/Health", pb.HealthRequest()).result().warnings]
 
         self.assertEqual([], told())
-        self.driver.problem = "the daemon is away"
+        self.driver.problem = "the daemon is down"
         self.driver.warned = lambda: [Warned("numa-memory", "it differs"), Warned("Fan #7", "it is\udc80loud"), Warned("fan--7", "and old"),
                                       Warned("", "?"), Warned("b" + "x" * 100, "ä" * 2001)]
         self.assertEqual([("b" + "x" * 79, "ä" * 1997 + "..."), ("fan--7", "it is?loud; and old"), ("numa-memory", "it differs"),

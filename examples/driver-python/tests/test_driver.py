@@ -8,7 +8,7 @@ from compute_driver import Allocations, ConfigError, HostInfo, Inventory, Node, 
 from compute_driver import driver_pb2 as pb
 from machine.config import parse
 from machine.driver import MachineDriver
-from machine.survey import Survey, look
+from machine.hardware import Hardware, look
 from serving import QUIET
 
 ROOT = "11111111-2222-3333-4444-555555555555"
@@ -17,7 +17,7 @@ GUEST = "99999999-2222-3333-4444-555555555555"
 
 
 class FakeCall:
-    """A call that nobody gives up."""
+    """A call that the agent does not give up."""
 
     log = QUIET
 
@@ -26,7 +26,7 @@ class FakeCall:
 
 
 def driver(**config: object) -> MachineDriver:
-    d = MachineDriver(look=lambda _path: Survey(processors=8, memory_mb=4096, disk_gb=100))
+    d = MachineDriver(look=lambda _path: Hardware(processors=8, memory_mb=4096, disk_gb=100))
     d.configure(FakeCall(), config, HostInfo("cn1"))
     return d
 
@@ -70,13 +70,13 @@ class Trees(unittest.TestCase):
         self.assertFalse(gpu.message.HasField("generation"))
 
     def test_it_warns_of_what_cannot_be_and_no_longer_when_it_can(self) -> None:
-        survey = Survey(processors=8, memory_mb=256, disk_gb=0)
-        d = MachineDriver(look=lambda _path: survey)
+        hardware = Hardware(processors=8, memory_mb=256, disk_gb=0)
+        d = MachineDriver(look=lambda _path: hardware)
         self.assertEqual([], d.warnings())
         d.configure(FakeCall(), {}, HostInfo("cn1"))
         self.update(d, node())
         self.assertEqual(["reserved-memory", "disk-size"], [w.name for w in d.warnings()])
-        survey = Survey(processors=8, memory_mb=4096, disk_gb=1)
+        hardware = Hardware(processors=8, memory_mb=4096, disk_gb=1)
         self.update(d, node())
         self.assertEqual([], d.warnings())
 
@@ -165,7 +165,7 @@ class Trees(unittest.TestCase):
     def test_a_reshape_without_room_names_the_guest(self) -> None:
         with self.assertRaises(ReshapeFailed) as failed:
             driver(gpus={"one": 2}).update_provider_tree(FakeCall(), node(VGPU=8), "cn1", holding(3))
-        self.assertEqual([GUEST], [o.consumer for o in failed.exception.offenders])
+        self.assertEqual([GUEST], [o.consumer for o in failed.exception.violations])
 
 
 class Configuration(unittest.TestCase):
@@ -197,9 +197,9 @@ class Configuration(unittest.TestCase):
 
 class Machine(unittest.TestCase):
     def test_this_one(self) -> None:
-        survey = look("/")
-        self.assertGreater(survey.processors, 0)
-        self.assertGreater(survey.memory_mb, 0)
+        hardware = look("/")
+        self.assertGreater(hardware.processors, 0)
+        self.assertGreater(hardware.memory_mb, 0)
 
     def test_what_cannot_be_looked_at_is_not_ready(self) -> None:
         with self.assertRaises(NotReady):

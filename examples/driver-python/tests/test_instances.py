@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Instances: what the SDK sees to over a connection, and the files that are this driver's instances."""
+"""Instances: what the SDK does over a connection, and the files that are this driver's instances."""
 
 import json
 import tempfile
@@ -13,7 +13,7 @@ from compute_driver import (Flavor, HostInfo, Instance, InstanceFault, InstanceN
                             Unsupported)
 from compute_driver import driver_pb2 as pb
 from machine.driver import MachineDriver
-from machine.survey import Survey
+from machine.hardware import Hardware
 from serving import PATIENCE, QUIET, ROOT, ServingCase, raising, tree
 
 ONE = "aaaaaaaa-0000-0000-0000-000000000001"
@@ -180,7 +180,7 @@ class Files(unittest.TestCase):
         self.tree.find("cn1").message.inventories["VCPU"].total = 8
 
     def started(self, **config) -> MachineDriver:
-        driver = MachineDriver(look=lambda _path: Survey(8, 4096, 100))
+        driver = MachineDriver(look=lambda _path: Hardware(8, 4096, 100))
         driver.configure(FakeCall(), {"images": str(self.images), **config}, HostInfo("cn1", str(self.state)))
         return driver
 
@@ -265,7 +265,7 @@ class Files(unittest.TestCase):
         with self.assertRaises(Unsupported):
             self.listed()
 
-    def test_it_notices_what_somebody_else_did(self) -> None:
+    def test_it_notices_changes_by_another_process(self) -> None:
         self.spawn(self.spec())
         record = self.state / "instances" / ONE / "instance.json"
 

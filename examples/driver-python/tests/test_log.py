@@ -51,7 +51,7 @@ class Logging(unittest.TestCase):
         logger.error("defect", stack="\n".join(f"frame {i}" for i in range(100_000)))
         self.assertTrue(lines()[0]["stack"].endswith("frame 99999"))
 
-    def test_an_exception_that_nobody_caught_is_a_line(self) -> None:
+    def test_an_uncaught_exception_is_a_line(self) -> None:
         hooks = sys.excepthook, sys.unraisablehook, threading.excepthook
         self.addCleanup(lambda: (setattr(sys, "excepthook", hooks[0]), setattr(sys, "unraisablehook", hooks[1]),
                                  setattr(threading, "excepthook", hooks[2])))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Moves: whatever is done with them, nobody's sum changes."""
+"""Moves: whatever is done with them, no consumer's sum changes."""
 
 import random
 import unittest
@@ -10,11 +10,11 @@ from compute_driver import driver_pb2 as pb
 ROOT = "11111111-2222-3333-4444-555555555555"
 
 
-def tree_of(*rooms: int, **inventory: int) -> tuple[Tree, list[Place]]:
+def tree_of(*totals: int, **inventory: int) -> tuple[Tree, list[Place]]:
     """A root with children that have so many VGPUs each."""
     tree = Tree(pb.ProviderTree(providers=[pb.ResourceProvider(uuid=ROOT, name="cn1")]))
     places = []
-    for i, total in enumerate(rooms):
+    for i, total in enumerate(totals):
         child = tree.child(tree.find("cn1"), f"cn1_gpu_{i}")
         child.set_inventory("VGPU", Inventory(total, **inventory))
         places.append(Place(child.uuid, "VGPU"))
@@ -34,8 +34,8 @@ SOURCE = Place(ROOT, "VGPU")
 
 
 class Distribute(unittest.TestCase):
-    def targets(self, held: dict[str, int], *rooms: int, **inventory: int) -> list[tuple[str, int, int]]:
-        tree, places = tree_of(*rooms, **inventory)
+    def targets(self, held: dict[str, int], *totals: int, **inventory: int) -> list[tuple[str, int, int]]:
+        tree, places = tree_of(*totals, **inventory)
         moves = distribute(tree, allocations_of({c: {SOURCE: n} for c, n in held.items()}), SOURCE, places)
         return [(m.consumer, places.index(m.target), m.amount) for m in moves]
 
@@ -49,10 +49,10 @@ class Distribute(unittest.TestCase):
         self.assertEqual([("a", 0, 2), ("a", 1, 2)], self.targets({"a": 4}, 8, 8, max_unit=2))
         self.assertEqual([("a", 1, 4)], self.targets({"a": 4}, 3, 8, step_size=2, min_unit=4))
 
-    def test_all_who_find_no_room_are_named(self) -> None:
+    def test_all_consumers_that_do_not_fit_are_named(self) -> None:
         with self.assertRaises(ReshapeFailed) as failed:
             self.targets({"a": 5, "b": 6, "c": 1}, 2, 2)
-        self.assertEqual(["b", "a"], [o.consumer for o in failed.exception.offenders])
+        self.assertEqual(["b", "a"], [o.consumer for o in failed.exception.violations])
 
     def test_sums_hold(self) -> None:
         """Random forests: every consumer has as much as before, the source is empty, and no place holds more than it can."""
@@ -93,7 +93,7 @@ class Apply(unittest.TestCase):
                  Move("z", SOURCE, target, 1)]
         with self.assertRaises(ReshapeFailed) as failed:
             apply(wrong, allocations_of({"a": {SOURCE: 2}}))
-        self.assertEqual(4, len(failed.exception.offenders))
+        self.assertEqual(4, len(failed.exception.violations))
 
 
 if __name__ == "__main__":

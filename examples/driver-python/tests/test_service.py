@@ -8,7 +8,7 @@ import unittest
 
 import grpc
 
-from compute_driver import ConfigError, Driver, Node, NotReady, Offender, ReshapeFailed, ReshapeNeeded, handshake
+from compute_driver import ConfigError, Driver, Node, NotReady, ReshapeFailed, ReshapeNeeded, Violation, handshake
 from compute_driver import driver_pb2 as pb
 from serving import PATIENCE, ROOT, ServingCase, raising, tree
 
@@ -62,10 +62,10 @@ class Calls(ServingCase):
         code, detail = self.failure(self.call("Driver/UpdateProviderTree", update()))
         self.assertEqual((grpc.StatusCode.FAILED_PRECONDITION, pb.ReshapeNeeded(reason="it moves")), (code, detail))
 
-        self.driver.update = raising(ReshapeFailed("no", [Offender("c", "p", "VGPU", "too many")] * 501))
+        self.driver.update = raising(ReshapeFailed("no", [Violation("c", "p", "VGPU", "too many")] * 501))
         code, detail = self.failure(self.call("Driver/UpdateProviderTree", update(reshape=True)))
-        offender = pb.Offender(consumer_uuid="c", provider_uuid="p", resource_class="VGPU", problem="too many")
-        self.assertEqual(offender, detail.offenders[0])
+        violation = pb.Offender(consumer_uuid="c", provider_uuid="p", resource_class="VGPU", problem="too many")
+        self.assertEqual(violation, detail.offenders[0])
         self.assertEqual((501, "and 1 more"), (len(detail.offenders), detail.offenders[500].problem))
 
         self.driver.nodes = raising(NotReady("x" * 100_000))
@@ -133,7 +133,7 @@ class Calls(ServingCase):
         free.set()
         slow.result()
 
-    def test_a_driver_learns_that_nobody_waits(self) -> None:
+    def test_a_driver_learns_that_the_agent_gave_up(self) -> None:
         inside, learned = threading.Event(), threading.Event()
 
         def patient(call, *_):
@@ -195,7 +195,7 @@ class Calls(ServingCase):
 
 
 class Handshake(unittest.TestCase):
-    def test_it_serves_nobody_without_a_certificate(self) -> None:
+    def test_it_does_not_serve_without_a_certificate(self) -> None:
         for environ in ({}, {handshake.CLIENT_CERT: "none"}):
             with self.assertRaises(handshake.Refused):
                 handshake.credentials(environ)

@@ -156,7 +156,7 @@ func TestMutualTLS(t *testing.T) {
 	}
 	var unknown x509.UnknownAuthorityError
 	if _, err := ask(t, made(t, load(t, dir, section))); !errors.As(err, &unknown) {
-		t.Errorf("an authority that nobody trusts: %v", err)
+		t.Errorf("an untrusted authority: %v", err)
 	}
 
 	ok(t, os.WriteFile(dir+"/empty.pem", nil, 0o600))
@@ -177,7 +177,7 @@ func TestStaticToken(t *testing.T) {
 	dir := t.TempDir()
 	a := made(t, load(t, dir, "auth = \"token\"\ntoken_file = \"DIR/token\"\n"))
 	if a.Reauthorize != nil || a.Keystone != nil {
-		t.Error("there is no other token to be had")
+		t.Error("no other token is available")
 	}
 	for _, token := range []string{"one", "two"} {
 		ok(t, os.WriteFile(dir+"/token", []byte(token+"\n"), 0o600))
@@ -224,7 +224,7 @@ func TestProxy(t *testing.T) {
 		return u
 	}
 	if a := made(t, load(t, t.TempDir(), "")); proxy(a) != nil || a.Dial == nil {
-		t.Errorf("a proxy that nobody wanted: %v", proxy(a))
+		t.Errorf("a proxy that is not configured: %v", proxy(a))
 	}
 	if a := made(t, load(t, t.TempDir(), "use_proxy = true\n")); proxy(a) == nil || proxy(a).Host != "192.0.2.1:3128" || a.Dial != nil {
 		t.Errorf("the proxy is not used: %v", proxy(a))

@@ -285,7 +285,7 @@ func (ad *adopter) planRenames(ctx context.Context) error {
 		ad.from = r.Renaming.From
 	}
 	if strings.HasPrefix(ad.opts.Node, ad.from+"_") {
-		// After a crash it could not be told which of the providers have their new name already.
+		// After a crash it would be unknown which of the providers have their new name already.
 		return &identity.Error{
 			Problem: fmt.Sprintf("the new name %s begins with the old one and an underscore, as the names of the providers below %s do", ad.opts.Node, ad.from),
 			Hint:    "give the host another name",

@@ -20,7 +20,7 @@ import (
 	"github.com/compute-agent/compute-agent/resourcetracker"
 )
 
-// fakeAgent answers what these tests ask; the rest nobody asks of it.
+// fakeAgent answers what these tests ask; no test asks for the rest.
 type fakeAgent struct {
 	control.Agent
 	err       error
@@ -47,7 +47,7 @@ func (a fakeAgent) Refresh(context.Context) {
 
 func (a fakeAgent) UndoReshape(_ context.Context, id int64) error {
 	if id == 3 {
-		return &resourcetracker.UndoError{ID: id, Reason: "somebody has written since"}
+		return &resourcetracker.UndoError{ID: id, Reason: "another client has written since"}
 	}
 	return a.err
 }
@@ -116,7 +116,7 @@ func TestFailureArrivesInWords(t *testing.T) {
 	}
 }
 
-func TestNobodyThere(t *testing.T) {
+func TestNoAgentListens(t *testing.T) {
 	dir := t.TempDir()
 	stale := filepath.Join(dir, "stale.sock")
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: stale, Net: "unix"})

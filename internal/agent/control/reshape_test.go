@@ -44,16 +44,16 @@ func TestUndoTellsRefusalFromFailure(t *testing.T) {
 		t.Error(err)
 	}
 	err := client.UndoReshape(t.Context(), 3)
-	if !errors.Is(err, control.ErrRefused) || !strings.Contains(err.Error(), "somebody has written since") {
+	if !errors.Is(err, control.ErrRefused) || !strings.Contains(err.Error(), "another client has written since") {
 		t.Errorf("%v", err)
 	}
 	stop()
 	if err := client.UndoReshape(t.Context(), 1); !errors.Is(err, control.ErrNotRunning) {
 		t.Errorf("%v", err)
 	}
-	path, stop = serve(t, fakeAgent{err: errors.New("placement is away")})
+	path, stop = serve(t, fakeAgent{err: errors.New("placement is down")})
 	defer stop()
-	if err := control.NewClient(path).UndoReshape(t.Context(), 1); err == nil || errors.Is(err, control.ErrRefused) || !strings.Contains(err.Error(), "placement is away") {
+	if err := control.NewClient(path).UndoReshape(t.Context(), 1); err == nil || errors.Is(err, control.ErrRefused) || !strings.Contains(err.Error(), "placement is down") {
 		t.Errorf("%v", err)
 	}
 }

@@ -48,7 +48,7 @@ func TestReasonsBySource(t *testing.T) {
 		t.Errorf("one of all was enabled: %v", err)
 	}
 	since := s.Reasons("cn2")[0].Since
-	check(t, s.Disable(disabled.Reason{Source: disabled.Operator, Reason: "new memory", By: "somebody else"}))
+	check(t, s.Disable(disabled.Reason{Source: disabled.Operator, Reason: "new memory", By: "another user"}))
 	if again := s.Reasons("cn2")[0]; !again.Since.Equal(since) || again.By != "root" {
 		t.Errorf("the same reason again changed %+v", again)
 	}
@@ -64,7 +64,7 @@ func TestReasonsBySource(t *testing.T) {
 	}
 	check(t, s.Enabled())
 	if open(t, dir).EnablingAny() {
-		t.Error("the trait would be taken away for ever")
+		t.Error("the trait would be removed at every start")
 	}
 	_, err = s.Enable("plugin", "cn1")
 	check(t, err)

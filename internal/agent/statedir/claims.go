@@ -14,17 +14,20 @@ import (
 	"github.com/compute-agent/compute-agent/resourcetracker"
 )
 
-// claimPatience is how long a node that no driver has waits for the drivers that have not named their nodes yet. It is for the first
-// start only: then the order in which drivers answer must not matter.
+// claimPatience is how long a node that no driver has waits for the drivers that have not named
+// their nodes yet. It is for the first start only: then the order in which drivers answer must not
+// matter.
 const claimPatience = 15 * time.Second
 
 // Owner is the driver that has a node, and the name of the node.
 type Owner struct{ Driver, Node string }
 
-// Claims says which driver has which node. A recorded driver keeps its node, whether it runs or not; a node that none is recorded for
-// goes to the only driver that names it, and to none if several do.
+// Claims says which driver has which node. A recorded driver keeps its node, whether it runs or
+// not. A node without a recorded driver goes to the only driver that names it, and to none if
+// several do.
 type Claims struct {
-	// Recorded reads the owners, by the uuid of the node, from the state directory; nil: there is none.
+	// Recorded reads the owners, by the uuid of the node, from the state directory; nil: no
+	// owners.
 	Recorded func() map[string]Owner
 	// Dry: no agent runs, and nothing is granted.
 	Dry bool
@@ -71,8 +74,8 @@ func (c *Claims) changed() {
 	}
 }
 
-// Claim decides about the nodes that a driver has just named. It waits only if a node has no owner and another driver has not answered
-// yet since the start.
+// Claim decides about the nodes that a driver has just named. It waits only if a node has no owner
+// and another driver has not answered yet since the start.
 func (c *Claims) Claim(ctx context.Context, driver string, nodes []plugins.Node, err error) map[string]*resourcetracker.ClaimedError {
 	c.Note(driver, nodes, err)
 	if err != nil {
@@ -126,7 +129,8 @@ func (c *Claims) judge(driver string, node plugins.Node) *resourcetracker.Claime
 	return &resourcetracker.ClaimedError{Node: node, Driver: driver, Owner: owner, Others: others}
 }
 
-// owner is the driver that has a node, "" if none: by its uuid or else by its name, since Placement has each name once. c.mu is held.
+// owner is the driver that has a node, "" if none: by its uuid or else by its name, since names are
+// unique in Placement. c.mu is held.
 func (c *Claims) owner(driver string, node plugins.Node) string {
 	if c.owners == nil && c.Recorded != nil {
 		c.owners = c.Recorded()
@@ -180,7 +184,8 @@ func (c *Claims) grant(driver string, nodes []plugins.Node, held map[string]*res
 	}
 }
 
-// Names returns a driver's node of that uuid or name, as it last named them. known: it has named its nodes.
+// Names returns a driver's node of that uuid or name, as it last named them. known: it has named
+// its nodes.
 func (c *Claims) Names(driver, uuid, name string) (node plugins.Node, found, known bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -219,7 +224,8 @@ func (c *Claims) Forget(root string) {
 	c.owners = nil
 }
 
-// Release ends what a driver says that is no longer wanted. The nodes that it has by the state directory stay its own.
+// Release forgets what a driver that is no longer wanted has named. The nodes that the state
+// directory records for it stay its own.
 func (c *Claims) Release(driver string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

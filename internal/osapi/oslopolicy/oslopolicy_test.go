@@ -65,7 +65,7 @@ func TestRules(t *testing.T) {
 			t.Errorf("%q for %+v, %+v: %t", c.rule, c.caller, c.target, got)
 		}
 		if r.Pass("else", &c.caller, c.target) || r.Has("else") {
-			t.Error("a rule that is not there lets somebody pass")
+			t.Error("a rule that does not exist lets a caller pass")
 		}
 	}
 }

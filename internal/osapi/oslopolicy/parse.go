@@ -22,7 +22,7 @@ type kind uint8
 
 const (
 	everybody kind = iota
-	nobody
+	never
 	hasRole
 	isUser
 	isProject
@@ -165,7 +165,7 @@ func check(word string) (*node, error) {
 	case "@":
 		return &node{kind: everybody}, nil
 	case "!":
-		return &node{kind: nobody}, nil
+		return &node{kind: never}, nil
 	case "and", "or", ")":
 		return nil, fmt.Errorf("%w: found %s where a check is expected", ErrRule, shown(word))
 	}

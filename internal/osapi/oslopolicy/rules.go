@@ -19,7 +19,7 @@ type Caller struct {
 	SystemScope   bool     // the token is good for the whole system
 }
 
-// Target is the target of a request; "" is none, which equals no value.
+// Target is the target of a request; "" equals no value.
 type Target struct{ Project, User string }
 
 // Rules are rules by their names, each readable and with its references resolved. They are not
@@ -162,7 +162,7 @@ func (n *node) pass(caller *Caller, target Target) bool {
 	case noneOf:
 		return !n.nodes[0].pass(caller, target)
 	}
-	return false // nobody
+	return false // never
 }
 
 // equals compares an attribute of the caller with what the node says.

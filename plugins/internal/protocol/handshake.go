@@ -56,7 +56,7 @@ const (
 
 // Limits of a plugin's responses.
 const (
-	// MaxLayout is the highest layout version; 0 is none.
+	// MaxLayout is the highest layout version. 0 means that layouts have no versions.
 	MaxLayout = 9999
 	// MaxGuests bounds the guests of one node.
 	MaxGuests = 100_000

@@ -199,7 +199,7 @@ func TestFailuresAreBounded(t *testing.T) {
 	}
 	got := FailureOf(f.Err())
 	if got.Kind != KindReshapeFailed || len(got.Violations) != maxViolations+1 || got.Violations[maxViolations].Problem != "and 9500 more" {
-		t.Errorf("kind %v, %d offenders, last %q", got.Kind, len(got.Violations), got.Violations[len(got.Violations)-1].Problem)
+		t.Errorf("kind %v, %d violations, last %q", got.Kind, len(got.Violations), got.Violations[len(got.Violations)-1].Problem)
 	}
 }
 

@@ -33,7 +33,7 @@ func CountCandidates(ctx context.Context, c *Client, query string) (Count, error
 	return Count{len(v.Requests), len(v.Summaries), len(answer)}, nil
 }
 
-// Candidates is the allocation candidates of a query with a limit; 0 is none.
+// Candidates is the allocation candidates of a query with a limit; 0: no limit.
 func Candidates(c *Client, query string, limit int) func(context.Context) (int, error) {
 	if limit > 0 {
 		query += "&limit=" + strconv.Itoa(limit)

@@ -73,7 +73,7 @@ func (p *printer) orphan(o audit.Orphan) {
 		p.line("    as guest   first seen here %s, disappeared %s", when(o.Seen.First), when(o.Seen.Gone))
 	}
 	p.done(o.Done, o.Problem, o.Kept, "deleted", "--heal deletes it")
-	if !o.Done.Mended() {
+	if !o.Done.Fixed() {
 		p.line("    inspect    %s", o.Look)
 	}
 }

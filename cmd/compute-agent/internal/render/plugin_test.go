@@ -56,7 +56,7 @@ func TestPluginTest(t *testing.T) {
 }
 
 // TestPluginTestOnATerminal: no line is longer than the terminal is wide, what a plugin said is
-// shown and not obeyed, and what does not apply for one reason is told once.
+// shown and not obeyed, and checks that do not apply for one reason are listed once.
 func TestPluginTestOnATerminal(t *testing.T) {
 	check := func(id string) drivertest.Check {
 		return drivertest.Check{ID: id, Title: "takes the allocations of 10,000 consumers and gives them back", Protects: "the scheduler's view of the host", Rule: "A rule that says at some length what must be, so that it takes more than a line of a terminal.", See: "docs/drivers.md, Reshapes"}
@@ -85,7 +85,7 @@ func TestPluginTestOnATerminal(t *testing.T) {
 	golden.Text(t, "testdata/plugin-test-terminal.txt", b.String())
 }
 
-// TestPluginTestThatEndsBeforeItsEnd: what did not run is said, and why.
+// TestPluginTestThatEndsBeforeItsEnd: the report lists what did not run, and why.
 func TestPluginTestThatEndsBeforeItsEnd(t *testing.T) {
 	var b bytes.Buffer
 	report := drivertest.Report{

@@ -62,7 +62,7 @@ func TestTree(t *testing.T) {
 	}
 	var b bytes.Buffer
 	if err := render.Tree(&b, control.Tree{}, render.TreeOptions{}); err != nil || b.Len() == 0 {
-		t.Error("nothing is said of an empty tree")
+		t.Error("an empty tree prints nothing")
 	}
 }
 

@@ -54,7 +54,7 @@ func TestPlanOfAReshape(t *testing.T) {
 		{Node: "cn3", UUID: uuid(10), Refused: true, Error: "the driver cannot move the allocations"},
 		{Node: "cn4", UUID: uuid(11), Warnings: []string{"the trait X is not known"}, Reshape: &resourcetracker.Preview{Consumers: 2}, Operations: []reportclient.Operation{{Kind: reportclient.DeleteProvider, Provider: "cn4_old", UUID: uuid(3)}}},
 		{Node: "cn5", UUID: uuid(12), Reshape: &resourcetracker.Preview{Consumers: 2, Providers: preview().Providers[3:]}, Refused: true, Error: "no",
-			ViolationGroups: []resourcetracker.ViolationGroup{{Problem: "no room", Concerns: []string{"consumer a", "consumer b"}, Hint: "make room"}}, Violations: []string{"consumer a: no room", "consumer b: no room"}},
+			ViolationGroups: []resourcetracker.ViolationGroup{{Problem: "no capacity", Concerns: []string{"consumer a", "consumer b"}, Hint: "free capacity"}}, Violations: []string{"consumer a: no capacity", "consumer b: no capacity"}},
 	}}
 	raw, err := json.Marshal(plan)
 	if err != nil {
@@ -123,10 +123,10 @@ func TestReshapeShow(t *testing.T) {
 func TestRefusal(t *testing.T) {
 	print(t, "refusal.txt", func(w io.Writer) error {
 		return render.Refusal(w, "it does not fit", []resourcetracker.ViolationGroup{
-			{Problem: "there is no room", Concerns: []string{"consumer a, 2 VCPU of cn1", "consumer b, 1 VCPU of cn1"}},
+			{Problem: "there is no capacity", Concerns: []string{"consumer a, 2 VCPU of cn1", "consumer b, 1 VCPU of cn1"}},
 			{Problem: "it is pinned", Concerns: []string{"consumer c"}, Hint: "migrate it"},
 			{Problem: "the tree has no root"},
-		}, "make room")
+		}, "free capacity")
 	})
 	if err := render.Refusal(brokenWriter{}, "x", nil, ""); err == nil {
 		t.Error("an error of the writer is lost")

@@ -4,11 +4,12 @@
 // reports a machine from the first minute, for its author to change.
 //
 //	compute-driver-NAME/
-//	├─ go.mod, go.sum         compute-agent at a version, or replaced by a checkout; nothing else is needed
+//	├─ go.mod, go.sum         compute-agent at a version, or replaced by a checkout
 //	├─ main.go                plugins.Serve
-//	├─ driver/                a worked inventory with children, a configuration with a schema, a reshape, Watch and Health; all with tests
+//	├─ driver/                an inventory with children, a configuration with a schema,
+//	│                        a reshape, Watch and Health; all with tests
 //	├─ systemd/               a drop-in for the agent's service
-//	├─ examples/NAME.toml     a file for conf.d; dev.toml is the same for trying the driver without installing it
+//	├─ examples/NAME.toml     a file for conf.d; dev.toml is for a driver not installed
 //	├─ Makefile, README.md    build, test, install; what the author changes where
 //	└─ .github/workflows/     the same in CI
 //

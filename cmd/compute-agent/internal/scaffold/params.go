@@ -87,7 +87,7 @@ func (p Params) complete() (Params, error) {
 	return p, nil
 }
 
-// badModule says why a module path is none, or "".
+// badModule says why a module path is invalid, or "".
 func badModule(module string) string {
 	elements := strings.Split(module, "/")
 	host := elements[0]

@@ -94,7 +94,7 @@ func needed(all string, required map[string]bool, graph string) string {
 	return out.String()
 }
 
-// run runs a program as somebody without a network does, and returns what it printed.
+// run runs a program without a network, and returns what it printed.
 func run(t *testing.T, dir, program string, args ...string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), program, args...)

@@ -19,7 +19,7 @@ import (
 
 // TestNewModule is a module as it leaves here: formatted, vetted, with the sums of what it
 // requires, and installed so that an agent would start it. That its tests pass, and what an agent
-// makes of it, is the story of TestStranger in cmd/compute-agent.
+// makes of it, is tested by TestNewDriverFromEmptyDirectory in cmd/compute-agent.
 func TestNewModule(t *testing.T) {
 	p := Params{Name: "acme", Replace: repository}
 	dir := filepath.Join(t.TempDir(), "a directory", p.Binary())
@@ -134,7 +134,7 @@ func TestParamsAreChecked(t *testing.T) {
 	const long = "a234567890123456789012345678901234567890123456789012345678901234"
 	for _, c := range []struct {
 		p    Params
-		want string // part of the error; "" is none
+		want string // part of the error; "": no error
 	}{
 		{Params{Name: "a"}, ""},
 		{Params{Name: "a-b-9"}, ""},
@@ -173,7 +173,7 @@ func TestParamsAreChecked(t *testing.T) {
 		{Params{Name: "acme", AgentVersion: "unknown", Replace: repository}, ""},
 		{Params{Name: "acme", Replace: other}, "but not " + agentModule},
 		{Params{Name: "acme", Replace: t.TempDir()}, "there is no go.mod"},
-		{Params{Name: "Acme", Module: "acme", AgentVersion: "unknown"}, "domain name"}, // all is told at once
+		{Params{Name: "Acme", Module: "acme", AgentVersion: "unknown"}, "domain name"}, // all problems are reported together
 	} {
 		if c.p.AgentVersion == "" && c.p.Replace == "" {
 			c.p.AgentVersion = "v1.0.0"

@@ -246,7 +246,7 @@ func check(t *rapid.T, r assignment.Request, d domain.Decision) {
 		count(provider(func(p assignment.Provider) bool { return slices.Contains(p.Devices, address) }), "CUSTOM_X", 1)
 	}
 	want := r.Instance.Allocations
-	if !nested { // what is of the root and what is of cells cannot be told apart afterwards
+	if !nested { // afterwards, the root's amounts and the cells' cannot be distinguished
 		want = allocations{}
 		for name, classes := range r.Instance.Allocations {
 			for class, n := range classes {

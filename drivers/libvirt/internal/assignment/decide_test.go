@@ -212,7 +212,7 @@ func TestDecideAgain(t *testing.T) {
 	if diff := cmp.Diff([]domain.Mdev{made}, again.Mdevs); diff != "" {
 		t.Error(diff)
 	}
-	r.Domains = []domain.Domain{{UUID: id(1), Mdevs: []string{made.UUID}}} // somebody took it meanwhile
+	r.Domains = []domain.Domain{{UUID: id(1), Mdevs: []string{made.UUID}}} // another domain took it meanwhile
 	r.Instance.Allocations["gpu0"]["VGPU"] = 3
 	r.Machine.Parents[0].Types[0].Available = 1
 	if again, err = assignment.Decide(r); err != nil || again.Mdevs[2].UUID == made.UUID || !again.Mdevs[2].Made {
@@ -220,7 +220,7 @@ func TestDecideAgain(t *testing.T) {
 	}
 }
 
-// What is not dedicated is shared, if nobody says what is; what is offline is neither.
+// Processors that are not dedicated are shared by default; those that are offline are neither.
 func TestDecideOnWhatIsOnline(t *testing.T) {
 	r := nested()
 	r.Instance.Allocations = allocations{"root": {"VCPU": 2, "MEMORY_MB": 1024}}
@@ -252,7 +252,7 @@ func TestFaults(t *testing.T) {
 	}
 	hostWords := regexp.MustCompile(`pci_|0000:|\b(CPU|cell) \d`)
 	for want, c := range map[string]change{
-		"resource provider nobody, which":       granted(allocations{"nobody": {"VCPU": 2}}),
+		"resource provider absent, which":       granted(allocations{"absent": {"VCPU": 2}}),
 		"granted 0 of VCPU":                     granted(allocations{"root": {"VCPU": 0}}),
 		"granted 4294967296 of VCPU":            granted(allocations{"root": {"VCPU": 1 << 32}}),
 		"granted MEM_ENCRYPTION_CONTEXT, which": granted(allocations{"root": {"MEM_ENCRYPTION_CONTEXT": 1}}),

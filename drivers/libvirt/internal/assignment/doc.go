@@ -15,9 +15,9 @@
 // [Move] moves allocations when inventory moves to other resource providers of a host or to another
 // resource class, and lists every consumer that cannot move, with a hint.
 //
-//	tree with both layouts, moving places ─────────────┐
-//	domains, machine ──────────────────────────────────┼─▶ Move ─▶ allocations, moves, renames, notes
-//	allocations ───────────────────────────────────────┘              or all violations
+//	tree with both layouts, moving places ─┐
+//	domains, machine ──────────────────────┼─▶ Move ─▶ allocations, moves, renames, notes
+//	allocations ───────────────────────────┘              or all violations
 //
 // The cases:
 //

@@ -125,7 +125,7 @@ func TestMoveProperties(t *testing.T) {
 		checkConserved(t, r, got)
 		checkCapacity(t, r, got)
 		if r.Unplaced == assignment.Guess {
-			return // what was put elsewhere is told of better once there is room
+			return // once capacity is free, a second run finds a better place for what was guessed
 		}
 		again := r
 		again.Allocations = got.Allocations

@@ -31,7 +31,7 @@ type story struct {
 	after   held // nil: as before
 	renames plugins.ClassRenames
 	notes   []string // parts of each
-	// violations are the ends of consumers' uuids, classes, and parts of what is said of them.
+	// violations are the ends of consumers' uuids, classes, and parts of their problems.
 	violations []string
 }
 
@@ -47,7 +47,7 @@ func (s story) request() assignment.MoveRequest {
 	}
 }
 
-// checkLength checks that the agent takes all that is said of a violation.
+// checkLength checks that the agent does not truncate a violation.
 func checkLength(t interface{ Errorf(string, ...any) }, o plugins.Violation) {
 	if len(o.Problem) > 512 || len(o.Hint) > 512 {
 		t.Errorf("the end is lost of %+v", o)

@@ -62,7 +62,7 @@ func TestPlace(t *testing.T) {
 			capacity(4, 16), assignment.Whole,
 			assignment.Shares{"a": at{1: {"VCPU": 3}}, "b": at{0: {"VCPU": 2, "MEMORY_MB": 4}}, "c": at{0: {"VCPU": 1}, 1: {"VCPU": 1}}}, nil,
 		},
-		"what is to be near to a place comes before the large ones": {
+		"guests that belong near a place come before large ones": {
 			[]assignment.Guest{{UUID: "a", Amounts: held{"VCPU": 2}, Near: []int{1}}, {UUID: "b", Amounts: held{"VCPU": 1}, Near: []int{1}}, {UUID: "c", Amounts: held{"VCPU": 4}}},
 			capacity(4, 1), assignment.Whole,
 			assignment.Shares{"a": at{1: {"VCPU": 2}}, "b": at{1: {"VCPU": 1}}, "c": at{0: {"VCPU": 4}}}, nil,

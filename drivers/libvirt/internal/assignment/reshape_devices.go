@@ -60,7 +60,7 @@ func (p *planner) devices(kind Kind, lots map[string][]lot) {
 	}
 }
 
-// placeOf is where the devices of a provider are to be had.
+// placeOf is the place of the devices of a provider.
 func (p *planner) placeOf(provider string) plugins.Place {
 	return plugins.Place{Provider: provider, Class: p.Providers[provider].Class}
 }

@@ -127,9 +127,9 @@ func anyReshape(t *rapid.T) assignment.Reshape {
 	return r
 }
 
-// Whatever the host, the layout and the guests are: nothing is lost and nothing invented, nobody
-// gets more than there is, what is not ours is not touched, what does not move though it should has
-// a reason, and when it is done there is nothing more to do.
+// For any host, layout and guests: nothing is lost and nothing invented, no place has more
+// allocations than capacity, what is not the driver's is not touched, what should move and does not
+// has a reason, and a second run has nothing to do.
 func TestReshapeProperties(t *testing.T) {
 	moved, clean := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
@@ -210,7 +210,7 @@ func TestReshapeProperties(t *testing.T) {
 	}
 }
 
-// To NUMA cells and back: nobody holds anything else than before, whoever is bound to what.
+// To NUMA cells and back: each guest holds what it held before, whatever it is bound to.
 func TestThereAndBack(t *testing.T) {
 	moved := 0
 	rapid.Check(t, func(t *rapid.T) {

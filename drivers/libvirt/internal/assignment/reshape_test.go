@@ -184,7 +184,7 @@ func TestReshape(t *testing.T) {
 				"01 VGPU: all places together have less free than its 2 of VGPU",
 			},
 		},
-		"the only GPU, whoever it is": {
+		"the only GPU": {
 			to: layout{gpu0: {"VGPU": of(4)}}, before: holdings{guestA: {root: {"VGPU": 1}}}, after: holdings{guestA: {gpu0: {"VGPU": 1}}},
 		},
 		"a GPU that is not reported": {

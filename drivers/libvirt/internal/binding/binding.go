@@ -114,7 +114,7 @@ func (c *connection) writable(f func(*libvirt.Connect) error) error {
 	return errors.Join(f(w), hangUp(w))
 }
 
-// explainTimeout bounds the search for the reason why write access was not to be had.
+// explainTimeout bounds the search for the reason why write access was unavailable.
 const explainTimeout = 2 * time.Second
 
 // denied distinguishes a refusal of write access, which is permanent, from a daemon that is

@@ -147,7 +147,7 @@ func TestTheLifeOfAMediatedDevice(t *testing.T) {
 	}
 }
 
-// Devices that somebody else makes and takes are told of as well.
+// Devices that another process creates and removes are reported as well.
 func TestEventsOfDevices(t *testing.T) {
 	s := sim.ForTest(t, testhost.Sample(), sim.Options{})
 	events := make(chan hypervisor.Event, 100)

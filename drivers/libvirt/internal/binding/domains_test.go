@@ -170,8 +170,8 @@ func TestAReadOnlyConnectionChangesNothing(t *testing.T) {
 	}
 }
 
-// Some questions need write access too. Where it is not granted, that is told from a daemon that is
-// away.
+// Some questions need write access too. Refused write access is distinguished from a daemon that is
+// down.
 func TestCallsThatNeedWriteAccess(t *testing.T) {
 	d := privateDaemon(t)
 	questions := func(c hypervisor.Conn) (errs [2]error) {
@@ -186,7 +186,7 @@ func TestCallsThatNeedWriteAccess(t *testing.T) {
 			t.Errorf("question %d: %v, want ErrReadOnly", i, err)
 		}
 	}
-	// Here write access can be had; there are no emulators to tell of.
+	// Here write access is granted; there are no emulators to report.
 	c = connect(t, hypervisor.Request{URI: d.URI()})
 	for i, err := range questions(c) {
 		if !errors.Is(err, hypervisor.ErrUnsupported) {
@@ -218,7 +218,7 @@ func TestTheLifeOfARealGuest(t *testing.T) {
 	}
 	looking := connect(t, hypervisor.Request{URI: s.URI()})
 	if again, err := looking.DomainCapabilities(hypervisor.Emulator{Arch: "x86_64", Virt: "qemu", Machine: "q35"}); err != nil || again != caps {
-		t.Errorf("a connection without write access is told something else: %.200s, %v", again, err)
+		t.Errorf("a connection without write access gets another answer: %.200s, %v", again, err)
 	}
 	if sev, err := looking.SEV(); !errors.Is(err, hypervisor.ErrUnsupported) {
 		t.Errorf("%+v, %v, want that there is no SEV here", sev, err)

@@ -102,8 +102,8 @@ func TestKilledDaemonIsReconnected(t *testing.T) {
 	}
 }
 
-// A daemon that hangs holds nobody beyond the deadline. What was begun is accounted for, and given
-// back: closing finds no reference.
+// A daemon that hangs blocks no caller beyond the deadline. What was begun is accounted for, and
+// given back: closing finds no reference.
 func TestHangingDaemonIsGivenUp(t *testing.T) {
 	l := link(t, 100*time.Millisecond)
 	if err := l.Freeze(); err != nil {

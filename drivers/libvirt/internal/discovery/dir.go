@@ -16,8 +16,8 @@ import (
 )
 
 // A [Dir] reads the kernel's files below a directory that stands for "/": small texts, listings and
-// the ends of links. Nothing in there is trusted: links do not lead out of it (as [os.Root] sees
-// to), a file must be a regular one of bounded size, a directory has a bounded number of entries,
+// the ends of links. Nothing in there is trusted: links do not lead out of it ([os.Root] ensures
+// that), a file must be a regular one of bounded size, a directory has a bounded number of entries,
 // and nothing blocks.
 //
 // Every error is an [fs.PathError] or wraps one, and names the file with the directory before it.

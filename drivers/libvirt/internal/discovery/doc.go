@@ -5,7 +5,8 @@
 // mediated devices and their types, memory encryption. Persistent memory ([ReadPMEM]) is read only
 // where it is configured.
 //
-//	Open(dir) ─▶ Reader ─▶ Topology, Devices, MdevParents, KVM     or all at once: Read(dir) ─▶ Host ─▶ Machine(arch)
+//	Open(dir) ─▶ Reader ─▶ Topology, Devices, MdevParents, KVM
+//	Read(dir) ─▶ Host ─▶ Machine(arch)     all of them at once
 //
 // [Labels], [Processors] and [Caches] add what ghw knows beyond that: names, IOMMU groups, bridges,
 // CPU models, caches.

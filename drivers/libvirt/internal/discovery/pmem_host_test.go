@@ -15,7 +15,7 @@ import (
 	"github.com/compute-agent/compute-agent/test/testhost"
 )
 
-// pmemTruth is what is to be read of a made-up host.
+// pmemTruth is the persistent memory that a test host has.
 func pmemTruth(h testhost.Host) (want []machine.Namespace) {
 	for _, n := range h.Namespaces {
 		if n.Bytes == 0 {

@@ -69,7 +69,7 @@ func (r *Reader) Read(want func(mdevType string) bool) (Host, error) {
 	return h, nil
 }
 
-// checkCells sees to it that devices are in cells that are online.
+// checkCells ensures that devices are in cells that are online.
 func (r *Reader) checkCells(h Host) error {
 	for _, d := range h.Devices {
 		if d.Cell != None && h.Cell(d.Cell) == nil {

@@ -138,7 +138,7 @@ func TestAnUnreadableFile(t *testing.T) {
 	if err := testhost.Unreadable("", file).Apply(tree); err != nil {
 		t.Fatal(err)
 	}
-	if err := asNobody(func() error { _, err := Read(dir, nil); return err }); err == nil || !strings.Contains(err.Error(), file) || !strings.Contains(err.Error(), "permission denied") || !strings.Contains(err.Error(), "Let the agent's user read") {
+	if err := unprivileged(func() error { _, err := Read(dir, nil); return err }); err == nil || !strings.Contains(err.Error(), file) || !strings.Contains(err.Error(), "permission denied") || !strings.Contains(err.Error(), "Let the agent's user read") {
 		t.Errorf("%v, want one that names %s", err, file)
 	}
 }
@@ -152,7 +152,7 @@ func TestReadWithoutSys(t *testing.T) {
 	}
 }
 
-// What is asked for costs; types that nobody asks for do not.
+// Only types that a caller asks for are read.
 func TestOnlyWantedTypesAreRead(t *testing.T) {
 	tree := render(t, testhost.Sample(), scratch(t))
 	if err := tree.Write("sys/devices/pci0000:00/0000:00:02.0/0000:05:00.0/mdev_supported_types/nvidia-231/available_instances", "broken"); err != nil {
@@ -319,9 +319,9 @@ func BenchmarkParse(b *testing.B) {
 	}
 }
 
-// asNobody runs f without root's right to read everything. The thread that gave it up is not used
-// again.
-func asNobody(f func() error) error {
+// unprivileged runs f without root's right to read everything. The thread that gave it up is not
+// used again.
+func unprivileged(f func() error) error {
 	done := make(chan error)
 	go func() {
 		runtime.LockOSThread() // never unlocked: the thread ends with its goroutine

@@ -65,9 +65,9 @@ type AttachedDisk struct {
 
 // NUMATune is where the memory of a guest comes from.
 type NUMATune struct {
-	// Mode is strict, preferred, interleave or restrictive; "" says that nothing is said.
+	// Mode is strict, preferred, interleave or restrictive; "" if it is not set.
 	Mode string
-	// Nodes are the host's NUMA cells; nil: nothing is said, or numad decides.
+	// Nodes are the host's NUMA cells; nil: not set, or numad decides.
 	Nodes []int
 	// Cells are the rules for single cells of the guest, which stand above the others.
 	Cells []MemNode

@@ -30,8 +30,8 @@ func readMetadata(inner string) (*Nova, *Mark, error) {
 	return x.nova(), mark, err
 }
 
-// metadataXML is what Nova and the agent write. Elements of other programs are none of them,
-// whatever they are called.
+// metadataXML is what Nova and the agent write. Elements of other namespaces are ignored, whatever
+// their names are.
 type metadataXML struct {
 	Nova11 []novaXML `xml:"http://openstack.org/xmlns/libvirt/nova/1.1 instance"`
 	Nova10 []novaXML `xml:"http://openstack.org/xmlns/libvirt/nova/1.0 instance"`

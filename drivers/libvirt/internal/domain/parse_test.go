@@ -138,7 +138,7 @@ func TestADomainOfNova(t *testing.T) {
 	}
 }
 
-// minimal is a domain of which little is said.
+// minimal is a domain with as few elements as possible.
 func minimal(inside string) string {
 	return "<domain type='qemu'><uuid>" + uuid + "</uuid><name>a</name><memory>1024</memory><vcpu>2</vcpu>" + inside + "</domain>"
 }

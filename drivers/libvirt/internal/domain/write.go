@@ -41,7 +41,7 @@ type Disk struct {
 	Path string
 	// Format is raw or qcow2.
 	Format string
-	// Cache is none, writeback and the like, or "" for QEMU's own choice.
+	// Cache is a cache mode of QEMU (none, writeback, …), or "" for QEMU's own choice.
 	Cache string
 	// ReadOnly is for the disk with user data.
 	ReadOnly bool

@@ -284,8 +284,8 @@ func TestOwnersCannotRequestUnsupportedHardware(t *testing.T) {
 	}
 }
 
-// A domain whose placement somebody changed by hand is still known as the agent's, but its decision
-// is not.
+// A domain whose placement an operator changed by hand is still the agent's, but its decision is
+// ignored.
 func TestChangedDecisionIsIgnored(t *testing.T) {
 	text, err := domain.Write(specs()["pinned"])
 	if err != nil {

@@ -6,10 +6,11 @@
 //
 //	driver ── Call(ctx, link, …) ──▶ Link ── one goroutine ──▶ Conn (internal/binding, cgo)
 //	                                  ├─ connects, one attempt at a time, with back-off
-//	                                  ├─ hears when the connection breaks
+//	                                  ├─ is notified when the connection breaks
 //	                                  ├─ leaves a connection to a call that does not come back
 //	                                  └─ reports when it is available again
-//	driver ◀─ Next ── Watcher ◀── EventLog ◀── events of domains and node devices, "everything" with each new connection
+//	driver ◀─ Next ── Watcher ◀── EventLog ◀── events of domains and node devices,
+//	                                           "everything" with each new connection
 //
 // [Domains] lists domains with a [Key] that says, without a look at its XML, whether a domain has
 // most probably stayed as it was.

@@ -39,7 +39,7 @@ func (c Changes) none() bool { return !c.All && !c.Devices && len(c.Domains) == 
 // EventLog collects the events of a Link, and of its successors, for watchers. A nil *EventLog
 // drops events.
 //
-// Events are hints. libvirt's daemon can lose them (its udev thread dies when a tool misbehaves,
+// Events are hints. libvirt's daemon can lose them (its udev thread dies when a tool is faulty,
 // while it continues to answer), so watchers also resync after a time without events.
 type EventLog struct {
 	mu       sync.Mutex

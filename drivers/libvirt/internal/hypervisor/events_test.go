@@ -133,15 +133,15 @@ func TestRevisions(t *testing.T) {
 	if len(n.last) > maxRevisions || n.revision("a") <= a {
 		t.Errorf("%d revisions are remembered; %d after %d", len(n.last), n.revision("a"), a)
 	}
-	var nobody *EventLog
-	nobody.add(Event{Domain: "a"})
-	nobody.lost()
-	if nobody.revision("a") != 0 {
-		t.Error("nobody remembers")
+	var none *EventLog
+	none.add(Event{Domain: "a"})
+	none.lost()
+	if none.revision("a") != 0 {
+		t.Error("a nil EventLog has a revision")
 	}
 }
 
-func BenchmarkNews(b *testing.B) {
+func BenchmarkEventLog(b *testing.B) {
 	n := NewEventLog()
 	w := n.Watch(0, 0)
 	defer w.Close()

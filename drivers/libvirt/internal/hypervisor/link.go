@@ -44,7 +44,7 @@ type Settings struct {
 // closed during one. Use two links for slow calls and for calls that must not wait.
 //
 // A call that takes too long is given up by its caller, not by the goroutine: further callers get
-// an [*Unavailable] until it returns. Keep-alive (in [Conn]) sees to it that it does, some 20 s
+// an [*Unavailable] until it returns. Keep-alive (in [Conn]) ensures that it does, some 20 s
 // after a daemon has stopped. A daemon that answers keep-alive but not the call (a guest's
 // emulator, or a tool it waits for, hangs) never lets it return: when it has had CallTimeout more
 // than its caller gave it, the connection is left to it and another one made. The connection is

@@ -56,7 +56,7 @@ func (f *fakeConn) Hostname() (string, error) {
 // fakeDaemon hands out connections, or errors.
 type fakeDaemon struct {
 	conns []*fakeConn
-	away  atomic.Pointer[error] // why nobody can connect
+	away  atomic.Pointer[error] // why connections fail
 	wait  chan struct{}
 	ups   atomic.Int32
 }
@@ -118,8 +118,8 @@ func TestLinkServesCalls(t *testing.T) {
 func TestLinkBacksOffAndComesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &fakeDaemon{}
-		nobody := errors.New("connection refused")
-		d.away.Store(&nobody)
+		refused := errors.New("connection refused")
+		d.away.Store(&refused)
 		l := d.link()
 		defer shut(t, l)
 		synctest.Wait()
@@ -194,7 +194,7 @@ func TestLinkGivesUpAHangingCall(t *testing.T) {
 			t.Errorf("gave up after %s", took)
 		}
 		wantUnavailable(t, l.State(), "since 00:00:00Z (hostname)")
-		_, err = hostname(t.Context(), l) // the next waits for its turn as long as for a connection
+		_, err = hostname(t.Context(), l) // the next call waits as long as for a connection
 		wantUnavailable(t, err, "since 00:00:00Z (hostname)")
 		wantUnavailable(t, l.State(), "since 00:00:00Z (hostname): the daemon hangs") // the same words, however long it lasts: one line in the log
 		short, cancel := context.WithTimeout(t.Context(), time.Second)

@@ -66,7 +66,7 @@ func (o *owner) connect() {
 	}
 }
 
-// drop gives the connection back, if there is one, and sees to the next attempt.
+// drop gives the connection back, if there is one, and schedules the next attempt.
 func (o *owner) drop(cause error) {
 	if o.conn != nil {
 		o.begin("closing a broken connection", o.settings.CallTimeout)

@@ -117,8 +117,8 @@ func TestUnavailableReportsWhetherTheCallBegan(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		d := &fakeDaemon{}
-		nobody := errors.New("connection refused")
-		d.away.Store(&nobody)
+		refused := errors.New("connection refused")
+		d.away.Store(&refused)
 		l := d.link()
 		synctest.Wait()
 		if _, err := hostname(t.Context(), l); begun(err) {
@@ -131,7 +131,7 @@ func TestUnavailableReportsWhetherTheCallBegan(t *testing.T) {
 		go func() { _, _ = hostname(t.Context(), l) }()
 		synctest.Wait()
 		if _, err := hostname(t.Context(), l); begun(err) {
-			t.Errorf("it waited for its turn only: %v", err)
+			t.Errorf("a call that only waited has begun: %v", err)
 		}
 		d.conns[0].dead.Store(true)
 		close(d.conns[0].wait)

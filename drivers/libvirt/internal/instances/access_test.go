@@ -54,7 +54,7 @@ func TestAnInstanceWhoseFilesAreClosedToQEMU(t *testing.T) {
 		"images, without one":    {Config{}, 64055, "", func(r *rig) (string, os.FileMode) { return r.images, 0o750 }, "", ""},
 		"images that are copied": {Config{ImagesType: "raw"}, 64055, image, func(r *rig) (string, os.FileMode) { return r.images, 0o750 }, "", ""},
 		"images, for root":       {Config{}, 0, image, func(r *rig) (string, os.FileMode) { return r.images, 0o750 }, "", ""},
-		"images, for nobody":     {Config{}, -1, image, func(r *rig) (string, os.FileMode) { return r.images, 0o750 }, "", ""},
+		"images, for others":     {Config{}, -1, image, func(r *rig) (string, os.FileMode) { return r.images, 0o750 }, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

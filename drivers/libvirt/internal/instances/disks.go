@@ -133,8 +133,8 @@ type image struct {
 	size         uint64 // of the disk in it
 }
 
-// image looks for one. A name with anything of a path in it, or that leads out of the directory, is
-// none.
+// image finds an image by name. A name with a path in it, or that leads out of the directory, names
+// no image.
 func (j *job) image(name string) (image, error) {
 	none := func() (image, error) { return image{}, j.fault("there is no image %.60q", name) }
 	dir, usual := cmp.Or(j.setup.images, DefaultImages), j.setup.images == ""

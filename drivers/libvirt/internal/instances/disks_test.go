@@ -155,7 +155,7 @@ func TestDisks(t *testing.T) {
 	})
 }
 
-// A copy stops when nobody waits for it any more.
+// A copy stops when its caller no longer waits for it.
 func TestCancelledCopyLeavesNoFile(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	f, err := os.Create(filepath.Join(t.TempDir(), "disk"))

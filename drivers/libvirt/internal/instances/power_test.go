@@ -130,7 +130,7 @@ func TestPowerOnAfterTheHostWasRestarted(t *testing.T) {
 		if r.defined(1).Mark == nil || r.domains[id(1)].ID != hypervisor.NotRunning {
 			t.Error("it is not as it was")
 		}
-		// One that somebody defined is started.
+		// One that is defined is started.
 		restart()
 		r.fail = 0
 		r.devices["mdev_"+fmt.Sprint(underscored(r.defined(1).Mark.Mdevs[0].UUID))+"_0000_82_00_0"] = false

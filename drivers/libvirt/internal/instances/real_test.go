@@ -325,7 +325,7 @@ func TestTheLifeOfARealInstance(t *testing.T) {
 	}
 }
 
-// Guests that are none of ours, and starts that libvirt refuses.
+// Unmanaged guests, and starts that libvirt refuses.
 func TestRealDaemonRefusals(t *testing.T) {
 	r := realHost(t, testhost.Sample(), sim.Options{Emulators: true})
 	const gpu = "0000:82:00.0"

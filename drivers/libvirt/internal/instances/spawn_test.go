@@ -117,7 +117,7 @@ func TestASpawnThatFailsAtAnyStep(t *testing.T) {
 							}
 							diff(t, "left after a fault", []string(nil), r.left())
 						} else if err == nil || isFault(err) || errors.Is(err, plugins.ErrNotReady) {
-							t.Errorf("%v, want that nobody knows", err)
+							t.Errorf("%v, want an error that is no fault: the result is unknown", err)
 						}
 						time.Sleep(time.Minute) // the connection comes again
 						if next == "spawn" {
@@ -138,8 +138,8 @@ func TestASpawnThatFailsAtAnyStep(t *testing.T) {
 	}
 }
 
-// That KVM may not work is said where a guest that was to run on it could not be started, and not
-// of another.
+// The hint that KVM may not work is given only for a guest that was to run on KVM and could not be
+// started.
 func TestFailedStartWithKVMHasAHint(t *testing.T) {
 	for virt, hinted := range map[string]bool{"": true, "auto": true, "kvm": true, "qemu": false} {
 		t.Run(virt, func(t *testing.T) {
@@ -334,7 +334,7 @@ func TestWhatIsOnADisk(t *testing.T) {
 	}
 }
 
-// Instances of a node that had another name are none of the present one's, and stay.
+// Instances of a node with a former name do not belong to the present node, and stay.
 func TestInstancesOfAnotherNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Config{})
@@ -427,9 +427,9 @@ func TestFailedSpawnLeavesNothing(t *testing.T) {
 		"an unknown image":       func(s *plugins.InstanceSpec) { s.Image = "cirros" },
 		"less disk than granted": func(s *plugins.InstanceSpec) { s.Flavor.EphemeralGB = 1 },
 		"a disk of no size":      func(s *plugins.InstanceSpec) { s.Flavor.RootGB = -1 },
-		"an uuid that is none":   func(s *plugins.InstanceSpec) { s.UUID = "../../etc" },
+		"an invalid uuid":        func(s *plugins.InstanceSpec) { s.UUID = "../../etc" },
 		"too much user data":     func(s *plugins.InstanceSpec) { s.UserData = make([]byte, 64<<10+1) },
-		"a firmware that is none": func(s *plugins.InstanceSpec) {
+		"an unknown firmware": func(s *plugins.InstanceSpec) {
 			s.ImageProperties = map[string]string{"hw_firmware_type": "coreboot"}
 		},
 		"a property that is not supported":   func(s *plugins.InstanceSpec) { s.ImageProperties = map[string]string{"hw_tpm_version": "2.0"} },
@@ -472,7 +472,7 @@ func TestInstanceThatRanIsKept(t *testing.T) {
 	})
 }
 
-// A host that has nothing free for the disks (here: a file where the directory should be) gives back
+// A host that has no space for the disks (here: a file where the directory should be) gives back
 // what was taken.
 func TestDiskErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -74,7 +74,7 @@ type body struct {
 func newWorld() *world { return &world{domains: map[string]*body{}, devices: map[string]bool{}} }
 
 type conn struct {
-	hypervisor.Conn // the calls that nobody makes
+	hypervisor.Conn // the calls that no test makes
 	*world
 	write bool
 	dead  bool
@@ -84,7 +84,7 @@ func (w *world) open(r hypervisor.Request) (hypervisor.Conn, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.away {
-		return nil, errors.New("nobody is at home")
+		return nil, errors.New("the daemon is down")
 	}
 	w.events = append(w.events, r.Event)
 	return &conn{world: w, write: r.Write}, nil

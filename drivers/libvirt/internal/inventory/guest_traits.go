@@ -273,8 +273,9 @@ var promised = func() map[string]bool {
 // kept sends a guest where it fails; one that is withdrawn while nova-compute still keeps it leaves
 // guests without a host. So the operator configures what runs the guests:
 //
-//	keep    nova-compute does, beside the agent, or did: its traits stay, none is written (the default)
-//	report  nova-compute does, and has not written its traits: a new host, beside others that Nova reports
+//	keep    nova-compute does, or did: its traits stay, none is written (the default)
+//	report  nova-compute does, and has not written its traits: a new host, beside others that
+//	        Nova reports
 //	remove  the driver does: none of it is promised
 //
 // Overrides come on top.

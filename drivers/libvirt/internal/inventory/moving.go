@@ -18,7 +18,8 @@ import (
 // nothing needs to move. They are in the order of the tree. Call it before Put.
 //
 //	VCPU, PCPU, MEMORY_MB, huge pages     the root to the cells, the cells to the root
-//	VCPU                                  where PCPU comes that was nowhere; it may stay, for guests without dedicated processors
+//	VCPU                                  where PCPU is new; it may stay, for guests without
+//	                                      dedicated processors
 //	VGPU and other mediated devices       the root to their parents
 //	MEM_ENCRYPTION_CONTEXT                the root to its kinds
 //	any class of a device                 the same device, under another class

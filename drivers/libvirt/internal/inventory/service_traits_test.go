@@ -16,7 +16,7 @@ import (
 func TestCapabilityTraitsFollowTheConfiguration(t *testing.T) {
 	h := real(t)
 	if got := h.Capabilities(); len(got) != 0 {
-		t.Errorf("by default nothing is said, so that Nova's traits stay: %v", got)
+		t.Errorf("by default no trait is reported, so that Nova's traits stay: %v", got)
 	}
 	h.Config.Overrides = map[string]bool{"COMPUTE_TRUSTED_CERTS": false, "COMPUTE_MEM_BACKING_FILE": true}
 	if diff := cmp.Diff(h.Config.Overrides, h.Capabilities()); diff != "" {
@@ -33,7 +33,7 @@ func TestCapabilityTraitsFollowTheConfiguration(t *testing.T) {
 		}
 	}
 	if _, named := got["COMPUTE_EPHEMERAL_ENCRYPTION"]; named {
-		t.Error("report: what Nova says about ephemeral encryption depends on its configuration, which nobody knows here")
+		t.Error("report: what Nova says about ephemeral encryption depends on its configuration, which is unknown here")
 	}
 	h.Domains = []capabilities.Domain{{Type: "xen", Arch: "x86_64"}}
 	if _, named := h.Capabilities()["COMPUTE_REMOTE_MANAGED_PORTS"]; named {

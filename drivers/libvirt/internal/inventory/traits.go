@@ -17,10 +17,13 @@ import (
 // names are of os-traits 3.9.0.
 //
 //	capabilities, cpuinfo ──▶ CPU features, architecture, threads ─┐
-//	domain capabilities ────▶ disk buses, video, TPM, firmware, … ─┼─▶ Verdicts: the root's traits, which are the driver's (OwnedHostTraits)
+//	domain capabilities ────▶ disk buses, video, TPM, firmware, … ─┼─▶ Verdicts
 //	versions ───────────────▶ models that came with them          ─┘
-//	configuration ──────────▶ what nova-compute promises           ──▶ Capabilities: which are the agent's to put on the root
-//	descriptions of mdevs ─────────────────────────────────────────▶ GPUTraits: for the providers of GPUs
+//	configuration ──────────▶ what nova-compute promises           ──▶ Capabilities
+//	descriptions of mdevs ─────────────────────────────────────────▶ GPUTraits
+//
+// Verdicts are about the root's traits that the driver owns (OwnedHostTraits), Capabilities about
+// those that the agent puts on the root, GPUTraits about the providers of GPUs.
 //
 // The traits are those that Nova's libvirt driver reports for the same host, so that a root that
 // Nova wrote needs no change, and the scheduler sees the same host. Hence HW_CPU_X86_SSE3 follows

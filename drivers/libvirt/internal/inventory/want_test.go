@@ -34,8 +34,8 @@ func TestNewProvidersHaveUUIDsThatFollowFromTheDevice(t *testing.T) {
 	}
 }
 
-// TestInventories: what becomes of the figures of a host. Only what differs from the two golden
-// trees is said.
+// TestInventories: what becomes of the figures of a host. A case lists only what differs from the
+// two golden trees.
 func TestInventories(t *testing.T) {
 	for name, c := range map[string]struct {
 		host     func(h *inventory.Host)
@@ -194,7 +194,7 @@ func TestInconsistentHostsAreErrors(t *testing.T) {
 				}
 				_, _, err := inventory.Want(h, s)
 				if c.key == "" && !nested && expected == "" {
-					must(t, err) // nobody asks for cells
+					must(t, err) // no setting asks for cells
 					continue
 				}
 				if err == nil || expected != "" && err.Error() != expected {

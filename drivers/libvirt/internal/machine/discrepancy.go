@@ -7,7 +7,7 @@ import (
 )
 
 // Discrepancy is something about the host, or about how the configuration fits it, that does not
-// stop the driver but that the operator should know: what is so, and what follows from it.
+// stop the driver but that the operator should know: a fact and its consequence.
 type Discrepancy struct {
 	// Key names the discrepancy and stays the same while it holds: cpu-isolated, pci-unused-2.
 	Key  string

@@ -15,7 +15,7 @@ type Namespace struct {
 	// Device is its character device (/dev/dax0.0), "" in other modes and while it is disabled.
 	Device string
 	// Driver is the driver of that device: device_dax serves it to programs, kmem makes normal
-	// memory of it; "" is none.
+	// memory of it; "" if it has no driver.
 	Driver string
 }
 

@@ -338,7 +338,7 @@ func provides(providers []EncryptionProvider, s domain.Security) bool {
 }
 
 // Guests come and go by what Placement lets through; after each there is a pass. The pool is never
-// overdrawn, and never lies idle: if a context is free, somebody can have it.
+// overdrawn, and never lies idle: if a context is free, a guest can have it.
 func TestEncryptionContextsAreNotSharedTwice(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		pool := rapid.UintRange(1, 12).Draw(t, "pool")

@@ -99,7 +99,7 @@ func TestChoosePages(t *testing.T) {
 	if diff := cmp.Diff(want, cells); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	wantDoubts := []machine.Discrepancy{
+	wantDiscrepancies := []machine.Discrepancy{
 		{Key: "hugepages-reserved_huge_pages[1]", Text: "reserved_huge_pages[1]: NUMA cell 1 has only 10 of the 11 pages of 2M; all are reserved"},
 		{Key: "hugepages-reserved_huge_pages[2]", Text: "reserved_huge_pages[2]: NUMA cell 1 has none of the 1 pages of 1G"},
 		{Key: "hugepages-reserved_huge_pages[4]", Text: "reserved_huge_pages[4]: the host has no NUMA cell 7"},
@@ -107,7 +107,7 @@ func TestChoosePages(t *testing.T) {
 		{Key: "hugepages-reserved_huge_pages[6]", Text: "reserved_huge_pages[6]: NUMA cell 2 has no huge pages of 2M; to reserve memory in normal pages, use reserved_host_memory_mb"},
 		{Key: "hugepages-reserved_huge_pages[7]", Text: "reserved_huge_pages[7]: NUMA cell 1 has no huge pages of 64K; to reserve memory in normal pages, use reserved_host_memory_mb"},
 	}
-	if diff := cmp.Diff(wantDoubts, discrepancies); diff != "" {
+	if diff := cmp.Diff(wantDiscrepancies, discrepancies); diff != "" {
 		t.Errorf("discrepancies (-want +got):\n%s", diff)
 	}
 }

@@ -201,7 +201,7 @@ func TestDescriptionIsThatOfTheChosenType(t *testing.T) {
 	}
 }
 
-// TestWrongTypeNamesTheSupportedOnes is told although nobody asked about the other types.
+// TestWrongTypeNamesTheSupportedOnes: also those that the configuration does not name.
 func TestWrongTypeNamesTheSupportedOnes(t *testing.T) {
 	types, err := configureMdevs(t, `{"enabled_mdev_types": ["a"], "mdev_types": {"a": {"device_addresses": ["pci_0000_06_00_4"]}}}`)
 	if err != nil {

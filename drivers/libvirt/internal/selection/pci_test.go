@@ -201,7 +201,7 @@ func TestPassedDevicesWithMdevsAreADiscrepancy(t *testing.T) {
 	}
 	_, discrepancies, err := specs.Select(m)
 	if err != nil || !slices.ContainsFunc(discrepancies, func(d machine.Discrepancy) bool { return d.Key == "pci-mdevs-0000:06:00.0" }) || len(discrepancies) != 2 {
-		t.Errorf("%v, %v: only the card with an active mediated device is told of", texts(discrepancies), err)
+		t.Errorf("%v, %v: want only the card with an active mediated device", texts(discrepancies), err)
 	}
 }
 

@@ -5,10 +5,10 @@ Derive from Driver, then ``serve(YourDriver())`` is the whole main program. The 
 answers below, and never gRPC or protobuf.
 """
 
-from compute_driver.abilities import (CapabilityReporter, Guest, GuestLister, HealthChecker, NodeChecker, Renamer, Shaper, Shutdowner,
-                                      Warned, Warner, Watcher)
-from compute_driver.answers import (ConfigError, Failure, InstanceFault, InstanceNotFound, NotReady, Offender, ReshapeFailed,
-                                    ReshapeNeeded, Unsupported)
+from compute_driver.abilities import (CapabilityReporter, Guest, GuestLister, HealthChecker, LayoutVersioner, NodeChecker, Renamer,
+                                      Shutdowner, Warned, Warner, Watcher)
+from compute_driver.answers import (ConfigError, Failure, InstanceFault, InstanceNotFound, NotReady, ReshapeFailed, ReshapeNeeded,
+                                    Unsupported, Violation)
 from compute_driver.call import Call
 from compute_driver.driver import Driver, HostInfo, Node
 from compute_driver.instances import Flavor, Instance, InstanceManager, InstanceSpec, InstanceWatcher, PowerState
@@ -17,7 +17,8 @@ from compute_driver.tree import Allocations, Inventory, Provider, Tree, child_uu
 
 __all__ = [
     "Allocations", "Call", "CapabilityReporter", "ConfigError", "Driver", "Failure", "Flavor", "Guest", "GuestLister", "HealthChecker",
-    "HostInfo", "Instance", "InstanceFault", "InstanceManager", "InstanceNotFound", "InstanceSpec", "InstanceWatcher", "Inventory", "Move",
-    "Node", "NodeChecker", "NotReady", "Offender", "Place", "PowerState", "Provider", "Renamer", "ReshapeFailed", "ReshapeNeeded",
-    "Shaper", "Shutdowner", "Tree", "Unsupported", "Warned", "Warner", "Watcher", "apply", "child_uuid", "distribute", "move_all", "rename_class",
+    "HostInfo", "Instance", "InstanceFault", "InstanceManager", "InstanceNotFound", "InstanceSpec", "InstanceWatcher", "Inventory",
+    "LayoutVersioner", "Move", "Node", "NodeChecker", "NotReady", "Place", "PowerState", "Provider", "Renamer", "ReshapeFailed",
+    "ReshapeNeeded", "Shutdowner", "Tree", "Unsupported", "Violation", "Warned", "Warner", "Watcher", "apply", "child_uuid", "distribute",
+    "move_all", "rename_class",
 ]

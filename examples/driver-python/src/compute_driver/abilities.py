@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from compute_driver.driver import Node
     from compute_driver.tree import Allocations, Tree
 
-MAX_SHAPE = 9999  # the highest number of a shape
+MAX_SHAPE = 9999  # the highest layout version
 MAX_GUESTS = 100_000
 MAX_WARNINGS = 100
 MAX_WARNING_NAME = 80  # characters
@@ -70,26 +70,26 @@ class Shutdowner(Protocol):
 
 
 @runtime_checkable
-class Shaper(Protocol):
-    """Numbers the shapes that its trees have had over the years, from 1; 0 is a tree whose shape nobody recorded. Capability: shapes.
+class LayoutVersioner(Protocol):
+    """Has trees whose layouts have versions, counted from 1; 0 is a tree whose layout was not recorded. Capability: shapes.
 
-    At its start the agent walks the steps from the recorded shape to the present one, and then calls update_provider_tree with what
-    came out. A step knows two neighbouring shapes only, and is never changed once it was released.
+    When the agent starts, it calls reshape for each migration from the recorded version to the current one, and then
+    update_provider_tree with the result. A migration knows two neighbouring layouts only, and does not change once it is released.
     """
 
     @abstractmethod
     def shape_version(self) -> int:
-        """The number of the shape that update_provider_tree makes, 1 to MAX_SHAPE; 0: with this configuration shapes are not numbered.
+        """The layout version that update_provider_tree makes, 1 to MAX_SHAPE; 0: with this configuration layouts have no versions.
 
         Called after each configure that succeeded. It must not block.
         """
 
     @abstractmethod
     def reshape(self, call: Call, tree: Tree, node: str, from_shape: int, allocations: Allocations) -> Allocations | None:
-        """Makes of a tree of one shape the next, and moves the allocations along. None stands for those given, as they are now.
+        """Migrates a tree to the next layout version and moves the allocations. None stands for those given, as they are now.
 
-        Idempotent: on a tree that has the next shape or a later one, or nothing of the node yet, it changes nothing. So it looks in the
-        tree for what is to be moved, not at the number. Raises ReshapeFailed or NotReady.
+        Idempotent: on a tree that has the next layout or a later one, or nothing of the node yet, it changes nothing. So it looks in the
+        tree for what it moves, not at the version. Raises ReshapeFailed or NotReady.
         """
 
 
@@ -132,9 +132,9 @@ class GuestLister(Protocol):
 
     @abstractmethod
     def guests(self, call: Call, tree: Tree, node: str) -> list[Guest]:
-        """All guests of a node, running or not, whoever made them. All, or an exception: allocations of those that are missing may go.
+        """All guests of a node, running or not, whichever tool made them. All, or an exception: allocations of those that are missing may go.
 
-        An empty list says that there is none. Raises NotReady, or Unsupported if this configuration lets nobody tell.
+        An empty list says that there are no guests. Raises NotReady, or Unsupported if they cannot be known with this configuration.
         """
 
 

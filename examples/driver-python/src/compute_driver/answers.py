@@ -36,8 +36,8 @@ class ReshapeNeeded(Answer):
 
 
 @dataclass(frozen=True)
-class Offender:
-    """One thing that stands against a reshape. Any of its fields may be empty."""
+class Violation:
+    """One reason why a reshape fails. Any of its fields may be empty."""
 
     consumer: str = ""
     provider: str = ""
@@ -48,14 +48,14 @@ class Offender:
 class ReshapeFailed(Answer):
     """The allocations given cannot be moved; all the reasons, not the first one."""
 
-    def __init__(self, reason: str, offenders: Iterable[Offender] = ()) -> None:
+    def __init__(self, reason: str, violations: Iterable[Violation] = ()) -> None:
         super().__init__(reason)
         self.reason = reason
-        self.offenders = list(offenders)
+        self.violations = list(violations)
 
     def __str__(self) -> str:
-        shown = [o.problem for o in self.offenders[:5]]
-        if (more := len(self.offenders) - len(shown)) > 0:
+        shown = [o.problem for o in self.violations[:5]]
+        if (more := len(self.violations) - len(shown)) > 0:
             shown.append(f"and {more} more")
         return "; ".join([self.reason, *shown])
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One call of the agent, as the driver sees it: its logger, its deadline, and whether anybody still waits for the answer."""
+"""One call of the agent, as the driver sees it: its logger, its deadline, and whether the agent still waits for the answer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from compute_driver.log import Log
 
 
 class Ended(Exception):
-    """Nobody waits for the answer any more."""
+    """The agent no longer waits for the answer."""
 
     def __init__(self, code: grpc.StatusCode, words: str) -> None:
         super().__init__(words)

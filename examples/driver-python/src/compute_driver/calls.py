@@ -86,7 +86,7 @@ class Calls:
             end = None
             try:
                 self.gate.on_close(closing)
-                yield respond(None)  # at once: the agent knows that it is being heard
+                yield respond(None)  # at once: the agent knows that the driver watches
                 while end is None:
                     event, end = events.take(interval)
                     if end is None:
@@ -118,7 +118,7 @@ class Calls:
 class Defects:
     """Logs what a driver raised: the first time at each place of the code with the stack, and then whenever it has happened twice as often."""
 
-    MOST = 100  # places that are told apart; the others are counted together
+    MOST = 100  # places that are counted separately; the others are counted together
 
     def __init__(self) -> None:
         self._times: dict[tuple, int] = {}
@@ -144,7 +144,7 @@ def _stack() -> str:
     try:
         return traceback.format_exc()
     except Exception as e:  # an exception that cannot say what it is
-        return f"the stack cannot be had: {type(e).__name__}"
+        return f"the stack is unavailable: {type(e).__name__}"
 
 
 def _abort(context: Context, failure: Failed) -> None:

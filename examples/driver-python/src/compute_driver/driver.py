@@ -34,7 +34,7 @@ class Driver:
     and its deadline: what may take long asks call.check() now and then. Any exception fails that call alone; Failure is for
     those that are meant.
 
-    What it can do beyond that are the classes of abilities.py and instances.py (Watcher, Shaper, GuestLister, InstanceManager, ...):
+    What it can do beyond that are the classes of abilities.py and instances.py (Watcher, LayoutVersioner, GuestLister, InstanceManager, ...):
     each is announced to the agent because the methods are there.
     """
 

@@ -10,7 +10,7 @@ MOST = 1000  # things that wait; with more, "everything" waits instead
 
 
 class Events:
-    """Takes events from the driver's thread for the thread that sends them, until somebody closes it."""
+    """Takes events from the driver's thread for the thread that sends them, until it is closed."""
 
     def __init__(self, everything: Any) -> None:
         self._everything = everything  # the event that stands for all others
@@ -19,7 +19,7 @@ class Events:
         self._end: Any = None
 
     def put(self, event: Any) -> None:
-        """Adds an event; too many that nobody takes become one that stands for all."""
+        """Adds an event; if too many wait, one that stands for all replaces them."""
         with self._changed:
             if len(self._waiting) >= MOST and event not in self._waiting:
                 self._waiting = {self._everything: None}

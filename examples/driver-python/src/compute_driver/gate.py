@@ -32,7 +32,7 @@ class Gate:
             self._changed.notify_all()
 
     def on_close(self, tell: Callable[[], None]) -> None:
-        """Has somebody told when the gate closes, at once if it is closed."""
+        """Calls tell when the gate closes, at once if it is closed."""
         with self._changed:
             self._on_close.append(tell)
             closed = self._closed
@@ -46,7 +46,7 @@ class Gate:
                 self._on_close.remove(tell)
 
     def close(self, seconds: float | None) -> bool:
-        """Lets nobody in any more, waits until all have left, and says whether they have."""
+        """Refuses new calls, waits for those under way, and says whether they have ended."""
         with self._changed:
             self._closed, waiting = True, self._on_close
             self._on_close = []
@@ -57,7 +57,7 @@ class Gate:
 
 
 class Turn:
-    """Lets one call in at a time. The others wait until their turn comes or their deadline passes."""
+    """Lets one call in at a time. The others wait until it returns or their deadline passes."""
 
     def __init__(self, words: str = "an earlier call of this driver has not returned") -> None:
         self._lock = threading.Lock()
@@ -75,7 +75,7 @@ class Turn:
 
 
 class Turns:
-    """A turn for each key, for as long as somebody has it or waits for it."""
+    """A Turn for each key, for as long as a call holds it or waits for it."""
 
     def __init__(self, words: str) -> None:
         self._words = words

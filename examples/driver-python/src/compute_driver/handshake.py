@@ -30,16 +30,16 @@ VERSIONS = "PLUGIN_PROTOCOL_VERSIONS"
 
 
 class Refused(Exception):
-    """The plugin cannot be served to whoever started it."""
+    """The plugin cannot be served to the process that started it."""
 
 
 def started_by_agent(environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether the agent started this process, and not somebody at a prompt."""
+    """Whether the agent started this process, and not an operator at a prompt."""
     return environ.get(COOKIE[0]) == COOKIE[1]
 
 
 def claim_stdout() -> int:
-    """Keeps standard output for the handshake: what anybody prints from now on goes to standard error, line by line.
+    """Keeps standard output for the handshake: what is printed from now on goes to standard error, line by line.
 
     Returns its descriptor. Raises SystemExit if there is none.
     """

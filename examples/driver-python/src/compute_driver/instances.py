@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Drivers that make guests, not only report what there is room for. What the agent had made by spawn it calls an instance."""
+"""Drivers that make guests, not only report capacity. A guest that the agent made with spawn is an instance."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Instance:
 
 @dataclass(frozen=True)
 class Flavor:
-    """The size of an instance, in Nova's terms. 0 is none of it."""
+    """The size of an instance, in Nova's terms. 0 means that there is none."""
 
     name: str = ""
     vcpus: int = 0
@@ -71,7 +71,7 @@ class InstanceSpec:
 
 @runtime_checkable
 class InstanceManager(Protocol):
-    """Makes instances. It knows them again after a restart, and never touches a guest that is none. Capability: instances.
+    """Makes instances. It knows them again after a restart, and never touches any other guest. Capability: instances.
 
     Calls about one instance come one after the other; those about different ones run beside each other and beside every other method,
     configure included. None comes before configure has succeeded once.
@@ -96,7 +96,7 @@ class InstanceManager(Protocol):
     def destroy(self, call: Call, node: str, uuid: str) -> None:
         """Ends an instance and removes all that spawn made for it. Succeeds if there is nothing (left) of that uuid.
 
-        Raises InstanceFault if the guest of that uuid is none of spawn's.
+        Raises InstanceFault if spawn did not make the guest of that uuid.
         """
 
     @abstractmethod

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Log lines in the form that the agent understands: one JSON object a line on standard error.
 
-Python's own logging ends there too, so that what libraries log arrives with its level, and so does an exception that nobody caught.
+Python's own logging ends there too, so that what libraries log arrives with its level, and so does an uncaught exception.
 """
 
 from __future__ import annotations
@@ -61,10 +61,10 @@ def set_up(stream: Any, level: str) -> Log:
 
 
 def catch_the_rest(logger: Log) -> None:
-    """Has exceptions that nobody caught logged as one line each, of threads that the driver made too, instead of printed."""
+    """Logs uncaught exceptions as one line each, also those of threads that the driver made, instead of printing them."""
 
     def tell(where: str, kind: Any, error: Any, trace: Any) -> None:
-        logger.error("an exception that nobody caught. It is a defect of the driver: report it with this stack", where=where,
+        logger.error("an uncaught exception. It is a defect of the driver: report it with this stack", where=where,
                      error_type=getattr(kind, "__name__", str(kind)), stack="".join(traceback.format_exception(kind, error, trace)))
 
     sys.excepthook = lambda kind, error, trace: tell("the main thread", kind, error, trace)
@@ -90,7 +90,7 @@ class _Lines(logging.Formatter):
 
 
 def _message(record: logging.LogRecord) -> str:
-    """Placeholders that do not fit are the mistake of whoever logs, and no reason to lose what was meant."""
+    """Placeholders that do not fit are a mistake of the caller, and no reason to lose the message."""
     try:
         return record.getMessage()
     except Exception:

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A reshape as its author thinks of it: what goes where. The allocations to return follow from it, and nobody's sum changes."""
+"""A reshape as its author thinks of it: what goes where. The allocations to return follow from it, and no consumer's sum changes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from compute_driver.answers import Offender, ReshapeFailed
+from compute_driver.answers import ReshapeFailed, Violation
 from compute_driver.tree import MAX_UNIT, Allocations, Tree
 
 
@@ -37,12 +37,12 @@ def apply(moves: Iterable[Move], allocations: Allocations) -> Allocations:
     Raises ReshapeFailed that lists every move that cannot be made. Cost: O(allocations + moves).
     """
     after = allocations.copy()
-    offenders = []
+    violations = []
     for move in moves:
         if problem := _make(move, after):
-            offenders.append(Offender(move.consumer, move.source.provider, move.source.resource_class, problem))
-    if offenders:
-        raise ReshapeFailed("not everything can be moved", offenders)
+            violations.append(Violation(move.consumer, move.source.provider, move.source.resource_class, problem))
+    if violations:
+        raise ReshapeFailed("not everything can be moved", violations)
     return after
 
 
@@ -93,18 +93,18 @@ def distribute(tree: Tree, allocations: Allocations, source: Place, targets: lis
         if (inventory := _inventory(tree, place)) is not None and place != source:
             room[place] = inventory.capacity - allocations.used(place.provider, place.resource_class)
     shares = [(allocations.held(c, source.provider, source.resource_class), c) for c in sorted(allocations.resources)]
-    moves, offenders = [], []
+    moves, violations = [], []
     for held, consumer in sorted(filter(lambda s: s[0] > 0, shares), key=lambda s: -s[0]):
         portions = _portions(tree, allocations, consumer, held, room)
         if (found := sum(n for _, n in portions)) < held:
-            offenders.append(Offender(consumer, source.provider, source.resource_class,
-                                      f"{held} are allocated, and only {found} fit"))
+            violations.append(Violation(consumer, source.provider, source.resource_class,
+                                        f"{held} are allocated, and only {found} fit"))
             continue
         for place, n in portions:
             room[place] -= n
             moves.append(Move(consumer, source, place, n))
-    if offenders:
-        raise ReshapeFailed(f"the allocations of {source} cannot be distributed", offenders)
+    if violations:
+        raise ReshapeFailed(f"the allocations of {source} cannot be distributed", violations)
     return moves
 
 

@@ -14,7 +14,7 @@ MAX_NAME = 200  # characters of a provider's name, as Placement stores it
 
 
 def canonical_uuid(text: str) -> str:
-    """A uuid in lower case with hyphens. Raises Malformed for anything that is none."""
+    """A uuid in lower case with hyphens. Raises Malformed for anything else."""
     if not _UUID.match(text):
         raise Malformed(f"{text[:80]!r} is no uuid")
     return str(uuid.UUID(text))

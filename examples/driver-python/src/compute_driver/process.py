@@ -26,9 +26,9 @@ def keep_executable() -> None:
 
 
 def end_with_parent() -> None:
-    """Ends this process, and what it started if it leads its group, when whoever started it dies.
+    """Ends this process, and what it started if it leads its group, when the process that started it dies.
 
-    The agent has the kernel see to that as well; this is for other starters.
+    The agent has the kernel do that as well; this is for other parents.
     """
     parent = os.getppid()
 

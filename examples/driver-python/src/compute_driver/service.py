@@ -31,7 +31,7 @@ CAPABILITIES: dict[str, type] = {
     "instance_events": instances.InstanceWatcher,
     "instances": instances.InstanceManager,
     "node_deleted": abilities.NodeChecker,
-    "shapes": abilities.Shaper,
+    "shapes": abilities.LayoutVersioner,
     "shutdown": abilities.Shutdowner,
     "warnings": abilities.Warner,
     "watch": abilities.Watcher,
@@ -156,7 +156,7 @@ class Service:
         return reply
 
     def _reshape_step(self, request: pb.ReshapeStepRequest, call: Call) -> pb.ReshapeStepResponse:
-        if not isinstance(self._driver, abilities.Shaper):
+        if not isinstance(self._driver, abilities.LayoutVersioner):
             raise Unsupported("this driver has no layout versions")
         tree, given = Tree(request.tree), Allocations(request.allocations)
         at, present = request.from_shape, self._shape_version()
@@ -194,7 +194,7 @@ class Service:
     # What belongs to several of them.
 
     def _shape_version(self) -> int:
-        if not isinstance(self._driver, abilities.Shaper):
+        if not isinstance(self._driver, abilities.LayoutVersioner):
             return 0
         version = self._driver.shape_version()
         if not 0 <= version <= abilities.MAX_SHAPE:

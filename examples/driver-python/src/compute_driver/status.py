@@ -12,7 +12,7 @@ from compute_driver.answers import (Answer, ConfigError, InstanceFault, Instance
                                     Unsupported)
 
 MAX_WORDS = 16 << 10  # bytes; they travel in a header, which implementations keep small
-MAX_OFFENDERS = 500
+MAX_VIOLATIONS = 500
 DETAILS = "grpc-status-details-bin"
 
 
@@ -46,10 +46,10 @@ def _detail(answer: Answer) -> tuple[grpc.StatusCode, Message]:
 
 def _failed(answer: ReshapeFailed) -> pb.ReshapeFailed:
     out = pb.ReshapeFailed(reason=cut(answer.reason))
-    for o in answer.offenders[:MAX_OFFENDERS]:
+    for o in answer.violations[:MAX_VIOLATIONS]:
         out.offenders.add(consumer_uuid=cut(o.consumer, 512), provider_uuid=cut(o.provider, 512),
                           resource_class=cut(o.resource_class, 512), problem=cut(o.problem, 512))
-    if (more := len(answer.offenders) - MAX_OFFENDERS) > 0:
+    if (more := len(answer.violations) - MAX_VIOLATIONS) > 0:
         out.offenders.add(problem=f"and {more} more")
     return out
 
@@ -66,4 +66,4 @@ def said(error: BaseException) -> str:
     try:
         return cut(str(error))
     except Exception as e:
-        return f"{type(error).__name__}, whose words cannot be had: {type(e).__name__}"
+        return f"{type(error).__name__}, whose text is unavailable: {type(e).__name__}"

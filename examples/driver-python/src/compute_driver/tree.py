@@ -130,7 +130,7 @@ class Tree:
         return out
 
     def child(self, root: Provider, name: str) -> Provider:
-        """The provider of that name below a root, made if need be. One that somebody else made is taken over as it is."""
+        """The provider of that name below a root, made if need be. One that exists already is used as it is."""
         if (there := self.find(name)) is not None:
             if there not in self.below(root.uuid):
                 raise Failure(f"resource provider {name!r} is there already, and not below {root.name!r}")

@@ -15,7 +15,7 @@ MORE = "more-warnings"  # stands for all that are too many
 
 
 def fit(told: Iterable[Warned] | None) -> list[pb.Warning]:
-    """The messages. Warnings of one name are told as one, those beyond the bound in one that says how many they are."""
+    """The messages. Warnings of one name are merged, those beyond the bound in one that says how many they are."""
     texts: dict[str, list[str]] = {}
     for w in told or ():
         texts.setdefault(named(w.name), []).append(str(w.text))

@@ -11,22 +11,22 @@ from typing import Any
 from compute_driver import Allocations, Call, Driver, Failure, HostInfo, Inventory, Node, NotReady, Provider, ReshapeNeeded, Tree, Warned
 from machine import shapes
 from machine.config import SCHEMA, Config, parse
+from machine.hardware import Hardware, look
 from machine.instances import ManagesInstances
 from machine.shapes import FORMER_VGPU, VGPU
 from machine.stable import Stable
-from machine.survey import Survey, look
 
 ARCHITECTURES = {"x86_64": "COMPUTE_ARCH_X86_64", "aarch64": "COMPUTE_ARCH_AARCH64", "ppc64le": "COMPUTE_ARCH_PPC64LE",
                  "s390x": "COMPUTE_ARCH_S390X"}
 
 
 class MachineDriver(ManagesInstances, Driver):
-    """Reports the machine. It keeps its configuration, and nothing that it could not find out anew."""
+    """Reports the machine. It keeps its configuration, and nothing that it could not find out again."""
 
     name = "python"
     version = "2.0.0"
 
-    def __init__(self, look: Callable[[str], Survey] = look) -> None:
+    def __init__(self, look: Callable[[str], Hardware] = look) -> None:
         self._look = look
         self._lock = threading.Lock()
         self._config: Config | None = None
@@ -73,7 +73,7 @@ class MachineDriver(ManagesInstances, Driver):
         return self._warned
 
     def watch(self, call: Call, changed: Callable[[str], None]) -> None:
-        """Looks from time to time, since the kernel tells nobody of a processor that comes or goes."""
+        """Looks from time to time, since the kernel does not notify of a processor that comes or goes."""
         last = self._glance(call)
         call.log.debug("watching the machine")
         while not call.wait(self._config.look_every if self._config is not None else 1.0):
@@ -82,7 +82,7 @@ class MachineDriver(ManagesInstances, Driver):
                 changed("")
             last = now or last
 
-    def _glance(self, call: Call) -> tuple[Config, Survey] | None:
+    def _glance(self, call: Call) -> tuple[Config, Hardware] | None:
         """What a tree follows from, or None if it cannot be known now."""
         config = self._config
         try:
@@ -93,7 +93,7 @@ class MachineDriver(ManagesInstances, Driver):
 
     def update_provider_tree(self, call: Call, tree: Tree, node: str, allocations: Allocations | None) -> Allocations | None:
         config, root = self._node(tree, node)
-        survey = self._look(config.disk)
+        hardware = self._look(config.disk)
         wanted = _wanted(root, config)
         leaving = shapes.leaving(tree, root, wanted)
         self._renamed = shapes.renaming(root, wanted)
@@ -107,14 +107,14 @@ class MachineDriver(ManagesInstances, Driver):
             leaving = shapes.leaving(tree, root, wanted)
             allocations = shapes.move(call, tree, root, wanted, allocations)
         _withdraw(root, config, former)
-        _put_machine(root, config, survey)
-        self._warned = _doubts(config, survey)
+        _put_machine(root, config, hardware)
+        self._warned = _discrepancies(config, hardware)
         shapes.put(tree, root, wanted)
         shapes.prune(tree, root, wanted, leaving)
         return allocations
 
     def shape_version(self) -> int:
-        """VGPUs on the node are not an older shape but a choice: without numbers, it can be made either way."""
+        """VGPUs on the node are a choice, not an older layout: without versions, it can change in both directions."""
         return 0 if self.current()[0].gpu_layout == "node" else shapes.PRESENT
 
     def reshape(self, call: Call, tree: Tree, node: str, from_shape: int, allocations: Allocations) -> Allocations:
@@ -142,23 +142,23 @@ class MachineDriver(ManagesInstances, Driver):
         return config, root
 
 
-def _put_machine(root: Provider, config: Config, survey: Survey) -> None:
-    processors = survey.processors
+def _put_machine(root: Provider, config: Config, hardware: Hardware) -> None:
+    processors = hardware.processors
     root.set_inventory("VCPU", Inventory(processors, max_unit=processors, allocation_ratio=config.cpu_allocation_ratio))
-    reserved = min(config.reserved_memory_mb, survey.memory_mb)
-    root.set_inventory("MEMORY_MB", Inventory(survey.memory_mb, reserved=reserved, max_unit=survey.memory_mb))
-    if survey.disk_gb > 0:  # Placement knows no inventory of nothing
-        root.set_inventory("DISK_GB", Inventory(survey.disk_gb, max_unit=survey.disk_gb))
+    reserved = min(config.reserved_memory_mb, hardware.memory_mb)
+    root.set_inventory("MEMORY_MB", Inventory(hardware.memory_mb, reserved=reserved, max_unit=hardware.memory_mb))
+    if hardware.disk_gb > 0:  # Placement knows no inventory of nothing
+        root.set_inventory("DISK_GB", Inventory(hardware.disk_gb, max_unit=hardware.disk_gb))
     root.add_traits(config.traits)
 
 
-def _doubts(config: Config, survey: Survey) -> list[Warned]:
+def _discrepancies(config: Config, hardware: Hardware) -> list[Warned]:
     """Where the machine is not as the configuration takes it to be, and the driver goes on all the same."""
     out = []
-    if config.reserved_memory_mb > survey.memory_mb:
-        out.append(Warned("reserved-memory", f"reserved_memory_mb is {config.reserved_memory_mb}, and the machine has {survey.memory_mb}: "
+    if config.reserved_memory_mb > hardware.memory_mb:
+        out.append(Warned("reserved-memory", f"reserved_memory_mb is {config.reserved_memory_mb}, and the machine has {hardware.memory_mb}: "
                                              "all of it is reserved, and no guest fits"))
-    if survey.disk_gb <= 0:
+    if hardware.disk_gb <= 0:
         out.append(Warned("disk-size", f"{config.disk} has less than 1 GB, so that no DISK_GB is reported"))
     return out
 
@@ -172,7 +172,7 @@ def _wanted(root: Provider, config: Config) -> shapes.Wanted:
 
 
 def _withdraw(root: Provider, config: Config, former: list[Config]) -> None:
-    """Takes away what earlier configurations put on the node. Anything else that is there is somebody else's."""
+    """Takes away what earlier configurations put on the node. Anything else on the node stays."""
     for old in former:
         root.remove_traits(set(old.traits) - set(config.traits))
         if old.gpus and old.gpu_layout == "node" and not config.gpus:

@@ -48,7 +48,7 @@ class ManagesInstances(InstanceManager, InstanceWatcher):
         raise InstanceNotFound(uuid)
 
     def watch_instances(self, call: Call, changed: Callable[[str, str], None]) -> None:
-        """Looks from time to time: files tell nobody that somebody wrote them. What was before the first look is not known."""
+        """Looks from time to time: a write to a file sends no event. What changed before the first look is not known."""
         last: tuple[str, dict[str, Kept]] | None = None
         wait = 0.0
         while not call.wait(wait):

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The shapes that this driver's trees have had, and the steps from each to the next. Each step looks for what it moves.
+"""The layouts that this driver's trees have had, and the migration from each to the next. Each migration looks for what it moves.
 
-| shape | what it looks like |
+| version | layout |
 |---|---|
 | 1 | VGPU is on the node, as Nova has it too |
 | 2 | VGPU is on a child for each GPU |
 
-Before shapes were numbered, the driver called the class CUSTOM_VGPU.
+Before layouts had versions, the driver called the class CUSTOM_VGPU.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def move(call: Call, tree: Tree, root: Provider, wanted: Wanted, allocations: Al
 
 
 def prune(tree: Tree, root: Provider, wanted: Wanted, emptied: list[Provider]) -> None:
-    """Removes our children of GPUs that are gone. What somebody else made, or put something below or onto, stays."""
+    """Removes our children of GPUs that are gone. A provider that another program made, or uses, stays."""
     for provider in reversed(tree.below(root.uuid)):
         if not own(root, provider) or provider.name in wanted:
             continue

@@ -18,7 +18,7 @@ from uuid import UUID
 from compute_driver import Call, Instance, InstanceFault, InstanceSpec, PowerState
 
 RECORD = "instance.json"
-COPIED_AT_ONCE = 4 << 20  # bytes; then it is looked whether anybody still waits
+COPIED_AT_ONCE = 4 << 20  # bytes; then it checks whether the agent still waits
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Kept:
 
 
 class Stable:
-    """The instances on disk. Calls about one come one after the other; that is the caller's to see to."""
+    """The instances on disk. The caller serializes calls about one."""
 
     def __init__(self, state_dir: str) -> None:
         self._dir = Path(state_dir) / "instances"
@@ -57,7 +57,7 @@ class Stable:
         return [self.find(name) or Kept(name) for name in sorted(os.listdir(self._dir)) if _is_uuid(name)]
 
     def find(self, uuid: str) -> Kept | None:
-        """A completed instance. Raises OSError or ValueError for one that cannot be read: it is there, and nobody knows how it is."""
+        """A completed instance. Raises OSError or ValueError for one that cannot be read: it exists in an unknown state."""
         try:
             kept = Kept(**json.loads((self._dir / uuid / RECORD).read_text(encoding="utf-8")))
         except FileNotFoundError:
@@ -73,7 +73,7 @@ class Stable:
         return (self._dir / uuid).exists()
 
     def make(self, call: Call, spec: InstanceSpec, image: Path | None) -> Kept:
-        """Makes an instance, or completes it: disks are made anew, since nobody knows how far they got."""
+        """Makes an instance, or completes it: disks are made again, since they may be incomplete."""
         home = self._dir / spec.uuid
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:

@@ -12,14 +12,14 @@ import (
 	"github.com/compute-agent/compute-agent/test/golden"
 )
 
-// The golden file lists everything that is on the wire. A difference is a change of the protocol: once version 1 is released
-// only new lines may come, never changed or missing ones.
+// TestProtocolIsAsReleased: the golden file lists everything that is on the wire. Once version 1 is
+// released, lines may be added, never changed or removed.
 func TestProtocolIsAsReleased(t *testing.T) {
 	got := describe(File_plugins_proto_driver_v1_driver_proto)
 	golden.Text(t, "testdata/descriptor.golden", got)
 }
 
-// TestMajorVersionIsInTheName: what would break somebody gets a new package.
+// TestMajorVersionIsInTheName: a breaking change needs a new package.
 func TestMajorVersionIsInTheName(t *testing.T) {
 	if got := File_plugins_proto_driver_v1_driver_proto.Package(); got != "compute.driver.v1" {
 		t.Errorf("package %s", got)

@@ -10,7 +10,7 @@ from compute_driver import NotReady
 
 
 @dataclass(frozen=True)
-class Survey:
+class Hardware:
     """Processors that are online, memory in MiB and the size of a file system in GiB."""
 
     processors: int
@@ -18,14 +18,14 @@ class Survey:
     disk_gb: int
 
 
-def look(disk: str, meminfo: str = "/proc/meminfo") -> Survey:
+def look(disk: str, meminfo: str = "/proc/meminfo") -> Hardware:
     """Errors: NotReady, if any of it cannot be known now."""
     try:
         stat = os.statvfs(disk)
         memory = _total_memory(meminfo)
     except (OSError, ValueError) as e:
         raise NotReady(f"looking at the machine: {e}") from e
-    return Survey(os.sysconf("SC_NPROCESSORS_ONLN"), memory, stat.f_blocks * stat.f_frsize >> 30)
+    return Hardware(os.sysconf("SC_NPROCESSORS_ONLN"), memory, stat.f_blocks * stat.f_frsize >> 30)
 
 
 def _total_memory(path: str) -> int:
