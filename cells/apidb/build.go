@@ -215,8 +215,8 @@ func (s *DB) Place(ctx context.Context, uuid, cellUUID string) error {
 }
 
 // Built implements [Store]. It refuses, with [ErrInvalid], to forget a server that is placed
-// nowhere; where there is no build request any more it does nothing but, for one that is placed,
-// remove the claim. Cost: one fsync.
+// nowhere; where there is no build request any more it does nothing but, for one that is placed in
+// another cell than cell0, remove the claim. Cost: one fsync.
 func (s *DB) Built(ctx context.Context, uuid string) error {
 	return s.write(ctx, "ending the build of server "+uuid, func(tx *sql.Tx) error {
 		p, err := placementOf(ctx, tx, uuid)
@@ -231,7 +231,8 @@ func (s *DB) Built(ctx context.Context, uuid string) error {
 		if _, err := sqldb.Exec(ctx, tx, "DELETE FROM build_requests WHERE instance_uuid = ?", uuid); err != nil {
 			return err
 		}
-		_, err = sqldb.Exec(ctx, tx, "DELETE FROM claims WHERE instance_uuid = ?", uuid)
+		_, err = sqldb.Exec(ctx, tx, `DELETE FROM claims WHERE instance_uuid = ? AND NOT EXISTS (SELECT 1 FROM cell_mappings WHERE id = ? AND uuid = ?)`,
+			uuid, p.cell, Cell0UUID)
 		return err
 	})
 }

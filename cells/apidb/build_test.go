@@ -145,6 +145,22 @@ func TestLifeOfABuild(t *testing.T) {
 	wantError(t, "abandoning, late", s.AbandonBuild(ctx, "a"), apidb.ErrPlaced)
 }
 
+// TestBuiltInCell0: the claim outlives the build, and late repetitions of its end.
+func TestBuiltInCell0(t *testing.T) {
+	s := fresh(t)
+	withCells(t, s, 1)
+	must(t, s.CreateServers(ctx, []apidb.NewServer{server("a", "p")}, nil))
+	claim := apidb.Claim{InstanceUUID: "a", NodeUUID: "n1", CellUUID: cellUUID(1), CreatedAt: start}
+	must(t, s.Claim(ctx, claim))
+	must(t, s.Place(ctx, "a", apidb.Cell0UUID))
+	must(t, s.Built(ctx, "a"))
+	must(t, s.Built(ctx, "a"))
+	if got := rowCounts(t, s); got != "1|1|0|1" {
+		t.Errorf("there are %s rows", got)
+	}
+	wants[[]apidb.Claim](t, "claims")(s.Claims(ctx, start.Add(time.Millisecond)))([]apidb.Claim{claim})
+}
+
 func TestAbandonBuild(t *testing.T) {
 	s := fresh(t)
 	withCells(t, s, 1)

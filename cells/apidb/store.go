@@ -237,8 +237,8 @@ type Store interface {
 	// is. [ErrGone] if the build request is gone, [ErrPlaced] if another cell won. Repeating it is
 	// no error.
 	Place(ctx context.Context, uuid, cellUUID string) error
-	// Built removes the build request and the claim of a server that is placed and released, or in
-	// cell0.
+	// Built removes the build request and the claim of a server that is placed and released. In
+	// cell0 the claim stays: no allocation accounts for it there, so a late one is not refused.
 	Built(ctx context.Context, uuid string) error
 	// AbandonBuild is the deletion of a server by its owner while it is placed nowhere: the build
 	// request goes, the mapping stays and is queued for delete; a claim stays. [ErrNotFound]

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"testing"
 
+	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
 )
 
@@ -73,4 +74,50 @@ func TestClaimOfAnEarlierAttempt(t *testing.T) {
 		t.Fatalf("it holds %+v %v: there is nothing to test", held, err)
 	}
 	w.consistent(map[string]bool{uuid: false})
+}
+
+// TestClaimOfAServerInCell0: the request for a server's allocations is still on its way when the
+// server has ended in cell0. No process remembers it, so the claim has to.
+func TestClaimOfAServerInCell0(t *testing.T) {
+	for name, c := range map[string]struct {
+		restarts, deleted bool
+	}{
+		"another process decides":                    {restarts: true},
+		"another process decides, and it is deleted": {restarts: true, deleted: true},
+		"it is deleted while that is waited for":     {deleted: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := begin(t, []int{1})
+			uuid := w.created()
+			w.plink.when(func(r *http.Request) fault {
+				if r.Method == http.MethodPut {
+					return late
+				}
+				return up
+			})
+			w.schedule()
+			queue := w.plink.queue
+			w.plink.queue = nil // it arrives when this test says so
+			w.plink.set(up)
+			w.sites[1].link.set(refused)
+			if c.restarts {
+				w.restart()
+			}
+			w.pass(scheduler.DefaultGrace / 2)
+			w.schedule()
+			if m, err := w.store.Mapping(ctx, uuid); err != nil || m.CellUUID != apidb.Cell0UUID {
+				t.Fatalf("it is mapped to %q %v", m.CellUUID, err)
+			}
+			if c.deleted {
+				w.must(w.delete(uuid, false))
+			}
+			w.plink.queue = queue
+			w.plink.deliver()
+			w.sites[1].link.set(up)
+			if held, err := w.client.Allocations(ctx, uuid); err != nil || held.Empty() {
+				t.Fatalf("it holds %+v %v: there is nothing to test", held, err)
+			}
+			w.consistent(map[string]bool{uuid: !c.deleted})
+		})
+	}
 }

@@ -106,7 +106,7 @@ func (s *Scheduler) clearClaim(ctx context.Context, uuid string, released time.T
 	if err != nil && !errors.Is(err, apidb.ErrNotFound) {
 		return err
 	}
-	if m.CellUUID != "" {
+	if m.CellUUID != "" && m.CellUUID != apidb.Cell0UUID { // in cell0 it holds nothing, alive or not
 		cell, err := s.cell(ctx, m.CellUUID)
 		if err != nil {
 			return err
