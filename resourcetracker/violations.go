@@ -11,7 +11,7 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// Violation is one violation of a reshape, with all consumers or providers that it concerns.
+// ViolationGroup is one violation of a reshape, with all consumers or providers that it concerns.
 type ViolationGroup struct {
 	// Problem is a text.
 	Problem string `json:"problem"`
@@ -42,8 +42,8 @@ func colon(a, b string) string {
 	return a + ": " + b
 }
 
-// Violations groups the violations by problem, those with the same hint one after the other, in the
-// order of their first violations.
+// ViolationGroups groups the violations by problem, those with the same hint one after the other,
+// in the order of their first violations.
 //
 // Cost: O(violations × different problems).
 func (e *ReshapeError) ViolationGroups() []ViolationGroup {
