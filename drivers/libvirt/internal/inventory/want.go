@@ -108,6 +108,11 @@ type rootClass struct {
 
 // rootClasses lists everything that the driver reports on the root. A class that is not in it can
 // be neither reported nor removed.
+//
+// A new class needs a key in the driver's config.go and schema.json, a field of Host that the
+// driver's inventory.go sets, a row here, and a value in everything and switchOff of the tests. If
+// guests get something for it, grant in package assignment has to know it. docs/libvirt.md has it
+// in its tables.
 var rootClasses = []rootClass{
 	{named(classVCPU), flat(func(b *builder, root *Provider) { b.add(root, b.vcpu(len(b.Shared), b.ReservedCPUs), reservedCPUsKey) })},
 	{named(classPCPU), flat(func(b *builder, root *Provider) { b.add(root, exact(classPCPU, int64(len(b.Dedicated)), 0), "") })},

@@ -93,7 +93,8 @@ func (w *Wanted) any(kind assignment.Kind) bool {
 	return slices.ContainsFunc(w.Providers, func(p Provider) bool { return p.Site.Kind == kind })
 }
 
-// Host is what was decided about a host.
+// Host is what was decided about a host: how much there is of everything, also where that is only
+// configured. How it is reported is in Settings.
 type Host struct {
 	// Node is the name of the root.
 	Node string
@@ -125,7 +126,7 @@ type Host struct {
 	Traits, OwnedTraits []string
 }
 
-// Settings are the configuration of the tree.
+// Settings say how a Host is reported.
 type Settings struct {
 	// Nested gives each NUMA cell a provider.
 	Nested bool

@@ -11,5 +11,6 @@
 //	encryption.go   MEM_ENCRYPTION_CONTEXT          num_memory_encrypted_guests
 //	pmem.go         CUSTOM_PMEM_NAMESPACE_<label>   pmem_namespaces
 //
-// Everything is pure. Package inventory makes resource providers of the choices.
+// A plain amount needs no file here: the driver's config.go checks it. Everything is pure. Package
+// inventory makes resource providers of the choices.
 package selection
