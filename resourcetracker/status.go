@@ -199,9 +199,9 @@ func (t *Tracker) noteContested(held []*ClaimedError) {
 	t.status.Contested = contested(held)
 }
 
-// noteTurn keeps the outcome of a round. Nodes that the driver does not name any more leave the
+// noteRound keeps the outcome of a round. Nodes that the driver does not name any more leave the
 // status (and nothing else).
-func (t *Tracker) noteTurn(err error, nodes []plugins.Node) {
+func (t *Tracker) noteRound(err error, nodes []plugins.Node) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if err == nil {

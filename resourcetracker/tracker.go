@@ -354,8 +354,8 @@ func aboutPlacement(err error) bool {
 
 func (t *Tracker) beating() { t.beat.Store(int64(time.Since(t.start))) }
 
-// turnDeadline is when a round must have ended if every pass keeps its deadline, and some more.
-func (t *Tracker) turnDeadline() time.Duration {
+// roundDeadline is when a round must have ended if every pass keeps its deadline, and some more.
+func (t *Tracker) roundDeadline() time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return time.Duration(len(t.nodes)+2)*t.timings.PassDeadline + 5*time.Second
@@ -382,11 +382,11 @@ func (t *Tracker) passAll(stop, ctx context.Context, reason string, requested bo
 		return err
 	}
 	defer t.end()
-	t.overdue.Store(int64(time.Since(t.start) + t.turnDeadline()))
+	t.overdue.Store(int64(time.Since(t.start) + t.roundDeadline()))
 	defer t.overdue.Store(0)
 	nodes, held, err := t.availableNodes(ctx)
 	if err != nil {
-		t.noteTurn(err, nil)
+		t.noteRound(err, nil)
 		t.writeDisabledOfAll(ctx)
 		return err
 	}
@@ -416,11 +416,11 @@ func (t *Tracker) passAll(stop, ctx context.Context, reason string, requested bo
 		t.lookAtGuests(ctx, node, state)
 	}
 	err = errors.Join(errs...)
-	t.noteTurn(err, nodes)
+	t.noteRound(err, nodes)
 	return err
 }
 
-// begin waits until no turn and no dry run is under way.
+// begin waits until no round and no dry run is under way.
 func (t *Tracker) begin(ctx context.Context) error {
 	select {
 	case t.passing <- struct{}{}:

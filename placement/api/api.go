@@ -52,7 +52,7 @@ type Options struct {
 	// (allocation_candidates_generation_strategy depth-first). Otherwise the roots alternate.
 	DepthFirst bool
 	// Extensions are granted to all clients from microversion 1.25 on, requested or not. The names
-	// are those of the header Placement-Extensions, see ExtensionNames. Unknown names have no
+	// are those of the header Placement-Extensions, see wire.Extensions. Unknown names have no
 	// effect.
 	Extensions []string
 	// Randomize returns candidates in random order, and selects them at random if there are more
