@@ -168,8 +168,19 @@ func (w *world) read(ctx context.Context, do func(apidb.Store) error) (err error
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	path, file := w.path("compute_api.db"), filepath.Join(dir, "compute_api.db")
-	if err = sqldb.BackUpFile(ctx, path, file); errors.Is(err, sqldb.ErrLocked) {
-		err = sqldb.FetchBackup(ctx, sqldb.HolderOf(path).Socket, file)
+	for {
+		if err = sqldb.BackUpFile(ctx, path, file); !errors.Is(err, sqldb.ErrLocked) {
+			break
+		}
+		if socket := sqldb.HolderOf(path).Socket; socket != "" {
+			err = sqldb.FetchBackup(ctx, socket, file)
+			break
+		}
+		select { // the compute API serves already, and its admin socket not yet
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(10 * time.Millisecond):
+		}
 	}
 	if err != nil {
 		return err

@@ -8,12 +8,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 )
@@ -41,27 +41,29 @@ func (w *world) typed(ctx context.Context, line string) (string, error) {
 type process struct {
 	cmd  *exec.Cmd
 	name string
-	log  log
+	log  *log
 	done chan struct{}
 	err  error // how it ended; valid after done
 }
 
-// log is what a service has printed so far.
-type log struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
+// log is what a service has printed so far. It is a file without a name: unlike a pipe, it has every
+// line that the service wrote before it said that it is ready.
+type log struct{ file *os.File }
 
-func (l *log) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
+func newLog() (*log, error) {
+	f, err := os.CreateTemp("", "compute-agent-demo-")
+	if err != nil {
+		return nil, err
+	}
+	return &log{f}, os.Remove(f.Name())
 }
 
 func (l *log) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
+	text, err := io.ReadAll(io.NewSectionReader(l.file, 0, math.MaxInt64))
+	if err != nil {
+		return fmt.Sprintf("%s\n(its log cannot be read: %v)", text, err)
+	}
+	return string(text)
 }
 
 // serve starts a service with a command line of compute-agent, and waits until it says to systemd
@@ -77,9 +79,12 @@ func (w *world) serve(ctx context.Context, line string) (*process, error) {
 	defer func() { _, _ = listener.Close(), os.Remove(socket) }()
 	args := strings.Fields(line)
 	p := &process{name: line, done: make(chan struct{})}
+	if p.log, err = newLog(); err != nil {
+		return nil, err
+	}
 	p.cmd = exec.CommandContext(context.WithoutCancel(ctx), filepath.Join(w.bin, args[0]), args[1:]...) // stop ends it
 	p.cmd.Dir, p.cmd.Env = home, append(w.env, "NOTIFY_SOCKET="+socket)
-	p.cmd.Stdout, p.cmd.Stderr = io.Discard, &p.log
+	p.cmd.Stdout, p.cmd.Stderr = io.Discard, p.log.file
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for the demonstration, which ends it
 	if err := p.cmd.Start(); err != nil {
 		return nil, err

@@ -19,7 +19,7 @@ func TestCommandsJudgeTheRunningAgent(t *testing.T) {
 	s := newSite(t, "http://"+address)
 	agent := spawn(t, []string{"COMPUTE_AGENT_LOG_LEVEL=debug"}, "compute-agent", "run", "--config", s.config)
 	agent.await(0, wrote, "Set the traits of cn1")
-	judged := fmt.Sprintf("it is that of the agent that runs (process %d)", agent.Pid())
+	judged := fmt.Sprintf("this is the configuration of the running agent (process %d)", agent.Pid())
 	for _, c := range []struct {
 		args []string
 		want []string

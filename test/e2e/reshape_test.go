@@ -227,7 +227,7 @@ func TestFaultyDrivers(t *testing.T) {
 			fault string
 			says  []string // in the line that says why the agent ends
 		}{
-			{"again", []string{"says again that it needs a reshape"}},
+			{"again", []string{"asks for a reshape again"}},
 			{"fail", []string{guest, large, migration}},
 			{"lose", []string{guest, large, leaving, migration, "VGPU", "would be lost"}},
 			{"invent", []string{guest, large, leaving, migration, "VGPU", "would be added"}},

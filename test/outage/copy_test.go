@@ -49,7 +49,7 @@ func TestOlderCellDatabase(t *testing.T) {
 	}
 	round()
 	eventually(t, "the revision of cell1 is known", func() error {
-		if out, code := w.manage(t, "accept", "cell1"); code != 0 || !strings.Contains(out, "nothing to accept") || !strings.Contains(out, "known ") {
+		if out, code := w.manage(t, "accept", "cell1"); code != 0 || !strings.Contains(out, "nothing to accept") || !strings.Contains(out, "previous ") {
 			return errors.New(out)
 		}
 		return nil
