@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -118,6 +119,7 @@ func TestWarningsAreLoggedWhenTheyBeginAndEnd(t *testing.T) {
 	}
 	fan, clock := plugins.Warning{Name: "fan", Text: "it is loud"}, plugins.Warning{Name: "gpu-clock", Text: "it is slow"}
 	play(t, Spec{}, []string{"0s healthy", "1m40s degraded", "1m50s healthy", "2m5s backoff", "2m6s healthy", "2m50s backoff", "2m52s healthy"}, func(s *stage) {
+		synctest.Wait() // the supervisor reads the logger while it starts
 		s.log = zerolog.New(&log).With().Str("driver", "puppet").Logger()
 		see := func(what string, state string, want ...string) {
 			t.Helper()
