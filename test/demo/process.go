@@ -46,8 +46,8 @@ type process struct {
 	err  error // how it ended; valid after done
 }
 
-// log is what a service has printed so far. It is a file without a name: unlike a pipe, it has every
-// line that the service wrote before it said that it is ready.
+// log is what a service has printed so far. It is a file without a name: unlike a pipe, it has
+// every line that the service wrote before it was ready.
 type log struct{ file *os.File }
 
 func newLog() (*log, error) {
