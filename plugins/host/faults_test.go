@@ -20,9 +20,9 @@ func panicked(call string) error {
 	return &CallError{Driver: "puppet", Call: call, Err: &faultError{fmt.Sprintf("the driver panicked in %s at %v", call, time.Now())}}
 }
 
-// TestPanickingAtEveryCallIsDegraded: a process that is well, and whose driver has panicked as
-// often as answers may be missing in the tree of one of its nodes, is degraded, in one transition,
-// until it answers to that; other calls do not make up for it. It is not started again.
+// TestPanickingAtEveryCallIsDegraded: a healthy process whose driver has panicked in the same call
+// as often as a health check may fail becomes degraded, in one transition, until it answers that
+// call. Answers to other calls do not count. The process is not restarted.
 func TestPanickingAtEveryCallIsDegraded(t *testing.T) {
 	play(t, Spec{}, []string{"0s healthy", "2m10s degraded", "10m0s healthy"}, func(s *stage) {
 		broken := true

@@ -167,7 +167,7 @@ func checkViolations(t *rapid.T, r assignment.MoveRequest, err error) {
 			_, there := r.Allocations[p.Consumer]
 			return p.Consumer == o.Consumer && !there
 		}) {
-			t.Fatalf("an violation that holds nothing there: %s", o)
+			t.Fatalf("a violation that holds nothing there: %s", o)
 		}
 		if o.Hint == "" || strings.Contains(o.Hint, o.Consumer) || !strings.Contains(failed.Hint, "openstack resource provider allocation show CONSUMER") {
 			t.Fatalf("no hint, or one for each consumer: %+v", o)
