@@ -9,7 +9,6 @@ import (
 
 	"google.golang.org/grpc/codes"
 
-	"github.com/compute-agent/compute-agent/plugins/internal/keylock"
 	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 	"github.com/compute-agent/compute-agent/providertree"
@@ -22,7 +21,7 @@ type instanceServer struct {
 	driverv1.UnimplementedInstancesServer
 
 	server *server
-	locks  keylock.Map // by uuid
+	locks  protocol.KeyLocks // by uuid
 }
 
 // manager returns the driver, if it manages instances and has been configured.

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/plugins"
-	"github.com/compute-agent/compute-agent/plugins/internal/keylock"
 	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
 	"github.com/compute-agent/compute-agent/providertree"
 )
@@ -21,8 +20,8 @@ var _ plugins.InstanceManager = (*Plugin)(nil)
 
 // instanceCalls tracks a plugin's calls for its instances.
 type instanceCalls struct {
-	notifying sync.Mutex  // held while Spec.InstanceChanged runs
-	locks     keylock.Map // by uuid, for all processes
+	notifying sync.Mutex        // held while Spec.InstanceChanged runs
+	locks     protocol.KeyLocks // by uuid, for all processes
 
 	mu sync.Mutex // also of the management of every process
 	// open has the processes with an unanswered call for an instance, by uuid: they may still work

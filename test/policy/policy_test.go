@@ -29,7 +29,7 @@ const root = "../.."
 var mayImport = map[string][]string{
 	"providertree":              {},
 	"plugins":                   {"providertree"},
-	"plugins/host":              {"plugins", "internal/processes", "plugins/internal/keylock", "plugins/internal/protocol", "plugins/proto/driver/v1", "providertree"},
+	"plugins/host":              {"plugins", "internal/processes", "plugins/internal/protocol", "plugins/proto/driver/v1", "providertree"},
 	"drivers":                   {"plugins", "providertree"},
 	"drivers/libvirt":           {"plugins", "providertree", "internal/libvirtd"},
 	"reportclient":              {"providertree", "placement/placementclient", "placement/wire"},

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package keylock is a mutex for each key that obeys a context.
-package keylock
+package protocol
 
 import (
 	"context"
@@ -10,21 +9,21 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// Map locks keys, in the order of the calls. It keeps only keys that are locked or waited for. The
-// zero value is ready to use.
-type Map struct {
+// KeyLocks are a mutex for each key that obeys a context. The keys are locked in the order of
+// the calls, and kept only while they are locked or waited for. The zero value is ready to use.
+type KeyLocks struct {
 	mu    sync.Mutex
-	locks map[string]*lock
+	locks map[string]*keyLock
 }
 
-type lock struct {
+type keyLock struct {
 	*semaphore.Weighted
 	users int // goroutines that hold it or wait for it
 }
 
 // Lock waits for the lock of a key and returns its unlock function. If ctx ends first, the error is
 // the cause.
-func (m *Map) Lock(ctx context.Context, key string) (unlock func(), err error) {
+func (m *KeyLocks) Lock(ctx context.Context, key string) (unlock func(), err error) {
 	l := m.join(key)
 	if ctx.Err() != nil || l.Acquire(ctx, 1) != nil {
 		m.leave(key, l)
@@ -37,28 +36,28 @@ func (m *Map) Lock(ctx context.Context, key string) (unlock func(), err error) {
 }
 
 // Len returns how many keys are kept.
-func (m *Map) Len() int {
+func (m *KeyLocks) Len() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return len(m.locks)
 }
 
-func (m *Map) join(key string) *lock {
+func (m *KeyLocks) join(key string) *keyLock {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	l := m.locks[key]
 	if l == nil {
 		if m.locks == nil {
-			m.locks = map[string]*lock{}
+			m.locks = map[string]*keyLock{}
 		}
-		l = &lock{Weighted: semaphore.NewWeighted(1)}
+		l = &keyLock{Weighted: semaphore.NewWeighted(1)}
 		m.locks[key] = l
 	}
 	l.users++
 	return l
 }
 
-func (m *Map) leave(key string, l *lock) {
+func (m *KeyLocks) leave(key string, l *keyLock) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if l.users--; l.users == 0 {

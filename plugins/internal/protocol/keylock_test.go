@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package keylock
+package protocol
 
 import (
 	"context"
@@ -15,7 +15,7 @@ import (
 
 func TestLocksEachKeyInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var m Map
+		var m KeyLocks
 		var order []int
 		unlock, err := m.Lock(context.Background(), "a")
 		if err != nil {
@@ -49,7 +49,7 @@ func TestLocksEachKeyInOrder(t *testing.T) {
 }
 
 func TestLockEndsWithContext(t *testing.T) {
-	var m Map
+	var m KeyLocks
 	unlock, err := m.Lock(context.Background(), "a")
 	if err != nil {
 		t.Fatal(err)
@@ -69,7 +69,7 @@ func TestLockEndsWithContext(t *testing.T) {
 // TestNoKeyIsLockedTwiceOrForever, whatever the order of locks, unlocks and contexts that end.
 func TestNoKeyIsLockedTwiceOrForever(t *testing.T) {
 	synctestRapid(t, func(t *rapid.T) {
-		var m Map
+		var m KeyLocks
 		held := map[string]*bool{"a": new(bool), "b": new(bool), "c": new(bool)}
 		for i := range rapid.IntRange(0, 30).Draw(t, "users") {
 			key := rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "key")
