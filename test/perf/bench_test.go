@@ -12,11 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/compute-agent/compute-agent/placement"
-	"github.com/compute-agent/compute-agent/test/perf/workload"
 )
 
 // inProcess is our service on an SQLite file, without a socket, with the nested data set.
-func inProcess(tb testing.TB, trees int) (*workload.Client, *nestedData) {
+func inProcess(tb testing.TB, trees int) (*Client, *nestedData) {
 	tb.Helper()
 	service, err := placement.Direct(tb.Context(), placement.Config{StateDir: tb.TempDir(), Logger: zerolog.Nop()})
 	if err != nil {
@@ -27,7 +26,7 @@ func inProcess(tb testing.TB, trees int) (*workload.Client, *nestedData) {
 			tb.Error(err)
 		}
 	})
-	c := workload.NewClientOver(service, "http://placement")
+	c := NewClientOver(service, "http://placement")
 	data := newNested(rand.New(rand.NewPCG(1, 2)), trees)
 	if err := data.load(tb.Context(), c); err != nil {
 		tb.Fatal(err)

@@ -10,8 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
-
-	"github.com/compute-agent/compute-agent/test/perf/workload"
 )
 
 // several is how many workers there are where there is more than one.
@@ -29,14 +27,14 @@ func (p *pair) close() error {
 }
 
 // startPair starts ours, loads it, and starts OpenStack's with the same rows.
-func startPair(ctx context.Context, s settings, name string, load func(context.Context, *workload.Client) error) (*pair, error) {
+func startPair(ctx context.Context, s settings, name string, load func(context.Context, *Client) error) (*pair, error) {
 	ours, err := startOurs(ctx, s.binary, filepath.Join(s.state, name, "ours"))
 	if err != nil {
 		return nil, err
 	}
 	p := &pair{ours: ours}
 	say("%s: loading ours", name)
-	if err := load(ctx, workload.NewClient(ours.URL, several)); err != nil {
+	if err := load(ctx, NewClient(ours.URL, several)); err != nil {
 		return nil, errors.Join(err, p.close())
 	}
 	if s.upstream {
@@ -54,7 +52,7 @@ func compare(ctx context.Context, s settings) error {
 	nested := newNested(random, s.trees)
 	flat := make([]string, s.trees)
 	for i := range flat {
-		flat[i] = workload.NewUUID(random)
+		flat[i] = NewUUID(random)
 	}
 	t := tables{
 		one: table{head: []string{"operation", "Placement: CPU ms", "ours: CPU ms", "CPU ratio", "Placement: p50 ms", "p99", "ours: p50 ms", "p99"}},
@@ -65,14 +63,14 @@ func compare(ctx context.Context, s settings) error {
 	memory := table{head: []string{"data", "Placement and MariaDB: PSS MiB", "RSS", "ours: PSS MiB", "RSS"}}
 	for _, set := range []struct {
 		dir, name string
-		load      func(context.Context, *workload.Client) error
+		load      func(context.Context, *Client) error
 		query     string
 		ops       []operation
 	}{
-		{"nested", fmt.Sprintf("%d trees of 7", s.trees), nested.load, workload.NestedQuery, nested.operations()},
-		{"flat", fmt.Sprintf("%d flat hosts", s.trees), func(ctx context.Context, c *workload.Client) error {
-			return inParallel(ctx, flat, func(ctx context.Context, id string) error { return workload.LoadFlat(ctx, c, id) })
-		}, workload.FlatQuery, flatOperations()},
+		{"nested", fmt.Sprintf("%d trees of 7", s.trees), nested.load, NestedQuery, nested.operations()},
+		{"flat", fmt.Sprintf("%d flat hosts", s.trees), func(ctx context.Context, c *Client) error {
+			return inParallel(ctx, flat, func(ctx context.Context, id string) error { return LoadFlat(ctx, c, id) })
+		}, FlatQuery, flatOperations()},
 	} {
 		ops := slices.DeleteFunc(set.ops, func(op operation) bool { return s.only != nil && !s.only.MatchString(op.name) })
 		if len(ops) == 0 {
@@ -98,7 +96,7 @@ func compare(ctx context.Context, s settings) error {
 // same checks that both services answer a query with as many candidates and summaries, and ours
 // with some.
 func (p *pair) same(ctx context.Context, query string) error {
-	ours, err := workload.CountCandidates(ctx, workload.NewClient(p.ours.URL, 1), query)
+	ours, err := CountCandidates(ctx, NewClient(p.ours.URL, 1), query)
 	if err != nil {
 		return err
 	}
@@ -108,7 +106,7 @@ func (p *pair) same(ctx context.Context, query string) error {
 	if p.theirs == nil {
 		return nil
 	}
-	theirs, err := workload.CountCandidates(ctx, workload.NewClient(p.theirs.URL, 1), query)
+	theirs, err := CountCandidates(ctx, NewClient(p.theirs.URL, 1), query)
 	if err == nil && (ours.Candidates != theirs.Candidates || ours.Summaries != theirs.Summaries) {
 		err = fmt.Errorf("ours answers with %d candidates and %d summaries, OpenStack's with %d and %d, to %s",
 			ours.Candidates, ours.Summaries, theirs.Candidates, theirs.Summaries, query)

@@ -10,8 +10,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/compute-agent/compute-agent/test/perf/workload"
 )
 
 // Clients and limits that contend measures.
@@ -27,10 +25,10 @@ func contend(ctx context.Context, s settings) error {
 	random := rand.New(rand.NewPCG(1, 2))
 	hosts := make([]string, s.trees)
 	for i := range hosts {
-		hosts[i] = workload.NewUUID(random)
+		hosts[i] = NewUUID(random)
 	}
-	p, err := startPair(ctx, s, "contend", func(ctx context.Context, c *workload.Client) error {
-		return inParallel(ctx, hosts, func(ctx context.Context, id string) error { return workload.LoadFlat(ctx, c, id) })
+	p, err := startPair(ctx, s, "contend", func(ctx context.Context, c *Client) error {
+		return inParallel(ctx, hosts, func(ctx context.Context, id string) error { return LoadFlat(ctx, c, id) })
 	})
 	if err != nil {
 		return err
@@ -47,7 +45,7 @@ func contend(ctx context.Context, s settings) error {
 						continue
 					}
 					say("%d clients, limit=%d, %s", clients, limit, service.Name)
-					c, err := contention(ctx, workload.NewClient(service.URL, clients), clients, limit, len(hosts)*3/4)
+					c, err := contention(ctx, NewClient(service.URL, clients), clients, limit, len(hosts)*3/4)
 					if err != nil {
 						return fmt.Errorf("%s: %w", service.Name, err)
 					}
@@ -73,15 +71,15 @@ type contended struct {
 }
 
 // contention has clients claim hosts until so many are claimed, and gives them up again.
-func contention(ctx context.Context, c *workload.Client, clients, limit, claims int) (out contended, err error) {
-	claimers := make([]*workload.Claimer, clients)
+func contention(ctx context.Context, c *Client, clients, limit, claims int) (out contended, err error) {
+	claimers := make([]*Claimer, clients)
 	failures := make([]error, clients)
 	var left, refused atomic.Int64
 	left.Store(int64(claims))
 	begin := time.Now()
 	var working sync.WaitGroup
 	for i := range claimers {
-		claimers[i] = workload.NewClaimer(c, uint64(i))
+		claimers[i] = NewClaimer(c, uint64(i))
 		working.Go(func() {
 			for left.Add(-1) >= 0 {
 				claimed, err := claimers[i].ClaimFirst(ctx, limit)

@@ -5,6 +5,11 @@
 // concurrent clients (perf contend). It prints tables in Markdown; docs/performance.md shows some,
 // how they were made and what they mean.
 //
+// The data and the requests (client.go, data.go, requests.go, reshape.go) are the nested and the
+// flat data sets of Placement's own performance jobs with their queries, claims, inventory writes,
+// the reads of a refresh, and reshapes that move consumers between a root and its children and
+// back.
+//
 // It compares the CPU time that a service and its database use for an operation, over all their
 // processes: on a machine with other load that changes much less than the time of an answer.
 package main

@@ -10,8 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 	"time"
-
-	"github.com/compute-agent/compute-agent/test/perf/workload"
 )
 
 // shape is how much data ours is loaded with.
@@ -58,10 +56,10 @@ func (s *settings) growTo(ctx context.Context, dir string, sh shape, withWrites 
 	random := rand.New(rand.NewPCG(1, 2))
 	data := &nestedData{}
 	for range sh.hosts {
-		data.trees = append(data.trees, workload.NewTree(random, sh.nodes))
+		data.trees = append(data.trees, NewTree(random, sh.nodes))
 	}
 	say("%s, %d consumers: loading", name, sh.consumers)
-	c := workload.NewClient(ours.URL, several)
+	c := NewClient(ours.URL, several)
 	begin := time.Now()
 	if err := data.load(ctx, c); err != nil {
 		return err
@@ -69,10 +67,10 @@ func (s *settings) growTo(ctx context.Context, dir string, sh shape, withWrites 
 	loading := float64(c.Requests()) / time.Since(begin).Seconds()
 	consumers := make([]string, sh.consumers)
 	for i := range consumers {
-		consumers[i] = workload.NewUUID(random)
+		consumers[i] = NewUUID(random)
 	}
 	// On the disks, which the queries below can still be satisfied from.
-	if err := workload.LoadConsumers(ctx, c, consumers, func(i int) map[string]any {
+	if err := LoadConsumers(ctx, c, consumers, func(i int) map[string]any {
 		return map[string]any{data.trees[i%sh.hosts].Root: map[string]any{"resources": map[string]any{"DISK_GB": 1}}}
 	}); err != nil {
 		return err
@@ -125,14 +123,14 @@ const writesPerSecond = 100
 // underWrites asks for candidates, one request after the other, while inventories are written at a
 // steady rate.
 func (s *settings) underWrites(ctx context.Context, ours *peer, data *nestedData, name string, consumers int, t *table) error {
-	op := candidates("candidates, nested", workload.NestedQuery, 1000, 1000, 0)
+	op := candidates("candidates, nested", NestedQuery, 1000, 1000, 0)
 	if s.only != nil && !s.only.MatchString(op.name) {
 		return nil
 	}
 	say("%s, %d consumers: %s while %d writes a second go on", name, consumers, op.name, writesPerSecond)
 	writing, stop := context.WithCancel(ctx)
 	defer stop()
-	st, err := data.inventoryWrites().begin(ctx, workload.NewClient(ours.URL, several), 0)
+	st, err := data.inventoryWrites().begin(ctx, NewClient(ours.URL, several), 0)
 	if err != nil {
 		return err
 	}

@@ -10,8 +10,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/compute-agent/compute-agent/test/perf/workload"
 )
 
 // operation is something that is done to a service again and again.
@@ -19,7 +17,7 @@ type operation struct {
 	name string
 	// begin makes what one worker does; it is not measured. The operation returns the bytes of its
 	// answers.
-	begin func(ctx context.Context, c *workload.Client, worker int) (step, error)
+	begin func(ctx context.Context, c *Client, worker int) (step, error)
 	// workers is how many go about it at a time; a sample with one worker is taken as well unless
 	// alone is false.
 	workers int
@@ -59,7 +57,7 @@ const most = 3 * time.Minute
 // measure repeats an operation at least n times and at least for a while. Answers of 409 and 5xx
 // are counted; all other errors end it.
 func measure(ctx context.Context, p *peer, op operation, workers, n int, atLeast time.Duration) (*sample, error) {
-	c := workload.NewClient(p.URL, workers)
+	c := NewClient(p.URL, workers)
 	steps := make([]step, workers)
 	for i := range steps {
 		var err error
@@ -121,7 +119,7 @@ func measure(ctx context.Context, p *peer, op operation, workers, n int, atLeast
 func (s *sample) once(ctx context.Context, st step) error {
 	begin := time.Now()
 	n, err := st.do(ctx)
-	var refusal *workload.StatusError
+	var refusal *StatusError
 	switch {
 	case errors.As(err, &refusal) && (refusal.Status == 409 || refusal.Status >= 500):
 		s.refused[refusal.Status]++

@@ -8,8 +8,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-
-	"github.com/compute-agent/compute-agent/test/perf/workload"
 )
 
 // TestNestedData: the nested data set is that of Placement's performance job: 7 providers and 18
@@ -20,19 +18,19 @@ func TestNestedData(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	before := c.Requests()
 	for range trees {
-		if err := workload.NewTree(random, 2).Load(t.Context(), c); err != nil {
+		if err := NewTree(random, 2).Load(t.Context(), c); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if sent := c.Requests() - before; sent != trees*workload.RequestsPerTree {
-		t.Errorf("%d requests for %d trees, not %d each", sent, trees, workload.RequestsPerTree)
+	if sent := c.Requests() - before; sent != trees*RequestsPerTree {
+		t.Errorf("%d requests for %d trees, not %d each", sent, trees, RequestsPerTree)
 	}
-	count, err := workload.CountCandidates(t.Context(), c, workload.NestedQuery)
+	count, err := CountCandidates(t.Context(), c, NestedQuery)
 	if err != nil {
 		t.Fatal(err)
 	}
 	count.Bytes = 0
-	if diff := cmp.Diff(workload.Count{Candidates: 2 * trees, Summaries: 7 * trees}, count); diff != "" {
+	if diff := cmp.Diff(Count{Candidates: 2 * trees, Summaries: 7 * trees}, count); diff != "" {
 		t.Errorf("candidates (-want +got):\n%s", diff)
 	}
 }
@@ -42,11 +40,11 @@ func TestFlatData(t *testing.T) {
 	c, _ := inProcess(t, 0)
 	random := rand.New(rand.NewPCG(3, 4))
 	for range 4 {
-		if err := workload.LoadFlat(t.Context(), c, workload.NewUUID(random)); err != nil {
+		if err := LoadFlat(t.Context(), c, NewUUID(random)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	count, err := workload.CountCandidates(t.Context(), c, workload.FlatQuery)
+	count, err := CountCandidates(t.Context(), c, FlatQuery)
 	if err != nil || count.Candidates != 4 || count.Summaries != 4 {
 		t.Errorf("%+v, %v", count, err)
 	}
@@ -83,7 +81,7 @@ func TestContention(t *testing.T) {
 	const hosts = 32
 	random := rand.New(rand.NewPCG(3, 4))
 	for range hosts {
-		if err := workload.LoadFlat(t.Context(), c, workload.NewUUID(random)); err != nil {
+		if err := LoadFlat(t.Context(), c, NewUUID(random)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -50,7 +50,6 @@ var mayImport = map[string][]string{
 	"internal/health":                     {"internal/agent/disabled", "plugins/host", "resourcetracker"},
 	"internal/libvirtd":                   {},
 	"test/oracle":                         {"test/testproc", "placement", "placement/api"},
-	"test/perf/workload":                  {},
 	"cmd/compute-agent/internal/scaffold": {},
 	"internal/version":                    {},
 	// The tree follows from the selection, and from nothing that does I/O.

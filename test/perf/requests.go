@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package workload
+package main
 
 import (
 	"context"
@@ -105,7 +105,7 @@ func (w *Claimer) Take(trees []Tree) error {
 func (w *Claimer) Claim(ctx context.Context) error {
 	path := "/allocations/" + uuid.NewString()
 	if _, err := w.c.Send(ctx, http.MethodPut, path, object{
-		"allocations": w.candidates[w.random.IntN(len(w.candidates))], "project_id": project, "user_id": user, "consumer_generation": nil,
+		"allocations": w.candidates[w.random.IntN(len(w.candidates))], "project_id": projectID, "user_id": userID, "consumer_generation": nil,
 	}); err != nil {
 		return err
 	}
@@ -124,7 +124,7 @@ func (w *Claimer) ClaimFirst(ctx context.Context, limit int) (bool, error) {
 	}
 	path := "/allocations/" + uuid.NewString()
 	_, err := w.c.Send(ctx, http.MethodPut, path, object{
-		"allocations": w.candidates[0], "project_id": project, "user_id": user, "consumer_generation": nil,
+		"allocations": w.candidates[0], "project_id": projectID, "user_id": userID, "consumer_generation": nil,
 	})
 	var refusal *StatusError
 	if errors.As(err, &refusal) && refusal.Status == http.StatusConflict {
@@ -148,8 +148,8 @@ func (w *Claimer) GiveUp(ctx context.Context) error {
 }
 
 const (
-	project = "5b9a6a6a6a0e4f0ea6c6b6d4f3f0c001"
-	user    = "5b9a6a6a6a0e4f0ea6c6b6d4f3f0c002"
+	projectID = "5b9a6a6a6a0e4f0ea6c6b6d4f3f0c001"
+	userID    = "5b9a6a6a6a0e4f0ea6c6b6d4f3f0c002"
 )
 
 // Refresh is what an agent reads of one provider to know it again: four requests. It returns the

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package workload
+package main
 
 import (
 	"context"
@@ -58,7 +58,7 @@ func LoadConsumers(ctx context.Context, c *Client, consumers []string, allocatio
 	for begin := 0; begin < len(consumers); begin += atOnce {
 		body := object{}
 		for i := begin; i < min(begin+atOnce, len(consumers)); i++ {
-			body[consumers[i]] = object{"allocations": allocations(i), "project_id": project, "user_id": user, "consumer_generation": nil}
+			body[consumers[i]] = object{"allocations": allocations(i), "project_id": projectID, "user_id": userID, "consumer_generation": nil}
 		}
 		if _, err := c.Send(ctx, http.MethodPost, "/allocations", body); err != nil {
 			return err
@@ -102,7 +102,7 @@ func (h *ReshapeHost) Next(ctx context.Context, c *Client) ([]byte, error) {
 		if !h.moved {
 			to = h.Children[i%len(h.Children)]
 		}
-		allocations[consumer] = object{"allocations": allocation(to), "project_id": project, "user_id": user, "consumer_generation": generations[consumer]}
+		allocations[consumer] = object{"allocations": allocation(to), "project_id": projectID, "user_id": userID, "consumer_generation": generations[consumer]}
 	}
 	return json.Marshal(object{"inventories": inventories, "allocations": allocations})
 }
