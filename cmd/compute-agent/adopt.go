@@ -16,7 +16,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/render"
-	"github.com/compute-agent/compute-agent/internal/agent/adopt"
+	"github.com/compute-agent/compute-agent/internal/agent"
 	"github.com/compute-agent/compute-agent/internal/agent/control"
 	"github.com/compute-agent/compute-agent/providertree"
 )
@@ -55,7 +55,7 @@ func (c *consent) given(cmd *cobra.Command) (bool, error) {
 // newAdopt reconciles this host's identity with what Placement has.
 func newAdopt() *cobra.Command {
 	var opts options
-	var adoption adopt.Options
+	var adoption agent.AdoptOptions
 	var ok consent
 	cmd := &cobra.Command{
 		Use: "adopt [--uuid UUID] [--rename] | --as-new | --give-back", Short: "Take over a resource provider that exists under another uuid or name, or give one back", Args: cobra.NoArgs,
@@ -88,7 +88,7 @@ func newAdopt() *cobra.Command {
 					return ok.given(cmd)
 				}
 			}
-			plan, err := adopt.Run(ctx, cfg, newLogger(cfg, cmd.ErrOrStderr()).Level(zerolog.WarnLevel), adoption)
+			plan, err := agent.Adopt(ctx, cfg, newLogger(cfg, cmd.ErrOrStderr()).Level(zerolog.WarnLevel), adoption)
 			if err != nil {
 				return err
 			}
@@ -114,7 +114,7 @@ func newAdopt() *cobra.Command {
 }
 
 // checkAdopt validates the combination of flags.
-func checkAdopt(a *adopt.Options) error {
+func checkAdopt(a *agent.AdoptOptions) error {
 	switch {
 	case a.GiveBack && (a.UUID != "" || a.Rename || a.AsNew):
 		return errors.New("--give-back cannot be combined with --uuid, --rename or --as-new")

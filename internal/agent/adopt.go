@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package adopt implements `compute-agent adopt`: it reconciles a host's identity with its resource
-// providers in Placement, and gives adopted providers back.
-package adopt
+package agent
 
 import (
 	"context"
@@ -16,7 +14,6 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/compute-agent/compute-agent/internal/agent"
 	"github.com/compute-agent/compute-agent/internal/agent/control"
 	"github.com/compute-agent/compute-agent/internal/agent/statedir"
 	"github.com/compute-agent/compute-agent/internal/config"
@@ -27,8 +24,8 @@ import (
 	"github.com/compute-agent/compute-agent/resourcetracker/ownership"
 )
 
-// Options are an operator's decisions about this host's identity.
-type Options struct {
+// AdoptOptions are an operator's decisions about this host's identity.
+type AdoptOptions struct {
 	// Node is the name of the compute node; "": that of the host.
 	Node string
 	// UUID is that of the resource provider to take over; "": the host's own.
@@ -43,17 +40,18 @@ type Options struct {
 	Confirm func(control.Adoption) (bool, error)
 }
 
-// Run reconciles this host's identity with Placement, without a running agent. If it is not certain
-// who owns a provider, it changes nothing and returns an [*identity.Error] inside a
-// [*resourcetracker.FatalError]. It can be repeated, also after a crash.
-func Run(ctx context.Context, cfg *config.Config, log zerolog.Logger, opts Options) (control.Adoption, error) {
+// Adopt reconciles this host's identity with its resource providers in Placement, without a running
+// agent, or gives an adopted provider back. If it is not certain who owns a provider, it changes
+// nothing and returns an [*identity.Error] inside a [*resourcetracker.FatalError]. It can be
+// repeated, also after a crash.
+func Adopt(ctx context.Context, cfg *config.Config, log zerolog.Logger, opts AdoptOptions) (control.Adoption, error) {
 	unlock, err := statedir.Take(cfg.Agent.StateDir)
 	if err != nil {
 		return control.Adoption{}, err
 	}
 	defer unlock()
 	state := statedir.New(cfg.Agent.StateDir)
-	client, err := agent.NewPlacementClient(cfg, state.Journal, nil, log)
+	client, err := NewPlacementClient(cfg, state.Journal, nil, log)
 	if err != nil {
 		return control.Adoption{}, fmt.Errorf("%w: %w", config.ErrInvalid, err)
 	}
@@ -76,7 +74,7 @@ type adopter struct {
 	placement *reportclient.Client
 	records   *ownership.Store
 	machine   string // the hash of the machine's id, or ""
-	opts      Options
+	opts      AdoptOptions
 	every     bool   // no node was named
 	beside    string // the directory of the configuration
 
