@@ -7,9 +7,9 @@
 // wrote needs no change; a tree with a provider for each NUMA cell is optional. internal/inventory
 // shows both.
 //
-//	libvirt ─▶ binding (cgo) ─▶ hypervisor ─┬─▶ capabilities, domain (its XML) ─┐
-//	                            (deadlines, │                                   ├─▶ facts
-//	                             reconnect) └─▶ Watch: look again               │
+//	libvirt ─▶ hypervisor ─┬─▶ capabilities, domain (its XML) ──────────────────┐
+//	           (deadlines, │                                                    ├─▶ facts
+//	            reconnect) └─▶ Watch: look again                                │
 //	/sys, /proc, ghw ─▶ discovery ─▶ machine.Machine ───────────────────────────┘
 //
 //	facts, configuration ─▶ selection ─▶ choice       (what of the host is for guests)
@@ -17,10 +17,10 @@
 //	                               └─ Moving ─▶ assignment.Move ─▶ allocations: a reshape
 //	choice, grant ─▶ assignment.Decide ─▶ domain ─▶ instances ─▶ libvirt, disks   (if configured)
 //
-// All of these packages are below internal. Only binding, hypervisor, discovery and instances do
-// I/O; the rest is pure:
+// All of these packages are below internal. Only hypervisor, discovery and instances do I/O; the
+// rest is pure:
 //
-//   - binding is libvirt's library; hypervisor keeps a connection to it, with deadlines and events.
+//   - hypervisor keeps a connection to libvirt's library (cgo), with deadlines and events.
 //   - discovery reads the kernel's files below a directory that stands for "/", strictly, and asks
 //     ghw what it knows beside.
 //   - instances makes guests and ends them, with their disks and mediated devices.

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/binding"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hypervisor"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/test/testhost"
 )
@@ -104,7 +104,7 @@ func TestCPUModelsOfARealDaemon(t *testing.T) {
 		notTested(t, err.Error())
 	}
 	d := privateDaemon(t, place(t, noEmulators))
-	r := newRig(t, testhost.Sample(), binding.Open, map[string]any{
+	r := newRig(t, testhost.Sample(), hypervisor.OpenLibvirt, map[string]any{
 		"uri": d.URI(), "chroot": "/", "reserved_host_memory_mb": 1, "cpu_mode": "custom", "cpu_models": []string{"nehalem"}, "cpu_model_extra_flags": []string{"-ssse3", "avx"},
 	})
 	traits := cpuTraits(r.mustPass(newTree(t)).Traits)

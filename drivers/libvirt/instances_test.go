@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/binding"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hypervisor"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/plugins/drivertest"
 	"github.com/compute-agent/compute-agent/test/testhost"
@@ -20,7 +20,7 @@ import (
 
 // Without the table there is no such ability, and no connection with write access.
 func TestInstancesAreManagedOnlyIfConfigured(t *testing.T) {
-	r := newRig(t, testhost.Sample(), binding.Open, map[string]any{"uri": "test:///default"})
+	r := newRig(t, testhost.Sample(), hypervisor.OpenLibvirt, map[string]any{"uri": "test:///default"})
 	tree := newTree(t)
 	r.mustPass(tree)
 	_, listed := r.Instances(t.Context(), nodeName)

@@ -12,7 +12,6 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/binding"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hypervisor"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/test/testhost"
@@ -26,7 +25,7 @@ func simulated(t *testing.T, s *sim.Sim, config map[string]any) *rig {
 	for k, v := range config {
 		all[k] = v
 	}
-	return newRig(t, testhost.SingleNode(), binding.Open, all).hundredGiB()
+	return newRig(t, testhost.SingleNode(), hypervisor.OpenLibvirt, all).hundredGiB()
 }
 
 // invented is a driver on libvirt's test driver.
@@ -40,7 +39,7 @@ func invented(t *testing.T, h testhost.Host, domains []testhost.Domain, config m
 	for k, v := range config {
 		all[k] = v
 	}
-	return newRig(t, h, binding.Open, all).hundredGiB()
+	return newRig(t, h, hypervisor.OpenLibvirt, all).hundredGiB()
 }
 
 // The model again, with libvirt's test driver: it knows memory and domains, and the rest comes from
@@ -126,7 +125,7 @@ func BenchmarkPassOverLibvirtd(b *testing.B) {
 		b.Skipf("NOT MEASURED: no QEMU (Debian package: qemu-system-x86)")
 	}
 	s := sim.ForTest(b, testhost.Sample(), sim.Options{Emulators: true})
-	c, err := binding.Open(hypervisor.Request{URI: s.URI(), Write: true})
+	c, err := hypervisor.OpenLibvirt(hypervisor.Request{URI: s.URI(), Write: true})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -138,5 +137,5 @@ func BenchmarkPassOverLibvirtd(b *testing.B) {
 	if err := c.Close(); err != nil {
 		b.Error(err)
 	}
-	benchmarkPass(b, newDriver(binding.Open), map[string]any{"uri": s.URI(), "chroot": s.Root(), "instances_path": s.Root(), "call_timeout": "2m"})
+	benchmarkPass(b, newDriver(hypervisor.OpenLibvirt), map[string]any{"uri": s.URI(), "chroot": s.Root(), "instances_path": s.Root(), "call_timeout": "2m"})
 }

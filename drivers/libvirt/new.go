@@ -4,7 +4,7 @@
 
 package libvirt
 
-import "github.com/compute-agent/compute-agent/drivers/libvirt/internal/binding"
+import "github.com/compute-agent/compute-agent/drivers/libvirt/internal/hypervisor"
 
 // New returns the driver.
-func New() *Driver { return newDriver(binding.Open) }
+func New() *Driver { return newDriver(hypervisor.OpenLibvirt) }

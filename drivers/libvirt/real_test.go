@@ -20,8 +20,8 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/binding"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/discovery"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hypervisor"
 	"github.com/compute-agent/compute-agent/internal/libvirtd"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
@@ -81,7 +81,7 @@ func TestReportThroughLibvirtsTestDriver(t *testing.T) {
 	if err := os.WriteFile(file, []byte(h.NodeXML()), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r := newRig(t, h, binding.Open, map[string]any{"uri": "test://" + file})
+	r := newRig(t, h, hypervisor.OpenLibvirt, map[string]any{"uri": "test://" + file})
 	root := r.mustPass(newTree(t))
 	diff(t, "VCPU", inv(16, 0, 4), root.Inventories["VCPU"])
 	diff(t, "MEMORY_MB", inv(32768, 512, 1), root.Inventories["MEMORY_MB"])
@@ -91,7 +91,7 @@ func TestReportThroughLibvirtsTestDriver(t *testing.T) {
 }
 
 func TestReportThroughLibvirtsDefaultHost(t *testing.T) {
-	r := newRig(t, testhost.Sample(), binding.Open, map[string]any{"uri": "test:///default"})
+	r := newRig(t, testhost.Sample(), hypervisor.OpenLibvirt, map[string]any{"uri": "test:///default"})
 	root := r.mustPass(newTree(t))
 	diff(t, "VCPU", inv(16, 0, 4), root.Inventories["VCPU"])
 	diff(t, "MEMORY_MB", inv(3*1024, 512, 1), root.Inventories["MEMORY_MB"])
@@ -101,7 +101,7 @@ func TestReportThroughLibvirtsDefaultHost(t *testing.T) {
 // said.
 func TestReportOfThisMachine(t *testing.T) {
 	d := privateDaemon(t, place(t, noEmulators))
-	r := newRig(t, testhost.Sample(), binding.Open, map[string]any{"uri": d.URI(), "chroot": "/", "reserved_host_memory_mb": 1})
+	r := newRig(t, testhost.Sample(), hypervisor.OpenLibvirt, map[string]any{"uri": d.URI(), "chroot": "/", "reserved_host_memory_mb": 1})
 	root := r.mustPass(newTree(t))
 	online, err := discovery.Root("/").OnlineCPUs()
 	if err != nil {
@@ -129,7 +129,7 @@ func TestReportOfEmulators(t *testing.T) {
 	o := place(t, "")
 	d := privateDaemon(t, o)
 	start := time.Now()
-	r := newRig(t, testhost.Sample(), binding.Open, map[string]any{"uri": d.URI(), "chroot": "/"})
+	r := newRig(t, testhost.Sample(), hypervisor.OpenLibvirt, map[string]any{"uri": d.URI(), "chroot": "/"})
 	tree := newTree(t)
 	root := r.mustPass(tree)
 	t.Logf("first two passes: %s", time.Since(start))
@@ -161,7 +161,7 @@ func TestReportOfEmulators(t *testing.T) {
 func TestDaemonRestarts(t *testing.T) {
 	o := place(t, noEmulators)
 	d := privateDaemon(t, o)
-	r := newRig(t, testhost.Sample(), binding.Open, map[string]any{"uri": d.URI(), "chroot": "/", "call_timeout": "300ms", "connect_timeout": "2s"})
+	r := newRig(t, testhost.Sample(), hypervisor.OpenLibvirt, map[string]any{"uri": d.URI(), "chroot": "/", "call_timeout": "300ms", "connect_timeout": "2s"})
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	eventLog, ended := make(chan string, 10), make(chan error, 1)
@@ -254,7 +254,7 @@ func TestGuestsThroughLibvirtsTestDriver(t *testing.T) {
 	if err := os.WriteFile(file, []byte(node), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r := newRig(t, h, binding.Open, map[string]any{"uri": "test://" + file})
+	r := newRig(t, h, hypervisor.OpenLibvirt, map[string]any{"uri": "test://" + file})
 	got, err := r.Guests(t.Context(), treeWithDisk(t), nodeName)
 	if err != nil {
 		t.Fatal(err)

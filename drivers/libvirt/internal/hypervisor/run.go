@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// explainTimeout bounds the search for the cause of a failed connection.
+// explainTimeout bounds the search for the cause of a failed connection, and of missing write
+// access.
 const explainTimeout = 2 * time.Second
 
 // owner is what the link's goroutine knows.

@@ -17,7 +17,6 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/assignment"
-	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/binding"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/discovery"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/domain"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hypervisor"
@@ -67,7 +66,7 @@ func realHost(t *testing.T, h testhost.Host, o sim.Options) *realRig {
 	r := &realRig{Sim: s, t: t, dir: t.TempDir(), images: t.TempDir()}
 	eventLog := hypervisor.NewEventLog()
 	for i := range 3 {
-		settings := hypervisor.Settings{URI: s.URI(), Open: binding.Open, Write: i > 0, ConnectTimeout: 20 * time.Second, CallTimeout: 60 * time.Second, Explain: hypervisor.Explain}
+		settings := hypervisor.Settings{URI: s.URI(), Open: hypervisor.OpenLibvirt, Write: i > 0, ConnectTimeout: 20 * time.Second, CallTimeout: 60 * time.Second, Explain: hypervisor.Explain}
 		if i == 0 {
 			settings.EventLog = eventLog
 		}

@@ -2,7 +2,7 @@
 
 //go:build cgo && libvirt_dlopen
 
-package binding
+package hypervisor
 
 import (
 	"context"
@@ -13,7 +13,6 @@ import (
 
 	"libvirt.org/go/libvirt"
 
-	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hypervisor"
 	"github.com/compute-agent/compute-agent/internal/libvirtd"
 )
 
@@ -31,7 +30,7 @@ const loopTurn = 5 * time.Second
 // connection. It runs for as long as the process: the library has no way to take it back.
 var startLoop = sync.OnceValue(func() error {
 	if err := libvirt.EventRegisterDefaultImpl(); err != nil {
-		return fmt.Errorf("%w: %w", hypervisor.ErrNoLibrary, err)
+		return fmt.Errorf("%w: %w", ErrNoLibrary, err)
 	}
 	go func() {
 		for {
@@ -43,18 +42,18 @@ var startLoop = sync.OnceValue(func() error {
 	return nil
 })
 
-// Open makes a connection: read-only unless write access is asked for. It blocks as long as the
-// daemon does not answer.
-func Open(r hypervisor.Request) (hypervisor.Conn, error) {
-	return open(r, keepAliveInterval, keepAliveCount)
+// OpenLibvirt makes a connection with libvirt's library: read-only unless write access is asked
+// for. It blocks as long as the daemon does not answer.
+func OpenLibvirt(r Request) (Conn, error) {
+	return openLibvirt(r, keepAliveInterval, keepAliveCount)
 }
 
-func open(r hypervisor.Request, interval int, count uint) (hypervisor.Conn, error) {
+func openLibvirt(r Request, interval int, count uint) (Conn, error) {
 	c, err := dial(r.URI, r.Write, interval, count)
 	if err != nil {
 		return nil, err
 	}
-	conn := &connection{c: c, uri: r.URI, write: r.Write}
+	conn := &libvirtConn{c: c, uri: r.URI, write: r.Write}
 	if err := errors.Join(conn.watchEnd(r.Closed), conn.watchEvents(r.Event)); err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
@@ -80,7 +79,7 @@ func dial(uri string, write bool, interval int, count uint) (*libvirt.Connect, e
 	return c, nil
 }
 
-type connection struct {
+type libvirtConn struct {
 	c      *libvirt.Connect
 	uri    string
 	write  bool
@@ -88,7 +87,7 @@ type connection struct {
 }
 
 // watchEnd registers for the end of the connection.
-func (c *connection) watchEnd(closed func(reason string)) error {
+func (c *libvirtConn) watchEnd(closed func(reason string)) error {
 	if closed == nil {
 		return nil
 	}
@@ -103,7 +102,7 @@ func (c *connection) watchEnd(closed func(reason string)) error {
 
 // writable runs f on a connection with write access: this one, or one that is made for it alone.
 // libvirt refuses some questions to read-only connections.
-func (c *connection) writable(f func(*libvirt.Connect) error) error {
+func (c *libvirtConn) writable(f func(*libvirt.Connect) error) error {
 	if c.write {
 		return f(c.c)
 	}
@@ -114,17 +113,14 @@ func (c *connection) writable(f func(*libvirt.Connect) error) error {
 	return errors.Join(f(w), hangUp(w))
 }
 
-// explainTimeout bounds the search for the reason why write access was unavailable.
-const explainTimeout = 2 * time.Second
-
 // denied distinguishes a refusal of write access, which is permanent, from a daemon that is
 // unavailable.
 func denied(uri string, err error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), explainTimeout)
 	defer cancel()
-	why := hypervisor.Explain(ctx, uri, true, err)
-	if errors.Is(why, libvirtd.ErrPermission) || errors.Is(translate(err), hypervisor.ErrReadOnly) {
-		return fmt.Errorf("%w: %w", hypervisor.ErrReadOnly, why)
+	why := Explain(ctx, uri, true, err)
+	if errors.Is(why, libvirtd.ErrPermission) || errors.Is(translate(err), ErrReadOnly) {
+		return fmt.Errorf("%w: %w", ErrReadOnly, why)
 	}
 	return why
 }
@@ -141,19 +137,19 @@ func reasonText(r libvirt.ConnectCloseReason) string {
 	return "error on the socket"
 }
 
-func (c *connection) Type() (string, error) { return c.c.GetType() }
+func (c *libvirtConn) Type() (string, error) { return c.c.GetType() }
 
-func (c *connection) Hostname() (string, error) { return c.c.GetHostname() }
+func (c *libvirtConn) Hostname() (string, error) { return c.c.GetHostname() }
 
-func (c *connection) NodeInfo() (hypervisor.NodeInfo, error) {
+func (c *libvirtConn) NodeInfo() (NodeInfo, error) {
 	n, err := c.c.GetNodeInfo()
 	if err != nil {
-		return hypervisor.NodeInfo{}, translate(err)
+		return NodeInfo{}, translate(err)
 	}
-	return hypervisor.NodeInfo{MemoryKiB: n.Memory, CPUs: n.Cpus}, nil
+	return NodeInfo{MemoryKiB: n.Memory, CPUs: n.Cpus}, nil
 }
 
-func (c *connection) Versions() (daemon, emulator uint64, err error) {
+func (c *libvirtConn) Versions() (daemon, emulator uint64, err error) {
 	lib, err := c.c.GetLibVersion()
 	if err != nil {
 		return 0, 0, translate(err)
@@ -164,7 +160,7 @@ func (c *connection) Versions() (daemon, emulator uint64, err error) {
 	return uint64(lib), emulator, nil
 }
 
-func (c *connection) CPUMap() ([]bool, error) {
+func (c *libvirtConn) CPUMap() ([]bool, error) {
 	m, _, err := c.c.GetCPUMap(0)
 	if err != nil {
 		return nil, translate(err)
@@ -176,9 +172,9 @@ func (c *connection) CPUMap() ([]bool, error) {
 	return online, nil
 }
 
-func (c *connection) Capabilities() (string, error) { return c.c.GetCapabilities() }
+func (c *libvirtConn) Capabilities() (string, error) { return c.c.GetCapabilities() }
 
-func (c *connection) DomainCapabilities(e hypervisor.Emulator) (text string, err error) {
+func (c *libvirtConn) DomainCapabilities(e Emulator) (text string, err error) {
 	err = c.writable(func(w *libvirt.Connect) (err error) {
 		text, err = w.GetDomainCapabilities(e.Path, e.Arch, e.Machine, e.Virt, 0)
 		return translate(err)
@@ -186,34 +182,34 @@ func (c *connection) DomainCapabilities(e hypervisor.Emulator) (text string, err
 	return text, err
 }
 
-func (c *connection) SEV() (sev hypervisor.SEV, err error) {
+func (c *libvirtConn) SEV() (sev SEV, err error) {
 	err = c.writable(func(w *libvirt.Connect) error {
 		p, err := w.GetSEVInfo(0)
 		if err == nil {
-			sev = hypervisor.SEV{MaxGuests: p.MaxGuests, MaxESGuests: p.MaxEsGuests}
+			sev = SEV{MaxGuests: p.MaxGuests, MaxESGuests: p.MaxEsGuests}
 		}
 		return translate(err)
 	})
 	return sev, err
 }
 
-func (c *connection) CPUModels(arch string) ([]string, error) {
+func (c *libvirtConn) CPUModels(arch string) ([]string, error) {
 	names, err := c.c.GetCPUModelNames(arch, 0)
 	return names, translate(err)
 }
 
-func (c *connection) ExpandCPU(cpu string) (string, error) {
+func (c *libvirtConn) ExpandCPU(cpu string) (string, error) {
 	x, err := c.c.BaselineCPU([]string{cpu}, libvirt.CONNECT_BASELINE_CPU_EXPAND_FEATURES)
 	return x, translate(err)
 }
 
-func (c *connection) Alive() bool {
+func (c *libvirtConn) Alive() bool {
 	alive, err := c.c.IsAlive()
 	return err == nil && alive
 }
 
 // Close takes back what refers to the connection, and closes.
-func (c *connection) Close() error {
+func (c *libvirtConn) Close() error {
 	for _, deregister := range c.events {
 		_ = deregister() // on a dead connection an error, yet the reference is dropped
 	}

@@ -2,7 +2,7 @@
 
 //go:build cgo && libvirt_dlopen
 
-package binding
+package hypervisor
 
 import (
 	"errors"
@@ -12,7 +12,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hypervisor"
 	"github.com/compute-agent/compute-agent/test/testhost"
 	"github.com/compute-agent/compute-agent/test/testhost/sim"
 )
@@ -27,7 +26,7 @@ func mdevXML(uuid string) string {
 }
 
 // names are those of the devices of some kinds, with a mark at those that are only defined.
-func names(t *testing.T, c hypervisor.Conn, kinds ...hypervisor.DeviceKind) (list []string) {
+func names(t *testing.T, c Conn, kinds ...DeviceKind) (list []string) {
 	t.Helper()
 	devices, err := c.NodeDevices(nil, kinds...)
 	if err != nil {
@@ -45,8 +44,8 @@ func names(t *testing.T, c hypervisor.Conn, kinds ...hypervisor.DeviceKind) (lis
 // The driver for tests knows no devices that are only defined, and has no flags to tell them.
 func TestDevicesOfTheTestDriver(t *testing.T) {
 	h := testhost.Sample()
-	c := connect(t, hypervisor.Request{URI: nodeFile(t, h)})
-	devices, err := c.NodeDevices(func(d hypervisor.NodeDevice) bool { return d.Name == testhost.NodeDeviceName(gpu) }, hypervisor.PCIDevices)
+	c := connect(t, Request{URI: nodeFile(t, h)})
+	devices, err := c.NodeDevices(func(d NodeDevice) bool { return d.Name == testhost.NodeDeviceName(gpu) }, PCIDevices)
 	if err != nil || len(devices) != len(h.Devices) {
 		t.Fatalf("%d devices, want %d: %v", len(devices), len(h.Devices), err)
 	}
@@ -58,7 +57,7 @@ func TestDevicesOfTheTestDriver(t *testing.T) {
 	if text, err := c.NodeDeviceXML(testhost.NodeDeviceName(gpu)); err != nil || !strings.Contains(text, "<type id='nvidia-222'>") {
 		t.Errorf("%s, %v", text, err)
 	}
-	if _, err := c.NodeDeviceXML("pci_ffff_00_00_0"); !errors.Is(err, hypervisor.ErrNotFound) {
+	if _, err := c.NodeDeviceXML("pci_ffff_00_00_0"); !errors.Is(err, ErrNotFound) {
 		t.Errorf("a device that is not there: %v", err)
 	}
 }
@@ -67,15 +66,15 @@ func TestTheCallsForAListOfDevices(t *testing.T) {
 	h := testhost.Sample()
 	s := sim.ForTest(t, h, sim.Options{})
 	counter := count(t, socketOf(t, s.URI()))
-	c := connect(t, hypervisor.Request{URI: counter.through(s.URI())})
+	c := connect(t, Request{URI: counter.through(s.URI())})
 	counter.since()
-	if list := names(t, c, hypervisor.PCIDevices, hypervisor.Mdevs); len(list) <= len(h.Devices) {
+	if list := names(t, c, PCIDevices, Mdevs); len(list) <= len(h.Devices) {
 		t.Errorf("%v", list)
 	}
 	if diff := cmp.Diff(map[uint32]int{procListNodeDevices: 2}, counter.since()); diff != "" {
 		t.Errorf("calls (-want +got):\n%s", diff)
 	}
-	parents, err := c.NodeDevices(func(hypervisor.NodeDevice) bool { return true }, hypervisor.MdevParents)
+	parents, err := c.NodeDevices(func(NodeDevice) bool { return true }, MdevParents)
 	if err != nil || len(parents) == 0 {
 		t.Fatal(parents, err)
 	}
@@ -91,9 +90,9 @@ func TestTheCallsForAListOfDevices(t *testing.T) {
 
 func TestTheLifeOfAMediatedDevice(t *testing.T) {
 	s := sim.ForTest(t, testhost.Sample(), sim.Options{})
-	events := make(chan hypervisor.Event, 100)
-	c := connect(t, hypervisor.Request{URI: s.URI(), Write: true, Event: func(e hypervisor.Event) { events <- e }})
-	before := names(t, c, hypervisor.Mdevs)
+	events := make(chan Event, 100)
+	c := connect(t, Request{URI: s.URI(), Write: true, Event: func(e Event) { events <- e }})
+	before := names(t, c, Mdevs)
 	made, err := c.CreateDevice(mdevXML(mdevUUID))
 	if err != nil || made != testhost.MdevName(mdevUUID, gpu) {
 		t.Fatalf("%q, %v", made, err)
@@ -104,13 +103,13 @@ func TestTheLifeOfAMediatedDevice(t *testing.T) {
 	if _, err := c.CreateDevice(mdevXML(mdevUUID)); err == nil {
 		t.Error("made twice")
 	}
-	if diff := cmp.Diff(append([]string{made}, before...), names(t, c, hypervisor.Mdevs), asSets); diff != "" {
+	if diff := cmp.Diff(append([]string{made}, before...), names(t, c, Mdevs), asSets); diff != "" {
 		t.Errorf("made (-want +got):\n%s", diff)
 	}
 	if err := c.DestroyDevice(made); err != nil {
 		t.Error(err)
 	}
-	if err := c.DestroyDevice(made); !errors.Is(err, hypervisor.ErrNotFound) {
+	if err := c.DestroyDevice(made); !errors.Is(err, ErrNotFound) {
 		t.Errorf("ended twice: %v", err)
 	}
 
@@ -118,13 +117,13 @@ func TestTheLifeOfAMediatedDevice(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(append([]string{defined + " (defined)"}, before...), names(t, c, hypervisor.Mdevs), asSets); diff != "" {
+	if diff := cmp.Diff(append([]string{defined + " (defined)"}, before...), names(t, c, Mdevs), asSets); diff != "" {
 		t.Errorf("defined (-want +got):\n%s", diff)
 	}
 	if err := errors.Join(c.SetDeviceAutostart(defined, true), c.StartDevice(defined)); err != nil {
 		t.Error(err)
 	}
-	if diff := cmp.Diff(append([]string{defined}, before...), names(t, c, hypervisor.Mdevs), asSets); diff != "" {
+	if diff := cmp.Diff(append([]string{defined}, before...), names(t, c, Mdevs), asSets); diff != "" {
 		t.Errorf("started (-want +got):\n%s", diff)
 	}
 	if err := errors.Join(c.DestroyDevice(defined), c.UndefineDevice(defined)); err != nil {
@@ -133,7 +132,7 @@ func TestTheLifeOfAMediatedDevice(t *testing.T) {
 	if _, err := c.CreateDevice(strings.Replace(mdevXML(uuid(6)), "nvidia-222", "nonsense", 1)); err == nil {
 		t.Error("a device of a type that is not there was made")
 	}
-	if _, err := c.CreateDevice("<device>"); !errors.Is(err, hypervisor.ErrRefused) {
+	if _, err := c.CreateDevice("<device>"); !errors.Is(err, ErrRefused) {
 		t.Errorf("nonsense: %v", err)
 	}
 	// A daemon takes a definition out of its list when it sees mdevctl's files change; here they
@@ -141,8 +140,8 @@ func TestTheLifeOfAMediatedDevice(t *testing.T) {
 	if err := s.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	c = connect(t, hypervisor.Request{URI: s.URI()})
-	if diff := cmp.Diff(before, names(t, c, hypervisor.Mdevs), asSets); diff != "" {
+	c = connect(t, Request{URI: s.URI()})
+	if diff := cmp.Diff(before, names(t, c, Mdevs), asSets); diff != "" {
 		t.Errorf("in the end (-want +got):\n%s", diff)
 	}
 }
@@ -150,8 +149,8 @@ func TestTheLifeOfAMediatedDevice(t *testing.T) {
 // Devices that another process creates and removes are reported as well.
 func TestEventsOfDevices(t *testing.T) {
 	s := sim.ForTest(t, testhost.Sample(), sim.Options{})
-	events := make(chan hypervisor.Event, 100)
-	c := connect(t, hypervisor.Request{URI: s.URI(), Event: func(e hypervisor.Event) { events <- e }})
+	events := make(chan Event, 100)
+	c := connect(t, Request{URI: s.URI(), Event: func(e Event) { events <- e }})
 	if err := s.AddMdev(t.Context(), gpu, "nvidia-222", mdevUUID, 77); err != nil {
 		t.Fatal(err)
 	}

@@ -2,7 +2,7 @@
 
 //go:build cgo && libvirt_dlopen
 
-package binding
+package hypervisor
 
 import (
 	"context"
@@ -16,7 +16,6 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hypervisor"
 	"github.com/compute-agent/compute-agent/internal/libvirtd"
 	"github.com/compute-agent/compute-agent/test/testhost"
 	"github.com/compute-agent/compute-agent/test/testhost/sim"
@@ -27,10 +26,10 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-func connect(t testing.TB, r hypervisor.Request) hypervisor.Conn {
+func connect(t testing.TB, r Request) Conn {
 	t.Helper()
-	c, err := Open(r)
-	if errors.Is(err, hypervisor.ErrNoLibrary) {
+	c, err := OpenLibvirt(r)
+	if errors.Is(err, ErrNoLibrary) {
 		notTested(t, err)
 	}
 	if err != nil {
@@ -80,12 +79,12 @@ func privateDaemon(t testing.TB) *libvirtd.Daemon {
 
 func TestTestDriver(t *testing.T) {
 	h := testhost.Sample()
-	c := connect(t, hypervisor.Request{URI: nodeFile(t, h)})
+	c := connect(t, Request{URI: nodeFile(t, h)})
 	if kind, err := c.Type(); err != nil || strings.ToUpper(kind) != "TEST" {
 		t.Errorf("type %q, %v", kind, err)
 	}
 	n, err := c.NodeInfo()
-	if want := (hypervisor.NodeInfo{CPUs: 16, MemoryKiB: h.MemoryKiB()}); err != nil || n != want {
+	if want := (NodeInfo{CPUs: 16, MemoryKiB: h.MemoryKiB()}); err != nil || n != want {
 		t.Errorf("%+v, %v, want %+v", n, err, want)
 	}
 	if caps, err := c.Capabilities(); err != nil || !strings.Contains(caps, "<capabilities>") {
@@ -99,7 +98,7 @@ func TestTestDriver(t *testing.T) {
 // What every test's cleanup relies on.
 func TestLeakIsReported(t *testing.T) {
 	c, err := dial("test:///default", false, keepAliveInterval, keepAliveCount)
-	if errors.Is(err, hypervisor.ErrNoLibrary) {
+	if errors.Is(err, ErrNoLibrary) {
 		notTested(t, err)
 	}
 	if err != nil {
@@ -118,12 +117,12 @@ func TestLeakIsReported(t *testing.T) {
 }
 
 func TestErrorsAreClassified(t *testing.T) {
-	c := connect(t, hypervisor.Request{URI: "test:///default"})
+	c := connect(t, Request{URI: "test:///default"})
 	_, err := c.ExpandCPU("<cpu/>")
 	if err == nil {
 		t.Error("a CPU without a model was expanded")
 	}
-	if _, err := Open(hypervisor.Request{URI: "nonsense:///"}); err == nil || errors.Is(err, hypervisor.ErrNoLibrary) {
+	if _, err := OpenLibvirt(Request{URI: "nonsense:///"}); err == nil || errors.Is(err, ErrNoLibrary) {
 		t.Errorf("%v", err)
 	}
 }
@@ -131,7 +130,7 @@ func TestErrorsAreClassified(t *testing.T) {
 func TestEndOfTheConnectionIsReported(t *testing.T) {
 	d := privateDaemon(t)
 	received := make(chan string, 1)
-	c, err := Open(hypervisor.Request{URI: d.URI(), Closed: func(reason string) { received <- reason }})
+	c, err := OpenLibvirt(Request{URI: d.URI(), Closed: func(reason string) { received <- reason }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,7 +150,7 @@ func TestEndOfTheConnectionIsReported(t *testing.T) {
 	if err := c.Close(); err != nil {
 		t.Errorf("a dead connection leaks: %v", err)
 	}
-	if _, err := Open(hypervisor.Request{URI: d.URI()}); err == nil {
+	if _, err := OpenLibvirt(Request{URI: d.URI()}); err == nil {
 		t.Error("connected to a dead daemon")
 	}
 }
@@ -160,7 +159,7 @@ func TestEndOfTheConnectionIsReported(t *testing.T) {
 func TestAStoppedDaemonIsGivenUp(t *testing.T) {
 	d := privateDaemon(t)
 	received := make(chan string, 1)
-	c, err := open(hypervisor.Request{URI: d.URI(), Closed: func(reason string) { received <- reason }}, 1, 1)
+	c, err := openLibvirt(Request{URI: d.URI(), Closed: func(reason string) { received <- reason }}, 1, 1)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,7 +2,7 @@
 
 //go:build cgo && libvirt_dlopen
 
-package binding
+package hypervisor
 
 import (
 	"errors"
@@ -18,7 +18,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hypervisor"
 	"github.com/compute-agent/compute-agent/test/testhost"
 	"github.com/compute-agent/compute-agent/test/testhost/sim"
 )
@@ -29,7 +28,7 @@ func TestTheCallsForAListOfDomains(t *testing.T) {
 	d := privateDaemon(t)
 	for _, n := range []int{1, 200} {
 		counter := count(t, d.Socket())
-		c := connect(t, hypervisor.Request{URI: counter.through(nodeFile(t, testhost.SingleNode(), domains(n)...))})
+		c := connect(t, Request{URI: counter.through(nodeFile(t, testhost.SingleNode(), domains(n)...))})
 		counter.since()
 		list, err := c.Domains(nil)
 		if err != nil || len(list) != n {
@@ -38,23 +37,23 @@ func TestTheCallsForAListOfDomains(t *testing.T) {
 		if diff := cmp.Diff(map[uint32]int{procListAllDomains: 1, procGetAllDomainStats: 1}, counter.since()); diff != "" {
 			t.Errorf("%d domains: calls (-want +got):\n%s", n, diff)
 		}
-		list, err = c.Domains(func(d hypervisor.Domain) bool { return d.State == hypervisor.Running })
+		list, err = c.Domains(func(d Domain) bool { return d.State == Running })
 		if err != nil {
 			t.Fatal(err)
 		}
 		running := 0
 		for i, d := range list {
-			want := hypervisor.Domain{UUID: uuid(i), Name: fmt.Sprintf("instance-%08x", i), State: hypervisor.Running}
+			want := Domain{UUID: uuid(i), Name: fmt.Sprintf("instance-%08x", i), State: Running}
 			if i%10 == 9 {
-				want.State = hypervisor.ShutOff
+				want.State = ShutOff
 			}
-			if d.Name != want.Name || d.UUID != want.UUID || d.State != want.State || (d.ID != hypervisor.NotRunning) != (d.State == hypervisor.Running) {
+			if d.Name != want.Name || d.UUID != want.UUID || d.State != want.State || (d.ID != NotRunning) != (d.State == Running) {
 				t.Errorf("domain %d is %+v", i, d)
 			}
-			if described := strings.Contains(d.XML, "<uuid>"+d.UUID+"</uuid>"); described != (d.State == hypervisor.Running) {
+			if described := strings.Contains(d.XML, "<uuid>"+d.UUID+"</uuid>"); described != (d.State == Running) {
 				t.Errorf("domain %d in state %d, described: %v", i, d.State, described)
 			}
-			if d.State == hypervisor.Running {
+			if d.State == Running {
 				running++
 			}
 		}
@@ -67,7 +66,7 @@ func TestTheCallsForAListOfDomains(t *testing.T) {
 const blank = `<domain type='test'><name>new</name><uuid>%s</uuid><memory unit='MiB'>16</memory><vcpu>1</vcpu><os><type>hvm</type></os></domain>`
 
 // state is what the list says of one domain.
-func state(t *testing.T, c hypervisor.Conn, uuid string) hypervisor.State {
+func state(t *testing.T, c Conn, uuid string) State {
 	t.Helper()
 	list, err := c.Domains(nil)
 	if err != nil {
@@ -78,38 +77,38 @@ func state(t *testing.T, c hypervisor.Conn, uuid string) hypervisor.State {
 			return d.State
 		}
 	}
-	return hypervisor.NoState
+	return NoState
 }
 
 func TestTheLifeOfADomain(t *testing.T) {
-	events := make(chan hypervisor.Event, 100)
-	c := connect(t, hypervisor.Request{URI: nodeFile(t, testhost.SingleNode()), Write: true, Event: func(e hypervisor.Event) { events <- e }})
+	events := make(chan Event, 100)
+	c := connect(t, Request{URI: nodeFile(t, testhost.SingleNode()), Write: true, Event: func(e Event) { events <- e }})
 	id := uuid(1)
 	for _, step := range []struct {
 		name  string
 		do    func() error
-		state hypervisor.State
+		state State
 		err   error
 	}{
-		{"start what there is not", func() error { return c.StartDomain(id) }, hypervisor.NoState, hypervisor.ErrNotFound},
-		{"define nonsense", func() error { _, err := c.DefineDomain("<domain"); return err }, hypervisor.NoState, hypervisor.ErrRefused},
+		{"start what there is not", func() error { return c.StartDomain(id) }, NoState, ErrNotFound},
+		{"define nonsense", func() error { _, err := c.DefineDomain("<domain"); return err }, NoState, ErrRefused},
 		{"define", func() error {
 			got, err := c.DefineDomain(fmt.Sprintf(blank, id))
 			if got != id {
 				return errors.Join(err, fmt.Errorf("uuid %q", got))
 			}
 			return err
-		}, hypervisor.ShutOff, nil},
-		{"destroy what does not run", func() error { return c.DestroyDomain(id) }, hypervisor.ShutOff, hypervisor.ErrState},
-		{"start", func() error { return c.StartDomain(id) }, hypervisor.Running, nil},
-		{"reboot", func() error { return c.RebootDomain(id) }, hypervisor.Running, nil},
-		{"autostart", func() error { return c.SetDomainAutostart(id, true) }, hypervisor.Running, nil},
-		{"shut down", func() error { return c.ShutdownDomain(id) }, hypervisor.ShutOff, nil},
-		{"start once more", func() error { return c.StartDomain(id) }, hypervisor.Running, nil},
-		{"destroy", func() error { return c.DestroyDomain(id) }, hypervisor.ShutOff, nil},
-		{"undefine", func() error { return c.UndefineDomain(id) }, hypervisor.NoState, nil},
-		{"undefine again", func() error { return c.UndefineDomain(id) }, hypervisor.NoState, hypervisor.ErrNotFound},
-		{"describe what is gone", func() error { _, err := c.DomainXML(id); return err }, hypervisor.NoState, hypervisor.ErrNotFound},
+		}, ShutOff, nil},
+		{"destroy what does not run", func() error { return c.DestroyDomain(id) }, ShutOff, ErrState},
+		{"start", func() error { return c.StartDomain(id) }, Running, nil},
+		{"reboot", func() error { return c.RebootDomain(id) }, Running, nil},
+		{"autostart", func() error { return c.SetDomainAutostart(id, true) }, Running, nil},
+		{"shut down", func() error { return c.ShutdownDomain(id) }, ShutOff, nil},
+		{"start once more", func() error { return c.StartDomain(id) }, Running, nil},
+		{"destroy", func() error { return c.DestroyDomain(id) }, ShutOff, nil},
+		{"undefine", func() error { return c.UndefineDomain(id) }, NoState, nil},
+		{"undefine again", func() error { return c.UndefineDomain(id) }, NoState, ErrNotFound},
+		{"describe what is gone", func() error { _, err := c.DomainXML(id); return err }, NoState, ErrNotFound},
 	} {
 		if err := step.do(); !errors.Is(err, step.err) || (step.err == nil) != (err == nil) {
 			t.Errorf("%s: %v, want %v", step.name, err, step.err)
@@ -119,7 +118,7 @@ func TestTheLifeOfADomain(t *testing.T) {
 		}
 	}
 	for range 6 { // defined, started, stopped, started, stopped, undefined at least
-		if e := await(t, events); e != (hypervisor.Event{Domain: id}) {
+		if e := await(t, events); e != (Event{Domain: id}) {
 			t.Errorf("event %+v", e)
 		}
 	}
@@ -140,7 +139,7 @@ func await[T any](t *testing.T, from <-chan T) (v T) {
 
 // A connection that only looks cannot change anything, and says so.
 func TestAReadOnlyConnectionChangesNothing(t *testing.T) {
-	c := connect(t, hypervisor.Request{URI: nodeFile(t, testhost.Sample(), domains(1)...)})
+	c := connect(t, Request{URI: nodeFile(t, testhost.Sample(), domains(1)...)})
 	id, device := uuid(0), testhost.NodeDeviceName("0000:82:00.0")
 	for name, do := range map[string]func() error{
 		"DefineDomain":       func() error { _, err := c.DefineDomain(fmt.Sprintf(blank, uuid(7))); return err },
@@ -158,11 +157,11 @@ func TestAReadOnlyConnectionChangesNothing(t *testing.T) {
 		"UndefineDevice":     func() error { return c.UndefineDevice(device) },
 		"SetDeviceAutostart": func() error { return c.SetDeviceAutostart(device, true) },
 	} {
-		if err := do(); !errors.Is(err, hypervisor.ErrReadOnly) {
+		if err := do(); !errors.Is(err, ErrReadOnly) {
 			t.Errorf("%s: %v, want ErrReadOnly", name, err)
 		}
 	}
-	if got := state(t, c, id); got != hypervisor.Running {
+	if got := state(t, c, id); got != Running {
 		t.Errorf("state %d", got)
 	}
 	if text, err := c.DomainXML(id); err != nil || !strings.Contains(text, id) {
@@ -174,22 +173,22 @@ func TestAReadOnlyConnectionChangesNothing(t *testing.T) {
 // down.
 func TestCallsThatNeedWriteAccess(t *testing.T) {
 	d := privateDaemon(t)
-	questions := func(c hypervisor.Conn) (errs [2]error) {
-		_, errs[0] = c.DomainCapabilities(hypervisor.Emulator{})
+	questions := func(c Conn) (errs [2]error) {
+		_, errs[0] = c.DomainCapabilities(Emulator{})
 		_, errs[1] = c.SEV()
 		return errs
 	}
 	// The socket decides: on this one everybody only looks.
-	c := connect(t, hypervisor.Request{URI: d.URI() + "-ro"})
+	c := connect(t, Request{URI: d.URI() + "-ro"})
 	for i, err := range questions(c) {
-		if !errors.Is(err, hypervisor.ErrReadOnly) {
+		if !errors.Is(err, ErrReadOnly) {
 			t.Errorf("question %d: %v, want ErrReadOnly", i, err)
 		}
 	}
 	// Here write access is granted; there are no emulators to report.
-	c = connect(t, hypervisor.Request{URI: d.URI()})
+	c = connect(t, Request{URI: d.URI()})
 	for i, err := range questions(c) {
-		if !errors.Is(err, hypervisor.ErrUnsupported) {
+		if !errors.Is(err, ErrUnsupported) {
 			t.Errorf("question %d: %v, want ErrUnsupported", i, err)
 		}
 	}
@@ -198,7 +197,7 @@ func TestCallsThatNeedWriteAccess(t *testing.T) {
 	}
 	<-d.Done()
 	for i, err := range questions(c) {
-		if err == nil || errors.Is(err, hypervisor.ErrReadOnly) || errors.Is(err, hypervisor.ErrUnsupported) {
+		if err == nil || errors.Is(err, ErrReadOnly) || errors.Is(err, ErrUnsupported) {
 			t.Errorf("question %d to a daemon that is gone: %v", i, err)
 		}
 	}
@@ -210,17 +209,17 @@ var guestUUID = fmt.Sprintf("5e1f0000-0000-4000-8000-%012x", os.Getpid())
 // A guest of QEMU's own CPU emulation, as the driver's instances live.
 func TestTheLifeOfARealGuest(t *testing.T) {
 	s := sim.ForTest(t, testhost.SingleNode(), sim.Options{Emulators: true})
-	events := make(chan hypervisor.Event, 100)
-	c := connect(t, hypervisor.Request{URI: s.URI(), Write: true, Event: func(e hypervisor.Event) { events <- e }})
-	caps, err := c.DomainCapabilities(hypervisor.Emulator{Arch: "x86_64", Virt: "qemu", Machine: "q35"})
+	events := make(chan Event, 100)
+	c := connect(t, Request{URI: s.URI(), Write: true, Event: func(e Event) { events <- e }})
+	caps, err := c.DomainCapabilities(Emulator{Arch: "x86_64", Virt: "qemu", Machine: "q35"})
 	if err != nil || !strings.Contains(caps, "<domainCapabilities>") || !strings.Contains(caps, "q35") {
 		t.Errorf("%.200s, %v", caps, err)
 	}
-	looking := connect(t, hypervisor.Request{URI: s.URI()})
-	if again, err := looking.DomainCapabilities(hypervisor.Emulator{Arch: "x86_64", Virt: "qemu", Machine: "q35"}); err != nil || again != caps {
+	looking := connect(t, Request{URI: s.URI()})
+	if again, err := looking.DomainCapabilities(Emulator{Arch: "x86_64", Virt: "qemu", Machine: "q35"}); err != nil || again != caps {
 		t.Errorf("a connection without write access gets another answer: %.200s, %v", again, err)
 	}
-	if sev, err := looking.SEV(); !errors.Is(err, hypervisor.ErrUnsupported) {
+	if sev, err := looking.SEV(); !errors.Is(err, ErrUnsupported) {
 		t.Errorf("%+v, %v, want that there is no SEV here", sev, err)
 	}
 	id := guestUUID
@@ -231,38 +230,38 @@ func TestTheLifeOfARealGuest(t *testing.T) {
 	if err := c.StartDomain(id); err != nil {
 		t.Fatal(err)
 	}
-	list, err := looking.Domains(func(hypervisor.Domain) bool { return true })
-	if err != nil || len(list) != 1 || list[0].State != hypervisor.Running || !strings.Contains(list[0].XML, "<domain type='qemu' id='") {
+	list, err := looking.Domains(func(Domain) bool { return true })
+	if err != nil || len(list) != 1 || list[0].State != Running || !strings.Contains(list[0].XML, "<domain type='qemu' id='") {
 		t.Errorf("%+v, %v", list, err)
 	}
 	emulator := process(t, id)
 	if err := emulator.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	hung, err := looking.Domains(func(hypervisor.Domain) bool { return true })
+	hung, err := looking.Domains(func(Domain) bool { return true })
 	if diff := cmp.Diff(list, hung); err != nil || diff != "" {
 		t.Errorf("a guest that hangs holds the list up, or changes it: %v\n%s", err, diff)
 	}
 	if err := emulator.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.StartDomain(id); !errors.Is(err, hypervisor.ErrState) {
+	if err := c.StartDomain(id); !errors.Is(err, ErrState) {
 		t.Errorf("started twice: %v", err)
 	}
-	if err := c.ResumeDomain(id); !errors.Is(err, hypervisor.ErrState) {
+	if err := c.ResumeDomain(id); !errors.Is(err, ErrState) {
 		t.Errorf("resumed, and never paused: %v", err)
 	}
 	if err := errors.Join(c.SetDomainAutostart(id, true), c.RebootDomain(id), c.ShutdownDomain(id), c.DestroyDomain(id), c.UndefineDomain(id)); err != nil {
 		t.Error(err)
 	}
-	if got := state(t, c, id); got != hypervisor.NoState {
+	if got := state(t, c, id); got != NoState {
 		t.Errorf("state %d", got)
 	}
 	if e := await(t, events); e.Domain != id {
 		t.Errorf("event %+v", e)
 	}
 	_, err = c.DefineDomain(strings.Replace(text, "hvm", "hvm2", 1))
-	if !errors.Is(err, hypervisor.ErrRefused) {
+	if !errors.Is(err, ErrRefused) {
 		t.Errorf("a guest that cannot be: %v", err)
 	}
 }
@@ -296,13 +295,13 @@ func process(t *testing.T, uuid string) *os.Process {
 func BenchmarkDomains(b *testing.B) {
 	d := privateDaemon(b)
 	for _, n := range []int{10, 200, 1000} {
-		c := connect(b, hypervisor.Request{URI: (&counter{socket: d.Socket()}).through(nodeFile(b, testhost.SingleNode(), domains(n)...))})
-		for what, want := range map[string]func(hypervisor.Domain) bool{"list": nil, "list and XML": func(hypervisor.Domain) bool { return true }} {
+		c := connect(b, Request{URI: (&counter{socket: d.Socket()}).through(nodeFile(b, testhost.SingleNode(), domains(n)...))})
+		for what, want := range map[string]func(Domain) bool{"list": nil, "list and XML": func(Domain) bool { return true }} {
 			b.Run(fmt.Sprintf("%d/%s", n, what), func(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
 					list, err := c.Domains(want)
-					if err != nil || len(list) != n || !slices.IsSortedFunc(list, func(x, y hypervisor.Domain) int { return strings.Compare(x.UUID, y.UUID) }) {
+					if err != nil || len(list) != n || !slices.IsSortedFunc(list, func(x, y Domain) int { return strings.Compare(x.UUID, y.UUID) }) {
 						b.Fatal(len(list), err)
 					}
 				}

@@ -2,7 +2,7 @@
 
 //go:build cgo && libvirt_dlopen
 
-package binding
+package hypervisor
 
 // The library's Go binding makes a call for each domain after that for all of them
 // (GetAllDomainStats asks for the number of virtual CPUs), so the call is made here. The
@@ -83,12 +83,10 @@ import (
 	"unsafe"
 
 	"libvirt.org/go/libvirt"
-
-	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hypervisor"
 )
 
 type domainState struct {
-	state  hypervisor.State
+	state  State
 	reason int
 }
 
@@ -100,7 +98,7 @@ var load = sync.OnceValue(func() error {
 })
 
 // states reads the states of all domains, by uuid, in one call.
-func (c *connection) states() (map[string]domainState, error) {
+func (c *libvirtConn) states() (map[string]domainState, error) {
 	if err := load(); err != nil {
 		return nil, err
 	}
@@ -122,7 +120,7 @@ func (c *connection) states() (map[string]domainState, error) {
 	}
 	all := make(map[string]domainState, n)
 	for _, s := range unsafe.Slice(list, n) {
-		all[C.GoString(&s.uuid[0])] = domainState{hypervisor.State(s.state), int(s.reason)}
+		all[C.GoString(&s.uuid[0])] = domainState{State(s.state), int(s.reason)}
 	}
 	return all, nil
 }

@@ -2,7 +2,7 @@
 
 //go:build cgo && libvirt_dlopen
 
-package binding
+package hypervisor
 
 import (
 	"context"
@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hypervisor"
 	"github.com/compute-agent/compute-agent/test/testhost"
 	"github.com/compute-agent/compute-agent/test/testhost/sim"
 )
@@ -19,20 +18,20 @@ import (
 // through.
 
 type linked struct {
-	*hypervisor.Link
+	*Link
 	*sim.Sim
-	watcher *hypervisor.Watcher
+	watcher *Watcher
 	up      chan struct{}
 }
 
 func link(t *testing.T, call time.Duration) linked {
 	t.Helper()
 	s := sim.ForTest(t, testhost.Sample(), sim.Options{})
-	eventLog, up := hypervisor.NewEventLog(), make(chan struct{}, 100)
+	eventLog, up := NewEventLog(), make(chan struct{}, 100)
 	w := eventLog.Watch(0, 0)
-	l := hypervisor.NewLink(hypervisor.Settings{
-		URI: s.URI(), ConnectTimeout: 20 * time.Second, CallTimeout: call, Explain: hypervisor.Explain, EventLog: eventLog,
-		Open: Open, Up: func() { up <- struct{}{} },
+	l := NewLink(Settings{
+		URI: s.URI(), ConnectTimeout: 20 * time.Second, CallTimeout: call, Explain: Explain, EventLog: eventLog,
+		Open: OpenLibvirt, Up: func() { up <- struct{}{} },
 	})
 	t.Cleanup(func() {
 		w.Close()
@@ -46,7 +45,7 @@ func link(t *testing.T, call time.Duration) linked {
 	return linked{l, s, w, up}
 }
 
-func (l linked) next(t *testing.T) hypervisor.Changes {
+func (l linked) next(t *testing.T) Changes {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
@@ -57,15 +56,15 @@ func (l linked) next(t *testing.T) hypervisor.Changes {
 	return c
 }
 
-func devices(ctx context.Context, l linked) ([]hypervisor.NodeDevice, error) {
-	return hypervisor.Call(ctx, l.Link, "node devices", func(c hypervisor.Conn) ([]hypervisor.NodeDevice, error) {
-		return c.NodeDevices(func(hypervisor.NodeDevice) bool { return true }, hypervisor.PCIDevices)
+func devices(ctx context.Context, l linked) ([]NodeDevice, error) {
+	return Call(ctx, l.Link, "node devices", func(c Conn) ([]NodeDevice, error) {
+		return c.NodeDevices(func(NodeDevice) bool { return true }, PCIDevices)
 	})
 }
 
-func wantUnavailable(t *testing.T, err error, begun bool) {
+func wantLost(t *testing.T, err error, begun bool) {
 	t.Helper()
-	var gone *hypervisor.Unavailable
+	var gone *Unavailable
 	if !errors.As(err, &gone) || gone.Begun != begun {
 		t.Errorf("%v, want Unavailable (begun: %v)", err, begun)
 	}
@@ -110,8 +109,8 @@ func TestHangingDaemonIsGivenUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := devices(t.Context(), l)
-	wantUnavailable(t, err, true)
-	wantUnavailable(t, l.State(), false)
+	wantLost(t, err, true)
+	wantLost(t, l.State(), false)
 	if n := l.Counts(); n.Abandoned != 1 {
 		t.Errorf("%+v", n)
 	}
@@ -121,13 +120,13 @@ func TestHangingDaemonIsGivenUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	for {
-		_, err := hypervisor.CallWithin(t.Context(), l.Link, "node devices", time.Minute, func(c hypervisor.Conn) ([]hypervisor.NodeDevice, error) {
-			return c.NodeDevices(nil, hypervisor.PCIDevices)
+		_, err := CallWithin(t.Context(), l.Link, "node devices", time.Minute, func(c Conn) ([]NodeDevice, error) {
+			return c.NodeDevices(nil, PCIDevices)
 		})
 		if err == nil {
 			break
 		}
-		if gone := (*hypervisor.Unavailable)(nil); !errors.As(err, &gone) {
+		if gone := (*Unavailable)(nil); !errors.As(err, &gone) {
 			t.Fatal(err)
 		}
 		await(t, l.up)
@@ -143,7 +142,7 @@ func TestADaemonThatHangsAndIsKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := devices(t.Context(), l)
-	wantUnavailable(t, err, true)
+	wantLost(t, err, true)
 	if err := l.Kill(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -151,8 +150,8 @@ func TestADaemonThatHangsAndIsKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	await(t, l.up)
-	if _, err := hypervisor.CallWithin(t.Context(), l.Link, "node devices", time.Minute, func(c hypervisor.Conn) (int, error) {
-		list, err := c.NodeDevices(nil, hypervisor.PCIDevices)
+	if _, err := CallWithin(t.Context(), l.Link, "node devices", time.Minute, func(c Conn) (int, error) {
+		list, err := c.NodeDevices(nil, PCIDevices)
 		return len(list), err
 	}); err != nil {
 		t.Error(err)
@@ -161,19 +160,19 @@ func TestADaemonThatHangsAndIsKilled(t *testing.T) {
 
 // The revision of a domain rises with what happens to it, and with nothing else.
 func TestRevisionsFollowEvents(t *testing.T) {
-	eventLog := hypervisor.NewEventLog()
+	eventLog := NewEventLog()
 	w := eventLog.Watch(0, 0)
 	defer w.Close()
-	l := hypervisor.NewLink(hypervisor.Settings{
-		URI: nodeFile(t, testhost.SingleNode(), domains(3)...), Write: true, Open: Open, ConnectTimeout: 20 * time.Second, CallTimeout: time.Minute, EventLog: eventLog,
+	l := NewLink(Settings{
+		URI: nodeFile(t, testhost.SingleNode(), domains(3)...), Write: true, Open: OpenLibvirt, ConnectTimeout: 20 * time.Second, CallTimeout: time.Minute, EventLog: eventLog,
 	})
 	defer func() {
 		if err := l.Close(context.Background()); err != nil {
 			t.Error(err)
 		}
 	}()
-	list := func() []hypervisor.Domain {
-		domains, err := hypervisor.Domains(t.Context(), l, nil)
+	list := func() []Domain {
+		domains, err := Domains(t.Context(), l, nil)
 		if err != nil || len(domains) != 3 {
 			t.Fatal(domains, err)
 		}
@@ -183,7 +182,7 @@ func TestRevisionsFollowEvents(t *testing.T) {
 	if _, err := w.Next(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := hypervisor.Call(t.Context(), l, "destroy", func(c hypervisor.Conn) (int, error) { return 0, c.DestroyDomain(uuid(1)) }); err != nil {
+	if _, err := Call(t.Context(), l, "destroy", func(c Conn) (int, error) { return 0, c.DestroyDomain(uuid(1)) }); err != nil {
 		t.Fatal(err)
 	}
 	if c, err := w.Next(t.Context()); err != nil || c.All || len(c.Domains) != 1 || c.Domains[0] != uuid(1) {

@@ -2,14 +2,12 @@
 
 //go:build cgo && libvirt_dlopen
 
-package binding
+package hypervisor
 
 import (
 	"fmt"
 
 	"libvirt.org/go/libvirt"
-
-	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hypervisor"
 )
 
 // watchEvents registers for what happens to domains and node devices. Each is one call; hypervisor
@@ -17,18 +15,18 @@ import (
 //
 // libvirt's event of changed pins (DomainEventTunable) is not among them: the library's Go binding
 // panics in its handler.
-func (c *connection) watchEvents(event func(hypervisor.Event)) error {
+func (c *libvirtConn) watchEvents(event func(Event)) error {
 	if event == nil {
 		return nil
 	}
 	domain := func(d *libvirt.Domain) {
 		if uuid, err := d.GetUUIDString(); err == nil {
-			event(hypervisor.Event{Domain: uuid})
+			event(Event{Domain: uuid})
 		}
 	}
 	device := func(d *libvirt.NodeDevice) {
 		if name, err := d.GetName(); err == nil {
-			event(hypervisor.Event{Device: name})
+			event(Event{Device: name})
 		}
 	}
 	for what, r := range map[string]struct {

@@ -2,7 +2,7 @@
 
 //go:build cgo && libvirt_dlopen
 
-package binding
+package hypervisor
 
 import (
 	"encoding/binary"

@@ -2,7 +2,7 @@
 
 //go:build cgo && libvirt_dlopen
 
-package binding
+package hypervisor
 
 import (
 	"fmt"
@@ -10,21 +10,19 @@ import (
 	"strings"
 
 	"libvirt.org/go/libvirt"
-
-	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hypervisor"
 )
 
 // kinds are libvirt's names of the kinds.
-var kinds = map[hypervisor.DeviceKind]libvirt.ConnectListAllNodeDeviceFlags{
-	hypervisor.PCIDevices:  libvirt.CONNECT_LIST_NODE_DEVICES_CAP_PCI_DEV,
-	hypervisor.MdevParents: libvirt.CONNECT_LIST_NODE_DEVICES_CAP_MDEV_TYPES,
-	hypervisor.Mdevs:       libvirt.CONNECT_LIST_NODE_DEVICES_CAP_MDEV,
-	hypervisor.NetDevices:  libvirt.CONNECT_LIST_NODE_DEVICES_CAP_NET,
+var kinds = map[DeviceKind]libvirt.ConnectListAllNodeDeviceFlags{
+	PCIDevices:  libvirt.CONNECT_LIST_NODE_DEVICES_CAP_PCI_DEV,
+	MdevParents: libvirt.CONNECT_LIST_NODE_DEVICES_CAP_MDEV_TYPES,
+	Mdevs:       libvirt.CONNECT_LIST_NODE_DEVICES_CAP_MDEV,
+	NetDevices:  libvirt.CONNECT_LIST_NODE_DEVICES_CAP_NET,
 }
 
 // NodeDevices makes a list of those that are there and one of the others, which spares a question
 // for each. libvirt before 7.3, and its test driver, have the first only.
-func (c *connection) NodeDevices(want func(hypervisor.NodeDevice) bool, which ...hypervisor.DeviceKind) ([]hypervisor.NodeDevice, error) {
+func (c *libvirtConn) NodeDevices(want func(NodeDevice) bool, which ...DeviceKind) ([]NodeDevice, error) {
 	var flags libvirt.ConnectListAllNodeDeviceFlags
 	for _, k := range which {
 		flags |= kinds[k]
@@ -46,10 +44,10 @@ func (c *connection) NodeDevices(want func(hypervisor.NodeDevice) bool, which ..
 			return nil, fmt.Errorf("listing the node devices that are only defined: %w", translate(err))
 		}
 	}
-	devices := make([]hypervisor.NodeDevice, 0, len(active)+len(inactive))
+	devices := make([]NodeDevice, 0, len(active)+len(inactive))
 	seen := make(map[string]bool, len(active))
 	for i := range len(active) + len(inactive) {
-		d, l := hypervisor.NodeDevice{Active: i < len(active)}, (*libvirt.NodeDevice)(nil)
+		d, l := NodeDevice{Active: i < len(active)}, (*libvirt.NodeDevice)(nil)
 		if d.Active {
 			l = &active[i]
 		} else {
@@ -64,7 +62,7 @@ func (c *connection) NodeDevices(want func(hypervisor.NodeDevice) bool, which ..
 		seen[d.Name] = true
 		if want != nil && want(d) {
 			d.XML, err = l.GetXMLDesc(0)
-			if is(err, libvirt.ERR_NO_NODE_DEVICE) {
+			if isCode(err, libvirt.ERR_NO_NODE_DEVICE) {
 				continue // it went meanwhile
 			}
 			if err != nil {
@@ -73,7 +71,7 @@ func (c *connection) NodeDevices(want func(hypervisor.NodeDevice) bool, which ..
 		}
 		devices = append(devices, d)
 	}
-	slices.SortFunc(devices, func(a, b hypervisor.NodeDevice) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(devices, func(a, b NodeDevice) int { return strings.Compare(a.Name, b.Name) })
 	return devices, nil
 }
 
@@ -83,13 +81,13 @@ func freeDevices(list []libvirt.NodeDevice) {
 	}
 }
 
-func (c *connection) NodeDeviceXML(name string) (text string, err error) {
+func (c *libvirtConn) NodeDeviceXML(name string) (text string, err error) {
 	err = c.device("describing", name, func(d *libvirt.NodeDevice) (err error) { text, err = d.GetXMLDesc(0); return err })
 	return text, err
 }
 
 // device does something with one node device.
-func (c *connection) device(what, name string, f func(*libvirt.NodeDevice) error) error {
+func (c *libvirtConn) device(what, name string, f func(*libvirt.NodeDevice) error) error {
 	d, err := c.c.LookupDeviceByName(name)
 	if err != nil {
 		return fmt.Errorf("%s node device %s: %w", what, name, translate(err))
@@ -101,12 +99,12 @@ func (c *connection) device(what, name string, f func(*libvirt.NodeDevice) error
 	return nil
 }
 
-func (c *connection) CreateDevice(xml string) (string, error) {
+func (c *libvirtConn) CreateDevice(xml string) (string, error) {
 	d, err := c.c.DeviceCreateXML(xml, 0)
 	return deviceName("creating", d, err)
 }
 
-func (c *connection) DefineDevice(xml string) (string, error) {
+func (c *libvirtConn) DefineDevice(xml string) (string, error) {
 	d, err := c.c.DeviceDefineXML(xml, 0)
 	return deviceName("defining", d, err)
 }
@@ -119,18 +117,18 @@ func deviceName(what string, d *libvirt.NodeDevice, err error) (string, error) {
 	return d.GetName()
 }
 
-func (c *connection) StartDevice(name string) error {
+func (c *libvirtConn) StartDevice(name string) error {
 	return c.device("starting", name, func(d *libvirt.NodeDevice) error { return d.Create(0) })
 }
 
-func (c *connection) DestroyDevice(name string) error {
+func (c *libvirtConn) DestroyDevice(name string) error {
 	return c.device("ending", name, func(d *libvirt.NodeDevice) error { return d.Destroy() })
 }
 
-func (c *connection) UndefineDevice(name string) error {
+func (c *libvirtConn) UndefineDevice(name string) error {
 	return c.device("undefining", name, func(d *libvirt.NodeDevice) error { return d.Undefine(0) })
 }
 
-func (c *connection) SetDeviceAutostart(name string, on bool) error {
+func (c *libvirtConn) SetDeviceAutostart(name string, on bool) error {
 	return c.device("setting autostart of", name, func(d *libvirt.NodeDevice) error { return d.SetAutostart(on) })
 }
