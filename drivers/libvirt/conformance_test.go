@@ -14,7 +14,6 @@ import (
 
 	"github.com/compute-agent/compute-agent/plugins/drivertest"
 	"github.com/compute-agent/compute-agent/test/testhost"
-	"github.com/compute-agent/compute-agent/test/testhost/sim"
 )
 
 // TestConformance puts the suite that every driver must pass to the plugin as it is shipped: a
@@ -41,13 +40,13 @@ func TestConformance(t *testing.T) {
 	})
 	// The suite's consumers have no domains: where they are is for the driver to guess, or a reason
 	// to refuse.
-	config := func(s *sim.Sim, numa, unplaced string) map[string]any {
+	config := func(s *testhost.Sim, numa, unplaced string) map[string]any {
 		c := maps.Clone(everything)
 		c["uri"], c["chroot"], c["instances_path"], c["numa"], c["unplaced_consumers"] = s.URI(), s.Root(), s.Root(), numa, unplaced
 		c["cpu_shared_set"], c["cpu_dedicated_set"] = "0-3,8-11", "4-7,12-15"
 		return c
 	}
-	s := sim.ForTest(t, testhost.Sample(), sim.Options{})
+	s := testhost.SimForTest(t, testhost.Sample(), testhost.SimOptions{})
 	t.Run("devices, flat", func(t *testing.T) { conform(t, path, nil, config(s, "flat", "refuse")) })
 	t.Run("devices, nested", func(t *testing.T) {
 		conform(t, path, config(s, "flat", "guess"), config(s, "nested", "guess"), reshapes...)
@@ -57,7 +56,7 @@ func TestConformance(t *testing.T) {
 		for i := range h.Cells {
 			h.Cells[i].HugePages = nil // the suite's consumers hold some of everything, and a root has huge pages for those who do; a new one has none
 		}
-		s := sim.ForTest(t, h, sim.Options{})
+		s := testhost.SimForTest(t, h, testhost.SimOptions{})
 		conform(t, path, config(s, "nested", "guess"), config(s, "flat", "guess"), reshapes...)
 	})
 }

@@ -15,11 +15,10 @@ import (
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hypervisor"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/test/testhost"
-	"github.com/compute-agent/compute-agent/test/testhost/sim"
 )
 
 // simulated is a driver on a simulated host, with the real library between.
-func simulated(t *testing.T, s *sim.Sim, config map[string]any) *rig {
+func simulated(t *testing.T, s *testhost.Sim, config map[string]any) *rig {
 	t.Helper()
 	all := map[string]any{"uri": s.URI(), "chroot": s.Root()}
 	for k, v := range config {
@@ -93,7 +92,7 @@ func TestTheTreeEqualsTheModelThroughLibvirtd(t *testing.T) {
 		drawn++
 		w := rapid.Custom(func(rt *rapid.T) wish { return drawWish(rt, h) }).Example(seed)
 		w.taken = nil // there are no emulators, so no domains
-		s := sim.ForTest(t, h, sim.Options{})
+		s := testhost.SimForTest(t, h, testhost.SimOptions{})
 		r := simulated(t, s, w.config())
 		tree := newTree(t)
 		for _, nested := range []bool{w.nested, !w.nested} {
@@ -124,7 +123,7 @@ func BenchmarkPassOverLibvirtd(b *testing.B) {
 	if _, err := os.Stat("/usr/bin/qemu-system-x86_64"); err != nil {
 		b.Skipf("NOT MEASURED: no QEMU (Debian package: qemu-system-x86)")
 	}
-	s := sim.ForTest(b, testhost.Sample(), sim.Options{Emulators: true})
+	s := testhost.SimForTest(b, testhost.Sample(), testhost.SimOptions{Emulators: true})
 	c, err := hypervisor.OpenLibvirt(hypervisor.Request{URI: s.URI(), Write: true})
 	if err != nil {
 		b.Fatal(err)

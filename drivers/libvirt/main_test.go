@@ -6,10 +6,10 @@ import (
 	"os"
 	"testing"
 
-	"github.com/compute-agent/compute-agent/test/testhost/sim"
+	"github.com/compute-agent/compute-agent/test/testhost"
 )
 
 func TestMain(m *testing.M) {
-	sim.Main()
+	testhost.SimMain()
 	os.Exit(m.Run())
 }

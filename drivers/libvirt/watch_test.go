@@ -17,7 +17,6 @@ import (
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/test/testhost"
-	"github.com/compute-agent/compute-agent/test/testhost/sim"
 )
 
 // watched is a driver that is watched: its changes come through the channel.
@@ -87,7 +86,7 @@ func emulatorCache(t *testing.T) string {
 func TestEventsTriggerAPass(t *testing.T) {
 	h := testhost.Sample()
 	gpu := *h.Device("0000:82:00.0")
-	s := sim.ForTest(t, h, sim.Options{Emulators: true, Cache: emulatorCache(t)})
+	s := testhost.SimForTest(t, h, testhost.SimOptions{Emulators: true, Cache: emulatorCache(t)})
 	r := simulated(t, s, map[string]any{
 		"numa": "nested", "enabled_mdev_types": []string{"nvidia-222"}, "pci_report_in_placement": true,
 		"pci_device_spec": []any{map[string]any{"vendor_id": "15b3", "product_id": "1016", "resource_class": "CUSTOM_VF"}}, "call_timeout": "60s",
@@ -157,7 +156,7 @@ func TestEventsTriggerAPass(t *testing.T) {
 // meanwhile is answered with NotReady and a reason, the tree stands, and the driver finds back by
 // itself. Its connections leave nothing behind: Shutdown would tell.
 func TestDaemonRestartsOnAHostWithDevices(t *testing.T) {
-	s := sim.ForTest(t, testhost.Sample(), sim.Options{})
+	s := testhost.SimForTest(t, testhost.Sample(), testhost.SimOptions{})
 	r := simulated(t, s, map[string]any{"numa": "nested", "enabled_mdev_types": []string{"nvidia-222"}, "call_timeout": "300ms", "connect_timeout": "2s"})
 	eventLog := r.watched()
 	tree := newTree(t)

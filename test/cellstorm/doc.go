@@ -7,8 +7,8 @@
 //	API ─┬─ cell0                      hosts are of two kinds:
 //	API ─┼─ cell1 ── agent ── driver     fake      the driver in drivers/fake; a guest is a file
 //	     ├─ cell2 ── agent ── driver     libvirt   a libvirtd on a made-up machine
-//	     └─ cell3 ── agent ── driver               (testhost/sim); a guest is a QEMU without a
-//	Placement                                      disk, its processors emulated
+//	     └─ cell3 ── agent ── driver               (test/testhost); a guest is a QEMU without a
+//	Placement                                       disk, its processors emulated
 //
 // TestOutage boots servers, kills one cell, does what is possible then, and brings the cell back.
 // TestStorm kills and stops processes at random, from a seed, while clients boot, list, show,

@@ -17,7 +17,6 @@ import (
 	"github.com/compute-agent/compute-agent/internal/libvirtd"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/test/testhost"
-	"github.com/compute-agent/compute-agent/test/testhost/sim"
 )
 
 // kind is what a host is made of.
@@ -35,7 +34,7 @@ type host struct {
 	cell *cell
 	node string // the uuid of its root provider
 	dir  string // of the guests' files
-	sim  *sim.Sim
+	sim  *testhost.Sim
 }
 
 // addHost starts a host of a cell.
@@ -101,15 +100,15 @@ crash_window = "1s"
 }
 
 // simulated starts a libvirtd on a made-up machine.
-func simulated(t *testing.T) *sim.Sim {
+func simulated(t *testing.T) *testhost.Sim {
 	t.Helper()
 	for program, debian := range map[string]string{"qemu-system-x86_64": "qemu-system-x86", "virsh": "libvirt-clients"} {
 		if _, err := exec.LookPath(program); err != nil {
 			notTested(t, fmt.Sprintf("%v (Debian's package %s)", err, debian))
 		}
 	}
-	s, err := sim.Start(t.Context(), testhost.Sample(), sim.Options{Passthrough: true, Cache: filepath.Join(binaries.Dir(), "cache")})
-	if errors.Is(err, sim.ErrNotRoot) || errors.Is(err, libvirtd.ErrNotInstalled) {
+	s, err := testhost.StartSim(t.Context(), testhost.Sample(), testhost.SimOptions{Passthrough: true, Cache: filepath.Join(binaries.Dir(), "cache")})
+	if errors.Is(err, testhost.ErrNotRoot) || errors.Is(err, libvirtd.ErrNotInstalled) {
 		notTested(t, err.Error())
 	}
 	check(t, err)

@@ -17,14 +17,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/compute-agent/compute-agent/test/testhost/sim"
+	"github.com/compute-agent/compute-agent/test/testhost"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 var binaries = testproc.Of("cmd/compute-agent", "cmd/compute-driver-fake", "cmd/compute-driver-libvirt")
 
 func TestMain(m *testing.M) {
-	sim.Main()
+	testhost.SimMain()
 	flag.Parse()
 	os.Exit(binaries.Main(m))
 }

@@ -21,7 +21,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/test/golden"
-	"github.com/compute-agent/compute-agent/test/testhost/sim"
+	"github.com/compute-agent/compute-agent/test/testhost"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -170,7 +170,7 @@ func traces(t *testing.T) map[string][]string {
 	if _, err := os.Stat(home); err == nil {
 		left["files"] = append(left["files"], home)
 	}
-	abandoned, err := sim.Leftovers()
+	abandoned, err := testhost.SimLeftovers()
 	if err != nil {
 		t.Fatal(err)
 	}

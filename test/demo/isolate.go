@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/compute-agent/compute-agent/test/testhost/sim"
+	"github.com/compute-agent/compute-agent/test/testhost"
 )
 
 // insideEnv tells the program where in its namespaces it is: their first process, or the one that
@@ -33,7 +33,7 @@ const hostName = "cn1"
 // all others in them do, and what they mounted, listened on and put into /dev/shm disappears.
 func isolate(ctx context.Context, args []string) error {
 	if os.Geteuid() != 0 {
-		return sim.ErrNotRoot
+		return testhost.ErrNotRoot
 	}
 	// The kernel tells the child when this thread ends.
 	runtime.LockOSThread()
@@ -50,7 +50,7 @@ func isolate(ctx context.Context, args []string) error {
 	var failed *exec.ExitError
 	switch {
 	case errors.Is(err, syscall.EPERM):
-		return fmt.Errorf("%w: %w", sim.ErrNotRoot, err)
+		return fmt.Errorf("%w: %w", testhost.ErrNotRoot, err)
 	case errors.As(err, &failed) && failed.Exited():
 		os.Exit(failed.ExitCode()) // it has said why
 	}

@@ -14,14 +14,14 @@ import (
 	"golang.org/x/term"
 
 	"github.com/compute-agent/compute-agent/internal/libvirtd"
-	"github.com/compute-agent/compute-agent/test/testhost/sim"
+	"github.com/compute-agent/compute-agent/test/testhost"
 )
 
 // errInterrupted means that the user ended the demonstration.
 var errInterrupted = errors.New("interrupted; all that ran has been ended")
 
 func main() {
-	sim.Main()
+	testhost.SimMain()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // a closed pipe ends the demonstration, in order

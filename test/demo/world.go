@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/test/testhost"
-	"github.com/compute-agent/compute-agent/test/testhost/sim"
 )
 
 const (
@@ -65,7 +64,7 @@ func (g guest) holds() map[string]int64 {
 // world is all that runs.
 type world struct {
 	host testhost.Host
-	sim  *sim.Sim
+	sim  *testhost.Sim
 	bin  string // the directory of the binaries, trusted by the agent
 	env  []string
 
@@ -96,7 +95,7 @@ func build(ctx context.Context, binaries string) (w *world, err error) {
 	if err := syscall.Mount("tmpfs", filepath.Join(home, "instances"), "tmpfs", 0, "size=500g"); err != nil {
 		return nil, fmt.Errorf("mounting the guests' disk: %w", err)
 	}
-	w.sim, err = sim.Start(ctx, w.host, sim.Options{Passthrough: true})
+	w.sim, err = testhost.StartSim(ctx, w.host, testhost.SimOptions{Passthrough: true})
 	if err != nil {
 		return nil, err
 	}

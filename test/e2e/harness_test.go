@@ -13,14 +13,14 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/compute-agent/compute-agent/test/testhost/sim"
+	"github.com/compute-agent/compute-agent/test/testhost"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 var binaries = testproc.Of("cmd/compute-agent", "cmd/compute-driver-fake", "cmd/compute-driver-libvirt")
 
 func TestMain(m *testing.M) {
-	sim.Main()
+	testhost.SimMain()
 	if os.Getenv(underWatch) != "" {
 		fmt.Fprintln(os.Stderr, becomeWatched())
 		os.Exit(1)

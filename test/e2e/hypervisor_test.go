@@ -19,7 +19,6 @@ import (
 	"github.com/compute-agent/compute-agent/internal/libvirtd"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 	"github.com/compute-agent/compute-agent/test/testhost"
-	"github.com/compute-agent/compute-agent/test/testhost/sim"
 )
 
 // hypervisor is a made-up machine with a real libvirtd and running guests, on which tests start and
@@ -29,7 +28,7 @@ import (
 //	         network card 0000:06:00.0 with four virtual functions
 //	cell 1   CPUs 4-7, 12-15                         GPU 0000:82:00.0
 type hypervisor struct {
-	*sim.Sim
+	*testhost.Sim
 	// encrypts: libvirt believes that it can have guests with encrypted memory, and there is one.
 	encrypts bool
 	// instances is the directory of the guests' disks, diskGB the size of its file system.
@@ -124,8 +123,8 @@ func inhabit(t *testing.T) *hypervisor {
 		}
 	}
 	cache := t.TempDir()
-	s, err := sim.Start(t.Context(), machineOfGuests(), sim.Options{Passthrough: true, Cache: cache})
-	if errors.Is(err, sim.ErrNotRoot) || errors.Is(err, libvirtd.ErrNotInstalled) {
+	s, err := testhost.StartSim(t.Context(), machineOfGuests(), testhost.SimOptions{Passthrough: true, Cache: cache})
+	if errors.Is(err, testhost.ErrNotRoot) || errors.Is(err, libvirtd.ErrNotInstalled) {
 		notTested(t, err.Error())
 	}
 	check(t, err)

@@ -20,11 +20,10 @@ import (
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
 	"github.com/compute-agent/compute-agent/test/testhost"
-	"github.com/compute-agent/compute-agent/test/testhost/sim"
 )
 
 func TestMain(m *testing.M) {
-	sim.Main()
+	testhost.SimMain()
 	if err := libvirt.EventRegisterDefaultImpl(); err != nil {
 		fmt.Fprintln(os.Stderr, "NOT TESTED with libvirt:", err)
 		os.Exit(1)
@@ -36,7 +35,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-func connect(t testing.TB, s *sim.Sim) *libvirt.Connect {
+func connect(t testing.TB, s *testhost.Sim) *libvirt.Connect {
 	t.Helper()
 	c, err := libvirt.NewConnect(s.URI())
 	if err != nil {
@@ -231,7 +230,7 @@ func common(h Host) (s seen) {
 func TestLibvirtAndTheReaderAgree(t *testing.T) {
 	for name, host := range presets {
 		t.Run(name, func(t *testing.T) {
-			s := sim.ForTest(t, host(), sim.Options{})
+			s := testhost.SimForTest(t, host(), testhost.SimOptions{})
 			c := connect(t, s)
 			defer disconnect(t, c)
 			h, err := Read(s.Root(), nil)
@@ -257,7 +256,7 @@ func TestLibvirtAndTheReaderAgreeOnAnyHost(t *testing.T) {
 	for seed := range 20 {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			host := testhost.Random().Example(seed)
-			s := sim.ForTest(t, host, sim.Options{})
+			s := testhost.SimForTest(t, host, testhost.SimOptions{})
 			c := connect(t, s)
 			defer disconnect(t, c)
 			h, err := Read(s.Root(), nil)

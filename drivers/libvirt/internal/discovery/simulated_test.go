@@ -21,7 +21,6 @@ import (
 	"libvirt.org/go/libvirt"
 
 	"github.com/compute-agent/compute-agent/test/testhost"
-	"github.com/compute-agent/compute-agent/test/testhost/sim"
 )
 
 const (
@@ -105,7 +104,7 @@ func nodeDevices(t *testing.T, c *libvirt.Connect, flags libvirt.ConnectListAllN
 }
 
 // available is what the reader says of the first type of the idle GPU.
-func available(t *testing.T, s *sim.Sim) int {
+func available(t *testing.T, s *testhost.Sim) int {
 	t.Helper()
 	h, err := Read(s.Root(), nil)
 	if err != nil {
@@ -121,7 +120,7 @@ func available(t *testing.T, s *sim.Sim) int {
 }
 
 func TestReadWhileDevicesComeAndGo(t *testing.T) {
-	s := sim.ForTest(t, testhost.Sample(), sim.Options{})
+	s := testhost.SimForTest(t, testhost.Sample(), testhost.SimOptions{})
 	c := connect(t, s)
 	eventLog, end := watch(t, c)
 	name := testhost.MdevName(newUUID, idleGPU)
@@ -162,7 +161,7 @@ func TestReadWhileDevicesComeAndGo(t *testing.T) {
 // with the reader each time.
 func TestDevicesAreUnpluggedAndPlugged(t *testing.T) {
 	h := testhost.Sample()
-	s := sim.ForTest(t, h, sim.Options{})
+	s := testhost.SimForTest(t, h, testhost.SimOptions{})
 	c := connect(t, s)
 	eventLog, end := watch(t, c)
 	agree := func(devices int) {
@@ -200,7 +199,7 @@ func TestDevicesAreUnpluggedAndPlugged(t *testing.T) {
 func TestInactiveDevices(t *testing.T) {
 	h := testhost.Sample()
 	h.Device(idleGPU).Mdevs = []testhost.Mdev{{UUID: newUUID, Type: "nvidia-231", Inactive: true}}
-	s := sim.ForTest(t, h, sim.Options{})
+	s := testhost.SimForTest(t, h, testhost.SimOptions{})
 	c := connect(t, s)
 	defer disconnect(t, c)
 	const mdev = libvirt.CONNECT_LIST_NODE_DEVICES_CAP_MDEV
@@ -216,7 +215,7 @@ func TestInactiveDevices(t *testing.T) {
 
 // The daemon hangs, dies and comes back; what it says then is what it said before.
 func TestSimulatedDaemonRestarts(t *testing.T) {
-	s := sim.ForTest(t, testhost.Sample(), sim.Options{})
+	s := testhost.SimForTest(t, testhost.Sample(), testhost.SimOptions{})
 	c := connect(t, s)
 	before := viaLibvirt(t, c)
 	_, end := watch(t, c)
@@ -260,7 +259,7 @@ func TestSimulatedDaemonRestarts(t *testing.T) {
 
 // The tree is edited under the daemon: the next answer is another.
 func TestTheTreeChanges(t *testing.T) {
-	s := sim.ForTest(t, testhost.Sample(), sim.Options{})
+	s := testhost.SimForTest(t, testhost.Sample(), testhost.SimOptions{})
 	c := connect(t, s)
 	defer disconnect(t, c)
 	at, err := s.Tree().DevicePath("0000:06:00.0")
@@ -281,7 +280,7 @@ func TestTheTreeChanges(t *testing.T) {
 }
 
 func TestClosedSimulationLeavesNoFiles(t *testing.T) {
-	s := sim.ForTest(t, testhost.SingleNode(), sim.Options{})
+	s := testhost.SimForTest(t, testhost.SingleNode(), testhost.SimOptions{})
 	pid := s.PID()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
@@ -312,7 +311,7 @@ func TestGuestsRun(t *testing.T) {
 		t.Skip("NOT TESTED: no QEMU (Debian package: qemu-system-x86)")
 	}
 	cache := filepath.Join(t.TempDir(), "cache")
-	s := sim.ForTest(t, testhost.Sample(), sim.Options{Emulators: true, Cache: cache})
+	s := testhost.SimForTest(t, testhost.Sample(), testhost.SimOptions{Emulators: true, Cache: cache})
 	c := connect(t, s)
 	defer disconnect(t, c)
 	guest := testhost.Domain{Name: "guest", UUID: "00000000-0000-4000-8000-000000000001", VCPUs: 1, MemoryMiB: 16}

@@ -13,7 +13,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/test/testhost"
-	"github.com/compute-agent/compute-agent/test/testhost/sim"
 )
 
 const (
@@ -64,7 +63,7 @@ func TestDevicesOfTheTestDriver(t *testing.T) {
 
 func TestTheCallsForAListOfDevices(t *testing.T) {
 	h := testhost.Sample()
-	s := sim.ForTest(t, h, sim.Options{})
+	s := testhost.SimForTest(t, h, testhost.SimOptions{})
 	counter := count(t, socketOf(t, s.URI()))
 	c := connect(t, Request{URI: counter.through(s.URI())})
 	counter.since()
@@ -89,7 +88,7 @@ func TestTheCallsForAListOfDevices(t *testing.T) {
 }
 
 func TestTheLifeOfAMediatedDevice(t *testing.T) {
-	s := sim.ForTest(t, testhost.Sample(), sim.Options{})
+	s := testhost.SimForTest(t, testhost.Sample(), testhost.SimOptions{})
 	events := make(chan Event, 100)
 	c := connect(t, Request{URI: s.URI(), Write: true, Event: func(e Event) { events <- e }})
 	before := names(t, c, Mdevs)
@@ -148,7 +147,7 @@ func TestTheLifeOfAMediatedDevice(t *testing.T) {
 
 // Devices that another process creates and removes are reported as well.
 func TestEventsOfDevices(t *testing.T) {
-	s := sim.ForTest(t, testhost.Sample(), sim.Options{})
+	s := testhost.SimForTest(t, testhost.Sample(), testhost.SimOptions{})
 	events := make(chan Event, 100)
 	c := connect(t, Request{URI: s.URI(), Event: func(e Event) { events <- e }})
 	if err := s.AddMdev(t.Context(), gpu, "nvidia-222", mdevUUID, 77); err != nil {

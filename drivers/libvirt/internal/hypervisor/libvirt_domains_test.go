@@ -19,7 +19,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/test/testhost"
-	"github.com/compute-agent/compute-agent/test/testhost/sim"
 )
 
 // However many domains there are: one call for the list, one for their states, one for each
@@ -208,7 +207,7 @@ var guestUUID = fmt.Sprintf("5e1f0000-0000-4000-8000-%012x", os.Getpid())
 
 // A guest of QEMU's own CPU emulation, as the driver's instances live.
 func TestTheLifeOfARealGuest(t *testing.T) {
-	s := sim.ForTest(t, testhost.SingleNode(), sim.Options{Emulators: true})
+	s := testhost.SimForTest(t, testhost.SingleNode(), testhost.SimOptions{Emulators: true})
 	events := make(chan Event, 100)
 	c := connect(t, Request{URI: s.URI(), Write: true, Event: func(e Event) { events <- e }})
 	caps, err := c.DomainCapabilities(Emulator{Arch: "x86_64", Virt: "qemu", Machine: "q35"})

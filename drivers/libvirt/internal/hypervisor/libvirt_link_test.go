@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/test/testhost"
-	"github.com/compute-agent/compute-agent/test/testhost/sim"
 )
 
 // These tests have a link over the real library and a real daemon that goes through what daemons go
@@ -19,14 +18,14 @@ import (
 
 type linked struct {
 	*Link
-	*sim.Sim
+	*testhost.Sim
 	watcher *Watcher
 	up      chan struct{}
 }
 
 func link(t *testing.T, call time.Duration) linked {
 	t.Helper()
-	s := sim.ForTest(t, testhost.Sample(), sim.Options{})
+	s := testhost.SimForTest(t, testhost.Sample(), testhost.SimOptions{})
 	eventLog, up := NewEventLog(), make(chan struct{}, 100)
 	w := eventLog.Watch(0, 0)
 	l := NewLink(Settings{

@@ -18,11 +18,10 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/libvirtd"
 	"github.com/compute-agent/compute-agent/test/testhost"
-	"github.com/compute-agent/compute-agent/test/testhost/sim"
 )
 
 func TestMain(m *testing.M) {
-	sim.Main()
+	testhost.SimMain()
 	os.Exit(m.Run())
 }
 

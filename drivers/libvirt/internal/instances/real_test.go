@@ -25,13 +25,12 @@ import (
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/test/testhost"
-	"github.com/compute-agent/compute-agent/test/testhost/sim"
 )
 
 // These tests have a real daemon on a made-up host, and QEMU's own emulation of processors.
 
 func TestMain(m *testing.M) {
-	sim.Main()
+	testhost.SimMain()
 	os.Exit(m.Run())
 }
 
@@ -46,7 +45,7 @@ func notTested(t *testing.T, why string) {
 // realRig is a manager over a real daemon.
 type realRig struct {
 	*Manager
-	*sim.Sim
+	*testhost.Sim
 	t                 *testing.T
 	links             []*hypervisor.Link
 	dir, images       string
@@ -54,7 +53,7 @@ type realRig struct {
 	sites             map[string]assignment.Provider
 }
 
-func realHost(t *testing.T, h testhost.Host, o sim.Options) *realRig {
+func realHost(t *testing.T, h testhost.Host, o testhost.SimOptions) *realRig {
 	t.Helper()
 	if runtime.GOARCH != "amd64" {
 		notTested(t, "the guests of this test are of the architecture x86_64")
@@ -62,7 +61,7 @@ func realHost(t *testing.T, h testhost.Host, o sim.Options) *realRig {
 	if libvirtd.FindEmulator("x86_64") == "" {
 		notTested(t, "no QEMU (Debian package: qemu-system-x86)")
 	}
-	s := sim.ForTest(t, h, o)
+	s := testhost.SimForTest(t, h, o)
 	r := &realRig{Sim: s, t: t, dir: t.TempDir(), images: t.TempDir()}
 	eventLog := hypervisor.NewEventLog()
 	for i := range 3 {
@@ -230,7 +229,7 @@ func (r *realRig) power(uuid string, want plugins.PowerState) {
 // A guest boots from its image through the layer above it, runs where it was placed, and is known
 // to the next daemon and the next agent.
 func TestTheLifeOfARealInstance(t *testing.T) {
-	r := realHost(t, testhost.SingleNode(), sim.Options{Emulators: true})
+	r := realHost(t, testhost.SingleNode(), testhost.SimOptions{Emulators: true})
 	r.shared, r.sites = []int{0}, map[string]assignment.Provider{rootUUID: {Kind: assignment.Root}}
 	pinned := runtime.NumCPU() > 1
 	spec := plugins.InstanceSpec{
@@ -326,7 +325,7 @@ func TestTheLifeOfARealInstance(t *testing.T) {
 
 // Unmanaged guests, and starts that libvirt refuses.
 func TestRealDaemonRefusals(t *testing.T) {
-	r := realHost(t, testhost.Sample(), sim.Options{Emulators: true})
+	r := realHost(t, testhost.Sample(), testhost.SimOptions{Emulators: true})
 	const gpu = "0000:82:00.0"
 	r.shared, r.dedicated = []int{0}, nil
 	r.sites = map[string]assignment.Provider{
@@ -373,7 +372,7 @@ func (r *realRig) defineTheirs(xml string) error {
 // Guests with virtual GPUs, a virtual function of a network card, and processors of the cell that
 // their GPU is in.
 func TestRealInstancesWithDevices(t *testing.T) {
-	r := realHost(t, testhost.Sample(), sim.Options{Passthrough: true})
+	r := realHost(t, testhost.Sample(), testhost.SimOptions{Passthrough: true})
 	const gpu = "0000:82:00.0"
 	var vf machine.Address
 	h, err := r.look(t.Context(), nil, node)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package sim
+package testhost
 
 import (
 	"bufio"
@@ -62,9 +62,9 @@ func (a answer) err(do string) error {
 	return nil
 }
 
-// Main must be called before anything else by a program that starts simulations. In the keeper and
-// in mdevctl it does their work and ends the process; elsewhere it returns at once.
-func Main() {
+// SimMain must be called before anything else by a program that starts simulations. In the keeper
+// and in mdevctl it does their work and ends the process; elsewhere it returns at once.
+func SimMain() {
 	if dir := os.Getenv(simEnv); dir != "" && filepath.Base(os.Args[0]) == "mdevctl" {
 		os.Exit(mdevctl(dir, "/", os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 	}

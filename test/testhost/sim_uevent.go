@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package sim
+package testhost
 
 import (
 	"context"
@@ -10,8 +10,6 @@ import (
 	"path"
 	"strings"
 	"syscall"
-
-	"github.com/compute-agent/compute-agent/test/testhost"
 )
 
 // Uevent is an event of a device, as udev sends it.
@@ -45,16 +43,16 @@ func (s *Sim) PCI(ctx context.Context, action, address string) error {
 }
 
 // Plug adds devices to the host, and sends their events: a virtual function after its physical one.
-func (s *Sim) Plug(ctx context.Context, devices ...testhost.Device) error {
-	return s.replug(ctx, func() ([]testhost.Change, error) { return s.host.Plug(s.tree, devices...) })
+func (s *Sim) Plug(ctx context.Context, devices ...Device) error {
+	return s.replug(ctx, func() ([]Change, error) { return s.host.Plug(s.tree, devices...) })
 }
 
 // Unplug removes a PCI device with all its dependents, and sends their events.
 func (s *Sim) Unplug(ctx context.Context, address string) error {
-	return s.replug(ctx, func() ([]testhost.Change, error) { return s.host.Unplug(s.tree, address) })
+	return s.replug(ctx, func() ([]Change, error) { return s.host.Unplug(s.tree, address) })
 }
 
-func (s *Sim) replug(ctx context.Context, change func() ([]testhost.Change, error)) error {
+func (s *Sim) replug(ctx context.Context, change func() ([]Change, error)) error {
 	s.plugging.Lock()
 	defer s.plugging.Unlock()
 	changes, err := change()

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package sim
+package testhost
 
 import (
 	"errors"
@@ -14,7 +14,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/internal/libvirtd"
-	"github.com/compute-agent/compute-agent/test/testhost"
 )
 
 // need tells loudly what is not there.
@@ -34,7 +33,7 @@ func need(t *testing.T, program, debian string) {
 func TestGuestsWithMadeUpHardwareRun(t *testing.T) {
 	need(t, "qemu-system-x86_64", "qemu-system-x86")
 	need(t, "virsh", "libvirt-clients")
-	s := ForTest(t, testhost.GPUHost(), Options{Passthrough: true})
+	s := SimForTest(t, GPUHost(), SimOptions{Passthrough: true})
 	ctx := t.Context()
 	must := func(err error) {
 		t.Helper()
@@ -43,11 +42,11 @@ func TestGuestsWithMadeUpHardwareRun(t *testing.T) {
 		}
 	}
 	const gpu, nic, id = "0000:c1:00.0", "0000:84:01.0", "c0ffee00-0000-4000-8000-000000000001"
-	guest := testhost.Domain{
+	guest := Domain{
 		Name: "guest", UUID: "00000000-0000-4000-8000-000000000001", VCPUs: 2, MemoryMiB: 32, Mdevs: []string{id}, PCI: []string{nic},
-		Pins: []testhost.Pin{{VCPU: 0, CPUs: []int{100}}, {VCPU: 1, CPUs: []int{228}}}, EmulatorPin: []int{96, 97},
-		Memory:     &testhost.MemoryPlacement{Mode: "strict", Cells: []int{3}, Nodes: []testhost.MemoryNode{{GuestCell: 0, Mode: "strict", Cells: []int{3}}}},
-		GuestCells: []testhost.GuestCell{{VCPUs: []int{0, 1}, MemoryMiB: 32}},
+		Pins: []Pin{{VCPU: 0, CPUs: []int{100}}, {VCPU: 1, CPUs: []int{228}}}, EmulatorPin: []int{96, 97},
+		Memory:     &MemoryPlacement{Mode: "strict", Cells: []int{3}, Nodes: []MemoryNode{{GuestCell: 0, Mode: "strict", Cells: []int{3}}}},
+		GuestCells: []GuestCell{{VCPUs: []int{0, 1}, MemoryMiB: 32}},
 	}
 	must(s.Tree().Bind(nic, "vfio-pci"))
 	must(s.Define(ctx, guest.XML("qemu")))
@@ -72,7 +71,7 @@ func TestGuestsWithMadeUpHardwareRun(t *testing.T) {
 			t.Errorf("no %s in %s", part, text)
 		}
 	}
-	other := testhost.Domain{Name: "other", UUID: "00000000-0000-4000-8000-000000000002", VCPUs: 1, MemoryMiB: 16, Mdevs: []string{id}}
+	other := Domain{Name: "other", UUID: "00000000-0000-4000-8000-000000000002", VCPUs: 1, MemoryMiB: 16, Mdevs: []string{id}}
 	must(s.Define(ctx, other.XML("qemu")))
 	if err := s.Boot(ctx, "other"); err == nil || !strings.Contains(err.Error(), "in use") {
 		t.Errorf("a second guest has the same virtual GPU: %v", err)
@@ -80,7 +79,7 @@ func TestGuestsWithMadeUpHardwareRun(t *testing.T) {
 	// Its own one libvirt makes by itself.
 	const own = "c0ffee00-0000-4000-8000-000000000002"
 	file := filepath.Join(t.TempDir(), "device.xml")
-	must(os.WriteFile(file, []byte("<device><parent>"+testhost.NodeDeviceName(gpu)+"</parent><capability type='mdev'><type id='nvidia-222'/><uuid>"+own+"</uuid></capability></device>"), 0o600))
+	must(os.WriteFile(file, []byte("<device><parent>"+NodeDeviceName(gpu)+"</parent><capability type='mdev'><type id='nvidia-222'/><uuid>"+own+"</uuid></capability></device>"), 0o600))
 	_, err = s.Virsh(ctx, "nodedev-create", file)
 	must(err)
 	other.Mdevs = []string{own}
@@ -100,8 +99,8 @@ func TestGuestsWithMadeUpHardwareRun(t *testing.T) {
 
 func TestWhatDomainsNeed(t *testing.T) {
 	need(t, "virsh", "libvirt-clients")
-	s := ForTest(t, testhost.SingleNode(), Options{})
-	guest := testhost.Domain{Name: "guest", UUID: "00000000-0000-4000-8000-000000000001", VCPUs: 1, MemoryMiB: 16}
+	s := SimForTest(t, SingleNode(), SimOptions{})
+	guest := Domain{Name: "guest", UUID: "00000000-0000-4000-8000-000000000001", VCPUs: 1, MemoryMiB: 16}
 	if err := s.Define(t.Context(), guest.XML("qemu")); !errors.Is(err, ErrRemotely) {
 		t.Errorf("defined without emulators: %v", err)
 	}
@@ -157,7 +156,7 @@ func TestEmulatorWrapper(t *testing.T) {
 // This machine's /dev is not to be found in what is removed at the end.
 func TestMachineDevicesStayInNamespace(t *testing.T) {
 	need(t, "qemu-system-x86_64", "qemu-system-x86")
-	s := ForTest(t, testhost.Sample(), Options{Passthrough: true})
+	s := SimForTest(t, Sample(), SimOptions{Passthrough: true})
 	for name, want := range map[string]bool{
 		"/dev/null": true, "/dev/vfio/40": true, // in the namespace
 		filepath.Join(filepath.Dir(s.Root()), "staging", "null"): false,
@@ -182,7 +181,7 @@ func TestMachineDevicesStayInNamespace(t *testing.T) {
 // guests, nor itself, where it finds file systems of huge pages there in directories that were
 // removed; systemd mounts one at /dev/hugepages.
 func TestNothingIsMountedInStaging(t *testing.T) {
-	s := ForTest(t, testhost.SingleNode(), Options{Passthrough: true})
+	s := SimForTest(t, SingleNode(), SimOptions{Passthrough: true})
 	mounts, err := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", s.PID()))
 	if err != nil {
 		t.Fatal(err)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package sim
+package testhost
 
 import (
 	"bufio"
@@ -14,8 +14,6 @@ import (
 	"sync"
 	"syscall"
 	"time"
-
-	"github.com/compute-agent/compute-agent/test/testhost"
 )
 
 // ErrNotRoot means that this user must not make a mount namespace with another /sys.
@@ -24,8 +22,8 @@ var ErrNotRoot = errors.New("a simulated host needs root with CAP_SYS_ADMIN: it 
 // ErrRemotely is an error of the keeper or the daemon.
 var ErrRemotely = errors.New("the simulated host")
 
-// Options choose the parts of a simulation.
-type Options struct {
+// SimOptions choose the parts of a simulation.
+type SimOptions struct {
 	// Emulators lets the daemon find QEMU, which it then questions for seconds, and gives it
 	// control groups to start guests in. Without, it is up in 0.3 s.
 	Emulators bool
@@ -44,10 +42,10 @@ type Sim struct {
 	dir    string
 	keeper *os.Process
 	orders *os.File
-	tree   testhost.Tree
+	tree   Tree
 
 	plugging sync.Mutex
-	host     testhost.Host
+	host     Host
 
 	mu      sync.Mutex
 	answers chan answer // closed when the keeper has ended
@@ -55,12 +53,12 @@ type Sim struct {
 	closed  bool
 }
 
-// Start renders the host and starts a daemon on it. The caller closes what was started.
-func Start(ctx context.Context, h testhost.Host, o Options) (*Sim, error) {
+// StartSim renders the host and starts a daemon on it. The caller closes what was started.
+func StartSim(ctx context.Context, h Host, o SimOptions) (*Sim, error) {
 	if os.Geteuid() != 0 {
 		return nil, ErrNotRoot
 	}
-	dir, err := testhost.Scratch()
+	dir, err := Scratch()
 	if err != nil {
 		return nil, fmt.Errorf("simulated host: %w", err)
 	}
@@ -78,7 +76,7 @@ func Start(ctx context.Context, h testhost.Host, o Options) (*Sim, error) {
 	return s, nil
 }
 
-func (s *Sim) prepare(h testhost.Host, o Options) error {
+func (s *Sim) prepare(h Host, o SimOptions) error {
 	for _, d := range []string{"bin", "state", "run"} {
 		if err := os.MkdirAll(filepath.Join(s.dir, d), 0o755); err != nil {
 			return err
@@ -115,7 +113,7 @@ func (s *Sim) prepare(h testhost.Host, o Options) error {
 
 // emulatorDir is the directory of the wrappers of the emulators, beside the cache of their
 // capabilities.
-func emulatorDir(dir string, o Options) string {
+func emulatorDir(dir string, o SimOptions) string {
 	if o.Cache != "" {
 		dir = o.Cache
 	}
@@ -123,7 +121,7 @@ func emulatorDir(dir string, o Options) string {
 }
 
 // launchKeeper starts this program again in namespaces of its own.
-func (s *Sim) launchKeeper(o Options) error {
+func (s *Sim) launchKeeper(o SimOptions) error {
 	ordersR, ordersW, err := os.Pipe()
 	if err != nil {
 		return err
@@ -214,7 +212,7 @@ func (s *Sim) Root() string { return string(s.tree) }
 
 // Tree returns what the kernel shows; it can be changed at any time. The daemon reads most of it
 // again with each call, and learns of devices that come and go by events.
-func (s *Sim) Tree() testhost.Tree { return s.tree }
+func (s *Sim) Tree() Tree { return s.tree }
 
 // Log returns the file that the daemon logs to.
 func (s *Sim) Log() string { return filepath.Join(s.dir, "state", "libvirtd.log") }

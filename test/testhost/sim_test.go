@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package sim
+package testhost
 
 import (
 	"bytes"
@@ -17,11 +17,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/internal/libvirtd"
-	"github.com/compute-agent/compute-agent/test/testhost"
 )
 
 func TestMain(m *testing.M) {
-	Main()
+	SimMain()
 	os.Exit(m.Run())
 }
 
@@ -34,7 +33,7 @@ func (s *Sim) probe(t *testing.T, limit time.Duration) error {
 }
 
 func TestDaemonLifecycle(t *testing.T) {
-	s := ForTest(t, testhost.SingleNode(), Options{})
+	s := SimForTest(t, SingleNode(), SimOptions{})
 	if err := s.probe(t, 10*time.Second); err != nil {
 		t.Error(err)
 	}
@@ -78,7 +77,7 @@ func TestDaemonLifecycle(t *testing.T) {
 
 // Several hosts beside each other, and none of them this machine's.
 func TestConcurrentSimulations(t *testing.T) {
-	a, b := ForTest(t, testhost.SingleNode(), Options{}), ForTest(t, testhost.Sample(), Options{NoMdevctl: true})
+	a, b := SimForTest(t, SingleNode(), SimOptions{}), SimForTest(t, Sample(), SimOptions{NoMdevctl: true})
 	if a.PID() == b.PID() || a.Root() == b.Root() {
 		t.Errorf("%d %d, %s %s", a.PID(), b.PID(), a.Root(), b.Root())
 	}
@@ -93,7 +92,7 @@ func TestConcurrentSimulations(t *testing.T) {
 }
 
 func TestOrderTimeout(t *testing.T) {
-	s := ForTest(t, testhost.SingleNode(), Options{})
+	s := SimForTest(t, SingleNode(), SimOptions{})
 	if err := s.Stop(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -128,10 +127,10 @@ func TestEventFormat(t *testing.T) {
 // tried is mdevctl on a tree without daemon.
 type tried struct {
 	dir  string
-	tree testhost.Tree
+	tree Tree
 }
 
-func tryOn(t *testing.T, h testhost.Host) tried {
+func tryOn(t *testing.T, h Host) tried {
 	t.Helper()
 	dir := t.TempDir()
 	tree, err := h.Sysfs(dir + "/host")
@@ -151,7 +150,7 @@ func (d tried) run(stdin string, args ...string) (code int, out, errs string) {
 }
 
 func TestMdevctlKeepsDefinitions(t *testing.T) {
-	d := tryOn(t, testhost.ManyCells())
+	d := tryOn(t, ManyCells())
 	list := func() string {
 		t.Helper()
 		code, out, errs := d.run("", "list", "--dumpjson", "--defined")
@@ -186,7 +185,7 @@ func TestMdevctlKeepsDefinitions(t *testing.T) {
 }
 
 func TestMdevctlRefuses(t *testing.T) {
-	d := tryOn(t, testhost.ManyCells())
+	d := tryOn(t, ManyCells())
 	for _, tc := range []struct {
 		stdin string
 		args  []string
@@ -198,7 +197,7 @@ func TestMdevctlRefuses(t *testing.T) {
 		{"", []string{"start", "--uuid=none"}, fs.ErrNotExist.Error()},
 		{"{}", []string{"start", "--parent=10000:01:00.4", "--jsonfile=/dev/stdin"}, "no mdev_type"},
 		{"{", []string{"define", "--parent=10000:01:00.4", "--jsonfile=/dev/stdin"}, "EOF"},
-		{`{"mdev_type":"nvidia-231"}`, []string{"start", "--parent=10000:01:00.4", "--jsonfile=/dev/stdin"}, testhost.ErrNoInstance.Error()},
+		{`{"mdev_type":"nvidia-231"}`, []string{"start", "--parent=10000:01:00.4", "--jsonfile=/dev/stdin"}, ErrNoInstance.Error()},
 		{`{"mdev_type":"nvidia-231"}`, []string{"start", "--parent=0000:99:00.0", "--jsonfile=/dev/stdin"}, "no such file"},
 	} {
 		if code, _, errs := d.run(tc.stdin, tc.args...); code == 0 || !strings.Contains(errs, tc.says) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package sim
+package testhost
 
 import (
 	"context"
@@ -10,17 +10,16 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/internal/libvirtd"
-	"github.com/compute-agent/compute-agent/test/testhost"
 )
 
-// closeTimeout bounds the end of a simulation that [ForTest] started.
+// closeTimeout bounds the end of a simulation that [SimForTest] started.
 const closeTimeout = 30 * time.Second
 
-// ForTest starts a simulation that ends with the test. Without root or libvirt the test is skipped,
-// or fails where CI is set.
-func ForTest(t testing.TB, h testhost.Host, o Options) *Sim {
+// SimForTest starts a simulation that ends with the test. Without root or libvirt the test is
+// skipped, or fails where CI is set.
+func SimForTest(t testing.TB, h Host, o SimOptions) *Sim {
 	t.Helper()
-	s, err := Start(t.Context(), h, o)
+	s, err := StartSim(t.Context(), h, o)
 	if errors.Is(err, ErrNotRoot) || errors.Is(err, libvirtd.ErrNotInstalled) {
 		if os.Getenv("CI") != "" {
 			t.Fatalf("NOT TESTED, and CI must have it: %v", err)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package sim
+package testhost
 
 import (
 	"errors"
@@ -185,7 +185,7 @@ func lockGroup(dir string) (*os.File, error) {
 // Leftovers returns the directories of control groups of simulations that were killed before they
 // could clean up. The next simulation with emulators removes them, as far as it sees the guests'
 // processes.
-func Leftovers() ([]string, error) {
+func SimLeftovers() ([]string, error) {
 	mounted, err := mountedHierarchies()
 	if err != nil {
 		return nil, err
@@ -208,7 +208,7 @@ func Leftovers() ([]string, error) {
 
 // sweep removes what earlier simulations left behind.
 func sweep(until time.Time) error {
-	left, err := Leftovers()
+	left, err := SimLeftovers()
 	return errors.Join(err, clearGroups(left, until))
 }
 

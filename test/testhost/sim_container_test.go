@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package sim
+package testhost
 
 import (
 	"os"
@@ -8,8 +8,6 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/compute-agent/compute-agent/test/testhost"
 )
 
 // containerEnv has TestGuestsInAContainer run inside what it made.
@@ -21,7 +19,7 @@ func TestGuestsInAContainer(t *testing.T) {
 	need(t, "virsh", "libvirt-clients")
 	need(t, "qemu-system-x86_64", "qemu-system-x86")
 	if os.Getenv(containerEnv) == "" {
-		ForTest(t, testhost.SingleNode(), Options{}) // reports what is missing
+		SimForTest(t, SingleNode(), SimOptions{}) // reports what is missing
 		inside := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run=^TestGuestsInAContainer$", "-test.v")
 		inside.Env = append(os.Environ(), containerEnv+"=1")
 		inside.SysProcAttr = &unix.SysProcAttr{Unshareflags: unix.CLONE_NEWNS}
@@ -42,7 +40,7 @@ func TestGuestsInAContainer(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s := ForTest(t, testhost.SingleNode(), Options{Emulators: true})
+	s := SimForTest(t, SingleNode(), SimOptions{Emulators: true})
 	if pids := s.boot(t, "guest"); len(pids) != 1 || gone(pids[0]) {
 		t.Errorf("the guest does not run: %v", pids)
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package sim
+package testhost
 
 import (
 	"crypto/rand"
@@ -14,8 +14,6 @@ import (
 	"slices"
 	"strings"
 	"syscall"
-
-	"github.com/compute-agent/compute-agent/test/testhost"
 )
 
 // definition is a mediated device that mdevctl knows, active or not.
@@ -32,8 +30,8 @@ type device struct {
 }
 
 // inactive are the definitions that a host starts with.
-func inactive(h testhost.Host) (list []definition) {
-	from := func(parent string, p testhost.MdevParent) {
+func inactive(h Host) (list []definition) {
+	from := func(parent string, p MdevParent) {
 		for _, m := range p.Mdevs {
 			if m.Inactive {
 				list = append(list, definition{Parent: parent, UUID: m.UUID, Device: device{Type: m.Type, Start: "manual"}})
@@ -70,7 +68,7 @@ func loadDefined(dir string) (list []definition, err error) {
 // mdevctl is the part of the tool of that name that libvirt 9 to 11 use; dir is the simulation's,
 // root has sys in it.
 func mdevctl(dir, root string, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	if err := (&tool{dir: dir, tree: testhost.Tree(root), in: stdin, out: stdout}).run(args); err != nil {
+	if err := (&tool{dir: dir, tree: Tree(root), in: stdin, out: stdout}).run(args); err != nil {
 		fmt.Fprintln(stderr, err)
 		return 1
 	}
@@ -79,7 +77,7 @@ func mdevctl(dir, root string, args []string, stdin io.Reader, stdout, stderr io
 
 type tool struct {
 	dir     string
-	tree    testhost.Tree
+	tree    Tree
 	in      io.Reader
 	out     io.Writer
 	options map[string]string

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package sim
+package testhost
 
 import (
 	"context"
@@ -16,8 +16,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
-
-	"github.com/compute-agent/compute-agent/test/testhost"
 )
 
 func TestHierarchies(t *testing.T) {
@@ -123,7 +121,7 @@ func (s *Sim) guests(t *testing.T) (dirs []string) {
 func (s *Sim) boot(t *testing.T, names ...string) (pids []int) {
 	t.Helper()
 	for i, name := range names {
-		d := testhost.Domain{Name: name, UUID: fmt.Sprintf("00000000-0000-4000-8000-%012d", i+1), VCPUs: 2, MemoryMiB: 16}
+		d := Domain{Name: name, UUID: fmt.Sprintf("00000000-0000-4000-8000-%012d", i+1), VCPUs: 2, MemoryMiB: 16}
 		if err := errors.Join(s.Define(t.Context(), d.XML("qemu")), s.Boot(t.Context(), name)); err != nil {
 			t.Error(err)
 			continue
@@ -168,7 +166,7 @@ func TestSimulationsWithEqualGuests(t *testing.T) {
 	need(t, "virsh", "libvirt-clients")
 	need(t, "qemu-system-x86_64", "qemu-system-x86")
 	sims := []*Sim{
-		ForTest(t, testhost.SingleNode(), Options{Emulators: true}), ForTest(t, testhost.Sample(), Options{Passthrough: true}),
+		SimForTest(t, SingleNode(), SimOptions{Emulators: true}), SimForTest(t, Sample(), SimOptions{Passthrough: true}),
 	}
 	pids := make([][]int, len(sims))
 	var both sync.WaitGroup
@@ -266,7 +264,7 @@ func TestKilledKeeper(t *testing.T) {
 				t.Errorf("%v, want that the keeper was killed", err)
 			}
 		},
-		"followed by another": func(t *testing.T, _ *Sim) { ForTest(t, testhost.SingleNode(), Options{Emulators: true}) },
+		"followed by another": func(t *testing.T, _ *Sim) { SimForTest(t, SingleNode(), SimOptions{Emulators: true}) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := startToBeKilled(t)
@@ -297,7 +295,7 @@ func TestKilledKeeper(t *testing.T) {
 // abandoned are its groups of which Leftovers tells.
 func abandoned(t *testing.T, s *Sim) (dirs []string) {
 	t.Helper()
-	left, err := Leftovers()
+	left, err := SimLeftovers()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -312,8 +310,8 @@ func abandoned(t *testing.T, s *Sim) (dirs []string) {
 // startToBeKilled starts a simulation that ends with an error.
 func startToBeKilled(t *testing.T) *Sim {
 	t.Helper()
-	ForTest(t, testhost.SingleNode(), Options{}) // says what is missing
-	s, err := Start(t.Context(), testhost.SingleNode(), Options{Emulators: true})
+	SimForTest(t, SingleNode(), SimOptions{}) // says what is missing
+	s, err := StartSim(t.Context(), SingleNode(), SimOptions{Emulators: true})
 	if err != nil {
 		t.Fatal(err)
 	}
