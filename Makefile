@@ -87,8 +87,8 @@ race-short: ## Run the short tests of the packages that start goroutines under t
 
 .PHONY: test-systemd
 test-systemd: packages-systemd build ## Install below a Debian root, boot its systemd in a container and test the units there; as root, or through sudo.
-	@install -d .run && CGO_ENABLED=0 go test -c -o .run/unitstest.test ./test/unitstest
-	@cd test/unitstest && set -- ../../.run/unitstest.test -systemd -test.v -test.timeout 20m -test.run '$(or $(RUN),.)'; \
+	@install -d .run && CGO_ENABLED=0 go test -c -o .run/systemd.test ./systemd
+	@cd systemd && set -- ../.run/systemd.test -systemd -test.v -test.timeout 20m -test.run '$(or $(RUN),^TestUnits$$)'; \
 	  if [ "$$(id -u)" = 0 ]; then exec "$$@"; fi; \
 	  command -v sudo >/dev/null || { echo "Only root can boot a container, and there is no sudo: run make test-systemd as root." >&2; exit 1; }; \
 	  exec sudo "$$@"

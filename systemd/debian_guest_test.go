@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package unitstest
+package systemd_test
 
 import (
 	"encoding/json"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package unitstest
+package systemd_test
 
 import (
 	"flag"
@@ -35,7 +35,17 @@ var services = []service{
 	{cell1Unit, "curl -sSf -m 5 --unix-socket /run/compute-agent-cell-cell1/cell-cell1.sock http://cell/healthz"},
 }
 
-// TestUnits installs the product as documented and runs it under systemd. The parts follow one
+// TestUnits tests the units in a Debian 12 whose PID 1 is systemd: `make test-systemd`.
+//
+//	debootstrap ─▶ root in the cache ─▶ copy ─▶ make install DESTDIR=copy
+//	                                              │
+//	test ── nsenter ──▶ systemctl, curl, virsh ──▶ systemd-nspawn -b: systemd, libvirtd,
+//	                                                  QEMU, our units
+//
+// The machine that runs the test needs root, debootstrap, systemd-nspawn and, for the first run,
+// the network; it needs no systemd of its own.
+//
+// It installs the product as documented and runs it under systemd. The parts follow one
 // another on one machine.
 func TestUnits(t *testing.T) {
 	if !*withSystemd {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package unitstest
+package systemd_test
 
 import (
 	"crypto/sha256"
@@ -43,7 +43,7 @@ func freshRoot(t *testing.T) string {
 		}
 	})
 	command(t, "cp", "-a", "--reflink=auto", debianRoot(t, cache), root)
-	command(t, "make", "--no-print-directory", "-C", "../..", "install", "DESTDIR="+root)
+	command(t, "make", "--no-print-directory", "-C", "..", "install", "DESTDIR="+root)
 	return root
 }
 
