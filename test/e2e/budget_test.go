@@ -70,7 +70,7 @@ func (b *budget) life(consumers int) {
 	agent.stop()
 
 	for i := range consumers {
-		s := scheduler{client: http.Client{Transport: b.hour.service}}
+		s := claimingClient{client: http.Client{Transport: b.hour.service}}
 		status := s.send(http.MethodPut, uuidFor(fmt.Sprint(i)), allocation{
 			Allocations: map[string]resources{nodeUUID: {map[string]int64{"VGPU": 1}}}, Project: "p", User: "u",
 		}, nil)

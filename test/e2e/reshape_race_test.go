@@ -46,7 +46,7 @@ func TestReshapeAgainstScheduler(t *testing.T) {
 	startInProcess(t, service, state, "flat", nil)
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
-	schedulers := make([]*scheduler, 4)
+	schedulers := make([]*claimingClient, 4)
 	for i := range schedulers {
 		schedulers[i] = newScheduler(t, service, i, rand.New(rand.NewPCG(seed, uint64(i))))
 	}
@@ -163,8 +163,9 @@ func (d inProcess) UpdateProviderTree(ctx context.Context, tree *providertree.Tr
 	return tree, after, err
 }
 
-// scheduler claims and frees for consumers of its own, and knows of each what it must hold.
-type scheduler struct {
+// claimingClient is a scheduler that claims and frees for consumers of its own, and knows of each
+// what it must hold.
+type claimingClient struct {
 	client    http.Client
 	rand      *rand.Rand
 	places    map[string][]string // where a class may be, in whichever shape
@@ -175,8 +176,8 @@ type scheduler struct {
 	broken                 error
 }
 
-func newScheduler(t *testing.T, service http.RoundTripper, number int, dice *rand.Rand) *scheduler {
-	s := &scheduler{client: http.Client{Transport: service}, rand: dice, holds: map[string]int64{}, places: map[string][]string{}}
+func newScheduler(t *testing.T, service http.RoundTripper, number int, dice *rand.Rand) *claimingClient {
+	s := &claimingClient{client: http.Client{Transport: service}, rand: dice, holds: map[string]int64{}, places: map[string][]string{}}
 	for class, names := range map[string][]string{"VGPU": {"cn1_gpu_0", "cn1_gpu_1"}, "VCPU": {"cn1_numa_0", "cn1_numa_1"}} {
 		s.places[class] = []string{nodeUUID}
 		for _, name := range names {
@@ -203,14 +204,14 @@ type resources struct {
 }
 
 // actOut acts until a shared budget is used up.
-func (s *scheduler) actOut(budget *atomic.Int64) {
+func (s *claimingClient) actOut(budget *atomic.Int64) {
 	for budget.Add(-1) >= 0 && s.broken == nil {
 		s.act()
 	}
 }
 
 // act claims for a consumer that holds nothing, and frees what another holds or makes it more.
-func (s *scheduler) act() {
+func (s *claimingClient) act() {
 	consumer := s.consumers[s.rand.IntN(len(s.consumers))]
 	holds := s.holds[consumer]
 	switch {
@@ -250,7 +251,7 @@ func (s *scheduler) act() {
 
 // note records the outcome of a write. Lack of capacity, a missing inventory and a write of another
 // client are no errors.
-func (s *scheduler) note(status int, then func()) {
+func (s *claimingClient) note(status int, then func()) {
 	switch status {
 	case http.StatusNoContent:
 		then()
@@ -263,7 +264,7 @@ func (s *scheduler) note(status int, then func()) {
 
 // send makes a request about a consumer's allocations, and returns the status, or 0 if something is
 // broken.
-func (s *scheduler) send(method, consumer string, body, answer any) int {
+func (s *claimingClient) send(method, consumer string, body, answer any) int {
 	var payload io.Reader = http.NoBody
 	if body != nil {
 		b, err := json.Marshal(body)
@@ -276,7 +277,7 @@ func (s *scheduler) send(method, consumer string, body, answer any) int {
 	return s.request(method, "/allocations/"+consumer, payload, answer)
 }
 
-func (s *scheduler) request(method, path string, payload io.Reader, answer any) int {
+func (s *claimingClient) request(method, path string, payload io.Reader, answer any) int {
 	req, err := http.NewRequestWithContext(context.Background(), method, "http://placement"+path, payload)
 	if err != nil {
 		s.broken = errors.Join(s.broken, err)
@@ -297,7 +298,7 @@ func (s *scheduler) request(method, path string, payload io.Reader, answer any) 
 }
 
 // compare looks at each consumer, and adds what it holds to used.
-func (s *scheduler) compare(used map[string]int64) {
+func (s *claimingClient) compare(used map[string]int64) {
 	for _, consumer := range s.consumers {
 		var got allocation
 		s.send(http.MethodGet, consumer, nil, &got)
@@ -317,7 +318,7 @@ func (s *scheduler) compare(used map[string]int64) {
 }
 
 // checkInventory: the node has the layout, and nothing is reported twice.
-func checkInventory(t *testing.T, s *scheduler, shape string) {
+func checkInventory(t *testing.T, s *claimingClient, shape string) {
 	t.Helper()
 	var list struct {
 		Providers []struct{ UUID, Name string } `json:"resource_providers"`
@@ -346,7 +347,7 @@ var shaped = map[string]providertree.ProviderResources{
 }
 
 // checkUsage compares what the providers count as used with what the consumers hold.
-func checkUsage(t *testing.T, s *scheduler, used map[string]int64) {
+func checkUsage(t *testing.T, s *claimingClient, used map[string]int64) {
 	t.Helper()
 	var list struct {
 		Providers []struct{ UUID string } `json:"resource_providers"`

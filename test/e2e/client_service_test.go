@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package clients
+package e2e
 
 import (
 	"crypto/sha256"
@@ -14,17 +14,11 @@ import (
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
-var binaries = testproc.Of("cmd/compute-agent")
-
-func TestMain(m *testing.M) { os.Exit(binaries.Main(m)) }
-
-const patience = testproc.Patience
-
-// serve starts "compute-agent placement serve" with an empty database on a free port, until the
-// test ends, and returns its endpoint.
-func serve(t *testing.T, args ...string) string {
+// newPlacement starts "compute-agent placement serve" with an empty database on a free port, until
+// the test ends, and returns its endpoint.
+func newPlacement(t *testing.T, args ...string) string {
 	t.Helper()
-	return launch(t, nil, append([]string{"placement", "serve", "--listen", "127.0.0.1:0", "--state-dir", t.TempDir(), "--runtime-dir", t.TempDir()}, args...)...).endpoint
+	return launchService(t, nil, append([]string{"placement", "serve", "--listen", "127.0.0.1:0", "--state-dir", t.TempDir(), "--runtime-dir", t.TempDir()}, args...)...).endpoint
 }
 
 // service is a process of compute-agent that serves.
@@ -40,9 +34,9 @@ func (s *service) kill() {
 	s.Kill()
 }
 
-// launch starts compute-agent with more of an environment, until the test ends, and waits until it
-// says where it serves.
-func launch(t *testing.T, env []string, args ...string) *service {
+// launchService starts compute-agent with more of an environment, until the test ends, and waits
+// until it says where it serves.
+func launchService(t *testing.T, env []string, args ...string) *service {
 	t.Helper()
 	cmd := binaries.Command("compute-agent", args...)
 	cmd.Env = slices.Concat(cmd.Env, []string{"COMPUTE_AGENT_LOG_FORMAT=json"}, env)
@@ -72,11 +66,4 @@ func tokenFile(t *testing.T, token, roles string) string {
 	line := fmt.Sprintf("%x %s operator operators\n", sha256.Sum256([]byte(token)), roles)
 	check(t, os.WriteFile(path, []byte(line), 0o600))
 	return path
-}
-
-func check(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }

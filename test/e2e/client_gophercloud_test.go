@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package clients
+package e2e
 
 import (
 	"net/http"
@@ -38,7 +38,7 @@ func extract[T any](t *testing.T) func(T, error) T {
 // the newest microversion.
 func TestGophercloud(t *testing.T) {
 	const token = "a program's token"
-	endpoint := serve(t, "--auth", "token", "--token-file", tokenFile(t, token, "service"))
+	endpoint := newPlacement(t, "--auth", "token", "--token-file", tokenFile(t, token, "service"))
 	ctx := t.Context()
 	if _, err := resourceproviders.List(gopher(endpoint, "another", "1.39"), nil).AllPages(ctx); !gophercloud.ResponseCodeIs(err, http.StatusUnauthorized) {
 		t.Errorf("with an unknown token: %v", err)
@@ -205,7 +205,7 @@ func TestGophercloud(t *testing.T) {
 
 // TestGophercloudOldMicroversion: a program that asks for the forms of long ago gets them.
 func TestGophercloudOldMicroversion(t *testing.T) {
-	endpoint := serve(t)
+	endpoint := newPlacement(t)
 	ctx := t.Context()
 	old := gopher(endpoint, "admin", "1.10")
 	host := extract[*resourceproviders.ResourceProvider](t)(resourceproviders.Create(ctx, gopher(endpoint, "admin", "1.20"), resourceproviders.CreateOpts{Name: "host"}).Extract())

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package clients
+package e2e
 
 import (
 	"maps"
@@ -16,7 +16,7 @@ import (
 // The commands use the newest microversion that they know.
 func TestOpenstackWithoutAuthentication(t *testing.T) {
 	t.Parallel() // the command takes a second to start, each time
-	o := newOpenstack(t, "--os-auth-type", "none", "--os-endpoint", serve(t), "--os-placement-api-version", "1.39")
+	o := newOpenstack(t, "--os-auth-type", "none", "--os-endpoint", newPlacement(t), "--os-placement-api-version", "1.39")
 
 	var host, numa struct {
 		UUID   string `json:"uuid"`
@@ -109,7 +109,7 @@ func TestOpenstackWithoutAuthentication(t *testing.T) {
 func TestOpenstackWithAToken(t *testing.T) {
 	t.Parallel()
 	const token = "the operator's token"
-	endpoint := serve(t, "--auth", "token", "--token-file", tokenFile(t, token, "admin"))
+	endpoint := newPlacement(t, "--auth", "token", "--token-file", tokenFile(t, token, "admin"))
 	unknown := newOpenstack(t, "--os-auth-type", "admin_token", "--os-endpoint", endpoint, "--os-token", "another")
 	if said := unknown.refused("resource", "provider", "list"); !strings.Contains(said, "401") {
 		t.Errorf("with an unknown token it printed: %s", said)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package clients
+package e2e
 
 import (
 	"bytes"
@@ -47,11 +47,11 @@ type cloud struct {
 // newCloud starts all of it and offers a flavor, "1".
 func newCloud(t *testing.T) *cloud {
 	t.Helper()
-	c := &cloud{t: t, state: t.TempDir(), placement: serve(t), cells: map[string]*service{}}
+	c := &cloud{t: t, state: t.TempDir(), placement: newPlacement(t), cells: map[string]*service{}}
 	for _, name := range []string{"cell0", "cell1", "cell2"} {
-		c.cells[name] = launch(t, nil, "cells", "serve", "--name", name, "--listen", c.cellURL(name), "--state-dir", filepath.Join(c.state, name), "--runtime-dir", c.runtime())
+		c.cells[name] = launchService(t, nil, "cells", "serve", "--name", name, "--listen", c.cellURL(name), "--state-dir", filepath.Join(c.state, name), "--runtime-dir", c.runtime())
 	}
-	api := launch(t, []string{
+	api := launchService(t, []string{
 		"COMPUTE_AGENT_PLACEMENT_CLIENT_URL=" + c.placement, "COMPUTE_AGENT_COMPUTE_API_CELL_TIMEOUT=10s",
 		"COMPUTE_AGENT_COMPUTE_API_DISCOVER_HOSTS_INTERVAL=100ms", "COMPUTE_AGENT_QUOTA_INSTANCES=100",
 	}, "cells", "api", "--listen", testproc.FreeAddress(t), "--state-dir", c.state, "--runtime-dir", c.runtime())
