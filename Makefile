@@ -133,7 +133,7 @@ fleet: ## Have AGENTS (default 1000) agents report to one Placement for a simula
 
 .PHONY: load-cells
 load-cells: ## List SERVERS (100000) of CELLS (50) as CLIENTS (50), EACH (6) times, while one cell hangs and one refuses; also TIMEOUT (10s) of a cell, SLACK (100ms).
-	go test ./test/cellsload -count=1 -v -timeout 0 -run '^TestLoad$$' -args -load.figures -load.cells=$(or $(CELLS),50) \
+	go test ./cells -count=1 -v -timeout 0 -run '^TestLoad$$' -args -load.figures -load.cells=$(or $(CELLS),50) \
 	  -load.servers=$(or $(SERVERS),100000) -load.clients=$(or $(CLIENTS),50) -load.each=$(or $(EACH),6) -load.timeout=$(or $(TIMEOUT),10s) \
 	  -load.slack=$(or $(SLACK),100ms)
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cellsload
+package cells_test
 
 import (
 	"bufio"
@@ -99,7 +99,7 @@ func (w *world) again(env ...string) (*os.Process, io.Writer, *bufio.Reader) {
 // startCells has a process of their own serve cells.
 func (w *world) startCells(names []string) {
 	w.t.Helper()
-	process, _, out := w.again(serveEnv+"="+w.dir, "CELLSLOAD_CELLS="+strings.Join(names, ","))
+	process, _, out := w.again(serveEnv+"="+w.dir, "CELLS_LOAD_CELLS="+strings.Join(names, ","))
 	w.elsewhere = process
 	if line, err := out.ReadString('\n'); err != nil || line != "ready\n" {
 		w.t.Fatalf("the process of the cells wrote %q: %v", line, err)
@@ -107,7 +107,7 @@ func (w *world) startCells(names []string) {
 }
 
 // serveEnv names the directory of the databases for the process that serves cells.
-const serveEnv = "CELLSLOAD_SERVE"
+const serveEnv = "CELLS_LOAD_SERVE"
 
 // serveCells is what that process does, until its standard input ends.
 func serveCells(dir string, names []string) error {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cellsload
+package cells_test
 
 import (
 	"errors"
@@ -52,6 +52,7 @@ func (w *world) settled(enough func(leftovers) bool) leftovers {
 // connections; when it answers again, and connections that is unused is closed, there are no more
 // of either than before, with fast-fail and without.
 func TestOutageLeaksNoConnections(t *testing.T) {
+	skipShort(t)
 	const lists, clients = 1000, 50
 	m := model{cells: 6, servers: 600, projects: 10}
 	w := newWorld(t, m)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cellsload
+package cells_test
 
 import (
 	"context"
@@ -13,6 +13,16 @@ import (
 
 	"go.uber.org/goleak"
 )
+
+// The tests in load*_test.go put load on the compute API over many cells, with many servers and
+// clients, while one cell hangs and another one refuses connections. Every answer is compared with
+// the servers in the databases, and resources that remain at the end are counted. The small sizes
+// of `go test` check correctness; `make load-cells` measures.
+//
+// A process of its own, which is this package's test binary, serves the healthy cells, with real
+// databases and the real HTTP service. The clients are another one: they keep their answers in
+// files and check them when all have theirs. The compute API and the two failing cells are in the
+// test's process.
 
 // The measures. Those that go test takes are small, so that it is over soon; `make load-cells`
 // gives others.
@@ -28,7 +38,7 @@ var (
 
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(serveEnv); dir != "" {
-		if err := serveCells(dir, strings.Split(os.Getenv("CELLSLOAD_CELLS"), ",")); err != nil {
+		if err := serveCells(dir, strings.Split(os.Getenv("CELLS_LOAD_CELLS"), ",")); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -44,6 +54,14 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
+// skipShort keeps the load from short tests, which run under the race detector.
+func skipShort(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("many servers and clients")
+	}
+}
+
 // slack is how much longer than the cells' time an answer may take on a machine that does other
 // things as well.
 const slack = 20 * time.Second
@@ -51,6 +69,7 @@ const slack = 20 * time.Second
 // TestLoad: every answer is right, and there within the time of the cells, with all cells up, and
 // with one that hangs and one that refuses, with fast-fail and without; afterwards nothing is left.
 func TestLoad(t *testing.T) {
+	skipShort(t)
 	m := model{cells: *cellCount, servers: *serverCount / *cellCount * *cellCount}
 	m.projects = max(1, m.perCell()/10)
 	w := newWorld(t, m)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cellsload
+package cells_test
 
 import (
 	"context"
@@ -31,7 +31,7 @@ type outcome struct {
 }
 
 // clientsEnv tells this test binary to be the clients.
-const clientsEnv = "CELLSLOAD_CLIENTS"
+const clientsEnv = "CELLS_LOAD_CLIENTS"
 
 // serveClients reads crowds and writes outcomes, a line each, until there are no more.
 func serveClients(ctx context.Context, in io.Reader, out io.Writer) error {
