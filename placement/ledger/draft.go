@@ -6,8 +6,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-
-	"github.com/compute-agent/compute-agent/placement/ledger/internal/pmap"
 )
 
 // draft is a snapshot that is being built: a copy of another one, whose
@@ -17,12 +15,12 @@ import (
 // A draft maintains the indexes; Tx has the rules of Placement.
 type draft struct {
 	*Snapshot
-	owner *pmap.Owner
+	owner *nodeOwner
 }
 
 func newDraft(base *Snapshot) draft {
 	s := *base
-	return draft{Snapshot: &s, owner: new(pmap.Owner)}
+	return draft{Snapshot: &s, owner: new(nodeOwner)}
 }
 
 // providerChange replaces a provider. old is nil for a new one, now for a removed one.
@@ -111,7 +109,7 @@ func (d draft) aggregateID(uuid string) int64 {
 }
 
 // indexStrings links and unlinks the differences between two sorted lists.
-func (d draft) indexStrings(index *pmap.IntMap[pmap.IDSet], id int64, was, is []string, number func(string) int64) {
+func (d draft) indexStrings(index *intMap[idSet], id int64, was, is []string, number func(string) int64) {
 	removed, added := diffSorted(was, is)
 	for _, name := range removed {
 		d.link(index, number(name), id, false)
@@ -122,7 +120,7 @@ func (d draft) indexStrings(index *pmap.IntMap[pmap.IDSet], id int64, was, is []
 }
 
 // link adds member to the set of key or removes it.
-func (d draft) link(index *pmap.IntMap[pmap.IDSet], key, member int64, in bool) {
+func (d draft) link(index *intMap[idSet], key, member int64, in bool) {
 	set, _ := index.Get(key)
 	if in {
 		set = set.Add(member)

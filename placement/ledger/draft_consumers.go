@@ -5,8 +5,6 @@ package ledger
 import (
 	"cmp"
 	"slices"
-
-	"github.com/compute-agent/compute-agent/placement/ledger/internal/pmap"
 )
 
 // consumerChange replaces a consumer. old is nil for a new one, now for a removed one.
@@ -122,7 +120,7 @@ func holdsOf(c *Consumer, provider int64) bool {
 }
 
 // put adds a name.
-func (n *names) put(owner *pmap.Owner, id int64, name string) {
+func (n *names) put(owner *nodeOwner, id int64, name string) {
 	n.ids = n.ids.Set(owner, name, id)
 	n.byID = n.byID.Set(owner, id, name)
 }

@@ -7,8 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-
-	"github.com/compute-agent/compute-agent/placement/ledger/internal/pmap"
 )
 
 // ErrBadState is a stored state that violates Placement's invariants. It must
@@ -282,10 +280,10 @@ func (d draft) indexAll(providers map[int64]*Provider, consumers []*Consumer) {
 	}
 	for _, index := range []struct {
 		sets map[int64][]int64
-		to   *pmap.IntMap[pmap.IDSet]
+		to   *intMap[idSet]
 	}{{withClass, &d.withClass}, {withTrait, &d.withTrait}, {inAggregate, &d.inAggregate}, {consumersOn, &d.consumersOn}, {owned, &d.owned}} {
 		for key, ids := range index.sets {
-			*index.to = index.to.Set(d.owner, key, pmap.IDSetOf(ids))
+			*index.to = index.to.Set(d.owner, key, idSetOf(ids))
 		}
 	}
 }

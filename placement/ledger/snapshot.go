@@ -5,8 +5,6 @@ package ledger
 import (
 	"iter"
 	"slices"
-
-	"github.com/compute-agent/compute-agent/placement/ledger/internal/pmap"
 )
 
 // Snapshot is the whole state at one version. It is deeply immutable: any
@@ -16,41 +14,41 @@ import (
 type Snapshot struct {
 	version int64
 
-	providers     pmap.IntMap[*Provider] // by ID
-	providerIDs   pmap.Map[int64]        // by uuid
-	providerNames pmap.Map[int64]        // by name
+	providers     intMap[*Provider] // by ID
+	providerIDs   stringMap[int64]  // by uuid
+	providerNames stringMap[int64]  // by name
 
 	// Trees by their number. A provider has the number of its tree. Numbers of
 	// removed trees are reused, so that they stay dense.
-	trees     pmap.IntMap[*Tree]
+	trees     intMap[*Tree]
 	freeSlots *slotList
 	nextSlot  int64
 
-	classes   pmap.Map[*ResourceClass]
-	classByID pmap.IntMap[*ResourceClass]
-	traits    pmap.Map[*Trait]
-	traitByID pmap.IntMap[*Trait]
+	classes   stringMap[*ResourceClass]
+	classByID intMap[*ResourceClass]
+	traits    stringMap[*Trait]
+	traitByID intMap[*Trait]
 	traitList []*Trait // by ID
 
 	// IDs of the providers with an inventory of a class, a trait, an aggregate,
 	// by its ID.
-	withClass, withTrait, inAggregate pmap.IntMap[pmap.IDSet]
+	withClass, withTrait, inAggregate intMap[idSet]
 
 	aggregates, projects, users, types names
 
-	consumers   pmap.IntMap[*Consumer]  // those with a record, by ID
-	consumerIDs pmap.Map[int64]         // by uuid
-	orphans     pmap.Map[*Consumer]     // allocations without a consumer record, by uuid
-	consumersOn pmap.IntMap[pmap.IDSet] // consumer IDs by provider ID
-	owned       pmap.IntMap[pmap.IDSet] // consumer IDs by project ID
+	consumers   intMap[*Consumer]    // those with a record, by ID
+	consumerIDs stringMap[int64]     // by uuid
+	orphans     stringMap[*Consumer] // allocations without a consumer record, by uuid
+	consumersOn intMap[idSet]        // consumer IDs by provider ID
+	owned       intMap[idSet]        // consumer IDs by project ID
 
 	next nextIDs
 }
 
 // names is a table of numbered names, looked up either way.
 type names struct {
-	ids  pmap.Map[int64]
-	byID pmap.IntMap[string]
+	ids  stringMap[int64]
+	byID intMap[string]
 }
 
 // nextIDs are the IDs of the next new rows.

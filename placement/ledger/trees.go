@@ -6,15 +6,13 @@ import (
 	"iter"
 	"slices"
 	"sync/atomic"
-
-	"github.com/compute-agent/compute-agent/placement/ledger/internal/pmap"
 )
 
 // Tree is one tree of providers in a snapshot. It is immutable: any change in it (an inventory, a
 // trait, an allocation) makes another Tree, and unchanged trees are the same Tree in the next
 // snapshot.
 type Tree struct {
-	owner *pmap.Owner
+	owner *nodeOwner
 	// nodes are in pre-order, siblings in order of their IDs.
 	nodes   []*Provider
 	derived [derivations]atomic.Pointer[any]
@@ -95,7 +93,7 @@ func (s *Snapshot) Tree(rootUUID string) []*Provider {
 // ProviderSet is a set of providers of one snapshot. The zero ProviderSet is empty.
 type ProviderSet struct {
 	s   *Snapshot
-	ids pmap.IDSet
+	ids idSet
 }
 
 // Len returns the number of providers in the set.
@@ -145,7 +143,7 @@ func (s *Snapshot) InAggregate(aggregate string) ProviderSet {
 	return s.setOf(s.inAggregate, id)
 }
 
-func (s *Snapshot) setOf(index pmap.IntMap[pmap.IDSet], key int64) ProviderSet {
+func (s *Snapshot) setOf(index intMap[idSet], key int64) ProviderSet {
 	ids, _ := index.Get(key)
 	return ProviderSet{s: s, ids: ids}
 }

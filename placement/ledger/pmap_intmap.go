@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package pmap
+package ledger
 
 import "iter"
 
-// IntMap is a persistent map from non-negative numbers, kept in their order.
+// intMap is a persistent map from non-negative numbers, kept in their order.
 // Adjacent numbers share nodes; gaps cost nothing. The zero
-// IntMap is empty.
-type IntMap[V any] struct {
+// intMap is empty.
+type intMap[V any] struct {
 	root   *intNode[V]
 	n      int
 	levels uint // of nodes above the leaves
@@ -15,42 +15,42 @@ type IntMap[V any] struct {
 
 // intNode is an inner node (kids) or a leaf (vals), packed by the bits of present.
 type intNode[V any] struct {
-	owner   *Owner
+	owner   *nodeOwner
 	present uint32
 	kids    []*intNode[V]
 	vals    []V
 }
 
 // Len returns the number of keys.
-func (m IntMap[V]) Len() int { return m.n }
+func (m intMap[V]) Len() int { return m.n }
 
 // fits reports whether the key is in the range that the trie's height covers.
-func (m IntMap[V]) fits(key int64) bool {
-	return key >= 0 && uint64(key)>>((m.levels+1)*bits) == 0
+func (m intMap[V]) fits(key int64) bool {
+	return key >= 0 && uint64(key)>>((m.levels+1)*trieBits) == 0
 }
 
 // Get returns the value of key.
-func (m IntMap[V]) Get(key int64) (v V, ok bool) {
+func (m intMap[V]) Get(key int64) (v V, ok bool) {
 	if m.root == nil || !m.fits(key) {
 		return v, false
 	}
 	n := m.root
-	for shift := m.levels * bits; ; shift -= bits {
-		bit := uint32(1) << (uint64(key) >> shift & mask)
+	for shift := m.levels * trieBits; ; shift -= trieBits {
+		bit := uint32(1) << (uint64(key) >> shift & trieMask)
 		if n.present&bit == 0 {
 			return v, false
 		}
 		if shift == 0 {
-			return n.vals[place(n.present, bit)], true
+			return n.vals[triePlace(n.present, bit)], true
 		}
-		n = n.kids[place(n.present, bit)]
+		n = n.kids[triePlace(n.present, bit)]
 	}
 }
 
 // Set returns the map with val for key, which must not be negative.
-func (m IntMap[V]) Set(owner *Owner, key int64, val V) IntMap[V] {
+func (m intMap[V]) Set(owner *nodeOwner, key int64, val V) intMap[V] {
 	if key < 0 {
-		panic("pmap: negative key")
+		panic("ledger: a negative key")
 	}
 	if m.root == nil {
 		m.levels = 0
@@ -62,7 +62,7 @@ func (m IntMap[V]) Set(owner *Owner, key int64, val V) IntMap[V] {
 		m.root = &intNode[V]{owner: owner, present: 1, kids: []*intNode[V]{m.root}}
 		m.levels++
 	}
-	root, added := m.root.set(owner, uint64(key), val, m.levels*bits)
+	root, added := m.root.set(owner, uint64(key), val, m.levels*trieBits)
 	m.root = root
 	if added {
 		m.n++
@@ -70,7 +70,7 @@ func (m IntMap[V]) Set(owner *Owner, key int64, val V) IntMap[V] {
 	return m
 }
 
-func (n *intNode[V]) editable(owner *Owner) *intNode[V] {
+func (n *intNode[V]) editable(owner *nodeOwner) *intNode[V] {
 	if n == nil {
 		return &intNode[V]{owner: owner}
 	}
@@ -87,17 +87,17 @@ func (n *intNode[V]) editable(owner *Owner) *intNode[V] {
 	return c
 }
 
-func (n *intNode[V]) set(owner *Owner, key uint64, val V, shift uint) (*intNode[V], bool) {
+func (n *intNode[V]) set(owner *nodeOwner, key uint64, val V, shift uint) (*intNode[V], bool) {
 	c := n.editable(owner)
-	bit := uint32(1) << (key >> shift & mask)
-	at := place(c.present, bit)
+	bit := uint32(1) << (key >> shift & trieMask)
+	at := triePlace(c.present, bit)
 	there := c.present&bit != 0
 	c.present |= bit
 	if shift == 0 {
 		if there {
 			c.vals[at] = val
 		} else {
-			c.vals = inserted(c.vals, at, val, true)
+			c.vals = sliceInserted(c.vals, at, val, true)
 		}
 		return c, !there
 	}
@@ -105,36 +105,36 @@ func (n *intNode[V]) set(owner *Owner, key uint64, val V, shift uint) (*intNode[
 	if there {
 		kid = c.kids[at]
 	}
-	kid, added := kid.set(owner, key, val, shift-bits)
+	kid, added := kid.set(owner, key, val, shift-trieBits)
 	if there {
 		c.kids[at] = kid
 	} else {
-		c.kids = inserted(c.kids, at, kid, true)
+		c.kids = sliceInserted(c.kids, at, kid, true)
 	}
 	return c, added
 }
 
 // Delete returns the map without key.
-func (m IntMap[V]) Delete(owner *Owner, key int64) IntMap[V] {
+func (m intMap[V]) Delete(owner *nodeOwner, key int64) intMap[V] {
 	if _, ok := m.Get(key); !ok {
 		return m
 	}
-	m.root = m.root.delete(owner, uint64(key), m.levels*bits)
+	m.root = m.root.delete(owner, uint64(key), m.levels*trieBits)
 	m.n--
 	return m
 }
 
-func (n *intNode[V]) delete(owner *Owner, key uint64, shift uint) *intNode[V] {
+func (n *intNode[V]) delete(owner *nodeOwner, key uint64, shift uint) *intNode[V] {
 	c := n.editable(owner)
-	bit := uint32(1) << (key >> shift & mask)
-	at := place(c.present, bit)
+	bit := uint32(1) << (key >> shift & trieMask)
+	at := triePlace(c.present, bit)
 	if shift == 0 {
-		c.vals = removed(c.vals, at, true)
+		c.vals = sliceRemoved(c.vals, at, true)
 		c.present &^= bit
-	} else if kid := c.kids[at].delete(owner, key, shift-bits); kid != nil {
+	} else if kid := c.kids[at].delete(owner, key, shift-trieBits); kid != nil {
 		c.kids[at] = kid
 	} else {
-		c.kids = removed(c.kids, at, true)
+		c.kids = sliceRemoved(c.kids, at, true)
 		c.present &^= bit
 	}
 	if c.present == 0 {
@@ -144,8 +144,8 @@ func (n *intNode[V]) delete(owner *Owner, key uint64, shift uint) *intNode[V] {
 }
 
 // All iterates in order of the keys.
-func (m IntMap[V]) All() iter.Seq2[int64, V] {
-	return func(yield func(int64, V) bool) { m.root.each(0, m.levels*bits, yield) }
+func (m intMap[V]) All() iter.Seq2[int64, V] {
+	return func(yield func(int64, V) bool) { m.root.each(0, m.levels*trieBits, yield) }
 }
 
 func (n *intNode[V]) each(prefix uint64, shift uint, yield func(int64, V) bool) bool {
@@ -153,7 +153,7 @@ func (n *intNode[V]) each(prefix uint64, shift uint, yield func(int64, V) bool) 
 		return true
 	}
 	at := 0
-	for digit := range uint64(width) {
+	for digit := range uint64(trieWidth) {
 		if n.present&(1<<digit) == 0 {
 			continue
 		}
@@ -162,7 +162,7 @@ func (n *intNode[V]) each(prefix uint64, shift uint, yield func(int64, V) bool) 
 			if !yield(int64(key), n.vals[at]) {
 				return false
 			}
-		} else if !n.kids[at].each(key, shift-bits, yield) {
+		} else if !n.kids[at].each(key, shift-trieBits, yield) {
 			return false
 		}
 		at++

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package pmap
+package ledger
 
 import (
 	"fmt"
@@ -19,13 +19,13 @@ import (
 func TestMapAgainstModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		type version struct {
-			m     Map[int]
+			m     stringMap[int]
 			model map[string]int
 		}
 		var kept []version
-		var m Map[int]
+		var m stringMap[int]
 		model := map[string]int{}
-		var owner *Owner
+		var owner *nodeOwner
 		for range rapid.IntRange(1, 300).Draw(t, "steps") {
 			key := fmt.Sprint("k", rapid.IntRange(0, 120).Draw(t, "key"))
 			switch rapid.IntRange(0, 9).Draw(t, "op") {
@@ -33,7 +33,7 @@ func TestMapAgainstModel(t *testing.T) {
 				kept = append(kept, version{m, maps.Clone(model)})
 				owner = nil
 				if rapid.Bool().Draw(t, "owned") {
-					owner = new(Owner)
+					owner = new(nodeOwner)
 				}
 			case 1, 2, 3:
 				m = m.Delete(owner, key)
@@ -80,13 +80,13 @@ func TestMapCollisions(t *testing.T) {
 func TestIntMapAgainstModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		type version struct {
-			m     IntMap[int]
+			m     intMap[int]
 			model map[int64]int
 		}
 		var kept []version
-		var m IntMap[int]
+		var m intMap[int]
 		model := map[int64]int{}
-		var owner *Owner
+		var owner *nodeOwner
 		keys := rapid.OneOf(rapid.Int64Range(0, 40), rapid.Int64Range(1000, 1100), rapid.Int64Min(0))
 		for range rapid.IntRange(1, 300).Draw(t, "steps") {
 			key := keys.Draw(t, "key")
@@ -95,7 +95,7 @@ func TestIntMapAgainstModel(t *testing.T) {
 				kept = append(kept, version{m, maps.Clone(model)})
 				owner = nil
 				if rapid.Bool().Draw(t, "owned") {
-					owner = new(Owner)
+					owner = new(nodeOwner)
 				}
 			case 1, 2, 3:
 				m = m.Delete(owner, key)
@@ -132,7 +132,7 @@ func TestIDSetAgainstModel(t *testing.T) {
 		for _, id := range start {
 			model[id] = true
 		}
-		s := IDSetOf(slices.Clone(start))
+		s := idSetOf(slices.Clone(start))
 		first := s
 		for range rapid.IntRange(0, 300).Draw(t, "steps") {
 			id := rapid.Int64Range(0, 2000).Draw(t, "id")
@@ -158,8 +158,8 @@ func TestIDSetAgainstModel(t *testing.T) {
 }
 
 func BenchmarkMapGet(b *testing.B) {
-	var m Map[int]
-	owner := new(Owner)
+	var m stringMap[int]
+	owner := new(nodeOwner)
 	keys := make([]string, 100_000)
 	for i := range keys {
 		keys[i] = fmt.Sprintf("%08x-0000-4000-8000-%012x", i, i)
@@ -174,8 +174,8 @@ func BenchmarkMapGet(b *testing.B) {
 }
 
 func BenchmarkIntMapSet(b *testing.B) {
-	var m IntMap[*int]
-	owner := new(Owner)
+	var m intMap[*int]
+	owner := new(nodeOwner)
 	for i := range int64(100_000) {
 		m = m.Set(owner, i, nil)
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package pmap
+package ledger
 
 import (
 	"iter"
@@ -8,19 +8,19 @@ import (
 	"sort"
 )
 
-// chunkMax is the size at which a chunk of an IDSet is split.
+// chunkMax is the size at which a chunk of an idSet is split.
 const chunkMax = 256
 
-// IDSet is a persistent sorted set of numbers: a list of sorted chunks. A
-// change copies the list and one chunk. The zero IDSet is empty.
-type IDSet struct {
+// idSet is a persistent sorted set of numbers: a list of sorted chunks. A
+// change copies the list and one chunk. The zero idSet is empty.
+type idSet struct {
 	chunks [][]int64 // none is empty
 	n      int
 }
 
-// IDSetOf makes a set of numbers that are sorted and distinct; it keeps the slice.
-func IDSetOf(sorted []int64) IDSet {
-	s := IDSet{n: len(sorted)}
+// idSetOf makes a set of numbers that are sorted and distinct; it keeps the slice.
+func idSetOf(sorted []int64) idSet {
+	s := idSet{n: len(sorted)}
 	for chunk := range slices.Chunk(sorted, chunkMax/2) {
 		s.chunks = append(s.chunks, slices.Clip(chunk))
 	}
@@ -28,16 +28,16 @@ func IDSetOf(sorted []int64) IDSet {
 }
 
 // Len returns the number of members.
-func (s IDSet) Len() int { return s.n }
+func (s idSet) Len() int { return s.n }
 
 // chunk returns the index of the chunk where id is or should be.
-func (s IDSet) chunk(id int64) int {
+func (s idSet) chunk(id int64) int {
 	i := sort.Search(len(s.chunks), func(i int) bool { return s.chunks[i][0] > id })
 	return max(i-1, 0)
 }
 
 // Has reports whether id is a member.
-func (s IDSet) Has(id int64) bool {
+func (s idSet) Has(id int64) bool {
 	if s.n == 0 {
 		return false
 	}
@@ -46,16 +46,16 @@ func (s IDSet) Has(id int64) bool {
 }
 
 // Add returns the set with id.
-func (s IDSet) Add(id int64) IDSet {
+func (s idSet) Add(id int64) idSet {
 	if s.n == 0 {
-		return IDSet{chunks: [][]int64{{id}}, n: 1}
+		return idSet{chunks: [][]int64{{id}}, n: 1}
 	}
 	c := s.chunk(id)
 	at, ok := slices.BinarySearch(s.chunks[c], id)
 	if ok {
 		return s
 	}
-	grown := inserted(s.chunks[c], at, id, false)
+	grown := sliceInserted(s.chunks[c], at, id, false)
 	var chunks [][]int64
 	if len(grown) > chunkMax {
 		// IDs mostly come in order: for a new last one, keep the full chunk and
@@ -64,37 +64,37 @@ func (s IDSet) Add(id int64) IDSet {
 		if at == len(grown)-1 {
 			half = at
 		}
-		chunks = inserted(s.chunks, c+1, slices.Clone(grown[half:]), false)
+		chunks = sliceInserted(s.chunks, c+1, slices.Clone(grown[half:]), false)
 		chunks[c] = slices.Clip(grown[:half])
 	} else {
 		chunks = slices.Clone(s.chunks)
 		chunks[c] = grown
 	}
-	return IDSet{chunks: chunks, n: s.n + 1}
+	return idSet{chunks: chunks, n: s.n + 1}
 }
 
 // Remove returns the set without id.
-func (s IDSet) Remove(id int64) IDSet {
+func (s idSet) Remove(id int64) idSet {
 	if !s.Has(id) {
 		return s
 	}
 	c := s.chunk(id)
 	at, _ := slices.BinarySearch(s.chunks[c], id)
 	if len(s.chunks[c]) == 1 {
-		return IDSet{chunks: removed(s.chunks, c, false), n: s.n - 1}
+		return idSet{chunks: sliceRemoved(s.chunks, c, false), n: s.n - 1}
 	}
 	chunks := slices.Clone(s.chunks)
-	chunks[c] = removed(s.chunks[c], at, false)
+	chunks[c] = sliceRemoved(s.chunks[c], at, false)
 	// Merge small neighbors, so that chunks stay about full.
 	if c+1 < len(chunks) && len(chunks[c])+len(chunks[c+1]) <= chunkMax/2 {
 		chunks[c] = slices.Concat(chunks[c], chunks[c+1])
-		chunks = removed(chunks, c+1, true)
+		chunks = sliceRemoved(chunks, c+1, true)
 	}
-	return IDSet{chunks: chunks, n: s.n - 1}
+	return idSet{chunks: chunks, n: s.n - 1}
 }
 
 // All iterates in order.
-func (s IDSet) All() iter.Seq[int64] {
+func (s idSet) All() iter.Seq[int64] {
 	return func(yield func(int64) bool) {
 		for _, chunk := range s.chunks {
 			for _, id := range chunk {

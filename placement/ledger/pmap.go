@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+// The files pmap*.go are the persistent containers that snapshots are made of.
+// A container is a small value; a change returns a new value and leaves the old
+// one as it was, sharing all that did not change:
+//
+//	stringMap  string -> V, a hash array mapped trie, no order
+//	intMap     int64 >= 0 -> V, a radix trie, iterated in order
+//	idSet      sorted int64s, in chunks
+//
+// A change copies about log32(n) small nodes. A caller that makes many changes
+// passes a nodeOwner: nodes created under the same one are changed in place. It
+// must not be used after readers get the container, and is used by one goroutine.
+
+// nodeOwner marks nodes that can still be changed in place.
+type nodeOwner struct{ _ byte }
+
+const (
+	trieBits  = 5
+	trieWidth = 1 << trieBits
+	trieMask  = trieWidth - 1
+)
+
+// sliceInserted returns s with v at index i; in place if s can be changed and has
+// capacity.
+func sliceInserted[T any](s []T, i int, v T, inPlace bool) []T {
+	if inPlace {
+		var zero T
+		s = append(s, zero)
+		copy(s[i+1:], s[i:])
+		s[i] = v
+		return s
+	}
+	out := make([]T, len(s)+1)
+	copy(out, s[:i])
+	out[i] = v
+	copy(out[i+1:], s[i:])
+	return out
+}
+
+// sliceRemoved returns s without index i.
+func sliceRemoved[T any](s []T, i int, inPlace bool) []T {
+	if inPlace {
+		var zero T
+		copy(s[i:], s[i+1:])
+		s[len(s)-1] = zero
+		return s[:len(s)-1]
+	}
+	out := make([]T, len(s)-1)
+	copy(out, s[:i])
+	copy(out[i:], s[i+1:])
+	return out
+}
