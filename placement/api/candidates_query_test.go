@@ -284,7 +284,7 @@ func FuzzCandidatesQuery(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, raw string, minor, granted uint8) {
 		v := wire.Version(minor % uint8(wire.MaxVersion+1))
-		ext := extensions(granted % 8)
+		ext := extensions(granted) & allExtensions
 		cq, err := readCandidatesQuery(raw, v, ext)
 		if err != nil {
 			var no *osapi.Error

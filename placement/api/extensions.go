@@ -11,6 +11,9 @@ import (
 // extensions is a set of extensions: a bit for each of wire.Extensions.
 type extensions uint8
 
+// allExtensions is the set of all. It does not compile if the type has too few bits for them.
+const allExtensions extensions = 1<<len(wire.Extensions) - 1
+
 func (e extensions) has(name string) bool {
 	for i, known := range wire.Extensions {
 		if known == name {

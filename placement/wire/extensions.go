@@ -5,6 +5,12 @@ package wire
 // The extensions: what this Placement does and OpenStack's does not. A client asks for them by name
 // in HeaderExtensions, at the last microversion; an operator grants them to all with [placement]
 // extensions.
+//
+// To add an extension: a name here; what it changes, mostly a parameter in placement/api's
+// candidates_query.go with the name as its origin; a row in TestCandidatesExtensions, and in
+// TestCandidatesQueryExtensions and sound, by which its parser is fuzzed, if it has a parameter;
+// docs/placement-extensions.md and the doc.go of placement/api; CHANGELOG.md. The set of them in
+// placement/api has a bit for each, and does not compile if there are more.
 const (
 	// ExtRootMemberOf is the parameter root_member_of: as member_of, but of the root of the tree,
 	// wherever the resources are.
@@ -17,4 +23,4 @@ const (
 )
 
 // Extensions are all extensions. Their place is that of their bit in a set of them.
-var Extensions = []string{ExtRootMemberOf, ExtGroupPolicy, ExtIsolate}
+var Extensions = [...]string{ExtRootMemberOf, ExtGroupPolicy, ExtIsolate}
