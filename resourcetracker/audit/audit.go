@@ -123,17 +123,17 @@ func (s discovery) guests() map[string]string {
 
 // check refuses a name that no driver names.
 func (s discovery) check(name string) error {
+	if name == "" {
+		return nil
+	}
 	var names []string
 	for _, n := range s.nodes {
-		if name == "" || n.node.Name == name {
+		if n.node.Name == name {
 			return nil
 		}
 		if n.node.UUID != "" {
 			names = append(names, n.node.Name)
 		}
-	}
-	if len(s.nodes) == 0 && name == "" {
-		return nil
 	}
 	if len(s.silent) > 0 {
 		return fmt.Errorf("unknown node %q; the nodes are %q; some drivers failed to list theirs: %s", name, names, strings.Join(s.silent, "; "))

@@ -229,13 +229,9 @@ func overcommitted(providers []reportclient.Held) []Overcommitted {
 		used := p.Used()
 		for _, class := range slices.Sorted(maps.Keys(used)) {
 			inv := p.Inventories[class]
-			var capacity int64
-			ratio := inv.AllocationRatio
+			capacity, ratio := inv.Capacity(), inv.AllocationRatio
 			if ratio == reportclient.ZeroRatio {
 				ratio = 0
-			}
-			if inv.Total > 0 {
-				capacity = inv.Capacity()
 			}
 			if used[class] > capacity {
 				out = append(out, Overcommitted{

@@ -87,6 +87,12 @@ func TestOrphans(t *testing.T) {
 		"written when it went, to the second": {func(in *audit.Input, _ *audit.Proof) {
 			in.Seen = map[string]resourcetracker.Sighting{"o": {First: now.Add(-9 * time.Hour), Gone: now.Add(-2*time.Hour - time.Second)}}
 		}, ""},
+		"written when it went, as exactly as it is known": {func(in *audit.Input, _ *audit.Proof) {
+			in.Seen = map[string]resourcetracker.Sighting{"o": {First: now.Add(-9 * time.Hour), Gone: now.Add(-2*time.Hour - 2*time.Second)}}
+		}, ""},
+		"written right after it had gone": {func(in *audit.Input, _ *audit.Proof) {
+			in.Seen = map[string]resourcetracker.Sighting{"o": {First: now.Add(-9 * time.Hour), Gone: now.Add(-2*time.Hour - 2*time.Second - 1)}}
+		}, "written after the guest left"},
 		"on another node of the host": {func(in *audit.Input, _ *audit.Proof) { in.Seen, in.Siblings = gone, map[string]string{"o": "cn2"} }, "guest of cn2"},
 		"written lately": {func(in *audit.Input, _ *audit.Proof) {
 			in.Seen = gone
