@@ -3,6 +3,7 @@
 package identity
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 )
@@ -13,17 +14,14 @@ import (
 func (s *State) Assume(self Self) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if r := s.record; r != nil && r.UUID == self.UUID && r.Host == self.Host && (self.Machine == "" || r.Machine == self.Machine) {
+	if r := s.record; r != nil && (Self{r.UUID, r.Host, r.Machine}) == (Self{self.UUID, self.Host, cmp.Or(self.Machine, r.Machine)}) {
 		return nil
 	}
 	return s.change(func(r *Record) {
 		if r.UUID != self.UUID {
 			delete(r.Nodes, r.UUID)
 		}
-		r.UUID, r.Host = self.UUID, self.Host
-		if self.Machine != "" {
-			r.Machine = self.Machine
-		}
+		r.UUID, r.Host, r.Machine = self.UUID, self.Host, cmp.Or(self.Machine, r.Machine)
 	})
 }
 
@@ -77,9 +75,6 @@ func (s *State) EndRename(self Self) error {
 		if r.UUID != self.UUID {
 			delete(r.Nodes, r.UUID)
 		}
-		r.Renaming, r.UUID, r.Host = nil, self.UUID, self.Host
-		if self.Machine != "" {
-			r.Machine = self.Machine
-		}
+		r.Renaming, r.UUID, r.Host, r.Machine = nil, self.UUID, self.Host, cmp.Or(self.Machine, r.Machine)
 	})
 }

@@ -5,6 +5,7 @@ package identity_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -272,8 +273,74 @@ func TestRenaming(t *testing.T) {
 	s = open(t, dir)
 	_, err = s.Settle(now)
 	check(t, err)
-	if r, _ := s.Record(); r.Nodes[mine].Name != "cn2" || r.Renaming != nil {
+	if r, _ := s.Record(); r.Nodes[mine].Name != "cn2" || r.Renaming != nil || r.Machine != machineB {
 		t.Errorf("%+v", r)
+	}
+	// A machine that has lost its id is the one that it was.
+	check(t, s.BeginRename(mine, "cn2", "cn3"))
+	check(t, s.EndRename(identity.Self{UUID: mine, Host: "cn3"}))
+	if r, _ := s.Record(); r.Host != "cn3" || r.Machine != machineB {
+		t.Errorf("%+v", r)
+	}
+}
+
+// TestRenamingBeforeTheFirstStart: the renamed node is this host then.
+func TestRenamingBeforeTheFirstStart(t *testing.T) {
+	s := open(t, t.TempDir())
+	check(t, s.BeginRename(mine, "cn1", "cn2"))
+	if r, _ := s.Record(); r.UUID != mine || r.Host != "cn2" {
+		t.Errorf("%+v", r)
+	}
+	s = open(t, t.TempDir())
+	check(t, s.Assume(identity.Self{UUID: other, Host: "host"}))
+	check(t, s.BeginRename(mine, "cn1", "cn2"))
+	if r, _ := s.Record(); r.UUID != other || r.Host != "host" {
+		t.Errorf("another node of the host: %+v", r)
+	}
+}
+
+// TestOwner: a node belongs to the driver that it was given to, until that one has reported it.
+func TestOwner(t *testing.T) {
+	s := open(t, t.TempDir())
+	if err := s.Give(mine, "a"); err == nil {
+		t.Error("given on a host that was never started")
+	}
+	check(t, s.Assume(identity.Self{UUID: mine, Host: "cn1"}))
+	owner := func(want string) {
+		t.Helper()
+		if r, _ := s.Record(); r.Owner(mine) != want || r.Owner("x") != "" {
+			t.Errorf("it belongs to %q, want %q", r.Owner(mine), want)
+		}
+	}
+	owner("")
+	check(t, s.Reported(cn1, "a"))
+	owner("a")
+	check(t, s.Give(mine, "b"))
+	check(t, s.Give(other, "b"))
+	owner("b")
+	check(t, s.Reported(cn1, "b"))
+	check(t, s.Give(mine, "c"))
+	check(t, s.ForgetNode(mine))
+	owner("")
+	if r, _ := s.Record(); r.Given[other] != "b" {
+		t.Errorf("%+v", r)
+	}
+}
+
+// TestReportedNodesAreNamed: three at most.
+func TestReportedNodesAreNamed(t *testing.T) {
+	for n, want := range map[int]string{3: "cn1 (aaaaaaaa-0000-4000-8000-000000000001), cn2 (aaaaaaaa-0000-4000-8000-000000000002), cn3 (aaaaaaaa-0000-4000-8000-000000000003)", 5: "000000000003), 2 more"} {
+		s := open(t, t.TempDir())
+		check(t, s.Assume(identity.Self{UUID: mine, Host: "cn1", Machine: machineA}))
+		for i := range n {
+			name := fmt.Sprint("cn", i+1)
+			check(t, s.Reported(plugins.Node{UUID: "aaaaaaaa-0000-4000-8000-00000000000" + name[2:], Name: name}, "fake"))
+		}
+		_, err := s.Check(identity.Self{UUID: mine, Host: "renamed", Machine: machineA})
+		refused(t, err, want)
+		if strings.Contains(err.Error(), " more") != (n > 3) {
+			t.Error(err)
+		}
 	}
 }
 
@@ -293,6 +360,26 @@ func TestAssume(t *testing.T) {
 	check(t, s.ForgetNode(other))
 	if r, _ := s.Record(); len(r.Nodes) != 0 {
 		t.Errorf("%+v", r)
+	}
+	// Each difference is written, and nothing else: what the file loses meanwhile stays lost.
+	dir := t.TempDir()
+	s = open(t, dir)
+	for i, self := range []identity.Self{
+		{UUID: third, Host: "cn1", Machine: machineA}, {UUID: third, Host: "cn1"}, {UUID: third, Host: "cn1", Machine: machineB}, {UUID: third, Host: "cn2"}, {UUID: mine, Host: "cn2"}, {UUID: mine, Host: "cn2", Machine: machineB},
+	} {
+		_ = os.Remove(filepath.Join(dir, identity.FileName))
+		check(t, s.Assume(self))
+		r, _ := s.Record()
+		machine := machineB
+		if i < 2 {
+			machine = machineA
+		}
+		if r.UUID != self.UUID || r.Host != self.Host || r.Machine != machine {
+			t.Errorf("%d: %+v", i, r)
+		}
+		if _, err := os.Stat(filepath.Join(dir, identity.FileName)); (err == nil) != (i != 1 && i != 5) {
+			t.Errorf("%d: written %v", i, err == nil)
+		}
 	}
 }
 

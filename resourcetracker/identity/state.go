@@ -3,6 +3,7 @@
 package identity
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -125,10 +126,7 @@ func (s *State) Settle(self Self) (note string, err error) {
 	if err != nil {
 		return "", err
 	}
-	machine := self.Machine
-	if machine == "" {
-		machine = s.record.Machine // one boot without it must not make a copy elsewhere look right
-	}
+	machine := cmp.Or(self.Machine, s.record.Machine) // one boot without it must not make a copy elsewhere look right
 	if s.record.Host == self.Host && s.record.Machine == machine {
 		return note, nil
 	}
@@ -268,8 +266,5 @@ func (s *State) Give(root, driver string) error {
 // Owner is the driver that a node belongs to: that to which an operator gave it, or that which
 // reported it last; "" if none is recorded.
 func (r Record) Owner(root string) string {
-	if driver := r.Given[root]; driver != "" {
-		return driver
-	}
-	return r.Nodes[root].Driver
+	return cmp.Or(r.Given[root], r.Nodes[root].Driver)
 }
