@@ -161,8 +161,8 @@ func TestCrashAtEveryStep(t *testing.T) {
 				if err := j.Begin(root, sample()); !errors.Is(err, cause) {
 					t.Fatalf("the reshape could be posted: %v", err)
 				}
-				if entries := read(t, dir); len(entries) != 0 {
-					t.Errorf("a reshape that was never posted is in the journal: %v", entries)
+				if left, _ := filepath.Glob(filepath.Join(dir, DirName, "*")); len(left) != 0 {
+					t.Errorf("of a reshape that was never posted there is %q", left)
 				}
 				broken.step = "" // space was made
 				check(t, j.Begin(root, sample()))
@@ -223,6 +223,11 @@ func TestEntryThatCannotBeWithdrawnIsOpen(t *testing.T) {
 	if unresolved, err := j.Unresolved(root); err != nil || len(unresolved) != 1 {
 		t.Errorf("%v, %v", unresolved, err)
 	}
+	j.disk = realDisk{}
+	check(t, j.Begin(other, sample()))
+	if entries := read(t, dir); len(entries) != 2 || entries[1].ID != 2 {
+		t.Errorf("the next entry: %+v", entries)
+	}
 }
 
 // stuck puts a file in place, and can neither sync nor remove it.
@@ -253,6 +258,36 @@ func TestFinishedEntryCounts(t *testing.T) {
 	}
 	if files, err := os.ReadDir(j.Dir()); err != nil || len(files) != 1 {
 		t.Errorf("not tidied up: %v, %v", files, err)
+	}
+}
+
+// TestHistoryIsOfOneNode, without what cannot be read.
+func TestHistoryIsOfOneNode(t *testing.T) {
+	dir := t.TempDir()
+	j := open(t, dir)
+	for _, of := range []string{root, other, root} {
+		check(t, j.Begin(of, sample()))
+		check(t, j.End(of, reportclient.ReshapeHappened))
+	}
+	ids := func() (out []int64) {
+		t.Helper()
+		history, err := j.History(root)
+		check(t, err)
+		for _, e := range history {
+			out = append(out, e.ID)
+		}
+		return out
+	}
+	if d := cmp.Diff([]int64{1, 3}, ids()); d != "" {
+		t.Error(d)
+	}
+	check(t, os.WriteFile(filepath.Join(j.Dir(), fileName(1, root, false)), nil, 0o600))
+	if d := cmp.Diff([]int64{3}, ids()); d != "" {
+		t.Errorf("with one that is damaged: %s", d)
+	}
+	check(t, errors.Join(os.RemoveAll(j.Dir()), os.WriteFile(j.Dir(), nil, 0o600)))
+	if history, err := j.History(root); err == nil {
+		t.Errorf("of no directory: %v", history)
 	}
 }
 
