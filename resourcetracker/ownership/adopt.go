@@ -3,6 +3,7 @@
 package ownership
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/compute-agent/compute-agent/providertree"
@@ -142,7 +143,7 @@ func (r *Record) Inherit(former *Record, known, bare *providertree.Tree) *Record
 		}
 		mine := out.provider(uuid)
 		mine.Name, mine.Parent = p.Name, p.ParentUUID
-		mine.Owner = first(mine.Owner, left(old.Owner))
+		mine.Owner = cmp.Or(mine.Owner, left(old.Owner))
 		for class, stock := range old.Inventories {
 			inv, there := p.Inventories[class]
 			adopted, is := mine.Inventories[class]

@@ -93,6 +93,16 @@ cn1 VCPU=8
 	}
 }
 
+// TestAdoptOfDeniedTraits: what the host does not have was set on its root by the former agent, and
+// on a child perhaps by any client.
+func TestAdoptOfDeniedTraits(t *testing.T) {
+	known := tree(t, "cn1 VCPU=8 HW_A HW_B\n  gpu0 VGPU=1 HW_A")
+	r := Adopt(root, "cn1", "fake", known, tree(t, "cn1 VCPU=8\n  gpu0 VGPU=1"), []string{"HW_A"})
+	if diff := cmp.Diff("cn1 driver VCPU:driver HW_A:driver\ngpu0 driver VGPU:driver", owners(r)); diff != "" {
+		t.Errorf("(- want, + got):\n%s", diff)
+	}
+}
+
 func TestAdoptOfNothing(t *testing.T) {
 	for _, known := range []*providertree.Tree{nil, {}} {
 		if r := Adopt(root, "cn1", "fake", known, nil, nil); len(r.Providers) != 0 || r.Root != root {

@@ -5,7 +5,6 @@ package ownership
 import (
 	"errors"
 	"os"
-	"slices"
 	"strings"
 	"testing"
 
@@ -186,8 +185,23 @@ func TestGiveBackWithoutSnapshot(t *testing.T) {
 	if got.Exists(made) || p.HasTrait("CUSTOM_MINE_1") || !p.HasTrait("HW_NEW") || !p.HasTrait("CUSTOM_RACK_7") {
 		t.Errorf("the provider is there: %v, traits %v", got.Exists(made), p.Traits)
 	}
-	if !slices.ContainsFunc(unknown, func(s string) bool { return strings.Contains(s, "HW_NEW") && !strings.Contains(s, "CUSTOM_RACK_7") }) {
-		t.Errorf("unknown: %q", unknown)
+	const cn1 = " of resource provider cn1 ("
+	want := []string{"the traits HW_NEW" + cn1 + root + ")", "the inventories of DISK_GB, MEMORY_MB, VCPU" + cn1 + root + ")"}
+	if diff := cmp.Diff(want, unknown); diff != "" {
+		t.Errorf("unknown (- want, + got):\n%s", diff)
+	}
+}
+
+// TestAdoptedFollowsARenamedHost, and what is named after it, and nothing else.
+func TestAdoptedFollowsARenamedHost(t *testing.T) {
+	a := NewAdopted(root, tree(t, "cn1\n  cn1_gpu\n  cn10_gpu\n  x_cn1_gpu\n  gpu#cn1_\ncn2"))
+	a.Rename("cn1", "new")
+	var got []string
+	for _, p := range a.Providers {
+		got = append(got, p.Name)
+	}
+	if diff := cmp.Diff([]string{"new", "new_gpu", "cn10_gpu", "x_cn1_gpu", "gpu", "cn2"}, got); diff != "" {
+		t.Errorf("(- want, + got):\n%s", diff)
 	}
 }
 

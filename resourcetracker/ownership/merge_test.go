@@ -3,7 +3,6 @@
 package ownership
 
 import (
-	"errors"
 	"strings"
 	"testing"
 
@@ -456,6 +455,46 @@ cn1 VCPU=8 CUSTOM_FAST
 nfs DISK_GB=100 CUSTOM_FAST`, wantRecord: "cn1 driver VCPU:driver\nnfs CUSTOM_FAST:driver",
 		kept: []string{"removed the trait CUSTOM_FAST of resource provider cn1"},
 	},
+	"a class that was elsewhere all along has not moved there": {
+		known: `
+cn1 VCPU=8
+  a VGPU=4
+  b VGPU=4`, record: "cn1 driver VCPU:driver\na driver\nb driver VGPU:driver",
+		answer: `
+cn1 VCPU=8
+  a
+  b VGPU=4`,
+		want: `
+cn1 VCPU=8
+  a VGPU=4
+  b VGPU=4`, wantRecord: "cn1 driver VCPU:driver\na driver\nb driver VGPU:driver",
+		kept: []string{"removed the inventory VGPU of resource provider a"},
+	},
+	"a name that a provider which must wait has had is free for another": {
+		known: `
+cn1 VCPU=8
+  f
+    theirs_f
+  g
+    theirs_g
+  d`, record: "cn1 driver VCPU:driver\nf driver\ng driver\nd driver",
+		answer: `
+cn1 VCPU=8
+  theirs_f
+  theirs_g
+  g#d
+  f#p
+    d#c`,
+		want: `
+cn1 VCPU=8
+  f
+    theirs_f
+  g
+    theirs_g
+  d`, wantRecord: "cn1 driver VCPU:driver\nd driver\nf driver\ng driver",
+		kept:      []string{"moved resource provider theirs_f", "moved resource provider theirs_g"},
+		conflicts: []string{"from the driver: its parent provider is ignored too", "from the driver: the new name g is that of", "from the driver: its name is that of"},
+	},
 	"the driver gives a new uuid to a provider of its own": {
 		known: `
 cn1 VCPU=8
@@ -515,81 +554,5 @@ func checkTexts[S interface{ String() string }](t *testing.T, what string, want 
 	}
 	if len(got) != len(want) {
 		t.Errorf("%d %s, want %d: %q", len(got), what, len(want), want)
-	}
-}
-
-// TestProviderYAMLOnNeutronsChildHasNoConflictWithItself: the driver does not write that provider
-// again, so what the operator added to it is there in each pass.
-func TestProviderYAMLOnNeutronsChildHasNoConflictWithItself(t *testing.T) {
-	known := tree(t, "cn1 VCPU=8\n  br_eth0 NET_BW_EGR_KILOBIT_PER_SEC=5")
-	record := owned(t, known, "cn1 driver VCPU:driver")
-	operator := Layer{Owner: Operator, Providers: entryFor("br_eth0", providertree.Inventories{"CUSTOM_N": {Total: 2}}, "CUSTOM_X")}
-	want := tree(t, "cn1 VCPU=8\n  br_eth0 NET_BW_EGR_KILOBIT_PER_SEC=5 CUSTOM_N=2 CUSTOM_X")
-	for pass := range 5 {
-		out, err := Merge(Input{Root: root, Node: "cn1", Driver: "fake", Known: known, Answer: Strip(known, record), Record: record, Layers: []Layer{operator}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		sameTree(t, want, out.Tree)
-		if len(out.Conflicts)+len(out.Kept) > 0 {
-			t.Fatalf("pass %d: %v, %v", pass, out.Conflicts, out.Kept)
-		}
-		known, record = out.Tree, out.Record
-	}
-	out, err := Merge(Input{Root: root, Node: "cn1", Driver: "fake", Known: known, Answer: Strip(known, record), Record: record})
-	if err != nil {
-		t.Fatal(err)
-	}
-	sameTree(t, tree(t, "cn1 VCPU=8\n  br_eth0 NET_BW_EGR_KILOBIT_PER_SEC=5"), out.Tree)
-}
-
-func TestMergeRefusesWhatIsNoAnswerAboutTheNode(t *testing.T) {
-	known := tree(t, "cn1 VCPU=8")
-	for name, in := range map[string]Input{
-		"no answer":                    {Root: root, Known: known},
-		"nothing known":                {Root: root, Answer: known},
-		"an answer without the root":   {Root: root, Known: known, Answer: &providertree.Tree{}},
-		"a record of another node":     {Root: root, Known: known, Answer: known, Record: &Record{Root: uid("cn2")}},
-		"a layer with an empty class":  {Root: root, Known: known, Answer: known, Layers: []Layer{{Owner: Operator, Providers: entryFor("cn1", providertree.Inventories{"CUSTOM_A": {}})}}},
-		"a layer with an invalid name": {Root: root, Known: known, Answer: known, Layers: []Layer{{Owner: Agent, Providers: entryFor("cn1", nil, "lower case")}}},
-		"a reshape to a provider that cannot be made": {
-			Root: root, Known: tree(t, "cn1 VCPU=8\n  a#1"), Answer: tree(t, "cn1 VCPU=8\n  a#2 !"), Reshape: true,
-		},
-	} {
-		if _, err := Merge(in); !errors.Is(err, ErrMerge) {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-}
-
-func TestMergeHandsOnNamedResourcesAndGenerations(t *testing.T) {
-	known := tree(t, "cn1 VCPU=8\n  pmem CUSTOM_PMEM=2\n  theirs")
-	answer := known.Clone()
-	must(t, answer.SetGeneration(root, 99)) // a driver has no say in it
-	units := map[string][]providertree.Resource{"CUSTOM_PMEM": {{Identifier: "ns0"}, {Identifier: "ns1"}}}
-	if _, err := answer.SetResources(uid("pmem"), units); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := answer.Remove(uid("theirs")); err != nil {
-		t.Fatal(err)
-	}
-	if err := answer.AddChild(root, uid("new"), "new"); err != nil {
-		t.Fatal(err)
-	}
-	out, err := Merge(Input{Root: root, Node: "cn1", Known: known, Answer: answer, Created: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, _ := out.Tree.Provider(uid("pmem"))
-	if diff := cmp.Diff(units, p.Resources); diff != "" {
-		t.Error(diff)
-	}
-	for name, generation := range map[string]int64{"cn1": 1, "pmem": 1, "theirs": 1, "new": providertree.NoGeneration} {
-		if p, _ := out.Tree.ProviderByName(name); p.Generation != generation {
-			t.Errorf("%s has generation %d, want %d", name, p.Generation, generation)
-		}
-	}
-	if !out.Record.Created {
-		t.Error("the record does not say that the root was made")
 	}
 }

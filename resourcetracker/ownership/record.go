@@ -3,6 +3,7 @@
 package ownership
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 
@@ -130,9 +131,7 @@ func (r *Record) Union(newer *Record) *Record {
 			out.Providers[uuid] = old.clone()
 			continue
 		}
-		if p.Owner == "" {
-			p.Owner = old.Owner
-		}
+		p.Owner = cmp.Or(p.Owner, old.Owner)
 		p.Inventories = union(old.Inventories, p.Inventories)
 		for class, was := range old.Inventories {
 			if stock := p.Inventories[class]; stock.Held == nil && was.Held != nil {
@@ -181,13 +180,13 @@ func (r *Record) Exact(former *Record, tree *providertree.Tree) *Record {
 			was.owner = old.Owner
 		}
 		for class := range p.Inventories {
-			was.inventories[class] = first(now.Inventories[class].Owner, old.Inventories[class].Owner)
+			was.inventories[class] = cmp.Or(now.Inventories[class].Owner, old.Inventories[class].Owner)
 		}
 		for _, trait := range p.Traits {
-			was.traits[trait] = first(now.Traits[trait], old.Traits[trait])
+			was.traits[trait] = cmp.Or(now.Traits[trait], old.Traits[trait])
 		}
 		for _, aggregate := range p.Aggregates {
-			was.aggregates[aggregate] = first(now.Aggregates[aggregate], old.Aggregates[aggregate])
+			was.aggregates[aggregate] = cmp.Or(now.Aggregates[aggregate], old.Aggregates[aggregate])
 		}
 		out.note(p, was)
 		for class, stock := range out.Providers[p.UUID].Inventories {
@@ -201,13 +200,6 @@ func (r *Record) Exact(former *Record, tree *providertree.Tree) *Record {
 		}
 	}
 	return &out
-}
-
-func first(a, b Owner) Owner {
-	if a == "" {
-		return b
-	}
-	return a
 }
 
 // ours says whose a provider and the items on it are. Items that it does not name are another

@@ -12,12 +12,12 @@ import (
 )
 
 func TestUnionIsEverythingThatIsOursByEither(t *testing.T) {
-	old := owned(t, tree(t, "cn1 VCPU=8 VGPU=4 HW_A @a\n  gpu0 VGPU=1\n  br_eth0 CUSTOM_X"), "cn1 driver VCPU:driver VGPU:driver HW_A:agent @a:driver\ngpu0 driver VGPU:driver\nbr_eth0 CUSTOM_X:operator")
-	newer := owned(t, tree(t, "cn1 VCPU=16 CUSTOM_B=1 HW_A HW_B\n  gpu1 VGPU=1\n  br_eth0"), "cn1 driver VCPU:driver CUSTOM_B:operator HW_A:driver HW_B:driver\ngpu1 driver VGPU:driver")
+	old := owned(t, tree(t, "cn1 VCPU=8 VGPU=4 HW_A @a\n  gpu0 VGPU=1\n  br_eth0 CUSTOM_X\n  nic\n  pf"), "cn1 driver VCPU:driver VGPU:driver HW_A:agent @a:driver\ngpu0 driver VGPU:driver\nbr_eth0 CUSTOM_X:operator\nnic driver\npf former-driver")
+	newer := owned(t, tree(t, "cn1 VCPU=16 CUSTOM_B=1 HW_A HW_B\n  gpu1 VGPU=1\n  br_eth0\n  nic CUSTOM_Y\n  pf"), "cn1 driver VCPU:driver CUSTOM_B:operator HW_A:driver HW_B:driver\ngpu1 driver VGPU:driver\nnic CUSTOM_Y:operator\npf driver")
 	old.Created, old.Shape, newer.Shape = true, 2, 3
 	before, beforeNewer := old.Clone(), newer.Clone()
 	u := old.Union(newer)
-	want := "cn1 driver CUSTOM_B:operator VCPU:driver VGPU:driver @" + uid("a") + ":driver HW_A:driver HW_B:driver\ngpu0 driver VGPU:driver\ngpu1 driver VGPU:driver\nbr_eth0 CUSTOM_X:operator"
+	want := "cn1 driver CUSTOM_B:operator VCPU:driver VGPU:driver @" + uid("a") + ":driver HW_A:driver HW_B:driver\ngpu0 driver VGPU:driver\ngpu1 driver VGPU:driver\nnic driver CUSTOM_Y:operator\npf driver\nbr_eth0 CUSTOM_X:operator"
 	if diff := cmp.Diff(trim(want), owners(u)); diff != "" {
 		t.Errorf("(- want, + got):\n%s", diff)
 	}
@@ -132,6 +132,21 @@ func TestStripTakesTheLayersOffAndNothingElse(t *testing.T) {
 	sameTree(t, known, Strip(known, nil))
 	if lines(known) != before {
 		t.Error("known was changed")
+	}
+}
+
+// TestStripShowsWhatOthersPutOnAFormerDriversProvider, of whatever kind it is.
+func TestStripShowsWhatOthersPutOnAFormerDriversProvider(t *testing.T) {
+	for _, items := range []string{"", "CUSTOM_A=1", "HW_A", "@a", "CUSTOM_A=1 HW_A", "CUSTOM_A=1 @a", "HW_A @a", "CUSTOM_A=1 HW_A @a"} {
+		known := tree(t, "cn1 VCPU=8\n  gpu0 VGPU=1 "+items)
+		want := known.Clone()
+		if _, err := want.RemoveInventory(uid("gpu0"), "VGPU"); err != nil {
+			t.Fatal(err)
+		}
+		if items == "" {
+			want = tree(t, "cn1 VCPU=8")
+		}
+		sameTree(t, want, Strip(known, owned(t, known, "cn1 driver VCPU:driver\ngpu0 former-driver VGPU:former-driver")))
 	}
 }
 

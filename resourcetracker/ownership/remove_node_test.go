@@ -36,6 +36,8 @@ type fakePlacement struct {
 	deleted   []string
 	removed   []string
 	forgotten bool
+	// meanwhile is called when consumers are read, nil: nothing happens then
+	meanwhile func()
 }
 
 func (p *fakePlacement) TreeOf(_ context.Context, uuid string) (*providertree.Tree, error) {
@@ -46,6 +48,9 @@ func (p *fakePlacement) TreeOf(_ context.Context, uuid string) (*providertree.Tr
 }
 
 func (p *fakePlacement) ConsumersOf(_ context.Context, uuid string) (map[string]providertree.Resources, error) {
+	if p.meanwhile != nil {
+		p.meanwhile()
+	}
 	return p.consumers[uuid], nil
 }
 
@@ -173,6 +178,18 @@ func TestRemoveNodeOnlyIfAllIsOurs(t *testing.T) {
 				t.Errorf("deleted %q, record %+v", p.deleted, left)
 			}
 		})
+	}
+}
+
+// TestRemoveNodeStopsAtAConflict: another client wrote to the first provider to delete after it was
+// checked, which no deletion explains.
+func TestRemoveNodeStopsAtAConflict(t *testing.T) {
+	p, record := removable(t)
+	p.meanwhile = func() { check(t, p.tree.SetGeneration(gpu, 4)) }
+	store := ownership.Open(t.TempDir())
+	check(t, store.Save(record))
+	if _, err := ownership.RemoveNode(t.Context(), p, record, store); !errors.Is(err, reportclient.ErrConflict) || len(p.deleted) > 0 {
+		t.Errorf("%v, deleted %q", err, p.deleted)
 	}
 }
 

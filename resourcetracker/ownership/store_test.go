@@ -182,6 +182,24 @@ func TestADamagedFileIsReportedAndNeverReplaced(t *testing.T) {
 	}
 }
 
+// TestProblemsOfAFileAreShort: ten of them, each with the beginning of what is wrong.
+func TestProblemsOfAFileAreShort(t *testing.T) {
+	for n, want := range map[int]int{9: 9, 10: 10, 11: 10, 12: 10} {
+		r := someRecord(t)
+		for i := range n {
+			r.Providers[fmt.Sprint(i)] = Provider{Name: "x"}
+		}
+		if lines := len(strings.Split(fmt.Sprint(r.validate()), "\n")); lines != want {
+			t.Errorf("%d problems are reported of %d", lines, n)
+		}
+	}
+	for n, want := range map[int]string{80: strings.Repeat("x", 80), 81: strings.Repeat("x", 80) + "..."} {
+		if got := clip(strings.Repeat("x", n)); got != want {
+			t.Errorf("%d characters are %s", n, got)
+		}
+	}
+}
+
 func TestSaveRefusesARecordThatCouldNotBeRead(t *testing.T) {
 	s := Open(t.TempDir())
 	for name, change := range map[string]func(*Record){

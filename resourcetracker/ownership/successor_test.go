@@ -19,8 +19,10 @@ func TestSuccessorRemovesWhatTheFormerDriverLeft(t *testing.T) {
 cn1 VCPU=16 PCPU=4 HW_A HW_B COMPUTE_NODE CUSTOM_ADMIN @mine
   gpu0 VGPU=4 CUSTOM_FAST
   gpu1 VGPU=4
-  nic NET_BW_EGR_KILOBIT_PER_SEC=100`)
+  nic NET_BW_EGR_KILOBIT_PER_SEC=100
+  bare`)
 	former := owned(t, known, `
+bare driver
 cn1 driver VCPU:driver PCPU:driver HW_A:driver HW_B:driver COMPUTE_NODE:agent @mine:driver
 gpu0 driver VGPU:driver CUSTOM_FAST:driver
 gpu1 driver VGPU:driver`)
@@ -28,6 +30,7 @@ gpu1 driver VGPU:driver`)
 	bare := tree(t, "cn1 VCPU=8 HW_B")
 	record := Adopt(root, "cn1", "fake", known, bare, nil).Inherit(former, known, bare)
 	if want := strings.TrimSpace(`
+bare former-driver
 cn1 driver PCPU:former-driver VCPU:driver @` + uid("mine") + `:former-driver COMPUTE_NODE:agent HW_A:former-driver HW_B:driver
 gpu0 former-driver VGPU:former-driver CUSTOM_FAST:former-driver
 gpu1 former-driver VGPU:former-driver`); owners(record) != want {
