@@ -5,6 +5,7 @@ package resourcetracker_test
 import (
 	"context"
 	"errors"
+	"os"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -83,6 +84,31 @@ func TestPlacementAwayIsNoSilence(t *testing.T) {
 			t.Errorf("%+v", n)
 		}
 	})
+}
+
+// TestNodesOfBeforeThatCannotBeRead are logged, and the others are known.
+func TestNodesOfBeforeThatCannotBeRead(t *testing.T) {
+	for _, damaged := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			dir := t.TempDir()
+			s := start(t, func(s *scene) {
+				s.records = ownership.Open(dir)
+				for _, root := range []string{nodeUUID, second} {
+					must(s, s.records.Save(&ownership.Record{Root: root, Node: "cn" + root[35:], Driver: "fake"}))
+				}
+				if damaged {
+					must(s, os.WriteFile(s.records.Path(second), []byte("{"), 0o600))
+				}
+				s.driver.nodes = nil
+				s.config = func(c *resourcetracker.Config) { c.Driver = &absent{s.driver, errors.New("down")} }
+			})
+			<-s.tracker.Ready()
+			nodes, logged := s.tracker.Status().Nodes, s.logged("Not all records of former nodes can be read")
+			if damaged && (len(nodes) != 1 || logged != 1) || !damaged && (len(nodes) != 2 || logged != 0) {
+				t.Errorf("damaged %v: %+v, logged %d times", damaged, nodes, logged)
+			}
+		})
+	}
 }
 
 // TestNodesOfBefore: a driver that cannot name its nodes after a restart of the agent still has

@@ -10,6 +10,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/resourcetracker"
+	"github.com/compute-agent/compute-agent/resourcetracker/ownership"
 )
 
 // asNova26 makes the root of a shared scene what Nova 26 writes: without OWNER_NOVA, and with these
@@ -83,4 +84,75 @@ func TestAdoptedRootLosesDeniedTraits(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestWhatAnAdoptedNodeWasIsKept before the agent's first write: the tree, and what is changed of
+// it by that write and any later one, over restarts and also if the record is lost. A node that the
+// agent made, or that it took over from another driver, has none.
+func TestWhatAnAdoptedNodeWasIsKept(t *testing.T) {
+	for name, c := range map[string]struct {
+		prepare func(*scene)
+		kept    bool
+	}{
+		"adopted":             {shared, true},
+		"made":                {func(s *scene) { s.records = ownership.Open(s.t.TempDir()) }, false},
+		"of another driver's": {func(s *scene) { shared(s); s.former() }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := start(t, c.prepare, func(s *scene) { s.driver.vcpus = 9 })
+				<-s.tracker.Ready()
+				adopted := func(what string, changed ...string) *ownership.Adopted {
+					t.Helper()
+					got, err := s.records.LoadAdopted(nodeUUID)
+					must(s, err)
+					if (got != nil) != c.kept {
+						t.Fatalf("%s: %+v", what, got)
+					}
+					var symbols []string
+					if got != nil {
+						for _, item := range got.Changed {
+							symbols = append(symbols, item.Symbol)
+						}
+						if root := got.Providers[0]; root.Inventories["VCPU"].Total != 8 || len(got.Providers) != 2 {
+							t.Errorf("%s: %+v", what, got)
+						}
+					}
+					if c.kept && !slices.Equal(symbols, changed) {
+						t.Errorf("%s: changed is %q, want %q", what, symbols, changed)
+					}
+					return got
+				}
+				first := adopted("the first write", "VCPU")
+				must(s, s.end())
+				again := s.again(t)
+				<-again.tracker.Ready()
+				must(s, again.end())
+				adopted("a restart", "VCPU")
+				// an administrator's trait, that the driver now says the node does not have
+				s.driver.set(func(d *fakeDriver) { d.capabilities = map[string]bool{"CUSTOM_RACK_7": false} })
+				again = s.again(t)
+				<-again.tracker.Ready()
+				must(s, again.end())
+				adopted("another change", "VCPU", "CUSTOM_RACK_7")
+				must(s, s.records.Remove(nodeUUID))
+				if first != nil {
+					must(s, s.records.SaveAdopted(first))
+				}
+				again = s.again(t)
+				<-again.tracker.Ready()
+				must(s, again.end())
+				if c.kept {
+					adopted("the record is lost", "VCPU")
+				}
+			})
+		})
+	}
+}
+
+// former makes another driver the one that the node's record is of.
+func (s *scene) former() {
+	must(s, s.records.Save(&ownership.Record{Root: nodeUUID, Node: "cn1", Driver: "other", Providers: map[string]ownership.Provider{
+		nodeUUID: {Name: "cn1", Owner: ownership.Driver, Inventories: map[string]ownership.Stock{"VCPU": {Owner: ownership.Driver, Inventory: providertree.Inventory{Total: 8}}}},
+	}}))
 }

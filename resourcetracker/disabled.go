@@ -51,7 +51,7 @@ func (t *Tracker) writeDisabled(ctx context.Context, node plugins.Node, state *n
 	// A node whose record has no providers is adopted later; until then a trait that we set has no
 	// owner, and is removed when the node is enabled.
 	if want && record.Providers != nil && record.Driver == t.config.Name {
-		err = t.save(state, claimed(record, node, TraitStatusDisabled))
+		err = t.save(state, record.Claim(desired, ownership.Agent, node.UUID, TraitStatusDisabled))
 	}
 	if err == nil {
 		err = t.config.Placement.Apply(ctx, node.UUID, plan)
@@ -65,22 +65,6 @@ func (t *Tracker) writeDisabled(ctx context.Context, node plugins.Node, state *n
 	}
 	t.noteWrites(state, plan.Operations)
 	t.count(EventWrite, node.Name, len(plan.Operations))
-}
-
-// claimed is a record in which a trait of the root is the agent's, too.
-func claimed(record *ownership.Record, node plugins.Node, trait string) *ownership.Record {
-	out := record.Clone()
-	root := out.Providers[node.UUID]
-	if root.Name == "" {
-		root.Name = node.Name
-	}
-	root.Traits = maps.Clone(root.Traits)
-	if root.Traits == nil {
-		root.Traits = map[string]ownership.Owner{}
-	}
-	root.Traits[trait] = ownership.Agent
-	out.Providers[node.UUID] = root
-	return out
 }
 
 // writeDisabledOfAll does so for the nodes that the driver has named before, when it cannot name

@@ -350,6 +350,7 @@ type scene struct {
 	disabled  func(plugins.Node) (string, bool)
 	// providerConfig is provider.yaml.
 	providerConfig func() *providerconfig.Config
+	config         func(*resourcetracker.Config) // changes what start makes of the rest; nil: nothing
 	log            *bytes.Buffer
 	logMu          sync.Mutex
 	stop           context.CancelFunc
@@ -387,12 +388,16 @@ func start(t *testing.T, prepare ...func(*scene)) *scene {
 	for _, p := range prepare {
 		p(s)
 	}
-	s.tracker = resourcetracker.New(resourcetracker.Config{
+	config := resourcetracker.Config{
 		Name: "fake", Driver: s.driver, Placement: s.placement, Identity: nodeUUID, Timings: resourcetracker.Timings{
 			Interval: time.Minute, PassDeadline: 30 * time.Second, BackoffMin: time.Second, BackoffMax: 2 * time.Minute,
 		}, Logger: zerolog.New(s).Level(zerolog.InfoLevel), Journal: s.journal, Hold: s.hold, Running: s.running,
 		Records: s.records, Disabled: s.disabled, ProviderConfig: s.providerConfig,
-	})
+	}
+	if s.config != nil {
+		s.config(&config)
+	}
+	s.tracker = resourcetracker.New(config)
 	ctx, cancel := context.WithCancel(t.Context())
 	s.stop = cancel
 	go func() { s.ended <- s.tracker.Run(ctx) }()

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/reportclient"
 )
 
@@ -93,10 +94,7 @@ func (i *flapping) write(v flapValue) {
 }
 
 func (i *flapping) flaps() bool {
-	if len(i.values) < 2 || bits.OnesCount16(i.passes) < flapPasses {
-		return false
-	}
-	return i.turned && i.total >= flapPasses || i.total >= flapGrowing
+	return bits.OnesCount16(i.passes) >= flapPasses && (i.turned && i.total >= flapPasses || i.total >= flapGrowing)
 }
 
 // lines are the items that flap, sorted, each with its last values.
@@ -114,6 +112,10 @@ func (f flaps) lines() []string {
 // flapValuesOf are the items that an operation changes, with what they become.
 func flapValuesOf(op reportclient.Operation) map[flapKey]flapValue {
 	out := map[flapKey]flapValue{}
+	var before providertree.Provider
+	if op.Before != nil {
+		before = *op.Before
+	}
 	key := func(kind, symbol string) flapKey {
 		return flapKey{provider: op.UUID, name: op.Provider, kind: kind, symbol: symbol}
 	}
@@ -138,40 +140,24 @@ func flapValuesOf(op reportclient.Operation) map[flapKey]flapValue {
 		out[key("place and name", "")] = flapValue{text: op.Provider + " below " + op.Parent}
 	case reportclient.SetInventories:
 		for class, inv := range op.Inventories {
-			if op.Before == nil || !op.Before.Inventories[class].Equal(inv) {
+			if was, had := before.Inventories[class]; !had || !was.Equal(inv) {
 				n := inv.Normalize()
 				out[key("inventory", class)] = flapValue{
 					text: fmt.Sprintf("total %d, reserved %d, ratio %v, units %d to %d by %d", n.Total, n.Reserved, n.AllocationRatio, n.MinUnit, n.MaxUnit, n.StepSize), number: n.Total,
 				}
 			}
 		}
-		if op.Before != nil {
-			for class := range op.Before.Inventories {
-				if _, stays := op.Inventories[class]; !stays {
-					out[key("inventory", class)] = flapValue{text: "removed"}
-				}
+		for class := range before.Inventories {
+			if _, stays := op.Inventories[class]; !stays {
+				out[key("inventory", class)] = flapValue{text: "removed"}
 			}
 		}
 	case reportclient.SetTraits:
-		set("trait", traitsBefore(op), op.Traits)
+		set("trait", before.Traits, op.Traits)
 	case reportclient.SetAggregates:
-		set("aggregate", aggregatesBefore(op), op.Aggregates)
+		set("aggregate", before.Aggregates, op.Aggregates)
 	}
 	return out
-}
-
-func traitsBefore(op reportclient.Operation) []string {
-	if op.Before == nil {
-		return nil
-	}
-	return op.Before.Traits
-}
-
-func aggregatesBefore(op reportclient.Operation) []string {
-	if op.Before == nil {
-		return nil
-	}
-	return op.Before.Aggregates
 }
 
 func sortedClasses[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

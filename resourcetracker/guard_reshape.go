@@ -5,7 +5,6 @@ package resourcetracker
 import (
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 
 	"github.com/compute-agent/compute-agent/plugins"
@@ -189,12 +188,13 @@ func (g *reshapeGuard) checkPlaces(consumer, provider string, resources provider
 func (g *reshapeGuard) checkTotals(consumer string, before, after providertree.ConsumerAllocations) {
 	was, is := g.ownTotals(before), g.ownTotals(after)
 	byName, byNameAfter := g.renames.Totals(was), g.renames.Totals(is)
+	// the difference of two int64, the larger one first, always fits into an uint64
 	for _, class := range unionKeys(byName, byNameAfter) {
 		switch had, has := byName[class], byNameAfter[class]; {
 		case has < had:
-			g.defect(consumer, "", class, "it holds %d on the providers of %s and would hold %d: %d would be lost", had, g.node.Name, has, minus(had, has))
+			g.defect(consumer, "", class, "it holds %d on the providers of %s and would hold %d: %d would be lost", had, g.node.Name, has, uint64(had-has))
 		case has > had:
-			g.defect(consumer, "", class, "it holds %d on the providers of %s and would hold %d: %d would be added", had, g.node.Name, has, minus(has, had))
+			g.defect(consumer, "", class, "it holds %d on the providers of %s and would hold %d: %d would be added", had, g.node.Name, has, uint64(has-had))
 		}
 	}
 	for _, class := range unionKeys(was, is) {
@@ -245,20 +245,7 @@ func (g *reshapeGuard) name(uuid string) string {
 }
 
 func unionKeys[V any](a, b map[string]V) []string {
-	all := make(map[string]bool, len(a)+len(b))
-	for k := range a {
-		all[k] = true
-	}
-	for k := range b {
-		all[k] = true
-	}
-	return slices.Sorted(maps.Keys(all))
-}
-
-// minus is a - b for a >= b, without wrapping.
-func minus(a, b int64) int64 {
-	if b < 0 && a > math.MaxInt64+b {
-		return math.MaxInt64
-	}
-	return a - b
+	all := slices.AppendSeq(slices.Collect(maps.Keys(a)), maps.Keys(b))
+	slices.Sort(all)
+	return slices.Compact(all)
 }

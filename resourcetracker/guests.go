@@ -185,7 +185,7 @@ func (t *Tracker) Guests(ctx context.Context) ([]NodeGuests, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := make([]NodeGuests, 0, len(nodes)+len(held))
+	out := []NodeGuests{}
 	for _, e := range held {
 		out = append(out, NodeGuests{Node: e.Node, Err: e})
 	}

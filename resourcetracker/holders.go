@@ -48,10 +48,8 @@ func (t *Tracker) holders(ctx context.Context, state *nodeState, draining []owne
 			}
 			u.holders = map[string][]string{}
 			for _, consumer := range slices.Sorted(maps.Keys(all)) {
-				for class, amount := range all[consumer] {
-					if amount > 0 {
-						u.holders[class] = append(u.holders[class], consumer)
-					}
+				for class := range all[consumer] {
+					u.holders[class] = append(u.holders[class], consumer)
 				}
 			}
 			state.used[r.Provider] = u

@@ -8,6 +8,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/resourcetracker"
 )
@@ -72,5 +75,55 @@ func TestIdentityOfTwoStartsAtOnce(t *testing.T) {
 		if id != ids[0] {
 			t.Fatalf("different identities: %v", ids)
 		}
+	}
+}
+
+// TestIdentityIsReplaced wherever it is another one, and in the state directory if it is nowhere;
+// what was there before stays beside it.
+func TestIdentityIsReplaced(t *testing.T) {
+	const id, other = "11111111-0000-4000-8000-000000000001", "22222222-0000-4000-8000-000000000001"
+	const kept = "compute_id.replaced-20260102T020405.678Z"
+	now := time.Date(2026, 1, 2, 3, 4, 5, 678_000_000, time.FixedZone("", 3600))
+	type files = map[string]string
+	for name, c := range map[string]struct{ before, want files }{
+		"nowhere":               {files{}, files{"state/compute_id": id + "\n"}},
+		"everywhere already":    {files{"state/compute_id": id + "\n", "etc/compute_id": id}, files{"state/compute_id": id + "\n", "etc/compute_id": id}},
+		"another in both":       {files{"state/compute_id": other, "etc/compute_id": other + "\n"}, files{"state/compute_id": id + "\n", "state/" + kept: other, "etc/compute_id": id + "\n", "etc/" + kept: other + "\n"}},
+		"one of two":            {files{"state/compute_id": id, "etc/compute_id": other}, files{"state/compute_id": id, "etc/compute_id": id + "\n", "etc/" + kept: other}},
+		"not in the state":      {files{"etc/compute_id": id}, files{"etc/compute_id": id}},
+		"what is no identity":   {files{"state/compute_id": "rubbish"}, files{"state/compute_id": id + "\n", "state/" + kept: "rubbish"}},
+		"what cannot be linked": {files{"state/compute_id": other, "state/" + kept: "in the way"}, files{"state/compute_id": other, "state/" + kept: "in the way"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			state, etc := filepath.Join(dir, "state"), filepath.Join(dir, "etc")
+			check(t, os.Mkdir(state, 0o700), os.Mkdir(etc, 0o700))
+			for name, content := range c.before {
+				check(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600))
+			}
+			err := resourcetracker.ReplaceIdentity(id, now, state, etc)
+			if fails := name == "what cannot be linked"; (err != nil) != fails {
+				t.Error(err)
+			}
+			got := files{}
+			for _, sub := range []string{"state", "etc"} {
+				entries, err := os.ReadDir(filepath.Join(dir, sub))
+				check(t, err)
+				for _, e := range entries {
+					content, err := os.ReadFile(filepath.Join(dir, sub, e.Name()))
+					check(t, err)
+					got[sub+"/"+e.Name()] = string(content)
+				}
+			}
+			if d := cmp.Diff(c.want, got); d != "" {
+				t.Errorf("(-want +got):\n%s", d)
+			}
+			if info, err := os.Stat(filepath.Join(state, "compute_id")); c.want["state/compute_id"] == id+"\n" && c.before["state/compute_id"] != id+"\n" && (err != nil || info.Mode().Perm() != 0o644) {
+				t.Errorf("%v, %v", info, err)
+			}
+		})
+	}
+	if err := resourcetracker.ReplaceIdentity(id, now, filepath.Join(t.TempDir(), "absent")); err == nil {
+		t.Error("an identity was written to a directory that is not there")
 	}
 }

@@ -3,6 +3,7 @@
 package resourcetracker
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -40,10 +41,7 @@ func (t *Tracker) merge(ctx context.Context, state *nodeState, d draft) (draft, 
 		return k.Kind == ownership.KindTrait && k.Provider == d.node.UUID &&
 			(slices.Contains(agent.Providers[k.Provider].Traits, k.Symbol) || slices.Contains(unsupported, k.Symbol))
 	})
-	d.next.Shape = d.record.Shape
-	if d.layout > 0 {
-		d.next.Shape = d.layout
-	}
+	d.next.Shape = cmp.Or(d.layout, d.record.Shape)
 	for _, c := range result.Conflicts {
 		if c.Owner == ownership.Driver {
 			d.refused = append(d.refused, c.String())
@@ -167,7 +165,7 @@ func (t *Tracker) drain(ctx context.Context, state *nodeState, d draft) (draft, 
 		may = func(provider, class string) bool {
 			inv, _ := d.known.Inventory(provider, class)
 			owner := d.record.Providers[provider].Inventories[class].Owner
-			return owner == ownership.Operator || owner == ownership.Former || inv.Total > 0 && inv.Reserved >= inv.Total
+			return owner == ownership.Operator || owner == ownership.Former || inv.Reserved >= inv.Total
 		}
 	} else {
 		var err error

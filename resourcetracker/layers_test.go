@@ -3,7 +3,6 @@
 package resourcetracker_test
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -61,6 +60,9 @@ func TestATreeThatOthersWroteToIsAdoptedWithoutAWrite(t *testing.T) {
 		if _, ours := record.Providers[bridge]; ours {
 			t.Error("neutron's provider is taken for ours")
 		}
+		if was, err := s.records.LoadAdopted(nodeUUID); err != nil || was == nil || len(was.Providers) != 2 || len(was.Changed) > 0 {
+			t.Errorf("what it was before: %+v, %v", was, err)
+		}
 	})
 }
 
@@ -93,57 +95,6 @@ func TestWhatOthersWroteOutlivesADriverThatWipes(t *testing.T) {
 		}
 		if s.writes() != 1 {
 			t.Errorf("%d writes", s.writes())
-		}
-	})
-}
-
-func TestDisabledAndEnabled(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var mu sync.Mutex
-		reason := "maintenance"
-		s := start(t, shared, func(s *scene) {
-			s.disabled = func(plugins.Node) (string, bool) {
-				mu.Lock()
-				defer mu.Unlock()
-				return reason, reason != ""
-			}
-		})
-		<-s.tracker.Ready()
-		if !s.said().HasTraits(nodeUUID, resourcetracker.TraitStatusDisabled) || s.tracker.Status().Nodes[0].DisabledReason != "maintenance" {
-			t.Errorf("not disabled: %+v", s.tracker.Status().Nodes[0])
-		}
-		mu.Lock()
-		reason = ""
-		mu.Unlock()
-		s.tracker.Refresh("enabled")
-		synctest.Wait()
-		if s.said().HasTraits(nodeUUID, resourcetracker.TraitStatusDisabled) {
-			t.Error("our own trait stays")
-		}
-
-		// Another client sets it. That is theirs, until an operator enables the node.
-		s.placement.set(func(p *fakePlacement) {
-			_, err := p.tree.AddTraits(nodeUUID, resourcetracker.TraitStatusDisabled)
-			must(s, err)
-		})
-		time.Sleep(5 * time.Minute)
-		synctest.Wait()
-		if !s.said().HasTraits(nodeUUID, resourcetracker.TraitStatusDisabled) {
-			t.Error("what another client set is gone")
-		}
-		s.tracker.Enable(func(node string) bool { return node == "cn1" })
-		synctest.Wait()
-		if s.said().HasTraits(nodeUUID, resourcetracker.TraitStatusDisabled) {
-			t.Error("the node was enabled, and is disabled still")
-		}
-		s.placement.set(func(p *fakePlacement) {
-			_, err := p.tree.AddTraits(nodeUUID, resourcetracker.TraitStatusDisabled)
-			must(s, err)
-		})
-		time.Sleep(5 * time.Minute)
-		synctest.Wait()
-		if !s.said().HasTraits(nodeUUID, resourcetracker.TraitStatusDisabled) {
-			t.Error("enabling once removes the trait again and again")
 		}
 	})
 }
@@ -256,46 +207,39 @@ providers:
 	})
 }
 
-// TestUsagesThatWereReadAreKept when not all could be: else a node with very many that go would
-// never come to an end.
-func TestUsagesThatWereReadAreKept(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const n = 10
-		uuid := func(i int) string { return fmt.Sprintf("22222222-0000-4000-8000-%012d", i) }
-		s := start(t, shared, func(s *scene) {
-			s.driver.edit = func(tree *providertree.Tree) {
-				for i := range n {
-					if !tree.Exists(uuid(i)) {
-						must(s, tree.AddChild(nodeUUID, uuid(i), fmt.Sprint("cn1_dev", i)))
-					}
-					_, err := tree.SetInventory(uuid(i), "CUSTOM_DEV", providertree.Inventory{Total: 1})
-					must(s, err)
-				}
-			}
-		})
-		<-s.tracker.Ready()
-		s.placement.set(func(p *fakePlacement) { p.askMost = 6 })
-		s.driver.set(func(d *fakeDriver) {
-			d.edit = func(tree *providertree.Tree) {
-				for i := range n {
-					if tree.Exists(uuid(i)) {
-						_, err := tree.Remove(uuid(i))
+// TestANameThatAnotherClientHas: a provider that cannot be made waits, and is shown. Allocations
+// are not moved to one.
+func TestANameThatAnotherClientHas(t *testing.T) {
+	for _, inUse := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			s := start(t, vgpus, func(s *scene) {
+				s.records = ownership.Open(s.stateDir())
+				must(s, s.placement.tree.Populate([]providertree.Provider{{UUID: bridge, Name: "cn1_gpu", ParentUUID: nodeUUID, Generation: 3, Inventories: providertree.Inventories{"CUSTOM_A": {Total: 1}}}}))
+				must(s, s.records.Save(&ownership.Record{Root: nodeUUID, Node: "cn1", Driver: "fake", Providers: map[string]ownership.Provider{
+					nodeUUID: {Name: "cn1", Owner: ownership.Driver, Inventories: map[string]ownership.Stock{"VGPU": {Owner: ownership.Driver, Inventory: providertree.Inventory{Total: 4}}}},
+				}}))
+				s.driver.answer = func(tree *providertree.Tree, allocations providertree.Allocations) (providertree.Allocations, error) {
+					if tree.Exists(bridge) {
+						_, err := tree.Remove(bridge)
 						must(s, err)
 					}
+					if inUse {
+						return moveVGPUs(tree, allocations)
+					}
+					return nil, tree.AddChild(nodeUUID, gpu, "cn1_gpu")
 				}
+			})
+			<-s.tracker.Ready()
+			n := s.tracker.Status().Nodes[0]
+			const text = "its name is that of "
+			if s.checkLayout(oldShape); s.said().Exists(gpu) {
+				t.Error("it was made")
+			}
+			if inUse && !strings.Contains(n.Error, text) || !inUse && (n.Error != "" || len(n.Kept) != 2 || !strings.Contains(n.Kept[1], text) || len(n.Conflicts) > 0) {
+				t.Errorf("%+v", n)
 			}
 		})
-		s.tracker.Refresh("the devices went")
-		synctest.Wait()
-		s.placement.set(func(p *fakePlacement) { p.askMost = 0 })
-		s.tracker.Refresh("Placement is back")
-		synctest.Wait()
-		s.placement.mu.Lock()
-		defer s.placement.mu.Unlock()
-		if s.placement.asked != n+1 || s.placement.tree.Len() != 2 {
-			t.Errorf("asked %d times for %d providers, of which %d are left", s.placement.asked, n, s.placement.tree.Len()-2)
-		}
-	})
+	}
 }
 
 // TestADryRunAdoptsNothing: what a dry run reads of a node is not recorded, and the first pass
@@ -419,80 +363,6 @@ func TestAReshapeClosesNothing(t *testing.T) {
 	})
 }
 
-// TestWhatIsFreeGoesAlthoughTheGenerationStays: a DELETE of allocations, and a move of all that a
-// guest has to another provider, do not raise the generation of the one that it leaves.
-func TestWhatIsFreeGoesAlthoughTheGenerationStays(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := start(t, shared, func(s *scene) {
-			s.placement.allocations = providertree.Allocations{guest1: {Resources: providertree.ProviderResources{nodeUUID: {"VGPU": 2}}}}
-			_, err := s.placement.tree.SetInventory(nodeUUID, "VGPU", providertree.Inventory{Total: 8})
-			must(s, err)
-			s.driver.edit = func(tree *providertree.Tree) {
-				_, err := tree.RemoveInventory(nodeUUID, "VGPU")
-				must(s, err)
-			}
-		})
-		<-s.tracker.Ready()
-		if inv, _ := s.said().Inventory(nodeUUID, "VGPU"); inv.Total != 2 || inv.Reserved != 2 {
-			t.Errorf("of 8, 2 of them in use, stay: %+v", inv)
-		}
-		s.placement.set(func(p *fakePlacement) { p.allocations = nil })
-		time.Sleep(7 * time.Minute)
-		synctest.Wait()
-		if inv, there := s.said().Inventory(nodeUUID, "VGPU"); there {
-			t.Errorf("no guest uses it any more, and it is still there: %+v", inv)
-		}
-	})
-}
-
-// TestADeviceThatIsGoneStaysWhileGuestsUseIt, costs one request for each generation, and keeps
-// nothing else from being written.
-func TestADeviceThatIsGoneStaysWhileGuestsUseIt(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		withGPU := func(tree *providertree.Tree) {
-			if !tree.Exists(gpu) {
-				_ = tree.AddChild(nodeUUID, gpu, "cn1_gpu")
-			}
-			_, _ = tree.SetInventory(gpu, "VGPU", providertree.Inventory{Total: 8})
-		}
-		s := start(t, shared, func(s *scene) { s.driver.edit = withGPU })
-		<-s.tracker.Ready()
-		s.placement.set(func(p *fakePlacement) {
-			p.allocations = providertree.Allocations{guest1: {Resources: providertree.ProviderResources{gpu: {"VGPU": 2}}}}
-		})
-		s.driver.set(func(d *fakeDriver) {
-			d.vcpus = 6
-			d.edit = func(tree *providertree.Tree) {
-				if tree.Exists(gpu) {
-					_, _ = tree.Remove(gpu)
-				}
-			}
-		})
-		time.Sleep(10 * time.Minute)
-		synctest.Wait()
-		inv, _ := s.said().Inventory(gpu, "VGPU")
-		vcpu, _ := s.said().Inventory(nodeUUID, "VCPU")
-		if inv.Total != 2 || inv.Reserved != 2 || vcpu.Total != 6 {
-			t.Errorf("VGPU %+v, VCPU %+v", inv, vcpu)
-		}
-		s.placement.mu.Lock()
-		asked := s.placement.asked
-		s.placement.mu.Unlock()
-		if n := s.tracker.Status().Nodes[0]; asked > 3 || len(n.Draining) != 1 || n.State != resourcetracker.Reporting {
-			t.Errorf("asked %d times, %+v", asked, n)
-		}
-		s.placement.set(func(p *fakePlacement) {
-			p.allocations = nil
-			must(s, p.tree.SetGeneration(gpu, 99))
-		})
-		time.Sleep(2 * time.Minute)
-		synctest.Wait()
-		if s.said().Exists(gpu) {
-			t.Error("no guest uses it any more, and it is still there")
-		}
-	})
-}
-
 // TestWhatStaysBehindDoesNotStopAReshape: a device that went away while guests use it is no reason
 // to refuse the next release's reshape.
 func TestWhatStaysBehindDoesNotStopAReshape(t *testing.T) {
@@ -525,67 +395,4 @@ func TestWhatStaysBehindDoesNotStopAReshape(t *testing.T) {
 			t.Errorf("%+v, FPGA %+v", n, inv)
 		}
 	})
-}
-
-// TestAHostInTroubleCanBeDisabled: its driver is down, or its reshape waits for an operator; and it
-// can be enabled again.
-func TestAHostInTroubleCanBeDisabled(t *testing.T) {
-	troubles := map[string]func(*scene){
-		"the driver cannot tell the tree": func(s *scene) {
-			s.driver.set(func(d *fakeDriver) { d.err = plugins.ErrNotReady })
-		},
-		"the driver cannot tell its nodes": func(s *scene) {
-			s.driver.set(func(d *fakeDriver) { d.nodes = nil })
-		},
-		"a reshape waits for a restart": func(s *scene) {
-			s.driver.set(func(d *fakeDriver) {
-				d.answer = func(*providertree.Tree, providertree.Allocations) (providertree.Allocations, error) {
-					return nil, plugins.ErrReshapeNeeded
-				}
-			})
-		},
-	}
-	for name, trouble := range troubles {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var mu sync.Mutex
-				reason := ""
-				set := func(r string) {
-					mu.Lock()
-					defer mu.Unlock()
-					reason = r
-				}
-				s := start(t, shared, func(s *scene) {
-					s.disabled = func(plugins.Node) (string, bool) {
-						mu.Lock()
-						defer mu.Unlock()
-						return reason, reason != ""
-					}
-				})
-				<-s.tracker.Ready()
-				trouble(s)
-				s.tracker.Refresh("an operator asked")
-				synctest.Wait()
-				set("it is broken")
-				s.tracker.Refresh("disabled")
-				synctest.Wait()
-				st := s.tracker.Status().Nodes[0]
-				if !s.said().HasTraits(nodeUUID, resourcetracker.TraitStatusDisabled, "CUSTOM_RACK_7") || st.DisabledReason != "it is broken" || st.State != resourcetracker.Degraded {
-					t.Errorf("not disabled: %+v", st)
-				}
-				writes := s.writes()
-				time.Sleep(10 * time.Minute)
-				synctest.Wait()
-				if s.writes() != writes {
-					t.Errorf("%d more writes", s.writes()-writes)
-				}
-				set("")
-				s.tracker.Refresh("enabled")
-				synctest.Wait()
-				if s.said().HasTraits(nodeUUID, resourcetracker.TraitStatusDisabled) {
-					t.Error("not enabled")
-				}
-			})
-		})
-	}
 }

@@ -3,6 +3,7 @@
 package resourcetracker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -52,9 +53,9 @@ func (t *Tracker) layouts(ctx context.Context, d draft) (from, to int, err error
 	}
 	from = d.record.Shape
 	switch told := t.layoutInTree(d.known, d.node.UUID); {
-	case told > 0 && told < from:
-		from = told
-	case told == 0 && from > 0 && !d.record.Pending && d.record.Providers[d.node.UUID].Traits[t.layoutTrait(from)] != "":
+	case told != 0:
+		from = min(from, told)
+	case !d.record.Pending && d.record.Providers[d.node.UUID].Traits[t.layoutTrait(from)] != "":
 		from = 0 // the trait was there and is not: nor need what it told be
 	}
 	if from > to {
@@ -72,7 +73,7 @@ func (t *Tracker) hadLayout(d draft) bool {
 			return true
 		}
 	}
-	return t.layoutInTree(d.known, d.node.UUID) > 0
+	return t.layoutInTree(d.known, d.node.UUID) != 0
 }
 
 // layoutPrefix begins the trait that says which shape a tree has; the driver's name and the number
@@ -102,8 +103,8 @@ func (t *Tracker) layoutInTree(tree *providertree.Tree, root string) int {
 	least := 0
 	for _, trait := range p.Traits {
 		number, ours := strings.CutPrefix(trait, t.layoutTraitPrefix())
-		if n, err := strconv.Atoi(number); ours && err == nil && n > 0 && (least == 0 || n < least) {
-			least = n
+		if n, err := strconv.Atoi(number); ours && err == nil && n != 0 {
+			least = min(n, cmp.Or(least, n))
 		}
 	}
 	return least

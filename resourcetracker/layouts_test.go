@@ -178,28 +178,48 @@ func TestANewNodeIsMadeInTheNewestShape(t *testing.T) {
 }
 
 func TestTheStepThatIsWrongIsNamed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := start(t, threeSteps, func(s *scene) {
-			honest := s.driver.step
-			s.driver.step = func(tree *providertree.Tree, from int, allocations providertree.Allocations) (providertree.Allocations, map[string]string, error) {
-				after, renames, err := honest(tree, from, allocations)
-				if from == 2 {
-					delete(after, guest2)
+	for name, c := range map[string]struct {
+		wrong   func(after providertree.Allocations) error
+		problem string // of the refusal; "": it is no refusal
+		error   string
+	}{
+		"allocations are lost": {func(after providertree.Allocations) error { delete(after, guest2); return nil },
+			"step from layout version 2 to 3: the driver's reshape does not pass the agent's checks", guest2},
+		"a reshape is asked for": {func(providertree.Allocations) error { return &plugins.ReshapeNeeded{Reason: "again and again"} },
+			"the driver was given all allocations for the step from layout version 2 to 3, but asks for a reshape", "again and again"},
+		"allocations cannot move": {func(providertree.Allocations) error {
+			return &plugins.ReshapeFailed{Reason: "stale", Violations: []plugins.Violation{{Consumer: guest1, Class: "VGPU", Provider: gpu, Problem: "no guest"}}}
+		}, "step from layout version 2 to 3: the driver cannot move the allocations: stale", "2 VGPU of cn1_gpu: no guest"},
+		"the driver fails": {func(providertree.Allocations) error { return plugins.ErrNotReady }, "", "asking the driver for the step from layout version 2 to 3: "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := start(t, threeSteps, func(s *scene) {
+					honest := s.driver.step
+					s.driver.step = func(tree *providertree.Tree, from int, allocations providertree.Allocations) (providertree.Allocations, map[string]string, error) {
+						after, renames, err := honest(tree, from, allocations)
+						if from == 2 {
+							err = errors.Join(err, c.wrong(after))
+						}
+						return after, renames, err
+					}
+				})
+				var err error
+				if c.problem == "" {
+					<-s.tracker.Ready()
+					err = errors.New(s.tracker.Status().Nodes[0].Error)
+				} else {
+					err = <-s.ended
 				}
-				return after, renames, err
-			}
+				var fatal *resourcetracker.FatalError
+				var refused *resourcetracker.ReshapeError
+				if errors.As(err, &fatal) != (c.problem != "") || errors.As(err, &refused) && refused.Problem != c.problem || !strings.Contains(err.Error(), c.error) {
+					t.Errorf("the start ended with %v", err)
+				}
+				s.checkLayout(oldShape)
+			})
 		})
-		err := <-s.ended
-		var fatal *resourcetracker.FatalError
-		var refused *resourcetracker.ReshapeError
-		if !errors.As(err, &fatal) || !fatal.Protects || !errors.As(err, &refused) {
-			t.Fatalf("the start ended with %v", err)
-		}
-		if want := "step from layout version 2 to 3: the driver's reshape does not pass the agent's checks"; refused.Problem != want || len(refused.Violations) == 0 || refused.Violations[0].Consumer != guest2 {
-			t.Errorf("refused: %v", refused)
-		}
-		s.checkLayout(oldShape)
-	})
+	}
 }
 
 // TestADriverThatIsOlderThanTheTreeIsHeld: one with a lower layout version, or without any. The
@@ -260,6 +280,70 @@ func TestADriverThatIsOlderThanTheTreeIsHeld(t *testing.T) {
 		tree := s.said()
 		if n := older.tracker.Status().Nodes[0]; tree.Len() != 1 || len(n.Kept) > 0 || !tree.HasTraits(nodeUUID, "CUSTOM_COMPUTE_AGENT_SHAPE_FAKE_1") || tree.HasTraits(nodeUUID, "CUSTOM_COMPUTE_AGENT_SHAPE_FAKE_4") {
 			t.Errorf("the older driver's tree: %v, node %+v", slices.Collect(tree.All()), n)
+		}
+	})
+}
+
+// TestALayoutOfARunningAgent: a driver that a reload brings does not reshape a tree that is known
+// to have had a layout version, by its record or by itself; any other it is simply asked about.
+func TestALayoutOfARunningAgent(t *testing.T) {
+	for name, c := range map[string]struct {
+		recorded int
+		inTree   bool
+		asked    bool
+		shape    int // of the status
+	}{
+		"the record has one":   {recorded: 1},
+		"the tree has one":     {inTree: true},
+		"neither has":          {asked: true},
+		"both have the newest": {recorded: 4, inTree: true, asked: true, shape: 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := start(t, threeSteps, func(s *scene) {
+					s.running = true
+					s.driver.answer = onRoot
+					if c.inTree {
+						_, err := s.placement.tree.AddTraits(nodeUUID, "CUSTOM_COMPUTE_AGENT_SHAPE_FAKE_4")
+						must(s, err)
+					}
+					must(s, s.records.Save(&ownership.Record{Root: nodeUUID, Node: "cn1", Driver: "fake", Shape: c.recorded, Providers: map[string]ownership.Provider{}}))
+				})
+				<-s.tracker.Ready()
+				n := s.tracker.Status().Nodes[0]
+				if s.calls() > 0 != c.asked || len(s.driver.steps) > 0 || (n.Cause == resourcetracker.CauseReshapeLate) == c.asked || n.Shape != c.shape {
+					t.Errorf("asked %d times, %+v", s.calls(), n)
+				}
+			})
+		})
+	}
+}
+
+// TestAStepSeesNothingOfTheOperators, and what guests hold of it stays in the tree.
+func TestAStepSeesNothingOfTheOperators(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		license := providertree.Inventory{Total: 4}
+		s := start(t, threeSteps, func(s *scene) {
+			_, err := s.placement.tree.SetInventory(nodeUUID, "CUSTOM_LICENSE", license)
+			must(s, err)
+			s.placement.allocations[guest1].Resources[nodeUUID]["CUSTOM_LICENSE"] = 3
+			honest := s.driver.step
+			s.driver.step = func(tree *providertree.Tree, from int, allocations providertree.Allocations) (providertree.Allocations, map[string]string, error) {
+				if _, there := tree.Inventory(nodeUUID, "CUSTOM_LICENSE"); there {
+					t.Errorf("the step from %d sees it", from)
+				}
+				return honest(tree, from, allocations)
+			}
+			must(s, s.records.Save(&ownership.Record{Root: nodeUUID, Node: "cn1", Driver: "fake", Shape: 1, Providers: map[string]ownership.Provider{
+				nodeUUID: {Name: "cn1", Owner: ownership.Driver, Inventories: map[string]ownership.Stock{"CUSTOM_LICENSE": {Owner: ownership.Operator, Inventory: license}, "VGPU": {Owner: ownership.Driver, Inventory: providertree.Inventory{Total: 4}}}},
+			}}))
+		})
+		<-s.tracker.Ready()
+		if n := s.tracker.Status().Nodes[0]; n.State != resourcetracker.Reporting || n.Shape != 4 {
+			t.Errorf("%+v", n)
+		}
+		if _, there := s.said().Inventory(nodeUUID, "VGPU"); there {
+			t.Error("VGPU is still on the root")
 		}
 	})
 }

@@ -161,7 +161,7 @@ func movedAway(history []journal.Entry) map[plugins.Place]relocation {
 			for class := range p.Before {
 				place := plugins.Place{Provider: p.UUID, Class: class}
 				delete(out, place)
-				if _, stays := p.After[class]; !stays && len(gained[renames.Present(class)]) > 0 {
+				if _, stays := p.After[class]; !stays {
 					out[place] = relocation{reshape: e.ID, to: gained[renames.Present(class)]}
 				}
 			}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/reportclient"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 	"github.com/compute-agent/compute-agent/resourcetracker/journal"
 	"github.com/compute-agent/compute-agent/resourcetracker/ownership"
@@ -161,55 +162,34 @@ func TestAReshapeAskedForAgain(t *testing.T) {
 	})
 }
 
-// TestADriverThatFlaps: one that reports something else at every pass is reported with the values;
-// one that changes its mind now and then, or whose devices come one after another, is not.
+// TestADriverThatFlaps is reported, and no longer when it has stopped. See TestWhenAnItemFlaps for
+// what flapping is.
 func TestADriverThatFlaps(t *testing.T) {
-	for name, c := range map[string]struct {
-		vcpus  func(pass int64) int64
-		passes int
-		want   string
-	}{
-		"to and fro":          {func(n int64) int64 { return 8 + n%2 }, 12, "inventory VCPU of cn1: total "},
-		"never the same":      {func(n int64) int64 { return 8 + n*7%61 }, 12, "inventory VCPU of cn1: total "},
-		"every other pass":    {func(n int64) int64 { return 8 + n/2%2 }, 100, ""},
-		"growing without end": {func(n int64) int64 { return 8 + n }, 70, "inventory VCPU of cn1: total "},
-		"growing for a while": {func(n int64) int64 { return 8 + min(n, 40) }, 100, ""},
-		"a burst":             {func(n int64) int64 { return 8 + min(n, 9)%2 }, 100, ""},
-		"steady":              {func(int64) int64 { return 8 }, 100, ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				pass := int64(0)
-				s := start(t, func(s *scene) {
-					s.driver.edit = func(tree *providertree.Tree) {
-						_, err := tree.SetInventory(nodeUUID, "VCPU", providertree.Inventory{Total: c.vcpus(pass)})
-						must(s, err)
-						pass++
-					}
-				})
-				<-s.tracker.Ready()
-				for range c.passes {
-					s.tracker.Refresh("the test")
-					synctest.Wait()
-				}
-				got := strings.Join(s.tracker.Status().Nodes[0].Flapping, "; ")
-				if (got == "") != (c.want == "") || !strings.HasPrefix(got, c.want) {
-					t.Errorf("it is reported: %q, want %q", got, c.want)
-				}
-				if c.want == "" {
-					return
-				}
-				s.driver.set(func(d *fakeDriver) { d.edit = nil })
-				for range 20 {
-					s.tracker.Refresh("the test")
-					synctest.Wait()
-				}
-				if got := s.tracker.Status().Nodes[0].Flapping; len(got) > 0 {
-					t.Errorf("it is over, and still reported: %q", got)
-				}
-			})
-		})
-	}
+	synctest.Test(t, func(t *testing.T) {
+		s := start(t)
+		<-s.tracker.Ready()
+		refresh := func(times int, change int64) []string {
+			for range times {
+				s.driver.set(func(d *fakeDriver) { d.vcpus = change - d.vcpus })
+				s.tracker.Refresh("the test")
+				synctest.Wait()
+			}
+			return s.tracker.Status().Nodes[0].Flapping
+		}
+		if got := refresh(9, 17); len(got) != 1 || !strings.HasPrefix(got[0], "inventory VCPU of cn1: total ") { // with the first pass
+			t.Errorf("reported: %q", got)
+		}
+		// passes that fail and write nothing do not count
+		s.placement.set(func(p *fakePlacement) { p.readErr = reportclient.ErrUnavailable })
+		if got := refresh(20, 17); len(got) != 1 {
+			t.Errorf("after an outage: %q", got)
+		}
+		s.placement.set(func(p *fakePlacement) { p.readErr = nil })
+		s.driver.set(func(d *fakeDriver) { d.vcpus = 8 })
+		if got := refresh(20, 16); len(got) > 0 {
+			t.Errorf("it is over, and still reported: %q", got)
+		}
+	})
 }
 
 // TestWritingShowsHowFarItIs: while a pass writes, and no longer.

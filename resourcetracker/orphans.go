@@ -39,7 +39,7 @@ func (t *Tracker) lookForOrphans(ctx context.Context, nodes []plugins.Node, held
 	if t.config.Records == nil {
 		return
 	}
-	named := make([]string, 0, len(nodes)+len(held))
+	var named []string
 	for _, n := range nodes {
 		named = append(named, n.UUID)
 	}

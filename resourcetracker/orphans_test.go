@@ -3,6 +3,10 @@
 package resourcetracker_test
 
 import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,6 +15,7 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 	"github.com/compute-agent/compute-agent/resourcetracker/ownership"
+	"github.com/compute-agent/compute-agent/resourcetracker/providerconfig"
 )
 
 // TestANodeThatIsNoLongerNamedIsShown, once in the log, and nothing of it is touched; and it comes
@@ -54,6 +59,149 @@ func TestANodeThatIsNoLongerNamedIsShown(t *testing.T) {
 		synctest.Wait()
 		if st := s.tracker.Status(); len(st.Nodes) != 2 || st.Nodes[1].State != resourcetracker.Reporting || s.writes() != writes {
 			t.Errorf("%+v, %d writes", st, s.writes()-writes)
+		}
+	})
+}
+
+// checker is a driver that knows which nodes are gone for good.
+type checker struct {
+	*fakeDriver
+	deleted bool
+	fails   error
+	asked   int
+}
+
+func (d *checker) NodeDeleted(context.Context, plugins.Node) (bool, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.asked++
+	return d.deleted, d.fails
+}
+
+// remover is a Placement from which nodes can be removed.
+type remover struct{ *fakePlacement }
+
+func (p remover) TreeOf(ctx context.Context, uuid string) (*providertree.Tree, error) {
+	return p.Tree(ctx, uuid, "")
+}
+
+func (p remover) RemoveProvider(_ context.Context, before providertree.Provider) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_, err := p.tree.Remove(before.UUID)
+	return err
+}
+func (remover) Forget(string) {}
+
+// TestOrphansAreExamined at once, on request and every five minutes: only one that the driver says
+// was removed for good, and that is entirely ours, is deleted. Any other is shown with the reason.
+func TestOrphansAreExamined(t *testing.T) {
+	for name, c := range map[string]struct {
+		driver    checker
+		created   bool // by this agent, says the record
+		elsewhere bool
+		damaged   bool // the record
+		reason    string
+		gone      bool
+	}{
+		"the driver does not say so":     {created: true, reason: "the driver does not confirm that it was removed for good"},
+		"the driver cannot say":          {driver: checker{fails: plugins.ErrUnsupported}, created: true, reason: "the driver does not confirm that it was removed for good"},
+		"the driver does not know":       {driver: checker{deleted: true, fails: plugins.ErrNotReady}, created: true, reason: "the driver does not know whether it was removed for good: " + plugins.ErrNotReady.Error()},
+		"gone, and not ours":             {driver: checker{deleted: true}, reason: "this agent found the node's root provider"},
+		"gone, and ours":                 {driver: checker{deleted: true}, created: true, gone: true},
+		"another driver of the agent's":  {driver: checker{deleted: true}, created: true, elsewhere: true},
+		"a record that cannot be loaded": {driver: checker{deleted: true}, damaged: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				driver := &c.driver
+				counted := &counter{}
+				dir := t.TempDir()
+				s := start(t, twoNodes, func(s *scene) {
+					s.records = ownership.Open(dir)
+					driver.fakeDriver = s.driver
+					s.also(func(config *resourcetracker.Config) {
+						config.Driver, config.Placement, config.Observer = driver, remover{s.placement}, counted
+						config.Elsewhere = func(root string) bool { return c.elsewhere && root == second }
+					})
+				})
+				time.Sleep(30 * time.Second)
+				record, err := s.records.Load(second)
+				must(s, err)
+				record.Created = c.created
+				must(s, s.records.Save(record))
+				if c.damaged {
+					must(s, os.WriteFile(s.records.Path(second), []byte("{"), 0o600))
+				}
+				s.driver.set(func(d *fakeDriver) { d.nodes = d.nodes[:1] })
+				writes := counted.count(resourcetracker.EventWrite, "cn2")
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				nodes := s.tracker.Status().Nodes
+				if len(nodes) == 2 && (c.reason == "" || !strings.Contains(nodes[1].Orphaned, c.reason)) || len(nodes) != 2 && c.reason != "" {
+					t.Errorf("%+v", nodes)
+				}
+				deleted := counted.count(resourcetracker.EventWrite, "cn2") - writes
+				if s.said().Exists(second) == c.gone || (s.logged("Deleted a node from Placement", second) == 1) != c.gone || (deleted == 1) != c.gone {
+					t.Errorf("gone %v; logged %s", !s.said().Exists(second), s.log)
+				}
+				if (s.logged("Not all records of former nodes can be read") == 1) != c.damaged {
+					t.Errorf("logged %s", s.log)
+				}
+				if c.reason == "" || !c.created {
+					return
+				}
+				for _, step := range []struct {
+					wait time.Duration
+					want int
+				}{{0, 1}, {4 * time.Minute, 1}, {time.Minute, 2}, {4 * time.Minute, 2}, {time.Minute, 3}} {
+					time.Sleep(step.wait)
+					synctest.Wait()
+					driver.mu.Lock()
+					if driver.asked != step.want {
+						t.Errorf("asked %d times after %v more, want %d", driver.asked, step.wait, step.want)
+					}
+					driver.mu.Unlock()
+				}
+				s.tracker.Refresh("a person asks")
+				synctest.Wait()
+				if driver.asked != 4 {
+					t.Errorf("asked %d times after a request, want 4", driver.asked)
+				}
+			})
+		})
+	}
+}
+
+// TestNoLookWithoutOrphans: while the driver names the same nodes, the records are not read.
+func TestNoLookWithoutOrphans(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := start(t, twoNodes)
+		<-s.tracker.Ready()
+		must(s, os.WriteFile(s.records.Path(second), []byte("{"), 0o600))
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if n := s.logged("Not all records of former nodes can be read"); n != 0 {
+			t.Errorf("the records were read, logged %d times", n)
+		}
+	})
+}
+
+// TestAnOrphanHasNoEntriesOfProviderYAML: an entry that only it could have matched is reported.
+func TestAnOrphanHasNoEntriesOfProviderYAML(t *testing.T) {
+	dir := t.TempDir()
+	check(t, os.WriteFile(filepath.Join(dir, "a.yaml"), []byte("meta: {schema_version: '1.0'}\nproviders: [{identification: {name: absent}, traits: {additional: [CUSTOM_A]}}]\n"), 0o600))
+	config, _, err := providerconfig.Load(dir)
+	check(t, err)
+	synctest.Test(t, func(t *testing.T) {
+		s := start(t, twoNodes, func(s *scene) { s.providerConfig = func() *providerconfig.Config { return config } })
+		<-s.tracker.Ready()
+		s.driver.set(func(d *fakeDriver) { d.nodes = d.nodes[:1] })
+		s.tracker.Refresh("a person asks")
+		synctest.Wait()
+		nodes := s.tracker.Status().Nodes
+		if len(nodes) != 2 || nodes[1].State != resourcetracker.Orphaned || len(nodes[0].Conflicts) != 1 || !strings.Contains(nodes[0].Conflicts[0], "absent") {
+			t.Errorf("%+v", nodes)
 		}
 	})
 }

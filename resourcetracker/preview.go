@@ -89,7 +89,7 @@ func (t *Tracker) Plan(ctx context.Context, opts PlanOptions) ([]NodePlan, error
 	if err != nil {
 		return nil, err
 	}
-	out := make([]NodePlan, 0, len(nodes)+len(held))
+	out := []NodePlan{}
 	for _, e := range held {
 		out = append(out, NodePlan{Node: e.Node.Name, UUID: e.Node.UUID, Err: e})
 	}

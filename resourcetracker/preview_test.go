@@ -10,13 +10,17 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 )
 
 // TestPlanOfAReshape: everything is computed, nothing is written, also after start-up.
 func TestPlanOfAReshape(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := start(t, vgpus, func(s *scene) { s.running = true })
+		s := start(t, vgpus, func(s *scene) {
+			s.running = true
+			must(s, s.placement.tree.Populate([]providertree.Provider{{UUID: child2, Name: "cn1_untouched", ParentUUID: nodeUUID, Inventories: providertree.Inventories{"FPGA": {Total: 1}}}}))
+		})
 		<-s.tracker.Ready()
 		plans, err := s.tracker.Plan(t.Context(), resourcetracker.PlanOptions{Reshape: true})
 		if err != nil || plans[0].Err != nil {

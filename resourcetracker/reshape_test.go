@@ -222,6 +222,15 @@ var refusals = map[string]struct {
 			return after, err
 		}
 	}, []string{guest1, "2 would be lost", guest2, "all its allocations would be lost", "plan --reshape"}, []string{}},
+	"inventory removed that is still allocated": {func(s *scene) {
+		s.driver.answer = func(tree *providertree.Tree, a providertree.Allocations) (providertree.Allocations, error) {
+			if a == nil {
+				return nil, plugins.ErrReshapeNeeded
+			}
+			_, err := tree.RemoveInventory(nodeUUID, "VGPU")
+			return a, err
+		}
+	}, []string{guest1, guest2, "cn1 would have no inventory of it"}, []string{}},
 	"guarded as any tree": {func(s *scene) {
 		s.driver.answer = func(tree *providertree.Tree, a providertree.Allocations) (providertree.Allocations, error) {
 			after, err := moveVGPUs(tree, a)
@@ -251,6 +260,9 @@ func TestRefusedReshapeIsFatalAtStartUp(t *testing.T) {
 					if !strings.Contains(err.Error(), part) {
 						t.Errorf("the error does not say %q:\n%v", part, err)
 					}
+				}
+				if n := s.logged("The reshape is refused: nothing was moved", `"offenders":[`); n != 1 {
+					t.Errorf("logged %d times", n)
 				}
 				s.checkLayout(oldShape)
 				if d := cmp.Diff(c.journalled, s.outcomes()); d != "" {

@@ -276,9 +276,7 @@ func (t *Tracker) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			if done != nil {
 				drain := time.AfterFunc(drainTime, abandon)
-				if err := <-done; err != nil {
-					t.config.Logger.Debug().Err(err).Msg("The last pass did not finish.")
-				}
+				t.config.Logger.Debug().Err(<-done).Msg("The last pass ended.")
 				drain.Stop()
 			}
 			return nil
@@ -297,11 +295,8 @@ func (t *Tracker) Run(ctx context.Context) error {
 				last = errDriverMoved // once is enough until the next round
 				continue
 			}
-			if early := eventSpacing - time.Since(ended); early > 0 {
-				next.Reset(early)
-				continue
-			}
-			next.Stop()
+			next.Reset(eventSpacing - time.Since(ended))
+			continue
 		case err := <-done:
 			done, last, ended = nil, err, time.Now()
 			if fatal := (*FatalError)(nil); errors.As(err, &fatal) {
@@ -337,7 +332,7 @@ func (t *Tracker) listen(busy bool, last error) (requests, changes <-chan string
 	switch {
 	case busy:
 		return nil, nil
-	case last != nil && (aboutPlacement(last) || errors.Is(last, errDriverMoved)):
+	case aboutPlacement(last), errors.Is(last, errDriverMoved):
 		return t.refresh, nil
 	}
 	return t.refresh, t.changes

@@ -183,6 +183,9 @@ func TestFatalOnlyAtStartUp(t *testing.T) {
 				if err := <-s.ended; !errors.As(err, &fatal) || !fatal.Protects {
 					t.Errorf("start-up went on: %v", err)
 				}
+				if refused := s.logged("The reshape is refused") == 1; refused == errors.Is(cause, reportclient.ErrIdentity) {
+					t.Errorf("logged as a refused reshape: %v", refused)
+				}
 				s = start(t)
 				<-s.tracker.Ready()
 				s.driver.set(func(d *fakeDriver) { d.err = cause })
@@ -219,13 +222,15 @@ func TestNoLifeWithoutProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		s := start(t, func(s *scene) { s.driver.block = func(context.Context) { <-release } })
-		time.Sleep(25 * time.Second)
-		if age := time.Since(s.tracker.Beat()); age > 2*time.Second {
+		begin := time.Now()
+		time.Sleep(25*time.Second + time.Millisecond)
+		if age := time.Since(s.tracker.Beat()); age != time.Millisecond {
 			t.Errorf("no life for %v in a pass that is within its deadline", age)
 		}
 		time.Sleep(3 * time.Minute)
-		if age := time.Since(s.tracker.Beat()); age < time.Minute {
-			t.Errorf("life %v ago in a pass that hangs", age)
+		// two deadlines and five seconds from the beginning there is none any more
+		if last := s.tracker.Beat().Sub(begin); last != 64*time.Second {
+			t.Errorf("the last life of a pass that hangs is after %v", last)
 		}
 		close(release)
 		<-s.tracker.Ready()

@@ -93,9 +93,9 @@ func Undo(ctx context.Context, placement Reshaper, j *journal.Journal, records *
 	if open, openErr := j.Unresolved(entry.Root); openErr != nil || len(open) > 0 {
 		return fmt.Errorf("undoing reshape %d: the outcome is not known yet, the next pass determines it: %w", id, errors.Join(err, openErr))
 	}
-	if _, layoutErr := setShape(records, entry.Root, shape); layoutErr != nil {
-		err = errors.Join(err, layoutErr) // then the next start makes steps that change nothing
-	}
+	// if that fails, the next start makes steps that change nothing
+	_, layoutErr := setShape(records, entry.Root, shape)
+	err = errors.Join(err, layoutErr)
 	switch {
 	case errors.Is(err, reportclient.ErrConflict):
 		return &UndoError{ID: id, Reason: "another client has written to its resource providers or consumers since (the generations differ)", Hint: instead, Err: err}

@@ -100,11 +100,17 @@ func TestAnUndoWithoutAnAnswer(t *testing.T) {
 			must(s, err)
 			s.placement.set(func(p *fakePlacement) {
 				p.lost = happened
-				switch {
-				case !c.lost:
-					p.onReshape = func() error { return fmt.Errorf("%w: no capacity", reportclient.ErrReshapeRefused) }
-				case !happened:
-					p.onReshape = func() error { return reportclient.ErrUnavailable }
+				p.onReshape = func() error {
+					if record, err := s.records.Load(nodeUUID); err != nil || record.Shape != 0 {
+						t.Errorf("a crash now would leave %+v, %v", record, err)
+					}
+					switch {
+					case !c.lost:
+						return fmt.Errorf("%w: no capacity", reportclient.ErrReshapeRefused)
+					case !happened:
+						return reportclient.ErrUnavailable
+					}
+					return nil
 				}
 			})
 			if err := s.tracker.Undo(t.Context(), history, 1); err == nil {
@@ -198,6 +204,26 @@ func check(t *testing.T, errs ...error) {
 	t.Helper()
 	if err := errors.Join(errs...); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestUndoNeedsTheRecord, if there is one, to be readable: nothing is posted before it is brought
+// to the layout version that the tree may have.
+func TestUndoNeedsTheRecord(t *testing.T) {
+	for content, says := range map[string]string{"": "", "{": "the node's record in the state directory cannot be changed"} {
+		dir := t.TempDir()
+		r := &reshaper{outcome: reportclient.ReshapeHappened, log: journal.New(dir)}
+		check(t, r.log.Begin(nodeUUID, moved()), r.log.End(nodeUUID, reportclient.ReshapeHappened))
+		records := ownership.Open(dir)
+		if content != "" {
+			check(t, records.Save(&ownership.Record{Root: nodeUUID, Node: "cn1", Driver: "fake"}), os.WriteFile(records.Path(nodeUUID), []byte(content), 0o600))
+		}
+		history, err := journal.Read(dir)
+		check(t, err)
+		err = resourcetracker.Undo(t.Context(), r, r.log, records, history, 1)
+		if (err == nil) != (says == "") || err != nil && !strings.Contains(err.Error(), says) || len(r.applied) == 1 != (err == nil) {
+			t.Errorf("with the record %q: %v, %d posted", content, err, len(r.applied))
+		}
 	}
 }
 

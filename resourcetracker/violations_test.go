@@ -31,6 +31,8 @@ func TestViolationGroupsSayNothingTwice(t *testing.T) {
 		{Consumer: "c", Class: "VCPU", Problem: "no domain", Hint: stale},
 		{Consumer: "a", Provider: cell, Class: "VGPU", Problem: "no device", Hint: stale},
 		{Provider: root, Problem: "no root"},
+		{Consumer: "d", Problem: "no owner"},
+		{Consumer: "d", Provider: root, Problem: "no place"},
 		{Problem: "and 3 more"},
 	}}, nil).of(held, tree)
 	want := []ViolationGroup{
@@ -38,6 +40,8 @@ func TestViolationGroupsSayNothingTwice(t *testing.T) {
 		{Problem: "no device", Concerns: []string{"consumer a, 1 VGPU of resource provider " + cell}, Hint: stale},
 		{Problem: "no capacity", Concerns: []string{"consumer b, 9 VCPU of cn1"}, Hint: pinned},
 		{Problem: "no root", Concerns: []string{"resource provider " + root}},
+		{Problem: "no owner", Concerns: []string{"consumer d"}},
+		{Problem: "no place", Concerns: []string{"consumer d, cn1"}},
 		{Problem: "and 3 more"},
 	}
 	if d := cmp.Diff(want, refused.ViolationGroups()); d != "" {
@@ -45,7 +49,7 @@ func TestViolationGroupsSayNothingTwice(t *testing.T) {
 	}
 	list := []string{
 		"consumer a, 10 MEMORY_MB and 2 VCPU of cn1: no domain", "consumer c, VCPU: no domain", "consumer a, 1 VGPU of resource provider " + cell + ": no device",
-		"consumer b, 9 VCPU of cn1: no capacity", "resource provider " + root + ": no root", "and 3 more",
+		"consumer b, 9 VCPU of cn1: no capacity", "resource provider " + root + ": no root", "consumer d: no owner", "consumer d, cn1: no place", "and 3 more",
 	}
 	if d := cmp.Diff(list, refused.List()); d != "" {
 		t.Error(d)

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package resourcetracker
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/reportclient"
+	"github.com/compute-agent/compute-agent/resourcetracker/journal"
+)
+
+// TestLayoutTrait: the driver's name with what a trait can have, and the least number of those that
+// the tree has.
+func TestLayoutTrait(t *testing.T) {
+	tracker := New(Config{Name: "az`{AZ@[09/:é-_"})
+	const prefix = "CUSTOM_COMPUTE_AGENT_SHAPE_AZ__AZ__09______"
+	if got := tracker.layoutTrait(12); got != prefix+"12" {
+		t.Errorf("%s, want %s12", got, prefix)
+	}
+	for want, numbers := range map[int]string{0: "", 3: "12 3 7", 4: "0 4 5", 5: "5 X 4X 99999999999999999999", 8: "8"} {
+		tree := &providertree.Tree{}
+		check(tree.AddRoot(gNode.UUID, "cn1"))
+		must(tree.AddTraits(gNode.UUID, "CUSTOM_COMPUTE_AGENT_SHAPE_FAKE_1"))
+		for _, n := range strings.Fields(numbers) {
+			must(tree.AddTraits(gNode.UUID, prefix+n))
+		}
+		if got := tracker.layoutInTree(tree, gNode.UUID); got != want {
+			t.Errorf("of %q the layout version is %d, want %d", numbers, got, want)
+		}
+	}
+}
+
+// TestReshapedIsAnyChangeOfTheTree but for traits and aggregates.
+func TestReshapedIsAnyChangeOfTheTree(t *testing.T) {
+	for name, c := range map[string]struct {
+		edit func(*draft)
+		want bool
+	}{
+		"nothing": {func(*draft) {}, false},
+		"traits, aggregates": {func(d *draft) {
+			must(d.answer.AddTraits(gNode.UUID, "A"))
+			must(d.answer.AddAggregates(gNode.UUID, id(7, 7)))
+		}, false},
+		"inventory":            {func(d *draft) { must(d.answer.SetInventory(gNode.UUID, "VCPU", providertree.Inventory{Total: 3})) }, true},
+		"a provider that came": {func(d *draft) { check(d.answer.AddChild(gNode.UUID, id(4, 8), "cn1_new")) }, true},
+		"one that went":        {func(d *draft) { must(d.answer.Remove(id(4, 0))) }, true},
+		"one for another": {func(d *draft) {
+			must(d.answer.Remove(id(4, 0)))
+			check(d.answer.AddChild(gNode.UUID, id(4, 8), "cn1_new"))
+		}, true},
+		"one renamed":          {func(d *draft) { must(d.answer.Rename(id(4, 0), "cn1_new")) }, true},
+		"one moved":            {func(d *draft) { must(d.answer.Move(id(4, 0), id(4, 1))) }, true},
+		"allocations":          {func(d *draft) { d.after[id(9, 3)].Resources[gNode.UUID]["VCPU"] = 3 }, true},
+		"no allocations given": {func(d *draft) { d.before = nil; must(d.answer.Remove(id(4, 0))) }, false},
+	} {
+		d := vgpus()
+		d.base, d.answer, d.before = d.desired, d.desired.Clone(), d.after.Clone()
+		c.edit(&d)
+		if d.reshaped() != c.want {
+			t.Errorf("%s: %v", name, !c.want)
+		}
+	}
+}
+
+// TestOlderDriverError says what it is known by, and what helps.
+func TestOlderDriverError(t *testing.T) {
+	const install, docs = "install a version of the driver with layout version 4 again", "; docs/upgrading-drivers.md explains how to go back to the older one"
+	for _, c := range []struct {
+		err         OlderDriverError
+		error, hint string
+	}{
+		{OlderDriverError{Recorded: 4, Driver: 3}, "the provider tree has layout version 4, but this driver has layout version 3; ", install + docs},
+		{OlderDriverError{Recorded: 4, Reshape: 7}, "the provider tree has layout version 4, but this driver has no layout version; ", install + "; or, to stay with this one, undo the reshape: `compute-agent reshape undo 7`"},
+		{OlderDriverError{Reshape: 7, Returned: []string{"a", "b"}}, "the driver reports inventory that reshape 7 moved in its old place again, without asking for a reshape, so it would be counted twice: a; b; ",
+			"install the newer version of the driver again; or, to stay"},
+		{OlderDriverError{}, "the driver reports", "install the newer version of the driver again" + docs},
+	} {
+		if got := c.err.Error(); !strings.HasPrefix(got, c.error) || !strings.HasSuffix(got, "nothing is written for the node") {
+			t.Errorf("%s\nwant %s", got, c.error)
+		}
+		if got := c.err.Hint(); !strings.HasPrefix(got, c.hint) {
+			t.Errorf("%s\nwant %s", got, c.hint)
+		}
+	}
+}
+
+// TestMovedAway follows inventory through the journal: only reshapes that happened, or may have,
+// moved something; what came back was not moved.
+func TestMovedAway(t *testing.T) {
+	inventories := func(classes ...string) providertree.Inventories {
+		out := providertree.Inventories{}
+		for _, class := range classes {
+			out[class] = providertree.Inventory{Total: 1}
+		}
+		return out
+	}
+	n := int64(0)
+	move := func(outcome reportclient.ReshapeOutcome, from, to string) journal.Entry {
+		n++
+		return journal.Entry{ID: n, Outcome: outcome, Reshape: &reportclient.Reshape{Providers: []reportclient.ReshapedProvider{
+			{UUID: from, Before: inventories("VCPU", "VGPU"), After: inventories("VCPU")}, {UUID: to, Before: inventories("PGPU"), After: inventories("PGPU", "VGPU")},
+		}}}
+	}
+	at := func(provider string) plugins.Place { return plugins.Place{Provider: provider, Class: "VGPU"} }
+	lost := move(reportclient.ReshapeHappened, "a", "b")
+	lost.Reshape.Providers[1].After = inventories("PGPU")
+	renamed := move(reportclient.ReshapeHappened, "a", "b")
+	renamed.Reshape.Providers[1].After, renamed.Renames = inventories("PGPU", "CUSTOM_SLICE"), map[string]string{"VGPU": "CUSTOM_SLICE"}
+	for name, c := range map[string]struct {
+		history []journal.Entry
+		want    map[plugins.Place][]plugins.Place
+	}{
+		"nothing":         {nil, nil},
+		"one that cannot": {[]journal.Entry{{ID: 9, Outcome: reportclient.ReshapeHappened}}, nil},
+		"refused":         {[]journal.Entry{move(reportclient.ReshapeRefused, "a", "b")}, nil},
+		"open":            {[]journal.Entry{move("", "a", "b")}, nil},
+		"happened":        {[]journal.Entry{move(reportclient.ReshapeHappened, "a", "b")}, map[plugins.Place][]plugins.Place{at("a"): {at("b")}}},
+		"perhaps":         {[]journal.Entry{move(reportclient.ReshapeUnknown, "a", "b")}, map[plugins.Place][]plugins.Place{at("a"): {at("b")}}},
+		"and on":          {[]journal.Entry{move(reportclient.ReshapeHappened, "a", "b"), move(reportclient.ReshapeHappened, "b", "c")}, map[plugins.Place][]plugins.Place{at("a"): {at("b")}, at("b"): {at("c")}}},
+		"and back":        {[]journal.Entry{move(reportclient.ReshapeHappened, "a", "b"), move(reportclient.ReshapeHappened, "b", "a")}, map[plugins.Place][]plugins.Place{at("b"): {at("a")}}},
+		"to nowhere":      {[]journal.Entry{lost}, map[plugins.Place][]plugins.Place{at("a"): nil}},
+		"renamed":         {[]journal.Entry{renamed}, map[plugins.Place][]plugins.Place{at("a"): {{Provider: "b", Class: "CUSTOM_SLICE"}}}},
+	} {
+		got := map[plugins.Place][]plugins.Place{}
+		for place, r := range movedAway(c.history) {
+			got[place] = r.to
+		}
+		if c.want == nil {
+			c.want = map[plugins.Place][]plugins.Place{}
+		}
+		if d := cmp.Diff(c.want, got); d != "" {
+			t.Errorf("%s (-want +got):\n%s", name, d)
+		}
+	}
+}
+
+// TestHeldBy names ten consumers at most.
+func TestHeldBy(t *testing.T) {
+	var all []string
+	for n := range 12 {
+		all = append(all, fmt.Sprint("c", n))
+	}
+	ten := strings.Join(all[:10], ", ")
+	for n, want := range map[int]string{
+		0: "", 1: " They are held by the consumer c0.", 2: " They are held by the consumers c0, c1.",
+		10: " They are held by the consumers " + ten + ".", 11: " They are held by the consumers " + ten + " and 1 more.", 12: " They are held by the consumers " + ten + " and 2 more.",
+	} {
+		if got := heldBy(all[:n]); got != want {
+			t.Errorf("%d: %q, want %q", n, got, want)
+		}
+	}
+}
+
+// TestAddedAmountsDoNotWrap: what a driver gives may be anything.
+func TestAddedAmountsDoNotWrap(t *testing.T) {
+	d := vgpus()
+	d.after[id(9, 1)].Resources[id(4, 0)]["VGPU"] = -1 << 63
+	violations := guardReshape(d)
+	if len(violations) != 2 || !strings.HasSuffix(violations[1].Problem, "it holds 2 on the providers of cn1 and would hold -9223372036854775808: 9223372036854775810 would be lost") {
+		t.Errorf("%v", violations)
+	}
+	d = vgpus()
+	d.after[id(9, 1)].Resources[id(4, 0)]["VGPU"] = providertree.MaxUnit
+	if violations := guardReshape(d); len(violations) == 0 || !strings.Contains(violations[0].Problem, "more than the max_unit") && !strings.Contains(violations[0].Problem, "would be added") {
+		t.Errorf("the most that an allocation can be: %v", violations)
+	}
+	d.after[id(9, 1)].Resources[id(4, 0)]["VGPU"]++
+	if violations := guardReshape(d); len(violations) == 0 || !strings.Contains(violations[0].Problem, "at most 2147483647") {
+		t.Errorf("one more: %v", violations)
+	}
+}
