@@ -164,7 +164,7 @@ func (m model) seedAPI(t *testing.T, path string, url func(c int) string) {
 	}
 	check(t, store.MapNodes(ctx, nodes))
 	s := template()
-	check(t, store.CreateServers(ctx, []apidb.NewServer{{Server: s}}, nil))
+	check(t, store.CreateServers(ctx, []apidb.RequestSpec{{Server: s}}, nil))
 	check(t, store.Place(ctx, s.UUID, cellUUID(1)))
 	check(t, store.Built(ctx, s.UUID))
 	check(t, store.Close())
@@ -178,7 +178,7 @@ func (m model) seedAPI(t *testing.T, path string, url func(c int) string) {
 			return err
 		}
 		return multiply(ctx, tx, "request_specs", numbers, map[string]string{
-			"instance_uuid": uuidOf, "spec": "json_set(spec, '$.instance_uuid', " + uuidOf + ", '$.project_id', 'p' || (i % " + fmt.Sprint(m.projects) + "))",
+			"instance_uuid": uuidOf, "spec": "json_set(spec, '$.uuid', " + uuidOf + ", '$.project_id', 'p' || (i % " + fmt.Sprint(m.projects) + "))",
 		}, "instance_uuid = '"+s.UUID+"'")
 	}))
 }

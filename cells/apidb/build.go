@@ -18,14 +18,14 @@ import (
 // here and one from the cell say the same.
 //
 // Cost: one fsync; with check the count of a project; three rows for each server.
-func (s *DB) CreateServers(ctx context.Context, servers []NewServer, check func(Counts) error) error {
+func (s *DB) CreateServers(ctx context.Context, servers []RequestSpec, check func(Counts) error) error {
 	if len(servers) == 0 {
 		return nil
 	}
-	project := servers[0].Server.ProjectID
-	for _, n := range servers {
-		if n.Server.UUID == "" || n.Server.ProjectID != project || project == "" {
-			return fmt.Errorf("server %q of project %q among those of project %q: %w", n.Server.UUID, n.Server.ProjectID, project, ErrInvalid)
+	project := servers[0].ProjectID
+	for _, r := range servers {
+		if r.UUID == "" || r.ProjectID != project || project == "" {
+			return fmt.Errorf("server %q of project %q among those of project %q: %w", r.UUID, r.ProjectID, project, ErrInvalid)
 		}
 	}
 	return s.write(ctx, "creating servers", func(tx *sql.Tx) error {
@@ -38,8 +38,8 @@ func (s *DB) CreateServers(ctx context.Context, servers []NewServer, check func(
 				return err
 			}
 		}
-		for _, n := range servers {
-			if err := s.createServer(ctx, tx, n); err != nil {
+		for _, r := range servers {
+			if err := s.createServer(ctx, tx, r); err != nil {
 				return err
 			}
 		}
@@ -47,46 +47,49 @@ func (s *DB) CreateServers(ctx context.Context, servers []NewServer, check func(
 	})
 }
 
-func (s *DB) createServer(ctx context.Context, tx *sql.Tx, n NewServer) error {
-	spec, err := text(n.Spec())
+func (s *DB) createServer(ctx context.Context, tx *sql.Tx, r RequestSpec) error {
+	spec, err := text(r.Kept())
 	if err != nil {
-		return fmt.Errorf("the specification of server %s: %w", n.Server.UUID, err)
+		return fmt.Errorf("the specification of server %s: %w", r.UUID, err)
 	}
-	instance, err := text(n.Server)
+	instance, err := text(r.Server)
 	if err != nil {
-		return fmt.Errorf("server %s: %w", n.Server.UUID, err)
+		return fmt.Errorf("server %s: %w", r.UUID, err)
 	}
-	created := s.momentOr(n.Server.CreatedAt)
+	created := s.momentOr(r.CreatedAt)
 	made, err := sqldb.Exec(ctx, tx, `INSERT INTO instance_mappings (instance_uuid, project_id, user_id, queued_for_delete, created_at) VALUES (?, ?, ?, 0, ?)`+
-		s.kit.Dialect.Upsert("instance_uuid"), n.Server.UUID, n.Server.ProjectID, n.Server.UserID, created)
+		s.kit.Dialect.Upsert("instance_uuid"), r.UUID, r.ProjectID, r.UserID, created)
 	if err != nil {
 		return err
 	}
 	if made == 0 {
-		return fmt.Errorf("server %s: %w", n.Server.UUID, ErrExists)
+		return fmt.Errorf("server %s: %w", r.UUID, ErrExists)
 	}
 	if _, err := sqldb.Exec(ctx, tx, "INSERT INTO request_specs (instance_uuid, vcpus, memory_mb, spec) VALUES (?, ?, ?, ?)",
-		n.Server.UUID, n.Server.Flavor.VCPUs, n.Server.Flavor.MemoryMB, spec); err != nil {
+		r.UUID, r.Flavor.VCPUs, r.Flavor.MemoryMB, spec); err != nil {
 		return err
 	}
 	_, err = sqldb.Exec(ctx, tx, "INSERT INTO build_requests (instance_uuid, project_id, created_at, instance) VALUES (?, ?, ?, ?)",
-		n.Server.UUID, n.Server.ProjectID, created, instance)
+		r.UUID, r.ProjectID, created, instance)
 	return err
 }
 
-const buildRequests = `SELECT b.instance_uuid, b.created_at, b.instance, COALESCE(c.uuid, '') FROM build_requests b
+// A build request has the server, and its specification the host and node that are forced.
+const buildRequests = `SELECT b.instance_uuid, COALESCE(s.spec, '{}'), b.instance, COALESCE(c.uuid, '') FROM build_requests b
+	LEFT JOIN request_specs s ON s.instance_uuid = b.instance_uuid
 	JOIN instance_mappings m ON m.instance_uuid = b.instance_uuid LEFT JOIN cell_mappings c ON c.id = m.cell_id `
 
 func (s *DB) scanBuildRequest(row sqldb.Row) (b BuildRequest, err error) {
-	var uuid, instance string
-	var created int64
-	if err := row.Scan(&uuid, &created, &instance, &b.CellUUID); err != nil {
+	var uuid, spec, instance string
+	if err := row.Scan(&uuid, &spec, &instance, &b.CellUUID); err != nil {
+		return b, err
+	}
+	if b.RequestSpec, err = s.readSpec(uuid, spec); err != nil {
 		return b, err
 	}
 	if err := json.Unmarshal([]byte(instance), &b.Server); err != nil {
 		return b, s.damaged("the build request of server "+uuid, err)
 	}
-	b.CreatedAt = timeOut(created)
 	return b, nil
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 )
 
 // counts of rows, as told by the file itself.
@@ -24,15 +25,17 @@ func TestCreateServers(t *testing.T) {
 	s := fresh(t)
 	a, b := at(server("a", "p"), start.Add(time.Second)), server("b", "p")
 	must(t, s.CreateServers(ctx, nil, func(apidb.Counts) error { return errors.New("never asked") }))
-	must(t, s.CreateServers(ctx, []apidb.NewServer{a, b}, nil))
+	must(t, s.CreateServers(ctx, []apidb.RequestSpec{a, b}, nil))
 
 	no := false
 	wants[apidb.Mapping](t, "mapping")(s.Mapping(ctx, "a"))(apidb.Mapping{
 		ID: 1, InstanceUUID: "a", ProjectID: "p", UserID: "user", QueuedForDelete: &no, CreatedAt: start.Add(time.Second)})
-	wants[apidb.RequestSpec](t, "specification")(s.RequestSpec(ctx, "a"))(a.Spec())
-	wants[map[string]apidb.RequestSpec](t, "specifications")(s.RequestSpecs(ctx, []string{"b", "a", "c"}))(map[string]apidb.RequestSpec{"a": a.Spec(), "b": b.Spec()})
-	buildA := apidb.BuildRequest{Server: a.Server, CreatedAt: start.Add(time.Second)}
-	buildB := apidb.BuildRequest{Server: b.Server, CreatedAt: start} // by the store's clock
+	kept := apidb.RequestSpec{
+		Server:     cellwire.Server{UUID: "a", ProjectID: "p", UserID: "user", Flavor: a.Flavor, ImageRef: "image", Zone: "zone", CreatedAt: a.CreatedAt},
+		ForcedHost: "host", ForcedNode: "node",
+	}
+	wants[apidb.RequestSpec](t, "specification")(s.RequestSpec(ctx, "a"))(kept)
+	buildA, buildB := apidb.BuildRequest{RequestSpec: a}, apidb.BuildRequest{RequestSpec: b}
 	wants[apidb.BuildRequest](t, "build request")(s.BuildRequest(ctx, "a"))(buildA)
 	wants[[]apidb.BuildRequest](t, "build requests, newest first")(s.BuildRequests(ctx, "p", 0))([]apidb.BuildRequest{buildA, buildB})
 	wants[[]apidb.BuildRequest](t, "build requests of all projects")(s.BuildRequests(ctx, "", 0))([]apidb.BuildRequest{buildA, buildB})
@@ -46,11 +49,11 @@ func TestCreateServers(t *testing.T) {
 	_, err = s.Mapping(ctx, "c")
 	wantError(t, "no mapping", err, apidb.ErrNotFound)
 
-	wantError(t, "a uuid that there is", s.CreateServers(ctx, []apidb.NewServer{server("c", "p"), server("a", "p")}, nil), apidb.ErrExists)
+	wantError(t, "a uuid that there is", s.CreateServers(ctx, []apidb.RequestSpec{server("c", "p"), server("a", "p")}, nil), apidb.ErrExists)
 	other := server("d", "p")
 	other.Server.UUID = ""
-	wantError(t, "a server without a uuid", s.CreateServers(ctx, []apidb.NewServer{other}, nil), apidb.ErrInvalid)
-	wantError(t, "two projects", s.CreateServers(ctx, []apidb.NewServer{server("d", "p"), server("e", "q")}, nil), apidb.ErrInvalid)
+	wantError(t, "a server without a uuid", s.CreateServers(ctx, []apidb.RequestSpec{other}, nil), apidb.ErrInvalid)
+	wantError(t, "two projects", s.CreateServers(ctx, []apidb.RequestSpec{server("d", "p"), server("e", "q")}, nil), apidb.ErrInvalid)
 	if got := rowCounts(t, s); got != "2|2|2|0" {
 		t.Errorf("after refusals there are %s rows", got)
 	}
@@ -63,7 +66,7 @@ func TestCreateServersCheck(t *testing.T) {
 	placed(t, s, server("z", "q"), cellUUID(1))
 	refusal := errors.New("over quota")
 	var saw apidb.Counts
-	err := s.CreateServers(ctx, []apidb.NewServer{server("b", "p"), server("c", "p")}, func(c apidb.Counts) error { saw = c; return refusal })
+	err := s.CreateServers(ctx, []apidb.RequestSpec{server("b", "p"), server("c", "p")}, func(c apidb.Counts) error { saw = c; return refusal })
 	if err != refusal { //nolint:errorlint // returned as it is
 		t.Errorf("got %v, want the very error of check", err)
 	}
@@ -84,7 +87,7 @@ func TestQuotaIsExact(t *testing.T) {
 	results := make(chan error, tries)
 	for i := range tries {
 		wg.Go(func() {
-			results <- s.CreateServers(ctx, []apidb.NewServer{server(fmt.Sprint("s", i), "p")}, func(c apidb.Counts) error {
+			results <- s.CreateServers(ctx, []apidb.RequestSpec{server(fmt.Sprint("s", i), "p")}, func(c apidb.Counts) error {
 				if c.Instances >= quota {
 					return over
 				}
@@ -110,7 +113,7 @@ func TestQuotaIsExact(t *testing.T) {
 func TestLifeOfABuild(t *testing.T) {
 	s := fresh(t)
 	withCells(t, s, 2)
-	must(t, s.CreateServers(ctx, []apidb.NewServer{server("a", "p")}, nil))
+	must(t, s.CreateServers(ctx, []apidb.RequestSpec{server("a", "p")}, nil))
 	must(t, s.Claim(ctx, apidb.Claim{InstanceUUID: "a", NodeUUID: "n1", CellUUID: cellUUID(1)}))
 	must(t, s.Claim(ctx, apidb.Claim{InstanceUUID: "a", NodeUUID: "n2", CellUUID: cellUUID(2), CreatedAt: start.Add(time.Minute)}))
 	claim := apidb.Claim{InstanceUUID: "a", NodeUUID: "n2", CellUUID: cellUUID(2), CreatedAt: start.Add(time.Minute)}
@@ -149,7 +152,7 @@ func TestLifeOfABuild(t *testing.T) {
 func TestBuiltInCell0(t *testing.T) {
 	s := fresh(t)
 	withCells(t, s, 1)
-	must(t, s.CreateServers(ctx, []apidb.NewServer{server("a", "p")}, nil))
+	must(t, s.CreateServers(ctx, []apidb.RequestSpec{server("a", "p")}, nil))
 	claim := apidb.Claim{InstanceUUID: "a", NodeUUID: "n1", CellUUID: cellUUID(1), CreatedAt: start}
 	must(t, s.Claim(ctx, claim))
 	must(t, s.Place(ctx, "a", apidb.Cell0UUID))
@@ -164,7 +167,7 @@ func TestBuiltInCell0(t *testing.T) {
 func TestAbandonBuild(t *testing.T) {
 	s := fresh(t)
 	withCells(t, s, 1)
-	must(t, s.CreateServers(ctx, []apidb.NewServer{server("a", "p")}, nil))
+	must(t, s.CreateServers(ctx, []apidb.RequestSpec{server("a", "p")}, nil))
 	claim := apidb.Claim{InstanceUUID: "a", NodeUUID: "n1", CellUUID: cellUUID(1), CreatedAt: start}
 	must(t, s.Claim(ctx, claim))
 	must(t, s.AbandonBuild(ctx, "a"))

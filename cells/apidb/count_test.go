@@ -19,7 +19,7 @@ func TestCountPending(t *testing.T) {
 		}
 	}
 	count(0, 0)
-	must(t, s.CreateServers(ctx, []apidb.NewServer{server("a", "p"), server("b", "p")}, nil))
+	must(t, s.CreateServers(ctx, []apidb.RequestSpec{server("a", "p"), server("b", "p")}, nil))
 	must(t, s.Claim(ctx, apidb.Claim{InstanceUUID: "a", NodeUUID: "n", CellUUID: cellUUID(1), CreatedAt: start}))
 	count(2, 1)
 	must(t, s.AbandonBuild(ctx, "a"))

@@ -74,7 +74,7 @@ func storm(path, name string) error {
 }
 
 func boot(s *apidb.DB, uuid string, i int, say func(what, uuid string)) error {
-	if err := s.CreateServers(ctx, []apidb.NewServer{server(uuid, "p")}, nil); err != nil {
+	if err := s.CreateServers(ctx, []apidb.RequestSpec{server(uuid, "p")}, nil); err != nil {
 		return err
 	}
 	say("created", uuid)

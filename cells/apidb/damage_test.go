@@ -136,7 +136,7 @@ func TestFullDisk(t *testing.T) {
 	var full error
 	var last int
 	for last = 0; full == nil && last < 2000; last++ {
-		full = s.CreateServers(ctx, []apidb.NewServer{server(fmt.Sprint("s", last), "p")}, nil)
+		full = s.CreateServers(ctx, []apidb.RequestSpec{server(fmt.Sprint("s", last), "p")}, nil)
 	}
 	wantError(t, "a full disk", full, apidb.ErrUnavailable)
 	if full == nil || !strings.Contains(full.Error(), "the disk is full") || !strings.Contains(full.Error(), "make space in") {
@@ -154,7 +154,7 @@ func TestFullDisk(t *testing.T) {
 	shut(t, s)
 	s = open(t, path, apidb.Options{})
 	defer shut(t, s)
-	must(t, s.CreateServers(ctx, []apidb.NewServer{server(refused, "p")}, nil))
+	must(t, s.CreateServers(ctx, []apidb.RequestSpec{server(refused, "p")}, nil))
 }
 
 func second[T any](_ T, err error) error { return err }
@@ -186,7 +186,7 @@ func TestDamage(t *testing.T) {
 // TestDamagedRow: the error names a row with invalid JSON.
 func TestDamagedRow(t *testing.T) {
 	s := fresh(t)
-	must(t, s.CreateServers(ctx, []apidb.NewServer{server("a", "p")}, nil))
+	must(t, s.CreateServers(ctx, []apidb.RequestSpec{server("a", "p")}, nil))
 	execute(t, s.Path(), "UPDATE request_specs SET spec = '{'", "UPDATE build_requests SET instance = '['")
 	_, err := s.RequestSpec(ctx, "a")
 	wantError(t, "specification", err, apidb.ErrUnavailable)
@@ -209,7 +209,7 @@ func TestContext(t *testing.T) {
 	wantError(t, "listing", err, context.Canceled)
 	// In the middle of a transaction.
 	late, cancel := context.WithCancel(ctx)
-	err = s.CreateServers(late, []apidb.NewServer{server("a", "p")}, func(apidb.Counts) error { cancel(); return nil })
+	err = s.CreateServers(late, []apidb.RequestSpec{server("a", "p")}, func(apidb.Counts) error { cancel(); return nil })
 	wantError(t, "in the middle", err, context.Canceled)
 	_, err = s.Mapping(ctx, "a")
 	wantError(t, "what was given up", err, apidb.ErrNotFound)

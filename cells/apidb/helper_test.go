@@ -97,23 +97,23 @@ func withCells(t fatal, s *apidb.DB, n int) {
 }
 
 // server is one of a project, of 2 VCPUs and 512 MiB.
-func server(uuid, project string) apidb.NewServer {
+func server(uuid, project string) apidb.RequestSpec {
 	flavor := cellwire.Flavor{ID: "f1", Flavor: plugins.Flavor{Name: "small", VCPUs: 2, MemoryMB: 512, RootGB: 1, ExtraSpecs: map[string]string{"trait:CUSTOM_A": "required"}}}
-	return apidb.NewServer{
-		Server: cellwire.Server{UUID: uuid, ProjectID: project, UserID: "user", Name: "server " + uuid, Flavor: flavor, ImageRef: "image", Zone: "zone", VMState: cellwire.VMBuilding, TaskState: cellwire.TaskScheduling},
-		Host:   "host", Node: "node",
+	return apidb.RequestSpec{
+		Server:     cellwire.Server{UUID: uuid, ProjectID: project, UserID: "user", Name: "server " + uuid, Flavor: flavor, ImageRef: "image", Zone: "zone", VMState: cellwire.VMBuilding, TaskState: cellwire.TaskScheduling},
+		ForcedHost: "host", ForcedNode: "node",
 	}
 }
 
-func at(n apidb.NewServer, created time.Time) apidb.NewServer {
-	n.Server.CreatedAt = created
+func at(n apidb.RequestSpec, created time.Time) apidb.RequestSpec {
+	n.CreatedAt = created
 	return n
 }
 
 // placed makes a server that is in a cell.
-func placed(t fatal, s *apidb.DB, n apidb.NewServer, cell string) {
+func placed(t fatal, s *apidb.DB, n apidb.RequestSpec, cell string) {
 	t.Helper()
-	must(t, s.CreateServers(ctx, []apidb.NewServer{n}, nil))
+	must(t, s.CreateServers(ctx, []apidb.RequestSpec{n}, nil))
 	must(t, s.Place(ctx, n.Server.UUID, cell))
 	must(t, s.Built(ctx, n.Server.UUID))
 }

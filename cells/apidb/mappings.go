@@ -217,40 +217,27 @@ func (s *DB) UnmigratedCells(ctx context.Context) ([]string, error) {
 	return out, s.failed(ctx, "listing cells with mappings that are not migrated", err)
 }
 
-type specRow struct {
-	uuid string
-	spec RequestSpec
-}
-
-func (s *DB) scanSpec(row sqldb.Row) (r specRow, err error) {
-	var spec string
-	if err := row.Scan(&r.uuid, &spec); err != nil {
-		return r, err
+// readSpec reads the specification of a server. In those of older programs its uuid has another
+// name.
+func (s *DB) readSpec(uuid, text string) (spec RequestSpec, err error) {
+	if err := json.Unmarshal([]byte(text), &spec); err != nil {
+		return spec, s.damaged("the specification of server "+uuid, err)
 	}
-	if err := json.Unmarshal([]byte(spec), &r.spec); err != nil {
-		return r, s.damaged("the specification of server "+r.uuid, err)
-	}
-	return r, nil
+	spec.UUID = uuid
+	return spec, nil
 }
 
 // RequestSpec implements [Store]. Cost: one look-up.
 func (s *DB) RequestSpec(ctx context.Context, uuid string) (RequestSpec, error) {
-	r, found, err := sqldb.One(ctx, s.kit.Reader, s.scanSpec, "SELECT instance_uuid, spec FROM request_specs WHERE instance_uuid = ?", uuid)
+	spec, found, err := sqldb.One(ctx, s.kit.Reader, func(row sqldb.Row) (RequestSpec, error) {
+		var text string
+		if err := row.Scan(&text); err != nil {
+			return RequestSpec{}, err
+		}
+		return s.readSpec(uuid, text)
+	}, "SELECT spec FROM request_specs WHERE instance_uuid = ?", uuid)
 	if err == nil && !found {
 		err = notFound("the specification of server %s", uuid)
 	}
-	return r.spec, s.failed(ctx, "reading the specification of server "+uuid, err)
-}
-
-// RequestSpecs implements [Store]. Cost: one look-up for each server, in one question.
-func (s *DB) RequestSpecs(ctx context.Context, uuids []string) (map[string]RequestSpec, error) {
-	found, err := sqldb.All(ctx, s.kit.Reader, s.scanSpec, "SELECT instance_uuid, spec FROM request_specs WHERE instance_uuid IN (SELECT value FROM json_each(?))", sqldb.List(uuids))
-	if err != nil {
-		return nil, s.failed(ctx, "reading specifications", err)
-	}
-	out := make(map[string]RequestSpec, len(found))
-	for _, r := range found {
-		out[r.uuid] = r.spec
-	}
-	return out, nil
+	return spec, s.failed(ctx, "reading the specification of server "+uuid, err)
 }

@@ -26,7 +26,7 @@ func TestOneDecision(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		round++
 		uuid := fmt.Sprint("server", round)
-		must(t, s.CreateServers(ctx, []apidb.NewServer{server(uuid, "p")}, nil))
+		must(t, s.CreateServers(ctx, []apidb.RequestSpec{server(uuid, "p")}, nil))
 		// Each scheduler tries cells one after the other, as after a failed insert; it may end the
 		// build when it has won.
 		type scheduler struct {

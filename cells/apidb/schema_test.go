@@ -55,10 +55,14 @@ func TestUpgrade(t *testing.T) {
 			ms, err = s.Mappings(ctx, apidb.MappingFilter{ProjectID: "p", Living: true})
 			wantUUIDs(t, "living", ms, err, "old2", "old1")
 			spec, err := s.RequestSpec(ctx, "old1")
-			if must(t, err); spec.Flavor.VCPUs != 1 {
+			if must(t, err); spec.UUID != "old1" || spec.Flavor.VCPUs != 1 || spec.ForcedHost != "host1" {
 				t.Errorf("the specification is %+v", spec)
 			}
-			must(t, s.CreateServers(ctx, []apidb.NewServer{server("new", "p")}, nil))
+			build, err := s.BuildRequest(ctx, "old2")
+			if must(t, err); build.UUID != "old2" || build.Name != "web" || build.Host != "" || build.ForcedHost != "host2" || build.ForcedNode != "node2" || build.CellUUID != cellUUID(1) {
+				t.Errorf("the build request is %+v", build)
+			}
+			must(t, s.CreateServers(ctx, []apidb.RequestSpec{server("new", "p")}, nil))
 			m, err := s.Mapping(ctx, "new")
 			if must(t, err); m.QueuedForDelete == nil || *m.QueuedForDelete {
 				t.Errorf("the mapping of a new server is %+v", m)
@@ -70,7 +74,9 @@ func TestUpgrade(t *testing.T) {
 	}
 }
 
-// old is a database that has had the first step, with two servers in cell1.
+// old is a database that has had the first step, with two servers in cell1, of which the second is
+// being built. The rows are those of a program before [apidb.RequestSpec] was all that was asked
+// for.
 func old(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "api.db")
@@ -81,8 +87,10 @@ func old(t *testing.T) string {
 	for i := 1; i <= 2; i++ {
 		statements = append(statements,
 			fmt.Sprintf("INSERT INTO instance_mappings (instance_uuid, cell_id, project_id, user_id, created_at) VALUES ('old%d', 1, 'p', 'u', %d)", i, i),
-			fmt.Sprintf(`INSERT INTO request_specs (instance_uuid, vcpus, memory_mb, spec) VALUES ('old%d', %d, 320, '{"instance_uuid": "old%d", "flavor": {"vcpus": %d}}')`, i, i, i, i))
+			fmt.Sprintf(`INSERT INTO request_specs (instance_uuid, vcpus, memory_mb, spec) VALUES ('old%d', %d, 320, '{"instance_uuid": "old%d", "flavor": {"vcpus": %d}, "host": "host%d", "node": "node%d"}')`, i, i, i, i, i, i))
 	}
+	statements = append(statements, `INSERT INTO build_requests (instance_uuid, project_id, created_at, instance)
+		VALUES ('old2', 'p', 2, '{"uuid": "old2", "project_id": "p", "name": "web", "flavor": {"vcpus": 2}, "vm_state": "building"}')`)
 	execute(t, path, statements...)
 	return path
 }

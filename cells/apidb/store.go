@@ -113,24 +113,30 @@ type Mapping struct {
 // Queued reports whether the server is known to be deleted or about to be.
 func (m Mapping) Queued() bool { return m.QueuedForDelete != nil && *m.QueuedForDelete }
 
-// RequestSpec is what was asked for, kept for as long as the mapping.
+// RequestSpec is what was asked for: the server that is to be, and where. Its Zone is the one asked
+// for, "": none. All of it is there while the server is built; afterwards what
+// [RequestSpec.Kept] leaves of it, as long as the mapping.
+//
+// In its JSON host and node are the forced ones: a server that was asked for is on no host yet.
 type RequestSpec struct {
-	InstanceUUID string          `json:"instance_uuid"`
-	ProjectID    string          `json:"project_id"`
-	UserID       string          `json:"user_id,omitempty"`
-	Flavor       cellwire.Flavor `json:"flavor"`
-	ImageRef     string          `json:"image_ref,omitempty"`
-	Zone         string          `json:"availability_zone,omitempty"` // "": none was asked for
-	// Host and Node are forced by an administrator; "": any.
-	Host string `json:"host,omitempty"`
-	Node string `json:"node,omitempty"`
-	// Extra conditions of the flavor (resources:, trait:) are in Flavor.ExtraSpecs.
+	cellwire.Server
+	// ForcedHost and ForcedNode are chosen by an administrator; "": any.
+	ForcedHost string `json:"host,omitempty"`
+	ForcedNode string `json:"node,omitempty"`
+}
+
+// Kept is what is kept of it as long as the mapping. Extra conditions of the flavor (resources:,
+// trait:) are in Flavor.ExtraSpecs.
+func (r RequestSpec) Kept() RequestSpec {
+	r.Server = cellwire.Server{
+		UUID: r.UUID, ProjectID: r.ProjectID, UserID: r.UserID, Flavor: r.Flavor, ImageRef: r.ImageRef, Zone: r.Zone, CreatedAt: r.CreatedAt,
+	}
+	return r
 }
 
 // BuildRequest is a server that is not in a cell yet, or not yet released there.
 type BuildRequest struct {
-	Server    cellwire.Server // what it is going to be
-	CreatedAt time.Time
+	RequestSpec
 	// CellUUID is that of the mapping: not "" when it is placed and not released yet.
 	CellUUID string
 }
@@ -217,7 +223,7 @@ type Store interface {
 	// CreateServers writes the mapping (placed nowhere, not queued), the specification and the
 	// build request of each server, all or none. check runs in the transaction with what the
 	// project has, these not counted; its error is returned and nothing written. It may be nil.
-	CreateServers(ctx context.Context, servers []NewServer, check func(Counts) error) error
+	CreateServers(ctx context.Context, servers []RequestSpec, check func(Counts) error) error
 	// BuildRequests are those of a project ("": all), newest first, at most limit (0: all).
 	BuildRequests(ctx context.Context, projectID string, limit int) ([]BuildRequest, error)
 	// PendingBuilds are all build requests, oldest first, without the servers: for who goes through
@@ -264,9 +270,8 @@ type Store interface {
 	Unmigrated(ctx context.Context, cellUUID string, limit int) ([]Mapping, error)
 	UnmigratedCells(ctx context.Context) ([]string, error)
 
-	// RequestSpec is that of a server. [ErrNotFound]. RequestSpecs are those that there are.
+	// RequestSpec is what is kept of that of a server. [ErrNotFound].
 	RequestSpec(ctx context.Context, uuid string) (RequestSpec, error)
-	RequestSpecs(ctx context.Context, uuids []string) (map[string]RequestSpec, error)
 
 	// CountProject counts what a project has: instances from mappings that are living and in one of
 	// the cells (nil: in any, or placed nowhere), cores and RAM from their specifications.
@@ -291,19 +296,4 @@ type Store interface {
 	// SchemaVersion is how many schema steps the database has had, and how many this program knows.
 	SchemaVersion(ctx context.Context) (has, knows int, err error)
 	Close() error
-}
-
-// NewServer is a server that was asked for. Its Zone is the one asked for; Host and Node are
-// forced, "": any.
-type NewServer struct {
-	Server     cellwire.Server
-	Host, Node string
-}
-
-// Spec is what is kept of it as long as the mapping.
-func (n NewServer) Spec() RequestSpec {
-	s := &n.Server
-	return RequestSpec{
-		InstanceUUID: s.UUID, ProjectID: s.ProjectID, UserID: s.UserID, Flavor: s.Flavor, ImageRef: s.ImageRef, Zone: s.Zone, Host: n.Host, Node: n.Node,
-	}
 }

@@ -127,25 +127,24 @@ func (c *cloud) do(who, version, method, path, body string) reply {
 // fakeScheduler notes what it is asked for, and does it, or fails as told.
 type fakeScheduler struct {
 	asked    []scheduler.CreateRequest
-	down     []bool // AllowCellDown of each
 	deleted  []string
 	restored []string
 	// room is how many servers the quota lets through at most; 0 is any number.
-	room int
+	room int64
 	err  error
 }
 
-func (b *fakeScheduler) Create(_ context.Context, r scheduler.CreateRequest, allowCellDown bool) ([]cellwire.Server, error) {
-	b.asked, b.down = append(b.asked, r), append(b.down, allowCellDown)
+func (b *fakeScheduler) Create(_ context.Context, r scheduler.CreateRequest) ([]apidb.RequestSpec, error) {
+	b.asked = append(b.asked, r)
 	if b.err != nil {
 		return nil, b.err
 	}
 	if b.room > 0 && r.Min > b.room {
 		return nil, &scheduler.QuotaExceededError{Resources: []string{"instances"}, Requested: []string{fmt.Sprint(r.Min)}, Used: []string{"10"}, Allowed: []string{fmt.Sprint(10 + b.room)}}
 	}
-	made := make([]cellwire.Server, r.Max)
+	made := make([]apidb.RequestSpec, r.Max)
 	for i := range made {
-		made[i] = r.Server
+		made[i] = r.RequestSpec
 		made[i].UUID = uuid(100*len(b.asked) + i)
 	}
 	return made, nil

@@ -40,8 +40,8 @@ func (a *API) createServers(x *exchange) error {
 	if err := x.rejectUnsupported(body, asked); err != nil {
 		return err
 	}
-	zone, err := x.requestedZone(memberString(asked, "availability_zone"))
-	if err != nil {
+	request := scheduler.CreateRequest{Min: least, Max: most}
+	if err := x.requestedZone(memberString(asked, "availability_zone"), &request.RequestSpec); err != nil {
 		return err
 	}
 	// An empty one that is given stands for an empty disk: for a server booted from a volume it is
@@ -61,29 +61,28 @@ func (a *API) createServers(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	server := cellwire.Server{
+	request.Server = cellwire.Server{
 		ProjectID: x.Who.Project, UserID: x.Who.User,
-		Name: memberString(asked, "name"), ImageRef: image, Flavor: flavor, Zone: zone.name, Metadata: metadata,
+		Name: memberString(asked, "name"), ImageRef: image, Flavor: flavor, Zone: request.Zone, Metadata: metadata,
 		Tags: requestedTags(asked), UserData: memberString(asked, "user_data"),
 		DiskConfig: "MANUAL",
 		AccessIPv4: requestedAddress(asked, "accessIPv4"), AccessIPv6: requestedAddress(asked, "accessIPv6"),
 		Reservation: "r-" + randomLetters(8),
 	}
-	server.Hostname = hostName(server.Name)
-	server.Description = &server.Name
+	request.Hostname = hostName(request.Name)
+	request.Description = new(request.Name)
 	if x.since(vDescription) {
-		server.Description = memberText(asked, "description")
+		request.Description = memberText(asked, "description")
 	}
 	if choice := memberString(asked, "OS-DCF:diskConfig"); choice != "" {
-		server.DiskConfig = choice
+		request.DiskConfig = choice
 	}
-	made, err := a.scheduler.Create(x.ctx(), scheduler.CreateRequest{
-		Server: server, Min: int(least), Max: int(most), Host: zone.host, Node: zone.node,
-	}, x.may(ruleCreateCellDown, x.Who.Project))
+	request.AllowCellDown = x.may(ruleCreateCellDown, x.Who.Project)
+	made, err := a.scheduler.Create(x.ctx(), request)
 	if err != nil {
 		return createFault(err)
 	}
-	return x.accepted(asked, &made[0])
+	return x.accepted(asked, &made[0].Server)
 }
 
 // createFault maps the error of a boot to an API error.

@@ -121,44 +121,42 @@ func requestedAddress(asked *jsonkit.Object, name string) string {
 	return address.String()
 }
 
-// zoneRequest is the requested zone, and the host and node that an administrator forces.
-type zoneRequest struct{ name, host, node string }
-
-// requestedZone reads ZONE, ZONE:HOST, ZONE:HOST:NODE or ZONE::NODE. As in Nova a zone does not
-// count beside a forced host, unless it is the default one, and without a host it has to be the
-// zone of an enabled service of a cell that is up.
-func (x *exchange) requestedZone(text string) (zoneRequest, error) {
+// requestedZone reads ZONE, ZONE:HOST, ZONE:HOST:NODE or ZONE::NODE: the requested zone, and the
+// host and node that an administrator forces. As in Nova a zone does not count beside a forced
+// host, unless it is the default one, and without a host it has to be the zone of an enabled
+// service of a cell that is up.
+func (x *exchange) requestedZone(text string, into *apidb.RequestSpec) error {
 	parts := strings.Split(text, ":")
-	z := zoneRequest{name: parts[0]}
+	into.Zone = parts[0]
 	switch len(parts) {
 	case 1:
 	case 2:
-		z.host = parts[1]
+		into.ForcedHost = parts[1]
 	case 3:
-		z.host, z.node = parts[1], parts[2]
+		into.ForcedHost, into.ForcedNode = parts[1], parts[2]
 	default:
-		return z, badRequest("Invalid input received: Unable to parse availability_zone")
+		return badRequest("Invalid input received: Unable to parse availability_zone")
 	}
-	if z.host != "" || z.node != "" {
+	if into.ForcedHost != "" || into.ForcedNode != "" {
 		if err := x.allowOwn(ruleCreateForcedHost); err != nil {
-			return z, err
+			return err
 		}
-		if z.name != x.api.options.DefaultZone {
-			z.name = ""
+		if into.Zone != x.api.options.DefaultZone {
+			into.Zone = ""
 		}
-		return z, nil
+		return nil
 	}
-	if z.name == "" || z.name == x.api.options.DefaultZone {
-		return z, nil
+	if into.Zone == "" || into.Zone == x.api.options.DefaultZone {
+		return nil
 	}
 	known, err := x.api.zones(x.ctx())
 	if err != nil {
-		return z, err
+		return err
 	}
-	if !slices.Contains(known, z.name) {
-		return z, badRequest("The requested availability zone is not available")
+	if !slices.Contains(known, into.Zone) {
+		return badRequest("The requested availability zone is not available")
 	}
-	return z, nil
+	return nil
 }
 
 // zones are those of the enabled services of all cells that are up.

@@ -97,9 +97,10 @@ func TestCreateDeleteAndActionsAsInNova(t *testing.T) {
 func TestRequestedServer(t *testing.T) {
 	tiny := cellwire.Flavor{ID: "1", Flavor: plugins.Flavor{Name: "m1.tiny", VCPUs: 1, MemoryMB: 512, RootGB: 1}}
 	base := func(change func(*scheduler.CreateRequest)) scheduler.CreateRequest {
-		r := scheduler.CreateRequest{Min: 1, Max: 1, Server: cellwire.Server{
+		r := scheduler.CreateRequest{Min: 1, Max: 1}
+		r.Server = cellwire.Server{
 			ProjectID: "p1", UserID: "u-p1", Name: "n1", Hostname: "n1", ImageRef: image, Flavor: tiny, DiskConfig: "MANUAL", Metadata: map[string]string{},
-		}}
+		}
 		if change != nil {
 			change(&r)
 		}
@@ -127,10 +128,10 @@ func TestRequestedServer(t *testing.T) {
 		},
 		{name: "at least two are two", version: "2.69", more: `"networks":"none","min_count":2`, want: base(func(r *scheduler.CreateRequest) { r.Min, r.Max = 2, 2 })},
 		{name: "a zone of a host", version: "2.69", more: `"networks":"none","availability_zone":"east"`, want: base(func(r *scheduler.CreateRequest) { r.Server.Zone = "east" })},
-		{name: "a host", who: admin, version: "2.69", more: `"networks":"none","availability_zone":"nova:c1h1"`, want: base(func(r *scheduler.CreateRequest) { r.Server.Zone, r.Host = "nova", "c1h1" })},
-		{name: "a host in another zone", who: admin, version: "2.69", more: `"networks":"none","availability_zone":"west:c1h1"`, want: base(func(r *scheduler.CreateRequest) { r.Host = "c1h1" })},
-		{name: "a host and a node", who: admin, version: "2.69", more: `"networks":"none","availability_zone":":c1h1:n1"`, want: base(func(r *scheduler.CreateRequest) { r.Host, r.Node = "c1h1", "n1" })},
-		{name: "a node", who: admin, version: "2.69", more: `"networks":"none","availability_zone":"nova::n1"`, want: base(func(r *scheduler.CreateRequest) { r.Server.Zone, r.Node = "nova", "n1" })},
+		{name: "a host", who: admin, version: "2.69", more: `"networks":"none","availability_zone":"nova:c1h1"`, want: base(func(r *scheduler.CreateRequest) { r.Zone, r.ForcedHost = "nova", "c1h1" })},
+		{name: "a host in another zone", who: admin, version: "2.69", more: `"networks":"none","availability_zone":"west:c1h1"`, want: base(func(r *scheduler.CreateRequest) { r.ForcedHost = "c1h1" })},
+		{name: "a host and a node", who: admin, version: "2.69", more: `"networks":"none","availability_zone":":c1h1:n1"`, want: base(func(r *scheduler.CreateRequest) { r.ForcedHost, r.ForcedNode = "c1h1", "n1" })},
+		{name: "a node", who: admin, version: "2.69", more: `"networks":"none","availability_zone":"nova::n1"`, want: base(func(r *scheduler.CreateRequest) { r.Zone, r.ForcedNode = "nova", "n1" })},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := newCloud(t, Options{})
@@ -148,6 +149,7 @@ func TestRequestedServer(t *testing.T) {
 			if got.status != 202 {
 				t.Fatalf("%d %s", got.status, got.text)
 			}
+			tt.want.AllowCellDown = who == admin
 			if diff := gocmp.Diff([]scheduler.CreateRequest{tt.want}, boots.asked, cmpopts.IgnoreFields(cellwire.Server{}, "Reservation"), cmpopts.EquateEmpty()); diff != "" {
 				t.Error(diff)
 			}
@@ -244,8 +246,8 @@ func TestBootsInAnOutage(t *testing.T) {
 			}
 			boots.err = fmt.Errorf("project p1, cell1: %w", scheduler.ErrCellDown)
 			got := c.do(tt.who, "2.69", "POST", "/v2.1/servers", `{"server":{"name":"n1","imageRef":"`+image+`","flavorRef":"1","networks":"none"}}`)
-			if len(boots.down) != 1 || boots.down[0] != tt.allowed {
-				t.Errorf("allowed: %v, not %t", boots.down, tt.allowed)
+			if len(boots.asked) != 1 || boots.asked[0].AllowCellDown != tt.allowed {
+				t.Errorf("%+v, allowed is not %t", boots.asked, tt.allowed)
 			}
 			if want := "forbidden: Policy doesn't allow os_compute_api:servers:create:cell_down to be performed. " +
 				"Servers of the project are in a cell that does not answer, and new ones are refused until it does. Try again later."; got.status != 403 || got.message() != want {

@@ -15,7 +15,7 @@ type Scheduler interface {
 	// Create writes what was asked for, after the checks of cells and quota. Its errors are
 	// *scheduler.QuotaExceededError, scheduler.ErrCellDown and *scheduler.InvalidError, or those of
 	// the API database.
-	Create(ctx context.Context, r scheduler.CreateRequest, allowCellDown bool) ([]cellwire.Server, error)
+	Create(ctx context.Context, r scheduler.CreateRequest) ([]apidb.RequestSpec, error)
 	// Delete deletes a server. When its cell is down the error wraps gather.ErrDown, and nothing
 	// was changed.
 	Delete(ctx context.Context, m apidb.Mapping, soft bool) error

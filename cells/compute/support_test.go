@@ -258,7 +258,7 @@ func (c *cloud) has(cell int, s cellwire.Server) cellwire.Server {
 			c.t.Fatalf("server %s: %v", s.Name, err)
 		}
 	}
-	check(c.store.CreateServers(ctx, []apidb.NewServer{{Server: s}}, nil))
+	check(c.store.CreateServers(ctx, []apidb.RequestSpec{{Server: s}}, nil))
 	if cell != nowhere {
 		check(c.store.Place(ctx, s.UUID, cellUUID(cell)))
 		check(c.store.Built(ctx, s.UUID))

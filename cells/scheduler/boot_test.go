@@ -134,7 +134,7 @@ func TestNoValidHost(t *testing.T) {
 	}{
 		"too big":      {why: "not_offered", change: func(r *scheduler.CreateRequest) { r.Server.Flavor = big }},
 		"another zone": {why: "other_zone", change: func(r *scheduler.CreateRequest) { r.Server.Zone = "elsewhere" }},
-		"no such host": {why: "not_the_forced_host", change: func(r *scheduler.CreateRequest) { r.Host = "elsewhere" }},
+		"no such host": {why: "not_the_forced_host", change: func(r *scheduler.CreateRequest) { r.ForcedHost = "elsewhere" }},
 		"a trait that no host has": {why: "not_offered", change: func(r *scheduler.CreateRequest) {
 			r.Server.Flavor.ExtraSpecs = map[string]string{"trait:HW_CPU_X86_AVX2": "required"}
 		}},
@@ -300,7 +300,7 @@ func TestLateAllocation(t *testing.T) {
 func TestForcedHost(t *testing.T) {
 	w := begin(t, []int{2, 2})
 	for _, a := range w.all() {
-		uuid := w.created(func(r *scheduler.CreateRequest) { r.Host = a.host })
+		uuid := w.created(func(r *scheduler.CreateRequest) { r.ForcedHost = a.host })
 		w.schedule()
 		if row := w.row(uuid); row.Host != a.host || row.NodeUUID != a.node {
 			t.Errorf("it was forced to %s and is on %s", a.host, row.Host)

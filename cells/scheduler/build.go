@@ -36,11 +36,10 @@ func noHost(why string) cellwire.Fault {
 
 // build is one attempt to place one server.
 type build struct {
-	s      *Scheduler
-	server cellwire.Server
-	spec   apidb.RequestSpec
-	view   *view
-	hosts  *hosts
+	s     *Scheduler
+	spec  apidb.RequestSpec
+	view  *view
+	hosts *hosts
 
 	held       *HeldAllocations // what it held when it was last read; nil: nothing is known
 	allocated  bool             // this attempt gave it allocations
@@ -75,11 +74,7 @@ func (s *Scheduler) build(ctx context.Context, uuid string, v *view) error {
 			return s.lostRow(ctx, request, hosts)
 		})
 	}
-	spec, err := s.o.Store.RequestSpec(ctx, uuid)
-	if err != nil {
-		return fmt.Errorf("reading the request spec of server %s: %w", uuid, err)
-	}
-	b := &build{s: s, server: request.Server, spec: spec, view: v, hosts: hosts, failed: map[string]bool{}, full: map[string]bool{}}
+	b := &build{s: s, spec: request.RequestSpec, view: v, hosts: hosts, failed: map[string]bool{}, full: map[string]bool{}}
 	return b.place(ctx)
 }
 
@@ -128,7 +123,7 @@ func (b *build) tryEach(ctx context.Context, targets []target) (placed bool, err
 
 // targets asks Placement for candidates.
 func (b *build) targets(ctx context.Context) ([]target, error) {
-	request, err := NewCandidateRequest(b.server.Flavor)
+	request, err := NewCandidateRequest(b.spec.Flavor)
 	if err != nil {
 		return nil, err
 	}
@@ -176,7 +171,7 @@ func (b *build) newHosts(ctx context.Context) (*hosts, error) {
 // tryLock goes all the way with one target. It is placed, or there is an error, or the next one is
 // to be tried.
 func (b *build) try(ctx context.Context, t target) (placed bool, err error) {
-	s, uuid := b.s, b.server.UUID
+	s, uuid := b.s, b.spec.UUID
 	err = s.o.Store.Claim(ctx, apidb.Claim{InstanceUUID: uuid, NodeUUID: t.node.UUID, CellUUID: t.cell.UUID, CreatedAt: s.o.Now()})
 	switch {
 	case errors.Is(err, apidb.ErrGone):
@@ -195,7 +190,7 @@ func (b *build) try(ctx context.Context, t target) (placed bool, err error) {
 		return false, err
 	}
 	if s.o.RecheckQuota {
-		err := s.o.Quota.Recheck(ctx, b.server.ProjectID, b.server.Flavor)
+		err := s.o.Quota.Recheck(ctx, b.spec.ProjectID, b.spec.Flavor)
 		var exceeded *QuotaExceededError
 		if errors.As(err, &exceeded) {
 			return true, b.insertIntoCell0(ctx, cellwire.Fault{Code: faultCodeQuota, Message: exceeded.Error(), Created: s.o.Now().UTC()})
@@ -215,7 +210,7 @@ func (b *build) try(ctx context.Context, t target) (placed bool, err error) {
 
 // row is the server on its host.
 func (b *build) row(t target) cellwire.Server {
-	row := b.server
+	row := b.spec.Server
 	row.Host, row.Node, row.NodeUUID, row.Zone = t.node.Host, t.node.Name, t.node.UUID, t.zone
 	row.VMState, row.TaskState, row.PowerState = cellwire.VMBuilding, cellwire.TaskSpawning, plugins.PowerNoState
 	return row
@@ -228,7 +223,7 @@ const allocateTries = 5
 // that does not fit.
 func (b *build) allocate(ctx context.Context, t target) (bool, error) {
 	s := b.s
-	consumer := Consumer{UUID: b.server.UUID, ProjectID: b.server.ProjectID, UserID: b.server.UserID}
+	consumer := Consumer{UUID: b.spec.UUID, ProjectID: b.spec.ProjectID, UserID: b.spec.UserID}
 	if b.allocated { // its generation was raised by that
 		b.held = nil
 	}
@@ -286,14 +281,14 @@ func (b *build) insert(ctx context.Context, cell apidb.Cell, row cellwire.Server
 
 func (b *build) discard(ctx context.Context, cell apidb.Cell) error {
 	_, err := gather.One(ctx, b.s.o.Gatherer, cell, func(ctx context.Context, c *cellclient.Client) (struct{}, error) {
-		return struct{}{}, c.Discard(ctx, b.server.UUID)
+		return struct{}{}, c.Discard(ctx, b.spec.UUID)
 	})
 	return err
 }
 
 // decide says where the server is, now that its row is there, and goes on from there.
 func (b *build) decide(ctx context.Context, cell apidb.Cell) error {
-	err := b.s.o.Store.Place(ctx, b.server.UUID, cell.UUID)
+	err := b.s.o.Store.Place(ctx, b.spec.UUID, cell.UUID)
 	switch {
 	case errors.Is(err, apidb.ErrGone):
 		return errors.Join(b.discard(ctx, cell), b.abandon(ctx))
@@ -308,7 +303,7 @@ func (b *build) decide(ctx context.Context, cell apidb.Cell) error {
 	if err := b.s.step("place"); err != nil {
 		return err
 	}
-	return b.s.finish(ctx, b.server.UUID, cell, !b.allocated, nil)
+	return b.s.finish(ctx, b.spec.UUID, cell, !b.allocated, nil)
 }
 
 // abandon removes what this attempt gave to a server whose owner deleted it. The claim stays, and
@@ -319,19 +314,19 @@ func (b *build) abandon(ctx context.Context) error {
 	if !b.allocated {
 		return nil
 	}
-	return b.s.o.Placement.Release(ctx, b.server.UUID)
+	return b.s.o.Placement.Release(ctx, b.spec.UUID)
 }
 
 // fail ends an attempt for which there was no host. What the server holds is given back; if that
 // was left by an attempt before, it may be all that kept the server from its host, and there is
 // another try.
 func (b *build) fail(ctx context.Context, fault cellwire.Fault) error {
-	held, err := b.s.o.Placement.Allocations(ctx, b.server.UUID)
+	held, err := b.s.o.Placement.Allocations(ctx, b.spec.UUID)
 	if err != nil {
 		return err
 	}
 	if !held.Empty() {
-		if err := b.s.o.Placement.Release(ctx, b.server.UUID); err != nil {
+		if err := b.s.o.Placement.Release(ctx, b.spec.UUID); err != nil {
 			return err
 		}
 		again := !b.allocated && !b.restarted
@@ -353,12 +348,12 @@ func (b *build) insertIntoCell0(ctx context.Context, fault cellwire.Fault) error
 		return errors.New("no cell0 for servers that cannot be scheduled; create it with compute-agent cells manage")
 	}
 	if b.allocated { // no other server gets it while cell0 is down
-		if err := b.s.o.Placement.Release(ctx, b.server.UUID); err != nil {
+		if err := b.s.o.Placement.Release(ctx, b.spec.UUID); err != nil {
 			return err
 		}
 		b.allocated = false
 	}
-	row := b.server
+	row := b.spec.Server
 	row.VMState, row.TaskState, row.PowerState, row.Fault = cellwire.VMError, "", plugins.PowerNoState, &fault
 	b.fault = &fault
 	inserted, err := b.insert(ctx, cell0, row)
@@ -366,7 +361,7 @@ func (b *build) insertIntoCell0(ctx context.Context, fault cellwire.Fault) error
 		return err
 	}
 	if !inserted {
-		return fmt.Errorf("server %s belongs in cell0, which rejects it: %s", b.server.UUID, fault.Message)
+		return fmt.Errorf("server %s belongs in cell0, which rejects it: %s", b.spec.UUID, fault.Message)
 	}
 	if err := b.s.step("bury"); err != nil {
 		return err

@@ -3,6 +3,7 @@
 package scheduler
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,63 +27,52 @@ const maxID = 255
 
 // CreateRequest is what POST /servers asks for.
 type CreateRequest struct {
-	// Server is what each server is going to be: a template, without uuid, states and place. Its
-	// Zone is the one asked for.
-	Server cellwire.Server
+	// RequestSpec is that of each server: a template, without uuid and states.
+	apidb.RequestSpec
 	// Min and Max are how many: Max if the quota allows it, and not less than Min. 0 is 1, and Min.
-	Min, Max int
-	// Host and Node are forced; "": any.
-	Host, Node string
+	Min, Max int64
+	// AllowCellDown lets a project boot although it has living servers in a cell that is down.
+	AllowCellDown bool
 }
 
 // Create writes servers to the API database, from where they are scheduled. Several servers
 // get a number appended to their names and host names, as in Nova.
 //
-// With allowCellDown a project may boot although it has living servers in a cell that is down.
-//
 // Errors: *[InvalidError], *QuotaExceededError, [ErrCellDown]; nothing was written then. Cost: a
 // discovery of each cell, one transaction, and that of [PlacementClient.Check].
-func (s *Scheduler) Create(ctx context.Context, r CreateRequest, allowCellDown bool) ([]cellwire.Server, error) {
-	least := max(r.Min, 1)
-	most := r.Max
-	if most == 0 {
-		most = least
-	}
+func (s *Scheduler) Create(ctx context.Context, r CreateRequest) ([]apidb.RequestSpec, error) {
+	r.Min = cmp.Or(r.Min, 1)
+	r.Max = cmp.Or(r.Max, r.Min)
 	switch {
-	case r.Server.ProjectID == "" || r.Server.Flavor.ID == "":
+	case r.ProjectID == "" || r.Flavor.ID == "":
 		return nil, &InvalidError{"A server needs a project and a flavor."}
-	case len(r.Server.ProjectID) > maxID || len(r.Server.UserID) > maxID:
+	case len(r.ProjectID) > maxID || len(r.UserID) > maxID:
 		return nil, &InvalidError{fmt.Sprintf("A project_id and a user_id have at most %d bytes.", maxID)}
-	case r.Min < 0 || r.Max < 0 || least > most:
+	case r.Min < 1 || r.Min > r.Max:
 		return nil, &InvalidError{"min_count must be <= max_count"}
-	case most > MaxServers:
+	case r.Max > MaxServers:
 		return nil, &InvalidError{fmt.Sprintf("max_count must be at most %d", MaxServers)}
 	}
-	if err := s.check(ctx, r.Server.Flavor); err != nil {
+	if err := s.check(ctx, r.Flavor); err != nil {
 		return nil, err
 	}
-	grant, err := s.o.Quota.Check(ctx, QuotaRequest{
-		Project: r.Server.ProjectID, Flavor: r.Server.Flavor, Min: int64(least), Max: int64(most), AllowCellDown: allowCellDown,
-	})
+	grant, err := s.o.Quota.Check(ctx, r)
 	if err != nil {
 		return nil, err
 	}
-	asked := make([]apidb.NewServer, grant.Count)
-	servers := make([]cellwire.Server, grant.Count)
-	for i := range servers {
-		servers[i] = s.instance(r, i, len(servers))
-		asked[i] = apidb.NewServer{Server: servers[i], Host: r.Host, Node: r.Node}
+	asked := make([]apidb.RequestSpec, grant.Count)
+	for i := range asked {
+		asked[i] = s.instance(r.RequestSpec, i, len(asked))
 	}
 	if err := s.o.Store.CreateServers(ctx, asked, grant.Confirm); err != nil {
 		return nil, fmt.Errorf("creating servers: %w", err)
 	}
 	s.Kick()
-	return servers, nil
+	return asked, nil
 }
 
 // instance is the server of that index.
-func (s *Scheduler) instance(r CreateRequest, index, of int) cellwire.Server {
-	server := r.Server
+func (s *Scheduler) instance(server apidb.RequestSpec, index, of int) apidb.RequestSpec {
 	server.UUID = uuid.NewString()
 	server.LaunchIndex = index
 	if of > 1 {

@@ -20,21 +20,21 @@ import (
 func TestCreateMany(t *testing.T) {
 	w := begin(t, []int{1}, limits(3, -1, -1))
 	servers, err := w.create(func(r *scheduler.CreateRequest) {
-		r.Min, r.Max, r.Host, r.Server.Hostname, r.Server.Reservation = 2, 5, "cell1-host1", "host", "r-1"
+		r.Min, r.Max, r.ForcedHost, r.Server.Hostname, r.Server.Reservation = 2, 5, "cell1-host1", "host", "r-1"
 		r.Server.Metadata = map[string]string{"a": "b"}
 	})
 	w.must(err)
 	var got []string
 	for _, s := range servers {
-		got = append(got, fmt.Sprint(s.Name, s.Hostname, s.LaunchIndex, s.VMState, s.TaskState, s.Reservation, s.Metadata))
+		got = append(got, fmt.Sprint(s.Name, s.Hostname, s.LaunchIndex, s.VMState, s.TaskState, s.Reservation, s.Metadata, s.ForcedHost))
 		spec, err := w.store.RequestSpec(ctx, s.UUID)
 		w.must(err)
-		diff(t, apidb.RequestSpec{InstanceUUID: s.UUID, ProjectID: "p", UserID: "u", Flavor: small, Host: "cell1-host1"}, spec)
+		diff(t, s.Kept(), spec)
 		request, err := w.store.BuildRequest(ctx, s.UUID)
 		w.must(err)
-		diff(t, s, request.Server)
+		diff(t, apidb.BuildRequest{RequestSpec: s}, request)
 	}
-	diff(t, []string{"vm-1host-10buildingschedulingr-1map[a:b]", "vm-2host-21buildingschedulingr-1map[a:b]", "vm-3host-32buildingschedulingr-1map[a:b]"}, got)
+	diff(t, []string{"vm-1host-10buildingschedulingr-1map[a:b]cell1-host1", "vm-2host-21buildingschedulingr-1map[a:b]cell1-host1", "vm-3host-32buildingschedulingr-1map[a:b]cell1-host1"}, got)
 	_, err = w.create()
 	if err == nil || err.Error() != "Quota exceeded for instances: Requested 1, but already used 3 of 3 instances" {
 		t.Errorf("one more: %v", err)

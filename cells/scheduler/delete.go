@@ -132,11 +132,12 @@ func (s *Scheduler) Restore(ctx context.Context, m apidb.Mapping) (cellwire.Serv
 	if err != nil {
 		return cellwire.Server{}, err
 	}
-	flavor, err := s.flavorOf(ctx, uuid, cell)
+	spec, err := s.specOf(ctx, uuid, cell)
 	if err != nil {
 		return cellwire.Server{}, err
 	}
-	if _, err := s.o.Quota.Check(ctx, QuotaRequest{Project: m.ProjectID, Min: 1, Max: 1, Flavor: flavor, AllowCellDown: true}); err != nil {
+	spec.ProjectID = m.ProjectID
+	if _, err := s.o.Quota.Check(ctx, CreateRequest{RequestSpec: spec, Min: 1, Max: 1, AllowCellDown: true}); err != nil {
 		return cellwire.Server{}, err
 	}
 	server, err := gather.One(ctx, s.o.Gatherer, cell, func(ctx context.Context, c *cellclient.Client) (cellwire.Server, error) { return c.Restore(ctx, uuid) })
@@ -151,18 +152,18 @@ func (s *Scheduler) Restore(ctx context.Context, m apidb.Mapping) (cellwire.Serv
 	return server, nil
 }
 
-// flavorOf is what a server was made with: by its specification, or, where there is none any more,
-// by its row.
-func (s *Scheduler) flavorOf(ctx context.Context, uuid string, cell apidb.Cell) (cellwire.Flavor, error) {
+// specOf is what a server was made with: its specification, or, where there is none any more, its
+// row.
+func (s *Scheduler) specOf(ctx context.Context, uuid string, cell apidb.Cell) (apidb.RequestSpec, error) {
 	spec, err := s.o.Store.RequestSpec(ctx, uuid)
 	if !errors.Is(err, apidb.ErrNotFound) {
-		return spec.Flavor, err
+		return spec, err
 	}
-	server, err := gather.One(ctx, s.o.Gatherer, cell, func(ctx context.Context, c *cellclient.Client) (cellwire.Server, error) { return c.Server(ctx, uuid) })
+	spec.Server, err = gather.One(ctx, s.o.Gatherer, cell, func(ctx context.Context, c *cellclient.Client) (cellwire.Server, error) { return c.Server(ctx, uuid) })
 	if err != nil {
-		return cellwire.Flavor{}, fmt.Errorf("reading server %s in cell %s: %w", uuid, cell.Name, err)
+		return spec, fmt.Errorf("reading server %s in cell %s: %w", uuid, cell.Name, err)
 	}
-	return server.Flavor, nil
+	return spec, nil
 }
 
 // cell is the cell of that uuid.

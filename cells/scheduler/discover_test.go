@@ -100,7 +100,7 @@ func (w *world) flags(uuids ...string) string {
 func migrated(t *testing.T) (w *world, uuids []string) {
 	w = begin(t, []int{1, 1})
 	for _, s := range w.sites[1:] {
-		host := func(r *scheduler.CreateRequest) { r.Host = s.agents[0].host }
+		host := func(r *scheduler.CreateRequest) { r.ForcedHost = s.agents[0].host }
 		lives, deleted, softly := w.created(host), w.created(host), w.created(host)
 		w.schedule()
 		w.work()
@@ -208,7 +208,7 @@ func TestUnmappedHostsAreMappedAgain(t *testing.T) {
 	if report := w.discover(); len(report.Mapped) != 0 {
 		t.Errorf("%+v", report)
 	}
-	uuid := w.created(func(r *scheduler.CreateRequest) { r.Host = "cell1-host1" })
+	uuid := w.created(func(r *scheduler.CreateRequest) { r.ForcedHost = "cell1-host1" })
 	w.schedule()
 	if row := w.row(uuid); row.Host != "cell1-host1" {
 		t.Errorf("it is on %q", row.Host)

@@ -131,8 +131,9 @@ func (c *chaos) create(t *rapid.T) {
 	flavor := small
 	flavor.VCPUs = rapid.SampledFrom([]int64{1, 1, 1, slots, 100}).Draw(t, "vcpus")
 	servers, err := c.w.scheduler.Create(ctx, scheduler.CreateRequest{
-		Server: cellwire.Server{ProjectID: "p", UserID: "u", Name: "vm", Flavor: flavor}, Min: 1, Max: rapid.IntRange(1, 2).Draw(t, "count"),
-	}, true)
+		RequestSpec: apidb.RequestSpec{Server: cellwire.Server{ProjectID: "p", UserID: "u", Name: "vm", Flavor: flavor}},
+		Min:         1, Max: rapid.Int64Range(1, 2).Draw(t, "count"), AllowCellDown: true,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,18 +24,9 @@ func (e *QuotaExceededError) Error() string {
 		list(e.Resources), list(e.Requested), list(e.Used), list(e.Allowed), list(e.Resources))
 }
 
-// QuotaRequest is what a boot wants: at least Min and at most Max servers of a flavor.
-type QuotaRequest struct {
-	Project  string
-	Min, Max int64
-	Flavor   cellwire.Flavor
-	// AllowCellDown lets it pass although the project has living servers in a cell that is down.
-	AllowCellDown bool
-}
-
 // QuotaGrant is what a boot may have.
 type QuotaGrant struct {
-	// Count is how many servers: at least Min of the Ask.
+	// Count is how many servers: at least Min of the request.
 	Count int64
 	// Confirm is for apidb's CreateServers: whether it still fits after what was asked for
 	// meanwhile.
@@ -43,29 +34,29 @@ type QuotaGrant struct {
 }
 
 // Check decides about a boot: how many of the servers may be, as
-// nova.compute.utils.check_num_instances_quota. Nothing is written. It costs what [Quotas.Usage]
-// costs.
+// nova.compute.utils.check_num_instances_quota. Of the request it needs the project, the flavor,
+// Min, Max and AllowCellDown. Nothing is written. It costs what [Quotas.Usage] costs.
 //
 // Errors: *[QuotaExceededError] if not even Min fit, [ErrCellDown].
-func (s *Quotas) Check(ctx context.Context, ask QuotaRequest) (QuotaGrant, error) {
-	limits, err := s.Limits(ctx, ask.Project)
+func (s *Quotas) Check(ctx context.Context, r CreateRequest) (QuotaGrant, error) {
+	limits, err := s.Limits(ctx, r.ProjectID)
 	if err != nil {
 		return QuotaGrant{}, err
 	}
-	c, err := s.count(ctx, ask.Project)
+	c, err := s.count(ctx, r.ProjectID)
 	if err != nil {
 		return QuotaGrant{}, err
 	}
-	if c.inDownCells > 0 && !ask.AllowCellDown {
+	if c.inDownCells > 0 && !r.AllowCellDown {
 		cells := make([]string, 0, len(c.down))
 		for _, cell := range c.down {
 			cells = append(cells, cell.Name+" ("+cell.UUID+")")
 		}
-		s.o.Logger.Warn().Str("project", ask.Project).Int64("servers", c.inDownCells).Strs("cells", cells).
+		s.o.Logger.Warn().Str("project", r.ProjectID).Int64("servers", c.inDownCells).Strs("cells", cells).
 			Msg("Rejected a boot, because the project has servers in a cell that is down. The project can boot again when the cell is up, or when the policy os_compute_api:servers:create:cell_down allows it.")
 		return QuotaGrant{}, ErrCellDown
 	}
-	count, err := fitQuota(limits, c.usage, ask)
+	count, err := fitQuota(limits, c.usage, r.Flavor, r.Min, r.Max)
 	if err != nil {
 		return QuotaGrant{}, err
 	}
@@ -73,7 +64,7 @@ func (s *Quotas) Check(ctx context.Context, ask QuotaRequest) (QuotaGrant, error
 		// What others asked for since the counting, in this process or another.
 		used := c.usage
 		addUsage(&used, max(now.Instances-c.before.Instances, 0), max(now.Cores-c.before.Cores, 0), max(now.RAM-c.before.RAM, 0))
-		_, err := fitQuota(limits, used, QuotaRequest{Project: ask.Project, Min: count, Max: count, Flavor: ask.Flavor})
+		_, err := fitQuota(limits, used, r.Flavor, count, count)
 		return err
 	}}, nil
 }
@@ -122,27 +113,27 @@ func quotaResources(limits apidb.QuotaSet, used cellwire.Usage, f cellwire.Flavo
 	}
 }
 
-// fitQuota is how many servers fit, at most ask.Max.
-func fitQuota(limits apidb.QuotaSet, used cellwire.Usage, ask QuotaRequest) (int64, error) {
-	all := quotaResources(limits, used, ask.Flavor)
-	allowed := ask.Max
+// fitQuota is how many servers fit, at least least and at most most.
+func fitQuota(limits apidb.QuotaSet, used cellwire.Usage, f cellwire.Flavor, least, most int64) (int64, error) {
+	all := quotaResources(limits, used, f)
+	allowed := most
 	for _, r := range all {
 		if r.limit >= 0 && r.each > 0 {
 			allowed = min(allowed, max(r.limit-r.used, 0)/r.each)
 		}
 	}
-	if allowed >= ask.Min {
+	if allowed >= least {
 		return allowed, nil
 	}
 	e := &QuotaExceededError{}
 	for _, r := range all {
 		// As many as were asked for at most: what Nova compares and names.
-		if r.limit < 0 || r.used+ask.Max*r.each <= r.limit {
+		if r.limit < 0 || r.used+most*r.each <= r.limit {
 			continue
 		}
-		requested := strconv.FormatInt(ask.Max*r.each, 10)
-		if r.name == QuotaInstances && ask.Min != ask.Max {
-			requested = fmt.Sprintf("%d-%d", ask.Min, ask.Max)
+		requested := strconv.FormatInt(most*r.each, 10)
+		if r.name == QuotaInstances && least != most {
+			requested = fmt.Sprintf("%d-%d", least, most)
 		}
 		e.add(r.name, requested, r.used, r.limit)
 	}

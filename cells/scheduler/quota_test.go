@@ -135,7 +135,7 @@ func (w *quotaWorld) asks(n, cell int, built bool) (uuids []string) {
 	for range n {
 		w.next++
 		uuid := fmt.Sprintf("00000000-0000-4000-8000-%012d", w.next)
-		w.must(w.store.CreateServers(ctx, []apidb.NewServer{{
+		w.must(w.store.CreateServers(ctx, []apidb.RequestSpec{{
 			Server: cellwire.Server{UUID: uuid, ProjectID: "p", UserID: "u", Flavor: quotaFlavor},
 		}}, nil))
 		if cell >= 0 {
@@ -158,6 +158,13 @@ func (w *quotaWorld) has(n, cell int) []string {
 	use.Cores += int64(n) * quotaFlavor.VCPUs
 	use.RAM += int64(n) * quotaFlavor.MemoryMB
 	return uuids
+}
+
+// quotaRequest asks for servers of project p.
+func quotaRequest(least, most int64, flavor cellwire.Flavor, allowCellDown bool) scheduler.CreateRequest {
+	return scheduler.CreateRequest{
+		RequestSpec: apidb.RequestSpec{Server: cellwire.Server{ProjectID: "p", Flavor: flavor}}, Min: least, Max: most, AllowCellDown: allowCellDown,
+	}
 }
 
 func usageOf(n int64) cellwire.Usage {
@@ -303,7 +310,7 @@ func TestQuotaCheck(t *testing.T) {
 				c.flavor = quotaFlavor
 			}
 			s := w.service(c.instances, c.cores, c.ram)
-			grant, err := s.Check(ctx, scheduler.QuotaRequest{Project: "p", Min: c.least, Max: c.most, Flavor: c.flavor})
+			grant, err := s.Check(ctx, quotaRequest(c.least, c.most, c.flavor, false))
 			text := ""
 			if err != nil {
 				text = err.Error()
@@ -320,7 +327,7 @@ func TestConfirm(t *testing.T) {
 	w := newQuotaWorld(t)
 	w.has(5, 1)
 	s := w.service(8, -1, -1)
-	first, err := s.Check(ctx, scheduler.QuotaRequest{Project: "p", Min: 2, Max: 2, Flavor: quotaFlavor})
+	first, err := s.Check(ctx, quotaRequest(2, 2, quotaFlavor, false))
 	w.must(err)
 	now := func() apidb.Counts {
 		n, err := w.store.CountProject(ctx, "p", nil)
@@ -385,7 +392,7 @@ func TestCellDown(t *testing.T) {
 			c.before(w)
 			w.uses[c.down] = nil
 			s := w.service(10, 20, -1, func(o *scheduler.QuotaOptions) { o.CountFromPlacement = c.fromPlacement })
-			_, err := s.Check(ctx, scheduler.QuotaRequest{Project: "p", Min: 1, Max: 1, Flavor: quotaFlavor, AllowCellDown: c.allow})
+			_, err := s.Check(ctx, quotaRequest(1, 1, quotaFlavor, c.allow))
 			if !errors.Is(err, c.want) || (c.want == nil && err != nil) {
 				t.Errorf("%v, want %v", err, c.want)
 			}
@@ -405,7 +412,7 @@ func TestOverQuotaInAnOutage(t *testing.T) {
 	w.has(5, 1)
 	w.has(3, 2)
 	w.uses["cell1"] = nil
-	_, err := w.service(8, -1, -1).Check(ctx, scheduler.QuotaRequest{Project: "p", Min: 1, Max: 1, Flavor: quotaFlavor, AllowCellDown: true})
+	_, err := w.service(8, -1, -1).Check(ctx, quotaRequest(1, 1, quotaFlavor, true))
 	if err == nil || err.Error() != "Quota exceeded for instances: Requested 1, but already used 8 of 8 instances" {
 		t.Errorf("%v", err)
 	}

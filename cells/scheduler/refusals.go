@@ -59,7 +59,7 @@ func (h *hosts) whyUnfit(node apidb.Node, spec apidb.RequestSpec, defaultZone st
 		zone = defaultZone
 	}
 	switch {
-	case spec.Host != "" && spec.Host != node.Host, spec.Node != "" && spec.Node != node.Name:
+	case spec.ForcedHost != "" && spec.ForcedHost != node.Host, spec.ForcedNode != "" && spec.ForcedNode != node.Name:
 		return zone, notChosen
 	case h.cells[node.CellUUID].Disabled:
 		return zone, cellDisabled
@@ -116,9 +116,9 @@ func (b *build) whyNoHost(targets int) string {
 // logUnplaced logs that the server is in cell0, and why. It is the only log line of a user's failed
 // boot.
 func (b *build) logUnplaced(fault cellwire.Fault) {
-	fields := b.s.o.Logger.With().Str("server", b.server.UUID).Str("project", b.server.ProjectID).Str("flavor", b.server.Flavor.Name)
-	if b.spec.Host != "" || b.spec.Node != "" {
-		fields = fields.Str("forced_host", b.spec.Host).Str("forced_node", b.spec.Node)
+	fields := b.s.o.Logger.With().Str("server", b.spec.UUID).Str("project", b.spec.ProjectID).Str("flavor", b.spec.Flavor.Name)
+	if b.spec.ForcedHost != "" || b.spec.ForcedNode != "" {
+		fields = fields.Str("forced_host", b.spec.ForcedHost).Str("forced_node", b.spec.ForcedNode)
 	}
 	if b.spec.Zone != "" {
 		fields = fields.Str("zone", b.spec.Zone)

@@ -19,7 +19,7 @@ const treeCandidates = 10
 // order, until one takes the server; so most boots cost one request more, and one that nothing can
 // lock a request for each host.
 func (b *build) search(ctx context.Context) (placed bool, err error) {
-	request, err := NewCandidateRequest(b.server.Flavor)
+	request, err := NewCandidateRequest(b.spec.Flavor)
 	if err != nil {
 		return false, err
 	}
@@ -53,7 +53,7 @@ func (h *hosts) left(b *build) []apidb.Node {
 		}
 	}
 	slices.SortFunc(nodes, func(x, y apidb.Node) int {
-		return cmp.Or(cmp.Compare(tieBreak(b.server.UUID, x.UUID), tieBreak(b.server.UUID, y.UUID)), cmp.Compare(x.UUID, y.UUID))
+		return cmp.Or(cmp.Compare(tieBreak(b.spec.UUID, x.UUID), tieBreak(b.spec.UUID, y.UUID)), cmp.Compare(x.UUID, y.UUID))
 	})
 	return nodes
 }

@@ -82,7 +82,7 @@ func fillHosts(t *testing.T, other http.Handler) {
 	}
 	// A host that is chosen is asked for at once.
 	host := w.all()[0].host
-	uuid = w.created(func(r *scheduler.CreateRequest) { r.Host = host })
+	uuid = w.created(func(r *scheduler.CreateRequest) { r.ForcedHost = host })
 	w.schedule()
 	if n := w.plink.counted()["GET /allocation_candidates"]; n != 1 || w.row(uuid).Host != host {
 		t.Errorf("a forced host cost %d requests, and the server is on %q", n, w.row(uuid).Host)

@@ -127,7 +127,7 @@ func (h *hosts) targets(candidates []Candidate, spec apidb.RequestSpec, defaultZ
 	}
 	slices.SortStableFunc(found, func(a, b target) int {
 		return cmp.Or(cmp.Compare(b.candidate.FreeMemory, a.candidate.FreeMemory), cmp.Compare(b.candidate.FreeCPUs, a.candidate.FreeCPUs),
-			cmp.Compare(tieBreak(spec.InstanceUUID, a.node.UUID), tieBreak(spec.InstanceUUID, b.node.UUID)))
+			cmp.Compare(tieBreak(spec.UUID, a.node.UUID), tieBreak(spec.UUID, b.node.UUID)))
 	})
 	return found
 }
@@ -140,12 +140,12 @@ func (h *hosts) canTake(node apidb.Node, spec apidb.RequestSpec, defaultZone str
 
 // forced are the nodes that an administrator chose; nil if none did.
 func (h *hosts) forced(spec apidb.RequestSpec) []string {
-	if spec.Host == "" && spec.Node == "" {
+	if spec.ForcedHost == "" && spec.ForcedNode == "" {
 		return nil
 	}
 	chosen := []string{}
 	for _, n := range h.nodes {
-		if (spec.Host == "" || n.Host == spec.Host) && (spec.Node == "" || n.Name == spec.Node) {
+		if (spec.ForcedHost == "" || n.Host == spec.ForcedHost) && (spec.ForcedNode == "" || n.Name == spec.ForcedNode) {
 			chosen = append(chosen, n.UUID)
 		}
 	}

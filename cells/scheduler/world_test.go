@@ -353,12 +353,13 @@ func (w *world) ask(method, path string, body, into any) {
 var small = cellwire.Flavor{ID: "1", Flavor: plugins.Flavor{Name: "small", VCPUs: 1, MemoryMB: 512, RootGB: 1}}
 
 // create asks for servers of project p.
-func (w *world) create(change ...func(*scheduler.CreateRequest)) ([]cellwire.Server, error) {
-	r := scheduler.CreateRequest{Server: cellwire.Server{ProjectID: "p", UserID: "u", Name: "vm", Flavor: small}}
+func (w *world) create(change ...func(*scheduler.CreateRequest)) ([]apidb.RequestSpec, error) {
+	var r scheduler.CreateRequest
+	r.Server = cellwire.Server{ProjectID: "p", UserID: "u", Name: "vm", Flavor: small}
 	for _, c := range change {
 		c(&r)
 	}
-	return w.scheduler.Create(ctx, r, false)
+	return w.scheduler.Create(ctx, r)
 }
 
 // created asks for one server, which must work.

@@ -115,8 +115,8 @@ func withServers(t *testing.T, dir string) {
 		t.Fatal(err)
 	}
 	for _, uuid := range []string{"00000000-0000-4000-8000-000000000001", "00000000-0000-4000-8000-000000000002", "00000000-0000-4000-8000-000000000003"} {
-		made := apidb.NewServer{Server: cellwire.Server{UUID: uuid, ProjectID: "p", UserID: "u"}}
-		if err := store.CreateServers(t.Context(), []apidb.NewServer{made}, nil); err != nil {
+		made := apidb.RequestSpec{Server: cellwire.Server{UUID: uuid, ProjectID: "p", UserID: "u"}}
+		if err := store.CreateServers(t.Context(), []apidb.RequestSpec{made}, nil); err != nil {
 			t.Fatal(err)
 		}
 		if err := store.Place(t.Context(), uuid, known[0].UUID); err != nil {
