@@ -9,74 +9,45 @@ import (
 	"net/http"
 	"net/url"
 
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/placement/wire"
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// Consumer is a server as Placement knows it.
-type Consumer struct {
-	UUID, ProjectID, UserID string
-}
-
-// HeldAllocations is what a consumer holds. Generation is nil, and Allocations empty, of one that
-// holds nothing.
-type HeldAllocations struct {
-	Consumer
-	Generation  *int64
-	Type        string
-	Allocations map[string]wire.ProviderAllocation
-}
-
-// Empty says that the consumer holds nothing.
-func (h HeldAllocations) Empty() bool { return len(h.Allocations) == 0 }
-
-// Allocations reads what a consumer holds. One that Placement does not know holds nothing. One GET.
-func (c *PlacementClient) Allocations(ctx context.Context, uuid string) (HeldAllocations, error) {
-	a, err := c.Client.Allocations(ctx, uuid)
+// Allocations reads what a server holds. One that Placement does not know holds nothing. One GET.
+func (c *PlacementClient) Allocations(ctx context.Context, uuid string) (placementclient.ConsumerAllocations, error) {
+	held, err := c.Client.Allocations(ctx, uuid)
 	if err != nil {
-		return HeldAllocations{}, fmt.Errorf("reading the allocations of server %s: %w", uuid, err)
+		return held, fmt.Errorf("reading the allocations of server %s: %w", uuid, err)
 	}
-	return HeldAllocations{
-		Consumer:   Consumer{UUID: uuid, ProjectID: a.ProjectID, UserID: a.UserID},
-		Generation: a.ConsumerGeneration, Type: a.ConsumerType, Allocations: a.Allocations,
-	}, nil
+	return held, nil
 }
 
-// Claim gives a candidate to a server that holds nothing. One PUT, and one GET if it conflicts.
+// Claim gives a candidate to a server, in the place of what it holds, if that is unchanged since it
+// was read with this generation; nil: it holds nothing. One PUT, and one GET if it conflicts.
 //
-// Errors: [ErrConsumerConflict] if it does hold something: see [PlacementClient.Allocations];
-// otherwise those of [placementclient.PlacementClient.PutAllocations].
-func (c *PlacementClient) Claim(ctx context.Context, consumer Consumer, candidate Candidate) error {
-	return c.put(ctx, consumer, nil, candidate)
-}
-
-// Move replaces the allocations of a server by a candidate, if they are unchanged since they were
-// read. Errors and cost are those of [PlacementClient.Claim].
-func (c *PlacementClient) Move(ctx context.Context, consumer Consumer, held HeldAllocations, candidate Candidate) error {
-	return c.put(ctx, consumer, held.Generation, candidate)
-}
-
-func (c *PlacementClient) put(ctx context.Context, consumer Consumer, generation *int64, candidate Candidate) error {
-	err := c.PutAllocations(ctx, consumer.UUID, wire.ConsumerAllocations{
-		Allocations: candidate.Allocations, ProjectID: consumer.ProjectID, UserID: consumer.UserID,
-		ConsumerGeneration: generation, ConsumerType: ConsumerType, Mappings: candidate.Mappings,
-	})
+// Errors: [ErrConsumerConflict] if it holds something else: see [PlacementClient.Allocations];
+// otherwise those of [placementclient.Client.PutAllocations].
+func (c *PlacementClient) Claim(ctx context.Context, server cellwire.Server, generation *int64, candidate Candidate) error {
+	all := candidate.ConsumerAllocations
+	all.ProjectID, all.UserID, all.ConsumerGeneration, all.ConsumerType = server.ProjectID, server.UserID, generation, ConsumerType
+	err := c.PutAllocations(ctx, server.UUID, all)
 	if err == nil {
 		return nil
 	}
 	if errors.Is(err, placementclient.ErrConflict) {
 		// Placement has the same code for both conflicts; the consumer's generation says which it
 		// was.
-		held, readErr := c.Allocations(ctx, consumer.UUID)
+		held, readErr := c.Allocations(ctx, server.UUID)
 		if readErr != nil {
 			return readErr
 		}
-		if !sameGeneration(held.Generation, generation) {
+		if !sameGeneration(held.ConsumerGeneration, generation) {
 			err = consumerConflict(err)
 		}
 	}
-	return fmt.Errorf("allocating for server %s: %w", consumer.UUID, err)
+	return fmt.Errorf("allocating for server %s: %w", server.UUID, err)
 }
 
 func sameGeneration(a, b *int64) bool { return (a == nil) == (b == nil) && (a == nil || *a == *b) }
@@ -92,21 +63,18 @@ const releaseTries = 5
 func (c *PlacementClient) Release(ctx context.Context, uuid string) error {
 	var err error
 	for range releaseTries {
-		var held HeldAllocations
+		var held placementclient.ConsumerAllocations
 		if held, err = c.Allocations(ctx, uuid); err != nil {
 			return err
 		}
-		if held.Empty() {
+		if len(held.Allocations) == 0 {
 			return nil
 		}
-		kind := held.Type
-		if !providertree.IsSymbol(kind) {
-			kind = ConsumerType // "unknown", of a consumer from before there were types
+		held.Allocations, held.Mappings = map[string]wire.ProviderAllocation{}, nil
+		if !providertree.IsSymbol(held.ConsumerType) {
+			held.ConsumerType = ConsumerType // "unknown", of a consumer from before there were types
 		}
-		err = c.PutAllocations(ctx, uuid, wire.ConsumerAllocations{
-			Allocations: map[string]wire.ProviderAllocation{}, ProjectID: held.ProjectID, UserID: held.UserID,
-			ConsumerGeneration: held.Generation, ConsumerType: kind,
-		})
+		err = c.PutAllocations(ctx, uuid, held.ConsumerAllocations)
 		if !errors.Is(err, placementclient.ErrConflict) {
 			break
 		}

@@ -41,12 +41,12 @@ type build struct {
 	view  *view
 	hosts *hosts
 
-	held       *HeldAllocations // what it held when it was last read; nil: nothing is known
-	allocated  bool             // this attempt gave it allocations
-	failed     map[string]bool  // cells that did not take it
-	tried      int              // targets
-	restarted  bool             // what an earlier attempt left was given back
-	looked     bool             // new hosts were looked for
+	generation *int64          // of its allocations when they were last read; nil: unknown, or none
+	allocated  bool            // this attempt gave it allocations
+	failed     map[string]bool // cells that did not take it
+	tried      int             // targets
+	restarted  bool            // what an earlier attempt left was given back
+	looked     bool            // new hosts were looked for
 	candidates int
 	unmapped   int             // candidates on nodes that no cell is known of
 	more       bool            // Placement may have more candidates than it gave
@@ -223,33 +223,27 @@ const allocateTries = 5
 // that does not fit.
 func (b *build) allocate(ctx context.Context, t target) (bool, error) {
 	s := b.s
-	consumer := Consumer{UUID: b.spec.UUID, ProjectID: b.spec.ProjectID, UserID: b.spec.UserID}
 	if b.allocated { // its generation was raised by that
-		b.held = nil
+		b.generation = nil
 	}
 	for range allocateTries {
-		var err error
-		if b.held == nil {
-			err = s.o.Placement.Claim(ctx, consumer, t.candidate)
-		} else {
-			err = s.o.Placement.Move(ctx, consumer, *b.held, t.candidate)
-		}
+		err := s.o.Placement.Claim(ctx, b.spec.Server, b.generation, t.candidate)
 		switch {
 		case err == nil:
 			b.allocated = true
 			return true, nil
 		case errors.Is(err, ErrConsumerConflict):
-			held, err := s.o.Placement.Allocations(ctx, consumer.UUID)
+			held, err := s.o.Placement.Allocations(ctx, b.spec.UUID)
 			if err != nil {
 				return false, err
 			}
-			b.held = &held
+			b.generation = held.ConsumerGeneration
 		case errors.Is(err, placementclient.ErrConflict):
 		case errors.Is(err, placementclient.ErrInsufficientCapacity), errors.Is(err, placementclient.ErrInvalid):
 			return false, nil
 		default:
 			if errors.Is(err, placementclient.ErrOutcomeUnknown) {
-				s.delay.outcomeUnknown(consumer.UUID, s.o.Now())
+				s.delay.outcomeUnknown(b.spec.UUID, s.o.Now())
 			}
 			return false, err
 		}
@@ -325,12 +319,12 @@ func (b *build) fail(ctx context.Context, fault cellwire.Fault) error {
 	if err != nil {
 		return err
 	}
-	if !held.Empty() {
+	if len(held.Allocations) > 0 {
 		if err := b.s.o.Placement.Release(ctx, b.spec.UUID); err != nil {
 			return err
 		}
 		again := !b.allocated && !b.restarted
-		b.allocated, b.held, b.restarted, b.searched = false, nil, true, nil
+		b.allocated, b.generation, b.restarted, b.searched = false, nil, true, nil
 		if again {
 			b.tried, b.full = 0, map[string]bool{}
 			return b.place(ctx)

@@ -10,26 +10,23 @@ import (
 	"github.com/compute-agent/compute-agent/placement/wire"
 )
 
-// Candidate is one way to serve a request: what a consumer would hold, by provider.
+// Candidate is one way to serve a request.
 type Candidate struct {
-	Allocations map[string]wire.ProviderAllocation
-	// Mappings say which providers serve each request group, by its suffix.
-	Mappings map[string][]string
+	// ConsumerAllocations are what a consumer would hold, as Placement takes it for any consumer:
+	// allocations and mappings.
+	wire.ConsumerAllocations
 	// Root is the root provider of the tree that the candidate takes from; where it takes from
 	// several (one shares with the other), the one that is not a sharing provider's alone. "" if
 	// that is unknown.
-	Root string
+	Root string `json:"-"`
 	// FreeMemory is how much memory the tree has left, in MiB, and FreeCPUs how many VCPU and PCPU,
 	// before this one.
-	FreeMemory, FreeCPUs int64
+	FreeMemory, FreeCPUs int64 `json:"-"`
 }
 
 // candidatesAnswer is GET /allocation_candidates.
 type candidatesAnswer struct {
-	Requests []struct {
-		Allocations map[string]wire.ProviderAllocation `json:"allocations"`
-		Mappings    map[string][]string                `json:"mappings"`
-	} `json:"allocation_requests"`
+	Requests  []Candidate                `json:"allocation_requests"`
 	Summaries map[string]providerSummary `json:"provider_summaries"`
 }
 
@@ -74,15 +71,14 @@ func (c *PlacementClient) Candidates(ctx context.Context, r CandidateRequest) ([
 			}
 		}
 	}
-	out := make([]Candidate, 0, len(answer.Requests))
-	for _, r := range answer.Requests {
-		candidate := Candidate{Allocations: r.Allocations, Mappings: r.Mappings, Root: rootOf(r.Allocations, answer.Summaries)}
+	for i := range answer.Requests {
+		candidate := &answer.Requests[i]
+		candidate.Root = rootOf(candidate.Allocations, answer.Summaries)
 		if tree := free[candidate.Root]; tree != nil {
 			candidate.FreeMemory, candidate.FreeCPUs = tree.FreeMemory, tree.FreeCPUs
 		}
-		out = append(out, candidate)
 	}
-	return out, nil
+	return answer.Requests, nil
 }
 
 // rootOf is the root of the compute node that a candidate takes from.

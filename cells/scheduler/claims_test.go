@@ -34,7 +34,7 @@ func TestClaimOfAPlacementThatHung(t *testing.T) {
 	w.must(w.scheduler.Reconcile(ctx))
 	w.plink.queue = queue
 	w.plink.deliver()
-	if held, err := w.client.Allocations(ctx, uuid); err != nil || held.Empty() {
+	if held, err := w.client.Allocations(ctx, uuid); err != nil || len(held.Allocations) == 0 {
 		t.Fatalf("it holds %+v %v: there is nothing to test", held, err)
 	}
 	w.consistent(map[string]bool{uuid: false})
@@ -65,12 +65,12 @@ func TestClaimOfAnEarlierAttempt(t *testing.T) {
 	})
 	w.schedule()
 	w.scheduler.SetAfter(nil)
-	if held, err := w.client.Allocations(ctx, uuid); err != nil || !held.Empty() {
+	if held, err := w.client.Allocations(ctx, uuid); err != nil || len(held.Allocations) > 0 {
 		t.Fatalf("it holds %+v %v", held, err)
 	}
 	w.plink.queue = queue
 	w.plink.deliver()
-	if held, err := w.client.Allocations(ctx, uuid); err != nil || held.Empty() {
+	if held, err := w.client.Allocations(ctx, uuid); err != nil || len(held.Allocations) == 0 {
 		t.Fatalf("it holds %+v %v: there is nothing to test", held, err)
 	}
 	w.consistent(map[string]bool{uuid: false})
@@ -114,7 +114,7 @@ func TestClaimOfAServerInCell0(t *testing.T) {
 			w.plink.queue = queue
 			w.plink.deliver()
 			w.sites[1].link.set(up)
-			if held, err := w.client.Allocations(ctx, uuid); err != nil || held.Empty() {
+			if held, err := w.client.Allocations(ctx, uuid); err != nil || len(held.Allocations) == 0 {
 				t.Fatalf("it holds %+v %v: there is nothing to test", held, err)
 			}
 			w.consistent(map[string]bool{uuid: !c.deleted})

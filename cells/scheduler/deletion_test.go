@@ -41,7 +41,7 @@ func TestDelete(t *testing.T) {
 			})
 			w.schedule()
 			w.scheduler.SetAfter(nil)
-			if held, err := w.client.Allocations(ctx, uuid); err != nil || !held.Empty() {
+			if held, err := w.client.Allocations(ctx, uuid); err != nil || len(held.Allocations) > 0 {
 				t.Errorf("%s: it holds %+v %v", step, held, err)
 			}
 			w.consistent(map[string]bool{uuid: false})
@@ -94,7 +94,7 @@ func TestDelete(t *testing.T) {
 		w.must(w.delete(uuid, false))
 		diff(t, map[string]int{"POST /v1/servers/{uuid}/delete": 1, "POST /v1/servers/{uuid}/freed": 1}, w.sites[1].link.counted())
 		diff(t, map[string]int{"GET /allocations/{uuid}": 1, "PUT /allocations/{uuid}": 1}, w.plink.counted())
-		if held, err := w.client.Allocations(ctx, uuid); err != nil || !held.Empty() {
+		if held, err := w.client.Allocations(ctx, uuid); err != nil || len(held.Allocations) > 0 {
 			t.Errorf("it holds %+v %v", held, err)
 		}
 		w.consistent(map[string]bool{uuid: false})
@@ -109,7 +109,7 @@ func TestDelete(t *testing.T) {
 		w.must(w.delete(uuid, false))
 		w.plink.set(up)
 		w.must(w.scheduler.Reconcile(ctx))
-		if held, err := w.client.Allocations(ctx, uuid); err != nil || !held.Empty() {
+		if held, err := w.client.Allocations(ctx, uuid); err != nil || len(held.Allocations) > 0 {
 			t.Errorf("it holds %+v %v", held, err)
 		}
 		w.consistent(map[string]bool{uuid: false})

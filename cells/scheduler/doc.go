@@ -31,14 +31,14 @@
 //
 // # Placement
 //
-// [PlacementClient] reads candidates and claims, moves and releases allocations:
+// [PlacementClient] reads candidates, and claims and releases allocations:
 //
-//	flavor ── NewCandidateRequest ──▶ Candidates ──▶ []Candidate ── Claim / Move ──▶ 204
-//	                                                                   │
-//	                   ErrConflict           same candidate again ◀────┤ 409
-//	                   ErrConsumerConflict   read Allocations, Move ◀──┤ 409
-//	                   ErrInsufficientCapacity  next candidate ◀───────┤ 409
-//	                   ErrOutcomeUnknown     read before retrying ◀────┘ no answer
+//	flavor ── NewCandidateRequest ──▶ Candidates ──▶ []Candidate ── Claim ──▶ 204
+//	                                                               │
+//	             ErrConflict            same candidate again ◀─────┤ 409
+//	             ErrConsumerConflict    read Allocations, Claim ◀──┤ 409
+//	             ErrInsufficientCapacity      next candidate ◀─────┤ 409
+//	             ErrOutcomeUnknown      read before retrying ◀─────┘ no answer
 //
 // All but [ErrConsumerConflict] are errors of package placementclient. Every write carries the
 // consumer generation, so that concurrent writers cannot undo each other.

@@ -177,7 +177,7 @@ func TestLostDatabaseAccepted(t *testing.T) {
 	if w.suspect(s) || w.queued(lost) {
 		t.Errorf("the cell is suspect: %v; the lost server is queued: %v", w.suspect(s), w.queued(lost))
 	}
-	if held, err := w.client.Allocations(ctx, lost); err != nil || held.Empty() {
+	if held, err := w.client.Allocations(ctx, lost); err != nil || len(held.Allocations) == 0 {
 		t.Errorf("the lost server, whose guest runs, holds %+v, %v", held, err)
 	}
 	w.must(w.store.SetQueued(ctx, map[string]bool{lost: true})) // for the count below
@@ -218,7 +218,7 @@ func TestOlderCopy(t *testing.T) {
 		t.Errorf("the cell is suspect: %v; the log:\n%s", w.suspect(s), w.logged())
 	}
 	diff(t, []bool{false, true, false, false}, []bool{w.queued(stays), w.queued(deleted), w.queued(restored), w.queued(later)})
-	if held, err := w.client.Allocations(ctx, restored); err != nil || held.Empty() {
+	if held, err := w.client.Allocations(ctx, restored); err != nil || len(held.Allocations) == 0 {
 		t.Errorf("the restored server holds %+v, %v", held, err)
 	}
 
@@ -338,12 +338,12 @@ func TestClaimInASuspectCell(t *testing.T) {
 	claimed = uuid
 	w.round()
 	w.round()
-	if held, err := w.client.Allocations(ctx, uuid); err != nil || held.Empty() || !w.suspect(s) {
+	if held, err := w.client.Allocations(ctx, uuid); err != nil || len(held.Allocations) == 0 || !w.suspect(s) {
 		t.Errorf("it holds %+v, %v; the cell is suspect: %v", held, err, w.suspect(s))
 	}
 	w.accept(s)
 	w.round()
-	if held, err := w.client.Allocations(ctx, uuid); err != nil || !held.Empty() {
+	if held, err := w.client.Allocations(ctx, uuid); err != nil || len(held.Allocations) > 0 {
 		t.Errorf("after it is accepted it holds %+v, %v", held, err)
 	}
 }

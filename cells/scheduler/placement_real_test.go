@@ -59,7 +59,7 @@ func TestWithOpenStacksPlacement(t *testing.T) {
 						t.Errorf("%v in %q: %+v, %v", specs, tree, found, err)
 						continue
 					}
-					check(t, c.Claim(t.Context(), testConsumer, found[0]))
+					check(t, c.Claim(t.Context(), testConsumer, nil, found[0]))
 					check(t, c.Release(t.Context(), testConsumer.UUID))
 				}
 			}

@@ -128,7 +128,7 @@ func newPlacementClient(t testing.TB, transport http.RoundTripper, change ...fun
 	return c
 }
 
-var testConsumer = scheduler.Consumer{UUID: providerUUID(100), ProjectID: "p", UserID: "u"}
+var testConsumer = cellwire.Server{UUID: providerUUID(100), ProjectID: "p", UserID: "u"}
 
 func smallRequest(t *testing.T) scheduler.CandidateRequest {
 	t.Helper()
@@ -166,12 +166,12 @@ func testServerLifecycle(t *testing.T, s *placementRig, c *scheduler.PlacementCl
 	if d := cmp.Diff(map[string]int64{providerUUID(1): 1024, providerUUID(2): 4096}, free); d != "" {
 		t.Errorf("(-want +got)\n%s", d)
 	}
-	if held, err := c.Allocations(t.Context(), testConsumer.UUID); err != nil || !held.Empty() || held.Generation != nil {
+	if held, err := c.Allocations(t.Context(), testConsumer.UUID); err != nil || len(held.Allocations) > 0 || held.ConsumerGeneration != nil {
 		t.Errorf("before, it holds %+v %v", held, err)
 	}
-	check(t, c.Claim(t.Context(), testConsumer, by[providerUUID(1)]))
+	check(t, c.Claim(t.Context(), testConsumer, nil, by[providerUUID(1)]))
 	s.routes = nil
-	if err := c.Claim(t.Context(), testConsumer, by[providerUUID(2)]); !errors.Is(err, scheduler.ErrConsumerConflict) {
+	if err := c.Claim(t.Context(), testConsumer, nil, by[providerUUID(2)]); !errors.Is(err, scheduler.ErrConsumerConflict) {
 		t.Errorf("a second claim: %v", err)
 	}
 	if d := cmp.Diff([]string{"PUT /allocations/" + testConsumer.UUID, "GET /allocations/" + testConsumer.UUID}, s.routes); d != "" {
@@ -179,11 +179,11 @@ func testServerLifecycle(t *testing.T, s *placementRig, c *scheduler.PlacementCl
 	}
 	held, err := c.Allocations(t.Context(), testConsumer.UUID)
 	check(t, err)
-	if held.Type != scheduler.ConsumerType || held.ProjectID != "p" || held.UserID != "u" || held.Generation == nil || held.Allocations[providerUUID(1)].Resources["VCPU"] != 1 {
+	if held.ConsumerType != scheduler.ConsumerType || held.ProjectID != "p" || held.UserID != "u" || held.ConsumerGeneration == nil || held.Allocations[providerUUID(1)].Resources["VCPU"] != 1 {
 		t.Errorf("it holds %+v", held)
 	}
-	check(t, c.Move(t.Context(), testConsumer, held, by[providerUUID(2)]))
-	if err := c.Move(t.Context(), testConsumer, held, by[providerUUID(1)]); !errors.Is(err, scheduler.ErrConsumerConflict) {
+	check(t, c.Claim(t.Context(), testConsumer, held.ConsumerGeneration, by[providerUUID(2)]))
+	if err := c.Claim(t.Context(), testConsumer, held.ConsumerGeneration, by[providerUUID(1)]); !errors.Is(err, scheduler.ErrConsumerConflict) {
 		t.Errorf("a move with an old generation: %v", err)
 	}
 	usages, err := c.Usages(t.Context(), "p")
@@ -217,7 +217,7 @@ func testCapacityExhausted(t *testing.T, s *placementRig, c *scheduler.Placement
 	for n := range 3 {
 		consumer := testConsumer
 		consumer.UUID = providerUUID(200 + n)
-		err = c.Claim(t.Context(), consumer, candidates[0])
+		err = c.Claim(t.Context(), consumer, nil, candidates[0])
 	}
 	if !errors.Is(err, placementclient.ErrInsufficientCapacity) {
 		t.Errorf("the third: %v", err)
@@ -226,7 +226,7 @@ func testCapacityExhausted(t *testing.T, s *placementRig, c *scheduler.Placement
 	gone.Allocations = maps.Clone(gone.Allocations)
 	gone.Allocations[providerUUID(9)] = gone.Allocations[providerUUID(1)]
 	delete(gone.Allocations, providerUUID(1))
-	if err := c.Claim(t.Context(), testConsumer, gone); !errors.Is(err, placementclient.ErrInvalid) || placementclient.Down(err) {
+	if err := c.Claim(t.Context(), testConsumer, nil, gone); !errors.Is(err, placementclient.ErrInvalid) || placementclient.Down(err) {
 		t.Errorf("one that is gone: %v", err)
 	}
 }
@@ -238,7 +238,7 @@ func TestReleaseReadsAgain(t *testing.T) {
 	candidates, err := c.Candidates(t.Context(), smallRequest(t))
 	check(t, err)
 	for _, times := range []int{1, 100} {
-		check(t, c.Claim(t.Context(), testConsumer, candidates[0]))
+		check(t, c.Claim(t.Context(), testConsumer, nil, candidates[0]))
 		left, puts := times, 0
 		s.instead = func(r *http.Request) (*http.Response, error) {
 			if r.Method != http.MethodPut {
@@ -249,7 +249,7 @@ func TestReleaseReadsAgain(t *testing.T) {
 				other := newPlacementClient(t, &placementRig{t: t, handler: s.handler})
 				held, err := other.Allocations(t.Context(), testConsumer.UUID)
 				check(t, err)
-				check(t, other.Move(t.Context(), testConsumer, held, candidates[0]))
+				check(t, other.Claim(t.Context(), testConsumer, held.ConsumerGeneration, candidates[0]))
 			}
 			return nil, nil
 		}
@@ -276,7 +276,7 @@ func TestGenerationConflict(t *testing.T) {
 		}
 		return placementReply(http.StatusConflict, `{"errors":[{"status":409,"code":"placement.concurrent_update","detail":"Inventory and/or allocations changed while attempting to allocate"}]}`), nil
 	}
-	if err := c.Claim(t.Context(), testConsumer, candidates[0]); !errors.Is(err, placementclient.ErrConflict) || errors.Is(err, scheduler.ErrConsumerConflict) {
+	if err := c.Claim(t.Context(), testConsumer, nil, candidates[0]); !errors.Is(err, placementclient.ErrConflict) || errors.Is(err, scheduler.ErrConsumerConflict) {
 		t.Errorf("%v", err)
 	}
 }
