@@ -28,8 +28,6 @@ type Spec struct {
 	Decision Decision
 	// Type is kvm or qemu, Arch the kernel's word for the architecture.
 	Type, Arch string
-	// Emulator is the path of QEMU, or "" for libvirt's own choice.
-	Emulator string
 	// Disks are the guest's, the one that it boots from first.
 	Disks []Disk
 	// ConsoleLog is the path of the file that the serial console is written to, or "".
@@ -41,8 +39,6 @@ type Disk struct {
 	Path string
 	// Format is raw or qcow2.
 	Format string
-	// Cache is a cache mode of QEMU (none, writeback, …), or "" for QEMU's own choice.
-	Cache string
 	// ReadOnly is for the disk with user data.
 	ReadOnly bool
 }
@@ -162,13 +158,10 @@ func (s Spec) check() error {
 	case d.PageKiB > 0 && len(d.Cells) == 0:
 		return errors.New("huge pages need a NUMA cell, but none is chosen")
 	}
-	paths := []string{s.ConsoleLog, s.Emulator}
+	paths := []string{s.ConsoleLog}
 	for _, disk := range s.Disks {
 		if disk.Format != "raw" && disk.Format != "qcow2" {
 			return fmt.Errorf("%.30q is not a disk format; it must be raw or qcow2", disk.Format)
-		}
-		if disk.Cache != "" && !word.MatchString(disk.Cache) {
-			return fmt.Errorf("%.30q is not a disk cache mode", disk.Cache)
 		}
 		if disk.Path == "" {
 			return errors.New("a disk has no path")
@@ -312,7 +305,6 @@ func (d Decision) bind(x *libvirtxml.Domain) {
 
 func (s Spec) devices(c choices) *libvirtxml.DomainDeviceList {
 	out := &libvirtxml.DomainDeviceList{
-		Emulator:   s.Emulator,
 		MemBalloon: &libvirtxml.DomainMemBalloon{Model: "virtio", Stats: &libvirtxml.DomainMemBalloonStats{Period: 10}},
 		RNGs: []libvirtxml.DomainRNG{{
 			Model: "virtio", Backend: &libvirtxml.DomainRNGBackend{Random: &libvirtxml.DomainRNGBackendRandom{Device: "/dev/urandom"}},
@@ -327,7 +319,7 @@ func (s Spec) devices(c choices) *libvirtxml.DomainDeviceList {
 	for i, disk := range s.Disks {
 		x := libvirtxml.DomainDisk{
 			Device: "disk",
-			Driver: &libvirtxml.DomainDiskDriver{Name: "qemu", Type: disk.Format, Cache: disk.Cache},
+			Driver: &libvirtxml.DomainDiskDriver{Name: "qemu", Type: disk.Format},
 			Source: &libvirtxml.DomainDiskSource{File: &libvirtxml.DomainDiskSourceFile{File: disk.Path}},
 			Target: &libvirtxml.DomainDiskTarget{Dev: targets[c.bus] + string(rune('a'+i)), Bus: c.bus},
 		}

@@ -29,7 +29,7 @@ func specs() map[string]domain.Spec {
 			UUID: uuid, Name: "web", ProjectID: "p-1", UserID: "u-1", Flavor: plugins.Flavor{Name: "m1.small", VCPUs: vcpus, MemoryMB: memory},
 		}
 	}
-	root := domain.Disk{Path: "/var/lib/compute-agent/instances/" + uuid + "/root", Format: "qcow2", Cache: "none"}
+	root := domain.Disk{Path: "/var/lib/compute-agent/instances/" + uuid + "/root", Format: "qcow2"}
 	seed := domain.Disk{Path: "/var/lib/compute-agent/instances/" + uuid + "/seed.iso", Format: "raw", ReadOnly: true}
 
 	floating := domain.Spec{
@@ -37,7 +37,7 @@ func specs() map[string]domain.Spec {
 		Decision: domain.Decision{VCPUs: [][]int{{0, 1, 2, 3}, {0, 1, 2, 3}}, Emulator: []int{0, 1, 2, 3}},
 	}
 	pinned := domain.Spec{
-		Node: "cn1", Instance: instance(4, 4096), Type: "kvm", Arch: "x86_64", Emulator: "/usr/bin/qemu-system-x86_64",
+		Node: "cn1", Instance: instance(4, 4096), Type: "kvm", Arch: "x86_64",
 		Disks: []domain.Disk{root, seed}, ConsoleLog: "/var/lib/compute-agent/instances/" + uuid + "/console.log",
 		Decision: domain.Decision{
 			VCPUs: [][]int{{4}, {6}, {12}, {14}}, Emulator: []int{0, 1}, Isolated: true, PageKiB: 2048,
@@ -239,7 +239,6 @@ func TestWriteRefusesInvalidSpecs(t *testing.T) {
 		"not an architecture":       func(s *domain.Spec) { s.Arch = "" },
 		"27 disks":                  func(s *domain.Spec) { s.Disks = make([]domain.Disk, 27) },
 		"not a disk format":         func(s *domain.Spec) { s.Disks[0].Format = "vmdk" },
-		"not a disk cache mode":     func(s *domain.Spec) { s.Disks[0].Cache = "a b" },
 		"a disk has no path":        func(s *domain.Spec) { s.Disks[0].Path = "" },
 		"not a clean absolute path": func(s *domain.Spec) { s.ConsoleLog = "/tmp/../etc" },
 		`"disk" is not a clean`:     func(s *domain.Spec) { s.Disks[0].Path = "disk" },

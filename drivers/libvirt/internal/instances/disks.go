@@ -19,6 +19,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/domain"
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
@@ -37,16 +38,15 @@ const maxDiskGB = 64 << 10
 
 // disk is a disk to be made.
 type disk struct {
-	name, format string
-	readOnly     bool
+	domain.Disk
 	// base is the image that it is a layer over; "": none.
 	base string
 	// write fills an empty file.
 	write func(ctx context.Context, f *os.File) error
 }
 
-// plan chooses the disks of an instance. It reads the image and creates nothing.
-func (j *job) plan(spec plugins.InstanceSpec) ([]disk, error) {
+// plan chooses the disks of an instance in its directory. It reads the image and creates nothing.
+func (j *job) plan(spec plugins.InstanceSpec, d directory) ([]disk, error) {
 	f := spec.Flavor
 	for what, n := range map[string]int64{"root disk": f.RootGB, "ephemeral disk": f.EphemeralGB, "swap disk": f.SwapMB / 1024} {
 		if n < 0 || n > maxDiskGB {
@@ -63,7 +63,7 @@ func (j *job) plan(spec plugins.InstanceSpec) ([]disk, error) {
 		return nil, j.fault("its flavor has %d GB of disks, but it was granted %d DISK_GB", need, granted)
 	}
 	var out []disk
-	root, err := j.root(spec)
+	root, err := j.root(spec, d)
 	if err != nil {
 		return nil, err
 	}
@@ -71,17 +71,17 @@ func (j *job) plan(spec plugins.InstanceSpec) ([]disk, error) {
 		out = append(out, *root)
 	}
 	if f.EphemeralGB > 0 {
-		out = append(out, disk{name: ephemeralDisk, format: rawType, write: empty(f.EphemeralGB << 30)})
+		out = append(out, disk{Disk: domain.Disk{Path: d.file(ephemeralDisk), Format: rawType}, write: empty(f.EphemeralGB << 30)})
 	}
 	if f.SwapMB > 0 {
-		out = append(out, disk{name: swapDisk, format: rawType, write: swap(f.SwapMB << 20)})
+		out = append(out, disk{Disk: domain.Disk{Path: d.file(swapDisk), Format: rawType}, write: swap(f.SwapMB << 20)})
 	}
 	if len(spec.UserData) > 0 {
 		text, err := SeedDisk(j.uuid, spec.Name, spec.UserData)
 		if err != nil {
 			return nil, j.fault("could not write its user data: %v", err)
 		}
-		out = append(out, disk{name: seedDisk, format: rawType, readOnly: true, write: func(_ context.Context, f *os.File) error {
+		out = append(out, disk{Disk: domain.Disk{Path: d.file(seedDisk), Format: rawType, ReadOnly: true}, write: func(_ context.Context, f *os.File) error {
 			_, err := f.Write(text)
 			return err
 		}})
@@ -90,13 +90,13 @@ func (j *job) plan(spec plugins.InstanceSpec) ([]disk, error) {
 }
 
 // root is the disk that an instance boots from; nil if its flavor has none.
-func (j *job) root(spec plugins.InstanceSpec) (*disk, error) {
-	size := spec.Flavor.RootGB << 30
+func (j *job) root(spec plugins.InstanceSpec, d directory) (*disk, error) {
+	size, raw := spec.Flavor.RootGB<<30, domain.Disk{Path: d.file(rootDisk), Format: rawType}
 	switch {
 	case spec.Image == "" && size == 0:
 		return nil, nil
 	case spec.Image == "":
-		return &disk{name: rootDisk, format: rawType, write: empty(size)}, nil
+		return &disk{Disk: raw, write: empty(size)}, nil
 	case size == 0:
 		return nil, j.fault("it has the image %.60q, but its flavor has no root disk", spec.Image)
 	}
@@ -108,13 +108,13 @@ func (j *job) root(spec plugins.InstanceSpec) (*disk, error) {
 	case image.size > uint64(size):
 		return nil, j.fault("its image has a disk of %d bytes, and its flavor one of %d", image.size, size)
 	case j.setup.layered:
-		return &disk{name: rootDisk, format: qcow2Type, base: image.path, write: func(_ context.Context, f *os.File) error {
+		return &disk{Disk: domain.Disk{Path: raw.Path, Format: qcow2Type}, base: image.path, write: func(_ context.Context, f *os.File) error {
 			return WriteOverlay(f, uint64(size), image.path, image.format)
 		}}, nil
 	case image.format != rawType:
 		return nil, j.fault("its image %.60q is in the format qcow2, and disks are raw copies here", spec.Image)
 	}
-	return &disk{name: rootDisk, format: rawType, write: func(ctx context.Context, f *os.File) error {
+	return &disk{Disk: raw, write: func(ctx context.Context, f *os.File) error {
 		from, err := os.Open(image.path)
 		if err != nil {
 			return err
@@ -331,30 +331,30 @@ func (d directory) fill(ctx context.Context, disks []disk) error {
 		return fmt.Errorf("making the directory of an instance: %w", err)
 	}
 	for _, disk := range disks {
-		if err := d.make(ctx, disk); err != nil {
-			return fmt.Errorf("making the %s of an instance: %w", disk.name, err)
+		if err := disk.make(ctx); err != nil {
+			return fmt.Errorf("making the %s of an instance: %w", filepath.Base(disk.Path), err)
 		}
 	}
 	return nil
 }
 
 // make makes a disk under another name, which it loses when it is complete.
-func (d directory) make(ctx context.Context, disk disk) error {
+func (d disk) make(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if _, err := os.Lstat(d.file(disk.name)); err == nil {
+	if _, err := os.Lstat(d.Path); err == nil {
 		return nil
 	}
-	part := d.file(disk.name + ".part")
+	part := d.Path + ".part"
 	f, err := os.OpenFile(part, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(disk.write(ctx, f), f.Sync(), f.Close()); err != nil {
+	if err := errors.Join(d.write(ctx, f), f.Sync(), f.Close()); err != nil {
 		return err
 	}
-	return os.Rename(part, d.file(disk.name))
+	return os.Rename(part, d.Path)
 }
 
 // note notes that the instance ran. libvirt knows it too, until its daemon ends.

@@ -73,7 +73,7 @@ func (j *job) spawn(ctx context.Context, spec plugins.InstanceSpec, tree *provid
 	if err := supported(spec); err != nil {
 		return plugins.Instance{}, j.giveUp(ctx, d, resumed, j.fault("%s", err))
 	}
-	disks, err := j.plan(spec)
+	disks, err := j.plan(spec, d)
 	if err == nil && !resumed {
 		g, err = j.define(ctx, spec, tree, d, disks)
 	}
@@ -143,7 +143,7 @@ func (j *job) define(ctx context.Context, spec plugins.InstanceSpec, tree *provi
 		Node: j.node, Instance: spec, Decision: decision, Type: j.setup.domainType(host), Arch: host.Machine.Arch, ConsoleLog: d.file(consoleLog),
 	}
 	for _, disk := range disks {
-		written.Disks = append(written.Disks, domain.Disk{Path: d.file(disk.name), Format: disk.format, ReadOnly: disk.readOnly})
+		written.Disks = append(written.Disks, disk.Disk)
 	}
 	text, err := domain.Write(written)
 	if err != nil {
