@@ -14,46 +14,57 @@ import (
 type Status struct {
 	// Up: the cell took the last heartbeat. Since is when that began, or ended; zero: none was
 	// answered or refused yet.
-	Up    bool
-	Since time.Time
+	Up    bool      `json:"up"`
+	Since time.Time `json:"since,omitzero"`
 	// Error is why the last heartbeat was not taken; Denied: the cell refuses who this agent says
 	// it is.
-	Error  string
-	Denied bool
+	Error  string `json:"error,omitempty"`
+	Denied bool   `json:"denied,omitempty"`
 	// Epoch is that of the cell's database, "" if it is not known yet.
-	Epoch   string
-	Service cellwire.Service
-	// Nodes are reported to the cell, Refused the uuids of those that it rejects.
-	Nodes   []cellwire.ReportedNode
-	Refused []string
+	Epoch string `json:"-"`
+	// Service is the uuid of this host's service there.
+	Service string `json:"service,omitempty"`
+	// Nodes are the names of those that are reported to the cell, Refused the uuids of those that
+	// it rejects because they belong to another host.
+	Nodes   []string `json:"nodes,omitempty"`
+	Refused []string `json:"refused,omitempty"`
 	// Servers are those that the cell has on this host, Busy those that are being made, removed,
 	// started or stopped.
-	Servers, Busy int
+	Servers int `json:"servers"`
+	Busy    int `json:"busy"`
 	// Waiting is how many reports the cell has not taken yet.
-	Waiting int
-	Unknown []Unknown
-	Stuck   []Stuck
-	Counts  Counts
+	Waiting int       `json:"reports_waiting"`
+	Unknown []Unknown `json:"unknown_guests,omitempty"`
+	Stuck   []Stuck   `json:"stuck,omitempty"`
+	Counts
 }
 
 // Unknown is a guest that the driver made and no row of the cell is about.
-type Unknown struct{ UUID, Name, Node string }
+type Unknown struct {
+	UUID string `json:"uuid"`
+	Name string `json:"name"`
+	Node string `json:"node"`
+}
 
 // Stuck is a server that is not as the cell wants it, and why.
 type Stuck struct {
-	UUID    string
-	Want    cellwire.Want
-	Since   time.Time
-	Problem string
+	UUID    string        `json:"uuid"`
+	Want    cellwire.Want `json:"want"`
+	Since   time.Time     `json:"since"`
+	Problem string        `json:"problem"`
 }
 
 // Counts are since the start.
 type Counts struct {
-	Spawns, Destroys Outcomes
+	Spawns   Outcomes `json:"spawns"`
+	Destroys Outcomes `json:"destroys"`
 }
 
 // Outcomes counts calls of drivers by how they ended.
-type Outcomes struct{ Succeeded, Failed int64 }
+type Outcomes struct {
+	Succeeded int64 `json:"succeeded"`
+	Failed    int64 `json:"failed"`
+}
 
 func (o *Outcomes) count(err error) {
 	if err != nil {
@@ -77,8 +88,11 @@ func (w *Worker) Status() Status {
 	defer w.mu.Unlock()
 	c := w.contact
 	out := Status{
-		Up: c.up, Since: c.since, Error: c.err, Denied: c.denied, Epoch: w.epoch, Service: c.service, Nodes: nodes, Refused: slices.Clone(c.refused),
+		Up: c.up, Since: c.since, Error: c.err, Denied: c.denied, Epoch: w.epoch, Service: c.service.UUID, Refused: slices.Clone(c.refused),
 		Waiting: waiting, Counts: w.counts,
+	}
+	for _, n := range nodes {
+		out.Nodes = append(out.Nodes, n.Name)
 	}
 	for uuid, s := range w.servers {
 		if s.known {

@@ -170,20 +170,5 @@ func (a *Agent) cellView() *health.Cell {
 	if a.cell == nil {
 		return nil
 	}
-	s := a.cell.worker.Status()
-	out := &health.Cell{
-		URL: a.cell.url, Up: s.Up, Since: s.Since, Error: s.Error, Denied: s.Denied, Service: s.Service.UUID, Refused: s.Refused,
-		Servers: s.Servers, Busy: s.Busy, ReportsWaiting: s.Waiting,
-		Spawns: health.Outcomes(s.Counts.Spawns), Destroys: health.Outcomes(s.Counts.Destroys),
-	}
-	for _, n := range s.Nodes {
-		out.Nodes = append(out.Nodes, n.Name)
-	}
-	for _, u := range s.Unknown {
-		out.Unknown = append(out.Unknown, health.UnknownGuest(u))
-	}
-	for _, st := range s.Stuck {
-		out.Stuck = append(out.Stuck, health.StuckServer{UUID: st.UUID, Want: string(st.Want), Since: st.Since, Problem: st.Problem})
-	}
-	return out
+	return &health.Cell{URL: a.cell.url, Status: a.cell.worker.Status()}
 }

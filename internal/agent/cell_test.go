@@ -23,8 +23,8 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/worker"
 	"github.com/compute-agent/compute-agent/internal/agent/control"
-	"github.com/compute-agent/compute-agent/internal/health"
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
@@ -175,7 +175,7 @@ func TestCell(t *testing.T) {
 		t.Errorf("%+v, %v, allocations: %t", s.Fault, err, h.held(bad))
 	}
 	c := h.status().Cell
-	if c == nil || !c.Up || len(c.Nodes) != 1 || c.Spawns != (health.Outcomes{Succeeded: 1, Failed: 1}) || c.Servers == 0 {
+	if c == nil || !c.Up || len(c.Nodes) != 1 || c.Spawns != (worker.Outcomes{Succeeded: 1, Failed: 1}) || c.Servers == 0 {
 		t.Errorf("%+v", c)
 	}
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/compute-agent/compute-agent/cells/worker"
 	"github.com/compute-agent/compute-agent/internal/agent/disabled"
 	"github.com/compute-agent/compute-agent/plugins/host"
 	"github.com/compute-agent/compute-agent/resourcetracker"
@@ -66,13 +67,13 @@ func TestFindings(t *testing.T) {
 			"driver second driver-takeover-failed: exit status 1", "driver fake driver-disabled",
 		}},
 		"its cell is unavailable, and much is wrong": {func(f *Facts, _ *Driver, _ *resourcetracker.NodeStatus) {
-			f.Status.Cell = &Cell{
-				Since: noon.Add(-time.Hour), Error: "connection refused", Refused: []string{"u1"}, Unknown: []UnknownGuest{{UUID: "u2", Name: "web", Node: "cn1"}},
-				Stuck: []StuckServer{{UUID: "u3", Want: "gone", Since: noon.Add(-time.Minute), Problem: "no driver"}, {UUID: "u4", Want: "present", Since: noon, Problem: "not ready"}},
-			}
+			f.Status.Cell = &Cell{Status: worker.Status{
+				Since: noon.Add(-time.Hour), Error: "connection refused", Refused: []string{"u1"}, Unknown: []worker.Unknown{{UUID: "u2", Name: "web", Node: "cn1"}},
+				Stuck: []worker.Stuck{{UUID: "u3", Want: "gone", Since: noon.Add(-time.Minute), Problem: "no driver"}, {UUID: "u4", Want: "present", Since: noon, Problem: "not ready"}},
+			}}
 		}, []string{"agent cell-unreachable: connection refused", "agent cell-refuses-node:  u1", "agent server-stuck:  u3 must be gone: no driver", "agent guest-unknown-to-cell:  u2 (web) on cn1"}},
 		"its cell refuses it": {func(f *Facts, _ *Driver, _ *resourcetracker.NodeStatus) {
-			f.Status.Cell = &Cell{Since: noon, Error: "403", Denied: true}
+			f.Status.Cell = &Cell{Status: worker.Status{Since: noon, Error: "403", Denied: true}}
 		}, []string{"agent cell-refuses-agent: 403"}},
 		"its cell was not asked yet": {func(f *Facts, _ *Driver, _ *resourcetracker.NodeStatus) { f.Status.Cell = &Cell{} }, []string{}},
 		"starting": {func(f *Facts, d *Driver, _ *resourcetracker.NodeStatus) {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/compute-agent/compute-agent/cells/worker"
 	"github.com/compute-agent/compute-agent/internal/agent/telemetry"
 	"github.com/compute-agent/compute-agent/internal/health"
 	"github.com/compute-agent/compute-agent/plugins"
@@ -100,7 +101,7 @@ func (s *scene) day() {
 	s.Watch(func() health.Status {
 		return health.Status{
 			Started: s.now.Add(-time.Hour), Placement: health.Placement{Requests: 9},
-			Cell:       &health.Cell{Up: true, Servers: 7, ReportsWaiting: 1, Spawns: health.Outcomes{Succeeded: 5, Failed: 2}, Destroys: health.Outcomes{Succeeded: 3}},
+			Cell:       &health.Cell{Status: worker.Status{Up: true, Servers: 7, Waiting: 1, Counts: worker.Counts{Spawns: worker.Outcomes{Succeeded: 5, Failed: 2}, Destroys: worker.Outcomes{Succeeded: 3}}}},
 			Conditions: []health.Condition{{Code: health.CredentialsRefused}, {Code: health.CredentialsRefused}, {Code: health.DriftFound}},
 			Drivers: []health.Driver{{
 				Name: "libvirt", Plugin: health.Plugin{Status: host.Status{State: "healthy", Restarts: 2, Replacements: 1}, Usage: &host.Usage{Processes: 2, Threads: 14, MemoryBytes: 25 << 20, OpenFiles: 19}}, MissingSince: s.now.Add(-time.Minute),

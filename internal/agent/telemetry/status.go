@@ -84,7 +84,7 @@ func (w *statusCollector) Collect(out chan<- prometheus.Metric) {
 	if c := s.Cell; c != nil {
 		gauge(descCellUp, is(c.Up))
 		gauge(descServers, float64(c.Servers))
-		gauge(descReports, float64(c.ReportsWaiting))
+		gauge(descReports, float64(c.Waiting))
 		count(descSpawns, float64(c.Spawns.Succeeded), "succeeded")
 		count(descSpawns, float64(c.Spawns.Failed), "failed")
 		count(descDestroys, float64(c.Destroys.Succeeded), "succeeded")

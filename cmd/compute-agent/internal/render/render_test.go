@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/compute-agent/compute-agent/cells/worker"
 	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/render"
 	"github.com/compute-agent/compute-agent/internal/agent/control"
 	"github.com/compute-agent/compute-agent/internal/health"
@@ -149,12 +150,12 @@ func TestStatus(t *testing.T) {
 	gone.Drivers[2].Plugin.NextAttempt, gone.Drivers[2].MissingSince, gone.Drivers[2].DisablesAt = now.Add(40*time.Second), now.Add(-50*time.Second), now.Add(9*time.Minute+10*time.Second)
 	gone.Drivers[3].MissingSince = now.Add(-2 * time.Hour)
 	celled := good
-	celled.Cell = &health.Cell{
-		URL: "https://cell1.example:8780", Up: true, Since: now.Add(-26 * time.Hour), Nodes: []string{"cn1"}, Servers: 12, Busy: 1, ReportsWaiting: 1,
-		Spawns: health.Outcomes{Succeeded: 14, Failed: 2}, Destroys: health.Outcomes{Succeeded: 1},
-	}
+	celled.Cell = &health.Cell{URL: "https://cell1.example:8780", Status: worker.Status{
+		Up: true, Since: now.Add(-26 * time.Hour), Nodes: []string{"cn1"}, Servers: 12, Busy: 1, Waiting: 1,
+		Counts: worker.Counts{Spawns: worker.Outcomes{Succeeded: 14, Failed: 2}, Destroys: worker.Outcomes{Succeeded: 1}},
+	}}
 	cellAway := good
-	cellAway.Cell = &health.Cell{URL: "https://cell1.example:8780", Since: now.Add(-3 * time.Minute), Error: "connection refused", Servers: 2}
+	cellAway.Cell = &health.Cell{URL: "https://cell1.example:8780", Status: worker.Status{Since: now.Add(-3 * time.Minute), Error: "connection refused", Servers: 2}}
 	for name, s := range map[string]health.Status{"status-cell.txt": celled, "status-cell-away.txt": cellAway, "status-gone.txt": gone, "status.txt": good, "status-degraded.txt": bad, "status-explained.txt": explained, "status-noted.txt": noted, "status-written.txt": written} {
 		var b bytes.Buffer
 		if err := render.Status(&b, s, now); err != nil {

@@ -58,7 +58,7 @@ func (p *printer) cell(c *health.Cell, now time.Time) {
 	case !c.Since.IsZero():
 		state = "unreachable (" + span(c.Since, now) + ")"
 	}
-	p.line("  cell        %s: %s; %s, %d in progress, %s waiting", c.URL, state, count(int64(c.Servers), "server"), c.Busy, count(int64(c.ReportsWaiting), "report"))
+	p.line("  cell        %s: %s; %s, %d in progress, %s waiting", c.URL, state, count(int64(c.Servers), "server"), c.Busy, count(int64(c.Waiting), "report"))
 	if !c.Up && c.Error != "" {
 		p.line("              error: %s", c.Error)
 	}
