@@ -86,14 +86,6 @@ func (c *Client) localProviders(ctx context.Context, root string) ([]string, err
 	return out, nil
 }
 
-func allocationsToWire(held providertree.ProviderResources) map[string]wire.ProviderAllocation {
-	out := make(map[string]wire.ProviderAllocation, len(held))
-	for provider, amounts := range held {
-		out[provider] = wire.ProviderAllocation{Resources: amounts}
-	}
-	return out
-}
-
 // allocationsFromWire has canonical uuids: Placement gives them back as they were written.
 func allocationsFromWire(in map[string]wire.ProviderAllocation) providertree.ProviderResources {
 	out := make(providertree.ProviderResources, len(in))

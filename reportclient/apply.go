@@ -120,26 +120,6 @@ func (r *run) blocked(op Operation) error {
 	return nil
 }
 
-// blockedReshape: a reshape builds upon every provider and class that it names.
-func (r *run) blockedReshape(reshape *Reshape) error {
-	for _, p := range reshape.Providers {
-		if err := r.failed[p.UUID]; err != nil {
-			return err
-		}
-		for class := range p.After {
-			if err := r.symbols[class]; err != nil {
-				return err
-			}
-		}
-	}
-	for provider := range reshape.touched() {
-		if err := r.failed[provider]; err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // noteFailure notes what a failed request means for what is known of Placement and for the
 // remaining operations.
 func (r *run) noteFailure(op Operation, err error) {

@@ -13,6 +13,31 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
+// ReshapeLog records a reshape before it is posted, and its outcome. It is how a journal on disk
+// survives the agent.
+type ReshapeLog interface {
+	// Begin is called before the request leaves. When it returns, the reshape must be safe on disk;
+	// an error means that it is not, and nothing is posted.
+	Begin(root string, r *Reshape) error
+	// End is called when it is known, or known that it cannot be known now, whether the reshape
+	// happened. An error is logged; what happened has happened, and [Client.CompareReshape] finds
+	// out later.
+	End(root string, outcome ReshapeOutcome) error
+}
+
+// ReshapeOutcome is what became of a reshape.
+type ReshapeOutcome string
+
+// The outcomes.
+const (
+	// ReshapeHappened: Placement has the requested layout.
+	ReshapeHappened ReshapeOutcome = "happened"
+	// ReshapeRefused: it did not happen, and Placement has the previous layout.
+	ReshapeRefused ReshapeOutcome = "refused"
+	// ReshapeUnknown: no answer came and Placement cannot be asked, or too much has changed since.
+	ReshapeUnknown ReshapeOutcome = "unknown"
+)
+
 // reshape posts a reshape, once, and finds out what became of it.
 //
 // Errors: [ErrConflict] if another client wrote, or if no answer came and it did not happen:
@@ -196,3 +221,31 @@ func (r *run) keepReshape(done *Reshape) {
 
 // forget drops all that is known of the tree, for the next Tree to read it again.
 func (n *node) forget() { n.tree, n.stale = nil, nil }
+
+// blockedReshape: a reshape builds upon every provider and class that it names.
+func (r *run) blockedReshape(reshape *Reshape) error {
+	for _, p := range reshape.Providers {
+		if err := r.failed[p.UUID]; err != nil {
+			return err
+		}
+		for class := range p.After {
+			if err := r.symbols[class]; err != nil {
+				return err
+			}
+		}
+	}
+	for provider := range reshape.touched() {
+		if err := r.failed[provider]; err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func allocationsToWire(held providertree.ProviderResources) map[string]wire.ProviderAllocation {
+	out := make(map[string]wire.ProviderAllocation, len(held))
+	for provider, amounts := range held {
+		out[provider] = wire.ProviderAllocation{Resources: amounts}
+	}
+	return out
+}

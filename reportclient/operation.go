@@ -13,22 +13,6 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// Kind is what an operation does. Each is one request.
-type Kind int
-
-// The kinds. Which order a plan has them in, [NewPlan] and [NewReshapePlan] say.
-const (
-	EnsureClass    Kind = iota + 1 // PUT /resource_classes/{class}
-	EnsureTrait                    // PUT /traits/{trait}
-	CreateProvider                 // POST /resource_providers
-	UpdateProvider                 // PUT /resource_providers/{uuid}: name and parent
-	DeleteProvider                 // DELETE /resource_providers/{uuid}
-	SetInventories                 // PUT /resource_providers/{uuid}/inventories
-	SetAggregates                  // PUT /resource_providers/{uuid}/aggregates
-	SetTraits                      // PUT /resource_providers/{uuid}/traits
-	ReshapeTree                    // POST /reshaper
-)
-
 var kindNames = map[Kind]string{
 	EnsureClass: "ensure_class", EnsureTrait: "ensure_trait", CreateProvider: "create_provider", UpdateProvider: "update_provider",
 	DeleteProvider: "delete_provider", SetInventories: "set_inventories", SetAggregates: "set_aggregates", SetTraits: "set_traits",
@@ -36,25 +20,6 @@ var kindNames = map[Kind]string{
 }
 
 func (k Kind) String() string { return kindNames[k] }
-
-// Operation is one write to Placement.
-type Operation struct {
-	Kind Kind
-	// UUID and Provider (the name) are of the provider it is for; "" for EnsureClass, EnsureTrait
-	// and ReshapeTree.
-	UUID, Provider string
-	// Parent is the uuid of the parent, for CreateProvider and UpdateProvider; "" for a root.
-	Parent string
-	// Symbol is the custom class or trait of EnsureClass and EnsureTrait.
-	Symbol string
-	// Inventories, Traits and Aggregates are the whole new content, for the kind that sets it.
-	Inventories        providertree.Inventories
-	Traits, Aggregates []string
-	// Before is the provider as Placement has it, nil for one that is new.
-	Before *providertree.Provider
-	// Reshape is what moves, for ReshapeTree.
-	Reshape *Reshape
-}
 
 // String is the operation as an order, such as "create resource provider cn1 (UUID)".
 func (o Operation) String() string {
@@ -186,4 +151,21 @@ func (o Operation) MarshalJSON() ([]byte, error) {
 		Reshape     *Reshape                 `json:"reshape,omitempty"`
 		Text        string                   `json:"text"`
 	}{o.Kind.String(), o.UUID, o.Provider, o.Parent, o.Symbol, o.Inventories, o.Traits, o.Aggregates, o.Reshape, o.String()})
+}
+
+// describe names what moves: first the inventories, then how many consumers.
+func (r *Reshape) describe() string {
+	parts := make([]string, 0, len(r.Providers))
+	for _, p := range r.Providers {
+		what := describeInventories(p.Before, p.After)
+		if what == "" {
+			what = "inventory unchanged"
+		}
+		parts = append(parts, fmt.Sprintf("%s: %s", p.Name, what))
+	}
+	noun := "consumers"
+	if len(r.Consumers) == 1 {
+		noun = "consumer"
+	}
+	return fmt.Sprintf("%s; with the allocations of %d %s", strings.Join(parts, "; "), len(r.Consumers), noun)
 }

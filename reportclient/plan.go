@@ -9,6 +9,41 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
+// Kind is what an operation does. Each is one request.
+type Kind int
+
+// The kinds. Which order a plan has them in, [NewPlan] and [NewReshapePlan] say.
+const (
+	EnsureClass    Kind = iota + 1 // PUT /resource_classes/{class}
+	EnsureTrait                    // PUT /traits/{trait}
+	CreateProvider                 // POST /resource_providers
+	UpdateProvider                 // PUT /resource_providers/{uuid}: name and parent
+	DeleteProvider                 // DELETE /resource_providers/{uuid}
+	SetInventories                 // PUT /resource_providers/{uuid}/inventories
+	SetAggregates                  // PUT /resource_providers/{uuid}/aggregates
+	SetTraits                      // PUT /resource_providers/{uuid}/traits
+	ReshapeTree                    // POST /reshaper
+)
+
+// Operation is one write to Placement.
+type Operation struct {
+	Kind Kind
+	// UUID and Provider (the name) are of the provider it is for; "" for EnsureClass, EnsureTrait
+	// and ReshapeTree.
+	UUID, Provider string
+	// Parent is the uuid of the parent, for CreateProvider and UpdateProvider; "" for a root.
+	Parent string
+	// Symbol is the custom class or trait of EnsureClass and EnsureTrait.
+	Symbol string
+	// Inventories, Traits and Aggregates are the whole new content, for the kind that sets it.
+	Inventories        providertree.Inventories
+	Traits, Aggregates []string
+	// Before is the provider as Placement has it, nil for one that is new.
+	Before *providertree.Provider
+	// Reshape is what moves, for ReshapeTree.
+	Reshape *Reshape
+}
+
 // Plan is an ordered list of writes that brings Placement to the desired state. The zero Plan is:
 // nothing to do.
 type Plan struct {
@@ -65,6 +100,91 @@ func NewPlan(known, desired *providertree.Tree) Plan {
 	eachFromLeaves(known, desired, func(before, after providertree.Provider) {
 		plan.describeInventories(before, after)
 		plan.describeAssociations(before, after)
+	})
+	return plan
+}
+
+// PlanReshape is [NewReshapePlan] without the standard traits that this Placement has turned out
+// not to know, see [Client.Plan].
+func (c *Client) PlanReshape(known, desired *providertree.Tree, before, after providertree.Allocations) Plan {
+	return NewReshapePlan(known, c.Possible(known, desired), before, after)
+}
+
+// NewReshapePlan is [NewPlan] for a pass in which the driver was given the allocations (before) and
+// edited them (after): what moves is written in one transaction, [ReshapeTree]. It is pure. With
+// after nil, or if nothing moves, it is NewPlan.
+//
+// The order is: custom resource classes and traits; new providers, parents first; renames and
+// moves; aggregates and traits from the leaves up; the reshape; deletions, children first; and the
+// inventories that are not part of it. A new provider that takes over the name of one that goes is
+// called by its uuid until that has happened.
+//
+// A resource class moves if a consumer's amount of it changes on some provider, or if its capacity
+// shrinks on one provider and grows on another. The reshape holds the providers whose inventory of
+// such a class changes (with all their inventories, as they will be), those of which these
+// consumers hold something whose capacity grows (it was closed, and Placement before 2025.1 checks
+// the capacity for all that a consumer holds), and the consumers whose allocations change (with all
+// their allocations). A consumer that is not in after keeps what it has. Owners and generations of
+// consumers are those in before.
+//
+// Cost: O(providers + consumers), no request.
+func NewReshapePlan(known, desired *providertree.Tree, before, after providertree.Allocations) Plan {
+	changes := compare(known, desired)
+	reshape := newReshape(known, desired, changes, before, after)
+	if reshape == nil {
+		return NewPlan(known, desired)
+	}
+	plan := Plan{desired: desired}
+	plan.ensureSymbols(known, desired)
+	taken := map[string]bool{} // names that become free only after the reshape
+	for _, p := range changes.Removed {
+		taken[p.Name] = true
+	}
+	fresh := freshProviders(known, desired)
+	var later []Operation
+	for p := range desired.All() {
+		if !fresh[p.UUID] {
+			continue
+		}
+		op := Operation{Kind: CreateProvider, UUID: p.UUID, Provider: p.Name, Parent: p.ParentUUID}
+		if taken[p.Name] {
+			op.Provider = p.UUID
+			unnamed := p
+			unnamed.Name = p.UUID
+			later = append(later, Operation{Kind: UpdateProvider, UUID: p.UUID, Provider: p.Name, Parent: p.ParentUUID, Before: &unnamed})
+		}
+		plan.add(op)
+	}
+	for _, c := range changes.Changed {
+		if !c.Renamed() && !c.Moved() || fresh[c.After.UUID] {
+			continue
+		}
+		op := Operation{Kind: UpdateProvider, UUID: c.After.UUID, Provider: c.After.Name, Parent: c.After.ParentUUID, Before: &c.Before}
+		if !taken[c.After.Name] {
+			plan.add(op)
+			continue
+		}
+		// below its new parent now, so that the old one can go; the name when it is free
+		if c.Moved() {
+			moved := c.Before
+			moved.ParentUUID = c.After.ParentUUID
+			plan.add(Operation{Kind: UpdateProvider, UUID: op.UUID, Provider: c.Before.Name, Parent: op.Parent, Before: &c.Before})
+			op.Before = &moved
+		}
+		later = append(later, op)
+	}
+	eachFromLeaves(known, desired, plan.describeAssociations)
+	plan.add(Operation{Kind: ReshapeTree, Reshape: reshape})
+	plan.deletions(changes)
+	plan.Operations = append(plan.Operations, later...)
+	moved := map[string]bool{}
+	for _, p := range reshape.Providers {
+		moved[p.UUID] = true
+	}
+	eachFromLeaves(known, desired, func(before, after providertree.Provider) {
+		if !moved[after.UUID] {
+			plan.describeInventories(before, after)
+		}
 	})
 	return plan
 }

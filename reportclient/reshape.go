@@ -3,10 +3,8 @@
 package reportclient
 
 import (
-	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/compute-agent/compute-agent/providertree"
 )
@@ -128,19 +126,197 @@ func (r *Reshape) clone() *Reshape {
 	return &Reshape{Providers: slices.Clone(r.Providers), Consumers: r.Consumers, Names: r.Names}
 }
 
-// describe names what moves: first the inventories, then how many consumers.
-func (r *Reshape) describe() string {
-	parts := make([]string, 0, len(r.Providers))
-	for _, p := range r.Providers {
-		what := describeInventories(p.Before, p.After)
-		if what == "" {
-			what = "inventory unchanged"
+// newReshape collects what moves; nil if nothing does.
+func newReshape(known, desired *providertree.Tree, changes providertree.Changes, before, after providertree.Allocations) *Reshape {
+	if after == nil {
+		return nil
+	}
+	out := &Reshape{Providers: []ReshapedProvider{}, Consumers: changedConsumers(before, after)}
+	fresh := freshProviders(known, desired)
+	var all []ReshapedProvider
+	add := func(was, is providertree.Provider) {
+		p := ReshapedProvider{UUID: is.UUID, Name: is.Name, Generation: providertree.NoGeneration, Before: providertree.Inventories{}, After: is.Inventories}
+		if !fresh[is.UUID] {
+			p.Generation, p.Before = was.Generation, was.Inventories
 		}
-		parts = append(parts, fmt.Sprintf("%s: %s", p.Name, what))
+		all = append(all, p)
 	}
-	noun := "consumers"
-	if len(r.Consumers) == 1 {
-		noun = "consumer"
+	for is := range desired.All() {
+		was, _ := known.Provider(is.UUID)
+		add(was, is)
 	}
-	return fmt.Sprintf("%s; with the allocations of %d %s", strings.Join(parts, "; "), len(r.Consumers), noun)
+	for _, gone := range slices.Backward(changes.Removed) {
+		if gone.Generation != providertree.NoGeneration {
+			add(gone, providertree.Provider{UUID: gone.UUID, Name: gone.Name, Inventories: providertree.Inventories{}})
+		}
+	}
+	touched, moving := movedAllocations(out.Consumers)
+	movedCapacity(all, moving)
+	posted := postedAgain(out.Consumers)
+	for _, p := range all {
+		opens := slices.ContainsFunc(posted[p.UUID].list(), func(class string) bool { return capacity(p.After, class) > capacity(p.Before, class) })
+		if opens || slices.ContainsFunc(moving.list(), func(class string) bool { return inventoryChanges(p, class) }) {
+			out.Providers = append(out.Providers, p)
+		}
+	}
+	switch {
+	case len(out.Providers) == 0 && len(out.Consumers) == 0:
+		return nil
+	case len(out.Providers) == 0:
+		out.Providers = anchor(all, touched)
+	}
+	out.Names = otherNames(out, known, desired)
+	return out
+}
+
+// otherNames are the names of the providers that consumers of a reshape hold from, other than those
+// that it names anyway; nil if there are none.
+func otherNames(r *Reshape, trees ...*providertree.Tree) map[string]string {
+	named := make(map[string]bool, len(r.Providers))
+	for _, p := range r.Providers {
+		named[p.UUID] = true
+	}
+	var out map[string]string
+	note := func(resources providertree.ProviderResources) {
+		for uuid := range resources {
+			if named[uuid] {
+				continue
+			}
+			named[uuid] = true
+			for _, tree := range trees {
+				if p, found := tree.Provider(uuid); found {
+					if out == nil {
+						out = map[string]string{}
+					}
+					out[uuid] = p.Name
+				}
+			}
+		}
+	}
+	for _, c := range r.Consumers {
+		note(c.Before)
+		note(c.After)
+	}
+	return out
+}
+
+// anchor is the provider that a reshape names although its inventory stays, since Placement wants
+// one: the first that is touched, else the node's root.
+func anchor(all []ReshapedProvider, touched map[string]bool) []ReshapedProvider {
+	for _, p := range all {
+		if touched[p.UUID] {
+			return []ReshapedProvider{p}
+		}
+	}
+	return all[:min(1, len(all))]
+}
+
+// changedConsumers are those whose allocations change, by uuid.
+func changedConsumers(before, after providertree.Allocations) []ReshapedConsumer {
+	out := []ReshapedConsumer{}
+	for _, uuid := range slices.Sorted(maps.Keys(after)) {
+		was, known := before[uuid]
+		is := after[uuid]
+		owner := is.Clone()
+		if known { // the driver must not change it
+			owner = was.Clone()
+		}
+		c := ReshapedConsumer{
+			UUID: uuid, Generation: owner.Generation, ProjectID: owner.ProjectID, UserID: owner.UserID,
+			Before: held(was.Resources), After: held(is.Resources),
+		} // sent at 1.37, where a consumer keeps the type that it has
+		if !c.Before.Equal(c.After) {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// held is a copy of what a consumer holds without amounts of 0 and providers of which it holds
+// nothing: Placement refuses both.
+func held(resources providertree.ProviderResources) providertree.ProviderResources {
+	out := make(providertree.ProviderResources, len(resources))
+	for provider, amounts := range resources {
+		for class, amount := range amounts {
+			out.Add(provider, class, amount)
+		}
+	}
+	return out
+}
+
+// classes is a set of resource classes.
+type classes map[string]bool
+
+func (c classes) list() []string { return slices.Sorted(maps.Keys(c)) }
+
+// movedAllocations returns the providers on which an amount comes or goes, and the classes of these
+// amounts.
+func movedAllocations(consumers []ReshapedConsumer) (touched map[string]bool, moving classes) {
+	touched, moving = map[string]bool{}, classes{}
+	note := func(from, to providertree.ProviderResources) {
+		for provider, amounts := range from {
+			for class, amount := range amounts {
+				if to[provider][class] != amount {
+					touched[provider], moving[class] = true, true
+				}
+			}
+		}
+	}
+	for _, c := range consumers {
+		note(c.Before, c.After)
+		note(c.After, c.Before)
+	}
+	return touched, moving
+}
+
+// postedAgain are the classes by provider that consumers hold before and after.
+func postedAgain(consumers []ReshapedConsumer) map[string]classes {
+	out := map[string]classes{}
+	for _, c := range consumers {
+		for provider, amounts := range c.After {
+			for class := range amounts {
+				if out[provider] == nil {
+					out[provider] = classes{}
+				}
+				out[provider][class] = true
+			}
+		}
+	}
+	return out
+}
+
+// movedCapacity adds the classes whose capacity shrinks on one provider and grows on another.
+func movedCapacity(providers []ReshapedProvider, moving classes) {
+	shrinks, grows := map[string]bool{}, map[string]bool{}
+	for _, p := range providers {
+		for class := range p.Before {
+			if capacity(p.After, class) < capacity(p.Before, class) {
+				shrinks[class] = true
+			}
+		}
+		for class := range p.After {
+			if capacity(p.After, class) > capacity(p.Before, class) {
+				grows[class] = true
+			}
+		}
+	}
+	for class := range shrinks {
+		if grows[class] {
+			moving[class] = true
+		}
+	}
+}
+
+func capacity(inventories providertree.Inventories, class string) int64 {
+	inv, found := inventories[class]
+	if !found {
+		return 0
+	}
+	return inv.Capacity()
+}
+
+func inventoryChanges(p ReshapedProvider, class string) bool {
+	was, had := p.Before[class]
+	is, has := p.After[class]
+	return had != has || had && !was.Equal(is)
 }

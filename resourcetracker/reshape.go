@@ -7,35 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-
-	"github.com/rs/zerolog"
+	"slices"
 
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/reportclient"
 	"github.com/compute-agent/compute-agent/resourcetracker/journal"
 )
-
-// lateReshape is a driver's wish for a reshape when none may take place.
-type lateReshape struct {
-	needed error
-}
-
-func (e *lateReshape) Error() string {
-	return "reshapes happen only when the agent starts, so restart the agent; nothing was written: " + e.needed.Error()
-}
-func (e *lateReshape) Unwrap() error { return e.needed }
-
-// repeatedReshape is a driver's wish for a reshape right after it was made.
-type repeatedReshape struct {
-	needed error
-}
-
-func (e *repeatedReshape) Error() string {
-	return "the driver asks for another reshape right after its reshape; this is a defect of the driver, and restarting the agent does not help; " +
-		"nothing was written: " + e.needed.Error()
-}
-func (e *repeatedReshape) Unwrap() error { return e.needed }
 
 // reshape is what follows when a driver says that inventory in use must move: all allocations are
 // gathered, the driver is asked again with copies of them and of the tree (whatever it did to the
@@ -158,53 +136,241 @@ func (t *Tracker) announce(d draft, plan reportclient.Plan) {
 	}
 }
 
-// resolveJournal finds out, before anything else is done, what became of a reshape that a crash or
-// an outage left without an answer: it asks Placement, once, and keeps what it learns.
+// guardReshape compares the allocations before and after a reshape and lists everything that no
+// honest reshape does, or that Placement would refuse. What it lets pass
 //
-// Cost: nothing when nothing is open.
-func (t *Tracker) resolveJournal(ctx context.Context, node plugins.Node) error {
-	if t.config.Journal == nil {
-		return nil
+//   - gives every consumer, of every resource class by its present name, what it held on the node's
+//     providers before;
+//   - leaves what consumers hold elsewhere (another host, a sharing provider) as it was, and
+//     everybody's project, user, type and generation;
+//   - fits: each allocation is on a provider that is there afterwards, within its inventory's
+//     units; and nothing holds more than the capacity, but for inventories that were over-committed
+//     already and hold no more than they did;
+//   - touches no provider outside of the node's tree, makes none there, and leaves the node its
+//     name.
+//
+// The violations come in a fixed order. Cost: O(providers + allocations), no request.
+func guardReshape(r draft) []plugins.Violation {
+	g := &reshapeGuard{draft: r, own: r.ownProviders()}
+	g.checkTree()
+	consumers := maps.Clone(r.before)
+	if consumers == nil {
+		consumers = providertree.Allocations{}
 	}
-	const step = "resolving an unfinished reshape"
-	open, err := t.config.Journal.Unresolved(node.UUID)
-	if err != nil {
-		return &passError{step: step, err: err}
+	maps.Copy(consumers, r.after)
+	for _, consumer := range slices.Sorted(maps.Keys(consumers)) {
+		g.checkConsumer(consumer)
 	}
-	for _, e := range open {
-		if e.Err != nil {
-			return &ReshapeError{
-				Problem: fmt.Sprintf("it is unknown whether reshape %d of this node happened, and its journal entry cannot be compared with Placement", e.ID), Err: e.Err,
-				Hint: fmt.Sprintf("look at the node's tree in Placement (`openstack resource provider list --in-tree %s`, and `openstack resource provider show --allocations` for each); "+
-					"if it is complete, move %s away: the reshape is then computed again if it is still needed", node.UUID, e.File),
-			}
-		}
-		outcome, err := t.config.Placement.ResolveReshape(ctx, e.Reshape)
-		if err != nil {
-			return &passError{step: step, err: err}
-		}
-		if e.Undoes != 0 {
-			if err := settleUndo(t.config.Records, e, outcome); err != nil {
-				return &passError{step: step, err: err}
-			}
-			t.forgetRecord(node.UUID)
-		}
-		if err := t.config.Journal.Resolve(e, outcome); err != nil {
-			return &passError{step: step, err: err}
-		}
-		level := zerolog.InfoLevel
-		if outcome == reportclient.ReshapeUnknown {
-			level = zerolog.WarnLevel
-		}
-		t.config.Logger.WithLevel(level).Str("driver", t.config.Name).Str("node", node.Name).Int64("reshape", e.ID).Time("begun", e.Begun).Str("outcome", string(outcome)).Msg(resolved[outcome])
-	}
-	return nil
+	g.checkCapacity()
+	return g.violations
 }
 
-// resolved says what comparing has told.
-var resolved = map[reportclient.ReshapeOutcome]string{
-	reportclient.ReshapeHappened: "Resolved a reshape whose answer was lost: it happened.",
-	reportclient.ReshapeRefused:  "Resolved a reshape whose answer was lost: it did not happen. It is computed again if it is still needed.",
-	reportclient.ReshapeUnknown: "The outcome of a reshape whose answer was lost cannot be determined: Placement has changed too much since. It happened as a whole or " +
-		"not at all. The driver decides what is needed now.",
+type reshapeGuard struct {
+	draft
+	own        map[string]bool
+	violations []plugins.Violation
+}
+
+// What can be done about a reshape that is refused, by what is wrong with it.
+const (
+	fixDriver    = "this is a defect of the driver: install its former version, and report it to its author with this list"
+	freeCapacity = "migrate or delete guests of the node, or raise the inventory or its allocation_ratio in the driver's configuration"
+	fitUnits     = "correct min_unit, max_unit and step_size of the inventory in the driver's configuration; or migrate or delete the guest, whose allocation has a size that does not fit"
+	fixPlaces    = "if the guest is gone, delete its allocation (`openstack resource provider allocation delete CONSUMER`); if it runs, the driver must move what it holds: " +
+		"install its former version, and report it to its author"
+)
+
+// defect reports a violation that only a defect of the driver can cause.
+func (g *reshapeGuard) defect(consumer, provider, class, format string, args ...any) {
+	g.object(fixDriver, consumer, provider, class, format, args...)
+}
+
+// object notes a violation with what can be done about it.
+func (g *reshapeGuard) object(hint, consumer, provider, class, format string, args ...any) {
+	g.violations = append(g.violations, plugins.Violation{Consumer: consumer, Provider: provider, Class: class, Problem: fmt.Sprintf(format, args...), Hint: hint})
+}
+
+// ownProviders are those of the node's tree, before and after. What is new in the tree and held
+// allocations before belongs to another client, and the driver reuses its uuid.
+func (r draft) ownProviders() map[string]bool {
+	own := map[string]bool{}
+	for _, uuid := range r.known.Subtree(r.node.UUID) {
+		own[uuid] = true
+	}
+	for _, uuid := range r.desired.Subtree(r.node.UUID) {
+		if !r.known.Exists(uuid) {
+			own[uuid] = true
+		}
+	}
+	for _, c := range r.before {
+		for uuid := range c.Resources {
+			if !r.known.Exists(uuid) {
+				delete(own, uuid)
+			}
+		}
+	}
+	return own
+}
+
+// checkTree finds providers outside of the node's tree that would be changed. Where providers are,
+// and what they are called, was checked of the driver's answer, see [providertree.Check].
+func (g *reshapeGuard) checkTree() {
+	for p := range g.known.All() {
+		after, exists := g.desired.Provider(p.UUID)
+		if exists && !g.own[p.UUID] && !after.Equal(p) {
+			g.defect("", p.UUID, "", "%s is outside of the tree of %s, and would be changed", p.Name, g.node.Name)
+		}
+	}
+}
+
+// checkConsumer compares what one consumer held with what it is to hold.
+func (g *reshapeGuard) checkConsumer(consumer string) {
+	before, held := g.before[consumer]
+	after, holds := g.after[consumer]
+	switch {
+	case !holds:
+		g.defect(consumer, "", "", "all its allocations would be lost")
+		return
+	case !held:
+		g.defect(consumer, "", "", "it has no allocations here, and would get some")
+		return
+	}
+	g.checkOwner(consumer, before, after)
+	changed := false
+	for _, provider := range unionKeys(before.Resources, after.Resources) {
+		was, is := before.Resources[provider], after.Resources[provider]
+		if maps.Equal(was, is) {
+			continue
+		}
+		changed = true
+		if !g.own[provider] {
+			for _, class := range unionKeys(was, is) {
+				if was[class] != is[class] {
+					g.defect(consumer, provider, class, "the provider is outside of the tree of %s, and what is allocated there would change from %d to %d", g.node.Name, was[class], is[class])
+				}
+			}
+		}
+	}
+	for _, provider := range slices.Sorted(maps.Keys(after.Resources)) {
+		g.checkPlaces(consumer, provider, after.Resources[provider], changed)
+	}
+	g.checkTotals(consumer, before, after)
+}
+
+// checkOwner finds what a reshape never changes.
+func (g *reshapeGuard) checkOwner(consumer string, before, after providertree.ConsumerAllocations) {
+	if before.ProjectID != after.ProjectID || before.UserID != after.UserID {
+		g.defect(consumer, "", "", "it belongs to project %q and user %q, and would be given to project %q and user %q", before.ProjectID, before.UserID, after.ProjectID, after.UserID)
+	}
+	if before.ConsumerType != after.ConsumerType {
+		g.defect(consumer, "", "", "its consumer type is %q, and would become %q", before.ConsumerType, after.ConsumerType)
+	}
+	same := (before.Generation == nil) == (after.Generation == nil)
+	if same && before.Generation != nil {
+		same = *before.Generation == *after.Generation
+	}
+	if !same {
+		g.defect(consumer, "", "", "its consumer generation was changed; it says which state the reshape was made for and must stay")
+	}
+}
+
+// checkPlaces looks at what one consumer is to hold on one provider. Placement looks at the units
+// of everything that it is sent, so they count for all that a changed consumer holds.
+func (g *reshapeGuard) checkPlaces(consumer, provider string, resources providertree.Resources, changed bool) {
+	if len(resources) == 0 {
+		g.defect(consumer, provider, "", "it would hold an empty set of resources there, which Placement refuses; leave out a provider without resources")
+	}
+	for _, class := range slices.Sorted(maps.Keys(resources)) {
+		n := resources[class]
+		if n < 1 || n > providertree.MaxUnit {
+			g.defect(consumer, provider, class, "it would hold %d, and an allocation is at least 1 and at most %d", n, int64(providertree.MaxUnit))
+			continue
+		}
+		if !g.own[provider] {
+			continue
+		}
+		inv, found := g.desired.Inventory(provider, class)
+		i := inv.Limits()
+		broken := i.Units(n)
+		switch {
+		case !g.desired.Exists(provider):
+			g.object(fixPlaces, consumer, provider, class, "it would still hold %d, but the provider (%s) would be removed", n, g.name(provider))
+		case !found:
+			g.object(fixPlaces, consumer, provider, class, "it would hold %d, but %s would have no inventory of it", n, g.name(provider))
+		case !changed:
+		case broken == providertree.RuleMinUnit:
+			g.object(fitUnits, consumer, provider, class, "it would hold %d, less than the min_unit %d of %s", n, i.MinUnit, g.name(provider))
+		case broken == providertree.RuleMaxUnit:
+			g.object(fitUnits, consumer, provider, class, "it would hold %d, more than the max_unit %d of %s", n, i.MaxUnit, g.name(provider))
+		case broken == providertree.RuleStepSize:
+			g.object(fitUnits, consumer, provider, class, "it would hold %d, not a multiple of the step_size %d of %s", n, i.StepSize, g.name(provider))
+		}
+	}
+}
+
+// checkTotals finds what was lost or invented on the node's own providers. Classes count by their
+// present names, and one that is renamed can only give.
+func (g *reshapeGuard) checkTotals(consumer string, before, after providertree.ConsumerAllocations) {
+	was, is := g.ownTotals(before), g.ownTotals(after)
+	byName, byNameAfter := g.renames.Totals(was), g.renames.Totals(is)
+	// the difference of two int64, the larger one first, always fits into an uint64
+	for _, class := range unionKeys(byName, byNameAfter) {
+		switch had, has := byName[class], byNameAfter[class]; {
+		case has < had:
+			g.defect(consumer, "", class, "it holds %d on the providers of %s and would hold %d: %d would be lost", had, g.node.Name, has, uint64(had-has))
+		case has > had:
+			g.defect(consumer, "", class, "it holds %d on the providers of %s and would hold %d: %d would be added", had, g.node.Name, has, uint64(has-had))
+		}
+	}
+	for _, class := range unionKeys(was, is) {
+		if g.renames.Present(class) != class && is[class] > was[class] {
+			g.defect(consumer, "", class, "it would hold %d of a class that is renamed to %s, more than the %d before", is[class], g.renames.Present(class), was[class])
+		}
+	}
+}
+
+func (g *reshapeGuard) ownTotals(c providertree.ConsumerAllocations) providertree.Resources {
+	sum := providertree.Resources{}
+	for provider, amounts := range c.Resources {
+		if g.own[provider] {
+			sum.Add(amounts)
+		}
+	}
+	return sum
+}
+
+// checkCapacity compares what all consumers together hold with what there is to hold.
+func (g *reshapeGuard) checkCapacity() {
+	was, is := g.before.Usages(), g.after.Usages()
+	for _, provider := range slices.Sorted(maps.Keys(is)) {
+		if !g.own[provider] {
+			continue
+		}
+		for _, class := range slices.Sorted(maps.Keys(is[provider])) {
+			inv, found := g.desired.Inventory(provider, class)
+			if !found {
+				continue // reported for each consumer
+			}
+			if capacity, used := inv.Capacity(), is[provider][class]; used > capacity && used > was[provider][class] {
+				g.object(freeCapacity, "", provider, class, "%d would be allocated on %s, but its capacity is %d", used, g.name(provider), capacity)
+			}
+		}
+	}
+}
+
+// name of a provider of the node.
+func (g *reshapeGuard) name(uuid string) string {
+	if p, found := g.desired.Provider(uuid); found {
+		return p.Name
+	}
+	if p, found := g.known.Provider(uuid); found {
+		return p.Name
+	}
+	return uuid
+}
+
+func unionKeys[V any](a, b map[string]V) []string {
+	all := slices.AppendSeq(slices.Collect(maps.Keys(a)), maps.Keys(b))
+	slices.Sort(all)
+	return slices.Compact(all)
 }

@@ -109,3 +109,26 @@ func violations(err error) []string {
 	}
 	return refused.List()
 }
+
+// lateReshape is a driver's wish for a reshape when none may take place.
+type lateReshape struct {
+	needed error
+}
+
+func (e *lateReshape) Error() string {
+	return "reshapes happen only when the agent starts, so restart the agent; nothing was written: " + e.needed.Error()
+}
+
+func (e *lateReshape) Unwrap() error { return e.needed }
+
+// repeatedReshape is a driver's wish for a reshape right after it was made.
+type repeatedReshape struct {
+	needed error
+}
+
+func (e *repeatedReshape) Error() string {
+	return "the driver asks for another reshape right after its reshape; this is a defect of the driver, and restarting the agent does not help; " +
+		"nothing was written: " + e.needed.Error()
+}
+
+func (e *repeatedReshape) Unwrap() error { return e.needed }

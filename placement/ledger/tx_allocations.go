@@ -11,6 +11,35 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
+// ConsumerAllocations replaces all allocations of a consumer.
+type ConsumerAllocations struct {
+	Consumer string
+	// CheckGeneration is microversion 1.28: Generation must be the consumer's,
+	// nil when it must be new.
+	CheckGeneration bool
+	Generation      *int64
+	// Project and User replace those of an existing consumer.
+	Project, User string
+	// Type is the consumer type (1.38); nil leaves an existing one as it is.
+	Type *string
+	// Resources are amounts by provider uuid and class name. None: all
+	// allocations of the consumer and its record are deleted.
+	Resources map[string]map[string]int64
+}
+
+// ProviderInventories replaces all inventories of a provider in a reshape.
+type ProviderInventories struct {
+	Generation  int64
+	Inventories []Inventory
+}
+
+// Reshape is POST /reshaper: inventories by provider uuid and the allocations
+// of consumers, replaced together.
+type Reshape struct {
+	Inventories map[string]ProviderInventories
+	Allocations []ConsumerAllocations
+}
+
 // claim is a request to replace the allocations of one consumer, with the
 // current consumer: nil, or a record without allocations, or allocations
 // without a record, if the API shows no such consumer.

@@ -6,6 +6,23 @@ import (
 	"slices"
 )
 
+// NewProvider is a resource provider to be created. UUID and Name are
+// required; without a Parent it is a root.
+type NewProvider struct {
+	UUID, Name, Parent string
+}
+
+// ProviderUpdate is what PUT /resource_providers/{uuid} can change.
+type ProviderUpdate struct {
+	Name string
+	// Parent is the new parent's uuid; nil keeps the present one and "" makes
+	// the provider a root.
+	Parent *string
+	// AllowReparent is microversion 1.37: any move is possible. Without it a
+	// root can be given a parent, once.
+	AllowReparent bool
+}
+
 // row returns the provider's row; the IDs of parent and root are looked up.
 func (tx *Tx) row(p *Provider) ProviderRow {
 	r := ProviderRow{ID: p.ID, Generation: p.Generation, UUID: p.UUID, Name: p.Name, Root: p.ID, CreatedAt: p.CreatedAt, UpdatedAt: p.UpdatedAt}

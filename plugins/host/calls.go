@@ -24,23 +24,6 @@ func (p *Plugin) AvailableNodes(ctx context.Context) ([]plugins.Node, error) {
 	return nodes, err
 }
 
-// UpdateProviderTree returns the node's tree as the driver wants it. tree is not changed; the
-// result is a new tree.
-//
-// Errors: as AvailableNodes; the driver's own are [plugins.ErrReshapeNeeded],
-// [*plugins.ReshapeFailed], [plugins.ErrNotReady]. Without an error the tree is complete, never
-// partial or empty because of a missing response.
-func (p *Plugin) UpdateProviderTree(ctx context.Context, tree *providertree.Tree, node string, allocations providertree.Allocations) (*providertree.Tree, providertree.Allocations, error) {
-	got, err := ask(ctx, p, "UpdateProviderTree "+node, func(s *activeProcess) (answer, error) {
-		return s.UpdateProviderTree(ctx, tree, node, allocations)
-	})
-	if err != nil {
-		return nil, nil, err
-	}
-	p.cacheResult(node, got, allocations != nil)
-	return got.tree, got.allocations, nil
-}
-
 // Warnings returns the driver's current warnings, for tools: the agent gets them with each health
 // check ([Status]).
 //
@@ -73,28 +56,6 @@ func (p *Plugin) LayoutVersion(context.Context) (int, error) {
 	return s.LayoutVersion()
 }
 
-// ReshapeStep lets the driver migrate a tree from layout version from to from+1, and move the
-// allocations; nil counts as empty. tree and allocations are not changed; the results are new
-// values. The classes that this step renamed are in [Plugin.ClassRenames] until the next response.
-//
-// Errors: as UpdateProviderTree; [plugins.ErrUnsupported] if the driver's layouts have no versions.
-// The driver's own are [*plugins.ReshapeFailed] and [plugins.ErrNotReady].
-func (p *Plugin) ReshapeStep(ctx context.Context, tree *providertree.Tree, node string, from int, allocations providertree.Allocations) (*providertree.Tree, providertree.Allocations, error) {
-	if allocations == nil {
-		allocations = providertree.Allocations{}
-	}
-	got, err := ask(ctx, p, "ReshapeStep "+node, func(s *activeProcess) (answer, error) {
-		return s.ReshapeStep(ctx, tree, node, from, allocations)
-	})
-	if err != nil {
-		return nil, nil, err
-	}
-	p.mu.Lock()
-	p.renames = got.renames
-	p.mu.Unlock()
-	return got.tree, got.allocations, nil
-}
-
 // Capabilities returns the capability traits of the last UpdateProviderTree of that node: traits of
 // the node's root, and whether it has them. Nil: the driver does not report them, or was not called
 // since the agent started; a driver that reports none has an empty map.
@@ -119,23 +80,6 @@ func (p *Plugin) Guests(ctx context.Context, tree *providertree.Tree, node strin
 // Errors: as AvailableNodes; [plugins.ErrUnsupported] if the driver cannot report it.
 func (p *Plugin) NodeDeleted(ctx context.Context, node plugins.Node) (bool, error) {
 	return ask(ctx, p, "NodeDeleted "+node.Name, func(s *activeProcess) (bool, error) { return s.NodeDeleted(ctx, node) })
-}
-
-// cacheResult keeps the renames and capability traits of a response of UpdateProviderTree.
-func (p *Plugin) cacheResult(node string, got answer, reshaped bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if reshaped {
-		p.renames = got.renames
-	}
-	switch {
-	case got.capabilities == nil:
-		delete(p.capabilities, node)
-	case p.capabilities == nil:
-		p.capabilities = map[string]map[string]bool{node: got.capabilities}
-	default:
-		p.capabilities[node] = got.capabilities
-	}
 }
 
 // dropRemoved drops the capability traits of nodes that are no longer listed.

@@ -98,29 +98,6 @@ func (p *process) AvailableNodes(ctx context.Context) ([]plugins.Node, error) {
 	return nodes, nil
 }
 
-// UpdateProviderTree sends a tree and returns the driver's. Cost: O(size of both trees) to convert
-// and check.
-func (p *process) UpdateProviderTree(ctx context.Context, tree *providertree.Tree, node string, allocations providertree.Allocations) (answer, error) {
-	const call = "UpdateProviderTree"
-	limit := p.timeouts.Load().Update
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	req := &driverv1.UpdateProviderTreeRequest{Node: node, Tree: protocol.FromTree(tree), Allocations: protocol.FromAllocations(allocations)}
-	reply, err := p.driver.UpdateProviderTree(ctx, req)
-	if err != nil {
-		return answer{}, p.callError(ctx, call, limit, err)
-	}
-	after, moved, err := checkReply(tree, node, allocations, reply)
-	if err != nil {
-		return answer{}, p.badReply(call, err)
-	}
-	traits, err := checkCapabilities(reply.GetCapabilityTraits(), p.info.GetCapabilities())
-	if err != nil {
-		return answer{}, p.badReply(call, err)
-	}
-	return answer{tree: after, allocations: moved, renames: reply.GetClassRenames(), capabilities: traits}, nil
-}
-
 // checkCapability returns an error for a call of a capability that the plugin does not announce.
 func (p *process) checkCapability(call, capability string) error {
 	if slices.Contains(p.info.GetCapabilities(), capability) {
@@ -139,29 +116,6 @@ func (p *process) LayoutVersion() (int, error) {
 		return version, nil
 	}
 	return 0, p.failed(call, fmt.Errorf("%w: with its current configuration its layouts have no versions", plugins.ErrUnsupported))
-}
-
-// ReshapeStep sends a tree of one layout version and returns the one of the next. Cost: O(size of
-// both trees and of the allocations) to convert.
-func (p *process) ReshapeStep(ctx context.Context, tree *providertree.Tree, node string, from int, allocations providertree.Allocations) (answer, error) {
-	const call = "ReshapeStep"
-	if err := p.checkCapability(call, protocol.CapabilityShapes); err != nil {
-		return answer{}, err
-	}
-	if from < 0 || from >= protocol.MaxLayout {
-		return answer{}, p.failed(call, fmt.Errorf("layout version %d: must be 0 to %d to migrate from", from, protocol.MaxLayout-1))
-	}
-	reply, err := within(ctx, p, call, p.timeouts.Load().Update, p.driver.ReshapeStep, &driverv1.ReshapeStepRequest{
-		Tree: protocol.FromTree(tree), Node: node, FromShape: int32(from), Allocations: protocol.FromAllocations(allocations),
-	})
-	if err != nil {
-		return answer{}, err
-	}
-	after, moved, err := checkReply(tree, node, allocations, reply)
-	if err != nil {
-		return answer{}, p.failed(call, fmt.Errorf("%w: migrating from layout version %d: %w", ErrBadReply, from, err))
-	}
-	return answer{tree: after, allocations: moved, renames: reply.GetClassRenames()}, nil
 }
 
 // Guests returns the guests of a node.

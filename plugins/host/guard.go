@@ -3,61 +3,12 @@
 package host
 
 import (
-	"errors"
 	"regexp"
 
 	"github.com/compute-agent/compute-agent/plugins"
-	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 	"github.com/compute-agent/compute-agent/providertree"
 )
-
-// edited is a response with an edited tree: of UpdateProviderTree or ReshapeStep.
-type edited interface {
-	GetTree() *driverv1.ProviderTree
-	GetAllocations() *driverv1.Allocations
-	GetClassRenames() map[string]string
-}
-
-// checkReply converts a driver's response to a tree and allocations, or returns all its defects, up
-// to [maxDefects]. [providertree.Check] defines what a valid tree is and what a driver can change;
-// checkReply adds the rules of the protocol. What needs more than request and response is checked
-// elsewhere:
-//
-//   - what other clients wrote to the node's tree (neutron's providers, an administrator's
-//     traits): package resourcetracker/ownership restores it;
-//   - whether a reshape keeps the amounts of every consumer: the resource tracker checks it with
-//     the declared renames and the capacities;
-//   - whether a standard class or trait exists, and whether a name or uuid is another host's:
-//     only Placement knows.
-//
-// Cost: O(size of the reply).
-func checkReply(before *providertree.Tree, node string, given providertree.Allocations, reply edited) (*providertree.Tree, providertree.Allocations, error) {
-	after, err := protocol.ToTree(reply.GetTree())
-	if err != nil {
-		return nil, nil, err
-	}
-	d := &defects{}
-	d.violations(providertree.Check(before, after, node))
-	allocations, err := protocol.ToAllocations(reply.GetAllocations())
-	var found providertree.Violations
-	switch {
-	case given == nil && reply.GetAllocations() != nil:
-		d.add("it has allocations, and the request had none: a driver that must move inventory in use returns ReshapeNeeded")
-	case given != nil && reply.GetAllocations() == nil:
-		d.add("it lacks the allocations of the request: return them, also those that did not move")
-	case errors.As(err, &found):
-		d.kind = err
-		d.violations(found)
-	case given == nil && len(reply.GetClassRenames()) > 0:
-		d.add("it renames resource classes, and the request had no allocations: renames belong to a reshape")
-	}
-	d.join("", plugins.ClassRenames(reply.GetClassRenames()).Validate())
-	if err := d.err(); err != nil {
-		return nil, nil, err
-	}
-	return after, allocations, nil
-}
 
 // checkNodes checks the response of AvailableNodes, and converts uuids to their canonical form.
 func checkNodes(nodes []plugins.Node) error {

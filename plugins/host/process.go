@@ -52,14 +52,6 @@ type instance interface {
 	Abort()
 }
 
-// answer is the result of UpdateProviderTree or ReshapeStep.
-type answer struct {
-	tree         *providertree.Tree
-	allocations  providertree.Allocations
-	renames      plugins.ClassRenames
-	capabilities map[string]bool // nil: the plugin does not report them
-}
-
 // identity describes a process.
 type identity struct {
 	PID          int

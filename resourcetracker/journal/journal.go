@@ -21,6 +21,46 @@ import (
 // host on which one was refused again and again still knows what it once did.
 const keep = 100
 
+// version is of the files' format.
+const version = 1
+
+// Entry is one reshape.
+type Entry struct {
+	Version int `json:"version"`
+	// ID counts the reshapes of this host.
+	ID int64 `json:"id"`
+	// Root is the uuid of the compute node, Node its name where it was known.
+	Root string `json:"root"`
+	Node string `json:"node,omitempty"`
+	// Begun is just before the request was made, Ended when its outcome was known; zero: it is not.
+	Begun time.Time `json:"begun"`
+	Ended time.Time `json:"ended,omitzero"`
+	// Outcome is "" as long as it is not known. "unknown" means that Placement no longer shows it.
+	Outcome reportclient.ReshapeOutcome `json:"outcome,omitempty"`
+	// Compared says that the outcome was not answered but found by comparing, after a crash or a
+	// lost reply.
+	Compared bool `json:"compared,omitempty"`
+	// Undoes is the ID of the reshape that this one takes back, or 0.
+	Undoes int64 `json:"undoes,omitempty"`
+	// FromShape and ToShape are the layout versions of the tree before and after, 0 if the driver
+	// has none.
+	FromShape int `json:"from_shape,omitempty"`
+	ToShape   int `json:"to_shape,omitempty"`
+	// Renames are the resource classes that get another name, by their former ones.
+	Renames map[string]string `json:"class_renames,omitempty"`
+	// Reshape is the request, with what was there before.
+	Reshape *reportclient.Reshape `json:"reshape"`
+
+	// File is where the entry is. Err is [ErrUnreadable] with the reason if only what the file's
+	// name says is known; Damage is the same as text, for JSON.
+	File   string `json:"-"`
+	Err    error  `json:"-"`
+	Damage string `json:"damage,omitempty"`
+}
+
+// Open reports whether the outcome is not known.
+func (e Entry) Open() bool { return e.Outcome == "" }
+
 // The disk is the machine's, but in tests.
 type (
 	disk     = files.Disk
