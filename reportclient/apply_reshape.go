@@ -52,6 +52,10 @@ func (r *run) reshape(ctx context.Context, op Operation) error {
 	for i, p := range posted.Providers {
 		posted.Providers[i].Generation = r.generation[p.UUID]
 	}
+	var err error
+	if posted.Body, err = posted.Request(); err != nil {
+		return err
+	}
 	if log := r.client.config.ReshapeLog; log != nil {
 		if err := log.Begin(r.root, posted); err != nil {
 			return fmt.Errorf("the reshape is not posted, since it cannot be recorded first: %w", err)
@@ -85,7 +89,7 @@ func (r *run) end(outcome ReshapeOutcome) {
 
 // postReshape returns an error unless the reshape happened.
 func (c *Client) postReshape(ctx context.Context, r *Reshape) (ReshapeOutcome, error) {
-	err := c.placement.Do(ctx, http.MethodPost, "/reshaper", reshapeBody(r), placementclient.NoContent{})
+	err := c.placement.Do(ctx, http.MethodPost, "/reshaper", r.Body, placementclient.NoContent{})
 	if err == nil {
 		return ReshapeHappened, nil
 	}
@@ -184,22 +188,6 @@ func explainRefusal(failed *RequestError) error {
 	return fmt.Errorf("%w; %s: %w", ErrReshapeRefused, advice, failed)
 }
 
-func reshapeBody(r *Reshape) wire.Reshape {
-	body := wire.Reshape{
-		Inventories: make(map[string]wire.Inventories, len(r.Providers)),
-		Allocations: make(map[string]wire.ConsumerAllocations, len(r.Consumers)),
-	}
-	for _, p := range r.Providers {
-		body.Inventories[p.UUID] = wire.Inventories{Generation: p.Generation, Inventories: toWire(p.After)}
-	}
-	for _, c := range r.Consumers {
-		body.Allocations[c.UUID] = wire.ConsumerAllocations{
-			Allocations: allocationsToWire(c.After), ProjectID: c.ProjectID, UserID: c.UserID, ConsumerGeneration: c.Generation,
-		}
-	}
-	return body
-}
-
 // keepReshape notes in the cached tree what a reshape has done, without reading: of its providers
 // the generations are known exactly, and one that only has allocations written against it is at
 // least one further. If another client wrote to that one, too, its generation differs from the
@@ -240,12 +228,4 @@ func (r *run) blockedReshape(reshape *Reshape) error {
 		}
 	}
 	return nil
-}
-
-func allocationsToWire(held providertree.ProviderResources) map[string]wire.ProviderAllocation {
-	out := make(map[string]wire.ProviderAllocation, len(held))
-	for provider, amounts := range held {
-		out[provider] = wire.ProviderAllocation{Resources: amounts}
-	}
-	return out
 }

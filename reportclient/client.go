@@ -250,10 +250,7 @@ func (c *Client) fillOnce(ctx context.Context, p *providertree.Provider) (bool, 
 			return false, err
 		}
 	}
-	p.Inventories = make(providertree.Inventories, len(inventories.Inventories))
-	for class, inv := range inventories.Inventories {
-		p.Inventories[class] = fromWire(inv)
-	}
+	p.Inventories = inventoriesFromWire(inventories.Inventories)
 	p.Traits, p.Aggregates = traits.Traits, aggregates.Aggregates
 	if aggregates.Generation == nil {
 		return false, missingGeneration(http.MethodGet, path+"/aggregates")
@@ -310,11 +307,15 @@ func (c *Client) Usages(ctx context.Context, provider string) (providertree.Reso
 // number above it.
 const ZeroRatio = math.SmallestNonzeroFloat64
 
-func fromWire(i wire.Inventory) providertree.Inventory {
-	if i.AllocationRatio == 0 {
-		i.AllocationRatio = ZeroRatio
+func inventoriesFromWire(inventories map[string]wire.Inventory) providertree.Inventories {
+	out := make(providertree.Inventories, len(inventories))
+	for class, i := range inventories {
+		if i.AllocationRatio == 0 {
+			i.AllocationRatio = ZeroRatio
+		}
+		out[class] = providertree.Inventory(i)
 	}
-	return providertree.Inventory(i)
+	return out
 }
 
 func toWire(inventories providertree.Inventories) map[string]wire.Inventory {

@@ -9,7 +9,6 @@ import (
 	"net/http"
 
 	"github.com/compute-agent/compute-agent/placement/wire"
-	"github.com/compute-agent/compute-agent/providertree"
 )
 
 // CompareReshape looks whether a reshape of which no answer came, or which a journal holds from
@@ -73,10 +72,7 @@ func (c *Client) compareReshape(ctx context.Context, r *Reshape) (signs, error) 
 			continue
 		}
 		found.moved = true
-		inventories := make(providertree.Inventories, len(now.Inventories))
-		for class, inv := range now.Inventories {
-			inventories[class] = fromWire(inv)
-		}
+		inventories := inventoriesFromWire(now.Inventories)
 		found.note(inventories.Equal(p.After), inventories.Equal(p.Before))
 	}
 	for _, consumer := range r.Consumers {

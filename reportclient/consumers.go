@@ -114,7 +114,7 @@ func (c *Client) held(ctx context.Context, rp wire.ResourceProvider) (Held, erro
 	if err != nil {
 		return Held{}, fmt.Errorf("%w: resource provider %q: %w", ErrUnexpected, rp.Name, err)
 	}
-	out := Held{UUID: uuid, Name: rp.Name, Inventories: providertree.Inventories{}, Allocations: map[string]providertree.Resources{}}
+	out := Held{UUID: uuid, Name: rp.Name, Allocations: map[string]providertree.Resources{}}
 	var inventories wire.Inventories
 	var allocations map[string]wire.HeldAllocation
 	if err = c.placement.Do(ctx, http.MethodGet, "/resource_providers/"+uuid+"/inventories", nil, &inventories); err == nil {
@@ -126,9 +126,7 @@ func (c *Client) held(ctx context.Context, rp wire.ResourceProvider) (Held, erro
 	if err != nil {
 		return out, err
 	}
-	for class, inv := range inventories.Inventories {
-		out.Inventories[class] = fromWire(inv)
-	}
+	out.Inventories = inventoriesFromWire(inventories.Inventories)
 	for consumer, a := range allocations {
 		consumer, err = providertree.CanonicalUUID(consumer)
 		if err != nil {

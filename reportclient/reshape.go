@@ -3,9 +3,12 @@
 package reportclient
 
 import (
+	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 
+	"github.com/compute-agent/compute-agent/placement/wire"
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
@@ -13,7 +16,7 @@ import (
 // all of them, and consumers the allocations, in one transaction. It holds only what moves;
 // everything else of the tree is not mentioned.
 //
-// Its JSON, in Placement's terms, is what journals keep and `plan --output json` prints.
+// Its JSON, in Placement's terms, is what `plan` and `reshape show` print with --output json.
 type Reshape struct {
 	// Providers are those whose inventory moves, in the pre-order of the desired tree, those that
 	// go last.
@@ -24,6 +27,9 @@ type Reshape struct {
 	// for messages. Those that are not of the node's tree, such as another host's, have none.
 	// Former versions did not write them.
 	Names map[string]string `json:"names,omitempty"`
+	// Body is the body of the request, once it is about to be posted: a [ReshapeLog] keeps these
+	// bytes. See [Reshape.Request].
+	Body json.RawMessage `json:"-"`
 }
 
 // ReshapedProvider is one provider of a [Reshape].
@@ -36,7 +42,7 @@ type ReshapedProvider struct {
 	// Before and After are all inventories of the provider; none in Before for one that is created
 	// by the same plan, none in After for one that is deleted by it.
 	Before providertree.Inventories `json:"before"`
-	After  providertree.Inventories `json:"after"`
+	After  providertree.Inventories `json:"after,omitzero"`
 }
 
 // ReshapedConsumer is one consumer of a [Reshape]. Its owner and generation are those that were
@@ -48,7 +54,7 @@ type ReshapedConsumer struct {
 	UserID     string `json:"user_id"`
 	// Before and After are all that it holds, on whichever providers, also those of other hosts.
 	Before providertree.ProviderResources `json:"before"`
-	After  providertree.ProviderResources `json:"after"`
+	After  providertree.ProviderResources `json:"after,omitzero"`
 }
 
 // touched are the providers whose generation moves with the allocations: those of which some
@@ -124,6 +130,61 @@ func (r *Reshape) Plan() Plan {
 // clone is deep enough for the generations of providers to be filled in.
 func (r *Reshape) clone() *Reshape {
 	return &Reshape{Providers: slices.Clone(r.Providers), Consumers: r.Consumers, Names: r.Names}
+}
+
+// Request returns the body of the POST: the one that was posted, or else the one that would be.
+func (r *Reshape) Request() (json.RawMessage, error) {
+	if r.Body != nil {
+		return r.Body, nil
+	}
+	body := wire.Reshape{
+		Inventories: make(map[string]wire.Inventories, len(r.Providers)),
+		Allocations: make(map[string]wire.ConsumerAllocations, len(r.Consumers)),
+	}
+	for _, p := range r.Providers {
+		body.Inventories[p.UUID] = wire.Inventories{Generation: p.Generation, Inventories: toWire(p.After)}
+	}
+	for _, c := range r.Consumers {
+		body.Allocations[c.UUID] = wire.ConsumerAllocations{
+			Allocations: allocationsToWire(c.After), ProjectID: c.ProjectID, UserID: c.UserID, ConsumerGeneration: c.Generation,
+		}
+	}
+	return json.Marshal(body)
+}
+
+// Former returns the reshape without what it asks for, which is in its [Reshape.Request].
+func (r *Reshape) Former() *Reshape {
+	out := &Reshape{Providers: slices.Clone(r.Providers), Consumers: slices.Clone(r.Consumers), Names: r.Names}
+	for i := range out.Providers {
+		out.Providers[i].After = nil
+	}
+	for i := range out.Consumers {
+		out.Consumers[i].After = nil
+	}
+	return out
+}
+
+// Complete is the inverse of [Reshape.Former]: it fills in what the request asks for.
+func (r *Reshape) Complete(request json.RawMessage) error {
+	var body wire.Reshape
+	if err := json.Unmarshal(request, &body); err != nil {
+		return err
+	}
+	for i, p := range r.Providers {
+		asked, found := body.Inventories[p.UUID]
+		if !found {
+			return fmt.Errorf("its request does not have resource provider %s", p.UUID)
+		}
+		r.Providers[i].After = inventoriesFromWire(asked.Inventories)
+	}
+	for i, c := range r.Consumers {
+		asked, found := body.Allocations[c.UUID]
+		if !found {
+			return fmt.Errorf("its request does not have consumer %s", c.UUID)
+		}
+		r.Consumers[i].After = allocationsFromWire(asked.Allocations)
+	}
+	return nil
 }
 
 // newReshape collects what moves; nil if nothing does.
@@ -319,4 +380,12 @@ func inventoryChanges(p ReshapedProvider, class string) bool {
 	was, had := p.Before[class]
 	is, has := p.After[class]
 	return had != has || had && !was.Equal(is)
+}
+
+func allocationsToWire(held providertree.ProviderResources) map[string]wire.ProviderAllocation {
+	out := make(map[string]wire.ProviderAllocation, len(held))
+	for provider, amounts := range held {
+		out[provider] = wire.ProviderAllocation{Resources: amounts}
+	}
+	return out
 }

@@ -4,6 +4,7 @@ package resourcetracker_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -83,6 +84,24 @@ func TestUndoClaimsNothing(t *testing.T) {
 		if _, ours := stock["CUSTOM_LICENSE"]; ours || stock["VGPU"].Owner != ownership.Driver {
 			t.Errorf("after the undo these are ours: %v", stock)
 		}
+	})
+}
+
+// TestUndoOfAnEntryOfVersion1: the files of a former version of the agent hold an entry as it is
+// printed.
+func TestUndoOfAnEntryOfVersion1(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := start(t, vgpus)
+		<-s.tracker.Ready()
+		entry, err := journal.Find(s.stateDir(), 1)
+		must(s, err)
+		former, err := json.MarshalIndent(entry, "", "  ")
+		must(s, err)
+		must(s, os.WriteFile(entry.File, former, 0o600))
+		history, err := journal.Read(s.stateDir())
+		must(s, err)
+		must(s, s.tracker.Undo(t.Context(), history, 1))
+		s.checkLayout(oldShape)
 	})
 }
 

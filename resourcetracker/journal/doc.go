@@ -10,6 +10,9 @@
 //	                  └── still there at the next start: [Journal.Unresolved], compare,
 //	                      [Journal.Resolve]
 //
+// An entry has the body of the request as it is sent, and beside it what was there before. Files of
+// version 1, which have both in one, are read too.
+//
 // Each entry is one JSON file below reshapes/ in the state directory, mode 0600. A file is written
 // beside, synced, renamed into place, and the directory synced; so a file is whole or not there,
 // and one that cannot be read was damaged from outside. That it is unresolved, and of which node,

@@ -21,11 +21,12 @@ import (
 // host on which one was refused again and again still knows what it once did.
 const keep = 100
 
-// version is of the files' format.
-const version = 1
+// version is of the files' format. Files of version 1 have the whole reshape and no request.
+const version = 2
 
 // Entry is one reshape.
 type Entry struct {
+	// Version is of this form, in which `reshape show` prints an entry: 1.
 	Version int `json:"version"`
 	// ID counts the reshapes of this host.
 	ID int64 `json:"id"`
@@ -58,6 +59,16 @@ type Entry struct {
 	Damage string `json:"damage,omitempty"`
 }
 
+// file is an entry as it is on disk.
+type file struct {
+	Entry
+	Version int `json:"version"`
+	// Former is what was there before, and Request the body of the POST as it is sent. They are
+	// encoded once, and copied when the outcome is recorded.
+	Former  json.RawMessage `json:"reshape"`
+	Request json.RawMessage `json:"request,omitempty"`
+}
+
 // Open reports whether the outcome is not known.
 func (e Entry) Open() bool { return e.Outcome == "" }
 
@@ -78,7 +89,7 @@ type Journal struct {
 	mu     sync.Mutex
 	loaded bool
 	next   int64
-	open   map[string][]Entry // by root
+	open   map[string][]file // by root
 	labels map[string]Label
 }
 
@@ -99,7 +110,7 @@ type Label struct {
 // New returns the journal of a state directory. It touches nothing on disk before the first call of
 // another method.
 func New(stateDir string) *Journal {
-	return &Journal{dir: filepath.Join(stateDir, DirName), disk: realDisk{}, now: time.Now, open: map[string][]Entry{}, labels: map[string]Label{}}
+	return &Journal{dir: filepath.Join(stateDir, DirName), disk: realDisk{}, now: time.Now, open: map[string][]file{}, labels: map[string]Label{}}
 }
 
 // Dir is where the entries are.
@@ -126,14 +137,14 @@ func (j *Journal) load() (damaged []Entry, err error) {
 	clear(j.open)
 	whole := map[string]bool{}
 	for _, name := range names {
-		e := readEntry(j.dir, name)
+		e := readFile(j.dir, name)
 		whole[name] = true
 		j.next = e.ID + 1
 		switch {
 		case e.Open():
 			j.open[e.Root] = append(j.open[e.Root], e)
 		case e.Err != nil:
-			damaged = append(damaged, e)
+			damaged = append(damaged, e.Entry)
 		}
 	}
 	j.sweep(whole)
@@ -166,7 +177,11 @@ func (j *Journal) Unresolved(root string) ([]Entry, error) {
 	if _, err := j.load(); err != nil {
 		return nil, err
 	}
-	return slices.Clone(j.open[root]), nil
+	var out []Entry
+	for _, e := range j.open[root] {
+		out = append(out, e.Entry)
+	}
+	return out, nil
 }
 
 // History returns the entries of one node, oldest first, without those that cannot be read. It
@@ -207,8 +222,15 @@ func (j *Journal) Begin(root string, r *reportclient.Reshape) error {
 		return fmt.Errorf("the journal of reshapes: the outcome of reshape %d of this node is not known yet", open[0].ID)
 	}
 	label := j.labels[root]
-	e := Entry{Version: version, ID: j.next, Root: root, Node: label.Node, Begun: j.now().UTC(), Undoes: label.Undoes, FromShape: label.FromShape, ToShape: label.ToShape, Renames: label.Renames, Reshape: r}
-	if err := j.prepareDir(); err != nil {
+	e := file{Version: version, Entry: Entry{
+		Version: 1, ID: j.next, Root: root, Node: label.Node, Begun: j.now().UTC(), Undoes: label.Undoes,
+		FromShape: label.FromShape, ToShape: label.ToShape, Renames: label.Renames, Reshape: r,
+	}}
+	err := e.encode()
+	if err == nil {
+		err = j.prepareDir()
+	}
+	if err != nil {
 		return fmt.Errorf("the journal of reshapes: %w", err)
 	}
 	e.File = filepath.Join(j.dir, fileName(e.ID, root, true))
@@ -218,8 +240,16 @@ func (j *Journal) Begin(root string, r *reportclient.Reshape) error {
 		return errors.Join(err, j.withdraw(e))
 	}
 	j.next++
-	j.open[root] = []Entry{e}
+	j.open[root] = []file{e}
 	return nil
+}
+
+// encode makes the file's form of the reshape.
+func (f *file) encode() (err error) {
+	if f.Request, err = f.Reshape.Request(); err == nil {
+		f.Former, err = json.Marshal(f.Reshape.Former())
+	}
+	return err
 }
 
 // prepareDir makes the directory, and makes sure that it is there after a crash.
@@ -235,7 +265,7 @@ func (j *Journal) prepareDir() error {
 
 // withdraw removes the file of an entry that could not be made safe. Where that fails too, the
 // entry is left open: comparing will find that it did not happen.
-func (j *Journal) withdraw(e Entry) error {
+func (j *Journal) withdraw(e file) error {
 	if _, err := os.Lstat(e.File); errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
@@ -266,10 +296,14 @@ func (j *Journal) End(root string, outcome reportclient.ReshapeOutcome) error {
 func (j *Journal) Resolve(e Entry, outcome reportclient.ReshapeOutcome) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return j.finish(e, outcome, true)
+	at := slices.IndexFunc(j.open[e.Root], func(o file) bool { return o.ID == e.ID })
+	if at < 0 {
+		return fmt.Errorf("the journal of reshapes: the outcome of reshape %d is known already", e.ID)
+	}
+	return j.finish(j.open[e.Root][at], outcome, true)
 }
 
-func (j *Journal) finish(e Entry, outcome reportclient.ReshapeOutcome, compared bool) error {
+func (j *Journal) finish(e file, outcome reportclient.ReshapeOutcome, compared bool) error {
 	before := e.File
 	e.Outcome, e.Ended, e.Compared = outcome, j.now().UTC(), compared
 	e.File = filepath.Join(j.dir, fileName(e.ID, e.Root, false))
@@ -277,7 +311,7 @@ func (j *Journal) finish(e Entry, outcome reportclient.ReshapeOutcome, compared 
 		return err
 	}
 	// From here on the entry is finished, whatever becomes of the file that it had before.
-	j.open[e.Root] = slices.DeleteFunc(j.open[e.Root], func(o Entry) bool { return o.ID == e.ID })
+	j.open[e.Root] = slices.DeleteFunc(j.open[e.Root], func(o file) bool { return o.ID == e.ID })
 	_ = j.disk.Remove(before)
 	j.trim()
 	return nil
@@ -312,8 +346,8 @@ func (j *Journal) trim() {
 }
 
 // write puts an entry in place, whole and synced.
-func (j *Journal) write(e Entry) error {
-	body, err := json.MarshalIndent(e, "", "  ")
+func (j *Journal) write(e file) error {
+	body, err := json.Marshal(e)
 	if err == nil {
 		tmp := filepath.Join(j.dir, tmpPrefix+filepath.Base(e.File))
 		if err = j.disk.WriteFile(tmp, append(body, '\n')); err == nil {

@@ -3,9 +3,12 @@
 package journal
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,6 +19,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/reportclient"
 )
@@ -141,6 +145,81 @@ func TestEntryIsKeptWhole(t *testing.T) {
 	}
 	if _, err := Find(dir, 2); !errors.Is(err, ErrUnknownEntry) {
 		t.Errorf("%v", err)
+	}
+}
+
+// version1 is a file of the first format: the whole reshape, and no request.
+const version1 = `{
+  "version": 1, "id": 1, "root": "` + root + `", "node": "cn1", "begun": "2026-11-21T08:00:01Z",
+  "reshape": {
+    "resource_providers": [
+      {"uuid": "` + root + `", "name": "cn1", "resource_provider_generation": 7,
+       "before": {"VGPU": {"total": 4, "reserved": 0, "min_unit": 1, "max_unit": 2147483647, "step_size": 1, "allocation_ratio": 1.5}}, "after": {}},
+      {"uuid": "` + other + `", "name": "cn1_gpu", "resource_provider_generation": 0,
+       "before": {}, "after": {"VGPU": {"total": 4, "reserved": 0, "min_unit": 1, "max_unit": 2147483647, "step_size": 1, "allocation_ratio": 1.5}}}
+    ],
+    "consumers": [
+      {"uuid": "` + guest + `", "consumer_generation": 3, "project_id": "p", "user_id": "u",
+       "before": {"` + root + `": {"VGPU": 2}}, "after": {"` + other + `": {"VGPU": 2}}}
+    ]
+  }
+}`
+
+// TestFileOfVersion1: what a former version of the agent left open is read, and stays whole when
+// its outcome is recorded.
+func TestFileOfVersion1(t *testing.T) {
+	dir := t.TempDir()
+	check(t, os.Mkdir(filepath.Join(dir, DirName), 0o700))
+	check(t, os.WriteFile(filepath.Join(dir, DirName, fileName(1, root, true)), []byte(version1), 0o600))
+	j := open(t, dir)
+	unresolved, err := j.Unresolved(root)
+	if err != nil || len(unresolved) != 1 {
+		t.Fatalf("%v, %v", unresolved, err)
+	}
+	check(t, j.Resolve(unresolved[0], reportclient.ReshapeHappened))
+	if err := j.Resolve(unresolved[0], reportclient.ReshapeRefused); err == nil {
+		t.Error("its outcome was recorded a second time")
+	}
+	begun := time.Date(2026, 11, 21, 8, 0, 1, 0, time.UTC)
+	want := Entry{
+		Version: 1, ID: 1, Root: root, Node: "cn1", Begun: begun, Ended: begun, Outcome: reportclient.ReshapeHappened, Compared: true, Reshape: sample(),
+		File: filepath.Join(dir, DirName, fileName(1, root, false)),
+	}
+	if d := cmp.Diff([]Entry{want}, read(t, dir), cmpopts.EquateErrors()); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+// posted keeps the bodies of the requests that it answers.
+type posted [][]byte
+
+func (p *posted) RoundTrip(r *http.Request) (*http.Response, error) {
+	body, err := io.ReadAll(r.Body)
+	*p = append(*p, body)
+	return &http.Response{StatusCode: http.StatusNoContent, Body: http.NoBody, Request: r}, err
+}
+
+// TestTheRequestItselfIsKept: the file holds the body of the POST, byte for byte, also once its
+// outcome is known.
+func TestTheRequestItselfIsKept(t *testing.T) {
+	dir, requests := t.TempDir(), &posted{}
+	client, err := reportclient.New(reportclient.Config{Config: placementclient.Config{URL: "http://placement", Transport: requests}, ReshapeLog: open(t, dir)})
+	check(t, err)
+	check(t, client.Apply(t.Context(), root, sample().Plan()))
+	entry, err := Find(dir, 1)
+	check(t, err)
+	content, err := os.ReadFile(entry.File)
+	check(t, err)
+	var kept file
+	check(t, json.Unmarshal(content, &kept))
+	if len(*requests) != 1 || !bytes.Equal(kept.Request, (*requests)[0]) {
+		t.Errorf("kept %s, posted %s", kept.Request, *requests)
+	}
+	if kept.Version != 2 || bytes.Contains(kept.Former, []byte("after")) {
+		t.Errorf("what was asked for is there twice: %s", content)
+	}
+	if d := cmp.Diff(sample(), entry.Reshape); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
 	}
 }
 
@@ -319,7 +398,10 @@ func TestDamagedFiles(t *testing.T) {
 		"cut short":          `{"version": 1, "id": 1, "ro`,
 		"empty":              ``,
 		"of another program": `[1, 2, 3]`,
-		"of a newer agent":   `{"version": 2, "id": 1, "root": "` + root + `", "outcome": "happened", "reshape": {}}`,
+		"of a newer agent":   `{"version": 3, "id": 1, "root": "` + root + `", "outcome": "happened", "reshape": {}, "request": {}}`,
+		"without a request":  `{"version": 2, "id": 1, "root": "` + root + `", "outcome": "happened", "reshape": {}}`,
+		"without a provider": `{"version": 2, "id": 1, "root": "` + root + `", "outcome": "happened", "reshape": {"resource_providers": [{"uuid": "` + root + `"}]}, "request": {}}`,
+		"without a consumer": `{"version": 2, "id": 1, "root": "` + root + `", "outcome": "happened", "reshape": {"consumers": [{"uuid": "` + guest + `"}]}, "request": {}}`,
 		"of another name":    `{"version": 1, "id": 5, "root": "` + root + `", "outcome": "happened", "reshape": {}}`,
 		"without a reshape":  `{"version": 1, "id": 1, "root": "` + root + `", "outcome": "happened"}`,
 		"garbage":            "\x00\xff\x00",
@@ -403,6 +485,14 @@ func TestOldEntriesGo(t *testing.T) {
 func FuzzRead(f *testing.F) {
 	valid, err := json.Marshal(Entry{Version: 1, ID: 1, Root: root, Outcome: reportclient.ReshapeHappened, Reshape: sample()})
 	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(valid)
+	second := file{Version: version, Entry: Entry{ID: 1, Root: root, Outcome: reportclient.ReshapeHappened, Reshape: sample()}}
+	if err := second.encode(); err != nil {
+		f.Fatal(err)
+	}
+	if valid, err = json.Marshal(second); err != nil {
 		f.Fatal(err)
 	}
 	f.Add(valid)

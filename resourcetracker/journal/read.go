@@ -122,23 +122,25 @@ func list(dir string) ([]string, error) {
 	return names, nil
 }
 
-// readEntry reads one file. What its name says is known whatever is in it.
-func readEntry(dir, name string) Entry {
+func readEntry(dir, name string) Entry { return readFile(dir, name).Entry }
+
+// readFile reads one file. What its name says is known whatever is in it.
+func readFile(dir, name string) file {
 	id, root, open, _ := parseName(name)
 	path := filepath.Join(dir, name)
-	e, err := decode(path)
+	e, err := load(path)
 	if err == nil {
 		switch {
-		case e.Version != version:
+		case e.Version != 1 && e.Version != version:
 			err = fmt.Errorf("it has version %d, but this agent knows version %d", e.Version, version)
 		case e.ID != id || e.Root != root || e.Open() != open:
 			err = errors.New("its content belongs to another entry than its name")
-		case e.Reshape == nil:
-			err = errors.New("it holds no reshape")
+		default:
+			err = e.decode()
 		}
 	}
 	if err != nil {
-		e = Entry{ID: id, Root: root, Err: fmt.Errorf("%w: %s: %w", ErrUnreadable, path, err)}
+		e = file{Entry: Entry{ID: id, Root: root, Err: fmt.Errorf("%w: %s: %w", ErrUnreadable, path, err)}}
 		if !open {
 			e.Outcome = reportclient.ReshapeUnknown
 		}
@@ -148,7 +150,21 @@ func readEntry(dir, name string) Entry {
 	return e
 }
 
-func decode(path string) (e Entry, err error) {
+// decode is the inverse of encode. In version 1 what was there before came with what was asked for.
+func (f *file) decode() error {
+	f.Entry.Version = 1
+	if f.Former == nil {
+		return errors.New("it holds no reshape")
+	}
+	f.Reshape = &reportclient.Reshape{}
+	err := json.Unmarshal(f.Former, f.Reshape)
+	if err == nil && f.Version > 1 {
+		err = f.Reshape.Complete(f.Request)
+	}
+	return err
+}
+
+func load(path string) (e file, err error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return e, err
