@@ -17,9 +17,9 @@ import (
 
 // apiMetrics are the metrics of one compute API. It is safe for concurrent use.
 type apiMetrics struct {
-	metricsPage
+	osapi.MetricsPage
+	*osapi.AnswerMetrics
 	now         func() time.Time
-	answers     answerMetrics
 	builds      *prometheus.CounterVec
 	corrections *prometheus.CounterVec
 }
@@ -34,9 +34,9 @@ func newAPIMetrics(now func() time.Time) *apiMetrics {
 	if now == nil {
 		now = time.Now
 	}
+	page := osapi.NewMetricsPage(prefixAPI, "serves")
 	m := &apiMetrics{
-		metricsPage: newMetricsPage(prefixAPI, "serves"), now: now,
-		answers: newAnswerMetrics(prefixAPI, "Time from a request's headers to its answer."),
+		MetricsPage: page, AnswerMetrics: osapi.NewAnswerMetrics(page, osapi.AnswerMetricsOptions{Prefix: prefixAPI, Buckets: latencies}), now: now,
 		builds: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: prefixAPI + "builds_total", Help: "Attempts to build a server, by how they ended: placed, unplaced (in error, in cell0), abandoned (deleted meanwhile) or put_off (tried again).",
 		}, []string{"outcome"}),
@@ -51,18 +51,8 @@ func newAPIMetrics(now func() time.Time) *apiMetrics {
 	for _, c := range scheduler.Corrections() {
 		m.corrections.WithLabelValues(string(c))
 	}
-	m.registry.MustRegister(m.answers.collectors()...)
-	m.registry.MustRegister(m.builds, m.corrections)
+	m.MustRegister(m.builds, m.corrections)
 	return m
-}
-
-// Answered implements osapi.Observer.
-func (m *apiMetrics) Answered(a osapi.Answer) {
-	if a.Route == "" {
-		a.Route = unmatched
-	}
-	m.answers.count(a.Route, a.Method, a.Status)
-	m.answers.time(a.Route, a.Method, a.Duration)
 }
 
 // Built implements scheduler.Observer.
@@ -90,7 +80,7 @@ type apiMetricSources struct {
 
 // Watch adds the metrics that are read at each scrape. It is called once.
 func (m *apiMetrics) Watch(s apiMetricSources) {
-	m.registry.MustRegister(&apiCollector{now: m.now, from: s})
+	m.MustRegister(&apiCollector{now: m.now, from: s})
 }
 
 // apiCollector is a collector of how an API is.

@@ -18,9 +18,9 @@ import (
 
 // cellMetrics are the metrics of one cell. It is safe for concurrent use.
 type cellMetrics struct {
-	metricsPage
+	osapi.MetricsPage
+	answers  *osapi.AnswerMetrics
 	now      func() time.Time
-	answers  answerMetrics
 	reports  *prometheus.CounterVec
 	writes   *prometheus.HistogramVec
 	failures prometheus.Counter
@@ -33,9 +33,13 @@ func newCellMetrics(now func() time.Time) *cellMetrics {
 	if now == nil {
 		now = time.Now
 	}
+	page := osapi.NewMetricsPage(prefixCell, "serves")
 	m := &cellMetrics{
-		metricsPage: newMetricsPage(prefixCell, "serves"), now: now,
-		answers: newAnswerMetrics(prefixCell, "Time from a request's headers to its answer; requests that wait for work are not among them."),
+		MetricsPage: page, now: now,
+		answers: osapi.NewAnswerMetrics(page, osapi.AnswerMetricsOptions{
+			Prefix: prefixCell, Help: "Time from a request's headers to its answer; requests that wait for work are not among them.",
+			Buckets: latencies, Untimed: cell.WorkRoute,
+		}),
 		reports: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: prefixCell + "reports_total", Help: "What hosts reported about servers, by kind, and whether it was taken or refused.",
 		}, []string{"kind", "outcome"}),
@@ -56,20 +60,16 @@ func newCellMetrics(now func() time.Time) *cellMetrics {
 	for _, o := range storeWrites {
 		m.writes.WithLabelValues(o)
 	}
-	m.registry.MustRegister(m.answers.collectors()...)
-	m.registry.MustRegister(m.reports, m.writes, m.failures)
+	m.MustRegister(m.reports, m.writes, m.failures)
 	return m
 }
 
 // Answered implements cell.Observer.
 func (m *cellMetrics) Answered(a osapi.Answer) {
 	if a.Route == "" {
-		a.Route, a.Method = unmatched, other
+		a.Method = osapi.OtherMethod
 	}
-	m.answers.count(a.Route, a.Method, a.Status)
-	if a.Route != cell.WorkRoute {
-		m.answers.time(a.Route, a.Method, a.Duration)
-	}
+	m.answers.Answered(a)
 }
 
 // Reported implements cell.Observer.
@@ -97,7 +97,7 @@ type cellMetricSources struct {
 
 // Watch adds the metrics that are read at each scrape. It is called once.
 func (m *cellMetrics) Watch(s cellMetricSources) {
-	m.registry.MustRegister(&cellCollector{now: m.now, from: s})
+	m.MustRegister(&cellCollector{now: m.now, from: s})
 }
 
 // serverCountMaxAge is how long a count of servers is good enough: it reads each of them.

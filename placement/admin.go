@@ -88,7 +88,7 @@ func (s *Server) ServeMetrics(ctx context.Context, l net.Listener) error {
 
 func (s *Server) metricsMux() *http.ServeMux {
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", s.metrics.handler())
+	mux.Handle("GET /metrics", s.metrics.Handler())
 	mux.Handle("GET /healthz", s.api)
 	mux.Handle("GET /readyz", s.api)
 	return mux

@@ -3,25 +3,19 @@
 package placement
 
 import (
-	"maps"
 	"net/http"
-	"strconv"
-	"sync"
-	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/compute-agent/compute-agent/internal/osapi"
-	"github.com/compute-agent/compute-agent/internal/version"
 	"github.com/compute-agent/compute-agent/placement/api"
 	"github.com/compute-agent/compute-agent/placement/ledger"
 )
 
-// Metrics are those of one service. It is safe for concurrent use.
+// metrics are those of one service. It is safe for concurrent use.
 type metrics struct {
-	registry *prometheus.Registry
+	osapi.MetricsPage
+	answers  *osapi.AnswerMetrics
 	requests requestMetrics
 	commits  commitMetrics
 	searches searchMetrics
@@ -32,18 +26,17 @@ var (
 	_ ledger.Observer = (*metrics)(nil)
 )
 
-// New makes metrics that have counted nothing yet, with those of the Go runtime and of the process.
+// newMetrics makes metrics that have counted nothing yet, with those of the Go runtime and of the
+// process.
 func newMetrics() *metrics {
-	m := &metrics{registry: prometheus.NewRegistry(), requests: newRequestMetrics(), commits: newCommitMetrics(), searches: newSearchMetrics()}
-	build := prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "placement_build_info", Help: "Always 1; the labels say which build serves.",
-		ConstLabels: prometheus.Labels{"version": version.Number(), "go": version.Go()},
-	})
-	build.Set(1)
-	m.registry.MustRegister(build, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	m.registry.MustRegister(m.requests.collectors()...)
-	m.registry.MustRegister(m.commits.collectors()...)
-	m.registry.MustRegister(m.searches.collectors()...)
+	page := osapi.NewMetricsPage("placement_", "serves")
+	m := &metrics{
+		MetricsPage: page, answers: osapi.NewAnswerMetrics(page, osapi.AnswerMetricsOptions{Prefix: "placement_", Buckets: latencyBuckets}),
+		requests: newRequestMetrics(), commits: newCommitMetrics(), searches: newSearchMetrics(),
+	}
+	m.MustRegister(m.requests.collectors()...)
+	m.MustRegister(m.commits.collectors()...)
+	m.MustRegister(m.searches.collectors()...)
 	return m
 }
 
@@ -51,7 +44,7 @@ func newMetrics() *metrics {
 // requests in progress, of the database whether writes work. It is called once.
 func (m *metrics) watch(l *ledger.Ledger, a *api.API, problem func() error) {
 	gauge := func(name, help string, read func() float64) {
-		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, read))
+		m.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, read))
 	}
 	gauge("placement_http_requests_in_flight", "Requests in progress.", func() float64 { return float64(a.Load().Requests) })
 	gauge("placement_http_body_bytes_in_flight", "Memory of the bodies of requests in progress, in bytes.", func() float64 { return float64(a.Load().BodyBytes) })
@@ -68,52 +61,19 @@ func (m *metrics) watch(l *ledger.Ledger, a *api.API, problem func() error) {
 	gauge("placement_consumers_missing", "Consumers of allocations without a record; run placement db online-data-migrations if there are any.", func() float64 { return float64(l.Current().MissingConsumers()) })
 }
 
-// handler answers GET /metrics in the formats that Prometheus reads.
-func (m *metrics) handler() http.Handler {
-	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
-}
-
-// unmatchedRoute is the route of requests whose path does not belong to the API, or that were
-// refused before it was looked at.
-const unmatchedRoute = "unmatched"
-
 // latencyBuckets are bounds in seconds: a read takes tens of microseconds, a durable write about a
 // millisecond, and what takes more than a second is a full disk or a far database.
 var latencyBuckets = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 10}
 
-// answers count requests.
+// requestMetrics count what Placement's answers have beside those of any service.
 type requestMetrics struct {
-	requests  *prometheus.CounterVec
-	durations *prometheus.HistogramVec
 	conflicts *prometheus.CounterVec
 	received  prometheus.Counter
 	sent      prometheus.Counter
-
-	// known has the series of each requestLabels of answer that there was, so that counting one
-	// looks up no labels.
-	known atomic.Pointer[map[requestLabels]requestSeries]
-	grow  sync.Mutex // held while known is replaced
-}
-
-// requestLabels is what the series of an answer follow from.
-type requestLabels struct {
-	route, method string
-	status        int
-}
-
-type requestSeries struct {
-	requests prometheus.Counter
-	duration prometheus.Observer
 }
 
 func newRequestMetrics() requestMetrics {
 	return requestMetrics{
-		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "placement_http_requests_total", Help: "Requests that were answered.",
-		}, []string{"route", "method", "status"}),
-		durations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "placement_http_request_duration_seconds", Help: "Time from a request's headers to its answer.", Buckets: latencyBuckets,
-		}, []string{"route", "method"}),
 		conflicts: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "placement_conflicts_total", Help: "Requests that were answered with 409, by error code; placement.concurrent_update is a generation that moved.",
 		}, []string{"code"}),
@@ -123,15 +83,13 @@ func newRequestMetrics() requestMetrics {
 }
 
 func (c *requestMetrics) collectors() []prometheus.Collector {
-	return []prometheus.Collector{c.requests, c.durations, c.conflicts, c.received, c.sent}
+	return []prometheus.Collector{c.conflicts, c.received, c.sent}
 }
 
 // Answered implements api.Observer. Cost: about 0.2 µs and no allocation.
 func (m *metrics) Answered(a osapi.Answer) {
+	m.answers.Answered(a)
 	c := &m.requests
-	s := c.series(requestLabels{a.Route, a.Method, a.Status})
-	s.requests.Inc()
-	s.duration.Observe(a.Duration.Seconds())
 	if a.Received > 0 {
 		c.received.Add(float64(a.Received))
 	}
@@ -141,28 +99,6 @@ func (m *metrics) Answered(a osapi.Answer) {
 	if a.Status == http.StatusConflict {
 		c.conflicts.WithLabelValues(a.Code).Inc()
 	}
-}
-
-func (c *requestMetrics) series(k requestLabels) requestSeries {
-	if known := c.known.Load(); known != nil {
-		if s, ok := (*known)[k]; ok {
-			return s
-		}
-	}
-	c.grow.Lock()
-	defer c.grow.Unlock()
-	all := map[requestLabels]requestSeries{}
-	if known := c.known.Load(); known != nil {
-		all = maps.Clone(*known)
-	}
-	route := k.route
-	if route == "" {
-		route = unmatchedRoute
-	}
-	s := requestSeries{c.requests.WithLabelValues(route, k.method, strconv.Itoa(k.status)), c.durations.WithLabelValues(route, k.method)}
-	all[k] = s
-	c.known.Store(&all)
-	return s
 }
 
 // searches count searches for allocation candidates.

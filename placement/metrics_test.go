@@ -20,7 +20,7 @@ import (
 func metricSamples(t *testing.T, m *metrics, names ...string) []string {
 	t.Helper()
 	w := httptest.NewRecorder()
-	m.handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	m.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	if w.Code != http.StatusOK {
 		t.Fatal(w.Code, w.Body)
 	}

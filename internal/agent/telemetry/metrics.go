@@ -3,21 +3,16 @@
 package telemetry
 
 import (
-	"net/http"
 	"sync"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
-
-	"github.com/compute-agent/compute-agent/internal/version"
+	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 )
 
 // Metrics holds the metrics of one agent. It is safe for concurrent use.
 type Metrics struct {
-	registry *prometheus.Registry
+	osapi.MetricsPage
 	now      func() time.Time
 	passes   passes
 	reshapes reshapes
@@ -34,24 +29,13 @@ func NewMetrics(now func() time.Time) *Metrics {
 		now = time.Now
 	}
 	m := &Metrics{
-		registry: prometheus.NewRegistry(), now: now, passes: newPasses(), reshapes: newReshapes(), requests: newRequests(),
+		MetricsPage: osapi.NewMetricsPage("compute_agent_", "runs"), now: now, passes: newPasses(), reshapes: newReshapes(), requests: newRequests(),
 		nodes: &names{limit: maxNodes},
 	}
-	build := prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "compute_agent_build_info", Help: "Always 1; the labels say which build runs.",
-		ConstLabels: prometheus.Labels{"version": version.Number(), "go": version.Go()},
-	})
-	build.Set(1)
-	m.registry.MustRegister(build, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	m.registry.MustRegister(m.passes.collectors()...)
-	m.registry.MustRegister(m.reshapes.collectors()...)
-	m.registry.MustRegister(m.requests.collectors()...)
+	m.MustRegister(m.passes.collectors()...)
+	m.MustRegister(m.reshapes.collectors()...)
+	m.MustRegister(m.requests.collectors()...)
 	return m
-}
-
-// Handler serves GET /metrics in the formats that Prometheus reads.
-func (m *Metrics) Handler() http.Handler {
-	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
 }
 
 // other is the label value that names beyond a limit share.

@@ -15,7 +15,7 @@ import (
 // Watch adds the metrics that are read from the agent's status at each scrape. It is called once;
 // status must not block.
 func (m *Metrics) Watch(status func() health.Status) {
-	m.registry.MustRegister(&statusCollector{m: m, status: status})
+	m.MustRegister(&statusCollector{m: m, status: status})
 }
 
 // statusCollector exports the agent's status.

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package osapi
+
+import (
+	"maps"
+	"net/http"
+	"strconv"
+	"sync"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/compute-agent/compute-agent/internal/version"
+)
+
+// MetricsPage is what Prometheus reads of one process. It is safe for concurrent use.
+type MetricsPage struct{ *prometheus.Registry }
+
+// NewMetricsPage makes a page with the metrics of the build, of the Go runtime and of the process.
+// The name of the build's begins with prefix; does is what the build does, such as "serves".
+func NewMetricsPage(prefix, does string) MetricsPage {
+	p := MetricsPage{prometheus.NewRegistry()}
+	build := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: prefix + "build_info", Help: "Always 1; the labels say which build " + does + ".",
+		ConstLabels: prometheus.Labels{"version": version.Number(), "go": version.Go()},
+	})
+	build.Set(1)
+	p.MustRegister(build, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return p
+}
+
+// Handler answers GET /metrics in the formats that Prometheus reads.
+func (p MetricsPage) Handler() http.Handler {
+	return promhttp.HandlerFor(p.Registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
+}
+
+// AnswerMetrics count the answers of a service, and time them. Make them with NewAnswerMetrics. It
+// is an Observer.
+type AnswerMetrics struct {
+	untimed   string
+	requests  *prometheus.CounterVec
+	durations *prometheus.HistogramVec
+
+	// known has the series of each kind of Answer so far, so that counting one looks up no labels.
+	known atomic.Pointer[map[answerLabels]answerSeries]
+	grow  sync.Mutex // held while known is replaced
+}
+
+var _ Observer = (*AnswerMetrics)(nil)
+
+// AnswerMetricsOptions say how a service counts its answers.
+type AnswerMetricsOptions struct {
+	// Prefix begins the names.
+	Prefix string
+	// Help describes the durations; "" for the usual text.
+	Help string
+	// Buckets are the bounds of the durations, in seconds.
+	Buckets []float64
+	// Untimed is the route of requests that wait for something to happen: they are counted only.
+	Untimed string
+}
+
+// answerLabels is what the series of an Answer follow from.
+type answerLabels struct {
+	route, method string
+	status        int
+}
+
+type answerSeries struct {
+	requests prometheus.Counter
+	duration prometheus.Observer // nil for what is not timed
+}
+
+// unmatchedRoute is the route of requests with an unknown path, or refused before it was looked at.
+const unmatchedRoute = "unmatched"
+
+// NewAnswerMetrics makes metrics that have counted nothing yet, on a page.
+func NewAnswerMetrics(p MetricsPage, o AnswerMetricsOptions) *AnswerMetrics {
+	if o.Help == "" {
+		o.Help = "Time from a request's headers to its answer."
+	}
+	m := &AnswerMetrics{
+		untimed: o.Untimed,
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: o.Prefix + "http_requests_total", Help: "Requests that were answered.",
+		}, []string{"route", "method", "status"}),
+		durations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: o.Prefix + "http_request_duration_seconds", Help: o.Help, Buckets: o.Buckets,
+		}, []string{"route", "method"}),
+	}
+	m.known.Store(&map[answerLabels]answerSeries{})
+	p.MustRegister(m.requests, m.durations)
+	return m
+}
+
+// Answered implements Observer. Cost: about 0.1 µs and no allocation.
+func (m *AnswerMetrics) Answered(a Answer) {
+	labels := answerLabels{a.Route, a.Method, a.Status}
+	s, known := (*m.known.Load())[labels]
+	if !known {
+		s = m.add(labels)
+	}
+	s.requests.Inc()
+	if s.duration != nil {
+		s.duration.Observe(a.Duration.Seconds())
+	}
+}
+
+func (m *AnswerMetrics) add(labels answerLabels) answerSeries {
+	m.grow.Lock()
+	defer m.grow.Unlock()
+	route := labels.route
+	if route == "" {
+		route = unmatchedRoute
+	}
+	s := answerSeries{requests: m.requests.WithLabelValues(route, labels.method, strconv.Itoa(labels.status))}
+	if route != m.untimed {
+		s.duration = m.durations.WithLabelValues(route, labels.method)
+	}
+	all := maps.Clone(*m.known.Load())
+	all[labels] = s
+	m.known.Store(&all)
+	return s
+}
