@@ -238,7 +238,7 @@ func TestBootsInAnOutage(t *testing.T) {
 			boots, _ := c.withCalls()
 			c.withFlavors()
 			if tt.rule != "" {
-				rules, _, err := overlaid([]byte(`"os_compute_api:servers:create:cell_down": "` + tt.rule + `"`))
+				rules, _, err := overlay().Compile([]byte(`"os_compute_api:servers:create:cell_down": "` + tt.rule + `"`))
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -3,7 +3,6 @@
 package compute
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -110,18 +109,19 @@ type Policy struct {
 	file  *files.Reloaded[*oslopolicy.Rules] // goes before rules
 }
 
-func defaultTexts() map[string]string {
+// overlay is for policy files of Nova's, which have rules for calls that this API does not have.
+func overlay() oslopolicy.Overlay {
 	texts := maps.Clone(baseRules)
 	for rule, text := range defaults {
 		texts[string(rule)] = text
 	}
-	return texts
+	return oslopolicy.Overlay{API: "the compute API", Rules: texts, Words: words, Reserved: ofNova, Lenient: true}
 }
 
 // DefaultPolicy has Nova's new defaults: administrators, members of the project, readers of the
 // project.
 func DefaultPolicy() *Policy {
-	rules, err := oslopolicy.Compile(defaultTexts())
+	rules, err := oslopolicy.Compile(overlay().Rules)
 	if err != nil {
 		panic(err) // the rules above
 	}
@@ -138,73 +138,18 @@ func DefaultPolicy() *Policy {
 // The file is looked at again while requests come, at most once a second. When it has changed its
 // new rules are in force from then on; if they cannot be used the old ones stay, and log says so.
 func OpenPolicy(path string, log zerolog.Logger) (*Policy, error) {
-	file, err := files.NewReloaded([]string{path}, log, nil, func(files []files.Content) (*oslopolicy.Rules, error) {
-		rules, without, err := overlaid(files[0].Data)
-		if err != nil {
-			return nil, fmt.Errorf("policy file %s: %w", path, err)
-		}
+	file, err := oslopolicy.Open(path, log, func(file []byte) (*oslopolicy.Rules, error) {
+		rules, without, err := overlay().Compile(file)
 		if len(without) > 0 {
 			log.Warn().Str("file", path).Strs("rules", without).
 				Msg("The policy file has rules for calls that this compute API does not have. They have no effect; check their spelling.")
 		}
-		return rules, nil
+		return rules, err
 	})
 	if err != nil {
 		return nil, err
 	}
 	return &Policy{file: file}, nil
-}
-
-// overlaid are the defaults with the rules of a file over them, and the names of those that nothing
-// asks for.
-func overlaid(file []byte) (rules *oslopolicy.Rules, without []string, err error) {
-	texts := defaultTexts()
-	own, err := oslopolicy.ReadFile(file)
-	if err != nil {
-		return nil, nil, err
-	}
-	for name, text := range own {
-		if word, is := words[strings.TrimSpace(text)]; is {
-			own[name] = word
-		}
-	}
-	known, counts, named := slices.Sorted(maps.Keys(texts)), map[string]bool{}, map[string]bool{}
-	for name, text := range own {
-		if _, is := texts[name]; is {
-			reach(own, name, counts)
-		}
-		for _, other := range oslopolicy.References(text) {
-			named[other] = true
-		}
-	}
-	// What only rules refer to that nothing asks for is left out with them: it may refer to rules
-	// that only Nova has.
-	for _, name := range slices.Sorted(maps.Keys(own)) {
-		switch {
-		case counts[name]:
-			continue
-		case ofNova(name):
-			without = append(without, name)
-		case !named[name]:
-			return nil, nil, fmt.Errorf("%w: the compute API has no rule %q, and no rule of the file refers to it%s", oslopolicy.ErrRule, name, oslopolicy.DidYouMean(name, known))
-		}
-		delete(own, name)
-	}
-	maps.Copy(texts, own)
-	rules, err = oslopolicy.Compile(texts)
-	return rules, without, err
-}
-
-// reach marks a rule of a file, and those of the file that it refers to.
-func reach(own map[string]string, name string, marked map[string]bool) {
-	text, is := own[name]
-	if !is || marked[name] {
-		return
-	}
-	marked[name] = true
-	for _, other := range oslopolicy.References(text) {
-		reach(own, other, marked)
-	}
 }
 
 // ofNova says whether a name is one that Nova gives to rules: of its calls, or of those that they
@@ -221,13 +166,8 @@ func ofNova(name string) bool {
 	}, name)
 }
 
-// may says whether the caller passes a rule for something of a project. A request with a token for
-// the system or for a domain may do nothing: all of Nova's policies are for projects, and it
-// enforces scopes. Cost: some 50 ns.
+// may says whether the caller passes a rule for something of a project. Cost: some 50 ns.
 func (x *exchange) may(rule Rule, project string) bool {
-	if x.Who.SystemScope || x.Who.DomainScope {
-		return false
-	}
 	policy := x.api.policy
 	rules := policy.rules
 	if policy.file != nil {
@@ -237,7 +177,7 @@ func (x *exchange) may(rule Rule, project string) bool {
 	if project == x.Who.Project {
 		target.User = x.Who.User
 	}
-	return rules.Pass(string(rule), &oslopolicy.Caller{User: x.Who.User, Project: x.Who.Project, Roles: x.Who.Roles}, target)
+	return rules.Allows(string(rule), &x.Who, target)
 }
 
 // allow is nil if the caller passes a rule for something of a project, and otherwise the 403 that

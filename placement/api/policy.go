@@ -5,7 +5,6 @@ package api
 import (
 	"fmt"
 	"maps"
-	"slices"
 	"strings"
 
 	"github.com/rs/zerolog"
@@ -182,13 +181,7 @@ func OpenPolicy(defaults Defaults, path string, log zerolog.Logger) (Policy, err
 	if _, err := defaultRules(defaults); err != nil {
 		return Policy{}, err
 	}
-	file, err := files.NewReloaded([]string{path}, log, nil, func(files []files.Content) (*ruleSet, error) {
-		rules, err := newRuleSet(defaults, files[0].Data)
-		if err != nil {
-			return nil, fmt.Errorf("policy file %s: %w", path, err)
-		}
-		return rules, nil
-	})
+	file, err := oslopolicy.Open(path, log, func(file []byte) (*ruleSet, error) { return newRuleSet(defaults, file) })
 	if err != nil {
 		return Policy{}, err
 	}
@@ -201,24 +194,10 @@ func overlaid(defaults Defaults, file []byte) (*oslopolicy.Rules, error) {
 	if err != nil {
 		return nil, err
 	}
-	own, err := oslopolicy.ReadFile(file)
-	if err != nil {
-		return nil, err
-	}
-	referred := map[string]bool{}
-	for _, text := range own {
-		for _, name := range oslopolicy.References(text) {
-			referred[name] = true
-		}
-	}
-	known := slices.Sorted(maps.Keys(texts))
-	for _, name := range slices.Sorted(maps.Keys(own)) {
-		if _, is := texts[name]; !is && (!referred[name] || strings.HasPrefix(name, "placement:")) {
-			return nil, fmt.Errorf("%w: Placement has no rule %q, and no rule of the file refers to it%s", oslopolicy.ErrRule, name, oslopolicy.DidYouMean(name, known))
-		}
-	}
-	maps.Copy(texts, own)
-	return oslopolicy.Compile(texts)
+	rules, _, err := oslopolicy.Overlay{
+		API: "Placement", Rules: texts, Reserved: func(name string) bool { return strings.HasPrefix(name, "placement:") },
+	}.Compile(file)
+	return rules, err
 }
 
 // Allows reports whether the principal is allowed to do the action. project is the project of the
@@ -246,13 +225,9 @@ func (p Policy) current() *ruleSet {
 }
 
 func allows(rules *oslopolicy.Rules, action Action, who *osapi.Principal, project string) bool {
-	if who.SystemScope || who.DomainScope {
-		return false
-	}
 	target := oslopolicy.Target{Project: who.Project, User: who.User}
 	if action == ShowUsages {
 		target = oslopolicy.Target{Project: project}
 	}
-	caller := oslopolicy.Caller{User: who.User, Project: who.Project, Roles: who.Roles}
-	return rules.Pass(string(action), &caller, target)
+	return rules.Allows(string(action), who, target)
 }

@@ -66,9 +66,9 @@ func ReadFile(data []byte) (map[string]string, error) {
 	return rules, nil
 }
 
-// DidYouMean is "; did you mean X?" with the candidate that is most like the word, or "" when none
+// didYouMean is "; did you mean X?" with the candidate that is most like the word, or "" when none
 // is like it.
-func DidYouMean(word string, candidates []string) string {
+func didYouMean(word string, candidates []string) string {
 	others := slices.DeleteFunc(slices.Clone(candidates), func(c string) bool { return c == word })
 	if near := textutil.Suggest(word, others, max(2, len(word)/4)); near != "" {
 		return fmt.Sprintf("; did you mean %q?", near)

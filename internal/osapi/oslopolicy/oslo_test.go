@@ -11,6 +11,8 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+
+	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
 // decide makes oslo.policy decide: each rule for each caller and target, as a list of lists of
@@ -88,7 +90,7 @@ func TestAgainstOslo(t *testing.T) {
 		}
 		for j, c := range callers {
 			roles, _ := c["roles"].([]string)
-			caller := Caller{User: word(c, "user_id"), Project: word(c, "project_id"), SystemScope: c["system_scope"] != nil, Roles: strings.Fields(strings.ToLower(strings.Join(roles, " ")))}
+			caller := osapi.Principal{User: word(c, "user_id"), Project: word(c, "project_id"), SystemScope: c["system_scope"] != nil, Roles: strings.Fields(strings.ToLower(strings.Join(roles, " ")))}
 			for k, target := range targets {
 				got := compiled.Pass("it", &caller, Target{Project: word(target, "project_id"), User: word(target, "user_id")})
 				if got != want[i][j][k] {

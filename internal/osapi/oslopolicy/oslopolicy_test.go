@@ -10,16 +10,18 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
 func TestRules(t *testing.T) {
-	me := Caller{User: "me", Project: "ours", Roles: []string{"member", "reader"}}
-	system := Caller{User: "root", Roles: []string{"admin"}, SystemScope: true}
-	nowhere := Caller{User: "lost"}
+	me := osapi.Principal{User: "me", Project: "ours", Roles: []string{"member", "reader"}}
+	system := osapi.Principal{User: "root", Roles: []string{"admin"}, SystemScope: true}
+	nowhere := osapi.Principal{User: "lost"}
 	own := Target{Project: "ours", User: "me"}
 	for _, c := range []struct {
 		rule   string
-		caller Caller
+		caller osapi.Principal
 		target Target
 		want   bool
 	}{
@@ -51,7 +53,7 @@ func TestRules(t *testing.T) {
 		{"user_id:%(user_id)s", me, own, true},
 		{"user_id:me", me, own, true},
 		{"user_id:%(user_id)s", me, Target{Project: "ours"}, false},
-		{"user_id:%(project_id)s", Caller{User: "x"}, Target{Project: "x"}, true},
+		{"user_id:%(project_id)s", osapi.Principal{User: "x"}, Target{Project: "x"}, true},
 		{"system_scope:all", system, Target{}, true},
 		{"system_scope:all", me, own, false},
 		{"system_scope:some", system, Target{}, false},
@@ -78,7 +80,7 @@ func TestRulesThatReferToOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	for roles, want := range map[string]bool{"x": true, "y": true, "x y": true, "z": false} {
-		if got := r.Pass("a", &Caller{Roles: strings.Fields(roles)}, Target{}); got != want {
+		if got := r.Pass("a", &osapi.Principal{Roles: strings.Fields(roles)}, Target{}); got != want {
 			t.Errorf("roles %q: %t", roles, got)
 		}
 	}
@@ -178,7 +180,7 @@ func FuzzPolicy(f *testing.F) {
 	} {
 		f.Add([]byte(seed))
 	}
-	callers := []Caller{{}, {User: "u", Project: "p", Roles: []string{"x", "admin"}}, {SystemScope: true, Roles: []string{"y"}}}
+	callers := []osapi.Principal{{}, {User: "u", Project: "p", Roles: []string{"x", "admin"}}, {SystemScope: true, Roles: []string{"y"}}}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		texts, err := ReadFile(data)
 		if err != nil {
@@ -214,7 +216,7 @@ func BenchmarkPass(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	c := Caller{User: "u", Project: "p", Roles: []string{"member", "reader"}}
+	c := osapi.Principal{User: "u", Project: "p", Roles: []string{"member", "reader"}}
 	b.ReportAllocs()
 	for b.Loop() {
 		if !r.Pass("usages", &c, Target{Project: "p"}) {

@@ -7,17 +7,12 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
 // maxCost bounds how many checks one decision may take.
 const maxCost = 10_000
-
-// Caller is the sender of a request.
-type Caller struct {
-	User, Project string
-	Roles         []string // in lower case
-	SystemScope   bool     // the token is good for the whole system
-}
 
 // Target is the target of a request; "" equals no value.
 type Target struct{ Project, User string }
@@ -107,7 +102,7 @@ func (c *compiler) resolveNode(n *node) (int, error) {
 	if n.kind == passesRule {
 		tree, known := c.rules.trees[n.value]
 		if !known {
-			return 0, fmt.Errorf("%w: it refers to the rule %s, which does not exist%s", ErrRule, shown(n.value), DidYouMean(n.value, slices.Sorted(maps.Keys(c.rules.trees))))
+			return 0, fmt.Errorf("%w: it refers to the rule %s, which does not exist%s", ErrRule, shown(n.value), didYouMean(n.value, slices.Sorted(maps.Keys(c.rules.trees))))
 		}
 		more, err := c.resolve(n.value)
 		n.nodes = []*node{tree}
@@ -128,12 +123,18 @@ func (r *Rules) Has(name string) bool { return r.trees[name] != nil }
 
 // Pass reports whether the rule allows the caller; an unknown rule allows no caller. Cost: a few
 // nanoseconds for each check, and nothing is allocated.
-func (r *Rules) Pass(name string, caller *Caller, target Target) bool {
+func (r *Rules) Pass(name string, caller *osapi.Principal, target Target) bool {
 	tree := r.trees[name]
 	return tree != nil && tree.pass(caller, target)
 }
 
-func (n *node) pass(caller *Caller, target Target) bool {
+// Allows is Pass for the APIs: no request with a token for the system or for a domain is allowed,
+// because all policies of Nova and Placement are for projects, and they enforce scopes.
+func (r *Rules) Allows(name string, caller *osapi.Principal, target Target) bool {
+	return !caller.SystemScope && !caller.DomainScope && r.Pass(name, caller, target)
+}
+
+func (n *node) pass(caller *osapi.Principal, target Target) bool {
 	switch n.kind {
 	case everybody:
 		return true
