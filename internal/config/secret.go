@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+
+	"github.com/compute-agent/compute-agent/internal/files"
 )
 
 // maxSecretSize bounds the file of a secret, in bytes.
@@ -46,11 +48,11 @@ func ReadSecret(path string) (Secret, error) {
 	if err != nil {
 		return Secret{}, fmt.Errorf("%w: %w", ErrSecret, err)
 	}
-	switch mode := info.Mode(); {
-	case !mode.IsRegular():
+	if !info.Mode().IsRegular() {
 		return Secret{}, fmt.Errorf("%w: %s is not a regular file", ErrSecret, path)
-	case mode.Perm()&0o027 != 0:
-		return Secret{}, fmt.Errorf("%w: %s has mode %04o, so that others may read or change it; run: chmod 0600 %s", ErrSecret, path, mode.Perm(), path)
+	}
+	if err := files.Private(path, info.Mode()); err != nil {
+		return Secret{}, fmt.Errorf("%w: %w", ErrSecret, err)
 	}
 	data, err := io.ReadAll(io.LimitReader(f, maxSecretSize+1))
 	if err != nil {

@@ -38,9 +38,12 @@ type Content struct {
 
 // Private returns an error if others than its owner and its group may read the file, or others than
 // its owner write it.
-func (c Content) Private() error {
-	if mode := c.Mode.Perm(); mode&0o027 != 0 {
-		return fmt.Errorf("%s has mode %04o, so that other users can read or change it; run: chmod g-w,o= %[1]s", c.Path, mode)
+func (c Content) Private() error { return Private(c.Path, c.Mode) }
+
+// Private is Content.Private for a file with that mode.
+func Private(path string, mode os.FileMode) error {
+	if mode = mode.Perm(); mode&0o027 != 0 {
+		return fmt.Errorf("%s has mode %04o, so that other users can read or change it; run: chmod g-w,o= %[1]s", path, mode)
 	}
 	return nil
 }
