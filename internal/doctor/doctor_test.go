@@ -267,7 +267,7 @@ func TestBrokenHosts(t *testing.T) {
 		"authorities that are none": {func(f *fixture) {
 			f.write("/etc/ca.pem", "hello", 0o644)
 			f.environ = []string{"COMPUTE_AGENT_PLACEMENT_CLIENT_CA_FILE=/etc/ca.pem"}
-		}, "placement", Error, "has no PEM certificate", "editor " + configFile},
+		}, "placement", Error, "has no certificates in PEM", "editor " + configFile},
 
 		"clock ahead": {func(f *fixture) { f.placement = placementServer("1.39", 200, -time.Minute) }, "clock", Warning, "ahead of Placement's", "timedatectl set-ntp true"},
 		"clock behind": {func(f *fixture) {

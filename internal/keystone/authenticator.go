@@ -6,11 +6,9 @@ import (
 	"context"
 	"crypto/sha256"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
 	"strings"
 	"time"
 
@@ -88,9 +86,9 @@ func NewAuthenticator(cfg AuthenticatorConfig) (*Authenticator, error) {
 		cfg.WWWAuthenticateURI = cfg.AuthURL
 	}
 	if cfg.CAFile != "" && cfg.Transport == nil {
-		trusted, err := readAuthorities(cfg.CAFile)
+		trusted, err := osapi.CertPool(cfg.CAFile)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("%w: the certificates to trust: %w", ErrConfig, err)
 		}
 		cfg.Transport = newTransport(&tls.Config{MinVersion: tls.VersionTLS12, RootCAs: trusted})
 	}
@@ -103,19 +101,6 @@ func NewAuthenticator(cfg AuthenticatorConfig) (*Authenticator, error) {
 		timeout: cfg.Timeout, cacheTime: cfg.TokenCacheTime, now: cfg.Now,
 		known: newCache(maxKnown), refused: newCache(maxRefused), calls: make(chan struct{}, maxCalls),
 	}, nil
-}
-
-// readAuthorities reads PEM certificates.
-func readAuthorities(file string) (*x509.CertPool, error) {
-	pem, err := os.ReadFile(file)
-	if err != nil {
-		return nil, fmt.Errorf("%w: read the certificates to trust: %w", ErrConfig, err)
-	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("%w: %s has no certificates in PEM", ErrConfig, file)
-	}
-	return pool, nil
 }
 
 // Check logs in at Keystone, to find out early whether that works. An error wraps ErrUnavailable;

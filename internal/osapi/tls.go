@@ -8,6 +8,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -85,6 +86,22 @@ func (t TLSFiles) read(files []files.Content, log zerolog.Logger, now time.Time)
 	return config, nil
 }
 
+// CertPool reads the certificates of the CAs that a client trusts, in PEM. What Go cannot parse is
+// left out, as of the system's: bundles of many CAs have some.
+func CertPool(path string) (*x509.CertPool, error) {
+	data, err := os.ReadFile(path) //nolint:gosec // an operator names it
+	if err != nil {
+		return nil, err
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(data) {
+		return nil, noCertificates(path)
+	}
+	return pool, nil
+}
+
+func noCertificates(path string) error { return fmt.Errorf("%s has no certificates in PEM", path) }
+
 // certificates reads a file of certificates in PEM; all of them must be some.
 func certificates(file files.Content) ([]*x509.Certificate, error) {
 	var all []*x509.Certificate
@@ -103,7 +120,7 @@ func certificates(file files.Content) ([]*x509.Certificate, error) {
 		all = append(all, certificate)
 	}
 	if len(all) == 0 {
-		return nil, fmt.Errorf("%s has no certificates in PEM", file.Path)
+		return nil, noCertificates(file.Path)
 	}
 	return all, nil
 }

@@ -162,7 +162,7 @@ func TestMutualTLS(t *testing.T) {
 	ok(t, os.WriteFile(dir+"/empty.pem", nil, 0o600))
 	for says, bad := range map[string]string{
 		"placement_client.ca_file":                section + "ca_file = \"DIR/none.pem\"\n",
-		"has no PEM certificate":                  section + "ca_file = \"DIR/empty.pem\"\n",
+		"has no certificates in PEM":              section + "ca_file = \"DIR/empty.pem\"\n",
 		"placement_client.cert_file and key_file": section + "cert_file = \"DIR/client.pem\"\nkey_file = \"DIR/server.key\"\n",
 	} {
 		if _, err := access.New(load(t, dir, bad), nil, zerolog.Nop()); err == nil || !strings.Contains(err.Error(), says) {

@@ -4,9 +4,9 @@ package access
 
 import (
 	"crypto/tls"
-	"crypto/x509"
 	"fmt"
-	"os"
+
+	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
 // clientTLS returns TLS with the authorities of a file and a client certificate, both optional.
@@ -15,13 +15,9 @@ import (
 func clientTLS(keys func(names ...string) string, caFile, certFile, keyFile string) (*tls.Config, error) {
 	c := &tls.Config{MinVersion: tls.VersionTLS12}
 	if caFile != "" {
-		pem, err := os.ReadFile(caFile)
-		if err != nil {
+		var err error
+		if c.RootCAs, err = osapi.CertPool(caFile); err != nil {
 			return nil, fmt.Errorf("%s: %w", keys("ca_file"), err)
-		}
-		c.RootCAs = x509.NewCertPool()
-		if !c.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("%s: %s has no PEM certificate", keys("ca_file"), caFile)
 		}
 	}
 	if certFile != "" {
