@@ -12,6 +12,8 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+
+	"github.com/compute-agent/compute-agent/internal/jsonkit"
 )
 
 // DecodeConfig decodes a driver's configuration into a struct, strictly: unknown keys, wrong types
@@ -21,13 +23,8 @@ func DecodeConfig(raw json.RawMessage, into any) error {
 	if len(bytes.TrimSpace(raw)) == 0 {
 		raw = json.RawMessage("{}")
 	}
-	dec := json.NewDecoder(bytes.NewReader(raw))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(into); err != nil {
+	if err := jsonkit.Unmarshal(raw, into); err != nil {
 		return configError(err, raw, into)
-	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return &ConfigError{Problem: "is followed by more than one JSON value"}
 	}
 	return nil
 }
@@ -40,6 +37,8 @@ func configError(err error, raw json.RawMessage, into any) error {
 		return &ConfigError{Key: keyOf(wrongType.Field, reflect.TypeOf(into)), Problem: fmt.Sprintf("is %s, must be %s", given(wrongType.Value), wanted(wrongType.Type))}
 	case errors.As(err, &syntax):
 		return &ConfigError{Problem: fmt.Sprintf("is not valid JSON (byte %d): %v", syntax.Offset, syntax)}
+	case errors.Is(err, jsonkit.ErrTrailing):
+		return &ConfigError{Problem: "is followed by more than one JSON value"}
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return &ConfigError{Problem: "is truncated: not valid JSON"}
 	}

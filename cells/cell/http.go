@@ -3,18 +3,17 @@
 package cell
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"mime"
 	"net/http"
 	"net/url"
 
 	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/internal/jsonkit"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
@@ -208,13 +207,8 @@ func decode[T any](x *exchange) (value T, err error) {
 	if err != nil {
 		return value, err
 	}
-	decoder := json.NewDecoder(bytes.NewReader(body))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&value); err != nil {
+	if err := jsonkit.Unmarshal(body, &value); err != nil {
 		return value, badRequest("The body cannot be read: %.200s.", err.Error())
-	}
-	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		return value, badRequest("The body has data after its JSON value.")
 	}
 	return value, nil
 }

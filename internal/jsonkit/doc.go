@@ -5,7 +5,7 @@
 // A [Reader] reads a text once, from front to back, into what the caller expects there, with the
 // rules of Python's json and jsonschema; [Decode] reads one into values that keep the order of
 // members and the text of numbers, for checks that show them. The Append functions write into a
-// buffer and allocate nothing.
+// buffer and allocate nothing. [Unmarshal] is for texts of our own programs.
 //
 //	r := jsonkit.NewReader(body)
 //	err := r.Object(func(key []byte) (err error) {

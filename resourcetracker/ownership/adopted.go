@@ -3,7 +3,6 @@
 package ownership
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -314,8 +313,7 @@ func (a *Adopted) encode() ([]byte, error) {
 
 func decodeAdopted(root string, content []byte) (*Adopted, error) {
 	var f fileAdopted
-	dec := json.NewDecoder(bytes.NewReader(content))
-	if err := dec.Decode(&f); err != nil {
+	if err := json.Unmarshal(content, &f); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
 	}
 	switch {

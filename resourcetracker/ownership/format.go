@@ -3,14 +3,13 @@
 package ownership
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 
+	"github.com/compute-agent/compute-agent/internal/jsonkit"
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
@@ -106,13 +105,8 @@ func decode(content []byte) (*Record, error) {
 		return nil, fmt.Errorf("%w: it has no format version", ErrDamaged)
 	}
 	var f fileRecord
-	dec := json.NewDecoder(bytes.NewReader(content))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(&f); err != nil {
+	if err := jsonkit.Unmarshal(content, &f); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
-	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return nil, fmt.Errorf("%w: unexpected data after the record", ErrDamaged)
 	}
 	r := &Record{Root: f.Root, Node: f.Node, Driver: f.Driver, Created: f.Created, Pending: f.Pending, Shape: f.Shape, Providers: make(map[string]Provider, len(f.Providers))}
 	for uuid, fp := range f.Providers {
