@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/internal/textutil"
 )
 
 const (
@@ -26,6 +27,8 @@ const (
 	maxAnswer = 64 << 20
 	// maxRequest is what a cell takes.
 	maxRequest = 4 << 20
+	// maxSnippet bounds what errors show of an answer, in characters.
+	maxSnippet = 200
 	// maxCall bounds a call whose caller gave it no deadline.
 	maxCall = time.Minute
 )
@@ -190,7 +193,7 @@ func read(ctx context.Context, resp *http.Response, out any) error {
 		return readRefusal(resp, data)
 	case status >= 500:
 		// As text: what is within a Failure must not look like a refusal.
-		return broken("status %d: %s", status, snippet(data))
+		return broken("status %d: %q", status, textutil.Line(data, maxSnippet))
 	case status >= 300:
 		return broken("status %d, to %q: a cell does not redirect, something else answers at its address", status, resp.Header.Get("Location"))
 	default:
@@ -250,7 +253,7 @@ func readRefusal(resp *http.Response, data []byte) error {
 		return broken("status %d with an error that cannot be read: %w", resp.StatusCode, err)
 	}
 	if refusal.Code == "" {
-		return broken("status %d without a code: %s", resp.StatusCode, snippet(data))
+		return broken("status %d without a code: %q", resp.StatusCode, textutil.Line(data, maxSnippet))
 	}
 	switch refusal.Code {
 	case cellwire.CodeAnotherCell:
@@ -272,18 +275,6 @@ func checkJSON(resp *http.Response) error {
 		return broken("status %d with content of type %q, not application/json: is it a cell?", resp.StatusCode, content)
 	}
 	return nil
-}
-
-// snippet is the beginning of untrusted data, quoted for a log line.
-func snippet(data []byte) string {
-	const most = 200
-	if len(data) == 0 {
-		return "(no content)"
-	}
-	if len(data) > most {
-		return fmt.Sprintf("%q...", data[:most])
-	}
-	return fmt.Sprintf("%q", data)
 }
 
 // kindIn is what an error means when ctx may have ended the request: connections that are closed

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/internal/textutil"
 )
 
 // Values of hw:cpu_policy, hw:cpu_thread_policy and hw:emulator_threads_policy.
@@ -129,9 +130,9 @@ func dedicatedMask(mask string, vcpus int64) (int64, error) {
 		high, err2 := strconv.ParseInt(strings.TrimSpace(last), 10, 32)
 		switch {
 		case err1 != nil || err2 != nil || low < 0:
-			return 0, invalidf("Invalid range expression %q", snippet(rule))
+			return 0, invalidf("Invalid range expression %q", textutil.Clip(rule, 64))
 		case low > high:
-			return 0, invalidf("Invalid range expression %q", snippet(rule))
+			return 0, invalidf("Invalid range expression %q", textutil.Clip(rule, 64))
 		case high >= vcpus:
 			return 0, outside
 		}
@@ -149,11 +150,4 @@ func dedicatedMask(mask string, vcpus int64) (int64, error) {
 		return 0, invalidf("Mixed instance must have at least 1 pinned vCPU and 1 unpinned vCPU. See 'hw:cpu_dedicated_mask'.")
 	}
 	return n, nil
-}
-
-func snippet(s string) string {
-	if len(s) > 64 {
-		return s[:64]
-	}
-	return s
 }

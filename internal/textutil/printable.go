@@ -45,6 +45,18 @@ func Sanitize(s string, size int) string {
 	return Clip(Printable(s), size)
 }
 
+// Line is text on one line of at most that many characters, and "..." if there was more. White
+// space is folded, and what is not UTF-8 becomes a question mark. No more is read than the
+// characters can take, at up to four bytes each, with as much white space.
+func Line[T string | []byte](text T, most int) string {
+	begins := string(text[:min(len(text), 8*most)])
+	r := []rune(strings.Join(strings.Fields(strings.ToValidUTF8(begins, "?")), " "))
+	if len(r) > most || len(begins) < len(text) {
+		return string(r[:min(len(r), most)]) + "..."
+	}
+	return string(r)
+}
+
 // Clip is the first size bytes of s, and "..." if there are more.
 func Clip(s string, size int) string {
 	if len(s) > size {

@@ -10,6 +10,8 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"pgregory.net/rapid"
+
 	"github.com/compute-agent/compute-agent/internal/textutil"
 )
 
@@ -89,4 +91,23 @@ func TestSanitize(t *testing.T) {
 			t.Errorf("%q: got %q, want %q", c.in, got, c.want)
 		}
 	}
+}
+
+// TestLine: whatever comes, it becomes one short line, and a mark says that something is left out.
+func TestLine(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		content := []byte(strings.Repeat(rapid.String().Draw(t, "text"), rapid.IntRange(0, 300).Draw(t, "times")) + string(rapid.SliceOf(rapid.Byte()).Draw(t, "bytes")))
+		got := textutil.Line(content, 300)
+		whole := strings.Join(strings.Fields(strings.ToValidUTF8(string(content), "?")), " ")
+		begin, cut := strings.CutSuffix(got, "...")
+		switch {
+		case !utf8.ValidString(got), strings.ContainsAny(got, "\n\r\t"), utf8.RuneCountInString(got) > 303:
+			t.Errorf("%q", got)
+		case got == whole:
+		case !cut:
+			t.Errorf("%q became %q", whole, got)
+		case !strings.HasPrefix(whole, strings.TrimRight(begin, "?")):
+			t.Errorf("%q does not begin with %q", whole, begin)
+		}
+	})
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/hashicorp/go-retryablehttp"
 
+	"github.com/compute-agent/compute-agent/internal/textutil"
 	"github.com/compute-agent/compute-agent/placement/wire"
 )
 
@@ -173,15 +174,15 @@ func decode(status int, content []byte, out any) error {
 		return nil
 	case NoContent:
 		if status != http.StatusNoContent {
-			return fmt.Errorf("the answer has status %d instead of 204: %s", status, snippet(content))
+			return fmt.Errorf("the answer has status %d instead of 204: %s", status, textutil.Line(content, maxSnippet))
 		}
 		return nil
 	}
 	if err := json.Unmarshal(content, out); err != nil {
-		return fmt.Errorf("the answer cannot be read: %w: %s", err, snippet(content))
+		return fmt.Errorf("the answer cannot be read: %w: %s", err, textutil.Line(content, maxSnippet))
 	}
 	if a, is := out.(interface{ Complete() bool }); is && !a.Complete() {
-		return fmt.Errorf("the answer is not Placement's: %s", snippet(content))
+		return fmt.Errorf("the answer is not Placement's: %s", textutil.Line(content, maxSnippet))
 	}
 	if err := wire.CheckAnswer(out); err != nil {
 		return fmt.Errorf("the answer is not Placement's: %w", err)

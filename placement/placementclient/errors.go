@@ -13,6 +13,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/compute-agent/compute-agent/internal/textutil"
 	"github.com/compute-agent/compute-agent/placement/wire"
 )
 
@@ -154,9 +155,9 @@ const (
 func (e *Error) refused(content []byte) {
 	var answer wire.ErrorBody
 	if json.Unmarshal(content, &answer) == nil && len(answer.Errors) > 0 {
-		e.Code, e.Detail = string(answer.Errors[0].Code), line(answer.Errors[0].Detail, maxDetail)
+		e.Code, e.Detail = string(answer.Errors[0].Code), textutil.Line(answer.Errors[0].Detail, maxDetail)
 	} else {
-		e.Detail = snippet(content)
+		e.Detail = textutil.Line(content, maxSnippet)
 	}
 	switch e.Status {
 	case http.StatusBadRequest, http.StatusMethodNotAllowed, http.StatusUnsupportedMediaType, http.StatusRequestEntityTooLarge:
@@ -206,22 +207,6 @@ func (n *noCredentials) Is(target error) bool {
 		return target == ErrUnavailable
 	}
 	return target == ErrRefused
-}
-
-// snippet makes a line of log from whatever came instead of an answer.
-func snippet(content []byte) string {
-	return line(string(content[:min(len(content), 8*maxSnippet+1)]), maxSnippet)
-}
-
-// line is a text on one line of at most that many characters. No more is read than they can take,
-// at up to four bytes each, with as much white space.
-func line(text string, most int) string {
-	begins := text[:min(len(text), 8*most)]
-	r := []rune(strings.Join(strings.Fields(strings.ToValidUTF8(begins, "?")), " "))
-	if len(r) > most || len(begins) < len(text) {
-		return string(r[:min(len(r), most)]) + "..."
-	}
-	return string(r)
 }
 
 // unsent reports whether a request failed before any connection was there to send it on.

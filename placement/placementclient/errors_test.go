@@ -13,11 +13,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
-	"pgregory.net/rapid"
 )
 
 var errKind = errors.New("it went wrong")
@@ -130,24 +128,4 @@ func TestLongQuery(t *testing.T) {
 	if got, want := e.Error(), "GET /traits?"+query[:maxQuery-1]+"…: it went wrong"; got != want {
 		t.Errorf("%s, not %s", got, want)
 	}
-}
-
-// TestSnippet: whatever comes, it becomes one short line, and a mark says that something is left
-// out.
-func TestSnippet(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		content := []byte(strings.Repeat(rapid.String().Draw(t, "text"), rapid.IntRange(0, 300).Draw(t, "times")) + string(rapid.SliceOf(rapid.Byte()).Draw(t, "bytes")))
-		got := snippet(content)
-		whole := strings.Join(strings.Fields(strings.ToValidUTF8(string(content), "?")), " ")
-		begin, cut := strings.CutSuffix(got, "...")
-		switch {
-		case !utf8.ValidString(got), strings.ContainsAny(got, "\n\r\t"), utf8.RuneCountInString(got) > 303:
-			t.Errorf("%q", got)
-		case got == whole:
-		case !cut:
-			t.Errorf("%q became %q", whole, got)
-		case !strings.HasPrefix(whole, strings.TrimRight(begin, "?")):
-			t.Errorf("%q does not begin with %q", whole, begin)
-		}
-	})
 }
