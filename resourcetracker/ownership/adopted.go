@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/compute-agent/compute-agent/internal/textutil"
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
@@ -320,7 +321,7 @@ func decodeAdopted(root string, content []byte) (*Adopted, error) {
 	case f.Version > adoptedVersion:
 		return nil, fmt.Errorf("%w: it has format version %d, but this agent knows versions up to %d", ErrNewer, f.Version, adoptedVersion)
 	case f.Version < 1 || f.Root != root:
-		return nil, fmt.Errorf("%w: it belongs to node %s", ErrDamaged, clip(f.Root))
+		return nil, fmt.Errorf("%w: it belongs to node %s", ErrDamaged, textutil.Clip(f.Root, maxShown))
 	}
 	a := &Adopted{Root: f.Root, Changed: f.Changed}
 	for _, fp := range f.Providers {

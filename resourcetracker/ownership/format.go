@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/compute-agent/compute-agent/internal/jsonkit"
+	"github.com/compute-agent/compute-agent/internal/textutil"
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
@@ -141,7 +142,7 @@ func (r *Record) validate() error {
 	for _, uuid := range sortedKeys(r.Providers) {
 		p := r.Providers[uuid]
 		for _, err := range p.problems(uuid) {
-			add(fmt.Errorf("resource provider %q: %w", clip(uuid), err))
+			add(fmt.Errorf("resource provider %q: %w", textutil.Clip(uuid, maxShown), err))
 		}
 	}
 	return errors.Join(errs...)
@@ -181,7 +182,7 @@ func (p Provider) problems(uuid string) (errs []error) {
 
 func checkUUID(s string) error {
 	if !providertree.IsCanonicalUUID(s) {
-		return fmt.Errorf("%q is not a uuid in canonical form", clip(s))
+		return fmt.Errorf("%q is not a uuid in canonical form", textutil.Clip(s, maxShown))
 	}
 	return nil
 }
@@ -191,5 +192,5 @@ func (o Owner) check() error {
 	case Driver, Operator, Agent, Former:
 		return nil
 	}
-	return fmt.Errorf("%q is not an owner", clip(string(o)))
+	return fmt.Errorf("%q is not an owner", textutil.Clip(string(o), maxShown))
 }

@@ -13,6 +13,7 @@ import (
 	"sync"
 
 	"github.com/compute-agent/compute-agent/internal/files"
+	"github.com/compute-agent/compute-agent/internal/textutil"
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
@@ -27,6 +28,9 @@ const (
 // maxFile bounds what is read of a file: a record of 10,000 providers with 50 items each is about
 // 40 MiB.
 const maxFile = 256 << 20
+
+// maxShown keeps what a damaged file has from filling a log line, in bytes.
+const maxShown = 80
 
 var (
 	// ErrDamaged says that the file of a record is there and cannot be made sense of. It is never
@@ -88,7 +92,7 @@ func (s *Store) load(root string) (*Record, error) {
 	}
 	r, err := decode(content)
 	if err == nil && r.Root != root {
-		err = fmt.Errorf("%w: it belongs to node %s", ErrDamaged, clip(r.Root))
+		err = fmt.Errorf("%w: it belongs to node %s", ErrDamaged, textutil.Clip(r.Root, maxShown))
 	}
 	switch {
 	case errors.Is(err, ErrNewer):
@@ -103,7 +107,7 @@ func (s *Store) load(root string) (*Record, error) {
 // checkRoot keeps names that are no uuid from becoming paths.
 func checkRoot(root string) error {
 	if !providertree.IsCanonicalUUID(root) {
-		return fmt.Errorf("%q is not the uuid of a node in canonical form", clip(root))
+		return fmt.Errorf("%q is not the uuid of a node in canonical form", textutil.Clip(root, maxShown))
 	}
 	return nil
 }
@@ -131,7 +135,7 @@ func (s *Store) Save(r *Record) error {
 		return errors.New("there is no record to save")
 	}
 	if err := r.validate(); err != nil {
-		return fmt.Errorf("saving the record of what the agent owns of node %s: %w", clip(r.Root), err)
+		return fmt.Errorf("saving the record of what the agent owns of node %s: %w", textutil.Clip(r.Root, maxShown), err)
 	}
 	there, err := s.load(r.Root)
 	if err != nil {
@@ -241,13 +245,4 @@ func (s *Store) Remove(root string) error {
 		return fmt.Errorf("removing the record of what the agent owned of node %s: %w", root, err)
 	}
 	return nil
-}
-
-// clip keeps hostile content from filling a log line.
-func clip(s string) string {
-	const most = 80
-	if len(s) > most {
-		return s[:most] + "..."
-	}
-	return s
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"unicode/utf8"
 
+	"github.com/compute-agent/compute-agent/internal/textutil"
 	"github.com/compute-agent/compute-agent/providertree"
 
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
@@ -23,6 +24,7 @@ const (
 	MaxName = 255 * utf8.UTFMax
 
 	maxOwner         = 255
+	maxShown         = 80 // of a text, in errors
 	maxImage         = 4096
 	maxProperties    = 1000    // entries of one map
 	maxPropertyBytes = 1 << 20 // keys and values of one map
@@ -57,7 +59,7 @@ func CheckTargetPower(state driverv1.PowerState) error {
 // CheckNode returns an error for a name that is not valid for a compute node.
 func CheckNode(name string) error {
 	if !utf8.ValidString(name) {
-		return fmt.Errorf("node %q is not valid UTF-8", clip(name))
+		return fmt.Errorf("node %q is not valid UTF-8", textutil.Clip(name, maxShown))
 	}
 	if err := providertree.ValidateProviderName(name); err != nil {
 		return fmt.Errorf("node: %w", err)
@@ -94,7 +96,7 @@ func checkSpec(m *driverv1.InstanceSpec, tree *providertree.Tree) (providertree.
 		case len(text.value) > text.most:
 			return nil, fmt.Errorf("%s has %d bytes, at most %d are allowed", text.of, len(text.value), text.most)
 		case !utf8.ValidString(text.value):
-			return nil, fmt.Errorf("%s %q is not valid UTF-8", text.of, clip(text.value))
+			return nil, fmt.Errorf("%s %q is not valid UTF-8", text.of, textutil.Clip(text.value, maxShown))
 		}
 	}
 	for _, size := range []struct {
@@ -129,7 +131,7 @@ func checkProperties(properties map[string]string) error {
 	size := 0
 	for key, value := range properties {
 		if !utf8.ValidString(key) || !utf8.ValidString(value) {
-			return fmt.Errorf("%q = %q is not valid UTF-8", clip(key), clip(value))
+			return fmt.Errorf("%q = %q is not valid UTF-8", textutil.Clip(key, maxShown), textutil.Clip(value, maxShown))
 		}
 		size += len(key) + len(value)
 	}

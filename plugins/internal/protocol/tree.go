@@ -87,12 +87,3 @@ func toProvider(m *driverv1.ResourceProvider) providertree.Provider {
 	}
 	return p
 }
-
-// clip bounds strings for log lines.
-func clip(s string) string {
-	const most = 80
-	if len(s) > most {
-		return s[:most] + "..."
-	}
-	return s
-}
