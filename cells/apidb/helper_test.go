@@ -16,6 +16,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 var ctx = context.Background()
@@ -54,12 +55,7 @@ func shut(t testing.TB, s *apidb.DB) {
 	}
 }
 
-func must(t fatal, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = testproc.Check
 
 // wants compares what a method gave.
 func wants[T any](t testing.TB, what string) func(got T, err error) func(want T) {
