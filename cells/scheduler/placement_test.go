@@ -25,6 +25,7 @@ import (
 	"github.com/compute-agent/compute-agent/placement/api"
 	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func sortedKeys(m map[string][]string) []string { return slices.Sorted(maps.Keys(m)) }
@@ -92,12 +93,7 @@ func (s *placementRig) node(n int, inventory map[string]int, traits ...string) {
 	s.put("/resource_providers/"+providerUUID(n)+"/traits", map[string]any{"resource_provider_generation": 1, "traits": traits})
 }
 
-func check(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var check = testproc.Check
 
 func newPlacementRig(t *testing.T) (*placementRig, *scheduler.PlacementClient) {
 	t.Helper()
