@@ -24,6 +24,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/health"
 	"github.com/compute-agent/compute-agent/placement"
 	"github.com/compute-agent/compute-agent/test/golden"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 const cn1 = "aaaaaaaa-0000-4000-8000-000000000001"
@@ -69,12 +70,7 @@ func newSite(t *testing.T) *site {
 	return s
 }
 
-func check(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var check = testproc.Check
 
 // configure has the driver in a shape; more is more of its configuration.
 func (s *site) configure(shape, more string, sections ...string) {
