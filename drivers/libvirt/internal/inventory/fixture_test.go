@@ -14,6 +14,7 @@ import (
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/selection"
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 const root = "4e8e5957-649f-477b-9e5b-f1f75b21c03c"
@@ -25,12 +26,7 @@ type tester interface {
 	Fatalf(format string, args ...any)
 }
 
-func must(t tester, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = testproc.Check
 
 func address(t tester, text string) machine.Address {
 	t.Helper()
