@@ -25,6 +25,7 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 	"github.com/compute-agent/compute-agent/systemd"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // fakeDriver is the executable of the fake driver, built once; a copy for a second driver is beside
@@ -123,12 +124,7 @@ func (h *env) hold(uuid string) (release func()) {
 	return release
 }
 
-func check(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var check = testproc.Check
 
 // node is the table of a fake driver with one node.
 func (h *env) node(driver, node, uuid, more string) string {

@@ -29,14 +29,10 @@ import (
 	"github.com/compute-agent/compute-agent/internal/agent/access"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/keystone"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
-func ok(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var ok = testproc.Check
 
 // load reads a section [placement_client], in which DIR stands for the directory of the files.
 func load(t *testing.T, dir, section string) config.PlacementClient {

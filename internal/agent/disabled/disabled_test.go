@@ -10,14 +10,10 @@ import (
 	"testing"
 
 	"github.com/compute-agent/compute-agent/internal/agent/disabled"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
-func check(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var check = testproc.Check
 
 func open(t *testing.T, dir string) *disabled.Store {
 	t.Helper()
