@@ -20,6 +20,7 @@ import (
 	"testing/fstest"
 
 	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 const (
@@ -65,12 +66,7 @@ func options() sqldb.Options {
 	}}}
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = testproc.Check
 
 func open(t *testing.T, path string) *sqldb.DB {
 	t.Helper()
