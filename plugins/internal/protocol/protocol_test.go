@@ -15,6 +15,7 @@ import (
 
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 const someUUID = "11111111-2222-3333-4444-555555555555"
@@ -65,11 +66,7 @@ func anyTree(t *rapid.T) *providertree.Tree {
 	return tree
 }
 
-func must(t *rapid.T, err error) {
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = testproc.Check
 
 // overTheWire encodes and decodes a message, as the connection does.
 func overTheWire[M proto.Message](t *rapid.T, in, out M) M {
