@@ -13,20 +13,14 @@ import (
 
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/reportclient"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func id(i int) string { return fmt.Sprintf("00000000-0000-4000-8000-%012d", i) }
 
 type edit func(*testing.T, *providertree.Tree)
 
-func ok(t *testing.T, errs ...error) {
-	t.Helper()
-	for _, err := range errs {
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-}
+var ok = testproc.Check
 
 func inventory(provider int, class string, inv providertree.Inventory) edit {
 	return func(t *testing.T, tr *providertree.Tree) {
