@@ -19,6 +19,7 @@ import (
 	"github.com/compute-agent/compute-agent/resourcetracker"
 	"github.com/compute-agent/compute-agent/resourcetracker/journal"
 	"github.com/compute-agent/compute-agent/resourcetracker/ownership"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // reshaper is a Placement with configured answers.
@@ -219,12 +220,7 @@ func TestUndo(t *testing.T) {
 	}
 }
 
-func check(t *testing.T, errs ...error) {
-	t.Helper()
-	if err := errors.Join(errs...); err != nil {
-		t.Fatal(err)
-	}
-}
+var check = testproc.Check
 
 // TestUndoNeedsTheRecord, if there is one, to be readable: nothing is posted before it is brought
 // to the layout version that the tree may have.

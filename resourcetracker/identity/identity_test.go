@@ -15,6 +15,7 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/reportclient"
 	"github.com/compute-agent/compute-agent/resourcetracker/identity"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 const (
@@ -26,12 +27,7 @@ const (
 
 var cn1 = plugins.Node{UUID: mine, Name: "cn1"}
 
-func check(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var check = testproc.Check
 
 func open(t *testing.T, dir string) *identity.State {
 	t.Helper()

@@ -22,6 +22,7 @@ import (
 	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/reportclient"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 const (
@@ -100,12 +101,7 @@ func open(t *testing.T, stateDir string) *Journal {
 	return j
 }
 
-func check(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var check = testproc.Check
 
 func read(t *testing.T, stateDir string) []Entry {
 	t.Helper()

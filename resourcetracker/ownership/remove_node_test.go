@@ -12,6 +12,7 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/reportclient"
 	"github.com/compute-agent/compute-agent/resourcetracker/ownership"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 const (
@@ -21,12 +22,7 @@ const (
 	alice = "99999999-0000-4000-8000-000000000001"
 )
 
-func check(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var check = testproc.Check
 
 // fakePlacement has one tree; broken is the provider whose DELETE fails.
 type fakePlacement struct {

@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func someRecord(t testing.TB) *Record {
@@ -369,12 +370,7 @@ func TestWhatASaveCosts(t *testing.T) {
 	expect("remove", "remove", "sync")
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = testproc.Check
 
 // FuzzDecode: whatever is in the file, it is a record that can be saved as it is, or one of two
 // errors.
