@@ -30,6 +30,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/compute"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/placement/placementclient"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // world is a compute API in this process over the cells of a model: most in a process of their own,
@@ -255,9 +256,4 @@ func (w *world) asker() *asker {
 	return &asker{model: w.model, url: w.url, client: w.client, dir: w.dir, took: map[string][]time.Duration{}}
 }
 
-func check(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var check = testproc.Check
