@@ -186,9 +186,4 @@ func command(t *testing.T, args ...string) {
 
 const patience = testproc.Patience
 
-func check(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var check = testproc.Check
