@@ -80,12 +80,7 @@ func (p *process) awaitAny(texts ...string) {
 	})
 }
 
-func check(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var check = testproc.Check
 
 // get reads a resource of a Placement, as curl would.
 func get(t *testing.T, url string, out any) {
