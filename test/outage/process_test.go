@@ -36,12 +36,7 @@ func must(t *testing.T, args ...string) {
 	}
 }
 
-func check(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var check = testproc.Check
 
 func eventually(t *testing.T, what string, holds func() error) {
 	t.Helper()
