@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/anishathalye/porcupine"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // storm is many clients that read and write a few trees at the same time, and the history of what
@@ -229,12 +231,7 @@ func sequential(from *forest) porcupine.Model {
 	return m.ToModel()
 }
 
-func check(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var check = testproc.Check
 
 // soakTime is how long each storm goes on; none by default.
 func soakTime(t testing.TB) time.Duration {
