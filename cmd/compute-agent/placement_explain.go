@@ -111,7 +111,7 @@ func askForExplanation(ctx context.Context, c config.PlacementClient, query, ver
 	var answer json.RawMessage
 	call := &placementclient.Call{
 		Method: http.MethodGet, Path: "/allocation_candidates/explain?" + query, Out: &answer,
-		Microversion: version, Extensions: strings.Join(wire.Extensions, ", "),
+		Microversion: version, Extensions: strings.Join(wire.Extensions[:], ", "),
 	}
 	err = client.Send(ctx, call)
 	var failed *placementclient.Error

@@ -150,7 +150,7 @@ var agentSections = []section{
 		{"randomize_allocation_candidates", restart, "Whether candidates are in random order, and a random selection if there are more than\nthe limit.",
 			toggle[Config]{func(c *Config) *bool { return &c.Placement.RandomizeAllocationCandidates }, false}},
 		{"extensions", restart, "Extensions of GET /allocation_candidates for all clients, from microversion 1.25 on. Other extensions must be requested; see docs/placement-extensions.md.",
-			list[Config]{at: func(c *Config) *[]string { return &c.Placement.Extensions }, words: "an array of " + listed(wire.Extensions, "and"), check: placementExtension}},
+			list[Config]{at: func(c *Config) *[]string { return &c.Placement.Extensions }, words: "an array of " + listed(wire.Extensions[:], "and"), check: placementExtension}},
 	}},
 	{"placement_tls", "TLS of the bundled Placement server. It serves plain HTTP while cert_file is empty. Files that\nchange are read again while it runs.", []key[Config]{
 		{"cert_file", restart, "File of the server's certificate and those between it and its CA, in PEM, or the name\nof a credential.",

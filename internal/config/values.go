@@ -141,8 +141,8 @@ func headerName(s string) *fault {
 }
 
 func placementExtension(s string) *fault {
-	if !slices.Contains(wire.Extensions, s) {
-		return faultf("write "+listed(wire.Extensions, "or"), "%s is not an extension", shown(s))
+	if !slices.Contains(wire.Extensions[:], s) {
+		return faultf("write "+listed(wire.Extensions[:], "or"), "%s is not an extension", shown(s))
 	}
 	return nil
 }
