@@ -194,11 +194,6 @@ func TestProblemsOfAFileAreShort(t *testing.T) {
 			t.Errorf("%d problems are reported of %d", lines, n)
 		}
 	}
-	for n, want := range map[int]string{80: strings.Repeat("x", 80), 81: strings.Repeat("x", 80) + "..."} {
-		if got := clip(strings.Repeat("x", n)); got != want {
-			t.Errorf("%d characters are %s", n, got)
-		}
-	}
 }
 
 func TestSaveRefusesARecordThatCouldNotBeRead(t *testing.T) {
