@@ -87,6 +87,9 @@ type Finding struct {
 	Details []string
 	// Hint, if not "", replaces that of the definition.
 	Hint string
+	// Fails means that a driver or a pass fails for it, which makes the agent degraded, however
+	// severe the condition is.
+	Fails bool
 }
 
 // Condition is a current condition.

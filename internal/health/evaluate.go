@@ -199,7 +199,7 @@ func (b *findingList) plugin(d Driver) (down bool) {
 		b.add(PluginRefused, subject, p.Error)
 		return true
 	default:
-		b.add(PluginDown, subject, p.Error)
+		b.add(PluginDown, subject, p.Error).Fails = d.Report.State == resourcetracker.Degraded
 		return true
 	}
 	return false
@@ -315,11 +315,13 @@ func (b *findingList) failure(subject Subject, cause resourcetracker.Cause, unkn
 		code = unknown
 	}
 	if !slices.Contains(ofAgent, code) {
-		b.add(code, subject, text, details...).Hint = hint
+		f := b.add(code, subject, text, details...)
+		f.Hint, f.Fails = hint, true
 		return
 	}
 	if slices.ContainsFunc(b.all, func(f Finding) bool { return f.Code == code && f.Subject == Agent }) {
 		return // already added for another node
 	}
-	b.add(code, Agent, text, details...).Hint = hint
+	f := b.add(code, Agent, text, details...)
+	f.Hint, f.Fails = hint, true
 }

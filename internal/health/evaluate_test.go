@@ -189,6 +189,8 @@ func TestManyNodes(t *testing.T) {
 func TestConclude(t *testing.T) {
 	critical := Condition{Severity: Critical, Subject: "node cn1", Title: "it is held", Text: "no capacity"}
 	warning := Condition{Severity: Warning, Subject: Agent, Title: "the configuration is invalid"}
+	failing := Condition{Severity: Warning, Subject: "node cn1", Title: "a pass fails", Text: "why"}
+	fails := func(c Condition) bool { return c.Title == failing.Title }
 	info := Condition{Severity: Info}
 	for _, c := range []struct {
 		state      resourcetracker.State
@@ -198,12 +200,48 @@ func TestConclude(t *testing.T) {
 	}{
 		{resourcetracker.Reporting, nil, resourcetracker.Reporting, "as it was"},
 		{resourcetracker.Degraded, []Condition{info}, resourcetracker.Degraded, "as it was"},
+		{resourcetracker.Degraded, []Condition{failing}, resourcetracker.Degraded, "degraded: node cn1: a pass fails: why"},
+		{resourcetracker.Degraded, []Condition{warning, failing, info}, resourcetracker.Degraded, "degraded: node cn1: a pass fails: why (and 1 more)"},
+		{resourcetracker.Degraded, []Condition{critical, warning, failing}, resourcetracker.Degraded, "degraded: node cn1: it is held: no capacity (and 2 more)"},
+		{resourcetracker.Reporting, []Condition{warning, failing}, resourcetracker.Reporting, "as it was; but the configuration is invalid (and 1 more)"},
 		{resourcetracker.Reporting, []Condition{warning, info}, resourcetracker.Reporting, "as it was; but the configuration is invalid"},
-		{resourcetracker.Degraded, []Condition{warning}, resourcetracker.Degraded, "degraded: the configuration is invalid"},
+		{resourcetracker.Degraded, []Condition{warning, info}, resourcetracker.Degraded, "as it was (and 1 more)"}, // the failing one is not visible yet
 		{resourcetracker.Reporting, []Condition{critical, warning, info}, resourcetracker.Degraded, "degraded: node cn1: it is held: no capacity (and 1 more)"},
 	} {
-		if state, got := conclude(c.state, "as it was", c.conditions); state != c.wantState || got != c.want {
+		if state, got := conclude(c.state, "as it was", c.conditions, fails); state != c.wantState || got != c.want {
 			t.Errorf("%v: %s, %q", c.conditions, state, got)
+		}
+	}
+}
+
+// TestSummaryNamesWhatFails: what makes the agent degraded is in the summary, whatever warnings
+// there are beside it, before and after its condition is visible.
+func TestSummaryNamesWhatFails(t *testing.T) {
+	for name, c := range map[string]struct {
+		fail          func(*Driver)
+		before, after string
+	}{
+		"a pass": {func(d *Driver) {
+			n := &d.Report.Nodes[0]
+			n.State, n.Error, n.Cause = resourcetracker.Degraded, "no answer", resourcetracker.CauseUnavailable
+		}, "degraded: node cn1: no answer (and 1 more)", "degraded: Placement cannot be reached: no answer (and 1 more)"},
+		"a driver": {func(d *Driver) {
+			d.Report.Error, d.Report.Cause = "no libvirtd", resourcetracker.CauseNotReady
+		}, "degraded: driver libvirt: no libvirtd (and 1 more)", "degraded: driver libvirt: the driver is not ready: no libvirtd (and 1 more)"},
+		"a process": {func(d *Driver) {
+			d.Plugin.State, d.Plugin.Error, d.Report.Error, d.Report.Cause = "backoff", "killed", "unavailable", resourcetracker.CauseNotReady
+		}, "degraded: driver libvirt: unavailable (and 1 more)", "degraded: plugin libvirt: the driver's process is down and is being restarted: killed (and 1 more)"},
+	} {
+		f := well()
+		f.Reload = "line 3"
+		f.Status.Drivers[0].Report.State = resourcetracker.Degraded
+		c.fail(&f.Status.Drivers[0])
+		var tracker Tracker
+		for _, want := range []string{c.before, c.after} {
+			if s, _ := tracker.Judge(f); s.State != resourcetracker.Degraded || s.Summary != want {
+				t.Errorf("%s: %s, %q, want %q", name, s.State, s.Summary, want)
+			}
+			f.Now = f.Now.Add(time.Minute)
 		}
 	}
 }

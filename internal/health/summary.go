@@ -4,6 +4,7 @@ package health
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/compute-agent/compute-agent/resourcetracker"
@@ -20,13 +21,16 @@ import (
 // pass. The report has the changes since the last call.
 func (t *Tracker) Judge(f Facts) (Status, Report) {
 	s := f.Status
-	report := t.Observe(f.Now, findings(f))
+	found := findings(f)
+	report := t.Observe(f.Now, found)
 	s.Conditions = report.Conditions
 	if s.Conditions == nil {
 		s.Conditions = []Condition{}
 	}
 	s.State, s.Summary = summarize(s.Drivers)
-	s.State, s.Summary = conclude(s.State, s.Summary, s.Conditions)
+	s.State, s.Summary = conclude(s.State, s.Summary, s.Conditions, func(c Condition) bool {
+		return slices.ContainsFunc(found, func(f Finding) bool { return f.Fails && f.Code == c.Code && f.Subject == c.Subject })
+	})
 	return s, report
 }
 
@@ -74,23 +78,27 @@ func summarize(drivers []Driver) (resourcetracker.State, string) {
 	return state, fmt.Sprintf("reporting %d nodes, all is well", nodes)
 }
 
-// conclude adds the worst condition to the summary. A critical one makes the agent degraded.
-func conclude(state resourcetracker.State, summary string, conditions []Condition) (resourcetracker.State, string) {
-	worst := Worst(conditions)
-	if !worst.Worse(Info) {
+// conclude adds a condition to the summary: what makes the agent degraded, a critical condition or
+// else one for which a driver or a pass fails; or the worst, if the agent is not degraded. If no
+// such condition is visible yet, the summary has the failures themselves.
+func conclude(state resourcetracker.State, summary string, conditions []Condition, fails func(Condition) bool) (resourcetracker.State, string) {
+	conditions = slices.DeleteFunc(slices.Clone(conditions), func(c Condition) bool { return !c.Severity.Worse(Info) })
+	if len(conditions) == 0 {
 		return state, summary
 	}
-	n := 0
-	for _, c := range conditions {
-		if c.Severity.Worse(Info) {
-			n++
-		}
-	}
-	if worst == Critical {
+	shown := conditions[0]
+	switch {
+	case shown.Severity == Critical:
 		state = resourcetracker.Degraded
+	case state == resourcetracker.Degraded:
+		at := slices.IndexFunc(conditions, fails)
+		if at < 0 {
+			return state, fmt.Sprintf("%s (and %d more)", summary, len(conditions))
+		}
+		shown = conditions[at]
 	}
-	text := conditions[0].String()
-	if n > 1 {
+	text := shown.String()
+	if n := len(conditions); n > 1 {
 		text += fmt.Sprintf(" (and %d more)", n-1)
 	}
 	if state == resourcetracker.Degraded {
