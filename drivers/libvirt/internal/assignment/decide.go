@@ -57,10 +57,7 @@ type Request struct {
 	Instance plugins.InstanceSpec
 	// Providers are those of the tree, by uuid.
 	Providers map[string]Provider
-	// Pages are the sizes in KiB of the huge pages that resource classes stand for, by class. A
-	// unit of the class is a page.
-	Pages   map[string]uint64
-	Machine machine.Machine
+	Machine   machine.Machine
 	// Shared are the processors that VCPUs run on, Dedicated those that PCPUs are made of. Nil
 	// Shared are all that are online and not dedicated.
 	Shared, Dedicated []int
@@ -148,7 +145,7 @@ func (c *chooser) grants(d *domain.Decision) error {
 			case PCI:
 				err = c.pci(d, devices, provider, class, amount)
 			case Encryption:
-				err = c.fault("it was granted %s, but this driver cannot encrypt the memory of instances", class)
+				err = c.fault("it was granted %s, but %s", class, noEncryption)
 			}
 			if err != nil {
 				return err
@@ -160,22 +157,14 @@ func (c *chooser) grants(d *domain.Decision) error {
 }
 
 func (c *chooser) grant(g *grant, class string, amount int64) error {
-	switch size := c.Pages[class]; {
-	case class == "VCPU":
-		g.vcpu += amount
-	case class == "PCPU":
-		g.pcpu += amount
-	case class == "MEMORY_MB":
-		g.memoryMB += amount
-	case class == "DISK_GB":
-	case size > 0:
-		if g.pages == nil {
-			g.pages = map[uint64]int64{}
-		}
-		g.pages[size] += amount
-	default:
+	known := rootClassOf(class)
+	switch {
+	case known == nil:
 		return c.fault("it was granted %s, which this driver cannot give to instances", class)
+	case known.give == nil:
+		return c.fault("it was granted %s, but %s", class, known.withheld)
 	}
+	known.give(g, class, amount)
 	return nil
 }
 

@@ -22,7 +22,7 @@ import (
 // offline.
 func anyHost(t *rapid.T) assignment.Request {
 	m := host(rapid.IntRange(1, 3).Draw(t, "cells"), rapid.IntRange(2, 6).Draw(t, "cores"))
-	r := assignment.Request{Providers: map[string]assignment.Provider{"root": {Kind: assignment.Root}}, Pages: map[string]uint64{"CUSTOM_PAGES_2M": 2048}, Shared: []int{}}
+	r := assignment.Request{Providers: map[string]assignment.Provider{"root": {Kind: assignment.Root}}, Shared: []int{}}
 	for i := range m.CPUs {
 		switch rapid.IntRange(0, 9).Draw(t, "use") {
 		case 0, 1:
@@ -70,7 +70,7 @@ func anyInstance(t *rapid.T, r assignment.Request, n int) plugins.InstanceSpec {
 		grant(provider, "PCPU", pcpu)
 		grant(provider, "VCPU", vcpu)
 		if pages {
-			grant(provider, "CUSTOM_PAGES_2M", memory/2)
+			grant(provider, "CUSTOM_HUGEPAGES_2M", memory/2)
 		} else {
 			grant(provider, "MEMORY_MB", memory)
 		}
@@ -220,7 +220,7 @@ func check(t *rapid.T, r assignment.Request, d domain.Decision) {
 	}
 	memory := func(provider string, mb int64) {
 		if d.PageKiB > 0 {
-			count(provider, "CUSTOM_PAGES_2M", mb*1024/int64(d.PageKiB))
+			count(provider, "CUSTOM_HUGEPAGES_2M", mb*1024/int64(d.PageKiB))
 		} else {
 			count(provider, "MEMORY_MB", mb)
 		}
@@ -286,7 +286,7 @@ func mixed[T any](random *rand.Rand, from []T) []T {
 
 func BenchmarkDecide(b *testing.B) {
 	r := assignment.Request{
-		Machine: host(2, 64), Pages: map[string]uint64{}, Providers: map[string]assignment.Provider{"cell0": {Kind: assignment.Cell}},
+		Machine: host(2, 64), Providers: map[string]assignment.Provider{"cell0": {Kind: assignment.Cell}},
 		Instance: plugins.InstanceSpec{
 			UUID: uuid, Flavor: plugins.Flavor{VCPUs: 8, MemoryMB: 1024}, Allocations: allocations{"cell0": {"PCPU": 8, "MEMORY_MB": 1024}},
 		},

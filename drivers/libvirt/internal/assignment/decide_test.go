@@ -26,7 +26,7 @@ func nested() assignment.Request {
 	r := assignment.Request{
 		Instance: plugins.InstanceSpec{UUID: uuid, Flavor: plugins.Flavor{VCPUs: 2, MemoryMB: 1024}},
 		Machine:  m, Shared: []int{0, 4, 8, 12}, Dedicated: []int{1, 2, 3, 5, 6, 7, 9, 10, 11, 13, 14, 15},
-		Pages: map[string]uint64{"CUSTOM_PAGES_2M": 2048},
+
 		Providers: map[string]assignment.Provider{
 			"root": {Kind: assignment.Root}, "disk": {Kind: assignment.Elsewhere},
 			"cell0": {Kind: assignment.Cell, Cell: 0}, "cell1": {Kind: assignment.Cell, Cell: 1}, "cell7": {Kind: assignment.Cell, Cell: 7},
@@ -156,11 +156,11 @@ func TestDecide(t *testing.T) {
 			domain.Decision{VCPUs: [][]int{{0, 8}}, Emulator: []int{0, 8}, PageKiB: 2048, Cells: []domain.Share{{Host: 0, VCPUs: []int{0}, MemoryKiB: gib}}},
 		},
 		"pages that are granted": {
-			allocations{"cell0": {"VCPU": 1, "CUSTOM_PAGES_2M": 512}}, 1, nil, nil,
+			allocations{"cell0": {"VCPU": 1, "CUSTOM_HUGEPAGES_2M": 512}}, 1, nil, nil,
 			domain.Decision{VCPUs: [][]int{{0, 8}}, Emulator: []int{0, 8}, PageKiB: 2048, Cells: []domain.Share{{Host: 0, VCPUs: []int{0}, MemoryKiB: gib}}},
 		},
 		"pages that are granted beside memory": {
-			allocations{"cell0": {"VCPU": 1, "CUSTOM_PAGES_2M": 512, "MEMORY_MB": 1024}}, 1, nil, nil,
+			allocations{"cell0": {"VCPU": 1, "CUSTOM_HUGEPAGES_2M": 512, "MEMORY_MB": 1024}}, 1, nil, nil,
 			domain.Decision{VCPUs: [][]int{{0, 8}}, Emulator: []int{0, 8}, PageKiB: 2048, Cells: []domain.Share{{Host: 0, VCPUs: []int{0}, MemoryKiB: gib}}},
 		},
 		"devices": {
@@ -252,25 +252,27 @@ func TestFaults(t *testing.T) {
 	}
 	hostWords := regexp.MustCompile(`pci_|0000:|\b(CPU|cell) \d`)
 	for want, c := range map[string]change{
-		"resource provider absent, which":       granted(allocations{"absent": {"VCPU": 2}}),
-		"granted 0 of VCPU":                     granted(allocations{"root": {"VCPU": 0}}),
-		"granted 4294967296 of VCPU":            granted(allocations{"root": {"VCPU": 1 << 32}}),
-		"granted MEM_ENCRYPTION_CONTEXT, which": granted(allocations{"root": {"MEM_ENCRYPTION_CONTEXT": 1}}),
-		"1 VCPU and 0 PCPU, and needs 2":        granted(allocations{"root": {"VCPU": 1, "MEMORY_MB": 1024}}),
-		"512 MB of memory, and its flavor":      granted(allocations{"root": {"VCPU": 2, "MEMORY_MB": 512}}),
-		"that no longer exists":                 granted(allocations{"cell7": {"MEMORY_MB": 1024}, "root": {"VCPU": 2}}),
-		"and part was not":                      granted(allocations{"cell0": {"MEMORY_MB": 512}, "root": {"VCPU": 2, "MEMORY_MB": 512}}),
-		"cell that grants it no processors":     granted(allocations{"cell0": {"PCPU": 2, "MEMORY_MB": 512}, "cell1": {"MEMORY_MB": 512}}),
-		"PCPU was not granted from":             granted(allocations{"root": {"PCPU": 2}, "cell0": {"MEMORY_MB": 1024}}),
-		"hw:cpu_thread_policy is \"x\"":         specs(cell, "hw:cpu_thread_policy", "x"),
-		"hw:emulator_threads_policy is \"x\"":   specs(cell, "hw:emulator_threads_policy", "x"),
-		"is isolate, and it was granted no":     specs(allocations{"root": {"VCPU": 3, "MEMORY_MB": 1024}}, "hw:emulator_threads_policy", "isolate"),
-		"hw:numa_nodes is \"0\"":                specs(cell, "hw:numa_nodes", "0"),
-		"cannot be divided evenly":              specs(root, "hw:numa_nodes", "3"),
-		"resources of 1 NUMA cell(s)":           specs(cell, "hw:numa_nodes", "2"),
-		"hw:cpu_dedicated_mask is \"2\"":        specs(cell, "hw:cpu_dedicated_mask", "2"),
-		"names 1 processors":                    specs(cell, "hw:cpu_dedicated_mask", "1"),
-		"hw:mem_page_size is \"x\"":             specs(cell, "hw:mem_page_size", "x"),
+		"resource provider absent, which":                 granted(allocations{"absent": {"VCPU": 2}}),
+		"granted 0 of VCPU":                               granted(allocations{"root": {"VCPU": 0}}),
+		"granted 4294967296 of VCPU":                      granted(allocations{"root": {"VCPU": 1 << 32}}),
+		"granted CUSTOM_X, which this driver cannot give": granted(allocations{"root": {"CUSTOM_X": 1}}),
+		"granted MEM_ENCRYPTION_CONTEXT, but":             granted(allocations{"root": {"MEM_ENCRYPTION_CONTEXT": 1}}),
+		"cannot give persistent memory":                   granted(allocations{"root": {"CUSTOM_PMEM_NAMESPACE_X": 1}}),
+		"1 VCPU and 0 PCPU, and needs 2":                  granted(allocations{"root": {"VCPU": 1, "MEMORY_MB": 1024}}),
+		"512 MB of memory, and its flavor":                granted(allocations{"root": {"VCPU": 2, "MEMORY_MB": 512}}),
+		"that no longer exists":                           granted(allocations{"cell7": {"MEMORY_MB": 1024}, "root": {"VCPU": 2}}),
+		"and part was not":                                granted(allocations{"cell0": {"MEMORY_MB": 512}, "root": {"VCPU": 2, "MEMORY_MB": 512}}),
+		"cell that grants it no processors":               granted(allocations{"cell0": {"PCPU": 2, "MEMORY_MB": 512}, "cell1": {"MEMORY_MB": 512}}),
+		"PCPU was not granted from":                       granted(allocations{"root": {"PCPU": 2}, "cell0": {"MEMORY_MB": 1024}}),
+		"hw:cpu_thread_policy is \"x\"":                   specs(cell, "hw:cpu_thread_policy", "x"),
+		"hw:emulator_threads_policy is \"x\"":             specs(cell, "hw:emulator_threads_policy", "x"),
+		"is isolate, and it was granted no":               specs(allocations{"root": {"VCPU": 3, "MEMORY_MB": 1024}}, "hw:emulator_threads_policy", "isolate"),
+		"hw:numa_nodes is \"0\"":                          specs(cell, "hw:numa_nodes", "0"),
+		"cannot be divided evenly":                        specs(root, "hw:numa_nodes", "3"),
+		"resources of 1 NUMA cell(s)":                     specs(cell, "hw:numa_nodes", "2"),
+		"hw:cpu_dedicated_mask is \"2\"":                  specs(cell, "hw:cpu_dedicated_mask", "2"),
+		"names 1 processors":                              specs(cell, "hw:cpu_dedicated_mask", "1"),
+		"hw:mem_page_size is \"x\"":                       specs(cell, "hw:mem_page_size", "x"),
 		"not enough free huge pages": func(r *assignment.Request) {
 			specs(cell, "hw:mem_page_size", "large")(r)
 			r.Machine.Cells[0].Pages = nil
@@ -278,9 +280,9 @@ func TestFaults(t *testing.T) {
 		"not enough free huge pages of the size": specs(cell, "hw:mem_page_size", "4MB"),
 		"but the host has fewer":                 specs(root, "hw:mem_page_size", "4MB"),
 		"was not granted from a NUMA cell":       specs(allocations{"root": {"MEMORY_MB": 1024}, "cell0": {"PCPU": 2}}, "hw:mem_page_size", "2MB"),
-		"511 huge pages of 2048 KiB":             granted(allocations{"cell0": {"VCPU": 2, "CUSTOM_PAGES_2M": 511}}),
-		"memory and huge pages from different":   granted(allocations{"cell0": {"VCPU": 2, "CUSTOM_PAGES_2M": 512}, "cell1": {"MEMORY_MB": 1024}}),
-		"another size than":                      specs(allocations{"cell0": {"VCPU": 2, "CUSTOM_PAGES_2M": 512}}, "hw:mem_page_size", "1GB"),
+		"511 huge pages of 2048 KiB":             granted(allocations{"cell0": {"VCPU": 2, "CUSTOM_HUGEPAGES_2M": 511}}),
+		"memory and huge pages from different":   granted(allocations{"cell0": {"VCPU": 2, "CUSTOM_HUGEPAGES_2M": 512}, "cell1": {"MEMORY_MB": 1024}}),
+		"another size than":                      specs(allocations{"cell0": {"VCPU": 2, "CUSTOM_HUGEPAGES_2M": 512}}, "hw:mem_page_size", "1GB"),
 		"fewer are free under its hw:cpu_thread_policy, isolate": func(r *assignment.Request) {
 			specs(allocations{"cell0": {"PCPU": 4, "MEMORY_MB": 1024}}, "hw:cpu_thread_policy", "isolate")(r)
 			r.Instance.Flavor.VCPUs = 4

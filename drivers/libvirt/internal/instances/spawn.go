@@ -11,7 +11,6 @@ import (
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/assignment"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/domain"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hypervisor"
-	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/selection"
 	"github.com/compute-agent/compute-agent/internal/extraspecs"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
@@ -134,7 +133,7 @@ func (j *job) define(ctx context.Context, spec plugins.InstanceSpec, tree *provi
 		return guest{}, err
 	}
 	decision, err := assignment.Decide(assignment.Request{
-		Instance: spec, Providers: host.Providers, Pages: pages(spec), Machine: host.Machine, Shared: host.Shared, Dedicated: host.Dedicated, Domains: host.Domains,
+		Instance: spec, Providers: host.Providers, Machine: host.Machine, Shared: host.Shared, Dedicated: host.Dedicated, Domains: host.Domains,
 	})
 	if err != nil {
 		return guest{}, err
@@ -167,19 +166,6 @@ func (j *job) define(ctx context.Context, spec plugins.InstanceSpec, tree *provi
 		there: true, Domain: hypervisor.Domain{UUID: j.uuid, Name: domain.Name(j.uuid), ID: hypervisor.NotRunning, State: hypervisor.ShutOff},
 		is: domain.Domain{UUID: j.uuid, Name: domain.Name(j.uuid), Type: written.Type, Mark: &mark},
 	}, nil
-}
-
-// pages are the sizes of huge pages behind the resource classes that an instance was granted.
-func pages(spec plugins.InstanceSpec) map[string]uint64 {
-	out := map[string]uint64{}
-	for _, classes := range spec.Allocations {
-		for class := range classes {
-			if kib, is := selection.PagesSize(class); is {
-				out[class] = kib
-			}
-		}
-	}
-	return out
 }
 
 // complete makes what is missing of an instance that is defined, and starts it.

@@ -110,9 +110,9 @@ type rootClass struct {
 // be neither reported nor removed.
 //
 // A new class needs a key in the driver's config.go and schema.json, a field of Host that the
-// driver's inventory.go sets, a row here, and a value in everything and switchOff of the tests. If
-// guests get something for it, grant in package assignment has to know it. docs/libvirt.md has it
-// in its tables.
+// driver's inventory.go sets, a row here, and a value in everything and switchOff of the tests.
+// What guests get for it, or why they get nothing, is a row of rootClasses in package assignment;
+// without one the tree is refused. docs/libvirt.md has it in its tables.
 var rootClasses = []rootClass{
 	{named(classVCPU), flat(func(b *builder, root *Provider) { b.add(root, b.vcpu(len(b.Shared), b.ReservedCPUs), reservedCPUsKey) })},
 	{named(classPCPU), flat(func(b *builder, root *Provider) { b.add(root, exact(classPCPU, int64(len(b.Dedicated)), 0), "") })},
@@ -121,12 +121,10 @@ var rootClasses = []rootClass{
 	})},
 	{hugePages, flat((*builder).rootPages)},
 	{named(classDisk), (*builder).disk},
-	{func(_ *Wanted, class string) bool { return strings.HasPrefix(class, pmemPrefix) }, (*builder).pmem},
+	{func(_ *Wanted, class string) bool { return strings.HasPrefix(class, selection.PMEMPrefix) }, (*builder).pmem},
 	{func(w *Wanted, class string) bool { return w.mdevClasses[class] }, nil}, // by Nova before Rocky
 	{named(selection.EncryptionClass), nil},                                   // by Nova before 2025.2
 }
-
-const pmemPrefix = "CUSTOM_PMEM_NAMESPACE_"
 
 func named(name string) func(*Wanted, string) bool {
 	return func(_ *Wanted, class string) bool { return class == name }
@@ -362,13 +360,17 @@ func (b *builder) encryption() {
 	}
 }
 
-// check finds names that are invalid, and classes that could not be removed again.
+// check finds names that are invalid, classes that could not be removed again, and classes that
+// could be granted to guests without that it is decided what they get.
 func (b *builder) check() {
 	seen := map[string]bool{}
 	for _, p := range b.w.Providers {
 		for _, s := range p.Stock {
 			if !b.w.owns(p.Site.Kind, s.Class) {
 				b.problems = append(b.problems, fmt.Errorf("resource provider %q: %s is not among the classes that the driver can remove there", p.Name, s.Class))
+			}
+			if kind := p.Site.Kind; (kind == assignment.Root || kind == assignment.Cell) && !assignment.Understands(s.Class) {
+				b.problems = append(b.problems, fmt.Errorf("resource provider %q: it is not decided what guests get for %s", p.Name, s.Class))
 			}
 		}
 		if seen[p.Name] {

@@ -132,6 +132,9 @@ const PMEMNamespacesKey = "pmem_namespaces"
 // pmemClassPrefix is followed by the label.
 const pmemClassPrefix = "PMEM_NAMESPACE_"
 
+// PMEMPrefix begins the resource classes of persistent memory.
+const PMEMPrefix = "CUSTOM_" + pmemClassPrefix
+
 // PMEMConfig are the keys about persistent memory in the driver's configuration.
 type PMEMConfig struct {
 	// PMEMNamespaces are a label and names of namespaces each: "SMALL:ns0|ns1". A label may come

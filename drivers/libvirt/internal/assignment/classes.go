@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package assignment
+
+import (
+	"strings"
+
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/selection"
+)
+
+// rootClass is a resource class, or a family of them, that a compute node or a NUMA cell can have,
+// and what an instance gets for it.
+type rootClass struct {
+	has func(class string) bool
+	// give adds an amount to a grant; nil for what no instance gets, and withheld says why.
+	give     func(g *grant, class string, amount int64)
+	withheld string
+}
+
+// rootClasses lists every class that package inventory can report on a compute node or a cell; what
+// it reports beyond that is an error there (see [Understands]).
+var rootClasses = []rootClass{
+	{has: named("VCPU"), give: func(g *grant, _ string, amount int64) { g.vcpu += amount }},
+	{has: named("PCPU"), give: func(g *grant, _ string, amount int64) { g.pcpu += amount }},
+	{has: named("MEMORY_MB"), give: func(g *grant, _ string, amount int64) { g.memoryMB += amount }},
+	{has: hugePages, give: func(g *grant, class string, amount int64) {
+		size, _ := selection.PagesSize(class)
+		if g.pages == nil {
+			g.pages = map[uint64]int64{}
+		}
+		g.pages[size] += amount
+	}},
+	{has: named("DISK_GB"), give: func(*grant, string, int64) {}}, // package instances makes the disks
+	{
+		has:      func(class string) bool { return strings.HasPrefix(class, selection.PMEMPrefix) },
+		withheld: "this driver cannot give persistent memory to instances",
+	},
+	{has: named(encryptionClass), withheld: noEncryption},
+}
+
+const noEncryption = "this driver cannot encrypt the memory of instances"
+
+func named(name string) func(string) bool {
+	return func(class string) bool { return class == name }
+}
+
+func hugePages(class string) bool {
+	_, pages := selection.PagesSize(class)
+	return pages
+}
+
+// Understands reports whether it is decided what an instance gets for a class of a compute node or
+// a NUMA cell.
+func Understands(class string) bool { return rootClassOf(class) != nil }
+
+func rootClassOf(class string) *rootClass {
+	for i := range rootClasses {
+		if rootClasses[i].has(class) {
+			return &rootClasses[i]
+		}
+	}
+	return nil
+}
