@@ -3,7 +3,13 @@
 package ledger_test
 
 import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
 	"testing"
+
+	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/placementtest"
@@ -50,5 +56,141 @@ func TestAllocationAmounts(t *testing.T) {
 	}
 	if len(ids) != 4 {
 		t.Errorf("the consumers by ID are %v", ids)
+	}
+}
+
+// TestCapacity: of 10 VCPU, c has 3 and d has 2.
+func TestCapacity(t *testing.T) {
+	l := open(t, new(placementtest.MemoryStore))
+	must(t, l, func(tx *ledger.Tx) error {
+		if err := create("a")(tx); err != nil {
+			return err
+		}
+		_, err := tx.AddInventory("a", inventory("VCPU", 10))
+		return errors.Join(err, tx.ReplaceAllocations([]ledger.ConsumerAllocations{claim("c", resources{"a": {"VCPU": 3}}), claim("d", resources{"a": {"VCPU": 2}})}))
+	})
+	for amount, want := range map[int64]ledger.Kind{8: 0, 9: ledger.CapacityExceeded} {
+		_, err := l.Update(ctx, func(tx *ledger.Tx) error {
+			return cmp.Or(tx.ReplaceAllocations([]ledger.ConsumerAllocations{claim("c", resources{"a": {"VCPU": amount}})}), errUndo)
+		})
+		if ledger.KindOf(err) != want || want == 0 && !errors.Is(err, errUndo) {
+			t.Errorf("c grows to %d: %v, want %q", amount, err, want)
+		}
+	}
+}
+
+// errUndo ends a transaction that is not to be applied.
+var errUndo = errors.New("undo")
+
+// TestOldRecords: a database of an old Placement has allocations without a consumer record, which
+// count as used and are not shown, and records without allocations. Each write makes what is left
+// of them whole, for the server that did it, for another one and in the database.
+func TestOldRecords(t *testing.T) {
+	state := func() ledger.State {
+		named := func(name string) []ledger.NamedRow { return []ledger.NamedRow{{ID: 1, Name: name}} }
+		return ledger.State{
+			Classes: []ledger.NamedRow{{ID: 0, Name: "VCPU"}}, Projects: named("q"), Users: named("u"),
+			Providers:   []ledger.ProviderRow{{ID: 1, UUID: "a", Name: "a", Root: 1}},
+			Inventories: []ledger.InventoryRow{{Provider: 1, Total: 10, MinUnit: 1, MaxUnit: 10, StepSize: 1, AllocationRatio: 1}},
+			Consumers:   []ledger.ConsumerRow{{ID: 7, UUID: "idle", Generation: 4, Project: 1, User: 1}},
+			Allocations: []ledger.AllocationRow{{Provider: 1, Consumer: "old1", Used: 1}, {Provider: 1, Consumer: "old2", Used: 2}},
+		}
+	}
+	none, four := ledger.ConsumerAllocations{CheckGeneration: true}, int64(4)
+	put := func(consumer string, base ledger.ConsumerAllocations, held resources) func(*ledger.Tx) error {
+		base.Consumer, base.Project, base.User, base.Resources = consumer, "q", "u", held
+		return func(tx *ledger.Tx) error { return tx.ReplaceAllocations([]ledger.ConsumerAllocations{base}) }
+	}
+	five := resources{"a": {"VCPU": 5}}
+	for _, tc := range []struct {
+		name    string
+		do      func(*ledger.Tx) error
+		refused ledger.Kind
+		used    int64
+		missing int
+		shown   map[string]int64 // generations
+	}{
+		{"nothing", func(*ledger.Tx) error { return nil }, 0, 3, 2, map[string]int64{}},
+		{"the record gets allocations", put("idle", none, five), 0, 8, 2, map[string]int64{"idle": 1}},
+		{"the record is expected", put("idle", ledger.ConsumerAllocations{CheckGeneration: true, Generation: &four}, five), ledger.ConsumerGenerationConflict, 3, 2, map[string]int64{}},
+		{"the record stays empty", put("idle", none, nil), 0, 3, 2, map[string]int64{}},
+		{"the record has nothing to delete", func(tx *ledger.Tx) error { return tx.DeleteAllocations("idle") }, ledger.AllocationNotFound, 3, 2, map[string]int64{}},
+		{"the allocations are replaced", put("old2", none, five), 0, 6, 1, map[string]int64{"old2": 1}},
+		{"the allocations are removed", put("old2", none, nil), 0, 1, 1, map[string]int64{}},
+		{"the allocations are hidden", func(tx *ledger.Tx) error { return tx.DeleteAllocations("old1") }, ledger.AllocationNotFound, 3, 2, map[string]int64{}},
+		{"capacity", put("new", none, resources{"a": {"VCPU": 8}}), ledger.CapacityExceeded, 3, 2, map[string]int64{}},
+		{"no record is added", adopt(-1, 0), 0, 3, 2, map[string]int64{}},
+		{"one record is added", adopt(1, 1), 0, 3, 1, map[string]int64{"old1": 0}},
+		{"all records are added", adopt(9, 2), 0, 3, 0, map[string]int64{"old1": 0, "old2": 0}},
+		{"added and updated", func(tx *ledger.Tx) error {
+			return cmp.Or(adopt(9, 2)(tx), put("old1", ledger.ConsumerAllocations{}, five)(tx))
+		}, 0, 7, 0,
+			map[string]int64{"old1": 1, "old2": 0}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			db := newRows(state())
+			server, other := open(t, db), open(t, db)
+			if _, err := server.Update(ctx, tc.do); ledger.KindOf(err) != tc.refused || tc.refused == 0 && err != nil {
+				t.Fatalf("%v, want %q", err, tc.refused)
+			}
+			loads := db.loads
+			snapshot(t, other)
+			if db.loads != loads {
+				t.Error("the other server loaded everything again")
+			}
+			for where, l := range map[string]*ledger.Ledger{"server": server, "other server": other, "database": open(t, db)} {
+				s := l.Current()
+				if _, err := placementtest.DumpOf(s); err != nil {
+					t.Errorf("%s: %v", where, err)
+				}
+				p, _ := s.Provider("a")
+				if s.Used(p, "VCPU") != tc.used || s.MissingConsumers() != tc.missing {
+					t.Errorf("%s: %d VCPU used and %d consumers missing, want %d and %d", where, s.Used(p, "VCPU"), s.MissingConsumers(), tc.used, tc.missing)
+				}
+				shown, on := map[string]int64{}, map[string]int64{}
+				for c := range s.Consumers() {
+					shown[c.UUID] = c.Generation
+				}
+				for _, c := range s.ConsumersOn("a") {
+					on[c.UUID] = c.Generation
+				}
+				if !maps.Equal(shown, tc.shown) || !maps.Equal(on, tc.shown) {
+					t.Errorf("%s: consumers %v, on the provider %v, want %v", where, shown, on, tc.shown)
+				}
+				if _, ok := s.Consumer("old1"); ok != hasKey(tc.shown, "old1") {
+					t.Errorf("%s: consumer old1 is found: %v", where, ok)
+				}
+			}
+		})
+	}
+}
+
+// TestRenameClassOfOldRecords: allocations without a consumer record get the new name of their class
+// as well, in whatever state a transaction has left them.
+func TestRenameClassOfOldRecords(t *testing.T) {
+	state := ledger.State{Classes: []ledger.NamedRow{{ID: 10000, Name: "CUSTOM_A"}}, Providers: []ledger.ProviderRow{{ID: 1, UUID: "a", Name: "a", Root: 1}},
+		Inventories: []ledger.InventoryRow{{Provider: 1, Class: 10000, Total: 100}}}
+	for i := range 100 {
+		state.Allocations = append(state.Allocations, ledger.AllocationRow{Provider: 1, Class: 10000, Consumer: fmt.Sprint("old", i), Used: 1})
+	}
+	db := newRows(state)
+	l := open(t, db)
+	s := must(t, l, func(tx *ledger.Tx) error {
+		return errors.Join(tx.RenameClass("CUSTOM_A", "CUSTOM_B"), tx.RenameClass("CUSTOM_B", "CUSTOM_C"), adopt(100, 100)(tx))
+	})
+	if diff := gocmp.Diff(placementtest.Rows(open(t, db).Current()), placementtest.Rows(s)); diff != "" {
+		t.Errorf("loaded -, server +\n%s", diff)
+	}
+}
+
+func hasKey(m map[string]int64, key string) bool { _, ok := m[key]; return ok }
+
+// adopt adds records up to a limit, and expects a number.
+func adopt(limit, want int) func(*ledger.Tx) error {
+	return func(tx *ledger.Tx) error {
+		if n := tx.AddMissingConsumers("q", "u", limit); n != want {
+			return fmt.Errorf("%d records were added, want %d", n, want)
+		}
+		return nil
 	}
 }

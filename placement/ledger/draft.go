@@ -41,24 +41,9 @@ func (d draft) indexProvider(old, now *Provider) {
 	if now != nil {
 		is = *now
 	}
-	if was.UUID != is.UUID {
-		if old != nil {
-			d.providerIDs = d.providerIDs.Delete(d.owner, was.UUID)
-		}
-		if now != nil {
-			d.providerIDs = d.providerIDs.Set(d.owner, is.UUID, is.ID)
-		}
-	}
-	if was.Name != is.Name {
-		// Another provider of the same batch can have the name already.
-		if id, ok := d.providerNames.Get(was.Name); was.Name != "" && ok && id == was.ID {
-			d.providerNames = d.providerNames.Delete(d.owner, was.Name)
-		}
-		if is.Name != "" {
-			d.providerNames = d.providerNames.Set(d.owner, is.Name, is.ID)
-		}
-	}
 	id := max(was.ID, is.ID)
+	d.rename(&d.providerIDs, id, was.UUID, is.UUID)
+	d.rename(&d.providerNames, id, was.Name, is.Name)
 	d.indexStrings(&d.withTrait, id, was.Traits, is.Traits, d.traitID)
 	d.indexStrings(&d.inAggregate, id, was.Aggregates, is.Aggregates, d.aggregateID)
 	for _, inv := range was.Inventories {
@@ -78,6 +63,20 @@ func (d draft) indexProvider(old, now *Provider) {
 	}
 	d.providers = d.providers.Set(d.owner, id, now)
 	d.next.provider = max(d.next.provider, id+1)
+}
+
+// rename replaces the name of an ID; "" is no name. The old name stays if another ID has it by now:
+// in one delta, an object can be deleted and another one of that name created.
+func (d draft) rename(index *stringMap[int64], id int64, was, is string) {
+	if was == is {
+		return
+	}
+	if named, ok := index.Get(was); ok && named == id {
+		*index = index.Delete(d.owner, was)
+	}
+	if is != "" {
+		*index = index.Set(d.owner, is, id)
+	}
 }
 
 func (d draft) traitID(name string) int64 {

@@ -7,7 +7,8 @@ import (
 	"slices"
 )
 
-// consumerChange replaces a consumer. old is nil for a new one, now for a removed one.
+// consumerChange replaces a consumer. old is nil for a new one, now for a removed one, both for one
+// that came and went. A record keeps its ID; a consumer without one has ID 0.
 type consumerChange struct{ old, now *Consumer }
 
 // putConsumers replaces consumers and updates the usage of their providers. Each
@@ -63,42 +64,39 @@ func (p *Provider) withUsage(amounts []usage) *Provider {
 	return &c
 }
 
+// noConsumer is where there is no consumer with a record.
+var noConsumer = new(Consumer)
+
 func (d draft) indexConsumer(old, now *Consumer) {
-	d.own(old, now)
-	if old != nil && (now == nil || now.ID != old.ID || now.UUID != old.UUID) {
-		if old.ID == 0 {
-			d.orphans = d.orphans.Delete(d.owner, old.UUID)
-		} else {
-			d.consumers = d.consumers.Delete(d.owner, old.ID)
-			// Another record of the same batch can have the uuid already.
-			if id, ok := d.consumerIDs.Get(old.UUID); ok && id == old.ID {
-				d.consumerIDs = d.consumerIDs.Delete(d.owner, old.UUID)
-			}
-		}
-	}
-	if now != nil {
-		if now.ID == 0 {
-			d.orphans = d.orphans.Set(d.owner, now.UUID, now)
-		} else {
-			d.consumers = d.consumers.Set(d.owner, now.ID, now)
-			if old == nil || old.ID != now.ID || old.UUID != now.UUID {
-				d.consumerIDs = d.consumerIDs.Set(d.owner, now.UUID, now.ID)
-			}
-			d.next.consumer = max(d.next.consumer, now.ID+1)
-		}
-	}
+	was, is := noConsumer, noConsumer
 	if old != nil && old.ID != 0 {
-		for _, id := range holds(old) {
-			if now == nil || now.ID != old.ID || !holdsOf(now, id) {
-				d.link(&d.consumersOn, id, old.ID, false)
-			}
-		}
+		was = old
 	}
 	if now != nil && now.ID != 0 {
-		for _, id := range holds(now) {
-			if old == nil || now.ID != old.ID || !holdsOf(old, id) {
-				d.link(&d.consumersOn, id, now.ID, true)
-			}
+		is = now
+	}
+	switch {
+	case now != nil && now != is: // in place: renameIn iterates
+		d.orphans = d.orphans.Set(d.owner, now.UUID, now)
+	case old != nil && old != was:
+		d.orphans = d.orphans.Delete(d.owner, old.UUID)
+	}
+	d.own(was, is)
+	d.rename(&d.consumerIDs, max(was.ID, is.ID), was.UUID, is.UUID)
+	if is == noConsumer {
+		d.consumers = d.consumers.Delete(d.owner, was.ID)
+	} else {
+		d.consumers = d.consumers.Set(d.owner, is.ID, is)
+		d.next.consumer = max(d.next.consumer, is.ID+1)
+	}
+	for _, id := range holds(was) {
+		if !holdsOf(is, id) {
+			d.link(&d.consumersOn, id, was.ID, false)
+		}
+	}
+	for _, id := range holds(is) {
+		if !holdsOf(was, id) {
+			d.link(&d.consumersOn, id, is.ID, true)
 		}
 	}
 }

@@ -74,7 +74,7 @@ func (d draft) refreshProviders(delta *Delta) error {
 				now.slot = old.slot
 			}
 		}
-		if old != nil && now != nil && old.UUID == now.UUID && old.Parent == now.Parent && old.Root == now.Root {
+		if old != nil && now != nil && old.Parent == now.Parent && old.Root == now.Root {
 			d.putProvider(old, now)
 			continue
 		}
@@ -89,18 +89,21 @@ func (d draft) refreshProviders(delta *Delta) error {
 // findRoot follows the parents of a changed provider through changed and existing ones.
 func (d draft) findRoot(p *Provider, changed map[string]*Provider) error {
 	at := p
-	for steps := 0; at.Parent != ""; steps++ {
+	for range d.providers.Len() + len(changed) { // more would be a loop
+		if at.Parent == "" {
+			p.Root = at.UUID
+			return nil
+		}
 		parent, ok := changed[at.Parent]
 		if !ok {
 			parent, ok = d.Provider(at.Parent)
 		}
-		if !ok || steps > d.providers.Len()+len(changed) {
-			return badState("the parents of resource provider %s do not end at a root", p.UUID)
+		if !ok {
+			break
 		}
 		at = parent
 	}
-	p.Root = at.UUID
-	return nil
+	return badState("the parents of resource provider %s do not end at a root", p.UUID)
 }
 
 func (d draft) refreshConsumers(delta *Delta) error {
@@ -121,19 +124,16 @@ func (d draft) refreshConsumers(delta *Delta) error {
 	uuids := slices.Clone(delta.ConsumerUUIDs)
 	for _, id := range delta.ConsumerIDs {
 		old, _ := d.consumers.Get(id)
-		if now := byID[id]; old != nil || now != nil {
-			changes = append(changes, consumerChange{old, now})
-			if now != nil {
-				uuids = append(uuids, now.UUID) // it may have got a record
-			}
+		now := byID[id]
+		changes = append(changes, consumerChange{old, now})
+		if now != nil {
+			uuids = append(uuids, now.UUID) // it may have got a record
 		}
 	}
 	slices.Sort(uuids)
 	for _, uuid := range slices.Compact(uuids) {
 		old, _ := d.orphans.Get(uuid)
-		if now := strays[uuid]; old != nil || now != nil {
-			changes = append(changes, consumerChange{old, now})
-		}
+		changes = append(changes, consumerChange{old, strays[uuid]})
 	}
 	d.putConsumers(changes)
 	return nil

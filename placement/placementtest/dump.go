@@ -3,6 +3,7 @@
 package placementtest
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -117,6 +118,13 @@ func dumpProvider(s *ledger.Snapshot, p *ledger.Provider) (ProviderDump, error) 
 			dumped.Used[c.Name] = used
 		}
 	}
+	traitID := func(name string) int64 {
+		t, _ := s.Trait(name)
+		return t.ID
+	}
+	if byID := slices.SortedFunc(slices.Values(p.Traits), func(a, b string) int { return cmp.Compare(traitID(a), traitID(b)) }); !slices.Equal(byID, p.TraitsByID()) {
+		return ProviderDump{}, fmt.Errorf("the traits of provider %s by ID are %q, not %q", p.UUID, byID, p.TraitsByID())
+	}
 	for _, c := range s.ConsumersOn(p.UUID) {
 		dumped.Consumers = append(dumped.Consumers, c.UUID)
 	}
@@ -190,6 +198,9 @@ func checkTrees(s *ledger.Snapshot) error {
 				return fmt.Errorf("provider %s comes before its parent", p.UUID)
 			}
 			seen[p.UUID] = true
+			if at, _ := s.TreeAt(p.TreeNumber()); at != t || p.TreeNumber() >= s.TreeNumbers() {
+				return fmt.Errorf("provider %s has tree number %d of %d, which is not that of its tree", p.UUID, p.TreeNumber(), s.TreeNumbers())
+			}
 		}
 		if tree := s.Tree(nodes[0].UUID); !slices.Equal(tree, nodes) {
 			return fmt.Errorf("Tree(%s) is not the tree in the forest", nodes[0].UUID)
@@ -201,8 +212,8 @@ func checkTrees(s *ledger.Snapshot) error {
 	return nil
 }
 
-// Rows is what a Dump leaves out: numbers and times, for comparing a
-// snapshot with the same one loaded from a store.
+// Rows is what a Dump leaves out: numbers, times and the order in trees, for
+// comparing a snapshot with the same one loaded from a store.
 func Rows(s *ledger.Snapshot) []string {
 	at := func(t time.Time) string { return t.Format(time.RFC3339Nano) }
 	var out []string
@@ -210,6 +221,9 @@ func Rows(s *ledger.Snapshot) []string {
 		out = append(out, fmt.Sprintf("provider %d %s %d %s %s", p.ID, p.UUID, p.Generation, at(p.CreatedAt), at(p.UpdatedAt)))
 		for _, i := range p.Inventories {
 			out = append(out, fmt.Sprintf("inventory %s %s %s %s", p.UUID, i.Class, at(i.CreatedAt), at(i.UpdatedAt)))
+		}
+		for _, member := range s.Tree(p.UUID) {
+			out = append(out, fmt.Sprintf("in the tree of %s: %s below %s", p.UUID, member.UUID, member.Parent))
 		}
 	}
 	for c := range s.Consumers() {
