@@ -231,16 +231,34 @@ func (d draft) takeSlot() int64 {
 // preOrder sorts the members of one tree: parents before children, siblings
 // by ID.
 func preOrder(members []*Provider) ([]*Provider, error) {
-	slices.SortFunc(members, func(a, b *Provider) int { return cmp.Compare(a.ID, b.ID) })
-	children := make(map[string][]*Provider, len(members))
-	for _, p := range members {
+	slices.SortFunc(members, compareProviders)
+	children := byParent(members)
+	roots := children[""]
+	if len(roots) != 1 {
+		return nil, fmt.Errorf("the tree of resource provider %s has %d roots", members[0].UUID, len(roots))
+	}
+	out := below(roots[0], children)
+	if len(out) != len(members) {
+		return nil, fmt.Errorf("the tree of resource provider %s has members that are not below it", roots[0].UUID)
+	}
+	return out, nil
+}
+
+func compareProviders(a, b *Provider) int { return cmp.Compare(a.ID, b.ID) }
+
+// byParent groups providers by the uuid of the parent, "" for roots, and keeps their order.
+func byParent(providers []*Provider) map[string][]*Provider {
+	children := make(map[string][]*Provider, len(providers))
+	for _, p := range providers {
 		children[p.Parent] = append(children[p.Parent], p)
 	}
-	if len(children[""]) != 1 {
-		return nil, fmt.Errorf("the tree of resource provider %s has %d roots", members[0].UUID, len(children[""]))
-	}
-	out := make([]*Provider, 0, len(members))
-	stack := []*Provider{children[""][0]}
+	return children
+}
+
+// below returns a provider and all below it, in pre-order.
+func below(top *Provider, children map[string][]*Provider) []*Provider {
+	var out []*Provider
+	stack := []*Provider{top}
 	for len(stack) > 0 {
 		p := stack[len(stack)-1]
 		stack = stack[:len(stack)-1]
@@ -249,10 +267,7 @@ func preOrder(members []*Provider) ([]*Provider, error) {
 			stack = append(stack, kid)
 		}
 	}
-	if len(out) != len(members) {
-		return nil, fmt.Errorf("the tree of resource provider %s has %d members that are not below its root", out[0].UUID, len(members)-len(out))
-	}
-	return out, nil
+	return out
 }
 
 // diffSorted returns the strings that are only in a and only in b.

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 )
 
@@ -39,7 +40,8 @@ func NewSnapshot(state *State) (*Snapshot, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := findRoots(providers); err != nil {
+	ordered := slices.SortedFunc(maps.Values(providers), compareProviders)
+	if err := d.plantTrees(ordered); err != nil {
 		return nil, err
 	}
 	consumers, err := d.assembleConsumers(state, func(id int64) (*Provider, bool) { p, ok := providers[id]; return p, ok })
@@ -47,10 +49,7 @@ func NewSnapshot(state *State) (*Snapshot, error) {
 		return nil, err
 	}
 	sumUsage(providers, consumers)
-	if err := d.plantTrees(providers); err != nil {
-		return nil, err
-	}
-	d.indexAll(providers, consumers)
+	d.indexAll(ordered, consumers)
 	return d.Snapshot, nil
 }
 
@@ -127,30 +126,19 @@ func (d draft) assembleProviders(state *State) (map[int64]*Provider, error) {
 	return providers, nil
 }
 
-// findRoots sets the roots by following the parents. The column
-// root_provider_id is ignored: it is NULL in rows of an old Placement.
-func findRoots(providers map[int64]*Provider) error {
-	byUUID := make(map[string]*Provider, len(providers))
-	for _, p := range providers {
-		byUUID[p.UUID] = p
+// plantTrees makes the trees of an empty draft from its providers, in order of ID, and sets their
+// roots. The column root_provider_id is ignored: it is NULL in rows of an old Placement.
+func (d draft) plantTrees(providers []*Provider) error {
+	children := byParent(providers)
+	for _, root := range children[""] {
+		slot, nodes := d.takeSlot(), below(root, children)
+		for _, p := range nodes {
+			p.Root, p.slot = root.UUID, slot
+		}
+		d.trees = d.trees.Set(d.owner, slot, &Tree{nodes: nodes})
 	}
-	var path []*Provider
-	for _, p := range providers {
-		path = path[:0]
-		at := p
-		for at.Root == "" && at.Parent != "" {
-			if len(path) > len(providers) {
-				return badState("the parents of resource provider %s form a loop", p.UUID)
-			}
-			path = append(path, at)
-			at = byUUID[at.Parent]
-		}
-		if at.Root == "" {
-			at.Root = at.UUID
-		}
-		for _, q := range path {
-			q.Root = at.Root
-		}
+	if i := slices.IndexFunc(providers, func(p *Provider) bool { return p.Root == "" }); i >= 0 {
+		return badState("the parents of resource provider %s form a loop", providers[i].UUID)
 	}
 	return nil
 }
@@ -213,41 +201,11 @@ func sumUsage(providers map[int64]*Provider, consumers []*Consumer) {
 	}
 }
 
-// plantTrees groups the providers of an empty draft into trees.
-func (d draft) plantTrees(providers map[int64]*Provider) error {
-	trees := map[string][]*Provider{}
-	var roots []*Provider
-	for _, p := range providers {
-		trees[p.Root] = append(trees[p.Root], p)
-		if p.Parent == "" {
-			roots = append(roots, p)
-		}
-	}
-	slices.SortFunc(roots, func(a, b *Provider) int { return cmp.Compare(a.ID, b.ID) })
-	for _, root := range roots {
-		nodes, err := preOrder(trees[root.UUID])
-		if err != nil {
-			return badState("%v", err)
-		}
-		slot := d.takeSlot()
-		for _, p := range nodes {
-			p.slot = slot
-		}
-		d.trees = d.trees.Set(d.owner, slot, &Tree{nodes: nodes})
-	}
-	return nil
-}
-
 // indexAll fills the indexes of an empty draft. It builds each set at once.
-func (d draft) indexAll(providers map[int64]*Provider, consumers []*Consumer) {
-	ordered := make([]*Provider, 0, len(providers))
-	for _, p := range providers {
-		ordered = append(ordered, p)
-	}
-	slices.SortFunc(ordered, func(a, b *Provider) int { return cmp.Compare(a.ID, b.ID) })
+func (d draft) indexAll(providers []*Provider, consumers []*Consumer) {
 	withClass, withTrait, inAggregate, consumersOn := map[int64][]int64{}, map[int64][]int64{}, map[int64][]int64{}, map[int64][]int64{}
 	owned := map[int64][]int64{}
-	for _, p := range ordered {
+	for _, p := range providers {
 		d.providers = d.providers.Set(d.owner, p.ID, p)
 		d.providerIDs = d.providerIDs.Set(d.owner, p.UUID, p.ID)
 		if p.Name != "" {
