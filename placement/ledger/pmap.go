@@ -23,6 +23,9 @@ const (
 	trieMask  = trieWidth - 1
 )
 
+// sliceCopied returns a copy of s with capacity for one more.
+func sliceCopied[T any](s []T) []T { return append(make([]T, 0, len(s)+1), s...) }
+
 // sliceInserted returns s with v at index i; in place if s can be changed and has
 // capacity.
 func sliceInserted[T any](s []T, i int, v T, inPlace bool) []T {

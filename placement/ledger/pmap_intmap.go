@@ -79,10 +79,9 @@ func (n *intNode[V]) editable(owner *nodeOwner) *intNode[V] {
 	}
 	c := &intNode[V]{owner: owner, present: n.present}
 	if n.kids != nil {
-		c.kids = append(make([]*intNode[V], 0, len(n.kids)+1), n.kids...)
-	}
-	if n.vals != nil {
-		c.vals = append(make([]V, 0, len(n.vals)+1), n.vals...)
+		c.kids = sliceCopied(n.kids)
+	} else {
+		c.vals = sliceCopied(n.vals)
 	}
 	return c
 }

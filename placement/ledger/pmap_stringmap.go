@@ -6,6 +6,7 @@ import (
 	"hash/maphash"
 	"iter"
 	mathbits "math/bits"
+	"slices"
 )
 
 // hashSeed is random in each process, so that clients cannot prepare colliding names.
@@ -47,7 +48,7 @@ func (m stringMap[V]) Get(key string) (V, bool) {
 func (m stringMap[V]) get(key string, hash uint64) (v V, ok bool) {
 	n := m.root
 	for shift := uint(0); n != nil; shift += 5 {
-		if shift >= trieMaxShift {
+		if shift == trieMaxShift {
 			for i := range n.entries {
 				if n.entries[i].key == key {
 					return n.entries[i].val, true
@@ -94,14 +95,14 @@ func (n *mapNode[V]) editable(owner *nodeOwner) *mapNode[V] {
 	}
 	c := *n
 	c.owner = owner
-	c.entries = append(make([]mapEntry[V], 0, len(n.entries)+1), n.entries...)
+	c.entries = sliceCopied(n.entries)
 	c.kids = append(make([]*mapNode[V], 0, len(n.kids)), n.kids...)
 	return &c
 }
 
 func (n *mapNode[V]) set(owner *nodeOwner, key string, hash uint64, val V, shift uint) (*mapNode[V], bool) {
 	c := n.editable(owner)
-	if shift >= trieMaxShift {
+	if shift == trieMaxShift {
 		for i := range c.entries {
 			if c.entries[i].key == key {
 				c.entries[i].val = val
@@ -150,19 +151,12 @@ func (m stringMap[V]) Delete(owner *nodeOwner, key string) stringMap[V] {
 	return m
 }
 
-// delete removes an existing key; nil if the node becomes empty.
+// delete removes an existing key; nil if the node becomes empty, as only a root can.
 func (n *mapNode[V]) delete(owner *nodeOwner, key string, hash uint64, shift uint) *mapNode[V] {
 	c := n.editable(owner)
-	if shift >= trieMaxShift {
-		for i := range c.entries {
-			if c.entries[i].key == key {
-				c.entries = sliceRemoved(c.entries, i, true)
-				break
-			}
-		}
-		if len(c.entries) == 0 {
-			return nil
-		}
+	if shift == trieMaxShift {
+		// The parent has taken a single entry, so this is not the last one.
+		c.entries = slices.DeleteFunc(c.entries, func(e mapEntry[V]) bool { return e.key == key })
 		return c
 	}
 	bit := uint32(1) << (hash >> shift & trieMask)
@@ -172,17 +166,13 @@ func (n *mapNode[V]) delete(owner *nodeOwner, key string, hash uint64, shift uin
 	} else {
 		at := triePlace(c.kidBits, bit)
 		kid := c.kids[at].delete(owner, key, hash, shift+5)
-		switch {
-		case kid == nil:
-			c.kids = sliceRemoved(c.kids, at, true)
-			c.kidBits &^= bit
-		case len(kid.kids) == 0 && len(kid.entries) == 1:
+		if len(kid.kids) == 0 && len(kid.entries) == 1 {
 			// A single entry moves up, so that the trie stays as low as possible.
 			c.kids = sliceRemoved(c.kids, at, true)
 			c.kidBits &^= bit
 			c.entries = sliceInserted(c.entries, triePlace(c.dataBits, bit), kid.entries[0], true)
 			c.dataBits |= bit
-		default:
+		} else {
 			c.kids[at] = kid
 		}
 	}

@@ -4,6 +4,7 @@ package ledger
 
 import (
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"testing"
@@ -63,17 +64,49 @@ func TestMapAgainstModel(t *testing.T) {
 	})
 }
 
+// TestMapCollisions: keys whose hashes agree in every bit share a list below all levels; the last
+// of them moves up to the root.
 func TestMapCollisions(t *testing.T) {
-	// Keys whose hashes agree in every bit end in a list on the last level.
+	const hash = 42
 	var root *mapNode[int]
 	for i := range 5 {
-		root, _ = root.set(nil, fmt.Sprint(i), 42, i, 60)
+		root, _ = root.set(nil, fmt.Sprint(i), hash, i, trieMaxShift)
 	}
-	// Below the root of this little trie all five must be found again.
-	seen := map[string]int{}
-	root.each(func(k string, v int) bool { seen[k] = v; return true })
-	if len(seen) != 5 {
-		t.Fatalf("%d of 5 colliding keys kept: %v", len(seen), seen)
+	for shift := trieMaxShift - trieBits; shift >= 0; shift -= trieBits {
+		root = &mapNode[int]{kidBits: 1 << (hash >> shift & trieMask), kids: []*mapNode[int]{root}}
+	}
+	root, added := root.set(nil, "3", hash, 30, 0)
+	if added {
+		t.Error("an existing key was added")
+	}
+	if root, added = root.set(nil, "5", hash, 5, 0); !added {
+		t.Error("a new key was not added")
+	}
+	model := map[string]int{"0": 0, "1": 1, "2": 2, "3": 30, "4": 4, "5": 5}
+	for _, key := range []string{"2", "5", "0", "3", "1"} {
+		before := stringMap[int]{root: root, n: len(model)}
+		root = root.delete(nil, key, hash, 0)
+		if diff := cmp.Diff(model, maps.Collect(before.All())); diff != "" {
+			t.Errorf("deleting %s changed the map before:\n%s", key, diff)
+		}
+		delete(model, key)
+		after := stringMap[int]{root: root, n: len(model)}
+		if diff := cmp.Diff(model, maps.Collect(after.All())); diff != "" {
+			t.Errorf("deleting %s:\n%s", key, diff)
+		}
+		for i := range 7 {
+			key := fmt.Sprint(i)
+			got, ok := after.get(key, hash)
+			if want, wantOK := model[key]; got != want || ok != wantOK {
+				t.Errorf("key %s is %d, %v, want %d, %v", key, got, ok, want, wantOK)
+			}
+		}
+	}
+	if len(root.entries) != 1 {
+		t.Errorf("the last key is not in the root: %+v", root)
+	}
+	if root = root.delete(nil, "4", hash, 0); root != nil {
+		t.Errorf("a node is left: %+v", root)
 	}
 }
 
@@ -124,37 +157,124 @@ func TestIntMapAgainstModel(t *testing.T) {
 	})
 }
 
+// TestIDSetAgainstModel adds and removes ranges, so that chunks split and merge.
 func TestIDSetAgainstModel(t *testing.T) {
+	const most = 2000
 	rapid.Check(t, func(t *rapid.T) {
-		start := rapid.SliceOfNDistinct(rapid.Int64Range(0, 2000), 0, 700, rapid.ID[int64]).Draw(t, "start")
-		slices.Sort(start)
+		start := slices.Collect(steps(0, rapid.Int64Range(0, most).Draw(t, "start"), rapid.Int64Range(1, 3).Draw(t, "step")))
 		model := map[int64]bool{}
 		for _, id := range start {
 			model[id] = true
 		}
-		s := idSetOf(slices.Clone(start))
-		first := s
-		for range rapid.IntRange(0, 300).Draw(t, "steps") {
-			id := rapid.Int64Range(0, 2000).Draw(t, "id")
-			if rapid.Bool().Draw(t, "add") {
-				s, model[id] = s.Add(id), true
-			} else {
-				s = s.Remove(id)
-				delete(model, id)
+		first := idSetOf(slices.Clone(start))
+		s := first
+		for range rapid.IntRange(0, 10).Draw(t, "changes") {
+			from := rapid.Int64Range(0, most).Draw(t, "from")
+			ids := slices.Collect(steps(from, min(most, from+rapid.Int64Range(1, 500).Draw(t, "length")), rapid.Int64Range(1, 3).Draw(t, "step")))
+			if rapid.Bool().Draw(t, "down") {
+				slices.Reverse(ids)
+			}
+			add := rapid.Bool().Draw(t, "add")
+			for _, id := range ids {
+				if add {
+					s, model[id] = s.Add(id), true
+				} else {
+					s = s.Remove(id)
+					delete(model, id)
+				}
 			}
 		}
 		if got, want := slices.Collect(s.All()), slices.Sorted(maps.Keys(model)); !slices.Equal(got, want) || s.Len() != len(want) {
 			t.Fatalf("set %v, want %v", got, want)
 		}
-		for id := range int64(2001) {
+		for id := range int64(most + 1) {
 			if s.Has(id) != model[id] {
 				t.Fatalf("Has(%d) = %v", id, s.Has(id))
+			}
+		}
+		for _, size := range sizes(s) {
+			if size < 1 || size > chunkMax {
+				t.Fatalf("chunks of %v", sizes(s))
 			}
 		}
 		if got := slices.Collect(first.All()); !slices.Equal(got, start) {
 			t.Fatalf("the first version changed: %v, want %v", got, start)
 		}
 	})
+}
+
+// steps are the numbers of [from, to) by step.
+func steps(from, to, step int64) iter.Seq[int64] {
+	return func(yield func(int64) bool) {
+		for id := from; id < to && yield(id); id += step {
+		}
+	}
+}
+
+func sizes(s idSet) (out []int) {
+	for _, chunk := range s.chunks {
+		out = append(out, len(chunk))
+	}
+	return out
+}
+
+// TestIDSetChunks: chunks are full if IDs come in order, half full otherwise, and small neighbors
+// merge.
+func TestIDSetChunks(t *testing.T) {
+	add := func(s idSet, ids ...int64) idSet {
+		for _, id := range ids {
+			s = s.Add(id)
+		}
+		return s
+	}
+	remove := func(s idSet, ids ...int64) idSet {
+		for _, id := range ids {
+			s = s.Remove(id)
+		}
+		return s
+	}
+	upTo := func(from, to int64) []int64 { return slices.Collect(steps(from, to, 1)) }
+	down := upTo(0, 2*chunkMax)
+	slices.Reverse(down)
+	for name, tc := range map[string]struct {
+		set  idSet
+		want []int
+	}{
+		"in order":               {add(idSet{}, upTo(0, 2*chunkMax+1)...), []int{chunkMax, chunkMax, 1}},
+		"backwards":              {add(idSet{}, down...), []int{254, 129, 129}},
+		"at once":                {idSetOf(upTo(0, chunkMax+1)), []int{128, 128, 1}},
+		"neighbors of 65 and 64": {remove(idSetOf(upTo(0, 256)), slices.Concat(upTo(128, 192), upTo(0, 63))...), []int{65, 64}},
+		"neighbors of 64 and 64": {remove(idSetOf(upTo(0, 256)), slices.Concat(upTo(128, 192), upTo(0, 64))...), []int{128}},
+	} {
+		if got := sizes(tc.set); !slices.Equal(got, tc.want) {
+			t.Errorf("%s: chunks of %v, want %v", name, got, tc.want)
+		}
+	}
+}
+
+// TestIntMapHeight: the trie is as high as its largest key needs.
+func TestIntMapHeight(t *testing.T) {
+	for key, want := range map[int64]uint{0: 0, trieWidth - 1: 0, trieWidth: 1, trieWidth*trieWidth - 1: 1, trieWidth * trieWidth: 2} {
+		if m := (intMap[int]{}).Set(nil, key, 0); m.levels != want {
+			t.Errorf("key %d is below %d levels, want %d", key, m.levels, want)
+		}
+	}
+}
+
+// TestAllocations: adding a key copies each node on its way once, with space for it.
+func TestAllocations(t *testing.T) {
+	var ints intMap[int64]
+	for key := range steps(0, trieWidth*trieWidth, 2) {
+		ints = ints.Set(nil, key, key)
+	}
+	if got := testing.AllocsPerRun(10, func() { ints.Set(nil, 1, 0) }); got != 4 {
+		t.Errorf("an intMap of two levels: %v allocations, want 2 nodes with their slices", got)
+	}
+	root := &mapNode[int]{}
+	root, _ = root.set(nil, "a", 1, 0, 0)
+	if got := testing.AllocsPerRun(10, func() { root.set(nil, "b", 2, 0, 0) }); got != 2 {
+		t.Errorf("a stringMap of one level: %v allocations, want a node with its entries", got)
+	}
 }
 
 func BenchmarkMapGet(b *testing.B) {
