@@ -121,16 +121,16 @@ func (l *Ledger) refresh(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if version == l.current.Load().version {
+	reached := func() bool { return l.current.Load().version >= version }
+	if reached() {
 		return nil
 	}
 	l.refreshing.Lock()
 	defer l.refreshing.Unlock()
-	// The writer publishes under the same lock.
-	base := l.current.Load()
-	if version <= base.version {
+	if reached() { // by the writer, which publishes under the same lock
 		return nil
 	}
+	base := l.current.Load()
 	began := l.now()
 	delta, err := l.store.Changes(ctx, base.version)
 	var next *Snapshot

@@ -6,9 +6,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/placementtest"
@@ -30,12 +32,21 @@ type held struct {
 	// entered gets a value when a commit begins; each value sent to let ends one.
 	entered chan struct{}
 	let     chan error
+	seen    observed
 }
 
 func openHeld(t *testing.T) *held {
 	t.Helper()
 	h := &held{store: new(placementtest.MemoryStore), entered: make(chan struct{}), let: make(chan error)}
-	h.Ledger = open(t, h.store)
+	var err error
+	if h.Ledger, err = ledger.Open(ctx, h.store, ledger.Options{Observer: &h.seen}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := h.Close(); err != nil {
+			t.Error(err)
+		}
+	})
 	h.store.Before = func(int64, []ledger.Change) error {
 		h.entered <- struct{}{}
 		return <-h.let
@@ -81,45 +92,49 @@ func TestGroupCommit(t *testing.T) {
 		if got := h.store.Commits[before:]; len(got) != 2 || got[1] != 10 {
 			t.Errorf("commits of %v changes, want [1 10]", got)
 		}
+		if got := h.seen.commits[len(h.seen.commits)-1]; got.Writes != 10 || got.Refused != 10 {
+			t.Errorf("observed %+v, want 10 writes and 10 refused", got)
+		}
 		h.store.Before = nil
 	})
 }
 
-// TestBigWriteGoesAlone: a reshape of thousands of rows does not hold up the
-// small writes that came before it.
+// TestBigWriteGoesAlone: a write of more than 1000 rows, such as a reshape, does not hold up the
+// small writes that came before it, and a commit ends with the write that takes it above 1000.
 func TestBigWriteGoesAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := openHeld(t)
 		before := len(h.store.Commits)
 		var wg sync.WaitGroup
-		update := func(fn func(*ledger.Tx) error) {
+		update := func(name string, rows int) {
 			wg.Go(func() {
-				if _, err := h.Update(ctx, fn); err != nil {
+				if _, err := h.Update(ctx, func(tx *ledger.Tx) error {
+					for i := range rows {
+						if err := create(fmt.Sprint(name, i))(tx); err != nil {
+							return err
+						}
+					}
+					return nil
+				}); err != nil {
 					t.Error(err)
 				}
 			})
 			synctest.Wait()
 		}
-		update(create("first"))
+		update("first", 1)
 		<-h.entered
-		update(create("small"))
-		update(func(tx *ledger.Tx) error {
-			for i := range 2000 {
-				if err := create(fmt.Sprint("big", i))(tx); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-		update(create("after"))
+		for i, rows := range []int{1, 1000, 1, 999, 1, 1, 1001, 1} {
+			update(fmt.Sprint("w", i, "-"), rows)
+		}
 		h.let <- nil
-		for range 3 {
+		want := []int{1, 1 + 1000, 1 + 999 + 1, 1, 1001, 1}
+		for range want[1:] {
 			<-h.entered
 			h.let <- nil
 		}
 		wg.Wait()
-		if got := fmt.Sprint(h.store.Commits[before:]); got != "[1 1 2000 1]" {
-			t.Errorf("commits of %s changes, want [1 1 2000 1]", got)
+		if got := h.store.Commits[before:]; !slices.Equal(got, want) {
+			t.Errorf("commits of %v changes, want %v", got, want)
 		}
 		h.store.Before = nil
 	})
@@ -241,6 +256,62 @@ func TestStoreErrors(t *testing.T) {
 	}
 }
 
+// TestPauseBeforeRetry: a ledger whose commits lose against another server's tries again after
+// pauses that double, up to a limit, with half of each as jitter.
+func TestPauseBeforeRetry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := new(placementtest.MemoryStore)
+		l := open(t, store)
+		var tries []time.Time
+		store.Before = func(int64, []ledger.Change) error {
+			tries = append(tries, time.Now()) // virtual
+			return ledger.ErrVersionConflict
+		}
+		if _, err := l.Update(ctx, create("p")); !errors.Is(err, ledger.ErrBusy) {
+			t.Errorf("got %v, want ErrBusy", err)
+		}
+		for i, mean := range []time.Duration{2, 4, 8, 16, 32, 64, 128, 128, 128} {
+			mean *= time.Millisecond
+			if pause := tries[i+1].Sub(tries[i]); pause < mean/2 || pause >= mean*3/2 {
+				t.Errorf("pause %d took %v, want around %v", i, pause, mean)
+			}
+		}
+	})
+}
+
+// TestOneBump: two changes of one provider in one commit write its generation once.
+func TestOneBump(t *testing.T) {
+	store := new(placementtest.MemoryStore)
+	l := open(t, store)
+	var got []ledger.Change
+	store.Before = func(_ int64, changes []ledger.Change) error {
+		got = slices.Clone(changes)
+		return nil
+	}
+	must(t, l, func(tx *ledger.Tx) error {
+		for _, name := range []string{"a", "b"} {
+			if err := create(name)(tx); err != nil {
+				return err
+			}
+		}
+		for _, name := range []string{"a", "b", "a"} {
+			if err := tx.DeleteInventories(name); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	var bumps []string
+	for _, c := range got {
+		if b, ok := c.(ledger.BumpProvider); ok {
+			bumps = append(bumps, fmt.Sprintf("%d: %d to %d", b.ID, b.From, b.To))
+		}
+	}
+	if want := []string{"2: 0 to 1", "1: 0 to 2"}; !slices.Equal(bumps, want) {
+		t.Errorf("generations are written as %q, want %q", bumps, want)
+	}
+}
+
 func TestClose(t *testing.T) {
 	l, err := ledger.Open(ctx, new(placementtest.MemoryStore), ledger.Options{})
 	if err != nil {
@@ -263,6 +334,8 @@ func TestBadState(t *testing.T) {
 		"missing class":   {Providers: []ledger.ProviderRow{{ID: 1, UUID: "a"}}, Inventories: []ledger.InventoryRow{{Provider: 1, Class: 10000}}},
 		"missing trait":   {Providers: []ledger.ProviderRow{{ID: 1, UUID: "a"}}, ProviderTraits: []ledger.LinkRow{{Provider: 1, Target: 1}}},
 		"missing project": {Consumers: []ledger.ConsumerRow{{ID: 1, UUID: "c", Project: 1, User: 1}}},
+		"missing type": {Projects: []ledger.NamedRow{{ID: 1, Name: "q"}}, Users: []ledger.NamedRow{{ID: 1, Name: "u"}},
+			Consumers: []ledger.ConsumerRow{{ID: 1, UUID: "c", Project: 1, User: 1, Type: 1}}},
 		"lost allocation": {Allocations: []ledger.AllocationRow{{Provider: 1, Consumer: "c"}}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -89,30 +89,28 @@ func (tx *Tx) name(table Table, name string) int64 {
 
 // coalesce keeps one BumpProvider for each provider, at the position of the
 // last: a batch that increments a generation fifty times writes the row once.
+// It changes the list in place.
 func coalesce(changes []Change) []Change {
-	first := map[int64]int64{}
+	first := map[int64]int64{} // generation before
 	last := map[int64]int{}
-	bumps := 0
 	for i, c := range changes {
 		if b, ok := c.(BumpProvider); ok {
 			if _, seen := first[b.ID]; !seen {
 				first[b.ID] = b.From
 			}
 			last[b.ID] = i
-			bumps++
 		}
 	}
-	if bumps == len(first) {
-		return changes
-	}
-	out := make([]Change, 0, len(changes)-bumps+len(first))
+	out := changes[:0]
 	for i, c := range changes {
 		if b, ok := c.(BumpProvider); ok {
 			if last[b.ID] != i {
 				continue
 			}
-			b.From = first[b.ID]
-			c = b
+			if from := first[b.ID]; b.From != from {
+				b.From = from
+				c = b
+			}
 		}
 		out = append(out, c)
 	}

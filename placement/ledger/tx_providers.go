@@ -203,11 +203,11 @@ func (tx *Tx) ClearTraits(uuid string) error {
 func (tx *Tx) replaceTraits(p *Provider, traits []string) *Provider {
 	now := *p
 	now.Traits = sortedSet(traits)
-	gone, come := diffSorted(p.Traits, now.Traits)
-	if len(gone) == 0 && len(come) == 0 {
+	if slices.Equal(p.Traits, now.Traits) {
 		return p
 	}
 	now.traitOrder = tx.traitOrder(now.Traits)
+	gone, come := diffSorted(p.Traits, now.Traits)
 	for _, name := range gone {
 		tx.note(RemoveTrait{LinkRow{p.ID, tx.traitID(name)}})
 	}
@@ -238,7 +238,7 @@ func (tx *Tx) SetAggregates(uuid string, generation *int64, aggregates []string)
 		id := tx.name(Aggregates, name)
 		tx.note(AddAggregate{LinkRow{p.ID, id}, tx.now})
 	}
-	if len(gone) > 0 || len(come) > 0 {
+	if !slices.Equal(p.Aggregates, now.Aggregates) {
 		tx.putProvider(p, &now)
 	}
 	if generation != nil {
