@@ -16,9 +16,6 @@ import (
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
-// errSettling says that a write to Placement may still arrive, and that it is waited for.
-var errSettling = errors.New("a write to Placement has no answer and may still take effect")
-
 // noValidHost is the fault of a server that nothing could take, as Nova has it.
 const noValidHost = "No valid host was found. There are not enough hosts available."
 
@@ -222,18 +219,18 @@ const allocateTries = 5
 // allocate gives the server what the target has, in the place of what it may hold. It is false if
 // that does not fit.
 func (b *build) allocate(ctx context.Context, t target) (bool, error) {
-	s := b.s
+	placement := b.s.o.Placement
 	if b.allocated { // its generation was raised by that
 		b.generation = nil
 	}
 	for range allocateTries {
-		err := s.o.Placement.Claim(ctx, b.spec.Server, b.generation, t.candidate)
+		err := placement.Claim(ctx, b.spec.Server, b.generation, t.candidate)
 		switch {
 		case err == nil:
 			b.allocated = true
 			return true, nil
 		case errors.Is(err, ErrConsumerConflict):
-			held, err := s.o.Placement.Allocations(ctx, b.spec.UUID)
+			held, err := placement.Allocations(ctx, b.spec.UUID)
 			if err != nil {
 				return false, err
 			}
@@ -242,9 +239,6 @@ func (b *build) allocate(ctx context.Context, t target) (bool, error) {
 		case errors.Is(err, placementclient.ErrInsufficientCapacity), errors.Is(err, placementclient.ErrInvalid):
 			return false, nil
 		default:
-			if errors.Is(err, placementclient.ErrOutcomeUnknown) {
-				s.delay.outcomeUnknown(b.spec.UUID, s.o.Now())
-			}
 			return false, err
 		}
 	}
@@ -363,9 +357,10 @@ func (b *build) insertIntoCell0(ctx context.Context, fault cellwire.Fault) error
 	return b.decide(ctx, cell0)
 }
 
-// finish shows a server that is placed, and ends its build. In cell0 it holds nothing then; free
-// says that this is known already. lost is what to do when the cell does not have the row; nil
-// leaves that to the next attempt.
+// finish shows a server that is placed, and ends its build. In cell0 it holds nothing then, unless
+// a write to Placement without an answer arrives later: its claim stays for the reconciler. free
+// says that it is known to hold nothing. lost is what to do when the cell does not have the row;
+// nil leaves that to the next attempt.
 func (s *Scheduler) finish(ctx context.Context, uuid string, cell apidb.Cell, free bool, lost func(context.Context) error) error {
 	if cell.UUID == "" {
 		return fmt.Errorf("server %s is in a cell that is not mapped", uuid)
@@ -383,15 +378,9 @@ func (s *Scheduler) finish(ctx context.Context, uuid string, cell apidb.Cell, fr
 	if err := s.step("release"); err != nil {
 		return err
 	}
-	if cell.IsCell0() {
-		doubtful := !s.delay.certain(uuid)
-		if doubtful && !s.delay.settled(uuid, s.o.Now(), s.o.Grace) {
-			return errSettling
-		}
-		if !free || doubtful {
-			if err := s.o.Placement.Release(ctx, uuid); err != nil {
-				return err
-			}
+	if cell.IsCell0() && !free {
+		if err := s.o.Placement.Release(ctx, uuid); err != nil {
+			return err
 		}
 	}
 	if err := s.o.Store.Built(ctx, uuid); err != nil {

@@ -3,6 +3,7 @@
 package scheduler_test
 
 import (
+	"errors"
 	"net/http"
 	"testing"
 
@@ -77,14 +78,15 @@ func TestClaimOfAnEarlierAttempt(t *testing.T) {
 }
 
 // TestClaimOfAServerInCell0: the request for a server's allocations is still on its way when the
-// server has ended in cell0. No process remembers it, so the claim has to.
+// server has ended in cell0. No process remembers it; its claim does.
 func TestClaimOfAServerInCell0(t *testing.T) {
 	for name, c := range map[string]struct {
 		restarts, deleted bool
 	}{
-		"another process decides":                    {restarts: true},
-		"another process decides, and it is deleted": {restarts: true, deleted: true},
-		"it is deleted while that is waited for":     {deleted: true},
+		"the same process decides":                    {},
+		"the same process decides, and it is deleted": {deleted: true},
+		"another process decides":                     {restarts: true},
+		"another process decides, and it is deleted":  {restarts: true, deleted: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := begin(t, []int{1})
@@ -116,6 +118,9 @@ func TestClaimOfAServerInCell0(t *testing.T) {
 			w.sites[1].link.set(up)
 			if held, err := w.client.Allocations(ctx, uuid); err != nil || len(held.Allocations) == 0 {
 				t.Fatalf("it holds %+v %v: there is nothing to test", held, err)
+			}
+			if _, err := w.store.BuildRequest(ctx, uuid); !errors.Is(err, apidb.ErrNotFound) {
+				t.Errorf("its build has not ended: %v", err)
 			}
 			w.consistent(map[string]bool{uuid: !c.deleted})
 		})

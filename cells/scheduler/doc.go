@@ -26,8 +26,8 @@
 // A timeout never means "not done". An operation that may have happened is either repeated
 // (Release and Delete are idempotent) or found later by the record written before it: a claim
 // before allocations, a hidden row before Place. The claim of a server in cell0 stays after Built
-// until the reconciler clears it: no allocation keeps a late one from being accepted, and an
-// earlier process may have sent it.
+// until the reconciler clears it: no allocation keeps a late one from being accepted, and nothing
+// else remembers that one was sent.
 //
 // # Placement
 //

@@ -4,7 +4,6 @@ package scheduler
 
 import (
 	"context"
-	"errors"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -92,8 +91,6 @@ func (s *Scheduler) attempt(ctx context.Context, uuid string, v *view, asksPlace
 				Msg("Placement is unavailable, so new servers stay in BUILD. Check that it runs and how it is reached ([placement_client]). Retrying.")
 		}
 		s.delay.failed(uuid, s.o.Now())
-	case errors.Is(err, errSettling):
-		s.delay.failed(uuid, s.o.Now())
 	default:
 		wait := s.delay.failed(uuid, s.o.Now())
 		s.o.Logger.Warn().Err(err).Str("server", uuid).Str("wait", wait.Round(time.Millisecond).String()).Msg("Scheduling a server failed. It stays in BUILD. Retrying.")
@@ -111,8 +108,6 @@ type delays struct {
 	mu        sync.Mutex
 	servers   map[string]*delay
 	placement delay
-	// doubtful are servers for which a write to Placement may still arrive, and since when.
-	doubtful map[string]time.Time
 }
 
 type delay struct {
@@ -172,38 +167,11 @@ func (d *delays) placementFailed(now time.Time) (wait time.Duration, first bool)
 	return d.placement.until.Sub(now), first
 }
 
-// outcomeUnknown records that a write for a server has an unknown outcome.
-func (d *delays) outcomeUnknown(uuid string, now time.Time) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.doubtful == nil {
-		d.doubtful = map[string]time.Time{}
-	}
-	d.doubtful[uuid] = now
-}
-
-// certain reports whether every write for a server had an answer.
-func (d *delays) certain(uuid string) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	_, in := d.doubtful[uuid]
-	return !in
-}
-
-// settled reports whether a write for a server that had no answer must have arrived by now, if it
-// ever does.
-func (d *delays) settled(uuid string, now time.Time, grace time.Duration) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	since, in := d.doubtful[uuid]
-	return !in || now.Sub(since) >= grace
-}
-
 // keep forgets all servers but these.
 func (d *delays) keep(requests []apidb.PendingBuild) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if len(d.servers) == 0 && len(d.doubtful) == 0 {
+	if len(d.servers) == 0 {
 		return
 	}
 	there := make(map[string]bool, len(requests))
@@ -213,11 +181,6 @@ func (d *delays) keep(requests []apidb.PendingBuild) {
 	for uuid := range d.servers {
 		if !there[uuid] {
 			delete(d.servers, uuid)
-		}
-	}
-	for uuid := range d.doubtful {
-		if !there[uuid] {
-			delete(d.doubtful, uuid)
 		}
 	}
 }
