@@ -87,13 +87,13 @@ func (c *Client) localProviders(ctx context.Context, root string) ([]string, err
 }
 
 // allocationsFromWire has canonical uuids: Placement gives them back as they were written.
-func allocationsFromWire(in map[string]wire.ProviderAllocation) providertree.ProviderResources {
+func allocationsFromWire(in wire.ProviderResources) providertree.ProviderResources {
 	out := make(providertree.ProviderResources, len(in))
-	for provider, a := range in {
+	for provider, amounts := range in {
 		if canonical, err := providertree.CanonicalUUID(provider); err == nil {
 			provider = canonical
 		}
-		out[provider] = a.Resources
+		out[provider] = amounts
 	}
 	return out
 }

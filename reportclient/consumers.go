@@ -195,6 +195,6 @@ func (c *Client) CreateAllocations(ctx context.Context, consumer Consumer) error
 
 func (c *Client) putAllocations(ctx context.Context, consumer Consumer, all providertree.ProviderResources) error {
 	return c.placement.PutAllocations(ctx, consumer.UUID, wire.ConsumerAllocations{
-		Allocations: allocationsToWire(all), ProjectID: consumer.ProjectID, UserID: consumer.UserID, ConsumerGeneration: consumer.Generation,
+		Allocations: wire.ProviderResources(all), ProjectID: consumer.ProjectID, UserID: consumer.UserID, ConsumerGeneration: consumer.Generation,
 	})
 }

@@ -146,7 +146,7 @@ func (r *Reshape) Request() (json.RawMessage, error) {
 	}
 	for _, c := range r.Consumers {
 		body.Allocations[c.UUID] = wire.ConsumerAllocations{
-			Allocations: allocationsToWire(c.After), ProjectID: c.ProjectID, UserID: c.UserID, ConsumerGeneration: c.Generation,
+			Allocations: wire.ProviderResources(c.After), ProjectID: c.ProjectID, UserID: c.UserID, ConsumerGeneration: c.Generation,
 		}
 	}
 	return json.Marshal(body)
@@ -182,7 +182,7 @@ func (r *Reshape) Complete(request json.RawMessage) error {
 		if !found {
 			return fmt.Errorf("its request does not have consumer %s", c.UUID)
 		}
-		r.Consumers[i].After = allocationsFromWire(asked.Allocations)
+		r.Consumers[i].After = providertree.ProviderResources(asked.Allocations)
 	}
 	return nil
 }
@@ -380,12 +380,4 @@ func inventoryChanges(p ReshapedProvider, class string) bool {
 	was, had := p.Before[class]
 	is, has := p.After[class]
 	return had != has || had && !was.Equal(is)
-}
-
-func allocationsToWire(held providertree.ProviderResources) map[string]wire.ProviderAllocation {
-	out := make(map[string]wire.ProviderAllocation, len(held))
-	for provider, amounts := range held {
-		out[provider] = wire.ProviderAllocation{Resources: amounts}
-	}
-	return out
 }

@@ -70,7 +70,7 @@ func (c *PlacementClient) Release(ctx context.Context, uuid string) error {
 		if len(held.Allocations) == 0 {
 			return nil
 		}
-		held.Allocations, held.Mappings = map[string]wire.ProviderAllocation{}, nil
+		held.Allocations, held.Mappings = wire.ProviderResources{}, nil
 		if !providertree.IsSymbol(held.ConsumerType) {
 			held.ConsumerType = ConsumerType // "unknown", of a consumer from before there were types
 		}

@@ -82,7 +82,7 @@ func (c *PlacementClient) Candidates(ctx context.Context, r CandidateRequest) ([
 }
 
 // rootOf is the root of the compute node that a candidate takes from.
-func rootOf(allocations map[string]wire.ProviderAllocation, summaries map[string]providerSummary) string {
+func rootOf(allocations wire.ProviderResources, summaries map[string]providerSummary) string {
 	var own, shared []string
 	for provider := range allocations {
 		s, known := summaries[provider]

@@ -175,7 +175,7 @@ func testServerLifecycle(t *testing.T, s *placementRig, c *scheduler.PlacementCl
 	}
 	held, err := c.Allocations(t.Context(), testConsumer.UUID)
 	check(t, err)
-	if held.ConsumerType != scheduler.ConsumerType || held.ProjectID != "p" || held.UserID != "u" || held.ConsumerGeneration == nil || held.Allocations[providerUUID(1)].Resources["VCPU"] != 1 {
+	if held.ConsumerType != scheduler.ConsumerType || held.ProjectID != "p" || held.UserID != "u" || held.ConsumerGeneration == nil || held.Allocations[providerUUID(1)]["VCPU"] != 1 {
 		t.Errorf("it holds %+v", held)
 	}
 	check(t, c.Claim(t.Context(), testConsumer, held.ConsumerGeneration, by[providerUUID(2)]))

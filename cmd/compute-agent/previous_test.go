@@ -22,6 +22,7 @@ import (
 	"github.com/compute-agent/compute-agent/placement/placementtest"
 	"github.com/compute-agent/compute-agent/placement/store"
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/providertree"
 )
 
 // previous makes a database as the program left it before internal/sqldb was written, when it was
@@ -88,7 +89,7 @@ func TestPreviousPlacement(t *testing.T) {
 			return
 		}
 		_, err = l.Update(t.Context(), func(tx *ledger.Tx) error {
-			return tx.ReplaceAllocations([]ledger.ConsumerAllocations{{Consumer: next, Project: "q", User: "u", Resources: map[string]map[string]int64{host: {"VCPU": 4}}}})
+			return tx.ReplaceAllocations([]ledger.ConsumerAllocations{{Consumer: next, Project: "q", User: "u", Resources: providertree.ProviderResources{host: {"VCPU": 4}}}})
 		})
 		check(t, err)
 	})

@@ -122,16 +122,13 @@ func (x *exchange) ledgerAllocations(consumer string, from *wire.ConsumerAllocat
 		Generation:      from.ConsumerGeneration,
 		Project:         from.ProjectID,
 		User:            from.UserID,
-		Resources:       make(map[string]map[string]int64, len(from.Allocations)),
+		Resources:       providertree.ProviderResources(from.Allocations),
 	}
 	if !x.v.Has(wire.ProjectAndUser) {
 		to.Project, to.User = x.api.options.IncompleteProjectID, x.api.options.IncompleteUserID
 	}
 	if x.v.Has(wire.ConsumerTypes) {
 		to.Type = &from.ConsumerType
-	}
-	for provider, allocation := range from.Allocations {
-		to.Resources[provider] = allocation.Resources
 	}
 	return to
 }

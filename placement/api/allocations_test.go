@@ -10,7 +10,22 @@ import (
 
 	"github.com/compute-agent/compute-agent/placement/api"
 	"github.com/compute-agent/compute-agent/placement/wire"
+	"github.com/compute-agent/compute-agent/providertree"
 )
+
+// consumerAnswer is all that an answer about a consumer has.
+type consumerAnswer struct {
+	Allocations        map[string]providerAnswer `json:"allocations"`
+	ProjectID          string                    `json:"project_id"`
+	UserID             string                    `json:"user_id"`
+	ConsumerGeneration *int64                    `json:"consumer_generation"`
+	ConsumerType       string                    `json:"consumer_type"`
+}
+
+type providerAnswer struct {
+	Generation int64                  `json:"generation"`
+	Resources  providertree.Resources `json:"resources"`
+}
 
 func TestAllocationsByMicroversion(t *testing.T) {
 	generation := func(n int64) *int64 { return &n }
@@ -18,14 +33,14 @@ func TestAllocationsByMicroversion(t *testing.T) {
 	host(t, h)
 	calls(t, h, call{method: "PUT", path: "/allocations/" + strings.ToUpper(inst1), version: "1.0", status: 204,
 		body: `{"allocations":[{"resource_provider":{"uuid":"` + rp1 + `"},"resources":{"VCPU":1,"MEMORY_MB":64}}]}`})
-	held := map[string]wire.ProviderAllocation{rp1: {Generation: generation(2), Resources: map[string]int64{"VCPU": 1, "MEMORY_MB": 64}}}
-	for version, want := range map[string]wire.ConsumerAllocations{
+	held := map[string]providerAnswer{rp1: {Generation: 2, Resources: providertree.Resources{"VCPU": 1, "MEMORY_MB": 64}}}
+	for version, want := range map[string]consumerAnswer{
 		"1.11": {Allocations: held},
 		"1.12": {Allocations: held, ProjectID: "no-project", UserID: api.IncompleteID},
 		"1.28": {Allocations: held, ProjectID: "no-project", UserID: api.IncompleteID, ConsumerGeneration: generation(1)},
 		"1.38": {Allocations: held, ProjectID: "no-project", UserID: api.IncompleteID, ConsumerGeneration: generation(1), ConsumerType: "unknown"},
 	} {
-		got := decoded[wire.ConsumerAllocations](t, call{method: "GET", path: "/allocations/" + inst1, version: version, status: 200}.do(t, h))
+		got := decoded[consumerAnswer](t, call{method: "GET", path: "/allocations/" + inst1, version: version, status: 200}.do(t, h))
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("at %s (-want +got):\n%s", version, diff)
 		}
@@ -40,7 +55,7 @@ func TestAllocationsByMicroversion(t *testing.T) {
 		}
 	}
 	nothing := decoded[wire.ConsumerAllocations](t, call{method: "GET", path: "/allocations/" + inst2, version: "1.39", status: 200}.do(t, h))
-	if diff := cmp.Diff(wire.ConsumerAllocations{Allocations: map[string]wire.ProviderAllocation{}}, nothing); diff != "" {
+	if diff := cmp.Diff(wire.ConsumerAllocations{Allocations: wire.ProviderResources{}}, nothing); diff != "" {
 		t.Errorf("of no consumer (-want +got):\n%s", diff)
 	}
 }

@@ -97,7 +97,7 @@ func expectConsumer(t *testing.T, h http.Handler, project, user string, generati
 	if got.ConsumerGeneration == nil {
 		t.Fatalf("there is no consumer: %+v", got)
 	}
-	if got.ProjectID != project || got.UserID != user || *got.ConsumerGeneration != generation || got.Allocations[rp1].Resources["VCPU"] != vcpu {
+	if got.ProjectID != project || got.UserID != user || *got.ConsumerGeneration != generation || got.Allocations[rp1]["VCPU"] != vcpu {
 		t.Errorf("the consumer is of %s and %s, at generation %d, and holds %+v; want %s, %s, %d, %d VCPU",
 			got.ProjectID, got.UserID, *got.ConsumerGeneration, got.Allocations, project, user, generation, vcpu)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/placement/api"
 	"github.com/compute-agent/compute-agent/placement/ledger"
+	"github.com/compute-agent/compute-agent/providertree"
 )
 
 // BenchmarkProjectUsages is GET /usages of a project with 100 consumers among 100,000, of 1,000
@@ -27,7 +28,7 @@ func BenchmarkProjectUsages(b *testing.B) {
 		list := make([]ledger.ConsumerAllocations, consumers)
 		for i := range list {
 			list[i] = ledger.ConsumerAllocations{Consumer: fmt.Sprintf("%036d", i), Project: fmt.Sprint("project", i%projects), User: "user",
-				Resources: map[string]map[string]int64{rp1: {"VCPU": 1}}}
+				Resources: providertree.ProviderResources{rp1: {"VCPU": 1}}}
 		}
 		return tx.ReplaceAllocations(list)
 	}); err != nil {

@@ -34,7 +34,7 @@ func TestAllocationAmounts(t *testing.T) {
 		t.Fatal(err)
 	}
 	claim := func(consumer string, amount int64) ledger.ConsumerAllocations {
-		return ledger.ConsumerAllocations{Consumer: consumer, Project: "q", User: "u", Resources: map[string]map[string]int64{"p": {"DISK_GB": amount}}}
+		return ledger.ConsumerAllocations{Consumer: consumer, Project: "q", User: "u", Resources: providertree.ProviderResources{"p": {"DISK_GB": amount}}}
 	}
 	for amount, want := range map[int64]ledger.Kind{0: ledger.InvalidAllocation, 1: 0, most: 0, most + 1: ledger.InvalidAllocation} {
 		_, err := update(func(tx *ledger.Tx) error {

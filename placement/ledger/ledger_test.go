@@ -14,6 +14,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/placementtest"
+	"github.com/compute-agent/compute-agent/providertree"
 )
 
 var ctx = context.Background()
@@ -206,7 +207,7 @@ func TestSwallowedError(t *testing.T) {
 		}
 		_ = tx.Reshape(ledger.Reshape{
 			Inventories: map[string]ledger.ProviderInventories{"p": {Inventories: []ledger.Inventory{inventory("VCPU", 1)}}},
-			Allocations: []ledger.ConsumerAllocations{{Consumer: "c", Project: "q", User: "u", Resources: map[string]map[string]int64{"p": {"VCPU": 2}}}},
+			Allocations: []ledger.ConsumerAllocations{{Consumer: "c", Project: "q", User: "u", Resources: providertree.ProviderResources{"p": {"VCPU": 2}}}},
 		})
 		return nil
 	})

@@ -11,17 +11,18 @@ import (
 
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/placementtest"
+	"github.com/compute-agent/compute-agent/providertree"
 )
 
 func inventory(class string, total int64) ledger.Inventory {
 	return ledger.Inventory{Class: class, Total: total, MinUnit: 1, MaxUnit: total, StepSize: 1, AllocationRatio: 1}
 }
 
-func claim(consumer string, resources map[string]map[string]int64) ledger.ConsumerAllocations {
+func claim(consumer string, resources providertree.ProviderResources) ledger.ConsumerAllocations {
 	return ledger.ConsumerAllocations{Consumer: consumer, Project: "q", User: "u", Resources: resources}
 }
 
-type resources = map[string]map[string]int64
+type resources = providertree.ProviderResources
 
 // TestGenerations says which generations each write moves, as OpenStack
 // Placement 8.0.0 moves them. To begin with, provider a has generation 2 and

@@ -24,7 +24,7 @@ type ConsumerAllocations struct {
 	Type *string
 	// Resources are amounts by provider uuid and class name. None: all
 	// allocations of the consumer and its record are deleted.
-	Resources map[string]map[string]int64
+	Resources providertree.ProviderResources
 }
 
 // ProviderInventories replaces all inventories of a provider in a reshape.

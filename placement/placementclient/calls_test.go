@@ -28,7 +28,7 @@ func TestAllocations(t *testing.T) {
 	}}
 	client := newClient(t, server)
 	a, err := client.Allocations(t.Context(), "c")
-	if err != nil || a.Allocations[provider].Resources["VCPU"] != 2 || a.ConsumerGeneration == nil || *a.ConsumerGeneration != 3 || a.Date.Sub(a.Written) != time.Hour {
+	if err != nil || a.Allocations[provider]["VCPU"] != 2 || a.ConsumerGeneration == nil || *a.ConsumerGeneration != 3 || a.Date.Sub(a.Written) != time.Hour {
 		t.Errorf("%+v %v", a, err)
 	}
 	if a, err = client.Allocations(t.Context(), "c"); err != nil || a.ConsumerGeneration != nil || !a.Written.IsZero() {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/placement/ledger"
+	"github.com/compute-agent/compute-agent/providertree"
 )
 
 // Dump is all that a snapshot shows, in plain values.
@@ -42,7 +43,7 @@ type InventoryDump struct {
 type ConsumerDump struct {
 	Generation          int64
 	Project, User, Type string
-	Allocations         map[string]map[string]int64
+	Allocations         providertree.ProviderResources
 }
 
 // DumpOf draws a snapshot, and checks on the way that its ways to the same
@@ -66,7 +67,7 @@ func DumpOf(s *ledger.Snapshot) (Dump, error) {
 		if !ok || again != c {
 			return dump, fmt.Errorf("consumer %s is not found by its uuid", c.UUID)
 		}
-		dumped := ConsumerDump{Generation: c.Generation, Project: c.Project, User: c.User, Type: c.Type, Allocations: map[string]map[string]int64{}}
+		dumped := ConsumerDump{Generation: c.Generation, Project: c.Project, User: c.User, Type: c.Type, Allocations: providertree.ProviderResources{}}
 		for _, a := range c.Allocations {
 			if dumped.Allocations[a.Provider] == nil {
 				dumped.Allocations[a.Provider] = map[string]int64{}

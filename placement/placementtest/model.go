@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/compute-agent/compute-agent/placement/ledger"
+	"github.com/compute-agent/compute-agent/providertree"
 )
 
 // Model is a Placement of maps and loops: slow, and plain enough to be
@@ -91,7 +92,7 @@ func (m *Model) clone() *Model {
 		c.Providers[uuid] = p
 	}
 	for uuid, con := range m.Consumers {
-		allocations := map[string]map[string]int64{}
+		allocations := providertree.ProviderResources{}
 		for p, r := range con.Allocations {
 			allocations[p] = maps.Clone(r)
 		}

@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/compute-agent/compute-agent/placement/ledger"
+	"github.com/compute-agent/compute-agent/providertree"
 )
 
 // Op is one write, for a ledger and for the model alike.
@@ -198,7 +199,7 @@ func drawAllocations(t *rapid.T, m *Model, least int) []ledger.ConsumerAllocatio
 	var out []ledger.ConsumerAllocations
 	for _, uuid := range rapid.SliceOfNDistinct(rapid.SampledFrom(opConsumers), least, 3, rapid.ID[string]).Draw(t, "consumers") {
 		req := ledger.ConsumerAllocations{Consumer: uuid, Project: rapid.SampledFrom([]string{"q0", "q1"}).Draw(t, "project"), User: "u0",
-			CheckGeneration: rapid.Bool().Draw(t, "1.28"), Resources: map[string]map[string]int64{}}
+			CheckGeneration: rapid.Bool().Draw(t, "1.28"), Resources: providertree.ProviderResources{}}
 		if c, ok := m.Consumers[uuid]; ok && rapid.IntRange(0, 4).Draw(t, "stale") > 0 {
 			gen := c.Generation
 			req.Generation = &gen

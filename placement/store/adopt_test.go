@@ -15,6 +15,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/placementtest"
+	"github.com/compute-agent/compute-agent/providertree"
 )
 
 type request = []any // method, path, body
@@ -106,7 +107,7 @@ func TestAdoptAndHandBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	held := map[string]map[string]int64{host: {"VCPU": 4}, numa: {"CUSTOM_GPU": 1}}
+	held := providertree.ProviderResources{host: {"VCPU": 4}, numa: {"CUSTOM_GPU": 1}}
 	want := placementtest.Dump{
 		Providers: map[string]placementtest.ProviderDump{
 			host: {Name: "host", Root: host, Generation: 3, Aggregates: []string{aggr}, Used: map[string]int64{"VCPU": 4}, Consumers: []string{guest}, Children: []string{numa},
@@ -133,7 +134,7 @@ func TestAdoptAndHandBack(t *testing.T) {
 		}
 		gen := int64(1)
 		return tx.ReplaceAllocations([]ledger.ConsumerAllocations{{Consumer: guest, CheckGeneration: true, Generation: &gen, Project: "q2", User: "u",
-			Resources: map[string]map[string]int64{other: {"CUSTOM_GPU": 2}, host: {"MEMORY_MB": 100}}}})
+			Resources: providertree.ProviderResources{other: {"CUSTOM_GPU": 2}, host: {"MEMORY_MB": 100}}}})
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -198,7 +199,7 @@ func TestOldRows(t *testing.T) {
 	}
 	claim := func(uuid string, amount int64) error {
 		_, err := l.Update(ctx, func(tx *ledger.Tx) error {
-			return tx.ReplaceAllocations([]ledger.ConsumerAllocations{{Consumer: uuid, CheckGeneration: true, Project: "q", User: "u", Resources: map[string]map[string]int64{"a": {"VCPU": amount}}}})
+			return tx.ReplaceAllocations([]ledger.ConsumerAllocations{{Consumer: uuid, CheckGeneration: true, Project: "q", User: "u", Resources: providertree.ProviderResources{"a": {"VCPU": amount}}}})
 		})
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/compute-agent/compute-agent/placement/ledger"
+	"github.com/compute-agent/compute-agent/providertree"
 )
 
 func vcpus(total int64) ledger.Inventory {
@@ -79,7 +80,7 @@ func BenchmarkClaim(b *testing.B) {
 					i := int(next.Add(1))
 					if _, err := l.Update(ctx, func(tx *ledger.Tx) error {
 						return tx.ReplaceAllocations([]ledger.ConsumerAllocations{{Consumer: fmt.Sprintf("%036d", i), Project: "q", User: "u", CheckGeneration: true,
-							Resources: map[string]map[string]int64{host0(i % 1000): {"VCPU": 1}}}})
+							Resources: providertree.ProviderResources{host0(i % 1000): {"VCPU": 1}}}})
 					}); err != nil {
 						b.Error(err)
 						return
@@ -113,11 +114,11 @@ func BenchmarkReshape(b *testing.B) {
 	const trees, consumers = 100, 1000
 	l, _ := hosts(b, trees)
 	child := func(i, k int) string { return fmt.Sprintf("%08d-0000-4000-8000-%012d", i, k) }
-	at := func(i int, split bool) map[string]map[string]int64 {
+	at := func(i int, split bool) providertree.ProviderResources {
 		if split {
-			return map[string]map[string]int64{child(i, 1): {"VCPU": 2}, child(i, 2): {"VCPU": 2}, host0(i): {"MEMORY_MB": 1}}
+			return providertree.ProviderResources{child(i, 1): {"VCPU": 2}, child(i, 2): {"VCPU": 2}, host0(i): {"MEMORY_MB": 1}}
 		}
-		return map[string]map[string]int64{host0(i): {"VCPU": 4, "MEMORY_MB": 1}}
+		return providertree.ProviderResources{host0(i): {"VCPU": 4, "MEMORY_MB": 1}}
 	}
 	memory := vcpus(1 << 30)
 	memory.Class = "MEMORY_MB"
@@ -182,7 +183,7 @@ func BenchmarkLoad(b *testing.B) {
 					return err
 				}
 				if err := tx.ReplaceAllocations([]ledger.ConsumerAllocations{{Consumer: fmt.Sprintf("%036d", i), Project: "q", User: "u",
-					Resources: map[string]map[string]int64{uuid(i): {"VCPU": 1}, uuid(i - i%7): {"VCPU": 1}}}}); err != nil {
+					Resources: providertree.ProviderResources{uuid(i): {"VCPU": 1}, uuid(i - i%7): {"VCPU": 1}}}}); err != nil {
 					return err
 				}
 			}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/placementtest"
+	"github.com/compute-agent/compute-agent/providertree"
 )
 
 // childEnv makes the test binary a server process that writes as fast as it
@@ -56,7 +57,7 @@ func storm(l *ledger.Ledger, name string) error {
 				var used int64
 				_, err := l.Update(ctx, func(tx *ledger.Tx) error {
 					if err := tx.ReplaceAllocations([]ledger.ConsumerAllocations{{Consumer: consumer, Project: "q", User: "u", CheckGeneration: true,
-						Resources: map[string]map[string]int64{"shared": {"VCPU": 1}}}}); err != nil {
+						Resources: providertree.ProviderResources{"shared": {"VCPU": 1}}}}); err != nil {
 						return err
 					}
 					p, _ := tx.Provider("shared")

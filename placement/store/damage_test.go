@@ -15,6 +15,7 @@ import (
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/placementtest"
 	"github.com/compute-agent/compute-agent/placement/store"
+	"github.com/compute-agent/compute-agent/providertree"
 )
 
 // filled makes a database with providers and claims, and closes it in good order.
@@ -25,7 +26,7 @@ func filled(t *testing.T, path string) {
 	for n := range 40 {
 		if _, err := l.Update(ctx, func(tx *ledger.Tx) error {
 			return tx.ReplaceAllocations([]ledger.ConsumerAllocations{{Consumer: fmt.Sprint("consumer", n), Project: "p", User: "u",
-				Resources: map[string]map[string]int64{"shared": {"VCPU": 1}}}})
+				Resources: providertree.ProviderResources{"shared": {"VCPU": 1}}}})
 		}); err != nil {
 			t.Fatal(err)
 		}
@@ -205,7 +206,7 @@ func TestDamageFoundLater(t *testing.T) {
 	}
 	before := l.Current()
 	_, err = l.Update(ctx, func(tx *ledger.Tx) error {
-		return tx.ReplaceAllocations([]ledger.ConsumerAllocations{{Consumer: "late", Project: "p", User: "u", Resources: map[string]map[string]int64{"shared": {"VCPU": 1}}}})
+		return tx.ReplaceAllocations([]ledger.ConsumerAllocations{{Consumer: "late", Project: "p", User: "u", Resources: providertree.ProviderResources{"shared": {"VCPU": 1}}}})
 	})
 	if !errors.Is(err, sqldb.ErrCorrupt) {
 		t.Errorf("got %v, want ErrCorrupt", err)

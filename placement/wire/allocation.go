@@ -3,6 +3,7 @@
 package wire
 
 import (
+	"encoding/json"
 	"math"
 
 	"github.com/compute-agent/compute-agent/internal/jsonkit"
@@ -17,7 +18,7 @@ import (
 type ConsumerAllocations struct {
 	// Allocations are by provider. None, where it may be so (POST, and PUT from 1.28): the consumer
 	// gives back all.
-	Allocations map[string]ProviderAllocation `json:"allocations"`
+	Allocations ProviderResources `json:"allocations"`
 	// ProjectID and UserID are the consumer's owners: requests from 1.8, responses from 1.12.
 	ProjectID string `json:"project_id,omitempty"`
 	UserID    string `json:"user_id,omitempty"`
@@ -30,13 +31,35 @@ type ConsumerAllocations struct {
 	Mappings map[string][]string `json:"mappings,omitempty"`
 }
 
-// ProviderAllocation is what a consumer holds of one provider.
-type ProviderAllocation struct {
-	// Generation is the provider's, in responses. It may stand in requests, and is not looked at
-	// there.
-	Generation *int64 `json:"generation,omitempty"`
-	// Resources are amounts by resource class.
-	Resources map[string]int64 `json:"resources"`
+// ProviderResources is a [providertree.ProviderResources] in the form of the API, and converts from
+// and to one. The provider's generation, which may stand beside its resources, is not kept.
+type ProviderResources providertree.ProviderResources
+
+// resourcesForm is the form of what is held of one provider.
+type resourcesForm struct {
+	Resources providertree.Resources `json:"resources"`
+}
+
+// MarshalJSON encodes it as {"UUID": {"resources": {"CLASS": 1}}}.
+func (p ProviderResources) MarshalJSON() ([]byte, error) {
+	form := make(map[string]resourcesForm, len(p))
+	for provider, amounts := range p {
+		form[provider] = resourcesForm{amounts}
+	}
+	return json.Marshal(form)
+}
+
+// UnmarshalJSON is the inverse of MarshalJSON.
+func (p *ProviderResources) UnmarshalJSON(b []byte) error {
+	var form map[string]resourcesForm
+	if err := json.Unmarshal(b, &form); err != nil || form == nil {
+		return err
+	}
+	*p = make(ProviderResources, len(form))
+	for provider, held := range form {
+		(*p)[provider] = held.Resources
+	}
+	return nil
 }
 
 // ProviderAllocations is GET /resource_providers/{uuid}/allocations: who holds what of the
@@ -106,7 +129,7 @@ func (r *reader) consumerAllocations(v Version, emptied bool) (a ConsumerAllocat
 		switch k := string(key); {
 		case k == "allocations":
 			seen.allocations = true
-			a.Allocations = map[string]ProviderAllocation{}
+			a.Allocations = ProviderResources{}
 			if v.Has(AllocationsByUUID) {
 				err = r.allocationsByUUID(a.Allocations)
 			} else {
@@ -157,39 +180,37 @@ func (r *reader) consumerAllocations(v Version, emptied bool) (a ConsumerAllocat
 	return a, err
 }
 
-func (r *reader) allocationsByUUID(into map[string]ProviderAllocation) error {
+func (r *reader) allocationsByUUID(into ProviderResources) error {
 	return r.Object(func(key []byte) error {
 		provider := string(key)
 		if !IsUUIDKey(provider) {
 			return r.Unknown()
 		}
-		var p ProviderAllocation
+		var resources providertree.Resources
 		err := r.Object(func(key []byte) (err error) {
 			switch string(key) {
 			case "resources":
-				p.Resources, err = r.resources()
+				resources, err = r.resources()
 			case "generation":
-				var generation int64
-				generation, err = r.generation()
-				p.Generation = &generation
+				_, err = r.generation()
 			default:
 				err = r.Unknown()
 			}
 			return err
 		})
-		if err == nil && p.Resources == nil {
+		if err == nil && resources == nil {
 			err = r.Missing("resources")
 		}
-		into[provider] = p
+		into[provider] = resources
 		return err
 	})
 }
 
 // allocationList reads the list form that allocations had before 1.12.
-func (r *reader) allocationList(into map[string]ProviderAllocation) error {
+func (r *reader) allocationList(into ProviderResources) error {
 	return r.Array(func(int) error {
 		var provider string
-		var p ProviderAllocation
+		var resources providertree.Resources
 		err := r.Object(func(key []byte) (err error) {
 			switch string(key) {
 			case "resource_provider":
@@ -205,7 +226,7 @@ func (r *reader) allocationList(into map[string]ProviderAllocation) error {
 					err = r.Missing("uuid")
 				}
 			case "resources":
-				p.Resources, err = r.resources()
+				resources, err = r.resources()
 			default:
 				err = r.Unknown()
 			}
@@ -215,17 +236,17 @@ func (r *reader) allocationList(into map[string]ProviderAllocation) error {
 		case err != nil:
 		case provider == "":
 			err = r.Missing("resource_provider")
-		case p.Resources == nil:
+		case resources == nil:
 			err = r.Missing("resources")
 		}
-		into[provider] = p
+		into[provider] = resources
 		return err
 	})
 }
 
 // resources reads amounts by resource class: at least one, each at least 1.
-func (r *reader) resources() (map[string]int64, error) {
-	resources := map[string]int64{}
+func (r *reader) resources() (providertree.Resources, error) {
+	resources := providertree.Resources{}
 	err := r.Object(func(key []byte) error {
 		class := string(key)
 		if !providertree.IsSymbol(class) {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/compute-agent/compute-agent/placement/wire"
+	"github.com/compute-agent/compute-agent/providertree"
 )
 
 // BenchmarkDecodeReshape reads a reshape of 100 providers and 1,000 consumers with allocations of 9
@@ -19,9 +20,9 @@ func BenchmarkDecodeReshape(b *testing.B) {
 		shape.Inventories[uuid(1, i)] = wire.Inventories{Generation: 1, Inventories: map[string]wire.Inventory{"VCPU": wire.DefaultInventory(64), "MEMORY_MB": wire.DefaultInventory(1 << 20)}}
 	}
 	for i := range 1000 {
-		held := map[string]wire.ProviderAllocation{}
+		held := wire.ProviderResources{}
 		for j := range 9 {
-			held[uuid(1, (i+j)%100)] = wire.ProviderAllocation{Resources: map[string]int64{"VCPU": 1, "MEMORY_MB": 512}}
+			held[uuid(1, (i+j)%100)] = providertree.Resources{"VCPU": 1, "MEMORY_MB": 512}
 		}
 		generation := int64(1)
 		shape.Allocations[uuid(2, i)] = wire.ConsumerAllocations{Allocations: held, ProjectID: uuid(3, i%10), UserID: uuid(4, i%10), ConsumerGeneration: &generation, ConsumerType: "INSTANCE"}

@@ -132,7 +132,7 @@ func TestRequestsReadBackAsTheyWereEncoded(t *testing.T) {
 		"MEMORY_MB": {Total: 1024, Reserved: 512, MinUnit: 2, MaxUnit: 64, StepSize: 2, AllocationRatio: 1.5},
 	}}
 	allocations := wire.ConsumerAllocations{
-		Allocations: map[string]wire.ProviderAllocation{uuidA: {Resources: map[string]int64{"VCPU": 2, "MEMORY_MB": 64}}},
+		Allocations: wire.ProviderResources{uuidA: {"VCPU": 2, "MEMORY_MB": 64}},
 		ProjectID:   "project", UserID: "user", ConsumerGeneration: &generation, ConsumerType: "INSTANCE",
 		Mappings: map[string][]string{"_NET1": {uuidA, uuidB}},
 	}
@@ -150,7 +150,7 @@ func TestRequestsReadBackAsTheyWereEncoded(t *testing.T) {
 		{"aggregates", wire.AggregateList{Aggregates: []string{uuidA, uuidB}, Generation: &generation}},
 		{"traits", wire.ProviderTraits{Traits: []string{"CUSTOM_A"}, Generation: 5}},
 		{"put allocations", allocations},
-		{"allocations", map[string]wire.ConsumerAllocations{uuidA: allocations, uuidB: {Allocations: map[string]wire.ProviderAllocation{}, ProjectID: "p", UserID: "u", ConsumerType: "MIGRATION"}}},
+		{"allocations", map[string]wire.ConsumerAllocations{uuidA: allocations, uuidB: {Allocations: wire.ProviderResources{}, ProjectID: "p", UserID: "u", ConsumerType: "MIGRATION"}}},
 		{"reshape", wire.Reshape{Inventories: map[string]wire.Inventories{uuidA: inventories}, Allocations: map[string]wire.ConsumerAllocations{uuidB: allocations}}},
 	} {
 		body, err := json.Marshal(c.request)

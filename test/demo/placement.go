@@ -108,12 +108,12 @@ func readHoldings(ctx context.Context) (holdings, error) {
 			return nil, err
 		}
 		h[g.name] = map[string]map[string]int64{}
-		for provider, a := range held.Allocations {
+		for provider, amounts := range held.Allocations {
 			name, known := names[provider]
 			if !known {
 				name = provider // on another host: it will be noticed
 			}
-			h[g.name][name] = a.Resources
+			h[g.name][name] = amounts
 		}
 	}
 	return h, nil

@@ -144,16 +144,22 @@ func (g *guess) learn(o op, a answer) error {
 	f := g.clone()
 	switch o.kind {
 	case getConsumer:
-		var body wire.ConsumerAllocations
+		var body struct {
+			Generation  *int64 `json:"consumer_generation"`
+			Allocations map[string]struct {
+				Generation int64   `json:"generation"`
+				Resources  amounts `json:"resources"`
+			} `json:"allocations"`
+		}
 		if err := json.Unmarshal([]byte(a.body), &body); err != nil {
 			return err
 		}
 		delete(f.consumers, o.subject)
-		if body.ConsumerGeneration != nil {
-			h := holding{*body.ConsumerGeneration, map[string]amounts{}}
+		if body.Generation != nil {
+			h := holding{*body.Generation, map[string]amounts{}}
 			for p, held := range body.Allocations {
 				h.resources[p] = held.Resources
-				f.providers[p] = offer{*held.Generation, f.providers[p].totals}
+				f.providers[p] = offer{held.Generation, f.providers[p].totals}
 			}
 			f.consumers[o.subject] = h
 		}
