@@ -128,13 +128,9 @@ func (s *server) AvailableNodes(ctx context.Context, _ *driverv1.AvailableNodesR
 // UpdateProviderTree lets the driver edit a copy of the tree. Cost: the driver's, and O(size of
 // both trees).
 func (s *server) UpdateProviderTree(ctx context.Context, req *driverv1.UpdateProviderTreeRequest) (*driverv1.UpdateProviderTreeResponse, error) {
-	tree, err := protocol.ToTree(req.GetTree())
+	tree, given, err := received(req.GetTree(), req.GetAllocations())
 	if err != nil {
-		return nil, unreadable("tree", err)
-	}
-	given, err := protocol.ToAllocations(req.GetAllocations())
-	if err != nil {
-		return nil, unreadable("allocations", err)
+		return nil, err
 	}
 	if err := s.nodes.lock(ctx); err != nil {
 		return nil, err

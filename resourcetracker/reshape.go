@@ -275,20 +275,18 @@ func (g *reshapeGuard) checkOwner(consumer string, before, after providertree.Co
 }
 
 // checkPlaces looks at what one consumer is to hold on one provider. Placement looks at the units
-// of everything that it is sent, so they count for all that a changed consumer holds.
+// of everything that it is sent, so they count for all that a changed consumer holds. What an
+// amount is by itself was checked when the driver's answer arrived, see
+// [providertree.Allocations.Canonical].
 func (g *reshapeGuard) checkPlaces(consumer, provider string, resources providertree.Resources, changed bool) {
 	if len(resources) == 0 {
 		g.defect(consumer, provider, "", "it would hold an empty set of resources there, which Placement refuses; leave out a provider without resources")
 	}
+	if !g.own[provider] {
+		return
+	}
 	for _, class := range slices.Sorted(maps.Keys(resources)) {
 		n := resources[class]
-		if n < 1 || n > providertree.MaxUnit {
-			g.defect(consumer, provider, class, "it would hold %d, and an allocation is at least 1 and at most %d", n, int64(providertree.MaxUnit))
-			continue
-		}
-		if !g.own[provider] {
-			continue
-		}
 		inv, found := g.desired.Inventory(provider, class)
 		i := inv.Limits()
 		broken := i.Units(n)
