@@ -127,33 +127,3 @@ type Trait struct {
 
 // Standard reports whether the trait is one of os-traits.
 func (t *Trait) Standard() bool { return !strings.HasPrefix(t.Name, providertree.CustomPrefix) }
-
-// Consumer is the owner of allocations: an instance, a migration, a volume.
-type Consumer struct {
-	ID         int64
-	UUID       string
-	Generation int64
-	// Project and User are Keystone's IDs.
-	Project, User string
-	// Type is the consumer type (1.38); "" is shown as "unknown".
-	Type string
-	// Allocations are in order of provider ID, then class ID.
-	Allocations          []Allocation
-	CreatedAt, UpdatedAt time.Time
-}
-
-// visible reports whether the API shows the consumer: it has a record and
-// allocations. A database that an old Placement wrote can have allocations
-// without a consumer record (ID 0 here), which count as used and are not
-// shown, and records without allocations.
-func (c *Consumer) visible() bool { return c.ID != 0 && len(c.Allocations) > 0 }
-
-// Allocation is the amount of one class of one provider that a consumer has.
-type Allocation struct {
-	Provider             string // uuid
-	Class                string
-	Used                 int64
-	CreatedAt, UpdatedAt time.Time
-
-	provider, class int64 // the IDs of Provider and Class
-}
