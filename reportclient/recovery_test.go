@@ -112,6 +112,23 @@ func TestAggregatesOfOldClients(t *testing.T) {
 	})
 }
 
+// TestRenameLeavesTheParent: Placement takes no generation with a new name. So a rename says
+// nothing of the parent, which another client may have changed since the tree was read.
+func TestRenameLeavesTheParent(t *testing.T) {
+	onBoth(t, func(t *testing.T, url string) {
+		client, _, now := observed(t, url)
+		ok(t, apply(t, client, child(1, 2, "cn1_gpu"), child(1, 3, "cn1_numa")))
+		asAdmin(t, "1.37", http.MethodPut, url+"/resource_providers/"+id(2), `{"name": "cn1_gpu", "parent_provider_uuid": "`+id(3)+`"}`)
+		ok(t, apply(t, client, func(t *testing.T, tr *providertree.Tree) { _, err := tr.Rename(id(2), "cn1_vgpu"); ok(t, err) }))
+		now.pass(6 * time.Minute)
+		tree, err := client.Tree(t.Context(), id(1), "cn1")
+		ok(t, err)
+		if p, _ := tree.Provider(id(2)); p.Name != "cn1_vgpu" || p.ParentUUID != id(3) {
+			t.Errorf("%s is below %s", p.Name, p.ParentUUID)
+		}
+	})
+}
+
 // TestProviderVanishesWhileRead: a child that another client deletes between the listing and the
 // reading is a concurrent write like any other, so that the pass is computed again at once.
 func TestProviderVanishesWhileRead(t *testing.T) {

@@ -168,6 +168,14 @@ func TestRequestsReadBackAsTheyWereEncoded(t *testing.T) {
 	}
 }
 
+// TestParentThatIsNotSet is left out, whatever it is.
+func TestParentThatIsNotSet(t *testing.T) {
+	body, err := json.Marshal(wire.ProviderUpdate{Name: "n", Parent: wire.ParentChange{UUID: uuidB}})
+	if err != nil || string(body) != `{"name":"n"}` {
+		t.Errorf("%s, %v", body, err)
+	}
+}
+
 func TestLastOfEqualKeysCounts(t *testing.T) {
 	got, err := wire.DecodeInventories([]byte(`{"inventories":{"VCPU":{"total":1}},"inventories":{"DISK_GB":{"total":1,"total":2}},"resource_provider_generation":1}`))
 	if err != nil {

@@ -105,6 +105,9 @@ type ParentChange struct {
 	UUID string
 }
 
+// IsZero reports whether it is left out.
+func (c ParentChange) IsZero() bool { return !c.Set }
+
 // MarshalJSON writes the UUID, or null.
 func (c ParentChange) MarshalJSON() ([]byte, error) {
 	if c.UUID == "" {
