@@ -77,11 +77,7 @@ func (c *Client) localProviders(ctx context.Context, root string) ([]string, err
 	}
 	out := make([]string, 0, len(list))
 	for _, rp := range list {
-		uuid, err := providertree.CanonicalUUID(rp.UUID)
-		if err != nil {
-			return nil, fmt.Errorf("%w: a resource provider in the tree of %s: %w", ErrUnexpected, root, err)
-		}
-		out = append(out, uuid)
+		out = append(out, canonical(rp.UUID))
 	}
 	return out, nil
 }
@@ -90,10 +86,7 @@ func (c *Client) localProviders(ctx context.Context, root string) ([]string, err
 func allocationsFromWire(in wire.ProviderResources) providertree.ProviderResources {
 	out := make(providertree.ProviderResources, len(in))
 	for provider, amounts := range in {
-		if canonical, err := providertree.CanonicalUUID(provider); err == nil {
-			provider = canonical
-		}
-		out[provider] = amounts
+		out[canonical(provider)] = amounts
 	}
 	return out
 }

@@ -40,7 +40,7 @@ func (c *Client) Apply(ctx context.Context, root string, plan Plan) error {
 	run.learnGenerations()
 	result := &ApplyError{}
 	for i, op := range plan.Operations {
-		if plan.Progress != nil && i > 0 {
+		if plan.Progress != nil {
 			plan.Progress(i)
 		}
 		if cause := run.blocked(op); cause != nil {
@@ -295,9 +295,7 @@ func (r *run) checkAggregates(ctx context.Context, op Operation, path string) er
 		return err
 	}
 	for i, aggregate := range now.Aggregates {
-		if canonical, err := providertree.CanonicalUUID(aggregate); err == nil {
-			now.Aggregates[i] = canonical
-		}
+		now.Aggregates[i] = canonical(aggregate)
 	}
 	slices.Sort(now.Aggregates)
 	if !slices.Equal(slices.Compact(now.Aggregates), op.Before.Aggregates) {

@@ -128,7 +128,7 @@ func (c *Client) settle(ctx context.Context, r *Reshape, lost error) (ReshapeOut
 		return ReshapeUnknown, fmt.Errorf("it is unknown whether the reshape happened: %w (at first: %s)", why, lost.Error())
 	}
 	found, err := c.compareReshape(ctx, r)
-	if err == nil && found.happened > 0 && found.not > 0 { // it arrived while we looked
+	if found.happened > 0 && found.not > 0 { // it arrived while we looked
 		found, err = c.compareReshape(ctx, r)
 	}
 	if err != nil {

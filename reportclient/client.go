@@ -330,6 +330,13 @@ func toWire(inventories providertree.Inventories) map[string]wire.Inventory {
 	return out
 }
 
+// canonical is a uuid of an answer in the form that a tree keeps: Placement gives it back as it was
+// written. The Placement client refuses answers in which something else stands for one.
+func canonical(uuid string) string {
+	out, _ := providertree.CanonicalUUID(uuid)
+	return out
+}
+
 // markStale notes that providers must be read again before the next plan.
 func (n *node) markStale(uuids ...string) {
 	if n.stale == nil {

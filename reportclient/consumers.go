@@ -110,14 +110,12 @@ func (c *Client) Holdings(ctx context.Context, root string) (Holdings, error) {
 
 // held reads one provider's inventories and allocations.
 func (c *Client) held(ctx context.Context, rp wire.ResourceProvider) (Held, error) {
-	uuid, err := providertree.CanonicalUUID(rp.UUID)
-	if err != nil {
-		return Held{}, fmt.Errorf("%w: resource provider %q: %w", ErrUnexpected, rp.Name, err)
-	}
+	uuid := canonical(rp.UUID)
 	out := Held{UUID: uuid, Name: rp.Name, Allocations: map[string]providertree.Resources{}}
 	var inventories wire.Inventories
 	var allocations map[string]wire.HeldAllocation
-	if err = c.placement.Do(ctx, http.MethodGet, "/resource_providers/"+uuid+"/inventories", nil, &inventories); err == nil {
+	err := c.placement.Do(ctx, http.MethodGet, "/resource_providers/"+uuid+"/inventories", nil, &inventories)
+	if err == nil {
 		allocations, err = c.placement.AllocationsOf(ctx, uuid)
 	}
 	if errors.Is(err, ErrNotFound) {
@@ -128,11 +126,7 @@ func (c *Client) held(ctx context.Context, rp wire.ResourceProvider) (Held, erro
 	}
 	out.Inventories = inventoriesFromWire(inventories.Inventories)
 	for consumer, a := range allocations {
-		consumer, err = providertree.CanonicalUUID(consumer)
-		if err != nil {
-			return out, fmt.Errorf("%w: a consumer of resource provider %s: %w", ErrUnexpected, rp.Name, err)
-		}
-		out.Allocations[consumer] = a.Resources
+		out.Allocations[canonical(consumer)] = a.Resources
 	}
 	return out, nil
 }

@@ -24,14 +24,9 @@ func (c *Client) FindByName(ctx context.Context, name string) (uuid string, ok b
 		return "", false, err
 	}
 	for _, rp := range list {
-		if rp.Name != name { // databases that compare names without regard to case
-			continue
+		if rp.Name == name { // databases may compare names without regard to case
+			return canonical(rp.UUID), true, nil
 		}
-		uuid, err := providertree.CanonicalUUID(rp.UUID)
-		if err != nil {
-			return "", false, fmt.Errorf("%w: resource provider %q: %w", ErrUnexpected, name, err)
-		}
-		return uuid, true, nil
 	}
 	return "", false, nil
 }

@@ -48,8 +48,8 @@ type Operation struct {
 // nothing to do.
 type Plan struct {
 	Operations []Operation
-	// Progress, if it is not nil, is called by Apply after each operation with how many of them are
-	// over.
+	// Progress, if it is not nil, is called by Apply before each operation with how many of them
+	// are over.
 	Progress func(done int)
 	// desired is the tree that holds when all operations have happened.
 	desired *providertree.Tree

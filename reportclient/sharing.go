@@ -37,7 +37,7 @@ func (c *Client) addSharing(ctx context.Context, n *node, tree *providertree.Tre
 			return err
 		}
 		for _, rp := range list {
-			if uuid, err := providertree.CanonicalUUID(rp.UUID); err != nil || tree.Exists(uuid) {
+			if tree.Exists(canonical(rp.UUID)) {
 				continue // found before, or one of the node's own
 			}
 			p, err := c.fill(ctx, n, rp)

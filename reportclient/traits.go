@@ -27,25 +27,19 @@ func (c *Client) Plan(known, desired *providertree.Tree) Plan {
 // to know: the tree itself, if there are none.
 func (c *Client) Possible(known, desired *providertree.Tree) *providertree.Tree {
 	c.mu.Lock()
-	unknown := make([]string, 0, len(c.unknown))
-	for trait := range c.unknown {
-		unknown = append(unknown, trait)
+	defer c.mu.Unlock()
+	if len(c.unknown) == 0 {
+		return desired
 	}
-	c.mu.Unlock()
-	if len(unknown) > 0 {
-		desired = desired.Clone()
-		for _, uuid := range desired.UUIDs() {
-			for _, trait := range unknown {
-				if known.HasTraits(uuid, trait) {
-					continue // Placement has learnt it meanwhile
-				}
-				if _, err := desired.RemoveTraits(uuid, trait); err != nil {
-					continue // the tree lists only providers that it has
-				}
+	possible := desired.Clone()
+	for _, uuid := range possible.UUIDs() {
+		for trait := range c.unknown {
+			if !known.HasTraits(uuid, trait) { // Placement may have learnt it meanwhile
+				_, _ = possible.RemoveTraits(uuid, trait) // no error: it has the provider
 			}
 		}
 	}
-	return desired
+	return possible
 }
 
 // knownTraits asks which of these traits Placement knows, and remembers the others.
