@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/compute-agent/compute-agent/placement"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/reportclient"
 )
@@ -72,6 +73,37 @@ func TestHoldings(t *testing.T) {
 			t.Errorf("a consumer that is not there: %+v, %v", gone, err)
 		}
 	})
+}
+
+// TestHoldingsOfAChangingNode: a consumer that lets go between the two readings is left out, also
+// of what is used. A provider that shares says so.
+func TestHoldingsOfAChangingNode(t *testing.T) {
+	url := bundled(t, placement.Auth{Strategy: placement.NoAuth})
+	client, requests := crowd(t, url)
+	writer, _, _ := observed(t, url)
+	ok(t, apply(t, writer, traits(gpu0, providertree.TraitSharesViaAggregate)))
+	requests.fail = func(r *http.Request) (*http.Response, error) {
+		if r.URL.Path == "/allocations/"+id(moving) {
+			c, err := writer.Consumer(t.Context(), id(moving))
+			ok(t, err)
+			_, err = writer.DeleteOurPart(t.Context(), c, []string{id(cn1)})
+			ok(t, err)
+		}
+		return nil, nil
+	}
+	got, err := client.Holdings(t.Context(), id(cn1))
+	ok(t, err)
+	if d := cmp.Diff([]string{id(alice), id(bob)}, slices.Sorted(maps.Keys(got.Consumers))); d != "" {
+		t.Error(d)
+	}
+	for i, want := range []struct {
+		sharing bool
+		used    providertree.Resources
+	}{{false, providertree.Resources{"VCPU": 2}}, {true, providertree.Resources{"CUSTOM_GPU": 3}}} {
+		if p := got.Providers[i]; p.Sharing != want.sharing || !maps.Equal(p.Used(), want.used) {
+			t.Errorf("%s: sharing %t, used %v", p.Name, p.Sharing, p.Used())
+		}
+	}
 }
 
 // TestAgeIsPlacementsOwn: the age of a consumer does not depend on the local clock.

@@ -62,17 +62,18 @@ func (c *counter) since() []string {
 
 // onBoth runs a test against the bundled Placement and against OpenStack's own.
 func onBoth(t *testing.T, test func(t *testing.T, url string)) {
-	t.Run("bundled", func(t *testing.T) {
-		server, err := placement.New(t.Context(), placement.Config{
-			StateDir: t.TempDir(), Auth: placement.Auth{Strategy: placement.NoAuth}, Logger: zerolog.Nop(),
-		})
-		ok(t, err)
-		defer func() { ok(t, server.Close()) }()
-		web := httptest.NewServer(server.Handler())
-		defer web.Close()
-		test(t, web.URL)
-	})
+	t.Run("bundled", func(t *testing.T) { test(t, bundled(t, placement.Auth{Strategy: placement.NoAuth})) })
 	t.Run("openstack", func(t *testing.T) { test(t, testproc.StartPlacement(t).URL) })
+}
+
+// bundled starts the bundled Placement and returns its URL.
+func bundled(t *testing.T, auth placement.Auth) string {
+	t.Helper()
+	server, err := placement.New(t.Context(), placement.Config{StateDir: t.TempDir(), Auth: auth, Logger: zerolog.Nop()})
+	ok(t, err)
+	web := httptest.NewServer(server.Handler())
+	t.Cleanup(func() { web.Close(); ok(t, server.Close()) })
+	return web.URL
 }
 
 type clock struct {

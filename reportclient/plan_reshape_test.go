@@ -141,6 +141,29 @@ func TestReshapePlan(t *testing.T) {
 			want:  []string{"reshape cn1: inventory unchanged; with the allocations of 1 consumer"},
 		},
 		{
+			name: "they name a provider on which an amount changes, where no inventory moves", claims: map[int]resources{alice: {cn1: {"VCPU": 2}, gpu0: {"VGPU": 1}}},
+			moves: []move{{alice, gpu0, "VGPU", moved, "VGPU", 1}},
+			want:  []string{"reshape cn1_gpu: inventory unchanged; with the allocations of 1 consumer"},
+		},
+		{
+			name: "what only grows, or only shrinks, does not move", claims: map[int]resources{alice: {cn1: {"VGPU": 1}}},
+			edits: []edit{
+				inventory(cn1, "VGPU", providertree.Inventory{Total: 4, Reserved: 1}), inventory(gpu0, "VGPU", providertree.Inventory{Total: 2, MaxUnit: 1}),
+				inventory(cn1, "VCPU", providertree.Inventory{Total: 16}), inventory(gpu0, "VCPU", providertree.Inventory{Total: 1}),
+			},
+			want: []string{
+				"set the inventory of cn1_gpu: +VCPU 1, VGPU max_unit 2147483647→1",
+				"set the inventory of cn1: VCPU total 8→16, VGPU reserved 0→1",
+			},
+		},
+		{
+			name: "what grows on one provider and keeps its capacity on another does not move", claims: map[int]resources{alice: {cn1: {"VGPU": 1}}},
+			edits: []edit{
+				inventory(cn1, "VGPU", providertree.Inventory{Total: 5}), inventory(gpu0, "VGPU", providertree.Inventory{Total: 2, MaxUnit: 1}),
+			},
+			want: []string{"set the inventory of cn1_gpu: VGPU max_unit 2147483647→1", "set the inventory of cn1: VGPU total 4→5"},
+		},
+		{
 			name: "a sharing provider is written to if a driver changed it", claims: map[int]resources{alice: {nfs: {"DISK_GB": 10}, cn1: {"VCPU": 1}}},
 			edits: []edit{inventory(nfs, "DISK_GB", providertree.Inventory{Total: 900}), inventory(cn1, "DISK_GB", providertree.Inventory{Total: 100})},
 			moves: []move{{alice, nfs, "DISK_GB", cn1, "DISK_GB", 10}},

