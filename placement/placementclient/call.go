@@ -155,7 +155,7 @@ func (c *Client) exchange(req *retryablehttp.Request, call *Call, result *Error)
 	result.Status, result.ServerRequestID = resp.StatusCode, resp.Header.Get(wire.HeaderRequestID)
 	content, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
 	switch {
-	case resp.StatusCode < 200 || resp.StatusCode > 299:
+	case resp.StatusCode/100 != 2:
 		result.refused(content) // the status says it, also without the rest of the text
 	case err != nil:
 		result.brokeOff(err)

@@ -41,6 +41,32 @@ func TestAllocations(t *testing.T) {
 	}
 }
 
+// TestLists: an error is not an empty list, and an answer as long as an answer may be is read.
+func TestLists(t *testing.T) {
+	const id = "00000000-0000-4000-8000-000000000001"
+	server := &answers{list: []answer{
+		{status: 200, body: `{"resource_providers": [{"uuid": "` + id + `", "name": "a"}]}`}, {status: 404},
+		{status: 200, body: `{"allocations": {"` + id + `": {"resources": {"VCPU": 2}}}, "resource_provider_generation": 1}`}, {status: 404},
+		{status: 200, body: strings.Repeat(" ", maxAnswer)},
+	}}
+	client := newClient(t, server)
+	if list, err := client.ProvidersInTree(t.Context(), id); err != nil || len(list) != 1 || list[0].Name != "a" {
+		t.Errorf("%+v, %v", list, err)
+	}
+	if list, err := client.ProvidersInTree(t.Context(), id); !errors.Is(err, ErrNotFound) {
+		t.Errorf("%+v, %v", list, err)
+	}
+	if held, err := client.AllocationsOf(t.Context(), id); err != nil || held[id].Resources["VCPU"] != 2 {
+		t.Errorf("%+v, %v", held, err)
+	}
+	if held, err := client.AllocationsOf(t.Context(), id); !errors.Is(err, ErrNotFound) {
+		t.Errorf("%+v, %v", held, err)
+	}
+	if err := client.Do(t.Context(), http.MethodGet, "/usages", nil, nil); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestPutAllocations: the code of a 409 decides what it means, and only 204 is success.
 func TestPutAllocations(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -20,9 +20,8 @@ func parseEndpoint(address string) (*url.URL, error) {
 
 // endpoint is where Placement is now.
 func (c *Client) endpoint(ctx context.Context) (*url.URL, error) {
-	last := c.base.Load()
 	if c.config.Endpoint == nil {
-		return last, nil
+		return c.base.Load(), nil
 	}
 	address, err := c.config.Endpoint(ctx)
 	if err != nil {
@@ -32,9 +31,7 @@ func (c *Client) endpoint(ctx context.Context) (*url.URL, error) {
 	if err != nil {
 		return nil, err
 	}
-	if last == nil || *last != *base {
-		c.base.Store(base)
-	}
+	c.base.Store(base)
 	return base, nil
 }
 
@@ -78,19 +75,24 @@ var fixedParts = map[string]bool{
 	"resource_classes": true, "resource_providers": true, "traits": true, "usages": true,
 }
 
+// named are the parts behind which a name stands.
+var named = map[string]bool{"traits": true, "resource_classes": true, "inventories": true}
+
 // route is a path without its query, in which {uuid} stands for the providers and consumers and
 // {name} for the classes and traits, so that there are few of them.
 func route(path string) string {
 	path, _, _ = strings.Cut(path, "?")
 	parts := strings.Split(path, "/")
+	before := ""
 	for i, part := range parts {
 		switch {
 		case fixedParts[part]:
-		case i > 0 && (parts[i-1] == "traits" || parts[i-1] == "resource_classes" || parts[i-1] == "inventories"):
+		case named[before]:
 			parts[i] = "{name}"
 		default:
 			parts[i] = "{uuid}"
 		}
+		before = part
 	}
 	return strings.Join(parts, "/")
 }

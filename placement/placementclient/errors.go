@@ -88,10 +88,11 @@ const maxQuery = 200
 // Error is the request, its kind, what was answered, and the id under which Placement's log has it.
 func (e *Error) Error() string {
 	var b strings.Builder
-	path, kind := e.Path, e.Kind
-	if begin := strings.IndexByte(path, '?'); begin >= 0 && len(path) > begin+maxQuery {
-		path = strings.ToValidUTF8(path[:begin+maxQuery], "") + "…"
+	path, query, found := strings.Cut(e.Path, "?")
+	if found {
+		path += "?" + textutil.Clip(query, maxQuery)
 	}
+	kind := e.Kind
 	if e.OutcomeUnknown() && errors.Is(kind, ErrUnavailable) {
 		kind = ErrOutcomeUnknown
 	}

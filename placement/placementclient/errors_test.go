@@ -125,7 +125,7 @@ func TestOutcomeUnknown(t *testing.T) {
 func TestLongQuery(t *testing.T) {
 	query := strings.Repeat("a", 500)
 	e := Error{Method: "GET", Path: "/traits?" + query, Kind: errKind}
-	if got, want := e.Error(), "GET /traits?"+query[:maxQuery-1]+"…: it went wrong"; got != want {
+	if got, want := e.Error(), "GET /traits?"+query[:maxQuery]+"...: it went wrong"; got != want {
 		t.Errorf("%s, not %s", got, want)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -21,9 +22,10 @@ import (
 
 // answers is a transport that gives one answer after the other, and then the last one.
 type answers struct {
-	list []answer
-	at   []time.Duration // when each request came, since the first
-	from time.Time
+	list   []answer
+	at     []time.Duration // when each request came, since the first
+	from   time.Time
+	bodies []string
 }
 
 type answer struct {
@@ -50,6 +52,13 @@ func (a *answers) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	now := a.list[min(len(a.at), len(a.list)-1)]
 	a.at = append(a.at, time.Since(a.from))
+	if r.Body != nil {
+		sent, err := io.ReadAll(r.Body)
+		if err != nil {
+			return nil, err
+		}
+		a.bodies = append(a.bodies, string(sent))
+	}
 	if now.err != nil {
 		return nil, now.err
 	}
@@ -101,6 +110,7 @@ func TestRetryAfter(t *testing.T) {
 		"a date behind the cap":      {after: in(time.Hour), at: []time.Duration{0}},
 		"more than there is":         {after: text("9223372036854775807"), at: []time.Duration{0}},
 		"behind the deadline":        {after: text("3"), deadline: 2 * time.Second, at: []time.Duration{0}},
+		"at the deadline":            {after: text("3"), deadline: 3 * time.Second, at: []time.Duration{0}},
 		"before the deadline":        {after: text("3"), deadline: 4 * time.Second, at: []time.Duration{0, 3 * time.Second}},
 		"a write is never repeated":  {method: http.MethodPut, after: text("1"), at: []time.Duration{0}},
 		"nor is one with too many":   {method: http.MethodPut, status: 429, after: text("1"), at: []time.Duration{0}},
@@ -228,6 +238,9 @@ func TestReauthorize(t *testing.T) {
 			}
 			if c.kind != nil && errors.Is(err, ErrRefused) == errors.Is(err, ErrUnavailable) {
 				t.Errorf("it is both or neither: %v", err)
+			}
+			if len(server.bodies) != c.requests || slices.ContainsFunc(server.bodies, func(b string) bool { return b != "{}" }) {
+				t.Errorf("the bodies are %q", server.bodies)
 			}
 		})
 	}
