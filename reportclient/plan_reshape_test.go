@@ -252,6 +252,33 @@ func TestReshapeAsJSON(t *testing.T) {
 	}
 }
 
+// TestFormerReshape: with the request that was posted it is the whole reshape again; with another
+// one it is an error.
+func TestFormerReshape(t *testing.T) {
+	reshape := oneMove(t).Reshape
+	request, err := reshape.Request()
+	ok(t, err)
+	back := reshape.Former()
+	ok(t, back.Complete(request))
+	again, err := back.Request()
+	ok(t, err)
+	if string(again) != string(request) {
+		t.Errorf("the request is %s, and was %s", again, request)
+	}
+	if d := cmp.Diff(reshape.Inverse(), back.Inverse()); d != "" {
+		t.Errorf("inverse (-want +got)\n%s", d)
+	}
+	for text, says := range map[string]string{
+		string(request[1:]):   "invalid character",
+		`{"inventories": {}}`: "resource provider " + id(cn1),
+		strings.ReplaceAll(string(request), id(alice), id(bob)): "consumer " + id(alice),
+	} {
+		if err := reshape.Former().Complete([]byte(text)); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%.40s: got %v, want %q", text, err, says)
+		}
+	}
+}
+
 // TestNamesOfAReshape: whatever a consumer of it holds from has a name if it is in the tree, before
 // or after. Another host's has none.
 func TestNamesOfAReshape(t *testing.T) {

@@ -6,45 +6,95 @@ import (
 	"context"
 	"errors"
 	"net"
+	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/compute-agent/compute-agent/placement"
 	"github.com/compute-agent/compute-agent/reportclient"
 )
 
 // TestProbeNoticesOutage: a tree within the refresh interval costs no request, but a TCP probe
 // notices an outage, and the cached tree stays.
 func TestProbeNoticesOutage(t *testing.T) {
-	onBoth(t, func(t *testing.T, url string) {
-		var away bool
-		probes, requests := 0, &counter{}
-		client := newClient(t, url, func(c *reportclient.Config) {
-			c.Transport, c.Authorize = requests, authorized
-			c.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
-				probes++
-				if away {
-					return nil, errors.New("connection refused")
-				}
-				return (&net.Dialer{}).DialContext(ctx, network, address)
+	url := bundled(t, placement.Auth{Strategy: placement.NoAuth})
+	var away bool
+	probes, requests := 0, &counter{}
+	client := newClient(t, url, func(c *reportclient.Config) {
+		c.Transport, c.Authorize = requests, authorized
+		c.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+			probes++
+			if away {
+				return nil, errors.New("connection refused")
 			}
-		})
-		ok(t, apply(t, client, firstTree...))
-		requests.since()
-		for range 3 {
-			ok(t, apply(t, client))
+			return (&net.Dialer{}).DialContext(ctx, network, address)
 		}
-		want(t, requests)
-		if probes != 3 {
-			t.Errorf("%d probes in three steady passes", probes)
-		}
-		away = true
-		if _, err := client.Tree(t.Context(), id(1), "cn1"); !errors.Is(err, reportclient.ErrUnavailable) {
-			t.Errorf("the outage is not noticed: %v", err)
-		}
-		if tree, _ := client.Known(id(1)); tree == nil {
-			t.Error("the cached tree is forgotten")
-		}
-		away = false
-		ok(t, apply(t, client))
-		want(t, requests)
 	})
+	ok(t, apply(t, client, firstTree...))
+	requests.since()
+	for range 3 {
+		ok(t, apply(t, client))
+	}
+	want(t, requests)
+	if probes != 3 {
+		t.Errorf("%d probes in three steady passes", probes)
+	}
+	away = true
+	if _, err := client.Tree(t.Context(), id(1), "cn1"); !errors.Is(err, reportclient.ErrUnavailable) {
+		t.Errorf("the outage is not noticed: %v", err)
+	}
+	if tree, _ := client.Known(id(1)); tree == nil {
+		t.Error("the cached tree is forgotten")
+	}
+	away = false
+	ok(t, apply(t, client))
+	want(t, requests)
+}
+
+// TestEndpointMoves: where Placement is comes late, and changes. The server there is checked again,
+// and so is the tree; the TCP probe goes there too.
+func TestEndpointMoves(t *testing.T) {
+	url := bundled(t, placement.Auth{Strategy: placement.NoAuth})
+	requests := &counter{}
+	var where string
+	unknown := reportclient.ErrUnavailable
+	var probed []string
+	client := newClient(t, "", func(c *reportclient.Config) {
+		c.Transport, c.Authorize = requests, authorized
+		c.Endpoint = func(context.Context) (string, error) { return where, unknown }
+		c.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+			probed = append(probed, address)
+			return (&net.Dialer{}).DialContext(ctx, network, strings.Replace(address, "localhost", "127.0.0.1", 1))
+		}
+	})
+	if _, err := client.Tree(t.Context(), id(1), "cn1"); !errors.Is(err, reportclient.ErrUnavailable) {
+		t.Errorf("before it is known: %v", err)
+	}
+	if client.Endpoint() != "" {
+		t.Error("the endpoint is known before the catalog was read")
+	}
+	want(t, requests)
+	where, unknown = url+"/", nil
+	ok(t, apply(t, client, firstTree...))
+	ok(t, apply(t, client))
+	requests.since()
+
+	moved := strings.Replace(url, "127.0.0.1", "localhost", 1)
+	where = moved
+	ok(t, apply(t, client))
+	want(t, requests, "GET /", "GET /resource_providers")
+	ok(t, apply(t, client))
+	want(t, requests)
+	if client.Endpoint() != moved {
+		t.Errorf("endpoint %q", client.Endpoint())
+	}
+	host := func(url string) string { return strings.TrimPrefix(url, "http://") }
+	if d := cmp.Diff([]string{host(url), host(moved)}, probed); d != "" {
+		t.Errorf("probes (-want +got):\n%s", d)
+	}
+	where = "nonsense"
+	if _, err := client.Tree(t.Context(), id(1), "cn1"); err == nil || !strings.Contains(err.Error(), `"nonsense"`) {
+		t.Errorf("an invalid endpoint: %v", err)
+	}
 }

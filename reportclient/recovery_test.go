@@ -199,24 +199,3 @@ func TestTraitThatPlacementLearned(t *testing.T) {
 		t.Errorf("the driver wants nothing changed, and the plan is: %v", plan.Operations)
 	}
 }
-
-// TestWritesWithoutBody announce a length of 0. Sent in chunks instead, Apache with mod_wsgi
-// answers 411 to them.
-func TestWritesWithoutBody(t *testing.T) {
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if len(r.TransferEncoding) > 0 {
-			t.Errorf("%s %s: Transfer-Encoding is %v", r.Method, r.URL.Path, r.TransferEncoding)
-		}
-		w.WriteHeader(http.StatusNoContent)
-	}))
-	defer server.Close()
-	known := &providertree.Tree{}
-	ok(t, known.Populate([]providertree.Provider{{UUID: id(1), Name: "cn1", Generation: 1}, {UUID: id(2), Name: "cn1_gpu", ParentUUID: id(1), Generation: 1}}))
-	desired := known.Clone()
-	_, err := desired.AddTraits(id(1), "CUSTOM_FAST")
-	ok(t, err)
-	_, err = desired.Remove(id(2))
-	ok(t, err)
-	// what it makes of the answers does not matter here
-	_ = newClient(t, server.URL).Apply(t.Context(), id(1), reportclient.NewPlan(known, desired))
-}
