@@ -243,8 +243,7 @@ func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys
 
 // Claim returns a record in which traits that a provider of known has are an owner's, also if
 // another client set them: so the owner can take them away, by not having them in its layer. It is
-// for what an operator asks for expressly, such as enabling a node that another client has
-// disabled.
+// for what an operator asks for expressly, such as disabling a node whose driver is down.
 func (r *Record) Claim(known *providertree.Tree, owner Owner, provider string, traits ...string) *Record {
 	out := r.Clone()
 	if out != nil {
