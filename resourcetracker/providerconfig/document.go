@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
@@ -65,15 +66,13 @@ func (p *parser) encoding(data []byte) *Problem {
 		column := 1
 		for rest := line; len(rest) > 0; column++ {
 			r, size := utf8.DecodeRune(rest)
-			bad := &Problem{Place: Place{File: p.name, Line: i + 1, Column: column}, text: p.line(i + 1)}
+			at := Place{File: p.name, Line: i + 1, Column: column}
 			switch {
 			case r == utf8.RuneError && size == 1:
-				bad.What, bad.Hint = fmt.Sprintf("byte 0x%02x is not UTF-8", rest[0]), "save the file as UTF-8"
-				return bad
-			case r < ' ' && r != '\t' && (r != '\r' || size != len(rest)), r == 0x7f, r >= 0x80 && r < 0xa0 && r != 0x85:
-				bad.What, bad.Hint = fmt.Sprintf("holds the control character U+%04X", r), "remove it"
-				bad.text = "" // a terminal may obey it
-				return bad
+				return &Problem{Place: at, What: fmt.Sprintf("byte 0x%02x is not UTF-8", rest[0]), Hint: "save the file as UTF-8", text: p.line(i + 1)}
+			case unicode.IsControl(r) && r != '\t' && r != '\u0085' && (r != '\r' || size != len(rest)):
+				// without its line: a terminal may obey it
+				return &Problem{Place: at, What: fmt.Sprintf("holds the control character U+%04X", r), Hint: "remove it"}
 			}
 			rest = rest[size:]
 		}
@@ -82,6 +81,7 @@ func (p *parser) encoding(data []byte) *Problem {
 }
 
 // document is the content of the one document of the file; nil, and a problem, if there is none.
+// What the decoder returns is a document of one node, which is null if nothing is written there.
 func (p *parser) document(data []byte) *yaml.Node {
 	decoder := yaml.NewDecoder(bytes.NewReader(data))
 	var doc yaml.Node
@@ -94,9 +94,6 @@ func (p *parser) document(data []byte) *yaml.Node {
 	case err != nil:
 		p.problems = append(p.problems, p.syntax(err))
 		return nil
-	case len(doc.Content) != 1:
-		p.problems = append(p.problems, &Problem{Place: Place{File: p.name}, What: "the file has no content", Hint: begin})
-		return nil
 	}
 	var next yaml.Node
 	switch err := decoder.Decode(&next); {
@@ -105,11 +102,7 @@ func (p *parser) document(data []byte) *yaml.Node {
 		p.problems = append(p.problems, p.syntax(err))
 		return nil
 	default:
-		at := &next
-		if len(next.Content) > 0 {
-			at = next.Content[0]
-		}
-		p.problemf(at, "", "remove the line `---` and put everything into one document, or into several files", "a second document begins here, but a file must have only one")
+		p.problemf(next.Content[0], "", "remove the line `---` and put everything into one document, or into several files", "a second document begins here, but a file must have only one")
 		return nil
 	}
 	return doc.Content[0]
@@ -159,9 +152,9 @@ func (p *parser) wellFormed(n *yaml.Node, above []*yaml.Node) {
 	}
 	above = append(above, n)
 	if n.Kind == yaml.MappingNode {
-		first := make(map[string]*yaml.Node, len(n.Content)/2)
-		for i := 0; i+1 < len(n.Content); i += 2 {
-			key := n.Content[i]
+		first := map[string]*yaml.Node{}
+		for property := range slices.Chunk(n.Content, 2) {
+			key := property[0]
 			if key.Kind != yaml.ScalarNode {
 				continue
 			}
@@ -211,8 +204,8 @@ func (p *parser) pairs(m *yaml.Node, path string) []pair {
 
 func (p *parser) collect(m *yaml.Node, path string, seen map[string]bool, out *[]pair, depth int) {
 	var merged []*yaml.Node
-	for i := 0; i+1 < len(m.Content); i += 2 {
-		key, value := resolve(m.Content[i]), resolve(m.Content[i+1])
+	for property := range slices.Chunk(m.Content, 2) {
+		key, value := resolve(property[0]), resolve(property[1])
 		if !p.count(key) {
 			return
 		}

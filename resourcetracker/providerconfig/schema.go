@@ -184,7 +184,7 @@ func (p *parser) uuid(n *yaml.Node, path string, e *Entry) {
 	switch {
 	case err != nil:
 		hint := write
-		if len(n.Value) <= 32 && textutil.Distance(strings.ToUpper(n.Value), ComputeNode) <= 3 {
+		if textutil.Suggest(strings.ToUpper(n.Value), []string{ComputeNode}, 3) != "" {
 			hint = "write $COMPUTE_NODE"
 		}
 		p.problemf(n, path, hint, "%s is not a uuid", clip(n.Value))

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"go.yaml.in/yaml/v3"
 
 	"github.com/compute-agent/compute-agent/providertree"
 )
@@ -134,11 +135,16 @@ func TestSchemaRules(t *testing.T) {
 		{"+reserved negative", inventory("total: 1, reserved: -1"), at(`6:42: providers[0].inventories.additional[0].CUSTOM_A.reserved: "-1" is out of bounds`), none},
 		{"+reserved above total", inventory("total: 1, reserved: 2"), at("6:42: providers[0].inventories.additional[0].CUSTOM_A.reserved: reserved is 2, more than the total 1, which Placement refuses"), none},
 		{"+min_unit 0", inventory("total: 1, min_unit: 0"), at(`6:42: providers[0].inventories.additional[0].CUSTOM_A.min_unit: "0" is out of bounds`), none},
+		{"+min_unit above the total", inventory("total: 4, min_unit: 5"), none, at("6:42: providers[0].inventories.additional[0].CUSTOM_A.min_unit: no allocation is possible: 5 is more than max_unit or the total")},
+		{"+min_unit is the total", inventory("total: 4, min_unit: 4"), none, none},
+		{"+min_unit above a total that is wrong", inventory("total: 0, min_unit: 5"), at(`6:29: providers[0].inventories.additional[0].CUSTOM_A.total: "0" is out of bounds`), none},
 		{"+min_unit above max_unit", inventory("total: 4, min_unit: 2, max_unit: 1"), none, at("6:42: providers[0].inventories.additional[0].CUSTOM_A.min_unit: no allocation is possible: 2 is more than max_unit or the total")},
 		{"allocation_ratio type number, integer", inventory("total: 1, allocation_ratio: 16"), none, none},
 		{"allocation_ratio type number", inventory("total: 1, allocation_ratio: '1.0'"), at(`6:50: providers[0].inventories.additional[0].CUSTOM_A.allocation_ratio: must be a number, not the text "1.0"`), none},
 		{"+allocation_ratio nan", inventory("total: 1, allocation_ratio: .nan"), at("6:50: providers[0].inventories.additional[0].CUSTOM_A.allocation_ratio: the number .nan is out of bounds"), none},
 		{"+allocation_ratio inf", inventory("total: 1, allocation_ratio: .inf"), at("6:50: providers[0].inventories.additional[0].CUSTOM_A.allocation_ratio: the number .inf is out of bounds"), none},
+		{"+allocation_ratio that fits into the column", inventory("total: 1, allocation_ratio: 3.4028234663852886e+38"), none, none},
+		{"+allocation_ratio that does not", inventory("total: 1, allocation_ratio: 3.402823466385289e+38"), at("6:50: providers[0].inventories.additional[0].CUSTOM_A.allocation_ratio: the number 3.402823466385289e+38 is out of bounds"), none},
 		{"+allocation_ratio 0", inventory("total: 1, allocation_ratio: 0"), at("6:50: providers[0].inventories.additional[0].CUSTOM_A.allocation_ratio: the number 0 is out of bounds"), none},
 
 		{"traits type object", meta + "providers:\n" + node + "    traits: CUSTOM_A\n", at(`4:13: providers[0].traits: it must be a mapping, not the text "CUSTOM_A"`), none},
@@ -166,6 +172,97 @@ func TestSchemaRules(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// What to write instead is as near to what is there as can be known.
+func TestHints(t *testing.T) {
+	long := strings.Repeat("a", 80)
+	for _, tc := range []struct{ file, hint string }{
+		{"providers: [{identification: {uuid: computnode}}]", "write $COMPUTE_NODE"},
+		{"providers: [{identification: {uuid: comptnode}}]", "write a uuid such as 4e6a7d0a-0f6b-4f0c-9d5e-2f8f2f1c9a55, or $COMPUTE_NODE"},
+		{"providers: [{inventories: {additional: [{CUSTOM_A: {total: 2147483647e0}}]}, identification: {name: a}}]", "write 2147483647"},
+		{"providers: [{inventories: {additional: [{CUSTOM_A: {total: 2147483648e0}}]}, identification: {name: a}}]", "write a whole number between 1 and 2147483647"},
+		{"providers: [{traits: {additional: [" + long + "]}, identification: {name: a}}]", "write CUSTOM_" + strings.ToUpper(long)},
+		{"providers: [{traits: {additional: [" + long + "a]}, identification: {name: a}}]", "write CUSTOM_ and 1 to 248 of A-Z, 0-9 and _"},
+		{"providersxxx: []", "did you mean providers?"},
+		{"providersxxxxx: []", "known here: meta, providers"},
+		{"mete: {}", "did you mean meta?"},
+		{"xy: {}", "known here: meta, providers"},
+	} {
+		p := parse("", []byte(meta+tc.file+"\n"))
+		var got string
+		for _, b := range p.problems {
+			got = b.Hint
+		}
+		for _, w := range p.warnings {
+			got = w.Hint
+		}
+		if got != tc.hint {
+			t.Errorf("%s: %q, want %q", tc.file, got, tc.hint)
+		}
+	}
+}
+
+// merged is a file of an inventory that has its total by way of so many mappings.
+func merged(n int) string {
+	var b strings.Builder
+	b.WriteString(meta + "x0: &x0 {total: 3, reserved: 1}\n")
+	for i := range n - 1 {
+		fmt.Fprintf(&b, "x%d: &x%d {<<: *x%d}\n", i+1, i+1, i)
+	}
+	fmt.Fprintf(&b, "providers:\n%s    inventories: {additional: [{CUSTOM_A: {<<: *x%d}}]}\n", node, n-1)
+	return b.String()
+}
+
+// Each bound at its value and beyond it.
+func TestBounds(t *testing.T) {
+	nested := func(levels int) string { // below the mapping of the file
+		return meta + "x: " + strings.Repeat("[", levels-1) + "1" + strings.Repeat("]", levels-1) + "\n"
+	}
+	for name, tc := range map[string]struct{ within, beyond, says string }{
+		"levels of a document":        {nested(maxDepth), nested(maxDepth + 1), "nested too deeply"},
+		"mappings that are merged":    {merged(maxDepth), merged(maxDepth + 1), "total is missing"},
+		"control characters":          {meta + "# tab \t and next line \u0085# blank \u00a0\r\n", meta + "# \u009f\n", "holds the control character U+009F"},
+		"carriage returns":            {meta + "# a\r\n", meta + "# a\rb\n", "holds the control character U+000D"},
+		"control characters of ASCII": {meta, meta + "# \x7f\n", "holds the control character U+007F"},
+		"control characters at first": {meta, meta + "# \u0080\n", "holds the control character U+0080"},
+		"the size of a file":          {meta + strings.Repeat("#", maxFileSize-len(meta)), meta + strings.Repeat("#", maxFileSize-len(meta)+1), "larger than 1048576 bytes"},
+	} {
+		if _, _, err := Load(write(t, map[string]string{"a.yaml": tc.within})); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if _, _, err := Load(write(t, map[string]string{"a.yaml": tc.beyond})); err == nil || !strings.Contains(err.Error(), tc.says) {
+			t.Errorf("%s, beyond: %v", name, err)
+		}
+	}
+	p := &parser{values: maxValues - 1}
+	if !p.count(&yaml.Node{}) || p.stop || p.count(&yaml.Node{}) || !p.stop || p.count(&yaml.Node{}) || len(p.problems) != 1 {
+		t.Errorf("values: %d, %v", p.values, p.problems)
+	}
+	for n, want := range map[int]int{maxKept: maxKept, maxKept + 1: maxKept} {
+		p := parse("", []byte(meta+"providers: ["+strings.TrimSuffix(strings.Repeat("{identification: {name: a}}, ", n), ", ")+"]\n"))
+		if len(p.warnings) != want || len(p.problems) != 0 {
+			t.Errorf("%d warnings are kept of %d, %v", len(p.warnings), n, p.problems)
+		}
+	}
+	for s, want := range map[string]string{strings.Repeat("x", 80): `"` + strings.Repeat("x", 80) + `"`, strings.Repeat("x", 79) + "é": `"` + strings.Repeat("x", 79) + `…"`} {
+		if got := clip(s); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+}
+
+// The line is shown, wherever it is.
+func TestTheLineIsShown(t *testing.T) {
+	for file, want := range map[string]string{
+		"meta: 1":                  "1| meta: 1",
+		meta + "x: [\xff]\ny: 1\n": "2| x: [",
+		meta + "a: {}\na: {}":      "3| a: {}",
+	} {
+		if got := parse("f", []byte(file)).inOrder().Error(); !strings.Contains(got, want) {
+			t.Errorf("%q is not shown: %s", want, got)
+		}
 	}
 }
 
@@ -217,34 +314,35 @@ func TestDocuments(t *testing.T) {
 		file string
 		want []string // parts of the message; nothing: it is valid
 	}{
-		"empty":                  {"", []string{"f.yaml: the file is empty", "hint: begin it with meta"}},
-		"comments":               {"# nothing\n", []string{"the file is empty"}},
-		"marker":                 {"---\n", []string{"the file must be a mapping, not nothing"}},
-		"marker before, end":     {"---\n" + meta + "...\n", nil},
-		"byte order mark":        {"\ufeff" + meta, nil},
-		"byte order mark, place": {"\ufeffmeta: 1\n", []string{"f.yaml:1:7"}},
-		"windows":                {strings.ReplaceAll(meta+"providers:\n"+node+some, "\n", "\r\n"), nil},
-		"UTF-16":                 {"\xff\xfem\x00", []string{"this is UTF-16", "save the file as UTF-8"}},
-		"Latin-1":                {meta + "# caf\xe9\n", []string{"f.yaml:2:6: byte 0xe9 is not UTF-8"}},
-		"NUL":                    {meta + "a: \x00\n", []string{"f.yaml:2:4: holds the control character U+0000"}},
-		"two documents":          {meta + "---\n" + meta, []string{"f.yaml:3:1: a second document begins here"}},
-		"not YAML":               {meta + "a: [1\n", []string{"f.yaml:", "invalid YAML", "hint:"}},
-		"tab":                    {"meta:\n\tschema_version: '1.0'\n", []string{"f.yaml:2: invalid YAML", "never with tabs"}},
-		"unknown anchor":         {meta + "a: *b\n", []string{"invalid YAML", "b"}},
-		"key twice":              {meta + meta, []string{`f.yaml:2:1: "meta" is given twice: first in line 1`}},
-		"key twice, ignored":     {meta + "x:\n  y: {z: 1, z: 2}\n", []string{`f.yaml:3:13: "z" is given twice`}},
-		"foreign tag":            {meta + "x: !!python/object:os.system {}\n", []string{`"!!python/object:os.system" is a tag that has no meaning here`}},
-		"deep":                   {meta + "x: " + strings.Repeat("[", 40) + strings.Repeat("]", 40), []string{"nested too deeply"}},
-		"very deep":              {meta + "x: " + strings.Repeat("[", 100_000), []string{"f.yaml:", "exceeded max depth"}},
-		"key is a number":        {meta + "1: a\n", []string{"f.yaml:2:1: the number 1 is not a property name"}},
-		"key is a mapping":       {meta + "? {a: b}\n: c\n", []string{"f.yaml:2:3: a mapping is not a property name"}},
-		"alias in itself":        {meta + "x: &x [*x]\n", []string{"f.yaml:2:8: *x refers to itself"}},
-		"aliases, ignored":       {bomb, nil}, // nothing there is read
-		"aliases, unfolded":      {meta + items + "providers:\n" + strings.Repeat(node+"    traits: {additional: *t}\n", 500), []string{"more than 200000 values"}},
-		"alias":                  {meta + "t: &t [CUSTOM_A]\nproviders:\n" + node + "    traits: {additional: *t}\n", nil},
-		"merge":                  {meta + "x: &x {reserved: 1, total: 9}\nproviders:\n" + node + "    inventories: {additional: [{CUSTOM_A: {<<: *x, total: 3}}]}\n", nil},
-		"merge of several":       {meta + "x: &x {total: 3}\ny: &y {total: 4, reserved: 1}\nproviders:\n" + node + "    inventories: {additional: [{CUSTOM_A: {<<: [*x, *y]}}]}\n", nil},
-		"merge of a text":        {meta + "providers:\n" + node + "    inventories: {additional: [{CUSTOM_A: {<<: abc, total: 3}}]}\n", []string{`the text "abc" cannot be merged into a mapping`}},
+		"empty":                    {"", []string{"f.yaml: the file is empty", "hint: begin it with meta"}},
+		"comments":                 {"# nothing\n", []string{"the file is empty"}},
+		"marker":                   {"---\n", []string{"the file must be a mapping, not nothing"}},
+		"marker before, end":       {"---\n" + meta + "...\n", nil},
+		"byte order mark":          {"\ufeff" + meta, nil},
+		"byte order mark, place":   {"\ufeffmeta: 1\n", []string{"f.yaml:1:7"}},
+		"windows":                  {strings.ReplaceAll(meta+"providers:\n"+node+some, "\n", "\r\n"), nil},
+		"UTF-16":                   {"\xff\xfem\x00", []string{"this is UTF-16", "save the file as UTF-8"}},
+		"Latin-1":                  {meta + "# caf\xe9\n", []string{"f.yaml:2:6: byte 0xe9 is not UTF-8"}},
+		"NUL":                      {meta + "a: \x00\n", []string{"f.yaml:2:4: holds the control character U+0000"}},
+		"two documents, one empty": {meta + "---\n", []string{"f.yaml:3:", "a second document begins here"}},
+		"two documents":            {meta + "---\n" + meta, []string{"f.yaml:3:1: a second document begins here"}},
+		"not YAML":                 {meta + "a: [1\n", []string{"f.yaml:", "invalid YAML", "hint:"}},
+		"tab":                      {"meta:\n\tschema_version: '1.0'\n", []string{"f.yaml:2: invalid YAML", "never with tabs"}},
+		"unknown anchor":           {meta + "a: *b\n", []string{"invalid YAML", "b"}},
+		"key twice":                {meta + meta, []string{`f.yaml:2:1: "meta" is given twice: first in line 1`}},
+		"key twice, ignored":       {meta + "x:\n  y: {z: 1, z: 2}\n", []string{`f.yaml:3:13: "z" is given twice`}},
+		"foreign tag":              {meta + "x: !!python/object:os.system {}\n", []string{`"!!python/object:os.system" is a tag that has no meaning here`}},
+		"deep":                     {meta + "x: " + strings.Repeat("[", 40) + strings.Repeat("]", 40), []string{"nested too deeply"}},
+		"very deep":                {meta + "x: " + strings.Repeat("[", 100_000), []string{"f.yaml:", "exceeded max depth"}},
+		"key is a number":          {meta + "1: a\n", []string{"f.yaml:2:1: the number 1 is not a property name"}},
+		"key is a mapping":         {meta + "? {a: b}\n: c\n", []string{"f.yaml:2:3: a mapping is not a property name"}},
+		"alias in itself":          {meta + "x: &x [*x]\n", []string{"f.yaml:2:8: *x refers to itself"}},
+		"aliases, ignored":         {bomb, nil}, // nothing there is read
+		"aliases, unfolded":        {meta + items + "providers:\n" + strings.Repeat(node+"    traits: {additional: *t}\n", 500), []string{"more than 200000 values"}},
+		"alias":                    {meta + "t: &t [CUSTOM_A]\nproviders:\n" + node + "    traits: {additional: *t}\n", nil},
+		"merge":                    {meta + "x: &x {reserved: 1, total: 9}\nproviders:\n" + node + "    inventories: {additional: [{CUSTOM_A: {<<: *x, total: 3}}]}\n", nil},
+		"merge of several":         {meta + "x: &x {total: 3}\ny: &y {total: 4, reserved: 1}\nproviders:\n" + node + "    inventories: {additional: [{CUSTOM_A: {<<: [*x, *y]}}]}\n", nil},
+		"merge of a text":          {meta + "providers:\n" + node + "    inventories: {additional: [{CUSTOM_A: {<<: abc, total: 3}}]}\n", []string{`the text "abc" cannot be merged into a mapping`}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := write(t, map[string]string{"f.yaml": tc.file})

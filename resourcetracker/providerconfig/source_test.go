@@ -124,7 +124,10 @@ func TestSourceLetsFilesSettle(t *testing.T) {
 	}
 	c.now = info.ModTime().Add(settle / 2)
 	poll(t, s, false)
-	c.now = info.ModTime().Add(settle + time.Second)
+	_, newest := look(dir)
+	c.now = newest.Add(settle - 1)
+	poll(t, s, false)
+	c.now = newest.Add(settle)
 	poll(t, s, true)
 
 	// A clock that is wrong, or files from the future: what looks the same for as long counts as
