@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -73,6 +74,11 @@ func TestCheck(t *testing.T) {
 	inv := func(class string, i providertree.Inventory) func(p provider) {
 		return func(p provider) { p.Inventories = providertree.Inventories{class: i} }
 	}
+	unit := func(identifier string) func(p provider) {
+		return func(p provider) {
+			p.Resources = map[string][]providertree.Resource{"CUSTOM_A": {{Identifier: identifier}}}
+		}
+	}
 	all := func(more ...provider) []provider {
 		return append(append([]provider{givenRoot(), givenChild()}, more...), givenPool()...)
 	}
@@ -119,6 +125,8 @@ func TestCheck(t *testing.T) {
 		"upper case uuids":         {after: onRoot(func(p provider) { p.UUID = strings.ToUpper(p.UUID) })},
 		"traits twice":             {after: onRoot(func(p provider) { p.Traits = []string{"CUSTOM_A", "CUSTOM_A"} })},
 		"the largest inventory":    {after: onRoot(inv("VCPU", providertree.Inventory{Total: math.MaxInt32, Reserved: math.MaxInt32, AllocationRatio: 3.4e38}))},
+		"a name of 200":            {after: onFresh(func(p provider) { p.Name = "cn1" + strings.Repeat("ä", 197) })},
+		"a unit's name of 255":     {after: onRoot(unit(strings.Repeat("x", 255)))},
 		"all reserved":             {after: onRoot(inv("VCPU", providertree.Inventory{Total: 1, Reserved: 1}))},
 		"a sharing provider tuned": {after: onPool(inv("DISK_GB", providertree.Inventory{Total: 1}))},
 
@@ -177,6 +185,8 @@ func TestCheck(t *testing.T) {
 		"its own parent": {after: onFresh(func(p provider) { p.ParentUUID = p.UUID }), is: providertree.ErrParent, want: fresh + "it is its own parent"},
 		"a loop": {after: all(provided(childUUID(2), "cn1_2", childUUID(4), -1), provided(childUUID(3), "cn1_3", childUUID(2), -1), provided(childUUID(4), "cn1_4", childUUID(3), -1)),
 			is: providertree.ErrParent, want: fresh + "it is below itself, in a loop of 3 providers: one of them must have a parent outside of it"},
+		"below a loop": {after: all(provided(childUUID(2), "cn1_2", childUUID(3), -1), provided(childUUID(3), "cn1_3", childUUID(4), -1), provided(childUUID(4), "cn1_4", childUUID(3), -1)),
+			is: providertree.ErrParent, want: `resource provider "cn1_3" (` + childUUID(3) + `): it is below itself, in a loop of 2 providers: one of them must have a parent outside of it`},
 
 		"no total":       {after: onRoot(inv("VCPU", providertree.Inventory{})), is: providertree.ErrInvalid, want: root + "inventory of VCPU: total is 0, must be between 1 and 2147483647: leave out a class without inventory"},
 		"a total beyond": {after: onRoot(inv("VCPU", providertree.Inventory{Total: 1 << 31})), is: providertree.ErrInvalid, want: root + "inventory of VCPU: total is 2147483648, must be between 1 and 2147483647: leave out a class without inventory"},
@@ -211,8 +221,10 @@ func TestCheck(t *testing.T) {
 			want: fresh + "trait COMPUTE_STATUS_DISABLED belongs to the agent, a driver must not report it"},
 		"an aggregate that is no uuid": {after: onRoot(func(p provider) { p.Aggregates = []string{"rack"} }), is: providertree.ErrInvalid, want: root + `aggregate "rack" is not a uuid`},
 
-		"a unit without a name": {after: onRoot(func(p provider) { p.Resources = map[string][]providertree.Resource{"CUSTOM_A": {{}}} }),
+		"a unit without a name": {after: onRoot(unit("")),
 			want: `resource provider "cn1" (` + rootUUID + `): named resource "" of CUSTOM_A: an identifier has 1 to 255 printable bytes`},
+		"a unit's name of 256": {after: onRoot(unit(strings.Repeat("x", 256))),
+			want: `resource provider "cn1" (` + rootUUID + `): named resource "` + strings.Repeat("x", 80) + `..." of CUSTOM_A: an identifier has 1 to 255 printable bytes`},
 		"a unit twice": {after: onRoot(func(p provider) {
 			p.Resources = map[string][]providertree.Resource{"CUSTOM_A": {{Identifier: "x"}, {Identifier: "x", Metadata: "m"}}, "CUSTOM_B": {{Identifier: "x"}}}
 		}), want: `resource provider "cn1" (` + rootUUID + `): duplicate named resource "x" of CUSTOM_A`},
@@ -236,5 +248,42 @@ func TestCheck(t *testing.T) {
 				t.Errorf("%v is not %v", err, c.is)
 			}
 		})
+	}
+}
+
+// TestCheckWithoutTheNode: where the node was not there before, only providers and their items are
+// checked.
+func TestCheckWithoutTheNode(t *testing.T) {
+	given := append([]provider{givenRoot(), provided(childUUID(2), "gpu", rootUUID, 5)}, givenPool()...)
+	given[1].Inventories = providertree.Inventories{"VGPU": {Total: 1, Reserved: 2}}
+	after, err := treeOf(given)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool, err := treeOf(givenPool())
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = `resource provider "gpu" (c0000000-0000-4000-8000-000000000002): inventory of VGPU: reserved is 2, more than the total 1, which Placement refuses: write at most 1`
+	for name, before := range map[string]*providertree.Tree{"nil": nil, "empty": {}, "another": pool} {
+		if got := providertree.Check(before, after, "cn1"); len(got) != 1 || got.Error() != want {
+			t.Errorf("%s: got  %v\nwant %s", name, got.Err(), want)
+		}
+	}
+}
+
+// TestViolationsIn: a field is with all below it, and "" is what is about the provider itself.
+func TestViolationsIn(t *testing.T) {
+	all := providertree.Violations{{Field: ""}, {Field: "name"}, {Field: "inventories.VCPU"}, {Field: "inventories.VCPU.total"}, {Field: "inventories.VCPU_X"}}
+	for _, c := range []struct {
+		fields []string
+		want   providertree.Violations
+	}{
+		{nil, nil}, {[]string{""}, all[:1]}, {[]string{"name", ""}, all[:2]}, {[]string{"nam"}, nil}, {[]string{"inventories"}, all[2:]},
+		{[]string{"inventories.VCPU", "inventories"}, all[2:]}, {[]string{"inventories.VCPU"}, all[2:4]}, {[]string{"inventories.VCPU.total"}, all[3:4]},
+	} {
+		if got := all.In(c.fields...); !slices.Equal(got, c.want) {
+			t.Errorf("in %q: %+v", c.fields, got)
+		}
 	}
 }

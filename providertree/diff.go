@@ -36,7 +36,7 @@ func (c Change) Traits() bool { return !slices.Equal(c.Before.Traits, c.After.Tr
 func (c Change) Aggregates() bool { return !slices.Equal(c.Before.Aggregates, c.After.Aggregates) }
 
 // Empty reports whether there is nothing to do.
-func (c Changes) Empty() bool { return len(c.Added)+len(c.Removed)+len(c.Changed) == 0 }
+func (c Changes) Empty() bool { return len(c.Added) == 0 && len(c.Removed) == 0 && len(c.Changed) == 0 }
 
 // Diff compares two trees provider by provider, by uuid. Generations, named resources and the order
 // among siblings do not count: Placement does not get them.

@@ -73,8 +73,8 @@ func TestDiffNamesEachChange(t *testing.T) {
 				note("traits", change.Traits())
 				note("aggregates", change.Aggregates())
 			}
-			if d := cmp.Diff(c.want, kinds); d != "" || got.Empty() != (c.want == nil) {
-				t.Errorf("empty %t; (-want +got):\n%s", got.Empty(), d)
+			if d := cmp.Diff(c.want, kinds); d != "" || got.Empty() != (c.want == nil) || before.Equal(after) != got.Empty() {
+				t.Errorf("equal %t, empty %t; (-want +got):\n%s", before.Equal(after), got.Empty(), d)
 			}
 			if lines := got.Lines(); c.line != "" && (len(lines) != 1 || lines[0] != c.line) {
 				t.Errorf("%q, want %q", lines, c.line)

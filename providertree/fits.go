@@ -51,7 +51,7 @@ func (r Rule) String() string {
 // Cost: no allocation; for the paths that ask often.
 func (l Limits) Units(amount int64) Rule {
 	switch {
-	case amount < l.MinUnit || amount < 1:
+	case amount < max(l.MinUnit, 1):
 		return RuleMinUnit
 	case amount > l.MaxUnit:
 		return RuleMaxUnit
@@ -76,13 +76,13 @@ func (l Limits) Broken(used, amount int64) Rule {
 // Free is how much of the capacity is not used. It is negative where more is used than there is.
 func (l Limits) Free(used int64) int64 {
 	free := l.Capacity - used
-	switch { // without wrapping
-	case used > 0 && free > l.Capacity:
-		return math.MinInt64
-	case used < 0 && free < l.Capacity:
-		return math.MaxInt64
+	if (free > l.Capacity) == (used < 0) {
+		return free
 	}
-	return free
+	if l.Capacity < 0 { // it wrapped
+		return math.MinInt64
+	}
+	return math.MaxInt64
 }
 
 // Most is the largest amount that min_unit and step_size aside could be allocated in one piece.
@@ -144,8 +144,6 @@ func Capacity(total, reserved int64, ratio float64) int64 {
 		return 0
 	case c >= math.MaxInt64:
 		return math.MaxInt64
-	case c <= math.MinInt64:
-		return math.MinInt64
 	}
-	return int64(c)
+	return int64(max(c, math.MinInt64))
 }

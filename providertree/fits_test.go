@@ -24,6 +24,8 @@ func TestFits(t *testing.T) {
 	}{
 		"fits":                         {all, 0, 8, providertree.RuleNone, ""},
 		"fits exactly":                 {all, 8, 8, providertree.RuleNone, ""},
+		"the least":                    {all, 0, 2, providertree.RuleNone, ""},
+		"one of min_unit 0":            {limits{Capacity: 1, MaxUnit: 1, StepSize: 1}, 0, 1, providertree.RuleNone, ""},
 		"too little":                   {all, 0, 1, providertree.RuleMinUnit, "1 is less than min_unit 2"},
 		"too much at once":             {all, 0, 10, providertree.RuleMaxUnit, "10 is more than max_unit 8"},
 		"between steps":                {all, 0, 3, providertree.RuleStepSize, "3 is not a multiple of step_size 2"},

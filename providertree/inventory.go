@@ -78,18 +78,18 @@ func (i Inventory) ValidateStored() error {
 func (i Inventory) Check() Violations {
 	n := i.Normalize()
 	out := n.bounds(orDefault)
-	if n.Reserved > n.Total && n.Total > 0 {
+	if n.Reserved > n.Total && n.Total >= 1 {
 		out = append(out, Violation{
 			Field: "reserved", Problem: fmt.Sprintf("reserved is %d, more than the total %d, which Placement refuses", n.Reserved, n.Total),
 			Hint: fmt.Sprintf("write at most %d", n.Total),
 		})
 	}
-	if n.MinUnit > n.MaxUnit && n.MaxUnit > 0 {
+	if n.MinUnit > n.MaxUnit && n.MaxUnit >= 1 {
 		out = append(out, Violation{
 			Field: "min_unit", Problem: fmt.Sprintf("min_unit is %d, more than max_unit %d", n.MinUnit, n.MaxUnit), Hint: "no allocation would be possible",
 		})
 	}
-	if r := n.AllocationRatio; r > 0 && r < minRatio {
+	if r := n.AllocationRatio; validRatio(r) && r < minRatio {
 		out = append(out, Violation{
 			Field: "allocation_ratio", Problem: fmt.Sprintf("allocation_ratio is %v, must be at least %v, or 0 for Placement's default", r, minRatio),
 			Hint: "it would be stored as 0",

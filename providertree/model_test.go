@@ -91,20 +91,23 @@ func (m model) populate(given []providertree.Provider) (model, bool) {
 }
 
 var (
-	someUUID = rapid.Map(rapid.IntRange(0, 9), func(i int) string { return fmt.Sprintf("00000000-0000-4000-8000-%012d", i) })
-	someName = rapid.Map(rapid.IntRange(0, 9), func(i int) string { return fmt.Sprintf("provider %d", i) })
-	someSet  = func(prefix string) *rapid.Generator[[]string] {
-		return rapid.SliceOfNDistinct(rapid.Map(rapid.IntRange(0, 4), func(i int) string { return fmt.Sprintf("%s%d", prefix, i) }), 0, 4, rapid.ID[string])
+	someUUID   = rapid.Map(rapid.IntRange(0, 9), func(i int) string { return fmt.Sprintf("00000000-0000-4000-8000-%012d", i) })
+	someName   = rapid.Map(rapid.IntRange(0, 9), func(i int) string { return fmt.Sprintf("provider %d", i) })
+	traits     = []string{"CUSTOM_T0", "CUSTOM_T1", "CUSTOM_T2", providertree.TraitSharesViaAggregate}
+	aggregates = []string{"aaaaaaaa-0000-4000-8000-000000000000", "aaaaaaaa-0000-4000-8000-000000000001", "aaaaaaaa-0000-4000-8000-000000000002"}
+	classes    = []string{"VCPU", "MEMORY_MB", "CUSTOM_X"}
+	someOf     = func(all []string) *rapid.Generator[[]string] {
+		return rapid.SliceOfNDistinct(rapid.SampledFrom(all), 0, len(all), rapid.ID[string])
 	}
-	someTraits     = someSet("CUSTOM_T")
-	someAggregates = someSet("aaaaaaaa-0000-4000-8000-00000000000")
+	someTraits     = someOf(traits)
+	someAggregates = someOf(aggregates)
 	someInventory  = rapid.Custom(func(t *rapid.T) providertree.Inventory {
 		return providertree.Inventory{
 			Total: rapid.Int64Range(1, 3).Draw(t, "total"), MaxUnit: rapid.Int64Range(0, 2).Draw(t, "max"),
 			AllocationRatio: rapid.SampledFrom([]float64{0, 1, 1.5}).Draw(t, "ratio"),
 		}
 	})
-	someInventories = rapid.Map(rapid.MapOfN(rapid.SampledFrom([]string{"VCPU", "MEMORY_MB", "CUSTOM_X"}), someInventory, 0, 3),
+	someInventories = rapid.Map(rapid.MapOfN(rapid.SampledFrom(classes), someInventory, 0, 3),
 		func(m map[string]providertree.Inventory) providertree.Inventories { return m })
 	someProvider = rapid.Custom(func(t *rapid.T) providertree.Provider {
 		return providertree.Provider{
@@ -218,7 +221,10 @@ func TestTreeAgainstModel(t *testing.T) {
 				refuse(tree.Populate(given), !ok)
 				m = next
 			},
-			"": func(t *rapid.T) { compare(t, tree, m) },
+			"": func(t *rapid.T) {
+				compare(t, tree, m)
+				compareLookups(t, tree, m)
+			},
 		})
 	})
 }
@@ -255,6 +261,46 @@ func compare(t *rapid.T, tree *providertree.Tree, m model) {
 		p.Traits, p.Aggregates = sortedSet(p.Traits), sortedSet(p.Aggregates)
 		if d := cmp.Diff(p, got, cmpopts.EquateEmpty()); d != "" {
 			t.Fatalf("%s (-model +tree):\n%s", p.UUID, d)
+		}
+	}
+}
+
+// compareLookups asks for single things of each provider, and of one that there is not.
+func compareLookups(t *rapid.T, tree *providertree.Tree, m model) {
+	for _, p := range slices.Concat(m, model{{UUID: "none"}}) {
+		exists := m.find(p.UUID) >= 0
+		root := ""
+		if exists {
+			root = m[slices.IndexFunc(m, func(r providertree.Provider) bool { return r.ParentUUID == "" && m.below(p.UUID, r.UUID) })].UUID
+		}
+		if got, ok := tree.RootOf(p.UUID); ok != exists || got != root {
+			t.Fatalf("the root of %s is %q, want %q", p.UUID, got, root)
+		}
+		for _, class := range classes {
+			inv, has := p.Inventories[class]
+			if got, ok := tree.Inventory(p.UUID, class); ok != has || has && got != inv.Normalize() {
+				t.Fatalf("%s has %v of %s: %v, want %v", p.UUID, got, class, ok, inv)
+			}
+		}
+		for name, c := range map[string]struct {
+			of   func(string, ...string) bool
+			all  []string
+			have []string
+		}{"traits": {tree.HasTraits, traits, p.Traits}, "aggregates": {tree.InAggregates, aggregates, p.Aggregates}} {
+			some := someOf(c.all).Draw(t, name)
+			lacks := slices.ContainsFunc(some, func(s string) bool { return !slices.Contains(c.have, s) })
+			if got := c.of(p.UUID, some...); got != (exists && !lacks) {
+				t.Fatalf("%s has the %s %v: %v", p.UUID, name, some, got)
+			}
+		}
+	}
+	for _, class := range classes {
+		shared := slices.ContainsFunc(m, func(p providertree.Provider) bool {
+			_, has := p.Inventories[class]
+			return has && slices.Contains(p.Traits, providertree.TraitSharesViaAggregate)
+		})
+		if tree.HasSharingProvider(class) != shared {
+			t.Fatalf("a provider shares %s: %v, want %v", class, !shared, shared)
 		}
 	}
 }

@@ -3,6 +3,7 @@
 package providertree_test
 
 import (
+	"regexp"
 	"strings"
 	"testing"
 
@@ -29,6 +30,37 @@ func TestCanonicalUUID(t *testing.T) {
 	} {
 		if got, err := providertree.CanonicalUUID(bad); err == nil || providertree.IsUUID(bad) {
 			t.Errorf("CanonicalUUID(%q) = %q, want it refused", bad, got)
+		}
+	}
+}
+
+// TestIsCanonicalUUID changes each byte of a canonical uuid to each other one.
+func TestIsCanonicalUUID(t *testing.T) {
+	canonical := regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
+	for at := range 36 {
+		for c := range 256 {
+			s := []byte("4e8e5957-649f-477b-9e5b-f1f75b21c03c")
+			s[at] = byte(c)
+			if got := providertree.IsCanonicalUUID(string(s)); got != canonical.Match(s) {
+				t.Fatalf("%q is canonical: %v", s, got)
+			}
+		}
+	}
+}
+
+// TestViolationsNameTheirProvider, as far as it has a name: what is quoted may come from another
+// process, and is cut.
+func TestViolationsNameTheirProvider(t *testing.T) {
+	name, uuid := strings.Repeat("n", 80), strings.Repeat("u", 64)
+	for _, c := range []struct{ name, uuid, want string }{
+		{"", "", ""},
+		{"cn1", "", `resource provider "cn1" (): `},
+		{"", "x\n", `resource provider "" (x\n): `},
+		{name, uuid, `resource provider "` + name + `" (` + uuid + `): `},
+		{name + "x", uuid + "x", `resource provider "` + name + `..." (` + uuid + `...): `},
+	} {
+		if got := (providertree.Violation{Name: c.name, UUID: c.uuid}).Error(); got != c.want {
+			t.Errorf("got  %s\nwant %s", got, c.want)
 		}
 	}
 }

@@ -3,9 +3,11 @@
 package providertree
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -80,16 +82,7 @@ func cloneResources(r map[string][]Resource) map[string][]Resource {
 		}
 		units = slices.Clone(units)
 		slices.SortFunc(units, func(a, b Resource) int {
-			if a.Identifier != b.Identifier {
-				if a.Identifier < b.Identifier {
-					return -1
-				}
-				return 1
-			}
-			if a.Metadata < b.Metadata {
-				return -1
-			}
-			return 1
+			return cmp.Or(strings.Compare(a.Identifier, b.Identifier), strings.Compare(a.Metadata, b.Metadata))
 		})
 		out[class] = slices.Compact(units)
 	}

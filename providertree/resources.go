@@ -28,11 +28,12 @@ func (r Resources) Add(o Resources) {
 }
 
 func plus(a, b int64) int64 {
-	switch {
-	case b > 0 && a > math.MaxInt64-b:
-		return math.MaxInt64
-	case b < 0 && a < math.MinInt64-b:
-		return math.MinInt64
+	sum := a + b
+	if (sum < a) == (b < 0) {
+		return sum
 	}
-	return a + b
+	if sum < 0 { // it wrapped
+		return math.MaxInt64
+	}
+	return math.MinInt64
 }

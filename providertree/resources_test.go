@@ -5,6 +5,7 @@ package providertree_test
 import (
 	"errors"
 	"math"
+	"math/big"
 	"strings"
 	"testing"
 
@@ -61,12 +62,31 @@ func TestCanonicalAllocations(t *testing.T) {
 	}
 }
 
-func TestResourcesAddWithoutWrapping(t *testing.T) {
-	r := providertree.Resources{"A": math.MaxInt64, "B": math.MinInt64, "C": 1}
-	r.Add(providertree.Resources{"A": 1, "B": -1, "C": 2, "D": 3})
-	want := providertree.Resources{"A": math.MaxInt64, "B": math.MinInt64, "C": 3, "D": 3}
-	if !r.Equal(want) {
-		t.Errorf("%v", r)
+// TestArithmeticIsCutToAnInt64: sums and what is free are those of numbers without bounds, cut to
+// what an int64 holds.
+func TestArithmeticIsCutToAnInt64(t *testing.T) {
+	cut := func(n *big.Int) int64 {
+		switch {
+		case n.IsInt64():
+			return n.Int64()
+		case n.Sign() < 0:
+			return math.MinInt64
+		}
+		return math.MaxInt64
+	}
+	edges := []int64{math.MinInt64, math.MinInt64 + 1, -1, 0, 1, math.MaxInt64 - 1, math.MaxInt64}
+	for _, a := range edges {
+		for _, b := range edges {
+			sum := providertree.Resources{"VCPU": a}
+			sum.Add(providertree.Resources{"VCPU": b, "VGPU": b})
+			if want := cut(new(big.Int).Add(big.NewInt(a), big.NewInt(b))); !sum.Equal(providertree.Resources{"VCPU": want, "VGPU": b}) {
+				t.Errorf("%d and %d are %v, want %d", a, b, sum, want)
+			}
+			free := providertree.Limits{Capacity: a}.Free(b)
+			if want := cut(new(big.Int).Sub(big.NewInt(a), big.NewInt(b))); free != want {
+				t.Errorf("%d of %d are used: %d free, want %d", b, a, free, want)
+			}
+		}
 	}
 }
 

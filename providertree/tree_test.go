@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -155,20 +156,6 @@ func TestInventoryComparesWithDefaults(t *testing.T) {
 	}
 }
 
-func TestCapacity(t *testing.T) {
-	for _, c := range []struct {
-		inv  providertree.Inventory
-		want int64
-	}{
-		{providertree.Inventory{Total: 8}, 8}, {providertree.Inventory{Total: 8, AllocationRatio: 4}, 32},
-		{providertree.Inventory{Total: 10, Reserved: 3, AllocationRatio: 1.5}, 10}, {providertree.Inventory{Total: 8, Reserved: 8}, 0},
-	} {
-		if got := c.inv.Capacity(); got != c.want {
-			t.Errorf("%+v: capacity %d, want %d", c.inv, got, c.want)
-		}
-	}
-}
-
 // TestChildUUIDStays pins the derivation: another value after an upgrade would give every device a
 // second provider.
 func TestChildUUIDStays(t *testing.T) {
@@ -280,6 +267,39 @@ func TestErrorsDoNotGrowWithWhatIsWrong(t *testing.T) {
 		var found providertree.Violations
 		if !errors.Is(err, c.want) || len(err.Error()) > 20_000 || !errors.As(err, &found) || len(found) > 2000 {
 			t.Errorf("%s: %d violations, %d bytes: %.300v", name, len(found), len(fmt.Sprint(err)), err)
+		}
+	}
+}
+
+// TestPopulateStopsCounting: a thousand violations are collected of providers that no tree can
+// hold.
+func TestPopulateStopsCounting(t *testing.T) {
+	unnamed := make([]providertree.Provider, 1001)
+	for i := range unnamed {
+		unnamed[i].UUID = id(i)
+	}
+	var found providertree.Violations
+	if err := (&providertree.Tree{}).Populate(unnamed); !errors.As(err, &found) || len(found) != 1000 {
+		t.Errorf("%d violations", len(found))
+	}
+}
+
+// TestNamedResourcesAreASet: their order and duplicates do not matter.
+func TestNamedResourcesAreASet(t *testing.T) {
+	tree := three(t)
+	a, b, c := providertree.Resource{Identifier: "a", Metadata: "2"}, providertree.Resource{Identifier: "b", Metadata: "1"}, providertree.Resource{Identifier: "b", Metadata: "2"}
+	for i, step := range []struct {
+		given, want []providertree.Resource
+		changed     bool
+	}{
+		{[]providertree.Resource{c, a, b, c}, []providertree.Resource{a, b, c}, true},
+		{[]providertree.Resource{b, c, b, a}, []providertree.Resource{a, b, c}, false},
+		{[]providertree.Resource{c, a}, []providertree.Resource{a, c}, true},
+	} {
+		changed, err := tree.SetResources(id(1), map[string][]providertree.Resource{"CUSTOM_PMEM": step.given})
+		p, _ := tree.Provider(id(1))
+		if err != nil || changed != step.changed || !slices.Equal(p.Resources["CUSTOM_PMEM"], step.want) {
+			t.Errorf("step %d: changed %t, %v, %v", i, changed, p.Resources, err)
 		}
 	}
 }

@@ -99,7 +99,7 @@ func (v Violations) In(fields ...string) Violations {
 	var out Violations
 	for _, one := range v {
 		for _, field := range fields {
-			if one.Field == field || field != "" && strings.HasPrefix(one.Field, field+".") {
+			if one.Field == field || strings.HasPrefix(one.Field, field+".") {
 				out = append(out, one)
 				break
 			}
