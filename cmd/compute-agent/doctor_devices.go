@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/compute-agent/compute-agent/internal/agent"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/textutil"
 	"github.com/compute-agent/compute-agent/plugins/host"
@@ -47,26 +48,24 @@ func newDoctorDevices() *cobra.Command {
 // devicesOf finds the executable of a driver, as the agent does, and the directory that its
 // configuration reads instead of /.
 func devicesOf(cfg *config.Config, driver string) (host.Spec, []string, error) {
-	spec := host.Spec{Name: driver}
-	d := cfg.Drivers[driver]
-	if d == nil {
-		installed, err := installedDrivers(cfg.PluginDirs())
+	if cfg.Drivers[driver] == nil {
+		spec := host.Spec{Name: driver, Searched: cfg.PluginDirs()}
+		installed, err := installedDrivers(spec.Searched)
 		if err != nil {
 			return spec, nil, err
 		}
-		spec.Path, spec.Searched = installed[driver], cfg.PluginDirs()
+		spec.Path = installed[driver]
 		if spec.Path == "" {
 			spec.Path = filepath.Join(cfg.Plugins.Dir, "compute-driver-"+driver)
 		}
 		return spec, nil, nil
 	}
-	spec.Path, spec.SHA256, spec.Env, spec.Searched = d.Path, d.SHA256, d.Env, cfg.PluginDirsOf(driver)
-	raw, err := d.ConfigJSON()
+	spec, err := agent.Executable(cfg, driver)
 	if err != nil {
 		return spec, nil, err
 	}
 	var keys struct{ Chroot string }
-	_ = json.Unmarshal(raw, &keys) // whether its keys are valid is checked by the driver
+	_ = json.Unmarshal(spec.Config, &keys) // whether its keys are valid is checked by the driver
 	if keys.Chroot == "" {
 		return spec, nil, nil
 	}

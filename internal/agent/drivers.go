@@ -261,27 +261,36 @@ func (a *Agent) specToRun(cfg *config.Config, name string) (host.Spec, error) {
 	return a.spec(cfg, name)
 }
 
-// spec returns the plugin host's specification of a driver. Nothing is written.
-func (a *Agent) spec(cfg *config.Config, name string) (host.Spec, error) {
+// Executable returns what a configured driver is and what it is given: executable, digest,
+// arguments, environment and its own configuration.
+func Executable(cfg *config.Config, name string) (host.Spec, error) {
 	c := cfg.Drivers[name]
-	timeouts, restart := cfg.Process(name)
 	own, err := c.ConfigJSON()
 	if err != nil {
 		return host.Spec{}, fmt.Errorf("%w: drivers.%s.config: %w", config.ErrInvalid, name, err)
 	}
-	return host.Spec{
-		Name: name, Path: c.Path, Searched: cfg.PluginDirsOf(name), SHA256: c.SHA256, Args: c.Args, Env: c.Env, Config: own, Disabled: !c.Enabled,
-		HostInfo: plugins.HostInfo{Name: cfg.Agent.Host, StateDir: driverState(cfg, name)},
-		Timeouts: host.Timeouts{
-			Handshake: timeouts.Start, Configure: timeouts.Configure, Nodes: timeouts.Nodes, Update: timeouts.Update, Health: timeouts.Health, Stop: timeouts.Stop,
-			Instance: timeouts.Instance,
-		},
-		Restart: host.Restart{
-			HealthInterval: restart.HealthInterval, Misses: restart.HealthMisses, BackoffBase: restart.BackoffMin, BackoffMax: restart.BackoffMax,
-			ResetAfter: restart.CrashWindow, FailureLimit: restart.CrashLimit, FailureWindow: restart.CrashWindow, Quarantine: restart.Quarantine,
-		},
-		Changed: func(string) { a.changed(name) }, InstanceChanged: a.instanceChanged,
-	}, nil
+	return host.Spec{Name: name, Path: c.Path, Searched: cfg.PluginDirsOf(name), SHA256: c.SHA256, Args: c.Args, Env: c.Env, Config: own}, nil
+}
+
+// spec returns the plugin host's specification of a driver. Nothing is written.
+func (a *Agent) spec(cfg *config.Config, name string) (host.Spec, error) {
+	s, err := Executable(cfg, name)
+	if err != nil {
+		return host.Spec{}, err
+	}
+	timeouts, restart := cfg.Process(name)
+	s.Disabled = !cfg.Drivers[name].Enabled
+	s.HostInfo = plugins.HostInfo{Name: cfg.Agent.Host, StateDir: driverState(cfg, name)}
+	s.Timeouts = host.Timeouts{
+		Handshake: timeouts.Start, Configure: timeouts.Configure, Nodes: timeouts.Nodes, Update: timeouts.Update, Health: timeouts.Health, Stop: timeouts.Stop,
+		Instance: timeouts.Instance,
+	}
+	s.Restart = host.Restart{
+		HealthInterval: restart.HealthInterval, Misses: restart.HealthMisses, BackoffBase: restart.BackoffMin, BackoffMax: restart.BackoffMax,
+		ResetAfter: restart.CrashWindow, FailureLimit: restart.CrashLimit, FailureWindow: restart.CrashWindow, Quarantine: restart.Quarantine,
+	}
+	s.Changed, s.InstanceChanged = func(string) { a.changed(name) }, a.instanceChanged
+	return s, nil
 }
 
 // changed notifies a driver's tracker of a change that the driver reports.
