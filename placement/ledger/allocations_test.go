@@ -165,8 +165,8 @@ func TestOldRecords(t *testing.T) {
 	}
 }
 
-// TestRenameClassOfOldRecords: allocations without a consumer record get the new name of their class
-// as well, in whatever state a transaction has left them.
+// TestRenameClassOfOldRecords: allocations without a consumer record get the new name of their
+// class as well, and another one in the same transaction.
 func TestRenameClassOfOldRecords(t *testing.T) {
 	state := ledger.State{Classes: []ledger.NamedRow{{ID: 10000, Name: "CUSTOM_A"}}, Providers: []ledger.ProviderRow{{ID: 1, UUID: "a", Name: "a", Root: 1}},
 		Inventories: []ledger.InventoryRow{{Provider: 1, Class: 10000, Total: 100}}}
