@@ -44,7 +44,8 @@ func placementSays(t *testing.T) *providertree.Tree {
 	tr := &providertree.Tree{}
 	ok(t, tr.Populate([]providertree.Provider{
 		{UUID: id(1), Name: "cn1", Generation: 7, Inventories: providertree.Inventories{"VCPU": {Total: 8}, "CUSTOM_OLD": {Total: 1}}, Traits: []string{"COMPUTE_NODE", "CUSTOM_ADMIN"}},
-		{UUID: id(2), Name: "cn1_gpu", ParentUUID: id(1), Generation: 3, Inventories: providertree.Inventories{"VGPU": {Total: 2}}},
+		{UUID: id(2), Name: "cn1_gpu", ParentUUID: id(1), Generation: 3, Inventories: providertree.Inventories{"VGPU": {Total: 2}},
+			Traits: []string{providertree.TraitSharesViaAggregate}}, // what shares from within the tree is as any other
 	}))
 	return tr
 }

@@ -126,6 +126,14 @@ var faults = []fault{
 		requests: fenced, outcome: "refused", shape: "old",
 	},
 	{
+		name: "the answer lost, before it happened, and another client wrote", want: reportclient.ErrConflict, not: reportclient.ErrUnavailable, says: "did not happen",
+		meet: func(t *testing.T, url string, _ *http.Request) (*http.Response, error) {
+			claim(t, url, migration, resources{cn1: {"VGPU": 1}})
+			return nil, errReset
+		},
+		requests: compared, outcome: "refused", shape: "old", // it can no longer happen, so it needs no fence
+	},
+	{
 		name: "the answer lost, and the request arrives while it is looked for",
 		meet: func(*testing.T, string, *http.Request) (*http.Response, error) { return nil, errReset },
 		after: func(r *http.Request, late func()) (*http.Response, error) {
@@ -458,6 +466,23 @@ func TestReshapeWithoutTheRole(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	want(t, requests, "POST /resource_providers", "POST /reshaper")
+}
+
+// TestReshapeWithoutCredentials: what was not sent was not refused by Placement, and needs no
+// advice about the reshape.
+func TestReshapeWithoutCredentials(t *testing.T) {
+	log := &journal{}
+	client := newClient(t, "http://placement.invalid", func(c *reportclient.Config) {
+		c.ReshapeLog = log
+		c.Authorize = func(context.Context, http.Header) error { return errors.New("no password") }
+	})
+	err := client.Apply(t.Context(), id(cn1), oneMove(t).Reshape.Plan())
+	if !errors.Is(err, reportclient.ErrRefused) || errors.Is(err, reportclient.ErrReshapeRefused) || !strings.Contains(err.Error(), "no password") {
+		t.Errorf("got %v", err)
+	}
+	if d := cmp.Diff([]string{"begin 1", "refused 1"}, log.events); d != "" {
+		t.Errorf("journal (-want +got)\n%s", d)
+	}
 }
 
 // TestReshapeCanceled: an agent that is being stopped does not look any more; the journal says that
