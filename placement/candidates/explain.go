@@ -310,14 +310,13 @@ func (e *explainer) look(t *ledger.Tree) {
 			}
 		}
 	}
-	switch {
-	case lacking == 1:
+	if lacking == 1 {
 		m := &e.onlyMissing[first]
 		m.trees++
 		m.fell[e.reached[first]]++
 		m.example[e.reached[first]] = root.Name
-		fallthrough
-	case lacking > 1:
+	}
+	if lacking != 0 {
 		e.missing[first]++
 		return
 	}
@@ -332,7 +331,7 @@ func (e *explainer) look(t *ledger.Tree) {
 
 // lookAt evaluates a provider for a tree.
 func (e *explainer) lookAt(p, root *ledger.Provider, external bool) {
-	sharing := external || len(e.sharers) > 0 && p.HasTrait(sharingTrait)
+	sharing := external || len(e.sharers) != 0 && p.HasTrait(sharingTrait)
 	for i := range e.parts {
 		x := &e.parts[i]
 		e.work += x.price
@@ -344,9 +343,7 @@ func (e *explainer) lookAt(p, root *ledger.Provider, external bool) {
 		if sharing {
 			// It is evaluated for several trees and counts once, for the one where it gets
 			// furthest.
-			if best, seen := x.shared[p]; !seen || n > best {
-				x.shared[p] = n
-			}
+			x.shared[p] = max(x.shared[p], n)
 		} else {
 			x.fell[n]++
 		}

@@ -5,6 +5,8 @@ package candidates_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -12,6 +14,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/placement/candidates"
 	"github.com/compute-agent/compute-agent/placement/placementtest"
+	"github.com/compute-agent/compute-agent/test/golden"
 )
 
 // TestExplainAgrees: an explanation counts the candidates and the trees that have some as they are,
@@ -166,5 +169,154 @@ func TestExplainStops(t *testing.T) {
 	cancel()
 	if _, err := candidates.Explain(ended, s, r, candidates.Options{}); !errors.Is(err, context.Canceled) {
 		t.Errorf("the error is %v, want that of the context", err)
+	}
+}
+
+// inLines is an explanation as text.
+func inLines(e *candidates.Explanation) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s\n%d candidates, more: %t, incomplete: %t\n", e.Verdict, e.Candidates, e.MoreCandidates, e.Incomplete)
+	for _, g := range e.Groups {
+		fmt.Fprintf(&b, "group %q %v\n", g.Suffix, g.Resources)
+		for _, s := range g.Steps {
+			fmt.Fprintf(&b, "  -%d: %d of %d trees: %s: %s (%s)\n", s.Removed, s.Providers, s.Trees, s.Kind, s.Condition, s.Note)
+		}
+	}
+	for _, s := range e.Trees {
+		fmt.Fprintf(&b, "-%d: %d: %s: %s\n", s.Removed, s.Trees, s.Kind, s.Condition)
+	}
+	return b.String()
+}
+
+// TestExplanations compares explanations as a whole with testdata/explanations.txt.
+func TestExplanations(t *testing.T) {
+	f := placementtest.Forest{
+		{Name: "a", Inventories: has("VCPU", 4), Traits: []string{"CUSTOM_R"}, Aggregates: []string{"aggA"}},
+		{Name: "a_f", Parent: "a", Inventories: has(fpga, 1), Traits: []string{"CUSTOM_X"}},
+		{Name: "b", Inventories: has("VCPU", 8), Traits: []string{"CUSTOM_R"}, Aggregates: []string{"aggB"}},
+		{Name: "b_f", Parent: "b", Inventories: has(fpga, 4), Traits: []string{"CUSTOM_X", "CUSTOM_Y"}},
+		{Name: "c", Inventories: []placementtest.Inventory{{Class: "VCPU", Total: 8, MinUnit: 4, MaxUnit: 4, StepSize: 2}}},
+		{Name: "d", Inventories: []placementtest.Inventory{{Class: "VCPU", Total: 8, Used: 7}}, Aggregates: []string{"aggC"}},
+		{Name: "s", Inventories: has("DISK_GB", 100), Traits: []string{shares}, Aggregates: []string{"aggA", "aggC"}},
+	}
+	ids := func(names ...string) []string { return placementtest.UUIDs(names) }
+	host := asks("", "VCPU", 2)
+	host.Required, host.Forbidden = [][]string{{"CUSTOM_R", "CUSTOM_X"}}, []string{"CUSTOM_Y"}
+	host.MemberOf, host.NotMemberOf = [][]string{ids("aggA", "aggB"), ids("aggB")}, ids("aggC", "aggD")
+	device := requiring(asks("_F", fpga, 1), "CUSTOM_X")
+	device.NotMemberOf, device.InTree = ids("aggC"), placementtest.UUID("b")
+	disk := candidates.Group{Resources: []candidates.Resource{{Class: "VCPU", Amount: 1}, {Class: "DISK_GB", Amount: 10}}}
+	// Four hosts lack one thing each, and what they have besides is missing where that is there.
+	member := func(name string, traits []string, aggregates []string, vcpu placementtest.Inventory) placementtest.Forest {
+		vcpu.Class = "VCPU"
+		return placementtest.Forest{
+			{Name: name, Inventories: []placementtest.Inventory{{Class: "MEMORY_MB", Total: 4}}},
+			{Name: name + "_c", Parent: name, Inventories: []placementtest.Inventory{vcpu}, Traits: traits, Aggregates: aggregates},
+		}
+	}
+	fast, rack := []string{"CUSTOM_FAST"}, []string{"aggA"}
+	near := slices.Concat(
+		member("small", fast, rack, placementtest.Inventory{Total: 8, MaxUnit: 1}), member("full", fast, rack, placementtest.Inventory{Total: 8, Used: 7}),
+		member("slow", nil, rack, placementtest.Inventory{Total: 8}), member("far", fast, nil, placementtest.Inventory{Total: 8}),
+		member("good", fast, rack, placementtest.Inventory{Total: 8})[1:])
+	near[len(near)-1].Parent = ""
+	cpu := requiring(asks("_C", "VCPU", 2), "CUSTOM_FAST")
+	cpu.MemberOf = [][]string{ids("aggA")}
+	var text strings.Builder
+	for _, e := range []struct {
+		name  string
+		f     placementtest.Forest
+		r     candidates.Request
+		limit int
+	}{
+		{"every condition", f, candidates.Request{Groups: []candidates.Group{host, device, asks("_G", fpga, 2)}, GroupPolicy: candidates.Isolate, Isolate: []string{"_F"}, Flat: true,
+			SameSubtree: [][]string{{"_F", "_G"}}, Root: candidates.RootConditions{Required: []string{"CUSTOM_R"}, Forbidden: []string{"CUSTOM_Y"}, MemberOf: [][]string{ids("aggA", "aggB")}, NotMemberOf: ids("aggC")}}, 0},
+		{"roots outside of an aggregate", f, candidates.Request{Groups: []candidates.Group{asks("", "VCPU", 1)}, Root: candidates.RootConditions{NotMemberOf: ids("aggA")}}, 0},
+		{"no condition", f, candidates.Request{Groups: []candidates.Group{asks("_A", "VCPU", 1), asks("_B", "VCPU", 1)}}, 0},
+		{"what is shared", f, candidates.Request{Groups: []candidates.Group{disk}}, 0},
+		{"as many as the limit", f, candidates.Request{Groups: []candidates.Group{asks("", "VCPU", 4)}}, 3},
+		{"more than the limit", f, candidates.Request{Groups: []candidates.Group{asks("", "VCPU", 4)}}, 2},
+		{"units", f, candidates.Request{Groups: []candidates.Group{asks("", "VCPU", 3)}}, 0},
+		{"nothing serves four groups", f, candidates.Request{Groups: []candidates.Group{asks("_A", "VCPU", 9), asks("_B", "VGPU", 1), requiring(asks("_C", "", 0), "CUSTOM_NONE"), asks("_D", fpga, 5)}}, 0},
+		{"the first two are as scarce", f, candidates.Request{Groups: []candidates.Group{asks("_A", fpga, 1), asks("_B", fpga, 1), asks("_C", "VCPU", 1)}}, 0},
+		{"the second is the scarcest", f, candidates.Request{Groups: []candidates.Group{asks("_A", "VCPU", 1), asks("_B", fpga, 1)}}, 0},
+		{"one lacks the first and one the second", f, candidates.Request{Groups: []candidates.Group{asks("_A", fpga, 2), asks("_B", "DISK_GB", 1)}, Root: candidates.RootConditions{Required: []string{"CUSTOM_R"}}}, 0},
+		{"near misses of four kinds", near, candidates.Request{Groups: []candidates.Group{asks("_M", "MEMORY_MB", 1), cpu}}, 0},
+		{"each tree lacks both", f, candidates.Request{Groups: []candidates.Group{asks("_A", fpga, 2), asks("_B", "DISK_GB", 1)}, Root: candidates.RootConditions{NotMemberOf: ids("aggA", "aggB", "aggC")}}, 0},
+	} {
+		got, err := candidates.Explain(ctx, plant(t, ground(t), e.f), &e.r, candidates.Options{Limit: e.limit})
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(&text, "## %s\n%s\n", e.name, inLines(got))
+	}
+	golden.Text(t, "testdata/explanations.txt", text.String())
+}
+
+// TestExplainIsLimited: the conditions and names of a request are counted, and each rule with all
+// groups, before any of them is looked at.
+func TestExplainIsLimited(t *testing.T) {
+	s := plant(t, ground(t), nil)
+	many := func(n int) []string { return slices.Repeat([]string{"CUSTOM_A"}, n) }
+	group := func(suffix string, classes, forbidden, not, required, in int) candidates.Group {
+		g := candidates.Group{Suffix: suffix, Forbidden: many(forbidden), NotMemberOf: many(not)}
+		for range classes {
+			g.Resources = append(g.Resources, candidates.Resource{Class: "VCPU", Amount: 1})
+		}
+		if required > 0 {
+			g.Required, g.MemberOf = [][]string{many(required)}, [][]string{many(in)}
+		}
+		return g
+	}
+	small := group("_A", 0, 0, 0, 0, 0)
+	for name, c := range map[string]struct {
+		r    candidates.Request
+		want string // how many there are, if they are too many
+	}{
+		// 10,000 and 5,000, 1 for the kind, 2 and 34,995 for the two sets, 2 classes.
+		"as many as can be": {candidates.Request{Groups: []candidates.Group{group("_A", 2, 10_000, 5_000, 30_000, 4_995)}}, ""},
+		"one more":          {candidates.Request{Groups: []candidates.Group{group("_A", 2, 10_000, 5_000, 30_000, 4_996)}}, "50001"},
+		"of each class":     {candidates.Request{Groups: []candidates.Group{group("", 2, 10_000, 5_000, 30_000, 4_995)}}, "99998"},
+		"of each rule": {candidates.Request{Groups: slices.Repeat([]candidates.Group{small}, 300),
+			SameSubtree: slices.Repeat([][]string{{"_A"}}, 200)}, "60300"},
+	} {
+		_, err := candidates.Explain(ctx, s, &c.r, candidates.Options{})
+		want := "the request has too many conditions to be explained: there are " + c.want + ", and at most 50000 can be"
+		if c.want == "" && err != nil || c.want != "" && (!errors.Is(err, candidates.ErrTooMuch) || err.Error() != want) {
+			t.Errorf("%s: %v, want %s", name, err, want)
+		}
+	}
+}
+
+// TestExplainCountsItsWork: eight conditions, or names of them, that a provider is checked for are
+// a step, and the work ends with the context.
+func TestExplainCountsItsWork(t *testing.T) {
+	var f placementtest.Forest
+	for i := range 2 {
+		f = append(f, wide(1, 3, 0).Copy(fmt.Sprint("x", i))...)
+	}
+	f = append(f, placementtest.Provider{Name: "z", Traits: append(numbered("CUSTOM_T", 64), "CUSTOM_U")})
+	g := asks("_A", "VCPU", 1)
+	g.Forbidden, g.NotMemberOf = numbered("CUSTOM_T", 8), placementtest.UUIDs(numbered("a", 16))
+	g.Required, g.MemberOf = [][]string{numbered("CUSTOM_T", 24)}, [][]string{placementtest.UUIDs(numbered("a", 40))}
+	s := plant(t, ground(t), f)
+	// 14 conditions and 88 names, of the four providers of the first tree.
+	const each = 4 * (14 + 88) / 8
+	for steps, trees := range map[int]int{each: 1, each + 1: 2, 2 * each: 2} {
+		e, err := candidates.Explain(ctx, s, &candidates.Request{Groups: []candidates.Group{g}}, candidates.Options{Steps: steps})
+		if err != nil || e.Trees[0].Trees != trees || !e.Incomplete {
+			t.Errorf("%d steps: %+v, %v, want %d trees", steps, e, err, trees)
+		}
+	}
+	// What nothing serves is not searched for: the context is asked about at the first tree.
+	ended, cancel := context.WithCancel(ctx)
+	cancel()
+	if _, err := candidates.Explain(ended, plant(t, ground(t), wide(1, 0, 0)), &candidates.Request{Groups: []candidates.Group{asks("", "VGPU", 1)}}, candidates.Options{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("the error is %v, want that of the context", err)
+	}
+	long, r := crowd(200)
+	gone := &leaving{Context: ctx, after: 1}
+	if _, err := candidates.Explain(gone, plant(t, ground(t), long), &r, candidates.Options{}); !errors.Is(err, context.Canceled) || gone.asked > 6 {
+		t.Errorf("no client waits, and the context was asked about %d times: %v", gone.asked, err)
 	}
 }

@@ -60,13 +60,13 @@ func (e *explainer) found(out *Explanation, trees int) string {
 		n = "More than " + n
 	}
 	text := fmt.Sprintf("%s candidate%s in %s.", n, plural(out.Candidates), ofTrees(trees, e.trees))
-	scarce := -1
+	scarce := 0
 	for i := range e.parts {
-		if scarce < 0 || e.served(i) < e.served(scarce) {
+		if e.served(i) < e.served(scarce) {
 			scarce = i
 		}
 	}
-	if trees < e.trees && e.served(scarce) < e.trees {
+	if e.served(scarce) < e.trees {
 		text += fmt.Sprintf(" The scarcest is %s: %s can serve it.", e.parts[scarce].name(), ofTrees(e.served(scarce), e.trees))
 	}
 	return text

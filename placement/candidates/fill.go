@@ -33,11 +33,9 @@ func (a *provider) above(b *provider) bool { return a.tree == b.tree && a.at <= 
 func (s *search) fill(t *ledger.Tree) bool {
 	q := s.q
 	s.root = t.Root()
-	if q.asksOfRoot() {
-		s.limits.steps -= q.rootPrice / workPerStep
-		if !q.rootMeets(s.root) {
-			return false
-		}
+	s.limits.steps -= q.rootPrice / workPerStep
+	if !q.rootMeets(s.root) {
+		return false
 	}
 	s.listProviders(t)
 	s.listFree()
@@ -69,7 +67,7 @@ func (s *search) listProviders(t *ledger.Tree) {
 	q := s.q
 	nodes, sh := t.Providers(), layoutOf(t)
 	number := s.root.TreeNumber()
-	anySharing := q.sharing.Len() > 0
+	anySharing := q.sharing.Len() != 0
 	s.providers = s.providers[:0]
 	for i, p := range nodes {
 		id := sh.ids[i]
@@ -81,21 +79,16 @@ func (s *search) listProviders(t *ledger.Tree) {
 	for _, p := range nodes {
 		for _, aggregate := range p.Aggregates {
 			for _, sharer := range q.sharers[aggregate] {
-				s.addSharing(sharer, number)
+				s.addSharing(sharer, len(nodes))
 			}
 		}
 	}
 }
 
-// addSharing adds a sharing provider once, unless it belongs to the tree itself.
-func (s *search) addSharing(p *ledger.Provider, number int64) {
-	if p.TreeNumber() == number {
+// addSharing adds a sharing provider once, behind those of the tree, unless it is one of these.
+func (s *search) addSharing(p *ledger.Provider, own int) {
+	if p.TreeNumber() == s.providers[0].tree || slices.ContainsFunc(s.providers[own:], func(other provider) bool { return other.p == p }) {
 		return
-	}
-	for i := len(s.providers) - 1; i >= 0 && s.providers[i].external; i-- {
-		if s.providers[i].p == p {
-			return
-		}
 	}
 	t, _ := s.q.s.TreeAt(p.TreeNumber())
 	sh := layoutOf(t)
@@ -149,7 +142,7 @@ func (s *search) serves(sl *slot, g *group, a int) bool {
 	if g.inTree != anyTree && (act.external || g.inTree != act.tree) {
 		return false
 	}
-	if len(g.memberOf) > 0 && !inAll(id, g.memberOf) && (act.external || !inAll(s.root.ID, g.memberOf)) {
+	if !inAll(id, g.memberOf) && (act.external || !inAll(s.root.ID, g.memberOf)) {
 		return false
 	}
 	return !inAny(id, g.notMemberOf) && !inAny(s.root.ID, g.notMemberOf)
@@ -180,8 +173,5 @@ func (s *search) rotate() {
 
 // grown returns s with n elements of any value.
 func grown[T any](s []T, n int) []T {
-	if cap(s) < n {
-		return make([]T, n)
-	}
-	return s[:n]
+	return slices.Grow(s[:0], n)[:n]
 }

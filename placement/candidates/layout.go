@@ -29,7 +29,7 @@ func layoutOf(t *ledger.Tree) *layout {
 
 func newLayout(t *ledger.Tree) any {
 	nodes := t.Providers()
-	sh := &layout{ids: make([]int64, len(nodes)), ends: make([]int32, len(nodes)), from: make([]int32, 0, len(nodes)+1)}
+	sh := &layout{ids: make([]int64, len(nodes)), ends: make([]int32, len(nodes)), from: make([]int32, len(nodes)+1)}
 	var open []int // the path from the root
 	for i, p := range nodes {
 		for len(open) > 0 && nodes[open[len(open)-1]].UUID != p.Parent {
@@ -38,7 +38,7 @@ func newLayout(t *ledger.Tree) any {
 		}
 		open = append(open, i)
 		sh.ids[i] = p.ID
-		sh.from = append(sh.from, int32(len(sh.inventories)))
+		sh.from[i] = int32(len(sh.inventories))
 		for j := range p.Inventories {
 			inv := &p.Inventories[j]
 			left := inv.Limits()
@@ -46,7 +46,7 @@ func newLayout(t *ledger.Tree) any {
 			sh.inventories = append(sh.inventories, inventory{inv.ClassID(), left})
 		}
 	}
-	sh.from = append(sh.from, int32(len(sh.inventories)))
+	sh.from[len(nodes)] = int32(len(sh.inventories))
 	for _, i := range open {
 		sh.ends[i] = int32(len(nodes))
 	}

@@ -115,18 +115,19 @@ func (m *matching) fitsClass(s *search, class int) bool {
 	m.amounts = m.amounts[:0]
 	m.collect(s, func(sl *slot) bool {
 		n := sl.need(class)
-		if n > 0 {
-			sum += n
-			if !slices.Contains(m.amounts, n) {
-				m.amounts = append(m.amounts, n)
-			}
+		if n == 0 {
+			return false
 		}
-		return n > 0
+		sum += n
+		if !slices.Contains(m.amounts, n) {
+			m.amounts = append(m.amounts, n)
+		}
+		return true
 	})
 	if len(m.left) < 2 {
 		return true
 	}
-	if len(m.amounts) > 1 {
+	if len(m.amounts) != 1 {
 		m.seen = grown(m.seen, len(s.providers))
 		clear(m.seen)
 		for _, level := range m.left {
@@ -146,7 +147,7 @@ func (m *matching) fitsClass(s *search, class int) bool {
 		for a := range m.bounds(s) {
 			m.bound[a] = int32(min(max(s.free[a*classes+class], 0)/amount, int64(len(m.left))))
 		}
-		if len(m.left) > 1 && !m.complete() {
+		if len(m.left) != 1 && !m.complete() {
 			return false
 		}
 	}

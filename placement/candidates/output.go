@@ -21,9 +21,7 @@ type output struct {
 func (s *search) candidate() *Candidate {
 	o := &s.out
 	classes := len(s.q.classes)
-	if len(o.sums) < len(s.providers)*classes {
-		o.sums = make([]int64, len(s.providers)*classes) // zero, as the end of this function leaves them
-	}
+	o.sums = grown(o.sums, len(s.providers)*classes) // zero, as the end of this function leaves them
 	o.touched = o.touched[:0]
 	for i := range s.slots {
 		a := s.slots[i].provider

@@ -3,6 +3,7 @@
 package candidates
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -228,12 +229,12 @@ func setsOf(names [][]string, find func(string) ledger.ProviderSet) [][]ledger.P
 func (q *query) collectClasses(r *Request) {
 	for i := range r.Groups {
 		for _, res := range r.Groups[i].Resources {
-			if c, ok := q.s.Class(res.Class); ok && q.class(c.ID) < 0 {
+			if c, ok := q.s.Class(res.Class); ok && !slices.Contains(q.classes, class{c.ID, c.Name}) {
 				q.classes = append(q.classes, class{c.ID, c.Name})
 			}
 		}
 	}
-	slices.SortFunc(q.classes, func(a, b class) int { return int(a.id - b.id) })
+	slices.SortFunc(q.classes, func(a, b class) int { return cmp.Compare(a.id, b.id) })
 }
 
 // class returns the index of a class in q.classes, -1 if the request does not have it.
@@ -255,7 +256,7 @@ func (q *query) resolveGroup(g *Group) (out group, err error) {
 		}
 		out.needs = append(out.needs, need{q.class(c.ID), res.Amount})
 	}
-	slices.SortFunc(out.needs, func(a, b need) int { return a.class - b.class })
+	slices.SortFunc(out.needs, func(a, b need) int { return cmp.Compare(a.class, b.class) })
 	unknown := func(name string) error { return &UnknownNameError{Trait: name, Suffix: g.Suffix} }
 	for _, any := range g.Required {
 		sets, err := q.traitSets(any, unknown)
@@ -397,7 +398,7 @@ func inAll(id int64, all [][]ledger.ProviderSet) bool {
 
 // asksOfRoot reports whether there are conditions on roots.
 func (q *query) asksOfRoot() bool {
-	return len(q.rootRequired)+len(q.rootForbidden)+len(q.rootMemberOf)+len(q.rootNotMemberOf) > 0
+	return len(q.rootRequired) > 0 || len(q.rootForbidden) > 0 || len(q.rootMemberOf) > 0 || len(q.rootNotMemberOf) > 0
 }
 
 // rootMeets reports whether the root of a tree meets the conditions on roots.

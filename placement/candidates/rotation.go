@@ -33,7 +33,7 @@ type Rotation struct {
 
 // primeBelow returns the largest prime below n, 1 if there is none.
 func primeBelow(n int) int {
-	for p := n - 1; p > 1; p-- {
+	for p := max(n-1, 1); ; p-- {
 		prime := true
 		for d := 2; d*d <= p && prime; d++ {
 			prime = p%d != 0
@@ -42,7 +42,6 @@ func primeBelow(n int) int {
 			return p
 		}
 	}
-	return 1
 }
 
 // ring is the order in which a search visits its n anchors.
@@ -101,7 +100,7 @@ func apart(n int) int { return coprimeNear(int(float64(n)/math.Phi+0.5), n) }
 func coprimeNear(middle, n int) int {
 	for d := 0; ; d++ {
 		for _, candidate := range [2]int{middle + d, middle - d} {
-			if candidate > 0 && candidate <= n && coprime(candidate, n) {
+			if candidate >= 1 && candidate <= n && coprime(candidate, n) {
 				return candidate
 			}
 		}

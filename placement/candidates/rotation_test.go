@@ -4,6 +4,9 @@ package candidates_test
 
 import (
 	"fmt"
+	"math"
+	"math/big"
+	"slices"
 	"testing"
 
 	"github.com/compute-agent/compute-agent/placement/candidates"
@@ -165,5 +168,85 @@ func TestSuccessiveSearchesBeginAtDifferentDevices(t *testing.T) {
 				t.Errorf("limit %d: %d searches begin at %d of as many devices", limit, devicesOf, begun)
 			}
 		}
+	}
+}
+
+// TestPassed: the next search begins where this one had as many candidates as its client asks for,
+// or behind the first tree with one where there were not as many; in later laps, a prime number of
+// candidates further.
+func TestPassed(t *testing.T) {
+	s := plant(t, ground(t), hosts(100, nil))
+	passed := func(limit int, r candidates.Rotation) int {
+		t.Helper()
+		_, stats, err := find(t, s, twoCPUs, candidates.Options{Limit: limit, Rotation: r})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return stats.Passed
+	}
+	for _, c := range []struct{ limit, window, want int }{{0, 0, 1}, {3, 0, 3}, {3, 3, 3}, {5, 3, 3}, {100, 100, 97}, {0, 101, 1}} {
+		if got := passed(c.limit, candidates.Rotation{Window: c.window}); got != c.want {
+			t.Errorf("%+v: %d passed", c, got)
+		}
+	}
+	for _, c := range []struct {
+		at   uint64
+		want int
+	}{{0, 10}, {89, 10}, {90, 7}, {100, 7}} {
+		if got := passed(10, candidates.Rotation{At: c.at, Window: 10}); got != c.want {
+			t.Errorf("at %d: %d passed, want %d", c.at, got, c.want)
+		}
+	}
+	for window := 1; window <= 100; window++ {
+		want := window - 1
+		for want > 1 && !big.NewInt(int64(want)).ProbablyPrime(0) {
+			want--
+		}
+		if got := passed(window, candidates.Rotation{At: 100, Window: window}); got != max(want, 1) {
+			t.Errorf("window %d: %d passed, want %d", window, got, want)
+		}
+	}
+}
+
+// TestLapsBeginApart: with each lap, the first option of a slot moves on by the number nearest to a
+// golden section of all of them that leads through all.
+func TestLapsBeginApart(t *testing.T) {
+	const trees = 3
+	for _, n := range []int{1, 2, 3, 4, 5, 6, 10, 15, 21, 30, 60, 64, 65, 66, 70} {
+		middle := int(math.Round(float64(n) / math.Phi))
+		by := 0
+		for d := 0; by == 0; d++ {
+			for _, near := range []int{middle + d, middle - d} {
+				if by == 0 && near > 0 && near <= n && new(big.Int).GCD(nil, nil, big.NewInt(int64(near)), big.NewInt(int64(n))).Int64() == 1 {
+					by = near
+				}
+			}
+		}
+		s := plant(t, ground(t), wide(trees, n, 0))
+		for lap := range 5 {
+			keys, _, err := find(t, s, &candidates.Request{Groups: devices(1)}, candidates.Options{Limit: 1, Rotation: candidates.Rotation{At: uint64(trees * lap), Window: 1}})
+			if want := fmt.Sprintf("h0_d%[1]d:FPGA=1 | _D0=h0_d%[1]d", lap*by%n); err != nil || !slices.Equal(keys, []string{want}) {
+				t.Errorf("%d devices, lap %d: %q, %v, want %s", n, lap, keys, err, want)
+			}
+		}
+	}
+}
+
+// TestPhasesHaveRingsOfTheirOwn: searches of different phases that meet at a tree go on to
+// different ones.
+func TestPhasesHaveRingsOfTheirOwn(t *testing.T) {
+	s := plant(t, ground(t), hosts(101, nil))
+	next := map[int]bool{}
+	for phase := range uint64(20) {
+		var at [2]int
+		for i, names := range series(t, s, twoCPUs, 2, candidates.Options{Limit: 1, Rotation: candidates.Rotation{Phase: (phase + 1) * 0xd1342543de82ef95}}) {
+			if _, err := fmt.Sscanf(names[0], "h%d", &at[i]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		next[(at[1]-at[0]+101)%101] = true
+	}
+	if len(next) < 15 {
+		t.Errorf("20 phases go on by %d different distances", len(next))
 	}
 }

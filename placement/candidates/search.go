@@ -94,9 +94,12 @@ func (s *search) spent() bool {
 type slotState struct {
 	from, to int   // its options
 	next     int   // the option to try next, from zero
-	provider int32 // that serves it; -1 for none
+	provider int32 // that serves it, or none
 	fruitful bool  // a candidate was found since the slot was last entered
 }
+
+// none is the provider of a slot that is not served.
+const none = -1
 
 // part is what a provider serves at the moment.
 type part struct {
@@ -128,7 +131,7 @@ func (s *search) prepare() bool {
 			s.order[at] = s.order[at-1]
 		}
 		s.order[at] = int32(i)
-		s.slots[i].provider, s.slots[i].next, s.slots[i].fruitful = -1, 0, false
+		s.slots[i].provider, s.slots[i].next, s.slots[i].fruitful = none, 0, false
 	}
 	return s.words == 0 || s.prepareTraits()
 }
@@ -174,10 +177,7 @@ func (s *search) prepareTraits() bool {
 // traits together.
 func (s *search) coverable(level int) bool {
 	for i := range s.words {
-		all := ^uint64(0)
-		if rest := s.q.collective - i*64; rest < 64 {
-			all = 1<<rest - 1
-		}
+		all := ^uint64(0) >> max(64*(i+1)-s.q.collective, 0)
 		if (s.covered[level*s.words+i]|s.coming[level*s.words+i])&all != all {
 			return false
 		}
@@ -279,8 +279,7 @@ func (s *search) place(slot int, a int32) bool {
 	if !s.permits(slot, a) {
 		return false
 	}
-	if s.words > 0 {
-		w := s.words
+	if w := s.words; w != 0 {
 		now := s.covered[(s.level+1)*w : (s.level+2)*w]
 		copy(now, s.covered[s.level*w:(s.level+1)*w])
 		if !s.q.groups[sl.group].suffixed {
@@ -320,7 +319,7 @@ func (s *search) undo(level int) {
 		p.isolated--
 	}
 	p.exclusive = p.exclusive && !sl.exclusive
-	st.provider = -1
+	st.provider = none
 }
 
 // allows reports whether a provider has the capacity for the slot, and may have it in addition to
@@ -346,7 +345,7 @@ func (s *search) staysFlat(sl *slot, a int32) bool {
 	}
 	s.pay(len(s.slots) / comparedPerOption)
 	for i := range s.slots {
-		if b := s.slots[i].provider; b >= 0 && b != a && s.providers[b].tree == s.providers[a].tree && len(s.q.slots[i].needs) > 0 {
+		if b := s.slots[i].provider; b != none && b != a && s.providers[b].tree == s.providers[a].tree && len(s.q.slots[i].needs) > 0 {
 			return false
 		}
 	}
@@ -374,7 +373,7 @@ func (s *search) rooted(set []int, slot int, a int32) bool {
 		}
 		for _, i := range set {
 			looked++
-			if b := s.slots[i].provider; b >= 0 && i != slot && !s.providers[top].above(&s.providers[b]) {
+			if b := s.slots[i].provider; b != none && i != slot && !s.providers[top].above(&s.providers[b]) {
 				return false
 			}
 		}
@@ -384,12 +383,12 @@ func (s *search) rooted(set []int, slot int, a int32) bool {
 		return true
 	}
 	for _, i := range set {
-		if b := s.slots[i].provider; i != slot && b >= 0 && aboveAll(b) {
+		if b := s.slots[i].provider; i != slot && b != none && aboveAll(b) {
 			return true
 		}
 	}
 	for _, i := range set {
-		if i == slot || s.slots[i].provider >= 0 {
+		if i == slot || s.slots[i].provider != none {
 			continue
 		}
 		for _, b := range s.optionsOf(i) {

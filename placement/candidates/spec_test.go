@@ -139,6 +139,16 @@ func TestSameSubtree(t *testing.T) {
 	})
 }
 
+// TestSameSubtreeAndSharing: a provider of another tree is not below the root of this one.
+func TestSameSubtreeAndSharing(t *testing.T) {
+	f := placementtest.Forest{
+		{Name: "cn", Inventories: has("VCPU", 4), Aggregates: []string{"aggA"}},
+		{Name: "ss", Inventories: has("VCPU", 4), Traits: []string{shares}, Aggregates: []string{"aggA"}},
+	}
+	tryExamples(t, f, []example{{"two groups", candidates.Request{Groups: []candidates.Group{asks("_A", "VCPU", 1), asks("_B", "VCPU", 1)}, SameSubtree: [][]string{{"_A", "_B"}}}, []string{
+		"cn:VCPU=2 | _A=cn _B=cn", "ss:VCPU=2 | _A=ss _B=ss"}}})
+}
+
 // nics is a compute node with two NICs of two physical functions each.
 func nics() placementtest.Forest {
 	pf := func(name, nic, net string, total int64) placementtest.Provider {
@@ -233,6 +243,9 @@ func TestIsolate(t *testing.T) {
 		{"without resources, not isolated", candidates.Request{
 			Groups: groups(asks("_A", "VCPU", 1), placeholder), SameSubtree: [][]string{{"_A", "_P"}}}, []string{
 			"cn:VCPU=1 | _A=cn _P=numa", "numa:VCPU=1 | _A=numa _P=cn", "cn:VCPU=1 | _A=cn _P=cn", "numa:VCPU=1 | _A=numa _P=numa"}},
+		{"without resources, which are of one provider before 1.29", candidates.Request{
+			Groups: groups(placeholder, asks("_A", "VCPU", 5)), SameSubtree: [][]string{{"_A", "_P"}}, Flat: true}, []string{
+			"cn:VCPU=5 | _A=cn _P=numa", "numa:VCPU=5 | _A=numa _P=cn", "cn:VCPU=5 | _A=cn _P=cn", "numa:VCPU=5 | _A=numa _P=numa"}},
 	})
 }
 

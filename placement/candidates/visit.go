@@ -83,7 +83,7 @@ func (t *iteration) run() {
 		for t.options.DepthFirst && calls > 0 && !t.done {
 			calls = t.giveNext(s)
 		}
-		if calls > 0 && s.mayHaveMore() {
+		if s.mayHaveMore() {
 			again = append(again, visited{number, calls})
 		}
 		return !t.done
@@ -92,14 +92,17 @@ func (t *iteration) run() {
 		return
 	}
 	const manyAnchors, manyRounds = 64, 3
-	for round := 0; len(again) > manyAnchors && round < manyRounds && !t.done; round++ {
+	for range manyRounds {
+		if len(again) <= manyAnchors || t.done {
+			break
+		}
 		left := again[:0]
 		for _, v := range again {
 			if t.done {
 				break
 			}
 			// One more step now is cheaper than another visit without a result.
-			if calls := t.resume(s, v); calls > 0 && !t.done && s.next() {
+			if calls := t.resume(s, v); calls != 0 && !t.done && s.next() {
 				left = append(left, visited{v.number, v.calls + calls})
 			}
 		}
@@ -111,7 +114,7 @@ func (t *iteration) run() {
 			return
 		}
 		s := newSearch(t.q, &t.options, trees.n, &t.limits)
-		if t.resume(s, v) > 0 && !s.done {
+		if t.resume(s, v) != 0 && !s.done {
 			open = append(open, s)
 		}
 	}
@@ -191,7 +194,6 @@ func (t *iteration) giveNext(s *search) (calls int) {
 		}
 		return calls
 	}
-	t.done = t.done || t.limits.steps <= 0
 	return 0
 }
 

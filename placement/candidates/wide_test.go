@@ -137,6 +137,41 @@ func TestWideTrees(t *testing.T) {
 		}
 		return r
 	}
+	// Ten devices with twice two of one class and once two of the other, alternating.
+	uneven := wide(1, 10, 0)
+	for i := 1; i < len(uneven); i++ {
+		uneven[i].Inventories = append(has(fpga, int64(2+2*(i%2))), has("VGPU", int64(4-2*(i%2)))...)
+	}
+	pairsOf := func(n int) []candidates.Group {
+		groups := twoClasses(n)
+		for i := range groups {
+			groups[i].Resources[0].Amount, groups[i].Resources[1].Amount = 2, 2
+		}
+		return groups
+	}
+	// Nine units of each of ten devices of four are taken by threes, and what is left is enough for
+	// each amount, but not for their sum.
+	fours := wide(1, 10, 0)
+	for i := 1; i < len(fours); i++ {
+		fours[i].Inventories = has(fpga, 4)
+	}
+	threesAndOnes := func(ones int) []candidates.Group {
+		groups := append(devices(10+ones), asks("_VCPU", "VCPU", 1))
+		for i := range 10 {
+			groups[i].Resources[0].Amount = 3
+		}
+		return groups
+	}
+	// Three devices are filled by ten amounts, which do not fit where each is put into the first
+	// device that takes it, the large ones first.
+	sixties := wide(1, 3, 0)
+	for i := 1; i < len(sixties); i++ {
+		sixties[i].Inventories = has(fpga, 60)
+	}
+	exact := append(devices(10), asks("_VCPU", "VCPU", 1))
+	for i, amount := range []int64{44, 24, 24, 22, 21, 17, 8, 8, 6, 6} {
+		exact[i].Resources[0].Amount = amount
+	}
 	for _, e := range []struct {
 		name  string
 		f     placementtest.Forest
@@ -162,6 +197,11 @@ func TestWideTrees(t *testing.T) {
 		{"amounts of 1 and 2 on devices of 3", large, candidates.Request{Groups: mixed}, 1000, 25_000},
 		{"21 times two units of 20 devices of three", holes, candidates.Request{Groups: pigeons}, 0, 5_000},
 		{"20 times two units of 20 devices of three", holes, candidates.Request{Groups: append(pigeons[1:21:21], pigeons[22])}, 1000, 60_000},
+		{"11 times both classes where ten fit", uneven, candidates.Request{Groups: pairsOf(11)}, 0, 500},
+		{"10 times both classes where ten fit", uneven, candidates.Request{Groups: pairsOf(10)}, 1000, 20_000},
+		{"10 times three and 11 times one of 10 devices of four", fours, candidates.Request{Groups: threesAndOnes(11)}, 0, 5_000},
+		{"10 times three and 10 times one of 10 devices of four", fours, candidates.Request{Groups: threesAndOnes(10)}, 1000, 40_000},
+		{"what fits exactly, but not the large ones first", sixties, candidates.Request{Groups: exact}, 6, 600},
 		{"4 processor sets and devices of 4 NUMA nodes", half, pairs(4), 1000, 60_000},
 		{"5 processor sets and devices of 4 NUMA nodes", half, pairs(5), 0, 9_000},
 	} {
@@ -218,6 +258,14 @@ func TestOrder(t *testing.T) {
 		if diff := cmp.Diff(e.want, roots); diff != "" {
 			t.Errorf("%+v (-want +got):\n%s", e.o, diff)
 		}
+	}
+}
+
+// TestOrderOfGroups: of equal groups, the first takes the first provider.
+func TestOrderOfGroups(t *testing.T) {
+	keys, _, err := find(t, plant(t, ground(t), wide(1, 3, 0)), &candidates.Request{Groups: devices(3)}, candidates.Options{Limit: 1})
+	if diff := cmp.Diff([]string{"h0_d0:FPGA=1 h0_d1:FPGA=1 h0_d2:FPGA=1 | _D0=h0_d0 _D1=h0_d1 _D2=h0_d2"}, keys); diff != "" || err != nil {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
 	}
 }
 
