@@ -4,6 +4,7 @@ package testproc
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -232,6 +233,16 @@ func (p *Process) Thaw(t testing.TB) {
 // ContainsAll reports whether a text contains all parts, in any order.
 func ContainsAll(text string, parts []string) bool {
 	return !slices.ContainsFunc(parts, func(part string) bool { return !strings.Contains(text, part) })
+}
+
+// True is a condition for Eventually.
+func True(is func() bool) func() error {
+	return func() error {
+		if !is() {
+			return errors.New("it is not so")
+		}
+		return nil
+	}
 }
 
 // Eventually waits until a condition holds. If it does not in time, the test fails with the last
