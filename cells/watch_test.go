@@ -23,6 +23,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/scheduler"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/placement/placementclient"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // noPlacement is one that is never called.
@@ -116,21 +117,12 @@ func get(t *testing.T, socket, path string) (status int, body string) {
 // again.
 func ready(t *testing.T, socket string, status int, body string) {
 	t.Helper()
-	deadline := time.NewTimer(20 * time.Second)
-	defer deadline.Stop()
-	ticker := time.NewTicker(50 * time.Millisecond)
-	defer ticker.Stop()
-	for {
-		gotStatus, got := get(t, socket, "/readyz")
-		if gotStatus == status && got == body {
-			return
+	testproc.Eventually(t, testproc.Patience, "readiness", func() error {
+		if gotStatus, got := get(t, socket, "/readyz"); gotStatus != status || got != body {
+			return fmt.Errorf("readyz is %d %q, not %d %q", gotStatus, got, status, body)
 		}
-		select {
-		case <-deadline.C:
-			t.Fatalf("readyz is %d %q, not %d %q", gotStatus, got, status, body)
-		case <-ticker.C:
-		}
-	}
+		return nil
+	})
 }
 
 // TestReadinessOfTheAPI: it needs its database, and one cell with hosts.
