@@ -10,7 +10,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -19,6 +18,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // seen is an Observer that keeps lines.
@@ -132,17 +132,7 @@ func TestWaiting(t *testing.T) {
 		defer close(ended)
 		w.send("GET", fmt.Sprintf("/v1/hosts/h1/work?after=%d&epoch=%s&wait=60", first.Revision, first.Epoch), nil, func(r *http.Request) { *r = *r.WithContext(ctx) })
 	}()
-	deadline := time.NewTimer(20 * time.Second)
-	defer deadline.Stop()
-	ticker := time.NewTicker(time.Millisecond)
-	defer ticker.Stop()
-	for w.cell.Waiting() != 1 {
-		select {
-		case <-deadline.C:
-			t.Fatal("no request waits")
-		case <-ticker.C:
-		}
-	}
+	testproc.Eventually(t, testproc.Patience, "a request waits", testproc.True(func() bool { return w.cell.Waiting() == 1 }))
 	end()
 	<-ended
 	if n := w.cell.Waiting(); n != 0 {
