@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // seen is an Observer that counts.
@@ -183,7 +184,7 @@ func TestSchedulingWhileRunIsActive(t *testing.T) {
 		t.Error("true before Run")
 	}
 	stop := run(w.scheduler)
-	eventually(t, "Scheduling is true", w.scheduler.Scheduling)
+	testproc.Eventually(t, testproc.Patience, "Scheduling is true", testproc.True(w.scheduler.Scheduling))
 	stop()
 	if w.scheduler.Scheduling() {
 		t.Error("true after Run")

@@ -12,23 +12,10 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // until waits for something that another goroutine does.
-func eventually(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	deadline := time.NewTimer(20 * time.Second)
-	defer deadline.Stop()
-	ticker := time.NewTicker(5 * time.Millisecond)
-	defer ticker.Stop()
-	for !is() {
-		select {
-		case <-deadline.C:
-			t.Fatalf("it did not come about that %s", what)
-		case <-ticker.C:
-		}
-	}
-}
 
 // run starts a scheduler. stop ends it and waits.
 func run(s *scheduler.Scheduler) (stop func()) {
@@ -58,19 +45,19 @@ func TestRunSchedulesAndDiscovers(t *testing.T) {
 	}
 	stop := run(w.scheduler)
 	a := w.created()
-	eventually(t, "a server is placed", placed(a))
+	testproc.Eventually(t, testproc.Patience, "a server is placed", testproc.True(placed(a)))
 	added := newAgent(w, w.sites[1], "new")
 	w.sites[1].agents = append(w.sites[1].agents, added)
 	added.beat()
-	eventually(t, "a new host is mapped", func() bool {
+	testproc.Eventually(t, testproc.Patience, "a new host is mapped", testproc.True(func() bool {
 		hosts, err := w.store.Hosts(ctx)
 		return err == nil && len(hosts) == 3
-	})
+	}))
 	stop()
 	w.restart()
 	stop = run(w.scheduler)
 	b := w.created()
-	eventually(t, "the next scheduler places a server", placed(b))
+	testproc.Eventually(t, testproc.Patience, "the next scheduler places a server", testproc.True(placed(b)))
 	stop()
 	if row := w.row(b); row.VMState != cellwire.VMBuilding {
 		t.Errorf("the row is %+v", row)

@@ -32,6 +32,7 @@ import (
 	"github.com/compute-agent/compute-agent/placement/api"
 	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // tester is what the world needs of a test and of a property.
@@ -173,7 +174,7 @@ type world struct {
 	pl    *placement.Server
 	asked http.Handler // the Placement that is used: pl, or another one
 	plink *link
-	log   *journal
+	log   *testproc.Buffer
 
 	options   func(*scheduler.Options, *scheduler.QuotaOptions)
 	client    *scheduler.PlacementClient
@@ -194,7 +195,7 @@ func newWorld(t tester, dir string, hosts []int, options func(*scheduler.Options
 // newWorldOn makes a world on a Placement; nil is ours.
 func newWorldOn(t tester, dir string, other http.Handler, hosts []int, options func(*scheduler.Options, *scheduler.QuotaOptions)) *world {
 	t.Helper()
-	w := &world{t: t, dir: dir, now: start, options: options, log: &journal{}}
+	w := &world{t: t, dir: dir, now: start, options: options, log: &testproc.Buffer{}}
 	var err error
 	w.pl, err = placement.New(ctx, placement.Config{
 		StateDir: filepath.Join(dir, "placement"), Auth: placement.Auth{Strategy: placement.NoAuth}, Policy: api.Legacy, Logger: zerolog.Nop(),
@@ -399,20 +400,4 @@ func (w *world) delete(uuid string, soft bool) error {
 
 func (w *world) endpoint(context.Context) (string, error) { return "http://placement", nil }
 
-// journal is the log of all processes.
-type journal struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (j *journal) Write(line []byte) (int, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.text.Write(line)
-}
-
-func (w *world) logged() string {
-	w.log.mu.Lock()
-	defer w.log.mu.Unlock()
-	return w.log.text.String()
-}
+func (w *world) logged() string { return w.log.String() }
