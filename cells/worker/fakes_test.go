@@ -10,7 +10,6 @@ import (
 	"maps"
 	"net/http"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -21,6 +20,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/worker"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 const (
@@ -488,24 +488,6 @@ func (p *fakePlacement) holds(n int) bool {
 	return len(p.held[serverUUID(n)]) > 0
 }
 
-// journal is a log that can be read while it is written.
-type journal struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (j *journal) Write(b []byte) (int, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.text.Write(b)
-}
-
-func (j *journal) String() string {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.text.String()
-}
-
 // scene is a host with its worker.
 type scene struct {
 	*testing.T
@@ -513,7 +495,7 @@ type scene struct {
 	driver    *fakeDriver
 	placement *fakePlacement
 	tree      *providertree.Tree
-	log       journal
+	log       testproc.Buffer
 	disables  []string
 
 	mu      sync.Mutex
