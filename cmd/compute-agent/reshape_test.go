@@ -140,19 +140,9 @@ func (s *site) agent() (stop func()) {
 	})
 }
 
-func (s *site) eventually(what string, f func() bool) {
+func (s *site) eventually(what string, is func() bool) {
 	s.t.Helper()
-	deadline := time.NewTimer(30 * time.Second)
-	defer deadline.Stop()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for !f() {
-		select {
-		case <-deadline.C:
-			s.t.Fatalf("%s does not come", what)
-		case <-tick.C:
-		}
-	}
+	testproc.Eventually(s.t, testproc.Patience, what, testproc.True(is))
 }
 
 func (s *site) request(method, path, body string, out any) {
