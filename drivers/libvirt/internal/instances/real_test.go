@@ -25,6 +25,7 @@ import (
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/test/testhost"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // These tests have a real daemon on a made-up host, and QEMU's own emulation of processors.
@@ -204,17 +205,7 @@ func threads(t *testing.T, uuid string) map[string]string {
 
 func (r *realRig) eventually(what string, is func() bool) {
 	r.t.Helper()
-	ctx, cancel := context.WithTimeout(r.t.Context(), 60*time.Second)
-	defer cancel()
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for !is() {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			r.t.Fatalf("it never came to that: %s", what)
-		}
-	}
+	testproc.Eventually(r.t, testproc.Patience, what, testproc.True(is))
 }
 
 func (r *realRig) power(uuid string, want plugins.PowerState) {
