@@ -111,11 +111,7 @@ func TestItDiesWithTheAgent(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = cmd.Wait()
-	for limit := time.Now().Add(patience); alive(pid); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(limit) {
-			t.Fatalf("process %d outlives the agent", pid)
-		}
-	}
+	testproc.Eventually(t, patience, "the driver ends with the agent", testproc.True(func() bool { return !alive(pid) }))
 }
 
 // TestItWorksInTheUnitsSandbox: agent and driver work with what the real unit forbids: memory that

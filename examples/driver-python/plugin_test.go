@@ -394,11 +394,7 @@ func TestOwnTests(t *testing.T) {
 
 func (r *rig) await(what string, happened func() bool) {
 	r.t.Helper()
-	for limit := time.Now().Add(patience); !happened(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(limit) {
-			r.t.Fatalf("waited for %s", what)
-		}
-	}
+	testproc.Eventually(r.t, patience, what, testproc.True(happened))
 }
 
 func (r *rig) awaitRestart(former int) {
