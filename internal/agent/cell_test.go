@@ -26,6 +26,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/worker"
 	"github.com/compute-agent/compute-agent/internal/agent/control"
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // cellEnv is an environment that belongs to a real cell.
@@ -118,18 +119,14 @@ func (h *cellEnv) boot(image string) string {
 // until waits until something is so.
 func (h *cellEnv) until(what string, is func() bool) {
 	h.t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !is(); {
-		if time.Now().After(deadline) {
-			h.mu.Lock()
-			defer h.mu.Unlock()
-			h.t.Fatalf("it is never so: %s\n%s", what, h.log.String())
+	testproc.Eventually(h.t, testproc.Patience, what, func() error {
+		if is() {
+			return nil
 		}
-		select {
-		case <-time.After(10 * time.Millisecond):
-		case <-h.t.Context().Done():
-			return
-		}
-	}
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		return fmt.Errorf("the log is\n%s", h.log.String())
+	})
 }
 
 // state is the vm_state of a server with its task and power state.

@@ -347,17 +347,12 @@ func TestATreeThatIsBeingWrittenIsNotWell(t *testing.T) {
 	release := h.hold(child)
 	h.configure(strings.Replace(table, "inventories = {VCPU", `children = [{name = "gpu0", inventories = {VGPU = {total = 4}}}], inventories = {VCPU`, 1))
 	h.reload <- syscall.SIGHUP
-	look := time.NewTicker(10 * time.Millisecond)
-	defer look.Stop()
-	given := time.NewTimer(30 * time.Second)
-	defer given.Stop()
-	for !strings.Contains(h.status().Summary, "writing node cn1 to Placement, 1 of 2 operations done") {
-		select {
-		case <-look.C:
-		case <-given.C:
-			t.Fatalf("it says %q", h.status().Summary)
+	testproc.Eventually(t, testproc.Patience, "the status says that the pass writes", func() error {
+		if summary := h.status().Summary; !strings.Contains(summary, "writing node cn1 to Placement, 1 of 2 operations done") {
+			return fmt.Errorf("it says %q", summary)
 		}
-	}
+		return nil
+	})
 	mark := h.mark()
 	release()
 	h.await(mark, `"operation":"`, "cn1_gpu0", "VGPU")
