@@ -99,7 +99,7 @@ func TestFailures(t *testing.T) {
 				t.Errorf("the secret is repeated, or the format wrong: %v\n%s", err, log)
 			}
 			f.change(func(f *fake) { f.fail = nil })
-			clock.pass(time.Minute)
+			clock.Pass(time.Minute)
 			if got := token(t, s); got != "token-1" {
 				t.Errorf("token %q", got)
 			}
@@ -151,7 +151,7 @@ func TestNoSecretInLog(t *testing.T) {
 	f := newFake(t)
 	s, clock, log := session(t, f)
 	got := token(t, s)
-	clock.pass(59 * time.Minute)
+	clock.Pass(59 * time.Minute)
 	f.change(func(f *fake) { f.fail = answering(401, `{"error": {"message": "`+secret+`"}}`) })
 	token(t, s)
 	text := log.String()

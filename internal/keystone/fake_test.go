@@ -99,28 +99,10 @@ func (f *fake) token(w io.Writer, issued time.Time) {
 		issued.Format("2006-01-02T15:04:05.000000Z"), f.now.Add(f.life).Format("2006-01-02T15:04:05.000000Z"), f.catalog)
 }
 
-// local is the clock of the agent.
-type local struct {
-	mu  sync.Mutex
-	now time.Time
-}
-
-func (l *local) Now() time.Time {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.now
-}
-
-func (l *local) pass(d time.Duration) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.now = l.now.Add(d)
-}
-
 // session is one with a password, whose log goes to log.
-func session(t *testing.T, f *fake, change ...func(*keystone.Config)) (*keystone.Session, *local, *testproc.Buffer) {
+func session(t *testing.T, f *fake, change ...func(*keystone.Config)) (*keystone.Session, *testproc.Clock, *testproc.Buffer) {
 	t.Helper()
-	clock, log := &local{now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}, &testproc.Buffer{}
+	clock, log := testproc.NewClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)), &testproc.Buffer{}
 	cfg := keystone.Config{
 		Section: "placement_client", Service: "placement",
 		AuthURL: f.URL + "/v3", Method: keystone.Password, Username: "agent", UserDomainName: "Default", ProjectName: "service", ProjectDomainName: "Default",

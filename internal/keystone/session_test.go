@@ -87,7 +87,7 @@ func TestGivenToken(t *testing.T) {
 	if d := cmp.Diff([]string{"GET /v3/auth/tokens"}, f.requests); d != "" {
 		t.Error(d)
 	}
-	clock.pass(17 * time.Minute) // it was issued 40 minutes ago, but has 20 left
+	clock.Pass(17 * time.Minute) // it was issued 40 minutes ago, but has 20 left
 	token(t, s)
 	if f.logins() != 1 {
 		t.Error("the end of the token was not counted from Keystone's time")
@@ -118,11 +118,11 @@ func TestRenewal(t *testing.T) {
 	for range 10 {
 		token(t, s)
 	}
-	clock.pass(57*time.Minute + 59*time.Second)
+	clock.Pass(57*time.Minute + 59*time.Second)
 	if got := token(t, s); got != "token-1" || f.logins() != 1 {
 		t.Fatalf("%s after %d logins, before it was due", got, f.logins())
 	}
-	clock.pass(time.Second)
+	clock.Pass(time.Second)
 	f.change(func(f *fake) {
 		f.catalog = strings.ReplaceAll(f.catalog, "internal.example:8778", "moved.example")
 	})
@@ -136,7 +136,7 @@ func TestRenewal(t *testing.T) {
 	f.change(func(f *fake) {
 		f.fail = func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) }
 	})
-	clock.pass(58 * time.Minute)
+	clock.Pass(58 * time.Minute)
 	for range 5 { // Keystone is tried once a minute, and the token still good
 		if got := token(t, s); got != "token-2" {
 			t.Errorf("token %q", got)
@@ -145,7 +145,7 @@ func TestRenewal(t *testing.T) {
 	if f.logins() != 3 {
 		t.Errorf("%d tries to renew", f.logins()-2)
 	}
-	clock.pass(2 * time.Minute)
+	clock.Pass(2 * time.Minute)
 	if err := s.Authorize(t.Context(), http.Header{}); !errors.Is(err, keystone.ErrUnavailable) {
 		t.Errorf("beyond the end: %v", err)
 	}
@@ -167,7 +167,7 @@ func TestInvalidExpiryTimes(t *testing.T) {
 		s, clock, _ := session(t, f, func(c *keystone.Config) { c.Jitter = func() float64 { return 0.99 } })
 		for range 9 {
 			token(t, s)
-			clock.pass(time.Second)
+			clock.Pass(time.Second)
 		}
 		if f.logins() != 1 {
 			t.Errorf("life %v: %d logins", life, f.logins())
@@ -246,7 +246,7 @@ func TestRefusedCredentials(t *testing.T) {
 	try := func() error { return s.Authorize(t.Context(), http.Header{}) }
 	var tries []int
 	for _, pause := range []time.Duration{0, 4 * time.Second, time.Second, 9 * time.Second, time.Second, time.Hour, 119 * time.Second} {
-		clock.pass(pause)
+		clock.Pass(pause)
 		if err := try(); !errors.Is(err, keystone.ErrCredentials) {
 			t.Fatal(err)
 		}
