@@ -21,6 +21,8 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // requirement ends a test that cannot run here: loudly, and as a failure where everything ought to
@@ -252,7 +254,7 @@ func TestPrivateDaemonIsKilledAtTheDeadline(t *testing.T) {
 	}
 	waited := make(chan error, 1)
 	go func() { waited <- orphan.Wait() }()
-	waitFor(t, "the orphan to be in the namespace", func() bool { return len(d.leftovers()) > 0 })
+	testproc.Eventually(t, testproc.Patience, "the orphan is in the namespace", testproc.True(func() bool { return len(d.leftovers()) > 0 }))
 	if err := syscall.Kill(d.PID(), syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
@@ -263,21 +265,6 @@ func TestPrivateDaemonIsKilledAtTheDeadline(t *testing.T) {
 	}
 	if err := <-waited; err == nil || !strings.Contains(err.Error(), "killed") {
 		t.Errorf("the process that the daemon left behind: %v, want killed", err)
-	}
-}
-
-func waitFor(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		select {
-		case <-ctx.Done():
-			t.Fatalf("timed out waiting for %s", what)
-		case <-tick.C:
-		}
 	}
 }
 
@@ -308,7 +295,7 @@ func TestPrivateDaemonDiesWithItsStarter(t *testing.T) {
 	}
 	_ = starter.Process.Kill()
 	_ = starter.Wait()
-	waitFor(t, "the daemon to end", func() bool { return errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) })
+	testproc.Eventually(t, testproc.Patience, "the daemon ends", testproc.True(func() bool { return errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) }))
 }
 
 // The same stories as another user than root, and as root that may not make namespaces.
