@@ -17,6 +17,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func TestFakeDriverReportsItsTree(t *testing.T) {
@@ -465,13 +466,7 @@ func TestWatchTellsOfChanges(t *testing.T) {
 // awaitLog waits for a line of a plugin's output.
 func (r *rig) awaitLog(text string) {
 	r.t.Helper()
-	limit := time.Now().Add(patience)
-	for !strings.Contains(r.log.String(), text) {
-		if time.Now().After(limit) {
-			r.t.Fatalf("%q was never logged", text)
-		}
-		time.Sleep(time.Millisecond)
-	}
+	testproc.Eventually(r.t, patience, "the log has "+text, testproc.True(func() bool { return strings.Contains(r.log.String(), text) }))
 }
 
 // TestTenThousandProvidersPass: a large tree is sent to the driver, and comes back with a change of

@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // What happens in the storm. runaway is not among it: what leaves the process group is out of the
@@ -57,11 +59,7 @@ func TestStorm(t *testing.T) {
 		})
 	}
 	storm.Wait()
-	for limit := time.Now().Add(patience); strings.Count(r.log.String(), stormWord) < drivers; time.Sleep(time.Millisecond) {
-		if time.Now().After(limit) {
-			t.Fatal("not every driver hangs in the end")
-		}
-	}
+	testproc.Eventually(t, patience, "every driver hangs", testproc.True(func() bool { return strings.Count(r.log.String(), stormWord) >= drivers }))
 	started := map[int]bool{}
 	for _, s := range r.seen() {
 		started[s.PID] = true
