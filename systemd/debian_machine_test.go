@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // patience is how long something may take that should take a moment, also where the tests of a
@@ -175,17 +177,5 @@ func (m *machine) journal(t *testing.T, unit string) string {
 // eventually waits until something is so.
 func eventually(t *testing.T, what string, is func() error) {
 	t.Helper()
-	deadline := time.Now().Add(patience)
-	tick := time.NewTicker(200 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := is()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: %v", what, err)
-		}
-		<-tick.C
-	}
+	testproc.Eventually(t, patience, what, is)
 }
