@@ -11,16 +11,14 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // devicesRig is a plugin directory with a driver "libvirt", a script, and a configuration.
 func devicesRig(t *testing.T, script, driver string) (config, plugin string) {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "devices") // short: the configuration names sockets in it
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	dir := testproc.SocketDir(t)
 	plugin = filepath.Join(dir, "plugins", "compute-driver-libvirt")
 	if err := os.Mkdir(filepath.Dir(plugin), 0o755); err != nil {
 		t.Fatal(err)

@@ -16,6 +16,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/agent/control"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/health"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // standing is an agent that says what its configuration is read from.
@@ -41,11 +42,7 @@ func TestDoctorLooksAtThePlacementOfTheRunningAgent(t *testing.T) {
 	}
 	bundled, configured := serve("bundled"), serve("configured")
 	for _, want := range []string{"bundled", "configured"} {
-		dir, err := os.MkdirTemp("", "doctor") // short: it holds a socket
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = os.RemoveAll(dir) })
+		dir := testproc.SocketDir(t)
 		file := filepath.Join(dir, "agent.toml")
 		content := fmt.Sprintf("[agent]\nstate_dir = %q\nruntime_dir = %q\n[placement_client]\nurl = %q\n[drivers.fake]\n", dir, dir, configured)
 		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {

@@ -164,9 +164,7 @@ func TestDatabaseRemoved(t *testing.T) {
 		}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			dir, err := os.MkdirTemp("", "lost") // short: it holds sockets
-			check(t, err)
-			t.Cleanup(func() { _ = os.RemoveAll(dir) })
+			dir := testproc.SocketDir(t)
 			state := filepath.Join(dir, "state")
 			args := append(c.args, "--state-dir", state, "--runtime-dir", filepath.Join(dir, "run"), "--listen", "ADDRESS")
 			s := serves(t, "", append([]string{}, args...)...)

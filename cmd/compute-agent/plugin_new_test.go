@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestNewDriverFromEmptyDirectory is the way of a driver's author from an empty directory outside
@@ -27,11 +29,7 @@ func TestNewDriverFromEmptyDirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	cache := strings.Split(string(caches), "\n")
-	sockets, err := os.MkdirTemp("", "new") // short: it holds sockets
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(sockets) })
+	sockets := testproc.SocketDir(t)
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/newdriver",
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){

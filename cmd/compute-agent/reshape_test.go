@@ -42,9 +42,7 @@ type site struct {
 
 func newSite(t *testing.T) *site {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "site") // short: it holds sockets
-	check(t, err)
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	dir := testproc.SocketDir(t)
 	server, err := placement.New(t.Context(), placement.Config{StateDir: filepath.Join(dir, "placement"), Auth: placement.Auth{Strategy: placement.NoAuth}, Logger: zerolog.Nop()})
 	check(t, err)
 	s := &site{t: t, dir: dir, http: server.Handler()}

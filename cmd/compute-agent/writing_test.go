@@ -19,6 +19,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/placement"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestWritingADriver types what docs/writing-a-driver.md tells to type, in its order, and compares
@@ -84,11 +85,7 @@ const shownDevice = "sys/bus/pci/devices/0000:00:05.0/"
 
 func newAuthor(t *testing.T) *author {
 	t.Helper()
-	home, err := os.MkdirTemp("", "doc") // short: it holds sockets
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(home) })
+	home := testproc.SocketDir(t)
 	s := &author{T: t, dir: filepath.Join(home, "empty"), root: filepath.Join(home, "root"), machine: filepath.Join(home, "machine")}
 	repository, err := filepath.Abs("../..")
 	if err == nil {
