@@ -26,6 +26,7 @@ import (
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/test/testhost"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // These tests have the real library below them: with its test driver, and with a real daemon of
@@ -45,11 +46,7 @@ const noEmulators = "/usr/sbin:/sbin"
 
 func place(t *testing.T, searchPath string) libvirtd.Options {
 	t.Helper()
-	run, err := os.MkdirTemp("", "lv")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(run) })
+	run := testproc.SocketDir(t)
 	return libvirtd.Options{Dir: filepath.Join(t.TempDir(), "s"), RuntimeDir: run, SearchPath: searchPath, Logger: zerolog.New(zerolog.NewTestWriter(t))}
 }
 
