@@ -67,11 +67,7 @@ func agent(t *testing.T, wrapper ...string) (process *exec.Cmd, finish func() er
 	if err != nil {
 		t.Fatal(err)
 	}
-	runtime, err := os.MkdirTemp("/tmp", "rt")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(runtime) })
+	runtime := testproc.SocketDir(t)
 	args := append(wrapper, self)
 	cmd := exec.Command(args[0], args[1:]...)
 	log := &testproc.Buffer{}

@@ -24,6 +24,7 @@ import (
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/plugins/host"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // fixture is a driver that does on request what it should not, with the same SDK. It is built once.
@@ -211,11 +212,7 @@ func alive(pid int) bool {
 func TestLimitIsThatOfTheProtocol(t *testing.T) {
 	path := fixture(t)
 	for mebibytes, want := range map[int]codes.Code{10: codes.OK, 17: codes.ResourceExhausted} {
-		runtime, err := os.MkdirTemp("/tmp", "rt")
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = os.RemoveAll(runtime) })
+		runtime := testproc.SocketDir(t)
 		h, err := host.New(host.Options{RuntimeDir: runtime, Logger: zerolog.Nop(), Environ: []string{"PATH=" + os.Getenv("PATH")}})
 		if err != nil {
 			t.Fatal(err)
