@@ -89,9 +89,7 @@ func newEnv(t *testing.T) *env {
 	t.Helper()
 	built, err := fakeDriver()
 	check(t, err)
-	dir, err := os.MkdirTemp("", "agent") // short: it holds sockets
-	check(t, err)
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	dir := testproc.SocketDir(t)
 	server, err := placement.New(t.Context(), placement.Config{StateDir: filepath.Join(dir, "placement"), Auth: placement.Auth{Strategy: placement.NoAuth}, Logger: zerolog.Nop()})
 	check(t, err)
 	h := &env{
