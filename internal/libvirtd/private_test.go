@@ -47,11 +47,7 @@ func needDaemon(t *testing.T) {
 // place makes a state directory and a short runtime directory.
 func place(t *testing.T) Options {
 	t.Helper()
-	run, err := os.MkdirTemp("", "lv")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(run) })
+	run := testproc.SocketDir(t)
 	return Options{Dir: filepath.Join(t.TempDir(), "state"), RuntimeDir: run, Logger: zerolog.New(zerolog.NewTestWriter(t))}
 }
 
@@ -302,11 +298,7 @@ func TestPrivateDaemonDiesWithItsStarter(t *testing.T) {
 func TestPrivateDaemonOfOtherUsers(t *testing.T) {
 	needDaemon(t)
 	requirement(t, os.Geteuid() == 0, "root (to become another user)")
-	home, err := os.MkdirTemp("", "lvu")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(home) })
+	home := testproc.SocketDir(t)
 	self := filepath.Join(home, "tests")
 	copyFile(t, "/proc/self/exe", self)
 	const tests = "^(TestPrivateDaemonThatDiesIsReported|TestPrivateDaemonThatHangsIsNotReadyAndCanBeStopped|TestPrivateDaemonDiesWithItsStarter)$"

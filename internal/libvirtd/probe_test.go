@@ -13,16 +13,14 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // serve listens on a socket in a temporary directory and lets answer deal with every connection.
 func serve(t *testing.T, answer func(net.Conn)) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "lv") // t.TempDir may be too long for a socket
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	dir := testproc.SocketDir(t)
 	socket := filepath.Join(dir, "sock")
 	l, err := net.Listen("unix", socket)
 	if err != nil {
