@@ -11,6 +11,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func TestSpecIsCheckedBeforeAnythingElse(t *testing.T) {
@@ -67,11 +69,7 @@ func TestRuntimeDirectory(t *testing.T) {
 		return h.Close()
 	}
 	short := func(t *testing.T) string {
-		dir, err := os.MkdirTemp("/tmp", "rt")
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = os.RemoveAll(dir) })
+		dir := testproc.SocketDir(t)
 		return dir
 	}
 	wants := func(t *testing.T, err error, words string) {

@@ -23,6 +23,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func killedPlugin(h upstreamHost) {
@@ -188,11 +189,7 @@ func unrelatedAreLeftAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	other, err := os.MkdirTemp("/tmp", "rt")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(other) })
+	other := testproc.SocketDir(t)
 	left := filepath.Join(other, socketDirName, "plugin-dir1")
 	if err := os.MkdirAll(left, 0o700); err != nil {
 		t.Fatal(err)
@@ -341,11 +338,7 @@ func checkedOneRuns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	runtime, err := os.MkdirTemp("/tmp", "rt")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(runtime) })
+	runtime := testproc.SocketDir(t)
 	states, swapped := make(chan Status, 100), false
 	h, err := New(Options{
 		RuntimeDir: runtime, Logger: zerolog.Nop(),
