@@ -20,6 +20,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // journald is a socket that reads entries as journald does.
@@ -31,11 +33,7 @@ type journald struct {
 
 func startJournald(t *testing.T) *journald {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "journal") // short: it holds a socket
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	dir := testproc.SocketDir(t)
 	path := filepath.Join(dir, "socket")
 	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
 	if err != nil {
