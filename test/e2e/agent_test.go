@@ -29,9 +29,7 @@ type site struct {
 
 func newSite(t *testing.T, url string) *site {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "site") // short: it holds sockets
-	check(t, err)
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	dir := testproc.SocketDir(t)
 	s := &site{t: t, dir: dir, config: filepath.Join(dir, "compute-agent.toml"), url: url}
 	s.configure(8)
 	return s

@@ -29,9 +29,7 @@ func TestStandalone(t *testing.T) {
 		}
 		t.Skip(missing)
 	}
-	dir, err := os.MkdirTemp("", "alone") // short: it holds sockets
-	check(t, err)
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	dir := testproc.SocketDir(t)
 	address := testproc.FreeAddress(t)
 	instances := filepath.Join(dir, "instances")
 	check(t, os.Mkdir(instances, 0o755))
