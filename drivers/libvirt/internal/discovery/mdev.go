@@ -57,17 +57,7 @@ func (r *Reader) MdevParents(want func(id string) bool) ([]MdevParent, error) {
 
 // compareParents puts PCI devices first.
 func compareParents(a, b MdevParent) int {
-	switch {
-	case a.Address != nil && b.Address != nil:
-		return a.Address.Compare(*b.Address)
-	case a.Address != nil:
-		return -1
-	case b.Address != nil:
-		return 1
-	case a.Name < b.Name:
-		return -1
-	}
-	return 1
+	return machine.CompareDevices(a.Address, b.Address, a.Name, b.Name)
 }
 
 func (r *Reader) parent(name string, want func(string) bool) (MdevParent, error) {

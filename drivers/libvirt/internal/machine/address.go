@@ -64,3 +64,17 @@ func (a Address) DeviceName() string {
 func (a Address) Compare(b Address) int {
 	return cmp.Or(cmp.Compare(a.Domain, b.Domain), cmp.Compare(a.Bus, b.Bus), cmp.Compare(a.Slot, b.Slot), cmp.Compare(a.Function, b.Function))
 }
+
+// CompareDevices orders devices that need not be PCI devices: those that have an address come
+// first, in the order of their addresses, then the others in the order of their names.
+func CompareDevices(a, b *Address, nameA, nameB string) int {
+	switch {
+	case a != nil && b != nil:
+		return a.Compare(*b)
+	case a != nil:
+		return -1
+	case b != nil:
+		return 1
+	}
+	return cmp.Compare(nameA, nameB)
+}

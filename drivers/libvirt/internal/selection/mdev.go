@@ -54,23 +54,11 @@ func (t MdevTypes) Choose(m machine.Machine, held map[string]bool) ([]MdevProvid
 			out = append(out, p)
 		}
 	}
-	slices.SortStableFunc(out, inOrder)
+	slices.SortStableFunc(out, func(a, b MdevProvider) int { return machine.CompareDevices(a.Address, b.Address, a.Device, b.Device) })
 	for _, mt := range t.enabled {
 		mt.bound(out, held)
 	}
 	return out, t.discrepancies(m, out)
-}
-
-func inOrder(a, b MdevProvider) int {
-	switch {
-	case a.Address != nil && b.Address != nil:
-		return a.Address.Compare(*b.Address)
-	case a.Address != nil:
-		return -1
-	case b.Address != nil:
-		return 1
-	}
-	return cmp.Compare(a.Device, b.Device)
 }
 
 // typeOf is the type that a parent makes, or nil.
