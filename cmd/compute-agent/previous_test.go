@@ -78,7 +78,7 @@ func TestPreviousPlacement(t *testing.T) {
 			h.Inventories["VCPU"].Total != 8 || n.Inventories["CUSTOM_GPU"].Total != 2 {
 			t.Errorf("the providers are %+v and %+v", h, n)
 		}
-		held := map[string]map[string]int64{host: {"VCPU": 4}, numa: {"CUSTOM_GPU": 1}}
+		held := providertree.ProviderResources{host: {"VCPU": 4}, numa: {"CUSTOM_GPU": 1}}
 		if c := got.Consumers[guest]; c.Project != "q" || cmp.Diff(held, c.Allocations) != "" {
 			t.Errorf("the guest has %+v", c)
 		}
