@@ -173,5 +173,8 @@ func (s *search) rotate() {
 
 // grown returns s with n elements of any value.
 func grown[T any](s []T, n int) []T {
-	return slices.Grow(s[:0], n)[:n]
+	if cap(s) < n {
+		return make([]T, n)
+	}
+	return s[:n]
 }
