@@ -182,9 +182,9 @@ func lockGroup(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// Leftovers returns the directories of control groups of simulations that were killed before they
-// could clean up. The next simulation with emulators removes them, as far as it sees the guests'
-// processes.
+// SimLeftovers returns the directories of control groups of simulations that were killed before
+// they could clean up. The next simulation with emulators removes them, as far as it sees the
+// guests' processes.
 func SimLeftovers() ([]string, error) {
 	mounted, err := mountedHierarchies()
 	if err != nil {
