@@ -3,7 +3,6 @@
 package placement_test
 
 import (
-	"bytes"
 	"context"
 	"database/sql"
 	"encoding/json"
@@ -22,6 +21,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 	"github.com/compute-agent/compute-agent/placement"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // upstreamCall is a request and the microversion that it is sent at.
@@ -84,25 +84,13 @@ func upstreamAnswers(t *testing.T, file string, calls []upstreamCall) []answer {
 		}
 		requests = append(requests, []any{c.method, c.path, body, c.version})
 	}
-	input, err := json.Marshal(requests)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.CommandContext(t.Context(), "/usr/bin/python3", "store/testdata/run_upstream.py", file)
-	cmd.Stdin = bytes.NewReader(input)
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("OpenStack Placement: %v\n%s", err, &stderr)
-	}
-	var raw [][2]any
-	if err := json.Unmarshal(out, &raw); err != nil {
-		t.Fatalf("%v in %s", err, out)
-	}
+	raw, err := testproc.AskPlacement(t.Context(), file, requests)
+	testproc.Check(t, err)
 	var answers []answer
 	for _, r := range raw {
-		answers = append(answers, answer{int(r[0].(float64)), r[1]})
+		var body any
+		testproc.Check(t, json.Unmarshal(r.Body, &body))
+		answers = append(answers, answer{r.Status, body})
 	}
 	return answers
 }

@@ -24,6 +24,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/placement"
 	"github.com/compute-agent/compute-agent/resourcetracker/journal"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // request is one to Placement: method, path, body.
@@ -49,28 +50,18 @@ func consumer(i int) string { return fmt.Sprintf("99999999-0000-4000-8000-%012d"
 // the bodies of the answers.
 func debian(t *testing.T, file string, requests []request) []json.RawMessage {
 	t.Helper()
-	input, err := json.Marshal(requests)
+	answers, err := testproc.AskPlacement(t.Context(), file, requests)
 	check(t, err)
-	cmd := exec.CommandContext(t.Context(), "/usr/bin/python3", "../../placement/store/testdata/run_upstream.py", file)
-	cmd.Stdin = bytes.NewReader(input)
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	raw, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("OpenStack Placement: %v\n%s", err, stderr.String())
-	}
-	var answers [][2]json.RawMessage
-	check(t, json.Unmarshal(raw, &answers))
 	return bodies(t, requests, answers)
 }
 
-func bodies(t *testing.T, requests []request, answers [][2]json.RawMessage) (out []json.RawMessage) {
+func bodies(t *testing.T, requests []request, answers []testproc.Answer) (out []json.RawMessage) {
 	t.Helper()
 	for i, a := range answers {
-		if string(a[0]) >= "300" {
-			t.Fatalf("%v: %s %s", requests[i], a[0], a[1])
+		if a.Status >= 300 {
+			t.Fatalf("%v: %d %s", requests[i], a.Status, a.Body)
 		}
-		out = append(out, a[1])
+		out = append(out, a.Body)
 	}
 	return out
 }
@@ -80,7 +71,7 @@ func bundled(t *testing.T, file string, requests []request) []json.RawMessage {
 	t.Helper()
 	server, err := placement.New(t.Context(), placement.Config{Database: "sqlite://" + file, Auth: placement.Auth{Strategy: placement.NoAuth}, Logger: zerolog.Nop()})
 	check(t, err)
-	var answers [][2]json.RawMessage
+	var answers []testproc.Answer
 	for _, r := range requests {
 		body, err := json.Marshal(r[2])
 		check(t, err)
@@ -90,7 +81,7 @@ func bundled(t *testing.T, file string, requests []request) []json.RawMessage {
 		req.Header.Set("OpenStack-API-Version", "placement 1.39")
 		w := httptest.NewRecorder()
 		server.Handler().ServeHTTP(w, req)
-		answers = append(answers, [2]json.RawMessage{[]byte(fmt.Sprint(w.Code)), w.Body.Bytes()})
+		answers = append(answers, testproc.Answer{Status: w.Code, Body: w.Body.Bytes()})
 	}
 	check(t, server.Close())
 	return bodies(t, requests, answers)

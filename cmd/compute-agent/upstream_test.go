@@ -3,9 +3,8 @@
 package main
 
 import (
-	"bytes"
+	"context"
 	"database/sql"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -13,6 +12,8 @@ import (
 	"strconv"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // hasUpstream is the condition [upstream]: the distribution's OpenStack Placement is there. CI must
@@ -44,14 +45,9 @@ func oldPlacement(ts *testscript.TestScript, neg bool, args []string) {
 		requests = append(requests, []any{"PUT", fmt.Sprintf("/allocations/44444444-4444-4444-8444-%012d", i), m{"consumer_generation": nil, "consumer_type": "INSTANCE",
 			"project_id": "q", "user_id": "u", "allocations": m{host: m{"resources": m{"VCPU": 4}}}}})
 	}
-	input, err := json.Marshal(requests)
-	ts.Check(err)
 	file := ts.MkAbs(args[0])
-	cmd := exec.Command("/usr/bin/python3", "../../placement/store/testdata/run_upstream.py", file)
-	cmd.Stdin = bytes.NewReader(input)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		ts.Fatalf("OpenStack Placement: %v\n%s", err, out)
-	}
+	_, err = testproc.AskPlacement(context.Background(), file, requests)
+	ts.Check(err)
 	db, err := sql.Open("sqlite", file)
 	ts.Check(err)
 	result, err := db.Exec("DELETE FROM consumers WHERE uuid NOT LIKE '%-000000000000'")

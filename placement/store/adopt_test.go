@@ -3,7 +3,6 @@
 package store_test
 
 import (
-	"bytes"
 	"encoding/json"
 	"os"
 	"os/exec"
@@ -16,6 +15,7 @@ import (
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/placementtest"
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 type request = []any // method, path, body
@@ -28,32 +28,14 @@ type reply struct {
 // upstream runs requests through the distribution's own Placement on a file.
 func upstream(t *testing.T, path string, requests ...request) []reply {
 	t.Helper()
-	input, err := json.Marshal(requests)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.CommandContext(t.Context(), "/usr/bin/python3", "testdata/run_upstream.py", path)
-	cmd.Stdin = bytes.NewReader(input)
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("OpenStack Placement: %v\n%s", err, &stderr)
-	}
-	var raw [][]json.RawMessage
-	if err := json.Unmarshal(out, &raw); err != nil {
-		t.Fatalf("%v in %s", err, out)
-	}
-	replies := make([]reply, len(raw))
-	for i, r := range raw {
-		if err := json.Unmarshal(r[0], &replies[i].status); err != nil {
-			t.Fatal(err)
-		}
-		if err := json.Unmarshal(r[1], &replies[i].body); err != nil {
-			t.Fatal(err)
-		}
-		if replies[i].status >= 300 {
-			t.Fatalf("OpenStack Placement answered %d to %v: %s", replies[i].status, requests[i], r[1])
+	answers, err := testproc.AskPlacement(t.Context(), path, requests)
+	testproc.Check(t, err)
+	replies := make([]reply, len(answers))
+	for i, a := range answers {
+		replies[i].status = a.Status
+		testproc.Check(t, json.Unmarshal(a.Body, &replies[i].body))
+		if a.Status >= 300 {
+			t.Fatalf("OpenStack Placement answered %d to %v: %s", a.Status, requests[i], a.Body)
 		}
 	}
 	return replies

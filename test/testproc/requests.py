@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Run requests through the installed OpenStack Placement, on an SQLite file.
 
-    run_upstream.py FILE < requests.json > answers.json
+    requests.py FILE < requests.json > answers.json
 
 A request is [method, path, body or null] or, at another microversion than
 1.39, [method, path, body, version]; an answer is [status, body or null].
