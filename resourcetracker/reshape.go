@@ -192,19 +192,19 @@ func (g *reshapeGuard) object(hint, consumer, provider, class, format string, ar
 
 // ownProviders are those of the node's tree, before and after. What is new in the tree and held
 // allocations before belongs to another client, and the driver reuses its uuid.
-func (r draft) ownProviders() map[string]bool {
+func (d draft) ownProviders() map[string]bool {
 	own := map[string]bool{}
-	for _, uuid := range r.known.Subtree(r.node.UUID) {
+	for _, uuid := range d.known.Subtree(d.node.UUID) {
 		own[uuid] = true
 	}
-	for _, uuid := range r.desired.Subtree(r.node.UUID) {
-		if !r.known.Exists(uuid) {
+	for _, uuid := range d.desired.Subtree(d.node.UUID) {
+		if !d.known.Exists(uuid) {
 			own[uuid] = true
 		}
 	}
-	for _, c := range r.before {
+	for _, c := range d.before {
 		for uuid := range c.Resources {
-			if !r.known.Exists(uuid) {
+			if !d.known.Exists(uuid) {
 				delete(own, uuid)
 			}
 		}

@@ -51,7 +51,7 @@ func TestCreateServers(t *testing.T) {
 
 	wantError(t, "a uuid that there is", s.CreateServers(ctx, []apidb.RequestSpec{server("c", "p"), server("a", "p")}, nil), apidb.ErrExists)
 	other := server("d", "p")
-	other.Server.UUID = ""
+	other.UUID = ""
 	wantError(t, "a server without a uuid", s.CreateServers(ctx, []apidb.RequestSpec{other}, nil), apidb.ErrInvalid)
 	wantError(t, "two projects", s.CreateServers(ctx, []apidb.RequestSpec{server("d", "p"), server("e", "q")}, nil), apidb.ErrInvalid)
 	if got := rowCounts(t, s); got != "2|2|2|0" {

@@ -110,8 +110,8 @@ func at(n apidb.RequestSpec, created time.Time) apidb.RequestSpec {
 func placed(t fatal, s *apidb.DB, n apidb.RequestSpec, cell string) {
 	t.Helper()
 	must(t, s.CreateServers(ctx, []apidb.RequestSpec{n}, nil))
-	must(t, s.Place(ctx, n.Server.UUID, cell))
-	must(t, s.Built(ctx, n.Server.UUID))
+	must(t, s.Place(ctx, n.UUID, cell))
+	must(t, s.Built(ctx, n.UUID))
 }
 
 // execute runs statements on the file behind the store's back.

@@ -63,8 +63,8 @@ func FuzzCreate(f *testing.F) {
 				t.Errorf("%d, and it was booted", w.Code)
 			}
 		case http.StatusAccepted:
-			if asked := boots.asked[0]; asked.Min < 1 || asked.Max < asked.Min || asked.Max > 1000 || asked.Server.Name == "" || asked.Server.Flavor.ID != "1" ||
-				len(asked.Server.Hostname) > 2*hostNameLongest {
+			if asked := boots.asked[0]; asked.Min < 1 || asked.Max < asked.Min || asked.Max > 1000 || asked.Name == "" || asked.Flavor.ID != "1" ||
+				len(asked.Hostname) > 2*hostNameLongest {
 				t.Errorf("booted: %+v", asked)
 			}
 		default:

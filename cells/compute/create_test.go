@@ -111,8 +111,8 @@ func TestRequestedServer(t *testing.T) {
 		want                     scheduler.CreateRequest
 	}{
 		{name: "nothing else", version: "2.69", more: `"networks":"none"`, want: base(nil)},
-		{name: "before descriptions the name is one", version: "2.18", want: base(func(r *scheduler.CreateRequest) { r.Server.Description = new("n1") })},
-		{name: "a description", version: "2.19", more: `"description":"d"`, want: base(func(r *scheduler.CreateRequest) { r.Server.Description = new("d") })},
+		{name: "before descriptions the name is one", version: "2.18", want: base(func(r *scheduler.CreateRequest) { r.Description = new("n1") })},
+		{name: "a description", version: "2.19", more: `"description":"d"`, want: base(func(r *scheduler.CreateRequest) { r.Description = new("d") })},
 		{name: "an empty list of networks", version: "2.69", more: `"networks":[]`, want: base(nil)},
 		{
 			name: "everything", version: "2.69", more: `"networks":"none","description":"d","metadata":{"a":"b","c":""},"tags":["x","y","x"],"user_data":"aGVsbG8=",
@@ -127,7 +127,7 @@ func TestRequestedServer(t *testing.T) {
 			}),
 		},
 		{name: "at least two are two", version: "2.69", more: `"networks":"none","min_count":2`, want: base(func(r *scheduler.CreateRequest) { r.Min, r.Max = 2, 2 })},
-		{name: "a zone of a host", version: "2.69", more: `"networks":"none","availability_zone":"east"`, want: base(func(r *scheduler.CreateRequest) { r.Server.Zone = "east" })},
+		{name: "a zone of a host", version: "2.69", more: `"networks":"none","availability_zone":"east"`, want: base(func(r *scheduler.CreateRequest) { r.Zone = "east" })},
 		{name: "a host", who: admin, version: "2.69", more: `"networks":"none","availability_zone":"nova:c1h1"`, want: base(func(r *scheduler.CreateRequest) { r.Zone, r.ForcedHost = "nova", "c1h1" })},
 		{name: "a host in another zone", who: admin, version: "2.69", more: `"networks":"none","availability_zone":"west:c1h1"`, want: base(func(r *scheduler.CreateRequest) { r.ForcedHost = "c1h1" })},
 		{name: "a host and a node", who: admin, version: "2.69", more: `"networks":"none","availability_zone":":c1h1:n1"`, want: base(func(r *scheduler.CreateRequest) { r.ForcedHost, r.ForcedNode = "c1h1", "n1" })},

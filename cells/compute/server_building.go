@@ -33,7 +33,7 @@ func matching(all []apidb.BuildRequest, q *cellwire.ServerQuery) ([]apidb.BuildR
 	}
 	var chosen []apidb.BuildRequest
 	for _, b := range all {
-		if name.MatchString(b.Server.Name) && matchesAll(&b.Server, patterns) && matches(&b.Server, q) {
+		if name.MatchString(b.Name) && matchesAll(&b.Server, patterns) && matches(&b.Server, q) {
 			chosen = append(chosen, b)
 		}
 	}
@@ -47,7 +47,7 @@ func matching(all []apidb.BuildRequest, q *cellwire.ServerQuery) ([]apidb.BuildR
 				return order
 			}
 		}
-		return cmp.Compare(a.Server.UUID, b.Server.UUID)
+		return cmp.Compare(a.UUID, b.UUID)
 	})
 	return chosen, nil
 }

@@ -117,7 +117,7 @@ func (a *API) page(x *exchange, l *listRequest, use func(page)) error {
 func (l *listRequest) begun(building []apidb.BuildRequest, others int) (page, map[string]bool) {
 	p, seen := page{servers: make([]*cellwire.Server, 0, len(building)+others)}, make(map[string]bool, len(building)+others)
 	for i := range building {
-		p.servers, seen[building[i].Server.UUID] = append(p.servers, &building[i].Server), true
+		p.servers, seen[building[i].UUID] = append(p.servers, &building[i].Server), true
 	}
 	return p, seen
 }
@@ -157,7 +157,7 @@ func (a *API) building(x *exchange, l *listRequest) (chosen []apidb.BuildRequest
 	if chosen, err = matching(all, &l.query); err != nil || !l.hasMarker {
 		return chosen, "", err
 	}
-	at := slices.IndexFunc(chosen, func(b apidb.BuildRequest) bool { return b.Server.UUID == l.marker })
+	at := slices.IndexFunc(chosen, func(b apidb.BuildRequest) bool { return b.UUID == l.marker })
 	if at < 0 {
 		return nil, l.marker, a.checkMarker(l)
 	}

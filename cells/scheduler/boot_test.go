@@ -40,7 +40,7 @@ func TestBoot(t *testing.T) {
 	w.sites[0].link.counted()
 	w.sites[1].link.counted()
 	w.sites[2].link.counted()
-	uuid := w.created(func(r *scheduler.CreateRequest) { r.Server.Hostname = "vm" })
+	uuid := w.created(func(r *scheduler.CreateRequest) { r.Hostname = "vm" })
 	for _, s := range w.sites {
 		diff(t, map[string]int{"GET /v1/survey": 1}, s.link.counted())
 	}
@@ -132,14 +132,14 @@ func TestNoValidHost(t *testing.T) {
 		after  func(*world)
 		change func(*scheduler.CreateRequest)
 	}{
-		"too big":      {why: "not_offered", change: func(r *scheduler.CreateRequest) { r.Server.Flavor = big }},
-		"another zone": {why: "other_zone", change: func(r *scheduler.CreateRequest) { r.Server.Zone = "elsewhere" }},
+		"too big":      {why: "not_offered", change: func(r *scheduler.CreateRequest) { r.Flavor = big }},
+		"another zone": {why: "other_zone", change: func(r *scheduler.CreateRequest) { r.Zone = "elsewhere" }},
 		"no such host": {why: "not_the_forced_host", change: func(r *scheduler.CreateRequest) { r.ForcedHost = "elsewhere" }},
 		"a trait that no host has": {why: "not_offered", change: func(r *scheduler.CreateRequest) {
-			r.Server.Flavor.ExtraSpecs = map[string]string{"trait:HW_CPU_X86_AVX2": "required"}
+			r.Flavor.ExtraSpecs = map[string]string{"trait:HW_CPU_X86_AVX2": "required"}
 		}},
 		"an unknown class": {change: func(r *scheduler.CreateRequest) {
-			r.Server.Flavor.ExtraSpecs = map[string]string{"resources:CUSTOM_GOLD": "1"}
+			r.Flavor.ExtraSpecs = map[string]string{"resources:CUSTOM_GOLD": "1"}
 		}},
 		"the cell is down": {why: "cell_down", before: func(w *world) { w.sites[1].link.set(refused) }},
 		"the cell hangs":   {why: "cell_down", before: func(w *world) { w.sites[1].link.set(hangs) }},
@@ -181,7 +181,7 @@ func TestNoValidHost(t *testing.T) {
 		}, after: func(w *world) { w.ask("DELETE", "/allocations/"+intruder, nil, nil) }},
 		"its cell has forgotten the host": {why: "service_missing", before: func(w *world) {
 			w.must(w.store.MapNodes(ctx, []apidb.Node{{UUID: uuid.NewString(), Name: "x", Host: "x", CellUUID: w.sites[1].cell.UUID}}))
-		}, change: func(r *scheduler.CreateRequest) { r.Server.Flavor = big }},
+		}, change: func(r *scheduler.CreateRequest) { r.Flavor = big }},
 		"the host is not mapped": {why: "in_no_cell", before: func(w *world) { w.must(w.store.DeleteHost(ctx, "cell1-host1")) }},
 	}
 	for name, c := range cases {
@@ -225,7 +225,7 @@ func TestOwnAllocationsAreReplaced(t *testing.T) {
 	whole := small
 	whole.VCPUs = slots
 	w := begin(t, []int{1})
-	uuid := w.created(func(r *scheduler.CreateRequest) { r.Server.Flavor = whole })
+	uuid := w.created(func(r *scheduler.CreateRequest) { r.Flavor = whole })
 	w.scheduler.SetAfter(func(s string) error {
 		if s == "allocate" {
 			return errEnd
@@ -247,7 +247,7 @@ func TestLostRow(t *testing.T) {
 	big.VCPUs = 100
 	w := begin(t, []int{1})
 	for flavor, site := range map[*cellwire.Flavor]*site{&small: w.sites[1], &big: w.sites[0]} {
-		uuid := w.created(func(r *scheduler.CreateRequest) { r.Server.Flavor = *flavor })
+		uuid := w.created(func(r *scheduler.CreateRequest) { r.Flavor = *flavor })
 		w.scheduler.SetAfter(func(s string) error {
 			if s == "place" {
 				return errors.Join(site.store.Discard(ctx, uuid), errEnd)
@@ -377,7 +377,7 @@ func TestStaysInBuild(t *testing.T) {
 		for how, f := range map[string]fault{"refused": refused, "lost": lost, "hangs": hangs, "rubbish": rubbish, "late": late} {
 			t.Run(name+" "+how, func(t *testing.T) {
 				w := begin(t, []int{1})
-				uuid := w.created(func(r *scheduler.CreateRequest) { r.Server.Flavor = c.flavor })
+				uuid := w.created(func(r *scheduler.CreateRequest) { r.Flavor = c.flavor })
 				c.link(w).when(func(r *http.Request) fault {
 					if c.only != "" && route(r) != c.only {
 						return up

@@ -20,8 +20,8 @@ import (
 func TestCreateMany(t *testing.T) {
 	w := begin(t, []int{1}, limits(3, -1, -1))
 	servers, err := w.create(func(r *scheduler.CreateRequest) {
-		r.Min, r.Max, r.ForcedHost, r.Server.Hostname, r.Server.Reservation = 2, 5, "cell1-host1", "host", "r-1"
-		r.Server.Metadata = map[string]string{"a": "b"}
+		r.Min, r.Max, r.ForcedHost, r.Hostname, r.Reservation = 2, 5, "cell1-host1", "host", "r-1"
+		r.Metadata = map[string]string{"a": "b"}
 	})
 	w.must(err)
 	var got []string
@@ -52,17 +52,17 @@ func TestCreateRefuses(t *testing.T) {
 		"far too many":       {change: func(r *scheduler.CreateRequest) { r.Max = scheduler.MaxServers + 1 }, want: containsText("max_count must be at most 1000")},
 		"an unfit flavor": {
 			change: func(r *scheduler.CreateRequest) {
-				r.Server.Flavor.ExtraSpecs = map[string]string{"resources:VCPU": "x"}
+				r.Flavor.ExtraSpecs = map[string]string{"resources:VCPU": "x"}
 			},
 			want: containsText("Validation failed; 'x' is not a valid integer value."),
 		},
-		"no project": {change: func(r *scheduler.CreateRequest) { r.Server.ProjectID = "" }, want: containsText("A server needs a project and a flavor.")},
+		"no project": {change: func(r *scheduler.CreateRequest) { r.ProjectID = "" }, want: containsText("A server needs a project and a flavor.")},
 		"a project that no cell takes": {
-			change: func(r *scheduler.CreateRequest) { r.Server.ProjectID = strings.Repeat("p", 256) },
+			change: func(r *scheduler.CreateRequest) { r.ProjectID = strings.Repeat("p", 256) },
 			want:   containsText("A project_id and a user_id have at most 255 bytes."),
 		},
 		"a user that no cell takes": {
-			change: func(r *scheduler.CreateRequest) { r.Server.UserID = strings.Repeat("u", 256) },
+			change: func(r *scheduler.CreateRequest) { r.UserID = strings.Repeat("u", 256) },
 			want:   containsText("A project_id and a user_id have at most 255 bytes."),
 		},
 		"over the quota":      {change: func(r *scheduler.CreateRequest) { r.Min = 8 }, want: func(err error) bool { var e *scheduler.QuotaExceededError; return errors.As(err, &e) }},
@@ -159,7 +159,7 @@ func TestZones(t *testing.T) {
 	if services[0].Zone != "" {
 		zone = services[0].Zone
 	}
-	any, asked := w.created(), w.created(func(r *scheduler.CreateRequest) { r.Server.Zone = zone })
+	any, asked := w.created(), w.created(func(r *scheduler.CreateRequest) { r.Zone = zone })
 	w.schedule()
 	if d := cmp.Diff([]string{zone, zone}, []string{w.row(any).Zone, w.row(asked).Zone}); d != "" {
 		t.Errorf("(-want +got)\n%s", d)

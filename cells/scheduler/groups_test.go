@@ -19,7 +19,7 @@ const needsPolicy = "The flavor has 2 groups of 'resources' extra specs, and nee
 
 // grouped gives a server a flavor with two request groups and no group_policy.
 func grouped(r *scheduler.CreateRequest) {
-	r.Server.Flavor.ExtraSpecs = map[string]string{"resources1:VCPU": "1", "resources2:MEMORY_MB": "512"}
+	r.Flavor.ExtraSpecs = map[string]string{"resources1:VCPU": "1", "resources2:MEMORY_MB": "512"}
 }
 
 // candidateRequests counts the requests for candidates since the last time.
@@ -84,7 +84,7 @@ func refusedForPolicy(t *testing.T, w *world) {
 		t.Errorf("there are %d build requests", len(requests))
 	}
 	// With the policy it is served.
-	uuid := w.created(grouped, func(r *scheduler.CreateRequest) { r.Server.Flavor.ExtraSpecs["group_policy"] = "none" })
+	uuid := w.created(grouped, func(r *scheduler.CreateRequest) { r.Flavor.ExtraSpecs["group_policy"] = "none" })
 	w.schedule()
 	w.work()
 	if row := w.row(uuid); row.VMState != cellwire.VMActive {

@@ -19,7 +19,7 @@ import (
 // holds. Without one, as in cell0, the server is in error: nothing of it can be anywhere else,
 // because its place is decided.
 func (s *Scheduler) lostRow(ctx context.Context, request apidb.BuildRequest, h *hosts) error {
-	uuid, cell := request.Server.UUID, h.cells[request.CellUUID]
+	uuid, cell := request.UUID, h.cells[request.CellUUID]
 	if h.suspect[cell.UUID] {
 		return fmt.Errorf("the row of server %s is not in its cell, which has another database than before: waiting until an operator resolves this", uuid)
 	}

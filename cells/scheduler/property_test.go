@@ -45,7 +45,7 @@ func TestEndAfterEveryStep(t *testing.T) {
 			w.schedule()
 			w.restart()
 			w.scheduler.SetAfter(end)
-			none := w.created(func(r *scheduler.CreateRequest) { r.Server.Flavor = big })
+			none := w.created(func(r *scheduler.CreateRequest) { r.Flavor = big })
 			w.schedule()
 			w.restart()
 			w.schedule()

@@ -170,7 +170,7 @@ func (s *Quotas) fromCells(ctx context.Context, project string, before apidb.Cou
 	for _, b := range pending {
 		if b.CellUUID == "" || !down[b.CellUUID] { // that of a down cell is counted with it
 			moving = true
-			addUsage(&c.usage, 1, b.Server.Flavor.VCPUs, b.Server.Flavor.MemoryMB)
+			addUsage(&c.usage, 1, b.Flavor.VCPUs, b.Flavor.MemoryMB)
 		}
 	}
 	if len(downUUIDs) > 0 {

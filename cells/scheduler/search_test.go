@@ -72,7 +72,7 @@ func fillHosts(t *testing.T, other http.Handler) {
 	// What fits nowhere of ours costs a request for each of our hosts, and ends in cell0.
 	big := small
 	big.MemoryMB = 60000
-	uuid := w.created(func(r *scheduler.CreateRequest) { r.Server.Flavor = big })
+	uuid := w.created(func(r *scheduler.CreateRequest) { r.Flavor = big })
 	w.schedule()
 	if row := w.row(uuid); row.VMState != cellwire.VMError {
 		t.Errorf("%+v", row)

@@ -258,7 +258,7 @@ func TestCellAway(t *testing.T) {
 		if d := cmp.Diff([]string{"power 1 4"}, s.cell.taken()[2:]); d != "" {
 			s.Error(d)
 		}
-		if st := s.w.Status(); !st.Up || st.Waiting != 0 || st.Servers != 2 || st.Counts.Spawns.Succeeded != 2 {
+		if st := s.w.Status(); !st.Up || st.Waiting != 0 || st.Servers != 2 || st.Spawns.Succeeded != 2 {
 			s.Errorf("%+v", st)
 		}
 		if n := strings.Count(s.log.String(), "The cell is unavailable"); n != 1 {

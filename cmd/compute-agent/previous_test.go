@@ -115,7 +115,7 @@ func TestPreviousAPIDatabase(t *testing.T) {
 		}
 		build, err := db.BuildRequest(t.Context(), "two")
 		check(t, err)
-		if build.Server.Name != "server two" || cmp.Diff(small, build.Server.Flavor) != "" {
+		if build.Name != "server two" || cmp.Diff(small, build.Flavor) != "" {
 			t.Errorf("the build request is %+v", build)
 		}
 		m, err = db.Mapping(t.Context(), "two")

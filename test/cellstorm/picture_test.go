@@ -148,7 +148,7 @@ func (p *picture) differences() []string {
 	var out []string
 	differ := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
 	for _, b := range p.builds {
-		differ("%s has a build request", b.Server.UUID)
+		differ("%s has a build request", b.UUID)
 	}
 	for _, c := range p.claims {
 		differ("%s has a claim of %v", c.InstanceUUID, c.CreatedAt)
