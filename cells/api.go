@@ -129,7 +129,13 @@ func NewAPI(ctx context.Context, cfg APIConfig) (*API, error) {
 		Logger: cfg.Logger,
 	})
 	a.metrics.Watch(apiMetricSources{
-		Cells: a.store.Cells, States: a.gatherer.States, Databases: a.store.CellDatabases, Pending: a.store.CountPending, Writable: func() bool { return a.store.Problem() == nil }, InFlight: a.handler.InFlight, Scheduling: a.scheduler.Scheduling,
+		Cells:      a.store.Cells,
+		States:     a.gatherer.States,
+		Databases:  a.store.CellDatabases,
+		Pending:    a.store.CountPending,
+		Writable:   func() bool { return a.store.Problem() == nil },
+		InFlight:   a.handler.InFlight,
+		Scheduling: a.scheduler.Scheduling,
 	})
 	return a, nil
 }

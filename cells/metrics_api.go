@@ -38,7 +38,8 @@ func newAPIMetrics(now func() time.Time) *apiMetrics {
 	m := &apiMetrics{
 		MetricsPage: page, AnswerMetrics: osapi.NewAnswerMetrics(page, osapi.AnswerMetricsOptions{Prefix: prefixAPI, Buckets: latencies}), now: now,
 		builds: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: prefixAPI + "builds_total", Help: "Attempts to build a server, by how they ended: placed, unplaced (in error, in cell0), abandoned (deleted meanwhile) or put_off (tried again).",
+			Name: prefixAPI + "builds_total",
+			Help: "Attempts to build a server, by how they ended: placed, unplaced (in error, in cell0), abandoned (deleted meanwhile) or put_off (tried again).",
 		}, []string{"outcome"}),
 		corrections: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: prefixAPI + "corrections_total", Help: "What the reconciler found half done and finished, by what it was.",
@@ -105,9 +106,18 @@ var (
 	descClaims       = desc(prefixAPI+"claims_open", "Allocations that may be in Placement and that no cell accounts for yet, in the API database.")
 	descCellUp       = desc(prefixAPI+"cell_up", "1 if the cell answered the last request of this process, 0 if it is down. Not before the first request.", "cell")
 	descCellDisabled = desc(prefixAPI+"cell_disabled", "1 if nothing new is placed in the cell because an administrator said so, 0 if not.", "cell")
-	descCellSuspect  = desc(prefixAPI+"cell_database_suspect", "1 if the cell has another database than before, or an older copy of it, and no operator has accepted that yet; 0 if not. Processes of one database show the same.", "cell")
+	descCellSuspect  = desc(
+		prefixAPI+"cell_database_suspect",
+		"1 if the cell has another database than before, or an older copy of it, and no operator has accepted that yet; 0 if not. Processes of one database show the same.",
+		"cell",
+	)
 	descCellSince    = desc(prefixAPI+"cell_state_seconds", "Time since the cell went up or down.", "cell")
-	descCellRequests = desc(prefixAPI+"cell_requests_total", "Requests to the cell, by how they ended: answered, timed_out, failed, or circuit_open: not sent, because the circuit breaker of the cell is open.", "cell", "outcome")
+	descCellRequests = desc(
+		prefixAPI+"cell_requests_total",
+		"Requests to the cell, by how they ended: answered, timed_out, failed, or circuit_open: not sent, because the circuit breaker of the cell is open.",
+		"cell",
+		"outcome",
+	)
 )
 
 // Describe implements prometheus.Collector.

@@ -55,10 +55,18 @@ func (m *metrics) watch(l *ledger.Ledger, a *api.API, problem func() error) {
 		return 1
 	})
 	gauge("placement_writes_waiting", "Writes in the queue.", func() float64 { return float64(l.Waiting()) })
-	gauge("placement_snapshot_version", "Version of the state in memory; servers of one database converge to the same version.", func() float64 { return float64(l.Current().Version()) })
+	gauge(
+		"placement_snapshot_version",
+		"Version of the state in memory; servers of one database converge to the same version.",
+		func() float64 { return float64(l.Current().Version()) },
+	)
 	gauge("placement_resource_providers", "Number of resource providers.", func() float64 { return float64(l.Current().ProviderCount()) })
 	gauge("placement_consumers", "Consumers that have a record.", func() float64 { return float64(l.Current().ConsumerCount()) })
-	gauge("placement_consumers_missing", "Consumers of allocations without a record; run placement db online-data-migrations if there are any.", func() float64 { return float64(l.Current().MissingConsumers()) })
+	gauge(
+		"placement_consumers_missing",
+		"Consumers of allocations without a record; run placement db online-data-migrations if there are any.",
+		func() float64 { return float64(l.Current().MissingConsumers()) },
+	)
 }
 
 // latencyBuckets are bounds in seconds: a read takes tens of microseconds, a durable write about a
@@ -143,7 +151,8 @@ type commitMetrics struct {
 func newCommitMetrics() commitMetrics {
 	c := commitMetrics{
 		outcomes: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "placement_commits_total", Help: "Attempts to commit to the database, by outcome: durable; conflict and reload are retried; failed and unknown are answered with an error.",
+			Name: "placement_commits_total",
+			Help: "Attempts to commit to the database, by outcome: durable; conflict and reload are retried; failed and unknown are answered with an error.",
 		}, []string{"outcome"}),
 		duration: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "placement_commit_duration_seconds", Help: "Time that the database took for a commit.", Buckets: latencyBuckets,

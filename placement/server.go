@@ -105,7 +105,21 @@ func assemble(ctx context.Context, cfg Config, m *metrics) (*Server, error) {
 	if m != nil {
 		calls.Observer = m
 	}
-	s := &Server{ledger: l, store: opened, api: api.New(calls), metrics: m, auth: cfg.Auth, tls: tlsConfig, listen: cfg.Listen, grace: cfg.ShutdownGrace, connections: cfg.Connections, log: cfg.Logger, started: time.Now(), database: file, options: cfg.Placement}
+	s := &Server{
+		ledger:      l,
+		store:       opened,
+		api:         api.New(calls),
+		metrics:     m,
+		auth:        cfg.Auth,
+		tls:         tlsConfig,
+		listen:      cfg.Listen,
+		grace:       cfg.ShutdownGrace,
+		connections: cfg.Connections,
+		log:         cfg.Logger,
+		started:     time.Now(),
+		database:    file,
+		options:     cfg.Placement,
+	}
 	if m != nil {
 		m.watch(l, s.api, opened.Problem)
 	}

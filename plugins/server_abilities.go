@@ -108,7 +108,14 @@ func (s *server) Guests(ctx context.Context, req *driverv1.GuestsRequest) (*driv
 	}
 	out := &driverv1.GuestsResponse{Guests: make([]*driverv1.Guest, 0, len(guests))}
 	for _, g := range guests {
-		m := &driverv1.Guest{Uuid: utf8(g.UUID), Name: utf8(g.Name), ProjectId: utf8(g.ProjectID), UserId: utf8(g.UserID), ResourcesUnknown: utf8(g.Unknown), Requested: g.Requested}
+		m := &driverv1.Guest{
+			Uuid:             utf8(g.UUID),
+			Name:             utf8(g.Name),
+			ProjectId:        utf8(g.ProjectID),
+			UserId:           utf8(g.UserID),
+			ResourcesUnknown: utf8(g.Unknown),
+			Requested:        g.Requested,
+		}
 		if g.Resources != nil {
 			m.Resources = &driverv1.GuestResources{Resources: protocol.FromResources(g.Resources)}
 		}

@@ -141,7 +141,13 @@ func (c *Client) RemoveProvider(ctx context.Context, before providertree.Provide
 		return err
 	}
 	if len(consumers) > 0 {
-		return &RequestError{Method: http.MethodDelete, Path: path, Unsent: true, Kind: ErrProviderInUse, Detail: fmt.Sprintf("%d consumers have allocations of it now", len(consumers))}
+		return &RequestError{
+			Method: http.MethodDelete,
+			Path:   path,
+			Unsent: true,
+			Kind:   ErrProviderInUse,
+			Detail: fmt.Sprintf("%d consumers have allocations of it now", len(consumers)),
+		}
 	}
 	if err := c.placement.Do(ctx, http.MethodDelete, path, nil, nil); err != nil && !errors.Is(err, ErrNotFound) {
 		return err

@@ -143,7 +143,16 @@ func flapValuesOf(op reportclient.Operation) map[flapKey]flapValue {
 			if was, had := before.Inventories[class]; !had || !was.Equal(inv) {
 				n := inv.Normalize()
 				out[key("inventory", class)] = flapValue{
-					text: fmt.Sprintf("total %d, reserved %d, ratio %v, units %d to %d by %d", n.Total, n.Reserved, n.AllocationRatio, n.MinUnit, n.MaxUnit, n.StepSize), number: n.Total,
+					text: fmt.Sprintf(
+						"total %d, reserved %d, ratio %v, units %d to %d by %d",
+						n.Total,
+						n.Reserved,
+						n.AllocationRatio,
+						n.MinUnit,
+						n.MaxUnit,
+						n.StepSize,
+					),
+					number: n.Total,
 				}
 			}
 		}

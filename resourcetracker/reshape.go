@@ -246,7 +246,15 @@ func (g *reshapeGuard) checkConsumer(consumer string) {
 		if !g.own[provider] {
 			for _, class := range unionKeys(was, is) {
 				if was[class] != is[class] {
-					g.defect(consumer, provider, class, "the provider is outside of the tree of %s, and what is allocated there would change from %d to %d", g.node.Name, was[class], is[class])
+					g.defect(
+						consumer,
+						provider,
+						class,
+						"the provider is outside of the tree of %s, and what is allocated there would change from %d to %d",
+						g.node.Name,
+						was[class],
+						is[class],
+					)
 				}
 			}
 		}
@@ -260,7 +268,16 @@ func (g *reshapeGuard) checkConsumer(consumer string) {
 // checkOwner finds what a reshape never changes.
 func (g *reshapeGuard) checkOwner(consumer string, before, after providertree.ConsumerAllocations) {
 	if before.ProjectID != after.ProjectID || before.UserID != after.UserID {
-		g.defect(consumer, "", "", "it belongs to project %q and user %q, and would be given to project %q and user %q", before.ProjectID, before.UserID, after.ProjectID, after.UserID)
+		g.defect(
+			consumer,
+			"",
+			"",
+			"it belongs to project %q and user %q, and would be given to project %q and user %q",
+			before.ProjectID,
+			before.UserID,
+			after.ProjectID,
+			after.UserID,
+		)
 	}
 	if before.ConsumerType != after.ConsumerType {
 		g.defect(consumer, "", "", "its consumer type is %q, and would become %q", before.ConsumerType, after.ConsumerType)

@@ -203,7 +203,11 @@ func undoable(history []journal.Entry, id int64) (journal.Entry, error) {
 	case entry.Outcome == reportclient.ReshapeRefused:
 		return entry, &UndoError{ID: id, Reason: "it did not happen"}
 	case entry.Open():
-		return entry, &UndoError{ID: id, Reason: "it is unknown whether it happened", Hint: "start the agent, or run `compute-agent refresh` if it is running: it compares with Placement and records the outcome"}
+		return entry, &UndoError{
+			ID:     id,
+			Reason: "it is unknown whether it happened",
+			Hint:   "start the agent, or run `compute-agent refresh` if it is running: it compares with Placement and records the outcome",
+		}
 	}
 	for _, e := range history {
 		if e.Undoes == id && e.Outcome == reportclient.ReshapeHappened {
@@ -272,9 +276,14 @@ func (t *Tracker) resolveJournal(ctx context.Context, node plugins.Node) error {
 	for _, e := range open {
 		if e.Err != nil {
 			return &ReshapeError{
-				Problem: fmt.Sprintf("it is unknown whether reshape %d of this node happened, and its journal entry cannot be compared with Placement", e.ID), Err: e.Err,
-				Hint: fmt.Sprintf("look at the node's tree in Placement (`openstack resource provider list --in-tree %s`, and `openstack resource provider show --allocations` for each); "+
-					"if it is complete, move %s away: the reshape is then computed again if it is still needed", node.UUID, e.File),
+				Problem: fmt.Sprintf("it is unknown whether reshape %d of this node happened, and its journal entry cannot be compared with Placement", e.ID),
+				Err:     e.Err,
+				Hint: fmt.Sprintf(
+					"look at the node's tree in Placement (`openstack resource provider list --in-tree %s`, and `openstack resource provider show --allocations` for each); "+
+						"if it is complete, move %s away: the reshape is then computed again if it is still needed",
+					node.UUID,
+					e.File,
+				),
 			}
 		}
 		outcome, err := t.config.Placement.ResolveReshape(ctx, e.Reshape)
@@ -294,7 +303,26 @@ func (t *Tracker) resolveJournal(ctx context.Context, node plugins.Node) error {
 		if outcome == reportclient.ReshapeUnknown {
 			level = zerolog.WarnLevel
 		}
-		t.config.Logger.WithLevel(level).Str("driver", t.config.Name).Str("node", node.Name).Int64("reshape", e.ID).Time("begun", e.Begun).Str("outcome", string(outcome)).Msg(resolved[outcome])
+		t.config.Logger.WithLevel(
+			level,
+		).Str(
+			"driver",
+			t.config.Name,
+		).Str(
+			"node",
+			node.Name,
+		).Int64(
+			"reshape",
+			e.ID,
+		).Time(
+			"begun",
+			e.Begun,
+		).Str(
+			"outcome",
+			string(outcome),
+		).Msg(
+			resolved[outcome],
+		)
 	}
 	return nil
 }

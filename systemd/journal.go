@@ -159,7 +159,21 @@ const maxFieldName = 64
 
 // reserved are fields that journald or the unit gives a meaning to; one of ours by that name must
 // not pass for it.
-var reserved = []string{"PRIORITY", "SYSLOG_IDENTIFIER", "SYSLOG_FACILITY", "SYSLOG_PID", "SYSLOG_TIMESTAMP", "SYSLOG_RAW", "MESSAGE", "MESSAGE_ID", "ERRNO", "UNIT", "USER_UNIT", "COREDUMP_UNIT", "OBJECT_PID"}
+var reserved = []string{
+	"PRIORITY",
+	"SYSLOG_IDENTIFIER",
+	"SYSLOG_FACILITY",
+	"SYSLOG_PID",
+	"SYSLOG_TIMESTAMP",
+	"SYSLOG_RAW",
+	"MESSAGE",
+	"MESSAGE_ID",
+	"ERRNO",
+	"UNIT",
+	"USER_UNIT",
+	"COREDUMP_UNIT",
+	"OBJECT_PID",
+}
 
 // fieldName makes of a name one that journald accepts: capitals, digits and underscores, no
 // underscore or digit first.

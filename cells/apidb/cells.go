@@ -78,7 +78,16 @@ func validCell(c Cell) error {
 
 // refuseSame refuses a cell that has something in common with another one than that with the id.
 func refuseSame(ctx context.Context, tx *sql.Tx, c Cell, id int64) error {
-	other, found, err := sqldb.One(ctx, tx, scanCell, "SELECT "+cellColumns+" FROM cell_mappings WHERE (uuid = ? OR name = ? OR url = ?) AND id <> ? ORDER BY id LIMIT 1", c.UUID, c.Name, c.URL, id)
+	other, found, err := sqldb.One(
+		ctx,
+		tx,
+		scanCell,
+		"SELECT "+cellColumns+" FROM cell_mappings WHERE (uuid = ? OR name = ? OR url = ?) AND id <> ? ORDER BY id LIMIT 1",
+		c.UUID,
+		c.Name,
+		c.URL,
+		id,
+	)
 	if err != nil || !found {
 		return err
 	}
@@ -190,7 +199,15 @@ func (s *DB) mapNode(ctx context.Context, tx *sql.Tx, n Node) error {
 	case found && host.cell != cell:
 		return hostElsewhere(ctx, tx, n.Host, host.cell, cell)
 	case !found:
-		host.id, _, err = sqldb.One(ctx, tx, sqldb.Value[int64], "INSERT INTO host_mappings (host, cell_id, created_at) VALUES (?, ?, ?) RETURNING id", n.Host, cell, timeIn(s.now()))
+		host.id, _, err = sqldb.One(
+			ctx,
+			tx,
+			sqldb.Value[int64],
+			"INSERT INTO host_mappings (host, cell_id, created_at) VALUES (?, ?, ?) RETURNING id",
+			n.Host,
+			cell,
+			timeIn(s.now()),
+		)
 		if err != nil {
 			return err
 		}

@@ -72,7 +72,15 @@ func (s *DB) SawCell(ctx context.Context, before CellDatabase, seen CellMark) (n
 		default:
 			at := s.now()
 			now.Suspect, now.Since = &seen, timeOut(timeIn(at))
-			_, err = sqldb.Exec(ctx, tx, "UPDATE cell_databases SET suspect_epoch = ?, suspect_revision = ?, suspect_since = ? WHERE cell_id = ?", seen.Epoch, seen.Revision, timeIn(at), id)
+			_, err = sqldb.Exec(
+				ctx,
+				tx,
+				"UPDATE cell_databases SET suspect_epoch = ?, suspect_revision = ?, suspect_since = ? WHERE cell_id = ?",
+				seen.Epoch,
+				seen.Revision,
+				timeIn(at),
+				id,
+			)
 		}
 		return err
 	})

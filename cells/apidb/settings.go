@@ -120,7 +120,15 @@ func (s *DB) CreateFlavor(ctx context.Context, f Flavor) error {
 		return fmt.Errorf("the extra specs of flavor %s: %w", f.ID, err)
 	}
 	return s.write(ctx, "creating flavor "+f.ID, func(tx *sql.Tx) error {
-		other, found, err := sqldb.One(ctx, tx, sqldb.Value[string], "SELECT flavorid FROM flavors WHERE flavorid = ? OR name = ? ORDER BY flavorid <> ? LIMIT 1", f.ID, f.Name, f.ID)
+		other, found, err := sqldb.One(
+			ctx,
+			tx,
+			sqldb.Value[string],
+			"SELECT flavorid FROM flavors WHERE flavorid = ? OR name = ? ORDER BY flavorid <> ? LIMIT 1",
+			f.ID,
+			f.Name,
+			f.ID,
+		)
 		switch {
 		case err != nil:
 			return err
@@ -129,9 +137,25 @@ func (s *DB) CreateFlavor(ctx context.Context, f Flavor) error {
 		case found:
 			return fmt.Errorf("flavor with name %s: %w", f.Name, ErrExists)
 		}
-		_, err = sqldb.Exec(ctx, tx, `INSERT INTO flavors (flavorid, name, vcpus, memory_mb, root_gb, ephemeral_gb, swap, rxtx_factor, is_public, disabled, description, extra_specs, created_at)
-			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`, f.ID, f.Name, f.VCPUs, f.MemoryMB, f.RootGB, f.EphemeralGB, f.SwapMB, f.RxTxFactor, f.IsPublic, f.Disabled,
-			f.Description, extra, timeIn(s.now()))
+		_, err = sqldb.Exec(
+			ctx,
+			tx,
+			`INSERT INTO flavors (flavorid, name, vcpus, memory_mb, root_gb, ephemeral_gb, swap, rxtx_factor, is_public, disabled, description, extra_specs, created_at)
+			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+			f.ID,
+			f.Name,
+			f.VCPUs,
+			f.MemoryMB,
+			f.RootGB,
+			f.EphemeralGB,
+			f.SwapMB,
+			f.RxTxFactor,
+			f.IsPublic,
+			f.Disabled,
+			f.Description,
+			extra,
+			timeIn(s.now()),
+		)
 		return err
 	})
 }

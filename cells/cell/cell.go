@@ -117,7 +117,11 @@ func (c *Cell) work(ctx context.Context, host string, after int64, epoch string,
 		// Before looking, or a change between looking and waiting would be missed.
 		rung, stop := c.broadcasts.subscribe(host, c.config.MaxWaiting)
 		if rung == nil {
-			return cellwire.Work{}, &cellwire.Error{Status: http.StatusServiceUnavailable, Code: cellwire.CodeUnavailable, Message: "Too many requests already poll for the work of this host. Does more than one agent use its name?"}
+			return cellwire.Work{}, &cellwire.Error{
+				Status:  http.StatusServiceUnavailable,
+				Code:    cellwire.CodeUnavailable,
+				Message: "Too many requests already poll for the work of this host. Does more than one agent use its name?",
+			}
 		}
 		work, changed, err := c.config.Store.Work(ctx, host, after, epoch, c.moment())
 		if err != nil || changed || last {

@@ -116,7 +116,11 @@ func (c *Cell) meant(r *http.Request) error {
 	if name == "" || c.config.Name == "" || name == url.PathEscape(c.config.Name) {
 		return nil
 	}
-	return &cellwire.Error{Status: http.StatusMisdirectedRequest, Code: cellwire.CodeAnotherCell, Message: fmt.Sprintf("this is the cell %q, and the request is for %.300q", c.config.Name, name)}
+	return &cellwire.Error{
+		Status:  http.StatusMisdirectedRequest,
+		Code:    cellwire.CodeAnotherCell,
+		Message: fmt.Sprintf("this is the cell %q, and the request is for %.300q", c.config.Name, name),
+	}
 }
 
 // Explain finds the answer that an error gets, and logs what the client does not get.

@@ -80,7 +80,10 @@ func (a Auth) CheckListen(address net.Addr) error {
 	if a.name != "noauth" || osapi.IsLoopbackAddr(address) {
 		return nil
 	}
-	return fmt.Errorf("a cell without authentication does not listen on %s, where other machines can reach it: listen on 127.0.0.1 or a unix socket, or set auth to token or mtls", address)
+	return fmt.Errorf(
+		"a cell without authentication does not listen on %s, where other machines can reach it: listen on 127.0.0.1 or a unix socket, or set auth to token or mtls",
+		address,
+	)
 }
 
 // permission is what a call needs.

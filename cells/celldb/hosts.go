@@ -186,7 +186,14 @@ func (s *DB) DeleteService(ctx context.Context, id string, m Moment) (service ce
 			return err
 		}
 		if !stopped && service.LastSeenUp != nil && m.Alive(*service.LastSeenUp) {
-			return &cellwire.Error{Status: 409, Code: cellwire.CodeConflict, Message: fmt.Sprintf("the agent of host %s reports to this cell, and would be back at once; stop it, or take away its [cell_client], and wait until it counts as down", service.Host)}
+			return &cellwire.Error{
+				Status: 409,
+				Code:   cellwire.CodeConflict,
+				Message: fmt.Sprintf(
+					"the agent of host %s reports to this cell, and would be back at once; stop it, or take away its [cell_client], and wait until it counts as down",
+					service.Host,
+				),
+			}
 		}
 		for _, statement := range []string{"DELETE FROM compute_nodes WHERE host = ?", "DELETE FROM services WHERE host = ?"} {
 			if _, err := tx.ExecContext(ctx, statement, service.Host); err != nil {
@@ -218,7 +225,13 @@ func (s *DB) Report(ctx context.Context, host string, r cellwire.HostReport, m M
 				return err
 			}
 		}
-		if _, err = tx.ExecContext(ctx, "UPDATE services SET last_seen_up = ?1, updated_at = ?1, stopped = 0 WHERE host = ?2 AND ?3 = 0", m.Now.UnixMicro(), host, r.Stopping); err != nil {
+		if _, err = tx.ExecContext(
+			ctx,
+			"UPDATE services SET last_seen_up = ?1, updated_at = ?1, stopped = 0 WHERE host = ?2 AND ?3 = 0",
+			m.Now.UnixMicro(),
+			host,
+			r.Stopping,
+		); err != nil {
 			return err
 		}
 		service, _, err = scanService(tx.QueryRowContext(ctx, selectServices+"WHERE s.host = ?", host), m)

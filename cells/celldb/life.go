@@ -78,7 +78,11 @@ func (r *Record) Want() cellwire.Want {
 // Again compares with a repeated insertion: a refusal (exists) when that was another row.
 func (r *Record) Again(inserted *Record) error {
 	if r.Digest != inserted.Digest {
-		return &cellwire.Error{Status: 409, Code: cellwire.CodeExists, Message: fmt.Sprintf("there is another server %s in this cell, or it was inserted with other content", r.Server.UUID)}
+		return &cellwire.Error{
+			Status:  409,
+			Code:    cellwire.CodeExists,
+			Message: fmt.Sprintf("there is another server %s in this cell, or it was inserted with other content", r.Server.UUID),
+		}
 	}
 	return nil
 }
@@ -171,7 +175,13 @@ func (r *Record) Restore() (changed bool, err error) {
 	s := &r.Server
 	switch {
 	case s.Deleted || s.VMState != cellwire.VMSoftDeleted || s.TaskState == cellwire.TaskDeleting:
-		return false, conflict("server %s is in vm_state %s (task_state %s) and can only be restored in vm_state %s", s.UUID, s.VMState, orNone(s.TaskState), cellwire.VMSoftDeleted)
+		return false, conflict(
+			"server %s is in vm_state %s (task_state %s) and can only be restored in vm_state %s",
+			s.UUID,
+			s.VMState,
+			orNone(s.TaskState),
+			cellwire.VMSoftDeleted,
+		)
 	case s.TaskState == cellwire.TaskRestoring:
 		return false, nil
 	}

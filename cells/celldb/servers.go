@@ -163,7 +163,9 @@ func (s *DB) Discard(ctx context.Context, uuid string) error {
 func (s *DB) Delete(ctx context.Context, uuid string, kind cellwire.DeleteKind, m Moment) (cellwire.DeleteAnswer, error) {
 	if kind != cellwire.DeleteNormal && kind != cellwire.DeleteSoft && kind != cellwire.DeleteReclaim {
 		return cellwire.DeleteAnswer{}, &cellwire.Error{
-			Status: 400, Code: cellwire.CodeBadRequest, Message: fmt.Sprintf("kind is %.64q, not %q, %q or %q", kind, cellwire.DeleteNormal, cellwire.DeleteSoft, cellwire.DeleteReclaim),
+			Status:  400,
+			Code:    cellwire.CodeBadRequest,
+			Message: fmt.Sprintf("kind is %.64q, not %q, %q or %q", kind, cellwire.DeleteNormal, cellwire.DeleteSoft, cellwire.DeleteReclaim),
 		}
 	}
 	var local bool
@@ -217,14 +219,20 @@ func (s *DB) States(ctx context.Context, uuids []string) ([]cellwire.ServerState
 		return nil, err
 	}
 	states := []cellwire.ServerState{}
-	err = sqldb.Each(ctx, s.asked, "SELECT uuid, vm_state, task_state, gone = 2, hidden FROM instances WHERE uuid IN (SELECT value FROM json_each(?)) ORDER BY uuid", []any{string(list)}, func(row sqldb.Row) error {
-		var one cellwire.ServerState
-		if err := row.Scan(&one.UUID, &one.VMState, &one.TaskState, &one.Deleted, &one.Hidden); err != nil {
-			return err
-		}
-		states = append(states, one)
-		return nil
-	})
+	err = sqldb.Each(
+		ctx,
+		s.asked,
+		"SELECT uuid, vm_state, task_state, gone = 2, hidden FROM instances WHERE uuid IN (SELECT value FROM json_each(?)) ORDER BY uuid",
+		[]any{string(list)},
+		func(row sqldb.Row) error {
+			var one cellwire.ServerState
+			if err := row.Scan(&one.UUID, &one.VMState, &one.TaskState, &one.Deleted, &one.Hidden); err != nil {
+				return err
+			}
+			states = append(states, one)
+			return nil
+		},
+	)
 	return states, s.kit.Explain(ctx, "reading states from", err)
 }
 

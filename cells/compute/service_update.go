@@ -236,7 +236,9 @@ func (a *API) forget(x *exchange, s *service) error {
 	case errors.As(err, &refusal) && refusal.Code == cellwire.CodeInUse:
 		return conflict("Unable to delete compute service that is hosting instances. Migrate or delete the instances first.")
 	case cellclient.IsConflict(err):
-		return conflict("Unable to delete compute service whose agent reports to its cell. Stop compute-agent on the host, or take away its [cell_client], and delete the service when it is down.")
+		return conflict(
+			"Unable to delete compute service whose agent reports to its cell. Stop compute-agent on the host, or take away its [cell_client], and delete the service when it is down.",
+		)
 	case err != nil:
 		return serviceFault(err)
 	}

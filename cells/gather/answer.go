@@ -105,10 +105,18 @@ func classifyFailure(failure *cellclient.Failure, err error) verdict {
 	case cellclient.Cancelled:
 		return verdict{state: Failed, ignored: true}
 	case cellclient.TimedOut:
-		return verdict{state: TimedOut, down: err, hint: "check whether the cell's process hangs and whether its machine is overloaded or unreachable; the cell is used again as soon as it answers"}
+		return verdict{
+			state: TimedOut,
+			down:  err,
+			hint:  "check whether the cell's process hangs and whether its machine is overloaded or unreachable; the cell is used again as soon as it answers",
+		}
 	case cellclient.Refused:
 		return verdict{state: Failed, down: err, hint: "check that the cell's process runs and that the URL of the cell is right; the cell is used again as soon as it answers"}
 	default:
-		return verdict{state: Failed, down: err, hint: "check the log of the cell's process, and whether another server answers at its URL; the cell is used again as soon as it answers"}
+		return verdict{
+			state: Failed,
+			down:  err,
+			hint:  "check the log of the cell's process, and whether another server answers at its URL; the cell is used again as soon as it answers",
+		}
 	}
 }

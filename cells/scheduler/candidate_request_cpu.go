@@ -79,15 +79,21 @@ func (r *CandidateRequest) checkCPUs(f cellwire.Flavor, policy, threads, emulato
 	pinned := policy == cpuDedicated || policy == cpuMixed || (policy == "" && pcpus > 0)
 	switch {
 	case policy != "" && (vcpus > 0 || pcpus > 0):
-		return invalidf("It is not possible to use the 'resources:VCPU' or 'resources:PCPU' extra specs in combination with the 'hw:cpu_policy' extra spec or 'hw_cpu_policy' image metadata property; use one or the other")
+		return invalidf(
+			"It is not possible to use the 'resources:VCPU' or 'resources:PCPU' extra specs in combination with the 'hw:cpu_policy' extra spec or 'hw_cpu_policy' image metadata property; use one or the other",
+		)
 	case vcpus > 0 && pcpus > 0:
 		return invalidf("It is not possible to specify both 'resources:VCPU' and 'resources:PCPU' extra specs; use one or the other")
 	case pcpus > 0 && pcpus != wanted && emulator == emulatorIsolate:
-		return invalidf("You have requested 'hw:emulator_threads_policy=isolate' but have not requested sufficient PCPUs to handle this policy; you must allocate exactly flavor.vcpus + 1 PCPUs.")
+		return invalidf(
+			"You have requested 'hw:emulator_threads_policy=isolate' but have not requested sufficient PCPUs to handle this policy; you must allocate exactly flavor.vcpus + 1 PCPUs.",
+		)
 	case pcpus > 0 && pcpus != wanted:
 		return invalidf("There is a mismatch between the number of PCPUs requested via 'resourcesNN:PCPU' and the flavor); you must allocate exactly flavor.vcpus PCPUs")
 	case threads != "" && trait:
-		return invalidf("It is not possible to use the 'trait:HW_CPU_HYPERTHREADING' extra spec in combination with the 'hw:cpu_thread_policy' extra spec or 'hw_cpu_thread_policy' image metadata property; use one or the other")
+		return invalidf(
+			"It is not possible to use the 'trait:HW_CPU_HYPERTHREADING' extra spec in combination with the 'hw:cpu_thread_policy' extra spec or 'hw_cpu_thread_policy' image metadata property; use one or the other",
+		)
 	case threads != "" && !pinned:
 		return invalidf("Cannot set cpu thread pinning policy in a non dedicated cpu pinning policy")
 	case emulator == emulatorIsolate && !pinned:
@@ -95,7 +101,9 @@ func (r *CandidateRequest) checkCPUs(f cellwire.Flavor, policy, threads, emulato
 	case f.ExtraSpecs["hw:cpu_dedicated_mask"] != "" && policy != cpuMixed:
 		return invalidf("Cannot specify 'hw:cpu_dedicated_mask' without the 'mixed' policy.")
 	case policy == cpuMixed && f.ExtraSpecs["hw:cpu_dedicated_mask"] == "":
-		return invalidf("Dedicated CPU set can be specified from either 'hw:cpu_dedicated_mask' or 'hw:cpu_realtime_mask' when using 'mixed' CPU policy. 'hw:cpu_dedicated_mask' and 'hw:cpu_realtime_mask' can not be specified at the same time, or be specified with none of them.")
+		return invalidf(
+			"Dedicated CPU set can be specified from either 'hw:cpu_dedicated_mask' or 'hw:cpu_realtime_mask' when using 'mixed' CPU policy. 'hw:cpu_dedicated_mask' and 'hw:cpu_realtime_mask' can not be specified at the same time, or be specified with none of them.",
+		)
 	}
 	return nil
 }

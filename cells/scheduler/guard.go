@@ -81,7 +81,12 @@ func SuspectCause(d apidb.CellDatabase) string {
 	case d.Suspect == nil:
 		return ""
 	case d.Suspect.Epoch == d.Known.Epoch:
-		return fmt.Sprintf("The database of the cell is an older copy: it was at revision %d after revision %d had been seen (%s).", d.Suspect.Revision, d.Known.Revision, d.Since.Format(time.RFC3339))
+		return fmt.Sprintf(
+			"The database of the cell is an older copy: it was at revision %d after revision %d had been seen (%s).",
+			d.Suspect.Revision,
+			d.Known.Revision,
+			d.Since.Format(time.RFC3339),
+		)
 	default:
 		return fmt.Sprintf("The cell has another database than before: a new one, or another cell's (epoch %s at revision %d; before, %s at %d; %s).",
 			d.Suspect.Epoch, d.Suspect.Revision, d.Known.Epoch, d.Known.Revision, d.Since.Format(time.RFC3339))
@@ -90,7 +95,10 @@ func SuspectCause(d apidb.CellDatabase) string {
 
 // SuspectHint says what to do about it.
 func SuspectHint(cell apidb.Cell) string {
-	return fmt.Sprintf("Stop the cell and restore a more recent copy of its database if one exists; then, or if this is the most recent copy: compute-agent cells manage accept %s.", cell.Name)
+	return fmt.Sprintf(
+		"Stop the cell and restore a more recent copy of its database if one exists; then, or if this is the most recent copy: compute-agent cells manage accept %s.",
+		cell.Name,
+	)
 }
 
 // Difference is how the database of a cell differs from what the API database knows.

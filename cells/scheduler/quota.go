@@ -119,7 +119,9 @@ func (s *Quotas) count(ctx context.Context, project string) (projectUsage, error
 		}
 		if _, warned := s.fallback.LoadOrStore(project, true); !warned {
 			s.o.Logger.Warn().Str("project", project).Int64("mappings", before.Unmigrated).
-				Msg("Counting usage in the cells instead of Placement, because the project has instance mappings without queued_for_delete. Run compute-agent cells manage db online-data-migrations.")
+				Msg(
+					"Counting usage in the cells instead of Placement, because the project has instance mappings without queued_for_delete. Run compute-agent cells manage db online-data-migrations.",
+				)
 		}
 	}
 	return s.fromCells(ctx, project, before)

@@ -53,7 +53,9 @@ func (s *Quotas) Check(ctx context.Context, r CreateRequest) (QuotaGrant, error)
 			cells = append(cells, cell.Name+" ("+cell.UUID+")")
 		}
 		s.o.Logger.Warn().Str("project", r.ProjectID).Int64("servers", c.inDownCells).Strs("cells", cells).
-			Msg("Rejected a boot, because the project has servers in a cell that is down. The project can boot again when the cell is up, or when the policy os_compute_api:servers:create:cell_down allows it.")
+			Msg(
+				"Rejected a boot, because the project has servers in a cell that is down. The project can boot again when the cell is up, or when the policy os_compute_api:servers:create:cell_down allows it.",
+			)
 		return QuotaGrant{}, ErrCellDown
 	}
 	count, err := fitQuota(limits, c.usage, r.Flavor, r.Min, r.Max)

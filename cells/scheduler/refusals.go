@@ -33,8 +33,17 @@ const (
 // them behind a number of nodes.
 var (
 	refusalKeys = [refusals]string{
-		notChosen: "not_the_forced_host", cellDisabled: "cell_disabled", cellDown: "cell_down", cellSuspect: "cell_database_suspect", serviceMissing: "service_missing", serviceDown: "service_down",
-		serviceDisabled: "service_disabled", otherZone: "other_zone", notOffered: "not_offered", refusedMeanwhile: "refused_meanwhile", cellRefused: "cell_refused",
+		notChosen:        "not_the_forced_host",
+		cellDisabled:     "cell_disabled",
+		cellDown:         "cell_down",
+		cellSuspect:      "cell_database_suspect",
+		serviceMissing:   "service_missing",
+		serviceDown:      "service_down",
+		serviceDisabled:  "service_disabled",
+		otherZone:        "other_zone",
+		notOffered:       "not_offered",
+		refusedMeanwhile: "refused_meanwhile",
+		cellRefused:      "cell_refused",
 	}
 	refusalTexts = [refusals]string{
 		notChosen:        "not the requested host",

@@ -63,7 +63,12 @@ func newAllocationsAudit() *cobra.Command {
 	cmd.Flags().BoolVar(&req.Heal, "heal", false, "delete allocations that are provably orphaned")
 	cmd.Flags().BoolVar(&req.DryRun, "dry-run", false, "with --heal: write nothing, and show what would be deleted")
 	cmd.Flags().DurationVar(&req.MinAge, "min-age", defaultMinAge, "with --heal: minimum `DURATION` since the allocation was written and the guest was last listed")
-	cmd.Flags().StringArrayVar(&req.Consumers, "consumer", nil, "with --heal: the consumer `UUID` was a guest of this host and no longer exists, although the agent has never seen it; may be repeated")
+	cmd.Flags().StringArrayVar(
+		&req.Consumers,
+		"consumer",
+		nil,
+		"with --heal: the consumer `UUID` was a guest of this host and no longer exists, although the agent has never seen it; may be repeated",
+	)
 	return cmd
 }
 

@@ -36,7 +36,10 @@ func newCellsAPI() *cobra.Command {
 			"[quota] and [placement_client]. The API database is created if it does not exist; `compute-agent cells manage create` registers\n" +
 			"cells.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			opts.override(cmd, map[string]string{"listen": "compute_api.listen", "database": "compute_api.database", "auth": "compute_api.auth", "token-file": "compute_api.token_file"})
+			opts.override(
+				cmd,
+				map[string]string{"listen": "compute_api.listen", "database": "compute_api.database", "auth": "compute_api.auth", "token-file": "compute_api.token_file"},
+			)
 			cfg, err := opts.load()
 			if err != nil {
 				return err

@@ -116,7 +116,10 @@ func newListHosts() *cobra.Command {
 				case opts.json():
 					return printJSON(cmd.OutOrStdout(), views)
 				case len(views) == 0:
-					_, err := fmt.Fprintln(cmd.OutOrStdout(), "No host is mapped. Agents register with their cells ([cell_client]); `compute-agent cells manage discover-hosts` maps them.")
+					_, err := fmt.Fprintln(
+						cmd.OutOrStdout(),
+						"No host is mapped. Agents register with their cells ([cell_client]); `compute-agent cells manage discover-hosts` maps them.",
+					)
 					return err
 				}
 				return printHosts(cmd.OutOrStdout(), views)

@@ -82,7 +82,10 @@ func (o *manageOptions) open(ctx context.Context, path string, cfg *config.Confi
 	_, err = os.Stat(path)
 	missing := errors.Is(err, fs.ErrNotExist)
 	if missing && !o.create {
-		return fmt.Errorf("there is no API database at %s: select that of the compute API with --database or --state-dir; if it has never run, `compute-agent cells manage create` and `db upgrade` create one", path)
+		return fmt.Errorf(
+			"there is no API database at %s: select that of the compute API with --database or --state-dir; if it has never run, `compute-agent cells manage create` and `db upgrade` create one",
+			path,
+		)
 	}
 	store, err := apidb.Open(ctx, path, apidb.Options{})
 	if err != nil {

@@ -61,7 +61,10 @@ func newConfigCheck() *cobra.Command {
 				}
 			}
 			if opts.json() {
-				return printJSON(cmd.OutOrStdout(), map[string]any{"files": append([]string{}, cfg.Files()...), "settings": entries, "provider_config": providers, "drivers": drivers})
+				return printJSON(
+					cmd.OutOrStdout(),
+					map[string]any{"files": append([]string{}, cfg.Files()...), "settings": entries, "provider_config": providers, "drivers": drivers},
+				)
 			}
 			read := "no file (there is no " + cfg.File() + ")"
 			if files := cfg.Files(); len(files) > 0 {
@@ -111,7 +114,12 @@ func printDrivers(out io.Writer, drivers []agent.DriverCheck) error {
 			}
 		}
 		if d.NodesUnknown != "" && len(drivers) > 1 {
-			if _, err := fmt.Fprintf(out, "Not checked: whether another driver has the nodes of driver %s, which cannot list them: %s.\n", d.Driver, strings.TrimSuffix(d.NodesUnknown, ".")); err != nil {
+			if _, err := fmt.Fprintf(
+				out,
+				"Not checked: whether another driver has the nodes of driver %s, which cannot list them: %s.\n",
+				d.Driver,
+				strings.TrimSuffix(d.NodesUnknown, "."),
+			); err != nil {
 				return err
 			}
 		}

@@ -147,7 +147,26 @@ func newRoot() *cobra.Command {
 	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &exitError{exitUsage, err} })
-	root.AddCommand(newRun(), newStandalone(), newTree(), newStatus(), newPlan(), newRefresh(), newReshape(), newAdopt(), newDisable(), newEnable(), newNode(), newAllocations(), newConfig(), newDoctor(), newPlugin(), newPlacement(), newCells(), newVersion())
+	root.AddCommand(
+		newRun(),
+		newStandalone(),
+		newTree(),
+		newStatus(),
+		newPlan(),
+		newRefresh(),
+		newReshape(),
+		newAdopt(),
+		newDisable(),
+		newEnable(),
+		newNode(),
+		newAllocations(),
+		newConfig(),
+		newDoctor(),
+		newPlugin(),
+		newPlacement(),
+		newCells(),
+		newVersion(),
+	)
 	for _, c := range allCommands(root) {
 		if c.Args != nil {
 			c.Args = usageErrors(c.Args)

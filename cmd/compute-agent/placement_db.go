@@ -176,7 +176,14 @@ func newDBVersion() *cobra.Command {
 				case db.Schema.IsNewer():
 					upgrade = "not possible: the schema is from a newer version of this program; use that version"
 				}
-				_, err = fmt.Fprintf(cmd.OutOrStdout(), "database      %s\nschema        %s\nthis program  migration %d\nupgrade       %s\n", db.Path, describe(db), db.Schema.Newest, upgrade)
+				_, err = fmt.Fprintf(
+					cmd.OutOrStdout(),
+					"database      %s\nschema        %s\nthis program  migration %d\nupgrade       %s\n",
+					db.Path,
+					describe(db),
+					db.Schema.Newest,
+					upgrade,
+				)
 				return err
 			})
 		},

@@ -81,7 +81,12 @@ func printNew(cmd *cobra.Command, params scaffold.Params, dir string, files []sc
 		download = "  go mod tidy      # downloads compute-agent " + params.AgentVersion + "\n"
 	}
 	if err == nil {
-		_, err = fmt.Fprintf(out, "\nNext:\n  cd %s\n%s  make test        # passes without changes\n  make install     # as root: installs it where the agent looks for drivers\nREADME.md explains what to change.\n", dir, download)
+		_, err = fmt.Fprintf(
+			out,
+			"\nNext:\n  cd %s\n%s  make test        # passes without changes\n  make install     # as root: installs it where the agent looks for drivers\nREADME.md explains what to change.\n",
+			dir,
+			download,
+		)
 	}
 	return err
 }

@@ -92,9 +92,18 @@ const (
 
 func parseConfig(raw json.RawMessage, host plugins.HostInfo) (config, error) {
 	cfg := config{
-		URI: "qemu:///system", Host: host.Name, ReservedMemoryMB: 512,
-		InitialCPURatio: 4, InitialRAMRatio: 1, InitialDiskRatio: 1,
-		NUMA: flat, Unplaced: refuse, TraitConfig: inventory.TraitConfig{Service: inventory.KeepTrait, More: inventory.KeepTrait}, Chroot: "/", ConnectTimeout: "10s", CallTimeout: "30s",
+		URI:              "qemu:///system",
+		Host:             host.Name,
+		ReservedMemoryMB: 512,
+		InitialCPURatio:  4,
+		InitialRAMRatio:  1,
+		InitialDiskRatio: 1,
+		NUMA:             flat,
+		Unplaced:         refuse,
+		TraitConfig:      inventory.TraitConfig{Service: inventory.KeepTrait, More: inventory.KeepTrait},
+		Chroot:           "/",
+		ConnectTimeout:   "10s",
+		CallTimeout:      "30s",
 	}
 	if err := plugins.DecodeConfig(raw, &cfg); err != nil {
 		return config{}, err

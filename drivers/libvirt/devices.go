@@ -136,7 +136,15 @@ const (
 )
 
 func listDevices(m machine.Machine, labels map[machine.Address]discovery.Label) hostDevices {
-	list := hostDevices{Processors: []hostProcessor{}, Cells: []hostCell{}, GPUs: []hostDevice{}, NICs: []hostDevice{}, Mdevs: []hostMdevType{}, Configuration: []string{}, Discrepancies: []string{}}
+	list := hostDevices{
+		Processors:    []hostProcessor{},
+		Cells:         []hostCell{},
+		GPUs:          []hostDevice{},
+		NICs:          []hostDevice{},
+		Mdevs:         []hostMdevType{},
+		Configuration: []string{},
+		Discrepancies: []string{},
+	}
 	parents := map[machine.Address]bool{}
 	for _, p := range m.Parents {
 		product := ""

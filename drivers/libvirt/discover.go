@@ -338,13 +338,24 @@ func (d *Driver) discoverFeatures(a answers, chroot string) []string {
 	}
 	d.discrepancies.addIf(err != nil, "cpu-flags", "cannot compare the kernel's CPU flags with libvirt's features: %v", err)
 	if a.expanded == nil {
-		d.discrepancies.addIf(true, "cpu-expansion", "this hypervisor (%s) does not list all features of the host's CPU (model %q); the driver uses the kernel's flags instead", a.hypervisor, a.caps.Model)
+		d.discrepancies.addIf(
+			true,
+			"cpu-expansion",
+			"this hypervisor (%s) does not list all features of the host's CPU (model %q); the driver uses the kernel's flags instead",
+			a.hypervisor,
+			a.caps.Model,
+		)
 		return append(inventory.FeaturesOfFlags(a.caps.Arch, flags), a.caps.Features...)
 	}
 	if err == nil && a.hypervisor != testDriver {
 		libvirt, kernel := inventory.CompareFeatures(a.caps.Arch, a.expanded, flags)
-		d.discrepancies.addIf(len(libvirt)+len(kernel) > 0, "cpu-features", "CPU features that only libvirt reports: [%s]; that only the kernel reports: [%s]; the driver uses libvirt's",
-			strings.Join(libvirt, " "), strings.Join(kernel, " "))
+		d.discrepancies.addIf(
+			len(libvirt)+len(kernel) > 0,
+			"cpu-features",
+			"CPU features that only libvirt reports: [%s]; that only the kernel reports: [%s]; the driver uses libvirt's",
+			strings.Join(libvirt, " "),
+			strings.Join(kernel, " "),
+		)
 	}
 	return a.expanded
 }

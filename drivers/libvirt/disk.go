@@ -33,7 +33,9 @@ func (d *disks) discover(ctx context.Context, configured string) (discovery.File
 	if where == "" {
 		where = novaInstances + " or " + libvirtImages
 	}
-	return discovery.Filesystem{}, &notReadyError{fmt.Errorf("the file system of the guests' disks (instances_path: %s) does not respond: if it is a network file system, its server may be down", where)}
+	return discovery.Filesystem{}, &notReadyError{
+		fmt.Errorf("the file system of the guests' disks (instances_path: %s) does not respond: if it is a network file system, its server may be down", where),
+	}
 }
 
 // late reads files that may be on a network file system, which blocks the caller forever if its
@@ -101,7 +103,9 @@ func measureDisk(configured string) (discovery.Filesystem, error) {
 	disk, err := discovery.StatFilesystem(dir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return disk, &notReadyError{fmt.Errorf("the directory of the guests' disks (instances_path) %s does not exist: create it, mount its file system, or correct instances_path", dir)}
+		return disk, &notReadyError{
+			fmt.Errorf("the directory of the guests' disks (instances_path) %s does not exist: create it, mount its file system, or correct instances_path", dir),
+		}
 	case err != nil:
 		return disk, &notReadyError{fmt.Errorf("measuring the directory of the guests' disks (instances_path): %w", err)}
 	}

@@ -62,7 +62,10 @@ func (r *domainCache) list(ctx context.Context, l *hypervisor.Link, all bool) ([
 		}
 		next[d.UUID] = e
 		if e.err != nil {
-			discrepancies = append(discrepancies, machine.Discrepancyf(unreadPrefix+d.UUID, "cannot read libvirt's XML of domain %.80q (%s), so its resources are unknown: %v", d.Name, d.UUID, e.err))
+			discrepancies = append(
+				discrepancies,
+				machine.Discrepancyf(unreadPrefix+d.UUID, "cannot read libvirt's XML of domain %.80q (%s), so its resources are unknown: %v", d.Name, d.UUID, e.err),
+			)
 			continue
 		}
 		domains = append(domains, e.domain)

@@ -141,7 +141,9 @@ func (d *Driver) look(ctx context.Context, tree *providertree.Tree, node string)
 	}
 	if len(f.unread) > 0 { // its processors and devices would be given away again
 		first := slices.Min(slices.Collect(maps.Values(f.unread)))
-		return instances.Host{}, &plugins.NotReady{Reason: fmt.Sprintf("%d of the domains cannot be read: %s; inspect it with virsh dumpxml, and fix it with virsh edit", len(f.unread), first)}
+		return instances.Host{}, &plugins.NotReady{
+			Reason: fmt.Sprintf("%d of the domains cannot be read: %s; inspect it with virsh dumpxml, and fix it with virsh edit", len(f.unread), first),
+		}
 	}
 	c, err := s.choose(cfg, f, tree, root, node)
 	if err != nil {

@@ -53,8 +53,11 @@ func (d *Driver) choose(cfg config, f facts, tree *providertree.Tree, root, node
 	pools, odd := cfg.pmem.Choose(f.pmem)
 	c.host.PMEM = selection.PMEMTotals(pools)
 	d.discrepancies.add(odd)
-	d.discrepancies.addIf(cfg.SharedDisk && !tree.HasSharingProvider("DISK_GB"), "shared-disk",
-		"shared_disk is set, but no sharing provider in the node's aggregates has DISK_GB, so nothing reports disk space for this node; put the node into the aggregate of the storage's provider")
+	d.discrepancies.addIf(
+		cfg.SharedDisk && !tree.HasSharingProvider("DISK_GB"),
+		"shared-disk",
+		"shared_disk is set, but no sharing provider in the node's aggregates has DISK_GB, so nothing reports disk space for this node; put the node into the aggregate of the storage's provider",
+	)
 	traits := f.traits(cfg)
 	d.discrepancies.add(traits.Discrepancies())
 	d.setCapabilities(traits.Capabilities())
@@ -106,7 +109,9 @@ func (c config) encryption(f facts, tree *providertree.Tree, root, node string) 
 		return providers, odd, nil
 	}
 	if _, has := tree.Inventory(root, selection.EncryptionClass); has {
-		return nil, nil, &notReadyError{fmt.Errorf("the node has %s, but libvirt does not report whether the host still has it: %s", selection.EncryptionClass, f.guests.discrepancies[0].Text)}
+		return nil, nil, &notReadyError{
+			fmt.Errorf("the node has %s, but libvirt does not report whether the host still has it: %s", selection.EncryptionClass, f.guests.discrepancies[0].Text),
+		}
 	}
 	return selection.HeldEncryption(func(suffix string) (providertree.Inventory, bool) {
 		view, found := tree.ProviderByName(node + "_" + suffix)

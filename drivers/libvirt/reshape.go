@@ -72,7 +72,15 @@ func isNested(tree *providertree.Tree, root, node string) bool {
 
 // updateTree edits the tree to match the host, flat or nested. Without allocations it returns
 // [plugins.ReshapeNeeded] if some would have to move. An error leaves the tree unchanged.
-func (d *Driver) updateTree(ctx context.Context, cfg config, c choice, tree *providertree.Tree, root string, nested bool, allocations providertree.Allocations) (providertree.Allocations, error) {
+func (d *Driver) updateTree(
+	ctx context.Context,
+	cfg config,
+	c choice,
+	tree *providertree.Tree,
+	root string,
+	nested bool,
+	allocations providertree.Allocations,
+) (providertree.Allocations, error) {
 	after := tree.Clone()
 	moved, err := d.updateCopy(ctx, cfg, c, tree, after, root, nested, allocations)
 	if err != nil {
@@ -83,7 +91,15 @@ func (d *Driver) updateTree(ctx context.Context, cfg config, c choice, tree *pro
 }
 
 // updateCopy is updateTree on a copy of before, which an error leaves half edited.
-func (d *Driver) updateCopy(ctx context.Context, cfg config, c choice, before, tree *providertree.Tree, root string, nested bool, allocations providertree.Allocations) (providertree.Allocations, error) {
+func (d *Driver) updateCopy(
+	ctx context.Context,
+	cfg config,
+	c choice,
+	before, tree *providertree.Tree,
+	root string,
+	nested bool,
+	allocations providertree.Allocations,
+) (providertree.Allocations, error) {
 	wanted, odd, err := inventory.Want(c.host, cfg.settings(nested))
 	if err != nil {
 		return nil, err
@@ -143,7 +159,16 @@ func dropIdlePages(tree *providertree.Tree, root string, allocations providertre
 }
 
 // move moves what is allocated at the moving places, in a tree that has all that is wanted.
-func (d *Driver) move(ctx context.Context, cfg config, c choice, tree *providertree.Tree, root string, moving []plugins.Place, sites map[string]assignment.Provider, allocations providertree.Allocations) (providertree.Allocations, error) {
+func (d *Driver) move(
+	ctx context.Context,
+	cfg config,
+	c choice,
+	tree *providertree.Tree,
+	root string,
+	moving []plugins.Place,
+	sites map[string]assignment.Provider,
+	allocations providertree.Allocations,
+) (providertree.Allocations, error) {
 	policy := assignment.Refuse
 	if cfg.Unplaced == guess {
 		policy = assignment.Guess

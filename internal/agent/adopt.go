@@ -398,7 +398,13 @@ func (ad *adopter) do(ctx context.Context) error {
 	}
 	for _, r := range ad.renames {
 		if err := ad.placement.RenameProvider(ctx, r.provider, r.name); err != nil {
-			return fmt.Errorf("renaming resource provider %s (%s) to %s: %w; run the same command again: it continues where it stopped", r.provider.Name, r.provider.UUID, r.name, err)
+			return fmt.Errorf(
+				"renaming resource provider %s (%s) to %s: %w; run the same command again: it continues where it stopped",
+				r.provider.Name,
+				r.provider.UUID,
+				r.name,
+				err,
+			)
 		}
 	}
 	if ad.opts.Rename {
@@ -469,8 +475,11 @@ func (ad *adopter) lookAsNew(ctx context.Context) error {
 			continue
 		}
 		ad.names = append(ad.names, name)
-		ad.plan.Steps = append(ad.plan.Steps, fmt.Sprintf("let node %s be created again at the next start: it does not exist in Placement. Allocations of guests that run on it are not created; "+
-			"`compute-agent allocations heal` does that", name))
+		ad.plan.Steps = append(
+			ad.plan.Steps,
+			fmt.Sprintf("let node %s be created again at the next start: it does not exist in Placement. Allocations of guests that run on it are not created; "+
+				"`compute-agent allocations heal` does that", name),
+		)
 	}
 	return nil
 }

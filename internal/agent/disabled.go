@@ -43,7 +43,18 @@ func (a *Agent) Disable(ctx context.Context, r control.DisableRequest) (control.
 	if err := a.state.Disabled.Disable(disabled.Reason{Source: disabled.Operator, Node: r.Node, Reason: r.Reason, By: r.By}); err != nil {
 		return control.Disabling{}, err
 	}
-	onNode(a.log.Warn(), r.Node).Str("reason", r.Reason).Str("by", r.By).Msg("Disabled: no new instances are scheduled to " + hostOrNode(r.Node) + ". Running guests are not affected.")
+	onNode(
+		a.log.Warn(),
+		r.Node,
+	).Str(
+		"reason",
+		r.Reason,
+	).Str(
+		"by",
+		r.By,
+	).Msg(
+		"Disabled: no new instances are scheduled to " + hostOrNode(r.Node) + ". Running guests are not affected.",
+	)
 	for _, d := range a.drivers.active() {
 		d.tracker.Refresh("the host was disabled")
 	}

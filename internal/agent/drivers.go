@@ -244,12 +244,24 @@ func (a *Agent) newTracker(d *driver, startup bool) *resourcetracker.Tracker {
 func (a *Agent) trackerConfig(d *driver, startup bool) resourcetracker.Config {
 	cfg := a.settings.current()
 	return resourcetracker.Config{
-		Name: d.name, Driver: d.plugin, Placement: a.admitting(d), Identity: a.self.uuid, Timings: timings(cfg), Logger: a.log, Running: !startup,
+		Name:      d.name,
+		Driver:    d.plugin,
+		Placement: a.admitting(d),
+		Identity:  a.self.uuid,
+		Timings:   timings(cfg),
+		Logger:    a.log,
+		Running:   !startup,
 		Claim: func(ctx context.Context, nodes []plugins.Node, err error) map[string]*resourcetracker.ClaimedError {
 			return a.claims.Claim(ctx, d.name, nodes, err)
 		},
-		Elsewhere: func(root string) bool { return a.claims.Elsewhere(root, d.name) },
-		Journal:   a.state.Journal, Records: a.state.Records, ProviderConfig: a.providerConfig, Disabled: a.whyDisabled, Seen: a.state.Seen, Observer: a.observer(), Hold: cfg.Reshape.OnFailure == config.OnFailureHold,
+		Elsewhere:      func(root string) bool { return a.claims.Elsewhere(root, d.name) },
+		Journal:        a.state.Journal,
+		Records:        a.state.Records,
+		ProviderConfig: a.providerConfig,
+		Disabled:       a.whyDisabled,
+		Seen:           a.state.Seen,
+		Observer:       a.observer(),
+		Hold:           cfg.Reshape.OnFailure == config.OnFailureHold,
 	}
 }
 

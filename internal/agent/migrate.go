@@ -111,10 +111,20 @@ func migratable(ctx context.Context, path, file string) error {
 	case db.Schema.Migration == 0 && db.Schema.Alembic == "":
 		return fmt.Errorf("%w: %s has no tables of Placement; --database must name the one that Placement uses", control.ErrRefused, path)
 	case db.Schema.IsNewer():
-		return fmt.Errorf("%w: %s is at migration %d, but this program only supports %d: use the newer version of this program", control.ErrRefused, path, db.Schema.Migration, db.Schema.Newest)
+		return fmt.Errorf(
+			"%w: %s is at migration %d, but this program only supports %d: use the newer version of this program",
+			control.ErrRefused,
+			path,
+			db.Schema.Migration,
+			db.Schema.Newest,
+		)
 	case !db.Schema.CanBeAdopted():
-		return fmt.Errorf("%w: the tables of %s have version %s of OpenStack Placement, which is too old; run `placement-manage db sync` of OpenStack Placement 6.0.0 or later first",
-			control.ErrRefused, path, db.Schema.Alembic)
+		return fmt.Errorf(
+			"%w: the tables of %s have version %s of OpenStack Placement, which is too old; run `placement-manage db sync` of OpenStack Placement 6.0.0 or later first",
+			control.ErrRefused,
+			path,
+			db.Schema.Alembic,
+		)
 	}
 	return nil
 }

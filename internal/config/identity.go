@@ -52,8 +52,16 @@ func (l *loader) resolvePlacementURL() {
 var clientKeystoneKeys = []key[Config]{
 	{"auth_url", restart, "Address of Keystone. This and the keys below are for auth = \"keystone\".",
 		text[Config]{at: func(c *Config) *string { return &c.PlacementClient.Keystone.AuthURL }, words: "a URL such as \"https://keystone.example:5000/v3\"", check: optionalURL}},
-	{"auth_type", restart, "How the agent logs in to Keystone: with a user's password, an application credential, or\nthe token in token_file, which is exchanged for one of the project below, or used\ndirectly if there is no project.",
-		choice[Config]{func(c *Config) *string { return &c.PlacementClient.Keystone.AuthType }, AuthTypePassword, []string{AuthTypePassword, AuthTypeApplicationCredential, AuthTypeToken}}},
+	{
+		"auth_type",
+		restart,
+		"How the agent logs in to Keystone: with a user's password, an application credential, or\nthe token in token_file, which is exchanged for one of the project below, or used\ndirectly if there is no project.",
+		choice[Config]{
+			func(c *Config) *string { return &c.PlacementClient.Keystone.AuthType },
+			AuthTypePassword,
+			[]string{AuthTypePassword, AuthTypeApplicationCredential, AuthTypeToken},
+		},
+	},
 	{"username", restart, "Name of the agent's user, which needs the role service or admin in the project.",
 		text[Config]{at: func(c *Config) *string { return &c.PlacementClient.Keystone.Username }, words: "a name"}},
 	{"user_id", restart, "Identifier of the user, instead of the name.",
@@ -82,8 +90,18 @@ var clientKeystoneKeys = []key[Config]{
 		text[Config]{at: func(c *Config) *string { return &c.PlacementClient.Keystone.ApplicationCredentialSecretFile }, words: secretWords, check: secretPath}},
 	{"region_name", restart, "Region of Placement. May be empty if there is only one region.",
 		text[Config]{at: func(c *Config) *string { return &c.PlacementClient.Keystone.RegionName }, words: "a name"}},
-	{"valid_interfaces", restart, "Acceptable interfaces of Placement's endpoint, in order of preference.",
-		list[Config]{at: func(c *Config) *[]string { return &c.PlacementClient.Keystone.ValidInterfaces }, def: []string{"internal", "public"}, words: "an array of \"internal\", \"public\" and \"admin\", at least one", check: endpointInterface, required: true}},
+	{
+		"valid_interfaces",
+		restart,
+		"Acceptable interfaces of Placement's endpoint, in order of preference.",
+		list[Config]{
+			at:       func(c *Config) *[]string { return &c.PlacementClient.Keystone.ValidInterfaces },
+			def:      []string{"internal", "public"},
+			words:    "an array of \"internal\", \"public\" and \"admin\", at least one",
+			check:    endpointInterface,
+			required: true,
+		},
+	},
 }
 
 func endpointInterface(s string) *fault {

@@ -23,7 +23,11 @@ func (c *Config) Validate() error {
 	v.cors()
 	v.keyPair("placement_tls.cert_file", c.PlacementTLS.CertFile, "placement_tls.key_file", c.PlacementTLS.KeyFile)
 	if c.PlacementTLS.ClientCAFile != "" && c.PlacementTLS.CertFile == "" {
-		v.bad("placement_tls.client_ca_file", "has no effect while placement_tls.cert_file is empty: clients cannot show certificates without TLS", "set cert_file and key_file, or remove client_ca_file")
+		v.bad(
+			"placement_tls.client_ca_file",
+			"has no effect while placement_tls.cert_file is empty: clients cannot show certificates without TLS",
+			"set cert_file and key_file, or remove client_ca_file",
+		)
 	}
 	v.keystone()
 	v.cells()

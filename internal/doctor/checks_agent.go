@@ -109,8 +109,11 @@ func checkOneAgent(ctx context.Context, e *Env) []Result {
 		return bad(fmt.Sprintf("process %s uses %s, but not the control socket %s: it has a different configuration", holders[0], dir, e.Config.Agent.ControlSocket()),
 			"No other agent can start here, and the commands do not find the running one.", e.command("kill %s && systemctl restart compute-agent", holders[0]))
 	case len(holders) == 0 && how == answers:
-		return warn(fmt.Sprintf("the running agent does not use %s: the configuration has changed since it started", dir), "The results here are not about the configuration that it uses.",
-			e.command("systemctl restart compute-agent"))
+		return warn(
+			fmt.Sprintf("the running agent does not use %s: the configuration has changed since it started", dir),
+			"The results here are not about the configuration that it uses.",
+			e.command("systemctl restart compute-agent"),
+		)
 	case len(holders) == 0:
 		return fine("no process uses %s", dir)
 	}

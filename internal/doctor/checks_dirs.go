@@ -50,8 +50,11 @@ func (e *Env) directory(p, why string, missing func(found, why, fix string) []Re
 	case f.UID != e.Agent.UID && e.Agent.UID != 0:
 		return bad(fmt.Sprintf("%s belongs to user %d, not to %s", p, f.UID, e.Agent.Name), why, e.command("chown -R %s %s", owner, p))
 	case f.Mode.Perm()&0o022 != 0:
-		return bad(fmt.Sprintf("%s has mode %04o: other users can create files there", p, f.Mode.Perm()), "Other users could replace the agent's identity or intercept its connections.",
-			e.command("chmod 0750 %s", p))
+		return bad(
+			fmt.Sprintf("%s has mode %04o: other users can create files there", p, f.Mode.Perm()),
+			"Other users could replace the agent's identity or intercept its connections.",
+			e.command("chmod 0750 %s", p),
+		)
 	case !e.may(f, 7):
 		return bad(fmt.Sprintf("%s has mode %04o: %s cannot read and write it", p, f.Mode.Perm(), e.Agent.Name), why, e.command("chmod u+rwx %s", p))
 	}

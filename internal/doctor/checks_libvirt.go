@@ -125,7 +125,11 @@ func (e *Env) libvirtGroup(found string) []Result {
 	gid, err := e.LookupGroup("libvirt")
 	switch {
 	case err != nil:
-		return bad(found+", and there is no group libvirt", why, e.command("groupadd --system libvirt && usermod -aG libvirt %s && systemctl restart libvirtd.socket", e.Agent.Name))
+		return bad(
+			found+", and there is no group libvirt",
+			why,
+			e.command("groupadd --system libvirt && usermod -aG libvirt %s && systemctl restart libvirtd.socket", e.Agent.Name),
+		)
 	case slices.Contains(e.Agent.GIDs, gid):
 		return bad(found+", though that user is in the group libvirt", why, e.command("systemctl restart libvirtd.socket"))
 	}

@@ -147,7 +147,13 @@ func checkDriverWarnings(ctx context.Context, e *Env) []Result {
 			r = fine("no warnings")
 		}
 		for _, name := range slices.Sorted(maps.Keys(d.Warnings)) {
-			r = append(r, warn(name+": "+d.Warnings[name], "The driver works, but what the warning is about may not.", "compute-agent plugin info "+e.Config.Drivers[d.Driver].Path+"   # lists its configuration keys")...)
+			r = append(
+				r,
+				warn(
+					name+": "+d.Warnings[name],
+					"The driver works, but what the warning is about may not.",
+					"compute-agent plugin info "+e.Config.Drivers[d.Driver].Path+"   # lists its configuration keys",
+				)...)
 		}
 		for i := range r {
 			r[i].Name, r[i].Title = "driver."+d.Driver, "Driver "+d.Driver

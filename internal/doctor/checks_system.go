@@ -68,9 +68,15 @@ func checkOpenFiles(_ context.Context, e *Env) []Result {
 	}
 	if hard < fewOpenFiles {
 		const drop = "/etc/systemd/system/compute-agent.service.d"
-		return warn(fmt.Sprintf("at most %d open files (hard limit)", hard),
+		return warn(
+			fmt.Sprintf("at most %d open files (hard limit)", hard),
 			"Each connection and plugin uses one; the agent refuses new ones at the limit.",
-			e.command(`sh -c 'mkdir -p %s && printf "[Service]\nLimitNOFILE=65536\n" > %s/open-files.conf && systemctl daemon-reload && systemctl restart compute-agent'`, drop, drop))
+			e.command(
+				`sh -c 'mkdir -p %s && printf "[Service]\nLimitNOFILE=65536\n" > %s/open-files.conf && systemctl daemon-reload && systemctl restart compute-agent'`,
+				drop,
+				drop,
+			),
+		)
 	}
 	return fine("%d, up to %d", soft, hard)
 }

@@ -161,7 +161,11 @@ func (l *lockFile) refuseLoss(version int64) error {
 	name := filepath.Base(l.path)
 	return &Error{Op: "opening", Database: l.path, Kind: ErrLost, Hint: fmt.Sprintf(
 		"it is at version %d, and version %d was acknowledged: %s-wal was removed, or the file was removed or replaced by an older copy; put back what was there, or remove %s-lock to go on without what is missing",
-		version, noted, name, name)}
+		version,
+		noted,
+		name,
+		name,
+	)}
 }
 
 func (l *lockFile) close() error {

@@ -154,7 +154,10 @@ func (db *DB) checkNew() error {
 	}
 	_, err := os.Lstat(db.path)
 	if log, logErr := os.Stat(db.path + "-wal"); errors.Is(err, fs.ErrNotExist) && logErr == nil && log.Size() > 0 {
-		return &Error{Kind: ErrLost, Hint: "it does not exist, but its write-ahead log " + db.path + "-wal is; put the file back, or move the log away to begin with an empty database"}
+		return &Error{
+			Kind: ErrLost,
+			Hint: "it does not exist, but its write-ahead log " + db.path + "-wal is; put the file back, or move the log away to begin with an empty database",
+		}
 	}
 	return nil
 }

@@ -114,7 +114,14 @@ func (s *Schema) version(ctx context.Context, d *Dialect, q Querier) (int, error
 func (s *Schema) headerVersion(ctx context.Context, d *Dialect, q Querier) (int, error) {
 	var id, version int64
 	var table string
-	if err := q.QueryRowContext(ctx, "SELECT a.application_id, v.user_version, ("+d.AnyTable+") FROM pragma_application_id a, pragma_user_version v").Scan(&id, &version, &table); err != nil {
+	if err := q.QueryRowContext(
+		ctx,
+		"SELECT a.application_id, v.user_version, ("+d.AnyTable+") FROM pragma_application_id a, pragma_user_version v",
+	).Scan(
+		&id,
+		&version,
+		&table,
+	); err != nil {
 		return 0, err
 	}
 	switch ours := id == int64(s.ApplicationID); {
@@ -163,7 +170,10 @@ func (s *Schema) migrate(ctx context.Context, d *Dialect, db *sql.DB, to int) (h
 	case err != nil:
 		return 0, err
 	case had > to:
-		return had, &Error{Kind: ErrSchema, Hint: fmt.Sprintf("it has had %d steps of the schema, and this needs it at %d: a newer program was here, use that one; steps are not undone", had, to)}
+		return had, &Error{
+			Kind: ErrSchema,
+			Hint: fmt.Sprintf("it has had %d steps of the schema, and this needs it at %d: a newer program was here, use that one; steps are not undone", had, to),
+		}
 	case had > 0 && had < to && s.OlderHint != "":
 		return had, &Error{Kind: ErrSchema, Hint: fmt.Sprintf("it has had %d of %d steps of the schema; %s", had, to, s.OlderHint)}
 	}

@@ -189,7 +189,13 @@ func (p probe) Handle() error {
 			return osapi.Errorf(http.StatusServiceUnavailable, "The server is not ready: its database cannot be read.").Because(err)
 		}
 		if err := p.api.problem(); err != nil {
-			return osapi.Errorf(http.StatusServiceUnavailable, "The server is not ready: its database cannot be written to: %s. Reading is possible.", sqldb.Reason(err)).Because(err)
+			return osapi.Errorf(
+				http.StatusServiceUnavailable,
+				"The server is not ready: its database cannot be written to: %s. Reading is possible.",
+				sqldb.Reason(err),
+			).Because(
+				err,
+			)
 		}
 	}
 	p.W.Header()["Content-Type"] = headerText

@@ -63,7 +63,10 @@ func readRequired(values []string, v wire.Version) (required [][]string, forbidd
 	for _, value := range values {
 		list, anyOf := strings.CutPrefix(value, "in:")
 		if anyOf && !v.Has(wire.AnyTraits) {
-			return nil, nil, badRequest("Invalid query string parameters: the format 'in:HW_CPU_X86_VMX,CUSTOM_MAGIC' is only supported since microversion 1.39. Got: %s.", shortened(value))
+			return nil, nil, badRequest(
+				"Invalid query string parameters: the format 'in:HW_CPU_X86_VMX,CUSTOM_MAGIC' is only supported since microversion 1.39. Got: %s.",
+				shortened(value),
+			)
 		}
 		var set []string
 		for trait := range strings.SplitSeq(list, ",") {
@@ -71,13 +74,19 @@ func readRequired(values []string, v wire.Version) (required [][]string, forbidd
 			name := strings.TrimLeft(trait, "!") // Placement takes !!A for !A.
 			switch {
 			case name == "":
-				return nil, nil, badRequest("Invalid query string parameters: 'required' should be such as HW_CPU_X86_VMX,CUSTOM_MAGIC. Got an empty trait in: %s.", shortened(value))
+				return nil, nil, badRequest(
+					"Invalid query string parameters: 'required' should be such as HW_CPU_X86_VMX,CUSTOM_MAGIC. Got an empty trait in: %s.",
+					shortened(value),
+				)
 			case name == trait && anyOf:
 				set = append(set, trait)
 			case name == trait:
 				required = append(required, []string{trait})
 			case anyOf:
-				return nil, nil, badRequest("Invalid query string parameters: the format 'in:HW_CPU_X86_VMX,CUSTOM_MAGIC' does not support forbidden traits. Got: %s.", shortened(value))
+				return nil, nil, badRequest(
+					"Invalid query string parameters: the format 'in:HW_CPU_X86_VMX,CUSTOM_MAGIC' does not support forbidden traits. Got: %s.",
+					shortened(value),
+				)
 			case !v.Has(wire.ForbiddenTraits):
 				return nil, nil, badRequest("Invalid query string parameters: forbidden traits are only supported since microversion 1.22. Got: %s.", shortened(value))
 			default:

@@ -118,7 +118,13 @@ func (o origin) in(v wire.Version, ext func() extensions) bool {
 // unknownParameter is the error for a parameter that the call does not have at this version.
 func unknownParameter(key string, o origin, v wire.Version) *osapi.Error {
 	if o.extension != "" {
-		return badRequest("Invalid query string parameters: %q is an extension: it needs microversion %s and the header %s: %[4]s, or [placement] extensions = [%[4]q] in the configuration of the server.", key, wire.MaxVersion, wire.HeaderExtensions, o.extension)
+		return badRequest(
+			"Invalid query string parameters: %q is an extension: it needs microversion %s and the header %s: %[4]s, or [placement] extensions = [%[4]q] in the configuration of the server.",
+			key,
+			wire.MaxVersion,
+			wire.HeaderExtensions,
+			o.extension,
+		)
 	}
 	return badRequest("Invalid query string parameters: %q is not a parameter of this call at microversion %s.", shortened(key), v)
 }

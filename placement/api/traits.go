@@ -99,7 +99,9 @@ func showTrait(x *exchange) error {
 func putTrait(x *exchange) error {
 	name := x.R.PathValue("name")
 	if !providertree.IsCustomName(name) {
-		return badRequest("The trait is invalid. A valid trait must be no longer than 255 characters, start with the prefix \"CUSTOM_\" and use following characters: \"A\"-\"Z\", \"0\"-\"9\" and \"_\".")
+		return badRequest(
+			"The trait is invalid. A valid trait must be no longer than 255 characters, start with the prefix \"CUSTOM_\" and use following characters: \"A\"-\"Z\", \"0\"-\"9\" and \"_\".",
+		)
 	}
 	s, err := x.snapshot()
 	if err != nil {

@@ -165,7 +165,12 @@ func (d draft) assembleConsumers(state *State, provider func(int64) (*Provider, 
 		p, ok := provider(r.Provider)
 		class, okClass := d.classByID.Get(r.Class)
 		if !ok || !okClass {
-			return nil, badState("consumer %s holds an allocation of resource provider number %d and resource class number %d, which do not both exist", r.Consumer, r.Provider, r.Class)
+			return nil, badState(
+				"consumer %s holds an allocation of resource provider number %d and resource class number %d, which do not both exist",
+				r.Consumer,
+				r.Provider,
+				r.Class,
+			)
 		}
 		c := byUUID[r.Consumer]
 		if c == nil {
@@ -173,7 +178,10 @@ func (d draft) assembleConsumers(state *State, provider func(int64) (*Provider, 
 			byUUID[c.UUID] = c
 			consumers = append(consumers, c)
 		}
-		c.Allocations = append(c.Allocations, Allocation{Provider: p.UUID, Class: class.Name, Used: r.Used, CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt, provider: p.ID, class: class.ID})
+		c.Allocations = append(
+			c.Allocations,
+			Allocation{Provider: p.UUID, Class: class.Name, Used: r.Used, CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt, provider: p.ID, class: class.ID},
+		)
 	}
 	for _, c := range consumers {
 		slices.SortFunc(c.Allocations, compareAllocations)

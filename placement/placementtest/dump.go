@@ -49,7 +49,13 @@ type ConsumerDump struct {
 // DumpOf draws a snapshot, and checks on the way that its ways to the same
 // thing agree; the error says where they do not.
 func DumpOf(s *ledger.Snapshot) (Dump, error) {
-	dump := Dump{Providers: map[string]ProviderDump{}, Consumers: map[string]ConsumerDump{}, Members: map[string][]string{}, Traited: map[string][]string{}, Offering: map[string][]string{}}
+	dump := Dump{
+		Providers: map[string]ProviderDump{},
+		Consumers: map[string]ConsumerDump{},
+		Members:   map[string][]string{},
+		Traited:   map[string][]string{},
+		Offering:  map[string][]string{},
+	}
 	last := int64(0)
 	for p := range s.Providers() {
 		if p.ID <= last {

@@ -83,7 +83,18 @@ func (f Forest) String() string {
 			fmt.Fprintf(&b, "%s%s", strings.Repeat("  ", depth[parent]), p.Name)
 			for _, i := range p.Inventories {
 				row := i.Row()
-				fmt.Fprintf(&b, " %s:(%d-%d)*%g used %d units %d-%d step %d", row.Class, row.Total, row.Reserved, row.AllocationRatio, i.Used, row.MinUnit, row.MaxUnit, row.StepSize)
+				fmt.Fprintf(
+					&b,
+					" %s:(%d-%d)*%g used %d units %d-%d step %d",
+					row.Class,
+					row.Total,
+					row.Reserved,
+					row.AllocationRatio,
+					i.Used,
+					row.MinUnit,
+					row.MaxUnit,
+					row.StepSize,
+				)
 			}
 			if len(p.Traits) > 0 {
 				fmt.Fprintf(&b, " traits %v", p.Traits)

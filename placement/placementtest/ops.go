@@ -118,7 +118,11 @@ func DrawOp(t *rapid.T, m *Model) Op {
 	op.New = rapid.SampledFrom(opClasses).Draw(t, "new class")
 	switch op.Name {
 	case "CreateProvider":
-		op.Create = ledger.NewProvider{UUID: rapid.SampledFrom(opProviders).Draw(t, "new provider"), Name: rapid.SampledFrom(opProviderNames).Draw(t, "name"), Parent: drawParent(t)}
+		op.Create = ledger.NewProvider{
+			UUID:   rapid.SampledFrom(opProviders).Draw(t, "new provider"),
+			Name:   rapid.SampledFrom(opProviderNames).Draw(t, "name"),
+			Parent: drawParent(t),
+		}
 	case "UpdateProvider":
 		op.Update = ledger.ProviderUpdate{Name: rapid.SampledFrom(opProviderNames).Draw(t, "name"), AllowReparent: rapid.Bool().Draw(t, "1.37")}
 		if rapid.Bool().Draw(t, "move") {

@@ -214,11 +214,15 @@ func (w *writer) apply(changes []ledger.Change) error {
 				return append(args, at(r.CreatedAt), at(r.UpdatedAt), r.ID, r.UUID, r.Project, r.User, r.Generation, null(r.Type))
 			})
 	case ledger.InsertInventory:
-		return w.insert("INSERT INTO inventories (created_at, updated_at, resource_provider_id, resource_class_id, total, reserved, min_unit, max_unit, step_size, allocation_ratio) VALUES ", 10, len(changes),
+		return w.insert(
+			"INSERT INTO inventories (created_at, updated_at, resource_provider_id, resource_class_id, total, reserved, min_unit, max_unit, step_size, allocation_ratio) VALUES ",
+			10,
+			len(changes),
 			func(i int, args []any) []any {
 				r := changes[i].(ledger.InsertInventory).Row
 				return append(args, at(r.CreatedAt), at(r.UpdatedAt), r.Provider, r.Class, r.Total, r.Reserved, r.MinUnit, r.MaxUnit, r.StepSize, r.AllocationRatio)
-			})
+			},
+		)
 	case ledger.AddTrait:
 		return w.insert("INSERT INTO resource_provider_traits (created_at, trait_id, resource_provider_id) VALUES ", 3, len(changes),
 			func(i int, args []any) []any {
@@ -275,8 +279,18 @@ func (w *writer) one(change ledger.Change) error {
 		return w.must("DELETE FROM resource_providers WHERE id = ?", c.ID)
 	case ledger.UpdateInventory:
 		r := c.Row
-		return w.must("UPDATE inventories SET total = ?, reserved = ?, min_unit = ?, max_unit = ?, step_size = ?, allocation_ratio = ?, updated_at = ? WHERE resource_provider_id = ? AND resource_class_id = ?",
-			r.Total, r.Reserved, r.MinUnit, r.MaxUnit, r.StepSize, r.AllocationRatio, at(r.UpdatedAt), r.Provider, r.Class)
+		return w.must(
+			"UPDATE inventories SET total = ?, reserved = ?, min_unit = ?, max_unit = ?, step_size = ?, allocation_ratio = ?, updated_at = ? WHERE resource_provider_id = ? AND resource_class_id = ?",
+			r.Total,
+			r.Reserved,
+			r.MinUnit,
+			r.MaxUnit,
+			r.StepSize,
+			r.AllocationRatio,
+			at(r.UpdatedAt),
+			r.Provider,
+			r.Class,
+		)
 	case ledger.DeleteInventory:
 		return w.must("DELETE FROM inventories WHERE resource_provider_id = ? AND resource_class_id = ?", c.Provider, c.Class)
 	case ledger.RemoveTrait:

@@ -98,13 +98,18 @@ func (r reader) named(t namedTable, to *[]ledger.NamedRow, ids []any) error {
 
 // providers reads providers with their inventories and links.
 func (r reader) providers(to *ledger.State, ids []any) error {
-	err := r.rows(r.columns("id", "uuid", "COALESCE(name, '')", "COALESCE(generation, 0)", "COALESCE(root_provider_id, 0)", "COALESCE(parent_provider_id, 0)", "@created_at", "@updated_at"),
-		"resource_providers", "id", ids, func(rows *sql.Rows) error {
+	err := r.rows(
+		r.columns("id", "uuid", "COALESCE(name, '')", "COALESCE(generation, 0)", "COALESCE(root_provider_id, 0)", "COALESCE(parent_provider_id, 0)", "@created_at", "@updated_at"),
+		"resource_providers",
+		"id",
+		ids,
+		func(rows *sql.Rows) error {
 			var p ledger.ProviderRow
 			err := rows.Scan(&p.ID, &p.UUID, &p.Name, &p.Generation, &p.Root, &p.Parent, timeScan{&p.CreatedAt}, timeScan{&p.UpdatedAt})
 			to.Providers = append(to.Providers, p)
 			return err
-		})
+		},
+	)
 	if err != nil {
 		return err
 	}

@@ -42,7 +42,8 @@ func (s timeScan) Scan(src any) error {
 // parse parses the usual form by hand, since package time would take most of the
 // time of loading a large database, and leaves the rest to package time.
 func (s timeScan) parse(text string) error {
-	if len(text) >= 19 && (len(text) == 19 || len(text) == 26) && text[4] == '-' && text[7] == '-' && text[10] == ' ' && text[13] == ':' && text[16] == ':' && (len(text) == 19 || text[19] == '.') {
+	if len(text) >= 19 && (len(text) == 19 || len(text) == 26) && text[4] == '-' && text[7] == '-' && text[10] == ' ' && text[13] == ':' && text[16] == ':' &&
+		(len(text) == 19 || text[19] == '.') {
 		ok := true
 		num := func(from, to int) int {
 			n := 0

@@ -80,8 +80,20 @@ func (b *bench) layoutBase(ctx context.Context) (*baseline, *proc, error) {
 }
 
 // takeStep calls ReshapeStep and converts its result.
-func (p *proc) takeStep(ctx context.Context, tree *providertree.Tree, node string, from int32, given providertree.Allocations) (*providertree.Tree, providertree.Allocations, plugins.ClassRenames, error) {
-	sent := fmt.Sprintf("ReshapeStep from layout version %d for node %q: a tree of %s, allocations of %s", from, node, counted(tree.Len(), "resource provider"), counted(len(given), "consumer"))
+func (p *proc) takeStep(
+	ctx context.Context,
+	tree *providertree.Tree,
+	node string,
+	from int32,
+	given providertree.Allocations,
+) (*providertree.Tree, providertree.Allocations, plugins.ClassRenames, error) {
+	sent := fmt.Sprintf(
+		"ReshapeStep from layout version %d for node %q: a tree of %s, allocations of %s",
+		from,
+		node,
+		counted(tree.Len(), "resource provider"),
+		counted(len(given), "consumer"),
+	)
 	reply, err := p.step(ctx, tree, node, from, given)
 	if err != nil {
 		return nil, nil, nil, failf(sent, "%s", describe(err))
@@ -198,10 +210,13 @@ var abilityChecks = []Check{
 		Rule:     "capability_traits need the capability \"capabilities\".", See: "plugins.CapabilityReporter", run: checkTraitsAnnounced,
 	},
 	{
-		ID: "abilities/guests", Title: "lists its guests, each once, with all resources", Needs: protocol.CapabilityGuests,
+		ID:       "abilities/guests",
+		Title:    "lists its guests, each once, with all resources",
+		Needs:    protocol.CapabilityGuests,
 		Protects: "allocations: they can be deleted because a guest is missing in the list",
-		Rule:     "uuids are valid, each listed once; a guest's resources are on providers of the tree, at least 1 of each class. If the guests are not known, the driver returns NotReady or Unimplemented, never a part of the list.", See: "plugins.GuestLister",
-		run: checkGuests,
+		Rule:     "uuids are valid, each listed once; a guest's resources are on providers of the tree, at least 1 of each class. If the guests are not known, the driver returns NotReady or Unimplemented, never a part of the list.",
+		See:      "plugins.GuestLister",
+		run:      checkGuests,
 	},
 	{
 		ID: "abilities/guests-unknown-node", Title: "lists no guests for a node that is not its own", Needs: protocol.CapabilityGuests,

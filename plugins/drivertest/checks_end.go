@@ -48,10 +48,12 @@ var shutdownChecks = []Check{
 		Rule:     "The process ends when the agent closes the connection, within two seconds.", See: "plugins.Serve; go-plugin's GRPCController", run: checkExits,
 	},
 	{
-		ID: "shutdown/strays", Title: "leaves no process behind when it exits or is killed",
+		ID:       "shutdown/strays",
+		Title:    "leaves no process behind when it exits or is killed",
 		Protects: "hosts from helper processes of ended drivers, which may also hold a device or socket that the next process needs",
-		Rule:     "Processes that a driver starts end with it: the agent kills its process group, and the driver ends those that leave the group. (Guests do not count; the suite has removed those that it created.)", See: "man 2 setpgid, man 2 prctl (PR_SET_PDEATHSIG)",
-		run: checkLeftovers,
+		Rule:     "Processes that a driver starts end with it: the agent kills its process group, and the driver ends those that leave the group. (Guests do not count; the suite has removed those that it created.)",
+		See:      "man 2 setpgid, man 2 prctl (PR_SET_PDEATHSIG)",
+		run:      checkLeftovers,
 	},
 }
 

@@ -112,9 +112,13 @@ var instanceChecks = []Check{
 		Rule:     "Only what Spawn created is an instance; the driver never changes other guests.", See: seeInstances, run: checkOtherGuests,
 	},
 	{
-		ID: "instances/events", Title: "sends an event when an instance changes", Needs: protocol.CapabilityInstanceEvents,
+		ID:       "instances/events",
+		Title:    "sends an event when an instance changes",
+		Needs:    protocol.CapabilityInstanceEvents,
 		Protects: "the power state that an owner sees, which would be outdated until the next list",
-		Rule:     "The stream has an event for every instance that is created, stopped, started or removed, by whatever means.", See: "plugins.InstanceWatcher", run: checkInstanceEvents,
+		Rule:     "The stream has an event for every instance that is created, stopped, started or removed, by whatever means.",
+		See:      "plugins.InstanceWatcher",
+		run:      checkInstanceEvents,
 	},
 	{
 		ID: "instances/events-alive", Title: "sends heartbeats in its instance events, also before it is configured", Needs: protocol.CapabilityInstanceEvents,

@@ -29,10 +29,12 @@ var reshapeChecks = []Check{
 		See:      "plugins.ReshapeNeeded", run: checkNeededAgain,
 	},
 	{
-		ID: "reshape/done", Title: "makes the reshape when it has the allocations",
+		ID:       "reshape/done",
+		Title:    "makes the reshape when it has the allocations",
 		Protects: "a node that would never start again",
 		Rule:     "With allocations the driver returns the tree and the allocations, or ReshapeFailed that names every consumer that cannot be moved; never ReshapeNeeded. A driver whose layouts have versions runs its own migrations.",
-		See:      seeReshape, run: checkReshapeDone,
+		See:      seeReshape,
+		run:      checkReshapeDone,
 	},
 	{
 		ID: "reshape/empty-allocations", Title: "makes the reshape when there are no consumers",
@@ -103,10 +105,12 @@ var resultChecks = []Check{
 		run: resultCheck(func(_ *baseline, r *reshaped) []string { return overCapacity(r.after, r.allocations) }),
 	},
 	{
-		ID: "reshape/spread", Title: "distributes consumers that fill the host over all providers",
+		ID:       "reshape/spread",
+		Title:    "distributes consumers that fill the host over all providers",
 		Protects: "a full host: Placement rejects a reshape that puts all consumers on the same provider",
-		Rule:     "An allocation moves to where the guest's resources are, or else to where enough is free. Consumers that fit are placed, or named in a ReshapeFailed.", See: "plugins.Distribution",
-		run: checkSpread,
+		Rule:     "An allocation moves to where the guest's resources are, or else to where enough is free. Consumers that fit are placed, or named in a ReshapeFailed.",
+		See:      "plugins.Distribution",
+		run:      checkSpread,
 	},
 	{
 		ID: "reshape/foreign", Title: "keeps allocations on external providers",
@@ -115,13 +119,16 @@ var resultChecks = []Check{
 		run: resultCheck(externalAllocations),
 	},
 	{
-		ID: "reshape/complete", Title: "results in the tree of a new node",
+		ID:       "reshape/complete",
+		Title:    "results in the tree of a new node",
 		Protects: "a host that would differ from one that is installed today",
-		Rule:     "After a reshape the tree is that of a new node. (With --former or --former-config all classes are compared; from a former tree that the suite made up, only those that the driver moved.)", See: seeReshape,
-		run: checkComplete,
+		Rule:     "After a reshape the tree is that of a new node. (With --former or --former-config all classes are compared; from a former tree that the suite made up, only those that the driver moved.)",
+		See:      seeReshape,
+		run:      checkComplete,
 	},
 	{
-		ID: "reshape/renames", Title: "declares the classes that it renamed, and no others",
+		ID:       "reshape/renames",
+		Title:    "declares the classes that it renamed, and no others",
 		Protects: "the agent's totals: it takes an undeclared rename for a loss",
 		Rule:     "class_renames maps former names to current ones; no name is on both sides. At least one consumer's class was renamed so, and an allocation keeps a former name only where its provider still has inventory of that class (VCPU of floating guests, beside those whose VCPU became PCPU).",
 		See:      "plugins.Renamer",
@@ -243,7 +250,12 @@ func checkTooFull(ctx context.Context, b *bench) error {
 	sent := r.sent(base, full) + "; one consumer has 2147483647 of what must move"
 	reply, answer := p.update(ctx, r.before, base.node, full)
 	if answer == nil {
-		return failf(sent, "a tree of %s and allocations of %s", counted(len(reply.GetTree().GetProviders()), "resource provider"), counted(len(reply.GetAllocations().GetConsumers()), "consumer"))
+		return failf(
+			sent,
+			"a tree of %s and allocations of %s",
+			counted(len(reply.GetTree().GetProviders()), "resource provider"),
+			counted(len(reply.GetAllocations().GetConsumers()), "consumer"),
+		)
 	}
 	f := protocol.FailureOf(answer)
 	if f.Kind != protocol.KindReshapeFailed {
@@ -333,7 +345,10 @@ func renamesHold(_ *baseline, r *reshaped) []string {
 			for _, class := range sortedKeys(r.allocations[id].Resources[provider]) {
 				_, exists := r.after.Inventory(provider, class)
 				if to, former := r.renames[class]; former && !exists {
-					out = append(out, fmt.Sprintf("consumer %s still has %s of %s, which has no inventory of it, and %s is declared as renamed to %s", id, class, provider, class, to))
+					out = append(
+						out,
+						fmt.Sprintf("consumer %s still has %s of %s, which has no inventory of it, and %s is declared as renamed to %s", id, class, provider, class, to),
+					)
 				}
 			}
 		}

@@ -223,10 +223,12 @@ var loadChecks = []Check{
 		run: leakCheck("threads", threads),
 	},
 	{
-		ID: "load/memory", Title: "does not grow with every pass",
+		ID:       "load/memory",
+		Title:    "does not grow with every pass",
 		Protects: "the host's memory, which belongs to guests",
-		Rule:     "Resident memory stops growing. It must not grow in each of five rounds of up to 100 passes and by 32 MiB in total.", See: "compute-agent status, metric compute_agent_plugin_resident_memory_bytes",
-		run: checkMemory,
+		Rule:     "Resident memory stops growing. It must not grow in each of five rounds of up to 100 passes and by 32 MiB in total.",
+		See:      "compute-agent status, metric compute_agent_plugin_resident_memory_bytes",
+		run:      checkMemory,
 	},
 }
 

@@ -19,7 +19,8 @@ import (
 
 var startChecks = []Check{
 	{
-		ID: "start/handshake", Title: "starts and completes the handshake in time",
+		ID:       "start/handshake",
+		Title:    "starts and completes the handshake in time",
 		Protects: "inventory: a plugin that does not start is restarted again and again, and its node reports nothing",
 		Rule:     "Started with the agent's cookie, a plugin first writes one line of go-plugin's handshake to standard output, then serves gRPC with the certificates of that handshake.",
 		See:      "plugins.Serve; proto: head of driver.proto",
@@ -122,7 +123,10 @@ func checkTwoAtOnce(ctx context.Context, b *bench) error {
 		if err != nil {
 			return err
 		}
-		if err := failLines("two processes at once, "+sentUpdate(base.bare, base.node, nil)+fmt.Sprintf(" to the %s one", []string{"later", "earlier"}[i]), differences(base.own, after)); err != nil {
+		if err := failLines(
+			"two processes at once, "+sentUpdate(base.bare, base.node, nil)+fmt.Sprintf(" to the %s one", []string{"later", "earlier"}[i]),
+			differences(base.own, after),
+		); err != nil {
 			return err
 		}
 	}

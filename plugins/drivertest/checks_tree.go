@@ -47,10 +47,12 @@ var treeChecks = []Check{
 		See:      "providertree.Provider; proto: ResourceProvider", run: checkRaw(rawFields("uuid", "name")),
 	},
 	{
-		ID: "tree/inventories", Title: "reports inventories that Placement accepts",
+		ID:       "tree/inventories",
+		Title:    "reports inventories that Placement accepts",
 		Protects: "a whole provider: Placement rejects all its inventories for one invalid number",
 		Rule:     "Classes have A-Z, 0-9 and _; totals are 1 to 2147483647; reserved is at most the total; units and steps are at most 2147483647, min_unit at most max_unit; ratios are finite and above 0. A class with a total of 0 is left out.",
-		See:      "providertree.Inventory; proto: Inventory", run: checkRaw(rawFields("inventories")),
+		See:      "providertree.Inventory; proto: Inventory",
+		run:      checkRaw(rawFields("inventories")),
 	},
 	{
 		ID: "tree/traits", Title: "reports well-formed traits and aggregates, each once",

@@ -37,7 +37,10 @@ func (p *process) callError(ctx context.Context, call string, limit time.Duratio
 	case code == codes.Unavailable, code == codes.Canceled: // Canceled: the connection is being closed on this side
 		return p.failed(call, fmt.Errorf("%w: the connection broke: %s", ErrUnavailable, clip(f.Message, 2000)))
 	case code == codes.ResourceExhausted:
-		return p.failed(call, fmt.Errorf("%w: %s (a message has at most %d MiB in both directions, and a plugin must allow that)", ErrBadReply, clip(f.Message, 2000), protocol.MaxMessage>>20))
+		return p.failed(
+			call,
+			fmt.Errorf("%w: %s (a message has at most %d MiB in both directions, and a plugin must allow that)", ErrBadReply, clip(f.Message, 2000), protocol.MaxMessage>>20),
+		)
 	case code == codes.Unknown:
 		return p.failed(call, errors.New(clip(f.Message, 20000)))
 	case code == codes.Internal:

@@ -92,7 +92,13 @@ func toGuest(d *defects, tree *providertree.Tree, i int, m *driverv1.Guest) plug
 	wrong := func(format string, args ...any) {
 		d.add("guest %d (uuid %q, name %q): "+format, append([]any{i, clip(m.GetUuid(), 100), clip(m.GetName(), 100)}, args...)...)
 	}
-	g := plugins.Guest{Name: printable(m.GetName(), maxOwner), ProjectID: m.GetProjectId(), UserID: m.GetUserId(), Unknown: printable(m.GetResourcesUnknown(), maxUnknown), Requested: m.GetRequested()}
+	g := plugins.Guest{
+		Name:      printable(m.GetName(), maxOwner),
+		ProjectID: m.GetProjectId(),
+		UserID:    m.GetUserId(),
+		Unknown:   printable(m.GetResourcesUnknown(), maxUnknown),
+		Requested: m.GetRequested(),
+	}
 	var err error
 	if g.UUID, err = providertree.CanonicalUUID(m.GetUuid()); err != nil {
 		wrong("its uuid is invalid")

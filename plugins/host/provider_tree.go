@@ -19,7 +19,12 @@ import (
 // Errors: as AvailableNodes; the driver's own are [plugins.ErrReshapeNeeded],
 // [*plugins.ReshapeFailed], [plugins.ErrNotReady]. Without an error the tree is complete, never
 // partial or empty because of a missing response.
-func (p *Plugin) UpdateProviderTree(ctx context.Context, tree *providertree.Tree, node string, allocations providertree.Allocations) (*providertree.Tree, providertree.Allocations, error) {
+func (p *Plugin) UpdateProviderTree(
+	ctx context.Context,
+	tree *providertree.Tree,
+	node string,
+	allocations providertree.Allocations,
+) (*providertree.Tree, providertree.Allocations, error) {
 	got, err := ask(ctx, p, "UpdateProviderTree "+node, func(s *activeProcess) (answer, error) {
 		return s.UpdateProviderTree(ctx, tree, node, allocations)
 	})
@@ -36,7 +41,13 @@ func (p *Plugin) UpdateProviderTree(ctx context.Context, tree *providertree.Tree
 //
 // Errors: as UpdateProviderTree; [plugins.ErrUnsupported] if the driver's layouts have no versions.
 // The driver's own are [*plugins.ReshapeFailed] and [plugins.ErrNotReady].
-func (p *Plugin) ReshapeStep(ctx context.Context, tree *providertree.Tree, node string, from int, allocations providertree.Allocations) (*providertree.Tree, providertree.Allocations, error) {
+func (p *Plugin) ReshapeStep(
+	ctx context.Context,
+	tree *providertree.Tree,
+	node string,
+	from int,
+	allocations providertree.Allocations,
+) (*providertree.Tree, providertree.Allocations, error) {
 	if allocations == nil {
 		allocations = providertree.Allocations{}
 	}

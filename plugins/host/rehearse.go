@@ -255,7 +255,10 @@ func (r *rehearsal) passNodes(ctx context.Context, out *Pass) {
 		}
 		r.nodes = append(r.nodes, n.Name)
 		if other, taken := users[pass.UUID]; taken {
-			pass.Problem = fmt.Sprintf("AvailableNodes: it has the uuid of the node %s, and an agent rejects both: a driver with several nodes gives each its own (plugins.Node)", other)
+			pass.Problem = fmt.Sprintf(
+				"AvailableNodes: it has the uuid of the node %s, and an agent rejects both: a driver with several nodes gives each its own (plugins.Node)",
+				other,
+			)
 		} else if users[pass.UUID] = n.Name; r.trees[n.Name] == nil {
 			r.trees[n.Name], err = BareTree(pass.UUID, n.Name)
 			if err != nil {

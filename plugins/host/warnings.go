@@ -59,7 +59,10 @@ func checkWarnings(msgs []*driverv1.Warning, capabilities []string) []plugins.Wa
 		out = append(out, plugins.Warning{Name: name, Text: printable(m.GetText(), maxWarningBytes)})
 	}
 	if err := d.err(); err != nil && !seen[unusableWarnings] {
-		out = append(out, plugins.Warning{Name: unusableWarnings, Text: clip("Some warnings of the driver are invalid, which is a fault of the driver: "+err.Error(), maxWarningBytes)})
+		out = append(
+			out,
+			plugins.Warning{Name: unusableWarnings, Text: clip("Some warnings of the driver are invalid, which is a fault of the driver: "+err.Error(), maxWarningBytes)},
+		)
 	}
 	slices.SortFunc(out, func(a, b plugins.Warning) int { return strings.Compare(a.Name, b.Name) })
 	return out

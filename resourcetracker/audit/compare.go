@@ -145,7 +145,15 @@ func (c comparison) guest(g plugins.Guest, owner Owner) (found Guest, wrong bool
 	if !here {
 		held = c.in.Others[g.UUID]
 	}
-	found = Guest{UUID: g.UUID, Name: g.Name, ProjectID: cmp.Or(g.ProjectID, owner.ProjectID), UserID: cmp.Or(g.UserID, owner.UserID), Has: c.shares(g.Resources), Differences: []Difference{}, listed: g}
+	found = Guest{
+		UUID:        g.UUID,
+		Name:        g.Name,
+		ProjectID:   cmp.Or(g.ProjectID, owner.ProjectID),
+		UserID:      cmp.Or(g.UserID, owner.UserID),
+		Has:         c.shares(g.Resources),
+		Differences: []Difference{},
+		listed:      g,
+	}
 	found.Here, found.Elsewhere = c.split(held.Resources)
 	if here {
 		found.Kept = "it already has allocations, which are not changed: find out which of the two is right"

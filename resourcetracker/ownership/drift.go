@@ -18,7 +18,10 @@ func (r *Record) Drift(known *providertree.Tree) []string {
 	if r == nil || r.Pending {
 		return nil
 	}
-	if root, found := known.Provider(r.Root); found && root.Generation == providertree.NoGeneration && len(root.Inventories) == 0 && (len(r.Providers) > 1 || r.provider(r.Root).hasItems()) {
+	if root, found := known.Provider(
+		r.Root,
+	); found && root.Generation == providertree.NoGeneration && len(root.Inventories) == 0 &&
+		(len(r.Providers) > 1 || r.provider(r.Root).hasItems()) {
 		return []string{fmt.Sprintf("Resource provider %s (%s) was removed, with all its descendants.", r.Node, r.Root)}
 	}
 	var out []string

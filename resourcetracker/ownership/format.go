@@ -73,7 +73,16 @@ type (
 
 // encode returns a record as it is kept in its file: the same record gives the same bytes.
 func encode(r *Record) ([]byte, error) {
-	f := fileRecord{Version: r.version(), Root: r.Root, Node: r.Node, Driver: r.Driver, Created: r.Created, Pending: r.Pending, Shape: r.Shape, Providers: make(map[string]fileProvider, len(r.Providers))}
+	f := fileRecord{
+		Version:   r.version(),
+		Root:      r.Root,
+		Node:      r.Node,
+		Driver:    r.Driver,
+		Created:   r.Created,
+		Pending:   r.Pending,
+		Shape:     r.Shape,
+		Providers: make(map[string]fileProvider, len(r.Providers)),
+	}
 	for uuid, p := range r.Providers {
 		fp := fileProvider{Name: p.Name, Parent: p.Parent, Owner: p.Owner, Traits: p.Traits, Aggregates: p.Aggregates}
 		for class, stock := range p.Inventories {

@@ -256,7 +256,13 @@ func (m *merger) former() *Record {
 // duplicates.
 func (m *merger) sort() {
 	slices.SortFunc(m.kept, func(a, b Kept) int {
-		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Provider, b.Provider), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Symbol, b.Symbol), cmp.Compare(a.Change, b.Change))
+		return cmp.Or(
+			cmp.Compare(a.Name, b.Name),
+			cmp.Compare(a.Provider, b.Provider),
+			cmp.Compare(a.Kind, b.Kind),
+			cmp.Compare(a.Symbol, b.Symbol),
+			cmp.Compare(a.Change, b.Change),
+		)
 	})
 	slices.SortFunc(m.conflicts, func(a, b Conflict) int {
 		return cmp.Or(cmp.Compare(a.Owner, b.Owner), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Provider, b.Provider), cmp.Compare(a.Kind, b.Kind),

@@ -70,7 +70,8 @@ var Exceptions = []Exception{
 		Reason:   "Ours checks each value of a duplicate key in an object, as it reads the body once; the real one sees the last only.",
 		Diverges: true,
 		Applies: func(x *Exchange, d Difference) bool {
-			return d.What == "status" && x.Ours.Status == http.StatusBadRequest && strings.HasPrefix(x.Request.Body, `{"name":"twice",`) && strings.Count(x.Request.Body, `"name":`) == 2
+			return d.What == "status" && x.Ours.Status == http.StatusBadRequest && strings.HasPrefix(x.Request.Body, `{"name":"twice",`) &&
+				strings.Count(x.Request.Body, `"name":`) == 2
 		},
 	},
 	{
@@ -161,7 +162,8 @@ var Exceptions = []Exception{
 					limits++
 				}
 			}
-			return d.What == "status" && limits > 1 && x.Ours.Status == http.StatusBadRequest && (x.Real.Status == http.StatusOK || strings.Contains(x.detail(), "invalid literal for int()"))
+			return d.What == "status" && limits > 1 && x.Ours.Status == http.StatusBadRequest &&
+				(x.Real.Status == http.StatusOK || strings.Contains(x.detail(), "invalid literal for int()"))
 		},
 	},
 	{
@@ -169,7 +171,9 @@ var Exceptions = []Exception{
 		Reason: "The real one looks for the summary of a sharing provider below its own id as a root, and does not find it when the provider is a child and shares with another tree " +
 			"(_build_provider_summaries gets the ids of sharing providers as if they were roots).",
 		Applies: func(x *Exchange, d Difference) bool {
-			return d.What == "status" && x.Real.Status == http.StatusInternalServerError && x.Ours.Status <= http.StatusBadRequest && slices.Contains(slices.Collect(maps.Values(x.sharing)), true) && bareNumber.MatchString(x.detail())
+			return d.What == "status" && x.Real.Status == http.StatusInternalServerError && x.Ours.Status <= http.StatusBadRequest &&
+				slices.Contains(slices.Collect(maps.Values(x.sharing)), true) &&
+				bareNumber.MatchString(x.detail())
 		},
 	},
 	{

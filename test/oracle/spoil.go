@@ -81,7 +81,29 @@ func (g *generator) headers(st *Step) {
 	case 2:
 		st.Header = map[string]string{"X-Auth-Token": pick(g, []string{"", "someone", "someone:p1", "admin:p1"})}
 	case 3:
-		st.Version = pick(g, []string{"placement latest", "placement 1.40", "placement 2.0", "placement 0.9", "compute 2.1", "compute 2.1, placement 1.2", "placement", "PLACEMENT 1.2",
-			"placement 1.2, compute 3", ",,", "placement 1.", "placement .5", "placement a.b", "placement 01.05", "placement 1.39.1", "placement LATEST", "placement  1.30", "", "1.30"})
+		st.Version = pick(
+			g,
+			[]string{
+				"placement latest",
+				"placement 1.40",
+				"placement 2.0",
+				"placement 0.9",
+				"compute 2.1",
+				"compute 2.1, placement 1.2",
+				"placement",
+				"PLACEMENT 1.2",
+				"placement 1.2, compute 3",
+				",,",
+				"placement 1.",
+				"placement .5",
+				"placement a.b",
+				"placement 01.05",
+				"placement 1.39.1",
+				"placement LATEST",
+				"placement  1.30",
+				"",
+				"1.30",
+			},
+		)
 	}
 }

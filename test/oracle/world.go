@@ -77,7 +77,13 @@ type generator struct {
 
 // World makes the steps of a world. The same seed and profile make the same steps.
 func World(seed uint64, p Profile) []Step {
-	g := &generator{Rand: rand.New(rand.NewPCG(seed, 0x0c0ffee)), p: p, gives: map[string][]string{}, tree: map[string]string{}, clean: true} //nolint:gosec // Reproducible on purpose.
+	g := &generator{
+		Rand:  rand.New(rand.NewPCG(seed, 0x0c0ffee)),
+		p:     p,
+		gives: map[string][]string{},
+		tree:  map[string]string{},
+		clean: true,
+	} //nolint:gosec // Reproducible on purpose.
 	steps := g.forest()
 	for range p.Steps {
 		steps = append(steps, g.step())

@@ -26,8 +26,17 @@ func (h Host) NodeXML(domains ...Domain) string {
 		cores[[3]int{c.Package, c.Die, c.Core}], packages[c.Package] = true, true
 	}
 	threads := max(1, len(h.CPUs)/len(cores))
-	fmt.Fprintf(&b, "<node>\n<cpu><mhz>%d</mhz><model>%s</model><active>%d</active><nodes>1</nodes><sockets>%d</sockets><cores>%d</cores><threads>%d</threads></cpu>\n<memory>%d</memory>\n",
-		h.Processor.MHz, h.Processor.Arch, len(h.OnlineCPUs()), len(packages), len(cores)/len(packages), threads, h.MemoryKiB())
+	fmt.Fprintf(
+		&b,
+		"<node>\n<cpu><mhz>%d</mhz><model>%s</model><active>%d</active><nodes>1</nodes><sockets>%d</sockets><cores>%d</cores><threads>%d</threads></cpu>\n<memory>%d</memory>\n",
+		h.Processor.MHz,
+		h.Processor.Arch,
+		len(h.OnlineCPUs()),
+		len(packages),
+		len(cores)/len(packages),
+		threads,
+		h.MemoryKiB(),
+	)
 	for _, d := range domains {
 		b.WriteString(d.XML("test"))
 	}
@@ -50,8 +59,21 @@ func (h Host) NodeDevices() []NodeDevice {
 		devices = append(devices, NodeDevice{Name: NodeDeviceName(d.Address), XML: h.deviceXML(d)})
 		for _, n := range d.Interfaces {
 			name := "net_" + n.Name + "_" + strings.ReplaceAll(n.MAC, ":", "_")
-			devices = append(devices, NodeDevice{Name: name, XML: fmt.Sprintf("<device><name>%s</name><path>/%s/net/%s</path><parent>%s</parent><capability type='net'><interface>%s</interface><address>%s</address><link speed='25000' state='up'/><capability type='80203'/></capability></device>\n",
-				name, h.path(d), n.Name, NodeDeviceName(d.Address), n.Name, n.MAC)})
+			devices = append(
+				devices,
+				NodeDevice{
+					Name: name,
+					XML: fmt.Sprintf(
+						"<device><name>%s</name><path>/%s/net/%s</path><parent>%s</parent><capability type='net'><interface>%s</interface><address>%s</address><link speed='25000' state='up'/><capability type='80203'/></capability></device>\n",
+						name,
+						h.path(d),
+						n.Name,
+						NodeDeviceName(d.Address),
+						n.Name,
+						n.MAC,
+					),
+				},
+			)
 		}
 		for _, m := range d.Mdevs {
 			devices = append(devices, mdevXML(m, d.Address, NodeDeviceName(d.Address)))
@@ -59,7 +81,10 @@ func (h Host) NodeDevices() []NodeDevice {
 	}
 	for _, p := range h.Virtual {
 		name := p.Name + "_" + p.Name
-		devices = append(devices, NodeDevice{Name: name, XML: fmt.Sprintf("<device><name>%s</name><path>/%s</path><parent>computer</parent>%s</device>\n", name, p.path(), p.typesXML())})
+		devices = append(
+			devices,
+			NodeDevice{Name: name, XML: fmt.Sprintf("<device><name>%s</name><path>/%s</path><parent>computer</parent>%s</device>\n", name, p.path(), p.typesXML())},
+		)
 		for _, m := range p.Mdevs {
 			devices = append(devices, mdevXML(m, p.Name, name))
 		}
@@ -124,8 +149,19 @@ func mdevXML(m Mdev, address, parent string) NodeDevice {
 		group = 0
 	}
 	name := MdevName(m.UUID, address)
-	return NodeDevice{Name: name, Inactive: m.Inactive, XML: fmt.Sprintf("<device><name>%s</name><parent>%s</parent><capability type='mdev'><type id='%s'/><uuid>%s</uuid><parent_addr>%s</parent_addr><iommuGroup number='%d'/></capability></device>\n",
-		name, parent, escape(m.Type), m.UUID, address, group)}
+	return NodeDevice{
+		Name:     name,
+		Inactive: m.Inactive,
+		XML: fmt.Sprintf(
+			"<device><name>%s</name><parent>%s</parent><capability type='mdev'><type id='%s'/><uuid>%s</uuid><parent_addr>%s</parent_addr><iommuGroup number='%d'/></capability></device>\n",
+			name,
+			parent,
+			escape(m.Type),
+			m.UUID,
+			address,
+			group,
+		),
+	}
 }
 
 func addressXML(address string) string {
@@ -143,7 +179,13 @@ func escape(s string) string {
 func (h Host) Capabilities(guests ...string) string {
 	var b strings.Builder
 	p := h.Processor
-	fmt.Fprintf(&b, "<capabilities>\n<host><uuid>11111111-2222-4333-8444-555555555555</uuid><cpu><arch>%s</arch><model>%s</model><vendor>%s</vendor>", p.Arch, p.Model, libvirtVendor(p.Vendor))
+	fmt.Fprintf(
+		&b,
+		"<capabilities>\n<host><uuid>11111111-2222-4333-8444-555555555555</uuid><cpu><arch>%s</arch><model>%s</model><vendor>%s</vendor>",
+		p.Arch,
+		p.Model,
+		libvirtVendor(p.Vendor),
+	)
 	if p.Microcode != 0 {
 		fmt.Fprintf(&b, "<microcode version='%d'/>", p.Microcode)
 	}

@@ -36,8 +36,20 @@ func GPU(address, parent string, cell, iommuGroup, card int) Device {
 	return Device{
 		Address: address, Parent: parent, Vendor: nvidia, Product: 0x1eb8, Class: classDisplay, Driver: "nvidia", Cell: cell, IOMMUGroup: iommuGroup, Cards: []int{card},
 		MdevParent: MdevParent{Types: []MdevType{
-			{ID: "nvidia-222", Name: "GRID T4-1B", API: "vfio-pci", Available: 16, Description: "num_heads=4, frl_config=45, framebuffer=1024M, max_resolution=5120x2880, max_instance=16"},
-			{ID: "nvidia-231", Name: "GRID T4-2Q", API: "vfio-pci", Available: 8, Description: "num_heads=4, frl_config=60, framebuffer=2048M, max_resolution=7680x4320, max_instance=8"},
+			{
+				ID:          "nvidia-222",
+				Name:        "GRID T4-1B",
+				API:         "vfio-pci",
+				Available:   16,
+				Description: "num_heads=4, frl_config=45, framebuffer=1024M, max_resolution=5120x2880, max_instance=16",
+			},
+			{
+				ID:          "nvidia-231",
+				Name:        "GRID T4-2Q",
+				API:         "vfio-pci",
+				Available:   8,
+				Description: "num_heads=4, frl_config=60, framebuffer=2048M, max_resolution=7680x4320, max_instance=8",
+			},
 		}},
 	}
 }
@@ -52,8 +64,21 @@ func NIC(bus uint8, parent string, cell, iommuGroup int, name string, total, ena
 	var vfs []Device
 	for i := range enabled {
 		vf := Device{
-			Address: Address(0, bus, uint8(1+i/8), uint8(i%8)), Parent: parent, Vendor: mellanox, Product: 0x1016, Class: classNetwork, Driver: "mlx5_core", Cell: cell, IOMMUGroup: iommuGroup + 1 + i,
-			PF: pf.Address, Interfaces: []Interface{{Name: fmt.Sprintf("%sv%d", name, i), MAC: fmt.Sprintf("aa:bb:cc:%02x:01:%02x", bus, i)}},
+			Address: Address(
+				0,
+				bus,
+				uint8(1+i/8),
+				uint8(i%8),
+			),
+			Parent:     parent,
+			Vendor:     mellanox,
+			Product:    0x1016,
+			Class:      classNetwork,
+			Driver:     "mlx5_core",
+			Cell:       cell,
+			IOMMUGroup: iommuGroup + 1 + i,
+			PF:         pf.Address,
+			Interfaces: []Interface{{Name: fmt.Sprintf("%sv%d", name, i), MAC: fmt.Sprintf("aa:bb:cc:%02x:01:%02x", bus, i)}},
 		}
 		pf.VFs = append(pf.VFs, vf.Address)
 		vfs = append(vfs, vf)
@@ -126,7 +151,14 @@ func SingleNode() Host {
 // memory for guests and for other uses.
 func ManyCells() Host {
 	h := Host{Processor: xeon, Module: "kvm_intel"}
-	h.CPUs, h.Cells = Grid{Packages: 4, PackagesPerCell: 2, CoresPerDie: 2, ThreadsPerCore: 2, MemoryKiB: 4 * gib, HugePages: []HugePages{{SizeKiB: 2048, Total: 8, Free: 8}}}.Build()
+	h.CPUs, h.Cells = Grid{
+		Packages:        4,
+		PackagesPerCell: 2,
+		CoresPerDie:     2,
+		ThreadsPerCore:  2,
+		MemoryKiB:       4 * gib,
+		HugePages:       []HugePages{{SizeKiB: 2048, Total: 8, Free: 8}},
+	}.Build()
 	for i := range h.CPUs {
 		h.CPUs[i].Cell *= 2
 		h.CPUs[i].Offline = i == 3 || i == 15

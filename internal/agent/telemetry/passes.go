@@ -36,7 +36,9 @@ func newPasses() passes {
 			Name: "compute_agent_pass_duration_seconds", Help: "Duration of a pass over a node.", Buckets: durations,
 		}, []string{"driver"}),
 		steps: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "compute_agent_step_duration_seconds", Help: "Duration of a step of a pass: read (the tree from Placement), guard (checks on the driver's answer), apply (writes).", Buckets: durations,
+			Name:    "compute_agent_step_duration_seconds",
+			Help:    "Duration of a step of a pass: read (the tree from Placement), guard (checks on the driver's answer), apply (writes).",
+			Buckets: durations,
 		}, []string{"step", "outcome"}),
 		calls: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "compute_agent_driver_call_duration_seconds", Help: "Duration of one call of a driver.", Buckets: durations,
@@ -72,7 +74,9 @@ func newReshapes() reshapes {
 			Name: "compute_agent_reshapes_total", Help: "Reshapes by outcome: done, refused (by the agent's checks or by Placement; not retried) or failed (retried).",
 		}, []string{"driver", "outcome"}),
 		phases: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "compute_agent_reshape_phase_duration_seconds", Help: "Duration of a phase of a reshape: gather (all allocations), driver, compute (includes gather and driver), guard, write.", Buckets: durations,
+			Name:    "compute_agent_reshape_phase_duration_seconds",
+			Help:    "Duration of a phase of a reshape: gather (all allocations), driver, compute (includes gather and driver), guard, write.",
+			Buckets: durations,
 		}, []string{"phase", "outcome"}),
 	}
 }

@@ -77,7 +77,14 @@ func (t *PluginTest) End(r drivertest.Report, warnings []string) error {
 	}
 	t.p.line("")
 	n := len(r.Results)
-	t.p.line("%d %s: %d passed, %d failed, %d do not apply.", n, plural(n, "check", "checks"), r.Count(drivertest.Passed), r.Count(drivertest.Failed), r.Count(drivertest.DoesNotApply))
+	t.p.line(
+		"%d %s: %d passed, %d failed, %d do not apply.",
+		n,
+		plural(n, "check", "checks"),
+		r.Count(drivertest.Passed),
+		r.Count(drivertest.Failed),
+		r.Count(drivertest.DoesNotApply),
+	)
 	if n := len(r.NotRun); n > 0 {
 		t.p.line("%d %s did not run: %s.", n, plural(n, "check", "checks"), r.Ended)
 	}

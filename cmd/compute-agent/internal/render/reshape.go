@@ -53,7 +53,12 @@ func (p *printer) preview(r *resourcetracker.Preview) {
 		}
 	}
 	if r.Payload != nil {
-		p.line("  the request: %s, %s, %d bytes including the previous state", count(int64(r.Payload.Providers), "resource provider"), count(int64(r.Payload.Consumers), "consumer"), r.Payload.Bytes)
+		p.line(
+			"  the request: %s, %s, %d bytes including the previous state",
+			count(int64(r.Payload.Providers), "resource provider"),
+			count(int64(r.Payload.Consumers), "consumer"),
+			r.Payload.Bytes,
+		)
 	}
 }
 

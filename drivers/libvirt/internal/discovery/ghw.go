@@ -87,7 +87,13 @@ func Labels(dir string, kernel machine.Machine) (map[machine.Address]Label, []ma
 	var odd []machine.Discrepancy
 	database := pciDatabase(dir)
 	if database == "" {
-		odd = append(odd, machine.Discrepancyf("pci-names", "no database of PCI IDs is installed, so vendors and products have no names; install it: apt-get install pci.ids, or dnf install hwdata"))
+		odd = append(
+			odd,
+			machine.Discrepancyf(
+				"pci-names",
+				"no database of PCI IDs is installed, so vendors and products have no names; install it: apt-get install pci.ids, or dnf install hwdata",
+			),
+		)
 	}
 	devices, err := listPCI(dir, database)
 	if err != nil {
@@ -152,7 +158,9 @@ func comparePCI(devices []*ghw.PCIDevice, kernel machine.Machine) []machine.Disc
 		theirs = append(theirs, seen)
 	}
 	if len(theirs) == 0 && len(odd) == 0 && len(kernel.Devices) > 0 {
-		return []machine.Discrepancy{machine.Discrepancyf("ghw-pci", "ghw lists none of the %d PCI devices: one of them has no readable modalias in /sys/bus/pci/devices", len(kernel.Devices))}
+		return []machine.Discrepancy{
+			machine.Discrepancyf("ghw-pci", "ghw lists none of the %d PCI devices: one of them has no readable modalias in /sys/bus/pci/devices", len(kernel.Devices)),
+		}
 	}
 	ours := make(map[machine.Address]machine.Device, len(kernel.Devices))
 	for _, d := range kernel.Devices {
@@ -163,7 +171,10 @@ func comparePCI(devices []*ghw.PCIDevice, kernel machine.Machine) []machine.Disc
 		case !found:
 			odd = append(odd, fmt.Sprintf("only ghw lists %s", d.Address))
 		case k.Class != d.Class || k.Vendor != d.Vendor || k.Product != d.Product:
-			odd = append(odd, fmt.Sprintf("%s is %04x:%04x of class %06x, by its modalias %04x:%04x of class %06x", d.Address, k.Vendor, k.Product, k.Class, d.Vendor, d.Product, d.Class))
+			odd = append(
+				odd,
+				fmt.Sprintf("%s is %04x:%04x of class %06x, by its modalias %04x:%04x of class %06x", d.Address, k.Vendor, k.Product, k.Class, d.Vendor, d.Product, d.Class),
+			)
 		}
 		delete(ours, d.Address)
 	}

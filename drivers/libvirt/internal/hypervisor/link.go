@@ -220,8 +220,11 @@ func (l *Link) busy(what string) error {
 // stuckLocked names the moment and not how long ago it was: the same words while it hangs are one
 // line in the agent's log.
 func (l *Link) stuckLocked() error {
-	return fmt.Errorf("it has not responded since %s (%s): the daemon hangs or is very busy; if this persists, restart it (systemctl restart libvirtd, or virtqemud); guests keep running",
-		l.since.UTC().Format("15:04:05Z"), l.doing)
+	return fmt.Errorf(
+		"it has not responded since %s (%s): the daemon hangs or is very busy; if this persists, restart it (systemctl restart libvirtd, or virtqemud); guests keep running",
+		l.since.UTC().Format("15:04:05Z"),
+		l.doing,
+	)
 }
 
 func (l *Link) begin(what string, limit time.Duration) {

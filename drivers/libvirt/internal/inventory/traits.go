@@ -225,7 +225,10 @@ func (c TraitConfig) Check() error {
 	}
 	for _, trait := range slices.Sorted(maps.Keys(c.Overrides)) {
 		if !promised[trait] {
-			all = append(all, &plugins.ConfigError{Key: CapabilityOverridesKey, Problem: fmt.Sprintf("%.80q is not a compute capability trait such as %s", trait, service[0].trait)})
+			all = append(
+				all,
+				&plugins.ConfigError{Key: CapabilityOverridesKey, Problem: fmt.Sprintf("%.80q is not a compute capability trait such as %s", trait, service[0].trait)},
+			)
 		}
 	}
 	return plugins.JoinConfig(all...)
@@ -254,7 +257,14 @@ func (h HostTraits) Discrepancies() []machine.Discrepancy {
 	}
 	var out []machine.Discrepancy
 	if h.Config.SWTPM && !g.tpmBackends["emulator"] {
-		out = append(out, machine.Discrepancyf("traits-swtpm", "swtpm_enabled is set, but libvirt says that it cannot emulate a TPM for %s guests; install swtpm, or guests that need a TPM are not scheduled here", h.Arch))
+		out = append(
+			out,
+			machine.Discrepancyf(
+				"traits-swtpm",
+				"swtpm_enabled is set, but libvirt says that it cannot emulate a TPM for %s guests; install swtpm, or guests that need a TPM are not scheduled here",
+				h.Arch,
+			),
+		)
 	}
 	return out
 }

@@ -203,7 +203,15 @@ func (b *builder) numa() {
 		kib += c.MemoryKiB
 	}
 	if b.MemoryKiB > 0 && (kib > b.MemoryKiB+b.MemoryKiB/100 || b.MemoryKiB > kib+kib/100) {
-		b.discrepancies = append(b.discrepancies, machine.Discrepancyf("inventory-memory", "the NUMA cells have %d MiB of memory together, the host reports %d; the driver uses the cells' sum", kib/kibPerMiB, b.MemoryKiB/kibPerMiB))
+		b.discrepancies = append(
+			b.discrepancies,
+			machine.Discrepancyf(
+				"inventory-memory",
+				"the NUMA cells have %d MiB of memory together, the host reports %d; the driver uses the cells' sum",
+				kib/kibPerMiB,
+				b.MemoryKiB/kibPerMiB,
+			),
+		)
 	}
 	reservedCPUs := b.share(reservedCPUsKey, classVCPU, b.ReservedCPUs, vcpus)
 	reservedMemory := b.share(reservedMemoryKey, classMemory, b.ReservedMemoryMB, memory)
@@ -296,7 +304,15 @@ func (b *builder) stray(key, what string, devices []string) {
 		devices = append(slices.Clone(devices[:shown]), fmt.Sprintf("and %d more", n-shown))
 	}
 	if len(devices) > 0 {
-		b.discrepancies = append(b.discrepancies, machine.Discrepancyf(key, "%s: %s. Their providers are children of the root, so requests for devices near processors (same_subtree) never find them", what, strings.Join(devices, ", ")))
+		b.discrepancies = append(
+			b.discrepancies,
+			machine.Discrepancyf(
+				key,
+				"%s: %s. Their providers are children of the root, so requests for devices near processors (same_subtree) never find them",
+				what,
+				strings.Join(devices, ", "),
+			),
+		)
 	}
 }
 

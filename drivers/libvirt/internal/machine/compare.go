@@ -135,7 +135,10 @@ func (c *comparison) devices(kernel, libvirt Machine) {
 				k.Address, k.Vendor, k.Product, k.Class, l.Vendor, l.Product, l.Class))
 		}
 		if k.Driver != l.Driver {
-			drivers = append(drivers, fmt.Sprintf("%s is bound to %s according to the kernel, to %s according to libvirt", k.Address, or(k.Driver, "no driver"), or(l.Driver, "no driver")))
+			drivers = append(
+				drivers,
+				fmt.Sprintf("%s is bound to %s according to the kernel, to %s according to libvirt", k.Address, or(k.Driver, "no driver"), or(l.Driver, "no driver")),
+			)
 		}
 		if k.Cell != l.Cell {
 			cells = append(cells, fmt.Sprintf("%s is in %s according to the kernel, in %s according to libvirt", k.Address, cellName(k.Cell), cellName(l.Cell)))
@@ -193,7 +196,10 @@ func (c *comparison) parents(kernel, libvirt Machine, want func(string) bool) {
 		}
 		for _, p := range pairs {
 			if p[0].Available != p[1].Available {
-				types = append(types, fmt.Sprintf("of type %s on %s %d are available according to the kernel, %d according to libvirt", p[0].ID, k.Name, p[0].Available, p[1].Available))
+				types = append(
+					types,
+					fmt.Sprintf("of type %s on %s %d are available according to the kernel, %d according to libvirt", p[0].ID, k.Name, p[0].Available, p[1].Available),
+				)
 			}
 		}
 		active := func(list []Mdev) []Mdev {

@@ -232,12 +232,23 @@ func (mt *mdevType) amounts(providers []MdevProvider) []machine.Discrepancy {
 	}
 	switch {
 	case parents == 0:
-		return []machine.Discrepancy{machine.Discrepancyf("mdev-unused-"+mt.name, "mediated device type %s is enabled, but no device that is configured for it supports it", mt.name)}
+		return []machine.Discrepancy{
+			machine.Discrepancyf("mdev-unused-"+mt.name, "mediated device type %s is enabled, but no device that is configured for it supports it", mt.name),
+		}
 	case mt.max > 0 && active > mt.max:
-		return []machine.Discrepancy{machine.Discrepancyf("mdev-max-"+mt.name, "%s.max_instances is %d, but %d exist: only the existing ones are reported", keyOf(mt.name), mt.max, active)}
+		return []machine.Discrepancy{
+			machine.Discrepancyf("mdev-max-"+mt.name, "%s.max_instances is %d, but %d exist: only the existing ones are reported", keyOf(mt.name), mt.max, active),
+		}
 	case mt.max > 0 && total == 0:
-		return []machine.Discrepancy{machine.Discrepancyf("mdev-max-"+mt.name,
-			"nothing of %s is reported: each device offers more than max_instances (%d), or nothing at all (%s is the first); a device is reported as a whole or not at all", mt.name, mt.max, bounded)}
+		return []machine.Discrepancy{
+			machine.Discrepancyf(
+				"mdev-max-"+mt.name,
+				"nothing of %s is reported: each device offers more than max_instances (%d), or nothing at all (%s is the first); a device is reported as a whole or not at all",
+				mt.name,
+				mt.max,
+				bounded,
+			),
+		}
 	}
 	return nil
 }
