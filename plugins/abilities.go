@@ -26,6 +26,22 @@ type CapabilityReporter interface {
 	Capabilities(node string) map[string]bool
 }
 
+// ProductNamer is implemented by drivers that know what the hardware behind resource providers is
+// called.
+type ProductNamer interface {
+	// ProductNames maps names of the node's resource providers to product names, such as "NVIDIA
+	// Corporation TU104GL [Tesla T4]". `compute-agent tree` shows them beside the providers. They
+	// are not sent to Placement, and the agent does not act on them.
+	//
+	// Providers without a name are not in the map. Names of providers that are not in the tree are
+	// ignored; a product name of more than 200 characters is truncated.
+	//
+	// It is called right after each successful UpdateProviderTree of the node, before any other
+	// call about nodes, and must not block: it returns what the driver found earlier. The map is
+	// read before the call returns and not kept.
+	ProductNames(node string) map[string]string
+}
+
 // GuestLister is implemented by drivers that can list guests, and at best their resources. The
 // agent compares them with the allocations in Placement, to find allocations of removed guests and
 // guests without allocations.

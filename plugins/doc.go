@@ -19,6 +19,7 @@
 //	                                        ├─ Renamer            (optional)
 //	                                        ├─ LayoutVersioner             (optional)
 //	                                        ├─ CapabilityReporter (optional)
+//	                                        ├─ ProductNamer       (optional)
 //	                                        ├─ GuestLister        (optional)
 //	                                        ├─ NodeChecker        (optional)
 //	                                        ├─ InstanceManager    (optional)

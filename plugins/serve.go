@@ -113,6 +113,8 @@ func capabilities(d Driver) []string {
 	add(protocol.CapabilityInstanceEvents, manages && follows)
 	_, deletes := d.(NodeChecker)
 	add(protocol.CapabilityNodeDeleted, deletes)
+	_, names := d.(ProductNamer)
+	add(protocol.CapabilityProductNames, names)
 	_, shapes := d.(LayoutVersioner)
 	add(protocol.CapabilityShapes, shapes)
 	_, shutsDown := d.(Shutdowner)

@@ -147,6 +147,7 @@ func (s *server) UpdateProviderTree(ctx context.Context, req *driverv1.UpdatePro
 	}
 	reply := &driverv1.UpdateProviderTreeResponse{
 		Tree: protocol.FromTree(tree), Allocations: protocol.FromAllocations(edited), CapabilityTraits: s.capabilityTraits(req.GetNode()),
+		ProductNames: s.productNames(req.GetNode(), tree),
 	}
 	if given != nil {
 		reply.ClassRenames, err = s.renames()

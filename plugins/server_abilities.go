@@ -88,6 +88,21 @@ func (s *server) capabilityTraits(node string) map[string]bool {
 	return nil
 }
 
+// productNames returns the driver's product names of the providers of a tree.
+func (s *server) productNames(node string, tree *providertree.Tree) map[string]string {
+	namer, ok := s.driver.(ProductNamer)
+	if !ok {
+		return nil
+	}
+	out := map[string]string{}
+	for provider, product := range namer.ProductNames(node) {
+		if _, found := tree.ProviderByName(provider); found && product != "" {
+			out[provider] = shorten(utf8(product), protocol.MaxProductName)
+		}
+	}
+	return out
+}
+
 // Guests returns the guests of a node.
 func (s *server) Guests(ctx context.Context, req *driverv1.GuestsRequest) (*driverv1.GuestsResponse, error) {
 	lister, ok := s.driver.(GuestLister)

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -251,5 +252,45 @@ func TestBadTreesOfTheAgentAreRefusedEverywhere(t *testing.T) {
 	}
 	if _, err := c.Guests(context.Background(), &driverv1.GuestsRequest{}); status.Code(err) != codes.InvalidArgument {
 		t.Errorf("guests: %v", err)
+	}
+}
+
+// namingDriver knows what hardware is called.
+type namingDriver struct {
+	testDriver
+	names map[string]string
+}
+
+func (d *namingDriver) ProductNames(string) map[string]string { return d.names }
+
+func TestProductNamesComeWithTheTree(t *testing.T) {
+	unchanged := func(context.Context, *providertree.Tree, providertree.Allocations) (providertree.Allocations, error) {
+		return nil, nil
+	}
+	for name, c := range map[string]struct{ reported, sent map[string]string }{
+		"none":                    {nil, nil},
+		"a name":                  {map[string]string{"cn1": "Acme 9000"}, map[string]string{"cn1": "Acme 9000"}},
+		"an empty name":           {map[string]string{"cn1": ""}, nil},
+		"providers not in a tree": {map[string]string{"cn2": "Acme 9000", "bad \xff": "Acme"}, nil},
+		"invalid UTF-8":           {map[string]string{"cn1": "Acme\xff"}, map[string]string{"cn1": "Acme\uFFFD"}},
+		"200 characters":          {map[string]string{"cn1": strings.Repeat("é", 200)}, map[string]string{"cn1": strings.Repeat("é", 200)}},
+		"201 characters":          {map[string]string{"cn1": strings.Repeat("é", 201)}, map[string]string{"cn1": strings.Repeat("é", 197) + "..."}},
+	} {
+		d := &namingDriver{names: c.reported}
+		d.update = unchanged
+		reply, err := serve(t, d).update(context.Background(), oneNode(t), nil)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if diff := cmp.Diff(c.sent, reply.GetProductNames()); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+	}
+	if got := capabilities(&namingDriver{}); !slices.Contains(got, protocol.CapabilityProductNames) {
+		t.Errorf("announced are %v", got)
+	}
+	if got := capabilities(&testDriver{}); slices.Contains(got, protocol.CapabilityProductNames) {
+		t.Errorf("announced without the method are %v", got)
 	}
 }

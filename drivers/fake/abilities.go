@@ -122,6 +122,21 @@ func (d *driver) Capabilities(string) map[string]bool {
 	return d.cfg.Capabilities
 }
 
+// ProductNames returns the configured product names of a node's providers.
+func (d *driver) ProductNames(node string) map[string]string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	out := make(map[string]string, len(d.cfg.ProductNames))
+	for child, product := range d.cfg.ProductNames {
+		name := node
+		if child != "" {
+			name = childName(node, child)
+		}
+		out[name] = product
+	}
+	return out
+}
+
 // Guests lists the configured guests, and the instances. Without either key it is not supported,
 // which is not the same as an empty list.
 func (d *driver) Guests(_ context.Context, tree *providertree.Tree, node string) ([]plugins.Guest, error) {

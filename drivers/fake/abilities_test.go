@@ -23,6 +23,13 @@ func TestCapabilitiesAreThoseConfigured(t *testing.T) {
 	}
 }
 
+func TestProductNamesAreThoseConfigured(t *testing.T) {
+	d := configured(t, `{"product_names":{"gpu_0":"Acme 9000","":"Acme Server"}}`)
+	if diff := cmp.Diff(map[string]string{"cn1_gpu_0": "Acme 9000", "cn1": "Acme Server"}, d.ProductNames("cn1")); diff != "" {
+		t.Error(diff)
+	}
+}
+
 func TestWarningsAreThoseConfigured(t *testing.T) {
 	if got := New().Warnings(); len(got) != 0 {
 		t.Errorf("before it is configured: %v", got)

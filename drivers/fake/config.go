@@ -40,6 +40,9 @@ type config struct {
 	GuestsError string `json:"guests_error" toml:"guests_error"`
 	// Capabilities are traits of every node, and whether it has them.
 	Capabilities map[string]bool `json:"capabilities" toml:"capabilities"`
+	// ProductNames are what the hardware is called, by the name of the child ("" is the node
+	// itself), in every node.
+	ProductNames map[string]string `json:"product_names" toml:"product_names"`
 	// DeletedNodes are names of nodes that were removed for good.
 	DeletedNodes []string `json:"deleted_nodes" toml:"deleted_nodes"`
 	// Instances lets the driver manage instances; nil: it does not.

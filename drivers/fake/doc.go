@@ -33,6 +33,7 @@
 // It has all other capabilities of a driver:
 //
 //	capabilities = { COMPUTE_NET_ATTACH_INTERFACE = true, COMPUTE_RESCUE_BFV = false }
+//	product_names = { gpu_0 = "Acme Corporation Accelerator 9000" }   # which `tree` shows
 //	guest_list = [{ uuid = "6c6a...", name = "web",
 //	                resources = { "" = { VCPU = 2 }, gpu_1 = { VGPU = 1 } } }]
 //	guests_error = "the daemon does not respond"   # which the agent must not take for "no guests"

@@ -31,6 +31,7 @@ var (
 	_ plugins.InstanceManager    = (*Driver)(nil)
 	_ plugins.InstanceWatcher    = (*Driver)(nil)
 	_ plugins.NodeChecker        = (*Driver)(nil)
+	_ plugins.ProductNamer       = (*Driver)(nil)
 	_ plugins.Renamer            = (*Driver)(nil)
 	_ plugins.LayoutVersioner    = (*Driver)(nil)
 	_ plugins.Shutdowner         = (*Driver)(nil)

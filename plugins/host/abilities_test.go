@@ -124,6 +124,39 @@ func TestStepsThatGoWrong(t *testing.T) {
 	}
 }
 
+func TestProductNamesComeWithEachAnswer(t *testing.T) {
+	r := newRig(t)
+	p := r.startWithAbilities(nil)
+	if got := p.ProductNames("cn1"); got != nil {
+		t.Errorf("before the first answer: %v", got)
+	}
+	update := func(how string, want map[string]string) {
+		t.Helper()
+		r.wrong(p, "names", how)
+		if _, err := r.update(p, nil); err != nil {
+			t.Errorf("%s: %v", how, err)
+		}
+		if diff := cmp.Diff(want, p.ProductNames("cn1")); diff != "" {
+			t.Errorf("%s: %s", how, diff)
+		}
+	}
+	update("", map[string]string{"cn1": "Acme 9000"})
+	p.ProductNames("cn1")["cn1"] = "the caller's own copy"
+	if got := p.ProductNames("cn1")["cn1"]; got != "Acme 9000" {
+		t.Errorf("got %q", got)
+	}
+	if got := p.ProductNames("cn2"); got != nil {
+		t.Errorf("of another node: %v", got)
+	}
+	update("hostile", map[string]string{"cn1": `Acme\u001b[2J; 9000` + strings.Repeat("x", 184) + "..."})
+	update("none", nil)
+	update("", map[string]string{"cn1": "Acme 9000"})
+	p.dropRemoved([]plugins.Node{{Name: "cn2"}})
+	if got := p.ProductNames("cn1"); got != nil {
+		t.Errorf("of a node that is no more: %v", got)
+	}
+}
+
 func TestCapabilitiesComeWithEachAnswer(t *testing.T) {
 	r := newRig(t)
 	p := r.startWithAbilities(nil)
@@ -222,6 +255,9 @@ func TestWithoutTheAbilities(t *testing.T) {
 	}
 	if _, err := r.update(p, nil); err != nil || p.Capabilities("cn1") != nil {
 		t.Errorf("capabilities: %v, %v", p.Capabilities("cn1"), err)
+	}
+	if got := p.ProductNames("cn1"); got != nil {
+		t.Errorf("product names: %v", got)
 	}
 	if err := p.Stop(ctx); err != nil {
 		t.Fatal(err)

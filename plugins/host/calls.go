@@ -62,7 +62,16 @@ func (p *Plugin) LayoutVersion(context.Context) (int, error) {
 func (p *Plugin) Capabilities(node string) map[string]bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return maps.Clone(p.capabilities[node])
+	return maps.Clone(p.nodes[node].capabilities)
+}
+
+// ProductNames returns the product names of the last UpdateProviderTree of that node, by the name
+// of the resource provider. Nil: the driver does not report them, or was not called since the agent
+// started.
+func (p *Plugin) ProductNames(node string) map[string]string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return maps.Clone(p.nodes[node].productNames)
 }
 
 // Guests returns all guests of a node, running or not. tree is not changed. uuids are canonical and
@@ -82,20 +91,17 @@ func (p *Plugin) NodeDeleted(ctx context.Context, node plugins.Node) (bool, erro
 	return ask(ctx, p, "NodeDeleted "+node.Name, func(s *activeProcess) (bool, error) { return s.NodeDeleted(ctx, node) })
 }
 
-// dropRemoved drops the capability traits of nodes that are no longer listed.
+// dropRemoved drops the facts about nodes that are no longer listed.
 func (p *Plugin) dropRemoved(nodes []plugins.Node) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(p.capabilities) == 0 {
-		return
-	}
-	kept := make(map[string]map[string]bool, len(nodes))
+	kept := make(map[string]nodeFacts, len(nodes))
 	for _, n := range nodes {
-		if c := p.capabilities[n.Name]; c != nil {
-			kept[n.Name] = c
+		if facts, found := p.nodes[n.Name]; found {
+			kept[n.Name] = facts
 		}
 	}
-	p.capabilities = kept
+	p.nodes = kept
 }
 
 // ask makes a call that changes nothing. If its process ends before it responds, and another one

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
@@ -84,6 +85,16 @@ func (s *shapely) Capabilities(node string) map[string]bool {
 		return map[string]bool{"COMPUTE_STATUS_DISABLED": true}
 	}
 	return map[string]bool{"COMPUTE_NET_ATTACH_INTERFACE": true, "COMPUTE_RESCUE_BFV": false}
+}
+
+func (s *shapely) ProductNames(node string) map[string]string {
+	switch s.wrong["names"] {
+	case "none":
+		return nil
+	case "hostile":
+		return map[string]string{node: "Acme\x1b[2J\n9000" + strings.Repeat("x", 1<<20), "cn9": "of no provider"}
+	}
+	return map[string]string{node: "Acme 9000"}
 }
 
 func (s *shapely) Guests(_ context.Context, tree *providertree.Tree, node string) ([]plugins.Guest, error) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
@@ -20,6 +21,10 @@ const maxOwner = 255
 
 // maxUnknown bounds the reason why the resources of a guest are not known, in bytes.
 const maxUnknown = 1024
+
+// maxProductName is enough for a product name in most scripts, in bytes; the protocol bounds
+// characters.
+const maxProductName = 2 * protocol.MaxProductName
 
 // checkLayout checks the layout version in the response of Configure.
 func checkLayout(version int32, capabilities []string) error {
@@ -57,6 +62,25 @@ func checkCapabilities(traits map[string]bool, capabilities []string) (map[strin
 		return nil, err
 	}
 	return traits, nil
+}
+
+// checkProductNames returns the product names of providers of a tree, printable and of limited
+// length, nil if there are none. They are only shown, so what cannot be used is omitted: it is no
+// reason to reject the tree.
+func checkProductNames(tree *providertree.Tree, names map[string]string, capabilities []string) map[string]string {
+	if len(names) == 0 || !slices.Contains(capabilities, protocol.CapabilityProductNames) {
+		return nil
+	}
+	out := map[string]string{}
+	for provider, product := range names {
+		if _, found := tree.ProviderByName(provider); !found {
+			continue
+		}
+		if product = strings.TrimSpace(printable(product, maxProductName)); product != "" {
+			out[provider] = product
+		}
+	}
+	return out
 }
 
 // checkGuests converts the response of Guests to a list, or rejects it: allocations can be deleted

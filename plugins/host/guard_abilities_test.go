@@ -86,6 +86,30 @@ func TestCheckCapabilities(t *testing.T) {
 	}
 }
 
+func TestCheckProductNames(t *testing.T) {
+	announced := []string{protocol.CapabilityProductNames}
+	long := strings.Repeat("x", maxProductName)
+	for _, c := range []struct {
+		name         string
+		names        map[string]string
+		capabilities []string
+		want         map[string]string
+	}{
+		{"none", nil, announced, nil},
+		{"not announced", map[string]string{"cn1": "Acme"}, nil, nil},
+		{"some", map[string]string{"cn1": "Acme"}, announced, map[string]string{"cn1": "Acme"}},
+		{"of another tree", map[string]string{"cn2": "Acme"}, announced, map[string]string{}},
+		{"blank", map[string]string{"cn1": " \n"}, announced, map[string]string{}},
+		{"unprintable", map[string]string{"cn1": "a\x1b[2J\nb\u202ec"}, announced, map[string]string{"cn1": `a\u001b[2J; b\u202ec`}},
+		{"long", map[string]string{"cn1": long}, announced, map[string]string{"cn1": long}},
+		{"too long", map[string]string{"cn1": long + "y"}, announced, map[string]string{"cn1": long + "..."}},
+	} {
+		if diff := cmp.Diff(c.want, checkProductNames(oneNode(t), c.names, c.capabilities)); diff != "" {
+			t.Errorf("%s: %s", c.name, diff)
+		}
+	}
+}
+
 func TestCheckShape(t *testing.T) {
 	announced := []string{protocol.CapabilityShapes}
 	for _, c := range []struct {

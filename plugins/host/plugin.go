@@ -40,9 +40,9 @@ type Plugin struct {
 
 	managing instanceCalls
 
-	renames      plugins.ClassRenames       // of the last reshape, or step of one
-	capabilities map[string]map[string]bool // by node, of its last response
-	warnings     warnings                   // that were logged
+	renames  plugins.ClassRenames // of the last reshape, or step of one
+	nodes    map[string]nodeFacts // by node, of its last response
+	warnings warnings             // that were logged
 }
 
 // pluginDeps is what a plugin needs from its surroundings.

@@ -63,29 +63,33 @@ func (p *Plugin) ReshapeStep(
 	return got.tree, got.allocations, nil
 }
 
-// cacheResult keeps the renames and capability traits of a response of UpdateProviderTree.
+// cacheResult keeps the renames, capability traits and product names of a response of
+// UpdateProviderTree.
 func (p *Plugin) cacheResult(node string, got answer, reshaped bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if reshaped {
 		p.renames = got.renames
 	}
-	switch {
-	case got.capabilities == nil:
-		delete(p.capabilities, node)
-	case p.capabilities == nil:
-		p.capabilities = map[string]map[string]bool{node: got.capabilities}
-	default:
-		p.capabilities[node] = got.capabilities
+	if p.nodes == nil {
+		p.nodes = map[string]nodeFacts{}
 	}
+	p.nodes[node] = got.nodeFacts
 }
 
 // answer is the result of UpdateProviderTree or ReshapeStep.
 type answer struct {
-	tree         *providertree.Tree
-	allocations  providertree.Allocations
-	renames      plugins.ClassRenames
-	capabilities map[string]bool // nil: the plugin does not report them
+	tree        *providertree.Tree
+	allocations providertree.Allocations
+	renames     plugins.ClassRenames
+	nodeFacts
+}
+
+// nodeFacts is what a response of UpdateProviderTree says of a node beside the tree. A map is nil
+// if the plugin does not report it.
+type nodeFacts struct {
+	capabilities map[string]bool   // traits
+	productNames map[string]string // by the provider's name
 }
 
 // UpdateProviderTree sends a tree and returns the driver's. Cost: O(size of both trees) to convert
@@ -108,7 +112,8 @@ func (p *process) UpdateProviderTree(ctx context.Context, tree *providertree.Tre
 	if err != nil {
 		return answer{}, p.badReply(call, err)
 	}
-	return answer{tree: after, allocations: moved, renames: reply.GetClassRenames(), capabilities: traits}, nil
+	names := checkProductNames(after, reply.GetProductNames(), p.info.GetCapabilities())
+	return answer{tree: after, allocations: moved, renames: reply.GetClassRenames(), nodeFacts: nodeFacts{traits, names}}, nil
 }
 
 // ReshapeStep sends a tree of one layout version and returns the one of the next. Cost: O(size of

@@ -59,6 +59,8 @@ type NodePass struct {
 	UUID string
 	// Tree is what Placement would have after the pass; unchanged if there is a Problem.
 	Tree *providertree.Tree
+	// ProductNames are those of the providers of Tree, by name.
+	ProductNames map[string]string
 	// Changes describe what the pass changed, a line each.
 	Changes []string
 	// Reshape is why the driver needed a reshape, which was made without consumers; "" if it did
@@ -293,6 +295,7 @@ func (r *rehearsal) passNode(ctx context.Context, pass *NodePass) {
 		return
 	}
 	pass.Changes, pass.Tree = providertree.Diff(before, got.tree).Lines(), Stored(got.tree)
+	pass.ProductNames = got.productNames
 	r.trees[pass.Node] = pass.Tree
 }
 

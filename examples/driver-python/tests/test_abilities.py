@@ -51,6 +51,9 @@ class Able(Driver):
     def capabilities(self, node):
         return {"COMPUTE_ARCH_X86_64": True, "COMPUTE_ARCH_S390X": False}
 
+    def product_names(self, node):
+        return {node: "Acme\udc80" + "x" * 300}
+
     def guests(self, call, tree, node):
         return self.listed()
 
@@ -76,7 +79,7 @@ class Abilities(ServingCase):
 
     def test_they_are_announced(self) -> None:
         announced = self.call("Plugin/Info", pb.InfoRequest()).result().capabilities
-        self.assertEqual(["capabilities", "guests", "health", "node_deleted", "shapes", "warnings"], list(announced))
+        self.assertEqual(["capabilities", "guests", "health", "node_deleted", "product_names", "shapes", "warnings"], list(announced))
 
     def test_the_shape_comes_with_the_configuration(self) -> None:
         self.assertEqual(3, self.call("Plugin/Configure", pb.ConfigureRequest()).result().shape_version)
@@ -108,6 +111,9 @@ class Abilities(ServingCase):
 
     def test_capabilities_come_with_every_tree(self) -> None:
         self.assertEqual({"COMPUTE_ARCH_X86_64": True, "COMPUTE_ARCH_S390X": False}, dict(self.update(False).result().capability_traits))
+
+    def test_product_names_come_with_every_tree(self) -> None:
+        self.assertEqual({"cn1": "Acme?" + "x" * 195}, dict(self.update(False).result().product_names))
 
     def test_guests(self) -> None:
         request = pb.GuestsRequest(node="cn1", tree=tree())

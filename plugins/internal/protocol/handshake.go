@@ -52,6 +52,7 @@ const (
 	// CapabilityInstanceEvents counts only beside CapabilityInstances.
 	CapabilityInstanceEvents = "instance_events"
 	CapabilityWarnings       = "warnings"
+	CapabilityProductNames   = "product_names"
 )
 
 // Limits of a plugin's responses.
@@ -60,6 +61,8 @@ const (
 	MaxLayout = 9999
 	// MaxGuests bounds the guests of one node.
 	MaxGuests = 100_000
+	// MaxProductName bounds the product name of one provider, in characters.
+	MaxProductName = 200
 	// MaxInstances bounds the instances of one node.
 	MaxInstances = 100_000
 )

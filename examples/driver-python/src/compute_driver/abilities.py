@@ -18,6 +18,7 @@ MAX_GUESTS = 100_000
 MAX_WARNINGS = 100
 MAX_WARNING_NAME = 80  # characters
 MAX_WARNING_TEXT = 2000
+MAX_PRODUCT_NAME = 200  # characters
 
 
 @runtime_checkable
@@ -109,6 +110,18 @@ class CapabilityReporter(Protocol):
     @abstractmethod
     def capabilities(self, node: str) -> dict[str, bool]:
         """Traits, and whether the node has them now: true ones are put on its root, false ones taken off.
+
+        Called right after each update_provider_tree that succeeded. It must not block.
+        """
+
+
+@runtime_checkable
+class ProductNamer(Protocol):
+    """Knows what the hardware behind providers is called. Capability: product_names."""
+
+    @abstractmethod
+    def product_names(self, node: str) -> dict[str, str]:
+        """Product names by the name of the provider, for `compute-agent tree`; at most 200 characters each.
 
         Called right after each update_provider_tree that succeeded. It must not block.
         """

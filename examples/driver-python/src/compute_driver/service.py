@@ -31,6 +31,7 @@ CAPABILITIES: dict[str, type] = {
     "instance_events": instances.InstanceWatcher,
     "instances": instances.InstanceManager,
     "node_deleted": abilities.NodeChecker,
+    "product_names": abilities.ProductNamer,
     "shapes": abilities.LayoutVersioner,
     "shutdown": abilities.Shutdowner,
     "warnings": abilities.Warner,
@@ -148,6 +149,9 @@ class Service:
         reply = pb.UpdateProviderTreeResponse(tree=tree.message())
         if isinstance(self._driver, abilities.CapabilityReporter):
             reply.capability_traits.update(self._driver.capabilities(request.node) or {})
+        if isinstance(self._driver, abilities.ProductNamer):
+            for provider, product in (self._driver.product_names(request.node) or {}).items():
+                reply.product_names[cut(provider)] = cut(str(product)[:abilities.MAX_PRODUCT_NAME])
         if given is not None:
             reply.allocations.CopyFrom((given if edited is None else edited).message())
             reply.class_renames.update(self._renames())

@@ -143,7 +143,7 @@ type InfoResponse struct {
 	// The driver's own version.
 	Version string `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
 	// What the plugin can do beyond the methods that all must have: "watch", "health", "shutdown", "shapes", "capabilities",
-	// "guests", "node_deleted", "instances", "instance_events", "warnings".
+	// "guests", "node_deleted", "instances", "instance_events", "warnings", "product_names".
 	Capabilities []string `protobuf:"bytes,3,rep,name=capabilities,proto3" json:"capabilities,omitempty"`
 	// The SDK that the plugin was built with, for people: "go compute-agent v0.1.0".
 	Sdk           string `protobuf:"bytes,4,opt,name=sdk,proto3" json:"sdk,omitempty"`
@@ -878,8 +878,12 @@ type UpdateProviderTreeResponse struct {
 	// With the capability "capabilities": traits of the node's root, by name, and whether it has them. One that is not named is no matter
 	// of the driver's: it is left alone, unless the agent put it there when it was named.
 	CapabilityTraits map[string]bool `protobuf:"bytes,4,rep,name=capability_traits,json=capabilityTraits,proto3" json:"capability_traits,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// With the capability "product_names": what the hardware behind providers is called, by the name of the provider: "NVIDIA Corporation
+	// TU104GL [Tesla T4]", at most 200 characters. For people; never sent to Placement. Names for providers that are not in the tree are
+	// ignored.
+	ProductNames  map[string]string `protobuf:"bytes,5,rep,name=product_names,json=productNames,proto3" json:"product_names,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *UpdateProviderTreeResponse) Reset() {
@@ -936,6 +940,13 @@ func (x *UpdateProviderTreeResponse) GetClassRenames() map[string]string {
 func (x *UpdateProviderTreeResponse) GetCapabilityTraits() map[string]bool {
 	if x != nil {
 		return x.CapabilityTraits
+	}
+	return nil
+}
+
+func (x *UpdateProviderTreeResponse) GetProductNames() map[string]string {
+	if x != nil {
+		return x.ProductNames
 	}
 	return nil
 }
@@ -3385,18 +3396,22 @@ const file_plugins_proto_driver_v1_driver_proto_rawDesc = "" +
 	"\x19UpdateProviderTreeRequest\x123\n" +
 	"\x04tree\x18\x01 \x01(\v2\x1f.compute.driver.v1.ProviderTreeR\x04tree\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12@\n" +
-	"\vallocations\x18\x03 \x01(\v2\x1e.compute.driver.v1.AllocationsR\vallocations\"\xf1\x03\n" +
+	"\vallocations\x18\x03 \x01(\v2\x1e.compute.driver.v1.AllocationsR\vallocations\"\x98\x05\n" +
 	"\x1aUpdateProviderTreeResponse\x123\n" +
 	"\x04tree\x18\x01 \x01(\v2\x1f.compute.driver.v1.ProviderTreeR\x04tree\x12@\n" +
 	"\vallocations\x18\x02 \x01(\v2\x1e.compute.driver.v1.AllocationsR\vallocations\x12d\n" +
 	"\rclass_renames\x18\x03 \x03(\v2?.compute.driver.v1.UpdateProviderTreeResponse.ClassRenamesEntryR\fclassRenames\x12p\n" +
-	"\x11capability_traits\x18\x04 \x03(\v2C.compute.driver.v1.UpdateProviderTreeResponse.CapabilityTraitsEntryR\x10capabilityTraits\x1a?\n" +
+	"\x11capability_traits\x18\x04 \x03(\v2C.compute.driver.v1.UpdateProviderTreeResponse.CapabilityTraitsEntryR\x10capabilityTraits\x12d\n" +
+	"\rproduct_names\x18\x05 \x03(\v2?.compute.driver.v1.UpdateProviderTreeResponse.ProductNamesEntryR\fproductNames\x1a?\n" +
 	"\x11ClassRenamesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1aC\n" +
 	"\x15CapabilityTraitsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\bR\x05value:\x028\x01\"\xbe\x01\n" +
+	"\x05value\x18\x02 \x01(\bR\x05value:\x028\x01\x1a?\n" +
+	"\x11ProductNamesEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xbe\x01\n" +
 	"\x12ReshapeStepRequest\x123\n" +
 	"\x04tree\x18\x01 \x01(\v2\x1f.compute.driver.v1.ProviderTreeR\x04tree\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12\x1d\n" +
@@ -3633,7 +3648,7 @@ func file_plugins_proto_driver_v1_driver_proto_rawDescGZIP() []byte {
 }
 
 var file_plugins_proto_driver_v1_driver_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_plugins_proto_driver_v1_driver_proto_msgTypes = make([]protoimpl.MessageInfo, 69)
+var file_plugins_proto_driver_v1_driver_proto_msgTypes = make([]protoimpl.MessageInfo, 70)
 var file_plugins_proto_driver_v1_driver_proto_goTypes = []any{
 	(PowerState)(0),                    // 0: compute.driver.v1.PowerState
 	(*InfoRequest)(nil),                // 1: compute.driver.v1.InfoRequest
@@ -3695,16 +3710,17 @@ var file_plugins_proto_driver_v1_driver_proto_goTypes = []any{
 	(*InstanceFault)(nil),              // 57: compute.driver.v1.InstanceFault
 	nil,                                // 58: compute.driver.v1.UpdateProviderTreeResponse.ClassRenamesEntry
 	nil,                                // 59: compute.driver.v1.UpdateProviderTreeResponse.CapabilityTraitsEntry
-	nil,                                // 60: compute.driver.v1.ReshapeStepResponse.ClassRenamesEntry
-	nil,                                // 61: compute.driver.v1.GuestResources.ResourcesEntry
-	nil,                                // 62: compute.driver.v1.ResourceProvider.InventoriesEntry
-	nil,                                // 63: compute.driver.v1.Allocations.ConsumersEntry
-	nil,                                // 64: compute.driver.v1.ConsumerAllocations.ResourcesEntry
-	nil,                                // 65: compute.driver.v1.Resources.AmountsEntry
-	nil,                                // 66: compute.driver.v1.InstanceSpec.AllocationsEntry
-	nil,                                // 67: compute.driver.v1.InstanceSpec.ImagePropertiesEntry
-	nil,                                // 68: compute.driver.v1.InstanceSpec.MetadataEntry
-	nil,                                // 69: compute.driver.v1.Flavor.ExtraSpecsEntry
+	nil,                                // 60: compute.driver.v1.UpdateProviderTreeResponse.ProductNamesEntry
+	nil,                                // 61: compute.driver.v1.ReshapeStepResponse.ClassRenamesEntry
+	nil,                                // 62: compute.driver.v1.GuestResources.ResourcesEntry
+	nil,                                // 63: compute.driver.v1.ResourceProvider.InventoriesEntry
+	nil,                                // 64: compute.driver.v1.Allocations.ConsumersEntry
+	nil,                                // 65: compute.driver.v1.ConsumerAllocations.ResourcesEntry
+	nil,                                // 66: compute.driver.v1.Resources.AmountsEntry
+	nil,                                // 67: compute.driver.v1.InstanceSpec.AllocationsEntry
+	nil,                                // 68: compute.driver.v1.InstanceSpec.ImagePropertiesEntry
+	nil,                                // 69: compute.driver.v1.InstanceSpec.MetadataEntry
+	nil,                                // 70: compute.driver.v1.Flavor.ExtraSpecsEntry
 }
 var file_plugins_proto_driver_v1_driver_proto_depIdxs = []int32{
 	6,  // 0: compute.driver.v1.ConfigureRequest.host:type_name -> compute.driver.v1.HostInfo
@@ -3716,82 +3732,83 @@ var file_plugins_proto_driver_v1_driver_proto_depIdxs = []int32{
 	30, // 6: compute.driver.v1.UpdateProviderTreeResponse.allocations:type_name -> compute.driver.v1.Allocations
 	58, // 7: compute.driver.v1.UpdateProviderTreeResponse.class_renames:type_name -> compute.driver.v1.UpdateProviderTreeResponse.ClassRenamesEntry
 	59, // 8: compute.driver.v1.UpdateProviderTreeResponse.capability_traits:type_name -> compute.driver.v1.UpdateProviderTreeResponse.CapabilityTraitsEntry
-	26, // 9: compute.driver.v1.ReshapeStepRequest.tree:type_name -> compute.driver.v1.ProviderTree
-	30, // 10: compute.driver.v1.ReshapeStepRequest.allocations:type_name -> compute.driver.v1.Allocations
-	26, // 11: compute.driver.v1.ReshapeStepResponse.tree:type_name -> compute.driver.v1.ProviderTree
-	30, // 12: compute.driver.v1.ReshapeStepResponse.allocations:type_name -> compute.driver.v1.Allocations
-	60, // 13: compute.driver.v1.ReshapeStepResponse.class_renames:type_name -> compute.driver.v1.ReshapeStepResponse.ClassRenamesEntry
-	26, // 14: compute.driver.v1.GuestsRequest.tree:type_name -> compute.driver.v1.ProviderTree
-	22, // 15: compute.driver.v1.GuestsResponse.guests:type_name -> compute.driver.v1.Guest
-	23, // 16: compute.driver.v1.Guest.resources:type_name -> compute.driver.v1.GuestResources
-	61, // 17: compute.driver.v1.GuestResources.resources:type_name -> compute.driver.v1.GuestResources.ResourcesEntry
-	15, // 18: compute.driver.v1.NodeDeletedRequest.node:type_name -> compute.driver.v1.Node
-	27, // 19: compute.driver.v1.ProviderTree.providers:type_name -> compute.driver.v1.ResourceProvider
-	62, // 20: compute.driver.v1.ResourceProvider.inventories:type_name -> compute.driver.v1.ResourceProvider.InventoriesEntry
-	29, // 21: compute.driver.v1.ResourceProvider.resources:type_name -> compute.driver.v1.NamedResource
-	63, // 22: compute.driver.v1.Allocations.consumers:type_name -> compute.driver.v1.Allocations.ConsumersEntry
-	64, // 23: compute.driver.v1.ConsumerAllocations.resources:type_name -> compute.driver.v1.ConsumerAllocations.ResourcesEntry
-	65, // 24: compute.driver.v1.Resources.amounts:type_name -> compute.driver.v1.Resources.AmountsEntry
-	35, // 25: compute.driver.v1.WatchResponse.changed:type_name -> compute.driver.v1.Changed
-	36, // 26: compute.driver.v1.WatchResponse.heartbeat:type_name -> compute.driver.v1.Heartbeat
-	39, // 27: compute.driver.v1.ReshapeFailed.offenders:type_name -> compute.driver.v1.Offender
-	41, // 28: compute.driver.v1.ConfigError.more:type_name -> compute.driver.v1.ConfigError
-	0,  // 29: compute.driver.v1.Instance.power_state:type_name -> compute.driver.v1.PowerState
-	42, // 30: compute.driver.v1.ListInstancesResponse.instances:type_name -> compute.driver.v1.Instance
-	47, // 31: compute.driver.v1.SpawnInstanceRequest.spec:type_name -> compute.driver.v1.InstanceSpec
-	26, // 32: compute.driver.v1.SpawnInstanceRequest.tree:type_name -> compute.driver.v1.ProviderTree
-	42, // 33: compute.driver.v1.SpawnInstanceResponse.instance:type_name -> compute.driver.v1.Instance
-	48, // 34: compute.driver.v1.InstanceSpec.flavor:type_name -> compute.driver.v1.Flavor
-	66, // 35: compute.driver.v1.InstanceSpec.allocations:type_name -> compute.driver.v1.InstanceSpec.AllocationsEntry
-	67, // 36: compute.driver.v1.InstanceSpec.image_properties:type_name -> compute.driver.v1.InstanceSpec.ImagePropertiesEntry
-	68, // 37: compute.driver.v1.InstanceSpec.metadata:type_name -> compute.driver.v1.InstanceSpec.MetadataEntry
-	69, // 38: compute.driver.v1.Flavor.extra_specs:type_name -> compute.driver.v1.Flavor.ExtraSpecsEntry
-	0,  // 39: compute.driver.v1.SetInstancePowerRequest.power_state:type_name -> compute.driver.v1.PowerState
-	42, // 40: compute.driver.v1.SetInstancePowerResponse.instance:type_name -> compute.driver.v1.Instance
-	55, // 41: compute.driver.v1.WatchInstancesResponse.instance:type_name -> compute.driver.v1.InstanceEvent
-	36, // 42: compute.driver.v1.WatchInstancesResponse.heartbeat:type_name -> compute.driver.v1.Heartbeat
-	32, // 43: compute.driver.v1.GuestResources.ResourcesEntry.value:type_name -> compute.driver.v1.Resources
-	28, // 44: compute.driver.v1.ResourceProvider.InventoriesEntry.value:type_name -> compute.driver.v1.Inventory
-	31, // 45: compute.driver.v1.Allocations.ConsumersEntry.value:type_name -> compute.driver.v1.ConsumerAllocations
-	32, // 46: compute.driver.v1.ConsumerAllocations.ResourcesEntry.value:type_name -> compute.driver.v1.Resources
-	32, // 47: compute.driver.v1.InstanceSpec.AllocationsEntry.value:type_name -> compute.driver.v1.Resources
-	1,  // 48: compute.driver.v1.Plugin.Info:input_type -> compute.driver.v1.InfoRequest
-	3,  // 49: compute.driver.v1.Plugin.ConfigSchema:input_type -> compute.driver.v1.ConfigSchemaRequest
-	5,  // 50: compute.driver.v1.Plugin.Configure:input_type -> compute.driver.v1.ConfigureRequest
-	8,  // 51: compute.driver.v1.Plugin.Health:input_type -> compute.driver.v1.HealthRequest
-	11, // 52: compute.driver.v1.Plugin.Shutdown:input_type -> compute.driver.v1.ShutdownRequest
-	13, // 53: compute.driver.v1.Driver.AvailableNodes:input_type -> compute.driver.v1.AvailableNodesRequest
-	16, // 54: compute.driver.v1.Driver.UpdateProviderTree:input_type -> compute.driver.v1.UpdateProviderTreeRequest
-	18, // 55: compute.driver.v1.Driver.ReshapeStep:input_type -> compute.driver.v1.ReshapeStepRequest
-	20, // 56: compute.driver.v1.Driver.Guests:input_type -> compute.driver.v1.GuestsRequest
-	24, // 57: compute.driver.v1.Driver.NodeDeleted:input_type -> compute.driver.v1.NodeDeletedRequest
-	33, // 58: compute.driver.v1.Driver.Watch:input_type -> compute.driver.v1.WatchRequest
-	43, // 59: compute.driver.v1.Instances.List:input_type -> compute.driver.v1.ListInstancesRequest
-	45, // 60: compute.driver.v1.Instances.Spawn:input_type -> compute.driver.v1.SpawnInstanceRequest
-	49, // 61: compute.driver.v1.Instances.Destroy:input_type -> compute.driver.v1.DestroyInstanceRequest
-	51, // 62: compute.driver.v1.Instances.SetPower:input_type -> compute.driver.v1.SetInstancePowerRequest
-	53, // 63: compute.driver.v1.Instances.Watch:input_type -> compute.driver.v1.WatchInstancesRequest
-	2,  // 64: compute.driver.v1.Plugin.Info:output_type -> compute.driver.v1.InfoResponse
-	4,  // 65: compute.driver.v1.Plugin.ConfigSchema:output_type -> compute.driver.v1.ConfigSchemaResponse
-	7,  // 66: compute.driver.v1.Plugin.Configure:output_type -> compute.driver.v1.ConfigureResponse
-	9,  // 67: compute.driver.v1.Plugin.Health:output_type -> compute.driver.v1.HealthResponse
-	12, // 68: compute.driver.v1.Plugin.Shutdown:output_type -> compute.driver.v1.ShutdownResponse
-	14, // 69: compute.driver.v1.Driver.AvailableNodes:output_type -> compute.driver.v1.AvailableNodesResponse
-	17, // 70: compute.driver.v1.Driver.UpdateProviderTree:output_type -> compute.driver.v1.UpdateProviderTreeResponse
-	19, // 71: compute.driver.v1.Driver.ReshapeStep:output_type -> compute.driver.v1.ReshapeStepResponse
-	21, // 72: compute.driver.v1.Driver.Guests:output_type -> compute.driver.v1.GuestsResponse
-	25, // 73: compute.driver.v1.Driver.NodeDeleted:output_type -> compute.driver.v1.NodeDeletedResponse
-	34, // 74: compute.driver.v1.Driver.Watch:output_type -> compute.driver.v1.WatchResponse
-	44, // 75: compute.driver.v1.Instances.List:output_type -> compute.driver.v1.ListInstancesResponse
-	46, // 76: compute.driver.v1.Instances.Spawn:output_type -> compute.driver.v1.SpawnInstanceResponse
-	50, // 77: compute.driver.v1.Instances.Destroy:output_type -> compute.driver.v1.DestroyInstanceResponse
-	52, // 78: compute.driver.v1.Instances.SetPower:output_type -> compute.driver.v1.SetInstancePowerResponse
-	54, // 79: compute.driver.v1.Instances.Watch:output_type -> compute.driver.v1.WatchInstancesResponse
-	64, // [64:80] is the sub-list for method output_type
-	48, // [48:64] is the sub-list for method input_type
-	48, // [48:48] is the sub-list for extension type_name
-	48, // [48:48] is the sub-list for extension extendee
-	0,  // [0:48] is the sub-list for field type_name
+	60, // 9: compute.driver.v1.UpdateProviderTreeResponse.product_names:type_name -> compute.driver.v1.UpdateProviderTreeResponse.ProductNamesEntry
+	26, // 10: compute.driver.v1.ReshapeStepRequest.tree:type_name -> compute.driver.v1.ProviderTree
+	30, // 11: compute.driver.v1.ReshapeStepRequest.allocations:type_name -> compute.driver.v1.Allocations
+	26, // 12: compute.driver.v1.ReshapeStepResponse.tree:type_name -> compute.driver.v1.ProviderTree
+	30, // 13: compute.driver.v1.ReshapeStepResponse.allocations:type_name -> compute.driver.v1.Allocations
+	61, // 14: compute.driver.v1.ReshapeStepResponse.class_renames:type_name -> compute.driver.v1.ReshapeStepResponse.ClassRenamesEntry
+	26, // 15: compute.driver.v1.GuestsRequest.tree:type_name -> compute.driver.v1.ProviderTree
+	22, // 16: compute.driver.v1.GuestsResponse.guests:type_name -> compute.driver.v1.Guest
+	23, // 17: compute.driver.v1.Guest.resources:type_name -> compute.driver.v1.GuestResources
+	62, // 18: compute.driver.v1.GuestResources.resources:type_name -> compute.driver.v1.GuestResources.ResourcesEntry
+	15, // 19: compute.driver.v1.NodeDeletedRequest.node:type_name -> compute.driver.v1.Node
+	27, // 20: compute.driver.v1.ProviderTree.providers:type_name -> compute.driver.v1.ResourceProvider
+	63, // 21: compute.driver.v1.ResourceProvider.inventories:type_name -> compute.driver.v1.ResourceProvider.InventoriesEntry
+	29, // 22: compute.driver.v1.ResourceProvider.resources:type_name -> compute.driver.v1.NamedResource
+	64, // 23: compute.driver.v1.Allocations.consumers:type_name -> compute.driver.v1.Allocations.ConsumersEntry
+	65, // 24: compute.driver.v1.ConsumerAllocations.resources:type_name -> compute.driver.v1.ConsumerAllocations.ResourcesEntry
+	66, // 25: compute.driver.v1.Resources.amounts:type_name -> compute.driver.v1.Resources.AmountsEntry
+	35, // 26: compute.driver.v1.WatchResponse.changed:type_name -> compute.driver.v1.Changed
+	36, // 27: compute.driver.v1.WatchResponse.heartbeat:type_name -> compute.driver.v1.Heartbeat
+	39, // 28: compute.driver.v1.ReshapeFailed.offenders:type_name -> compute.driver.v1.Offender
+	41, // 29: compute.driver.v1.ConfigError.more:type_name -> compute.driver.v1.ConfigError
+	0,  // 30: compute.driver.v1.Instance.power_state:type_name -> compute.driver.v1.PowerState
+	42, // 31: compute.driver.v1.ListInstancesResponse.instances:type_name -> compute.driver.v1.Instance
+	47, // 32: compute.driver.v1.SpawnInstanceRequest.spec:type_name -> compute.driver.v1.InstanceSpec
+	26, // 33: compute.driver.v1.SpawnInstanceRequest.tree:type_name -> compute.driver.v1.ProviderTree
+	42, // 34: compute.driver.v1.SpawnInstanceResponse.instance:type_name -> compute.driver.v1.Instance
+	48, // 35: compute.driver.v1.InstanceSpec.flavor:type_name -> compute.driver.v1.Flavor
+	67, // 36: compute.driver.v1.InstanceSpec.allocations:type_name -> compute.driver.v1.InstanceSpec.AllocationsEntry
+	68, // 37: compute.driver.v1.InstanceSpec.image_properties:type_name -> compute.driver.v1.InstanceSpec.ImagePropertiesEntry
+	69, // 38: compute.driver.v1.InstanceSpec.metadata:type_name -> compute.driver.v1.InstanceSpec.MetadataEntry
+	70, // 39: compute.driver.v1.Flavor.extra_specs:type_name -> compute.driver.v1.Flavor.ExtraSpecsEntry
+	0,  // 40: compute.driver.v1.SetInstancePowerRequest.power_state:type_name -> compute.driver.v1.PowerState
+	42, // 41: compute.driver.v1.SetInstancePowerResponse.instance:type_name -> compute.driver.v1.Instance
+	55, // 42: compute.driver.v1.WatchInstancesResponse.instance:type_name -> compute.driver.v1.InstanceEvent
+	36, // 43: compute.driver.v1.WatchInstancesResponse.heartbeat:type_name -> compute.driver.v1.Heartbeat
+	32, // 44: compute.driver.v1.GuestResources.ResourcesEntry.value:type_name -> compute.driver.v1.Resources
+	28, // 45: compute.driver.v1.ResourceProvider.InventoriesEntry.value:type_name -> compute.driver.v1.Inventory
+	31, // 46: compute.driver.v1.Allocations.ConsumersEntry.value:type_name -> compute.driver.v1.ConsumerAllocations
+	32, // 47: compute.driver.v1.ConsumerAllocations.ResourcesEntry.value:type_name -> compute.driver.v1.Resources
+	32, // 48: compute.driver.v1.InstanceSpec.AllocationsEntry.value:type_name -> compute.driver.v1.Resources
+	1,  // 49: compute.driver.v1.Plugin.Info:input_type -> compute.driver.v1.InfoRequest
+	3,  // 50: compute.driver.v1.Plugin.ConfigSchema:input_type -> compute.driver.v1.ConfigSchemaRequest
+	5,  // 51: compute.driver.v1.Plugin.Configure:input_type -> compute.driver.v1.ConfigureRequest
+	8,  // 52: compute.driver.v1.Plugin.Health:input_type -> compute.driver.v1.HealthRequest
+	11, // 53: compute.driver.v1.Plugin.Shutdown:input_type -> compute.driver.v1.ShutdownRequest
+	13, // 54: compute.driver.v1.Driver.AvailableNodes:input_type -> compute.driver.v1.AvailableNodesRequest
+	16, // 55: compute.driver.v1.Driver.UpdateProviderTree:input_type -> compute.driver.v1.UpdateProviderTreeRequest
+	18, // 56: compute.driver.v1.Driver.ReshapeStep:input_type -> compute.driver.v1.ReshapeStepRequest
+	20, // 57: compute.driver.v1.Driver.Guests:input_type -> compute.driver.v1.GuestsRequest
+	24, // 58: compute.driver.v1.Driver.NodeDeleted:input_type -> compute.driver.v1.NodeDeletedRequest
+	33, // 59: compute.driver.v1.Driver.Watch:input_type -> compute.driver.v1.WatchRequest
+	43, // 60: compute.driver.v1.Instances.List:input_type -> compute.driver.v1.ListInstancesRequest
+	45, // 61: compute.driver.v1.Instances.Spawn:input_type -> compute.driver.v1.SpawnInstanceRequest
+	49, // 62: compute.driver.v1.Instances.Destroy:input_type -> compute.driver.v1.DestroyInstanceRequest
+	51, // 63: compute.driver.v1.Instances.SetPower:input_type -> compute.driver.v1.SetInstancePowerRequest
+	53, // 64: compute.driver.v1.Instances.Watch:input_type -> compute.driver.v1.WatchInstancesRequest
+	2,  // 65: compute.driver.v1.Plugin.Info:output_type -> compute.driver.v1.InfoResponse
+	4,  // 66: compute.driver.v1.Plugin.ConfigSchema:output_type -> compute.driver.v1.ConfigSchemaResponse
+	7,  // 67: compute.driver.v1.Plugin.Configure:output_type -> compute.driver.v1.ConfigureResponse
+	9,  // 68: compute.driver.v1.Plugin.Health:output_type -> compute.driver.v1.HealthResponse
+	12, // 69: compute.driver.v1.Plugin.Shutdown:output_type -> compute.driver.v1.ShutdownResponse
+	14, // 70: compute.driver.v1.Driver.AvailableNodes:output_type -> compute.driver.v1.AvailableNodesResponse
+	17, // 71: compute.driver.v1.Driver.UpdateProviderTree:output_type -> compute.driver.v1.UpdateProviderTreeResponse
+	19, // 72: compute.driver.v1.Driver.ReshapeStep:output_type -> compute.driver.v1.ReshapeStepResponse
+	21, // 73: compute.driver.v1.Driver.Guests:output_type -> compute.driver.v1.GuestsResponse
+	25, // 74: compute.driver.v1.Driver.NodeDeleted:output_type -> compute.driver.v1.NodeDeletedResponse
+	34, // 75: compute.driver.v1.Driver.Watch:output_type -> compute.driver.v1.WatchResponse
+	44, // 76: compute.driver.v1.Instances.List:output_type -> compute.driver.v1.ListInstancesResponse
+	46, // 77: compute.driver.v1.Instances.Spawn:output_type -> compute.driver.v1.SpawnInstanceResponse
+	50, // 78: compute.driver.v1.Instances.Destroy:output_type -> compute.driver.v1.DestroyInstanceResponse
+	52, // 79: compute.driver.v1.Instances.SetPower:output_type -> compute.driver.v1.SetInstancePowerResponse
+	54, // 80: compute.driver.v1.Instances.Watch:output_type -> compute.driver.v1.WatchInstancesResponse
+	65, // [65:81] is the sub-list for method output_type
+	49, // [49:65] is the sub-list for method input_type
+	49, // [49:49] is the sub-list for extension type_name
+	49, // [49:49] is the sub-list for extension extendee
+	0,  // [0:49] is the sub-list for field type_name
 }
 
 func init() { file_plugins_proto_driver_v1_driver_proto_init() }
@@ -3815,7 +3832,7 @@ func file_plugins_proto_driver_v1_driver_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_plugins_proto_driver_v1_driver_proto_rawDesc), len(file_plugins_proto_driver_v1_driver_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   69,
+			NumMessages:   70,
 			NumExtensions: 0,
 			NumServices:   3,
 		},
