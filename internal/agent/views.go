@@ -92,7 +92,7 @@ func (a *Agent) Tree(ctx context.Context) (control.Tree, error) {
 	for _, d := range a.drivers.active() {
 		status := d.tracker.Status()
 		for _, n := range status.Nodes {
-			out.Nodes = append(out.Nodes, a.nodeTree(ctx, d.name, n))
+			out.Nodes = append(out.Nodes, a.nodeTree(ctx, d, n))
 		}
 		if len(status.Nodes) == 0 && status.Error != "" {
 			out.Nodes = append(out.Nodes, control.NodeTree{Node: "driver " + d.name, Driver: d.name, Error: status.Error})
@@ -101,8 +101,8 @@ func (a *Agent) Tree(ctx context.Context) (control.Tree, error) {
 	return out, nil
 }
 
-func (a *Agent) nodeTree(ctx context.Context, driver string, n resourcetracker.NodeStatus) control.NodeTree {
-	out := control.NodeTree{Node: n.Name, UUID: n.UUID, Driver: driver}
+func (a *Agent) nodeTree(ctx context.Context, d active, n resourcetracker.NodeStatus) control.NodeTree {
+	out := control.NodeTree{Node: n.Name, UUID: n.UUID, Driver: d.name}
 	ctx, cancel := context.WithTimeout(ctx, treeTimeout)
 	defer cancel()
 	tree, err := a.placement.TreeOf(ctx, n.UUID)
@@ -123,6 +123,7 @@ func (a *Agent) nodeTree(ctx context.Context, driver string, n resourcetracker.N
 		out.Stale = err.Error()
 	}
 	out.Providers = []control.Provider{}
+	names := d.plugin.ProductNames(n.Name)
 	for _, uuid := range tree.Subtree(n.UUID) {
 		p, _ := tree.Provider(uuid)
 		if p.Generation == providertree.NoGeneration { // in a cached tree: not created yet
@@ -135,7 +136,9 @@ func (a *Agent) nodeTree(ctx context.Context, driver string, n resourcetracker.N
 				out.Stale = err.Error()
 			}
 		}
-		out.Providers = append(out.Providers, providerView(p, used))
+		view := providerView(p, used)
+		view.ProductName = names[p.Name]
+		out.Providers = append(out.Providers, view)
 	}
 	return out
 }

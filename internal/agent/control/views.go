@@ -62,10 +62,12 @@ func (t Tree) Unread() bool {
 
 // Provider is one resource provider.
 type Provider struct {
-	UUID        string      `json:"uuid"`
-	Name        string      `json:"name"`
-	Parent      string      `json:"parent_provider_uuid,omitempty"`
-	Generation  int64       `json:"generation"`
+	UUID       string `json:"uuid"`
+	Name       string `json:"name"`
+	Parent     string `json:"parent_provider_uuid,omitempty"`
+	Generation int64  `json:"generation"`
+	// ProductName is what the hardware is called, as the driver last reported it; "" if unknown.
+	ProductName string      `json:"product_name,omitempty"`
 	Inventories []Inventory `json:"inventories"`
 	Traits      []string    `json:"traits"`
 	Aggregates  []string    `json:"aggregates"`

@@ -128,7 +128,7 @@ func PluginPass(w io.Writer, pass host.Pass, n int) error {
 		}
 		if n == 1 && node.Tree != nil {
 			p.line("")
-			p.tree(node.Tree)
+			p.tree(node.Tree, node.ProductNames)
 		}
 	}
 	return p.err
@@ -168,10 +168,12 @@ func PluginLog(w io.Writer, line []byte) error {
 }
 
 // tree prints a tree that is not in Placement.
-func (p *printer) tree(tree *providertree.Tree) {
+func (p *printer) tree(tree *providertree.Tree, productNames map[string]string) {
 	children := map[string][]control.Provider{}
 	for rp := range tree.All() {
-		view := control.Provider{UUID: rp.UUID, Name: rp.Name, Parent: rp.ParentUUID, Generation: rp.Generation, Traits: rp.Traits, Aggregates: rp.Aggregates}
+		view := control.Provider{
+			UUID: rp.UUID, Name: rp.Name, Parent: rp.ParentUUID, Generation: rp.Generation, Traits: rp.Traits, Aggregates: rp.Aggregates, ProductName: productNames[rp.Name],
+		}
 		for _, class := range slices.Sorted(maps.Keys(rp.Inventories)) {
 			i := rp.Inventories[class]
 			none := int64(0)

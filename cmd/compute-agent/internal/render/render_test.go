@@ -46,7 +46,7 @@ func sample() control.Tree {
 				inventory("DISK_GB", 251, 0, 1, 20), inventory("MEMORY_MB", 24000, 512, 1, 4096), inventory("VCPU", 2, 0, 4, 3),
 			}},
 			{UUID: uuid(2), Name: "cn1_numa_0", Parent: uuid(1), Generation: 3},
-			{UUID: uuid(3), Name: "cn1_pci_0000_84_00_0", Parent: uuid(2), Generation: 4, Inventories: []control.Inventory{inventory("VGPU", 16, 0, 1, -1)}},
+			{UUID: uuid(3), Name: "cn1_pci_0000_84_00_0", Parent: uuid(2), Generation: 4, ProductName: "NVIDIA Corporation TU104GL [Tesla T4]", Inventories: []control.Inventory{inventory("VGPU", 16, 0, 1, -1)}},
 			{UUID: uuid(4), Name: "cn1_numa_1", Parent: uuid(1), Generation: 3, Traits: []string{"HW_NUMA_ROOT"}},
 		}},
 		{Node: "cn2", UUID: uuid(5), Driver: "libvirt", Error: "placement is unavailable"},
@@ -64,6 +64,19 @@ func TestTree(t *testing.T) {
 	var b bytes.Buffer
 	if err := render.Tree(&b, control.Tree{}, render.TreeOptions{}); err != nil || b.Len() == 0 {
 		t.Error("an empty tree prints nothing")
+	}
+}
+
+// TestTreeEscapesProductNames: a name neither controls the terminal nor forges a line.
+func TestTreeEscapesProductNames(t *testing.T) {
+	tree := sample()
+	tree.Nodes[0].Providers[0].ProductName = "evil\x1b[2J\ncn9"
+	var b bytes.Buffer
+	if err := render.Tree(&b, tree, render.TreeOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if first, _, _ := strings.Cut(b.String(), "\n"); !strings.HasSuffix(first, `  generation 12  evil\u001b[2J\ncn9`) {
+		t.Errorf("got %q", first)
 	}
 }
 

@@ -69,7 +69,7 @@ func (p *printer) line(format string, args ...any) {
 // provider prints a provider and its children. first is the prefix of its first line, rest that of
 // all others.
 func (p *printer) provider(rp control.Provider, children map[string][]control.Provider, first, rest string, opts TreeOptions) {
-	p.line("%s%s  %s  generation %d", first, rp.Name, rp.UUID, rp.Generation)
+	p.line("%s%s  %s  generation %d  %s", first, rp.Name, rp.UUID, rp.Generation, rp.ProductName)
 	below := children[rp.UUID]
 	bar := rest + "│ "
 	if len(below) == 0 {
