@@ -263,7 +263,7 @@ func (l *hostDevices) configure() {
 			continue
 		}
 		spec := fmt.Sprintf("  { vendor_id = %q, product_id = %q },", d.VendorID, d.ProductID)
-		if text := d.title(); text != "" {
+		if text := d.productName(); text != "" {
 			spec += " # " + text
 		}
 		if !slices.Contains(specs, spec) {
@@ -276,8 +276,10 @@ func (l *hostDevices) configure() {
 	}
 }
 
-// title names a device, "" if it has no names.
-func (d hostDevice) title() string { return strings.TrimSpace(d.Vendor + " " + d.Product) }
+// productName names a device, "" if it has no names.
+func (d hostDevice) productName() string {
+	return discovery.Label{Vendor: d.Vendor, Product: d.Product}.ProductName()
+}
 
 func (l hostDevices) print(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
@@ -301,7 +303,7 @@ func (l hostDevices) print(w io.Writer) error {
 		list = slices.DeleteFunc(slices.Clone(list), func(d hostDevice) bool { return d.PhysicalFunction != "" })
 		table(title, "ADDRESS   PRODUCT   CLASS   CELL   DRIVER   IOMMU   VFS", len(list), func(i int) []any {
 			d := list[i]
-			return []any{d.Address, cmp.Or(d.title(), d.VendorID+":"+d.ProductID), or(d.Class), cellText(d.Cell), or(d.Driver), or(d.IOMMUGroup), d.functions()}
+			return []any{d.Address, cmp.Or(d.productName(), d.VendorID+":"+d.ProductID), or(d.Class), cellText(d.Cell), or(d.Driver), or(d.IOMMUGroup), d.functions()}
 		})
 	}
 	table("Processors", "PACKAGE   MODEL   VENDOR   FLAGS", len(l.Processors), func(i int) []any {

@@ -164,11 +164,13 @@ func discoverMemory(a answers, root discovery.Root, d *discrepancies) (uint64, e
 	return kib, nil
 }
 
+// invented reports whether the host's devices are those of libvirt's test driver.
+func (f facts) invented(cfg config) bool { return f.hypervisor == testDriver && cfg.Chroot == "/" }
+
 // discoverMachine reads /sys and compares it with libvirt. If libvirt's host is invented and chroot
 // is not set, it uses libvirt's host, which has no NUMA cells and no CPU topology.
 func (d *Driver) discoverMachine(ctx context.Context, cfg config, l *hypervisor.Link, f *facts) error {
-	invented := f.hypervisor == testDriver
-	if invented && cfg.Chroot == "/" {
+	if f.invented(cfg) {
 		devices, err := nodeDevices(ctx, l)
 		if err != nil {
 			return err
@@ -188,7 +190,7 @@ func (d *Driver) discoverMachine(ctx context.Context, cfg config, l *hypervisor.
 	d.broken = ""
 	f.machine, f.sev = host.Machine(f.caps.Arch), host.KVM.SEV
 	f.threaded = threaded(f.machine)
-	if invented {
+	if f.hypervisor == testDriver {
 		return nil
 	}
 	d.checkThreads(*f)

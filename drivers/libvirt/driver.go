@@ -27,6 +27,7 @@ type Driver struct {
 	// State kept from pass to pass. Passes never overlap.
 	known            remembered
 	deviceComparison deviceComparison
+	labels           deviceLabels
 	domainCache      domainCache
 	discrepancies    discrepancies
 	disks            disks
@@ -41,6 +42,7 @@ type Driver struct {
 	link         *hypervisor.Link
 	warnings     []plugins.Warning
 	capabilities map[string]bool
+	productNames map[string]string
 	renames      plugins.ClassRenames
 }
 
@@ -49,6 +51,7 @@ var (
 	_ plugins.LayoutVersioner    = (*Driver)(nil)
 	_ plugins.Renamer            = (*Driver)(nil)
 	_ plugins.CapabilityReporter = (*Driver)(nil)
+	_ plugins.ProductNamer       = (*Driver)(nil)
 	_ plugins.Watcher            = (*Driver)(nil)
 	_ plugins.HealthChecker      = (*Driver)(nil)
 	_ plugins.Warner             = (*Driver)(nil)
@@ -149,6 +152,7 @@ func (d *Driver) UpdateProviderTree(ctx context.Context, tree *providertree.Tree
 	if err != nil {
 		return nil, fmt.Errorf("node %q: %w", node, err)
 	}
+	d.nameProducts(cfg, c)
 	return after, nil
 }
 

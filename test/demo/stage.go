@@ -112,15 +112,15 @@ func (s *stage) asks(path, gist string) {
 
 // block prints output, indented. Lines that are too long go on below, further in.
 func (s *stage) block(output string) {
-	const width = 116
+	const width = 121 // with the indent
 	for line := range strings.Lines(output) {
 		line = strings.TrimRight(line, " \n")
 		if line == "" {
 			continue
 		}
 		indent := "    "
-		for len([]rune(line)) > width {
-			cut := strings.LastIndex(string([]rune(line)[:width]), " ")
+		for len(indent)+len([]rune(line)) > width {
+			cut := strings.LastIndex(string([]rune(line)[:width-len(indent)]), " ")
 			if strings.TrimSpace(line[:max(cut, 0)]) == "" {
 				break // one long word
 			}

@@ -31,6 +31,9 @@ type Label struct {
 	IOMMUGroup, Bridge string
 }
 
+// ProductName is vendor and product, "" if neither is known.
+func (l Label) ProductName() string { return strings.TrimSpace(l.Vendor + " " + l.Product) }
+
 // pciDatabases are where distributions have the database of PCI ids.
 var pciDatabases = []string{"/usr/share/hwdata/pci.ids", "/usr/share/misc/pci.ids"}
 
