@@ -3,6 +3,7 @@
 package sqldb
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // lockFile is the file PATH-lock, locked for as long as the database is open. The kernel unlocks it
@@ -68,6 +70,24 @@ func lock(path string, exclusively, create bool) (*lockFile, error) {
 		l.sign("")
 	}
 	return l, nil
+}
+
+// lockSoon takes the lock exclusively, and creates its file. A holder without an admin socket can
+// be a command that has the database for a moment, such as a backup, or a server that just ends: it
+// is waited for, up to two seconds. A server that runs is an error at once.
+func lockSoon(ctx context.Context, path string) (*lockFile, error) {
+	const tries, pause = 40, 50 * time.Millisecond
+	for i := 0; ; i++ {
+		l, err := lock(path, true, true)
+		if i == tries || !errors.Is(err, ErrLocked) || i > 0 && HolderOf(path).Socket != "" {
+			return l, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(pause):
+		}
+	}
 }
 
 // giveToOwner gives a file of root's to the owner of the database, as SQLite does with its own

@@ -117,7 +117,7 @@ func (db *DB) take(ctx context.Context, o Options) error {
 		}
 	}
 	var err error
-	if db.lock, err = lock(db.path, true, true); err != nil {
+	if db.lock, err = lockSoon(ctx, db.path); err != nil {
 		return err
 	}
 	if err := db.checkNew(); err != nil {

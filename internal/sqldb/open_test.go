@@ -18,6 +18,7 @@ import (
 	"strings"
 	"testing"
 	"testing/fstest"
+	"testing/synctest"
 
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 	"github.com/compute-agent/compute-agent/test/testproc"
@@ -91,6 +92,40 @@ func child(t *testing.T, how, path, says string) {
 	if (err == nil) != (says == "") || !strings.Contains(string(out), says) {
 		t.Errorf("a process that opens it by %s: %v, %q; want %q", how, err, out, says)
 	}
+}
+
+// TestOpenWaitsForACommand: a process that starts while a command has the file, such as a backup,
+// opens it as soon as that has ended. One that does not end is an error.
+func TestOpenWaitsForACommand(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "kit.db")
+	must(t, open(t, path).Close())
+	synctest.Test(t, func(t *testing.T) {
+		for _, ends := range []bool{true, false} {
+			release, err := sqldb.Hold(t.Context(), path)
+			must(t, err)
+			opened := make(chan error, 1)
+			go func() {
+				db, err := sqldb.Open(t.Context(), path, options())
+				if err == nil {
+					err = db.Close()
+				}
+				opened <- err
+			}()
+			synctest.Wait()
+			if len(opened) != 0 {
+				t.Fatalf("it did not wait: %v", <-opened)
+			}
+			if ends {
+				must(t, release())
+			}
+			if err := <-opened; ends && err != nil || !ends && !errors.Is(err, sqldb.ErrLocked) {
+				t.Errorf("the command ends: %v; then: %v", ends, err)
+			}
+			if !ends {
+				must(t, release())
+			}
+		}
+	})
 }
 
 // TestOneProcess: a database that is open is refused to other processes, ours and others, and to a
