@@ -258,6 +258,9 @@ func TestReserve(t *testing.T) {
 			if _, err := l.Update(ctx, create("p")); !errors.Is(err, tc.fails) {
 				t.Errorf("got %v, want %v", err, tc.fails)
 			}
+			if err := l.Close(); err != nil { // the writer releases after the answer
+				t.Error(err)
+			}
 			if !slices.Equal(store.calls, tc.want) {
 				t.Errorf("calls %q, want %q", store.calls, tc.want)
 			}
