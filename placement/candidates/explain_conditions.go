@@ -96,7 +96,9 @@ func unitsCondition(r Resource) condition {
 		met: func(p, _ *ledger.Provider, _ bool) bool {
 			inv, _ := p.Inventory(r.Class)
 			rule := inv.Limits().Units(r.Amount)
-			broken[rule] = true
+			if rule != providertree.RuleNone {
+				broken[rule] = true
+			}
 			return rule == providertree.RuleNone
 		},
 		note: func() string {
