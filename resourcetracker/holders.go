@@ -43,17 +43,11 @@ func (t *Tracker) holders(ctx context.Context, state *nodeState, draining []owne
 		if u.holders == nil {
 			all, err := placement.ConsumersOf(ctx, r.Provider)
 			if err != nil {
-				t.config.Logger.Debug().Str(
-					"driver",
-					t.config.Name,
-				).Str(
-					"provider",
-					r.Provider,
-				).Err(
-					err,
-				).Msg(
-					"Failed to read the consumers of inventory that drains, so they are not listed.",
-				)
+				t.config.Logger.Debug().
+					Str("driver", t.config.Name).
+					Str("provider", r.Provider).
+					Err(err).
+					Msg("Failed to read the consumers of inventory that drains, so they are not listed.")
 				continue
 			}
 			u.holders = map[string][]string{}

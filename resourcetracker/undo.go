@@ -303,26 +303,13 @@ func (t *Tracker) resolveJournal(ctx context.Context, node plugins.Node) error {
 		if outcome == reportclient.ReshapeUnknown {
 			level = zerolog.WarnLevel
 		}
-		t.config.Logger.WithLevel(
-			level,
-		).Str(
-			"driver",
-			t.config.Name,
-		).Str(
-			"node",
-			node.Name,
-		).Int64(
-			"reshape",
-			e.ID,
-		).Time(
-			"begun",
-			e.Begun,
-		).Str(
-			"outcome",
-			string(outcome),
-		).Msg(
-			resolved[outcome],
-		)
+		t.config.Logger.WithLevel(level).
+			Str("driver", t.config.Name).
+			Str("node", node.Name).
+			Int64("reshape", e.ID).
+			Time("begun", e.Begun).
+			Str("outcome", string(outcome)).
+			Msg(resolved[outcome])
 	}
 	return nil
 }

@@ -35,30 +35,17 @@ func (s *Scheduler) discoverAndLog(ctx context.Context) {
 		var report DiscoverReport
 		report, err = Discover(ctx, s.o.Store, s.o.Gatherer, cells)
 		for _, n := range report.Mapped {
-			s.o.Logger.Info().Str(
-				"host",
-				n.Host,
-			).Str(
-				"node",
-				n.Name,
-			).Str(
-				"uuid",
-				n.UUID,
-			).Str(
-				"cell",
-				nameOf(cells, n.CellUUID),
-			).Str(
-				"cell_uuid",
-				n.CellUUID,
-			).Msg(
-				"Mapped a new host to its cell.",
-			)
+			s.o.Logger.Info().
+				Str("host", n.Host).
+				Str("node", n.Name).
+				Str("uuid", n.UUID).
+				Str("cell", nameOf(cells, n.CellUUID)).
+				Str("cell_uuid", n.CellUUID).
+				Msg("Mapped a new host to its cell.")
 		}
 		for _, c := range s.newConflicts(report.Conflicts) {
 			s.o.Logger.Error().Err(c.Err).Str("host", c.Node.Host).Str("node", c.Node.Name).Str("cell", nameOf(cells, c.Node.CellUUID)).Str("cell_uuid", c.Node.CellUUID).
-				Msg(
-					"Cannot map a host, so it gets no servers: its name or node is mapped to another cell or host. Unmap it there (compute-agent cells manage), or have it report to that cell.",
-				)
+				Msg("Cannot map a host, so it gets no servers: its name or node is mapped to another cell or host. Unmap it there (compute-agent cells manage), or have it report to that cell.")
 		}
 	}
 	if err != nil && ctx.Err() == nil {

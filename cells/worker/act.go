@@ -122,18 +122,11 @@ func (w *Worker) setPower(ctx context.Context, s *server, item cellwire.WorkItem
 	case errors.Is(err, plugins.ErrInstanceNotFound):
 		// There is nothing to start or stop, and waiting brings nothing back: the owner sees that,
 		// and can go on from there.
-		w.log.Error().Str(
-			"instance",
-			s.uuid,
-		).Str(
-			"node",
-			node.Name,
-		).Stringer(
-			"power",
-			to,
-		).Msg(
-			"The guest of a server does not exist. Its power state is reported as NOSTATE, and it is not created again.",
-		)
+		w.log.Error().
+			Str("instance", s.uuid).
+			Str("node", node.Name).
+			Stringer("power", to).
+			Msg("The guest of a server does not exist. Its power state is reported as NOSTATE, and it is not created again.")
 		is.Power = plugins.PowerNoState
 	case errors.As(err, &fault):
 		return fmt.Errorf("%w: bringing the guest to %s: %w", errNeedsOperator, to, err)

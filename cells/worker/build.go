@@ -125,9 +125,7 @@ func (w *Worker) abandon(ctx context.Context, s *server, item cellwire.WorkItem,
 	case guest == nil:
 	case guest.Power == plugins.PowerRunning || guest.Power == plugins.PowerPaused || guest.Power == plugins.PowerSuspended:
 		w.log.Error().Str("instance", s.uuid).Str("node", node.Name).Str("reason", details).
-			Msg(
-				"A server cannot be built, but its guest exists and has been started. The guest is kept and reported as created; `compute-agent allocations audit` shows which allocations it lacks.",
-			)
+			Msg("A server cannot be built, but its guest exists and has been started. The guest is kept and reported as created; `compute-agent allocations audit` shows which allocations it lacks.")
 		w.report(s, item, cellwire.Report{Kind: cellwire.ReportSpawned, PowerState: guest.Power})
 		return nil
 	case !w.attempted(s):
@@ -167,18 +165,11 @@ func (w *Worker) fail(ctx context.Context, s *server, item cellwire.WorkItem, fa
 	if err := w.cfg.Allocations.Remove(ctx, s.uuid); err != nil {
 		return fmt.Errorf("%s; removing its allocations: %w", fault.Message, err)
 	}
-	w.log.Warn().Str(
-		"instance",
-		s.uuid,
-	).Str(
-		"reason",
-		fault.Message,
-	).Str(
-		"details",
-		fault.Details,
-	).Msg(
-		"Cannot build a server on this host. Its allocations are removed, and the failure is reported to the cell.",
-	)
+	w.log.Warn().
+		Str("instance", s.uuid).
+		Str("reason", fault.Message).
+		Str("details", fault.Details).
+		Msg("Cannot build a server on this host. Its allocations are removed, and the failure is reported to the cell.")
 	w.report(s, item, cellwire.Report{Kind: cellwire.ReportFailed, PowerState: plugins.PowerNoState, Fault: &fault})
 	return nil
 }

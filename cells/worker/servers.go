@@ -88,15 +88,10 @@ func (w *Worker) merge(ctx context.Context, work cellwire.Work) bool {
 			return false
 		}
 		if w.epoch != "" {
-			w.log.Warn().Str(
-				"from",
-				w.epoch,
-			).Str(
-				"to",
-				work.Epoch,
-			).Msg(
-				"The cell has another database. Reloading the desired state of this host from it; guests that it does not list are kept.",
-			)
+			w.log.Warn().
+				Str("from", w.epoch).
+				Str("to", work.Epoch).
+				Msg("The cell has another database. Reloading the desired state of this host from it; guests that it does not list are kept.")
 			w.outbox.clear() // they speak of rows of the other one
 			signal(w.heartbeatNow)
 		}

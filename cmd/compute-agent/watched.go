@@ -92,14 +92,10 @@ func serveWatched(ctx context.Context, w watched, log zerolog.Logger) (stop func
 	}
 	l, err := adminListener(ctx, w.socket)
 	if err != nil {
-		log.Warn().Err(
-			err,
-		).Str(
-			"socket",
-			w.socket,
-		).Msg(
-			w.what + " has no admin socket: its " + w.asked + " are not available there, and commands on its database require that it is stopped. Give each service its own writable runtime directory (--runtime-dir).",
-		)
+		log.Warn().
+			Err(err).
+			Str("socket", w.socket).
+			Msg(w.what + " has no admin socket: its " + w.asked + " are not available there, and commands on its database require that it is stopped. Give each service its own writable runtime directory (--runtime-dir).")
 		return stop, nil
 	}
 	serve("admin socket", l, w.admin)

@@ -183,12 +183,9 @@ func (d *Driver) logWarnings(ctx context.Context, f facts) {
 	d.mu.Unlock()
 	if d.loggedDisk != f.disk.Path {
 		d.loggedDisk = f.disk.Path
-		logger.Info().Str(
-			"directory",
-			f.disk.Path,
-		).Msg(
-			"DISK_GB is the size of this directory's file system. If guests' disks are elsewhere, set instances_path in the libvirt driver's configuration.",
-		)
+		logger.Info().
+			Str("directory", f.disk.Path).
+			Msg("DISK_GB is the size of this directory's file system. If guests' disks are elsewhere, set instances_path in the libvirt driver's configuration.")
 	}
 }
 

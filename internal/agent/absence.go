@@ -153,11 +153,9 @@ func (a *Agent) checkDrivers(now time.Time) time.Time {
 	if text := words(failed); text != a.absence.problem {
 		a.absence.problem = text
 		if failed != nil {
-			a.log.Error().Err(
-				failed,
-			).Msg(
-				"The state directory is not writable, so nodes are not disabled or enabled when a driver becomes unavailable or available. The agent retries.",
-			)
+			a.log.Error().
+				Err(failed).
+				Msg("The state directory is not writable, so nodes are not disabled or enabled when a driver becomes unavailable or available. The agent retries.")
 		}
 	}
 	for _, d := range drivers {

@@ -46,15 +46,9 @@ func (a *Agent) Disable(ctx context.Context, r control.DisableRequest) (control.
 	onNode(
 		a.log.Warn(),
 		r.Node,
-	).Str(
-		"reason",
-		r.Reason,
-	).Str(
-		"by",
-		r.By,
-	).Msg(
-		"Disabled: no new instances are scheduled to " + hostOrNode(r.Node) + ". Running guests are not affected.",
-	)
+	).Str("reason", r.Reason).
+		Str("by", r.By).
+		Msg("Disabled: no new instances are scheduled to " + hostOrNode(r.Node) + ". Running guests are not affected.")
 	for _, d := range a.drivers.active() {
 		d.tracker.Refresh("the host was disabled")
 	}

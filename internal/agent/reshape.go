@@ -63,11 +63,8 @@ func (a *Agent) UndoReshape(ctx context.Context, id int64) error {
 	if err := undo(); err != nil {
 		return err
 	}
-	a.log.Warn().Int64(
-		"reshape",
-		id,
-	).Msg(
-		"A reshape was undone. If the driver still needs it, the next start of the agent makes it again: restore the driver's previous version or configuration first.",
-	)
+	a.log.Warn().
+		Int64("reshape", id).
+		Msg("A reshape was undone. If the driver still needs it, the next start of the agent makes it again: restore the driver's previous version or configuration first.")
 	return nil
 }

@@ -93,11 +93,9 @@ func (l *listener) run() {
 			if !errors.Is(err, syscall.ECONNABORTED) {
 				l.conns.evict()
 				if l.often.Allow("descriptors") {
-					l.log.Error().Err(
-						err,
-					).Msg(
-						"Cannot accept a connection: the process has reached its limit of open files. Connections without a request are closed; raise LimitNOFILE in the unit.",
-					)
+					l.log.Error().
+						Err(err).
+						Msg("Cannot accept a connection: the process has reached its limit of open files. Connections without a request are closed; raise LimitNOFILE in the unit.")
 				}
 			}
 			select {

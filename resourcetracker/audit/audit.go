@@ -238,14 +238,10 @@ func (a Auditor) remember(s discovery) {
 			continue
 		}
 		if err := a.Seen.Note(n.node.UUID, n.guests, time.Now()); err != nil {
-			a.Logger.Warn().Str(
-				"node",
-				n.node.Name,
-			).Err(
-				err,
-			).Msg(
-				"Failed to record the guests. Name orphaned allocations of guests removed from now on with --consumer to delete them.",
-			)
+			a.Logger.Warn().
+				Str("node", n.node.Name).
+				Err(err).
+				Msg("Failed to record the guests. Name orphaned allocations of guests removed from now on with --consumer to delete them.")
 		}
 	}
 }
