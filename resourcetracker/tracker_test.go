@@ -228,7 +228,7 @@ func TestNoLifeWithoutProgress(t *testing.T) {
 			t.Errorf("no life for %v in a pass that is within its deadline", age)
 		}
 		time.Sleep(3 * time.Minute)
-		// two deadlines and five seconds from the beginning there is none any more
+		// life ends two deadlines and five seconds after the beginning
 		if last := s.tracker.Beat().Sub(begin); last != 64*time.Second {
 			t.Errorf("the last life of a pass that hangs is after %v", last)
 		}

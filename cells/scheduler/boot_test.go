@@ -271,24 +271,11 @@ func TestLostRow(t *testing.T) {
 func TestLateAllocation(t *testing.T) {
 	w := begin(t, []int{1})
 	uuid := w.created()
-	w.plink.when(func(r *http.Request) fault {
-		if r.Method == http.MethodPut {
-			return late
-		}
-		return up
-	})
-	w.schedule()
-	queue := w.plink.queue
-	if len(queue) != 1 {
-		t.Fatalf("%d requests are on their way", len(queue))
-	}
-	w.plink.queue = nil // it arrives when this test says so
-	w.plink.set(up)
+	arrive := w.scheduleLate()
 	w.sites[1].link.set(refused)
 	w.pass(scheduler.DefaultGrace / 2)
 	w.schedule()
-	w.plink.queue = queue
-	w.plink.deliver()
+	arrive()
 	w.sites[1].link.set(up)
 	if m, _ := w.store.Mapping(ctx, uuid); m.CellUUID != apidb.Cell0UUID {
 		t.Errorf("it is mapped to %s", m.CellUUID)

@@ -47,16 +47,7 @@ func TestClaimOfAPlacementThatHung(t *testing.T) {
 func TestClaimOfAnEarlierAttempt(t *testing.T) {
 	w := begin(t, []int{1})
 	uuid := w.created()
-	w.plink.when(func(r *http.Request) fault {
-		if r.Method == http.MethodPut {
-			return late
-		}
-		return up
-	})
-	w.schedule()
-	queue := w.plink.queue
-	w.plink.queue = nil // it arrives when this test says so
-	w.plink.set(up)
+	arrive := w.scheduleLate()
 	w.pass(scheduler.DefaultGrace / 2)
 	w.scheduler.SetAfter(func(step string) error {
 		if step == "insert" {
@@ -69,8 +60,7 @@ func TestClaimOfAnEarlierAttempt(t *testing.T) {
 	if held, err := w.client.Allocations(ctx, uuid); err != nil || len(held.Allocations) > 0 {
 		t.Fatalf("it holds %+v %v", held, err)
 	}
-	w.plink.queue = queue
-	w.plink.deliver()
+	arrive()
 	if held, err := w.client.Allocations(ctx, uuid); err != nil || len(held.Allocations) == 0 {
 		t.Fatalf("it holds %+v %v: there is nothing to test", held, err)
 	}
@@ -91,16 +81,7 @@ func TestClaimOfAServerInCell0(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := begin(t, []int{1})
 			uuid := w.created()
-			w.plink.when(func(r *http.Request) fault {
-				if r.Method == http.MethodPut {
-					return late
-				}
-				return up
-			})
-			w.schedule()
-			queue := w.plink.queue
-			w.plink.queue = nil // it arrives when this test says so
-			w.plink.set(up)
+			arrive := w.scheduleLate()
 			w.sites[1].link.set(refused)
 			if c.restarts {
 				w.restart()
@@ -113,8 +94,7 @@ func TestClaimOfAServerInCell0(t *testing.T) {
 			if c.deleted {
 				w.must(w.delete(uuid, false))
 			}
-			w.plink.queue = queue
-			w.plink.deliver()
+			arrive()
 			w.sites[1].link.set(up)
 			if held, err := w.client.Allocations(ctx, uuid); err != nil || len(held.Allocations) == 0 {
 				t.Fatalf("it holds %+v %v: there is nothing to test", held, err)

@@ -152,8 +152,7 @@ func (s *Scheduler) Restore(ctx context.Context, m apidb.Mapping) (cellwire.Serv
 	return server, nil
 }
 
-// specOf is what a server was made with: its specification, or, where there is none any more, its
-// row.
+// specOf is what a server was made with: its specification, or, where that is gone, its row.
 func (s *Scheduler) specOf(ctx context.Context, uuid string, cell apidb.Cell) (apidb.RequestSpec, error) {
 	spec, err := s.o.Store.RequestSpec(ctx, uuid)
 	if !errors.Is(err, apidb.ErrNotFound) {

@@ -376,6 +376,29 @@ func (w *world) schedule() {
 	w.must(w.scheduler.Schedule(ctx))
 }
 
+// scheduleLate schedules while Placement gets requests for allocations late: one is still on its
+// way afterwards, and arrives with the function returned.
+func (w *world) scheduleLate() (arrive func()) {
+	w.t.Helper()
+	w.plink.when(func(r *http.Request) fault {
+		if r.Method == http.MethodPut {
+			return late
+		}
+		return up
+	})
+	w.schedule()
+	queue := w.plink.queue
+	if len(queue) != 1 {
+		w.t.Fatalf("%d requests are on their way", len(queue))
+	}
+	w.plink.queue = nil
+	w.plink.set(up)
+	return func() {
+		w.plink.queue = queue
+		w.plink.deliver()
+	}
+}
+
 // row is the server in the cell that it is mapped to.
 func (w *world) row(uuid string) cellwire.Server {
 	w.t.Helper()
