@@ -3,6 +3,8 @@
 package testproc
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -14,19 +16,22 @@ import (
 // ports for outgoing connections: one of those could take it while its process is down.
 func FreeAddress(t testing.TB) string {
 	t.Helper()
+	address, err := UnusedAddress(t.Context())
+	Check(t, err)
+	return address
+}
+
+// UnusedAddress is FreeAddress for what is no test.
+func UnusedAddress(ctx context.Context) (string, error) {
 	for range 100 {
 		address := fmt.Sprintf("127.0.0.1:%d", 10000+rand.IntN(20000))
-		l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", address)
+		l, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
 		if err != nil {
 			continue
 		}
-		if err := l.Close(); err != nil {
-			t.Fatal(err)
-		}
-		return address
+		return address, l.Close()
 	}
-	t.Fatal("no port is free")
-	return ""
+	return "", errors.New("no port is free")
 }
 
 // SocketDir returns a directory for sockets that is removed when the test ends. Its name is short:

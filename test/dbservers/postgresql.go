@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dbservers
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"net"
+	"net/url"
+	"path/filepath"
+	"strconv"
+
+	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx"
+)
+
+// postgreSQL is PostgreSQL, the newest version that is installed.
+type postgreSQL struct{}
+
+func (postgreSQL) String() string { return "PostgreSQL" }
+
+// programs returns the directory of PostgreSQL's programs, /usr/lib/postgresql/VERSION/bin.
+func (postgreSQL) programs() (string, error) {
+	const pattern = "/usr/lib/postgresql/*/bin/initdb"
+	found, err := filepath.Glob(pattern)
+	if err != nil {
+		return "", err
+	}
+	newest, dir := 0, ""
+	for _, path := range found {
+		bin := filepath.Dir(path)
+		if version, err := strconv.Atoi(filepath.Base(filepath.Dir(bin))); err == nil && version > newest {
+			newest, dir = version, bin
+		}
+	}
+	if dir == "" {
+		return "", missing(pattern, "postgresql")
+	}
+	return dir, nil
+}
+
+func (p postgreSQL) initialise(ctx context.Context, i *instance) error {
+	bin, err := p.programs()
+	if err != nil {
+		return err
+	}
+	password, err := i.write("password", i.password)
+	if err != nil {
+		return err
+	}
+	return i.program(ctx, filepath.Join(bin, "initdb"), "--pgdata="+i.data, "--no-sync", "--encoding=UTF8", "--locale=C",
+		"--username="+admin, "--auth=scram-sha-256", "--pwfile="+password)
+}
+
+func (p postgreSQL) command(i *instance) (string, []string, error) {
+	bin, err := p.programs()
+	if err != nil {
+		return "", nil, err
+	}
+	_, port, err := net.SplitHostPort(i.address)
+	args := []string{"-D", i.data}
+	settings := []string{
+		"listen_addresses=127.0.0.1", "port=" + port, "unix_socket_directories=", "max_connections=500", "timezone=UTC",
+		"dynamic_shared_memory_type=mmap", // files in the directory: a killed server leaves nothing elsewhere
+	}
+	if !i.durable {
+		settings = append(settings, "fsync=off", "full_page_writes=off")
+	}
+	for _, s := range settings {
+		args = append(args, "-c", s)
+	}
+	return filepath.Join(bin, "postgres"), args, err
+}
+
+func (p postgreSQL) open(i *instance) (*sql.DB, error) {
+	return sql.Open("pgx", p.dsn(admin, i.password, i.address, "postgres"))
+}
+
+func (postgreSQL) create(database, password string) []string {
+	return []string{
+		fmt.Sprintf("CREATE ROLE %s LOGIN PASSWORD '%s'", database, password),
+		fmt.Sprintf("CREATE DATABASE %s OWNER %[1]s", database),
+	}
+}
+
+func (postgreSQL) drop(database string) []string {
+	return []string{"DROP DATABASE " + database + " WITH (FORCE)", "DROP ROLE " + database}
+}
+
+func (postgreSQL) dsn(user, password, address, database string) string {
+	return (&url.URL{Scheme: "postgres", User: url.UserPassword(user, password), Host: address, Path: "/" + database, RawQuery: "sslmode=disable"}).String()
+}

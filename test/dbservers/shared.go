@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dbservers
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// Each runs f for SQLite, MariaDB and PostgreSQL, as the subtests "sqlite", "mariadb" and
+// "postgresql". fresh makes an empty database, which lives as long as the test it is given, and
+// returns its DSN. For SQLite that is sqlite:///PATH of a file that does not exist yet.
+func Each(t *testing.T, f func(t *testing.T, fresh func(t testing.TB) string)) {
+	t.Helper()
+	engines := []struct {
+		name  string
+		fresh func(t testing.TB) string
+	}{{"sqlite", sqlite}, {"mariadb", MariaDB}, {"postgresql", PostgreSQL}}
+	for _, e := range engines {
+		t.Run(e.name, func(t *testing.T) { f(t, e.fresh) })
+	}
+}
+
+func sqlite(t testing.TB) string { return "sqlite://" + filepath.Join(t.TempDir(), "database.db") }
+
+// MariaDB makes an empty database on a MariaDB server that all tests of this process share, and
+// returns its DSN: mysql://USER:PASSWORD@127.0.0.1:PORT/NAME. The user owns this database and may
+// do nothing else. Both are gone when the test has ended.
+func MariaDB(t testing.TB) string {
+	t.Helper()
+	return sharedMariaDB.database(t)
+}
+
+// PostgreSQL does the same on a PostgreSQL server:
+// postgres://USER:PASSWORD@127.0.0.1:PORT/NAME?sslmode=disable.
+func PostgreSQL(t testing.TB) string {
+	t.Helper()
+	return sharedPostgreSQL.database(t)
+}
+
+var (
+	sharedMariaDB    = &shared{kind: mariaDB{}}
+	sharedPostgreSQL = &shared{kind: postgreSQL{}}
+)
+
+// shared is a server that is started when the first database is made, and ends with the process.
+type shared struct {
+	kind engine
+	made atomic.Int64 // databases
+
+	mu  sync.Mutex
+	srv *instance
+	err error
+}
+
+// server starts the server at the first call. A server that does not start is not tried again: it
+// would not start for the next test either.
+func (s *shared) server(t testing.TB) *instance {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.srv == nil && s.err == nil {
+		s.srv, s.err = start(context.WithoutCancel(t.Context()), s.kind, false)
+	}
+	if s.err != nil {
+		t.Fatalf("a shared database server: %v", s.err)
+	}
+	return s.srv
+}
+
+func (s *shared) database(t testing.TB) string {
+	t.Helper()
+	srv := s.server(t)
+	name := fmt.Sprintf("test%d", s.made.Add(1))
+	if err := srv.statements(t.Context(), srv.kind.create(name, srv.password)...); err != nil {
+		t.Fatalf("making a database on %s: %v\n%s", srv.kind, err, srv.tail())
+	}
+	t.Cleanup(func() {
+		// The test's context has ended.
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		if err := srv.statements(ctx, srv.kind.drop(name)...); err != nil {
+			t.Errorf("dropping a database of %s: %v\n%s", srv.kind, err, srv.tail())
+		}
+	})
+	return srv.kind.dsn(name, srv.password, srv.address, name)
+}
+
+// patience bounds every wait: after it, a test that hangs fails. Nothing is measured by it.
+const patience = 90 * time.Second
