@@ -10,7 +10,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 )
 
-//go:embed sql/*.sql
+//go:embed sql/*/*.sql
 var embedded embed.FS
 
 // applicationID marks files of the API database: "CAap".

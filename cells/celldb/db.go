@@ -21,7 +21,7 @@ import (
 // embedded are the steps of the schema, in the order of their names. One that was released never
 // changes.
 //
-//go:embed sql/*.sql
+//go:embed sql/*/*.sql
 var embedded embed.FS
 
 // applicationID marks the files of a cell's database ("cacl" in ASCII).

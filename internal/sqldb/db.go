@@ -5,6 +5,7 @@ package sqldb
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"net/url"
@@ -23,14 +24,10 @@ type DB struct {
 	lock           *lockFile
 	files          *databaseFiles
 	connectors     []*connector
+	connector      driver.Connector // to the servers
+	writes         string           // the table with the row that transactions lock, in a database of servers
 	extra          []*sql.DB
 	had, has       int // steps of the schema
-}
-
-// New makes a DB of connections to a database that several servers share: without a file, and so
-// without locks and protection. Its schema is up to date. where names it in errors.
-func New(d *Dialect, where string, writer, reader *sql.DB) *DB {
-	return &DB{Dialect: d, path: where, Writer: writer, Reader: reader}
 }
 
 var busyPragma = "busy_timeout(" + strconv.FormatInt(busyTimeout.Milliseconds(), 10) + ")"
@@ -52,13 +49,18 @@ func (db *DB) connect(most int, params url.Values) (*sql.DB, error) {
 	return pool, nil
 }
 
-// Connect makes one more connection for writing, with pragmas such as synchronous(NORMAL). It is
-// closed with the database. It must be called before the database is used by several goroutines.
+// Connect makes one more connection for writing, to a file with pragmas such as
+// synchronous(NORMAL). It is closed with the database. It must be called before the database is
+// used by several goroutines.
 func (db *DB) Connect(pragmas ...string) (*sql.DB, error) {
+	if db.Dialect.Shared {
+		return db.pool(1), nil
+	}
 	return db.connect(1, url.Values{"_txlock": {"immediate"}, "_pragma": pragmas})
 }
 
-// Path is where the file is, absolute and without symbolic links.
+// Path is where the file is, absolute and without symbolic links; or the address of a database of
+// servers, without its password.
 func (db *DB) Path() string { return db.path }
 
 // Steps is how many steps of the schema the database had when it was opened, and how many it has.
@@ -89,6 +91,8 @@ func explain(ended error, d *Dialect, means func(error) error, op, where string,
 		e.Database = where
 	case ended != nil && (errors.Is(err, ended) || errors.Is(err, sql.ErrTxDone) || d.Interrupted(err)):
 		return fmt.Errorf("%s %s: %w", op, where, ended)
+	case errors.Is(err, errUnknown):
+		e = &Error{Op: op, Database: where, Kind: ErrUnreachable, Err: err}
 	case errors.Is(err, ErrReplaced):
 		e = &Error{Op: op, Database: where, Kind: ErrReplaced, Err: err}
 	case errors.Is(err, sql.ErrConnDone), errors.Is(err, sql.ErrTxDone):
@@ -131,7 +135,14 @@ func (db *DB) Failed(err error) {
 // ProbeBy sets what runs the transaction by which it is found out whether writes work again, for an
 // owner that keeps the one connection of Writer to itself.
 func (db *DB) ProbeBy(run func(ctx context.Context, do func(context.Context, *sql.Tx) error) error) {
-	db.files.probeBy(func(ctx context.Context) error { return run(ctx, touch) })
+	do := touch
+	if db.Dialect.Shared {
+		do = func(ctx context.Context, tx *sql.Tx) error {
+			_, err := tx.ExecContext(ctx, "UPDATE "+db.writes+" SET beat = beat + 1 WHERE number = 0")
+			return err
+		}
+	}
+	db.files.probeBy(func(ctx context.Context) error { return run(ctx, do) })
 }
 
 // Problem is why writes fail now; nil when nothing is known that keeps them from succeeding.
@@ -145,13 +156,19 @@ func (db *DB) Problem() error {
 // Write runs f in a transaction that has no other writer beside it, and commits it. It returns nil
 // only if what was committed is in the files that the path names; otherwise the outcome of the
 // commit is not known. An error of f undoes all, and passes as it is unless it is of the database.
+// In a database of servers f may run more than once, so it must set its results each time.
 func (db *DB) Write(ctx context.Context, op string, f func(*sql.Tx) error) error {
 	return db.WriteOn(ctx, db.Writer, op, f)
 }
 
 // WriteOn is Write on a connection that Connect made.
 func (db *DB) WriteOn(ctx context.Context, on *sql.DB, op string, f func(*sql.Tx) error) error {
-	err := db.transaction(ctx, on, f)
+	var err error
+	if db.Dialect.Shared {
+		err = db.sharedWrite(ctx, on, f)
+	} else {
+		err = db.transaction(ctx, on, f)
+	}
 	db.Failed(err)
 	return db.Explain(ctx, op, err)
 }
@@ -176,7 +193,7 @@ func (db *DB) transaction(ctx context.Context, on *sql.DB, f func(*sql.Tx) error
 
 // Read runs f on one snapshot.
 func (db *DB) Read(ctx context.Context, op string, f func(*sql.Tx) error) error {
-	tx, err := db.Reader.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
+	tx, err := db.Reader.BeginTx(ctx, db.Dialect.Snapshot())
 	if err != nil {
 		return db.Explain(ctx, op, err)
 	}
@@ -224,12 +241,6 @@ func (db *DB) Close() error {
 	// removes it.
 	for i := len(db.extra) - 1; i >= 0; i-- {
 		errs = append(errs, db.extra[i].Close())
-	}
-	if db.extra == nil && db.lock == nil && db.Writer != nil { // made by New
-		errs = append(errs, db.Writer.Close())
-		if db.Reader != db.Writer {
-			errs = append(errs, db.Reader.Close())
-		}
 	}
 	db.files, db.extra = nil, nil
 	if db.lock != nil {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"strings"
 	"syscall"
 )
 
@@ -25,6 +26,8 @@ var (
 	ErrLocked = errors.New("it is locked by another process")
 	// ErrUnreachable: it cannot be opened or does not answer.
 	ErrUnreachable = errors.New("it cannot be opened")
+	// ErrDenied: the server does not let the user do it.
+	ErrDenied = errors.New("access was denied")
 	// ErrIO: reading or writing failed although there is space and permission.
 	ErrIO = errors.New("reading or writing it failed")
 	// ErrLost: the database is missing, or older than what was acknowledged from it.
@@ -101,6 +104,12 @@ func Reason(err error) string {
 		return "its file was deleted, renamed or replaced"
 	case errors.Is(kind, ErrFull):
 		return "no space is left on its disk"
+	case errors.Is(kind, ErrUnreachable) && shared(err):
+		return "its server does not answer"
+	case errors.Is(kind, ErrReadOnly) && shared(err):
+		return "its server is read-only"
+	case errors.Is(kind, ErrDenied):
+		return "its server denies access"
 	case errors.Is(kind, ErrReadOnly), errors.Is(kind, ErrUnreachable):
 		return "its files are read-only"
 	case errors.Is(kind, ErrCorrupt), errors.Is(kind, ErrNotDatabase):
@@ -109,6 +118,12 @@ func Reason(err error) string {
 		return "another process has it locked"
 	}
 	return "its disk fails"
+}
+
+// shared says that an error is of a database of servers.
+func shared(err error) bool {
+	e := new(Error)
+	return errors.As(err, &e) && strings.Contains(e.Database, "://")
 }
 
 // storageFailed reports whether the database, or the file system below it, could not do what it was
@@ -126,6 +141,10 @@ func kindOf(err error) error {
 	if errors.Is(err, ErrReplaced) {
 		return ErrReplaced
 	}
-	kind, _ := SQLite.Kind(err)
-	return kind
+	for _, d := range []*Dialect{SQLite, MySQL, PostgreSQL} {
+		if kind, _ := d.Kind(err); kind != nil {
+			return kind
+		}
+	}
+	return nil
 }

@@ -32,7 +32,8 @@ var beside = []string{"-wal", "-lock"}
 // identity is which file a path names.
 type identity struct{ device, inode uint64 }
 
-// databaseFiles are those of a database in use. They are safe for concurrent use.
+// databaseFiles are those of a database in use; one of servers has none, and is only watched. They
+// are safe for concurrent use.
 type databaseFiles struct {
 	path string // as it was given: links are followed
 	real string // without symbolic links
@@ -72,6 +73,15 @@ func protect(ctx context.Context, path string, log zerolog.Logger, probe func(co
 	f.stop = stop
 	go f.run(ctx)
 	return f, nil
+}
+
+// watch looks once a second whether a database of servers can be written to, after a write failed.
+// name is its address. It outlives the context.
+func watch(ctx context.Context, name string, log zerolog.Logger, probe func(context.Context) error) *databaseFiles {
+	f := &databaseFiles{real: name, probe: probe, log: log, done: make(chan struct{})}
+	ctx, f.stop = context.WithCancel(context.WithoutCancel(ctx))
+	go f.run(ctx)
+	return f
 }
 
 // close ends the protection.
@@ -122,6 +132,18 @@ func (f *databaseFiles) look(ctx context.Context) {
 // tryWrite finds out whether writes work: whether there is space for one that is not tiny, and
 // whether the database takes one.
 func (f *databaseFiles) tryWrite(ctx context.Context) error {
+	if f.path != "" {
+		if err := f.trySpace(); err != nil {
+			return err
+		}
+	}
+	f.mu.Lock()
+	probe := f.probe
+	f.mu.Unlock()
+	return probe(ctx)
+}
+
+func (f *databaseFiles) trySpace() error {
 	file, err := os.CreateTemp(filepath.Dir(f.real), ".probe-*")
 	if err != nil {
 		return err
@@ -130,13 +152,7 @@ func (f *databaseFiles) tryWrite(ctx context.Context) error {
 	if err == nil {
 		_, err = file.Write(make([]byte, minSpace))
 	}
-	if err = errors.Join(err, file.Close()); err != nil {
-		return err
-	}
-	f.mu.Lock()
-	probe := f.probe
-	f.mu.Unlock()
-	return probe(ctx)
+	return errors.Join(err, file.Close())
 }
 
 func (f *databaseFiles) probeBy(probe func(context.Context) error) {
@@ -149,6 +165,9 @@ func (f *databaseFiles) probeBy(probe func(context.Context) error) {
 //
 // Cost: three stats, about 4 µs.
 func (f *databaseFiles) check() error {
+	if f.path == "" {
+		return nil
+	}
 	err := f.checkOne(f.path)
 	for i := 0; err == nil && i < len(beside); i++ {
 		err = f.checkOne(f.real + beside[i])

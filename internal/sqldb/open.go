@@ -51,30 +51,58 @@ const (
 // package's documentation about locks.
 var opening sync.Mutex
 
-// Open opens the database file for this process alone, and makes it (mode 0600) and its directory
-// (0700) when it is not there. A file that another process has open, that was lost, or that is
-// another program's, is refused and not touched. Errors are *[Error].
-func Open(ctx context.Context, path string, o Options) (*DB, error) {
-	given, err := filepath.Abs(path)
+// Open opens a database by its name, as [ParseAddress] reads it. Errors are *[Error].
+//
+// A file is opened for this process alone, and made (mode 0600), as is its directory (0700), when
+// it is not there. One that another process has open, that was lost, or that is another program's, is
+// refused and not touched. A database of servers has to be there, and gets its tables when it has
+// none.
+func Open(ctx context.Context, name string, o Options) (*DB, error) {
+	a, err := ParseAddress(name)
 	if err != nil {
-		return nil, explain(ctx.Err(), SQLite, o.Means, "opening", path, err)
+		return nil, addressError(o.Means, "opening", err)
 	}
-	db := &DB{Dialect: SQLite, path: realName(given), means: o.Means}
-	if err := db.open(ctx, given, o); err != nil {
+	db := &DB{Dialect: a.Dialect, path: a.String(), means: o.Means}
+	if a.Shared() {
+		err = db.openShared(ctx, a, o)
+	} else {
+		db.path = realName(a.Path)
+		err = db.open(ctx, a.Path, o)
+	}
+	if err != nil {
 		return nil, errors.Join(db.Explain(ctx, "opening", err), db.Close())
 	}
 	return db, nil
+}
+
+// addressError is the error about a name that cannot be read.
+func addressError(means func(error) error, op string, err error) error {
+	e := &Error{Op: op, Database: "a database", Kind: ErrUnreachable, Err: err}
+	if means != nil {
+		e.Means = means(e.Kind)
+	}
+	return e
+}
+
+// want is how many steps of the schema a database has to have.
+func (o Options) want() (int, error) {
+	newest := o.Schema.Newest()
+	switch {
+	case o.Steps == 0:
+		return newest, nil
+	case o.Steps < 0 || o.Steps > newest:
+		return 0, &Error{Kind: ErrSchema, Hint: fmt.Sprintf("there is no step %d of the schema, this program knows %d", o.Steps, newest)}
+	}
+	return o.Steps, nil
 }
 
 func (db *DB) open(ctx context.Context, given string, o Options) error {
 	if err := db.take(ctx, o); err != nil {
 		return err
 	}
-	want := o.Steps
-	if newest := o.Schema.Newest(); want == 0 {
-		want = newest
-	} else if want < 0 || want > newest {
-		return &Error{Kind: ErrSchema, Hint: fmt.Sprintf("there is no step %d of the schema, this program knows %d", want, newest)}
+	want, err := o.want()
+	if err != nil {
+		return err
 	}
 	had, err := o.Schema.migrate(ctx, db.Dialect, db.Writer, want)
 	db.had, db.has = had, want
@@ -221,13 +249,22 @@ func (db *DB) readOnly(f func(Querier) error) (err error) {
 	return f(pool)
 }
 
-// Inspect runs f on a database that no process of ours has open, and changes nothing. A file that
-// is not there is fs.ErrNotExist; an empty one has no tables. Errors are *[Error].
-func Inspect(ctx context.Context, path string, o Options, f func(context.Context, *Dialect, Querier) error) (err error) {
+// Inspect runs f on a database of servers, or on a file that no process of ours has open, and
+// changes nothing. A file that is not there is fs.ErrNotExist; an empty one has no tables. Errors
+// are *[Error].
+func Inspect(ctx context.Context, name string, o Options, f func(context.Context, *Dialect, Querier) error) (err error) {
 	const op = "reading the schema of"
-	path, err = filepath.Abs(path)
-	db := &DB{Dialect: SQLite, path: realName(path), means: o.Means}
-	if err == nil {
+	a, err := ParseAddress(name)
+	if err != nil {
+		return addressError(o.Means, op, err)
+	}
+	db := &DB{Dialect: a.Dialect, path: a.String(), means: o.Means}
+	if a.Shared() {
+		if db.connector, err = a.connect(); err == nil {
+			err = errors.Join(f(ctx, a.Dialect, db.pool(1)), db.Close())
+		}
+	} else {
+		db.path = realName(a.Path)
 		err = db.inspect(ctx, o.Schema, f)
 	}
 	return db.Explain(ctx, op, err)
@@ -253,9 +290,9 @@ func (db *DB) inspect(ctx context.Context, s *Schema, f func(context.Context, *D
 	return db.readOnly(func(q Querier) error { return f(ctx, db.Dialect, q) })
 }
 
-// Version is how many steps of the schema the database at a path has had; see [Inspect].
-func Version(ctx context.Context, path string, o Options) (has int, err error) {
-	err = Inspect(ctx, path, o, func(ctx context.Context, d *Dialect, q Querier) (err error) {
+// Version is how many steps of the schema a database has had; see [Inspect].
+func Version(ctx context.Context, name string, o Options) (has int, err error) {
+	err = Inspect(ctx, name, o, func(ctx context.Context, d *Dialect, q Querier) (err error) {
 		has, err = o.Schema.version(ctx, d, q)
 		return err
 	})

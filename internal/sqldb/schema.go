@@ -14,21 +14,22 @@ import (
 // Schema is the tables of a database, as numbered steps. All steps that are missing are run in one
 // transaction.
 type Schema struct {
-	// Steps holds the SQL of the steps, in files that begin with their numbers: 0001.sql,
-	// 0002_name.sql. One that was released never changes. Statements end with a semicolon at the
-	// end of a line.
+	// Steps holds the SQL of the steps, in a directory for each dialect (sqlite, mysql, postgres),
+	// in files that begin with their numbers: 0001.sql, 0002_name.sql. One that was released never
+	// changes. Statements end with a semicolon at the end of a line. A step after which older
+	// programs cannot use the database has "-- contract" as its first line.
 	Steps fs.FS
 	// ApplicationID marks the files of the schema (application_id), which then have the number of
 	// the steps that were run as their user_version.
 	ApplicationID int32
-	// Table has a row for each step that was run, where the tables are another program's as well,
-	// and ApplicationID is 0.
+	// Table has a row for each step that was run: in a database of servers, and in a file where the
+	// tables are another program's as well, and ApplicationID is 0.
 	Table string
 	// Adopt says how many steps count as run in a database that has no Table: more than 0 for one
 	// that another program made and that can be used, an *Error for one that cannot. Nil refuses
 	// all that have tables.
 	Adopt func(ctx context.Context, d *Dialect, q Querier) (steps int, err error)
-	// New runs in the transaction that makes the tables of a new database; nil does nothing.
+	// New runs once in a new database, after its tables were made; nil does nothing.
 	New func(ctx context.Context, tx *sql.Tx) error
 	// OlderHint has a database that lacks some steps refused, with what to do about it; "" has it
 	// upgraded.
@@ -41,9 +42,9 @@ type Querier interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 }
 
-// steps are the texts of the steps; step n is steps()[n-1].
-func (s *Schema) steps() ([]string, error) {
-	names, err := fs.Glob(s.Steps, "*.sql") // sorted
+// steps are the texts of the steps of a dialect; step n is steps(d)[n-1].
+func (s *Schema) steps(d *Dialect) ([]string, error) {
+	names, err := fs.Glob(s.Steps, d.Name+"/*.sql") // sorted
 	if err != nil {
 		return nil, err
 	}
@@ -61,9 +62,9 @@ func (s *Schema) steps() ([]string, error) {
 	return out, nil
 }
 
-// Newest is the number of steps that this program knows.
+// Newest is the number of steps that this program knows, the same for all dialects.
 func (s *Schema) Newest() int {
-	steps, err := s.steps()
+	steps, err := s.steps(SQLite)
 	if err != nil {
 		panic(err) // the embedded files are part of the program
 	}
@@ -86,6 +87,9 @@ const notTouched = "it belongs to another program; choose another path, nothing 
 // version is how many steps of the schema a database has had. One without any table is as good as
 // new, one of another program is an *Error.
 func (s *Schema) version(ctx context.Context, d *Dialect, q Querier) (int, error) {
+	if d.Shared {
+		return s.sharedVersion(ctx, d, q)
+	}
 	if s.ApplicationID != 0 {
 		return s.headerVersion(ctx, d, q)
 	}
@@ -98,17 +102,20 @@ func (s *Schema) version(ctx context.Context, d *Dialect, q Querier) (int, error
 		err := q.QueryRowContext(ctx, "SELECT COALESCE(MAX(number), 0) FROM "+s.Table).Scan(&done)
 		return done, err
 	}
+	return 0, s.checkEmpty(ctx, d, q)
+}
+
+// checkEmpty is an error for a database with tables of another program that cannot be adopted.
+func (s *Schema) checkEmpty(ctx context.Context, d *Dialect, q Querier) error {
 	var table string
 	if err := q.QueryRowContext(ctx, d.AnyTable).Scan(&table); err != nil || table == "" {
-		return 0, err
+		return err
 	}
 	if s.Adopt != nil {
-		if _, err := s.Adopt(ctx, d, q); err != nil {
-			return 0, err
-		}
-		return 0, nil
+		_, err := s.Adopt(ctx, d, q)
+		return err
 	}
-	return 0, &Error{Kind: ErrSchema, Hint: fmt.Sprintf("it has the table %q and not %q: %s", table, s.Table, notTouched)}
+	return &Error{Kind: ErrSchema, Hint: fmt.Sprintf("it has the table %q and not %q: %s", table, s.Table, notTouched)}
 }
 
 func (s *Schema) headerVersion(ctx context.Context, d *Dialect, q Querier) (int, error) {
@@ -140,7 +147,7 @@ func (s *Schema) headerVersion(ctx context.Context, d *Dialect, q Querier) (int,
 // HasTable reports whether there is a table with a name.
 func HasTable(ctx context.Context, d *Dialect, q Querier, name string) (bool, error) {
 	var n int
-	err := q.QueryRowContext(ctx, d.Query(d.HasTable), name).Scan(&n)
+	err := q.QueryRowContext(ctx, d.HasTable, name).Scan(&n)
 	return n > 0, err
 }
 
@@ -153,7 +160,7 @@ func (s *Schema) Apply(ctx context.Context, d *Dialect, db *sql.DB) error {
 // migrate runs the steps until as many were run as are asked for, and says how many there were
 // before.
 func (s *Schema) migrate(ctx context.Context, d *Dialect, db *sql.DB, to int) (had int, err error) {
-	steps, err := s.steps()
+	steps, err := s.steps(d)
 	if err != nil {
 		return 0, err
 	}
@@ -219,7 +226,7 @@ func (s *Schema) run(ctx context.Context, d *Dialect, tx *sql.Tx, had int, steps
 // done writes down that a step was run.
 func (s *Schema) done(ctx context.Context, d *Dialect, tx *sql.Tx, n int) error {
 	if s.Table != "" {
-		_, err := tx.ExecContext(ctx, d.Query("INSERT INTO "+s.Table+" (number) VALUES (?)"), n)
+		_, err := tx.ExecContext(ctx, "INSERT INTO "+s.Table+" (number) VALUES (?)", n)
 		return err
 	}
 	// Pragmas take no parameters. Both are in the first page, and so in the transaction.

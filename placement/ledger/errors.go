@@ -197,6 +197,10 @@ var (
 	ErrUnavailable = errors.New("the storage cannot be used now")
 	// ErrFull is an ErrUnavailable: no space is left.
 	ErrFull = errors.New("the disk is full")
+	// ErrRow is a Store's error if the database takes everything but a row of the
+	// write, such as a name with letters that its character set does not have.
+	// Nothing was written, and the same write fails again.
+	ErrRow = errors.New("the database does not take a row")
 	// ErrBusy is returned if other servers committed first in every retry.
 	ErrBusy = errors.New("other servers keep committing first: try again later")
 )

@@ -32,6 +32,8 @@ type Ledger struct {
 	store    Store
 	now      func() time.Time
 	observer Observer
+	// resolution is that of the times in rows; 0 is that of the clock.
+	resolution time.Duration
 
 	current atomic.Pointer[Snapshot]
 	// stale: current may differ from the store, because a commit's outcome is
@@ -40,6 +42,10 @@ type Ledger struct {
 	// refreshing is held while current changes.
 	refreshing sync.Mutex
 	polls      singleflight.Group
+
+	// alone is how many writes get commits of their own, because a commit of all
+	// of them was refused. It belongs to the writer.
+	alone int
 
 	queue   chan *write
 	closing chan struct{}
@@ -61,6 +67,9 @@ func Open(ctx context.Context, store Store, opts Options) (*Ledger, error) {
 	}
 	if l.now == nil {
 		l.now = time.Now
+	}
+	if c, ok := store.(Coarse); ok {
+		l.resolution = c.TimeResolution()
 	}
 	if err := l.reload(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("open the ledger: %w", err), store.Close())

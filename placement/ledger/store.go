@@ -42,6 +42,11 @@ type Reserver interface {
 	Reserve(ctx context.Context) (release func(), err error)
 }
 
+// Coarse is a Store whose times are less precise than microseconds.
+type Coarse interface {
+	TimeResolution() time.Duration
+}
+
 // Rows, as Placement's tables have them. Times are UTC with microseconds, and
 // the zero time is NULL.
 type (

@@ -130,11 +130,20 @@ func (l *Ledger) commit(ctx context.Context, batch []*write) (rest []*write) {
 		case errors.Is(err, ErrVersionConflict):
 			lastErr = err
 		case errors.Is(err, ErrReload):
-			lastErr = err
 			if err := l.reload(ctx); err != nil {
 				refuseAll(batch, fmt.Errorf("reload the state: %w", err))
 				return nil
 			}
+			if lastErr = err; try > 0 && run.n > 1 {
+				l.alone = run.n
+			}
+		case run.n > 1 && errors.Is(err, ErrRow):
+			// The database refuses one of the writes. The others must not fail with it.
+			l.alone = run.n
+			return batch
+		case errors.Is(err, ErrOutcomeUnknown) && !l.store.Exclusive():
+			run.fail(err) // the next write reads the version first
+			return batch[run.n:]
 		case errors.Is(err, ErrOutcomeUnknown):
 			// The next write must see the commit if it happened.
 			if reloadErr := l.reload(ctx); reloadErr != nil {
@@ -190,7 +199,7 @@ type ran struct {
 func (l *Ledger) runBatch(base *Snapshot, batch []*write) ran {
 	r := ran{top: base}
 	for _, w := range batch {
-		tx := newTx(r.top, l.now())
+		tx := newTx(r.top, l.now().Truncate(l.resolution))
 		err := call(w.fn, tx)
 		if err == nil {
 			err = tx.broken
@@ -206,6 +215,10 @@ func (l *Ledger) runBatch(base *Snapshot, batch []*write) ran {
 			if len(r.changes) > bigWrite {
 				break
 			}
+		}
+		if l.alone > 0 {
+			l.alone--
+			break
 		}
 	}
 	r.batch = batch[:r.n]

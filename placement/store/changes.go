@@ -13,6 +13,8 @@ import (
 // The kinds of objects in ledger_changes. They are stored in the database: never
 // change their meaning.
 const (
+	// kindCommit is the first row of each version; its uuid is that of the commit.
+	kindCommit       = 0
 	kindProvider     = 1
 	kindConsumer     = 2
 	kindClass        = 3
@@ -107,7 +109,7 @@ func objects(changes []ledger.Change) []object {
 // Changes implements ledger.Store.
 func (s *Store) Changes(ctx context.Context, since int64) (*ledger.Delta, error) {
 	delta := new(ledger.Delta)
-	err := s.reading(ctx, func(r reader) error {
+	err := s.reading(ctx, followTime, func(r reader) error {
 		if err := r.version(&delta.Version); err != nil {
 			return err
 		}
@@ -130,7 +132,7 @@ func (s *Store) Changes(ctx context.Context, since int64) (*ledger.Delta, error)
 func (r reader) changedSince(since int64) (map[int][]any, error) {
 	var count int
 	var oldest sql.NullInt64
-	query := r.dialect.Query("SELECT COUNT(*), MIN(version) FROM ledger_changes WHERE shard = ? AND version > ?")
+	query := "SELECT COUNT(*), MIN(version) FROM ledger_changes WHERE shard = ? AND version > ?"
 	if err := r.tx.QueryRowContext(r.ctx, query, shard, since).Scan(&count, &oldest); err != nil {
 		return nil, err
 	}
@@ -143,9 +145,11 @@ func (r reader) changedSince(since int64) (map[int][]any, error) {
 		if err := rows.Scan(&t.kind, &t.id, &t.uuid); err != nil {
 			return err
 		}
-		if t.kind == kindOrphan {
+		switch t.kind {
+		case kindCommit:
+		case kindOrphan:
 			named[t.kind] = append(named[t.kind], t.uuid)
-		} else {
+		default:
 			named[t.kind] = append(named[t.kind], t.id)
 		}
 		return nil

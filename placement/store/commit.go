@@ -5,10 +5,15 @@ package store
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"reflect"
 	"sync"
+	"time"
 
+	"github.com/google/uuid"
+
+	"github.com/compute-agent/compute-agent/internal/sqldb"
 	"github.com/compute-agent/compute-agent/placement/ledger"
 )
 
@@ -16,44 +21,100 @@ import (
 // cost of the statement small, few enough for one prepared form.
 const rowsPerInsert = 50
 
+// failover is how long a commit waits for a server that takes writes.
+const failover = 5 * time.Second
+
 // Commit implements ledger.Store. Cost on SQLite: about 20 µs of CPU for each
 // row and one fsync.
+//
+// On a database of servers, what failed because of a lost connection or of
+// another transaction is tried again, also when COMMIT itself had no answer: of
+// two commits on one base only one can happen, and the row of kindCommit says
+// which one did.
 func (s *Store) Commit(ctx context.Context, base int64, changes []ledger.Change) (err error) {
 	const op = "committing to"
-	defer func() {
-		s.db.Failed(err)
-	}()
-	if err := s.db.Check(); err != nil {
-		return s.failed(ctx, op, err)
-	}
-	tx := s.reserved
-	if tx == nil {
+	if s.reserved == nil {
 		s.committing.Lock()
 		defer s.committing.Unlock()
-		var err error
+	}
+	if s.exclusive {
+		_, err = s.commitOnce(ctx, op, base, "", changes)
+		s.db.Failed(err)
+		return err
+	}
+	token, unknown := uuid.NewString(), false
+	var patience time.Time
+	for try := 1; ; try++ {
+		sent, err := s.commitOnce(ctx, op, base, token, changes)
+		unknown = unknown || sent && errors.Is(err, ledger.ErrOutcomeUnknown)
+		if unknown && errors.Is(err, ledger.ErrVersionConflict) {
+			happened, findErr := s.committed(ctx, base+1, token)
+			if happened || findErr == nil {
+				if happened {
+					err = nil
+				}
+				s.db.Failed(nil)
+				return err
+			}
+			err = fmt.Errorf("%w: %w", ledger.ErrOutcomeUnknown, findErr)
+		}
+		s.db.Failed(err)
+		retry := errors.Is(err, sqldb.ErrLocked) || errors.Is(err, sqldb.ErrUnreachable) || errors.Is(err, sqldb.ErrReadOnly)
+		if err == nil || !retry || ctx.Err() != nil {
+			return err
+		}
+		if patience.IsZero() {
+			patience = time.Now().Add(failover)
+		}
+		if time.Now().After(patience) {
+			if unknown && !errors.Is(err, ledger.ErrOutcomeUnknown) {
+				err = fmt.Errorf("%w: %w", ledger.ErrOutcomeUnknown, err)
+			}
+			return err
+		}
+		sqldb.Pause(ctx, try)
+	}
+}
+
+// committed says whether the commit with a token made a version. Some commit did.
+func (s *Store) committed(ctx context.Context, version int64, token string) (bool, error) {
+	ctx, cancel := sqldb.Bounded(ctx)
+	defer cancel()
+	var made string
+	err := s.db.Reader.QueryRowContext(ctx, "SELECT uuid FROM ledger_changes WHERE shard = ? AND version = ? AND kind = ?", shard, version, kindCommit).Scan(&made)
+	return made == token, s.failed(ctx, "reading the last change of", err)
+}
+
+// commitOnce writes the changes in one transaction, the reserved one if there is
+// one. sent is whether COMMIT was. The caller holds s.committing.
+func (s *Store) commitOnce(ctx context.Context, op string, base int64, token string, changes []ledger.Change) (sent bool, err error) {
+	if err := s.db.Check(); err != nil {
+		return false, s.failed(ctx, op, err)
+	}
+	tx := s.reserved
+	if s.reserved = nil; tx == nil {
 		if tx, err = s.begin(ctx); err != nil {
-			return s.failed(ctx, op, err)
+			return false, s.failed(ctx, op, err)
 		}
 	}
-	session := s.writer
-	w := &writer{ctx: ctx, session: session, store: s}
+	w := &writer{ctx: ctx, session: s.writer, store: s, token: token}
 	if err := w.write(base, changes); err != nil {
 		_ = tx.Rollback() // the transaction has no effect in any case
 		s.dropLost(err)
-		return s.commitFailed(ctx, op, err)
+		return false, s.commitFailed(ctx, op, err)
 	}
 	if err := tx.Commit(); err != nil {
 		s.dropLost(err)
 		if s.db.Dialect.CommitUnknown(err) {
-			return fmt.Errorf("%w: %w", ledger.ErrOutcomeUnknown, s.failed(ctx, op, err))
+			return true, fmt.Errorf("%w: %w", ledger.ErrOutcomeUnknown, s.failed(ctx, op, err))
 		}
-		return s.commitFailed(ctx, op, err)
+		return true, s.commitFailed(ctx, op, err)
 	}
 	if err := s.db.Check(); err != nil {
-		return fmt.Errorf("%w: %w", ledger.ErrOutcomeUnknown, s.failed(ctx, op, err))
+		return true, fmt.Errorf("%w: %w", ledger.ErrOutcomeUnknown, s.failed(ctx, op, err))
 	}
 	s.db.Note(base + 1)
-	return nil
+	return true, nil
 }
 
 // probe runs a function in a transaction of the writing session and commits it,
@@ -92,10 +153,17 @@ func (s *Store) begin(ctx context.Context) (*sql.Tx, error) {
 }
 
 // Reserve implements ledger.Reserver, by beginning the transaction of the
-// next Commit now: on SQLite that takes the file's one lock for writing.
+// next Commit now, with the row that all commits change.
 func (s *Store) Reserve(ctx context.Context) (release func(), err error) {
 	s.committing.Lock()
 	tx, err := s.begin(ctx)
+	if err == nil {
+		var version int64
+		if err = tx.QueryRowContext(ctx, versionQuery+" FOR UPDATE", shard).Scan(&version); err != nil {
+			_ = tx.Rollback() // nothing was written
+			s.dropLost(err)
+		}
+	}
 	if err != nil {
 		s.committing.Unlock()
 		return nil, s.failed(ctx, "reserving", err)
@@ -118,6 +186,9 @@ func (s *Store) commitFailed(ctx context.Context, op string, err error) error {
 	if s.db.Dialect.Conflict(err) {
 		return fmt.Errorf("%w: %w", ledger.ErrReload, explained)
 	}
+	if !s.exclusive && s.db.Dialect.Mismatch(err) {
+		return fmt.Errorf("%w: %w", ledger.ErrRow, explained)
+	}
 	return explained
 }
 
@@ -126,18 +197,18 @@ type writer struct {
 	ctx     context.Context
 	session *session // in a transaction
 	store   *Store
+	token   string // of the commit
 }
 
+// write begins with the version: other servers wait for its row, and hold nothing
+// meanwhile that this one needs.
 func (w *writer) write(base int64, changes []ledger.Change) error {
-	if !w.store.exclusive {
-		// Fail early; the last statement decides.
-		version, err := w.version()
-		if err != nil {
-			return err
-		}
-		if version != base {
-			return fmt.Errorf("the version is %d, not %d: %w", version, base, ledger.ErrVersionConflict)
-		}
+	moved, err := w.exec("UPDATE ledger_version SET version = version + 1 WHERE shard = ? AND version = ?", shard, base)
+	if err != nil {
+		return err
+	}
+	if moved != 1 {
+		return fmt.Errorf("the version is not %d: %w", base, ledger.ErrVersionConflict)
 	}
 	for rest := changes; len(rest) > 0; {
 		n := run(rest)
@@ -146,29 +217,10 @@ func (w *writer) write(base int64, changes []ledger.Change) error {
 		}
 		rest = rest[n:]
 	}
-	if !w.store.exclusive {
-		if err := w.name(base+1, objects(changes)); err != nil {
-			return err
-		}
+	if w.store.exclusive {
+		return nil
 	}
-	moved, err := w.exec("UPDATE ledger_version SET version = version + 1 WHERE shard = ? AND version = ?", shard, base)
-	if err != nil {
-		return err
-	}
-	if moved != 1 {
-		return fmt.Errorf("the version is not %d: %w", base, ledger.ErrVersionConflict)
-	}
-	return nil
-}
-
-// version is the version of the database in the transaction.
-func (w *writer) version() (version int64, err error) {
-	stmt, err := w.stmt(versionQuery)
-	if err != nil {
-		return 0, err
-	}
-	err = stmt.QueryRowContext(w.ctx, shard).Scan(&version)
-	return version, err
+	return w.name(base+1, append([]object{{kind: kindCommit, uuid: w.token}}, objects(changes)...))
 }
 
 // name writes what the new version changed, and prunes old versions.
@@ -315,7 +367,7 @@ func null(id int64) any {
 
 // stmt returns a prepared statement on the connection of the transaction.
 func (w *writer) stmt(query string) (*sql.Stmt, error) {
-	return w.session.prepared(w.ctx, w.store.db.Dialect, query)
+	return w.session.prepared(w.ctx, query)
 }
 
 // exec runs a statement and returns the number of changed rows.

@@ -11,7 +11,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 )
 
-//go:embed sql/*.sql
+//go:embed sql/*/*.sql
 var embedded embed.FS
 
 // placementHead is the newest migration of OpenStack Placement's own tables

@@ -31,9 +31,13 @@ func (s *Store) session(ctx context.Context) (*session, error) {
 	return s.writer, nil
 }
 
-// dropLost drops the session if err is that its connection is closed.
+// dropLost drops the session if err is that its connection is closed, or that its
+// server cannot be written to.
 func (s *Store) dropLost(err error) {
-	if s.writer != nil && (errors.Is(err, driver.ErrBadConn) || errors.Is(err, sql.ErrConnDone)) {
+	kind, _ := s.db.Dialect.Kind(err)
+	//nolint:errorlint // one of these values, never wrapped
+	lost := !s.exclusive && (kind == sqldb.ErrUnreachable || kind == sqldb.ErrReadOnly || kind == sqldb.ErrDenied)
+	if s.writer != nil && (lost || errors.Is(err, driver.ErrBadConn) || errors.Is(err, sql.ErrConnDone)) {
 		_ = s.writer.close() // it is gone already
 		s.writer = nil
 	}
@@ -41,11 +45,11 @@ func (s *Store) dropLost(err error) {
 
 // prepared returns the statement for a query; queries are few and written in
 // this package.
-func (s *session) prepared(ctx context.Context, d *sqldb.Dialect, query string) (*sql.Stmt, error) {
+func (s *session) prepared(ctx context.Context, query string) (*sql.Stmt, error) {
 	if stmt, ok := s.stmts[query]; ok {
 		return stmt, nil
 	}
-	stmt, err := s.conn.PrepareContext(ctx, d.Query(query))
+	stmt, err := s.conn.PrepareContext(ctx, query)
 	if err != nil {
 		return nil, err
 	}

@@ -19,6 +19,9 @@ func timeArg(d *sqldb.Dialect) func(time.Time) any {
 	}
 }
 
+// TimeResolution implements ledger.Coarse.
+func (s *Store) TimeResolution() time.Duration { return s.db.Dialect.TimeResolution }
+
 // timeScan reads a time column.
 type timeScan struct{ to *time.Time }
 

@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sqldb
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"time"
+)
+
+const (
+	// dialTimeout bounds the making of a connection to one server, answerTimeout the answer to one
+	// statement: a Galera cluster stands still for 6 s when one of its nodes dies.
+	dialTimeout   = 5 * time.Second
+	answerTimeout = 15 * time.Second
+)
+
+// rawConn is what both drivers of servers have.
+type rawConn interface {
+	driver.Conn
+	driver.ConnPrepareContext
+	driver.ExecerContext
+	driver.QueryerContext
+	driver.ConnBeginTx
+	driver.Pinger
+	driver.SessionResetter
+	driver.NamedValueChecker
+}
+
+// conn is a connection to a database server. It takes statements with ? for parameters and booleans
+// for columns of numbers, bounds the time of each statement, and is not used again after the server
+// turned out to be read-only.
+type conn struct {
+	rawConn
+	dialect *Dialect
+	rebind  func(string) string // nil for none
+	bad     bool
+}
+
+func newConn(raw driver.Conn, d *Dialect, rebind func(string) string) *conn {
+	return &conn{rawConn: raw.(rawConn), dialect: d, rebind: rebind} //nolint:forcetypeassert // both drivers have all of it
+}
+
+func (c *conn) query(text string) string {
+	if c.rebind == nil {
+		return text
+	}
+	return c.rebind(text)
+}
+
+// seen takes note of an error of the server.
+func (c *conn) seen(err error) error {
+	if err != nil {
+		//nolint:errorlint // one of these values, never wrapped
+		if kind, _ := c.dialect.Kind(err); kind == ErrReadOnly || kind == ErrUnreachable {
+			c.bad = true
+		}
+	}
+	return err
+}
+
+// errSilent is the cause of a statement that was given up because the server did not answer.
+var errSilent = fmt.Errorf("no answer within %s", answerTimeout)
+
+// Bounded is a context for one statement, and as long as its answer may take.
+func Bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, answerTimeout, errSilent)
+}
+
+// answered is the error of a statement in a Bounded context.
+func answered(ctx context.Context, err error) error {
+	if err != nil && contextEnded(err) && errors.Is(context.Cause(ctx), errSilent) {
+		return errSilent
+	}
+	return err
+}
+
+func contextEnded(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
+}
+
+// PrepareContext implements [driver.ConnPrepareContext].
+func (c *conn) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
+	ctx, cancel := Bounded(ctx)
+	defer cancel()
+	made, err := c.rawConn.PrepareContext(ctx, c.query(query))
+	if err != nil {
+		return nil, c.seen(answered(ctx, err))
+	}
+	return &stmt{Stmt: made, conn: c}, nil
+}
+
+// ExecContext implements [driver.ExecerContext].
+func (c *conn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+	ctx, cancel := Bounded(ctx)
+	defer cancel()
+	result, err := c.rawConn.ExecContext(ctx, c.query(query), args)
+	return result, c.seen(answered(ctx, err))
+}
+
+// QueryContext implements [driver.QueryerContext]. The rows may take longer than one answer.
+func (c *conn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
+	rows, err := c.rawConn.QueryContext(ctx, c.query(query), args)
+	return rows, c.seen(err)
+}
+
+// BeginTx implements [driver.ConnBeginTx].
+func (c *conn) BeginTx(ctx context.Context, o driver.TxOptions) (driver.Tx, error) {
+	// The driver uses this context for COMMIT and ROLLBACK as well.
+	ctx, cancel := context.WithCancelCause(ctx)
+	bound := time.AfterFunc(answerTimeout, func() { cancel(errSilent) })
+	made, err := c.rawConn.BeginTx(ctx, o)
+	bound.Stop()
+	if err != nil {
+		cancel(nil)
+		return nil, c.seen(answered(ctx, err))
+	}
+	return &tx{made, c, ctx, cancel}, nil
+}
+
+// IsValid implements [driver.Validator].
+func (c *conn) IsValid() bool {
+	v, ok := c.rawConn.(driver.Validator)
+	return !c.bad && (!ok || v.IsValid())
+}
+
+// CheckNamedValue implements [driver.NamedValueChecker].
+func (c *conn) CheckNamedValue(v *driver.NamedValue) error {
+	if b, ok := v.Value.(bool); ok { // columns of yes and no are numbers in all engines
+		if v.Value = int64(0); b {
+			v.Value = int64(1)
+		}
+	}
+	if err := c.rawConn.CheckNamedValue(v); err != nil {
+		return err
+	}
+	switch v.Value.(type) {
+	case nil, int64, float64, bool, []byte, string, time.Time:
+		return nil
+	}
+	return driver.ErrSkip // database/sql makes one of these of it
+}
+
+// one is the answer to a query for one value, as text.
+func (c *conn) one(ctx context.Context, query string) (string, error) {
+	rows, err := c.QueryContext(ctx, query, nil)
+	if err != nil {
+		return "", err
+	}
+	values := make([]driver.Value, len(rows.Columns()))
+	if err := errors.Join(rows.Next(values), rows.Close()); err != nil {
+		return "", err
+	}
+	switch v := values[0].(type) {
+	case []byte:
+		return string(v), nil
+	case int64:
+		return strconv.FormatInt(v, 10), nil
+	default:
+		return fmt.Sprint(v), nil
+	}
+}
+
+// tx bounds the time of the end of a transaction.
+type tx struct {
+	driver.Tx
+	conn   *conn
+	ctx    context.Context //nolint:containedctx // the driver keeps it for the end of the transaction
+	cancel context.CancelCauseFunc
+}
+
+// Commit implements [driver.Tx].
+func (t *tx) Commit() error { return t.end(t.Tx.Commit) }
+
+// Rollback implements [driver.Tx].
+func (t *tx) Rollback() error { return t.end(t.Tx.Rollback) }
+
+func (t *tx) end(how func() error) error {
+	bound := time.AfterFunc(answerTimeout, func() { t.cancel(errSilent) })
+	err := answered(t.ctx, how())
+	bound.Stop()
+	t.cancel(nil)
+	return t.conn.seen(err)
+}
+
+// stmt is a prepared statement of a conn.
+type stmt struct {
+	driver.Stmt
+	conn *conn
+}
+
+// ExecContext implements [driver.StmtExecContext].
+func (s *stmt) ExecContext(ctx context.Context, args []driver.NamedValue) (driver.Result, error) {
+	ctx, cancel := Bounded(ctx)
+	defer cancel()
+	result, err := s.Stmt.(driver.StmtExecContext).ExecContext(ctx, args) //nolint:forcetypeassert // both drivers have it
+	return result, s.conn.seen(answered(ctx, err))
+}
+
+// QueryContext implements [driver.StmtQueryContext].
+func (s *stmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driver.Rows, error) {
+	rows, err := s.Stmt.(driver.StmtQueryContext).QueryContext(ctx, args) //nolint:forcetypeassert // both drivers have it
+	return rows, s.conn.seen(err)
+}
+
+func isEOF(err error) bool { return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) }

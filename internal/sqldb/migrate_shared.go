@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sqldb
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// The table of a schema in a database of servers has a row for each step. done is 1 when it was
+// run; token is whose process runs it, and beat grows while that does. needs is the lowest number
+// of steps that a program has to know to use the database after it. Row 0 is no step: it is what
+// transactions lock, and done is 1 when Schema.New was run.
+const stepsTable = ` (
+    number INTEGER NOT NULL PRIMARY KEY,
+    done SMALLINT NOT NULL,
+    needs INTEGER NOT NULL,
+    token VARCHAR(36) NOT NULL,
+    beat BIGINT NOT NULL
+)`
+
+const (
+	// beatTime is the time between two signs of life of a process that runs a step.
+	beatTime = 2 * time.Second
+	// deadAfter is how many of these times without one another process waits before it takes over.
+	deadAfter = 15
+	contract  = "-- contract"
+)
+
+// migrateShared is migrate for a database of servers. Several processes may do it at the same time,
+// and each may end in the middle of it: a step is claimed by a row, and taken over from a process
+// that shows no sign of life. No clocks are compared. Steps that older programs could not use the
+// database after are run only on request (all).
+//
+// MySQL commits each statement that changes tables by itself. Therefore what such a statement makes
+// may be there already, and the other statements of a step must be repeatable.
+func (s *Schema) migrateShared(ctx context.Context, d *Dialect, db *sql.DB, to int, all bool) (had, has int, err error) {
+	steps, err := s.steps(d)
+	if err != nil {
+		return 0, 0, err
+	}
+	had, err = s.version(ctx, d, db)
+	if err != nil {
+		return 0, 0, err
+	}
+	switch needs, err := s.needs(ctx, d, db, had); {
+	case err != nil:
+		return had, had, err
+	case had > to && (all || needs > to):
+		return had, had, &Error{
+			Kind: ErrSchema,
+			Hint: fmt.Sprintf("it has had %d steps of the schema, and this needs it at %d: a newer program was here, use that one; steps are not undone", had, to),
+		}
+	case had > 0 && had < to && s.OlderHint != "":
+		return had, had, &Error{Kind: ErrSchema, Hint: fmt.Sprintf("it has had %d of %d steps of the schema; %s", had, to, s.OlderHint)}
+	case had < to && !all:
+		for n := max(had, 1) + 1; n <= to; n++ {
+			if isContract(steps[n-1]) && had > 0 {
+				return had, had, &Error{
+					Kind: ErrSchema,
+					Hint: fmt.Sprintf("step %d of its schema ends the use by older programs; stop those, and upgrade the database by command", n),
+				}
+			}
+		}
+	}
+	m := &migration{s, d, db, uuid.NewString()}
+	if err := m.prepare(ctx); err != nil {
+		return had, had, err
+	}
+	for n := had + 1; n <= to; n++ {
+		if err := m.step(ctx, n, steps[n-1]); err != nil {
+			return had, n - 1, fmt.Errorf("step %d of the schema: %w", n, err)
+		}
+	}
+	return had, max(had, to), m.new(ctx)
+}
+
+// needs is the lowest number of steps that a program has to know to use the database.
+func (s *Schema) needs(ctx context.Context, d *Dialect, q Querier, had int) (needs int, err error) {
+	if has, err := HasTable(ctx, d, q, s.Table); err != nil || !has || had == 0 {
+		return 0, err
+	}
+	err = q.QueryRowContext(ctx, "SELECT COALESCE(MAX(needs), 0) FROM "+s.Table+" WHERE done = 1").Scan(&needs)
+	return needs, err
+}
+
+func isContract(step string) bool { return strings.HasPrefix(step, contract) }
+
+// migration is the steps that one process runs.
+type migration struct {
+	schema *Schema
+	d      *Dialect
+	db     *sql.DB
+	token  string
+}
+
+func (m *migration) exec(ctx context.Context, query string, args ...any) (int64, error) {
+	result, err := m.db.ExecContext(ctx, query, args...)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
+}
+
+// prepare makes the table of the steps. Tables of another program that can be used count as steps.
+func (m *migration) prepare(ctx context.Context) error {
+	has, err := HasTable(ctx, m.d, m.db, m.schema.Table)
+	if err != nil {
+		return err
+	}
+	if !has {
+		if _, err := m.exec(ctx, "CREATE TABLE "+m.schema.Table+stepsTable); err != nil && !m.d.Exists(err) {
+			return err
+		}
+	}
+	if err := m.insert(ctx, 0, 0, ""); err != nil {
+		return err
+	}
+	var begun int
+	if err := m.db.QueryRowContext(ctx, "SELECT COUNT(*) FROM "+m.schema.Table+" WHERE number > 0").Scan(&begun); err != nil || begun > 0 || m.schema.Adopt == nil {
+		return err
+	}
+	theirs, err := m.otherTables(ctx)
+	if err != nil || !theirs {
+		return err
+	}
+	steps, err := m.schema.Adopt(ctx, m.d, m.db)
+	for n := 1; err == nil && n <= steps; n++ {
+		err = m.insert(ctx, n, 1, m.token)
+	}
+	return err
+}
+
+// otherTables says whether there are tables beside that of the steps.
+func (m *migration) otherTables(ctx context.Context) (bool, error) {
+	n := 0
+	err := m.db.QueryRowContext(ctx, strings.Replace(m.d.HasTable, "table_name = ", "table_name <> ", 1), m.schema.Table).Scan(&n)
+	return n > 0, err
+}
+
+// insert adds the row of a step, unless there is one.
+func (m *migration) insert(ctx context.Context, n, done int, token string) error {
+	_, err := m.exec(ctx, "INSERT INTO "+m.schema.Table+" (number, done, needs, token, beat) VALUES (?, ?, ?, ?, 0)"+m.d.Upsert("number"), n, done, n, token)
+	return err
+}
+
+// step runs a step, or waits until another process has.
+func (m *migration) step(ctx context.Context, n int, text string) error {
+	if err := m.insert(ctx, n, 0, m.token); err != nil {
+		return err
+	}
+	if mine, err := m.claim(ctx, n); err != nil || !mine {
+		return err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	beating := make(chan struct{})
+	go func() {
+		defer close(beating)
+		m.beat(ctx, n, cancel)
+	}()
+	defer func() {
+		cancel(nil)
+		<-beating
+	}()
+	for _, statement := range statements(text) {
+		if _, err := m.exec(ctx, statement); err != nil && !m.d.Exists(err) {
+			return errors.Join(err, context.Cause(ctx))
+		}
+	}
+	needs := n
+	if !isContract(text) && n > 1 {
+		if err := m.db.QueryRowContext(ctx, "SELECT needs FROM "+m.schema.Table+" WHERE number = ?", n-1).Scan(&needs); err != nil {
+			return err
+		}
+	}
+	done, err := m.exec(ctx, "UPDATE "+m.schema.Table+" SET done = 1, needs = ? WHERE number = ? AND token = ?", needs, n, m.token)
+	if err == nil && done != 1 {
+		err = errTakenOver
+	}
+	return err
+}
+
+var errTakenOver = errors.New("another process took it over, as this one had shown no sign of life")
+
+// claim says whether this process has to run a step: it is its row, or that of a process that shows
+// no sign of life any more. Otherwise it returns when the step was run.
+func (m *migration) claim(ctx context.Context, n int) (mine bool, err error) {
+	var last, beat int64
+	var token, was string
+	var done, silent int
+	for {
+		if err := m.db.QueryRowContext(ctx, "SELECT done, token, beat FROM "+m.schema.Table+" WHERE number = ?", n).Scan(&done, &token, &beat); err != nil {
+			return false, err
+		}
+		if done == 1 || token == m.token {
+			return done == 0, nil
+		}
+		if silent++; beat != last || token != was {
+			silent = 0
+		}
+		last, was = beat, token
+		if silent >= deadAfter {
+			taken, err := m.exec(ctx, "UPDATE "+m.schema.Table+" SET token = ?, beat = beat + 1 WHERE number = ? AND token = ? AND beat = ? AND done = 0", m.token, n, token, beat)
+			if err != nil || taken == 1 {
+				return taken == 1, err
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return false, context.Cause(ctx)
+		case <-time.After(beatTime):
+		}
+	}
+}
+
+// beat shows that the process lives, until the context ends.
+func (m *migration) beat(ctx context.Context, n int, lost context.CancelCauseFunc) {
+	ticker := time.NewTicker(beatTime)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			kept, err := m.exec(ctx, "UPDATE "+m.schema.Table+" SET beat = beat + 1 WHERE number = ? AND token = ?", n, m.token)
+			if err == nil && kept != 1 {
+				lost(errTakenOver)
+			}
+		}
+	}
+}
+
+// new runs Schema.New, once in the life of a database.
+func (m *migration) new(ctx context.Context) error {
+	var done int
+	if err := m.db.QueryRowContext(ctx, "SELECT done FROM "+m.schema.Table+" WHERE number = 0").Scan(&done); err != nil || done == 1 {
+		return err
+	}
+	tx, err := m.db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }() // does nothing after Commit
+	if n, err := Exec(ctx, tx, "UPDATE "+m.schema.Table+" SET done = 1 WHERE number = 0 AND done = 0"); err != nil || n == 0 {
+		return err // n is 0 when another process did it meanwhile
+	}
+	if m.schema.New != nil {
+		if err := m.schema.New(ctx, tx); err != nil {
+			return err
+		}
+	}
+	return tx.Commit()
+}

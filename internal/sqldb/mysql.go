@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sqldb
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+)
+
+// MySQL is the dialect of MariaDB from 10.6 on, of its Galera clusters, and of MySQL 8.
+var MySQL = &Dialect{
+	Name:   "mysql",
+	Shared: true,
+	Upsert: func(key string, columns ...string) string {
+		if len(columns) == 0 {
+			column, _, _ := strings.Cut(key, ",")
+			return " ON DUPLICATE KEY UPDATE " + column + " = " + column
+		}
+		set := make([]string, len(columns))
+		for i, c := range columns {
+			set[i] = c + " = VALUES(" + c + ")"
+		}
+		return " ON DUPLICATE KEY UPDATE " + strings.Join(set, ", ")
+	},
+	Texts:      "SELECT value FROM JSON_TABLE(?, '$[*]' COLUMNS (value VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PATH '$')) AS list",
+	Numbers:    "SELECT value FROM JSON_TABLE(?, '$[*]' COLUMNS (value BIGINT PATH '$')) AS list",
+	TimeColumn: func(column string) string { return column },
+	TimeArg:    func(t time.Time) any { return t.UTC().Format(time.DateTime) },
+	// Placement's columns have no fractions of seconds there.
+	TimeResolution: time.Second,
+	MaxParams:      10000,
+	HasTable:       "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = ?",
+	AnyTable:       "SELECT COALESCE(MIN(table_name), '') FROM information_schema.tables WHERE table_schema = DATABASE()",
+	ReadOnly:       "@@global.read_only",
+	Kind:           mysqlKind,
+	Conflict:       func(err error) bool { return mysqlIs(err, 1062, 1169, 1216, 1217, 1451, 1452, 1557, 1761, 4025) },
+	Mismatch:       func(err error) bool { return mysqlIs(err, 1054, 1058, 1064, 1136, 1146, 1264, 1364, 1366, 1406) },
+	Interrupted:    func(err error) bool { return mysqlIs(err, 1317, 1969, 3024) },
+	Retry:          func(err error) bool { return mysqlIs(err, 1020, 1205, 1213, 3572) },
+	Exists:         func(err error) bool { return mysqlIs(err, 1050, 1060, 1061) },
+	CommitUnknown:  func(err error) bool { return lostConnection(err) || contextEnded(err) },
+}
+
+// mysqlIs says that an error has one of the numbers of MySQL's and MariaDB's error messages.
+func mysqlIs(err error, numbers ...uint16) bool {
+	var e *mysql.MySQLError
+	if !errors.As(err, &e) {
+		return false
+	}
+	for _, n := range numbers {
+		if e.Number == n {
+			return true
+		}
+	}
+	return false
+}
+
+//nolint:revive,staticcheck // the kind is a result, not a failure
+func mysqlKind(err error) (kind error, hint string) {
+	switch {
+	case mysqlIs(err, 1021, 1114):
+		return ErrFull, "make space on the database server"
+	case mysqlIs(err, 1290, 1792, 1836), errors.Is(err, errReadOnlyServer):
+		return ErrReadOnly, "the database server is read-only: it may be a replica, or a primary that was replaced"
+	case mysqlIs(err, 1044, 1045, 1142, 1143, 1227, 1370, 1419):
+		return ErrDenied, "check the user, the password and what is granted to the user"
+	case mysqlIs(err, 1049):
+		return ErrUnreachable, "create the database on its server first: CREATE DATABASE … CHARACTER SET utf8mb4"
+	case mysqlIs(err, 1047):
+		return ErrUnreachable, "the Galera node is not part of the primary component of its cluster"
+	case mysqlIs(err, 1034, 1035, 1194, 1195, 1712):
+		return ErrCorrupt, "check the tables on the database server"
+	case mysqlIs(err, 1026, 1030):
+		return ErrIO, "look at the log of the database server"
+	case mysqlIs(err, 1020, 1205, 1213, 3572):
+		return ErrLocked, "other transactions were in the way"
+	case mysqlIs(err, 1040, 1053, 1129, 1203, 1226, 1927), lostConnection(err):
+		return ErrUnreachable, "the database server does not answer"
+	}
+	return nil, ""
+}
+
+// lostConnection says that the connection broke, so that what the server did with the last
+// statement is not known.
+func lostConnection(err error) bool {
+	var netErr net.Error
+	return errors.Is(err, driver.ErrBadConn) || errors.Is(err, mysql.ErrInvalidConn) || errors.As(err, &netErr) ||
+		isEOF(err) || errors.Is(err, errSilent) || mysqlIs(err, 1053, 1317, 1927)
+}
+
+// mysqlSession begins each session: what the database's own defaults may be is different
+// everywhere.
+var mysqlSession = []string{
+	"SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
+	"SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION,NO_AUTO_VALUE_ON_ZERO'",
+	"SET SESSION time_zone = '+00:00'",
+	"SET SESSION innodb_lock_wait_timeout = 10",
+}
+
+// mysqlOptional are for engines that have the variable: 1193 is an unknown one. The first has each
+// read on a Galera node wait for what the cluster has committed before; the second ends a
+// transaction of a process that was stopped, which would keep the others from writing.
+var mysqlOptional = []string{
+	"SET SESSION wsrep_sync_wait = 7",
+	"SET SESSION idle_write_transaction_timeout = 10",
+}
+
+// mysqlAddress makes the address of MariaDB or MySQL servers.
+func mysqlAddress(d *dsn) (Address, error) {
+	base := mysql.NewConfig()
+	base.User, base.DBName = d.user, d.database
+	base.Timeout, base.ReadTimeout, base.WriteTimeout = dialTimeout, answerTimeout, answerTimeout
+	base.ClientFoundRows, base.InterpolateParams, base.RejectReadOnly = true, true, false
+	base.Collation = "utf8mb4_bin"
+	base.Logger = silent{}
+	switch charset := d.take("charset"); charset {
+	case "", "utf8", "utf8mb3", "utf8mb4":
+	default:
+		return Address{}, fmt.Errorf("the database address %s has the charset %s; it has to be utf8mb4 or utf8", d, charset)
+	}
+	if err := d.mysqlTLS(base); err != nil {
+		return Address{}, err
+	}
+	socket := d.take("unix_socket")
+	if d.take("binary_prefix"); socket != "" && len(d.hosts) > 0 && d.hosts[0] != "localhost" {
+		return Address{}, fmt.Errorf("the database address %s has a host and a unix_socket; leave one out", d)
+	}
+	for _, option := range []struct {
+		name string
+		to   *time.Duration
+	}{{"connect_timeout", &base.Timeout}, {"read_timeout", &base.ReadTimeout}, {"write_timeout", &base.WriteTimeout}} {
+		if err := d.seconds(option.name, option.to); err != nil {
+			return Address{}, err
+		}
+	}
+	if err := d.leftOver(); err != nil {
+		return Address{}, err
+	}
+	places := []string{socket}
+	if socket == "" {
+		if places = nil; len(d.hosts) == 0 {
+			d.hosts = []string{"127.0.0.1"}
+		}
+		for _, host := range d.hosts {
+			if _, _, err := net.SplitHostPort(host); err != nil {
+				host = net.JoinHostPort(strings.Trim(host, "[]"), "3306")
+			}
+			places = append(places, host)
+		}
+	}
+	return Address{Dialect: MySQL, shown: d.String(), connect: func() (driver.Connector, error) {
+		c := &mysqlConnector{read: d.secret}
+		for _, place := range places {
+			one := base.Clone()
+			one.Addr = place
+			if one.Net = "tcp"; socket != "" {
+				one.Net = "unix"
+			}
+			c.configs = append(c.configs, one)
+		}
+		return c, nil
+	}}, nil
+}
+
+// mysqlTLS takes the options of a connection by TLS: ssl_ca, ssl_cert and ssl_key as SQLAlchemy has
+// them, and tls=true or tls=skip-verify.
+func (d *dsn) mysqlTLS(cfg *mysql.Config) error {
+	ca, cert, key, mode := d.take("ssl_ca"), d.take("ssl_cert"), d.take("ssl_key"), d.take("tls")
+	for _, name := range []string{"ssl_verify_cert", "ssl_verify_identity"} {
+		if d.take(name) == "false" && mode == "" && ca == "" {
+			mode = "skip-verify"
+		}
+	}
+	switch mode {
+	case "", "true", "skip-verify":
+	case "false":
+		return nil
+	default:
+		return fmt.Errorf("the database address %s has tls=%s; it has to be true, false or skip-verify", d, mode)
+	}
+	if ca == "" && cert == "" && key == "" && mode == "" {
+		return nil
+	}
+	config := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: mode == "skip-verify"} //nolint:gosec // the operator's choice
+	if ca != "" {
+		text, err := os.ReadFile(ca) //nolint:gosec // the operator's choice
+		if err != nil {
+			return fmt.Errorf("read the ssl_ca of the database address %s: %w", d, err)
+		}
+		if config.RootCAs = x509.NewCertPool(); !config.RootCAs.AppendCertsFromPEM(text) {
+			return fmt.Errorf("the ssl_ca %s of the database address %s has no certificate", ca, d)
+		}
+	}
+	if cert != "" || key != "" {
+		pair, err := tls.LoadX509KeyPair(cert, key)
+		if err != nil {
+			return fmt.Errorf("read the ssl_cert and ssl_key of the database address %s: %w", d, err)
+		}
+		config.Certificates = []tls.Certificate{pair}
+	}
+	cfg.TLS = config
+	return nil
+}
+
+// silent is the driver's log: what it would say is in the errors.
+type silent struct{}
+
+func (silent) Print(...any) {}
+
+// mysqlConnector connects to the first server that can be used.
+type mysqlConnector struct {
+	configs []*mysql.Config
+	read    func(context.Context) (string, error)
+}
+
+// Driver implements [driver.Connector].
+func (c *mysqlConnector) Driver() driver.Driver { return mysql.MySQLDriver{} }
+
+// Connect implements [driver.Connector].
+func (c *mysqlConnector) Connect(ctx context.Context) (driver.Conn, error) {
+	password, err := c.read(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var errs []error
+	for _, config := range c.configs {
+		one := config.Clone()
+		one.Passwd = password
+		made, err := connectMySQL(ctx, one)
+		if err == nil {
+			return made, nil
+		}
+		errs = append(errs, fmt.Errorf("%s: %w", config.Addr, err))
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return nil, errors.Join(errs...)
+}
+
+var errReadOnlyServer = errors.New("the server is read-only")
+
+func connectMySQL(ctx context.Context, config *mysql.Config) (driver.Conn, error) {
+	connector, err := mysql.NewConnector(config)
+	if err != nil {
+		return nil, err
+	}
+	raw, err := connector.Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c := newConn(raw, MySQL, nil)
+	if err := c.beginMySQL(ctx); err != nil {
+		_ = c.Close() // the error above is the one that matters
+		return nil, err
+	}
+	return c, nil
+}
+
+// beginMySQL sets up the session, and refuses a server that does not take writes.
+func (c *conn) beginMySQL(ctx context.Context) error {
+	for _, statement := range mysqlSession {
+		if _, err := c.ExecContext(ctx, statement, nil); err != nil {
+			return fmt.Errorf("%s: %w", statement, err)
+		}
+	}
+	for _, statement := range mysqlOptional {
+		if _, err := c.ExecContext(ctx, statement, nil); err != nil && !mysqlIs(err, 1193) {
+			return fmt.Errorf("%s: %w", statement, err)
+		}
+	}
+	readOnly, err := c.one(ctx, "SELECT "+MySQL.ReadOnly)
+	if err != nil {
+		return err
+	}
+	if readOnly != "0" {
+		return errReadOnlyServer
+	}
+	return nil
+}

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sqldb
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/stdlib"
+)
+
+// PostgreSQL is the dialect of PostgreSQL from 13 on, and of what speaks like it.
+var PostgreSQL = &Dialect{
+	Name:           "postgres",
+	Shared:         true,
+	Upsert:         onConflict,
+	Texts:          "SELECT jsonb_array_elements_text(CAST(? AS jsonb))",
+	Numbers:        "SELECT CAST(jsonb_array_elements_text(CAST(? AS jsonb)) AS bigint)",
+	returning:      " RETURNING id",
+	TimeColumn:     func(column string) string { return column },
+	TimeArg:        func(t time.Time) any { return t.UTC() },
+	TimeResolution: time.Microsecond,
+	MaxParams:      10000,
+	HasTable:       "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = current_schema() AND table_name = ?",
+	AnyTable:       "SELECT COALESCE(MIN(table_name), '') FROM information_schema.tables WHERE table_schema = current_schema()",
+	ReadOnly:       "CASE WHEN pg_is_in_recovery() THEN 1 ELSE 0 END",
+	Kind:           postgresKind,
+	Conflict:       func(err error) bool { return strings.HasPrefix(sqlState(err), "23") },
+	Mismatch: func(err error) bool {
+		state := sqlState(err)
+		return strings.HasPrefix(state, "42") && state != "42501" || strings.HasPrefix(state, "22")
+	},
+	Interrupted: func(err error) bool { return sqlState(err) == "57014" },
+	Retry: func(err error) bool {
+		switch sqlState(err) {
+		case "40001", "40P01", "55P03", "40003":
+			return true
+		}
+		return false
+	},
+	Exists: func(err error) bool {
+		switch sqlState(err) {
+		case "42P07", "42701", "42710":
+			return true
+		}
+		return false
+	},
+	CommitUnknown: func(err error) bool {
+		return sqlState(err) == "40003" || strings.HasPrefix(sqlState(err), "57P") || lostPostgres(err) || contextEnded(err)
+	},
+}
+
+// sqlState is the five characters of an error of the server, "" for other errors.
+func sqlState(err error) string {
+	var e *pgconn.PgError
+	if errors.As(err, &e) {
+		return e.Code
+	}
+	return ""
+}
+
+//nolint:revive,staticcheck // the kind is a result, not a failure
+func postgresKind(err error) (kind error, hint string) {
+	state := sqlState(err)
+	switch {
+	case state == "53100":
+		return ErrFull, "make space on the database server"
+	case state == "25006":
+		return ErrReadOnly, "the database server is read-only: it may be a standby"
+	case strings.HasPrefix(state, "28"), state == "42501":
+		return ErrDenied, "check the user, the password and what is granted to the user"
+	case state == "3D000":
+		return ErrUnreachable, "create the database on its server first"
+	case strings.HasPrefix(state, "XX"):
+		return ErrCorrupt, "look at the log of the database server"
+	case strings.HasPrefix(state, "58"):
+		return ErrIO, "look at the log of the database server"
+	case state == "40001", state == "40P01", state == "55P03", state == "40003":
+		return ErrLocked, "other transactions were in the way"
+	case strings.HasPrefix(state, "53"), strings.HasPrefix(state, "57P"), strings.HasPrefix(state, "08"), state == "25P03", lostPostgres(err):
+		return ErrUnreachable, "the database server does not answer"
+	}
+	return nil, ""
+}
+
+// lostPostgres says that the connection broke, or that none could be made.
+func lostPostgres(err error) bool {
+	var connecting *pgconn.ConnectError
+	var netErr net.Error
+	return errors.As(err, &connecting) || errors.Is(err, driver.ErrBadConn) || errors.As(err, &netErr) || isEOF(err) ||
+		strings.HasPrefix(sqlState(err), "08") || sqlState(err) == "25P03" || errors.Is(err, errSilent)
+}
+
+// postgresAddress makes the address of PostgreSQL servers.
+func postgresAddress(d *dsn) (Address, error) {
+	shown := d.String()
+	if encoding := d.take("client_encoding"); encoding != "" && !strings.EqualFold(strings.ReplaceAll(encoding, "-", ""), "utf8") {
+		return Address{}, fmt.Errorf("the database address %s has the client_encoding %s; it has to be utf8", d, encoding)
+	}
+	known := map[string]bool{"host": true, "port": true, "sslmode": true, "sslrootcert": true, "sslcert": true, "sslkey": true, "sslsni": true,
+		"connect_timeout": true, "target_session_attrs": true, "application_name": true, "default_query_exec_mode": true, "search_path": true,
+		"options": true, "channel_binding": true, "krbsrvname": true, "krbspn": true}
+	query := url.Values{}
+	for name := range known {
+		if value := d.take(name); value != "" {
+			query.Set(name, value)
+		}
+	}
+	if err := d.leftOver(); err != nil {
+		return Address{}, err
+	}
+	if query.Get("application_name") == "" {
+		query.Set("application_name", "compute-agent")
+	}
+	// A standby is behind, however little: its rows are never read.
+	query.Set("target_session_attrs", "read-write")
+	address := "postgres://"
+	if d.user != "" {
+		address += url.UserPassword(d.user, d.password).String() + "@"
+	}
+	address += strings.Join(d.hosts, ",") + "/" + url.PathEscape(d.database) + "?" + query.Encode()
+	config, err := pgx.ParseConfig(address)
+	if err != nil {
+		return Address{}, fmt.Errorf("the database address %s cannot be used: %w", shown, withoutPassword(err, d.password))
+	}
+	if query.Get("connect_timeout") == "" {
+		config.ConnectTimeout = dialTimeout
+	}
+	for name, value := range map[string]string{
+		"default_transaction_isolation": "read committed", "timezone": "UTC", "lock_timeout": "10s",
+		// A transaction of a process that was stopped would keep the others from writing.
+		"idle_in_transaction_session_timeout": "10s",
+	} {
+		config.RuntimeParams[name] = value
+	}
+	return Address{Dialect: PostgreSQL, shown: shown, connect: func() (driver.Connector, error) {
+		raw := stdlib.GetConnector(*config, stdlib.OptionBeforeConnect(func(ctx context.Context, c *pgx.ConnConfig) error {
+			if d.passwordFile == "" {
+				return nil
+			}
+			var err error
+			c.Password, err = d.secret(ctx)
+			return err
+		}))
+		return &postgresConnector{raw}, nil
+	}}, nil
+}
+
+// withoutPassword is an error of the driver that may show the address.
+func withoutPassword(err error, password string) error {
+	if password == "" {
+		return err
+	}
+	return errors.New(strings.ReplaceAll(strings.ReplaceAll(err.Error(), password, "xxxxx"), url.QueryEscape(password), "xxxxx"))
+}
+
+type postgresConnector struct{ driver.Connector }
+
+// Connect implements [driver.Connector].
+func (c *postgresConnector) Connect(ctx context.Context) (driver.Conn, error) {
+	raw, err := c.Connector.Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return newConn(raw, PostgreSQL, numbered), nil
+}
+
+// numbered writes $1, $2… for the question marks of a statement that are not in quotes.
+func numbered(query string) string {
+	if !strings.ContainsRune(query, '?') {
+		return query
+	}
+	var b strings.Builder
+	b.Grow(len(query) + 32)
+	n, quote := 0, byte(0)
+	for i := range len(query) {
+		c := query[i]
+		switch {
+		case quote != 0:
+			if c == quote {
+				quote = 0
+			}
+		case c == '\'' || c == '"':
+			quote = c
+		case c == '?':
+			n++
+			fmt.Fprintf(&b, "$%d", n)
+			continue
+		}
+		b.WriteByte(c)
+	}
+	return b.String()
+}

@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sqldb
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+const (
+	// sharedReaders is how many queries a database of servers is asked at the same time.
+	sharedReaders = 8
+	// maxTries is how often a transaction is run that others are in the way of.
+	maxTries = 20
+	// failover is how long a transaction waits for a server that takes writes.
+	failover = 5 * time.Second
+	// firstPause is the mean pause before the second try; it doubles up to lastPause.
+	firstPause = 2 * time.Millisecond
+	lastPause  = 250 * time.Millisecond
+	// idleTime is how long a connection stays open without use.
+	idleTime = 5 * time.Minute
+)
+
+// openShared connects to a database of servers, and brings its schema up to date where that is
+// safe beside older programs.
+func (db *DB) openShared(ctx context.Context, a Address, o Options) error {
+	connector, err := a.connect()
+	if err != nil {
+		return err
+	}
+	db.connector = connector
+	db.Writer = db.pool(1)
+	if o.Readers == 0 {
+		o.Readers = sharedReaders
+	}
+	db.Reader = db.pool(o.Readers)
+	if err := db.Writer.PingContext(ctx); err != nil {
+		return err
+	}
+	want, err := o.want()
+	if err != nil {
+		return err
+	}
+	db.writes = o.Schema.Table
+	db.had, db.has, err = o.Schema.migrateShared(ctx, db.Dialect, db.Writer, want, o.Steps != 0)
+	if err != nil {
+		return err
+	}
+	db.files = watch(ctx, db.path, o.Logger, func(ctx context.Context) error {
+		return db.Write(ctx, "probing", func(*sql.Tx) error { return nil })
+	})
+	return nil
+}
+
+// pool makes connections to the servers.
+func (db *DB) pool(most int) *sql.DB {
+	pool := sql.OpenDB(db.connector)
+	pool.SetMaxOpenConns(most)
+	pool.SetMaxIdleConns(most)
+	pool.SetConnMaxIdleTime(idleTime)
+	db.extra = append(db.extra, pool)
+	return pool
+}
+
+// Distrust closes the connections that are not in use, so that the next ones are made to a server
+// that takes writes.
+func (db *DB) Distrust() {
+	for _, pool := range db.extra {
+		most := pool.Stats().MaxOpenConnections
+		pool.SetMaxIdleConns(-1)
+		pool.SetMaxIdleConns(most)
+	}
+}
+
+// sharedWrite runs f in a transaction that has no other writer beside it: all transactions begin
+// with changing one row, which they hold until their end. On a Galera cluster, of two transactions
+// that changed it on two nodes one fails. So f sees all that was committed before, and runs again
+// when another transaction was in the way.
+//
+// A commit whose outcome is not known is looked for by its token in that row.
+func (db *DB) sharedWrite(ctx context.Context, on *sql.DB, f func(*sql.Tx) error) error {
+	w := &sharedTx{db: db, on: on, f: f, token: uuid.NewString()}
+	var patience time.Time
+	for try := 1; ; try++ {
+		done, err := w.try(ctx)
+		if done || ctx.Err() != nil {
+			return err
+		}
+		//nolint:errorlint // one of these values, never wrapped
+		switch kind, _ := db.Dialect.Kind(err); {
+		case db.Dialect.Retry(err):
+			if try >= maxTries {
+				return err
+			}
+		case kind == ErrUnreachable || kind == ErrReadOnly:
+			if patience.IsZero() {
+				patience = time.Now().Add(failover)
+			}
+			if time.Now().After(patience) {
+				return err
+			}
+		default:
+			return err
+		}
+		Pause(ctx, try)
+	}
+}
+
+// Pause waits before a transaction is tried again, longer each time and with jitter, so that two
+// processes do not stay in step.
+func Pause(ctx context.Context, try int) {
+	mean := min(firstPause<<min(try-1, 10), lastPause)
+	timer := time.NewTimer(mean/2 + rand.N(mean))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// sharedTx is one transaction, however often it is tried.
+type sharedTx struct {
+	db    *DB
+	on    *sql.DB
+	f     func(*sql.Tx) error
+	token string
+	// unknown: COMMIT of the write with this number was sent, and no answer came.
+	unknown int64
+}
+
+// errUnknown says that a commit may have happened.
+var errUnknown = errors.New("it is not known whether the last change was made")
+
+// try runs the transaction once. done is whether err is the outcome.
+func (w *sharedTx) try(ctx context.Context) (done bool, err error) {
+	tx, err := w.on.BeginTx(ctx, nil)
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = tx.Rollback() }() // does nothing after Commit
+	if w.unknown != 0 {
+		if known, err := w.find(ctx, tx); known || err != nil {
+			return known, err
+		}
+	}
+	changed, err := Exec(ctx, tx, "UPDATE "+w.db.writes+" SET beat = beat + 1, token = ? WHERE number = 0", w.token)
+	if err != nil {
+		return false, err
+	}
+	if changed != 1 {
+		return true, &Error{Kind: ErrSchema, Hint: fmt.Sprintf("the table %s has no row 0; restore a backup", w.db.writes)}
+	}
+	number, _, err := One(ctx, tx, Value[int64], "SELECT beat FROM "+w.db.writes+" WHERE number = 0")
+	if err != nil {
+		return false, err
+	}
+	if err := w.f(tx); err != nil {
+		// An error of f's own is final. One of the database may be that of another transaction.
+		kind, _ := w.db.Dialect.Kind(err)
+		return kind == nil && !w.db.Dialect.Retry(err), err
+	}
+	err = tx.Commit()
+	if err != nil && w.db.Dialect.CommitUnknown(err) {
+		w.unknown = number
+		if !errors.Is(err, driver.ErrBadConn) {
+			err = errors.Join(err, driver.ErrBadConn)
+		}
+		return false, err
+	}
+	return err == nil, err
+}
+
+// find says whether the commit that had no answer happened. The transaction then has the row, so
+// that a commit that is still on its way cannot happen any more once this one did.
+func (w *sharedTx) find(ctx context.Context, tx *sql.Tx) (happened bool, err error) {
+	var token string
+	var number int64
+	if err := tx.QueryRowContext(ctx, "SELECT token, beat FROM "+w.db.writes+" WHERE number = 0 FOR UPDATE").Scan(&token, &number); err != nil {
+		return false, err
+	}
+	switch {
+	case token == w.token:
+		return true, nil
+	case number == w.unknown-1:
+		w.unknown = 0
+		return false, nil
+	}
+	return false, errUnknown
+}
+
+// sharedVersion is how many steps of the schema a database of servers has had.
+func (s *Schema) sharedVersion(ctx context.Context, d *Dialect, q Querier) (int, error) {
+	has, err := HasTable(ctx, d, q, s.Table)
+	if err != nil {
+		return 0, err
+	}
+	if !has {
+		return 0, s.checkEmpty(ctx, d, q)
+	}
+	var done int
+	err = q.QueryRowContext(ctx, "SELECT COALESCE(MAX(number), 0) FROM "+s.Table+" WHERE done = 1").Scan(&done)
+	return done, err
+}

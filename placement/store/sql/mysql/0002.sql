@@ -1,0 +1,20 @@
+-- What lets several servers share one database. ledger_version is moved by
+-- the last statement of every commit; ledger_changes says what each version
+-- changed, never the values. There is one shard, number 0.
+
+CREATE TABLE ledger_version (
+    shard INTEGER NOT NULL,
+    version BIGINT NOT NULL,
+    PRIMARY KEY (shard)
+) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+INSERT IGNORE INTO ledger_version (shard, version) VALUES (0, 0);
+
+CREATE TABLE ledger_changes (
+    shard INTEGER NOT NULL,
+    version BIGINT NOT NULL,
+    seq INTEGER NOT NULL,
+    kind INTEGER NOT NULL,
+    id BIGINT NOT NULL,
+    uuid VARCHAR(36),
+    PRIMARY KEY (shard, version, seq)
+) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
