@@ -24,8 +24,7 @@ type Config struct {
 	// StateDir is where the embedded database lives, as placement.db. It is made when it is not
 	// there.
 	StateDir string
-	// Database is the DSN of a database and goes before StateDir: sqlite:///PATH, with an absolute
-	// PATH.
+	// Database is the DSN of a database and goes before StateDir; see sqldb.ParseAddress.
 	Database string
 	// Listen is the address that ListenAndServe binds, HOST:PORT.
 	Listen string
@@ -165,24 +164,33 @@ func (a Auth) checkListener(l net.Listener) error {
 	return a.checkListen(l.Addr().String())
 }
 
-// DatabaseFile is the path of the SQLite database that the configuration names.
-func (c *Config) DatabaseFile() (string, error) {
+// DatabaseName is the database that the configuration names, as sqldb.ParseAddress reads it: the
+// path of a file, or a DSN.
+func (c *Config) DatabaseName() (string, error) {
 	if c.Database == "" {
 		if c.StateDir == "" {
 			return "", fmt.Errorf("%w: neither a state directory nor a database is given", ErrConfig)
 		}
 		return filepath.Join(c.StateDir, "placement.db"), nil
 	}
-	if filepath.IsAbs(c.Database) {
+	if !strings.Contains(c.Database, "://") {
 		return "", fmt.Errorf("%w: the database %s is a path and not an address; write sqlite://%s", ErrConfig, c.Database, c.Database)
 	}
-	if scheme, _, ok := strings.Cut(c.Database, "://"); !ok || scheme != "sqlite" {
-		// Nothing of the rest is shown: it may hold a password.
-		return "", fmt.Errorf("%w: databases of the kind %q are not supported; the database should be sqlite:///PATH", ErrConfig, scheme)
-	}
-	file, err := sqldb.PathOf(c.Database)
+	a, err := sqldb.ParseAddress(c.Database)
 	if err != nil {
 		return "", fmt.Errorf("%w: %w", ErrConfig, err)
 	}
-	return filepath.Clean(file), nil
+	if a.Shared() {
+		return c.Database, nil
+	}
+	return a.Path, nil
+}
+
+// shownDatabase is the name of a database without a password.
+func shownDatabase(name string) string {
+	a, err := sqldb.ParseAddress(name)
+	if err != nil {
+		return "the database"
+	}
+	return a.String()
 }

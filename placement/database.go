@@ -16,9 +16,9 @@ import (
 
 // Database is what is in the place that a Config names as its database.
 type Database struct {
-	// Path is the file.
+	// Path is the file, or the address of a database of servers, without its password.
 	Path string
-	// Exists is whether it is there.
+	// Exists is whether it is there. A database of servers has to be.
 	Exists bool
 	Schema store.Schema
 }
@@ -26,18 +26,18 @@ type Database struct {
 // ReadDatabase looks at the database of a configuration and changes nothing. That there is none is
 // no error. Of the configuration it needs StateDir or Database.
 func ReadDatabase(ctx context.Context, cfg Config) (Database, error) {
-	file, err := cfg.DatabaseFile()
+	name, err := cfg.DatabaseName()
 	if err != nil {
 		return Database{}, err
 	}
-	schema, err := store.ReadSchema(ctx, file)
+	schema, err := store.ReadSchema(ctx, name)
 	if errors.Is(err, fs.ErrNotExist) {
-		return Database{Path: file, Schema: schema}, nil
+		return Database{Path: name, Schema: schema}, nil
 	}
 	if err != nil {
 		return Database{}, fmt.Errorf("look at the Placement database: %w", err)
 	}
-	return Database{Path: file, Exists: true, Schema: schema}, nil
+	return Database{Path: shownDatabase(name), Exists: true, Schema: schema}, nil
 }
 
 // UpgradeDatabase makes the database of a configuration when there is none, adopts one that
@@ -47,7 +47,11 @@ func UpgradeDatabase(ctx context.Context, cfg Config) (before, after Database, e
 	if before, err = ReadDatabase(ctx, cfg); err != nil {
 		return before, after, err
 	}
-	s, err := store.Open(ctx, before.Path, store.Options{})
+	name, err := cfg.DatabaseName()
+	if err != nil {
+		return before, after, err
+	}
+	s, err := store.Open(ctx, name, store.Options{Upgrade: true})
 	if err == nil {
 		err = s.Close()
 	}
@@ -87,7 +91,11 @@ func MigrateConsumers(ctx context.Context, cfg Config, most int) (missing, made 
 	case !db.Exists:
 		return 0, 0, fmt.Errorf("%w: there is no database at %s", ErrConfig, db.Path)
 	}
-	l, _, err := openLedger(ctx, db.Path, &cfg, nil)
+	name, err := cfg.DatabaseName()
+	if err != nil {
+		return 0, 0, err
+	}
+	l, _, err := openLedger(ctx, name, &cfg, nil)
 	if err != nil {
 		return 0, 0, err
 	}

@@ -43,7 +43,7 @@ type Server struct {
 	log         zerolog.Logger
 
 	started  time.Time
-	database string // the file, for people
+	database string // for people
 	options  api.Options
 }
 
@@ -77,11 +77,11 @@ func assemble(ctx context.Context, cfg Config, m *metrics) (*Server, error) {
 			cfg.Logger.Error().Err(err).Msg("Keystone is not available, so tokens cannot be validated. Requests are answered with 503 until it is; each request tries again.")
 		}
 	}
-	file, err := cfg.DatabaseFile()
+	name, err := cfg.DatabaseName()
 	if err != nil {
 		return nil, err
 	}
-	l, opened, err := openLedger(ctx, file, &cfg, m)
+	l, opened, err := openLedger(ctx, name, &cfg, m)
 	if err != nil {
 		return nil, err
 	}
@@ -117,7 +117,7 @@ func assemble(ctx context.Context, cfg Config, m *metrics) (*Server, error) {
 		connections: cfg.Connections,
 		log:         cfg.Logger,
 		started:     time.Now(),
-		database:    file,
+		database:    shownDatabase(name),
 		options:     cfg.Placement,
 	}
 	if m != nil {
@@ -126,11 +126,11 @@ func assemble(ctx context.Context, cfg Config, m *metrics) (*Server, error) {
 	return s, nil
 }
 
-// openLedger opens the database file. The ledger closes its store.
-func openLedger(ctx context.Context, file string, cfg *Config, m *metrics) (*ledger.Ledger, *store.Store, error) {
-	opened, err := store.Open(ctx, file, store.Options{Logger: cfg.Logger})
+// openLedger opens a database by its name. The ledger closes its store.
+func openLedger(ctx context.Context, name string, cfg *Config, m *metrics) (*ledger.Ledger, *store.Store, error) {
+	opened, err := store.Open(ctx, name, store.Options{Logger: cfg.Logger})
 	if err != nil {
-		return nil, nil, fmt.Errorf("open the Placement database %s: %w", file, err)
+		return nil, nil, fmt.Errorf("open the Placement database %s: %w", shownDatabase(name), err)
 	}
 	opts := ledger.Options{Now: cfg.Now}
 	if m != nil {
@@ -138,7 +138,7 @@ func openLedger(ctx context.Context, file string, cfg *Config, m *metrics) (*led
 	}
 	l, err := ledger.Open(ctx, opened, opts)
 	if err != nil {
-		return nil, nil, errors.Join(fmt.Errorf("load the Placement database %s: %w", file, err), opened.Close())
+		return nil, nil, errors.Join(fmt.Errorf("load the Placement database %s: %w", shownDatabase(name), err), opened.Close())
 	}
 	return l, opened, nil
 }

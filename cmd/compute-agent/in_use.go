@@ -60,9 +60,12 @@ const (
 	lockPause = 50 * time.Millisecond
 )
 
-// alone runs direct, which opens the database at a path. If a service has it open, alone runs ask
+// alone runs direct, which opens the database with a name. If a service has it open, alone runs ask
 // with the service's admin socket.
 func alone(ctx context.Context, path string, direct func() error, ask func(socket string) error) error {
+	if strings.Contains(path, "://") { // a database of servers, which several processes can use
+		return direct()
+	}
 	deadline, cancel := context.WithTimeout(ctx, lockTime)
 	defer cancel()
 	for {

@@ -29,13 +29,13 @@ func newPlacement() *cobra.Command {
 
 // placementFlags are the flags of a Placement service.
 type placementFlags struct {
-	listen, database, auth, tokenFile string
+	listen, auth, tokenFile string
 }
 
 func newPlacementServe() *cobra.Command {
 	opts := options{uses: []string{"placement_tls", "keystone"}}
 	var flags placementFlags
-	var metricsListen string
+	var metricsListen, database string
 	cmd := &cobra.Command{
 		Use: "serve", Short: "Serve the Placement API from a database", Args: cobra.NoArgs,
 		Long: "Serve the Placement API. The state is in placement.db below the state directory, or in the given database.\n" +
@@ -44,6 +44,7 @@ func newPlacementServe() *cobra.Command {
 			if metricsListen != "" {
 				opts.extra = append(opts.extra, config.Override{Key: "placement_metrics.listen", Value: metricsListen, Flag: "--metrics-listen"})
 			}
+			opts.setDatabase(database)
 			cfg, err := opts.load()
 			if err != nil {
 				return err
@@ -54,7 +55,7 @@ func newPlacementServe() *cobra.Command {
 	opts.addConfigFlags(cmd)
 	cmd.Flags().StringVar(&metricsListen, "metrics-listen", "", "additional `ADDRESS` for metrics, :PORT for loopback (placement_metrics.listen)")
 	cmd.Flags().StringVar(&flags.listen, "listen", "127.0.0.1:8778", "`ADDRESS` to listen on")
-	cmd.Flags().StringVar(&flags.database, "database", "", "`DSN` of the database, such as sqlite:///var/lib/placement/placement.db (default: placement.db in the state directory)")
+	addDatabaseFlag(cmd, &database)
 	cmd.Flags().StringVar(&flags.auth, "auth", "noauth", "`METHOD` of authentication: noauth (loopback only), token or keystone ([keystone] in the configuration)")
 	cmd.Flags().StringVar(&flags.tokenFile, "token-file", "", "`FILE` of the tokens, for --auth token")
 	return cmd
@@ -142,7 +143,7 @@ func connectionsOf(cfg *config.Config) *osapi.Connections {
 // not serve clients.
 func placementConfig(cfg *config.Config, flags placementFlags, connections *osapi.Connections, log zerolog.Logger) placement.Config {
 	return placement.Config{
-		StateDir: filepath.Clean(cfg.Agent.StateDir), Database: flags.database, Listen: flags.listen,
+		StateDir: filepath.Clean(cfg.Agent.StateDir), Database: cfg.Placement.Database, Listen: flags.listen,
 		Auth:        placement.Auth{Strategy: placement.Strategy(flags.auth), TokenFile: flags.tokenFile, Keystone: keystoneConfig(cfg.Keystone)},
 		Policy:      api.Defaults(cfg.Policy.Defaults),
 		PolicyFile:  cfg.Policy.File,

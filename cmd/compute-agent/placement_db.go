@@ -13,6 +13,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
+	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/placement"
 )
 
@@ -83,15 +84,27 @@ func (o *databaseOptions) addFlags(cmd *cobra.Command) {
 
 func (o *databaseOptions) addDatabaseFlags(cmd *cobra.Command) {
 	o.addConfigFlags(cmd)
-	cmd.Flags().StringVar(&o.database, "database", "", "`DSN` of the database, such as sqlite:///var/lib/placement/placement.db (default: placement.db in the state directory)")
+	addDatabaseFlag(cmd, &o.database)
+}
+
+func addDatabaseFlag(cmd *cobra.Command, database *string) {
+	cmd.Flags().StringVar(database, "database", "", "`DSN` of the database, such as mysql://USER@HOST/placement?password_file=PATH or sqlite:///PATH (placement.database)")
+}
+
+// setDatabase has a flag override the configuration.
+func (o *options) setDatabase(dsn string) {
+	if dsn != "" {
+		o.extra = append(o.extra, config.Override{Key: "placement.database", Value: dsn, Flag: "--database"})
+	}
 }
 
 func (o *databaseOptions) placementConfig() (placement.Config, error) {
+	o.setDatabase(o.database)
 	cfg, err := o.load()
 	if err != nil {
 		return placement.Config{}, err
 	}
-	return placementConfig(cfg, placementFlags{database: o.database}, nil, zerolog.Nop()), nil
+	return placementConfig(cfg, placementFlags{}, nil, zerolog.Nop()), nil
 }
 
 // with runs a command on the database: with server nil, or in the service that has it open.
@@ -103,7 +116,7 @@ func (o *databaseOptions) with(cmd *cobra.Command, do func(cfg placement.Config,
 	if err != nil {
 		return err
 	}
-	path, err := cfg.DatabaseFile()
+	path, err := cfg.DatabaseName()
 	if err != nil {
 		return err
 	}
@@ -117,7 +130,7 @@ func newDBBackup() *cobra.Command {
 		if err != nil {
 			return "", err
 		}
-		return cfg.DatabaseFile()
+		return cfg.DatabaseName()
 	})
 }
 

@@ -15,7 +15,7 @@ import (
 
 func newPlacementMigrate() *cobra.Command {
 	var opts options
-	var flags placementFlags
+	var database string
 	var migrate agent.MigrateOptions
 	var all bool
 	cmd := &cobra.Command{
@@ -35,17 +35,19 @@ func newPlacementMigrate() *cobra.Command {
 			"database does not exist.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch {
-			case flags.database == "":
-				return &exitError{exitUsage, errors.New("--database is required: the DSN of Placement's database, such as sqlite:///var/lib/placement/placement.db")}
 			case all == (len(migrate.Nodes) > 0):
 				return &exitError{exitUsage, errors.New("select nodes with --node NAME, which may be repeated, or --all-nodes")}
 			}
+			opts.setDatabase(database)
 			cfg, err := opts.load()
 			if err != nil {
 				return err
 			}
+			if cfg.Placement.Database == "" {
+				return &exitError{exitUsage, errors.New("--database is required: the DSN of Placement's database, such as mysql://USER@HOST/placement?password_file=PATH")}
+			}
 			log := newLogger(cfg, cmd.ErrOrStderr()).Level(zerolog.WarnLevel)
-			migrate.Placement = placementConfig(cfg, flags, nil, log)
+			migrate.Placement = placementConfig(cfg, placementFlags{}, nil, log)
 			done, err := agent.Migrate(cmd.Context(), cfg, log, migrate)
 			if err != nil {
 				return err
@@ -63,7 +65,7 @@ func newPlacementMigrate() *cobra.Command {
 	}
 	opts.addConfigFlags(cmd)
 	opts.addOutputFlag(cmd)
-	cmd.Flags().StringVar(&flags.database, "database", "", "`DSN` of Placement's database, such as sqlite:///var/lib/placement/placement.db")
+	addDatabaseFlag(cmd, &database)
 	cmd.Flags().StringArrayVar(&migrate.Nodes, "node", nil, "migrate the node `NAME`; may be repeated")
 	cmd.Flags().BoolVar(&all, "all-nodes", false, "migrate all nodes that the drivers name")
 	cmd.Flags().BoolVar(&migrate.DryRun, "dry-run", false, "write nothing, and show what would move")

@@ -137,8 +137,8 @@ var cellSections = []section{
 				"The API database. Empty means compute_api.db in agent.state_dir.",
 				text[Config]{
 					at:    func(c *Config) *string { return &c.ComputeAPI.Database },
-					words: "a DSN such as \"sqlite:///var/lib/compute-agent/compute_api.db\"",
-					check: sqliteDSN,
+					words: databaseWords,
+					check: databaseDSN,
 				},
 			},
 			{"auth", restart, "How requests are authenticated: \"noauth\" (loopback only), \"token\" (token_file) or\n\"keystone\" (the service of [keystone]).",

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/compute-agent/compute-agent/internal/osapi"
+	"github.com/compute-agent/compute-agent/internal/sqldb"
 )
 
 // unixURL begins the address of a unix socket.
@@ -49,21 +50,36 @@ func socketPath(path string) *fault {
 	return nil
 }
 
-// sqliteDSN accepts the DSN of a database file, and nothing.
-func sqliteDSN(s string) *fault {
+// databaseWords describe the DSN of a database.
+const databaseWords = "a DSN such as \"sqlite:///PATH\" or \"mysql://USER@HOST/DATABASE?password_file=PATH\""
+
+// databaseDSN accepts the DSN of a database without a password, and nothing.
+func databaseDSN(s string) *fault {
 	if s == "" {
 		return nil
 	}
-	const like = "write sqlite:///PATH, with the whole path"
-	path, ok := strings.CutPrefix(s, "sqlite://")
-	if !ok {
-		return faultf(like, "%s is not the address of a database that is supported", shown(s))
+	const like = "write sqlite:///PATH, with the whole path, or mysql://USER@HOST/DATABASE?password_file=PATH, or postgres://… of that form"
+	path, file := strings.CutPrefix(s, "sqlite://")
+	if file {
+		if bad := absolutePathRequired(path); bad != nil {
+			bad.hint = like
+			return bad
+		}
+		return nil
 	}
-	if bad := absolutePathRequired(path); bad != nil {
-		bad.hint = like
-		return bad
+	a, err := sqldb.ParseAddress(s)
+	if err == nil && a.Shared() && !a.HasPassword {
+		return nil
 	}
-	return nil
+	bad := faultf(like, "it is not the address of a database that is supported")
+	switch {
+	case err == nil && a.HasPassword:
+		bad = faultf("write the password into a file (chmod g-w,o= FILE), and ?password_file=FILE at the end of the address", "the address of a database may not hold a password")
+	case err != nil && strings.Contains(s, "://"):
+		bad.what = err.Error()
+	}
+	bad.secret = true
+	return bad
 }
 
 // zoneName accepts the name of an availability zone.

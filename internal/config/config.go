@@ -232,6 +232,7 @@ type Tracing struct {
 // Placement is the section [placement]: options of the bundled Placement
 // server, with the names that OpenStack Placement gives them.
 type Placement struct {
+	Database                               string // A DSN; empty is placement.db below agent.state_dir.
 	IncompleteConsumerProjectID            string
 	IncompleteConsumerUserID               string
 	MaxAllocationCandidates                int    // -1 is no bound but the server's own.

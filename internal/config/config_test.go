@@ -315,7 +315,7 @@ func TestReadSecretRefuses(t *testing.T) {
 		"writable by group":  {"s", 0o620},
 		"empty":              {"\n", 0o600},
 		"two lines":          {"a\nb\n", 0o600},
-		"huge":               {strings.Repeat("x", maxSecretSize+1), 0o600},
+		"huge":               {strings.Repeat("x", 64<<10+1), 0o600},
 	} {
 		path := filepath.Join(dir, "secret")
 		_ = os.Remove(path)

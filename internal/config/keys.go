@@ -253,6 +253,8 @@ var agentSections = []section{
 		"placement",
 		"The bundled Placement server, with Placement's own option names.",
 		[]key[Config]{
+			{"database", restart, "The database. Several servers can share one on MariaDB, MySQL or PostgreSQL. Empty means placement.db in agent.state_dir.",
+				text[Config]{at: func(c *Config) *string { return &c.Placement.Database }, words: databaseWords, check: databaseDSN}},
 			{"incomplete_consumer_project_id", restart, "Project of consumers made by microversions below 1.8, which carry none.",
 				text[Config]{at: func(c *Config) *string { return &c.Placement.IncompleteConsumerProjectID }, def: uuidZero, words: idWords, check: consumerID}},
 			{"incomplete_consumer_user_id", restart, "User of consumers made by microversions below 1.8, which carry none.",

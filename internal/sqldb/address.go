@@ -26,6 +26,8 @@ type Address struct {
 	Path string
 	// shown is the address without its password.
 	shown string
+	// HasPassword says that the password is in the address itself.
+	HasPassword bool
 	// connect makes the connector to the servers.
 	connect func() (driver.Connector, error)
 }
@@ -46,7 +48,8 @@ var engines = map[string]func(*dsn) (Address, error){
 // ParseAddress reads the name of a database: the path of a file, sqlite:///PATH,
 // mysql://USER:PASSWORD@HOST[:PORT][,HOST…]/DATABASE[?OPTIONS] or postgres://… of the same form,
 // and SQLAlchemy's spelling of these (mysql+pymysql://, postgresql+psycopg2://). The option
-// password_file has the path of a file with the password. No error shows a password.
+// password_file has the path of a file with the password, or the name of a credential of systemd.
+// No error shows a password.
 func ParseAddress(name string) (Address, error) {
 	scheme, rest, found := strings.Cut(name, "://")
 	if !found {
@@ -69,7 +72,9 @@ func ParseAddress(name string) (Address, error) {
 	if err != nil {
 		return Address{}, err
 	}
-	return engine(d)
+	a, err := engine(d)
+	a.HasPassword = d.password != ""
+	return a, err
 }
 
 // dsn is the parts of the address of a database of servers.
@@ -121,13 +126,32 @@ func parseDSN(scheme, rest string) (*dsn, error) {
 			return nil, fmt.Errorf("the database address %s has the option %s more than once", d, name)
 		}
 	}
-	if d.passwordFile = d.take("password_file"); d.passwordFile != "" && !filepath.IsAbs(d.passwordFile) {
-		return nil, fmt.Errorf("the database address %s has the password_file %s, which is not an absolute path", d, d.passwordFile)
+	if err := d.takePasswordFile(); err != nil {
+		return nil, err
 	}
 	if d.passwordFile != "" && d.password != "" {
 		return nil, fmt.Errorf("the database address %s has a password and a password_file; leave one out", d)
 	}
 	return d, nil
+}
+
+// takePasswordFile takes the option password_file: a path, or the name of a credential of systemd.
+func (d *dsn) takePasswordFile() error {
+	d.passwordFile = d.take("password_file")
+	switch credentials := os.Getenv("CREDENTIALS_DIRECTORY"); {
+	case d.passwordFile == "" || filepath.IsAbs(d.passwordFile):
+	case strings.ContainsRune(d.passwordFile, '/'):
+		return fmt.Errorf("the database address %s has the password_file %s, which is neither an absolute path nor the name of a credential", d, d.passwordFile)
+	case credentials == "":
+		return fmt.Errorf(
+			"the database address %s has the password_file %s, and this process has no credentials: write an absolute path, or set LoadCredential= in its unit",
+			d,
+			d.passwordFile,
+		)
+	default:
+		d.passwordFile = filepath.Join(credentials, d.passwordFile)
+	}
+	return nil
 }
 
 // take removes an option and returns its value.
@@ -156,18 +180,11 @@ func (d *dsn) secret(context.Context) (string, error) {
 	if d.passwordFile == "" {
 		return d.password, nil
 	}
-	info, err := os.Stat(d.passwordFile)
-	var text []byte
-	if err == nil {
-		err = files.Private(d.passwordFile, info.Mode())
-	}
-	if err == nil {
-		text, err = os.ReadFile(d.passwordFile)
-	}
+	text, err := files.ReadSecret(d.passwordFile)
 	if err != nil {
 		return "", fmt.Errorf("read the password of the database: %w", err)
 	}
-	return strings.TrimRight(string(text), "\r\n"), nil
+	return text, nil
 }
 
 // seconds reads an option that is a number of seconds.

@@ -37,6 +37,8 @@ type Dialect struct {
 	// HasTable is a query for the number of tables with a name, AnyTable one for the name of some
 	// table, '' when there is none.
 	HasTable, AnyTable string
+	// Done is the condition on the table of a schema for steps that were run to their end.
+	Done string
 	// ReadOnly is an expression that is true on a server that does not take writes: what it has may
 	// be older than what was acknowledged.
 	ReadOnly string

@@ -41,6 +41,7 @@ var MySQL = &Dialect{
 	MaxParams:      10000,
 	HasTable:       "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = ?",
 	AnyTable:       "SELECT COALESCE(MIN(table_name), '') FROM information_schema.tables WHERE table_schema = DATABASE()",
+	Done:           " WHERE done = 1",
 	ReadOnly:       "@@global.read_only",
 	Kind:           mysqlKind,
 	Conflict:       func(err error) bool { return mysqlIs(err, 1062, 1169, 1216, 1217, 1451, 1452, 1557, 1761, 4025) },

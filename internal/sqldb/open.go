@@ -54,9 +54,9 @@ var opening sync.Mutex
 // Open opens a database by its name, as [ParseAddress] reads it. Errors are *[Error].
 //
 // A file is opened for this process alone, and made (mode 0600), as is its directory (0700), when
-// it is not there. One that another process has open, that was lost, or that is another program's, is
-// refused and not touched. A database of servers has to be there, and gets its tables when it has
-// none.
+// it is not there. One that another process has open, that was lost, or that is another program's,
+// is refused and not touched. A database of servers has to be there, and gets its tables when it
+// has none.
 func Open(ctx context.Context, name string, o Options) (*DB, error) {
 	a, err := ParseAddress(name)
 	if err != nil {

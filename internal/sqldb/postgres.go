@@ -31,6 +31,7 @@ var PostgreSQL = &Dialect{
 	MaxParams:      10000,
 	HasTable:       "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = current_schema() AND table_name = ?",
 	AnyTable:       "SELECT COALESCE(MIN(table_name), '') FROM information_schema.tables WHERE table_schema = current_schema()",
+	Done:           " WHERE done = 1",
 	ReadOnly:       "CASE WHEN pg_is_in_recovery() THEN 1 ELSE 0 END",
 	Kind:           postgresKind,
 	Conflict:       func(err error) bool { return strings.HasPrefix(sqlState(err), "23") },

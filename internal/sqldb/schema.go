@@ -25,6 +25,8 @@ type Schema struct {
 	// Table has a row for each step that was run: in a database of servers, and in a file where the
 	// tables are another program's as well, and ApplicationID is 0.
 	Table string
+	// Transient are tables that are not copied with a database: they say what processes do.
+	Transient []string
 	// Adopt says how many steps count as run in a database that has no Table: more than 0 for one
 	// that another program made and that can be used, an *Error for one that cannot. Nil refuses
 	// all that have tables.

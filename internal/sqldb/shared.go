@@ -205,6 +205,6 @@ func (s *Schema) sharedVersion(ctx context.Context, d *Dialect, q Querier) (int,
 		return 0, s.checkEmpty(ctx, d, q)
 	}
 	var done int
-	err = q.QueryRowContext(ctx, "SELECT COALESCE(MAX(number), 0) FROM "+s.Table+" WHERE done = 1").Scan(&done)
+	err = q.QueryRowContext(ctx, "SELECT COALESCE(MAX(number), 0) FROM "+s.Table+d.Done).Scan(&done)
 	return done, err
 }

@@ -445,3 +445,13 @@ func (w *writer) many(head string, n int, key func(int) any) error {
 	}
 	return nil
 }
+
+// timeArg is the value of a time column: NULL for the zero time.
+func timeArg(d *sqldb.Dialect) func(time.Time) any {
+	return func(t time.Time) any {
+		if t.IsZero() {
+			return nil
+		}
+		return d.TimeArg(t)
+	}
+}

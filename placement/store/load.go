@@ -92,7 +92,7 @@ func (r reader) named(t namedTable, to *[]ledger.NamedRow, ids []any) error {
 	return r.rows(r.columns("id", t.column, "@created_at", "@updated_at"), t.name, "id", ids, func(rows *sql.Rows) error {
 		var row ledger.NamedRow
 		var name sql.NullString // placement_aggregates.uuid may be NULL
-		err := rows.Scan(&row.ID, &name, timeScan{&row.CreatedAt}, timeScan{&row.UpdatedAt})
+		err := rows.Scan(&row.ID, &name, sqldb.TimeScan{To: &row.CreatedAt}, sqldb.TimeScan{To: &row.UpdatedAt})
 		row.Name = name.String
 		*to = append(*to, row)
 		return err
@@ -108,7 +108,7 @@ func (r reader) providers(to *ledger.State, ids []any) error {
 		ids,
 		func(rows *sql.Rows) error {
 			var p ledger.ProviderRow
-			err := rows.Scan(&p.ID, &p.UUID, &p.Name, &p.Generation, &p.Root, &p.Parent, timeScan{&p.CreatedAt}, timeScan{&p.UpdatedAt})
+			err := rows.Scan(&p.ID, &p.UUID, &p.Name, &p.Generation, &p.Root, &p.Parent, sqldb.TimeScan{To: &p.CreatedAt}, sqldb.TimeScan{To: &p.UpdatedAt})
 			to.Providers = append(to.Providers, p)
 			return err
 		},
@@ -119,7 +119,7 @@ func (r reader) providers(to *ledger.State, ids []any) error {
 	err = r.rows(r.columns("resource_provider_id", "resource_class_id", "total", "reserved", "min_unit", "max_unit", "step_size", "allocation_ratio", "@created_at", "@updated_at"),
 		"inventories", "resource_provider_id", ids, func(rows *sql.Rows) error {
 			var i ledger.InventoryRow
-			err := rows.Scan(&i.Provider, &i.Class, &i.Total, &i.Reserved, &i.MinUnit, &i.MaxUnit, &i.StepSize, &i.AllocationRatio, timeScan{&i.CreatedAt}, timeScan{&i.UpdatedAt})
+			err := rows.Scan(&i.Provider, &i.Class, &i.Total, &i.Reserved, &i.MinUnit, &i.MaxUnit, &i.StepSize, &i.AllocationRatio, sqldb.TimeScan{To: &i.CreatedAt}, sqldb.TimeScan{To: &i.UpdatedAt})
 			to.Inventories = append(to.Inventories, i)
 			return err
 		})
@@ -146,7 +146,7 @@ func (r reader) consumers(to *ledger.State, ids []any, more ...any) error {
 	err := r.rows(r.columns("id", "uuid", "generation", "project_id", "user_id", "COALESCE(consumer_type_id, 0)", "@created_at", "@updated_at"),
 		"consumers", "id", ids, func(rows *sql.Rows) error {
 			var c ledger.ConsumerRow
-			err := rows.Scan(&c.ID, &c.UUID, &c.Generation, &c.Project, &c.User, &c.Type, timeScan{&c.CreatedAt}, timeScan{&c.UpdatedAt})
+			err := rows.Scan(&c.ID, &c.UUID, &c.Generation, &c.Project, &c.User, &c.Type, sqldb.TimeScan{To: &c.CreatedAt}, sqldb.TimeScan{To: &c.UpdatedAt})
 			to.Consumers = append(to.Consumers, c)
 			return err
 		})
@@ -170,7 +170,7 @@ func (r reader) consumers(to *ledger.State, ids []any, more ...any) error {
 	return r.rows(r.columns("resource_provider_id", "consumer_id", "resource_class_id", "used", "@created_at", "@updated_at"),
 		"allocations", "consumer_id", uuids, func(rows *sql.Rows) error {
 			var a ledger.AllocationRow
-			err := rows.Scan(&a.Provider, &a.Consumer, &a.Class, &a.Used, timeScan{&a.CreatedAt}, timeScan{&a.UpdatedAt})
+			err := rows.Scan(&a.Provider, &a.Consumer, &a.Class, &a.Used, sqldb.TimeScan{To: &a.CreatedAt}, sqldb.TimeScan{To: &a.UpdatedAt})
 			to.Allocations = append(to.Allocations, a)
 			return err
 		})

@@ -51,13 +51,13 @@ func (s Schema) CanBeAdopted() bool {
 // IsNewer reports whether a newer program has upgraded the schema.
 func (s Schema) IsNewer() bool { return s.Migration > s.Newest }
 
-// ReadSchema reads the schema of a database file that no process of ours has
-// open, and changes nothing. A missing file is fs.ErrNotExist, with the schema
+// ReadSchema reads the schema of a database of servers, or of a file that no
+// process of ours has open, and changes nothing. A missing file is fs.ErrNotExist, with the schema
 // that this program would create; an empty one has no tables. A database of
 // another program is an error (sqldb.ErrSchema). Errors are *sqldb.Error.
-func ReadSchema(ctx context.Context, path string) (Schema, error) {
+func ReadSchema(ctx context.Context, name string) (Schema, error) {
 	found := Schema{Newest: schema.Newest()}
-	err := sqldb.Inspect(ctx, path, sqldb.Options{Schema: schema, Means: means}, func(ctx context.Context, d *sqldb.Dialect, q sqldb.Querier) (err error) {
+	err := sqldb.Inspect(ctx, name, sqldb.Options{Schema: schema, Means: means}, func(ctx context.Context, d *sqldb.Dialect, q sqldb.Querier) (err error) {
 		return readSchema(ctx, d, q, &found)
 	})
 	if err != nil {
@@ -79,7 +79,7 @@ func readSchema(ctx context.Context, d *sqldb.Dialect, q sqldb.Querier, into *Sc
 		return err
 	}
 	if has {
-		if err := q.QueryRowContext(ctx, "SELECT COALESCE(MAX(number), 0) FROM "+schema.Table).Scan(&into.Migration); err != nil {
+		if err := q.QueryRowContext(ctx, "SELECT COALESCE(MAX(number), 0) FROM "+schema.Table+d.Done).Scan(&into.Migration); err != nil {
 			return err
 		}
 	}

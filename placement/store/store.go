@@ -33,6 +33,9 @@ type Options struct {
 	// MaxPages is the maximum size of the database, in pages of 4 KiB; writes
 	// beyond that fail with sqldb.ErrFull. 0 is no limit.
 	MaxPages int
+	// Upgrade also runs the steps of the schema after which older programs cannot
+	// use the database.
+	Upgrade bool
 	// Logger gets a line when writes begin to fail and when they work again.
 	Logger zerolog.Logger
 }
@@ -63,7 +66,11 @@ var (
 // several servers share. It upgrades the schema, or adopts a file that OpenStack
 // Placement created. Errors are *sqldb.Error.
 func Open(ctx context.Context, name string, o Options) (*Store, error) {
-	db, err := sqldb.Open(ctx, name, sqldb.Options{Schema: schema, MaxPages: o.MaxPages, Means: means, Logger: o.Logger})
+	opening := sqldb.Options{Schema: schema, MaxPages: o.MaxPages, Means: means, Logger: o.Logger}
+	if o.Upgrade {
+		opening.Steps = schema.Newest()
+	}
+	db, err := sqldb.Open(ctx, name, opening)
 	if err != nil {
 		return nil, err
 	}
@@ -114,6 +121,9 @@ var errFull = errors.Join(ledger.ErrFull, ledger.ErrUnavailable)
 
 // Exclusive implements ledger.Store.
 func (s *Store) Exclusive() bool { return s.exclusive }
+
+// TimeResolution implements ledger.Coarse.
+func (s *Store) TimeResolution() time.Duration { return s.db.Dialect.TimeResolution }
 
 // Problem is the reason why commits fail now; nil if none is known.
 func (s *Store) Problem() error { return s.db.Problem() }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package store
+package sqldb_test
 
 import (
 	"testing"
@@ -19,13 +19,13 @@ func TestTimeColumns(t *testing.T) {
 		time.Date(2026, 1, 2, 3, 4, 5, 0, time.FixedZone("", 3600)): time.Date(2026, 1, 2, 2, 4, 5, 0, time.UTC),
 	} {
 		got := time.Unix(1, 0)
-		if err := (timeScan{&got}).Scan(src); err != nil || !got.Equal(want) {
+		if err := (sqldb.TimeScan{To: &got}).Scan(src); err != nil || !got.Equal(want) {
 			t.Errorf("%v reads as %v, %v, want %v", src, got, err, want)
 		}
 	}
 	for _, src := range []any{"", "yesterday", "2026-11-21 05:4x:01", int64(5)} {
 		got := time.Time{}
-		if err := (timeScan{&got}).Scan(src); err == nil {
+		if err := (sqldb.TimeScan{To: &got}).Scan(src); err == nil {
 			t.Errorf("%v reads as %v, want an error", src, got)
 		}
 	}
@@ -39,7 +39,7 @@ func FuzzTimeColumns(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		var got time.Time
-		err := (timeScan{&got}).Scan(text)
+		err := (sqldb.TimeScan{To: &got}).Scan(text)
 		for _, layout := range []string{sqldb.TimeText, "2006-01-02 15:04:05"} {
 			want, wantErr := time.Parse(layout, text)
 			if wantErr != nil {

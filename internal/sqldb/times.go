@@ -1,38 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package store
+package sqldb
 
 import (
 	"fmt"
 	"time"
-
-	"github.com/compute-agent/compute-agent/internal/sqldb"
 )
 
-// timeArg is the value of a time column: NULL for the zero time.
-func timeArg(d *sqldb.Dialect) func(time.Time) any {
-	return func(t time.Time) any {
-		if t.IsZero() {
-			return nil
-		}
-		return d.TimeArg(t)
-	}
-}
-
-// TimeResolution implements ledger.Coarse.
-func (s *Store) TimeResolution() time.Duration { return s.db.Dialect.TimeResolution }
-
-// timeScan reads a time column.
-type timeScan struct{ to *time.Time }
+// TimeScan reads a time column, as the engines and their drivers give it; NULL is the zero time.
+type TimeScan struct{ To *time.Time }
 
 // Scan implements sql.Scanner.
-func (s timeScan) Scan(src any) error {
+func (s TimeScan) Scan(src any) error {
 	switch v := src.(type) {
 	case nil:
-		*s.to = time.Time{}
+		*s.To = time.Time{}
 		return nil
 	case time.Time:
-		*s.to = v.UTC()
+		*s.To = v.UTC()
 		return nil
 	case []byte:
 		return s.parse(string(v))
@@ -44,7 +29,7 @@ func (s timeScan) Scan(src any) error {
 
 // parse parses the usual form by hand, since package time would take most of the
 // time of loading a large database, and leaves the rest to package time.
-func (s timeScan) parse(text string) error {
+func (s TimeScan) parse(text string) error {
 	if len(text) >= 19 && (len(text) == 19 || len(text) == 26) && text[4] == '-' && text[7] == '-' && text[10] == ' ' && text[13] == ':' && text[16] == ':' &&
 		(len(text) == 19 || text[19] == '.') {
 		ok := true
@@ -66,13 +51,13 @@ func (s timeScan) parse(text string) error {
 		t := time.Date(num(0, 4), time.Month(month), day, hour, minute, second, micros*1000, time.UTC)
 		// Date normalizes values out of range; an unchanged day was in range.
 		if ok && hour < 24 && minute < 60 && second < 60 && int(t.Month()) == month && t.Day() == day {
-			*s.to = t
+			*s.To = t
 			return nil
 		}
 	}
 	for _, layout := range []string{"2006-01-02 15:04:05.999999999", time.RFC3339Nano, "2006-01-02T15:04:05.999999999"} {
 		if t, err := time.Parse(layout, text); err == nil {
-			*s.to = t.UTC()
+			*s.To = t.UTC()
 			return nil
 		}
 	}
