@@ -183,6 +183,54 @@ func TestRenameClassOfOldRecords(t *testing.T) {
 	}
 }
 
+// TestChangesOfConsumers: a write that moves only the generation of a consumer does not write its
+// owners and type, whose indexes a database would have to change.
+func TestChangesOfConsumers(t *testing.T) {
+	db := newRows(ledger.State{})
+	l := open(t, db)
+	vm := "VM"
+	write := func(class, project string, kind *string) []string {
+		t.Helper()
+		must(t, l, func(tx *ledger.Tx) error {
+			return tx.ReplaceAllocations([]ledger.ConsumerAllocations{{Consumer: "c", Project: project, User: "u", Type: kind, Resources: providertree.ProviderResources{"a": {class: 1}}}})
+		})
+		var kinds []string
+		for _, c := range db.commits[len(db.commits)-1] {
+			switch c.(type) {
+			case ledger.InsertConsumer, ledger.UpdateConsumer, ledger.BumpConsumer:
+				kinds = append(kinds, fmt.Sprintf("%T", c))
+			}
+		}
+		return kinds
+	}
+	must(t, l, func(tx *ledger.Tx) error {
+		_, err := tx.CreateProvider(ledger.NewProvider{UUID: "a", Name: "a"})
+		for _, class := range []string{"VCPU", "MEMORY_MB"} {
+			_, add := tx.AddInventory("a", ledger.Inventory{Class: class, Total: 8, MinUnit: 1, MaxUnit: 8, StepSize: 1, AllocationRatio: 1})
+			err = errors.Join(err, add)
+		}
+		return err
+	})
+	for _, tc := range []struct {
+		class, project string
+		kind           *string
+		want           string
+	}{
+		{"VCPU", "q", nil, "ledger.InsertConsumer"},
+		{"MEMORY_MB", "q", nil, "ledger.BumpConsumer"},
+		{"MEMORY_MB", "other", nil, "ledger.UpdateConsumer"},
+		{"VCPU", "other", &vm, "ledger.UpdateConsumer"},
+		{"MEMORY_MB", "other", &vm, "ledger.BumpConsumer"},
+	} {
+		if diff := gocmp.Diff([]string{tc.want}, write(tc.class, tc.project, tc.kind)); diff != "" {
+			t.Errorf("%s of %s: -want +got:\n%s", tc.class, tc.project, diff)
+		}
+	}
+	if diff := gocmp.Diff(placementtest.Rows(open(t, db).Current()), placementtest.Rows(l.Current())); diff != "" {
+		t.Errorf("loaded -, server +\n%s", diff)
+	}
+}
+
 func hasKey(m map[string]int64, key string) bool { _, ok := m[key]; return ok }
 
 // adopt adds records up to a limit, and expects a number.

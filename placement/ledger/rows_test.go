@@ -235,6 +235,8 @@ func (a *affected) add(change ledger.Change) {
 		a.consumers[c.Row.ID] = true
 	case ledger.UpdateConsumer:
 		a.consumers[c.Row.ID] = true
+	case ledger.BumpConsumer:
+		a.consumers[c.ID] = true
 	case ledger.DeleteConsumer:
 		a.consumers[c.ID] = true
 	case ledger.DeleteAllocations:
@@ -320,6 +322,8 @@ func (r *rows) apply(change ledger.Change) error {
 		return update(r.consumers, c.Row.ID, func(row *ledger.ConsumerRow) {
 			row.Project, row.User, row.Type, row.Generation, row.UpdatedAt = c.Row.Project, c.Row.User, c.Row.Type, c.Row.Generation, c.Row.UpdatedAt
 		})
+	case ledger.BumpConsumer:
+		return update(r.consumers, c.ID, func(row *ledger.ConsumerRow) { row.Generation, row.UpdatedAt = c.To, c.UpdatedAt })
 	case ledger.DeleteConsumer:
 		return remove(r.consumers, c.ID)
 	case ledger.DeleteAllocations:

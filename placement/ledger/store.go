@@ -192,6 +192,12 @@ type (
 	InsertConsumer struct{ Row ConsumerRow }
 	// UpdateConsumer changes a consumer's generation, owners and type.
 	UpdateConsumer struct{ Row ConsumerRow }
+	// BumpConsumer moves a consumer's generation and changes nothing else, so
+	// that a database need not touch the indexes of owners and types.
+	BumpConsumer struct {
+		ID, To    int64
+		UpdatedAt time.Time
+	}
 	// DeleteConsumer removes a consumer that holds nothing.
 	DeleteConsumer struct{ ID int64 }
 	// DeleteAllocations removes all that a consumer holds. ID is the
@@ -220,6 +226,7 @@ func (AddAggregate) change()      {}
 func (RemoveAggregate) change()   {}
 func (InsertConsumer) change()    {}
 func (UpdateConsumer) change()    {}
+func (BumpConsumer) change()      {}
 func (DeleteConsumer) change()    {}
 func (DeleteAllocations) change() {}
 func (InsertAllocation) change()  {}

@@ -276,6 +276,8 @@ func (tx *Tx) noteConsumers(changes []consumerChange) {
 		case c.now == nil:
 		case c.old == nil || c.old.ID == 0:
 			tx.note(InsertConsumer{tx.consumerRow(c.now)})
+		case c.old.Project == c.now.Project && c.old.User == c.now.User && c.old.Type == c.now.Type:
+			tx.note(BumpConsumer{c.now.ID, c.now.Generation, c.now.UpdatedAt})
 		default:
 			tx.note(UpdateConsumer{tx.consumerRow(c.now)})
 		}

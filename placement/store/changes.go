@@ -89,6 +89,8 @@ func objects(changes []ledger.Change) []object {
 			add(kindConsumer, c.Row.ID, "")
 		case ledger.UpdateConsumer:
 			add(kindConsumer, c.Row.ID, "")
+		case ledger.BumpConsumer:
+			add(kindConsumer, c.ID, "")
 		case ledger.DeleteConsumer:
 			add(kindConsumer, c.ID, "")
 		case ledger.DeleteAllocations:

@@ -353,6 +353,8 @@ func (w *writer) one(change ledger.Change) error {
 		r := c.Row
 		return w.must("UPDATE consumers SET project_id = ?, user_id = ?, generation = ?, consumer_type_id = ?, updated_at = ? WHERE id = ?",
 			r.Project, r.User, r.Generation, null(r.Type), at(r.UpdatedAt), r.ID)
+	case ledger.BumpConsumer:
+		return w.must("UPDATE consumers SET generation = ?, updated_at = ? WHERE id = ?", c.To, at(c.UpdatedAt), c.ID)
 	}
 	panic(fmt.Sprintf("store: no such change %T", change))
 }
