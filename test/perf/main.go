@@ -37,9 +37,12 @@ func main() {
 }
 
 func run(ctx context.Context, args []string) (err error) {
-	usage := errors.New("usage: perf compare|contend|grow [flags]")
+	usage := errors.New("usage: perf compare|contend|grow|optimum [flags]")
 	if len(args) == 0 {
 		return usage
+	}
+	if args[0] == "bare" { // a process that optimum starts
+		return bare(ctx, args[1:])
 	}
 	var s settings
 	flags := flag.NewFlagSet("perf "+args[0], flag.ContinueOnError)
@@ -59,6 +62,9 @@ func run(ctx context.Context, args []string) (err error) {
 		work = contend
 		flags.IntVar(&s.trees, "hosts", 400, "flat hosts, each of which can serve one claim")
 		flags.BoolVar(&s.upstream, "upstream", false, "start OpenStack's Placement beside ours")
+	case "optimum":
+		work = optimum
+		flags.IntVar(&s.trees, "trees", 1000, "trees of 7 providers")
 	case "grow":
 		work = grow
 		flags.Func("hosts", "numbers of hosts, with commas (default 1000,5000,10000)", func(list string) error {

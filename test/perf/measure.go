@@ -158,6 +158,14 @@ func (s *sample) oneByOne(ctx context.Context, p *peer, op operation, st step, n
 	return nil
 }
 
+// join adds a sample that was taken later.
+func (s *sample) join(o *sample) {
+	s.add(o)
+	s.wall += o.wall
+	s.cpu += o.cpu
+	slices.Sort(s.latencies)
+}
+
 func (s *sample) add(o *sample) {
 	s.done += o.done
 	s.bytes += o.bytes
