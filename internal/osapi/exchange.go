@@ -114,14 +114,25 @@ func (x *Exchange) Send(status int, body []byte, more ...[]byte) {
 }
 
 // writeParts writes the rest of a body in pieces of some 64 KiB, which stay in the processor's
-// cache and need no buffer for the whole body.
+// cache and need no buffer for the whole body. Large parts are written as they are.
 func (x *Exchange) writeParts(parts [][]byte) {
-	const atOnce = 64 << 10
+	const atOnce, large = 64 << 10, 32 << 10
 	if len(parts) == 0 {
 		return
 	}
 	b := x.Buffer()
 	for _, part := range parts {
+		if len(part) >= large {
+			_, err := x.W.Write(b)
+			if err == nil {
+				_, err = x.W.Write(part)
+			}
+			if err != nil {
+				return // the client has closed the connection
+			}
+			b = b[:0]
+			continue
+		}
 		if b = append(b, part...); len(b) >= atOnce {
 			if _, err := x.W.Write(b); err != nil {
 				return // the client has closed the connection

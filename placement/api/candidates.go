@@ -22,8 +22,9 @@ const maxCandidates = 100_000
 //
 // Cost: that of the search, which ends at the limit, and about 0.1 µs for each pair of provider and
 // class in a candidate. The summaries of a tree are made once for as long as nothing changes in it
-// (1.29); then, they are copied. Nothing is allocated for a candidate or a summary. Before 1.29 the
-// search ends at the limit only where trees have one provider each.
+// (1.29); then, they are copied. Nothing is allocated for a candidate or a summary while memory is
+// kept from answers before. Before 1.29 the search ends at the limit only where trees have one
+// provider each.
 func listCandidates(x *exchange) error {
 	cq, err := readCandidatesQuery(x.R.URL.RawQuery, x.v, x.extensions())
 	if err != nil {
@@ -48,14 +49,14 @@ func listCandidates(x *exchange) error {
 	if err != nil {
 		return refusedNames(err)
 	}
-	body, summaries, err := a.body()
+	body, err := a.body()
 	if err != nil {
 		return err
 	}
-	if a.count < limit && (stats.Exhausted || a.full) || a.count == maxCandidates && cq.limit != maxCandidates {
+	if a.count < limit && (stats.Exhausted || a.large) || a.count == maxCandidates && cq.limit != maxCandidates {
 		x.logCutShort(stats, a)
 	}
-	return x.json(http.StatusOK, body, time.Time{}, summaries...)
+	return x.json(http.StatusOK, body[0], time.Time{}, body[1:]...)
 }
 
 // searchOptions are the options of one search, and the number of candidates to return. The search
@@ -118,7 +119,7 @@ func (x *exchange) logCutShort(stats candidates.Stats, a *candidatesAnswer) {
 	switch {
 	case stats.Exhausted:
 		why = "the search took more steps than it may"
-	case a.full:
+	case a.large:
 		why = "the answer became larger than it may"
 	}
 	x.api.service.Logger.Warn().Str("request_id", x.ID).Str("query", shortened(x.R.URL.RawQuery)).Str("why", why).

@@ -20,19 +20,20 @@ import (
 
 // Bounds of the memory of answers of GET /allocation_candidates, in bytes.
 const (
-	maxAnswer     = 128 << 20 // one: the search ends when it is reached. 50,000 trees of 7 providers take that much
-	maxAnswers    = 512 << 20 // all answers in progress: beyond, 503
-	maxKeptAnswer = 16 << 20  // one that is kept for reuse. The candidates of 15,000 trees take that much
-	maxKept       = 4         // number of answers that are kept for reuse
+	maxAnswer  = 128 << 20 // one: the search ends when it is reached. 50,000 trees of 7 providers take that much
+	maxAnswers = 512 << 20 // all answers in progress: beyond, 503
+	// chunk is the memory in which an answer is built. It is left when less than chunkRest is free:
+	// more than a usual candidate takes.
+	chunk     = 64 << 10
+	chunkRest = 4 << 10
 )
 
-// candidateAnswers are the answers of GET /allocation_candidates: their total memory, and a few
-// that are kept for reuse. The zero candidateAnswers is ready.
+// candidateAnswers are the answers of GET /allocation_candidates: their total memory, and what is
+// kept for reuse until the garbage collector needs it. The zero candidateAnswers is ready.
 type candidateAnswers struct {
-	bytes atomic.Int64
-
-	mu   sync.Mutex
-	kept []*candidatesAnswer
+	bytes  atomic.Int64
+	unused sync.Pool // of *candidatesAnswer
+	chunks sync.Pool // of *[chunk]byte
 }
 
 // candidatesAnswer is an answer of GET /allocation_candidates that is being built: the allocation
@@ -43,77 +44,95 @@ type candidatesAnswer struct {
 	v   wire.Version
 	cq  *candidatesQuery
 
-	b     []byte
-	held  int64 // capacity of b, as counted in all.bytes
+	full [][]byte // chunks, the answer so far
+	b    []byte   // and the chunk after them
+	had  int      // capacity of b when it was counted
+	held int64    // memory of the chunks, as counted in all.bytes
+	size int      // of the answer: full chunks, and summaries that are written from where they are
+
 	limit int   // number of candidates to return
 	count int   // number of candidates so far
-	full  bool  // maxAnswer is reached
+	large bool  // maxAnswer is reached
 	err   error // why the answer cannot be made
 
 	trees []uint64 // bit set of the trees in the summaries, by number
 	// From 1.29 on: the summaries of these trees.
 	summaries [][]byte
-	size      int // of the summaries
 	// Before: the providers in the summaries, each at least once. They are the providers of all
 	// candidates in these trees, including those beyond the limit, so the search continues if a
 	// tree has several providers.
 	used   []*ledger.Provider
 	nested bool // one of the trees has several providers
+
+	parts [][]byte // all of it
 }
 
 // take returns an empty answer for up to limit candidates. It must be returned with keep after it
 // is sent.
 func (all *candidateAnswers) take(s *ledger.Snapshot, v wire.Version, cq *candidatesQuery, limit int) *candidatesAnswer {
-	a := all.unused()
+	a, ok := all.unused.Get().(*candidatesAnswer)
+	if !ok {
+		a = &candidatesAnswer{}
+	}
 	a.all, a.s, a.v, a.cq, a.limit = all, s, v, cq, limit
 	words := int((s.TreeNumbers() + 63) / 64)
 	a.trees = slices.Grow(a.trees[:0], words)[:words]
 	clear(a.trees)
-	a.b = append(a.b[:0], `{"allocation_requests":[`...)
-	a.account()
-	return a
-}
-
-func (all *candidateAnswers) unused() *candidatesAnswer {
-	all.mu.Lock()
-	defer all.mu.Unlock()
-	n := len(all.kept)
-	if n == 0 {
-		return &candidatesAnswer{}
-	}
-	a := all.kept[n-1]
-	all.kept = all.kept[:n-1]
+	a.next()
+	a.b = append(a.b, `{"allocation_requests":[`...)
 	return a
 }
 
 // keep takes an answer back for reuse.
 func (all *candidateAnswers) keep(a *candidatesAnswer) {
 	all.bytes.Add(-a.held)
-	clear(a.summaries) // a kept answer must not keep a snapshot alive
+	for _, b := range append(a.full, a.b) {
+		if cap(b) == chunk { // others grew for a large candidate
+			all.chunks.Put((*[chunk]byte)(b[:chunk]))
+		}
+	}
+	clear(a.full) // a kept answer must not keep a snapshot alive
+	clear(a.summaries)
 	clear(a.used)
-	*a = candidatesAnswer{b: a.b, trees: a.trees, summaries: a.summaries[:0], used: a.used[:0]}
-	if cap(a.b)+8*cap(a.trees)+24*cap(a.summaries)+8*cap(a.used) > maxKeptAnswer {
-		return
+	clear(a.parts)
+	*a = candidatesAnswer{full: a.full[:0], trees: a.trees, summaries: a.summaries[:0], used: a.used[:0], parts: a.parts[:0]}
+	all.unused.Put(a)
+}
+
+// roll begins a chunk when little is left of the one before.
+func (a *candidatesAnswer) roll() {
+	if len(a.b) > chunk-chunkRest {
+		a.account()
+		a.next()
 	}
-	all.mu.Lock()
-	defer all.mu.Unlock()
-	if len(all.kept) < maxKept {
-		all.kept = append(all.kept, a)
+}
+
+// next begins a chunk.
+func (a *candidatesAnswer) next() {
+	if a.b != nil {
+		a.full = append(a.full, a.b)
+		a.size += len(a.b)
 	}
+	c, ok := a.all.chunks.Get().(*[chunk]byte)
+	if !ok {
+		c = new([chunk]byte)
+	}
+	a.b, a.had = c[:0], 0
+	a.account()
 }
 
 // account counts the memory of b. It returns false if all answers together take too much.
 func (a *candidatesAnswer) account() bool {
-	grown := int64(cap(a.b)) - a.held
+	grown := int64(cap(a.b) - a.had)
 	if grown == 0 {
-		return true
+		return a.err == nil
 	}
+	a.had = cap(a.b)
 	a.held += grown
-	if a.all.bytes.Add(grown) <= maxAnswers {
-		return true
+	if a.all.bytes.Add(grown) > maxAnswers {
+		a.err = osapi.Unavailable("The answers under way take up all the memory that this server has for them. Send the request again in a moment, or with a limit.")
 	}
-	a.err = osapi.Unavailable("The answers under way take up all the memory that this server has for them. Send the request again in a moment, or with a limit.")
-	return false
+	return a.err == nil
 }
 
 // add appends one candidate; false: no more are needed.
@@ -128,6 +147,7 @@ func (a *candidatesAnswer) add(c *candidates.Candidate) bool {
 		}
 		a.b = appendRequest(a.b, a.v, a.cq.Groups, c)
 		a.count++
+		a.roll()
 	}
 	for i := range c.Allocations {
 		p := c.Allocations[i].Provider
@@ -142,7 +162,7 @@ func (a *candidatesAnswer) add(c *candidates.Candidate) bool {
 		}
 	}
 	if len(a.b)+a.size > maxAnswer {
-		a.full = true
+		a.large = true
 		return false
 	}
 	return a.account() && (a.count < a.limit || a.cq.Flat && a.nested)
@@ -170,19 +190,27 @@ func (a *candidatesAnswer) addTree(number int64) {
 	a.size += len(summaries)
 }
 
-// body is the answer with all added candidates, followed by summaries.
-func (a *candidatesAnswer) body() (body []byte, summaries [][]byte, err error) {
+// body is the answer with all added candidates, in parts. Summaries that do not fit into the last
+// chunk are parts as they are stored.
+func (a *candidatesAnswer) body() (parts [][]byte, err error) {
 	a.b = append(a.b, `],"provider_summaries":{`...)
 	if a.cq.Flat {
 		a.appendUsed()
-	} else if len(a.summaries) > 0 {
-		a.summaries[0] = a.summaries[0][len(","):]
-		a.summaries = append(a.summaries, []byte("}}"))
-		return a.b, a.summaries, a.err
 	}
-	a.b = append(a.b, "}}"...)
-	return a.b, nil, a.err
+	rest := a.summaries
+	if len(rest) > 0 {
+		rest[0] = rest[0][len(","):]
+	}
+	for len(rest) > 0 && len(a.b)+len(rest[0]) <= cap(a.b) {
+		a.b = append(a.b, rest[0]...)
+		rest = rest[1:]
+	}
+	a.parts = append(append(append(append(a.parts, a.full...), a.b), rest...), closing)
+	return a.parts, a.err
 }
+
+// closing ends the summaries and the answer.
+var closing = []byte("}}")
 
 // appendUsed appends the summaries in the form before 1.29.
 func (a *candidatesAnswer) appendUsed() {
@@ -204,6 +232,7 @@ func (a *candidatesAnswer) appendUsed() {
 			a.b = append(a.b, ',')
 		}
 		a.b = appendSummary(a.b, p, a.v, classes)
+		a.roll()
 	}
 }
 

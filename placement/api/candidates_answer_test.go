@@ -8,6 +8,7 @@ import (
 	"math"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
@@ -115,12 +116,12 @@ func TestCandidatesAnswerEndsWhenItIsFull(t *testing.T) {
 		t.Error("the first candidate does not fit")
 	}
 	answer.size += maxAnswer
-	if answer.add(c) || !answer.full {
+	if answer.add(c) || !answer.large {
 		t.Error("the answer takes more than its limit")
 	}
 	answer.size -= maxAnswer
-	body, summaries, err := answer.body()
-	body = append(body, bytes.Join(summaries, nil)...)
+	parts, err := answer.body()
+	body := bytes.Join(parts, nil)
 	want := `{"allocations":{"` + u1 + `":{"resources":{"VCPU":1}}},"mappings":{"":["` + u1 + `"]}}`
 	if got := string(body); err != nil || !strings.HasPrefix(got, `{"allocation_requests":[`+want+`,`+want+`],"provider_summaries":{"`+u1+`":{`) {
 		t.Errorf("%v: %s", err, got)
@@ -152,51 +153,64 @@ type handling struct {
 
 func (h handling) Handle() error { return h.do() }
 
-// TestCandidatesAnswerAllocatesNothing: with a kept answer, a candidate and the summaries behind it
-// cost no memory.
-func TestCandidatesAnswerAllocatesNothing(t *testing.T) {
+// TestCandidatesAnswerReusesMemory: with the memory of an answer before, hundreds of candidates and
+// the summaries behind them cost none. The race detector makes a sync.Pool forget some.
+func TestCandidatesAnswerReusesMemory(t *testing.T) {
+	const many = 2000
 	a := oneHost(t, zerolog.Nop())
 	for _, v := range []wire.Version{10, 28, 29, 39} {
 		answer, c := answering(t, a, v)
 		fill := func() {
-			for range 100 {
+			answer.limit = many
+			for range many {
 				answer.add(c)
+			}
+			if _, err := answer.body(); err != nil || answer.count != many || len(answer.full) < 2 {
+				t.Errorf("%d candidates, %d full chunks, %v", answer.count, len(answer.full), err)
 			}
 		}
 		fill()
 		s, cq := answer.s, answer.cq
 		a.answers.keep(answer)
 		if n := testing.AllocsPerRun(20, func() {
-			answer = a.answers.take(s, v, cq, 1000)
+			answer = a.answers.take(s, v, cq, many)
 			fill()
 			a.answers.keep(answer)
-		}); n != 0 {
-			t.Errorf("at %s: %v allocations for 100 candidates", v, n)
+		}); n > many/20 {
+			t.Errorf("at %s: %v allocations for %d candidates", v, n, many)
 		}
 	}
 }
 
-// TestFewAnswersAreKept: what waits for the next requests is bounded in number and size, and keeps
-// no snapshot alive.
-func TestFewAnswersAreKept(t *testing.T) {
+// TestKeptAnswersAreEmpty: what waits for the next requests keeps no snapshot alive, and memory
+// that grew for a large candidate is not kept.
+func TestKeptAnswersAreEmpty(t *testing.T) {
 	a := oneHost(t, zerolog.Nop())
-	var taken []*candidatesAnswer
-	for range maxKept + 2 {
-		answer, c := answering(t, a, 28)
+	for _, v := range []wire.Version{28, 39} {
+		answer, c := answering(t, a, v)
 		answer.add(c)
-		taken = append(taken, answer)
-	}
-	taken[0].b = make([]byte, 0, maxKeptAnswer+1)
-	for _, answer := range taken {
-		a.answers.keep(answer)
-	}
-	if len(a.answers.kept) != maxKept {
-		t.Errorf("%d answers are kept, want %d", len(a.answers.kept), maxKept)
-	}
-	for _, answer := range a.answers.kept {
-		if cap(answer.b) > maxKeptAnswer || answer.s != nil || answer.cq != nil || answer.used[:1][0] != nil {
-			t.Errorf("an answer is kept with %d bytes, or with what it told of", cap(answer.b))
+		answer.b = append(answer.b, make([]byte, chunk)...)
+		answer.add(c)
+		if _, err := answer.body(); err != nil {
+			t.Fatal(err)
 		}
+		used, summaries, parts := answer.used[:cap(answer.used)], answer.summaries[:cap(answer.summaries)], answer.parts
+		a.answers.keep(answer)
+		if answer.s != nil || answer.cq != nil || slices.ContainsFunc(used, func(p *ledger.Provider) bool { return p != nil }) ||
+			slices.ContainsFunc(append(summaries, parts...), func(b []byte) bool { return b != nil }) {
+			t.Errorf("at %s: an answer is kept with what it told of", v)
+		}
+		if a.answers.bytes.Load() != 0 {
+			t.Errorf("at %s: %d bytes are counted", v, a.answers.bytes.Load())
+		}
+	}
+	answer, _ := answering(t, a, 39)
+	answer.b = append(answer.b, make([]byte, chunk)...)
+	for a.answers.chunks.Get() != nil { // what was kept above
+	}
+	a.answers.keep(answer)
+	if c := a.answers.chunks.Get(); c != nil {
+		t.Error("memory that grew is kept")
 	}
 }
 
