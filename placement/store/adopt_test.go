@@ -158,18 +158,26 @@ func TestAdoptAndHandBack(t *testing.T) {
 // TestOldRows: a database that an old Placement began can lack roots and
 // consumer records, and hold consumers without allocations.
 func TestOldRows(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "placement.db")
-	closeLedger(t, open(t, path))
-	execute(t, path,
+	each(t, oldRows)
+}
+
+func oldRows(t *testing.T, e engine) {
+	name := e.fresh(t)
+	closeLedger(t, open(t, name))
+	execute(t, name,
 		"INSERT INTO resource_providers (id, uuid, name, generation, root_provider_id) VALUES (1, 'a', 'a', 5, NULL)",
 		"INSERT INTO inventories (resource_provider_id, resource_class_id, total, reserved, min_unit, max_unit, step_size, allocation_ratio) VALUES (1, 0, 4, 0, 1, 4, 1, 1.0)",
 		"INSERT INTO allocations (resource_provider_id, consumer_id, resource_class_id, used) VALUES (1, 'stray', 0, 3)",
 		"INSERT INTO projects (id, external_id) VALUES (1, 'q')", "INSERT INTO users (id, external_id) VALUES (1, 'u')",
 		"INSERT INTO consumers (id, uuid, project_id, user_id, generation) VALUES (1, 'orphan', 1, 1, 9)",
 	)
-	l, second := shared(t, path), shared(t, path)
+	l := open(t, name)
 	defer closeLedger(t, l)
-	defer closeLedger(t, second)
+	second := l
+	if e.shared {
+		second = open(t, name)
+		defer closeLedger(t, second)
+	}
 	a, _ := l.Current().Provider("a")
 	if a.Root != "a" || l.Current().Used(a, "VCPU") != 3 {
 		t.Errorf("provider %+v uses %d, want root a and 3", a, l.Current().Used(a, "VCPU"))

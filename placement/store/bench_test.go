@@ -5,6 +5,7 @@ package store_test
 import (
 	"fmt"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -16,15 +17,10 @@ func vcpus(total int64) ledger.Inventory {
 	return ledger.Inventory{Class: "VCPU", Total: total, MinUnit: 1, MaxUnit: total, StepSize: 1, AllocationRatio: 1}
 }
 
-// hosts opens a ledger with n hosts of some VCPUs.
-func hosts(b *testing.B, n int, opens ...func(fatal, string) *ledger.Ledger) (*ledger.Ledger, string) {
+// hosts opens a ledger on a fresh database with n hosts of some VCPUs.
+func hosts(b *testing.B, n int, e engine) *ledger.Ledger {
 	b.Helper()
-	path := filepath.Join(b.TempDir(), "placement.db")
-	open := open
-	if len(opens) > 0 {
-		open = opens[0]
-	}
-	l := open(b, path)
+	l := open(b, e.fresh(b))
 	b.Cleanup(func() { closeLedger(b, l) })
 	if _, err := l.Update(ctx, func(tx *ledger.Tx) error {
 		for i := range n {
@@ -40,79 +36,100 @@ func hosts(b *testing.B, n int, opens ...func(fatal, string) *ledger.Ledger) (*l
 	}); err != nil {
 		b.Fatal(err)
 	}
-	return l, path
+	return l
+}
+
+// benchEach runs a benchmark on all engines.
+func benchEach(b *testing.B, f func(b *testing.B, e engine)) {
+	b.Helper()
+	for _, e := range engines {
+		b.Run(e.name, func(b *testing.B) { f(b, e) })
+	}
 }
 
 func host0(i int) string { return fmt.Sprintf("%08d-0000-4000-8000-000000000000", i) }
 
-// BenchmarkUpdateInventory is one durable PUT of an inventory, one client.
-func BenchmarkUpdateInventory(b *testing.B) {
-	for name, open := range map[string]func(fatal, string) *ledger.Ledger{"shared": shared, "exclusive": open} {
-		b.Run(name, func(b *testing.B) {
-			l, _ := hosts(b, 1000, open)
-			b.ReportAllocs()
-			for i := 0; b.Loop(); i++ {
-				if _, err := l.Update(ctx, func(tx *ledger.Tx) error {
-					p, _ := tx.Provider(host0(i % 1000))
-					_, err := tx.SetInventory(p.UUID, p.Generation, vcpus(int64(1000+i)))
-					return err
-				}); err != nil {
-					b.Fatal(err)
+// many runs do b.N times, by many clients.
+func many(b *testing.B, l *ledger.Ledger, clients int, do func(i int) error) {
+	b.Helper()
+	start := l.Current().Version()
+	var next atomic.Int64
+	b.ReportAllocs()
+	b.ResetTimer()
+	var running sync.WaitGroup
+	for range clients {
+		running.Go(func() {
+			for i := int(next.Add(1)); i <= b.N; i = int(next.Add(1)) {
+				if err := do(i); err != nil {
+					b.Error(err)
+					return
 				}
 			}
 		})
 	}
+	running.Wait()
+	b.StopTimer()
+	b.ReportMetric(float64(b.N)/float64(l.Current().Version()-start), "writes/commit")
 }
 
-// BenchmarkClaim is a durable PUT of a new consumer's allocations, by many
-// clients: commits are shared.
+// BenchmarkUpdateInventory is a durable PUT of an inventory, by many clients: commits are shared.
+func BenchmarkUpdateInventory(b *testing.B) {
+	benchEach(b, func(b *testing.B, e engine) {
+		for _, clients := range []int{1, 16} {
+			b.Run(fmt.Sprint(clients, "clients"), func(b *testing.B) {
+				l := hosts(b, 1000, e)
+				many(b, l, clients, func(i int) error {
+					_, err := l.Update(ctx, func(tx *ledger.Tx) error {
+						p, _ := tx.Provider(host0(i % 1000))
+						_, err := tx.SetInventory(p.UUID, p.Generation, vcpus(int64(1000+i)))
+						return err
+					})
+					return err
+				})
+			})
+		}
+	})
+}
+
+// BenchmarkClaim is a durable PUT of a new consumer's allocations, by many clients: commits are
+// shared.
 func BenchmarkClaim(b *testing.B) {
-	for _, clients := range []int{1, 16, 64} {
-		b.Run(fmt.Sprint(clients, "clients"), func(b *testing.B) {
-			l, _ := hosts(b, 1000)
-			start := l.Current().Version()
-			var next atomic.Int64
-			b.SetParallelism((clients + 1) / 2) // of two processors
-			b.ReportAllocs()
-			b.ResetTimer()
-			b.RunParallel(func(pb *testing.PB) {
-				for pb.Next() {
-					i := int(next.Add(1))
-					if _, err := l.Update(ctx, func(tx *ledger.Tx) error {
+	benchEach(b, func(b *testing.B, e engine) {
+		for _, clients := range []int{1, 16, 64} {
+			b.Run(fmt.Sprint(clients, "clients"), func(b *testing.B) {
+				l := hosts(b, 1000, e)
+				many(b, l, clients, func(i int) error {
+					_, err := l.Update(ctx, func(tx *ledger.Tx) error {
 						return tx.ReplaceAllocations([]ledger.ConsumerAllocations{{Consumer: fmt.Sprintf("%036d", i), Project: "q", User: "u", CheckGeneration: true,
 							Resources: providertree.ProviderResources{host0(i % 1000): {"VCPU": 1}}}})
-					}); err != nil {
-						b.Error(err)
-						return
-					}
-				}
+					})
+					return err
+				})
 			})
-			b.StopTimer()
-			b.ReportMetric(float64(b.N)/float64(l.Current().Version()-start), "claims/commit")
-		})
-	}
+		}
+	})
 }
 
 // BenchmarkSnapshot is the read side: asking for the newest state.
 func BenchmarkSnapshot(b *testing.B) {
-	for name, open := range map[string]func(fatal, string) *ledger.Ledger{"shared": shared, "exclusive": open} {
-		b.Run(name, func(b *testing.B) {
-			l, _ := hosts(b, 10, open)
-			b.ReportAllocs()
-			for b.Loop() {
-				if _, err := l.Snapshot(ctx); err != nil {
-					b.Fatal(err)
-				}
+	benchEach(b, func(b *testing.B, e engine) {
+		l := hosts(b, 10, e)
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, err := l.Snapshot(ctx); err != nil {
+				b.Fatal(err)
 			}
-		})
-	}
+		}
+	})
 }
 
 // BenchmarkReshape moves the allocations of 1000 consumers on 100 trees from
 // each root to two children, 3000 allocation rows, and back.
-func BenchmarkReshape(b *testing.B) {
+func BenchmarkReshape(b *testing.B) { benchEach(b, benchReshape) }
+
+func benchReshape(b *testing.B, e engine) {
 	const trees, consumers = 100, 1000
-	l, _ := hosts(b, trees)
+	l := hosts(b, trees, e)
 	child := func(i, k int) string { return fmt.Sprintf("%08d-0000-4000-8000-%012d", i, k) }
 	at := func(i int, split bool) providertree.ProviderResources {
 		if split {

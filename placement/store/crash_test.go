@@ -24,9 +24,8 @@ const childEnv = "LEDGER_TEST_WRITER"
 
 func TestMain(m *testing.M) {
 	if spec := os.Getenv(childEnv); spec != "" {
-		part := strings.SplitN(spec, "|", 3)
-		open := map[string]func(fatal, string) *ledger.Ledger{"alone": open, "shared": shared}[part[0]]
-		if err := storm(open(plainFatal{}, part[2]), part[1]); err != nil {
+		name, database, _ := strings.Cut(spec, "|")
+		if err := storm(open(plainFatal{}, database), name); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -103,10 +102,10 @@ type server struct {
 	acked []string
 }
 
-func startServer(t *testing.T, how, name, path string) *server {
+func startServer(t *testing.T, name, database string) *server {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0]) //nolint:gosec // this very binary
-	cmd.Env = append(os.Environ(), childEnv+"="+how+"|"+name+"|"+path)
+	cmd.Env = append(os.Environ(), childEnv+"="+name+"|"+database)
 	cmd.Stderr = os.Stderr
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
@@ -149,9 +148,9 @@ func (s *server) drain() {
 	}
 }
 
-func prepareShared(t *testing.T, path string) {
+func prepare(t *testing.T, name string) {
 	t.Helper()
-	l := open(t, path)
+	l := open(t, name)
 	defer closeLedger(t, l)
 	if _, err := l.Update(ctx, func(tx *ledger.Tx) error {
 		if _, err := tx.CreateProvider(ledger.NewProvider{UUID: "shared", Name: "shared"}); err != nil {
@@ -164,11 +163,11 @@ func prepareShared(t *testing.T, path string) {
 	}
 }
 
-// checkStorm loads the file and checks that every acknowledged write is there
+// checkStorm loads the database and checks that every acknowledged write is there
 // and that generation and usage count exactly the claims that are there.
-func checkStorm(t *testing.T, path string, acked []string) {
+func checkStorm(t *testing.T, name string, acked []string) {
 	t.Helper()
-	l := open(t, path)
+	l := open(t, name)
 	defer closeLedger(t, l)
 	s := l.Current()
 	if _, err := placementtest.DumpOf(s); err != nil {
@@ -191,10 +190,10 @@ func checkStorm(t *testing.T, path string, acked []string) {
 // time with a successor on the same file.
 func TestKill(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "placement.db")
-	prepareShared(t, path)
+	prepare(t, path)
 	var acked []string
 	for round := range 5 {
-		s := startServer(t, "alone", fmt.Sprint("round", round), path)
+		s := startServer(t, fmt.Sprint("round", round), path)
 		s.await(t, 50+30*round)
 		if err := s.cmd.Process.Kill(); err != nil {
 			t.Fatal(err)
@@ -210,32 +209,34 @@ func TestKill(t *testing.T) {
 // claim sees all that was acknowledged before it: no two of them ever see the
 // same sum.
 func TestTwoProcesses(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "placement.db")
-	prepareShared(t, path)
-	servers := []*server{startServer(t, "shared", "left", path), startServer(t, "shared", "right", path)}
-	for _, s := range servers {
-		s.await(t, 150)
-	}
-	var acked []string
-	for _, s := range servers {
-		if err := s.stdin.Close(); err != nil {
-			t.Fatal(err)
+	eachShared(t, func(t *testing.T, e engine) {
+		name := e.fresh(t)
+		prepare(t, name)
+		servers := []*server{startServer(t, "left", name), startServer(t, "right", name)}
+		for _, s := range servers {
+			s.await(t, 150)
 		}
-	}
-	for _, s := range servers {
-		s.drain()
-		if err := s.cmd.Wait(); err != nil {
-			t.Errorf("a server ended with %v", err)
+		var acked []string
+		for _, s := range servers {
+			if err := s.stdin.Close(); err != nil {
+				t.Fatal(err)
+			}
 		}
-		acked = append(acked, s.acked...)
-	}
-	seen := map[string]string{}
-	for _, line := range acked {
-		consumer, used, _ := strings.Cut(line, " ")
-		if before, ok := seen[used]; ok {
-			t.Errorf("%s and %s both saw %s used", before, consumer, used)
+		for _, s := range servers {
+			s.drain()
+			if err := s.cmd.Wait(); err != nil {
+				t.Errorf("a server ended with %v", err)
+			}
+			acked = append(acked, s.acked...)
 		}
-		seen[used] = consumer
-	}
-	checkStorm(t, path, acked)
+		seen := map[string]string{}
+		for _, line := range acked {
+			consumer, used, _ := strings.Cut(line, " ")
+			if before, ok := seen[used]; ok {
+				t.Errorf("%s and %s both saw %s used", before, consumer, used)
+			}
+			seen[used] = consumer
+		}
+		checkStorm(t, name, acked)
+	})
 }

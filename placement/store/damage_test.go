@@ -21,7 +21,7 @@ import (
 // filled makes a database with providers and claims, and closes it in good order.
 func filled(t *testing.T, path string) {
 	t.Helper()
-	prepareShared(t, path)
+	prepare(t, path)
 	l := open(t, path)
 	for n := range 40 {
 		if _, err := l.Update(ctx, func(tx *ledger.Tx) error {

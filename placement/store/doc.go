@@ -14,7 +14,7 @@
 // value the changes are based on. If that matches no row, another server
 // committed first and nothing is written.
 //
-// An SQLite file belongs to one process ([Open]): nothing is asked before a
+// An SQLite file belongs to one process: nothing is asked before a
 // read, and ledger_changes is not written. Several servers share other
 // databases ([New]).
 package store

@@ -3,25 +3,46 @@
 package store_test
 
 import (
-	"database/sql"
+	"path/filepath"
 	"testing"
+
+	"github.com/compute-agent/compute-agent/test/dbservers"
 )
 
-// execute runs statements on the file behind the ledger's back.
-func execute(t testing.TB, path string, statements ...string) {
+// execute runs statements on the database behind the ledger's back.
+func execute(t testing.TB, name string, statements ...string) {
 	t.Helper()
-	db, err := sql.Open("sqlite", path)
-	if err != nil {
-		t.Fatal(err)
+	dbservers.Execute(t, name, statements...)
+}
+
+// engine is where databases are.
+type engine struct {
+	name  string
+	fresh func(testing.TB) string // the name of a new database
+	// shared: several servers can use a database at the same time.
+	shared bool
+}
+
+var engines = []engine{
+	{"sqlite", func(t testing.TB) string { return filepath.Join(t.TempDir(), "placement.db") }, false},
+	{"mariadb", dbservers.MariaDB, true},
+	{"postgresql", dbservers.PostgreSQL, true},
+}
+
+// each runs f for all engines.
+func each(t *testing.T, f func(t *testing.T, e engine)) {
+	t.Helper()
+	for _, e := range engines {
+		t.Run(e.name, func(t *testing.T) { f(t, e) })
 	}
-	defer func() {
-		if err := db.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
-	for _, s := range statements {
-		if _, err := db.Exec(s); err != nil {
-			t.Fatalf("%s: %v", s, err)
+}
+
+// eachShared runs f for the engines that several servers can share.
+func eachShared(t *testing.T, f func(t *testing.T, e engine)) {
+	t.Helper()
+	for _, e := range engines {
+		if e.shared {
+			t.Run(e.name, func(t *testing.T) { f(t, e) })
 		}
 	}
 }

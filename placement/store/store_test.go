@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -34,21 +33,10 @@ type fatal interface {
 	Fatalf(format string, args ...any)
 }
 
-// open opens a file for this process alone.
-func open(t fatal, path string) *ledger.Ledger {
+// open opens a database: a file for this process alone, one of servers as one of several.
+func open(t fatal, name string) *ledger.Ledger {
 	t.Helper()
-	s, err := store.Open(ctx, path, store.Options{})
-	return opened(t, s, err)
-}
-
-// shared opens a database as one of several servers; opening it alone once
-// before makes its tables.
-func shared(t fatal, path string) *ledger.Ledger {
-	t.Helper()
-	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
-		closeLedger(t, open(t, path))
-	}
-	s, err := store.Shared(ctx, path)
+	s, err := store.Open(ctx, name, store.Options{})
 	return opened(t, s, err)
 }
 
@@ -93,16 +81,37 @@ func same(t fatal, what string, a, b *ledger.Snapshot) {
 	}
 }
 
+// roundsOnServers is how often a property is checked on a database of servers: making one takes as
+// long as many rounds.
+const roundsOnServers = 6
+
+// rounds checks a property with a fresh database each time, on all engines.
+func rounds(t *testing.T, property func(rt *rapid.T, e engine, name string)) {
+	t.Helper()
+	each(t, func(t *testing.T, e engine) {
+		done, failed := 0, false
+		rapid.Check(t, func(rt *rapid.T) {
+			if e.shared && done >= roundsOnServers && !failed {
+				return
+			}
+			was := failed
+			failed = true // if the property panics, as it does when it fails
+			property(rt, e, e.fresh(t))
+			failed = was
+			done++
+		})
+	})
+}
+
 // TestRoundTrip: after random writes through two servers of one database, taking
 // turns as chance wants, what each shows, what a third loads and what the
 // model says are the same.
 func TestRoundTrip(t *testing.T) {
-	dir := t.TempDir()
-	files := 0
-	rapid.Check(t, func(rt *rapid.T) {
-		files++
-		path := filepath.Join(dir, fmt.Sprint(files), "placement.db")
-		servers := []*ledger.Ledger{shared(rt, path), shared(rt, path)}
+	rounds(t, func(rt *rapid.T, e engine, name string) {
+		servers := []*ledger.Ledger{open(rt, name)}
+		if e.shared {
+			servers = append(servers, open(rt, name))
+		}
 		model := placementtest.NewModel()
 		do := func(op placementtest.Op, server int) {
 			want := model.Apply(op)
@@ -115,28 +124,30 @@ func TestRoundTrip(t *testing.T) {
 			do(op, 0)
 		}
 		for range rapid.IntRange(5, 40).Draw(rt, "writes") {
-			do(placementtest.DrawOp(rt, model), rapid.IntRange(0, 1).Draw(rt, "server"))
+			do(placementtest.DrawOp(rt, model), rapid.IntRange(0, len(servers)-1).Draw(rt, "server"))
 		}
-		first, err := servers[0].Snapshot(ctx)
-		if err != nil {
-			rt.Fatal(err)
+		var shown []*ledger.Snapshot
+		for _, l := range servers {
+			s, err := l.Snapshot(ctx)
+			if err != nil {
+				rt.Fatal(err)
+			}
+			shown = append(shown, s)
 		}
-		second, err := servers[1].Snapshot(ctx)
-		if err != nil {
-			rt.Fatal(err)
+		for _, l := range servers {
+			closeLedger(rt, l)
 		}
-		third := shared(rt, path)
-		same(rt, "server 0 -, server 1 +", first, second)
-		same(rt, "server 0 -, loaded +", first, third.Current())
-		got, err := placementtest.DumpOf(first)
+		last := open(rt, name)
+		defer closeLedger(rt, last)
+		for i, s := range shown {
+			same(rt, fmt.Sprintf("server %d -, loaded +", i), s, last.Current())
+		}
+		got, err := placementtest.DumpOf(last.Current())
 		if err != nil {
 			rt.Fatal(err)
 		}
 		if diff := cmp.Diff(model.Dump(), got, cmpopts.EquateEmpty()); diff != "" {
 			rt.Fatalf("model -, servers +:\n%s", diff)
-		}
-		for _, l := range append(servers, third) {
-			closeLedger(rt, l)
 		}
 	})
 }
@@ -144,42 +155,44 @@ func TestRoundTrip(t *testing.T) {
 // TestDeletedAndMadeAgain: a class and a trait that another server deleted and made again, with new
 // numbers, are there.
 func TestDeletedAndMadeAgain(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "placement.db")
-	one, other := shared(t, path), shared(t, path)
-	defer closeLedger(t, one)
-	defer closeLedger(t, other)
-	update := func(l *ledger.Ledger, f func(*ledger.Tx) error) {
-		t.Helper()
-		if _, err := l.Update(ctx, f); err != nil {
+	eachShared(t, func(t *testing.T, e engine) {
+		name := e.fresh(t)
+		one, other := open(t, name), open(t, name)
+		defer closeLedger(t, one)
+		defer closeLedger(t, other)
+		update := func(l *ledger.Ledger, f func(*ledger.Tx) error) {
+			t.Helper()
+			if _, err := l.Update(ctx, f); err != nil {
+				t.Fatal(err)
+			}
+		}
+		makeBoth := func(tx *ledger.Tx) error {
+			_, _, err := tx.CreateTrait("CUSTOM_T")
+			_, _, err2 := tx.CreateClass("CUSTOM_C")
+			return errors.Join(err, err2)
+		}
+		update(one, makeBoth)
+		if _, err := other.Snapshot(ctx); err != nil {
 			t.Fatal(err)
 		}
-	}
-	makeBoth := func(tx *ledger.Tx) error {
-		_, _, err := tx.CreateTrait("CUSTOM_T")
-		_, _, err2 := tx.CreateClass("CUSTOM_C")
-		return errors.Join(err, err2)
-	}
-	update(one, makeBoth)
-	if _, err := other.Snapshot(ctx); err != nil {
-		t.Fatal(err)
-	}
-	update(one, func(tx *ledger.Tx) error { return errors.Join(tx.DeleteTrait("CUSTOM_T"), tx.DeleteClass("CUSTOM_C")) })
-	update(one, makeBoth)
-	first, err := one.Snapshot(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	second, err := other.Snapshot(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, found := second.Trait("CUSTOM_T"); !found {
-		t.Error("the trait is missing at the other server")
-	}
-	if _, found := second.Class("CUSTOM_C"); !found {
-		t.Error("the class is missing at the other server")
-	}
-	same(t, "one -, other +", first, second)
+		update(one, func(tx *ledger.Tx) error { return errors.Join(tx.DeleteTrait("CUSTOM_T"), tx.DeleteClass("CUSTOM_C")) })
+		update(one, makeBoth)
+		first, err := one.Snapshot(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		second, err := other.Snapshot(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, found := second.Trait("CUSTOM_T"); !found {
+			t.Error("the trait is missing at the other server")
+		}
+		if _, found := second.Class("CUSTOM_C"); !found {
+			t.Error("the class is missing at the other server")
+		}
+		same(t, "one -, other +", first, second)
+	})
 }
 
 func TestFilesArePrivate(t *testing.T) {
@@ -221,23 +234,25 @@ func TestOwner(t *testing.T) {
 }
 
 func TestStandardNames(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "placement.db")
-	l := open(t, path)
-	defer closeLedger(t, l)
-	for id, name := range ledger.StandardClasses() {
-		if c, ok := l.Current().Class(name); !ok || c.ID != int64(id) || !c.Standard() {
-			t.Errorf("standard class %s is %+v, want number %d", name, c, id)
+	each(t, func(t *testing.T, e engine) {
+		name := e.fresh(t)
+		l := open(t, name)
+		for id, name := range ledger.StandardClasses() {
+			if c, ok := l.Current().Class(name); !ok || c.ID != int64(id) || !c.Standard() {
+				t.Errorf("standard class %s is %+v, want number %d", name, c, id)
+			}
 		}
-	}
-	if got, want := len(l.Current().Traits()), len(ledger.StandardTraits()); got != want {
-		t.Errorf("%d traits, want %d", got, want)
-	}
-	version := l.Current().Version()
-	closeLedger(t, l)
-	l = open(t, path)
-	if l.Current().Version() != version {
-		t.Errorf("opening again wrote something: version %d, was %d", l.Current().Version(), version)
-	}
+		if got, want := len(l.Current().Traits()), len(ledger.StandardTraits()); got != want {
+			t.Errorf("%d traits, want %d", got, want)
+		}
+		version := l.Current().Version()
+		closeLedger(t, l)
+		l = open(t, name)
+		defer closeLedger(t, l)
+		if l.Current().Version() != version {
+			t.Errorf("opening again wrote something: version %d, was %d", l.Current().Version(), version)
+		}
+	})
 }
 
 func TestBadFiles(t *testing.T) {
@@ -398,43 +413,47 @@ func TestFullDisk(t *testing.T) {
 // Placement, changed a row. The write that builds on it notices, loads everything again and is
 // decided again.
 func TestForeignWriter(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "placement.db")
-	l := open(t, path)
-	defer closeLedger(t, l)
-	if _, err := l.Update(ctx, func(tx *ledger.Tx) error {
-		_, err := tx.CreateProvider(ledger.NewProvider{UUID: "a", Name: "a"})
-		return err
-	}); err != nil {
-		t.Fatal(err)
-	}
-	execute(t, path, "UPDATE resource_providers SET generation = 7")
-	runs := 0
-	_, err := l.Update(ctx, func(tx *ledger.Tx) error {
-		runs++
-		_, err := tx.SetTraits("a", 0, []string{"COMPUTE_NODE"})
-		return err
+	each(t, func(t *testing.T, e engine) {
+		name := e.fresh(t)
+		l := open(t, name)
+		defer closeLedger(t, l)
+		if _, err := l.Update(ctx, func(tx *ledger.Tx) error {
+			_, err := tx.CreateProvider(ledger.NewProvider{UUID: "a", Name: "a"})
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		execute(t, name, "UPDATE resource_providers SET generation = 7")
+		runs := 0
+		_, err := l.Update(ctx, func(tx *ledger.Tx) error {
+			runs++
+			_, err := tx.SetTraits("a", 0, []string{"COMPUTE_NODE"})
+			return err
+		})
+		if ledger.KindOf(err) != ledger.GenerationConflict || runs != 2 {
+			t.Errorf("after %d runs: %v, want a generation conflict after 2", runs, err)
+		}
 	})
-	if ledger.KindOf(err) != ledger.GenerationConflict || runs != 2 {
-		t.Errorf("after %d runs: %v, want a generation conflict after 2", runs, err)
-	}
 }
 
 // TestFollowFromLongAgo: a server that was idle for so long that the changes
 // are not kept any more loads everything, and shows the same.
 func TestFollowFromLongAgo(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "placement.db")
-	active, idle := shared(t, path), shared(t, path)
-	defer closeLedger(t, active)
-	defer closeLedger(t, idle)
-	for _, op := range placementtest.SetupOps() {
-		if _, err := active.Update(ctx, op.Run); err != nil {
+	eachShared(t, func(t *testing.T, e engine) {
+		name := e.fresh(t)
+		active, idle := open(t, name), open(t, name)
+		defer closeLedger(t, active)
+		defer closeLedger(t, idle)
+		for _, op := range placementtest.SetupOps() {
+			if _, err := active.Update(ctx, op.Run); err != nil {
+				t.Fatal(err)
+			}
+		}
+		execute(t, name, "DELETE FROM ledger_changes WHERE version < (SELECT version FROM ledger_version)")
+		s, err := idle.Snapshot(ctx)
+		if err != nil {
 			t.Fatal(err)
 		}
-	}
-	execute(t, path, "DELETE FROM ledger_changes WHERE version < (SELECT version FROM ledger_version)")
-	s, err := idle.Snapshot(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	same(t, "the active server -, the idle one +", active.Current(), s)
+		same(t, "the active server -, the idle one +", active.Current(), s)
+	})
 }
