@@ -74,9 +74,10 @@ func (h *home) makeBelow(parent string) (string, error) {
 	return dir, nil
 }
 
-// environment is that of the programs of a server: what is set for the tests does not matter.
+// environment is that of the programs of a server: what is set for the tests does not matter. tmp
+// is also where a server finds the programs that this package makes for it.
 func environment(tmp string) []string {
-	return []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C", "TMPDIR=" + tmp}
+	return []string{"PATH=" + tmp + ":/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C", "TMPDIR=" + tmp}
 }
 
 // give makes a file or directory the property of the servers' user.
@@ -101,6 +102,14 @@ find "$1" -name postmaster.pid 2>/dev/null | while read -r file; do
   [ -z "$id" ] || ipcrm -m "$id" 2>/dev/null
 done
 rm -rf "$1"`
+
+// remove ends all processes that work below a directory, and removes it.
+func remove(dir string) error {
+	if out, err := exec.Command("/bin/sh", "-c", sweep, "sweep", dir).CombinedOutput(); err != nil { //nolint:noctx // a test that is over must not leave it
+		return fmt.Errorf("removing %s: %w: %s", dir, err, out)
+	}
+	return nil
+}
 
 // startReaper starts the process that ends the servers and removes their directory when this
 // process has ended, also by SIGKILL or a timeout of the tests. The signal that the kernel sends

@@ -24,14 +24,30 @@ type engine interface {
 	fmt.Stringer
 	// initialise makes the files of a new server in i.data, which exists and is empty.
 	initialise(ctx context.Context, i *instance) error
-	// command returns the program of the server and its arguments.
-	command(i *instance) (program string, args []string, err error)
+	// command returns the server's process, not started yet.
+	command(ctx context.Context, i *instance) (*exec.Cmd, error)
 	// open returns a pool of connections of the administrator.
 	open(i *instance) (*sql.DB, error)
+	// ready returns nil when the server serves.
+	ready(ctx context.Context, db *sql.DB) error
+	// stopSignal ends the server in order, without waiting for clients.
+	stopSignal() syscall.Signal
 	create(database, password string) []string
 	drop(database string) []string
 	dsn(user, password, address, database string) string
 }
+
+// safety is what survives what.
+type safety int
+
+const (
+	// fast: nothing survives the end of the server.
+	fast safety = iota
+	// killable: what is acknowledged survives SIGKILL of the server.
+	killable
+	// durable: what is acknowledged is on the disk, as for operators.
+	durable
+)
 
 // admin is the name of the user of a server who may do everything.
 const admin = "admin"
@@ -44,34 +60,14 @@ type instance struct {
 	data     string
 	address  string // HOST:PORT
 	password string // of all users
-	durable  bool   // whether commits are on the disk when they are acknowledged
+	safety   safety
+	settings []string // further ones
 
-	cmd *exec.Cmd
-}
-
-// start makes a server and starts it. It does not end with ctx.
-func start(ctx context.Context, kind engine, durable bool) (*instance, error) {
-	i, err := newInstance(kind, durable)
-	if err != nil {
-		return nil, err
-	}
-	if err := kind.initialise(ctx, i); err != nil {
-		return nil, fmt.Errorf("making the files of %s: %w", kind, err)
-	}
-	// Another process can take the port between the choice and the start.
-	for range 5 {
-		if i.address, err = testproc.UnusedAddress(ctx); err != nil {
-			return nil, err
-		}
-		if err = i.run(ctx); err == nil {
-			return i, nil
-		}
-	}
-	return nil, err
+	cmd *exec.Cmd // nil while it does not run
 }
 
 // newInstance makes the directories of a server.
-func newInstance(kind engine, durable bool) (*instance, error) {
+func newInstance(kind engine) (*instance, error) {
 	h, err := atHome()
 	if err != nil {
 		return nil, err
@@ -80,22 +76,57 @@ func newInstance(kind engine, durable bool) (*instance, error) {
 	if err != nil {
 		return nil, err
 	}
-	i := &instance{kind: kind, home: h, dir: dir, data: filepath.Join(dir, "data"), password: rand.Text(), durable: durable}
-	if err := os.Mkdir(i.data, 0o700); err != nil {
-		return nil, err
-	}
-	return i, errors.Join(h.give(dir), h.give(i.data))
+	i := &instance{kind: kind, home: h, dir: dir, data: filepath.Join(dir, "data"), password: rand.Text()}
+	return i, errors.Join(h.give(dir), i.emptyData())
 }
 
-// program runs a program to its end, as the servers' user.
-func (i *instance) program(ctx context.Context, path string, args ...string) error {
-	cmd := exec.CommandContext(ctx, path, args...)
-	cmd.Dir, cmd.Env = i.data, environment(i.dir)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: i.home.as, Setpgid: true}
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("%v: %w: %s", cmd.Args, err, out)
+// emptyData makes the directory of the data, without anything that was in it.
+func (i *instance) emptyData() error {
+	if err := os.RemoveAll(i.data); err != nil {
+		return err
 	}
-	return nil
+	if err := os.Mkdir(i.data, 0o700); err != nil {
+		return err
+	}
+	return i.home.give(i.data)
+}
+
+// create makes the server's files and starts it. It does not end with ctx.
+func (i *instance) create(ctx context.Context) error {
+	if err := i.kind.initialise(ctx, i); err != nil {
+		return fmt.Errorf("making the files of %s: %w", i.kind, err)
+	}
+	return i.startAnywhere(ctx)
+}
+
+// startAnywhere starts the server for the first time, at an unused address.
+func (i *instance) startAnywhere(ctx context.Context) (err error) {
+	for range 5 { // another process can take the port between the choice and the start
+		if i.address, err = testproc.UnusedAddress(ctx); err != nil {
+			return err
+		}
+		if err = i.start(ctx); err == nil || i.cmd != nil {
+			return err
+		}
+	}
+	return err
+}
+
+// program returns a program to be run as the servers' user.
+func (i *instance) program(ctx context.Context, path string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), path, args...)
+	cmd.Dir, cmd.Env = i.data, environment(i.dir)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: i.home.as, Setsid: true}
+	return cmd
+}
+
+// run runs a program to its end and returns what it writes.
+func run(cmd *exec.Cmd) (string, error) {
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		err = fmt.Errorf("%v: %w: %s", cmd.Args, err, out)
+	}
+	return string(out), err
 }
 
 // write makes a file in the directory of the server that its user alone can read.
@@ -109,7 +140,7 @@ func (i *instance) logFile() string { return filepath.Join(i.dir, "log") }
 
 // tail returns the end of the log, for messages.
 func (i *instance) tail() string {
-	const most = 4000
+	const most = 6000
 	log, err := os.ReadFile(i.logFile())
 	if err != nil {
 		return err.Error()
@@ -117,9 +148,9 @@ func (i *instance) tail() string {
 	return string(bytes.ToValidUTF8(log[max(0, len(log)-most):], nil))
 }
 
-// run starts the server's process and waits until the server answers.
-func (i *instance) run(ctx context.Context) error {
-	if err := i.launch(); err != nil {
+// start starts the server's process and waits until the server serves.
+func (i *instance) start(ctx context.Context) error {
+	if err := i.launch(ctx); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
@@ -132,25 +163,27 @@ func (i *instance) run(ctx context.Context) error {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		err := db.PingContext(ctx)
+		err := i.kind.ready(ctx, db)
 		if err == nil {
 			return nil
 		}
 		if p, there := processes.Look(i.cmd.Process.Pid); !there || p.State == 'Z' {
-			return fmt.Errorf("%s ended while it started: %w\n%s", i.kind, i.cmd.Wait(), i.tail())
+			bad := i.cmd.Wait()
+			i.cmd = nil
+			return fmt.Errorf("%s ended while it started: %w\n%s", i.kind, bad, i.tail())
 		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return fmt.Errorf("%s does not answer within %v: %w\n%s", i.kind, patience, err, i.tail())
+			return fmt.Errorf("%s does not serve within %v: %w\n%s", i.kind, patience, err, i.tail())
 		}
 	}
 }
 
 // launch starts the server's process. What it writes goes to a file, so that neither a goroutine
 // nor the output of the tests is held by it.
-func (i *instance) launch() error {
-	path, args, err := i.kind.command(i)
+func (i *instance) launch(ctx context.Context) error {
+	cmd, err := i.kind.command(ctx, i)
 	if err != nil {
 		return err
 	}
@@ -158,14 +191,57 @@ func (i *instance) launch() error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = log.Close() }() // the process has it
-	cmd := exec.Command(path, args...) //nolint:noctx // it ends with the test, or with this process
-	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = i.data, environment(i.dir), log, log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: i.home.as, Setsid: true}
-	if err := cmd.Start(); err != nil {
+	cmd.Stdout, cmd.Stderr = log, log
+	err = cmd.Start()
+	for _, f := range append(cmd.ExtraFiles, log) { // the process has them
+		_ = f.Close()
+	}
+	if err != nil {
 		return fmt.Errorf("starting %s: %w", i.kind, err)
 	}
 	i.cmd = cmd
+	return nil
+}
+
+// processes returns the processes of the server: all that work below its directory, as those of
+// PostgreSQL are in sessions of their own.
+func (i *instance) processes() ([]processes.Process, error) {
+	all, err := processes.All()
+	if err != nil {
+		return nil, err
+	}
+	var out []processes.Process
+	for _, p := range all {
+		if cwd, err := os.Readlink(fmt.Sprintf("/proc/%d/cwd", p.PID)); err == nil && p.State != 'Z' && within(cwd, i.dir) {
+			out = append(out, p)
+		}
+	}
+	return out, nil
+}
+
+func within(path, dir string) bool {
+	rel, err := filepath.Rel(dir, path)
+	return err == nil && filepath.IsLocal(rel)
+}
+
+// kill ends all processes of the server at once, as a power cut does.
+func (i *instance) kill() error {
+	for {
+		all, err := i.processes()
+		if err != nil {
+			return err
+		}
+		if len(all) == 0 {
+			break
+		}
+		for _, p := range all {
+			_ = syscall.Kill(p.PID, syscall.SIGKILL) // it may have ended
+		}
+	}
+	if i.cmd != nil {
+		_ = i.cmd.Wait() // killed
+		i.cmd = nil
+	}
 	return nil
 }
 

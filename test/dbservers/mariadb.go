@@ -9,7 +9,9 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"syscall"
 
 	"github.com/go-sql-driver/mysql"
 )
@@ -25,11 +27,15 @@ const (
 	installDB = "/usr/bin/mariadb-install-db"
 )
 
-// settings are those of a new server's files and of its process.
-func (mariaDB) settings(i *instance) []string {
+// files are the settings of what works with a server's files.
+func (mariaDB) files(i *instance) []string {
 	s := []string{"--no-defaults", "--datadir=" + i.data, "--innodb-log-file-size=32M"}
-	if !i.durable {
-		s = append(s, "--innodb-flush-log-at-trx-commit=0", "--innodb-doublewrite=0")
+	switch i.safety {
+	case fast:
+		return append(s, "--innodb-flush-method=nosync", "--innodb-flush-log-at-trx-commit=0", "--innodb-doublewrite=0")
+	case killable:
+		return append(s, "--innodb-flush-method=nosync", "--innodb-flush-log-at-trx-commit=2")
+	case durable:
 	}
 	return s
 }
@@ -41,19 +47,25 @@ func (m mariaDB) initialise(ctx context.Context, i *instance) error {
 		}
 	}
 	// One statement in each line.
-	if _, err := i.write("init.sql", fmt.Sprintf("CREATE USER IF NOT EXISTS '%s'@'%%' IDENTIFIED BY '%s';\n"+
-		"GRANT ALL ON *.* TO '%[1]s'@'%%' WITH GRANT OPTION;\n", admin, i.password)); err != nil {
+	users, err := i.write("users.sql", fmt.Sprintf("FLUSH PRIVILEGES;\nCREATE USER '%s'@'%%' IDENTIFIED BY '%s';\n"+
+		"GRANT ALL ON *.* TO '%[1]s'@'%%' WITH GRANT OPTION;\n", admin, i.password))
+	if err != nil {
 		return err
 	}
-	return i.program(ctx, installDB, append(m.settings(i), "--auth-root-authentication-method=normal", "--skip-test-db")...)
+	_, err = run(i.program(ctx, installDB, append(m.files(i), "--auth-root-authentication-method=normal", "--skip-test-db", "--extra-file="+users)...))
+	return err
 }
 
-func (m mariaDB) command(i *instance) (string, []string, error) {
+func (m mariaDB) command(ctx context.Context, i *instance) (*exec.Cmd, error) {
 	_, port, err := net.SplitHostPort(i.address)
-	return mariadbd, append(m.settings(i), "--bind-address=127.0.0.1", "--port="+port, "--skip-name-resolve",
-		"--socket="+filepath.Join(i.dir, "socket"), "--pid-file="+filepath.Join(i.dir, "pid"), "--init-file="+filepath.Join(i.dir, "init.sql"),
+	args := append(m.files(i), "--bind-address=127.0.0.1", "--port="+port, "--skip-name-resolve",
+		"--socket="+filepath.Join(i.dir, "socket"), "--pid-file="+filepath.Join(i.dir, "pid"),
 		"--character-set-server=utf8mb4", "--max-connections=500", "--innodb-buffer-pool-size=128M",
-		"--innodb-buffer-pool-load-at-startup=0", "--innodb-buffer-pool-dump-at-shutdown=0"), err
+		"--innodb-buffer-pool-load-at-startup=0", "--innodb-buffer-pool-dump-at-shutdown=0")
+	for _, s := range i.settings {
+		args = append(args, "--"+s)
+	}
+	return i.program(ctx, mariadbd, args...), err
 }
 
 func (mariaDB) open(i *instance) (*sql.DB, error) {
@@ -66,6 +78,10 @@ func (mariaDB) open(i *instance) (*sql.DB, error) {
 	}
 	return sql.OpenDB(c), nil
 }
+
+func (mariaDB) ready(ctx context.Context, db *sql.DB) error { return db.PingContext(ctx) }
+
+func (mariaDB) stopSignal() syscall.Signal { return syscall.SIGTERM }
 
 func (mariaDB) create(database, password string) []string {
 	return []string{

@@ -8,8 +8,10 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"os/exec"
 	"path/filepath"
 	"strconv"
+	"syscall"
 
 	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx"
 )
@@ -48,33 +50,42 @@ func (p postgreSQL) initialise(ctx context.Context, i *instance) error {
 	if err != nil {
 		return err
 	}
-	return i.program(ctx, filepath.Join(bin, "initdb"), "--pgdata="+i.data, "--no-sync", "--encoding=UTF8", "--locale=C",
-		"--username="+admin, "--auth=scram-sha-256", "--pwfile="+password)
+	_, err = run(i.program(ctx, filepath.Join(bin, "initdb"), "--pgdata="+i.data, "--no-sync", "--encoding=UTF8", "--locale=C",
+		"--username="+admin, "--auth=scram-sha-256", "--pwfile="+password))
+	return err
 }
 
-func (p postgreSQL) command(i *instance) (string, []string, error) {
+func (p postgreSQL) command(ctx context.Context, i *instance) (*exec.Cmd, error) {
 	bin, err := p.programs()
 	if err != nil {
-		return "", nil, err
+		return nil, err
 	}
 	_, port, err := net.SplitHostPort(i.address)
-	args := []string{"-D", i.data}
 	settings := []string{
 		"listen_addresses=127.0.0.1", "port=" + port, "unix_socket_directories=", "max_connections=500", "timezone=UTC",
 		"dynamic_shared_memory_type=mmap", // files in the directory: a killed server leaves nothing elsewhere
 	}
-	if !i.durable {
+	switch i.safety {
+	case fast:
 		settings = append(settings, "fsync=off", "full_page_writes=off")
+	case killable:
+		settings = append(settings, "fsync=off")
+	case durable:
 	}
-	for _, s := range settings {
+	args := []string{"-D", i.data}
+	for _, s := range append(settings, i.settings...) {
 		args = append(args, "-c", s)
 	}
-	return filepath.Join(bin, "postgres"), args, err
+	return i.program(ctx, filepath.Join(bin, "postgres"), args...), err
 }
 
 func (p postgreSQL) open(i *instance) (*sql.DB, error) {
 	return sql.Open("pgx", p.dsn(admin, i.password, i.address, "postgres"))
 }
+
+func (postgreSQL) ready(ctx context.Context, db *sql.DB) error { return db.PingContext(ctx) }
+
+func (postgreSQL) stopSignal() syscall.Signal { return syscall.SIGINT }
 
 func (postgreSQL) create(database, password string) []string {
 	return []string{

@@ -65,7 +65,9 @@ func (s *shared) server(t testing.TB) *instance {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.srv == nil && s.err == nil {
-		s.srv, s.err = start(context.WithoutCancel(t.Context()), s.kind, false)
+		if s.srv, s.err = newInstance(s.kind); s.err == nil {
+			s.err = s.srv.create(t.Context())
+		}
 	}
 	if s.err != nil {
 		t.Fatalf("a shared database server: %v", s.err)

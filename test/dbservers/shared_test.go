@@ -10,30 +10,12 @@ import (
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
-func exec(t testing.TB, db *sql.DB, statements ...string) {
-	t.Helper()
-	for _, s := range statements {
-		if _, err := db.ExecContext(t.Context(), s); err != nil {
-			t.Fatalf("%s: %v", s, err)
-		}
-	}
-}
-
-func text(t testing.TB, db *sql.DB, query string) string {
-	t.Helper()
-	var out string
-	if err := db.QueryRowContext(t.Context(), query).Scan(&out); err != nil {
-		t.Fatalf("%s: %v", query, err)
-	}
-	return out
-}
-
 func TestEachDatabaseIsEmptyAndApart(t *testing.T) {
 	dbservers.Each(t, func(t *testing.T, fresh func(t testing.TB) string) {
 		one, other := dbservers.Open(t, fresh(t)), dbservers.Open(t, fresh(t))
 		for i, db := range []*sql.DB{one, other} {
-			exec(t, db, "CREATE TABLE words (word VARCHAR(20) PRIMARY KEY)")
-			exec(t, db, []string{"INSERT INTO words VALUES ('çá🙂')", "INSERT INTO words VALUES ('other')"}[i])
+			execute(t, db, "CREATE TABLE words (word VARCHAR(20) PRIMARY KEY)")
+			execute(t, db, []string{"INSERT INTO words VALUES ('çá🙂')", "INSERT INTO words VALUES ('other')"}[i])
 		}
 		if got := text(t, one, "SELECT word FROM words"); got != "çá🙂" {
 			t.Errorf("got %q", got)
@@ -50,8 +32,8 @@ func TestADatabaseGoesWithItsTest(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var gone *sql.DB
 			t.Run("inner", func(inner *testing.T) {
-				gone = dbservers.Open(t, fresh(inner))
-				exec(t, gone, "CREATE TABLE words (word VARCHAR(20) PRIMARY KEY)")
+				gone = open(t, fresh(inner))
+				execute(t, gone, "CREATE TABLE words (word VARCHAR(20) PRIMARY KEY)")
 				tx, err := gone.BeginTx(t.Context(), nil)
 				testproc.Check(t, err)
 				_, err = tx.ExecContext(t.Context(), "INSERT INTO words VALUES ('left')")

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dbservers_test
+
+import (
+	"database/sql"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/go-sql-driver/mysql"
+	_ "github.com/jackc/pgx/v5/stdlib"
+	"go.uber.org/goleak"
+	_ "modernc.org/sqlite"
+
+	"github.com/compute-agent/compute-agent/test/dbservers"
+	"github.com/compute-agent/compute-agent/test/testproc"
+)
+
+// Shared servers take no goroutine of the tests.
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// open connects to the database of a DSN.
+func open(t testing.TB, dsn string) *sql.DB {
+	t.Helper()
+	scheme, rest, _ := strings.Cut(dsn, "://")
+	var db *sql.DB
+	var err error
+	switch scheme {
+	case "sqlite":
+		db, err = sql.Open("sqlite", rest)
+	case "mysql":
+		u, bad := url.Parse(dsn)
+		testproc.Check(t, bad)
+		cfg := mysql.NewConfig()
+		cfg.User, cfg.Net, cfg.Addr, cfg.DBName = u.User.Username(), "tcp", u.Host, strings.TrimPrefix(u.Path, "/")
+		cfg.Passwd, _ = u.User.Password()
+		cfg.Logger = &mysql.NopLogger{}
+		c, bad := mysql.NewConnector(cfg)
+		testproc.Check(t, bad)
+		db = sql.OpenDB(c)
+	default:
+		db, err = sql.Open("pgx", dsn)
+	}
+	testproc.Check(t, err)
+	t.Cleanup(func() { testproc.Check(t, db.Close()) })
+	return db
+}
+
+func execute(t testing.TB, db *sql.DB, statements ...string) {
+	t.Helper()
+	for _, s := range statements {
+		if _, err := db.ExecContext(t.Context(), s); err != nil {
+			t.Fatalf("%s: %v", s, err)
+		}
+	}
+}
+
+func text(t testing.TB, db *sql.DB, query string) string {
+	t.Helper()
+	var out string
+	if err := db.QueryRowContext(t.Context(), query).Scan(&out); err != nil {
+		t.Fatalf("%s: %v", query, err)
+	}
+	return out
+}
+
+// childEnv has a test start servers and be killed.
+const childEnv = "DBSERVERS_TEST_CHILD"
+
+// TestNothingOutlivesTheTests kills a process of tests that has servers of every kind, also stopped
+// ones.
+func TestNothingOutlivesTheTests(t *testing.T) {
+	if os.Getenv(childEnv) != "" {
+		maria, postgres := dbservers.StartMariaDB(t, dbservers.Options{}), dbservers.StartPostgreSQL(t, dbservers.Options{})
+		shared, err := url.Parse(dbservers.PostgreSQL(t))
+		testproc.Check(t, err)
+		pid, err := os.ReadFile(filepath.Join(filepath.Dir(postgres.Log()), "data/postmaster.pid"))
+		testproc.Check(t, err)
+		maria.Pause(t)
+		postgres.Pause(t)
+		fmt.Println("CHILD", filepath.Dir(filepath.Dir(maria.Log())), strings.Fields(strings.Split(string(pid), "\n")[6])[1], maria.Address(), postgres.Address(), shared.Host)
+		_, _ = io.ReadAll(os.Stdin)
+		return
+	}
+	self, err := os.Executable()
+	testproc.Check(t, err)
+	cmd := exec.Command(self, "-test.run=^"+t.Name()+"$")
+	cmd.Env = append(os.Environ(), childEnv+"=1")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	stdin, err := cmd.StdinPipe()
+	testproc.Check(t, err)
+	defer func() { _ = stdin.Close() }()
+	child := testproc.Start(t, "a process of tests", cmd)
+	words := strings.Fields(child.Await(t, 0, "CHILD"))
+	dir, segment, addresses := words[1], words[2], words[3:]
+	if !strings.Contains(segments(t), " "+segment+" ") {
+		t.Errorf("PostgreSQL has no segment %s of shared memory:\n%s", segment, segments(t))
+	}
+	testproc.Check(t, syscall.Kill(-child.Pid(), syscall.SIGKILL))
+	<-child.Done()
+	testproc.Eventually(t, testproc.Patience, "the servers have ended and "+dir+" is gone", func() error {
+		if _, err := os.Stat(dir); !os.IsNotExist(err) {
+			return fmt.Errorf("the directory: %v", err)
+		}
+		for _, a := range addresses {
+			if c, err := net.Dial("tcp", a); err == nil {
+				_ = c.Close()
+				return fmt.Errorf("something listens at %s", a)
+			}
+		}
+		if strings.Contains(segments(t), " "+segment+" ") {
+			return fmt.Errorf("segment %s of shared memory exists", segment)
+		}
+		return nil
+	})
+}
+
+func segments(t testing.TB) string {
+	t.Helper()
+	all, err := os.ReadFile("/proc/sysvipc/shm")
+	testproc.Check(t, err)
+	return string(all)
+}

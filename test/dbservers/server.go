@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dbservers
+
+import (
+	"context"
+	"fmt"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
+)
+
+// Options are those of servers that a test controls. What such a server has acknowledged survives
+// its SIGKILL.
+type Options struct {
+	// Durable has commits on the disk before they are acknowledged, as for operators.
+	Durable bool
+	// Settings are further settings of the server, NAME=VALUE.
+	Settings []string
+	// Provider are further options of Galera's provider, NAME=VALUE, such as
+	// evs.suspect_timeout=PT2S.
+	Provider []string
+	// Networks gives each node of a cluster a network of its own, for [Cluster.Partition].
+	Networks bool
+}
+
+// Server is a database server that a test controls. It ends with the test, which shows the end of
+// its log if it failed. Methods with a test are called where that test's methods may be, and one at
+// a time.
+type Server struct {
+	i      *instance
+	paused bool
+}
+
+// StartMariaDB starts a MariaDB server for one test.
+func StartMariaDB(t testing.TB, o Options) *Server {
+	t.Helper()
+	return startServer(t, mariaDB{}, o)
+}
+
+// StartPostgreSQL starts a PostgreSQL server for one test.
+func StartPostgreSQL(t testing.TB, o Options) *Server {
+	t.Helper()
+	return startServer(t, postgreSQL{}, o)
+}
+
+func startServer(t testing.TB, kind engine, o Options) *Server {
+	t.Helper()
+	s := newServer(t, kind, o)
+	testproc.Check(t, s.i.create(t.Context()))
+	return s
+}
+
+// newServer makes a server without files, that is removed when the test ends.
+func newServer(t testing.TB, kind engine, o Options) *Server {
+	t.Helper()
+	i, err := newInstance(kind)
+	testproc.Check(t, err)
+	i.settings, i.safety = o.Settings, killable
+	if o.Durable {
+		i.safety = durable
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the end of the log of %s at %s:\n%s", kind, i.address, i.tail())
+		}
+		testproc.Check(t, i.kill())
+		testproc.Check(t, remove(i.dir))
+	})
+	return &Server{i: i}
+}
+
+// Database makes an empty database, whose owner has the same name, and returns its DSN.
+func (s *Server) Database(t testing.TB, name string) string {
+	t.Helper()
+	if err := s.i.statements(t.Context(), s.i.kind.create(name, s.i.password)...); err != nil {
+		t.Fatalf("making a database on %s: %v", s.i.kind, err)
+	}
+	return s.DSN(name)
+}
+
+// DSN returns the DSN of a database, for its owner.
+func (s *Server) DSN(database string) string {
+	return s.i.kind.dsn(database, s.i.password, s.i.address, database)
+}
+
+// AdminDSN returns the DSN of a database for the user who may do everything: in PostgreSQL the
+// database postgres and in MariaDB mysql always exist.
+func (s *Server) AdminDSN(database string) string {
+	return s.i.kind.dsn(admin, s.i.password, s.i.address, database)
+}
+
+// Address returns HOST:PORT. It stays the same.
+func (s *Server) Address() string { return s.i.address }
+
+// Log returns the path of the server's log.
+func (s *Server) Log() string { return s.i.logFile() }
+
+// Kill ends all processes of the server as a power cut does, also those that are stopped, and
+// returns when they have ended.
+func (s *Server) Kill(t testing.TB) {
+	t.Helper()
+	testproc.Check(t, s.i.kill())
+	s.paused = false
+}
+
+// Stop ends the server in order, without waiting for its clients, and returns when it has ended.
+func (s *Server) Stop(t testing.TB) {
+	t.Helper()
+	if s.i.cmd == nil {
+		t.Fatalf("%s at %s is to stop, and does not run", s.i.kind, s.i.address)
+	}
+	testproc.Check(t, s.i.cmd.Process.Signal(s.i.kind.stopSignal()))
+	kill := time.AfterFunc(patience, func() { _ = s.i.cmd.Process.Kill() })
+	err := s.i.cmd.Wait()
+	s.i.cmd = nil
+	if !kill.Stop() || err != nil {
+		t.Fatalf("%s does not stop in order within %v: %v\n%s", s.i.kind, patience, err, s.i.tail())
+	}
+}
+
+// Start starts the server again, at its address and with its files, and returns when it serves. A
+// node of a cluster joins it again: that needs the others.
+func (s *Server) Start(t testing.TB) {
+	t.Helper()
+	if s.i.cmd != nil {
+		t.Fatalf("%s at %s is to start, and runs", s.i.kind, s.i.address)
+	}
+	testproc.Check(t, s.i.start(t.Context()))
+}
+
+// Pause stops all processes of the server (SIGSTOP), and returns when they are stopped: connections
+// to it succeed, and no request is answered.
+func (s *Server) Pause(t testing.TB) {
+	t.Helper()
+	if s.i.cmd == nil {
+		t.Fatalf("%s at %s is to be stopped, and does not run", s.i.kind, s.i.address)
+	}
+	s.paused = true
+	testproc.Eventually(t, patience, s.i.kind.String()+" is stopped", func() error {
+		all, err := s.i.processes()
+		for _, p := range all {
+			if p.State != 'T' {
+				_ = syscall.Kill(p.PID, syscall.SIGSTOP) // it may have ended
+				err = fmt.Errorf("process %d is in state %c", p.PID, p.State)
+			}
+		}
+		return err
+	})
+}
+
+// Continue continues a server that was stopped by Pause.
+func (s *Server) Continue(t testing.TB) {
+	t.Helper()
+	all, err := s.i.processes()
+	testproc.Check(t, err)
+	for _, p := range all {
+		testproc.Check(t, syscall.Kill(p.PID, syscall.SIGCONT))
+	}
+	s.paused = false
+}
+
+// word asks the administrator's connection for one text.
+func (s *Server) word(ctx context.Context, query string) (string, error) {
+	db, err := s.i.kind.open(s.i)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = db.Close() }()
+	var out string
+	if err := db.QueryRowContext(ctx, query).Scan(&out); err != nil {
+		return "", fmt.Errorf("%s: %w", query, err)
+	}
+	return out, nil
+}
