@@ -5,12 +5,14 @@ package dbservers
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"net"
 	"net/url"
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 
 	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx"
@@ -62,7 +64,7 @@ func (p postgreSQL) command(ctx context.Context, i *instance) (*exec.Cmd, error)
 	}
 	_, port, err := net.SplitHostPort(i.address)
 	settings := []string{
-		"listen_addresses=127.0.0.1", "port=" + port, "unix_socket_directories=", "max_connections=500", "timezone=UTC",
+		"listen_addresses=127.0.0.1", "port=" + port, "unix_socket_directories=", "max_connections=500", "timezone=UTC", "log_timezone=UTC",
 		"dynamic_shared_memory_type=mmap", // files in the directory: a killed server leaves nothing elsewhere
 	}
 	switch i.safety {
@@ -72,11 +74,13 @@ func (p postgreSQL) command(ctx context.Context, i *instance) (*exec.Cmd, error)
 		settings = append(settings, "fsync=off")
 	case durable:
 	}
-	args := []string{"-D", i.data}
-	for _, s := range append(settings, i.settings...) {
-		args = append(args, "-c", s)
+	var text strings.Builder
+	for _, s := range append(settings, i.settings...) { // the last one counts
+		name, value, _ := strings.Cut(s, "=")
+		fmt.Fprintf(&text, "%s = '%s'\n", name, strings.ReplaceAll(value, "'", "''"))
 	}
-	return i.program(ctx, filepath.Join(bin, "postgres"), args...), err
+	file, bad := i.write("postgresql.conf", text.String())
+	return i.program(ctx, filepath.Join(bin, "postgres"), "-D", i.data, "-c", "config_file="+file), errors.Join(err, bad)
 }
 
 func (p postgreSQL) open(i *instance) (*sql.DB, error) {
