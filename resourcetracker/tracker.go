@@ -101,6 +101,17 @@ type Timings struct {
 	BackoffMin, BackoffMax time.Duration
 }
 
+// Wait is the time until the next round after so many failures in a row: the interval, or the
+// back-off. The jitter of either comes from a random number, 0 <= random < 1.
+func (t Timings) Wait(failures int, random float64) time.Duration {
+	if failures == 0 {
+		return t.Interval + time.Duration(random*float64(t.Interval)/20)
+	}
+	most := min(t.BackoffMin<<min(failures-1, 16), t.BackoffMax)
+	most = min(max(most, t.BackoffMin), max(t.Interval, t.BackoffMin))
+	return most/2 + time.Duration(random*float64(most)/2)
+}
+
 // FatalError ends the agent at start-up: continuing would do harm, and waiting would not help.
 // Start-up lasts, for each node, to the end of its first complete pass.
 type FatalError struct {
@@ -356,18 +367,17 @@ func (t *Tracker) roundDeadline() time.Duration {
 	return time.Duration(len(t.nodes)+2)*t.timings.PassDeadline + 5*time.Second
 }
 
-// wait is the time until the next round: the interval, or the back-off after a failure, each with
-// its jitter.
+// wait is the time until the next round.
 func (t *Tracker) wait(err error) time.Duration {
 	t.mu.Lock()
 	failures, c := t.status.Failures, t.timings
 	t.mu.Unlock()
 	if err == nil {
-		return c.Interval + time.Duration(t.rand()*float64(c.Interval)/20)
+		failures = 0
+	} else {
+		failures = max(failures, 1)
 	}
-	most := min(c.BackoffMin<<min(max(failures-1, 0), 16), c.BackoffMax)
-	most = min(max(most, c.BackoffMin), max(c.Interval, c.BackoffMin))
-	return most/2 + time.Duration(t.rand()*float64(most)/2)
+	return c.Wait(failures, t.rand())
 }
 
 // passAll makes a pass over each node, and begins none after stop ends. Its error is every
