@@ -14,6 +14,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // settings are the flags of a run.
@@ -90,7 +92,7 @@ func run(ctx context.Context, args []string) (err error) {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(s.state) }()
-	fmt.Printf("%s\n\n", machine())
+	fmt.Printf("%s\n\n", testproc.Machine())
 	return work(ctx, s)
 }
 

@@ -6,28 +6,10 @@ import (
 	"fmt"
 	"maps"
 	"math"
-	"os"
-	"runtime"
 	"slices"
 	"strings"
 	"time"
 )
-
-// machine describes what the figures were measured on.
-func machine() string {
-	model := "an unknown processor"
-	if info, err := os.ReadFile("/proc/cpuinfo"); err == nil {
-		for line := range strings.Lines(string(info)) {
-			if name, value, found := strings.Cut(line, ":"); found && strings.TrimSpace(name) == "model name" {
-				model = strings.TrimSpace(value)
-				break
-			}
-		}
-	}
-	load, _ := os.ReadFile("/proc/loadavg")
-	return fmt.Sprintf("%s; %d x %s, %s/%s, %s; load before: %s", time.Now().UTC().Format(time.DateOnly), runtime.NumCPU(), model,
-		runtime.GOOS, runtime.GOARCH, runtime.Version(), strings.Join(strings.Fields(string(load))[:min(3, len(strings.Fields(string(load))))], " "))
-}
 
 // table is printed as Markdown.
 type table struct {
