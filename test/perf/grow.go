@@ -20,14 +20,14 @@ type shape struct {
 // grow measures ours alone as the data grow in each direction: hosts, children of a host,
 // consumers.
 func grow(ctx context.Context, s settings) error {
-	const otherHosts, consumers = 1000, 100_000
+	const otherHosts = 1000
 	largest := slices.Max(s.hosts)
 	var shapes []shape
 	for _, hosts := range s.hosts {
 		shapes = append(shapes, shape{hosts, 2, 0})
 	}
 	some := min(otherHosts, largest)
-	shapes = append(shapes, shape{some, 7, 0}, shape{some, 21, 0}, shape{largest, 2, consumers})
+	shapes = append(shapes, shape{some, 7, 0}, shape{some, 21, 0}, shape{largest, 2, s.consumers})
 
 	t := table{head: []string{
 		"hosts x providers", "consumers", "candidates: CPU ms, no limit", "limit=1000", "limit=100", "limit=10", "claim: PUT and DELETE", "PUT inventories", "4 GETs",
@@ -36,17 +36,19 @@ func grow(ctx context.Context, s settings) error {
 	loaded := table{head: []string{
 		"hosts x providers", "consumers", "writes/s going on", "candidates limit=1000: p50 ms", "p99", "longest", "answers", "CPU ms of both, a second",
 	}}
+	crowded := table{head: []string{"hosts x providers", "consumers", "operation", "clients", "p50 ms", "p99", "longest", "a second", "CPU ms", "refused"}}
 	for i, sh := range shapes {
-		if err := s.growTo(ctx, filepath.Join(s.state, fmt.Sprint(i)), sh, sh.hosts == largest, &t, &loaded); err != nil {
+		if err := s.growTo(ctx, filepath.Join(s.state, fmt.Sprint(i)), sh, sh.hosts == largest, &t, &loaded, &crowded); err != nil {
 			return err
 		}
 	}
 	t.print()
 	loaded.print()
+	crowded.print()
 	return nil
 }
 
-func (s *settings) growTo(ctx context.Context, dir string, sh shape, withWrites bool, t, loaded *table) (err error) {
+func (s *settings) growTo(ctx context.Context, dir string, sh shape, isLargest bool, t, loaded, crowded *table) (err error) {
 	name := fmt.Sprintf("%d x %d", sh.hosts, 1+3*sh.nodes)
 	ours, err := startOurs(ctx, s.binary, dir)
 	if err != nil {
@@ -88,7 +90,10 @@ func (s *settings) growTo(ctx context.Context, dir string, sh shape, withWrites 
 		}
 		cells = append(cells, ms(one.cpuEach()))
 	}
-	if withWrites {
+	if isLargest {
+		if err := s.crowd(ctx, ours, data, name, sh.consumers, crowded); err != nil {
+			return err
+		}
 		if err := s.underWrites(ctx, ours, data, name, sh.consumers, loaded); err != nil {
 			return err
 		}
@@ -114,6 +119,25 @@ func (s *settings) growTo(ctx context.Context, dir string, sh shape, withWrites 
 		return err
 	}
 	t.add(append(cells, rate(loading), mib(before.PSS), mib(size), fmt.Sprintf("%.2f", again.Startup.Seconds()), mib(after.PSS))...)
+	return nil
+}
+
+// crowd measures answers to one client and to several at once.
+func (s *settings) crowd(ctx context.Context, ours *peer, data *nestedData, name string, consumers int, t *table) error {
+	ops := append(data.candidates()[1:], claims("claim, nested", NestedQuery, 10, 300, 0), data.claimsAlone(), data.inventoryWrites())
+	for _, op := range ops {
+		for _, clients := range []int{1, op.workers} {
+			if clients == 1 && !op.alone || s.only != nil && !s.only.MatchString(op.name) {
+				continue
+			}
+			say("%s, %d consumers: %s, %d clients", name, consumers, op.name, clients)
+			one, err := measure(ctx, ours, op, clients, op.ours, s.atLeast)
+			if err != nil {
+				return err
+			}
+			t.add(name, fmt.Sprint(consumers), op.name, fmt.Sprint(clients), ms(one.at(50)), ms(one.at(99)), ms(one.at(100)), rate(one.rate()), ms(one.cpuEach()), errorsOf(one))
+		}
+	}
 	return nil
 }
 

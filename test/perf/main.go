@@ -26,7 +26,9 @@ type settings struct {
 	trees    int
 	atLeast  time.Duration
 	hosts    []int
-	only     *regexp.Regexp // operations
+	// consumers are how many the largest number of hosts has in the end.
+	consumers int
+	only      *regexp.Regexp // operations
 }
 
 func main() {
@@ -69,6 +71,7 @@ func run(ctx context.Context, args []string) (err error) {
 		flags.IntVar(&s.trees, "trees", 1000, "trees of 7 providers")
 	case "grow":
 		work = grow
+		flags.IntVar(&s.consumers, "consumers", 200_000, "consumers that the largest number of hosts has in the end")
 		flags.Func("hosts", "numbers of hosts, with commas (default 1000,5000,10000)", func(list string) error {
 			for word := range strings.SplitSeq(list, ",") {
 				n, err := strconv.Atoi(word)
