@@ -89,6 +89,11 @@ func keystoneConfig(c config.PlacementClient, transport http.RoundTripper, log z
 	}
 }
 
+// idleTimeout is how long a connection without requests stays open. The requests of a pass follow
+// each other, and the next pass that has any comes minutes later: a connection that waits for it
+// costs Placement memory, once for each host.
+const idleTimeout = 10 * time.Second
+
 // newTransport returns the HTTP transport with TLS and, if configured, a proxy.
 func newTransport(c config.PlacementClient) (*http.Transport, error) {
 	trust, err := clientTLS(func(names ...string) string { return "placement_client." + strings.Join(names, " and ") }, c.CAFile, c.CertFile, c.KeyFile)
@@ -100,7 +105,7 @@ func newTransport(c config.PlacementClient) (*http.Transport, error) {
 		TLSHandshakeTimeout: c.ConnectTimeout,
 		ForceAttemptHTTP2:   true,
 		MaxIdleConns:        4,
-		IdleConnTimeout:     90 * time.Second,
+		IdleConnTimeout:     idleTimeout,
 		TLSClientConfig:     trust,
 	}
 	if c.UseProxy {

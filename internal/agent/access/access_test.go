@@ -290,3 +290,14 @@ func TestKeystone(t *testing.T) {
 		t.Errorf("the address that was set: %q, %v", where, err)
 	}
 }
+
+// TestIdleConnectionsAreClosedBetweenPasses: a connection is closed before the next pass, which
+// rarely needs one. Kept open, the connections of all hosts would wait in Placement's memory.
+func TestIdleConnectionsAreClosedBetweenPasses(t *testing.T) {
+	cfg, err := config.Load(config.Options{Root: t.TempDir(), Environ: []string{}})
+	ok(t, err)
+	transport := made(t, load(t, t.TempDir(), `url = "http://placement"`)).Transport.(*http.Transport)
+	if idle := transport.IdleConnTimeout; idle <= 0 || idle >= cfg.Tracker.UpdateResourcesInterval {
+		t.Errorf("a connection without requests stays open for %v, and passes are %v apart", idle, cfg.Tracker.UpdateResourcesInterval)
+	}
+}
