@@ -21,7 +21,7 @@ func nodes(t testing.TB, c *dbservers.Cluster) []*sql.DB {
 	t.Helper()
 	var out []*sql.DB
 	for _, dsn := range c.Database(t, "words") {
-		out = append(out, open(t, dsn))
+		out = append(out, dbservers.Open(t, dsn))
 	}
 	execute(t, out[0], "CREATE TABLE words (word VARCHAR(20) PRIMARY KEY)")
 	return out

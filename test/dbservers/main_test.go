@@ -15,7 +15,6 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/go-sql-driver/mysql"
 	_ "github.com/jackc/pgx/v5/stdlib"
 	"go.uber.org/goleak"
 	_ "modernc.org/sqlite"
@@ -26,33 +25,6 @@ import (
 
 // Shared servers take no goroutine of the tests.
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// open connects to the database of a DSN.
-func open(t testing.TB, dsn string) *sql.DB {
-	t.Helper()
-	scheme, rest, _ := strings.Cut(dsn, "://")
-	var db *sql.DB
-	var err error
-	switch scheme {
-	case "sqlite":
-		db, err = sql.Open("sqlite", rest)
-	case "mysql":
-		u, bad := url.Parse(dsn)
-		testproc.Check(t, bad)
-		cfg := mysql.NewConfig()
-		cfg.User, cfg.Net, cfg.Addr, cfg.DBName = u.User.Username(), "tcp", u.Host, strings.TrimPrefix(u.Path, "/")
-		cfg.Passwd, _ = u.User.Password()
-		cfg.Logger = &mysql.NopLogger{}
-		c, bad := mysql.NewConnector(cfg)
-		testproc.Check(t, bad)
-		db = sql.OpenDB(c)
-	default:
-		db, err = sql.Open("pgx", dsn)
-	}
-	testproc.Check(t, err)
-	t.Cleanup(func() { testproc.Check(t, db.Close()) })
-	return db
-}
 
 func execute(t testing.TB, db *sql.DB, statements ...string) {
 	t.Helper()

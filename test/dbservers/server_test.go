@@ -16,7 +16,7 @@ func TestServersAreKilledStoppedAndStartedAgain(t *testing.T) {
 	for name, start := range map[string]func(testing.TB, dbservers.Options) *dbservers.Server{"mariadb": dbservers.StartMariaDB, "postgresql": dbservers.StartPostgreSQL} {
 		t.Run(name, func(t *testing.T) {
 			s := start(t, dbservers.Options{Durable: true, Settings: []string{"max_connections=77"}})
-			db := open(t, s.Database(t, "words"))
+			db := dbservers.Open(t, s.Database(t, "words"))
 			execute(t, db, "CREATE TABLE words (word VARCHAR(20) PRIMARY KEY)", "INSERT INTO words VALUES ('killed')")
 			s.Kill(t)
 			if err := db.PingContext(t.Context()); err == nil {
@@ -48,7 +48,7 @@ func TestServersAreKilledStoppedAndStartedAgain(t *testing.T) {
 			}
 			query := map[string]string{"mariadb": "SELECT @@max_connections", "postgresql": "SHOW max_connections"}[name]
 			database := map[string]string{"mariadb": "mysql", "postgresql": "postgres"}[name]
-			if got := text(t, open(t, s.AdminDSN(database)), query); got != "77" {
+			if got := text(t, dbservers.Open(t, s.AdminDSN(database)), query); got != "77" {
 				t.Errorf("max_connections is %s", got)
 			}
 			if log, err := os.ReadFile(s.Log()); err != nil || len(log) == 0 {
@@ -61,15 +61,15 @@ func TestServersAreKilledStoppedAndStartedAgain(t *testing.T) {
 func TestAPairLosesNothingWithItsPrimary(t *testing.T) {
 	p := dbservers.StartPostgreSQLPair(t, dbservers.Options{})
 	p.Primary.Database(t, "words")
-	execute(t, open(t, p.DSN("words")), "CREATE TABLE words (word VARCHAR(20) PRIMARY KEY)")
+	execute(t, dbservers.Open(t, p.DSN("words")), "CREATE TABLE words (word VARCHAR(20) PRIMARY KEY)")
 	for _, word := range []string{"first", "second"} {
-		execute(t, open(t, p.DSN("words")), "DELETE FROM words", "INSERT INTO words VALUES ('"+word+"')")
-		if got := text(t, open(t, p.Standby.DSN("words")), "SELECT word FROM words"); got != word {
+		execute(t, dbservers.Open(t, p.DSN("words")), "DELETE FROM words", "INSERT INTO words VALUES ('"+word+"')")
+		if got := text(t, dbservers.Open(t, p.Standby.DSN("words")), "SELECT word FROM words"); got != word {
 			t.Errorf("the standby has %q, and %q was acknowledged", got, word)
 		}
 		p.Primary.Kill(t)
 		p.Promote(t)
-		if got := text(t, open(t, p.DSN("words")), "SELECT word FROM words"); got != word {
+		if got := text(t, dbservers.Open(t, p.DSN("words")), "SELECT word FROM words"); got != word {
 			t.Errorf("after the promotion: %q", got)
 		}
 		p.Rejoin(t)
@@ -78,10 +78,10 @@ func TestAPairLosesNothingWithItsPrimary(t *testing.T) {
 	p.Standby.Pause(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
-	if _, err := open(t, p.DSN("words")).ExecContext(ctx, "INSERT INTO words VALUES ('alone')"); err == nil {
+	if _, err := dbservers.Open(t, p.DSN("words")).ExecContext(ctx, "INSERT INTO words VALUES ('alone')"); err == nil {
 		t.Error("a commit is acknowledged that the standby does not have")
 	}
 	p.Standby.Continue(t)
 	p.WaitSynchronous(t)
-	execute(t, open(t, p.DSN("words")), "INSERT INTO words VALUES ('both')")
+	execute(t, dbservers.Open(t, p.DSN("words")), "INSERT INTO words VALUES ('both')")
 }

@@ -32,7 +32,7 @@ func TestADatabaseGoesWithItsTest(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var gone *sql.DB
 			t.Run("inner", func(inner *testing.T) {
-				gone = open(t, fresh(inner))
+				gone = dbservers.Open(t, fresh(inner))
 				execute(t, gone, "CREATE TABLE words (word VARCHAR(20) PRIMARY KEY)")
 				tx, err := gone.BeginTx(t.Context(), nil)
 				testproc.Check(t, err)
