@@ -123,13 +123,17 @@ soak: packages-test ## Try for SOAK (default 10m) per storm to make the bundled 
 storm-cells: packages-test ## Kill and stop processes of the compute API, its cells and agents at random for TIME (10m), from SEED, with libvirt in LIBVIRT (3) of three cells, while servers come and go.
 	go test ./test/cellstorm -count=1 -timeout 0 -v -run '^TestStorm$$' -args -storm.libvirt=$(or $(LIBVIRT),3) -storm.time=$(or $(TIME),10m) -storm.seed=$(or $(SEED),0)
 
-.PHONY: faults races fleet
+PHASES ?= restart,steady
+.PHONY: faults races fleet fleet-cell
 faults: packages-test ## Break a reshaping start-up, and a first one, at every request and every write to disk.
 	go test ./test/e2e -count=1 -timeout 0 -v -run '^(TestReshapeUnderFaults|TestReshapeUnderDiskFaults|TestFirstStartUnderDiskFaults)$$' -args -faults=all
 races: ## Race ROUNDS (default 1000) reshapes against a scheduler.
 	go test ./test/e2e -count=1 -timeout 0 -v -run '^TestReshapeAgainstScheduler$$' -args -race-rounds=$(or $(ROUNDS),1000)
-fleet: ## Have AGENTS (default 1000) agents report to one Placement for a simulated hour.
-	go test ./test/e2e -count=1 -timeout 0 -v -run '^TestFleet$$' -args -fleet=$(or $(AGENTS),1000)
+fleet: ## Have AGENTS (10000) restart within five minutes and report for ten simulated minutes to SERVERS (2) of our Placement; also PROVIDERS (7), PHASES, ARGS (-fleet.url=URL,URL …).
+	go test ./test/fleet -count=1 -timeout 0 -v -run '^TestFleet$$' -args -fleet.agents=$(or $(AGENTS),10000) -fleet.servers=$(or $(SERVERS),2) \
+	  -fleet.providers=$(or $(PROVIDERS),7) -fleet.phases=$(PHASES) $(ARGS)
+fleet-cell: ## Have AGENTS (1000) without work ask one cell for TIME (1m).
+	go test ./test/fleet -count=1 -timeout 0 -v -run '^TestCell$$' -args -fleet.hosts=$(or $(AGENTS),1000) -fleet.for=$(or $(TIME),1m)
 
 .PHONY: load-cells
 load-cells: ## List SERVERS (100000) of CELLS (50) as CLIENTS (50), EACH (6) times, while one cell hangs and one refuses; also TIMEOUT (10s) of a cell, SLACK (100ms).
@@ -149,13 +153,14 @@ oracle: packages-test ## Compare the bundled Placement with OpenStack's for TIME
 
 TREES ?= 1000
 HOSTS ?= 1000,5000,10000
+CONSUMERS ?= 200000
 .PHONY: bench-upstream bench-scale bench-claims bench-optimum
 bench-upstream: packages-bench build ## Measure our Placement beside OpenStack's on MariaDB, with TREES (default 1000) trees of 7 and flat hosts.
 	@go run ./test/perf compare -trees $(TREES)
 bench-claims: packages-bench build ## Count the claims of 1, 4 and 16 clients that are refused, with limits of 1, 10 and 100, beside OpenStack's Placement.
 	@go run ./test/perf contend -upstream -hosts 100
-bench-scale: build ## Measure our Placement alone as hosts (HOSTS=1000,5000,10000), their children and consumers grow.
-	@go run ./test/perf grow -hosts $(HOSTS)
+bench-scale: build ## Measure our Placement alone as hosts (HOSTS=1000,5000,10000), their children and consumers (CONSUMERS=200000) grow.
+	@go run ./test/perf grow -hosts $(HOSTS) -consumers $(CONSUMERS)
 bench-optimum: build ## Measure our Placement beside a bare net/http server with the same answers, whose writes are an append and an fsync.
 	@go run ./test/perf optimum -trees $(TREES)
 

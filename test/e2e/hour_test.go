@@ -5,7 +5,6 @@ package e2e
 import (
 	"context"
 	"encoding/json"
-	"flag"
 	"fmt"
 	"net"
 	"net/http"
@@ -26,16 +25,15 @@ import (
 	"github.com/compute-agent/compute-agent/resourcetracker"
 )
 
-var fleetSize = flag.Int("fleet", 200, "how many agents report to one Placement for a simulated hour")
-
 const (
-	fleetTree   = 3 // providers of each node
+	hourAgents  = 200
+	hourTree    = 3 // providers of each node
 	simulated   = time.Hour
 	outageFrom  = 30 * time.Minute
 	outageUntil = outageFrom + 5*time.Minute
 )
 
-// hour counts the requests of a fleet, second by second.
+// hour counts the requests of some agents, second by second.
 type hour struct {
 	service http.RoundTripper
 	start   time.Time
@@ -107,7 +105,7 @@ func (l *line) dial(context.Context, string, string) (net.Conn, error) {
 	return ours, theirs.Close()
 }
 
-// member is one agent of the fleet, without its process and its plugin.
+// member is one agent of several, without its process and its plugin.
 type member struct {
 	tracker *resourcetracker.Tracker
 	line    *line
@@ -146,10 +144,11 @@ func memberWith(t *testing.T, cfg *config.Config, h *hour, uuid string, driver *
 	})}
 }
 
-// TestFleet is an hour of a fleet with the default timings. All agents start at the same instant on
-// existing trees, and in the middle Placement is down for five minutes.
-func TestFleet(t *testing.T) {
-	n := *fleetSize
+// TestAgentsSpreadTheirRequests is an hour of complete trackers with the default timings. All start
+// at the same instant on existing trees, and in the middle Placement is down for five minutes: what
+// they ask spreads over time. What a large fleet costs is measured by package test/fleet.
+func TestAgentsSpreadTheirRequests(t *testing.T) {
+	const n = hourAgents
 	cfg, err := config.Load(config.Options{Root: t.TempDir(), Environ: []string{}})
 	check(t, err)
 	state := t.TempDir()
@@ -157,15 +156,15 @@ func TestFleet(t *testing.T) {
 		service, err := placement.Direct(t.Context(), placement.Config{StateDir: state, Logger: zerolog.Nop()})
 		check(t, err)
 		defer func() { check(t, service.Close()) }()
-		runFleet(t, cfg, &hour{service: service, start: time.Now()}, n, 0) // the trees
+		runHour(t, cfg, &hour{service: service, start: time.Now()}, n, 0) // the trees
 		h := &hour{service: service, start: time.Now()}
-		members := runFleet(t, cfg, h, n, simulated)
+		members := runHour(t, cfg, h, n, simulated)
 		h.check(t, cfg, members)
 	})
 }
 
-// runFleet runs agents for so long, and at least until each has made a pass.
-func runFleet(t *testing.T, cfg *config.Config, h *hour, n int, long time.Duration) []member {
+// runHour runs agents for so long, and at least until each has made a pass.
+func runHour(t *testing.T, cfg *config.Config, h *hour, n int, long time.Duration) []member {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
 	var running sync.WaitGroup
@@ -197,7 +196,7 @@ func runFleet(t *testing.T, cfg *config.Config, h *hour, n int, long time.Durati
 func (h *hour) check(t *testing.T, cfg *config.Config, members []member) {
 	t.Helper()
 	n := len(members)
-	const cold = 1 + 1 + 3*fleetTree // the version document, the tree, and its providers
+	const cold = 1 + 1 + 3*hourTree // the version document, the tree, and its providers
 	interval, refresh := cfg.Tracker.UpdateResourcesInterval, cfg.Tracker.AssociationRefresh
 	// The tree is looked at again in the first pass that comes when it is nine to ten tenths of the
 	// refresh interval old; passes are an interval apart, and up to a twentieth more.
@@ -218,8 +217,8 @@ func (h *hour) check(t *testing.T, cfg *config.Config, members []member) {
 	if idle, _, at := h.sum(time.Second, soonest); idle != 0 {
 		t.Errorf("%d requests before the first look at the trees was due, the most after %v", idle, at)
 	}
-	// All started in one second; the looks are spread more from time to time. Of a small fleet a
-	// few more may meet by chance.
+	// All started in one second; the looks are spread more from time to time. Of few agents a few
+	// more may meet by chance.
 	const few = 5
 	for _, phase := range []struct {
 		name        string
@@ -239,5 +238,5 @@ func (h *hour) check(t *testing.T, cfg *config.Config, members []member) {
 	}
 	all, _, _ := h.sum(0, simulated)
 	t.Logf("%d agents with %d providers each: %d requests at the start, %d in the hour after it; %d connections without a request, %d refused during the outage",
-		n, fleetTree, first, all-first, h.probes, h.refused)
+		n, hourTree, first, all-first, h.probes, h.refused)
 }

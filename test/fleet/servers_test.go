@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/placement/ledger"
+	"github.com/compute-agent/compute-agent/placement/store"
+	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testproc"
+)
+
+// servers are the Placement servers of a run.
+type servers struct {
+	urls, hosts []string
+	pids        []int // whose use is measured
+}
+
+// usage is what was used so far, by the servers and by the fleet.
+type usage struct {
+	cpu, own            time.Duration
+	memory              testproc.Memory
+	connections, probes int64
+}
+
+func (f *fleet) usage(t *testing.T) usage {
+	t.Helper()
+	cpu, err := testproc.CPU(f.servers.pids...)
+	check(t, err)
+	own, err := testproc.CPU(os.Getpid())
+	check(t, err)
+	memory, err := testproc.MemoryOf(f.servers.pids...)
+	check(t, err)
+	return usage{cpu: cpu, own: own, memory: memory, connections: f.connections.Load(), probes: f.probes.Load()}
+}
+
+// given are the servers of -fleet.url.
+func given(t *testing.T) *servers {
+	t.Helper()
+	s := &servers{}
+	for address := range strings.SplitSeq(*serverURLs, ",") {
+		s.add(t, strings.TrimSpace(address))
+	}
+	for word := range strings.SplitSeq(*serverPIDs, ",") {
+		if word = strings.TrimSpace(word); word != "" {
+			pid, err := strconv.Atoi(word)
+			check(t, err)
+			s.pids = append(s.pids, pid)
+		}
+	}
+	return s
+}
+
+func (s *servers) add(t *testing.T, address string) {
+	t.Helper()
+	at, err := url.Parse(address)
+	check(t, err)
+	s.urls, s.hosts = append(s.urls, address), append(s.hosts, at.Host)
+}
+
+// start starts n servers, on databases of their own unless dsn names one. Servers of their own get
+// the trees of their agents first, if loaded.
+func start(t *testing.T, f *fleet, n int, dsn string, loaded bool) *servers {
+	t.Helper()
+	empty := filepath.Join(t.TempDir(), "empty.toml")
+	check(t, os.WriteFile(empty, nil, 0o600))
+	check(t, binaries.Build())
+	s := &servers{}
+	for i := range n {
+		state := filepath.Join(t.TempDir(), "state")
+		check(t, os.Mkdir(state, 0o700))
+		args := []string{
+			"placement", "serve", "--listen", "127.0.0.1:0", "--config", empty, "--state-dir", state,
+			"--runtime-dir", filepath.Join(testproc.SocketDir(t), "run"),
+		}
+		if dsn != "" {
+			args = append(args, "--database", dsn)
+		} else if loaded {
+			begin := time.Now()
+			check(t, load(t.Context(), filepath.Join(state, "placement.db"), f.agents, func(a *agent) bool { return a.number%n == i }))
+			t.Logf("server %d: its trees are in the database after %.1f s", i, time.Since(begin).Seconds())
+		}
+		begin := time.Now()
+		p := testproc.Start(t, fmt.Sprintf("server %d", i), binaries.Command("compute-agent", args...), `"level":"info"`, `"message":"request"`)
+		p.KilledBy(t)
+		var line struct{ Message, Address string }
+		if _, ok := p.Until(t, "that it serves", 0, func(text string) bool {
+			return json.Unmarshal([]byte(text), &line) == nil && line.Message == "Serving the Placement API."
+		}); !ok {
+			t.Fatalf("server %d ended with %d before it served:\n%s", i, p.Code(), strings.Join(p.Lines(), "\n"))
+		}
+		memory, err := testproc.MemoryOf(p.Pid())
+		check(t, err)
+		t.Logf("server %d: started in %.2f s, RSS %d MiB", i, time.Since(begin).Seconds(), memory.RSS>>20)
+		s.add(t, "http://"+line.Address)
+		s.pids = append(s.pids, p.Pid())
+	}
+	return s
+}
+
+// load writes the trees of agents into a new SQLite database, as these would report them.
+func load(ctx context.Context, path string, agents []*agent, its func(*agent) bool) (err error) {
+	db, err := store.Open(ctx, path, store.Options{Logger: zerolog.Nop()})
+	if err != nil {
+		return err
+	}
+	l, err := ledger.Open(ctx, db, ledger.Options{})
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if closed := l.Close(); err == nil {
+			err = closed
+		}
+	}()
+	const batch = 200 // trees of a commit
+	for len(agents) > 0 {
+		now := agents[:min(batch, len(agents))]
+		agents = agents[len(now):]
+		if _, err := l.Update(ctx, func(tx *ledger.Tx) error {
+			if _, _, err := tx.CreateTrait(customTrait); err != nil {
+				return err
+			}
+			for _, a := range now {
+				if its(a) {
+					if err := a.load(tx); err != nil {
+						return fmt.Errorf("agent %d: %w", a.number, err)
+					}
+				}
+			}
+			return nil
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// load writes the agent's tree.
+func (a *agent) load(tx *ledger.Tx) error {
+	tree := &providertree.Tree{}
+	if err := tree.AddRoot(a.uuid(), a.name()); err != nil {
+		return err
+	}
+	if err := a.report(tree); err != nil {
+		return err
+	}
+	for p := range tree.All() {
+		made, err := tx.CreateProvider(ledger.NewProvider{UUID: p.UUID, Name: p.Name, Parent: p.ParentUUID})
+		if err != nil {
+			return err
+		}
+		var rows []ledger.Inventory
+		for class, i := range p.Inventories {
+			i = i.Normalize()
+			rows = append(rows, ledger.Inventory{
+				Class: class, Total: i.Total, Reserved: i.Reserved, MinUnit: i.MinUnit, MaxUnit: i.MaxUnit, StepSize: i.StepSize, AllocationRatio: i.AllocationRatio,
+			})
+		}
+		if made, err = tx.SetInventories(p.UUID, made.Generation, rows); err != nil {
+			return err
+		}
+		if _, err := tx.SetTraits(p.UUID, made.Generation, p.Traits); err != nil {
+			return err
+		}
+	}
+	return nil
+}
