@@ -25,6 +25,9 @@ func schema(older string) *sqldb.Schema {
 	return &sqldb.Schema{Steps: steps, ApplicationID: applicationID, OlderHint: older}
 }
 
+// DatabaseOptions are those with which sqldb opens an API database, to copy or to check it.
+func DatabaseOptions() sqldb.Options { return sqldb.Options{Schema: schema(""), Means: means} }
+
 // means is what a failure of the database is to the callers of this package.
 func means(kind error) error {
 	if kind == sqldb.ErrSchema || kind == sqldb.ErrNotDatabase { //nolint:errorlint // one of these values, never wrapped

@@ -76,6 +76,9 @@ func (s *DB) open(ctx context.Context, name string) (err error) {
 	return err
 }
 
+// DatabaseOptions are those with which sqldb opens the database of a cell, to copy or to check it.
+func DatabaseOptions() sqldb.Options { return sqldb.Options{Schema: schema(""), Means: means} }
+
 // schema is the tables of a cell's database; a new one is that of the cell with the name.
 func schema(name string) *sqldb.Schema {
 	steps, err := fs.Sub(embedded, "sql")

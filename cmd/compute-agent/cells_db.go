@@ -17,7 +17,8 @@ import (
 )
 
 func newCellsDB() *cobra.Command {
-	return group("db", "Manage the API database", newCellsDBVersion(), newCellsDBUpgrade(), newCellsOnlineMigrations(), newCellsDBBackup())
+	return group("db", "Manage the API database", newCellsDBVersion(), newCellsDBUpgrade(), newCellsOnlineMigrations(),
+		newBackup(apiStored()), newRestore(apiStored()), newCheck(apiStored()))
 }
 
 // apiDatabaseView is the API database as JSON.
@@ -138,12 +139,13 @@ func migrateAPIDatabase(ctx context.Context, path string, to int, api *cells.API
 	return had, has, knows, err
 }
 
-func newCellsDBBackup() *cobra.Command {
+// apiStored is the API database.
+func apiStored() stored {
 	var opts manageOptions
-	return newBackup("the compute API", opts.addDatabaseFlags, func() (string, error) {
+	return stored{of: "the compute API", addFlags: opts.addDatabaseFlags, options: apidb.DatabaseOptions, name: func() (string, error) {
 		path, _, err := opts.file()
 		return path, err
-	})
+	}}
 }
 
 func newCellsOnlineMigrations() *cobra.Command {

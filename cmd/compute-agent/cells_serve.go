@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/compute-agent/compute-agent/cells"
+	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/cell"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/osapi"
@@ -48,15 +49,16 @@ func newCellsServe() *cobra.Command {
 	return cmd
 }
 
-func newCellsBackup() *cobra.Command {
+// cellStored is the database of a cell.
+func cellStored() stored {
 	var opts options
-	return newBackup("the cell", opts.addConfigFlags, func() (string, error) {
+	return stored{of: "the cell", addFlags: opts.addConfigFlags, options: celldb.DatabaseOptions, name: func() (string, error) {
 		cfg, err := opts.load()
 		if err != nil {
 			return "", err
 		}
 		return filepath.Join(cfg.Agent.StateDir, cells.CellDatabase), nil
-	})
+	}}
 }
 
 func serveCell(ctx context.Context, cfg *config.Config, name string, log zerolog.Logger) error {

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"net/http"
 	"slices"
 	"strings"
@@ -105,33 +104,4 @@ func argsOf(cmd *cobra.Command) []string {
 		}
 	})
 	return append(append(args, "--"), cmd.Flags().Args()...)
-}
-
-// newBackup returns a command that backs up the database that file names.
-func newBackup(of string, addFlags func(*cobra.Command), file func() (string, error)) *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "backup FILE", Short: "Write a consistent copy of the database to a new file", Args: cobra.ExactArgs(1),
-		Long: "Write a consistent copy of the database of " + of + " to a new file (mode 0600). If the service runs, it makes the\n" +
-			"copy, requested on its admin socket, and keeps serving. An existing file is not overwritten. While the copy is made, it\n" +
-			"needs the same space again next to the database.",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			path, err := file()
-			if err != nil {
-				return err
-			}
-			ctx := cmd.Context()
-			err = alone(ctx, path, func() error { return sqldb.BackUpFile(ctx, path, args[0]) },
-				func(socket string) error { return sqldb.FetchBackup(ctx, socket, args[0]) })
-			switch {
-			case errors.Is(err, fs.ErrExist):
-				return &exitError{exitProtect, fmt.Errorf("%w; choose another file", err)}
-			case err != nil:
-				return err
-			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "Wrote %s, a copy of %s.\n", args[0], path)
-			return err
-		},
-	}
-	addFlags(cmd)
-	return cmd
 }

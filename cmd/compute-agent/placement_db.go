@@ -15,6 +15,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/placement"
+	"github.com/compute-agent/compute-agent/placement/store"
 )
 
 // Exit codes of `online-data-migrations` besides exitDone, which means that nothing is left to do.
@@ -68,7 +69,8 @@ func migrationFailed(err error) error {
 }
 
 func newPlacementDB() *cobra.Command {
-	return group("db", "Manage the database of Placement", newDBUpgrade(), newDBVersion(), newDBOnlineMigrations(), newDBBackup())
+	return group("db", "Manage the database of Placement", newDBUpgrade(), newDBVersion(), newDBOnlineMigrations(),
+		newBackup(placementStored()), newRestore(placementStored()), newCheck(placementStored()))
 }
 
 // databaseOptions select the database of a command.
@@ -123,15 +125,19 @@ func (o *databaseOptions) with(cmd *cobra.Command, do func(cfg placement.Config,
 	return onDatabase(cmd, path, func() error { return do(cfg, nil) })
 }
 
-func newDBBackup() *cobra.Command {
+// placementStored is the database that flags and configuration select.
+func placementStored() stored {
 	var opts databaseOptions
-	return newBackup("Placement", opts.addDatabaseFlags, func() (string, error) {
-		cfg, err := opts.placementConfig()
-		if err != nil {
-			return "", err
-		}
-		return cfg.DatabaseName()
-	})
+	return stored{
+		of: "Placement", addFlags: opts.addDatabaseFlags, options: store.DatabaseOptions, verify: store.Verify,
+		name: func() (string, error) {
+			cfg, err := opts.placementConfig()
+			if err != nil {
+				return "", err
+			}
+			return cfg.DatabaseName()
+		},
+	}
 }
 
 // databaseView is a database as JSON.

@@ -235,7 +235,7 @@ func (t table) clear(ctx context.Context, tx *sql.Tx) error {
 		return err
 	}
 	if rows > 0 {
-		return &Error{Kind: ErrSchema, Hint: fmt.Sprintf("its table %s has %d rows; only an empty database is restored to, nothing was changed", t.name, rows)}
+		return &Error{Kind: ErrNotEmpty, Hint: fmt.Sprintf("its table %s has %d rows; restore to a new database, nothing was changed", t.name, rows)}
 	}
 	return nil
 }

@@ -34,6 +34,8 @@ var (
 	ErrLost = errors.New("acknowledged changes are missing")
 	// ErrReplaced: its file was deleted, renamed or replaced while it is in use.
 	ErrReplaced = errors.New("the database file was deleted, renamed or replaced while it is in use")
+	// ErrNotEmpty: the database has rows, and only an empty one can be restored to.
+	ErrNotEmpty = errors.New("it is not empty")
 	// ErrSchema: the tables are not those that this program knows.
 	ErrSchema = errors.New("its schema cannot be used")
 )

@@ -101,25 +101,21 @@ func Restore(ctx context.Context, name string, o Options, file string) (out Dige
 	return out, err
 }
 
-// DigestOf is the digest of a database that is a backup, or one of servers; see [DB.Digest].
-func DigestOf(ctx context.Context, name string, o Options) (out Digest, err error) {
+// Examine runs f on a database of servers, or on a copy of a database file, and changes nothing. A
+// file is found to be whole first, and no process of ours may have it open.
+func Examine(ctx context.Context, name string, o Options, f func(*DB) error) error {
 	a, err := ParseAddress(name)
 	if err != nil {
-		return out, addressError(o.Means, "reading", err)
+		return addressError(o.Means, "reading", err)
 	}
-	if a.Shared() {
-		db, err := openReader(ctx, a, o)
-		if err != nil {
-			return out, err
-		}
-		out, err = db.Digest(ctx, o.Schema)
-		return out, errors.Join(err, db.Close())
+	if !a.Shared() {
+		return withCopy(ctx, o, a.Path, f)
 	}
-	err = withCopy(ctx, o, a.Path, func(db *DB) error {
-		out, err = db.Digest(ctx, o.Schema)
+	db, err := openReader(ctx, a, o)
+	if err != nil {
 		return err
-	})
-	return out, err
+	}
+	return errors.Join(f(db), db.Close())
 }
 
 // withCopy runs f with an open copy of a database file, which stays as it is. The copy has all

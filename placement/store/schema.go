@@ -9,6 +9,7 @@ import (
 	"io/fs"
 
 	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/placement/ledger"
 )
 
 //go:embed sql/*/*.sql
@@ -19,7 +20,21 @@ var embedded embed.FS
 const placementHead = "422ece571366"
 
 // schema is the tables of a ledger. The first step makes Placement's own.
-var schema = &sqldb.Schema{Steps: sub(embedded), Table: "ledger_migrations", Adopt: adopt}
+var schema = &sqldb.Schema{Steps: sub(embedded), Table: "ledger_migrations", Adopt: adopt, Transient: []string{"ledger_changes"}}
+
+// DatabaseOptions are those with which sqldb opens a database, to copy or to
+// check it.
+func DatabaseOptions() sqldb.Options { return sqldb.Options{Schema: schema, Means: means} }
+
+// Verify checks that a ledger can be made of what is in a database.
+func Verify(ctx context.Context, db *sqldb.DB) error {
+	state, err := (&Store{db: db}).Load(ctx)
+	if err != nil {
+		return err
+	}
+	_, err = ledger.NewSnapshot(state)
+	return err
+}
 
 func sub(files fs.FS) fs.FS {
 	steps, err := fs.Sub(files, "sql")

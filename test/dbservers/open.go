@@ -12,8 +12,8 @@ import (
 	_ "modernc.org/sqlite" // the driver "sqlite"
 )
 
-// Open connects to the database of a DSN, or to an SQLite file, with nothing of ours in between. The
-// connections are closed when the test has ended.
+// Open connects to the database of a DSN, or to an SQLite file, with nothing of ours in between.
+// The connections are closed when the test has ended.
 func Open(t testing.TB, dsn string) *sql.DB {
 	t.Helper()
 	name, source := "sqlite", strings.TrimPrefix(dsn, "sqlite://")

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/compute-agent/compute-agent/internal/sqldb"
+)
+
+// stored is a database that can be backed up, restored and checked.
+type stored struct {
+	// of is whose database it is.
+	of string
+	// addFlags adds the flags that select it, and name is its name; see sqldb.ParseAddress.
+	addFlags func(*cobra.Command)
+	name     func() (string, error)
+	options  func() sqldb.Options
+	// verify checks what is in a database beside its structure; nil checks nothing.
+	verify func(ctx context.Context, db *sqldb.DB) error
+}
+
+// newBackup returns a command that backs up a database.
+func newBackup(s stored) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "backup FILE", Short: "Write a consistent copy of the database to a new file", Args: cobra.ExactArgs(1),
+		Long: "Write a consistent copy of the database of " + s.of + " to a new SQLite file (mode 0600), from which `restore` makes a\n" +
+			"database on SQLite, MariaDB, MySQL or PostgreSQL. Services may run. If a service has an SQLite database open, it makes the\n" +
+			"copy, requested on its admin socket. An existing file is not overwritten.",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			name, err := s.name()
+			if err != nil {
+				return err
+			}
+			ctx := cmd.Context()
+			err = alone(ctx, name, func() error { return sqldb.BackUp(ctx, name, s.options(), args[0]) },
+				func(socket string) error { return sqldb.FetchBackup(ctx, socket, args[0]) })
+			switch {
+			case errors.Is(err, fs.ErrExist):
+				return &exitError{exitProtect, fmt.Errorf("%w; choose another file", err)}
+			case err != nil:
+				return err
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "Wrote %s, a copy of %s.\n", args[0], shownName(name))
+			return err
+		},
+	}
+	s.addFlags(cmd)
+	return cmd
+}
+
+// newRestore returns a command that makes a database of a backup.
+func newRestore(s stored) *cobra.Command {
+	var o options
+	cmd := &cobra.Command{
+		Use: "restore FILE", Short: "Copy a backup into an empty database", Args: cobra.ExactArgs(1),
+		Long: "Copy a backup into an empty database of " + s.of + ", on whatever engine, and compare the two. The backup may be of an older\n" +
+			"version. A database that has rows is not changed, and exits with 3. A database file must not be in use. All rows are written\n" +
+			"in one transaction: if the command is killed, the database stays empty.",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			name, err := s.name()
+			if err != nil {
+				return err
+			}
+			digest, err := sqldb.Restore(cmd.Context(), name, s.options(), args[0])
+			switch {
+			case errors.Is(err, sqldb.ErrNotEmpty):
+				return &exitError{exitProtect, err}
+			case err != nil:
+				return err
+			}
+			if o.json() {
+				return printJSON(cmd.OutOrStdout(), checkView{shownName(name), digest.String(), digest.Rows(), digest.Tables})
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "Restored %s to %s: %d rows, digest %s.\n", args[0], shownName(name), digest.Rows(), digest)
+			return err
+		},
+	}
+	s.addFlags(cmd)
+	o.addOutputFlag(cmd)
+	return cmd
+}
+
+// checkView is the contents of a database as JSON.
+type checkView struct {
+	Database string              `json:"database"`
+	Digest   string              `json:"digest"`
+	Rows     int64               `json:"rows"`
+	Tables   []sqldb.TableDigest `json:"tables"`
+}
+
+// newCheck returns a command that checks a database or a backup.
+func newCheck(s stored) *cobra.Command {
+	var o options
+	cmd := &cobra.Command{
+		Use: "check [FILE]", Short: "Check a database or a backup, and show the digest of its contents", Args: cobra.MaximumNArgs(1),
+		Long: "Check the database of " + s.of + ", or a backup of it: whether it is whole and can be read. Its digest is the same for the\n" +
+			"same rows on every engine. Nothing is changed. The check reads a copy of a file, in the directory that TMPDIR names, which a\n" +
+			"running service makes.",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var name string
+			var err error
+			if len(args) > 0 {
+				name = args[0]
+			} else if name, err = s.name(); err != nil {
+				return err
+			}
+			ctx := cmd.Context()
+			var digest sqldb.Digest
+			examine := func(file string) error {
+				return sqldb.Examine(ctx, file, s.options(), func(db *sqldb.DB) (err error) {
+					if s.verify != nil {
+						if err := s.verify(ctx, db); err != nil {
+							return err
+						}
+					}
+					digest, err = db.Digest(ctx, s.options().Schema)
+					return err
+				})
+			}
+			err = alone(ctx, name, func() error { return examine(name) }, func(socket string) error {
+				return withBackup(ctx, socket, examine)
+			})
+			if err != nil {
+				return err
+			}
+			if o.json() {
+				return printJSON(cmd.OutOrStdout(), checkView{shownName(name), digest.String(), digest.Rows(), digest.Tables})
+			}
+			for _, t := range digest.Tables {
+				if _, err := fmt.Fprintf(cmd.OutOrStdout(), "%-32s %10d rows\n", t.Name, t.Rows); err != nil {
+					return err
+				}
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s is whole: %d rows, digest %s.\n", shownName(name), digest.Rows(), digest)
+			return err
+		},
+	}
+	s.addFlags(cmd)
+	o.addOutputFlag(cmd)
+	return cmd
+}
+
+// withBackup runs f on a copy of the database of the service at an admin socket.
+func withBackup(ctx context.Context, socket string, f func(file string) error) (err error) {
+	dir, err := os.MkdirTemp("", "compute-agent-check-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	file := dir + "/copy.db"
+	if err := sqldb.FetchBackup(ctx, socket, file); err != nil {
+		return err
+	}
+	return f(file)
+}
+
+// shownName is the name of a database without a password.
+func shownName(name string) string {
+	a, err := sqldb.ParseAddress(name)
+	if err != nil {
+		return name
+	}
+	return a.String()
+}
