@@ -26,6 +26,9 @@ type Config struct {
 	StateDir string
 	// Database is the DSN of a database and goes before StateDir; see sqldb.ParseAddress.
 	Database string
+	// Alone refuses a database that a Placement service serves, and keeps services from starting
+	// on it meanwhile. A database file belongs to one process anyway.
+	Alone bool
 	// Listen is the address that ListenAndServe binds, HOST:PORT.
 	Listen string
 	// Auth is how the service knows who sends a request. Direct does not need it.

@@ -52,16 +52,17 @@ type MigrateOptions struct {
 // Source: the specification "Handling Reshaped Provider Trees", section "Offline Upgrade Script".
 func Migrate(ctx context.Context, cfg *config.Config, log zerolog.Logger, opts MigrateOptions) (control.Migration, error) {
 	out := control.Migration{Nodes: []control.MigratedNode{}}
-	var err error
-	if out.Database, err = databasePath(ctx, opts.Placement); err != nil {
+	name, err := databaseName(opts.Placement)
+	if err != nil {
 		return out, err
 	}
+	out.Database = name.String()
 	unlock, err := holdState(cfg, opts.DryRun)
 	if err != nil {
 		return out, err
 	}
 	defer unlock()
-	file, remove, err := copyDatabase(ctx, out.Database)
+	file, remove, err := copyDatabase(ctx, name, opts.Placement.Database)
 	if err != nil {
 		return out, err
 	}
@@ -80,20 +81,23 @@ func Migrate(ctx context.Context, cfg *config.Config, log zerolog.Logger, opts M
 
 func needed(n control.MigratedNode) bool { return n.Outcome == control.MigrationNeeded }
 
-// databasePath returns the file of a configured database.
-func databasePath(ctx context.Context, cfg placement.Config) (string, error) {
-	path, err := sqldb.PathOf(cfg.Database)
+// databaseName returns the configured database. A file has to be there.
+func databaseName(cfg placement.Config) (sqldb.Address, error) {
+	name, err := cfg.DatabaseName()
 	if err != nil {
-		_, err = placement.ReadDatabase(ctx, cfg) // explains what it cannot open
-		return "", err
+		return sqldb.Address{}, err
 	}
-	switch info, err := os.Stat(path); {
+	a, err := sqldb.ParseAddress(name)
+	if err != nil || a.Shared() {
+		return a, err
+	}
+	switch info, err := os.Stat(a.Path); {
 	case errors.Is(err, fs.ErrNotExist):
-		return "", fmt.Errorf("%w: there is no database at %s; --database must name the one that Placement uses", placement.ErrConfig, path)
+		return a, fmt.Errorf("%w: there is no database at %s; --database must name the one that Placement uses", placement.ErrConfig, a)
 	case err == nil && !info.Mode().IsRegular():
-		return "", fmt.Errorf("%w: %s is not a file; --database must name the database that Placement uses", placement.ErrConfig, path)
+		return a, fmt.Errorf("%w: %s is not a file; --database must name the database that Placement uses", placement.ErrConfig, a)
 	}
-	return path, nil
+	return a, nil
 }
 
 // migratable checks the schema of a database in its copy.
@@ -153,7 +157,7 @@ func (m *migration) look(ctx context.Context, file string) error {
 	if err != nil {
 		return err
 	}
-	return m.with(ctx, file, func(ctx context.Context) error {
+	return m.with(ctx, dsn(file), func(ctx context.Context) error {
 		for _, d := range m.agent.drivers.active() {
 			for _, plan := range planDriver(ctx, d.name, m.tracker(d), resourcetracker.PlanOptions{Reshape: true}) {
 				if len(m.opts.Nodes) > 0 && plan.UUID != "" && !slices.Contains(m.opts.Nodes, plan.Node) {
@@ -220,7 +224,7 @@ func (m *migration) move(ctx context.Context) error {
 		m.agent.self.uuid, m.agent.self.temporary = id, false
 	}
 	m.agent.loadJournal()
-	return m.with(ctx, m.out.Database, func(ctx context.Context) error {
+	return m.with(ctx, m.opts.Placement.Database, func(ctx context.Context) error {
 		for i := range m.out.Nodes {
 			n := &m.out.Nodes[i]
 			if !needed(*n) {
@@ -284,9 +288,9 @@ func (c chosen) AvailableNodes(ctx context.Context) ([]plugins.Node, error) {
 }
 
 // with runs f while the agent's Placement is a database that this process has opened.
-func (m *migration) with(ctx context.Context, file string, f func(ctx context.Context) error) (err error) {
+func (m *migration) with(ctx context.Context, database string, f func(ctx context.Context) error) (err error) {
 	cfg := m.opts.Placement
-	cfg.Database, cfg.Logger = dsn(file), m.agent.log
+	cfg.Database, cfg.Logger, cfg.Alone = database, m.agent.log, true
 	direct, err := placement.Direct(ctx, cfg)
 	if err != nil {
 		return refuseDatabase(err, m.out.Database)
@@ -310,7 +314,7 @@ func refuseDatabase(err error, path string) error {
 	if errors.As(err, &wrong) {
 		wrong.Database = path
 	}
-	if errors.Is(err, sqldb.ErrLocked) || errors.Is(err, sqldb.ErrSchema) || errors.Is(err, sqldb.ErrLost) {
+	if errors.Is(err, sqldb.ErrLocked) || errors.Is(err, sqldb.ErrInUse) || errors.Is(err, sqldb.ErrSchema) || errors.Is(err, sqldb.ErrLost) {
 		return fmt.Errorf("%w: %w", control.ErrRefused, err)
 	}
 	return err

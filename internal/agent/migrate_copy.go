@@ -13,15 +13,37 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/agent/control"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/placement/store"
 )
 
 // sidecars are the suffixes of the files of an SQLite database: rollback journal, write-ahead log,
 // and the lock file of our servers, which records what was acknowledged.
 var sidecars = []string{"", "-journal", "-wal", "-lock"}
 
-// copyDatabase copies an unused SQLite database to the directory for temporary files. It detects
-// our servers by their lock, and other programs by their writes during the copy.
-func copyDatabase(ctx context.Context, path string) (file string, remove func(), err error) {
+// copyDatabase copies a database to an SQLite file in the directory for temporary files.
+func copyDatabase(ctx context.Context, a sqldb.Address, name string) (file string, remove func(), err error) {
+	if !a.Shared() {
+		return copyFiles(ctx, a.Path)
+	}
+	dir, err := os.MkdirTemp("", "compute-agent-migrate-")
+	if err != nil {
+		return "", nil, fmt.Errorf("copying the Placement database: %w", err)
+	}
+	remove = func() { _ = os.RemoveAll(dir) }
+	file = filepath.Join(dir, "placement.db")
+	if err := sqldb.BackUp(ctx, name, store.DatabaseOptions(), file); err != nil {
+		remove()
+		if errors.Is(err, sqldb.ErrSchema) {
+			err = fmt.Errorf("%w: %w", control.ErrRefused, err)
+		}
+		return "", nil, err
+	}
+	return file, remove, nil
+}
+
+// copyFiles copies an unused SQLite database. It detects our servers by their lock, and other
+// programs by their writes during the copy.
+func copyFiles(ctx context.Context, path string) (file string, remove func(), err error) {
 	release, err := sqldb.Hold(ctx, path)
 	if errors.Is(err, sqldb.ErrLocked) {
 		err = fmt.Errorf("%w: %w", control.ErrRefused, err)

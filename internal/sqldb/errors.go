@@ -24,6 +24,8 @@ var (
 	ErrNotDatabase = errors.New("it is not a database")
 	// ErrLocked: another process has it.
 	ErrLocked = errors.New("it is locked by another process")
+	// ErrInUse: services use it that have to be stopped first.
+	ErrInUse = errors.New("services use it")
 	// ErrUnreachable: it cannot be opened or does not answer.
 	ErrUnreachable = errors.New("it cannot be opened")
 	// ErrDenied: the server does not let the user do it.

@@ -33,6 +33,9 @@ type Options struct {
 	// MaxPages is the maximum size of the database, in pages of 4 KiB; writes
 	// beyond that fail with sqldb.ErrFull. 0 is no limit.
 	MaxPages int
+	// Alone refuses a database that another process serves, and keeps others from
+	// serving it until the store is closed.
+	Alone bool
 	// Upgrade also runs the steps of the schema after which older programs cannot
 	// use the database.
 	Upgrade bool
