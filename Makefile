@@ -85,6 +85,13 @@ RACE_SHORT = $$(git grep -lE '^[[:space:]]*go (func\(|[a-zA-Z_.]+\()' -- '*.go' 
 race-short: ## Run the short tests of the packages that start goroutines under the race detector.
 	go test -race -short -timeout 15m $(RACE_SHORT)
 
+# Packages with tests that are long with -databases (see test/dbservers).
+DATABASE_TESTS = $$(git grep -l 'dbservers\.Long(' -- '*_test.go' | xargs -n1 dirname | sort -u | sed 's,^,./,')
+
+.PHONY: test-databases
+test-databases: packages-test modules build ## Run the long tests with real database servers, of which some are killed, stopped and separated; some as root only.
+	go test $(GOFLAGS_LIBVIRT) -count=1 -p 1 -timeout 60m -run '$(or $(RUN),^TestDatabases)' $(DATABASE_TESTS) -args -databases
+
 .PHONY: test-systemd
 test-systemd: packages-systemd build ## Install below a Debian root, boot its systemd in a container and test the units there; as root, or through sudo.
 	@install -d .run && CGO_ENABLED=0 go test -c -o .run/systemd.test ./systemd

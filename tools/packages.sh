@@ -12,7 +12,7 @@ run=(gcc libc6-dev libvirt-daemon-system qemu-system-x86)
 # built from (examples/driver-python); MariaDB and PostgreSQL (test/dbservers), whose own servers are not used.
 test=("${run[@]}" python3-placement python3-keystone systemd python3-openstackclient python3-openstacksdk python3-osc-placement
   python3-grpcio python3-protobuf python3-cryptography protobuf-compiler
-  mariadb-server-core mariadb-client-core postgresql)
+  mariadb-server-core mariadb-client-core galera-4 postgresql iproute2)
 # To boot a Debian with systemd in a container, and to install the product in it.
 systemd=(gcc libc6-dev debootstrap debian-archive-keyring systemd-container util-linux make)
 # To compare with the real Placement: its code, WSGI server and database, without services (mariadb-server and placement-api

@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package dbservers runs real database servers for tests: MariaDB and PostgreSQL, from Debian's
-// packages. [MariaDB], [PostgreSQL] and [Each] make empty databases on servers that all tests of
-// the process share: they are fast, and nothing survives them.
+// Package dbservers runs real database servers for tests: MariaDB, Galera clusters of it, and
+// PostgreSQL, from Debian's packages.
+//
+// [MariaDB], [PostgreSQL] and [Each] make empty databases on servers that all tests of the process
+// share: they are fast, and nothing survives them. [StartMariaDB], [StartPostgreSQL],
+// [StartPostgreSQLPair] and [StartGalera] start servers for one test, which kills them, stops them
+// and separates them from each other. A test that needs minutes of that asks [Long], and is run in
+// full by make test-databases.
 //
 // The servers are this package's own, in a directory below the temporary directory: what else is
 // installed or running on the machine does not matter, and nothing outlives the process of the

@@ -15,6 +15,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -225,13 +226,13 @@ func (c *Cluster) Database(t testing.TB, name string) []string {
 	return out
 }
 
-// WaitSynced waits until all nodes that run, and are not stopped by Pause, are one component that
-// has a quorum and no other members, and have the same data.
-func (c *Cluster) WaitSynced(t testing.TB) {
+// WaitSynced waits until some nodes are one component that has a quorum and no other members, and
+// have all its data. Without any named, it is for all that run and are not stopped by Pause.
+func (c *Cluster) WaitSynced(t testing.TB, nodes ...int) {
 	t.Helper()
 	var running []*Server
-	for _, s := range c.Nodes {
-		if s.i.cmd != nil && !s.paused {
+	for n, s := range c.Nodes {
+		if slices.Contains(nodes, n) || len(nodes) == 0 && s.i.cmd != nil && !s.paused {
 			running = append(running, s)
 		}
 	}
@@ -247,7 +248,7 @@ func (c *Cluster) WaitSynced(t testing.TB) {
 			}
 			all, err := status(t.Context(), db)
 			if size := all["wsrep_cluster_size"]; err == nil && size != strconv.Itoa(len(running)) {
-				err = fmt.Errorf("its component has %s members, and %d nodes run", size, len(running))
+				err = fmt.Errorf("its component has %s members, and is to have %d", size, len(running))
 			}
 			return err
 		})

@@ -82,7 +82,7 @@ func newInstance(kind engine) (*instance, error) {
 
 // emptyData makes the directory of the data, without anything that was in it.
 func (i *instance) emptyData() error {
-	if err := os.RemoveAll(i.data); err != nil {
+	if err := remove(i.data); err != nil {
 		return err
 	}
 	if err := os.Mkdir(i.data, 0o700); err != nil {

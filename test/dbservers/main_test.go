@@ -4,8 +4,10 @@ package dbservers_test
 
 import (
 	"database/sql"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/url"
 	"os"
@@ -79,8 +81,8 @@ func TestNothingOutlivesTheTests(t *testing.T) {
 	testproc.Check(t, syscall.Kill(-child.Pid(), syscall.SIGKILL))
 	<-child.Done()
 	testproc.Eventually(t, testproc.Patience, "the servers have ended and "+dir+" is gone", func() error {
-		if _, err := os.Stat(dir); !os.IsNotExist(err) {
-			return fmt.Errorf("the directory: %v", err)
+		if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
+			return errors.Join(errors.New("the directory is there"), err)
 		}
 		for _, a := range addresses {
 			if c, err := net.Dial("tcp", a); err == nil {

@@ -85,8 +85,8 @@ func (p *Pair) DSN(database string) string {
 }
 
 // Promote makes the standby a primary without a standby, and returns when it accepts writes. The
-// former primary is Standby then: as with real servers, the caller has to stop it, or takes what
-// follows.
+// former primary is Standby then. It is not ended: as real ones, it may serve on, and answers reads
+// with what it has.
 func (p *Pair) Promote(t testing.TB) {
 	t.Helper()
 	testproc.Check(t, p.Standby.i.statements(t.Context(), "SELECT pg_promote()"))

@@ -19,7 +19,8 @@ type Options struct {
 	Durable bool
 	// Settings are further settings of the server, NAME=VALUE.
 	Settings []string
-	// Provider are further options of Galera's provider, NAME=VALUE, such as
+	// Provider are further options of Galera's provider, NAME=VALUE. By default a node that does
+	// not answer is given up after 5 s; after 2 s with evs.keepalive_period=PT0.5S and
 	// evs.suspect_timeout=PT2S.
 	Provider []string
 	// Networks gives each node of a cluster a network of its own, for [Cluster.Partition].
@@ -122,7 +123,8 @@ func (s *Server) Stop(t testing.TB) {
 }
 
 // Start starts the server again, at its address and with its files, and returns when it serves. A
-// node of a cluster joins it again: that needs the others.
+// node of a cluster joins it again: that needs the others. One that has ended by itself is killed
+// first.
 func (s *Server) Start(t testing.TB) {
 	t.Helper()
 	if s.i.cmd != nil {

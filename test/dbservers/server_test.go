@@ -15,6 +15,7 @@ import (
 func TestServersAreKilledStoppedAndStartedAgain(t *testing.T) {
 	for name, start := range map[string]func(testing.TB, dbservers.Options) *dbservers.Server{"mariadb": dbservers.StartMariaDB, "postgresql": dbservers.StartPostgreSQL} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			s := start(t, dbservers.Options{Durable: true, Settings: []string{"max_connections=77"}})
 			db := dbservers.Open(t, s.Database(t, "words"))
 			execute(t, db, "CREATE TABLE words (word VARCHAR(20) PRIMARY KEY)", "INSERT INTO words VALUES ('killed')")
@@ -59,6 +60,7 @@ func TestServersAreKilledStoppedAndStartedAgain(t *testing.T) {
 }
 
 func TestAPairLosesNothingWithItsPrimary(t *testing.T) {
+	t.Parallel()
 	p := dbservers.StartPostgreSQLPair(t, dbservers.Options{})
 	p.Primary.Database(t, "words")
 	execute(t, dbservers.Open(t, p.DSN("words")), "CREATE TABLE words (word VARCHAR(20) PRIMARY KEY)")
