@@ -12,8 +12,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"syscall"
-
-	"github.com/go-sql-driver/mysql"
 )
 
 // mariaDB is MariaDB. Its programs are where Debian has them: an ordinary user's PATH does not have
@@ -69,14 +67,7 @@ func (m mariaDB) command(ctx context.Context, i *instance) (*exec.Cmd, error) {
 }
 
 func (mariaDB) open(i *instance) (*sql.DB, error) {
-	cfg := mysql.NewConfig()
-	cfg.User, cfg.Passwd, cfg.Net, cfg.Addr = admin, i.password, "tcp", i.address
-	cfg.Logger = &mysql.NopLogger{} // that a server is still starting is not worth a line
-	c, err := mysql.NewConnector(cfg)
-	if err != nil {
-		return nil, err
-	}
-	return sql.OpenDB(c), nil
+	return openMariaDB(admin, i.password, i.address, "")
 }
 
 func (mariaDB) ready(ctx context.Context, db *sql.DB) error { return db.PingContext(ctx) }
