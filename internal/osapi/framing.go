@@ -113,18 +113,24 @@ func (f *framing) endLine() bool {
 		f.strange = true
 		return false
 	}
-	name, value, _ := strings.Cut(string(line), ":")
-	switch strings.ToLower(strings.TrimRight(name, " \t")) {
-	case "transfer-encoding":
+	name, value, _ := bytes.Cut(line, []byte(":"))
+	name = bytes.TrimRight(name, " \t")
+	switch {
+	case is(name, "transfer-encoding"):
 		f.chunked = true
-	case "content-length":
-		length, err := strconv.ParseInt(strings.Trim(value, " \t"), 10, 64)
+	case is(name, "content-length"):
+		length, err := strconv.ParseInt(string(bytes.Trim(value, " \t")), 10, 64)
 		if cut || err != nil || length < 0 || f.length >= 0 {
 			f.strange = true
 		}
 		f.length = max(length, 0)
 	}
 	return false
+}
+
+// is reports whether a header has a name, in any case. Most have another length.
+func is(header []byte, name string) bool {
+	return len(header) == len(name) && strings.EqualFold(string(header), name)
 }
 
 func (f *framing) endHeader() {

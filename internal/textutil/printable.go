@@ -8,6 +8,7 @@ package textutil
 
 import (
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -129,6 +130,9 @@ func (w *Writer) Unwrap() io.Writer { return w.w }
 func (w *Writer) Write(p []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if len(w.rest) == 0 && !slices.ContainsFunc(p, func(b byte) bool { return (b < ' ' || b > '~') && b != '\n' && b != '\t' }) { // as most log lines are
+		return w.w.Write(p)
+	}
 	all := append(w.rest, p...)
 	end := len(all)
 	for i := 1; i <= min(utf8.UTFMax-1, len(all)); i++ {
