@@ -31,7 +31,7 @@ func grow(ctx context.Context, s settings) error {
 
 	t := table{head: []string{
 		"hosts x providers", "consumers", "candidates: CPU ms, no limit", "limit=1000", "limit=100", "limit=10", "claim: PUT and DELETE", "PUT inventories", "4 GETs",
-		"load: requests/s", "PSS MiB", "database MiB", "start s", "PSS MiB after",
+		"load: requests/s", "PSS MiB", "database MiB", "start s", "start: CPU s", "PSS MiB after",
 	}}
 	loaded := table{head: []string{
 		"hosts x providers", "consumers", "writes/s going on", "candidates limit=1000: p50 ms", "p99", "longest", "answers", "CPU ms of both, a second",
@@ -114,11 +114,12 @@ func (s *settings) growTo(ctx context.Context, dir string, sh shape, isLargest b
 	if err != nil {
 		return err
 	}
-	after, err := again.Memory()
-	if err = errors.Join(err, again.Close()); err != nil {
+	starting, err := again.CPU()
+	after, err2 := again.Memory()
+	if err = errors.Join(err, err2, again.Close()); err != nil {
 		return err
 	}
-	t.add(append(cells, rate(loading), mib(before.PSS), mib(size), fmt.Sprintf("%.2f", again.Startup.Seconds()), mib(after.PSS))...)
+	t.add(append(cells, rate(loading), mib(before.PSS), mib(size), fmt.Sprintf("%.2f", again.Startup.Seconds()), fmt.Sprintf("%.2f", starting.Seconds()), mib(after.PSS))...)
 	return nil
 }
 
