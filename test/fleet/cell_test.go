@@ -172,7 +172,7 @@ func TestCell(t *testing.T) {
 		n := reports2 + asks2 - reports - asks
 		t.Logf("in %v: %d heartbeats and %d requests for work, %.0f requests/s; %.2f s of CPU time, %.3f s per 1,000 requests, %.1f ms a second; RSS %d MiB alone, %d now", *cellTime,
 			reports2-reports, asks2-asks, float64(n)/cellTime.Seconds(), (after - cpu).Seconds(), (after-cpu).Seconds()/float64(max(n, 1))*1000,
-			float64((after - cpu).Milliseconds())/cellTime.Seconds(), alone.RSS>>20, memory.RSS>>20)
+			float64((after-cpu).Milliseconds())/cellTime.Seconds(), alone.RSS>>20, memory.RSS>>20)
 	}
 	for _, h := range hosts {
 		if s := h.worker.Status(); !s.Up || len(s.Refused) > 0 {
