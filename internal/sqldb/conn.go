@@ -8,7 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"strconv"
+	"sync"
 	"time"
 )
 
@@ -64,7 +66,7 @@ func (c *conn) seen(err error) error {
 }
 
 // errSilent is the cause of a statement that was given up because the server did not answer.
-var errSilent = fmt.Errorf("no answer within %s", answerTimeout)
+var errSilent = errors.New("the server did not answer in time")
 
 // Bounded is a context for one statement, and as long as its answer may take.
 func Bounded(ctx context.Context) (context.Context, context.CancelFunc) {
@@ -205,6 +207,45 @@ func (s *stmt) ExecContext(ctx context.Context, args []driver.NamedValue) (drive
 func (s *stmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driver.Rows, error) {
 	rows, err := s.Stmt.(driver.StmtQueryContext).QueryContext(ctx, args) //nolint:forcetypeassert // both drivers have it
 	return rows, s.conn.seen(err)
+}
+
+// boundedConn bounds the wait for the next part of an answer, as the MySQL driver does by itself.
+type boundedConn struct {
+	net.Conn
+	most     time.Duration
+	mu       sync.Mutex
+	deadline time.Time // that the driver has set
+}
+
+// Read implements [net.Conn].
+func (c *boundedConn) Read(b []byte) (int, error) {
+	c.mu.Lock()
+	deadline := time.Now().Add(c.most)
+	if !c.deadline.IsZero() && c.deadline.Before(deadline) {
+		deadline = c.deadline
+	}
+	err := c.Conn.SetReadDeadline(deadline)
+	c.mu.Unlock()
+	if err != nil {
+		return 0, err
+	}
+	return c.Conn.Read(b)
+}
+
+// SetDeadline implements [net.Conn].
+func (c *boundedConn) SetDeadline(t time.Time) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.deadline = t
+	return c.Conn.SetDeadline(t)
+}
+
+// SetReadDeadline implements [net.Conn].
+func (c *boundedConn) SetReadDeadline(t time.Time) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.deadline = t
+	return c.Conn.SetReadDeadline(t)
 }
 
 func isEOF(err error) bool { return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) }

@@ -91,7 +91,7 @@ func explain(ended error, d *Dialect, means func(error) error, op, where string,
 		e.Database = where
 	case ended != nil && (errors.Is(err, ended) || errors.Is(err, sql.ErrTxDone) || d.Interrupted(err)):
 		return fmt.Errorf("%s %s: %w", op, where, ended)
-	case errors.Is(err, errUnknown):
+	case errors.Is(err, ErrOutcomeUnknown):
 		e = &Error{Op: op, Database: where, Kind: ErrUnreachable, Err: err}
 	case errors.Is(err, ErrReplaced):
 		e = &Error{Op: op, Database: where, Kind: ErrReplaced, Err: err}
@@ -191,14 +191,35 @@ func (db *DB) transaction(ctx context.Context, on *sql.DB, f func(*sql.Tx) error
 	return db.Check()
 }
 
-// Read runs f on one snapshot.
+// Read runs f on one snapshot. A server that does not take writes is not believed, as what it has
+// may be older than what was acknowledged.
 func (db *DB) Read(ctx context.Context, op string, f func(*sql.Tx) error) error {
+	began, err := db.read(ctx, f)
+	//nolint:errorlint // one of these values, never wrapped
+	if kind, _ := db.Dialect.Kind(err); !began && db.Dialect.Shared && (kind == ErrUnreachable || kind == ErrReadOnly) {
+		db.Distrust()
+		_, err = db.read(ctx, f)
+	}
+	return db.Explain(ctx, op, err)
+}
+
+// read is one try of Read. began is whether f was called.
+func (db *DB) read(ctx context.Context, f func(*sql.Tx) error) (began bool, err error) {
 	tx, err := db.Reader.BeginTx(ctx, db.Dialect.Snapshot())
 	if err != nil {
-		return db.Explain(ctx, op, err)
+		return false, err
 	}
 	defer func() { _ = tx.Rollback() }() // nothing was written
-	return db.Explain(ctx, op, f(tx))
+	if db.Dialect.demotes {
+		readOnly, _, err := One(ctx, tx, Value[int64], "SELECT "+db.Dialect.ReadOnly)
+		if err == nil && readOnly != 0 {
+			err = errReadOnlyServer
+		}
+		if err != nil {
+			return false, err
+		}
+	}
+	return true, f(tx)
 }
 
 // Note writes down beside the database the version that was acknowledged last, where versions are

@@ -42,12 +42,18 @@ type Dialect struct {
 	// ReadOnly is an expression that is true on a server that does not take writes: what it has may
 	// be older than what was acknowledged.
 	ReadOnly string
+	// demotes says that a server can become a replica while connections to it last.
+	demotes bool
+	// bump changes row 0 of the table that has a row for each step of a schema: it adds one to beat
+	// and puts a token before the others. It returns the new beat, and whether there is a row 0.
+	bump func(ctx context.Context, tx *sql.Tx, table, token string) (beat int64, found bool, err error)
 	// Kind is the kind of a driver's error, and what to do about it; nil for what is no failure of
 	// the storage.
 	Kind func(err error) (kind error, hint string)
-	// Conflict says that rows were not as the writer knew them, Mismatch that a statement does not
-	// fit the tables, Interrupted that a context ended.
-	Conflict, Mismatch, Interrupted func(err error) bool
+	// Conflict says that rows were not as the writer knew them, Duplicate that of these a key was
+	// there already. Mismatch says that a statement does not fit the tables, Unfit that of these a
+	// value does not fit its column. Interrupted says that a context ended.
+	Conflict, Duplicate, Mismatch, Unfit, Interrupted func(err error) bool
 	// Retry says that the transaction was undone because of another one, and that it may succeed
 	// when it is run again.
 	Retry func(err error) bool

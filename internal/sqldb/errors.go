@@ -38,6 +38,9 @@ var (
 	ErrReplaced = errors.New("the database file was deleted, renamed or replaced while it is in use")
 	// ErrNotEmpty: the database has rows, and only an empty one can be restored to.
 	ErrNotEmpty = errors.New("it is not empty")
+	// ErrOutcomeUnknown: COMMIT was sent and had no answer, and what the database has does not say
+	// whether it happened.
+	ErrOutcomeUnknown = errors.New("it is not known whether the last change was made")
 	// ErrSchema: the tables are not those that this program knows.
 	ErrSchema = errors.New("its schema cannot be used")
 )

@@ -16,12 +16,12 @@ import (
 // The table of a schema in a database of servers has a row for each step. done is 1 when it was
 // run; token is whose process runs it, and beat grows while that does. needs is the lowest number
 // of steps that a program has to know to use the database after it. Row 0 is no step: it is what
-// transactions lock, and done is 1 when Schema.New was run.
+// transactions lock, with the tokens of the last ones, and done is 1 when Schema.New was run.
 const stepsTable = ` (
     number INTEGER NOT NULL PRIMARY KEY,
     done SMALLINT NOT NULL,
     needs INTEGER NOT NULL,
-    token VARCHAR(36) NOT NULL,
+    token VARCHAR(416) NOT NULL,
     beat BIGINT NOT NULL
 )`
 

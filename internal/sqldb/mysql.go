@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"database/sql"
 	"database/sql/driver"
 	"errors"
 	"fmt"
@@ -42,14 +43,34 @@ var MySQL = &Dialect{
 	HasTable:       "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = ?",
 	AnyTable:       "SELECT COALESCE(MIN(table_name), '') FROM information_schema.tables WHERE table_schema = DATABASE()",
 	Done:           " WHERE done = 1",
-	ReadOnly:       "@@global.read_only",
-	Kind:           mysqlKind,
-	Conflict:       func(err error) bool { return mysqlIs(err, 1062, 1169, 1216, 1217, 1451, 1452, 1557, 1761, 4025) },
-	Mismatch:       func(err error) bool { return mysqlIs(err, 1054, 1058, 1064, 1136, 1146, 1264, 1364, 1366, 1406) },
-	Interrupted:    func(err error) bool { return mysqlIs(err, 1317, 1969, 3024) },
-	Retry:          func(err error) bool { return mysqlIs(err, 1020, 1205, 1213, 3572) },
-	Exists:         func(err error) bool { return mysqlIs(err, 1050, 1060, 1061) },
-	CommitUnknown:  func(err error) bool { return lostConnection(err) || contextEnded(err) },
+	// A number up to MariaDB 11, a word from 12 on.
+	ReadOnly:    "CASE WHEN CAST(@@global.read_only AS CHAR) IN ('0', 'OFF') THEN 0 ELSE 1 END",
+	demotes:     true,
+	bump:        mysqlBump,
+	Kind:        mysqlKind,
+	Conflict:    func(err error) bool { return mysqlIs(err, 1062, 1169, 1216, 1217, 1451, 1452, 1557, 1761, 4025) },
+	Duplicate:   func(err error) bool { return mysqlIs(err, 1062, 1557, 1761) },
+	Unfit:       func(err error) bool { return mysqlIs(err, 1264, 1366, 1406) },
+	Mismatch:    func(err error) bool { return mysqlIs(err, 1054, 1058, 1064, 1136, 1146, 1264, 1364, 1366, 1406) },
+	Interrupted: func(err error) bool { return mysqlIs(err, 1317, 1969, 3024) },
+	Retry:       func(err error) bool { return mysqlIs(err, 1020, 1205, 1213, 3572) },
+	Exists:      func(err error) bool { return mysqlIs(err, 1050, 1060, 1061) },
+	// 1047 and 1180: a Galera node lost its cluster, which may have the change or not.
+	CommitUnknown: func(err error) bool { return lostConnection(err) || contextEnded(err) || mysqlIs(err, 1047, 1180) },
+}
+
+func mysqlBump(ctx context.Context, tx *sql.Tx, table, token string) (beat int64, found bool, err error) {
+	result, err := tx.ExecContext(ctx, fmt.Sprintf(
+		"UPDATE %s SET beat = LAST_INSERT_ID(beat + 1), token = LEFT(CONCAT(?, token), %d) WHERE number = 0", table, tokenSize*keptTokens), token)
+	if err != nil {
+		return 0, false, err
+	}
+	changed, err := result.RowsAffected()
+	if err != nil || changed != 1 {
+		return 0, false, err
+	}
+	beat, err = result.LastInsertId()
+	return beat, true, err
 }
 
 // mysqlIs says that an error has one of the numbers of MySQL's and MariaDB's error messages.
@@ -77,7 +98,7 @@ func mysqlKind(err error) (kind error, hint string) {
 		return ErrDenied, "check the user, the password and what is granted to the user"
 	case mysqlIs(err, 1049):
 		return ErrUnreachable, "create the database on its server first: CREATE DATABASE … CHARACTER SET utf8mb4"
-	case mysqlIs(err, 1047):
+	case mysqlIs(err, 1047, 1180):
 		return ErrUnreachable, "the Galera node is not part of the primary component of its cluster"
 	case mysqlIs(err, 1034, 1035, 1194, 1195, 1712):
 		return ErrCorrupt, "check the tables on the database server"
@@ -109,10 +130,12 @@ var mysqlSession = []string{
 }
 
 // mysqlOptional are for engines that have the variable: 1193 is an unknown one. The first has each
-// read on a Galera node wait for what the cluster has committed before; the second ends a
-// transaction of a process that was stopped, which would keep the others from writing.
+// read on a Galera node wait for what the cluster has committed before; the second has a node that
+// lost its cluster refuse reads; the third ends a transaction of a process that was stopped, which
+// would keep the others from writing.
 var mysqlOptional = []string{
 	"SET SESSION wsrep_sync_wait = 7",
+	"SET SESSION wsrep_dirty_reads = OFF",
 	"SET SESSION idle_write_transaction_timeout = 10",
 }
 
@@ -256,9 +279,11 @@ func connectMySQL(ctx context.Context, config *mysql.Config) (driver.Conn, error
 	if err != nil {
 		return nil, err
 	}
-	raw, err := connector.Connect(ctx)
+	greeting, cancel := context.WithTimeoutCause(ctx, config.Timeout, errSilent)
+	defer cancel()
+	raw, err := connector.Connect(greeting)
 	if err != nil {
-		return nil, err
+		return nil, answered(greeting, err)
 	}
 	c := newConn(raw, MySQL, nil)
 	if err := c.beginMySQL(ctx); err != nil {

@@ -4,6 +4,7 @@ package sqldb
 
 import (
 	"context"
+	"database/sql"
 	"database/sql/driver"
 	"errors"
 	"fmt"
@@ -35,6 +36,9 @@ var PostgreSQL = &Dialect{
 	ReadOnly:       "CASE WHEN pg_is_in_recovery() THEN 1 ELSE 0 END",
 	Kind:           postgresKind,
 	Conflict:       func(err error) bool { return strings.HasPrefix(sqlState(err), "23") },
+	Duplicate:      func(err error) bool { return sqlState(err) == "23505" },
+	Unfit:          func(err error) bool { return strings.HasPrefix(sqlState(err), "22") },
+	bump:           postgresBump,
 	Mismatch: func(err error) bool {
 		state := sqlState(err)
 		return strings.HasPrefix(state, "42") && state != "42501" || strings.HasPrefix(state, "22")
@@ -57,6 +61,11 @@ var PostgreSQL = &Dialect{
 	CommitUnknown: func(err error) bool {
 		return sqlState(err) == "40003" || strings.HasPrefix(sqlState(err), "57P") || lostPostgres(err) || contextEnded(err)
 	},
+}
+
+func postgresBump(ctx context.Context, tx *sql.Tx, table, token string) (beat int64, found bool, err error) {
+	return One(ctx, tx, Value[int64], fmt.Sprintf(
+		"UPDATE %s SET beat = beat + 1, token = LEFT(CAST(? AS varchar) || token, %d) WHERE number = 0 RETURNING beat", table, tokenSize*keptTokens), token)
 }
 
 // sqlState is the five characters of an error of the server, "" for other errors.
@@ -96,7 +105,7 @@ func postgresKind(err error) (kind error, hint string) {
 func lostPostgres(err error) bool {
 	var connecting *pgconn.ConnectError
 	var netErr net.Error
-	return errors.As(err, &connecting) || errors.Is(err, driver.ErrBadConn) || errors.As(err, &netErr) || isEOF(err) ||
+	return errors.As(err, &connecting) || errors.Is(err, driver.ErrBadConn) || errors.Is(err, pgconn.ErrConnClosed) || errors.As(err, &netErr) || isEOF(err) ||
 		strings.HasPrefix(sqlState(err), "08") || sqlState(err) == "25P03" || errors.Is(err, errSilent)
 }
 
@@ -114,6 +123,10 @@ func postgresAddress(d *dsn) (Address, error) {
 		if value := d.take(name); value != "" {
 			query.Set(name, value)
 		}
+	}
+	silence := answerTimeout
+	if err := d.seconds("read_timeout", &silence); err != nil {
+		return Address{}, err
 	}
 	if err := d.leftOver(); err != nil {
 		return Address{}, err
@@ -134,6 +147,14 @@ func postgresAddress(d *dsn) (Address, error) {
 	}
 	if query.Get("connect_timeout") == "" {
 		config.ConnectTimeout = dialTimeout
+	}
+	dial := config.DialFunc
+	config.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+		made, err := dial(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		return &boundedConn{Conn: made, most: silence}, nil
 	}
 	for name, value := range map[string]string{
 		"default_transaction_isolation": "read committed", "timezone": "UTC", "lock_timeout": "10s",

@@ -4,14 +4,13 @@ package sqldb
 
 import (
 	"context"
+	"crypto/rand"
 	"database/sql"
 	"database/sql/driver"
 	"errors"
 	"fmt"
-	"math/rand/v2"
+	mathrand "math/rand/v2"
 	"time"
-
-	"github.com/google/uuid"
 )
 
 const (
@@ -86,28 +85,38 @@ func (db *DB) Distrust() {
 //
 // A commit whose outcome is not known is looked for by its token in that row.
 func (db *DB) sharedWrite(ctx context.Context, on *sql.DB, f func(*sql.Tx) error) error {
-	w := &sharedTx{db: db, on: on, f: f, token: uuid.NewString()}
+	w := &sharedTx{db: db, on: on, f: f, token: rand.Text()}
+	done, err := w.run(ctx)
+	if !done && w.unknown != 0 && !errors.Is(err, ErrOutcomeUnknown) {
+		err = fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)
+	}
+	return err
+}
+
+// run tries the transaction until there is an outcome or no more hope. done is whether err is the
+// outcome.
+func (w *sharedTx) run(ctx context.Context) (done bool, err error) {
 	var patience time.Time
 	for try := 1; ; try++ {
 		done, err := w.try(ctx)
 		if done || ctx.Err() != nil {
-			return err
+			return done, err
 		}
 		//nolint:errorlint // one of these values, never wrapped
-		switch kind, _ := db.Dialect.Kind(err); {
-		case db.Dialect.Retry(err):
+		switch kind, _ := w.db.Dialect.Kind(err); {
+		case w.db.Dialect.Retry(err):
 			if try >= maxTries {
-				return err
+				return false, err
 			}
 		case kind == ErrUnreachable || kind == ErrReadOnly:
 			if patience.IsZero() {
 				patience = time.Now().Add(failover)
 			}
 			if time.Now().After(patience) {
-				return err
+				return false, err
 			}
 		default:
-			return err
+			return false, err
 		}
 		Pause(ctx, try)
 	}
@@ -117,7 +126,7 @@ func (db *DB) sharedWrite(ctx context.Context, on *sql.DB, f func(*sql.Tx) error
 // processes do not stay in step.
 func Pause(ctx context.Context, try int) {
 	mean := min(firstPause<<min(try-1, 10), lastPause)
-	timer := time.NewTimer(mean/2 + rand.N(mean))
+	timer := time.NewTimer(mean/2 + mathrand.N(mean))
 	defer timer.Stop()
 	select {
 	case <-timer.C:
@@ -125,18 +134,22 @@ func Pause(ctx context.Context, try int) {
 	}
 }
 
+// A token says whose transaction changed the row that all change. It has tokenSize characters; the
+// row has those of the last keptTokens transactions, the newest first.
+const (
+	tokenSize  = 26
+	keptTokens = 16
+)
+
 // sharedTx is one transaction, however often it is tried.
 type sharedTx struct {
 	db    *DB
 	on    *sql.DB
 	f     func(*sql.Tx) error
-	token string
+	token string // the same in all tries: whichever was committed, it was f's
 	// unknown: COMMIT of the write with this number was sent, and no answer came.
 	unknown int64
 }
-
-// errUnknown says that a commit may have happened.
-var errUnknown = errors.New("it is not known whether the last change was made")
 
 // try runs the transaction once. done is whether err is the outcome.
 func (w *sharedTx) try(ctx context.Context) (done bool, err error) {
@@ -150,16 +163,12 @@ func (w *sharedTx) try(ctx context.Context) (done bool, err error) {
 			return known, err
 		}
 	}
-	changed, err := Exec(ctx, tx, "UPDATE "+w.db.writes+" SET beat = beat + 1, token = ? WHERE number = 0", w.token)
+	number, found, err := w.db.Dialect.bump(ctx, tx, w.db.writes, w.token)
 	if err != nil {
 		return false, err
 	}
-	if changed != 1 {
+	if !found {
 		return true, &Error{Kind: ErrSchema, Hint: fmt.Sprintf("the table %s has no row 0; restore a backup", w.db.writes)}
-	}
-	number, _, err := One(ctx, tx, Value[int64], "SELECT beat FROM "+w.db.writes+" WHERE number = 0")
-	if err != nil {
-		return false, err
 	}
 	if err := w.f(tx); err != nil {
 		// An error of f's own is final. One of the database may be that of another transaction.
@@ -178,21 +187,23 @@ func (w *sharedTx) try(ctx context.Context) (done bool, err error) {
 }
 
 // find says whether the commit that had no answer happened. The transaction then has the row, so
-// that a commit that is still on its way cannot happen any more once this one did.
+// that a commit that is still on its way cannot happen any more once this one did. On a Galera
+// cluster it can until then, on another node: the next try looks again.
 func (w *sharedTx) find(ctx context.Context, tx *sql.Tx) (happened bool, err error) {
-	var token string
+	var tokens string
 	var number int64
-	if err := tx.QueryRowContext(ctx, "SELECT token, beat FROM "+w.db.writes+" WHERE number = 0 FOR UPDATE").Scan(&token, &number); err != nil {
+	if err := tx.QueryRowContext(ctx, "SELECT token, beat FROM "+w.db.writes+" WHERE number = 0 FOR UPDATE").Scan(&tokens, &number); err != nil {
 		return false, err
 	}
-	switch {
-	case token == w.token:
-		return true, nil
-	case number == w.unknown-1:
-		w.unknown = 0
-		return false, nil
+	for ; len(tokens) >= tokenSize; tokens = tokens[tokenSize:] {
+		if tokens[:tokenSize] == w.token {
+			return true, nil
+		}
 	}
-	return false, errUnknown
+	if number-w.unknown >= keptTokens {
+		return false, ErrOutcomeUnknown
+	}
+	return false, nil
 }
 
 // sharedVersion is how many steps of the schema a database of servers has had.

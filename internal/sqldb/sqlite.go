@@ -28,6 +28,11 @@ var SQLite = &Dialect{
 	AnyTable:       `SELECT COALESCE(MIN(name), '') FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite\_%' ESCAPE '\'`,
 	Kind:           sqliteKind,
 	Conflict:       func(err error) bool { return sqliteCode(err)&0xff == codes.SQLITE_CONSTRAINT },
+	Duplicate: func(err error) bool {
+		code := sqliteCode(err)
+		return code == codes.SQLITE_CONSTRAINT_UNIQUE || code == codes.SQLITE_CONSTRAINT_PRIMARYKEY
+	},
+	Unfit: never,
 	Mismatch: func(err error) bool {
 		switch sqliteCode(err) & 0xff {
 		case codes.SQLITE_ERROR, codes.SQLITE_SCHEMA, codes.SQLITE_CONSTRAINT:

@@ -130,6 +130,8 @@ func errorOf(err error) (e *osapi.Error) {
 		e = osapi.Unavailable("The server is shutting down. Send the request to another one, or again when it is back.")
 	case errors.Is(err, ledger.ErrOutcomeUnknown):
 		e = osapi.Errorf(http.StatusInternalServerError, "The outcome of the change is not known. Read before you repeat the request.")
+	case errors.Is(err, ledger.ErrRow):
+		e = badRequest("The database does not take a value of the request: it may have letters that the database's character set lacks. Nothing was changed.")
 	case errors.Is(err, ledger.ErrFull):
 		e = osapi.Unavailable("The disk with the database is full: nothing was changed. Send the request again when there is room; reading is possible.")
 	case errors.Is(err, ledger.ErrUnavailable):

@@ -38,6 +38,7 @@ func TestStorageThatFails(t *testing.T) {
 		{ledger.ErrUnavailable, 503, true, "cannot be used now"},
 		{ledger.ErrOutcomeUnknown, 500, false, "Read before you repeat"},
 		{fmt.Errorf("%w: %w", ledger.ErrOutcomeUnknown, ledger.ErrFull), 500, false, "Read before you repeat"},
+		{ledger.ErrRow, 400, false, "character set"},
 		{ledger.ErrClosed, 503, true, "shutting down"},
 		{ledger.ErrBusy, 409, true, "Read again"},
 		{errors.New("a riddle"), 500, false, "Its log has the reason"},

@@ -126,9 +126,13 @@ func (l *Ledger) refresh(ctx context.Context) error {
 	if l.stale.Load() {
 		return l.reload(ctx)
 	}
+	had := l.current.Load().version
 	version, err := l.store.Version(ctx)
 	if err != nil {
 		return err
+	}
+	if version < had {
+		return wentBack(had, version)
 	}
 	reached := func() bool { return l.current.Load().version >= version }
 	if reached() {
@@ -143,13 +147,16 @@ func (l *Ledger) refresh(ctx context.Context) error {
 	began := l.now()
 	delta, err := l.store.Changes(ctx, base.version)
 	var next *Snapshot
+	if err == nil && delta.Version < version {
+		err = wentBack(version, delta.Version)
+	}
 	if err == nil {
 		next, err = refresh(base, delta)
 	}
 	whole := errors.Is(err, ErrReload)
 	switch {
 	case whole:
-		err = l.reloadLocked(ctx)
+		err = l.reloadLocked(ctx, version)
 	case err == nil:
 		l.current.Store(next)
 	}
@@ -162,10 +169,22 @@ func (l *Ledger) refresh(ctx context.Context) error {
 func (l *Ledger) reload(ctx context.Context) error {
 	l.refreshing.Lock()
 	defer l.refreshing.Unlock()
-	return l.reloadLocked(ctx)
+	var had int64
+	if now := l.current.Load(); now != nil {
+		had = now.version
+	}
+	return l.reloadLocked(ctx, had)
 }
 
-func (l *Ledger) reloadLocked(ctx context.Context) error {
+// wentBack is the error about a store that shows less than it did. Its rows are not
+// believed: other servers, and clients, have seen newer ones.
+func wentBack(from, to int64) error {
+	return fmt.Errorf("%w: its version went back from %d to %d: a server that is behind answered, or a backup was restored, after which the service has to be restarted",
+		ErrUnavailable, from, to)
+}
+
+// reloadLocked loads the state, which has to be at a version at least.
+func (l *Ledger) reloadLocked(ctx context.Context, least int64) error {
 	state, err := l.store.Load(ctx)
 	if err != nil {
 		return err
@@ -174,8 +193,8 @@ func (l *Ledger) reloadLocked(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if now := l.current.Load(); now != nil && now.version > next.version {
-		return fmt.Errorf("%w: the store's version went back from %d to %d", ErrBadState, now.version, next.version)
+	if next.version < least {
+		return wentBack(least, next.version)
 	}
 	l.current.Store(next)
 	l.stale.Store(false)

@@ -127,20 +127,6 @@ func (l *Ledger) commit(ctx context.Context, batch []*write) (rest []*write) {
 		case err == nil:
 			run.answer(&next)
 			return batch[run.n:]
-		case errors.Is(err, ErrVersionConflict):
-			lastErr = err
-		case errors.Is(err, ErrReload):
-			if err := l.reload(ctx); err != nil {
-				refuseAll(batch, fmt.Errorf("reload the state: %w", err))
-				return nil
-			}
-			if lastErr = err; try > 0 && run.n > 1 {
-				l.alone = run.n
-			}
-		case run.n > 1 && errors.Is(err, ErrRow):
-			// The database refuses one of the writes. The others must not fail with it.
-			l.alone = run.n
-			return batch
 		case errors.Is(err, ErrOutcomeUnknown) && !l.store.Exclusive():
 			run.fail(err) // the next write reads the version first
 			return batch[run.n:]
@@ -152,6 +138,25 @@ func (l *Ledger) commit(ctx context.Context, batch []*write) (rest []*write) {
 			}
 			run.fail(err)
 			return batch[run.n:]
+		case errors.Is(err, ErrVersionConflict):
+			lastErr = err
+		case errors.Is(err, ErrReload):
+			if err := l.reload(ctx); err != nil {
+				refuseAll(batch, fmt.Errorf("reload the state: %w", err))
+				return nil
+			}
+			if errors.Is(err, ErrDuplicate) && try > 0 && run.n == 1 && l.current.Load().version == base.version {
+				// Nothing has changed, so that no other try has another outcome.
+				run.fail(&Error{Kind: DuplicateName, Detail: "the database takes a name or uuid of the request for equal to one that exists"})
+				return batch[run.n:]
+			}
+			if lastErr = err; try > 0 && run.n > 1 {
+				l.alone = run.n
+			}
+		case run.n > 1 && errors.Is(err, ErrRow):
+			// The database refuses one of the writes. The others must not fail with it.
+			l.alone = run.n
+			return batch
 		default:
 			run.fail(fmt.Errorf("write to the database: %w", err))
 			return batch[run.n:]

@@ -53,20 +53,17 @@ func (s *Store) Commit(ctx context.Context, base int64, changes []ledger.Change)
 				if happened {
 					err = nil
 				}
-				s.db.Failed(nil)
 				return err
 			}
 			err = fmt.Errorf("%w: %w", ledger.ErrOutcomeUnknown, findErr)
 		}
-		s.db.Failed(err)
-		retry := errors.Is(err, sqldb.ErrLocked) || errors.Is(err, sqldb.ErrUnreachable) || errors.Is(err, sqldb.ErrReadOnly)
-		if err == nil || !retry || ctx.Err() != nil {
-			return err
+		if err == nil {
+			return nil
 		}
-		if patience.IsZero() {
-			patience = time.Now().Add(failover)
+		if !errors.Is(err, sqldb.ErrLocked) { // that another transaction was in the way is nothing to report
+			s.db.Failed(err)
 		}
-		if time.Now().After(patience) {
+		if !again(ctx, &patience, err) {
 			if unknown && !errors.Is(err, ledger.ErrOutcomeUnknown) {
 				err = fmt.Errorf("%w: %w", ledger.ErrOutcomeUnknown, err)
 			}
@@ -74,6 +71,16 @@ func (s *Store) Commit(ctx context.Context, base int64, changes []ledger.Change)
 		}
 		sqldb.Pause(ctx, try)
 	}
+}
+
+// again says whether to try again after an error that can pass, until patience,
+// which the first error sets.
+func again(ctx context.Context, patience *time.Time, err error) bool {
+	if patience.IsZero() {
+		*patience = time.Now().Add(failover)
+	}
+	passes := errors.Is(err, sqldb.ErrLocked) || errors.Is(err, sqldb.ErrUnreachable) || errors.Is(err, sqldb.ErrReadOnly)
+	return passes && ctx.Err() == nil && time.Now().Before(*patience)
 }
 
 // committed says whether the commit with a token made a version. Some commit did.
@@ -156,17 +163,17 @@ func (s *Store) begin(ctx context.Context) (*sql.Tx, error) {
 // next Commit now, with the row that all commits change.
 func (s *Store) Reserve(ctx context.Context) (release func(), err error) {
 	s.committing.Lock()
-	tx, err := s.begin(ctx)
-	if err == nil {
-		var version int64
-		if err = tx.QueryRowContext(ctx, versionQuery+" FOR UPDATE", shard).Scan(&version); err != nil {
-			_ = tx.Rollback() // nothing was written
-			s.dropLost(err)
+	var tx *sql.Tx
+	var patience time.Time
+	for try := 1; ; try++ {
+		if tx, err = s.lockVersion(ctx); err == nil {
+			break
 		}
-	}
-	if err != nil {
-		s.committing.Unlock()
-		return nil, s.failed(ctx, "reserving", err)
+		if err = s.failed(ctx, "reserving", err); !again(ctx, &patience, err) {
+			s.committing.Unlock()
+			return nil, err
+		}
+		sqldb.Pause(ctx, try)
 	}
 	s.reserved = tx
 	var once sync.Once
@@ -179,14 +186,32 @@ func (s *Store) Reserve(ctx context.Context) (release func(), err error) {
 	}, nil
 }
 
+// lockVersion begins a transaction with the row that all commits change.
+func (s *Store) lockVersion(ctx context.Context) (*sql.Tx, error) {
+	tx, err := s.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var version int64
+	if err := tx.QueryRowContext(ctx, versionQuery+" FOR UPDATE", shard).Scan(&version); err != nil {
+		_ = tx.Rollback() // nothing was written
+		s.dropLost(err)
+		return nil, err
+	}
+	return tx, nil
+}
+
 // commitFailed maps a conflict of rows to ledger.ErrReload: another program wrote
 // to the database without changing ledger_version.
 func (s *Store) commitFailed(ctx context.Context, op string, err error) error {
 	explained := s.failed(ctx, op, err)
 	if s.db.Dialect.Conflict(err) {
+		if s.db.Dialect.Duplicate(err) {
+			explained = fmt.Errorf("%w: %w", ledger.ErrDuplicate, explained)
+		}
 		return fmt.Errorf("%w: %w", ledger.ErrReload, explained)
 	}
-	if !s.exclusive && s.db.Dialect.Mismatch(err) {
+	if s.db.Dialect.Unfit(err) {
 		return fmt.Errorf("%w: %w", ledger.ErrRow, explained)
 	}
 	return explained

@@ -9,12 +9,13 @@
 //	                   servers can follow without reading everything
 //	ledger_migrations  which steps of this program's schema were run
 //
-// A commit is one transaction: the changed rows, then the rows of
-// ledger_changes, and last the statement that moves ledger_version from the
-// value the changes are based on. If that matches no row, another server
-// committed first and nothing is written.
+// A commit is one transaction. Its first statement moves ledger_version from
+// the value the changes are based on: if that matches no row, another server
+// committed first and nothing is written. The changed rows follow, and last
+// the rows of ledger_changes, with a token of the commit: after a COMMIT that
+// had no answer, it says whether that happened.
 //
 // An SQLite file belongs to one process: nothing is asked before a
 // read, and ledger_changes is not written. Several servers share other
-// databases ([New]).
+// databases.
 package store

@@ -8,7 +8,7 @@ import (
 	"database/sql/driver"
 	"errors"
 
-	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/placement/ledger"
 )
 
 // session is the one connection that commits, with its prepared statements. It is
@@ -31,13 +31,16 @@ func (s *Store) session(ctx context.Context) (*session, error) {
 	return s.writer, nil
 }
 
-// dropLost drops the session if err is that its connection is closed, or that its
-// server cannot be written to.
+// dropLost drops the session if err is that its connection is closed; on a database
+// of servers, unless err says that it is of use: prepared statements can be too old,
+// and a server can refuse writes.
 func (s *Store) dropLost(err error) {
-	kind, _ := s.db.Dialect.Kind(err)
-	//nolint:errorlint // one of these values, never wrapped
-	lost := !s.exclusive && (kind == sqldb.ErrUnreachable || kind == sqldb.ErrReadOnly || kind == sqldb.ErrDenied)
-	if s.writer != nil && (lost || errors.Is(err, driver.ErrBadConn) || errors.Is(err, sql.ErrConnDone)) {
+	if err == nil || s.writer == nil {
+		return
+	}
+	d := s.db.Dialect
+	ofUse := errors.Is(err, ledger.ErrVersionConflict) || errors.Is(err, ledger.ErrReload) || d.Retry(err) || d.Conflict(err) || d.Unfit(err)
+	if !s.exclusive && !ofUse || errors.Is(err, driver.ErrBadConn) || errors.Is(err, sql.ErrConnDone) {
 		_ = s.writer.close() // it is gone already
 		s.writer = nil
 	}

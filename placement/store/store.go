@@ -192,6 +192,9 @@ func (s *Store) Close() error {
 	if s.version != nil {
 		errs = append(errs, s.version.Close())
 	}
+	if !s.exclusive {
+		errs = nil // a connection that was lost cannot be closed, and has nothing to lose
+	}
 	s.committing.Unlock() // a probe that waits for it ends before the database is closed
 	errs = append(errs, s.db.Close())
 	if err := errors.Join(errs...); err != nil {

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+
+	"github.com/compute-agent/compute-agent/placement/ledger"
+	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/dbservers"
+)
+
+// claim gives a new consumer one VCPU of the shared provider.
+func claim(l *ledger.Ledger, consumer string) error {
+	_, err := l.Update(ctx, func(tx *ledger.Tx) error {
+		return tx.ReplaceAllocations([]ledger.ConsumerAllocations{{Consumer: consumer, Project: "q", User: "u", CheckGeneration: true,
+			Resources: providertree.ProviderResources{"shared": {"VCPU": 1}}}})
+	})
+	return err
+}
+
+// TestLostCommit loses the connection around a COMMIT in each way, also while another server
+// commits. The write is acknowledged, and was made once.
+func TestLostCommit(t *testing.T) {
+	eachShared(t, func(t *testing.T, e engine) {
+		name := e.fresh(t)
+		prepare(t, name)
+		other := open(t, name)
+		defer closeLedger(t, other)
+		proxy := dbservers.NewProxy(t, name)
+		l := open(t, proxy.DSN)
+		var acked []string
+		n := 0
+		for _, fault := range []dbservers.Fault{dbservers.LoseCommit, dbservers.LoseAnswer, dbservers.DelayCommit, dbservers.CloseAfter} {
+			for _, beside := range []int{0, 3} {
+				if fault == dbservers.DelayCommit && beside > 0 {
+					continue // the others would wait for it
+				}
+				proxy.Once(fault, func() {
+					for range beside {
+						n++
+						consumer := fmt.Sprint("other", n)
+						if err := claim(other, consumer); err != nil {
+							t.Error(err)
+						}
+						acked = append(acked, consumer+" ")
+					}
+				})
+				own := fmt.Sprintf("own-%d-%d", fault, beside)
+				if err := claim(l, own); err != nil {
+					t.Errorf("fault %d, %d others: %v", fault, beside, err)
+				}
+				acked = append(acked, own+" ")
+			}
+		}
+		proxy.Faults(nil)
+		closeLedger(t, l)
+		checkStorm(t, name, acked)
+	})
+}
+
+// TestStormOfLostCommits: two servers under load whose connections are cut around COMMIT all the
+// time acknowledge each write, and each is there once.
+func TestStormOfLostCommits(t *testing.T) {
+	eachShared(t, func(t *testing.T, e engine) {
+		name := e.fresh(t)
+		prepare(t, name)
+		var mu sync.Mutex
+		var acked []string
+		var running sync.WaitGroup
+		var ledgers []*ledger.Ledger
+		for server := range 2 {
+			proxy := dbservers.NewProxy(t, name)
+			l := open(t, proxy.DSN)
+			ledgers = append(ledgers, l)
+			random := rand.New(rand.NewPCG(7, uint64(server))) //nolint:gosec // a test
+			proxy.Faults(func() dbservers.Fault {
+				return []dbservers.Fault{dbservers.None, dbservers.None, dbservers.LoseCommit, dbservers.LoseAnswer, dbservers.DelayCommit, dbservers.CloseAfter}[random.IntN(6)]
+			})
+			for client := range 4 {
+				running.Go(func() {
+					for i := range 15 {
+						consumer := fmt.Sprintf("consumer-%d-%d-%d", server, client, i)
+						if err := claim(l, consumer); err != nil {
+							t.Errorf("%s: %v", consumer, err)
+							return
+						}
+						mu.Lock()
+						acked = append(acked, consumer+" ")
+						mu.Unlock()
+					}
+				})
+			}
+		}
+		running.Wait()
+		for _, l := range ledgers {
+			closeLedger(t, l)
+		}
+		checkStorm(t, name, acked)
+	})
+}
+
+// TestVersionThatWentBack: what a database shows that is older than what it has shown is not
+// believed, neither by reads nor by writes.
+func TestVersionThatWentBack(t *testing.T) {
+	eachShared(t, func(t *testing.T, e engine) {
+		name := e.fresh(t)
+		prepare(t, name)
+		l := open(t, name)
+		defer closeLedger(t, l)
+		execute(t, name, "UPDATE ledger_version SET version = version - 1")
+		if _, err := l.Snapshot(ctx); !errors.Is(err, ledger.ErrUnavailable) {
+			t.Errorf("a read: %v, want ErrUnavailable", err)
+		}
+		if err := claim(l, "consumer"); !errors.Is(err, ledger.ErrUnavailable) {
+			t.Errorf("a write: %v, want ErrUnavailable", err)
+		}
+		execute(t, name, "UPDATE ledger_version SET version = version + 1")
+		if err := claim(l, "consumer"); err != nil {
+			t.Errorf("after it is back: %v", err)
+		}
+	})
+}
+
+// TestNamesThatAreEqualInTheDatabase: the tables of a database that others made can take two names
+// for equal, or lack letters. The write is refused, and those of others beside it are not.
+func TestNamesThatAreEqualInTheDatabase(t *testing.T) {
+	name := dbservers.MariaDB(t)
+	prepare(t, name)
+	execute(t, name, "ALTER TABLE resource_providers CONVERT TO CHARACTER SET latin1 COLLATE latin1_swedish_ci",
+		"ALTER TABLE projects CONVERT TO CHARACTER SET latin1 COLLATE latin1_swedish_ci")
+	l := open(t, name)
+	defer closeLedger(t, l)
+	provider := func(name string) error {
+		_, err := l.Update(ctx, func(tx *ledger.Tx) error {
+			_, err := tx.CreateProvider(ledger.NewProvider{UUID: fmt.Sprintf("%x", name), Name: name})
+			return err
+		})
+		return err
+	}
+	if err := provider("node"); err != nil {
+		t.Fatal(err)
+	}
+	isDuplicate := func(err error) bool { return ledger.KindOf(err) == ledger.DuplicateName }
+	isRow := func(err error) bool { return errors.Is(err, ledger.ErrRow) }
+	for range 3 { // so that some of them share commits with the others
+		var running sync.WaitGroup
+		for name, want := range map[string]func(error) bool{"NODE": isDuplicate, "Nöde": func(err error) bool { return err == nil || ledger.KindOf(err) == ledger.DuplicateUUID }, "node🙂": isRow} {
+			running.Go(func() {
+				if err := provider(name); !want(err) {
+					t.Errorf("%s: %v", name, err)
+				}
+			})
+		}
+		for i := range 4 {
+			running.Go(func() {
+				if err := claim(l, fmt.Sprint("consumer", i)); err != nil && ledger.KindOf(err) != ledger.ConsumerGenerationConflict {
+					t.Errorf("beside them: %v", err)
+				}
+			})
+		}
+		running.Wait()
+	}
+	_, err := l.Update(ctx, func(tx *ledger.Tx) error {
+		return tx.ReplaceAllocations([]ledger.ConsumerAllocations{{Consumer: "last", Project: "Q", User: "u", Resources: providertree.ProviderResources{"shared": {"VCPU": 1}}}})
+	})
+	if !isDuplicate(err) {
+		t.Errorf("a project whose name the database takes for another's: %v", err)
+	}
+}
