@@ -62,13 +62,13 @@ func repliesOf(answers []answer) []reply {
 	return replies
 }
 
-// upstream sends requests to the distribution's own Placement on a database file.
+// upstream sends requests to the distribution's own Placement on a database: a file, or a DSN.
 func upstream(t *testing.T, file string, calls []upstreamCall) []reply {
 	t.Helper()
 	return repliesOf(upstreamAnswers(t, file, calls))
 }
 
-// ours sends requests to this Placement on a database file.
+// ours sends requests to this Placement on a database: a file, or a DSN.
 func ours(t *testing.T, file string, calls []upstreamCall) []reply {
 	t.Helper()
 	return repliesOf(ourAnswers(t, file, calls))
@@ -97,7 +97,10 @@ func upstreamAnswers(t *testing.T, file string, calls []upstreamCall) []answer {
 
 func ourAnswers(t *testing.T, file string, calls []upstreamCall) []answer {
 	t.Helper()
-	direct, err := placement.Direct(t.Context(), placement.Config{Database: "sqlite://" + file, Logger: zerolog.Nop()})
+	if !strings.Contains(file, "://") {
+		file = "sqlite://" + file
+	}
+	direct, err := placement.Direct(t.Context(), placement.Config{Database: file, Logger: zerolog.Nop()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,7 +24,7 @@ import (
 )
 
 func newPlacement() *cobra.Command {
-	return group("placement", "Serve the OpenStack Placement API", newPlacementServe(), newPlacementDB(), newPlacementExplain(), newPlacementMigrate())
+	return group("placement", "Serve the OpenStack Placement API", newPlacementServe(), newPlacementDB(), newPlacementAdopt(), newPlacementExplain(), newPlacementMigrate())
 }
 
 // placementFlags are the flags of a Placement service.

@@ -37,6 +37,15 @@ type Dialect struct {
 	// HasTable is a query for the number of tables with a name, AnyTable one for the name of some
 	// table, '' when there is none.
 	HasTable, AnyTable string
+	// sessions is a query for the other sessions on the database: user, client, program, state.
+	sessions string
+	// guard and unguard are the statements that make and remove the triggers of Guard. guarded is a
+	// query for how many with a name like the first parameter a table has, guards how many it
+	// should have.
+	guard   func(name, message string, tables []string) []string
+	unguard func(name string, tables []string) []string
+	guarded string
+	guards  int
 	// Done is the condition on the table of a schema for steps that were run to their end.
 	Done string
 	// ReadOnly is an expression that is true on a server that does not take writes: what it has may

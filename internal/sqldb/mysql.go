@@ -42,7 +42,13 @@ var MySQL = &Dialect{
 	MaxParams:      10000,
 	HasTable:       "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = ?",
 	AnyTable:       "SELECT COALESCE(MIN(table_name), '') FROM information_schema.tables WHERE table_schema = DATABASE()",
-	Done:           " WHERE done = 1",
+	sessions: "SELECT user, host, '', COALESCE(command, '') FROM information_schema.processlist " +
+		"WHERE db = DATABASE() AND id <> CONNECTION_ID() ORDER BY id",
+	guard:   mysqlGuard,
+	unguard: mysqlUnguard,
+	guarded: "SELECT COUNT(*) FROM information_schema.triggers WHERE trigger_schema = DATABASE() AND trigger_name LIKE ? AND event_object_table = ?",
+	guards:  3,
+	Done:    " WHERE done = 1",
 	// A number up to MariaDB 11, a word from 12 on.
 	ReadOnly:    "CASE WHEN CAST(@@global.read_only AS CHAR) IN ('0', 'OFF') THEN 0 ELSE 1 END",
 	demotes:     true,
@@ -54,7 +60,7 @@ var MySQL = &Dialect{
 	Mismatch:    func(err error) bool { return mysqlIs(err, 1054, 1058, 1064, 1136, 1146, 1264, 1364, 1366, 1406) },
 	Interrupted: func(err error) bool { return mysqlIs(err, 1317, 1969, 3024) },
 	Retry:       func(err error) bool { return mysqlIs(err, 1020, 1205, 1213, 3572) },
-	Exists:      func(err error) bool { return mysqlIs(err, 1050, 1060, 1061) },
+	Exists:      func(err error) bool { return mysqlIs(err, 1050, 1060, 1061, 1359) },
 	// 1047 and 1180: a Galera node lost its cluster, which may have the change or not.
 	CommitUnknown: func(err error) bool { return lostConnection(err) || contextEnded(err) || mysqlIs(err, 1047, 1180) },
 }
@@ -127,6 +133,7 @@ var mysqlSession = []string{
 	"SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION,NO_AUTO_VALUE_ON_ZERO'",
 	"SET SESSION time_zone = '+00:00'",
 	"SET SESSION innodb_lock_wait_timeout = 10",
+	"SET " + mysqlOwnSession + " = 1",
 }
 
 // mysqlOptional are for engines that have the variable: 1193 is an unknown one. The first has each

@@ -32,13 +32,19 @@ var PostgreSQL = &Dialect{
 	MaxParams:      10000,
 	HasTable:       "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = current_schema() AND table_name = ?",
 	AnyTable:       "SELECT COALESCE(MIN(table_name), '') FROM information_schema.tables WHERE table_schema = current_schema()",
-	Done:           " WHERE done = 1",
-	ReadOnly:       "CASE WHEN pg_is_in_recovery() THEN 1 ELSE 0 END",
-	Kind:           postgresKind,
-	Conflict:       func(err error) bool { return strings.HasPrefix(sqlState(err), "23") },
-	Duplicate:      func(err error) bool { return sqlState(err) == "23505" },
-	Unfit:          func(err error) bool { return strings.HasPrefix(sqlState(err), "22") },
-	bump:           postgresBump,
+	sessions: "SELECT COALESCE(usename, ''), COALESCE(host(client_addr) || ':' || client_port, 'its own machine'), COALESCE(application_name, ''), COALESCE(state, '') " +
+		"FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend' ORDER BY pid",
+	guard:     postgresGuard,
+	unguard:   postgresUnguard,
+	guarded:   "SELECT COUNT(*) FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid WHERE c.relnamespace = CAST(current_schema() AS regnamespace) AND t.tgname LIKE ? AND c.relname = ?",
+	guards:    1,
+	Done:      " WHERE done = 1",
+	ReadOnly:  "CASE WHEN pg_is_in_recovery() THEN 1 ELSE 0 END",
+	Kind:      postgresKind,
+	Conflict:  func(err error) bool { return strings.HasPrefix(sqlState(err), "23") },
+	Duplicate: func(err error) bool { return sqlState(err) == "23505" },
+	Unfit:     func(err error) bool { return strings.HasPrefix(sqlState(err), "22") },
+	bump:      postgresBump,
 	Mismatch: func(err error) bool {
 		state := sqlState(err)
 		return strings.HasPrefix(state, "42") && state != "42501" || strings.HasPrefix(state, "22")
@@ -158,6 +164,7 @@ func postgresAddress(d *dsn) (Address, error) {
 	}
 	for name, value := range map[string]string{
 		"default_transaction_isolation": "read committed", "timezone": "UTC", "lock_timeout": "10s",
+		postgresOwnSession: "1",
 		// A transaction of a process that was stopped would keep the others from writing.
 		"idle_in_transaction_session_timeout": "10s",
 	} {

@@ -195,6 +195,9 @@ var (
 	// open: no space, no write permission, a lock, a disk that does not answer.
 	// Nothing was written, and the same write may succeed later.
 	ErrUnavailable = errors.New("the storage cannot be used now")
+	// ErrHandedBack is a Store's error when its tables were removed, and the database given back
+	// to OpenStack Placement, while the ledger is open: it must not be used any more.
+	ErrHandedBack = errors.New("the database was handed back to OpenStack Placement")
 	// ErrFull is an ErrUnavailable: no space is left.
 	ErrFull = errors.New("the disk is full")
 	// ErrRow is a Store's error if the database takes everything but a row of the

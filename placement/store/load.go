@@ -53,7 +53,7 @@ func (s *Store) reading(ctx context.Context, most time.Duration, fn func(reader)
 // (nil is all).
 type reader struct {
 	ctx     context.Context
-	tx      *sql.Tx
+	tx      sqldb.Querier
 	dialect *sqldb.Dialect
 }
 

@@ -15,9 +15,18 @@ import (
 //go:embed sql/*/*.sql
 var embedded embed.FS
 
-// placementHead is the newest migration of OpenStack Placement's own tables
-// that this program knows: consumer types, the last one since 2021.
-const placementHead = "422ece571366"
+// placementHeads are the migrations of OpenStack Placement's own tables that this
+// program knows, with the releases that end there. The second one drops five
+// indexes that unique constraints have anyway.
+var placementHeads = map[string]string{
+	"422ece571366": "Xena (6.0.0) to 2023.1 (9.0.0)",
+	"a082b8bb98d0": "2023.2 (10.0.0) or later",
+}
+
+// tooOld are the migrations before them.
+var tooOld = map[string]bool{"": true, "b4ed3a175331": true, "611cd6dffd7b": true, "b5c396305c25": true}
+
+const syncFirst = "run `placement-manage db sync` of OpenStack Placement 6.0.0 or later first"
 
 // schema is the tables of a ledger. The first step makes Placement's own.
 var schema = &sqldb.Schema{Steps: sub(embedded), Table: "ledger_migrations", Adopt: adopt, Transient: []string{"ledger_changes"}}
@@ -60,7 +69,7 @@ func (s Schema) NeedsUpgrade() bool { return s.Migration < s.Newest }
 // CanBeAdopted reports whether there are no tables, or tables that this program
 // can upgrade: those of OpenStack Placement only at their last version.
 func (s Schema) CanBeAdopted() bool {
-	return s.Migration > 0 || s.Alembic == "" || s.Alembic == placementHead
+	return s.Migration > 0 || s.Alembic == "" || placementHeads[s.Alembic] != ""
 }
 
 // IsNewer reports whether a newer program has upgraded the schema.
@@ -122,8 +131,12 @@ func alembic(ctx context.Context, d *sqldb.Dialect, q sqldb.Querier) (head strin
 
 // adopt returns how many steps count as run in a database without steps of this
 // program: one, if OpenStack Placement created it. It refuses unknown versions of
-// Placement's schema.
+// Placement's schema, and a database of servers unless an operator asked for it.
 func adopt(ctx context.Context, d *sqldb.Dialect, q sqldb.Querier) (steps int, err error) {
+	return adoptTables(ctx, d, q, false)
+}
+
+func adoptTables(ctx context.Context, d *sqldb.Dialect, q sqldb.Querier, adoptShared bool) (steps int, err error) {
 	theirs, err := sqldb.HasTable(ctx, d, q, "resource_providers")
 	if err != nil {
 		return 0, err
@@ -135,11 +148,25 @@ func adopt(ctx context.Context, d *sqldb.Dialect, q sqldb.Querier) (steps int, e
 	if err != nil {
 		return 0, err
 	}
-	if head != placementHead {
+	if hint := headHint(head); hint != "" {
+		return 0, &sqldb.Error{Kind: sqldb.ErrSchema, Hint: hint}
+	}
+	if d.Shared && !adoptShared {
 		return 0, &sqldb.Error{Kind: sqldb.ErrSchema,
-			Hint: fmt.Sprintf("its alembic version is %q, not %q; run `placement-manage db sync` of OpenStack Placement 6.0.0 or later first", head, placementHead)}
+			Hint: "OpenStack Placement's tables are in it, and none of this program's; run `compute-agent placement adopt --check` with this database first"}
 	}
 	return 1, nil
+}
+
+// headHint is why a version of OpenStack Placement's tables cannot be used; "" if it can.
+func headHint(head string) string {
+	switch {
+	case placementHeads[head] != "":
+		return ""
+	case tooOld[head]:
+		return fmt.Sprintf("its alembic version is %q, which is too old; %s", head, syncFirst)
+	}
+	return fmt.Sprintf("its alembic version is %q, which this program does not know; use a newer version of this program", head)
 }
 
 // otherProgram is the error for a database with tables that are not Placement's.

@@ -57,6 +57,8 @@ type Store struct {
 	closed   bool
 
 	version *sql.Stmt // on the reading connections
+
+	presence *presence // nil for a file
 }
 
 var (
@@ -83,6 +85,9 @@ func Open(ctx context.Context, name string, o Options) (*Store, error) {
 	}
 	db.ProbeBy(s.probe)
 	if !s.exclusive {
+		if err := s.announce(ctx); err != nil {
+			return nil, errors.Join(s.failed(ctx, "opening", err), s.Close())
+		}
 		return s, nil
 	}
 	version, err := s.Version(ctx)
@@ -99,7 +104,10 @@ func Open(ctx context.Context, name string, o Options) (*Store, error) {
 func newStore(ctx context.Context, db *sqldb.DB) (*Store, error) {
 	s := &Store{db: db, exclusive: !db.Dialect.Shared}
 	var err error
-	query := "SELECT version, " + db.Dialect.ReadOnly + " FROM ledger_version WHERE shard = ?"
+	query := "SELECT version, " + db.Dialect.ReadOnly + ", '' FROM ledger_version WHERE shard = ?"
+	if !s.exclusive {
+		query = "SELECT version, " + db.Dialect.ReadOnly + ", (" + schemaToken + ") FROM ledger_version WHERE shard = ?"
+	}
 	if s.version, err = db.Reader.PrepareContext(ctx, query); err != nil {
 		return nil, errors.Join(s.failed(ctx, "opening", err), s.Close())
 	}
@@ -162,7 +170,11 @@ func (s *Store) readVersion(ctx context.Context) (version int64, err error) {
 		defer cancel()
 	}
 	var readOnly bool
-	err = s.version.QueryRowContext(ctx, shard).Scan(&version, &readOnly)
+	var made string
+	err = s.version.QueryRowContext(ctx, shard).Scan(&version, &readOnly, &made)
+	if err == nil && s.presence != nil && made != s.presence.schema {
+		return 0, handedBack(", and adopted again,")
+	}
 	if err == nil && readOnly {
 		err = &sqldb.Error{Kind: sqldb.ErrReadOnly, Hint: "the database server became read-only: it may be a replica now"}
 	}
@@ -174,7 +186,7 @@ func (s *Store) failed(ctx context.Context, op string, err error) error {
 	if errors.Is(err, ledger.ErrVersionConflict) || errors.Is(err, ledger.ErrReload) {
 		return err
 	}
-	return s.db.Explain(ctx, op, err)
+	return s.db.Explain(ctx, op, s.checkTables(ctx, err))
 }
 
 // Close implements ledger.Store. Closing again does nothing.
@@ -185,6 +197,7 @@ func (s *Store) Close() error {
 		return nil
 	}
 	s.closed = true
+	s.presence.close(context.Background())
 	var errs []error
 	if s.writer != nil {
 		errs = append(errs, s.writer.close())

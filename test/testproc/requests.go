@@ -30,14 +30,15 @@ func (a *Answer) UnmarshalJSON(text []byte) error {
 	return json.Unmarshal(parts[0], &a.Status)
 }
 
-// AskPlacement makes requests to OpenStack's Placement on a database file, without a server. Each
-// request is a list of method, path and, where it has them, body and microversion.
-func AskPlacement[R ~[]any | ~[3]any](ctx context.Context, file string, requests []R) (answers []Answer, err error) {
+// AskPlacement makes requests to OpenStack's Placement on a database, without a server: a file, or
+// the DSN of a database of package dbservers. Each request is a list of method, path and, where it
+// has them, body and microversion.
+func AskPlacement[R ~[]any | ~[3]any](ctx context.Context, database string, requests []R) (answers []Answer, err error) {
 	input, err := json.Marshal(requests)
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.CommandContext(ctx, "/usr/bin/python3", "-c", requestsScript, file)
+	cmd := exec.CommandContext(ctx, "/usr/bin/python3", "-c", requestsScript, database)
 	cmd.Stdin = bytes.NewReader(input)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr

@@ -1,14 +1,15 @@
 #!/usr/bin/python3
-"""Run requests through the installed OpenStack Placement, on an SQLite file.
+"""Run requests through the installed OpenStack Placement, on a database.
 
-    requests.py FILE < requests.json > answers.json
+    requests.py FILE|DSN < requests.json > answers.json
 
 A request is [method, path, body or null] or, at another microversion than
 1.39, [method, path, body, version]; an answer is [status, body or null].
-The file is made, or brought up to date, by Placement's own migrations first.
+The tables are made, or brought up to date, by Placement's own migrations first.
 """
 
 import json
+import re
 import sys
 import tempfile
 
@@ -19,11 +20,19 @@ from placement import deploy
 from placement.db.sqlalchemy import migration
 import webob
 
+database = sys.argv[1]
+if '://' in database:
+    database = re.sub('^mysql:', 'mysql+pymysql:', database)
+    database = re.sub('^postgres:', 'postgresql+psycopg2:', database)
+else:
+    database = 'sqlite:///' + database
+
 config = cfg.ConfigOpts()
 conf.register_opts(config)
 with tempfile.NamedTemporaryFile('w', suffix='.conf') as file:
-    file.write('[placement_database]\nconnection = sqlite:///%s\n'
-               '[api]\nauth_strategy = noauth2\n' % sys.argv[1])
+    file.write('[placement_database]\nconnection = %s\n'
+               '[api]\nauth_strategy = noauth2\n'
+               % database.replace('$', '$$'))
     file.flush()
     config([], project='placement', default_config_files=[file.name],
            default_config_dirs=[])

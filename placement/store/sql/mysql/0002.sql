@@ -1,13 +1,15 @@
 -- What lets several servers share one database. ledger_version is moved by
 -- the last statement of every commit; ledger_changes says what each version
--- changed, never the values. There is one shard, number 0.
+-- changed, never the values. There is one shard, number 0. Its first version is
+-- random: a server that was stopped while the database went back to OpenStack
+-- Placement and came again does not take it for the one that it knows.
 
 CREATE TABLE ledger_version (
     shard INTEGER NOT NULL,
     version BIGINT NOT NULL,
     PRIMARY KEY (shard)
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
-INSERT IGNORE INTO ledger_version (shard, version) VALUES (0, 0);
+INSERT IGNORE INTO ledger_version (shard, version) VALUES (0, FLOOR(1 + RAND() * 1000000000000000));
 
 CREATE TABLE ledger_changes (
     shard INTEGER NOT NULL,
@@ -17,4 +19,12 @@ CREATE TABLE ledger_changes (
     id BIGINT NOT NULL,
     uuid VARCHAR(36),
     PRIMARY KEY (shard, version, seq)
+) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+
+-- The servers that have the database open. beat grows while one lives.
+CREATE TABLE ledger_servers (
+    token VARCHAR(36) NOT NULL,
+    name VARCHAR(255) NOT NULL,
+    beat BIGINT NOT NULL,
+    PRIMARY KEY (token)
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;

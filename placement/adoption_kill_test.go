@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package placement_test
+
+import (
+	"errors"
+	"io"
+	"net"
+	"net/url"
+	"os"
+	"regexp"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/placement"
+	"github.com/compute-agent/compute-agent/placement/store"
+)
+
+// writing is a statement that changes a database, in what a client sends.
+var writing = regexp.MustCompile(`\b(CREATE|DROP|INSERT|UPDATE|setval)\b`)
+
+// cut is a connection to a database server that breaks for good once a number of statements that
+// change something were sent: what a process that is killed leaves behind.
+type cut struct {
+	listener net.Listener
+	to       string
+
+	mu    sync.Mutex
+	left  int
+	dead  bool
+	conns []net.Conn
+}
+
+// cutAfter is the DSN by which the database is reached through a cut.
+func cutAfter(t *testing.T, dsn string, statements int) (through string, c *cut) {
+	t.Helper()
+	u, err := url.Parse(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c = &cut{listener: listener, to: u.Host, left: statements}
+	go func() {
+		for {
+			client, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go c.serve(client)
+		}
+	}()
+	u.Host = listener.Addr().String()
+	return u.String(), c
+}
+
+func (c *cut) serve(client net.Conn) {
+	server, err := net.Dial("tcp", c.to)
+	c.mu.Lock()
+	if c.dead || err != nil {
+		_ = client.Close()
+		if err == nil {
+			_ = server.Close()
+		}
+		c.mu.Unlock()
+		return
+	}
+	c.conns = append(c.conns, client, server)
+	c.mu.Unlock()
+	go func() { _, _ = io.Copy(client, server) }()
+	buffer := make([]byte, 1<<16)
+	for {
+		n, err := client.Read(buffer)
+		if err != nil {
+			_ = server.Close()
+			return
+		}
+		_, _ = server.Write(buffer[:n])
+		if writing.Match(buffer[:n]) && c.count() {
+			return
+		}
+	}
+}
+
+// count counts a statement, and cuts all connections after the last one.
+func (c *cut) count() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.left--; c.left == 0 {
+		c.die()
+	}
+	return c.dead
+}
+
+func (c *cut) die() {
+	c.dead = true
+	for _, conn := range c.conns {
+		_ = conn.Close()
+	}
+}
+
+// close ends it, and says whether it had cut.
+func (c *cut) close() (cut bool) {
+	_ = c.listener.Close()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	cut = c.dead
+	c.die()
+	return cut
+}
+
+// stride is how many statements are between two kills: PLACEMENT_TEST_EVERY_STATEMENT has none left
+// out.
+func stride() int {
+	if os.Getenv("PLACEMENT_TEST_EVERY_STATEMENT") != "" {
+		return 1
+	}
+	return 9
+}
+
+// TestKilledAdoption: adopting and handing back are ended after each statement. Whatever is left,
+// no row of OpenStack's is altered, no server starts on half a schema, and repeating it works.
+func TestKilledAdoption(t *testing.T) {
+	eachServer(t, func(t *testing.T, fresh func(testing.TB) string) {
+		dsn := theirDatabase(t, fresh)
+		rows := dump(t, dsn)
+		// killed runs one of the two until the nth statement, and returns whether it came so far.
+		killed := func(n int, do string) bool {
+			t.Helper()
+			through, c := cutAfter(t, dsn, n)
+			var err error
+			if do == "adopt" {
+				_, err = placement.Adopt(t.Context(), placement.Config{Database: through}, store.AdoptOptions{})
+			} else {
+				_, err = placement.HandBack(t.Context(), placement.Config{Database: through}, store.AdoptOptions{})
+			}
+			was := c.close()
+			if !was && err != nil {
+				t.Fatalf("%s, to be killed at statement %d: %v", do, n, err)
+			}
+			found, _ := checkDatabase(t, dsn)
+			if direct, err := placement.Direct(t.Context(), placement.Config{Database: dsn, Logger: zerolog.Nop()}); err == nil {
+				if err := direct.Close(); err != nil {
+					t.Error(err)
+				}
+				// The server may have done the last statement after the look.
+				if again, _ := checkDatabase(t, dsn); again.State != store.StateAdopted {
+					t.Errorf("%s, killed at statement %d: served in state %s", do, n, found.State)
+				}
+			} else if !errors.Is(err, sqldb.ErrSchema) && !errors.Is(err, sqldb.ErrUnreachable) {
+				t.Errorf("%s, killed at statement %d, in state %s: %v", do, n, found.State, err)
+			}
+			return was
+		}
+		back := func(n int) {
+			t.Helper()
+			if done := handDatabaseBack(t, dsn); done.After != store.StateOpenStack {
+				t.Errorf("statement %d: handed back: %+v", n, done)
+			}
+			if found, _ := checkDatabase(t, dsn); found.State != store.StateOpenStack || found.Guarded != 0 {
+				t.Errorf("statement %d: at last %+v", n, found)
+			}
+			if diff := cmp.Diff(rows, dump(t, dsn)); diff != "" {
+				t.Fatalf("statement %d: rows of OpenStack's Placement are altered:\n%s", n, diff)
+			}
+		}
+		kills := 0
+		for n := 1; killed(n, "adopt"); n += stride() {
+			kills++
+			back(n)
+		}
+		back(0)
+		for n := 1; ; n += stride() {
+			adoptDatabase(t, dsn)
+			if !killed(n, "hand back") {
+				break
+			}
+			kills++
+			if n%2 == 0 {
+				adoptDatabase(t, dsn)
+			}
+			back(n)
+		}
+		if kills < 3 {
+			t.Errorf("only %d kills", kills)
+		}
+		t.Logf("%d kills", kills)
+	})
+}

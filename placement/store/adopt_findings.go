@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/compute-agent/compute-agent/placement/ledger"
+)
+
+// Verdict is what something unusual in a database means for its adoption.
+type Verdict string
+
+// The verdicts.
+const (
+	// MustRepair: the database cannot be served before it was repaired.
+	MustRepair Verdict = "repair first"
+	// Shown: this program shows it as OpenStack Placement does.
+	Shown Verdict = "shown as it is"
+	// Harmless: nothing shows it.
+	Harmless Verdict = "harmless"
+)
+
+var gravity = map[Verdict]int{MustRepair: 0, Shown: 1, Harmless: 2}
+
+// Finding is something unusual in a database.
+type Finding struct {
+	ID      string  `json:"id"`
+	Verdict Verdict `json:"verdict"`
+	Count   int64   `json:"count"`
+	// Meaning says what it is, Fix the command or statement that repairs it, "" if there
+	// is nothing to do.
+	Meaning string `json:"meaning"`
+	Fix     string `json:"fix,omitempty"`
+	// Examples are some of the rows.
+	Examples []string `json:"examples,omitempty"`
+}
+
+const maxExamples = 5
+
+// add adds findings, and keeps the worst first.
+func (a *Adoption) add(more ...Finding) {
+	a.Findings = append(a.Findings, more...)
+	slices.SortStableFunc(a.Findings, func(x, y Finding) int { return cmp.Compare(gravity[x.Verdict], gravity[y.Verdict]) })
+}
+
+// finder collects findings.
+type finder struct {
+	found []*Finding
+	byID  map[string]*Finding
+}
+
+// note counts a row for a finding.
+func (f *finder) note(kind Finding, example string, args ...any) {
+	known := f.byID[kind.ID]
+	if known == nil {
+		known = &kind
+		f.byID[kind.ID] = known
+		f.found = append(f.found, known)
+	}
+	if known.Count++; len(known.Examples) < maxExamples {
+		known.Examples = append(known.Examples, fmt.Sprintf(example, args...))
+	}
+}
+
+// known are the numbers of rows.
+func known(rows []ledger.NamedRow) map[int64]string {
+	out := make(map[int64]string, len(rows))
+	for _, r := range rows {
+		out[r.ID] = r.Name
+	}
+	return out
+}
+
+func orphaned(id, table, what, where string) Finding {
+	return Finding{ID: id, Verdict: MustRepair, Meaning: what, Fix: "DELETE FROM " + table + " WHERE " + where}
+}
+
+func without(column, table string) string { return column + " NOT IN (SELECT id FROM " + table + ")" }
+
+// What can be wrong with rows. OpenStack Placement's tables have few foreign keys.
+var (
+	orphanedInventory = orphaned("orphaned-inventory", "inventories", "inventories of a resource provider or of a resource class that does not exist",
+		without("resource_provider_id", "resource_providers")+" OR "+without("resource_class_id", "resource_classes"))
+	orphanedAllocation = orphaned("orphaned-allocation", "allocations", "allocations of a resource provider or of a resource class that does not exist",
+		without("resource_provider_id", "resource_providers")+" OR "+without("resource_class_id", "resource_classes"))
+	orphanedTrait = orphaned("orphaned-trait", "resource_provider_traits", "traits of a resource provider that does not exist, or traits that do not exist",
+		without("resource_provider_id", "resource_providers")+" OR "+without("trait_id", "traits"))
+	orphanedAggregate = orphaned("orphaned-aggregate", "resource_provider_aggregates", "aggregates of a resource provider that does not exist, or aggregates that do not exist",
+		without("resource_provider_id", "resource_providers")+" OR "+without("aggregate_id", "placement_aggregates"))
+	unknownOwner = Finding{ID: "unknown-owner", Verdict: MustRepair, Meaning: "consumers of a project, a user or a consumer type that does not exist",
+		Fix: "UPDATE consumers SET project_id = …, user_id = …, consumer_type_id = NULL WHERE uuid = … for each"}
+	missingParent = Finding{ID: "missing-parent", Verdict: MustRepair, Meaning: "resource providers whose parent does not exist",
+		Fix: "UPDATE resource_providers SET parent_provider_id = NULL, root_provider_id = id WHERE uuid = … for each, or delete them with what they have"}
+	parentLoop = Finding{ID: "parent-loop", Verdict: MustRepair, Meaning: "resource providers that are their own ancestors",
+		Fix: "UPDATE resource_providers SET parent_provider_id = NULL WHERE uuid = … for one of each loop"}
+	noRoot = Finding{ID: "no-root", Verdict: Harmless, Meaning: "resource providers without a root, from a Placement before Rocky: the root is found by the parents",
+		Fix: "placement-manage db online_data_migrations of OpenStack Placement 1.0 to 10.0, before or after; not needed"}
+	otherRoot = Finding{ID: "other-root", Verdict: Shown, Meaning: "resource providers whose root is not that of their parents: it is shown by the parents",
+		Fix: "UPDATE resource_providers SET root_provider_id = … WHERE uuid = … for each; not needed"}
+	noRecord = Finding{ID: "missing-consumers", Verdict: Harmless, Meaning: "consumers that hold allocations and have no record: what they hold counts, but they are not listed",
+		Fix: "compute-agent placement db online-data-migrations, after the adoption"}
+	noAllocations = Finding{ID: "empty-consumers", Verdict: Harmless, Meaning: "consumers without allocations: they are not shown"}
+	overcommit    = Finding{ID: "overcommit", Verdict: Shown, Meaning: "more is used than the capacity: nothing more is given out there, and what is held stays"}
+	noInventory   = Finding{ID: "no-inventory", Verdict: Shown, Meaning: "resources are held of a class that the resource provider has no inventory of"}
+	badStep       = Finding{ID: "step-size-0", Verdict: Shown, Meaning: "inventories with step_size 0: nothing is given out of them (OpenStack's Placement fails with 500)",
+		Fix: "UPDATE inventories SET step_size = 1 WHERE step_size < 1"}
+	badUnits = Finding{ID: "units", Verdict: Shown, Meaning: "inventories out of which nothing can be given: max_unit is less than min_unit, or one of them less than 1",
+		Fix: "PUT the inventory of the resource provider again, or leave it to its agent"}
+	badAmounts = Finding{ID: "amounts", Verdict: Shown, Meaning: "inventories without capacity: reserved is not less than total, or the ratio is not more than 0"}
+	twice      = Finding{ID: "allocated-twice", Verdict: Shown, Meaning: "consumers with two allocations of one class at one resource provider: both count"}
+	nameCase   = Finding{
+		ID:      "names-by-case",
+		Verdict: Harmless,
+		Meaning: "names of resource providers that differ only in case: they cannot be moved to a database that does not tell these apart",
+	}
+	standard = Finding{ID: "unknown-class", Verdict: Shown, Meaning: "resource classes that are neither custom nor known to this program: a newer os-resource-classes"}
+)
+
+// findings are what is unusual about the rows of a database.
+func findings(s *ledger.State) (out []Finding) {
+	f := &finder{byID: map[string]*Finding{}}
+	classes := known(s.Classes)
+	providers := make(map[int64]*ledger.ProviderRow, len(s.Providers))
+	for i := range s.Providers {
+		providers[s.Providers[i].ID] = &s.Providers[i]
+	}
+	f.names(s)
+	f.trees(s, providers)
+	f.links(s, providers)
+	capacity := f.inventories(s, providers, classes)
+	f.consumers(s)
+	f.allocations(s, providers, classes, capacity)
+	for _, one := range f.found {
+		out = append(out, *one)
+	}
+	return out
+}
+
+func (f *finder) names(s *ledger.State) {
+	for _, c := range s.Classes {
+		if !strings.HasPrefix(c.Name, "CUSTOM_") && c.ID >= ledger.MinCustomClassID {
+			f.note(standard, "%s", c.Name)
+		}
+	}
+	folded := make(map[string]string, len(s.Providers))
+	for _, p := range s.Providers {
+		key := strings.ToLower(p.Name)
+		if other, ok := folded[key]; ok && p.Name != "" {
+			f.note(nameCase, "%s and %s", other, p.Name)
+		}
+		folded[key] = p.Name
+	}
+}
+
+func (f *finder) trees(s *ledger.State, providers map[int64]*ledger.ProviderRow) {
+	for i := range s.Providers {
+		p := &s.Providers[i]
+		top, steps := p, 0
+		for top.Parent != 0 && steps <= len(s.Providers) {
+			parent := providers[top.Parent]
+			if parent == nil {
+				break
+			}
+			top, steps = parent, steps+1
+		}
+		switch {
+		case p.Parent != 0 && providers[p.Parent] == nil:
+			f.note(missingParent, "%s (%s)", p.UUID, p.Name)
+		case steps > len(s.Providers):
+			f.note(parentLoop, "%s (%s)", p.UUID, p.Name)
+		case p.Root == 0:
+			f.note(noRoot, "%s (%s)", p.UUID, p.Name)
+		case p.Root != top.ID:
+			f.note(otherRoot, "%s (%s)", p.UUID, p.Name)
+		}
+	}
+}
+
+func (f *finder) links(s *ledger.State, providers map[int64]*ledger.ProviderRow) {
+	traits, aggregates := known(s.Traits), known(s.Aggregates)
+	check := func(kind Finding, links []ledger.LinkRow, targets map[int64]string) {
+		for _, l := range links {
+			if _, ok := targets[l.Target]; !ok || providers[l.Provider] == nil {
+				f.note(kind, "resource provider number %d, target number %d", l.Provider, l.Target)
+			}
+		}
+	}
+	check(orphanedTrait, s.ProviderTraits, traits)
+	check(orphanedAggregate, s.ProviderAggregates, aggregates)
+}
+
+// at is one class of one resource provider.
+type at struct{ provider, class int64 }
+
+func (f *finder) inventories(s *ledger.State, providers map[int64]*ledger.ProviderRow, classes map[int64]string) map[at]int64 {
+	capacity := make(map[at]int64, len(s.Inventories))
+	for _, i := range s.Inventories {
+		p, class := providers[i.Provider], classes[i.Class]
+		if p == nil || class == "" {
+			f.note(orphanedInventory, "resource provider number %d, resource class number %d", i.Provider, i.Class)
+			continue
+		}
+		of := ledger.Inventory{Total: i.Total, Reserved: i.Reserved, AllocationRatio: i.AllocationRatio}
+		capacity[at{i.Provider, i.Class}] = of.Limits().Capacity
+		switch {
+		case i.StepSize < 1:
+			f.note(badStep, "%s of %s", class, p.UUID)
+		case i.MinUnit < 1 || i.MaxUnit < i.MinUnit:
+			f.note(badUnits, "%s of %s: min_unit %d, max_unit %d", class, p.UUID, i.MinUnit, i.MaxUnit)
+		case i.Total <= i.Reserved || i.Reserved < 0 || i.AllocationRatio <= 0:
+			f.note(badAmounts, "%s of %s: total %d, reserved %d, ratio %g", class, p.UUID, i.Total, i.Reserved, i.AllocationRatio)
+		}
+	}
+	return capacity
+}
+
+func (f *finder) consumers(s *ledger.State) {
+	projects, users, types := known(s.Projects), known(s.Users), known(s.ConsumerTypes)
+	holding := make(map[string]bool, len(s.Consumers))
+	for _, a := range s.Allocations {
+		holding[a.Consumer] = true
+	}
+	for _, c := range s.Consumers {
+		_, project := projects[c.Project]
+		_, user := users[c.User]
+		_, typ := types[c.Type]
+		if !project || !user || c.Type != 0 && !typ {
+			f.note(unknownOwner, "%s", c.UUID)
+		}
+		if !holding[c.UUID] {
+			f.note(noAllocations, "%s", c.UUID)
+		}
+		delete(holding, c.UUID)
+	}
+	missing := make([]string, 0, len(holding))
+	for uuid := range holding {
+		missing = append(missing, uuid)
+	}
+	slices.Sort(missing)
+	for _, uuid := range missing {
+		f.note(noRecord, "%s", uuid)
+	}
+}
+
+func (f *finder) allocations(s *ledger.State, providers map[int64]*ledger.ProviderRow, classes map[int64]string, capacity map[at]int64) {
+	type one struct {
+		consumer string
+		at
+	}
+	used := make(map[at]int64, len(capacity))
+	seen := make(map[one]bool, len(s.Allocations))
+	for _, a := range s.Allocations {
+		if providers[a.Provider] == nil || classes[a.Class] == "" {
+			f.note(orphanedAllocation, "consumer %s, resource provider number %d, resource class number %d", a.Consumer, a.Provider, a.Class)
+			continue
+		}
+		key := one{a.Consumer, at{a.Provider, a.Class}}
+		if seen[key] {
+			f.note(twice, "%s of %s for %s", classes[a.Class], providers[a.Provider].UUID, a.Consumer)
+		}
+		seen[key] = true
+		used[key.at] += a.Used
+	}
+	places := make([]at, 0, len(used))
+	for where := range used {
+		places = append(places, where)
+	}
+	slices.SortFunc(places, func(x, y at) int { return cmp.Or(cmp.Compare(x.provider, y.provider), cmp.Compare(x.class, y.class)) })
+	for _, where := range places {
+		most, ok := capacity[where]
+		name := fmt.Sprintf("%s of %s (%s)", classes[where.class], providers[where.provider].UUID, providers[where.provider].Name)
+		switch {
+		case !ok:
+			f.note(noInventory, "%s: %d used", name, used[where])
+		case used[where] > most:
+			f.note(overcommit, "%s: %d used of %d", name, used[where], most)
+		}
+	}
+}

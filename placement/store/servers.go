@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/placement/ledger"
+)
+
+const (
+	// beatTime is the time between two signs of life of a server, in ledger_servers.
+	beatTime = 2 * time.Second
+	// deadAfter is how many of these times without one the others wait before they
+	// remove the row of a server. One that lives makes it again.
+	deadAfter = 30
+)
+
+// presence is the row of a store in ledger_servers, which shows commands that a
+// process has the database open. No clocks are compared: a server lives if its beat grows.
+type presence struct {
+	store       *Store
+	token, name string
+	// schema is the token of the step that made the tables of this program: others
+	// mean that the database was handed back and adopted again.
+	schema string
+	stop   context.CancelFunc
+	done   sync.WaitGroup
+	others map[string]*silence
+}
+
+// silence is for how many looks the beat of another server has not grown.
+type silence struct {
+	beat  int64
+	looks int
+}
+
+const schemaToken = "SELECT token FROM ledger_migrations WHERE number = 2"
+
+// announce begins to show that the store is in use, until it is closed.
+func (s *Store) announce(ctx context.Context) error {
+	host, _ := os.Hostname() // what has no name has its process id
+	p := &presence{store: s, token: uuid.NewString(), name: fmt.Sprintf("%.200s, process %d", host, os.Getpid()), others: map[string]*silence{}}
+	if err := s.db.Reader.QueryRowContext(ctx, schemaToken).Scan(&p.schema); err != nil {
+		return err
+	}
+	if err := p.insert(ctx); err != nil {
+		return err
+	}
+	ctx, p.stop = context.WithCancel(context.WithoutCancel(ctx))
+	s.presence = p
+	p.done.Go(func() { p.run(ctx) })
+	return nil
+}
+
+func (p *presence) insert(ctx context.Context) error {
+	_, err := p.store.db.Reader.ExecContext(ctx, "INSERT INTO ledger_servers (token, name, beat) VALUES (?, ?, 1)"+p.store.db.Dialect.Upsert("token"), p.token, p.name)
+	return err
+}
+
+func (p *presence) run(ctx context.Context) {
+	ticker := time.NewTicker(beatTime)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			_ = p.beat(ctx) // reads and commits notice what is wrong with the database
+		}
+	}
+}
+
+// beat shows that this server lives, and removes the rows of those that do not.
+func (p *presence) beat(ctx context.Context) error {
+	db := p.store.db
+	result, err := db.Reader.ExecContext(ctx, "UPDATE ledger_servers SET beat = beat + 1 WHERE token = ?", p.token)
+	if err != nil {
+		return err
+	}
+	if n, err := result.RowsAffected(); err != nil {
+		return err
+	} else if n == 0 {
+		return p.insert(ctx)
+	}
+	rows, err := servers(ctx, db.Reader)
+	if err != nil {
+		return err
+	}
+	now := make(map[string]*silence, len(rows))
+	for _, r := range rows {
+		seen := p.others[r.token]
+		if seen == nil || seen.beat != r.beat {
+			seen = &silence{beat: r.beat}
+		} else if seen.looks++; seen.looks >= deadAfter {
+			if _, err := db.Reader.ExecContext(ctx, "DELETE FROM ledger_servers WHERE token = ? AND beat = ?", r.token, r.beat); err != nil {
+				return err
+			}
+		}
+		now[r.token] = seen
+	}
+	p.others = now
+	return nil
+}
+
+// close removes the row.
+func (p *presence) close(ctx context.Context) {
+	if p == nil {
+		return
+	}
+	p.stop()
+	p.done.Wait()
+	ctx, cancel := context.WithTimeout(ctx, beatTime)
+	defer cancel()
+	_, _ = p.store.db.Reader.ExecContext(ctx, "DELETE FROM ledger_servers WHERE token = ?", p.token) // otherwise another server removes it
+}
+
+// serverRow is a row of ledger_servers.
+type serverRow struct {
+	token, name string
+	beat        int64
+}
+
+func servers(ctx context.Context, q sqldb.Querier) ([]serverRow, error) {
+	return sqldb.All(ctx, q, func(row sqldb.Row) (r serverRow, err error) {
+		err = row.Scan(&r.token, &r.name, &r.beat)
+		return r, err
+	}, "SELECT token, name, beat FROM ledger_servers ORDER BY name, token")
+}
+
+// handedBack is the error of a store whose tables were removed while it was open.
+func handedBack(again string) error {
+	return &sqldb.Error{Kind: sqldb.ErrSchema, Means: ledger.ErrHandedBack,
+		Hint: "it was handed back to OpenStack Placement" + again + " while this server ran; stop this server"}
+}
+
+// checkTables turns the error of a statement that did not fit the tables into that of
+// a database that was handed back, if it was.
+func (s *Store) checkTables(ctx context.Context, err error) error {
+	if s.exclusive || err == nil || !s.db.Dialect.Mismatch(err) {
+		return err
+	}
+	if has, lookErr := sqldb.HasTable(ctx, s.db.Dialect, s.db.Reader, "ledger_version"); lookErr != nil || has {
+		return err
+	}
+	return handedBack("")
+}
