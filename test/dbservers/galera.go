@@ -104,7 +104,7 @@ var (
 // MariaDB finds it out.
 func (g *galera) position(ctx context.Context, i *instance, args []string) ([]string, error) {
 	if _, err := os.Stat(filepath.Join(i.data, "sst_in_progress")); err == nil {
-		return nil, os.Remove(stateFile(i)) // its data are not complete: it needs all
+		return nil, os.RemoveAll(stateFile(i)) // its data are not complete: it needs all
 	}
 	state, err := os.ReadFile(stateFile(i))
 	if errors.Is(err, fs.ErrNotExist) || err == nil && !unknownPosition.Match(state) {
@@ -221,6 +221,9 @@ func (c *Cluster) Database(t testing.TB, name string) []string {
 	c.Nodes[0].Database(t, name)
 	var out []string
 	for _, s := range c.Nodes {
+		// This waits until the node has what the first one did.
+		_, err := s.word(t.Context(), "SET STATEMENT wsrep_sync_wait = 1 FOR SELECT 1")
+		testproc.Check(t, err)
 		out = append(out, s.DSN(name))
 	}
 	return out
@@ -285,11 +288,13 @@ func (c *Cluster) Bootstrap(t testing.TB, node int) {
 // switch fails. Tests reach all nodes. The nodes must have networks of their own.
 func (c *Cluster) Partition(t testing.TB, nodes ...int) {
 	t.Helper()
+	if c.networks == nil {
+		t.Fatal("the nodes of this cluster share a network: start it with Options.Networks")
+	}
 	testproc.Check(t, c.networks.split(t.Context(), nodes))
 }
 
 // Heal undoes Partition.
 func (c *Cluster) Heal(t testing.TB) {
-	t.Helper()
-	testproc.Check(t, c.networks.split(t.Context(), nil))
+	c.Partition(t)
 }

@@ -39,9 +39,11 @@ func (mariaDB) files(i *instance) []string {
 }
 
 func (m mariaDB) initialise(ctx context.Context, i *instance) error {
-	for _, program := range []string{mariadbd, installDB} {
-		if _, err := os.Stat(program); err != nil {
-			return missing(program, "mariadb-server-core")
+	for _, needed := range [][2]string{
+		{mariadbd, "mariadb-server-core"}, {installDB, "mariadb-server-core"}, {"/usr/bin/my_print_defaults", "mariadb-client-core"},
+	} {
+		if _, err := os.Stat(needed[0]); err != nil {
+			return missing(needed[0], needed[1])
 		}
 	}
 	// One statement in each line.

@@ -23,7 +23,9 @@ type Options struct {
 	// not answer is given up after 5 s; after 2 s with evs.keepalive_period=PT0.5S and
 	// evs.suspect_timeout=PT2S.
 	Provider []string
-	// Networks gives each node of a cluster a network of its own, for [Cluster.Partition].
+	// Networks gives each node of a cluster a network of its own, for [Cluster.Partition]. Without
+	// root the test is skipped, or fails where CI is set. While such a node starts, connections to
+	// it are made and wait, instead of being refused.
 	Networks bool
 }
 
@@ -113,8 +115,9 @@ func (s *Server) Stop(t testing.TB) {
 	if s.i.cmd == nil {
 		t.Fatalf("%s at %s is to stop, and does not run", s.i.kind, s.i.address)
 	}
-	testproc.Check(t, s.i.cmd.Process.Signal(s.i.kind.stopSignal()))
-	kill := time.AfterFunc(patience, func() { _ = s.i.cmd.Process.Kill() })
+	process := s.i.cmd.Process
+	testproc.Check(t, process.Signal(s.i.kind.stopSignal()))
+	kill := time.AfterFunc(patience, func() { _ = process.Kill() })
 	err := s.i.cmd.Wait()
 	s.i.cmd = nil
 	if !kill.Stop() || err != nil {
