@@ -161,7 +161,7 @@ oracle: packages-test ## Compare the bundled Placement with OpenStack's for TIME
 TREES ?= 1000
 HOSTS ?= 1000,5000,10000
 CONSUMERS ?= 200000
-.PHONY: bench-upstream bench-scale bench-claims bench-optimum
+.PHONY: bench-upstream bench-scale bench-claims bench-optimum bench-latency
 bench-upstream: packages-bench build ## Measure our Placement beside OpenStack's on MariaDB, with TREES (default 1000) trees of 7 and flat hosts.
 	@go run ./test/perf compare -trees $(TREES)
 bench-claims: packages-bench build ## Count the claims of 1, 4 and 16 clients that are refused, with limits of 1, 10 and 100, beside OpenStack's Placement.
@@ -170,6 +170,8 @@ bench-scale: build ## Measure our Placement alone as hosts (HOSTS=1000,5000,1000
 	@go run ./test/perf grow -hosts $(HOSTS) -consumers $(CONSUMERS)
 bench-optimum: build ## Measure our Placement beside a bare net/http server with the same answers, whose writes are an append and an fsync.
 	@go run ./test/perf optimum -trees $(TREES)
+bench-latency: build ## Measure how long candidates take at 10,000 hosts of 7 providers while 100 writes a second go on, beside a bare server.
+	@go run ./test/perf latency
 
 .PHONY: conformance
 conformance: build ## Run Placement's own API cases against the bundled server (needs CONFORMANCE=DIR with the runner).

@@ -33,9 +33,7 @@ func grow(ctx context.Context, s settings) error {
 		"hosts x providers", "consumers", "candidates: CPU ms, no limit", "limit=1000", "limit=100", "limit=10", "claim: PUT and DELETE", "PUT inventories", "4 GETs",
 		"load: requests/s", "PSS MiB", "database MiB", "start s", "start: CPU s", "PSS MiB after",
 	}}
-	loaded := table{head: []string{
-		"hosts x providers", "consumers", "writes/s going on", "candidates limit=1000: p50 ms", "p99", "longest", "answers", "CPU ms of both, a second",
-	}}
+	loaded := latencyTable()
 	crowded := table{head: []string{"hosts x providers", "consumers", "operation", "clients", "p50 ms", "p99", "longest", "a second", "CPU ms", "refused"}}
 	for i, sh := range shapes {
 		if err := s.growTo(ctx, filepath.Join(s.state, fmt.Sprint(i)), sh, sh.hosts == largest, &t, &loaded, &crowded); err != nil {
@@ -94,7 +92,7 @@ func (s *settings) growTo(ctx context.Context, dir string, sh shape, isLargest b
 		if err := s.crowd(ctx, ours, data, name, sh.consumers, crowded); err != nil {
 			return err
 		}
-		if err := s.underWrites(ctx, ours, data, name, sh.consumers, loaded); err != nil {
+		if err := s.underWrites(ctx, ours, nil, data, name, sh.consumers, loaded); err != nil {
 			return err
 		}
 	}
@@ -139,51 +137,5 @@ func (s *settings) crowd(ctx context.Context, ours *peer, data *nestedData, name
 			t.add(name, fmt.Sprint(consumers), op.name, fmt.Sprint(clients), ms(one.at(50)), ms(one.at(99)), ms(one.at(100)), rate(one.rate()), ms(one.cpuEach()), errorsOf(one))
 		}
 	}
-	return nil
-}
-
-// writesPerSecond go on while candidates are asked for.
-const writesPerSecond = 100
-
-// underWrites asks for candidates, one request after the other, while inventories are written at a
-// steady rate.
-func (s *settings) underWrites(ctx context.Context, ours *peer, data *nestedData, name string, consumers int, t *table) error {
-	op := candidates("candidates, nested", NestedQuery, 1000, 1000, 0)
-	if s.only != nil && !s.only.MatchString(op.name) {
-		return nil
-	}
-	say("%s, %d consumers: %s while %d writes a second go on", name, consumers, op.name, writesPerSecond)
-	writing, stop := context.WithCancel(ctx)
-	defer stop()
-	st, err := data.inventoryWrites().begin(ctx, NewClient(ours.URL, several), 0)
-	if err != nil {
-		return err
-	}
-	written, failed := 0, make(chan error, 1)
-	begin := time.Now()
-	go func() {
-		tick := time.NewTicker(time.Second / writesPerSecond)
-		defer tick.Stop()
-		for {
-			select {
-			case <-writing.Done():
-				failed <- nil
-				return
-			case <-tick.C:
-			}
-			if _, err := st.do(ctx); err != nil {
-				failed <- err
-				return
-			}
-			written++
-		}
-	}()
-	one, err := measure(ctx, ours, op, 1, op.ours, max(s.atLeast, 10*time.Second))
-	stop()
-	if err := errors.Join(err, <-failed); err != nil {
-		return err
-	}
-	t.add(name, fmt.Sprint(consumers), rate(float64(written)/time.Since(begin).Seconds()), ms(one.at(50)), ms(one.at(99)),
-		ms(one.at(100)), fmt.Sprint(one.done), rate(float64(one.cpu.Milliseconds())/one.wall.Seconds()))
 	return nil
 }

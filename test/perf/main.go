@@ -41,7 +41,7 @@ func main() {
 }
 
 func run(ctx context.Context, args []string) (err error) {
-	usage := errors.New("usage: perf compare|contend|grow|optimum [flags]")
+	usage := errors.New("usage: perf compare|contend|grow|latency|optimum [flags]")
 	if len(args) == 0 {
 		return usage
 	}
@@ -69,6 +69,9 @@ func run(ctx context.Context, args []string) (err error) {
 	case "optimum":
 		work = optimum
 		flags.IntVar(&s.trees, "trees", 1000, "trees of 7 providers")
+	case "latency":
+		work = latency
+		flags.IntVar(&s.trees, "hosts", 10000, "hosts of 7 providers")
 	case "grow":
 		work = grow
 		flags.IntVar(&s.consumers, "consumers", 200_000, "consumers that the largest number of hosts has in the end")
