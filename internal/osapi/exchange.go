@@ -113,10 +113,10 @@ func (x *Exchange) Send(status int, body []byte, more ...[]byte) {
 	}
 }
 
-// writeParts writes the rest of a body in pieces of some 64 KiB, which stay in the processor's
+// writeParts writes the rest of a body in pieces of some 256 KiB, which stay in the processor's
 // cache and need no buffer for the whole body. Large parts are written as they are.
 func (x *Exchange) writeParts(parts [][]byte) {
-	const atOnce, large = 64 << 10, 32 << 10
+	const atOnce, large = 256 << 10, 32 << 10
 	if len(parts) == 0 {
 		return
 	}
