@@ -21,7 +21,16 @@ import (
 )
 
 func newCells() *cobra.Command {
-	cmd := group("cells", "Serve a Nova-compatible compute API over cells", newCellsAPI(), newCellsServe(), newCellsManage(), newBackup(cellStored()), newRestore(cellStored()), newCheck(cellStored()))
+	cmd := group(
+		"cells",
+		"Serve a Nova-compatible compute API over cells",
+		newCellsAPI(),
+		newCellsServe(),
+		newCellsManage(),
+		newBackup(cellStored()),
+		newRestore(cellStored()),
+		newCheck(cellStored()),
+	)
 	cmd.Long = "Serve a Nova-compatible compute API over cells: `cells api` serves the API, `cells serve` serves one cell, and `cells manage`\n" +
 		"registers cells with the API. `cells backup` copies the database of a cell. Agents find their cell by [cell_client]."
 	return cmd

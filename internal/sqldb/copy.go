@@ -110,8 +110,13 @@ func (s *Schema) tables(ctx context.Context) (out []table, err error) {
 			continue
 		}
 		t := table{name: name}
-		t.columns, err = All(ctx, db, func(row Row) (c column, err error) { err = row.Scan(&c.name, &c.kind, &c.self); return c, err },
-			`SELECT c.name, UPPER(c.type), EXISTS (SELECT 1 FROM pragma_foreign_key_list(?1) f WHERE f."from" = c.name AND f."table" = ?1) FROM pragma_table_info(?1) c ORDER BY c.cid`, name)
+		t.columns, err = All(
+			ctx,
+			db,
+			func(row Row) (c column, err error) { err = row.Scan(&c.name, &c.kind, &c.self); return c, err },
+			`SELECT c.name, UPPER(c.type), EXISTS (SELECT 1 FROM pragma_foreign_key_list(?1) f WHERE f."from" = c.name AND f."table" = ?1) FROM pragma_table_info(?1) c ORDER BY c.cid`,
+			name,
+		)
 		if err != nil {
 			return nil, err
 		}
@@ -355,6 +360,10 @@ func (d *Dialect) renumber(ctx context.Context, tx *sql.Tx, t table) error {
 	if err != nil || !sequence.Valid {
 		return err
 	}
-	_, err = tx.ExecContext(ctx, "SELECT setval(CAST(? AS regclass), GREATEST((SELECT COALESCE(MAX(id), 0) FROM "+t.name+"), 1), (SELECT COUNT(*) > 0 FROM "+t.name+"))", sequence.String)
+	_, err = tx.ExecContext(
+		ctx,
+		"SELECT setval(CAST(? AS regclass), GREATEST((SELECT COALESCE(MAX(id), 0) FROM "+t.name+"), 1), (SELECT COUNT(*) > 0 FROM "+t.name+"))",
+		sequence.String,
+	)
 	return err
 }

@@ -43,7 +43,10 @@ func openReader(ctx context.Context, a Address, o Options) (*DB, error) {
 	db.Reader = db.pool(1)
 	has, err := o.Schema.version(ctx, db.Dialect, db.Reader)
 	if newest := o.Schema.Newest(); err == nil && has != newest {
-		err = &Error{Kind: ErrSchema, Hint: fmt.Sprintf("it has had %d steps of the schema, and this program knows %d: upgrade the database, or use the program of its version", has, newest)}
+		err = &Error{
+			Kind: ErrSchema,
+			Hint: fmt.Sprintf("it has had %d steps of the schema, and this program knows %d: upgrade the database, or use the program of its version", has, newest),
+		}
 	}
 	if err != nil {
 		return nil, errors.Join(db.Explain(ctx, op, err), db.Close())

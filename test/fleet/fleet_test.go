@@ -11,6 +11,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/resourcetracker"
+	"github.com/compute-agent/compute-agent/test/dbservers"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -50,7 +51,14 @@ func TestFleet(t *testing.T) {
 	if *serverURLs != "" {
 		f.servers = given(t)
 	} else {
-		f.servers = start(t, f, *serverCount, *database, !slices.Contains(phases, phaseCreate))
+		dsn := *database
+		switch dsn {
+		case "mariadb":
+			dsn = dbservers.StartMariaDB(t, dbservers.Options{Durable: true}).Database(t, "fleet")
+		case "postgresql":
+			dsn = dbservers.StartPostgreSQL(t, dbservers.Options{Durable: true}).Database(t, "fleet")
+		}
+		f.servers = start(t, f, *serverCount, dsn, !slices.Contains(phases, phaseCreate))
 	}
 	f.live(t, phases)
 }
@@ -61,6 +69,15 @@ func TestFleetOnLoadedTrees(t *testing.T) {
 	f := newFleet(t, 20)
 	f.servers = start(t, f, 1, "", true)
 	f.live(t, []string{phaseRestart})
+}
+
+// TestFleetOnOneDatabase: two servers share a database. Each request of an agent is sent to the
+// other server than the one before, and finds what that one acknowledged.
+func TestFleetOnOneDatabase(t *testing.T) {
+	f := newFleet(t, 20)
+	f.balance = balanceRequests
+	f.servers = start(t, f, 2, dbservers.MariaDB(t), false)
+	f.live(t, []string{phaseCreate, phaseRestart, phaseSteady})
 }
 
 // newFleet is a fleet without servers yet.

@@ -16,7 +16,7 @@ var (
 	firstAgent    = flag.Int("fleet.first", 0, "number of the first agent; fleets that report to the same servers at the same time need different agents")
 	providerCount = flag.Int("fleet.providers", 7, "resource providers of each agent")
 	serverCount   = flag.Int("fleet.servers", 2, "Placement servers to start")
-	database      = flag.String("fleet.database", "", "`DSN` of the database that they share; without one each has its own SQLite file, and its own agents")
+	database      = flag.String("fleet.database", "", "`DSN` of the database that they share; mariadb and postgresql start one; without it each has its own SQLite file, and its own agents")
 	serverURLs    = flag.String("fleet.url", "", "Placement servers to use instead, which share a database: `URLs` with commas")
 	serverPIDs    = flag.String("fleet.pid", "", "the processes of those servers and of their databases on this machine, whose CPU time and memory are shown: `PIDs` with commas")
 	configuration = flag.String("fleet.config", "", "configuration `FILE` of the agents, for credentials and timings")

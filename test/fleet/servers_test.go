@@ -16,6 +16,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/compute-agent/compute-agent/internal/processes"
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/store"
 	"github.com/compute-agent/compute-agent/providertree"
@@ -25,7 +26,24 @@ import (
 // servers are the Placement servers of a run.
 type servers struct {
 	urls, hosts []string
-	pids        []int // whose use is measured
+	pids        []int // of given servers and their databases, whose use is measured
+	started     bool  // by this process, as all that is below it
+}
+
+// processes are those whose use is measured.
+func (s *servers) processes(t *testing.T) (pids []int) {
+	t.Helper()
+	if !s.started {
+		return s.pids
+	}
+	all, err := processes.All()
+	check(t, err)
+	for _, p := range processes.Family(all, os.Getpid()) {
+		if p.PID != os.Getpid() && p.State != 'Z' {
+			pids = append(pids, p.PID)
+		}
+	}
+	return pids
 }
 
 // usage is what was used so far, by the servers and by the fleet.
@@ -37,11 +55,12 @@ type usage struct {
 
 func (f *fleet) usage(t *testing.T) usage {
 	t.Helper()
-	cpu, err := testproc.CPU(f.servers.pids...)
+	pids := f.servers.processes(t)
+	cpu, err := testproc.CPU(pids...)
 	check(t, err)
 	own, err := testproc.CPU(os.Getpid())
 	check(t, err)
-	memory, err := testproc.MemoryOf(f.servers.pids...)
+	memory, err := testproc.MemoryOf(pids...)
 	check(t, err)
 	return usage{cpu: cpu, own: own, memory: memory, connections: f.connections.Load(), probes: f.probes.Load()}
 }
@@ -77,7 +96,7 @@ func start(t *testing.T, f *fleet, n int, dsn string, loaded bool) *servers {
 	empty := filepath.Join(t.TempDir(), "empty.toml")
 	check(t, os.WriteFile(empty, nil, 0o600))
 	check(t, binaries.Build())
-	s := &servers{}
+	s := &servers{started: true}
 	for i := range n {
 		state := filepath.Join(t.TempDir(), "state")
 		check(t, os.Mkdir(state, 0o700))
@@ -86,7 +105,7 @@ func start(t *testing.T, f *fleet, n int, dsn string, loaded bool) *servers {
 			"--runtime-dir", filepath.Join(testproc.SocketDir(t), "run"),
 		}
 		if dsn != "" {
-			args = append(args, "--database", dsn)
+			args = append(args, "--database", withoutPassword(t, dsn))
 		} else if loaded {
 			begin := time.Now()
 			check(t, load(t.Context(), filepath.Join(state, "placement.db"), f.agents, func(a *agent) bool { return a.number%n == i }))
@@ -105,9 +124,26 @@ func start(t *testing.T, f *fleet, n int, dsn string, loaded bool) *servers {
 		check(t, err)
 		t.Logf("server %d: started in %.2f s, RSS %d MiB", i, time.Since(begin).Seconds(), memory.RSS>>20)
 		s.add(t, "http://"+line.Address)
-		s.pids = append(s.pids, p.Pid())
 	}
 	return s
+}
+
+// withoutPassword moves the password of a DSN into a file.
+func withoutPassword(t *testing.T, dsn string) string {
+	t.Helper()
+	at, err := url.Parse(dsn)
+	check(t, err)
+	password, has := at.User.Password()
+	if !has {
+		return dsn
+	}
+	file := filepath.Join(t.TempDir(), "password")
+	check(t, os.WriteFile(file, []byte(password), 0o600))
+	at.User = url.User(at.User.Username())
+	options := at.Query()
+	options.Set("password_file", file)
+	at.RawQuery = options.Encode()
+	return at.String()
 }
 
 // load writes the trees of agents into a new SQLite database, as these would report them.
