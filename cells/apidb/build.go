@@ -13,24 +13,30 @@ import (
 )
 
 // CreateServers implements [Store]. All servers are of one project. check must not use the store:
-// it runs under the write lock, so that what it allows is still allowed when it is written.
+// it runs under the write lock, so that what it allows is still allowed when it is written, and in
+// a database of servers perhaps more than once.
 // Mappings and build requests are of the time that the servers were made at, so that an answer from
 // here and one from the cell say the same.
 //
-// Cost: one fsync; with check the count of a project; three rows for each server.
+// Cost: one fsync; with check the count of a project; three rows for each server, 50 a statement.
 func (s *DB) CreateServers(ctx context.Context, servers []RequestSpec, check func(Counts) error) error {
 	if len(servers) == 0 {
 		return nil
 	}
 	project := servers[0].ProjectID
+	seen := make(map[string]bool, len(servers))
 	for _, r := range servers {
 		if r.UUID == "" || r.ProjectID != project || project == "" {
 			return fmt.Errorf("server %q of project %q among those of project %q: %w", r.UUID, r.ProjectID, project, ErrInvalid)
 		}
+		if seen[r.UUID] {
+			return fmt.Errorf("server %s, asked for twice: %w", r.UUID, ErrExists)
+		}
+		seen[r.UUID] = true
 	}
 	return s.write(ctx, "creating servers", func(tx *sql.Tx) error {
 		if check != nil {
-			has, err := countProject(ctx, tx, project, nil)
+			has, err := s.countProject(ctx, tx, project, nil)
 			if err != nil {
 				return err
 			}
@@ -38,40 +44,43 @@ func (s *DB) CreateServers(ctx context.Context, servers []RequestSpec, check fun
 				return err
 			}
 		}
-		for _, r := range servers {
-			if err := s.createServer(ctx, tx, r); err != nil {
-				return err
-			}
-		}
-		return nil
+		return s.createServers(ctx, tx, servers)
 	})
 }
 
-func (s *DB) createServer(ctx context.Context, tx *sql.Tx, r RequestSpec) error {
-	spec, err := text(r.Kept())
-	if err != nil {
-		return fmt.Errorf("the specification of server %s: %w", r.UUID, err)
+func (s *DB) createServers(ctx context.Context, tx *sql.Tx, servers []RequestSpec) error {
+	uuids := make([]string, 0, len(servers))
+	var instances, specs, builds [][]any
+	for _, r := range servers {
+		spec, err := text(r.Kept())
+		if err != nil {
+			return fmt.Errorf("the specification of server %s: %w", r.UUID, err)
+		}
+		instance, err := text(r.Server)
+		if err != nil {
+			return fmt.Errorf("server %s: %w", r.UUID, err)
+		}
+		created := s.momentOr(r.CreatedAt)
+		uuids = append(uuids, r.UUID)
+		instances = append(instances, []any{r.UUID, r.ProjectID, r.UserID, false, created})
+		specs = append(specs, []any{r.UUID, r.Flavor.VCPUs, r.Flavor.MemoryMB, spec})
+		builds = append(builds, []any{r.UUID, r.ProjectID, created, instance})
 	}
-	instance, err := text(r.Server)
-	if err != nil {
-		return fmt.Errorf("server %s: %w", r.UUID, err)
+	taken, found, err := sqldb.One(ctx, tx, sqldb.Value[string],
+		"SELECT instance_uuid FROM instance_mappings WHERE instance_uuid IN ("+s.kit.Dialect.Texts+") LIMIT 1", sqldb.List(uuids))
+	switch {
+	case err != nil:
+		return err
+	case found:
+		return fmt.Errorf("server %s: %w", taken, ErrExists)
 	}
-	created := s.momentOr(r.CreatedAt)
-	made, err := sqldb.Exec(ctx, tx, `INSERT INTO instance_mappings (instance_uuid, project_id, user_id, queued_for_delete, created_at) VALUES (?, ?, ?, 0, ?)`+
-		s.kit.Dialect.Upsert("instance_uuid"), r.UUID, r.ProjectID, r.UserID, created)
-	if err != nil {
+	if err := insertAll(ctx, tx, "instance_mappings (instance_uuid, project_id, user_id, queued_for_delete, created_at)", instances); err != nil {
 		return err
 	}
-	if made == 0 {
-		return fmt.Errorf("server %s: %w", r.UUID, ErrExists)
-	}
-	if _, err := sqldb.Exec(ctx, tx, "INSERT INTO request_specs (instance_uuid, vcpus, memory_mb, spec) VALUES (?, ?, ?, ?)",
-		r.UUID, r.Flavor.VCPUs, r.Flavor.MemoryMB, spec); err != nil {
+	if err := insertAll(ctx, tx, "request_specs (instance_uuid, vcpus, memory_mb, spec)", specs); err != nil {
 		return err
 	}
-	_, err = sqldb.Exec(ctx, tx, "INSERT INTO build_requests (instance_uuid, project_id, created_at, instance) VALUES (?, ?, ?, ?)",
-		r.UUID, r.ProjectID, created, instance)
-	return err
+	return insertAll(ctx, tx, "build_requests (instance_uuid, project_id, created_at, instance)", builds)
 }
 
 // A build request has the server, and its specification the host and node that are forced.
@@ -138,7 +147,7 @@ func placementOf(ctx context.Context, tx *sql.Tx, uuid string) (placement, error
 	p, _, err := sqldb.One(ctx, tx, func(row sqldb.Row) (p placement, err error) {
 		err = row.Scan(&p.cell, &p.wanted)
 		return p, err
-	}, `SELECT COALESCE(m.cell_id, 0), b.id IS NOT NULL FROM instance_mappings m LEFT JOIN build_requests b ON b.instance_uuid = m.instance_uuid
+	}, `SELECT COALESCE(m.cell_id, 0), CASE WHEN b.id IS NULL THEN 0 ELSE 1 END FROM instance_mappings m LEFT JOIN build_requests b ON b.instance_uuid = m.instance_uuid
 		WHERE m.instance_uuid = ?`, uuid)
 	return p, err
 }

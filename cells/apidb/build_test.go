@@ -15,14 +15,14 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 )
 
-// counts of rows, as told by the file itself.
-func rowCounts(t testing.TB, s *apidb.DB) string {
+// rowCounts counts rows in the database itself.
+func rowCounts(t testing.TB, s database) string {
 	t.Helper()
-	return ask(t, s.Path(), "SELECT (SELECT COUNT(*) FROM instance_mappings), (SELECT COUNT(*) FROM request_specs), (SELECT COUNT(*) FROM build_requests), (SELECT COUNT(*) FROM claims)")[0]
+	return ask(t, s.name, "SELECT (SELECT COUNT(*) FROM instance_mappings), (SELECT COUNT(*) FROM request_specs), (SELECT COUNT(*) FROM build_requests), (SELECT COUNT(*) FROM claims)")[0]
 }
 
-func TestCreateServers(t *testing.T) {
-	s := fresh(t)
+func testCreateServers(t *testing.T, e engine) {
+	s := e.fresh(t)
 	a, b := at(server("a", "p"), start.Add(time.Second)), server("b", "p")
 	must(t, s.CreateServers(ctx, nil, func(apidb.Counts) error { return errors.New("never asked") }))
 	must(t, s.CreateServers(ctx, []apidb.RequestSpec{a, b}, nil))
@@ -59,8 +59,8 @@ func TestCreateServers(t *testing.T) {
 	}
 }
 
-func TestCreateServersCheck(t *testing.T) {
-	s := fresh(t)
+func testCreateServersCheck(t *testing.T, e engine) {
+	s := e.fresh(t)
 	withCells(t, s, 1)
 	placed(t, s, server("a", "p"), cellUUID(1))
 	placed(t, s, server("z", "q"), cellUUID(1))
@@ -78,16 +78,17 @@ func TestCreateServersCheck(t *testing.T) {
 	}
 }
 
-// TestQuotaIsExact: of many boots at the same time, as many pass as the quota has capacity for.
-func TestQuotaIsExact(t *testing.T) {
-	s := fresh(t)
+// testQuotaIsExact: of many boots at the same time, as many pass as the quota has capacity for.
+func testQuotaIsExact(t *testing.T, e engine) {
+	processes := e.processes(t)
+	s := processes[0]
 	const quota, tries = 7, 30
 	over := errors.New("over quota")
 	var wg sync.WaitGroup
 	results := make(chan error, tries)
 	for i := range tries {
 		wg.Go(func() {
-			results <- s.CreateServers(ctx, []apidb.RequestSpec{server(fmt.Sprint("s", i), "p")}, func(c apidb.Counts) error {
+			results <- processes[i%len(processes)].CreateServers(ctx, []apidb.RequestSpec{server(fmt.Sprint("s", i), "p")}, func(c apidb.Counts) error {
 				if c.Instances >= quota {
 					return over
 				}
@@ -110,8 +111,8 @@ func TestQuotaIsExact(t *testing.T) {
 	}
 }
 
-func TestLifeOfABuild(t *testing.T) {
-	s := fresh(t)
+func testLifeOfABuild(t *testing.T, e engine) {
+	s := e.fresh(t)
 	withCells(t, s, 2)
 	must(t, s.CreateServers(ctx, []apidb.RequestSpec{server("a", "p")}, nil))
 	must(t, s.Claim(ctx, apidb.Claim{InstanceUUID: "a", NodeUUID: "n1", CellUUID: cellUUID(1)}))
@@ -148,9 +149,9 @@ func TestLifeOfABuild(t *testing.T) {
 	wantError(t, "abandoning, late", s.AbandonBuild(ctx, "a"), apidb.ErrPlaced)
 }
 
-// TestBuiltInCell0: the claim outlives the build, and late repetitions of its end.
-func TestBuiltInCell0(t *testing.T) {
-	s := fresh(t)
+// testBuiltInCell0: the claim outlives the build, and late repetitions of its end.
+func testBuiltInCell0(t *testing.T, e engine) {
+	s := e.fresh(t)
 	withCells(t, s, 1)
 	must(t, s.CreateServers(ctx, []apidb.RequestSpec{server("a", "p")}, nil))
 	claim := apidb.Claim{InstanceUUID: "a", NodeUUID: "n1", CellUUID: cellUUID(1), CreatedAt: start}
@@ -164,8 +165,8 @@ func TestBuiltInCell0(t *testing.T) {
 	wants[[]apidb.Claim](t, "claims")(s.Claims(ctx, start.Add(time.Millisecond)))([]apidb.Claim{claim})
 }
 
-func TestAbandonBuild(t *testing.T) {
-	s := fresh(t)
+func testAbandonBuild(t *testing.T, e engine) {
+	s := e.fresh(t)
 	withCells(t, s, 1)
 	must(t, s.CreateServers(ctx, []apidb.RequestSpec{server("a", "p")}, nil))
 	claim := apidb.Claim{InstanceUUID: "a", NodeUUID: "n1", CellUUID: cellUUID(1), CreatedAt: start}

@@ -38,7 +38,7 @@ func (s *DB) CreateCell(ctx context.Context, c Cell) (Cell, error) {
 		if err := refuseSame(ctx, tx, c, 0); err != nil {
 			return err
 		}
-		c.ID, _, err = sqldb.One(ctx, tx, sqldb.Value[int64], "INSERT INTO cell_mappings (uuid, name, url, disabled, created_at) VALUES (?, ?, ?, ?, ?) RETURNING id",
+		c.ID, err = s.kit.Dialect.Insert(ctx, tx, "INSERT INTO cell_mappings (uuid, name, url, disabled, created_at) VALUES (?, ?, ?, ?, ?)",
 			c.UUID, c.Name, c.URL, c.Disabled, timeIn(s.now()))
 		return err
 	})
@@ -66,10 +66,19 @@ func (s *DB) UpdateCell(ctx context.Context, c Cell) error {
 	})
 }
 
+// How long the texts of a cell may be, in bytes.
+const (
+	maxUUID = 36
+	maxName = 255
+	maxURL  = 512
+)
+
 func validCell(c Cell) error {
 	switch {
 	case c.Name == "" || c.URL == "":
 		return fmt.Errorf("a cell needs a name and a URL: %w", ErrInvalid)
+	case len(c.UUID) > maxUUID || len(c.Name) > maxName || len(c.URL) > maxURL:
+		return fmt.Errorf("a cell has a uuid of at most %d bytes, a name of at most %d, and a URL of at most %d: %w", maxUUID, maxName, maxURL, ErrInvalid)
 	case c.IsCell0() && c.Disabled:
 		return fmt.Errorf("cell0 cannot be disabled, nothing is ever scheduled to it: %w", ErrInvalid)
 	}
@@ -136,7 +145,7 @@ func (s *DB) DeleteCell(ctx context.Context, uuid string, force bool) error {
 			query string
 		}{
 			{&hosts, "SELECT COUNT(*) FROM host_mappings WHERE cell_id = ?"},
-			{&living, "SELECT COUNT(*) FROM instance_mappings WHERE cell_id = ? AND queued_for_delete IS NOT 1"},
+			{&living, "SELECT COUNT(*) FROM instance_mappings WHERE cell_id = ? AND (queued_for_delete IS NULL OR queued_for_delete = 0)"},
 			{&servers, "SELECT COUNT(*) FROM instance_mappings WHERE cell_id = ?"},
 		} {
 			if err := tx.QueryRowContext(ctx, count.query, id).Scan(count.into); err != nil {
@@ -199,15 +208,7 @@ func (s *DB) mapNode(ctx context.Context, tx *sql.Tx, n Node) error {
 	case found && host.cell != cell:
 		return hostElsewhere(ctx, tx, n.Host, host.cell, cell)
 	case !found:
-		host.id, _, err = sqldb.One(
-			ctx,
-			tx,
-			sqldb.Value[int64],
-			"INSERT INTO host_mappings (host, cell_id, created_at) VALUES (?, ?, ?) RETURNING id",
-			n.Host,
-			cell,
-			timeIn(s.now()),
-		)
+		host.id, err = s.kit.Dialect.Insert(ctx, tx, "INSERT INTO host_mappings (host, cell_id, created_at) VALUES (?, ?, ?)", n.Host, cell, timeIn(s.now()))
 		if err != nil {
 			return err
 		}

@@ -11,8 +11,8 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 )
 
-func TestCells(t *testing.T) {
-	s := fresh(t)
+func testCells(t *testing.T, e engine) {
+	s := e.fresh(t)
 	zero, err := s.CreateCell(ctx, apidb.Cell{UUID: apidb.Cell0UUID, Name: "cell0", URL: "unix:///run/cell0"})
 	must(t, err)
 	one, err := s.CreateCell(ctx, apidb.Cell{Name: "cell1", URL: "http://one"})
@@ -49,8 +49,8 @@ func TestCells(t *testing.T) {
 }
 
 // An id is never given again: a page by ids must not go on with another cell's.
-func TestCellIDsAreNotReused(t *testing.T) {
-	s := fresh(t)
+func testCellIDsAreNotReused(t *testing.T, e engine) {
+	s := e.fresh(t)
 	one, err := s.CreateCell(ctx, apidb.Cell{Name: "a", URL: "http://a"})
 	must(t, err)
 	must(t, s.DeleteCell(ctx, one.UUID, false))
@@ -61,8 +61,8 @@ func TestCellIDsAreNotReused(t *testing.T) {
 	}
 }
 
-func TestDeleteCell(t *testing.T) {
-	s := fresh(t)
+func testDeleteCell(t *testing.T, e engine) {
+	s := e.fresh(t)
 	withCells(t, s, 2)
 	wantError(t, "a cell that is not there", s.DeleteCell(ctx, "nowhere", true), apidb.ErrNotFound)
 	must(t, s.MapNodes(ctx, []apidb.Node{{UUID: "n1", Name: "n1", Host: "h1", CellUUID: cellUUID(1)}}))
@@ -87,16 +87,16 @@ func TestDeleteCell(t *testing.T) {
 }
 
 // A NULL queued_for_delete counts as living: such a server keeps its cell.
-func TestDeleteCellNotMigrated(t *testing.T) {
-	s := fresh(t)
+func testDeleteCellNotMigrated(t *testing.T, e engine) {
+	s := e.fresh(t)
 	withCells(t, s, 1)
 	placed(t, s, server("s1", "p"), cellUUID(1))
-	execute(t, s.Path(), "UPDATE instance_mappings SET queued_for_delete = NULL")
+	execute(t, s.name, "UPDATE instance_mappings SET queued_for_delete = NULL")
 	wantError(t, "force, with a server that is not migrated", s.DeleteCell(ctx, cellUUID(1), true), apidb.ErrInUse)
 }
 
-func TestNodes(t *testing.T) {
-	s := fresh(t)
+func testNodes(t *testing.T, e engine) {
+	s := e.fresh(t)
 	withCells(t, s, 2)
 	a := apidb.Node{UUID: "na", Name: "a", Host: "h1", CellUUID: cellUUID(1)}
 	b := apidb.Node{UUID: "nb", Name: "b", Host: "h1", CellUUID: cellUUID(1)}

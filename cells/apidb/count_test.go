@@ -8,9 +8,9 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 )
 
-// TestCountPending: a server is pending until it is built, and so is its claim.
-func TestCountPending(t *testing.T) {
-	s := fresh(t)
+// testCountPending: a server is pending until it is built, and so is its claim.
+func testCountPending(t *testing.T, e engine) {
+	s := e.fresh(t)
 	withCells(t, s, 1)
 	count := func(builds, claims int64) {
 		t.Helper()

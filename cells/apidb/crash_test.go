@@ -73,7 +73,7 @@ func storm(path, name string) error {
 	return <-errs
 }
 
-func boot(s *apidb.DB, uuid string, i int, say func(what, uuid string)) error {
+func boot(s apidb.Store, uuid string, i int, say func(what, uuid string)) error {
 	if err := s.CreateServers(ctx, []apidb.RequestSpec{server(uuid, "p")}, nil); err != nil {
 		return err
 	}

@@ -172,10 +172,10 @@ func TestDamage(t *testing.T) {
 	must(t, err)
 	_, err = io.Copy(io.NewOffsetWriter(f, 4096), strings.NewReader(strings.Repeat("\xA7\x13", int(info.Size()-4096)/2)))
 	must(t, errors.Join(err, f.Close()))
-	s, err = apidb.Open(ctx, path, apidb.Options{})
+	again, err := apidb.Open(ctx, path, apidb.Options{})
 	if err == nil {
-		_, err = s.Mappings(ctx, apidb.MappingFilter{})
-		_ = s.Close() // it may say again that the file is damaged
+		_, err = again.Mappings(ctx, apidb.MappingFilter{})
+		_ = again.Close() // it may say again that the file is damaged
 	}
 	wantError(t, "a damaged file", err, apidb.ErrUnavailable)
 	if err == nil || !strings.Contains(err.Error(), "restore a backup") {
@@ -187,7 +187,7 @@ func TestDamage(t *testing.T) {
 func TestDamagedRow(t *testing.T) {
 	s := fresh(t)
 	must(t, s.CreateServers(ctx, []apidb.RequestSpec{server("a", "p")}, nil))
-	execute(t, s.Path(), "UPDATE request_specs SET spec = '{'", "UPDATE build_requests SET instance = '['")
+	execute(t, s.name, "UPDATE request_specs SET spec = '{'", "UPDATE build_requests SET instance = '['")
 	_, err := s.RequestSpec(ctx, "a")
 	wantError(t, "specification", err, apidb.ErrUnavailable)
 	_, err = s.BuildRequests(ctx, "", 0)

@@ -3,7 +3,6 @@
 package apidb_test
 
 import (
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -12,9 +11,9 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 )
 
-// TestDatabasesOfCells: what is noted of one answer after the other, each asked for when all before
+// testDatabasesOfCells: what is noted of one answer after the other, each asked for when all before
 // was known.
-func TestDatabasesOfCells(t *testing.T) {
+func testDatabasesOfCells(t *testing.T, e engine) {
 	type saw struct {
 		epoch    string
 		revision int64
@@ -40,7 +39,7 @@ func TestDatabasesOfCells(t *testing.T) {
 		"accepted before it was ever seen": {{"a", 5, true, "a", 5, ""}, {"a", 4, false, "a", 5, "a"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := fresh(t)
+			s := e.fresh(t)
 			withCells(t, s, 1)
 			cell := cellUUID(1)
 			for i, step := range steps {
@@ -70,10 +69,10 @@ func TestDatabasesOfCells(t *testing.T) {
 	}
 }
 
-// TestOutOfOrderRevisionsAreIgnored: an answer that comes late, after others told of more, is no
+// testOutOfOrderRevisionsAreIgnored: an answer that comes late, after others told of more, is no
 // going back, and does not undo what was accepted.
-func TestOutOfOrderRevisionsAreIgnored(t *testing.T) {
-	s := fresh(t)
+func testOutOfOrderRevisionsAreIgnored(t *testing.T, e engine) {
+	s := e.fresh(t)
 	withCells(t, s, 1)
 	cell := cellUUID(1)
 	see := func(before apidb.CellDatabase, epoch string, revision int64) apidb.CellDatabase {
@@ -96,8 +95,8 @@ func TestOutOfOrderRevisionsAreIgnored(t *testing.T) {
 	}
 }
 
-func TestDatabasesOfCellsRefused(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "api.db")
+func testDatabasesOfCellsRefused(t *testing.T, e engine) {
+	path := e.empty(t)
 	since := time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC)
 	s := open(t, path, apidb.Options{Now: func() time.Time { return since }})
 	withCells(t, s, 2)

@@ -7,7 +7,10 @@ import (
 	"database/sql"
 	"encoding/json"
 	"fmt"
+	"math"
 	"net/http"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -26,7 +29,8 @@ type Options struct {
 	Logger zerolog.Logger
 }
 
-// DB implements [Store] in an SQL database. A write costs one fsync; readers do not wait for it.
+// DB implements [Store] in an SQL database. A write to a file costs one fsync, and readers do not
+// wait for it.
 type DB struct {
 	kit *sqldb.DB
 	now func() time.Time
@@ -34,33 +38,39 @@ type DB struct {
 
 var _ Store = (*DB)(nil)
 
-// Open opens the database file for service, and for this process alone. One that is not there is
-// made, with the whole schema; one that lacks steps of the schema is refused with ErrSchema and
-// what to do. Errors are *[sqldb.Error].
-func Open(ctx context.Context, path string, o Options) (*DB, error) {
-	return open(ctx, path, o, schema("stop the compute API where it still runs, keep a copy, and run `compute-agent cells manage db upgrade`"))
+// olderHint is what to do about a database that lacks steps of the schema.
+const olderHint = "keep a copy, and run `compute-agent cells manage db upgrade`; a compute API that still uses a database file has to be stopped first"
+
+// Open opens a database for service, by the path of a file or the DSN of servers, as
+// [sqldb.ParseAddress] reads it. A file is for this process alone, and made when it is not there; a
+// database of servers has to be there, and several processes may use it. One without tables gets
+// the whole schema; one that lacks steps of it is refused with ErrSchema and what to do. Errors are
+// *[sqldb.Error].
+func Open(ctx context.Context, name string, o Options) (*DB, error) {
+	return open(ctx, name, o, schema(olderHint))
 }
 
 // OpenAndUpgrade is Open, but runs the steps of the schema that are missing.
-func OpenAndUpgrade(ctx context.Context, path string, o Options) (*DB, error) {
-	return open(ctx, path, o, schema(""))
+func OpenAndUpgrade(ctx context.Context, name string, o Options) (*DB, error) {
+	return open(ctx, name, o, schema(""))
 }
 
-func open(ctx context.Context, path string, o Options, s *sqldb.Schema) (*DB, error) {
+func open(ctx context.Context, name string, o Options, s *sqldb.Schema) (*DB, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	kit, err := sqldb.Open(ctx, path, sqldb.Options{Schema: s, MaxPages: o.MaxPages, Means: means, Logger: o.Logger})
+	kit, err := sqldb.Open(ctx, name, sqldb.Options{Schema: s, MaxPages: o.MaxPages, Means: means, Logger: o.Logger})
 	if err != nil {
 		return nil, err
 	}
 	return &DB{kit: kit, now: o.Now}, nil
 }
 
-// Path is where the file is, absolute and without symbolic links.
+// Path is where the file is, absolute and without symbolic links; or the address of a database of
+// servers, without its password.
 func (s *DB) Path() string { return s.kit.Path() }
 
-// Close closes the file. Closing it again does nothing.
+// Close closes the database. Closing it again does nothing.
 func (s *DB) Close() error { return s.kit.Close() }
 
 // SchemaVersion implements [Store].
@@ -78,7 +88,8 @@ func (s *DB) ServeBackup(w http.ResponseWriter, r *http.Request) { s.kit.ServeBa
 // AnswersAt notes the admin socket of the process beside the database.
 func (s *DB) AnswersAt(socket string) { s.kit.AnswersAt(socket) }
 
-// write runs f in a transaction that has no other writer beside it. An error of f undoes all.
+// write runs f in a transaction that has no other writer beside it. An error of f undoes all. In a
+// database of servers f may run more than once, so it must set its results each time.
 func (s *DB) write(ctx context.Context, op string, f func(*sql.Tx) error) error {
 	return s.kit.Write(ctx, op+" in", f)
 }
@@ -95,10 +106,27 @@ func (s *DB) failed(ctx context.Context, op string, err error) error {
 // limitOf is the LIMIT for a limit of which 0 is unlimited.
 func limitOf(limit int) int {
 	if limit <= 0 {
-		return -1
+		return math.MaxInt32
 	}
 	return limit
 }
+
+// batch is how many rows or values one statement has at most.
+const batch = 50
+
+// insertAll inserts rows into a table, as many in a statement as it may have.
+func insertAll(ctx context.Context, tx *sql.Tx, into string, rows [][]any) error {
+	for some := range slices.Chunk(rows, batch) {
+		one := "(" + marks(len(some[0])) + ")"
+		if _, err := sqldb.Exec(ctx, tx, "INSERT INTO "+into+" VALUES "+one+strings.Repeat(", "+one, len(some)-1), slices.Concat(some...)...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// marks are n parameters.
+func marks(n int) string { return strings.TrimSuffix(strings.Repeat("?, ", n), ", ") }
 
 func timeIn(t time.Time) int64  { return t.UnixMicro() }
 func timeOut(t int64) time.Time { return time.UnixMicro(t).UTC() }

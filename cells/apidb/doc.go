@@ -7,14 +7,16 @@
 // The API shows servers of a cell that is down from here and nowhere else. Therefore a mapping and
 // a request spec are written before a server is inserted into a cell.
 //
-// [Store] is what the rest of the program uses; [Open] opens a SQLite file, with a write-ahead log
-// and one fsync for each commit before it is acknowledged. What belongs together is one method and
-// one transaction, so that a process may end between any two calls.
+// [Store] is what the rest of the program uses; [Open] opens a SQLite file, for one process, or a
+// database of MariaDB, MySQL or PostgreSQL servers, which several processes may use at the same
+// time. What belongs together is one method and one transaction, so that a process may end between
+// any two calls. All writers of a database take turns.
 //
-// The schema has numbered steps (sql/). A new or empty file gets all of them. A file that lacks
-// some is opened by [OpenAndUpgrade] and [Migrate] only, so that a service does not upgrade it by
-// accident. The file is marked as this program's (application_id); a file of another program is
-// rejected and left unchanged.
+// The schema has numbered steps (sql/), the same for all engines. A new or empty database gets all
+// of them. One that lacks some is opened by [OpenAndUpgrade] and [Migrate] only, so that a service
+// does not upgrade it by accident. The file is marked as this program's (application_id), and in a
+// database of servers there is the table api_schema; a database of another program is rejected and
+// left unchanged.
 //
 // If the disk fails during the fsync of a commit, the change may be there after a crash of the
 // machine although an error was returned.

@@ -3,9 +3,8 @@
 package apidb_test
 
 import (
-	"database/sql"
-	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
@@ -16,32 +15,44 @@ func filled(i int) string { return fmt.Sprintf("%08x-1111-4111-8111-000000000000
 
 // fill writes living servers of 100 projects, evenly over cells 1 to cells, by statements of its
 // own: a second later each.
-func fill(t testing.TB, path string, n, cells int) {
+func fill(t testing.TB, name string, n, cells int) {
 	t.Helper()
-	execute(t, path, fmt.Sprintf(`WITH RECURSIVE i(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM i WHERE i < %d)
-		INSERT INTO instance_mappings (instance_uuid, cell_id, project_id, user_id, queued_for_delete, created_at)
-		SELECT printf('%%08x-1111-4111-8111-000000000000', i), (SELECT id FROM cell_mappings WHERE name = 'cell' || (1 + i %% %d)), 'p' || ((i / %d) %% 100), 'u', 0,
-			%d + i * 1000000 FROM i`, n-1, cells, cells, start.UnixMicro()),
-		`INSERT INTO request_specs (instance_uuid, vcpus, memory_mb, spec) SELECT instance_uuid, 2, 512, '{"instance_uuid": "' || instance_uuid || '"}' FROM instance_mappings`)
+	ids := map[string]string{}
+	for _, row := range ask(t, name, "SELECT name, id FROM cell_mappings") {
+		cell, id, _ := strings.Cut(row, "|")
+		ids[cell] = id
+	}
+	var mappings, specs, statements []string
+	for i := range n {
+		mappings = append(mappings, fmt.Sprintf("('%s', %s, 'p%d', 'u', 0, %d)",
+			filled(i), ids[fmt.Sprint("cell", 1+i%cells)], i/cells%100, start.UnixMicro()+int64(i)*1000000))
+		specs = append(specs, fmt.Sprintf(`('%s', 2, 512, '{"instance_uuid": "%[1]s"}')`, filled(i)))
+		if len(specs) == 1000 || i == n-1 {
+			statements = append(
+				statements,
+				"INSERT INTO instance_mappings (instance_uuid, cell_id, project_id, user_id, queued_for_delete, created_at) VALUES "+strings.Join(mappings, ", "),
+				"INSERT INTO request_specs (instance_uuid, vcpus, memory_mb, spec) VALUES "+strings.Join(specs, ", "),
+			)
+			mappings, specs = nil, nil
+		}
+	}
+	execute(t, name, statements...)
 }
 
-// setQueued writes what no method does: NULL.
-func setQueued(path, uuid string, queued any) error {
-	return direct(path, "UPDATE instance_mappings SET queued_for_delete = ? WHERE instance_uuid = ?", queued, uuid)
+// setQueued writes what no method does: nil is NULL.
+func setQueued(name, uuid string, queued any) error {
+	return direct(name, settingQueued(uuid, queued))
+}
+
+func settingQueued(uuid string, queued any) string {
+	if queued == nil {
+		queued = "NULL"
+	}
+	return fmt.Sprintf("UPDATE instance_mappings SET queued_for_delete = %v WHERE instance_uuid = '%s'", queued, uuid)
 }
 
 // erase removes all servers.
-func erase(path string) error { return direct(path, "DELETE FROM instance_mappings") }
-
-func direct(path, statement string, args ...any) (err error) {
-	db, err := sql.Open("sqlite", "file:"+path+"?_pragma=busy_timeout(5000)&_pragma=foreign_keys(1)&_pragma=synchronous(OFF)")
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, db.Close()) }()
-	_, err = db.Exec(statement, args...)
-	return err
-}
+func erase(name string) error { return direct(name, "DELETE FROM instance_mappings") }
 
 // BenchmarkMappings lists the living servers of cells that are down: 100,000 rows in 50 cells.
 func BenchmarkMappings(b *testing.B) {

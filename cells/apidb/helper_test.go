@@ -7,15 +7,20 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"net/url"
 	"path/filepath"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/go-sql-driver/mysql"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/test/dbservers"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -31,28 +36,103 @@ type fatal interface {
 	Fatalf(format string, args ...any)
 }
 
-func open(t fatal, path string, o apidb.Options) *apidb.DB {
+// database is a store, and the name by which it was opened: of a file, or a DSN with a password.
+type database struct {
+	*apidb.DB
+	name string
+}
+
+func open(t fatal, name string, o apidb.Options) database {
 	t.Helper()
-	s, err := apidb.Open(ctx, path, o)
+	s, err := apidb.Open(ctx, name, o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return s
+	return database{s, name}
+}
+
+// engine is what a test of the store is run on.
+type engine struct {
+	shared bool
+	empty  func(t testing.TB) string // makes the name of a new database
 }
 
 // fresh is a new database with a clock that stands still.
-func fresh(t *testing.T) *apidb.DB {
+func (e engine) fresh(t *testing.T) database {
 	t.Helper()
-	s := open(t, filepath.Join(t.TempDir(), "api.db"), apidb.Options{Now: func() time.Time { return start }})
+	s := open(t, e.empty(t), apidb.Options{Now: func() time.Time { return start }})
 	t.Cleanup(func() { shut(t, s) })
 	return s
 }
 
-func shut(t testing.TB, s *apidb.DB) {
+// processes are stores of as many processes as may use one database: of servers, three, which all
+// find it empty.
+func (e engine) processes(t *testing.T) []database {
+	t.Helper()
+	name, n := e.empty(t), 1
+	if e.shared {
+		n = 3
+	}
+	made := make([]database, n)
+	var all sync.WaitGroup
+	for i := range made {
+		all.Go(func() {
+			s, err := apidb.Open(ctx, name, apidb.Options{})
+			if err != nil {
+				t.Error(err)
+			}
+			made[i] = database{s, name}
+		})
+	}
+	all.Wait()
+	if t.Failed() {
+		t.FailNow()
+	}
+	t.Cleanup(func() {
+		for _, s := range made {
+			shut(t, s)
+		}
+	})
+	return made
+}
+
+// sampled says whether a property is checked in the round of that number: on servers, in fewer.
+func (e engine) sampled(round int) bool { return !e.shared || round <= 15 }
+
+// fresh is a new file.
+func fresh(t *testing.T) database {
+	t.Helper()
+	return engine{empty: func(t testing.TB) string { return filepath.Join(t.TempDir(), "api.db") }}.fresh(t)
+}
+
+func shut(t testing.TB, s database) {
 	t.Helper()
 	if err := s.Close(); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestStore runs what holds for all databases on each engine.
+func TestStore(t *testing.T) {
+	dbservers.Each(t, func(t *testing.T, empty func(t testing.TB) string) {
+		e := engine{shared: !strings.HasSuffix(t.Name(), "/sqlite"), empty: empty}
+		for _, c := range []struct {
+			name string
+			test func(t *testing.T, e engine)
+		}{
+			{"Cells", testCells}, {"CellIDsAreNotReused", testCellIDsAreNotReused}, {"DeleteCell", testDeleteCell},
+			{"DeleteCellNotMigrated", testDeleteCellNotMigrated}, {"Nodes", testNodes},
+			{"DatabasesOfCells", testDatabasesOfCells}, {"OutOfOrderRevisionsAreIgnored", testOutOfOrderRevisionsAreIgnored},
+			{"DatabasesOfCellsRefused", testDatabasesOfCellsRefused},
+			{"CreateServers", testCreateServers}, {"CreateServersCheck", testCreateServersCheck}, {"QuotaIsExact", testQuotaIsExact},
+			{"LifeOfABuild", testLifeOfABuild}, {"BuiltInCell0", testBuiltInCell0}, {"AbandonBuild", testAbandonBuild}, {"CountPending", testCountPending},
+			{"OneDecision", testOneDecision}, {"NotDeletedByCellAndProject", testNotDeletedByCellAndProject}, {"Counts", testCounts}, {"Queued", testQueued},
+			{"Many", testMany}, {"MappingsAreMerged", testMappingsAreMerged}, {"Quotas", testQuotas}, {"Flavors", testFlavors},
+			{"FlavorChangesAtOnce", testFlavorChangesAtOnce}, {"Upgrade", testUpgrade},
+		} {
+			t.Run(c.name, func(t *testing.T) { c.test(t, e) })
+		}
+	})
 }
 
 var must = testproc.Check
@@ -83,7 +163,7 @@ func wantError(t testing.TB, what string, got, want error) {
 func cellUUID(n int) string { return fmt.Sprintf("%08d-0000-0000-0000-000000000000", n) }
 
 // withCells makes cell0 and some more.
-func withCells(t fatal, s *apidb.DB, n int) {
+func withCells(t fatal, s database, n int) {
 	t.Helper()
 	for i := range n + 1 {
 		if _, err := s.CreateCell(ctx, apidb.Cell{UUID: cellUUID(i), Name: fmt.Sprint("cell", i), URL: fmt.Sprintf("http://127.0.0.1:%d", 9000+i)}); err != nil {
@@ -107,51 +187,73 @@ func at(n apidb.RequestSpec, created time.Time) apidb.RequestSpec {
 }
 
 // placed makes a server that is in a cell.
-func placed(t fatal, s *apidb.DB, n apidb.RequestSpec, cell string) {
+func placed(t fatal, s database, n apidb.RequestSpec, cell string) {
 	t.Helper()
 	must(t, s.CreateServers(ctx, []apidb.RequestSpec{n}, nil))
 	must(t, s.Place(ctx, n.UUID, cell))
 	must(t, s.Built(ctx, n.UUID))
 }
 
-// execute runs statements on the file behind the store's back.
-func execute(t testing.TB, path string, statements ...string) {
-	t.Helper()
-	db, err := sql.Open("sqlite", "file:"+path+"?_pragma=busy_timeout(5000)")
-	must(t, err)
-	defer func() { must(t, db.Close()) }()
-	for _, s := range statements {
-		if _, err := db.Exec(s); err != nil {
-			t.Fatalf("%s: %v", s, err)
-		}
+// connect opens a database behind the store's back.
+func connect(name string) (*sql.DB, error) {
+	if path, is := strings.CutPrefix(name, "sqlite://"); is || !strings.Contains(name, "://") {
+		return sql.Open("sqlite", "file:"+path+"?_pragma=busy_timeout(5000)&_pragma=foreign_keys(1)&_pragma=synchronous(OFF)")
 	}
+	if strings.HasPrefix(name, "postgres://") {
+		return sql.Open("pgx", name)
+	}
+	u, err := url.Parse(name)
+	if err != nil {
+		return nil, err
+	}
+	cfg := mysql.NewConfig()
+	cfg.User, cfg.Net, cfg.Addr, cfg.DBName = u.User.Username(), "tcp", u.Host, strings.TrimPrefix(u.Path, "/")
+	cfg.Passwd, _ = u.User.Password()
+	return sql.Open("mysql", cfg.FormatDSN())
 }
 
-// ask returns the first column of a query's rows, or all columns as text.
-func ask(t testing.TB, path, query string, args ...any) (out []string) {
+// direct runs statements behind the store's back.
+func direct(name string, statements ...string) (err error) {
+	db, err := connect(name)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	for _, s := range statements {
+		if _, err := db.Exec(s); err != nil {
+			return fmt.Errorf("%.200s: %w", s, err)
+		}
+	}
+	return nil
+}
+
+func execute(t testing.TB, name string, statements ...string) {
 	t.Helper()
-	db, err := sql.Open("sqlite", "file:"+path+"?_pragma=busy_timeout(5000)")
+	must(t, direct(name, statements...))
+}
+
+// ask returns the rows of a query as text, with a line between the columns.
+func ask(t testing.TB, name, query string) (out []string) {
+	t.Helper()
+	db, err := connect(name)
 	must(t, err)
 	defer func() { must(t, db.Close()) }()
-	rows, err := db.Query(query, args...)
+	rows, err := db.Query(query)
 	must(t, err)
 	defer func() { _ = rows.Close() }()
 	columns, err := rows.Columns()
 	must(t, err)
 	for rows.Next() {
-		values := make([]any, len(columns))
+		values, into := make([]sql.NullString, len(columns)), make([]any, len(columns))
 		for i := range values {
-			values[i] = new(any)
+			into[i] = &values[i]
 		}
-		must(t, rows.Scan(values...))
-		line := ""
+		must(t, rows.Scan(into...))
+		line := make([]string, len(values))
 		for i, v := range values {
-			if i > 0 {
-				line += "|"
-			}
-			line += fmt.Sprint(*v.(*any))
+			line[i] = v.String
 		}
-		out = append(out, line)
+		out = append(out, strings.Join(line, "|"))
 	}
 	must(t, rows.Err())
 	return out

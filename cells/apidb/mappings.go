@@ -8,8 +8,8 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
+	"maps"
 	"slices"
-	"strings"
 
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 )
@@ -47,7 +47,7 @@ func (s *DB) Mapping(ctx context.Context, uuid string) (Mapping, error) {
 
 // MappingsOf implements [Store]. Cost: two look-ups for each server, in one question.
 func (s *DB) MappingsOf(ctx context.Context, uuids []string) (map[string]Mapping, error) {
-	found, err := sqldb.All(ctx, s.kit.Reader, scanMapping, mappings+"WHERE m.instance_uuid IN (SELECT value FROM json_each(?))", sqldb.List(uuids))
+	found, err := sqldb.All(ctx, s.kit.Reader, scanMapping, mappingsOf(s.kit.Dialect), sqldb.List(uuids))
 	if err != nil {
 		return nil, s.failed(ctx, "reading mappings", err)
 	}
@@ -60,51 +60,89 @@ func (s *DB) MappingsOf(ctx context.Context, uuids []string) (map[string]Mapping
 
 // Mappings implements [Store]. A cell that is not there has none.
 //
-// Cost: the living ones of each cell are read in the order of an index and merged, so that it is
-// the answer and one row for each cell, however many rows there are. Without Living, all mappings
-// of the cells (and project) are sorted.
+// Cost: the living ones of each cell are read in the order of an index, page by page, and merged,
+// so that it is the answer and a page for each cell, however many rows there are. Without Living,
+// all mappings of the cells (and project) are sorted.
 func (s *DB) Mappings(ctx context.Context, f MappingFilter) (out []Mapping, err error) {
 	err = s.read(ctx, "listing mappings", func(tx *sql.Tx) error {
 		cells, err := sqldb.All(ctx, tx, sqldb.Value[int64], "SELECT id FROM cell_mappings")
 		if f.CellUUIDs != nil {
-			cells, err = sqldb.All(ctx, tx, sqldb.Value[int64], "SELECT id FROM cell_mappings WHERE uuid IN (SELECT value FROM json_each(?))", sqldb.List(f.CellUUIDs))
+			cells, err = sqldb.All(ctx, tx, sqldb.Value[int64], "SELECT id FROM cell_mappings WHERE uuid IN ("+s.kit.Dialect.Texts+")", sqldb.List(f.CellUUIDs))
 		}
 		if err != nil {
 			return err
 		}
-		out, err = merged(ctx, tx, f, cells)
+		out, err = s.merged(ctx, tx, f, cells)
 		return err
 	})
 	return out, err
 }
 
-func mappingsQuery(f MappingFilter, cell int64) (query string, args []any) {
-	var b strings.Builder
-	b.WriteString(mappings + "WHERE m.cell_id = ? ")
-	args = append(args, cell)
-	if f.ProjectID != "" {
-		b.WriteString("AND m.project_id = ? ")
-		args = append(args, f.ProjectID)
+// living are conditions that together choose the servers that are not known to be deleted, of which
+// each is served by an index in the order of lists.
+func living(d *sqldb.Dialect) []string {
+	if d.PartialIndexes {
+		return []string{"m.queued_for_delete IS DISTINCT FROM 1"}
 	}
+	return []string{"m.queued_for_delete = 0", "m.queued_for_delete IS NULL"}
+}
+
+// mappingsOf selects the mappings of servers.
+func mappingsOf(d *sqldb.Dialect) string {
+	return mappings + "WHERE m.instance_uuid IN (" + d.Texts + ")"
+}
+
+// page is a query for mappings of one cell, in the order of lists, that go on after others.
+type page struct {
+	where string
+	args  []any
+	size  int
+}
+
+// pages are the pages whose merged rows are those of a filter, in some cells.
+func pages(d *sqldb.Dialect, f MappingFilter, cells []int64) (out []page) {
+	conditions := []string{""}
 	if f.Living {
-		b.WriteString("AND m.queued_for_delete IS NOT 1 ")
+		conditions = living(d)
 	}
-	b.WriteString("ORDER BY m.created_at DESC, m.instance_uuid LIMIT ?")
-	return b.String(), append(args, limitOf(f.Limit))
+	size := limitOf(f.Limit)
+	if f.Living { // else each page sorts all there is
+		size = min(size, max(leastPage, 2*f.Limit/max(len(cells), 1)))
+	}
+	for _, cell := range cells {
+		for _, condition := range conditions {
+			p := page{where: "WHERE m.cell_id = ?", args: []any{cell}, size: size}
+			if f.ProjectID != "" {
+				p.where, p.args = p.where+" AND m.project_id = ?", append(p.args, f.ProjectID)
+			}
+			if condition != "" {
+				p.where += " AND " + condition
+			}
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// leastPage is the least size of a page: a query costs as much as some rows do.
+const leastPage = 50
+
+// after is the query for the rows that come after one; nil: the first ones.
+func (p page) after(last *Mapping) (query string, args []any) {
+	query, args = mappings+p.where, slices.Clone(p.args)
+	if last != nil {
+		at := timeIn(last.CreatedAt)
+		query, args = query+" AND m.created_at <= ? AND (m.created_at < ? OR m.instance_uuid > ?)", append(args, at, at, last.InstanceUUID)
+	}
+	return query + " ORDER BY m.created_at DESC, m.instance_uuid LIMIT ?", append(args, p.size)
 }
 
 // merged reads the cells' mappings side by side.
-func merged(ctx context.Context, tx *sql.Tx, f MappingFilter, cells []int64) (out []Mapping, err error) {
+func (s *DB) merged(ctx context.Context, tx *sql.Tx, f MappingFilter, cells []int64) (out []Mapping, err error) {
 	var open streams
-	for _, cell := range cells {
-		query, args := mappingsQuery(f, cell)
-		rows, err := tx.QueryContext(ctx, query, args...)
-		if err != nil {
-			return nil, err
-		}
-		defer func() { _ = rows.Close() }() // Err says what went wrong
-		st := &stream{rows: rows}
-		more, err := st.advance()
+	for _, p := range pages(s.kit.Dialect, f, cells) {
+		st := &stream{page: p, more: true}
+		more, err := st.advance(ctx, tx)
 		if err != nil {
 			return nil, err
 		}
@@ -116,7 +154,10 @@ func merged(ctx context.Context, tx *sql.Tx, f MappingFilter, cells []int64) (ou
 	for len(open) > 0 && (f.Limit <= 0 || len(out) < f.Limit) {
 		first := open[0]
 		out = append(out, first.head)
-		more, err := first.advance()
+		if f.Limit > 0 && len(out) == f.Limit {
+			break
+		}
+		more, err := first.advance(ctx, tx)
 		if err != nil {
 			return nil, err
 		}
@@ -129,18 +170,31 @@ func merged(ctx context.Context, tx *sql.Tx, f MappingFilter, cells []int64) (ou
 	return out, nil
 }
 
-// stream is the mappings of one cell, in their order.
+// stream is the mappings of one page after the other, in their order.
 type stream struct {
-	rows *sql.Rows
+	page page
 	head Mapping
+	rest []Mapping // of the page that was read
+	more bool      // there may be another page
 }
 
-func (st *stream) advance() (more bool, err error) {
-	if !st.rows.Next() {
-		return false, st.rows.Err()
+func (st *stream) advance(ctx context.Context, tx *sql.Tx) (more bool, err error) {
+	if len(st.rest) == 0 && st.more {
+		var last *Mapping
+		if st.head.ID != 0 {
+			last = &st.head
+		}
+		query, args := st.page.after(last)
+		if st.rest, err = sqldb.All(ctx, tx, scanMapping, query, args...); err != nil {
+			return false, err
+		}
+		st.more = len(st.rest) == st.page.size
 	}
-	st.head, err = scanMapping(st.rows)
-	return err == nil, err
+	if len(st.rest) == 0 {
+		return false, nil
+	}
+	st.head, st.rest = st.rest[0], st.rest[1:]
+	return true, nil
 }
 
 // streams is a heap: the stream whose head is next of all is first.
@@ -184,14 +238,21 @@ func (s *DB) SetQueued(ctx context.Context, queued map[string]bool) error {
 		return nil
 	}
 	sides := map[bool][]string{}
-	for uuid, q := range queued {
-		sides[q] = append(sides[q], uuid)
+	for _, uuid := range slices.Sorted(maps.Keys(queued)) {
+		sides[queued[uuid]] = append(sides[queued[uuid]], uuid)
 	}
 	return s.write(ctx, "setting queued_for_delete", func(tx *sql.Tx) error {
+		at := timeIn(s.now())
 		for q, uuids := range sides {
-			if _, err := sqldb.Exec(ctx, tx, `UPDATE instance_mappings SET queued_for_delete = ?1, updated_at = ?2
-				WHERE instance_uuid IN (SELECT value FROM json_each(?3)) AND queued_for_delete IS NOT ?1`, q, timeIn(s.now()), sqldb.List(uuids)); err != nil {
-				return err
+			for some := range slices.Chunk(uuids, batch) {
+				args := []any{q, at, q}
+				for _, uuid := range some {
+					args = append(args, uuid)
+				}
+				if _, err := sqldb.Exec(ctx, tx, `UPDATE instance_mappings SET queued_for_delete = ?, updated_at = ?
+					WHERE (queued_for_delete IS NULL OR queued_for_delete <> ?) AND instance_uuid IN (`+marks(len(some))+")", args...); err != nil {
+					return err
+				}
 			}
 		}
 		return nil

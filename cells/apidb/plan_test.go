@@ -23,22 +23,25 @@ func TestPlans(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	ofProject, args := mappingsQuery(MappingFilter{ProjectID: "p", Living: true, Limit: 1000}, 1)
-	ofCell, cellArgs := mappingsQuery(MappingFilter{Living: true, Limit: 1000}, 1)
+	d := s.kit.Dialect
+	ofProject, args := pages(d, MappingFilter{ProjectID: "p", Living: true, Limit: 1000}, []int64{1})[0].after(nil)
+	ofCell, cellArgs := pages(d, MappingFilter{Living: true, Limit: 1000}, []int64{1})[0].after(nil)
+	goingOn, onArgs := pages(d, MappingFilter{ProjectID: "p", Living: true, Limit: 1000}, []int64{1})[0].after(&Mapping{})
 	for _, c := range []struct {
 		name, query, index string
 		args               []any
 	}{
 		{"living servers of a project in a cell", ofProject, "instance_mappings_living_project (project_id=? AND cell_id=?)", args},
+		{"the next page of these", goingOn, "instance_mappings_living_project (project_id=? AND cell_id=? AND created_at<?)", onArgs},
 		{"living servers of a cell", ofCell, "instance_mappings_living_cell (cell_id=?)", cellArgs},
 		{"a page of a cell", mappingsAfter, "instance_mappings_cell (cell_id=? AND rowid>?)", []any{"c", 0, 10}},
 		{"not migrated", unmigrated, "instance_mappings_unmigrated (cell_id=?)", []any{"c", 10}},
 		{"cells that are not migrated", unmigratedCells, "instance_mappings_unmigrated (cell_id=?)", nil},
 		{"cells of a project", projectCells, "instance_mappings_project (project_id=? AND cell_id=?)", []any{"p"}},
-		{"count of a project", countLiving, "instance_mappings_living_project (project_id=?)", []any{"p"}},
-		{"sizes, for the count", countLiving, "SEARCH s USING INDEX sqlite_autoindex_request_specs_1 (instance_uuid=?)", []any{"p"}},
-		{"count of a project in cells", countLiving + countCells, "instance_mappings_living_project (project_id=?", []any{"p", "[]"}},
-		{"mappings of servers", mappings + "WHERE m.instance_uuid IN (SELECT value FROM json_each(?))", "(instance_uuid=?)", []any{"[]"}},
+		{"count of a project", countLiving(d, false), "instance_mappings_living_project (project_id=?)", []any{"p"}},
+		{"sizes, for the count", countLiving(d, false), "SEARCH s USING INDEX sqlite_autoindex_request_specs_1 (instance_uuid=?)", []any{"p"}},
+		{"count of a project in cells", countLiving(d, true), "instance_mappings_living_project (project_id=?", []any{"p", "[]"}},
+		{"mappings of servers", mappingsOf(d), "(instance_uuid=?)", []any{"[]"}},
 		{"build requests of a project", buildRequests + "WHERE b.project_id = ? ORDER BY b.created_at DESC, b.instance_uuid LIMIT ?", "build_requests_project (project_id=?)", []any{"p", 10}},
 	} {
 		plan, err := sqldb.All(context.Background(), s.kit.Reader, func(row sqldb.Row) (detail string, err error) {

@@ -5,7 +5,6 @@ package apidb_test
 import (
 	"errors"
 	"fmt"
-	"path/filepath"
 	"sync"
 	"testing"
 
@@ -14,17 +13,18 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 )
 
-// TestOneDecision: several schedulers that do not know of each other and the owner, at the same
+// testOneDecision: several schedulers that do not know of each other and the owner, at the same
 // server. However they interleave, at most one cell wins, exactly one of placing and abandoning
 // wins, and every caller gets the matching result.
-func TestOneDecision(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "api.db")
-	s := open(t, path, apidb.Options{})
-	defer shut(t, s)
+func testOneDecision(t *testing.T, e engine) {
+	processes := e.processes(t)
+	s := processes[0]
 	withCells(t, s, 3)
 	round := 0
 	rapid.Check(t, func(t *rapid.T) {
-		round++
+		if round++; !e.sampled(round) {
+			return
+		}
 		uuid := fmt.Sprint("server", round)
 		must(t, s.CreateServers(ctx, []apidb.RequestSpec{server(uuid, "p")}, nil))
 		// Each scheduler tries cells one after the other, as after a failed insert; it may end the
@@ -47,7 +47,8 @@ func TestOneDecision(t *testing.T) {
 		var problems []error
 		said := func(f func()) { mu.Lock(); defer mu.Unlock(); f() }
 		var wg sync.WaitGroup
-		for _, a := range schedulers {
+		for i, a := range schedulers {
+			s := processes[i%len(processes)]
 			wg.Go(func() {
 				for _, cell := range a.cells {
 					claim := s.Claim(ctx, apidb.Claim{InstanceUUID: uuid, NodeUUID: "n", CellUUID: cellUUID(cell)})
@@ -73,7 +74,8 @@ func TestOneDecision(t *testing.T) {
 				}
 			})
 		}
-		for range owners {
+		for i := range owners {
+			s := processes[(i+1)%len(processes)]
 			wg.Go(func() {
 				err := s.AbandonBuild(ctx, uuid)
 				said(func() {

@@ -22,7 +22,7 @@ func schema(older string) *sqldb.Schema {
 	if err != nil {
 		panic(err) // the embedded directory is part of the program
 	}
-	return &sqldb.Schema{Steps: steps, ApplicationID: applicationID, OlderHint: older}
+	return &sqldb.Schema{Steps: steps, ApplicationID: applicationID, Table: "api_schema", OlderHint: older}
 }
 
 // DatabaseOptions are those with which sqldb opens an API database, to copy or to check it.
@@ -36,21 +36,26 @@ func means(kind error) error {
 	return ErrUnavailable
 }
 
-// Version says how many steps of the schema the database at a path has had, and how many this
+// Version says how many steps of the schema the database of a name has had, and how many this
 // program knows. It changes nothing. Without a file the error is fs.ErrNotExist; while another
-// process has it open it is sqldb.ErrLocked.
-func Version(ctx context.Context, path string) (has, knows int, err error) {
+// process has the file open it is sqldb.ErrLocked.
+func Version(ctx context.Context, name string) (has, knows int, err error) {
 	s := schema("")
-	has, err = sqldb.Version(ctx, path, sqldb.Options{Schema: s, Means: means})
+	has, err = sqldb.Version(ctx, name, sqldb.Options{Schema: s, Means: means})
 	return has, s.Newest(), err
 }
 
 // Migrate runs steps of the schema until the database has had as many as are asked for (0: all
-// there are), and says how many it had before. The file is made if it is not there. All steps
-// happen in one transaction: they are all run or none. A database that has had more already is
+// there are), and says how many it had before. A file is made if it is not there, and all steps
+// happen to it in one transaction: they are all run or none. In a database of servers a step that
+// failed in the middle is run again the next time. A database that has had more already is
 // ErrSchema: steps are not undone.
-func Migrate(ctx context.Context, path string, to int) (had int, err error) {
-	db, err := sqldb.Open(ctx, path, sqldb.Options{Schema: schema(""), Steps: to, Means: means})
+func Migrate(ctx context.Context, name string, to int) (had int, err error) {
+	s := schema("")
+	if to == 0 {
+		to = s.Newest() // by its number, so that steps that older programs cannot live with are run as well
+	}
+	db, err := sqldb.Open(ctx, name, sqldb.Options{Schema: s, Steps: to, Means: means})
 	if err != nil {
 		return 0, err
 	}

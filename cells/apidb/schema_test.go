@@ -12,11 +12,12 @@ import (
 	"testing"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/internal/sqldb"
 )
 
 // TestUpgrade: a database of before queued_for_delete, with servers in it, is refused for service,
 // upgraded, and its rows are NULL: living, and not migrated. New ones are known at once.
-func TestUpgrade(t *testing.T) {
+func testUpgrade(t *testing.T, e engine) {
 	for name, upgrade := range map[string]func(path string) error{
 		"by the command": func(path string) error {
 			had, err := apidb.Migrate(ctx, path, 0)
@@ -34,10 +35,10 @@ func TestUpgrade(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			path := old(t)
+			path := old(t, e)
 			_, err := apidb.Open(ctx, path, apidb.Options{})
 			wantError(t, "opening an old database for service", err, apidb.ErrSchema)
-			if err == nil || !strings.Contains(err.Error(), "compute-agent cells manage db upgrade") || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "1 of") {
+			if err == nil || !strings.Contains(err.Error(), "compute-agent cells manage db upgrade") || !strings.Contains(err.Error(), shown(t, path)) || !strings.Contains(err.Error(), "1 of") {
 				t.Errorf("the error does not say what, where and what to do: %v", err)
 			}
 			if has, knows, err := apidb.Version(ctx, path); err != nil || has != 1 || knows < 2 {
@@ -77,9 +78,9 @@ func TestUpgrade(t *testing.T) {
 // old is a database that has had the first step, with two servers in cell1, of which the second is
 // being built. The rows are those of a program before [apidb.RequestSpec] was all that was asked
 // for.
-func old(t *testing.T) string {
+func old(t *testing.T, e engine) string {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "api.db")
+	path := e.empty(t)
 	if had, err := apidb.Migrate(ctx, path, 1); err != nil || had != 0 {
 		t.Fatal(had, err)
 	}
@@ -95,9 +96,17 @@ func old(t *testing.T) string {
 	return path
 }
 
+// shown is how an error names a database: without a password.
+func shown(t testing.TB, name string) string {
+	t.Helper()
+	address, err := sqldb.ParseAddress(name)
+	must(t, err)
+	return address.String()
+}
+
 // TestUpgradeIsWhole: an upgrade that fails leaves the database as it was.
 func TestUpgradeIsWhole(t *testing.T) {
-	path := old(t)
+	path := old(t, engine{empty: func(t testing.TB) string { return filepath.Join(t.TempDir(), "api.db") }})
 	execute(t, path, "CREATE TABLE other (instance_uuid TEXT)", "CREATE INDEX instance_mappings_unmigrated ON other (instance_uuid)") // what step 2 makes last
 	_, err := apidb.Migrate(ctx, path, 0)
 	wantError(t, "an upgrade that fails", err, apidb.ErrSchema)

@@ -7,30 +7,35 @@ import (
 	"database/sql"
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 )
 
-const (
-	countLiving = `SELECT COUNT(*), COALESCE(SUM(s.vcpus), 0), COALESCE(SUM(s.memory_mb), 0), COUNT(m.queued_for_delete),
-	COALESCE(SUM(m.queued_for_delete IS NULL OR COALESCE(m.user_id, '') = ''), 0)
+// countLiving counts what a project has; in cells of a list, with one more parameter.
+func countLiving(d *sqldb.Dialect, inCells bool) string {
+	query := `SELECT COUNT(*), COALESCE(SUM(s.vcpus), 0), COALESCE(SUM(s.memory_mb), 0), COUNT(m.queued_for_delete),
+	COALESCE(SUM(CASE WHEN m.queued_for_delete IS NULL OR COALESCE(m.user_id, '') = '' THEN 1 ELSE 0 END), 0)
 	FROM instance_mappings m LEFT JOIN request_specs s ON s.instance_uuid = m.instance_uuid
-	WHERE m.project_id = ? AND m.queued_for_delete IS NOT 1`
-	countCells = " AND m.cell_id IN (SELECT id FROM cell_mappings WHERE uuid IN (SELECT value FROM json_each(?)))"
-)
+	WHERE m.project_id = ? AND (` + strings.Join(living(d), " OR ") + ")"
+	if inCells {
+		query += " AND m.cell_id IN (SELECT id FROM cell_mappings WHERE uuid IN (" + d.Texts + "))"
+	}
+	return query
+}
 
 // CountProject implements [Store]. A server without a specification counts as an instance without
 // cores and RAM. Cost: two look-ups in indices for each living server of the project (in the
 // cells), about 2 µs.
 func (s *DB) CountProject(ctx context.Context, projectID string, cellUUIDs []string) (Counts, error) {
-	c, err := countProject(ctx, s.kit.Reader, projectID, cellUUIDs)
+	c, err := s.countProject(ctx, s.kit.Reader, projectID, cellUUIDs)
 	return c, s.failed(ctx, "counting what project "+projectID+" has", err)
 }
 
-func countProject(ctx context.Context, q sqldb.Querier, projectID string, cellUUIDs []string) (c Counts, err error) {
-	query, args := countLiving, []any{projectID}
+func (s *DB) countProject(ctx context.Context, q sqldb.Querier, projectID string, cellUUIDs []string) (c Counts, err error) {
+	query, args := countLiving(s.kit.Dialect, cellUUIDs != nil), []any{projectID}
 	if cellUUIDs != nil {
-		query, args = query+countCells, append(args, sqldb.List(cellUUIDs))
+		args = append(args, sqldb.List(cellUUIDs))
 	}
 	err = q.QueryRowContext(ctx, query, args...).Scan(&c.Instances, &c.Cores, &c.RAM, &c.Known, &c.Unmigrated)
 	return c, err
@@ -160,7 +165,8 @@ func (s *DB) CreateFlavor(ctx context.Context, f Flavor) error {
 	})
 }
 
-// ChangeFlavor implements [Store]. change must not use the store: it runs under the write lock.
+// ChangeFlavor implements [Store]. change must not use the store: it runs under the write lock, in
+// a database of servers perhaps more than once, each time on what is there.
 func (s *DB) ChangeFlavor(ctx context.Context, id string, change func(*Flavor) error) (f Flavor, err error) {
 	err = s.write(ctx, "changing flavor "+id, func(tx *sql.Tx) error {
 		var found bool

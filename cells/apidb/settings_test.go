@@ -14,8 +14,8 @@ import (
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
-func TestQuotas(t *testing.T) {
-	s := fresh(t)
+func testQuotas(t *testing.T, e engine) {
+	s := e.fresh(t)
 	wants[apidb.QuotaSet](t, "no quotas")(s.Quotas(ctx, "p"))(apidb.QuotaSet{})
 	must(t, s.SetQuotas(ctx, "p", apidb.QuotaSet{"instances": 8, "cores": -1}))
 	must(t, s.SetQuotas(ctx, "p", apidb.QuotaSet{"instances": 0, "ram": 1024}))
@@ -28,8 +28,8 @@ func TestQuotas(t *testing.T) {
 	wants[apidb.QuotaSet](t, "another project's quotas")(s.Quotas(ctx, "q"))(apidb.QuotaSet{"instances": 1})
 }
 
-func TestFlavors(t *testing.T) {
-	s := fresh(t)
+func testFlavors(t *testing.T, e engine) {
+	s := e.fresh(t)
 	text := "for small things"
 	small := apidb.Flavor{Flavor: cellwire.Flavor{
 		ID: "2", Flavor: plugins.Flavor{
@@ -66,9 +66,9 @@ func TestFlavors(t *testing.T) {
 	wantError(t, "reading what is deleted", err, apidb.ErrNotFound)
 }
 
-// TestFlavorChangesAtOnce: of changes at the same time none is lost.
-func TestFlavorChangesAtOnce(t *testing.T) {
-	s := fresh(t)
+// testFlavorChangesAtOnce: of changes at the same time none is lost.
+func testFlavorChangesAtOnce(t *testing.T, e engine) {
+	s := e.fresh(t)
 	must(t, s.CreateFlavor(ctx, apidb.Flavor{Flavor: cellwire.Flavor{ID: "1", Flavor: plugins.Flavor{Name: "a"}}}))
 	var all sync.WaitGroup
 	for i := range 20 {

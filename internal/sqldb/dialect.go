@@ -32,6 +32,8 @@ type Dialect struct {
 	TimeArg    func(t time.Time) any
 	// TimeResolution is that of these columns.
 	TimeResolution time.Duration
+	// PartialIndexes says that an index can have a condition.
+	PartialIndexes bool
 	// MaxParams is how many parameters a statement can have.
 	MaxParams int
 	// HasTable is a query for the number of tables with a name, AnyTable one for the name of some

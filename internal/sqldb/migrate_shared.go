@@ -57,7 +57,7 @@ func (s *Schema) migrateShared(ctx context.Context, d *Dialect, db *sql.DB, to i
 			Kind: ErrSchema,
 			Hint: fmt.Sprintf("it has had %d steps of the schema, and this needs it at %d: a newer program was here, use that one; steps are not undone", had, to),
 		}
-	case had > 0 && had < to && s.OlderHint != "":
+	case had > 0 && had < to && s.OlderHint != "" && !s.beingMade(ctx, db):
 		return had, had, &Error{Kind: ErrSchema, Hint: fmt.Sprintf("it has had %d of %d steps of the schema; %s", had, to, s.OlderHint)}
 	case had < to && !all:
 		for n := max(had, 1) + 1; n <= to; n++ {
@@ -88,6 +88,13 @@ func (s *Schema) needs(ctx context.Context, d *Dialect, q Querier, had int) (nee
 	}
 	err = q.QueryRowContext(ctx, "SELECT COALESCE(MAX(needs), 0) FROM "+s.Table+" WHERE done = 1").Scan(&needs)
 	return needs, err
+}
+
+// beingMade says that the tables are being made for the first time, perhaps by another process that
+// started at the same time.
+func (s *Schema) beingMade(ctx context.Context, q Querier) bool {
+	made, found, err := One(ctx, q, Value[int], "SELECT done FROM "+s.Table+" WHERE number = 0")
+	return err == nil && found && made == 0
 }
 
 func isContract(step string) bool { return strings.HasPrefix(step, contract) }

@@ -29,6 +29,7 @@ var PostgreSQL = &Dialect{
 	TimeColumn:     func(column string) string { return column },
 	TimeArg:        func(t time.Time) any { return t.UTC() },
 	TimeResolution: time.Microsecond,
+	PartialIndexes: true,
 	MaxParams:      10000,
 	HasTable:       "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = current_schema() AND table_name = ?",
 	AnyTable:       "SELECT COALESCE(MIN(table_name), '') FROM information_schema.tables WHERE table_schema = current_schema()",
@@ -62,7 +63,7 @@ var PostgreSQL = &Dialect{
 		case "42P07", "42701", "42710":
 			return true
 		}
-		return false
+		return madeAtOnce(err)
 	},
 	CommitUnknown: func(err error) bool {
 		return sqlState(err) == "40003" || strings.HasPrefix(sqlState(err), "57P") || lostPostgres(err) || contextEnded(err)
@@ -72,6 +73,13 @@ var PostgreSQL = &Dialect{
 func postgresBump(ctx context.Context, tx *sql.Tx, table, token string) (beat int64, found bool, err error) {
 	return One(ctx, tx, Value[int64], fmt.Sprintf(
 		"UPDATE %s SET beat = beat + 1, token = LEFT(CAST(? AS varchar) || token, %d) WHERE number = 0 RETURNING beat", table, tokenSize*keptTokens), token)
+}
+
+// madeAtOnce says that two sessions made a table of the same name at the same moment: the second
+// one finds it in the catalog only.
+func madeAtOnce(err error) bool {
+	var e *pgconn.PgError
+	return errors.As(err, &e) && e.Code == "23505" && strings.HasPrefix(e.ConstraintName, "pg_")
 }
 
 // sqlState is the five characters of an error of the server, "" for other errors.

@@ -194,7 +194,7 @@ func (s *Schema) migrate(ctx context.Context, d *Dialect, db *sql.DB, to int) (h
 
 func (s *Schema) run(ctx context.Context, d *Dialect, tx *sql.Tx, had int, steps []string) (err error) {
 	done := had
-	if s.Table != "" && had == 0 {
+	if s.ApplicationID == 0 && had == 0 {
 		if s.Adopt != nil {
 			if done, err = s.Adopt(ctx, d, tx); err != nil {
 				return err
@@ -227,7 +227,7 @@ func (s *Schema) run(ctx context.Context, d *Dialect, tx *sql.Tx, had int, steps
 
 // done writes down that a step was run.
 func (s *Schema) done(ctx context.Context, d *Dialect, tx *sql.Tx, n int) error {
-	if s.Table != "" {
+	if s.ApplicationID == 0 {
 		_, err := tx.ExecContext(ctx, "INSERT INTO "+s.Table+" (number) VALUES (?)", n)
 		return err
 	}

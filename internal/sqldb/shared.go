@@ -213,7 +213,14 @@ func (s *Schema) sharedVersion(ctx context.Context, d *Dialect, q Querier) (int,
 		return 0, err
 	}
 	if !has {
-		return 0, s.checkEmpty(ctx, d, q)
+		problem := s.checkEmpty(ctx, d, q)
+		if problem == nil {
+			return 0, nil
+		}
+		// Another process may have begun to make the tables in between.
+		if has, err := HasTable(ctx, d, q, s.Table); err != nil || !has {
+			return 0, problem
+		}
 	}
 	var done int
 	err = q.QueryRowContext(ctx, "SELECT COALESCE(MAX(number), 0) FROM "+s.Table+d.Done).Scan(&done)

@@ -23,6 +23,7 @@ var SQLite = &Dialect{
 	TimeColumn:     func(column string) string { return "CAST(" + column + " AS TEXT)" },
 	TimeArg:        func(t time.Time) any { return t.UTC().Format(TimeText) },
 	TimeResolution: time.Microsecond,
+	PartialIndexes: true,
 	MaxParams:      900,
 	HasTable:       "SELECT COUNT(*) FROM sqlite_master WHERE type = 'table' AND name = ?",
 	AnyTable:       `SELECT COALESCE(MIN(name), '') FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite\_%' ESCAPE '\'`,
