@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -35,7 +36,7 @@ const cellCalls = 4
 
 // APIConfig configures a compute API. Database, Auth, CellClient and Placement are required.
 type APIConfig struct {
-	// Database is the file of the API database.
+	// Database is the file of the API database, or the DSN of its servers: see [apidb.Open].
 	Database string
 	// Upgrade runs schema steps that the database lacks, instead of refusing it: for a process that
 	// is alone on it.
@@ -140,10 +141,10 @@ func NewAPI(ctx context.Context, cfg APIConfig) (*API, error) {
 	return a, nil
 }
 
-// Store is the API database, Database its file.
+// Store is the API database.
 func (a *API) Store() apidb.Store { return a.store }
 
-// Database is the file of the API database.
+// Database is the file of the API database, or the address of its servers without a password.
 func (a *API) Database() string { return a.store.Path() }
 
 // States are the cells as requests found them.
@@ -184,14 +185,16 @@ func (a *API) Close() error {
 	return a.store.Close()
 }
 
-// DatabaseFile is the file of a DSN, or the one in a state directory if there is no DSN.
-func DatabaseFile(dsn, stateDir, name string) (string, error) {
-	if dsn == "" {
-		return filepath.Join(stateDir, name), nil
+// DatabaseOf is the address of a DSN, or of the file in a state directory if there is no DSN; and
+// the name to open it by, which may have a password.
+func DatabaseOf(dsn, stateDir, name string) (address sqldb.Address, open string, err error) {
+	if open = dsn; dsn == "" {
+		open = filepath.Join(stateDir, name)
+	} else if !strings.Contains(dsn, "://") {
+		return address, "", fmt.Errorf("%w: %q is not the address of a database: write sqlite:///PATH, mysql://USER@HOST/DATABASE or postgres://USER@HOST/DATABASE", ErrConfig, dsn)
 	}
-	path, err := sqldb.PathOf(dsn)
-	if err != nil {
-		return "", fmt.Errorf("%w: %w", ErrConfig, err)
+	if address, err = sqldb.ParseAddress(open); err != nil {
+		return address, "", fmt.Errorf("%w: %w", ErrConfig, err)
 	}
-	return path, nil
+	return address, open, nil
 }

@@ -90,7 +90,12 @@ func serveComputeAPI(ctx context.Context, cfg *config.Config, log zerolog.Logger
 		return err
 	}
 	defer func() { _ = api.Close() }()
-	log.Info().Str("address", l.Addr().String()).Str("auth", cfg.ComputeAPI.Auth).Str("database", made.Database).Str("version", version.Number()).Msg("The compute API is serving.")
+	log.Info().
+		Str("address", l.Addr().String()).
+		Str("auth", cfg.ComputeAPI.Auth).
+		Str("database", api.Database()).
+		Str("version", version.Number()).
+		Msg("The compute API is serving.")
 	if known, err := api.Store().Cells(ctx); err == nil && len(known) == 0 {
 		log.Warn().Msg("No cell is registered, so no server can be created. Run `compute-agent cells manage create` for cell0 and for each cell.")
 	}
@@ -108,7 +113,7 @@ func serveComputeAPI(ctx context.Context, cfg *config.Config, log zerolog.Logger
 // computeAPIConfig converts the configuration of a compute API.
 func computeAPIConfig(ctx context.Context, cfg *config.Config, log zerolog.Logger) (cells.APIConfig, error) {
 	c := cfg.ComputeAPI
-	database, err := cells.DatabaseFile(c.Database, cfg.Agent.StateDir, cells.APIDatabase)
+	_, database, err := cells.DatabaseOf(c.Database, cfg.Agent.StateDir, cells.APIDatabase)
 	if err != nil {
 		return cells.APIConfig{}, err
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -36,16 +37,16 @@ func newCellsDBVersion() *cobra.Command {
 		Use: "version", Short: "Show the schema version of the API database", Args: cobra.NoArgs,
 		Long: "Show the schema version of the API database, and the one of this program. Nothing is changed.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return opts.onFile(cmd, func(path string, api *cells.API) (err error) {
+			return opts.onSchema(cmd, func(name, shown string, api *cells.API) (err error) {
 				var has, knows int
 				if api != nil {
 					has, knows, err = api.Store().SchemaVersion(cmd.Context())
 				} else {
-					has, knows, err = apidb.Version(cmd.Context(), path)
+					has, knows, err = apidb.Version(cmd.Context(), name)
 				}
-				view := apiDatabaseView{Database: path, Exists: true, Schema: has, Newest: knows, UpgradeNeeded: has < knows}
+				view := apiDatabaseView{Database: shown, Exists: true, Schema: has, Newest: knows, UpgradeNeeded: has < knows}
 				switch {
-				case errors.Is(err, fs.ErrNotExist):
+				case errors.Is(err, fs.ErrNotExist), err == nil && has == 0 && strings.Contains(shown, "://"):
 					view.Exists = false
 				case err != nil:
 					return err
@@ -66,7 +67,7 @@ func newCellsDBVersion() *cobra.Command {
 				if !view.Exists {
 					schema = "no database"
 				}
-				_, err = fmt.Fprintf(cmd.OutOrStdout(), "database      %s\nschema        %s\nthis program  step %d\nupgrade       %s\n", path, schema, knows, upgrade)
+				_, err = fmt.Fprintf(cmd.OutOrStdout(), "database      %s\nschema        %s\nthis program  step %d\nupgrade       %s\n", shown, schema, knows, upgrade)
 				return err
 			})
 		},
@@ -80,26 +81,27 @@ func newCellsDBUpgrade() *cobra.Command {
 	var to int
 	cmd := &cobra.Command{
 		Use: "upgrade", Aliases: []string{"sync"}, Short: "Create the API database, or upgrade its schema", Args: cobra.NoArgs,
-		Long: "Create the API database if it does not exist, and upgrade its schema, in one transaction. Running it again changes nothing.\n" +
+		Long: "Create the API database if it does not exist, and upgrade its schema; in a file, in one transaction. Running it again changes\n" +
+			"nothing. On database servers, the database itself has to exist, and compute APIs may serve meanwhile.\n" +
 			"Afterwards, `db online-data-migrations` fills new columns in old rows while the API serves.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return opts.onFile(cmd, func(path string, api *cells.API) error {
-				had, has, knows, err := migrateAPIDatabase(cmd.Context(), path, to, api)
+			return opts.onSchema(cmd, func(name, shown string, api *cells.API) error {
+				had, has, knows, err := migrateAPIDatabase(cmd.Context(), name, shown, to, api)
 				if err != nil {
 					return err
 				}
 				if opts.json() {
 					return printJSON(cmd.OutOrStdout(), map[string]apiDatabaseView{
-						"before": {path, had > 0, had, knows, had < knows}, "after": {path, true, has, knows, has < knows},
+						"before": {shown, had > 0, had, knows, had < knows}, "after": {shown, true, has, knows, has < knows},
 					})
 				}
 				switch had {
 				case has:
-					_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: up to date at step %d\n", path, has)
+					_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: up to date at step %d\n", shown, has)
 				case 0:
-					_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: created at step %d\n", path, has)
+					_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: created at step %d\n", shown, has)
 				default:
-					_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: upgraded from step %d to %d\n", path, had, has)
+					_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: upgraded from step %d to %d\n", shown, had, has)
 				}
 				return err
 			})
@@ -110,32 +112,32 @@ func newCellsDBUpgrade() *cobra.Command {
 	return cmd
 }
 
-// onFile runs a command on the file of the API database: with api nil, or in the compute API that
-// has it open.
-func (o *manageOptions) onFile(cmd *cobra.Command, do func(path string, api *cells.API) error) error {
+// onSchema runs a command on the API database, of a name to open it by and one to show: with api
+// nil, or in the compute API that has the file open.
+func (o *manageOptions) onSchema(cmd *cobra.Command, do func(name, shown string, api *cells.API) error) error {
 	if s := servingOf(cmd.Context()); s.api != nil {
-		return do(s.api.Database(), s.api)
+		return do("", s.api.Database(), s.api)
 	}
-	path, _, err := o.file()
+	at, _, err := o.where()
 	if err != nil {
 		return err
 	}
-	return onDatabase(cmd, path, func() error { return do(path, nil) })
+	return at.run(cmd, func() error { return do(at.name, at.String(), nil) })
 }
 
 // migrateAPIDatabase upgrades the schema. A running compute API has done so at its start.
-func migrateAPIDatabase(ctx context.Context, path string, to int, api *cells.API) (had, has, knows int, err error) {
+func migrateAPIDatabase(ctx context.Context, name, shown string, to int, api *cells.API) (had, has, knows int, err error) {
 	if api != nil {
 		has, knows, err = api.Store().SchemaVersion(ctx)
 		if err == nil && to != 0 && to != has {
-			err = fmt.Errorf("%s is at step %d, which the compute API that has it open requires", path, has)
+			err = fmt.Errorf("%s is at step %d, which the compute API that has it open requires", shown, has)
 		}
 		return has, has, knows, err
 	}
-	if had, err = apidb.Migrate(ctx, path, to); err != nil {
+	if had, err = apidb.Migrate(ctx, name, to); err != nil {
 		return had, 0, 0, err
 	}
-	has, knows, err = apidb.Version(ctx, path)
+	has, knows, err = apidb.Version(ctx, name)
 	return had, has, knows, err
 }
 
@@ -143,8 +145,8 @@ func migrateAPIDatabase(ctx context.Context, path string, to int, api *cells.API
 func apiStored() stored {
 	var opts manageOptions
 	return stored{of: "the compute API", addFlags: opts.addDatabaseFlags, options: apidb.DatabaseOptions, name: func() (string, error) {
-		path, _, err := opts.file()
-		return path, err
+		at, _, err := opts.where()
+		return at.name, err
 	}}
 }
 

@@ -22,6 +22,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/gather"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
 	"github.com/compute-agent/compute-agent/internal/config"
+	"github.com/compute-agent/compute-agent/internal/sqldb"
 )
 
 func newCellsManage() *cobra.Command {
@@ -52,17 +53,23 @@ func (o *manageOptions) addDatabaseFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&o.database, "database", "", "`DSN` of the API database (compute_api.database)")
 }
 
-// file returns the path of the API database, and the configuration.
-func (o *manageOptions) file() (string, *config.Config, error) {
+// apiDatabase is which database a command is for.
+type apiDatabase struct {
+	sqldb.Address
+	name string // to open it by; it may have a password
+}
+
+// where returns the API database, and the configuration.
+func (o *manageOptions) where() (apiDatabase, *config.Config, error) {
 	if o.database != "" {
 		o.extra = append(o.extra, config.Override{Key: "compute_api.database", Value: o.database, Flag: "--database"})
 	}
 	cfg, err := o.load()
 	if err != nil {
-		return "", nil, err
+		return apiDatabase{}, nil, err
 	}
-	path, err := cells.DatabaseFile(cfg.ComputeAPI.Database, cfg.Agent.StateDir, cells.APIDatabase)
-	return path, cfg, err
+	address, name, err := cells.DatabaseOf(cfg.ComputeAPI.Database, cfg.Agent.StateDir, cells.APIDatabase)
+	return apiDatabase{address, name}, cfg, err
 }
 
 // with runs a command on the API database, or in the compute API that has it open. A missing
@@ -71,29 +78,50 @@ func (o *manageOptions) with(cmd *cobra.Command, do func(apidb.Store, *config.Co
 	if s := servingOf(cmd.Context()); s.api != nil {
 		return do(s.api.Store(), s.cfg)
 	}
-	path, cfg, err := o.file()
+	at, cfg, err := o.where()
 	if err != nil {
 		return err
 	}
-	return onDatabase(cmd, path, func() error { return o.open(cmd.Context(), path, cfg, do) })
+	return at.run(cmd, func() error { return o.open(cmd.Context(), at, cfg, do) })
 }
 
-func (o *manageOptions) open(ctx context.Context, path string, cfg *config.Config, do func(apidb.Store, *config.Config) error) (err error) {
-	_, err = os.Stat(path)
-	missing := errors.Is(err, fs.ErrNotExist)
-	if missing && !o.create {
+// run runs direct. On a file that a service has open, that service runs the command; on servers,
+// commands run beside services.
+func (d apiDatabase) run(cmd *cobra.Command, direct func() error) error {
+	if d.Shared() {
+		return direct()
+	}
+	return onDatabase(cmd, d.Path, direct)
+}
+
+// exists says whether there is an API database: a file, or tables on the servers.
+func (d apiDatabase) exists(ctx context.Context) (bool, error) {
+	if d.Shared() {
+		has, _, err := apidb.Version(ctx, d.name)
+		return has > 0, err
+	}
+	_, err := os.Stat(d.Path)
+	return !errors.Is(err, fs.ErrNotExist), nil
+}
+
+func (o *manageOptions) open(ctx context.Context, at apiDatabase, cfg *config.Config, do func(apidb.Store, *config.Config) error) (err error) {
+	exists, err := at.exists(ctx)
+	if err != nil {
+		return err
+	}
+	if !exists && !o.create {
 		return fmt.Errorf(
 			"there is no API database at %s: select that of the compute API with --database or --state-dir; if it has never run, `compute-agent cells manage create` and `db upgrade` create one",
-			path,
+			at,
 		)
 	}
-	store, err := apidb.Open(ctx, path, apidb.Options{})
+	store, err := apidb.Open(ctx, at.name, apidb.Options{})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
-	if missing {
-		_, _ = fmt.Fprintf(o.messages, "Created a new API database: %s. The compute API must use this file and be able to write to it.\n", path)
+	if !exists {
+		_, _ = fmt.Fprintf(o.messages, "Created a new API database: %s. The compute API must use it and be able to write to it.\n", at)
 	}
 	return do(store, cfg)
 }

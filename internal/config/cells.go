@@ -134,7 +134,7 @@ var cellSections = []section{
 			{
 				"database",
 				restart,
-				"The API database. Empty means compute_api.db in agent.state_dir.",
+				"The API database. Empty means compute_api.db in agent.state_dir. Several compute APIs can\nshare a database of MariaDB, MySQL or PostgreSQL servers:\nmysql://USER@HOST[,HOST...]/DATABASE?password_file=/PATH, or postgres://...",
 				text[Config]{
 					at:    func(c *Config) *string { return &c.ComputeAPI.Database },
 					words: databaseWords,
