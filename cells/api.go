@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -29,6 +30,18 @@ import (
 
 // APIDatabase is the name of the API database in a state directory.
 const APIDatabase = "compute_api.db"
+
+// sharedPoll is how often build requests that other processes took are looked for.
+const sharedPoll = time.Second
+
+// processName is this process, for people.
+func processName() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown host"
+	}
+	return fmt.Sprintf("%s, process %d", host, os.Getpid())
+}
 
 // cellCalls is how often at most a request of the compute API waits for cells, one time after the
 // other.
@@ -116,7 +129,13 @@ func NewAPI(ctx context.Context, cfg APIConfig) (*API, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("%w: %w", ErrConfig, err), a.store.Close())
 	}
+	lease := a.store.Scheduling(sqldb.LeaseOptions{Holder: processName(), Logger: cfg.Logger})
+	poll := time.Duration(0)
+	if a.store.Shared() { // others may have taken a boot
+		poll = sharedPoll
+	}
 	a.scheduler, err = scheduler.New(scheduler.Options{
+		Lease: lease, Fenced: a.store.Fenced(lease), PollInterval: poll,
 		Store: a.store, Gatherer: a.gatherer, Placement: placement, Quota: quotas,
 		Zone: cfg.Options.DefaultZone, Reclaim: cfg.Options.Reclaim,
 		Grace:        2 * max(placement.Timeout(), cfg.CellTimeout),

@@ -34,6 +34,8 @@ type Options struct {
 type DB struct {
 	kit *sqldb.DB
 	now func() time.Time
+	// lease has to be held for writes; nil: it need not be.
+	lease *sqldb.Lease
 }
 
 var _ Store = (*DB)(nil)
@@ -66,6 +68,20 @@ func open(ctx context.Context, name string, o Options, s *sqldb.Schema) (*DB, er
 	return &DB{kit: kit, now: o.Now}, nil
 }
 
+// Scheduling is the lease of the process that schedules. Table and Name of the options are set. It
+// must be called before the database is used by several goroutines.
+func (s *DB) Scheduling(o sqldb.LeaseOptions) *sqldb.Lease {
+	o.Table, o.Name = "leases", "scheduler"
+	return s.kit.NewLease(o)
+}
+
+// Fenced is the store for writes that only the holder of a lease may make: others get
+// [sqldb.ErrLeaseLost], and nothing is written.
+func (s *DB) Fenced(l *sqldb.Lease) Store { return &DB{kit: s.kit, now: s.now, lease: l} }
+
+// Shared says that other processes may use the database at the same time.
+func (s *DB) Shared() bool { return s.kit.Dialect.Shared }
+
 // Path is where the file is, absolute and without symbolic links; or the address of a database of
 // servers, without its password.
 func (s *DB) Path() string { return s.kit.Path() }
@@ -91,7 +107,15 @@ func (s *DB) AnswersAt(socket string) { s.kit.AnswersAt(socket) }
 // write runs f in a transaction that has no other writer beside it. An error of f undoes all. In a
 // database of servers f may run more than once, so it must set its results each time.
 func (s *DB) write(ctx context.Context, op string, f func(*sql.Tx) error) error {
-	return s.kit.Write(ctx, op+" in", f)
+	if s.lease == nil {
+		return s.kit.Write(ctx, op+" in", f)
+	}
+	return s.kit.Write(ctx, op+" in", func(tx *sql.Tx) error {
+		if err := s.lease.Check(ctx, tx); err != nil {
+			return fmt.Errorf("%s: %w", op, err)
+		}
+		return f(tx)
+	})
 }
 
 // read runs f on a snapshot.

@@ -169,21 +169,21 @@ func (b *build) newHosts(ctx context.Context) (*hosts, error) {
 // to be tried.
 func (b *build) try(ctx context.Context, t target) (placed bool, err error) {
 	s, uuid := b.s, b.spec.UUID
-	err = s.o.Store.Claim(ctx, apidb.Claim{InstanceUUID: uuid, NodeUUID: t.node.UUID, CellUUID: t.cell.UUID, CreatedAt: s.o.Now()})
+	err = s.o.Fenced.Claim(ctx, apidb.Claim{InstanceUUID: uuid, NodeUUID: t.node.UUID, CellUUID: t.cell.UUID, CreatedAt: s.o.Now()})
 	switch {
 	case errors.Is(err, apidb.ErrGone):
 		return true, b.abandon(ctx)
 	case err != nil: // also ErrPlaced: it is read again
 		return false, err
 	}
-	if err := s.step("claim"); err != nil {
+	if err := s.next(ctx, "claim"); err != nil {
 		return false, err
 	}
 	if fits, err := b.allocate(ctx, t); !fits || err != nil {
 		b.full[t.node.UUID] = true
 		return false, err
 	}
-	if err := s.step("allocate"); err != nil {
+	if err := s.next(ctx, "allocate"); err != nil {
 		return false, err
 	}
 	if s.o.RecheckQuota {
@@ -199,7 +199,7 @@ func (b *build) try(ctx context.Context, t target) (placed bool, err error) {
 	if inserted, err := b.insert(ctx, t.cell, b.row(t)); !inserted || err != nil {
 		return false, err
 	}
-	if err := s.step("insert"); err != nil {
+	if err := s.next(ctx, "insert"); err != nil {
 		return false, err
 	}
 	return true, b.decide(ctx, t.cell)
@@ -234,6 +234,10 @@ func (b *build) allocate(ctx context.Context, t target) (bool, error) {
 			if err != nil {
 				return false, err
 			}
+			// A scheduler that takes over after this changes the generation.
+			if err := b.s.confirm(ctx); err != nil {
+				return false, err
+			}
 			b.generation = held.ConsumerGeneration
 		case errors.Is(err, placementclient.ErrConflict):
 		case errors.Is(err, placementclient.ErrInsufficientCapacity), errors.Is(err, placementclient.ErrInvalid):
@@ -252,6 +256,9 @@ func (b *build) insert(ctx context.Context, cell apidb.Cell, row cellwire.Server
 	_, err := gather.One(ctx, b.s.o.Gatherer, cell, put)
 	if cellclient.IsConflict(err) {
 		// The hidden row of an attempt before, with another host perhaps.
+		if err := b.s.confirm(ctx); err != nil {
+			return false, err
+		}
 		if err = b.discard(ctx, cell); err == nil {
 			_, err = gather.One(ctx, b.s.o.Gatherer, cell, put)
 		}
@@ -276,7 +283,7 @@ func (b *build) discard(ctx context.Context, cell apidb.Cell) error {
 
 // decide says where the server is, now that its row is there, and goes on from there.
 func (b *build) decide(ctx context.Context, cell apidb.Cell) error {
-	err := b.s.o.Store.Place(ctx, b.spec.UUID, cell.UUID)
+	err := b.s.o.Fenced.Place(ctx, b.spec.UUID, cell.UUID)
 	switch {
 	case errors.Is(err, apidb.ErrGone):
 		return errors.Join(b.discard(ctx, cell), b.abandon(ctx))
@@ -288,7 +295,7 @@ func (b *build) decide(ctx context.Context, cell apidb.Cell) error {
 	if b.fault != nil {
 		b.logUnplaced(*b.fault)
 	}
-	if err := b.s.step("place"); err != nil {
+	if err := b.s.next(ctx, "place"); err != nil {
 		return err
 	}
 	return b.s.finish(ctx, b.spec.UUID, cell, !b.allocated, nil)
@@ -302,7 +309,7 @@ func (b *build) abandon(ctx context.Context) error {
 	if !b.allocated {
 		return nil
 	}
-	return b.s.o.Placement.Release(ctx, b.spec.UUID)
+	return b.s.release(ctx, b.spec.UUID)
 }
 
 // fail ends an attempt for which there was no host. What the server holds is given back; if that
@@ -314,7 +321,7 @@ func (b *build) fail(ctx context.Context, fault cellwire.Fault) error {
 		return err
 	}
 	if len(held.Allocations) > 0 {
-		if err := b.s.o.Placement.Release(ctx, b.spec.UUID); err != nil {
+		if err := b.s.release(ctx, b.spec.UUID); err != nil {
 			return err
 		}
 		again := !b.allocated && !b.restarted
@@ -336,7 +343,7 @@ func (b *build) insertIntoCell0(ctx context.Context, fault cellwire.Fault) error
 		return errors.New("no cell0 for servers that cannot be scheduled; create it with compute-agent cells manage")
 	}
 	if b.allocated { // no other server gets it while cell0 is down
-		if err := b.s.o.Placement.Release(ctx, b.spec.UUID); err != nil {
+		if err := b.s.release(ctx, b.spec.UUID); err != nil {
 			return err
 		}
 		b.allocated = false
@@ -351,7 +358,7 @@ func (b *build) insertIntoCell0(ctx context.Context, fault cellwire.Fault) error
 	if !inserted {
 		return fmt.Errorf("server %s belongs in cell0, which rejects it: %s", b.spec.UUID, fault.Message)
 	}
-	if err := b.s.step("bury"); err != nil {
+	if err := b.s.next(ctx, "bury"); err != nil {
 		return err
 	}
 	return b.decide(ctx, cell0)
@@ -375,15 +382,15 @@ func (s *Scheduler) finish(ctx context.Context, uuid string, cell apidb.Cell, fr
 	if err != nil {
 		return fmt.Errorf("releasing server %s in cell %s: %w", uuid, cell.Name, err)
 	}
-	if err := s.step("release"); err != nil {
+	if err := s.next(ctx, "release"); err != nil {
 		return err
 	}
 	if cell.IsCell0() && !free {
-		if err := s.o.Placement.Release(ctx, uuid); err != nil {
+		if err := s.release(ctx, uuid); err != nil {
 			return err
 		}
 	}
-	if err := s.o.Store.Built(ctx, uuid); err != nil {
+	if err := s.o.Fenced.Built(ctx, uuid); err != nil {
 		return fmt.Errorf("deleting the build request of server %s: %w", uuid, err)
 	}
 	if cell.IsCell0() {

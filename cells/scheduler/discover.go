@@ -33,7 +33,7 @@ func (s *Scheduler) discoverAndLog(ctx context.Context) {
 	cells, err := s.o.Store.Cells(ctx)
 	if err == nil {
 		var report DiscoverReport
-		report, err = Discover(ctx, s.o.Store, s.o.Gatherer, cells)
+		report, err = Discover(ctx, s.o.Fenced, s.o.Gatherer, cells)
 		for _, n := range report.Mapped {
 			s.o.Logger.Info().
 				Str("host", n.Host).

@@ -29,6 +29,14 @@
 // until the reconciler clears it: no allocation keeps a late one from being accepted, and nothing
 // else remembers that one was sent.
 //
+// # Several processes
+//
+// Create, Delete and Restore work in every process of an API database. Building, reconciling,
+// reclaiming and discovery are for the process that holds the lease. What it writes to the API
+// database checks the lease in the same transaction ([Options.Fenced]); before each request to a
+// cell or to Placement that depends on being the only one, it confirms the lease. So a process that
+// was stopped, and continues after another one took over, does not undo what that one did.
+//
 // # Placement
 //
 // [PlacementClient] reads candidates, and claims and releases allocations:

@@ -119,7 +119,7 @@ func (s *Scheduler) clearClaim(ctx context.Context, uuid string, released time.T
 			return err
 		}
 		if state, known := states[uuid]; known && !state.Deleted {
-			return s.corrected(ClearedClaim, s.o.Store.Unclaim(ctx, uuid)) // its cell accounts for it
+			return s.corrected(ClearedClaim, s.o.Fenced.Unclaim(ctx, uuid)) // its cell accounts for it
 		}
 		trusted, err := s.trusted(ctx, cell)
 		if errors.Is(err, gather.ErrDown) {
@@ -129,7 +129,7 @@ func (s *Scheduler) clearClaim(ctx context.Context, uuid string, released time.T
 			return err
 		}
 	}
-	if err := s.o.Placement.Release(ctx, uuid); err != nil {
+	if err := s.release(ctx, uuid); err != nil {
 		return err
 	}
 	now := s.o.Now()
@@ -142,7 +142,7 @@ func (s *Scheduler) clearClaim(ctx context.Context, uuid string, released time.T
 		s.released[uuid] = released
 		return nil
 	}
-	return s.corrected(ClearedClaim, s.o.Store.Unclaim(ctx, uuid))
+	return s.corrected(ClearedClaim, s.o.Fenced.Unclaim(ctx, uuid))
 }
 
 // finishAll does what a cell has left to do.
@@ -294,7 +294,7 @@ func (s *Scheduler) correct(ctx context.Context, cell apidb.Cell, differ []apidb
 			}
 			s.o.Logger.Info().Str("server", m.InstanceUUID).Str("cell", cell.Name).Bool("queued_for_delete", queued).
 				Msg("Corrected queued_for_delete of a server's mapping: it differed from the cell.")
-			return s.corrected(CorrectedQueued, s.o.Store.SetQueued(ctx, map[string]bool{m.InstanceUUID: queued}))
+			return s.corrected(CorrectedQueued, s.o.Fenced.SetQueued(ctx, map[string]bool{m.InstanceUUID: queued}))
 		}))
 	}
 	return errors.Join(errs...)

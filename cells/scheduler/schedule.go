@@ -4,11 +4,13 @@ package scheduler
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"sync"
 	"time"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/internal/sqldb"
 	"github.com/compute-agent/compute-agent/placement/placementclient"
 )
 
@@ -76,7 +78,7 @@ func (s *Scheduler) schedule(ctx context.Context, w *workers) error {
 // attempt schedules one server, or puts it off.
 func (s *Scheduler) attempt(ctx context.Context, uuid string, v *view, asksPlacement bool) {
 	err := s.build(ctx, uuid, v)
-	if err != nil && ctx.Err() == nil {
+	if err != nil && ctx.Err() == nil && !errors.Is(err, sqldb.ErrLeaseLost) {
 		s.built(PutOff)
 	}
 	switch {
@@ -84,7 +86,7 @@ func (s *Scheduler) attempt(ctx context.Context, uuid string, v *view, asksPlace
 		if s.delay.succeeded(uuid, asksPlacement) {
 			s.o.Logger.Info().Msg("Placement is available again. Scheduling the servers in BUILD.")
 		}
-	case ctx.Err() != nil:
+	case ctx.Err() != nil, errors.Is(err, sqldb.ErrLeaseLost): // it is another process's
 	case placementclient.Down(err):
 		if wait, first := s.delay.placementFailed(s.o.Now()); first {
 			s.o.Logger.Error().Err(err).Str("wait", wait.Round(time.Millisecond).String()).

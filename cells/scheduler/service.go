@@ -23,6 +23,11 @@ type Options struct {
 	Placement *PlacementClient
 	Quota     *Quotas
 
+	// Lease is held by the one process of the API database that schedules, and Fenced the Store for
+	// writes that only its holder may make. Nil: there is no other process.
+	Lease  Lease
+	Fenced apidb.Store
+
 	// Workers is how many servers are scheduled at once. 0: 8.
 	Workers int
 	// MaxCandidates is how many candidates Placement is asked for: Nova's [scheduler]
@@ -102,10 +107,21 @@ func New(o Options) (*Scheduler, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
+	if o.Fenced == nil {
+		o.Fenced = o.Store
+	}
 	return &Scheduler{
 		o: o, kick: make(chan struct{}, 1), cursor: map[string]int64{}, suspects: map[string]time.Time{},
 		locks: serverLocks{servers: map[string]chan struct{}{}}, delay: delays{servers: map[string]*delay{}},
 	}, nil
+}
+
+// Lease is what one of several processes holds at a time.
+type Lease interface {
+	// Run runs f whenever this process holds the lease, until the context ends.
+	Run(ctx context.Context, f func(context.Context))
+	// Confirm returns an error unless this process holds the lease now.
+	Confirm(ctx context.Context) error
 }
 
 // Kick says that there is something to schedule.
@@ -116,9 +132,17 @@ func (s *Scheduler) Kick() {
 	}
 }
 
-// Run schedules, reconciles, reclaims and discovers hosts until the context ends. One process at a
-// time may do so for an API database; a SQLite file belongs to one process anyway.
+// Run schedules, reconciles, reclaims and discovers hosts until the context ends, while this
+// process holds the lease. Create, Delete and Restore work in all processes.
 func (s *Scheduler) Run(ctx context.Context) {
+	if s.o.Lease == nil {
+		s.run(ctx)
+		return
+	}
+	s.o.Lease.Run(ctx, s.run)
+}
+
+func (s *Scheduler) run(ctx context.Context) {
 	s.scheduling.Store(true)
 	defer s.scheduling.Store(false)
 	var all sync.WaitGroup
@@ -142,6 +166,28 @@ func (s *Scheduler) every(ctx context.Context, interval time.Duration, do func(c
 		case <-ticker.C:
 		}
 	}
+}
+
+// confirm returns an error if another process schedules now.
+func (s *Scheduler) confirm(ctx context.Context) error {
+	if s.o.Lease == nil {
+		return nil
+	}
+	return s.o.Lease.Confirm(ctx)
+}
+
+// release removes the allocations of a server, if this process still schedules.
+func (s *Scheduler) release(ctx context.Context, uuid string) error {
+	return s.o.Placement.releaseIf(ctx, uuid, s.confirm)
+}
+
+// next is a step of a build, after which another process may have taken over: a process that was
+// stopped here does nothing more to the server when it continues.
+func (s *Scheduler) next(ctx context.Context, name string) error {
+	if err := s.step(name); err != nil {
+		return err
+	}
+	return s.confirm(ctx)
 }
 
 // step is a place where a process may end.

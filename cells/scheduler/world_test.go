@@ -195,6 +195,12 @@ func newWorld(t tester, dir string, hosts []int, options func(*scheduler.Options
 // newWorldOn makes a world on a Placement; nil is ours.
 func newWorldOn(t tester, dir string, other http.Handler, hosts []int, options func(*scheduler.Options, *scheduler.QuotaOptions)) *world {
 	t.Helper()
+	return newWorldAt(t, dir, filepath.Join(dir, "api", "api.db"), other, hosts, options)
+}
+
+// newWorldAt makes a world with an API database of that name.
+func newWorldAt(t tester, dir, database string, other http.Handler, hosts []int, options func(*scheduler.Options, *scheduler.QuotaOptions)) *world {
+	t.Helper()
 	w := &world{t: t, dir: dir, now: start, options: options, log: &testproc.Buffer{}}
 	var err error
 	w.pl, err = placement.New(ctx, placement.Config{
@@ -205,7 +211,7 @@ func newWorldOn(t tester, dir string, other http.Handler, hosts []int, options f
 		w.asked = w.pl.Handler()
 	}
 	w.plink = &link{to: w.asked, counts: map[string]int{}}
-	w.store, err = apidb.Open(ctx, filepath.Join(dir, "api", "api.db"), apidb.Options{Now: w.clock})
+	w.store, err = apidb.Open(ctx, database, apidb.Options{Now: w.clock})
 	w.must(err)
 	w.addCell(apidb.Cell{UUID: apidb.Cell0UUID, Name: "cell0"}, 0)
 	for i, n := range hosts {
