@@ -127,8 +127,8 @@ soak: packages-test ## Try for SOAK (default 10m) per storm to make the bundled 
 	SOAK=$${SOAK:-10m} go test -count=1 -timeout 0 -v ./test/soak
 
 .PHONY: storm-cells
-storm-cells: packages-test ## Kill and stop processes of the compute API, its cells and agents at random for TIME (10m), from SEED, with libvirt in LIBVIRT (3) of three cells, while servers come and go.
-	go test ./test/cellstorm -count=1 -timeout 0 -v -run '^TestStorm$$' -args -storm.libvirt=$(or $(LIBVIRT),3) -storm.time=$(or $(TIME),10m) -storm.seed=$(or $(SEED),0)
+storm-cells: packages-test ## Kill and stop processes of the compute API, its cells and agents at random for TIME (10m), from SEED, with libvirt in LIBVIRT (3) of three cells, while servers come and go; with STORM=TestSharedStorm, several APIs on one DATABASE (mariadb or postgresql).
+	go test ./test/cellstorm -count=1 -timeout 0 -v -run '^$(or $(STORM),TestStorm)$$' -args -storm.libvirt=$(or $(LIBVIRT),3) -storm.time=$(or $(TIME),10m) -storm.seed=$(or $(SEED),0) -storm.database=$(or $(DATABASE),mariadb)
 
 PHASES ?= restart,steady
 .PHONY: faults races fleet fleet-cell

@@ -12,8 +12,10 @@
 //
 // TestOutage boots servers, kills one cell, does what is possible then, and brings the cell back.
 // TestStorm kills and stops processes at random, from a seed, while clients boot, list, show,
-// delete and restore servers. What both require in the end is in picture_test.go: allocations in
-// Placement, guests on the hosts, living rows of the cells and mappings are the same servers. What
+// delete and restore servers. TestSharedStorm is the same with several APIs on one database of
+// MariaDB (-storm.database=postgresql: of PostgreSQL). What all require in the end is in
+// picture_test.go: allocations in Placement, guests on the hosts, living rows of the cells and
+// mappings are the same servers. What
 // must not happen even during a storm is watched all the time (watch_test.go): a guest of one
 // server on two hosts.
 //

@@ -15,6 +15,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/test/dbservers"
 )
 
 // TestStorm kills and stops processes at random while servers are booted, listed, shown, deleted
@@ -22,6 +23,22 @@ import (
 // answered.
 func TestStorm(t *testing.T) {
 	t.Parallel()
+	stormOn(t, "", 1, *stormTime)
+}
+
+// TestSharedStorm is TestStorm with several compute APIs on one database of servers, of which one
+// schedules. Processes are killed and stopped in it as in the other.
+func TestSharedStorm(t *testing.T) {
+	t.Parallel()
+	engines := map[string]func(testing.TB) string{"mariadb": dbservers.MariaDB, "postgresql": dbservers.PostgreSQL}
+	empty := engines[*stormDatabase]
+	if empty == nil {
+		t.Fatalf("-storm.database=%s: there are mariadb and postgresql", *stormDatabase)
+	}
+	stormOn(t, empty(t), *stormAPIs, *stormTime)
+}
+
+func stormOn(t *testing.T, database string, apis int, lasts time.Duration) {
 	seed := *stormSeed
 	if seed == 0 {
 		seed = rand.Uint64N(1_000_000) + 1
@@ -31,7 +48,7 @@ func TestStorm(t *testing.T) {
 	for i := range min(*stormLibvirt, len(kinds)) {
 		kinds[i] = libvirt
 	}
-	w := newWorld(t, plan{kinds: kinds, apis: 1, downTime: 4 * time.Second, reclaim: 15 * time.Second})
+	w := newWorld(t, plan{kinds: kinds, apis: apis, database: database, downTime: 4 * time.Second, reclaim: 15 * time.Second})
 	s := &storm{w: w, model: newModel(), flavors: []string{"shared", "pinned"}}
 	if kinds[0] == libvirt {
 		s.flavors = append(s.flavors, "gpu")
@@ -39,7 +56,7 @@ func TestStorm(t *testing.T) {
 	watch := w.watching(t.Context())
 	kept := s.keep(t)
 
-	ctx, stop := context.WithTimeout(t.Context(), *stormTime)
+	ctx, stop := context.WithTimeout(t.Context(), lasts)
 	defer stop()
 	var owners sync.WaitGroup
 	for i := range 3 {

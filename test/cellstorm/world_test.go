@@ -23,6 +23,7 @@ import (
 // world is a deployment.
 type world struct {
 	dir              string
+	database         string // the DSN of the API database
 	placement        *process
 	placementAddress string
 	apis             []*api
@@ -43,6 +44,8 @@ type cell struct {
 type plan struct {
 	kinds []kind // of the hosts: that of cell1, of cell2, …
 	apis  int    // processes of the compute API
+	// database is the DSN of the API database; "": a file, for one process.
+	database string
 	// reclaim is how long a deleted server can be restored; 0: it cannot.
 	reclaim time.Duration
 	// downTime is after which silence a host is down.
@@ -61,7 +64,10 @@ func newWorld(t *testing.T, p plan) *world {
 	check(t, binaries.Build())
 	dir, err := os.MkdirTemp("", "w") // short: it holds sockets
 	check(t, err)
-	w := &world{dir: dir, placementAddress: testproc.FreeAddress(t)}
+	w := &world{dir: dir, database: p.database, placementAddress: testproc.FreeAddress(t)}
+	if w.database == "" {
+		w.database = "sqlite://" + w.path("compute_api.db")
+	}
 	t.Cleanup(func() { w.close(t) })
 	w.placement = w.run(t, "placement", "placement", "serve", "--listen", w.placementAddress, "--state-dir", w.path("placement"), "--runtime-dir", w.path("placement.run"))
 	for i := range len(p.kinds) + 1 {
@@ -143,7 +149,7 @@ ram = -1
 url = %q
 timeout = %q
 connect_timeout = "1s"
-`, a.address, "sqlite://"+w.path("compute_api.db"), cellTimeout, reclaim, "http://"+w.placementAddress, placementTimeout))
+`, a.address, w.database, cellTimeout, reclaim, "http://"+w.placementAddress, placementTimeout))
 	if len(w.apis) == 0 {
 		for i, c := range w.cells {
 			c.await(t, "The cell is serving")
@@ -159,9 +165,16 @@ connect_timeout = "1s"
 	w.apis = append(w.apis, a)
 }
 
-// read reads a copy of the API database, which the compute API has to itself; it is copied here
-// while that does not run.
+// read reads the API database: of a file, which the compute API has to itself, a copy; it is copied
+// here while that does not run.
 func (w *world) read(ctx context.Context, do func(apidb.Store) error) (err error) {
+	if !strings.HasPrefix(w.database, "sqlite://") {
+		db, err := apidb.Open(ctx, w.database, apidb.Options{})
+		if err != nil {
+			return err
+		}
+		return errors.Join(do(db), db.Close())
+	}
 	dir, err := os.MkdirTemp(w.dir, "copy")
 	if err != nil {
 		return err
