@@ -5,6 +5,7 @@ package celldb
 import (
 	"fmt"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/google/uuid"
 
@@ -42,8 +43,8 @@ func CheckUUIDs(list []string, most int) error {
 func CheckHost(host string) error { return checkName("host", host) }
 
 func checkName(what, name string) error {
-	if name == "" || len(name) > maxName || strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r == 0x7f || r == '/' }) {
-		return invalid("%q is no name of a %s: it has 1 to %d bytes, none of them a control character or a slash", cut(name, 64), what, maxName)
+	if name == "" || len(name) > maxName || !utf8.ValidString(name) || strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r == 0x7f || r == '/' }) {
+		return invalid("%q is no name of a %s: it has 1 to %d bytes, in UTF-8, none of them a control character or a slash", cut(name, 64), what, maxName)
 	}
 	return nil
 }
@@ -54,11 +55,12 @@ func CheckInsert(s cellwire.Server) error {
 	if err := CheckUUID(s.UUID); err != nil {
 		return err
 	}
+	if err := checkTexts(s); err != nil {
+		return err
+	}
 	switch {
-	case s.ProjectID == "" || len(s.ProjectID) > maxName || len(s.UserID) > maxName:
-		return invalid("server %s needs a project_id, and a user_id, of at most %d bytes", s.UUID, maxName)
-	case len(s.Name) > 4*maxName || len(s.Hostname) > maxName:
-		return invalid("the name or hostname of server %s is too long", s.UUID)
+	case s.ProjectID == "":
+		return invalid("server %s needs a project_id", s.UUID)
 	case s.CreatedAt.IsZero():
 		return invalid("server %s needs a created_at", s.UUID)
 	case s.UpdatedAt != nil || s.LaunchedAt != nil || s.TerminatedAt != nil || s.DeletedAt != nil || s.Deleted:
@@ -84,6 +86,28 @@ func CheckInsert(s cellwire.Server) error {
 	return invalid("server %s cannot be inserted with vm_state %q, task_state %q, host %q", s.UUID, cut(s.VMState, 64), cut(s.TaskState, 64), cut(s.Host, 64))
 }
 
+// checkTexts refuses a server with a text that the columns of some engine do not take.
+func checkTexts(s cellwire.Server) error {
+	description := ""
+	if s.Description != nil {
+		description = *s.Description
+	}
+	for _, c := range []struct {
+		what, text string
+		most       int
+	}{
+		{"project_id", s.ProjectID, maxName}, {"user_id", s.UserID, maxName}, {"name", s.Name, 4 * maxName}, {"description", description, 4 * maxName},
+		{"hostname", s.Hostname, maxName}, {"image_ref", s.ImageRef, maxName}, {"id of the flavor", s.Flavor.ID, maxName}, {"availability_zone", s.Zone, maxName},
+		{"disk_config", s.DiskConfig, maxName}, {"access_ip_v4", s.AccessIPv4, maxName}, {"access_ip_v6", s.AccessIPv6, maxName},
+		{"reservation_id", s.Reservation, maxName},
+	} {
+		if len(c.text) > c.most || !storable(c.text) {
+			return invalid("the %s of server %s has more than %d bytes, or is no UTF-8, or has the character 0", c.what, s.UUID, c.most)
+		}
+	}
+	return nil
+}
+
 // maxAmount bounds vcpus and MiB of one server, so that no sum of them overflows.
 const maxAmount = 1 << 31
 
@@ -92,8 +116,8 @@ func CheckReport(r cellwire.HostReport) error {
 	if len(r.Nodes) > cellwire.MaxReports {
 		return invalid("%d nodes are more than the %d that a host may have", len(r.Nodes), cellwire.MaxReports)
 	}
-	if len(r.Version) > maxName {
-		return invalid("the version has more than %d bytes", maxName)
+	if len(r.Version) > maxName || !storable(r.Version) {
+		return invalid("the version has more than %d bytes, or is no UTF-8, or has the character 0", maxName)
 	}
 	seen := map[string]bool{}
 	for _, n := range r.Nodes {

@@ -7,13 +7,16 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
 // TestCountStates: servers that live count; hidden and deleted ones do not.
-func TestCountStates(t *testing.T) {
-	s := fresh(t)
+func TestCountStates(t *testing.T) { onEach(t, countStates) }
+
+func countStates(t *testing.T, s *celldb.DB) {
+	t.Helper()
 	if got, err := s.CountStates(ctx); err != nil || len(got) != 0 {
 		t.Errorf("an empty cell has %v, %v", got, err)
 	}

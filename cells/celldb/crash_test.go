@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strconv"
 	"testing"
 
@@ -15,6 +14,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/test/dbservers"
 )
 
 // childEnv makes the test binary a cell that writes as fast as it can, and says each write that was
@@ -65,7 +65,11 @@ func storm(path string) error {
 // the next process goes on at once, and the revision never goes back: no two changes ever have the
 // same.
 func TestKill(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "cell.db")
+	dbservers.Each(t, func(t *testing.T, fresh func(testing.TB) string) { kill(t, fresh(t)) })
+}
+
+func kill(t *testing.T, path string) {
+	t.Helper()
 	acked := map[int][2]string{}
 	for round := range 4 {
 		cmd := exec.CommandContext(t.Context(), os.Args[0]) //nolint:gosec // this very binary

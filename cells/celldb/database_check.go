@@ -6,48 +6,73 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"slices"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 )
 
+// wholeness is when Check last found the database whole: at a schema_version of SQLite, which grows
+// with each change of the tables by whichever process, or on servers, which have no such number, at
+// a time.
+type wholeness struct {
+	version atomic.Int64
+	at      atomic.Int64 // nanoseconds since began
+}
+
+// wholeFor is for how long on servers the tables are not looked at again. A statement that needs
+// what is missing fails meanwhile.
+const wholeFor = 10 * time.Second
+
+// began is a time to count from, by the clock that is never set.
+var began = time.Now()
+
 // Check reports whether the database is whole: it is the one that was opened, and has all tables
 // and columns of the schema. It reads one row, and the schema only after that was changed, by
-// whichever process.
+// whichever process; on servers every wholeFor.
 func (s *DB) Check(ctx context.Context) error {
 	const op = "checking"
 	var info Info
 	var version int64
-	err := s.asked.QueryRowContext(ctx, "SELECT c.name, c.epoch, v.schema_version FROM cell c, pragma_schema_version v").Scan(&info.Name, &info.Epoch, &version)
-	switch {
+	query, into := "SELECT name, epoch FROM cell", []any{&info.Name, &info.Epoch}
+	if !s.engine.Shared {
+		query, into = "SELECT c.name, c.epoch, v.schema_version FROM cell c, pragma_schema_version v", append(into, &version)
+	}
+	now := time.Since(began).Nanoseconds() + 1
+	err := s.asked.QueryRowContext(ctx, query).Scan(into...)
+	switch at := s.whole.at.Load(); {
 	case err != nil:
 		return s.kit.Explain(ctx, op, err)
 	case info != s.info:
 		return fmt.Errorf("%w: %s %s: it was replaced by another database while the cell ran; restart the cell", ErrUnavailable, op, s.kit.Path())
-	case version == s.whole.Load():
+	case at != 0 && version == s.whole.version.Load() && (!s.engine.Shared || now-at < wholeFor.Nanoseconds()):
 		return nil
 	}
 	want, err := expected()
 	if err != nil {
 		return err
 	}
-	has, err := columns(ctx, s.kit.Reader)
+	has, err := s.engine.has(ctx, s.kit.Reader)
 	if err != nil {
 		return s.kit.Explain(ctx, op, err)
 	}
-	for _, c := range want {
+	for _, c := range slices.Concat(want, s.engine.columns) {
 		if !has[c] {
 			return fmt.Errorf("%w: %s %s: it has no column %s of the table %s; stop the cell and restore a backup", ErrUnavailable, op, s.kit.Path(), c.name, c.table)
 		}
 	}
-	s.whole.Store(version)
+	s.whole.version.Store(version)
+	s.whole.at.Store(now)
 	return nil
 }
 
 // column is one of a table.
 type column struct{ table, name string }
 
-// expected are the columns that the schema steps make, by applying them to a database in memory.
+// expected are the columns that the schema steps make in all engines, by applying them to a
+// database in memory.
 var expected = sync.OnceValues(func() ([]column, error) {
 	ctx := context.Background()
 	db, err := sql.Open("sqlite", ":memory:")
@@ -59,23 +84,10 @@ var expected = sync.OnceValues(func() ([]column, error) {
 	if err := schema("").Apply(ctx, sqldb.SQLite, db); err != nil {
 		return nil, fmt.Errorf("make the schema in memory: %w", err)
 	}
-	has, err := columns(ctx, db)
+	has, err := engines[sqldb.SQLite].has(ctx, db)
 	out := make([]column, 0, len(has))
 	for c := range has {
 		out = append(out, c)
 	}
 	return out, err
 })
-
-// columns are those of all tables.
-func columns(ctx context.Context, db sqldb.Querier) (map[column]bool, error) {
-	out := map[column]bool{}
-	const query = "SELECT t.name, c.name FROM sqlite_schema t, pragma_table_info(t.name) c WHERE t.type = 'table' AND t.name NOT LIKE 'sqlite_%'"
-	err := sqldb.Each(ctx, db, query, nil, func(row sqldb.Row) error {
-		var c column
-		err := row.Scan(&c.table, &c.name)
-		out[c] = true
-		return err
-	})
-	return out, err
-}

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io/fs"
 	"net/http"
-	"sync/atomic"
 
 	"github.com/google/uuid"
 	"github.com/rs/zerolog"
@@ -24,23 +23,29 @@ import (
 //go:embed sql/*/*.sql
 var embedded embed.FS
 
-// applicationID marks the files of a cell's database ("cacl" in ASCII).
-const applicationID = 0x6361636c
+// applicationID marks the files of a cell's database ("cacl" in ASCII), and a table with the steps
+// of the schema a database of servers.
+const (
+	applicationID = 0x6361636c
+	stepsTable    = "cell_schema"
+)
 
 // DB is a cell's database in SQL. It implements Store.
 //
 // Each commit is on the disk before it is acknowledged; only the heartbeats of hosts, which come
-// again in seconds, wait for the next commit's fsync. One process has the database: a change wakes
-// the hosts that wait for it in that process.
+// again in seconds, wait for the next commit's fsync in a file. One process has a file; a database
+// of servers can be that of several processes, which learn of each other's changes by Changes.
 type DB struct {
-	kit *sqldb.DB
-	// writing is held by who writes: the kit's writer and heartbeats are two connections to the
-	// same file.
+	kit    *sqldb.DB
+	engine *engine
+	// writing is held by who writes: the kit's writer and beating are two connections to the same
+	// file.
 	writing    chan struct{}
-	heartbeats *sql.DB           // one connection, without fsync
+	beating    *sql.DB // one connection for heartbeats, without fsync
+	heartbeats *heartbeats
 	asked      *sqldb.Statements // of the reader
-	whole      atomic.Int64      // the schema_version of SQLite that Check last found whole
-	info       Info              // without the revision
+	whole      wholeness
+	info       Info // without the revision
 }
 
 var _ Store = (*DB)(nil)
@@ -49,16 +54,18 @@ var _ Store = (*DB)(nil)
 // and as many limits as callers come up with.
 const maxStatements = 64
 
-// Open opens the database of the cell with the name for this process alone, and makes it (mode
-// 0600), and its directory (0700), when it is not there. It brings the schema up to date. The file
-// of another program, or of a newer one, is refused and not touched. log gets a line when writes
-// begin to fail and when they work again.
-func Open(ctx context.Context, path, name string, log zerolog.Logger) (*DB, error) {
-	kit, err := sqldb.Open(ctx, path, sqldb.Options{Schema: schema(name), Means: means, Logger: log})
+// Open opens the database of the cell with the name, and brings its schema up to date. The address
+// is as sqldb.ParseAddress reads it. A file is for this process alone, and is made (mode 0600), as
+// is its directory (0700), when it is not there; a database of servers has to be there. One of
+// another program, or of a newer one, is refused and not touched. log gets a line when writes begin
+// to fail and when they work again.
+func Open(ctx context.Context, address, name string, log zerolog.Logger) (*DB, error) {
+	kit, err := sqldb.Open(ctx, address, sqldb.Options{Schema: schema(name), Means: means, Logger: log})
 	if err != nil {
 		return nil, err
 	}
-	s := &DB{kit: kit, writing: make(chan struct{}, 1), asked: sqldb.NewStatements(kit.Reader, maxStatements)}
+	s := &DB{kit: kit, engine: engines[kit.Dialect], writing: make(chan struct{}, 1), asked: sqldb.NewStatements(kit.Reader, maxStatements)}
+	s.heartbeats = newHeartbeats(s.noteHeartbeats)
 	if err := s.open(ctx, name); err != nil {
 		return nil, errors.Join(kit.Explain(ctx, "opening", err), s.Close())
 	}
@@ -72,7 +79,7 @@ func (s *DB) open(ctx context.Context, name string) (err error) {
 	if s.info.Name != name {
 		return fmt.Errorf("%w: %s belongs to the cell %q, not to %q; use another path, or that name", ErrName, s.kit.Path(), s.info.Name, name)
 	}
-	s.heartbeats, err = s.kit.Connect("synchronous(NORMAL)")
+	s.beating, err = s.kit.Connect("synchronous(NORMAL)")
 	return err
 }
 
@@ -85,7 +92,10 @@ func schema(name string) *sqldb.Schema {
 	if err != nil {
 		panic(err) // the embedded directory is part of the program
 	}
-	return &sqldb.Schema{Steps: steps, ApplicationID: applicationID, New: func(ctx context.Context, tx *sql.Tx) error {
+	return &sqldb.Schema{Steps: steps, ApplicationID: applicationID, Table: stepsTable, New: func(ctx context.Context, tx *sql.Tx) error {
+		if _, found, err := sqldb.One(ctx, tx, sqldb.Value[string], "SELECT epoch FROM cell"); err != nil || found { // from an attempt before
+			return err
+		}
 		_, err := tx.ExecContext(ctx, "INSERT INTO cell (one, name, epoch, revision) VALUES (1, ?, ?, 1)", name, uuid.NewString())
 		return err
 	}}
@@ -109,6 +119,12 @@ func means(kind error) error {
 	}
 	return ErrUnavailable
 }
+
+// Shared says that other processes may have the database as well.
+func (s *DB) Shared() bool { return s.engine.Shared }
+
+// Where is the file of the database, or its address without a password.
+func (s *DB) Where() string { return s.kit.Path() }
 
 // Problem is why writes fail now; nil when nothing is known that keeps them from succeeding.
 func (s *DB) Problem() error { return s.kit.Problem() }

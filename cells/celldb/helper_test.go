@@ -15,6 +15,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/test/dbservers"
 )
 
 var (
@@ -23,9 +24,9 @@ var (
 	moment = celldb.Moment{Now: start, DownTime: time.Minute}
 )
 
-func open(t testing.TB, path string) *celldb.DB {
+func open(t testing.TB, address string) *celldb.DB {
 	t.Helper()
-	s, err := celldb.Open(ctx, path, "cell1", zerolog.Nop())
+	s, err := celldb.Open(ctx, address, "cell1", zerolog.Nop())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,6 +46,16 @@ func fresh(t testing.TB) *celldb.DB {
 	s := open(t, filepath.Join(t.TempDir(), "cell.db"))
 	t.Cleanup(func() { closeStore(t, s) })
 	return s
+}
+
+// onEach runs f for a store on a new database of each engine.
+func onEach(t *testing.T, f func(t *testing.T, s *celldb.DB)) {
+	t.Helper()
+	dbservers.Each(t, func(t *testing.T, fresh func(testing.TB) string) {
+		s := open(t, fresh(t))
+		t.Cleanup(func() { closeStore(t, s) })
+		f(t, s)
+	})
 }
 
 func sid(n int) string { return fmt.Sprintf("5e000000-0000-4000-8000-%012x", n) }

@@ -5,9 +5,9 @@ package celldb
 import (
 	"context"
 	"database/sql"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/google/uuid"
 
@@ -19,16 +19,22 @@ import (
 // computeBinary is the only one that has services in a cell.
 const computeBinary = "nova-compute"
 
-const selectServices = "SELECT s.id, s.uuid, s.host, s.version, s.disabled_reason, s.updated_at, s.revision, " + hostColumns + " FROM services s "
+const (
+	serviceColumns = "s.id, s.uuid, s.host, s.version, s.disabled_reason, s.updated_at, s.revision, " + hostColumns
+	selectServices = "SELECT " + serviceColumns + " FROM services s "
+)
 
-func scanService(row sqldb.Row, m Moment) (service cellwire.Service, revision int64, err error) {
+// scanService reads a row of selectServices; more is for the columns that the query adds.
+func scanService(row sqldb.Row, m Moment, more ...any) (service cellwire.Service, revision int64, err error) {
 	var (
 		host    hostState
 		updated int64
 	)
 	service.Binary = computeBinary
-	err = row.Scan(&service.ID, &service.UUID, &service.Host, &service.Version, &service.DisabledReason, &updated, &revision,
-		&host.lastSeenUp, &host.forcedDown, &host.stopped, &host.disabled)
+	err = row.Scan(append([]any{
+		&service.ID, &service.UUID, &service.Host, &service.Version, &service.DisabledReason, &updated, &revision,
+		&host.lastSeenUp, &host.forcedDown, &host.stopped, &host.disabled,
+	}, more...)...)
 	service.Disabled, service.ForcedDown, service.Up = host.disabled.Bool, host.forcedDown.Bool, host.up(m)
 	service.LastSeenUp, service.UpdatedAt = optional(host.lastSeenUp.Int64), optional(updated)
 	return service, revision, err
@@ -95,19 +101,23 @@ func (s *DB) Usage(ctx context.Context, projectID string) (cellwire.Usage, error
 }
 
 func usage(ctx context.Context, db sqldb.Querier, projectID string) (u cellwire.Usage, err error) {
+	if !storable(projectID) { // no server has it
+		return u, nil
+	}
 	err = db.QueryRowContext(ctx, usageOf, projectID).Scan(&u.Instances, &u.Cores, &u.RAM)
 	return u, err
 }
 
 // Mapped notes that nodes are in the API database.
 func (s *DB) Mapped(ctx context.Context, uuids []string) error {
-	list, err := json.Marshal(uuids)
-	if err != nil {
-		return err
-	}
 	return s.write(ctx, "noting mapped nodes in", func(tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, "UPDATE compute_nodes SET mapped = 1 WHERE uuid IN (SELECT value FROM json_each(?))", string(list))
-		return err
+		for part := range slices.Chunk(uuids, maxListed) {
+			parameters, args := listed(part)
+			if _, err := tx.ExecContext(ctx, "UPDATE compute_nodes SET mapped = 1 WHERE uuid IN "+parameters, args...); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 }
 
@@ -140,8 +150,8 @@ func (s *DB) PatchService(ctx context.Context, id string, p cellwire.ServicePatc
 			}
 			after.DisabledReason = ""
 		}
-		if len(after.DisabledReason) > maxReason {
-			return &cellwire.Error{Status: 400, Code: cellwire.CodeBadRequest, Message: fmt.Sprintf("disabled_reason has more than %d bytes", maxReason)}
+		if len(after.DisabledReason) > maxReason || !storable(after.DisabledReason) {
+			return invalid("disabled_reason has more than %d bytes, or is no UTF-8, or has the character 0", maxReason)
 		}
 		if service = before; after.Disabled == before.Disabled && after.DisabledReason == before.DisabledReason && after.ForcedDown == before.ForcedDown {
 			return nil
@@ -160,11 +170,6 @@ func (s *DB) PatchService(ctx context.Context, id string, p cellwire.ServicePatc
 	return service, err
 }
 
-// livingOf says whether a host has servers that are not deleted, hidden ones among them. The first
-// is read from an index of the host's rows, the other from that of the few hidden ones.
-const livingOf = "SELECT EXISTS (SELECT 1 FROM instances WHERE hidden = 0 AND host <> '' AND (gone < 2 OR cleanup_due = 1) AND host = ?1 AND +gone < 2) OR " +
-	"EXISTS (SELECT 1 FROM instances WHERE hidden = 1 AND inserted_at >= 0 AND +host = ?1)"
-
 // DeleteService forgets a host and its nodes. Guests that were to be removed from it are so if it
 // ever comes back.
 func (s *DB) DeleteService(ctx context.Context, id string, m Moment) (service cellwire.Service, err error) {
@@ -176,7 +181,7 @@ func (s *DB) DeleteService(ctx context.Context, id string, m Moment) (service ce
 			return err
 		}
 		var living, stopped bool
-		if err := tx.QueryRowContext(ctx, livingOf, service.Host).Scan(&living); err != nil {
+		if err := tx.QueryRowContext(ctx, s.engine.livingOf(), service.Host, service.Host).Scan(&living); err != nil {
 			return err
 		}
 		if living {
@@ -211,27 +216,23 @@ func (s *DB) Report(ctx context.Context, host string, r cellwire.HostReport, m M
 	if err := errors.Join(CheckHost(host), CheckReport(r)); err != nil {
 		return cellwire.Service{}, nil, err
 	}
-	known, err := s.knows(ctx, host, r)
+	const op = "noting a host's report in"
+	service, known, err := s.knows(ctx, host, r, m)
 	if err != nil {
-		return cellwire.Service{}, nil, s.kit.Explain(ctx, "reading a host from", err)
+		return cellwire.Service{}, nil, s.kit.Explain(ctx, op, err)
 	}
-	db := s.kit.Writer
 	if known {
-		db = s.heartbeats
-	}
-	err = s.transaction(ctx, db, "noting a host's report in", func(tx *sql.Tx) (err error) {
-		if !known {
-			if refused, err = register(ctx, tx, host, r, m); err != nil {
-				return err
-			}
+		if r.Stopping {
+			return service, nil, nil
 		}
-		if _, err = tx.ExecContext(
-			ctx,
-			"UPDATE services SET last_seen_up = ?1, updated_at = ?1, stopped = 0 WHERE host = ?2 AND ?3 = 0",
-			m.Now.UnixMicro(),
-			host,
-			r.Stopping,
-		); err != nil {
+		if err := s.heartbeats.beat(ctx, host, m.Now.UnixMicro()); err != nil {
+			return cellwire.Service{}, nil, err
+		}
+		service.LastSeenUp, service.UpdatedAt, service.Up = optional(m.Now.UnixMicro()), optional(m.Now.UnixMicro()), !service.ForcedDown
+		return service, nil, nil
+	}
+	err = s.write(ctx, op, func(tx *sql.Tx) (err error) {
+		if refused, err = register(ctx, tx, host, r, m); err != nil {
 			return err
 		}
 		service, _, err = scanService(tx.QueryRowContext(ctx, selectServices+"WHERE s.host = ?", host), m)
@@ -240,36 +241,26 @@ func (s *DB) Report(ctx context.Context, host string, r cellwire.HostReport, m M
 	return service, refused, err
 }
 
+const serviceWithNodes = "SELECT " + serviceColumns + ", s.stopped, n.uuid, n.hypervisor_hostname FROM services s LEFT JOIN compute_nodes n ON n.host = s.host AND n.present = 1 WHERE s.host = ?"
+
 // knows says whether all that a report says, but for the life of the host, is written down.
-func (s *DB) knows(ctx context.Context, host string, r cellwire.HostReport) (known bool, err error) {
-	err = s.read(ctx, "reading a host from", func(db sqldb.Querier) error {
-		var (
-			version string
-			stopped bool
-		)
-		err := db.QueryRowContext(ctx, "SELECT version, stopped FROM services WHERE host = ?", host).Scan(&version, &stopped)
-		if errors.Is(err, sql.ErrNoRows) {
-			return nil
+func (s *DB) knows(ctx context.Context, host string, r cellwire.HostReport, m Moment) (service cellwire.Service, known bool, err error) {
+	found, nodes := 0, map[string]string{}
+	stopped := false
+	err = sqldb.Each(ctx, s.asked, serviceWithNodes, []any{host}, func(row sqldb.Row) error {
+		var id, name sql.NullString
+		found++
+		service, _, err = scanService(row, m, &stopped, &id, &name)
+		if id.Valid {
+			nodes[id.String] = name.String
 		}
-		if err != nil {
-			return err
-		}
-		present := map[string]string{}
-		if err := sqldb.Each(ctx, db, "SELECT uuid, hypervisor_hostname FROM compute_nodes WHERE host = ? AND present = 1", []any{host}, func(row sqldb.Row) error {
-			var id, name string
-			err := row.Scan(&id, &name)
-			present[id] = name
-			return err
-		}); err != nil {
-			return err
-		}
-		known = version == r.Version && stopped == r.Stopping && len(present) == len(r.Nodes)
-		for _, n := range r.Nodes {
-			known = known && present[n.UUID] == n.Name
-		}
-		return nil
+		return err
 	})
-	return known, err
+	known = found > 0 && service.Version == r.Version && stopped == r.Stopping && len(nodes) == len(r.Nodes)
+	for _, n := range r.Nodes {
+		known = known && nodes[n.UUID] == n.Name
+	}
+	return service, known, err
 }
 
 // register writes down a service, new or not, and its nodes. Refused are nodes that another host
@@ -280,9 +271,16 @@ func register(ctx context.Context, tx *sql.Tx, host string, r cellwire.HostRepor
 	if err != nil {
 		return nil, err
 	}
-	if _, err := tx.ExecContext(ctx, `INSERT INTO services (uuid, host, version, stopped, last_seen_up, created_at, updated_at, revision) VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?5, ?6)
-		ON CONFLICT (host) DO UPDATE SET version = excluded.version, stopped = excluded.stopped, updated_at = excluded.updated_at`,
-		uuid.NewString(), host, r.Version, r.Stopping, now, revision); err != nil {
+	query, args := "UPDATE services SET version = ?, stopped = ?, updated_at = ?, last_seen_up = ? WHERE host = ?", []any{r.Version, r.Stopping, now, now, host}
+	if r.Stopping {
+		query, args = "UPDATE services SET version = ?, stopped = ?, updated_at = ? WHERE host = ?", []any{r.Version, r.Stopping, now, host}
+	}
+	there, err := sqldb.Exec(ctx, tx, query, args...)
+	if err == nil && there == 0 {
+		_, err = tx.ExecContext(ctx, "INSERT INTO services (uuid, host, version, stopped, last_seen_up, created_at, updated_at, revision) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+			uuid.NewString(), host, r.Version, r.Stopping, now, now, now, revision)
+	}
+	if err != nil {
 		return nil, err
 	}
 	if r.Stopping { // what it has is as it was
@@ -292,29 +290,39 @@ func register(ctx context.Context, tx *sql.Tx, host string, r cellwire.HostRepor
 		return nil, err
 	}
 	for _, n := range r.Nodes {
-		// A node that another host reported and does not report any more is this host's now, and
-		// has to be mapped again.
-		done, err := tx.ExecContext(ctx, `INSERT INTO compute_nodes (uuid, host, hypervisor_hostname, created_at) VALUES (?, ?, ?, ?)
-			ON CONFLICT (uuid) DO UPDATE SET present = 1, hypervisor_hostname = excluded.hypervisor_hostname, mapped = mapped AND host = excluded.host, host = excluded.host
-			WHERE host = excluded.host OR present = 0`, n.UUID, host, n.Name, now)
+		taken, err := takeNode(ctx, tx, host, n, now)
 		if err != nil {
 			return nil, err
 		}
-		if taken, err := done.RowsAffected(); err != nil {
-			return nil, err
-		} else if taken == 0 {
+		if !taken {
 			refused = append(refused, n.UUID)
 		}
 	}
 	return refused, nil
 }
 
-// What of a host's servers is newer than a revision, and all that it may have to do something
-// about. A + keeps SQLite from the other's index.
-const (
-	changesOf = "i.hidden = 0 AND i.host <> '' AND (+i.gone < 2 OR i.cleanup_due = 1) AND i.host = ? AND i.revision > ? ORDER BY i.revision"
-	allOf     = "i.hidden = 0 AND i.host <> '' AND (i.gone < 2 OR i.cleanup_due = 1) AND i.host = ? ORDER BY +i.revision"
-)
+// takeNode writes down that a host has a node, unless another one has it. A node that another host
+// reported and does not report any more is this host's now, and has to be mapped again.
+func takeNode(ctx context.Context, tx *sql.Tx, host string, n cellwire.ReportedNode, now int64) (taken bool, err error) {
+	var present bool
+	owner, found, err := sqldb.One(ctx, tx, func(row sqldb.Row) (owner string, err error) {
+		err = row.Scan(&owner, &present)
+		return owner, err
+	}, "SELECT host, present FROM compute_nodes WHERE uuid = ?", n.UUID)
+	switch {
+	case err != nil:
+		return false, err
+	case !found:
+		_, err = tx.ExecContext(ctx, "INSERT INTO compute_nodes (uuid, host, hypervisor_hostname, created_at) VALUES (?, ?, ?, ?)", n.UUID, host, n.Name, now)
+	case owner == host:
+		_, err = tx.ExecContext(ctx, "UPDATE compute_nodes SET present = 1, hypervisor_hostname = ? WHERE uuid = ?", n.Name, n.UUID)
+	case present:
+		return false, nil
+	default:
+		_, err = tx.ExecContext(ctx, "UPDATE compute_nodes SET present = 1, hypervisor_hostname = ?, host = ?, mapped = 0 WHERE uuid = ?", n.Name, host, n.UUID)
+	}
+	return err == nil, err
+}
 
 // Work is what is new for a host, read from an index of its rows.
 func (s *DB) Work(ctx context.Context, host string, after int64, epoch string, m Moment) (work cellwire.Work, changed bool, err error) {
@@ -334,7 +342,7 @@ func (s *DB) Work(ctx context.Context, host string, after int64, epoch string, m
 		work.Complete = after <= 0 || after > work.Revision || epoch != work.Epoch
 		condition, args := changesOf, []any{host, after}
 		if work.Complete {
-			condition, args = allOf, []any{host}
+			condition, args = s.engine.allOf(), []any{host}
 		}
 		weight, reader := 0, newRecordReader()
 		err = sqldb.Each(ctx, db, fmt.Sprintf(selectRecords, "")+"WHERE "+condition, args, func(row sqldb.Row) error {
@@ -364,9 +372,12 @@ func (s *DB) Apply(ctx context.Context, host string, reports []cellwire.Report, 
 	refused := make([]string, len(reports))
 	err := s.write(ctx, "noting reports in", func(tx *sql.Tx) error {
 		for i, report := range reports {
-			r, err := record(ctx, tx, report.UUID)
-			if err != nil {
-				return err
+			var r *stored
+			if storable(report.UUID) {
+				var err error
+				if r, err = record(ctx, tx, report.UUID); err != nil {
+					return err
+				}
 			}
 			if r == nil || r.Server.Host != host || r.Server.Hidden || host == "" {
 				refused[i] = fmt.Sprintf("there is no server %.64q on this host", report.UUID)
@@ -386,3 +397,18 @@ func (s *DB) Apply(ctx context.Context, host string, reports []cellwire.Report, 
 	}
 	return refused, nil
 }
+
+// Changes are the hosts with changes after a revision, and the revision until which that is so; of
+// each change that this or another process made before. A service that was deleted has no row to be
+// found by: its host learns of it with its next request.
+func (s *DB) Changes(ctx context.Context, after int64) (hosts []string, revision int64, err error) {
+	const op = "reading changes from"
+	if err := s.asked.QueryRowContext(ctx, "SELECT revision FROM cell").Scan(&revision); err != nil || revision <= after {
+		return nil, revision, s.kit.Explain(ctx, op, err)
+	}
+	hosts, err = sqldb.All(ctx, s.asked, sqldb.Value[string], changedHosts, after, after)
+	return hosts, revision, s.kit.Explain(ctx, op, err)
+}
+
+// changedHosts are those of servers and services that were changed after a revision.
+const changedHosts = "SELECT i.host FROM instances i WHERE i.revision > ? AND i.hidden = 0 AND i.host <> '' UNION SELECT s.host FROM services s WHERE s.revision > ?"

@@ -63,10 +63,7 @@ func TestPlans(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.q.Limit, c.q.Sort = 100, newest
-			query, args, _, err := compose(c.q)
-			if err != nil {
-				t.Fatal(err)
-			}
+			query, args, _ := s.engine.compose(c.q, selectRecords, "")
 			got := plan(t, s, query, args)
 			if !strings.Contains(got, c.index) || strings.Contains(got, "TEMP B-TREE") {
 				t.Errorf("it is answered by %s\nwant %s, and no sorting", got, c.index)
@@ -75,13 +72,13 @@ func TestPlans(t *testing.T) {
 	}
 	for name, c := range map[string]struct{ query, index string }{
 		"changes":    {"SELECT * FROM instances i WHERE " + changesOf, "instances_host (host=? AND revision>?)"},
-		"everything": {"SELECT * FROM instances i WHERE " + allOf, "instances_host_present (host=?)"},
-		"living":     {livingOf, "instances_host_present (host=?)"},
-		"and hidden": {livingOf, "instances_hidden"},
+		"everything": {"SELECT * FROM instances i WHERE " + s.engine.allOf(), "instances_host_present (host=?)"},
+		"living":     {s.engine.livingOf(), "instances_host_present (host=?)"},
+		"and hidden": {s.engine.livingOf(), "instances_hidden"},
 		"usage":      {usageOf, "COVERING INDEX instances_usage (project_id=? AND gone=?)"},
-		"hidden":     {"SELECT uuid FROM instances WHERE hidden = 1 AND inserted_at <= ? ORDER BY inserted_at LIMIT 9", "instances_hidden"},
-		"unfreed":    {"SELECT uuid FROM instances WHERE unfreed = 1 ORDER BY deleted_at LIMIT 9", "instances_unfreed"},
-		"soft":       {"SELECT uuid FROM instances WHERE gone < 2 AND deleted_at > 0 AND deleted_at <= ? ORDER BY deleted_at LIMIT 9", "instances_softly_deleted"},
+		"hidden":     {unfinished("inserted_at", hiddenUntil), "instances_hidden"},
+		"unfreed":    {unfinished("deleted_at", notFreed), "instances_unfreed"},
+		"soft":       {s.engine.softlyDeleted(), "instances_softly_deleted"},
 	} {
 		args := make([]any, strings.Count(c.query, "?"))
 		if got := plan(t, s, c.query, args); !strings.Contains(got, c.index) {

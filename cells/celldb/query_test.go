@@ -5,6 +5,7 @@ package celldb_test
 import (
 	"cmp"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"maps"
 	"regexp"
@@ -23,9 +24,36 @@ import (
 // The values that servers of the model have: few, so that there are ties, and strange, so that
 // nothing is taken for syntax.
 var (
-	words = []string{"", "a", "A", "b%_", `c"'\`, "é", "x\u2028y", "$.k", "1"}
+	words = []string{"", "a", "a ", "A", "b%_", `c"'\`, "é", "x\u2028y", "$.k", "1"}
 	times = []int{0, 1, 1, 2, 5}
 )
+
+// empty erases all that is in a store.
+func empty(t testing.TB, s *celldb.DB) {
+	t.Helper()
+	if err := s.Execute(ctx, "DELETE FROM instances", "DELETE FROM services", "DELETE FROM compute_nodes"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// checks is how often rapid runs a property in the test, unless the command line says so.
+func checks(t *testing.T, n string) {
+	t.Helper()
+	set, f := false, flag.Lookup("rapid.checks")
+	flag.Visit(func(one *flag.Flag) { set = set || one == f })
+	if set {
+		return
+	}
+	before := f.Value.String()
+	if err := f.Value.Set(n); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := f.Value.Set(before); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
 
 // populate fills a store with servers in all states and returns them as they are.
 func populate(rt *rapid.T, s celldb.Store, n int) []cellwire.Server {
@@ -264,10 +292,15 @@ func drawQuery(rt *rapid.T) (q cellwire.ServerQuery) {
 
 // TestQueries pages through answers with any conditions in any order, and compares with a filter
 // and a sort over all servers.
-func TestQueries(t *testing.T) {
+func TestQueries(t *testing.T) { onEach(t, queries) }
+
+func queries(t *testing.T, s *celldb.DB) {
+	t.Helper()
+	if s.Shared() {
+		checks(t, "15") // each is of hundreds of transactions over a network
+	}
 	rapid.Check(t, func(rt *rapid.T) {
-		s := open(t, t.TempDir()+"/cell.db")
-		defer closeStore(t, s)
+		empty(t, s)
 		all := populate(rt, s, rapid.IntRange(5, 15).Draw(rt, "servers"))
 		for range 20 {
 			q := drawQuery(rt)

@@ -5,7 +5,6 @@ package celldb
 import (
 	"context"
 	"database/sql"
-	"encoding/json"
 	"fmt"
 	"time"
 
@@ -36,7 +35,10 @@ func (s *DB) read(ctx context.Context, op string, f func(sqldb.Querier) error) e
 
 // raise raises the cell's revision.
 func raise(ctx context.Context, tx *sql.Tx) (revision int64, err error) {
-	err = tx.QueryRowContext(ctx, "UPDATE cell SET revision = revision + 1 RETURNING revision").Scan(&revision)
+	if _, err := tx.ExecContext(ctx, "UPDATE cell SET revision = revision + 1"); err != nil {
+		return 0, err
+	}
+	err = tx.QueryRowContext(ctx, "SELECT revision FROM cell").Scan(&revision)
 	return revision, err
 }
 
@@ -214,16 +216,12 @@ func (s *DB) Freed(ctx context.Context, uuid string) error {
 
 // States returns the states of servers.
 func (s *DB) States(ctx context.Context, uuids []string) ([]cellwire.ServerState, error) {
-	list, err := json.Marshal(uuids)
-	if err != nil {
-		return nil, err
-	}
 	states := []cellwire.ServerState{}
-	err = sqldb.Each(
+	err := sqldb.Each(
 		ctx,
 		s.asked,
-		"SELECT uuid, vm_state, task_state, gone = 2, hidden FROM instances WHERE uuid IN (SELECT value FROM json_each(?)) ORDER BY uuid",
-		[]any{string(list)},
+		"SELECT uuid, vm_state, task_state, gone = 2, hidden FROM instances WHERE uuid IN ("+s.engine.Texts+") ORDER BY uuid",
+		[]any{sqldb.List(uuids)},
 		func(row sqldb.Row) error {
 			var one cellwire.ServerState
 			if err := row.Scan(&one.UUID, &one.VMState, &one.TaskState, &one.Deleted, &one.Hidden); err != nil {
@@ -240,8 +238,7 @@ func (s *DB) States(ctx context.Context, uuids []string) ([]cellwire.ServerState
 // these rows.
 func (s *DB) Unfinished(ctx context.Context, hiddenBefore, softBefore time.Time) (u cellwire.Unfinished, err error) {
 	err = s.read(ctx, "reading unfinished servers from", func(db sqldb.Querier) error {
-		get := func(since, where string, args ...any) (list []cellwire.UnfinishedServer, err error) {
-			query := fmt.Sprintf("SELECT uuid, project_id, %s FROM instances WHERE %s ORDER BY %[1]s LIMIT %[3]d", since, where, MaxUnfinished)
+		get := func(query string, args ...any) (list []cellwire.UnfinishedServer, err error) {
 			err = sqldb.Each(ctx, db, query, args, func(row sqldb.Row) error {
 				var (
 					one   cellwire.UnfinishedServer
@@ -260,13 +257,13 @@ func (s *DB) Unfinished(ctx context.Context, hiddenBefore, softBefore time.Time)
 		if err := db.QueryRowContext(ctx, "SELECT revision FROM cell").Scan(&u.Revision); err != nil {
 			return err
 		}
-		if u.Hidden, err = get("inserted_at", "hidden = 1 AND inserted_at <= ?", hiddenBefore.UnixMicro()); err != nil {
+		if u.Hidden, err = get(unfinished("inserted_at", hiddenUntil), hiddenBefore.UnixMicro()); err != nil {
 			return err
 		}
-		if u.Unfreed, err = get("deleted_at", "unfreed = 1"); err != nil || softBefore.IsZero() {
+		if u.Unfreed, err = get(unfinished("deleted_at", notFreed)); err != nil || softBefore.IsZero() {
 			return err
 		}
-		u.Reclaimable, err = get("deleted_at", "gone < 2 AND deleted_at > 0 AND deleted_at <= ? AND task_state <> ?", softBefore.UnixMicro(), cellwire.TaskDeleting)
+		u.Reclaimable, err = get(s.engine.softlyDeleted(), softBefore.UnixMicro(), cellwire.TaskDeleting)
 		return err
 	})
 	return u, err

@@ -37,9 +37,11 @@ func size(t *testing.T, answer any) int {
 
 // TestWorkInPages: all that is wanted on a host comes in answers that can be read, whatever owners
 // said. What changes in between comes again.
-func TestWorkInPages(t *testing.T) {
+func TestWorkInPages(t *testing.T) { onEach(t, workInPages) }
+
+func workInPages(t *testing.T, s *celldb.DB) {
+	t.Helper()
 	const count = 80
-	s := fresh(t)
 	if _, _, err := s.Report(ctx, "h1", cellwire.HostReport{Version: "1"}, moment); err != nil {
 		t.Fatal(err)
 	}
@@ -94,9 +96,11 @@ func TestWorkInPages(t *testing.T) {
 }
 
 // TestPagesCanBeRead: a page has what can be read of it, and the next goes on from there.
-func TestPagesCanBeRead(t *testing.T) {
+func TestPagesCanBeRead(t *testing.T) { onEach(t, pagesCanBeRead) }
+
+func pagesCanBeRead(t *testing.T, s *celldb.DB) {
+	t.Helper()
 	const count = 80
-	s := fresh(t)
 	for n := range count {
 		release(t, s, heavy(n+1))
 	}
@@ -129,8 +133,10 @@ func TestPagesCanBeRead(t *testing.T) {
 
 // TestServerLargerThanAnAnswerIsReturned: a server that is larger than the bound of an answer is
 // returned all the same.
-func TestServerLargerThanAnAnswerIsReturned(t *testing.T) {
-	s := fresh(t)
+func TestServerLargerThanAnAnswerIsReturned(t *testing.T) { onEach(t, serverLargerThanAnAnswerIsReturned) }
+
+func serverLargerThanAnAnswerIsReturned(t *testing.T, s *celldb.DB) {
+	t.Helper()
 	if _, _, err := s.Report(ctx, "h1", cellwire.HostReport{Version: "1"}, moment); err != nil {
 		t.Fatal(err)
 	}

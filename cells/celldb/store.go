@@ -112,6 +112,9 @@ type Store interface {
 	// into MaxAnswer, and at least one; changed is false when there is nothing. A host that never
 	// reported is refused (not found).
 	Work(ctx context.Context, host string, after int64, epoch string, m Moment) (work cellwire.Work, changed bool, err error)
+	// Changes are the hosts whose work has changed after a revision, whichever process changed it,
+	// and the revision until which that is so.
+	Changes(ctx context.Context, after int64) (hosts []string, revision int64, err error)
 	// Apply takes what a host reports, all in one transaction, each judged alone. The answer has ""
 	// for those that were taken, and otherwise why not.
 	Apply(ctx context.Context, host string, reports []cellwire.Report, m Moment) ([]string, error)

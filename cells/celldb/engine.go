@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package celldb
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/compute-agent/compute-agent/internal/sqldb"
+)
+
+// engine is how a database engine is asked what a cell asks. Statements are the same for all where
+// they can be; what differs beside the words of its Dialect is here.
+type engine struct {
+	*sqldb.Dialect
+	// matches says that patterns, tags and metadata are looked at by the engine, row by row.
+	// Otherwise rows are read and looked at here: functions of servers for that differ from each
+	// other.
+	matches bool
+	// older is a column that sorts as created_at does, descending, in ascending order; "" where
+	// indexes have descending columns.
+	older string
+	// present selects the rows of a host that it may have to do something about, soft those that
+	// were softly deleted at softAt, until a time.
+	present, soft, softAt string
+	// columns are those of a table that the schema steps make here and not in SQLite.
+	columns []column
+	// allColumns is a query for the tables and columns of the database.
+	allColumns string
+}
+
+const (
+	presentRows = "i.hidden = 0 AND i.host <> '' AND (i.gone < 2 OR i.cleanup_due = 1) AND i.host = ?"
+	softRows    = "gone < 2 AND deleted_at > 0 AND deleted_at <= ?"
+)
+
+var engines = map[*sqldb.Dialect]*engine{
+	sqldb.SQLite: {
+		Dialect: sqldb.SQLite, matches: true, present: presentRows, soft: softRows, softAt: "deleted_at",
+		allColumns: "SELECT t.name, c.name FROM sqlite_schema t, pragma_table_info(t.name) c WHERE t.type = 'table' AND t.name NOT LIKE 'sqlite_%'",
+	},
+	sqldb.MySQL: {
+		Dialect: sqldb.MySQL, older: "i.older", present: "i.host_present = ?", soft: "soft_at > 0 AND soft_at <= ?", softAt: "soft_at",
+		columns:    []column{{"instances", "older"}, {"instances", "host_present"}, {"instances", "soft_at"}},
+		allColumns: "SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = DATABASE()",
+	},
+	sqldb.PostgreSQL: {
+		Dialect: sqldb.PostgreSQL, present: presentRows, soft: softRows, softAt: "deleted_at",
+		allColumns: "SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = current_schema()",
+	},
+}
+
+// What of a host's servers is newer than a revision, and all that it may have to do something
+// about. + 0 keeps an engine from the other's index.
+const changesOf = "i.hidden = 0 AND i.host <> '' AND (i.gone + 0 < 2 OR i.cleanup_due = 1) AND i.host = ? AND i.revision > ? ORDER BY i.revision"
+
+func (e *engine) allOf() string { return e.present + " ORDER BY i.revision + 0" }
+
+// livingOf says whether a host, which is asked for twice, has servers that are not deleted, hidden
+// ones among them. The first is read from an index of the host's rows, the other from that of the
+// few hidden ones.
+func (e *engine) livingOf() string {
+	return "SELECT EXISTS (SELECT 1 FROM instances i WHERE " + e.present + " AND i.gone + 0 < 2) OR " +
+		"EXISTS (SELECT 1 FROM instances i WHERE i.hidden = 1 AND i.inserted_at >= 0 AND i.host = ?)"
+}
+
+// unfinished asks for the first servers of a condition, by the time in a column.
+func unfinished(since, condition string) string {
+	return fmt.Sprintf("SELECT uuid, project_id, %s FROM instances WHERE %s ORDER BY %[1]s LIMIT %[3]d", since, condition, MaxUnfinished)
+}
+
+// softlyDeleted asks for those that were softly deleted until a time and are not in a task state.
+func (e *engine) softlyDeleted() string { return unfinished(e.softAt, e.soft+" AND task_state <> ?") }
+
+const (
+	hiddenUntil = "hidden = 1 AND inserted_at <= ?"
+	notFreed    = "unfreed = 1"
+)
+
+// maxListed is how many values a list of parameters has at most.
+const maxListed = 512
+
+// listed is the parameters of a list of texts, and the texts: the length is a power of two, the
+// last is repeated, so that statements have few forms. MariaDB reads all rows for an UPDATE whose
+// list comes from a query.
+func listed(texts []string) (parameters string, args []any) {
+	n := 1
+	for n < len(texts) {
+		n *= 2
+	}
+	for i := range n {
+		args = append(args, texts[min(i, len(texts)-1)])
+	}
+	return "(?" + strings.Repeat(", ?", n-1) + ")", args
+}
+
+// has are the columns of all tables.
+func (e *engine) has(ctx context.Context, db sqldb.Querier) (map[column]bool, error) {
+	out := map[column]bool{}
+	err := sqldb.Each(ctx, db, e.allColumns, nil, func(row sqldb.Row) error {
+		var c column
+		err := row.Scan(&c.table, &c.name)
+		out[c] = true
+		return err
+	})
+	return out, err
+}

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package celldb
+
+import (
+	"context"
+	"database/sql"
+	"slices"
+	"sync"
+)
+
+// heartbeats writes down that hosts live: those that come while one write is under way are all in
+// the next one, so that a cell of a thousand hosts needs few.
+type heartbeats struct {
+	// note writes that the hosts live at a time.
+	note    func(ctx context.Context, hosts []string, at int64) error
+	writing chan struct{} // held by who writes
+
+	mu   sync.Mutex
+	next *heartbeatBatch // nil: none waits
+}
+
+// heartbeatBatch is the hosts of one write.
+type heartbeatBatch struct {
+	hosts []string
+	at    int64         // the latest
+	done  chan struct{} // closed when it is written, or failed
+	err   error
+}
+
+func newHeartbeats(note func(context.Context, []string, int64) error) *heartbeats {
+	return &heartbeats{note: note, writing: make(chan struct{}, 1)}
+}
+
+// beat returns when it is written that the host lives.
+func (h *heartbeats) beat(ctx context.Context, host string, at int64) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	mine := h.join(host, at)
+	select {
+	case h.writing <- struct{}{}:
+		defer func() { <-h.writing }()
+	case <-mine.done:
+		return mine.err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	select {
+	case <-mine.done: // by the one before
+		return mine.err
+	default:
+	}
+	h.mu.Lock()
+	h.next = nil // it was mine: only who holds writing takes it away, and ends it before giving that back
+	h.mu.Unlock()
+	mine.err = h.note(context.WithoutCancel(ctx), mine.hosts, mine.at) // others wait for it as well
+	close(mine.done)
+	return mine.err
+}
+
+func (h *heartbeats) join(host string, at int64) *heartbeatBatch {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.next == nil {
+		h.next = &heartbeatBatch{done: make(chan struct{})}
+	}
+	h.next.hosts, h.next.at = append(h.next.hosts, host), max(h.next.at, at)
+	return h.next
+}
+
+const noteHeartbeats = "UPDATE services SET last_seen_up = ?, updated_at = ? WHERE host IN "
+
+// noteHeartbeats writes that hosts live. On a file it does not wait for the disk; on servers it
+// does not wait for other writers: it changes nothing that they read.
+func (s *DB) noteHeartbeats(ctx context.Context, hosts []string, at int64) error {
+	const op = "noting heartbeats in"
+	slices.Sort(hosts) // so that two processes do not wait for each other
+	hosts = slices.Compact(hosts)
+	for part := range slices.Chunk(hosts, maxListed) {
+		parameters, args := listed(part)
+		query := noteHeartbeats + parameters
+		args = append([]any{at, at}, args...)
+		var err error
+		if s.engine.Shared {
+			err = s.kit.Repeatable(ctx, s.beating, op, query, args...)
+		} else {
+			err = s.transaction(ctx, s.beating, op, func(tx *sql.Tx) error {
+				_, err := tx.ExecContext(ctx, query, args...)
+				return err
+			})
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package celldb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+)
+
+// TestHeartbeatsShareWrites: the heartbeats that come while one is written are all in the next
+// write, at the latest time of theirs, and each gets its own write's outcome.
+func TestHeartbeatsShareWrites(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const hosts = 50
+		var writes [][]string
+		var times []int64
+		release := make(chan struct{})
+		failed := errors.New("failed")
+		h := newHeartbeats(func(_ context.Context, hosts []string, at int64) error {
+			writes, times = append(writes, hosts), append(times, at)
+			if len(writes) == 1 {
+				<-release
+				return nil
+			}
+			return failed
+		})
+		outcomes := make(chan error, hosts+1)
+		go func() { outcomes <- h.beat(t.Context(), "first", 1) }()
+		synctest.Wait()
+		for i := range hosts {
+			go func() { outcomes <- h.beat(t.Context(), fmt.Sprint("host", i), int64(100+i)) }()
+		}
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := h.beat(ended, "late", 1); !errors.Is(err, context.Canceled) {
+			t.Errorf("after the end of its context: %v", err)
+		}
+		synctest.Wait()
+		close(release)
+		if err := <-outcomes; err != nil {
+			t.Errorf("the first: %v", err)
+		}
+		for range hosts {
+			if err := <-outcomes; !errors.Is(err, failed) {
+				t.Errorf("one of the second write: %v", err)
+			}
+		}
+		if len(writes) != 2 || len(writes[1]) != hosts || slices.Contains(writes[1], "late") || times[1] != 100+hosts-1 {
+			t.Errorf("%d writes, at %v: %v", len(writes), times, writes)
+		}
+	})
+}

@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package celldb
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+
+	"modernc.org/sqlite"
+
+	"github.com/compute-agent/compute-agent/cells/cellwire"
+
+	"github.com/compute-agent/compute-agent/internal/sqldb"
+)
+
+// matches adds the conditions on patterns, tags and metadata, for an engine that looks at them.
+func (w *where) matches(q cellwire.ServerQuery) {
+	const (
+		oneOf  = "SELECT 1 FROM json_each(i.tags) WHERE value IN (SELECT value FROM json_each(?))"
+		hasOne = "EXISTS (" + oneOf + ")"
+		hasTag = "EXISTS (SELECT 1 FROM json_each(i.tags) WHERE value = ?)"
+	)
+	if len(q.TagsAny) > 0 {
+		w.add(hasOne, sqldb.List(q.TagsAny))
+	}
+	if len(q.NotTagsAny) > 0 {
+		w.add("NOT "+hasOne, sqldb.List(q.NotTagsAny))
+	}
+	for _, tag := range q.TagsAll {
+		w.add(hasTag, tag)
+	}
+	if len(q.NotTagsAll) > 0 {
+		all := slices.Repeat([]string{hasTag}, len(q.NotTagsAll))
+		args := make([]any, len(q.NotTagsAll))
+		for i, tag := range q.NotTagsAll {
+			args[i] = tag
+		}
+		w.add("NOT ("+strings.Join(all, " AND ")+")", args...)
+	}
+	if q.NamePattern != "" {
+		w.add(matchFunction+"(?, i.display_name)", q.NamePattern)
+	}
+	for _, column := range slices.Sorted(maps.Keys(q.Patterns)) {
+		w.add("(i."+column+" <> '' AND "+matchFunction+"(?, i."+column+"))", q.Patterns[column]) // the columns are checked
+	}
+	for _, name := range slices.Sorted(maps.Keys(q.Metadata)) {
+		w.add("EXISTS (SELECT 1 FROM json_each(i.metadata) WHERE key = ? AND value = ?)", name, q.Metadata[name])
+	}
+}
+
+// likely adds conditions that are true of all rows with the tags and metadata of a query, and of
+// few others: their text has that of each in it.
+func (w *where) likely(q cellwire.ServerQuery) {
+	for _, tag := range q.TagsAll {
+		w.add("POSITION(? IN i.tags) > 0", jsonText(tag))
+	}
+	for _, name := range slices.Sorted(maps.Keys(q.Metadata)) {
+		w.add("POSITION(? IN i.metadata) > 0", jsonText(name)+":"+jsonText(q.Metadata[name]))
+	}
+}
+
+// jsonText is a text as it is within a column of JSON.
+func jsonText(text string) string {
+	data, err := json.Marshal(text)
+	if err != nil {
+		panic(err) // every string has a form
+	}
+	return string(data)
+}
+
+// residual is what of a query is looked at here.
+type residual struct {
+	columns []string // that are looked at
+	holds   func(values []sql.NullString) (bool, error)
+}
+
+// residual is nil when the engine looks at everything.
+func (e *engine) residual(q cellwire.ServerQuery) *residual {
+	if e.matches {
+		return nil
+	}
+	var r residual
+	var conditions []func(text string) (bool, error)
+	look := func(column string, holds func(text string) (bool, error)) {
+		r.columns, conditions = append(r.columns, "i."+column), append(conditions, holds)
+	}
+	if len(q.TagsAll)+len(q.TagsAny)+len(q.NotTagsAll)+len(q.NotTagsAny) > 0 {
+		look("tags", func(text string) (bool, error) {
+			var tags []string
+			err := fromText(text, &tags)
+			return tagsHold(q, tags), err
+		})
+	}
+	if len(q.Metadata) > 0 {
+		look("metadata", func(text string) (bool, error) {
+			var metadata map[string]string
+			err := fromText(text, &metadata)
+			for name, value := range q.Metadata {
+				if got, found := metadata[name]; !found || got != value {
+					return false, err
+				}
+			}
+			return true, err
+		})
+	}
+	search := func(column, expression string, empty bool) {
+		look(column, func(text string) (bool, error) {
+			p, err := pattern(expression)
+			return err == nil && (empty || text != "") && p.MatchString(text), err
+		})
+	}
+	if q.NamePattern != "" {
+		search("display_name", q.NamePattern, true)
+	}
+	for column, expression := range q.Patterns {
+		search(column, expression, false)
+	}
+	if len(conditions) == 0 {
+		return nil
+	}
+	r.holds = func(values []sql.NullString) (bool, error) {
+		for i, holds := range conditions {
+			if ok, err := holds(values[i].String); !ok || err != nil {
+				return false, err
+			}
+		}
+		return true, nil
+	}
+	return &r
+}
+
+// tagsHold says whether the conditions of a query on tags are true.
+func tagsHold(q cellwire.ServerQuery, tags []string) bool {
+	has := func(tag string) bool { return slices.Contains(tags, tag) }
+	lacks := func(tag string) bool { return !has(tag) }
+	return !slices.ContainsFunc(q.TagsAll, lacks) &&
+		(len(q.TagsAny) == 0 || slices.ContainsFunc(q.TagsAny, has)) &&
+		(len(q.NotTagsAll) == 0 || slices.ContainsFunc(q.NotTagsAll, lacks)) &&
+		!slices.ContainsFunc(q.NotTagsAny, has)
+}
+
+const (
+	// siftedFirst is how many rows are looked at in the first part, siftedMore how many times as
+	// many in the next: each part has to be sorted if there is no index in its order.
+	siftedFirst, siftedMore = 1000, 8
+	// readAtOnce is how many servers are read of those that were found.
+	readAtOnce = 500
+)
+
+// sift answers a query with a residual: first it finds the rows, of which it reads little, in
+// parts, and then it reads those of the page.
+func (s *DB) sift(ctx context.Context, db sqldb.Querier, q cellwire.ServerQuery, r *residual, m Moment) (cellwire.ServerPage, error) {
+	columns := "SELECT i.uuid, i.display_name, " + strings.Join(r.columns, ", ") + "%s"
+	var found []cellwire.Row
+	part := q
+	for size := max(siftedFirst, q.Limit); len(found) <= q.Limit; size *= siftedMore {
+		part.Limit = size
+		query, args, keys := s.engine.compose(part, columns, " FROM instances i ")
+		var server cellwire.Server
+		values := make([]sql.NullString, len(r.columns))
+		key, into := newKey(keys)
+		into = slices.Concat([]any{&server.UUID, &server.Name}, pointers(values), into)
+		n := 0
+		if err := sqldb.Each(ctx, db, query, args, func(row sqldb.Row) error {
+			n++
+			if err := row.Scan(into...); err != nil {
+				return err
+			}
+			part.After = keyOf(key)
+			ok, err := r.holds(values)
+			if ok && len(found) <= q.Limit {
+				found = append(found, cellwire.Row{Server: server, Key: part.After})
+			}
+			return err
+		}); err != nil {
+			return cellwire.ServerPage{}, err
+		}
+		if n <= size { // these were all
+			break
+		}
+	}
+	page := cellwire.ServerPage{Rows: found, More: len(found) > q.Limit}
+	if page.More {
+		page.Rows = found[:q.Limit]
+	}
+	if page.Rows == nil {
+		page.Rows = []cellwire.Row{}
+	}
+	if q.Brief {
+		return page, nil
+	}
+	return s.readRows(ctx, db, page, m)
+}
+
+func pointers(values []sql.NullString) []any {
+	into := make([]any, len(values))
+	for i := range values {
+		into[i] = &values[i]
+	}
+	return into
+}
+
+// readRows reads the servers of a page, as many as fit into MaxAnswer.
+func (s *DB) readRows(ctx context.Context, db sqldb.Querier, page cellwire.ServerPage, m Moment) (cellwire.ServerPage, error) {
+	query := fmt.Sprintf(selectRecords, "") + "WHERE i.uuid IN (" + s.engine.Texts + ")"
+	weight, done := 0, 0
+	for part := range slices.Chunk(page.Rows, readAtOnce) {
+		uuids := make([]string, len(part))
+		for i := range part {
+			uuids[i] = part[i].Server.UUID
+		}
+		servers, reader := make(map[string]cellwire.Server, len(part)), newRecordReader()
+		if err := sqldb.Each(ctx, db, query, []any{sqldb.List(uuids)}, func(row sqldb.Row) error {
+			r, err := reader.read(row)
+			if err == nil {
+				servers[r.Server.UUID] = r.server(m)
+			}
+			return err
+		}); err != nil {
+			return cellwire.ServerPage{}, err
+		}
+		for i, uuid := range uuids {
+			part[i].Server = servers[uuid]
+			if weight += Weight(part[i].Server); weight > MaxAnswer && done > 0 {
+				return cellwire.ServerPage{Rows: page.Rows[:done], More: true}, nil
+			}
+			done++
+		}
+	}
+	return page, nil
+}
+
+// matchFunction is the SQL function that says whether a text, its second argument, has a match of a
+// pattern, its first.
+const matchFunction = "compute_agent_cell_match"
+
+// compiled holds the patterns that were compiled lately, for a query asks row by row.
+var compiled = struct {
+	mu       sync.Mutex
+	patterns map[string]*regexp.Regexp
+}{patterns: map[string]*regexp.Regexp{}}
+
+// maxCompiled bounds them; then all are forgotten.
+const maxCompiled = 64
+
+func pattern(text string) (*regexp.Regexp, error) {
+	compiled.mu.Lock()
+	defer compiled.mu.Unlock()
+	if p := compiled.patterns[text]; p != nil {
+		return p, nil
+	}
+	p, err := cellwire.Pattern(text)
+	if err != nil {
+		return nil, err
+	}
+	if len(compiled.patterns) >= maxCompiled {
+		clear(compiled.patterns)
+	}
+	compiled.patterns[text] = p
+	return p, nil
+}
+
+// init makes the function known to the driver, which wants that once in a process and before it
+// connects.
+func init() {
+	sqlite.MustRegisterDeterministicScalarFunction(matchFunction, 2, func(_ *sqlite.FunctionContext, args []driver.Value) (driver.Value, error) {
+		text, _ := args[0].(string)
+		p, err := pattern(text)
+		if err != nil {
+			return nil, err
+		}
+		name, _ := args[1].(string)
+		return p.MatchString(name), nil
+	})
+}
