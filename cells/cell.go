@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/compute-agent/compute-agent/cells/cell"
 	"github.com/compute-agent/compute-agent/cells/celldb"
@@ -27,7 +28,7 @@ const CellDatabase = "cell.db"
 type CellConfig struct {
 	// Name is the cell's. Its database keeps it, and is refused under another one.
 	Name string
-	// Database is the file of its database.
+	// Database is the address of its database, as sqldb.ParseAddress reads it.
 	Database string
 	Auth     cell.Auth
 	TLS      osapi.TLSFiles
@@ -84,6 +85,10 @@ func NewCell(ctx context.Context, cfg CellConfig) (*Cell, error) {
 	return c, nil
 }
 
+// Database is the file of its database, or the address without a password; Shared says that other
+// processes may have it as well.
+func (c *Cell) Database() (where string, shared bool) { return c.db.Where(), c.db.Shared() }
+
 // Handler is the HTTP side.
 func (c *Cell) Handler() http.Handler { return c.handler }
 
@@ -97,7 +102,20 @@ func (c *Cell) Serve(ctx context.Context, l net.Listener) error {
 		Handler: c.handler, TLS: c.tls, Connections: c.cfg.Connections, Refuse: c.handler.Refuse, Logger: c.cfg.Logger,
 		ReadTimeout: requestTimeout, WriteTimeout: answerTimeout, Grace: stopGrace,
 	}
-	return server.Serve(ctx, l)
+	if !c.db.Shared() {
+		return server.Serve(ctx, l)
+	}
+	following, stop := context.WithCancel(ctx)
+	var group errgroup.Group
+	group.Go(func() error {
+		c.handler.Follow(following)
+		return nil
+	})
+	group.Go(func() error {
+		defer stop()
+		return server.Serve(ctx, l)
+	})
+	return group.Wait()
 }
 
 // Close closes the database. Stop serving first.

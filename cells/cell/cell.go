@@ -41,7 +41,7 @@ type Config struct {
 }
 
 // Cell is the service: an http.Handler. It has no goroutines of its own; requests that wait end
-// with their contexts.
+// with their contexts. See [Cell.Follow] where several processes have the database.
 type Cell struct {
 	config     Config
 	service    *osapi.Service

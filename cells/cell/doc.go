@@ -9,5 +9,6 @@
 //	                                                             long polls of its host
 //
 // It keeps only the waiting requests in memory: a cell may be killed at any time, and continues
-// from its database.
+// from its database. Several processes may serve one cell from a database of servers: each finds in
+// it what the others changed, and wakes the hosts that wait here for that.
 package cell

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cell
+
+import (
+	"context"
+	"time"
+)
+
+// followInterval is how long a host may wait for a change that another process of the cell made.
+const followInterval = 500 * time.Millisecond
+
+// Follow wakes the requests that wait for changes which other processes made in the same database,
+// until the context ends. A cell that is alone on its database does not need it. While the database
+// cannot be read it does nothing: each request says why.
+func (c *Cell) Follow(ctx context.Context) {
+	ticker := time.NewTicker(followInterval)
+	defer ticker.Stop()
+	for revision := int64(0); ctx.Err() == nil; {
+		revision = c.wakeChanged(ctx, revision)
+		select {
+		case <-ctx.Done():
+		case <-ticker.C:
+		}
+	}
+}
+
+// wakeChanged wakes the hosts with changes after a revision, and returns the revision until which it
+// did. 0 is not to know any; then, and when an older copy of the database was restored, all hosts
+// are woken.
+func (c *Cell) wakeChanged(ctx context.Context, after int64) int64 {
+	if after == 0 {
+		info, err := c.config.Store.Info(ctx)
+		if err != nil {
+			return 0
+		}
+		c.broadcasts.notifyAll() // a change between a host's look and this one would be missed
+		return info.Revision
+	}
+	hosts, revision, err := c.config.Store.Changes(ctx, after)
+	switch {
+	case err != nil:
+		return after
+	case revision < after:
+		return 0
+	}
+	for _, host := range hosts {
+		c.broadcasts.notify(host)
+	}
+	return revision
+}
