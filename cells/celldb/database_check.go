@@ -41,7 +41,7 @@ func (s *DB) Check(ctx context.Context) error {
 		query, into = "SELECT c.name, c.epoch, v.schema_version FROM cell c, pragma_schema_version v", append(into, &version)
 	}
 	now := time.Since(began).Nanoseconds() + 1
-	err := s.asked.QueryRowContext(ctx, query).Scan(into...)
+	err := s.checks.QueryRowContext(ctx, query).Scan(into...)
 	switch at := s.whole.at.Load(); {
 	case err != nil:
 		return s.kit.Explain(ctx, op, err)
@@ -54,7 +54,7 @@ func (s *DB) Check(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	has, err := s.engine.has(ctx, s.kit.Reader)
+	has, err := s.engine.has(ctx, s.checks)
 	if err != nil {
 		return s.kit.Explain(ctx, op, err)
 	}

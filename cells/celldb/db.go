@@ -44,6 +44,7 @@ type DB struct {
 	beating    *sql.DB // one connection for heartbeats, without fsync
 	heartbeats *heartbeats
 	asked      *sqldb.Statements // of the reader
+	checks     *sqldb.Statements // of a connection that waits for no list
 	whole      wholeness
 	info       Info // without the revision
 }
@@ -79,7 +80,13 @@ func (s *DB) open(ctx context.Context, name string) (err error) {
 	if s.info.Name != name {
 		return fmt.Errorf("%w: %s belongs to the cell %q, not to %q; use another path, or that name", ErrName, s.kit.Path(), s.info.Name, name)
 	}
-	s.beating, err = s.kit.Connect("synchronous(NORMAL)")
+	if s.beating, err = s.kit.Connect("synchronous(NORMAL)"); err != nil {
+		return err
+	}
+	checks, err := s.kit.Connect("query_only(1)")
+	if err == nil {
+		s.checks = sqldb.NewStatements(checks, maxStatements)
+	}
 	return err
 }
 
@@ -143,5 +150,9 @@ func (s *DB) SchemaVersion(context.Context) (has, knows int, err error) {
 
 // Close closes the database. Nothing may use it any more.
 func (s *DB) Close() error {
-	return errors.Join(s.asked.Close(), s.kit.Close())
+	errs := []error{s.asked.Close()}
+	if s.checks != nil {
+		errs = append(errs, s.checks.Close())
+	}
+	return errors.Join(append(errs, s.kit.Close())...)
 }

@@ -83,7 +83,7 @@ func (s *DB) changeOne(ctx context.Context, op, uuid string, now time.Time, tran
 // Info is whose database it is.
 func (s *DB) Info(ctx context.Context) (Info, error) {
 	info := s.info
-	err := s.asked.QueryRowContext(ctx, "SELECT revision FROM cell").Scan(&info.Revision)
+	err := s.checks.QueryRowContext(ctx, "SELECT revision FROM cell").Scan(&info.Revision)
 	return info, s.kit.Explain(ctx, "reading", err)
 }
 

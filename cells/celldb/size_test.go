@@ -133,7 +133,9 @@ func pagesCanBeRead(t *testing.T, s *celldb.DB) {
 
 // TestServerLargerThanAnAnswerIsReturned: a server that is larger than the bound of an answer is
 // returned all the same.
-func TestServerLargerThanAnAnswerIsReturned(t *testing.T) { onEach(t, serverLargerThanAnAnswerIsReturned) }
+func TestServerLargerThanAnAnswerIsReturned(t *testing.T) {
+	onEach(t, serverLargerThanAnAnswerIsReturned)
+}
 
 func serverLargerThanAnAnswerIsReturned(t *testing.T, s *celldb.DB) {
 	t.Helper()

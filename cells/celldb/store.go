@@ -58,9 +58,9 @@ const MaxUnfinished = 10000
 // Servers in answers carry HostUp, HostDisabled and HostForcedDown as of the moment.
 type Store interface {
 	// Check reports whether the database is whole: the one that was opened, with all of its tables.
-	// It is cheap enough for every request: it reads one row.
+	// It is cheap enough for every request: it reads one row, and waits for no other method.
 	Check(ctx context.Context) error
-	// Info is whose database it is.
+	// Info is whose database it is. It waits for no other method.
 	Info(ctx context.Context) (Info, error)
 
 	// Servers is a page of servers, hidden ones not among them: as many as fit into MaxAnswer, and
