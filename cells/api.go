@@ -67,10 +67,11 @@ type APIConfig struct {
 	Options    compute.Options
 
 	// CellClient makes the client of a cell. CellTimeout is how long a cell may take for a request,
-	// CellFastFail how long one that hung is not waited for (0: each request waits).
-	CellClient                func(apidb.Cell) (*cellclient.Client, error)
-	CellTimeout, CellFastFail time.Duration
-	Placement                 placementclient.Config
+	// CellPingInterval how often it is pinged (0: never, and each request waits for a cell that
+	// hangs), and CellDownTime how long after its last answer one is down.
+	CellClient                                  func(apidb.Cell) (*cellclient.Client, error)
+	CellTimeout, CellPingInterval, CellDownTime time.Duration
+	Placement                                   placementclient.Config
 
 	// Quotas are the limits of projects that have none of their own.
 	Quotas                  apidb.QuotaSet
@@ -122,7 +123,9 @@ func NewAPI(ctx context.Context, cfg APIConfig) (*API, error) {
 	if a.store, err = open(ctx, cfg.Database, apidb.Options{Logger: cfg.Logger}); err != nil {
 		return nil, err
 	}
-	a.gatherer = gather.New(gather.Options{Client: cfg.CellClient, Timeout: cfg.CellTimeout, FastFail: cfg.CellFastFail, Logger: cfg.Logger})
+	a.gatherer = gather.New(gather.Options{
+		Client: cfg.CellClient, Timeout: cfg.CellTimeout, PingInterval: cfg.CellPingInterval, DownTime: cfg.CellDownTime, Logger: cfg.Logger,
+	})
 	quotas, err := scheduler.NewQuotas(scheduler.QuotaOptions{
 		Store: a.store, Gatherer: a.gatherer, Placement: placement, Defaults: cfg.Quotas, CountFromPlacement: cfg.CountUsageFromPlacement, Logger: cfg.Logger,
 	})
@@ -166,7 +169,7 @@ func (a *API) Store() apidb.Store { return a.store }
 // Database is the file of the API database, or the address of its servers without a password.
 func (a *API) Database() string { return a.store.Path() }
 
-// States are the cells as requests found them.
+// States are the cells as requests and pings found them.
 func (a *API) States() []gather.CellState { return a.gatherer.States() }
 
 // Serve answers requests on the listener, schedules and reconciles, until the context ends. It
@@ -179,7 +182,7 @@ func (a *API) Serve(ctx context.Context, l net.Listener) error {
 	behind, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return a.gatherer.Run(behind) })
+	group.Go(func() error { return a.gatherer.Run(behind, a.store.Cells) })
 	group.Go(func() error {
 		a.scheduler.Run(behind)
 		return nil

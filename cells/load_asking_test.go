@@ -23,11 +23,12 @@ import (
 // asker asks a compute API and, when all have their answers, judges them: a client reads its answer
 // in its own time, not in that of the service. It is for many goroutines.
 type asker struct {
-	model  model
-	down   []int // the cells that are
-	url    string
-	client *http.Client
-	dir    string // for answers
+	model   model
+	down    []int // the cells that are
+	perhaps []int // those that may or may not be, as well
+	url     string
+	client  *http.Client
+	dir     string // for answers
 
 	mu      sync.Mutex
 	answers []answer
@@ -57,7 +58,12 @@ const (
 	services = "GET /os-services"
 )
 
-var kinds = []string{plain, detail, page, everyone, paging, services}
+var (
+	kinds = []string{plain, detail, page, everyone, paging, services}
+	// single are those that one answer is judged of: pages follow each other, and a cell may go
+	// down between two of them.
+	single = []string{plain, detail, page, everyone, services}
+)
 
 // pageSize is the limit of pages.
 const pageSize = 100
@@ -65,25 +71,40 @@ const pageSize = 100
 // ask sends the n-th request of a kind, or the several that a walk through pages is.
 func (a *asker) ask(ctx context.Context, kind string, n int) error {
 	m, project := a.model, n%a.model.projects
-	records := func(want func() []seen) func([]byte) error {
-		return func(body []byte) error { return compare(body, want()) }
+	records := func(want func(down []int) []seen) func([]byte) error {
+		return a.either(func(body []byte, down []int) error { return compare(body, want(down)) })
 	}
 	path := strings.TrimPrefix(kind, "GET ")
 	switch kind {
 	case plain:
-		return a.send(ctx, kind, path, project, records(func() []seen { return m.list(project, a.down, maxLimit, false) }))
+		return a.send(ctx, kind, path, project, records(func(down []int) []seen { return m.list(project, down, maxLimit, false) }))
 	case detail:
-		return a.send(ctx, kind, path, project, records(func() []seen { return m.list(project, a.down, maxLimit, true) }))
+		return a.send(ctx, kind, path, project, records(func(down []int) []seen { return m.list(project, down, maxLimit, true) }))
 	case page:
-		return a.send(ctx, kind, path, project, records(func() []seen { return m.paged(project, a.down)[:pageSize] }))
+		return a.send(ctx, kind, path, project, records(func(down []int) []seen { return m.paged(project, down)[:pageSize] }))
 	case everyone:
-		return a.send(ctx, kind, path, everyProject, records(func() []seen { return m.paged(everyProject, a.down)[:pageSize] }))
+		return a.send(ctx, kind, path, everyProject, records(func(down []int) []seen { return m.paged(everyProject, down)[:pageSize] }))
 	case services:
-		return a.send(ctx, kind, path, everyProject, func(body []byte) error { return compareServices(body, m.services(a.down)) })
+		return a.send(ctx, kind, path, everyProject, a.either(func(body []byte, down []int) error { return compareServices(body, m.services(down)) }))
 	case paging:
 		return a.walk(ctx, project)
 	}
 	return fmt.Errorf("there is no kind %q", kind)
+}
+
+// either judges an answer by the cells that are down, and if it is wrong, and there are some that
+// may be, by these as well.
+func (a *asker) either(judge func(body []byte, down []int) error) func([]byte) error {
+	return func(body []byte) error {
+		err := judge(body, a.down)
+		if err != nil && len(a.perhaps) > 0 {
+			if other := judge(body, slices.Concat(a.down, a.perhaps)); other != nil {
+				return fmt.Errorf("with all cells that may be up: %w; without them: %w", err, other)
+			}
+			return nil
+		}
+		return err
+	}
 }
 
 // paged are the records that pages show: those of cells that are up.

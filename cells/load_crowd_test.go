@@ -19,8 +19,11 @@ type crowd struct {
 	Dir                      string
 	Cells, Servers, Projects int
 	Down                     []int
+	Perhaps                  []int // cells that are down in some answers
 	Kinds                    []string
 	Clients, Each            int
+	// Halfway asks for an outcome with only that when half of the requests have their answers.
+	Halfway bool
 }
 
 // outcome is what came of it.
@@ -28,6 +31,7 @@ type outcome struct {
 	Took    map[string][]time.Duration // by kind
 	Elapsed time.Duration
 	Wrong   []string // at most a few of those
+	Halfway bool     // the crowd goes on
 }
 
 // clientsEnv tells this test binary to be the clients.
@@ -45,29 +49,40 @@ func serveClients(ctx context.Context, in io.Reader, out io.Writer) error {
 			return err
 		}
 		a := &asker{
-			model: model{cells: c.Cells, servers: c.Servers, projects: c.Projects}, down: c.Down, url: c.URL, client: client, dir: c.Dir,
+			model: model{cells: c.Cells, servers: c.Servers, projects: c.Projects}, down: c.Down, perhaps: c.Perhaps, url: c.URL, client: client, dir: c.Dir,
 			took: map[string][]time.Duration{},
 		}
-		if err := outcomes.Encode(a.crowd(ctx, c)); err != nil {
+		halfway := func() {
+			if c.Halfway {
+				_ = outcomes.Encode(outcome{Halfway: true}) // the next one fails as well
+			}
+		}
+		if err := outcomes.Encode(a.crowd(ctx, c, halfway)); err != nil {
 			return err
 		}
 		client.CloseIdleConnections()
 	}
 }
 
-func (a *asker) crowd(ctx context.Context, c crowd) outcome {
+// crowd sends all requests, and calls halfway when half of them are over.
+func (a *asker) crowd(ctx context.Context, c crowd, halfway func()) outcome {
 	var mu sync.Mutex
+	var over int
 	var wrong []error
 	var all sync.WaitGroup
 	begin := time.Now()
 	for client := range c.Clients {
 		all.Go(func() {
 			for n := range c.Each {
-				if err := a.ask(ctx, c.Kinds[(client+n)%len(c.Kinds)], client*c.Each+n); err != nil {
-					mu.Lock()
-					wrong = append(wrong, err)
-					mu.Unlock()
+				err := a.ask(ctx, c.Kinds[(client+n)%len(c.Kinds)], client*c.Each+n)
+				mu.Lock()
+				if over++; over == c.Clients*c.Each/2 {
+					halfway()
 				}
+				if err != nil {
+					wrong = append(wrong, err)
+				}
+				mu.Unlock()
 			}
 		})
 	}
@@ -84,19 +99,23 @@ func (a *asker) crowd(ctx context.Context, c crowd) outcome {
 // the way of the API.
 func (w *world) startClients() {
 	w.t.Helper()
-	_, in, out := w.again(clientsEnv + "=yes")
-	w.orders, w.outcomes = json.NewEncoder(in), json.NewDecoder(out)
+	c := w.again(clientsEnv + "=yes")
+	w.orders, w.outcomes = json.NewEncoder(c.in), json.NewDecoder(c.out)
 }
 
-// crowd has clients send requests to the API that serves now.
-func (w *world) crowd(clients, each int, kinds []string, down ...int) outcome {
+// crowd has clients send requests to the API that serves now. Between the first half of them and
+// the others it calls halfway, if that is not nil; others do not wait for it.
+func (w *world) crowd(c crowd, halfway func()) outcome {
 	w.t.Helper()
-	check(w.t, w.orders.Encode(crowd{
-		URL: w.url, Dir: w.dir, Cells: w.model.cells, Servers: w.model.servers, Projects: w.model.projects, Down: down,
-		Kinds: kinds, Clients: clients, Each: each,
-	}))
+	c.URL, c.Dir, c.Cells, c.Servers, c.Projects, c.Halfway = w.url, w.dir, w.model.cells, w.model.servers, w.model.projects, halfway != nil
+	check(w.t, w.orders.Encode(c))
 	var o outcome
 	check(w.t, w.outcomes.Decode(&o))
+	if o.Halfway {
+		halfway()
+		o = outcome{}
+		check(w.t, w.outcomes.Decode(&o))
+	}
 	return o
 }
 

@@ -17,6 +17,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -33,19 +34,20 @@ import (
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
-// world is a compute API in this process over the cells of a model: most in a process of their own,
-// and two here, of which one can be made to hang, and one to refuse connections.
+// world is a compute API in this process over the cells of a model: most in one process of their
+// own, and two in one each, of which one can be made to hang, and one to refuse connections.
 type world struct {
-	t         *testing.T
-	model     model
-	dir       string
-	hangs     *here
-	refuses   *here
-	elsewhere *os.Process   // of the other cells
-	orders    *json.Encoder // to the clients, which are in a process of their own
-	outcomes  *json.Decoder
-	client    *http.Client
-	url       string // of the compute API, while one serves
+	t        *testing.T
+	model    model
+	dir      string
+	healthy  *child
+	hangs    *child
+	refuses  *child
+	orders   *json.Encoder // to the clients, which are in a process of their own
+	outcomes *json.Decoder
+	client   *http.Client
+	api      *cells.API // while one serves
+	url      string
 
 	mu      sync.Mutex
 	clients []*cellclient.Client
@@ -71,14 +73,44 @@ func newWorld(t *testing.T, m model) *world {
 			elsewhere = append(elsewhere, cellName(c))
 		}
 	}
-	w.startCells(elsewhere)
-	w.hangs, w.refuses = w.serveHere(hung), w.serveHere(refused)
+	w.healthy = w.startCells(elsewhere...)
+	w.hangs, w.refuses = w.startCells(cellName(hung)), w.startCells(cellName(refused))
 	return w
 }
 
+// child is a process of this test binary. It ends when its standard input does.
+type child struct {
+	t    *testing.T
+	cmd  *exec.Cmd
+	in   io.WriteCloser
+	out  *bufio.Reader
+	once sync.Once
+}
+
+// end ends the process, if it was not ended before. Nothing answers at its addresses from then on.
+func (c *child) end() {
+	c.t.Helper()
+	c.once.Do(func() {
+		c.resume() // or it would not see the end of its input
+		_ = c.in.Close()
+		check(c.t, c.cmd.Wait())
+	})
+}
+
+// hang stops the process: connections to it are made, and nothing answers.
+func (c *child) hang() {
+	c.t.Helper()
+	check(c.t, c.cmd.Process.Signal(syscall.SIGSTOP))
+}
+
+// resume has a process that hangs go on.
+func (c *child) resume() {
+	c.t.Helper()
+	check(c.t, c.cmd.Process.Signal(syscall.SIGCONT))
+}
+
 // again runs this test binary once more, with something in its environment that TestMain looks at.
-// The process ends when its standard input does.
-func (w *world) again(env ...string) (*os.Process, io.Writer, *bufio.Reader) {
+func (w *world) again(env ...string) *child {
 	w.t.Helper()
 	self, err := os.Executable()
 	check(w.t, err)
@@ -90,21 +122,19 @@ func (w *world) again(env ...string) (*os.Process, io.Writer, *bufio.Reader) {
 	out, err := cmd.StdoutPipe()
 	check(w.t, err)
 	check(w.t, cmd.Start())
-	w.t.Cleanup(func() {
-		_ = in.Close()
-		check(w.t, cmd.Wait())
-	})
-	return cmd.Process, in, bufio.NewReader(out)
+	c := &child{t: w.t, cmd: cmd, in: in, out: bufio.NewReader(out)}
+	w.t.Cleanup(c.end)
+	return c
 }
 
 // startCells has a process of their own serve cells.
-func (w *world) startCells(names []string) {
+func (w *world) startCells(names ...string) *child {
 	w.t.Helper()
-	process, _, out := w.again(serveEnv+"="+w.dir, "CELLS_LOAD_CELLS="+strings.Join(names, ","))
-	w.elsewhere = process
-	if line, err := out.ReadString('\n'); err != nil || line != "ready\n" {
+	c := w.again(serveEnv+"="+w.dir, "CELLS_LOAD_CELLS="+strings.Join(names, ","))
+	if line, err := c.out.ReadString('\n'); err != nil || line != "ready\n" {
 		w.t.Fatalf("the process of the cells wrote %q: %v", line, err)
 	}
+	return c
 }
 
 // serveEnv names the directory of the databases for the process that serves cells.
@@ -138,78 +168,14 @@ func openCell(ctx context.Context, dir, name string) (*cells.Cell, net.Listener,
 	return c, l, err
 }
 
-// gate is before a cell, and closed while it hangs: connections are made, and nothing answers.
-type gate struct {
-	next http.Handler
-	mu   sync.Mutex
-	open chan struct{} // closed while the gate is open
-}
-
-func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	g.mu.Lock()
-	open := g.open
-	g.mu.Unlock()
-	// The body has to be read, or the server does not notice that the client goes away.
-	body, err := io.ReadAll(r.Body)
-	if err != nil {
-		return
-	}
-	r.Body = io.NopCloser(strings.NewReader(string(body)))
-	select {
-	case <-open:
-		g.next.ServeHTTP(w, r)
-	case <-r.Context().Done():
-	}
-}
-
-func (g *gate) hang() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.open = make(chan struct{})
-}
-
-func (g *gate) resume() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	close(g.open)
-}
-
-// here is a cell in this process.
-type here struct {
-	*gate
-	server *http.Server
-}
-
-// refuse ends it. Nothing answers at its address from then on.
-func (h *here) refuse() { _ = h.server.Close() }
-
-func (w *world) serveHere(number int) *here {
-	w.t.Helper()
-	c, l, err := openCell(w.t.Context(), w.dir, cellName(number))
-	check(w.t, err)
-	h := &here{gate: &gate{next: c.Handler(), open: make(chan struct{})}}
-	h.resume()
-	h.server = &http.Server{Handler: h.gate, ReadHeaderTimeout: time.Minute}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_ = h.server.Serve(l) // it ends with Close
-	}()
-	w.t.Cleanup(func() {
-		_ = h.server.Close()
-		<-done
-		check(w.t, c.Close())
-	})
-	return h
-}
-
-// startAPI serves the compute API until the function that it returns is called.
-func (w *world) startAPI(timeout, fastFail time.Duration) (stop func()) {
+// startAPI serves the compute API, which pings cells at an interval, if that is not 0, until the
+// function that it returns is called.
+func (w *world) startAPI(timeout, pingInterval time.Duration) (stop func()) {
 	w.t.Helper()
 	api, err := cells.NewAPI(w.t.Context(), cells.APIConfig{
 		Database: filepath.Join(w.dir, "api.db"), Auth: osapi.NoAuth{}, Open: true,
 		Options:    compute.Options{MaxLimit: maxLimit, ListSkipsDownCells: true, DefaultZone: "nova"},
-		CellClient: w.cellClient, CellTimeout: timeout, CellFastFail: fastFail,
+		CellClient: w.cellClient, CellTimeout: timeout, CellPingInterval: pingInterval, CellDownTime: 2 * pingInterval,
 		Placement: placementclient.Config{Endpoint: func(context.Context) (string, error) { return "", errors.New("there is no Placement here") }},
 		Quotas:    apidb.QuotaSet{"instances": -1, "cores": -1, "ram": -1},
 		Logger:    zerolog.Nop(),
@@ -220,7 +186,7 @@ func (w *world) startAPI(timeout, fastFail time.Duration) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	served := make(chan error, 1)
 	go func() { served <- api.Serve(ctx, l) }()
-	w.url = "http://" + l.Addr().String() + "/v2.1"
+	w.api, w.url = api, "http://"+l.Addr().String()+"/v2.1"
 	return func() {
 		w.t.Helper()
 		w.client.CloseIdleConnections()

@@ -104,7 +104,7 @@ var (
 	descAPIWritable  = desc(prefixAPI+"database_writable", "1 if the API database takes writes as far as is known, 0 if not.")
 	descBuilds       = desc(prefixAPI+"build_requests", "Servers that are not built to the end, in the API database; processes of one database show the same.")
 	descClaims       = desc(prefixAPI+"claims_open", "Allocations that may be in Placement and that no cell accounts for yet, in the API database.")
-	descCellUp       = desc(prefixAPI+"cell_up", "1 if the cell answered the last request of this process, 0 if it is down. Not before the first request.", "cell")
+	descCellUp       = desc(prefixAPI+"cell_up", "1 if the cell answers the requests and pings of this process, 0 if it is down. Not before the first one.", "cell")
 	descCellDisabled = desc(prefixAPI+"cell_disabled", "1 if nothing new is placed in the cell because an administrator said so, 0 if not.", "cell")
 	descCellSuspect  = desc(
 		prefixAPI+"cell_database_suspect",
@@ -118,11 +118,13 @@ var (
 		"cell",
 		"outcome",
 	)
+	descCellPings    = desc(prefixAPI+"cell_pings_total", "Pings of the cell, by how they ended: answered, timed_out or failed.", "cell", "outcome")
+	descCellPingTime = desc(prefixAPI+"cell_ping_seconds", "How long the last ping took that the cell answered. Not before that.", "cell")
 )
 
 // Describe implements prometheus.Collector.
 func (w *apiCollector) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descInFlight, descScheduling, descAPIDatabase, descAPIWritable, descBuilds, descClaims, descCellUp, descCellDisabled, descCellSuspect, descCellSince, descCellRequests} {
+	for _, d := range []*prometheus.Desc{descInFlight, descScheduling, descAPIDatabase, descAPIWritable, descBuilds, descClaims, descCellUp, descCellDisabled, descCellSuspect, descCellSince, descCellRequests, descCellPings, descCellPingTime} {
 		out <- d
 	}
 }
@@ -157,11 +159,20 @@ func (w *apiCollector) Collect(out chan<- prometheus.Metric) {
 			e.gauge(descCellUp, oneIf(s.State == gather.OK), c.Name)
 			e.gauge(descCellSince, max(w.now().Sub(s.Since).Seconds(), 0), c.Name)
 		}
-		e.count(descCellRequests, s.Answered, c.Name, "answered")
-		e.count(descCellRequests, s.TimedOut, c.Name, "timed_out")
-		e.count(descCellRequests, s.Failed, c.Name, "failed")
+		e.outcomes(descCellRequests, s.Requests, c.Name)
 		e.count(descCellRequests, s.NotSent, c.Name, "circuit_open")
+		e.outcomes(descCellPings, s.Pings, c.Name)
+		if s.Pings.Answered > 0 {
+			e.gauge(descCellPingTime, s.PingTime.Seconds(), c.Name)
+		}
 	}
+}
+
+// outcomes shows the counts of a cell.
+func (e emitter) outcomes(d *prometheus.Desc, n gather.Counts, cell string) {
+	e.count(d, n.Answered, cell, "answered")
+	e.count(d, n.TimedOut, cell, "timed_out")
+	e.count(d, n.Failed, cell, "failed")
 }
 
 // known are the cells of the API database, as they were before if it cannot be read. Their names

@@ -72,9 +72,12 @@ type apiSources struct {
 func newAPISources(c *metricsClock) *apiSources {
 	cells := []apidb.Cell{{UUID: apidb.Cell0UUID, Name: "cell0"}, {UUID: "c1", Name: "cell1"}, {UUID: "c2", Name: "cell2", Disabled: true}}
 	return &apiSources{clock: c, cells: cells, states: []gather.CellState{
-		{Cell: cells[0], State: gather.OK, Since: c.at.Add(-time.Hour), Answered: 7},
-		{Cell: cells[1], State: gather.TimedOut, Since: c.at.Add(-90 * time.Second), Answered: 100, TimedOut: 3, Failed: 2, NotSent: 40},
-		{Cell: apidb.Cell{UUID: "c9", Name: "cell1"}, State: gather.Failed, Failed: 5}, // one of that name that was removed
+		{Cell: cells[0], State: gather.OK, Since: c.at.Add(-time.Hour), Requests: gather.Counts{Answered: 7}, Pings: gather.Counts{Answered: 3600}, PingTime: 1500 * time.Microsecond},
+		{
+			Cell: cells[1], State: gather.TimedOut, Since: c.at.Add(-90 * time.Second),
+			Requests: gather.Counts{Answered: 100, TimedOut: 3, Failed: 2}, NotSent: 40, Pings: gather.Counts{TimedOut: 45, Failed: 1},
+		},
+		{Cell: apidb.Cell{UUID: "c9", Name: "cell1"}, State: gather.Failed, Requests: gather.Counts{Failed: 5}}, // one of that name that was removed
 	}}
 }
 

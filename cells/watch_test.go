@@ -82,7 +82,7 @@ func newAPI(t *testing.T, dir string) *cells.API {
 		CellClient: func(c apidb.Cell) (*cellclient.Client, error) {
 			return cellclient.New(cellclient.Config{URL: c.URL})
 		},
-		CellTimeout: 10 * time.Second, CellFastFail: 5 * time.Second,
+		CellTimeout: 10 * time.Second, CellPingInterval: time.Second, CellDownTime: 2 * time.Second,
 		Quotas: apidb.QuotaSet{scheduler.QuotaInstances: -1, scheduler.QuotaCores: -1, scheduler.QuotaRAM: -1}, Logger: zerolog.Nop(),
 	})
 	if err != nil {
@@ -199,7 +199,7 @@ func TestReadinessIsCached(t *testing.T) {
 		}
 	}
 	asked := uint64(time.Since(begun)/time.Second) + 1
-	if s := api.States(); len(s) != 1 || s[0].Answered > asked {
+	if s := api.States(); len(s) != 1 || s[0].Requests.Answered > asked {
 		t.Errorf("50 probes asked the cell as often as this, not %d times at most: %+v", asked, s)
 	}
 }

@@ -6,8 +6,13 @@
 //
 //	request ──▶ cell A ─── answer
 //	       ├──▶ cell B ─── no connection, a broken answer: down at once
-//	       └──▶ cell C ··· no answer: down after Timeout. For FastFail its circuit breaker is
-//	                       open: no request waits for it. [Gatherer.Run] probes it until it is up
+//	       └──▶ cell C ··· no answer: down after Timeout
+//
+// [Gatherer.Run] pings all cells in the background. One that has answered neither pings nor
+// requests for DownTime is down: its circuit breaker opens, requests under way end as if they had
+// timed out, and no others are sent until a ping is answered. So no request waits longer than
+// DownTime for a cell that hangs, and none at all later. A cell that is slow answers pings, and its
+// requests have Timeout. Each process pings for itself: what one cannot reach, another one may.
 //
 // A semaphore limits how many cells requests to several cells ask at the same time (64 for each
 // processor): with too little CPU time for all at once, answers are read late and cells that are up

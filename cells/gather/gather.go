@@ -79,7 +79,7 @@ func One[T any](ctx context.Context, g *Gatherer, cell apidb.Cell, ask func(cont
 // askOne asks a cell that has so much time since start: a goroutine may have to wait for a
 // processor.
 func askOne[T any](ctx context.Context, g *Gatherer, has time.Duration, start time.Time, cell apidb.Cell, ask func(context.Context, *cellclient.Client) (T, error)) Answer[T] {
-	m, err := g.enter(cell)
+	m, up, err := g.enter(cell)
 	if err != nil {
 		failure := &cellclient.Failure{Kind: cellclient.TimedOut, Err: err}
 		return Answer[T]{Cell: cell, State: TimedOut, Err: &DownError{Cell: cell, Err: failure}}
@@ -87,7 +87,10 @@ func askOne[T any](ctx context.Context, g *Gatherer, has time.Duration, start ti
 	var value T
 	client, err := g.clientOf(m, cell)
 	if err == nil {
-		asking, cancel := context.WithTimeout(ctx, has-max(g.options.Now().Sub(start), 0))
+		asking, end := context.WithCancelCause(ctx)
+		defer end(nil)
+		defer context.AfterFunc(up, func() { end(errHangs) })()
+		asking, cancel := context.WithTimeout(asking, has-max(g.options.Now().Sub(start), 0))
 		defer cancel()
 		value, err = ask(asking, client)
 		err = ended(ctx, asking, err)
@@ -103,11 +106,18 @@ func askOne[T any](ctx context.Context, g *Gatherer, has time.Duration, start ti
 	return Answer[T]{Cell: cell, State: v.state, Err: err}
 }
 
-// ended makes a failure of a context's error that ask gave as it is.
+// ended makes the failure that it is of an error that ask gave when its context ended: of the
+// context's own error, and of that of a request which ended because the cell hangs.
 func ended(caller, asking context.Context, err error) error {
 	var failure *cellclient.Failure
+	is := errors.As(err, &failure)
+	cancelled := is && failure.Kind == cellclient.Cancelled || !is && (errors.Is(err, context.Canceled) || errors.Is(err, errHangs))
 	switch {
-	case err == nil, errors.As(err, &failure):
+	case err == nil:
+		return nil
+	case cancelled && caller.Err() == nil && errors.Is(context.Cause(asking), errHangs):
+		return &cellclient.Failure{Kind: cellclient.TimedOut, Sent: !is || failure.Sent, Err: errHangs}
+	case is:
 		return err
 	case errors.Is(caller.Err(), context.Canceled) && errors.Is(err, context.Canceled):
 		return &cellclient.Failure{Kind: cellclient.Cancelled, Sent: true, Err: err}

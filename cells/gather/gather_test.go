@@ -31,8 +31,9 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const (
-	timeout  = 10 * time.Second
-	fastFail = 5 * time.Second
+	timeout      = 10 * time.Second
+	pingInterval = time.Second
+	downTime     = 2 * time.Second
 )
 
 // behaviour is how a cell answers one request.
@@ -86,9 +87,12 @@ type cloud struct {
 	behave   map[string]behaviour // by host of the URL
 	requests map[string]int
 	clients  atomic.Int64
+	late     atomic.Int64 // nanoseconds that the gatherer's clock is ahead
 	log      bytes.Buffer
 	cells    []apidb.Cell
 }
+
+func (c *cloud) now() time.Time { return time.Now().Add(time.Duration(c.late.Load())) }
 
 func newCloud(behaviours ...behaviour) *cloud {
 	c := &cloud{behave: map[string]behaviour{}, requests: map[string]int{}}
@@ -124,13 +128,14 @@ func (c *cloud) RoundTrip(r *http.Request) (*http.Response, error) {
 	return b(r)
 }
 
-func (c *cloud) gatherer(fastFail time.Duration) *gather.Gatherer {
+// gatherer makes one that pings cells at an interval, if that is not 0 and it runs.
+func (c *cloud) gatherer(interval time.Duration) *gather.Gatherer {
 	return gather.New(gather.Options{
 		Client: func(cell apidb.Cell) (*cellclient.Client, error) {
 			c.clients.Add(1)
 			return cellclient.New(cellclient.Config{URL: cell.URL, Transport: c})
 		},
-		Timeout: timeout, FastFail: fastFail, Logger: zerolog.New(&c.log),
+		Timeout: timeout, PingInterval: interval, DownTime: 2 * interval, Now: c.now, Logger: zerolog.New(&c.log),
 	})
 }
 
@@ -235,7 +240,7 @@ func TestOneOfTwoIsBlocked(t *testing.T) {
 func TestErrorsThatDoNotMeanDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCloud(up)
-		g := c.gatherer(fastFail)
+		g := c.gatherer(pingInterval)
 		own := errors.New("mine")
 		_, err := gather.One(t.Context(), g, c.cells[0], func(context.Context, *cellclient.Client) (int, error) { return 1, own })
 		if !errors.Is(err, own) || errors.Is(err, gather.ErrDown) {
@@ -282,10 +287,7 @@ func TestPanicReachesTheCaller(t *testing.T) {
 func TestFiftyListsDuringAHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCloud(up, hangs, slow(time.Second))
-		g := c.gatherer(fastFail)
-		ctx, stop := context.WithCancel(t.Context())
-		defer stop()
-		go func() { _ = g.Run(ctx) }()
+		g := c.gatherer(0)
 		start := time.Now()
 		var lists sync.WaitGroup
 		for range 50 {
@@ -300,174 +302,12 @@ func TestFiftyListsDuringAHang(t *testing.T) {
 		if n := strings.Count(c.log.String(), "\n"); n != 1 {
 			t.Errorf("%d lines: %s", n, c.log.String())
 		}
-		before := time.Now()
-		check(t, []string{isUp, isHung, isUp}, states(c.all(t.Context(), g)))
-		if took := time.Since(before); took != time.Second {
-			t.Errorf("after the hang is known it took %v, the time of the slow cell", took)
-		}
-	})
-}
-
-func TestFastFail(t *testing.T) {
-	one := func(t *testing.T, c *cloud, g *gather.Gatherer) (time.Duration, error) {
-		start := time.Now()
-		_, err := gather.One(t.Context(), g, c.cells[0], services)
-		return time.Since(start), err
-	}
-	t.Run("is for as long as it says", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			c := newCloud(hangs)
-			g := c.gatherer(fastFail)
-			for i, want := range []struct{ wait, took time.Duration }{{0, timeout}, {0, 0}, {fastFail - 1, 0}, {1, timeout}, {0, 0}} {
-				time.Sleep(want.wait)
-				took, err := one(t, c, g)
-				if took != want.took || !errors.Is(err, gather.ErrDown) {
-					t.Errorf("request %d took %v: %v", i, took, err)
-				}
-				if want.took == 0 && !cellclient.NotSent(err) {
-					t.Errorf("request %d: what was not sent does not say so: %v", i, err)
-				}
-			}
-			check(t, 2, c.asked(0))
-			s := g.States()[0]
-			check(t, []uint64{0, 2, 0, 3}, []uint64{s.Answered, s.TimedOut, s.Failed, s.NotSent})
-		})
-	})
-	t.Run("is off at 0", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			c := newCloud(hangs)
-			g := c.gatherer(0)
-			for range 3 {
-				if took, _ := one(t, c, g); took != timeout {
-					t.Errorf("it took %v", took)
-				}
-			}
-		})
-	})
-	t.Run("is not for cells that fail at once", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			c := newCloud(refused)
-			g := c.gatherer(fastFail)
-			_, _ = one(t, c, g)
-			c.set(0, up)
-			if _, err := one(t, c, g); err != nil {
-				t.Error(err)
-			}
-		})
-	})
-	t.Run("ends at once when the cell answers, by Run", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			c := newCloud(hangs)
-			g := c.gatherer(fastFail)
-			ctx, stop := context.WithCancel(t.Context())
-			ended := make(chan error, 1)
-			go func() { ended <- g.Run(ctx) }()
-			_, _ = one(t, c, g)
-			for range 20 { // much longer than FastFail: no request has to wait
-				time.Sleep(7 * time.Second)
-				if took, err := one(t, c, g); took != 0 || !errors.Is(err, gather.ErrDown) {
-					t.Fatalf("it took %v: %v", took, err)
-				}
-			}
-			c.set(0, up)
-			time.Sleep(timeout + time.Second) // the probe under way ends, and the next is answered
-			check(t, gather.OK, g.States()[0].State)
-			if took, err := one(t, c, g); took != 0 || err != nil {
-				t.Errorf("it took %v: %v", took, err)
-			}
-			lines := strings.Split(strings.TrimSpace(c.log.String()), "\n")
-			if len(lines) != 2 || !strings.Contains(lines[0], "is down") || !strings.Contains(lines[0], "hint") || !strings.Contains(lines[1], "is up again") {
-				t.Errorf("logged %q", lines)
-			}
-			asked := c.asked(0)
-			time.Sleep(time.Hour)
-			check(t, asked, c.asked(0))
-			stop()
-			if err := <-ended; err != nil {
-				t.Error(err)
-			}
-		})
-	})
-	t.Run("ends with another URL", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			c := newCloud(hangs)
-			g := c.gatherer(fastFail)
-			_, _ = one(t, c, g)
-			c.cells[0].URL = "http://moved"
-			c.behave["moved"] = up
-			for range 3 {
-				if took, err := one(t, c, g); took != 0 || err != nil {
-					t.Errorf("it took %v: %v", took, err)
-				}
-			}
-			check(t, int64(2), c.clients.Load())
-			if n := strings.Count(c.log.String(), "is up again"); n != 1 {
-				t.Errorf("logged %d times that it answers again: %s", n, c.log.String())
-			}
-		})
-	})
-	t.Run("logs its end after a second wrong URL", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			c := newCloud(refused)
-			g := c.gatherer(fastFail)
-			for _, at := range []struct {
-				url    string
-				behave behaviour
-			}{{"cell0", refused}, {"wrong", refused}, {"right", up}, {"also-right", up}} {
-				c.cells[0].URL, c.behave[at.url] = "http://"+at.url, at.behave
-				_, _ = one(t, c, g)
-			}
-			if down, again := strings.Count(c.log.String(), "is down"), strings.Count(c.log.String(), "is up again"); down != 2 || again != 1 {
-				t.Errorf("told %d times that it is down, and %d that it answers again: %s", down, again, c.log.String())
-			}
-		})
-	})
-	t.Run("is not for the slow request of a cell that answered others meanwhile", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			c := newCloud(hangs)
-			g := c.gatherer(fastFail)
-			done := make(chan struct{})
-			go func() { defer close(done); _, _ = one(t, c, g) }()
-			time.Sleep(time.Second)
-			c.set(0, up)
-			_, err := one(t, c, g)
-			<-done
-			if s := g.States()[0]; err != nil || s.CircuitOpen || s.State != gather.OK {
-				t.Errorf("%v, %+v", err, s)
-			}
-		})
-	})
-	t.Run("ends when no request asks for the cell any more", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			c := newCloud(hangs)
-			g := c.gatherer(fastFail)
-			go func() { _ = g.Run(t.Context()) }()
-			_, _ = one(t, c, g)
-			time.Sleep(time.Hour)
-			asked := c.asked(0)
-			time.Sleep(time.Hour)
-			check(t, asked, c.asked(0))
-		})
-	})
-	t.Run("the circuit breaker closes when a hanging cell begins to refuse", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			c := newCloud(hangs)
-			g := c.gatherer(fastFail)
-			go func() { _ = g.Run(t.Context()) }()
-			_, _ = one(t, c, g)
-			c.set(0, refused)
-			time.Sleep(timeout + time.Second)
-			s := g.States()[0]
-			if s.CircuitOpen || s.State != gather.Failed {
-				t.Errorf("%+v", s)
-			}
-		})
 	})
 }
 
 func TestNoClient(t *testing.T) {
 	c := newCloud(up)
-	g := c.gatherer(fastFail)
+	g := c.gatherer(0)
 	c.cells[0].URL = "nonsense"
 	_, err := gather.One(t.Context(), g, c.cells[0], services)
 	if !errors.Is(err, gather.ErrDown) || !cellclient.NotSent(err) {
@@ -494,8 +334,8 @@ func TestStates(t *testing.T) {
 		}
 		got[1].Cause = ""
 		check(t, []gather.CellState{
-			{Cell: c.cells[0], State: gather.OK, Since: start, LastAnswer: start.Add(2 * time.Minute), Answered: 3},
-			{Cell: c.cells[1], State: gather.Failed, Since: start, Failed: 3},
+			{Cell: c.cells[0], State: gather.OK, Since: start, LastAnswer: start.Add(2 * time.Minute), Requests: gather.Counts{Answered: 3}},
+			{Cell: c.cells[1], State: gather.Failed, Since: start, Requests: gather.Counts{Failed: 3}},
 		}, got)
 		if n := strings.Count(c.log.String(), "\n"); n != 1 {
 			t.Errorf("%d lines: %s", n, c.log.String())
@@ -509,7 +349,7 @@ func BenchmarkGather50(b *testing.B) {
 		behaviours = append(behaviours, up)
 	}
 	c := newCloud(behaviours...)
-	g := c.gatherer(fastFail)
+	g := c.gatherer(0)
 	b.ReportAllocs()
 	for b.Loop() {
 		for _, a := range c.all(b.Context(), g) {
@@ -541,22 +381,14 @@ func TestRealTimeout(t *testing.T) {
 	defer close(release)
 	g := gather.New(gather.Options{
 		Client:  func(c apidb.Cell) (*cellclient.Client, error) { return cellclient.New(cellclient.Config{URL: c.URL}) },
-		Timeout: 50 * time.Millisecond, FastFail: time.Hour, Logger: zerolog.Nop(),
+		Timeout: 50 * time.Millisecond, Logger: zerolog.Nop(),
 	})
 	defer g.CloseIdle()
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- g.Run(ctx) }()
 	cells := []apidb.Cell{
 		{UUID: "a", URL: "http://" + listener.Addr().String()},
 		{UUID: "b", URL: half.URL},
 	}
 	check(t, []string{isHung, isHung}, states(gather.All(t.Context(), g, cells, services)))
-	check(t, []string{isHung, isHung}, states(gather.All(t.Context(), g, cells, services)))
-	stop()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
 }
 
 // TestARenamedCell: a client means a cell by its name, so that another name needs another one.
@@ -572,7 +404,7 @@ func TestARenamedCell(t *testing.T) {
 		if !errors.Is(err, gather.ErrDown) {
 			t.Error(err)
 		}
-		if s := g.States(); len(s) != 1 || s[0].Failed != 1 {
+		if s := g.States(); len(s) != 1 || s[0].Requests.Failed != 1 {
 			t.Errorf("as %s: %+v", name, s)
 		}
 	}

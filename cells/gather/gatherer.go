@@ -4,6 +4,7 @@ package gather
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"runtime"
@@ -19,9 +20,6 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 )
 
-// forgetAfter is how long a cell without requests is kept: it was removed.
-const forgetAfter = 10 * time.Minute
-
 // Options say how cells are asked.
 type Options struct {
 	// Client makes the client of a cell. It is kept as long as the cell has the same name and URL.
@@ -29,9 +27,13 @@ type Options struct {
 	// Timeout is how long a cell may take for one request, at least a moment; 0 is a minute, as
 	// with Nova.
 	Timeout time.Duration
-	// FastFail is how long a cell that was too slow is taken for down without being asked. 0 is
-	// off.
-	FastFail time.Duration
+	// PingInterval is how often [Gatherer.Run] pings a cell, at least. 0 is never: then each
+	// request to a cell that hangs takes Timeout.
+	PingInterval time.Duration
+	// DownTime is how long after its last answer a cell that does not answer a ping either is down:
+	// its requests end, and no others are sent until it answers a ping. It is longer than
+	// PingInterval; what is left of it is the time that a ping may take. 0 is twice PingInterval.
+	DownTime time.Duration
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time
 	// Logger gets a line when a cell goes down and one when it is back.
@@ -41,7 +43,7 @@ type Options struct {
 // Gatherer asks cells and remembers how they are. It is safe for concurrent use.
 type Gatherer struct {
 	options Options
-	hangs   chan struct{} // a request found a cell that hangs
+	added   chan struct{} // a request was the first to a cell
 	// asked limits how many cells are asked at the same time by requests to several: at most
 	// mostAsked.
 	asked     *semaphore.Weighted
@@ -53,34 +55,52 @@ type Gatherer struct {
 
 // member is what is known of a cell under one name at one URL.
 type member struct {
-	client atomic.Pointer[cellclient.Client]
+	added  time.Time
 	making sync.Mutex // the client: making it may read files
+	client atomic.Pointer[cellclient.Client]
 
 	// The rest is the gatherer's to lock.
-	cell     apidb.Cell
-	state    CellState
-	moved    CellState // how it was under its URL of before, if it was down there
-	lastUsed time.Time
-	hangs    bool      // it timed out, and has neither answered nor failed otherwise since
-	until    time.Time // when it hangs: not to be asked before
-	probed   bool      // Run is asking it
+	state  CellState
+	moved  CellState // how it was under its URL of before, if it was down there
+	pinged bool      // Run pings it
+	broken bool      // it answered a request, but not as a cell does, and no request well since
+	// asking is the context of requests to it, which end with endRequests when it hangs.
+	asking      context.Context
+	endRequests context.CancelFunc
 }
 
-// CellState is the state of a cell as of its last request.
+// CellState is the state of a cell as of its last request or ping.
 type CellState struct {
 	Cell  apidb.Cell
-	State State // 0 before the first request
+	State State // 0 before the first one ended
 	// Since is when it became so: up, or down.
 	Since time.Time
 	// LastAnswer is when it last gave an answer.
 	LastAnswer time.Time
 	// Cause is why it is down.
 	Cause string
-	// CircuitOpen says that requests are not sent to it now: it timed out.
+	// CircuitOpen says that requests are not sent to it now: it does not answer pings.
 	CircuitOpen bool
-	// Answered, TimedOut, Failed count requests by how they ended, and NotSent those that met an
-	// open circuit.
-	Answered, TimedOut, Failed, NotSent uint64
+	// Requests and Pings count those that were sent, and NotSent the requests that met an open
+	// circuit.
+	Requests, Pings Counts
+	NotSent         uint64
+	// PingTime is how long the last ping took that was answered.
+	PingTime time.Duration
+}
+
+// Counts are numbers of requests by how they ended.
+type Counts struct{ Answered, TimedOut, Failed uint64 }
+
+func (c *Counts) add(s State) {
+	switch s {
+	case OK:
+		c.Answered++
+	case TimedOut:
+		c.TimedOut++
+	default:
+		c.Failed++
+	}
 }
 
 // New makes a gatherer.
@@ -88,23 +108,23 @@ func New(o Options) *Gatherer {
 	if o.Timeout <= 0 {
 		o.Timeout = time.Minute
 	}
+	if o.DownTime <= o.PingInterval {
+		o.DownTime = 2 * o.PingInterval
+	}
 	if o.Now == nil {
 		o.Now = time.Now
 	}
 	most := int64(askedPerProcessor * runtime.GOMAXPROCS(0))
-	return &Gatherer{options: o, hangs: make(chan struct{}, 1), asked: semaphore.NewWeighted(most), mostAsked: most, known: map[string]*member{}}
+	return &Gatherer{options: o, added: make(chan struct{}, 1), asked: semaphore.NewWeighted(most), mostAsked: most, known: map[string]*member{}}
 }
 
-// States are the cells that were asked lately, by name.
+// States are the cells that were asked, by a request or a ping, by name.
 func (g *Gatherer) States() []CellState {
-	now := g.options.Now()
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	states := make([]CellState, 0, len(g.known))
 	for _, m := range g.known {
-		s := m.state
-		s.Cell, s.CircuitOpen = m.cell, m.circuitOpen(now)
-		states = append(states, s)
+		states = append(states, m.state)
 	}
 	slices.SortFunc(states, func(a, b CellState) int {
 		return cmp.Or(cmp.Compare(a.Cell.Name, b.Cell.Name), cmp.Compare(a.Cell.UUID, b.Cell.UUID))
@@ -112,24 +132,20 @@ func (g *Gatherer) States() []CellState {
 	return states
 }
 
-// circuitOpen reports whether requests must not be sent.
-func (m *member) circuitOpen(now time.Time) bool { return m.hangs && (m.probed || now.Before(m.until)) }
-
-// errCircuitOpen says that a request was not sent because the cell timed out before.
+// errCircuitOpen says that a request was not sent because the cell does not answer pings.
 var errCircuitOpen = errors.New("not asked (circuit breaker open)")
 
-// enter gives what is known of a cell that is about to be asked. The error is [errCircuitOpen],
-// with why, for one that timed out.
-func (g *Gatherer) enter(cell apidb.Cell) (*member, error) {
-	now := g.options.Now()
+// enter gives what is known of a cell that is about to be asked, and a context that ends when the
+// cell is found to hang. The error is [errCircuitOpen], with why, for one that was.
+func (g *Gatherer) enter(cell apidb.Cell) (*member, context.Context, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	m := g.member(cell, now)
-	if !m.circuitOpen(now) {
-		return m, nil
+	m := g.member(cell)
+	if !m.state.CircuitOpen {
+		return m, m.asking, nil
 	}
 	m.state.NotSent++
-	return m, fmt.Errorf("%w, since %s: %s", errCircuitOpen, m.state.Since.UTC().Format(time.RFC3339), m.state.Cause)
+	return m, m.asking, fmt.Errorf("%w, since %s: %s", errCircuitOpen, m.state.Since.UTC().Format(time.RFC3339), m.state.Cause)
 }
 
 // clientOf makes the client of a cell, or gives the one there is.
@@ -149,10 +165,10 @@ func (g *Gatherer) clientOf(m *member, cell apidb.Cell) (*cellclient.Client, err
 
 // member finds or makes what is known of a cell. One of another name or at another URL is another
 // cell. The lock is held.
-func (g *Gatherer) member(cell apidb.Cell, now time.Time) *member {
+func (g *Gatherer) member(cell apidb.Cell) *member {
 	m := g.known[cell.UUID]
 	var moved CellState
-	if m != nil && (m.cell.URL != cell.URL || m.cell.Name != cell.Name) {
+	if m != nil && (m.state.Cell.URL != cell.URL || m.state.Cell.Name != cell.Name) {
 		m.close()
 		switch {
 		case m.state.State == 0:
@@ -163,22 +179,16 @@ func (g *Gatherer) member(cell apidb.Cell, now time.Time) *member {
 		m = nil
 	}
 	if m == nil {
-		g.forget(now)
-		m = &member{moved: moved}
+		m = &member{added: g.options.Now(), moved: moved}
+		m.asking, m.endRequests = context.WithCancel(context.Background())
 		g.known[cell.UUID] = m
-	}
-	m.cell, m.lastUsed = cell, now
-	return m
-}
-
-// forget removes cells without requests for long. The lock is held.
-func (g *Gatherer) forget(now time.Time) {
-	for uuid, m := range g.known {
-		if now.Sub(m.lastUsed) > forgetAfter {
-			m.close()
-			delete(g.known, uuid)
+		select {
+		case g.added <- struct{}{}:
+		default: // Run is about to look.
 		}
 	}
+	m.state.Cell = cell
+	return m
 }
 
 func (m *member) close() {
@@ -196,8 +206,8 @@ func (g *Gatherer) CloseIdle() {
 	}
 }
 
-// note remembers what came of asking a cell since start. Full says that the cell had all the time
-// it may have.
+// note remembers what came of a request to a cell since start. Full says that the cell had all the
+// time it may have.
 func (g *Gatherer) note(m *member, start time.Time, err error, full bool) verdict {
 	v := classify(err)
 	if v.ignored || v.state == TimedOut && !full {
@@ -207,35 +217,37 @@ func (g *Gatherer) note(m *member, start time.Time, err error, full bool) verdic
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	before := m.state
-	switch v.state {
-	case OK:
-		m.state.Answered++
-		m.state.LastAnswer, m.state.Cause, m.hangs = now, "", false
-	case TimedOut:
-		m.state.TimedOut++
-		if m.state.LastAnswer.After(start) {
-			return v // It was this request that took long: others, begun later, were answered.
-		}
-		m.state.Cause, m.hangs = v.down.Error(), g.options.FastFail > 0
-		m.until = now.Add(g.options.FastFail)
-	default:
-		m.state.Failed++
-		m.state.Cause, m.hangs = v.down.Error(), false
+	m.state.Requests.add(v.state)
+	switch {
+	case m.state.CircuitOpen:
+		return v // An answer may be from before. That the cell answers again, a ping finds out.
+	case v.state == OK:
+		m.state.LastAnswer, m.broken = now, false
+	case v.state == TimedOut && (m.pinged || m.state.LastAnswer.After(start)):
+		return v // It was this request that took long: a ping, or a later request, was answered.
+	case v.state == Failed:
+		m.broken = !cellclient.NotSent(v.down)
 	}
-	m.state.State = v.state
-	if m.hangs {
-		g.wake()
-	}
-	if wasUp, isUp := before.State == 0 || before.State == OK, v.state == OK; wasUp != isUp || before.State == 0 {
-		m.state.Since = now
-		if before.State == 0 {
-			before = m.moved
-		}
-		if g.known[m.cell.UUID] == m {
-			g.log(m.cell, before, now, v)
-		}
-	}
+	g.became(m, before, now, v)
 	return v
+}
+
+// became remembers that a cell is up or down, and logs it if it was not before. The lock is held.
+func (g *Gatherer) became(m *member, before CellState, now time.Time, v verdict) {
+	m.state.State, m.state.Cause = v.state, ""
+	if v.down != nil {
+		m.state.Cause = v.down.Error()
+	}
+	if wasUp, isUp := before.State == 0 || before.State == OK, v.state == OK; wasUp == isUp && before.State != 0 {
+		return
+	}
+	m.state.Since = now
+	if before.State == 0 {
+		before = m.moved
+	}
+	if g.known[m.state.Cell.UUID] == m {
+		g.log(m.state.Cell, before, now, v)
+	}
 }
 
 // log logs that a cell went down or came back.
@@ -250,13 +262,5 @@ func (g *Gatherer) log(cell apidb.Cell, before CellState, now time.Time, v verdi
 	case before.State != 0:
 		entry(g.options.Logger.Info()).Str("down_for", now.Sub(before.Since).Round(time.Millisecond).String()).
 			Msg("A cell is up again. Its servers are shown in full, and new servers are scheduled there.")
-	}
-}
-
-// wake makes Run ask a cell that hangs.
-func (g *Gatherer) wake() {
-	select {
-	case g.hangs <- struct{}{}:
-	default: // It is about to.
 	}
 }

@@ -141,7 +141,7 @@ func TestWaitingTimeIsDeducted(t *testing.T) {
 func TestACellThatWasAskedLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCloud(slow(timeout*9/10), up)
-		g := c.gatherer(time.Minute)
+		g := c.gatherer(0)
 		ctx := g.Came(t.Context())
 		time.Sleep(timeout / 2)
 		check(t, []string{isUp, isUp}, states(c.all(ctx, g)))

@@ -138,7 +138,7 @@ func computeAPIConfig(ctx context.Context, cfg *config.Config, log zerolog.Logge
 			MaxLimit: c.MaxLimit, ListSkipsDownCells: c.ListRecordsBySkippingDownCells, PerProjectCells: c.InstanceListPerProjectCells,
 			DefaultZone: c.DefaultAvailabilityZone, Reclaim: c.ReclaimInstanceInterval, Endpoint: c.Endpoint,
 		},
-		CellClient: cellClients(cfg), CellTimeout: c.CellTimeout, CellFastFail: c.CellFastFail,
+		CellClient: cellClients(cfg), CellTimeout: c.CellTimeout, CellPingInterval: c.CellPingInterval, CellDownTime: c.CellDownTime,
 		Placement: placement.Config,
 		Quotas:    quotaDefaults(cfg.Quota), CountUsageFromPlacement: cfg.Quota.CountUsageFromPlacement, RecheckQuota: cfg.Quota.RecheckQuota,
 		DiscoverHosts: c.DiscoverHostsInterval, Connections: connectionsOf(cfg), Logger: log,

@@ -23,8 +23,10 @@ type ComputeAPI struct {
 	CellCAFile    string
 	CellCertFile  string
 	CellKeyFile   string
-	CellTimeout   time.Duration
-	CellFastFail  time.Duration // Zero: a cell that hung is asked by each request.
+
+	CellTimeout      time.Duration
+	CellPingInterval time.Duration // Zero: each request waits for a cell that hangs.
+	CellDownTime     time.Duration
 
 	MaxLimit                       int
 	ListRecordsBySkippingDownCells bool
@@ -172,7 +174,7 @@ var cellSections = []section{
 			{
 				"cell_timeout",
 				restart,
-				"Timeout of a request to a cell. A cell that takes longer counts as down.",
+				"Timeout of a request to a cell. In the response, a cell that takes longer counts as down.",
 				duration[Config]{
 					at:  func(c *Config) *time.Duration { return &c.ComputeAPI.CellTimeout },
 					def: 10 * time.Second,
@@ -181,15 +183,26 @@ var cellSections = []section{
 				},
 			},
 			{
-				"cell_fast_fail",
+				"cell_ping_interval",
 				restart,
-				"How long a cell that timed out counts as down without further requests, so that not\nevery request waits for it. It is probed in the background.",
+				"How often each cell is pinged in the background.",
 				duration[Config]{
-					at:   func(c *Config) *time.Duration { return &c.ComputeAPI.CellFastFail },
-					def:  5 * time.Second,
-					min:  100 * time.Millisecond,
-					max:  time.Hour,
-					zero: "each request waits",
+					at:   func(c *Config) *time.Duration { return &c.ComputeAPI.CellPingInterval },
+					def:  time.Second,
+					min:  50 * time.Millisecond,
+					max:  time.Minute,
+					zero: "never: each request waits cell_timeout for a cell that hangs",
+				},
+			},
+			{
+				"cell_down_time",
+				restart,
+				"How long after its last answer a cell counts as down if it does not answer pings either:\nrequests to it end, and others are not sent until it answers a ping. At least twice\ncell_ping_interval.",
+				duration[Config]{
+					at:  func(c *Config) *time.Duration { return &c.ComputeAPI.CellDownTime },
+					def: 2 * time.Second,
+					min: 100 * time.Millisecond,
+					max: 10 * time.Minute,
 				},
 			},
 			{"max_limit", restart, "Maximum number of records in a response. A cell returns at most 10,000 at once.",

@@ -7,6 +7,7 @@ import (
 	"net"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
@@ -106,14 +107,22 @@ func (v *validator) cells() {
 	}
 	v.openNoauth("cell", cell.Auth, cell.Listen, "set auth to \"token\" or \"mtls\", or listen on 127.0.0.1 or unix:///PATH")
 	v.openNoauth("compute_api", api.Auth, api.Listen, "set auth to \"token\" or \"keystone\", or listen on 127.0.0.1")
-	if 2*cell.ReportInterval > cell.ServiceDownTime {
-		at := "cell.report_interval"
-		if _, written := v.cfg.sources[at]; !written {
-			at = "cell.service_down_time"
-		}
-		v.bad(at, fmt.Sprintf("cell.report_interval (%s) is more than half of cell.service_down_time (%s): one report that is late would make a host look down",
-			formatDuration(cell.ReportInterval), formatDuration(cell.ServiceDownTime)), "make cell.service_down_time at least twice as long")
+	v.twice("cell.report_interval", cell.ReportInterval, "cell.service_down_time", cell.ServiceDownTime, "one report that is late would make a host look down")
+	v.twice("compute_api.cell_ping_interval", api.CellPingInterval, "compute_api.cell_down_time", api.CellDownTime, "a ping would have too little time for its answer")
+}
+
+// twice reports a time after which something counts as down that is less than twice the interval at
+// which it shows life.
+func (v *validator) twice(intervalKey string, interval time.Duration, downKey string, down time.Duration, effect string) {
+	if 2*interval <= down {
+		return
 	}
+	at := intervalKey
+	if _, written := v.cfg.sources[at]; !written {
+		at = downKey
+	}
+	v.bad(at, fmt.Sprintf("%s (%s) is more than half of %s (%s): %s", intervalKey, formatDuration(interval), downKey, formatDuration(down), effect),
+		"make "+downKey+" at least twice as long")
 }
 
 // openNoauth reports a server that would believe everybody on the network: it does not start. Names

@@ -139,7 +139,8 @@ func (w *world) addAPI(t *testing.T, name string, p plan) {
 listen = %q
 database = %q
 cell_timeout = %q
-cell_fast_fail = "1s"
+cell_ping_interval = "500ms"
+cell_down_time = "1500ms"
 discover_hosts_interval = "1s"
 %s[quota]
 instances = -1

@@ -52,7 +52,7 @@ func newCloud(t *testing.T) *cloud {
 		c.cells[name] = launchService(t, nil, "cells", "serve", "--name", name, "--listen", c.cellURL(name), "--state-dir", filepath.Join(c.state, name), "--runtime-dir", c.runtime())
 	}
 	api := launchService(t, []string{
-		"COMPUTE_AGENT_PLACEMENT_CLIENT_URL=" + c.placement, "COMPUTE_AGENT_COMPUTE_API_CELL_TIMEOUT=10s",
+		"COMPUTE_AGENT_PLACEMENT_CLIENT_URL=" + c.placement, "COMPUTE_AGENT_COMPUTE_API_CELL_TIMEOUT=10s", "COMPUTE_AGENT_COMPUTE_API_CELL_DOWN_TIME=10s",
 		"COMPUTE_AGENT_COMPUTE_API_DISCOVER_HOSTS_INTERVAL=100ms", "COMPUTE_AGENT_QUOTA_INSTANCES=100",
 	}, "cells", "api", "--listen", testproc.FreeAddress(t), "--state-dir", c.state, "--runtime-dir", c.runtime())
 	c.endpoint = api.endpoint + "/v2.1"

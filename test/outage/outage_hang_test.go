@@ -45,20 +45,35 @@ var hangLane = lane{build: hangWorld, cases: []aCase{
 		w.show(t, of("p1"), "2.69", "web1").within(t, cellTimeout+slack).status(t, 200)
 		w.thawed(t, "cell1")
 	}},
-	{32, "hung_cell_with_fast_fail", func(t *testing.T, w *world) {
-		quick := w.another(t, "quick", hurried, `compute_api.cell_fast_fail = "1h"`)
+	{32, "hung_cell_with_pings", func(t *testing.T, w *world) {
+		pinged := w.another(t, "pinged", hurried, `compute_api.cell_ping_interval = "250ms"`, `compute_api.cell_down_time = "1s"`)
+		w.lists(t, pinged.get(t, of("p1"), "2.69", "/servers"), "lost", "web2", "web1")
 		w.frozen(t, "cell1")
-		w.lists(t, quick.get(t, of("p1"), "2.69", "/servers").within(t, cellTimeout+slack), "web1?", "lost", "web2")
-		for range 5 { // no client waits for it any more
-			w.lists(t, quick.get(t, of("p1"), "2.69", "/servers/detail").within(t, cellTimeout/2), "web1?", "lost", "web2")
+		pinged.process.Await(t, 0, "A cell is down.", `"cell1"`, "it has answered no request and no ping for 1s") // without a request
+		for range 5 { // no client waits for it
+			w.lists(t, pinged.get(t, of("p1"), "2.69", "/servers/detail").within(t, cellTimeout/2), "web1?", "lost", "web2")
 		}
-		check(t, w.cells["cell1"].process.Signal(syscall.SIGCONT))
-		eventually(t, "the cell is asked again", func() error { // although an hour is not over
-			if names := w.named(t, quick.get(t, of("p1"), "2.69", "/servers").servers(t)); !slices.Equal(names, []string{"lost", "web2", "web1"}) {
-				return fmt.Errorf("the list is %v", names)
+		w.cells["cell1"].process.Thaw(t)
+		pinged.process.Await(t, 0, "A cell is up again.", `"cell1"`)
+		w.lists(t, pinged.get(t, of("p1"), "2.69", "/servers"), "lost", "web2", "web1")
+		for _, event := range []string{"A cell is down.", "A cell is up again."} {
+			if n := pinged.process.Count(0, event); n != 1 {
+				t.Errorf("%q is logged %d times", event, n)
 			}
-			return nil
+		}
+	}},
+	{32, "cell_that_begins_to_hang", func(t *testing.T, w *world) {
+		pinged := w.another(t, "begins", `compute_api.cell_timeout = "10m"`, `compute_api.cell_ping_interval = "250ms"`, `compute_api.cell_down_time = "1s"`)
+		p := w.betweenOnce(t, "cell1")
+		defer p.fails(nil)
+		p.fails(func(_ http.ResponseWriter, r *http.Request, _ int) bool {
+			if r.URL.Path == "/v1/servers/query" { // The cell has the request, and begins to hang now.
+				w.frozen(t, "cell1")
+			}
+			return true
 		})
+		w.lists(t, pinged.get(t, of("p1"), "2.69", "/servers"), "web1?", "lost", "web2") // which does not take ten minutes
+		p.fails(nil)
 		w.thawed(t, "cell1")
 	}},
 	{32, "compute_api_started_during_a_hang", func(t *testing.T, w *world) {

@@ -250,7 +250,7 @@ func (w *world) configureAPI(t *testing.T, name string, keys []string) string {
 	file := filepath.Join(w.dir, name+".toml")
 	w.write(t, file, append([]string{
 		"compute_api.listen = " + quoted(testproc.FreeAddress(t)), "compute_api.database = " + quoted("sqlite://"+w.database()), unhurried,
-		`compute_api.cell_fast_fail = "0s"`, `compute_api.discover_hosts_interval = "0s"`,
+		`compute_api.cell_ping_interval = "0s"`, `compute_api.discover_hosts_interval = "0s"`,
 		"quota.instances = -1", "quota.cores = -1", "quota.ram = -1",
 		"placement_client.url = " + quoted("http://"+w.placementAddress),
 		"agent.state_dir = " + quoted(filepath.Join(w.dir, name)), "agent.runtime_dir = " + quoted(filepath.Join(w.dir, name+".run")),
