@@ -100,8 +100,9 @@ func TestLoad(t *testing.T) {
 	all.Down = []int{hung, refused}
 	w.phase(phase{name: "one hangs, one refuses", pings: true, known: true, crowd: all})
 	each := all
-	if !*figures {
-		each.Each = 1 // each request takes all the time that a cell has
+	each.Each = 1 // each request takes all the time that a cell has
+	if *figures {
+		each.Each = min(*askCount, len(kinds))
 	}
 	w.phase(phase{name: "one hangs, one refuses, no pings", crowd: each})
 	w.hangs.resume()
@@ -165,14 +166,20 @@ func (w *world) until(what string, is func(gather.CellState) bool, cells int) {
 // alone prints what pings cost while no client asks, and what a request costs when there is one at
 // a time.
 func (w *world) alone() {
-	const pings = 20
 	stop := w.startAPI(*cellTimeout, pingInterval)
-	w.until("all cells were pinged", func(s gather.CellState) bool { return s.Pings.Answered > 0 }, w.model.cells)
-	begin, before := time.Now(), w.usage()
-	w.until("pings are sent", func(s gather.CellState) bool { return s.Pings.Answered > pings }, w.model.cells)
-	after, took := w.usage(), time.Since(begin)
-	part := func(d time.Duration) float64 { return 1000 * d.Seconds() / took.Seconds() }
-	w.t.Logf("pings alone: for %.1f s %.1f ms of CPU time a second here, and %.1f in the cells", took.Seconds(), part(after.api-before.api), part(after.cells-before.cells))
+	w.until("all cells are pinged", func(s gather.CellState) bool { return s.Pings.Answered > 0 }, w.model.cells)
+	sent := func() (n uint64) {
+		for _, s := range w.api.States() {
+			n += s.Pings.Answered
+		}
+		return n
+	}
+	const long = 10 // seconds
+	n, before := sent(), w.usage()
+	<-time.After(long * time.Second)
+	after := w.usage()
+	w.t.Logf("pings alone: %.1f a second, with %.1f ms of CPU time here and %.1f in the cells", float64(sent()-n)/long,
+		milliseconds(after.api-before.api)/long, milliseconds(after.cells-before.cells)/long)
 	stop()
 
 	defer w.startAPI(*cellTimeout, pingInterval)()
