@@ -143,10 +143,10 @@ fleet-cell: ## Have AGENTS (1000) without work ask one cell for TIME (1m).
 	go test ./test/fleet -count=1 -timeout 0 -v -run '^TestCell$$' -args -fleet.hosts=$(or $(AGENTS),1000) -fleet.for=$(or $(TIME),1m)
 
 .PHONY: load-cells
-load-cells: ## List SERVERS (100000) of CELLS (50) as CLIENTS (50), EACH (6) times, while one cell hangs and one refuses; also TIMEOUT (10s) of a cell, SLACK (100ms).
+load-cells: ## List SERVERS (100000) of CELLS (50) as CLIENTS (50), EACH (6) times, while one cell hangs and one refuses; also TIMEOUT (10s) and DOWN (2s) of a cell, SLACK (2s).
 	go test ./cells -count=1 -v -timeout 0 -run '^TestLoad$$' -args -load.figures -load.cells=$(or $(CELLS),50) \
 	  -load.servers=$(or $(SERVERS),100000) -load.clients=$(or $(CLIENTS),50) -load.each=$(or $(EACH),6) -load.timeout=$(or $(TIMEOUT),10s) \
-	  -load.slack=$(or $(SLACK),100ms)
+	  -load.down=$(or $(DOWN),2s) -load.slack=$(or $(SLACK),2s)
 
 .PHONY: bench
 bench: ## Run the benchmarks.

@@ -175,7 +175,7 @@ func (w *world) startAPI(timeout, pingInterval time.Duration) (stop func()) {
 	api, err := cells.NewAPI(w.t.Context(), cells.APIConfig{
 		Database: filepath.Join(w.dir, "api.db"), Auth: osapi.NoAuth{}, Open: true,
 		Options:    compute.Options{MaxLimit: maxLimit, ListSkipsDownCells: true, DefaultZone: "nova"},
-		CellClient: w.cellClient, CellTimeout: timeout, CellPingInterval: pingInterval, CellDownTime: 2 * pingInterval,
+		CellClient: w.cellClient, CellTimeout: timeout, CellPingInterval: pingInterval, CellDownTime: *cellDownTime,
 		Placement: placementclient.Config{Endpoint: func(context.Context) (string, error) { return "", errors.New("there is no Placement here") }},
 		Quotas:    apidb.QuotaSet{"instances": -1, "cores": -1, "ram": -1},
 		Logger:    zerolog.Nop(),

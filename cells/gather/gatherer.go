@@ -32,7 +32,8 @@ type Options struct {
 	PingInterval time.Duration
 	// DownTime is how long after its last answer a cell that does not answer a ping either is down:
 	// its requests end, and no others are sent until it answers a ping. It is longer than
-	// PingInterval; what is left of it is the time that a ping may take. 0 is twice PingInterval.
+	// PingInterval; what is left of it is the time that a ping may take. It is twice as long while
+	// most cells answer pings slowly. 0 is twice PingInterval.
 	DownTime time.Duration
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time
@@ -55,7 +56,7 @@ type Gatherer struct {
 
 // member is what is known of a cell under one name at one URL.
 type member struct {
-	added  time.Time
+	added  time.Time  // as if it had answered then
 	making sync.Mutex // the client: making it may read files
 	client atomic.Pointer[cellclient.Client]
 

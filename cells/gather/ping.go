@@ -91,7 +91,6 @@ func (g *Gatherer) notPinged() []*member {
 // another cell. The pauses differ by chance, so that cells that answered at the same moment are not
 // all pinged at the same moment.
 func (g *Gatherer) ping(ctx context.Context, m *member) {
-	since := g.options.Now() // as if it had answered then
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -107,7 +106,7 @@ func (g *Gatherer) ping(ctx context.Context, m *member) {
 		// A ping has the time that is left of DownTime, and at least what usually is.
 		has := g.options.DownTime
 		if !now.CircuitOpen {
-			has = max(later(now.LastAnswer, since).Add(has).Sub(start), has-g.options.PingInterval)
+			has = max(later(now.LastAnswer, m.added).Add(has).Sub(start), g.usual())
 		}
 		g.notePing(m, start, has, g.pingOnce(ctx, m, now.Cell, has))
 		pause := g.options.PingInterval - rand.N(g.options.PingInterval/4+1) //nolint:gosec // it is no secret
@@ -166,11 +165,11 @@ func (g *Gatherer) notePing(m *member, start time.Time, has time.Duration, err e
 	case TimedOut:
 		// If this process did not run in time, the answer may be there and not be read. If the cell
 		// answered a request meanwhile, it was only the ping that took long.
-		late := now.Sub(start)-has > (g.options.DownTime-g.options.PingInterval)/4
-		if late || now.Sub(before.LastAnswer) < g.options.DownTime || before.CircuitOpen {
+		late, idle := now.Sub(start)-has > g.usual()/4, now.Sub(later(before.LastAnswer, m.added))
+		if late || idle < g.options.DownTime || idle < 2*g.options.DownTime && g.othersAreSlow(m, now) || before.CircuitOpen {
 			return
 		}
-		v.down = &cellclient.Failure{Kind: cellclient.TimedOut, Err: fmt.Errorf("it has answered no request and no ping for %s", g.options.DownTime)}
+		v.down = &cellclient.Failure{Kind: cellclient.TimedOut, Err: fmt.Errorf("it has answered no request and no ping for %s", idle.Round(time.Millisecond))}
 		m.broken = false
 		m.openCircuit()
 	default:
@@ -178,6 +177,26 @@ func (g *Gatherer) notePing(m *member, start time.Time, has time.Duration, err e
 		m.closeCircuit()
 	}
 	g.became(m, before, now, v)
+}
+
+// usual is the least time that a ping has.
+func (g *Gatherer) usual() time.Duration { return g.options.DownTime - g.options.PingInterval }
+
+// othersAreSlow reports whether most other cells that are up answer pings slowly, too: then this
+// process, its machine or its network has too much to do, and a cell that hangs cannot be
+// distinguished from others as early as usual. The lock is held.
+func (g *Gatherer) othersAreSlow(m *member, now time.Time) bool {
+	slow, others := 0, 0
+	for _, other := range g.known {
+		if other == m || other.state.State != OK {
+			continue
+		}
+		others++
+		if other.state.PingTime > g.usual()/2 || now.Sub(other.state.LastAnswer) > g.options.PingInterval+g.usual()/4 {
+			slow++
+		}
+	}
+	return 2*slow > others
 }
 
 // errHangs says that a request was ended because the cell answers no ping.

@@ -207,6 +207,45 @@ func TestStoppedProcessFindsNoHang(t *testing.T) {
 	})
 }
 
+// TestOverload: while most cells that are up answer pings slowly, one that does not answer has more
+// time, but not forever; if only some do, it has not.
+func TestOverload(t *testing.T) {
+	for name, tt := range map[string]struct {
+		others []behaviour
+		takes  time.Duration // until it is known that a cell hangs
+	}{
+		"others are well":     {[]behaviour{up, up, slow(900 * time.Millisecond)}, downTime},
+		"others are slow":     {[]behaviour{up, slow(900 * time.Millisecond), slow(800 * time.Millisecond)}, 2 * downTime},
+		"others hang, too":    {[]behaviour{hangs, hangs, hangs}, 2 * downTime},
+		"others refuse":       {[]behaviour{refused, refused, up}, downTime},
+		"there are no others": {nil, downTime},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newCloud(append([]behaviour{up}, tt.others...)...)
+				for i, b := range tt.others {
+					if name == "others hang, too" {
+						b = up // until then
+					}
+					c.set(i+1, b)
+				}
+				g, _ := c.pinged(t)
+				time.Sleep(time.Minute)
+				c.set(0, hangs)
+				for i, b := range tt.others {
+					c.set(i+1, b)
+				}
+				last := g.States()[0].LastAnswer
+				time.Sleep(last.Add(tt.takes - time.Millisecond).Sub(time.Now()))
+				check(t, false, g.States()[0].CircuitOpen)
+				time.Sleep(downTime - pingInterval + time.Millisecond)
+				synctest.Wait()
+				check(t, true, g.States()[0].CircuitOpen)
+			})
+		})
+	}
+}
+
 // TestPingsThatFail: a cell that refuses connections is down, and up again with the next ping, but
 // requests are sent to it all the same, as they cost no time.
 func TestPingsThatFail(t *testing.T) {
