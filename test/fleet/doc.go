@@ -4,9 +4,9 @@
 // and what that costs the servers. docs/scaling.md has the figures.
 //
 // TestFleet runs real report clients, each with its own connections, from its own address, against
-// Placement servers that are processes of their own. There are no drivers: each client reports a
-// tree that follows from the agent's number. The agents' clocks are simulated, so that an hour of a
-// fleet takes as long as its requests do:
+// Placement servers that are processes of their own, on SQLite files or on one database. There are
+// no drivers: each client reports a tree that follows from the agent's number. The agents' clocks
+// are simulated, so that an hour of a fleet takes as long as its requests do:
 //
 //	schedule ── the agent whose turn is next ──▶ worker: Tree, Plan, Apply ──▶ server
 //	   ▲                                                  │
