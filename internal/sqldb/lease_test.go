@@ -92,7 +92,7 @@ func (a *active) work(db *sqldb.DB, number int) error {
 	})
 }
 
-const often = 20 * time.Millisecond
+const often = 100 * time.Millisecond
 
 // TestLeaseIsTakenFromAStoppedHolder: a process that shows no sign of life loses the lease, and
 // when it continues its writes fail. The one that follows gives the lease up at its end.
@@ -122,9 +122,10 @@ func TestLeaseIsTakenFromAStoppedHolder(t *testing.T) {
 		if err := a.lease.Confirm(t.Context()); !errors.Is(err, sqldb.ErrLeaseLost) {
 			t.Errorf("confirming what was lost: %v", err)
 		}
-		testproc.Check(t, b.work(two, 4))
+		// On a machine that is slow, it may lose it for a moment.
+		testproc.Eventually(t, testproc.Patience, "the second process works", func() error { return b.work(two, 4) })
 		a.stop() // does not give up what is another's
-		testproc.Check(t, b.lease.Confirm(t.Context()))
+		testproc.Eventually(t, testproc.Patience, "the second process is the active one", func() error { return b.lease.Confirm(t.Context()) })
 
 		three := leaseProcess(t, name)
 		c := lead(t, three, "c", often)
@@ -136,7 +137,7 @@ func TestLeaseIsTakenFromAStoppedHolder(t *testing.T) {
 		})
 		b.stop()
 		within(t, "the third process follows", c.held)
-		testproc.Check(t, c.work(three, 5))
+		testproc.Eventually(t, testproc.Patience, "the third process works", func() error { return c.work(three, 5) })
 	})
 }
 

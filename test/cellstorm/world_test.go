@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -128,6 +129,23 @@ func (w *world) addCell(t *testing.T, name string, p plan) {
 	w.cells = append(w.cells, c)
 }
 
+// withoutPassword is the DSN for a configuration: its password is in a file.
+func (w *world) withoutPassword(t *testing.T) string {
+	t.Helper()
+	u, err := url.Parse(w.database)
+	check(t, err)
+	password, has := u.User.Password()
+	if !has {
+		return w.database
+	}
+	check(t, os.WriteFile(w.path("password"), []byte(password), 0o600))
+	u.User = url.User(u.User.Username())
+	options := u.Query()
+	options.Set("password_file", w.path("password"))
+	u.RawQuery = options.Encode()
+	return u.String()
+}
+
 func (w *world) addAPI(t *testing.T, name string, p plan) {
 	t.Helper()
 	reclaim := ""
@@ -150,7 +168,7 @@ ram = -1
 url = %q
 timeout = %q
 connect_timeout = "1s"
-`, a.address, w.database, cellTimeout, reclaim, "http://"+w.placementAddress, placementTimeout))
+`, a.address, w.withoutPassword(t), cellTimeout, reclaim, "http://"+w.placementAddress, placementTimeout))
 	if len(w.apis) == 0 {
 		for i, c := range w.cells {
 			c.await(t, "The cell is serving")
