@@ -5,50 +5,78 @@ package celldb_test
 import (
 	"fmt"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/test/dbservers"
 )
 
-// crowded is a store with a project of 100,000 active servers on 1,000 hosts, copied from one that
-// was made by the book.
-func crowded(b *testing.B) *celldb.DB {
+// onEachEngine runs a benchmark for a new database of each engine.
+func onEachEngine(b *testing.B, f func(b *testing.B, s *celldb.DB)) {
 	b.Helper()
+	for _, e := range []struct {
+		name  string
+		fresh func(testing.TB) string
+	}{
+		{"sqlite", func(t testing.TB) string { t.Helper(); return filepath.Join(t.TempDir(), "cell.db") }},
+		{"mariadb", dbservers.MariaDB},
+		{"postgresql", dbservers.PostgreSQL},
+	} {
+		b.Run(e.name, func(b *testing.B) {
+			s := open(b, e.fresh(b))
+			b.Cleanup(func() { closeStore(b, s) })
+			f(b, s)
+		})
+	}
+}
+
+// crowd makes a project of 100,000 active servers on 1,000 hosts.
+func crowd(t testing.TB, s *celldb.DB) {
+	t.Helper()
 	const servers, hosts = 100_000, 1_000
-	path := filepath.Join(b.TempDir(), "cell.db")
-	s := open(b, path)
-	if _, _, err := s.Report(ctx, "h1", cellwire.HostReport{}, moment); err != nil {
-		b.Fatal(err)
+	for n := range hosts {
+		name := fmt.Sprint("host-", n)
+		nodes := []cellwire.ReportedNode{{UUID: fmt.Sprintf("90de0000-0000-4000-8000-%012x", n), Name: name}}
+		if _, _, err := s.Report(ctx, name, cellwire.HostReport{Version: "1", Nodes: nodes}, moment); err != nil {
+			t.Fatal(err)
+		}
 	}
-	first := building(0)
-	first.Tags, first.Metadata = []string{"blue"}, map[string]string{"k": "v"}
-	release(b, s, first)
-	if _, err := s.Apply(ctx, "h1", []cellwire.Report{{UUID: sid(0), Kind: cellwire.ReportSpawned, PowerState: 1}}, moment); err != nil {
-		b.Fatal(err)
+	records := make([]*celldb.Record, servers)
+	for n := range records {
+		server := building(n)
+		server.Tags, server.Metadata = []string{"blue"}, map[string]string{"k": "v"}
+		server.Host, server.CreatedAt = fmt.Sprint("host-", n%hosts), start.Add(time.Duration(n)*time.Millisecond)
+		r, err := celldb.NewRecord(server, moment)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Release()
+		r.Apply(cellwire.Report{Kind: cellwire.ReportSpawned, PowerState: 1}, moment.Now)
+		records[n] = r
 	}
-	closeStore(b, s)
-	columns := `project_id, user_id, display_description, hostname, image_ref, flavor_id, vcpus, memory_mb, availability_zone, config_drive, disk_config, access_ip_v4,
-		access_ip_v6, locked, reservation_id, launch_index, node, node_uuid, vm_state, task_state, power_state, updated_at, changed_at, launched_at, terminated_at,
-		deleted_at, inserted_at, gone, hidden, cleanup_due, unfreed, revision, want_revision, digest, tags, metadata, rest`
-	execute(b, path,
-		fmt.Sprintf(`WITH RECURSIVE n(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < %d)
-			INSERT INTO services (uuid, host, version, last_seen_up, created_at, updated_at, revision)
-			SELECT printf('5e41ce00-0000-4000-8000-%%012x', n.n), 'host-' || n.n, '1', last_seen_up, created_at, updated_at, revision FROM services, n`, hosts-1),
-		fmt.Sprintf(`WITH RECURSIVE n(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < %d)
-			INSERT INTO compute_nodes (uuid, host, hypervisor_hostname, created_at) SELECT printf('90de0000-0000-4000-8000-%%012x', n), 'host-' || n, 'host-' || n, 0 FROM n`, hosts),
-		fmt.Sprintf(`WITH RECURSIVE n(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < %d)
-			INSERT INTO instances (uuid, display_name, host, created_at, %s)
-			SELECT printf('5e000000-0000-4000-8000-%%012x', n), 'server-' || n, 'host-' || (n %% %d), created_at + n * 1000, %[2]s FROM instances, n`, servers-1, columns, hosts))
-	s = open(b, path)
-	b.Cleanup(func() { closeStore(b, s) })
-	return s
+	if err := s.Fill(ctx, records); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Analyze(ctx); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // BenchmarkList is a page of 100 of the default list of a project with 100,000 servers: the first,
 // and one in the middle.
 func BenchmarkList(b *testing.B) {
-	s := crowded(b)
+	onEachEngine(b, func(b *testing.B, s *celldb.DB) {
+		b.Helper()
+		crowd(b, s)
+		list(b, s)
+	})
+}
+
+func list(b *testing.B, s *celldb.DB) {
+	b.Helper()
 	newest := []cellwire.SortKey{{Key: "created_at", Desc: true}}
 	for name, q := range map[string]cellwire.ServerQuery{
 		"first":   {ProjectID: "p"},
@@ -75,7 +103,15 @@ func BenchmarkList(b *testing.B) {
 // BenchmarkDiscovery is what a boot asks of a cell of 1,000 hosts, for a project with 100,000
 // servers.
 func BenchmarkDiscovery(b *testing.B) {
-	s := crowded(b)
+	onEachEngine(b, func(b *testing.B, s *celldb.DB) {
+		b.Helper()
+		crowd(b, s)
+		discovery(b, s)
+	})
+}
+
+func discovery(b *testing.B, s *celldb.DB) {
+	b.Helper()
 	for b.Loop() {
 		got, err := s.Discovery(ctx, "p", moment)
 		if err != nil || got.Usage.Instances != 100_000 || len(got.Services) != 1000 || len(got.Nodes) != 1000 {
@@ -86,17 +122,44 @@ func BenchmarkDiscovery(b *testing.B) {
 
 // BenchmarkReport is a host's sign of life, one of many a second.
 func BenchmarkReport(b *testing.B) {
-	s := fresh(b)
-	for b.Loop() {
-		if _, _, err := s.Report(ctx, "h1", cellwire.HostReport{Version: "1"}, moment); err != nil {
-			b.Fatal(err)
+	onEachEngine(b, func(b *testing.B, s *celldb.DB) {
+		b.Helper()
+		for b.Loop() {
+			if _, _, err := s.Report(ctx, "h1", cellwire.HostReport{Version: "1"}, moment); err != nil {
+				b.Fatal(err)
+			}
 		}
-	}
+	})
+}
+
+// BenchmarkReports is the same of hosts of which 32 report at the same time.
+func BenchmarkReports(b *testing.B) {
+	onEachEngine(b, func(b *testing.B, s *celldb.DB) {
+		b.Helper()
+		b.SetParallelism(16)
+		var next atomic.Int64
+		b.RunParallel(func(pb *testing.PB) {
+			host := fmt.Sprint("h", next.Add(1))
+			for pb.Next() {
+				if _, _, err := s.Report(ctx, host, cellwire.HostReport{Version: "1"}, moment); err != nil {
+					b.Error(err)
+				}
+			}
+		})
+	})
 }
 
 // BenchmarkWork is an agent's poll for newer state when there is none, and for all of it.
 func BenchmarkWork(b *testing.B) {
-	s := crowded(b)
+	onEachEngine(b, func(b *testing.B, s *celldb.DB) {
+		b.Helper()
+		crowd(b, s)
+		work(b, s)
+	})
+}
+
+func work(b *testing.B, s *celldb.DB) {
+	b.Helper()
 	info, err := s.Info(ctx)
 	if err != nil {
 		b.Fatal(err)
@@ -115,8 +178,20 @@ func BenchmarkWork(b *testing.B) {
 
 // BenchmarkInsert is a server that is inserted, with its fsync.
 func BenchmarkInsert(b *testing.B) {
-	s := fresh(b)
-	for n := 0; b.Loop(); n++ {
-		insert(b, s, building(n))
-	}
+	onEachEngine(b, func(b *testing.B, s *celldb.DB) {
+		b.Helper()
+		for n := 0; b.Loop(); n++ {
+			insert(b, s, building(n))
+		}
+	})
+}
+
+// BenchmarkRelease is a server that is inserted and released.
+func BenchmarkRelease(b *testing.B) {
+	onEachEngine(b, func(b *testing.B, s *celldb.DB) {
+		b.Helper()
+		for n := 0; b.Loop(); n++ {
+			release(b, s, building(n))
+		}
+	})
 }

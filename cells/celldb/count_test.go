@@ -60,10 +60,13 @@ func countStates(t *testing.T, s *celldb.DB) {
 // BenchmarkCountStates is what a look at the metrics costs in a cell of 100,000 servers, when
 // nothing is remembered.
 func BenchmarkCountStates(b *testing.B) {
-	s := crowded(b)
-	for b.Loop() {
-		if got, err := s.CountStates(ctx); err != nil || got[cellwire.VMActive] != 100_000 {
-			b.Fatal(got, err)
+	onEachEngine(b, func(b *testing.B, s *celldb.DB) {
+		b.Helper()
+		crowd(b, s)
+		for b.Loop() {
+			if got, err := s.CountStates(ctx); err != nil || got[cellwire.VMActive] != 100_000 {
+				b.Fatal(got, err)
+			}
 		}
-	}
+	})
 }

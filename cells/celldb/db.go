@@ -136,8 +136,14 @@ func (s *DB) Where() string { return s.kit.Path() }
 // Problem is why writes fail now; nil when nothing is known that keeps them from succeeding.
 func (s *DB) Problem() error { return s.kit.Problem() }
 
-// ServeBackup answers a request with a consistent copy of the database.
-func (s *DB) ServeBackup(w http.ResponseWriter, r *http.Request) { s.kit.ServeBackup(w, r) }
+// ServeBackup answers a request with a consistent copy of the database, if that is a file.
+func (s *DB) ServeBackup(w http.ResponseWriter, r *http.Request) {
+	if s.engine.Shared {
+		http.Error(w, s.kit.Path()+" is on database servers: copy it with cells backup, which needs no process of the cell", http.StatusNotImplemented)
+		return
+	}
+	s.kit.ServeBackup(w, r)
+}
 
 // AnswersAt notes the admin socket of the process beside the database.
 func (s *DB) AnswersAt(socket string) { s.kit.AnswersAt(socket) }

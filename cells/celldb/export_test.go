@@ -2,7 +2,12 @@
 
 package celldb
 
-import "context"
+import (
+	"context"
+	"database/sql"
+	"slices"
+	"strings"
+)
 
 // Execute runs statements on the database of the store, whatever they change there.
 func (s *DB) Execute(ctx context.Context, statements ...string) error {
@@ -16,3 +21,35 @@ func (s *DB) Execute(ctx context.Context, statements ...string) error {
 
 // LookAgain has the next Check look at the tables.
 func (s *DB) LookAgain() { s.whole.at.Store(0) }
+
+// Fill writes rows as they are, many at a time.
+func (s *DB) Fill(ctx context.Context, records []*Record) error {
+	return s.write(ctx, "filling", func(tx *sql.Tx) error {
+		row := insertRecord[strings.LastIndex(insertRecord, "("):]
+		for part := range slices.Chunk(records, 700/len(recordColumns)) {
+			var args []any
+			for _, r := range part {
+				values, err := recordValues(r)
+				if err != nil {
+					return err
+				}
+				args = append(args, values...)
+			}
+			if _, err := tx.ExecContext(ctx, insertRecord+strings.Repeat(", "+row, len(part)-1), args...); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// Analyze has the engine count what its tables have.
+func (s *DB) Analyze(ctx context.Context) error {
+	switch s.engine.Name {
+	case "mysql":
+		return s.Execute(ctx, "ANALYZE TABLE instances, services, compute_nodes")
+	case "postgres":
+		return s.Execute(ctx, "VACUUM ANALYZE")
+	}
+	return nil
+}

@@ -164,9 +164,31 @@ func (e *engine) compose(q cellwire.ServerQuery, columns, from string) (query st
 	}
 	// The limit is not a parameter: SQLite, whose plan may depend on it, would prepare the
 	// statement a second time when it is bound.
-	query = fmt.Sprintf(columns, added.String()) + from + "WHERE " + strings.Join(w.terms, " AND ") +
+	query = fmt.Sprintf(columns, added.String()) + from
+	if index := e.indexFor(q); index != "" {
+		query = strings.Replace(query, "FROM instances i ", "FROM instances i FORCE INDEX ("+index+") ", 1)
+	}
+	query += "WHERE " + strings.Join(w.terms, " AND ") +
 		" ORDER BY " + strings.Join(orders, ", ") + " LIMIT " + strconv.Itoa(q.Limit+1)
 	return query, w.args, len(order)
+}
+
+// indexFor is the index that has the rows of a query in their order, which MySQL has to be given:
+// it finds another one, and reads all rows before the page; "" leaves the choice to the engine.
+func (e *engine) indexFor(q cellwire.ServerQuery) string {
+	if e.older == "" || len(q.UUIDs)+len(q.Hosts) > 0 || len(q.Sort) == 0 || q.Sort[0] != (cellwire.SortKey{Key: "created_at", Desc: true}) {
+		return ""
+	}
+	living := q.Deleted == cellwire.DeletedNone && !q.SoftDeleted
+	switch {
+	case q.ProjectID != "" && living:
+		return "instances_project_living"
+	case q.ProjectID != "":
+		return "instances_project"
+	case living:
+		return "instances_living"
+	}
+	return "instances_created"
 }
 
 // sortKey is one column that an answer is sorted by.
@@ -243,6 +265,20 @@ func (w *where) is(column, value string) {
 	w.add(column+" = ?", value)
 }
 
+// oneOf adds a condition that a column has one of some values. MariaDB sorts all rows when a list
+// that comes from a query selects few of them.
+func (w *where) oneOf(e *engine, column string, list []string) {
+	switch {
+	case len(list) == 0:
+		w.add("1 = 0")
+	case e.Shared && len(list) <= maxListed:
+		parameters, args := listed(list)
+		w.add(column+" IN "+parameters, args...)
+	default:
+		w.add(column+" IN ("+e.Texts+")", sqldb.List(list))
+	}
+}
+
 // conditions are those of a query, but for the page's beginning and what is looked at here.
 func (e *engine) conditions(q cellwire.ServerQuery) *where {
 	w := &where{terms: []string{"i.hidden = 0"}}
@@ -284,7 +320,7 @@ func (e *engine) conditions(q cellwire.ServerQuery) *where {
 		list   []string
 	}{{"uuid", q.UUIDs}, {"vm_state", q.VMStates}, {"task_state", q.TaskStates}, {"host", q.Hosts}} {
 		if len(c.list) > 0 {
-			w.add("i."+c.column+" IN ("+e.Texts+")", sqldb.List(slices.DeleteFunc(slices.Clone(c.list), func(s string) bool { return !storable(s) })))
+			w.oneOf(e, "i."+c.column, slices.DeleteFunc(slices.Clone(c.list), func(s string) bool { return !storable(s) }))
 		}
 	}
 	if len(q.PowerStates) > 0 {

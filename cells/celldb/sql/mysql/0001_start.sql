@@ -93,5 +93,6 @@ CREATE TABLE instances (
     INDEX instances_hidden (hidden, inserted_at),
     INDEX instances_unfreed (unfreed, deleted_at),
     INDEX instances_softly_deleted (soft_at),
+    INDEX instances_states (hidden, gone, vm_state),
     INDEX instances_revision (revision)
 );
