@@ -36,7 +36,7 @@ const (
 // Config says which cell, and as whom.
 type Config struct {
 	// URL is http://, https:// or unix:///PATH, perhaps with a path before /v1; nothing else may be
-	// in it.
+	// in it. Several, with commas in between, are of processes that serve the same cell.
 	URL string
 	// Cell is the expected name of the cell: an answer of another cell is an error. "" accepts any
 	// cell.
@@ -51,40 +51,22 @@ type Config struct {
 
 // Client asks one cell. It is safe for concurrent use.
 type Client struct {
-	base      string // without a slash at its end
-	name      string // in errors
-	cell      string // that is meant, escaped
+	places    []*place
+	at        atomic.Int64 // the number of the place that answered last, counted on after the last
+	name      string       // in errors
+	cell      string       // that is meant, escaped
 	authorize func(http.Header) error
-	transport http.RoundTripper
 }
 
 // New makes a client; nothing is sent yet.
 func New(c Config) (*Client, error) {
-	u, err := url.Parse(c.URL)
-	if err != nil {
-		return nil, fmt.Errorf("invalid URL of a cell, want http://, https:// or unix:///PATH: %w", withoutURL(err))
-	}
-	if u.User != nil || u.RawQuery != "" || u.Fragment != "" || u.Opaque != "" {
-		return nil, fmt.Errorf("the URL of a cell, %s, must have a scheme, an address and a path only", u.Redacted())
-	}
-	client := &Client{name: c.URL, cell: url.PathEscape(c.Cell), authorize: c.Authorize, transport: c.Transport}
-	socket := ""
-	switch u.Scheme {
-	case "http", "https":
-		if u.Hostname() == "" {
-			return nil, fmt.Errorf("the URL of a cell, %q, has no host", c.URL)
+	client := &Client{name: c.URL, cell: url.PathEscape(c.Cell), authorize: c.Authorize}
+	for text := range strings.SplitSeq(c.URL, ",") {
+		p, err := newPlace(strings.TrimSpace(text), c)
+		if err != nil {
+			return nil, err
 		}
-		client.base = strings.TrimRight(c.URL, "/")
-	case "unix":
-		if u.Host != "" || len(u.Path) < 2 {
-			return nil, fmt.Errorf("the URL of a cell, %q, must be unix:///PATH, with an absolute path", c.URL)
-		}
-		socket, client.base = u.Path, "http://localhost"
-	default:
-		return nil, fmt.Errorf("the URL of a cell, %q, must begin with http://, https:// or unix:///", c.URL)
-	}
-	if client.transport == nil {
-		client.transport = newTransport(socket, c.TLS)
+		client.places = append(client.places, p)
 	}
 	return client, nil
 }
@@ -100,8 +82,10 @@ func withoutURL(err error) error {
 
 // CloseIdle closes connections that are not in use. The client can be used on.
 func (c *Client) CloseIdle() {
-	if t, ok := c.transport.(interface{ CloseIdleConnections() }); ok {
-		t.CloseIdleConnections()
+	for _, p := range c.places {
+		if t, ok := p.transport.(interface{ CloseIdleConnections() }); ok {
+			t.CloseIdleConnections()
+		}
 	}
 }
 
@@ -124,8 +108,13 @@ func (c *Client) exchange(ctx context.Context, method, path string, body, out an
 		ctx, cancel = context.WithTimeout(ctx, maxCall)
 		defer cancel()
 	}
+	return c.somewhere(ctx, func(p *place) error { return c.send(ctx, p, method, path, body, out) })
+}
+
+// send sends the request to one place.
+func (c *Client) send(ctx context.Context, p *place, method, path string, body, out any) error {
 	sent := new(reach)
-	req, err := c.request(bound(sent.watch(ctx)), method, path, body)
+	req, err := c.request(bound(sent.watch(ctx)), p, method, path, body)
 	if err != nil {
 		return err
 	}
@@ -133,7 +122,7 @@ func (c *Client) exchange(ctx context.Context, method, path string, body, out an
 		return &Failure{Kind: kindOf(err), Err: err}
 	}
 	// The transport itself and no http.Client: that would follow redirects.
-	resp, err := c.transport.RoundTrip(req)
+	resp, err := p.transport.RoundTrip(req)
 	if err != nil {
 		return &Failure{Kind: kindIn(ctx, err), Sent: sent.possible(err), Err: err}
 	}
@@ -141,7 +130,7 @@ func (c *Client) exchange(ctx context.Context, method, path string, body, out an
 	return read(ctx, resp, out)
 }
 
-func (c *Client) request(ctx context.Context, method, path string, body any) (*http.Request, error) {
+func (c *Client) request(ctx context.Context, p *place, method, path string, body any) (*http.Request, error) {
 	var content io.Reader
 	if body != nil {
 		data, err := json.Marshal(body)
@@ -154,7 +143,7 @@ func (c *Client) request(ctx context.Context, method, path string, body any) (*h
 		}
 		content = bytes.NewReader(data)
 	}
-	req, err := http.NewRequestWithContext(ctx, method, c.base+path, content)
+	req, err := http.NewRequestWithContext(ctx, method, p.base+path, content)
 	if err != nil {
 		return nil, &Failure{Kind: Broken, Err: err}
 	}

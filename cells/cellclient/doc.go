@@ -12,5 +12,6 @@
 //	                  says whether the cell may have executed the request
 //
 // Each call is one request. Nothing is retried, redirected or sent through a proxy; idle
-// connections are reused.
+// connections are reused. A client with several URLs of a cell sends a request to the next one when
+// one has no valid answer, and stays there.
 package cellclient
