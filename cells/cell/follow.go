@@ -25,9 +25,9 @@ func (c *Cell) Follow(ctx context.Context) {
 	}
 }
 
-// wakeChanged wakes the hosts with changes after a revision, and returns the revision until which it
-// did. 0 is not to know any; then, and when an older copy of the database was restored, all hosts
-// are woken.
+// wakeChanged wakes the hosts with changes after a revision, and returns the revision until which
+// it did. 0 is not to know any; then, and when an older copy of the database was restored, all
+// hosts are woken.
 func (c *Cell) wakeChanged(ctx context.Context, after int64) int64 {
 	if after == 0 {
 		info, err := c.config.Store.Info(ctx)

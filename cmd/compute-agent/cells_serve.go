@@ -18,22 +18,24 @@ import (
 	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/osapi"
+	"github.com/compute-agent/compute-agent/internal/sqldb"
 	"github.com/compute-agent/compute-agent/internal/version"
 )
 
 func newCellsServe() *cobra.Command {
 	opts := options{uses: []string{"cell"}}
-	var name, listen, auth, tokenFile string
+	var name, listen, database, auth, tokenFile string
 	cmd := &cobra.Command{
 		Use: "serve", Short: "Serve one cell", Args: cobra.NoArgs,
 		Long: "Serve one cell to the compute API and to the agents of its hosts, as configured in [cell]. Its database is cell.db in the state\n" +
-			"directory, which is created if it does not exist. Cell0, which has no hosts, is served in the same way.",
+			"directory, which is created if it does not exist, or one on MariaDB, MySQL or PostgreSQL (--database), which other processes\n" +
+			"of the cell may serve at the same time. Cell0, which has no hosts, is served in the same way.",
 		Example: "  compute-agent cells serve --name cell1 --state-dir /var/lib/compute-agent-cell1 --listen 127.0.0.1:8781",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if name == "" {
 				return &exitError{exitUsage, errors.New("--name is required: the name of the cell, as in `compute-agent cells manage create --name`")}
 			}
-			opts.override(cmd, map[string]string{"listen": "cell.listen", "auth": "cell.auth", "token-file": "cell.token_file"})
+			opts.override(cmd, map[string]string{"listen": "cell.listen", "database": "cell.database", "auth": "cell.auth", "token-file": "cell.token_file"})
 			cfg, err := opts.load()
 			if err != nil {
 				return err
@@ -44,6 +46,7 @@ func newCellsServe() *cobra.Command {
 	opts.addConfigFlags(cmd)
 	cmd.Flags().StringVar(&name, "name", "", "`NAME` of the cell")
 	cmd.Flags().StringVar(&listen, "listen", "", "`ADDRESS` to listen on, HOST:PORT or unix:///PATH (cell.listen)")
+	cmd.Flags().StringVar(&database, "database", "", "`DSN` of the cell's database (cell.database)")
 	cmd.Flags().StringVar(&auth, "auth", "", "`METHOD` of authentication: noauth (loopback and unix sockets only), token or mtls (cell.auth)")
 	cmd.Flags().StringVar(&tokenFile, "token-file", "", "`FILE` of the tokens, for --auth token (cell.token_file)")
 	return cmd
@@ -57,21 +60,33 @@ func cellStored() stored {
 		if err != nil {
 			return "", err
 		}
-		return filepath.Join(cfg.Agent.StateDir, cells.CellDatabase), nil
+		return cellDatabase(cfg), nil
 	}}
+}
+
+// cellDatabase is the address of a cell's database.
+func cellDatabase(cfg *config.Config) string {
+	if cfg.Cell.Database != "" {
+		return cfg.Cell.Database
+	}
+	return filepath.Join(cfg.Agent.StateDir, cells.CellDatabase)
 }
 
 func serveCell(ctx context.Context, cfg *config.Config, name string, log zerolog.Logger) error {
 	limitMemory(serviceMemory, log)
 	notify := notifier(log)
 	log = log.With().Str("cell", name).Logger()
-	made, err := cellConfig(cfg, name, filepath.Join(cfg.Agent.StateDir, cells.CellDatabase), log)
+	made, err := cellConfig(cfg, name, cellDatabase(cfg), log)
 	if err != nil {
 		return err
 	}
-	_, err = os.Stat(made.Database)
-	created := errors.Is(err, fs.ErrNotExist)
-	process, err := cells.NewCell(ctx, made) // before Listen: the database lock also protects the socket
+	address, err := sqldb.ParseAddress(made.Database)
+	if err != nil {
+		return fmt.Errorf("%w: cell.database: %w", config.ErrInvalid, err)
+	}
+	_, err = os.Stat(address.Path)
+	created := !address.Shared() && errors.Is(err, fs.ErrNotExist)
+	process, err := cells.NewCell(ctx, made) // before Listen: the lock of a file also protects the socket
 	if err != nil {
 		return err
 	}
@@ -81,9 +96,9 @@ func serveCell(ctx context.Context, cfg *config.Config, name string, log zerolog
 		return fmt.Errorf("cannot serve the cell on %s: %w; choose another address with --listen", cfg.Cell.Listen, err)
 	}
 	if created {
-		log.Warn().Str("database", made.Database).Msg("Created a new, empty cell database. If the cell had servers before, stop it and restore its database.")
+		log.Warn().Stringer("database", address).Msg("Created a new, empty cell database. If the cell had servers before, stop it and restore its database.")
 	}
-	log.Info().Str("address", l.Addr().String()).Str("auth", cfg.Cell.Auth).Str("database", made.Database).Str("version", version.Number()).Msg("The cell is serving.")
+	log.Info().Str("address", l.Addr().String()).Str("auth", cfg.Cell.Auth).Stringer("database", address).Str("version", version.Number()).Msg("The cell is serving.")
 	service := served{
 		what: "cell " + name, plain: cfg.Cell.CertFile == "", tls: "cert_file and key_file",
 		watched: watchCell(cfg.Agent.RuntimeDir, name, cfg.Cell.MetricsListen, process), serve: process.Serve,

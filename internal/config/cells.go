@@ -52,6 +52,7 @@ type Quota struct {
 
 // Cell is the section [cell]: the process of one cell.
 type Cell struct {
+	Database        string // A DSN; empty is cell.db below agent.state_dir.
 	Listen          string // HOST:PORT or unix:///PATH.
 	Auth            string // AuthNoauth, AuthToken or AuthMTLS.
 	TokenFile       string
@@ -79,26 +80,40 @@ type CellClient struct {
 
 // cellSections declares the sections of cells.
 var cellSections = []section{
-	{"cell_client", "The cell of this host, which tells the agent which guests to create and destroy, and\nreceives their states.", []key[Config]{
-		{"url", restart, "Address of the cell, unix:///PATH on the same machine. Empty means none: the agent only reports to Placement, and does not manage guests.",
-			text[Config]{at: func(c *Config) *string { return &c.CellClient.URL }, words: "a URL such as \"https://cell1.example:8780\"", check: cellURL}},
-		{"token_file", restart, "File that holds the token, or the bare name of a systemd credential.",
-			text[Config]{at: func(c *Config) *string { return &c.CellClient.TokenFile }, words: secretWords, check: secretPath}},
-		{"ca_file", restart, "File of PEM certificates to trust instead of the system's, or the name of a credential.",
-			text[Config]{at: func(c *Config) *string { return &c.CellClient.CAFile }, words: secretWords, check: secretPath}},
-		{"cert_file", restart, "File of the agent's own TLS certificate, in PEM, or the name of a credential. Its name is\nthe host's.",
-			text[Config]{at: func(c *Config) *string { return &c.CellClient.CertFile }, words: secretWords, check: secretPath}},
-		{"key_file", restart, "File of the key of cert_file, in PEM, or the name of a credential.",
-			text[Config]{at: func(c *Config) *string { return &c.CellClient.KeyFile }, words: secretWords, check: secretPath}},
-		{"timeout", restart, "Timeout of a request, in addition to the time that the cell may wait for work.",
-			duration[Config]{at: func(c *Config) *time.Duration { return &c.CellClient.Timeout }, def: 10 * time.Second, min: 100 * time.Millisecond, max: 10 * time.Minute}},
-	}},
+	{
+		"cell_client",
+		"The cell of this host, which tells the agent which guests to create and destroy, and\nreceives their states.",
+		[]key[Config]{
+			{
+				"url",
+				restart,
+				"Address of the cell, unix:///PATH on the same machine; of several processes of the cell,\nall addresses, separated by commas. Empty means none: the agent only reports to Placement, and does not manage guests.",
+				text[Config]{at: func(c *Config) *string { return &c.CellClient.URL }, words: "a URL such as \"https://cell1.example:8780\", or several", check: cellURLs},
+			},
+			{"token_file", restart, "File that holds the token, or the bare name of a systemd credential.",
+				text[Config]{at: func(c *Config) *string { return &c.CellClient.TokenFile }, words: secretWords, check: secretPath}},
+			{"ca_file", restart, "File of PEM certificates to trust instead of the system's, or the name of a credential.",
+				text[Config]{at: func(c *Config) *string { return &c.CellClient.CAFile }, words: secretWords, check: secretPath}},
+			{"cert_file", restart, "File of the agent's own TLS certificate, in PEM, or the name of a credential. Its name is\nthe host's.",
+				text[Config]{at: func(c *Config) *string { return &c.CellClient.CertFile }, words: secretWords, check: secretPath}},
+			{"key_file", restart, "File of the key of cert_file, in PEM, or the name of a credential.",
+				text[Config]{at: func(c *Config) *string { return &c.CellClient.KeyFile }, words: secretWords, check: secretPath}},
+			{"timeout", restart, "Timeout of a request, in addition to the time that the cell may wait for work.",
+				duration[Config]{at: func(c *Config) *time.Duration { return &c.CellClient.Timeout }, def: 10 * time.Second, min: 100 * time.Millisecond, max: 10 * time.Minute}},
+		},
+	},
 	{
 		"cell",
 		"The process of one cell (`compute-agent cells serve`).",
 		[]key[Config]{
 			{"listen", restart, "Address of the cell, for the compute API and the agents of its hosts: HOST:PORT, or\nunix:///PATH.",
 				text[Config]{at: func(c *Config) *string { return &c.Cell.Listen }, def: "127.0.0.1:8780", words: "\"HOST:PORT\" or \"unix:///PATH\"", check: cellListen}},
+			{
+				"database",
+				restart,
+				"The cell's database. Several processes of a cell can share one on MariaDB, MySQL or\nPostgreSQL. Empty means cell.db in agent.state_dir.",
+				text[Config]{at: func(c *Config) *string { return &c.Cell.Database }, words: databaseWords, check: databaseDSN},
+			},
 			{
 				"auth",
 				restart,

@@ -16,6 +16,19 @@ import (
 // unixURL begins the address of a unix socket.
 const unixURL = "unix://"
 
+// cellURLs accepts the addresses of the processes of a cell, and nothing.
+func cellURLs(s string) *fault {
+	for one := range strings.SplitSeq(s, ",") {
+		if bad := cellURL(strings.TrimSpace(one)); bad != nil || one == "" && s != "" {
+			if bad == nil {
+				bad = faultf("remove the comma too many", "it has an empty address")
+			}
+			return bad
+		}
+	}
+	return nil
+}
+
 // cellURL accepts the address of a cell, and nothing.
 func cellURL(s string) *fault {
 	path, unix := strings.CutPrefix(s, unixURL)

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cells
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/cells/cell"
+	"github.com/compute-agent/compute-agent/cells/cellclient"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/test/dbservers"
+	"github.com/compute-agent/compute-agent/test/testproc"
+)
+
+// process starts a process of a cell, and returns its URL and how it stops.
+func process(t *testing.T, database string) (url string, stop func()) {
+	t.Helper()
+	c, err := NewCell(t.Context(), CellConfig{Name: "cell1", Database: database, Auth: cell.NoAuth(), Logger: zerolog.Nop()})
+	testproc.Check(t, err)
+	var config net.ListenConfig
+	l, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	testproc.Check(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- c.Serve(ctx, l) }()
+	if where, shared := c.Database(); !shared || !strings.Contains(where, "://") {
+		t.Errorf("its database is %s, shared: %v", where, shared)
+	}
+	stopped := false
+	stop = func() {
+		if !stopped {
+			stopped = true
+			cancel()
+			testproc.Check(t, <-ended)
+			testproc.Check(t, c.Close())
+		}
+	}
+	t.Cleanup(stop)
+	return "http://" + l.Addr().String(), stop
+}
+
+// TestTwoProcessesOfACell: the compute API and an agent use different processes of one cell, and
+// the agent, which waits, gets its work. One process stops; both go on with the other, and the
+// database is the same for them.
+func TestTwoProcessesOfACell(t *testing.T) {
+	for name, database := range map[string]func(testing.TB) string{"mariadb": dbservers.MariaDB, "postgresql": dbservers.PostgreSQL} {
+		t.Run(name, func(t *testing.T) { twoProcesses(t, database(t)) })
+	}
+}
+
+func twoProcesses(t *testing.T, database string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), testproc.Patience)
+	defer cancel()
+	first, stopFirst := process(t, database)
+	second, _ := process(t, database)
+	client := func(urls ...string) *cellclient.Client {
+		t.Helper()
+		c, err := cellclient.New(cellclient.Config{URL: strings.Join(urls, ","), Cell: "cell1"})
+		testproc.Check(t, err)
+		t.Cleanup(c.CloseIdle)
+		return c
+	}
+	api, agent := client(first, second), client(second, first)
+	report := cellwire.HostReport{Version: "1", Nodes: []cellwire.ReportedNode{{UUID: "90de0000-0000-4000-8000-000000000001", Name: "n1"}}}
+	_, err := agent.Report(ctx, "h1", report)
+	testproc.Check(t, err)
+	work, err := agent.Work(ctx, "h1", 0, "", 0)
+	testproc.Check(t, err)
+	before, err := api.Cell(ctx)
+	testproc.Check(t, err)
+	build := func(id string) {
+		t.Helper()
+		server := cellwire.Server{
+			UUID: id, ProjectID: "p", Name: "one", Host: "h1", Node: "n1", VMState: cellwire.VMBuilding, TaskState: cellwire.TaskSpawning, CreatedAt: time.Now(),
+		}
+		_, err := api.Insert(ctx, server)
+		testproc.Check(t, err)
+		_, err = api.Release(ctx, id)
+		testproc.Check(t, err)
+	}
+	await := func(id string) error {
+		for {
+			got, err := agent.Work(ctx, "h1", work.Revision, work.Epoch, time.Minute)
+			switch {
+			case err != nil:
+				return err
+			case len(got.Items) > 0 && got.Items[0].Server.UUID != id:
+				return fmt.Errorf("the work is %+v", got.Items)
+			}
+			if work = got; len(got.Items) > 0 {
+				return nil
+			}
+		}
+	}
+	waiting := make(chan error, 1)
+	go func() { waiting <- await("5e000000-0000-4000-8000-000000000001") }()
+	build("5e000000-0000-4000-8000-000000000001")
+	testproc.Check(t, <-waiting)
+	stopFirst()
+	build("5e000000-0000-4000-8000-000000000002")
+	testproc.Check(t, await("5e000000-0000-4000-8000-000000000002"))
+	after, err := api.Cell(ctx)
+	testproc.Check(t, err)
+	if after.Epoch != before.Epoch || after.Revision != before.Revision+4 {
+		t.Errorf("it was %+v and is %+v", before, after)
+	}
+	if _, err := client(first).Cell(ctx); !cellclient.NotSent(err) {
+		t.Errorf("a process that stopped: %v", err)
+	}
+}
