@@ -31,6 +31,9 @@ func newPlacementAdopt() *cobra.Command {
 			"ended at any moment. The databases of Nova itself (nova_api, nova, nova_cell0) are not adopted.\n\n" +
 			"Exit codes: 0 done, or can be done; 1 failed; 3 refused, nothing was changed; 64 wrong usage; 78 invalid configuration.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if check && apply || check && handBack || apply && handBack {
+				return &exitError{exitUsage, errors.New("choose one of --check, --apply and --hand-back")}
+			}
 			if (check || !apply && !handBack) && (how.Force || how.WithoutGuard) || handBack && how.WithoutGuard {
 				return &exitError{exitUsage, errors.New("--force is for --apply and --hand-back, --without-guard for --apply")}
 			}
@@ -69,7 +72,6 @@ func newPlacementAdopt() *cobra.Command {
 	flags.BoolVar(&handBack, "hand-back", false, "give the database back to OpenStack's Placement")
 	flags.BoolVar(&how.Force, "force", false, "go on although other programs are connected to the database")
 	flags.BoolVar(&how.WithoutGuard, "without-guard", false, "make no triggers: nothing then keeps OpenStack's Placement from writing")
-	cmd.MarkFlagsMutuallyExclusive("check", "apply", "hand-back")
 	return cmd
 }
 

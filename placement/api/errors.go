@@ -138,9 +138,6 @@ func errorOf(err error) (e *osapi.Error) {
 		e = osapi.Unavailable("The database was handed back to OpenStack's Placement, and this server has to be stopped: nothing was changed.")
 	case errors.Is(err, ledger.ErrUnavailable):
 		e = osapi.Unavailable("The database cannot be used now: nothing was changed. The server's log says why, under the request id of this answer.")
-	case errors.Is(err, ledger.ErrRow):
-		e = osapi.Errorf(http.StatusConflict, "The database does not take a name of the request: it differs from one that exists only in case or accents, "+
-			"or it has letters that the character set of the table lacks. Nothing was changed.")
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		e = osapi.Errorf(http.StatusRequestTimeout, "The request did not arrive in time.")
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):

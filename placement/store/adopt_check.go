@@ -159,7 +159,7 @@ func mysqlFindings(ctx context.Context, q sqldb.Querier) (out []Finding, err err
 			"SELECT table_name FROM information_schema.tables" + theirs + " AND LOWER(engine) <> 'innodb'"},
 		{Finding{ID: "case", Verdict: Harmless, Meaning: "columns do not tell A from a: a name that differs from an existing one only in case or accents is refused (409), as by OpenStack's Placement"},
 			"SELECT CONCAT(table_name, '.', column_name) FROM information_schema.columns" + theirs + named + " AND collation_name LIKE '%\\_ci'"},
-		{Finding{ID: "character-set", Verdict: Harmless, Meaning: "columns have the character set latin1 or ascii: a name with other letters is refused (409)"},
+		{Finding{ID: "character-set", Verdict: Harmless, Meaning: "columns have the character set latin1 or ascii: a name with other letters is refused (400)"},
 			"SELECT CONCAT(table_name, '.', column_name) FROM information_schema.columns" + theirs + named + " AND character_set_name IN ('latin1', 'ascii')"},
 		{Finding{ID: "ratio-digits", Verdict: Harmless, Meaning: "the column keeps six digits of an allocation ratio, as with OpenStack's Placement"},
 			"SELECT CONCAT(table_name, '.', column_name) FROM information_schema.columns" + theirs + " AND column_name = 'allocation_ratio' AND data_type = 'float'"},
