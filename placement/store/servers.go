@@ -21,6 +21,9 @@ const (
 	// deadAfter is how many of these times without one the others wait before they
 	// remove the row of a server. One that lives makes it again.
 	deadAfter = 30
+	// aloneAfter is how many of these times a process that starts waits for a sign of
+	// life of one that may not be there.
+	aloneAfter = 5
 )
 
 // presence is the row of a store in ledger_servers, which shows commands that a
@@ -28,6 +31,7 @@ const (
 type presence struct {
 	store       *Store
 	token, name string
+	alone       bool
 	// schema is the token of the step that made the tables of this program: others
 	// mean that the database was handed back and adopted again.
 	schema string
@@ -44,24 +48,72 @@ type silence struct {
 
 const schemaToken = "SELECT token FROM ledger_migrations WHERE number = 2"
 
-// announce begins to show that the store is in use, until it is closed.
-func (s *Store) announce(ctx context.Context) error {
+// announce begins to show that the store is in use, until it is closed. It is refused
+// if a process that lives has to be alone, or if this one has to be and is not.
+func (s *Store) announce(ctx context.Context, alone bool) error {
 	host, _ := os.Hostname() // what has no name has its process id
-	p := &presence{store: s, token: uuid.NewString(), name: fmt.Sprintf("%.200s, process %d", host, os.Getpid()), others: map[string]*silence{}}
+	p := &presence{store: s, token: uuid.NewString(), alone: alone, name: fmt.Sprintf("%.200s, process %d", host, os.Getpid()), others: map[string]*silence{}}
 	if err := s.db.Reader.QueryRowContext(ctx, schemaToken).Scan(&p.schema); err != nil {
 		return err
 	}
 	if err := p.insert(ctx); err != nil {
 		return err
 	}
-	ctx, p.stop = context.WithCancel(context.WithoutCancel(ctx))
+	running, stop := context.WithCancel(context.WithoutCancel(ctx))
+	p.stop = stop
 	s.presence = p
-	p.done.Go(func() { p.run(ctx) })
-	return nil
+	p.done.Go(func() { p.run(running) })
+	return p.checkAlone(ctx)
+}
+
+// checkAlone looks for processes beside which this one may not have the database
+// open. Each shows itself before it looks: of two at least one finds the other.
+func (p *presence) checkAlone(ctx context.Context) error {
+	first := map[string]int64{}
+	for look := 0; ; look++ {
+		rows, err := servers(ctx, p.store.db.Reader)
+		if err != nil {
+			return err
+		}
+		silent := rows[:0]
+		for _, r := range rows {
+			if r.token == p.token || !p.alone && !r.alone {
+				continue
+			}
+			beat, seen := first[r.token]
+			if seen && beat != r.beat {
+				return &sqldb.Error{Kind: sqldb.ErrInUse, Hint: fmt.Sprintf("%s has it open; stop that first, or wait until it ends", r.name)}
+			}
+			first[r.token] = r.beat
+			silent = append(silent, r)
+		}
+		if len(silent) == 0 {
+			return nil
+		}
+		if look == aloneAfter { // they ended without removing their rows
+			for _, r := range silent {
+				if err := p.remove(ctx, r); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(beatTime):
+		}
+	}
+}
+
+// remove removes the row of a process that shows no sign of life.
+func (p *presence) remove(ctx context.Context, r serverRow) error {
+	_, err := p.store.db.Reader.ExecContext(ctx, "DELETE FROM ledger_servers WHERE token = ? AND beat = ?", r.token, r.beat)
+	return err
 }
 
 func (p *presence) insert(ctx context.Context) error {
-	_, err := p.store.db.Reader.ExecContext(ctx, "INSERT INTO ledger_servers (token, name, beat) VALUES (?, ?, 1)"+p.store.db.Dialect.Upsert("token"), p.token, p.name)
+	_, err := p.store.db.Reader.ExecContext(ctx, "INSERT INTO ledger_servers (token, name, beat, alone) VALUES (?, ?, 1, ?)"+p.store.db.Dialect.Upsert("token"), p.token, p.name, p.alone)
 	return err
 }
 
@@ -100,7 +152,7 @@ func (p *presence) beat(ctx context.Context) error {
 		if seen == nil || seen.beat != r.beat {
 			seen = &silence{beat: r.beat}
 		} else if seen.looks++; seen.looks >= deadAfter {
-			if _, err := db.Reader.ExecContext(ctx, "DELETE FROM ledger_servers WHERE token = ? AND beat = ?", r.token, r.beat); err != nil {
+			if err := p.remove(ctx, r); err != nil {
 				return err
 			}
 		}
@@ -126,13 +178,14 @@ func (p *presence) close(ctx context.Context) {
 type serverRow struct {
 	token, name string
 	beat        int64
+	alone       bool
 }
 
 func servers(ctx context.Context, q sqldb.Querier) ([]serverRow, error) {
 	return sqldb.All(ctx, q, func(row sqldb.Row) (r serverRow, err error) {
-		err = row.Scan(&r.token, &r.name, &r.beat)
+		err = row.Scan(&r.token, &r.name, &r.beat, &r.alone)
 		return r, err
-	}, "SELECT token, name, beat FROM ledger_servers ORDER BY name, token")
+	}, "SELECT token, name, beat, alone FROM ledger_servers ORDER BY name, token")
 }
 
 // handedBack is the error of a store whose tables were removed while it was open.

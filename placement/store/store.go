@@ -85,7 +85,7 @@ func Open(ctx context.Context, name string, o Options) (*Store, error) {
 	}
 	db.ProbeBy(s.probe)
 	if !s.exclusive {
-		if err := s.announce(ctx); err != nil {
+		if err := s.announce(ctx, o.Alone); err != nil {
 			return nil, errors.Join(s.failed(ctx, "opening", err), s.Close())
 		}
 		return s, nil

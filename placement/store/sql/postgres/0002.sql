@@ -21,10 +21,12 @@ CREATE TABLE ledger_changes (
     PRIMARY KEY (shard, version, seq)
 );
 
--- The servers that have the database open. beat grows while one lives.
+-- The processes that have the database open. beat grows while one lives. Beside one with alone = 1
+-- no other may have it open.
 CREATE TABLE ledger_servers (
     token VARCHAR(36) NOT NULL,
     name VARCHAR(255) NOT NULL,
     beat BIGINT NOT NULL,
+    alone SMALLINT NOT NULL,
     PRIMARY KEY (token)
 );

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/placement/store"
+)
+
+// TestAlone: an offline migration and servers keep each other from a shared database, whichever
+// came first; servers do not.
+func TestAlone(t *testing.T) {
+	t.Parallel()
+	eachShared(t, func(t *testing.T, e engine) {
+		t.Parallel()
+		name := e.fresh(t)
+		opens := func(alone bool) *store.Store {
+			t.Helper()
+			s, err := store.Open(ctx, name, store.Options{Alone: alone})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return s
+		}
+		refused := func(what string, alone bool) {
+			t.Helper()
+			s, err := store.Open(ctx, name, store.Options{Alone: alone})
+			if !errors.Is(err, sqldb.ErrInUse) {
+				t.Errorf("%s: %v, want %v", what, err, sqldb.ErrInUse)
+			}
+			if err == nil {
+				closes(t, s)
+			}
+		}
+		first, second := opens(false), opens(false)
+		refused("a migration beside two servers", true)
+		closes(t, first)
+		closes(t, second)
+		migration := opens(true)
+		refused("a server beside a migration", false)
+		refused("a second migration", true)
+		closes(t, migration)
+		closes(t, opens(false))
+	})
+}
+
+func closes(t *testing.T, s *store.Store) {
+	t.Helper()
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
