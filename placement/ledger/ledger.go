@@ -34,6 +34,8 @@ type Ledger struct {
 	observer Observer
 	// resolution is that of the times in rows; 0 is that of the clock.
 	resolution time.Duration
+	// ratio rounds allocation ratios; nil keeps them.
+	ratio func(float64) float64
 
 	current atomic.Pointer[Snapshot]
 	// stale: current may differ from the store, because a commit's outcome is
@@ -69,7 +71,7 @@ func Open(ctx context.Context, store Store, opts Options) (*Ledger, error) {
 		l.now = time.Now
 	}
 	if c, ok := store.(Coarse); ok {
-		l.resolution = c.TimeResolution()
+		l.resolution, l.ratio = c.TimeResolution(), c.Ratio
 	}
 	if err := l.reload(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("open the ledger: %w", err), store.Close())

@@ -42,9 +42,14 @@ type Reserver interface {
 	Reserve(ctx context.Context) (release func(), err error)
 }
 
-// Coarse is a Store whose times are less precise than microseconds.
+// Coarse is a Store whose columns can be less precise than what is given to them.
+// The ledger rounds before it decides: otherwise the server that wrote would show
+// other times and compute other capacities than one that read.
 type Coarse interface {
+	// TimeResolution is that of the times.
 	TimeResolution() time.Duration
+	// Ratio is the allocation ratio that is read when one is written.
+	Ratio(written float64) float64
 }
 
 // Rows, as Placement's tables have them. Times are UTC with microseconds, and

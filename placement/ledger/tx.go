@@ -16,6 +16,7 @@ import (
 type Tx struct {
 	draft
 	now     time.Time
+	ratio   func(float64) float64 // see Coarse; nil keeps them
 	changes []Change
 	// broken is the error of an operation that stopped midway: the transaction
 	// is not applied, whatever its function returns.

@@ -30,6 +30,9 @@ func (tx *Tx) inventories(provider string, list []Inventory) ([]Inventory, error
 		}
 		inv.class, inv.Class = c.ID, c.Name
 		inv.CreatedAt, inv.UpdatedAt = tx.now, time.Time{}
+		if tx.ratio != nil {
+			inv.AllocationRatio = tx.ratio(inv.AllocationRatio)
+		}
 		if err := inv.amounts().ValidateStored(); err != nil {
 			return nil, &Error{Kind: InvalidInventory, Provider: provider, Class: inv.Class, Detail: err.Error()}
 		}

@@ -203,8 +203,10 @@ type ran struct {
 // runBatch runs the writes, each in a draft on top of the one before.
 func (l *Ledger) runBatch(base *Snapshot, batch []*write) ran {
 	r := ran{top: base}
+	now := l.now().Truncate(l.resolution) // the same in all rows of a commit, which can then share statements
 	for _, w := range batch {
-		tx := newTx(r.top, l.now().Truncate(l.resolution))
+		tx := newTx(r.top, now)
+		tx.ratio = l.ratio
 		err := call(w.fn, tx)
 		if err == nil {
 			err = tx.broken

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strconv"
 	"sync"
 	"time"
 
@@ -48,6 +49,8 @@ type Store struct {
 	db *sqldb.DB
 	// exclusive: no other process can commit. ledger_changes is not written.
 	exclusive bool
+	// coarse: the column of allocation ratios has single precision.
+	coarse bool
 
 	// committing guards the writing session.
 	committing sync.Mutex
@@ -104,6 +107,11 @@ func Open(ctx context.Context, name string, o Options) (*Store, error) {
 func newStore(ctx context.Context, db *sqldb.DB) (*Store, error) {
 	s := &Store{db: db, exclusive: !db.Dialect.Shared}
 	var err error
+	if db.Dialect == sqldb.MySQL {
+		if err := db.Reader.QueryRowContext(ctx, singlePrecision).Scan(&s.coarse); err != nil {
+			return nil, errors.Join(s.failed(ctx, "opening", err), s.Close())
+		}
+	}
 	query := "SELECT version, " + db.Dialect.ReadOnly + ", '' FROM ledger_version WHERE shard = ?"
 	if !s.exclusive {
 		query = "SELECT version, " + db.Dialect.ReadOnly + ", (" + schemaToken + ") FROM ledger_version WHERE shard = ?"
@@ -135,6 +143,23 @@ func (s *Store) Exclusive() bool { return s.exclusive }
 
 // TimeResolution implements ledger.Coarse.
 func (s *Store) TimeResolution() time.Duration { return s.db.Dialect.TimeResolution }
+
+// singlePrecision is a query for whether allocation ratios are kept with about
+// seven digits, as they are where OpenStack Placement made MySQL's tables.
+const singlePrecision = "SELECT COUNT(*) FROM information_schema.columns WHERE table_schema = DATABASE() " +
+	"AND table_name = 'inventories' AND column_name = 'allocation_ratio' AND data_type = 'float'"
+
+// Ratio implements ledger.Coarse. MySQL shows six digits of a FLOAT.
+func (s *Store) Ratio(written float64) float64 {
+	if !s.coarse {
+		return written
+	}
+	kept, err := strconv.ParseFloat(strconv.FormatFloat(float64(float32(written)), 'g', 6, 64), 64)
+	if err != nil {
+		return written // too large for the column, which refuses it
+	}
+	return kept
+}
 
 // Problem is the reason why commits fail now; nil if none is known.
 func (s *Store) Problem() error { return s.db.Problem() }
