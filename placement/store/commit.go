@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"strings"
 	"sync"
 	"time"
 
@@ -17,7 +18,7 @@ import (
 	"github.com/compute-agent/compute-agent/placement/ledger"
 )
 
-// rowsPerInsert is the number of rows of a multi-row INSERT: enough to make the
+// rowsPerInsert is the number of rows of a multi-row INSERT into a file: enough to make the
 // cost of the statement small, few enough for one prepared form.
 const rowsPerInsert = 50
 
@@ -235,15 +236,20 @@ func (w *writer) write(base int64, changes []ledger.Change) error {
 	if moved != 1 {
 		return fmt.Errorf("the version is not %d: %w", base, ledger.ErrVersionConflict)
 	}
-	for rest := changes; len(rest) > 0; {
-		n := run(rest)
-		if err := w.apply(rest[:n]); err != nil {
+	if w.store.exclusive {
+		for rest := changes; len(rest) > 0; {
+			n := run(rest)
+			if err := w.apply(rest[:n]); err != nil {
+				return err
+			}
+			rest = rest[n:]
+		}
+		return nil
+	}
+	for _, g := range grouped(changes) {
+		if err := w.apply(g.changes); err != nil {
 			return err
 		}
-		rest = rest[n:]
-	}
-	if w.store.exclusive {
-		return nil
 	}
 	return w.name(base+1, append([]object{{kind: kindCommit, uuid: w.token}}, objects(changes)...))
 }
@@ -317,6 +323,9 @@ func (w *writer) apply(changes []ledger.Change) error {
 	case ledger.DeleteConsumer:
 		return w.many("DELETE FROM consumers WHERE id IN ", len(changes), func(i int) any { return changes[i].(ledger.DeleteConsumer).ID })
 	}
+	if done, err := w.update(changes); done || err != nil {
+		return err
+	}
 	for _, c := range changes {
 		if err := w.one(c); err != nil {
 			return err
@@ -350,6 +359,12 @@ func (w *writer) one(change ledger.Change) error {
 	case ledger.DeleteProvider:
 		for _, table := range []string{"inventories", "resource_provider_traits", "resource_provider_aggregates"} {
 			if _, err := w.exec("DELETE FROM "+table+" WHERE resource_provider_id = ?", c.ID); err != nil {
+				return err
+			}
+		}
+		if !w.store.exclusive {
+			// MariaDB can refuse to delete a row that refers to itself, as a root does.
+			if _, err := w.exec("UPDATE resource_providers SET root_provider_id = NULL WHERE id = ?", c.ID); err != nil {
 				return err
 			}
 		}
@@ -424,12 +439,8 @@ func (w *writer) must(query string, args ...any) error {
 func (w *writer) insert(head string, columns, n int, row func(i int, args []any) []any) error {
 	group := "(" + marks(columns) + ")"
 	for done := 0; done < n; {
-		size := 1
-		query := head + group
-		if n-done >= rowsPerInsert {
-			size = rowsPerInsert
-			query = manyRows(head, group)
-		}
+		size := w.rowsAtOnce(n - done)
+		query := head + group + strings.Repeat(", "+group, size-1)
 		args := make([]any, 0, size*columns)
 		for i := range size {
 			args = row(done+i, args)
@@ -442,25 +453,10 @@ func (w *writer) insert(head string, columns, n int, row func(i int, args []any)
 	return nil
 }
 
-func manyRows(head, group string) string {
-	query := make([]byte, 0, len(head)+rowsPerInsert*(len(group)+2))
-	query = append(query, head...)
-	for i := range rowsPerInsert {
-		if i > 0 {
-			query = append(query, ", "...)
-		}
-		query = append(query, group...)
-	}
-	return string(query)
-}
-
 // many runs a DELETE by keys, many in each statement.
 func (w *writer) many(head string, n int, key func(int) any) error {
 	for done := 0; done < n; {
-		size := 1
-		if n-done >= rowsPerInsert {
-			size = rowsPerInsert
-		}
+		size := w.rowsAtOnce(n - done)
 		args := make([]any, size)
 		for i := range args {
 			args[i] = key(done + i)
