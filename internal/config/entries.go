@@ -2,8 +2,6 @@
 
 package config
 
-import "regexp"
-
 // Entry is one key as it stands.
 type Entry struct {
 	Key    string `json:"key"`
@@ -19,9 +17,6 @@ type Entry struct {
 // hidden stands for a value that may be secret.
 const hidden = "(not shown)"
 
-// passwordInURL is the begin of a URL with a password, as TOML writes it.
-var passwordInURL = regexp.MustCompile(`^("[a-z0-9+]+://[^:/@"]*):[^@"]*@`)
-
 // Entries are all keys, in the order of `compute-agent config defaults`. The
 // configuration of a driver has one entry per key of its table; values of keys
 // whose names speak of secrets, and all of [drivers.NAME.env], are hidden.
@@ -31,17 +26,7 @@ func (c *Config) Entries() []Entry {
 		for _, k := range s.keys {
 			path := dotted(s.name, k.name)
 			value := k.format(c)
-			out = append(
-				out,
-				Entry{
-					Key:    path,
-					Value:  passwordInURL.ReplaceAllString(value, "$1:xxxxx@"),
-					raw:    value,
-					Source: c.sources[path].orDefault(c.sources[path].Name),
-					Env:    EnvName(path),
-					Live:   k.live,
-				},
-			)
+			out = append(out, Entry{Key: path, Value: value, raw: value, Source: c.sources[path].orDefault(c.sources[path].Name), Env: EnvName(path), Live: k.live})
 		}
 	}
 	for _, name := range sortedKeys(c.Drivers) {

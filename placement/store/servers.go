@@ -113,7 +113,13 @@ func (p *presence) remove(ctx context.Context, r serverRow) error {
 }
 
 func (p *presence) insert(ctx context.Context) error {
-	_, err := p.store.db.Reader.ExecContext(ctx, "INSERT INTO ledger_servers (token, name, beat, alone) VALUES (?, ?, 1, ?)"+p.store.db.Dialect.Upsert("token"), p.token, p.name, p.alone)
+	_, err := p.store.db.Reader.ExecContext(
+		ctx,
+		"INSERT INTO ledger_servers (token, name, beat, alone) VALUES (?, ?, 1, ?)"+p.store.db.Dialect.Upsert("token"),
+		p.token,
+		p.name,
+		p.alone,
+	)
 	return err
 }
 
