@@ -89,7 +89,7 @@ func askOne[T any](ctx context.Context, g *Gatherer, has time.Duration, start ti
 	if err == nil {
 		asking, end := context.WithCancelCause(ctx)
 		defer end(nil)
-		defer context.AfterFunc(up, func() { end(errHangs) })()
+		defer context.AfterFunc(up, func() { end(errHangs) })() //nolint:contextcheck // up ends when the cell hangs
 		asking, cancel := context.WithTimeout(asking, has-max(g.options.Now().Sub(start), 0))
 		defer cancel()
 		value, err = ask(asking, client)

@@ -91,9 +91,9 @@ func TestPingsFindAHang(t *testing.T) {
 			check(t, gather.OK, g.States()[0].State)
 			c.set(0, hangs)
 			last := g.States()[0].LastAnswer
-			time.Sleep(last.Add(downTime - 1).Sub(time.Now()))
+			time.Sleep(time.Until(last.Add(downTime - time.Nanosecond)))
 			check(t, false, g.States()[0].CircuitOpen)
-			time.Sleep(1)
+			time.Sleep(time.Nanosecond)
 			synctest.Wait()
 			s := g.States()[0]
 			check(t, []any{true, gather.TimedOut, time.Now()}, []any{s.CircuitOpen, s.State, s.Since})
@@ -236,7 +236,7 @@ func TestOverload(t *testing.T) {
 					c.set(i+1, b)
 				}
 				last := g.States()[0].LastAnswer
-				time.Sleep(last.Add(tt.takes - time.Millisecond).Sub(time.Now()))
+				time.Sleep(time.Until(last.Add(tt.takes - time.Millisecond)))
 				check(t, false, g.States()[0].CircuitOpen)
 				time.Sleep(downTime - pingInterval + time.Millisecond)
 				synctest.Wait()

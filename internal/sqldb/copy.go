@@ -148,7 +148,7 @@ func (t table) scanRow(row Row) ([]any, error) {
 			into[i] = TimeScan{new(time.Time)}
 		case strings.Contains(c.kind, "INT"):
 			into[i] = new(sql.NullInt64)
-		case strings.Contains(c.kind, "FLOA"), strings.Contains(c.kind, "REAL"), strings.Contains(c.kind, "DOUB"):
+		case strings.Contains(c.kind, "FLOA"), strings.Contains(c.kind, "REAL"), strings.Contains(c.kind, "DOUBLE"):
 			into[i] = new(sql.NullFloat64)
 		default:
 			into[i] = new(sql.NullString)

@@ -204,7 +204,7 @@ func (s *Schema) run(ctx context.Context, d *Dialect, tx *sql.Tx, had int, steps
 			return err
 		}
 		for n := range done {
-			if err := s.done(ctx, d, tx, n+1); err != nil {
+			if err := s.done(ctx, tx, n+1); err != nil {
 				return err
 			}
 		}
@@ -215,7 +215,7 @@ func (s *Schema) run(ctx context.Context, d *Dialect, tx *sql.Tx, had int, steps
 				return fmt.Errorf("step %d of the schema: %w", n, err)
 			}
 		}
-		if err := s.done(ctx, d, tx, n); err != nil {
+		if err := s.done(ctx, tx, n); err != nil {
 			return err
 		}
 	}
@@ -226,7 +226,7 @@ func (s *Schema) run(ctx context.Context, d *Dialect, tx *sql.Tx, had int, steps
 }
 
 // done writes down that a step was run.
-func (s *Schema) done(ctx context.Context, d *Dialect, tx *sql.Tx, n int) error {
+func (s *Schema) done(ctx context.Context, tx *sql.Tx, n int) error {
 	if s.ApplicationID == 0 {
 		_, err := tx.ExecContext(ctx, "INSERT INTO "+s.Table+" (number) VALUES (?)", n)
 		return err

@@ -36,6 +36,7 @@ type presence struct {
 	// mean that the database was handed back and adopted again.
 	schema string
 	stop   context.CancelFunc
+	forget func()
 	done   sync.WaitGroup
 	others map[string]*silence
 }
@@ -61,6 +62,7 @@ func (s *Store) announce(ctx context.Context, alone bool) error {
 	}
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
 	p.stop = stop
+	p.forget = func() { p.removeOwn(context.WithoutCancel(ctx)) }
 	s.presence = p
 	p.done.Go(func() { p.run(running) })
 	return p.checkAlone(ctx)
@@ -169,12 +171,17 @@ func (p *presence) beat(ctx context.Context) error {
 }
 
 // close removes the row.
-func (p *presence) close(ctx context.Context) {
+func (p *presence) close() {
 	if p == nil {
 		return
 	}
 	p.stop()
 	p.done.Wait()
+	p.forget()
+}
+
+// removeOwn removes the row of this process.
+func (p *presence) removeOwn(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, beatTime)
 	defer cancel()
 	_, _ = p.store.db.Reader.ExecContext(ctx, "DELETE FROM ledger_servers WHERE token = ?", p.token) // otherwise another server removes it

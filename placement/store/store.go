@@ -222,7 +222,7 @@ func (s *Store) Close() error {
 		return nil
 	}
 	s.closed = true
-	s.presence.close(context.Background())
+	s.presence.close()
 	var errs []error
 	if s.writer != nil {
 		errs = append(errs, s.writer.close())
