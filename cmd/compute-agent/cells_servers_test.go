@@ -4,6 +4,7 @@ package main
 
 import (
 	"net/url"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -22,6 +23,13 @@ func TestManageOnServers(t *testing.T) {
 				t.Fatal(err)
 			}
 			password, _ := u.User.Password()
+			file := filepath.Join(t.TempDir(), "password")
+			check(t, os.WriteFile(file, []byte(password+"\n"), 0o600))
+			query := u.Query()
+			query.Set("password_file", file)
+			u.User, u.RawQuery = url.User(u.User.Username()), query.Encode()
+			dsn = u.String()
+			backup := filepath.Join(t.TempDir(), "copy")
 			shown := u.Scheme + "://" + u.User.Username() + "@" + u.Host + u.Path
 			for _, step := range []struct {
 				args  string
@@ -38,7 +46,9 @@ func TestManageOnServers(t *testing.T) {
 				{"db upgrade", false, []string{shown + ": up to date at step"}},
 				{"db upgrade --to 1", true, []string{shown}},
 				{"db online-data-migrations", false, nil},
-				{"db backup " + filepath.Join(t.TempDir(), "copy"), true, []string{"back it up with their tools"}},
+				{"db backup " + backup, false, []string{"a copy of " + shown}},
+				{"db check " + backup, false, []string{"is whole"}},
+				{"db restore " + backup, true, []string{shown, "it is not empty"}},
 			} {
 				out, told, err := manage(t, t.TempDir(), append(strings.Fields(step.args), "--database", dsn)...)
 				all := out + told

@@ -226,7 +226,8 @@ func TestMigrateRefuses(t *testing.T) {
 		refused(exitUsage, "select nodes", dsn(file), "--all-nodes", "--node", "cn1")
 		refused(exitUsage, "--database is required", "", "--all-nodes")
 		refused(exitConfig, "there is no database", dsn(file+"x"), "--all-nodes")
-		refused(exitConfig, "not supported", "mysql://u:secret@h/placement", "--all-nodes")
+		refused(exitUsage, "may not hold a password", "mysql://u:secret@h/placement", "--all-nodes")
+		refused(exitUsage, "not supported", "redis://h/placement", "--all-nodes")
 		if d := cmp.Diff(before[file], contents(t, filepath.Dir(file))[file]); d != "" {
 			t.Error("the database was written")
 		}

@@ -99,7 +99,7 @@ func TestPreviousAPIDatabase(t *testing.T) {
 	const cell = "00000001-0000-0000-0000-000000000000"
 	small := cellwire.Flavor{ID: "f1", Flavor: plugins.Flavor{Name: "small", VCPUs: 2, MemoryMB: 512, RootGB: 1, ExtraSpecs: map[string]string{"trait:CUSTOM_A": "required"}}}
 	again(t, "api.db", func(t *testing.T, path string, made bool) {
-		db, err := apidb.Open(t.Context(), path, apidb.Options{})
+		db, err := apidb.OpenAndUpgrade(t.Context(), path, apidb.Options{})
 		check(t, err)
 		defer func() { check(t, db.Close()) }()
 		if flavor, err := db.Flavor(t.Context(), "f1"); err != nil || cmp.Diff(small, flavor.Flavor) != "" {
@@ -132,7 +132,7 @@ func TestPreviousAPIDatabase(t *testing.T) {
 // schema.
 func TestPreviousUpgrade(t *testing.T) {
 	path := previous(t, "api-first.db")
-	if db, err := apidb.Open(t.Context(), path, apidb.Options{}); err == nil || !strings.Contains(err.Error(), "1 of 3 steps") {
+	if db, err := apidb.Open(t.Context(), path, apidb.Options{}); err == nil || !strings.Contains(err.Error(), "1 of 4 steps") {
 		t.Fatalf("opened without the missing steps: %v, %v", db, err)
 	}
 	db, err := apidb.OpenAndUpgrade(t.Context(), path, apidb.Options{})

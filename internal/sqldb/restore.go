@@ -138,17 +138,17 @@ func withCopy(ctx context.Context, o Options, file string, f func(*DB) error) (e
 	}
 	db, err := Open(ctx, part, Options{Schema: o.Schema, Means: o.Means})
 	if err != nil {
-		return renamed(err, file)
+		return renamed(err, part, file)
 	}
 	if err = db.checkWhole(ctx); err == nil {
 		err = f(db)
 	}
-	return renamed(errors.Join(err, db.Close()), file)
+	return renamed(errors.Join(err, db.Close()), part, file)
 }
 
-// renamed has an error speak of the file that was copied.
-func renamed(err error, file string) error {
-	if e := new(Error); errors.As(err, &e) {
+// renamed has an error of the copy speak of the file that was copied.
+func renamed(err error, part, file string) error {
+	if e := new(Error); errors.As(err, &e) && e.Database == realName(part) {
 		e.Database = file
 	}
 	return err
