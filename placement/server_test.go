@@ -235,7 +235,7 @@ func TestConfigurationsThatCannotWork(t *testing.T) {
 		says   string
 	}{
 		"no database":        {func(c *placement.Config) { c.StateDir = "" }, "state directory"},
-		"another database":   {func(c *placement.Config) { c.Database = "mysql://root:s3cret@host/placement" }, "mysql"},
+		"another database":   {func(c *placement.Config) { c.Database = "redis://root:s3cret@host/placement" }, "redis"},
 		"no path":            {func(c *placement.Config) { c.Database = "sqlite://placement.db" }, "sqlite:///PATH"},
 		"no strategy":        {func(c *placement.Config) { c.Auth = placement.Auth{} }, "strategy"},
 		"no token file":      {func(c *placement.Config) { c.Auth = placement.Auth{Strategy: placement.Token} }, "token file"},

@@ -5,7 +5,6 @@ package store
 import (
 	"fmt"
 	"reflect"
-	"strings"
 	"time"
 
 	"github.com/compute-agent/compute-agent/internal/sqldb"
@@ -157,7 +156,7 @@ func (w *writer) update(changes []ledger.Change) (done bool, err error) {
 	if d == sqldb.MySQL {
 		query = "UPDATE JSON_TABLE(?, '$[*]' COLUMNS (a BIGINT PATH '$.a', b BIGINT PATH '$.b', c BIGINT PATH '$.c', d BIGINT PATH '$.d', " +
 			"e BIGINT PATH '$.e', f BIGINT PATH '$.f', g BIGINT PATH '$.g', r DOUBLE PATH '$.r')) AS v JOIN " + how.table + " AS t ON " + how.where +
-			" SET t." + strings.ReplaceAll(how.set, ", ", ", t.") + ", t.updated_at = ?"
+			" SET " + how.set + ", updated_at = ?"
 	} else {
 		query = "UPDATE " + how.table + " AS t SET " + how.set + ", updated_at = $2 FROM jsonb_to_recordset(CAST($1 AS jsonb)) AS " +
 			"v(a integer, b integer, c integer, d integer, e integer, f integer, g integer, r double precision) WHERE " + how.where
