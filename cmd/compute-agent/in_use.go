@@ -61,8 +61,12 @@ const (
 
 // alone runs direct, which opens the database with a name. If a service has it open, alone runs ask
 // with the service's admin socket.
-func alone(ctx context.Context, path string, direct func() error, ask func(socket string) error) error {
-	if strings.Contains(path, "://") { // a database of servers, which several processes can use
+func alone(ctx context.Context, name string, direct func() error, ask func(socket string) error) error {
+	database, err := sqldb.ParseAddress(name)
+	if err != nil {
+		return err
+	}
+	if database.Shared() { // several processes can use it
 		return direct()
 	}
 	deadline, cancel := context.WithTimeout(ctx, lockTime)
@@ -72,7 +76,7 @@ func alone(ctx context.Context, path string, direct func() error, ask func(socke
 		if !errors.Is(err, sqldb.ErrLocked) {
 			return err
 		}
-		if h := sqldb.HolderOf(path); h.Socket != "" {
+		if h := sqldb.HolderOf(database.Path); h.Socket != "" {
 			return ask(h.Socket)
 		}
 		select {

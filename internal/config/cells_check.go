@@ -79,6 +79,9 @@ func databaseDSN(s string) *fault {
 			bad.hint = like
 			return bad
 		}
+		if _, err := sqldb.PathOf(s); err != nil {
+			return faultf(like, "%s", err.Error())
+		}
 		return nil
 	}
 	a, err := sqldb.ParseAddress(s)

@@ -178,13 +178,13 @@ func TestBadFiles(t *testing.T) {
 	}
 }
 
-// TestInvalidAddresses: an address that can be no database is a wrong configuration. What it
-// holds may be a password.
+// TestInvalidAddresses: an address that can be no database is a wrong flag. What it holds may be a
+// password.
 func TestInvalidAddresses(t *testing.T) {
 	for _, dsn := range []string{"cassandra://user:s3cret@host/placement", "sqlite://relative.db", "sqlite:///%zz", "placement.db"} {
 		server := start(t, nil, "--database", dsn)
 		code, said := server.Exit(t), strings.Join(server.Lines(), "\n")
-		if code != 78 || !strings.Contains(said, "sqlite:///PATH") && !strings.Contains(said, "path cannot be read") || strings.Contains(said, "s3cret") {
+		if code != 64 || !strings.Contains(said, "sqlite:///PATH") && !strings.Contains(said, "path cannot be read") || strings.Contains(said, "s3cret") {
 			t.Errorf("%s: it ended with %d and printed: %s", dsn, code, said)
 		}
 	}
