@@ -188,12 +188,3 @@ func (c *Config) DatabaseName() (string, error) {
 	}
 	return a.Path, nil
 }
-
-// shownDatabase is the name of a database without a password.
-func shownDatabase(name string) string {
-	a, err := sqldb.ParseAddress(name)
-	if err != nil {
-		return "the database"
-	}
-	return a.String()
-}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/keystone"
 	"github.com/compute-agent/compute-agent/internal/osapi"
+	"github.com/compute-agent/compute-agent/internal/sqldb"
 	"github.com/compute-agent/compute-agent/placement/api"
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/store"
@@ -117,7 +118,7 @@ func assemble(ctx context.Context, cfg Config, m *metrics) (*Server, error) {
 		connections: cfg.Connections,
 		log:         cfg.Logger,
 		started:     time.Now(),
-		database:    shownDatabase(name),
+		database:    sqldb.Shown(name),
 		options:     cfg.Placement,
 	}
 	if m != nil {
@@ -130,7 +131,7 @@ func assemble(ctx context.Context, cfg Config, m *metrics) (*Server, error) {
 func openLedger(ctx context.Context, name string, cfg *Config, m *metrics) (*ledger.Ledger, *store.Store, error) {
 	opened, err := store.Open(ctx, name, store.Options{Logger: cfg.Logger, Alone: cfg.Alone})
 	if err != nil {
-		return nil, nil, fmt.Errorf("open the Placement database %s: %w", shownDatabase(name), err)
+		return nil, nil, fmt.Errorf("open the Placement database %s: %w", sqldb.Shown(name), err)
 	}
 	opts := ledger.Options{Now: cfg.Now}
 	if m != nil {
@@ -138,7 +139,7 @@ func openLedger(ctx context.Context, name string, cfg *Config, m *metrics) (*led
 	}
 	l, err := ledger.Open(ctx, opened, opts)
 	if err != nil {
-		return nil, nil, errors.Join(fmt.Errorf("load the Placement database %s: %w", shownDatabase(name), err), opened.Close())
+		return nil, nil, errors.Join(fmt.Errorf("load the Placement database %s: %w", sqldb.Shown(name), err), opened.Close())
 	}
 	return l, opened, nil
 }

@@ -47,7 +47,7 @@ func newBackup(s stored) *cobra.Command {
 			case err != nil:
 				return err
 			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "Wrote %s, a copy of %s.\n", args[0], shownName(name))
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "Wrote %s, a copy of %s.\n", args[0], sqldb.Shown(name))
 			return err
 		},
 	}
@@ -76,9 +76,9 @@ func newRestore(s stored) *cobra.Command {
 				return err
 			}
 			if o.json() {
-				return printJSON(cmd.OutOrStdout(), checkView{shownName(name), digest.String(), digest.Rows(), digest.Tables})
+				return printJSON(cmd.OutOrStdout(), checkView{sqldb.Shown(name), digest.String(), digest.Rows(), digest.Tables})
 			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "Restored %s to %s: %d rows, digest %s.\n", args[0], shownName(name), digest.Rows(), digest)
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "Restored %s to %s: %d rows, digest %s.\n", args[0], sqldb.Shown(name), digest.Rows(), digest)
 			return err
 		},
 	}
@@ -131,14 +131,14 @@ func newCheck(s stored) *cobra.Command {
 				return err
 			}
 			if o.json() {
-				return printJSON(cmd.OutOrStdout(), checkView{shownName(name), digest.String(), digest.Rows(), digest.Tables})
+				return printJSON(cmd.OutOrStdout(), checkView{sqldb.Shown(name), digest.String(), digest.Rows(), digest.Tables})
 			}
 			for _, t := range digest.Tables {
 				if _, err := fmt.Fprintf(cmd.OutOrStdout(), "%-32s %10d rows\n", t.Name, t.Rows); err != nil {
 					return err
 				}
 			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s is whole: %d rows, digest %s.\n", shownName(name), digest.Rows(), digest)
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s is whole: %d rows, digest %s.\n", sqldb.Shown(name), digest.Rows(), digest)
 			return err
 		},
 	}
@@ -159,13 +159,4 @@ func withBackup(ctx context.Context, socket string, f func(file string) error) (
 		return err
 	}
 	return f(file)
-}
-
-// shownName is the name of a database without a password.
-func shownName(name string) string {
-	a, err := sqldb.ParseAddress(name)
-	if err != nil {
-		return name
-	}
-	return a.String()
 }

@@ -35,6 +35,15 @@ type Address struct {
 // String is the address for people: the file, or the DSN without its password.
 func (a Address) String() string { return a.shown }
 
+// Shown is the name of a database for people, without a password.
+func Shown(name string) string {
+	a, err := ParseAddress(name)
+	if err != nil {
+		return "the database"
+	}
+	return a.String()
+}
+
 // Shared says that several processes can use the database at the same time.
 func (a Address) Shared() bool { return a.Dialect.Shared }
 

@@ -5,7 +5,6 @@ package sqldb
 import (
 	"context"
 	"database/sql"
-	"time"
 )
 
 // Repeatable runs one statement in a database of servers, outside of the order of all other
@@ -18,21 +17,11 @@ func (db *DB) Repeatable(ctx context.Context, on *sql.DB, op, query string, args
 }
 
 func (db *DB) repeat(ctx context.Context, on *sql.DB, query string, args []any) error {
-	deadline := time.Now().Add(failover)
-	for try := 1; ; try++ {
+	r := retries{dialect: db.Dialect}
+	for {
 		_, err := on.ExecContext(ctx, query, args...)
-		if err == nil || ctx.Err() != nil {
+		if err == nil || !r.again(ctx, err) {
 			return err
 		}
-		//nolint:errorlint // one of these values, never wrapped
-		switch kind, _ := db.Dialect.Kind(err); {
-		case db.Dialect.Retry(err):
-			if try >= maxTries {
-				return err
-			}
-		case kind != ErrUnreachable && kind != ErrReadOnly, time.Now().After(deadline):
-			return err
-		}
-		Pause(ctx, try)
 	}
 }

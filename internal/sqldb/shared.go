@@ -18,8 +18,8 @@ const (
 	sharedReaders = 8
 	// maxTries is how often a transaction is run that others are in the way of.
 	maxTries = 20
-	// failover is how long a transaction waits for a server that takes writes.
-	failover = 5 * time.Second
+	// Failover is how long a transaction waits for a server that takes writes.
+	Failover = 5 * time.Second
 	// firstPause is the mean pause before the second try; it doubles up to lastPause.
 	firstPause = 2 * time.Millisecond
 	lastPause  = 250 * time.Millisecond
@@ -96,30 +96,47 @@ func (db *DB) sharedWrite(ctx context.Context, on *sql.DB, f func(*sql.Tx) error
 // run tries the transaction until there is an outcome or no more hope. done is whether err is the
 // outcome.
 func (w *sharedTx) run(ctx context.Context) (done bool, err error) {
-	var patience time.Time
-	for try := 1; ; try++ {
+	r := retries{dialect: w.db.Dialect}
+	for {
 		done, err := w.try(ctx)
-		if done || ctx.Err() != nil {
+		if done || !r.again(ctx, err) {
 			return done, err
 		}
-		//nolint:errorlint // one of these values, never wrapped
-		switch kind, _ := w.db.Dialect.Kind(err); {
-		case w.db.Dialect.Retry(err):
-			if try >= maxTries {
-				return false, err
-			}
-		case kind == ErrUnreachable || kind == ErrReadOnly:
-			if patience.IsZero() {
-				patience = time.Now().Add(failover)
-			}
-			if time.Now().After(patience) {
-				return false, err
-			}
-		default:
-			return false, err
-		}
-		Pause(ctx, try)
 	}
+}
+
+// retries counts the tries of one change.
+type retries struct {
+	dialect *Dialect
+	tries   int
+	until   time.Time // when waiting for a server ends; zero before the first failure
+}
+
+// again says whether a change that failed with an error may succeed when it is tried again, and
+// waits before that.
+func (r *retries) again(ctx context.Context, err error) bool {
+	if ctx.Err() != nil {
+		return false
+	}
+	r.tries++
+	//nolint:errorlint // one of these values, never wrapped
+	switch kind, _ := r.dialect.Kind(err); {
+	case r.dialect.Retry(err):
+		if r.tries >= maxTries {
+			return false
+		}
+	case kind == ErrUnreachable || kind == ErrReadOnly:
+		if r.until.IsZero() {
+			r.until = time.Now().Add(Failover)
+		}
+		if time.Now().After(r.until) {
+			return false
+		}
+	default:
+		return false
+	}
+	Pause(ctx, r.tries)
+	return true
 }
 
 // Pause waits before a transaction is tried again, longer each time and with jitter, so that two

@@ -22,9 +22,6 @@ import (
 // cost of the statement small, few enough for one prepared form.
 const rowsPerInsert = 50
 
-// failover is how long a commit waits for a server that takes writes.
-const failover = 5 * time.Second
-
 // Commit implements ledger.Store. Cost on SQLite: about 20 µs of CPU for each
 // row and one fsync.
 //
@@ -78,7 +75,7 @@ func (s *Store) Commit(ctx context.Context, base int64, changes []ledger.Change)
 // which the first error sets.
 func again(ctx context.Context, patience *time.Time, err error) bool {
 	if patience.IsZero() {
-		*patience = time.Now().Add(failover)
+		*patience = time.Now().Add(sqldb.Failover)
 	}
 	passes := errors.Is(err, sqldb.ErrLocked) || errors.Is(err, sqldb.ErrUnreachable) || errors.Is(err, sqldb.ErrReadOnly)
 	return passes && ctx.Err() == nil && time.Now().Before(*patience)
