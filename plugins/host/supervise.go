@@ -51,6 +51,7 @@ func (s *supervisor) runOnce(ctx context.Context) {
 		return
 	}
 	s.to(Discovered, nil)
+	tried, _ := s.identify(spec.Path) // before the attempt: what replaces it meanwhile is another file
 	inst, err := s.launch(ctx, spec, s.log, func(state State) { s.to(state, nil) })
 	if err == nil {
 		s.started++
@@ -64,7 +65,7 @@ func (s *supervisor) runOnce(ctx context.Context) {
 			s.breaker.reset()
 		}
 		s.transition(state, err, 0)
-		s.awaitOtherFile(ctx, spec, state, err)
+		s.awaitOtherFile(ctx, spec, tried, state, err)
 		return
 	}
 	delay, quarantined := s.breaker.failed(time.Now())
@@ -105,15 +106,14 @@ func (s *supervisor) pause(ctx context.Context, until <-chan time.Time) (reloade
 	return false
 }
 
-// awaitOtherFile waits for another executable, a reload or the end. A file that is not trusted is
-// also tried again when it passes the checks or fails a different one, because the problem can be a
-// directory above it.
-func (s *supervisor) awaitOtherFile(ctx context.Context, spec Spec, state State, why error) {
+// awaitOtherFile waits for an executable other than the one that was tried, a reload or the end. A
+// file that is not trusted is also tried again when it passes the checks or fails a different one,
+// because the problem can be a directory above it.
+func (s *supervisor) awaitOtherFile(ctx context.Context, spec Spec, tried fileID, state State, why error) {
 	interval := spec.Restart.BackoffMax
 	if state == NotInstalled { // an update may be installing it
-		interval = spec.Restart.BackoffBase
+		interval, tried = spec.Restart.BackoffBase, fileID{}
 	}
-	tried, _ := s.identify(spec.Path)
 	for ctx.Err() == nil {
 		if s.pause(ctx, time.After(interval)) {
 			return

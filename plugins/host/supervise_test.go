@@ -114,8 +114,11 @@ type stage struct {
 	fail     error // what the next launches fail with
 	distrust error // what the checks of the executable say
 	file     fileID
-	health   func() error
-	warnings []plugins.Warning
+	// installed (not zero) is the file that takes the place of one whose launch fails, at once, and
+	// with which the next launch works.
+	installed fileID
+	health    func() error
+	warnings  []plugins.Warning
 	// configure and update are those of processes to come.
 	configure func(Spec) error
 	update    func(node string) error
@@ -151,8 +154,11 @@ func newStage(t *testing.T, spec Spec) *stage {
 			reached(Starting)
 			s.state.Lock()
 			defer s.state.Unlock()
-			if s.fail != nil {
-				return nil, s.fail
+			if err := s.fail; err != nil {
+				if s.installed.ino != 0 {
+					s.fail, s.file = nil, s.installed
+				}
+				return nil, err
 			}
 			p := &puppet{done: make(chan struct{}), health: s.howIsIt, warnings: s.ofWhat, configure: s.configure, update: s.update, id: identity{PID: 100 + len(s.puppets), File: s.file}}
 			s.puppets = append(s.puppets, p)
@@ -315,6 +321,30 @@ func TestDriverThatIsNotInstalledHasNotCrashed(t *testing.T) {
 		s.set(func() { s.fail, s.file = nil, fileID{ino: 2} })
 		s.wait(time.Minute)
 	})
+}
+
+// TestFileInstalledDuringTheAttempt: an executable that comes between a failed attempt and the wait
+// for another file is another file.
+func TestFileInstalledDuringTheAttempt(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		fail error
+		want []string
+	}{
+		{"absent", &NotInstalledError{Driver: "puppet", Path: "/nowhere/driver"}, []string{"0s disabled", "1s not-installed", "2s healthy"}},
+		{"incompatible", fmt.Errorf("%w: version 9", ErrIncompatible), []string{"0s disabled", "1s incompatible", "2m1s healthy"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			play(t, Spec{Disabled: true}, c.want, func(s *stage) {
+				s.wait(time.Second)
+				s.set(func() { s.fail, s.installed = c.fail, fileID{ino: 2} })
+				if err := s.Reconfigure(context.Background(), Spec{Name: "puppet"}); !errors.Is(err, c.fail) {
+					t.Errorf("want %v, got %v", c.fail, err)
+				}
+				s.wait(5 * time.Minute)
+			})
+		})
+	}
 }
 
 func TestIncompatibleWaitsForAnotherFile(t *testing.T) {
