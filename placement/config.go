@@ -45,6 +45,9 @@ type Config struct {
 	Connections *osapi.Connections
 	// CORS are the origins whose pages may use the API. None by default.
 	CORS api.CORS
+	// StaleReads is how old an answer to a read may be while the database cannot be asked; see
+	// ledger.Options. Direct ignores it.
+	StaleReads time.Duration
 	// Placement are Placement's own options.
 	Placement api.Options
 	// Limits bound what requests may take. The zero Limits are the defaults.

@@ -25,9 +25,11 @@ type InProcess struct {
 var directPrincipal = osapi.Principal{User: "compute-agent", Project: "service", Roles: []string{"service"}}
 
 // Direct opens a Placement service in this process. It is the service that New makes, but that
-// every request comes from a service user, whatever token it carries. Close it when done.
+// every request comes from a service user, whatever token it carries, and that no answer is stale.
+// Close it when done.
 func Direct(ctx context.Context, cfg Config) (*InProcess, error) {
 	cfg.Auth = Auth{Authenticator: osapi.Fixed{Principal: directPrincipal}}
+	cfg.StaleReads = 0 // what is read here is written
 	server, err := assemble(ctx, cfg, nil)
 	if err != nil {
 		return nil, err

@@ -133,7 +133,7 @@ func openLedger(ctx context.Context, name string, cfg *Config, m *metrics) (*led
 	if err != nil {
 		return nil, nil, fmt.Errorf("open the Placement database %s: %w", sqldb.Shown(name), err)
 	}
-	opts := ledger.Options{Now: cfg.Now}
+	opts := ledger.Options{Now: cfg.Now, StaleReads: cfg.StaleReads}
 	if m != nil {
 		opts.Observer = m
 	}

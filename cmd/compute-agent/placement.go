@@ -150,6 +150,7 @@ func placementConfig(cfg *config.Config, flags placementFlags, connections *osap
 		TLS:         osapi.TLSFiles{CertFile: cfg.PlacementTLS.CertFile, KeyFile: cfg.PlacementTLS.KeyFile, ClientCAFile: cfg.PlacementTLS.ClientCAFile},
 		CORS:        corsOptions(cfg.CORS),
 		Connections: connections,
+		StaleReads:  cfg.Placement.StaleReads,
 		Placement: api.Options{
 			IncompleteProjectID: cfg.Placement.IncompleteConsumerProjectID,
 			IncompleteUserID:    cfg.Placement.IncompleteConsumerUserID,

@@ -238,7 +238,8 @@ type Placement struct {
 	MaxAllocationCandidates                int    // -1 is no bound but the server's own.
 	AllocationCandidatesGenerationStrategy string // BreadthFirst or DepthFirst.
 	RandomizeAllocationCandidates          bool
-	Extensions                             []string // Of placement/api, for all clients.
+	Extensions                             []string      // Of placement/api, for all clients.
+	StaleReads                             time.Duration // 0: no stale answers.
 }
 
 // Values of Placement.AllocationCandidatesGenerationStrategy.

@@ -255,6 +255,12 @@ var agentSections = []section{
 		[]key[Config]{
 			{"database", restart, "The database. Several servers can share one on MariaDB, MySQL or PostgreSQL. Empty means placement.db in agent.state_dir.",
 				text[Config]{at: func(c *Config) *string { return &c.Placement.Database }, words: databaseWords, check: databaseDSN}},
+			{
+				"stale_reads",
+				restart,
+				"How old an answer to a GET may be while the database cannot be reached. It has the header Placement-Stale-Seconds then. Otherwise, and for\nall writes, the answer is 503. It has no effect on SQLite.",
+				duration[Config]{at: func(c *Config) *time.Duration { return &c.Placement.StaleReads }, min: time.Second, max: time.Hour, zero: "no stale answers"},
+			},
 			{"incomplete_consumer_project_id", restart, "Project of consumers made by microversions below 1.8, which carry none.",
 				text[Config]{at: func(c *Config) *string { return &c.Placement.IncompleteConsumerProjectID }, def: uuidZero, words: idWords, check: consumerID}},
 			{"incomplete_consumer_user_id", restart, "User of consumers made by microversions below 1.8, which carry none.",

@@ -26,7 +26,7 @@ func consumerType(c *ledger.Consumer) string {
 // showAllocations is GET /allocations/{consumer}. An unknown consumer has no allocations, which is
 // not an error. Cost: a look-up of each provider.
 func showAllocations(x *exchange) error {
-	s, err := x.snapshot()
+	s, err := x.read()
 	if err != nil {
 		return err
 	}

@@ -20,6 +20,7 @@ import (
 // Ledger is the part of *ledger.Ledger that the API uses.
 type Ledger interface {
 	Snapshot(ctx context.Context) (*ledger.Snapshot, error)
+	Read(ctx context.Context) (*ledger.Snapshot, time.Duration, error)
 	Update(ctx context.Context, fn func(*ledger.Tx) error) (*ledger.Snapshot, error)
 }
 
@@ -76,6 +77,7 @@ type API struct {
 	answers  candidateAnswers
 	rotated  rotations
 	granted  extensions // to all clients
+	stale    staleness
 }
 
 // New makes an API. It panics without a ledger or an authenticator.
@@ -94,6 +96,7 @@ func New(cfg Config) *API {
 		options:  cfg.Options,
 		observer: cfg.Observer,
 		problem:  cfg.Problem,
+		stale:    staleness{log: cfg.Logger, observer: cfg.Observer},
 	}
 	if a.problem == nil {
 		a.problem = func() error { return nil }

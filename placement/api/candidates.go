@@ -30,7 +30,7 @@ func listCandidates(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	s, err := x.snapshot()
+	s, err := x.read()
 	if err != nil {
 		return err
 	}

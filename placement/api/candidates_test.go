@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -234,6 +235,7 @@ type counted struct{ searches []api.Search }
 
 func (c *counted) Answered(osapi.Answer) {}
 func (c *counted) Searched(s api.Search) { c.searches = append(c.searches, s) }
+func (c *counted) ReadStale(time.Duration) {}
 
 // TestCandidatesOptions is what the server's options and the client's limit do: three hosts with
 // four places each.

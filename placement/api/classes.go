@@ -14,7 +14,7 @@ import (
 
 // listClasses is GET /resource_classes.
 func listClasses(x *exchange) error {
-	s, err := x.snapshot()
+	s, err := x.read()
 	if err != nil {
 		return err
 	}
@@ -33,7 +33,7 @@ func listClasses(x *exchange) error {
 
 // showClass is GET /resource_classes/{name}.
 func showClass(x *exchange) error {
-	s, err := x.snapshot()
+	s, err := x.read()
 	if err != nil {
 		return err
 	}

@@ -44,6 +44,8 @@
 //     sharing providers meet alone (for one of the trees only, there).
 //   - Last-Modified is also there when a provider has no inventories, and when one with a parent is
 //     renamed.
+//   - Without its database a server answers reads from memory for a while, if it is configured to
+//     (placement.Config.StaleReads). Such answers have the header Placement-Stale-Seconds.
 //   - GET /allocation_candidates gives 100,000 candidates or 128 MiB at most, of a search that ends
 //     after some seconds of work; each answer that is cut short by it is logged.
 //

@@ -35,7 +35,7 @@ func explainCandidates(x *exchange) error {
 	if _, err := readCandidatesQuery(x.R.URL.RawQuery, x.v, ext&^optional|x.api.granted); err != nil {
 		refused = noGroupPolicy
 	}
-	s, err := x.snapshot()
+	s, err := x.read()
 	if err != nil {
 		return err
 	}

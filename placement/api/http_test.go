@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rs/zerolog"
 
@@ -234,6 +235,10 @@ type oddLedger struct {
 }
 
 func (l oddLedger) Snapshot(ctx context.Context) (*ledger.Snapshot, error) { return l.snapshot(ctx) }
+func (l oddLedger) Read(ctx context.Context) (*ledger.Snapshot, time.Duration, error) {
+	s, err := l.snapshot(ctx)
+	return s, 0, err
+}
 func (l oddLedger) Update(ctx context.Context, _ func(*ledger.Tx) error) (*ledger.Snapshot, error) {
 	return l.snapshot(ctx)
 }

@@ -2,7 +2,11 @@
 
 package api
 
-import "github.com/compute-agent/compute-agent/internal/osapi"
+import (
+	"time"
+
+	"github.com/compute-agent/compute-agent/internal/osapi"
+)
 
 // Observer receives the events of the API, for metrics.
 type Observer interface {
@@ -10,6 +14,8 @@ type Observer interface {
 	// Searched is called once for each search for allocation candidates, as Answered for each
 	// request.
 	Searched(Search)
+	// ReadStale is called for each read that was answered from a state of an age.
+	ReadStale(age time.Duration)
 }
 
 // Search is one search for allocation candidates.

@@ -101,7 +101,7 @@ func listProviders(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	s, err := x.snapshot()
+	s, err := x.read()
 	if err != nil {
 		return err
 	}

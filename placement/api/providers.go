@@ -35,7 +35,7 @@ func later(a, b time.Time) time.Time {
 
 // provider is the current provider of the path.
 func (x *exchange) provider() (*ledger.Snapshot, *ledger.Provider, error) {
-	s, err := x.snapshot()
+	s, err := x.read()
 	if err != nil {
 		return nil, nil, err
 	}

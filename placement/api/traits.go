@@ -19,7 +19,7 @@ func listTraits(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	s, err := x.snapshot()
+	s, err := x.read()
 	if err != nil {
 		return err
 	}
@@ -82,7 +82,7 @@ func readTraitQuery(raw string) (func(s *ledger.Snapshot, name string) bool, err
 
 // showTrait is GET /traits/{name}, whose status is the answer.
 func showTrait(x *exchange) error {
-	s, err := x.snapshot()
+	s, err := x.read()
 	if err != nil {
 		return err
 	}

@@ -113,7 +113,7 @@ func showUsages(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	s, err := x.snapshot()
+	s, err := x.read()
 	if err != nil {
 		return err
 	}

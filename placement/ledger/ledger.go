@@ -19,6 +19,9 @@ type Options struct {
 	Now func() time.Time
 	// Observer receives commits and refreshes; nil costs nothing.
 	Observer Observer
+	// StaleReads is how old the state may be that Read returns while the store
+	// cannot be asked whether it is the newest. 0 means that it fails then.
+	StaleReads time.Duration
 }
 
 // Ledger is the state of a Placement. All changes go through it. It is safe
@@ -36,11 +39,17 @@ type Ledger struct {
 	resolution time.Duration
 	// ratio rounds allocation ratios; nil keeps them.
 	ratio func(float64) float64
+	// staleReads is Options.StaleReads.
+	staleReads time.Duration
 
 	current atomic.Pointer[Snapshot]
 	// stale: current may differ from the store, because a commit's outcome is
-	// unknown and reloading the state failed.
+	// unknown and reloading the state failed, or because the store's version went
+	// back. The state is reloaded when the version has reached current's again.
 	stale atomic.Bool
+	// checked is when the last read of the store's version began that had an
+	// outcome: nothing acknowledged before is missing in current.
+	checked atomic.Pointer[time.Time]
 	// refreshing is held while current changes.
 	refreshing sync.Mutex
 	polls      singleflight.Group
@@ -63,9 +72,12 @@ func Open(ctx context.Context, store Store, opts Options) (*Ledger, error) {
 		store:    store,
 		now:      opts.Now,
 		observer: opts.Observer,
-		queue:    make(chan *write, maxBatch),
-		closing:  make(chan struct{}),
-		done:     make(chan struct{}),
+
+		staleReads: opts.StaleReads,
+
+		queue:   make(chan *write, maxBatch),
+		closing: make(chan struct{}),
+		done:    make(chan struct{}),
 	}
 	if l.now == nil {
 		l.now = time.Now
@@ -73,6 +85,8 @@ func Open(ctx context.Context, store Store, opts Options) (*Ledger, error) {
 	if c, ok := store.(Coarse); ok {
 		l.resolution, l.ratio = c.TimeResolution(), c.Ratio
 	}
+	began := l.now()
+	l.checked.Store(&began)
 	if err := l.reload(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("open the ledger: %w", err), store.Close())
 	}
@@ -125,18 +139,24 @@ func (l *Ledger) upToDate() bool { return l.store.Exclusive() && !l.stale.Load()
 
 // refresh updates current to the store's version.
 func (l *Ledger) refresh(ctx context.Context) error {
-	if l.stale.Load() {
-		return l.reload(ctx)
+	began := l.now()
+	err := l.follow(ctx)
+	if err == nil {
+		l.checked.Store(&began)
 	}
+	return err
+}
+
+func (l *Ledger) follow(ctx context.Context) error {
 	had := l.current.Load().version
 	version, err := l.store.Version(ctx)
 	if err != nil {
 		return err
 	}
 	if version < had {
-		return wentBack(had, version)
+		return l.wentBack(had, version)
 	}
-	reached := func() bool { return l.current.Load().version >= version }
+	reached := func() bool { return l.current.Load().version >= version && !l.stale.Load() }
 	if reached() {
 		return nil
 	}
@@ -147,23 +167,32 @@ func (l *Ledger) refresh(ctx context.Context) error {
 	}
 	base := l.current.Load()
 	began := l.now()
-	delta, err := l.store.Changes(ctx, base.version)
-	var next *Snapshot
-	if err == nil && delta.Version < version {
-		err = wentBack(version, delta.Version)
+	whole := l.stale.Load()
+	if !whole {
+		err = l.followLocked(ctx, base, version)
+		whole = errors.Is(err, ErrReload)
 	}
-	if err == nil {
-		next, err = refresh(base, delta)
-	}
-	whole := errors.Is(err, ErrReload)
-	switch {
-	case whole:
+	if whole {
 		err = l.reloadLocked(ctx, version)
-	case err == nil:
-		l.current.Store(next)
 	}
 	if err == nil && l.observer != nil {
 		l.observer.Followed(Follow{Versions: l.current.Load().version - base.version, Whole: whole, Duration: l.now().Sub(began)})
+	}
+	return err
+}
+
+// followLocked updates current by what changed since base, up to a version at least.
+func (l *Ledger) followLocked(ctx context.Context, base *Snapshot, version int64) error {
+	delta, err := l.store.Changes(ctx, base.version)
+	if err != nil {
+		return err
+	}
+	if delta.Version < version {
+		return l.wentBack(version, delta.Version)
+	}
+	next, err := refresh(base, delta)
+	if err == nil {
+		l.current.Store(next)
 	}
 	return err
 }
@@ -179,10 +208,12 @@ func (l *Ledger) reload(ctx context.Context) error {
 }
 
 // wentBack is the error about a store that shows less than it did. Its rows are not
-// believed: other servers, and clients, have seen newer ones.
-func wentBack(from, to int64) error {
-	return fmt.Errorf("%w: its version went back from %d to %d: a server that is behind answered, or a backup was restored, after which the service has to be restarted",
-		ErrUnavailable, from, to)
+// believed: other servers, and clients, have seen newer ones. When it has reached the
+// version again, its history may be another one: then the whole state is loaded.
+func (l *Ledger) wentBack(from, to int64) error {
+	l.stale.Store(true)
+	return fmt.Errorf("%w: %w: its version went back from %d to %d: a server that is behind answered, or a backup was restored, after which the service has to be restarted",
+		ErrUnavailable, errWentBack, from, to)
 }
 
 // reloadLocked loads the state, which has to be at a version at least.
@@ -196,7 +227,7 @@ func (l *Ledger) reloadLocked(ctx context.Context, least int64) error {
 		return err
 	}
 	if next.version < least {
-		return wentBack(least, next.version)
+		return l.wentBack(least, next.version)
 	}
 	l.current.Store(next)
 	l.stale.Store(false)
