@@ -117,7 +117,8 @@ func exitCode(err error) int {
 		return exitProtect
 	case errors.Is(err, sqldb.ErrLost), errors.Is(err, control.ErrRefused), errors.As(err, &undo):
 		return exitProtect
-	case errors.Is(err, celldb.ErrName), errors.Is(err, celldb.ErrSchema), errors.Is(err, apidb.ErrSchema): // another service's database
+	case errors.Is(err, celldb.ErrName), errors.Is(err, celldb.ErrSchema), errors.Is(err, apidb.ErrSchema),
+		errors.Is(err, sqldb.ErrSchema), errors.Is(err, sqldb.ErrNotDatabase): // another program's database, or one to adopt or upgrade
 		return exitProtect
 	case config.OnlyFlags(err):
 		return exitUsage

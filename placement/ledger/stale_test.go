@@ -94,8 +94,8 @@ func TestStaleReadsAreBounded(t *testing.T) {
 	})
 }
 
-// TestStaleReadsOfASilentDatabase: a read waits for a second, and is then answered from memory. From
-// the bound on it waits for the database as any read does.
+// TestStaleReadsOfASilentDatabase: a read waits for a second, and is then answered from memory.
+// From the bound on it waits for the database as any read does.
 func TestStaleReadsOfASilentDatabase(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db, l := openCut(t, 5*time.Second)
