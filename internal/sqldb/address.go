@@ -28,8 +28,9 @@ type Address struct {
 	shown string
 	// HasPassword says that the password is in the address itself.
 	HasPassword bool
-	// connect makes the connector to the servers.
-	connect func() (driver.Connector, error)
+	// connect makes the connector to the servers, which bounds each statement: to answerTimeout, or
+	// to patience if that is longer.
+	connect func(patience time.Duration) (driver.Connector, error)
 }
 
 // String is the address for people: the file, or the DSN without its password.

@@ -10,7 +10,7 @@ import (
 )
 
 // Administer runs f on one connection to a database of servers, as it is: no schema is looked for,
-// none is made. op is what is being done, for errors, which are *[Error].
+// none is made. A statement may take an hour. op is what is being done, for errors, which are *[Error].
 func Administer(ctx context.Context, name, op string, o Options, f func(context.Context, *Dialect, *sql.DB) error) error {
 	a, err := ParseAddress(name)
 	if err != nil {
@@ -20,7 +20,7 @@ func Administer(ctx context.Context, name, op string, o Options, f func(context.
 	if !a.Shared() {
 		return db.Explain(ctx, op, &Error{Kind: ErrUnreachable, Hint: "it is a file, and this is for databases of servers"})
 	}
-	if db.connector, err = a.connect(); err == nil {
+	if db.connector, err = a.connect(patience); err == nil {
 		err = errors.Join(f(ctx, a.Dialect, db.pool(1)), db.Close())
 	}
 	return db.Explain(ctx, op, err)

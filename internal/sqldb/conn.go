@@ -19,6 +19,9 @@ const (
 	// statement: a Galera cluster stands still for 6 s when one of its nodes dies.
 	dialTimeout   = 5 * time.Second
 	answerTimeout = 15 * time.Second
+	// patience bounds one statement of a migration, of a copy of everything and of an adoption: an
+	// index of a large table takes minutes. A server that is gone is noticed by TCP's probes.
+	patience = time.Hour
 )
 
 // rawConn is what both drivers of servers have.
@@ -40,11 +43,12 @@ type conn struct {
 	rawConn
 	dialect *Dialect
 	rebind  func(string) string // nil for none
+	most    time.Duration       // that a statement may take
 	bad     bool
 }
 
-func newConn(raw driver.Conn, d *Dialect, rebind func(string) string) *conn {
-	return &conn{rawConn: raw.(rawConn), dialect: d, rebind: rebind} //nolint:forcetypeassert // both drivers have all of it
+func newConn(raw driver.Conn, d *Dialect, rebind func(string) string, patience time.Duration) *conn {
+	return &conn{rawConn: raw.(rawConn), dialect: d, rebind: rebind, most: max(answerTimeout, patience)} //nolint:forcetypeassert // both drivers have all of it
 }
 
 func (c *conn) query(text string) string {
@@ -73,6 +77,10 @@ func Bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, answerTimeout, errSilent)
 }
 
+func (c *conn) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, c.most, errSilent)
+}
+
 // answered is the error of a statement in a Bounded context.
 func answered(ctx context.Context, err error) error {
 	if err != nil && contextEnded(err) && errors.Is(context.Cause(ctx), errSilent) {
@@ -87,7 +95,7 @@ func contextEnded(err error) bool {
 
 // PrepareContext implements [driver.ConnPrepareContext].
 func (c *conn) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
-	ctx, cancel := Bounded(ctx)
+	ctx, cancel := c.bounded(ctx)
 	defer cancel()
 	made, err := c.rawConn.PrepareContext(ctx, c.query(query))
 	if err != nil {
@@ -98,7 +106,7 @@ func (c *conn) PrepareContext(ctx context.Context, query string) (driver.Stmt, e
 
 // ExecContext implements [driver.ExecerContext].
 func (c *conn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
-	ctx, cancel := Bounded(ctx)
+	ctx, cancel := c.bounded(ctx)
 	defer cancel()
 	result, err := c.rawConn.ExecContext(ctx, c.query(query), args)
 	return result, c.seen(answered(ctx, err))
@@ -114,7 +122,7 @@ func (c *conn) QueryContext(ctx context.Context, query string, args []driver.Nam
 func (c *conn) BeginTx(ctx context.Context, o driver.TxOptions) (driver.Tx, error) {
 	// The driver uses this context for COMMIT and ROLLBACK as well.
 	ctx, cancel := context.WithCancelCause(ctx)
-	bound := time.AfterFunc(answerTimeout, func() { cancel(errSilent) })
+	bound := time.AfterFunc(c.most, func() { cancel(errSilent) })
 	made, err := c.rawConn.BeginTx(ctx, o)
 	bound.Stop()
 	if err != nil {
@@ -182,7 +190,7 @@ func (t *tx) Commit() error { return t.end(t.Tx.Commit) }
 func (t *tx) Rollback() error { return t.end(t.Tx.Rollback) }
 
 func (t *tx) end(how func() error) error {
-	bound := time.AfterFunc(answerTimeout, func() { t.cancel(errSilent) })
+	bound := time.AfterFunc(t.conn.most, func() { t.cancel(errSilent) })
 	err := answered(t.ctx, how())
 	bound.Stop()
 	t.cancel(nil)
@@ -197,7 +205,7 @@ type stmt struct {
 
 // ExecContext implements [driver.StmtExecContext].
 func (s *stmt) ExecContext(ctx context.Context, args []driver.NamedValue) (driver.Result, error) {
-	ctx, cancel := Bounded(ctx)
+	ctx, cancel := s.conn.bounded(ctx)
 	defer cancel()
 	result, err := s.Stmt.(driver.StmtExecContext).ExecContext(ctx, args) //nolint:forcetypeassert // both drivers have it
 	return result, s.conn.seen(answered(ctx, err))

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/google/uuid"
+	"github.com/rs/zerolog"
 )
 
 // The table of a schema in a database of servers has a row for each step. done is 1 when it was
@@ -30,17 +30,20 @@ const (
 	beatTime = 2 * time.Second
 	// deadAfter is how many of these times without one another process waits before it takes over.
 	deadAfter = 15
-	contract  = "-- contract"
+	// logBeats is how many of these times pass between two lines in the log about a step.
+	logBeats = 15
+	contract = "-- contract"
 )
 
-// migrateShared is migrate for a database of servers. Several processes may do it at the same time,
+// run is migrate for a database of servers. Several processes may do it at the same time,
 // and each may end in the middle of it: a step is claimed by a row, and taken over from a process
 // that shows no sign of life. No clocks are compared. Steps that older programs could not use the
 // database after are run only on request (all).
 //
 // MySQL commits each statement that changes tables by itself. Therefore what such a statement makes
 // may be there already, and the other statements of a step must be repeatable.
-func (s *Schema) migrateShared(ctx context.Context, d *Dialect, db *sql.DB, to int, all bool) (had, has int, err error) {
+func (m *migration) run(ctx context.Context, to int, all bool) (had, has int, err error) {
+	s, d, db := m.schema, m.d, m.db
 	steps, err := s.steps(d)
 	if err != nil {
 		return 0, 0, err
@@ -69,7 +72,6 @@ func (s *Schema) migrateShared(ctx context.Context, d *Dialect, db *sql.DB, to i
 			}
 		}
 	}
-	m := &migration{s, d, db, uuid.NewString()}
 	if err := m.prepare(ctx); err != nil {
 		return had, had, err
 	}
@@ -104,7 +106,10 @@ type migration struct {
 	schema *Schema
 	d      *Dialect
 	db     *sql.DB
-	token  string
+	// slow is for the statements of the steps.
+	slow  *sql.DB
+	token string
+	log   zerolog.Logger
 }
 
 func (m *migration) exec(ctx context.Context, query string, args ...any) (int64, error) {
@@ -176,7 +181,7 @@ func (m *migration) step(ctx context.Context, n int, text string) error {
 		<-beating
 	}()
 	for _, statement := range statements(text) {
-		if _, err := m.exec(ctx, statement); err != nil && !m.d.Exists(err) {
+		if _, err := m.slow.ExecContext(ctx, statement); err != nil && !m.d.Exists(err) {
 			return errors.Join(err, context.Cause(ctx))
 		}
 	}
@@ -226,15 +231,19 @@ func (m *migration) claim(ctx context.Context, n int) (mine bool, err error) {
 	}
 }
 
-// beat shows that the process lives, until the context ends.
+// beat shows that the process lives, until the context ends: to the others, and in the log.
 func (m *migration) beat(ctx context.Context, n int, lost context.CancelCauseFunc) {
 	ticker := time.NewTicker(beatTime)
 	defer ticker.Stop()
-	for {
+	for beats := 0; ; beats++ {
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
+			if beats%logBeats == 0 {
+				m.log.Info().Int("step", n).Str("table", m.schema.Table).Stringer("since", time.Duration(beats+1)*beatTime).
+					Msg("A step of the database's schema is running. Requests are served when it is done; do not stop this process.")
+			}
 			kept, err := m.exec(ctx, "UPDATE "+m.schema.Table+" SET beat = beat + 1 WHERE number = ? AND token = ?", n, m.token)
 			if err == nil && kept != 1 {
 				lost(errTakenOver)

@@ -189,11 +189,12 @@ func mysqlAddress(d *dsn) (Address, error) {
 			places = append(places, host)
 		}
 	}
-	return Address{Dialect: MySQL, shown: d.String(), connect: func() (driver.Connector, error) {
-		c := &mysqlConnector{read: d.secret}
+	return Address{Dialect: MySQL, shown: d.String(), connect: func(patience time.Duration) (driver.Connector, error) {
+		c := &mysqlConnector{read: d.secret, patience: patience}
 		for _, place := range places {
 			one := base.Clone()
 			one.Addr = place
+			one.ReadTimeout, one.WriteTimeout = max(one.ReadTimeout, patience), max(one.WriteTimeout, patience)
 			if one.Net = "tcp"; socket != "" {
 				one.Net = "unix"
 			}
@@ -252,6 +253,8 @@ func (silent) Print(...any) {}
 type mysqlConnector struct {
 	configs []*mysql.Config
 	read    func(context.Context) (string, error)
+	// patience is that of [Address].
+	patience time.Duration
 }
 
 // Driver implements [driver.Connector].
@@ -267,7 +270,7 @@ func (c *mysqlConnector) Connect(ctx context.Context) (driver.Conn, error) {
 	for _, config := range c.configs {
 		one := config.Clone()
 		one.Passwd = password
-		made, err := connectMySQL(ctx, one)
+		made, err := connectMySQL(ctx, one, c.patience)
 		if err == nil {
 			return made, nil
 		}
@@ -281,7 +284,7 @@ func (c *mysqlConnector) Connect(ctx context.Context) (driver.Conn, error) {
 
 var errReadOnlyServer = errors.New("the server is read-only")
 
-func connectMySQL(ctx context.Context, config *mysql.Config) (driver.Conn, error) {
+func connectMySQL(ctx context.Context, config *mysql.Config, patience time.Duration) (driver.Conn, error) {
 	connector, err := mysql.NewConnector(config)
 	if err != nil {
 		return nil, err
@@ -292,7 +295,7 @@ func connectMySQL(ctx context.Context, config *mysql.Config) (driver.Conn, error
 	if err != nil {
 		return nil, answered(greeting, err)
 	}
-	c := newConn(raw, MySQL, nil)
+	c := newConn(raw, MySQL, nil, patience)
 	if err := c.beginMySQL(ctx); err != nil {
 		_ = c.Close() // the error above is the one that matters
 		return nil, err

@@ -38,6 +38,8 @@ type Options struct {
 	Means func(kind error) error
 	// Logger gets a line when writes begin to fail and when they work again.
 	Logger zerolog.Logger
+	// patient lets each statement take as long as one of a migration may.
+	patient bool
 }
 
 const (
@@ -260,7 +262,7 @@ func Inspect(ctx context.Context, name string, o Options, f func(context.Context
 	}
 	db := &DB{Dialect: a.Dialect, path: a.String(), means: o.Means}
 	if a.Shared() {
-		if db.connector, err = a.connect(); err == nil {
+		if db.connector, err = a.connect(0); err == nil {
 			err = errors.Join(f(ctx, a.Dialect, db.pool(1)), db.Close())
 		}
 	} else {

@@ -162,14 +162,6 @@ func postgresAddress(d *dsn) (Address, error) {
 	if query.Get("connect_timeout") == "" {
 		config.ConnectTimeout = dialTimeout
 	}
-	dial := config.DialFunc
-	config.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
-		made, err := dial(ctx, network, address)
-		if err != nil {
-			return nil, err
-		}
-		return &boundedConn{Conn: made, most: silence}, nil
-	}
 	for name, value := range map[string]string{
 		"default_transaction_isolation": "read committed", "timezone": "UTC", "lock_timeout": "10s",
 		postgresOwnSession: "1",
@@ -178,7 +170,16 @@ func postgresAddress(d *dsn) (Address, error) {
 	} {
 		config.RuntimeParams[name] = value
 	}
-	return Address{Dialect: PostgreSQL, shown: shown, connect: func() (driver.Connector, error) {
+	return Address{Dialect: PostgreSQL, shown: shown, connect: func(patience time.Duration) (driver.Connector, error) {
+		config := config.Copy()
+		dial := config.DialFunc
+		config.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+			made, err := dial(ctx, network, address)
+			if err != nil {
+				return nil, err
+			}
+			return &boundedConn{Conn: made, most: max(silence, patience)}, nil
+		}
 		raw := stdlib.GetConnector(*config, stdlib.OptionBeforeConnect(func(ctx context.Context, c *pgx.ConnConfig) error {
 			if d.passwordFile == "" {
 				return nil
@@ -187,7 +188,7 @@ func postgresAddress(d *dsn) (Address, error) {
 			c.Password, err = d.secret(ctx)
 			return err
 		}))
-		return &postgresConnector{raw}, nil
+		return &postgresConnector{raw, patience}, nil
 	}}, nil
 }
 
@@ -199,7 +200,11 @@ func withoutPassword(err error, password string) error {
 	return errors.New(strings.ReplaceAll(strings.ReplaceAll(err.Error(), password, "xxxxx"), url.QueryEscape(password), "xxxxx"))
 }
 
-type postgresConnector struct{ driver.Connector }
+type postgresConnector struct {
+	driver.Connector
+	// patience is that of [Address].
+	patience time.Duration
+}
 
 // Connect implements [driver.Connector].
 func (c *postgresConnector) Connect(ctx context.Context) (driver.Conn, error) {
@@ -207,7 +212,7 @@ func (c *postgresConnector) Connect(ctx context.Context) (driver.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newConn(raw, PostgreSQL, numbered), nil
+	return newConn(raw, PostgreSQL, numbered, c.patience), nil
 }
 
 // numbered writes $1, $2… for the question marks of a statement that are not in quotes.

@@ -37,7 +37,7 @@ func openReader(ctx context.Context, a Address, o Options) (*DB, error) {
 	const op = "reading"
 	db := &DB{Dialect: a.Dialect, path: a.String(), means: o.Means}
 	var err error
-	if db.connector, err = a.connect(); err != nil {
+	if db.connector, err = a.connect(patience); err != nil {
 		return nil, db.Explain(ctx, op, err)
 	}
 	db.Reader = db.pool(1)
@@ -92,6 +92,7 @@ func copyChecked(ctx context.Context, s *Schema, from, to *DB) error {
 // what is there now. The backup may be of an older program.
 func Restore(ctx context.Context, name string, o Options, file string) (out Digest, err error) {
 	err = withCopy(ctx, o, file, func(from *DB) error {
+		o.patient = true
 		to, err := Open(ctx, name, o)
 		if err != nil {
 			return err

@@ -11,6 +11,8 @@ import (
 	"fmt"
 	mathrand "math/rand/v2"
 	"time"
+
+	"github.com/google/uuid"
 )
 
 const (
@@ -30,11 +32,14 @@ const (
 // openShared connects to a database of servers, and brings its schema up to date where that is
 // safe beside older programs.
 func (db *DB) openShared(ctx context.Context, a Address, o Options) error {
-	connector, err := a.connect()
-	if err != nil {
+	longest := time.Duration(0)
+	if o.patient {
+		longest = patience
+	}
+	var err error
+	if db.connector, err = a.connect(longest); err != nil {
 		return err
 	}
-	db.connector = connector
 	db.Writer = db.pool(1)
 	if o.Readers == 0 {
 		o.Readers = sharedReaders
@@ -48,14 +53,26 @@ func (db *DB) openShared(ctx context.Context, a Address, o Options) error {
 		return err
 	}
 	db.writes = o.Schema.Table
-	db.had, db.has, err = o.Schema.migrateShared(ctx, db.Dialect, db.Writer, want, o.Steps != 0)
-	if err != nil {
+	if err := db.migrateShared(ctx, a, o, want); err != nil {
 		return err
 	}
 	db.files = watch(ctx, db.path, o.Logger, func(ctx context.Context) error {
 		return db.Write(ctx, "probing", func(*sql.Tx) error { return nil })
 	})
 	return nil
+}
+
+// migrateShared brings the schema up to date. The statements of its steps may take long, and have a
+// connection of their own.
+func (db *DB) migrateShared(ctx context.Context, a Address, o Options, want int) error {
+	connector, err := a.connect(patience)
+	if err != nil {
+		return err
+	}
+	m := &migration{schema: o.Schema, d: db.Dialect, db: db.Writer, slow: sql.OpenDB(connector), token: uuid.NewString(), log: o.Logger}
+	db.had, db.has, err = m.run(ctx, want, o.Steps != 0)
+	_ = m.slow.Close() // a connection that was lost cannot be closed, and has nothing to lose
+	return err
 }
 
 // pool makes connections to the servers.
