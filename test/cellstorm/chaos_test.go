@@ -9,6 +9,7 @@ import (
 	"os"
 	"sync"
 	"syscall"
+	"testing"
 	"time"
 )
 
@@ -20,13 +21,18 @@ type victim struct {
 	kill, stop func() (undo func())
 }
 
-// victims are all processes of a world.
-func (w *world) victims() []victim {
+// victims are all processes of a world, and its database servers. r is for what happens within a
+// disturbance.
+func (w *world) victims(t *testing.T, r *rand.Rand) []victim {
+	t.Helper()
 	var out []victim
+	if w.servers != nil && w.servers.server != nil {
+		out = w.servers.victims(t, r)
+	}
 	for _, p := range w.processes {
 		out = append(out, victim{
 			p.name,
-			func() func() { p.kill(); return p.again },
+			func() func() { p.kill(); return p.restart },
 			func() func() { p.signal(syscall.SIGSTOP); return func() { p.signal(syscall.SIGCONT) } },
 		})
 	}
@@ -70,8 +76,8 @@ func (w *world) victims() []victim {
 	return out
 }
 
-// again starts a process that was killed.
-func (p *process) again() {
+// restart starts a process that was killed.
+func (p *process) restart() {
 	if err := p.start(); err != nil {
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -139,8 +145,9 @@ const atOnce = 4
 
 // chaos disturbs one thing after the other until the context ends; when it returns, all is as it
 // was. It returns how often what was done.
-func (w *world) chaos(ctx context.Context, r *rand.Rand) map[string]int {
-	all := w.victims()
+func (w *world) chaos(ctx context.Context, t *testing.T, r *rand.Rand) map[string]int {
+	t.Helper()
+	all := w.victims(t, rand.New(rand.NewPCG(r.Uint64(), 0)))
 	counts := map[string]int{}
 	var mu sync.Mutex
 	busy := map[int]bool{}

@@ -96,7 +96,7 @@ crash_window = "1s"
 	if k == fake {
 		w.hosts = append(w.hosts, h)
 	}
-	h.process = w.run(t, name, "run", "--config", config)
+	h.process = w.run(t, name, "", "run", "--config", config)
 }
 
 // simulated starts a libvirtd on a made-up machine.

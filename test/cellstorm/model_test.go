@@ -62,6 +62,13 @@ func (m *model) count(what string) {
 	m.counts[what]++
 }
 
+// has says whether all of these were answered.
+func (m *model) has(whats ...string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return !slices.ContainsFunc(whats, func(what string) bool { return m.counts[what] == 0 })
+}
+
 // take chooses a server that fits and that no client uses, and reserves it until it is given back;
 // nil if there is none.
 func (m *model) take(r *rand.Rand, fits func(*tracked) bool) *tracked {

@@ -36,10 +36,14 @@ type process struct {
 	name string
 	args []string
 	log  string // the file
+	// serves is what it logs when it serves. One that ends before, because its database does not
+	// answer, is started again, as systemd does. "": it has to start at the first try.
+	serves string
 
 	mu     sync.Mutex
 	cmd    *exec.Cmd
 	done   chan struct{} // closed when it has ended
+	from   int64         // where its log begins since it was started
 	ending bool          // the test ends it
 	died   []string      // that it ended by itself, and how
 }
@@ -52,24 +56,63 @@ func (p *process) start() error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = log.Close() }()
-	cmd := binaries.Command("compute-agent", p.args...)
-	cmd.Stdout, cmd.Stderr = log, log
-	if err := cmd.Start(); err != nil {
-		return err
+	cmd, err := p.launch(log)
+	if err != nil {
+		return errors.Join(err, log.Close())
 	}
 	done := make(chan struct{})
 	p.cmd, p.done, p.ending = cmd, done, false
 	go func() {
 		defer close(done)
-		err := cmd.Wait()
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		if !p.ending {
-			p.died = append(p.died, fmt.Sprintf("%s ended by itself: %v; the end of its log: %s", p.name, err, endOfLog(p.log)))
+		defer func() { _ = log.Close() }()
+		for p.again(cmd.Wait(), log) {
+			p.mu.Lock()
+			cmd = p.cmd
+			p.mu.Unlock()
 		}
 	}()
 	return nil
+}
+
+// launch starts the program, whose log has its size first.
+func (p *process) launch(log *os.File) (*exec.Cmd, error) {
+	info, err := log.Stat()
+	if err != nil {
+		return nil, err
+	}
+	p.from = info.Size()
+	cmd := binaries.Command("compute-agent", p.args...)
+	cmd.Stdout, cmd.Stderr = log, log
+	return cmd, cmd.Start()
+}
+
+// restartAfter is after what time one that could not start is started again.
+const restartAfter = 500 * time.Millisecond
+
+// again starts it once more if it ended by itself before it served; otherwise how it ended is
+// remembered, unless the test has ended it.
+func (p *process) again(how error, log *os.File) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var status *exec.ExitError
+	text, err := os.ReadFile(p.log)
+	switch {
+	case p.ending:
+		return false
+	case p.serves == "" || !errors.As(how, &status) || status.ExitCode() != 1 || err != nil || bytes.Contains(text[p.from:], []byte(p.serves)):
+		p.died = append(p.died, fmt.Sprintf("%s ended by itself: %v; the end of its log: %s", p.name, how, endOfLog(p.log)))
+		return false
+	}
+	p.mu.Unlock()
+	<-time.After(restartAfter)
+	p.mu.Lock()
+	if p.ending {
+		return false
+	}
+	if p.cmd, err = p.launch(log); err != nil {
+		p.died = append(p.died, fmt.Sprintf("%s cannot be started: %v", p.name, err))
+	}
+	return err == nil
 }
 
 // end ends it with a signal, and returns when it has ended. One that is stopped gets no signal but

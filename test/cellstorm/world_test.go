@@ -9,7 +9,9 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -25,6 +27,7 @@ import (
 type world struct {
 	dir              string
 	database         string // the DSN of the API database
+	servers          *servers
 	placement        *process
 	placementAddress string
 	apis             []*api
@@ -35,18 +38,19 @@ type world struct {
 
 // cell is one, and the client by which it is looked at.
 type cell struct {
-	*process
-	uuid   string
-	url    string
-	client *cellclient.Client
+	*process  // the first
+	processes []*process
+	uuid      string
+	url       string
+	client    *cellclient.Client
 }
 
 // plan says what a world is made of.
 type plan struct {
 	kinds []kind // of the hosts: that of cell1, of cell2, …
 	apis  int    // processes of the compute API
-	// database is the DSN of the API database; "": a file, for one process.
-	database string
+	// servers have the API database and those of some cells; nil: each is a file, for one process.
+	servers *servers
 	// reclaim is how long a deleted server can be restored; 0: it cannot.
 	reclaim time.Duration
 	// downTime is after which silence a host is down.
@@ -65,12 +69,13 @@ func newWorld(t *testing.T, p plan) *world {
 	check(t, binaries.Build())
 	dir, err := os.MkdirTemp("", "w") // short: it holds sockets
 	check(t, err)
-	w := &world{dir: dir, database: p.database, placementAddress: testproc.FreeAddress(t)}
-	if w.database == "" {
-		w.database = "sqlite://" + w.path("compute_api.db")
+	w := &world{dir: dir, servers: p.servers, placementAddress: testproc.FreeAddress(t)}
+	w.database = "sqlite://" + w.path("compute_api.db")
+	if w.servers != nil && !w.servers.apiInFile {
+		w.database = w.servers.database(t, "api")
 	}
 	t.Cleanup(func() { w.close(t) })
-	w.placement = w.run(t, "placement", "placement", "serve", "--listen", w.placementAddress, "--state-dir", w.path("placement"), "--runtime-dir", w.path("placement.run"))
+	w.placement = w.run(t, "placement", "", "placement", "serve", "--listen", w.placementAddress, "--state-dir", w.path("placement"), "--runtime-dir", w.path("placement.run"))
 	for i := range len(p.kinds) + 1 {
 		w.addCell(t, fmt.Sprintf("cell%d", i), p)
 	}
@@ -100,10 +105,14 @@ func newWorld(t *testing.T, p plan) *world {
 
 func (w *world) path(name string) string { return filepath.Join(w.dir, name) }
 
-// run starts a process that ends with the world.
-func (w *world) run(t *testing.T, name string, args ...string) *process {
+// run starts a process that ends with the world. serves is what it logs when it serves, if its
+// database is on servers.
+func (w *world) run(t *testing.T, name, serves string, args ...string) *process {
 	t.Helper()
 	p := &process{name: name, args: args, log: w.path(name + ".log")}
+	if w.servers != nil {
+		p.serves = serves
+	}
 	check(t, p.start())
 	w.processes = append(w.processes, p)
 	return p
@@ -118,33 +127,60 @@ func (w *world) configure(t *testing.T, name string, text string) string {
 	return file
 }
 
+// addCell starts a cell: one process with a file, or on database servers as many as these say.
 func (w *world) addCell(t *testing.T, name string, p plan) {
 	t.Helper()
-	c := &cell{url: "unix://" + w.path(name+".sock")}
-	config := w.configure(t, name, fmt.Sprintf("[cell]\nlisten = %q\nreport_interval = \"1s\"\nservice_down_time = %q\n", c.url, p.downTime))
+	processes, database := 1, ""
+	if w.servers != nil && w.servers.processes(name) > 0 {
+		processes = w.servers.processes(name)
+		database = fmt.Sprintf("database = %q\n", w.reached(t, w.servers.database(t, name)))
+	}
+	var urls []string
+	c := &cell{}
+	for i := range processes {
+		named := name
+		if i > 0 {
+			named = fmt.Sprintf("%s-%d", name, i+1)
+		}
+		urls = append(urls, "unix://"+w.path(named+".sock"))
+		config := w.configure(t, named, fmt.Sprintf("[cell]\nlisten = %q\n%sreport_interval = \"1s\"\nservice_down_time = %q\n", urls[i], database, p.downTime))
+		one := w.run(t, named, cellServes, "cells", "serve", "--name", name, "--config", config)
+		c.processes = append(c.processes, one)
+	}
+	c.process, c.url = c.processes[0], strings.Join(urls, ",")
 	var err error
 	c.client, err = cellclient.New(cellclient.Config{URL: c.url})
 	check(t, err)
-	c.process = w.run(t, name, "cells", "serve", "--name", name, "--config", config)
 	w.cells = append(w.cells, c)
 }
 
-// withoutPassword is the DSN for a configuration: its password is in a file.
-func (w *world) withoutPassword(t *testing.T) string {
+// What processes log when they serve.
+const (
+	cellServes = "The cell is serving."
+	apiServes  = "The compute API is serving."
+)
+
+// reached is the DSN of a database for the configuration of a process: its password is in a file,
+// and the way goes through what the test disturbs.
+func (w *world) reached(t *testing.T, dsn string) string {
 	t.Helper()
-	u, err := url.Parse(w.database)
-	check(t, err)
-	password, has := u.User.Password()
-	if !has {
-		return w.database
+	if w.servers == nil || strings.HasPrefix(dsn, "sqlite://") {
+		return dsn
 	}
-	check(t, os.WriteFile(w.path("password"), []byte(password), 0o600))
-	u.User = url.User(u.User.Username())
-	options := u.Query()
-	options.Set("password_file", w.path("password"))
-	u.RawQuery = options.Encode()
-	return u.String()
+	parts := dsnParts.FindStringSubmatch(w.servers.through(t, dsn)) // url.Parse takes no list of hosts
+	if parts == nil {
+		t.Fatal("a DSN has no password")
+	}
+	file, option := w.path(path.Base(parts[4])+".password"), "?"
+	check(t, os.WriteFile(file, []byte(parts[3]), 0o600))
+	if parts[5] != "" {
+		option = "&"
+	}
+	return parts[1] + parts[2] + "@" + parts[4] + parts[5] + option + "password_file=" + url.QueryEscape(file)
 }
+
+// dsnParts are the scheme, the user, the password, hosts and database, and the options of a DSN.
+var dsnParts = regexp.MustCompile(`^(\w+://)([^:@]+):([^@]+)@([^?]+)(.*)$`)
 
 func (w *world) addAPI(t *testing.T, name string, p plan) {
 	t.Helper()
@@ -168,10 +204,12 @@ ram = -1
 url = %q
 timeout = %q
 connect_timeout = "1s"
-`, a.address, w.withoutPassword(t), cellTimeout, reclaim, "http://"+w.placementAddress, placementTimeout))
+`, a.address, w.reached(t, w.database), cellTimeout, reclaim, "http://"+w.placementAddress, placementTimeout))
 	if len(w.apis) == 0 {
 		for i, c := range w.cells {
-			c.await(t, "The cell is serving")
+			for _, one := range c.processes {
+				one.await(t, cellServes)
+			}
 			named := []string{"--name", c.name}
 			if i == 0 {
 				named = []string{"--cell0"}
@@ -179,8 +217,8 @@ connect_timeout = "1s"
 			command(t, slices.Concat([]string{"cells", "manage", "create", "--url", c.url, "--config", config}, named)...)
 		}
 	}
-	a.process = w.run(t, name, "cells", "api", "--config", config)
-	a.await(t, "The compute API is serving.")
+	a.process = w.run(t, name, apiServes, "cells", "api", "--config", config)
+	a.await(t, apiServes)
 	w.apis = append(w.apis, a)
 }
 

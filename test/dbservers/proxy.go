@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/url"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/compute-agent/compute-agent/test/testproc"
@@ -43,6 +44,7 @@ type Proxy struct {
 	server   string
 	listener net.Listener
 	running  sync.WaitGroup
+	asked    atomic.Int64
 	ended    chan struct{}
 
 	mu      sync.Mutex
@@ -88,6 +90,30 @@ func (p *Proxy) Once(fault Fault, between func()) {
 		done = true
 		return fault
 	})
+}
+
+// Asked returns how often clients asked the server and waited for its answer, so far.
+func (p *Proxy) Asked() int64 { return p.asked.Load() }
+
+// Cut closes all connections, as a switch or a load balancer does that restarts.
+func (p *Proxy) Cut() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for c := range p.conns {
+		_ = c.Close() // its goroutines end
+	}
+}
+
+// Through returns the DSN of a database on the same server, by way of the proxy.
+func (p *Proxy) Through(t testing.TB, dsn string) string {
+	t.Helper()
+	u, err := url.Parse(dsn)
+	testproc.Check(t, err)
+	if u.Host != p.server {
+		t.Fatalf("a database is at %s, and the proxy is of %s", u.Host, p.server)
+	}
+	u.Host = p.listener.Addr().String()
+	return u.String()
 }
 
 // Close closes all connections and refuses new ones.
@@ -203,6 +229,7 @@ func (p *Proxy) serve(client, server net.Conn) {
 		if err != nil {
 			return
 		}
+		p.asked.Add(1)
 		if isCommit(buffer[:n]) {
 			do, meanwhile := p.decide()
 			mu.Lock()
