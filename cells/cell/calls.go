@@ -47,7 +47,7 @@ func (c *Cell) getCell(x *exchange) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return cellwire.CellInfo{Name: info.Name, Epoch: info.Epoch, Revision: info.Revision, Version: c.config.Version, Now: c.moment().Now}, nil
+	return cellwire.CellInfo{Name: info.Name, Epoch: info.Epoch, Revision: info.Revision, Term: info.Term, Version: c.config.Version, Now: c.moment().Now}, nil
 }
 
 func (c *Cell) queryServers(x *exchange) (any, error) {

@@ -10,6 +10,7 @@ import (
 	"mime"
 	"net/http"
 	"net/url"
+	"strconv"
 
 	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
@@ -43,8 +44,26 @@ type exchange struct {
 	cell *Cell
 }
 
-// ctx ends when the client goes away.
+// ctx ends when the client goes away. It has the term of the request.
 func (x *exchange) ctx() context.Context { return x.R.Context() }
+
+// readTerm puts the term of the request into its context.
+func (x *exchange) readTerm() error {
+	term := int64(0)
+	if text := x.R.Header.Get(cellwire.HeaderTerm); text != "" {
+		var err error
+		if term, err = strconv.ParseInt(text, 10, 64); err != nil || term < 1 || term > maxTerm {
+			return badRequest("The header %s is %.64q, not a whole number from 1 to %d.", cellwire.HeaderTerm, text, int64(maxTerm))
+		}
+	}
+	if cellwire.TermOf(x.ctx()) != term { // a client in the same process may have left its own there
+		x.R = x.R.WithContext(cellwire.WithTerm(x.ctx(), term))
+	}
+	return nil
+}
+
+// maxTerm bounds terms: there is always a higher one.
+const maxTerm = 1 << 60
 
 // ServeHTTP answers a request.
 func (c *Cell) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -70,6 +89,11 @@ func (x *exchange) Handle() error {
 	}
 	if err := x.cell.meant(x.R); err != nil {
 		return err
+	}
+	if found.Route.need == computeAPIOnly {
+		if err := x.readTerm(); err != nil {
+			return err
+		}
 	}
 	if err := x.cell.Check(x.ctx()); err != nil {
 		return err

@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -151,6 +152,9 @@ func (c *Client) request(ctx context.Context, p *place, method, path string, bod
 	req.Header.Set("User-Agent", "compute-agent")
 	if c.cell != "" {
 		req.Header.Set(cellwire.HeaderCell, c.cell)
+	}
+	if term := cellwire.TermOf(ctx); term > 0 {
+		req.Header.Set(cellwire.HeaderTerm, strconv.FormatInt(term, 10))
 	}
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")

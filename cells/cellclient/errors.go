@@ -76,6 +76,10 @@ func AsFailure(err error) error {
 // because another has its uuid.
 func IsConflict(err error) bool { return hasCode(err, cellwire.CodeConflict, cellwire.CodeExists) }
 
+// IsOutdated reports whether the cell refused because it has seen a later term than that of the
+// request's context ([cellwire.WithTerm]).
+func IsOutdated(err error) bool { return hasCode(err, cellwire.CodeOutdated) }
+
 // IsCertificate reports whether the two sides do not accept each other's certificates, or agree on
 // TLS at all: trying again does not help.
 func IsCertificate(err error) bool {

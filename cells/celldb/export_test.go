@@ -4,7 +4,6 @@ package celldb
 
 import (
 	"context"
-	"database/sql"
 	"slices"
 	"strings"
 )
@@ -24,7 +23,7 @@ func (s *DB) LookAgain() { s.whole.at.Store(0) }
 
 // Fill writes rows as they are, many at a time.
 func (s *DB) Fill(ctx context.Context, records []*Record) error {
-	return s.write(ctx, "filling", func(tx *sql.Tx) error {
+	return s.write(ctx, "filling", func(tx *writing) error {
 		row := insertRecord[strings.LastIndex(insertRecord, "("):]
 		for part := range slices.Chunk(records, 700/len(recordColumns)) {
 			var args []any

@@ -110,7 +110,7 @@ func usage(ctx context.Context, db sqldb.Querier, projectID string) (u cellwire.
 
 // Mapped notes that nodes are in the API database.
 func (s *DB) Mapped(ctx context.Context, uuids []string) error {
-	return s.write(ctx, "noting mapped nodes in", func(tx *sql.Tx) error {
+	return s.write(ctx, "noting mapped nodes in", func(tx *writing) error {
 		for part := range slices.Chunk(uuids, maxListed) {
 			parameters, args := listed(part)
 			if _, err := tx.ExecContext(ctx, "UPDATE compute_nodes SET mapped = 1 WHERE uuid IN "+parameters, args...); err != nil {
@@ -126,7 +126,7 @@ const maxReason = 255
 
 // PatchService changes a service. The reason goes when it is enabled.
 func (s *DB) PatchService(ctx context.Context, id string, p cellwire.ServicePatch, m Moment) (service cellwire.Service, err error) {
-	err = s.write(ctx, "changing a service in", func(tx *sql.Tx) error {
+	err = s.write(ctx, "changing a service in", func(tx *writing) error {
 		before, _, err := scanService(tx.QueryRowContext(ctx, selectServices+"WHERE s.uuid = ?", id), m)
 		if errors.Is(err, sql.ErrNoRows) {
 			return NotFound("service", id)
@@ -156,7 +156,7 @@ func (s *DB) PatchService(ctx context.Context, id string, p cellwire.ServicePatc
 		if service = before; after.Disabled == before.Disabled && after.DisabledReason == before.DisabledReason && after.ForcedDown == before.ForcedDown {
 			return nil
 		}
-		revision, err := raise(ctx, tx)
+		revision, err := tx.raise(ctx)
 		if err != nil {
 			return err
 		}
@@ -173,7 +173,7 @@ func (s *DB) PatchService(ctx context.Context, id string, p cellwire.ServicePatc
 // DeleteService forgets a host and its nodes. Guests that were to be removed from it are so if it
 // ever comes back.
 func (s *DB) DeleteService(ctx context.Context, id string, m Moment) (service cellwire.Service, err error) {
-	err = s.write(ctx, "deleting a service from", func(tx *sql.Tx) (err error) {
+	err = s.write(ctx, "deleting a service from", func(tx *writing) (err error) {
 		if service, _, err = scanService(tx.QueryRowContext(ctx, selectServices+"WHERE s.uuid = ?", id), m); errors.Is(err, sql.ErrNoRows) {
 			return NotFound("service", id)
 		}
@@ -205,7 +205,7 @@ func (s *DB) DeleteService(ctx context.Context, id string, m Moment) (service ce
 				return err
 			}
 		}
-		_, err = raise(ctx, tx)
+		_, err = tx.raise(ctx)
 		return err
 	})
 	return service, err
@@ -231,7 +231,7 @@ func (s *DB) Report(ctx context.Context, host string, r cellwire.HostReport, m M
 		service.LastSeenUp, service.UpdatedAt, service.Up = optional(m.Now.UnixMicro()), optional(m.Now.UnixMicro()), !service.ForcedDown
 		return service, nil, nil
 	}
-	err = s.write(ctx, op, func(tx *sql.Tx) (err error) {
+	err = s.write(ctx, op, func(tx *writing) (err error) {
 		if refused, err = register(ctx, tx, host, r, m); err != nil {
 			return err
 		}
@@ -265,9 +265,9 @@ func (s *DB) knows(ctx context.Context, host string, r cellwire.HostReport, m Mo
 
 // register writes down a service, new or not, and its nodes. Refused are nodes that another host
 // has.
-func register(ctx context.Context, tx *sql.Tx, host string, r cellwire.HostReport, m Moment) (refused []string, err error) {
+func register(ctx context.Context, tx *writing, host string, r cellwire.HostReport, m Moment) (refused []string, err error) {
 	now := m.Now.UnixMicro()
-	revision, err := raise(ctx, tx)
+	revision, err := tx.raise(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -275,7 +275,7 @@ func register(ctx context.Context, tx *sql.Tx, host string, r cellwire.HostRepor
 	if r.Stopping {
 		query, args = "UPDATE services SET version = ?, stopped = ?, updated_at = ? WHERE host = ?", []any{r.Version, r.Stopping, now, host}
 	}
-	there, err := sqldb.Exec(ctx, tx, query, args...)
+	there, err := sqldb.Exec(ctx, tx.Tx, query, args...)
 	if err == nil && there == 0 {
 		_, err = tx.ExecContext(ctx, "INSERT INTO services (uuid, host, version, stopped, last_seen_up, created_at, updated_at, revision) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
 			uuid.NewString(), host, r.Version, r.Stopping, now, now, now, revision)
@@ -303,7 +303,7 @@ func register(ctx context.Context, tx *sql.Tx, host string, r cellwire.HostRepor
 
 // takeNode writes down that a host has a node, unless another one has it. A node that another host
 // reported and does not report any more is this host's now, and has to be mapped again.
-func takeNode(ctx context.Context, tx *sql.Tx, host string, n cellwire.ReportedNode, now int64) (taken bool, err error) {
+func takeNode(ctx context.Context, tx *writing, host string, n cellwire.ReportedNode, now int64) (taken bool, err error) {
 	var present bool
 	owner, found, err := sqldb.One(ctx, tx, func(row sqldb.Row) (owner string, err error) {
 		err = row.Scan(&owner, &present)
@@ -369,24 +369,42 @@ func (s *DB) Work(ctx context.Context, host string, after int64, epoch string, m
 
 // Apply takes what a host reports.
 func (s *DB) Apply(ctx context.Context, host string, reports []cellwire.Report, m Moment) ([]string, error) {
+	var uuids []string
+	seen := map[string]bool{}
+	for _, report := range reports {
+		if storable(report.UUID) && !seen[report.UUID] {
+			uuids = append(uuids, report.UUID)
+		}
+		seen[report.UUID] = true
+	}
 	refused := make([]string, len(reports))
-	err := s.write(ctx, "noting reports in", func(tx *sql.Tx) error {
+	err := s.write(ctx, "noting reports in", func(tx *writing) error {
+		rows, err := records(ctx, tx, uuids)
+		if err != nil {
+			return err
+		}
+		changed := map[string]bool{}
 		for i, report := range reports {
-			var r *stored
-			if storable(report.UUID) {
-				var err error
-				if r, err = record(ctx, tx, report.UUID); err != nil {
-					return err
-				}
-			}
+			refused[i] = ""
+			r := rows[report.UUID]
 			if r == nil || r.Server.Host != host || r.Server.Hidden || host == "" {
 				refused[i] = fmt.Sprintf("there is no server %.64q on this host", report.UUID)
 				continue
 			}
-			if err := change(ctx, tx, r, m.Now, func() (changed bool, err error) {
+			one, err := change(ctx, tx, r, m.Now, func() (changed bool, err error) {
 				changed, refused[i] = r.Apply(report, m.Now)
 				return changed, nil
-			}); err != nil {
+			})
+			if err != nil {
+				return err
+			}
+			changed[report.UUID] = changed[report.UUID] || one
+		}
+		for _, uuid := range uuids {
+			if !changed[uuid] {
+				continue
+			}
+			if err := update(ctx, tx, rows[uuid]); err != nil {
 				return err
 			}
 		}

@@ -191,3 +191,25 @@ func record(ctx context.Context, db sqldb.Querier, uuid string) (*stored, error)
 	}
 	return r, err
 }
+
+// records are the rows that are there of some, by their uuid.
+func records(ctx context.Context, db sqldb.Querier, uuids []string) (map[string]*stored, error) {
+	out := make(map[string]*stored, len(uuids))
+	for part := range slices.Chunk(uuids, maxListed) {
+		parameters, args := listed(part)
+		reader := newRecordReader()
+		err := sqldb.Each(ctx, db, fmt.Sprintf(selectRecords, "")+"WHERE i.uuid IN "+parameters, args, func(row sqldb.Row) error {
+			r, err := reader.read(row)
+			if err != nil {
+				return err
+			}
+			one := *r
+			out[one.Server.UUID] = &one
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}

@@ -14,8 +14,74 @@ import (
 )
 
 // write runs f in a transaction that is on the disk when it returns nil.
-func (s *DB) write(ctx context.Context, op string, f func(*sql.Tx) error) error {
-	return s.transaction(ctx, s.kit.Writer, op, f)
+func (s *DB) write(ctx context.Context, op string, f func(*writing) error) error {
+	return s.transaction(ctx, s.kit.Writer, op, func(tx *sql.Tx) error {
+		w := &writing{Tx: tx}
+		if err := w.fence(ctx); err != nil {
+			return err
+		}
+		if err := f(w); err != nil {
+			return err
+		}
+		return w.keep(ctx)
+	})
+}
+
+// writing is the transaction of a change. It has no other writer beside it, so that the row of the
+// cell is read once and written once, however much is changed: on servers each statement is a round
+// trip.
+type writing struct {
+	*sql.Tx
+	read     bool
+	was, now marks
+}
+
+// marks are what a change raises in the row of the cell.
+type marks struct{ revision, term int64 }
+
+func (w *writing) look(ctx context.Context) error {
+	if w.read {
+		return nil
+	}
+	err := w.QueryRowContext(ctx, "SELECT revision, term FROM cell").Scan(&w.was.revision, &w.was.term)
+	w.read, w.now = err == nil, w.was
+	return err
+}
+
+// fence refuses (outdated) a change of a compute API after which another one has made changes, and
+// keeps the term of one that is later.
+func (w *writing) fence(ctx context.Context) error {
+	term := cellwire.TermOf(ctx)
+	if term == 0 {
+		return nil
+	}
+	if err := w.look(ctx); err != nil {
+		return err
+	}
+	if w.was.term > term {
+		return &cellwire.Error{Status: 409, Code: cellwire.CodeOutdated, Message: fmt.Sprintf(
+			"another compute API has taken over: it has made changes here in term %d, and the request is of term %d", w.was.term, term)}
+	}
+	w.now.term = term
+	return nil
+}
+
+// raise raises the cell's revision.
+func (w *writing) raise(ctx context.Context) (revision int64, err error) {
+	if err := w.look(ctx); err != nil {
+		return 0, err
+	}
+	w.now.revision++
+	return w.now.revision, nil
+}
+
+// keep writes what was raised.
+func (w *writing) keep(ctx context.Context) error {
+	if w.now == w.was {
+		return nil
+	}
+	_, err := w.ExecContext(ctx, "UPDATE cell SET revision = ?, term = ?", w.now.revision, w.now.term)
+	return err
 }
 
 func (s *DB) transaction(ctx context.Context, db *sql.DB, op string, f func(*sql.Tx) error) error {
@@ -33,30 +99,26 @@ func (s *DB) read(ctx context.Context, op string, f func(sqldb.Querier) error) e
 	return s.kit.Read(ctx, op, func(tx *sql.Tx) error { return f(tx) })
 }
 
-// raise raises the cell's revision.
-func raise(ctx context.Context, tx *sql.Tx) (revision int64, err error) {
-	if _, err := tx.ExecContext(ctx, "UPDATE cell SET revision = revision + 1"); err != nil {
-		return 0, err
-	}
-	err = tx.QueryRowContext(ctx, "SELECT revision FROM cell").Scan(&revision)
-	return revision, err
-}
-
-// change runs a transition of a row that is there, and writes what it changed with a new revision.
-func change(ctx context.Context, tx *sql.Tx, r *stored, now time.Time, transition func() (bool, error)) error {
+// change runs a transition of a row that is there, and gives it a new revision if that changed
+// anything. The row is still to be written.
+func change(ctx context.Context, tx *writing, r *stored, now time.Time, transition func() (bool, error)) (changed bool, err error) {
 	want := r.Want()
-	changed, err := transition()
-	if err != nil || !changed {
-		return err
+	if changed, err = transition(); err != nil || !changed {
+		return false, err
 	}
-	if r.Server.Revision, err = raise(ctx, tx); err != nil {
-		return err
+	if r.Server.Revision, err = tx.raise(ctx); err != nil {
+		return false, err
 	}
 	if r.Want() != want {
 		r.WantRevision = r.Server.Revision
 	}
 	at := Kept(now)
 	r.Server.UpdatedAt = &at
+	return true, nil
+}
+
+// update writes a row that is there.
+func update(ctx context.Context, tx *writing, r *stored) error {
 	values, err := recordValues(&r.Record)
 	if err != nil {
 		return err
@@ -68,14 +130,18 @@ func change(ctx context.Context, tx *sql.Tx, r *stored, now time.Time, transitio
 // changeOne runs a transition of the server with the uuid in a transaction; a refusal (not found)
 // without one.
 func (s *DB) changeOne(ctx context.Context, op, uuid string, now time.Time, transition func(*stored) (bool, error)) (r *stored, err error) {
-	err = s.write(ctx, op+" in", func(tx *sql.Tx) error {
+	err = s.write(ctx, op+" in", func(tx *writing) error {
 		if r, err = record(ctx, tx, uuid); err != nil {
 			return err
 		}
 		if r == nil {
 			return NotFound("server", uuid)
 		}
-		return change(ctx, tx, r, now, func() (bool, error) { return transition(r) })
+		changed, err := change(ctx, tx, r, now, func() (bool, error) { return transition(r) })
+		if err != nil || !changed {
+			return err
+		}
+		return update(ctx, tx, r)
 	})
 	return r, err
 }
@@ -83,7 +149,7 @@ func (s *DB) changeOne(ctx context.Context, op, uuid string, now time.Time, tran
 // Info is whose database it is.
 func (s *DB) Info(ctx context.Context) (Info, error) {
 	info := s.info
-	err := s.checks.QueryRowContext(ctx, "SELECT revision FROM cell").Scan(&info.Revision)
+	err := s.checks.QueryRowContext(ctx, "SELECT revision, term FROM cell").Scan(&info.Revision, &info.Term)
 	return info, s.kit.Explain(ctx, "reading", err)
 }
 
@@ -109,7 +175,7 @@ func (s *DB) Insert(ctx context.Context, server cellwire.Server, m Moment) (cell
 		return cellwire.Server{}, err
 	}
 	var answer *stored
-	err = s.write(ctx, "inserting a server in", func(tx *sql.Tx) error {
+	err = s.write(ctx, "inserting a server in", func(tx *writing) error {
 		there, err := record(ctx, tx, server.UUID)
 		if err != nil {
 			return err
@@ -117,7 +183,7 @@ func (s *DB) Insert(ctx context.Context, server cellwire.Server, m Moment) (cell
 		if answer = there; there != nil {
 			return there.Again(inserted)
 		}
-		if inserted.Server.Revision, err = raise(ctx, tx); err != nil {
+		if inserted.Server.Revision, err = tx.raise(ctx); err != nil {
 			return err
 		}
 		inserted.WantRevision = inserted.Server.Revision
@@ -148,7 +214,7 @@ func (s *DB) Release(ctx context.Context, uuid string, m Moment) (cellwire.Serve
 
 // Discard erases a hidden row.
 func (s *DB) Discard(ctx context.Context, uuid string) error {
-	return s.write(ctx, "discarding a server in", func(tx *sql.Tx) error {
+	return s.write(ctx, "discarding a server in", func(tx *writing) error {
 		r, err := record(ctx, tx, uuid)
 		if err != nil || r == nil {
 			return err
@@ -198,7 +264,7 @@ func (s *DB) Restore(ctx context.Context, uuid string, m Moment) (cellwire.Serve
 // Freed notes that allocations are gone. It is nothing that an owner or a host sees, and so not a
 // change of the server.
 func (s *DB) Freed(ctx context.Context, uuid string) error {
-	return s.write(ctx, "noting removed allocations in", func(tx *sql.Tx) error {
+	return s.write(ctx, "noting removed allocations in", func(tx *writing) error {
 		r, err := record(ctx, tx, uuid)
 		switch {
 		case err != nil:

@@ -45,6 +45,8 @@ type Info struct {
 	Epoch string
 	// Revision is that of the last change; at least 1.
 	Revision int64
+	// Term is the highest of a change that came with one; 0: none did.
+	Term int64
 }
 
 // MaxUnfinished is how many servers of each kind an answer of Unfinished has at most, oldest first.
@@ -54,6 +56,9 @@ const MaxUnfinished = 10000
 // *cellwire.Error; other errors wrap those above, or that of the context. A method that returns an
 // error has written nothing; only when the disk failed in the middle of a commit it may have, which
 // is why all of them can be repeated.
+//
+// A change whose context has a term ([cellwire.WithTerm]) lower than that of a change before is
+// refused (outdated).
 //
 // Servers in answers carry HostUp, HostDisabled and HostForcedDown as of the moment.
 type Store interface {

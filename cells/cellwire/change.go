@@ -63,9 +63,11 @@ type CellInfo struct {
 	Epoch string `json:"epoch"`
 	// Revision is that of the last change. It is in the database and never goes back, whatever
 	// becomes of the process: within an epoch, a lower one than before is that of an older copy.
-	Revision int64     `json:"revision,omitempty"`
-	Version  string    `json:"version"`
-	Now      time.Time `json:"now"`
+	Revision int64 `json:"revision,omitempty"`
+	// Term is the highest in a HeaderTerm; 0 in answers of older cells.
+	Term    int64     `json:"term,omitempty"`
+	Version string    `json:"version"`
+	Now     time.Time `json:"now"`
 }
 
 // HeaderCell is the header of a request with the name of the cell that it is for, escaped as a part

@@ -36,5 +36,8 @@
 // A request may name its cell in [HeaderCell]. A cell of another name, reached under a wrong
 // address, then rejects it instead of answering about servers that it does not have.
 //
+// Of several compute APIs one at a time builds servers. It sends its term in [HeaderTerm], so that
+// a cell refuses what one that was replaced sent before, or sends after it was stopped for a while.
+//
 // Errors are an [Error] in JSON with the status; a client treats any other answer as a broken cell.
 package cellwire

@@ -29,6 +29,7 @@ const (
 	CodeNoCall       Code = "no_call"      // 404: the cell has no such call, as it is of another version
 	CodeConflict     Code = "conflict"     // 409: the state of the server does not allow it
 	CodeExists       Code = "exists"       // 409: another server has this uuid
+	CodeOutdated     Code = "outdated"     // 409: HeaderTerm is lower than one that the cell has seen
 	CodeInUse        Code = "in_use"       // 409: servers need it
 	CodeTooLarge     Code = "too_large"    // 413
 	CodeAnotherCell  Code = "another_cell" // 421: HeaderCell names another cell

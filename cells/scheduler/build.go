@@ -10,7 +10,6 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
-	"github.com/compute-agent/compute-agent/cells/gather"
 
 	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/plugins"
@@ -253,14 +252,14 @@ func (b *build) allocate(ctx context.Context, t target) (bool, error) {
 // a row that nothing was decided about stays hidden, and the reconciler removes it.
 func (b *build) insert(ctx context.Context, cell apidb.Cell, row cellwire.Server) (bool, error) {
 	put := func(ctx context.Context, c *cellclient.Client) (cellwire.Server, error) { return c.Insert(ctx, row) }
-	_, err := gather.One(ctx, b.s.o.Gatherer, cell, put)
+	_, err := change(ctx, b.s, cell, put)
 	if cellclient.IsConflict(err) {
 		// The hidden row of an attempt before, with another host perhaps.
 		if err := b.s.confirm(ctx); err != nil {
 			return false, err
 		}
 		if err = b.discard(ctx, cell); err == nil {
-			_, err = gather.One(ctx, b.s.o.Gatherer, cell, put)
+			_, err = change(ctx, b.s, cell, put)
 		}
 	}
 	switch {
@@ -269,13 +268,16 @@ func (b *build) insert(ctx context.Context, cell apidb.Cell, row cellwire.Server
 	case ctx.Err() != nil:
 		return false, ctx.Err()
 	}
+	if lost := b.s.replaced(ctx, err); lost != nil {
+		return false, lost
+	}
 	b.failed[cell.UUID] = true
 	b.s.o.Logger.Warn().Err(err).Str("server", row.UUID).Str("cell", cell.Name).Msg("A cell did not accept a server. Trying other cells.")
 	return false, nil
 }
 
 func (b *build) discard(ctx context.Context, cell apidb.Cell) error {
-	_, err := gather.One(ctx, b.s.o.Gatherer, cell, func(ctx context.Context, c *cellclient.Client) (struct{}, error) {
+	_, err := change(ctx, b.s, cell, func(ctx context.Context, c *cellclient.Client) (struct{}, error) {
 		return struct{}{}, c.Discard(ctx, b.spec.UUID)
 	})
 	return err
@@ -373,10 +375,10 @@ func (s *Scheduler) finish(ctx context.Context, uuid string, cell apidb.Cell, fr
 		return fmt.Errorf("server %s is in a cell that is not mapped", uuid)
 	}
 	release := func(ctx context.Context, c *cellclient.Client) (cellwire.Server, error) { return c.Release(ctx, uuid) }
-	_, err := gather.One(ctx, s.o.Gatherer, cell, release)
+	_, err := change(ctx, s, cell, release)
 	if cellclient.IsNotFound(err) && lost != nil {
 		if err = lost(ctx); err == nil {
-			_, err = gather.One(ctx, s.o.Gatherer, cell, release)
+			_, err = change(ctx, s, cell, release)
 		}
 	}
 	if err != nil {

@@ -56,9 +56,15 @@ func (s *Scheduler) deleteIn(ctx context.Context, m apidb.Mapping, kind cellwire
 	if err != nil && !errors.Is(err, apidb.ErrNotFound) {
 		return err
 	}
-	answer, err := gather.One(ctx, s.o.Gatherer, cell, func(ctx context.Context, c *cellclient.Client) (cellwire.DeleteAnswer, error) {
+	remove := func(ctx context.Context, c *cellclient.Client) (cellwire.DeleteAnswer, error) {
 		return c.Delete(ctx, uuid, kind)
-	})
+	}
+	var answer cellwire.DeleteAnswer
+	if kind == cellwire.DeleteReclaim { // no client asked for it
+		answer, err = change(ctx, s, cell, remove)
+	} else {
+		answer, err = gather.One(ctx, s.o.Gatherer, cell, remove)
+	}
 	if cellclient.IsNotFound(err) {
 		return fmt.Errorf("server %s in cell %s: %w", uuid, cell.Name, apidb.ErrNotFound)
 	}

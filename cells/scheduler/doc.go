@@ -34,8 +34,10 @@
 // Create, Delete and Restore work in every process of an API database. Building, reconciling,
 // reclaiming and discovery are for the process that holds the lease. What it writes to the API
 // database checks the lease in the same transaction ([Options.Fenced]); before each request to a
-// cell or to Placement that depends on being the only one, it confirms the lease. So a process that
-// was stopped, and continues after another one took over, does not undo what that one did.
+// cell or to Placement that depends on being the only one, it confirms the lease, and changes in
+// cells carry its term, so that a cell refuses one that comes after a change of a later holder. So
+// a process that was stopped, and continues after another one took over, does not undo what that
+// one did.
 //
 // # Placement
 //

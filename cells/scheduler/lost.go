@@ -9,7 +9,6 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
-	"github.com/compute-agent/compute-agent/cells/gather"
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
@@ -37,7 +36,7 @@ func (s *Scheduler) lostRow(ctx context.Context, request apidb.BuildRequest, h *
 		}
 		row.VMState, row.TaskState, row.Fault = cellwire.VMBuilding, cellwire.TaskSpawning, nil
 	}
-	_, err = gather.One(ctx, s.o.Gatherer, cell, func(ctx context.Context, c *cellclient.Client) (cellwire.Server, error) { return c.Insert(ctx, row) })
+	_, err = change(ctx, s, cell, func(ctx context.Context, c *cellclient.Client) (cellwire.Server, error) { return c.Insert(ctx, row) })
 	if err != nil {
 		return fmt.Errorf("inserting server %s once more: %w", uuid, err)
 	}

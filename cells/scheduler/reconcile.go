@@ -169,7 +169,7 @@ func (s *Scheduler) finishHidden(ctx context.Context, cell apidb.Cell, uuid stri
 		return err
 	}
 	unknown := err != nil
-	_, err = gather.One(ctx, s.o.Gatherer, cell, func(ctx context.Context, c *cellclient.Client) (struct{}, error) {
+	_, err = change(ctx, s, cell, func(ctx context.Context, c *cellclient.Client) (struct{}, error) {
 		switch {
 		case m.CellUUID == cell.UUID:
 			_, err := c.Release(ctx, uuid)

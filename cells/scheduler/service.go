@@ -122,6 +122,11 @@ type Lease interface {
 	Run(ctx context.Context, f func(context.Context))
 	// Confirm returns an error unless this process holds the lease now.
 	Confirm(ctx context.Context) error
+	// Term grows with each process that gets the lease; 0: there is no other process. It is an
+	// error that this process does not hold it.
+	Term() (int64, error)
+	// Raise makes the term of this process higher than a number, unless it does not hold the lease.
+	Raise(ctx context.Context, above int64) error
 }
 
 // Kick says that there is something to schedule.

@@ -49,6 +49,7 @@ type Lease struct {
 
 	mu     sync.Mutex
 	token  string // "" while it is not held
+	term   int64  // of this process's holding; 0 without servers
 	holder string // who holds it, as this process knows
 }
 
@@ -82,12 +83,61 @@ func (l *Lease) Holder() string {
 	return l.holder
 }
 
-// know sets the token and the holder.
-func (l *Lease) know(token, holder string) (changed bool) {
+// Term is a number that is higher than that of each earlier holder of the lease: what is written to
+// elsewhere can refuse those by it. 0 for a file, which has no other process; ErrLeaseLost while
+// this process does not hold the lease, as far as it knows.
+func (l *Lease) Term() (int64, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.token == "" {
+		return 0, ErrLeaseLost
+	}
+	return l.term, nil
+}
+
+// maxTerm bounds terms, so that no database cannot count on.
+const maxTerm = 1 << 60
+
+// Raise makes the term higher than a number that was seen elsewhere, if this process holds the
+// lease: after an older copy of the database was restored, terms begin again below those that were
+// used before.
+func (l *Lease) Raise(ctx context.Context, above int64) error {
+	if !l.db.Dialect.Shared {
+		return nil
+	}
+	if above >= maxTerm {
+		return fmt.Errorf("a term of %d was seen, which no lease has had", above)
+	}
+	mine, term := l.held(), int64(0)
+	err := l.db.WriteOn(ctx, l.on, "raising the term of a lease in", func(tx *sql.Tx) error {
+		row, _, err := l.read(ctx, tx)
+		if err != nil {
+			return err
+		}
+		if mine == "" || row.token != mine {
+			return ErrLeaseLost
+		}
+		term = max(row.beat, above) + 1
+		_, err = Exec(ctx, tx, "UPDATE "+l.o.Table+" SET beat = ? WHERE name = ?", term, l.o.Name)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.token == mine {
+		l.term = max(l.term, term)
+	}
+	return nil
+}
+
+// know sets the token, the term and the holder.
+func (l *Lease) know(token string, term int64, holder string) (changed bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	changed = holder != l.holder
-	l.token, l.holder = token, holder
+	l.token, l.term, l.holder = token, term, holder
 	return changed
 }
 
@@ -102,21 +152,21 @@ func (l *Lease) held() string {
 // return soon then.
 func (l *Lease) Run(ctx context.Context, f func(ctx context.Context)) {
 	if !l.db.Dialect.Shared {
-		l.know("file", l.o.Holder)
-		defer l.know("", "")
+		l.know("file", 0, l.o.Holder)
+		defer l.know("", 0, "")
 		f(ctx)
 		return
 	}
 	for ctx.Err() == nil {
 		token := uuid.NewString()
-		before, err := l.acquire(ctx, token)
+		before, term, err := l.acquire(ctx, token)
 		if err != nil {
 			continue // the context has ended
 		}
-		l.know(token, l.o.Holder)
+		l.know(token, term, l.o.Holder)
 		l.o.Logger.Info().Str("lease", l.o.Name).Str("before", before).Msg("This process is the active one now.")
 		err = l.hold(ctx, token, f)
-		l.know("", "")
+		l.know("", 0, "")
 		if ctx.Err() == nil {
 			l.o.Logger.Warn().Err(err).Str("lease", l.o.Name).Msg("This process is not the active one any more. It stands by.")
 		}
@@ -138,7 +188,7 @@ func (l *Lease) read(ctx context.Context, q Querier) (leaseRow, bool, error) {
 }
 
 // acquire waits for the lease; the error is that of the context.
-func (l *Lease) acquire(ctx context.Context, token string) (before string, err error) {
+func (l *Lease) acquire(ctx context.Context, token string) (before string, term int64, err error) {
 	var last leaseRow
 	still, failed := 0, false
 	for {
@@ -150,30 +200,31 @@ func (l *Lease) acquire(ctx context.Context, token string) (before string, err e
 			}
 			still, failed = 0, true
 		case !found || row.token == "" || still >= l.o.Silent && row == last:
-			took, err := l.take(ctx, token, row, found)
-			if err == nil && took {
-				return row.holder, nil
+			term, err := l.take(ctx, token, row, found)
+			if err == nil && term != 0 {
+				return row.holder, term, nil
 			}
 			last, still = leaseRow{}, 0 // another process was first, or it is not known
 		case row == last:
 			still++
 		default:
-			if l.know("", row.holder) {
+			if l.know("", 0, row.holder) {
 				l.o.Logger.Info().Str("lease", l.o.Name).Str("active", row.holder).Msg("Another process is the active one. This one stands by.")
 			}
 			last, still, failed = row, 0, false
 		}
 		if err := wait(ctx, l.o.Beat); err != nil {
-			return "", err
+			return "", 0, err
 		}
 	}
 }
 
-// take takes the lease if it is as it was seen. That it has no other writer beside it keeps the
-// transactions of the earlier holder apart: they are before it, or see it.
-func (l *Lease) take(ctx context.Context, token string, seen leaseRow, found bool) (took bool, err error) {
+// take takes the lease if it is as it was seen, and returns its term; 0 if it is not. That it has
+// no other writer beside it keeps the transactions of the earlier holder apart: they are before it,
+// or see it.
+func (l *Lease) take(ctx context.Context, token string, seen leaseRow, found bool) (term int64, err error) {
 	err = l.db.WriteOn(ctx, l.on, "taking a lease in", func(tx *sql.Tx) error {
-		took = false
+		term = 0
 		if !found {
 			if _, err := Exec(ctx, tx, "INSERT INTO "+l.o.Table+" (name, token, beat, holder) VALUES (?, '', 0, '')"+l.db.Dialect.Upsert("name"), l.o.Name); err != nil {
 				return err
@@ -182,10 +233,12 @@ func (l *Lease) take(ctx context.Context, token string, seen leaseRow, found boo
 		}
 		n, err := Exec(ctx, tx, "UPDATE "+l.o.Table+" SET token = ?, beat = beat + 1, holder = ? WHERE name = ? AND token = ? AND beat = ?",
 			token, l.o.Holder, l.o.Name, seen.token, seen.beat)
-		took = n == 1
+		if n == 1 {
+			term = seen.beat + 1
+		}
 		return err
 	})
-	return took, err
+	return term, err
 }
 
 // hold runs f while the lease is held, and gives it up in the end. The error says why it was lost.

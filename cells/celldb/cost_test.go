@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package celldb_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	gocmp "github.com/google/go-cmp/cmp"
+
+	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/test/dbservers"
+	"github.com/compute-agent/compute-agent/test/testproc"
+)
+
+// TestRoundTrips: how often a cell waits for its database servers. Over a network that is what
+// calls cost; docs/scaling.md has what it means for a cell of 1,000 hosts.
+func TestRoundTrips(t *testing.T) { onServers(t, roundTrips) }
+
+func roundTrips(t *testing.T, address string) {
+	t.Helper()
+	proxy := dbservers.NewProxy(t, address)
+	s := opened(t, proxy.DSN)
+	report := cellwire.HostReport{Version: "1", Nodes: []cellwire.ReportedNode{{UUID: "90de0000-0000-4000-8000-000000000001", Name: "n1"}}}
+	boots := cellwire.WithTerm(ctx, 7)
+	n := 0
+	spawned := func(servers int) error {
+		var reports []cellwire.Report
+		for i := range servers {
+			reports = append(reports, cellwire.Report{UUID: sid(n - i), Kind: cellwire.ReportSpawned, PowerState: plugins.PowerRunning})
+		}
+		refused, err := s.Apply(ctx, "h1", reports, moment)
+		for _, why := range refused {
+			if why != "" {
+				err = fmt.Errorf("a report was refused: %s", why)
+			}
+		}
+		return err
+	}
+	inserted := func() error {
+		n++
+		_, err := s.Insert(boots, building(n), moment)
+		return err
+	}
+	released := func() error {
+		_, err := s.Release(boots, sid(n), moment)
+		return err
+	}
+	calls := []struct {
+		name   string
+		before func() // not counted
+		do     func() error
+	}{
+		{"check", nil, func() error { return s.Check(ctx) }},
+		{"heartbeat", nil, func() error { _, _, err := s.Report(ctx, "h1", report, moment); return err }},
+		{"work, nothing new", nil, func() error { _, _, err := s.Work(ctx, "h1", 1<<40, "", moment); return err }},
+		{"changes, none", nil, func() error {
+			info, err := s.Info(ctx)
+			testproc.Check(t, err)
+			_, _, err = s.Changes(ctx, info.Revision)
+			return err
+		}},
+		{"insert", nil, inserted},
+		{"release", nil, released},
+		{"report of one server", nil, func() error { return spawned(1) }},
+		{"report of 20 servers", func() {
+			for range 20 {
+				testproc.Check(t, inserted())
+				testproc.Check(t, released())
+			}
+		}, func() error { return spawned(20) }},
+		{"report of 20 servers, again", nil, func() error { return spawned(20) }},
+		{"delete", nil, func() error { _, err := s.Delete(ctx, sid(n), cellwire.DeleteNormal, moment); return err }},
+	}
+	// The first times connect, register the host, and prepare statements on each connection that a
+	// call happens to get: the least counts.
+	got := map[string]int64{}
+	for range 5 {
+		for _, c := range calls {
+			if c.before != nil {
+				c.before()
+			}
+			before := proxy.Asked()
+			testproc.Check(t, c.do())
+			n := proxy.Asked() - before
+			if least, is := got[c.name]; !is || n < least {
+				got[c.name] = n
+			}
+		}
+	}
+	want := map[string]int64{
+		"check": 1, "heartbeat": 2, "work, nothing new": 5, "changes, none": 2, "insert": 8, "release": 7, "delete": 7, "report of one server": 7,
+		"report of 20 servers": 26, "report of 20 servers, again": 4,
+	}
+	if strings.HasPrefix(address, "mysql://") {
+		want["work, nothing new"] += 2 // the kind of snapshot, and whether the server takes writes
+	}
+	if diff := gocmp.Diff(want, got); diff != "" {
+		t.Errorf("round trips, wanted and counted: %s", diff)
+	}
+}

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scheduler
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/cellclient"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/gather"
+)
+
+// change asks a cell for a change that only the process makes that schedules. The cell refuses it
+// if another one has taken over and changed something there, however late the request arrives.
+//
+// A process that holds the lease, and has a lower term than the cell has seen, is one whose
+// database was restored from an older copy: it raises its term.
+func change[T any](ctx context.Context, s *Scheduler, cell apidb.Cell, ask func(context.Context, *cellclient.Client) (T, error)) (answer T, err error) {
+	if s.o.Lease == nil {
+		return gather.One(ctx, s.o.Gatherer, cell, ask)
+	}
+	for raised := false; ; raised = true {
+		term, err := s.o.Lease.Term()
+		if err != nil {
+			return answer, fmt.Errorf("changing a server in cell %s: %w", cell.Name, err)
+		}
+		answer, err = gather.One(cellwire.WithTerm(ctx, term), s.o.Gatherer, cell, ask)
+		if raised || !cellclient.IsOutdated(err) {
+			return answer, err
+		}
+		if err := s.raise(ctx, cell, term); err != nil {
+			return answer, err
+		}
+	}
+}
+
+// raise makes the term of this process higher than what a cell has seen. An error says, too, that
+// another process schedules.
+func (s *Scheduler) raise(ctx context.Context, cell apidb.Cell, term int64) error {
+	info, err := gather.One(ctx, s.o.Gatherer, cell, func(ctx context.Context, c *cellclient.Client) (cellwire.CellInfo, error) { return c.Cell(ctx) })
+	if err != nil {
+		return fmt.Errorf("asking cell %s for its highest term: %w", cell.Name, err)
+	}
+	if err := s.o.Lease.Raise(ctx, info.Term); err != nil {
+		return fmt.Errorf("scheduling after term %d, which cell %s has seen: %w", info.Term, cell.Name, err)
+	}
+	s.o.Logger.Warn().Str("cell", cell.Name).Int64("term", term).Int64("seen", info.Term).
+		Msg("A cell has seen a higher term than this compute API had, as after the restore of an older API database. The term was raised.")
+	return nil
+}
+
+// replaced is an error if another process schedules now, so that the failure of a change is no
+// reason to try anything else.
+func (s *Scheduler) replaced(ctx context.Context, err error) error {
+	if lost := s.confirm(ctx); lost != nil {
+		return fmt.Errorf("%w: %w", lost, err)
+	}
+	return nil
+}
