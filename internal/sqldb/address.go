@@ -6,6 +6,8 @@ import (
 	"context"
 	"database/sql/driver"
 	"fmt"
+	"net"
+	"net/netip"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -63,6 +65,9 @@ var engines = map[string]func(*dsn) (Address, error){
 func ParseAddress(name string) (Address, error) {
 	scheme, rest, found := strings.Cut(name, "://")
 	if !found {
+		if problem := noPath(name); problem != "" {
+			return Address{}, fmt.Errorf("the name of the database is %s; write mysql://USER@HOST/DATABASE or postgres://USER@HOST/DATABASE", problem)
+		}
 		path, err := filepath.Abs(name)
 		if name == "" || err != nil {
 			return Address{}, fmt.Errorf("%q is not the name of a database file", name)
@@ -76,6 +81,9 @@ func ParseAddress(name string) (Address, error) {
 	base, _, _ := strings.Cut(scheme, "+")
 	engine := engines[base]
 	if engine == nil { // nothing of the rest is shown: it may hold a password
+		if strings.Trim(scheme, schemeLetters) != "" {
+			scheme = "…"
+		}
 		return Address{}, fmt.Errorf("databases of the kind %q are not supported; write sqlite:///PATH, mysql://USER@HOST/DATABASE or postgres://USER@HOST/DATABASE", scheme)
 	}
 	d, err := parseDSN(base, rest)
@@ -85,6 +93,25 @@ func ParseAddress(name string) (Address, error) {
 	a, err := engine(d)
 	a.HasPassword = d.password != ""
 	return a, err
+}
+
+const schemeLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+-."
+
+// noPath says what the name of a database is that is likely meant for a database of servers; ""
+// for the path of a file.
+func noPath(name string) string {
+	before, _, _ := strings.Cut(name, ":")
+	before, _, _ = strings.Cut(before, "+")
+	switch {
+	case strings.HasPrefix(name, "/"):
+	case engines[before] != nil && strings.Contains(name, ":"):
+		return "not of the form " + before + "://…"
+	case strings.Contains(name, "@tcp(") || strings.Contains(name, "@unix("):
+		return "in a form of the Go driver of MySQL"
+	case strings.Contains(name, "password="):
+		return "in the form of PostgreSQL's keywords"
+	}
+	return ""
 }
 
 // dsn is the parts of the address of a database of servers.
@@ -103,30 +130,49 @@ func (d *dsn) String() string {
 	return d.scheme + "://" + user + strings.Join(d.hosts, ",") + "/" + url.PathEscape(d.database)
 }
 
-// parseDSN reads what follows the scheme, as SQLAlchemy does: a password ends at the first @.
+// parseDSN reads what follows the scheme, as SQLAlchemy does: the user ends at the first colon, and
+// the password at the first @, so that a password may have any other character as it is. No error
+// shows anything of which it is not certain that it is no password.
 func parseDSN(scheme, rest string) (*dsn, error) {
 	d := &dsn{scheme: scheme}
-	place, query, _ := strings.Cut(rest, "?")
-	if user, after, found := strings.Cut(place, "@"); found {
+	if strings.Count(rest, "@") > 1 {
+		return nil, fmt.Errorf("the %s address has more than one @: write each that is in a name, a password or an option as %%40", scheme)
+	}
+	place := rest
+	if user, after, found := strings.Cut(rest, "@"); found && (strings.Contains(user, ":") || !strings.ContainsAny(user, "/?")) {
 		name, password, _ := strings.Cut(user, ":")
+		if strings.Contains(name, "/") {
+			return nil, fmt.Errorf("the user of the %s address cannot be read: write / in it as %%2F", scheme)
+		}
 		var err error
-		if d.user, err = url.PathUnescape(name); err != nil {
+		if d.user, err = url.PathUnescape(name); err != nil || !utf8.ValidString(d.user) {
 			return nil, fmt.Errorf("the user of the %s address cannot be read: %%XX has to be two hexadecimal digits", scheme)
 		}
-		if d.password, err = url.PathUnescape(password); err != nil {
+		if d.password, err = url.PathUnescape(password); err != nil || strings.ContainsRune(d.password, 0) {
 			return nil, fmt.Errorf("the password of the %s address cannot be read: %%XX has to be two hexadecimal digits, and %% itself is %%25", scheme)
+		}
+		if d.user == "" && d.password != "" {
+			return nil, fmt.Errorf("the %s address has a password, and no user before it", scheme)
 		}
 		place = after
 	}
+	place, query, _ := strings.Cut(place, "?")
 	hosts, database, _ := strings.Cut(place, "/")
 	for host := range strings.SplitSeq(hosts, ",") {
-		if host != "" {
-			d.hosts = append(d.hosts, host)
+		if host == "" {
+			continue
 		}
+		if ip, err := netip.ParseAddr(host); err == nil && ip.Is6() {
+			host = "[" + host + "]"
+		}
+		if strings.Trim(host, hostLetters) != "" || !portFits(host) {
+			return nil, fmt.Errorf("a host of the %s address cannot be read: write HOST or HOST:PORT, several with commas, and an IPv6 address in brackets", scheme)
+		}
+		d.hosts = append(d.hosts, host)
 	}
 	var err error
-	if d.database, err = url.PathUnescape(database); err != nil || d.database == "" || strings.Contains(d.database, "/") || !utf8.ValidString(d.database) {
-		return nil, fmt.Errorf("the address %s://…@%s/… does not name a database: write %[1]s://USER@HOST/DATABASE", scheme, hosts)
+	if d.database, err = url.PathUnescape(database); err != nil || d.database == "" || strings.ContainsAny(d.database, "/\x00") || !utf8.ValidString(d.database) {
+		return nil, fmt.Errorf("the %s address does not name a database: write %[1]s://USER@HOST/DATABASE", scheme)
 	}
 	if d.options, err = url.ParseQuery(query); err != nil {
 		return nil, fmt.Errorf("the options of the database address %s cannot be read", d)
@@ -143,6 +189,19 @@ func parseDSN(scheme, rest string) (*dsn, error) {
 		return nil, fmt.Errorf("the database address %s has a password and a password_file; leave one out", d)
 	}
 	return d, nil
+}
+
+const hostLetters = schemeLetters + "_:%[]"
+
+// portFits says that a host has a port that can be, or none.
+func portFits(host string) bool {
+	name, port, err := net.SplitHostPort(host)
+	if err != nil {
+		bare := strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
+		return bare != "" && (!strings.Contains(bare, ":") && bare == host || len(bare) == len(host)-2)
+	}
+	n, err := strconv.Atoi(port)
+	return err == nil && n > 0 && n < 1<<16 && name != ""
 }
 
 // takePasswordFile takes the option password_file: a path, or the name of a credential of systemd.
@@ -181,7 +240,7 @@ func (d *dsn) leftOver() error {
 		names = append(names, name)
 	}
 	slices.Sort(names)
-	return fmt.Errorf("the database address %s has options that are not known: %s", d, strings.Join(names, ", "))
+	return fmt.Errorf("the database address %s has options that are not known: %s; leave them out", d, strings.Join(names, ", "))
 }
 
 // secret is the password. A file is read for each connection, so that a password can be changed
@@ -192,9 +251,31 @@ func (d *dsn) secret(context.Context) (string, error) {
 	}
 	text, err := files.ReadSecret(d.passwordFile)
 	if err != nil {
-		return "", fmt.Errorf("read the password of the database: %w", err)
+		return "", &Error{Kind: ErrDenied, Hint: "its password cannot be read", Err: err}
 	}
 	return text, nil
+}
+
+// harmless takes options of others that need nothing here: how Python sees texts, and a plugin of
+// DevStack's that counts statements.
+func (d *dsn) harmless() {
+	for _, name := range []string{"use_unicode", "binary_prefix", "plugin"} {
+		d.take(name)
+	}
+}
+
+// yes reads an option that is yes or no, as SQLAlchemy does.
+func (d *dsn) yes(name string) (value, given bool, err error) {
+	switch text := d.take(name); strings.ToLower(text) {
+	case "":
+		return false, false, nil
+	case "true", "yes", "on", "y", "t", "1":
+		return true, true, nil
+	case "false", "no", "off", "n", "f", "0":
+		return false, true, nil
+	default:
+		return false, false, fmt.Errorf("the database address %s has %s=%s; it has to be true or false", d, name, text)
+	}
 }
 
 // seconds reads an option that is a number of seconds.

@@ -30,6 +30,8 @@ var (
 	ErrUnreachable = errors.New("it cannot be opened")
 	// ErrDenied: the server does not let the user do it.
 	ErrDenied = errors.New("access was denied")
+	// ErrUnsuitable: what its server is or how it is set up keeps this program from using it.
+	ErrUnsuitable = errors.New("its server cannot be used as it is")
 	// ErrIO: reading or writing failed although there is space and permission.
 	ErrIO = errors.New("reading or writing it failed")
 	// ErrLost: the database is missing, or older than what was acknowledged from it.
@@ -117,6 +119,8 @@ func Reason(err error) string {
 		return "its server is read-only"
 	case errors.Is(kind, ErrDenied):
 		return "its server denies access"
+	case errors.Is(kind, ErrUnsuitable):
+		return "its server cannot be used as it is"
 	case errors.Is(kind, ErrReadOnly), errors.Is(kind, ErrUnreachable):
 		return "its files are read-only"
 	case errors.Is(kind, ErrCorrupt), errors.Is(kind, ErrNotDatabase):

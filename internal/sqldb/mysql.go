@@ -4,14 +4,11 @@ package sqldb
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"database/sql"
 	"database/sql/driver"
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"strings"
 	"time"
 
@@ -112,8 +109,37 @@ func mysqlKind(err error) (kind error, hint string) {
 		return ErrIO, "look at the log of the database server"
 	case mysqlIs(err, 1020, 1205, 1213, 3572):
 		return ErrLocked, "other transactions were in the way"
-	case mysqlIs(err, 1040, 1053, 1129, 1203, 1226, 1927), lostConnection(err):
-		return ErrUnreachable, "the database server does not answer"
+	case mysqlIs(err, 1040, 1203, 1226):
+		return ErrUnreachable, "the database server has no more connections for this user; raise max_connections, or the limit of the user"
+	case mysqlIs(err, 1129):
+		return ErrUnreachable, "the database server refuses this machine after many failed attempts; run FLUSH HOSTS on it"
+	case mysqlIs(err, 1053, 1135, 1927), lostConnection(err):
+		return ErrUnreachable, unreachable(err)
+	}
+	return mysqlUnsuitable(err)
+}
+
+// mysqlUnsuitable is about servers that cannot be used as they are.
+//
+//nolint:revive,staticcheck // the kind is a result, not a failure
+func mysqlUnsuitable(err error) (kind error, hint string) {
+	switch {
+	case errors.Is(err, errTooOld):
+		return ErrUnsuitable, "it has to be MariaDB 10.6 or MySQL 8.0, or later"
+	case errors.Is(err, mysql.ErrPktSync), errors.Is(err, mysql.ErrPktSyncMul), errors.Is(err, mysql.ErrMalformPkt), errors.Is(err, mysql.ErrOldProtocol):
+		return ErrUnsuitable, "what answers at its address is no MariaDB or MySQL that this program knows; check host and port"
+	case errors.Is(err, mysql.ErrUnknownPlugin), errors.Is(err, mysql.ErrCleartextPassword), errors.Is(err, mysql.ErrOldPassword):
+		return ErrUnsuitable, "the user logs in by a method that this program does not have; give the user a password: mysql_native_password, caching_sha2_password or ed25519"
+	case errors.Is(err, mysql.ErrNoTLS):
+		return ErrUnsuitable, "TLS is asked for, and the database server has none; set it up there, or leave the options of TLS out of the address"
+	case mysqlIs(err, 1153), errors.Is(err, mysql.ErrPktTooLarge):
+		return ErrUnsuitable, "raise max_allowed_packet on the database server; 64M is enough"
+	case mysqlIs(err, 1665):
+		return ErrUnsuitable, "set binlog_format to ROW or MIXED on the database server"
+	case mysqlIs(err, 1461):
+		return ErrUnsuitable, "raise max_prepared_stmt_count on the database server"
+	case mysqlIs(err, 1173, 3750):
+		return ErrUnsuitable, "a table has no primary key, and the database server demands one"
 	}
 	return nil, ""
 }
@@ -123,13 +149,18 @@ func mysqlKind(err error) (kind error, hint string) {
 func lostConnection(err error) bool {
 	var netErr net.Error
 	return errors.Is(err, driver.ErrBadConn) || errors.Is(err, mysql.ErrInvalidConn) || errors.As(err, &netErr) ||
-		isEOF(err) || errors.Is(err, errSilent) || mysqlIs(err, 1053, 1317, 1927)
+		isEOF(err) || errors.Is(err, errSilent) || mysqlIs(err, 1053, 1152, 1158, 1159, 1160, 1161, 1317, 1927, 4031)
 }
 
 // mysqlSession begins each session: what the database's own defaults may be is different
 // everywhere.
 var mysqlSession = []string{
-	"SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
+	// A server can ignore what the driver has asked for (skip-character-set-client-handshake).
+	"SET NAMES utf8mb4 COLLATE utf8mb4_bin",
+	"SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE",
+	// InnoDB: another engine does not undo what a transaction did.
+	"SET SESSION autocommit = 1, completion_type = 0, foreign_key_checks = 1, unique_checks = 1, default_storage_engine = InnoDB, " +
+		"sql_safe_updates = 0, sql_select_limit = 18446744073709551615, sql_big_selects = 1, sql_auto_is_null = 0",
 	"SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION,NO_AUTO_VALUE_ON_ZERO'",
 	"SET SESSION time_zone = '+00:00'",
 	"SET SESSION innodb_lock_wait_timeout = 10",
@@ -139,11 +170,12 @@ var mysqlSession = []string{
 // mysqlOptional are for engines that have the variable: 1193 is an unknown one. The first has each
 // read on a Galera node wait for what the cluster has committed before; the second has a node that
 // lost its cluster refuse reads; the third ends a transaction of a process that was stopped, which
-// would keep the others from writing.
+// would keep the others from writing. The fourth is for loads, which take long.
 var mysqlOptional = []string{
 	"SET SESSION wsrep_sync_wait = 7",
 	"SET SESSION wsrep_dirty_reads = OFF",
 	"SET SESSION idle_write_transaction_timeout = 10",
+	"SET SESSION max_statement_time = 0",
 }
 
 // mysqlAddress makes the address of MariaDB or MySQL servers.
@@ -151,6 +183,7 @@ func mysqlAddress(d *dsn) (Address, error) {
 	base := mysql.NewConfig()
 	base.User, base.DBName = d.user, d.database
 	base.Timeout, base.ReadTimeout, base.WriteTimeout = dialTimeout, answerTimeout, answerTimeout
+	base.MaxAllowedPacket = 0 // asks the server
 	base.ClientFoundRows, base.InterpolateParams, base.RejectReadOnly = true, true, false
 	base.Collation = "utf8mb4_bin"
 	base.Logger = silent{}
@@ -162,8 +195,9 @@ func mysqlAddress(d *dsn) (Address, error) {
 	if err := d.mysqlTLS(base); err != nil {
 		return Address{}, err
 	}
+	d.harmless()
 	socket := d.take("unix_socket")
-	if d.take("binary_prefix"); socket != "" && len(d.hosts) > 0 && d.hosts[0] != "localhost" {
+	if socket != "" && len(d.hosts) > 0 && d.hosts[0] != "localhost" {
 		return Address{}, fmt.Errorf("the database address %s has a host and a unix_socket; leave one out", d)
 	}
 	for _, option := range []struct {
@@ -204,46 +238,6 @@ func mysqlAddress(d *dsn) (Address, error) {
 	}}, nil
 }
 
-// mysqlTLS takes the options of a connection by TLS: ssl_ca, ssl_cert and ssl_key as SQLAlchemy has
-// them, and tls=true or tls=skip-verify.
-func (d *dsn) mysqlTLS(cfg *mysql.Config) error {
-	ca, cert, key, mode := d.take("ssl_ca"), d.take("ssl_cert"), d.take("ssl_key"), d.take("tls")
-	for _, name := range []string{"ssl_verify_cert", "ssl_verify_identity"} {
-		if d.take(name) == "false" && mode == "" && ca == "" {
-			mode = "skip-verify"
-		}
-	}
-	switch mode {
-	case "", "true", "skip-verify":
-	case "false":
-		return nil
-	default:
-		return fmt.Errorf("the database address %s has tls=%s; it has to be true, false or skip-verify", d, mode)
-	}
-	if ca == "" && cert == "" && key == "" && mode == "" {
-		return nil
-	}
-	config := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: mode == "skip-verify"} //nolint:gosec // the operator's choice
-	if ca != "" {
-		text, err := os.ReadFile(ca) //nolint:gosec // the operator's choice
-		if err != nil {
-			return fmt.Errorf("read the ssl_ca of the database address %s: %w", d, err)
-		}
-		if config.RootCAs = x509.NewCertPool(); !config.RootCAs.AppendCertsFromPEM(text) {
-			return fmt.Errorf("the ssl_ca %s of the database address %s has no certificate", ca, d)
-		}
-	}
-	if cert != "" || key != "" {
-		pair, err := tls.LoadX509KeyPair(cert, key)
-		if err != nil {
-			return fmt.Errorf("read the ssl_cert and ssl_key of the database address %s: %w", d, err)
-		}
-		config.Certificates = []tls.Certificate{pair}
-	}
-	cfg.TLS = config
-	return nil
-}
-
 // silent is the driver's log: what it would say is in the errors.
 type silent struct{}
 
@@ -282,7 +276,10 @@ func (c *mysqlConnector) Connect(ctx context.Context) (driver.Conn, error) {
 	return nil, errors.Join(errs...)
 }
 
-var errReadOnlyServer = errors.New("the server is read-only")
+var (
+	errReadOnlyServer = errors.New("the server is read-only")
+	errTooOld         = errors.New("the server is too old")
+)
 
 func connectMySQL(ctx context.Context, config *mysql.Config, patience time.Duration) (driver.Conn, error) {
 	connector, err := mysql.NewConnector(config)
@@ -315,12 +312,29 @@ func (c *conn) beginMySQL(ctx context.Context) error {
 			return fmt.Errorf("%s: %w", statement, err)
 		}
 	}
-	readOnly, err := c.one(ctx, "SELECT "+MySQL.ReadOnly)
+	text, err := c.one(ctx, "SELECT CONCAT("+MySQL.ReadOnly+", ' ', VERSION())")
 	if err != nil {
 		return err
+	}
+	readOnly, version, _ := strings.Cut(text, " ")
+	if mysqlTooOld(version) {
+		return fmt.Errorf("%w: %s", errTooOld, version)
 	}
 	if readOnly != "0" {
 		return errReadOnlyServer
 	}
 	return nil
+}
+
+// mysqlTooOld says whether a server has a version that cannot be used, such as 10.5.23-MariaDB-log:
+// it lacks JSON_TABLE. One that cannot be read is believed to be new.
+func mysqlTooOld(version string) bool {
+	var major, minor int
+	if n, _ := fmt.Sscanf(version, "%d.%d", &major, &minor); n != 2 {
+		return false
+	}
+	if strings.Contains(strings.ToLower(version), "mariadb") {
+		return major < 10 || major == 10 && minor < 6
+	}
+	return major < 8
 }

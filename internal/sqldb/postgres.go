@@ -97,7 +97,7 @@ func postgresKind(err error) (kind error, hint string) {
 	switch {
 	case state == "53100":
 		return ErrFull, "make space on the database server"
-	case state == "25006":
+	case state == "25006", errors.Is(err, pgconn.ErrReadOnlyConnection):
 		return ErrReadOnly, "the database server is read-only: it may be a standby"
 	case strings.HasPrefix(state, "28"), state == "42501":
 		return ErrDenied, "check the user, the password and what is granted to the user"
@@ -109,8 +109,14 @@ func postgresKind(err error) (kind error, hint string) {
 		return ErrIO, "look at the log of the database server"
 	case state == "40001", state == "40P01", state == "55P03", state == "40003":
 		return ErrLocked, "other transactions were in the way"
-	case strings.HasPrefix(state, "53"), strings.HasPrefix(state, "57P"), strings.HasPrefix(state, "08"), state == "25P03", lostPostgres(err):
-		return ErrUnreachable, "the database server does not answer"
+	case state == "53300":
+		return ErrUnreachable, "the database server has no more connections for this user; raise max_connections, or the limit of the user"
+	case state == "08P01" && strings.Contains(err.Error(), "startup parameter"):
+		return ErrUnsuitable, "connect to PostgreSQL itself: sessions through PgBouncer do not keep what this program sets in them"
+	case strings.HasPrefix(state, "53"), strings.HasPrefix(state, "57P"), strings.HasPrefix(state, "08"), state == "25P03", state == "25P04", lostPostgres(err):
+		return ErrUnreachable, unreachable(err)
+	case errors.Is(err, errTooOld):
+		return ErrUnsuitable, "it has to be PostgreSQL 13 or later"
 	}
 	return nil, ""
 }
@@ -120,7 +126,7 @@ func lostPostgres(err error) bool {
 	var connecting *pgconn.ConnectError
 	var netErr net.Error
 	return errors.As(err, &connecting) || errors.Is(err, driver.ErrBadConn) || errors.Is(err, pgconn.ErrConnClosed) || errors.As(err, &netErr) || isEOF(err) ||
-		strings.HasPrefix(sqlState(err), "08") || sqlState(err) == "25P03" || errors.Is(err, errSilent)
+		strings.HasPrefix(sqlState(err), "08") || sqlState(err) == "25P03" || sqlState(err) == "25P04" || errors.Is(err, errSilent)
 }
 
 // postgresAddress makes the address of PostgreSQL servers.
@@ -138,6 +144,12 @@ func postgresAddress(d *dsn) (Address, error) {
 			query.Set(name, value)
 		}
 	}
+	switch wanted := query.Get("target_session_attrs"); wanted {
+	case "", "any", "read-write", "primary":
+	default:
+		return Address{}, fmt.Errorf("the database address %s has target_session_attrs=%s, and only a server that takes writes is used; leave it out", d, wanted)
+	}
+	d.harmless()
 	silence := answerTimeout
 	if err := d.seconds("read_timeout", &silence); err != nil {
 		return Address{}, err
@@ -157,14 +169,15 @@ func postgresAddress(d *dsn) (Address, error) {
 	address += strings.Join(d.hosts, ",") + "/" + url.PathEscape(d.database) + "?" + query.Encode()
 	config, err := pgx.ParseConfig(address)
 	if err != nil {
-		return Address{}, fmt.Errorf("the database address %s cannot be used: %w", shown, withoutPassword(err, d.password))
+		return Address{}, fmt.Errorf("the database address %s cannot be used: %w", shown, withoutPassword(err, address, d.password))
 	}
 	if query.Get("connect_timeout") == "" {
 		config.ConnectTimeout = dialTimeout
 	}
 	for name, value := range map[string]string{
 		"default_transaction_isolation": "read committed", "timezone": "UTC", "lock_timeout": "10s",
-		postgresOwnSession: "1",
+		postgresOwnSession: "1", "standard_conforming_strings": "on",
+		"statement_timeout": "0", // loads take long
 		// A transaction of a process that was stopped would keep the others from writing.
 		"idle_in_transaction_session_timeout": "10s",
 	} {
@@ -180,39 +193,61 @@ func postgresAddress(d *dsn) (Address, error) {
 			}
 			return &boundedConn{Conn: made, most: max(silence, patience)}, nil
 		}
-		raw := stdlib.GetConnector(*config, stdlib.OptionBeforeConnect(func(ctx context.Context, c *pgx.ConnConfig) error {
-			if d.passwordFile == "" {
-				return nil
-			}
-			var err error
-			c.Password, err = d.secret(ctx)
-			return err
-		}))
-		return &postgresConnector{raw, patience}, nil
+		return &postgresConnector{*config, d, patience}, nil
 	}}, nil
 }
 
 // withoutPassword is an error of the driver that may show the address.
-func withoutPassword(err error, password string) error {
-	if password == "" {
-		return err
+func withoutPassword(err error, address, password string) error {
+	var bad *pgconn.ParseConfigError
+	text := err.Error()
+	if errors.As(err, &bad) {
+		_, text, _ = strings.Cut(text, "`: ") // that is after the address
 	}
-	return errors.New(strings.ReplaceAll(strings.ReplaceAll(err.Error(), password, "xxxxx"), url.QueryEscape(password), "xxxxx"))
+	if strings.Contains(text, address) || password != "" && (strings.Contains(text, password) || strings.Contains(text, url.QueryEscape(password))) {
+		return errors.New("it cannot be read")
+	}
+	return errors.New(text)
 }
 
 type postgresConnector struct {
-	driver.Connector
+	config pgx.ConnConfig
+	d      *dsn
 	// patience is that of [Address].
 	patience time.Duration
 }
 
+// Driver implements [driver.Connector].
+func (c *postgresConnector) Driver() driver.Driver { return stdlib.GetDefaultDriver() }
+
 // Connect implements [driver.Connector].
 func (c *postgresConnector) Connect(ctx context.Context) (driver.Conn, error) {
-	raw, err := c.Connector.Connect(ctx)
+	config := c.config
+	if c.d.passwordFile != "" {
+		var err error
+		if config.Password, err = c.d.secret(ctx); err != nil {
+			return nil, err
+		}
+	}
+	raw, err := stdlib.GetConnector(config).Connect(ctx)
 	if err != nil {
 		return nil, err
 	}
+	if c, ok := raw.(*stdlib.Conn); ok {
+		if version := c.Conn().PgConn().ParameterStatus("server_version"); postgresTooOld(version) {
+			_ = raw.Close() // the error below is the one that matters
+			return nil, fmt.Errorf("%w: %s", errTooOld, version)
+		}
+	}
 	return newConn(raw, PostgreSQL, numbered, c.patience), nil
+}
+
+// postgresTooOld says whether a server has a version that cannot be used, such as 12.17 (Debian
+// 12.17-1). YugabyteDB says 11.2-YB-2.20.1.0, and has what is needed.
+func postgresTooOld(version string) bool {
+	var major int
+	n, _ := fmt.Sscanf(version, "%d", &major)
+	return n == 1 && major < 13 && !strings.Contains(version, "YB")
 }
 
 // numbered writes $1, $2… for the question marks of a statement that are not in quotes.

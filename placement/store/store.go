@@ -129,7 +129,7 @@ func means(kind error) error {
 	switch kind {
 	case sqldb.ErrFull:
 		return errFull
-	case sqldb.ErrReadOnly, sqldb.ErrDenied, sqldb.ErrLocked, sqldb.ErrUnreachable, sqldb.ErrIO, sqldb.ErrReplaced:
+	case sqldb.ErrReadOnly, sqldb.ErrDenied, sqldb.ErrUnsuitable, sqldb.ErrLocked, sqldb.ErrUnreachable, sqldb.ErrIO, sqldb.ErrReplaced:
 		return ledger.ErrUnavailable
 	}
 	return nil

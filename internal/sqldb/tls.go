@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sqldb
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/go-sql-driver/mysql"
+)
+
+// verification is what of a server's certificate is checked.
+type verification int
+
+const (
+	verifyNothing verification = iota
+	verifyChain                // that a known authority has signed it
+	verifyHost                 // and that it is for the host
+)
+
+// tlsOptions are those of MySQL's clients about TLS. Each driver of Python has names of its own.
+type tlsOptions struct {
+	d             *dsn
+	ca, cert, key string
+	given         []string // the options that ask for TLS
+	off           string   // the option that turns it off
+	verify        verification
+}
+
+// mysqlTLS takes the options of a connection by TLS. Any of them turns it on, with the server's
+// certificate verified unless an option says otherwise; those that contradict each other are
+// refused.
+func (d *dsn) mysqlTLS(cfg *mysql.Config) error {
+	o := &tlsOptions{d: d, verify: verifyHost, ca: d.take("ssl_ca"), cert: d.take("ssl_cert"), key: d.take("ssl_key")}
+	for name, value := range map[string]string{"ssl_ca": o.ca, "ssl_cert": o.cert, "ssl_key": o.key} {
+		if value != "" {
+			o.given = append(o.given, name)
+		}
+	}
+	for name, instead := range map[string]string{"ssl_capath": "name a file with ssl_ca", "ssl_cipher": "leave it out", "ssl": "name a file with ssl_ca, or write tls=true"} {
+		if d.take(name) != "" {
+			return fmt.Errorf("the database address %s has the option %s, which is not supported; %s", d, name, instead)
+		}
+	}
+	if err := errors.Join(o.mode(), o.switches()); err != nil {
+		return err
+	}
+	slices.Sort(o.given)
+	switch {
+	case o.off != "" && len(o.given) > 0:
+		return fmt.Errorf("the database address %s has %s, and %s; leave one out", d, o.off, strings.Join(o.given, ", "))
+	case o.ca != "" && o.verify == verifyNothing:
+		return fmt.Errorf("the database address %s has an ssl_ca, and says that the server's certificate is not verified; leave one out", d)
+	case (o.cert == "") != (o.key == ""):
+		return fmt.Errorf("the database address %s has one of ssl_cert and ssl_key; it takes both", d)
+	case len(o.given) == 0:
+		return nil
+	}
+	config, err := o.config()
+	cfg.TLS = config
+	return err
+}
+
+// mode takes the options that are a word: tls of the Go driver, ssl_mode of MySQL's own clients.
+func (o *tlsOptions) mode() error {
+	switch value := o.d.take("tls"); value {
+	case "":
+	case "true":
+		o.given = append(o.given, "tls")
+	case "skip-verify":
+		o.given, o.verify = append(o.given, "tls"), verifyNothing
+	case "false":
+		o.off = "tls=false"
+	default:
+		return fmt.Errorf("the database address %s has tls=%s; it has to be true, false or skip-verify", o.d, value)
+	}
+	value := o.d.take("ssl_mode")
+	switch strings.ToUpper(value) {
+	case "":
+		return nil
+	case "DISABLED":
+		o.off = "ssl_mode=" + value
+		return nil
+	case "REQUIRED":
+		if o.verify = min(o.verify, verifyChain); o.ca == "" {
+			o.verify = verifyNothing
+		}
+	case "VERIFY_CA":
+		o.verify = min(o.verify, verifyChain)
+	case "VERIFY_IDENTITY":
+	default:
+		return fmt.Errorf("the database address %s has ssl_mode=%s; it has to be DISABLED, REQUIRED, VERIFY_CA or VERIFY_IDENTITY", o.d, value)
+	}
+	o.given = append(o.given, "ssl_mode")
+	return nil
+}
+
+// switches takes the options that are yes or no: those of PyMySQL and of SQLAlchemy.
+func (o *tlsOptions) switches() error {
+	off, _, err := o.d.yes("ssl_disabled")
+	if off {
+		o.off = "ssl_disabled"
+	}
+	for _, option := range []struct {
+		name  string
+		least verification // what is still verified when it is off
+	}{{"ssl_verify_cert", verifyNothing}, {"ssl_verify_identity", verifyChain}, {"ssl_check_hostname", verifyChain}} {
+		on, given, bad := o.d.yes(option.name)
+		if err = errors.Join(err, bad); given {
+			o.given = append(o.given, option.name)
+		}
+		if given && !on {
+			o.verify = min(o.verify, option.least)
+		}
+	}
+	return err
+}
+
+// config makes of the options what Go's TLS needs.
+func (o *tlsOptions) config() (*tls.Config, error) {
+	config := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: o.verify != verifyHost} //nolint:gosec // the operator's choice
+	if o.ca != "" {
+		text, err := os.ReadFile(o.ca)
+		if err != nil {
+			return nil, fmt.Errorf("read the ssl_ca of the database address %s: %w", o.d, err)
+		}
+		if config.RootCAs = x509.NewCertPool(); !config.RootCAs.AppendCertsFromPEM(text) {
+			return nil, fmt.Errorf("the ssl_ca %s of the database address %s has no certificate", o.ca, o.d)
+		}
+	}
+	if o.cert != "" {
+		pair, err := tls.LoadX509KeyPair(o.cert, o.key)
+		if err != nil {
+			return nil, fmt.Errorf("read the ssl_cert and ssl_key of the database address %s: %w", o.d, err)
+		}
+		config.Certificates = []tls.Certificate{pair}
+	}
+	if o.verify == verifyChain {
+		roots := config.RootCAs
+		config.VerifyConnection = func(s tls.ConnectionState) error {
+			others := x509.NewCertPool()
+			for _, c := range s.PeerCertificates[1:] {
+				others.AddCert(c)
+			}
+			_, err := s.PeerCertificates[0].Verify(x509.VerifyOptions{Roots: roots, Intermediates: others})
+			return err
+		}
+	}
+	return config, nil
+}
+
+// unreachable is what to do about a server to which no connection can be made, or that does not
+// answer.
+func unreachable(err error) string {
+	var name *net.DNSError
+	var certificate *tls.CertificateVerificationError
+	var authority x509.UnknownAuthorityError
+	var host x509.HostnameError
+	var invalid x509.CertificateInvalidError
+	switch {
+	case errors.As(err, &certificate), errors.As(err, &authority), errors.As(err, &host), errors.As(err, &invalid):
+		return "the certificate of the database server is not accepted; check ssl_ca or sslrootcert, and that the certificate is for the host in the address"
+	case strings.Contains(err.Error(), "server refused TLS connection"):
+		return "TLS is asked for, and the database server has none; set it up there, or change sslmode"
+	case errors.As(err, &name) && name.IsNotFound:
+		return "no host has the name in its address"
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return "nothing listens at its address; check host and port, and whether the database server runs"
+	}
+	return "the database server does not answer"
+}
