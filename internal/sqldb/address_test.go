@@ -238,7 +238,7 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-// TestPasswordFiles: an error about one that cannot be read has its path, and it is read again for each
+// TestPasswordFiles: an error about one that cannot be read has its path. It is read again for each
 // connection.
 func TestPasswordFiles(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "password")
@@ -265,8 +265,8 @@ func FuzzAddress(f *testing.F) {
 	}
 	f.Add("", "u", "p", "tcp(h)", "/x", "")
 	f.Fuzz(func(t *testing.T, scheme, user, middle, hosts, database, options string) {
-		// A password with anything in it, as it is and encoded. What a wrong reading leaves of it is
-		// recognised.
+		// A password with anything in it, as it is and encoded. What a wrong reading leaves of
+		// it is recognised.
 		const part = "ZqXjWv"
 		if scheme == "sqlite" {
 			t.Skip("it has no passwords")

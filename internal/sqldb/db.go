@@ -263,6 +263,9 @@ func (db *DB) Close() error {
 	for i := len(db.extra) - 1; i >= 0; i-- {
 		errs = append(errs, db.extra[i].Close())
 	}
+	if db.Dialect.Shared {
+		errs = nil // a connection that was lost cannot be closed, and has nothing to lose
+	}
 	db.files, db.extra = nil, nil
 	if db.lock != nil {
 		errs = append(errs, db.lock.close()) // last: from now on another process may come

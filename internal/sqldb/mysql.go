@@ -113,7 +113,7 @@ func mysqlKind(err error) (kind error, hint string) {
 		return ErrUnreachable, "the database server has no more connections for this user; raise max_connections, or the limit of the user"
 	case mysqlIs(err, 1129):
 		return ErrUnreachable, "the database server refuses this machine after many failed attempts; run FLUSH HOSTS on it"
-	case mysqlIs(err, 1053, 1135, 1927), lostConnection(err):
+	case mysqlIs(err, 1053, 1135, 1927), lostConnection(err), untrusted(err):
 		return ErrUnreachable, unreachable(err)
 	}
 	return mysqlUnsuitable(err)
@@ -132,7 +132,7 @@ func mysqlUnsuitable(err error) (kind error, hint string) {
 		return ErrUnsuitable, "the user logs in by a method that this program does not have; give the user a password: mysql_native_password, caching_sha2_password or ed25519"
 	case errors.Is(err, mysql.ErrNoTLS):
 		return ErrUnsuitable, "TLS is asked for, and the database server has none; set it up there, or leave the options of TLS out of the address"
-	case mysqlIs(err, 1153), errors.Is(err, mysql.ErrPktTooLarge):
+	case mysqlIs(err, 1153), errors.Is(err, mysql.ErrPktTooLarge), mysqlIs(err, 1105) && strings.Contains(err.Error(), "max_allowed_packet"):
 		return ErrUnsuitable, "raise max_allowed_packet on the database server; 64M is enough"
 	case mysqlIs(err, 1665):
 		return ErrUnsuitable, "set binlog_format to ROW or MIXED on the database server"

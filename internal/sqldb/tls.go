@@ -160,12 +160,8 @@ func (o *tlsOptions) config() (*tls.Config, error) {
 // answer.
 func unreachable(err error) string {
 	var name *net.DNSError
-	var certificate *tls.CertificateVerificationError
-	var authority x509.UnknownAuthorityError
-	var host x509.HostnameError
-	var invalid x509.CertificateInvalidError
 	switch {
-	case errors.As(err, &certificate), errors.As(err, &authority), errors.As(err, &host), errors.As(err, &invalid):
+	case untrusted(err):
 		return "the certificate of the database server is not accepted; check ssl_ca or sslrootcert, and that the certificate is for the host in the address"
 	case strings.Contains(err.Error(), "server refused TLS connection"):
 		return "TLS is asked for, and the database server has none; set it up there, or change sslmode"
@@ -175,4 +171,13 @@ func unreachable(err error) string {
 		return "nothing listens at its address; check host and port, and whether the database server runs"
 	}
 	return "the database server does not answer"
+}
+
+// untrusted says that the certificate of a server was not accepted.
+func untrusted(err error) bool {
+	var certificate *tls.CertificateVerificationError
+	var authority x509.UnknownAuthorityError
+	var host x509.HostnameError
+	var invalid x509.CertificateInvalidError
+	return errors.As(err, &certificate) || errors.As(err, &authority) || errors.As(err, &host) || errors.As(err, &invalid)
 }

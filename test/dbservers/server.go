@@ -5,6 +5,7 @@ package dbservers
 import (
 	"context"
 	"fmt"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -19,6 +20,9 @@ type Options struct {
 	Durable bool
 	// Settings are further settings of the server, NAME=VALUE.
 	Settings []string
+	// Files are made for the server, which alone can read them. A setting with the value FILES/NAME
+	// is the path of one.
+	Files map[string]string
 	// Provider are further options of Galera's provider, NAME=VALUE. By default a node that does
 	// not answer is given up after 5 s; after 2 s with evs.keepalive_period=PT0.5S and
 	// evs.suspect_timeout=PT2S.
@@ -61,7 +65,14 @@ func newServer(t testing.TB, kind engine, o Options) *Server {
 	t.Helper()
 	i, err := newInstance(kind)
 	testproc.Check(t, err)
-	i.settings, i.safety = o.Settings, killable
+	for name, text := range o.Files {
+		_, err := i.write(name, text)
+		testproc.Check(t, err)
+	}
+	for _, setting := range o.Settings {
+		i.settings = append(i.settings, strings.Replace(setting, "=FILES/", "="+i.dir+"/", 1))
+	}
+	i.safety = killable
 	if o.Durable {
 		i.safety = durable
 	}
