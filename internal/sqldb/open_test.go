@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -42,6 +43,11 @@ func TestMain(m *testing.M) {
 			}
 		case "sqlite":
 			err = count(path)
+		default:
+			if n, is := strings.CutPrefix(how, "migrate"); is {
+				asleep, _ := strconv.Atoi(n) // it is the test's
+				_, err = sqldb.Open(context.Background(), path, growing(asleep))
+			}
 		}
 		if err != nil {
 			fmt.Println(err)

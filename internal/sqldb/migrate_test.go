@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sqldb_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"testing/fstest"
+
+	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/test/dbservers"
+	"github.com/compute-agent/compute-agent/test/testproc"
+)
+
+// grown are the statements of a step, of each kind that steps have.
+func grown(dialect string) []string {
+	made := []string{
+		"CREATE TABLE parts (n BIGINT NOT NULL PRIMARY KEY)",
+		"CREATE TABLE total (id INTEGER NOT NULL PRIMARY KEY, n BIGINT NOT NULL)",
+		"INSERT INTO total VALUES (0, 0) ON CONFLICT DO NOTHING",
+		"ALTER TABLE parts ADD COLUMN said VARCHAR(20)",
+		"CREATE INDEX parts_said ON parts (said)",
+		"UPDATE total SET n = 0",
+	}
+	if dialect == "mysql" {
+		made[2] = "INSERT IGNORE INTO total VALUES (0, 0)"
+	}
+	return made
+}
+
+// growing is a schema of one step. Before its statement number `asleep` it sleeps, if that is not
+// negative.
+func growing(asleep int) sqldb.Options {
+	steps := fstest.MapFS{}
+	for dialect, sleep := range map[string]string{"sqlite": "SELECT 1", "mysql": "DO SLEEP(1000)", "postgres": "SELECT pg_sleep(1000)"} {
+		var all []string
+		for n, statement := range grown(dialect) {
+			if n == asleep {
+				all = append(all, sleep)
+			}
+			all = append(all, statement)
+		}
+		steps[dialect+"/0001.sql"] = &fstest.MapFile{Data: []byte(strings.Join(all, ";\n") + ";\n")}
+	}
+	return sqldb.Options{Schema: &sqldb.Schema{Steps: steps, Table: "steps"}}
+}
+
+// TestDatabasesMigrationIsTakenOver kills a process before each statement of a step. Another one
+// that starts then waits until it is sure that no sign of life comes any more, and makes what is
+// missing.
+func TestDatabasesMigrationIsTakenOver(t *testing.T) {
+	if !dbservers.Long(t) {
+		t.Skip("make test-databases runs this")
+	}
+	eachServer(t, func(t *testing.T, fresh func(testing.TB) string) {
+		var names []string
+		for n := range grown("") {
+			name := fresh(t)
+			names = append(names, name)
+			cmd := exec.Command(os.Args[0]) //nolint:gosec // this very binary
+			cmd.Env = append(os.Environ(), fmt.Sprintf("%s=migrate%d|%s", childEnv, n, name))
+			process := testproc.Start(t, "a process that migrates", cmd)
+			direct := dbservers.Open(t, name)
+			sleeping := map[bool]string{
+				true:  "SELECT COUNT(*) FROM information_schema.processlist WHERE db = DATABASE() AND info = 'DO SLEEP(1000)'",
+				false: "SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database() AND query = 'SELECT pg_sleep(1000)'",
+			}[strings.HasPrefix(name, "mysql")]
+			testproc.Eventually(t, testproc.Patience, "the process is in the middle of the step", func() error {
+				found := 0
+				err := direct.QueryRowContext(t.Context(), sleeping).Scan(&found)
+				if err == nil && found == 0 {
+					err = errors.New("it does not sleep")
+				}
+				return err
+			})
+			process.Kill()
+		}
+		// Two that start at once on each: one runs the step, the other one finds it done.
+		var running sync.WaitGroup
+		opened, failed := make([][2]*sqldb.DB, len(names)), make([][2]error, len(names))
+		for n, name := range names {
+			for i := range opened[n] {
+				running.Go(func() { opened[n][i], failed[n][i] = sqldb.Open(t.Context(), name, growing(-1)) })
+			}
+		}
+		running.Wait()
+		for n, name := range names {
+			must(t, errors.Join(failed[n][:]...))
+			for i, db := range opened[n] {
+				if _, err := add(t.Context(), db, int64(i)); err != nil {
+					t.Errorf("killed before statement %d: a write: %v", n, err)
+				}
+				if _, has := db.Steps(); has != 1 {
+					t.Errorf("killed before statement %d: it has had %d steps", n, has)
+				}
+				must(t, db.Close())
+			}
+			var left, done int
+			direct := dbservers.Open(t, name)
+			must(t, direct.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM parts WHERE said IS NULL").Scan(&left))
+			must(t, direct.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM steps WHERE done = 1").Scan(&done))
+			if left != 2 || done != 2 {
+				t.Errorf("killed before statement %d: %d rows, and %d steps are done; want 2 and 2", n, left, done)
+			}
+		}
+	})
+}
+
+// TestManyStartAtOnce: processes that open an empty database at the same time make its tables once,
+// with what is run once in its life.
+func TestManyStartAtOnce(t *testing.T) {
+	eachServer(t, func(t *testing.T, fresh func(testing.TB) string) {
+		name := fresh(t)
+		o := growing(-1)
+		o.Schema.New = func(ctx context.Context, tx *sql.Tx) error {
+			_, err := tx.ExecContext(ctx, "INSERT INTO parts (n) SELECT n + 100 FROM total")
+			return errors.Join(err, secondly(ctx, tx))
+		}
+		var running sync.WaitGroup
+		var failed [5]error
+		for i := range failed {
+			running.Go(func() {
+				db, err := sqldb.Open(t.Context(), name, o)
+				if err == nil {
+					err = db.Close()
+				}
+				failed[i] = err
+			})
+		}
+		running.Wait()
+		must(t, errors.Join(failed[:]...))
+		if got := parts(t, openSummed(t, name)); fmt.Sprint(got) != "[100]" {
+			t.Errorf("there are %v", got)
+		}
+	})
+}
+
+func secondly(ctx context.Context, tx *sql.Tx) error {
+	_, err := tx.ExecContext(ctx, "UPDATE total SET n = n + 1")
+	return err
+}
+
+// TestOlderAndNewerPrograms: a step that older programs can live with is run by the first newer
+// program, and the older ones go on. One that they cannot live with is run by a command only, and
+// then they are refused.
+func TestOlderAndNewerPrograms(t *testing.T) {
+	eachServer(t, func(t *testing.T, fresh func(testing.TB) string) {
+		steps := []string{grown("")[0] + ";\n" + grown("")[1] + ";\n", grown("")[3] + ";\n", "-- contract\nALTER TABLE parts DROP COLUMN said;\n"}
+		program := func(knows, wants int) sqldb.Options {
+			files := fstest.MapFS{}
+			for _, dialect := range []string{"sqlite", "mysql", "postgres"} {
+				for n, text := range steps[:knows] {
+					files[fmt.Sprintf("%s/%04d.sql", dialect, n+1)] = &fstest.MapFile{Data: []byte(text)}
+				}
+			}
+			return sqldb.Options{Schema: &sqldb.Schema{Steps: files, Table: "steps"}, Steps: wants}
+		}
+		name := fresh(t)
+		try := func(knows, wants int) error {
+			db, err := sqldb.Open(t.Context(), name, program(knows, wants))
+			if err == nil {
+				err = db.Close()
+			}
+			return err
+		}
+		older, err := sqldb.Open(t.Context(), name, program(1, 0))
+		must(t, err)
+		defer func() { must(t, older.Close()) }()
+		must(t, try(2, 0))
+		must(t, try(1, 0)) // an older program, after the newer one
+		is(t, "a step that ends the use by older programs", try(3, 0), sqldb.ErrSchema, "stop those, and upgrade the database by command")
+		must(t, older.Write(t.Context(), "writing", func(tx *sql.Tx) error {
+			_, err := tx.ExecContext(t.Context(), "INSERT INTO parts (n) VALUES (1)")
+			return err
+		}))
+		must(t, try(3, 3)) // the command
+		for knows := range 2 {
+			is(t, "an older program", try(knows+1, 0), sqldb.ErrSchema, "a newer program was here, use that one; steps are not undone")
+		}
+		must(t, try(3, 0))
+		if has, err := sqldb.Version(t.Context(), name, program(1, 0)); err != nil || has != 3 {
+			t.Errorf("it has had %d steps, %v", has, err)
+		}
+	})
+}
