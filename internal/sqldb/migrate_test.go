@@ -59,7 +59,9 @@ func TestDatabasesMigrationIsTakenOver(t *testing.T) {
 	if !dbservers.Long(t) {
 		t.Skip("make test-databases runs this")
 	}
+	t.Parallel()
 	eachServer(t, func(t *testing.T, fresh func(testing.TB) string) {
+		t.Parallel()
 		var names []string
 		for n := range grown("") {
 			name := fresh(t)

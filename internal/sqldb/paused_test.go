@@ -16,7 +16,7 @@ import (
 )
 
 // TestDatabasesServerIsStopped stops a server (SIGSTOP) in the middle of what it does, and kills it
-// or lets it go on: what writers were told is true, whatever they were told.
+// or lets it go on: what each writer got as its answer is true.
 func TestDatabasesServerIsStopped(t *testing.T) {
 	if !dbservers.Long(t) {
 		t.Skip("make test-databases runs this")
@@ -96,7 +96,7 @@ func TestDatabasesServerIsStopped(t *testing.T) {
 			}
 			for _, n := range refused {
 				if slices.Contains(got, n) {
-					t.Errorf("%d was made, and its writer was told that it was not", n)
+					t.Errorf("%d was made, and its writer got the answer that it was not", n)
 				}
 			}
 			t.Logf("%d acknowledged, %d refused, %d unknown", len(acked), len(refused), unknown)

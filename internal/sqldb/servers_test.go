@@ -364,3 +364,63 @@ func TestServersThatCannotBeUsed(t *testing.T) {
 		}
 	})
 }
+
+// TestDatabasesServersThatDoNotSuit: what a server is, or how it is set up, is in the error, with
+// what to do.
+func TestDatabasesServersThatDoNotSuit(t *testing.T) {
+	if !dbservers.Long(t) {
+		t.Skip("make test-databases runs this")
+	}
+	t.Parallel()
+	open := func(name string) error {
+		db, err := sqldb.Open(t.Context(), name, summed())
+		if err == nil {
+			err = db.Close()
+		}
+		return err
+	}
+	mariaDB := func(settings ...string) string {
+		return dbservers.StartMariaDB(t, dbservers.Options{Settings: settings}).Database(t, "words")
+	}
+	is(t, "an old MariaDB", open(mariaDB("version=10.5.23-MariaDB")), sqldb.ErrUnsuitable, "it has to be MariaDB 10.6 or MySQL 8.0, or later): ")
+	is(t, "an old MySQL", open(mariaDB("version=5.7.44-log")), sqldb.ErrUnsuitable, "5.7.44-log")
+	is(t, "statements in the binary log", open(mariaDB("log-bin=binlog", "binlog-format=STATEMENT")), sqldb.ErrUnsuitable, "set binlog_format to ROW or MIXED")
+	is(t, "a server that is read-only", open(mariaDB("read-only=ON")), sqldb.ErrReadOnly, "the database server is read-only")
+	must(t, open(mariaDB("version=8.0.36")))
+
+	full := openSummed(t, mariaDB("innodb-file-per-table=OFF", "innodb-data-file-path=ibdata1:12M:autoextend:max:14M"))
+	n := int64(0)
+	var err error
+	for err == nil && n < 1<<20 {
+		err = full.Write(t.Context(), "adding to", func(tx *sql.Tx) error {
+			for range 1000 {
+				if n++; err == nil {
+					_, err = tx.ExecContext(t.Context(), "INSERT INTO parts (n) VALUES (?)", n)
+				}
+			}
+			return err
+		})
+	}
+	is(t, "a server without space", err, sqldb.ErrFull, "make space on the database server")
+	if reason := sqldb.Reason(err); reason != "no space is left on its disk" {
+		t.Errorf("for clients it is: %s", reason)
+	}
+
+	pair := dbservers.StartPostgreSQLPair(t, dbservers.Options{})
+	pair.Primary.Database(t, "words")
+	must(t, open(pair.DSN("words")))
+	is(t, "a standby", open(pair.Standby.DSN("words")), sqldb.ErrReadOnly, "it may be a standby")
+	// The standby becomes the primary while a pool of connections has both of them.
+	db := openSummed(t, pair.DSN("words"))
+	if _, err := add(t.Context(), db, 1); err != nil {
+		t.Errorf("a write: %v", err)
+	}
+	pair.Primary.Kill(t)
+	pair.Promote(t)
+	if _, err := add(t.Context(), db, 2); err != nil {
+		t.Errorf("a write after the failover: %v", err)
+	}
+	if got := parts(t, db); len(got) != 2 {
+		t.Errorf("there are %v", got)
+	}
+}

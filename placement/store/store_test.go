@@ -108,48 +108,57 @@ func rounds(t *testing.T, property func(rt *rapid.T, e engine, name string)) {
 // model says are the same.
 func TestRoundTrip(t *testing.T) {
 	rounds(t, func(rt *rapid.T, e engine, name string) {
-		servers := []*ledger.Ledger{open(rt, name)}
+		names := []string{name}
 		if e.shared {
-			servers = append(servers, open(rt, name))
+			names = append(names, name)
 		}
-		model := placementtest.NewModel()
-		do := func(op placementtest.Op, server int) {
-			want := model.Apply(op)
-			_, err := servers[server].Update(ctx, op.Run)
-			if err != nil && ledger.KindOf(err) == 0 || !placementtest.SameRefusal(want, ledger.KindOf(err)) {
-				rt.Fatalf("%+v: server %d says %v, the model %q", op, server, err, want)
-			}
+		roundTrip(rt, names)
+	})
+}
+
+// roundTrip writes through a server for each name of one database.
+func roundTrip(rt *rapid.T, names []string) {
+	var servers []*ledger.Ledger
+	for _, name := range names {
+		servers = append(servers, open(rt, name))
+	}
+	model := placementtest.NewModel()
+	do := func(op placementtest.Op, server int) {
+		want := model.Apply(op)
+		_, err := servers[server].Update(ctx, op.Run)
+		if err != nil && ledger.KindOf(err) == 0 || !placementtest.SameRefusal(want, ledger.KindOf(err)) {
+			rt.Fatalf("%+v: server %d says %v, the model %q", op, server, err, want)
 		}
-		for _, op := range placementtest.SetupOps() {
-			do(op, 0)
-		}
-		for range rapid.IntRange(5, 40).Draw(rt, "writes") {
-			do(placementtest.DrawOp(rt, model), rapid.IntRange(0, len(servers)-1).Draw(rt, "server"))
-		}
-		var shown []*ledger.Snapshot
-		for _, l := range servers {
-			s, err := l.Snapshot(ctx)
-			if err != nil {
-				rt.Fatal(err)
-			}
-			shown = append(shown, s)
-		}
-		for _, l := range servers {
-			closeLedger(rt, l)
-		}
-		last := open(rt, name)
-		defer closeLedger(rt, last)
-		for i, s := range shown {
-			same(rt, fmt.Sprintf("server %d -, loaded +", i), s, last.Current())
-		}
-		got, err := placementtest.DumpOf(last.Current())
+	}
+	for _, op := range placementtest.SetupOps() {
+		do(op, 0)
+	}
+	for range rapid.IntRange(5, 40).Draw(rt, "writes") {
+		do(placementtest.DrawOp(rt, model), rapid.IntRange(0, len(servers)-1).Draw(rt, "server"))
+	}
+	var shown []*ledger.Snapshot
+	for _, l := range servers {
+		s, err := l.Snapshot(ctx)
 		if err != nil {
 			rt.Fatal(err)
 		}
-		if diff := cmp.Diff(model.Dump(), got, cmpopts.EquateEmpty()); diff != "" {
-			rt.Fatalf("model -, servers +:\n%s", diff)
-		}
-	})
+		shown = append(shown, s)
+	}
+	for _, l := range servers {
+		closeLedger(rt, l)
+	}
+	last := open(rt, names[0])
+	defer closeLedger(rt, last)
+	for i, s := range shown {
+		same(rt, fmt.Sprintf("server %d -, loaded +", i), s, last.Current())
+	}
+	got, err := placementtest.DumpOf(last.Current())
+	if err != nil {
+		rt.Fatal(err)
+	}
+	if diff := cmp.Diff(model.Dump(), got, cmpopts.EquateEmpty()); diff != "" {
+		rt.Fatalf("model -, servers +:\n%s", diff)
+	}
 }
 
 // TestDeletedAndMadeAgain: a class and a trait that another server deleted and made again, with new

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store_test
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/compute-agent/compute-agent/placement/ledger"
+	"github.com/compute-agent/compute-agent/test/dbservers"
+)
+
+// TestServerWithOtherSettings: on a MariaDB whose own settings are as different as an operator can
+// have them, all is as the model says, and names are refused that the engine takes for equal.
+func TestServerWithOtherSettings(t *testing.T) {
+	t.Parallel()
+	s := dbservers.StartMariaDB(t, dbservers.Options{Settings: []string{
+		"sql-mode=ANSI_QUOTES,NO_BACKSLASH_ESCAPES,PIPES_AS_CONCAT", "autocommit=0", "completion-type=CHAIN", "default-storage-engine=MyISAM",
+		"innodb-force-primary-key=ON", "character-set-server=latin1", "skip-character-set-client-handshake", "default-time-zone=-11:00",
+		"sql-safe-updates=1", "transaction-isolation=SERIALIZABLE", "log-bin=binlog", "binlog-format=ROW",
+	}})
+	dbservers.Execute(t, s.AdminDSN("mysql"), "SET GLOBAL sql_select_limit = 2", "SET GLOBAL foreign_key_checks = 0", "SET GLOBAL sql_auto_is_null = 1")
+	n := 0
+	rapid.Check(t, func(rt *rapid.T) {
+		if n++; n <= 3 {
+			name := s.Database(t, fmt.Sprint("round", n))
+			roundTrip(rt, []string{name, name})
+		}
+	})
+	name := s.Database(t, "names")
+	l := open(t, name)
+	provider := func(name string) error {
+		_, err := l.Update(ctx, func(tx *ledger.Tx) error {
+			_, err := tx.CreateProvider(ledger.NewProvider{UUID: fmt.Sprintf("%x", name), Name: name})
+			return err
+		})
+		return err
+	}
+	for _, name := range []string{"node", "NODE", "nöde", "no\\de", "no'de\"", "node🙂", "node🙃", " node", "日本"} {
+		if err := provider(name); err != nil {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+	// The engine pads texts that it compares, as OpenStack Placement's tables have it.
+	if err := provider("node "); ledger.KindOf(err) != ledger.DuplicateName {
+		t.Errorf("a name with a space at its end: %v", err)
+	}
+	before := l.Current()
+	closeLedger(t, l)
+	after := open(t, name)
+	defer closeLedger(t, after)
+	same(t, "written -, loaded +", before, after.Current())
+}
+
+// TestDatabasesThreeWritersOnGalera: three servers, each at another node of a cluster, that write
+// in turns show what the model says; and of claims that all of them make at the same time, each
+// that was acknowledged is there, once.
+func TestDatabasesThreeWritersOnGalera(t *testing.T) {
+	if !dbservers.Long(t) {
+		t.Skip("make test-databases runs this")
+	}
+	c := dbservers.StartGalera(t, 3, dbservers.Options{})
+	n := 0
+	rapid.Check(t, func(rt *rapid.T) {
+		if n++; n <= roundsOnServers {
+			roundTrip(rt, c.Database(t, fmt.Sprint("round", n)))
+		}
+	})
+	names := c.Database(t, "storm")
+	prepare(t, names[0])
+	var mu sync.Mutex
+	var acked []string
+	var running sync.WaitGroup
+	var ledgers []*ledger.Ledger
+	for node, name := range names {
+		l := open(t, name)
+		ledgers = append(ledgers, l)
+		for client := range 4 {
+			running.Go(func() {
+				for i := range 25 {
+					consumer := fmt.Sprintf("consumer-%d-%d-%d", node, client, i)
+					if err := claim(l, consumer); err != nil {
+						t.Errorf("%s: %v", consumer, err)
+						return
+					}
+					mu.Lock()
+					acked = append(acked, consumer+" ")
+					mu.Unlock()
+				}
+			})
+		}
+	}
+	running.Wait()
+	for _, l := range ledgers {
+		closeLedger(t, l)
+	}
+	for _, name := range names {
+		checkStorm(t, name, acked)
+	}
+}
