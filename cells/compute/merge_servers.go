@@ -44,6 +44,8 @@ type mergedServers struct {
 	// Down are the cells that have no rows in it because they are down, in the order of the cells
 	// given.
 	Down []apidb.Cell
+	// Late says that one of them is not known to be worse than slow.
+	Late bool
 	// More says that there are more after these, in the cells that are up.
 	More bool
 }
@@ -156,6 +158,7 @@ type cellSource struct {
 	asked bool                // and is asked for them
 	batch int                 // rows that it was asked for the last time
 	down  bool
+	late  bool // and has not answered in time
 }
 
 // halfway reports whether the cell is asked for more after rows that count only if it answers.
@@ -188,7 +191,7 @@ func (l *serverMerge) fetch(from []*cellSource) {
 func (s *cellSource) answered(l *serverMerge, a gather.Answer[cellwire.ServerPage]) {
 	if a.Err != nil {
 		l.rewind = l.rewind || s.next > 0
-		*s = cellSource{index: s.index, cell: s.cell, down: true}
+		*s = cellSource{index: s.index, cell: s.cell, down: true, late: a.State == gather.TimedOut}
 		return
 	}
 	if l.emitted != nil && s.seen == nil && len(a.Value.Rows) > 0 {
@@ -223,6 +226,7 @@ func (l *serverMerge) result() mergedServers {
 	for _, s := range l.sources {
 		if s.down || s.asked {
 			r.Down = append(r.Down, s.cell)
+			r.Late = r.Late || s.asked || s.late
 			continue
 		}
 		r.More = r.More || s.more || slices.ContainsFunc(s.rows[s.next:], func(row cellwire.Row) bool {

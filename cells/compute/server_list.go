@@ -191,7 +191,9 @@ func (a *API) cellsOf(x *exchange, l *listRequest) ([]apidb.Cell, error) {
 }
 
 // keyOf is the key of the marker in the order of the list: its cell says. Deleted servers are
-// markers as well. A cell that is down cannot say, after the time that it has at the latest.
+// markers as well, and the mapping has not what lists are sorted by. If the cell refuses to answer,
+// the error is Nova's 500. If it takes too long, Nova does not answer either: here it is 503, since
+// a cell under load answers the next time.
 func (a *API) keyOf(x *exchange, l *listRequest, marker string) (cellwire.Key, error) {
 	m, err := a.store.Mapping(x.ctx(), marker)
 	switch {
@@ -216,8 +218,11 @@ func (a *API) keyOf(x *exchange, l *listRequest, marker string) (cellwire.Key, e
 	case err != nil:
 		return nil, err
 	case len(result.Down) > 0:
-		return nil, osapi.Errorf(http.StatusInternalServerError, "DBError: The cell of the marker is not responding. List from the beginning, or try again when it is back.").
-			Because(errors.New("cell " + cell.Name + " is down"))
+		down := osapi.Errorf(http.StatusInternalServerError, "DBError: The cell of the marker is not responding. List from the beginning, or try again when it is back.")
+		if result.Late {
+			down = osapi.Unavailable("The cell of the marker has not answered in time. Try again.")
+		}
+		return nil, down.Because(errors.New("cell " + cell.Name + " is down"))
 	case len(result.Rows) == 0:
 		return nil, markerNotFound(l)
 	}

@@ -10,7 +10,8 @@ import (
 )
 
 // Administer runs f on one connection to a database of servers, as it is: no schema is looked for,
-// none is made. A statement may take an hour. op is what is being done, for errors, which are *[Error].
+// none is made. A statement may take an hour. op is what is being done, for errors, which are
+// *[Error].
 func Administer(ctx context.Context, name, op string, o Options, f func(context.Context, *Dialect, *sql.DB) error) error {
 	a, err := ParseAddress(name)
 	if err != nil {

@@ -85,7 +85,7 @@ var hangLane = lane{build: hangWorld, cases: []aCase{
 	}},
 	{25, "marker_in_a_hung_cell", func(t *testing.T, w *world) {
 		w.frozen(t, "cell1")
-		w.api.get(t, of("p1"), "2.69", "/servers?marker="+w.id(t, "web1")).within(t, cellTimeout+slack).fault(t, "computeFault", 500)
+		w.api.get(t, of("p1"), "2.69", "/servers?marker="+w.id(t, "web1")).within(t, cellTimeout+slack).fault(t, "serviceUnavailable", 503)
 		w.thawed(t, "cell1")
 	}},
 	{59, "cells_of_the_project_only", func(t *testing.T, w *world) {
