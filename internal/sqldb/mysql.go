@@ -99,7 +99,7 @@ func mysqlKind(err error) (kind error, hint string) {
 		return ErrReadOnly, "the database server is read-only: it may be a replica, or a primary that was replaced"
 	case mysqlIs(err, 1044, 1045, 1142, 1143, 1227, 1370, 1419):
 		return ErrDenied, "check the user, the password and what is granted to the user"
-	case mysqlIs(err, 1049):
+	case mysqlIs(err, 1046, 1049): // 1046: it was dropped, and the connection does not know another
 		return ErrUnreachable, "create the database on its server first: CREATE DATABASE … CHARACTER SET utf8mb4"
 	case mysqlIs(err, 1047, 1180):
 		return ErrUnreachable, "the Galera node is not part of the primary component of its cluster"

@@ -136,6 +136,8 @@ func errorOf(err error) (e *osapi.Error) {
 		e = osapi.Unavailable("The disk with the database is full: nothing was changed. Send the request again when there is room; reading is possible.")
 	case errors.Is(err, ledger.ErrHandedBack):
 		e = osapi.Unavailable("The database was handed back to OpenStack's Placement, and this server has to be stopped: nothing was changed.")
+	case errors.Is(err, ledger.ErrReplaced):
+		e = osapi.Unavailable("The tables of the database were made again, and this server has to be restarted: nothing was changed.")
 	case errors.Is(err, ledger.ErrUnavailable):
 		e = osapi.Unavailable("The database cannot be used now: nothing was changed. The server's log says why, under the request id of this answer.")
 	case errors.Is(err, os.ErrDeadlineExceeded):

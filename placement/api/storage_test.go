@@ -36,6 +36,7 @@ func TestStorageThatFails(t *testing.T) {
 	}{
 		{ledger.ErrFull, 503, true, "full"},
 		{ledger.ErrUnavailable, 503, true, "cannot be used now"},
+		{ledger.ErrReplaced, 503, true, "has to be restarted"},
 		{ledger.ErrOutcomeUnknown, 500, false, "Read before you repeat"},
 		{fmt.Errorf("%w: %w", ledger.ErrOutcomeUnknown, ledger.ErrFull), 500, false, "Read before you repeat"},
 		{ledger.ErrRow, 400, false, "character set"},

@@ -198,6 +198,9 @@ var (
 	// ErrHandedBack is a Store's error when its tables were removed, and the database given back
 	// to OpenStack Placement, while the ledger is open: it must not be used any more.
 	ErrHandedBack = errors.New("the database was handed back to OpenStack Placement")
+	// ErrReplaced is a Store's error when its tables are others than when the ledger was opened: it
+	// must be opened again.
+	ErrReplaced = errors.New("the tables of the database were made again")
 	// ErrFull is an ErrUnavailable: no space is left.
 	ErrFull = errors.New("the disk is full")
 	// ErrRow is a Store's error if the database takes everything but a row of the

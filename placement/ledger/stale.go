@@ -54,7 +54,7 @@ func (l *Ledger) Read(ctx context.Context) (s *Snapshot, age time.Duration, err 
 // believed, is no reason to show an older state.
 func mayBeStale(err error) bool {
 	switch {
-	case errors.Is(err, errWentBack), errors.Is(err, ErrHandedBack):
+	case errors.Is(err, errWentBack), errors.Is(err, ErrHandedBack), errors.Is(err, ErrReplaced):
 		return false
 	}
 	return errors.Is(err, errSlow) || errors.Is(err, ErrUnavailable)

@@ -133,6 +133,7 @@ func TestReadsThatAreNeverStale(t *testing.T) {
 		"off":               {ctx, 0, func(db *cut) { db.version = unreachable }, ledger.ErrUnavailable},
 		"canceled":          {gone, time.Hour, func(db *cut) { db.version = func(context.Context) error { select {} } }, context.Canceled},
 		"handed back":       {ctx, time.Hour, func(db *cut) { db.version = func(context.Context) error { return ledger.ErrHandedBack } }, ledger.ErrHandedBack},
+		"made again":        {ctx, time.Hour, func(db *cut) { db.version = func(context.Context) error { return ledger.ErrReplaced } }, ledger.ErrReplaced},
 		"a bug":             {ctx, time.Hour, func(db *cut) { db.version = func(context.Context) error { return errTrouble } }, errTrouble},
 		"it went back":      {ctx, time.Hour, func(db *cut) { db.commits = nil }, ledger.ErrUnavailable},
 		"one process alone": {ctx, time.Hour, func(db *cut) { db.exclusive, db.version = true, unreachable }, nil},

@@ -202,9 +202,16 @@ func servers(ctx context.Context, q sqldb.Querier) ([]serverRow, error) {
 }
 
 // handedBack is the error of a store whose tables were removed while it was open.
-func handedBack(again string) error {
+func handedBack() error {
 	return &sqldb.Error{Kind: sqldb.ErrSchema, Means: ledger.ErrHandedBack,
-		Hint: "it was handed back to OpenStack Placement" + again + " while this server ran; stop this server"}
+		Hint: "it was handed back to OpenStack Placement while this server ran; stop this server"}
+}
+
+// madeAgain is the error of a store whose tables are others than those that it opened. What it
+// knows is of the former ones, however the versions compare.
+func madeAgain() error {
+	return &sqldb.Error{Kind: sqldb.ErrSchema, Means: ledger.ErrReplaced,
+		Hint: "its tables were made again while this server ran: a backup was restored, or it was handed back and adopted again; restart this server"}
 }
 
 // checkTables turns the error of a statement that did not fit the tables into that of
@@ -216,5 +223,5 @@ func (s *Store) checkTables(ctx context.Context, err error) error {
 	if has, lookErr := sqldb.HasTable(ctx, s.db.Dialect, s.db.Reader, "ledger_version"); lookErr != nil || has {
 		return err
 	}
-	return handedBack("")
+	return handedBack()
 }

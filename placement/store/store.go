@@ -114,7 +114,7 @@ func newStore(ctx context.Context, db *sqldb.DB) (*Store, error) {
 	}
 	query := "SELECT version, " + db.Dialect.ReadOnly + ", '' FROM ledger_version WHERE shard = ?"
 	if !s.exclusive {
-		query = "SELECT version, " + db.Dialect.ReadOnly + ", (" + schemaToken + ") FROM ledger_version WHERE shard = ?"
+		query = "SELECT version, " + db.Dialect.ReadOnly + ", COALESCE((" + schemaToken + "), '') FROM ledger_version WHERE shard = ?"
 	}
 	if s.version, err = db.Reader.PrepareContext(ctx, query); err != nil {
 		return nil, errors.Join(s.failed(ctx, "opening", err), s.Close())
@@ -198,7 +198,7 @@ func (s *Store) readVersion(ctx context.Context) (version int64, err error) {
 	var made string
 	err = s.version.QueryRowContext(ctx, shard).Scan(&version, &readOnly, &made)
 	if err == nil && s.presence != nil && made != s.presence.schema {
-		return 0, handedBack(", and adopted again,")
+		return 0, madeAgain()
 	}
 	if err == nil && readOnly {
 		err = &sqldb.Error{Kind: sqldb.ErrReadOnly, Hint: "the database server became read-only: it may be a replica now"}

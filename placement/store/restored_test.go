@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store_test
+
+import (
+	"errors"
+	"net/url"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/placement/ledger"
+	"github.com/compute-agent/compute-agent/placement/store"
+	"github.com/compute-agent/compute-agent/test/dbservers"
+)
+
+// TestRestoreUnderARunningServer: a database that a server has is not restored to. If it is made
+// again with a backup in it, a server that ran all the time neither shows what it knew, nor writes,
+// also when the restored database has reached its version. One that starts has what was restored.
+func TestRestoreUnderARunningServer(t *testing.T) {
+	eachShared(t, func(t *testing.T, e engine) {
+		name := e.fresh(t)
+		o := store.DatabaseOptions()
+		running := open(t, name)
+		defer func() { _ = running.Close() }() // its row is gone with the tables
+		createClass := func(l *ledger.Ledger, class string) error {
+			_, err := l.Update(ctx, func(tx *ledger.Tx) error {
+				_, _, err := tx.CreateClass(class)
+				return err
+			})
+			return err
+		}
+		file := filepath.Join(t.TempDir(), "backup")
+		if err := errors.Join(createClass(running, "CUSTOM_KEPT"), sqldb.BackUp(ctx, name, o, file), createClass(running, "CUSTOM_LOST")); err != nil {
+			t.Fatal(err)
+		}
+		had := running.Current().Version()
+		if _, err := sqldb.Restore(ctx, name, o, file); !errors.Is(err, sqldb.ErrNotEmpty) {
+			t.Errorf("restored to a database in use: %v", err)
+		}
+		if _, err := running.Snapshot(ctx); err != nil {
+			t.Errorf("after a restore that was refused: %v", err)
+		}
+		emptied(t, name)
+		if _, err := sqldb.Restore(ctx, name, o, file); err != nil {
+			t.Fatal(err)
+		}
+		refused := func(when string) {
+			t.Helper()
+			for what, err := range map[string]error{"write": createClass(running, "CUSTOM_OTHER"), "read": func() error { _, err := running.Snapshot(ctx); return err }()} {
+				if !errors.Is(err, ledger.ErrReplaced) || !strings.Contains(err.Error(), "restart this server") {
+					t.Errorf("%s: a %s: %v", when, what, err)
+				}
+			}
+		}
+		refused("restored")
+		started := open(t, name)
+		for started.Current().Version() < had {
+			if err := createClass(started, "CUSTOM_NEW"+string(rune('A'+started.Current().Version()%26))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		refused("at the same version")
+		s := started.Current()
+		_, kept := s.Class("CUSTOM_KEPT")
+		_, lost := s.Class("CUSTOM_LOST")
+		if !kept || lost {
+			t.Errorf("the server that started: has what was backed up: %v, and what was not: %v", kept, lost)
+		}
+		closeLedger(t, started)
+	})
+}
+
+// emptied drops all tables of a database, as an operator does who makes it again.
+func emptied(t *testing.T, name string) {
+	t.Helper()
+	u, err := url.Parse(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if database := strings.TrimPrefix(u.Path, "/"); u.Scheme == "mysql" {
+		dbservers.Execute(t, name, "DROP DATABASE "+database, "CREATE DATABASE "+database+" CHARACTER SET utf8mb4")
+	} else {
+		dbservers.Execute(t, name, "DROP SCHEMA public CASCADE", "CREATE SCHEMA public")
+	}
+}
