@@ -51,6 +51,7 @@ type Proxy struct {
 	fault   func() Fault // of the next COMMIT; nil is None
 	between func()
 	conns   map[net.Conn]bool
+	trips   []int           // of each COMMIT since they were last asked for
 	waiting []chan struct{} // delayed COMMITs, until another connection is made
 }
 
@@ -114,6 +115,16 @@ func (p *Proxy) Through(t testing.TB, dsn string) string {
 	}
 	u.Host = p.listener.Addr().String()
 	return u.String()
+}
+
+// Trips returns how many requests each COMMIT since the last call took, with those that its
+// connection has sent before it since the COMMIT before: round trips to the server.
+func (p *Proxy) Trips() []int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	out := p.trips
+	p.trips = nil
+	return out
 }
 
 // Close closes all connections and refuses new ones.
@@ -192,6 +203,7 @@ func (p *Proxy) serve(client, server net.Conn) {
 	defer p.forget(client, server)
 	var mu sync.Mutex
 	fault, between := None, func() {}
+	trips, answered := 0, true
 	p.running.Go(func() {
 		defer func() {
 			mu.Lock()
@@ -208,6 +220,7 @@ func (p *Proxy) serve(client, server net.Conn) {
 			}
 			mu.Lock()
 			do, meanwhile := fault, between
+			answered = true
 			mu.Unlock()
 			if do != None && meanwhile != nil {
 				meanwhile()
@@ -230,7 +243,17 @@ func (p *Proxy) serve(client, server net.Conn) {
 			return
 		}
 		p.asked.Add(1)
+		mu.Lock()
+		if answered {
+			trips++
+			answered = false
+		}
+		mu.Unlock()
 		if isCommit(buffer[:n]) {
+			p.mu.Lock()
+			p.trips = append(p.trips, trips)
+			p.mu.Unlock()
+			trips = 0
 			do, meanwhile := p.decide()
 			mu.Lock()
 			fault, between = do, meanwhile

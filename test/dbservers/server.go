@@ -89,10 +89,9 @@ func newServer(t testing.TB, kind engine, o Options) *Server {
 // Database makes an empty database, whose owner has the same name, and returns its DSN.
 func (s *Server) Database(t testing.TB, name string) string {
 	t.Helper()
-	if err := s.i.statements(t.Context(), s.i.kind.create(name, s.i.password)...); err != nil {
-		t.Fatalf("making a database on %s: %v", s.i.kind, err)
-	}
-	return s.DSN(name)
+	dsn, err := s.MakeDatabase(t.Context(), name)
+	testproc.Check(t, err)
+	return dsn
 }
 
 // DSN returns the DSN of a database, for its owner.
