@@ -5,14 +5,20 @@ package store
 import (
 	"fmt"
 	"reflect"
+	"strings"
 	"time"
 
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 	"github.com/compute-agent/compute-agent/placement/ledger"
 )
 
-// maxRows is the number of rows of the largest multi-row statement for a server.
-const maxRows = 64
+const (
+	// maxRows is the number of keys in the largest statement for a server that lists keys.
+	maxRows = 64
+	// maxListed is the number of rows in the largest statement for a server that has them in one
+	// parameter.
+	maxListed = 2000
+)
 
 // rowKey is a row that a change is about, or all of a consumer's allocations.
 type rowKey struct {
@@ -36,6 +42,8 @@ func keyOf(c ledger.Change) (rowKey, bool) {
 		return rowKey{table: "consumers", a: c.Row.ID}, true
 	case ledger.UpdateConsumer:
 		return rowKey{table: "consumers", a: c.Row.ID}, true
+	case ledger.BumpConsumer:
+		return rowKey{table: "consumers", a: c.ID}, true
 	case ledger.DeleteConsumer:
 		return rowKey{table: "consumers", a: c.ID}, true
 	case ledger.InsertAllocation:
@@ -124,6 +132,7 @@ var listUpdates = map[reflect.Type]struct{ table, set, where string }{
 		"inventories", "total = v.c, reserved = v.d, min_unit = v.e, max_unit = v.f, step_size = v.g, allocation_ratio = v.r",
 		"t.resource_provider_id = v.a AND t.resource_class_id = v.b",
 	},
+	reflect.TypeFor[ledger.BumpConsumer](): {"consumers", "generation = v.c", "t.id = v.a"},
 	reflect.TypeFor[ledger.UpdateConsumer](): {
 		"consumers", "project_id = v.b, user_id = v.c, generation = v.d, consumer_type_id = NULLIF(v.e, 0)", "t.id = v.a",
 	},
@@ -134,6 +143,8 @@ func listedRowOf(c ledger.Change) listedRow {
 	switch c := c.(type) {
 	case ledger.BumpProvider:
 		return listedRow{A: c.ID, B: c.From, C: c.To, at: c.UpdatedAt}
+	case ledger.BumpConsumer:
+		return listedRow{A: c.ID, C: c.To, at: c.UpdatedAt}
 	case ledger.UpdateInventory:
 		r := c.Row
 		return listedRow{A: r.Provider, B: r.Class, C: r.Total, D: r.Reserved, E: r.MinUnit, F: r.MaxUnit, G: r.StepSize, R: r.AllocationRatio, at: r.UpdatedAt}
@@ -164,7 +175,7 @@ func (w *writer) update(changes []ledger.Change) (done bool, err error) {
 	for len(changes) > 0 {
 		first := listedRowOf(changes[0])
 		rows := []listedRow{first}
-		for _, c := range changes[1:] {
+		for _, c := range changes[1:min(len(changes), maxListed)] {
 			if r := listedRowOf(c); r.at.Equal(first.at) {
 				rows = append(rows, r)
 			} else {
@@ -192,9 +203,65 @@ func (w *writer) rowsAtOnce(n int) int {
 		}
 		return 1
 	}
-	size := maxRows
-	for size > n {
-		size /= 2
+	size := 1
+	for size < n && size < maxRows {
+		size *= 2
 	}
 	return size
+}
+
+// columnType is how a server reads a column of the rows of a statement from JSON.
+type columnType struct{ mysql, postgres string }
+
+// The types of columns.
+var (
+	number = columnType{"BIGINT", "bigint"}
+	ratio  = columnType{"DOUBLE", "double precision"}
+	text   = columnType{"VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin", "varchar"}
+	moment = columnType{"DATETIME", "timestamp"}
+)
+
+// table is the rows that an INSERT makes: the types are those of the columns.
+type table struct {
+	name, columns string
+	types         []columnType
+}
+
+// fromList is an INSERT whose rows are in one parameter, a list of lists, so that any number of
+// rows is one statement.
+func (t table) fromList(d *sqldb.Dialect) string {
+	var from, selected strings.Builder
+	for i, column := range t.types {
+		separator := ", "
+		if i == 0 {
+			separator = ""
+		}
+		if d == sqldb.MySQL {
+			fmt.Fprintf(&from, "%sc%d %s PATH '$[%d]' ERROR ON ERROR", separator, i, column.mysql, i)
+			fmt.Fprintf(&selected, "%sc%d", separator, i)
+		} else {
+			fmt.Fprintf(&selected, "%sCAST(v ->> %d AS %s)", separator, i, column.postgres)
+		}
+	}
+	head := "INSERT INTO " + t.name + " (" + t.columns + ") SELECT " + selected.String() + " FROM "
+	if d == sqldb.MySQL {
+		return head + "JSON_TABLE(?, '$[*]' COLUMNS (" + from.String() + ")) AS v"
+	}
+	return head + "jsonb_array_elements(CAST(? AS jsonb)) AS v"
+}
+
+// insertList inserts n rows into a table of a server.
+func (w *writer) insertList(t table, n int, row func(i int, args []any) []any) error {
+	query := t.fromList(w.store.db.Dialect)
+	for done := 0; done < n; {
+		rows := make([][]any, min(n-done, maxListed))
+		for i := range rows {
+			rows[i] = row(done+i, make([]any, 0, len(t.types)))
+		}
+		if _, err := w.exec(query, sqldb.List(rows)); err != nil {
+			return err
+		}
+		done += len(rows)
+	}
+	return nil
 }

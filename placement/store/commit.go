@@ -253,7 +253,7 @@ func (w *writer) write(base int64, changes []ledger.Change) error {
 
 // name writes what the new version changed, and prunes old versions.
 func (w *writer) name(version int64, named []object) error {
-	err := w.insert("INSERT INTO ledger_changes (shard, version, seq, kind, id, uuid) VALUES ", 6, len(named), func(i int, args []any) []any {
+	err := w.insert(ledgerChanges, len(named), func(i int, args []any) []any {
 		var uuid any
 		if named[i].uuid != "" {
 			uuid = named[i].uuid
@@ -265,6 +265,19 @@ func (w *writer) name(version int64, named []object) error {
 	}
 	return err
 }
+
+// The tables of rows that are inserted many at a time.
+var (
+	allocations = table{"allocations", "created_at, updated_at, resource_provider_id, consumer_id, resource_class_id, used",
+		[]columnType{moment, moment, number, text, number, number}}
+	consumers = table{"consumers", "created_at, updated_at, id, uuid, project_id, user_id, generation, consumer_type_id",
+		[]columnType{moment, moment, number, text, number, number, number, number}}
+	inventories = table{"inventories", "created_at, updated_at, resource_provider_id, resource_class_id, total, reserved, min_unit, max_unit, step_size, allocation_ratio",
+		[]columnType{moment, moment, number, number, number, number, number, number, number, ratio}}
+	providerTraits     = table{"resource_provider_traits", "created_at, trait_id, resource_provider_id", []columnType{moment, number, number}}
+	providerAggregates = table{"resource_provider_aggregates", "created_at, aggregate_id, resource_provider_id", []columnType{moment, number, number}}
+	ledgerChanges      = table{"ledger_changes", "shard, version, seq, kind, id, uuid", []columnType{number, number, number, number, number, text}}
+)
 
 // run returns the number of changes at the start that are of one kind.
 func run(changes []ledger.Change) int {
@@ -282,35 +295,31 @@ func (w *writer) apply(changes []ledger.Change) error {
 	at := timeArg(w.store.db.Dialect)
 	switch changes[0].(type) {
 	case ledger.InsertAllocation:
-		return w.insert("INSERT INTO allocations (created_at, updated_at, resource_provider_id, consumer_id, resource_class_id, used) VALUES ", 6, len(changes),
+		return w.insert(allocations, len(changes),
 			func(i int, args []any) []any {
 				r := changes[i].(ledger.InsertAllocation).Row
 				return append(args, at(r.CreatedAt), at(r.UpdatedAt), r.Provider, r.Consumer, r.Class, r.Used)
 			})
 	case ledger.InsertConsumer:
-		return w.insert("INSERT INTO consumers (created_at, updated_at, id, uuid, project_id, user_id, generation, consumer_type_id) VALUES ", 8, len(changes),
+		return w.insert(consumers, len(changes),
 			func(i int, args []any) []any {
 				r := changes[i].(ledger.InsertConsumer).Row
 				return append(args, at(r.CreatedAt), at(r.UpdatedAt), r.ID, r.UUID, r.Project, r.User, r.Generation, null(r.Type))
 			})
 	case ledger.InsertInventory:
-		return w.insert(
-			"INSERT INTO inventories (created_at, updated_at, resource_provider_id, resource_class_id, total, reserved, min_unit, max_unit, step_size, allocation_ratio) VALUES ",
-			10,
-			len(changes),
+		return w.insert(inventories, len(changes),
 			func(i int, args []any) []any {
 				r := changes[i].(ledger.InsertInventory).Row
 				return append(args, at(r.CreatedAt), at(r.UpdatedAt), r.Provider, r.Class, r.Total, r.Reserved, r.MinUnit, r.MaxUnit, r.StepSize, r.AllocationRatio)
-			},
-		)
+			})
 	case ledger.AddTrait:
-		return w.insert("INSERT INTO resource_provider_traits (created_at, trait_id, resource_provider_id) VALUES ", 3, len(changes),
+		return w.insert(providerTraits, len(changes),
 			func(i int, args []any) []any {
 				c := changes[i].(ledger.AddTrait)
 				return append(args, at(c.CreatedAt), c.Link.Target, c.Link.Provider)
 			})
 	case ledger.AddAggregate:
-		return w.insert("INSERT INTO resource_provider_aggregates (created_at, aggregate_id, resource_provider_id) VALUES ", 3, len(changes),
+		return w.insert(providerAggregates, len(changes),
 			func(i int, args []any) []any {
 				c := changes[i].(ledger.AddAggregate)
 				return append(args, at(c.CreatedAt), c.Link.Target, c.Link.Provider)
@@ -432,13 +441,16 @@ func (w *writer) must(query string, args ...any) error {
 	return err
 }
 
-// insert runs an INSERT of n rows, many in each statement.
-func (w *writer) insert(head string, columns, n int, row func(i int, args []any) []any) error {
-	group := "(" + marks(columns) + ")"
+// insert inserts n rows, many in each statement.
+func (w *writer) insert(t table, n int, row func(i int, args []any) []any) error {
+	if !w.store.exclusive && n > 1 {
+		return w.insertList(t, n, row)
+	}
+	head, group := "INSERT INTO "+t.name+" ("+t.columns+") VALUES ", "("+marks(len(t.types))+")"
 	for done := 0; done < n; {
 		size := w.rowsAtOnce(n - done)
 		query := head + group + strings.Repeat(", "+group, size-1)
-		args := make([]any, 0, size*columns)
+		args := make([]any, 0, size*len(t.types))
 		for i := range size {
 			args = row(done+i, args)
 		}
@@ -450,13 +462,14 @@ func (w *writer) insert(head string, columns, n int, row func(i int, args []any)
 	return nil
 }
 
-// many runs a DELETE by keys, many in each statement.
+// many runs a DELETE by keys, many in each statement. If there are fewer keys than a statement has,
+// the last one stands in it several times.
 func (w *writer) many(head string, n int, key func(int) any) error {
 	for done := 0; done < n; {
 		size := w.rowsAtOnce(n - done)
 		args := make([]any, size)
 		for i := range args {
-			args[i] = key(done + i)
+			args[i] = key(min(done+i, n-1))
 		}
 		if _, err := w.exec(head+"("+marks(size)+")", args...); err != nil {
 			return err
