@@ -5,6 +5,7 @@ package ledger_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 
@@ -229,7 +230,7 @@ func TestRefreshFails(t *testing.T) {
 }
 
 // TestReserve: after another server committed first, a store that can reserve the next commit is
-// asked to, and released, unless no other process commits.
+// asked to, and released, unless no other process commits. The first try assumes the version.
 func TestReserve(t *testing.T) {
 	locked := errors.New("locked by another server")
 	for _, tc := range []struct {
@@ -240,8 +241,8 @@ func TestReserve(t *testing.T) {
 		want      []string
 	}{
 		{"no conflict", false, 0, nil, []string{"commit"}},
-		{"two conflicts", false, 2, nil, []string{"commit", "reserve", "commit", "release", "reserve", "commit", "release"}},
-		{"no lock", false, 2, locked, []string{"commit", "reserve"}},
+		{"three conflicts", false, 3, nil, []string{"commit", "commit", "reserve", "commit", "release", "reserve", "commit", "release"}},
+		{"no lock", false, 2, locked, []string{"commit", "commit", "reserve"}},
 		{"exclusive", true, 1, nil, []string{"commit", "commit"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -266,6 +267,57 @@ func TestReserve(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestVersionIsAssumed: a server that alone writes does not read the version before it commits,
+// except to refuse a write; after another one committed first, it reads it for a while.
+func TestVersionIsAssumed(t *testing.T) {
+	db := newRows(ledger.State{})
+	store := &looking{rows: db}
+	l, other := open(t, store), open(t, db)
+	must(t, l, create("a")) // the other one has written when it was opened
+	look := func(what string, want int, do func()) {
+		t.Helper()
+		store.looks = 0
+		if do(); store.looks != want {
+			t.Errorf("%s: the version is read %d times, want %d", what, store.looks, want)
+		}
+	}
+	looks := func(what string, from, to, want int) {
+		look(what, want, func() {
+			for i := from; i < to; i++ {
+				must(t, l, create(fmt.Sprint("p", i)))
+			}
+		})
+	}
+	looks("alone", 0, 10, 0)
+	taken := func() {
+		if _, err := l.Update(ctx, create("p0")); ledger.KindOf(err) != ledger.DuplicateUUID {
+			t.Errorf("created again: %v", err)
+		}
+	}
+	look("refused", 1, taken)
+	look("nothing to do", 1, func() { must(t, l, func(*ledger.Tx) error { return nil }) })
+	looks("after that", 10, 20, 0)
+	must(t, other, create("p20"))
+	snapshot(t, l)
+	look("the newest version is not its own", 1, func() { must(t, l, create("p21")) })
+	must(t, other, func(tx *ledger.Tx) error { return tx.DeleteProvider("p0") })
+	look("accepted by what another server wrote", 1, func() { must(t, l, create("p0")) })
+	must(t, other, create("p22"))
+	looks("another server was first", 23, 43, 16)
+	looks("alone again", 43, 50, 0)
+}
+
+// looking counts how often the version is read.
+type looking struct {
+	*rows
+	looks int
+}
+
+func (l *looking) Version(ctx context.Context) (int64, error) {
+	l.looks++
+	return l.rows.Version(ctx)
 }
 
 // reserving is a store that can reserve the next commit.
