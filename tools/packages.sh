@@ -17,7 +17,7 @@ test=("${run[@]}" python3-placement python3-keystone systemd python3-openstackcl
 systemd=(gcc libc6-dev debootstrap debian-archive-keyring systemd-container util-linux make)
 # To compare with the real Placement: its code, WSGI server and database, without services (mariadb-server and placement-api
 # would start one).
-bench=(gcc libc6-dev python3-placement python3-pymysql uwsgi-core uwsgi-plugin-python3 mariadb-server-core mariadb-client-core)
+bench=(gcc libc6-dev python3-placement python3-pymysql uwsgi-core uwsgi-plugin-python3 mariadb-server-core mariadb-client-core postgresql)
 
 case "${1:-}" in
 run) wanted=("${run[@]}") ;;

@@ -15,20 +15,29 @@ import (
 // several is how many workers there are where there is more than one.
 const several = 8
 
+// mostClients are the most workers of an operation.
+const mostClients = 16
+
 // pair is ours and OpenStack's with the same data; theirs is nil when ours is measured alone.
-type pair struct{ ours, theirs *peer }
+type pair struct {
+	ours, theirs *peer
+	server       *server // of the database of theirs
+}
 
 func (p *pair) close() error {
 	err := p.ours.Close()
 	if p.theirs != nil {
 		err = errors.Join(err, p.theirs.Close())
 	}
+	if p.server != nil {
+		err = errors.Join(err, p.server.Close())
+	}
 	return err
 }
 
 // startPair starts ours, loads it, and starts OpenStack's with the same rows.
 func startPair(ctx context.Context, s settings, name string, load func(context.Context, *Client) error) (*pair, error) {
-	ours, err := startOurs(ctx, s.binary, filepath.Join(s.state, name, "ours"))
+	ours, err := startOurs(ctx, s.binary, filepath.Join(s.state, name, "ours"), nil)
 	if err != nil {
 		return nil, err
 	}
@@ -39,7 +48,10 @@ func startPair(ctx context.Context, s settings, name string, load func(context.C
 	}
 	if s.upstream {
 		say("%s: starting OpenStack's with the same rows", name)
-		if p.theirs, err = startUpstream(ctx, filepath.Join(s.state, name, "theirs"), ours.Database); err != nil {
+		if p.server, err = startMariaDB(ctx); err == nil {
+			p.theirs, err = startUpstream(ctx, filepath.Join(s.state, name, "theirs"), ours.Database, p.server)
+		}
+		if err != nil {
 			return nil, errors.Join(err, p.close())
 		}
 	}

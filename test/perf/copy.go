@@ -23,8 +23,9 @@ var placementTables = []string{
 	"resource_provider_traits", "resource_provider_aggregates", "consumers", "allocations",
 }
 
-// copyFrom makes the rows of Placement's placementTables those of an SQLite database.
-func (p *peer) copyFrom(ctx context.Context, from string) (err error) {
+// copyFrom makes the rows of Placement's placementTables in the database of a DSN those of an
+// SQLite database.
+func (p *peer) copyFrom(ctx context.Context, from, to string) (err error) {
 	db, err := sql.Open("sqlite", "file:"+from+"?mode=ro")
 	if err != nil {
 		return err
@@ -50,7 +51,7 @@ func (p *peer) copyFrom(ctx context.Context, from string) (err error) {
 	if _, err := script.Seek(0, io.SeekStart); err != nil {
 		return err
 	}
-	return p.sql(ctx, "load the rows", script)
+	return p.sql(ctx, "load the rows", to, script)
 }
 
 // writeRows writes the rows of a table as statements of many rows each. Errors of w stay with it,

@@ -2,9 +2,10 @@
 
 // Command perf measures the Placement service: beside OpenStack's own with the same data and the
 // same requests (perf compare), beside a bare net/http server that answers with the same bytes and
-// appends writes to a file (perf optimum), alone as the data grow (perf grow), and by the refused
-// claims of concurrent clients (perf contend). It prints tables in Markdown; docs/performance.md
-// shows some, how they were made and what they mean.
+// appends writes to a file (perf optimum), on the same MariaDB server as OpenStack's and on the
+// other databases (perf databases), alone as the data grow (perf grow), and by the refused claims
+// of concurrent clients (perf contend). It prints tables in Markdown; docs/performance.md shows
+// some, how they were made and what they mean.
 //
 // The data and the requests (client.go, data.go, requests.go, reshape.go) are the nested and the
 // flat data sets of Placement's own performance jobs with their queries, claims, inventory writes,

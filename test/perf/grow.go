@@ -48,7 +48,7 @@ func grow(ctx context.Context, s settings) error {
 
 func (s *settings) growTo(ctx context.Context, dir string, sh shape, isLargest bool, t, loaded, crowded *table) (err error) {
 	name := fmt.Sprintf("%d x %d", sh.hosts, 1+3*sh.nodes)
-	ours, err := startOurs(ctx, s.binary, dir)
+	ours, err := startOurs(ctx, s.binary, dir, nil)
 	if err != nil {
 		return err
 	}
@@ -108,7 +108,7 @@ func (s *settings) growTo(ctx context.Context, dir string, sh shape, isLargest b
 	if err != nil {
 		return err
 	}
-	again, err := startOurs(ctx, s.binary, dir)
+	again, err := startOurs(ctx, s.binary, dir, nil)
 	if err != nil {
 		return err
 	}

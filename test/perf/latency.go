@@ -30,7 +30,7 @@ func latencyTable() table {
 // with the same bytes: its p99 is what the machine makes of it.
 func latency(ctx context.Context, s settings) (err error) {
 	data := newNested(rand.New(rand.NewPCG(1, 2)), s.trees)
-	ours, err := startOurs(ctx, s.binary, filepath.Join(s.state, "ours"))
+	ours, err := startOurs(ctx, s.binary, filepath.Join(s.state, "ours"), nil)
 	if err != nil {
 		return err
 	}

@@ -41,7 +41,7 @@ func main() {
 }
 
 func run(ctx context.Context, args []string) (err error) {
-	usage := errors.New("usage: perf compare|contend|grow|latency|optimum [flags]")
+	usage := errors.New("usage: perf compare|contend|databases|grow|latency|optimum [flags]")
 	if len(args) == 0 {
 		return usage
 	}
@@ -66,6 +66,10 @@ func run(ctx context.Context, args []string) (err error) {
 		work = contend
 		flags.IntVar(&s.trees, "hosts", 400, "flat hosts, each of which can serve one claim")
 		flags.BoolVar(&s.upstream, "upstream", false, "start OpenStack's Placement beside ours")
+	case "databases":
+		work = databases
+		flags.IntVar(&s.trees, "trees", 1000, "trees of 7 providers")
+		flags.BoolVar(&s.upstream, "upstream", true, "start OpenStack's Placement beside ours")
 	case "optimum":
 		work = optimum
 		flags.IntVar(&s.trees, "trees", 1000, "trees of 7 providers")

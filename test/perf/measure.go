@@ -35,15 +35,27 @@ type step struct {
 // sample is what was measured.
 type sample struct {
 	done      int
-	wall, cpu time.Duration
+	wall, cpu time.Duration   // cpu is of the service and its database
+	database  time.Duration   // of cpu
 	latencies []time.Duration // sorted
 	bytes     int64
 	refused   map[int]int // by status
+	// statements are those that the database was sent, where they are counted.
+	statements int64
+}
+
+// used adds what was used between two readings.
+func (s *sample) used(before, after usage) {
+	s.database += after.database - before.database
+	s.cpu += after.service + after.database - before.service - before.database
 }
 
 func (s *sample) cpuEach() time.Duration { return s.cpu / time.Duration(max(s.done, 1)) }
-func (s *sample) bytesEach() int64       { return s.bytes / int64(max(s.done, 1)) }
-func (s *sample) rate() float64          { return float64(s.done) / s.wall.Seconds() }
+func (s *sample) databaseEach() time.Duration {
+	return s.database / time.Duration(max(s.done, 1))
+}
+func (s *sample) bytesEach() int64 { return s.bytes / int64(max(s.done, 1)) }
+func (s *sample) rate() float64    { return float64(s.done) / s.wall.Seconds() }
 func (s *sample) at(p int) time.Duration {
 	if len(s.latencies) == 0 {
 		return 0
@@ -74,7 +86,11 @@ func measure(ctx context.Context, p *peer, op operation, workers, n int, atLeast
 	if steps[0].prepare != nil {
 		return s, s.oneByOne(ctx, p, op, steps[0], n, atLeast)
 	}
-	before, err := p.CPU()
+	statements, err := p.server.statements(ctx)
+	if err != nil {
+		return nil, err
+	}
+	before, err := p.usage()
 	if err != nil {
 		return nil, err
 	}
@@ -103,16 +119,18 @@ func measure(ctx context.Context, p *peer, op operation, workers, n int, atLeast
 	if err := errors.Join(failures...); err != nil {
 		return nil, fmt.Errorf("%s: %s: %w", p.Name, op.name, err)
 	}
-	after, err := p.CPU()
+	after, err := p.usage()
 	if err != nil {
 		return nil, err
 	}
-	s.cpu = after - before
+	s.used(before, after)
 	for i := range parts {
 		s.add(&parts[i])
 	}
 	slices.Sort(s.latencies)
-	return s, nil
+	now, err := p.server.statements(ctx)
+	s.statements = max(now-statements-1, 0) // without the question itself
+	return s, err
 }
 
 // once repeats a step and takes its time.
@@ -139,7 +157,11 @@ func (s *sample) oneByOne(ctx context.Context, p *peer, op operation, st step, n
 		if err := st.prepare(ctx); err != nil {
 			return fmt.Errorf("%s: prepare %s: %w", p.Name, op.name, err)
 		}
-		before, err := p.CPU()
+		statements, err := p.server.statements(ctx)
+		if err != nil {
+			return err
+		}
+		before, err := p.usage()
 		if err != nil {
 			return err
 		}
@@ -148,11 +170,16 @@ func (s *sample) oneByOne(ctx context.Context, p *peer, op operation, st step, n
 			return fmt.Errorf("%s: %s: %w", p.Name, op.name, err)
 		}
 		s.wall += time.Since(begin)
-		after, err := p.CPU()
+		after, err := p.usage()
 		if err != nil {
 			return err
 		}
-		s.cpu += after - before
+		s.used(before, after)
+		now, err := p.server.statements(ctx)
+		if err != nil {
+			return err
+		}
+		s.statements += max(now-statements-1, 0) // without the question itself
 	}
 	slices.Sort(s.latencies)
 	return nil
@@ -163,6 +190,8 @@ func (s *sample) join(o *sample) {
 	s.add(o)
 	s.wall += o.wall
 	s.cpu += o.cpu
+	s.database += o.database
+	s.statements += o.statements
 	slices.Sort(s.latencies)
 }
 

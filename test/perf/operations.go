@@ -90,7 +90,7 @@ func (d *nestedData) inventoryWrites() operation {
 	return operation{name: "PUT inventories", workers: several, alone: true, ours: 1000, theirs: 50,
 		begin: func(ctx context.Context, c *Client, worker int) (step, error) {
 			var writers []*InventoryWriter
-			for i := worker; i < len(d.trees) && len(writers) < 16; i += several {
+			for i := worker; i < len(d.trees) && len(writers) < 16; i += mostClients {
 				w, err := NewInventoryWriter(ctx, c, d.trees[i].Root)
 				if err != nil {
 					return step{}, err
@@ -159,5 +159,15 @@ func (d *nestedData) loads() operation {
 		begin: func(_ context.Context, c *Client, worker int) (step, error) {
 			random := rand.New(rand.NewPCG(rand.Uint64(), uint64(worker)))
 			return plain(func(ctx context.Context) (int, error) { return 0, NewTree(random, 2).Load(ctx, c) }), nil
+		}}
+}
+
+// replacements replace what each worker's consumer holds, with one more gigabyte of disk or one
+// less.
+func (d *nestedData) replacements() operation {
+	return operation{name: "PUT allocations, replacing", workers: several, alone: true, ours: 500, theirs: 30,
+		begin: func(ctx context.Context, c *Client, worker int) (step, error) {
+			r, err := NewReplacer(ctx, c, fmt.Sprintf("4e91ace0-0000-4000-8000-%012d", worker), d.trees[worker%len(d.trees)])
+			return plain(func(ctx context.Context) (int, error) { return 0, r.Replace(ctx) }), err
 		}}
 }

@@ -19,7 +19,7 @@ const rounds = 3
 func optimum(ctx context.Context, s settings) (err error) {
 	random := rand.New(rand.NewPCG(1, 2))
 	data := newNested(random, s.trees)
-	ours, err := startOurs(ctx, s.binary, filepath.Join(s.state, "ours"))
+	ours, err := startOurs(ctx, s.binary, filepath.Join(s.state, "ours"), nil)
 	if err != nil {
 		return err
 	}

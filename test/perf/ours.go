@@ -13,8 +13,9 @@ import (
 )
 
 // startOurs starts the binary compute-agent as a Placement service, without authentication, on the
-// SQLite database in dir, which is made when it is not there.
-func startOurs(ctx context.Context, binary, dir string) (*peer, error) {
+// SQLite database in dir, which is made when it is not there. On a server, that database is first
+// copied to a database of its own there.
+func startOurs(ctx context.Context, binary, dir string, on *server) (*peer, error) {
 	binary, err := filepath.Abs(binary)
 	if err != nil {
 		return nil, err
@@ -27,9 +28,21 @@ func startOurs(ctx context.Context, binary, dir string) (*peer, error) {
 		return nil, err
 	}
 	address := "127.0.0.1:" + strconv.Itoa(port)
-	p := &peer{Name: "compute-agent", URL: "http://" + address, Database: filepath.Join(dir, "placement.db"), dir: dir}
+	p := &peer{Name: "compute-agent", URL: "http://" + address, Database: filepath.Join(dir, "placement.db"), dir: dir, server: on}
+	args := []string{"placement", "serve", "--listen", address, "--state-dir", dir}
+	if on != nil {
+		p.Name += " on " + on.name
+		dsn, err := on.ours(ctx, filepath.Join(dir, "password"))
+		if err != nil {
+			return nil, err
+		}
+		if err := p.run(ctx, "copy our database to "+on.name, nil, binary, "placement", "db", "restore", "--database", dsn, p.Database); err != nil {
+			return nil, err
+		}
+		args = append(args, "--database", dsn)
+	}
 	begin := time.Now()
-	proc, err := p.start(ctx, "compute-agent", nil, binary, "placement", "serve", "--listen", address, "--state-dir", dir)
+	proc, err := p.start(ctx, "compute-agent", nil, binary, args...)
 	if err != nil {
 		return nil, err
 	}

@@ -17,8 +17,8 @@ import (
 )
 
 // peer is a running Placement service with an empty database of its own, in a directory of its own:
-// ours (compute-agent placement serve, on SQLite) or OpenStack's (Debian's package
-// python3-placement under uwsgi, on MariaDB). It does not touch the machine's own services.
+// ours (compute-agent placement serve) or OpenStack's (Debian's package python3-placement under
+// uwsgi, on MariaDB). It does not touch the machine's own services.
 type peer struct {
 	Name string
 	// URL is its endpoint, where a request with the token "admin" may do everything.
@@ -30,6 +30,8 @@ type peer struct {
 
 	dir       string
 	processes []*process // in the order in which they were started
+	// server has its database; nil for SQLite. Close leaves it.
+	server *server
 }
 
 // process is one that was started here, the first of a process group of its own.
@@ -118,7 +120,7 @@ func (p *peer) answers(ctx context.Context) error {
 	return errors.Join(err, resp.Body.Close())
 }
 
-// Close ends the service, and then its database.
+// Close ends the service.
 func (p *peer) Close() error {
 	var errs []error
 	for _, proc := range slices.Backward(p.processes) {

@@ -147,6 +147,41 @@ func (w *Claimer) GiveUp(ctx context.Context) error {
 	return nil
 }
 
+// Replacer replaces the allocations of a consumer again and again, each time by others.
+type Replacer struct {
+	c          *Client
+	path       string
+	tree       Tree
+	generation *int // nil as long as the consumer has no allocations
+	disk       int
+}
+
+// NewReplacer reads the generation at which it begins.
+func NewReplacer(ctx context.Context, c *Client, consumer string, tree Tree) (*Replacer, error) {
+	path := "/allocations/" + consumer
+	has, err := read[struct {
+		Generation *int `json:"consumer_generation"`
+	}](ctx, c, path)
+	return &Replacer{c: c, path: path, tree: tree, generation: has.Generation, disk: 10}, err
+}
+
+// Replace replaces them.
+func (r *Replacer) Replace(ctx context.Context) error {
+	r.disk ^= 1
+	_, err := r.c.Send(ctx, http.MethodPut, r.path, object{"allocations": object{
+		r.tree.Root:         object{"resources": object{"DISK_GB": r.disk}},
+		r.tree.NUMA[1].UUID: object{"resources": object{"VCPU": 1, "MEMORY_MB": 256}},
+	}, "project_id": projectID, "user_id": userID, "consumer_generation": r.generation})
+	if err != nil {
+		return err
+	}
+	if r.generation == nil {
+		r.generation = new(int)
+	}
+	*r.generation++
+	return nil
+}
+
 const (
 	projectID = "5b9a6a6a6a0e4f0ea6c6b6d4f3f0c001"
 	userID    = "5b9a6a6a6a0e4f0ea6c6b6d4f3f0c002"

@@ -54,7 +54,7 @@ func TestFlatData(t *testing.T) {
 // service fit for the next.
 func TestOperations(t *testing.T) {
 	c, data := inProcess(t, several)
-	for _, op := range data.operations() {
+	for _, op := range append(data.operations(), data.databaseOperations()...) {
 		for worker := range max(op.workers, 1) {
 			st, err := op.begin(t.Context(), c, worker)
 			if err != nil {
