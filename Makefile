@@ -139,8 +139,9 @@ races: ## Race ROUNDS (default 1000) reshapes against a scheduler.
 fleet: ## Have AGENTS (10000) restart within five minutes and report for ten simulated minutes to SERVERS (2) of our Placement; also PROVIDERS (7), PHASES, ARGS (-fleet.url=URL,URL …).
 	go test ./test/fleet -count=1 -timeout 0 -v -run '^TestFleet$$' -args -fleet.agents=$(or $(AGENTS),10000) -fleet.servers=$(or $(SERVERS),2) \
 	  -fleet.providers=$(or $(PROVIDERS),7) -fleet.phases=$(PHASES) $(ARGS)
-fleet-cell: ## Have AGENTS (1000) without work ask one cell for TIME (1m).
-	go test ./test/fleet -count=1 -timeout 0 -v -run '^TestCell$$' -args -fleet.hosts=$(or $(AGENTS),1000) -fleet.for=$(or $(TIME),1m)
+fleet-cell: ## Have AGENTS (1000) without work ask one cell for TIME (1m), then build BOOTS (2000) servers in it; ARGS: -fleet.database=mariadb or postgresql.
+	go test ./test/fleet -count=1 -timeout 0 -v -run '^TestCell$$' -args -fleet.hosts=$(or $(AGENTS),1000) -fleet.for=$(or $(TIME),1m) \
+	  -fleet.boots=$(or $(BOOTS),2000) $(ARGS)
 
 .PHONY: load-cells
 load-cells: ## List SERVERS (100000) of CELLS (50) as CLIENTS (50), EACH (6) times, while one cell hangs and one refuses; also TIMEOUT (10s) and DOWN (2s) of a cell, SLACK (2s).

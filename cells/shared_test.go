@@ -5,6 +5,7 @@ package cells
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"strings"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cell"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/test/dbservers"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -114,5 +116,134 @@ func twoProcesses(t *testing.T, database string) {
 	}
 	if _, err := client(first).Cell(ctx); !cellclient.NotSent(err) {
 		t.Errorf("a process that stopped: %v", err)
+	}
+}
+
+// TestAgentSwitchesBetweenProcesses: an agent and the compute API ask either process of a cell with
+// each request, in the middle of boots and deletions, and some reports come once more, late. Each
+// server is built once, and removed if it was deleted; both processes say so.
+func TestAgentSwitchesBetweenProcesses(t *testing.T) {
+	for name, database := range map[string]func(testing.TB) string{"mariadb": dbservers.MariaDB, "postgresql": dbservers.PostgreSQL} {
+		t.Run(name, func(t *testing.T) { switchBetween(t, database(t), rand.New(rand.NewPCG(1, 2))) })
+	}
+}
+
+func switchBetween(t *testing.T, database string, r *rand.Rand) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*testproc.Patience)
+	defer cancel()
+	var clients []*cellclient.Client
+	for range 2 {
+		url, _ := process(t, database)
+		c, err := cellclient.New(cellclient.Config{URL: url, Cell: "cell1"})
+		testproc.Check(t, err)
+		t.Cleanup(c.CloseIdle)
+		clients = append(clients, c)
+	}
+	either := func() *cellclient.Client { return clients[r.IntN(2)] }
+	var (
+		work   cellwire.Work
+		late   [][]cellwire.Report
+		spawns = map[string]int{}
+		guests = map[string]bool{}
+		lives  = map[string]bool{}
+		uuids  []string
+	)
+	report := func(reports []cellwire.Report) {
+		t.Helper()
+		if len(reports) == 0 {
+			return
+		}
+		_, err := either().Reports(ctx, "h1", reports)
+		testproc.Check(t, err)
+	}
+	beat := func() {
+		t.Helper()
+		nodes := []cellwire.ReportedNode{{UUID: "90de0000-0000-4000-8000-000000000001", Name: "n1"}}
+		_, err := either().Report(ctx, "h1", cellwire.HostReport{Version: "1", Nodes: nodes})
+		testproc.Check(t, err)
+	}
+	// act does what is new for the host, and says whether there was anything.
+	act := func() bool {
+		t.Helper()
+		beat()
+		var err error
+		work, err = either().Work(ctx, "h1", work.Revision, work.Epoch, 0)
+		testproc.Check(t, err)
+		var reports []cellwire.Report
+		for _, item := range work.Items {
+			one := cellwire.Report{UUID: item.Server.UUID, Revision: item.Server.Revision, PowerState: plugins.PowerRunning}
+			switch {
+			case item.Want == cellwire.WantGone:
+				delete(guests, one.UUID)
+				one.Kind, one.PowerState = cellwire.ReportGone, plugins.PowerNoState
+			case item.Server.VMState == cellwire.VMBuilding && !guests[one.UUID]:
+				spawns[one.UUID]++
+				guests[one.UUID] = true
+				one.Kind = cellwire.ReportSpawned
+			default:
+				continue
+			}
+			reports = append(reports, one)
+		}
+		report(reports)
+		if r.IntN(2) == 0 {
+			late = append(late, reports)
+		}
+		return len(reports) > 0
+	}
+	beat()
+	for n := range 60 {
+		switch r.IntN(4) {
+		case 0:
+			s := cellwire.Server{
+				UUID: fmt.Sprintf("5e000000-0000-4000-8000-%012x", n), ProjectID: "p", Name: "one", Host: "h1", Node: "n1",
+				VMState: cellwire.VMBuilding, TaskState: cellwire.TaskSpawning, CreatedAt: time.Now(),
+			}
+			for range 1 + r.IntN(2) { // once more, as after a lost answer
+				_, err := either().Insert(ctx, s)
+				testproc.Check(t, err)
+			}
+			_, err := either().Release(ctx, s.UUID)
+			testproc.Check(t, err)
+			uuids, lives[s.UUID] = append(uuids, s.UUID), true
+		case 1:
+			if len(uuids) > 0 {
+				uuid := uuids[r.IntN(len(uuids))]
+				_, err := either().Delete(ctx, uuid, cellwire.DeleteNormal)
+				testproc.Check(t, err)
+				lives[uuid] = false
+			}
+		case 2:
+			if len(late) > 0 {
+				report(late[0])
+				late = late[1:]
+			}
+		default:
+			act()
+		}
+	}
+	for act() {
+	}
+	for _, reports := range late {
+		report(reports)
+	}
+	if act() {
+		t.Error("late reports made work for the host")
+	}
+	for _, uuid := range uuids {
+		for _, c := range clients {
+			s, err := c.Server(ctx, uuid)
+			testproc.Check(t, err)
+			if s.Deleted == lives[uuid] || lives[uuid] && s.VMState != cellwire.VMActive {
+				t.Errorf("server %s lives: %v, and is %s (%s), deleted: %v", uuid, lives[uuid], s.VMState, s.TaskState, s.Deleted)
+			}
+		}
+		if guests[uuid] != lives[uuid] || spawns[uuid] > 1 || lives[uuid] && spawns[uuid] == 0 {
+			t.Errorf("server %s lives: %v; there is a guest: %v, and it was made %d times", uuid, lives[uuid], guests[uuid], spawns[uuid])
+		}
+	}
+	if len(spawns) == 0 {
+		t.Error("nothing was built")
 	}
 }

@@ -55,6 +55,11 @@ func roundTrips(t *testing.T, address string) {
 	}{
 		{"check", nil, func() error { return s.Check(ctx) }},
 		{"heartbeat", nil, func() error { _, _, err := s.Report(ctx, "h1", report, moment); return err }},
+		{"first report", func() { n++ }, func() error {
+			node := cellwire.ReportedNode{UUID: fmt.Sprintf("90de0000-0000-4000-8000-%012x", n), Name: "n"}
+			_, _, err := s.Report(ctx, fmt.Sprint("new", n), cellwire.HostReport{Version: "1", Nodes: []cellwire.ReportedNode{node}}, moment)
+			return err
+		}},
 		{"work, nothing new", nil, func() error { _, _, err := s.Work(ctx, "h1", 1<<40, "", moment); return err }},
 		{"changes, none", nil, func() error {
 			info, err := s.Info(ctx)
@@ -91,7 +96,7 @@ func roundTrips(t *testing.T, address string) {
 		}
 	}
 	want := map[string]int64{
-		"check": 1, "heartbeat": 2, "work, nothing new": 5, "changes, none": 2, "insert": 8, "release": 7, "delete": 7, "report of one server": 7,
+		"check": 1, "first report": 11, "heartbeat": 2, "work, nothing new": 5, "changes, none": 2, "insert": 8, "release": 7, "delete": 7, "report of one server": 7,
 		"report of 20 servers": 26, "report of 20 servers, again": 4,
 	}
 	if strings.HasPrefix(address, "mysql://") {

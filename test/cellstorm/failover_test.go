@@ -4,6 +4,7 @@ package cellstorm
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/url"
 	"os"
@@ -125,7 +126,7 @@ func failOver(t *testing.T, on *servers, all []failure) {
 		}
 	}
 	for uuid := range w.apis[0].list(t, admin, "?all_tenants=1") {
-		w.apis[0].must(t, admin, "DELETE", "/servers/"+uuid, nil, 204, nil)
+		w.removed(t, uuid)
 	}
 	w.nothingLeft(t, admin.project)
 	strayed, seen, looks := watch.found()
@@ -188,5 +189,17 @@ func (w *world) listed(t *testing.T, when string, down bool) {
 			}
 		}
 		return nil
+	})
+}
+
+// removed deletes a server for good. A cell that is slow for a moment is asked again.
+func (w *world) removed(t *testing.T, uuid string) {
+	t.Helper()
+	testproc.Eventually(t, patience, uuid+" is deleted", func() error {
+		got, err := w.apis[0].ask(t.Context(), admin, "POST", "/servers/"+uuid+"/action", record{"forceDelete": nil})
+		if err == nil && got.code != 202 && got.code != 404 {
+			err = errors.New(got.String())
+		}
+		return err
 	})
 }

@@ -93,7 +93,8 @@ func (p *Proxy) Once(fault Fault, between func()) {
 	})
 }
 
-// Asked returns how often clients asked the server and waited for its answer, so far.
+// Asked returns how often clients asked the server and waited for its answer, so far. It does not
+// count that PostgreSQL's driver asks whether a connection that was idle is still there.
 func (p *Proxy) Asked() int64 { return p.asked.Load() }
 
 // Cut closes all connections, as a switch or a load balancer does that restarts.
@@ -242,7 +243,9 @@ func (p *Proxy) serve(client, server net.Conn) {
 		if err != nil {
 			return
 		}
-		p.asked.Add(1)
+		if !isPing(buffer[:n]) {
+			p.asked.Add(1)
+		}
 		mu.Lock()
 		if answered {
 			trips++
@@ -302,6 +305,9 @@ func (p *Proxy) forget(conns ...net.Conn) {
 		}
 	}
 }
+
+// isPing says that a request is the empty query of PostgreSQL's driver.
+func isPing(request []byte) bool { return bytes.Contains(request, []byte("-- ping\x00")) }
 
 // isCommit says that a request is a COMMIT, in the protocols of MySQL and of PostgreSQL.
 func isCommit(request []byte) bool {

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/compute-agent/compute-agent/cells"
 	"github.com/compute-agent/compute-agent/cells/cell"
@@ -132,14 +133,21 @@ func TestCellRequests(t *testing.T) {
 }
 
 // TestCell: all hosts of a cell are up in a cell that is a process of its own, and with -fleet.for
-// what they cost it in that time.
+// what they cost it in that time. With -fleet.boots servers are built then, and with
+// -fleet.database its database is on servers.
 func TestCell(t *testing.T) {
 	check(t, binaries.Build())
 	empty, state := filepath.Join(t.TempDir(), "empty.toml"), filepath.Join(t.TempDir(), "state")
 	check(t, os.WriteFile(empty, nil, 0o600), os.Mkdir(state, 0o700))
 	address := testproc.FreeAddress(t)
-	p := testproc.Start(t, "the cell", binaries.Command("compute-agent", "cells", "serve", "--name", "cell1", "--auth", "noauth", "--listen", address,
-		"--config", empty, "--state-dir", state, "--runtime-dir", filepath.Join(testproc.SocketDir(t), "run")), `"level":"info"`, `"message":"request"`)
+	args := []string{
+		"cells", "serve", "--name", "cell1", "--auth", "noauth", "--listen", address,
+		"--config", empty, "--state-dir", state, "--runtime-dir", filepath.Join(testproc.SocketDir(t), "run"),
+	}
+	if dsn := databaseDSN(t); dsn != "" {
+		args = append(args, "--database", withoutPassword(t, dsn))
+	}
+	p := testproc.Start(t, "the cell", binaries.Command("compute-agent", args...), `"level":"info"`, `"message":"request"`)
 	p.KilledBy(t)
 	p.Await(t, 0, "The cell is serving.")
 	measure := func() (cpu time.Duration, memory testproc.Memory) {
@@ -179,10 +187,84 @@ func TestCell(t *testing.T) {
 			t.Errorf("host %d: %+v", h.number, s)
 		}
 	}
+	buildServers(t, cellclient.Config{URL: "http://" + address, Cell: "cell1"}, *bootCount)
 	before, _ := sum()
 	stop()
 	if reports, _ := sum(); reports-before < int64(len(hosts)) {
 		t.Errorf("%d of %d hosts said that they stop", reports-before, len(hosts))
 	}
 	p.Stop(t)
+}
+
+// A scheduler builds so many servers at once, and a host that starts again has so many.
+const (
+	builders = 8
+	onAHost  = 20
+)
+
+// buildServers builds servers as a scheduler does, and their hosts report that they run. Then all
+// of these hosts report at the same time that the power of their servers is off.
+func buildServers(t *testing.T, cfg cellclient.Config, n int) {
+	t.Helper()
+	if n == 0 {
+		return
+	}
+	client, err := cellclient.New(cfg)
+	check(t, err)
+	defer client.CloseIdle()
+	ctx := cellwire.WithTerm(t.Context(), 1)
+	host := func(i int) string { return fmt.Sprintf("builds%06d", i/onAHost) }
+	server := func(i int) string { return fmt.Sprintf("5e000000-0000-4000-8000-%012x", i) }
+	hosts := (n + onAHost - 1) / onAHost
+	atOnce := func(what string, workers, count int, do func(i int) error) {
+		t.Helper()
+		begin, next := time.Now(), atomic.Int64{}
+		var all errgroup.Group
+		for range workers {
+			all.Go(func() error {
+				for i := int(next.Add(1)) - 1; i < count; i = int(next.Add(1)) - 1 {
+					if err := do(i); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+		}
+		check(t, all.Wait())
+		took := time.Since(begin)
+		t.Logf("%s: %d in %.1f s, %.0f a second", what, count, took.Seconds(), float64(count)/took.Seconds())
+	}
+	atOnce("hosts registered", builders, hosts, func(i int) error {
+		node := cellwire.ReportedNode{UUID: fmt.Sprintf("b00d0000-0000-4000-8000-%012x", i), Name: host(i * onAHost)}
+		_, err := client.Report(ctx, host(i*onAHost), cellwire.HostReport{Version: "1", Nodes: []cellwire.ReportedNode{node}})
+		return err
+	})
+	report := func(host string, reports ...cellwire.Report) error {
+		answer, err := client.Reports(ctx, host, reports)
+		for _, why := range answer.Refused {
+			if why != "" && err == nil {
+				err = fmt.Errorf("the cell refused a report of %s: %s", host, why)
+			}
+		}
+		return err
+	}
+	atOnce("servers inserted, released and reported as built", builders, n, func(i int) error {
+		row := cellwire.Server{
+			UUID: server(i), ProjectID: "p", Name: "one", Host: host(i), Node: host(i), VMState: cellwire.VMBuilding, TaskState: cellwire.TaskSpawning, CreatedAt: time.Now(),
+		}
+		if _, err := client.Insert(ctx, row); err != nil {
+			return err
+		}
+		if _, err := client.Release(ctx, row.UUID); err != nil {
+			return err
+		}
+		return report(row.Host, cellwire.Report{UUID: row.UUID, Kind: cellwire.ReportSpawned, PowerState: plugins.PowerRunning})
+	})
+	atOnce("hosts that reported the power of all their servers at the same time", hosts, hosts, func(i int) error {
+		var reports []cellwire.Report
+		for k := i * onAHost; k < min(n, (i+1)*onAHost); k++ {
+			reports = append(reports, cellwire.Report{UUID: server(k), Kind: cellwire.ReportPower, PowerState: plugins.PowerShutdown})
+		}
+		return report(host(i*onAHost), reports...)
+	})
 }

@@ -51,16 +51,21 @@ func TestFleet(t *testing.T) {
 	if *serverURLs != "" {
 		f.servers = given(t)
 	} else {
-		dsn := *database
-		switch dsn {
-		case "mariadb":
-			dsn = dbservers.StartMariaDB(t, dbservers.Options{Durable: true}).Database(t, "fleet")
-		case "postgresql":
-			dsn = dbservers.StartPostgreSQL(t, dbservers.Options{Durable: true}).Database(t, "fleet")
-		}
-		f.servers = start(t, f, *serverCount, dsn, !slices.Contains(phases, phaseCreate))
+		f.servers = start(t, f, *serverCount, databaseDSN(t), !slices.Contains(phases, phaseCreate))
 	}
 	f.live(t, phases)
+}
+
+// databaseDSN is the DSN of -fleet.database, whose server is started where it names an engine.
+func databaseDSN(t *testing.T) string {
+	t.Helper()
+	switch *database {
+	case "mariadb":
+		return dbservers.StartMariaDB(t, dbservers.Options{Durable: true}).Database(t, "fleet")
+	case "postgresql":
+		return dbservers.StartPostgreSQL(t, dbservers.Options{Durable: true}).Database(t, "fleet")
+	}
+	return *database
 }
 
 // TestFleetOnLoadedTrees: the trees that large runs find in the database from the beginning are

@@ -28,6 +28,7 @@ var (
 	workerCount   = flag.Int("fleet.workers", 16, "agents that are busy at the same time")
 
 	hostCount = flag.Int("fleet.hosts", 20, "hosts of the cell")
+	bootCount = flag.Int("fleet.boots", 0, "servers that are built in the cell, on further hosts, after it was measured")
 	cellTime  = flag.Duration("fleet.for", 0, "how long the cell is measured after all hosts are there")
 )
 
