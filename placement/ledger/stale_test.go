@@ -13,7 +13,8 @@ import (
 	"github.com/compute-agent/compute-agent/placement/ledger"
 )
 
-// cut is a database whose version cannot be read while version says so.
+// cut is a database whose version cannot be read, and that takes no writes, while version says
+// so.
 type cut struct {
 	*rows
 	version   func(context.Context) error
@@ -29,6 +30,15 @@ func (c *cut) Version(ctx context.Context) (int64, error) {
 		}
 	}
 	return c.rows.Version(ctx)
+}
+
+func (c *cut) Commit(ctx context.Context, base int64, changes []ledger.Change) error {
+	if c.version != nil {
+		if err := c.version(ctx); err != nil {
+			return err
+		}
+	}
+	return c.rows.Commit(ctx, base, changes)
 }
 
 func openCut(t *testing.T, stale time.Duration) (*cut, *ledger.Ledger) {
@@ -47,7 +57,9 @@ func openCut(t *testing.T, stale time.Duration) (*cut, *ledger.Ledger) {
 }
 
 // unreachable is what a store returns that has lost its database.
-func unreachable(context.Context) error { return fmt.Errorf("%w: connection refused", ledger.ErrUnavailable) }
+func unreachable(context.Context) error {
+	return fmt.Errorf("%w: connection refused", ledger.ErrUnavailable)
+}
 
 // TestStaleReadsAreBounded: while the database cannot be asked, reads show the state in memory with
 // its age, up to the bound. Writes and Snapshot fail at once, and all is current when it answers.
