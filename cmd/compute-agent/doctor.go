@@ -12,9 +12,13 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/internal/agent"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/doctor"
+	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/placement/store"
 )
 
 // newDoctor checks the host. It works without a running agent, and without a valid configuration.
@@ -36,6 +40,7 @@ func newDoctor() *cobra.Command {
 			}
 			env.Judged = judgedBy(running)
 			env.Examine = func(ctx context.Context) ([]doctor.Examined, error) { return examine(ctx, cfg, cfgErr) }
+			env.Databases = databases(cfg)
 			results := doctor.Run(cmd.Context(), env)
 			if opts.json() {
 				err = doctor.WriteJSON(cmd.OutOrStdout(), results)
@@ -53,6 +58,26 @@ func newDoctor() *cobra.Command {
 	cmd.Flags().StringVar(&user, "user", "", "`USER` that the agent runs as (default: that of the service, or the current user)")
 	cmd.AddCommand(newDoctorDevices())
 	return cmd
+}
+
+// databases are the databases of servers in a configuration.
+func databases(cfg *config.Config) (out []doctor.Database) {
+	for _, d := range []struct {
+		name, of, address, key, upgrade string
+		options                         func() sqldb.Options
+	}{
+		{"placement", "Placement", cfg.Placement.Database, "placement.database", "compute-agent placement db upgrade", store.DatabaseOptions},
+		{"compute_api", "the compute API", cfg.ComputeAPI.Database, "compute_api.database", "compute-agent cells manage db upgrade", apidb.DatabaseOptions},
+		{"cell", "the cell", cfg.Cell.Database, "cell.database", "systemctl restart 'compute-agent-cell@*'", celldb.DatabaseOptions},
+	} {
+		if a, err := sqldb.ParseAddress(d.address); err != nil || !a.Shared() {
+			continue // checked by the configuration, or a file that its service protects
+		}
+		out = append(out, doctor.Database{Name: d.name, Of: d.of, Key: d.key, Upgrade: d.upgrade, Diagnose: func(ctx context.Context) (sqldb.Diagnosis, error) {
+			return sqldb.Diagnose(ctx, d.address, d.options())
+		}})
+	}
+	return out
 }
 
 // examine lets the drivers check the machine.

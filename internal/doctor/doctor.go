@@ -68,6 +68,7 @@ func Checks() []Check {
 		{"kvm", "KVM", checkKVM},
 		{"driver", "Drivers on this machine", checkDriverWarnings},
 		{"placement", "Placement", checkPlacement},
+		{"database", "Databases", checkDatabases},
 		{"clock", "Clock", checkClock},
 		{"open-files", "Open files", checkOpenFiles},
 		{"agent", "Agent", checkAgent},

@@ -47,7 +47,7 @@ func TestNothingIsWrongWithAHealthyHost(t *testing.T) {
 	}
 	want := []string{
 		"config", "drivers", "state-dir", "runtime-dir", "disk", "compute-id", "plugin-dir", "plugin.libvirt", "libvirt", "kvm",
-		"driver.libvirt", "placement", "clock", "open-files", "agent", "one-agent",
+		"driver.libvirt", "placement", "database", "clock", "open-files", "agent", "one-agent",
 	}
 	if diff := cmp.Diff(want, names); diff != "" {
 		t.Errorf("order (-want +got):\n%s", diff)

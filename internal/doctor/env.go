@@ -54,6 +54,8 @@ type Env struct {
 	Judged string
 	// Examine lets the enabled drivers check the machine with this configuration. It may be nil.
 	Examine func(ctx context.Context) ([]Examined, error)
+	// Databases are those of servers that the configuration names.
+	Databases []Database
 
 	Root  string  // prefix of all paths; empty for the real machine
 	Self  int     // the current user; commands that need root begin with sudo

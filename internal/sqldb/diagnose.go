@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sqldb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// Diagnosis is what can be seen of a database of servers, for people who look for what is wrong.
+type Diagnosis struct {
+	// Address is the database's, without a password.
+	Address string
+	// Facts are what the server says of itself, by the names of its variables, and "version",
+	// "tls" (its version, "" for none) and "client" (the address that this connection comes from,
+	// "" or localhost on the same machine).
+	Facts map[string]string
+	// Steps is how many steps of the schema the database has had, Newest how many there are.
+	Steps, Newest int
+	// Schema is why the tables cannot be used, Write why they cannot be written; nil if they can.
+	Schema, Write error
+}
+
+// mysqlFacts and postgresFacts are queries for names and values.
+var (
+	mysqlFacts = []string{
+		"SELECT 'version', VERSION()",
+		"SELECT 'client', SUBSTRING_INDEX(USER(), '@', -1)",
+		"SHOW SESSION VARIABLES WHERE variable_name IN ('tx_isolation', 'transaction_isolation', 'max_allowed_packet', 'innodb_flush_log_at_trx_commit', 'wsrep_on', 'wsrep_sync_wait')",
+		"SHOW SESSION STATUS WHERE variable_name IN ('Ssl_version', 'wsrep_local_state_comment', 'wsrep_cluster_status', 'wsrep_cluster_size')",
+	}
+	postgresFacts = []string{
+		"SELECT 'version', current_setting('server_version')",
+		"SELECT 'client', COALESCE(host(inet_client_addr()), '')",
+		"SELECT 'tls', COALESCE((SELECT version FROM pg_stat_ssl WHERE pid = pg_backend_pid()), '')",
+		"SELECT 'standbys', CAST((SELECT COUNT(*) FROM pg_stat_replication) AS text)",
+		"SELECT name, setting FROM pg_settings WHERE name IN ('transaction_isolation', 'fsync', 'synchronous_commit', 'synchronous_standby_names')",
+	}
+)
+
+// Diagnose looks at a database of servers, and changes nothing. The error is that it cannot be used
+// at all, an *[Error].
+func Diagnose(ctx context.Context, name string, o Options) (d Diagnosis, err error) {
+	const op = "looking at"
+	a, err := ParseAddress(name)
+	if err != nil {
+		return d, addressError(o.Means, op, err)
+	}
+	db := &DB{Dialect: a.Dialect, path: a.String(), means: o.Means}
+	if !a.Shared() {
+		return d, db.Explain(ctx, op, &Error{Kind: ErrUnreachable, Hint: "it is a file, and this is for databases of servers"})
+	}
+	d = Diagnosis{Address: a.String(), Facts: map[string]string{}, Newest: o.Schema.Newest()}
+	if db.connector, err = a.connect(0); err == nil {
+		err = errors.Join(db.diagnose(ctx, o.Schema, &d), db.Close())
+	}
+	return d, db.Explain(ctx, op, err)
+}
+
+func (db *DB) diagnose(ctx context.Context, s *Schema, d *Diagnosis) error {
+	on := db.pool(1)
+	queries := postgresFacts
+	if db.Dialect == MySQL {
+		queries = mysqlFacts
+	}
+	for _, query := range queries {
+		err := Each(ctx, on, query, nil, func(row Row) error {
+			var name, value string
+			err := row.Scan(&name, &value)
+			if name == "Ssl_version" {
+				name = "tls"
+			}
+			d.Facts[name] = value
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	var err error
+	if d.Steps, err = s.version(ctx, db.Dialect, on); err != nil {
+		d.Schema = db.Explain(ctx, "looking at", err)
+		return nil
+	}
+	if d.Steps == 0 {
+		return nil
+	}
+	tx, err := on.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }() // nothing is to stay
+	if _, err := tx.ExecContext(ctx, fmt.Sprintf("UPDATE %s SET beat = beat WHERE number = 0", s.Table)); err != nil {
+		d.Write = db.Explain(ctx, "writing to", err)
+	}
+	return nil
+}
