@@ -25,7 +25,8 @@ type DB struct {
 	files          *databaseFiles
 	connectors     []*connector
 	connector      driver.Connector // to the servers
-	writes         string           // the table with the row that transactions lock, in a database of servers
+	schema         *Schema          // of a database of servers: its table has the row that transactions lock
+	knows          int              // steps of that schema
 	extra          []*sql.DB
 	had, has       int // steps of the schema
 }
@@ -138,7 +139,7 @@ func (db *DB) ProbeBy(run func(ctx context.Context, do func(context.Context, *sq
 	do := touch
 	if db.Dialect.Shared {
 		do = func(ctx context.Context, tx *sql.Tx) error {
-			_, err := tx.ExecContext(ctx, "UPDATE "+db.writes+" SET beat = beat + 1 WHERE number = 0")
+			_, err := tx.ExecContext(ctx, "UPDATE "+db.schema.Table+" SET beat = beat + 1 WHERE number = 0")
 			return err
 		}
 	}

@@ -56,8 +56,9 @@ type Dialect struct {
 	// demotes says that a server can become a replica while connections to it last.
 	demotes bool
 	// bump changes row 0 of the table that has a row for each step of a schema: it adds one to beat
-	// and puts a token before the others. It returns the new beat, and whether there is a row 0.
-	bump func(ctx context.Context, tx *sql.Tx, table, token string) (beat int64, found bool, err error)
+	// and puts a token before the others. It returns the new beat, and whether there is a row 0
+	// that a program which knows a number of steps may change.
+	bump func(ctx context.Context, tx *sql.Tx, table, token string, knows int) (beat int64, found bool, err error)
 	// Kind is the kind of a driver's error, and what to do about it; nil for what is no failure of
 	// the storage.
 	Kind func(err error) (kind error, hint string)

@@ -15,8 +15,9 @@ import (
 
 // The table of a schema in a database of servers has a row for each step. done is 1 when it was
 // run; token is whose process runs it, and beat grows while that does. needs is the lowest number
-// of steps that a program has to know to use the database after it. Row 0 is no step: it is what
-// transactions lock, with the tokens of the last ones, and done is 1 when Schema.New was run.
+// of steps that a program has to know to use the database once the step was begun. Row 0 is no
+// step: it is what transactions lock, with the tokens of the last ones, done is 1 when Schema.New
+// was run, and needs keeps older programs from writing.
 const stepsTable = ` (
     number INTEGER NOT NULL PRIMARY KEY,
     done SMALLINT NOT NULL,
@@ -38,7 +39,8 @@ const (
 // run is migrate for a database of servers. Several processes may do it at the same time,
 // and each may end in the middle of it: a step is claimed by a row, and taken over from a process
 // that shows no sign of life. No clocks are compared. Steps that older programs could not use the
-// database after are run only on request (all).
+// database after are run only on request (all), and not beside such programs; until then, this
+// program uses the database without them.
 //
 // MySQL commits each statement that changes tables by itself. Therefore what such a statement makes
 // may be there already, and the other statements of a step must be repeatable.
@@ -55,19 +57,21 @@ func (m *migration) run(ctx context.Context, to int, all bool) (had, has int, er
 	switch needs, err := s.needs(ctx, d, db, had); {
 	case err != nil:
 		return had, had, err
-	case had > to && (all || needs > to):
+	case needs > to || had > to && all:
+		had = max(had, needs) // it may be under way
 		return had, had, &Error{
 			Kind: ErrSchema,
 			Hint: fmt.Sprintf("it has had %d steps of the schema, and this needs it at %d: a newer program was here, use that one; steps are not undone", had, to),
 		}
-	case had > 0 && had < to && s.OlderHint != "" && !s.beingMade(ctx, db):
+	case had > 0 && had < least(steps[:to]) && s.OlderHint != "" && !s.beingMade(ctx, db):
 		return had, had, &Error{Kind: ErrSchema, Hint: fmt.Sprintf("it has had %d of %d steps of the schema; %s", had, to, s.OlderHint)}
-	case had < to && !all:
-		for n := max(had, 1) + 1; n <= to; n++ {
-			if isContract(steps[n-1]) && had > 0 {
+	case had > 0 && had < to && !all && !s.beingMade(ctx, db):
+		to = max(had, least(steps[:to]))
+		for n := had + 1; n <= to; n++ {
+			if isContract(steps[n-1]) {
 				return had, had, &Error{
 					Kind: ErrSchema,
-					Hint: fmt.Sprintf("step %d of its schema ends the use by older programs; stop those, and upgrade the database by command", n),
+					Hint: fmt.Sprintf("step %d of its schema ends the use by older programs, and this program needs it; stop those, and upgrade the database by command", n),
 				}
 			}
 		}
@@ -83,13 +87,27 @@ func (m *migration) run(ctx context.Context, to int, all bool) (had, has int, er
 	return had, max(had, to), m.new(ctx)
 }
 
-// needs is the lowest number of steps that a program has to know to use the database.
+// needs is the lowest number of steps that a program has to know to use the database. A step that
+// was begun counts.
 func (s *Schema) needs(ctx context.Context, d *Dialect, q Querier, had int) (needs int, err error) {
 	if has, err := HasTable(ctx, d, q, s.Table); err != nil || !has || had == 0 {
 		return 0, err
 	}
-	err = q.QueryRowContext(ctx, "SELECT COALESCE(MAX(needs), 0) FROM "+s.Table+" WHERE done = 1").Scan(&needs)
+	err = q.QueryRowContext(ctx, "SELECT COALESCE(MAX(needs), 0) FROM "+s.Table+" WHERE number > 0").Scan(&needs)
 	return needs, err
+}
+
+// CheckUse is an error that matches ErrSchema if a step was run or begun in a database of servers
+// after which a program that knows this schema only cannot use the database any more.
+func (s *Schema) CheckUse(ctx context.Context, q Querier) error {
+	newest, needs := s.Newest(), 0
+	if err := q.QueryRowContext(ctx, "SELECT COALESCE(MAX(needs), 0) FROM "+s.Table+" WHERE number > 0").Scan(&needs); err != nil || needs <= newest {
+		return err
+	}
+	return &Error{
+		Kind: ErrSchema,
+		Hint: fmt.Sprintf("a newer program upgraded it to step %d of the schema, and this program knows %d: stop this one, use the newer one", needs, newest),
+	}
 }
 
 // beingMade says that the tables are being made for the first time, perhaps by another process that
@@ -131,7 +149,7 @@ func (m *migration) prepare(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := m.insert(ctx, 0, 0, ""); err != nil {
+	if err := m.insert(ctx, 0, 0, 0, ""); err != nil {
 		return err
 	}
 	var begun int
@@ -144,7 +162,7 @@ func (m *migration) prepare(ctx context.Context) error {
 	}
 	steps, err := m.schema.Adopt(ctx, m.d, m.db)
 	for n := 1; err == nil && n <= steps; n++ {
-		err = m.insert(ctx, n, 1, m.token)
+		err = m.insert(ctx, n, 1, n, m.token)
 	}
 	return err
 }
@@ -157,17 +175,30 @@ func (m *migration) otherTables(ctx context.Context) (bool, error) {
 }
 
 // insert adds the row of a step, unless there is one.
-func (m *migration) insert(ctx context.Context, n, done int, token string) error {
-	_, err := m.exec(ctx, "INSERT INTO "+m.schema.Table+" (number, done, needs, token, beat) VALUES (?, ?, ?, ?, 0)"+m.d.Upsert("number"), n, done, n, token)
+func (m *migration) insert(ctx context.Context, n, done, needs int, token string) error {
+	_, err := m.exec(ctx, "INSERT INTO "+m.schema.Table+" (number, done, needs, token, beat) VALUES (?, ?, ?, ?, 0)"+m.d.Upsert("number"), n, done, needs, token)
 	return err
 }
 
 // step runs a step, or waits until another process has.
 func (m *migration) step(ctx context.Context, n int, text string) error {
-	if err := m.insert(ctx, n, 0, m.token); err != nil {
+	needs := n
+	if !isContract(text) && n > 1 {
+		if err := m.db.QueryRowContext(ctx, "SELECT COALESCE(MAX(needs), 0) FROM "+m.schema.Table+" WHERE number > 0 AND number < ?", n).Scan(&needs); err != nil {
+			return err
+		}
+	}
+	ends := isContract(text) && n > 1
+	if ends {
+		if err := m.refuseBesideOlder(ctx, n); err != nil {
+			return err
+		}
+	}
+	if err := m.insert(ctx, n, 0, needs, m.token); err != nil {
 		return err
 	}
-	if mine, err := m.claim(ctx, n); err != nil || !mine {
+	mine, err := m.claim(ctx, n)
+	if err != nil || !mine {
 		return err
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -180,22 +211,53 @@ func (m *migration) step(ctx context.Context, n int, text string) error {
 		cancel(nil)
 		<-beating
 	}()
+	if ends {
+		if err := m.fence(ctx, n); err != nil {
+			return err
+		}
+	}
 	for _, statement := range statements(text) {
 		if _, err := m.slow.ExecContext(ctx, statement); err != nil && !m.d.Exists(err) {
 			return errors.Join(err, context.Cause(ctx))
 		}
 	}
-	needs := n
-	if !isContract(text) && n > 1 {
-		if err := m.db.QueryRowContext(ctx, "SELECT needs FROM "+m.schema.Table+" WHERE number = ?", n-1).Scan(&needs); err != nil {
-			return err
-		}
-	}
-	done, err := m.exec(ctx, "UPDATE "+m.schema.Table+" SET done = 1, needs = ? WHERE number = ? AND token = ?", needs, n, m.token)
+	done, err := m.exec(ctx, "UPDATE "+m.schema.Table+" SET done = 1 WHERE number = ? AND token = ?", n, m.token)
 	if err == nil && done != 1 {
 		err = errTakenOver
 	}
 	return err
+}
+
+// refuseBesideOlder is an error while a program that does not know a step uses the database.
+func (m *migration) refuseBesideOlder(ctx context.Context, n int) error {
+	if m.schema.Older == nil {
+		return nil
+	}
+	return m.schema.Older(ctx, m.db, n)
+}
+
+// fence keeps older programs from writing, before anything is taken away from them. Since the step
+// was claimed none can start; one that did so right before that has the claim given up. A program
+// that was stopped and goes on later finds that it may not write.
+func (m *migration) fence(ctx context.Context, n int) error {
+	if err := m.refuseBesideOlder(ctx, n); err != nil {
+		_, giveUp := m.exec(ctx, "DELETE FROM "+m.schema.Table+" WHERE number = ? AND token = ? AND done = 0", n, m.token)
+		return errors.Join(err, giveUp)
+	}
+	tx, err := m.db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }() // does nothing after Commit
+	if _, err := Exec(ctx, tx, "UPDATE "+m.schema.Table+" SET needs = ? WHERE number = 0", n); err != nil {
+		return err
+	}
+	if m.schema.Fence != nil {
+		if err := m.schema.Fence(ctx, tx, n); err != nil {
+			return err
+		}
+	}
+	return tx.Commit()
 }
 
 var errTakenOver = errors.New("another process took it over, as this one had shown no sign of life")

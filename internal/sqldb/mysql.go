@@ -62,9 +62,9 @@ var MySQL = &Dialect{
 	CommitUnknown: func(err error) bool { return lostConnection(err) || contextEnded(err) || mysqlIs(err, 1047, 1180) },
 }
 
-func mysqlBump(ctx context.Context, tx *sql.Tx, table, token string) (beat int64, found bool, err error) {
+func mysqlBump(ctx context.Context, tx *sql.Tx, table, token string, knows int) (beat int64, found bool, err error) {
 	result, err := tx.ExecContext(ctx, fmt.Sprintf(
-		"UPDATE %s SET beat = LAST_INSERT_ID(beat + 1), token = LEFT(CONCAT(?, token), %d) WHERE number = 0", table, tokenSize*keptTokens), token)
+		"UPDATE %s SET beat = LAST_INSERT_ID(beat + 1), token = LEFT(CONCAT(?, token), %d) WHERE number = 0 AND needs <= ?", table, tokenSize*keptTokens), token, knows)
 	if err != nil {
 		return 0, false, err
 	}

@@ -70,9 +70,9 @@ var PostgreSQL = &Dialect{
 	},
 }
 
-func postgresBump(ctx context.Context, tx *sql.Tx, table, token string) (beat int64, found bool, err error) {
+func postgresBump(ctx context.Context, tx *sql.Tx, table, token string, knows int) (beat int64, found bool, err error) {
 	return One(ctx, tx, Value[int64], fmt.Sprintf(
-		"UPDATE %s SET beat = beat + 1, token = LEFT(CAST(? AS varchar) || token, %d) WHERE number = 0 RETURNING beat", table, tokenSize*keptTokens), token)
+		"UPDATE %s SET beat = beat + 1, token = LEFT(CAST(? AS varchar) || token, %d) WHERE number = 0 AND needs <= ? RETURNING beat", table, tokenSize*keptTokens), token, knows)
 }
 
 // madeAtOnce says that two sessions made a table of the same name at the same moment: the second

@@ -42,7 +42,7 @@ func openReader(ctx context.Context, a Address, o Options) (*DB, error) {
 	}
 	db.Reader = db.pool(1)
 	has, err := o.Schema.version(ctx, db.Dialect, db.Reader)
-	if newest := o.Schema.Newest(); err == nil && has != newest {
+	if newest := o.Schema.Newest(); err == nil && has != newest && (has > newest || has < o.Schema.Least()) {
 		err = &Error{
 			Kind: ErrSchema,
 			Hint: fmt.Sprintf("it has had %d steps of the schema, and this program knows %d: upgrade the database, or use the program of its version", has, newest),

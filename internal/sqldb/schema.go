@@ -17,8 +17,16 @@ type Schema struct {
 	// Steps holds the SQL of the steps, in a directory for each dialect (sqlite, mysql, postgres),
 	// in files that begin with their numbers: 0001.sql, 0002_name.sql. One that was released never
 	// changes. Statements end with a semicolon at the end of a line. A step after which older
-	// programs cannot use the database has "-- contract" as its first line.
+	// programs cannot use the database has "-- contract" as its first line. It takes away what
+	// this program does not use, so that this one can use a database of servers before it, beside
+	// older programs.
 	Steps fs.FS
+	// Older is an error that names the programs that use a database of servers and do not know a
+	// step, a contract; nil knows of none.
+	Older func(ctx context.Context, db *sql.DB, step int) error
+	// Fence, in a transaction before a contract step of a database of servers, has what older
+	// programs write from then on fail; nil leaves that to the row that [DB.Write] changes.
+	Fence func(ctx context.Context, tx *sql.Tx, step int) error
 	// ApplicationID marks the files of the schema (application_id), which then have the number of
 	// the steps that were run as their user_version.
 	ApplicationID int32
@@ -71,6 +79,24 @@ func (s *Schema) Newest() int {
 		panic(err) // the embedded files are part of the program
 	}
 	return len(steps)
+}
+
+// Least is how many steps this program needs: contract steps at the end only take away what it does
+// not use.
+func (s *Schema) Least() int {
+	steps, err := s.steps(SQLite)
+	if err != nil {
+		panic(err) // the embedded files are part of the program
+	}
+	return least(steps)
+}
+
+func least(steps []string) int {
+	n := len(steps)
+	for n > 1 && isContract(steps[n-1]) {
+		n--
+	}
+	return n
 }
 
 // statements cuts a step at the semicolons that end its lines.

@@ -52,7 +52,7 @@ func (db *DB) openShared(ctx context.Context, a Address, o Options) error {
 	if err != nil {
 		return err
 	}
-	db.writes = o.Schema.Table
+	db.schema, db.knows = o.Schema, o.Schema.Newest()
 	if err := db.migrateShared(ctx, a, o, want); err != nil {
 		return err
 	}
@@ -197,12 +197,15 @@ func (w *sharedTx) try(ctx context.Context) (done bool, err error) {
 			return known, err
 		}
 	}
-	number, found, err := w.db.Dialect.bump(ctx, tx, w.db.writes, w.token)
+	number, found, err := w.db.Dialect.bump(ctx, tx, w.db.schema.Table, w.token, w.db.knows)
 	if err != nil {
 		return false, err
 	}
 	if !found {
-		return true, &Error{Kind: ErrSchema, Hint: fmt.Sprintf("the table %s has no row 0; restore a backup", w.db.writes)}
+		if err := w.db.schema.CheckUse(ctx, tx); err != nil {
+			return errors.Is(err, ErrSchema), err
+		}
+		return true, &Error{Kind: ErrSchema, Hint: fmt.Sprintf("the table %s has no row 0; restore a backup", w.db.schema.Table)}
 	}
 	if err := w.f(tx); err != nil {
 		// An error of f's own is final. One of the database may be that of another transaction.
@@ -226,7 +229,7 @@ func (w *sharedTx) try(ctx context.Context) (done bool, err error) {
 func (w *sharedTx) find(ctx context.Context, tx *sql.Tx) (happened bool, err error) {
 	var tokens string
 	var number int64
-	if err := tx.QueryRowContext(ctx, "SELECT token, beat FROM "+w.db.writes+" WHERE number = 0 FOR UPDATE").Scan(&tokens, &number); err != nil {
+	if err := tx.QueryRowContext(ctx, "SELECT token, beat FROM "+w.db.schema.Table+" WHERE number = 0 FOR UPDATE").Scan(&tokens, &number); err != nil {
 		return false, err
 	}
 	for ; len(tokens) >= tokenSize; tokens = tokens[tokenSize:] {

@@ -138,6 +138,8 @@ func errorOf(err error) (e *osapi.Error) {
 		e = osapi.Unavailable("The database was handed back to OpenStack's Placement, and this server has to be stopped: nothing was changed.")
 	case errors.Is(err, ledger.ErrReplaced):
 		e = osapi.Unavailable("The tables of the database were made again, and this server has to be restarted: nothing was changed.")
+	case errors.Is(err, ledger.ErrSchema):
+		e = osapi.Unavailable("The tables of the database are those of another version of this program, and this server has to be stopped: nothing was changed.")
 	case errors.Is(err, ledger.ErrUnavailable):
 		e = osapi.Unavailable("The database cannot be used now: nothing was changed. The server's log says why, under the request id of this answer.")
 	case errors.Is(err, os.ErrDeadlineExceeded):

@@ -201,6 +201,9 @@ var (
 	// ErrReplaced is a Store's error when its tables are others than when the ledger was opened: it
 	// must be opened again.
 	ErrReplaced = errors.New("the tables of the database were made again")
+	// ErrSchema is a Store's error when its tables are not those of this program, such as after a
+	// newer one upgraded them: the ledger must not be used any more.
+	ErrSchema = errors.New("the tables of the database are not those of this program")
 	// ErrFull is an ErrUnavailable: no space is left.
 	ErrFull = errors.New("the disk is full")
 	// ErrRow is a Store's error if the database takes everything but a row of the

@@ -7,11 +7,15 @@ import (
 	"database/sql"
 	"fmt"
 
+	"github.com/google/uuid"
+
+	"github.com/compute-agent/compute-agent/internal/sqldb"
 	"github.com/compute-agent/compute-agent/placement/ledger"
 )
 
 // The kinds of objects in ledger_changes. They are stored in the database: never
-// change their meaning.
+// change their meaning. A program that meets one that it does not know loads
+// everything again, so a newer one can add kinds.
 const (
 	// kindCommit is the first row of each version; its uuid is that of the commit.
 	kindCommit       = 0
@@ -25,6 +29,9 @@ const (
 	kindConsumerType = 8
 	// kindOrphan is a consumer without a record, identified by its uuid.
 	kindOrphan = 9
+	// kindSchema is a step of the schema after which programs that do not know it
+	// cannot use the database; its id is that of the step.
+	kindSchema = 10
 )
 
 const (
@@ -108,6 +115,25 @@ func objects(changes []ledger.Change) []object {
 	return out
 }
 
+// fenceOlder makes a version whose changes programs that do not know a step cannot
+// follow: they load everything, and find that they may not use the database any
+// more. What they are about to commit is based on an older version.
+func fenceOlder(ctx context.Context, tx *sql.Tx, step int) error {
+	if _, err := sqldb.Exec(ctx, tx, "UPDATE ledger_version SET version = version + 1 WHERE shard = ?", shard); err != nil {
+		return err
+	}
+	var version int64
+	if err := tx.QueryRowContext(ctx, versionQuery, shard).Scan(&version); err != nil {
+		return err
+	}
+	const insert = "INSERT INTO ledger_changes (shard, version, seq, kind, id, uuid) VALUES (?, ?, ?, ?, ?, ?)"
+	if _, err := sqldb.Exec(ctx, tx, insert, shard, version, 0, kindCommit, 0, uuid.NewString()); err != nil {
+		return err
+	}
+	_, err := sqldb.Exec(ctx, tx, insert, shard, version, 1, kindSchema, step, nil)
+	return err
+}
+
 // Changes implements ledger.Store.
 func (s *Store) Changes(ctx context.Context, since int64) (*ledger.Delta, error) {
 	delta := new(ledger.Delta)
@@ -151,8 +177,10 @@ func (r reader) changedSince(since int64) (map[int][]any, error) {
 		case kindCommit:
 		case kindOrphan:
 			named[t.kind] = append(named[t.kind], t.uuid)
-		default:
+		case kindProvider, kindConsumer, kindClass, kindTrait, kindAggregate, kindProject, kindUser, kindConsumerType:
 			named[t.kind] = append(named[t.kind], t.id)
+		default: // kindSchema, or one of a newer program
+			return fmt.Errorf("changes of kind %d: %w", t.kind, ledger.ErrReload)
 		}
 		return nil
 	})

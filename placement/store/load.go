@@ -21,6 +21,11 @@ func (s *Store) Load(ctx context.Context) (*ledger.State, error) {
 		if err := r.version(&state.Version); err != nil {
 			return err
 		}
+		if s.db.Dialect.Shared {
+			if err := schema.CheckUse(ctx, r.tx); err != nil {
+				return err
+			}
+		}
 		for _, t := range namedTables {
 			if err := r.named(t, t.in(state), nil); err != nil {
 				return err

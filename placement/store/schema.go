@@ -29,7 +29,9 @@ var tooOld = map[string]bool{"": true, "b4ed3a175331": true, "611cd6dffd7b": tru
 const syncFirst = "run `placement-manage db sync` of OpenStack Placement 6.0.0 or later first"
 
 // schema is the tables of a ledger. The first step makes Placement's own.
-var schema = &sqldb.Schema{Steps: sub(embedded), Table: "ledger_migrations", Adopt: adopt, Transient: []string{"ledger_changes"}}
+var schema = &sqldb.Schema{
+	Steps: sub(embedded), Table: "ledger_migrations", Adopt: adopt, Older: refuseOlder, Fence: fenceOlder, Transient: []string{"ledger_changes"},
+}
 
 // DatabaseOptions are those with which sqldb opens a database, to copy or to
 // check it.

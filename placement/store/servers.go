@@ -4,8 +4,10 @@ package store
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -71,56 +73,91 @@ func (s *Store) announce(ctx context.Context, alone bool) error {
 // checkAlone looks for processes beside which this one may not have the database
 // open. Each shows itself before it looks: of two at least one finds the other.
 func (p *presence) checkAlone(ctx context.Context) error {
+	living, err := awaitEnd(ctx, p.store.db.Reader, func(r serverRow) bool { return r.token != p.token && (p.alone || r.alone) })
+	if err != nil || living == nil {
+		return err
+	}
+	return &sqldb.Error{Kind: sqldb.ErrInUse, Hint: named(living) + " it open; stop that first, or wait until it ends"}
+}
+
+// refuseOlder is an error that names the processes that have the database open and
+// do not know a step of the schema after which they could not use it.
+func refuseOlder(ctx context.Context, db *sql.DB, step int) error {
+	living, err := awaitEnd(ctx, db, func(r serverRow) bool { return r.knows < step })
+	if err != nil || living == nil {
+		return err
+	}
+	return &sqldb.Error{Kind: sqldb.ErrInUse,
+		Hint: fmt.Sprintf("step %d of its schema ends the use by older programs, and %s it open; stop or upgrade that first; nothing was changed", step, named(living))}
+}
+
+// named lists processes.
+func named(living []serverRow) string {
+	names := make([]string, len(living))
+	for i, r := range living {
+		names[i] = r.name
+	}
+	if len(names) == 1 {
+		return names[0] + " has"
+	}
+	return strings.Join(names, "; ") + " have"
+}
+
+// awaitEnd waits until it is known of each process that matters whether it lives, or
+// has removed its row. It returns those that live, and removes the rows of others.
+func awaitEnd(ctx context.Context, db *sql.DB, matters func(serverRow) bool) (living []serverRow, err error) {
 	first := map[string]int64{}
 	for look := 0; ; look++ {
-		rows, err := servers(ctx, p.store.db.Reader)
+		rows, err := servers(ctx, db)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		silent := rows[:0]
+		living = nil
+		var silent []serverRow
 		for _, r := range rows {
-			if r.token == p.token || !p.alone && !r.alone {
+			if !matters(r) {
 				continue
 			}
-			beat, seen := first[r.token]
-			if seen && beat != r.beat {
-				return &sqldb.Error{Kind: sqldb.ErrInUse, Hint: fmt.Sprintf("%s has it open; stop that first, or wait until it ends", r.name)}
+			if beat, seen := first[r.token]; seen && beat != r.beat {
+				living = append(living, r)
+				continue
 			}
 			first[r.token] = r.beat
 			silent = append(silent, r)
 		}
 		if len(silent) == 0 {
-			return nil
+			return living, nil
 		}
 		if look == aloneAfter { // they ended without removing their rows
 			for _, r := range silent {
-				if err := p.remove(ctx, r); err != nil {
-					return err
+				if err := removeServer(ctx, db, r); err != nil {
+					return nil, err
 				}
 			}
-			return nil
+			return living, nil
 		}
 		select {
 		case <-ctx.Done():
-			return context.Cause(ctx)
+			return nil, context.Cause(ctx)
 		case <-time.After(beatTime):
 		}
 	}
 }
 
-// remove removes the row of a process that shows no sign of life.
-func (p *presence) remove(ctx context.Context, r serverRow) error {
-	_, err := p.store.db.Reader.ExecContext(ctx, "DELETE FROM ledger_servers WHERE token = ? AND beat = ?", r.token, r.beat)
+// removeServer removes the row of a process that shows no sign of life.
+func removeServer(ctx context.Context, db *sql.DB, r serverRow) error {
+	_, err := db.ExecContext(ctx, "DELETE FROM ledger_servers WHERE token = ? AND beat = ?", r.token, r.beat)
 	return err
 }
 
 func (p *presence) insert(ctx context.Context) error {
 	_, err := p.store.db.Reader.ExecContext(
 		ctx,
-		"INSERT INTO ledger_servers (token, name, beat, alone) VALUES (?, ?, 1, ?)"+p.store.db.Dialect.Upsert("token"),
+		"INSERT INTO ledger_servers (token, name, beat, alone, knows) VALUES (?, ?, 1, ?, ?)"+p.store.db.Dialect.Upsert("token"),
 		p.token,
 		p.name,
 		p.alone,
+		schema.Newest(),
 	)
 	return err
 }
@@ -160,7 +197,7 @@ func (p *presence) beat(ctx context.Context) error {
 		if seen == nil || seen.beat != r.beat {
 			seen = &silence{beat: r.beat}
 		} else if seen.looks++; seen.looks >= deadAfter {
-			if err := p.remove(ctx, r); err != nil {
+			if err := removeServer(ctx, db.Reader, r); err != nil {
 				return err
 			}
 		}
@@ -192,13 +229,14 @@ type serverRow struct {
 	token, name string
 	beat        int64
 	alone       bool
+	knows       int
 }
 
 func servers(ctx context.Context, q sqldb.Querier) ([]serverRow, error) {
 	return sqldb.All(ctx, q, func(row sqldb.Row) (r serverRow, err error) {
-		err = row.Scan(&r.token, &r.name, &r.beat, &r.alone)
+		err = row.Scan(&r.token, &r.name, &r.beat, &r.alone, &r.knows)
 		return r, err
-	}, "SELECT token, name, beat, alone FROM ledger_servers ORDER BY name, token")
+	}, "SELECT token, name, beat, alone, knows FROM ledger_servers ORDER BY name, token")
 }
 
 // handedBack is the error of a store whose tables were removed while it was open.

@@ -129,6 +129,8 @@ func means(kind error) error {
 	switch kind {
 	case sqldb.ErrFull:
 		return errFull
+	case sqldb.ErrSchema:
+		return ledger.ErrSchema
 	case sqldb.ErrReadOnly, sqldb.ErrDenied, sqldb.ErrUnsuitable, sqldb.ErrLocked, sqldb.ErrUnreachable, sqldb.ErrIO, sqldb.ErrReplaced:
 		return ledger.ErrUnavailable
 	}

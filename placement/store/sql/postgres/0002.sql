@@ -22,11 +22,12 @@ CREATE TABLE ledger_changes (
 );
 
 -- The processes that have the database open. beat grows while one lives. Beside one with alone = 1
--- no other may have it open.
+-- no other may have it open. knows is how many steps of the schema its program knows.
 CREATE TABLE ledger_servers (
     token VARCHAR(36) NOT NULL,
     name VARCHAR(255) NOT NULL,
     beat BIGINT NOT NULL,
     alone SMALLINT NOT NULL,
+    knows INTEGER NOT NULL,
     PRIMARY KEY (token)
 );

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sqldb_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/compute-agent/compute-agent/internal/sqldb"
+)
+
+// The steps of the schema of three releases: the second one adds a column, and takes away one that
+// it does not use; the third one adds another column.
+var releases = map[string]string{
+	"1":          "CREATE TABLE t (n BIGINT NOT NULL PRIMARY KEY, old BIGINT)",
+	"2 expand":   "ALTER TABLE t ADD COLUMN new BIGINT",
+	"3 contract": "-- contract\nALTER TABLE t DROP COLUMN old",
+	"4 expand":   "ALTER TABLE t ADD COLUMN newer BIGINT",
+}
+
+// release is a program that knows steps of a schema.
+func release(steps ...string) sqldb.Options {
+	files := fstest.MapFS{}
+	for i, step := range steps {
+		for _, dialect := range []string{"sqlite", "mysql", "postgres"} {
+			files[fmt.Sprintf("%s/%04d.sql", dialect, i+1)] = &fstest.MapFile{Data: []byte(releases[step] + ";\n")}
+		}
+	}
+	return sqldb.Options{Schema: &sqldb.Schema{Steps: files, Table: "steps"}}
+}
+
+// TestReleasesOnOneDatabase: which program may start on the database that another one left or
+// uses, and what that does to the other one's writes. It is the same for all databases of servers.
+func TestReleasesOnOneDatabase(t *testing.T) {
+	first, second := release("1"), release("1", "2 expand", "3 contract")
+	third := release("1", "2 expand", "3 contract", "4 expand")
+	command := func(o sqldb.Options) sqldb.Options { o.Steps = o.Schema.Newest(); return o }
+	strict := func(o sqldb.Options) sqldb.Options {
+		s := *o.Schema
+		s.OlderHint = "upgrade it"
+		o.Schema = &s
+		return o
+	}
+	const newer, contract = "a newer program", "ends the use by older programs"
+	for _, c := range []struct {
+		name        string
+		was, starts sqldb.Options
+		has         int    // steps afterwards
+		refused     string // why the second one is
+		fenced      bool   // the first one cannot write any more
+	}{
+		{"a newer one beside an older one", first, second, 2, "", false},
+		{"an older one beside a newer one", release("1", "2 expand"), first, 2, "", false},
+		{"a newer one whose new database is whole", second, second, 3, "", false},
+		{"the command that takes away", first, command(second), 3, "", true},
+		{"an older one after that", second, first, 3, newer, false},
+		{"an older command after that", second, command(first), 3, newer, false},
+		{"an older command beside a newer one", release("1", "2 expand"), command(first), 2, newer, false},
+		{"one that skips the step that takes away", first, third, 1, contract, false},
+		{"one that skips it, by command", first, command(third), 4, "", true},
+		{"one that adds after it", second, third, 4, "", false},
+		{"one that wants to be upgraded by command", first, strict(second), 1, "upgrade it", false},
+		{"one that lacks only what takes away", release("1", "2 expand"), strict(second), 2, "", false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			eachServer(t, func(t *testing.T, fresh func(testing.TB) string) {
+				name := fresh(t)
+				was, err := sqldb.Open(t.Context(), name, c.was)
+				must(t, err)
+				defer func() { must(t, was.Close()) }()
+				starts, err := sqldb.Open(t.Context(), name, c.starts)
+				switch {
+				case c.refused != "" && (!errors.Is(err, sqldb.ErrSchema) || !strings.Contains(err.Error(), c.refused)):
+					t.Errorf("it starts with %v, want %q", err, c.refused)
+				case c.refused == "" && err != nil:
+					t.Errorf("it does not start: %v", err)
+				case err == nil:
+					if _, has := starts.Steps(); has != c.has {
+						t.Errorf("it has %d steps, want %d", has, c.has)
+					}
+					if err := write(t.Context(), starts, 1); err != nil {
+						t.Errorf("it cannot write: %v", err)
+					}
+					must(t, starts.Close())
+				}
+				if has, err := sqldb.Version(t.Context(), name, c.was); err != nil || has != c.has {
+					t.Errorf("the database has %d steps, %v; want %d", has, err, c.has)
+				}
+				if err := write(t.Context(), was, 2); errors.Is(err, sqldb.ErrSchema) != c.fenced || !c.fenced && err != nil {
+					t.Errorf("what the first one writes: %v, want it refused: %t", err, c.fenced)
+				}
+			})
+		})
+	}
+}
+
+func write(ctx context.Context, db *sqldb.DB, n int) error {
+	return db.Write(ctx, "adding to", func(tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, "INSERT INTO t (n) VALUES (?)", n)
+		return err
+	})
+}
+
+// TestContractBesideOlder: a step after which older programs cannot use the database is not run
+// beside one, also not beside one that came while it was claimed; and a claim that was left behind
+// keeps older ones from starting.
+func TestContractBesideOlder(t *testing.T) {
+	eachServer(t, func(t *testing.T, fresh func(testing.TB) string) {
+		name, older := fresh(t), errors.New("cn7, process 7 has it open")
+		first := release("1", "2 expand")
+		db, err := sqldb.Open(t.Context(), name, first)
+		must(t, err)
+		must(t, db.Close())
+		o := release("1", "2 expand", "3 contract")
+		o.Steps = 3
+		for _, refusedAt := range []int{1, 2} {
+			asked, fenced := 0, 0
+			o.Schema.Older = func(_ context.Context, _ *sql.DB, step int) error {
+				if asked++; step != 3 {
+					t.Errorf("it asks about step %d", step)
+				}
+				if asked == 2 { // claimed
+					if _, err := sqldb.Open(t.Context(), name, first); !errors.Is(err, sqldb.ErrSchema) {
+						t.Errorf("an older program starts while the step is claimed: %v", err)
+					}
+				}
+				if asked == refusedAt {
+					return older
+				}
+				return nil
+			}
+			o.Schema.Fence = func(context.Context, *sql.Tx, int) error { fenced++; return nil }
+			if _, err := sqldb.Open(t.Context(), name, o); !errors.Is(err, older) || asked != refusedAt || fenced != 0 {
+				t.Errorf("refused at look %d: %v after %d looks, %d fences", refusedAt, err, asked, fenced)
+			}
+			db, err := sqldb.Open(t.Context(), name, first) // it can be used as before
+			must(t, err)
+			must(t, write(t.Context(), db, refusedAt))
+			must(t, db.Close())
+		}
+		o.Schema.Older = nil
+		cut := errors.New("the power was cut")
+		o.Schema.Fence = func(context.Context, *sql.Tx, int) error { return cut }
+		if _, err := sqldb.Open(t.Context(), name, o); !errors.Is(err, cut) {
+			t.Errorf("%v", err)
+		}
+		if _, err := sqldb.Open(t.Context(), name, first); !errors.Is(err, sqldb.ErrSchema) {
+			t.Errorf("an older program starts after a step that was cut off: %v", err)
+		}
+	})
+}
+
+// TestBackupBeforeContract: a program that has not taken away yet what it does not use can back the
+// database up; an older one, which does not know what was added, does not leave that out.
+func TestBackupBeforeContract(t *testing.T) {
+	eachServer(t, func(t *testing.T, fresh func(testing.TB) string) {
+		name := fresh(t)
+		first, second := release("1"), release("1", "2 expand", "3 contract")
+		for _, o := range []sqldb.Options{first, second} {
+			db, err := sqldb.Open(t.Context(), name, o)
+			must(t, err)
+			must(t, db.Close())
+		}
+		file := filepath.Join(t.TempDir(), "backup")
+		must(t, sqldb.BackUp(t.Context(), name, second, file))
+		if err := sqldb.BackUp(t.Context(), name, first, file+"2"); !errors.Is(err, sqldb.ErrSchema) {
+			t.Errorf("the older program's backup: %v", err)
+		}
+	})
+}
