@@ -5,11 +5,15 @@ package dbservers
 import (
 	"database/sql"
 	"net/url"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/go-sql-driver/mysql"
 	_ "modernc.org/sqlite" // the driver "sqlite"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // Open connects to the database of a DSN, or to an SQLite file, with nothing of ours in between.
@@ -56,6 +60,24 @@ func openMariaDB(user, password, address, database string) (*sql.DB, error) {
 		return nil, err
 	}
 	return sql.OpenDB(c), nil
+}
+
+// WithPasswordFile moves the password of a DSN into a file, as commands and configurations want it.
+func WithPasswordFile(t testing.TB, dsn string) string {
+	t.Helper()
+	u, err := url.Parse(dsn)
+	testproc.Check(t, err)
+	password, has := u.User.Password()
+	if !has {
+		return dsn
+	}
+	file := filepath.Join(t.TempDir(), "password")
+	testproc.Check(t, os.WriteFile(file, []byte(password), 0o600))
+	u.User = url.User(u.User.Username())
+	options := u.Query()
+	options.Set("password_file", file)
+	u.RawQuery = options.Encode()
+	return u.String()
 }
 
 // Execute runs statements on the database of a DSN, or on an SQLite file.

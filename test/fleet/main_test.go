@@ -21,7 +21,7 @@ var (
 	serverPIDs    = flag.String("fleet.pid", "", "the processes of those servers and of their databases on this machine, whose CPU time and memory are shown: `PIDs` with commas")
 	configuration = flag.String("fleet.config", "", "configuration `FILE` of the agents, for credentials and timings")
 	balance       = flag.String("fleet.balance", "agent", "what is distributed over the servers: each `agent` or each request")
-	phaseList     = flag.String("fleet.phases", "create,restart,steady", "the `phases`, with commas; without create the trees must be there: they are loaded into SQLite files of started servers")
+	phaseList     = flag.String("fleet.phases", "create,restart,steady", "the `phases`, with commas; without create the trees must be there: they are loaded into the databases of started servers, which must be empty")
 	within        = flag.Duration("fleet.within", 5*time.Minute, "simulated time in which all agents start")
 	steadyTime    = flag.Duration("fleet.steady", 10*time.Minute, "simulated time of the phase steady")
 	pace          = flag.Float64("fleet.pace", 0, "simulated seconds in a second; 0: as many as possible")

@@ -17,9 +17,11 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/internal/processes"
+	"github.com/compute-agent/compute-agent/internal/sqldb"
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/store"
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/dbservers"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -89,14 +91,19 @@ func (s *servers) add(t *testing.T, address string) {
 	s.urls, s.hosts = append(s.urls, address), append(s.hosts, at.Host)
 }
 
-// start starts n servers, on databases of their own unless dsn names one. Servers of their own get
-// the trees of their agents first, if loaded.
+// start starts n servers, on databases of their own unless dsn names one that they share. If
+// loaded, the trees of their agents are in the databases first.
 func start(t *testing.T, f *fleet, n int, dsn string, loaded bool) *servers {
 	t.Helper()
 	empty := filepath.Join(t.TempDir(), "empty.toml")
 	check(t, os.WriteFile(empty, nil, 0o600))
 	check(t, binaries.Build())
 	s := &servers{started: true}
+	if dsn != "" && loaded {
+		begin := time.Now()
+		check(t, loadShared(t, dsn, f.agents))
+		t.Logf("the trees are in the database after %.1f s", time.Since(begin).Seconds())
+	}
 	for i := range n {
 		state := filepath.Join(t.TempDir(), "state")
 		check(t, os.Mkdir(state, 0o700))
@@ -105,7 +112,7 @@ func start(t *testing.T, f *fleet, n int, dsn string, loaded bool) *servers {
 			"--runtime-dir", filepath.Join(testproc.SocketDir(t), "run"),
 		}
 		if dsn != "" {
-			args = append(args, "--database", withoutPassword(t, dsn))
+			args = append(args, "--database", dbservers.WithPasswordFile(t, dsn))
 		} else if loaded {
 			begin := time.Now()
 			check(t, load(t.Context(), filepath.Join(state, "placement.db"), f.agents, func(a *agent) bool { return a.number%n == i }))
@@ -128,22 +135,15 @@ func start(t *testing.T, f *fleet, n int, dsn string, loaded bool) *servers {
 	return s
 }
 
-// withoutPassword moves the password of a DSN into a file.
-func withoutPassword(t *testing.T, dsn string) string {
+// loadShared writes the trees of agents into an empty database of servers, as rows of a file.
+func loadShared(t *testing.T, dsn string, agents []*agent) error {
 	t.Helper()
-	at, err := url.Parse(dsn)
-	check(t, err)
-	password, has := at.User.Password()
-	if !has {
-		return dsn
+	file := filepath.Join(t.TempDir(), "placement.db")
+	if err := load(t.Context(), file, agents, func(*agent) bool { return true }); err != nil {
+		return err
 	}
-	file := filepath.Join(t.TempDir(), "password")
-	check(t, os.WriteFile(file, []byte(password), 0o600))
-	at.User = url.User(at.User.Username())
-	options := at.Query()
-	options.Set("password_file", file)
-	at.RawQuery = options.Encode()
-	return at.String()
+	_, err := sqldb.Restore(t.Context(), dsn, store.DatabaseOptions(), file)
+	return err
 }
 
 // load writes the trees of agents into a new SQLite database, as these would report them.
