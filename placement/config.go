@@ -55,6 +55,8 @@ type Config struct {
 	// ShutdownGrace is how long requests under way may take to end when the service stops. 10 s
 	// when zero.
 	ShutdownGrace time.Duration
+	// ShutdownDelay is how long the service goes on when it has to stop, while /readyz answers 503.
+	ShutdownDelay time.Duration
 	Logger        zerolog.Logger
 	// Now is the clock; time.Now when nil.
 	Now func() time.Time

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -39,6 +40,9 @@ type Server struct {
 	tls     *tls.Config // nil for plain HTTP
 	listen  string
 	grace   time.Duration
+	delay   time.Duration
+	// stopping: the context of Serve has ended.
+	stopping *atomic.Bool
 	// connections are those of all servers of the process.
 	connections *osapi.Connections
 	log         zerolog.Logger
@@ -92,6 +96,7 @@ func assemble(ctx context.Context, cfg Config, m *metrics) (*Server, error) {
 	if cfg.ShutdownGrace <= 0 {
 		cfg.ShutdownGrace = defaultGrace
 	}
+	stopping := new(atomic.Bool)
 	calls := api.Config{
 		Ledger:        l,
 		Authenticator: authenticator,
@@ -102,6 +107,7 @@ func assemble(ctx context.Context, cfg Config, m *metrics) (*Server, error) {
 		Logger:        cfg.Logger,
 		Now:           cfg.Now,
 		Problem:       opened.Problem,
+		Stopping:      stopping.Load,
 	}
 	if m != nil {
 		calls.Observer = m
@@ -115,6 +121,8 @@ func assemble(ctx context.Context, cfg Config, m *metrics) (*Server, error) {
 		tls:         tlsConfig,
 		listen:      cfg.Listen,
 		grace:       cfg.ShutdownGrace,
+		delay:       cfg.ShutdownDelay,
+		stopping:    stopping,
 		connections: cfg.Connections,
 		log:         cfg.Logger,
 		started:     time.Now(),
@@ -157,7 +165,8 @@ func (s *Server) ListenAndServe(ctx context.Context) error {
 	return s.Serve(ctx, l)
 }
 
-// Serve answers requests on the listener until the context ends. Then it takes no new connections,
+// Serve answers requests on the listener until the context ends. Then /readyz answers 503, for
+// Config.ShutdownDelay everything else goes on, and after that it takes no new connections,
 // lets the requests under way end for at most Config.ShutdownGrace, and returns nil. It closes the
 // listener in any case. The service stays open: a handler can serve on several listeners, and Close
 // ends it.
@@ -168,7 +177,11 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	s.log.Info().Stringer("address", l.Addr()).Bool("tls", s.tls != nil).Str("database", s.database).Msg("Serving the Placement API.")
 	server := &osapi.Server{
 		Handler: s.api, TLS: s.tls, Connections: s.connections, Refuse: s.api.Refuse, Logger: s.log,
-		ReadTimeout: requestTimeout, WriteTimeout: answerTimeout, Grace: s.grace, Finish: true,
+		ReadTimeout: requestTimeout, WriteTimeout: answerTimeout, Grace: s.grace, Finish: true, Delay: s.delay,
+		Stopping: func() {
+			s.stopping.Store(true)
+			s.log.Info().Dur("delay", s.delay).Msg("Stopping: /readyz answers 503 now, and requests are still answered.")
+		},
 	}
 	if err := server.Serve(ctx, l); err != nil {
 		return fmt.Errorf("serve Placement on %s: %w", l.Addr(), err)

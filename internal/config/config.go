@@ -259,8 +259,9 @@ type PlacementTLS struct {
 // Server is the section [server]: bounds for the clients of all services of a
 // process.
 type Server struct {
-	MaxConnections           int // Zero is derived from the limit of open files.
-	MaxConnectionsPerAddress int // Zero is a quarter of them.
+	MaxConnections           int           // Zero is derived from the limit of open files.
+	MaxConnectionsPerAddress int           // Zero is a quarter of them.
+	ShutdownDelay            time.Duration // Zero: none.
 }
 
 // PlacementMetrics is the section [placement_metrics]: where else than on its

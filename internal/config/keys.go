@@ -331,6 +331,17 @@ var agentSections = []section{
 				"Maximum number of connections per IP address. 0 means a quarter of max_connections.\nBehind a load balancer or proxy, all clients have its address: set it to the value of\nmax_connections.",
 				number[Config]{at: func(c *Config) *int { return &c.Server.MaxConnectionsPerAddress }, max: 1_000_000},
 			},
+			{
+				"shutdown_delay",
+				restart,
+				"How long Placement still answers requests after it received the signal to stop, while /readyz answers\n503, so that load balancers send requests elsewhere. Set it to two or three intervals of their health checks.",
+				duration[Config]{
+					at:   func(c *Config) *time.Duration { return &c.Server.ShutdownDelay },
+					min:  100 * time.Millisecond,
+					max:  15 * time.Second,
+					zero: "it stops at once",
+				},
+			},
 		},
 	},
 	{

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -38,15 +39,22 @@ type Server struct {
 	// at once, unless Finish is set.
 	Grace  time.Duration
 	Finish bool
+	// Delay is how long the server goes on after the context has ended, so that load balancers see
+	// that it is about to stop and send requests elsewhere. Answers then close their connections.
+	Delay time.Duration
+	// Stopping is called when the context ends; nil does nothing.
+	Stopping func()
 	// Connections is the set of all servers of the process; nil makes one for this server.
 	Connections *Connections
 	// Refuse answers a request that does not reach the handler, with a status and the reason.
 	Refuse func(w http.ResponseWriter, r *http.Request, status int, reason string)
 	Logger zerolog.Logger
+
+	stopping atomic.Bool
 }
 
-// Serve answers requests on the listener until the context ends, and returns nil then. It closes
-// the listener in any case.
+// Serve answers requests on the listener until the context ends, and the delay is over, and returns
+// nil then. It closes the listener in any case.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	conns := s.Connections
 	if conns == nil {
@@ -72,11 +80,32 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		// Each request that framing counts is one that the handler gets.
 		DisableGeneralOptionsHandler: true,
 	}
+	ctx, cancel := s.delayed(ctx)
+	defer cancel()
 	requests := ctx
 	if s.Finish {
 		requests = context.WithoutCancel(ctx)
 	}
 	return until(ctx, requests, server, listen(ctx, l, s.TLS, conns, s.Logger), s.Grace)
+}
+
+// delayed is a context that ends after another one did, by the delay.
+func (s *Server) delayed(ctx context.Context) (later context.Context, cancel context.CancelFunc) {
+	later, end := context.WithCancel(context.WithoutCancel(ctx))
+	unhook := context.AfterFunc(ctx, func() {
+		s.stopping.Store(true)
+		if s.Stopping != nil {
+			s.Stopping()
+		}
+		if s.Delay > 0 {
+			select {
+			case <-later.Done(): // the listener failed
+			case <-time.After(s.Delay):
+			}
+		}
+		end()
+	})
+	return later, func() { unhook(); end() }
 }
 
 // connKey is the key of a request's connection in its context.
@@ -115,6 +144,9 @@ func (s *Server) handle(w http.ResponseWriter, r *http.Request) {
 		case last:
 			w.Header().Set("Connection", "close")
 		}
+	}
+	if s.stopping.Load() {
+		w.Header().Set("Connection", "close") // idle connections are closed at the end: a client may be about to use one
 	}
 	s.Handler.ServeHTTP(w, r)
 }

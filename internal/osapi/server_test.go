@@ -17,7 +17,9 @@ import (
 	"net/http"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -425,6 +427,83 @@ func FuzzFraming(f *testing.F) {
 			if n, err := io.Copy(io.Discard, request.Body); err != nil || n != request.ContentLength {
 				return
 			}
+		}
+	})
+}
+
+// pipes is a listener whose connections are made by dial.
+type pipes struct {
+	conns  chan net.Conn
+	closed chan struct{}
+}
+
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.conns:
+		return c, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p *pipes) Close() error   { close(p.closed); return nil }
+func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipes", Net: "unix"} }
+
+func (p *pipes) dial() (client, error) {
+	ours, theirs := net.Pipe()
+	select {
+	case p.conns <- theirs:
+		return client{ours, bufio.NewReader(ours)}, nil
+	case <-p.closed:
+		return client{}, net.ErrClosed
+	}
+}
+
+// TestShutdownDelay: a server that has to stop says so, and answers on old and new connections
+// until the delay is over; each of these answers closes its connection, and none is cut.
+func TestShutdownDelay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const delay = 5 * time.Second
+		var stopping atomic.Bool
+		s := &Server{Handler: http.HandlerFunc(echo), Grace: time.Second, Finish: true, Delay: delay, Stopping: func() { stopping.Store(true) }, Logger: zerolog.Nop()}
+		l := &pipes{conns: make(chan net.Conn), closed: make(chan struct{})}
+		ctx, stop := context.WithCancel(context.Background())
+		ended := make(chan error)
+		go func() { ended <- s.Serve(ctx, l) }()
+		ask := func(c client, when string, closes bool) {
+			t.Helper()
+			c.send(t, "GET /x HTTP/1.1\r\nHost: h\r\n\r\n")
+			resp, err := http.ReadResponse(c.r, nil)
+			if err != nil {
+				t.Fatalf("%s: %v", when, err)
+			}
+			if _, err := io.ReadAll(resp.Body); err != nil || resp.StatusCode != http.StatusOK || resp.Close != closes {
+				t.Errorf("%s: %d, %v, closes the connection: %t", when, resp.StatusCode, err, resp.Close)
+			}
+		}
+		old, err := l.dial()
+		if err != nil {
+			t.Fatal(err)
+		}
+		ask(old, "before", false)
+		begin := time.Now()
+		stop()
+		synctest.Wait()
+		if !stopping.Load() {
+			t.Error("it does not say that it stops")
+		}
+		time.Sleep(delay / 2) // of the simulated clock
+		ask(old, "on an old connection", true)
+		late, err := l.dial()
+		if err != nil {
+			t.Fatal(err)
+		}
+		ask(late, "on a new connection", true)
+		if err := <-ended; err != nil || time.Since(begin) != delay {
+			t.Errorf("it ended after %v with %v", time.Since(begin), err)
+		}
+		if _, err := l.dial(); err == nil {
+			t.Error("it takes connections after the end")
 		}
 	})
 }

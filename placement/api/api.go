@@ -35,6 +35,8 @@ type Config struct {
 	Logger        zerolog.Logger
 	// Problem is the reason why writes fail now, for /readyz; nil if it is not known.
 	Problem func() error
+	// Stopping says that the server is about to stop, for /readyz; nil if it is not known.
+	Stopping func() bool
 	// Observer receives every answer; nil costs nothing.
 	Observer Observer
 	// Now is the clock; time.Now when nil.
@@ -74,6 +76,7 @@ type API struct {
 	options  Options
 	observer Observer
 	problem  func() error
+	stopping func() bool
 	answers  candidateAnswers
 	rotated  rotations
 	granted  extensions // to all clients
@@ -97,6 +100,10 @@ func New(cfg Config) *API {
 		observer: cfg.Observer,
 		problem:  cfg.Problem,
 		stale:    staleness{log: cfg.Logger, observer: cfg.Observer},
+		stopping: cfg.Stopping,
+	}
+	if a.stopping == nil {
+		a.stopping = func() bool { return false }
 	}
 	if a.problem == nil {
 		a.problem = func() error { return nil }
@@ -188,6 +195,9 @@ func (p probe) Handle() error {
 	}
 	p.Routine = true
 	if p.Route == "/readyz" {
+		if p.api.stopping() {
+			return osapi.Errorf(http.StatusServiceUnavailable, "The server is not ready: it is about to stop. Requests are still answered.")
+		}
 		if _, err := p.snapshot(); err != nil {
 			return osapi.Errorf(http.StatusServiceUnavailable, "The server is not ready: its database cannot be read.").Because(err)
 		}
