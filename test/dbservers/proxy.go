@@ -50,6 +50,7 @@ type Proxy struct {
 	mu      sync.Mutex
 	fault   func() Fault // of the next COMMIT; nil is None
 	between func()
+	watch   func(request []byte)
 	conns   map[net.Conn]bool
 	trips   []int           // of each COMMIT since they were last asked for
 	waiting []chan struct{} // delayed COMMITs, until another connection is made
@@ -126,6 +127,23 @@ func (p *Proxy) Trips() []int {
 	out := p.trips
 	p.trips = nil
 	return out
+}
+
+// Watch has f see each part of what clients send, before the server gets it; nil ends that.
+func (p *Proxy) Watch(f func(request []byte)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.watch = f
+}
+
+// see shows what a client sent.
+func (p *Proxy) see(request []byte) {
+	p.mu.Lock()
+	watch := p.watch
+	p.mu.Unlock()
+	if watch != nil {
+		watch(request)
+	}
 }
 
 // Close closes all connections and refuses new ones.
@@ -252,6 +270,7 @@ func (p *Proxy) serve(client, server net.Conn) {
 			answered = false
 		}
 		mu.Unlock()
+		p.see(buffer[:n])
 		if isCommit(buffer[:n]) {
 			p.mu.Lock()
 			p.trips = append(p.trips, trips)

@@ -324,6 +324,7 @@ func roll(t *testing.T, older, newer, database string) {
 			t.Errorf("the schema: %d\n%s", code, out)
 		}
 		out, code := manage(newer, "placement", "db", "upgrade")
+		t.Logf("placement db upgrade, %d: %s", code, out)
 		if i == len(b.servers)-1 {
 			if code != 0 || !strings.Contains(out, "upgraded from migration 3 to migration 4") {
 				t.Errorf("the end of the upgrade: %d\n%s", code, out)
@@ -348,7 +349,9 @@ func roll(t *testing.T, older, newer, database string) {
 		}
 	}
 	progress("the old schema has ended")
-	if out, code := manage(older, "placement", "serve", "--listen", "127.0.0.1:0"); code != 3 || !strings.Contains(out, "a newer program was here") {
+	out, code := manage(older, "placement", "serve", "--listen", "127.0.0.1:0")
+	t.Logf("an older server, %d: %s", code, out)
+	if code != 3 || !strings.Contains(out, "a newer program was here") {
 		t.Errorf("an older server: %d\n%s", code, out)
 	}
 	close(finish)
