@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/compute-agent/compute-agent/internal/sqldb"
 	"github.com/compute-agent/compute-agent/placement"
 	"github.com/compute-agent/compute-agent/placement/placementtest"
 	"github.com/compute-agent/compute-agent/placement/store"
@@ -39,6 +40,7 @@ func TestAdoptionFindings(t *testing.T) {
 		{"orphaned-trait", store.MustRepair, "INSERT INTO resource_provider_traits (trait_id, resource_provider_id) VALUES (1, 9999)"},
 		{"orphaned-aggregate", store.MustRepair, "INSERT INTO resource_provider_aggregates (aggregate_id, resource_provider_id) VALUES (9999, 1)"},
 		{"unknown-owner", store.MustRepair, "UPDATE consumers SET project_id = 9999 WHERE uuid = '" + guest(1) + "'"},
+		{"unknown-type", store.MustRepair, "UPDATE consumers SET consumer_type_id = 9999 WHERE uuid = '" + guest(1) + "'"},
 		{"missing-parent", store.MustRepair, "UPDATE resource_providers SET parent_provider_id = 9999 WHERE uuid = '" + placementtest.UUID("agpu") + "'"},
 		{"parent-loop", store.MustRepair, "UPDATE resource_providers SET parent_provider_id = id WHERE uuid = '" + placementtest.UUID("a") + "'"},
 		{"unreadable", store.MustRepair, "UPDATE inventories SET total = 'many' WHERE id = 1"},
@@ -69,7 +71,10 @@ func TestAdoptionFindings(t *testing.T) {
 		if (err == nil) != (c.verdict != store.MustRepair) || err != nil && !errors.Is(err, store.ErrRefused) {
 			t.Errorf("%s: adopting gave %v", c.id, err)
 		}
-		if fix := findings[c.id].Fix; strings.HasPrefix(fix, "DELETE") {
+		if findings[c.id].Fix == "" || len(findings[c.id].Examples) == 0 && !strings.HasPrefix(c.id, "un") {
+			t.Errorf("%s does not say where it is or what to do: %+v", c.id, findings[c.id])
+		}
+		if fix := findings[c.id].Fix; strings.HasPrefix(fix, "DELETE") && !strings.Contains(fix, "not needed") || c.id == "missing-parent" || c.id == "unknown-type" {
 			execute(t, file, fix)
 			if found, _ := checkDatabase(t, dsn); found.MustRepair() {
 				t.Errorf("%s: the statement %q did not repair it: %+v", c.id, fix, found)
@@ -95,6 +100,33 @@ func TestAdoptionOfNothing(t *testing.T) {
 	}
 	if _, err := placement.CheckAdoption(t.Context(), placement.Config{Database: dsn}); err == nil || !strings.Contains(err.Error(), "another program") {
 		t.Errorf("another program's: %v", err)
+	}
+}
+
+// TestAdoptionOfNova: Nova's databases have tables with the names of Placement's. Neither is
+// adopted, and the error says whose it is.
+func TestAdoptionOfNova(t *testing.T) {
+	whole := filepath.Join(t.TempDir(), "placement.db")
+	ours(t, whole, nil)
+	handDatabaseBack(t, "sqlite://"+whole)
+	for _, c := range []struct{ table, want string }{{"cell_mappings", "Nova's API database"}, {"instance_extra", "a cell of Nova"}} {
+		file := copyFile(t, whole)
+		execute(t, file, "CREATE TABLE "+c.table+" (id INTEGER)")
+		execute(t, file, "UPDATE alembic_version SET version_num = 'b30f573d3377'")
+		for what, err := range map[string]error{
+			"check": func() error {
+				_, err := placement.CheckAdoption(t.Context(), placement.Config{Database: "sqlite://" + file})
+				return err
+			}(),
+			"adopt": func() error {
+				_, err := placement.Adopt(t.Context(), placement.Config{Database: "sqlite://" + file}, store.AdoptOptions{})
+				return err
+			}(),
+		} {
+			if !errors.Is(err, sqldb.ErrSchema) || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "not adopted") {
+				t.Errorf("%s of a database with %s: %v", what, c.table, err)
+			}
+		}
 	}
 }
 

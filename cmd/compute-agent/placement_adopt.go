@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/compute-agent/compute-agent/internal/sqldb"
 	"github.com/compute-agent/compute-agent/internal/textutil"
 	"github.com/compute-agent/compute-agent/placement"
 	"github.com/compute-agent/compute-agent/placement/store"
@@ -49,11 +50,8 @@ func newPlacementAdopt() *cobra.Command {
 				do = placement.HandBack
 			}
 			done, err := do(cmd.Context(), cfg, how)
-			if errors.Is(err, store.ErrRefused) {
-				return &exitError{exitProtect, err}
-			}
 			if err != nil {
-				return err
+				return refusedAdoption(err)
 			}
 			if opts.json() {
 				return printJSON(cmd.OutOrStdout(), struct {
@@ -78,7 +76,7 @@ func newPlacementAdopt() *cobra.Command {
 func (o *databaseOptions) checkAdoption(cmd *cobra.Command, cfg placement.Config) error {
 	found, err := placement.CheckAdoption(cmd.Context(), cfg)
 	if err != nil {
-		return err
+		return refusedAdoption(err)
 	}
 	if o.json() {
 		err = printJSON(cmd.OutOrStdout(), found)
@@ -87,6 +85,15 @@ func (o *databaseOptions) checkAdoption(cmd *cobra.Command, cfg placement.Config
 	}
 	if err == nil && (found.State == store.StateEmpty || found.MustRepair()) {
 		err = &exitError{code: exitProtect}
+	}
+	return err
+}
+
+// refusedAdoption gives an error its exit code: nothing was changed, or it is another program's
+// database.
+func refusedAdoption(err error) error {
+	if errors.Is(err, store.ErrRefused) || errors.Is(err, sqldb.ErrSchema) {
+		return &exitError{exitProtect, err}
 	}
 	return err
 }
@@ -146,8 +153,15 @@ func printAdoption(w io.Writer, found *store.Adoption) error {
 		}
 		line("alembic", "%s, %s", found.Alembic, release)
 	}
+	if found.Nodes > 0 {
+		line("cluster", "%d nodes of Galera; who is connected to the others is not shown", found.Nodes)
+	}
 	if found.Guardable > 0 {
-		line("guarded", "%d of %d tables", found.Guarded, found.Guardable)
+		text := fmt.Sprintf("%d of %d tables", found.Guarded, found.Guardable)
+		if found.Guarded == 0 && found.State == store.StateAdopted {
+			text += "; a user without the privilege TRIGGER does not see what guards them"
+		}
+		line("guarded", "%s", text)
 	}
 	for _, s := range found.Sessions {
 		line("connected", "%s", textutil.Printable(s.String()))
@@ -184,6 +198,8 @@ func verdict(found *store.Adoption) string {
 		return "There is nothing to adopt: compute-agent placement db upgrade makes the tables."
 	case found.MustRepair():
 		return "It cannot be adopted yet: repair what says so above, and check again."
+	case found.State == store.StateUnfinished:
+		return "What was interrupted is repeated, or undone: compute-agent placement adopt --apply, or --hand-back"
 	case found.State == store.StateAdopted:
 		return "It is adopted. compute-agent placement adopt --hand-back gives it back."
 	case len(found.Sessions) > 0:

@@ -7,6 +7,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"strconv"
 )
 
 // Administer runs f on one connection to a database of servers, as it is: no schema is looked for,
@@ -65,9 +66,14 @@ func Guard(ctx context.Context, d *Dialect, db *sql.DB, name, message string, ta
 	return nil
 }
 
-// Unguard removes the triggers that Guard makes, as far as there are any.
+// Unguard removes the triggers that Guard makes, as far as there are any. It names no trigger that
+// is not there: MariaDB refuses that, too, to users that are not allowed to remove triggers.
 func Unguard(ctx context.Context, d *Dialect, db *sql.DB, name string, tables []string) error {
-	for _, statement := range d.unguard(name, tables) {
+	_, some, err := Guarded(ctx, d, db, name, tables)
+	if err != nil {
+		return err
+	}
+	for _, statement := range d.unguard(name, some) {
 		if _, err := db.ExecContext(ctx, statement); err != nil {
 			return err
 		}
@@ -75,18 +81,73 @@ func Unguard(ctx context.Context, d *Dialect, db *sql.DB, name string, tables []
 	return nil
 }
 
-// Guarded is how many tables have the triggers that Guard makes, all of them.
-func Guarded(ctx context.Context, d *Dialect, q Querier, name string, tables []string) (n int, err error) {
+// Guarded returns how many tables have all triggers that Guard makes, and which have some or all of
+// them. A MariaDB or MySQL user without the privilege TRIGGER sees none.
+func Guarded(ctx context.Context, d *Dialect, q Querier, name string, tables []string) (whole int, some []string, err error) {
 	for _, table := range tables {
 		var there int
 		if err := q.QueryRowContext(ctx, d.guarded, name+"%", table).Scan(&there); err != nil {
-			return n, err
+			return whole, some, err
 		}
 		if there == d.guards {
-			n++
+			whole++
+		}
+		if there > 0 {
+			some = append(some, table)
 		}
 	}
-	return n, nil
+	return whole, some, nil
+}
+
+// TryTriggers is an error, of which TriggersRefused is true, if the server lets only administrators
+// make and remove triggers. Nothing is changed. name is that of no trigger.
+func TryTriggers(ctx context.Context, d *Dialect, db *sql.DB, name string) error {
+	if d != MySQL {
+		return nil
+	}
+	_, err := db.ExecContext(ctx, "DROP TRIGGER IF EXISTS "+name)
+	return err
+}
+
+// TriggersRefused says that err is the refusal of a MariaDB or MySQL server with a binary log, or
+// in a Galera cluster, to let a user without the privilege SUPER make or remove a trigger.
+func TriggersRefused(err error) bool { return mysqlIs(err, 1419) }
+
+// Triggers is what decides whether a user may make and remove triggers.
+type Triggers struct {
+	// Logged: the server has a binary log or is a node of a Galera cluster, and does not trust the
+	// makers of triggers, unless they are administrators.
+	Logged bool
+	// Nodes is the number of nodes of the Galera cluster, 0 for other servers.
+	Nodes int
+}
+
+// TriggerRules looks up the rules for triggers. Users' privileges are not looked at.
+func TriggerRules(ctx context.Context, d *Dialect, q Querier) (r Triggers, err error) {
+	if d != MySQL {
+		return r, nil
+	}
+	type variable struct{ name, value string }
+	values := map[string]string{}
+	for _, kind := range []string{"VARIABLES", "STATUS"} {
+		found, err := All(ctx, q, func(row Row) (v variable, err error) {
+			err = row.Scan(&v.name, &v.value)
+			return v, err
+		}, "SHOW GLOBAL "+kind+" WHERE Variable_name IN ('log_bin', 'log_bin_trust_function_creators', 'wsrep_on', 'wsrep_cluster_size')")
+		if err != nil {
+			return r, err
+		}
+		for _, v := range found {
+			values[v.name] = v.value
+		}
+	}
+	if values["wsrep_on"] == "ON" {
+		if r.Nodes, err = strconv.Atoi(values["wsrep_cluster_size"]); err != nil {
+			return r, err
+		}
+	}
+	r.Logged = (values["log_bin"] == "ON" || r.Nodes > 0) && values["log_bin_trust_function_creators"] == "OFF"
+	return r, nil
 }
 
 // The variables of a session that say that it is this program's.

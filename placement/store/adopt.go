@@ -45,6 +45,9 @@ type Adoption struct {
 	// programs write.
 	Guarded   int `json:"guarded_tables"`
 	Guardable int `json:"guardable_tables"`
+	// Nodes is the number of nodes of the Galera cluster, 0 for other servers. Sessions are those
+	// of one of them.
+	Nodes int `json:"galera_nodes,omitempty"`
 	// Servers are those of this program that have the database open, or had it open and
 	// were killed.
 	Servers []string `json:"servers"`
@@ -153,7 +156,6 @@ func adoptFile(ctx context.Context, path string, done *Adopted) error {
 
 func adoptShared(ctx context.Context, name string, o AdoptOptions, done *Adopted) error {
 	const op = "adopting"
-	guard := false
 	err := sqldb.Administer(ctx, name, op, sqldb.Options{Means: means}, func(ctx context.Context, d *sqldb.Dialect, db *sql.DB) error {
 		found, err := check(ctx, d, db)
 		if err != nil {
@@ -162,7 +164,7 @@ func adoptShared(ctx context.Context, name string, o AdoptOptions, done *Adopted
 		done.Before = found.State
 		found.Database = done.Database
 		if found.State != StateAdopted {
-			if found.State == StateOpenStack && !o.Force {
+			if !o.Force {
 				if found.Sessions, err = awaitSessions(ctx, d, db); err != nil {
 					return err
 				}
@@ -171,24 +173,27 @@ func adoptShared(ctx context.Context, name string, o AdoptOptions, done *Adopted
 				return err
 			}
 		}
-		if found.State == StateUnfinished {
-			// What is left of handing it back is done first.
-			if half, err := halfRemoved(ctx, d, db); err != nil {
+		guard := !o.WithoutGuard && found.Guarded < len(theirTables)
+		if guard || found.State == StateUnfinished {
+			if err := tryTriggers(ctx, d, db); err != nil {
 				return err
-			} else if half {
-				if err := remove(ctx, d, db); err != nil {
-					return err
-				}
 			}
 		}
-		if !o.WithoutGuard && found.Guarded < len(theirTables) {
-			guard = found.State != StateAdopted
-			if err := makeGuard(ctx, d, db); err != nil {
-				if guard { // OpenStack Placement goes on
-					err = errors.Join(err, sqldb.Unguard(ctx, d, db, guardName, theirTables))
-				}
+		if found.State == StateUnfinished {
+			// The process that was interrupted is gone: what it left is no help.
+			if err := remove(ctx, d, db); err != nil {
 				return err
 			}
+			guard = !o.WithoutGuard
+		}
+		if !guard {
+			return nil
+		}
+		if err := makeGuard(ctx, d, db); err != nil {
+			if found.State != StateAdopted { // OpenStack Placement goes on
+				err = errors.Join(err, sqldb.Unguard(ctx, d, db, guardName, theirTables))
+			}
+			return err
 		}
 		return nil
 	})
@@ -208,17 +213,35 @@ func adoptShared(ctx context.Context, name string, o AdoptOptions, done *Adopted
 			return err
 		}
 	}
-	done.After = StateAdopted
 	return sqldb.Administer(ctx, name, op, sqldb.Options{Means: means}, func(ctx context.Context, d *sqldb.Dialect, db *sql.DB) (err error) {
 		if done.Before != StateAdopted {
 			if done.Tables, done.Rows, err = ourRows(ctx, d, db); err != nil {
 				return err
 			}
 		}
-		done.Guarded, err = sqldb.Guarded(ctx, d, db, guardName, theirTables)
-		return err
+		if done.After, done.Guarded, err = sharedState(ctx, d, db); err != nil {
+			return err
+		}
+		if done.After != StateAdopted || done.Guarded < len(theirTables) && !o.WithoutGuard {
+			return &sqldb.Error{Kind: sqldb.ErrInUse, Hint: "another command adopted or handed back the database at the same time; run this one again when that has ended"}
+		}
+		return nil
 	})
 }
+
+// tryTriggers is an error that matches ErrRefused if the server lets only administrators make and
+// remove triggers. It changes nothing.
+func tryTriggers(ctx context.Context, d *sqldb.Dialect, db *sql.DB) error {
+	err := sqldb.TryTriggers(ctx, d, db, guardName)
+	if sqldb.TriggersRefused(err) {
+		return fmt.Errorf("%w: the user cannot make or remove triggers: %s (%s)", ErrRefused, loggedFix, err.Error())
+	}
+	return err
+}
+
+// loggedFix is what to do where a server lets only administrators make and remove triggers.
+const loggedFix = "the server has a binary log or is a node of a Galera cluster, and lets only administrators make and remove triggers then, both for --apply and for --hand-back: " +
+	"have one run SET GLOBAL log_bin_trust_function_creators = 1 on this server, and run the command again; or run it with the address of an administrator, mysql://root@localhost/placement?unix_socket=/run/mysqld/mysqld.sock there"
 
 // makeGuard makes the triggers, and says what to do when that is not allowed.
 func makeGuard(ctx context.Context, d *sqldb.Dialect, db *sql.DB) error {
@@ -226,8 +249,7 @@ func makeGuard(ctx context.Context, d *sqldb.Dialect, db *sql.DB) error {
 	//nolint:errorlint // one of these values, never wrapped
 	if kind, _ := d.Kind(err); kind == sqldb.ErrDenied {
 		return &sqldb.Error{Kind: sqldb.ErrDenied, Err: err, Hint: "triggers keep OpenStack Placement from writing while this program serves; let the user make them with " +
-			"GRANT TRIGGER ON its database and, where the server writes a binary log (error 1419), SET GLOBAL log_bin_trust_function_creators = 1 as an administrator until this is done; " +
-			"or use --without-guard and see to it that OpenStack Placement stays stopped"}
+			"GRANT TRIGGER ON its database, or use --without-guard and see to it that OpenStack Placement stays stopped"}
 	}
 	return err
 }
@@ -254,15 +276,22 @@ func HandBack(ctx context.Context, name string, o AdoptOptions) (done Adopted, e
 }
 
 func handBackShared(ctx context.Context, d *sqldb.Dialect, db *sql.DB, o AdoptOptions, done *Adopted) (err error) {
-	if done.Before, err = stateOf(ctx, d, db); err != nil {
+	if done.Before, _, err = sharedState(ctx, d, db); err != nil {
 		return err
 	}
 	done.After = done.Before
-	if done.Before == StateEmpty {
+	if done.Before == StateEmpty || done.Before == StateOpenStack {
 		return nil
 	}
 	if done.Before == StateAdopted && !o.Force {
 		if err := refuseServers(ctx, d, db, done.Database); err != nil {
+			return err
+		}
+	}
+	if _, some, err := sqldb.Guarded(ctx, d, db, guardName, theirTables); err != nil {
+		return err
+	} else if len(some) > 0 { // otherwise there is no trigger to remove
+		if err := tryTriggers(ctx, d, db); err != nil {
 			return err
 		}
 	}
@@ -272,7 +301,7 @@ func handBackShared(ctx context.Context, d *sqldb.Dialect, db *sql.DB, o AdoptOp
 	if err := remove(ctx, d, db); err != nil {
 		return err
 	}
-	if d == sqldb.PostgreSQL && done.Before != StateOpenStack {
+	if d == sqldb.PostgreSQL {
 		done.Sequences = len(numberedTables)
 	}
 	done.After = StateOpenStack
@@ -371,22 +400,17 @@ func stateOf(ctx context.Context, d *sqldb.Dialect, q sqldb.Querier) (string, er
 	return StateUnfinished, nil
 }
 
-// halfRemoved says that the tables of this program were complete, and that some are
-// gone.
-func halfRemoved(ctx context.Context, d *sqldb.Dialect, q sqldb.Querier) (bool, error) {
-	for _, table := range []string{schema.Table, "ledger_version"} {
-		has, err := sqldb.HasTable(ctx, d, q, table)
-		if err != nil || !has {
-			// Without its version, and with the step that makes it, a database was in use.
-			if err == nil && table == "ledger_version" {
-				var done int
-				err = q.QueryRowContext(ctx, "SELECT COUNT(*) FROM "+schema.Table+" WHERE number = 2 AND done = 1").Scan(&done)
-				return done > 0, err
-			}
-			return false, err
-		}
+// sharedState is what a database of servers is to this program, and how many tables have all
+// triggers. With some of them alone it is as unfinished as with some of the tables.
+func sharedState(ctx context.Context, d *sqldb.Dialect, q sqldb.Querier) (state string, guarded int, err error) {
+	if state, err = stateOf(ctx, d, q); err != nil || state == StateEmpty {
+		return state, 0, err
 	}
-	return false, nil
+	guarded, some, err := sqldb.Guarded(ctx, d, q, guardName, theirTables)
+	if state == StateOpenStack && len(some) > 0 {
+		state = StateUnfinished
+	}
+	return state, guarded, err
 }
 
 // ourRows counts the tables of this program and their rows.

@@ -52,7 +52,7 @@ func check(ctx context.Context, d *sqldb.Dialect, db *sql.DB) (found Adoption, e
 		return found, err
 	}
 	found.Guardable = len(theirTables)
-	if found.Guarded, err = sqldb.Guarded(ctx, d, tx, guardName, theirTables); err != nil {
+	if found.State, found.Guarded, err = sharedState(ctx, d, tx); err != nil {
 		return found, err
 	}
 	if found.State == StateAdopted {
@@ -63,6 +63,22 @@ func check(ctx context.Context, d *sqldb.Dialect, db *sql.DB) (found Adoption, e
 		for _, r := range rows {
 			found.Servers = append(found.Servers, r.name)
 		}
+	}
+	rules, err := sqldb.TriggerRules(ctx, d, tx)
+	if err != nil {
+		return found, err
+	}
+	if found.Nodes = rules.Nodes; rules.Logged {
+		found.add(
+			Finding{
+				ID:      "administrator",
+				Verdict: Arrange,
+				Count:   1,
+				Fix: "SET GLOBAL log_bin_trust_function_creators = 1, as an administrator and on this server, until --apply is done, " +
+					"and again for --hand-back; or run both with the address of an administrator",
+				Meaning: "the server has a binary log or is a node of a Galera cluster: users without the privilege SUPER cannot make or remove the triggers that keep OpenStack Placement from writing (error 1419)",
+			},
+		)
 	}
 	if d == sqldb.MySQL {
 		more, err := mysqlFindings(ctx, tx)
@@ -83,6 +99,9 @@ func checkOn(ctx context.Context, d *sqldb.Dialect, q sqldb.Querier) (found Adop
 	}
 	found.Release = placementHeads[found.Alembic]
 	if hint := headHint(found.Alembic); hint != "" {
+		if err := novas(ctx, d, q); err != nil {
+			return found, err
+		}
 		found.add(Finding{ID: "unknown-version", Verdict: MustRepair, Count: 1, Meaning: "the tables are not of a version that this program knows", Fix: hint})
 		return found, nil // they may be different
 	}

@@ -18,13 +18,16 @@ type Verdict string
 const (
 	// MustRepair: the database cannot be served before it was repaired.
 	MustRepair Verdict = "repair first"
+	// Arrange: an administrator of the database server has to allow it before; else the command
+	// refuses, and changes nothing.
+	Arrange Verdict = "arrange first"
 	// Shown: this program shows it as OpenStack Placement does.
 	Shown Verdict = "shown as it is"
 	// Harmless: nothing shows it.
 	Harmless Verdict = "harmless"
 )
 
-var gravity = map[Verdict]int{MustRepair: 0, Shown: 1, Harmless: 2}
+var gravity = map[Verdict]int{MustRepair: 0, Arrange: 1, Shown: 2, Harmless: 3}
 
 // Finding is something unusual in a database.
 type Finding struct {
@@ -91,10 +94,17 @@ var (
 		without("resource_provider_id", "resource_providers")+" OR "+without("trait_id", "traits"))
 	orphanedAggregate = orphaned("orphaned-aggregate", "resource_provider_aggregates", "aggregates of a resource provider that does not exist, or aggregates that do not exist",
 		without("resource_provider_id", "resource_providers")+" OR "+without("aggregate_id", "placement_aggregates"))
-	unknownOwner = Finding{ID: "unknown-owner", Verdict: MustRepair, Meaning: "consumers of a project, a user or a consumer type that does not exist",
-		Fix: "UPDATE consumers SET project_id = …, user_id = …, consumer_type_id = NULL WHERE uuid = … for each"}
-	missingParent = Finding{ID: "missing-parent", Verdict: MustRepair, Meaning: "resource providers whose parent does not exist",
-		Fix: "UPDATE resource_providers SET parent_provider_id = NULL, root_provider_id = id WHERE uuid = … for each, or delete them with what they have"}
+	unknownOwner = Finding{ID: "unknown-owner", Verdict: MustRepair, Meaning: "consumers of a project or a user that does not exist: " +
+		"without their records they keep what they hold, and compute-agent placement db online-data-migrations makes new records after the adoption",
+		Fix: "DELETE FROM consumers WHERE " + without("project_id", "projects") + " OR " + without("user_id", "users")}
+	unknownType = Finding{ID: "unknown-type", Verdict: MustRepair, Meaning: "consumers of a consumer type that does not exist",
+		Fix: "UPDATE consumers SET consumer_type_id = NULL WHERE " + without("consumer_type_id", "consumer_types")}
+	missingParent = Finding{
+		ID:      "missing-parent",
+		Verdict: MustRepair,
+		Meaning: "resource providers whose parent does not exist: each becomes the root of its tree",
+		Fix:     "UPDATE resource_providers SET parent_provider_id = NULL, root_provider_id = id WHERE parent_provider_id NOT IN (SELECT id FROM (SELECT id FROM resource_providers) AS p)",
+	}
 	parentLoop = Finding{ID: "parent-loop", Verdict: MustRepair, Meaning: "resource providers that are their own ancestors",
 		Fix: "UPDATE resource_providers SET parent_provider_id = NULL WHERE uuid = … for one of each loop"}
 	noRoot = Finding{ID: "no-root", Verdict: Harmless, Meaning: "resource providers without a root, from a Placement before Rocky: the root is found by the parents",
@@ -103,21 +113,32 @@ var (
 		Fix: "UPDATE resource_providers SET root_provider_id = … WHERE uuid = … for each; not needed"}
 	noRecord = Finding{ID: "missing-consumers", Verdict: Harmless, Meaning: "consumers that hold allocations and have no record: what they hold counts, but they are not listed",
 		Fix: "compute-agent placement db online-data-migrations, after the adoption"}
-	noAllocations = Finding{ID: "empty-consumers", Verdict: Harmless, Meaning: "consumers without allocations: they are not shown"}
-	overcommit    = Finding{ID: "overcommit", Verdict: Shown, Meaning: "more is used than the capacity: nothing more is given out there, and what is held stays"}
-	noInventory   = Finding{ID: "no-inventory", Verdict: Shown, Meaning: "resources are held of a class that the resource provider has no inventory of"}
-	badStep       = Finding{ID: "step-size-0", Verdict: Shown, Meaning: "inventories with step_size 0: nothing is given out of them (OpenStack's Placement fails with 500)",
+	noAllocations = Finding{ID: "empty-consumers", Verdict: Harmless, Meaning: "consumers without allocations: they are not shown",
+		Fix: "DELETE FROM consumers WHERE uuid NOT IN (SELECT consumer_id FROM allocations); not needed"}
+	overcommit = Finding{ID: "overcommit", Verdict: Shown, Meaning: "more is used than the capacity: nothing more is given out there, and what is held stays",
+		Fix: "migrate servers away, or raise the total or the allocation ratio of the inventory; not needed"}
+	noInventory = Finding{
+		ID:      "no-inventory",
+		Verdict: Shown,
+		Meaning: "resources are held of a class that the resource provider has no inventory of: they cannot be moved, and not claimed again",
+		Fix:     "let the agent of the host report the inventory, or delete the allocations if the server is gone (openstack resource provider allocation delete CONSUMER); not needed",
+	}
+	badStep = Finding{ID: "step-size-0", Verdict: Shown, Meaning: "inventories with step_size 0: nothing is given out of them (OpenStack's Placement fails with 500)",
 		Fix: "UPDATE inventories SET step_size = 1 WHERE step_size < 1"}
 	badUnits = Finding{ID: "units", Verdict: Shown, Meaning: "inventories out of which nothing can be given: max_unit is less than min_unit, or one of them less than 1",
 		Fix: "PUT the inventory of the resource provider again, or leave it to its agent"}
-	badAmounts = Finding{ID: "amounts", Verdict: Shown, Meaning: "inventories without capacity: reserved is not less than total, or the ratio is not more than 0"}
-	twice      = Finding{ID: "allocated-twice", Verdict: Shown, Meaning: "consumers with two allocations of one class at one resource provider: both count"}
-	nameCase   = Finding{
+	badAmounts = Finding{ID: "amounts", Verdict: Shown, Meaning: "inventories without capacity: reserved is not less than total, or the ratio is not more than 0",
+		Fix: "nothing, if it is meant (a host that is kept empty); else let the agent of the host report it again"}
+	twice = Finding{ID: "allocated-twice", Verdict: Shown, Meaning: "consumers with two allocations of one class at one resource provider: both count",
+		Fix: "PUT the allocations of the consumer again (openstack resource provider allocation set CONSUMER …); not needed"}
+	nameCase = Finding{
 		ID:      "names-by-case",
 		Verdict: Harmless,
 		Meaning: "names of resource providers that differ only in case: they cannot be moved to a database that does not tell these apart",
+		Fix:     "rename one of them (openstack resource provider set UUID --name NAME); not needed",
 	}
-	standard = Finding{ID: "unknown-class", Verdict: Shown, Meaning: "resource classes that are neither custom nor known to this program: a newer os-resource-classes"}
+	standard = Finding{ID: "unknown-class", Verdict: Shown, Meaning: "resource classes that are neither custom nor known to this program: a newer os-resource-classes",
+		Fix: "a version of this program that knows them; not needed: they are served like the others"}
 )
 
 // findings are what is unusual about the rows of a database.
@@ -185,12 +206,28 @@ func (f *finder) links(s *ledger.State, providers map[int64]*ledger.ProviderRow)
 	check := func(kind Finding, links []ledger.LinkRow, targets map[int64]string) {
 		for _, l := range links {
 			if _, ok := targets[l.Target]; !ok || providers[l.Provider] == nil {
-				f.note(kind, "resource provider number %d, target number %d", l.Provider, l.Target)
+				f.note(kind, "%s: %s", providerAt(providers, l.Provider), nameAt(targets, l.Target))
 			}
 		}
 	}
 	check(orphanedTrait, s.ProviderTraits, traits)
 	check(orphanedAggregate, s.ProviderAggregates, aggregates)
+}
+
+// providerAt is a resource provider for people.
+func providerAt(providers map[int64]*ledger.ProviderRow, id int64) string {
+	if p := providers[id]; p != nil {
+		return fmt.Sprintf("%s (%s)", p.UUID, p.Name)
+	}
+	return fmt.Sprintf("resource provider number %d, which does not exist", id)
+}
+
+// nameAt is what has a name and a number for people.
+func nameAt(names map[int64]string, id int64) string {
+	if name, ok := names[id]; ok {
+		return name
+	}
+	return fmt.Sprintf("number %d, which does not exist", id)
 }
 
 // at is one class of one resource provider.
@@ -201,18 +238,18 @@ func (f *finder) inventories(s *ledger.State, providers map[int64]*ledger.Provid
 	for _, i := range s.Inventories {
 		p, class := providers[i.Provider], classes[i.Class]
 		if p == nil || class == "" {
-			f.note(orphanedInventory, "resource provider number %d, resource class number %d", i.Provider, i.Class)
+			f.note(orphanedInventory, "%s: %s", providerAt(providers, i.Provider), nameAt(classes, i.Class))
 			continue
 		}
 		of := ledger.Inventory{Total: i.Total, Reserved: i.Reserved, AllocationRatio: i.AllocationRatio}
 		capacity[at{i.Provider, i.Class}] = of.Limits().Capacity
 		switch {
 		case i.StepSize < 1:
-			f.note(badStep, "%s of %s", class, p.UUID)
+			f.note(badStep, "%s of %s (%s): step_size %d", class, p.UUID, p.Name, i.StepSize)
 		case i.MinUnit < 1 || i.MaxUnit < i.MinUnit:
-			f.note(badUnits, "%s of %s: min_unit %d, max_unit %d", class, p.UUID, i.MinUnit, i.MaxUnit)
+			f.note(badUnits, "%s of %s (%s): min_unit %d, max_unit %d", class, p.UUID, p.Name, i.MinUnit, i.MaxUnit)
 		case i.Total <= i.Reserved || i.Reserved < 0 || i.AllocationRatio <= 0:
-			f.note(badAmounts, "%s of %s: total %d, reserved %d, ratio %g", class, p.UUID, i.Total, i.Reserved, i.AllocationRatio)
+			f.note(badAmounts, "%s of %s (%s): total %d, reserved %d, ratio %g", class, p.UUID, p.Name, i.Total, i.Reserved, i.AllocationRatio)
 		}
 	}
 	return capacity
@@ -228,8 +265,11 @@ func (f *finder) consumers(s *ledger.State) {
 		_, project := projects[c.Project]
 		_, user := users[c.User]
 		_, typ := types[c.Type]
-		if !project || !user || c.Type != 0 && !typ {
-			f.note(unknownOwner, "%s", c.UUID)
+		if !project || !user {
+			f.note(unknownOwner, "%s: project %s, user %s", c.UUID, nameAt(projects, c.Project), nameAt(users, c.User))
+		}
+		if c.Type != 0 && !typ {
+			f.note(unknownType, "%s: consumer type %s", c.UUID, nameAt(types, c.Type))
 		}
 		if !holding[c.UUID] {
 			f.note(noAllocations, "%s", c.UUID)
@@ -255,7 +295,7 @@ func (f *finder) allocations(s *ledger.State, providers map[int64]*ledger.Provid
 	seen := make(map[one]bool, len(s.Allocations))
 	for _, a := range s.Allocations {
 		if providers[a.Provider] == nil || classes[a.Class] == "" {
-			f.note(orphanedAllocation, "consumer %s, resource provider number %d, resource class number %d", a.Consumer, a.Provider, a.Class)
+			f.note(orphanedAllocation, "consumer %s: %s: %d of %s", a.Consumer, providerAt(providers, a.Provider), a.Used, nameAt(classes, a.Class))
 			continue
 		}
 		key := one{a.Consumer, at{a.Provider, a.Class}}

@@ -20,7 +20,7 @@ var embedded embed.FS
 // indexes that unique constraints have anyway.
 var placementHeads = map[string]string{
 	"422ece571366": "Xena (6.0.0) to 2023.1 (9.0.0)",
-	"a082b8bb98d0": "2023.2 (10.0.0) or later",
+	"a082b8bb98d0": "2023.2 (10.0.0) to 2026.1 (15.0.0)",
 }
 
 // tooOld are the migrations before them.
@@ -151,6 +151,9 @@ func adoptTables(ctx context.Context, d *sqldb.Dialect, q sqldb.Querier, adoptSh
 		return 0, err
 	}
 	if hint := headHint(head); hint != "" {
+		if err := novas(ctx, d, q); err != nil {
+			return 0, err
+		}
 		return 0, &sqldb.Error{Kind: sqldb.ErrSchema, Hint: hint}
 	}
 	if d.Shared && !adoptShared {
@@ -168,7 +171,8 @@ func headHint(head string) string {
 	case tooOld[head]:
 		return fmt.Sprintf("its alembic version is %q, which is too old; %s", head, syncFirst)
 	}
-	return fmt.Sprintf("its alembic version is %q, which this program does not know; use a newer version of this program", head)
+	return fmt.Sprintf("its alembic version is %q, which this program does not know: it knows those of OpenStack Placement 6.0.0 (Xena) to 15.0.0 (2026.1); "+
+		"use a version of this program that knows it, and leave it to OpenStack Placement until then", head)
 }
 
 // otherProgram is the error for a database with tables that are not Placement's.
@@ -177,6 +181,27 @@ func otherProgram(ctx context.Context, d *sqldb.Dialect, q sqldb.Querier) error 
 	if err := q.QueryRowContext(ctx, d.AnyTable).Scan(&table); err != nil || table == "" {
 		return err
 	}
+	if err := novas(ctx, d, q); err != nil {
+		return err
+	}
 	return &sqldb.Error{Kind: sqldb.ErrSchema,
 		Hint: fmt.Sprintf("it has the table %q and none of Placement's: it belongs to another program; choose another path, nothing was changed", table)}
+}
+
+// novas is the error for a database of Nova. These have tables with the names of Placement's, which
+// was a part of Nova once and whose rows Nova does not use any more.
+func novas(ctx context.Context, d *sqldb.Dialect, q sqldb.Querier) error {
+	for _, other := range []struct{ table, what string }{
+		{"cell_mappings", "Nova's API database (nova_api)"}, {"instance_extra", "the database of a cell of Nova (nova, nova_cell0)"},
+	} {
+		has, err := sqldb.HasTable(ctx, d, q, other.table)
+		if err != nil {
+			return err
+		}
+		if has {
+			return &sqldb.Error{Kind: sqldb.ErrSchema, Hint: fmt.Sprintf("it has the table %q: it is %s, which is not adopted; "+
+				"the database of OpenStack Placement is that of [placement_database] connection in /etc/placement/placement.conf; nothing was changed", other.table, other.what)}
+		}
+	}
+	return nil
 }
