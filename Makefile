@@ -14,11 +14,13 @@ ORACLE_DIR = $(or $(DIR),.run/oracle)
 help: ## List the targets.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
-.PHONY: packages-run packages-test packages-bench packages-systemd
+.PHONY: packages-run packages-test packages-databases packages-bench packages-systemd
 packages-run:
 	@tools/packages.sh run
 packages-test:
 	@tools/packages.sh test
+packages-databases:
+	@tools/packages.sh databases
 packages-bench:
 	@tools/packages.sh bench
 packages-systemd:
@@ -89,7 +91,7 @@ race-short: ## Run the short tests of the packages that start goroutines under t
 DATABASE_TESTS = $$(git grep -l 'dbservers\.Long(' -- '*_test.go' | xargs -n1 dirname | sort -u | sed 's,^,./,')
 
 .PHONY: test-databases
-test-databases: packages-test modules build ## Run the long tests with real database servers, of which some are killed, stopped and separated; some as root only.
+test-databases: packages-databases modules build ## Run the long tests with real database servers, of which some are killed, stopped and separated; some as root only.
 	go test $(GOFLAGS_LIBVIRT) -count=1 -p 1 -timeout 60m -run '$(or $(RUN),^TestDatabases)' $(DATABASE_TESTS) -args -databases
 
 .PHONY: test-systemd

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# packages.sh run|test|systemd|bench|conformance: installs the missing Debian packages for that make target, and lists them.
+# packages.sh run|test|databases|systemd|bench|conformance: installs the missing Debian packages for that make target, and lists them.
 # If none is missing, it does nothing, and needs neither network nor privileges.
 set -euo pipefail
 
@@ -13,6 +13,8 @@ run=(gcc libc6-dev libvirt-daemon-system qemu-system-x86)
 test=("${run[@]}" python3-placement python3-keystone systemd python3-openstackclient python3-openstacksdk python3-osc-placement
   python3-grpcio python3-protobuf python3-cryptography protobuf-compiler
   mariadb-server-core mariadb-client-core galera-4 postgresql iproute2)
+# To run the long tests with databases as well: Nova's own client of Placement.
+databases=("${test[@]}" python3-nova)
 # To boot a Debian with systemd in a container, and to install the product in it.
 systemd=(gcc libc6-dev debootstrap debian-archive-keyring systemd-container util-linux make)
 # To compare with the real Placement: its code, WSGI server and database, without services (mariadb-server and placement-api
@@ -22,11 +24,12 @@ bench=(gcc libc6-dev python3-placement python3-pymysql uwsgi-core uwsgi-plugin-p
 case "${1:-}" in
 run) wanted=("${run[@]}") ;;
 test) wanted=("${test[@]}") ;;
+databases) wanted=("${databases[@]}") ;;
 systemd) wanted=("${systemd[@]}") ;;
 bench) wanted=("${bench[@]}") ;;
 conformance) wanted=(python3-gabbi) ;;
 *)
-  echo "usage: packages.sh run|test|systemd|bench|conformance" >&2
+  echo "usage: packages.sh run|test|databases|systemd|bench|conformance" >&2
   exit 64
   ;;
 esac

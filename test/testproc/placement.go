@@ -30,6 +30,13 @@ func StartPlacement(t testing.TB) *Placement {
 	return startPlacement(t)
 }
 
+// StartPlacementOn is StartPlacement on a database of package dbservers. Its tables are made where
+// there are none. It cannot be Reset.
+func StartPlacementOn(t testing.TB, dsn string) *Placement {
+	t.Helper()
+	return startPlacement(t, dsn)
+}
+
 // StartPlacementWithKeystone is StartPlacement of one that asks Keystone about every token, each
 // time.
 func StartPlacementWithKeystone(t testing.TB, k KeystoneUser) *Placement {

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Serve the installed OpenStack Placement on a free port of 127.0.0.1, with an SQLite file.
+"""Serve the installed OpenStack Placement on a free port of 127.0.0.1, with an SQLite file or another database.
 
-    serve.py STATE_DIR [AUTH_URL USER PASSWORD]
+    serve.py STATE_DIR [DATABASE | AUTH_URL USER PASSWORD]
 
 With the address of a Keystone it asks that one about every token, each time, as a user of the project "service" in the
 domain "Default"; without, it believes what requests say (noauth2).
@@ -16,12 +16,15 @@ import threading
 from wsgiref import simple_server
 
 state = sys.argv[1]
+database = "sqlite:///" + os.path.join(state, "placement.sqlite")
+if len(sys.argv) == 3:
+    database = sys.argv.pop().replace("mysql:", "mysql+pymysql:", 1).replace("postgres:", "postgresql+psycopg2:", 1)
 with open(os.path.join(state, "placement.conf"), "w") as conf:
     conf.write(
         "[api]\nauth_strategy = %s\n"
         "[placement_database]\nsync_on_startup = true\nsqlite_synchronous = false\n"
-        "connection = sqlite:///%s\n"
-        % ("keystone" if sys.argv[2:] else "noauth2", os.path.join(state, "placement.sqlite"))
+        "connection = %s\n"
+        % ("keystone" if sys.argv[2:] else "noauth2", database.replace("$", "$$"))
     )
     if sys.argv[2:]:
         conf.write(

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package placement_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"os/exec"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/placement"
+	"github.com/compute-agent/compute-agent/placement/store"
+	"github.com/compute-agent/compute-agent/test/dbservers"
+	"github.com/compute-agent/compute-agent/test/testproc"
+)
+
+// nova is Nova's own client of Placement, which remembers what it read from one to the next step.
+type nova struct {
+	in  io.Writer
+	out *bufio.Reader
+}
+
+// startNova starts it for a Placement at an address. Without Debian's package the test is skipped,
+// or fails where CI is set.
+func startNova(t *testing.T, address string) *nova {
+	t.Helper()
+	const python = "/usr/bin/python3"
+	if out, err := exec.CommandContext(t.Context(), python, "-c", "import nova.scheduler.client.report").CombinedOutput(); err != nil {
+		missing := "Debian's package python3-nova is not installed (tools/packages.sh databases): " + string(out)
+		if os.Getenv("CI") != "" {
+			t.Fatal(missing)
+		}
+		t.Skip(missing)
+	}
+	cmd := exec.CommandContext(t.Context(), python, "-W", "ignore", "testdata/nova_client.py", address)
+	in, err := cmd.StdinPipe()
+	testproc.Check(t, err)
+	out, err := cmd.StdoutPipe()
+	testproc.Check(t, err)
+	var problems strings.Builder
+	cmd.Stderr = &problems
+	testproc.Check(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = in.Close()
+		if err := cmd.Wait(); err != nil || t.Failed() {
+			t.Errorf("Nova's client: %v\n%s", err, problems.String())
+		}
+	})
+	return &nova{in, bufio.NewReader(out)}
+}
+
+// step has Nova's client make a step of testdata/nova_client.py, and returns its answer.
+func (n *nova) step(t *testing.T, name string) (answer any) {
+	t.Helper()
+	if _, err := fmt.Fprintln(n.in, name); err != nil {
+		t.Fatal(err)
+	}
+	line, err := n.out.ReadBytes('\n')
+	if err == nil {
+		err = json.Unmarshal(line, &answer)
+	}
+	if err != nil {
+		t.Fatalf("the step %q of Nova's client: %v", name, err)
+	}
+	return unordered(answer)
+}
+
+// everything reads all that a Placement shows: each resource provider, consumer, trait and class.
+func everything(t *testing.T, address string) map[string]any {
+	t.Helper()
+	all := map[string]any{}
+	get := func(path string) map[string]any {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address+path, http.NoBody)
+		testproc.Check(t, err)
+		req.Header.Set("OpenStack-API-Version", "placement 1.39")
+		req.Header.Set("X-Auth-Token", "admin")
+		resp, err := http.DefaultClient.Do(req)
+		testproc.Check(t, err)
+		defer func() { _ = resp.Body.Close() }()
+		var body map[string]any
+		if err := json.NewDecoder(resp.Body).Decode(&body); err != nil || resp.StatusCode != http.StatusOK {
+			t.Fatalf("GET %s: %s %v, %v", path, resp.Status, body, err)
+		}
+		all[path] = body
+		return body
+	}
+	for _, path := range []string{
+		"/resource_classes", "/traits?associated=true", "/traits?name=startswith:CUSTOM_", "/usages?project_id=project0", "/usages?project_id=project1",
+		"/allocation_candidates?resources=VCPU:1,MEMORY_MB:512,DISK_GB:5", "/allocation_candidates?resources=VCPU:1&resources_G=CUSTOM_GPU:1&group_policy=none",
+	} {
+		get(path)
+	}
+	consumers := map[string]bool{}
+	for _, p := range get("/resource_providers")["resource_providers"].([]any) {
+		path := "/resource_providers/" + p.(map[string]any)["uuid"].(string)
+		for _, part := range []string{"", "/inventories", "/usages", "/traits", "/aggregates"} {
+			get(path + part)
+		}
+		for consumer := range get(path + "/allocations")["allocations"].(map[string]any) {
+			consumers[consumer] = true
+		}
+	}
+	for consumer := range consumers {
+		get("/allocations/" + consumer)
+	}
+	if len(consumers) == 0 {
+		t.Fatal("there are no consumers")
+	}
+	return unordered(all).(map[string]any)
+}
+
+// TestDatabasesAdoptUnderNova: Nova's own client fills OpenStack's Placement, and works on without
+// a restart while its database is adopted, served and handed back at the same address. Every answer
+// is what it was before each of the two changes.
+func TestDatabasesAdoptUnderNova(t *testing.T) {
+	if !dbservers.Long(t) {
+		t.Skip("make test-databases runs this")
+	}
+	needUpstream(t)
+	dsn := dbservers.MariaDB(t)
+	var behind atomic.Pointer[http.Handler]
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { (*behind.Load()).ServeHTTP(w, r) }))
+	defer front.Close()
+	point := func(to http.RoundTripper, address string) {
+		target, err := url.Parse(address)
+		testproc.Check(t, err)
+		var handler http.Handler = &httputil.ReverseProxy{Transport: to, Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) }}
+		behind.Store(&handler)
+	}
+	same := func(t *testing.T, when string, want, got any) {
+		t.Helper()
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s: before -, after +\n%s", when, diff)
+		}
+	}
+	client := startNova(t, front.URL)
+	var shown map[string]any // by Placement
+	var seen any             // by Nova
+	t.Run("before", func(t *testing.T) {
+		point(http.DefaultTransport, testproc.StartPlacementOn(t, dsn).URL)
+		client.step(t, "build")
+		shown, seen = everything(t, front.URL), client.step(t, "read")
+		if _, err := placement.Adopt(t.Context(), placement.Config{Database: dsn}, store.AdoptOptions{}); !errors.Is(err, store.ErrRefused) {
+			t.Errorf("adopted beside OpenStack's Placement: %v", err)
+		}
+	})
+	rows := dump(t, dsn)
+	if done := adoptDatabase(t, dsn); done.Rows != 4 {
+		t.Errorf("%+v", done)
+	}
+	same(t, "the rows, adopted", rows, dump(t, dsn))
+	direct, err := placement.Direct(t.Context(), placement.Config{Database: dsn, Logger: zerolog.Nop()})
+	testproc.Check(t, err)
+	point(direct, "http://placement")
+	same(t, "Placement's answers, adopted", shown, everything(t, front.URL))
+	same(t, "Nova's, adopted", seen, client.step(t, "read"))
+	client.step(t, "work")
+	shown, seen = everything(t, front.URL), client.step(t, "read")
+	testproc.Check(t, direct.Close())
+	rows = dump(t, dsn)
+	handDatabaseBack(t, dsn)
+	same(t, "the rows, handed back", rows, dump(t, dsn))
+	t.Run("after", func(t *testing.T) {
+		point(http.DefaultTransport, testproc.StartPlacementOn(t, dsn).URL)
+		same(t, "Placement's answers, handed back", shown, everything(t, front.URL))
+		same(t, "Nova's, handed back", seen, client.step(t, "read"))
+		client.step(t, "work again")
+		everything(t, front.URL)
+	})
+}
