@@ -40,13 +40,14 @@ type galera struct {
 	group, incremental string
 	cluster            func() []string // the group addresses of all nodes
 	provider           []string        // further options
-	network            *network        // nil if it is in that of the tests
 	// bootstrap has starts begin a cluster, instead of joining one.
 	bootstrap bool
 }
 
 const (
 	provider = "/usr/lib/galera/libgalera_smm.so"
+	// mariaDBPort is that of a node in its own network.
+	mariaDBPort = "3306"
 	// copyProgram is run by both nodes to give a node all data of another.
 	copyProgram = "wsrep_sst_copy"
 )
@@ -60,7 +61,7 @@ func (g *galera) String() string { return "Galera node " + g.name }
 func (g *galera) initialise(context.Context, *instance) error { return nil }
 
 func (g *galera) command(ctx context.Context, i *instance) (*exec.Cmd, error) {
-	listen, _, err := net.SplitHostPort(g.group)
+	own, _, err := net.SplitHostPort(g.group)
 	if err != nil {
 		return nil, err
 	}
@@ -70,7 +71,7 @@ func (g *galera) command(ctx context.Context, i *instance) (*exec.Cmd, error) {
 	args := []string{
 		"--wsrep-on=ON", "--wsrep-provider=" + provider, "--wsrep-provider-options=" + strings.Join(options, ";"),
 		"--wsrep-cluster-address=gcomm://" + strings.Join(g.cluster(), ","), "--wsrep-node-name=" + g.name, "--wsrep-node-address=" + g.group,
-		"--wsrep-node-incoming-address=" + i.address, "--wsrep-sst-method=copy", "--wsrep-sst-receive-address=" + listen,
+		"--wsrep-node-incoming-address=" + i.address, "--wsrep-sst-method=copy", "--wsrep-sst-receive-address=" + own,
 		"--binlog-format=ROW", "--innodb-autoinc-lock-mode=2",
 	}
 	position, err := g.position(ctx, i, args)
@@ -86,9 +87,24 @@ func (g *galera) command(ctx context.Context, i *instance) (*exec.Cmd, error) {
 		return nil, err
 	}
 	cmd.Args = append(cmd.Args, args...)
-	if g.network != nil {
-		return cmd, g.network.enter(ctx, i, cmd)
+	if i.network == nil {
+		return cmd, nil
 	}
+	// Clients are in the network of the tests, or in those of the hosts.
+	outside, err := listen(ctx, i.address)
+	if err != nil {
+		return nil, err
+	}
+	var inside *os.File
+	err = i.network.within(func() error {
+		inside, err = listen(ctx, i.network.address+":"+mariaDBPort)
+		return err
+	})
+	if err != nil {
+		_ = outside.Close()
+		return nil, err
+	}
+	i.enter(cmd, outside, inside)
 	return cmd, nil
 }
 
@@ -159,7 +175,7 @@ func StartGalera(t testing.TB, nodes int, o Options) *Cluster {
 	}
 	c := &Cluster{}
 	if o.Networks {
-		c.networks = startNetworks(t, nodes)
+		c.networks = startNetworks(t, nodes, o.Hosts)
 	}
 	cluster := func() []string {
 		var all []string
@@ -171,13 +187,13 @@ func StartGalera(t testing.TB, nodes int, o Options) *Cluster {
 	password := rand.Text()
 	for n := range nodes {
 		g := &galera{name: "node" + strconv.Itoa(n), cluster: cluster, provider: o.Provider}
+		s := newServer(t, g, o)
 		if o.Networks {
-			g.network = c.networks.nodes[n]
-			g.group, g.incremental = g.network.address+":4567", g.network.address+":4568"
+			s.i.network = c.networks.nodes[n]
+			g.group, g.incremental = s.i.network.address+":4567", s.i.network.address+":4568"
 		} else {
 			g.group, g.incremental = testproc.FreeAddress(t), testproc.FreeAddress(t)
 		}
-		s := newServer(t, g, o)
 		s.i.password = password
 		path := filepath.Join(s.i.dir, copyProgram)
 		testproc.Check(t, os.WriteFile(path, copyScript, 0o755)) //nolint:gosec // the server's user runs it
@@ -284,17 +300,31 @@ func (c *Cluster) Bootstrap(t testing.TB, node int) {
 	s.galera().bootstrap = false
 }
 
+// Inside returns the DSN of a database on a node, as it is for programs on the hosts.
+func (c *Cluster) Inside(node int, database string) string {
+	i := c.Nodes[node].i
+	return i.kind.dsn(database, i.password, i.network.address+":"+mariaDBPort, database)
+}
+
+// Enter has a program, which is not started yet, run on a host: see [Options]. Where address is not
+// "", it inherits a socket with the name given, as from systemd, that listens there in the network
+// of the tests: they reach it also when the host is separated. The program's ExtraFiles are to be
+// closed once it is started.
+func (c *Cluster) Enter(t testing.TB, host int, cmd *exec.Cmd, name, address string) {
+	t.Helper()
+	c.networks.run(t, host, cmd, name, address)
+}
+
 // Partition separates some nodes from the others: what one side sends the other is lost, as when a
-// switch fails. Tests reach all nodes. The nodes must have networks of their own.
+// switch fails. Tests reach all nodes. The nodes must have networks of their own. The hosts have
+// the numbers that follow those of the nodes.
 func (c *Cluster) Partition(t testing.TB, nodes ...int) {
 	t.Helper()
-	if c.networks == nil {
-		t.Fatal("the nodes of this cluster share a network: start it with Options.Networks")
-	}
-	testproc.Check(t, c.networks.split(t.Context(), nodes))
+	c.networks.partition(t, nodes)
 }
 
 // Heal undoes Partition.
 func (c *Cluster) Heal(t testing.TB) {
-	c.Partition(t)
+	t.Helper()
+	c.networks.partition(t, nil)
 }

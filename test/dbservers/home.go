@@ -90,9 +90,10 @@ func (h *home) give(path string) error {
 
 // sweep ends all processes that work below a directory, which is its first argument, removes the
 // shared memory of killed PostgreSQL servers (the id is the second word of line 7 of
-// postmaster.pid), and the directory. It is a loop because a process may start another while it is
-// being killed. Processes of servers are found by their working directory, as PostgreSQL's are in
-// sessions of their own and overwrite their command lines and environments.
+// postmaster.pid), the file systems that are mounted there, and the directory. It is a loop because
+// a process may start another while it is being killed. Processes of servers are found by their
+// working directory, as PostgreSQL's are in sessions of their own and overwrite their command lines
+// and environments.
 const sweep = `
 while pids=$(find /proc -mindepth 2 -maxdepth 2 -name cwd -lname "$1/*" 2>/dev/null | cut -d/ -f3) && [ -n "$pids" ]; do
   kill -9 $pids 2>/dev/null
@@ -100,6 +101,9 @@ done
 find "$1" -name postmaster.pid 2>/dev/null | while read -r file; do
   id=$(awk 'NR == 7 { print $2 }' "$file")
   [ -z "$id" ] || ipcrm -m "$id" 2>/dev/null
+done
+awk -v "dir=$1" '$2 == dir || index($2, dir "/") == 1 { print $2 }' /proc/mounts | while read -r at; do
+  umount --lazy "$at"
 done
 rm -rf "$1"`
 

@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/compute-agent/compute-agent/internal/processes"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -62,12 +64,14 @@ type instance struct {
 	password string // of all users
 	safety   safety
 	settings []string // further ones
+	network  *network // nil if it is in that of the tests
+	disk     string   // size of the file system of the data, "" if they have none of their own
 
 	cmd *exec.Cmd // nil while it does not run
 }
 
 // newInstance makes the directories of a server.
-func newInstance(kind engine) (*instance, error) {
+func newInstance(kind engine, disk string) (*instance, error) {
 	h, err := atHome()
 	if err != nil {
 		return nil, err
@@ -76,7 +80,7 @@ func newInstance(kind engine) (*instance, error) {
 	if err != nil {
 		return nil, err
 	}
-	i := &instance{kind: kind, home: h, dir: dir, data: filepath.Join(dir, "data"), password: rand.Text()}
+	i := &instance{kind: kind, home: h, dir: dir, data: filepath.Join(dir, "data"), password: rand.Text(), disk: disk}
 	return i, errors.Join(h.give(dir), i.emptyData())
 }
 
@@ -87,6 +91,11 @@ func (i *instance) emptyData() error {
 	}
 	if err := os.Mkdir(i.data, 0o700); err != nil {
 		return err
+	}
+	if i.disk != "" {
+		if err := unix.Mount("tmpfs", i.data, "tmpfs", 0, "mode=0700,size="+i.disk); err != nil {
+			return fmt.Errorf("mounting a file system of %s at %s: %w", i.disk, i.data, err)
+		}
 	}
 	return i.home.give(i.data)
 }
@@ -101,6 +110,9 @@ func (i *instance) create(ctx context.Context) error {
 
 // startAnywhere starts the server for the first time, at an unused address.
 func (i *instance) startAnywhere(ctx context.Context) (err error) {
+	if i.network != nil && i.address != "" { // its own has no other process
+		return i.start(ctx)
+	}
 	for range 5 { // another process can take the port between the choice and the start
 		if i.address, err = testproc.UnusedAddress(ctx); err != nil {
 			return err

@@ -4,20 +4,24 @@ package dbservers
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
 	"os/exec"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
-// networks are the networks of the nodes of a cluster. Nothing of them is in the network of the
-// tests, where it could meet addresses that are in use:
+// networks are the networks of the nodes of a cluster, and of the hosts of its clients. Nothing of
+// them is in the network of the tests, where it could meet addresses that are in use:
 //
 //	hub:   bridge side0 ── port0, port2     bridge side1 ── port1 (separated)
 //	                         │      │                         │
@@ -26,31 +30,38 @@ import (
 // A network exists as long as a process is in it, which sleeps and does nothing else.
 type networks struct {
 	hub   *network
-	nodes []*network
+	nodes []*network // those of the hosts come last
+	hosts int
 }
 
 // network is one of them.
 type network struct {
 	holder  *exec.Cmd
-	address string // of a node
+	address string // of a node or host
+}
+
+// needsRoot skips a test that lacks root's rights. CI must have them.
+func needsRoot(t testing.TB, what string) {
+	t.Helper()
+	if os.Geteuid() == 0 {
+		return
+	}
+	if os.Getenv("CI") != "" {
+		t.Fatalf("NOT TESTED, and CI must have it: %s need root", what)
+	}
+	t.Skipf("NOT TESTED: %s need root", what)
 }
 
 // startNetworks makes networks that last as long as the test.
-func startNetworks(t testing.TB, nodes int) *networks {
+func startNetworks(t testing.TB, nodes, hosts int) *networks {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		const why = "networks of their own for the nodes of a cluster need root"
-		if os.Getenv("CI") != "" {
-			t.Fatalf("NOT TESTED, and CI must have it: %s", why)
-		}
-		t.Skipf("NOT TESTED: %s", why)
-	}
+	needsRoot(t, "networks of their own for database servers")
 	if _, err := exec.LookPath("ip"); err != nil {
 		t.Fatal(missing("ip", "iproute2"))
 	}
-	ns := &networks{hub: hold(t)}
+	ns := &networks{hub: hold(t), hosts: hosts}
 	wires := []string{"link add side0 type bridge", "link add side1 type bridge", "link set side0 up", "link set side1 up"}
-	for n := range nodes {
+	for n := range nodes + hosts {
 		node := hold(t)
 		node.address = fmt.Sprintf("10.0.0.%d", n+1)
 		ns.nodes = append(ns.nodes, node)
@@ -98,7 +109,8 @@ func (n *network) ip(ctx context.Context, commands ...string) error {
 	return err
 }
 
-// split has some nodes on one side and the others on the other one.
+// split has some nodes and hosts on one side and the others on the other one. Frames that a node
+// sends while it is moved are lost.
 func (ns *networks) split(ctx context.Context, nodes []int) error {
 	var commands []string
 	for n := range ns.nodes {
@@ -111,23 +123,97 @@ func (ns *networks) split(ctx context.Context, nodes []int) error {
 	return ns.hub.ip(ctx, commands...)
 }
 
-// enter has a server, which is not started yet, run in the network, but listen for clients in that
-// of the tests: it inherits a socket from there, as from systemd.
-func (n *network) enter(ctx context.Context, i *instance, cmd *exec.Cmd) error {
-	l, err := new(net.ListenConfig).Listen(ctx, "tcp", i.address)
+// within runs f in a thread that is in the network: what f opens belongs to it. The thread leaves
+// the network again: processes that it started are killed with it.
+func (n *network) within(f func() error) error {
+	own, err := os.Open("/proc/thread-self/ns/net")
 	if err != nil {
 		return err
 	}
-	defer func() { _ = l.Close() }()
-	socket, err := l.(*net.TCPListener).File()
+	defer func() { _ = own.Close() }()
+	there, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", n.holder.Process.Pid))
 	if err != nil {
 		return err
 	}
-	as := i.home.as
+	defer func() { _ = there.Close() }()
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread()
+		err := unix.Setns(int(there.Fd()), unix.CLONE_NEWNET)
+		if err == nil {
+			err = f()
+		}
+		back := unix.Setns(int(own.Fd()), unix.CLONE_NEWNET)
+		if back == nil {
+			runtime.UnlockOSThread()
+		}
+		done <- errors.Join(err, back)
+	}()
+	return <-done
+}
+
+// dial connects to an address of the network.
+func (n *network) dial(ctx context.Context, network, address string) (made net.Conn, err error) {
+	err = n.within(func() error {
+		made, err = new(net.Dialer).DialContext(ctx, network, address)
+		return err
+	})
+	return made, err
+}
+
+// listen returns a socket for an address.
+func listen(ctx context.Context, address string) (*os.File, error) {
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = l.Close() }() // the file is another descriptor
+	return l.(*net.TCPListener).File()
+}
+
+// enter has a program, which is not started yet, run in the network as a user, nil for root. It
+// inherits sockets, as from systemd.
+func (n *network) enter(cmd *exec.Cmd, as *syscall.Credential, name string, sockets ...*os.File) {
+	words := n.inside()
+	if as != nil {
+		words = append(words, fmt.Sprintf("--setgid=%d", as.Gid), fmt.Sprintf("--setuid=%d", as.Uid))
+	}
 	cmd.SysProcAttr.Credential = nil // root enters, and leaves its rights there
-	words := n.inside(fmt.Sprintf("--setgid=%d", as.Gid), fmt.Sprintf("--setuid=%d", as.Uid),
-		"/bin/sh", "-c", `LISTEN_PID=$$ LISTEN_FDS=1 exec "$@"`, "sh")
-	cmd.Path, cmd.Args = words[0], append(words, cmd.Args...)
-	cmd.ExtraFiles = []*os.File{socket}
-	return nil
+	if len(sockets) > 0 {
+		names := strings.Join(slices.Repeat([]string{name}, len(sockets)), ":")
+		script := fmt.Sprintf(`LISTEN_PID=$$ LISTEN_FDS=%d LISTEN_FDNAMES=%s exec "$@"`, len(sockets), names)
+		words = append(words, "/bin/sh", "-c", script, "sh")
+	}
+	words = append(words, cmd.Path)
+	cmd.Path, cmd.Args = words[0], append(words, cmd.Args[1:]...)
+	cmd.ExtraFiles = sockets
+}
+
+// enter has a server of a node, which is not started yet, run in the node's network.
+func (i *instance) enter(cmd *exec.Cmd, sockets ...*os.File) {
+	i.network.enter(cmd, i.home.as, "database", sockets...)
+}
+
+// run has a program run on a host.
+func (ns *networks) run(t testing.TB, host int, cmd *exec.Cmd, name, address string) {
+	t.Helper()
+	if ns == nil || host >= ns.hosts {
+		t.Fatalf("there is no network for host %d: start the servers with Options.Hosts", host)
+	}
+	var sockets []*os.File
+	if address != "" {
+		socket, err := listen(t.Context(), address)
+		testproc.Check(t, err)
+		sockets = append(sockets, socket)
+	}
+	ns.nodes[len(ns.nodes)-ns.hosts+host].enter(cmd, nil, name, sockets...)
+}
+
+// partition is split for a test.
+func (ns *networks) partition(t testing.TB, nodes []int) {
+	t.Helper()
+	if ns == nil {
+		t.Fatal("the nodes of this cluster share a network: start it with Options.Networks")
+	}
+	testproc.Check(t, ns.split(t.Context(), nodes))
 }

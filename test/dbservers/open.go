@@ -93,3 +93,22 @@ func Execute(t testing.TB, dsn string, statements ...string) {
 		t.Error(err)
 	}
 }
+
+// PasswordInFile moves the password of a DSN into a file, as the configuration and the flags of the
+// commands want it.
+func PasswordInFile(t testing.TB, dsn string) string {
+	t.Helper()
+	at, err := url.Parse(dsn)
+	testproc.Check(t, err)
+	password, has := at.User.Password()
+	if !has {
+		return dsn
+	}
+	file := filepath.Join(t.TempDir(), "password")
+	testproc.Check(t, os.WriteFile(file, []byte(password), 0o600))
+	at.User = url.User(at.User.Username())
+	options := at.Query()
+	options.Set("password_file", file)
+	at.RawQuery = options.Encode()
+	return at.String()
+}

@@ -6,7 +6,9 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/compute-agent/compute-agent/test/testproc"
@@ -17,7 +19,13 @@ import (
 type Pair struct {
 	// Primary and Standby change their places when the standby is promoted.
 	Primary, Standby *Server
+
+	servers  [2]*Server // in the order of their numbers
+	networks *networks  // nil without
 }
+
+// postgreSQLPort is that of a server in its own network.
+const postgreSQLPort = "5432"
 
 // standby is PostgreSQL whose files come from another server, which it follows.
 type standby struct {
@@ -32,8 +40,12 @@ func (s standby) initialise(ctx context.Context, i *instance) error {
 	if err != nil {
 		return err
 	}
-	_, err = run(i.program(ctx, filepath.Join(bin, "pg_basebackup"), "--pgdata="+i.data, "--dbname="+s.connection(),
-		"--wal-method=stream", "--checkpoint=fast", "--no-sync", "--write-recovery-conf"))
+	cmd := i.program(ctx, filepath.Join(bin, "pg_basebackup"), "--pgdata="+i.data, "--dbname="+s.connection(),
+		"--wal-method=stream", "--checkpoint=fast", "--no-sync", "--write-recovery-conf")
+	if i.network != nil {
+		i.enter(cmd)
+	}
+	_, err = run(cmd)
 	return err
 }
 
@@ -49,10 +61,23 @@ func StartPostgreSQLPair(t testing.TB, o Options) *Pair {
 	// Without synchronous_standby_names, which only a server that has a standby gets, the first of
 	// these has no effect. A standby that is down for long finds what it has missed.
 	o.Settings = append([]string{"synchronous_commit=remote_apply", "wal_keep_size=512MB"}, o.Settings...)
-	p := &Pair{Primary: startServer(t, postgreSQL{}, o)}
-	p.Standby = newServer(t, standby{of: p.Primary}, o)
-	p.Standby.i.password = p.Primary.i.password // the files have it
-	testproc.Check(t, p.Standby.i.create(t.Context()))
+	p := &Pair{}
+	if o.Networks {
+		p.networks = startNetworks(t, len(p.servers), o.Hosts)
+	}
+	for n, kind := range []func() engine{func() engine { return postgreSQL{} }, func() engine { return standby{of: p.servers[0]} }} {
+		s := newServer(t, kind(), o)
+		if o.Networks {
+			s.i.network = p.networks.nodes[n]
+			s.i.address = s.i.network.address + ":" + postgreSQLPort
+		}
+		p.servers[n] = s
+		if n > 0 {
+			s.i.password = p.servers[0].i.password // the files have it
+		}
+		testproc.Check(t, s.i.create(t.Context()))
+	}
+	p.Primary, p.Standby = p.servers[0], p.servers[1]
 	p.synchronous(t)
 	return p
 }
@@ -78,10 +103,32 @@ func (p *Pair) WaitSynchronous(t testing.TB) {
 	})
 }
 
-// DSN returns the DSN of a database, for its owner, on whichever server accepts writes.
+// DSN returns the DSN of a database, for its owner, on whichever server accepts writes. With
+// networks, it is for programs on the hosts.
 func (p *Pair) DSN(database string) string {
 	i := p.Primary.i
 	return i.kind.dsn(database, i.password, i.address+","+p.Standby.i.address, database) + "&target_session_attrs=read-write"
+}
+
+// Enter is [Cluster.Enter].
+func (p *Pair) Enter(t testing.TB, host int, cmd *exec.Cmd, name, address string) {
+	t.Helper()
+	p.networks.run(t, host, cmd, name, address)
+}
+
+// Number is that of a server for Partition.
+func (p *Pair) Number(s *Server) int { return slices.Index(p.servers[:], s) }
+
+// Partition is [Cluster.Partition].
+func (p *Pair) Partition(t testing.TB, nodes ...int) {
+	t.Helper()
+	p.networks.partition(t, nodes)
+}
+
+// Heal undoes Partition.
+func (p *Pair) Heal(t testing.TB) {
+	t.Helper()
+	p.networks.partition(t, nil)
 }
 
 // Promote makes the standby a primary without a standby, and returns when it accepts writes. The

@@ -9,13 +9,15 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
 
-	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib" // also the driver "pgx"
 )
 
 // postgreSQL is PostgreSQL, the newest version that is installed.
@@ -54,7 +56,11 @@ func (p postgreSQL) initialise(ctx context.Context, i *instance) error {
 	}
 	_, err = run(i.program(ctx, filepath.Join(bin, "initdb"), "--pgdata="+i.data, "--no-sync", "--encoding=UTF8", "--locale=C",
 		"--username="+admin, "--auth=scram-sha-256", "--pwfile="+password))
-	return err
+	if err != nil || i.network == nil {
+		return err
+	}
+	const anywhere = "host all all samenet scram-sha-256\nhost replication all samenet scram-sha-256\n"
+	return os.WriteFile(filepath.Join(i.data, "pg_hba.conf"), []byte(anywhere), 0o600)
 }
 
 func (p postgreSQL) command(ctx context.Context, i *instance) (*exec.Cmd, error) {
@@ -62,9 +68,9 @@ func (p postgreSQL) command(ctx context.Context, i *instance) (*exec.Cmd, error)
 	if err != nil {
 		return nil, err
 	}
-	_, port, err := net.SplitHostPort(i.address)
+	host, port, err := net.SplitHostPort(i.address)
 	settings := []string{
-		"listen_addresses=127.0.0.1", "port=" + port, "unix_socket_directories=", "max_connections=500", "timezone=UTC", "log_timezone=UTC",
+		"listen_addresses=" + host, "port=" + port, "unix_socket_directories=", "max_connections=500", "timezone=UTC", "log_timezone=UTC",
 		"dynamic_shared_memory_type=mmap", // files in the directory: a killed server leaves nothing elsewhere
 	}
 	switch i.safety {
@@ -80,11 +86,27 @@ func (p postgreSQL) command(ctx context.Context, i *instance) (*exec.Cmd, error)
 		fmt.Fprintf(&text, "%s = '%s'\n", name, strings.ReplaceAll(value, "'", "''"))
 	}
 	file, bad := i.write("postgresql.conf", text.String())
-	return i.program(ctx, filepath.Join(bin, "postgres"), "-D", i.data, "-c", "config_file="+file), errors.Join(err, bad)
+	cmd := i.program(ctx, filepath.Join(bin, "postgres"), "-D", i.data, "-c", "config_file="+file)
+	if i.network != nil {
+		i.enter(cmd)
+	}
+	return cmd, errors.Join(err, bad)
 }
 
 func (p postgreSQL) open(i *instance) (*sql.DB, error) {
-	return sql.Open("pgx", p.dsn(admin, i.password, i.address, "postgres"))
+	return i.network.openPostgreSQL(p.dsn(admin, i.password, i.address, "postgres"))
+}
+
+// openPostgreSQL connects to a database from inside of a network, nil for that of the tests.
+func (n *network) openPostgreSQL(dsn string) (*sql.DB, error) {
+	config, err := pgx.ParseConfig(dsn)
+	if err != nil {
+		return nil, err
+	}
+	if n != nil {
+		config.DialFunc = n.dial
+	}
+	return stdlib.OpenDB(*config), nil
 }
 
 func (postgreSQL) ready(ctx context.Context, db *sql.DB) error { return db.PingContext(ctx) }

@@ -21,7 +21,7 @@ func NewPostgreSQL(ctx context.Context, settings ...string) (*Server, error) {
 }
 
 func newDurable(ctx context.Context, kind engine, settings []string) (*Server, error) {
-	i, err := newInstance(kind)
+	i, err := newInstance(kind, "")
 	if err != nil {
 		return nil, err
 	}

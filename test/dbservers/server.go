@@ -4,12 +4,17 @@ package dbservers
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/compute-agent/compute-agent/internal/processes"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -31,6 +36,12 @@ type Options struct {
 	// root the test is skipped, or fails where CI is set. While such a node starts, connections to
 	// it are made and wait, instead of being refused.
 	Networks bool
+	// Hosts is how many more networks there are with Networks, for clients that are separated from
+	// the nodes like these from each other.
+	Hosts int
+	// Disk is the size of the file system that each server gets for its data, such as "300m"; by
+	// default they are where everything is. It needs root, as Networks does.
+	Disk string
 }
 
 // Server is a database server that a test controls. It ends with the test, which shows the end of
@@ -63,7 +74,10 @@ func startServer(t testing.TB, kind engine, o Options) *Server {
 // newServer makes a server without files, that is removed when the test ends.
 func newServer(t testing.TB, kind engine, o Options) *Server {
 	t.Helper()
-	i, err := newInstance(kind)
+	if o.Disk != "" {
+		needsRoot(t, "file systems of their own for database servers")
+	}
+	i, err := newInstance(kind, o.Disk)
 	testproc.Check(t, err)
 	for name, text := range o.Files {
 		_, err := i.write(name, text)
@@ -132,6 +146,44 @@ func (s *Server) Stop(t testing.TB) {
 	s.i.cmd = nil
 	if !kill.Stop() || err != nil {
 		t.Fatalf("%s does not stop in order within %v: %v\n%s", s.i.kind, patience, err, s.i.tail())
+	}
+}
+
+// Running says whether the server's process runs; it may have ended by itself.
+func (s *Server) Running() bool {
+	if s.i.cmd == nil {
+		return false
+	}
+	p, there := processes.Look(s.i.cmd.Process.Pid)
+	return there && p.State != 'Z'
+}
+
+// filler is the file that fills the server's disk.
+func (s *Server) filler() string { return filepath.Join(s.i.data, "filler") }
+
+// Fill takes all that is free of the server's disk, which Options.Disk has to have made.
+func (s *Server) Fill(t testing.TB) {
+	t.Helper()
+	if s.i.disk == "" {
+		t.Fatalf("%s at %s has no disk of its own: start it with Options.Disk", s.i.kind, s.i.address)
+	}
+	f, err := os.OpenFile(s.filler(), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	testproc.Check(t, err)
+	defer func() { _ = f.Close() }() // it only has to fill the disk
+	for block := make([]byte, 1<<20); len(block) > 0; {
+		if _, err := f.Write(block); errors.Is(err, syscall.ENOSPC) {
+			block = block[:len(block)/16]
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Free undoes Fill. A server that has ended on a full disk is not started.
+func (s *Server) Free(t testing.TB) {
+	t.Helper()
+	if err := os.Remove(s.filler()); !errors.Is(err, fs.ErrNotExist) {
+		testproc.Check(t, err)
 	}
 }
 

@@ -5,11 +5,17 @@ package dbservers_test
 import (
 	"context"
 	"errors"
+	"net"
+	"net/url"
 	"os"
+	"os/exec"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/compute-agent/compute-agent/test/dbservers"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func TestServersAreKilledStoppedAndStartedAgain(t *testing.T) {
@@ -86,4 +92,67 @@ func TestAPairLosesNothingWithItsPrimary(t *testing.T) {
 	p.Standby.Continue(t)
 	p.WaitSynchronous(t)
 	execute(t, dbservers.Open(t, p.DSN("words")), "INSERT INTO words VALUES ('both')")
+}
+
+func TestADiskOfItsOwnIsFull(t *testing.T) {
+	t.Parallel()
+	s := dbservers.StartPostgreSQL(t, dbservers.Options{Disk: "120m"})
+	db := dbservers.Open(t, s.Database(t, "words"))
+	execute(t, db, "CREATE TABLE words (word TEXT)", "INSERT INTO words VALUES ('kept')")
+	const much = "INSERT INTO words SELECT repeat(md5(n::text), 100) FROM generate_series(1, 2000) n"
+	s.Fill(t)
+	if _, err := db.ExecContext(t.Context(), much); err == nil {
+		t.Error("a full disk takes more")
+	}
+	s.Kill(t) // it may have ended
+	s.Free(t)
+	s.Start(t)
+	execute(t, db, much, "DELETE FROM words WHERE length(word) > 10")
+	if got := text(t, db, "SELECT word FROM words"); got != "kept" || !s.Running() {
+		t.Errorf("got %q, running %v", got, s.Running())
+	}
+}
+
+// TestHostsAreSeparated: what runs on a host reaches the servers unless they are separated, and the
+// test reaches it all the time.
+func TestHostsAreSeparated(t *testing.T) {
+	t.Parallel()
+	p := dbservers.StartPostgreSQLPair(t, dbservers.Options{Networks: true, Hosts: 1})
+	p.Primary.Database(t, "words")
+	dsn, err := url.Parse(p.DSN("words"))
+	testproc.Check(t, err)
+	primary, standby, _ := strings.Cut(dsn.Host, ",")
+	reaches := func(address string) error {
+		host, port, _ := net.SplitHostPort(address)
+		cmd := exec.CommandContext(t.Context(), "/usr/bin/timeout", "1", "/bin/bash", "-c", "exec 3<>/dev/tcp/"+host+"/"+port)
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+		p.Enter(t, 0, cmd, "", "")
+		return cmd.Run()
+	}
+	testproc.Check(t, reaches(primary), reaches(standby))
+	p.Partition(t, p.Number(p.Standby))
+	testproc.Check(t, reaches(primary))
+	if reaches(standby) == nil {
+		t.Error("the standby is separated, and reached")
+	}
+	p.Partition(t, 2)
+	if reaches(primary) == nil {
+		t.Error("the host is separated, and reaches the primary")
+	}
+	p.WaitSynchronous(t)
+	p.Heal(t)
+	testproc.Check(t, reaches(primary))
+
+	address := testproc.FreeAddress(t)
+	cmd := exec.CommandContext(t.Context(), "/bin/bash", "-c", `echo "$LISTEN_FDNAMES $LISTEN_FDS $(($$ == LISTEN_PID))"`)
+	cmd.SysProcAttr = &syscall.SysProcAttr{}
+	p.Enter(t, 0, cmd, "names", address)
+	c, err := net.Dial("tcp", address)
+	testproc.Check(t, err)
+	testproc.Check(t, c.Close())
+	out, err := cmd.Output()
+	testproc.Check(t, err, cmd.ExtraFiles[0].Close())
+	if string(out) != "names 1 1\n" {
+		t.Errorf("it inherits %q", out)
+	}
 }

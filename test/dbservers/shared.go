@@ -65,7 +65,7 @@ func (s *shared) server(t testing.TB) *instance {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.srv == nil && s.err == nil {
-		if s.srv, s.err = newInstance(s.kind); s.err == nil {
+		if s.srv, s.err = newInstance(s.kind, ""); s.err == nil {
 			s.err = s.srv.create(t.Context())
 		}
 	}
