@@ -125,8 +125,8 @@ fuzz: ## Fuzz every parser for FUZZTIME (default 30s) each.
 	    echo "$$d $$f"; go test $(GOFLAGS_LIBVIRT) -run xxx -fuzz "^$$f\$$" -fuzztime $${FUZZTIME:-30s} ./$$d; done; done
 
 .PHONY: soak
-soak: packages-test ## Try for SOAK (default 10m) per storm to make the bundled Placement lose something.
-	SOAK=$${SOAK:-10m} go test -count=1 -timeout 0 -v ./test/soak
+soak: packages-test ## Try for SOAK (default 10m) per storm to make the bundled Placement lose something, from SEED; with RUN=Databases, three servers on Galera and on PostgreSQL only.
+	SOAK=$${SOAK:-10m} go test -count=1 -timeout 0 -v -run '$(RUN)' ./test/soak
 
 .PHONY: storm-cells
 storm-cells: packages-test ## Kill and stop processes of the compute API, its cells and agents at random for TIME (10m), from SEED, with libvirt in LIBVIRT (3) of three cells, while servers come and go; with STORM=TestSharedStorm, several APIs on one DATABASE (mariadb or postgresql).

@@ -6,8 +6,10 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"time"
@@ -130,7 +132,11 @@ func (c *client) raw(ctx context.Context, method, path string, body any) (status
 func (c *client) do(ctx context.Context, o op) (answer, error) {
 	method, path, body := o.request()
 	status, header, text, err := c.raw(ctx, method, path, body)
-	if err != nil {
+	var network *net.OpError
+	switch {
+	case errors.As(err, &network) && network.Op == "dial": // nothing was sent
+		return answer{later: true}, nil
+	case err != nil:
 		return answer{unknown: true}, nil //nolint:nilerr // that is what unknown says
 	}
 	a := answer{status: status}

@@ -19,7 +19,23 @@
 // back are all found. Wrappers that break a promise each show that the
 // checker would notice.
 //
+// The histories on databases are of three servers on the three nodes of a
+// Galera cluster, and on PostgreSQL with a standby; any request goes to any
+// server. Servers and nodes are killed, stopped and cut off in networks of
+// their own, disks are full, standbys are promoted:
+//
+//	clients ──▶ server 0   server 1   server 2      each on a host
+//	                │          │          │         (a network namespace)
+//	             node 0 ═══ node 1 ═══ node 2       each with a small disk
+//
+// When all is healed, a write through each server settles what became of the
+// requests without an answer, all servers must show the same, and at the end
+// placement db check finds the same digest on each node. A search for an order
+// that is given up fails the test. These tests need root, for the networks.
+//
 // Other tests take the disk away: full, read-only, damaged. The tests are
-// short under go test; with SOAK=10m in the environment (make soak) each of
-// the storms goes on for that long.
+// short under go test, and those on databases minutes long under make
+// test-databases; with SOAK=10m in the environment (make soak) each of the
+// storms goes on for that long. Each prints its SEED, and takes it from the
+// environment.
 package soak

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -28,7 +29,9 @@ type storm struct {
 
 	mu      sync.Mutex
 	history map[int][]*event // by tree
-	errs    []error
+	// unsettled counts the writes whose outcome is not known, by tree.
+	unsettled map[int]int
+	errs      []error
 }
 
 // event is a request with its times since the storm's start.
@@ -37,10 +40,11 @@ type event struct {
 	answer       answer
 	client       int
 	call, finish int64
+	settled      bool // an unknown one has happened at finish, or never will
 }
 
 func newStorm() *storm {
-	return &storm{start: time.Now(), enough: make(chan struct{}), history: map[int][]*event{}}
+	return &storm{start: time.Now(), enough: make(chan struct{}), history: map[int][]*event{}, unsettled: map[int]int{}}
 }
 
 func (s *storm) now() int64 { return int64(time.Since(s.start)) }
@@ -59,6 +63,9 @@ func (s *storm) do(ctx context.Context, number int, c *client, o op) answer {
 		return a // a read without an answer says nothing
 	}
 	s.history[o.tree] = append(s.history[o.tree], e)
+	if a.unknown {
+		s.unsettled[o.tree]++
+	}
 	if !o.reads() && !a.unknown && !a.later && a.status < 300 && s.acknowledged.Add(1) == s.target.Load() {
 		close(s.enough)
 	}
@@ -77,15 +84,8 @@ func (s *storm) blow(ctx context.Context, seed uint64, trees map[int]*forest, cl
 			g := &guess{state, rand.New(rand.NewPCG(seed, uint64(tree*1000+me))), tree} //nolint:gosec // chance, not secrets
 			wg.Go(func() {
 				for range most {
-					o := g.next()
-					a := s.do(ctx, me, c, o)
-					if a.status == 0 || ctx.Err() != nil {
+					if a := s.step(ctx, me, c, g, g.next()); a.status == 0 || ctx.Err() != nil {
 						return
-					}
-					if err := g.learn(o, a); err != nil {
-						s.mu.Lock()
-						s.errs = append(s.errs, err)
-						s.mu.Unlock()
 					}
 				}
 			})
@@ -94,17 +94,41 @@ func (s *storm) blow(ctx context.Context, seed uint64, trees map[int]*forest, cl
 	wg.Wait()
 }
 
-// settle records when the server had ended: requests without an answer were done by then, or never.
+// step has a client make a request, and learn from the answer.
+func (s *storm) step(ctx context.Context, number int, c *client, g *guess, o op) answer {
+	a := s.do(ctx, number, c, o)
+	if err := g.learn(o, a); err != nil {
+		s.mu.Lock()
+		s.errs = append(s.errs, err)
+		s.mu.Unlock()
+	}
+	return a
+}
+
+// settle records when the server had ended: requests whose outcome is not known were done by then,
+// or never.
 func (s *storm) settle(gone int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, events := range s.history {
 		for _, e := range events {
-			if e.answer.status == 0 {
-				e.finish = max(e.call, gone)
+			if e.answer.unknown && !e.settled {
+				e.finish, e.settled = max(e.call, gone), true
 			}
 		}
 	}
+	clear(s.unsettled)
+}
+
+// maxUnsettled is how many writes about a tree can be without a known outcome before its clients
+// only read: the search for an order takes twice as long with each.
+const maxUnsettled = 4
+
+// crowded says that there are so many.
+func (s *storm) crowded(tree int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.unsettled[tree] >= maxUnsettled
 }
 
 // tally adds up the answers: how many requests of each kind were answered how.
@@ -118,6 +142,8 @@ func (s *storm) tally(into map[string]int) {
 			switch a := e.answer; {
 			case a.unknown && a.status != 0:
 				into["outcome not known"]++
+			case a.later && a.status == 0:
+				into["not connected"]++
 			case a.unknown:
 				into["without an answer"]++
 			case a.later:
@@ -136,10 +162,16 @@ func (s *storm) tally(into map[string]int) {
 // readAll reads everything about a tree, as part of the history, and returns it.
 func (s *storm) readAll(t *testing.T, c *client, tree int) *forest {
 	t.Helper()
+	return s.readTree(t, tree, func(o op) answer { return s.do(t.Context(), 0, c, o) })
+}
+
+// readTree is readAll with another way to ask.
+func (s *storm) readTree(t *testing.T, tree int, ask func(op) answer) *forest {
+	t.Helper()
 	g := &guess{forest: newForest(tree), tree: tree}
 	read := func(k kind, subject string) {
 		o := op{kind: k, tree: tree, subject: subject}
-		a := s.do(t.Context(), 0, c, o)
+		a := ask(o)
 		if a.status != 200 {
 			t.Fatalf("%s %s: %+v", k, subject, a)
 		}
@@ -158,8 +190,9 @@ func (s *storm) readAll(t *testing.T, c *client, tree int) *forest {
 	return g.forest
 }
 
-// checkTime is when the search for an order is given up; it takes milliseconds.
-const checkTime = 60 * time.Second
+// checkTime is when the search for an order is given up; it takes milliseconds, and minutes where
+// the outcome of many requests is not known.
+const checkTime = 10 * time.Minute
 
 // judge reports whether each history has an order, from the given states; draw writes a picture of
 // one without, and returns its file.
@@ -259,14 +292,16 @@ func rounds(t testing.TB, short int) func(yield func(int) bool) {
 	}
 }
 
-// seed is new for each run, and printed when the test fails.
+// seed is that of SEED in the environment, or new for each run; it is printed.
 func seed(t testing.TB) uint64 {
 	t.Helper()
 	n := rand.Uint64()
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("the seed was %d", n)
+	if text := os.Getenv("SEED"); text != "" {
+		var err error
+		if n, err = strconv.ParseUint(text, 10, 64); err != nil {
+			t.Fatalf("SEED is a number: %v", err)
 		}
-	})
+	}
+	t.Logf("SEED=%d", n)
 	return n
 }

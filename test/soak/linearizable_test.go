@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
@@ -24,18 +25,27 @@ import (
 // serve opens a Placement on a file and serves it through a wrapper.
 func serve(t *testing.T, path string, wrap func(http.Handler) http.Handler) *client {
 	t.Helper()
+	return serveAll(t, path, wrap)[0]
+}
+
+// serveAll serves one Placement several times.
+func serveAll(t *testing.T, path string, wraps ...func(http.Handler) http.Handler) (clients []*client) {
+	t.Helper()
 	server, err := placement.New(context.Background(), placement.Config{
 		Database: "sqlite://" + path, Auth: placement.Auth{Strategy: placement.NoAuth}, Policy: api.Legacy, Logger: zerolog.Nop(),
 	})
 	check(t, err)
-	h := httptest.NewServer(wrap(server.Handler()))
-	c := newClient(h.URL)
-	t.Cleanup(func() {
-		c.http.CloseIdleConnections()
-		h.Close()
-		check(t, server.Close())
-	})
-	return c
+	t.Cleanup(func() { check(t, server.Close()) })
+	for _, wrap := range wraps {
+		h := httptest.NewServer(wrap(server.Handler()))
+		c := newClient(h.URL)
+		t.Cleanup(func() {
+			c.http.CloseIdleConnections()
+			h.Close()
+		})
+		clients = append(clients, c)
+	}
+	return clients
 }
 
 func asItIs(h http.Handler) http.Handler { return h }
@@ -94,15 +104,7 @@ func TestCheckerDetectsBrokenPromises(t *testing.T) {
 				replay(w, before)
 			})
 		},
-		"acknowledged and never done": func(h http.Handler) http.Handler {
-			return sometimes(h, 1, http.MethodDelete, "/allocations/", func(w http.ResponseWriter, r *http.Request) {
-				if shown := record(h, with(r, http.MethodGet, r.URL.Path, "")); strings.Contains(shown.Body.String(), "project_id") {
-					w.WriteHeader(http.StatusNoContent)
-					return
-				}
-				h.ServeHTTP(w, r)
-			})
-		},
+		"acknowledged and never done": forgets,
 		"acknowledged before it is done": func(h http.Handler) http.Handler {
 			var late *http.Request
 			return sometimes(h, 1, "", "", func(w http.ResponseWriter, r *http.Request) {
@@ -199,4 +201,73 @@ func replay(w http.ResponseWriter, from *httptest.ResponseRecorder) {
 	}
 	w.WriteHeader(from.Code)
 	_, _ = w.Write(from.Body.Bytes()) // whether the client takes it shows in the history
+}
+
+// TestCheckerDetectsServersThatDisagree: clients that send each request to any of three servers
+// notice that one of them is behind, or forgets what it has acknowledged.
+func TestCheckerDetectsServersThatDisagree(t *testing.T) {
+	for name, test := range map[string]struct {
+		wrap func(http.Handler) http.Handler
+		want porcupine.CheckResult
+	}{
+		"none does":     {asItIs, porcupine.Ok},
+		"one is behind": {isBehind, porcupine.Illegal},
+		"one forgets":   {forgets, porcupine.Illegal},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &site{dice: rand.New(rand.NewPCG(seed(t), 0))} //nolint:gosec // chance, not secrets
+			for _, c := range serveAll(t, filepath.Join(t.TempDir(), "placement.db"), asItIs, test.wrap, asItIs) {
+				s.servers = append(s.servers, &replica{client: c})
+			}
+			// As above, one storm is enough nearly always.
+			for tree := range 20 {
+				from := plantAll(t, s.servers[0].client, tree)
+				st := newStorm()
+				st.target.Store(100)
+				end := s.roamAll(t, st, from)
+				<-st.enough
+				end()
+				result, draw := st.judge(from)
+				if result == test.want {
+					return
+				}
+				if result != porcupine.Ok {
+					t.Fatal(draw())
+				}
+			}
+			t.Error("it was not noticed")
+		})
+	}
+}
+
+// isBehind answers each read with what the last read of the same should have been answered.
+func isBehind(h http.Handler) http.Handler {
+	var mu sync.Mutex
+	old := map[string]*httptest.ResponseRecorder{}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet {
+			h.ServeHTTP(w, r)
+			return
+		}
+		now := record(h, r)
+		mu.Lock()
+		before, known := old[r.URL.String()]
+		old[r.URL.String()] = now
+		mu.Unlock()
+		if !known {
+			before = now
+		}
+		replay(w, before)
+	})
+}
+
+// forgets acknowledges deletions, and does none of what is there.
+func forgets(h http.Handler) http.Handler {
+	return sometimes(h, 1, http.MethodDelete, "/allocations/", func(w http.ResponseWriter, r *http.Request) {
+		if shown := record(h, with(r, http.MethodGet, r.URL.Path, "")); strings.Contains(shown.Body.String(), "project_id") {
+			w.WriteHeader(http.StatusNoContent)
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
 }

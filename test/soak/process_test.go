@@ -65,6 +65,9 @@ func (p *process) alarms() (out []string) {
 	return out
 }
 
+// serving is what a server logs when it serves.
+const serving = "Serving the Placement API."
+
 // serves waits until the server serves, and returns its URL, or until it ends.
 func (p *process) serves(t *testing.T) (url string, ok bool) {
 	t.Helper()
@@ -72,7 +75,7 @@ func (p *process) serves(t *testing.T) (url string, ok bool) {
 		var line struct{ Message, Address string }
 		err := json.Unmarshal([]byte(text), &line)
 		url = "http://" + line.Address
-		return err == nil && line.Message == "Serving the Placement API."
+		return err == nil && line.Message == serving
 	})
 	return url, ok
 }
