@@ -15,6 +15,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 	"github.com/compute-agent/compute-agent/test/dbservers"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // servers are the engines that several processes share.
@@ -146,6 +147,63 @@ func TestSilentServer(t *testing.T) {
 			t.Errorf("there are %v", got)
 		}
 	})
+}
+
+// TestCommitThatWaitsForAStandbyIsNotShown: while the standby has no answer, neither has the commit.
+// A client that gives up must not make PostgreSQL give up, too: it would show the change, which is
+// lost when the standby is promoted.
+func TestCommitThatWaitsForAStandbyIsNotShown(t *testing.T) {
+	p := dbservers.StartPostgreSQLPair(t, dbservers.Options{})
+	p.Primary.Database(t, "summed")
+	other := openSummed(t, p.DSN("summed"))
+	db := openSummed(t, withOption(p.DSN("summed"), "read_timeout=1"))
+	_, err := add(t.Context(), db, 1)
+	must(t, err)
+	p.Standby.Pause(t)
+	if _, err := add(t.Context(), db, 2); !errors.Is(err, sqldb.ErrOutcomeUnknown) {
+		t.Errorf("without a standby: %v", err)
+	}
+	if got := parts(t, other); !slices.Equal(got, []int64{1}) {
+		t.Errorf("the primary shows %v, and the standby has [1]", got)
+	}
+	p.Standby.Continue(t)
+	p.WaitSynchronous(t)
+	_, err = add(t.Context(), other, 3) // this waits for what was under way
+	must(t, err)
+	p.Primary.Kill(t)
+	p.Promote(t)
+	if got := parts(t, other); !slices.Equal(got, []int64{1, 2, 3}) {
+		t.Errorf("after the promotion there are %v", got)
+	}
+}
+
+// TestCommitIsNotAcknowledgedBeforeTheStandbyHasIt: a primary that is killed during such a wait
+// shows the change when it is back, which is no proof that the standby has it.
+func TestCommitIsNotAcknowledgedBeforeTheStandbyHasIt(t *testing.T) {
+	p := dbservers.StartPostgreSQLPair(t, dbservers.Options{})
+	p.Primary.Database(t, "summed")
+	admin := dbservers.Open(t, p.Primary.AdminDSN("postgres"))
+	db := openSummed(t, withOption(p.DSN("summed"), "read_timeout=3"))
+	p.Standby.Pause(t)
+	ended := make(chan error, 1)
+	go func() {
+		_, err := add(context.Background(), db, 1)
+		ended <- err
+	}()
+	testproc.Eventually(t, testproc.Patience, "the commit waits for the standby", func() error {
+		var waiting int
+		err := admin.QueryRowContext(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE datname = 'summed' AND wait_event = 'SyncRep'").Scan(&waiting)
+		if err == nil && waiting == 0 {
+			err = errors.New("it does not")
+		}
+		return err
+	})
+	p.Primary.Kill(t)
+	p.Primary.Start(t)
+	if err := <-ended; !errors.Is(err, sqldb.ErrOutcomeUnknown) {
+		t.Errorf("without a standby: %v", err)
+	}
+	p.Standby.Continue(t)
 }
 
 func withOption(dsn, option string) string {

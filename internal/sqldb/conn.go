@@ -11,6 +11,7 @@ import (
 	"net"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -45,6 +46,8 @@ type conn struct {
 	rebind  func(string) string // nil for none
 	most    time.Duration       // that a statement may take
 	bad     bool
+	// socket is that of PostgreSQL, nil of other servers.
+	socket *boundedConn
 }
 
 func newConn(raw driver.Conn, d *Dialect, rebind func(string) string, patience time.Duration) *conn {
@@ -120,6 +123,9 @@ func (c *conn) QueryContext(ctx context.Context, query string, args []driver.Nam
 
 // BeginTx implements [driver.ConnBeginTx].
 func (c *conn) BeginTx(ctx context.Context, o driver.TxOptions) (driver.Tx, error) {
+	if c.socket != nil {
+		c.socket.committing.Store(false)
+	}
 	// The driver uses this context for COMMIT and ROLLBACK as well.
 	ctx, cancel := context.WithCancelCause(ctx)
 	bound := time.AfterFunc(c.most, func() { cancel(errSilent) })
@@ -184,7 +190,12 @@ type tx struct {
 }
 
 // Commit implements [driver.Tx].
-func (t *tx) Commit() error { return t.end(t.Tx.Commit) }
+func (t *tx) Commit() error {
+	if t.conn.socket != nil {
+		t.conn.socket.committing.Store(true)
+	}
+	return t.end(t.Tx.Commit)
+}
 
 // Rollback implements [driver.Tx].
 func (t *tx) Rollback() error { return t.end(t.Tx.Rollback) }
@@ -223,6 +234,27 @@ type boundedConn struct {
 	most     time.Duration
 	mu       sync.Mutex
 	deadline time.Time // that the driver has set
+	// committing: the last statement is COMMIT, which is never cancelled.
+	committing atomic.Bool
+}
+
+// notCancelled is the address of the server of a COMMIT, for the driver, which asks it to cancel
+// what was not answered in time. A COMMIT that waits for the standby would end the wait and show
+// its changes; they are lost when the standby is promoted.
+type notCancelled struct{}
+
+// Network implements [net.Addr].
+func (notCancelled) Network() string { return "none" }
+
+// String implements [net.Addr].
+func (notCancelled) String() string { return "a COMMIT is not cancelled" }
+
+// RemoteAddr implements [net.Conn].
+func (c *boundedConn) RemoteAddr() net.Addr {
+	if c.committing.Load() {
+		return notCancelled{}
+	}
+	return c.Conn.RemoteAddr()
 }
 
 // Read implements [net.Conn].

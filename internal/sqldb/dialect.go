@@ -53,6 +53,9 @@ type Dialect struct {
 	// ReadOnly is an expression that is true on a server that does not take writes: what it has may
 	// be older than what was acknowledged.
 	ReadOnly string
+	// Unconfirmed says that a primary that was restarted shows what its standby may not have. A
+	// change after it, even one that changes nothing, is acknowledged when the standby has both.
+	Unconfirmed bool
 	// demotes says that a server can become a replica while connections to it last.
 	demotes bool
 	// bump changes row 0 of the table that has a row for each step of a schema: it adds one to beat

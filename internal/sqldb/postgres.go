@@ -46,6 +46,8 @@ var PostgreSQL = &Dialect{
 	Duplicate: func(err error) bool { return sqlState(err) == "23505" },
 	Unfit:     func(err error) bool { return strings.HasPrefix(sqlState(err), "22") },
 	bump:      postgresBump,
+
+	Unconfirmed: true,
 	Mismatch: func(err error) bool {
 		state := sqlState(err)
 		return strings.HasPrefix(state, "42") && state != "42501" || strings.HasPrefix(state, "22")
@@ -187,6 +189,9 @@ func postgresAddress(d *dsn) (Address, error) {
 		config := config.Copy()
 		dial := config.DialFunc
 		config.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+			if network == (notCancelled{}).Network() {
+				return nil, errors.New(address)
+			}
 			made, err := dial(ctx, network, address)
 			if err != nil {
 				return nil, err
@@ -233,13 +238,25 @@ func (c *postgresConnector) Connect(ctx context.Context) (driver.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c, ok := raw.(*stdlib.Conn); ok {
-		if version := c.Conn().PgConn().ParameterStatus("server_version"); postgresTooOld(version) {
+	made := newConn(raw, PostgreSQL, numbered, c.patience)
+	if driver, ok := raw.(*stdlib.Conn); ok {
+		of := driver.Conn().PgConn()
+		if version := of.ParameterStatus("server_version"); postgresTooOld(version) {
 			_ = raw.Close() // the error below is the one that matters
 			return nil, fmt.Errorf("%w: %s", errTooOld, version)
 		}
+		made.socket = socketOf(of.Conn())
 	}
-	return newConn(raw, PostgreSQL, numbered, c.patience), nil
+	return made, nil
+}
+
+// socketOf returns the connection that carries another one, with TLS or without.
+func socketOf(c net.Conn) *boundedConn {
+	if layer, ok := c.(interface{ NetConn() net.Conn }); ok {
+		c = layer.NetConn()
+	}
+	socket, _ := c.(*boundedConn)
+	return socket
 }
 
 // postgresTooOld says whether a server has a version that cannot be used, such as 12.17 (Debian

@@ -183,6 +183,8 @@ type sharedTx struct {
 	token string // the same in all tries: whichever was committed, it was f's
 	// unknown: COMMIT of the write with this number was sent, and no answer came.
 	unknown int64
+	// found: that commit happened. It has to be confirmed.
+	found bool
 }
 
 // try runs the transaction once. done is whether err is the outcome.
@@ -193,8 +195,14 @@ func (w *sharedTx) try(ctx context.Context) (done bool, err error) {
 	}
 	defer func() { _ = tx.Rollback() }() // does nothing after Commit
 	if w.unknown != 0 {
-		if known, err := w.find(ctx, tx); known || err != nil {
-			return known, err
+		if !w.found {
+			if w.found, err = w.find(ctx, tx); err != nil {
+				return false, err
+			}
+		}
+		if w.found {
+			err := w.confirm(ctx, tx)
+			return err == nil, err
 		}
 	}
 	number, found, err := w.db.Dialect.bump(ctx, tx, w.db.schema.Table, w.token, w.db.knows)
@@ -241,6 +249,18 @@ func (w *sharedTx) find(ctx context.Context, tx *sql.Tx) (happened bool, err err
 		return false, ErrOutcomeUnknown
 	}
 	return false, nil
+}
+
+// confirm commits after a commit that is there. The server may have restarted, and show what its
+// standby does not have: what is committed after that has waited for it.
+func (w *sharedTx) confirm(ctx context.Context, tx *sql.Tx) error {
+	if !w.db.Dialect.Unconfirmed {
+		return nil
+	}
+	if _, err := tx.ExecContext(ctx, "UPDATE "+w.db.writes+" SET beat = beat WHERE number = 0"); err != nil {
+		return err
+	}
+	return tx.Commit()
 }
 
 // sharedVersion is how many steps of the schema a database of servers has had.

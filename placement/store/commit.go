@@ -47,7 +47,10 @@ func (s *Store) Commit(ctx context.Context, base int64, changes []ledger.Change)
 		unknown = unknown || sent && errors.Is(err, ledger.ErrOutcomeUnknown)
 		if unknown && errors.Is(err, ledger.ErrVersionConflict) {
 			happened, findErr := s.committed(ctx, base+1, token)
-			if happened || findErr == nil {
+			if happened && s.db.Dialect.Unconfirmed {
+				findErr = s.confirm(ctx)
+			}
+			if findErr == nil {
 				if happened {
 					err = nil
 				}
@@ -88,6 +91,24 @@ func (s *Store) committed(ctx context.Context, version int64, token string) (boo
 	var made string
 	err := s.db.Reader.QueryRowContext(ctx, "SELECT uuid FROM ledger_changes WHERE shard = ? AND version = ? AND kind = ?", shard, version, kindCommit).Scan(&made)
 	return made == token, s.failed(ctx, "reading the last change of", err)
+}
+
+// confirm commits after a commit that is there. The server may have restarted, and
+// show what its standby does not have: what is committed after that has waited for
+// it. The caller holds s.committing.
+func (s *Store) confirm(ctx context.Context) error {
+	const op = "confirming a commit to"
+	tx, err := s.begin(ctx)
+	if err != nil {
+		return s.failed(ctx, op, err)
+	}
+	defer func() { _ = tx.Rollback() }() // does nothing after Commit
+	_, err = tx.ExecContext(ctx, "UPDATE ledger_version SET version = version WHERE shard = ?", shard)
+	if err == nil {
+		err = tx.Commit()
+	}
+	s.dropLost(err)
+	return s.failed(ctx, op, err)
 }
 
 // commitOnce writes the changes in one transaction, the reserved one if there is
