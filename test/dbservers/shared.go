@@ -5,28 +5,11 @@ package dbservers
 import (
 	"context"
 	"fmt"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 )
-
-// Each runs f for SQLite, MariaDB and PostgreSQL, as the subtests "sqlite", "mariadb" and
-// "postgresql". fresh makes an empty database, which lives as long as the test it is given, and
-// returns its DSN. For SQLite that is sqlite:///PATH of a file that does not exist yet.
-func Each(t *testing.T, f func(t *testing.T, fresh func(t testing.TB) string)) {
-	t.Helper()
-	engines := []struct {
-		name  string
-		fresh func(t testing.TB) string
-	}{{"sqlite", sqlite}, {"mariadb", MariaDB}, {"postgresql", PostgreSQL}}
-	for _, e := range engines {
-		t.Run(e.name, func(t *testing.T) { f(t, e.fresh) })
-	}
-}
-
-func sqlite(t testing.TB) string { return "sqlite://" + filepath.Join(t.TempDir(), "database.db") }
 
 // MariaDB makes an empty database on a MariaDB server that all tests of this process share, and
 // returns its DSN: mysql://USER:PASSWORD@127.0.0.1:PORT/NAME. The user owns this database and may
