@@ -90,7 +90,7 @@ var Exceptions = []Exception{
 	},
 	{
 		Name:   "500: inventories of classes that cannot be",
-		Reason: "The real one does not validate what stands under a name that no resource class can have, and fails on it when it is no object; it is a 400.",
+		Reason: "The real one does not validate what stands under a name that no resource class can have, and fails on it when it is no object, or on the total that an empty string or list does not have; it is a 400.",
 		Applies: func(x *Exchange, d Difference) bool {
 			return x.statuses(d, http.StatusInternalServerError, http.StatusBadRequest) && strings.Contains(x.Request.Body, `"inventories":`) && notAnObject.MatchString(x.detail())
 		},
@@ -212,7 +212,7 @@ var Exceptions = []Exception{
 	},
 }
 
-var notAnObject = regexp.MustCompile(`'\w+' object is not (?:iterable|a mapping)|dictionary update sequence element`)
+var notAnObject = regexp.MustCompile(`'\w+' object is not (?:iterable|a mapping)|dictionary update sequence element|unsupported operand type\(s\) for -: 'NoneType' and 'int'`)
 
 // bareNumber is the whole message of a KeyError about an id.
 var bareNumber = regexp.MustCompile(`(?:\n\n|<br />)\s*\d+\s*(?:$|</body>)`)

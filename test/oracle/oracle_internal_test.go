@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/compute-agent/compute-agent/test/dbservers"
 )
 
 func TestWorldDependsOnlyOnItsSeed(t *testing.T) {
@@ -122,7 +124,8 @@ func (s twisted) Do(ctx context.Context, r Request) (Answer, error) {
 func TestDifferencesAreFoundAndShrunk(t *testing.T) {
 	both := [2]*Ours{}
 	for i := range both {
-		ours, err := NewOurs(t.Context(), t.TempDir())
+		database := dbservers.Fresh(t)
+		ours, err := NewOurs(t.Context(), database, func() { dbservers.Empty(t, database) })
 		if err != nil {
 			t.Fatal(err)
 		}

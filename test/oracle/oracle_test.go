@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/compute-agent/compute-agent/test/dbservers"
 	"github.com/compute-agent/compute-agent/test/oracle"
 )
 
@@ -25,11 +26,16 @@ var (
 	findings = flag.Int("oracle.findings", 10, "how many different differences end the comparison")
 )
 
-// services starts one of each, for as long as the test runs.
+// services starts one of each, for as long as the test runs; ours on the engine of the test.
 func services(t *testing.T) (*oracle.Real, *oracle.Ours) {
 	t.Helper()
-	real := oracle.NewReal(t)
-	ours, err := oracle.NewOurs(t.Context(), t.TempDir())
+	return oracle.NewReal(t), newOurs(t)
+}
+
+func newOurs(t *testing.T) *oracle.Ours {
+	t.Helper()
+	database := dbservers.Fresh(t)
+	ours, err := oracle.NewOurs(t.Context(), database, func() { dbservers.Empty(t, database) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +44,7 @@ func services(t *testing.T) (*oracle.Real, *oracle.Ours) {
 			t.Error(err)
 		}
 	})
-	return real, ours
+	return ours
 }
 
 // compare runs a plan, and reports what it found as failures of the test.
@@ -66,10 +72,24 @@ func TestFixedSeed(t *testing.T) {
 		t.Skip("TestOracle compares for longer.")
 	}
 	real, ours := services(t)
+	compareSome(t, real, ours, oracle.Plan{Seed: 1, Requests: 700})
+}
+
+// TestOnServers compares less than TestFixedSeed, with ours on each database server.
+func TestOnServers(t *testing.T) {
+	real := oracle.NewReal(t)
+	dbservers.Brief(t, func(t *testing.T) { compareSome(t, real, newOurs(t), oracle.Plan{Seed: 2, Requests: 150}) })
+}
+
+// compareSome runs a plan for both profiles.
+func compareSome(t *testing.T, real *oracle.Real, ours *oracle.Ours, plan oracle.Plan) {
+	t.Helper()
+	plan.Stride, plan.Findings, plan.ShrinkRequests = 1, 3, 1500
 	for _, p := range []oracle.Profile{oracle.Mixed, oracle.Nasty} {
 		t.Run(p.Name, func(t *testing.T) {
-			result := compare(t, real, ours, oracle.Plan{Seed: 1, Stride: 1, Profile: p, Requests: 700, Findings: 3, ShrinkRequests: 1500})
-			if result.Counts.Requests < 700 && !t.Failed() {
+			plan.Profile = p
+			result := compare(t, real, ours, plan)
+			if result.Counts.Requests < plan.Requests && !t.Failed() {
 				t.Errorf("only %d requests were compared", result.Counts.Requests)
 			}
 		})

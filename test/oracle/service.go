@@ -10,8 +10,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -45,13 +43,14 @@ func (r *Request) http(ctx context.Context, base string) (*http.Request, error) 
 
 // Ours is the bundled Placement, in this process.
 type Ours struct {
-	dir    string
-	server *placement.Server
+	database string // a DSN
+	empty    func()
+	server   *placement.Server
 }
 
-// NewOurs makes an empty service whose database is in the directory.
-func NewOurs(ctx context.Context, dir string) (*Ours, error) {
-	o := &Ours{dir: filepath.Join(dir, "ours")}
+// NewOurs makes an empty service on a database, given as a DSN, that empty empties.
+func NewOurs(ctx context.Context, database string, empty func()) (*Ours, error) {
+	o := &Ours{database: database, empty: empty}
 	return o, o.Reset(ctx)
 }
 
@@ -72,14 +71,15 @@ func (o *Ours) Do(ctx context.Context, r Request) (Answer, error) {
 	return answer, nil
 }
 
-// Reset begins with a new database.
+// Reset begins with an empty database.
 func (o *Ours) Reset(ctx context.Context) error {
 	err := o.Close()
-	if err = errors.Join(err, os.RemoveAll(o.dir)); err != nil {
+	if err != nil {
 		return err
 	}
+	o.empty()
 	o.server, err = placement.New(ctx, placement.Config{
-		StateDir: o.dir,
+		Database: o.database,
 		Auth:     placement.Auth{Strategy: placement.NoAuth},
 		Policy:   api.Legacy,
 		Logger:   zerolog.Nop(),
