@@ -5,7 +5,6 @@ package soak
 import (
 	"context"
 	"math/rand/v2"
-	"os"
 	"testing"
 	"time"
 )
@@ -27,13 +26,13 @@ func keepsGrowing(t *testing.T, c *client, tree int, before, after *forest) {
 }
 
 // TestKillDuringStorm: the server is killed while clients write, again and again, and started again
-// on the same directory. Its answers then follow from what it acknowledged before; requests without
+// on the same database. Its answers then follow from what it acknowledged before; requests without
 // an answer happened wholly or not at all.
 func TestKillDuringStorm(t *testing.T) {
-	dir := place(t)
+	at := onDatabase(t)
 	chance := seed(t)
 	dice := rand.New(rand.NewPCG(chance, 0)) //nolint:gosec // chance, not secrets
-	server := start(t, nil, onStateDir(dir)...)
+	server := start(t, nil, at...)
 	c := server.quietly(t)
 	state := plantAll(t, c, 1, 2, 3)
 	counts := map[string]int{}
@@ -56,7 +55,7 @@ func TestKillDuringStorm(t *testing.T) {
 		stop()
 		s.settle(gone)
 		for range dice.IntN(3) { // killed while it starts, too
-			starting := start(t, nil, onStateDir(dir)...)
+			starting := start(t, nil, at...)
 			after := time.NewTimer(time.Duration(dice.Int64N(int64(60 * time.Millisecond))))
 			served := make(chan struct{})
 			go func() { defer close(served); starting.serves(t) }()
@@ -67,7 +66,7 @@ func TestKillDuringStorm(t *testing.T) {
 			starting.Kill()
 			<-served
 		}
-		server = start(t, nil, onStateDir(dir)...)
+		server = start(t, nil, at...)
 		c = server.quietly(t)
 		next := map[int]*forest{}
 		for tree := range state {
@@ -92,24 +91,22 @@ func TestKillDuringStorm(t *testing.T) {
 // makes a later start fail.
 func TestKillDuringStart(t *testing.T) {
 	check(t, binaries.Build()) // which is no part of a start
-	dir := place(t)
 	began := time.Now()
-	first := start(t, nil, onStateDir(dir)...)
+	first := start(t, nil, onDatabase(t)...)
 	first.client(t)
 	whole := time.Since(began)
 	first.Kill()
 	const steps = 12
 	for n := range rounds(t, steps) {
-		dir := place(t)
+		at := onDatabase(t)
 		// The kills are spread over the time that a start takes here.
 		moment := time.NewTimer(whole * time.Duration(n%steps) / steps)
-		p := start(t, nil, onStateDir(dir)...)
+		p := start(t, nil, at...)
 		<-moment.C
 		p.Kill()
-		again := start(t, nil, onStateDir(dir)...)
+		again := start(t, nil, at...)
 		c := again.quietly(t)
 		check(t, c.plant(t.Context(), 1))
 		again.Stop(t)
-		check(t, os.RemoveAll(dir))
 	}
 }

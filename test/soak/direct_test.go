@@ -14,6 +14,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 	"github.com/compute-agent/compute-agent/placement"
 	"github.com/compute-agent/compute-agent/placement/api"
+	"github.com/compute-agent/compute-agent/test/dbservers"
 )
 
 func direct(dir string) (*placement.InProcess, error) {
@@ -24,6 +25,7 @@ func direct(dir string) (*placement.InProcess, error) {
 // process of its own beside one. Each refusal names the file, the process that has it, and what to
 // do, and ends with its cause.
 func TestOneProcess(t *testing.T) {
+	dbservers.AboutFiles(t)
 	dir := place(t)
 	server := start(t, nil, onStateDir(dir)...)
 	server.quietly(t)

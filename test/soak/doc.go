@@ -36,6 +36,7 @@
 // Other tests take the disk away: full, read-only, damaged. The tests are
 // short under go test, and those on databases minutes long under make
 // test-databases; with SOAK=10m in the environment (make soak) each of the
-// storms goes on for that long. Each prints its SEED, and takes it from the
-// environment.
+// storms goes on for that long. They have SQLite, or the engine of -database,
+// but for those that are about a file and the disk below it. Those on databases
+// print their SEED, and take it from the environment.
 package soak

@@ -15,6 +15,7 @@ import (
 
 	"github.com/anishathalye/porcupine"
 
+	"github.com/compute-agent/compute-agent/test/dbservers"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -280,8 +281,12 @@ func soakTime(t testing.TB) time.Duration {
 	return d
 }
 
-// rounds yields at least short numbers, and goes on until the time for soaking is over.
+// rounds yields at least short numbers, few of them in the brief run on a server, and goes on until
+// the time for soaking is over.
 func rounds(t testing.TB, short int) func(yield func(int) bool) {
+	if dbservers.InBrief(t) {
+		short = min(short, 2)
+	}
 	end := time.Now().Add(soakTime(t))
 	return func(yield func(int) bool) {
 		for n := 0; n < short || time.Now().Before(end); n++ {

@@ -9,7 +9,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
-	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -20,10 +19,12 @@ import (
 
 	"github.com/compute-agent/compute-agent/placement"
 	"github.com/compute-agent/compute-agent/placement/api"
+	"github.com/compute-agent/compute-agent/test/dbservers"
 )
 
-// serve opens a Placement on a file and serves it through a wrapper.
-func serve(t *testing.T, path string, wrap func(http.Handler) http.Handler) *client {
+// serve opens a Placement on an empty database, on the engine of the test, and serves it through a
+// wrapper.
+func serve(t *testing.T, wrap func(http.Handler) http.Handler) *client {
 	t.Helper()
 	return serveAll(t, path, wrap)[0]
 }
@@ -32,7 +33,7 @@ func serve(t *testing.T, path string, wrap func(http.Handler) http.Handler) *cli
 func serveAll(t *testing.T, path string, wraps ...func(http.Handler) http.Handler) (clients []*client) {
 	t.Helper()
 	server, err := placement.New(context.Background(), placement.Config{
-		Database: "sqlite://" + path, Auth: placement.Auth{Strategy: placement.NoAuth}, Policy: api.Legacy, Logger: zerolog.Nop(),
+		Database: dbservers.Fresh(t), Auth: placement.Auth{Strategy: placement.NoAuth}, Policy: api.Legacy, Logger: zerolog.Nop(),
 	})
 	check(t, err)
 	t.Cleanup(func() { check(t, server.Close()) })
@@ -65,7 +66,7 @@ func plantAll(t *testing.T, c *client, trees ...int) map[int]*forest {
 // could get.
 func TestLinearizable(t *testing.T) {
 	chance := seed(t)
-	c := serve(t, filepath.Join(t.TempDir(), "placement.db"), asItIs)
+	c := serve(t, asItIs)
 	counts := map[string]int{}
 	for round := range rounds(t, 2) {
 		from := plantAll(t, c, 3*round+1, 3*round+2, 3*round+3)
@@ -149,7 +150,7 @@ func TestCheckerDetectsBrokenPromises(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := serve(t, filepath.Join(t.TempDir(), "placement.db"), wrap)
+			c := serve(t, wrap)
 			chance := seed(t)
 			// One storm is enough nearly always; that chance spares the server twenty times does
 			// not happen.

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/compute-agent/compute-agent/test/dbservers"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -21,8 +22,8 @@ func TestMain(m *testing.M) { os.Exit(binaries.Main(m)) }
 // very many of them.
 type process struct{ *testproc.Process }
 
-// place is a state directory that is not there yet: with a short path, since sockets are made below
-// it, that every user can reach.
+// place is the state directory of a database file, not there yet: with a short path, since
+// sockets are made below it, that every user can reach.
 func place(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "ca")
@@ -34,6 +35,17 @@ func place(t *testing.T) string {
 
 // onStateDir are the arguments for a state directory.
 func onStateDir(dir string) []string { return []string{"--state-dir", dir} }
+
+// onDatabase are the arguments for a database that is empty now: that of a state directory, or one
+// on the engine of the test, if one is chosen.
+func onDatabase(t *testing.T) []string {
+	t.Helper()
+	args := onStateDir(place(t))
+	if dbservers.Engine(t) != "" {
+		args = append(args, "--database", dbservers.WithPasswordFile(t, dbservers.Fresh(t)))
+	}
+	return args
+}
 
 // start starts a server on a free port; prepare changes how, when it is not nil.
 func start(t *testing.T, prepare func(*exec.Cmd), args ...string) *process {

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"path/filepath"
 	"testing"
 
 	"github.com/compute-agent/compute-agent/test/testproc"
@@ -58,7 +57,7 @@ func tell(t *testing.T, url string, e exchange) (string, int) {
 // step.
 func TestAnswersAreThoseOfOpenStack(t *testing.T) {
 	theirs := testproc.StartPlacement(t).URL
-	ours := serve(t, filepath.Join(t.TempDir(), "placement.db"), asItIs).url
+	ours := serve(t, asItIs).url
 	const p, q, c1, c2, c3 = "4e8e5957-649f-477b-9e5b-f1f75b21c03c", "5bcff1f0-2ea8-4a55-a9de-2f6cc7b3f3a1",
 		"11111111-0000-4000-8000-000000000001", "11111111-0000-4000-8000-000000000002", "11111111-0000-4000-8000-000000000003"
 	claim := func(version, provider, generation string, vcpu int) string {
