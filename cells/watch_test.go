@@ -23,6 +23,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/scheduler"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/placement/placementclient"
+	"github.com/compute-agent/compute-agent/test/dbservers"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -63,10 +64,10 @@ func during(t *testing.T, serve func(context.Context, net.Listener) error, l net
 	return stop
 }
 
-// newCell is a cell, with its database in a directory.
-func newCell(t *testing.T, dir, name string) *cells.Cell {
+// newCell is a cell with a new database.
+func newCell(t *testing.T, name string) *cells.Cell {
 	t.Helper()
-	c, err := cells.NewCell(t.Context(), cells.CellConfig{Name: name, Database: filepath.Join(dir, name+".db"), Auth: cell.NoAuth(), Version: "1", Logger: zerolog.Nop()})
+	c, err := cells.NewCell(t.Context(), cells.CellConfig{Name: name, Database: dbservers.Fresh(t), Auth: cell.NoAuth(), Version: "1", Logger: zerolog.Nop()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,10 +76,10 @@ func newCell(t *testing.T, dir, name string) *cells.Cell {
 }
 
 // newAPI is a compute API that knows no cell.
-func newAPI(t *testing.T, dir string) *cells.API {
+func newAPI(t *testing.T) *cells.API {
 	t.Helper()
 	api, err := cells.NewAPI(t.Context(), cells.APIConfig{
-		Database: filepath.Join(dir, cells.APIDatabase), Auth: osapi.NoAuth{}, Open: true, Placement: noPlacement,
+		Database: dbservers.Fresh(t), Auth: osapi.NoAuth{}, Open: true, Placement: noPlacement,
 		CellClient: func(c apidb.Cell) (*cellclient.Client, error) {
 			return cellclient.New(cellclient.Config{URL: c.URL})
 		},
@@ -128,7 +129,7 @@ func ready(t *testing.T, socket string, status int, body string) {
 // TestReadinessOfTheAPI: it needs its database, and one cell with hosts.
 func TestReadinessOfTheAPI(t *testing.T) {
 	dir := t.TempDir()
-	api := newAPI(t, dir)
+	api := newAPI(t)
 	socket := filepath.Join(dir, "compute-api.sock")
 	during(t, api.ServeMetrics, listen(t, socket))
 	ready(t, socket, 503, "not ready: no cell is known; run compute-agent cells manage create\n")
@@ -136,7 +137,7 @@ func TestReadinessOfTheAPI(t *testing.T) {
 	stops := map[string]func(){}
 	for i, name := range []string{"cell0", "cell1", "cell2"} {
 		at := filepath.Join(dir, name+".sock")
-		stops[name] = during(t, newCell(t, dir, name).Serve, listen(t, at))
+		stops[name] = during(t, newCell(t, name).Serve, listen(t, at))
 		c := apidb.Cell{Name: name, URL: "unix://" + at, Disabled: i == 2}
 		if i == 0 {
 			c.UUID = apidb.Cell0UUID
@@ -159,7 +160,7 @@ func TestReadinessOfTheAPI(t *testing.T) {
 	}
 	stops["cell2"]()
 	ready(t, socket, 503, "not ready: no cell that has hosts is up\ncell0: up\ncell1: failed\ncell2: failed, disabled\n")
-	during(t, newCell(t, t.TempDir(), "cell1").Serve, listen(t, filepath.Join(dir, "cell1.sock")))
+	during(t, newCell(t, "cell1").Serve, listen(t, filepath.Join(dir, "cell1.sock")))
 	ready(t, socket, 200, "ready\ncell0: up\ncell1: up\ncell2: failed, disabled\n")
 	known, err := api.Store().Cells(t.Context())
 	if err != nil {
@@ -185,10 +186,10 @@ func TestReadinessOfTheAPI(t *testing.T) {
 // TestReadinessIsCached: however many ask, each cell is asked once.
 func TestReadinessIsCached(t *testing.T) {
 	dir := t.TempDir()
-	api := newAPI(t, dir)
+	api := newAPI(t)
 	socket, at := filepath.Join(dir, "compute-api.sock"), filepath.Join(dir, "cell1.sock")
 	during(t, api.ServeMetrics, listen(t, socket))
-	during(t, newCell(t, dir, "cell1").Serve, listen(t, at))
+	during(t, newCell(t, "cell1").Serve, listen(t, at))
 	if _, err := api.Store().CreateCell(t.Context(), apidb.Cell{Name: "cell1", URL: "unix://" + at}); err != nil {
 		t.Fatal(err)
 	}
@@ -208,7 +209,7 @@ func TestReadinessIsCached(t *testing.T) {
 // what it does.
 func TestCellIsWatched(t *testing.T) {
 	dir := t.TempDir()
-	c := newCell(t, dir, "cell1")
+	c := newCell(t, "cell1")
 	at, socket := filepath.Join(dir, "cell1.sock"), filepath.Join(dir, "cell-cell1.sock")
 	during(t, c.ServeMetrics, listen(t, socket))
 	stop := during(t, c.Serve, listen(t, at))
@@ -258,7 +259,7 @@ func TestCellIsWatched(t *testing.T) {
 func TestUnknownPathsAre404(t *testing.T) {
 	dir := t.TempDir()
 	socket := filepath.Join(dir, "watch.sock")
-	during(t, newAPI(t, dir).ServeMetrics, listen(t, socket))
+	during(t, newAPI(t).ServeMetrics, listen(t, socket))
 	var got []string
 	for _, path := range []string{"/", "/v2.1/servers", "/debug/pprof/", "/metrics/x", "/healthz"} {
 		status, _ := get(t, socket, path)

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -22,6 +21,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/test/dbservers"
 )
 
 // start is when the tests' clocks begin.
@@ -50,7 +50,7 @@ func begin(t testing.TB, change ...func(*cell.Config)) *world {
 // unattended is a cell that the caller closes.
 func unattended(t testing.TB, change ...func(*cell.Config)) *world {
 	t.Helper()
-	w := &world{t: t, path: filepath.Join(t.TempDir(), "cell.db"), now: start}
+	w := &world{t: t, path: dbservers.Fresh(t), now: start}
 	w.open(change...)
 	return w
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/test/dbservers"
 )
 
 // modelServer is a server in the naive model: only what the contract speaks of.
@@ -190,6 +191,7 @@ type agentView struct {
 // compares all that can be seen with a naive model. Agents that only ask for changes know as
 // much as those that ask for everything.
 func TestModel(t *testing.T) {
+	dbservers.FewerChecks(t)
 	rapid.Check(t, func(rt *rapid.T) {
 		w := unattended(t)
 		defer w.close()

@@ -4,7 +4,6 @@ package compute
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 	"net/http"
 	"strings"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/test/dbservers"
 )
 
 // crowd are servers of three projects: c0-… in cell0 (in error), c1-… in cell1, c2-… in cell2, and
@@ -48,21 +48,14 @@ func crowd(t *testing.T, options Options) *cloud {
 	if err := c.store.SetQueued(context.Background(), map[string]bool{gone.UUID: true, soft.UUID: true}); err != nil {
 		t.Fatal(err)
 	}
-	c.sql("UPDATE instance_mappings SET queued_for_delete = NULL WHERE instance_uuid = ?", old.UUID)
+	c.sql("UPDATE instance_mappings SET queued_for_delete = NULL WHERE instance_uuid = '%s'", old.UUID)
 	return c
 }
 
 // sql changes the database as no call of the store does: to what an older program left.
 func (c *cloud) sql(statement string, args ...any) {
 	c.t.Helper()
-	db, err := sql.Open("sqlite", "file:"+c.path)
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	defer func() { _ = db.Close() }()
-	if _, err := db.ExecContext(context.Background(), statement, args...); err != nil {
-		c.t.Fatal(err)
-	}
+	dbservers.Execute(c.t, c.path, fmt.Sprintf(statement, args...))
 }
 
 // What p1 has in the crowd when all cells are up, and when cell1 is down.
@@ -240,7 +233,7 @@ func (s specless) RequestSpec(ctx context.Context, uuid string) (apidb.RequestSp
 // TestShowWhileACellIsDown: 200, 404 and 500, before 2.69 and from then on.
 func TestShowWhileACellIsDown(t *testing.T) {
 	c := crowd(t, Options{ListSkipsDownCells: true})
-	c.sql("DELETE FROM request_specs WHERE instance_uuid = ?", uuid(2))
+	c.sql("DELETE FROM request_specs WHERE instance_uuid = '%s'", uuid(2))
 	const down = "computeFault: NovaException: The server's cell is not responding. Try again when it is back."
 	missing := func(n int) string { return "itemNotFound: Instance " + uuid(n) + " could not be found." }
 	for _, tt := range []struct {

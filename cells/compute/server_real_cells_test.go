@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -21,6 +20,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/gather"
+	"github.com/compute-agent/compute-agent/test/dbservers"
 )
 
 // realCells puts cells with databases of their own, behind sockets, in the place of the cloud's.
@@ -28,7 +28,7 @@ func (c *cloud) realCells() (servers []*httptest.Server) {
 	c.t.Helper()
 	for n := range 3 {
 		name := fmt.Sprintf("cell%d", n)
-		store, err := celldb.Open(context.Background(), filepath.Join(c.t.TempDir(), name+".db"), name, zerolog.Nop())
+		store, err := celldb.Open(context.Background(), dbservers.Fresh(c.t), name, zerolog.Nop())
 		if err != nil {
 			c.t.Fatal(err)
 		}

@@ -12,7 +12,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -28,6 +27,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/gather"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/test/dbservers"
 )
 
 // fakeCell is a cell in the process: it answers the reads of servers from a list, or fails in some
@@ -199,7 +199,7 @@ const cellTimeout = 10 * time.Second
 
 func newCloud(t *testing.T, options Options) *cloud {
 	t.Helper()
-	c := &cloud{t: t, cells: map[string]*fakeCell{}, clock: start, options: options, path: filepath.Join(t.TempDir(), "api.db")}
+	c := &cloud{t: t, cells: map[string]*fakeCell{}, clock: start, options: options, path: dbservers.Fresh(t)}
 	var err error
 	if c.store, err = apidb.Open(t.Context(), c.path, apidb.Options{Now: func() time.Time { return c.clock }}); err != nil {
 		t.Fatal(err)

@@ -18,7 +18,7 @@ import (
 
 func begin(t *testing.T, hosts []int, options ...func(*scheduler.Options, *scheduler.QuotaOptions)) *world {
 	t.Helper()
-	w := newWorld(t, t.TempDir(), hosts, func(b *scheduler.Options, q *scheduler.QuotaOptions) {
+	w := newWorld(t, databases(t), hosts, func(b *scheduler.Options, q *scheduler.QuotaOptions) {
 		for _, o := range options {
 			o(b, q)
 		}
@@ -150,7 +150,7 @@ func TestNoValidHost(t *testing.T) {
 		}},
 		"the cell has lost its database": {why: "cell_database_suspect", before: func(w *world) {
 			w.must(w.scheduler.Reconcile(ctx)) // it is known
-			w.again(w.sites[1], loseDatabase(w))
+			w.again(w.sites[1], loseDatabase(t))
 			w.beat()
 			w.must(w.scheduler.Reconcile(ctx))
 		}, after: func(w *world) { w.accept(w.sites[1]) }},

@@ -97,9 +97,9 @@ func TestLostRowOfALostDatabase(t *testing.T) {
 	if request, err := w.store.BuildRequest(ctx, uuid); err != nil || request.CellUUID == "" {
 		t.Fatalf("the server is not placed: %+v, %v", request, err)
 	}
-	back := w.copied(s)
+	back := w.copied(t, s)
 	w.restart()
-	w.again(s, loseDatabase(w))
+	w.again(s, loseDatabase(t))
 	w.round()
 	if !w.suspect(s) {
 		t.Fatal("the cell is not suspect")

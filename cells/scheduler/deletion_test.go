@@ -4,7 +4,6 @@ package scheduler_test
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"net/http"
 	"strings"
@@ -15,6 +14,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/gather"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/test/dbservers"
 )
 
 // TestDelete: in each stage of its life.
@@ -242,10 +242,7 @@ func TestRestoreWithoutARequestSpec(t *testing.T) {
 		w.work()
 		w.must(w.delete(uuid, true))
 		w.work()
-		db, err := sql.Open("sqlite", w.store.Path())
-		w.must(err)
-		_, err = db.Exec("DELETE FROM request_specs WHERE instance_uuid = ?", uuid)
-		w.must(errors.Join(err, db.Close()))
+		dbservers.Execute(t, w.database, "DELETE FROM request_specs WHERE instance_uuid = '"+uuid+"'")
 		w.must(w.store.SetQuotas(ctx, "p", apidb.QuotaSet{scheduler.QuotaCores: int64(limit)}))
 		m, err := w.store.Mapping(ctx, uuid)
 		w.must(err)

@@ -3,7 +3,6 @@
 package scheduler_test
 
 import (
-	"database/sql"
 	"errors"
 	"net/http"
 	"strings"
@@ -64,18 +63,6 @@ func TestDiscover(t *testing.T) {
 	}
 }
 
-// null makes mappings ones of before queued_for_delete.
-func (w *world) null(uuids ...string) {
-	w.t.Helper()
-	db, err := sql.Open("sqlite", w.store.Path())
-	w.must(err)
-	for _, uuid := range uuids {
-		_, err = db.Exec("UPDATE instance_mappings SET queued_for_delete = NULL WHERE instance_uuid = ?", uuid)
-		w.must(err)
-	}
-	w.must(db.Close())
-}
-
 // flags are queued_for_delete of servers: y, n or -.
 func (w *world) flags(uuids ...string) string {
 	w.t.Helper()
@@ -113,7 +100,7 @@ func migrated(t *testing.T) (w *world, uuids []string) {
 		uuids = append(uuids, lives, deleted, softly, purged)
 	}
 	uuids = append(uuids, w.created())
-	w.null(uuids...)
+	unmigrate(t, w.database, uuids...)
 	for _, s := range w.sites {
 		s.link.counted()
 	}

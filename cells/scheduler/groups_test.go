@@ -98,7 +98,7 @@ func TestBootWithoutGroupPolicyAtOpenStacks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := newWorldOn(t, t.TempDir(), httputil.NewSingleHostReverseProxy(at), []int{1}, nil)
+	w := newWorldOn(t, databases(t), httputil.NewSingleHostReverseProxy(at), []int{1}, nil)
 	t.Cleanup(w.close)
 	refusedForPolicy(t, w)
 }

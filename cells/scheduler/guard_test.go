@@ -5,39 +5,27 @@ package scheduler_test
 import (
 	"context"
 	"errors"
-	"io/fs"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/rs/zerolog"
-
 	"github.com/compute-agent/compute-agent/cells/apidb"
-	"github.com/compute-agent/compute-agent/cells/cell"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/test/dbservers"
 )
 
-// again ends a cell's process, does something to its database file, and starts it again.
-func (w *world) again(s *site, do func(file string)) {
+// again ends a cell's process, does something to its database, and starts it again.
+func (w *world) again(s *site, do func(database string)) {
 	w.t.Helper()
 	w.must(s.store.Close())
-	file := filepath.Join(w.dir, s.cell.Name+".db")
-	do(file)
-	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
-		w.must(os.Remove(sqldb.Marker(file))) // the loss is meant
-	}
+	do(s.database)
+	w.serve(s)
 	var err error
-	s.store, err = celldb.Open(ctx, file, s.cell.Name, zerolog.Nop())
-	w.must(err)
-	s.server, err = cell.New(cell.Config{Store: s.store, Auth: cell.NoAuth(), Now: w.clock, Logger: zerolog.Nop()})
-	w.must(err)
-	s.link.to = s.server
 	for _, a := range s.agents {
 		a.cell, err = cellclient.New(cellclient.Config{URL: s.cell.URL, Transport: &link{to: s.server, counts: map[string]int{}}})
 		w.must(err)
@@ -45,29 +33,22 @@ func (w *world) again(s *site, do func(file string)) {
 }
 
 // copied is a copy of a cell's database, to put back later.
-func (w *world) copied(s *site) (back func(file string)) {
-	w.t.Helper()
-	var content []byte
-	w.again(s, func(file string) {
-		var err error
-		content, err = os.ReadFile(file)
-		w.must(err)
+func (w *world) copied(t *testing.T, s *site) (back func(database string)) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "copy.db")
+	w.again(s, func(database string) {
+		w.must(sqldb.BackUp(ctx, database, celldb.DatabaseOptions(), file))
 	})
-	return func(file string) {
-		loseDatabase(w)(file)
-		w.must(os.WriteFile(file, content, 0o600))
+	return func(database string) {
+		loseDatabase(t)(database)
+		_, err := sqldb.Restore(ctx, database, celldb.DatabaseOptions(), file)
+		w.must(err)
 	}
 }
 
-// lose removes a database.
-func loseDatabase(w *world) func(file string) {
-	return func(file string) {
-		for _, name := range []string{file, file + "-wal", file + "-shm"} {
-			if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				w.t.Fatal(err)
-			}
-		}
-	}
+// loseDatabase leaves an empty database.
+func loseDatabase(t *testing.T) func(database string) {
+	return func(database string) { dbservers.Empty(t, database) }
 }
 
 // accept does what the command does.
@@ -136,8 +117,8 @@ func TestLostDatabase(t *testing.T) {
 	w.must(w.delete(gone, false))
 	w.work()
 	w.round()
-	back := w.copied(s)
-	w.again(s, loseDatabase(w))
+	back := w.copied(t, s)
+	w.again(s, loseDatabase(t))
 	for range 3 {
 		w.round()
 		w.restart() // another process knows it, too
@@ -168,7 +149,7 @@ func TestLostDatabaseAccepted(t *testing.T) {
 	s := w.sites[1]
 	lost := w.built()
 	w.round()
-	w.again(s, loseDatabase(w))
+	w.again(s, loseDatabase(t))
 	w.round()
 	if d := w.accept(s); d.Unknown != 1 {
 		t.Errorf("the difference is %+v", d)
@@ -198,7 +179,7 @@ func TestOlderCopy(t *testing.T) {
 	w.must(w.delete(restored, true))
 	w.work()
 	w.round()
-	back := w.copied(s)
+	back := w.copied(t, s)
 	w.must(w.delete(deleted, false))
 	m, err := w.store.Mapping(ctx, restored)
 	w.must(err)
@@ -255,7 +236,7 @@ func TestDatabaseLostWithinARound(t *testing.T) {
 	w := begin(t, []int{1})
 	s := w.sites[1]
 	uuid := w.built()
-	back := w.copied(s)
+	back := w.copied(t, s)
 	w.must(w.delete(uuid, false))
 	w.work()
 	w.round()
@@ -281,7 +262,7 @@ func TestCompareWhileItIsRestored(t *testing.T) {
 	w.built()
 	s.link.when(func(r *http.Request) fault {
 		if strings.HasSuffix(r.URL.Path, "/states") {
-			w.again(s, loseDatabase(w))
+			w.again(s, loseDatabase(t))
 		}
 		return up
 	})
@@ -334,7 +315,7 @@ func TestClaimInASuspectCell(t *testing.T) {
 	s := w.sites[1]
 	uuid := w.built()
 	w.round()
-	w.again(s, loseDatabase(w))
+	w.again(s, loseDatabase(t))
 	claimed = uuid
 	w.round()
 	w.round()

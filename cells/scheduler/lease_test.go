@@ -73,7 +73,7 @@ func TestStoppedSchedulerDoesNoHarm(t *testing.T) {
 		for _, step := range []string{"claim", "allocate", "insert", "place", "release", "bury"} {
 			t.Run(name+"/"+step, func(t *testing.T) {
 				database := empty(t)
-				w := newWorldAt(t, t.TempDir(), database, nil, []int{2}, nil)
+				w := newWorldAt(t, databases(t), database, nil, []int{2}, nil)
 				t.Cleanup(w.close)
 				stopped := w.join(t, database, time.Hour)
 				stopped.await(t)
@@ -153,7 +153,7 @@ func (w *world) claimedHost() *agent {
 // one finds the boots by itself.
 func TestStandbyDoesWhatClientsAsk(t *testing.T) {
 	database := dbservers.MariaDB(t)
-	w := newWorldAt(t, t.TempDir(), database, nil, []int{1, 1}, nil)
+	w := newWorldAt(t, databases(t), database, nil, []int{1, 1}, nil)
 	t.Cleanup(w.close)
 	active := w.join(t, database, time.Second)
 	active.await(t)

@@ -25,6 +25,7 @@ import (
 	"github.com/compute-agent/compute-agent/placement/api"
 	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/test/dbservers"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -98,7 +99,7 @@ var check = testproc.Check
 func newPlacementRig(t *testing.T) (*placementRig, *scheduler.PlacementClient) {
 	t.Helper()
 	server, err := placement.New(t.Context(), placement.Config{
-		StateDir: t.TempDir(), Auth: placement.Auth{Strategy: placement.NoAuth}, Policy: api.Legacy, Logger: zerolog.Nop(),
+		Database: dbservers.Fresh(t), Auth: placement.Auth{Strategy: placement.NoAuth}, Policy: api.Legacy, Logger: zerolog.Nop(),
 	})
 	check(t, err)
 	t.Cleanup(func() { check(t, server.Close()) })

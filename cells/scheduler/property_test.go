@@ -18,6 +18,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/gather"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/test/dbservers"
 )
 
 var errEnd = errors.New("the process ends here")
@@ -69,13 +70,18 @@ func TestEndAfterEveryStep(t *testing.T) {
 // TestSchedulerProperties: whatever happens in whatever order, when it is over all who know of a
 // server agree.
 func TestSchedulerProperties(t *testing.T) {
-	dirs := memory(t)
+	dbservers.FewerChecks(t)
+	inMemory, onEngine, onServer := memory(t), databases(t), dbservers.OnServer(t)
 	rapid.Check(t, func(t *rapid.T) {
-		dir, err := os.MkdirTemp(dirs, "")
+		dir, err := os.MkdirTemp(inMemory, "")
 		if err != nil {
 			t.Fatal(err)
 		}
-		w := newWorld(t, dir, []int{2, 1}, func(b *scheduler.Options, _ *scheduler.QuotaOptions) {
+		where := onEngine
+		if !onServer {
+			where = files(dir)
+		}
+		w := newWorld(t, where, []int{2, 1}, func(b *scheduler.Options, _ *scheduler.QuotaOptions) {
 			b.Workers, b.Reclaim = 1, 20*scheduler.DefaultGrace
 		})
 		defer func() {

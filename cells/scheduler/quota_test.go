@@ -12,7 +12,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -28,6 +27,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/scheduler"
 	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/test/dbservers"
 )
 
 // quotaFlavor is a flavor of 2 cores and 512 MiB.
@@ -36,6 +36,7 @@ var quotaFlavor = cellwire.Flavor{ID: "1", Flavor: plugins.Flavor{VCPUs: 2, Memo
 // quotaWorld is an API database, cells that say what a project uses, and a Placement that does.
 type quotaWorld struct {
 	t        *testing.T
+	database string
 	store    *apidb.DB
 	cells    []apidb.Cell
 	uses     map[string]*cellwire.Usage // by name of the cell; nil: it is down
@@ -49,9 +50,9 @@ type quotaWorld struct {
 
 func newQuotaWorld(t *testing.T) *quotaWorld {
 	t.Helper()
-	w := &quotaWorld{t: t, uses: map[string]*cellwire.Usage{}}
+	w := &quotaWorld{t: t, database: dbservers.Fresh(t), uses: map[string]*cellwire.Usage{}}
 	var err error
-	w.store, err = apidb.Open(ctx, filepath.Join(t.TempDir(), "api", "api.db"), apidb.Options{})
+	w.store, err = apidb.Open(ctx, w.database, apidb.Options{})
 	w.must(err)
 	t.Cleanup(func() { w.must(w.store.Close()) })
 	for _, name := range []string{"cell0", "cell1", "cell2"} {
@@ -269,7 +270,7 @@ func TestUsageFromPlacement(t *testing.T) {
 // unmigrate makes a mapping one of before queued_for_delete.
 func (w *quotaWorld) unmigrate(uuid string) {
 	w.t.Helper()
-	w.must(unmigrate(w.store, uuid))
+	unmigrate(w.t, w.database, uuid)
 }
 
 // TestUsageWithoutPlacement: without Placement nothing can be counted from it.

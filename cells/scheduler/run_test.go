@@ -4,14 +4,13 @@ package scheduler_test
 
 import (
 	"context"
-	"database/sql"
-	"errors"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/test/dbservers"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -89,10 +88,7 @@ func TestManyAtOnce(t *testing.T) {
 func TestDamagedBuildRequestIsSkipped(t *testing.T) {
 	w := begin(t, []int{1})
 	broken, whole := w.created(), w.created()
-	db, err := sql.Open("sqlite", w.store.Path())
-	w.must(err)
-	_, err = db.Exec("UPDATE build_requests SET instance = '[' WHERE instance_uuid = ?", broken)
-	w.must(errors.Join(err, db.Close()))
+	dbservers.Execute(t, w.database, "UPDATE build_requests SET instance = '[' WHERE instance_uuid = '"+broken+"'")
 	w.schedule()
 	w.work()
 	if row := w.row(whole); row.VMState != cellwire.VMActive {

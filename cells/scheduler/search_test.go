@@ -17,7 +17,7 @@ import (
 // crowded is a world whose Placement has more hosts that are not its own than candidates are asked
 // for, and gives them first.
 func newCrowdedWorld(t *testing.T, other http.Handler, hosts []int) *world {
-	w := newWorldOn(t, t.TempDir(), other, hosts, func(b *scheduler.Options, _ *scheduler.QuotaOptions) { b.MaxCandidates = 4 })
+	w := newWorldOn(t, databases(t), other, hosts, func(b *scheduler.Options, _ *scheduler.QuotaOptions) { b.MaxCandidates = 4 })
 	t.Cleanup(w.close)
 	inventory := map[string]any{"VCPU": map[string]int{"total": 64}, "MEMORY_MB": map[string]int{"total": 65536}, "DISK_GB": map[string]int{"total": 1000}}
 	for i := range 8 {
@@ -104,7 +104,7 @@ func TestOnOpenStacksPlacement(t *testing.T) {
 	if err := real.Reset(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	w := newWorldOn(t, t.TempDir(), proxy, []int{1, 1}, limits(10, 20, 51200))
+	w := newWorldOn(t, databases(t), proxy, []int{1, 1}, limits(10, 20, 51200))
 	t.Cleanup(w.close)
 	alive := map[string]bool{}
 	for _, how := range []fault{up, lost, hangs, rubbish, refused, late} {

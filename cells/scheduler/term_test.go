@@ -92,7 +92,7 @@ func TestLateRequestOfStoppedScheduler(t *testing.T) {
 		for _, route := range []string{inserting, releasing} {
 			t.Run(name+"/"+route, func(t *testing.T) {
 				database := empty(t)
-				w := newWorldAt(t, t.TempDir(), database, nil, []int{2}, nil)
+				w := newWorldAt(t, databases(t), database, nil, []int{2}, nil)
 				t.Cleanup(w.close)
 				stopped := w.join(t, database, time.Hour)
 				stopped.await(t)
@@ -125,7 +125,7 @@ func TestLateReplacementOfStoppedScheduler(t *testing.T) {
 	for name, empty := range engines {
 		t.Run(name, func(t *testing.T) {
 			database := empty(t)
-			w := newWorldAt(t, t.TempDir(), database, nil, []int{3}, nil)
+			w := newWorldAt(t, databases(t), database, nil, []int{3}, nil)
 			t.Cleanup(w.close)
 			stopped := w.join(t, database, time.Hour)
 			stopped.await(t)
@@ -173,7 +173,7 @@ func TestLateReplacementOfStoppedScheduler(t *testing.T) {
 // compute API that sends none.
 func TestTermsAndOlderPeers(t *testing.T) {
 	database := dbservers.MariaDB(t)
-	w := newWorldAt(t, t.TempDir(), database, nil, []int{1}, nil)
+	w := newWorldAt(t, databases(t), database, nil, []int{1}, nil)
 	t.Cleanup(w.close)
 	cell := w.sites[1]
 	term := func() int64 {
@@ -216,7 +216,7 @@ func TestTermAfterRestore(t *testing.T) {
 	for name, empty := range engines {
 		t.Run(name, func(t *testing.T) {
 			database := empty(t)
-			w := newWorldAt(t, t.TempDir(), database, nil, []int{1}, nil)
+			w := newWorldAt(t, databases(t), database, nil, []int{1}, nil)
 			t.Cleanup(w.close)
 			const seen = 1_000_000
 			cell := w.sites[1].store

@@ -3,18 +3,16 @@
 package scheduler_test
 
 import (
-	"database/sql"
-	"errors"
+	"testing"
 
-	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/test/dbservers"
 )
 
-// unmigrate makes a mapping one of before queued_for_delete, which no program can write any more.
-func unmigrate(store *apidb.DB, uuid string) error {
-	db, err := sql.Open("sqlite", store.Path())
-	if err != nil {
-		return err
+// unmigrate makes mappings of an API database ones of before queued_for_delete, which no program
+// can write any more.
+func unmigrate(t testing.TB, database string, uuids ...string) {
+	t.Helper()
+	for _, uuid := range uuids {
+		dbservers.Execute(t, database, "UPDATE instance_mappings SET queued_for_delete = NULL WHERE instance_uuid = '"+uuid+"'")
 	}
-	_, err = db.Exec("UPDATE instance_mappings SET queued_for_delete = NULL WHERE instance_uuid = ?", uuid)
-	return errors.Join(err, db.Close())
 }

@@ -17,6 +17,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"testing"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -32,6 +33,7 @@ import (
 	"github.com/compute-agent/compute-agent/placement/api"
 	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/test/dbservers"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -158,23 +160,25 @@ func route(r *http.Request) string {
 
 // site is a cell with its hosts.
 type site struct {
-	cell   apidb.Cell
-	link   *link
-	store  *celldb.DB
-	server *cell.Cell
-	agents []*agent
+	cell     apidb.Cell
+	database string
+	link     *link
+	store    *celldb.DB
+	server   *cell.Cell
+	agents   []*agent
 }
 
 // world is all of it: an API database, cells with agents, and a Placement. Its clock is manual.
 type world struct {
-	t     tester
-	dir   string
-	store *apidb.DB
-	sites []*site // cell0 first
-	pl    *placement.Server
-	asked http.Handler // the Placement that is used: pl, or another one
-	plink *link
-	log   *testproc.Buffer
+	t        tester
+	place    place
+	database string // of the API
+	store    *apidb.DB
+	sites    []*site // cell0 first
+	pl       *placement.Server
+	asked    http.Handler // the Placement that is used: pl, or another one
+	plink    *link
+	log      *testproc.Buffer
 
 	options   func(*scheduler.Options, *scheduler.QuotaOptions)
 	client    *scheduler.PlacementClient
@@ -186,25 +190,39 @@ type world struct {
 	now time.Time
 }
 
-// newWorld makes a world with so many hosts in each cell, besides cell0. close must be called.
-func newWorld(t tester, dir string, hosts []int, options func(*scheduler.Options, *scheduler.QuotaOptions)) *world {
+// place makes empty databases, and returns their DSNs.
+type place func(name string) string
+
+// files has databases in files below a directory, each in one of its own.
+func files(dir string) place {
+	return func(name string) string { return "sqlite://" + filepath.Join(dir, name, "database.db") }
+}
+
+// databases has them on the engine of the test.
+func databases(t *testing.T) place {
 	t.Helper()
-	return newWorldOn(t, dir, nil, hosts, options)
+	return func(string) string { return dbservers.Fresh(t) }
+}
+
+// newWorld makes a world with so many hosts in each cell, besides cell0. close must be called.
+func newWorld(t tester, at place, hosts []int, options func(*scheduler.Options, *scheduler.QuotaOptions)) *world {
+	t.Helper()
+	return newWorldOn(t, at, nil, hosts, options)
 }
 
 // newWorldOn makes a world on a Placement; nil is ours.
-func newWorldOn(t tester, dir string, other http.Handler, hosts []int, options func(*scheduler.Options, *scheduler.QuotaOptions)) *world {
+func newWorldOn(t tester, at place, other http.Handler, hosts []int, options func(*scheduler.Options, *scheduler.QuotaOptions)) *world {
 	t.Helper()
-	return newWorldAt(t, dir, filepath.Join(dir, "api", "api.db"), other, hosts, options)
+	return newWorldAt(t, at, at("api"), other, hosts, options)
 }
 
 // newWorldAt makes a world with an API database of that name.
-func newWorldAt(t tester, dir, database string, other http.Handler, hosts []int, options func(*scheduler.Options, *scheduler.QuotaOptions)) *world {
+func newWorldAt(t tester, at place, database string, other http.Handler, hosts []int, options func(*scheduler.Options, *scheduler.QuotaOptions)) *world {
 	t.Helper()
-	w := &world{t: t, dir: dir, now: start, options: options, log: &testproc.Buffer{}}
+	w := &world{t: t, place: at, database: database, now: start, options: options, log: &testproc.Buffer{}}
 	var err error
 	w.pl, err = placement.New(ctx, placement.Config{
-		StateDir: filepath.Join(dir, "placement"), Auth: placement.Auth{Strategy: placement.NoAuth}, Policy: api.Legacy, Logger: zerolog.Nop(),
+		Database: at("placement"), Auth: placement.Auth{Strategy: placement.NoAuth}, Policy: api.Legacy, Logger: zerolog.Nop(),
 	})
 	w.must(err)
 	if w.asked = other; other == nil {
@@ -227,16 +245,23 @@ func (w *world) addCell(c apidb.Cell, hosts int) {
 	c.URL = "http://" + c.Name
 	c, err := w.store.CreateCell(ctx, c)
 	w.must(err)
-	s := &site{cell: c, link: &link{counts: map[string]int{}}}
-	s.store, err = celldb.Open(ctx, filepath.Join(w.dir, c.Name+".db"), c.Name, zerolog.Nop())
-	w.must(err)
-	s.server, err = cell.New(cell.Config{Store: s.store, Auth: cell.NoAuth(), Now: w.clock, Logger: zerolog.Nop()})
-	w.must(err)
-	s.link.to = s.server
+	s := &site{cell: c, database: w.place(c.Name), link: &link{counts: map[string]int{}}}
+	w.serve(s)
 	w.sites = append(w.sites, s)
 	for i := range hosts {
 		s.agents = append(s.agents, newAgent(w, s, fmt.Sprintf("%s-host%d", c.Name, i+1)))
 	}
+}
+
+// serve starts the process of a cell.
+func (w *world) serve(s *site) {
+	w.t.Helper()
+	var err error
+	s.store, err = celldb.Open(ctx, s.database, s.cell.Name, zerolog.Nop())
+	w.must(err)
+	s.server, err = cell.New(cell.Config{Store: s.store, Auth: cell.NoAuth(), Now: w.clock, Logger: zerolog.Nop()})
+	w.must(err)
+	s.link.to = s.server
 }
 
 // restart throws away all that a process of the compute API remembers, and begins again.

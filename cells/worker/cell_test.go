@@ -5,7 +5,6 @@ package worker_test
 import (
 	"context"
 	"net/http/httptest"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -17,6 +16,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/worker"
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/test/dbservers"
 )
 
 // realCell is a scene whose cell is a real one, behind HTTP.
@@ -34,7 +34,7 @@ func newRealCell(t *testing.T) *realCell {
 		}
 	}
 	s := newScene(t)
-	store, err := celldb.Open(t.Context(), filepath.Join(t.TempDir(), "cell.db"), "cell1", zerolog.Nop())
+	store, err := celldb.Open(t.Context(), dbservers.Fresh(t), "cell1", zerolog.Nop())
 	check(err)
 	service, err := cell.New(cell.Config{Store: store, Auth: cell.NoAuth(), Logger: zerolog.Nop()})
 	check(err)
