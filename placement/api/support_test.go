@@ -20,9 +20,11 @@ import (
 	"github.com/compute-agent/compute-agent/placement/api"
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/wire"
+	"github.com/compute-agent/compute-agent/test/dbservers"
 )
 
-// noStore is a store that keeps nothing: what a test reads is what the ledger has in memory.
+// noStore is a store that keeps nothing: what a test reads is what the ledger has in memory. Tests
+// have it unless an engine is chosen, see openStored.
 type noStore struct{ version int64 }
 
 func (s *noStore) Load(context.Context) (*ledger.State, error) {
@@ -44,7 +46,15 @@ var clock = time.Date(2026, 11, 21, 4, 39, 25, 0, time.UTC)
 
 func openLedger(t testing.TB) *ledger.Ledger {
 	t.Helper()
-	l, err := ledger.Open(context.Background(), &noStore{}, ledger.Options{Now: func() time.Time { return clock }})
+	if dbservers.Engine(t) != "" {
+		return openStored(t)
+	}
+	return openOn(t, &noStore{})
+}
+
+func openOn(t testing.TB, s ledger.Store) *ledger.Ledger {
+	t.Helper()
+	l, err := ledger.Open(context.Background(), s, ledger.Options{Now: func() time.Time { return clock }})
 	if err != nil {
 		t.Fatal(err)
 	}

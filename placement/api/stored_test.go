@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/placement/ledger"
+	"github.com/compute-agent/compute-agent/placement/placementtest"
+	"github.com/compute-agent/compute-agent/placement/store"
+	"github.com/compute-agent/compute-agent/test/dbservers"
+)
+
+// TestOnServers: some of what writes, on database servers. Everything runs there with -database.
+func TestOnServers(t *testing.T) {
+	dbservers.Brief(t, TestReshape, TestProviders, TestOneOfManyWritersOfAConsumerWins)
+}
+
+// openStored is a ledger on an empty database on the engine of the test. When the test has ended,
+// the database has what the ledger had.
+func openStored(t testing.TB) *ledger.Ledger {
+	t.Helper()
+	database := dbservers.Fresh(t)
+	open := func() *store.Store {
+		s, err := store.Open(context.Background(), database, store.Options{Logger: zerolog.Nop()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	var had contents
+	t.Cleanup(func() { // after the ledger is closed
+		loaded, err := ledger.Open(context.Background(), open(), ledger.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(had, contentsOf(t, loaded)); diff != "" {
+			t.Errorf("the ledger -, what is loaded +\n%s", diff)
+		}
+		if err := loaded.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	l := openOn(t, open())
+	t.Cleanup(func() { had = contentsOf(t, l) })
+	return l
+}
+
+// contents are all that a ledger has.
+type contents struct {
+	Dump placementtest.Dump
+	Rows []string
+}
+
+func contentsOf(t testing.TB, l *ledger.Ledger) (c contents) {
+	t.Helper()
+	s, err := l.Snapshot(context.Background())
+	if err == nil {
+		c.Rows = placementtest.Rows(s)
+		c.Dump, err = placementtest.DumpOf(s)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
