@@ -90,9 +90,18 @@ race-short: ## Run the short tests of the packages that start goroutines under t
 # Packages with tests that are long with -databases (see test/dbservers).
 DATABASE_TESTS = $$(git grep -l 'dbservers\.Long(' -- '*_test.go' | xargs -n1 dirname | sort -u | sed 's,^,./,')
 
-.PHONY: test-databases
-test-databases: packages-databases modules build ## Run the long tests with real database servers, of which some are killed, stopped and separated; some as root only.
+# The engines of -database, and the packages whose tests, the suites, all run on the one it names (see test/dbservers).
+ENGINES := sqlite mariadb postgresql
+SUITES = $$(git grep -l 'dbservers\.Fresh(' -- '*_test.go' ':!test/dbservers' ':!test/conformance' | xargs -n1 dirname | sort -u | sed 's,^,./,')
+
+.PHONY: test-databases test-suites
+test-databases: packages-databases modules build ## Run the long tests with real database servers, of which some are killed, stopped and separated, some as root only; then the suites on each.
 	go test $(GOFLAGS_LIBVIRT) -count=1 -p 1 -timeout 60m -run '$(or $(RUN),^TestDatabases)' $(DATABASE_TESTS) -args -databases
+	$(if $(RUN),,go test -count=1 ./placement/api -args -database=sqlite)
+	$(if $(RUN),,$(MAKE) test-suites DATABASE=mariadb)
+	$(if $(RUN),,$(MAKE) test-suites DATABASE=postgresql)
+test-suites: packages-test modules ## Run the suites of Placement and the cells on DATABASE (mariadb, postgresql or sqlite); also RUN, SUITES.
+	go test -count=1 -timeout 30m $(if $(RUN),-run '$(RUN)') $(SUITES) -args -database=$(or $(DATABASE),mariadb)
 
 .PHONY: test-systemd
 test-systemd: packages-systemd build ## Install below a Debian root, boot its systemd in a container and test the units there; as root, or through sudo.
@@ -156,10 +165,10 @@ bench: ## Run the benchmarks.
 	go test $(GOFLAGS_LIBVIRT) -run xxx -bench . -benchmem ./...
 
 .PHONY: oracle
-oracle: packages-test ## Compare the bundled Placement with OpenStack's for TIME (10m), from SEED; also STEPS, PARALLEL, PROFILE, DIR.
+oracle: packages-test ## Compare the bundled Placement with OpenStack's for TIME (10m), from SEED; also STEPS, PARALLEL, PROFILE, DIR, DATABASE (sqlite).
 	@install -d '$(ORACLE_DIR)'
 	go test ./test/oracle -count=1 -v -timeout 0 -run '^TestOracle$$' -args -oracle.time=$(or $(TIME),10m) -oracle.seed=$(or $(SEED),0) \
-	  -oracle.steps=$(or $(STEPS),0) -oracle.parallel=$(or $(PARALLEL),1) -oracle.profile=$(PROFILE) -oracle.dir='$(abspath $(ORACLE_DIR))'
+	  -oracle.steps=$(or $(STEPS),0) -oracle.parallel=$(or $(PARALLEL),1) -oracle.profile=$(PROFILE) -oracle.dir='$(abspath $(ORACLE_DIR))' -database=$(DATABASE)
 
 TREES ?= 1000
 HOSTS ?= 1000,5000,10000
@@ -179,8 +188,11 @@ bench-latency: build ## Measure how long candidates take at 10,000 hosts of 7 pr
 	@go run ./test/perf latency
 
 .PHONY: conformance
-conformance: build ## Run Placement's own API cases against the bundled server (needs CONFORMANCE=DIR with the runner).
-	@tools/conformance.sh '$(CONFORMANCE)'
+conformance: packages-test ## Run Placement's own API cases (CONFORMANCE=DIR, with their runner) against the bundled server on DATABASE (sqlite, mariadb or postgresql; all).
+	@[ -n '$(CONFORMANCE)' ] || { echo "usage: make conformance CONFORMANCE=DIR" >&2; exit 64; }
+	@tools/packages.sh conformance
+	@set -e; for engine in $(or $(DATABASE),$(ENGINES)); do echo "The cases on $$engine:"; \
+	  go test ./test/conformance -count=1 -timeout 20m -v -run '^TestCases$$' -args -conformance='$(abspath $(CONFORMANCE))' -database=$$engine; done
 
 .PHONY: generate
 generate: ## Generate code again (protobuf; needs Debian's protobuf-compiler).
