@@ -4,6 +4,7 @@ package placement_test
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -45,7 +46,8 @@ func startNova(t *testing.T, address string) *nova {
 		}
 		t.Skip(missing)
 	}
-	cmd := exec.CommandContext(t.Context(), python, "-W", "ignore", "testdata/nova_client.py", address)
+	// It ends in order, by its standard input.
+	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), python, "-W", "ignore", "testdata/nova_client.py", address)
 	in, err := cmd.StdinPipe()
 	testproc.Check(t, err)
 	out, err := cmd.StdoutPipe()
