@@ -4,7 +4,6 @@ package main
 
 import (
 	"net/url"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -23,12 +22,7 @@ func TestManageOnServers(t *testing.T) {
 				t.Fatal(err)
 			}
 			password, _ := u.User.Password()
-			file := filepath.Join(t.TempDir(), "password")
-			check(t, os.WriteFile(file, []byte(password+"\n"), 0o600))
-			query := u.Query()
-			query.Set("password_file", file)
-			u.User, u.RawQuery = url.User(u.User.Username()), query.Encode()
-			dsn = u.String()
+			dsn = dbservers.WithPasswordFile(t, dsn)
 			backup := filepath.Join(t.TempDir(), "copy")
 			shown := u.Scheme + "://" + u.User.Username() + "@" + u.Host + u.Path
 			for _, step := range []struct {

@@ -5,8 +5,6 @@ package main
 import (
 	"bytes"
 	"fmt"
-	"net/url"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -31,18 +29,7 @@ func TestRefusedDatabases(t *testing.T) {
 		// The configuration takes a password from a file only.
 		database := func(t *testing.T) (given, whole string) {
 			whole = fresh(t)
-			u, err := url.Parse(whole)
-			check(t, err)
-			password, found := u.User.Password()
-			if !found {
-				return whole, whole
-			}
-			file := filepath.Join(t.TempDir(), "password")
-			check(t, os.WriteFile(file, []byte(password), 0o600))
-			query := u.Query()
-			query.Set("password_file", file)
-			u.User, u.RawQuery = url.User(u.User.Username()), query.Encode()
-			return u.String(), whole
+			return dbservers.WithPasswordFile(t, whole), whole
 		}
 		serve := map[string][]string{
 			"placement": {"placement", "serve", "--listen", "127.0.0.1:0"},

@@ -149,7 +149,7 @@ func TestSilentServer(t *testing.T) {
 	})
 }
 
-// TestCommitThatWaitsForAStandbyIsNotShown: while the standby has no answer, neither has the commit.
+// TestCommitThatWaitsForAStandbyIsNotShown: while the standby has no answer, nor has the commit.
 // A client that gives up must not make PostgreSQL give up, too: it would show the change, which is
 // lost when the standby is promoted.
 func TestCommitThatWaitsForAStandbyIsNotShown(t *testing.T) {

@@ -331,16 +331,16 @@ func TestServersThatCannotBeUsed(t *testing.T) {
 			kind error
 			says string
 		}{
-			"a wrong password":          {made("wrongSecret", host, user, ""), sqldb.ErrDenied, "check the user, the password"},
-			"an unknown database":       {made(password, host, "wrong", ""), map[string]error{"mysql": sqldb.ErrDenied, "postgres": sqldb.ErrUnreachable}[before], ""},
-			"an unknown host":           {made("wrongSecret", "nowhere.invalid", user, ""), sqldb.ErrUnreachable, "nowhere.invalid"},
-			"a port that is closed":     {made("wrongSecret", testproc.FreeAddress(t), user, ""), sqldb.ErrUnreachable, "nothing listens at its address"},
-			"a server of SSH":           {made("wrongSecret", answering(t, "SSH-2.0-OpenSSH_9.2\r\n", false), user, ""), nil, ""},
-			"a server that closes":      {made("wrongSecret", answering(t, "", false), user, ""), sqldb.ErrUnreachable, "does not answer"},
-			"a server that is silent":   {made("wrongSecret", answering(t, "", true), user, "connect_timeout=1"), sqldb.ErrUnreachable, "does not answer"},
+			"a wrong password":           {made("wrongSecret", host, user, ""), sqldb.ErrDenied, "check the user, the password"},
+			"an unknown database":        {made(password, host, "wrong", ""), map[string]error{"mysql": sqldb.ErrDenied, "postgres": sqldb.ErrUnreachable}[before], ""},
+			"an unknown host":            {made("wrongSecret", "nowhere.invalid", user, ""), sqldb.ErrUnreachable, "nowhere.invalid"},
+			"a port that is closed":      {made("wrongSecret", testproc.FreeAddress(t), user, ""), sqldb.ErrUnreachable, "nothing listens at its address"},
+			"a server of SSH":            {made("wrongSecret", answering(t, "SSH-2.0-OpenSSH_9.2\r\n", false), user, ""), nil, ""},
+			"a server that closes":       {made("wrongSecret", answering(t, "", false), user, ""), sqldb.ErrUnreachable, "does not answer"},
+			"a server that is silent":    {made("wrongSecret", answering(t, "", true), user, "connect_timeout=1"), sqldb.ErrUnreachable, "does not answer"},
 			"a server that is not MySQL": {made("wrongSecret", answering(t, "\x05\x00\x00\x07hello", true), user, "connect_timeout=1"), map[string]error{"mysql": sqldb.ErrUnsuitable, "postgres": sqldb.ErrUnreachable}[before], ""},
-			"one of many connections":   {made("wrongSecret", answering(t, "\x17\x00\x00\x00\xff\x10\x04Too many connections", true), user, "connect_timeout=1"), sqldb.ErrUnreachable, map[string]string{"mysql": "raise max_connections"}[before]},
-			"a server without TLS":      {strings.Replace(made(password, host, user, tls), "sslmode=disable", "sslmode=require", 1), map[string]error{"mysql": sqldb.ErrUnsuitable, "postgres": sqldb.ErrUnreachable}[before], "TLS is asked for, and the database server has none"},
+			"one of many connections":    {made("wrongSecret", answering(t, "\x17\x00\x00\x00\xff\x10\x04Too many connections", true), user, "connect_timeout=1"), sqldb.ErrUnreachable, map[string]string{"mysql": "raise max_connections"}[before]},
+			"a server without TLS":       {strings.Replace(made(password, host, user, tls), "sslmode=disable", "sslmode=require", 1), map[string]error{"mysql": sqldb.ErrUnsuitable, "postgres": sqldb.ErrUnreachable}[before], "TLS is asked for, and the database server has none"},
 		} {
 			t.Run(what, func(t *testing.T) {
 				t.Parallel()

@@ -257,7 +257,7 @@ func (w *sharedTx) confirm(ctx context.Context, tx *sql.Tx) error {
 	if !w.db.Dialect.Unconfirmed {
 		return nil
 	}
-	if _, err := tx.ExecContext(ctx, "UPDATE "+w.db.writes+" SET beat = beat WHERE number = 0"); err != nil {
+	if _, err := tx.ExecContext(ctx, "UPDATE "+w.db.schema.Table+" SET beat = beat WHERE number = 0"); err != nil {
 		return err
 	}
 	return tx.Commit()

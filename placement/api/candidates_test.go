@@ -233,8 +233,8 @@ func candidatesOf(t testing.TB, body []byte) (roots []string) {
 // counted is an Observer that keeps the searches.
 type counted struct{ searches []api.Search }
 
-func (c *counted) Answered(osapi.Answer) {}
-func (c *counted) Searched(s api.Search) { c.searches = append(c.searches, s) }
+func (c *counted) Answered(osapi.Answer)   {}
+func (c *counted) Searched(s api.Search)   { c.searches = append(c.searches, s) }
 func (c *counted) ReadStale(time.Duration) {}
 
 // TestCandidatesOptions is what the server's options and the client's limit do: three hosts with

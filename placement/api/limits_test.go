@@ -369,7 +369,7 @@ type answers struct{ list []string }
 func (o *answers) Answered(a osapi.Answer) {
 	o.list = append(o.list, fmt.Sprintf("%s %s %d %s in %d", a.Method, a.Route, a.Status, a.Code, a.Received))
 }
-func (*answers) Searched(api.Search) {}
+func (*answers) Searched(api.Search)     {}
 func (*answers) ReadStale(time.Duration) {}
 
 // TestObserver: one line for each request, of words that no client can make up.

@@ -60,7 +60,9 @@ func TestStaleAnswers(t *testing.T) {
 	var log strings.Builder
 	var seen staleSeen
 	l := &cutOff{Ledger: openLedger(t)}
-	h := newAPI(t, func(c *api.Config) { c.Ledger, c.Logger, c.Observer = l, zerolog.New(&log).Level(zerolog.InfoLevel), &seen })
+	h := newAPI(t, func(c *api.Config) {
+		c.Ledger, c.Logger, c.Observer = l, zerolog.New(&log).Level(zerolog.InfoLevel), &seen
+	})
 	rp := "/resource_providers/" + inst1
 	calls(t, h, call{method: "POST", path: "/resource_providers", version: "1.39", body: `{"name":"n","uuid":"` + inst1 + `"}`, status: 200})
 	reads := []string{

@@ -50,7 +50,10 @@ func TestRoundTrips(t *testing.T) {
 		together := func(writes int, fn func(tx *ledger.Tx, i int) error) int {
 			t.Helper()
 			if (l.Current().Version()+1)%256 == 0 { // that commit prunes the changes, too
-				update(func(tx *ledger.Tx) error { _, _, err := tx.CreateTrait(fmt.Sprint("CUSTOM_", l.Current().Version())); return err })
+				update(func(tx *ledger.Tx) error {
+					_, _, err := tx.CreateTrait(fmt.Sprint("CUSTOM_", l.Current().Version()))
+					return err
+				})
 			}
 			proxy.Trips()
 			var running sync.WaitGroup

@@ -7,11 +7,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
 	"os"
-	"path"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -20,6 +17,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/test/dbservers"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -167,20 +165,9 @@ func (w *world) reached(t *testing.T, dsn string) string {
 	if w.servers == nil || strings.HasPrefix(dsn, "sqlite://") {
 		return dsn
 	}
-	parts := dsnParts.FindStringSubmatch(w.servers.through(t, dsn)) // url.Parse takes no list of hosts
-	if parts == nil {
-		t.Fatal("a DSN has no password")
-	}
-	file, option := w.path(path.Base(parts[4])+".password"), "?"
-	check(t, os.WriteFile(file, []byte(parts[3]), 0o600))
-	if parts[5] != "" {
-		option = "&"
-	}
-	return parts[1] + parts[2] + "@" + parts[4] + parts[5] + option + "password_file=" + url.QueryEscape(file)
+	return dbservers.WithPasswordFile(t, w.servers.through(t, dsn))
 }
 
-// dsnParts are the scheme, the user, the password, hosts and database, and the options of a DSN.
-var dsnParts = regexp.MustCompile(`^(\w+://)([^:@]+):([^@]+)@([^?]+)(.*)$`)
 
 func (w *world) addAPI(t *testing.T, name string, p plan) {
 	t.Helper()

@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -62,23 +63,28 @@ func openMariaDB(user, password, address, database string) (*sql.DB, error) {
 	return sql.OpenDB(c), nil
 }
 
-// WithPasswordFile moves the password of a DSN into a file, as commands and configurations want it.
+// WithPasswordFile moves the password of a DSN into a file, which lives as long as the test, as
+// commands and configurations want it. A DSN without a password stays as it is.
 func WithPasswordFile(t testing.TB, dsn string) string {
 	t.Helper()
-	u, err := url.Parse(dsn)
-	testproc.Check(t, err)
-	password, has := u.User.Password()
-	if !has {
+	parts := dsnParts.FindStringSubmatch(dsn) // url.Parse takes no list of hosts
+	if parts == nil {
 		return dsn
 	}
+	scheme, user, password, database, options := parts[1], parts[2], parts[3], parts[4], parts[5]
+	password, err := url.PathUnescape(password)
+	testproc.Check(t, err)
 	file := filepath.Join(t.TempDir(), "password")
 	testproc.Check(t, os.WriteFile(file, []byte(password), 0o600))
-	u.User = url.User(u.User.Username())
-	options := u.Query()
-	options.Set("password_file", file)
-	u.RawQuery = options.Encode()
-	return u.String()
+	option := "?"
+	if options != "" {
+		option = "&"
+	}
+	return scheme + user + "@" + database + options + option + "password_file=" + url.QueryEscape(file)
 }
+
+// dsnParts are the scheme, the user, the password, hosts and database, and the options of a DSN.
+var dsnParts = regexp.MustCompile(`^(\w+://)([^:@]+):([^@]+)@([^?]+)(.*)$`)
 
 // Execute runs statements on the database of a DSN, or on an SQLite file.
 func Execute(t testing.TB, dsn string, statements ...string) {
@@ -92,23 +98,4 @@ func Execute(t testing.TB, dsn string, statements ...string) {
 	if err := db.Close(); err != nil {
 		t.Error(err)
 	}
-}
-
-// PasswordInFile moves the password of a DSN into a file, as the configuration and the flags of the
-// commands want it.
-func PasswordInFile(t testing.TB, dsn string) string {
-	t.Helper()
-	at, err := url.Parse(dsn)
-	testproc.Check(t, err)
-	password, has := at.User.Password()
-	if !has {
-		return dsn
-	}
-	file := filepath.Join(t.TempDir(), "password")
-	testproc.Check(t, os.WriteFile(file, []byte(password), 0o600))
-	at.User = url.User(at.User.Username())
-	options := at.Query()
-	options.Set("password_file", file)
-	at.RawQuery = options.Encode()
-	return at.String()
 }

@@ -6,7 +6,6 @@ import (
 	"database/sql"
 	"errors"
 	"flag"
-	"net/url"
 	"os"
 	"path/filepath"
 	"reflect"

@@ -25,6 +25,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/worker"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/dbservers"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -145,7 +146,7 @@ func TestCell(t *testing.T) {
 		"--config", empty, "--state-dir", state, "--runtime-dir", filepath.Join(testproc.SocketDir(t), "run"),
 	}
 	if dsn := databaseDSN(t); dsn != "" {
-		args = append(args, "--database", withoutPassword(t, dsn))
+		args = append(args, "--database", dbservers.WithPasswordFile(t, dsn))
 	}
 	p := testproc.Start(t, "the cell", binaries.Command("compute-agent", args...), `"level":"info"`, `"message":"request"`)
 	p.KilledBy(t)

@@ -26,11 +26,11 @@ import (
 // wrapper.
 func serve(t *testing.T, wrap func(http.Handler) http.Handler) *client {
 	t.Helper()
-	return serveAll(t, path, wrap)[0]
+	return serveAll(t, wrap)[0]
 }
 
 // serveAll serves one Placement several times.
-func serveAll(t *testing.T, path string, wraps ...func(http.Handler) http.Handler) (clients []*client) {
+func serveAll(t *testing.T, wraps ...func(http.Handler) http.Handler) (clients []*client) {
 	t.Helper()
 	server, err := placement.New(context.Background(), placement.Config{
 		Database: dbservers.Fresh(t), Auth: placement.Auth{Strategy: placement.NoAuth}, Policy: api.Legacy, Logger: zerolog.Nop(),
@@ -217,7 +217,7 @@ func TestCheckerDetectsServersThatDisagree(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := &site{dice: rand.New(rand.NewPCG(seed(t), 0))} //nolint:gosec // chance, not secrets
-			for _, c := range serveAll(t, filepath.Join(t.TempDir(), "placement.db"), asItIs, test.wrap, asItIs) {
+			for _, c := range serveAll(t, asItIs, test.wrap, asItIs) {
 				s.servers = append(s.servers, &replica{client: c})
 			}
 			// As above, one storm is enough nearly always.

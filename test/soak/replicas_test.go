@@ -86,7 +86,7 @@ func newSite(t *testing.T, e engine, dice *rand.Rand) *site {
 	s := &site{engine: e, dice: dice, began: time.Now(), struck: map[string]int{}}
 	for host := range replicaCount {
 		address := testproc.FreeAddress(t)
-		r := &replica{host: host, address: address, state: place(t), at: dbservers.PasswordInFile(t, e.database(host)), client: newClient("http://" + address)}
+		r := &replica{host: host, address: address, state: place(t), at: dbservers.WithPasswordFile(t, e.database(host)), client: newClient("http://" + address)}
 		t.Cleanup(r.client.http.CloseIdleConnections)
 		s.servers = append(s.servers, r)
 		s.await(t, r)
