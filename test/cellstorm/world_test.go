@@ -168,7 +168,6 @@ func (w *world) reached(t *testing.T, dsn string) string {
 	return dbservers.WithPasswordFile(t, w.servers.through(t, dsn))
 }
 
-
 func (w *world) addAPI(t *testing.T, name string, p plan) {
 	t.Helper()
 	reclaim := ""
