@@ -117,6 +117,11 @@ var emulated = map[string]string{
 // hyperthreading means that some core has more than one thread, of any vendor's CPU.
 const hyperthreading = "HW_CPU_HYPERTHREADING"
 
+// ofCPUs are those of some traits that are about CPUs: they belong where VCPU and PCPU are.
+func ofCPUs(traits []string) []string {
+	return slices.DeleteFunc(slices.Clone(traits), func(t string) bool { return !strings.HasPrefix(t, "HW_CPU_") })
+}
+
 // Names of the keys about the processors that guests see.
 const (
 	CPUModeKey   = "cpu_mode"

@@ -214,7 +214,7 @@ func (w *Wanted) put(s *standing, i int, stocks []providertree.Inventory) error 
 		}
 	}
 	if p.Site.Kind == assignment.PCI { // all of its traits are the configuration's, as in Nova
-		_, err := s.tree.SetTraits(uuid, p.Traits)
+		_, err := s.tree.SetTraits(uuid, s.traits(p, uuid, s.there[i]))
 		return err
 	}
 	if _, err := s.tree.AddTraits(uuid, s.traits(p, uuid, s.there[i])...); err != nil {
@@ -225,9 +225,11 @@ func (w *Wanted) put(s *standing, i int, stocks []providertree.Inventory) error 
 }
 
 // traits are those to add to a provider. One that another program made, as its uuid shows, gets no
-// OWNER_NOVA: Nova before 2026.2 does not set it, and the adoption of its tree takes no write.
+// OWNER_NOVA, and keeps the one that it has: Nova before 2026.2 does not set it, and the adoption of
+// its tree takes no write.
 func (s *standing) traits(p *Provider, uuid string, there bool) []string {
-	if made, err := providertree.ChildUUID(s.root, p.Key); !there || err == nil && made == uuid {
+	made, err := providertree.ChildUUID(s.root, p.Key)
+	if now, _ := s.tree.Provider(uuid); !there || err == nil && made == uuid || now.HasTrait(traitNova) {
 		return p.Traits
 	}
 	return slices.DeleteFunc(slices.Clone(p.Traits), func(trait string) bool { return trait == traitNova })
@@ -255,6 +257,8 @@ func (w *Wanted) stale(p *Provider) []string {
 	switch p.Site.Kind {
 	case assignment.Root:
 		owned = w.ownedTraits
+	case assignment.Cell:
+		owned = ofCPUs(w.ownedTraits)
 	case assignment.MdevParent:
 		owned = w.mdevTraits
 	}

@@ -142,12 +142,14 @@ func TestNestingKeepsTheProvidersOfDevices(t *testing.T) {
 	}
 }
 
+// traits are those of a provider, sorted.
+func traits(tree *providertree.Tree, name string) string {
+	p, _ := tree.ProviderByName(name)
+	return strings.Join(p.Traits, " ")
+}
+
 // TestPut: one thing at a time that changes in a tree.
 func TestPut(t *testing.T) {
-	traits := func(tree *providertree.Tree, name string) string {
-		p, _ := tree.ProviderByName(name)
-		return strings.Join(p.Traits, " ")
-	}
 	type check = func(t *testing.T, before, after *providertree.Tree)
 	for name, c := range map[string]struct {
 		nested bool

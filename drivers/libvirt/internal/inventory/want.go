@@ -188,7 +188,8 @@ func (b *builder) rootPages(root *Provider) {
 	}
 }
 
-// numa gives each cell that has CPUs or memory a provider.
+// numa gives each cell that has CPUs or memory a provider. The traits of CPUs follow VCPU and PCPU
+// to the cells; the root keeps them for root_required.
 func (b *builder) numa() {
 	cells := slices.Clone(b.Cells)
 	slices.SortFunc(cells, func(a, b machine.Cell) int { return cmp.Compare(a.ID, b.ID) })
@@ -225,6 +226,9 @@ func (b *builder) numa() {
 			for _, pages := range b.Memory[at].Pages {
 				b.add(&p, exact(pages.Class, min(pages.Total, providertree.MaxUnit), pages.Reserved), selection.ReservedPagesKey)
 			}
+		}
+		if p.stock(classVCPU) != nil || p.stock(classPCPU) != nil {
+			p.Traits = append(p.Traits, ofCPUs(b.Traits)...)
 		}
 		b.cells[c.ID] = p.Name
 		b.w.Providers = append(b.w.Providers, p)
@@ -341,7 +345,7 @@ func (b *builder) pci() {
 	for _, d := range b.PCI {
 		b.w.pciClasses[d.Class] = true
 		p := Provider{
-			Name: d.Name(b.Node), Parent: b.below(d.Address.String(), d.Cell), Key: d.Suffix, Traits: slices.Clone(d.Traits),
+			Name: d.Name(b.Node), Parent: b.below(d.Address.String(), d.Cell), Key: d.Suffix, Traits: append([]string{traitNova}, d.Traits...),
 			Site: assignment.Provider{Kind: assignment.PCI, Class: d.Class},
 		}
 		stock := exact(d.Class, int64(d.Total()), 0)
@@ -366,7 +370,7 @@ func (b *builder) encryption() {
 			continue
 		}
 		p := Provider{
-			Name: e.Name(b.Node), Parent: b.Node, Key: e.Suffix, Traits: []string{e.Trait},
+			Name: e.Name(b.Node), Parent: b.Node, Key: e.Suffix, Traits: []string{traitNova, e.Trait},
 			Site: assignment.Provider{Kind: assignment.Encryption, Security: e.Security, Class: selection.EncryptionClass},
 		}
 		stock := exact(selection.EncryptionClass, min(e.Total, providertree.MaxUnit), e.Reserved)
