@@ -225,8 +225,8 @@ func (w *Wanted) put(s *standing, i int, stocks []providertree.Inventory) error 
 }
 
 // traits are those to add to a provider. One that another program made, as its uuid shows, gets no
-// OWNER_NOVA, and keeps the one that it has: Nova before 2026.2 does not set it, and the adoption of
-// its tree takes no write.
+// OWNER_NOVA, and keeps the one that it has: Nova before 2026.2 does not set it, and the adoption
+// of its tree takes no write.
 func (s *standing) traits(p *Provider, uuid string, there bool) []string {
 	made, err := providertree.ChildUUID(s.root, p.Key)
 	if now, _ := s.tree.Provider(uuid); !there || err == nil && made == uuid || now.HasTrait(traitNova) {

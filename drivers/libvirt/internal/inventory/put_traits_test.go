@@ -60,7 +60,7 @@ func TestTraitsOfCPUsFollowThem(t *testing.T) {
 		t.Errorf("the root has %s", got)
 	}
 
-	// The features change, nothing is known of threads, and the second cell's CPUs are not for guests.
+	// The features change, nothing is known of threads, no CPU of the second cell is for guests.
 	one, _ := tree.ProviderByName("cn1_numa_1")
 	_, err := tree.AddTraits(one.UUID, "CUSTOM_RACK_7", "HW_CPU_X86_PDPE1GB")
 	must(t, err)
