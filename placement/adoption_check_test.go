@@ -109,7 +109,7 @@ func TestAdoptionOfNova(t *testing.T) {
 	whole := filepath.Join(t.TempDir(), "placement.db")
 	ours(t, whole, nil)
 	handDatabaseBack(t, "sqlite://"+whole)
-	for _, c := range []struct{ table, want string }{{"cell_mappings", "Nova's API database"}, {"instance_extra", "a cell of Nova"}} {
+	for _, c := range []struct{ table, want string }{{"flavor_extra_specs", "Nova's API database"}, {"instance_extra", "a cell of Nova"}} {
 		file := copyFile(t, whole)
 		execute(t, file, "CREATE TABLE "+c.table+" (id INTEGER)")
 		execute(t, file, "UPDATE alembic_version SET version_num = 'b30f573d3377'")

@@ -192,7 +192,7 @@ func otherProgram(ctx context.Context, d *sqldb.Dialect, q sqldb.Querier) error 
 // was a part of Nova once and whose rows Nova does not use any more.
 func novas(ctx context.Context, d *sqldb.Dialect, q sqldb.Querier) error {
 	for _, other := range []struct{ table, what string }{
-		{"cell_mappings", "Nova's API database (nova_api)"}, {"instance_extra", "the database of a cell of Nova (nova, nova_cell0)"},
+		{"flavor_extra_specs", "Nova's API database (nova_api)"}, {"instance_extra", "the database of a cell of Nova (nova, nova_cell0)"},
 	} {
 		has, err := sqldb.HasTable(ctx, d, q, other.table)
 		if err != nil {
