@@ -75,7 +75,7 @@ func TestStaleReads(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _ = w.Body.Close(); w.StatusCode != 503 {
+		if _ = w.Body.Close(); w.StatusCode != http.StatusServiceUnavailable {
 			t.Errorf("in process: %d", w.StatusCode)
 		}
 		passed += 2 * time.Second
