@@ -96,7 +96,7 @@ SUITES = $$(git grep -l 'dbservers\.Fresh(' -- '*_test.go' ':!test/dbservers' ':
 
 .PHONY: test-databases test-suites
 test-databases: packages-databases modules build ## Run the long tests with real database servers, of which some are killed, stopped and separated, some as root only; then the suites on each.
-	go test $(GOFLAGS_LIBVIRT) -count=1 -p 1 -timeout 60m -run '$(or $(RUN),^TestDatabases)' $(DATABASE_TESTS) -args -databases
+	go test $(GOFLAGS_LIBVIRT) -count=1 -p 2 -timeout 60m -run '$(or $(RUN),^TestDatabases)' $(DATABASE_TESTS) -args -databases
 	$(if $(RUN),,go test -count=1 ./placement/api -args -database=sqlite)
 	$(if $(RUN),,$(MAKE) test-suites DATABASE=mariadb)
 	$(if $(RUN),,$(MAKE) test-suites DATABASE=postgresql)

@@ -97,7 +97,8 @@ func TestAPairLosesNothingWithItsPrimary(t *testing.T) {
 func TestADiskOfItsOwnIsFull(t *testing.T) {
 	t.Parallel()
 	s := dbservers.StartPostgreSQL(t, dbservers.Options{Disk: "120m"})
-	db := dbservers.Open(t, s.Database(t, "words"))
+	words := s.Database(t, "words")
+	db := dbservers.Open(t, words)
 	execute(t, db, "CREATE TABLE words (word TEXT)", "INSERT INTO words VALUES ('kept')")
 	const much = "INSERT INTO words SELECT repeat(md5(n::text), 100) FROM generate_series(1, 2000) n"
 	s.Fill(t)
@@ -107,6 +108,7 @@ func TestADiskOfItsOwnIsFull(t *testing.T) {
 	s.Kill(t) // it may have ended
 	s.Free(t)
 	s.Start(t)
+	db = dbservers.Open(t, words) // the connections of before are broken
 	execute(t, db, much, "DELETE FROM words WHERE length(word) > 10")
 	if got := text(t, db, "SELECT word FROM words"); got != "kept" || !s.Running() {
 		t.Errorf("got %q, running %v", got, s.Running())

@@ -152,7 +152,7 @@ var writes = regexp.MustCompile(`\b(INSERT|UPDATE|DELETE|CREATE|ALTER|DROP|TRUNC
 // name, and servers and other hypervisors beside it; and wherever it is killed, a repetition brings
 // it to the end, with nothing lost.
 func TestDatabasesMigrateComputeInventory(t *testing.T) {
-	engines, kills := map[string]func(testing.TB) string{"mariadb": dbservers.MariaDB, "postgresql": dbservers.PostgreSQL}, 24
+	engines, kills := map[string]func(testing.TB) string{"mariadb": dbservers.MariaDB, "postgresql": dbservers.PostgreSQL}, 6
 	long := dbservers.Long(t)
 	if !long {
 		kills = 1
@@ -309,7 +309,7 @@ func emptyFile(t *testing.T) string {
 }
 
 // TestOnlineMigrationsOnServers: records that are missing are made on a database of servers, some
-// at a time, also beside a server, which shows them.
+// at a time, and are there for all who open it then.
 func TestOnlineMigrationsOnServers(t *testing.T) {
 	check(t, binaries.Build())
 	for engine, fresh := range map[string]func(testing.TB) string{"mariadb": dbservers.MariaDB, "postgresql": dbservers.PostgreSQL} {
