@@ -12,7 +12,7 @@ import (
 func diedBeforeNesting(r *residence, _ func() *residence) {
 	tree := r.host.novasFlat("PCPU")
 	tree[0] = strings.NewReplacer(" VGPU=32/32", "", " MEM_ENCRYPTION_CONTEXT=16/1", "").Replace(tree[0])
-	r.others(slices.Concat(tree[:3], novasGPUs, r.host.possible([]string{"cn1_amd_sev <cn1 MEM_ENCRYPTION_CONTEXT=16/1 +HW_CPU_X86_AMD_SEV"})))
+	r.others(slices.Concat(tree[:3], novasGPUs, r.host.possible([]string{"cn1_amd_sev <cn1 MEM_ENCRYPTION_CONTEXT=16/1 +HW_CPU_X86_AMD_SEV +OWNER_NOVA"})))
 	for _, line := range r.host.possible(flatGuests) {
 		r.others([]string{"claim " + line})
 	}

@@ -88,7 +88,7 @@ func TestBadFiles(t *testing.T) {
 	}{
 		"not a database": {func(t *testing.T, _, db string) {
 			check(t, os.WriteFile(db, []byte("Dear Sir,\nwith regard to your letter\n"), 0o600))
-		}, 1, []string{"it is not a database", "choose another path"}},
+		}, 3, []string{"it is not a database", "choose another path"}},
 		"a directory in its place": {func(t *testing.T, _, db string) {
 			check(t, os.Remove(db))
 			check(t, os.Mkdir(db, 0o700))
@@ -110,7 +110,7 @@ func TestBadFiles(t *testing.T) {
 		"a damaged header": {func(t *testing.T, _, db string) {
 			checkpoint(t, filepath.Dir(db))
 			overwrite(t, db, 16, noise[:84])
-		}, 1, []string{"it is not a database"}},
+		}, 3, []string{"it is not a database"}},
 		"damaged pages": {func(t *testing.T, _, db string) {
 			checkpoint(t, filepath.Dir(db))
 			for page := range int64(20) {
