@@ -7,6 +7,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
@@ -54,7 +55,7 @@ func (m *migration) run(ctx context.Context, to int, all bool) (had, has int, er
 	if err != nil {
 		return 0, 0, err
 	}
-	switch needs, err := s.needs(ctx, d, db, had); {
+	switch needs, err := s.needsNow(ctx, d, db, had); {
 	case err != nil:
 		return had, had, err
 	case needs > to || had > to && all:
@@ -87,21 +88,27 @@ func (m *migration) run(ctx context.Context, to int, all bool) (had, has int, er
 	return had, max(had, to), m.new(ctx)
 }
 
-// needs is the lowest number of steps that a program has to know to use the database. A step that
-// was begun counts.
-func (s *Schema) needs(ctx context.Context, d *Dialect, q Querier, had int) (needs int, err error) {
+// needsNow is needs of all steps; 0 where no step was run, or the table of steps is not there yet.
+func (s *Schema) needsNow(ctx context.Context, d *Dialect, q Querier, had int) (int, error) {
 	if has, err := HasTable(ctx, d, q, s.Table); err != nil || !has || had == 0 {
 		return 0, err
 	}
-	err = q.QueryRowContext(ctx, "SELECT COALESCE(MAX(needs), 0) FROM "+s.Table+" WHERE number > 0").Scan(&needs)
+	return s.needs(ctx, q, math.MaxInt32)
+}
+
+// needs is the lowest number of steps that a program has to know to use a database that has had the
+// steps before one. A step that was begun counts.
+func (s *Schema) needs(ctx context.Context, q Querier, before int) (needs int, err error) {
+	err = q.QueryRowContext(ctx, "SELECT COALESCE(MAX(needs), 0) FROM "+s.Table+" WHERE number > 0 AND number < ?", before).Scan(&needs)
 	return needs, err
 }
 
 // CheckUse is an error that matches ErrSchema if a step was run or begun in a database of servers
 // after which a program that knows this schema only cannot use the database any more.
 func (s *Schema) CheckUse(ctx context.Context, q Querier) error {
-	newest, needs := s.Newest(), 0
-	if err := q.QueryRowContext(ctx, "SELECT COALESCE(MAX(needs), 0) FROM "+s.Table+" WHERE number > 0").Scan(&needs); err != nil || needs <= newest {
+	newest := s.Newest()
+	needs, err := s.needs(ctx, q, math.MaxInt32)
+	if err != nil || needs <= newest {
 		return err
 	}
 	return &Error{
@@ -182,13 +189,13 @@ func (m *migration) insert(ctx context.Context, n, done, needs int, token string
 
 // step runs a step, or waits until another process has.
 func (m *migration) step(ctx context.Context, n int, text string) error {
-	needs := n
+	needs, ends := n, isContract(text) && n > 1
 	if !isContract(text) && n > 1 {
-		if err := m.db.QueryRowContext(ctx, "SELECT COALESCE(MAX(needs), 0) FROM "+m.schema.Table+" WHERE number > 0 AND number < ?", n).Scan(&needs); err != nil {
+		var err error
+		if needs, err = m.schema.needs(ctx, m.db, n); err != nil {
 			return err
 		}
 	}
-	ends := isContract(text) && n > 1
 	if ends {
 		if err := m.refuseBesideOlder(ctx, n); err != nil {
 			return err

@@ -160,12 +160,7 @@ func (r *retries) again(ctx context.Context, err error) bool {
 // processes do not stay in step.
 func Pause(ctx context.Context, try int) {
 	mean := min(firstPause<<min(try-1, 10), lastPause)
-	timer := time.NewTimer(mean/2 + mathrand.N(mean))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
+	_ = wait(ctx, mean/2+mathrand.N(mean)) // the next try finds that ctx has ended
 }
 
 // A token says whose transaction changed the row that all change. It has tokenSize characters; the
