@@ -69,9 +69,6 @@ func TestStormOfLostCommits(t *testing.T) {
 	eachShared(t, func(t *testing.T, e engine) {
 		name := e.fresh(t)
 		prepare(t, name)
-		var mu sync.Mutex
-		var acked []string
-		var running sync.WaitGroup
 		var ledgers []*ledger.Ledger
 		for server := range 2 {
 			proxy := dbservers.NewProxy(t, name)
@@ -81,26 +78,8 @@ func TestStormOfLostCommits(t *testing.T) {
 			proxy.Faults(func() dbservers.Fault {
 				return []dbservers.Fault{dbservers.None, dbservers.None, dbservers.LoseCommit, dbservers.LoseAnswer, dbservers.DelayCommit, dbservers.CloseAfter}[random.IntN(6)]
 			})
-			for client := range 4 {
-				running.Go(func() {
-					for i := range 15 {
-						consumer := fmt.Sprintf("consumer-%d-%d-%d", server, client, i)
-						if err := claim(l, consumer); err != nil {
-							t.Errorf("%s: %v", consumer, err)
-							return
-						}
-						mu.Lock()
-						acked = append(acked, consumer+" ")
-						mu.Unlock()
-					}
-				})
-			}
 		}
-		running.Wait()
-		for _, l := range ledgers {
-			closeLedger(t, l)
-		}
-		checkStorm(t, name, acked)
+		checkStorm(t, name, claimAll(t, ledgers, 15))
 	})
 }
 

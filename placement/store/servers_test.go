@@ -71,17 +71,27 @@ func TestDatabasesThreeWritersOnGalera(t *testing.T) {
 	})
 	names := c.Database(t, "storm")
 	prepare(t, names[0])
-	var mu sync.Mutex
-	var acked []string
-	var running sync.WaitGroup
 	var ledgers []*ledger.Ledger
-	for node, name := range names {
-		l := open(t, name)
-		ledgers = append(ledgers, l)
+	for _, name := range names {
+		ledgers = append(ledgers, open(t, name))
+	}
+	acked := claimAll(t, ledgers, 25)
+	for _, name := range names {
+		checkStorm(t, name, acked)
+	}
+}
+
+// claimAll has four clients of each ledger claim so many times each, all at once, and closes the
+// ledgers. It returns what was acknowledged, for checkStorm.
+func claimAll(t *testing.T, ledgers []*ledger.Ledger, each int) (acked []string) {
+	t.Helper()
+	var mu sync.Mutex
+	var running sync.WaitGroup
+	for server, l := range ledgers {
 		for client := range 4 {
 			running.Go(func() {
-				for i := range 25 {
-					consumer := fmt.Sprintf("consumer-%d-%d-%d", node, client, i)
+				for i := range each {
+					consumer := fmt.Sprintf("consumer-%d-%d-%d", server, client, i)
 					if err := claim(l, consumer); err != nil {
 						t.Errorf("%s: %v", consumer, err)
 						return
@@ -97,7 +107,5 @@ func TestDatabasesThreeWritersOnGalera(t *testing.T) {
 	for _, l := range ledgers {
 		closeLedger(t, l)
 	}
-	for _, name := range names {
-		checkStorm(t, name, acked)
-	}
+	return acked
 }

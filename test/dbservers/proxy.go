@@ -119,8 +119,8 @@ func (p *Proxy) Through(t testing.TB, dsn string) string {
 	return u.String()
 }
 
-// Trips returns how many requests each COMMIT since the last call took, with those that its
-// connection has sent before it since the COMMIT before: round trips to the server.
+// Trips returns, for each COMMIT since the last call, how often its connection asked since the
+// COMMIT before, as [Proxy.Asked] counts: round trips to the server.
 func (p *Proxy) Trips() []int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -261,11 +261,9 @@ func (p *Proxy) serve(client, server net.Conn) {
 		if err != nil {
 			return
 		}
-		if !isPing(buffer[:n]) {
-			p.asked.Add(1)
-		}
 		mu.Lock()
-		if answered {
+		if answered && !isPing(buffer[:n]) {
+			p.asked.Add(1)
 			trips++
 			answered = false
 		}
