@@ -262,6 +262,9 @@ func (s *DB) DeleteHost(ctx context.Context, host string) error {
 		if err == nil && n == 0 {
 			err = notFound("host %s", host)
 		}
+		if err == nil {
+			_, err = sqldb.Exec(ctx, tx, "DELETE FROM aggregate_hosts WHERE host = ?", host)
+		}
 		return err
 	})
 }

@@ -129,6 +129,7 @@ func TestStore(t *testing.T) {
 			{"OneDecision", testOneDecision}, {"NotDeletedByCellAndProject", testNotDeletedByCellAndProject}, {"Counts", testCounts}, {"Queued", testQueued},
 			{"Many", testMany}, {"MappingsAreMerged", testMappingsAreMerged}, {"Quotas", testQuotas}, {"Flavors", testFlavors},
 			{"FlavorChangesAtOnce", testFlavorChangesAtOnce}, {"Upgrade", testUpgrade},
+			{"Aggregates", testAggregates}, {"AggregateChangesAtOnce", testAggregateChangesAtOnce},
 		} {
 			t.Run(c.name, func(t *testing.T) { c.test(t, e) })
 		}

@@ -217,7 +217,7 @@ type Store interface {
 	// Nodes are all mapped nodes, Hosts all mapped hosts by name.
 	Nodes(ctx context.Context) ([]Node, error)
 	Hosts(ctx context.Context) ([]HostMapping, error)
-	// DeleteHost unmaps a host and its nodes.
+	// DeleteHost unmaps a host and its nodes; it leaves its aggregates.
 	DeleteHost(ctx context.Context, host string) error
 
 	// CreateServers writes the mapping (placed nowhere, not queued), the specification and the
@@ -292,6 +292,25 @@ type Store interface {
 	// [ErrNotFound].
 	ChangeFlavor(ctx context.Context, id string, change func(*Flavor) error) (Flavor, error)
 	DeleteFlavor(ctx context.Context, id string) error
+
+	// Aggregates are all host aggregates, in the order of their making; Aggregate is one.
+	// [ErrNotFound].
+	Aggregates(ctx context.Context) ([]Aggregate, error)
+	Aggregate(ctx context.Context, id int64) (Aggregate, error)
+	// CreateAggregate makes one. [ErrExists] for a name that there is.
+	CreateAggregate(ctx context.Context, name string, metadata map[string]string) (Aggregate, error)
+	// ChangeAggregate has change set name, hosts and metadata of an aggregate under the write lock;
+	// it also gets all others. An error of change is returned and nothing written. [ErrNotFound],
+	// [ErrExists] for a name that there is.
+	ChangeAggregate(ctx context.Context, id int64, change func(a *Aggregate, others []Aggregate) error) (Aggregate, error)
+	// DeleteAggregate deletes one without hosts. [ErrNotFound], [ErrInUse].
+	DeleteAggregate(ctx context.Context, id int64) error
+	// HostAggregates says in which aggregates a host is, and in which not.
+	HostAggregates(ctx context.Context, host string) (HostAggregates, error)
+	// DeletedAggregates are the uuids of deleted ones, until ForgetAggregate: Placement may still
+	// have providers in them.
+	DeletedAggregates(ctx context.Context) ([]string, error)
+	ForgetAggregate(ctx context.Context, uuid string) error
 
 	// SchemaVersion is how many schema steps the database has had, and how many this program knows.
 	SchemaVersion(ctx context.Context) (has, knows int, err error)
