@@ -77,6 +77,7 @@ type APIConfig struct {
 	Quotas                  apidb.QuotaSet
 	CountUsageFromPlacement bool
 	RecheckQuota            bool
+	Aggregates              scheduler.AggregateOptions
 	DiscoverHosts           time.Duration // 0: never
 
 	Logger zerolog.Logger
@@ -141,6 +142,7 @@ func NewAPI(ctx context.Context, cfg APIConfig) (*API, error) {
 		Lease: lease, Fenced: a.store.Fenced(lease), PollInterval: poll,
 		Store: a.store, Gatherer: a.gatherer, Placement: placement, Quota: quotas,
 		Zone: cfg.Options.DefaultZone, Reclaim: cfg.Options.Reclaim,
+		Aggregates:   cfg.Aggregates,
 		Grace:        2 * max(placement.Timeout(), cfg.CellTimeout),
 		RecheckQuota: cfg.RecheckQuota, DiscoverInterval: cfg.DiscoverHosts, Observer: a.metrics, Logger: cfg.Logger,
 	})

@@ -99,7 +99,6 @@ type Service struct {
 	ID             int64      `json:"id"`
 	Host           string     `json:"host"`
 	Binary         string     `json:"binary"`
-	Zone           string     `json:"zone"`
 	Disabled       bool       `json:"disabled"`
 	DisabledReason string     `json:"disabled_reason,omitempty"`
 	ForcedDown     bool       `json:"forced_down"`

@@ -49,6 +49,12 @@ type Options struct {
 	// DefaultZone is the availability zone of hosts that say nothing else
 	// (default_availability_zone); "nova" when "".
 	DefaultZone string
+	// InternalZone is a zone that members do not see in lists (internal_service_availability_zone);
+	// "internal" when "".
+	InternalZone string
+	// ScheduleZone is the zone of servers that are asked for without one (default_schedule_zone);
+	// "" is any.
+	ScheduleZone string
 	// Reclaim is how long softly deleted servers are kept (reclaim_instance_interval); with 0 each
 	// delete is for good.
 	Reclaim time.Duration
@@ -64,6 +70,9 @@ func (o Options) withDefaults() Options {
 	o.MaxLimit = min(o.MaxLimit, cellwire.MaxLimit)
 	if o.DefaultZone == "" {
 		o.DefaultZone = "nova"
+	}
+	if o.InternalZone == "" {
+		o.InternalZone = "internal"
 	}
 	return o
 }

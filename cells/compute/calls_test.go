@@ -33,6 +33,9 @@ type call struct {
 	Name, Version, Who, Request, Body string
 	Status                            int
 	Answer                            any
+
+	// before changes the call before it is made; nil: it is made as it is.
+	before func(*call)
 }
 
 func recordedCalls(t testing.TB, file string) []call {
@@ -76,6 +79,9 @@ func (c *cloud) replay(calls []call, except map[string]ours, normal func(name st
 	seen := map[string]bool{}
 	for _, asked := range calls {
 		c.t.Run(asked.Name, func(t *testing.T) {
+			if asked.before != nil {
+				asked.before(&asked)
+			}
 			method, path, _ := strings.Cut(asked.Request, " ")
 			got := c.do(asked.Who, asked.Version, method, path, asked.Body)
 			if e, is := except[asked.Name]; is {
@@ -129,6 +135,7 @@ type fakeScheduler struct {
 	asked    []scheduler.CreateRequest
 	deleted  []string
 	restored []string
+	mirrored []string
 	// room is how many servers the quota lets through at most; 0 is any number.
 	room int64
 	err  error
@@ -162,6 +169,10 @@ func (b *fakeScheduler) Restore(_ context.Context, m apidb.Mapping) (cellwire.Se
 		b.restored = append(b.restored, m.InstanceUUID)
 	}
 	return cellwire.Server{}, b.err
+}
+
+func (b *fakeScheduler) MirrorHost(_ context.Context, host string) {
+	b.mirrored = append(b.mirrored, host)
 }
 
 // fakeQuotas has the limits of the API database over some defaults, and a usage for each project.
@@ -222,6 +233,22 @@ func (c *cloud) servicesOf(cell int, services ...cellwire.Service) *fakeServices
 	}
 	c.cell(cell).fail = all.answer
 	return all
+}
+
+// inZone makes an aggregate that puts hosts into a zone.
+func (c *cloud) inZone(zone string, hosts ...string) apidb.Aggregate {
+	c.t.Helper()
+	a, err := c.store.CreateAggregate(context.Background(), "zone "+zone, map[string]string{apidb.ZoneKey: zone})
+	if err == nil {
+		a, err = c.store.ChangeAggregate(context.Background(), a.ID, func(a *apidb.Aggregate, _ []apidb.Aggregate) error {
+			a.Hosts = hosts
+			return nil
+		})
+	}
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return a
 }
 
 // answer answers requests about services, and no others.

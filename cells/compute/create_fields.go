@@ -121,10 +121,10 @@ func requestedAddress(asked *jsonkit.Object, name string) string {
 	return address.String()
 }
 
-// requestedZone reads ZONE, ZONE:HOST, ZONE:HOST:NODE or ZONE::NODE: the requested zone, and the
-// host and node that an administrator forces. As in Nova a zone does not count beside a forced
-// host, unless it is the default one, and without a host it has to be the zone of an enabled
-// service of a cell that is up.
+// requestedZone reads ZONE, ZONE:HOST, ZONE:HOST:NODE or ZONE::NODE: the requested zone (without
+// one, that of the configuration), and the host and node that an administrator forces. As in Nova a
+// zone does not count beside a forced host, unless it is the default one, and without a host it has
+// to be the zone of an enabled service of a cell that is up.
 func (x *exchange) requestedZone(text string, into *apidb.RequestSpec) error {
 	parts := strings.Split(text, ":")
 	into.Zone = parts[0]
@@ -136,6 +136,9 @@ func (x *exchange) requestedZone(text string, into *apidb.RequestSpec) error {
 		into.ForcedHost, into.ForcedNode = parts[1], parts[2]
 	default:
 		return badRequest("Invalid input received: Unable to parse availability_zone")
+	}
+	if into.Zone == "" {
+		into.Zone = x.api.options.ScheduleZone
 	}
 	if into.ForcedHost != "" || into.ForcedNode != "" {
 		if err := x.allowOwn(ruleCreateForcedHost); err != nil {
@@ -167,8 +170,8 @@ func (a *API) zones(ctx context.Context) ([]string, error) {
 	}
 	var zones []string
 	for _, s := range all.up {
-		if !s.Disabled && s.Zone != "" {
-			zones = append(zones, s.Zone)
+		if !s.Disabled {
+			zones = append(zones, s.zone)
 		}
 	}
 	return zones, nil

@@ -137,7 +137,8 @@ func TestRequestedServer(t *testing.T) {
 			c := newCloud(t, Options{})
 			boots, _ := c.withCalls()
 			c.withFlavors()
-			c.servicesOf(1, cellwire.Service{UUID: c1h1.UUID, Host: "c1h1", Binary: computeBinary, Zone: "east", Up: true})
+			c.servicesOf(1, cellwire.Service{UUID: c1h1.UUID, Host: "c1h1", Binary: computeBinary, Up: true})
+			c.inZone("east", "c1h1")
 			who, more := tt.who, tt.more
 			if who == "" {
 				who = member
@@ -202,7 +203,8 @@ func TestUnsupportedRequestsAreRejected(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			c.servicesOf(1, cellwire.Service{UUID: c1h1.UUID, Host: "c1h1", Binary: computeBinary, Zone: "west", Disabled: true})
+			c.servicesOf(1, cellwire.Service{UUID: c1h1.UUID, Host: "c1h1", Binary: computeBinary, Disabled: true})
+			c.inZone("west", "c1h1")
 			who, version := tt.who, tt.version
 			if who == "" {
 				who = member

@@ -8,8 +8,8 @@
 //	                            └─▶ handler ─▶ policy ─▶ apidb, and all cells at once
 //
 // What exists: the version documents; servers (list, detail, show, create, delete, the actions
-// restore and forceDelete); services; flavors; limits; quota sets. All other paths of Nova's are
-// not found.
+// restore and forceDelete); services; flavors; limits; quota sets; host aggregates and availability
+// zones. All other paths of Nova's are not found.
 //
 // # How a handler is written
 //
@@ -84,6 +84,10 @@
 //     password injection.
 //   - A forced host (ZONE:HOST) that does not exist is detected by the scheduler: the server is in
 //     ERROR in cell0.
+//   - A zone whose hosts are all in cells that are down is listed as not available.
+//   - A host with servers does not change its zone, as in Nova since 2024.1.
+//   - A change of the metadata of an aggregate changes its updated_at for good, and one of name and
+//     zone is whole: in Nova the new name stays when the zone is refused.
 //   - Quotas are of projects. Those of single users are refused, and shown as the project's.
 //   - Services are the nova-compute services of hosts; conductors and schedulers are no processes
 //     of their own, so that cell0 has none.

@@ -59,6 +59,17 @@ const (
 	ruleQuotaDetail       Rule = "os_compute_api:os-quota-sets:detail"
 	ruleQuotaUpdate       Rule = "os_compute_api:os-quota-sets:update"
 	ruleQuotaDelete       Rule = "os_compute_api:os-quota-sets:delete"
+
+	ruleAggregatesIndex       Rule = "os_compute_api:os-aggregates:index"
+	ruleAggregatesShow        Rule = "os_compute_api:os-aggregates:show"
+	ruleAggregatesCreate      Rule = "os_compute_api:os-aggregates:create"
+	ruleAggregatesUpdate      Rule = "os_compute_api:os-aggregates:update"
+	ruleAggregatesDelete      Rule = "os_compute_api:os-aggregates:delete"
+	ruleAggregatesAddHost     Rule = "os_compute_api:os-aggregates:add_host"
+	ruleAggregatesRemoveHost  Rule = "os_compute_api:os-aggregates:remove_host"
+	ruleAggregatesSetMetadata Rule = "os_compute_api:os-aggregates:set_metadata"
+	ruleZonesList             Rule = "os_compute_api:os-availability-zone:list"
+	ruleZonesDetail           Rule = "os_compute_api:os-availability-zone:detail"
 )
 
 // baseRules are those that others refer to, with Nova's new defaults; the last two are of before,
@@ -97,6 +108,10 @@ var defaults = map[Rule]string{
 	ruleFlavorSpecsDelete: admins,
 	ruleLimits:            anyUser, ruleLimitsOther: admins,
 	ruleQuotaShow: readers, ruleQuotaDefaults: anyUser, ruleQuotaDetail: readers, ruleQuotaUpdate: admins, ruleQuotaDelete: admins,
+
+	ruleAggregatesIndex: admins, ruleAggregatesShow: admins, ruleAggregatesCreate: admins, ruleAggregatesUpdate: admins, ruleAggregatesDelete: admins,
+	ruleAggregatesAddHost: admins, ruleAggregatesRemoveHost: admins, ruleAggregatesSetMetadata: admins,
+	ruleZonesList: anyUser, ruleZonesDetail: admins,
 }
 
 // words are what may stand for a whole rule in a policy file, besides rules in oslo.policy's

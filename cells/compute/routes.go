@@ -43,6 +43,8 @@ func allRoutes() []route {
 		extraSpecRoutes,
 		limitRoutes,
 		quotaSetRoutes,
+		aggregateRoutes,
+		zoneRoutes,
 	)
 }
 

@@ -21,6 +21,8 @@ type Scheduler interface {
 	Delete(ctx context.Context, m apidb.Mapping, soft bool) error
 	// Restore takes back a soft delete.
 	Restore(ctx context.Context, m apidb.Mapping) (cellwire.Server, error)
+	// MirrorHost writes the aggregates of a host to Placement, now or later.
+	MirrorHost(ctx context.Context, host string)
 }
 
 // Quotas is what the API needs of a *scheduler.Quotas.

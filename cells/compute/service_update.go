@@ -80,7 +80,7 @@ func (a *API) updateService(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	return x.json(http.StatusOK, new(object).add("service", x.serviceView(&service{changed, s.cell})))
+	return x.json(http.StatusOK, new(object).add("service", x.serviceView(&service{changed, s.cell, s.zone})))
 }
 
 // unknownService is for a service that may be in a cell that is down.
@@ -176,7 +176,7 @@ func (a *API) serviceOf(x *exchange, host, binary string) (*service, error) {
 	}
 	for _, s := range services {
 		if s.Host == host && s.Binary == binary {
-			return &service{s, cell}, nil
+			return &service{Service: s, cell: cell}, nil
 		}
 	}
 	return nil, notFound("Could not find binary %s on host %s.", binary, host)
@@ -244,12 +244,42 @@ func (a *API) forget(x *exchange, s *service) error {
 	}
 	hosts, err := a.store.Hosts(x.ctx())
 	if err == nil && slices.Contains(hosts, apidb.HostMapping{Host: s.Host, CellUUID: s.cell.UUID}) {
-		if err = a.store.DeleteHost(x.ctx(), s.Host); errors.Is(err, apidb.ErrNotFound) {
+		if err = a.leaveAggregates(x, s.Host); err == nil {
+			err = a.store.DeleteHost(x.ctx(), s.Host)
+		}
+		if errors.Is(err, apidb.ErrNotFound) {
 			err = nil // unmapped meanwhile
 		}
 	}
 	if err != nil {
 		return fmt.Errorf("unmapping host %s, whose service is deleted (compute-agent cells manage delete-host does it, too): %w", s.Host, err)
+	}
+	return nil
+}
+
+// leaveAggregates takes a host out of all aggregates, here and in Placement, where its node may
+// stay.
+func (a *API) leaveAggregates(x *exchange, host string) error {
+	all, err := a.store.Aggregates(x.ctx())
+	if err != nil {
+		return err
+	}
+	left := false
+	for i := range all {
+		if !slices.Contains(all[i].Hosts, host) {
+			continue
+		}
+		_, err := a.store.ChangeAggregate(x.ctx(), all[i].ID, func(a *apidb.Aggregate, _ []apidb.Aggregate) error {
+			a.Hosts = without(a.Hosts, host)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		left = true
+	}
+	if left {
+		a.scheduler.MirrorHost(x.ctx(), host)
 	}
 	return nil
 }

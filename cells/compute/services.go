@@ -31,17 +31,19 @@ const computeBinary = "nova-compute"
 // serviceQuery are the parameters of GET /os-services.
 var serviceQuery = js.Properties{{Name: "host", Schema: schemaText}, {Name: "binary", Schema: schemaText}}
 
-// service is a service and the cell that it is in.
+// service is a service, the cell that it is in, and the availability zone of its host.
 type service struct {
 	cellwire.Service
 	cell apidb.Cell
+	zone string
 }
 
-// cellServices are the services of the cells that are up, by cell and host, and the cells that are
-// down.
+// cellServices are the services of the cells that are up, by cell and host, each with its zone; the
+// cells that are down; and the zones that aggregates give to hosts.
 type cellServices struct {
-	up   []service
-	down []apidb.Cell
+	up    []service
+	down  []apidb.Cell
+	zones map[string]string
 }
 
 // find is the service that a condition holds for, or nil.
@@ -54,14 +56,19 @@ func (c *cellServices) find(is func(*service) bool) *service {
 	return nil
 }
 
-// services asks all cells at once. A cell that rejects the request counts as down.
+// services asks all cells at once, and reads the aggregates. A cell that rejects the request counts
+// as down.
 func (a *API) services(ctx context.Context) (cellServices, error) {
 	cells, err := a.store.Cells(ctx)
 	if err != nil {
 		return cellServices{}, err
 	}
 	cells = slices.DeleteFunc(cells, apidb.Cell.IsCell0)
-	var all cellServices
+	aggregates, err := a.store.Aggregates(ctx)
+	if err != nil {
+		return cellServices{}, err
+	}
+	all := cellServices{zones: apidb.HostZones(aggregates)}
 	for _, answer := range gather.All(ctx, a.gatherer, cells, func(ctx context.Context, c *cellclient.Client) ([]cellwire.Service, error) { return c.Services(ctx) }) {
 		if answer.Err != nil {
 			all.down = append(all.down, answer.Cell)
@@ -71,7 +78,7 @@ func (a *API) services(ctx context.Context) (cellServices, error) {
 			return strings.Compare(a.Host, b.Host)
 		})
 		for _, s := range answer.Value {
-			all.up = append(all.up, service{s, answer.Cell})
+			all.up = append(all.up, service{s, answer.Cell, a.zoneOf(s.Host, all.zones)})
 		}
 	}
 	return all, ctx.Err()
@@ -124,10 +131,6 @@ func (x *exchange) serviceView(s *service) *object {
 	} else {
 		o.add("id", s.ID) // one of its cell: other cells have the same
 	}
-	zone := s.Zone
-	if zone == "" {
-		zone = x.api.options.DefaultZone
-	}
 	status, state := "enabled", "down"
 	if s.Disabled {
 		status = "disabled"
@@ -135,7 +138,7 @@ func (x *exchange) serviceView(s *service) *object {
 	if s.Up {
 		state = "up"
 	}
-	o.add("zone", zone).add("status", status).add("state", state)
+	o.add("zone", s.zone).add("status", status).add("state", state)
 	if s.UpdatedAt == nil {
 		o.add("updated_at", nil)
 	} else {

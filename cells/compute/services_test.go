@@ -16,10 +16,10 @@ import (
 
 // The services of the recordings.
 var (
-	c1h1 = cellwire.Service{UUID: "ce4a4790-3afe-4f0e-a468-a34d988cdd6e", ID: 7, Host: "c1h1", Binary: computeBinary, Zone: "nova", Disabled: true, DisabledReason: "maint", UpdatedAt: &start}
-	c1h2 = cellwire.Service{UUID: "54394ca7-1328-49b1-93bc-4eb2281fed79", ID: 8, Host: "c1h2", Binary: computeBinary, Zone: "nova", Up: true, UpdatedAt: &start}
-	c2h1 = cellwire.Service{UUID: "1a4f2e20-c790-4466-88dd-67123a78a011", ID: 7, Host: "c2h1", Binary: computeBinary, Zone: "nova", Up: true, UpdatedAt: &start}
-	c2h2 = cellwire.Service{UUID: "8ffce557-831e-4aed-979f-75375d1658f4", ID: 8, Host: "c2h2", Binary: computeBinary, Zone: "nova", Up: true, UpdatedAt: &start}
+	c1h1 = cellwire.Service{UUID: "ce4a4790-3afe-4f0e-a468-a34d988cdd6e", ID: 7, Host: "c1h1", Binary: computeBinary, Disabled: true, DisabledReason: "maint", UpdatedAt: &start}
+	c1h2 = cellwire.Service{UUID: "54394ca7-1328-49b1-93bc-4eb2281fed79", ID: 8, Host: "c1h2", Binary: computeBinary, Up: true, UpdatedAt: &start}
+	c2h1 = cellwire.Service{UUID: "1a4f2e20-c790-4466-88dd-67123a78a011", ID: 7, Host: "c2h1", Binary: computeBinary, Up: true, UpdatedAt: &start}
+	c2h2 = cellwire.Service{UUID: "8ffce557-831e-4aed-979f-75375d1658f4", ID: 8, Host: "c2h2", Binary: computeBinary, Up: true, UpdatedAt: &start}
 )
 
 // computeServices takes what only Nova has out of an answer, schedulers and conductors, the order,
@@ -222,8 +222,8 @@ func TestServicesAreDeleted(t *testing.T) {
 	}
 }
 
-// TestServiceThatWasNeverChanged has no time of a change, and the default zone when its host says
-// nothing else.
+// TestServiceThatWasNeverChanged has no time of a change, and the default zone when no
+// aggregate says another one.
 func TestServiceThatWasNeverChanged(t *testing.T) {
 	c := newCloud(t, Options{DefaultZone: "here"})
 	c.servicesOf(1, cellwire.Service{UUID: c1h1.UUID, Host: "c1h1", Binary: computeBinary})

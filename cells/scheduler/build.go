@@ -37,6 +37,8 @@ type build struct {
 	view  *view
 	hosts *hosts
 
+	destination destination // by host aggregates
+
 	generation *int64          // of its allocations when they were last read; nil: unknown, or none
 	allocated  bool            // this attempt gave it allocations
 	failed     map[string]bool // cells that did not take it
@@ -81,7 +83,7 @@ func (b *build) place(ctx context.Context) error {
 	switch {
 	case errors.As(err, &unfit):
 		return b.fail(ctx, cellwire.Fault{Code: faultCodeInvalid, Message: unfit.Message})
-	case errors.Is(err, placementclient.ErrInvalid):
+	case errors.Is(err, placementclient.ErrInvalid), errors.Is(err, errNoTenantAggregate):
 		return b.fail(ctx, noHost(err.Error()))
 	case err != nil:
 		return err
@@ -119,7 +121,7 @@ func (b *build) tryEach(ctx context.Context, targets []target) (placed bool, err
 
 // targets asks Placement for candidates.
 func (b *build) targets(ctx context.Context) ([]target, error) {
-	request, err := NewCandidateRequest(b.spec.Flavor)
+	request, err := b.request()
 	if err != nil {
 		return nil, err
 	}
@@ -143,7 +145,7 @@ func (b *build) targets(ctx context.Context) ([]target, error) {
 			b.unmapped++
 		}
 	}
-	return b.hosts.targets(candidates, b.spec, b.s.o.Zone), nil
+	return b.hosts.targets(candidates, b), nil
 }
 
 // mayBeNew reports whether a host that could take the server may be there and not be mapped yet,
@@ -207,7 +209,7 @@ func (b *build) try(ctx context.Context, t target) (placed bool, err error) {
 // row is the server on its host.
 func (b *build) row(t target) cellwire.Server {
 	row := b.spec.Server
-	row.Host, row.Node, row.NodeUUID, row.Zone = t.node.Host, t.node.Name, t.node.UUID, t.zone
+	row.Host, row.Node, row.NodeUUID, row.Zone = t.node.Host, t.node.Name, t.node.UUID, b.hosts.zoneOf(t.node.Host)
 	row.VMState, row.TaskState, row.PowerState = cellwire.VMBuilding, cellwire.TaskSpawning, plugins.PowerNoState
 	return row
 }

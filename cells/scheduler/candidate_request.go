@@ -35,6 +35,13 @@ type CandidateRequest struct {
 	groups map[string]*requestGroup // by suffix; "" is the group without one
 	policy string                   // group_policy; "": the flavor has none
 
+	// OneOf are aggregates of which the root has to be in one of each list, NoneOf those that it
+	// must not be in.
+	OneOf  [][]string
+	NoneOf []string
+	// roots asks with root_member_of, an extension, and not with member_of.
+	roots bool
+
 	// InTree is the root or any provider of the only tree that counts; "": all do.
 	InTree string
 	// Limit bounds the candidates; 0 is DefaultCandidateLimit.
@@ -223,6 +230,7 @@ func (r CandidateRequest) Query() url.Values {
 			}
 		}
 	}
+	r.addAggregates(q)
 	for suffix, g := range r.groups {
 		var resources, required, forbidden []string
 		for _, class := range slices.Sorted(maps.Keys(g.resources)) {
@@ -243,4 +251,39 @@ func (r CandidateRequest) Query() url.Values {
 		}
 	}
 	return q
+}
+
+// confined reports whether aggregates say where the server may be.
+func (r *CandidateRequest) confined() bool { return len(r.OneOf)+len(r.NoneOf) > 0 }
+
+// addAggregates adds them. member_of is as in Nova on the group without a suffix. Other groups get
+// none: there it would be about the providers that serve them, which are in no aggregates. The
+// scheduler looks at the hosts itself.
+func (r *CandidateRequest) addAggregates(q url.Values) {
+	name := "member_of"
+	switch {
+	case r.roots:
+		name = "root_member_of"
+	case r.groups[""] == nil:
+		return
+	}
+	for _, list := range r.OneOf {
+		q.Add(name, "in:"+strings.Join(list, ","))
+	}
+	if len(r.NoneOf) > 0 {
+		q.Add(name, "!in:"+strings.Join(r.NoneOf, ","))
+	}
+}
+
+// requiredTraits are those that the request requires of any group.
+func (r *CandidateRequest) requiredTraits() map[string]bool {
+	traits := map[string]bool{}
+	for _, g := range r.groups {
+		for trait, required := range g.traits {
+			if required {
+				traits[trait] = true
+			}
+		}
+	}
+	return traits
 }

@@ -20,6 +20,12 @@ func (s *Scheduler) Schedule(ctx context.Context) error {
 // Reconcile goes round once.
 func (s *Scheduler) Reconcile(ctx context.Context) error { return s.reconcile(ctx) }
 
+// Mirror goes round once.
+func (s *Scheduler) Mirror(ctx context.Context) error { return s.mirror(ctx) }
+
+// MirrorAndLog goes round once and logs what happened.
+func (s *Scheduler) MirrorAndLog(ctx context.Context) { s.mirrorAndLog(ctx) }
+
 // DefaultGrace is how long what is half done is left alone.
 const DefaultGrace = defaultGrace
 

@@ -30,10 +30,7 @@ func (s *Scheduler) lostRow(ctx context.Context, request apidb.BuildRequest, h *
 		return err
 	}
 	if claimed && node.CellUUID == cell.UUID {
-		row.Host, row.Node, row.NodeUUID, row.Zone = node.Host, node.Name, node.UUID, s.o.Zone
-		if service := h.services[hostKey{cell.UUID, node.Host}]; service.Zone != "" {
-			row.Zone = service.Zone
-		}
+		row.Host, row.Node, row.NodeUUID, row.Zone = node.Host, node.Name, node.UUID, h.zoneOf(node.Host)
 		row.VMState, row.TaskState, row.Fault = cellwire.VMBuilding, cellwire.TaskSpawning, nil
 	}
 	_, err = change(ctx, s, cell, func(ctx context.Context, c *cellclient.Client) (cellwire.Server, error) { return c.Insert(ctx, row) })

@@ -24,6 +24,8 @@ type PlacementClient struct {
 	*placementclient.Client
 	// optionalPolicy: the last request that needed it was granted the extension group_policy.
 	optionalPolicy atomic.Bool
+	// withoutRoots is how many more requests do not ask for the extension root_member_of.
+	withoutRoots atomic.Int32
 }
 
 // NewPlacementClient returns a client; its microversion is always [PlacementMicroversion]. It makes

@@ -27,11 +27,20 @@ func (c *PlacementClient) Check(ctx context.Context, r CandidateRequest) error {
 	return c.candidates(ctx, r, &candidatesAnswer{})
 }
 
-// candidates is GET /allocation_candidates.
+// candidates is GET /allocation_candidates. Aggregates of the root are asked for with
+// root_member_of, or where there is no such extension with member_of, as Nova does.
 func (c *PlacementClient) candidates(ctx context.Context, r CandidateRequest, out *candidatesAnswer) error {
+	r.roots = r.confined() && c.asksRoots()
 	call := &placementclient.Call{Method: http.MethodGet, Path: "/allocation_candidates?" + r.Query().Encode(), Out: out}
+	var wanted []string
 	if r.lacksPolicy() {
-		call.Microversion, call.Extensions = wire.MaxVersion.String(), wire.ExtGroupPolicy
+		wanted = append(wanted, wire.ExtGroupPolicy)
+	}
+	if r.roots {
+		wanted = append(wanted, wire.ExtRootMemberOf)
+	}
+	if len(wanted) > 0 {
+		call.Microversion, call.Extensions = wire.MaxVersion.String(), strings.Join(wanted, ", ")
 	}
 	failed := c.Send(ctx, call)
 	if errors.Is(failed, placementclient.ErrTooOld) && call.Extensions != "" {
@@ -39,7 +48,13 @@ func (c *PlacementClient) candidates(ctx context.Context, r CandidateRequest, ou
 		call.Microversion = PlacementMicroversion
 		failed = c.Send(ctx, call)
 	}
-	if r.lacksPolicy() && (failed == nil || errors.Is(failed, placementclient.ErrInvalid)) {
+	answered := failed == nil || errors.Is(failed, placementclient.ErrInvalid)
+	if r.roots && answered && !grantsExtension(call.Header, wire.ExtRootMemberOf) {
+		c.withoutRoots.Store(rootsAgain)
+		*out = candidatesAnswer{}
+		return c.candidates(ctx, r, out)
+	}
+	if r.lacksPolicy() && answered {
 		granted := grantsExtension(call.Header, wire.ExtGroupPolicy)
 		c.optionalPolicy.Store(granted)
 		if !granted {
@@ -50,6 +65,23 @@ func (c *PlacementClient) candidates(ctx context.Context, r CandidateRequest, ou
 		return fmt.Errorf("asking for allocation candidates: %w", failed)
 	}
 	return nil
+}
+
+// rootsAgain is how many requests go without root_member_of after one was refused it: then it is
+// tried again, because Placement may be another one.
+const rootsAgain = 100
+
+// asksRoots says whether the next request is to ask for root_member_of.
+func (c *PlacementClient) asksRoots() bool {
+	for {
+		left := c.withoutRoots.Load()
+		if left <= 0 {
+			return true
+		}
+		if c.withoutRoots.CompareAndSwap(left, left-1) {
+			return false
+		}
+	}
 }
 
 // grantsExtension reports whether the answer is that of a Placement that granted the extension.

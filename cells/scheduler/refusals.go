@@ -23,6 +23,7 @@ const (
 	serviceDown
 	serviceDisabled
 	otherZone
+	otherAggregate
 	notOffered
 	refusedMeanwhile
 	cellRefused
@@ -41,6 +42,7 @@ var (
 		serviceDown:      "service_down",
 		serviceDisabled:  "service_disabled",
 		otherZone:        "other_zone",
+		otherAggregate:   "other_aggregate",
 		notOffered:       "not_offered",
 		refusedMeanwhile: "refused_meanwhile",
 		cellRefused:      "cell_refused",
@@ -54,44 +56,44 @@ var (
 		serviceDown:      "with a service that is down",
 		serviceDisabled:  "with a service that is disabled",
 		otherZone:        "not in the requested availability zone",
+		otherAggregate:   "not in the host aggregates for this project and flavor",
 		notOffered:       "not offered by Placement (no capacity left, or not what the flavor requires)",
 		refusedMeanwhile: "rejected by Placement in the meantime",
 		cellRefused:      "in a cell that rejected the server",
 	}
 )
 
-// whyUnfit is why the host of a node does not take a server regardless of capacity, and its zone if
-// it is known.
-func (h *hosts) whyUnfit(node apidb.Node, spec apidb.RequestSpec, defaultZone string) (zone string, why refusal) {
+// whyUnfit is why the host of a node does not take the server of a build regardless of capacity.
+func (h *hosts) whyUnfit(node apidb.Node, b *build) refusal {
 	service, known := h.services[hostKey{node.CellUUID, node.Host}]
-	if zone = service.Zone; known && zone == "" {
-		zone = defaultZone
-	}
+	spec := &b.spec
 	switch {
 	case spec.ForcedHost != "" && spec.ForcedHost != node.Host, spec.ForcedNode != "" && spec.ForcedNode != node.Name:
-		return zone, notChosen
+		return notChosen
 	case h.cells[node.CellUUID].Disabled:
-		return zone, cellDisabled
+		return cellDisabled
 	case h.down[node.CellUUID]:
-		return zone, cellDown
+		return cellDown
 	case h.suspect[node.CellUUID]: // what is put there may go with it
-		return zone, cellSuspect
+		return cellSuspect
 	case !known: // also of a cell that is gone
-		return zone, serviceMissing
+		return serviceMissing
 	case !service.Up:
-		return zone, serviceDown
+		return serviceDown
 	case service.Disabled:
-		return zone, serviceDisabled
-	case spec.Zone != "" && spec.Zone != zone:
-		return zone, otherZone
+		return serviceDisabled
+	case spec.Zone != "" && spec.Zone != h.zoneOf(node.Host):
+		return otherZone
+	case !b.destination.has(h.in[node.Host]):
+		return otherAggregate
 	}
-	return zone, takes
+	return takes
 }
 
 // refused counts the nodes by why they did not take the server. It costs a look at each node.
 func (b *build) refused() (counts [refusals]int) {
 	for _, node := range b.hosts.nodes {
-		_, why := b.hosts.whyUnfit(node, b.spec, b.s.o.Zone)
+		why := b.hosts.whyUnfit(node, b)
 		switch {
 		case why != takes:
 		case b.failed[node.CellUUID]:

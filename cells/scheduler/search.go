@@ -19,7 +19,7 @@ const treeCandidates = 10
 // order, until one takes the server; so most boots cost one request more, and one that nothing can
 // lock a request for each host.
 func (b *build) search(ctx context.Context) (placed bool, err error) {
-	request, err := NewCandidateRequest(b.spec.Flavor)
+	request, err := b.request()
 	if err != nil {
 		return false, err
 	}
@@ -37,7 +37,7 @@ func (b *build) search(ctx context.Context) (placed bool, err error) {
 		if err != nil {
 			return false, err
 		}
-		if placed, err := b.tryEach(ctx, b.hosts.targets(candidates, b.spec, b.s.o.Zone)); placed || err != nil {
+		if placed, err := b.tryEach(ctx, b.hosts.targets(candidates, b)); placed || err != nil {
 			return placed, err
 		}
 	}
@@ -48,7 +48,7 @@ func (b *build) search(ctx context.Context) (placed bool, err error) {
 func (h *hosts) left(b *build) []apidb.Node {
 	var nodes []apidb.Node
 	for _, n := range h.nodes {
-		if _, able := h.canTake(n, b.spec, b.s.o.Zone); able && !b.searched[n.UUID] {
+		if h.whyUnfit(n, b) == takes && !b.searched[n.UUID] {
 			nodes = append(nodes, n)
 		}
 	}

@@ -36,6 +36,8 @@ type Options struct {
 	// Zone is the availability zone of hosts that have none: Nova's default_availability_zone. "":
 	// nova.
 	Zone string
+	// Aggregates are the options about host aggregates.
+	Aggregates AggregateOptions
 	// Reclaim is after how long softly deleted servers are deleted for good. 0: there is no soft
 	// delete.
 	Reclaim time.Duration
@@ -70,7 +72,8 @@ type Scheduler struct {
 	locks serverLocks
 	delay delays
 
-	scheduling atomic.Bool // Run is active
+	scheduling  atomic.Bool // Run is active
+	mirrorFails atomic.Bool // the last round of the mirror failed
 
 	after func(step string) error // tests end the process here; nil otherwise
 
@@ -137,8 +140,8 @@ func (s *Scheduler) Kick() {
 	}
 }
 
-// Run schedules, reconciles, reclaims and discovers hosts until the context ends, while this
-// process holds the lease. Create, Delete and Restore work in all processes.
+// Run schedules, reconciles, reclaims, mirrors aggregates and discovers hosts until the context
+// ends, while this process holds the lease. Create, Delete and Restore work in all processes.
 func (s *Scheduler) Run(ctx context.Context) {
 	if s.o.Lease == nil {
 		s.run(ctx)
@@ -153,6 +156,7 @@ func (s *Scheduler) run(ctx context.Context) {
 	var all sync.WaitGroup
 	all.Go(func() { s.scheduleLoop(ctx) })
 	all.Go(func() { s.every(ctx, s.o.ReconcileInterval, s.reconcileAndLog) })
+	all.Go(func() { s.every(ctx, s.o.ReconcileInterval, s.mirrorAndLog) })
 	if s.o.DiscoverInterval > 0 {
 		all.Go(func() { s.every(ctx, s.o.DiscoverInterval, s.discoverAndLog) })
 	}

@@ -49,7 +49,15 @@ type hosts struct {
 	services map[hostKey]cellwire.Service
 	down     map[string]bool // cells, by uuid
 	suspect  map[string]bool // those with another database than before
+
+	aggregates []apidb.Aggregate
+	in         map[string][]string // by host: the uuids of its aggregates
+	zones      map[string]string   // by host: those that aggregates give
+	zone       string              // of the others
 }
+
+// zoneOf is the availability zone of a host.
+func (h *hosts) zoneOf(host string) string { return cmp.Or(h.zones[host], h.zone) }
 
 type hostKey struct{ cell, host string }
 
@@ -73,12 +81,22 @@ func (v *view) hosts(ctx context.Context) (*hosts, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the recorded databases of the cells: %w", err)
 	}
+	aggregates, err := v.s.o.Store.Aggregates(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("reading the host aggregates: %w", err)
+	}
 	h := &hosts{
 		cells: map[string]apidb.Cell{}, nodes: make(map[string]apidb.Node, len(nodes)), services: map[hostKey]cellwire.Service{},
 		down: map[string]bool{}, suspect: map[string]bool{},
+		aggregates: aggregates, in: map[string][]string{}, zones: apidb.HostZones(aggregates), zone: v.s.o.Zone,
 	}
 	for uuid, d := range databases {
 		h.suspect[uuid] = d.Suspect != nil
+	}
+	for _, a := range aggregates {
+		for _, host := range a.Hosts {
+			h.in[host] = append(h.in[host], a.UUID)
+		}
 	}
 	var used []apidb.Cell
 	for _, c := range cells {
@@ -106,12 +124,12 @@ type target struct {
 	candidate Candidate
 	node      apidb.Node
 	cell      apidb.Cell
-	zone      string
 }
 
-// targets are the candidates on hosts that can take the server, the best first: most memory free,
-// as Nova's RAM weigher; among equals servers spread by chance, but each time in the same way.
-func (h *hosts) targets(candidates []Candidate, spec apidb.RequestSpec, defaultZone string) []target {
+// targets are the candidates on hosts that can take the server of a build, the best first: most
+// memory free, as Nova's RAM weigher; among equals servers spread by chance, but each time in the
+// same way.
+func (h *hosts) targets(candidates []Candidate, b *build) []target {
 	const perNode = 3 // ways on one node: the others differ in which of several children serve, and would conflict alike
 	found := make([]target, 0, len(candidates))
 	ways := map[string]int{}
@@ -120,22 +138,16 @@ func (h *hosts) targets(candidates []Candidate, spec apidb.RequestSpec, defaultZ
 		if !mapped || ways[c.Root] >= perNode {
 			continue
 		}
-		if zone, able := h.canTake(node, spec, defaultZone); able {
-			found = append(found, target{candidate: c, node: node, cell: h.cells[node.CellUUID], zone: zone})
+		if h.whyUnfit(node, b) == takes {
+			found = append(found, target{candidate: c, node: node, cell: h.cells[node.CellUUID]})
 			ways[c.Root]++
 		}
 	}
-	slices.SortStableFunc(found, func(a, b target) int {
-		return cmp.Or(cmp.Compare(b.candidate.FreeMemory, a.candidate.FreeMemory), cmp.Compare(b.candidate.FreeCPUs, a.candidate.FreeCPUs),
-			cmp.Compare(tieBreak(spec.UUID, a.node.UUID), tieBreak(spec.UUID, b.node.UUID)))
+	slices.SortStableFunc(found, func(x, y target) int {
+		return cmp.Or(cmp.Compare(y.candidate.FreeMemory, x.candidate.FreeMemory), cmp.Compare(y.candidate.FreeCPUs, x.candidate.FreeCPUs),
+			cmp.Compare(tieBreak(b.spec.UUID, x.node.UUID), tieBreak(b.spec.UUID, y.node.UUID)))
 	})
 	return found
-}
-
-// canTake reports whether the host of a node takes servers, and this one, and in which zone it is.
-func (h *hosts) canTake(node apidb.Node, spec apidb.RequestSpec, defaultZone string) (zone string, able bool) {
-	zone, why := h.whyUnfit(node, spec, defaultZone)
-	return zone, why == takes
 }
 
 // forced are the nodes that an administrator chose; nil if none did.

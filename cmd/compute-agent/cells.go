@@ -13,6 +13,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/compute"
+	"github.com/compute-agent/compute-agent/cells/scheduler"
 	"github.com/compute-agent/compute-agent/internal/agent/access"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/keystone"
@@ -42,7 +43,7 @@ func newCellsAPI() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "api", Short: "Serve the compute API", Args: cobra.NoArgs,
 		Long: "Serve the compute API, schedule servers, and reconcile its database with those of the cells, as configured in [compute_api],\n" +
-			"[quota] and [placement_client]. The API database is created if it does not exist; `compute-agent cells manage create` registers\n" +
+			"[quota], [scheduler] and [placement_client]. The API database is created if it does not exist; `compute-agent cells manage create` registers\n" +
 			"cells.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			opts.override(
@@ -135,12 +136,22 @@ func computeAPIConfig(ctx context.Context, cfg *config.Config, log zerolog.Logge
 		TLS:        osapi.TLSFiles{CertFile: c.CertFile, KeyFile: c.KeyFile, ClientCAFile: c.ClientCAFile},
 		PolicyFile: c.PolicyFile,
 		Options: compute.Options{
-			MaxLimit: c.MaxLimit, ListSkipsDownCells: c.ListRecordsBySkippingDownCells, PerProjectCells: c.InstanceListPerProjectCells,
-			DefaultZone: c.DefaultAvailabilityZone, Reclaim: c.ReclaimInstanceInterval, Endpoint: c.Endpoint,
+			MaxLimit:           c.MaxLimit,
+			ListSkipsDownCells: c.ListRecordsBySkippingDownCells,
+			PerProjectCells:    c.InstanceListPerProjectCells,
+			DefaultZone:        c.DefaultAvailabilityZone,
+			InternalZone:       c.InternalServiceZone,
+			ScheduleZone:       c.DefaultScheduleZone,
+			Reclaim:            c.ReclaimInstanceInterval,
+			Endpoint:           c.Endpoint,
 		},
 		CellClient: cellClients(cfg), CellTimeout: c.CellTimeout, CellPingInterval: c.CellPingInterval, CellDownTime: c.CellDownTime,
 		Placement: placement.Config,
 		Quotas:    quotaDefaults(cfg.Quota), CountUsageFromPlacement: cfg.Quota.CountUsageFromPlacement, RecheckQuota: cfg.Quota.RecheckQuota,
+		Aggregates: scheduler.AggregateOptions{
+			LimitTenants: cfg.Scheduler.LimitTenants, RequireTenants: cfg.Scheduler.RequireTenants,
+			LocalZones: !cfg.Scheduler.ZonesFromPlacement, Isolate: cfg.Scheduler.IsolateAggregates,
+		},
 		DiscoverHosts: c.DiscoverHostsInterval, Connections: connectionsOf(cfg), Logger: log,
 	}, nil
 }

@@ -34,6 +34,8 @@ type ComputeAPI struct {
 	ReclaimInstanceInterval        time.Duration // Zero: servers are deleted at once.
 	DiscoverHostsInterval          time.Duration // Zero: only `cells manage discover-hosts`.
 	DefaultAvailabilityZone        string
+	InternalServiceZone            string
+	DefaultScheduleZone            string // Empty: any.
 }
 
 // Quota is the section [quota]: limits of projects for which none are set, with Nova's names; -1 is
@@ -48,6 +50,14 @@ type Quota struct {
 	ServerGroupMembers      int
 	CountUsageFromPlacement bool
 	RecheckQuota            bool
+}
+
+// Scheduler is the section [scheduler]: how host aggregates restrict servers, with Nova's names.
+type Scheduler struct {
+	LimitTenants       bool
+	RequireTenants     bool
+	ZonesFromPlacement bool
+	IsolateAggregates  bool
 }
 
 // Cell is the section [cell]: the process of one cell.
@@ -253,8 +263,12 @@ var cellSections = []section{
 					zero: "never; `compute-agent cells manage discover-hosts` does it",
 				},
 			},
-			{"default_availability_zone", restart, "The availability zone of all hosts.",
+			{"default_availability_zone", restart, "The availability zone of hosts that are in no aggregate with another one.",
 				text[Config]{at: func(c *Config) *string { return &c.ComputeAPI.DefaultAvailabilityZone }, def: "nova", words: "a name", check: zoneName}},
+			{"internal_service_availability_zone", restart, "An availability zone that lists for users do not have.",
+				text[Config]{at: func(c *Config) *string { return &c.ComputeAPI.InternalServiceZone }, def: "internal", words: "a name", check: zoneName}},
+			{"default_schedule_zone", restart, "The availability zone of servers for which none is requested. Empty means any.",
+				text[Config]{at: func(c *Config) *string { return &c.ComputeAPI.DefaultScheduleZone }, words: "a name", check: optionalZone}},
 		},
 	},
 	{
@@ -276,6 +290,36 @@ var cellSections = []section{
 			},
 			{"recheck_quota", restart, "Whether quotas are checked again after a server has its resources, so that concurrent\nrequests do not exceed them together.",
 				toggle[Config]{func(c *Config) *bool { return &c.Quota.RecheckQuota }, true}},
+		},
+	},
+	{
+		"scheduler",
+		"How host aggregates (os-aggregates) restrict where servers of the compute API go.",
+		[]key[Config]{
+			{
+				"limit_tenants_to_placement_aggregate",
+				restart,
+				"Whether servers of a project go only to hosts of the aggregates whose metadata\nfilter_tenant_id, or a name that begins so, is the project.",
+				toggle[Config]{func(c *Config) *bool { return &c.Scheduler.LimitTenants }, false},
+			},
+			{
+				"placement_aggregate_required_for_tenants",
+				restart,
+				"With limit_tenants_to_placement_aggregate: whether projects without such an aggregate get no\nhost. Otherwise all hosts are theirs.",
+				toggle[Config]{func(c *Config) *bool { return &c.Scheduler.RequireTenants }, false},
+			},
+			{
+				"query_placement_for_availability_zone",
+				restart,
+				"Whether Placement is asked for hosts of the requested availability zone only. Otherwise it is\nasked for all, and the scheduler chooses those of the zone.",
+				toggle[Config]{func(c *Config) *bool { return &c.Scheduler.ZonesFromPlacement }, true},
+			},
+			{
+				"enable_isolated_aggregate_filtering",
+				restart,
+				"Whether hosts of aggregates with the metadata trait:TRAIT = required take only servers whose\nflavor requires that trait.",
+				toggle[Config]{func(c *Config) *bool { return &c.Scheduler.IsolateAggregates }, false},
+			},
 		},
 	},
 }

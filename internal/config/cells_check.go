@@ -107,6 +107,13 @@ func zoneName(s string) *fault {
 	return nil
 }
 
+func optionalZone(s string) *fault {
+	if s == "" {
+		return nil
+	}
+	return zoneName(s)
+}
+
 // cells reports what cannot work about cells and the compute API.
 func (v *validator) cells() {
 	cell, api, client := v.cfg.Cell, v.cfg.ComputeAPI, v.cfg.CellClient

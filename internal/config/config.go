@@ -38,6 +38,7 @@ type Config struct {
 	Cell             Cell
 	ComputeAPI       ComputeAPI
 	Quota            Quota
+	Scheduler        Scheduler
 
 	file    string
 	files   []string

@@ -185,10 +185,17 @@ func Format(name string) Condition {
 }
 
 // Name wants strings to be fit for names, and says so in Nova's own words.
-func Name() Condition {
+func Name() Condition { return nameCondition(nameLike, nameReason) }
+
+// SpacedName is Name for names that may have spaces around them.
+func SpacedName() Condition {
+	return nameCondition(func(s string) bool { s = trimSpaces(s); return s != "" && nameLike(s) }, spacedNameReason)
+}
+
+func nameCondition(like func(string) bool, reason string) Condition {
 	return conditionFunc(func(value any) *SchemaError {
-		if s, is := value.(string); is && !nameLike(s) {
-			return &SchemaError{Value: value, Message: "An invalid 'name' value was provided. The name must be: " + nameReason, plain: true}
+		if s, is := value.(string); is && !like(s) {
+			return &SchemaError{Value: value, Message: "An invalid 'name' value was provided. The name must be: " + reason, plain: true}
 		}
 		return nil
 	})

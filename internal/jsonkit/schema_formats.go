@@ -46,8 +46,11 @@ func base64Like(s string) bool {
 	return position == 0
 }
 
-// nameReason is what a name has to be, in Nova's words.
-const nameReason = "printable characters. Can not start or end with whitespace."
+// nameReason and spacedNameReason are what a name has to be, in Nova's words.
+const (
+	nameReason       = "printable characters. Can not start or end with whitespace."
+	spacedNameReason = "printable characters with at least one non space character"
+)
 
 // nameLike says whether a string can be a name. Characters beyond the basic plane are none, as with
 // Nova.
@@ -57,5 +60,9 @@ func nameLike(s string) bool {
 			return false
 		}
 	}
-	return strings.TrimFunc(s, func(r rune) bool { return unicode.Is(unicode.Zs, r) }) == s
+	return trimSpaces(s) == s
+}
+
+func trimSpaces(s string) string {
+	return strings.TrimFunc(s, func(r rune) bool { return unicode.Is(unicode.Zs, r) })
 }

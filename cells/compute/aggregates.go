@@ -1,0 +1,474 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package compute
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/cellclient"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/gather"
+	js "github.com/compute-agent/compute-agent/internal/jsonkit"
+)
+
+// aggregateRoutes are the calls about host aggregates.
+var aggregateRoutes = []route{
+	{method: "GET", path: "/v2.1/os-aggregates", handle: (*API).listAggregates},
+	{method: "POST", path: "/v2.1/os-aggregates", handle: (*API).createAggregate},
+	{method: "GET", path: "/v2.1/os-aggregates/{id}", handle: (*API).showAggregate},
+	{method: "PUT", path: "/v2.1/os-aggregates/{id}", handle: (*API).updateAggregate},
+	{method: "DELETE", path: "/v2.1/os-aggregates/{id}", handle: (*API).deleteAggregate},
+	{method: "POST", path: "/v2.1/os-aggregates/{id}/action", handle: (*API).aggregateAction},
+}
+
+// vAggregateUUID is the microversion from which on aggregates show their uuid.
+const vAggregateUUID Version = 41
+
+// zoneOrNull is an availability zone: a name without a colon, which would separate it from a host.
+var zoneOrNull = js.Schema{js.OneOf(append(schemaName[:len(schemaName):len(schemaName)], js.Pattern("^[^:]*$")), js.Schema{js.Type("null")})}
+
+// The bodies of the calls about aggregates.
+var (
+	aggregateCreate = js.ClosedObject(js.Properties{{Name: "aggregate", Schema: js.ClosedObject(js.Properties{
+		{Name: "name", Schema: schemaName}, {Name: "availability_zone", Schema: zoneOrNull},
+	}, "name")}}, "aggregate")
+	aggregateUpdate = js.ClosedObject(js.Properties{{Name: "aggregate", Schema: append(js.ClosedObject(js.Properties{
+		{Name: "name", Schema: js.Schema{js.Type("string"), js.MinLength(1), js.MaxLength(255), js.SpacedName()}}, {Name: "availability_zone", Schema: zoneOrNull},
+	}), js.OneOf(js.Schema{js.Required("name")}, js.Schema{js.Required("availability_zone")}))}}, "aggregate")
+	aggregateMetadata = js.Schema{js.Type("object"), js.PatternProperties(metadataKeys, js.Schema{js.Type("string", "null"), js.MaxLength(255)})}
+)
+
+// aggregateActions are those of POST /os-aggregates/{id}/action, by the only member of the body.
+var aggregateActions = map[string]struct {
+	rule   Rule
+	schema js.Schema
+	act    func(x *exchange, id int64, body *js.Object) (apidb.Aggregate, error)
+}{
+	"add_host":     {ruleAggregatesAddHost, aggregateBody("add_host", "host", schemaHost), (*exchange).addHost},
+	"remove_host":  {ruleAggregatesRemoveHost, aggregateBody("remove_host", "host", schemaHost), (*exchange).removeHost},
+	"set_metadata": {ruleAggregatesSetMetadata, aggregateBody("set_metadata", "metadata", aggregateMetadata), (*exchange).setAggregateMetadata},
+}
+
+func aggregateBody(action, member string, s js.Schema) js.Schema {
+	return js.ClosedObject(js.Properties{{Name: action, Schema: js.ClosedObject(js.Properties{{Name: member, Schema: s}}, member)}}, action)
+}
+
+// aggregateView is an aggregate as the microversion has it.
+func (x *exchange) aggregateView(a *apidb.Aggregate) *object {
+	return x.endOfAggregate(x.beginAggregate(a).add("hosts", a.Hosts).add("metadata", a.Metadata), a)
+}
+
+func (x *exchange) beginAggregate(a *apidb.Aggregate) *object {
+	return new(object).add("availability_zone", orNull(a.Zone())).add("created_at", microseconds(a.CreatedAt)).add("deleted", false).add("deleted_at", nil)
+}
+
+func (x *exchange) endOfAggregate(o *object, a *apidb.Aggregate) *object {
+	o.add("id", a.ID).add("name", a.Name).add("updated_at", stamp(a.UpdatedAt))
+	if x.since(vAggregateUUID) {
+		o.add("uuid", a.UUID)
+	}
+	return o
+}
+
+func (x *exchange) oneAggregate(a *apidb.Aggregate) error {
+	return x.json(http.StatusOK, new(object).add("aggregate", x.aggregateView(a)))
+}
+
+// aggregateID is the one in the path.
+func (x *exchange) aggregateID() (int64, error) {
+	id, err := strconv.ParseInt(strings.TrimSpace(x.param("id")), 10, 64)
+	switch {
+	case errors.Is(err, strconv.ErrRange):
+		return 0, x.noAggregate()
+	case err != nil:
+		return 0, badRequest("Invalid input received: id must be an integer")
+	}
+	return id, nil
+}
+
+func (x *exchange) noAggregate() error {
+	return notFound("Aggregate %s could not be found.", shortened(x.param("id")))
+}
+
+// listAggregates answers GET /os-aggregates.
+func (a *API) listAggregates(x *exchange) error {
+	if err := x.allowOwn(ruleAggregatesIndex); err != nil {
+		return err
+	}
+	all, err := a.store.Aggregates(x.ctx())
+	if err != nil {
+		return err
+	}
+	shown := make(list, len(all))
+	for i := range all {
+		shown[i] = x.aggregateView(&all[i])
+	}
+	return x.json(http.StatusOK, new(object).add("aggregates", shown))
+}
+
+// showAggregate answers GET /os-aggregates/{id}.
+func (a *API) showAggregate(x *exchange) error {
+	if err := x.allowOwn(ruleAggregatesShow); err != nil {
+		return err
+	}
+	id, err := x.aggregateID()
+	if err != nil {
+		return err
+	}
+	found, err := a.store.Aggregate(x.ctx(), id)
+	if errors.Is(err, apidb.ErrNotFound) {
+		return x.noAggregate()
+	}
+	if err != nil {
+		return err
+	}
+	return x.oneAggregate(&found)
+}
+
+// createAggregate answers POST /os-aggregates, without hosts and metadata, as Nova does.
+func (a *API) createAggregate(x *exchange) error {
+	body, err := x.checked(aggregateCreate)
+	if err != nil {
+		return err
+	}
+	if err := x.allowOwn(ruleAggregatesCreate); err != nil {
+		return err
+	}
+	asked := memberObject(body, "aggregate")
+	name, metadata := strings.TrimSpace(memberString(asked, "name")), map[string]string{}
+	if zone := memberString(asked, "availability_zone"); zone != "" {
+		metadata[apidb.ZoneKey] = zone
+	}
+	made, err := a.store.CreateAggregate(x.ctx(), name, metadata)
+	if errors.Is(err, apidb.ErrExists) {
+		return conflict("Aggregate %s already exists.", name)
+	}
+	if err != nil {
+		return err
+	}
+	return x.json(http.StatusOK, new(object).add("aggregate", x.endOfAggregate(x.beginAggregate(&made), &made)))
+}
+
+// updateAggregate answers PUT /os-aggregates/{id}: a new name, a new zone, or both.
+func (a *API) updateAggregate(x *exchange) error {
+	body, err := x.checked(aggregateUpdate)
+	if err != nil {
+		return err
+	}
+	if err := x.allowOwn(ruleAggregatesUpdate); err != nil {
+		return err
+	}
+	id, err := x.aggregateID()
+	if err != nil {
+		return err
+	}
+	asked := memberObject(body, "aggregate")
+	name, zone, rezoned := strings.TrimSpace(memberString(asked, "name")), memberString(asked, "availability_zone"), has(asked, "availability_zone")
+	refused := func(reason string) error { return badRequest("Cannot update aggregate %d. Reason: %s.", id, reason) }
+	if rezoned {
+		if err := x.checkZoneChange(id, zone, refused); err != nil {
+			return err
+		}
+	}
+	changed, err := x.changeAggregate(id, func(a *apidb.Aggregate, others []apidb.Aggregate) error {
+		if name != "" {
+			a.Name = name
+		}
+		if rezoned {
+			a.Metadata[apidb.ZoneKey] = zone
+			return otherZones(others, a.Hosts, zone, refused)
+		}
+		return nil
+	})
+	if errors.Is(err, apidb.ErrExists) {
+		return conflict("Aggregate %s already exists.", name)
+	}
+	if err != nil {
+		return err
+	}
+	return x.oneAggregate(&changed)
+}
+
+// changeAggregate is ChangeAggregate of the store, with the refusal for one that there is not.
+func (x *exchange) changeAggregate(id int64, change func(a *apidb.Aggregate, others []apidb.Aggregate) error) (apidb.Aggregate, error) {
+	changed, err := x.api.store.ChangeAggregate(x.ctx(), id, change)
+	if errors.Is(err, apidb.ErrNotFound) {
+		err = x.noAggregate()
+	}
+	return changed, err
+}
+
+// has says whether an object has a member, null or not.
+func has(o *js.Object, name string) bool {
+	_, is := o.Get(name)
+	return is
+}
+
+// deleteAggregate answers DELETE /os-aggregates/{id}.
+func (a *API) deleteAggregate(x *exchange) error {
+	if err := x.allowOwn(ruleAggregatesDelete); err != nil {
+		return err
+	}
+	id, err := x.aggregateID()
+	if err != nil {
+		return err
+	}
+	switch err := a.store.DeleteAggregate(x.ctx(), id); {
+	case errors.Is(err, apidb.ErrNotFound):
+		return x.noAggregate()
+	case errors.Is(err, apidb.ErrInUse):
+		return badRequest("Cannot remove host from aggregate %d. Reason: Host aggregate is not empty.", id)
+	case err != nil:
+		return err
+	}
+	return x.empty(http.StatusOK)
+}
+
+// aggregateAction answers POST /os-aggregates/{id}/action: the aggregate as it is then.
+func (a *API) aggregateAction(x *exchange) error {
+	value, err := x.decoded()
+	if err != nil {
+		return err
+	}
+	body, is := value.(*js.Object)
+	if !is || len(body.Names()) != 1 {
+		return badRequest("Malformed request body")
+	}
+	name := body.Names()[0]
+	action, known := aggregateActions[name]
+	if !known {
+		return badRequest("There is no such action: %s", shortened(name))
+	}
+	if err := js.Validate(action.schema, body); err != nil {
+		return badRequest("%s", err)
+	}
+	if err := x.allowOwn(action.rule); err != nil {
+		return err
+	}
+	id, err := x.aggregateID()
+	if err != nil {
+		return err
+	}
+	asked := memberObject(body, name)
+	changed, err := action.act(x, id, asked)
+	if err != nil {
+		return err
+	}
+	if host := memberString(asked, "host"); host != "" {
+		a.scheduler.MirrorHost(x.ctx(), host)
+	}
+	return x.oneAggregate(&changed)
+}
+
+// addHost adds a host that is mapped to a cell. It may be in several aggregates, but of one zone.
+func (x *exchange) addHost(id int64, body *js.Object) (apidb.Aggregate, error) {
+	host := memberString(body, "host")
+	mapped, err := x.isMapped(host)
+	if err != nil {
+		return apidb.Aggregate{}, err
+	}
+	if !mapped {
+		return apidb.Aggregate{}, notFound("Compute host %s could not be found.", host)
+	}
+	refused := func(reason string) error {
+		return conflict("Cannot add host to aggregate %d. Reason: %s.", id, reason)
+	}
+	err = x.checkHostZone(host, refused, func(all []apidb.Aggregate) []apidb.Aggregate {
+		if at := aggregateAt(all, id); at >= 0 {
+			all[at].Hosts = append(slices.Clone(all[at].Hosts), host)
+		}
+		return all
+	})
+	if err != nil {
+		return apidb.Aggregate{}, err
+	}
+	return x.changeAggregate(id, func(a *apidb.Aggregate, others []apidb.Aggregate) error {
+		if zone := a.Zone(); zone != "" {
+			if err := otherZones(others, []string{host}, zone, refused); err != nil {
+				return err
+			}
+		}
+		if slices.Contains(a.Hosts, host) {
+			return conflict("Aggregate %d already has host %s.", id, host)
+		}
+		a.Hosts = append(a.Hosts, host)
+		return nil
+	})
+}
+
+// removeHost takes a host out, also one that is not mapped any more.
+func (x *exchange) removeHost(id int64, body *js.Object) (apidb.Aggregate, error) {
+	host := memberString(body, "host")
+	unknown := func() error { return notFound("Cannot remove host %s in aggregate %d", host, id) }
+	refused := func(reason string) error {
+		return conflict("Cannot remove host from aggregate %d. Reason: %s.", id, reason)
+	}
+	err := x.checkHostZone(host, refused, func(all []apidb.Aggregate) []apidb.Aggregate {
+		if at := aggregateAt(all, id); at >= 0 {
+			all[at].Hosts = without(all[at].Hosts, host)
+		}
+		return all
+	})
+	if err != nil {
+		return apidb.Aggregate{}, err
+	}
+	changed, err := x.api.store.ChangeAggregate(x.ctx(), id, func(a *apidb.Aggregate, _ []apidb.Aggregate) error {
+		if !slices.Contains(a.Hosts, host) {
+			return unknown()
+		}
+		a.Hosts = without(a.Hosts, host)
+		return nil
+	})
+	if errors.Is(err, apidb.ErrNotFound) {
+		err = unknown()
+	}
+	return changed, err
+}
+
+// without is a list without a value; the list itself stays as it is.
+func without(values []string, value string) []string {
+	return slices.DeleteFunc(slices.Clone(values), func(v string) bool { return v == value })
+}
+
+func aggregateAt(all []apidb.Aggregate, id int64) int {
+	return slices.IndexFunc(all, func(a apidb.Aggregate) bool { return a.ID == id })
+}
+
+// setAggregateMetadata sets some of the metadata; null takes one away, but for the zone.
+func (x *exchange) setAggregateMetadata(id int64, body *js.Object) (apidb.Aggregate, error) {
+	asked := memberObject(body, "metadata")
+	zone, rezoned := memberString(asked, apidb.ZoneKey), has(asked, apidb.ZoneKey)
+	refused := func(reason string) error {
+		return badRequest("Cannot update metadata of aggregate %d. Reason: %s.", id, reason)
+	}
+	if rezoned {
+		if err := x.checkZoneChange(id, zone, refused); err != nil {
+			return apidb.Aggregate{}, err
+		}
+	}
+	return x.changeAggregate(id, func(a *apidb.Aggregate, others []apidb.Aggregate) error {
+		for _, name := range asked.Names() {
+			if value := memberText(asked, name); value != nil {
+				a.Metadata[name] = *value
+			} else {
+				delete(a.Metadata, name)
+			}
+		}
+		if rezoned {
+			return otherZones(others, a.Hosts, zone, refused)
+		}
+		return nil
+	})
+}
+
+// otherZones refuses a zone for hosts of which aggregates say another one.
+func otherZones(others []apidb.Aggregate, hosts []string, zone string, refused func(reason string) error) error {
+	var zones []any
+	for i := range others {
+		of := &others[i]
+		if other := of.Zone(); other != "" && other != zone && slices.ContainsFunc(of.Hosts, func(h string) bool { return slices.Contains(hosts, h) }) {
+			zones = append(zones, other)
+		}
+	}
+	if len(zones) == 0 {
+		return nil
+	}
+	return refused("One or more hosts already in availability zone(s) " + js.PythonRepr(zones))
+}
+
+// checkZoneChange refuses a new zone of an aggregate: an empty one, one that differs from that of
+// other aggregates of a host, and any while there are servers on a host, which would be in another
+// zone at once. It costs a request to each cell with hosts of the aggregate, if the zone is new.
+func (x *exchange) checkZoneChange(id int64, zone string, refused func(reason string) error) error {
+	all, err := x.api.store.Aggregates(x.ctx())
+	if err != nil {
+		return err
+	}
+	at := aggregateAt(all, id)
+	if at < 0 {
+		return x.noAggregate()
+	}
+	a := all[at]
+	if zone == "" {
+		return refused(fmt.Sprintf("Aggregate %s does not support empty named availability zone", a.Name))
+	}
+	if err := otherZones(slices.Delete(all, at, at+1), a.Hosts, zone, refused); err != nil {
+		return err
+	}
+	if zone == a.Zone() {
+		return nil
+	}
+	occupied, err := x.haveServers(a.Hosts)
+	if err == nil && occupied {
+		err = refused("One or more hosts contain instances in this zone")
+	}
+	return err
+}
+
+// checkHostZone refuses a change of aggregates that gives a host with servers another zone, as Nova
+// does since 2024.1: its servers would move with it. It costs a request to the cell of the host, if
+// the zone is another one then.
+func (x *exchange) checkHostZone(host string, refused func(reason string) error, change func([]apidb.Aggregate) []apidb.Aggregate) error {
+	all, err := x.api.store.Aggregates(x.ctx())
+	if err != nil {
+		return err
+	}
+	was := x.api.zoneOf(host, apidb.HostZones(all))
+	is := x.api.zoneOf(host, apidb.HostZones(change(all)))
+	if was == is {
+		return nil
+	}
+	occupied, err := x.haveServers([]string{host})
+	if err == nil && occupied {
+		err = refused(fmt.Sprintf("The availability zone of the host would change from '%s' to '%s', but it has instances. Delete them or move them away first", was, is))
+	}
+	return err
+}
+
+// zoneOf is the availability zone of a host.
+func (a *API) zoneOf(host string, zones map[string]string) string {
+	if zone := zones[host]; zone != "" {
+		return zone
+	}
+	return a.options.DefaultZone
+}
+
+// isMapped says whether a host is mapped to a cell.
+func (x *exchange) isMapped(host string) (bool, error) {
+	hosts, err := x.api.store.Hosts(x.ctx())
+	return slices.ContainsFunc(hosts, func(h apidb.HostMapping) bool { return h.Host == host }), err
+}
+
+// haveServers asks the cells of hosts whether any of these has servers.
+func (x *exchange) haveServers(hosts []string) (bool, error) {
+	mapped, err := x.api.store.Hosts(x.ctx())
+	if err != nil {
+		return false, err
+	}
+	cells, err := x.api.store.Cells(x.ctx())
+	if err != nil {
+		return false, err
+	}
+	cells = slices.DeleteFunc(cells, func(c apidb.Cell) bool {
+		return !slices.ContainsFunc(mapped, func(h apidb.HostMapping) bool { return h.CellUUID == c.UUID && slices.Contains(hosts, h.Host) })
+	})
+	query := cellwire.ServerQuery{Hosts: hosts, SoftDeleted: true, Limit: 1, Brief: true}
+	answers := gather.All(x.ctx(), x.api.gatherer, cells, func(ctx context.Context, c *cellclient.Client) (cellwire.ServerPage, error) {
+		return c.Servers(ctx, query)
+	})
+	occupied := false
+	for _, answer := range answers {
+		if answer.Err != nil {
+			return false, serviceFault(answer.Err)
+		}
+		occupied = occupied || len(answer.Value.Rows) > 0
+	}
+	return occupied, x.ctx().Err()
+}

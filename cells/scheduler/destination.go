@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scheduler
+
+import (
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/compute-agent/compute-agent/cells/apidb"
+)
+
+// AggregateOptions are Nova's [scheduler] options about host aggregates.
+type AggregateOptions struct {
+	// LimitTenants restricts projects to the aggregates that name them in metadata that begins with
+	// filter_tenant_id (limit_tenants_to_placement_aggregate); with RequireTenants projects that
+	// none names get no host (placement_aggregate_required_for_tenants).
+	LimitTenants, RequireTenants bool
+	// LocalZones does not ask Placement for hosts of a zone, but all that it has: the opposite of
+	// query_placement_for_availability_zone. Servers get the zone that was asked for in any case.
+	LocalZones bool
+	// Isolate keeps servers that do not require a trait out of aggregates with the metadata
+	// trait:TRAIT=required (enable_isolated_aggregate_filtering).
+	Isolate bool
+}
+
+// What Nova's metadata of aggregates begins with.
+const (
+	tenantKey = "filter_tenant_id"
+	traitKey  = "trait:"
+)
+
+// errNoTenantAggregate says that projects need an aggregate, and this one has none.
+var errNoTenantAggregate = errors.New("scheduling failed: no hosts available for tenant: no host aggregate has it as filter_tenant_id, and the configuration requires one")
+
+// destination is where a server may be, by the aggregates of hosts: in one of each list, and in
+// none of the others.
+type destination struct {
+	oneOf  [][]string
+	noneOf []string
+}
+
+// destination is that of a server of a project, in a zone if one was asked for, that requires some
+// traits: Nova's map_az_to_placement_aggregate, require_tenant_aggregate and isolate_aggregates.
+func (h *hosts) destination(o AggregateOptions, spec *apidb.RequestSpec, traits map[string]bool) (d destination, err error) {
+	var ofZone, otherZones, ofTenant []string
+	for i := range h.aggregates {
+		a := &h.aggregates[i]
+		switch zone := a.Zone(); zone {
+		case "":
+		case spec.Zone:
+			ofZone = append(ofZone, a.UUID)
+		default:
+			otherZones = append(otherZones, a.UUID)
+		}
+		names, isolated := false, false
+		for key, value := range a.Metadata {
+			names = names || strings.HasPrefix(key, tenantKey) && value == spec.ProjectID
+			trait, about := strings.CutPrefix(key, traitKey)
+			isolated = isolated || about && value == "required" && !traits[trait]
+		}
+		if names {
+			ofTenant = append(ofTenant, a.UUID)
+		}
+		if isolated && o.Isolate {
+			d.noneOf = append(d.noneOf, a.UUID)
+		}
+	}
+	switch {
+	case o.LocalZones || spec.Zone == "":
+	case spec.Zone == h.zone: // hosts in no aggregate are in it, too
+		d.noneOf = append(d.noneOf, otherZones...)
+	case len(ofZone) > 0:
+		d.oneOf = append(d.oneOf, ofZone)
+	}
+	switch {
+	case !o.LimitTenants:
+	case len(ofTenant) > 0:
+		d.oneOf = append(d.oneOf, ofTenant)
+	case o.RequireTenants:
+		return d, errNoTenantAggregate
+	}
+	slices.Sort(d.noneOf)
+	d.noneOf = slices.Compact(d.noneOf)
+	return d, nil
+}
+
+// has says whether a host in some aggregates is a place for the server.
+func (d *destination) has(in []string) bool {
+	is := func(uuid string) bool { return slices.Contains(in, uuid) }
+	return !slices.ContainsFunc(d.oneOf, func(list []string) bool { return !slices.ContainsFunc(list, is) }) && !slices.ContainsFunc(d.noneOf, is)
+}
+
+// request is what Placement is asked for, but for limit and tree.
+func (b *build) request() (CandidateRequest, error) {
+	r, err := NewCandidateRequest(b.spec.Flavor)
+	if err != nil {
+		return r, err
+	}
+	b.destination, err = b.hosts.destination(b.s.o.Aggregates, &b.spec, r.requiredTraits())
+	r.OneOf, r.NoneOf = b.destination.oneOf, b.destination.noneOf
+	return r, err
+}
