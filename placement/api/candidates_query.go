@@ -78,7 +78,7 @@ func readCandidatesQuery(raw string, v wire.Version, ext extensions) (cq candida
 	if err := cq.check(values, v, ext); err != nil {
 		return cq, err
 	}
-	cq.Flat = !v.Has(wire.NestedCandidates)
+	cq.Flat, cq.Resourceless = !v.Has(wire.NestedCandidates), ext.has(wire.ExtResourceless)
 	return cq, nil
 }
 
@@ -311,7 +311,7 @@ func readGroup(values *groupValues, v wire.Version, g *candidates.Group) (err er
 // check checks the groups together.
 func (cq *candidatesQuery) check(c *candidatesValues, v wire.Version, ext extensions) error {
 	if v.Has(wire.SameSubtree) {
-		if err := cq.checkResourceless(c); err != nil {
+		if err := cq.checkResourceless(c, ext); err != nil {
 			return err
 		}
 	} else if err := cq.checkOrphans(); err != nil {
@@ -348,8 +348,9 @@ func (cq *candidatesQuery) checkOrphans() error {
 }
 
 // checkResourceless are the rules from 1.36 on: a group without resources must be in a
-// same_subtree, and same_subtree must name groups.
-func (cq *candidatesQuery) checkResourceless(c *candidatesValues) error {
+// same_subtree, and same_subtree must name groups. The unsuffixed group, which same_subtree cannot
+// name, has resources, unless an extension makes them optional.
+func (cq *candidatesQuery) checkResourceless(c *candidatesValues, ext extensions) error {
 	resources := slices.ContainsFunc(cq.Groups, func(g candidates.Group) bool { return len(g.Resources) > 0 })
 	if !resources {
 		f := badRequest("There must be at least one resources or resources[$S] parameter.")
@@ -363,7 +364,13 @@ func (cq *candidatesQuery) checkResourceless(c *candidatesValues) error {
 		}
 	}
 	for i := range cq.Groups {
-		if g := &cq.Groups[i]; len(g.Resources) == 0 && !related[g.Suffix] {
+		g := &cq.Groups[i]
+		switch {
+		case len(g.Resources) > 0 || related[g.Suffix] || g.Suffix == "" && ext.has(wire.ExtResourceless):
+		case g.Suffix == "":
+			return badValue("The group without a suffix has no resources, which is an extension: it needs microversion %s and the header %s: %[3]s, "+
+				"or [placement] extensions = [%[3]q] in the configuration of the server.", wire.MaxVersion, wire.HeaderExtensions, wire.ExtResourceless)
+		default:
 			return badValue("Resourceless suffixed group request should be specified in `same_subtree` query param: bad group - %q.", g.Suffix)
 		}
 	}

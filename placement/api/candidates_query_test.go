@@ -225,8 +225,8 @@ func TestCandidatesQueryRefused(t *testing.T) {
 }
 
 func TestCandidatesQueryExtensions(t *testing.T) {
-	all := readExtensions([]string{"root_member_of, Group_Policy", "cows,isolate"})
-	if all.String() != "root_member_of, group_policy, isolate" {
+	all := readExtensions([]string{"root_member_of, Group_Policy", "cows,isolate", "Resourceless"})
+	if all.String() != "root_member_of, group_policy, isolate, resourceless" {
 		t.Fatalf("the extensions are %s", all)
 	}
 	for _, c := range []struct {
@@ -256,6 +256,15 @@ func TestCandidatesQueryExtensions(t *testing.T) {
 		{"resources=VCPU:1&resources1=VCPU:1&isolate=1,", "isolate", nil},
 		{"resources1=VCPU:1&isolate=1&group_policy=none", "isolate,group_policy", nil},
 		{"resources1=VCPU:1&isolate=1", "root_member_of,group_policy", nil},
+		{"resources1=VCPU:1&required=A,!B&in_tree=" + u1, "resourceless",
+			&candidates.Request{Resourceless: true, Groups: []candidates.Group{
+				{Suffix: "1", Resources: vcpu(1)}, {Required: [][]string{{"A"}}, Forbidden: []string{"B"}, InTree: u1}}}},
+		{"resources1=VCPU:1&required2=!A&in_tree2=" + u1 + "&same_subtree=1,2&group_policy=none", "resourceless",
+			&candidates.Request{Resourceless: true, SameSubtree: [][]string{{"1", "2"}}, Groups: []candidates.Group{
+				{Suffix: "1", Resources: vcpu(1)}, {Suffix: "2", Forbidden: []string{"A"}, InTree: u1}}}},
+		{"resources1=VCPU:1&required=A", "root_member_of,group_policy,isolate", nil},
+		{"resources1=VCPU:1&required2=A&group_policy=none", "resourceless", nil}, // It is in no same_subtree.
+		{"required=A", "resourceless", nil},
 	} {
 		got, err := readCandidatesQuery(c.query, wire.MaxVersion, readExtensions([]string{c.ext}))
 		if c.want == nil {
@@ -278,8 +287,9 @@ func FuzzCandidatesQuery(f *testing.F) {
 		"resources=VCPU:1", "resources=VCPU:1,VCPU:2&limit=3&limit=x", "resources1=VCPU:1&resources2=DISK_GB:1&group_policy=isolate",
 		"resources_A=VCPU:1&required_B=in:X,Y&required_B=!X&same_subtree=_A,_B&group_policy=none&isolate=_A", "root_required=A,!A&resources=VCPU:1",
 		"resources=VCPU:1&member_of=!in:" + u1 + "," + u2 + "&root_member_of=" + u1, "in_tree1={" + u1 + "}&resources1=:1", "isolate=,&resources=A:1",
+		"resources_A=VCPU:1&required=!X&in_tree=" + u1,
 	} {
-		f.Add(seed, uint8(39), uint8(7))
+		f.Add(seed, uint8(39), uint8(allExtensions))
 		f.Add(seed, uint8(25), uint8(0))
 	}
 	f.Fuzz(func(t *testing.T, raw string, minor, granted uint8) {
@@ -318,7 +328,7 @@ func sound(cq *candidatesQuery, ext extensions) error {
 			}
 			classes[r.Class], resources = true, true
 		}
-		if g.Suffix == "" && len(g.Resources) == 0 {
+		if g.Suffix == "" && len(g.Resources) == 0 && !ext.has(wire.ExtResourceless) {
 			return errors.New("the unsuffixed group has no resources")
 		}
 		for _, sets := range [][][]string{g.Required, g.MemberOf, cq.Root.MemberOf} {
@@ -343,6 +353,9 @@ func sound(cq *candidatesQuery, ext extensions) error {
 	}
 	if cq.GroupPolicy == candidates.Isolate && len(cq.Isolate) > 0 || len(cq.Isolate) > 0 && !ext.has(wire.ExtIsolate) {
 		return errors.New("isolate should not be there")
+	}
+	if cq.Resourceless != ext.has(wire.ExtResourceless) {
+		return errors.New("resourceless is not as it was granted")
 	}
 	return nil
 }

@@ -161,6 +161,9 @@ func TestCandidatesExtensions(t *testing.T) {
 		two     = "/allocation_candidates?resources1=VCPU:1&resources2=MEMORY_MB:64"
 		alone   = two + "&isolate=1"
 		version = "openstack-api-version"
+
+		condition = "/allocation_candidates?resources1=VCPU:1&required="
+		avoiding  = "/allocation_candidates?resources1=VCPU:1&required2=!HW_CPU_X86_AVX&same_subtree=1,2&group_policy=none"
 	)
 	for _, c := range []struct {
 		path, version, sends string
@@ -182,6 +185,12 @@ func TestCandidatesExtensions(t *testing.T) {
 		{"/allocation_candidates?resources=VCPU:1&resources1=MEMORY_MB:64&isolate=1", "1.39", "isolate", 200, "isolate", version + ", placement-extensions", 0},
 		{alone, "1.39", "group_policy", 400, "group_policy", version + ", placement-extensions", 0},
 		{alone + "&group_policy=none", "1.39", "isolate", 400, "isolate", version + ", placement-extensions", 0},
+		{condition + "!HW_CPU_X86_AVX", "1.39", "", 400, "", version, 0},
+		{condition + "!HW_CPU_X86_AVX", "1.39", "resourceless", 200, "resourceless", version + ", placement-extensions", 1},
+		{condition + "HW_CPU_X86_AVX", "1.39", "resourceless", 200, "resourceless", version + ", placement-extensions", 0},
+		{condition + "HW_CPU_X86_AVX", "1.38", "resourceless", 400, "", version, 0},
+		{avoiding, "1.39", "", 200, "", version, 0},
+		{avoiding, "1.39", "resourceless", 200, "resourceless", version + ", placement-extensions", 2},
 		{"/allocation_candidates?resources=VCPU:1", "1.39", "cows", 200, "", version + ", placement-extensions", 1},
 	} {
 		var headers []string

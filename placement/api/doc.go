@@ -53,10 +53,11 @@
 //
 // GET /allocation_candidates can do a little more than in Placement for clients that ask for it, at
 // microversion 1.39 and with the names of what they want in the header Placement-Extensions:
-// root_member_of and isolate are parameters, and group_policy makes the parameter of that name
-// optional. Names that the server does not know are left out, and the header of the same name in
-// the answer, also in that of an error, lists those that it does know: a client can tell before it
-// relies on one. Without the header, or below 1.39, all is as in Placement.
+// root_member_of and isolate are parameters, group_policy makes the parameter of that name
+// optional, and resourceless has groups without resources work as they were specified. Names that
+// the server does not know are left out, and the header of the same name in the answer, also in
+// that of an error, lists those that it does know: a client can tell before it relies on one.
+// Without the header, or below 1.39, all is as in Placement.
 // docs/placement-extensions.md describes them for clients.
 //
 // GET /allocation_candidates/explain is a call of its own, from 1.10 on and without the header: it

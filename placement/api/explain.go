@@ -18,6 +18,10 @@ const noGroupPolicy = "The request has several groups with suffixes and no group
 	wire.HeaderExtensions + ": group_policy. Add group_policy=none or group_policy=isolate, or set [placement] extensions = [\"group_policy\"] in the configuration " +
 	"of the server. With group_policy=none: "
 
+// noResourceless begins the verdict on a request with groups that only the extension serves.
+const noResourceless = "%s. The extension resourceless serves it: clients that do not send the header " + wire.HeaderExtensions + ": resourceless get %s. Set [placement] extensions = [\"resourceless\"] " +
+	"in the configuration of the server for them. With the extension: "
+
 // explainCandidates is GET /allocation_candidates/explain: it explains the candidates of the same
 // query. It is not a call of Placement. Its answer has the same form at every microversion that has
 // allocation candidates; limit bounds how many of them are counted. Unknown names are explained and
@@ -46,10 +50,34 @@ func explainCandidates(x *exchange) error {
 	if err != nil {
 		return err
 	}
+	if cq.Resourceless && !x.api.granted.has(wire.ExtResourceless) {
+		refused += withoutResourceless(&cq.Request)
+	}
 	e.Verdict = refused + e.Verdict
 	body, err := json.Marshal(e)
 	if err != nil {
 		return fmt.Errorf("encode the explanation: %w", err)
 	}
 	return x.json(http.StatusOK, body, time.Time{})
+}
+
+// withoutResourceless describes what becomes of the request without the extension resourceless, ""
+// if that makes no difference.
+func withoutResourceless(r *candidates.Request) string {
+	var what, get string
+	for i := range r.Groups {
+		switch g := &r.Groups[i]; {
+		case len(g.Resources) > 0:
+		case g.Suffix == "":
+			return fmt.Sprintf(noResourceless, "The group without a suffix has no resources", "400")
+		case len(g.Required)+len(g.MemberOf) == 0:
+			what, get = fmt.Sprintf("Group %s has no resources, and requires neither a trait nor an aggregate", g.Suffix), "no candidates"
+		case g.InTree != "" && what == "":
+			what, get = fmt.Sprintf("Group %s has no resources, and an in_tree", g.Suffix), "candidates of any tree"
+		}
+	}
+	if what == "" {
+		return ""
+	}
+	return fmt.Sprintf(noResourceless, what, get)
 }

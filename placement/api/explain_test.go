@@ -65,6 +65,7 @@ func TestExplainNamesWhatIsMissing(t *testing.T) {
 	host(t, a)
 	host(t, granting)
 	const twoGroups = "?resources_A=VCPU:1&resources_B=VCPU:1"
+	resourceless := []string{"Placement-Extensions: resourceless"}
 	const setting = `[placement] extensions = ["group_policy"]`
 	for name, c := range map[string]struct {
 		h            *api.API
@@ -75,6 +76,11 @@ func TestExplainNamesWhatIsMissing(t *testing.T) {
 		"two groups, and extensions": {a, twoGroups, setting, []string{"Placement-Extensions: root_member_of, group_policy, isolate"}},
 		"a group that only forbids":  {a, "?resources=VCPU:1&required_X=!HW_CPU_X86_AVX&same_subtree=_X", "only forbids", nil},
 		"a group with only a tree":   {a, "?resources=VCPU:1&in_tree_X=" + rp1 + "&same_subtree=_X", "only has in_tree", nil},
+		"a group that only forbids, and extensions": {a, "?resources=VCPU:1&required_X=!HW_CPU_X86_AVX&same_subtree=_X",
+			`get no candidates. Set [placement] extensions = ["resourceless"] in the configuration of the server for them. With the extension: 2 candidates `, resourceless},
+		"a tree that does not count, and extensions": {a, "?resources=VCPU:1&required_X=!HW_CPU_X86_AVX&member_of_X=" + agg1 + "&in_tree_X=" + rp1 + "&same_subtree=_X",
+			"Group _X has no resources, and an in_tree", resourceless},
+		"conditions, and extensions": {a, "?resources_A=VCPU:1&required=!HW_CPU_X86_AVX", "get 400", resourceless},
 	} {
 		w := call{method: http.MethodGet, path: "/allocation_candidates/explain" + c.query, version: "1.39", headers: c.headers, status: http.StatusOK}.do(t, c.h)
 		if got := decoded[candidates.Explanation](t, w).Verdict; !strings.Contains(got, c.wants) {

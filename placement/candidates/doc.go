@@ -23,5 +23,5 @@
 //
 // The rules are those of OpenStack Placement 8.0.0, including the surprising ones: a suffixed group
 // without resources ignores its in_tree, and finds nothing when all that it asks for are traits or
-// aggregates to avoid.
+// aggregates to avoid. [Request.Resourceless] has the rules that were specified instead.
 package candidates

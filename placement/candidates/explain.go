@@ -75,7 +75,8 @@ const (
 	StepMemberOf    StepKind = "member_of"     // aggregates
 	StepNotMemberOf StepKind = "not_member_of" // aggregates
 	StepInTree      StepKind = "in_tree"
-	// StepNothingAsked: a group without resources must ask for a trait or an aggregate.
+	// StepNothingAsked: a group without resources must ask for a trait or an aggregate, without the
+	// extension.
 	StepNothingAsked StepKind = "nothing_asked"
 )
 
@@ -163,7 +164,7 @@ func (r *Request) conditions() int {
 			each += 1 + len(set)
 		}
 		if g.Suffix == "" {
-			each *= len(g.Resources)
+			each *= max(1, len(g.Resources))
 		}
 		n += each + len(g.Resources)
 	}
@@ -231,7 +232,7 @@ func newExplainer(s *ledger.Snapshot, r *Request) *explainer {
 	e := &explainer{s: s, r: r, sharers: map[string][]*ledger.Provider{}}
 	for i := range r.Groups {
 		g := &r.Groups[i]
-		if g.Suffix != "" {
+		if g.Suffix != "" || len(g.Resources) == 0 {
 			e.addPart(g, g.Resources)
 			continue
 		}
@@ -271,9 +272,11 @@ func (e *explainer) addPart(g *Group, resources []Resource) {
 	e.parts = append(e.parts, x)
 }
 
+// unsuffixed is the unsuffixed group, whose providers have its required traits together; nil if
+// there is none, or if it has no resources and so one provider.
 func (e *explainer) unsuffixed() *Group {
 	for i := range e.r.Groups {
-		if e.r.Groups[i].Suffix == "" {
+		if g := &e.r.Groups[i]; g.Suffix == "" && len(g.Resources) > 0 {
 			return &e.r.Groups[i]
 		}
 	}
@@ -347,7 +350,7 @@ func (e *explainer) lookAt(p, root *ledger.Provider, external bool) {
 		} else {
 			x.fell[n]++
 		}
-		if n == len(x.conditions) && x.group.Suffix == "" {
+		if n == len(x.conditions) && x.group.Suffix == "" && len(x.resources) > 0 {
 			for j, set := range x.group.Required {
 				e.has[j] = e.has[j] || hasOne(p.HasTrait, set)
 			}

@@ -18,11 +18,12 @@ func (e *explainer) conditions(g *Group, resources []Resource) []condition {
 	add := func(kind StepKind, text string, met func(p, root *ledger.Provider, external bool) bool) {
 		list = append(list, condition{kind: kind, text: text, met: met})
 	}
-	list = append(list, e.inventoryCondition(resources))
+	whole := g.Suffix != "" || len(resources) == 0 // one provider serves the group
+	list = append(list, e.inventoryCondition(g, resources))
 	for _, r := range resources {
 		list = append(list, unitsCondition(r), freeCondition(r))
 	}
-	if g.Suffix != "" {
+	if whole {
 		for _, set := range g.Required {
 			add(StepRequired, "has "+e.traitText(set), func(p, _ *ledger.Provider, _ bool) bool { return hasOne(p.HasTrait, set) })
 		}
@@ -55,18 +56,21 @@ func (e *explainer) conditions(g *Group, resources []Resource) []condition {
 	if g.InTree != "" {
 		list = append(list, e.inTreeCondition(g))
 	}
-	if len(resources) == 0 && len(g.Required) == 0 && len(g.MemberOf) == 0 {
+	if len(resources) == 0 && len(g.Required) == 0 && len(g.MemberOf) == 0 && !e.r.Resourceless {
 		list = append(list, condition{kind: StepNothingAsked, text: "is asked for by a resource class, a trait or an aggregate",
 			met: func(_, _ *ledger.Provider, _ bool) bool { return false },
 			note: func() string {
-				return "as in Placement, a group without resources matches nothing when it only forbids traits or aggregates, or only has in_tree: give it a required trait or a member_of"
+				return "as in Placement, a group without resources matches nothing when it only forbids traits or aggregates, or only has in_tree: give it a required trait or a member_of, or request the extension resourceless"
 			}})
 	}
 	return list
 }
 
 // inventoryCondition is that there is an inventory of each class.
-func (e *explainer) inventoryCondition(resources []Resource) condition {
+func (e *explainer) inventoryCondition(g *Group, resources []Resource) condition {
+	if g.Suffix == "" && len(resources) == 0 {
+		return condition{kind: StepInventory, text: "is of the tree itself", met: func(_, _ *ledger.Provider, external bool) bool { return !external }}
+	}
 	if len(resources) == 0 {
 		return condition{kind: StepInventory, text: "all providers", met: func(_, _ *ledger.Provider, _ bool) bool { return true }}
 	}
@@ -143,7 +147,7 @@ func (e *explainer) inTreeCondition(g *Group) condition {
 		c.met = func(_, _ *ledger.Provider, _ bool) bool { return false }
 		return c
 	}
-	if len(g.Resources) == 0 {
+	if len(g.Resources) == 0 && !e.r.Resourceless {
 		c.text += " (any tree will do for a group without resources)"
 		c.met = func(_, _ *ledger.Provider, _ bool) bool { return true }
 		return c

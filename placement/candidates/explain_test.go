@@ -74,9 +74,9 @@ func TestExplainAgrees(t *testing.T) {
 // part is the request for number i of the parts that are explained, alone.
 func part(r *candidates.Request, i int) *candidates.Request {
 	for _, g := range r.Groups {
-		if g.Suffix != "" {
+		if g.Suffix != "" || len(g.Resources) == 0 {
 			if i == 0 {
-				return &candidates.Request{Groups: []candidates.Group{g}}
+				return &candidates.Request{Groups: []candidates.Group{g}, Resourceless: r.Resourceless}
 			}
 			i--
 			continue
@@ -84,7 +84,7 @@ func part(r *candidates.Request, i int) *candidates.Request {
 		if i < len(g.Resources) {
 			// The traits are those of all providers of the group together.
 			g.Resources, g.Required = g.Resources[i:i+1], nil
-			return &candidates.Request{Groups: []candidates.Group{g}}
+			return &candidates.Request{Groups: []candidates.Group{g}, Resourceless: r.Resourceless}
 		}
 		i -= len(g.Resources)
 	}
@@ -131,6 +131,10 @@ func TestVerdicts(t *testing.T) {
 			`No candidates. 3 trees have a provider for each group, but none has all at once: "group_policy=isolate: a provider for each suffixed group" stops 3.`},
 		{"subtree", candidates.Request{Groups: []candidates.Group{device(1), asks("_OTHER", fpga, 1), compute(1)}, Isolate: []string{"_FPGA"}},
 			`No candidates. 3 trees have a provider for each group, but none has all at once: "isolate=_FPGA: providers of their own" stops 3.`},
+		{"a condition on the tree", candidates.Request{Resourceless: true, Groups: []candidates.Group{requiring(asks("", "", 0), "CUSTOM_X", "CUSTOM_Y"), compute(1)}},
+			"No candidates. Nothing serves the unsuffixed group: of 1 provider that meets all before, none has trait CUSTOM_Y."},
+		{"a condition on the tree, and a group", candidates.Request{Resourceless: true, Groups: []candidates.Group{requiring(asks("", "", 0), "CUSTOM_X"), compute(4)}},
+			"No candidates. Each group has providers, but no tree has one for each. The nearest miss: 3 of 4 trees serve all but the unsuffixed group. There (such as in big), no provider has trait CUSTOM_X."},
 		{"flat", candidates.Request{Groups: []candidates.Group{device(1), compute(1)}, Flat: true},
 			`No candidates. 3 trees have a provider for each group, but none has all at once: "one provider of each tree, as before microversion 1.29" stops 3.`},
 	} {

@@ -38,6 +38,9 @@ func (s *search) fill(t *ledger.Tree) bool {
 		return false
 	}
 	s.listProviders(t)
+	if !s.meetsCondition() {
+		return false
+	}
 	s.listFree()
 	s.limits.steps -= len(s.providers) * q.price / workPerStep
 	s.options = s.options[:0]
@@ -146,6 +149,22 @@ func (s *search) serves(sl *slot, g *group, a int) bool {
 		return false
 	}
 	return !inAny(id, g.notMemberOf) && !inAny(s.root.ID, g.notMemberOf)
+}
+
+// meetsCondition finds the first provider of the tree that meets the conditions of the unsuffixed
+// group without resources. It reports whether there is one, or no such group.
+func (s *search) meetsCondition() bool {
+	if s.q.condition == none {
+		return true
+	}
+	g := &s.q.groups[s.q.condition]
+	for a := range s.providers {
+		if act := &s.providers[a]; !act.external && s.serves(&slot{}, g, a) && inAll(act.id, g.required) {
+			s.met = act.p
+			return true
+		}
+	}
+	return false
 }
 
 // shuffle orders the options of each slot by the seed and the tree.

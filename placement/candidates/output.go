@@ -4,6 +4,7 @@ package candidates
 
 import (
 	"encoding/binary"
+	"slices"
 
 	"github.com/compute-agent/compute-agent/placement/ledger"
 )
@@ -57,7 +58,7 @@ func (s *search) groupProviders() {
 	o := &s.out
 	groups := o.candidate.Groups[:0]
 	// Allocate for all groups at once: the slices of earlier groups must not move.
-	o.providers = grown(o.providers, len(s.slots))[:0]
+	o.providers = grown(o.providers, len(s.slots)+1)[:0]
 	for i := range s.slots {
 		p := s.providers[s.slots[i].provider].p
 		if i == 0 || s.q.slots[i].group != s.q.slots[i-1].group {
@@ -75,13 +76,17 @@ func (s *search) groupProviders() {
 			groups[len(groups)-1] = o.providers[len(o.providers)-len(group)-1:]
 		}
 	}
+	if at := s.q.condition; at != none {
+		o.providers = append(o.providers, s.met)
+		groups = slices.Insert(groups, at, o.providers[len(o.providers)-1:])
+	}
 	o.candidate.Groups = groups
 }
 
 // shared returns a key of the candidate if sharing providers serve all of it, so that other anchors
 // can have the same candidate; otherwise nil. It is valid until the next call.
 func (s *search) shared() []byte {
-	if len(s.q.sharers) == 0 {
+	if len(s.q.sharers) == 0 || s.q.condition != none { // that is met by another provider at each anchor
 		return nil
 	}
 	s.out.key = s.out.key[:0]

@@ -88,6 +88,57 @@ func TestReferenceIsPlacement(t *testing.T) {
 	t.Log("compared:", counts)
 }
 
+// TestResourcelessInPlacement: what OpenStack's Placement makes of groups without resources, which
+// is what the extension resourceless is for.
+func TestResourcelessInPlacement(t *testing.T) {
+	server := testproc.StartPlacement(t)
+	real := &realClient{t: t, url: server.URL}
+	f := append(nics(), placementtest.Provider{Name: "other", Traits: []string{nicRoot}})
+	f[0].Aggregates = []string{"aggB"}
+	for _, name := range []string{nicRoot, net1, net2} {
+		real.must(http.MethodPut, "/traits/"+name, nil)
+	}
+	real.plant(f)
+	nic := func(change func(*candidates.Group)) candidates.Request {
+		g := asks("_NIC", "", 0)
+		change(&g)
+		return candidates.Request{Groups: []candidates.Group{requiring(asks("_VIF", vf, 3), net1), g}, SameSubtree: [][]string{{"_VIF", "_NIC"}}}
+	}
+	isolated := nic(func(g *candidates.Group) { *g = requiring(*g, net1) })
+	isolated.GroupPolicy = candidates.Isolate
+	twice := nic(func(g *candidates.Group) { *g = requiring(*g, nicRoot) })
+	twice.Groups = append(twice.Groups, requiring(asks("_NIC2", "", 0), nicRoot))
+	twice.SameSubtree[0] = append(twice.SameSubtree[0], "_NIC2")
+	apart := twice
+	apart.GroupPolicy = candidates.Isolate
+	whole := candidates.Request{Groups: []candidates.Group{requiring(asks("_VIF", vf, 3), net1), requiring(asks("", "", 0), nicRoot)}}
+	const served = "pf1_1:SRIOV_NET_VF=3 | _NIC=nic1 _VIF=pf1_1"
+	for _, e := range []struct {
+		name   string
+		r      candidates.Request
+		status int
+		want   []string
+	}{
+		{"required", nic(func(g *candidates.Group) { *g = requiring(*g, nicRoot) }), 200, []string{served}},
+		{"required, and in_tree of another tree", nic(func(g *candidates.Group) { *g = requiring(*g, nicRoot); g.InTree = placementtest.UUID("other") }), 200, []string{served}},
+		{"required, and in_tree of nothing", nic(func(g *candidates.Group) { *g = requiring(*g, nicRoot); g.InTree = placementtest.UUID("nobody") }), 200, nil},
+		{"member_of only", nic(func(g *candidates.Group) { g.MemberOf = [][]string{placementtest.UUIDs([]string{"aggB"})} }), 200, []string{"pf1_1:SRIOV_NET_VF=3 | _NIC=cn _VIF=pf1_1"}},
+		{"member_of only to avoid", nic(func(g *candidates.Group) { g.NotMemberOf = placementtest.UUIDs([]string{"aggB"}) }), 200, nil},
+		{"forbidden only", nic(func(g *candidates.Group) { g.Forbidden = []string{net1} }), 200, nil},
+		{"in_tree only", nic(func(g *candidates.Group) { g.InTree = placementtest.UUID("cn") }), 200, nil},
+		{"the same provider", nic(func(g *candidates.Group) { *g = requiring(*g, net1) }), 200, []string{"pf1_1:SRIOV_NET_VF=3 | _NIC=pf1_1 _VIF=pf1_1"}},
+		{"the same provider, isolated", isolated, 200, nil},
+		{"two of them", twice, 200, []string{"pf1_1:SRIOV_NET_VF=3 | _NIC2=nic1 _NIC=nic1 _VIF=pf1_1"}},
+		{"two of them, isolated", apart, 200, nil},
+		{"without a suffix", whole, 400, nil},
+	} {
+		status, got := real.candidates(f, &e.r)
+		if diff := cmp.Diff(sorted(e.want), append([]string{}, got.Keys()...)); status != e.status || diff != "" {
+			t.Errorf("%s: %d, want %d (-want +got):\n%s", e.name, status, e.status, diff)
+		}
+	}
+}
+
 // excused returns the candidates that Placement leaves out though they are some. It keeps only one
 // of the ways to serve the unsuffixed group that differ in nothing but the tree that they are for,
 // and so finds no suffixed groups in the others.

@@ -21,6 +21,11 @@ type Request struct {
 	// Isolate are suffixes of groups whose providers may serve no other group: the extension
 	// isolate.
 	Isolate []string
+	// Resourceless is the extension resourceless. Suffixed groups without resources heed in_tree,
+	// and may have nothing but it, or traits and aggregates to avoid. The unsuffixed group may have
+	// no resources: then one provider of the tree, whichever groups it serves, meets all its
+	// conditions.
+	Resourceless bool
 	// Root are conditions on the root of the tree, wherever the resources come from.
 	Root RootConditions
 	// Flat excludes candidates with resources of two providers of one tree, as before microversion
@@ -32,7 +37,8 @@ type Request struct {
 type Group struct {
 	// Suffix is "" for the unsuffixed group.
 	Suffix string
-	// Resources are amounts of different classes. A suffixed group may have none (1.36).
+	// Resources are amounts of different classes. A suffixed group may have none (1.36), and the
+	// unsuffixed one with Request.Resourceless.
 	Resources []Resource
 	// Required are sets of traits, none empty: at least one of each must be there; Forbidden are
 	// traits that must not. The providers of the unsuffixed group have the required ones together.
@@ -98,7 +104,8 @@ type Candidate struct {
 	Root *ledger.Provider
 	// Allocations has each pair of provider and class once, ordered by provider.
 	Allocations []Allocation
-	// Groups are, for each of Request.Groups, the providers that serve it, each once.
+	// Groups are, for each of Request.Groups, the providers that serve it, each once; of the
+	// unsuffixed group without resources the first of the tree that meets its conditions.
 	Groups [][]*ledger.Provider
 }
 

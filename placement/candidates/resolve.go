@@ -27,7 +27,11 @@ type query struct {
 	rootMemberOf                [][]ledger.ProviderSet
 	rootNotMemberOf             []ledger.ProviderSet
 
-	flat bool
+	flat         bool
+	resourceless bool // Request.Resourceless
+	// condition is the index of the unsuffixed group if it has no resources; none otherwise. It has
+	// no slots.
+	condition int
 	// never: no provider can serve the request.
 	never bool
 
@@ -98,7 +102,7 @@ func (s *slot) need(class int) int64 {
 // resolve turns a request into a query, in at most that many steps. The error is an
 // UnknownNameError or the context's.
 func resolve(ctx context.Context, s *ledger.Snapshot, r *Request, steps int) (*query, error) {
-	q := &query{s: s, flat: r.Flat, sharing: s.WithTrait(sharingTrait)}
+	q := &query{s: s, flat: r.Flat, resourceless: r.Resourceless, condition: none, sharing: s.WithTrait(sharingTrait)}
 	if err := q.resolveRoot(&r.Root); err != nil {
 		return nil, err
 	}
@@ -134,7 +138,13 @@ func reaches(ctx context.Context, s *ledger.Snapshot, r *Request, i, steps int) 
 		return false, nil
 	}
 	for _, g := range r.Groups[:i] {
-		alone := &Request{Groups: []Group{g}, Root: r.Root}
+		if g.Suffix == "" && len(g.Resources) == 0 {
+			if ok, err := anyTreeMeets(ctx, s, r, g, steps); !ok || err != nil {
+				return false, err
+			}
+			continue
+		}
+		alone := &Request{Groups: []Group{g}, Root: r.Root, Resourceless: r.Resourceless}
 		stats, err := Search(ctx, s, alone, Options{Limit: 1, Steps: steps}, func(*Candidate) bool { return false })
 		if err != nil || stats.Candidates == 0 && !stats.Exhausted {
 			return false, err
@@ -179,6 +189,25 @@ func anyRoot(s *ledger.Snapshot, r *Request) bool {
 		}
 	}
 	return false
+}
+
+// anyTreeMeets reports whether any tree meets the conditions on roots, and those of an unsuffixed
+// group without resources.
+func anyTreeMeets(ctx context.Context, s *ledger.Snapshot, r *Request, g Group, steps int) (bool, error) {
+	q, err := resolve(ctx, s, &Request{Groups: []Group{g}, Root: r.Root, Resourceless: true}, steps)
+	if err != nil {
+		return false, err
+	}
+	at := &search{q: q, limits: &limits{steps: steps}}
+	for t := range s.Trees() {
+		if at.root = t.Root(); !q.rootMeets(at.root) {
+			continue
+		}
+		if at.listProviders(t); at.meetsCondition() {
+			return true, nil
+		}
+	}
+	return false, nil
 }
 
 func (q *query) resolveRoot(c *RootConditions) (err error) {
@@ -280,7 +309,7 @@ func (q *query) resolveGroup(g *Group) (out group, err error) {
 		}
 		out.inTree = p.TreeNumber()
 	}
-	if len(out.needs) == 0 {
+	if len(out.needs) == 0 && !q.resourceless {
 		// As in Placement: see the package documentation.
 		out.inTree = anyTree
 		q.never = q.never || len(out.required) == 0 && len(out.memberOf) == 0
@@ -300,6 +329,10 @@ func (q *query) makeSlots(r *Request) {
 				isolated:  r.GroupPolicy == Isolate,
 				exclusive: slices.Contains(r.Isolate, suffix),
 			})
+			continue
+		}
+		if len(g.needs) == 0 {
+			q.condition = i
 			continue
 		}
 		q.collective = len(g.required)
@@ -331,9 +364,17 @@ func (q *query) makeSlots(r *Request) {
 func (q *query) setPrices() {
 	for i := range q.slots {
 		g := &q.groups[q.slots[i].group]
-		q.price += 1 + (len(g.forbidden)+len(g.notMemberOf)+countSets(g.required)+countSets(g.memberOf))/workPerStep
+		q.price += g.price()
+	}
+	if q.condition != none {
+		q.price += q.groups[q.condition].price()
 	}
 	q.rootPrice = len(q.rootRequired) + len(q.rootForbidden) + len(q.rootNotMemberOf) + countSets(q.rootMemberOf)
+}
+
+// price is the cost of checking a provider for a slot of the group.
+func (g *group) price() int {
+	return 1 + (len(g.forbidden)+len(g.notMemberOf)+countSets(g.required)+countSets(g.memberOf))/workPerStep
 }
 
 func countSets(all [][]ledger.ProviderSet) (n int) {

@@ -16,6 +16,7 @@ type search struct {
 	limits *limits
 
 	root      *ledger.Provider
+	met       *ledger.Provider // that meets the conditions of query.condition
 	providers []provider
 	options   []int32 // providers, slot after slot
 	slots     []slotState
@@ -98,7 +99,7 @@ type slotState struct {
 	fruitful bool  // a candidate was found since the slot was last entered
 }
 
-// none is the provider of a slot that is not served.
+// none is the provider of a slot that is not served, and the index of a group that is not there.
 const none = -1
 
 // part is what a provider serves at the moment.

@@ -3,6 +3,7 @@
 package candidates_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -190,6 +191,69 @@ func TestWithoutResources(t *testing.T) {
 		{"what only avoids finds nothing", request(avoiding), nil},
 		{"in_tree is not looked at", request(elsewhere), want},
 		{"but must exist", request(nowhere), nil},
+	})
+}
+
+// TestResourceless is the same with the extension resourceless: what only avoids is served by any
+// provider that has none of it, in_tree is heeded, and the group without a suffix is a condition on
+// the tree.
+func TestResourceless(t *testing.T) {
+	f := append(nics(), placementtest.Provider{Name: "other", Traits: []string{nicRoot}, Aggregates: []string{"aggA"}})
+	f[0].Aggregates = []string{"aggB"}
+	vifs := []candidates.Group{requiring(asks("_VIF_NET1", vf, 1), net1), requiring(asks("_VIF_NET2", vf, 1), net2)}
+	related := func(change func(*candidates.Group)) candidates.Request {
+		nic := asks("_NIC_AFFINITY", "", 0)
+		change(&nic)
+		return candidates.Request{Resourceless: true, Groups: append(slices.Clone(vifs), nic), SameSubtree: [][]string{{"_VIF_NET1", "_VIF_NET2", "_NIC_AFFINITY"}}}
+	}
+	whole := func(change func(*candidates.Group)) candidates.Request {
+		g := asks("", "", 0)
+		change(&g)
+		return candidates.Request{Resourceless: true, Groups: append([]candidates.Group{g}, vifs...)}
+	}
+	policy := func(r candidates.Request, p candidates.GroupPolicy, isolate ...string) candidates.Request {
+		r.GroupPolicy, r.Isolate = p, isolate
+		return r
+	}
+	same := []string{
+		"pf1_1:SRIOV_NET_VF=1 pf1_2:SRIOV_NET_VF=1 | _NIC_AFFINITY=nic1 _VIF_NET1=pf1_1 _VIF_NET2=pf1_2",
+		"pf2_1:SRIOV_NET_VF=1 pf2_2:SRIOV_NET_VF=1 | _NIC_AFFINITY=nic2 _VIF_NET1=pf2_1 _VIF_NET2=pf2_2",
+	}
+	// The node is above all.
+	any := append([]string{
+		"pf1_1:SRIOV_NET_VF=1 pf1_2:SRIOV_NET_VF=1 | _NIC_AFFINITY=cn _VIF_NET1=pf1_1 _VIF_NET2=pf1_2",
+		"pf1_1:SRIOV_NET_VF=1 pf2_2:SRIOV_NET_VF=1 | _NIC_AFFINITY=cn _VIF_NET1=pf1_1 _VIF_NET2=pf2_2",
+		"pf1_2:SRIOV_NET_VF=1 pf2_1:SRIOV_NET_VF=1 | _NIC_AFFINITY=cn _VIF_NET1=pf2_1 _VIF_NET2=pf1_2",
+		"pf2_1:SRIOV_NET_VF=1 pf2_2:SRIOV_NET_VF=1 | _NIC_AFFINITY=cn _VIF_NET1=pf2_1 _VIF_NET2=pf2_2",
+	}, same...)
+	met := func(by string) []string {
+		return []string{
+			"pf1_1:SRIOV_NET_VF=1 pf1_2:SRIOV_NET_VF=1 | =" + by + " _VIF_NET1=pf1_1 _VIF_NET2=pf1_2",
+			"pf1_1:SRIOV_NET_VF=1 pf2_2:SRIOV_NET_VF=1 | =" + by + " _VIF_NET1=pf1_1 _VIF_NET2=pf2_2",
+			"pf1_2:SRIOV_NET_VF=1 pf2_1:SRIOV_NET_VF=1 | =" + by + " _VIF_NET1=pf2_1 _VIF_NET2=pf1_2",
+			"pf2_1:SRIOV_NET_VF=1 pf2_2:SRIOV_NET_VF=1 | =" + by + " _VIF_NET1=pf2_1 _VIF_NET2=pf2_2",
+		}
+	}
+	tryExamples(t, f, []example{
+		{"what only avoids", related(func(g *candidates.Group) { g.Forbidden = []string{net1, net2} }), any},
+		{"what only avoids an aggregate", related(func(g *candidates.Group) { g.NotMemberOf = placementtest.UUIDs([]string{"aggB"}) }), same},
+		{"what only has in_tree", related(func(g *candidates.Group) { g.InTree = placementtest.UUID("pf2_2") }), any},
+		{"in_tree is heeded", related(func(g *candidates.Group) { *g = requiring(*g, nicRoot); g.InTree = placementtest.UUID("other") }), nil},
+		{"in the tree", related(func(g *candidates.Group) { *g = requiring(*g, nicRoot); g.InTree = placementtest.UUID("cn") }), same},
+		{"in_tree must exist", related(func(g *candidates.Group) { g.InTree = placementtest.UUID("nobody") }), nil},
+		{"isolated", policy(related(func(g *candidates.Group) { g.Forbidden = []string{nicRoot, net1} }), candidates.Isolate), any[:4]},
+		{"any provider of the tree has it", whole(func(g *candidates.Group) { *g = requiring(*g, nicRoot) }), met("nic1")},
+		{"none has both", whole(func(g *candidates.Group) { *g = requiring(*g, nicRoot, net1) }), nil},
+		{"any provider of the tree lacks it", whole(func(g *candidates.Group) { g.Forbidden = []string{nicRoot} }), met("cn")},
+		{"it may serve another group, too", policy(whole(func(g *candidates.Group) { *g = requiring(*g, net1) }), candidates.Isolate), met("pf1_1")},
+		{"whatever is isolated", policy(whole(func(g *candidates.Group) { *g = requiring(*g, net1) }), candidates.None, "_VIF_NET1"), met("pf1_1")},
+		{"the aggregates of the root are those of the tree", whole(func(g *candidates.Group) {
+			*g = requiring(*g, net2)
+			g.MemberOf = [][]string{placementtest.UUIDs([]string{"aggB"})}
+		}), met("pf1_2")},
+		{"also to avoid", whole(func(g *candidates.Group) { g.NotMemberOf = placementtest.UUIDs([]string{"aggB"}) }), nil},
+		{"of that tree", whole(func(g *candidates.Group) { g.InTree = placementtest.UUID("pf1_1") }), met("cn")},
+		{"of another tree", whole(func(g *candidates.Group) { g.InTree = placementtest.UUID("other") }), nil},
 	})
 }
 

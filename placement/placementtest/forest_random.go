@@ -136,6 +136,9 @@ func CandidateRequests(extensions bool) *rapid.Generator[*candidates.Request] {
 		if !extensions {
 			return r
 		}
+		if r.Resourceless = chance(t, 1, 3, "resourceless"); r.Resourceless {
+			drawConditions(t, r)
+		}
 		if len(chosen) > 0 && chance(t, 1, 3, "isolate some") {
 			r.Isolate = subset(t, chosen, 1, 2, "isolate")
 		}
@@ -213,6 +216,37 @@ func drawWithoutResources(t *rapid.T, r *candidates.Request) {
 			if len(g.Required)+len(g.Forbidden)+len(g.MemberOf)+len(g.NotMemberOf) == 0 && g.InTree == "" {
 				g.Required = [][]string{{rapid.SampledFrom(forestTraits).Draw(t, "only trait")}}
 			}
+		}
+	}
+}
+
+// drawConditions takes away what the groups without resources need to find anything in Placement,
+// and the resources of the unsuffixed group.
+func drawConditions(t *rapid.T, r *candidates.Request) {
+	left := 0
+	for i := range r.Groups {
+		if len(r.Groups[i].Resources) > 0 {
+			left++
+		}
+	}
+	for i := range r.Groups {
+		g := &r.Groups[i]
+		switch {
+		case g.Suffix == "" && left > 1 && chance(t, 1, 2, "only conditions"):
+			g.Resources = nil
+			left--
+		case len(g.Resources) > 0 || !chance(t, 1, 2, "only to avoid"):
+			continue
+		default:
+			g.Required, g.MemberOf = nil, nil
+		}
+		if len(g.Required)+len(g.Forbidden)+len(g.MemberOf)+len(g.NotMemberOf) > 0 || g.InTree != "" {
+			continue
+		}
+		if chance(t, 1, 2, "only a tree") {
+			g.InTree = UUID(fmt.Sprint("p", rapid.IntRange(0, maxProviders/2).Draw(t, "tree")))
+		} else {
+			g.Forbidden = []string{rapid.SampledFrom(forestTraits).Draw(t, "only to avoid")}
 		}
 	}
 }

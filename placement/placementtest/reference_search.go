@@ -140,7 +140,7 @@ func (ref reference) ways(g *candidates.Group, root *ledger.Provider) []way {
 	if g.Suffix == "" {
 		return ref.waysOfSeveral(g, root)
 	}
-	if len(g.Resources) == 0 && len(g.Required) == 0 && len(g.MemberOf) == 0 {
+	if len(g.Resources) == 0 && len(g.Required) == 0 && len(g.MemberOf) == 0 && !ref.r.Resourceless {
 		return nil
 	}
 	var ways []way
@@ -168,7 +168,7 @@ func (ref reference) ways(g *candidates.Group, root *ledger.Provider) []way {
 // waysOfSeveral are the ways to serve the unsuffixed group: each class by any provider.
 func (ref reference) waysOfSeveral(g *candidates.Group, root *ledger.Provider) []way {
 	if len(g.Resources) == 0 {
-		return nil
+		return ref.wayWithoutResources(g, root)
 	}
 	ways := []way{{}}
 	for _, r := range g.Resources {
@@ -209,6 +209,22 @@ func (ref reference) waysOfSeveral(g *candidates.Group, root *ledger.Provider) [
 	})
 }
 
+// wayWithoutResources is the way to serve the unsuffixed group without resources: the first
+// provider of the tree that meets all that is asked for.
+func (ref reference) wayWithoutResources(g *candidates.Group, root *ledger.Provider) []way {
+	tree, ok := ref.s.TreeAt(root.TreeNumber())
+	if !ok || !ref.r.Resourceless {
+		return nil
+	}
+	for _, p := range tree.Providers() {
+		if ref.inTree(g, p) && hasAll(p.Traits, g.Required) && !hasAny(p.Traits, g.Forbidden) &&
+			(inAll(p, g.MemberOf) || inAll(root, g.MemberOf)) && !hasAny(append(slices.Clone(p.Aggregates), root.Aggregates...), g.NotMemberOf) {
+			return []way{{providers: []*ledger.Provider{p}}}
+		}
+	}
+	return nil
+}
+
 // sharesWith says whether the provider shares its inventory with the tree of the root.
 func (ref reference) sharesWith(p, root *ledger.Provider) bool {
 	if !p.HasTrait(sharingTrait) {
@@ -222,14 +238,15 @@ func (ref reference) sharesWith(p, root *ledger.Provider) bool {
 	return false
 }
 
-// inTree says whether the provider is in the tree that the group asks for. A group without
-// resources finds providers everywhere, but still asks for a tree that exists.
+// inTree says whether the provider is in the tree that the group asks for. Without the extension
+// resourceless, a group without resources finds providers everywhere, but still asks for a tree
+// that exists.
 func (ref reference) inTree(g *candidates.Group, p *ledger.Provider) bool {
 	if g.InTree == "" {
 		return true
 	}
 	wanted, ok := ref.s.Provider(g.InTree)
-	return ok && (len(g.Resources) == 0 || p.Root == wanted.Root)
+	return ok && (len(g.Resources) == 0 && !ref.r.Resourceless || p.Root == wanted.Root)
 }
 
 // fits says whether the amount can be allocated of the provider in one piece.
@@ -284,6 +301,9 @@ func (ref reference) combine(chosen []way) ([]candidates.Allocation, bool) {
 func (ref reference) isolated(chosen []way) bool {
 	for i := range chosen {
 		for j := range chosen[:i] {
+			if ref.isCondition(i) || ref.isCondition(j) {
+				continue
+			}
 			a, b := ref.r.Groups[i].Suffix, ref.r.Groups[j].Suffix
 			apart := ref.r.GroupPolicy == candidates.Isolate && a != "" && b != "" ||
 				slices.Contains(ref.r.Isolate, a) || slices.Contains(ref.r.Isolate, b)
@@ -294,6 +314,12 @@ func (ref reference) isolated(chosen []way) bool {
 		}
 	}
 	return true
+}
+
+// isCondition says whether the group is the unsuffixed one without resources: a condition on the
+// tree, that any provider meets, whatever else it serves.
+func (ref reference) isCondition(i int) bool {
+	return ref.r.Groups[i].Suffix == "" && len(ref.r.Groups[i].Resources) == 0
 }
 
 // above says whether all providers are top itself or below it.

@@ -20,7 +20,10 @@ const (
 	// ExtIsolate is the parameter isolate: suffixes of groups whose providers may serve no other
 	// group.
 	ExtIsolate = "isolate"
+	// ExtResourceless serves groups without resources that only have traits or aggregates to avoid,
+	// or in_tree, and lets the unsuffixed group have no resources.
+	ExtResourceless = "resourceless"
 )
 
 // Extensions are all extensions. Their place is that of their bit in a set of them.
-var Extensions = [...]string{ExtRootMemberOf, ExtGroupPolicy, ExtIsolate}
+var Extensions = [...]string{ExtRootMemberOf, ExtGroupPolicy, ExtIsolate, ExtResourceless}
