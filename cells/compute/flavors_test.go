@@ -161,7 +161,8 @@ func TestExtraSpecs(t *testing.T) {
 		{admin, "GET", specs, "", 200, `{"extra_specs":{"my:a":"c","my:new":"x","resources:VCPU":"2"}}`},
 
 		// What no server would have, and then nothing of the request is set.
-		{admin, "POST", specs, `{"extra_specs":{"my:b":"c","hw:watchdog_action":"reset"}}`, 400, "badRequest: The extra spec hw:watchdog_action=reset of the flavor is not supported here: servers have no watchdog."},
+		{admin, "POST", specs, `{"extra_specs":{"my:b":"c","hw:sound_model":"ich9"}}`, 400, "badRequest: The extra spec hw:sound_model=ich9 of the flavor is not supported here: servers have no sound."},
+		{admin, "POST", specs, `{"extra_specs":{"my:b":"c","hw:watchdog_action":"bark"}}`, 400, "badRequest: The extra spec hw:watchdog_action=bark of the flavor is invalid: it must be none, pause, poweroff, reset or disabled."},
 		{admin, "PUT", specs + "/ssd", `{"ssd":"true"}`, 400, "badRequest: The extra spec ssd=true of the flavor is not supported here: Nova chooses hosts by it, which is not done here; choose them with trait:NAME."},
 		{admin, "GET", specs, "", 200, `{"extra_specs":{"my:a":"c","my:new":"x","resources:VCPU":"2"}}`},
 

@@ -12,7 +12,6 @@ import (
 	"strings"
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
-	"github.com/compute-agent/compute-agent/internal/extraspecs"
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
@@ -41,6 +40,9 @@ type CandidateRequest struct {
 	NoneOf []string
 	// roots asks with root_member_of, an extension, and not with member_of.
 	roots bool
+
+	// rootTraits are those that the root of a tree must have.
+	rootTraits []string
 
 	// InTree is the root or any provider of the only tree that counts; "": all do.
 	InTree string
@@ -76,12 +78,12 @@ var extraSpec = regexp.MustCompile(`^(resources|trait)([a-zA-Z0-9_-]{1,64})?:(.*
 //
 // The error is an *[InvalidError]. Nova is laxer with some extra specs, which it warns about and
 // leaves out. Here nothing that was asked for is dropped: what package extraspecs refuses is
-// refused.
+// refused. What images ask for is not known here.
 func NewCandidateRequest(f cellwire.Flavor) (CandidateRequest, error) {
-	if err := extraspecs.Check(f.ExtraSpecs); err != nil {
-		return CandidateRequest{}, invalidf("%s", err)
-	}
 	r := CandidateRequest{groups: map[string]*requestGroup{}}
+	if err := r.addHardware(f); err != nil {
+		return CandidateRequest{}, err
+	}
 	for _, key := range slices.Sorted(maps.Keys(f.ExtraSpecs)) {
 		if err := r.addExtraSpec(key, f.ExtraSpecs[key]); err != nil {
 			return CandidateRequest{}, err
@@ -215,7 +217,7 @@ func (r CandidateRequest) Query() url.Values {
 	if limit <= 0 {
 		limit = DefaultCandidateLimit
 	}
-	q := url.Values{"limit": {strconv.Itoa(limit)}, "root_required": {"!" + TraitDisabled}}
+	q := url.Values{"limit": {strconv.Itoa(limit)}, "root_required": {strings.Join(append(slices.Clone(r.rootTraits), "!"+TraitDisabled), ",")}}
 	if r.policy != "" {
 		q.Set("group_policy", r.policy)
 	}

@@ -45,6 +45,7 @@ func TestNewCandidateRequest(t *testing.T) {
 		"dedicated by the class":   {map[string]string{"resources:PCPU": "4"}, "limit=1000&resources=DISK_GB:17,MEMORY_MB:2048,PCPU:4" + always},
 		"mixed":                    {map[string]string{"hw:cpu_policy": "mixed", "hw:cpu_dedicated_mask": "0-2,^1"}, "limit=1000&resources=DISK_GB:17,MEMORY_MB:2048,PCPU:2,VCPU:2" + always},
 		"mixed, all but one":       {map[string]string{"hw:cpu_policy": "mixed", "hw:cpu_dedicated_mask": "^0"}, "limit=1000&resources=DISK_GB:17,MEMORY_MB:2048,PCPU:3,VCPU:1" + always},
+		"hardware":                 {map[string]string{"hw:watchdog_action": "reset", "hw:viommu_model": "virtio", "hw:virtio_packed_ring": "yes"}, "limit=1000&resources=DISK_GB:17,MEMORY_MB:2048,VCPU:4&root_required=COMPUTE_NET_VIRTIO_PACKED,COMPUTE_VIOMMU_MODEL_VIRTIO,!COMPUTE_STATUS_DISABLED"},
 		"mixed, isolated":          {map[string]string{"hw:cpu_policy": "mixed", "hw:cpu_dedicated_mask": "3", "hw:emulator_threads_policy": "isolate"}, "limit=1000&resources=DISK_GB:17,MEMORY_MB:2048,PCPU:2,VCPU:3" + always},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -120,6 +121,8 @@ func TestInvalidFlavors(t *testing.T) {
 		{map[string]string{"hw:cpu_policy": "mixed", "hw:cpu_dedicated_mask": "0-3"}, "Mixed instance must have at least 1 pinned vCPU and 1 unpinned vCPU. See 'hw:cpu_dedicated_mask'."},
 		{map[string]string{"hw:cpu_policy": "mixed", "hw:cpu_dedicated_mask": "4"}, "Mixed instance dedicated vCPU(s) mask is not a subset of vCPUs in the flavor. See \"hw:cpu_dedicated_mask\""},
 		{map[string]string{"hw:cpu_policy": "mixed", "hw:cpu_dedicated_mask": "3-1"}, "Invalid range expression \"3-1\""},
+		{map[string]string{"hw:cpu_max_sockets": "1", "hw:cpu_max_cores": "1", "hw:cpu_max_threads": "2"}, "Requested vCPU limits 1:1:2 are impossible to satisfy for vcpus count 4"},
+		{map[string]string{"hw:watchdog_action": "bark"}, "The extra spec hw:watchdog_action=bark of the flavor is invalid: it must be none, pause, poweroff, reset or disabled."},
 		{map[string]string{"hw:cpu_policy": "shared", "quota:cpu_shares": "5"}, "The extra spec quota:cpu_shares=5 of the flavor is not supported here: nothing is limited while a server runs."},
 	} {
 		_, err := scheduler.NewCandidateRequest(flavorWith(c.specs))

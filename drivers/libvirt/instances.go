@@ -157,8 +157,10 @@ func (d *Driver) look(ctx context.Context, tree *providertree.Tree, node string)
 	if err != nil {
 		return instances.Host{}, err
 	}
+	traits := f.traits(cfg)
+	traits.Config.More = inventory.ReportTrait // to guests it does not matter which traits are reported
 	return instances.Host{
-		Machine: f.machine, Shared: c.cpus.VCPU, Dedicated: c.cpus.PCPU, Domains: f.domains, Providers: sites, QEMU: s.known.qemu,
+		Traits: traits.Verdicts(), Machine: f.machine, Shared: c.cpus.VCPU, Dedicated: c.cpus.PCPU, Domains: f.domains, Providers: sites, QEMU: s.known.qemu,
 		KVM: slices.ContainsFunc(s.known.kinds, func(k capabilities.Kind) bool { return k.Type == "kvm" && k.Arch == f.machine.Arch }),
 	}, nil
 }

@@ -32,6 +32,8 @@ type Row struct {
 	// Accepts are values of a refused one that are accepted, in lower case: they ask for what every
 	// server has anyway.
 	Accepts []string
+	// Values are what the value of an honoured one may be.
+	Values Values
 }
 
 // accepts reports whether a value is accepted.
@@ -56,8 +58,8 @@ func (e *RefusedError) Error() string {
 	return fmt.Sprintf(kind+" is not supported here: %s.", e.Name, e.Value, e.Row.Why)
 }
 
-// Check refuses extra specs of a flavor that no server would have, the first by name. The error is
-// a *[RefusedError]. It says nothing about the values of those that are honoured.
+// Check refuses extra specs of a flavor that no server would have, and values that mean nothing,
+// the first by name. The error is a *[RefusedError] or a *[ValueError].
 func Check(specs map[string]string) error { return check(specs, Find, false) }
 
 // CheckImage does the same for the properties of an image.
@@ -65,8 +67,12 @@ func CheckImage(properties map[string]string) error { return check(properties, F
 
 func check(all map[string]string, find func(string) Row, image bool) error {
 	for _, name := range slices.Sorted(maps.Keys(all)) {
-		if row := find(name); !row.accepts(all[name]) {
+		row := find(name)
+		if !row.accepts(all[name]) {
 			return &RefusedError{Image: image, Name: name, Value: all[name], Row: row}
+		}
+		if problem := row.Values.problem(all[name]); problem != "" {
+			return &ValueError{Image: image, Name: name, Value: all[name], Problem: problem}
 		}
 	}
 	return nil

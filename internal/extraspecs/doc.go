@@ -2,11 +2,11 @@
 
 // Package extraspecs is the table of Nova's extra specs of flavors and properties of images: which
 // of them are honoured, which ask for nothing that could be missing, and which are refused because
-// no server would have what they ask for.
+// no server would have what they ask for. It reads which hardware the honoured ones ask for.
 //
-//	flavor  ──▶ compute API: Check when an extra spec is set, and at each boot: 400
-//	         └▶ driver:      Check before a guest is made: a fault
-//	image   ──▶ driver:      CheckImage
+//	flavor         ──▶ compute API: Check when an extra spec is set: 400
+//	               ──▶ scheduler:   Hardware at each boot: 400, and the traits of hosts
+//	flavor, image  ──▶ driver:      Hardware before a guest is made: a fault
 //
 // docs/extra-specs.md shows the table.
 package extraspecs

@@ -207,11 +207,7 @@ func (m Mark) xml() (string, error) {
 		x.CPUs = &cpusXML{Isolated: yes}
 	}
 	for _, mdev := range m.Mdevs {
-		made := "no"
-		if mdev.Made {
-			made = yes
-		}
-		x.Mdevs = append(x.Mdevs, mdevXML{UUID: mdev.UUID, Parent: mdev.Parent, Type: mdev.Type, API: mdev.API, Made: made})
+		x.Mdevs = append(x.Mdevs, mdevXML{UUID: mdev.UUID, Parent: mdev.Parent, Type: mdev.Type, API: mdev.API, Made: yesNo(mdev.Made)})
 	}
 	text, err := xml.MarshalIndent(x, "    ", "  ")
 	return string(text), err

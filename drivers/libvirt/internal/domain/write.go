@@ -13,6 +13,7 @@ import (
 	"libvirt.org/go/libvirtxml"
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
+	"github.com/compute-agent/compute-agent/internal/extraspecs"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
 )
@@ -21,9 +22,13 @@ import (
 type Spec struct {
 	// Node is the name of the compute node.
 	Node string
-	// Instance is what was asked for. Its sizes are those of the flavor; of its image properties
-	// hw_machine_type, hw_firmware_type and hw_disk_bus are heeded.
+	// Instance is what was asked for. Its sizes are those of the flavor. Hardware is what its extra
+	// specs and the properties of its image ask for.
 	Instance plugins.InstanceSpec
+	Hardware extraspecs.Hardware
+	// Traits are those of the host about what guests can have: false for what they cannot, none
+	// where it is not known.
+	Traits map[string]bool
 	// Decision is which hardware it gets.
 	Decision Decision
 	// Type is kvm or qemu, Arch the kernel's word for the architecture.
@@ -55,8 +60,8 @@ const (
 
 var (
 	word     = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._+-]{0,63}$`)
-	machines = map[string]string{"x86_64": "q35", "aarch64": "virt", "riscv64": "virt", "ppc64le": "pseries", "s390x": "s390-ccw-virtio"}
-	targets  = map[string]string{"virtio": "vd", "scsi": "sd", "sata": "sd", "usb": "sd"}
+	machines = map[string]string{x86: "q35", arm: "virt", "riscv64": "virt", "ppc64le": "pseries", s390: "s390-ccw-virtio"}
+	targets  = map[string]string{virtio: "vd", scsi: "sd", "sata": "sd", usb: "sd"}
 )
 
 // Write makes the XML of a domain. It takes what the owner says (names, metadata, image properties)
@@ -73,11 +78,11 @@ func Write(s Spec) ([]byte, error) {
 	if err := s.check(); err != nil {
 		return nil, fmt.Errorf("write the domain of instance %s: %w", uuid, err)
 	}
-	choices, err := s.choices()
+	h, err := s.choose()
 	if err != nil {
 		return nil, err
 	}
-	x, err := s.domain(choices)
+	x, err := s.domain(h)
 	if err != nil {
 		return nil, fmt.Errorf("write the domain of instance %s: %w", uuid, err)
 	}
@@ -91,59 +96,13 @@ func Write(s Spec) ([]byte, error) {
 	return []byte(text), nil
 }
 
-// choices are what an image may choose.
-type choices struct {
-	machine, firmware, bus string
-}
-
-func (s Spec) choices() (choices, error) {
-	c := choices{machine: machines[s.Arch], bus: "virtio"}
-	fault := func(format string, args ...any) (choices, error) {
-		return choices{}, &plugins.InstanceFault{UUID: s.Instance.UUID, Reason: fmt.Sprintf(format, args...)}
-	}
-	flavor := s.Instance.Flavor
-	if flavor.VCPUs < 1 || flavor.VCPUs > MaxVCPUs {
-		return fault("its flavor has %d VCPUs; it must have 1 to %d", flavor.VCPUs, MaxVCPUs)
-	}
-	if flavor.MemoryMB < 1 || flavor.MemoryMB > maxMemoryMB {
-		return fault("its flavor has %d MB of memory; it must have 1 to %d", flavor.MemoryMB, int64(maxMemoryMB))
-	}
-	if m, given := s.Instance.ImageProperties["hw_machine_type"]; given {
-		if !word.MatchString(m) {
-			return fault("its image asks for the machine type %.60q", m)
-		}
-		c.machine = m
-	}
-	if s.Arch == "aarch64" || s.Arch == "riscv64" {
-		c.firmware = "efi" // there is no other
-	}
-	switch f := s.Instance.ImageProperties["hw_firmware_type"]; f {
-	case "":
-	case "bios":
-		if c.firmware != "" {
-			return fault("its image asks for the firmware bios, which %s does not have", s.Arch)
-		}
-	case "uefi":
-		c.firmware = "efi"
-	default:
-		return fault("its image asks for the firmware %.60q; it must be bios or uefi", f)
-	}
-	if bus, given := s.Instance.ImageProperties["hw_disk_bus"]; given {
-		if targets[bus] == "" {
-			return fault("its image asks for the disk bus %.60q; it must be virtio, scsi, sata or usb", bus)
-		}
-		c.bus = bus
-	}
-	return c, nil
-}
-
 const maxMemoryMB = 1 << 30
 
 // check finds what the caller did wrong.
 func (s Spec) check() error {
 	d := s.Decision
 	switch {
-	case s.Type != "kvm" && s.Type != "qemu":
+	case s.Type != kvmType && s.Type != qemuType:
 		return fmt.Errorf("%.30q is not a domain type; it must be kvm or qemu", s.Type)
 	case !word.MatchString(s.Arch):
 		return fmt.Errorf("%.30q is not an architecture", s.Arch)
@@ -222,7 +181,7 @@ func (s Spec) Mark() Mark {
 	}
 }
 
-func (s Spec) domain(c choices) (*libvirtxml.Domain, error) {
+func (s Spec) domain(h hardware) (*libvirtxml.Domain, error) {
 	instance, d := s.Instance, s.Decision
 	mark, err := s.Mark().xml()
 	if err != nil {
@@ -233,28 +192,29 @@ func (s Spec) domain(c choices) (*libvirtxml.Domain, error) {
 		Metadata: &libvirtxml.DomainMetadata{XML: "\n" + mark + "\n  "},
 		Memory:   &libvirtxml.DomainMemory{Value: uint(s.memoryKiB()), Unit: "KiB"},
 		VCPU:     &libvirtxml.DomainVCPU{Placement: "static", Value: uint(instance.Flavor.VCPUs)},
-		OS:       &libvirtxml.DomainOS{Type: &libvirtxml.DomainOSType{Arch: s.Arch, Machine: c.machine, Type: "hvm"}, Firmware: c.firmware},
+		OS:       &libvirtxml.DomainOS{Type: &libvirtxml.DomainOSType{Arch: s.Arch, Machine: h.Machine, Type: "hvm"}},
 		CPU:      &libvirtxml.DomainCPU{Mode: "host-model"},
 		Clock:    &libvirtxml.DomainClock{Offset: "utc"},
 		CPUTune:  d.tune(), OnPoweroff: "destroy", OnReboot: "restart", OnCrash: "destroy",
-		Devices: s.devices(c),
+		Devices: s.devices(h),
 	}
 	if isPlain(instance.Name) && len(instance.Name) <= 255 {
 		x.Title = instance.Name
 	}
-	if s.Type == "qemu" { // emulated: what the emulator can do, not what the host is
+	if s.Type == qemuType { // emulated: what the emulator can do, not what the host is
 		x.CPU.Mode = "maximum"
 	}
 	switch s.Arch {
-	case "x86_64":
+	case x86:
 		x.Features = &libvirtxml.DomainFeatureList{ACPI: &libvirtxml.DomainFeature{}, APIC: &libvirtxml.DomainFeatureAPIC{}}
 		x.Clock.Timer = []libvirtxml.DomainTimer{
-			{Name: "pit", TickPolicy: "delay"}, {Name: "rtc", TickPolicy: "catchup"}, {Name: "hpet", Present: "no"},
+			{Name: "pit", TickPolicy: "delay"}, {Name: "rtc", TickPolicy: "catchup"}, {Name: "hpet", Present: yesNo(h.HPET)},
 		}
-	case "aarch64":
+	case arm:
 		x.Features = &libvirtxml.DomainFeatureList{ACPI: &libvirtxml.DomainFeature{}}
 	}
 	d.bind(x)
+	h.board(x)
 	return x, nil
 }
 
@@ -303,25 +263,22 @@ func (d Decision) bind(x *libvirtxml.Domain) {
 	}
 }
 
-func (s Spec) devices(c choices) *libvirtxml.DomainDeviceList {
+func (s Spec) devices(h hardware) *libvirtxml.DomainDeviceList {
 	out := &libvirtxml.DomainDeviceList{
-		MemBalloon: &libvirtxml.DomainMemBalloon{Model: "virtio", Stats: &libvirtxml.DomainMemBalloonStats{Period: 10}},
-		RNGs: []libvirtxml.DomainRNG{{
-			Model: "virtio", Backend: &libvirtxml.DomainRNGBackend{Random: &libvirtxml.DomainRNGBackendRandom{Device: "/dev/urandom"}},
-		}},
+		MemBalloon: &libvirtxml.DomainMemBalloon{Model: virtio, Stats: &libvirtxml.DomainMemBalloonStats{Period: 10}},
 	}
-	if !strings.HasPrefix(s.Arch, "s390") && c.bus != "usb" {
-		out.Controllers = append(out.Controllers, libvirtxml.DomainController{Type: "usb", Model: "none"})
+	if !strings.HasPrefix(s.Arch, "s390") && h.DiskBus != usb {
+		out.Controllers = append(out.Controllers, libvirtxml.DomainController{Type: usb, Model: "none"})
 	}
-	if c.bus == "scsi" {
-		out.Controllers = append(out.Controllers, libvirtxml.DomainController{Type: "scsi", Model: "virtio-scsi"})
+	if h.DiskBus == scsi {
+		out.Controllers = append(out.Controllers, libvirtxml.DomainController{Type: scsi, Model: "virtio-scsi"})
 	}
 	for i, disk := range s.Disks {
 		x := libvirtxml.DomainDisk{
 			Device: "disk",
 			Driver: &libvirtxml.DomainDiskDriver{Name: "qemu", Type: disk.Format},
 			Source: &libvirtxml.DomainDiskSource{File: &libvirtxml.DomainDiskSourceFile{File: disk.Path}},
-			Target: &libvirtxml.DomainDiskTarget{Dev: targets[c.bus] + string(rune('a'+i)), Bus: c.bus},
+			Target: &libvirtxml.DomainDiskTarget{Dev: targets[h.DiskBus] + string(rune('a'+i)), Bus: h.DiskBus},
 		}
 		if i == 0 {
 			x.Boot = &libvirtxml.DomainDeviceBoot{Order: 1}
@@ -338,6 +295,7 @@ func (s Spec) devices(c choices) *libvirtxml.DomainDeviceList {
 		serial.Log = &libvirtxml.DomainChardevLog{File: s.ConsoleLog, Append: "on"}
 	}
 	out.Serials = []libvirtxml.DomainSerial{serial}
+	h.devices(out)
 	for _, a := range s.Decision.PCI {
 		domain, bus, slot, function := uint(a.Domain), uint(a.Bus), uint(a.Slot), uint(a.Function)
 		out.Hostdevs = append(out.Hostdevs, libvirtxml.DomainHostdev{

@@ -18,11 +18,12 @@ import (
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/domain"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
+	"github.com/compute-agent/compute-agent/internal/extraspecs"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/test/golden"
 )
 
-// specs are three typical instances, by the name of their golden file.
+// specs are typical instances, by the name of their golden file.
 func specs() map[string]domain.Spec {
 	instance := func(vcpus, memory int64) plugins.InstanceSpec {
 		return plugins.InstanceSpec{
@@ -53,9 +54,23 @@ func specs() map[string]domain.Spec {
 			VCPUs: [][]int{{3}}, Emulator: []int{3}, Cells: []domain.Share{{Host: 8, VCPUs: []int{0}, MemoryKiB: 1 << 20}},
 		},
 	}
-	arm.Instance.ImageProperties = map[string]string{"hw_disk_bus": "scsi", "hw_machine_type": "virt-7.2", "os_distro": "debian"}
+	arm.Hardware = extraspecs.Hardware{DiskBus: "scsi", Machine: "virt-7.2"}
 	arm.Instance.Name = "two\nlines"
-	return map[string]domain.Spec{"floating": floating, "pinned": pinned, "aarch64": arm}
+	with := func(from domain.Spec, h extraspecs.Hardware) domain.Spec {
+		from.Hardware = h
+		return from
+	}
+	off := false
+	return map[string]domain.Spec{
+		"floating": floating, "pinned": pinned, "aarch64": arm,
+		"devices": with(floating, extraspecs.Hardware{
+			Watchdog: "reset", BootMenu: true, SerialPorts: 3, RNGBytes: 1024, RNGPeriod: 100, GuestAgent: true, IOMMU: "intel", PackedRing: true, HPET: true,
+			Topology: extraspecs.Topology{Sockets: 1, Cores: 1, Threads: 2}, VideoModel: "virtio", VideoRAMMB: 16, PMU: &off,
+		}),
+		"hidden":    with(pinned, extraspecs.Hardware{HideHypervisor: true, LockedMemory: true, NoRNG: true, IOMMU: "auto", DiskBus: "sata", VideoModel: "none"}),
+		"stateless": with(floating, extraspecs.Hardware{Firmware: "uefi", Stateless: true, SecureBoot: "optional"}),
+		"uefi":      with(floating, extraspecs.Hardware{Firmware: "uefi", SecureBoot: "optional"}),
+	}
 }
 
 func TestGolden(t *testing.T) {
@@ -262,23 +277,70 @@ func TestWriteRefusesInvalidSpecs(t *testing.T) {
 }
 
 func TestOwnersCannotRequestUnsupportedHardware(t *testing.T) {
-	property := func(key, value string) func(*domain.Spec) {
-		return func(s *domain.Spec) { s.Instance.ImageProperties = map[string]string{key: value} }
+	asks := func(h extraspecs.Hardware) func(*domain.Spec) {
+		return func(s *domain.Spec) { s.Hardware = h }
 	}
-	for want, change := range map[string]func(*domain.Spec){
-		"machine type":  property("hw_machine_type", "q35'/><x"),
-		"firmware bios": property("hw_firmware_type", "bios"),
-		"firmware \"x":  property("hw_firmware_type", "x"),
-		"disk bus":      property("hw_disk_bus", "floppy"),
-		"0 VCPUs":       func(s *domain.Spec) { s.Instance.Flavor.VCPUs, s.Decision = 0, domain.Decision{} },
-		"-1 MB":         func(s *domain.Spec) { s.Instance.Flavor.MemoryMB, s.Decision = -1, domain.Decision{} },
+	refuses := func(name string, reasons map[string]func(*domain.Spec)) {
+		for want, change := range reasons {
+			s := specs()[name]
+			change(&s)
+			_, err := domain.Write(s)
+			var fault *plugins.InstanceFault
+			if !errors.As(err, &fault) || !strings.Contains(fault.Reason, want) || fault.UUID != uuid {
+				t.Errorf("%s: got %v, want %s", name, err, want)
+			}
+		}
+	}
+	lacks := func(trait string, h extraspecs.Hardware) func(*domain.Spec) {
+		return func(s *domain.Spec) { s.Hardware, s.Traits = h, map[string]bool{trait: false} }
+	}
+	on := true
+	refuses("aarch64", map[string]func(*domain.Spec){
+		"machine type":              asks(extraspecs.Hardware{Machine: "q35'/><x"}),
+		"firmware bios":             asks(extraspecs.Hardware{Firmware: "bios"}),
+		"firmware \"x":              asks(extraspecs.Hardware{Firmware: "x"}),
+		"disk bus":                  asks(extraspecs.Hardware{DiskBus: "floppy"}),
+		"0 VCPUs":                   func(s *domain.Spec) { s.Instance.Flavor.VCPUs, s.Decision = 0, domain.Decision{} },
+		"-1 MB":                     func(s *domain.Spec) { s.Instance.Flavor.MemoryMB, s.Decision = -1, domain.Decision{} },
+		"the architecture \"i686\"": asks(extraspecs.Hardware{Architecture: "i686"}),
+		"2 serial ports":            asks(extraspecs.Hardware{SerialPorts: 2}),
+		"event timer":               asks(extraspecs.Hardware{HPET: true}),
+		"IOMMU intel":               asks(extraspecs.Hardware{IOMMU: "intel"}),
+		"its flavor has 1":          asks(extraspecs.Hardware{Topology: extraspecs.Topology{Sockets: 2, Cores: 1, Threads: 1}}),
+	})
+	refuses("floating", map[string]func(*domain.Spec){
+		"hide the hypervisor":   asks(extraspecs.Hardware{HideHypervisor: true}),
+		"performance monitor":   asks(extraspecs.Hardware{PMU: &on}),
+		"IOMMU smmuv3":          asks(extraspecs.Hardware{IOMMU: "smmuv3"}),
+		"machine type pc-i440":  asks(extraspecs.Hardware{IOMMU: "auto", Machine: "pc-i440fx-9.1"}),
+		"5 serial ports":        asks(extraspecs.Hardware{SerialPorts: 5}),
+		"needs the machine":     asks(extraspecs.Hardware{Firmware: "uefi", SecureBoot: "required", Machine: "pc"}),
+		"UEFI is not supported": lacks(extraspecs.TraitUEFI, extraspecs.Hardware{Firmware: "uefi"}),
+		"asks for secure boot":  lacks(extraspecs.TraitSecureBoot, extraspecs.Hardware{Firmware: "uefi", SecureBoot: "required"}),
+		"packed rings":          lacks("COMPUTE_NET_VIRTIO_PACKED", extraspecs.Hardware{PackedRing: true}),
+		"such a disk bus":       lacks("COMPUTE_STORAGE_BUS_USB", extraspecs.Hardware{DiskBus: "usb"}),
+		"such a video device":   lacks("COMPUTE_GRAPHICS_MODEL_QXL", extraspecs.Hardware{VideoModel: "qxl"}),
+	})
+}
+
+// Where the host says what its guests can have, that is what they get if they may have it.
+func TestHostDecides(t *testing.T) {
+	for _, c := range []struct {
+		traits   map[string]bool
+		hardware extraspecs.Hardware
+		has, not string
+	}{
+		{map[string]bool{extraspecs.TraitSecureBoot: true}, extraspecs.Hardware{Firmware: "uefi", SecureBoot: "optional"}, `<feature enabled="yes" name="secure-boot">`, `enabled="no"`},
+		{nil, extraspecs.Hardware{Firmware: "uefi", SecureBoot: "optional"}, `<feature enabled="no" name="secure-boot">`, "<smm"},
+		{map[string]bool{extraspecs.TraitSecureBoot: true}, extraspecs.Hardware{Firmware: "uefi"}, `<feature enabled="no" name="secure-boot">`, "<smm"},
+		{map[string]bool{"COMPUTE_VIOMMU_MODEL_VIRTIO": true}, extraspecs.Hardware{IOMMU: "auto"}, `<iommu model="virtio">`, "<ioapic"},
+		{map[string]bool{"COMPUTE_VIOMMU_MODEL_VIRTIO": false}, extraspecs.Hardware{IOMMU: "auto"}, `<iommu model="intel">`, `"virtio-iommu"`},
 	} {
-		s := specs()["aarch64"]
-		change(&s)
-		_, err := domain.Write(s)
-		var fault *plugins.InstanceFault
-		if !errors.As(err, &fault) || !strings.Contains(fault.Reason, want) || fault.UUID != uuid {
-			t.Errorf("got %v, want %s", err, want)
+		s := specs()["floating"]
+		s.Traits, s.Hardware = c.traits, c.hardware
+		text, err := domain.Write(s)
+		if err != nil || !strings.Contains(string(text), c.has) || strings.Contains(string(text), c.not) {
+			t.Errorf("%v, %+v: %v\n%s", c.traits, c.hardware, err, text)
 		}
 	}
 }

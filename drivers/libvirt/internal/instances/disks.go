@@ -14,7 +14,6 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
 
 	"github.com/rs/zerolog"
@@ -136,33 +135,25 @@ type image struct {
 // image finds an image by name. A name with a path in it, or that leads out of the directory, names
 // no image.
 func (j *job) image(name string) (image, error) {
-	none := func() (image, error) { return image{}, j.fault("there is no image %.60q", name) }
-	dir, usual := cmp.Or(j.setup.images, DefaultImages), j.setup.images == ""
-	if name == "." || name == ".." || len(name) > 255 || strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r == '/' || r == 0x7f }) {
-		return none()
-	}
-	root, err := os.OpenRoot(dir)
-	if usual && errors.Is(err, fs.ErrNotExist) {
-		return none()
-	}
+	root, err := j.imagesOf(name)
 	if err != nil {
-		return image{}, &plugins.NotReady{Reason: fmt.Sprintf("the directory of images (%s) cannot be used: %v", ImagesKey, err)}
+		return image{}, err
 	}
 	defer func() { _ = root.Close() }()
 	info, err := root.Stat(name)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && !info.Mode().IsRegular() {
-		return none() // opening a pipe would wait forever
+		return image{}, j.noImage(name) // opening a pipe would wait forever
 	}
 	if err != nil {
 		j.log.Warn().Err(err).Str("image", name).Msg("Could not use an image. A link must not lead out of the directory of images.")
-		return none()
+		return image{}, j.noImage(name)
 	}
 	file, err := root.Open(name)
 	if err != nil {
 		return image{}, fmt.Errorf("an image: %w", err)
 	}
 	defer func() { _ = file.Close() }()
-	out := image{path: filepath.Join(dir, name), format: qcow2Type}
+	out := image{path: filepath.Join(root.Name(), name), format: qcow2Type}
 	out.size, err = ImageSize(file)
 	switch {
 	case errors.Is(err, ErrNotQCOW2):

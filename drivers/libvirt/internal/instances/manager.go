@@ -25,6 +25,9 @@ type Host struct {
 	KVM bool
 	// QEMU is the user that emulators run as; nil: not known.
 	QEMU *User
+	// Traits are those about what guests can have: false for what they cannot, none where it is not
+	// known.
+	Traits map[string]bool
 	// Domains are all current domains, whatever created them.
 	Domains []domain.Domain
 	// Providers are what the providers of the tree stand for, by uuid.

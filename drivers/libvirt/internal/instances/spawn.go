@@ -69,12 +69,13 @@ func (j *job) spawn(ctx context.Context, spec plugins.InstanceSpec, tree *provid
 	if resumed && j.ran(g, d) {
 		return g.instance(), nil
 	}
-	if err := supported(spec); err != nil {
-		return plugins.Instance{}, j.giveUp(ctx, d, resumed, j.fault("%s", err))
+	hardware, err := j.hardware(spec)
+	var disks []disk
+	if err == nil {
+		disks, err = j.plan(spec, d)
 	}
-	disks, err := j.plan(spec, d)
 	if err == nil && !resumed {
-		g, err = j.define(ctx, spec, tree, d, disks)
+		g, err = j.define(ctx, spec, hardware, tree, d, disks)
 	}
 	if err == nil {
 		err = j.complete(ctx, g, d, disks)
@@ -93,13 +94,20 @@ func (j *job) spawn(ctx context.Context, spec plugins.InstanceSpec, tree *provid
 	return g.instance(), nil
 }
 
-// supported refuses what this driver cannot create: a guest without something that was requested is
-// worse than none.
-func supported(spec plugins.InstanceSpec) error {
-	if err := extraspecs.Check(spec.Flavor.ExtraSpecs); err != nil {
-		return err
+// hardware is what an instance asks for. It refuses what this driver cannot create: a guest without
+// something that was requested is worse than none.
+func (j *job) hardware(spec plugins.InstanceSpec) (extraspecs.Hardware, error) {
+	properties, err := j.properties(spec)
+	if err != nil {
+		return extraspecs.Hardware{}, err
 	}
-	return extraspecs.CheckImage(spec.ImageProperties)
+	h, err := extraspecs.Request{
+		Flavor: spec.Flavor.Name, Image: spec.Image, VCPUs: spec.Flavor.VCPUs, ExtraSpecs: spec.Flavor.ExtraSpecs, Properties: properties,
+	}.Hardware()
+	if err != nil {
+		return extraspecs.Hardware{}, j.fault("%s", err)
+	}
+	return h, nil
 }
 
 // ran reports whether an instance ever ran: its directory records it, and libvirt as long as its
@@ -116,7 +124,9 @@ func (j *job) ran(g guest, d directory) bool {
 }
 
 // define decides which hardware an instance gets, and takes it by the definition of the domain.
-func (j *job) define(ctx context.Context, spec plugins.InstanceSpec, tree *providertree.Tree, d directory, disks []disk) (guest, error) {
+func (j *job) define(
+	ctx context.Context, spec plugins.InstanceSpec, hardware extraspecs.Hardware, tree *providertree.Tree, d directory, disks []disk,
+) (guest, error) {
 	if err := j.manager.deciding.take(ctx); err != nil {
 		return guest{}, err
 	}
@@ -139,7 +149,8 @@ func (j *job) define(ctx context.Context, spec plugins.InstanceSpec, tree *provi
 		return guest{}, err
 	}
 	written := domain.Spec{
-		Node: j.node, Instance: spec, Decision: decision, Type: j.setup.domainType(host), Arch: host.Machine.Arch, ConsoleLog: d.file(consoleLog),
+		Node: j.node, Instance: spec, Hardware: hardware, Traits: host.Traits, Decision: decision,
+		Type: j.setup.domainType(host), Arch: host.Machine.Arch, ConsoleLog: d.file(consoleLog),
 	}
 	for _, disk := range disks {
 		written.Disks = append(written.Disks, disk.Disk)

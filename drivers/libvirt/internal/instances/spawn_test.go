@@ -434,7 +434,9 @@ func TestFailedSpawnLeavesNothing(t *testing.T) {
 		},
 		"a property that is not supported":   func(s *plugins.InstanceSpec) { s.ImageProperties = map[string]string{"hw_tpm_version": "2.0"} },
 		"secure boot":                        func(s *plugins.InstanceSpec) { s.Flavor.ExtraSpecs = map[string]string{"os:secure_boot": "required"} },
-		"a watchdog":                         func(s *plugins.InstanceSpec) { s.Flavor.ExtraSpecs = map[string]string{"hw:watchdog_action": "reset"} },
+		"a watchdog that barks":              func(s *plugins.InstanceSpec) { s.Flavor.ExtraSpecs = map[string]string{"hw:watchdog_action": "bark"} },
+		"what the host does not have":        func(s *plugins.InstanceSpec) { s.ImageProperties = map[string]string{"hw_video_model": "qxl"} },
+		"a file of properties as an image":   func(s *plugins.InstanceSpec) { s.Image = "debian.properties.json" },
 		"a limit":                            func(s *plugins.InstanceSpec) { s.Flavor.ExtraSpecs = map[string]string{"quota:cpu_quota": "10000"} },
 		"an extra spec of its own namespace": func(s *plugins.InstanceSpec) { s.Flavor.ExtraSpecs = map[string]string{"hw:unheard_of": "1"} },
 	} {

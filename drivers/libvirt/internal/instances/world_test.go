@@ -305,7 +305,10 @@ func machineOf(w *world) machine.Machine {
 func (w *world) look(context.Context, *providertree.Tree, string) (Host, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	h := Host{Machine: machineOf(w), Shared: []int{0, 1}, Dedicated: []int{2, 3, 4, 5, 6, 7}, KVM: true, Providers: sites(), QEMU: w.qemu}
+	h := Host{
+		Machine: machineOf(w), Shared: []int{0, 1}, Dedicated: []int{2, 3, 4, 5, 6, 7}, KVM: true, Providers: sites(), QEMU: w.qemu,
+		Traits: map[string]bool{"COMPUTE_GRAPHICS_MODEL_QXL": false, "COMPUTE_GRAPHICS_MODEL_VGA": true},
+	}
 	for _, b := range w.domains {
 		d, err := domain.Parse([]byte(b.XML))
 		if err != nil {
