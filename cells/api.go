@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -33,15 +32,6 @@ const APIDatabase = "compute_api.db"
 
 // sharedPoll is how often build requests that other processes took are looked for.
 const sharedPoll = time.Second
-
-// processName is this process, for people.
-func processName() string {
-	host, err := os.Hostname()
-	if err != nil {
-		host = "unknown host"
-	}
-	return fmt.Sprintf("%s, process %d", host, os.Getpid())
-}
 
 // cellCalls is how often at most a request of the compute API waits for cells, one time after the
 // other.
@@ -133,7 +123,7 @@ func NewAPI(ctx context.Context, cfg APIConfig) (*API, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("%w: %w", ErrConfig, err), a.store.Close())
 	}
-	lease := a.store.Scheduling(sqldb.LeaseOptions{Holder: processName(), Logger: cfg.Logger})
+	lease := a.store.Scheduling(sqldb.LeaseOptions{Holder: sqldb.ThisProcess(), Logger: cfg.Logger})
 	poll := time.Duration(0)
 	if a.store.Shared() { // others may have taken a boot
 		poll = sharedPoll

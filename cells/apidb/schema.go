@@ -22,7 +22,7 @@ func schema(older string) *sqldb.Schema {
 	if err != nil {
 		panic(err) // the embedded directory is part of the program
 	}
-	return &sqldb.Schema{Steps: steps, ApplicationID: applicationID, Table: "api_schema", OlderHint: older}
+	return &sqldb.Schema{Steps: steps, ApplicationID: applicationID, Table: "api_schema", Processes: "processes", OlderHint: older}
 }
 
 // DatabaseOptions are those with which sqldb opens an API database, to copy or to check it.
@@ -48,17 +48,10 @@ func Version(ctx context.Context, name string) (has, knows int, err error) {
 // Migrate runs steps of the schema until the database has had as many as are asked for (0: all
 // there are), and says how many it had before. A file is made if it is not there, and all steps
 // happen to it in one transaction: they are all run or none. In a database of servers a step that
-// failed in the middle is run again the next time. A database that has had more already is
-// ErrSchema: steps are not undone.
+// failed in the middle is run again the next time. Steps that older programs cannot live with are
+// run as well, unless one of those lives: then the error, which names it, matches sqldb.ErrInUse. A
+// database that has had more already is ErrSchema: steps are not undone.
 func Migrate(ctx context.Context, name string, to int) (had int, err error) {
-	s := schema("")
-	if to == 0 {
-		to = s.Newest() // by its number, so that steps that older programs cannot live with are run as well
-	}
-	db, err := sqldb.Open(ctx, name, sqldb.Options{Schema: s, Steps: to, Means: means})
-	if err != nil {
-		return 0, err
-	}
-	had, _ = db.Steps()
-	return had, db.Close()
+	had, _, err = sqldb.Migrate(ctx, name, to, DatabaseOptions())
+	return had, err
 }

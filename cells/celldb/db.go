@@ -93,13 +93,37 @@ func (s *DB) open(ctx context.Context, name string) (err error) {
 // DatabaseOptions are those with which sqldb opens the database of a cell, to copy or to check it.
 func DatabaseOptions() sqldb.Options { return sqldb.Options{Schema: schema(""), Means: means} }
 
+// Version says how many steps of the schema the database at an address has had, and how many this
+// program knows. It changes nothing. Without a file the error is fs.ErrNotExist; while another
+// process has the file open it is sqldb.ErrLocked.
+func Version(ctx context.Context, address string) (has, knows int, err error) {
+	o := DatabaseOptions()
+	has, err = sqldb.Version(ctx, address, o)
+	return has, o.Schema.Newest(), err
+}
+
+// Migrate runs the steps of the schema that the database of a cell lacks until it has had as many
+// as are asked for (0: all there are), and says how many it had before. Those that older programs
+// cannot live with are run as well, unless one of those lives: then the error, which names it,
+// matches sqldb.ErrInUse. A database that is no cell's yet is ErrNoCell.
+func Migrate(ctx context.Context, address string, to int) (had int, err error) {
+	if had, _, err = Version(ctx, address); errors.Is(err, fs.ErrNotExist) || err == nil && had == 0 {
+		return 0, fmt.Errorf("%w at %s; `compute-agent cells serve` makes it, with its name", ErrNoCell, sqldb.Shown(address))
+	}
+	if err != nil {
+		return 0, err
+	}
+	had, _, err = sqldb.Migrate(ctx, address, to, DatabaseOptions())
+	return had, err
+}
+
 // schema is the tables of a cell's database; a new one is that of the cell with the name.
 func schema(name string) *sqldb.Schema {
 	steps, err := fs.Sub(embedded, "sql")
 	if err != nil {
 		panic(err) // the embedded directory is part of the program
 	}
-	return &sqldb.Schema{Steps: steps, ApplicationID: applicationID, Table: stepsTable, New: func(ctx context.Context, tx *sql.Tx) error {
+	return &sqldb.Schema{Steps: steps, ApplicationID: applicationID, Table: stepsTable, Processes: "processes", New: func(ctx context.Context, tx *sql.Tx) error {
 		if _, found, err := sqldb.One(ctx, tx, sqldb.Value[string], "SELECT epoch FROM cell"); err != nil || found { // from an attempt before
 			return err
 		}

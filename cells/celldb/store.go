@@ -23,6 +23,8 @@ var (
 	ErrSchema = errors.New("schema cannot be used")
 	// ErrName says that the database is another cell's.
 	ErrName = errors.New("database of another cell")
+	// ErrNoCell says that there is no cell's database yet.
+	ErrNoCell = errors.New("no database of a cell")
 )
 
 // Moment is when something is done, by the cell's clock, and what counts as life then.

@@ -28,12 +28,13 @@ func newCells() *cobra.Command {
 		newCellsAPI(),
 		newCellsServe(),
 		newCellsManage(),
+		newCellDB(),
 		newBackup(cellStored()),
 		newRestore(cellStored()),
 		newCheck(cellStored()),
 	)
 	cmd.Long = "Serve a Nova-compatible compute API over cells: `cells api` serves the API, `cells serve` serves one cell, and `cells manage`\n" +
-		"registers cells with the API. `cells backup` copies the database of a cell. Agents find their cell by [cell_client]."
+		"registers cells with the API. `cells db` and `cells backup` are about the database of a cell. Agents find their cell by [cell_client]."
 	return cmd
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
 	"github.com/compute-agent/compute-agent/internal/config"
+	"github.com/compute-agent/compute-agent/internal/sqldb"
 )
 
 func newCellsDB() *cobra.Command {
@@ -22,13 +23,76 @@ func newCellsDB() *cobra.Command {
 		newBackup(apiStored()), newRestore(apiStored()), newCheck(apiStored()))
 }
 
-// apiDatabaseView is the API database as JSON.
-type apiDatabaseView struct {
+// schemaView is a database of the compute API or of a cell as JSON.
+type schemaView struct {
 	Database      string `json:"database"`
 	Exists        bool   `json:"exists"`
 	Schema        int    `json:"schema"`
 	Newest        int    `json:"newest_schema"`
 	UpgradeNeeded bool   `json:"upgrade_needed"`
+}
+
+// showSchema prints how many steps of its schema a database has had, and which there are. creates
+// is what an upgrade does to one that does not exist.
+func (o *options) showSchema(cmd *cobra.Command, shown string, has, knows int, err error, creates string) error {
+	view := schemaView{Database: shown, Exists: true, Schema: has, Newest: knows, UpgradeNeeded: has < knows}
+	switch {
+	case errors.Is(err, fs.ErrNotExist), err == nil && has == 0 && strings.Contains(shown, "://"):
+		view.Exists = false
+	case err != nil:
+		return err
+	}
+	if o.json() {
+		return printJSON(cmd.OutOrStdout(), view)
+	}
+	upgrade := "not needed"
+	switch {
+	case !view.Exists:
+		upgrade = creates
+	case has < knows:
+		upgrade = "needed: " + strings.TrimSuffix(cmd.CommandPath(), "version") + "upgrade"
+	case has > knows:
+		upgrade = "not possible: the schema is from a newer version of this program; use that version"
+	}
+	schema := fmt.Sprintf("step %d", has)
+	if !view.Exists {
+		schema = "no database"
+	}
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "database      %s\nschema        %s\nthis program  step %d\nupgrade       %s\n", shown, schema, knows, upgrade)
+	return err
+}
+
+// showUpgraded prints what an upgrade of a schema did, or returns its error.
+func (o *options) showUpgraded(cmd *cobra.Command, shown string, had, has, knows int, err error) error {
+	if err != nil {
+		return besideOlder(err)
+	}
+	if o.json() {
+		return printJSON(cmd.OutOrStdout(), map[string]schemaView{
+			"before": {shown, had > 0, had, knows, had < knows}, "after": {shown, true, has, knows, has < knows},
+		})
+	}
+	switch had {
+	case has:
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: up to date at step %d\n", shown, has)
+	case 0:
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: created at step %d\n", shown, has)
+	default:
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: upgraded from step %d to %d\n", shown, had, has)
+	}
+	return err
+}
+
+// endsOlder says what the upgrade of a schema does to older versions.
+const endsOlder = "In a database of servers, this also runs the steps that take away what older versions of this program use. While one of those\n" +
+	"serves, they are refused with its name (exit code 3); the servers of this version need not be stopped.\n"
+
+// besideOlder gives the refusal to end the use by older programs its exit code.
+func besideOlder(err error) error {
+	if errors.Is(err, sqldb.ErrInUse) {
+		return &exitError{exitProtect, err}
+	}
+	return err
 }
 
 func newCellsDBVersion() *cobra.Command {
@@ -44,31 +108,7 @@ func newCellsDBVersion() *cobra.Command {
 				} else {
 					has, knows, err = apidb.Version(cmd.Context(), name)
 				}
-				view := apiDatabaseView{Database: shown, Exists: true, Schema: has, Newest: knows, UpgradeNeeded: has < knows}
-				switch {
-				case errors.Is(err, fs.ErrNotExist), err == nil && has == 0 && strings.Contains(shown, "://"):
-					view.Exists = false
-				case err != nil:
-					return err
-				}
-				if opts.json() {
-					return printJSON(cmd.OutOrStdout(), view)
-				}
-				upgrade := "not needed"
-				switch {
-				case !view.Exists:
-					upgrade = "creates it"
-				case has < knows:
-					upgrade = "needed: compute-agent cells manage db upgrade"
-				case has > knows:
-					upgrade = "not possible: the schema is from a newer version of this program; use that version"
-				}
-				schema := fmt.Sprintf("step %d", has)
-				if !view.Exists {
-					schema = "no database"
-				}
-				_, err = fmt.Fprintf(cmd.OutOrStdout(), "database      %s\nschema        %s\nthis program  step %d\nupgrade       %s\n", shown, schema, knows, upgrade)
-				return err
+				return opts.showSchema(cmd, shown, has, knows, err, "creates it")
 			})
 		},
 	}
@@ -82,28 +122,12 @@ func newCellsDBUpgrade() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "upgrade", Aliases: []string{"sync"}, Short: "Create the API database, or upgrade its schema", Args: cobra.NoArgs,
 		Long: "Create the API database if it does not exist, and upgrade its schema; in a file, in one transaction. Running it again changes\n" +
-			"nothing. On database servers, the database itself has to exist, and compute APIs may serve meanwhile.\n" +
+			"nothing. On database servers, the database itself has to exist, and compute APIs may serve meanwhile.\n\n" + endsOlder +
 			"Afterwards, `db online-data-migrations` fills new columns in old rows while the API serves.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return opts.onSchema(cmd, func(name, shown string, api *cells.API) error {
 				had, has, knows, err := migrateAPIDatabase(cmd.Context(), name, shown, to, api)
-				if err != nil {
-					return err
-				}
-				if opts.json() {
-					return printJSON(cmd.OutOrStdout(), map[string]apiDatabaseView{
-						"before": {shown, had > 0, had, knows, had < knows}, "after": {shown, true, has, knows, has < knows},
-					})
-				}
-				switch had {
-				case has:
-					_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: up to date at step %d\n", shown, has)
-				case 0:
-					_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: created at step %d\n", shown, has)
-				default:
-					_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: upgraded from step %d to %d\n", shown, had, has)
-				}
-				return err
+				return opts.showUpgraded(cmd, shown, had, has, knows, err)
 			})
 		},
 	}

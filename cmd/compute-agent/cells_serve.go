@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
@@ -49,6 +50,76 @@ func newCellsServe() *cobra.Command {
 	cmd.Flags().StringVar(&database, "database", "", "`DSN` of the cell's database (cell.database)")
 	cmd.Flags().StringVar(&auth, "auth", "", "`METHOD` of authentication: noauth (loopback and unix sockets only), token or mtls (cell.auth)")
 	cmd.Flags().StringVar(&tokenFile, "token-file", "", "`FILE` of the tokens, for --auth token (cell.token_file)")
+	return cmd
+}
+
+// cellDBOptions select the database of a cell.
+type cellDBOptions struct {
+	options
+	database string
+}
+
+func (o *cellDBOptions) addFlags(cmd *cobra.Command) {
+	o.addConfigFlags(cmd)
+	cmd.Flags().StringVar(&o.database, "database", "", "`DSN` of the cell's database (cell.database)")
+	o.addOutputFlag(cmd)
+}
+
+// name is the address of the database.
+func (o *cellDBOptions) name(cmd *cobra.Command) (string, error) {
+	o.override(cmd, map[string]string{"database": "cell.database"})
+	cfg, err := o.load()
+	if err != nil {
+		return "", err
+	}
+	return cellDatabase(cfg), nil
+}
+
+func newCellDB() *cobra.Command {
+	return group("db", "Manage the schema of a cell's database", newCellDBVersion(), newCellDBUpgrade())
+}
+
+func newCellDBVersion() *cobra.Command {
+	var opts cellDBOptions
+	cmd := &cobra.Command{
+		Use: "version", Short: "Show the schema version of a cell's database", Args: cobra.NoArgs,
+		Long: "Show the schema version of a cell's database, and the one of this program. Nothing is changed. A file must not be in use: the\n" +
+			"process of the cell upgrades it when it starts.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			name, err := opts.name(cmd)
+			if err != nil {
+				return err
+			}
+			has, knows, err := celldb.Version(cmd.Context(), name)
+			return opts.showSchema(cmd, sqldb.Shown(name), has, knows, err, "not possible: `compute-agent cells serve` creates it")
+		},
+	}
+	opts.addFlags(cmd)
+	return cmd
+}
+
+func newCellDBUpgrade() *cobra.Command {
+	var opts cellDBOptions
+	var to int
+	cmd := &cobra.Command{
+		Use: "upgrade", Short: "Upgrade the schema of a cell's database", Args: cobra.NoArgs,
+		Long: "Upgrade the schema of a cell's database. Running it again changes nothing. The process of a cell runs most steps when it\n" +
+			"starts; of a file, all of them, so that this command is not needed there.\n\n" + strings.TrimSpace(endsOlder),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			name, err := opts.name(cmd)
+			if err != nil {
+				return err
+			}
+			had, err := celldb.Migrate(cmd.Context(), name, to)
+			if err != nil {
+				return besideOlder(err)
+			}
+			has, knows, err := celldb.Version(cmd.Context(), name)
+			return opts.showUpgraded(cmd, sqldb.Shown(name), had, has, knows, err)
+		},
+	}
+	opts.addFlags(cmd)
+	cmd.Flags().IntVar(&to, "to", 0, "run only the steps up to `N` (default: all)")
 	return cmd
 }
 

@@ -14,7 +14,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/compute-agent/compute-agent/internal/config"
-	"github.com/compute-agent/compute-agent/internal/sqldb"
 	"github.com/compute-agent/compute-agent/placement"
 	"github.com/compute-agent/compute-agent/placement/store"
 )
@@ -234,16 +233,12 @@ func newDBUpgrade() *cobra.Command {
 		Use: "upgrade", Short: "Create the database, or upgrade its schema", Args: cobra.NoArgs,
 		Long: "Create the database if it does not exist, adopt one that OpenStack Placement created, or upgrade the schema, in one\n" +
 			"transaction. Running it again changes nothing. Stop OpenStack Placement before adopting its database.\n\n" +
-			"In a database of servers, this also runs the steps that take away what older versions of this program use. While one of those\n" +
-			"serves, they are refused with its name (exit code 3); the servers of this version need not be stopped.",
+			strings.TrimSpace(endsOlder),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return opts.with(cmd, func(cfg placement.Config, server *placement.Server) error {
 				before, after, err := upgradePlacement(cmd.Context(), cfg, server)
-				if errors.Is(err, sqldb.ErrInUse) {
-					return &exitError{exitProtect, err}
-				}
 				if err != nil {
-					return err
+					return besideOlder(err)
 				}
 				if opts.json() {
 					return printJSON(cmd.OutOrStdout(), struct {

@@ -28,7 +28,8 @@ type DB struct {
 	schema         *Schema          // of a database of servers: its table has the row that transactions lock
 	knows          int              // steps of that schema
 	extra          []*sql.DB
-	had, has       int // steps of the schema
+	presence       *presence // nil for a file
+	had, has       int       // steps of the schema
 }
 
 var busyPragma = "busy_timeout(" + strconv.FormatInt(busyTimeout.Milliseconds(), 10) + ")"
@@ -258,6 +259,7 @@ func (db *DB) RefuseLoss(ctx context.Context, version int64) error {
 // Close closes the database. Closing again does nothing.
 func (db *DB) Close() error {
 	db.files.close()
+	db.presence.close()
 	var errs []error
 	// The writer, which was opened first, last: it brings the write-ahead log into the file and
 	// removes it.
@@ -267,7 +269,7 @@ func (db *DB) Close() error {
 	if db.Dialect.Shared {
 		errs = nil // a connection that was lost cannot be closed, and has nothing to lose
 	}
-	db.files, db.extra = nil, nil
+	db.files, db.extra, db.presence = nil, nil, nil
 	if db.lock != nil {
 		errs = append(errs, db.lock.close()) // last: from now on another process may come
 		db.lock = nil

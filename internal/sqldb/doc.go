@@ -38,4 +38,10 @@
 //     well.
 //   - PATH-lock notes the newest version that was acknowledged, where there is one ([DB.Note]), so
 //     that an older copy, or a file whose write-ahead log was removed, is noticed.
+//
+// # Several processes
+//
+// Each process that has a database of servers open has a row in the table that [Schema] names, with
+// a number that grows while the process lives. So [Migrate] refuses a step that older programs
+// cannot live with, by the names of those that do; and an offline migration is alone on a database.
 package sqldb

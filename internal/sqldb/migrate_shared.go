@@ -197,7 +197,7 @@ func (m *migration) step(ctx context.Context, n int, text string) error {
 		}
 	}
 	if ends {
-		if err := m.refuseBesideOlder(ctx, n); err != nil {
+		if err := m.schema.refuseOlder(ctx, m.d, m.db, n); err != nil {
 			return err
 		}
 	}
@@ -235,19 +235,11 @@ func (m *migration) step(ctx context.Context, n int, text string) error {
 	return err
 }
 
-// refuseBesideOlder is an error while a program that does not know a step uses the database.
-func (m *migration) refuseBesideOlder(ctx context.Context, n int) error {
-	if m.schema.Older == nil {
-		return nil
-	}
-	return m.schema.Older(ctx, m.db, n)
-}
-
 // fence keeps older programs from writing, before anything is taken away from them. Since the step
 // was claimed none can start; one that did so right before that has the claim given up. A program
 // that was stopped and goes on later finds that it may not write.
 func (m *migration) fence(ctx context.Context, n int) error {
-	if err := m.refuseBesideOlder(ctx, n); err != nil {
+	if err := m.schema.refuseOlder(ctx, m.d, m.db, n); err != nil {
 		_, giveUp := m.exec(ctx, "DELETE FROM "+m.schema.Table+" WHERE number = ? AND token = ? AND done = 0", n, m.token)
 		return errors.Join(err, giveUp)
 	}

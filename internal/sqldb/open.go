@@ -33,6 +33,9 @@ type Options struct {
 	// MaxPages is how large the database may become, in pages of 4 KiB; writes beyond that fail
 	// with ErrFull. 0 is no limit.
 	MaxPages int
+	// Alone refuses a database of servers that another process has open, and keeps others from
+	// opening it, where the schema has a table of processes. A file belongs to one process anyway.
+	Alone bool
 	// Means is what a kind of failure is to the callers of the package whose database it is; see
 	// [Error].
 	Means func(kind error) error
@@ -299,6 +302,22 @@ func Version(ctx context.Context, name string, o Options) (has int, err error) {
 		return err
 	})
 	return has, err
+}
+
+// Migrate runs steps of the schema of the options until a database has had as many as are asked
+// for (0: all there are), and says how many it had before and has. Of a database of servers, that
+// runs also the steps that older programs cannot live with, unless one of those has it open: then
+// the error, which names it, matches [ErrInUse].
+func Migrate(ctx context.Context, name string, to int, o Options) (had, has int, err error) {
+	if o.Steps = to; to == 0 {
+		o.Steps = o.Schema.Newest() // by its number
+	}
+	db, err := Open(ctx, name, o)
+	if err != nil {
+		return 0, 0, err
+	}
+	had, has = db.Steps()
+	return had, has, db.Close()
 }
 
 // realName is the path without symbolic links, also of a file that is not there yet. A database

@@ -21,9 +21,13 @@ type Schema struct {
 	// this program does not use, so that this one can use a database of servers before it, beside
 	// older programs.
 	Steps fs.FS
-	// Older is an error that names the programs that use a database of servers and do not know a
-	// step, a contract; nil knows of none.
-	Older func(ctx context.Context, db *sql.DB, step int) error
+	// Processes is the table of the processes that have a database of servers open, which one of
+	// the steps makes; "" for none. While one that does not know a contract step lives, that is
+	// refused with its name.
+	//
+	//	token VARCHAR(36) PRIMARY KEY, name VARCHAR(255), beat BIGINT, alone SMALLINT,
+	//	knows INTEGER
+	Processes string
 	// Fence, in a transaction before a contract step of a database of servers, has what older
 	// programs write from then on fail; nil leaves that to the row that [DB.Write] changes.
 	Fence func(ctx context.Context, tx *sql.Tx, step int) error

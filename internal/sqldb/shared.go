@@ -59,7 +59,10 @@ func (db *DB) openShared(ctx context.Context, a Address, o Options) error {
 	db.files = watch(ctx, db.path, o.Logger, func(ctx context.Context) error {
 		return db.Write(ctx, "probing", func(*sql.Tx) error { return nil })
 	})
-	return nil
+	if o.Schema.Processes == "" || want < db.knows { // with fewer steps that table may not be there
+		return nil
+	}
+	return db.announce(ctx, o.Alone)
 }
 
 // migrateShared brings the schema up to date. The statements of its steps may take long, and have a

@@ -9,15 +9,19 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"testing/fstest"
 
 	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/test/dbservers"
 )
 
 // The steps of the schema of three releases: the second one adds a column, and takes away one that
 // it does not use; the third one adds another column.
 var releases = map[string]string{
+	"processes": "CREATE TABLE processes (token VARCHAR(36) NOT NULL PRIMARY KEY, name VARCHAR(255) NOT NULL, beat BIGINT NOT NULL, alone SMALLINT NOT NULL, knows INTEGER NOT NULL)",
+
 	"1":          "CREATE TABLE t (n BIGINT NOT NULL PRIMARY KEY, old BIGINT)",
 	"2 expand":   "ALTER TABLE t ADD COLUMN new BIGINT",
 	"3 contract": "-- contract\nALTER TABLE t DROP COLUMN old",
@@ -26,13 +30,16 @@ var releases = map[string]string{
 
 // release is a program that knows steps of a schema.
 func release(steps ...string) sqldb.Options {
-	files := fstest.MapFS{}
+	files, processes := fstest.MapFS{}, ""
+	if steps[0] == "processes" {
+		processes = "processes"
+	}
 	for i, step := range steps {
 		for _, dialect := range []string{"sqlite", "mysql", "postgres"} {
 			files[fmt.Sprintf("%s/%04d.sql", dialect, i+1)] = &fstest.MapFile{Data: []byte(releases[step] + ";\n")}
 		}
 	}
-	return sqldb.Options{Schema: &sqldb.Schema{Steps: files, Table: "steps"}}
+	return sqldb.Options{Schema: &sqldb.Schema{Steps: files, Table: "steps", Processes: processes}}
 }
 
 // TestReleasesOnOneDatabase: which program may start on the database that another one left or
@@ -109,50 +116,98 @@ func write(ctx context.Context, db *sqldb.DB, n int) error {
 }
 
 // TestContractBesideOlder: a step after which older programs cannot use the database is not run
-// beside one, also not beside one that came while it was claimed; and a claim that was left behind
-// keeps older ones from starting.
+// beside one that lives, which the refusal names, also not beside one that came while the step was
+// claimed. After a refusal older ones go on; a claim that was left behind keeps them from starting.
 func TestContractBesideOlder(t *testing.T) {
 	eachServer(t, func(t *testing.T, fresh func(testing.TB) string) {
-		name, older := fresh(t), errors.New("cn7, process 7 has it open")
-		first := release("1", "2 expand")
-		db, err := sqldb.Open(t.Context(), name, first)
-		must(t, err)
-		must(t, db.Close())
-		o := release("1", "2 expand", "3 contract")
-		o.Steps = 3
-		for _, refusedAt := range []int{1, 2} {
-			asked, fenced := 0, 0
-			o.Schema.Older = func(_ context.Context, _ *sql.DB, step int) error {
-				if asked++; step != 3 {
-					t.Errorf("it asks about step %d", step)
-				}
-				if asked == 2 { // claimed
-					if _, err := sqldb.Open(t.Context(), name, first); !errors.Is(err, sqldb.ErrSchema) {
-						t.Errorf("an older program starts while the step is claimed: %v", err)
-					}
-				}
-				if asked == refusedAt {
-					return older
-				}
-				return nil
+		t.Parallel()
+		name, fenced := fresh(t), 0
+		older, newer := release("processes", "1", "2 expand"), release("processes", "1", "2 expand", "3 contract")
+		newer.Schema.Fence = func(context.Context, *sql.Tx, int) error { fenced++; return nil }
+		refused := func(when, by string) {
+			t.Helper()
+			_, _, err := sqldb.Migrate(t.Context(), name, 0, newer)
+			if !errors.Is(err, sqldb.ErrInUse) || !strings.Contains(err.Error(), by+" has it open") || !strings.Contains(err.Error(), "step 4") || fenced != 0 {
+				t.Errorf("%s: %v, with %d fences", when, err, fenced)
 			}
-			o.Schema.Fence = func(context.Context, *sql.Tx, int) error { fenced++; return nil }
-			if _, err := sqldb.Open(t.Context(), name, o); !errors.Is(err, older) || asked != refusedAt || fenced != 0 {
-				t.Errorf("refused at look %d: %v after %d looks, %d fences", refusedAt, err, asked, fenced)
-			}
-			db, err := sqldb.Open(t.Context(), name, first) // it can be used as before
-			must(t, err)
-			must(t, write(t.Context(), db, refusedAt))
-			must(t, db.Close())
 		}
-		o.Schema.Older = nil
+		was, err := sqldb.Open(t.Context(), name, older)
+		must(t, err)
+		beside, err := sqldb.Open(t.Context(), name, newer) // which is not older
+		must(t, err)
+		refused("beside one that lives", sqldb.ThisProcess())
+		must(t, write(t.Context(), was, 1))
+		must(t, was.Close())
+		stop := comesLate(t, name)
+		refused("beside one that came late", "ctl9, process 9")
+		stop()
+		was, err = sqldb.Open(t.Context(), name, older)
+		must(t, err)
+		must(t, write(t.Context(), was, 2))
+		must(t, was.Close())
+
 		cut := errors.New("the power was cut")
-		o.Schema.Fence = func(context.Context, *sql.Tx, int) error { return cut }
-		if _, err := sqldb.Open(t.Context(), name, o); !errors.Is(err, cut) {
+		newer.Schema.Fence = func(context.Context, *sql.Tx, int) error { return cut }
+		if _, _, err := sqldb.Migrate(t.Context(), name, 0, newer); !errors.Is(err, cut) {
 			t.Errorf("%v", err)
 		}
-		if _, err := sqldb.Open(t.Context(), name, first); !errors.Is(err, sqldb.ErrSchema) {
+		if _, err := sqldb.Open(t.Context(), name, older); !errors.Is(err, sqldb.ErrSchema) {
 			t.Errorf("an older program starts after a step that was cut off: %v", err)
+		}
+		must(t, write(t.Context(), beside, 3))
+		must(t, beside.Close())
+	})
+}
+
+// comesLate has the row of an older process, which shows signs of life, appear when step 4 is
+// claimed, until stop.
+func comesLate(t *testing.T, name string) (stop func()) {
+	t.Helper()
+	const row = "INSERT INTO processes VALUES ('late', 'ctl9, process 9', 1, 0, 3);"
+	trigger := []string{"CREATE TRIGGER late AFTER INSERT ON steps FOR EACH ROW IF NEW.number = 4 THEN " + row + " END IF"}
+	drop := []string{"DROP TRIGGER late"}
+	if strings.HasPrefix(name, "postgres") {
+		trigger = []string{
+			"CREATE FUNCTION late() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN IF NEW.number = 4 THEN " + row + " END IF; RETURN NULL; END $$",
+			"CREATE TRIGGER late AFTER INSERT ON steps FOR EACH ROW EXECUTE FUNCTION late()",
+		}
+		drop[0] += " ON steps"
+	}
+	dbservers.Execute(t, name, trigger...)
+	ctx, cancel := context.WithCancel(t.Context())
+	var living sync.WaitGroup
+	db := dbservers.Open(t, name)
+	living.Go(func() {
+		for ctx.Err() == nil {
+			_, _ = db.ExecContext(ctx, "UPDATE processes SET beat = beat + 1 WHERE token = 'late'") // until the context ends
+			sqldb.Pause(ctx, 10)
+		}
+	})
+	return func() {
+		cancel()
+		living.Wait()
+		dbservers.Execute(t, name, append(drop, "DELETE FROM processes WHERE token = 'late'")...)
+	}
+}
+
+// TestContractAfterKill: an older process that was killed holds a step up until it is known that it
+// shows no sign of life, and its row is removed.
+func TestContractAfterKill(t *testing.T) {
+	eachServer(t, func(t *testing.T, fresh func(testing.TB) string) {
+		t.Parallel()
+		name := fresh(t)
+		was, err := sqldb.Open(t.Context(), name, release("processes", "1"))
+		must(t, err)
+		must(t, was.Close())
+		dbservers.Execute(t, name, "INSERT INTO processes VALUES ('killed', 'ctl9, process 9', 77, 0, 2)")
+		o := release("processes", "1", "2 expand", "3 contract")
+		if had, has, err := sqldb.Migrate(t.Context(), name, 0, o); had != 2 || has != 4 || err != nil {
+			t.Errorf("from %d to %d, %v", had, has, err)
+		}
+		db := dbservers.Open(t, name)
+		names, err := o.Schema.ProcessNames(t.Context(), db)
+		if err != nil || len(names) != 0 {
+			t.Errorf("there are %q, %v", names, err)
 		}
 	})
 }

@@ -109,9 +109,8 @@ var numberedTables = []string{
 	"resource_providers", "inventories", "allocations", "consumers", "resource_classes", "traits", "placement_aggregates", "projects", "users", "consumer_types",
 }
 
-// stopTime is how long a command waits for servers that may live, and for sessions
-// that may be ending.
-const stopTime = 3 * beatTime
+// stopTime is how long a command waits for sessions that may be ending.
+const stopTime = 6 * time.Second
 
 // Adopt makes the tables of this program in a database that OpenStack Placement made,
 // and the triggers that keep others from writing. OpenStack Placement's tables stay as
@@ -450,36 +449,17 @@ func awaitSessions(ctx context.Context, d *sqldb.Dialect, q sqldb.Querier) ([]sq
 	}
 }
 
-// refuseServers is an error while a server of this program has the database open: its
-// row changes, or its connections are there.
-func refuseServers(ctx context.Context, d *sqldb.Dialect, q sqldb.Querier, database string) error {
-	before, err := servers(ctx, q)
+// refuseServers is an error while a server of this program has the database open, or another
+// program is connected to it.
+func refuseServers(ctx context.Context, d *sqldb.Dialect, db *sql.DB, database string) error {
+	alive, err := schema.Living(ctx, db) // they may be connected to another node of a cluster
 	if err != nil {
 		return err
 	}
-	beats := make(map[string]int64, len(before))
-	for _, r := range before {
-		beats[r.token] = r.beat
-	}
-	sessions, err := awaitSessions(ctx, d, q)
-	if err != nil {
-		return err
-	}
-	if len(before) > 0 && len(sessions) == 0 { // they may be connected to another node of a cluster
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(stopTime):
-		}
-	}
-	after, err := servers(ctx, q)
-	if err != nil {
-		return err
-	}
-	var alive []string
-	for _, r := range after {
-		if was, ok := beats[r.token]; !ok || was != r.beat {
-			alive = append(alive, r.name)
+	var sessions []sqldb.Session
+	if len(alive) == 0 {
+		if sessions, err = awaitSessions(ctx, d, db); err != nil {
+			return err
 		}
 	}
 	switch {

@@ -56,12 +56,8 @@ func check(ctx context.Context, d *sqldb.Dialect, db *sql.DB) (found Adoption, e
 		return found, err
 	}
 	if found.State == StateAdopted {
-		rows, err := servers(ctx, tx)
-		if err != nil {
+		if found.Servers, err = schema.ProcessNames(ctx, tx); err != nil {
 			return found, err
-		}
-		for _, r := range rows {
-			found.Servers = append(found.Servers, r.name)
 		}
 	}
 	rules, err := sqldb.TriggerRules(ctx, d, tx)

@@ -30,7 +30,7 @@ const syncFirst = "run `placement-manage db sync` of OpenStack Placement 6.0.0 o
 
 // schema is the tables of a ledger. The first step makes Placement's own.
 var schema = &sqldb.Schema{
-	Steps: sub(embedded), Table: "ledger_migrations", Adopt: adopt, Older: refuseOlder, Fence: fenceOlder, Transient: []string{"ledger_changes"},
+	Steps: sub(embedded), Table: "ledger_migrations", Adopt: adopt, Processes: "ledger_servers", Fence: fenceOlder, Transient: []string{"ledger_changes"},
 }
 
 // DatabaseOptions are those with which sqldb opens a database, to copy or to

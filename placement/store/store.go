@@ -61,7 +61,7 @@ type Store struct {
 
 	version *sql.Stmt // on the reading connections
 
-	presence *presence // nil for a file
+	made string // the token of the tables that were opened, "" for a file
 }
 
 var (
@@ -74,7 +74,7 @@ var (
 // several servers share. It upgrades the schema, or adopts a file that OpenStack
 // Placement created. Errors are *sqldb.Error.
 func Open(ctx context.Context, name string, o Options) (*Store, error) {
-	opening := sqldb.Options{Schema: schema, MaxPages: o.MaxPages, Means: means, Logger: o.Logger}
+	opening := sqldb.Options{Schema: schema, MaxPages: o.MaxPages, Alone: o.Alone, Means: means, Logger: o.Logger}
 	if o.Upgrade {
 		opening.Steps = schema.Newest()
 	}
@@ -88,7 +88,7 @@ func Open(ctx context.Context, name string, o Options) (*Store, error) {
 	}
 	db.ProbeBy(s.probe)
 	if !s.exclusive {
-		if err := s.announce(ctx, o.Alone); err != nil {
+		if err := db.Reader.QueryRowContext(ctx, schemaToken).Scan(&s.made); err != nil {
 			return nil, errors.Join(s.failed(ctx, "opening", err), s.Close())
 		}
 		return s, nil
@@ -199,7 +199,7 @@ func (s *Store) readVersion(ctx context.Context) (version int64, err error) {
 	var readOnly bool
 	var made string
 	err = s.version.QueryRowContext(ctx, shard).Scan(&version, &readOnly, &made)
-	if err == nil && s.presence != nil && made != s.presence.schema {
+	if err == nil && s.made != "" && made != s.made {
 		return 0, madeAgain()
 	}
 	if err == nil && readOnly {
@@ -224,7 +224,6 @@ func (s *Store) Close() error {
 		return nil
 	}
 	s.closed = true
-	s.presence.close()
 	var errs []error
 	if s.writer != nil {
 		errs = append(errs, s.writer.close())

@@ -26,11 +26,13 @@ import (
 // The steps that the newer program has and this one does not: the first one adds what an older
 // program can live with, the second one takes something away.
 const (
-	expandStep   = "CREATE TABLE rolled (n INTEGER NOT NULL PRIMARY KEY);\nALTER TABLE resource_providers ADD COLUMN rolled INTEGER;\n"
-	contractStep = "-- contract\nDROP TABLE rolled;\n"
+	expandStep      = "CREATE TABLE rolled (n INTEGER NOT NULL PRIMARY KEY);\n"
+	expandProviders = "ALTER TABLE resource_providers ADD COLUMN rolled INTEGER;\n"
+	contractStep    = "-- contract\nDROP TABLE rolled;\n"
 )
 
-// newerProgram builds this program with two more steps of Placement's schema.
+// newerProgram builds this program with two more steps of each schema: that of Placement, the API
+// database and the database of a cell.
 func newerProgram(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -38,11 +40,22 @@ func newerProgram(t *testing.T) string {
 	check(t, err)
 	var overlay struct{ Replace map[string]string }
 	overlay.Replace = map[string]string{}
-	for number, step := range map[string]string{"0003.sql": expandStep, "0004.sql": contractStep} {
-		file := filepath.Join(dir, number)
-		check(t, os.WriteFile(file, []byte(step), 0o600))
-		for _, dialect := range []string{"sqlite", "mysql", "postgres"} {
-			overlay.Replace[filepath.Join(root, "placement", "store", "sql", dialect, number)] = file
+	for _, schema := range []struct {
+		in    string
+		has   int
+		steps []string
+	}{
+		{"placement/store", 2, []string{expandStep + expandProviders, contractStep}},
+		{"cells/apidb", 5, []string{expandStep, contractStep}},
+		{"cells/celldb", 3, []string{expandStep, contractStep}},
+	} {
+		for i, step := range schema.steps {
+			number := fmt.Sprintf("%04d.sql", schema.has+i+1)
+			file := filepath.Join(dir, filepath.Base(schema.in)+number)
+			check(t, os.WriteFile(file, []byte(step), 0o600))
+			for _, dialect := range []string{"sqlite", "mysql", "postgres"} {
+				overlay.Replace[filepath.Join(root, schema.in, "sql", dialect, number)] = file
+			}
 		}
 	}
 	text, err := json.Marshal(overlay)
