@@ -71,6 +71,8 @@ type APIConfig struct {
 	DiscoverHosts           time.Duration // 0: never
 
 	Logger zerolog.Logger
+	// Progress, if set, is called now and then while NewAPI upgrades the database.
+	Progress func()
 }
 
 // API is the process of the compute API. Make one with NewAPI, and Close it.
@@ -111,7 +113,7 @@ func NewAPI(ctx context.Context, cfg APIConfig) (*API, error) {
 	if cfg.Upgrade {
 		open = apidb.OpenAndUpgrade
 	}
-	if a.store, err = open(ctx, cfg.Database, apidb.Options{Logger: cfg.Logger}); err != nil {
+	if a.store, err = open(ctx, cfg.Database, apidb.Options{Logger: cfg.Logger, Progress: cfg.Progress}); err != nil {
 		return nil, err
 	}
 	a.gatherer = gather.New(gather.Options{

@@ -40,6 +40,8 @@ type CellConfig struct {
 	ReportInterval, ServiceDownTime time.Duration
 	Version                         string
 	Logger                          zerolog.Logger
+	// Progress, if set, is called now and then while NewCell upgrades the database.
+	Progress func()
 }
 
 // Cell is the process of one cell. Make one with NewCell, and Close it.
@@ -60,7 +62,7 @@ func NewCell(ctx context.Context, cfg CellConfig) (*Cell, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
-	store, err := celldb.Open(ctx, cfg.Database, cfg.Name, cfg.Logger)
+	store, err := celldb.Open(ctx, cfg.Database, cfg.Name, celldb.Options{Logger: cfg.Logger, Progress: cfg.Progress})
 	if err != nil {
 		return nil, err
 	}

@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
@@ -51,7 +50,7 @@ func seed(ctx context.Context, m model, dir string) error {
 // seedCell makes the database of a cell with its hosts and servers.
 func (m model) seedCell(ctx context.Context, c int, dir string) error {
 	path := filepath.Join(dir, cellName(c)+".db")
-	store, err := celldb.Open(ctx, path, cellName(c), zerolog.Nop())
+	store, err := celldb.Open(ctx, path, cellName(c), celldb.Options{})
 	if err != nil {
 		return err
 	}

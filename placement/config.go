@@ -58,6 +58,8 @@ type Config struct {
 	// ShutdownDelay is how long the service goes on when it has to stop, while /readyz answers 503.
 	ShutdownDelay time.Duration
 	Logger        zerolog.Logger
+	// Progress, if set, is called now and then while New upgrades or loads the database.
+	Progress func()
 	// Now is the clock; time.Now when nil.
 	Now func() time.Time
 }

@@ -137,7 +137,7 @@ func assemble(ctx context.Context, cfg Config, m *metrics) (*Server, error) {
 
 // openLedger opens a database by its name. The ledger closes its store.
 func openLedger(ctx context.Context, name string, cfg *Config, m *metrics) (*ledger.Ledger, *store.Store, error) {
-	opened, err := store.Open(ctx, name, store.Options{Logger: cfg.Logger, Alone: cfg.Alone})
+	opened, err := store.Open(ctx, name, store.Options{Logger: cfg.Logger, Alone: cfg.Alone, Progress: cfg.Progress})
 	if err != nil {
 		return nil, nil, fmt.Errorf("open the Placement database %s: %w", sqldb.Shown(name), err)
 	}

@@ -5,7 +5,8 @@
 //	compute-agent.service            Type=notify, WatchdogSec=, LoadCredential=
 //	  │ NOTIFY_SOCKET, WATCHDOG_USEC, CREDENTIALS_DIRECTORY
 //	  ▼
-//	Notifier   READY=1 · STATUS= · RELOADING=1 · STOPPING=1 · WATCHDOG=1, while there is progress
+//	Notifier   READY=1 · STATUS= · RELOADING=1 · STOPPING=1
+//	           EXTEND_TIMEOUT_USEC= and WATCHDOG=1, while there is progress
 //	compute-agent-placement.socket
 //	  │ LISTEN_FDS, LISTEN_FDNAMES
 //	  ▼

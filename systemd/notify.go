@@ -9,6 +9,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/coreos/go-systemd/v22/daemon"
@@ -21,6 +22,13 @@ var ErrNotify = errors.New("systemd was not notified")
 // sendTimeout limits a notification, in case systemd hangs.
 const sendTimeout = time.Second
 
+// A start that goes on longer than TimeoutStartSec= has extension from its last sign of life, of
+// which systemd gets one each extendEvery.
+const (
+	extension   = 2 * time.Minute
+	extendEvery = 10 * time.Second
+)
+
 // maxStatus limits STATUS= in bytes; `systemctl status` shows one line.
 const maxStatus = 512
 
@@ -30,13 +38,18 @@ type Notifier struct {
 	socket   string
 	watchdog time.Duration
 	send     func(message string) error
+	now      func() time.Time
+
+	mu       sync.Mutex
+	ready    bool
+	extended time.Time // when systemd got the last sign of life of the start
 }
 
 // New removes NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID from the environment, so that no child
 // inherits them, and returns a Notifier for them. It does nothing unless systemd started this
 // process with Type=notify. The error is about invalid variables; the Notifier works without them.
 func New() (*Notifier, error) {
-	n := &Notifier{socket: os.Getenv("NOTIFY_SOCKET")}
+	n := &Notifier{socket: os.Getenv("NOTIFY_SOCKET"), now: time.Now}
 	n.send = n.write
 	if err := os.Unsetenv("NOTIFY_SOCKET"); err != nil {
 		return n, fmt.Errorf("removing NOTIFY_SOCKET from the environment: %w", err)
@@ -67,7 +80,32 @@ func (n *Notifier) WatchdogInterval() time.Duration {
 
 // Ready reports the end of start-up or of a reload.
 func (n *Notifier) Ready(status string) error {
+	if n.Enabled() {
+		n.mu.Lock()
+		n.ready = true
+		n.mu.Unlock()
+	}
 	return n.notify(daemon.SdNotifyReady, statusLine(status))
+}
+
+// Starting reports a sign of life of a start that takes long, such as that of a service that
+// upgrades its database: systemd, which would kill it after TimeoutStartSec=, gives it more time.
+// It may be called as often as there are signs; after Ready it does nothing.
+func (n *Notifier) Starting() error {
+	if !n.Enabled() {
+		return nil
+	}
+	n.mu.Lock()
+	now := n.now()
+	due := !n.ready && (n.extended.IsZero() || now.Sub(n.extended) >= extendEvery)
+	if due {
+		n.extended = now
+	}
+	n.mu.Unlock()
+	if !due {
+		return nil
+	}
+	return n.notify("EXTEND_TIMEOUT_USEC=" + strconv.FormatInt(extension.Microseconds(), 10))
 }
 
 // Stopping reports that the service is shutting down.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -105,6 +106,46 @@ func TestReloadingSendsMonotonicTime(t *testing.T) {
 	}
 }
 
+// TestStartingExtendsTheTimeout: systemd gets a sign of life of a start at most every ten seconds,
+// whose next one may take two minutes, and none after the end of the start.
+func TestStartingExtendsTheTimeout(t *testing.T) {
+	conn := manager(t, filepath.Join(t.TempDir(), "notify"))
+	n, err := New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
+	n.now = func() time.Time { return now }
+	var sent []int
+	send := n.send
+	for second := range 60 {
+		n.send = func(message string) error { sent = append(sent, second); return send(message) }
+		if second == 45 {
+			if err := n.Ready(""); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range 1000 {
+			if err := n.Starting(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		now = now.Add(time.Second)
+	}
+	if want := []int{0, 10, 20, 30, 40, 45}; !slices.Equal(sent, want) {
+		t.Errorf("messages in seconds %v, want %v", sent, want)
+	}
+	for i := range sent {
+		want := "EXTEND_TIMEOUT_USEC=120000000"
+		if i == len(sent)-1 {
+			want = "READY=1"
+		}
+		if got := receive(t, conn); got != want {
+			t.Errorf("message %d is %q, want %q", i, got, want)
+		}
+	}
+}
+
 func TestNotifierWithoutSystemd(t *testing.T) {
 	t.Setenv("NOTIFY_SOCKET", "")
 	t.Setenv("WATCHDOG_USEC", "1000000")
@@ -116,7 +157,7 @@ func TestNotifierWithoutSystemd(t *testing.T) {
 		if n.Enabled() || n.WatchdogInterval() != 0 {
 			t.Errorf("%s: enabled", name)
 		}
-		for _, err := range []error{n.Ready("x"), n.Reloading("x"), n.Stopping("x"), n.Status("x")} {
+		for _, err := range []error{n.Ready("x"), n.Reloading("x"), n.Stopping("x"), n.Status("x"), n.Starting()} {
 			if err != nil {
 				t.Errorf("%s: %v", name, err)
 			}

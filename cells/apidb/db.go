@@ -27,6 +27,8 @@ type Options struct {
 	Now func() time.Time
 	// Logger gets a line when writes begin to fail and when they work again.
 	Logger zerolog.Logger
+	// Progress, if set, is called now and then while the schema is upgraded.
+	Progress func()
 }
 
 // DB implements [Store] in an SQL database. A write to a file costs one fsync, and readers do not
@@ -61,7 +63,7 @@ func open(ctx context.Context, name string, o Options, s *sqldb.Schema) (*DB, er
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	kit, err := sqldb.Open(ctx, name, sqldb.Options{Schema: s, MaxPages: o.MaxPages, Means: means, Logger: o.Logger})
+	kit, err := sqldb.Open(ctx, name, sqldb.Options{Schema: s, MaxPages: o.MaxPages, Means: means, Logger: o.Logger, Progress: o.Progress})
 	if err != nil {
 		return nil, err
 	}

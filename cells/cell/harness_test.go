@@ -59,7 +59,7 @@ func unattended(t testing.TB, change ...func(*cell.Config)) *world {
 func (w *world) open(change ...func(*cell.Config)) {
 	w.t.Helper()
 	var err error
-	if w.store, err = celldb.Open(context.Background(), w.path, "cell1", zerolog.Nop()); err != nil {
+	if w.store, err = celldb.Open(context.Background(), w.path, "cell1", celldb.Options{}); err != nil {
 		w.t.Fatal(err)
 	}
 	c := cell.Config{Store: w.store, Auth: cell.NoAuth(), Version: "1.2.3", Now: w.clock, Logger: zerolog.New(&w.log)}

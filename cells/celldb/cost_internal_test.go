@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rs/zerolog"
-
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 	"github.com/compute-agent/compute-agent/test/dbservers"
@@ -20,7 +18,7 @@ import (
 func TestPagesOnMariaDB(t *testing.T) {
 	const servers, limit = 3000, 20
 	ctx := t.Context()
-	s, err := Open(ctx, dbservers.MariaDB(t), "cell1", zerolog.Nop())
+	s, err := Open(ctx, dbservers.MariaDB(t), "cell1", Options{})
 	testproc.Check(t, err)
 	defer func() { testproc.Check(t, s.Close()) }()
 	start := time.Now()

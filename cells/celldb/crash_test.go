@@ -10,8 +10,6 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/rs/zerolog"
-
 	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/test/dbservers"
@@ -34,7 +32,7 @@ func TestMain(m *testing.M) {
 
 // storm brings one server after the other to life until it is killed.
 func storm(path string) error {
-	s, err := celldb.Open(ctx, path, "cell1", zerolog.Nop())
+	s, err := celldb.Open(ctx, path, "cell1", celldb.Options{})
 	if err != nil {
 		return err
 	}

@@ -7,15 +7,13 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/rs/zerolog"
-
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestChecksWaitForNoList: that a cell can answer is seen although all connections for lists are in
 // use for long.
 func TestChecksWaitForNoList(t *testing.T) {
-	s, err := Open(t.Context(), filepath.Join(t.TempDir(), "cell.db"), "cell1", zerolog.Nop())
+	s, err := Open(t.Context(), filepath.Join(t.TempDir(), "cell.db"), "cell1", Options{})
 	testproc.Check(t, err)
 	defer func() { testproc.Check(t, s.Close()) }()
 	for range s.kit.Reader.Stats().MaxOpenConnections {

@@ -55,13 +55,20 @@ var _ Store = (*DB)(nil)
 // and as many limits as callers come up with.
 const maxStatements = 64
 
+// Options changes how a database is opened; the zero value is right for tests and commands.
+type Options struct {
+	// Logger gets a line when writes begin to fail and when they work again.
+	Logger zerolog.Logger
+	// Progress, if set, is called now and then while the schema is upgraded.
+	Progress func()
+}
+
 // Open opens the database of the cell with the name, and brings its schema up to date. The address
 // is as sqldb.ParseAddress reads it. A file is for this process alone, and is made (mode 0600), as
 // is its directory (0700), when it is not there; a database of servers has to be there. One of
-// another program, or of a newer one, is refused and not touched. log gets a line when writes begin
-// to fail and when they work again.
-func Open(ctx context.Context, address, name string, log zerolog.Logger) (*DB, error) {
-	kit, err := sqldb.Open(ctx, address, sqldb.Options{Schema: schema(name), Means: means, Logger: log})
+// another program, or of a newer one, is refused and not touched.
+func Open(ctx context.Context, address, name string, o Options) (*DB, error) {
+	kit, err := sqldb.Open(ctx, address, sqldb.Options{Schema: schema(name), Means: means, Logger: o.Logger, Progress: o.Progress})
 	if err != nil {
 		return nil, err
 	}

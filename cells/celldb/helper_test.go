@@ -10,8 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rs/zerolog"
-
 	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/plugins"
@@ -26,7 +24,7 @@ var (
 
 func open(t testing.TB, address string) *celldb.DB {
 	t.Helper()
-	s, err := celldb.Open(ctx, address, "cell1", zerolog.Nop())
+	s, err := celldb.Open(ctx, address, "cell1", celldb.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,8 +11,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rs/zerolog"
-
 	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 )
@@ -82,7 +80,7 @@ func TestRefusedFiles(t *testing.T) {
 			execute(t, path, "PRAGMA user_version = 99")
 		}, celldb.ErrSchema, "99 steps of the schema"},
 		"another cell's": {func(t *testing.T, path string) {
-			s, err := celldb.Open(ctx, path, "cell2", zerolog.Nop())
+			s, err := celldb.Open(ctx, path, "cell2", celldb.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -99,7 +97,7 @@ func TestRefusedFiles(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "cell.db")
 			c.prepare(t, path)
 			before, _ := os.ReadFile(path)
-			s, err := celldb.Open(ctx, path, "cell1", zerolog.Nop())
+			s, err := celldb.Open(ctx, path, "cell1", celldb.Options{})
 			if err == nil {
 				closeStore(t, s)
 			}
@@ -131,7 +129,7 @@ func TestOneProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range []string{path, link} {
-		second, err := celldb.Open(ctx, name, "cell1", zerolog.Nop())
+		second, err := celldb.Open(ctx, name, "cell1", celldb.Options{})
 		if err == nil {
 			closeStore(t, second)
 		}
@@ -176,7 +174,7 @@ func TestDamage(t *testing.T) {
 		copy(damaged[at:], bytes.Repeat([]byte{0xa7, 0x13}, page/2))
 		other := filepath.Join(t.TempDir(), "cell.db")
 		write(t, other, string(damaged))
-		s, err := celldb.Open(ctx, other, "cell1", zerolog.Nop())
+		s, err := celldb.Open(ctx, other, "cell1", celldb.Options{})
 		if err == nil {
 			var got cellwire.ServerPage
 			got, err = s.Servers(ctx, cellwire.ServerQuery{Limit: 100, Sort: []cellwire.SortKey{{Key: "created_at", Desc: true}}}, moment)

@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rs/zerolog"
-
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 
 	"github.com/compute-agent/compute-agent/internal/sqldb"
@@ -35,7 +33,7 @@ func plan(t *testing.T, s *DB, query string, args []any) string {
 // what it has, wherever it begins; and an agent's question and a boot's discovery read their own
 // rows only.
 func TestPlans(t *testing.T) {
-	s, err := Open(context.Background(), t.TempDir()+"/cell.db", "cell1", zerolog.Nop())
+	s, err := Open(context.Background(), t.TempDir()+"/cell.db", "cell1", Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

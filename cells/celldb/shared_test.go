@@ -12,7 +12,6 @@ import (
 	"time"
 
 	gocmp "github.com/google/go-cmp/cmp"
-	"github.com/rs/zerolog"
 	"pgregory.net/rapid"
 
 	"github.com/compute-agent/compute-agent/cells/celldb"
@@ -66,7 +65,7 @@ func serversCreateAndReopen(t *testing.T, address string) {
 	}
 	_, secret, _ := strings.Cut(strings.SplitN(address, "@", 2)[0], "://")
 	_, secret, _ = strings.Cut(secret, ":")
-	other, err := celldb.Open(ctx, address, "cell2", zerolog.Nop())
+	other, err := celldb.Open(ctx, address, "cell2", celldb.Options{})
 	if err == nil {
 		closeStore(t, other)
 	}

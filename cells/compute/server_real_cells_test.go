@@ -28,7 +28,7 @@ func (c *cloud) realCells() (servers []*httptest.Server) {
 	c.t.Helper()
 	for n := range 3 {
 		name := fmt.Sprintf("cell%d", n)
-		store, err := celldb.Open(context.Background(), dbservers.Fresh(c.t), name, zerolog.Nop())
+		store, err := celldb.Open(context.Background(), dbservers.Fresh(c.t), name, celldb.Options{})
 		if err != nil {
 			c.t.Fatal(err)
 		}

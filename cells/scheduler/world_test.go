@@ -257,7 +257,7 @@ func (w *world) addCell(c apidb.Cell, hosts int) {
 func (w *world) serve(s *site) {
 	w.t.Helper()
 	var err error
-	s.store, err = celldb.Open(ctx, s.database, s.cell.Name, zerolog.Nop())
+	s.store, err = celldb.Open(ctx, s.database, s.cell.Name, celldb.Options{})
 	w.must(err)
 	s.server, err = cell.New(cell.Config{Store: s.store, Auth: cell.NoAuth(), Now: w.clock, Logger: zerolog.Nop()})
 	w.must(err)

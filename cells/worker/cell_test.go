@@ -34,7 +34,7 @@ func newRealCell(t *testing.T) *realCell {
 		}
 	}
 	s := newScene(t)
-	store, err := celldb.Open(t.Context(), dbservers.Fresh(t), "cell1", zerolog.Nop())
+	store, err := celldb.Open(t.Context(), dbservers.Fresh(t), "cell1", celldb.Options{})
 	check(err)
 	service, err := cell.New(cell.Config{Store: store, Auth: cell.NoAuth(), Logger: zerolog.Nop()})
 	check(err)

@@ -157,6 +157,7 @@ func serveCell(ctx context.Context, cfg *config.Config, name string, log zerolog
 	}
 	_, err = os.Stat(address.Path)
 	created := !address.Shared() && errors.Is(err, fs.ErrNotExist)
+	made.Progress = starting(notify, log)
 	process, err := cells.NewCell(ctx, made) // before Listen: the lock of a file also protects the socket
 	if err != nil {
 		return err

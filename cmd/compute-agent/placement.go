@@ -75,7 +75,9 @@ func servePlacement(ctx context.Context, cfg *config.Config, flags placementFlag
 			flags.listen = listener.Addr().String()
 		}
 	}
-	server, err := placement.New(ctx, placementConfig(cfg, flags, connectionsOf(cfg), log))
+	made := placementConfig(cfg, flags, connectionsOf(cfg), log)
+	made.Progress = starting(notify, log)
+	server, err := placement.New(ctx, made)
 	if err != nil {
 		_ = listener.Close()
 		return err

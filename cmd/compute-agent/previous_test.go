@@ -13,8 +13,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/rs/zerolog"
-
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
@@ -155,7 +153,7 @@ func TestPreviousUpgrade(t *testing.T) {
 func TestPreviousCell(t *testing.T) {
 	moment := celldb.Moment{Now: time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC), DownTime: time.Minute}
 	again(t, "cell.db", func(t *testing.T, path string, made bool) {
-		db, err := celldb.Open(t.Context(), path, "cell1", zerolog.Nop())
+		db, err := celldb.Open(t.Context(), path, "cell1", celldb.Options{})
 		check(t, err)
 		defer func() { check(t, db.Close()) }()
 		if info, err := db.Info(t.Context()); err != nil || info.Name != "cell1" || info.Epoch != "6d2aaaec-ea0f-4ea0-849d-4a26cc927ed9" || info.Revision < 5 {

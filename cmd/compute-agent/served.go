@@ -71,6 +71,11 @@ func notifier(log zerolog.Logger) *systemd.Notifier {
 	return notify
 }
 
+// starting returns a function that gives a service that is starting more time when it is called.
+func starting(notify *systemd.Notifier, log zerolog.Logger) func() {
+	return func() { logFailure(log, notify.Starting()) }
+}
+
 // logFailure logs a failed notification of systemd, which does not affect the service.
 func logFailure(log zerolog.Logger, err error) {
 	if err != nil {

@@ -41,7 +41,7 @@ type cellEnv struct {
 func newCellEnv(t *testing.T) *cellEnv {
 	t.Helper()
 	h := &cellEnv{env: newEnv(t)}
-	store, err := celldb.Open(t.Context(), filepath.Join(h.dir, "cell.db"), "cell1", zerolog.Nop())
+	store, err := celldb.Open(t.Context(), filepath.Join(h.dir, "cell.db"), "cell1", celldb.Options{})
 	check(t, err)
 	service, err := cell.New(cell.Config{Store: store, Auth: cell.NoAuth(), ReportInterval: time.Second, ServiceDownTime: 5 * time.Second, Logger: zerolog.Nop()})
 	check(t, err)

@@ -135,6 +135,8 @@ type migration struct {
 	slow  *sql.DB
 	token string
 	log   zerolog.Logger
+	// progress is called while a step shows signs of life.
+	progress func()
 }
 
 func (m *migration) exec(ctx context.Context, query string, args ...any) (int64, error) {
@@ -274,8 +276,12 @@ func (m *migration) claim(ctx context.Context, n int) (mine bool, err error) {
 		if done == 1 || token == m.token {
 			return done == 0, nil
 		}
-		if silent++; beat != last || token != was {
+		switch silent++; {
+		case was == "": // the first look
 			silent = 0
+		case beat != last || token != was:
+			silent = 0
+			m.progress()
 		}
 		last, was = beat, token
 		if silent >= deadAfter {
@@ -306,8 +312,11 @@ func (m *migration) beat(ctx context.Context, n int, lost context.CancelCauseFun
 					Msg("A step of the database's schema is running. Requests are served when it is done; do not stop this process.")
 			}
 			kept, err := m.exec(ctx, "UPDATE "+m.schema.Table+" SET beat = beat + 1 WHERE number = ? AND token = ?", n, m.token)
-			if err == nil && kept != 1 {
+			switch {
+			case err == nil && kept != 1:
 				lost(errTakenOver)
+			case err == nil:
+				m.progress()
 			}
 		}
 	}

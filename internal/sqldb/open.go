@@ -41,6 +41,9 @@ type Options struct {
 	Means func(kind error) error
 	// Logger gets a line when writes begin to fail and when they work again.
 	Logger zerolog.Logger
+	// Progress, if set, is called every few seconds while steps of the schema are run, also by
+	// another process that this one waits for.
+	Progress func()
 	// patient lets each statement take as long as one of a migration may.
 	patient bool
 }
@@ -68,6 +71,9 @@ func Open(ctx context.Context, name string, o Options) (*DB, error) {
 		return nil, addressError(o.Means, "opening", err)
 	}
 	db := &DB{Dialect: a.Dialect, path: a.String(), means: o.Means}
+	if o.Progress == nil {
+		o.Progress = func() {}
+	}
 	if a.Shared() {
 		err = db.openShared(ctx, a, o)
 	} else {
@@ -109,7 +115,9 @@ func (db *DB) open(ctx context.Context, given string, o Options) error {
 	if err != nil {
 		return err
 	}
+	stop := repeat(ctx, o.Progress)
 	had, err := o.Schema.migrate(ctx, db.Dialect, db.Writer, want)
+	stop()
 	db.had, db.has = had, want
 	if err != nil {
 		return err
@@ -130,6 +138,22 @@ func (db *DB) open(ctx context.Context, given string, o Options) error {
 		c.files.Store(db.files)
 	}
 	return nil
+}
+
+// repeat calls a function every beatTime, until stop, and not for longer than a step of a schema
+// may take.
+func repeat(ctx context.Context, f func()) (stop func()) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	var repeating sync.WaitGroup
+	repeating.Go(func() {
+		for wait(ctx, beatTime) == nil {
+			f()
+		}
+	})
+	return func() {
+		cancel()
+		repeating.Wait()
+	}
 }
 
 // take locks the file, and opens the connection that writes.

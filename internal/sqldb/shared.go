@@ -72,7 +72,7 @@ func (db *DB) migrateShared(ctx context.Context, a Address, o Options, want int)
 	if err != nil {
 		return err
 	}
-	m := &migration{schema: o.Schema, d: db.Dialect, db: db.Writer, slow: sql.OpenDB(connector), token: uuid.NewString(), log: o.Logger}
+	m := &migration{schema: o.Schema, d: db.Dialect, db: db.Writer, slow: sql.OpenDB(connector), token: uuid.NewString(), log: o.Logger, progress: o.Progress}
 	db.had, db.has, err = m.run(ctx, want, o.Steps != 0)
 	_ = m.slow.Close() // a connection that was lost cannot be closed, and has nothing to lose
 	return err

@@ -108,7 +108,7 @@ func checkOn(ctx context.Context, d *sqldb.Dialect, q sqldb.Querier) (found Adop
 		}
 		found.Counts = append(found.Counts, Count{table, n})
 	}
-	state, err := loadState(reader{ctx, q, d})
+	state, err := loadState(reader{ctx: ctx, tx: q, dialect: d})
 	if err != nil {
 		if kind, _ := d.Kind(err); kind != nil || ctx.Err() != nil {
 			return found, err

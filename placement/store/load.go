@@ -51,7 +51,7 @@ func (s *Store) reading(ctx context.Context, most time.Duration, fn func(reader)
 		return err
 	}
 	defer func() { _ = tx.Rollback() }()
-	return fn(reader{ctx, tx, s.db.Dialect})
+	return fn(reader{ctx, tx, s.db.Dialect, s.progress})
 }
 
 // reader reads rows in one transaction: all of a table, or those with given IDs
@@ -60,7 +60,12 @@ type reader struct {
 	ctx     context.Context
 	tx      sqldb.Querier
 	dialect *sqldb.Dialect
+	// progress is called after every progressRows rows; nil: not at all.
+	progress func()
 }
+
+// progressRows is how many rows are read in a fraction of a second.
+const progressRows = 10000
 
 func (r reader) version(to *int64) error {
 	return r.tx.QueryRowContext(r.ctx, versionQuery, shard).Scan(to)
@@ -225,9 +230,12 @@ func (r reader) query(query string, args []any, each func(*sql.Rows) error) erro
 		return err
 	}
 	defer func() { _ = rows.Close() }()
-	for rows.Next() {
+	for n := 1; rows.Next(); n++ {
 		if err := each(rows); err != nil {
 			return err
+		}
+		if r.progress != nil && n%progressRows == 0 {
+			r.progress()
 		}
 	}
 	return rows.Err()

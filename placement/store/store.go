@@ -42,6 +42,9 @@ type Options struct {
 	Upgrade bool
 	// Logger gets a line when writes begin to fail and when they work again.
 	Logger zerolog.Logger
+	// Progress, if set, is called now and then while the schema is upgraded, and while rows are
+	// loaded.
+	Progress func()
 }
 
 // Store is a ledger.Store on an SQL database. It is safe for concurrent use.
@@ -61,6 +64,8 @@ type Store struct {
 
 	version *sql.Stmt // on the reading connections
 
+	progress func() // nil: no one wants to know
+
 	made string // the token of the tables that were opened, "" for a file
 }
 
@@ -74,7 +79,7 @@ var (
 // several servers share. It upgrades the schema, or adopts a file that OpenStack
 // Placement created. Errors are *sqldb.Error.
 func Open(ctx context.Context, name string, o Options) (*Store, error) {
-	opening := sqldb.Options{Schema: schema, MaxPages: o.MaxPages, Alone: o.Alone, Means: means, Logger: o.Logger}
+	opening := sqldb.Options{Schema: schema, MaxPages: o.MaxPages, Alone: o.Alone, Means: means, Logger: o.Logger, Progress: o.Progress}
 	if o.Upgrade {
 		opening.Steps = schema.Newest()
 	}
@@ -86,6 +91,7 @@ func Open(ctx context.Context, name string, o Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.progress = o.Progress
 	db.ProbeBy(s.probe)
 	if !s.exclusive {
 		if err := db.Reader.QueryRowContext(ctx, schemaToken).Scan(&s.made); err != nil {
