@@ -180,7 +180,11 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		ReadTimeout: requestTimeout, WriteTimeout: answerTimeout, Grace: s.grace, Finish: true, Delay: s.delay,
 		Stopping: func() {
 			s.stopping.Store(true)
-			s.log.Info().Dur("delay", s.delay).Msg("Stopping: /readyz answers 503 now, and requests are still answered.")
+			if s.delay > 0 {
+				s.log.Info().Dur("delay", s.delay).Msg("Stopping: /readyz answers 503 now, and requests are still answered.")
+			} else {
+				s.log.Info().Dur("at_most", s.grace).Msg("Stopping: no new connections are taken, and the requests under way are finished.")
+			}
 		},
 	}
 	if err := server.Serve(ctx, l); err != nil {

@@ -4,6 +4,7 @@ package placement_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -111,6 +112,28 @@ func TestServeUntilTheContextEnds(t *testing.T) {
 	}
 	if err := server.Close(); err != nil {
 		t.Errorf("Close: %v", err)
+	}
+}
+
+// TestLogOfStopping: what the log says of a stop is what happens.
+func TestLogOfStopping(t *testing.T) {
+	for says, delay := range map[string]time.Duration{"/readyz answers 503 now": time.Millisecond, "no new connections are taken": 0} {
+		var log bytes.Buffer
+		cfg := config(t)
+		cfg.ShutdownDelay, cfg.Logger = delay, zerolog.New(zerolog.SyncWriter(&log))
+		server, err := placement.New(t.Context(), cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, _ := listen(t)
+		ctx, stop := context.WithCancel(t.Context())
+		stop()
+		if err := errors.Join(server.Serve(ctx, l), server.Close()); err != nil {
+			t.Error(err)
+		}
+		if text := log.String(); strings.Count(text, "Stopping: ") != 1 || !strings.Contains(text, says) {
+			t.Errorf("with a delay of %v, the log has %s", delay, text)
+		}
 	}
 }
 
