@@ -30,6 +30,9 @@ type Explanation struct {
 	// Trees are the trees that the whole request leaves. The last step counts those with
 	// candidates.
 	Trees []TreeStep `json:"trees"`
+	// Hosts are those with NUMA cells that come nearest, if there are no candidates, and what the
+	// cells lack.
+	Hosts []HostExplanation `json:"hosts,omitempty"`
 }
 
 // GroupExplanation explains a group, or one class of the unsuffixed group.
@@ -141,6 +144,9 @@ func Explain(ctx context.Context, s *ledger.Snapshot, r *Request, o Options) (*E
 		return nil, err
 	}
 	out.Trees = append(out.Trees, rules...)
+	if last := out.Trees[len(out.Trees)-1]; last.Trees == 0 && last.Kind != StepUndecided {
+		out.Hosts = e.hosts()
+	}
 	if left := out.Trees[len(out.Trees)-1].Trees; left > 0 {
 		// One more than is counted, to find out whether there are more.
 		stats, err := Search(ctx, s, r, Options{Limit: o.Limit + 1, Steps: o.Steps, DepthFirst: true}, func(*Candidate) bool { return true })
@@ -178,6 +184,9 @@ type explainer struct {
 	parts   []explained
 	roots   []rootCondition
 	sharers map[string][]*ledger.Provider // by aggregate
+	cells   ledger.ProviderSet
+	near    []nearHost      // the nearest first
+	asked   map[string]bool // the classes of the request
 
 	trees  int   // evaluated
 	work   int   // conditions and names checked, at most
@@ -210,8 +219,9 @@ type condition struct {
 	kind StepKind
 	text string
 	// met checks a provider for a tree. external: it belongs to another tree.
-	met  func(p, root *ledger.Provider, external bool) bool
-	note func() string
+	met   func(p, root *ledger.Provider, external bool) bool
+	note  func() string
+	class string // of StepFree
 }
 
 // rootCondition is a condition on roots.
@@ -229,7 +239,7 @@ type miss struct {
 }
 
 func newExplainer(s *ledger.Snapshot, r *Request) *explainer {
-	e := &explainer{s: s, r: r, sharers: map[string][]*ledger.Provider{}}
+	e := &explainer{s: s, r: r, sharers: map[string][]*ledger.Provider{}, cells: s.WithTrait(cellTrait)}
 	for i := range r.Groups {
 		g := &r.Groups[i]
 		if g.Suffix != "" || len(g.Resources) == 0 {
@@ -321,6 +331,7 @@ func (e *explainer) look(t *ledger.Tree) {
 	}
 	if lacking != 0 {
 		e.missing[first]++
+		e.remember(t, lacking)
 		return
 	}
 	for i, has := range e.has {
@@ -330,6 +341,7 @@ func (e *explainer) look(t *ledger.Tree) {
 		}
 	}
 	e.left = append(e.left, t)
+	e.remember(t, 0)
 }
 
 // lookAt evaluates a provider for a tree.
@@ -338,10 +350,7 @@ func (e *explainer) lookAt(p, root *ledger.Provider, external bool) {
 	for i := range e.parts {
 		x := &e.parts[i]
 		e.work += x.price
-		n := 0
-		for n < len(x.conditions) && x.conditions[n].met(p, root, external) {
-			n++
-		}
+		n := x.meets(p, root, external)
 		e.reached[i] = max(e.reached[i], n)
 		if sharing {
 			// It is evaluated for several trees and counts once, for the one where it gets

@@ -123,7 +123,7 @@ func unitsCondition(r Resource) condition {
 func freeCondition(r Resource) condition {
 	most := int64(0)
 	return condition{
-		kind: StepFree, text: fmt.Sprintf("has %d %s free", r.Amount, r.Class),
+		kind: StepFree, text: fmt.Sprintf("has %d %s free", r.Amount, r.Class), class: r.Class,
 		met: func(p, _ *ledger.Provider, _ bool) bool {
 			inv, _ := p.Inventory(r.Class)
 			free := inv.Limits().Free(p.Used(inv.ClassID()))

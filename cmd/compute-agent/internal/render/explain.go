@@ -3,8 +3,10 @@
 package render
 
 import (
+	"cmp"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,11 +16,15 @@ import (
 	"github.com/compute-agent/compute-agent/placement/candidates"
 )
 
-// Explanation prints the verdict on a request for allocation candidates, and how many providers and
+// Explanation prints the verdict on a request for allocation candidates, what the NUMA cells of the
+// nearest hosts lack, and how many providers and
 // trees satisfy each condition. Conditions that remove nothing are folded.
 func Explanation(w io.Writer, e *candidates.Explanation) error {
 	p := &printer{w: w}
 	p.line("%s", e.Verdict)
+	for _, h := range e.Hosts {
+		p.host(h)
+	}
 	var rows []explainRow
 	for _, g := range e.Groups {
 		rows = append(rows, explainRow{text: groupTitle(g), head: true})
@@ -53,6 +59,29 @@ func Explanation(w io.Writer, e *candidates.Explanation) error {
 		}
 	}
 	return p.err
+}
+
+// host prints what the NUMA cells of a host lack.
+func (p *printer) host(h candidates.HostExplanation) {
+	p.line("")
+	p.line("%s: %s", h.Host, h.Verdict)
+	rows := make([][]string, 0, len(h.Cells))
+	for _, c := range h.Cells {
+		var free, lacks []string
+		for _, class := range slices.Sorted(maps.Keys(c.Free)) {
+			free = append(free, fmt.Sprintf("%s %d", class, c.Free[class]))
+		}
+		for _, l := range c.Lacks {
+			lacks = append(lacks, cmp.Or(l.Suffix, "unsuffixed group")+": "+l.Reason)
+		}
+		rows = append(rows, []string{c.Provider, "free: " + cmp.Or(strings.Join(free, ", "), "nothing"), strings.Join(lacks, "; ")})
+	}
+	if len(rows) == 0 {
+		return
+	}
+	for _, row := range leftColumns(rows) {
+		p.line("  %s", row)
+	}
 }
 
 // explainRow is a header, a condition with numbers, or a remark.

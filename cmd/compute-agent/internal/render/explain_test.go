@@ -35,6 +35,10 @@ func TestExplanation(t *testing.T) {
 			{Kind: candidates.StepGroup, Condition: "group _COMPUTE (VCPU:8, MEMORY_MB:512) has a provider", Removed: 8, Trees: 992},
 			{Kind: candidates.StepGroup, Condition: "group _FPGA (FPGA:1) has a provider", Removed: 992},
 		},
+		Hosts: []candidates.HostExplanation{{Host: "cn0611", Verdict: "none of its 2 NUMA cells can serve group _COMPUTE (VCPU:8, MEMORY_MB:512) and group _FPGA (FPGA:1) together (same_subtree)", Cells: []candidates.CellExplanation{
+			{Provider: "cn0611_numa_0", Free: map[string]int64{"VCPU": 3, "MEMORY_MB": 8192, "FPGA": 1}, Lacks: []candidates.CellLack{{Suffix: "_COMPUTE", Reason: "3 of 8 VCPU free"}, {Suffix: "_FPGA", Reason: "no provider has trait CUSTOM_X"}}},
+			{Provider: "cn0611_numa_1", Free: map[string]int64{}, Lacks: []candidates.CellLack{{Reason: "no provider has an inventory of VCPU"}}},
+		}}, {Host: "cn0612", Verdict: "each group can be served, but not all at once"}},
 	}
 	var out bytes.Buffer
 	if err := render.Explanation(&out, e); err != nil {
