@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/placement/wire"
 	"github.com/compute-agent/compute-agent/providertree"
 )
@@ -155,6 +156,25 @@ func (c *Client) Consumer(ctx context.Context, uuid string) (Consumer, error) {
 		out.Age = now.Sub(out.Written)
 	}
 	return out, nil
+}
+
+// ConsumerType reads the type of a consumer, such as INSTANCE or MIGRATION; "" if it has none, or
+// is gone. One GET.
+//
+// Errors: [ErrTooOld] if Placement has no types: they came with microversion 1.38, which is newer
+// than what this package requires.
+func (c *Client) ConsumerType(ctx context.Context, uuid string) (string, error) {
+	var in wire.ConsumerAllocations
+	call := placementclient.Call{
+		Method: http.MethodGet, Path: "/allocations/" + uuid, Out: &in, Microversion: wire.Version(wire.ConsumerTypes).String(),
+	}
+	if err := c.placement.Send(ctx, &call); err != nil {
+		return "", err
+	}
+	if in.ConsumerType == wire.ConsumerTypeUnknown {
+		return "", nil
+	}
+	return in.ConsumerType, nil
 }
 
 // DeleteOurPart takes from a consumer what it holds of our providers, and leaves it all the rest.

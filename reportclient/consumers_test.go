@@ -75,6 +75,22 @@ func TestHoldings(t *testing.T) {
 	})
 }
 
+// TestConsumerType: a type is read with one request, at the microversion that has types; without
+// one it is empty.
+func TestConsumerType(t *testing.T) {
+	onEmpty(t, func(t *testing.T, empty func(*testing.T) string) {
+		client, requests := crowd(t, empty(t))
+		for consumer, want := range map[int]string{alice: "", moving: "INSTANCE", unknown: ""} {
+			if got, err := client.ConsumerType(t.Context(), id(consumer)); err != nil || got != want {
+				t.Errorf("consumer %d has the type %q, want %q; %v", consumer, got, want, err)
+			}
+		}
+		if n := len(requests.since()); n != 3 {
+			t.Errorf("%d requests for 3 consumers", n)
+		}
+	})
+}
+
 // TestHoldingsOfAChangingNode: a consumer that lets go between the two readings is left out, also
 // of what is used. A provider that shares says so.
 func TestHoldingsOfAChangingNode(t *testing.T) {

@@ -74,6 +74,20 @@ func (o *Outcomes) count(err error) {
 	o.Succeeded++
 }
 
+// Names returns the names of the servers that the cell has on this host, by uuid. It does not
+// block.
+func (w *Worker) Names() map[string]string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	names := make(map[string]string, len(w.servers))
+	for uuid, s := range w.servers {
+		if s.known {
+			names[uuid] = s.item.Server.Name
+		}
+	}
+	return names
+}
+
 func (w *Worker) count(change func(*Counts)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -258,6 +258,9 @@ func TestCellAway(t *testing.T) {
 		if d := cmp.Diff([]string{"power 1 4"}, s.cell.taken()[2:]); d != "" {
 			s.Error(d)
 		}
+		if names := s.w.Names(); len(names) != 2 || names[serverUUID(2)] != "renamed" {
+			s.Errorf("the names of the servers are %q", names)
+		}
 		if st := s.w.Status(); !st.Up || st.Waiting != 0 || st.Servers != 2 || st.Spawns.Succeeded != 2 {
 			s.Errorf("%+v", st)
 		}

@@ -26,16 +26,19 @@ const askTimeout = time.Minute
 func newTree() *cobra.Command {
 	var opts options
 	var tree render.TreeOptions
+	var with control.TreeOptions
 	cmd := &cobra.Command{
 		Use: "tree", Short: "Show this host's provider tree as Placement has it", Args: cobra.NoArgs,
 		Long: "Show this host's provider tree as Placement has it. The running agent reads it from Placement. If Placement cannot be read,\n" +
 			"the command shows the tree that the agent read last, its age and the cause, and the exit code is 1. The exit code is also 1 if\n" +
-			"there is no tree to show.",
+			"there is no tree to show.\n\n" +
+			"With --servers, each resource provider is shown with the guests that have allocations of it, and with all other consumers:\n" +
+			"migrations, and what other clients allocated. The drivers are asked for their guests, and the names are those of the cell.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var view control.Tree
-			err := opts.ask(cmd, "tree", func(ctx context.Context, c *control.Client) error {
+			err := opts.ask(cmd, control.TreePath(with), func(ctx context.Context, c *control.Client) error {
 				var err error
-				if view, err = c.Tree(ctx); err != nil {
+				if view, err = c.Tree(ctx, with); err != nil {
 					return err
 				}
 				tree.Now = time.Now()
@@ -49,6 +52,7 @@ func newTree() *cobra.Command {
 	}
 	opts.addConfigFlags(cmd)
 	opts.addOutputFlag(cmd)
+	cmd.Flags().BoolVar(&with.Servers, "servers", false, "show the guests and other consumers with allocations of each resource provider")
 	cmd.Flags().BoolVar(&tree.AllTraits, "traits", false, "list every trait instead of folding families of traits")
 	return cmd
 }

@@ -145,11 +145,16 @@ func (s *site) eventually(what string, is func() bool) {
 
 func (s *site) request(method, path, body string, out any) {
 	s.t.Helper()
+	s.requestAt("1.36", method, path, body, out)
+}
+
+func (s *site) requestAt(version, method, path, body string, out any) {
+	s.t.Helper()
 	req, err := http.NewRequestWithContext(s.t.Context(), method, s.url+path, strings.NewReader(body))
 	check(s.t, err)
 	req.Header.Set("X-Auth-Token", "admin")
 	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("OpenStack-API-Version", "placement 1.36")
+	req.Header.Set("OpenStack-API-Version", "placement "+version)
 	w := httptest.NewRecorder()
 	s.http.ServeHTTP(w, req)
 	if w.Code >= 300 {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/render"
 	"github.com/compute-agent/compute-agent/internal/agent"
+	"github.com/compute-agent/compute-agent/internal/agent/control"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/libvirtd"
 	"github.com/compute-agent/compute-agent/placement"
@@ -220,7 +221,7 @@ func keepLibvirt(ctx context.Context, daemon *libvirtd.Daemon, opts libvirtd.Opt
 
 // showTree prints the provider tree and commands to inspect it.
 func showTree(ctx context.Context, a *agent.Agent, cfg *config.Config, w io.Writer) {
-	tree, err := a.Tree(ctx)
+	tree, err := a.Tree(ctx, control.TreeOptions{})
 	if err != nil {
 		_, _ = fmt.Fprintf(w, "\nNothing is reported yet: %v\nSee the log above; the agent retries.\n", err)
 		return

@@ -86,13 +86,18 @@ const treeTimeout = 30 * time.Second
 
 // Tree implements [control.Agent]. It reads each tree and its usage from Placement, with one GET
 // for each provider with inventory, concurrently with passes. If that fails, it returns the cached
-// tree.
-func (a *Agent) Tree(ctx context.Context) (control.Tree, error) {
+// tree. The consumers cost nothing more for those that are guests, and a GET for each other one.
+func (a *Agent) Tree(ctx context.Context, o control.TreeOptions) (control.Tree, error) {
 	out := control.Tree{Nodes: []control.NodeTree{}}
+	var guests *guestIndex
+	if o.Servers {
+		index := a.indexGuests(ctx)
+		guests = &index
+	}
 	for _, d := range a.drivers.active() {
 		status := d.tracker.Status()
 		for _, n := range status.Nodes {
-			out.Nodes = append(out.Nodes, a.nodeTree(ctx, d, n))
+			out.Nodes = append(out.Nodes, a.nodeTree(ctx, d, n, guests))
 		}
 		if len(status.Nodes) == 0 && status.Error != "" {
 			out.Nodes = append(out.Nodes, control.NodeTree{Node: "driver " + d.name, Driver: d.name, Error: status.Error})
@@ -101,7 +106,8 @@ func (a *Agent) Tree(ctx context.Context) (control.Tree, error) {
 	return out, nil
 }
 
-func (a *Agent) nodeTree(ctx context.Context, d active, n resourcetracker.NodeStatus) control.NodeTree {
+// nodeTree reads the tree of a node, with its consumers if guests are given.
+func (a *Agent) nodeTree(ctx context.Context, d active, n resourcetracker.NodeStatus, guests *guestIndex) control.NodeTree {
 	out := control.NodeTree{Node: n.Name, UUID: n.UUID, Driver: d.name}
 	ctx, cancel := context.WithTimeout(ctx, treeTimeout)
 	defer cancel()
@@ -131,14 +137,26 @@ func (a *Agent) nodeTree(ctx context.Context, d active, n resourcetracker.NodeSt
 			break
 		}
 		var used providertree.Resources
+		var consumers []control.Consumer
 		if out.Stale == "" && len(p.Inventories) > 0 {
-			if used, err = a.placement.Usages(ctx, uuid); err != nil {
+			if guests != nil {
+				consumers, used, err = a.consumersOf(ctx, uuid, n.Name, *guests)
+			} else {
+				used, err = a.placement.Usages(ctx, uuid)
+			}
+			if err != nil {
 				out.Stale = err.Error()
 			}
 		}
 		view := providerView(p, used)
+		view.Consumers = consumers
 		view.ProductName = names[p.Name]
 		out.Providers = append(out.Providers, view)
+	}
+	if guests != nil && out.Stale == "" {
+		out.GuestsError = guests.failed[n.Name]
+		out.WithoutAllocations = guests.withoutAllocations(n.Name, out.Providers)
+		addTypes(ctx, a.placement, out.Providers)
 	}
 	return out
 }

@@ -50,8 +50,18 @@ func (c *Client) Configuration(ctx context.Context) (Configuration, error) {
 	return get[Configuration](ctx, c, "configuration")
 }
 
+// TreePath is the argument of Raw for a tree.
+func TreePath(opts TreeOptions) string {
+	if opts.Servers {
+		return "tree?servers=true"
+	}
+	return "tree"
+}
+
 // Tree returns the provider trees of the agent's nodes.
-func (c *Client) Tree(ctx context.Context) (Tree, error) { return get[Tree](ctx, c, "tree") }
+func (c *Client) Tree(ctx context.Context, opts TreeOptions) (Tree, error) {
+	return get[Tree](ctx, c, TreePath(opts))
+}
 
 // Raw returns the JSON of "status", "tree" or "plan".
 func (c *Client) Raw(ctx context.Context, what string) (json.RawMessage, error) {

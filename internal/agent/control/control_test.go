@@ -33,7 +33,10 @@ func (a fakeAgent) Status(context.Context) health.Status {
 	return health.Status{State: "reporting", PID: 42, Drivers: []health.Driver{{Name: "libvirt"}}}
 }
 
-func (a fakeAgent) Tree(context.Context) (control.Tree, error) {
+func (a fakeAgent) Tree(_ context.Context, opts control.TreeOptions) (control.Tree, error) {
+	if opts.Servers {
+		return control.Tree{Nodes: []control.NodeTree{{Node: "with servers"}}}, a.err
+	}
 	return control.Tree{Nodes: []control.NodeTree{{Node: "cn1", Providers: []control.Provider{{
 		Name: "cn1", Inventories: []control.Inventory{{Class: "VCPU", Inventory: providertree.Inventory{Total: 8}, Used: &used}, {Class: "DISK_GB"}},
 	}}}}}, a.err
@@ -90,10 +93,12 @@ func TestQuestionsAndAnswers(t *testing.T) {
 	if err != nil || status.PID != 42 || status.Drivers[0].Name != "libvirt" {
 		t.Errorf("%+v, %v", status, err)
 	}
-	tree, err := client.Tree(t.Context())
-	want, _ := fakeAgent{}.Tree(t.Context())
-	if d := cmp.Diff(want, tree); err != nil || d != "" {
-		t.Errorf("%v\n%s", err, d)
+	for _, opts := range []control.TreeOptions{{}, {Servers: true}} {
+		tree, err := client.Tree(t.Context(), opts)
+		want, _ := fakeAgent{}.Tree(t.Context(), opts)
+		if d := cmp.Diff(want, tree); err != nil || d != "" {
+			t.Errorf("%+v: %v\n%s", opts, err, d)
+		}
 	}
 	plan, err := client.Plan(t.Context(), false)
 	if err != nil || plan.Nodes[0].Operations[0].Text != "set the inventory of cn1: +VCPU 8" {
@@ -111,7 +116,7 @@ func TestQuestionsAndAnswers(t *testing.T) {
 func TestFailureArrivesInWords(t *testing.T) {
 	path, stop := serve(t, fakeAgent{err: errors.New("the driver is not ready: libvirtd does not answer")})
 	defer stop()
-	if _, err := control.NewClient(path).Tree(t.Context()); err == nil || !strings.Contains(err.Error(), "libvirtd does not answer") {
+	if _, err := control.NewClient(path).Tree(t.Context(), control.TreeOptions{}); err == nil || !strings.Contains(err.Error(), "libvirtd does not answer") {
 		t.Error(err)
 	}
 }

@@ -21,7 +21,7 @@ import (
 type Agent interface {
 	Status(ctx context.Context) health.Status
 	Configuration() Configuration
-	Tree(ctx context.Context) (Tree, error)
+	Tree(ctx context.Context, opts TreeOptions) (Tree, error)
 	Plan(ctx context.Context, opts resourcetracker.PlanOptions) (Plan, error)
 	// Refresh requests a pass over every node that first compares its tree with Placement. It does
 	// not wait.
@@ -71,7 +71,7 @@ func handler(agent Agent) http.Handler {
 	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, r *http.Request) { answer(w, agent.Status(r.Context()), nil) })
 	mux.HandleFunc("GET /v1/configuration", func(w http.ResponseWriter, _ *http.Request) { answer(w, agent.Configuration(), nil) })
 	mux.HandleFunc("GET /v1/tree", func(w http.ResponseWriter, r *http.Request) {
-		tree, err := agent.Tree(r.Context())
+		tree, err := agent.Tree(r.Context(), TreeOptions{Servers: r.URL.Query().Get("servers") == "true"})
 		answer(w, tree, err)
 	})
 	mux.HandleFunc("GET /v1/plan", func(w http.ResponseWriter, r *http.Request) {

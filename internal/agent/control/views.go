@@ -3,6 +3,7 @@
 package control
 
 import (
+	"cmp"
 	"encoding/json"
 	"slices"
 	"time"
@@ -35,6 +36,12 @@ type Override struct {
 	Flag  string `json:"flag"`
 }
 
+// TreeOptions say what a tree is shown with.
+type TreeOptions struct {
+	// Servers adds the consumers of each provider.
+	Servers bool
+}
+
 // Tree is the answer of `compute-agent tree`.
 type Tree struct {
 	Nodes []NodeTree `json:"nodes"`
@@ -53,6 +60,10 @@ type NodeTree struct {
 	// Stale is why Placement could not be read now: the providers are cached since ReadAt, and
 	// usage is unknown.
 	Stale string `json:"stale,omitempty"`
+	// WithoutAllocations are guests of the node that hold nothing of it, and GuestsError is why its
+	// guests are unknown, with `tree --servers`.
+	WithoutAllocations []Consumer `json:"guests_without_allocations,omitempty"`
+	GuestsError        string     `json:"guests_error,omitempty"`
 }
 
 // Unread reports whether Placement could not be read for some node.
@@ -71,7 +82,46 @@ type Provider struct {
 	Inventories []Inventory `json:"inventories"`
 	Traits      []string    `json:"traits"`
 	Aggregates  []string    `json:"aggregates"`
+	// Consumers hold some of the inventories, with `tree --servers`: guests first.
+	Consumers []Consumer `json:"consumers,omitempty"`
 }
+
+// Consumer is what holds some of a provider.
+type Consumer struct {
+	UUID string       `json:"consumer_uuid"`
+	Kind ConsumerKind `json:"kind"`
+	// Name is the server's in the agent's cell, Guest the guest's on the hypervisor; "" if unknown.
+	Name  string `json:"name,omitempty"`
+	Guest string `json:"guest_name,omitempty"`
+	// GuestOf is the node of a guest of this host's other nodes.
+	GuestOf string `json:"guest_of,omitempty"`
+	// Type is that of a consumer that is no guest, such as MIGRATION, if Placement has types.
+	Type string `json:"consumer_type,omitempty"`
+	// Resources are the amounts, by class.
+	Resources providertree.Resources `json:"resources,omitempty"`
+}
+
+// ConsumerKind is what an agent knows of a consumer.
+type ConsumerKind string
+
+// The kinds of consumers.
+const (
+	KindGuest     ConsumerKind = "guest"               // of this node
+	KindElsewhere ConsumerKind = "guest_of_other_node" // of this host: it may be migrating
+	KindServer    ConsumerKind = "server"              // of the agent's cell, and not a guest now
+	KindOther     ConsumerKind = "other"               // a migration, or another client's
+	KindUnchecked ConsumerKind = "unchecked"           // the guests are unknown
+)
+
+// Compare orders guests before others, then names, then uuids.
+func (c Consumer) Compare(other Consumer) int {
+	order := func(c Consumer) int {
+		return slices.Index([]ConsumerKind{KindGuest, KindElsewhere, KindServer, KindUnchecked, KindOther}, c.Kind)
+	}
+	return cmp.Or(cmp.Compare(order(c), order(other)), cmp.Compare(c.shown(), other.shown()), cmp.Compare(c.UUID, other.UUID))
+}
+
+func (c Consumer) shown() string { return cmp.Or(c.Name, c.Guest) }
 
 // Inventory is one resource class of a provider.
 type Inventory struct {

@@ -67,6 +67,35 @@ func TestTree(t *testing.T) {
 	}
 }
 
+// TestTreeWithServers: who holds what, guests on their cells and devices, and what is no guest as
+// that.
+func TestTreeWithServers(t *testing.T) {
+	tree := sample()
+	at := func(provider int, consumers ...control.Consumer) { tree.Nodes[0].Providers[provider].Consumers = consumers }
+	holds := func(c control.Consumer, class string, n int64) control.Consumer {
+		c.Resources = providertree.Resources{class: n}
+		return c
+	}
+	web := control.Consumer{UUID: uuid(11), Kind: control.KindGuest, Name: "web", Guest: "instance-0000000b"}
+	db := control.Consumer{UUID: uuid(12), Kind: control.KindGuest, Guest: "db"}
+	both := holds(web, "VCPU", 2)
+	both.Resources["MEMORY_MB"] = 4096
+	at(0, both, holds(db, "VCPU", 1),
+		holds(control.Consumer{UUID: uuid(13), Kind: control.KindElsewhere, Guest: "away", GuestOf: "cn2"}, "VCPU", 1),
+		holds(control.Consumer{UUID: uuid(14), Kind: control.KindServer, Name: strings.Repeat("long", 20)}, "VCPU", 1),
+		holds(control.Consumer{UUID: uuid(15), Kind: control.KindUnchecked, Type: "INSTANCE"}, "VCPU", 1),
+		holds(control.Consumer{UUID: uuid(16), Kind: control.KindOther, Type: "MIGRATION"}, "VCPU", 1),
+		holds(control.Consumer{UUID: uuid(17), Kind: control.KindOther, Name: "evil\x1b[2J\ncn9"}, "DISK_GB", 20))
+	at(2, holds(web, "VGPU", 1))
+	tree.Nodes[0].GuestsError = "asking the driver for its guests: no process"
+	tree.Nodes[0].WithoutAllocations = []control.Consumer{{UUID: uuid(18), Kind: control.KindGuest, Guest: "new"}}
+	var b bytes.Buffer
+	if err := render.Tree(&b, tree, render.TreeOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	golden.Text(t, "testdata/tree-servers.txt", b.String())
+}
+
 // TestTreeEscapesProductNames: a name neither controls the terminal nor forges a line.
 func TestTreeEscapesProductNames(t *testing.T) {
 	tree := sample()

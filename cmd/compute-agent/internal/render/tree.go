@@ -3,8 +3,10 @@
 package render
 
 import (
+	"cmp"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -49,6 +51,15 @@ func Tree(w io.Writer, tree control.Tree, opts TreeOptions) error {
 		for _, root := range children[""] {
 			p.provider(root, children, "", "", opts)
 		}
+		if node.GuestsError != "" {
+			p.line("The guests of %s are unknown: %s", node.Node, node.GuestsError)
+		}
+		if len(node.WithoutAllocations) > 0 {
+			p.line("Guests of %s without allocations (see compute-agent allocations audit):", node.Node)
+			for _, row := range consumerTable(node.WithoutAllocations) {
+				p.line("  %s", row)
+			}
+		}
 	}
 	return p.err
 }
@@ -92,6 +103,13 @@ func (p *printer) provider(rp control.Provider, children map[string][]control.Pr
 		}
 		p.line("%s %s%s", bar, label, aggregate)
 	}
+	for i, row := range consumerTable(rp.Consumers) {
+		label := "held by  "
+		if i > 0 {
+			label = "         "
+		}
+		p.line("%s %s%s", bar, label, row)
+	}
 	for i, child := range below {
 		if i == len(below)-1 {
 			p.provider(child, children, rest+"└─ ", rest+"   ", opts)
@@ -118,6 +136,50 @@ func inventoryTable(inventories []control.Inventory) []string {
 		})
 	}
 	return columns(rows)
+}
+
+// maxName is how much of the name of a guest is shown, in characters.
+const maxName = 40
+
+// consumerTable formats consumers, a line each: name, uuid, amounts, and what is special.
+func consumerTable(consumers []control.Consumer) []string {
+	if len(consumers) == 0 {
+		return nil
+	}
+	rows := make([][]string, 0, len(consumers))
+	for _, c := range consumers {
+		name := textutil.Line(cmp.Or(c.Name, c.Guest, "-"), maxName)
+		if c.Name != "" && c.Guest != "" && c.Guest != c.Name {
+			name += " (" + textutil.Line(c.Guest, maxName) + ")"
+		}
+		var amounts []string
+		for _, class := range slices.Sorted(maps.Keys(c.Resources)) {
+			amounts = append(amounts, fmt.Sprintf("%s %d", class, c.Resources[class]))
+		}
+		rows = append(rows, []string{name, c.UUID, strings.Join(amounts, ", "), consumerNote(c)})
+	}
+	return leftColumns(rows)
+}
+
+// consumerNote says what a consumer is that is not just a guest of the node.
+func consumerNote(c control.Consumer) string {
+	var what string
+	switch c.Kind {
+	case control.KindGuest:
+		return ""
+	case control.KindElsewhere:
+		what = "a guest of " + c.GuestOf + ", not of this node"
+	case control.KindServer:
+		what = "a server of the cell, not a guest now"
+	case control.KindUnchecked:
+		what = "not known whether it is a guest"
+	default:
+		what = "not a guest of this host"
+	}
+	if c.Type != "" && c.Type != "INSTANCE" {
+		what = c.Type + ", " + what
+	}
+	return what
 }
 
 // columns aligns the first column left and the others right. leftColumns aligns all of them left.
