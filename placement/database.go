@@ -106,14 +106,16 @@ func MigrateConsumers(ctx context.Context, cfg Config, most int) (missing, made 
 
 func migrateConsumers(ctx context.Context, l *ledger.Ledger, o api.Options, most int) (missing, made int, err error) {
 	project, user := cmp.Or(o.IncompleteProjectID, api.IncompleteID), cmp.Or(o.IncompleteUserID, api.IncompleteID)
-	missing = l.Current().MissingConsumers()
-	for most == 0 || made < most {
+	for first := true; most == 0 || made < most; first = false {
 		batch := migrationBatch
 		if most > 0 {
 			batch = min(batch, most-made)
 		}
 		var now int
 		if _, err := l.Update(ctx, func(tx *ledger.Tx) error {
+			if first { // of this moment: other servers may be making records, too
+				missing = tx.MissingConsumers()
+			}
 			now = tx.AddMissingConsumers(project, user, batch)
 			return nil
 		}); err != nil {

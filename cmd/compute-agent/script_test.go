@@ -18,7 +18,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"compute-agent": main, "compute-driver-fake": func() { plugins.Serve(fake.New()) }})
+	testscript.Main(m, map[string]func(){"compute-agent": main, "compute-agent-killed": killedMain, "compute-driver-fake": func() { plugins.Serve(fake.New()) }})
 }
 
 // TestScripts runs commands as a user types them; each file in testdata/script is a story.
