@@ -12,9 +12,9 @@ import (
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 )
 
-// CreateServers implements [Store]. All servers are of one project. check must not use the store:
-// it runs under the write lock, so that what it allows is still allowed when it is written, and in
-// a database of servers perhaps more than once.
+// CreateServers implements [Store]. All servers are of one project and user. check must not use the
+// store: it runs under the write lock, so that what it allows is still allowed when it is written,
+// and in a database of servers perhaps more than once.
 // Mappings and build requests are of the time that the servers were made at, so that an answer from
 // here and one from the cell say the same.
 //
@@ -23,11 +23,14 @@ func (s *DB) CreateServers(ctx context.Context, servers []RequestSpec, check fun
 	if len(servers) == 0 {
 		return nil
 	}
-	project := servers[0].ProjectID
+	project, user, group := servers[0].ProjectID, servers[0].UserID, servers[0].Group
 	seen := make(map[string]bool, len(servers))
 	for _, r := range servers {
 		if r.UUID == "" || r.ProjectID != project || project == "" {
 			return fmt.Errorf("server %q of project %q among those of project %q: %w", r.UUID, r.ProjectID, project, ErrInvalid)
+		}
+		if r.UserID != user || r.Group != group {
+			return fmt.Errorf("server %q of user %q in server group %q among those of user %q in %q: %w", r.UUID, r.UserID, r.Group, user, group, ErrInvalid)
 		}
 		if seen[r.UUID] {
 			return fmt.Errorf("server %s, asked for twice: %w", r.UUID, ErrExists)
@@ -35,20 +38,25 @@ func (s *DB) CreateServers(ctx context.Context, servers []RequestSpec, check fun
 		seen[r.UUID] = true
 	}
 	return s.write(ctx, "creating servers", func(tx *sql.Tx) error {
+		groupID, members, err := groupOf(ctx, tx, group, user)
+		if err != nil {
+			return err
+		}
 		if check != nil {
 			has, err := s.countProject(ctx, tx, project, nil)
 			if err != nil {
 				return err
 			}
+			has.GroupMembers = members
 			if err := check(has); err != nil {
 				return err
 			}
 		}
-		return s.createServers(ctx, tx, servers)
+		return s.createServers(ctx, tx, servers, groupID)
 	})
 }
 
-func (s *DB) createServers(ctx context.Context, tx *sql.Tx, servers []RequestSpec) error {
+func (s *DB) createServers(ctx context.Context, tx *sql.Tx, servers []RequestSpec, groupID int64) error {
 	uuids := make([]string, 0, len(servers))
 	var instances, specs, builds [][]any
 	for _, r := range servers {
@@ -79,6 +87,15 @@ func (s *DB) createServers(ctx context.Context, tx *sql.Tx, servers []RequestSpe
 	}
 	if err := insertAll(ctx, tx, "request_specs (instance_uuid, vcpus, memory_mb, spec)", specs); err != nil {
 		return err
+	}
+	if groupID != 0 {
+		members := make([][]any, len(servers))
+		for i, r := range servers {
+			members[i] = []any{groupID, r.UUID}
+		}
+		if err := insertAll(ctx, tx, "instance_group_member (group_id, instance_uuid)", members); err != nil {
+			return err
+		}
 	}
 	return insertAll(ctx, tx, "build_requests (instance_uuid, project_id, created_at, instance)", builds)
 }

@@ -123,6 +123,8 @@ type RequestSpec struct {
 	// ForcedHost and ForcedNode are chosen by an administrator; "": any.
 	ForcedHost string `json:"host,omitempty"`
 	ForcedNode string `json:"node,omitempty"`
+	// Group is the uuid of the server group that it was asked for in; "": none.
+	Group string `json:"server_group,omitempty"`
 }
 
 // Kept is what is kept of it as long as the mapping. Extra conditions of the flavor (resources:,
@@ -184,6 +186,9 @@ type Counts struct {
 	Known int64
 	// Unmigrated are mappings without a queued_for_delete, or without a user.
 	Unmigrated int64
+	// GroupMembers are, for the check of CreateServers, the members that the user has in the server
+	// group of the new servers.
+	GroupMembers int64
 }
 
 // Store is the API database. All methods are safe for concurrent use. Errors wrap those above;
@@ -222,7 +227,8 @@ type Store interface {
 
 	// CreateServers writes the mapping (placed nowhere, not queued), the specification and the
 	// build request of each server, all or none. check runs in the transaction with what the
-	// project has, these not counted; its error is returned and nothing written. It may be nil.
+	// project has, these not counted; its error is returned and nothing written. It may be nil. All
+	// are of one user, and of one server group or none; [ErrGroup] if that is gone.
 	CreateServers(ctx context.Context, servers []RequestSpec, check func(Counts) error) error
 	// BuildRequests are those of a project ("": all), newest first, at most limit (0: all).
 	BuildRequests(ctx context.Context, projectID string, limit int) ([]BuildRequest, error)
@@ -311,6 +317,19 @@ type Store interface {
 	// have providers in them.
 	DeletedAggregates(ctx context.Context) ([]string, error)
 	ForgetAggregate(ctx context.Context, uuid string) error
+
+	// ServerGroups are those of a project ("": all), in the order of their making; ServerGroup is
+	// one by its uuid, ServerGroupOf that of a server. [ErrNotFound].
+	ServerGroups(ctx context.Context, projectID string) ([]ServerGroup, error)
+	ServerGroup(ctx context.Context, uuid string) (ServerGroup, error)
+	ServerGroupOf(ctx context.Context, server string) (ServerGroup, error)
+	// CountServerGroups is how many a project has.
+	CountServerGroups(ctx context.Context, projectID string) (int64, error)
+	// CreateServerGroup makes one. check runs in the transaction with how many the project had
+	// before; its error is returned and nothing written. It may be nil.
+	CreateServerGroup(ctx context.Context, g ServerGroup, check func(has int64) error) (ServerGroup, error)
+	// DeleteServerGroup deletes one; its members stay. [ErrNotFound].
+	DeleteServerGroup(ctx context.Context, uuid string) error
 
 	// SchemaVersion is how many schema steps the database has had, and how many this program knows.
 	SchemaVersion(ctx context.Context) (has, knows int, err error)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net/http"
 
+	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
 	"github.com/compute-agent/compute-agent/internal/jsonkit"
@@ -53,6 +54,9 @@ func (a *API) createServers(x *exchange) error {
 	if err := x.checkNetworks(asked); err != nil {
 		return err
 	}
+	if request.Group, err = x.requestedGroup(body); err != nil {
+		return err
+	}
 	flavor, err := x.requestedFlavor(asked)
 	if err != nil {
 		return err
@@ -90,6 +94,10 @@ func createFault(err error) error {
 	var exceeded *scheduler.QuotaExceededError
 	var invalid *scheduler.InvalidError
 	switch {
+	case errors.Is(err, scheduler.ErrGroupFull):
+		return forbidden("Quota exceeded, too many servers in group").Because(err)
+	case errors.Is(err, apidb.ErrGroup): // deleted meanwhile
+		return badRequest("The server group could not be found.").Because(err)
 	case errors.As(err, &exceeded):
 		return forbidden("%s", exceeded).Because(err)
 	case errors.Is(err, scheduler.ErrCellDown):

@@ -22,8 +22,10 @@ const defaultSecurityGroup = "default"
 // server that is not what was asked for is worse than none. What is empty asks for nothing.
 func (x *exchange) rejectUnsupported(body, asked *jsonkit.Object) error {
 	for _, name := range []string{hintsMember, hintsMemberLong} {
-		if hints := memberObject(body, name); hints != nil && len(hints.Names()) > 0 {
-			return badRequest("%s: this service schedules without hints (%s).", name, shortened(strings.Join(hints.Names(), ", ")))
+		if hints := memberObject(body, name); hints != nil {
+			if others := without(hints.Names(), "group"); len(others) > 0 {
+				return badRequest("%s: group is the only hint that this service has (%s).", name, shortened(strings.Join(others, ", ")))
+			}
 		}
 	}
 	for _, name := range []string{"block_device_mapping", "block_device_mapping_v2"} {

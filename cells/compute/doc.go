@@ -8,8 +8,8 @@
 //	                            └─▶ handler ─▶ policy ─▶ apidb, and all cells at once
 //
 // What exists: the version documents; servers (list, detail, show, create, delete, the actions
-// restore and forceDelete); services; flavors; limits; quota sets; host aggregates and availability
-// zones. All other paths of Nova's are not found.
+// restore and forceDelete); services; flavors; limits; quota sets; host aggregates, availability
+// zones and server groups. All other paths of Nova's are not found.
 //
 // # How a handler is written
 //

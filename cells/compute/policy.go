@@ -70,6 +70,11 @@ const (
 	ruleAggregatesSetMetadata Rule = "os_compute_api:os-aggregates:set_metadata"
 	ruleZonesList             Rule = "os_compute_api:os-availability-zone:list"
 	ruleZonesDetail           Rule = "os_compute_api:os-availability-zone:detail"
+	ruleServerGroupsIndex     Rule = "os_compute_api:os-server-groups:index"
+	ruleServerGroupsIndexAll  Rule = "os_compute_api:os-server-groups:index:all_projects"
+	ruleServerGroupsShow      Rule = "os_compute_api:os-server-groups:show"
+	ruleServerGroupsCreate    Rule = "os_compute_api:os-server-groups:create"
+	ruleServerGroupsDelete    Rule = "os_compute_api:os-server-groups:delete"
 )
 
 // baseRules are those that others refer to, with Nova's new defaults; the last two are of before,
@@ -112,6 +117,8 @@ var defaults = map[Rule]string{
 	ruleAggregatesIndex: admins, ruleAggregatesShow: admins, ruleAggregatesCreate: admins, ruleAggregatesUpdate: admins, ruleAggregatesDelete: admins,
 	ruleAggregatesAddHost: admins, ruleAggregatesRemoveHost: admins, ruleAggregatesSetMetadata: admins,
 	ruleZonesList: anyUser, ruleZonesDetail: admins,
+	ruleServerGroupsIndex: readers, ruleServerGroupsIndexAll: admins, ruleServerGroupsShow: readers,
+	ruleServerGroupsCreate: members, ruleServerGroupsDelete: members,
 }
 
 // words are what may stand for a whole rule in a policy file, besides rules in oslo.policy's

@@ -15,9 +15,9 @@ const (
 	vNoImageMeta     Version = 39 // no maxImageMeta among limits
 )
 
-// quotaResource is something that there are quotas for. Only servers, cores, memory and metadata
-// exist here; the others have limits because clients look for them, and nothing of them is ever
-// used.
+// quotaResource is something that there are quotas for. Only servers, cores, memory, metadata and
+// server groups exist here; the others have limits because clients look for them, and nothing of
+// them is ever used.
 type quotaResource struct {
 	name string
 	// otherwise is Nova's default, where the configuration has none.
@@ -39,7 +39,7 @@ var quotaResources = []quotaResource{
 	{name: "injected_file_content_bytes", otherwise: 10 << 10, until: vNoInjectedFiles - 1, max: []string{"maxPersonalitySize"}},
 	{name: "injected_file_path_bytes", otherwise: 255, until: vNoInjectedFiles - 1},
 	{name: "key_pairs", otherwise: 100, max: []string{"maxTotalKeypairs"}},
-	{name: "server_groups", otherwise: 10, max: []string{"maxServerGroups"}, used: "totalServerGroupsUsed"},
+	serverGroups,
 	{name: "server_group_members", otherwise: 10, max: []string{"maxServerGroupMembers"}},
 	{name: "fixed_ips", otherwise: -1, until: vNoNetworkQuotas - 1},
 	{name: "floating_ips", otherwise: -1, until: vNoNetworkQuotas - 1, max: []string{"maxTotalFloatingIps"}, used: "totalFloatingIpsUsed"},
@@ -49,6 +49,9 @@ var quotaResources = []quotaResource{
 
 // metadataItems are how much metadata a server may have.
 var metadataItems = quotaResource{name: "metadata_items", otherwise: 128, max: []string{"maxServerMeta", maxImageMeta}}
+
+// serverGroups are those that a project may have.
+var serverGroups = quotaResource{name: "server_groups", otherwise: 10, max: []string{"maxServerGroups"}, used: "totalServerGroupsUsed"}
 
 // maxImageMeta is the limit on metadata of images, which Nova passed on until 2.38.
 const maxImageMeta = "maxImageMeta"
@@ -64,9 +67,17 @@ func (r *quotaResource) limit(q apidb.QuotaSet) int64 {
 	return r.otherwise
 }
 
+// quotaUsage is what a project has.
+type quotaUsage struct {
+	cellwire.Usage
+	serverGroups int64
+}
+
 // inUse is how much of it a project has.
-func (r *quotaResource) inUse(u cellwire.Usage) int64 {
+func (r *quotaResource) inUse(u quotaUsage) int64 {
 	switch r.name {
+	case "server_groups":
+		return u.serverGroups
 	case "instances":
 		return u.Instances
 	case "cores":
@@ -79,11 +90,18 @@ func (r *quotaResource) inUse(u cellwire.Usage) int64 {
 
 // limitsAndUsage are the limits of a project and what it has, which is exact also while cells are
 // down.
-func (a *API) limitsAndUsage(ctx context.Context, project string) (apidb.QuotaSet, cellwire.Usage, error) {
+func (a *API) limitsAndUsage(ctx context.Context, project string) (apidb.QuotaSet, quotaUsage, error) {
 	limits, err := a.quota.Limits(ctx, project)
 	if err != nil {
-		return nil, cellwire.Usage{}, err
+		return nil, quotaUsage{}, err
 	}
-	usage, _, err := a.quota.Usage(ctx, project)
+	usage, err := a.quotaUsage(ctx, project)
 	return limits, usage, err
+}
+
+func (a *API) quotaUsage(ctx context.Context, project string) (usage quotaUsage, err error) {
+	if usage.Usage, _, err = a.quota.Usage(ctx, project); err == nil {
+		usage.serverGroups, err = a.store.CountServerGroups(ctx, project)
+	}
+	return usage, err
 }

@@ -150,7 +150,7 @@ func (a *API) wantedQuotas(x *exchange, project string, asked *js.Object) (apidb
 	if len(wanted) == 0 || memberBool(asked, "force", false) {
 		return wanted, nil
 	}
-	usage, _, err := a.quota.Usage(x.ctx(), project)
+	usage, err := a.quotaUsage(x.ctx(), project)
 	if err != nil {
 		return nil, err
 	}

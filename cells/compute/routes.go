@@ -45,6 +45,7 @@ func allRoutes() []route {
 		quotaSetRoutes,
 		aggregateRoutes,
 		zoneRoutes,
+		serverGroupRoutes,
 	)
 }
 

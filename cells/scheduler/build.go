@@ -38,6 +38,7 @@ type build struct {
 	hosts *hosts
 
 	destination destination // by host aggregates
+	group       *group      // nil: none
 
 	generation *int64          // of its allocations when they were last read; nil: unknown, or none
 	allocated  bool            // this attempt gave it allocations
@@ -73,6 +74,11 @@ func (s *Scheduler) build(ctx context.Context, uuid string, v *view) error {
 		})
 	}
 	b := &build{s: s, spec: request.RequestSpec, view: v, hosts: hosts, failed: map[string]bool{}, full: map[string]bool{}}
+	leave, err := b.joinGroup(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
 	return b.place(ctx)
 }
 
@@ -102,7 +108,7 @@ func (b *build) place(ctx context.Context) error {
 		}
 		return b.place(ctx)
 	}
-	return b.fail(ctx, noHost(b.whyNoHost(len(targets))))
+	return b.fail(ctx, b.noHost(b.whyNoHost(len(targets))))
 }
 
 // tryEach tries targets until one takes the server.
@@ -129,6 +135,8 @@ func (b *build) targets(ctx context.Context) ([]target, error) {
 	trees, all := []string{""}, true
 	if forced := b.hosts.forced(b.spec); forced != nil {
 		trees, all = forced, false
+	} else if nodes := b.group.nodes(b.hosts); nodes != nil {
+		trees, all = nodes, false
 	}
 	var candidates []Candidate
 	for _, tree := range trees {

@@ -38,8 +38,9 @@ type CreateRequest struct {
 // Create writes servers to the API database, from where they are scheduled. Several servers
 // get a number appended to their names and host names, as in Nova.
 //
-// Errors: *[InvalidError], *QuotaExceededError, [ErrCellDown]; nothing was written then. Cost: a
-// discovery of each cell, one transaction, and that of [PlacementClient.Check].
+// Errors: *[InvalidError], *QuotaExceededError, [ErrCellDown], [ErrGroupFull], [apidb.ErrGroup];
+// nothing was written then. Cost: a discovery of each cell, one transaction, and that of
+// [PlacementClient.Check].
 func (s *Scheduler) Create(ctx context.Context, r CreateRequest) ([]apidb.RequestSpec, error) {
 	r.Min = cmp.Or(r.Min, 1)
 	r.Max = cmp.Or(r.Max, r.Min)

@@ -14,6 +14,9 @@
 //	                                                                          ▼
 //	                                      Release (cell: visible, its host starts) ─▶ Built
 //
+// Host aggregates, mirrored to Placement, and server groups say which hosts a server may go to; the
+// servers of one group are built one after the other.
+//
 // A process may end after each arrow. The next scheduler resumes every build request: from the
 // beginning while the server has no cell, at Release when it has one. The reconciler finds what no
 // build request leads to: claims, hidden rows, allocations of deleted rows, mappings that differ

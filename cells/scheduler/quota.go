@@ -24,6 +24,8 @@ const (
 	QuotaInstances = "instances"
 	QuotaCores     = "cores"
 	QuotaRAM       = "ram" // MiB
+	// QuotaGroupMembers is how many servers of a user a server group may have.
+	QuotaGroupMembers = "server_group_members"
 )
 
 // Unlimited is the limit of a resource without a limit.
@@ -32,6 +34,9 @@ const Unlimited = -1
 // ErrCellDown says that a project has living servers in a cell that is down, and may not boot until
 // it is back.
 var ErrCellDown = errors.New("the project has servers in a cell that is down")
+
+// ErrGroupFull says that a server group would have more members of the user than the quota allows.
+var ErrGroupFull = errors.New("too many servers in the server group")
 
 // ErrUsageUnknown says that usage is counted from Placement, which cannot be used now.
 var ErrUsageUnknown = errors.New("the usage of the project cannot be counted without Placement")

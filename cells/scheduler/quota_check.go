@@ -37,7 +37,7 @@ type QuotaGrant struct {
 // nova.compute.utils.check_num_instances_quota. Of the request it needs the project, the flavor,
 // Min, Max and AllowCellDown. Nothing is written. It costs what [Quotas.Usage] costs.
 //
-// Errors: *[QuotaExceededError] if not even Min fit, [ErrCellDown].
+// Errors: *[QuotaExceededError] if not even Min fit, [ErrCellDown]; of Confirm also [ErrGroupFull].
 func (s *Quotas) Check(ctx context.Context, r CreateRequest) (QuotaGrant, error) {
 	limits, err := s.Limits(ctx, r.ProjectID)
 	if err != nil {
@@ -66,8 +66,13 @@ func (s *Quotas) Check(ctx context.Context, r CreateRequest) (QuotaGrant, error)
 		// What others asked for since the counting, in this process or another.
 		used := c.usage
 		addUsage(&used, max(now.Instances-c.before.Instances, 0), max(now.Cores-c.before.Cores, 0), max(now.RAM-c.before.RAM, 0))
-		_, err := fitQuota(limits, used, r.Flavor, count, count)
-		return err
+		if _, err := fitQuota(limits, used, r.Flavor, count, count); err != nil {
+			return err
+		}
+		if most, has := limits[QuotaGroupMembers]; has && most >= 0 && r.Group != "" && now.GroupMembers+count > most {
+			return fmt.Errorf("%w: %d are there, %d are asked for, %d are allowed", ErrGroupFull, now.GroupMembers, count, most)
+		}
+		return nil
 	}}, nil
 }
 

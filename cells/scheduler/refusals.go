@@ -24,6 +24,7 @@ const (
 	serviceDisabled
 	otherZone
 	otherAggregate
+	groupPolicy
 	notOffered
 	refusedMeanwhile
 	cellRefused
@@ -43,6 +44,7 @@ var (
 		serviceDisabled:  "service_disabled",
 		otherZone:        "other_zone",
 		otherAggregate:   "other_aggregate",
+		groupPolicy:      "server_group_policy",
 		notOffered:       "not_offered",
 		refusedMeanwhile: "refused_meanwhile",
 		cellRefused:      "cell_refused",
@@ -57,6 +59,7 @@ var (
 		serviceDisabled:  "with a service that is disabled",
 		otherZone:        "not in the requested availability zone",
 		otherAggregate:   "not in the host aggregates for this project and flavor",
+		groupPolicy:      "ruled out by the policy of the server group",
 		notOffered:       "not offered by Placement (no capacity left, or not what the flavor requires)",
 		refusedMeanwhile: "rejected by Placement in the meantime",
 		cellRefused:      "in a cell that rejected the server",
@@ -86,6 +89,8 @@ func (h *hosts) whyUnfit(node apidb.Node, b *build) refusal {
 		return otherZone
 	case !b.destination.has(h.in[node.Host]):
 		return otherAggregate
+	case !b.group.takes(node.Host):
+		return groupPolicy
 	}
 	return takes
 }
@@ -134,7 +139,7 @@ func (b *build) logUnplaced(fault cellwire.Fault) {
 	if b.spec.Zone != "" {
 		fields = fields.Str("zone", b.spec.Zone)
 	}
-	if fault.Message != noValidHost {
+	if !strings.HasPrefix(fault.Message, noValidHost) {
 		log := fields.Str("why", fault.Message).Logger()
 		log.Warn().Msg("Could not schedule a server. It is in ERROR in cell0; its fault says why.")
 		return

@@ -70,7 +70,9 @@ type Scheduler struct {
 	o     Options
 	kick  chan struct{}
 	locks serverLocks
-	delay delays
+	// groups has the server groups that a server is built in.
+	groups serverLocks
+	delay  delays
 
 	scheduling  atomic.Bool // Run is active
 	mirrorFails atomic.Bool // the last round of the mirror failed
@@ -115,7 +117,7 @@ func New(o Options) (*Scheduler, error) {
 	}
 	return &Scheduler{
 		o: o, kick: make(chan struct{}, 1), cursor: map[string]int64{}, suspects: map[string]time.Time{},
-		locks: serverLocks{servers: map[string]chan struct{}{}}, delay: delays{servers: map[string]*delay{}},
+		locks: serverLocks{servers: map[string]chan struct{}{}}, groups: serverLocks{servers: map[string]chan struct{}{}}, delay: delays{servers: map[string]*delay{}},
 	}, nil
 }
 

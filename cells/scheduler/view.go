@@ -126,9 +126,9 @@ type target struct {
 	cell      apidb.Cell
 }
 
-// targets are the candidates on hosts that can take the server of a build, the best first: most
-// memory free, as Nova's RAM weigher; among equals servers spread by chance, but each time in the
-// same way.
+// targets are the candidates on hosts that can take the server of a build, the best first: as a
+// soft policy of its server group prefers them, then most memory free, as Nova's RAM weigher; among
+// equals servers spread by chance, but each time in the same way.
 func (h *hosts) targets(candidates []Candidate, b *build) []target {
 	const perNode = 3 // ways on one node: the others differ in which of several children serve, and would conflict alike
 	found := make([]target, 0, len(candidates))
@@ -144,8 +144,12 @@ func (h *hosts) targets(candidates []Candidate, b *build) []target {
 		}
 	}
 	slices.SortStableFunc(found, func(x, y target) int {
-		return cmp.Or(cmp.Compare(y.candidate.FreeMemory, x.candidate.FreeMemory), cmp.Compare(y.candidate.FreeCPUs, x.candidate.FreeCPUs),
-			cmp.Compare(tieBreak(b.spec.UUID, x.node.UUID), tieBreak(b.spec.UUID, y.node.UUID)))
+		return cmp.Or(
+			b.group.compare(x.node.Host, y.node.Host),
+			cmp.Compare(y.candidate.FreeMemory, x.candidate.FreeMemory),
+			cmp.Compare(y.candidate.FreeCPUs, x.candidate.FreeCPUs),
+			cmp.Compare(tieBreak(b.spec.UUID, x.node.UUID), tieBreak(b.spec.UUID, y.node.UUID)),
+		)
 	})
 	return found
 }

@@ -280,8 +280,8 @@ var cellSections = []section{
 			{"ram", restart, "Memory, in MiB.", quotaOf(func(c *Config) *int { return &c.Quota.RAM }, 50*1024)},
 			{"metadata_items", restart, "Metadata items of a server.", quotaOf(func(c *Config) *int { return &c.Quota.MetadataItems }, 128)},
 			{"key_pairs", restart, "Key pairs of a user; not supported, only reported to clients.", quotaOf(func(c *Config) *int { return &c.Quota.KeyPairs }, 100)},
-			{"server_groups", restart, "Server groups; likewise.", quotaOf(func(c *Config) *int { return &c.Quota.ServerGroups }, 10)},
-			{"server_group_members", restart, "Servers in a server group; likewise.", quotaOf(func(c *Config) *int { return &c.Quota.ServerGroupMembers }, 10)},
+			{"server_groups", restart, "Server groups of a project.", quotaOf(func(c *Config) *int { return &c.Quota.ServerGroups }, 10)},
+			{"server_group_members", restart, "Servers of a user in a server group.", quotaOf(func(c *Config) *int { return &c.Quota.ServerGroupMembers }, 10)},
 			{
 				"count_usage_from_placement",
 				restart,

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package compute
+
+import (
+	"fmt"
+	"testing"
+
+	gocmp "github.com/google/go-cmp/cmp"
+
+	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/scheduler"
+)
+
+// TestServerGroupsAsInNova makes, lists and deletes groups as the recordings do.
+func TestServerGroupsAsInNova(t *testing.T) {
+	c := newCloud(t, Options{})
+	c.withCalls()
+	c.replayAliased(recordedCalls(t, "nova_server_groups.json"), map[string]ours{})
+	got := c.ask(member, "2.69", "/v2.1/limits").body["limits"].(map[string]any)["absolute"].(map[string]any)
+	if got["totalServerGroupsUsed"] != 10.0 || got["maxServerGroups"] != 10.0 {
+		t.Errorf("limits are %v", got)
+	}
+	if got := c.do(admin, "2.69", "PUT", "/v2.1/os-quota-sets/p1", `{"quota_set":{"server_groups":9}}`); got.message() !=
+		"badRequest: Quota limit 9 for server_groups must be greater than or equal to already used and reserved 10." {
+		t.Errorf("%d %s", got.status, got.text)
+	}
+	if got := c.ask(member, "2.69", "/v2.1/os-server-groups?limit=99999999999999999999&offset=9"); len(got.body["server_groups"].([]any)) != 1 {
+		t.Error(got.text)
+	}
+}
+
+// TestServerInAGroup: the hint group, by whom, and what becomes of it; members that are deleted are
+// not shown.
+func TestServerInAGroup(t *testing.T) {
+	c := newCloud(t, Options{})
+	boots, _ := c.withCalls()
+	c.withFlavors()
+	group, err := c.store.CreateServerGroup(t.Context(), apidb.ServerGroup{Name: "g", ProjectID: "p1", UserID: "u-p1", Policy: apidb.PolicyAffinity}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const server = `{"server":{"name":"n1","imageRef":"` + image + `","flavorRef":"1","networks":"none"},"%s":%s}`
+	const none = "aaaaaaaa-0000-4000-8000-000000000000"
+	for _, tt := range []struct {
+		who, member, hints string
+		err                error
+		status             int
+		says               string
+	}{
+		{who: member, member: "os:scheduler_hints", hints: `{"group":"` + group.UUID + `"}`, status: 202},
+		{who: member, member: "OS-SCH-HNT:scheduler_hints", hints: `{"group":"` + group.UUID + `"}`, status: 202},
+		{who: member, member: "os:scheduler_hints", hints: `{"group":"` + none + `"}`, status: 400, says: "badRequest: Instance group " + none + " could not be found."},
+		{who: member2, member: "os:scheduler_hints", hints: `{"group":"` + group.UUID + `"}`, status: 400, says: "badRequest: Instance group " + group.UUID + " could not be found."},
+		{who: member, member: "os:scheduler_hints", hints: `{"group":"g"}`, status: 400, says: "badRequest: Invalid input for field/attribute group. Value: g. 'g' is not a 'uuid'"},
+		{who: member, member: "os:scheduler_hints", hints: `{"group":"` + group.UUID + `","same_host":"` + none + `"}`, status: 400, says: "badRequest: os:scheduler_hints: group is the only hint that this service has (same_host)."},
+		{who: member, member: "os:scheduler_hints", hints: `{"group":"` + group.UUID + `"}`, err: fmt.Errorf("creating: %w", scheduler.ErrGroupFull), status: 403, says: "forbidden: Quota exceeded, too many servers in group"},
+		{who: member, member: "os:scheduler_hints", hints: `{"group":"` + group.UUID + `"}`, err: apidb.ErrGroup, status: 400, says: "badRequest: The server group could not be found."},
+	} {
+		boots.asked, boots.err = nil, tt.err
+		got := c.do(tt.who, "2.69", "POST", "/v2.1/servers", fmt.Sprintf(server, tt.member, tt.hints))
+		if got.status != tt.status || got.message() != tt.says {
+			t.Errorf("%s: %d %s, not %d %s", tt.hints, got.status, got.message(), tt.status, tt.says)
+		}
+		if tt.status == 202 && boots.asked[0].Group != group.UUID {
+			t.Errorf("%s: asked for %+v", tt.hints, boots.asked)
+		}
+	}
+
+	for n := range 3 {
+		err := c.store.CreateServers(t.Context(), []apidb.RequestSpec{{Server: cellwire.Server{UUID: uuid(n), ProjectID: "p1", UserID: "u-p1"}, Group: group.UUID}}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := c.store.AbandonBuild(t.Context(), uuid(1)); err != nil {
+		t.Fatal(err)
+	}
+	got := c.ask(member, "2.69", "/v2.1/os-server-groups/"+group.UUID).body["server_group"].(map[string]any)["members"]
+	if diff := gocmp.Diff(any([]any{uuid(0), uuid(2)}), got); diff != "" {
+		t.Error(diff)
+	}
+}

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scheduler
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/cellclient"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/gather"
+)
+
+// Server groups. The servers of one group are built one after the other, by the one process that
+// schedules; where the members are that were placed before, their cells say when the turn comes.
+// So two servers that are asked for at once see each other, and a policy needs no check after the
+// claim. A process that was stopped in the middle of a build decides nothing when it continues: its
+// writes are refused, as all of a process that lost the lease.
+
+// group is the server group of a build.
+type group struct {
+	apidb.ServerGroup
+	// on is how many of the other members each host has.
+	on map[string]int
+	// unknown says that members are in a cell that is down, or that has lost them.
+	unknown bool
+}
+
+// errMemberPending says that another member of a server group is placed and not shown by its cell
+// yet: its host is not known.
+var errMemberPending = errors.New("another server of its server group is being released in its cell")
+
+// joinGroup waits for the turn of a server in its group, and looks where the other members are.
+// A group that was deleted does not count. It costs a question to each cell with members.
+func (b *build) joinGroup(ctx context.Context) (leave func(), err error) {
+	leave = func() {}
+	if b.spec.Group == "" {
+		return leave, nil
+	}
+	if leave, err = b.s.groups.lock(ctx, b.spec.Group); err != nil {
+		return nil, err
+	}
+	if err = b.lookAtGroup(ctx); err != nil {
+		leave()
+		return nil, err
+	}
+	return leave, nil
+}
+
+func (b *build) lookAtGroup(ctx context.Context) error {
+	store := b.s.o.Store
+	of, err := store.ServerGroupOf(ctx, b.spec.UUID)
+	if errors.Is(err, apidb.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	g := &group{ServerGroup: of, on: map[string]int{}}
+	mappings, err := store.MappingsOf(ctx, of.Members)
+	if err != nil {
+		return err
+	}
+	members := map[string][]string{} // by cell
+	for uuid, m := range mappings {
+		if uuid != b.spec.UUID && m.CellUUID != "" && m.CellUUID != apidb.Cell0UUID && !m.Queued() {
+			members[m.CellUUID] = append(members[m.CellUUID], uuid)
+		}
+	}
+	var cells []apidb.Cell
+	var uuids []string
+	for uuid, here := range members {
+		if cell, known := b.hosts.cells[uuid]; known {
+			cells, uuids = append(cells, cell), append(uuids, here...)
+		}
+	}
+	ask := func(ctx context.Context, c *cellclient.Client) ([]cellwire.Server, error) {
+		return serversOf(ctx, c, uuids)
+	}
+	for _, a := range gather.All(ctx, b.s.o.Gatherer, cells, ask) {
+		if a.Err != nil {
+			g.unknown = true
+			continue
+		}
+		shown := map[string]bool{}
+		for _, server := range a.Value {
+			if slices.Contains(members[a.Cell.UUID], server.UUID) && !shown[server.UUID] {
+				shown[server.UUID] = true
+				g.on[server.Host]++
+			}
+		}
+		for _, uuid := range members[a.Cell.UUID] {
+			if shown[uuid] {
+				continue
+			}
+			switch _, err := store.BuildRequest(ctx, uuid); { // it is hidden yet, or lost
+			case err == nil:
+				return fmt.Errorf("%w: %s", errMemberPending, uuid)
+			case b.hosts.suspect[a.Cell.UUID] && errors.Is(err, apidb.ErrNotFound):
+				g.unknown = true
+			case !errors.Is(err, apidb.ErrNotFound):
+				return err
+			}
+		}
+	}
+	b.group = g
+	return ctx.Err()
+}
+
+// serversOf are those of some servers that a cell shows.
+func serversOf(ctx context.Context, c *cellclient.Client, uuids []string) (all []cellwire.Server, err error) {
+	for some := range slices.Chunk(uuids, cellwire.MaxStates) {
+		query := cellwire.ServerQuery{UUIDs: some, SoftDeleted: true, Limit: cellwire.MaxStates}
+		for {
+			page, err := c.Servers(ctx, query)
+			if err != nil {
+				return nil, err
+			}
+			for _, row := range page.Rows {
+				all = append(all, row.Server)
+				query.After = row.Key
+			}
+			if !page.More || len(page.Rows) == 0 {
+				break
+			}
+		}
+	}
+	return all, nil
+}
+
+// takes says whether the policy lets a host have one more member.
+func (g *group) takes(host string) bool {
+	if g == nil {
+		return true
+	}
+	switch g.Policy {
+	case apidb.PolicyAffinity:
+		return !g.unknown && len(g.on) == 0 || g.on[host] > 0
+	case apidb.PolicyAntiAffinity:
+		return int64(g.on[host]) < max(g.MaxPerHost, 1)
+	}
+	return true
+}
+
+// compare orders hosts as a soft policy prefers them.
+func (g *group) compare(host, other string) int {
+	if g == nil {
+		return 0
+	}
+	switch fewer := cmp.Compare(g.on[host], g.on[other]); g.Policy {
+	case apidb.PolicySoftAffinity:
+		return -fewer
+	case apidb.PolicySoftAntiAffinity:
+		return fewer
+	}
+	return 0
+}
+
+// nodes are the only ones that can take a server of a group with affinity; nil: any can.
+func (g *group) nodes(h *hosts) []string {
+	if g == nil || g.Policy != apidb.PolicyAffinity || len(g.on) == 0 {
+		return nil
+	}
+	nodes := []string{}
+	for _, n := range h.nodes {
+		if g.on[n.Host] > 0 {
+			nodes = append(nodes, n.UUID)
+		}
+	}
+	slices.Sort(nodes)
+	return nodes
+}
+
+// noHost is the fault of a server for which there was no host, with the policy that may be why.
+func (b *build) noHost(why string) cellwire.Fault {
+	fault := noHost(why)
+	switch g := b.group; {
+	case g == nil, g.Policy == apidb.PolicySoftAffinity, g.Policy == apidb.PolicySoftAntiAffinity:
+	case g.unknown && g.Policy == apidb.PolicyAffinity:
+		fault.Message += fmt.Sprintf(" Members of the server group %s are in a cell that cannot be used now, and its policy is %s.", g.Name, g.Policy)
+	case b.refused()[groupPolicy] > 0:
+		fault.Message += fmt.Sprintf(" The policy %s of the server group %s rules out others.", g.Policy, g.Name)
+	}
+	return fault
+}
