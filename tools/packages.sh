@@ -9,10 +9,11 @@ set -euo pipefail
 run=(gcc libc6-dev libvirt-daemon-system qemu-system-x86)
 # To test as well: the real Placement and the real Keystone (their code alone: the packages placement-api and keystone would
 # start services), and systemd-analyze; clients that were written for Placement and Nova; and what the driver in Python is
-# built from (examples/driver-python); MariaDB and PostgreSQL (test/dbservers), whose own servers are not used.
+# built from (examples/driver-python); MariaDB and PostgreSQL (test/dbservers), whose own servers are not used; the firmware and
+# the TPM of guests.
 test=("${run[@]}" python3-placement python3-keystone systemd python3-openstackclient python3-openstacksdk python3-osc-placement
   python3-grpcio python3-protobuf python3-cryptography protobuf-compiler
-  mariadb-server-core mariadb-client-core galera-4 postgresql iproute2)
+  mariadb-server-core mariadb-client-core galera-4 postgresql iproute2 ovmf swtpm swtpm-tools)
 # To run the long tests with databases as well: Nova's own client of Placement.
 databases=("${test[@]}" python3-nova)
 # To boot a Debian with systemd in a container, and to install the product in it.

@@ -46,6 +46,7 @@ func TestNewCandidateRequest(t *testing.T) {
 		"mixed":                    {map[string]string{"hw:cpu_policy": "mixed", "hw:cpu_dedicated_mask": "0-2,^1"}, "limit=1000&resources=DISK_GB:17,MEMORY_MB:2048,PCPU:2,VCPU:2" + always},
 		"mixed, all but one":       {map[string]string{"hw:cpu_policy": "mixed", "hw:cpu_dedicated_mask": "^0"}, "limit=1000&resources=DISK_GB:17,MEMORY_MB:2048,PCPU:3,VCPU:1" + always},
 		"hardware":                 {map[string]string{"hw:watchdog_action": "reset", "hw:viommu_model": "virtio", "hw:virtio_packed_ring": "yes"}, "limit=1000&resources=DISK_GB:17,MEMORY_MB:2048,VCPU:4&root_required=COMPUTE_NET_VIRTIO_PACKED,COMPUTE_VIOMMU_MODEL_VIRTIO,!COMPUTE_STATUS_DISABLED"},
+		"secure boot and a TPM":    {map[string]string{"os:secure_boot": "required", "hw:tpm_version": "2.0"}, "limit=1000&resources=DISK_GB:17,MEMORY_MB:2048,VCPU:4&root_required=COMPUTE_SECURITY_UEFI_SECURE_BOOT,COMPUTE_SECURITY_TPM_2_0,!COMPUTE_STATUS_DISABLED"},
 		"mixed, isolated":          {map[string]string{"hw:cpu_policy": "mixed", "hw:cpu_dedicated_mask": "3", "hw:emulator_threads_policy": "isolate"}, "limit=1000&resources=DISK_GB:17,MEMORY_MB:2048,PCPU:2,VCPU:3" + always},
 	} {
 		t.Run(name, func(t *testing.T) {

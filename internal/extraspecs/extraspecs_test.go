@@ -49,8 +49,8 @@ func TestCheck(t *testing.T) {
 		"hw:cpu_policy=dedicated": accepted, "hw:cpu_thread_policy=isolate": accepted, "hw:cpu_dedicated_mask=0-1": accepted,
 		"hw:emulator_threads_policy=share": accepted, "hw:mem_page_size=2MB": accepted, "hw:numa_nodes=2": accepted,
 
-		"os:secure_boot=required": "os:secure_boot", "os:secure_boot=disabled": accepted, "os:secure_boot=optional": accepted, "os:secure_boot=": "os:secure_boot",
-		"hw:tpm_version=2.0": "hw:tpm_version", "hw:tpm_model=tpm-crb": "hw:tpm_model", "pci_passthrough:alias=a1:1": "pci_passthrough:*",
+		"os:secure_boot=required": accepted, "os:secure_boot=disabled": accepted, "os:secure_boot=optional": accepted, "os:resolution=1": "os:*",
+		"hw:tpm_version=2.0": accepted, "hw:tpm_model=tpm-crb": accepted, "hw:tpm_secret_security=host": "hw:tpm_secret_security", "pci_passthrough:alias=a1:1": "pci_passthrough:*",
 		"hw:mem_encryption_model=amd-sev": "hw:mem_encryption_model", "hw:mem_encryption=True": "hw:mem_encryption", "hw:mem_encryption= FALSE": accepted,
 		"hw:watchdog_action=reset": accepted, "hw:watchdog_action=disabled": accepted, "hw:vif_multiqueue_enabled=true": "hw:vif_multiqueue_enabled",
 		"quota:cpu_quota=10000": "quota:*", "quota:vif_inbound_average=1": "quota:*", "quota:anything=0": "quota:*",
@@ -67,7 +67,7 @@ func TestCheck(t *testing.T) {
 	}
 	for property, row := range map[string]string{
 		"hw_machine_type=q35": accepted, "hw_firmware_type=uefi": accepted, "hw_disk_bus=scsi": accepted, "hw_rng_model=virtio": accepted,
-		"hw_video_model=qxl": accepted, "hw_cpu_policy=shared": "hw_cpu_policy", "hw_numa_mem.1=5": "hw_numa_mem*", "hw_unheard_of=1": "hw_*", "os_distro=debian": accepted, "os_secure_boot=required": "os_secure_boot", "img_signature=x": "img_signature*", "img_config_drive=mandatory": "img_config_drive",
+		"hw_video_model=qxl": accepted, "hw_cpu_policy=shared": "hw_cpu_policy", "hw_numa_mem.1=5": "hw_numa_mem*", "hw_unheard_of=1": "hw_*", "os_distro=debian": accepted, "os_secure_boot=required": accepted, "os_type=windows": "os_type", "img_signature=x": "img_signature*", "img_config_drive=mandatory": "img_config_drive",
 		"trait:CUSTOM_A=required": "trait:*", "traits_required=A": "traits_required", "colour=blue": accepted,
 	} {
 		name, value, _ := strings.Cut(property, "=")

@@ -67,6 +67,12 @@ func TestHardware(t *testing.T) {
 		"hw:cpu_max_sockets=2":                                                     {Topology: extraspecs.Topology{Sockets: 2, Cores: 2, Threads: 1}},
 		"hw:cpu_max_sockets=2 hw_cpu_max_sockets=1 hw:cpu_sockets=2":               {Topology: extraspecs.Topology{Sockets: 1, Cores: 4, Threads: 1}},
 		"hw:cpu_sockets=4 hw_cpu_cores=4":                                          {Topology: extraspecs.Topology{Sockets: 1, Cores: 4, Threads: 1}},
+		"os:secure_boot=required":                                                  {Firmware: "uefi", SecureBoot: "required"},
+		"os:secure_boot=required hw_firmware_type=uefi":                            {Firmware: "uefi", SecureBoot: "required"},
+		"os:secure_boot=optional os_secure_boot=optional":                          {SecureBoot: "optional"},
+		"os:secure_boot=disabled hw_firmware_type=bios":                            {Firmware: "bios", SecureBoot: "disabled"},
+		"hw:tpm_version=2.0":                                                       {TPMVersion: "2.0", TPMModel: "tpm-tis"},
+		"hw:tpm_version=2.0 hw_tpm_version=2.0 hw_tpm_model=tpm-crb":               {TPMVersion: "2.0", TPMModel: "tpm-crb"},
 	} {
 		got, err := asked(text).Hardware()
 		if err != nil {
@@ -94,11 +100,18 @@ func TestConflicts(t *testing.T) {
 		"hw:serial_port_count=1 hw_serial_port_count=2":             "Forbidden to exceed flavor value of number of serial ports passed in image meta.",
 		"hw_video_model=vga hw_video_ram=17 hw_video:ram_max_mb=16": "The requested amount of video memory 17 is higher than the maximum allowed by flavor 16.",
 		"hw:locked_memory=true":                                     "locked_memory value in image or flavor is forbidden when mem_page_size is not set.",
-		"hw:locked_memory=true hw_locked_memory=false hw:mem_page_size=any": "locked_memory value in image (False) and flavor (True) conflict. A consistent value is expected if both specified.",
-		"hw_firmware_stateless=true":                                        "The image has the property hw_firmware_stateless, and needs hw_firmware_type=uefi then.",
-		"hw:cpu_max_sockets=1 hw_cpu_max_sockets=2":                         "Image vCPU topology limits (sockets=2, cores=0, threads=0) exceeds the limits of the flavor (sockets=1, cores=0, threads=0)",
-		"hw:cpu_max_sockets=1 hw_cpu_sockets=2":                             "Image vCPU topology (sockets=2, cores=0, threads=0) exceeds the limits of the flavor or image (sockets=1, cores=65536, threads=65536)",
-		"hw:cpu_max_sockets=1 hw:cpu_max_cores=1 hw:cpu_max_threads=2":      "Requested vCPU limits 1:1:2 are impossible to satisfy for vcpus count 4",
+		"hw:locked_memory=true hw_locked_memory=false hw:mem_page_size=any":        "locked_memory value in image (False) and flavor (True) conflict. A consistent value is expected if both specified.",
+		"hw_firmware_stateless=true":                                               "The image has the property hw_firmware_stateless, and needs hw_firmware_type=uefi then.",
+		"hw:cpu_max_sockets=1 hw_cpu_max_sockets=2":                                "Image vCPU topology limits (sockets=2, cores=0, threads=0) exceeds the limits of the flavor (sockets=1, cores=0, threads=0)",
+		"hw:cpu_max_sockets=1 hw_cpu_sockets=2":                                    "Image vCPU topology (sockets=2, cores=0, threads=0) exceeds the limits of the flavor or image (sockets=1, cores=65536, threads=65536)",
+		"hw:cpu_max_sockets=1 hw:cpu_max_cores=1 hw:cpu_max_threads=2":             "Requested vCPU limits 1:1:2 are impossible to satisfy for vcpus count 4",
+		"os:secure_boot=perhaps":                                                   "The extra spec os:secure_boot=perhaps of the flavor is invalid: it must be required, optional or disabled.",
+		"os:secure_boot=required hw_firmware_type=bios":                            "Secure boot is required, but the image has the property hw_firmware_type=bios: only UEFI boots securely.",
+		"os_secure_boot=required hw_firmware_type=uefi hw_firmware_stateless=true": "Secure boot is required, but the image has the property hw_firmware_stateless: such firmware has no keys to check by.",
+		"os:secure_boot=required os_secure_boot=disabled":                          "Flavor m1 has os:secure_boot extra spec explicitly set to required, conflicting with image debian which has os_secure_boot explicitly set to disabled.",
+		"hw:tpm_version=1.2 hw_tpm_version=2.0":                                    "Flavor m1 has hw:tpm_version extra spec explicitly set to 1.2, conflicting with image debian which has hw_tpm_version explicitly set to 2.0.",
+		"hw:tpm_version=1.2 hw:tpm_model=tpm-crb":                                  "TPM model CRB is only valid with TPM version 2.0.",
+		"hw:tpm_model=tpm-tis":                                                     "A TPM of the model tpm-tis is asked for, and no version: set hw:tpm_version of the flavor, or hw_tpm_version of the image.",
 	} {
 		_, err := asked(text).Hardware()
 		if err == nil || err.Error() != want {
@@ -111,9 +124,11 @@ func TestConflicts(t *testing.T) {
 func TestTraits(t *testing.T) {
 	for text, want := range map[string][]string{
 		"": nil,
-		"hw:virtio_packed_ring=true hw:viommu_model=intel": {"COMPUTE_NET_VIRTIO_PACKED", "COMPUTE_VIOMMU_MODEL_INTEL"},
-		"hw_disk_bus=scsi hw_video_model=qxl":              {"COMPUTE_STORAGE_BUS_SCSI", "COMPUTE_GRAPHICS_MODEL_QXL"},
-		"hw_firmware_type=uefi hw_firmware_stateless=true": {"COMPUTE_SECURITY_STATELESS_FIRMWARE"},
+		"hw:virtio_packed_ring=true hw:viommu_model=intel":                {"COMPUTE_NET_VIRTIO_PACKED", "COMPUTE_VIOMMU_MODEL_INTEL"},
+		"hw_disk_bus=scsi hw_video_model=qxl":                             {"COMPUTE_STORAGE_BUS_SCSI", "COMPUTE_GRAPHICS_MODEL_QXL"},
+		"hw_firmware_type=uefi hw_firmware_stateless=true":                {"COMPUTE_SECURITY_STATELESS_FIRMWARE"},
+		"os:secure_boot=required hw:tpm_version=2.0 hw:tpm_model=tpm-crb": {"COMPUTE_SECURITY_UEFI_SECURE_BOOT", "COMPUTE_SECURITY_TPM_2_0", "COMPUTE_SECURITY_TPM_CRB"},
+		"os:secure_boot=optional hw:tpm_version=1.2":                      {"COMPUTE_SECURITY_TPM_1_2"},
 	} {
 		h, err := asked(text).Hardware()
 		if err != nil {

@@ -59,6 +59,7 @@ func (l layout) binds() [][2]string {
 		{filepath.Join(l.dir, "lib"), "/var/lib/libvirt"},
 		{l.cache(), "/var/cache/libvirt"},
 		{filepath.Join(l.dir, "etc"), "/etc/libvirt"},
+		{filepath.Join(l.dir, "swtpm-localca"), "/var/lib/swtpm-localca"}, // the authority of emulated TPMs
 	}
 }
 
@@ -100,7 +101,8 @@ func (l layout) check() error {
 
 // make creates the directories and writes the daemon's configuration.
 func (l layout) make() error {
-	dirs := []string{l.dir, l.run, filepath.Join(l.dir, "lib"), l.cache(), filepath.Join(l.dir, "etc"), filepath.Join(l.dir, "home"), filepath.Join(l.run, "run")}
+	dirs := []string{l.dir, l.run, filepath.Join(l.dir, "lib"), l.cache(), filepath.Join(l.dir, "etc"), filepath.Join(l.dir, "home"), filepath.Join(l.dir, "swtpm-localca"),
+		filepath.Join(l.run, "run")}
 	qemuConf := filepath.Join(l.dir, "etc", "qemu.conf")
 	if !l.privileged {
 		qemuConf = filepath.Join(l.dir, "etc", "libvirt", "qemu.conf")
@@ -160,6 +162,8 @@ security_driver = "none"
 	if l.privileged {
 		conf += `user = "root"
 group = "root"
+swtpm_user = "root"
+swtpm_group = "root"
 remember_owner = 0
 namespaces = []
 `

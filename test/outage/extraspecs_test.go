@@ -28,7 +28,7 @@ func TestRefusedExtraSpecs(t *testing.T) {
 		w.edit(t, "UPDATE flavors SET extra_specs = ? WHERE flavorid = '1'", string(text))
 	}
 	for _, spec := range []string{
-		"os:secure_boot=required", "hw:tpm_version=2.0", "pci_passthrough:alias=a:1", "hw:mem_encryption_model=amd-sev", "hw:vif_multiqueue_enabled=true",
+		"os:resolution=1", "hw:tpm_secret_security=host", "pci_passthrough:alias=a:1", "hw:mem_encryption_model=amd-sev", "hw:vif_multiqueue_enabled=true",
 		"quota:cpu_quota=10000", "quota:disk_read_bytes_sec=1", "aggregate_instance_extra_specs:ssd=true", "capabilities:hypervisor_type=QEMU", "ssd=true",
 		"hw:max_cpu_sockets=2", "hw:watchdog_action=bark", "hw:mem_encryption=true", "hw:sound_model=ich9", "accel:device_profile=p", "vmware:storage_policy=p",
 	} {
@@ -52,7 +52,7 @@ func TestRefusedExtraSpecs(t *testing.T) {
 	}
 	w.settled(t, "ACTIVE", "before")
 	store(map[string]string{})
-	for _, spec := range []string{"os:secure_boot=disabled", "hw:watchdog_action=reset", "hw:cpu_max_sockets=2", "hw:cpu_policy=shared", "hw:mem_page_size=small", "acme:gold=yes", "resources:VCPU=1"} {
+	for _, spec := range []string{"os:secure_boot=required", "hw:watchdog_action=reset", "hw:cpu_max_sockets=2", "hw:cpu_policy=shared", "hw:mem_page_size=small", "acme:gold=yes", "resources:VCPU=1"} {
 		name, value, _ := strings.Cut(spec, "=")
 		if name == "resources:VCPU" {
 			store(map[string]string{})

@@ -69,6 +69,7 @@ func specs() map[string]domain.Spec {
 		}),
 		"hidden":    with(pinned, extraspecs.Hardware{HideHypervisor: true, LockedMemory: true, NoRNG: true, IOMMU: "auto", DiskBus: "sata", VideoModel: "none"}),
 		"stateless": with(floating, extraspecs.Hardware{Firmware: "uefi", Stateless: true, SecureBoot: "optional"}),
+		"secure":    with(pinned, extraspecs.Hardware{Firmware: "uefi", SecureBoot: "required", TPMVersion: "2.0", TPMModel: "tpm-crb"}),
 		"uefi":      with(floating, extraspecs.Hardware{Firmware: "uefi", SecureBoot: "optional"}),
 	}
 }
@@ -317,6 +318,7 @@ func TestOwnersCannotRequestUnsupportedHardware(t *testing.T) {
 		"needs the machine":     asks(extraspecs.Hardware{Firmware: "uefi", SecureBoot: "required", Machine: "pc"}),
 		"UEFI is not supported": lacks(extraspecs.TraitUEFI, extraspecs.Hardware{Firmware: "uefi"}),
 		"asks for secure boot":  lacks(extraspecs.TraitSecureBoot, extraspecs.Hardware{Firmware: "uefi", SecureBoot: "required"}),
+		"such a TPM":            lacks("COMPUTE_SECURITY_TPM_CRB", extraspecs.Hardware{TPMVersion: "2.0", TPMModel: "tpm-crb"}),
 		"packed rings":          lacks("COMPUTE_NET_VIRTIO_PACKED", extraspecs.Hardware{PackedRing: true}),
 		"such a disk bus":       lacks("COMPUTE_STORAGE_BUS_USB", extraspecs.Hardware{DiskBus: "usb"}),
 		"such a video device":   lacks("COMPUTE_GRAPHICS_MODEL_QXL", extraspecs.Hardware{VideoModel: "qxl"}),

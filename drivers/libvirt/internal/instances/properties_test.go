@@ -90,7 +90,7 @@ func TestBrokenProperties(t *testing.T) {
 			"too many":            "{" + strings.Join(many, ",") + "}",
 			"a large file":        `{"x": "x"}` + strings.Repeat(" ", maxPropertiesFile),
 			"what is unknown":     `{"hw_unheard_of": "x"}`,
-			"what no server has":     `{"hw_scsi_model": "buslogic"}`,
+			"what no server has":  `{"hw_scsi_model": "buslogic"}`,
 			"what comes after":    `{"x": "x"} {}`,
 			"hosts that it wants": `{"trait:CUSTOM_A": "required"}`,
 		} {

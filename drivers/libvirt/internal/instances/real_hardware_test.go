@@ -6,7 +6,9 @@ package instances
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -16,6 +18,7 @@ import (
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/test/testhost"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // hardwareRig is a host with an image of each firmware, and a guest of each.
@@ -33,10 +36,10 @@ func hardwareRig(t *testing.T) *realRig {
 }
 
 // guestOf is a guest of the image "hello".
-func guestOf(n int, memory int64, specs map[string]string) plugins.InstanceSpec {
+func guestOf(n int, vcpus, memory int64, specs map[string]string) plugins.InstanceSpec {
 	return plugins.InstanceSpec{
-		UUID: own(n), Name: "hardware", Image: "hello", Flavor: plugins.Flavor{Name: "tiny", VCPUs: 2, MemoryMB: memory, RootGB: 1, ExtraSpecs: specs},
-		Allocations: providertree.ProviderResources{rootUUID: {"VCPU": 2, "MEMORY_MB": memory, "DISK_GB": 1}},
+		UUID: own(n), Name: "hardware", Image: "hello", Flavor: plugins.Flavor{Name: "tiny", VCPUs: vcpus, MemoryMB: memory, RootGB: 1, ExtraSpecs: specs},
+		Allocations: providertree.ProviderResources{rootUUID: {"VCPU": vcpus, "MEMORY_MB": memory, "DISK_GB": 1}},
 	}
 }
 
@@ -53,17 +56,18 @@ func (r *realRig) xml(uuid string) string {
 // says waits for a word on the console of a guest.
 func (r *realRig) says(uuid, word string) {
 	r.t.Helper()
+	const long = 4 * testproc.Patience // UEFI takes a while on emulated processors
 	console := filepath.Join(r.dir, domain.Name(uuid), consoleLog)
-	r.eventually("a word of the guest's: "+word, func() bool {
+	testproc.Eventually(r.t, long, "a word of the guest's: "+word, testproc.True(func() bool {
 		text, _ := os.ReadFile(console)
 		return strings.Contains(string(text), word)
-	})
+	}))
 }
 
 // A guest with one of each device runs, and QEMU has what was asked for.
 func TestRealHardware(t *testing.T) {
 	r := hardwareRig(t)
-	spec := guestOf(20, 64, map[string]string{
+	spec := guestOf(20, 2, 64, map[string]string{
 		"hw:watchdog_action": "reset", "hw:serial_port_count": "2", "hw:cpu_threads": "2", "hw:pmu": "false", "hw:boot_menu": "false",
 		"hw:virtio_packed_ring": "true", "hw:viommu_model": "intel",
 		"hw_rng:rate_bytes": "2048", "hw_rng:rate_period": "500", "hw_video:ram_max_mb": "16",
@@ -92,9 +96,85 @@ func TestRealHardware(t *testing.T) {
 		t.Error(err)
 	}
 
-	spec = guestOf(21, 64, map[string]string{"hw:hide_hypervisor_id": "true"})
+	spec = guestOf(21, 2, 64, map[string]string{"hw:hide_hypervisor_id": "true"})
 	if _, err := r.Spawn(t.Context(), node, spec, nil); !isFault(err) {
 		t.Errorf("%v, want a fault: processors are emulated here", err)
 	}
 	r.nothingLeft(nil)
+}
+
+// A guest with secure boot and a TPM boots its firmware, keeps variables and TPM while it is off,
+// and leaves neither behind.
+func TestRealSecureBootAndTPM(t *testing.T) {
+	if found, _ := filepath.Glob("/usr/share/qemu/firmware/*secure-enrolled*.json"); len(found) == 0 {
+		notTested(t, "no firmware with keys (Debian package: ovmf)")
+	}
+	for _, program := range []string{"swtpm", "swtpm_setup"} {
+		if _, err := exec.LookPath(program); err != nil {
+			notTested(t, "no "+program+" (Debian packages: swtpm, swtpm-tools)")
+		}
+	}
+	r := hardwareRig(t)
+	left := func() []string {
+		t.Helper()
+		var out []string
+		for _, pattern := range []string{"qemu/nvram/*", "swtpm/*"} {
+			files, err := filepath.Glob(filepath.Join(filepath.Dir(r.Log()), "lib", pattern))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, file := range files {
+				out = append(out, filepath.Base(file))
+			}
+		}
+		slices.Sort(out)
+		return out
+	}
+	spec := guestOf(22, 1, 256, map[string]string{"os:secure_boot": "required", "hw:tpm_version": "2.0", "hw:tpm_model": "tpm-crb"})
+	if is, err := r.Spawn(t.Context(), node, spec, nil); err != nil || is.Power != plugins.PowerRunning {
+		t.Fatalf("%+v, %v", is, err)
+	}
+	r.says(spec.UUID, "BdsDxe")
+	text := r.xml(spec.UUID)
+	for _, want := range []string{"<feature enabled='yes' name='enrolled-keys'/>", "<feature enabled='yes' name='secure-boot'/>", "<smm state='on'/>", "<tpm model='tpm-crb'>", "version='2.0'"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %s in\n%s", want, text)
+		}
+	}
+	diff(t, "what the firmware and the TPM keep", []string{spec.UUID, domain.Name(spec.UUID) + "_VARS.fd"}, left())
+	for _, to := range []plugins.PowerState{plugins.PowerShutdown, plugins.PowerRunning} {
+		if is, err := r.SetPower(t.Context(), node, spec.UUID, to, true); err != nil || is.Power != to {
+			t.Fatalf("%+v, %v", is, err)
+		}
+	}
+	diff(t, "what they keep after a restart", []string{spec.UUID, domain.Name(spec.UUID) + "_VARS.fd"}, left())
+	if err := r.Manager.Destroy(t.Context(), node, spec.UUID); err != nil {
+		t.Error(err)
+	}
+	r.nothingLeft(nil)
+	diff(t, "left", []string(nil), left())
+
+	// UEFI alone, and TPM 1.2.
+	spec = guestOf(23, 1, 256, map[string]string{"os:secure_boot": "optional", "hw:tpm_version": "1.2"})
+	spec.ImageProperties = map[string]string{"hw_firmware_type": "uefi"}
+	if is, err := r.Spawn(t.Context(), node, spec, nil); err != nil || is.Power != plugins.PowerRunning {
+		t.Fatalf("%+v, %v", is, err)
+	}
+	if text := r.xml(spec.UUID); strings.Contains(text, "<smm state='on'") || !strings.Contains(text, "<tpm model='tpm-tis'>") {
+		t.Error(text)
+	}
+	if err := r.Manager.Destroy(t.Context(), node, spec.UUID); err != nil {
+		t.Error(err)
+	}
+	r.nothingLeft(nil)
+	diff(t, "left", []string(nil), left())
+
+	// There is no such firmware for an ISA PC.
+	spec = guestOf(24, 1, 256, nil)
+	spec.ImageProperties = map[string]string{"hw_firmware_type": "uefi", "hw_machine_type": "isapc"}
+	if _, err := r.Spawn(t.Context(), node, spec, nil); !isFault(err) {
+		t.Errorf("%v, want a fault", err)
+	}
+	r.nothingLeft(nil)
+	diff(t, "left", []string(nil), left())
 }

@@ -432,8 +432,11 @@ func TestFailedSpawnLeavesNothing(t *testing.T) {
 		"an unknown firmware": func(s *plugins.InstanceSpec) {
 			s.ImageProperties = map[string]string{"hw_firmware_type": "coreboot"}
 		},
-		"a property that is not supported":   func(s *plugins.InstanceSpec) { s.ImageProperties = map[string]string{"hw_tpm_version": "2.0"} },
-		"secure boot":                        func(s *plugins.InstanceSpec) { s.Flavor.ExtraSpecs = map[string]string{"os:secure_boot": "required"} },
+		"a property that is not supported": func(s *plugins.InstanceSpec) { s.ImageProperties = map[string]string{"hw_sound_model": "ich9"} },
+		"secure boot by a BIOS": func(s *plugins.InstanceSpec) {
+			s.Flavor.ExtraSpecs, s.ImageProperties = map[string]string{"os:secure_boot": "required"}, map[string]string{"hw_firmware_type": "bios"}
+		},
+		"a TPM that the host does not have":  func(s *plugins.InstanceSpec) { s.Flavor.ExtraSpecs = map[string]string{"hw:tpm_version": "1.2"} },
 		"a watchdog that barks":              func(s *plugins.InstanceSpec) { s.Flavor.ExtraSpecs = map[string]string{"hw:watchdog_action": "bark"} },
 		"what the host does not have":        func(s *plugins.InstanceSpec) { s.ImageProperties = map[string]string{"hw_video_model": "qxl"} },
 		"a file of properties as an image":   func(s *plugins.InstanceSpec) { s.Image = "debian.properties.json" },
@@ -464,7 +467,7 @@ func TestInstanceThatRanIsKept(t *testing.T) {
 		r.mustSpawn(request(1))
 		before := len(r.writes)
 		again := request(1)
-		again.Flavor.ExtraSpecs = map[string]string{"os:secure_boot": "required"}
+		again.Flavor.ExtraSpecs = map[string]string{"hw:sound_model": "ich9"}
 		if is, err := r.spawn(again); err != nil || is.Power != plugins.PowerRunning {
 			t.Errorf("%+v, %v", is, err)
 		}

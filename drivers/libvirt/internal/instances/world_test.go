@@ -307,7 +307,7 @@ func (w *world) look(context.Context, *providertree.Tree, string) (Host, error) 
 	defer w.mu.Unlock()
 	h := Host{
 		Machine: machineOf(w), Shared: []int{0, 1}, Dedicated: []int{2, 3, 4, 5, 6, 7}, KVM: true, Providers: sites(), QEMU: w.qemu,
-		Traits: map[string]bool{"COMPUTE_GRAPHICS_MODEL_QXL": false, "COMPUTE_GRAPHICS_MODEL_VGA": true},
+		Traits: map[string]bool{"COMPUTE_GRAPHICS_MODEL_QXL": false, "COMPUTE_GRAPHICS_MODEL_VGA": true, "COMPUTE_SECURITY_TPM_1_2": false},
 	}
 	for _, b := range w.domains {
 		d, err := domain.Parse([]byte(b.XML))
