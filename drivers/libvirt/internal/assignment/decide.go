@@ -145,7 +145,7 @@ func (c *chooser) grants(d *domain.Decision) error {
 			case PCI:
 				err = c.pci(d, devices, provider, class, amount)
 			case Encryption:
-				err = c.fault("it was granted %s, but %s", class, noEncryption)
+				err = c.encryption(d, provider, class, amount)
 			}
 			if err != nil {
 				return err

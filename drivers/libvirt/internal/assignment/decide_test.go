@@ -29,6 +29,7 @@ func nested() assignment.Request {
 
 		Providers: map[string]assignment.Provider{
 			"root": {Kind: assignment.Root}, "disk": {Kind: assignment.Elsewhere},
+			"sev": {Kind: assignment.Encryption, Security: domain.SEV}, "snp": {Kind: assignment.Encryption, Security: domain.SEVSNP},
 			"cell0": {Kind: assignment.Cell, Cell: 0}, "cell1": {Kind: assignment.Cell, Cell: 1}, "cell7": {Kind: assignment.Cell, Cell: 7},
 			"gpu0": {Kind: assignment.MdevParent, Parent: gpu(0).DeviceName(), Type: "nvidia-222"},
 			"gpu1": {Kind: assignment.MdevParent, Parent: gpu(1).DeviceName(), Type: "nvidia-222"},
@@ -237,6 +238,16 @@ func TestDecideOnWhatIsOnline(t *testing.T) {
 	}
 }
 
+// The kind of memory encryption is that of the provider that granted a context.
+func TestEncryptedMemory(t *testing.T) {
+	r := nested()
+	r.Instance.Allocations = allocations{"root": {"VCPU": 2, "MEMORY_MB": 1024}, "snp": {"MEM_ENCRYPTION_CONTEXT": 1}}
+	d, err := assignment.Decide(r)
+	if err != nil || d.Encryption != domain.SEVSNP {
+		t.Errorf("%+v, %v", d, err)
+	}
+}
+
 func TestFaults(t *testing.T) {
 	type change = func(*assignment.Request)
 	granted := func(a allocations) change { return func(r *assignment.Request) { r.Instance.Allocations = a } }
@@ -257,22 +268,26 @@ func TestFaults(t *testing.T) {
 		"granted 4294967296 of VCPU":                      granted(allocations{"root": {"VCPU": 1 << 32}}),
 		"granted CUSTOM_X, which this driver cannot give": granted(allocations{"root": {"CUSTOM_X": 1}}),
 		"granted MEM_ENCRYPTION_CONTEXT, but":             granted(allocations{"root": {"MEM_ENCRYPTION_CONTEXT": 1}}),
-		"cannot give persistent memory":                   granted(allocations{"root": {"CUSTOM_PMEM_NAMESPACE_X": 1}}),
-		"1 VCPU and 0 PCPU, and needs 2":                  granted(allocations{"root": {"VCPU": 1, "MEMORY_MB": 1024}}),
-		"512 MB of memory, and its flavor":                granted(allocations{"root": {"VCPU": 2, "MEMORY_MB": 512}}),
-		"that no longer exists":                           granted(allocations{"cell7": {"MEMORY_MB": 1024}, "root": {"VCPU": 2}}),
-		"and part was not":                                granted(allocations{"cell0": {"MEMORY_MB": 512}, "root": {"VCPU": 2, "MEMORY_MB": 512}}),
-		"cell that grants it no processors":               granted(allocations{"cell0": {"PCPU": 2, "MEMORY_MB": 512}, "cell1": {"MEMORY_MB": 512}}),
-		"PCPU was not granted from":                       granted(allocations{"root": {"PCPU": 2}, "cell0": {"MEMORY_MB": 1024}}),
-		"hw:cpu_thread_policy is \"x\"":                   specs(cell, "hw:cpu_thread_policy", "x"),
-		"hw:emulator_threads_policy is \"x\"":             specs(cell, "hw:emulator_threads_policy", "x"),
-		"is isolate, and it was granted no":               specs(allocations{"root": {"VCPU": 3, "MEMORY_MB": 1024}}, "hw:emulator_threads_policy", "isolate"),
-		"hw:numa_nodes is \"0\"":                          specs(cell, "hw:numa_nodes", "0"),
-		"cannot be divided evenly":                        specs(root, "hw:numa_nodes", "3"),
-		"resources of 1 NUMA cell(s)":                     specs(cell, "hw:numa_nodes", "2"),
-		"hw:cpu_dedicated_mask is \"2\"":                  specs(cell, "hw:cpu_dedicated_mask", "2"),
-		"names 1 processors":                              specs(cell, "hw:cpu_dedicated_mask", "1"),
-		"hw:mem_page_size is \"x\"":                       specs(cell, "hw:mem_page_size", "x"),
+		"granted more than one MEM_ENCRYPTION_CONTEXT":    float("sev", "MEM_ENCRYPTION_CONTEXT", 2),
+		"more than one MEM_ENCRYPTION_CONTEXT, and can have": granted(allocations{
+			"root": {"VCPU": 2, "MEMORY_MB": 1024}, "sev": {"MEM_ENCRYPTION_CONTEXT": 1}, "snp": {"MEM_ENCRYPTION_CONTEXT": 1},
+		}),
+		"cannot give persistent memory":       granted(allocations{"root": {"CUSTOM_PMEM_NAMESPACE_X": 1}}),
+		"1 VCPU and 0 PCPU, and needs 2":      granted(allocations{"root": {"VCPU": 1, "MEMORY_MB": 1024}}),
+		"512 MB of memory, and its flavor":    granted(allocations{"root": {"VCPU": 2, "MEMORY_MB": 512}}),
+		"that no longer exists":               granted(allocations{"cell7": {"MEMORY_MB": 1024}, "root": {"VCPU": 2}}),
+		"and part was not":                    granted(allocations{"cell0": {"MEMORY_MB": 512}, "root": {"VCPU": 2, "MEMORY_MB": 512}}),
+		"cell that grants it no processors":   granted(allocations{"cell0": {"PCPU": 2, "MEMORY_MB": 512}, "cell1": {"MEMORY_MB": 512}}),
+		"PCPU was not granted from":           granted(allocations{"root": {"PCPU": 2}, "cell0": {"MEMORY_MB": 1024}}),
+		"hw:cpu_thread_policy is \"x\"":       specs(cell, "hw:cpu_thread_policy", "x"),
+		"hw:emulator_threads_policy is \"x\"": specs(cell, "hw:emulator_threads_policy", "x"),
+		"is isolate, and it was granted no":   specs(allocations{"root": {"VCPU": 3, "MEMORY_MB": 1024}}, "hw:emulator_threads_policy", "isolate"),
+		"hw:numa_nodes is \"0\"":              specs(cell, "hw:numa_nodes", "0"),
+		"cannot be divided evenly":            specs(root, "hw:numa_nodes", "3"),
+		"resources of 1 NUMA cell(s)":         specs(cell, "hw:numa_nodes", "2"),
+		"hw:cpu_dedicated_mask is \"2\"":      specs(cell, "hw:cpu_dedicated_mask", "2"),
+		"names 1 processors":                  specs(cell, "hw:cpu_dedicated_mask", "1"),
+		"hw:mem_page_size is \"x\"":           specs(cell, "hw:mem_page_size", "x"),
 		"not enough free huge pages": func(r *assignment.Request) {
 			specs(cell, "hw:mem_page_size", "large")(r)
 			r.Machine.Cells[0].Pages = nil

@@ -126,6 +126,15 @@ func (c *chooser) pci(d *domain.Decision, u used, provider Provider, class strin
 	return nil
 }
 
+// encryption gives the one context that a guest can have.
+func (c *chooser) encryption(d *domain.Decision, provider Provider, class string, amount int64) error {
+	if amount > 1 || d.Encryption != "" {
+		return c.fault("it was granted more than one %s, and can have one", class)
+	}
+	d.Encryption = provider.Security
+	return nil
+}
+
 // free reports whether a device, its physical function and its virtual functions are unused.
 func (u used) free(dev machine.Device) bool {
 	return !u.pci[dev.Address] && (dev.Physical == nil || !u.pci[*dev.Physical]) &&

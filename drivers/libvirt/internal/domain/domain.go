@@ -188,6 +188,8 @@ type Decision struct {
 	PageKiB uint64
 	Mdevs   []Mdev
 	PCI     []machine.Address
+	// Encryption is the kind of memory encryption of which it has a context; "": none.
+	Encryption Security
 }
 
 // Share is the part of a guest that comes from one NUMA cell of the host.
@@ -204,7 +206,7 @@ func (d Domain) Decision() (Decision, bool) {
 	if d.Mark == nil {
 		return Decision{}, false
 	}
-	out := Decision{VCPUs: d.Pins, Emulator: d.EmulatorPin, Isolated: d.Mark.Isolated, Mdevs: d.Mark.Mdevs, PCI: d.PCI}
+	out := Decision{VCPUs: d.Pins, Emulator: d.EmulatorPin, Isolated: d.Mark.Isolated, Mdevs: d.Mark.Mdevs, PCI: d.PCI, Encryption: d.Security}
 	if len(d.Pages) > 0 {
 		out.PageKiB = d.Pages[0].SizeKiB
 	}

@@ -51,7 +51,7 @@ type hardware struct {
 func (s Spec) choose() (hardware, error) {
 	h := hardware{Hardware: s.Hardware, arch: s.Arch, kvm: s.Type == kvmType}
 	h.Machine, h.DiskBus = cmp.Or(h.Machine, machines[s.Arch]), cmp.Or(h.DiskBus, virtio)
-	for _, step := range []func(Spec) string{h.sizes, h.boot, h.possible, h.emulated, h.iommu} {
+	for _, step := range []func(Spec) string{h.sizes, h.boot, h.encrypted, h.possible, h.emulated, h.iommu} {
 		if reason := step(s); reason != "" {
 			return hardware{}, &plugins.InstanceFault{UUID: s.Instance.UUID, Reason: reason}
 		}
@@ -114,6 +114,28 @@ func (h *hardware) boot(s Spec) string {
 		h.secure = true // s.possible looks at the host
 	case extraspecs.Optional:
 		h.secure = h.firmware == efi && able && !h.Stateless && s.Traits[extraspecs.TraitSecureBoot]
+	}
+	return ""
+}
+
+// encryptions are the kinds of memory encryption by Nova's word.
+var encryptions = map[string]Security{extraspecs.AMDSEV: SEV, extraspecs.AMDSEVES: SEVES, extraspecs.AMDSEVSNP: SEVSNP}
+
+// encrypted compares the memory encryption that is asked for with what was granted.
+func (h *hardware) encrypted(s Spec) string {
+	granted := s.Decision.Encryption
+	switch {
+	case h.Encryption == "" && granted != "":
+		return "it was granted MEM_ENCRYPTION_CONTEXT; its flavor must have hw:mem_encryption=true for it"
+	case h.Encryption == "":
+	case granted == "":
+		return "it asks for encrypted memory, and was granted no MEM_ENCRYPTION_CONTEXT: its flavor must have hw:mem_encryption=true, not its image alone"
+	case granted != encryptions[h.Encryption]:
+		return fmt.Sprintf("it asks for memory encryption of the model %s, and was granted a context of %s", h.Encryption, granted)
+	case s.Type != kvmType:
+		return "it asks for encrypted memory, which guests with emulated processors do not have"
+	case s.Arch != x86 || !strings.Contains(h.Machine, q35):
+		return fmt.Sprintf("q35 type is required for SEV to work, and its machine type is %s", h.Machine)
 	}
 	return ""
 }
@@ -209,12 +231,36 @@ func (h hardware) board(x *libvirtxml.Domain) {
 	if t := h.Topology; t != (extraspecs.Topology{}) {
 		x.CPU.Topology = &libvirtxml.DomainCPUTopology{Sockets: int(t.Sockets), Cores: int(t.Cores), Threads: int(t.Threads)}
 	}
-	if h.LockedMemory {
+	x.LaunchSecurity = h.launch()
+	if h.LockedMemory || h.Encryption != "" && h.Encryption != extraspecs.AMDSEVSNP { // QEMU pins pages that are encrypted in place
 		if x.MemoryBacking == nil {
 			x.MemoryBacking = &libvirtxml.DomainMemoryBacking{}
 		}
 		x.MemoryBacking.MemoryLocked = &libvirtxml.DomainMemoryLocked{}
 	}
+}
+
+// The policies of Nova: no debugging, no sharing of keys, only hosts of the same owner with SEV or
+// better, and encrypted registers. For SEV-SNP: threads of one core may run other guests.
+const (
+	sevPolicy   = 0x33
+	sevESPolicy = sevPolicy | encryptedState
+	snpPolicy   = 0x30000
+)
+
+// launch is how the guest's memory is encrypted; nil: it is not.
+func (h hardware) launch() *libvirtxml.DomainLaunchSecurity {
+	policy := uint(sevPolicy)
+	switch h.Encryption {
+	case "":
+		return nil
+	case extraspecs.AMDSEVSNP:
+		policy := uint64(snpPolicy)
+		return &libvirtxml.DomainLaunchSecurity{SEVSNP: &libvirtxml.DomainLaunchSecuritySEVSNP{KernelHashes: "no", AuthorKey: "no", VCEK: yes, Policy: &policy}}
+	case extraspecs.AMDSEVES:
+		policy = sevESPolicy
+	}
+	return &libvirtxml.DomainLaunchSecurity{SEV: &libvirtxml.DomainLaunchSecuritySEV{Policy: &policy}}
 }
 
 // loader says which firmware libvirt is to find, by its features alone: some versions of libvirt

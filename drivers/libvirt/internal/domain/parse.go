@@ -263,10 +263,12 @@ func (r *reader) pci(what string, source *libvirtxml.DomainHostdevSubsysPCISourc
 	}
 }
 
+// encryptedState is the bit of a policy that asks for encrypted registers.
+const encryptedState = 0x4
+
 // security distinguishes SEV-ES from SEV by the policy that the guest's owner demands, as AMD's
 // firmware does.
 func (r *reader) security(x *libvirtxml.DomainLaunchSecurity) Security {
-	const encryptedState = 0x4
 	switch {
 	case x == nil:
 		return ""

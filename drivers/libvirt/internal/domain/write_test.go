@@ -60,6 +60,11 @@ func specs() map[string]domain.Spec {
 		from.Hardware = h
 		return from
 	}
+	encrypted := func(kind domain.Security, model string, stateless bool) domain.Spec {
+		s := with(pinned, extraspecs.Hardware{Firmware: "uefi", Encryption: model, Stateless: stateless})
+		s.Decision.Encryption = kind
+		return s
+	}
 	off := false
 	return map[string]domain.Spec{
 		"floating": floating, "pinned": pinned, "aarch64": arm,
@@ -69,8 +74,9 @@ func specs() map[string]domain.Spec {
 		}),
 		"hidden":    with(pinned, extraspecs.Hardware{HideHypervisor: true, LockedMemory: true, NoRNG: true, IOMMU: "auto", DiskBus: "sata", VideoModel: "none"}),
 		"stateless": with(floating, extraspecs.Hardware{Firmware: "uefi", Stateless: true, SecureBoot: "optional"}),
-		"secure":    with(pinned, extraspecs.Hardware{Firmware: "uefi", SecureBoot: "required", TPMVersion: "2.0", TPMModel: "tpm-crb"}),
-		"uefi":      with(floating, extraspecs.Hardware{Firmware: "uefi", SecureBoot: "optional"}),
+		"sev":       encrypted(domain.SEV, "amd-sev", false), "sev-es": encrypted(domain.SEVES, "amd-sev-es", false),
+		"secure": with(pinned, extraspecs.Hardware{Firmware: "uefi", SecureBoot: "required", TPMVersion: "2.0", TPMModel: "tpm-crb"}),
+		"uefi":   with(floating, extraspecs.Hardware{Firmware: "uefi", SecureBoot: "optional"}),
 	}
 }
 
@@ -170,6 +176,13 @@ func anySpec(t *rapid.T) domain.Spec {
 			Parent: rapid.SampledFrom([]string{"pci_0000_82_00_0", "mtty_mtty", "<x>"}).Draw(t, "parent"),
 			Type:   "nvidia-222", API: "vfio-pci", Made: rapid.Bool().Draw(t, "made"),
 		})
+	}
+	if s.Arch == "x86_64" && s.Type == "kvm" {
+		kinds := map[domain.Security]string{"": "", domain.SEV: "amd-sev", domain.SEVES: "amd-sev-es", domain.SEVSNP: "amd-sev-snp"}
+		d.Encryption = rapid.SampledFrom([]domain.Security{"", domain.SEV, domain.SEVES, domain.SEVSNP}).Draw(t, "encryption")
+		if s.Hardware.Encryption = kinds[d.Encryption]; d.Encryption != "" {
+			s.Hardware.Firmware, s.Hardware.Stateless = "uefi", d.Encryption == domain.SEVSNP
+		}
 	}
 	for range rapid.IntRange(0, 3).Draw(t, "pci") {
 		d.PCI = append(d.PCI, machine.Address{
@@ -309,6 +322,16 @@ func TestOwnersCannotRequestUnsupportedHardware(t *testing.T) {
 		"IOMMU intel":               asks(extraspecs.Hardware{IOMMU: "intel"}),
 		"its flavor has 1":          asks(extraspecs.Hardware{Topology: extraspecs.Topology{Sockets: 2, Cores: 1, Threads: 1}}),
 	})
+	granted := func(kind domain.Security, h extraspecs.Hardware) func(*domain.Spec) {
+		return func(s *domain.Spec) { s.Hardware, s.Decision.Encryption = h, kind }
+	}
+	refuses("pinned", map[string]func(*domain.Spec){
+		"for it":               granted(domain.SEV, extraspecs.Hardware{}),
+		"not its image alone":  granted("", extraspecs.Hardware{Firmware: "uefi", Encryption: "amd-sev"}),
+		"a context of sev-es":  granted(domain.SEVES, extraspecs.Hardware{Firmware: "uefi", Encryption: "amd-sev"}),
+		"machine type is pc-x": granted(domain.SEV, extraspecs.Hardware{Firmware: "uefi", Encryption: "amd-sev", Machine: "pc-x"}),
+	})
+	refuses("floating", map[string]func(*domain.Spec){"emulated": granted(domain.SEV, extraspecs.Hardware{Firmware: "uefi", Encryption: "amd-sev"})})
 	refuses("floating", map[string]func(*domain.Spec){
 		"hide the hypervisor":   asks(extraspecs.Hardware{HideHypervisor: true}),
 		"performance monitor":   asks(extraspecs.Hardware{PMU: &on}),

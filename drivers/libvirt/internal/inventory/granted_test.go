@@ -21,7 +21,6 @@ import (
 // granted some of it gets as the reason.
 var withheld = map[string]string{
 	"CUSTOM_PMEM_NAMESPACE_SMALL": "this driver cannot give persistent memory to instances",
-	selection.EncryptionClass:     "this driver cannot encrypt the memory of instances",
 }
 
 // TestWhatIsReportedCanBeGranted: an instance gets what it was granted of each class that the
