@@ -160,45 +160,39 @@ func fullest(free map[core][]int, want int) (core, bool) {
 
 // processors chooses where the virtual processors run, and gives each of the guest's cells its own.
 func (c *chooser) processors(d *domain.Decision) error {
-	n := int(c.Instance.Flavor.VCPUs)
-	dedicated, floating := c.kinds(n)
-	d.VCPUs = make([][]int, n)
-	in := map[int][]int{} // virtual processors by the host's cell
-	next := func(from *[]int, cell int, cpus []int) {
-		vcpu := (*from)[0]
-		*from, d.VCPUs[vcpu], in[cell] = (*from)[1:], cpus, append(in[cell], vcpu)
-	}
-	cells := slices.Sorted(maps.Keys(c.cells))
-	home := c.mostDedicated(cells)
-	for _, cell := range cells {
-		g := c.cells[cell]
-		picked, ok := c.pick(cell, g.pcpu)
+	d.VCPUs = make([][]int, c.Instance.Flavor.VCPUs)
+	_, floating := c.kinds()
+	for _, p := range c.parts {
+		granted := p.needs()
+		picked, ok := c.pick(p.host, granted.pcpu)
 		if !ok {
-			return c.fault("it was granted %d PCPU, but fewer are free under its hw:cpu_thread_policy, %s", g.pcpu, c.specs.threads)
+			return c.fault("it was granted %d PCPU, but fewer are free under its hw:cpu_thread_policy, %s", granted.pcpu, c.specs.threads)
 		}
-		if c.specs.emulator == isolate && cell == home {
+		if p.emulator {
 			last := len(picked) - 1
 			picked, d.Emulator = picked[:last], picked[last:]
 		}
-		for _, cpu := range picked {
-			next(&dedicated, cell, []int{cpu})
+		for i, vcpu := range p.dedicated {
+			d.VCPUs[vcpu] = picked[i : i+1 : i+1]
 		}
-		shared := c.sharedIn(cell)
-		if g.vcpu > 0 && len(shared) == 0 {
-			return c.fault("it was granted %d VCPU of a NUMA cell without shared processors", g.vcpu)
+		d.Isolated = d.Isolated || c.specs.threads == isolate && granted.pcpu > 0
+		shared := c.sharedIn(p.host)
+		if len(p.floating) > 0 && len(shared) == 0 {
+			return c.fault("it was granted %d VCPU of a NUMA cell without shared processors", granted.vcpu)
 		}
-		for range g.vcpu {
-			next(&floating, cell, shared)
+		for _, vcpu := range p.floating {
+			d.VCPUs[vcpu] = shared
 		}
 	}
 	shared := c.allShared()
 	if c.root.vcpu > 0 && len(shared) == 0 {
 		return c.fault("it was granted %d VCPU, but the host has no shared processors", c.root.vcpu)
 	}
-	for range c.root.vcpu {
-		next(&floating, machine.NoCell, shared)
+	for _, vcpu := range floating {
+		if d.VCPUs[vcpu] == nil { // of no cell
+			d.VCPUs[vcpu] = shared
+		}
 	}
-	d.Isolated = c.specs.threads == isolate && home != machine.NoCell
 	switch {
 	case d.Emulator != nil:
 	case c.specs.emulator == share && len(shared) > 0:
@@ -206,57 +200,32 @@ func (c *chooser) processors(d *domain.Decision) error {
 	default:
 		d.Emulator = union(d.VCPUs)
 	}
-	return c.members(d, in)
+	return c.members(d)
 }
 
-// mostDedicated is the cell in which the most dedicated processors are granted, or NoCell. The
-// emulator's own is there.
-func (c *chooser) mostDedicated(cells []int) int {
-	out, most := machine.NoCell, int64(0)
-	for _, cell := range cells {
-		if c.cells[cell].pcpu > most {
-			out, most = cell, c.cells[cell].pcpu
-		}
-	}
-	return out
-}
-
-// kinds are the virtual processors that are dedicated and those that float. If the flavor does not
-// say which, the first ones are dedicated.
-func (c *chooser) kinds(n int) (dedicated, floating []int) {
-	count := 0
-	for _, g := range c.cells {
-		count += int(g.pcpu)
-	}
-	if c.specs.emulator == isolate {
-		count--
-	}
-	for vcpu := range n {
-		is := vcpu < count
-		if c.specs.dedicated != nil {
-			is = slices.Contains(c.specs.dedicated, vcpu)
-		}
-		if is {
-			dedicated = append(dedicated, vcpu)
-		} else {
-			floating = append(floating, vcpu)
-		}
-	}
-	return dedicated, floating
-}
-
-// members gives the guest's cells their virtual processors: those that run in the same cell of the
-// host. One that runs where the guest has no memory goes to the first.
-func (c *chooser) members(d *domain.Decision, in map[int][]int) error {
+// members gives the guest's cells their virtual processors: those of their part. Those of a part
+// without memory, and of no part, go to the first.
+func (c *chooser) members(d *domain.Decision) error {
 	if len(d.Cells) == 0 {
 		return nil
 	}
-	for i := range d.Cells {
-		d.Cells[i].VCPUs = in[d.Cells[i].Host]
-		delete(in, d.Cells[i].Host)
+	placed := map[int]bool{}
+	cell := 0
+	for _, p := range c.parts {
+		if p.memoryMB == 0 {
+			continue
+		}
+		own := slices.Concat(p.dedicated, p.floating)
+		for _, vcpu := range own {
+			placed[vcpu] = true
+		}
+		d.Cells[cell].VCPUs = own
+		cell++
 	}
-	for _, rest := range in {
-		d.Cells[0].VCPUs = append(d.Cells[0].VCPUs, rest...)
+	for vcpu := range d.VCPUs {
+		if !placed[vcpu] {
+			d.Cells[0].VCPUs = append(d.Cells[0].VCPUs, vcpu)
+		}
 	}
 	for i := range d.Cells {
 		if len(d.Cells[i].VCPUs) == 0 {

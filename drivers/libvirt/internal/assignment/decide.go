@@ -7,11 +7,10 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/domain"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
+	"github.com/compute-agent/compute-agent/internal/extraspecs"
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
@@ -71,9 +70,12 @@ type Request struct {
 // from anywhere; but an instance with dedicated processors or huge pages goes to one NUMA cell, or
 // as many as hw:numa_nodes says, as with Nova.
 //
+// What is granted of several cells is as many NUMA cells of the guest. Which of its processors are
+// in which follows from the amounts.
+//
 // Of the flavor's extra specs it heeds hw:cpu_thread_policy (prefer, isolate, require),
-// hw:cpu_dedicated_mask, hw:emulator_threads_policy (share, isolate), hw:mem_page_size and
-// hw:numa_nodes.
+// hw:cpu_dedicated_mask, hw:emulator_threads_policy (share, isolate), hw:mem_page_size,
+// hw:numa_nodes, hw:numa_cpus.N, hw:numa_mem.N and hw:pci_numa_affinity_policy.
 //
 // Free existing mediated devices are used before new ones are created; the uuids of new ones derive
 // from the instance's, so that a repeated call decides the same. The caller must hold one lock from
@@ -85,7 +87,7 @@ type Request struct {
 func Decide(r Request) (domain.Decision, error) {
 	c := &chooser{Request: r, host: On(r.Machine), cells: map[int]*grant{}, devices: map[int]bool{}}
 	var d domain.Decision
-	for _, step := range []func(*domain.Decision) error{c.readSpecs, c.grants, c.totals, c.settle, c.memory, c.processors} {
+	for _, step := range []func(*domain.Decision) error{c.readSpecs, c.grants, c.totals, c.settle, c.near, c.memory, c.processors} {
 		if err := step(&d); err != nil {
 			return domain.Decision{}, err
 		}
@@ -100,6 +102,8 @@ type chooser struct {
 	// cells are what is granted of each; root is what is granted of no particular one.
 	cells map[int]*grant
 	root  grant
+	// parts are those of the guest that come from a cell each.
+	parts []part
 	// devices are the cells in which granted devices are.
 	devices   map[int]bool
 	specs     specs
@@ -209,8 +213,11 @@ type specs struct {
 	emulator string // "", share, isolate
 	// dedicated are the virtual processors that are; nil: it does not say.
 	dedicated []int
-	// nodes is how many NUMA cells an instance is to have; 0: it does not say.
-	nodes int64
+	// cells are the NUMA cells that an instance is to have; nil: it does not say. assigned says
+	// that it tells them one by one.
+	cells    []extraspecs.GuestCell
+	assigned bool
+	affinity extraspecs.Affinity
 	// pageKiB is the size of the pages; 0 is for common ones. large says any huge ones.
 	pageKiB uint64
 	large   bool
@@ -228,79 +235,25 @@ func (c *chooser) readSpecs(*domain.Decision) error {
 	if s.emulator != "" && s.emulator != share && s.emulator != isolate {
 		return c.fault("hw:emulator_threads_policy is %.40q; it must be share or isolate", s.emulator)
 	}
-	if text, given := from["hw:numa_nodes"]; given {
-		n, err := strconv.ParseInt(text, 10, 32)
-		if err != nil || n < 1 {
-			return c.fault("hw:numa_nodes is %.40q, which is not a positive integer", text)
+	if vcpus := c.Instance.Flavor.VCPUs; vcpus >= 1 && vcpus <= domain.MaxVCPUs { // others are refused below
+		var err error
+		if s.cells, err = extraspecs.GuestCells(from, vcpus, c.Instance.Flavor.MemoryMB); err != nil {
+			return c.fault("%s", err)
 		}
-		s.nodes = n
 	}
+	_, s.assigned = from["hw:numa_cpus.0"]
+	s.affinity = extraspecs.DeviceAffinity(from)
 	if text, given := from["hw:cpu_dedicated_mask"]; given {
-		set, err := mask(text, c.Instance.Flavor.VCPUs)
+		set, err := extraspecs.VCPUs(text, c.Instance.Flavor.VCPUs)
 		if err != nil || len(set) == 0 {
 			return c.fault("hw:cpu_dedicated_mask is %.40q, which names none of its processors, or processors that it does not have", text)
 		}
 		s.dedicated = set
 	}
-	switch text := from["hw:mem_page_size"]; text {
-	case "", "small", "any":
-	case "large":
-		s.large = true
-	default:
-		kib, ok := pageSize(text)
-		if !ok {
-			return c.fault("hw:mem_page_size is %.40q; it must be small, large, any or a size such as 2MB", text)
-		}
-		if kib > 64 { // all common pages are as small as that
-			s.pageKiB = kib
-		}
+	text, ok := from["hw:mem_page_size"], false
+	if s.pageKiB, s.large, ok = extraspecs.PageSize(text); !ok {
+		return c.fault("hw:mem_page_size is %.40q; it must be small, large, any or a size such as 2MB", text)
 	}
 	c.specs = s
 	return nil
-}
-
-// mask reads a set of virtual processors: "0-3,^2", or all but some: "^0-1".
-func mask(text string, vcpus int64) ([]int, error) {
-	var with, without []string
-	for part := range strings.SplitSeq(text, ",") {
-		if out, not := strings.CutPrefix(strings.TrimSpace(part), "^"); not {
-			without = append(without, out)
-		} else {
-			with = append(with, part)
-		}
-	}
-	if len(with) == 0 {
-		with = []string{"0-" + strconv.FormatInt(vcpus-1, 10)}
-	}
-	set, err := machine.ParseCPUs(strings.Join(with, ","))
-	if err != nil {
-		return nil, err
-	}
-	not, err := machine.ParseCPUs(strings.Join(without, ","))
-	if err != nil {
-		return nil, err
-	}
-	out := minus(set, not)
-	if len(out) > 0 && int64(out[len(out)-1]) >= vcpus {
-		return nil, strconv.ErrRange
-	}
-	return out, nil
-}
-
-// pageSize reads a size in KiB, or with a unit, all of which count in 1024s, as Nova reads them.
-func pageSize(text string) (uint64, bool) {
-	digits := strings.TrimRight(text, "KMGTBkmgtbi")
-	n, err := strconv.ParseUint(digits, 10, 32)
-	if err != nil || n == 0 {
-		return 0, false
-	}
-	switch strings.ToUpper(text[len(digits):]) {
-	case "", "K", "KB", "KIB":
-		return n, true
-	case "M", "MB", "MIB":
-		return n << 10, true
-	case "G", "GB", "GIB":
-		return n << 20, true
-	}
-	return 0, false
 }

@@ -144,8 +144,8 @@ func TestDecide(t *testing.T) {
 		},
 		"dedicated, of the root: two cells, and the emulator": {
 			allocations{"root": {"PCPU": 3, "MEMORY_MB": 1024}}, 2, specs("hw:numa_nodes", "2", "hw:emulator_threads_policy", "isolate"), []domain.Domain{pinned(id(1), 1)},
-			domain.Decision{VCPUs: [][]int{{9}, {5}}, Emulator: []int{13}, Cells: []domain.Share{
-				{Host: 0, VCPUs: []int{0}, MemoryKiB: gib / 2}, {Host: 1, VCPUs: []int{1}, MemoryKiB: gib / 2},
+			domain.Decision{VCPUs: [][]int{{5}, {9}}, Emulator: []int{13}, Cells: []domain.Share{
+				{Host: 1, VCPUs: []int{0}, MemoryKiB: gib / 2}, {Host: 0, VCPUs: []int{1}, MemoryKiB: gib / 2},
 			}},
 		},
 		"large pages": {
@@ -282,8 +282,8 @@ func TestFaults(t *testing.T) {
 		"hw:cpu_thread_policy is \"x\"":       specs(cell, "hw:cpu_thread_policy", "x"),
 		"hw:emulator_threads_policy is \"x\"": specs(cell, "hw:emulator_threads_policy", "x"),
 		"is isolate, and it was granted no":   specs(allocations{"root": {"VCPU": 3, "MEMORY_MB": 1024}}, "hw:emulator_threads_policy", "isolate"),
-		"hw:numa_nodes is \"0\"":              specs(cell, "hw:numa_nodes", "0"),
-		"cannot be divided evenly":            specs(root, "hw:numa_nodes", "3"),
+		"'numa_nodes' cannot be '0'":          specs(cell, "hw:numa_nodes", "0"),
+		"cannot be evenly distributed":        specs(root, "hw:numa_nodes", "3"),
 		"resources of 1 NUMA cell(s)":         specs(cell, "hw:numa_nodes", "2"),
 		"hw:cpu_dedicated_mask is \"2\"":      specs(cell, "hw:cpu_dedicated_mask", "2"),
 		"names 1 processors":                  specs(cell, "hw:cpu_dedicated_mask", "1"),

@@ -9,6 +9,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/domain"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
+	"github.com/compute-agent/compute-agent/internal/extraspecs"
 )
 
 // memoryTotals compares the memory that is granted with the flavor. Where huge pages are a class of
@@ -52,12 +53,13 @@ func (c *chooser) memoryTotals(grantedMB int64) error {
 
 const maxMemoryKiB = 1 << 40
 
-// settle chooses NUMA cells for what is granted of the root, if the instance needs any.
+// settle finds the parts of the guest, and chooses NUMA cells for them if what is granted is of the
+// root and the instance needs any.
 func (c *chooser) settle(*domain.Decision) error {
 	huge := c.specs.pageKiB > 0 || c.specs.large
 	if len(c.cells) > 0 {
-		if n := int64(len(c.cells)); c.specs.nodes > 0 && c.specs.nodes != n {
-			return c.fault("hw:numa_nodes is %d, and it was granted resources of %d NUMA cell(s)", c.specs.nodes, n)
+		if n, wanted := len(c.cells), len(c.specs.cells); wanted > 0 && wanted != n {
+			return c.fault("hw:numa_nodes is %d, and it was granted resources of %d NUMA cell(s)", wanted, n)
 		}
 		if huge && c.root.memoryMB > 0 {
 			return c.fault("it asks for huge pages, but its memory was not granted from a NUMA cell")
@@ -65,39 +67,28 @@ func (c *chooser) settle(*domain.Decision) error {
 		if c.root.pcpu > 0 {
 			return c.fault("its PCPU was not granted from a NUMA cell, but other resources were")
 		}
+		return c.granted(slices.Sorted(maps.Keys(c.cells)))
+	}
+	near := c.specs.affinity == extraspecs.AffinityRequired && len(c.devices) > 0
+	if c.root.pcpu == 0 && !huge && !near && c.specs.cells == nil {
 		return nil
 	}
-	if c.root.pcpu == 0 && !huge && c.specs.nodes == 0 {
-		return nil
+	parts := c.divide(1)
+	if !c.choose(parts) {
+		first := parts[0].needs()
+		return c.fault("it needs %d NUMA cell(s) with %d VCPU, %d PCPU and %d MB free each, but the host has fewer", len(parts), first.vcpu, first.pcpu, first.memoryMB)
 	}
-	n := max(c.specs.nodes, 1)
-	part := grant{vcpu: c.root.vcpu / n, pcpu: c.root.pcpu / n, memoryMB: c.root.memoryMB / n}
-	extra := int64(0) // the emulator's, in the first cell
-	if c.specs.emulator == isolate {
-		extra = 1
-		part.pcpu = (c.root.pcpu - 1) / n
+	for _, p := range parts {
+		g := p.needs()
+		c.cells[p.host] = &g
 	}
-	if part.vcpu*n != c.root.vcpu || part.pcpu*n+extra != c.root.pcpu || part.memoryMB*n != c.root.memoryMB {
-		return c.fault("its processors and memory cannot be divided evenly by hw:numa_nodes, %d", n)
-	}
-	cells := c.suitable(part, extra)
-	if int64(len(cells)) < n {
-		return c.fault("it needs %d NUMA cell(s) with %d VCPU, %d PCPU and %d MB free each, but the host has fewer", n, part.vcpu, part.pcpu, part.memoryMB)
-	}
-	for i, cell := range cells[:n] {
-		g := part
-		if i == 0 {
-			g.pcpu += extra
-		}
-		c.cells[cell] = &g
-	}
-	c.root = grant{}
+	c.parts, c.root = parts, grant{}
 	return nil
 }
 
 // suitable are the cells that fit a part, the best first: where the devices are, then where most
 // processors are free, then by number.
-func (c *chooser) suitable(part grant, extra int64) []int {
+func (c *chooser) suitable(part grant) []int {
 	held := map[int]uint64{}
 	for _, d := range c.others() {
 		for cell, kib := range c.host.Facts(d).MemoryKiB {
@@ -107,9 +98,9 @@ func (c *chooser) suitable(part grant, extra int64) []int {
 	free := map[int]int{}
 	var out []int
 	for _, cell := range c.Machine.Cells {
-		picked, ok := c.pick(cell.ID, part.pcpu+extra)
+		picked, ok := c.pick(cell.ID, part.pcpu)
 		switch {
-		case !ok || int64(len(picked)) < part.pcpu+extra:
+		case !ok || int64(len(picked)) < part.pcpu:
 		case part.vcpu > 0 && len(c.sharedIn(cell.ID)) == 0:
 		case held[cell.ID]+uint64(part.memoryMB)*1024 > cell.MemoryKiB:
 		case !c.hasPages(cell, uint64(part.memoryMB)*1024):
@@ -138,20 +129,16 @@ func holds(p machine.Pages, kib uint64) bool {
 
 // memory binds the memory to the cells that it is granted of, and chooses the size of pages.
 func (c *chooser) memory(d *domain.Decision) error {
-	var nodes []int
-	for _, cell := range slices.Sorted(maps.Keys(c.cells)) {
-		if !slices.ContainsFunc(c.Machine.Cells, func(m machine.Cell) bool { return m.ID == cell }) {
+	for _, p := range c.parts {
+		if !slices.ContainsFunc(c.Machine.Cells, func(m machine.Cell) bool { return m.ID == p.host }) {
 			return c.fault("it was granted resources from a NUMA cell that no longer exists")
 		}
-		if c.cells[cell].memoryMB > 0 {
-			nodes = append(nodes, cell)
+		if p.memoryMB > 0 {
+			d.Cells = append(d.Cells, domain.Share{Host: p.host, MemoryKiB: uint64(p.memoryMB) * 1024})
 		}
 	}
-	if len(nodes) > 0 && c.root.memoryMB > 0 {
+	if len(d.Cells) > 0 && c.root.memoryMB > 0 {
 		return c.fault("part of its memory was granted from a NUMA cell, and part was not")
-	}
-	for _, cell := range nodes {
-		d.Cells = append(d.Cells, domain.Share{Host: cell, MemoryKiB: uint64(c.cells[cell].memoryMB) * 1024})
 	}
 	if c.specs.large {
 		c.specs.pageKiB = c.largest(d.Cells)

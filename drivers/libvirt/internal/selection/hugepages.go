@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
+	"github.com/compute-agent/compute-agent/internal/extraspecs"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
 )
@@ -295,16 +296,13 @@ func FormatPageSize(kib uint64) string {
 	return "0K"
 }
 
-// pagesClassPrefix is followed by the size of the pages in the class's name.
-const pagesClassPrefix = "CUSTOM_HUGEPAGES_"
-
 // PagesClass is the resource class of huge pages of a size: CUSTOM_HUGEPAGES_2M. Its unit is a
 // page.
-func PagesClass(sizeKiB uint64) string { return pagesClassPrefix + FormatPageSize(sizeKiB) }
+func PagesClass(sizeKiB uint64) string { return extraspecs.PagesClass(sizeKiB) }
 
 // PagesSize is the size of the pages of a class in KiB; false for a class of something else.
 func PagesSize(class string) (uint64, bool) {
-	size, ok := strings.CutPrefix(class, pagesClassPrefix)
+	size, ok := strings.CutPrefix(class, extraspecs.PagesClassPrefix)
 	if !ok {
 		return 0, false
 	}
