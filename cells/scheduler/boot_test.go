@@ -55,7 +55,7 @@ func TestBoot(t *testing.T) {
 	diff(t, map[string]int{}, w.sites[0].link.counted())
 	diff(t, map[string]int{"GET /v1/services": 1, "PUT /v1/servers/{uuid}": 1, "POST /v1/servers/{uuid}/release": 1}, w.sites[1].link.counted())
 	diff(t, map[string]int{"GET /v1/services": 1}, w.sites[2].link.counted())
-	diff(t, map[string]int{"GET /allocation_candidates": 1, "PUT /allocations/{uuid}": 1}, w.plink.counted())
+	diff(t, map[string]int{"GET /traits": 1, "GET /allocation_candidates": 1, "PUT /allocations/{uuid}": 1}, w.plink.counted())
 	row := w.row(uuid)
 	if row.Host != "cell1-host1" || row.Hidden || row.VMState != cellwire.VMBuilding || row.TaskState != cellwire.TaskSpawning || row.Hostname != "vm" || row.Name != "vm" {
 		t.Errorf("the row is %+v", row)

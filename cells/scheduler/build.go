@@ -49,7 +49,9 @@ type build struct {
 	candidates int
 	unmapped   int             // candidates on nodes that no cell is known of
 	more       bool            // Placement may have more candidates than it gave
-	searched   map[string]bool // nodes that were asked for by themselves
+	searched   map[string]int  // nodes that were asked for by themselves, and until which stage
+	stage      int             // of the requests for candidates, from 1 on
+	divided    []string        // what hosts with NUMA cells were asked for, in words
 	full       map[string]bool // nodes that Placement offered, and refused to give
 	fault      *cellwire.Fault // why it is in cell0
 }
@@ -82,9 +84,32 @@ func (s *Scheduler) build(ctx context.Context, uuid string, v *view) error {
 	return b.place(ctx)
 }
 
-// place tries one target after the other.
+// place goes through the stages of requests, and tries one target after the other.
 func (b *build) place(ctx context.Context) error {
-	targets, err := b.targets(ctx)
+	stages, err := b.stages(ctx)
+	found := 0
+	for i := 0; err == nil && i < len(stages); i++ {
+		b.stage = i + 1
+		var targets []target
+		if targets, err = b.targets(ctx, stages[i]); err != nil {
+			break
+		}
+		found += len(targets)
+		if placed, err := b.tryEach(ctx, targets); placed || err != nil {
+			return err
+		}
+		if b.more {
+			if placed, err := b.search(ctx, stages[i]); placed || err != nil {
+				return err
+			}
+		}
+		if b.tried == 0 && len(targets) == 0 && b.mayBeNew() {
+			if b.hosts, err = b.newHosts(ctx); err != nil {
+				return err
+			}
+			return b.place(ctx)
+		}
+	}
 	var unfit *InvalidError
 	switch {
 	case errors.As(err, &unfit):
@@ -94,21 +119,7 @@ func (b *build) place(ctx context.Context) error {
 	case err != nil:
 		return err
 	}
-	if placed, err := b.tryEach(ctx, targets); placed || err != nil {
-		return err
-	}
-	if b.more {
-		if placed, err := b.search(ctx); placed || err != nil {
-			return err
-		}
-	}
-	if b.tried == 0 && len(targets) == 0 && b.mayBeNew() {
-		if b.hosts, err = b.newHosts(ctx); err != nil {
-			return err
-		}
-		return b.place(ctx)
-	}
-	return b.fail(ctx, b.noHost(b.whyNoHost(len(targets))))
+	return b.fail(ctx, b.noHost(b.whyNoHost(found)))
 }
 
 // tryEach tries targets until one takes the server.
@@ -125,13 +136,19 @@ func (b *build) tryEach(ctx context.Context, targets []target) (placed bool, err
 	return false, nil
 }
 
-// targets asks Placement for candidates.
-func (b *build) targets(ctx context.Context) ([]target, error) {
+// stages are what Placement is asked for, one after the other.
+func (b *build) stages(ctx context.Context) ([][]CandidateRequest, error) {
 	request, err := b.request()
 	if err != nil {
 		return nil, err
 	}
 	request.Limit = b.s.o.MaxCandidates
+	b.candidates, b.unmapped, b.divided, b.stage = 0, 0, nil, 0
+	return request.Stages(request.plan != nil && b.s.anyCells(ctx)), nil
+}
+
+// targets asks Placement for candidates.
+func (b *build) targets(ctx context.Context, requests []CandidateRequest) ([]target, error) {
 	trees, all := []string{""}, true
 	if forced := b.hosts.forced(b.spec); forced != nil {
 		trees, all = forced, false
@@ -139,15 +156,16 @@ func (b *build) targets(ctx context.Context) ([]target, error) {
 		trees, all = nodes, false
 	}
 	var candidates []Candidate
+	b.more = false
 	for _, tree := range trees {
-		request.InTree = tree
-		some, err := b.s.o.Placement.Candidates(ctx, request)
+		some, more, err := b.ask(ctx, requests, tree)
 		if err != nil {
 			return nil, err
 		}
 		candidates = append(candidates, some...)
+		b.more = b.more || all && more
 	}
-	b.candidates, b.unmapped, b.more = len(candidates), 0, all && len(candidates) >= b.s.o.MaxCandidates
+	b.candidates += len(candidates)
 	for _, c := range candidates {
 		if _, mapped := b.hosts.nodes[c.Root]; !mapped {
 			b.unmapped++

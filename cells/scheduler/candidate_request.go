@@ -31,8 +31,14 @@ const (
 
 // CandidateRequest is what a server needs, as GET /allocation_candidates takes it.
 type CandidateRequest struct {
-	groups map[string]*requestGroup // by suffix; "" is the group without one
-	policy string                   // group_policy; "": the flavor has none
+	groups   map[string]*requestGroup // by suffix; "" is the group without one
+	policy   string                   // group_policy; "": the flavor has none
+	written  int                      // how many suffixed groups the flavor has
+	subtrees map[string][]string      // same_subtree: suffixes, by the name of the set
+	root     map[string]bool          // traits of the root; true: required, false: forbidden
+	cpus     cpuKinds
+	plan     *numaPlan // how hosts with NUMA cells are asked; nil: as all others
+	onCells  nestedForm
 
 	// OneOf are aggregates of which the root has to be in one of each list, NoneOf those that it
 	// must not be in.
@@ -40,9 +46,6 @@ type CandidateRequest struct {
 	NoneOf []string
 	// roots asks with root_member_of, an extension, and not with member_of.
 	roots bool
-
-	// rootTraits are those that the root of a tree must have.
-	rootTraits []string
 
 	// InTree is the root or any provider of the only tree that counts; "": all do.
 	InTree string
@@ -73,6 +76,8 @@ var extraSpec = regexp.MustCompile(`^(resources|trait)([a-zA-Z0-9_-]{1,64})?:(.*
 // otherwise, 0 takes a class away; resources[N]:, trait[N]: and group_policy; and what the extra
 // specs of CPU policies stand for. Disabled nodes are left out.
 //
+// This is what hosts without NUMA cells are asked for. See Stages for the others.
+//
 // Several groups without a group_policy are a request all the same: whether it is served is up to
 // the Placement that is asked, see [PlacementClient.Check].
 //
@@ -80,7 +85,7 @@ var extraSpec = regexp.MustCompile(`^(resources|trait)([a-zA-Z0-9_-]{1,64})?:(.*
 // leaves out. Here nothing that was asked for is dropped: what package extraspecs refuses is
 // refused. What images ask for is not known here.
 func NewCandidateRequest(f cellwire.Flavor) (CandidateRequest, error) {
-	r := CandidateRequest{groups: map[string]*requestGroup{}}
+	r := CandidateRequest{groups: map[string]*requestGroup{}, subtrees: map[string][]string{}, root: map[string]bool{TraitDisabled: false}}
 	if err := r.addHardware(f); err != nil {
 		return CandidateRequest{}, err
 	}
@@ -104,7 +109,10 @@ func NewCandidateRequest(f cellwire.Flavor) (CandidateRequest, error) {
 	if _, set := named[classDisk]; !set {
 		r.group("").resources[classDisk] = f.RootGB + f.EphemeralGB + (f.SwapMB+1023)/1024
 	}
-	return r, r.finish()
+	if err := r.finish(); err != nil {
+		return r, err
+	}
+	return r, r.addPlan(f)
 }
 
 // finish takes out zeros and what is empty then, and checks what is left.
@@ -115,6 +123,7 @@ func (r *CandidateRequest) finish() error {
 		switch {
 		case len(g.resources) == 0 && len(g.traits) == 0:
 			delete(r.groups, suffix)
+		case suffix != "" && len(g.resources) == 0 && r.inSubtree(suffix): // a place that others are below
 		case suffix != "" && len(g.resources) == 0:
 			return invalidf("Validation failed; the extra specs 'trait%s:' have no 'resources%[1]s:' that they could be about.", suffix)
 		default:
@@ -127,7 +136,18 @@ func (r *CandidateRequest) finish() error {
 	if !asked {
 		return invalidf("The flavor asks for no resources.")
 	}
+	r.written = r.suffixed()
 	return nil
+}
+
+// inSubtree reports whether a set of same_subtree names a group.
+func (r *CandidateRequest) inSubtree(suffix string) bool {
+	for _, suffixes := range r.subtrees {
+		if slices.Contains(suffixes, suffix) {
+			return true
+		}
+	}
+	return false
 }
 
 // suffixed is how many groups have a suffix.
@@ -139,13 +159,13 @@ func (r *CandidateRequest) suffixed() int {
 	return n
 }
 
-// lacksPolicy reports whether the request has several groups and does not say how they may share
+// lacksPolicy reports whether the flavor has several groups and does not say how they may share
 // providers. OpenStack's Placement refuses it.
-func (r *CandidateRequest) lacksPolicy() bool { return r.policy == "" && r.suffixed() > 1 }
+func (r *CandidateRequest) lacksPolicy() bool { return r.policy == "" && r.written > 1 }
 
 // policyRequired is the refusal of such a request.
 func (r *CandidateRequest) policyRequired() error {
-	return invalidf("The flavor has %d groups of 'resources' extra specs, and needs the extra spec 'group_policy' then: isolate or none.", r.suffixed())
+	return invalidf("The flavor has %d groups of 'resources' extra specs, and needs the extra spec 'group_policy' then: isolate or none.", r.written)
 }
 
 func (r *CandidateRequest) group(suffix string) *requestGroup {
@@ -175,6 +195,9 @@ func (r *CandidateRequest) addExtraSpec(key, value string) error {
 		}
 		r.policy = value
 		return nil
+	}
+	if name, is := strings.CutPrefix(key, "same_subtree:"); is {
+		return r.addSubtree(name, value)
 	}
 	match := extraSpec.FindStringSubmatch(key)
 	if match == nil {
@@ -217,39 +240,27 @@ func (r CandidateRequest) Query() url.Values {
 	if limit <= 0 {
 		limit = DefaultCandidateLimit
 	}
-	q := url.Values{"limit": {strconv.Itoa(limit)}, "root_required": {strings.Join(append(slices.Clone(r.rootTraits), "!"+TraitDisabled), ",")}}
+	q := url.Values{"limit": {strconv.Itoa(limit)}, "root_required": {traitList(r.root)}}
 	if r.policy != "" {
 		q.Set("group_policy", r.policy)
 	}
-	if r.InTree != "" {
-		// As Nova, on the group without a suffix, where there is one: the others may use what is
-		// shared with the tree.
-		if r.groups[""] != nil {
-			q.Set("in_tree", r.InTree)
-		} else {
-			for suffix := range r.groups {
-				q.Set("in_tree"+suffix, r.InTree)
-			}
-		}
+	for _, name := range slices.Sorted(maps.Keys(r.subtrees)) {
+		q.Add("same_subtree", strings.Join(r.subtrees[name], ","))
 	}
 	r.addAggregates(q)
 	for suffix, g := range r.groups {
-		var resources, required, forbidden []string
+		if r.InTree != "" && r.marksTree(suffix) {
+			q.Set("in_tree"+suffix, r.InTree)
+		}
+		var resources []string
 		for _, class := range slices.Sorted(maps.Keys(g.resources)) {
 			resources = append(resources, class+":"+strconv.FormatInt(g.resources[class], 10))
-		}
-		for _, trait := range slices.Sorted(maps.Keys(g.traits)) {
-			if g.traits[trait] {
-				required = append(required, trait)
-			} else {
-				forbidden = append(forbidden, "!"+trait)
-			}
 		}
 		if len(resources) > 0 {
 			q.Set("resources"+suffix, strings.Join(resources, ","))
 		}
-		if traits := append(required, forbidden...); len(traits) > 0 {
-			q.Set("required"+suffix, strings.Join(traits, ","))
+		if len(g.traits) > 0 {
+			q.Set("required"+suffix, traitList(g.traits))
 		}
 	}
 	return q
@@ -288,4 +299,30 @@ func (r *CandidateRequest) requiredTraits() map[string]bool {
 		}
 	}
 	return traits
+}
+
+// marksTree reports whether a group says in which tree a candidate is. As Nova, it is the group
+// without a suffix, where there is one: the others may use what is shared with the tree. Where
+// cells are asked for it is those.
+func (r *CandidateRequest) marksTree(suffix string) bool {
+	switch {
+	case r.onCells.cells > 0:
+		return isCellGroup(suffix)
+	case r.groups[""] != nil:
+		return suffix == ""
+	}
+	return len(r.groups[suffix].resources) > 0
+}
+
+// traitList is the value of required: required ones, and then forbidden ones.
+func traitList(traits map[string]bool) string {
+	var required, forbidden []string
+	for _, trait := range slices.Sorted(maps.Keys(traits)) {
+		if traits[trait] {
+			required = append(required, trait)
+		} else {
+			forbidden = append(forbidden, "!"+trait)
+		}
+	}
+	return strings.Join(append(required, forbidden...), ",")
 }

@@ -3,11 +3,11 @@
 package scheduler
 
 import (
-	"strconv"
+	"errors"
 	"strings"
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
-	"github.com/compute-agent/compute-agent/internal/textutil"
+	"github.com/compute-agent/compute-agent/internal/extraspecs"
 )
 
 // Values of hw:cpu_policy, hw:cpu_thread_policy and hw:emulator_threads_policy.
@@ -22,6 +22,12 @@ const (
 
 	traitHyperthreading = "HW_CPU_HYPERTHREADING"
 )
+
+// cpuKinds is which virtual processors are dedicated, beside how many.
+type cpuKinds struct {
+	mask     []int // those of a mixed guest
+	emulator bool  // the emulator has one of its own
+}
 
 // addCPUs translates the extra specs of CPU policies, with the checks and in the words of
 // nova.virt.hardware.
@@ -49,11 +55,12 @@ func (r *CandidateRequest) addCPUs(f cellwire.Flavor) error {
 		if err != nil {
 			return err
 		}
-		dedicated = mask
-		r.group("").resources[classVCPU] = f.VCPUs - mask
+		dedicated, r.cpus.mask = int64(len(mask)), mask
+		r.group("").resources[classVCPU] = f.VCPUs - dedicated
 	}
+	r.cpus.emulator = emulator == emulatorIsolate
 	if dedicated > 0 {
-		if emulator == emulatorIsolate {
+		if r.cpus.emulator {
 			dedicated++
 		}
 		r.group("").resources[classPCPU] = dedicated
@@ -108,54 +115,18 @@ func (r *CandidateRequest) checkCPUs(f cellwire.Flavor, policy, threads, emulato
 	return nil
 }
 
-// dedicatedMask counts the CPUs of a mask such as "0-3,^1,6": all but those named, if it begins
-// with one left out.
-func dedicatedMask(mask string, vcpus int64) (int64, error) {
-	const most = 1 << 16
-	outside := invalidf("Mixed instance dedicated vCPU(s) mask is not a subset of vCPUs in the flavor. See \"hw:cpu_dedicated_mask\"")
-	if vcpus > most {
-		return 0, outside
+// dedicatedMask are the CPUs of a mask such as "0-3,^1,6": all but those named, if it begins with
+// one left out.
+func dedicatedMask(mask string, vcpus int64) ([]int, error) {
+	cpus, err := extraspecs.VCPUs(mask, vcpus)
+	var outside *extraspecs.OutsideError
+	switch {
+	case errors.As(err, &outside):
+		return nil, invalidf("Mixed instance dedicated vCPU(s) mask is not a subset of vCPUs in the flavor. See \"hw:cpu_dedicated_mask\"")
+	case err != nil:
+		return nil, invalidf("%s", err)
+	case len(cpus) == 0 || int64(len(cpus)) == vcpus:
+		return nil, invalidf("Mixed instance must have at least 1 pinned vCPU and 1 unpinned vCPU. See 'hw:cpu_dedicated_mask'.")
 	}
-	mask = strings.TrimSpace(mask)
-	if strings.HasPrefix(mask, "^") {
-		mask = "0-" + strconv.FormatInt(vcpus-1, 10) + "," + mask
-	}
-	in, out := map[int64]bool{}, map[int64]bool{}
-	for _, rule := range strings.Split(mask, ",") {
-		set := in
-		rule = strings.TrimSpace(rule)
-		if rest, left := strings.CutPrefix(rule, "^"); left {
-			set, rule = out, rest
-		}
-		if rule == "" {
-			continue
-		}
-		first, last, ranged := strings.Cut(rule, "-")
-		if !ranged {
-			last = first
-		}
-		low, err1 := strconv.ParseInt(strings.TrimSpace(first), 10, 32)
-		high, err2 := strconv.ParseInt(strings.TrimSpace(last), 10, 32)
-		switch {
-		case err1 != nil || err2 != nil || low < 0:
-			return 0, invalidf("Invalid range expression %q", textutil.Clip(rule, 64))
-		case low > high:
-			return 0, invalidf("Invalid range expression %q", textutil.Clip(rule, 64))
-		case high >= vcpus:
-			return 0, outside
-		}
-		for cpu := low; cpu <= high; cpu++ {
-			set[cpu] = true
-		}
-	}
-	n := int64(0)
-	for cpu := range in {
-		if !out[cpu] {
-			n++
-		}
-	}
-	if n == 0 || n == vcpus {
-		return 0, invalidf("Mixed instance must have at least 1 pinned vCPU and 1 unpinned vCPU. See 'hw:cpu_dedicated_mask'.")
-	}
-	return n, nil
+	return cpus, nil
 }

@@ -17,7 +17,9 @@ func (r *CandidateRequest) addHardware(f cellwire.Flavor) error {
 	if err != nil {
 		return invalidf("%s", err)
 	}
-	r.rootTraits = hardware.Traits()
+	for _, trait := range hardware.Traits() {
+		r.root[trait] = true
+	}
 	if hardware.Encryption != "" {
 		// The providers of contexts have the trait of their kind: there may be several.
 		r.group("").resources[classEncryption] = 1

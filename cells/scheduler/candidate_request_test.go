@@ -4,6 +4,7 @@ package scheduler_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -46,7 +47,7 @@ func TestNewCandidateRequest(t *testing.T) {
 		"mixed":                     {map[string]string{"hw:cpu_policy": "mixed", "hw:cpu_dedicated_mask": "0-2,^1"}, "limit=1000&resources=DISK_GB:17,MEMORY_MB:2048,PCPU:2,VCPU:2" + always},
 		"mixed, all but one":        {map[string]string{"hw:cpu_policy": "mixed", "hw:cpu_dedicated_mask": "^0"}, "limit=1000&resources=DISK_GB:17,MEMORY_MB:2048,PCPU:3,VCPU:1" + always},
 		"hardware":                  {map[string]string{"hw:watchdog_action": "reset", "hw:viommu_model": "virtio", "hw:virtio_packed_ring": "yes"}, "limit=1000&resources=DISK_GB:17,MEMORY_MB:2048,VCPU:4&root_required=COMPUTE_NET_VIRTIO_PACKED,COMPUTE_VIOMMU_MODEL_VIRTIO,!COMPUTE_STATUS_DISABLED"},
-		"secure boot and a TPM":     {map[string]string{"os:secure_boot": "required", "hw:tpm_version": "2.0"}, "limit=1000&resources=DISK_GB:17,MEMORY_MB:2048,VCPU:4&root_required=COMPUTE_SECURITY_UEFI_SECURE_BOOT,COMPUTE_SECURITY_TPM_2_0,!COMPUTE_STATUS_DISABLED"},
+		"secure boot and a TPM":     {map[string]string{"os:secure_boot": "required", "hw:tpm_version": "2.0"}, "limit=1000&resources=DISK_GB:17,MEMORY_MB:2048,VCPU:4&root_required=COMPUTE_SECURITY_TPM_2_0,COMPUTE_SECURITY_UEFI_SECURE_BOOT,!COMPUTE_STATUS_DISABLED"},
 		"encrypted memory":          {map[string]string{"hw:mem_encryption": "true", "hw:mem_encryption_model": "amd-sev-es"}, "limit=1000&required=HW_CPU_X86_AMD_SEV_ES&resources=DISK_GB:17,MEMORY_MB:2048,MEM_ENCRYPTION_CONTEXT:1,VCPU:4" + always},
 		"SEV-SNP":                   {map[string]string{"hw:mem_encryption": "true", "hw:mem_encryption_model": "amd-sev-snp"}, "limit=1000&required=HW_CPU_X86_AMD_SEV_SNP&resources=DISK_GB:17,MEMORY_MB:2048,MEM_ENCRYPTION_CONTEXT:1,VCPU:4&root_required=COMPUTE_SECURITY_STATELESS_FIRMWARE,!COMPUTE_STATUS_DISABLED"},
 		"the kind of no encryption": {map[string]string{"hw:mem_encryption_model": "amd-sev-snp"}, plain},
@@ -72,7 +73,7 @@ func plainQuery(r scheduler.CandidateRequest) string {
 		if text != "" {
 			text += "&"
 		}
-		text += key + "=" + q.Get(key)
+		text += key + "=" + strings.Join(q[key], "&"+key+"=")
 	}
 	return text
 }

@@ -4,9 +4,13 @@ package scheduler
 
 import (
 	"context"
+	"fmt"
+	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 
+	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/placement/wire"
 )
 
@@ -40,10 +44,23 @@ type providerSummary struct {
 	} `json:"resources"`
 	Traits []string `json:"traits"`
 	Root   string   `json:"root_provider_uuid"`
+	Parent string   `json:"parent_provider_uuid"`
 }
 
 // sharesTrait marks a provider that gives to other trees.
 const sharesTrait = "MISC_SHARES_VIA_AGGREGATE"
+
+// HasTrait reports whether any resource provider has a trait. One GET.
+func (c *PlacementClient) HasTrait(ctx context.Context, trait string) (bool, error) {
+	var answer struct {
+		Traits []string `json:"traits"`
+	}
+	query := url.Values{"name": {"in:" + trait}, "associated": {"true"}}
+	if err := c.Send(ctx, &placementclient.Call{Method: http.MethodGet, Path: "/traits?" + query.Encode(), Out: &answer}); err != nil {
+		return false, fmt.Errorf("asking whether any resource provider has the trait %s: %w", trait, err)
+	}
+	return len(answer.Traits) > 0, nil
+}
 
 // Candidates asks which ways there are to serve a request, in Placement's order. None is no error.
 // One GET; two, if the request needs an extension and Placement does not know the microversion of
@@ -51,9 +68,15 @@ const sharesTrait = "MISC_SHARES_VIA_AGGREGATE"
 //
 // The error is an *[InvalidError] where this Placement does not serve such requests.
 func (c *PlacementClient) Candidates(ctx context.Context, r CandidateRequest) ([]Candidate, error) {
+	all, _, err := c.given(ctx, r)
+	return all, err
+}
+
+// given are the candidates for a request, and how many Placement gave.
+func (c *PlacementClient) given(ctx context.Context, r CandidateRequest) ([]Candidate, int, error) {
 	var answer candidatesAnswer
 	if err := c.candidates(ctx, r, &answer); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	free := map[string]*Candidate{} // by root: what its tree has left
 	for _, s := range answer.Summaries {
@@ -78,7 +101,7 @@ func (c *PlacementClient) Candidates(ctx context.Context, r CandidateRequest) ([
 			candidate.FreeMemory, candidate.FreeCPUs = tree.FreeMemory, tree.FreeCPUs
 		}
 	}
-	return answer.Requests, nil
+	return r.accept(answer.Requests, answer.Summaries), len(answer.Requests), nil
 }
 
 // rootOf is the root of the compute node that a candidate takes from.

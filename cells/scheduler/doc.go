@@ -56,6 +56,10 @@
 // All but [ErrConsumerConflict] are errors of package placementclient. Every write carries the
 // consumer generation, so that concurrent writers cannot undo each other.
 //
+// Hosts with NUMA cells as resource providers and hosts without are asked in different ways, at the
+// same time; what is preferred is asked for first (docs/decisions/0019). Without any such provider
+// there is one request.
+//
 // A request with several groups and no group_policy needs the bundled Placement (see
 // docs/placement-extensions.md). All other requests are the same for every Placement.
 //
@@ -72,7 +76,8 @@
 // # Cost
 //
 // Beside the API database, a boot costs one discovery of each cell on creation, then GET
-// /allocation_candidates and PUT /allocations, one discovery of each cell for the second quota
+// /allocation_candidates (two where some hosts have NUMA cells as providers, which GET /traits says
+// every five seconds) and PUT /allocations, one discovery of each cell for the second quota
 // check, and an insert and a release in one cell. All servers scheduled together share one services
 // request per cell. If Placement has more candidates than it returned and none of these takes the
 // server, the scheduler asks host by host. A reconciler round is one request to each cell that is

@@ -4,6 +4,8 @@ package scheduler
 
 import (
 	"context"
+
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 )
 
 // SetAfter has a function called after each step; an error ends what is being done there, as the
@@ -34,3 +36,20 @@ const ComparePage = comparePage
 
 // DiscoverAndLog maps new hosts and logs what it found.
 func (s *Scheduler) DiscoverAndLog(ctx context.Context) { s.discoverAndLog(ctx) }
+
+// Ask goes through the stages of a flavor as a build does, to the first that finds anything, and
+// says which that is, from 1 on.
+func Ask(ctx context.Context, client *PlacementClient, f cellwire.Flavor) ([]Candidate, int, error) {
+	r, err := NewCandidateRequest(f)
+	if err != nil {
+		return nil, 0, err
+	}
+	r.Limit = DefaultCandidateLimit
+	b := &build{s: &Scheduler{o: Options{Placement: client}}}
+	for i, requests := range r.Stages(true) {
+		if found, _, err := b.ask(ctx, requests, ""); err != nil || len(found) > 0 {
+			return found, i + 1, err
+		}
+	}
+	return nil, 0, nil
+}

@@ -117,6 +117,12 @@ func (b *build) refused() (counts [refusals]int) {
 func (b *build) whyNoHost(targets int) string {
 	text := fmt.Sprintf("Placement returned %d candidates: %d on hosts that can take servers, %d on nodes without a cell; %d hosts were queried one by one; %d were tried.",
 		b.candidates, targets, b.unmapped, len(b.searched), b.tried)
+	switch {
+	case b.stage == 0:
+		text += " The flavor needs a host with NUMA cells as resource providers, and no resource provider has the trait " + TraitNUMARoot + "."
+	case len(b.divided) > 0:
+		text += " Hosts with NUMA cells were asked for capacity in " + strings.Join(b.divided, ", then ") + "."
+	}
 	if len(b.hosts.nodes) == 0 {
 		return text + " No host is mapped to a cell."
 	}

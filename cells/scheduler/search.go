@@ -18,22 +18,22 @@ const treeCandidates = 10
 // hosts may give none of ours. Each is asked for by itself, by chance, but each time in the same
 // order, until one takes the server; so most boots cost one request more, and one that nothing can
 // lock a request for each host.
-func (b *build) search(ctx context.Context) (placed bool, err error) {
-	request, err := b.request()
-	if err != nil {
-		return false, err
+func (b *build) search(ctx context.Context, requests []CandidateRequest) (placed bool, err error) {
+	requests = slices.Clone(requests)
+	for i := range requests {
+		if !requests[i].chooses() {
+			requests[i].Limit = treeCandidates
+		}
 	}
-	request.Limit = treeCandidates
 	if b.searched == nil {
-		b.searched = map[string]bool{}
+		b.searched = map[string]int{}
 	}
 	for _, node := range b.hosts.left(b) {
 		if b.failed[node.CellUUID] {
 			continue
 		}
-		b.searched[node.UUID] = true
-		request.InTree = node.UUID
-		candidates, err := b.s.o.Placement.Candidates(ctx, request)
+		b.searched[node.UUID] = b.stage
+		candidates, _, err := b.ask(ctx, requests, node.UUID)
 		if err != nil {
 			return false, err
 		}
@@ -44,11 +44,12 @@ func (b *build) search(ctx context.Context) (placed bool, err error) {
 	return false, nil
 }
 
-// left are the nodes that could take the server of a build and were not asked for by themselves.
+// left are the nodes that could take the server of a build and were not asked for by themselves in
+// this stage.
 func (h *hosts) left(b *build) []apidb.Node {
 	var nodes []apidb.Node
 	for _, n := range h.nodes {
-		if h.whyUnfit(n, b) == takes && !b.searched[n.UUID] {
+		if h.whyUnfit(n, b) == takes && b.searched[n.UUID] < b.stage {
 			nodes = append(nodes, n)
 		}
 	}

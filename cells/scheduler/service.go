@@ -73,6 +73,7 @@ type Scheduler struct {
 	// groups has the server groups that a server is built in.
 	groups serverLocks
 	delay  delays
+	cells  cellsSeen
 
 	scheduling  atomic.Bool // Run is active
 	mirrorFails atomic.Bool // the last round of the mirror failed

@@ -28,22 +28,17 @@ const (
 )
 
 var (
-	errIncomplete = invalidf("CPU and memory allocation must be provided for all NUMA nodes")
-	errAsymmetric = invalidf("Instance CPUs and/or memory cannot be evenly distributed across instance NUMA nodes. " +
+	errIncomplete = conflictf("CPU and memory allocation must be provided for all NUMA nodes")
+	errAsymmetric = conflictf("Instance CPUs and/or memory cannot be evenly distributed across instance NUMA nodes. " +
 		"Explicit assignment of CPUs and memory to nodes is required")
 )
 
-// InvalidError is a value of an extra spec that makes no sense, in Nova's words.
-type InvalidError struct{ Message string }
-
-func (e *InvalidError) Error() string { return e.Message }
-
-func invalidf(format string, args ...any) error { return &InvalidError{fmt.Sprintf(format, args...)} }
-
 // GuestCells are the NUMA cells that a flavor divides a guest into: hw:numa_nodes, hw:numa_cpus.N
-// and hw:numa_mem.N, with the checks and in the words of nova.virt.hardware. Nil: the flavor does
-// not say. Unlike Nova, it overlooks none of these extra specs: one of a node that there is not is
-// an error.
+// and hw:numa_mem.N. Nil: the flavor does not say. Unlike Nova, it overlooks none of these extra
+// specs: one of a node that there is not is an error.
+//
+// The error is a [*ConflictError] or, for a processor that the guest does not have, an
+// [*OutsideError], in the words of nova.virt.hardware.
 func GuestCells(specs map[string]string, vcpus, memoryMB int64) ([]GuestCell, error) {
 	cpus, mem := numbered(specs, numaCPUs), numbered(specs, numaMem)
 	text, given := specs[numaNodes]
@@ -54,12 +49,12 @@ func GuestCells(specs map[string]string, vcpus, memoryMB int64) ([]GuestCell, er
 	if given {
 		var err error
 		if n, err = strconv.ParseInt(strings.TrimSpace(text), 10, 32); err != nil || n < 1 {
-			return nil, invalidf("The property 'numa_nodes' cannot be '%.64s'. It must be a number greater than 0", text)
+			return nil, conflictf("The property 'numa_nodes' cannot be '%.64s'. It must be a number greater than 0", text)
 		}
 	}
 	switch {
 	case n > MostGuestCells:
-		return nil, invalidf("hw:numa_nodes is %d, more than %d", n, MostGuestCells)
+		return nil, conflictf("hw:numa_nodes is %d, more than %d", n, MostGuestCells)
 	case len(cpus)+len(mem) == 0:
 		if cells, ok := Divide(int(n), vcpus, memoryMB); ok {
 			return cells, nil
@@ -106,13 +101,13 @@ func assigned(cpus, mem map[string]string, vcpus, memoryMB int64) ([]GuestCell, 
 		}
 		for _, cpu := range in {
 			if taken[cpu] {
-				return nil, invalidf("CPU number %d is assigned to two nodes", cpu)
+				return nil, conflictf("CPU number %d is assigned to two nodes", cpu)
 			}
 			taken[cpu] = true
 		}
 		mb, err := strconv.ParseInt(strings.TrimSpace(amount), 10, 32)
 		if err != nil || mb < 1 {
-			return nil, invalidf("Validation failed; '%.64s' is not a number of MB greater than 0 for %s%d.", amount, numaMem, i)
+			return nil, conflictf("Validation failed; '%.64s' is not a number of MB greater than 0 for %s%d.", amount, numaMem, i)
 		}
 		total += mb
 		cells = append(cells, GuestCell{VCPUs: in, MemoryMB: mb})
@@ -124,10 +119,10 @@ func assigned(cpus, mem map[string]string, vcpus, memoryMB int64) ([]GuestCell, 
 				rest = append(rest, strconv.Itoa(cpu))
 			}
 		}
-		return nil, invalidf("CPU number {%s} is not assigned to any node", strings.Join(rest, ", "))
+		return nil, conflictf("CPU number {%s} is not assigned to any node", strings.Join(rest, ", "))
 	}
 	if total != memoryMB {
-		return nil, invalidf("%d MB of memory assigned, but expected %d MB", total, memoryMB)
+		return nil, conflictf("%d MB of memory assigned, but expected %d MB", total, memoryMB)
 	}
 	return cells, nil
 }
@@ -184,7 +179,7 @@ func VCPUs(text string, vcpus int64) ([]int, error) {
 		high, err2 := strconv.ParseInt(strings.TrimSpace(last), 10, 32)
 		switch {
 		case err1 != nil || err2 != nil || low < 0 || low > high:
-			return nil, invalidf("Invalid range expression %.66q", rule)
+			return nil, conflictf("Invalid range expression %.66q", rule)
 		case high >= vcpus:
 			return nil, &OutsideError{CPU: high, Max: vcpus - 1}
 		}

@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scheduler
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/compute-agent/compute-agent/internal/extraspecs"
+)
+
+// Hosts of two kinds are asked for different things. On one without NUMA cells in its tree,
+// processors and memory are the root's, and one unsuffixed group asks for them. On one with cells
+// they are the cells', and there is one group _NUMA0, _NUMA1, … for each cell of the guest. The
+// unsuffixed group of the first kind forbids HW_NUMA_ROOT, so that it never takes processors of one
+// cell and memory of another.
+
+// mostCells is how many cells a guest is divided into that does not say how many it has.
+const mostCells = 8
+
+// nestedForm is what only a request to hosts with NUMA cells has.
+type nestedForm struct {
+	cells int // how many groups _NUMA0, _NUMA1, … there are; 0: hosts with cells are not asked
+	// apart says that providers of the cells must differ and Placement does not ensure it.
+	apart bool
+	// near is what candidates are chosen by, of those that Placement gives.
+	near    nearness
+	devices map[string]bool // classes that near is about
+}
+
+// String is what hosts are asked for, in words; "" for those without cells.
+func (form nestedForm) String() string {
+	switch {
+	case form.cells == 0:
+		return ""
+	case form.cells == 1:
+		return "1 cell"
+	}
+	return strconv.Itoa(form.cells) + " cells"
+}
+
+// nearness is how near devices are to the guest's cells.
+type nearness int
+
+const (
+	anywhere   nearness = iota // or Placement ensures it
+	knownNear                  // near, or in no cell
+	nearFirst                  // near ones first
+	nearAlways                 // near, all of them
+)
+
+// Stages are the requests for a server in the order in which they are tried: each stage only when
+// none of those before found a host. The requests of a stage are for different hosts and are made
+// together. So a guest that fits into one cell is never divided. cells says whether any host has
+// NUMA cells as providers: without, there is but one request. None: no host can do.
+func (r CandidateRequest) Stages(cells bool) [][]CandidateRequest {
+	p := r.plan
+	switch {
+	case p == nil || p.elsewhere || !cells && !p.onCells:
+		return [][]CandidateRequest{{r}}
+	case !cells:
+		return nil
+	}
+	var out [][]CandidateRequest
+	for _, size := range p.pages {
+		out = append(out, r.ways(withPages(p.cells, size))...)
+	}
+	if !p.onCells {
+		flat := r.clone()
+		flat.group("").traits[TraitNUMARoot] = false
+		at := 0
+		if p.affinity == extraspecs.AffinityPreferred && len(p.devices) > 0 {
+			at = len(out) - 1 // it is not known which devices are near
+		}
+		out[at] = append(out[at], flat)
+	}
+	for n := len(p.cells) + 1; n <= mostCells; n++ {
+		if parts, ok := p.divided(n); ok {
+			out = append(out, r.ways(parts)...)
+		}
+	}
+	return out
+}
+
+// ways are the requests for a division into cells: with devices near, and then as the policy has
+// it.
+func (r CandidateRequest) ways(cells []guestCell) [][]CandidateRequest {
+	p := r.plan
+	rest := map[extraspecs.Affinity]nearness{
+		extraspecs.AffinityLegacy: knownNear, extraspecs.AffinityPreferred: nearFirst, extraspecs.AffinityRequired: nearAlways,
+	}[p.affinity]
+	var out [][]CandidateRequest
+	if len(p.devices) == 0 {
+		return [][]CandidateRequest{{r.nested(cells, anywhere)}}
+	}
+	if len(cells) == 1 {
+		if near := r.nested(cells, anywhere); near.nearDevices() {
+			out = append(out, []CandidateRequest{near})
+			if p.affinity == extraspecs.AffinityRequired {
+				return out
+			}
+		}
+	}
+	return append(out, []CandidateRequest{r.nested(cells, rest)})
+}
+
+// clone is a copy that can be changed.
+func (r CandidateRequest) clone() CandidateRequest {
+	groups := make(map[string]*requestGroup, len(r.groups))
+	for suffix, g := range r.groups {
+		groups[suffix] = &requestGroup{resources: maps.Clone(g.resources), traits: maps.Clone(g.traits)}
+	}
+	r.groups, r.subtrees, r.root = groups, maps.Clone(r.subtrees), maps.Clone(r.root)
+	return r
+}
+
+// nested is the request to hosts with cells. Traits follow what they are about: those of processors
+// go to the cells that have some, those of storage stay with the disk, and others with the devices
+// of the unsuffixed group; without such they are the host's.
+func (r CandidateRequest) nested(cells []guestCell, near nearness) CandidateRequest {
+	out := r.clone()
+	out.onCells = nestedForm{cells: len(cells), near: near, devices: r.plan.devices}
+	rest := out.group("")
+	maps.DeleteFunc(rest.resources, func(class string, _ int64) bool { return isComputing(class) })
+	traits := rest.traits
+	rest.traits = map[string]bool{}
+	for i, amounts := range cells {
+		g := out.group(cellGroup + strconv.Itoa(i))
+		g.resources, g.traits[TraitNUMARoot] = amounts, true
+		for trait, required := range traits {
+			if follows(trait, amounts) || !required {
+				g.traits[trait] = required
+			}
+		}
+	}
+	for trait, required := range traits {
+		switch {
+		case trait == TraitNUMARoot, follows(trait, r.plan.whole):
+		case !required:
+			rest.traits[trait], out.root[trait] = false, false
+		case stays(trait, rest.resources):
+			rest.traits[trait] = true
+		default:
+			out.root[trait] = true
+		}
+	}
+	if len(rest.resources) == 0 {
+		delete(out.groups, "")
+	}
+	out.separate()
+	return out
+}
+
+// follows reports whether a trait is about processors, and there are some. Those of memory
+// encryption are on the providers of its contexts.
+func follows(trait string, amounts map[string]int64) bool {
+	for _, of := range encryptionTraits {
+		if trait == of {
+			return false
+		}
+	}
+	return strings.HasPrefix(trait, "HW_CPU_") && amounts[classVCPU]+amounts[classPCPU] > 0
+}
+
+// stays reports whether a trait may be about what the unsuffixed group has beside processors and
+// memory.
+func stays(trait string, resources map[string]int64) bool {
+	if strings.HasPrefix(trait, "STORAGE_") {
+		return resources[classDisk] > 0
+	}
+	for class := range resources {
+		if class != classDisk && !strings.HasPrefix(trait, "COMPUTE_") && !strings.HasPrefix(trait, "HW_ARCH_") {
+			return true
+		}
+	}
+	return false
+}
+
+// separate chooses the group_policy. Cells of a guest are on different cells of the host. With
+// other groups beside them Placement cannot be asked for that alone, and candidates that are not so
+// are left out here.
+func (r *CandidateRequest) separate() {
+	isolated := r.policy == "isolate" && r.written > 1
+	switch {
+	case r.lacksPolicy(): // Placement is asked as if it were none, or refuses
+	case r.suffixed() < 2:
+		r.policy = ""
+	case isolated, r.suffixed() == r.onCells.cells:
+		r.policy, isolated = "isolate", true
+	default:
+		r.policy = "none"
+	}
+	r.onCells.apart = r.onCells.cells > 1 && !isolated
+}
+
+// nearDevices asks Placement for devices at the one cell of the guest. It is false if it cannot be
+// asked: if it is not known which of several classes of the unsuffixed group a trait is about, or
+// their groups must be apart.
+func (r *CandidateRequest) nearDevices() bool {
+	rest := r.groups[""]
+	var move []string
+	if rest != nil {
+		for _, class := range slices.Sorted(maps.Keys(rest.resources)) {
+			if r.onCells.devices[class] {
+				move = append(move, class)
+			}
+		}
+	}
+	if len(move) > 0 {
+		for trait, required := range rest.traits {
+			if required && !strings.HasPrefix(trait, "STORAGE_") {
+				return false
+			}
+		}
+		if r.policy == "isolate" { // they need not be apart
+			return false
+		}
+	}
+	near := func(suffix string) { r.subtrees[cellGroup+"0"+suffix] = []string{cellGroup + "0", suffix} }
+	for suffix, g := range r.groups {
+		if suffix != "" && slices.ContainsFunc(slices.Collect(maps.Keys(g.resources)), func(class string) bool { return r.onCells.devices[class] }) {
+			near(suffix)
+		}
+	}
+	for i, class := range move {
+		g := r.group(deviceGroup + strconv.Itoa(i))
+		g.resources[class] = rest.resources[class]
+		for trait, required := range rest.traits {
+			if !required {
+				g.traits[trait] = false
+			}
+		}
+		delete(rest.resources, class)
+		near(deviceGroup + strconv.Itoa(i))
+	}
+	if rest != nil && len(rest.resources) == 0 {
+		delete(r.groups, "")
+	}
+	r.separate()
+	return true
+}
+
+// chooses reports whether accept may leave out some of what Placement gives.
+func (r *CandidateRequest) chooses() bool { return r.onCells.apart || r.onCells.near != anywhere }
+
+// accept are the candidates that are as the request has it. Of each node the better ones are first.
+func (r *CandidateRequest) accept(all []Candidate, summaries map[string]providerSummary) []Candidate {
+	form := r.onCells
+	if !r.chooses() {
+		return all
+	}
+	var near, far []Candidate
+	for _, c := range all {
+		cells := map[string]bool{}
+		for i := range form.cells {
+			for _, provider := range c.Mappings[cellGroup+strconv.Itoa(i)] {
+				cells[provider] = true
+			}
+		}
+		if form.apart && len(cells) < form.cells {
+			continue
+		}
+		switch form.distance(c, cells, summaries) {
+		case isNear:
+			near = append(near, c)
+		case isUnknown:
+			if form.near == knownNear {
+				near = append(near, c)
+			} else if form.near != nearAlways {
+				far = append(far, c)
+			}
+		case isFar:
+			if form.near == nearFirst || form.near == anywhere {
+				far = append(far, c)
+			}
+		}
+	}
+	return append(near, far...)
+}
+
+// distance is how near the farthest device of a candidate is.
+type distance int
+
+const (
+	isNear distance = iota
+	isUnknown
+	isFar
+)
+
+// distance looks at all providers that devices are of.
+func (form nestedForm) distance(c Candidate, cells map[string]bool, summaries map[string]providerSummary) distance {
+	out := isNear
+	for provider, classes := range c.Allocations {
+		for class := range classes {
+			if form.devices[class] {
+				out = max(out, between(provider, cells, summaries))
+			}
+		}
+	}
+	return out
+}
+
+// between is how near a provider is to some of a guest's cells: near if it is one, below one or
+// above one, far if another cell is above it.
+func between(provider string, cells map[string]bool, summaries map[string]providerSummary) distance {
+	for cell := range cells {
+		for at, n := cell, 0; at != "" && n < len(summaries); at, n = summaries[at].Parent, n+1 {
+			if at == provider {
+				return isNear
+			}
+		}
+	}
+	for at, n := provider, 0; at != "" && n < len(summaries); at, n = summaries[at].Parent, n+1 {
+		if cells[at] {
+			return isNear
+		}
+		if slices.Contains(summaries[at].Traits, TraitNUMARoot) {
+			return isFar
+		}
+	}
+	return isUnknown
+}
