@@ -125,6 +125,8 @@ type RequestSpec struct {
 	ForcedNode string `json:"node,omitempty"`
 	// Group is the uuid of the server group that it was asked for in; "": none.
 	Group string `json:"server_group,omitempty"`
+	// RequestID is that of the request which asked for it.
+	RequestID string `json:"request_id,omitempty"`
 }
 
 // Kept is what is kept of it as long as the mapping. Extra conditions of the flavor (resources:,

@@ -25,11 +25,14 @@ func (c *Cell) calls() []call {
 		{"GET", "/v1/servers/unfinished", computeAPIOnly, c.getUnfinished},
 		{"GET", "/v1/servers/{uuid}", computeAPIOnly, c.getServer},
 		{"PUT", "/v1/servers/{uuid}", computeAPIOnly, c.putServer},
+		{"PATCH", "/v1/servers/{uuid}", computeAPIOnly, c.patchServer},
 		{"POST", "/v1/servers/{uuid}/release", computeAPIOnly, c.release},
 		{"POST", "/v1/servers/{uuid}/discard", computeAPIOnly, c.discard},
 		{"POST", "/v1/servers/{uuid}/delete", computeAPIOnly, c.deleteServer},
 		{"POST", "/v1/servers/{uuid}/restore", computeAPIOnly, c.restore},
 		{"POST", "/v1/servers/{uuid}/freed", computeAPIOnly, c.freed},
+		{"POST", "/v1/servers/{uuid}/power", computeAPIOnly, c.power},
+		{"GET", "/v1/servers/{uuid}/actions", computeAPIOnly, c.getActions},
 		{"GET", "/v1/survey", computeAPIOnly, c.getDiscovery},
 		{"GET", "/v1/services", computeAPIOnly, c.getServices},
 		{"PATCH", "/v1/services/{uuid}", computeAPIOnly, c.patchService},
@@ -134,6 +137,34 @@ func (c *Cell) release(x *exchange) (any, error) {
 
 func (c *Cell) restore(x *exchange) (any, error) {
 	return c.onServer(x, func(uuid string) (cellwire.Server, error) { return c.config.Store.Restore(x.ctx(), uuid, c.moment()) })
+}
+
+func (c *Cell) getActions(x *exchange) (any, error) {
+	uuid, err := pathUUID(x)
+	if err != nil {
+		return nil, err
+	}
+	return c.config.Store.Actions(x.ctx(), uuid)
+}
+
+func (c *Cell) patchServer(x *exchange) (any, error) {
+	patch, err := decode[cellwire.ServerPatch](x)
+	if err != nil {
+		return nil, err
+	}
+	return c.onServer(x, func(uuid string) (cellwire.Server, error) {
+		return c.config.Store.Patch(x.ctx(), uuid, patch, c.moment())
+	})
+}
+
+func (c *Cell) power(x *exchange) (any, error) {
+	request, err := decode[cellwire.PowerRequest](x)
+	if err != nil {
+		return nil, err
+	}
+	return c.onServer(x, func(uuid string) (cellwire.Server, error) {
+		return c.config.Store.Power(x.ctx(), uuid, request.Action, c.moment())
+	})
 }
 
 func (c *Cell) deleteServer(x *exchange) (any, error) {

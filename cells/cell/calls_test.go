@@ -27,11 +27,14 @@ var everyCall = []struct {
 	{"POST", "/v1/servers/query", `{"limit":1}`, "api", 200},
 	{"GET", "/v1/servers/" + sid(1), "", "api", 200},
 	{"PUT", "/v1/servers/" + sid(2), "", "api", 400}, // no body: but who may is decided before
+	{"PATCH", "/v1/servers/" + sid(1), `{"name":"other"}`, "api", 200},
 	{"POST", "/v1/servers/" + sid(1) + "/release", "", "api", 200},
 	{"POST", "/v1/servers/" + sid(3) + "/discard", "", "api", 204},
 	{"POST", "/v1/servers/" + sid(1) + "/delete", `{"kind":"normal"}`, "api", 200},
 	{"POST", "/v1/servers/" + sid(1) + "/restore", "", "api", 409},
 	{"POST", "/v1/servers/" + sid(1) + "/freed", "", "api", 409},
+	{"POST", "/v1/servers/" + sid(1) + "/power", `{"action":"stop"}`, "api", 409},
+	{"GET", "/v1/servers/" + sid(1) + "/actions", "", "api", 200},
 	{"POST", "/v1/servers/states", `{"uuids":["` + sid(1) + `"]}`, "api", 200},
 	{"GET", "/v1/servers/unfinished?hidden_for=1&reclaim_after=1", "", "api", 200},
 	{"GET", "/v1/survey?project_id=p1", "", "api", 200},
@@ -128,7 +131,7 @@ func TestRefusals(t *testing.T) {
 			refusal(t, send(t, w.cell, c.method, c.target, c.body), c.status, c.code)
 		})
 	}
-	if got := w.send("POST", "/v1/servers/"+sid(1), nil).Header().Get("Allow"); got != "GET, PUT" {
+	if got := w.send("POST", "/v1/servers/"+sid(1), nil).Header().Get("Allow"); got != "GET, PUT, PATCH" {
 		t.Errorf("a wrong method allows %q", got)
 	}
 	w.refused(400, cellwire.CodeBadRequest, "POST", "/v1/servers/query", `{"limit":1}`, func(r *http.Request) { r.Header.Set("Content-Type", "text/plain") })

@@ -260,6 +260,8 @@ func (w *world) call(op string, n int) *httptest.ResponseRecorder {
 		return w.send("POST", "/v1/servers/"+sid(n)+"/delete", cellwire.DeleteRequest{Kind: cellwire.DeleteNormal})
 	case "soft":
 		return w.send("POST", "/v1/servers/"+sid(n)+"/delete", cellwire.DeleteRequest{Kind: cellwire.DeleteSoft})
+	case "start", "stop", "reboot", "reboot-hard":
+		return w.send("POST", "/v1/servers/"+sid(n)+"/power", cellwire.PowerRequest{Action: cellwire.PowerAction(op)})
 	}
 	return w.send("POST", "/v1/servers/"+sid(n)+"/"+op, nil)
 }

@@ -44,7 +44,7 @@ type exchange struct {
 	cell *Cell
 }
 
-// ctx ends when the client goes away. It has the term of the request.
+// ctx ends when the client goes away. It has the term and the origin of the request.
 func (x *exchange) ctx() context.Context { return x.R.Context() }
 
 // readTerm puts the term of the request into its context.
@@ -58,6 +58,18 @@ func (x *exchange) readTerm() error {
 	}
 	if cellwire.TermOf(x.ctx()) != term { // a client in the same process may have left its own there
 		x.R = x.R.WithContext(cellwire.WithTerm(x.ctx(), term))
+	}
+	return nil
+}
+
+// readOrigin puts the origin of the request into its context.
+func (x *exchange) readOrigin() error {
+	origin, err := cellwire.ParseOrigin(x.R.Header.Get(cellwire.HeaderOrigin))
+	if err != nil {
+		return err
+	}
+	if cellwire.OriginOf(x.ctx()) != origin {
+		x.R = x.R.WithContext(cellwire.WithOrigin(x.ctx(), origin))
 	}
 	return nil
 }
@@ -91,7 +103,7 @@ func (x *exchange) Handle() error {
 		return err
 	}
 	if found.Route.need == computeAPIOnly {
-		if err := x.readTerm(); err != nil {
+		if err := errors.Join(x.readTerm(), x.readOrigin()); err != nil {
 			return err
 		}
 	}

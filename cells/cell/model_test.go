@@ -90,6 +90,20 @@ func (m *model) apply(op string, n int) (status int, local bool) {
 			return 409, false
 		}
 		s.task = "restoring"
+	case "start", "stop", "reboot", "reboot-hard":
+		begins := map[string]string{
+			"start stopped/": "powering-on", "stop active/": "powering-off", "reboot active/": "rebooting", "reboot-hard active/": "rebooting_hard",
+			"reboot-hard stopped/": "rebooting_hard", "reboot-hard active/rebooting": "rebooting_hard", "reboot-hard active/reboot_started": "rebooting_hard",
+			"reboot-hard active/rebooting_hard": "rebooting_hard", "reboot-hard stopped/rebooting_hard": "rebooting_hard",
+		}
+		task, may := begins[op+" "+s.vm+"/"+s.task]
+		switch {
+		case s.deleted || s.hidden:
+			return 404, false
+		case !may:
+			return 409, false
+		}
+		s.task = task
 	case "freed":
 		if !s.deleted {
 			return 409, false
@@ -151,7 +165,12 @@ func (m *model) report(kind cellwire.ReportKind, n int, power plugins.PowerState
 	case cellwire.ReportSettled:
 		switch {
 		case late:
-		case s.task == "restoring":
+		case s.task == "rebooting", s.task == "rebooting_hard":
+			s.task, s.power = map[string]string{"rebooting": "reboot_started", "rebooting_hard": "reboot_started_hard"}[s.task], power
+		case s.task == "powering-off":
+			s.vm, s.task = "stopped", ""
+			sync()
+		case s.task == "restoring", s.task == "powering-on", s.task == "reboot_started", s.task == "reboot_started_hard":
 			s.vm, s.task = "active", ""
 			sync()
 		case s.task == "soft-deleting" || s.vm == "soft-delete":
@@ -173,9 +192,9 @@ func (m *model) want(n int) cellwire.Want {
 		return cellwire.WantGone
 	case s.vm == "error":
 		return ""
-	case s.task == "restoring":
+	case s.task == "restoring", s.task == "powering-on", s.task == "reboot_started", s.task == "reboot_started_hard":
 		return cellwire.WantRunning
-	case s.task == "soft-deleting", s.vm == "soft-delete":
+	case s.task == "soft-deleting", s.task == "powering-off", s.task == "rebooting", s.task == "rebooting_hard", s.vm == "soft-delete":
 		return cellwire.WantShutdown
 	}
 	return cellwire.WantPresent
@@ -209,7 +228,7 @@ func TestModel(t *testing.T) {
 		rt.Repeat(map[string]func(*rapid.T){
 			"call": func(rt *rapid.T) {
 				n := server.Draw(rt, "server")
-				op := rapid.SampledFrom([]string{"insert", "insert", "release", "release", "discard", "delete", "soft", "soft", "restore", "restore", "freed"}).Draw(rt, "op")
+				op := rapid.SampledFrom([]string{"insert", "insert", "release", "release", "discard", "delete", "soft", "soft", "restore", "restore", "freed", "start", "stop", "reboot", "reboot-hard"}).Draw(rt, "op")
 				status, local := m.apply(op, n)
 				got := w.call(op, n)
 				if got.Code != status {

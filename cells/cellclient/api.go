@@ -79,6 +79,32 @@ func (c *Client) Restore(ctx context.Context, uuid string) (cellwire.Server, err
 	return c.server(ctx, http.MethodPost, uuid, "/restore", nil)
 }
 
+// Patch changes what a server is called and marked with. In a state that does not allow it, it is a
+// conflict, with Nova's words for it.
+func (c *Client) Patch(ctx context.Context, uuid string, patch cellwire.ServerPatch) (cellwire.Server, error) {
+	return c.server(ctx, http.MethodPatch, uuid, "", patch)
+}
+
+// Power has a server started, stopped or rebooted. In a state that does not allow it, it is a
+// conflict, with Nova's words for it.
+func (c *Client) Power(ctx context.Context, uuid string, action cellwire.PowerAction) (cellwire.Server, error) {
+	return c.server(ctx, http.MethodPost, uuid, "/power", cellwire.PowerRequest{Action: action})
+}
+
+// Actions asks what clients asked for a server, deleted or not.
+func (c *Client) Actions(ctx context.Context, uuid string) (cellwire.ActionsAnswer, error) {
+	type answer struct {
+		Actions list[cellwire.Action] `json:"actions"`
+		Deleted bool                  `json:"deleted"`
+	}
+	path, err := pathOf("/v1/servers/", uuid, "/actions")
+	if err != nil {
+		return cellwire.ActionsAnswer{}, err
+	}
+	all, err := fetch(ctx, c, http.MethodGet, path, nil, func(a *answer) error { return a.Actions.given("actions") })
+	return cellwire.ActionsAnswer{Actions: all.Actions.items, Deleted: all.Deleted}, err
+}
+
 // Freed reports to the cell that the allocations of a deleted server are removed.
 func (c *Client) Freed(ctx context.Context, uuid string) error { return c.on(ctx, uuid, "/freed") }
 

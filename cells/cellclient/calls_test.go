@@ -39,6 +39,13 @@ func TestRequests(t *testing.T) {
 		}, `{"server":` + server + `}`, "POST /v1/servers/" + uuid + `/delete {"kind":"soft"}`},
 		{func(ctx context.Context, c *cellclient.Client) (any, error) { return c.Restore(ctx, uuid) }, server, "POST /v1/servers/" + uuid + "/restore "},
 		{func(ctx context.Context, c *cellclient.Client) (any, error) { return nil, c.Freed(ctx, uuid) }, "", "POST /v1/servers/" + uuid + "/freed "},
+		{func(ctx context.Context, c *cellclient.Client) (any, error) {
+			return c.Patch(ctx, uuid, cellwire.ServerPatch{Name: new(string), Tags: &cellwire.TagsPatch{Add: []string{"a"}}})
+		}, server, "PATCH /v1/servers/" + uuid + ` {"name":"","tags":{"add":["a"]}}`},
+		{func(ctx context.Context, c *cellclient.Client) (any, error) {
+			return c.Power(ctx, uuid, cellwire.PowerRebootHard)
+		}, server, "POST /v1/servers/" + uuid + `/power {"action":"reboot-hard"}`},
+		{func(ctx context.Context, c *cellclient.Client) (any, error) { return c.Actions(ctx, uuid) }, `{"actions":[]}`, "GET /v1/servers/" + uuid + "/actions "},
 		{func(ctx context.Context, c *cellclient.Client) (any, error) { return c.States(ctx, []string{uuid}) }, `{"states":[]}`, `POST /v1/servers/states {"uuids":["` + uuid + `"]}`},
 		{func(ctx context.Context, c *cellclient.Client) (any, error) {
 			return c.Unfinished(ctx, 1500*time.Millisecond, time.Hour)

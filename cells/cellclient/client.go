@@ -156,6 +156,9 @@ func (c *Client) request(ctx context.Context, p *place, method, path string, bod
 	if term := cellwire.TermOf(ctx); term > 0 {
 		req.Header.Set(cellwire.HeaderTerm, strconv.FormatInt(term, 10))
 	}
+	if origin := cellwire.OriginOf(ctx).String(); origin != "" && method != http.MethodGet {
+		req.Header.Set(cellwire.HeaderOrigin, origin)
+	}
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}

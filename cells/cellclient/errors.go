@@ -76,6 +76,10 @@ func AsFailure(err error) error {
 // because another has its uuid.
 func IsConflict(err error) bool { return hasCode(err, cellwire.CodeConflict, cellwire.CodeExists) }
 
+// IsOverQuota reports whether the cell refused because there would be more of something than there
+// may be.
+func IsOverQuota(err error) bool { return hasCode(err, cellwire.CodeOverQuota) }
+
 // IsOutdated reports whether the cell refused because it has seen a later term than that of the
 // request's context ([cellwire.WithTerm]).
 func IsOutdated(err error) bool { return hasCode(err, cellwire.CodeOutdated) }

@@ -18,6 +18,10 @@
 //	                  ╰──▶ deleting ──gone──▶ deleted        (its host is up)
 //	                       deleted, unfreed, cleanup due   (it is down: Freed ends one, gone both)
 //
+//	active ──Power(stop)──▶ powering-off ──settled──▶ stopped
+//	stopped ──Power(start)──▶ powering-on ──settled──▶ active
+//	active ──Power(reboot)──▶ rebooting ──settled──▶ reboot_started ──settled──▶ active
+//
 // Each change of a row raises the cell's revision in the same transaction, so that a host can ask
 // for what is newer than its own revision.
 package celldb

@@ -384,6 +384,7 @@ func (s *DB) Apply(ctx context.Context, host string, reports []cellwire.Report, 
 			return err
 		}
 		changed := map[string]bool{}
+		var ended outcomes
 		for i, report := range reports {
 			refused[i] = ""
 			r := rows[report.UUID]
@@ -391,6 +392,7 @@ func (s *DB) Apply(ctx context.Context, host string, reports []cellwire.Report, 
 				refused[i] = fmt.Sprintf("there is no server %.64q on this host", report.UUID)
 				continue
 			}
+			was := r.Server
 			one, err := change(ctx, tx, r, m.Now, func() (changed bool, err error) {
 				changed, refused[i] = r.Apply(report, m.Now)
 				return changed, nil
@@ -399,6 +401,7 @@ func (s *DB) Apply(ctx context.Context, host string, reports []cellwire.Report, 
 				return err
 			}
 			changed[report.UUID] = changed[report.UUID] || one
+			ended.note(&was, &r.Server)
 		}
 		for _, uuid := range uuids {
 			if !changed[uuid] {
@@ -408,7 +411,7 @@ func (s *DB) Apply(ctx context.Context, host string, reports []cellwire.Report, 
 				return err
 			}
 		}
-		return nil
+		return ended.keep(ctx, tx, m.Now)
 	})
 	if err != nil {
 		return nil, err

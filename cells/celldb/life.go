@@ -6,7 +6,9 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"reflect"
 	"time"
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
@@ -67,9 +69,14 @@ func (r *Record) Want() cellwire.Want {
 		return cellwire.WantGone
 	case s.Deleted, s.VMState == cellwire.VMError: // a spawn that failed leaves nothing
 		return ""
-	case s.TaskState == cellwire.TaskRestoring:
+	}
+	switch s.TaskState {
+	case cellwire.TaskRestoring, cellwire.TaskPoweringOn, cellwire.TaskRebootStarted, cellwire.TaskRebootStartedHard:
 		return cellwire.WantRunning
-	case s.TaskState == cellwire.TaskSoftDeleting, s.VMState == cellwire.VMSoftDeleted:
+	case cellwire.TaskSoftDeleting, cellwire.TaskPoweringOff, cellwire.TaskRebooting, cellwire.TaskRebootingHard:
+		return cellwire.WantShutdown
+	}
+	if s.VMState == cellwire.VMSoftDeleted {
 		return cellwire.WantShutdown
 	}
 	return cellwire.WantPresent
@@ -187,6 +194,41 @@ func (r *Record) Restore() (changed bool, err error) {
 	}
 	s.TaskState, s.DeletedAt = cellwire.TaskRestoring, nil
 	return true, nil
+}
+
+// Patch changes what the server is called and marked with. A refusal (conflict) in a state that
+// does not allow it.
+func (r *Record) Patch(patch cellwire.ServerPatch) (changed bool, err error) {
+	if r.Server.Deleted || r.Server.Hidden {
+		return false, NotFound("server", r.Server.UUID)
+	}
+	if err := patch.Check(&r.Server); err != nil {
+		return false, err
+	}
+	after := r.Server
+	if err := errors.Join(patch.Apply(&after), checkTexts(after)); err != nil {
+		return false, err
+	}
+	changed = !reflect.DeepEqual(r.Server, after)
+	r.Server = after
+	return changed, nil
+}
+
+// Power begins a power action: the host does it when it is up, and its reports end the task. A
+// reboot has two halves, each with a desired state of its own that the host settles, so that one
+// that is interrupted is continued and not begun again. A refusal (conflict) in a state that does
+// not allow it.
+func (r *Record) Power(action cellwire.PowerAction) (changed bool, err error) {
+	s := &r.Server
+	if s.Deleted || s.Hidden {
+		return false, NotFound("server", s.UUID)
+	}
+	if err := action.Check(s); err != nil {
+		return false, err
+	}
+	changed = s.TaskState != action.Task()
+	s.TaskState = action.Task()
+	return changed, nil
 }
 
 // Freed notes that the allocations are gone. A refusal (conflict) of a server that is not deleted.

@@ -73,6 +73,18 @@ func TestTransitions(t *testing.T) {
 	del := func(kind cellwire.DeleteKind, up bool) func(*celldb.Record) (bool, bool) {
 		return func(r *celldb.Record) (bool, bool) { changed, _ := r.Delete(kind, up, now); return changed, false }
 	}
+	power := func(action cellwire.PowerAction) func(*celldb.Record) (bool, bool) {
+		return func(r *celldb.Record) (bool, bool) { changed, err := r.Power(action); return changed, err != nil }
+	}
+	broken := func(power plugins.PowerState) func(*celldb.Record) (bool, bool) {
+		return func(r *celldb.Record) (bool, bool) {
+			changed, refused := r.Apply(cellwire.Report{Kind: cellwire.ReportSettled, PowerState: power, Revision: 5, Fault: &cellwire.Fault{Message: "no"}}, now)
+			if changed && (r.Server.Fault == nil || !r.Server.Fault.Created.Equal(now)) {
+				t.Errorf("the fault is %+v", r.Server.Fault)
+			}
+			return changed, refused != ""
+		}
+	}
 	report := func(kind cellwire.ReportKind, power plugins.PowerState, revision int64) func(*celldb.Record) (bool, bool) {
 		return func(r *celldb.Record) (bool, bool) {
 			changed, refused := r.Apply(cellwire.Report{UUID: r.Server.UUID, Kind: kind, PowerState: power, Revision: revision}, now)
@@ -89,6 +101,11 @@ func TestTransitions(t *testing.T) {
 		"restore":    func(r *celldb.Record) (bool, bool) { changed, err := r.Restore(); return changed, err != nil },
 		"reclaim":    func(r *celldb.Record) (bool, bool) { return false, r.Reclaimable() != nil },
 		"freed":      func(r *celldb.Record) (bool, bool) { changed, err := r.Freed(); return changed, err != nil },
+		"start":      power(cellwire.PowerStart),
+		"stop":       power(cellwire.PowerStop),
+		"reboot":     power(cellwire.PowerReboot),
+		"hard":       power(cellwire.PowerRebootHard),
+		"badaction":  power("explode"),
 		"spawned":    report(cellwire.ReportSpawned, plugins.PowerRunning, 5),
 		"spawnedoff": report(cellwire.ReportSpawned, plugins.PowerShutdown, 5),
 		"failed":     report(cellwire.ReportFailed, 0, 5),
@@ -100,6 +117,8 @@ func TestTransitions(t *testing.T) {
 		"settledon":  report(cellwire.ReportSettled, plugins.PowerRunning, 5),
 		"settledoff": report(cellwire.ReportSettled, plugins.PowerShutdown, 5),
 		"settledold": report(cellwire.ReportSettled, plugins.PowerShutdown, 4),
+		"brokenon":   broken(plugins.PowerRunning),
+		"brokenoff":  broken(plugins.PowerShutdown),
 		"nonsense":   report("nonsense", 0, 5),
 		"badpower":   report(cellwire.ReportPower, 2, 5),
 	}
@@ -189,6 +208,46 @@ func TestTransitions(t *testing.T) {
 		{"soft-delete/restoring launched off", "settledold", "refused", cellwire.WantRunning},
 		{"active/ launched running", "settledon", "refused", cellwire.WantPresent},
 		{"active/deleting launched", "settledoff", "same", cellwire.WantGone},
+
+		{"active/ launched running", "stop", "active/powering-off launched running", cellwire.WantShutdown},
+		{"stopped/ launched off", "stop", "refused", cellwire.WantPresent},
+		{"active/rebooting launched running", "stop", "refused", cellwire.WantShutdown},
+		{"active/ running", "stop", "refused", cellwire.WantPresent},
+		{"stopped/ launched off", "start", "stopped/powering-on launched off", cellwire.WantRunning},
+		{"stopped/powering-on launched off", "start", "refused", cellwire.WantRunning},
+		{"active/ launched running", "start", "refused", cellwire.WantPresent},
+		{"soft-delete/ launched soft off", "start", "refused", cellwire.WantShutdown},
+		{"deleted/ launched deleted", "start", "refused", ""},
+		{"building/spawning hidden", "stop", "refused", ""},
+		{"error/ homeless", "stop", "refused", ""},
+		{"error/ homeless", "hard", "refused", ""},
+		{"active/ launched running", "reboot", "active/rebooting launched running", cellwire.WantShutdown},
+		{"active/rebooting launched running", "reboot", "refused", cellwire.WantShutdown},
+		{"active/rebooting launched running", "hard", "active/rebooting_hard launched running", cellwire.WantShutdown},
+		{"active/reboot_started launched off", "hard", "active/rebooting_hard launched off", cellwire.WantShutdown},
+		{"active/rebooting_hard launched running", "hard", "same", cellwire.WantShutdown},
+		{"active/reboot_started_hard launched off", "hard", "refused", cellwire.WantRunning},
+		{"stopped/ launched off", "hard", "stopped/rebooting_hard launched off", cellwire.WantShutdown},
+		{"active/deleting launched running", "hard", "refused", cellwire.WantGone},
+		{"active/ launched running", "badaction", "refused", cellwire.WantPresent},
+		{"active/rebooting launched running", "delete", "active/deleting launched running", cellwire.WantGone},
+		{"active/rebooting launched running", "soft", "active/soft-deleting launched soft running", cellwire.WantShutdown},
+
+		{"active/powering-off launched running", "off", "active/powering-off launched off", cellwire.WantShutdown},
+		{"active/powering-off launched off", "settledoff", "stopped/ launched off", cellwire.WantPresent},
+		{"active/powering-off launched running", "settledold", "refused", cellwire.WantShutdown},
+		{"active/powering-off launched running", "brokenon", "active/ launched running", cellwire.WantPresent},
+		{"stopped/powering-on launched off", "settledon", "active/ launched running", cellwire.WantPresent},
+		{"stopped/powering-on launched off", "brokenoff", "stopped/ launched off", cellwire.WantPresent},
+		{"active/rebooting launched running", "settledoff", "active/reboot_started launched off", cellwire.WantRunning},
+		{"active/reboot_started launched off", "settledold", "refused", cellwire.WantRunning},
+		{"active/reboot_started launched off", "settledon", "active/ launched running", cellwire.WantPresent},
+		{"stopped/rebooting_hard launched off", "settledoff", "stopped/reboot_started_hard launched off", cellwire.WantRunning},
+		{"stopped/reboot_started_hard launched off", "settledon", "active/ launched running", cellwire.WantPresent},
+		{"active/reboot_started launched off", "brokenoff", "stopped/ launched off", cellwire.WantPresent},
+		{"active/soft-deleting launched soft running", "brokenon", "refused", cellwire.WantShutdown},
+		{"soft-delete/restoring launched off", "brokenoff", "refused", cellwire.WantRunning},
+		{"active/deleting launched running", "brokenoff", "same", cellwire.WantGone},
 
 		{"active/ launched", "nonsense", "refused", cellwire.WantPresent},
 		{"active/ launched", "badpower", "refused", cellwire.WantPresent},

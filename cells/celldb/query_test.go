@@ -31,7 +31,7 @@ var (
 // empty erases all that is in a store.
 func empty(t testing.TB, s *celldb.DB) {
 	t.Helper()
-	if err := s.Execute(ctx, "DELETE FROM instances", "DELETE FROM services", "DELETE FROM compute_nodes"); err != nil {
+	if err := s.Execute(ctx, "DELETE FROM instances", "DELETE FROM instance_actions", "DELETE FROM services", "DELETE FROM compute_nodes"); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -34,7 +34,7 @@ func (r *Record) Apply(report cellwire.Report, now time.Time) (changed bool, ref
 	case cellwire.ReportGone:
 		return r.reportedGone(now)
 	case cellwire.ReportSettled:
-		return r.settled(report)
+		return r.settled(report, now)
 	}
 	return false, fmt.Sprintf("%q is no kind of report", report.Kind)
 }
@@ -68,17 +68,22 @@ func (r *Record) failed(fault *cellwire.Fault, now time.Time) (bool, string) {
 	case s.VMState != cellwire.VMBuilding:
 		return false, fmt.Sprintf("the server is built: it is in vm_state %s", s.VMState)
 	}
-	f := cellwire.Fault{Code: 500, Message: "The host did not say why it could not build the server."}
-	if fault != nil {
-		f = *fault
+	if fault == nil {
+		fault = &cellwire.Fault{Code: 500, Message: "The host did not say why it could not build the server."}
 	}
+	s.VMState, s.TaskState, s.PowerState, s.Fault = cellwire.VMError, "", plugins.PowerNoState, keptFault(fault, now)
+	return true, ""
+}
+
+// keptFault is a fault of a report within its bounds.
+func keptFault(fault *cellwire.Fault, now time.Time) *cellwire.Fault {
+	f := *fault
 	if f.Created.IsZero() {
 		f.Created = now
 	}
 	f.Created = Kept(f.Created)
 	f.Message, f.Details = cut(f.Message, maxFaultMessage), cut(f.Details, maxFaultDetails)
-	s.VMState, s.TaskState, s.PowerState, s.Fault = cellwire.VMError, "", plugins.PowerNoState, &f
-	return true, ""
+	return &f
 }
 
 // power follows Nova's _sync_instance_power_state: the power state is always noted, and decides the
@@ -116,7 +121,7 @@ func (r *Record) reportedGone(now time.Time) (bool, string) {
 	}
 }
 
-func (r *Record) settled(report cellwire.Report) (bool, string) {
+func (r *Record) settled(report cellwire.Report, now time.Time) (bool, string) {
 	s := &r.Server
 	want := r.Want()
 	switch {
@@ -124,17 +129,45 @@ func (r *Record) settled(report cellwire.Report) (bool, string) {
 		return false, ""
 	case report.Revision < r.WantRevision:
 		return false, fmt.Sprintf("the desired state has changed since revision %d, at %d", report.Revision, r.WantRevision)
-	case want == cellwire.WantShutdown && (s.TaskState == cellwire.TaskSoftDeleting || s.PowerState != report.PowerState):
+	case want != cellwire.WantShutdown && want != cellwire.WantRunning:
+		return false, "the server is to be neither running again nor shut down"
+	case report.Fault != nil:
+		return r.powerFailed(report, now)
+	}
+	switch s.TaskState {
+	case cellwire.TaskRebooting:
+		s.TaskState, s.PowerState = cellwire.TaskRebootStarted, report.PowerState
+	case cellwire.TaskRebootingHard:
+		s.TaskState, s.PowerState = cellwire.TaskRebootStartedHard, report.PowerState
+	case cellwire.TaskPoweringOff:
+		s.VMState, s.TaskState = cellwire.VMStopped, ""
+		r.power(report.PowerState)
+	case cellwire.TaskSoftDeleting:
 		s.VMState, s.TaskState, s.PowerState = cellwire.VMSoftDeleted, "", report.PowerState
-		return true, ""
-	case want == cellwire.WantRunning:
+	case cellwire.TaskRestoring, cellwire.TaskPoweringOn, cellwire.TaskRebootStarted, cellwire.TaskRebootStartedHard:
 		s.VMState, s.TaskState = cellwire.VMActive, ""
 		r.power(report.PowerState)
-		return true, ""
-	case want == cellwire.WantShutdown:
-		return false, ""
+	default: // softly deleted
+		changed := s.PowerState != report.PowerState
+		s.PowerState = report.PowerState
+		return changed, ""
 	}
-	return false, "the server is to be neither running again nor shut down"
+	return true, ""
+}
+
+// powerFailed ends a power action that its host cannot do. Unlike in Nova the server is not in
+// error after a reboot that failed: it is active or stopped as its guest is, so that it can be
+// started.
+func (r *Record) powerFailed(report cellwire.Report, now time.Time) (bool, string) {
+	s := &r.Server
+	if s.TaskState == cellwire.TaskSoftDeleting || s.TaskState == cellwire.TaskRestoring || s.TaskState == "" {
+		return false, "no power action is under way"
+	}
+	s.VMState, s.TaskState, s.PowerState, s.Fault = cellwire.VMStopped, "", report.PowerState, keptFault(report.Fault, now)
+	if report.PowerState == plugins.PowerRunning {
+		s.VMState = cellwire.VMActive
+	}
+	return true, ""
 }
 
 // cut shortens a text to at most n bytes, between characters.

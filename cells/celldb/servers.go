@@ -128,8 +128,10 @@ func update(ctx context.Context, tx *writing, r *stored) error {
 }
 
 // changeOne runs a transition of the server with the uuid in a transaction; a refusal (not found)
-// without one.
-func (s *DB) changeOne(ctx context.Context, op, uuid string, now time.Time, transition func(*stored) (bool, error)) (r *stored, err error) {
+// without one. What it changed is an action with the name, unless that is "".
+func (s *DB) changeOne(
+	ctx context.Context, op, uuid string, action cellwire.ActionName, now time.Time, transition func(*stored) (bool, error),
+) (r *stored, err error) {
 	err = s.write(ctx, op+" in", func(tx *writing) error {
 		if r, err = record(ctx, tx, uuid); err != nil {
 			return err
@@ -140,6 +142,11 @@ func (s *DB) changeOne(ctx context.Context, op, uuid string, now time.Time, tran
 		changed, err := change(ctx, tx, r, now, func() (bool, error) { return transition(r) })
 		if err != nil || !changed {
 			return err
+		}
+		if action != "" {
+			if err := tx.began(ctx, action, &r.Server, now); err != nil {
+				return err
+			}
 		}
 		return update(ctx, tx, r)
 	})
@@ -205,7 +212,7 @@ func (s *DB) Insert(ctx context.Context, server cellwire.Server, m Moment) (cell
 
 // Release shows a hidden row.
 func (s *DB) Release(ctx context.Context, uuid string, m Moment) (cellwire.Server, error) {
-	r, err := s.changeOne(ctx, "releasing a server", uuid, m.Now, func(r *stored) (bool, error) { return r.Release(), nil })
+	r, err := s.changeOne(ctx, "releasing a server", uuid, cellwire.ActionCreate, m.Now, func(r *stored) (bool, error) { return r.Release(), nil })
 	if err != nil {
 		return cellwire.Server{}, err
 	}
@@ -237,7 +244,7 @@ func (s *DB) Delete(ctx context.Context, uuid string, kind cellwire.DeleteKind, 
 		}
 	}
 	var local bool
-	r, err := s.changeOne(ctx, "deleting a server", uuid, m.Now, func(r *stored) (changed bool, err error) {
+	r, err := s.changeOne(ctx, "deleting a server", uuid, cellwire.ActionDelete, m.Now, func(r *stored) (changed bool, err error) {
 		if kind == cellwire.DeleteReclaim {
 			if err := r.Reclaimable(); err != nil {
 				return false, err
@@ -254,7 +261,25 @@ func (s *DB) Delete(ctx context.Context, uuid string, kind cellwire.DeleteKind, 
 
 // Restore takes a soft delete back.
 func (s *DB) Restore(ctx context.Context, uuid string, m Moment) (cellwire.Server, error) {
-	r, err := s.changeOne(ctx, "restoring a server", uuid, m.Now, func(r *stored) (bool, error) { return r.Restore() })
+	r, err := s.changeOne(ctx, "restoring a server", uuid, cellwire.ActionRestore, m.Now, func(r *stored) (bool, error) { return r.Restore() })
+	if err != nil {
+		return cellwire.Server{}, err
+	}
+	return r.server(m), nil
+}
+
+// Patch changes what a server is called and marked with.
+func (s *DB) Patch(ctx context.Context, uuid string, patch cellwire.ServerPatch, m Moment) (cellwire.Server, error) {
+	r, err := s.changeOne(ctx, "changing a server", uuid, "", m.Now, func(r *stored) (bool, error) { return r.Patch(patch) })
+	if err != nil {
+		return cellwire.Server{}, err
+	}
+	return r.server(m), nil
+}
+
+// Power begins a power action.
+func (s *DB) Power(ctx context.Context, uuid string, action cellwire.PowerAction, m Moment) (cellwire.Server, error) {
+	r, err := s.changeOne(ctx, "changing the power of a server", uuid, powerActions[action], m.Now, func(r *stored) (bool, error) { return r.Power(action) })
 	if err != nil {
 		return cellwire.Server{}, err
 	}

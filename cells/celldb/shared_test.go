@@ -276,7 +276,7 @@ func operations(rt *rapid.T, all func(what string, f func(s *celldb.DB) (any, er
 	for range rapid.IntRange(10, 40).Draw(rt, "operations") {
 		m.Now = m.Now.Add(time.Duration(rapid.IntRange(0, 40).Draw(rt, "seconds")) * time.Second)
 		at, n, h := m, one.Draw(rt, "server"), host.Draw(rt, "host")
-		switch op := rapid.SampledFrom([]string{"insert", "insert", "release", "release", "discard", "delete", "restore", "freed", "report", "apply", "apply", "mapped", "patch", "remove"}).Draw(rt, "op"); op {
+		switch op := rapid.SampledFrom([]string{"insert", "insert", "release", "release", "discard", "delete", "restore", "freed", "power", "power", "call", "report", "apply", "apply", "mapped", "patch", "remove"}).Draw(rt, "op"); op {
 		case "insert":
 			server := building(n)
 			server.Host, server.Name = h, word.Draw(rt, "name")
@@ -292,6 +292,13 @@ func operations(rt *rapid.T, all func(what string, f func(s *celldb.DB) (any, er
 			all(op, func(s *celldb.DB) (any, error) { return s.Delete(ctx, sid(n), kind, at) })
 		case "restore":
 			all(op, func(s *celldb.DB) (any, error) { return s.Restore(ctx, sid(n), at) })
+		case "power":
+			action := rapid.SampledFrom([]cellwire.PowerAction{cellwire.PowerStart, cellwire.PowerStop, cellwire.PowerReboot, cellwire.PowerRebootHard}).Draw(rt, "action")
+			all(op, func(s *celldb.DB) (any, error) { return s.Power(ctx, sid(n), action, at) })
+			all("actions", func(s *celldb.DB) (any, error) { return s.Actions(ctx, sid(n)) })
+		case "call":
+			patch := cellwire.ServerPatch{Name: new(word.Draw(rt, "name")), Tags: &cellwire.TagsPatch{Add: []string{word.Draw(rt, "tag")}}}
+			all(op, func(s *celldb.DB) (any, error) { return s.Patch(ctx, sid(n), patch, at) })
 		case "freed":
 			all(op, func(s *celldb.DB) (any, error) { return nil, s.Freed(ctx, sid(n)) })
 		case "report":

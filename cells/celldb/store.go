@@ -87,6 +87,14 @@ type Store interface {
 	Delete(ctx context.Context, uuid string, kind cellwire.DeleteKind, m Moment) (cellwire.DeleteAnswer, error)
 	// Restore takes a soft delete back.
 	Restore(ctx context.Context, uuid string, m Moment) (cellwire.Server, error)
+	// Patch changes what a server is called and marked with; see [Record.Patch].
+	Patch(ctx context.Context, uuid string, patch cellwire.ServerPatch, m Moment) (cellwire.Server, error)
+	// Power begins a power action; see [Record.Power].
+	Power(ctx context.Context, uuid string, action cellwire.PowerAction, m Moment) (cellwire.Server, error)
+	// Actions are what clients asked for a server with Insert, Delete, Restore and Power, at most
+	// [cellwire.MaxActions], deleted or not. Their origin is that of the context
+	// ([cellwire.WithOrigin]).
+	Actions(ctx context.Context, uuid string) (cellwire.ActionsAnswer, error)
 	// Freed notes that the compute API has removed the allocations of a deleted server.
 	Freed(ctx context.Context, uuid string) error
 	// States returns the states of servers; unknown servers are missing.

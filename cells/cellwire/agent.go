@@ -39,9 +39,10 @@ const (
 	// WantPresent: there is a guest; if it was never made (vm_state building), it is made and
 	// started.
 	WantPresent Want = "present"
-	// WantRunning: it was shut down by a soft delete and must run again.
+	// WantRunning: it was shut down, by a soft delete, a stop or the first half of a reboot, and
+	// must run again.
 	WantRunning Want = "running"
-	// WantShutdown: there is a guest, shut down.
+	// WantShutdown: there is a guest, shut down. With TaskRebootingHard it is not asked.
 	WantShutdown Want = "shutdown"
 	// WantGone: it does not exist and has no allocations. Its host then reports ReportGone.
 	WantGone Want = "gone"
@@ -79,7 +80,9 @@ const (
 	ReportFailed  ReportKind = "failed"  // it cannot be made here; nothing is left of it, its allocations are removed: error, with the fault
 	ReportPower   ReportKind = "power"   // its power state changed; "" of a guest that is not there any more is PowerNoState
 	ReportGone    ReportKind = "gone"    // WantGone holds: the row is deleted
-	ReportSettled ReportKind = "settled" // WantRunning or WantShutdown holds
+	// ReportSettled: WantRunning or WantShutdown holds. With a fault it cannot hold, which ends a
+	// power action.
+	ReportSettled ReportKind = "settled"
 )
 
 // Report is what an agent found, or did.

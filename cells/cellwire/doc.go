@@ -11,11 +11,14 @@
 //	             POST /v1/servers/query                 a page of servers, sorted
 //	             GET  /v1/servers/{uuid}                one server
 //	             PUT  /v1/servers/{uuid}                insert, hidden until released
+//	             PATCH /v1/servers/{uuid}               name, description, metadata, tags
 //	             POST /v1/servers/{uuid}/release        show the server and let its host start
 //	             POST /v1/servers/{uuid}/discard        erase a server that was never released
 //	             POST /v1/servers/{uuid}/delete         delete, soft or permanent
 //	             POST /v1/servers/{uuid}/restore        undo a soft delete
 //	             POST /v1/servers/{uuid}/freed          its allocations are removed
+//	             POST /v1/servers/{uuid}/power          start, stop, reboot
+//	             GET  /v1/servers/{uuid}/actions        actions and what came of them
 //	             POST /v1/servers/states                states of servers, deleted ones too
 //	             GET  /v1/servers/unfinished            what the API must finish: see Unfinished
 //	             GET  /v1/discovery?project_id=P        hosts, services, usage: all a boot needs
@@ -38,6 +41,9 @@
 //
 // Of several compute APIs one at a time builds servers. It sends its term in [HeaderTerm], so that
 // a cell refuses what one that was replaced sent before, or sends after it was stopped for a while.
+//
+// Changes that a client of the compute API asked for name its request in [HeaderOrigin], for the
+// history of a server.
 //
 // Errors are an [Error] in JSON with the status; a client treats any other answer as a broken cell.
 package cellwire

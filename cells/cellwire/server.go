@@ -20,11 +20,17 @@ const (
 
 // The tasks under way on a server (nova.compute.task_states); "": no task.
 const (
-	TaskScheduling   = "scheduling"
-	TaskSpawning     = "spawning"
-	TaskDeleting     = "deleting"
-	TaskSoftDeleting = "soft-deleting"
-	TaskRestoring    = "restoring"
+	TaskScheduling        = "scheduling"
+	TaskSpawning          = "spawning"
+	TaskDeleting          = "deleting"
+	TaskSoftDeleting      = "soft-deleting"
+	TaskRestoring         = "restoring"
+	TaskPoweringOff       = "powering-off"
+	TaskPoweringOn        = "powering-on"
+	TaskRebooting         = "rebooting"
+	TaskRebootingHard     = "rebooting_hard"
+	TaskRebootStarted     = "reboot_started" // it is off, and is started again
+	TaskRebootStartedHard = "reboot_started_hard"
 )
 
 // Server is a server as its cell keeps it: a row of instances. In a build request it is what the

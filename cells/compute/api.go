@@ -154,6 +154,9 @@ func (x *exchange) Handle() error {
 	if found.Err != nil {
 		return found.Err
 	}
+	if !x.Routine {
+		x.R = x.R.WithContext(cellwire.WithOrigin(x.ctx(), cellwire.Origin{RequestID: x.ID, UserID: x.Who.User, ProjectID: x.Who.Project}))
+	}
 	route := found.Route
 	x.Route, x.Routine = route.path, x.Routine || route.open
 	if !route.unversioned {

@@ -2,7 +2,11 @@
 
 package compute
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/compute-agent/compute-agent/cells/cellwire"
+)
 
 // TestPolicyOfEachCall: each call by an administrator, a member, a reader, and a member of another
 // project.
@@ -17,6 +21,22 @@ func TestPolicyOfEachCall(t *testing.T) {
 		{"DELETE", "/servers/" + uuid(1), "", 204, 204, 403, 404},
 		{"POST", "/servers/" + uuid(1) + "/action", `{"forceDelete":null}`, 202, 202, 403, 404},
 		{"POST", "/servers/" + uuid(2) + "/action", `{"restore":null}`, 202, 202, 403, 404},
+		{"POST", "/servers/" + uuid(3) + "/action", `{"reboot":{"type":"HARD"}}`, 202, 202, 403, 404},
+		{"PUT", "/servers/" + uuid(1), `{"server":{"name":"n"}}`, 200, 200, 403, 404},
+		{"GET", "/servers/" + uuid(1) + "/metadata", "", 200, 200, 200, 404},
+		{"POST", "/servers/" + uuid(1) + "/metadata", `{"metadata":{"a":"b"}}`, 200, 200, 403, 404},
+		{"PUT", "/servers/" + uuid(1) + "/metadata", `{"metadata":{"a":"b"}}`, 200, 200, 403, 404},
+		{"PUT", "/servers/" + uuid(1) + "/metadata/a", `{"meta":{"a":"b"}}`, 200, 200, 403, 404},
+		{"GET", "/servers/" + uuid(3) + "/metadata/a", "", 200, 200, 200, 404},
+		{"DELETE", "/servers/" + uuid(3) + "/metadata/a", "", 404, 204, 403, 404},
+		{"GET", "/servers/" + uuid(1) + "/tags", "", 200, 200, 200, 404},
+		{"PUT", "/servers/" + uuid(1) + "/tags", `{"tags":["a"]}`, 200, 200, 403, 404},
+		{"DELETE", "/servers/" + uuid(1) + "/tags", "", 204, 204, 403, 404},
+		{"PUT", "/servers/" + uuid(1) + "/tags/a", "", 204, 201, 403, 404},
+		{"GET", "/servers/" + uuid(3) + "/tags/x", "", 204, 204, 204, 404},
+		{"DELETE", "/servers/" + uuid(3) + "/tags/x", "", 404, 204, 403, 404},
+		{"GET", "/servers/" + uuid(1) + "/os-instance-actions", "", 200, 200, 200, 404},
+		{"GET", "/servers/" + uuid(1) + "/os-instance-actions/req-1", "", 200, 200, 200, 404},
 		{"GET", "/os-services", "", 200, 403, 403, 403},
 		{"PUT", "/os-services/" + c1h1.UUID, `{"status":"enabled"}`, 200, 403, 403, 403},
 		{"DELETE", "/os-services/" + c1h1.UUID, "", 204, 403, 403, 403},
@@ -46,6 +66,10 @@ func TestPolicyOfEachCall(t *testing.T) {
 		soft := server(2, "s2")
 		soft.VMState = "soft-delete"
 		c.has(2, soft)
+		launched := server(3, "s3")
+		launched.LaunchedAt, launched.Metadata, launched.Tags = &start, map[string]string{"a": "1"}, []string{"x"}
+		c.has(2, launched)
+		c.cell(2).actions = []cellwire.Action{{Number: 1, Name: cellwire.ActionCreate, Origin: cellwire.Origin{RequestID: "req-1"}}}
 		c.servicesOf(1, c1h1)
 		// Those who may most come last: what they delete is gone.
 		for _, caller := range []struct {

@@ -42,6 +42,7 @@ func (a *API) createServers(x *exchange) error {
 		return err
 	}
 	request := scheduler.CreateRequest{Min: least, Max: most}
+	request.RequestID = x.ID
 	if err := x.requestedZone(memberString(asked, "availability_zone"), &request.RequestSpec); err != nil {
 		return err
 	}

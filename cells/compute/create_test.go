@@ -150,7 +150,7 @@ func TestRequestedServer(t *testing.T) {
 			if got.status != 202 {
 				t.Fatalf("%d %s", got.status, got.text)
 			}
-			tt.want.AllowCellDown = who == admin
+			tt.want.AllowCellDown, tt.want.RequestID = who == admin, got.header.Get("X-Compute-Request-Id")
 			if diff := gocmp.Diff([]scheduler.CreateRequest{tt.want}, boots.asked, cmpopts.IgnoreFields(cellwire.Server{}, "Reservation"), cmpopts.EquateEmpty()); diff != "" {
 				t.Error(diff)
 			}

@@ -7,9 +7,10 @@
 //	                            ┌────────────────────────────────────────────────────────────────┘
 //	                            └─▶ handler ─▶ policy ─▶ apidb, and all cells at once
 //
-// What exists: the version documents; servers (list, detail, show, create, delete, the actions
-// restore and forceDelete); services; flavors; limits; quota sets; host aggregates, availability
-// zones and server groups. All other paths of Nova's are not found.
+// What exists: the version documents; servers (list, detail, show, create, update, delete, the
+// actions restore, forceDelete, os-start, os-stop and reboot, metadata, tags, instance actions);
+// services; flavors; limits; quota sets; host aggregates, availability zones and server groups. All
+// other paths of Nova's are not found.
 //
 // # How a handler is written
 //
@@ -88,6 +89,10 @@
 //   - A host with servers does not change its zone, as in Nova since 2024.1.
 //   - A change of the metadata of an aggregate changes its updated_at for good, and one of name and
 //     zone is whole: in Nova the new name stays when the zone is refused.
+//   - A server whose reboot failed is active or stopped, as its guest is, and not in error.
+//   - A server cannot be renamed (409) before it is in a cell.
+//   - Of a server the last 500 actions are kept, each with one event. An action that has not ended
+//     when the next one begins has failed. Create is one from when the server is in its cell.
 //   - Quotas are of projects. Those of single users are refused, and shown as the project's.
 //   - Services are the nova-compute services of hosts; conductors and schedulers are no processes
 //     of their own, so that cell0 has none.

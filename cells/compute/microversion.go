@@ -30,11 +30,15 @@ const (
 	vForcedDown         Version = 11 // services can be forced down
 	vHostStatus         Version = 16 // servers say how their host is
 	vDescription        Version = 19 // of servers
+	vActionsOfDeleted   Version = 21 // actions of deleted servers are shown
 	vTags               Version = 26 // of servers, and filters by them
 	vNetworksRequired   Version = 37 // on create
 	vStatusChecked      Version = 38 // an invalid status is rejected
 	vFlavorEmbedded     Version = 47 // the flavor of a server is shown as it was
+	vActionEvents       Version = 51 // members see the events of actions, but for their tracebacks
 	vServiceUUID        Version = 53 // services go by their uuid
+	vActionPages        Version = 58 // lists of actions have pages, filters and updated_at
+	vActionHost         Version = 62 // events of actions have a host
 	vTrustedCerts       Version = 63 // trusted_image_certificates
 	vChangesBefore      Version = 66 // a filter
 	vDownCells          Version = 69 // minimal records

@@ -40,6 +40,26 @@ const (
 	ruleServersDelete    Rule = "os_compute_api:servers:delete"
 	ruleRestore          Rule = "os_compute_api:os-deferred-delete:restore"
 	ruleForceDelete      Rule = "os_compute_api:os-deferred-delete:force"
+	ruleServersUpdate    Rule = "os_compute_api:servers:update"
+	ruleServersStart     Rule = "os_compute_api:servers:start"
+	ruleServersStop      Rule = "os_compute_api:servers:stop"
+	ruleServersReboot    Rule = "os_compute_api:servers:reboot"
+
+	ruleMetadataIndex     Rule = "os_compute_api:server-metadata:index"
+	ruleMetadataShow      Rule = "os_compute_api:server-metadata:show"
+	ruleMetadataCreate    Rule = "os_compute_api:server-metadata:create"
+	ruleMetadataUpdateAll Rule = "os_compute_api:server-metadata:update_all"
+	ruleMetadataUpdate    Rule = "os_compute_api:server-metadata:update"
+	ruleMetadataDelete    Rule = "os_compute_api:server-metadata:delete"
+	ruleActionsList       Rule = "os_compute_api:os-instance-actions:list"
+	ruleActionsShow       Rule = "os_compute_api:os-instance-actions:show"
+	ruleActionsEvents     Rule = "os_compute_api:os-instance-actions:events"
+	ruleTagsIndex         Rule = "os_compute_api:os-server-tags:index"
+	ruleTagsShow          Rule = "os_compute_api:os-server-tags:show"
+	ruleTagsUpdateAll     Rule = "os_compute_api:os-server-tags:update_all"
+	ruleTagsUpdate        Rule = "os_compute_api:os-server-tags:update"
+	ruleTagsDeleteAll     Rule = "os_compute_api:os-server-tags:delete_all"
+	ruleTagsDelete        Rule = "os_compute_api:os-server-tags:delete"
 
 	ruleServicesList      Rule = "os_compute_api:os-services:list"
 	ruleServicesUpdate    Rule = "os_compute_api:os-services:update"
@@ -106,6 +126,12 @@ var defaults = map[Rule]string{
 	ruleServersCreate: members, ruleCreateForcedHost: admins, ruleCreateZeroDisk: admins,
 	ruleCreateCellDown: "rule:admin_api",
 	ruleServersDelete:  members, ruleRestore: members, ruleForceDelete: members,
+	ruleServersUpdate: members, ruleServersStart: members, ruleServersStop: members, ruleServersReboot: members,
+	ruleMetadataIndex: readers, ruleMetadataShow: readers, ruleMetadataCreate: members, ruleMetadataUpdateAll: members,
+	ruleMetadataUpdate: members, ruleMetadataDelete: members,
+	ruleActionsList: readers, ruleActionsShow: readers, ruleActionsEvents: admins,
+	ruleTagsIndex: readers, ruleTagsShow: readers, ruleTagsUpdateAll: members, ruleTagsUpdate: members,
+	ruleTagsDeleteAll: members, ruleTagsDelete: members,
 
 	ruleServicesList: admins, ruleServicesUpdate: admins, ruleServicesDelete: admins,
 	ruleFlavorCreate: admins, ruleFlavorUpdate: admins, ruleFlavorDelete: admins,

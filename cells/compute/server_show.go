@@ -76,27 +76,15 @@ func (a *API) showServer(x *exchange) error {
 
 // shown is the server of a mapping, for a caller who may know of it.
 func (a *API) shown(x *exchange, m apidb.Mapping) (*object, error) {
-	building, err := a.store.BuildRequest(x.ctx(), m.InstanceUUID)
+	cell, building, err := x.placed(m)
 	switch {
-	case err == nil:
+	case err != nil:
+		return nil, err
+	case building != nil:
 		if err := x.allow(ruleServersShow, m.ProjectID); err != nil {
 			return nil, err
 		}
-		return x.newServerView(m.ProjectID).whole(&building.Server), nil
-	case !errors.Is(err, apidb.ErrNotFound):
-		return nil, err
-	}
-	if m.CellUUID == "" { // It may have been placed and released between the two reads.
-		if m, err = x.mapping(m.InstanceUUID); err != nil {
-			return nil, err
-		}
-		if m.CellUUID == "" {
-			return nil, serverNotFound(m.InstanceUUID)
-		}
-	}
-	cell, err := a.cell(x, m.CellUUID)
-	if err != nil {
-		return nil, err
+		return x.newServerView(m.ProjectID).whole(building), nil
 	}
 	server, err := a.cells.show(x.ctx(), cell, m.InstanceUUID)
 	switch {

@@ -24,6 +24,8 @@ type serverView struct {
 	extended, extraSpecs, admin bool
 	// hostStatus and hostUnknown: any status of the host, or only that nothing is known of it.
 	hostStatus, hostUnknown bool
+	// changed: as the answer to a change has it, without states and what else was an extension.
+	changed bool
 }
 
 // newServerView asks the policies, for servers of a project.
@@ -73,19 +75,8 @@ func (v *serverView) whole(s *cellwire.Server) *object {
 	if slices.Contains(hasProgress, status) {
 		o.add("progress", 0)
 	}
-	configDrive := ""
-	if s.ConfigDrive {
-		configDrive = "True"
-	}
-	o.add("OS-EXT-AZ:availability_zone", v.zone(s)).add("config_drive", configDrive).add("key_name", nil).
-		add("OS-SRV-USG:launched_at", stamp(s.LaunchedAt)).add("OS-SRV-USG:terminated_at", stamp(s.TerminatedAt))
-	if v.extended {
-		v.addExtended(o, s)
-	}
-	o.add("OS-EXT-STS:task_state", orNull(s.TaskState)).add("OS-EXT-STS:vm_state", orNull(s.VMState)).add("OS-EXT-STS:power_state", int(s.PowerState)).
-		add("os-extended-volumes:volumes_attached", list{})
-	if status := hostStatus(s); v.hostStatus || v.hostUnknown && status == statusUnknown {
-		o.add("host_status", status)
+	if !v.changed {
+		v.addExtensions(o, s)
 	}
 	if x.since(vLocked) {
 		o.add("locked", s.Locked)
@@ -104,6 +95,25 @@ func (v *serverView) whole(s *cellwire.Server) *object {
 		}
 	}
 	return o
+}
+
+// addExtensions adds what was an extension once: the answer to a change does not have it before
+// 2.75.
+func (v *serverView) addExtensions(o *object, s *cellwire.Server) {
+	configDrive := ""
+	if s.ConfigDrive {
+		configDrive = "True"
+	}
+	o.add("OS-EXT-AZ:availability_zone", v.zone(s)).add("config_drive", configDrive).add("key_name", nil).
+		add("OS-SRV-USG:launched_at", stamp(s.LaunchedAt)).add("OS-SRV-USG:terminated_at", stamp(s.TerminatedAt))
+	if v.extended {
+		v.addExtended(o, s)
+	}
+	o.add("OS-EXT-STS:task_state", orNull(s.TaskState)).add("OS-EXT-STS:vm_state", orNull(s.VMState)).add("OS-EXT-STS:power_state", int(s.PowerState)).
+		add("os-extended-volumes:volumes_attached", list{})
+	if status := hostStatus(s); v.hostStatus || v.hostUnknown && status == statusUnknown {
+		o.add("host_status", status)
+	}
 }
 
 // addExtended adds the attributes for administrators. Before 2.3 there are three of them.

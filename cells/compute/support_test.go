@@ -35,6 +35,7 @@ import (
 type fakeCell struct {
 	mu      sync.Mutex
 	servers []cellwire.Server
+	actions []cellwire.Action // of each server
 	// fail answers instead, if it is not nil; n counts the requests from 1.
 	fail     func(r *http.Request, n int) (*http.Response, error)
 	requests int
@@ -91,17 +92,58 @@ func (c *fakeCell) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	if r.Method == http.MethodGet {
 		for _, s := range servers {
-			if strings.HasSuffix(r.URL.Path, "/"+s.UUID) {
+			switch {
+			case strings.HasSuffix(r.URL.Path, "/"+s.UUID):
 				return answerJSON(s)
+			case strings.HasSuffix(r.URL.Path, "/"+s.UUID+"/actions"):
+				return answerJSON(cellwire.ActionsAnswer{Actions: append([]cellwire.Action{}, c.actions...), Deleted: s.Deleted})
 			}
 		}
 		return answer(404, `{"code":"not_found","message":"no such server"}`), nil
+	}
+	for i, s := range servers {
+		if rest, is := strings.CutPrefix(r.URL.Path, "/v1/servers/"+s.UUID); is {
+			return c.change(r, rest, &c.servers[i])
+		}
 	}
 	var q cellwire.ServerQuery
 	if err := json.NewDecoder(r.Body).Decode(&q); err != nil {
 		return nil, err
 	}
 	return answerJSON(queried(servers, &q))
+}
+
+// change does what is asked of one server.
+func (c *fakeCell) change(r *http.Request, call string, s *cellwire.Server) (*http.Response, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var err error
+	switch r.Method + call {
+	case "PATCH":
+		var patch cellwire.ServerPatch
+		if err := json.NewDecoder(r.Body).Decode(&patch); err != nil {
+			return nil, err
+		}
+		if err = patch.Check(s); err == nil {
+			err = patch.Apply(s)
+		}
+	case "POST/power":
+		var request cellwire.PowerRequest
+		if err := json.NewDecoder(r.Body).Decode(&request); err != nil {
+			return nil, err
+		}
+		if err = request.Action.Check(s); err == nil {
+			s.TaskState = request.Action.Task()
+		}
+	default:
+		return nil, fmt.Errorf("the cell of the tests has no %s %s", r.Method, call)
+	}
+	var refusal *cellwire.Error
+	if errors.As(err, &refusal) {
+		text, _ := json.Marshal(refusal)
+		return answer(refusal.Status, string(text)), nil
+	}
+	return answerJSON(*s)
 }
 
 func answerJSON(v any) (*http.Response, error) {

@@ -71,7 +71,7 @@ func (s *Scheduler) build(ctx context.Context, uuid string, v *view) error {
 		return err
 	}
 	if request.CellUUID != "" {
-		return s.finish(ctx, uuid, hosts.cells[request.CellUUID], false, func(ctx context.Context) error {
+		return s.finish(fromClient(ctx, request.RequestSpec), uuid, hosts.cells[request.CellUUID], false, func(ctx context.Context) error {
 			return s.lostRow(ctx, request, hosts)
 		})
 	}
@@ -328,7 +328,7 @@ func (b *build) decide(ctx context.Context, cell apidb.Cell) error {
 	if err := b.s.next(ctx, "place"); err != nil {
 		return err
 	}
-	return b.s.finish(ctx, b.spec.UUID, cell, !b.allocated, nil)
+	return b.s.finish(fromClient(ctx, b.spec), b.spec.UUID, cell, !b.allocated, nil)
 }
 
 // abandon removes what this attempt gave to a server whose owner deleted it. The claim stays, and

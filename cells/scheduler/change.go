@@ -36,6 +36,11 @@ func change[T any](ctx context.Context, s *Scheduler, cell apidb.Cell, ask func(
 	}
 }
 
+// fromClient is a context for changes that come from the request which asked for a server.
+func fromClient(ctx context.Context, spec apidb.RequestSpec) context.Context {
+	return cellwire.WithOrigin(ctx, cellwire.Origin{RequestID: spec.RequestID, UserID: spec.UserID, ProjectID: spec.ProjectID})
+}
+
 // raise makes the term of this process higher than what a cell has seen. An error says, too, that
 // another process schedules.
 func (s *Scheduler) raise(ctx context.Context, cell apidb.Cell, term int64) error {

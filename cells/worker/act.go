@@ -113,26 +113,3 @@ func (w *Worker) unmanagedGuest(ctx context.Context, s *server, item cellwire.Wo
 		Msg("Removed a server, but a guest with its uuid exists that this agent did not create. The guest is left alone and has no allocations: check what it is.")
 	return nil
 }
-
-// setPower starts or stops the guest of a server.
-func (w *Worker) setPower(ctx context.Context, s *server, item cellwire.WorkItem, node Node, to plugins.PowerState) error {
-	is, err := node.Manager.SetPower(ctx, node.Name, s.uuid, to, false)
-	var fault *plugins.InstanceFault
-	switch {
-	case errors.Is(err, plugins.ErrInstanceNotFound):
-		// There is nothing to start or stop, and waiting brings nothing back: the owner sees that,
-		// and can go on from there.
-		w.log.Error().
-			Str("instance", s.uuid).
-			Str("node", node.Name).
-			Stringer("power", to).
-			Msg("The guest of a server does not exist. Its power state is reported as NOSTATE, and it is not created again.")
-		is.Power = plugins.PowerNoState
-	case errors.As(err, &fault):
-		return fmt.Errorf("%w: bringing the guest to %s: %w", errNeedsOperator, to, err)
-	case err != nil:
-		return fmt.Errorf("bringing the guest to %s: %w", to, err)
-	}
-	w.report(s, item, cellwire.Report{Kind: cellwire.ReportSettled, PowerState: is.Power})
-	return nil
-}

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/cells/cell"
@@ -120,6 +121,24 @@ func TestRealCell(t *testing.T) {
 	c.driver.set(func() { c.driver.guests[serverUUID(1)] = plugins.PowerRunning })
 	c.w.Changed(host, serverUUID(1))
 	c.await(1, "active again", inState(cellwire.VMActive))
+	c.driver.set(func() { c.driver.powers = nil })
+	for _, power := range []struct {
+		action cellwire.PowerAction
+		state  string
+	}{
+		{cellwire.PowerStop, cellwire.VMStopped}, {cellwire.PowerStart, cellwire.VMActive}, {cellwire.PowerReboot, cellwire.VMActive},
+		{cellwire.PowerRebootHard, cellwire.VMActive},
+	} {
+		if s, err := c.client.Power(t.Context(), serverUUID(1), power.action); err != nil || s.TaskState != power.action.Task() {
+			t.Fatalf("%s: task_state %q, %v", power.action, s.TaskState, err)
+		}
+		c.await(1, string(power.action)+" done", inState(power.state))
+	}
+	c.driver.set(func() {
+		if diff := cmp.Diff([]string{"Shutdown", "Running", "Shutdown", "Running", "Shutdown hard", "Running"}, c.driver.powers); diff != "" {
+			t.Errorf("changes of power (-want +got):\n%s", diff)
+		}
+	})
 	if _, err := c.client.Delete(t.Context(), serverUUID(1), cellwire.DeleteSoft); err != nil {
 		t.Fatal(err)
 	}

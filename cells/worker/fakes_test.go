@@ -223,6 +223,14 @@ func (c *fakeCell) apply(r cellwire.Report) (refused string) {
 		s.PowerState = r.PowerState
 	case r.Kind == cellwire.ReportSettled && r.Revision < s.Revision && s.TaskState != "":
 		return "of an older revision"
+	case r.Kind == cellwire.ReportSettled && r.Fault != nil:
+		s.VMState, s.TaskState, s.PowerState, s.Fault, of.want = cellwire.VMStopped, "", r.PowerState, r.Fault, cellwire.WantPresent
+	case r.Kind == cellwire.ReportSettled && s.TaskState == cellwire.TaskPoweringOff:
+		s.VMState, s.TaskState, s.PowerState, of.want = cellwire.VMStopped, "", r.PowerState, cellwire.WantPresent
+	case r.Kind == cellwire.ReportSettled && s.TaskState == cellwire.TaskRebooting:
+		s.TaskState, s.PowerState, of.want = cellwire.TaskRebootStarted, r.PowerState, cellwire.WantRunning
+	case r.Kind == cellwire.ReportSettled && s.TaskState == cellwire.TaskRebootingHard:
+		s.TaskState, s.PowerState, of.want = cellwire.TaskRebootStartedHard, r.PowerState, cellwire.WantRunning
 	case r.Kind == cellwire.ReportSettled && of.want == cellwire.WantShutdown && s.TaskState == "" && s.PowerState == r.PowerState: // a repetition
 		return ""
 	case r.Kind == cellwire.ReportSettled && of.want == cellwire.WantShutdown:
@@ -280,7 +288,10 @@ type fakeDriver struct {
 	listed    int
 	listing   func() // runs after the list was made
 	specs     map[string]plugins.InstanceSpec
-	spawnErrs []error // of the next Spawns, nil: none
+	spawnErrs []error                     // of the next Spawns, nil: none
+	powerErrs []error                     // of the next SetPowers, nil: none
+	powers    []string                    // changes of power, "hard" where a guest was not asked
+	powered   func(to plugins.PowerState) // runs after each SetPower
 }
 
 func newDriver() *fakeDriver {
@@ -404,16 +415,36 @@ func (d *fakeDriver) SetPower(_ context.Context, _, uuid string, to plugins.Powe
 		return plugins.Instance{}, err
 	}
 	defer d.leave(uuid)
+	is, err := d.setPower(uuid, to, hard)
+	if d.powered != nil && err == nil {
+		d.powered(to)
+	}
+	return is, err
+}
+
+func (d *fakeDriver) setPower(uuid string, to plugins.PowerState, hard bool) (plugins.Instance, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if hard {
-		d.problems = append(d.problems, "switched off at once: "+uuid)
+	var err error
+	if len(d.powerErrs) > 0 {
+		err, d.powerErrs = d.powerErrs[0], d.powerErrs[1:]
 	}
-	if _, there := d.guests[uuid]; !there {
+	before, there := d.guests[uuid]
+	switch {
+	case !there:
 		return plugins.Instance{}, &plugins.InstanceNotFound{UUID: uuid}
+	case errors.As(err, new(*plugins.InstanceFault)):
+		return plugins.Instance{}, err
+	}
+	if before != to {
+		change := to.String()
+		if hard {
+			change += " hard"
+		}
+		d.powers = append(d.powers, change)
 	}
 	d.guests[uuid] = to
-	return plugins.Instance{UUID: uuid, Power: to}, nil
+	return plugins.Instance{UUID: uuid, Power: to}, err
 }
 
 // power is that of a guest, -1 if there is none.

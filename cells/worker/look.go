@@ -243,7 +243,7 @@ func (w *Worker) compare(ctx context.Context, n *nodeState, guests []plugins.Ins
 			s.reported = power
 			w.outbox.add(cellwire.Report{UUID: uuid, Kind: cellwire.ReportPower, PowerState: power, Revision: s.item.Server.Revision})
 		}
-		if s.item.Want == cellwire.WantShutdown && power == plugins.PowerRunning { // started outside the cell
+		if s.item.Server.VMState == cellwire.VMSoftDeleted && s.item.Want == cellwire.WantShutdown && power == plugins.PowerRunning { // started outside the cell
 			s.settled = ""
 			w.start(ctx, s)
 		}

@@ -84,6 +84,7 @@ const (
 	treeTimeout          = 15 * time.Minute       // how long a grant may be about providers that are not known to be of the node
 	deletedGuestsTimeout = 5 * time.Minute        // how long a server that the driver refuses waits for the guests of deleted ones to go
 	stopTimeout          = 3 * time.Second        // for the last word
+	rebootTimeout        = 30 * time.Second       // how long a guest that is rebooted stays off for a cell that does not say to start it
 )
 
 // Worker does what a cell wants. Make one with New and call Run once.

@@ -79,6 +79,8 @@ func TestOpenstackCompute(t *testing.T) {
 		t.Errorf("hypervisors, which are not part of this API: %s", said)
 	}
 
+	c.life(t, o, one)
+
 	// A server that is booted from no image. Names of images cannot be looked up here, so that the
 	// column for them is empty.
 	const noImage = "no-image"
@@ -150,6 +152,57 @@ func TestOpenstackCompute(t *testing.T) {
 	}
 	o.do(nil, "server", "delete", two)
 	c.until("the deleted server is gone", func() bool { return c.status(two) == "gone" })
+}
+
+// life has the command line stop, start, reboot, rename and mark a server, and show that it did. It
+// leaves the server as it was.
+func (c *cloud) life(t *testing.T, o *openstack, id string) {
+	t.Helper()
+	o.do(nil, "server", "stop", id)
+	c.until("the server is stopped", func() bool { return c.status(id) == "SHUTOFF" })
+	if said := o.refused("server", "stop", id); !strings.Contains(said, "Cannot 'stop' instance "+id+" while it is in vm_state stopped") {
+		t.Errorf("stopping what is stopped: %s", said)
+	}
+	o.do(nil, "server", "start", id)
+	c.until("the server is started", func() bool { return c.status(id) == "ACTIVE" })
+	o.do(nil, "server", "reboot", "--wait", id)
+	o.do(nil, "server", "reboot", "--hard", "--wait", id)
+	o.do(nil, "server", "set", "--name", "other", "--property", "a=1", "--property", "b=2", "--tag", "x", "--description", "d", id)
+	o.do(nil, "server", "unset", "--property", "a", id)
+	var shown struct {
+		Name, Description string
+		Properties        map[string]string
+		Tags              []string
+	}
+	if o.do(&shown, "server", "show", id); shown.Name != "other" || shown.Description != "d" || len(shown.Properties) != 1 || shown.Properties["b"] != "2" ||
+		!slices.Equal(shown.Tags, []string{"x"}) {
+		t.Errorf("server show after server set: %+v", shown)
+	}
+	o.do(nil, "server", "unset", "--property", "b", "--tag", "x", "--description", id)
+	o.do(nil, "server", "set", "--name", "one", id)
+	var events []struct {
+		Request string `json:"Request ID"`
+		Action  string `json:"Action"`
+	}
+	o.do(&events, "server", "event", "list", id)
+	var actions []string
+	for _, e := range events {
+		actions = append(actions, e.Action)
+	}
+	if diff := cmp.Diff([]string{"reboot", "reboot", "start", "stop", "create"}, actions); diff != "" {
+		t.Fatalf("server event list (-want +got):\n%s", diff)
+	}
+	var event struct {
+		Action string `json:"action"`
+		Events []struct {
+			Event  string `json:"event"`
+			Result string `json:"result"`
+		} `json:"events"`
+	}
+	if o.do(&event, "server", "event", "show", id, events[3].Request); event.Action != "stop" || len(event.Events) != 1 || event.Events[0].Event != "compute_stop_instance" ||
+		event.Events[0].Result != "Success" {
+		t.Errorf("server event show: %+v", event)
+	}
 }
 
 // limits has the command line show limits and quotas of a project with so many servers; cells that

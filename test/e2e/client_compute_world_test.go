@@ -235,6 +235,10 @@ func (h *host) do(ctx context.Context, items []cellwire.WorkItem) error {
 				return err
 			}
 			report.Kind = cellwire.ReportGone
+		case item.Want == cellwire.WantShutdown:
+			report.Kind, report.PowerState = cellwire.ReportSettled, plugins.PowerShutdown
+		case item.Want == cellwire.WantRunning:
+			report.Kind, report.PowerState = cellwire.ReportSettled, plugins.PowerRunning
 		default:
 			continue
 		}

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package celldb
+
+import (
+	"context"
+	"time"
+
+	"github.com/compute-agent/compute-agent/cells/cellwire"
+
+	"github.com/compute-agent/compute-agent/internal/sqldb"
+)
+
+// maxActionDetails bounds the details of an action that failed, in bytes.
+const maxActionDetails = 4096
+
+const insertAction = "INSERT INTO instance_actions (instance_uuid, number, action, request_id, user_id, project_id, host, started_at, finished_at, failed, details) " +
+	"VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+
+// powerActions are what Nova's history calls power actions.
+var powerActions = map[cellwire.PowerAction]cellwire.ActionName{
+	cellwire.PowerStart: cellwire.ActionStart, cellwire.PowerStop: cellwire.ActionStop,
+	cellwire.PowerReboot: cellwire.ActionReboot, cellwire.PowerRebootHard: cellwire.ActionReboot,
+}
+
+// created writes the first action of a server when it is released. One that is in error has failed.
+func (w *writing) created(ctx context.Context, s *cellwire.Server) error {
+	a := cellwire.Action{Number: 1, Name: cellwire.ActionCreate, StartedAt: s.CreatedAt}
+	if s.VMState == cellwire.VMError {
+		a.FinishedAt, a.Failed = &s.CreatedAt, true
+		if s.Fault != nil {
+			a.FinishedAt, a.Details = &s.Fault.Created, detailsOf(s.Fault)
+		}
+	}
+	return w.insertAction(ctx, s, a)
+}
+
+// began writes an action of a server after the change that it made. Those that have not ended
+// failed: the host does what was asked for last.
+func (w *writing) began(ctx context.Context, name cellwire.ActionName, s *cellwire.Server, now time.Time) error {
+	if name == cellwire.ActionCreate {
+		return w.created(ctx, s)
+	}
+	var last int64
+	var open bool
+	if err := w.QueryRowContext(ctx, "SELECT COALESCE(MAX(number), 0), COALESCE(MAX(CASE WHEN finished_at = 0 THEN 1 ELSE 0 END), 0) FROM instance_actions WHERE instance_uuid = ?",
+		s.UUID).Scan(&last, &open); err != nil {
+		return err
+	}
+	if open {
+		if err := w.failed(ctx, s.UUID, "It had not ended when the action "+string(name)+" began.", now); err != nil {
+			return err
+		}
+	}
+	a := cellwire.Action{Number: last + 1, Name: name, StartedAt: now}
+	if a.Number > cellwire.MaxActions {
+		if _, err := w.ExecContext(ctx, "DELETE FROM instance_actions WHERE instance_uuid = ? AND number <= ?", s.UUID, a.Number-cellwire.MaxActions); err != nil {
+			return err
+		}
+	}
+	if s.TaskState == "" { // no host has to do anything
+		a.FinishedAt = &now
+	}
+	return w.insertAction(ctx, s, a)
+}
+
+func (w *writing) insertAction(ctx context.Context, s *cellwire.Server, a cellwire.Action) error {
+	a.Origin = cellwire.OriginOf(ctx)
+	if a.UserID == "" && a.ProjectID == "" && a.Name == cellwire.ActionCreate {
+		a.UserID, a.ProjectID = s.UserID, s.ProjectID
+	}
+	_, err := w.ExecContext(ctx, insertAction, s.UUID, a.Number, string(a.Name), storableOr(a.RequestID), storableOr(a.UserID), storableOr(a.ProjectID), s.Host,
+		a.StartedAt.UnixMicro(), micros(a.FinishedAt), a.Failed, a.Details)
+	return err
+}
+
+// storableOr is a text that every engine takes, "" for one that it does not.
+func storableOr(text string) string {
+	if !storable(text) {
+		return ""
+	}
+	return cut(text, maxName)
+}
+
+// ended writes that the actions of servers that are under way succeeded.
+func (w *writing) ended(ctx context.Context, uuids []string, now time.Time) error {
+	for len(uuids) > 0 {
+		part := uuids[:min(len(uuids), maxListed)]
+		uuids = uuids[len(part):]
+		parameters, args := listed(part)
+		if _, err := w.ExecContext(ctx, "UPDATE instance_actions SET finished_at = ? WHERE finished_at = 0 AND instance_uuid IN "+parameters,
+			append([]any{now.UnixMicro()}, args...)...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// failed writes that the action of a server that is under way failed.
+func (w *writing) failed(ctx context.Context, uuid, details string, now time.Time) error {
+	_, err := w.ExecContext(ctx, "UPDATE instance_actions SET finished_at = ?, failed = 1, details = ? WHERE finished_at = 0 AND instance_uuid = ?",
+		now.UnixMicro(), details, uuid)
+	return err
+}
+
+// outcomes are how the actions ended that reports are about.
+type outcomes struct {
+	succeeded []string
+	failed    map[string]string // with the details
+}
+
+// note looks whether a report ended what was under way.
+func (o *outcomes) note(was, is *cellwire.Server) {
+	ended := is.Deleted && !was.Deleted || was.VMState == cellwire.VMBuilding && is.VMState != cellwire.VMBuilding || was.TaskState != "" && is.TaskState == ""
+	switch {
+	case !ended:
+	case is.Fault != nil && is.Fault != was.Fault: // it came with the report
+		if o.failed == nil {
+			o.failed = map[string]string{}
+		}
+		o.failed[is.UUID] = detailsOf(is.Fault)
+	default:
+		o.succeeded = append(o.succeeded, is.UUID)
+	}
+}
+
+func (o *outcomes) keep(ctx context.Context, w *writing, now time.Time) error {
+	for uuid, details := range o.failed {
+		if err := w.failed(ctx, uuid, details, now); err != nil {
+			return err
+		}
+	}
+	return w.ended(ctx, o.succeeded, now)
+}
+
+func detailsOf(f *cellwire.Fault) string {
+	text := f.Message
+	if f.Details != "" {
+		text += "\n" + f.Details
+	}
+	return cut(text, maxActionDetails)
+}
+
+// Actions are those of a server.
+func (s *DB) Actions(ctx context.Context, uuid string) (answer cellwire.ActionsAnswer, err error) {
+	answer.Actions = []cellwire.Action{}
+	err = s.read(ctx, "reading the actions of a server from", func(db sqldb.Querier) error {
+		deleted, found, err := sqldb.One(ctx, db, sqldb.Value[bool], "SELECT gone = 2 FROM instances WHERE uuid = ?", uuid)
+		switch {
+		case err != nil:
+			return err
+		case !found:
+			return NotFound("server", uuid)
+		}
+		answer.Deleted = deleted
+		return sqldb.Each(ctx, db, "SELECT number, action, request_id, user_id, project_id, host, started_at, finished_at, failed, details FROM instance_actions "+
+			"WHERE instance_uuid = ? ORDER BY number DESC", []any{uuid}, func(row sqldb.Row) error {
+			var (
+				a                 cellwire.Action
+				started, finished int64
+			)
+			if err := row.Scan(&a.Number, &a.Name, &a.RequestID, &a.UserID, &a.ProjectID, &a.Host, &started, &finished, &a.Failed, &a.Details); err != nil {
+				return err
+			}
+			a.StartedAt, a.FinishedAt = fromMicros(started), optional(finished)
+			answer.Actions = append(answer.Actions, a)
+			return nil
+		})
+	})
+	return answer, err
+}

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package compute
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+
+	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/cellclient"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/gather"
+	js "github.com/compute-agent/compute-agent/internal/jsonkit"
+)
+
+// actionRoutes is the call for all that is done to one server.
+var actionRoutes = []route{
+	{method: "POST", path: "/v2.1/servers/{id}/action", handle: (*API).serverAction},
+}
+
+// action is one of those of POST /servers/{id}/action.
+type action struct {
+	schema js.Schema // of its argument
+	// do does it and answers. The argument is that of the body, if it is an object.
+	do func(a *API, x *exchange, m apidb.Mapping, argument *js.Object) error
+}
+
+// actions are those that there are, by the name of the only member of the body.
+var actions = map[string]action{
+	"restore":     {do: (*API).restoreServer},
+	"forceDelete": {do: (*API).forceDeleteServer},
+	"os-start":    {do: powerAction(ruleServersStart, cellwire.PowerStart)},
+	"os-stop":     {do: powerAction(ruleServersStop, cellwire.PowerStop)},
+	"reboot":      {schema: rebootSchema, do: (*API).rebootServer},
+}
+
+// serverAction answers POST /servers/{id}/action. The body is an object whose only member names the
+// action, and is its argument.
+func (a *API) serverAction(x *exchange) error {
+	value, err := x.decoded()
+	if err != nil {
+		return err
+	}
+	body, is := value.(*js.Object)
+	if !is || len(body.Names()) != 1 {
+		return badRequest("Malformed request body")
+	}
+	name := body.Names()[0]
+	action, known := actions[name]
+	if !known {
+		return badRequest("There is no such action: %s", shortened(name))
+	}
+	if err := js.Validate(js.ClosedObject(js.Properties{{Name: name, Schema: action.schema}}, name), value); err != nil {
+		return badRequest("%s", err)
+	}
+	m, err := x.mapping(x.param("id"))
+	if err != nil {
+		return err
+	}
+	return action.do(a, x, m, memberObject(body, name))
+}
+
+// rebootSchema is the argument of a reboot.
+var rebootSchema = js.ClosedObject(js.Properties{
+	{Name: "type", Schema: js.Schema{js.Type("string"), js.Enum("HARD", "Hard", "hard", "SOFT", "Soft", "soft")}},
+}, "type")
+
+// rebootServer has the guest asked to shut down (SOFT) or switched off (HARD), and started again.
+func (a *API) rebootServer(x *exchange, m apidb.Mapping, argument *js.Object) error {
+	kind := cellwire.PowerReboot
+	if strings.EqualFold(memberString(argument, "type"), "HARD") {
+		kind = cellwire.PowerRebootHard
+	}
+	return powerAction(ruleServersReboot, kind)(a, x, m, nil)
+}
+
+// powerAction is an action that changes the power of a guest: 202 when its cell has it. Its host
+// does it when it is up. Cost: two reads of the API database, and one request to one cell, which
+// also checks the state.
+func powerAction(rule Rule, power cellwire.PowerAction) func(*API, *exchange, apidb.Mapping, *js.Object) error {
+	return func(a *API, x *exchange, m apidb.Mapping, _ *js.Object) error {
+		if err := x.allow(rule, m.ProjectID); err != nil {
+			return err
+		}
+		cell, building, err := x.placed(m)
+		switch {
+		case err != nil:
+			return err
+		case building != nil:
+			err = power.Check(building)
+		default:
+			_, err = gather.One(x.ctx(), a.gatherer, cell, func(ctx context.Context, c *cellclient.Client) (cellwire.Server, error) {
+				return c.Power(ctx, m.InstanceUUID, power)
+			})
+		}
+		if err != nil {
+			return inNovasWords(err, string(power), m.InstanceUUID)
+		}
+		return x.empty(http.StatusAccepted)
+	}
+}
+
+// inNovasWords is [serverFault] where a conflict comes with the sentence that Nova has for it.
+func inNovasWords(err error, action, uuid string) error {
+	var refusal *cellwire.Error
+	if errors.As(err, &refusal) && cellclient.IsConflict(err) {
+		return conflict("%s", shortened(refusal.Message)).Because(err)
+	}
+	return serverFault(err, action, uuid)
+}
+
+// placed is the cell that a server is in, or the server itself as long as there is a build request.
+func (x *exchange) placed(m apidb.Mapping) (cell apidb.Cell, building *cellwire.Server, err error) {
+	request, err := x.api.store.BuildRequest(x.ctx(), m.InstanceUUID)
+	switch {
+	case err == nil:
+		return apidb.Cell{}, &request.Server, nil
+	case !errors.Is(err, apidb.ErrNotFound):
+		return apidb.Cell{}, nil, err
+	}
+	if m.CellUUID == "" { // It may have been placed and released between the two reads.
+		if m, err = x.mapping(m.InstanceUUID); err != nil {
+			return apidb.Cell{}, nil, err
+		}
+		if m.CellUUID == "" {
+			return apidb.Cell{}, nil, serverNotFound(m.InstanceUUID)
+		}
+	}
+	cell, err = x.api.cell(x, m.CellUUID)
+	return cell, nil, err
+}
+
+// current is the server of a mapping as it is now: from its build request, as long as there is one,
+// or from its cell. The action is what an error is about.
+func (x *exchange) current(m apidb.Mapping, action string) (cellwire.Server, error) {
+	cell, building, err := x.placed(m)
+	switch {
+	case err != nil:
+		return cellwire.Server{}, err
+	case building != nil:
+		return *building, nil
+	}
+	server, err := x.api.cells.show(x.ctx(), cell, m.InstanceUUID)
+	switch {
+	case err != nil:
+		return cellwire.Server{}, serverFault(err, action, m.InstanceUUID)
+	case server.Deleted || server.Hidden:
+		return cellwire.Server{}, serverNotFound(m.InstanceUUID)
+	}
+	return server, nil
+}

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package compute
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/cellclient"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/gather"
+	js "github.com/compute-agent/compute-agent/internal/jsonkit"
+)
+
+// serverUpdateRoutes is the call that changes what a server is called.
+var serverUpdateRoutes = []route{
+	{method: "PUT", path: "/v2.1/servers/{id}", handle: (*API).updateServer},
+}
+
+// updateSchemas are the bodies of PUT /servers/{id}.
+var updateSchemas = func() schemaSteps {
+	server := js.Properties{
+		{Name: "name", Schema: schemaName},
+		{Name: "OS-DCF:diskConfig", Schema: js.Schema{js.Type("string"), js.Enum("AUTO", "MANUAL")}},
+		{Name: "accessIPv4", Schema: js.Schema{js.Type("string"), js.Format("ipv4")}},
+		{Name: "accessIPv6", Schema: js.Schema{js.Type("string"), js.Format("ipv6")}},
+	}
+	body := func(server js.Properties) js.Schema {
+		return js.ClosedObject(js.Properties{{Name: "server", Schema: js.ClosedObject(server)}}, "server")
+	}
+	return schemaSteps{{vDescription, body(server.With("description", schemaDescription))}, {MinVersion, body(server)}}
+}()
+
+// updateServer answers PUT /servers/{id}. The guest keeps the name that it was made with.
+func (a *API) updateServer(x *exchange) error {
+	body, err := x.checked(updateSchemas.at(x.version))
+	if err != nil {
+		return err
+	}
+	m, err := x.mapping(x.param("id"))
+	if err != nil {
+		return err
+	}
+	if err := x.allow(ruleServersUpdate, m.ProjectID); err != nil {
+		return err
+	}
+	asked := memberObject(body, "server")
+	patch := cellwire.ServerPatch{Name: memberText(asked, "name"), DiskConfig: memberText(asked, "OS-DCF:diskConfig")}
+	if _, given := asked.Get("description"); given {
+		patch.Description = memberText(asked, "description")
+		patch.NoDescription = patch.Description == nil
+	}
+	for name, address := range map[string]**string{"accessIPv4": &patch.AccessIPv4, "accessIPv6": &patch.AccessIPv6} {
+		if _, given := asked.Get(name); given {
+			*address = new(requestedAddress(asked, name))
+		}
+	}
+	server, err := x.patchServer(m, patch)
+	if err != nil {
+		return err
+	}
+	view := x.newServerView(m.ProjectID)
+	view.changed = true
+	return x.json(http.StatusOK, new(object).add("server", view.whole(&server)))
+}
+
+// patchServer has the cell of a server change it. While the server is not in one, it cannot be
+// changed: that is a moment, unless no cell has a host for it. Cost: two reads of the API database,
+// and one request to one cell.
+func (x *exchange) patchServer(m apidb.Mapping, patch cellwire.ServerPatch) (cellwire.Server, error) {
+	cell, building, err := x.placed(m)
+	switch {
+	case err != nil:
+		return cellwire.Server{}, err
+	case building != nil:
+		if err := patch.Check(building); err != nil {
+			return cellwire.Server{}, inNovasWords(err, "update", m.InstanceUUID)
+		}
+		return cellwire.Server{}, conflict("Instance %s is not ready", m.InstanceUUID)
+	}
+	server, err := gather.One(x.ctx(), x.api.gatherer, cell, func(ctx context.Context, c *cellclient.Client) (cellwire.Server, error) {
+		return c.Patch(ctx, m.InstanceUUID, patch)
+	})
+	var refusal *cellwire.Error
+	if errors.As(err, &refusal) && cellclient.IsOverQuota(err) {
+		return server, forbidden("%s", refusal.Message).Because(err)
+	}
+	return server, inNovasWords(err, "update", m.InstanceUUID)
+}

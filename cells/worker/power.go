@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/plugins"
+)
+
+// powerTasks are the tasks that a power action begins, with what their failure is called. A soft
+// delete and its restoration are repeated until they succeed; a power action is its owner's to
+// repeat.
+var powerTasks = map[string]string{
+	cellwire.TaskPoweringOn:        "Start",
+	cellwire.TaskPoweringOff:       "Stop",
+	cellwire.TaskRebooting:         "Reboot",
+	cellwire.TaskRebootStarted:     "Reboot",
+	cellwire.TaskRebootingHard:     "Reboot",
+	cellwire.TaskRebootStartedHard: "Reboot",
+}
+
+// setPower starts or stops the guest of a server.
+func (w *Worker) setPower(ctx context.Context, s *server, item cellwire.WorkItem, node Node, to plugins.PowerState) error {
+	task := item.Server.TaskState
+	is, err := node.Manager.SetPower(ctx, node.Name, s.uuid, to, task == cellwire.TaskRebootingHard)
+	var fault *plugins.InstanceFault
+	switch {
+	case errors.Is(err, plugins.ErrInstanceNotFound):
+		// There is nothing to start or stop, and waiting brings nothing back: the owner sees that,
+		// and can go on from there.
+		w.log.Error().
+			Str("instance", s.uuid).
+			Str("node", node.Name).
+			Stringer("power", to).
+			Msg("The guest of a server does not exist. Its power state is reported as NOSTATE, and it is not created again.")
+		is.Power = plugins.PowerNoState
+		if powerTasks[task] != "" {
+			return w.failPower(s, item, is.Power, "its guest does not exist", err.Error())
+		}
+	case errors.As(err, &fault) && powerTasks[task] != "":
+		guest, missing := find(ctx, node, s.uuid)
+		if missing != nil {
+			return fmt.Errorf("%w; looking for its power state: %w", err, missing)
+		}
+		power := plugins.PowerNoState
+		if guest != nil {
+			power = guest.Power
+		}
+		return w.failPower(s, item, power, fault.Reason, err.Error())
+	case errors.As(err, &fault):
+		return fmt.Errorf("%w: bringing the guest to %s: %w", errNeedsOperator, to, err)
+	case err != nil:
+		return fmt.Errorf("bringing the guest to %s: %w", to, err)
+	}
+	w.report(s, item, cellwire.Report{Kind: cellwire.ReportSettled, PowerState: is.Power})
+	if task == cellwire.TaskRebooting || task == cellwire.TaskRebootingHard {
+		return w.startAgain(ctx, s, item, node)
+	}
+	return nil
+}
+
+// failPower reports that a power action failed for good.
+func (w *Worker) failPower(s *server, item cellwire.WorkItem, power plugins.PowerState, reason, details string) error {
+	fault := cellwire.Fault{
+		Code: 500, Message: clip(fmt.Sprintf("%s of instance %s failed: %s", powerTasks[item.Server.TaskState], s.uuid, reason), maxFault),
+		Details: clipMiddle(details, maxDetails), Created: time.Now().UTC(),
+	}
+	w.log.Warn().Str("instance", s.uuid).Str("task", item.Server.TaskState).Str("reason", reason).Str("details", fault.Details).
+		Msg("A power action on a server failed. The failure is reported to the cell; it is not repeated.")
+	w.report(s, item, cellwire.Report{Kind: cellwire.ReportSettled, PowerState: power, Fault: &fault})
+	return nil
+}
+
+// startAgain starts a guest that is off in the middle of a reboot, if the cell does not say so in
+// time. The cell is where the half of a reboot is kept: it says so at once, and a restarted agent
+// continues there. While the cell is down, the guest must not stay off; only an agent that is
+// restarted as well then reboots it once more.
+func (w *Worker) startAgain(ctx context.Context, s *server, item cellwire.WorkItem, node Node) error {
+	var failures backoff
+	for wait := rebootTimeout; w.waitsFor(s, item); {
+		began := time.Now()
+		if !sleep(ctx, wait, s.wake) {
+			return nil // the agent stops; it continues after its restart
+		}
+		if wait -= time.Since(began); wait > 0 {
+			continue // something else woke it
+		}
+		_, err := node.Manager.SetPower(ctx, node.Name, s.uuid, plugins.PowerRunning, false)
+		if err != nil {
+			w.note(ctx, s, item, fmt.Errorf("starting the guest again in a reboot, as the cell does not answer: %w", err))
+			wait = failures.next(retryServer)
+			continue
+		}
+		w.log.Warn().Str("instance", s.uuid).
+			Msg("A guest was started again in the middle of its reboot, because the cell did not answer in time. The reboot is completed when the cell answers.")
+		w.mu.Lock()
+		s.settledAt = max(s.settledAt, s.item.Server.Revision)
+		w.mu.Unlock()
+		return nil
+	}
+	return nil
+}
+
+// waitsFor reports whether the desired state of a server is still the one that was settled.
+func (w *Worker) waitsFor(s *server, item cellwire.WorkItem) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return s.known && s.item.Want == item.Want
+}
