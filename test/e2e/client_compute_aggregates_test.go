@@ -10,8 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestOpenstackAggregates: aggregates, availability zones and server groups by the command line, and
-// servers that go where these say.
+// TestOpenstackAggregates: aggregates, availability zones and server groups by the command line,
+// and servers that go where these say.
 func TestOpenstackAggregates(t *testing.T) {
 	t.Parallel()
 	c := newCloud(t)
