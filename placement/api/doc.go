@@ -44,6 +44,9 @@
 //     sharing providers meet alone (for one of the trees only, there).
 //   - Last-Modified is also there when a provider has no inventories, and when one with a parent is
 //     renamed.
+//   - On MariaDB, providers and consumers are found by their uuids and names as these are written,
+//     as on other engines; Placement finds them in either case there. So it does with ids of
+//     projects, users and aggregates; these are one here, too, unless they differ in accents.
 //   - Without its database a server answers reads from memory for a while, if it is configured to
 //     (placement.Config.StaleReads). Such answers have the header Placement-Stale-Seconds.
 //   - GET /allocation_candidates gives 100,000 candidates or 128 MiB at most, of a search that ends

@@ -117,6 +117,7 @@ func showUsages(x *exchange) error {
 	if err != nil {
 		return err
 	}
+	wanted.user = s.User(wanted.user)
 	// Before 1.38, and for "all", there is one sum; else one for each type.
 	byType := x.v.Has(wire.ConsumerTypes) && wanted.consumerType != wire.ConsumerTypeAll
 	var sums []*usageSum

@@ -121,6 +121,13 @@ func holdsOf(c *Consumer, provider int64) bool {
 func (n *names) put(owner *nodeOwner, id int64, name string) {
 	n.ids = n.ids.Set(owner, name, id)
 	n.byID = n.byID.Set(owner, id, name)
+	if n.same == nil {
+		return
+	}
+	key := n.same(name)
+	if first, ok := n.first.Get(key); !ok || id < first {
+		n.first = n.first.Set(owner, key, id)
+	}
 }
 
 // putClass adds or replaces a class.

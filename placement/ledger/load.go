@@ -23,6 +23,7 @@ func badState(format string, args ...any) error {
 func NewSnapshot(state *State) (*Snapshot, error) {
 	d := newDraft(&Snapshot{next: nextIDs{class: MinCustomClassID, provider: 1, trait: 1, consumer: 1, aggregate: 1, project: 1, user: 1, typ: 1}})
 	d.version = state.Version
+	d.projects.same, d.users.same, d.aggregates.same = state.SameID, state.SameID, state.SameID
 	d.putNames(state)
 	for _, r := range state.Classes {
 		d.putClass(&ResourceClass{ID: r.ID, Name: r.Name, CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt})

@@ -33,7 +33,7 @@ func (d draft) projectID(name string) int64 {
 // Cost: the number of the project's consumers.
 func (s *Snapshot) ConsumersOf(project string) iter.Seq[*Consumer] {
 	return func(yield func(*Consumer) bool) {
-		id, ok := s.projects.ids.Get(project)
+		id, ok := s.projects.id(project)
 		if !ok {
 			return
 		}
@@ -45,6 +45,15 @@ func (s *Snapshot) ConsumersOf(project string) iter.Seq[*Consumer] {
 			}
 		}
 	}
+}
+
+// User is the id by which the user with an id is known: another one where the database takes both
+// for one.
+func (s *Snapshot) User(id string) string {
+	if row, ok := s.users.id(id); ok {
+		id, _ = s.users.byID.Get(row)
+	}
+	return id
 }
 
 // Projects iterates over the projects that own consumers, in the order in

@@ -49,6 +49,19 @@ type Snapshot struct {
 type names struct {
 	ids  stringMap[int64]
 	byID intMap[string]
+	// same maps names to what they have in common if they mean one row; nil: each is its own.
+	// first is the lowest ID by that.
+	same  func(name string) string
+	first stringMap[int64]
+}
+
+// id returns the ID of a name: that of its own row, or else of one that means the same.
+func (n *names) id(name string) (int64, bool) {
+	id, ok := n.ids.Get(name)
+	if ok || n.same == nil {
+		return id, ok
+	}
+	return n.first.Get(n.same(name))
 }
 
 // nextIDs are the IDs of the next new rows.
@@ -117,7 +130,7 @@ func (s *Snapshot) Children(uuid string) []*Provider {
 
 // ProvidersInAggregate returns the members of an aggregate in order of creation.
 func (s *Snapshot) ProvidersInAggregate(aggregate string) []*Provider {
-	id, ok := s.aggregates.ids.Get(aggregate)
+	id, ok := s.aggregates.id(aggregate)
 	if !ok {
 		return nil
 	}

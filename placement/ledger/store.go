@@ -102,6 +102,10 @@ type (
 // no importance.
 type State struct {
 	Version int64
+	// SameID maps ids of projects, users and aggregates to what they have in common if they mean
+	// one row; nil: each is its own. Where there are several rows all the same, each id means its
+	// own.
+	SameID func(id string) string
 
 	Classes, Traits, Aggregates    []NamedRow
 	Projects, Users, ConsumerTypes []NamedRow

@@ -136,7 +136,7 @@ func (s *Snapshot) WithClass(class string) ProviderSet {
 
 // InAggregate returns the members of an aggregate.
 func (s *Snapshot) InAggregate(aggregate string) ProviderSet {
-	id, ok := s.aggregates.ids.Get(aggregate)
+	id, ok := s.aggregates.id(aggregate)
 	if !ok {
 		return ProviderSet{}
 	}

@@ -78,7 +78,7 @@ func (tx *Tx) name(table Table, name string) int64 {
 	default:
 		panic("ledger: not an append-only table of names")
 	}
-	if id, ok := in.ids.Get(name); ok {
+	if id, ok := in.id(name); ok {
 		return id
 	}
 	id := *next

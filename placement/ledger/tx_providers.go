@@ -230,6 +230,10 @@ func (tx *Tx) SetAggregates(uuid string, generation *int64, aggregates []string)
 	}
 	now := *p
 	now.Aggregates = sortedSet(aggregates)
+	for i, name := range now.Aggregates {
+		now.Aggregates[i], _ = tx.aggregates.byID.Get(tx.name(Aggregates, name)) // as it is known
+	}
+	now.Aggregates = sortedSet(now.Aggregates)
 	gone, come := diffSorted(p.Aggregates, now.Aggregates)
 	for _, name := range gone {
 		tx.note(RemoveAggregate{LinkRow{p.ID, tx.aggregateID(name)}})

@@ -172,7 +172,7 @@ func mysqlFindings(ctx context.Context, q sqldb.Querier) (out []Finding, err err
 	}{
 		{Finding{ID: "engine", Verdict: MustRepair, Meaning: "tables are not kept by InnoDB: they have no transactions", Fix: "ALTER TABLE … ENGINE = InnoDB for each"},
 			"SELECT table_name FROM information_schema.tables" + theirs + " AND LOWER(engine) <> 'innodb'"},
-		{Finding{ID: "case", Verdict: Harmless, Meaning: "columns do not tell A from a: a name that differs from an existing one only in case or accents is refused (409), as by OpenStack's Placement"},
+		{Finding{ID: "case", Verdict: Harmless, Meaning: "columns do not tell A from a: a provider's name that differs from an existing one only in case or accents is refused (409), and ids of projects and users in either case are one, as with OpenStack's Placement"},
 			"SELECT CONCAT(table_name, '.', column_name) FROM information_schema.columns" + theirs + named + " AND collation_name LIKE '%\\_ci'"},
 		{Finding{ID: "character-set", Verdict: Harmless, Meaning: "columns have the character set latin1 or ascii: a name with other letters is refused (400)"},
 			"SELECT CONCAT(table_name, '.', column_name) FROM information_schema.columns" + theirs + named + " AND character_set_name IN ('latin1', 'ascii')"},

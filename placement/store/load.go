@@ -17,6 +17,9 @@ import (
 // Cost: about 3 µs of CPU for each row on SQLite.
 func (s *Store) Load(ctx context.Context) (*ledger.State, error) {
 	state := new(ledger.State)
+	if s.db.Dialect == sqldb.MySQL {
+		state.SameID = sameID
+	}
 	err := s.reading(ctx, loadTime, func(r reader) error {
 		if err := r.version(&state.Version); err != nil {
 			return err
@@ -41,6 +44,10 @@ func (s *Store) Load(ctx context.Context) (*ledger.State, error) {
 	}
 	return state, nil
 }
+
+// sameID is what ids have in common that OpenStack Placement takes for one on MariaDB and MySQL, as
+// its tables' columns do: they differ in case, or in spaces at the end.
+func sameID(id string) string { return strings.ToLower(strings.TrimRight(id, " ")) }
 
 // reading runs fn in one read transaction of bounded time.
 func (s *Store) reading(ctx context.Context, most time.Duration, fn func(reader) error) error {
