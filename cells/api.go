@@ -22,6 +22,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/gather"
 
 	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/internal/extraspecs"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 	"github.com/compute-agent/compute-agent/placement/placementclient"
@@ -68,7 +69,9 @@ type APIConfig struct {
 	CountUsageFromPlacement bool
 	RecheckQuota            bool
 	Aggregates              scheduler.AggregateOptions
-	DiscoverHosts           time.Duration // 0: never
+	// Aliases are names for PCI devices in flavors.
+	Aliases       extraspecs.Aliases
+	DiscoverHosts time.Duration // 0: never
 
 	Logger zerolog.Logger
 	// Progress, if set, is called now and then while NewAPI upgrades the database.
@@ -134,7 +137,7 @@ func NewAPI(ctx context.Context, cfg APIConfig) (*API, error) {
 		Lease: lease, Fenced: a.store.Fenced(lease), PollInterval: poll,
 		Store: a.store, Gatherer: a.gatherer, Placement: placement, Quota: quotas,
 		Zone: cfg.Options.DefaultZone, Reclaim: cfg.Options.Reclaim,
-		Aggregates:   cfg.Aggregates,
+		Aggregates: cfg.Aggregates, Aliases: cfg.Aliases,
 		Grace:        2 * max(placement.Timeout(), cfg.CellTimeout),
 		RecheckQuota: cfg.RecheckQuota, DiscoverInterval: cfg.DiscoverHosts, Observer: a.metrics, Logger: cfg.Logger,
 	})

@@ -288,15 +288,19 @@ func (r *CandidateRequest) addAggregates(q url.Values) {
 	}
 }
 
-// requiredTraits are those that the request requires of any group.
+// requiredTraits are those that the request requires of any group, or of the root.
 func (r *CandidateRequest) requiredTraits() map[string]bool {
 	traits := map[string]bool{}
-	for _, g := range r.groups {
-		for trait, required := range g.traits {
+	add := func(from map[string]bool) {
+		for trait, required := range from {
 			if required {
 				traits[trait] = true
 			}
 		}
+	}
+	add(r.root)
+	for _, g := range r.groups {
+		add(g.traits)
 	}
 	return traits
 }

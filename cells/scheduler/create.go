@@ -93,7 +93,7 @@ func (s *Scheduler) instance(server apidb.RequestSpec, index, of int) apidb.Requ
 // check refuses a flavor that Placement never serves a request for. What Placement does not say
 // now, it says when the server is scheduled.
 func (s *Scheduler) check(ctx context.Context, f cellwire.Flavor) error {
-	request, err := NewCandidateRequest(f)
+	request, err := s.candidateRequest(f)
 	if err == nil {
 		err = s.o.Placement.Check(ctx, request)
 	}

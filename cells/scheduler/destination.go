@@ -93,7 +93,7 @@ func (d *destination) has(in []string) bool {
 
 // request is what Placement is asked for, but for limit and tree.
 func (b *build) request() (CandidateRequest, error) {
-	r, err := NewCandidateRequest(b.spec.Flavor)
+	r, err := b.s.candidateRequest(b.spec.Flavor)
 	if err != nil {
 		return r, err
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/gather"
+	"github.com/compute-agent/compute-agent/internal/extraspecs"
 )
 
 // Options configure a Scheduler. Store, Gatherer, Placement and Quota are required.
@@ -27,6 +28,9 @@ type Options struct {
 	// writes that only its holder may make. Nil: there is no other process.
 	Lease  Lease
 	Fenced apidb.Store
+
+	// Aliases are names for PCI devices in flavors.
+	Aliases extraspecs.Aliases
 
 	// Workers is how many servers are scheduled at once. 0: 8.
 	Workers int

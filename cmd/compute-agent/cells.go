@@ -16,6 +16,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/scheduler"
 	"github.com/compute-agent/compute-agent/internal/agent/access"
 	"github.com/compute-agent/compute-agent/internal/config"
+	"github.com/compute-agent/compute-agent/internal/extraspecs"
 	"github.com/compute-agent/compute-agent/internal/keystone"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/internal/version"
@@ -132,6 +133,10 @@ func computeAPIConfig(ctx context.Context, cfg *config.Config, log zerolog.Logge
 	if _, err := access.CellsOf(c).Cell("http://127.0.0.1"); err != nil { // check its files now, not at the first request
 		return cells.APIConfig{}, fmt.Errorf("%w: %w", config.ErrInvalid, err)
 	}
+	aliases, err := extraspecs.ParseAliases(c.PCIAlias)
+	if err != nil {
+		return cells.APIConfig{}, fmt.Errorf("%w: compute_api.pci_alias: %w", config.ErrInvalid, err)
+	}
 	return cells.APIConfig{
 		Database: database,
 		Auth:     auth, Open: c.Auth == config.AuthNoauth,
@@ -154,7 +159,7 @@ func computeAPIConfig(ctx context.Context, cfg *config.Config, log zerolog.Logge
 			LimitTenants: cfg.Scheduler.LimitTenants, RequireTenants: cfg.Scheduler.RequireTenants,
 			LocalZones: !cfg.Scheduler.ZonesFromPlacement, Isolate: cfg.Scheduler.IsolateAggregates,
 		},
-		DiscoverHosts: c.DiscoverHostsInterval, Connections: connectionsOf(cfg), Logger: log,
+		Aliases: aliases, DiscoverHosts: c.DiscoverHostsInterval, Connections: connectionsOf(cfg), Logger: log,
 	}, nil
 }
 

@@ -34,6 +34,7 @@ type ComputeAPI struct {
 	ReclaimInstanceInterval        time.Duration // Zero: servers are deleted at once.
 	DiscoverHostsInterval          time.Duration // Zero: only `cells manage discover-hosts`.
 	DefaultAvailabilityZone        string
+	PCIAlias                       []string // Nova's [pci] alias, a JSON object each.
 	InternalServiceZone            string
 	DefaultScheduleZone            string // Empty: any.
 }
@@ -265,6 +266,12 @@ var cellSections = []section{
 			},
 			{"default_availability_zone", restart, "The availability zone of hosts that are in no aggregate with another one.",
 				text[Config]{at: func(c *Config) *string { return &c.ComputeAPI.DefaultAvailabilityZone }, def: "nova", words: "a name", check: zoneName}},
+			{
+				"pci_alias",
+				restart,
+				"Names for PCI devices in the extra spec pci_passthrough:alias of flavors, as Nova's [pci] alias:\nJSON objects with name, and resource_class or vendor_id and product_id; also traits.",
+				list[Config]{at: func(c *Config) *[]string { return &c.ComputeAPI.PCIAlias }, words: "an array of JSON objects in quotes", check: pciAlias},
+			},
 			{"internal_service_availability_zone", restart, "An availability zone that lists for users do not have.",
 				text[Config]{at: func(c *Config) *string { return &c.ComputeAPI.InternalServiceZone }, def: "internal", words: "a name", check: zoneName}},
 			{"default_schedule_zone", restart, "The availability zone of servers for which none is requested. Empty means any.",

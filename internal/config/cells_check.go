@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/compute-agent/compute-agent/internal/extraspecs"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 )
@@ -100,6 +101,14 @@ func databaseDSN(s string) *fault {
 }
 
 // zoneName accepts the name of an availability zone.
+// pciAlias checks one alias; that no two have one name is checked with all of them.
+func pciAlias(s string) *fault {
+	if _, err := extraspecs.ParseAliases([]string{s}); err != nil {
+		return faultf("write {\"name\": \"gpu\", \"resource_class\": \"CUSTOM_GPU\"}", "%s", err)
+	}
+	return nil
+}
+
 func zoneName(s string) *fault {
 	if s == "" || len(s) > 255 || strings.ContainsAny(s, ": ") {
 		return faultf("write a name without colons and spaces", "%s cannot name an availability zone", shown(s))

@@ -8,5 +8,8 @@
 //	               ──▶ scheduler:   Hardware at each boot: 400, and the traits of hosts
 //	flavor, image  ──▶ driver:      Hardware before a guest is made: a fault
 //
+// It also has the names of PCI devices in flavors ([Aliases]), and how resource classes and traits
+// are made of names in configurations, as Nova makes them.
+//
 // docs/extra-specs.md shows the table.
 package extraspecs

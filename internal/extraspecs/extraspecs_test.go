@@ -50,7 +50,7 @@ func TestCheck(t *testing.T) {
 		"hw:emulator_threads_policy=share": accepted, "hw:mem_page_size=2MB": accepted, "hw:numa_nodes=2": accepted,
 
 		"os:secure_boot=required": accepted, "os:secure_boot=disabled": accepted, "os:secure_boot=optional": accepted, "os:resolution=1": "os:*",
-		"hw:tpm_version=2.0": accepted, "hw:tpm_model=tpm-crb": accepted, "hw:tpm_secret_security=host": "hw:tpm_secret_security", "pci_passthrough:alias=a1:1": "pci_passthrough:*",
+		"hw:tpm_version=2.0": accepted, "hw:tpm_model=tpm-crb": accepted, "hw:tpm_secret_security=host": "hw:tpm_secret_security", "pci_passthrough:alias=a1:1": accepted, "pci_passthrough:x=1": "pci_passthrough:*",
 		"hw:mem_encryption_model=amd-sev": accepted, "hw:mem_encryption=True": accepted, "hw:mem_encryption= FALSE": accepted,
 		"hw:watchdog_action=reset": accepted, "hw:watchdog_action=disabled": accepted, "hw:vif_multiqueue_enabled=true": "hw:vif_multiqueue_enabled",
 		"quota:cpu_quota=10000": "quota:*", "quota:vif_inbound_average=1": "quota:*", "quota:anything=0": "quota:*",

@@ -97,7 +97,8 @@ var Flavor = []Row{
 	honoured("os:secure_boot", "secure boot", "a trait, and the driver makes it; implies UEFI if the image does not say which firmware", oneOf(Required, Optional, "disabled")),
 	refused("os:*", "screens of Hyper-V (resolution, monitors, vram)", "servers have no screen"),
 
-	refused("pci_passthrough:*", "PCI devices by an alias", "there are no aliases; ask for devices with resources:CLASS"),
+	honoured(AliasSpec, "PCI devices by aliases, as a1:2,a2:1", "a request group for each device, by the pci_alias of the compute API"),
+	refused("pci_passthrough:*", "anything else about PCI devices", "it is not known"),
 	refused("accel:*", "devices of Cyborg", "there is no Cyborg"),
 	refused("quota:*", "limits and shares of processors, memory, disks and network interfaces", "nothing is limited while a server runs"),
 	refused("vmware:*", "settings of VMware", "there is no VMware"),

@@ -28,7 +28,7 @@ func TestRefusedExtraSpecs(t *testing.T) {
 		w.edit(t, "UPDATE flavors SET extra_specs = ? WHERE flavorid = '1'", string(text))
 	}
 	for _, spec := range []string{
-		"os:resolution=1", "hw:tpm_secret_security=host", "pci_passthrough:alias=a:1", "hw:mem_encryption_model=sgx", "hw:vif_multiqueue_enabled=true",
+		"os:resolution=1", "hw:tpm_secret_security=host", "pci_passthrough:x=1", "hw:mem_encryption_model=sgx", "hw:vif_multiqueue_enabled=true",
 		"quota:cpu_quota=10000", "quota:disk_read_bytes_sec=1", "aggregate_instance_extra_specs:ssd=true", "capabilities:hypervisor_type=QEMU", "ssd=true",
 		"hw:max_cpu_sockets=2", "hw:watchdog_action=bark", "hw:mem_encryption=perhaps", "hw:sound_model=ich9", "accel:device_profile=p", "vmware:storage_policy=p",
 	} {

@@ -13,7 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/capabilities"
-	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/selection"
+	"github.com/compute-agent/compute-agent/internal/extraspecs"
 )
 
 // captured are the domain capabilities of libvirt 9.0 with QEMU 7.2 as an emulator, without UEFI
@@ -309,8 +309,8 @@ func TestEveryTraitIsRealAndOwned(t *testing.T) {
 		h := anyHost().Draw(t, "host")
 		verdicts := h.Verdicts()
 		for trait := range verdicts {
-			if !owns(trait) || !selection.StandardTrait(trait) {
-				t.Fatalf("%s: owned %v, standard %v", trait, owns(trait), selection.StandardTrait(trait))
+			if !owns(trait) || !extraspecs.StandardTrait(trait) {
+				t.Fatalf("%s: owned %v, standard %v", trait, owns(trait), extraspecs.StandardTrait(trait))
 			}
 		}
 		for trait := range h.Capabilities() {

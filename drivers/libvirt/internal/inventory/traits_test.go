@@ -10,7 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/selection"
+	"github.com/compute-agent/compute-agent/internal/extraspecs"
 )
 
 // traitsOf are those that a host has, sorted.
@@ -48,7 +48,7 @@ func TestTraitsOfHosts(t *testing.T) {
 
 func TestOwnedAreStandardTraits(t *testing.T) {
 	for _, trait := range slices.Concat(OwnedHostTraits(), OwnedGPUTraits(), slices.Collect(maps.Keys(promised))) {
-		if !selection.StandardTrait(trait) {
+		if !extraspecs.StandardTrait(trait) {
 			t.Errorf("os-traits has no %s: Placement would refuse it", trait)
 		}
 	}

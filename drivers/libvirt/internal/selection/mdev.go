@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
+	"github.com/compute-agent/compute-agent/internal/extraspecs"
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
@@ -104,7 +105,7 @@ func MdevTypeTraits(m machine.Machine) []string {
 			ids = append(ids, offer.ID)
 		}
 		for _, id := range ids {
-			if trait := customName(id); providertree.ValidateTrait(trait) == nil { // others cannot have been given to anything
+			if trait := extraspecs.CustomName(id); providertree.ValidateTrait(trait) == nil { // others cannot have been given to anything
 				out = append(out, trait)
 			}
 		}

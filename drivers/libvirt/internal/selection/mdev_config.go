@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
+	"github.com/compute-agent/compute-agent/internal/extraspecs"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
 )
@@ -140,7 +141,7 @@ func (t *MdevTypes) place(mt *mdevType) error {
 }
 
 func parseType(name string, c MdevTypeConfig) (*mdevType, error) {
-	mt := &mdevType{name: name, class: defaultClass, max: c.MaxInstances, typeTrait: customName(name)}
+	mt := &mdevType{name: name, class: defaultClass, max: c.MaxInstances, typeTrait: extraspecs.CustomName(name)}
 	for i, text := range c.DeviceAddresses {
 		device, err := deviceName(text)
 		if err != nil {
@@ -158,7 +159,7 @@ func parseType(name string, c MdevTypeConfig) (*mdevType, error) {
 		return nil, wrong(keyOf(name)+".max_instances", "%d must be 1 or more, or 0 for no limit", c.MaxInstances)
 	}
 	var err error
-	if mt.traits, err = traitNames(c.Traits); err != nil {
+	if mt.traits, err = extraspecs.TraitNames(c.Traits); err != nil {
 		return nil, wrong(keyOf(name)+".traits", "%v", err)
 	}
 	return mt, nil

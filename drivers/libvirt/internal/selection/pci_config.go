@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/compute-agent/compute-agent/internal/extraspecs"
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
@@ -150,7 +151,7 @@ func parse(i int, w PCISpec) (spec, error) {
 		return s, s.wrong("class", "%v", err)
 	}
 	if w.ResourceClass != "" {
-		if s.resourceClass, err = className(w.ResourceClass); err != nil {
+		if s.resourceClass, err = extraspecs.ClassName(w.ResourceClass); err != nil {
 			return s, s.wrong("resource_class", "%v", err)
 		}
 	}
@@ -161,7 +162,7 @@ func parse(i int, w PCISpec) (spec, error) {
 	if err != nil {
 		return s, s.wrong("traits", "%v", err)
 	}
-	if traits, err = traitNames(traits); err != nil {
+	if traits, err = extraspecs.TraitNames(traits); err != nil {
 		return s, s.wrong("traits", "%v", err)
 	}
 	s.traits = append(s.traits, traits...)

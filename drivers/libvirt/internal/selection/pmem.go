@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
+	"github.com/compute-agent/compute-agent/internal/extraspecs"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
 )
@@ -217,7 +218,7 @@ func pmemClass(label string) (string, error) {
 	if strings.ContainsFunc(label, func(r rune) bool { return r < ' ' || r > '~' }) || !strings.ContainsFunc(label, alphanumeric) {
 		return "", fmt.Errorf("%.60q is not a label such as SMALL or 128G (ASCII, with a letter or a digit)", label)
 	}
-	class := customName(pmemClassPrefix + label)
+	class := extraspecs.CustomName(pmemClassPrefix + label)
 	if err := providertree.ValidateClass(class); err != nil {
 		return "", fmt.Errorf("label %.60q: %w", label, err)
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package selection
+package extraspecs
 
 import (
 	_ "embed"
@@ -15,8 +15,6 @@ import (
 // Names of resource classes and traits are made of what operators write as Nova makes them, so that
 // a tree that Nova wrote needs no change. The standard names are known, because only they stay as
 // they are.
-
-const customPrefix = providertree.CustomPrefix
 
 //go:embed data/resource_classes.txt
 var classesText string
@@ -44,44 +42,44 @@ func StandardTrait(name string) bool { return standardTraits()[name] }
 
 var notInNames = regexp.MustCompile(`[^0-9A-Z]+`)
 
-// customName is the custom resource class or trait for a name: CUSTOM_NVIDIA_222 for nvidia-222. It
+// CustomName is the custom resource class or trait for a name: CUSTOM_NVIDIA_222 for nvidia-222. It
 // may be too long.
-func customName(name string) string {
-	return customPrefix + notInNames.ReplaceAllString(strings.ToUpper(name), "_")
+func CustomName(name string) string {
+	return providertree.CustomPrefix + notInNames.ReplaceAllString(strings.ToUpper(name), "_")
 }
 
-// className is the resource class that a name stands for: a standard or a custom one in any case as
+// ClassName is the resource class that a name stands for: a standard or a custom one in any case as
 // it is, all else made a custom one.
-func className(name string) (string, error) {
+func ClassName(name string) (string, error) {
 	name = strings.ToUpper(strings.TrimSpace(name))
-	if !standardClasses()[name] && !strings.HasPrefix(name, customPrefix) {
-		name = customName(name)
+	if !standardClasses()[name] && !strings.HasPrefix(name, providertree.CustomPrefix) {
+		name = CustomName(name)
 	}
 	return name, providertree.ValidateClass(name)
 }
 
-// traitName is the trait that a name stands for: a standard one as it is, a custom one in any case,
+// TraitName is the trait that a name stands for: a standard one as it is, a custom one in any case,
 // all else made a custom one. Standard traits count in capitals only, as in Nova.
-func traitName(name string) (string, error) {
+func TraitName(name string) (string, error) {
 	name = strings.TrimSpace(name)
 	switch upper := strings.ToUpper(name); {
 	case standardTraits()[name]:
-	case strings.HasPrefix(upper, customPrefix):
+	case strings.HasPrefix(upper, providertree.CustomPrefix):
 		name = upper
 	default:
-		name = customName(name)
+		name = CustomName(name)
 	}
 	return name, providertree.ValidateTrait(name)
 }
 
-// traitNames are those that the names stand for, sorted, each once. Empty names are passed over.
-func traitNames(names []string) ([]string, error) {
+// TraitNames are those that the names stand for, sorted, each once. Empty names are passed over.
+func TraitNames(names []string) ([]string, error) {
 	var out []string
 	for _, name := range names {
 		if strings.TrimSpace(name) == "" {
 			continue
 		}
-		t, err := traitName(name)
+		t, err := TraitName(name)
 		if err != nil {
 			return nil, err
 		}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package selection
+package extraspecs
 
 import (
 	"os"
@@ -18,14 +18,14 @@ func TestClass(t *testing.T) {
 		"VGPU": "VGPU", "pgpu": "PGPU", "CUSTOM_X": "CUSTOM_X", "custom_x": "CUSTOM_X", " GPU ": "CUSTOM_GPU", "my-gpu": "CUSTOM_MY_GPU",
 		"a__b..c": "CUSTOM_A_B_C", "PCI_DEVICE": "PCI_DEVICE", "HW_PCI_ONE_TIME_USE": "CUSTOM_HW_PCI_ONE_TIME_USE",
 	} {
-		if got, err := className(in); err != nil || got != want {
+		if got, err := ClassName(in); err != nil || got != want {
 			t.Errorf("Class(%q) = %q, %v, want %q", in, got, err, want)
 		}
 	}
 	for in, says := range map[string]string{
 		"CUSTOM_a b": "only A-Z, 0-9 and _ are allowed", "CUSTOM_Ä": "only A-Z", strings.Repeat("x", 249): "must have 1 to 255",
 	} {
-		if got, err := className(in); err == nil || !strings.Contains(err.Error(), says) {
+		if got, err := ClassName(in); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("Class(%q) = %q, %v, want an error with %q", in, got, err, says)
 		}
 	}
@@ -36,14 +36,14 @@ func TestTrait(t *testing.T) {
 		"HW_GPU_API_VULKAN": "HW_GPU_API_VULKAN", "hw_gpu_api_vulkan": "CUSTOM_HW_GPU_API_VULKAN", "HW_NO_SUCH": "CUSTOM_HW_NO_SUCH",
 		"my-awesome-gpu": "CUSTOM_MY_AWESOME_GPU", " custom_y ": "CUSTOM_Y",
 	} {
-		if got, err := traitName(in); err != nil || got != want {
+		if got, err := TraitName(in); err != nil || got != want {
 			t.Errorf("Trait(%q) = %q, %v, want %q", in, got, err, want)
 		}
 	}
-	if got, err := traitNames([]string{"b", " ", "HW_NUMA_ROOT", "B"}); err != nil || !cmp.Equal(got, []string{"CUSTOM_B", "HW_NUMA_ROOT"}) {
+	if got, err := TraitNames([]string{"b", " ", "HW_NUMA_ROOT", "B"}); err != nil || !cmp.Equal(got, []string{"CUSTOM_B", "HW_NUMA_ROOT"}) {
 		t.Errorf("Traits: %q, %v", got, err)
 	}
-	if _, err := traitNames([]string{"CUSTOM_-"}); err == nil {
+	if _, err := TraitNames([]string{"CUSTOM_-"}); err == nil {
 		t.Error("CUSTOM_- is a trait")
 	}
 }
@@ -57,7 +57,7 @@ func TestStandardNames(t *testing.T) {
 // The service and the driver have the same lists.
 func TestTheListsAreThoseOfTheService(t *testing.T) {
 	for name, ours := range map[string]string{"traits.txt": traitsText, "resource_classes.txt": classesText} {
-		theirs, err := os.ReadFile(filepath.Join("..", "..", "..", "..", "placement", "ledger", "data", name))
+		theirs, err := os.ReadFile(filepath.Join("..", "..", "placement", "ledger", "data", name))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -72,16 +72,16 @@ func FuzzNames(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		if class, err := className(s); err == nil {
+		if class, err := ClassName(s); err == nil {
 			if err := providertree.ValidateClass(class); err != nil {
 				t.Fatalf("Class(%q): %v", s, err)
 			}
-			if again, err := className(class); err != nil || again != class {
+			if again, err := ClassName(class); err != nil || again != class {
 				t.Fatalf("Class(%q) = %q, of which it makes %q, %v", s, class, again, err)
 			}
 		}
-		if trait, err := traitName(s); err == nil {
-			if again, err := traitName(trait); err != nil || again != trait {
+		if trait, err := TraitName(s); err == nil {
+			if again, err := TraitName(trait); err != nil || again != trait {
 				t.Fatalf("Trait(%q) = %q, of which it makes %q, %v", s, trait, again, err)
 			}
 		}
