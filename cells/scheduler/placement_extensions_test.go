@@ -6,6 +6,7 @@ import (
 	"errors"
 	"maps"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -170,4 +171,69 @@ func TestPlacementClientCheck(t *testing.T) {
 	step("it is gone, not known yet", plain, false, 0, check)
 	step("it is gone", plain, true, 1, candidates)
 	step("it is gone, known", plain, true, 1, check)
+}
+
+// TestRootMemberOf: aggregates are asked for with the extension where there is one, with member_of
+// where not, and a Placement without it is asked again after a while.
+func TestRootMemberOf(t *testing.T) {
+	a, b, x := providerUUID(51), providerUUID(52), providerUUID(53)
+	form := func(r *http.Request) string {
+		q := r.URL.Query()
+		return asked(r) + " roots " + strings.Join(q["root_member_of"], " ") + " members " + strings.Join(q["member_of"], " ")
+	}
+	request := smallRequest(t)
+	request.OneOf, request.NoneOf = [][]string{{a, b}, {b}}, []string{x}
+	values := "in:" + a + "," + b + " in:" + b + " !in:" + x
+	const rooted = "placement 1.39 root_member_of"
+	var got []string
+	granted, status := "", 200
+	client := newPlacementClient(t, roundTripFunc(func(r *http.Request) (*http.Response, error) {
+		got = append(got, form(r))
+		resp := placementReply(status, oneCandidate)
+		switch {
+		case granted != "":
+			resp.Header["Placement-Extensions"] = []string{granted}
+		case status == 200 && r.Header.Get("OpenStack-API-Version") != "placement 1.38":
+			resp = placementReply(406, tooNew)
+		case r.URL.Query().Has("root_member_of"):
+			resp = placementReply(400, `{"errors":[{"status":400,"detail":"Additional properties are not allowed"}]}`)
+		}
+		return resp, nil
+	}))
+	ask := func(what string, r scheduler.CandidateRequest, kind error, want ...string) {
+		t.Helper()
+		got = nil
+		if _, err := client.Candidates(t.Context(), r); !errors.Is(err, kind) {
+			t.Errorf("%s: %v", what, err)
+		}
+		if d := cmp.Diff(want, got); d != "" {
+			t.Errorf("%s (-want +got)\n%s", what, d)
+		}
+	}
+	plain := without + " roots  members " + values
+	granted = "root_member_of"
+	ask("granted", request, nil, rooted+" roots "+values+" members ")
+	ask("no aggregates", smallRequest(t), nil, without+" roots  members ")
+	status = 503
+	ask("down", request, placementclient.ErrUnavailable, rooted+" roots "+values+" members ")
+	granted, status = "", 200
+	refused := []string{rooted + " roots " + values + " members ", without + "root_member_of roots " + values + " members ", plain}
+	ask("there is none", request, nil, refused...)
+	for range 99 {
+		ask("that is remembered", request, nil, plain)
+	}
+	ask("and tried again", request, nil, refused...)
+	granted = "root_member_of"
+	ask("remembered again", request, nil, plain)
+	for range 98 {
+		_, _ = client.Candidates(t.Context(), request)
+	}
+	ask("another Placement", request, nil, rooted+" roots "+values+" members ")
+
+	groups := groupedRequest(t, map[string]string{"resources:DISK_GB": "0"})
+	groups.OneOf = [][]string{{a}}
+	granted = "group_policy, root_member_of"
+	ask("with another extension", groups, nil, "placement 1.39 group_policy, root_member_of roots in:"+a+" members ")
+	granted = "group_policy"
+	ask("groups alone, without it", groups, nil, "placement 1.39 group_policy, root_member_of roots in:"+a+" members ", withExtension+" roots  members ")
 }

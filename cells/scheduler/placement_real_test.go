@@ -39,6 +39,19 @@ func TestWithOpenStacksPlacement(t *testing.T) {
 				t.Errorf("at most two are %+v, %v", found, err)
 			}
 		},
+		"aggregates": func(t *testing.T, s *placementRig, c *scheduler.PlacementClient) {
+			for n := 1; n <= 3; n++ {
+				s.node(n, nodeResources())
+				s.put("/resource_providers/"+providerUUID(n)+"/aggregates", map[string]any{"resource_provider_generation": 1, "aggregates": []string{providerUUID(50 + n)}})
+			}
+			for range 2 {
+				r := smallRequest(t)
+				r.OneOf, r.NoneOf = [][]string{{providerUUID(51), providerUUID(52)}}, []string{providerUUID(52), providerUUID(53)}
+				if found, err := c.Candidates(t.Context(), r); err != nil || len(found) != 1 || found[0].Root != providerUUID(1) {
+					t.Errorf("%+v, %v", found, err)
+				}
+			}
+		},
 		"groups": func(t *testing.T, s *placementRig, c *scheduler.PlacementClient) {
 			s.put("/traits/CUSTOM_FAST", nil)
 			s.node(1, nodeResources())
