@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package compute is the compute API in front of the cells: Nova's HTTP API, microversions 2.1 to
-// 2.69. It keeps answering when a cell is down.
+// 2.71. It keeps answering when a cell is down.
 //
 //	request ─▶ id, log, panic guard, limits ─▶ authenticate ─▶ route ─▶ microversion ─▶ project ─┐
 //	                            ┌────────────────────────────────────────────────────────────────┘

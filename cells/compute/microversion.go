@@ -18,7 +18,7 @@ type Version uint16
 // The range of microversions that are served.
 const (
 	MinVersion Version = 1  // 2.1
-	MaxVersion Version = 69 // 2.69: minimal records of servers in cells that are down
+	MaxVersion Version = 71 // 2.71: servers say in which groups they are
 )
 
 // The microversions that handlers ask for by name. There is one for each change of the calls that
@@ -42,6 +42,7 @@ const (
 	vTrustedCerts       Version = 63 // trusted_image_certificates
 	vChangesBefore      Version = 66 // a filter
 	vDownCells          Version = 69 // minimal records
+	vShowGroups         Version = 71 // servers say in which groups they are
 )
 
 // String is the version as clients write it.

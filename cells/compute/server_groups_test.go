@@ -81,4 +81,35 @@ func TestServerInAGroup(t *testing.T) {
 	if diff := gocmp.Diff(any([]any{uuid(0), uuid(2)}), got); diff != "" {
 		t.Error(diff)
 	}
+
+	// A server says in which group it is from 2.71 on, also when its cell is down.
+	for n, want := range map[int][]any{0: {group.UUID}, 7: {}} {
+		if n == 7 {
+			if err := c.store.CreateServers(t.Context(), []apidb.RequestSpec{{Server: cellwire.Server{UUID: uuid(n), ProjectID: "p1", UserID: "u-p1"}}}, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		show := func(version string) map[string]any {
+			t.Helper()
+			return c.ask(member, version, "/v2.1/servers/"+uuid(n)).body["server"].(map[string]any)
+		}
+		check := func(what string) {
+			t.Helper()
+			if diff := gocmp.Diff(any(want), show("2.71")["server_groups"]); diff != "" {
+				t.Errorf("%s: %s", what, diff)
+			}
+			if _, has := show("2.70")["server_groups"]; has {
+				t.Errorf("%s: 2.70 has server_groups", what)
+			}
+		}
+		check("while it is built")
+		if err := c.store.Place(t.Context(), uuid(n), cellUUID(1)); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.store.Built(t.Context(), uuid(n)); err != nil {
+			t.Fatal(err)
+		}
+		c.cell(1).fail = refused
+		check("in a cell that is down")
+	}
 }

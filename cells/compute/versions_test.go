@@ -26,7 +26,7 @@ func TestVersionDocuments(t *testing.T) {
 		"v2": none, "v2-slash": none,
 		"v21-mv-too-high": {
 			why: "another highest", status: 406,
-			says: "computeFault: Version 2.999 is not supported by the API. Minimum is 2.1 and maximum is 2.69.",
+			says: "computeFault: Version 2.999 is not supported by the API. Minimum is 2.1 and maximum is 2.71.",
 		},
 	}, func(_ string, body any) any {
 		document := body.(map[string]any)
@@ -41,7 +41,7 @@ func TestVersionDocuments(t *testing.T) {
 		}
 		for _, v := range versions {
 			if version := v.(map[string]any); version["version"] == "2.93" {
-				version["version"] = "2.69"
+				version["version"] = "2.71"
 			}
 		}
 		return document

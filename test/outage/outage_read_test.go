@@ -55,7 +55,10 @@ var outageLane = lane{build: outageWorld, cases: []aCase{
 			t.Errorf("%d keys, power state %v: %v", len(s), s["OS-EXT-STS:power_state"], s)
 		}
 		w.golden(t, "05-show-2.69", a)
-		w.show(t, of("p1"), "2.71", "web1").fault(t, "computeFault", 406) // server groups are of 2.71, and 2.69 is the last version here
+		if s := w.show(t, of("p1"), "2.71", "web1").server(t); len(s) != 11 || len(s["server_groups"].([]any)) != 0 {
+			t.Errorf("%d keys: %v", len(s), s)
+		}
+		w.show(t, of("p1"), "2.72", "web1").fault(t, "computeFault", 406) // 2.71 is the last version here
 	}},
 	{6, "show_before_2.69", func(t *testing.T, w *world) {
 		for _, version := range []string{"2.1", "2.68"} {
@@ -345,7 +348,7 @@ var outageLane = lane{build: outageWorld, cases: []aCase{
 			is     string
 			names  []string
 		}{
-			{http.Header{"Openstack-Api-Version": {"compute latest"}}, "2.69", everything},
+			{http.Header{"Openstack-Api-Version": {"compute latest"}}, "2.71", everything},
 			{http.Header{"X-Openstack-Nova-Api-Version": {"2.69"}}, "2.69", everything},
 			{http.Header{"X-Openstack-Nova-Api-Version": {"2.68"}}, "2.68", reachable},
 			{http.Header{"X-Openstack-Nova-Api-Version": {"2.68"}, "Openstack-Api-Version": {"compute 2.69"}}, "2.69", everything},
