@@ -250,17 +250,27 @@ func (c *Cell) deleteService(x *exchange) (any, error) {
 }
 
 func (c *Cell) getComputeNodes(x *exchange) (any, error) {
-	q, err := readQuery(x, "unmapped")
+	q, err := readQuery(x, "unmapped", "servers")
 	if err != nil {
 		return nil, err
 	}
-	unmapped := false
-	if text := q.text("unmapped"); text != "" {
-		if unmapped, err = strconv.ParseBool(text); err != nil {
-			return nil, badRequest("unmapped is %.64q, not true or false.", text)
-		}
+	unmapped, err := q.boolean("unmapped")
+	if err != nil {
+		return nil, err
 	}
-	nodes, err := c.config.Store.ComputeNodes(x.ctx(), unmapped)
+	counted, err := q.boolean("servers")
+	switch {
+	case err != nil:
+		return nil, err
+	case unmapped && counted:
+		return nil, badRequest("unmapped nodes are not listed with servers.")
+	}
+	var nodes []cellwire.ComputeNode
+	if counted {
+		nodes, err = c.config.Store.CountedNodes(x.ctx())
+	} else {
+		nodes, err = c.config.Store.ComputeNodes(x.ctx(), unmapped)
+	}
 	return map[string]any{"compute_nodes": nodes}, err
 }
 
@@ -348,6 +358,19 @@ func readQuery(x *exchange, known ...string) (query, error) {
 }
 
 func (q query) text(name string) string { return url.Values(q).Get(name) }
+
+// boolean is a parameter that is true or false; false without one.
+func (q query) boolean(name string) (bool, error) {
+	text := q.text(name)
+	if text == "" {
+		return false, nil
+	}
+	is, err := strconv.ParseBool(text)
+	if err != nil {
+		return false, badRequest("%s is %.64q, not true or false.", name, text)
+	}
+	return is, nil
+}
 
 // integer is a parameter that is a whole number from 0 to most; 0 without one.
 func (q query) integer(name string, most int64) (int64, error) {

@@ -42,6 +42,7 @@ var everyCall = []struct {
 	{"PATCH", "/v1/services/" + sid(9), `{"disabled":true}`, "api", 404},
 	{"DELETE", "/v1/services/" + sid(9), "", "api", 404},
 	{"GET", "/v1/compute-nodes?unmapped=true", "", "api", 200},
+	{"GET", "/v1/compute-nodes?servers=true", "", "api", 200},
 	{"POST", "/v1/compute-nodes/mapped", `{"uuids":[]}`, "api", 204},
 	{"PUT", "/v1/hosts/h1", `{"version":"1","nodes":[]}`, "h1", 200},
 	{"GET", "/v1/hosts/h1/work?after=0", "", "h1", 200},

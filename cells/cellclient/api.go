@@ -204,6 +204,15 @@ func (c *Client) ComputeNodes(ctx context.Context, unmapped bool) ([]cellwire.Co
 	if unmapped {
 		path += "?unmapped=true"
 	}
+	return c.nodes(ctx, path)
+}
+
+// CountedNodes asks for the nodes of all hosts, with how many servers each has.
+func (c *Client) CountedNodes(ctx context.Context) ([]cellwire.ComputeNode, error) {
+	return c.nodes(ctx, "/v1/compute-nodes?servers=true")
+}
+
+func (c *Client) nodes(ctx context.Context, path string) ([]cellwire.ComputeNode, error) {
 	type answer struct {
 		Nodes list[cellwire.ComputeNode] `json:"compute_nodes"`
 	}

@@ -59,6 +59,7 @@ func TestRequests(t *testing.T) {
 		}, server, "PATCH /v1/services/" + uuid + ` {"disabled_reason":""}`},
 		{func(ctx context.Context, c *cellclient.Client) (any, error) { return nil, c.DeleteService(ctx, uuid) }, "", "DELETE /v1/services/" + uuid + " "},
 		{func(ctx context.Context, c *cellclient.Client) (any, error) { return c.ComputeNodes(ctx, true) }, `{"compute_nodes":[]}`, "GET /v1/compute-nodes?unmapped=true "},
+		{func(ctx context.Context, c *cellclient.Client) (any, error) { return c.CountedNodes(ctx) }, `{"compute_nodes":[]}`, "GET /v1/compute-nodes?servers=true "},
 		{func(ctx context.Context, c *cellclient.Client) (any, error) { return nil, c.Mapped(ctx, []string{"n"}) }, "", `POST /v1/compute-nodes/mapped {"uuids":["n"]}`},
 		{func(ctx context.Context, c *cellclient.Client) (any, error) {
 			return c.Report(ctx, "h/1", cellwire.HostReport{Version: "1", Nodes: []cellwire.ReportedNode{}})

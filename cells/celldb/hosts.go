@@ -77,6 +77,32 @@ func nodes(ctx context.Context, db sqldb.Querier, unmapped bool) ([]cellwire.Com
 	return list, err
 }
 
+// countServers counts the living servers of each node. It reads each of them once.
+const countServers = "SELECT host, node, COUNT(*) FROM instances WHERE gone IN (0, 1) AND hidden = 0 AND host <> '' GROUP BY host, node"
+
+// CountedNodes are the nodes that hosts report, with how many servers each has.
+func (s *DB) CountedNodes(ctx context.Context) (list []cellwire.ComputeNode, err error) {
+	err = s.read(ctx, "counting the servers of compute nodes in", func(db sqldb.Querier) error {
+		if list, err = nodes(ctx, db, false); err != nil {
+			return err
+		}
+		type node struct{ host, name string }
+		counts := map[node]int64{}
+		err := sqldb.Each(ctx, db, countServers, nil, func(row sqldb.Row) error {
+			var of node
+			var n int64
+			err := row.Scan(&of.host, &of.name, &n)
+			counts[of] = n
+			return err
+		})
+		for i := range list {
+			list[i].Servers = counts[node{list[i].Host, list[i].Name}]
+		}
+		return err
+	})
+	return list, err
+}
+
 const usageOf = "SELECT COUNT(*), COALESCE(SUM(vcpus), 0), COALESCE(SUM(memory_mb), 0) FROM instances WHERE hidden = 0 AND gone = 0 AND project_id = ?"
 
 // Discovery is what a boot asks. The project's usage comes from an index of just that.

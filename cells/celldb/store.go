@@ -118,6 +118,8 @@ type Store interface {
 	DeleteService(ctx context.Context, uuid string, m Moment) (cellwire.Service, error)
 	// ComputeNodes are the nodes that hosts report, by uuid: all, or those that are not mapped.
 	ComputeNodes(ctx context.Context, unmapped bool) ([]cellwire.ComputeNode, error)
+	// CountedNodes are all of them with how many servers each has; it reads all living servers.
+	CountedNodes(ctx context.Context) ([]cellwire.ComputeNode, error)
 	// Mapped notes that nodes are in the API database. Those that are not there are left out.
 	Mapped(ctx context.Context, uuids []string) error
 

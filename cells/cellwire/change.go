@@ -122,6 +122,8 @@ type ComputeNode struct {
 	Host   string `json:"host"`
 	Name   string `json:"hypervisor_hostname"`
 	Mapped bool   `json:"mapped"`
+	// Servers is how many servers it has that are not deleted, where that was asked for.
+	Servers int64 `json:"servers,omitempty"`
 }
 
 // MappedRequest says that compute nodes are in the API database.

@@ -26,7 +26,7 @@
 //	             GET  /v1/services
 //	             PATCH /v1/services/{uuid}              disable, enable, force down
 //	             DELETE /v1/services/{uuid}             remove a host and its nodes
-//	             GET  /v1/compute-nodes?unmapped=true
+//	             GET  /v1/compute-nodes?unmapped=true&servers=true
 //	             POST /v1/compute-nodes/mapped
 //	agents       PUT  /v1/hosts/{host}                  register, heartbeat
 //	             GET  /v1/hosts/{host}/work?after=R&epoch=E&wait=S   desired state: a long poll

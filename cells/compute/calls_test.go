@@ -136,6 +136,8 @@ type fakeScheduler struct {
 	deleted  []string
 	restored []string
 	mirrored []string
+	// capacities are those of compute nodes, by uuid.
+	capacities map[string]scheduler.Capacity
 	// room is how many servers the quota lets through at most; 0 is any number.
 	room int64
 	err  error
@@ -173,6 +175,14 @@ func (b *fakeScheduler) Restore(_ context.Context, m apidb.Mapping) (cellwire.Se
 
 func (b *fakeScheduler) MirrorHost(_ context.Context, host string) {
 	b.mirrored = append(b.mirrored, host)
+}
+
+func (b *fakeScheduler) Capacities(_ context.Context, roots []string) ([]scheduler.Capacity, error) {
+	found := make([]scheduler.Capacity, len(roots))
+	for i, root := range roots {
+		found[i] = b.capacities[root]
+	}
+	return found, b.err
 }
 
 // fakeQuotas has the limits of the API database over some defaults, and a usage for each project.

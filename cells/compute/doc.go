@@ -9,8 +9,8 @@
 //
 // What exists: the version documents; servers (list, detail, show, create, update, delete, the
 // actions restore, forceDelete, os-start, os-stop and reboot, metadata, tags, instance actions);
-// services; flavors; limits; quota sets; host aggregates, availability zones and server groups. All
-// other paths of Nova's are not found.
+// services; hypervisors; flavors; limits; quota sets; host aggregates, availability zones and
+// server groups. All other paths of Nova's are not found.
 //
 // # How a handler is written
 //
@@ -96,6 +96,9 @@
 //   - Quotas are of projects. Those of single users are refused, and shown as the project's.
 //   - Services are the nova-compute services of hosts; conductors and schedulers are no processes
 //     of their own, so that cell0 has none.
+//   - What hypervisors have and use is what Placement has of their trees; without Placement it is a
+//     503. Type, version, address, processors and uptime of hypervisors are not known. Before 2.53
+//     the id of one is that of its service, which counts in its cell.
 //   - DELETE /os-services/{id} is a 409 also while the agent of the host reports to its cell: it
 //     would register again at once. The resource provider stays.
 //   - Readers may not write, as with Nova's new defaults ([oslo_policy] enforce_new_defaults); with

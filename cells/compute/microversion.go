@@ -32,6 +32,8 @@ const (
 	vDescription        Version = 19 // of servers
 	vActionsOfDeleted   Version = 21 // actions of deleted servers are shown
 	vTags               Version = 26 // of servers, and filters by them
+	vCPUInfo            Version = 28 // of hypervisors, as an object
+	vHypervisorPages    Version = 33 // lists of hypervisors have pages
 	vNetworksRequired   Version = 37 // on create
 	vStatusChecked      Version = 38 // an invalid status is rejected
 	vFlavorEmbedded     Version = 47 // the flavor of a server is shown as it was

@@ -61,6 +61,14 @@ const (
 	ruleTagsDeleteAll     Rule = "os_compute_api:os-server-tags:delete_all"
 	ruleTagsDelete        Rule = "os_compute_api:os-server-tags:delete"
 
+	ruleHypervisorsList       Rule = "os_compute_api:os-hypervisors:list"
+	ruleHypervisorsDetail     Rule = "os_compute_api:os-hypervisors:list-detail"
+	ruleHypervisorsStatistics Rule = "os_compute_api:os-hypervisors:statistics"
+	ruleHypervisorsShow       Rule = "os_compute_api:os-hypervisors:show"
+	ruleHypervisorsUptime     Rule = "os_compute_api:os-hypervisors:uptime"
+	ruleHypervisorsSearch     Rule = "os_compute_api:os-hypervisors:search"
+	ruleHypervisorsServers    Rule = "os_compute_api:os-hypervisors:servers"
+
 	ruleServicesList      Rule = "os_compute_api:os-services:list"
 	ruleServicesUpdate    Rule = "os_compute_api:os-services:update"
 	ruleServicesDelete    Rule = "os_compute_api:os-services:delete"
@@ -133,6 +141,8 @@ var defaults = map[Rule]string{
 	ruleTagsIndex: readers, ruleTagsShow: readers, ruleTagsUpdateAll: members, ruleTagsUpdate: members,
 	ruleTagsDeleteAll: members, ruleTagsDelete: members,
 
+	ruleHypervisorsList: admins, ruleHypervisorsDetail: admins, ruleHypervisorsStatistics: admins, ruleHypervisorsShow: admins,
+	ruleHypervisorsUptime: admins, ruleHypervisorsSearch: admins, ruleHypervisorsServers: admins,
 	ruleServicesList: admins, ruleServicesUpdate: admins, ruleServicesDelete: admins,
 	ruleFlavorCreate: admins, ruleFlavorUpdate: admins, ruleFlavorDelete: admins,
 	ruleFlavorSpecsIndex: readers, ruleFlavorSpecsShow: readers, ruleFlavorSpecsCreate: admins, ruleFlavorSpecsUpdate: admins,

@@ -42,6 +42,7 @@ func allRoutes() []route {
 		metadataRoutes,
 		tagRoutes,
 		instanceActionRoutes,
+		hypervisorRoutes,
 		serviceRoutes,
 		flavorRoutes,
 		flavorManageRoutes,

@@ -23,6 +23,9 @@ type Scheduler interface {
 	Restore(ctx context.Context, m apidb.Mapping) (cellwire.Server, error)
 	// MirrorHost writes the aggregates of a host to Placement, now or later.
 	MirrorHost(ctx context.Context, host string)
+	// Capacities are those of compute nodes, by the uuids of their root providers. Without
+	// Placement the error is scheduler.ErrCapacityUnknown.
+	Capacities(ctx context.Context, roots []string) ([]scheduler.Capacity, error)
 }
 
 // Quotas is what the API needs of a *scheduler.Quotas.

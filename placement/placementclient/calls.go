@@ -76,6 +76,20 @@ func (c *Client) Providers(ctx context.Context, query url.Values) ([]wire.Resour
 	return list.ResourceProviders, nil
 }
 
+// Inventories reads what a provider has, by class. One GET.
+func (c *Client) Inventories(ctx context.Context, provider string) (map[string]wire.Inventory, error) {
+	var out wire.Inventories
+	err := c.Do(ctx, http.MethodGet, "/resource_providers/"+url.PathEscape(provider)+"/inventories", nil, &out)
+	return out.Inventories, err
+}
+
+// ProviderUsages reads what is allocated of a provider, by class. One GET.
+func (c *Client) ProviderUsages(ctx context.Context, provider string) (map[string]int64, error) {
+	var out wire.ProviderUsages
+	err := c.Do(ctx, http.MethodGet, "/resource_providers/"+url.PathEscape(provider)+"/usages", nil, &out)
+	return out.Usages, err
+}
+
 // AllocationsOf reads who holds what of a provider, by consumer. One GET.
 func (c *Client) AllocationsOf(ctx context.Context, provider string) (map[string]wire.HeldAllocation, error) {
 	var out wire.ProviderAllocations

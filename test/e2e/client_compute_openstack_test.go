@@ -75,8 +75,25 @@ func TestOpenstackCompute(t *testing.T) {
 		t.Errorf("flavor show: %+v", flavor)
 	}
 	c.quota(t)
-	if said := o.refused("hypervisor", "list"); !strings.Contains(said, "404") {
-		t.Errorf("hypervisors, which are not part of this API: %s", said)
+	if said := o.refused("keypair", "list"); !strings.Contains(said, "404") {
+		t.Errorf("key pairs, which are not part of this API: %s", said)
+	}
+	type hypervisor struct {
+		Name  string `json:"Hypervisor Hostname"`
+		State string
+	}
+	var hypervisors []hypervisor
+	o.do(&hypervisors, "hypervisor", "list")
+	if diff := cmp.Diff([]hypervisor{{"host1", "up"}, {"host2", "up"}}, hypervisors); diff != "" {
+		t.Errorf("hypervisor list (-want +got):\n%s", diff)
+	}
+	var node struct {
+		VCPUs   int `json:"vcpus"`
+		Used    int `json:"vcpus_used"`
+		Servers int `json:"running_vms"`
+	}
+	if o.do(&node, "hypervisor", "show", "host2"); node.VCPUs != 100 || node.Used != 2 || node.Servers != 2 {
+		t.Errorf("hypervisor show: %+v", node)
 	}
 
 	c.life(t, o, one)

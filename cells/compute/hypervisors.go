@@ -1,0 +1,380 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package compute
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/cellclient"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/gather"
+	"github.com/compute-agent/compute-agent/cells/scheduler"
+	js "github.com/compute-agent/compute-agent/internal/jsonkit"
+	"github.com/compute-agent/compute-agent/internal/osapi"
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+// hypervisorRoutes are the calls about the compute nodes of hosts.
+var hypervisorRoutes = []route{
+	{method: "GET", path: "/v2.1/os-hypervisors", handle: (*API).listHypervisors},
+	{method: "GET", path: "/v2.1/os-hypervisors/detail", handle: (*API).listHypervisorsDetail},
+	{method: "GET", path: "/v2.1/os-hypervisors/statistics", handle: (*API).hypervisorStatistics},
+	{method: "GET", path: "/v2.1/os-hypervisors/{id}", handle: (*API).showHypervisor},
+	{method: "GET", path: "/v2.1/os-hypervisors/{id}/uptime", handle: (*API).hypervisorUptime},
+	{method: "GET", path: "/v2.1/os-hypervisors/{id}/search", handle: (*API).searchHypervisors, until: vServiceUUID - 1},
+	{method: "GET", path: "/v2.1/os-hypervisors/{id}/servers", handle: (*API).hypervisorServers, until: vServiceUUID - 1},
+}
+
+// The parameters of the lists: from 2.33 on there are pages, from 2.53 on the rest.
+var (
+	hypervisorPages = js.Properties{{Name: "limit", Schema: schemaAnyNumber}, {Name: "marker", Schema: schemaText}}
+	hypervisorQuery = hypervisorPages.With("hypervisor_hostname_pattern", schemaText).With("with_servers", schemaBoolean)
+)
+
+// hypervisor is a compute node with the service of its host.
+type hypervisor struct {
+	cellwire.ComputeNode
+	service  cellwire.Service
+	cell     apidb.Cell
+	capacity scheduler.Capacity
+	servers  list
+}
+
+// id is what the microversion knows it by: before 2.53 the number of its service.
+func (x *exchange) hypervisorID(h *hypervisor) string {
+	if x.since(vServiceUUID) {
+		return h.UUID
+	}
+	return strconv.FormatInt(h.service.ID, 10)
+}
+
+// hypervisors are those of all cells that are up: each cell is asked twice.
+func (a *API) hypervisors(ctx context.Context) ([]hypervisor, error) {
+	cells, err := a.store.Cells(ctx)
+	if err != nil {
+		return nil, err
+	}
+	cells = slices.DeleteFunc(cells, apidb.Cell.IsCell0)
+	var all []hypervisor
+	for _, answer := range gather.All(ctx, a.gatherer, cells, func(ctx context.Context, c *cellclient.Client) ([]hypervisor, error) {
+		services, err := c.Services(ctx)
+		if err != nil {
+			return nil, err
+		}
+		nodes, err := c.CountedNodes(ctx)
+		var found []hypervisor
+		for _, n := range nodes {
+			at := slices.IndexFunc(services, func(s cellwire.Service) bool { return s.Host == n.Host && s.Binary == computeBinary })
+			if at >= 0 {
+				found = append(found, hypervisor{ComputeNode: n, service: services[at]})
+			}
+		}
+		return found, err
+	}) {
+		if answer.Err != nil {
+			continue // as in Nova
+		}
+		slices.SortFunc(answer.Value, func(a, b hypervisor) int {
+			return cmp.Or(cmp.Compare(a.service.ID, b.service.ID), strings.Compare(a.UUID, b.UUID))
+		})
+		for _, h := range answer.Value {
+			h.cell = answer.Cell
+			all = append(all, h)
+		}
+	}
+	return all, ctx.Err()
+}
+
+// matchingHypervisors are those whose name has a text in it, whatever case that is in.
+func matchingHypervisors(all []hypervisor, text string) ([]hypervisor, error) {
+	found := slices.DeleteFunc(all, func(h hypervisor) bool { return !strings.Contains(strings.ToLower(h.Name), strings.ToLower(text)) })
+	if len(found) == 0 {
+		return nil, notFound("No hypervisor matching '%s' could be found.", shortened(text))
+	}
+	return found, nil
+}
+
+// listHypervisors answers GET /os-hypervisors, listHypervisorsDetail GET /os-hypervisors/detail.
+// Those of cells that are down are left out, as in Nova. Cost: two questions to all cells; with
+// details what [scheduler.Scheduler.Capacities] costs, and with servers pages of them for each.
+func (a *API) listHypervisors(x *exchange) error {
+	return a.hypervisorPage(x, ruleHypervisorsList, "os-hypervisors", false)
+}
+
+func (a *API) listHypervisorsDetail(x *exchange) error {
+	return a.hypervisorPage(x, ruleHypervisorsDetail, "os-hypervisors/detail", true)
+}
+
+func (a *API) hypervisorPage(x *exchange, rule Rule, collection string, detail bool) error {
+	known := js.Properties{}
+	switch {
+	case x.since(vServiceUUID):
+		known = hypervisorQuery
+	case x.since(vHypervisorPages):
+		known = hypervisorPages
+	}
+	params, err := x.checkedQuery(known)
+	if err != nil {
+		return err
+	}
+	if err := x.allowOwn(rule); err != nil {
+		return err
+	}
+	pattern, searched := last(params, "hypervisor_hostname_pattern"), x.since(vServiceUUID) && params.Has("hypervisor_hostname_pattern")
+	paged := x.since(vHypervisorPages)
+	if searched && (params.Has("limit") || last(params, "marker") != "") {
+		return badRequest("Paging over hypervisors with the hypervisor_hostname_pattern query parameter is not supported.")
+	}
+	all, err := a.hypervisors(x.ctx())
+	if err == nil && searched {
+		all, err = matchingHypervisors(all, pattern)
+	}
+	if err != nil {
+		return err
+	}
+	if marker := last(params, "marker"); paged && marker != "" {
+		at := slices.IndexFunc(all, func(h hypervisor) bool { return x.hypervisorID(&h) == marker })
+		if at < 0 {
+			return badRequest("marker [%s] not found", shortened(marker))
+		}
+		all = all[at+1:]
+	}
+	full := false
+	if paged && !searched {
+		limit := readLimit(params, a.options.MaxLimit)
+		full = limit > 0 && len(all) >= limit
+		all = all[:min(len(all), limit)]
+	}
+	withServers, _ := readBool(last(params, "with_servers"))
+	if err := x.complete(all, detail, withServers && x.since(vServiceUUID)); err != nil {
+		return err
+	}
+	answer := x.hypervisorList(all, detail)
+	if full {
+		answer.add("hypervisors_links", x.nextLink(collection, params, x.hypervisorID(&all[len(all)-1])))
+	}
+	return x.json(http.StatusOK, answer)
+}
+
+func (x *exchange) hypervisorList(all []hypervisor, detail bool) *object {
+	shown := list{}
+	for i := range all {
+		shown = append(shown, x.hypervisorView(&all[i], detail))
+	}
+	return new(object).add("hypervisors", shown)
+}
+
+// complete finds out what hypervisors have, and which servers.
+func (x *exchange) complete(all []hypervisor, capacity, servers bool) error {
+	if capacity && len(all) > 0 {
+		roots := make([]string, len(all))
+		for i := range all {
+			roots[i] = all[i].UUID
+		}
+		found, err := x.api.scheduler.Capacities(x.ctx(), roots)
+		if errors.Is(err, scheduler.ErrCapacityUnknown) {
+			return unavailable("The Placement service cannot be used now, so what hypervisors have is not known. Send the request again later.").Because(err)
+		}
+		if err != nil {
+			return err
+		}
+		for i := range all {
+			all[i].capacity = found[i]
+		}
+	}
+	for i := 0; servers && i < len(all); i++ {
+		var err error
+		if all[i].servers, err = x.serversOfHost(all[i].cell, all[i].Host); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// serversOfHost are the names and uuids of the servers on a host.
+func (x *exchange) serversOfHost(cell apidb.Cell, host string) (list, error) {
+	return gather.One(x.ctx(), x.api.gatherer, cell, func(ctx context.Context, c *cellclient.Client) (list, error) {
+		q := cellwire.ServerQuery{Hosts: []string{host}, Brief: true, Limit: cellwire.MaxLimit}
+		found := list{}
+		for {
+			page, err := c.Servers(ctx, q)
+			if err != nil {
+				return nil, cellclient.AsFailure(err)
+			}
+			for _, row := range page.Rows {
+				found = append(found, new(object).add("name", row.Server.Name).add("uuid", row.Server.UUID))
+			}
+			if !page.More || len(page.Rows) == 0 {
+				return found, nil
+			}
+			q.After = page.Rows[len(page.Rows)-1].Key
+		}
+	})
+}
+
+// hypervisorView is a hypervisor as the microversion has it. What neither the cell nor Placement
+// knows is null, or 0 where a number is required.
+func (x *exchange) hypervisorView(h *hypervisor, detail bool) *object {
+	state, status := "down", "enabled"
+	if h.service.Up {
+		state = "up"
+	}
+	if h.service.Disabled {
+		status = "disabled"
+	}
+	o := new(object)
+	if x.since(vServiceUUID) {
+		o.add("id", h.UUID)
+	} else {
+		o.add("id", h.service.ID) // one of its cell: other cells have the same
+	}
+	o.add("hypervisor_hostname", h.Name).add("state", state).add("status", status)
+	if detail {
+		service := new(object)
+		if x.since(vServiceUUID) {
+			service.add("id", h.service.UUID)
+		} else {
+			service.add("id", h.service.ID)
+		}
+		service.add("host", h.Host).add("disabled_reason", orNull(h.service.DisabledReason))
+		o.add("hypervisor_type", nil).add("hypervisor_version", 0).add("host_ip", nil).add("service", service)
+		addCapacity(o, h.capacity, h.Servers)
+		if x.since(vCPUInfo) {
+			o.add("cpu_info", new(object))
+		} else {
+			o.add("cpu_info", "")
+		}
+	}
+	if len(h.servers) > 0 {
+		o.add("servers", h.servers)
+	}
+	return o
+}
+
+// addCapacity adds what hypervisors have and use.
+func addCapacity(o *object, c scheduler.Capacity, servers int64) {
+	o.add("vcpus", c.CPUs).add("memory_mb", c.MemoryMB).add("local_gb", c.DiskGB).
+		add("vcpus_used", c.CPUsUsed).add("memory_mb_used", c.MemoryMBUsed).add("local_gb_used", c.DiskGBUsed).
+		add("free_ram_mb", c.MemoryMB-c.MemoryMBUsed).add("free_disk_gb", c.DiskGB-c.DiskGBUsed).
+		add("current_workload", 0).add("running_vms", servers).add("disk_available_least", c.DiskGB-c.DiskGBUsed)
+}
+
+// hypervisorOfPath is the hypervisor of the path.
+func (x *exchange) hypervisorOfPath() (hypervisor, error) {
+	id := x.param("id")
+	missing := notFound("Hypervisor with ID '%s' could not be found.", shortened(id))
+	if x.since(vServiceUUID) {
+		if !providertree.IsUUID(id) {
+			return hypervisor{}, badRequest("Invalid uuid %s", shortened(id))
+		}
+	} else if _, err := strconv.ParseInt(id, 10, 64); err != nil {
+		return hypervisor{}, missing
+	}
+	all, err := x.api.hypervisors(x.ctx())
+	if err != nil {
+		return hypervisor{}, err
+	}
+	at := slices.IndexFunc(all, func(h hypervisor) bool { return x.hypervisorID(&h) == id })
+	if at < 0 {
+		return hypervisor{}, missing
+	}
+	return all[at], nil
+}
+
+// showHypervisor answers GET /os-hypervisors/{id}.
+func (a *API) showHypervisor(x *exchange) error {
+	known := js.Properties{}
+	if x.since(vServiceUUID) {
+		known = hypervisorQuery
+	}
+	params, err := x.checkedQuery(known)
+	if err != nil {
+		return err
+	}
+	if err := x.allowOwn(ruleHypervisorsShow); err != nil {
+		return err
+	}
+	found, err := x.hypervisorOfPath()
+	if err != nil {
+		return err
+	}
+	withServers, _ := readBool(last(params, "with_servers"))
+	one := []hypervisor{found}
+	if err := x.complete(one, true, withServers && x.since(vServiceUUID)); err != nil {
+		return err
+	}
+	return x.json(http.StatusOK, new(object).add("hypervisor", x.hypervisorView(&one[0], true)))
+}
+
+// hypervisorUptime answers GET /os-hypervisors/{id}/uptime: no host reports its uptime.
+func (a *API) hypervisorUptime(x *exchange) error {
+	if err := x.allowOwn(ruleHypervisorsUptime); err != nil {
+		return err
+	}
+	if _, err := x.hypervisorOfPath(); err != nil {
+		return err
+	}
+	return osapi.Errorf(http.StatusNotImplemented, "The requested functionality is not supported.")
+}
+
+// hypervisorStatistics answers GET /os-hypervisors/statistics: the sums, without hosts that are
+// disabled, as in Nova.
+func (a *API) hypervisorStatistics(x *exchange) error {
+	if err := x.allowOwn(ruleHypervisorsStatistics); err != nil {
+		return err
+	}
+	all, err := a.hypervisors(x.ctx())
+	if err != nil {
+		return err
+	}
+	all = slices.DeleteFunc(all, func(h hypervisor) bool { return h.service.Disabled })
+	if err := x.complete(all, true, false); err != nil {
+		return err
+	}
+	var sum scheduler.Capacity
+	var servers int64
+	for i := range all {
+		c := &all[i].capacity
+		sum.CPUs, sum.CPUsUsed = sum.CPUs+c.CPUs, sum.CPUsUsed+c.CPUsUsed
+		sum.MemoryMB, sum.MemoryMBUsed = sum.MemoryMB+c.MemoryMB, sum.MemoryMBUsed+c.MemoryMBUsed
+		sum.DiskGB, sum.DiskGBUsed = sum.DiskGB+c.DiskGB, sum.DiskGBUsed+c.DiskGBUsed
+		servers += all[i].Servers
+	}
+	o := new(object).add("count", len(all))
+	addCapacity(o, sum, servers)
+	return x.json(http.StatusOK, new(object).add("hypervisor_statistics", o))
+}
+
+// searchHypervisors answers GET /os-hypervisors/{pattern}/search, hypervisorServers GET
+// /os-hypervisors/{pattern}/servers.
+func (a *API) searchHypervisors(x *exchange) error {
+	return a.foundHypervisors(x, ruleHypervisorsSearch, false)
+}
+
+func (a *API) hypervisorServers(x *exchange) error {
+	return a.foundHypervisors(x, ruleHypervisorsServers, true)
+}
+
+func (a *API) foundHypervisors(x *exchange, rule Rule, servers bool) error {
+	if err := x.allowOwn(rule); err != nil {
+		return err
+	}
+	all, err := a.hypervisors(x.ctx())
+	if err == nil {
+		all, err = matchingHypervisors(all, x.param("id"))
+	}
+	if err == nil {
+		err = x.complete(all, false, servers)
+	}
+	if err != nil {
+		return err
+	}
+	return x.json(http.StatusOK, x.hypervisorList(all, false))
+}

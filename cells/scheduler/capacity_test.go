@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scheduler_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/compute-agent/compute-agent/cells/scheduler"
+)
+
+// TestCapacities: what trees have and use, what is reserved included, and nothing for a node that
+// Placement does not know.
+func TestCapacities(t *testing.T) {
+	w := begin(t, []int{1})
+	var known struct {
+		Providers []struct{ UUID string } `json:"resource_providers"`
+	}
+	w.ask("GET", "/resource_providers?name=cell1-host1", nil, &known)
+	root := known.Providers[0].UUID
+	capacity := func() scheduler.Capacity {
+		t.Helper()
+		found, err := w.scheduler.Capacities(ctx, []string{providerUUID(99), root})
+		w.must(err)
+		if len(found) != 2 || found[0] != (scheduler.Capacity{}) {
+			t.Errorf("%+v", found)
+		}
+		return found[1]
+	}
+	before := capacity()
+	if before.CPUs == 0 || before.MemoryMB == 0 || before.DiskGB == 0 {
+		t.Errorf("a host without servers has %+v", before)
+	}
+	w.created()
+	w.schedule()
+	w.ask("POST", "/resource_providers", map[string]any{"uuid": providerUUID(1), "name": "numa0", "parent_provider_uuid": root}, nil)
+	w.ask("PUT", "/resource_providers/"+providerUUID(1)+"/inventories", map[string]any{
+		"resource_provider_generation": 0, "inventories": map[string]any{"PCPU": map[string]any{"total": 4, "reserved": 1}, "VGPU": map[string]any{"total": 2}},
+	}, nil)
+	want := before
+	want.CPUs, want.CPUsUsed, want.MemoryMBUsed, want.DiskGBUsed = want.CPUs+4, want.CPUsUsed+2, want.MemoryMBUsed+512, want.DiskGBUsed+1
+	if got := capacity(); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	w.plink.set(refused)
+	if _, err := w.scheduler.Capacities(ctx, []string{root}); !errors.Is(err, scheduler.ErrCapacityUnknown) {
+		t.Errorf("without Placement: %v", err)
+	}
+}
