@@ -39,7 +39,7 @@ func TestSameID(t *testing.T) {
 			t.Errorf("project %s has %v, want %s", project, got, want)
 		}
 	}
-	for id, want := range map[string]string{"user": "user", "USER": "user", "Nobody": "Nobody"} {
+	for id, want := range map[string]string{"user": "user", "USER": "user", "Another": "Another"} {
 		if got := s.User(id); got != want {
 			t.Errorf("user %s is known as %s, want %s", id, got, want)
 		}
