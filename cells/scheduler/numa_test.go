@@ -16,6 +16,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
 	"github.com/compute-agent/compute-agent/placement/placementclient"
+	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -224,6 +225,69 @@ func TestCellsOnOpenStacksPlacement(t *testing.T) {
 		}
 		w.must(w.delete(uuid, false))
 		w.work()
+	}
+}
+
+// cellHosts makes hosts of two cells of 12 VCPU and 16 GiB, each with two GPUs of 4 VGPU. Cells and
+// their GPUs have the same number but for the last digit.
+func (s *placementRig) cellHosts(n int) {
+	s.t.Helper()
+	add := func(n, parent int, inventory map[string]int, traits ...string) {
+		s.node(n, inventory, traits...)
+		if parent > 0 {
+			s.put("/resource_providers/"+providerUUID(n), map[string]any{"name": fmt.Sprint("node", n), "parent_provider_uuid": providerUUID(parent)})
+		}
+	}
+	for host := range n {
+		root := (host + 1) * 100
+		add(root, 0, map[string]int{"DISK_GB": 1000})
+		for _, cell := range []int{root + 10, root + 20} {
+			add(cell, root, map[string]int{"VCPU": 12, "MEMORY_MB": 16384}, scheduler.TraitNUMARoot)
+			add(cell+1, cell, map[string]int{"VGPU": 4})
+			add(cell+2, cell, map[string]int{"VGPU": 4})
+		}
+	}
+}
+
+// TestEveryGuestInOneCell: of guests with a GPU on 20 hosts, each has all of one cell. As many of
+// them fit as with the one group that Nova asks for, where some have not.
+func TestEveryGuestInOneCell(t *testing.T) {
+	f := cellwire.Flavor{ID: "1", Flavor: plugins.Flavor{VCPUs: 2, MemoryMB: 2048, RootGB: 1, ExtraSpecs: map[string]string{"resources:VGPU": "1"}}}
+	fill := func(find func(*scheduler.PlacementClient) ([]scheduler.Candidate, error)) (guests, whole int) {
+		s, c := newPlacementRig(t)
+		s.cellHosts(20)
+		for {
+			found, err := find(c)
+			check(t, err)
+			if len(found) == 0 {
+				return guests, whole
+			}
+			guests++
+			check(t, c.Claim(t.Context(), cellwire.Server{UUID: providerUUID(50_000 + guests), ProjectID: "p", UserID: "u"}, nil, found[0]))
+			in := map[string]bool{}
+			for provider, classes := range found[0].Allocations {
+				if classes["DISK_GB"] == 0 {
+					in[provider[:35]] = true
+				}
+			}
+			if len(in) == 1 {
+				whole++
+			}
+		}
+	}
+	guests, whole := fill(func(c *scheduler.PlacementClient) ([]scheduler.Candidate, error) {
+		found, _, err := scheduler.Ask(t.Context(), c, f)
+		return found, err
+	})
+	asNova, wholeAsNova := fill(func(c *scheduler.PlacementClient) ([]scheduler.Candidate, error) {
+		r, err := scheduler.NewCandidateRequest(f)
+		check(t, err)
+		r.Limit = 1
+		return c.Candidates(t.Context(), r)
+	})
+	t.Logf("%d guests fit, %d in one cell each; with one group %d, and %d", guests, whole, asNova, wholeAsNova)
+	if guests < 200 || whole != guests || guests != asNova || wholeAsNova == asNova {
+		t.Error("some guest is not in one cell, or fewer fit than in parts of two")
 	}
 }
 
