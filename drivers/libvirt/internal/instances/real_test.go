@@ -421,10 +421,41 @@ func TestRealInstancesWithDevices(t *testing.T) {
 	if got := r.mdevs(); len(list) != 2 || len(got) != len(before)+2 {
 		t.Errorf("%d domains, mediated devices %v", len(list), got)
 	}
-	for n := 1; n <= 2; n++ {
+	r.unevenCells(h.Machine, own(13))
+	for n := 1; n <= 3; n++ {
 		if err := r.Manager.Destroy(t.Context(), node, own(10+n)); err != nil {
 			t.Error(err)
 		}
 	}
 	r.nothingLeft(before)
+}
+
+// unevenCells makes a guest of two NUMA nodes, the first of them in the second cell of the host.
+func (r *realRig) unevenCells(m machine.Machine, uuid string) {
+	r.t.Helper()
+	cells := []string{own(0x70), own(0x71)}
+	for i, cell := range cells {
+		r.sites[cell] = assignment.Provider{Kind: assignment.Cell, Cell: i}
+	}
+	spec := plugins.InstanceSpec{
+		UUID: uuid, Name: "uneven", Flavor: plugins.Flavor{VCPUs: 3, MemoryMB: 48, RootGB: 1, ExtraSpecs: map[string]string{
+			"hw:cpu_policy": "dedicated", "hw:numa_nodes": "2", "hw:numa_cpus.0": "0,2", "hw:numa_cpus.1": "1", "hw:numa_mem.0": "32", "hw:numa_mem.1": "16",
+		}},
+		Allocations: providertree.ProviderResources{rootUUID: {"DISK_GB": 1}, cells[0]: {"PCPU": 1, "MEMORY_MB": 16}, cells[1]: {"PCPU": 2, "MEMORY_MB": 32}},
+	}
+	if is, err := r.Spawn(r.t.Context(), node, spec, nil); err != nil || is.Power != plugins.PowerRunning {
+		r.t.Fatalf("%+v, %v", is, err)
+	}
+	for _, d := range r.domains() {
+		if d.UUID != uuid {
+			continue
+		}
+		facts := assignment.On(m).Facts(d)
+		diff(r.t, "processors", map[int]int{0: 1, 1: 2}, facts.Dedicated)
+		diff(r.t, "memory", map[int]uint64{0: 16 << 10, 1: 32 << 10}, facts.MemoryKiB)
+		decided, _ := d.Decision()
+		diff(r.t, "NUMA nodes", []domain.Share{{Host: 1, VCPUs: []int{0, 2}, MemoryKiB: 32 << 10}, {Host: 0, VCPUs: []int{1}, MemoryKiB: 16 << 10}}, decided.Cells)
+		return
+	}
+	r.t.Error("there is no domain")
 }
