@@ -32,10 +32,10 @@ type nestedForm struct {
 
 // String is what hosts are asked for, in words; "" for those without cells.
 func (form nestedForm) String() string {
-	switch {
-	case form.cells == 0:
+	switch form.cells {
+	case 0:
 		return ""
-	case form.cells == 1:
+	case 1:
 		return "1 cell"
 	}
 	return strconv.Itoa(form.cells) + " cells"

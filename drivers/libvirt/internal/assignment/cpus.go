@@ -245,8 +245,3 @@ func union(sets [][]int) []int {
 	}
 	return slices.Sorted(maps.Keys(all))
 }
-
-// minus are the numbers of a set that are not in the other.
-func minus(set, not []int) []int {
-	return slices.DeleteFunc(slices.Clone(set), func(n int) bool { return slices.Contains(not, n) })
-}
