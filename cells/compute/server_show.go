@@ -71,24 +71,23 @@ func (a *API) showServer(x *exchange) error {
 	if err != nil {
 		return err
 	}
+	return x.oneServer(m, body)
+}
+
+// oneServer answers with a server. From 2.71 on it says in which server groups it is, one or none,
+// also if its cell is down.
+func (x *exchange) oneServer(m apidb.Mapping, body *object) error {
 	if x.since(vShowGroups) {
-		groups, err := a.groupsOf(x, m)
-		if err != nil {
+		groups := []string{}
+		switch g, err := x.api.store.ServerGroupOf(x.ctx(), m.InstanceUUID); {
+		case err == nil:
+			groups = append(groups, g.UUID)
+		case !errors.Is(err, apidb.ErrNotFound):
 			return err
 		}
 		body.add("server_groups", groups)
 	}
 	return x.json(http.StatusOK, new(object).add("server", body))
-}
-
-// groupsOf are the server groups of a server, by their uuids: one, or none. Also of one in a cell
-// that is down.
-func (a *API) groupsOf(x *exchange, m apidb.Mapping) ([]string, error) {
-	g, err := a.store.ServerGroupOf(x.ctx(), m.InstanceUUID)
-	if errors.Is(err, apidb.ErrNotFound) {
-		return []string{}, nil
-	}
-	return []string{g.UUID}, err
 }
 
 // shown is the server of a mapping, for a caller who may know of it.

@@ -5,7 +5,6 @@ package compute
 import (
 	"context"
 	"errors"
-	"net/http"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
@@ -63,7 +62,7 @@ func (a *API) updateServer(x *exchange) error {
 	}
 	view := x.newServerView(m.ProjectID)
 	view.changed = true
-	return x.json(http.StatusOK, new(object).add("server", view.whole(&server)))
+	return x.oneServer(m, view.whole(&server))
 }
 
 // patchServer has the cell of a server change it. While the server is not in one, it cannot be

@@ -150,6 +150,11 @@ func TestUpdate(t *testing.T) {
 	if got := body(c.do(member, "2.19", "PUT", path, `{"server":{"description":null}}`)); got["description"] != nil {
 		t.Errorf("%v", got)
 	}
+	for version, want := range map[string]any{"2.70": nil, "2.71": []any{}} {
+		if got := body(c.do(member, version, "PUT", path, `{"server":{"name":"other"}}`))["server_groups"]; !gocmp.Equal(want, got) {
+			t.Errorf("%s: server_groups are %v, not %v", version, got, want)
+		}
+	}
 	c.hold(member, "2.1", []exchanged{
 		{"PUT ", `{"server":{"description":"d"}}`, 400, "badRequest: Invalid input for field/attribute server. Value: {'description': 'd'}. Additional properties are not allowed ('description' was unexpected)"},
 		{"PUT ", `{"server":{"name":""}}`, 400, "badRequest: Invalid input for field/attribute name. Value: . '' is too short"},
