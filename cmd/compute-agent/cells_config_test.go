@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/internal/config"
+)
+
+// TestAggregateOptions: each key about aggregates and zones reaches the compute API.
+func TestAggregateOptions(t *testing.T) {
+	type options struct {
+		Aggregates             scheduler.AggregateOptions
+		Default, Internal, For string // zones
+	}
+	for text, want := range map[string]options{
+		"": {Default: "nova", Internal: "internal"},
+		"[scheduler]\nlimit_tenants_to_placement_aggregate = true":       {scheduler.AggregateOptions{LimitTenants: true}, "nova", "internal", ""},
+		"[scheduler]\nplacement_aggregate_required_for_tenants = true":   {scheduler.AggregateOptions{RequireTenants: true}, "nova", "internal", ""},
+		"[scheduler]\nquery_placement_for_availability_zone = false":     {scheduler.AggregateOptions{LocalZones: true}, "nova", "internal", ""},
+		"[scheduler]\nenable_isolated_aggregate_filtering = true":        {scheduler.AggregateOptions{Isolate: true}, "nova", "internal", ""},
+		"[compute_api]\ndefault_availability_zone = \"here\"":            {Default: "here", Internal: "internal"},
+		"[compute_api]\ninternal_service_availability_zone = \"secret\"": {Default: "nova", Internal: "secret"},
+		"[compute_api]\ndefault_schedule_zone = \"east\"":                {Default: "nova", Internal: "internal", For: "east"},
+	} {
+		file := filepath.Join(t.TempDir(), "config.toml")
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		cfg, err := config.Load(config.Options{File: file, Environ: []string{}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		made, err := computeAPIConfig(t.Context(), cfg, zerolog.Nop())
+		if err != nil {
+			t.Fatalf("%s: %v", text, err)
+		}
+		zones := made.Options
+		if diff := cmp.Diff(want, options{made.Aggregates, zones.DefaultZone, zones.InternalZone, zones.ScheduleZone}); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", text, diff)
+		}
+	}
+}
