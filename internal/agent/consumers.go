@@ -20,7 +20,7 @@ const maxTyped = 100
 // the servers of the cell.
 type guestIndex struct {
 	guests map[string]listedGuest // by uuid
-	failed map[string]string      // why the guests of a node are unknown, by the name of the node
+	failed map[string]string      // why the guests of a node are unknown, by the name of the node; of a driver by "driver NAME"
 	names  map[string]string      // of the cell's servers, by uuid
 }
 
@@ -43,6 +43,7 @@ func (a *Agent) indexGuests(ctx context.Context) guestIndex {
 	for _, d := range a.drivers.active() {
 		nodes, err := d.tracker.Guests(ctx)
 		if err != nil {
+			out.failed["driver "+d.name] = err.Error() // it may have no node yet
 			for _, n := range d.tracker.Status().Nodes {
 				out.failed[n.Name] = err.Error()
 			}
