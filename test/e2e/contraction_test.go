@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/test/dbservers"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -29,8 +31,8 @@ func TestDatabasesContractionOfCells(t *testing.T) {
 	older := filepath.Join(binaries.Dir(), "compute-agent")
 	for engine, fresh := range engines {
 		for name, c := range map[string]contraction{
-			"api":  {serve: []string{"cells", "api"}, serving: "The compute API is serving.", manage: []string{"cells", "manage", "db"}, from: 6},
-			"cell": {serve: []string{"cells", "serve", "--name", "cell1"}, serving: "The cell is serving.", manage: []string{"cells", "db"}, from: 4},
+			"api":  {serve: []string{"cells", "api"}, serving: "The compute API is serving.", manage: []string{"cells", "manage", "db"}, from: apidb.DatabaseOptions().Schema.Newest() + 1},
+			"cell": {serve: []string{"cells", "serve", "--name", "cell1"}, serving: "The cell is serving.", manage: []string{"cells", "db"}, from: celldb.DatabaseOptions().Schema.Newest() + 1},
 		} {
 			t.Run(engine+"/"+name, func(t *testing.T) { c.run(t, older, newer, dbservers.WithPasswordFile(t, fresh(t))) })
 		}

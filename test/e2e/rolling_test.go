@@ -19,6 +19,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/celldb"
+	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/placement/store"
 	"github.com/compute-agent/compute-agent/test/dbservers"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -40,21 +44,20 @@ func newerProgram(t *testing.T) string {
 	check(t, err)
 	var overlay struct{ Replace map[string]string }
 	overlay.Replace = map[string]string{}
-	for _, schema := range []struct {
-		in    string
-		has   int
+	for in, schema := range map[string]struct {
+		is    *sqldb.Schema
 		steps []string
 	}{
-		{"placement/store", 2, []string{expandStep + expandProviders, contractStep}},
-		{"cells/apidb", 5, []string{expandStep, contractStep}},
-		{"cells/celldb", 3, []string{expandStep, contractStep}},
+		"placement/store": {store.DatabaseOptions().Schema, []string{expandStep + expandProviders, contractStep}},
+		"cells/apidb":     {apidb.DatabaseOptions().Schema, []string{expandStep, contractStep}},
+		"cells/celldb":    {celldb.DatabaseOptions().Schema, []string{expandStep, contractStep}},
 	} {
 		for i, step := range schema.steps {
-			number := fmt.Sprintf("%04d.sql", schema.has+i+1)
-			file := filepath.Join(dir, filepath.Base(schema.in)+number)
+			number := fmt.Sprintf("%04d.sql", schema.is.Newest()+i+1)
+			file := filepath.Join(dir, filepath.Base(in)+number)
 			check(t, os.WriteFile(file, []byte(step), 0o600))
 			for _, dialect := range []string{"sqlite", "mysql", "postgres"} {
-				overlay.Replace[filepath.Join(root, schema.in, "sql", dialect, number)] = file
+				overlay.Replace[filepath.Join(root, in, "sql", dialect, number)] = file
 			}
 		}
 	}
