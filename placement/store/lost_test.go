@@ -144,10 +144,22 @@ func TestNamesThatAreEqualInTheDatabase(t *testing.T) {
 		}
 		running.Wait()
 	}
-	_, err := l.Update(ctx, func(tx *ledger.Tx) error {
-		return tx.ReplaceAllocations([]ledger.ConsumerAllocations{{Consumer: "last", Project: "Q", User: "u", Resources: providertree.ProviderResources{"shared": {"VCPU": 1}}}})
-	})
-	if !isDuplicate(err) {
+	owned := func(project string) error {
+		_, err := l.Update(ctx, func(tx *ledger.Tx) error {
+			return tx.ReplaceAllocations([]ledger.ConsumerAllocations{{Consumer: "of " + fmt.Sprintf("%x", project), Project: project, User: "u",
+				Resources: providertree.ProviderResources{"shared": {"VCPU": 1}}}})
+		})
+		return err
+	}
+	for _, project := range []string{"Q", "e"} {
+		if err := owned(project); err != nil {
+			t.Errorf("project %s: %v", project, err)
+		}
+	}
+	if c, ok := l.Current().Consumer("of 51"); !ok || c.Project != "q" {
+		t.Errorf("the project of a consumer of Q is %+v", c)
+	}
+	if err := owned("é"); !isDuplicate(err) {
 		t.Errorf("a project whose name the database takes for another's: %v", err)
 	}
 }
