@@ -27,7 +27,9 @@ func CheckAdoption(ctx context.Context, name string) (found Adoption, err error)
 		})
 	} else {
 		err = sqldb.Inspect(ctx, name, sqldb.Options{Schema: schema, Means: means}, func(ctx context.Context, d *sqldb.Dialect, q sqldb.Querier) error {
-			found, err = checkOn(ctx, d, q)
+			var state *ledger.State
+			found, state, err = readTheirs(ctx, d, q)
+			found.judge(state)
 			return err
 		})
 	}
@@ -35,7 +37,8 @@ func CheckAdoption(ctx context.Context, name string) (found Adoption, err error)
 	return found, err
 }
 
-// check looks at a database of servers.
+// check looks at a database of servers. It judges the rows when the transaction has ended: that can
+// take longer than PostgreSQL lets a transaction wait for its client.
 func check(ctx context.Context, d *sqldb.Dialect, db *sql.DB) (found Adoption, err error) {
 	ctx, cancel := context.WithTimeout(ctx, loadTime)
 	defer cancel()
@@ -44,10 +47,11 @@ func check(ctx context.Context, d *sqldb.Dialect, db *sql.DB) (found Adoption, e
 		return Adoption{}, err
 	}
 	defer func() { _ = tx.Rollback() }() // nothing was written
-	found, err = checkOn(ctx, d, tx)
+	found, state, err := readTheirs(ctx, d, tx)
 	if err != nil || found.State == StateEmpty {
 		return found, err
 	}
+	var others []Finding
 	if found.Sessions, err = sqldb.Sessions(ctx, d, tx); err != nil {
 		return found, err
 	}
@@ -65,7 +69,8 @@ func check(ctx context.Context, d *sqldb.Dialect, db *sql.DB) (found Adoption, e
 		return found, err
 	}
 	if found.Nodes = rules.Nodes; rules.Logged {
-		found.add(
+		others = append(
+			others,
 			Finding{
 				ID:      "administrator",
 				Verdict: Arrange,
@@ -81,37 +86,42 @@ func check(ctx context.Context, d *sqldb.Dialect, db *sql.DB) (found Adoption, e
 		if err != nil {
 			return found, err
 		}
-		found.add(more...)
+		others = append(others, more...)
 	}
+	if err := tx.Rollback(); err != nil {
+		return found, err
+	}
+	found.judge(state)
+	found.add(others...)
 	return found, nil
 }
 
-func checkOn(ctx context.Context, d *sqldb.Dialect, q sqldb.Querier) (found Adoption, err error) {
+// readTheirs reads all that there is to judge; the state is nil if that is not to be done.
+func readTheirs(ctx context.Context, d *sqldb.Dialect, q sqldb.Querier) (found Adoption, state *ledger.State, err error) {
 	if found.State, err = stateOf(ctx, d, q); err != nil || found.State == StateEmpty {
-		return found, err
+		return found, nil, err
 	}
 	if found.Alembic, err = alembic(ctx, d, q); err != nil {
-		return found, err
+		return found, nil, err
 	}
 	found.Release = placementHeads[found.Alembic]
 	if hint := headHint(found.Alembic); hint != "" {
 		if err := novas(ctx, d, q); err != nil {
-			return found, err
+			return found, nil, err
 		}
 		found.add(Finding{ID: "unknown-version", Verdict: MustRepair, Count: 1, Meaning: "the tables are not of a version that this program knows", Fix: hint})
-		return found, nil // they may be different
+		return found, nil, nil // they may be different
 	}
 	for _, table := range theirTables {
 		var n int64
 		if err := q.QueryRowContext(ctx, "SELECT COUNT(*) FROM "+table).Scan(&n); err != nil {
-			return found, err
+			return found, nil, err
 		}
 		found.Counts = append(found.Counts, Count{table, n})
 	}
-	state, err := loadState(reader{ctx: ctx, tx: q, dialect: d})
-	if err != nil {
+	if state, err = loadState(reader{ctx: ctx, tx: q, dialect: d}); err != nil {
 		if kind, _ := d.Kind(err); kind != nil || ctx.Err() != nil {
-			return found, err
+			return found, nil, err
 		}
 		found.add(
 			Finding{
@@ -122,13 +132,20 @@ func checkOn(ctx context.Context, d *sqldb.Dialect, q sqldb.Querier) (found Adop
 				Fix:     "look at the columns that the error names, and correct the row",
 			},
 		)
-		return found, nil
+		return found, nil, nil
 	}
-	found.add(findings(state)...)
-	if _, err := ledger.NewSnapshot(state); err != nil && !found.MustRepair() {
-		found.add(Finding{ID: "inconsistent", Verdict: MustRepair, Count: 1, Meaning: err.Error(), Fix: "correct the row that the error names"})
+	return found, state, nil
+}
+
+// judge adds what is unusual about the rows, if there are any to judge.
+func (a *Adoption) judge(state *ledger.State) {
+	if state == nil {
+		return
 	}
-	return found, nil
+	a.add(findings(state)...)
+	if _, err := ledger.NewSnapshot(state); err != nil && !a.MustRepair() {
+		a.add(Finding{ID: "inconsistent", Verdict: MustRepair, Count: 1, Meaning: err.Error(), Fix: "correct the row that the error names"})
+	}
 }
 
 // MustRepair says that something has to be repaired before the database can be adopted.
