@@ -173,11 +173,13 @@ oracle: packages-test ## Compare the bundled Placement with OpenStack's for TIME
 TREES ?= 1000
 HOSTS ?= 1000,5000,10000
 CONSUMERS ?= 200000
-.PHONY: bench-upstream bench-databases bench-scale bench-claims bench-optimum bench-latency
+.PHONY: bench-upstream bench-databases bench-adopt bench-scale bench-claims bench-optimum bench-latency
 bench-upstream: packages-bench build ## Measure our Placement beside OpenStack's on MariaDB, with TREES (default 1000) trees of 7 and flat hosts.
 	@go run ./test/perf compare -trees $(TREES)
 bench-databases: packages-bench build ## Measure our Placement on MariaDB, PostgreSQL and SQLite beside OpenStack's on the same MariaDB server, with 1 and 16 clients.
 	@go run ./test/perf databases -trees $(TREES)
+bench-adopt: packages-bench build ## Time the adoption of a database of OpenStack's Placement on MariaDB and PostgreSQL (10,000 hosts of 7, CONSUMERS=200000), and the way back.
+	@go run ./test/perf adopt -consumers $(CONSUMERS) $(ARGS)
 bench-claims: packages-bench build ## Count the claims of 1, 4 and 16 clients that are refused, with limits of 1, 10 and 100, beside OpenStack's Placement.
 	@go run ./test/perf contend -upstream -hosts 100
 bench-scale: build ## Measure our Placement alone as hosts (HOSTS=1000,5000,10000), their children and consumers (CONSUMERS=200000) grow.

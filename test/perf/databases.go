@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net/url"
 	"os"
 	"path/filepath"
 	"time"
@@ -98,16 +97,7 @@ func (s *server) ours(ctx context.Context, passwordFile string) (string, error) 
 	if err != nil {
 		return "", err
 	}
-	at, err := url.Parse(dsn)
-	if err != nil {
-		return "", err
-	}
-	password, _ := at.User.Password()
-	at.User = url.User(at.User.Username())
-	options := at.Query()
-	options.Set("password_file", passwordFile)
-	at.RawQuery = options.Encode()
-	return at.String(), os.WriteFile(passwordFile, []byte(password), 0o600)
+	return withPasswordFile(dsn, passwordFile)
 }
 
 // databases measures ours on SQLite, MariaDB and PostgreSQL, and OpenStack's Placement on the same

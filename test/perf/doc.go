@@ -3,8 +3,9 @@
 // Command perf measures the Placement service: beside OpenStack's own with the same data and the
 // same requests (perf compare), beside a bare net/http server that answers with the same bytes and
 // appends writes to a file (perf optimum), on the same MariaDB server as OpenStack's and on the
-// other databases (perf databases), alone as the data grow (perf grow), and by the refused claims
-// of concurrent clients (perf contend). It prints tables in Markdown; docs/performance.md shows
+// other databases (perf databases), alone as the data grow (perf grow), by the refused claims of
+// concurrent clients (perf contend), and how long it takes to replace OpenStack's on its database
+// and to go back (perf adopt). It prints tables in Markdown; docs/performance.md shows
 // some, how they were made and what they mean.
 //
 // The data and the requests (client.go, data.go, requests.go, reshape.go) are the nested and the

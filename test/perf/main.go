@@ -41,7 +41,7 @@ func main() {
 }
 
 func run(ctx context.Context, args []string) (err error) {
-	usage := errors.New("usage: perf compare|contend|databases|grow|latency|optimum [flags]")
+	usage := errors.New("usage: perf adopt|compare|contend|databases|grow|latency|optimum [flags]")
 	if len(args) == 0 {
 		return usage
 	}
@@ -58,6 +58,10 @@ func run(ctx context.Context, args []string) (err error) {
 	flags.DurationVar(&s.atLeast, "for", 3*time.Second, "how long each operation is repeated at least")
 	var work func(context.Context, settings) error
 	switch args[0] {
+	case "adopt":
+		work = adopt
+		flags.IntVar(&s.trees, "hosts", 10000, "hosts of 7 providers")
+		flags.IntVar(&s.consumers, "consumers", 200_000, "consumers of 3 allocations each")
 	case "compare":
 		work = compare
 		flags.IntVar(&s.trees, "trees", 1000, "trees of 7 providers, and flat hosts")

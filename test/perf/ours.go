@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"time"
@@ -16,6 +17,30 @@ import (
 // SQLite database in dir, which is made when it is not there. On a server, that database is first
 // copied to a database of its own there.
 func startOurs(ctx context.Context, binary, dir string, on *server) (*peer, error) {
+	database := filepath.Join(dir, "placement.db")
+	var args []string
+	if on != nil {
+		dsn, err := on.ours(ctx, filepath.Join(dir, "password"))
+		if err != nil {
+			return nil, err
+		}
+		if out, err := exec.CommandContext(ctx, binary, "placement", "db", "restore", "--database", dsn, database).CombinedOutput(); err != nil {
+			return nil, fmt.Errorf("copy our database to %s: %w\n%s", on.name, err, out)
+		}
+		args = []string{"--database", dsn}
+	}
+	p, err := serveOurs(ctx, binary, dir, args...)
+	if err == nil {
+		if p.Database, p.server = database, on; on != nil {
+			p.Name += " on " + on.name
+		}
+	}
+	return p, err
+}
+
+// serveOurs starts the binary compute-agent as a Placement service, without authentication, with a
+// directory of its own and further arguments.
+func serveOurs(ctx context.Context, binary, dir string, more ...string) (*peer, error) {
 	binary, err := filepath.Abs(binary)
 	if err != nil {
 		return nil, err
@@ -28,19 +53,8 @@ func startOurs(ctx context.Context, binary, dir string, on *server) (*peer, erro
 		return nil, err
 	}
 	address := "127.0.0.1:" + strconv.Itoa(port)
-	p := &peer{Name: "compute-agent", URL: "http://" + address, Database: filepath.Join(dir, "placement.db"), dir: dir, server: on}
-	args := []string{"placement", "serve", "--listen", address, "--state-dir", dir}
-	if on != nil {
-		p.Name += " on " + on.name
-		dsn, err := on.ours(ctx, filepath.Join(dir, "password"))
-		if err != nil {
-			return nil, err
-		}
-		if err := p.run(ctx, "copy our database to "+on.name, nil, binary, "placement", "db", "restore", "--database", dsn, p.Database); err != nil {
-			return nil, err
-		}
-		args = append(args, "--database", dsn)
-	}
+	p := &peer{Name: "compute-agent", URL: "http://" + address, dir: dir}
+	args := append([]string{"placement", "serve", "--listen", address, "--state-dir", dir}, more...)
 	begin := time.Now()
 	proc, err := p.start(ctx, "compute-agent", nil, binary, args...)
 	if err != nil {
