@@ -16,6 +16,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -34,11 +35,12 @@ type nova struct {
 	out *bufio.Reader
 }
 
-// startNova starts it for a Placement at an address. Without Debian's package the test is skipped,
-// or fails where CI is set.
-func startNova(t *testing.T, address string) *nova {
+// python is Debian's own, which has Debian's packages.
+const python = "/usr/bin/python3"
+
+// needNova skips a test without Debian's Nova, or has it fail where CI is set.
+func needNova(t *testing.T) {
 	t.Helper()
-	const python = "/usr/bin/python3"
 	if out, err := exec.CommandContext(t.Context(), python, "-c", "import nova.scheduler.client.report").CombinedOutput(); err != nil {
 		missing := "Debian's package python3-nova is not installed (tools/packages.sh databases): " + string(out)
 		if os.Getenv("CI") != "" {
@@ -46,6 +48,12 @@ func startNova(t *testing.T, address string) *nova {
 		}
 		t.Skip(missing)
 	}
+}
+
+// startNova starts it for a Placement at an address.
+func startNova(t *testing.T, address string) *nova {
+	t.Helper()
+	needNova(t)
 	// It ends in order, by its standard input.
 	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), python, "-W", "ignore", "testdata/nova_client.py", address)
 	in, err := cmd.StdinPipe()
@@ -80,29 +88,33 @@ func (n *nova) step(t *testing.T, name string) (answer any) {
 	return unordered(answer)
 }
 
-// everything reads all that a Placement shows: each resource provider, consumer, trait and class.
-func everything(t *testing.T, address string) map[string]any {
+// read reads what a Placement has at a path.
+func read(t *testing.T, address, path string) (body map[string]any) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address+path, http.NoBody)
+	testproc.Check(t, err)
+	req.Header.Set("OpenStack-API-Version", "placement 1.39")
+	req.Header.Set("X-Auth-Token", "admin")
+	resp, err := http.DefaultClient.Do(req)
+	testproc.Check(t, err)
+	defer func() { _ = resp.Body.Close() }()
+	if err := json.NewDecoder(resp.Body).Decode(&body); err != nil || resp.StatusCode != http.StatusOK {
+		t.Fatalf("GET %s: %s %v, %v", path, resp.Status, body, err)
+	}
+	return body
+}
+
+// everything reads all that a Placement shows: each resource provider, consumer, trait and class,
+// and what other paths have.
+func everything(t *testing.T, address string, paths ...string) map[string]any {
 	t.Helper()
 	all := map[string]any{}
 	get := func(path string) map[string]any {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address+path, http.NoBody)
-		testproc.Check(t, err)
-		req.Header.Set("OpenStack-API-Version", "placement 1.39")
-		req.Header.Set("X-Auth-Token", "admin")
-		resp, err := http.DefaultClient.Do(req)
-		testproc.Check(t, err)
-		defer func() { _ = resp.Body.Close() }()
-		var body map[string]any
-		if err := json.NewDecoder(resp.Body).Decode(&body); err != nil || resp.StatusCode != http.StatusOK {
-			t.Fatalf("GET %s: %s %v, %v", path, resp.Status, body, err)
-		}
+		body := read(t, address, path)
 		all[path] = body
 		return body
 	}
-	for _, path := range []string{
-		"/resource_classes", "/traits?associated=true", "/traits?name=startswith:CUSTOM_", "/usages?project_id=project0", "/usages?project_id=project1",
-		"/allocation_candidates?resources=VCPU:1,MEMORY_MB:512,DISK_GB:5", "/allocation_candidates?resources=VCPU:1&resources_G=CUSTOM_GPU:1&group_policy=none",
-	} {
+	for _, path := range append([]string{"/resource_classes", "/traits?associated=true", "/traits?name=startswith:CUSTOM_"}, paths...) {
 		get(path)
 	}
 	consumers := map[string]bool{}
@@ -124,6 +136,68 @@ func everything(t *testing.T, address string) map[string]any {
 	return unordered(all).(map[string]any)
 }
 
+// front is an address at which one Placement takes the place of another.
+type front struct {
+	*httptest.Server
+	behind atomic.Pointer[httputil.ReverseProxy] // nil: it refuses
+
+	mu    sync.Mutex
+	count map[string]int // of answers, by request, and of "failures"
+}
+
+func newFront(t *testing.T) *front {
+	t.Helper()
+	f := &front{count: map[string]int{}}
+	f.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		behind := f.behind.Load()
+		if behind == nil {
+			panic(http.ErrAbortHandler) // the connection ends without an answer
+		}
+		behind.ServeHTTP(w, r)
+	}))
+	t.Cleanup(f.Close)
+	return f
+}
+
+// point has a Placement answer.
+func (f *front) point(to http.RoundTripper, address string) {
+	target, err := url.Parse(address)
+	if err != nil {
+		panic(err)
+	}
+	f.behind.Store(&httputil.ReverseProxy{
+		Transport: to, Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) },
+		ModifyResponse: func(r *http.Response) error {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			if r.StatusCode >= http.StatusInternalServerError {
+				f.count["failures"]++
+			} else {
+				f.count[r.Request.Method+" "+r.Request.URL.Path]++
+			}
+			return nil
+		},
+	})
+}
+
+// refuse has none answer.
+func (f *front) refuse() { f.behind.Store(nil) }
+
+// answered is how often a request had an answer; "failures" are those that failed.
+func (f *front) answered(request string) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.count[request]
+}
+
+// same expects that something did not change.
+func same(t *testing.T, when string, want, got any) {
+	t.Helper()
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("%s: before -, after +\n%s", when, diff)
+	}
+}
+
 // TestDatabasesAdoptUnderNova: Nova's own client fills OpenStack's Placement, and works on without
 // a restart while its database is adopted, served and handed back at the same address. Every answer
 // is what it was before each of the two changes.
@@ -133,28 +207,18 @@ func TestDatabasesAdoptUnderNova(t *testing.T) {
 	}
 	needUpstream(t)
 	dsn := dbservers.MariaDB(t)
-	var behind atomic.Pointer[http.Handler]
-	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { (*behind.Load()).ServeHTTP(w, r) }))
-	defer front.Close()
-	point := func(to http.RoundTripper, address string) {
-		target, err := url.Parse(address)
-		testproc.Check(t, err)
-		var handler http.Handler = &httputil.ReverseProxy{Transport: to, Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) }}
-		behind.Store(&handler)
+	f := newFront(t)
+	paths := []string{
+		"/usages?project_id=project0", "/usages?project_id=project1",
+		"/allocation_candidates?resources=VCPU:1,MEMORY_MB:512,DISK_GB:5", "/allocation_candidates?resources=VCPU:1&resources_G=CUSTOM_GPU:1&group_policy=none",
 	}
-	same := func(t *testing.T, when string, want, got any) {
-		t.Helper()
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("%s: before -, after +\n%s", when, diff)
-		}
-	}
-	client := startNova(t, front.URL)
+	client := startNova(t, f.URL)
 	var shown map[string]any // by Placement
 	var seen any             // by Nova
 	t.Run("before", func(t *testing.T) {
-		point(http.DefaultTransport, testproc.StartPlacementOn(t, dsn).URL)
+		f.point(http.DefaultTransport, testproc.StartPlacementOn(t, dsn).URL)
 		client.step(t, "build")
-		shown, seen = everything(t, front.URL), client.step(t, "read")
+		shown, seen = everything(t, f.URL, paths...), client.step(t, "read")
 		if _, err := placement.Adopt(t.Context(), placement.Config{Database: dsn}, store.AdoptOptions{}); !errors.Is(err, store.ErrRefused) {
 			t.Errorf("adopted beside OpenStack's Placement: %v", err)
 		}
@@ -166,20 +230,20 @@ func TestDatabasesAdoptUnderNova(t *testing.T) {
 	same(t, "the rows, adopted", rows, dump(t, dsn))
 	direct, err := placement.Direct(t.Context(), placement.Config{Database: dsn, Logger: zerolog.Nop()})
 	testproc.Check(t, err)
-	point(direct, "http://placement")
-	same(t, "Placement's answers, adopted", shown, everything(t, front.URL))
+	f.point(direct, "http://placement")
+	same(t, "Placement's answers, adopted", shown, everything(t, f.URL, paths...))
 	same(t, "Nova's, adopted", seen, client.step(t, "read"))
 	client.step(t, "work")
-	shown, seen = everything(t, front.URL), client.step(t, "read")
+	shown, seen = everything(t, f.URL, paths...), client.step(t, "read")
 	testproc.Check(t, direct.Close())
 	rows = dump(t, dsn)
 	handDatabaseBack(t, dsn)
 	same(t, "the rows, handed back", rows, dump(t, dsn))
 	t.Run("after", func(t *testing.T) {
-		point(http.DefaultTransport, testproc.StartPlacementOn(t, dsn).URL)
-		same(t, "Placement's answers, handed back", shown, everything(t, front.URL))
+		f.point(http.DefaultTransport, testproc.StartPlacementOn(t, dsn).URL)
+		same(t, "Placement's answers, handed back", shown, everything(t, f.URL, paths...))
 		same(t, "Nova's, handed back", seen, client.step(t, "read"))
 		client.step(t, "work again")
-		everything(t, front.URL)
+		everything(t, f.URL, paths...)
 	})
 }

@@ -14,8 +14,9 @@ run=(gcc libc6-dev libvirt-daemon-system qemu-system-x86)
 test=("${run[@]}" python3-placement python3-keystone systemd python3-openstackclient python3-openstacksdk python3-osc-placement
   python3-grpcio python3-protobuf python3-cryptography protobuf-compiler
   mariadb-server-core mariadb-client-core galera-4 postgresql iproute2 ovmf swtpm swtpm-tools)
-# To run the long tests with databases as well: Nova's own client of Placement.
-databases=("${test[@]}" python3-nova)
+# To run the long tests with databases as well: Nova (its code, which has all its services), and the broker of its messages, whose
+# own service is not used.
+databases=("${test[@]}" python3-nova rabbitmq-server)
 # To boot a Debian with systemd in a container, and to install the product in it.
 systemd=(gcc libc6-dev debootstrap debian-archive-keyring systemd-container util-linux make)
 # To compare with the real Placement: its code, WSGI server and database, without services (mariadb-server and placement-api

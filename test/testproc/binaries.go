@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package testproc runs real processes for tests: the commands of this module, which it builds
-// once, and OpenStack's Placement and Keystone from Debian's packages. It keeps what processes
-// write, waits for lines of it, and ends, stops and continues them. No process outlives the tests.
+// once, and OpenStack's Placement and Keystone and RabbitMQ from Debian's packages. It keeps what
+// processes write, waits for lines of it, and ends, stops and continues them. No process outlives
+// the tests.
 //
 // It also has what tests of every kind need: [Check], [Eventually], [Buffer], [Clock],
 // [FreeAddress] and [SocketDir].
