@@ -112,9 +112,23 @@ func (w *writer) cpus(h Host) {
 	} else {
 		w.file(at+"nohz_full", "(null)\n") // what Linux prints for an empty set here
 	}
+	w.file(at+"smt/control", "%s\n", h.smt())
 	for _, c := range h.CPUs {
 		w.cpu(h, c, highest)
 	}
+}
+
+// smt is the kernel's word for whether cores have several threads, online or not.
+func (h Host) smt() string {
+	cores := map[[3]int]bool{}
+	for _, c := range h.CPUs {
+		at := [3]int{c.Package, c.Die, c.Core}
+		if cores[at] {
+			return "on"
+		}
+		cores[at] = true
+	}
+	return "notsupported"
 }
 
 func (w *writer) cpu(h Host, c CPU, highest int) {

@@ -21,7 +21,7 @@
 //
 // Cost, in files and directories read (a test counts them):
 //
-//	CPUs         3 + 1 for each that is online + 2 for each core
+//	CPUs         3 + 1 for each + 2 for each core
 //	cells        1 + 4 for each + 2 for each size of huge pages in each
 //	devices      1 + 5 for each + 2 for each physical function
 //	mediated     2 + 1 for each parent + 4 for each type that is asked for

@@ -30,7 +30,7 @@ func machineTruth(t testing.TB, h testhost.Host) machine.Machine {
 	for _, c := range h.CPUs {
 		cpu := machine.CPU{ID: c.ID, Online: !c.Offline, Isolated: c.Isolated, Cell: c.Cell, Package: c.Package, Core: c.Core}
 		if c.Offline {
-			cpu.Cell, cpu.Package, cpu.Core = -1, -1, -1
+			cpu.Package, cpu.Core = -1, -1
 		}
 		m.CPUs = append(m.CPUs, cpu)
 	}

@@ -58,6 +58,24 @@ func (r Root) OnlineCPUs() ([]int, error) {
 	return cpus, err
 }
 
+// SMT reports whether the kernel runs several threads of a core, as far as it says.
+func (r Root) SMT() bool {
+	text, err := r.read("sys/devices/system/cpu/smt/control")
+	return err == nil && strings.TrimSpace(text) == "on"
+}
+
+// Governors are the governors of CPUs, without those that have none: offline ones, and all on a
+// host without frequency scaling.
+func (r Root) Governors(cpus []int) map[int]string {
+	out := map[int]string{}
+	for _, cpu := range cpus {
+		if text, err := r.read(fmt.Sprintf("sys/devices/system/cpu/cpu%d/cpufreq/scaling_governor", cpu)); err == nil {
+			out[cpu] = strings.TrimSpace(text)
+		}
+	}
+	return out
+}
+
 // MemTotalKiB is the memory that the kernel manages.
 func (r Root) MemTotalKiB() (uint64, error) {
 	text, err := r.read("proc/meminfo")

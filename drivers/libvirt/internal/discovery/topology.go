@@ -29,9 +29,12 @@ type CPU struct {
 	Online bool
 	// Isolated is isolcpus= of the kernel's command line.
 	Isolated bool
-	// Cell, Package and Core are None if the kernel does not say: for an offline CPU, or where
-	// firmware has no numbers. Cores are numbered within their package or their die.
-	Cell, Package, Core int
+	// Cell is None if the kernel does not say. It does for an offline CPU too, by a link, unless
+	// its cell is offline.
+	Cell int
+	// Package and Core are None for an offline CPU, or where firmware has no numbers. Cores are
+	// numbered within their package or their die.
+	Package, Core int
 	// Siblings are the online CPUs of the same core, with this one; none for an offline CPU.
 	Siblings []int
 }
@@ -78,6 +81,9 @@ func (r *Reader) Topology() (t Topology, err error) {
 		return Topology{}, withHint(err)
 	}
 	err = in(r.root, nodeDir, func(d *Dir) error { return t.readCells(d) })
+	if err == nil {
+		err = in(r.root, cpuDir, func(d *Dir) error { return t.readOffline(d) })
+	}
 	if absent(err) && !exists(r.root, nodeDir) {
 		err = t.wholeMachine(r.root)
 	}
@@ -221,14 +227,46 @@ func (t *Topology) settle(d *Dir, c Cell) error {
 	return nil
 }
 
+// readOffline sets the cell of each offline CPU. The lists of the cells leave it out, and its
+// topology is gone, but its link to the cell stays.
+func (t *Topology) readOffline(d *Dir) error {
+	for i := range t.CPUs {
+		c := &t.CPUs[i]
+		if c.Online {
+			continue
+		}
+		name := fmt.Sprintf("cpu%d", c.ID)
+		entries, err := d.Names(name)
+		if absent(err) {
+			continue // not registered
+		}
+		if err != nil {
+			return err
+		}
+		for _, entry := range entries {
+			text, is := strings.CutPrefix(entry, "node")
+			id, err := strconv.ParseUint(text, 10, 31)
+			switch {
+			case !is || err != nil || t.Cell(int(id)) == nil:
+			case c.Cell != None:
+				return malformed(d, name, entry, "CPU %d is in cell %d already", c.ID, c.Cell)
+			default:
+				c.Cell = int(id)
+			}
+		}
+	}
+	return nil
+}
+
 // wholeMachine makes the one cell of a kernel without NUMA.
 func (t *Topology) wholeMachine(root *Dir) error {
 	const file = "proc/meminfo"
 	t.NoNUMA = true
 	c := Cell{Distances: []int{10}}
 	for i := range t.CPUs {
-		if cpu := &t.CPUs[i]; cpu.Online {
-			cpu.Cell = c.ID
+		cpu := &t.CPUs[i]
+		cpu.Cell = c.ID
+		if cpu.Online {
 			c.CPUs = append(c.CPUs, cpu.ID)
 		}
 	}

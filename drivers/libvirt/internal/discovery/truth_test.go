@@ -30,10 +30,9 @@ func truth(t testing.TB, h testhost.Host) Host {
 	}
 	var want Host
 	for _, c := range h.CPUs {
-		cpu := CPU{ID: c.ID, Online: !c.Offline, Isolated: c.Isolated, Cell: None, Package: None, Core: None}
+		cpu := CPU{ID: c.ID, Online: !c.Offline, Isolated: c.Isolated, Cell: c.Cell, Package: None, Core: None}
 		if cpu.Online {
 			cpu.Package, cpu.Core, cpu.Siblings = c.Package, c.Core, h.Siblings(c)
-			cpu.Cell = c.Cell
 		}
 		want.CPUs = append(want.CPUs, cpu)
 	}

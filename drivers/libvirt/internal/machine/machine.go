@@ -29,8 +29,8 @@ type CPU struct {
 	Online bool
 	// Isolated processors are kept from the kernel's scheduler (isolcpus).
 	Isolated bool
-	// Cell, Package and Core say where it is; those of an offline processor are -1. A core's number
-	// is unique within its package.
+	// Cell, Package and Core say where it is. Those of an offline processor are -1, but for the
+	// cell where the kernel knows it. A core's number is unique within its package.
 	Cell, Package, Core int
 }
 
