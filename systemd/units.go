@@ -10,6 +10,9 @@ import "embed"
 //	compute-agent-cells-api.service, compute-agent-cell@.service → /usr/lib/systemd/system/
 //	sysusers.conf → /usr/lib/sysusers.d/compute-agent.conf
 //	tmpfiles.conf → /usr/lib/tmpfiles.d/compute-agent.conf
+//	cpu-power.conf, cpu-power-tmpfiles.conf → /usr/share/compute-agent/
+//
+// The last two are not in force: an operator copies them to /etc on hosts with power management.
 //
 // They run /usr/bin/compute-agent, with the files of "config", which go to /etc/compute-agent where
 // there are none yet.

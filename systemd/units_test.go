@@ -234,3 +234,54 @@ func TestNoCapabilitiesLeft(t *testing.T) {
 		}
 	}
 }
+
+// TestCPUPowerFiles: what an operator copies on hosts with power management is valid, and opens the
+// files that the driver writes, and no others.
+func TestCPUPowerFiles(t *testing.T) {
+	dir, _, all := installed(t)
+	read := func(name string) string {
+		t.Helper()
+		text, err := fs.ReadFile(Units, "units/"+name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	write := func(name, text string) {
+		t.Helper()
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dropIn := filepath.Join(dir, "compute-agent.service.d", "cpu-power.conf")
+	write(dropIn, read("cpu-power.conf"))
+	if out := testproc.VerifyUnits(t, dir, all...); out != "" {
+		t.Errorf("systemd-analyze verify: %s", out)
+	}
+	write(dropIn, "[Service]\nNonsense=yes\n") // it is read
+	if out := testproc.VerifyUnits(t, dir, all...); !strings.Contains(out, "Nonsense") {
+		t.Errorf("systemd-analyze verify does not read the drop-in: %q", out)
+	}
+	root, kernel := t.TempDir(), "sys/devices/system/cpu/"
+	want := map[string]os.FileMode{
+		"cpu3/online": 0o664, "cpu12/online": 0o664, "cpufreq/policy12/scaling_governor": 0o664,
+		"online": 0o644, "cpufreq/policy12/scaling_max_freq": 0o644, "smt/control": 0o644,
+	}
+	for name := range want {
+		write(filepath.Join(root, kernel, name), "1\n")
+	}
+	conf := filepath.Join(t.TempDir(), "cpu-power.conf")
+	write(conf, strings.ReplaceAll(read("cpu-power-tmpfiles.conf"), " root compute-agent ", " - - ")) // for a test without root
+	if out, err := exec.CommandContext(t.Context(), testproc.SystemdTool(t, "systemd-tmpfiles"), "--root="+root, "--create", conf).CombinedOutput(); err != nil {
+		t.Fatalf("systemd-tmpfiles: %v\n%s", err, out)
+	}
+	for name, mode := range want {
+		info, err := os.Stat(filepath.Join(root, kernel, name))
+		if err != nil || info.Mode().Perm() != mode {
+			t.Errorf("%s: %v, %v, want %v", name, info.Mode().Perm(), err, mode)
+		}
+	}
+}

@@ -53,6 +53,7 @@ type config struct {
 	Unplaced   string `json:"unplaced_consumers"`
 	SharedDisk bool   `json:"shared_disk"`
 	selection.CPUConfig
+	selection.PowerConfig
 	selection.PagesConfig
 	selection.MdevConfig
 	selection.PCIConfig
@@ -73,6 +74,7 @@ type config struct {
 	connectTimeout, callTimeout time.Duration
 
 	sets  selection.CPUSets
+	power selection.Power
 	pages selection.Reserved
 	types selection.MdevTypes
 	specs selection.PCISpecs
@@ -100,6 +102,7 @@ func parseConfig(raw json.RawMessage, host plugins.HostInfo) (config, error) {
 		InitialDiskRatio: 1,
 		NUMA:             flat,
 		Unplaced:         refuse,
+		PowerConfig:      selection.DefaultPower(),
 		TraitConfig:      inventory.TraitConfig{Service: inventory.KeepTrait, More: inventory.KeepTrait},
 		Chroot:           "/",
 		ConnectTimeout:   "10s",
@@ -194,7 +197,7 @@ func (c *config) guestsDirectory() string {
 
 // parse reads the keys that have a grammar of their own.
 func (c *config) parse() error {
-	var all [8]error
+	var all [9]error
 	c.sets, all[0] = selection.ParseCPUSets(c.CPUConfig)
 	c.pages, all[1] = selection.ParsePages(c.PagesConfig)
 	c.types, all[2] = selection.ParseMdevs(c.MdevConfig)
@@ -205,5 +208,6 @@ func (c *config) parse() error {
 		c.instances, all[6] = instances.Parse(*c.Instances)
 	}
 	all[7] = c.Check()
+	c.power, all[8] = selection.ParsePower(c.PowerConfig, c.sets)
 	return plugins.JoinConfig(all[:]...)
 }

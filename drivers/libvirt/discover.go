@@ -78,7 +78,7 @@ func (d *Driver) discover(ctx context.Context, cfg config, l *hypervisor.Link, r
 	d.discrepancies.add(a.guests.discrepancies)
 	d.checkAccess(ctx, cfg, f)
 	root := discovery.Root(cfg.Chroot)
-	if err := f.checkCPUs(root, &d.discrepancies); err != nil {
+	if err := f.checkCPUs(cfg, root, &d.discrepancies); err != nil {
 		return facts{}, err
 	}
 	if f.memoryKiB, err = discoverMemory(a, root, &d.discrepancies); err != nil {
@@ -107,7 +107,7 @@ func (d *Driver) discover(ctx context.Context, cfg config, l *hypervisor.Link, r
 
 // checkCPUs looks whether libvirt's figures can be true, and whether they are the kernel's.
 // libvirt's test driver has an invented CPU map, other hypervisors may have none.
-func (f *facts) checkCPUs(root discovery.Root, d *discrepancies) error {
+func (f *facts) checkCPUs(cfg config, root discovery.Root, d *discrepancies) error {
 	a := f.answers
 	if a.node.CPUs == 0 || a.node.CPUs > machine.MaxCPU {
 		return fmt.Errorf("libvirt's node information says that the host has %d CPUs", a.node.CPUs)
@@ -119,8 +119,14 @@ func (f *facts) checkCPUs(root discovery.Root, d *discrepancies) error {
 	if len(cpus) == 0 {
 		return errors.New("libvirt's CPU map says that no CPU is online")
 	}
-	d.addIf(len(cpus) != int(a.node.CPUs), "cpu-count", "libvirt's CPU map has %d CPUs online (%s), its node information says %d; the driver uses the kernel's list",
-		len(cpus), machine.FormatCPUs(cpus), a.node.CPUs)
+	d.addIf(
+		len(cpus) != int(a.node.CPUs) && len(cfg.power.Switchable()) == 0,
+		"cpu-count",
+		"libvirt's CPU map has %d CPUs online (%s), its node information says %d; the driver uses the kernel's list",
+		len(cpus),
+		machine.FormatCPUs(cpus),
+		a.node.CPUs,
+	)
 	if len(a.caps.Cells) > 0 {
 		return nil // cell by cell, see compare
 	}
@@ -128,6 +134,7 @@ func (f *facts) checkCPUs(root discovery.Root, d *discrepancies) error {
 	if err != nil {
 		return err
 	}
+	online, cpus = cfg.unmanaged(online), cfg.unmanaged(cpus)
 	d.addIf(machine.FormatCPUs(online) != machine.FormatCPUs(cpus), "cpu-sysfs", "libvirt reports CPUs %s online, the kernel %s; the driver uses the kernel's list",
 		machine.FormatCPUs(cpus), machine.FormatCPUs(online))
 	return nil
@@ -178,7 +185,7 @@ func (d *Driver) discoverMachine(ctx context.Context, cfg config, l *hypervisor.
 		f.machine, f.threaded = inventedMachine(f.answers, devices), f.caps.Threaded()
 		return nil
 	}
-	host, err := discovery.Read(cfg.Chroot, cfg.types.Wants)
+	host, err := d.readHost(ctx, cfg)
 	if err != nil {
 		return d.brokenHost(err)
 	}
@@ -190,16 +197,17 @@ func (d *Driver) discoverMachine(ctx context.Context, cfg config, l *hypervisor.
 	d.broken = ""
 	f.machine, f.sev = host.Machine(f.caps.Arch), host.KVM.SEV
 	f.threaded = threaded(f.machine)
-	if f.hypervisor == testDriver {
-		return nil
+	if f.hypervisor != testDriver {
+		if len(cfg.power.Switchable()) == 0 { // libvirt knows less of CPUs that are offline
+			d.checkThreads(*f)
+		}
+		discrepancies, err := d.compare(ctx, cfg, l, *f)
+		if err != nil {
+			return err
+		}
+		d.discrepancies.add(discrepancies)
 	}
-	d.checkThreads(*f)
-	discrepancies, err := d.compare(ctx, cfg, l, *f)
-	if err != nil {
-		return err
-	}
-	d.discrepancies.add(discrepancies)
-	return nil
+	return d.powered(cfg, discovery.Root(cfg.Chroot), f)
 }
 
 // brokenHost makes the first error of /sys a temporary one: while devices are added or removed, the
@@ -247,7 +255,8 @@ func (d *Driver) compare(ctx context.Context, cfg config, l *hypervisor.Link, f 
 	said := capabilities.Libvirt{Caps: f.caps, Online: f.onlineCPUs()}
 	cells := f.machine
 	cells.Devices, cells.Parents = nil, nil
-	discrepancies := machine.Compare(cells, capabilities.FromLibvirt(said), cfg.types.Wants)
+	managed := cfg.power.Switchable() // go on and off between the two answers
+	discrepancies := machine.Compare(cells.Without(managed), capabilities.FromLibvirt(said).Without(managed), cfg.types.Wants)
 	w, err := d.compareDevices(ctx, cfg, l, f.machine)
 	if err != nil {
 		return nil, err

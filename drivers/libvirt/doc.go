@@ -23,7 +23,8 @@
 //   - hypervisor keeps a connection to libvirt's library (cgo), with deadlines and events.
 //   - discovery reads the kernel's files below a directory that stands for "/", strictly, and asks
 //     ghw what it knows beside.
-//   - instances makes guests and ends them, with their disks and mediated devices.
+//   - instances makes guests and ends them, with their disks and mediated devices, and switches the
+//     dedicated CPUs on and off with them.
 //   - machine is the host as a value; capabilities and domain are libvirt's XML as values. domain
 //     also writes it.
 //   - selection decides what of the host is for guests, by the options that Nova has for it.

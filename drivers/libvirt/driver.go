@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hypervisor"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/instances"
 	"github.com/compute-agent/compute-agent/internal/version"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
@@ -33,8 +34,11 @@ type Driver struct {
 	disks            disks
 	access           late[string, map[string]string]
 	broken           string // what is wrong with /sys
+	powerChecked     int    // the number of the configuration
 	loggedDisk       string
 
+	places   *places
+	power    *instances.CPUPower
 	managing *managing // of instances
 
 	mu           sync.Mutex // for what may be called beside a pass
@@ -61,7 +65,9 @@ var (
 
 func newDriver(open hypervisor.Open) *Driver {
 	eventLog := hypervisor.NewEventLog()
-	return &Driver{open: open, eventLog: eventLog, disks: disks{measure: measureDisk}, managing: newManaging(open, eventLog)}
+	m, seen := newManaging(open, eventLog), &places{}
+	m.prober.places, m.prober.power = seen, m.manager.Power()
+	return &Driver{open: open, eventLog: eventLog, disks: disks{measure: measureDisk}, places: seen, power: m.manager.Power(), managing: m}
 }
 
 // Info names the driver.

@@ -83,7 +83,7 @@ func (d *Driver) manage(ctx context.Context, cfg config) {
 	} else {
 		m.manager.Use(&instances.Setup{
 			Settings: cfg.instances, Node: d.nodeName, Directory: func(ctx context.Context) (string, error) { return instancesDirectory(ctx, cfg.guestsDirectory()) },
-			Look: d.look, Read: read, Write: links,
+			Look: d.look, Power: d.powerSetup(cfg, read), Read: read, Write: links,
 		})
 	}
 	limited, cancel := context.WithTimeout(ctx, closeTime)

@@ -24,7 +24,8 @@ const (
 )
 
 // Watch requests a pass when it connects to libvirt, when devices or domains are added, removed or
-// changed, when CPUs go online or offline, and after resyncInterval without any of that.
+// changed, when CPUs go online or offline whose power is not managed, and after resyncInterval
+// without any of that.
 func (d *Driver) Watch(ctx context.Context, changed func(node string)) error {
 	events := make(chan error)
 	watcher := d.eventLog.Watch(settleTime, resyncInterval)
@@ -72,11 +73,11 @@ func (d *Driver) Watch(ctx context.Context, changed func(node string)) error {
 
 func (d *Driver) onlineCPUs() []int {
 	d.mu.Lock()
-	root := discovery.Root(d.cfg.Chroot)
+	cfg := d.cfg
 	d.mu.Unlock()
-	cpus, err := root.OnlineCPUs()
+	cpus, err := discovery.Root(cfg.Chroot).OnlineCPUs()
 	if err != nil {
 		return nil
 	}
-	return cpus
+	return cfg.unmanaged(cpus)
 }

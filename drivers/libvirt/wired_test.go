@@ -59,6 +59,8 @@ func switches(other string) map[string]switched {
 		"shared_disk":                   {true, nil, false},
 		"cpu_shared_set":                {"1-3", nil, false},
 		"cpu_dedicated_set":             {"1-3", nil, false},
+		"cpu_power_management":          {true, table{"cpu_dedicated_set": "0-3"}, true},
+		"cpu_power_management_strategy": {"governor", table{"cpu_dedicated_set": "1-3", "cpu_power_management": true, "instances": table{}}, true},
 		"reserved_huge_pages":           {[]any{table{"node": 0, "size": "1G", "count": 3}}, table{"numa": "nested"}, false},
 		"enabled_mdev_types":            {[]string{"nvidia-222"}, nil, false},
 		"mdev_types":                    {table{"nvidia-222": table{"mdev_class": "CUSTOM_BIG"}}, gpus, false},
@@ -81,6 +83,8 @@ func switches(other string) map[string]switched {
 
 // seenElsewhere are the keys that change nothing that a pass over a healthy host reports.
 var seenElsewhere = map[string]string{
+	"cpu_power_governor_high": "TestParsePower, TestCPUsGoOnAndOffWithGuests",
+	"cpu_power_governor_low":  "TestParsePower, TestCPUsGoOnAndOffWithGuests",
 	"connect_timeout": "TestTimeoutsReachTheConnection",
 	"call_timeout":    "TestTimeoutsReachTheConnection",
 }

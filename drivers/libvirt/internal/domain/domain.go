@@ -33,7 +33,9 @@ type Domain struct {
 	Pins [][]int
 	// EmulatorPin is where the emulator's own threads run; nil: as CPUSet.
 	EmulatorPin []int
-	Memory      NUMATune
+	// IOPins are where threads for disks run that are pinned.
+	IOPins [][]int
+	Memory NUMATune
 	// Cells are the NUMA cells that the guest sees; none for a guest that sees no NUMA.
 	Cells []GuestCell
 	// Pages are the huge pages behind the guest's memory; none: common pages.
@@ -151,6 +153,16 @@ func (d Domain) CPUs(vcpu int) []int {
 		return d.Pins[vcpu]
 	}
 	return d.CPUSet
+}
+
+// Bound are the host's processors that some thread of the guest is bound to, in ascending order.
+// Threads that may run anywhere are bound to none.
+func (d Domain) Bound() []int {
+	sets := append([][]int{d.EmulatorPin}, d.IOPins...)
+	for vcpu := range d.VCPUs {
+		sets = append(sets, d.CPUs(vcpu))
+	}
+	return slices.Compact(slices.Sorted(slices.Values(slices.Concat(sets...))))
 }
 
 // Isolated reports whether the guest was promised whole cores.

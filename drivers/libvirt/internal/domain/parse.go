@@ -121,6 +121,9 @@ func (r *reader) processors(d *Domain, x libvirtxml.Domain) {
 	if x.CPUTune.EmulatorPin != nil {
 		d.EmulatorPin = r.set("emulatorpin", x.CPUTune.EmulatorPin.CPUSet)
 	}
+	for _, pin := range x.CPUTune.IOThreadPin {
+		d.IOPins = append(d.IOPins, r.set("iothreadpin", pin.CPUSet))
+	}
 }
 
 func (r *reader) memory(d *Domain, x libvirtxml.Domain) {

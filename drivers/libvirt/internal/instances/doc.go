@@ -20,6 +20,9 @@
 // others for starts and the like, which take seconds or, with much memory or a broken udev,
 // minutes. Lists are read over the driver's own connection and wait for none of these.
 //
+// A domain's dedicated CPUs are switched on before it starts, if their power is managed, and off
+// when no running domain is bound to them ([CPUPower]).
+//
 // Below the directory of the guests' disks, an instance has one of its own, named as its domain:
 //
 //	instance-<uuid>/disk       the root disk: a layer over its image (qcow2), a copy, or empty

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -142,6 +143,11 @@ const (
 // [plugins.InstanceWatcher]. While instances are not managed it reports nothing, and then that
 // everything changed.
 func (m *Manager) Watch(ctx context.Context, changed func(node, uuid string)) error {
+	var powering sync.WaitGroup
+	defer powering.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	powering.Go(func() { m.power.follow(ctx) })
 	w := m.eventLog.Watch(settle, resync)
 	defer w.Close()
 	for {

@@ -46,6 +46,8 @@ type Setup struct {
 	// of every domain again, since no event reports in time that one was removed and recreated.
 	// Calls never overlap.
 	Look func(ctx context.Context, tree *providertree.Tree, node string) (Host, error)
+	// Power is that of the CPUs that are switched; nil: none are.
+	Power *PowerSetup
 	// Read is the connection for lists.
 	Read *hypervisor.Link
 	// Write are connections with write access, at least two: the first is for what is answered at
@@ -60,6 +62,7 @@ type Manager struct {
 	// deciding is held from the look at the host to the definition of the domain: what is free
 	// stays free.
 	deciding lock
+	power    *CPUPower
 
 	mu    sync.Mutex
 	setup *setup
@@ -94,7 +97,7 @@ func (l lock) release() { <-l }
 
 // New returns a manager that manages nothing yet. EventLog are those of the connection for lists.
 func New(eventLog *hypervisor.EventLog) *Manager {
-	return &Manager{eventLog: eventLog, deciding: make(lock, 1), known: map[string]entry{}}
+	return &Manager{eventLog: eventLog, deciding: make(lock, 1), power: newCPUPower(eventLog), known: map[string]entry{}}
 }
 
 // Use replaces the setup; nil: instances are not managed. Calls in progress continue with the old
@@ -110,7 +113,15 @@ func (m *Manager) Use(s *Setup) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.setup = next
+	if s != nil {
+		m.power.use(s.Power)
+	} else {
+		m.power.use(nil)
+	}
 }
+
+// Power switches the dedicated CPUs.
+func (m *Manager) Power() *CPUPower { return m.power }
 
 // ready is what there is to work with, for a node.
 func (m *Manager) ready(ctx context.Context, node string) (*setup, error) {

@@ -19,6 +19,12 @@ func (m *Manager) SetPower(ctx context.Context, node, uuid string, to plugins.Po
 		return plugins.Instance{}, err
 	}
 	is, err := j.setPower(ctx, to, hard)
+	if err == nil && to == plugins.PowerShutdown {
+		m.power.release(uuid)
+	}
+	if err != nil || to == plugins.PowerShutdown {
+		m.power.settleLater(ctx)
+	}
 	return is, j.verdict(err)
 }
 

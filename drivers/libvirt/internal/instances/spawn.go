@@ -44,6 +44,9 @@ func (m *Manager) Spawn(ctx context.Context, node string, spec plugins.InstanceS
 	}
 	is, err := j.spawn(ctx, spec, tree)
 	m.forget(spec.UUID)
+	if err != nil {
+		m.power.settleLater(ctx)
+	}
 	return is, j.verdict(err)
 }
 
@@ -131,6 +134,9 @@ func (j *job) define(
 		return guest{}, err
 	}
 	defer j.manager.deciding.release()
+	if _, settled := j.manager.power.current(); !settled { // which CPUs are of one core may be unknown
+		j.manager.power.settleLater(ctx)
+	}
 	host, err := j.setup.Look(ctx, tree, j.node)
 	if err != nil {
 		return guest{}, err
@@ -175,7 +181,10 @@ func (j *job) define(
 	mark := written.Mark()
 	return guest{
 		there: true, Domain: hypervisor.Domain{UUID: j.uuid, Name: domain.Name(j.uuid), ID: hypervisor.NotRunning, State: hypervisor.ShutOff},
-		is: domain.Domain{UUID: j.uuid, Name: domain.Name(j.uuid), Type: written.Type, Mark: &mark},
+		is: domain.Domain{
+			UUID: j.uuid, Name: domain.Name(j.uuid), Type: written.Type, Mark: &mark,
+			VCPUs: len(decision.VCPUs), Pins: decision.VCPUs, EmulatorPin: decision.Emulator,
+		},
 	}, nil
 }
 
@@ -196,9 +205,25 @@ func (j *job) complete(ctx context.Context, g guest, d directory, disks []disk) 
 	return err
 }
 
-// start makes the mediated devices that are missing and starts a domain that is off. That it runs
-// already is as good.
+// start switches the CPUs on that a domain is bound to, makes the mediated devices that are missing
+// and starts a domain that is off. That it runs already is as good. While it may be starting still,
+// its CPUs stay on.
 func (j *job) start(ctx context.Context, g guest) error {
+	if err := j.manager.power.hold(ctx, j.uuid, g.is.Bound()); err != nil {
+		if ctx.Err() != nil {
+			return err
+		}
+		return &failure{reason: "a processor of the host that it is to have cannot be switched on", err: err}
+	}
+	err := j.startPowered(ctx, g)
+	var back *failure
+	if err == nil || errors.As(err, &back) {
+		j.manager.power.release(j.uuid)
+	}
+	return err
+}
+
+func (j *job) startPowered(ctx context.Context, g guest) error {
 	if err := j.makeMdevs(ctx, g.is.Mark.Mdevs); err != nil {
 		if definite(ctx, err) {
 			return &failure{reason: "could not create a virtual device for it", err: err}
@@ -263,6 +288,10 @@ func (m *Manager) Destroy(ctx context.Context, node, uuid string) error {
 	}
 	err = j.destroy(ctx)
 	m.forget(uuid)
+	if err == nil {
+		m.power.release(uuid)
+		m.power.settleLater(ctx)
+	}
 	return j.verdict(err)
 }
 

@@ -53,6 +53,7 @@ type world struct {
 	reads   int           // XML that was asked for
 	hold    chan struct{} // starts wait for it, if it is not nil
 	before  func()        // each write
+	starts  func(domain.Domain) error
 	qemu    *User
 	events  []func(hypervisor.Event)
 }
@@ -201,6 +202,11 @@ func (c *conn) StartDomain(uuid string) error {
 				return fmt.Errorf("mediated device %s not found", m)
 			}
 		}
+		if c.starts != nil {
+			if err := c.starts(d); err != nil {
+				return err
+			}
+		}
 		c.lastID++
 		c.started++
 		b.ID, b.State, b.Reason, b.asked = c.lastID, hypervisor.Running, 1, 0
@@ -284,6 +290,7 @@ type rig struct {
 	dir      string // of the instances
 	images   string
 	eventLog *hypervisor.EventLog
+	used     Setup
 }
 
 func machineOf(w *world) machine.Machine {
@@ -342,6 +349,18 @@ func newRig(t *testing.T, c Config) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
+	links := r.connect()
+	r.Manager = New(r.eventLog)
+	r.used = Setup{
+		Settings: s, Node: func(context.Context) (string, error) { return node, nil }, Directory: func(context.Context) (string, error) { return r.dir, nil },
+		Look: r.look, Read: links[0], Write: links[1:],
+	}
+	r.Use(&r.used)
+	return r
+}
+
+// connect is one connection for lists and others with write access.
+func (r *rig) connect() []*hypervisor.Link {
 	var links []*hypervisor.Link
 	for i := range 4 {
 		settings := hypervisor.Settings{URI: "fake:///", Open: r.open, Write: i > 0, ConnectTimeout: 10 * time.Second, CallTimeout: 30 * time.Second}
@@ -350,19 +369,14 @@ func newRig(t *testing.T, c Config) *rig {
 		}
 		links = append(links, hypervisor.NewLink(settings))
 	}
-	t.Cleanup(func() {
+	r.t.Cleanup(func() {
 		for _, l := range links {
 			if err := l.Close(context.Background()); err != nil {
-				t.Error(err)
+				r.t.Error(err)
 			}
 		}
 	})
-	r.Manager = New(r.eventLog)
-	r.Use(&Setup{
-		Settings: s, Node: func(context.Context) (string, error) { return node, nil }, Directory: func(context.Context) (string, error) { return r.dir, nil },
-		Look: r.look, Read: links[0], Write: links[1:],
-	})
-	return r
+	return links
 }
 
 // request is a guest with two processors of its own, a virtual GPU and disks.
