@@ -66,6 +66,7 @@ func Checks() []Check {
 		{"plugin", "Plugins", checkPlugins},
 		{"libvirt", "libvirt", checkLibvirt},
 		{"kvm", "KVM", checkKVM},
+		{"cpu-power", "Power of dedicated CPUs", checkCPUPower},
 		{"driver", "Drivers on this machine", checkDriverWarnings},
 		{"placement", "Placement", checkPlacement},
 		{"database", "Databases", checkDatabases},

@@ -46,7 +46,7 @@ func TestNothingIsWrongWithAHealthyHost(t *testing.T) {
 		}
 	}
 	want := []string{
-		"config", "drivers", "state-dir", "runtime-dir", "disk", "compute-id", "plugin-dir", "plugin.libvirt", "libvirt", "kvm",
+		"config", "drivers", "state-dir", "runtime-dir", "disk", "compute-id", "plugin-dir", "plugin.libvirt", "libvirt", "kvm", "cpu-power",
 		"driver.libvirt", "placement", "database", "clock", "open-files", "agent", "one-agent",
 	}
 	if diff := cmp.Diff(want, names); diff != "" {
@@ -220,6 +220,23 @@ func TestBrokenHosts(t *testing.T) {
 		"kvm off in firmware":         {func(f *fixture) { f.remove("/dev/kvm"); f.remove("/proc/cpuinfo") }, "kvm", Warning, "no /dev/kvm", "lscpu | grep -i virtuali"},
 		"kvm hidden from the service": {func(f *fixture) { f.remove("/dev/kvm"); f.mkdir("/sys/module/kvm_intel", 0o755) }, "kvm", OK, "/sys/module/kvm_intel", ""},
 		"kvm not needed":              {func(f *fixture) { f.config(""); f.remove("/dev/kvm") }, "kvm", Skipped, "not enabled", ""},
+
+		"CPUs that it cannot write": {func(f *fixture) { f.powerManaged(0o644) }, "cpu-power", Error, "compute-agent cannot write 1 of 2 files such as /sys/devices/system/cpu/cpu3/online",
+			"install -D -m 644 /usr/share/compute-agent/cpu-power-tmpfiles.conf /etc/tmpfiles.d/compute-agent-cpu-power.conf && systemd-tmpfiles --create compute-agent-cpu-power.conf"},
+		"CPUs that its unit protects": {func(f *fixture) { f.powerManaged(0o664) }, "cpu-power", Error, "no drop-in of compute-agent.service",
+			"install -D -m 644 /usr/share/compute-agent/cpu-power.conf /etc/systemd/system/compute-agent.service.d/cpu-power.conf && systemctl daemon-reload && systemctl restart compute-agent"},
+		"CPUs that it can write": {func(f *fixture) {
+			f.powerManaged(0o664)
+			f.write("/etc/systemd/system/compute-agent.service.d/cpu-power.conf", "[Service]\nReadWritePaths=/sys/devices/system/cpu\n", 0o644)
+		}, "cpu-power", OK, "can write 2 files", ""},
+		"CPUs, and another drop-in": {func(f *fixture) {
+			f.powerManaged(0o664)
+			f.write("/etc/systemd/system/compute-agent.service.d/10.conf", "[Service]\nReadWritePaths=/srv/instances\nProtectKernelTunables=yes\n", 0o644)
+		}, "cpu-power", Error, "no drop-in", "install -D -m 644 /usr/share/compute-agent/cpu-power.conf /etc/systemd/system/compute-agent.service.d/cpu-power.conf && systemctl daemon-reload && systemctl restart compute-agent"},
+		"CPUs without governors": {func(f *fixture) {
+			f.powerManaged(0o664)
+			f.config("[drivers.libvirt.config]\ncpu_power_management = true\ncpu_power_management_strategy = \"governor\"\n[drivers.libvirt.config.instances]\n")
+		}, "cpu-power", Error, "this kernel does not switch CPUs like that", "editor " + configFile},
 
 		"Placement too old":         {func(f *fixture) { f.placement = placementServer("1.36", 200, 0) }, "placement", Error, "up to 1.36; the agent needs 1.37", "curl -sS -m 10 -D- URL/"},
 		"Placement just new enough": {func(f *fixture) { f.placement = placementServer("1.37", 200, 0) }, "placement", OK, "up to 1.37", ""},

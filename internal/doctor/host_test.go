@@ -109,6 +109,17 @@ func healthy(t *testing.T) *fixture {
 	return f
 }
 
+// powerManaged has two CPUs that the driver switches; one file has a mode.
+func (f *fixture) powerManaged(mode os.FileMode) {
+	f.t.Helper()
+	f.config("[drivers.libvirt.config]\ncpu_power_management = true\n[drivers.libvirt.config.instances]\n")
+	for cpu, mode := range map[int]os.FileMode{2: 0o664, 3: mode} {
+		name := fmt.Sprintf("/sys/devices/system/cpu/cpu%d/online", cpu)
+		f.write(name, "1\n", mode)
+		f.owners[name], f.groups[name] = 0, agentGID
+	}
+}
+
 func (f *fixture) must(err error) {
 	f.t.Helper()
 	if err != nil {
