@@ -130,7 +130,7 @@ func TestPreviousAPIDatabase(t *testing.T) {
 // schema.
 func TestPreviousUpgrade(t *testing.T) {
 	path := previous(t, "api-first.db")
-	if db, err := apidb.Open(t.Context(), path, apidb.Options{}); err == nil || !strings.Contains(err.Error(), "1 of 4 steps") {
+	if db, err := apidb.Open(t.Context(), path, apidb.Options{}); err == nil || !strings.Contains(err.Error(), "it has had 1 of ") {
 		t.Fatalf("opened without the missing steps: %v, %v", db, err)
 	}
 	db, err := apidb.OpenAndUpgrade(t.Context(), path, apidb.Options{})
