@@ -33,7 +33,7 @@ func TestMicroversions(t *testing.T) {
 	}{
 		{name: "none", status: 200, echo: "2.1"},
 		{name: "a version", standard: []string{"compute 2.69"}, status: 200, echo: "2.69"},
-		{name: "latest", standard: []string{"compute latest"}, status: 200, echo: "2.69"},
+		{name: "latest", standard: []string{"compute latest"}, status: 200, echo: MaxVersion.String()},
 		{name: "only the old header", legacy: []string{"2.26"}, status: 200, echo: "2.26"},
 		{name: "both", standard: []string{"compute 2.47"}, legacy: []string{"2.26"}, status: 200, echo: "2.47"},
 		{name: "another service's", standard: []string{"volume 3.1"}, status: 200, echo: "2.1"},
@@ -43,15 +43,15 @@ func TestMicroversions(t *testing.T) {
 		{name: "no service", standard: []string{"2.5"}, status: 200, echo: "2.1"},
 		{
 			name: "too high", standard: []string{"compute 2.999"}, status: 406, echo: "2.999",
-			says: "computeFault: Version 2.999 is not supported by the API. Minimum is 2.1 and maximum is 2.69.",
+			says: "computeFault: Version 2.999 is not supported by the API. Minimum is 2.1 and maximum is " + MaxVersion.String() + ".",
 		},
 		{
 			name: "too low", standard: []string{"compute 2.0"}, status: 406, echo: "2.0",
-			says: "computeFault: Version 2.0 is not supported by the API. Minimum is 2.1 and maximum is 2.69.",
+			says: "computeFault: Version 2.0 is not supported by the API. Minimum is 2.1 and maximum is " + MaxVersion.String() + ".",
 		},
 		{
 			name: "another API", standard: []string{"compute 3.1"}, status: 406, echo: "3.1",
-			says: "computeFault: Version 3.1 is not supported by the API. Minimum is 2.1 and maximum is 2.69.",
+			says: "computeFault: Version 3.1 is not supported by the API. Minimum is 2.1 and maximum is " + MaxVersion.String() + ".",
 		},
 		{
 			name: "a word", standard: []string{"compute abc"}, status: 400,
