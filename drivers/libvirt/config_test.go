@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/inventory"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/selection"
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
@@ -25,8 +26,9 @@ func TestConfigDefaults(t *testing.T) {
 		}
 		want := config{
 			URI: "qemu:///system", Host: "cn7", ReservedMemoryMB: 512, InitialCPURatio: 4, InitialRAMRatio: 1, InitialDiskRatio: 1,
-			NUMA: "flat", Unplaced: "refuse", TraitConfig: inventory.TraitConfig{Service: "keep", More: "keep"},
-			Chroot: "/", ConnectTimeout: "10s", CallTimeout: "30s", connectTimeout: 10 * time.Second, callTimeout: 30 * time.Second,
+			NUMA: "flat", Unplaced: "refuse", PowerConfig: selection.PowerConfig{Strategy: "cpu_state", Low: "powersave", High: "performance"},
+			TraitConfig: inventory.TraitConfig{Service: "keep", More: "keep"},
+			Chroot:      "/", ConnectTimeout: "10s", CallTimeout: "30s", connectTimeout: 10 * time.Second, callTimeout: 30 * time.Second,
 		}
 		if err := want.parse(); err != nil {
 			t.Fatal(err)
@@ -57,6 +59,9 @@ func TestConfigMistakesNameTheirKey(t *testing.T) {
 		`{"connect_timeout": "soon"}`:                         "connect_timeout",
 		`{"call_timeout": "1ms"}`:                             "call_timeout",
 		`{"call_timeout": 30}`:                                "call_timeout",
+		`{"cpu_power_management": "yes"}`:                     "cpu_power_management",
+		`{"cpu_power_management_strategy": "sleep"}`:          "cpu_power_management_strategy",
+		`{"cpu_power_governor_low": ""}`:                      "cpu_power_governor_low",
 		`{"numa": "yes"}`:                                     "numa",
 		`{"unplaced_consumers": "drop"}`:                      "unplaced_consumers",
 		`{"cpu_shared_set": "4-"}`:                            "cpu_shared_set",

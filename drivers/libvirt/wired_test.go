@@ -85,8 +85,8 @@ func switches(other string) map[string]switched {
 var seenElsewhere = map[string]string{
 	"cpu_power_governor_high": "TestParsePower, TestCPUsGoOnAndOffWithGuests",
 	"cpu_power_governor_low":  "TestParsePower, TestCPUsGoOnAndOffWithGuests",
-	"connect_timeout": "TestTimeoutsReachTheConnection",
-	"call_timeout":    "TestTimeoutsReachTheConnection",
+	"connect_timeout":         "TestTimeoutsReachTheConnection",
+	"call_timeout":            "TestTimeoutsReachTheConnection",
 }
 
 // TestEachKeyIsWired: a key that is switched away from its default, alone, changes something that

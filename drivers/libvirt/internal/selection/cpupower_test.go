@@ -57,14 +57,14 @@ func TestCheckPower(t *testing.T) {
 		governors map[int]string
 		problem   string
 	}{
-		"off":                            {},
-		"states":                         {power: states, governors: same},
-		"states without governors":       {power: states},
-		"states with one governor":       {power: states, governors: map[int]string{2: "performance"}},
-		"states with several governors":  {power: states, governors: mixed, problem: "all the cores need to have the same governor strategy before modifying the CPU states (CPUs 3 have performance, CPUs 2 have powersave)"},
-		"governors, and one is offline":  {power: governors, governors: same, problem: "all the cores need to be online before modifying the governor strategy; CPUs 4 are offline: bring them online (chcpu -e 4)"},
-		"governors, and all are online":  {power: Power{Managed: []int{2, 3}, Low: "powersave", High: "performance"}, governors: mixed},
-		"an offline one of the host's": {power: Power{Managed: []int{2}, Low: "powersave"}, governors: same},
+		"off":                           {},
+		"states":                        {power: states, governors: same},
+		"states without governors":      {power: states},
+		"states with one governor":      {power: states, governors: map[int]string{2: "performance"}},
+		"states with several governors": {power: states, governors: mixed, problem: "all the cores need to have the same governor strategy before modifying the CPU states (CPUs 3 have performance, CPUs 2 have powersave)"},
+		"governors, and one is offline": {power: governors, governors: same, problem: "all the cores need to be online before modifying the governor strategy; CPUs 4 are offline: bring them online (chcpu -e 4)"},
+		"governors, and all are online": {power: Power{Managed: []int{2, 3}, Low: "powersave", High: "performance"}, governors: mixed},
+		"an offline one of the host's":  {power: Power{Managed: []int{2}, Low: "powersave"}, governors: same},
 	} {
 		err := tc.power.Check(m, tc.governors)
 		var wrong *plugins.ConfigError
