@@ -28,11 +28,9 @@ from nova import context  # noqa: E402
 from nova.api import wsgi  # noqa: E402
 from nova.cmd import api, compute, conductor, scheduler  # noqa: E402
 import nova.api.openstack.compute  # noqa: E402,F401
-import nova.compute.manager  # noqa: E402,F401
 import nova.conductor.manager  # noqa: E402,F401
-import nova.scheduler.manager  # noqa: E402,F401
-import nova.virt.fake  # noqa: E402,F401
 
+# Not nova.compute.manager, which takes the intervals of its tasks from the configuration when it is imported.
 SERVICES = {"api": api, "compute": compute, "conductor": conductor, "scheduler": scheduler}
 
 
