@@ -177,7 +177,7 @@ func (w *Worker) fail(ctx context.Context, s *server, item cellwire.WorkItem, fa
 // faultFor is the fault that the owner of a server reads, in Nova's words for aborted builds.
 func faultFor(uuid, reason, details string) cellwire.Fault {
 	return cellwire.Fault{
-		Code: 500, Message: clip(fmt.Sprintf("Build of instance %s aborted: %s", uuid, reason), maxFault), Details: clipMiddle(details, maxDetails), Created: time.Now().UTC(),
+		Code: 500, Message: clip(fmt.Sprintf("Build of instance %s aborted: %s", uuid, reason), maxFault), Details: clipMiddle(details), Created: time.Now().UTC(),
 	}
 }
 
@@ -193,16 +193,16 @@ func clip(text string, most int) string {
 	return text[:most]
 }
 
-// clipMiddle is the beginning and the end of a text that is too long, in whole characters: an error
-// often ends with its cause, after a long command.
-func clipMiddle(text string, most int) string {
+// clipMiddle is the beginning and the end of details that are longer than maxDetails, in whole
+// characters: an error often ends with its cause, after a long command.
+func clipMiddle(text string) string {
 	const gap = " … "
 	text = strings.ToValidUTF8(text, "�")
-	if len(text) <= most {
+	if len(text) <= maxDetails {
 		return text
 	}
-	head := clip(text, most/3)
-	tail := text[len(text)-(most-len(head)-len(gap)):]
+	head := clip(text, maxDetails/3)
+	tail := text[len(text)-(maxDetails-len(head)-len(gap)):]
 	for tail != "" && !utf8.RuneStart(tail[0]) {
 		tail = tail[1:]
 	}

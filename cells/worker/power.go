@@ -68,7 +68,7 @@ func (w *Worker) setPower(ctx context.Context, s *server, item cellwire.WorkItem
 func (w *Worker) failPower(s *server, item cellwire.WorkItem, power plugins.PowerState, reason, details string) error {
 	fault := cellwire.Fault{
 		Code: 500, Message: clip(fmt.Sprintf("%s of instance %s failed: %s", powerTasks[item.Server.TaskState], s.uuid, reason), maxFault),
-		Details: clipMiddle(details, maxDetails), Created: time.Now().UTC(),
+		Details: clipMiddle(details), Created: time.Now().UTC(),
 	}
 	w.log.Warn().Str("instance", s.uuid).Str("task", item.Server.TaskState).Str("reason", reason).Str("details", fault.Details).
 		Msg("A power action on a server failed. The failure is reported to the cell; it is not repeated.")

@@ -228,20 +228,19 @@ func (v *cellView) free(cell int) map[string]int64 {
 			if !v.e.asked[class] {
 				continue
 			}
-			free, _ := freeAt(p, class)
-			all[class] += free
+			all[class] += freeAt(p, class)
 		}
 	}
 	return all
 }
 
-// freeAt is what is free of a class of a provider; ok is false without an inventory.
-func freeAt(p *ledger.Provider, class string) (free int64, ok bool) {
+// freeAt is what is free of a class of a provider: 0 without an inventory.
+func freeAt(p *ledger.Provider, class string) int64 {
 	inv, ok := p.Inventory(class)
 	if !ok {
-		return 0, false
+		return 0
 	}
-	return max(inv.Limits().Free(p.Used(inv.ClassID())), 0), true
+	return max(inv.Limits().Free(p.Used(inv.ClassID())), 0)
 }
 
 // lack says what the provider of a cell lacks that is the nearest to serving a part.
@@ -252,7 +251,7 @@ func (v *cellView) lack(cell, part int) string {
 	for _, p := range v.tree.Providers()[cell:v.ends[cell]] {
 		n, free := x.meets(p, v.tree.Root(), false), int64(0)
 		if x.conditions[n].kind == StepFree {
-			free, _ = freeAt(p, x.conditions[n].class)
+			free = freeAt(p, x.conditions[n].class)
 		}
 		if n > best || n == best && free > most {
 			nearest, best, most = p, n, free
@@ -263,7 +262,7 @@ func (v *cellView) lack(cell, part int) string {
 	}
 	var lacks []string
 	for _, r := range x.resources {
-		if free, _ := freeAt(nearest, r.Class); free < r.Amount {
+		if free := freeAt(nearest, r.Class); free < r.Amount {
 			lacks = append(lacks, fmt.Sprintf("%d of %d %s free", free, r.Amount, r.Class))
 		}
 	}
