@@ -45,19 +45,22 @@ var (
 	aggregateMetadata = js.Schema{js.Type("object"), js.PatternProperties(metadataKeys, js.Schema{js.Type("string", "null"), js.MaxLength(255)})}
 )
 
-// aggregateActions are those of POST /os-aggregates/{id}/action, by the only member of the body.
-var aggregateActions = map[string]struct {
+// aggregateActing is one of the actions of POST /os-aggregates/{id}/action.
+type aggregateActing struct {
 	rule   Rule
-	schema js.Schema
-	act    func(x *exchange, id int64, body *js.Object) (apidb.Aggregate, error)
-}{
-	"add_host":     {ruleAggregatesAddHost, aggregateBody("add_host", "host", schemaHost), (*exchange).addHost},
-	"remove_host":  {ruleAggregatesRemoveHost, aggregateBody("remove_host", "host", schemaHost), (*exchange).removeHost},
-	"set_metadata": {ruleAggregatesSetMetadata, aggregateBody("set_metadata", "metadata", aggregateMetadata), (*exchange).setAggregateMetadata},
+	schema js.Schema // of its argument
+	act    func(x *exchange, id int64, argument *js.Object) (apidb.Aggregate, error)
 }
 
-func aggregateBody(action, member string, s js.Schema) js.Schema {
-	return js.ClosedObject(js.Properties{{Name: action, Schema: js.ClosedObject(js.Properties{{Name: member, Schema: s}}, member)}}, action)
+// aggregateActions are those that there are, by the name of the only member of the body.
+var aggregateActions = map[string]aggregateActing{
+	"add_host":     {ruleAggregatesAddHost, onlyMember("host", schemaHost), (*exchange).addHost},
+	"remove_host":  {ruleAggregatesRemoveHost, onlyMember("host", schemaHost), (*exchange).removeHost},
+	"set_metadata": {ruleAggregatesSetMetadata, onlyMember("metadata", aggregateMetadata), (*exchange).setAggregateMetadata},
+}
+
+func onlyMember(name string, s js.Schema) js.Schema {
+	return js.ClosedObject(js.Properties{{Name: name, Schema: s}}, name)
 }
 
 // aggregateView is an aggregate as the microversion has it.
@@ -233,21 +236,9 @@ func (a *API) deleteAggregate(x *exchange) error {
 
 // aggregateAction answers POST /os-aggregates/{id}/action: the aggregate as it is then.
 func (a *API) aggregateAction(x *exchange) error {
-	value, err := x.decoded()
+	action, asked, err := checkedAction(x, aggregateActions, func(a aggregateActing) js.Schema { return a.schema })
 	if err != nil {
 		return err
-	}
-	body, is := value.(*js.Object)
-	if !is || len(body.Names()) != 1 {
-		return badRequest("Malformed request body")
-	}
-	name := body.Names()[0]
-	action, known := aggregateActions[name]
-	if !known {
-		return badRequest("There is no such action: %s", shortened(name))
-	}
-	if err := js.Validate(action.schema, body); err != nil {
-		return badRequest("%s", err)
 	}
 	if err := x.allowOwn(action.rule); err != nil {
 		return err
@@ -256,7 +247,6 @@ func (a *API) aggregateAction(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	asked := memberObject(body, name)
 	changed, err := action.act(x, id, asked)
 	if err != nil {
 		return err

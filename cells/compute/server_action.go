@@ -39,27 +39,15 @@ var actions = map[string]action{
 // serverAction answers POST /servers/{id}/action. The body is an object whose only member names the
 // action, and is its argument.
 func (a *API) serverAction(x *exchange) error {
-	value, err := x.decoded()
+	asked, argument, err := checkedAction(x, actions, func(a action) js.Schema { return a.schema })
 	if err != nil {
 		return err
-	}
-	body, is := value.(*js.Object)
-	if !is || len(body.Names()) != 1 {
-		return badRequest("Malformed request body")
-	}
-	name := body.Names()[0]
-	action, known := actions[name]
-	if !known {
-		return badRequest("There is no such action: %s", shortened(name))
-	}
-	if err := js.Validate(js.ClosedObject(js.Properties{{Name: name, Schema: action.schema}}, name), value); err != nil {
-		return badRequest("%s", err)
 	}
 	m, err := x.mapping(x.param("id"))
 	if err != nil {
 		return err
 	}
-	return action.do(a, x, m, memberObject(body, name))
+	return asked.do(a, x, m, argument)
 }
 
 // rebootSchema is the argument of a reboot.
