@@ -58,23 +58,23 @@ const (
 func (r CandidateRequest) Stages(cells bool) [][]CandidateRequest {
 	p := r.plan
 	switch {
-	case p == nil || p.elsewhere || !cells && !p.onCells:
+	case p == nil || p.elsewhere:
 		return [][]CandidateRequest{{r}}
-	case !cells:
+	case !cells && p.onCells:
 		return nil
+	case !cells: // a host that has cells since then is not asked as if it had none
+		return [][]CandidateRequest{{r.flat()}}
 	}
 	var out [][]CandidateRequest
 	for _, size := range p.pages {
 		out = append(out, r.ways(withPages(p.cells, size))...)
 	}
 	if !p.onCells {
-		flat := r.clone()
-		flat.group("").traits[TraitNUMARoot] = false
 		at := 0
 		if p.affinity == extraspecs.AffinityPreferred && len(p.devices) > 0 {
 			at = len(out) - 1 // it is not known which devices are near
 		}
-		out[at] = append(out[at], flat)
+		out[at] = append(out[at], r.flat())
 	}
 	for n := len(p.cells) + 1; n <= mostCells; n++ {
 		if parts, ok := p.divided(n); ok {
@@ -114,6 +114,13 @@ func (r CandidateRequest) clone() CandidateRequest {
 	}
 	r.groups, r.subtrees, r.root = groups, maps.Clone(r.subtrees), maps.Clone(r.root)
 	return r
+}
+
+// flat is the request to hosts without cells.
+func (r CandidateRequest) flat() CandidateRequest {
+	out := r.clone()
+	out.group("").traits[TraitNUMARoot] = false
+	return out
 }
 
 // nested is the request to hosts with cells. Traits follow what they are about: those of processors
