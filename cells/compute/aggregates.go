@@ -403,7 +403,7 @@ func (x *exchange) checkZoneChange(id int64, zone string, refused func(reason st
 }
 
 // checkHostZone refuses a change of aggregates that gives a host with servers another zone, as Nova
-// does since 2024.1: its servers would move with it. It costs a request to the cell of the host, if
+// does since 2024.2: its servers would move with it. It costs a request to the cell of the host, if
 // the zone is another one then.
 func (x *exchange) checkHostZone(host string, refused func(reason string) error, change func([]apidb.Aggregate) []apidb.Aggregate) error {
 	all, err := x.api.store.Aggregates(x.ctx())

@@ -86,7 +86,7 @@
 //   - A forced host (ZONE:HOST) that does not exist is detected by the scheduler: the server is in
 //     ERROR in cell0.
 //   - A zone whose hosts are all in cells that are down is listed as not available.
-//   - A host with servers does not change its zone, as in Nova since 2024.1.
+//   - A host with servers does not change its zone, as in Nova since 2024.2.
 //   - A change of the metadata of an aggregate changes its updated_at for good, and one of name and
 //     zone is whole: in Nova the new name stays when the zone is refused.
 //   - A server whose reboot failed is active or stopped, as its guest is, and not in error.
