@@ -209,7 +209,10 @@ func (w wish) take(t *rapid.T, h *numaHost, c scheduler.Candidate) (cells int) {
 	}
 	order := func(a, b guestPart) int { return int((a.cpus-b.cpus)*1_000_000 + a.memory - b.memory) }
 	slices.SortFunc(parts, order)
-	if !slices.ContainsFunc(w.divisions(), func(d []guestPart) bool { d = slices.SortedFunc(slices.Values(d), order); return slices.Equal(d, parts) }) {
+	if !slices.ContainsFunc(w.divisions(), func(d []guestPart) bool {
+		d = slices.SortedFunc(slices.Values(d), order)
+		return slices.Equal(d, parts)
+	}) {
 		t.Fatalf("%+v is divided into %v", w.flavor, parts)
 	}
 	for _, d := range h.devices {

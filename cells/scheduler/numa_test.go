@@ -302,7 +302,9 @@ func TestHasTrait(t *testing.T) {
 			s.node(1, nodeResources(), scheduler.TraitNUMARoot)
 		}
 	}
-	s.instead = func(*http.Request) (*http.Response, error) { return placementReply(http.StatusServiceUnavailable, ""), nil }
+	s.instead = func(*http.Request) (*http.Response, error) {
+		return placementReply(http.StatusServiceUnavailable, ""), nil
+	}
 	if _, err := c.HasTrait(t.Context(), scheduler.TraitNUMARoot); !placementclient.Down(err) {
 		t.Error(err)
 	}

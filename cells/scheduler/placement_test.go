@@ -14,6 +14,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -38,11 +39,15 @@ type placementRig struct {
 	t       *testing.T
 	handler http.Handler
 	instead func(*http.Request) (*http.Response, error) // nil, nil: ask it
-	routes  []string
+
+	mu     sync.Mutex // requests come at the same time
+	routes []string
 }
 
 func (s *placementRig) RoundTrip(r *http.Request) (*http.Response, error) {
+	s.mu.Lock()
 	s.routes = append(s.routes, r.Method+" "+r.URL.Path)
+	s.mu.Unlock()
 	if s.instead != nil {
 		if resp, err := s.instead(r); resp != nil || err != nil {
 			return resp, err
