@@ -71,7 +71,9 @@ func TestTree(t *testing.T) {
 // that.
 func TestTreeWithServers(t *testing.T) {
 	tree := sample()
-	at := func(provider int, consumers ...control.Consumer) { tree.Nodes[0].Providers[provider].Consumers = consumers }
+	at := func(provider int, consumers ...control.Consumer) {
+		tree.Nodes[0].Providers[provider].Consumers = consumers
+	}
 	holds := func(c control.Consumer, class string, n int64) control.Consumer {
 		c.Resources = providertree.Resources{class: n}
 		return c
