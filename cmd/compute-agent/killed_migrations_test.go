@@ -476,7 +476,15 @@ func TestDatabasesKilledOnlineMigrations(t *testing.T) {
 					k.atRequest(t)
 					k.lost(t)
 				}
-				if k.left[0] == 0 && k.proxy != nil || k.left[oldRows] == 0 || k.left[oldRows-aBatch] == 0 {
+				reached := k.left[oldRows] > 0 && k.left[oldRows-aBatch] > 0
+				switch {
+				case k.proxy == nil:
+				case k.long:
+					reached = reached && k.left[0] > 0
+				default: // it is chance whether a server still takes the COMMIT of a client that ends
+					reached = len(k.left) > 1
+				}
+				if !reached {
 					t.Errorf("the kills did not reach all moments: %v", k.left)
 				}
 				t.Logf("%d kills, which left so many rows so often: %v", k.kills, k.left)
