@@ -150,18 +150,7 @@ func TestDecideNeverGivesHardwareTwice(t *testing.T) {
 					}
 				}
 			}
-			text, err := domain.Write(domain.Spec{Node: "cn1", Instance: r.Instance, Decision: d, Type: "kvm", Arch: "x86_64"})
-			if err != nil {
-				t.Fatal(err)
-			}
-			parsed, err := domain.Parse(text)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if back, _ := parsed.Decision(); cmp.Diff(d, back) != "" {
-				t.Fatal(cmp.Diff(d, back))
-			}
-			r.Domains = append(r.Domains, parsed)
+			r.Domains = append(r.Domains, writtenAndRead(t, r, d))
 		}
 	})
 	t.Logf("%d instances were made", made)
@@ -303,4 +292,20 @@ func BenchmarkDecide(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
+}
+
+// writtenAndRead is the domain of a decision, from its XML, which says all of the decision.
+func writtenAndRead(t *rapid.T, r assignment.Request, d domain.Decision) domain.Domain {
+	text, err := domain.Write(domain.Spec{Node: "cn1", Instance: r.Instance, Decision: d, Type: "kvm", Arch: "x86_64"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	parsed, err := domain.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if back, _ := parsed.Decision(); cmp.Diff(d, back) != "" {
+		t.Fatal(cmp.Diff(d, back))
+	}
+	return parsed
 }

@@ -199,16 +199,6 @@ func TestPartsAreWhereTheyAreGranted(t *testing.T) {
 		if diff := cmp.Diff(granted, got); diff != "" {
 			t.Fatal(diff)
 		}
-		text, err := domain.Write(domain.Spec{Node: "cn1", Instance: r.Instance, Decision: d, Type: "kvm", Arch: "x86_64"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		parsed, err := domain.Parse(text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if back, _ := parsed.Decision(); cmp.Diff(d, back) != "" {
-			t.Fatal(cmp.Diff(d, back))
-		}
+		writtenAndRead(t, r, d)
 	})
 }
