@@ -190,6 +190,30 @@ func (f *front) answered(request string) int {
 	return f.count[request]
 }
 
+// adoptBehind adopts the database and serves it behind the front: no row of it is another one, and
+// Placement's answers are those of before.
+func adoptBehind(t *testing.T, f *front, dsn string, shown map[string]any, paths []string) *placement.InProcess {
+	t.Helper()
+	rows := dump(t, dsn)
+	if done := adoptDatabase(t, dsn); done.Rows != 4 || done.Guarded != 12 {
+		t.Errorf("%+v", done)
+	}
+	same(t, "the rows, adopted", rows, dump(t, dsn))
+	direct, err := placement.Direct(t.Context(), placement.Config{Database: dsn, Logger: zerolog.Nop()})
+	testproc.Check(t, err)
+	f.point(direct, "http://placement")
+	same(t, "Placement's answers, adopted", shown, everything(t, f.URL, paths...))
+	return direct
+}
+
+// handBackWhole hands the database back: no row of it is another one.
+func handBackWhole(t *testing.T, dsn string) {
+	t.Helper()
+	rows := dump(t, dsn)
+	handDatabaseBack(t, dsn)
+	same(t, "the rows, handed back", rows, dump(t, dsn))
+}
+
 // same expects that something did not change.
 func same(t *testing.T, when string, want, got any) {
 	t.Helper()
@@ -223,22 +247,12 @@ func TestDatabasesAdoptUnderNova(t *testing.T) {
 			t.Errorf("adopted beside OpenStack's Placement: %v", err)
 		}
 	})
-	rows := dump(t, dsn)
-	if done := adoptDatabase(t, dsn); done.Rows != 4 {
-		t.Errorf("%+v", done)
-	}
-	same(t, "the rows, adopted", rows, dump(t, dsn))
-	direct, err := placement.Direct(t.Context(), placement.Config{Database: dsn, Logger: zerolog.Nop()})
-	testproc.Check(t, err)
-	f.point(direct, "http://placement")
-	same(t, "Placement's answers, adopted", shown, everything(t, f.URL, paths...))
+	direct := adoptBehind(t, f, dsn, shown, paths)
 	same(t, "Nova's, adopted", seen, client.step(t, "read"))
 	client.step(t, "work")
 	shown, seen = everything(t, f.URL, paths...), client.step(t, "read")
 	testproc.Check(t, direct.Close())
-	rows = dump(t, dsn)
-	handDatabaseBack(t, dsn)
-	same(t, "the rows, handed back", rows, dump(t, dsn))
+	handBackWhole(t, dsn)
 	t.Run("after", func(t *testing.T) {
 		f.point(http.DefaultTransport, testproc.StartPlacementOn(t, dsn).URL)
 		same(t, "Placement's answers, handed back", shown, everything(t, f.URL, paths...))

@@ -18,8 +18,6 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/rs/zerolog"
-
 	"github.com/compute-agent/compute-agent/placement"
 	"github.com/compute-agent/compute-agent/placement/store"
 	"github.com/compute-agent/compute-agent/test/dbservers"
@@ -299,15 +297,7 @@ func TestDatabasesAdoptUnderNovaServices(t *testing.T) {
 	if t.Failed() {
 		t.FailNow()
 	}
-	rows := dump(t, dsn)
-	if done := adoptDatabase(t, dsn); done.Rows != 4 || done.Guarded != 12 {
-		t.Errorf("%+v", done)
-	}
-	same(t, "the rows, adopted", rows, dump(t, dsn))
-	direct, err := placement.Direct(t.Context(), placement.Config{Database: dsn, Logger: zerolog.Nop()})
-	testproc.Check(t, err)
-	f.point(direct, "http://placement")
-	same(t, "Placement's answers, adopted", shown, everything(t, f.URL, paths...))
+	direct := adoptBehind(t, f, dsn, shown, paths)
 	n.works(t, f)
 	n.agrees(t)
 	n.act(t, servers["moves"], "confirmResize", nil)
@@ -323,9 +313,7 @@ func TestDatabasesAdoptUnderNovaServices(t *testing.T) {
 	shown = everything(t, f.URL, paths...)
 	f.refuse()
 	testproc.Check(t, direct.Close())
-	rows = dump(t, dsn)
-	handDatabaseBack(t, dsn)
-	same(t, "the rows, handed back", rows, dump(t, dsn))
+	handBackWhole(t, dsn)
 	t.Run("after", func(t *testing.T) {
 		f.point(http.DefaultTransport, testproc.StartPlacementOn(t, dsn).URL)
 		same(t, "Placement's answers, handed back", shown, everything(t, f.URL, paths...))
