@@ -68,10 +68,13 @@ type group struct {
 	forbidden   []ledger.ProviderSet
 	memberOf    [][]ledger.ProviderSet
 	notMemberOf []ledger.ProviderSet
-	inTree      int64 // number of a tree, anyTree for none
+	inTree      int64 // number of a tree, anyTree or noTree
 }
 
-const anyTree = -1
+const (
+	anyTree = -1 // no tree is asked for
+	noTree  = -2 // what is asked for does not exist
+)
 
 // slot is the part of a request that one provider must serve: a whole suffixed group, or one class
 // of the unsuffixed one.
@@ -304,7 +307,7 @@ func (q *query) resolveGroup(g *Group) (out group, err error) {
 	if g.InTree != "" {
 		p, ok := q.s.Provider(g.InTree)
 		if !ok {
-			q.never = true
+			q.never, out.inTree = true, noTree
 			return out, nil
 		}
 		out.inTree = p.TreeNumber()

@@ -134,6 +134,13 @@ func TestUnknownNames(t *testing.T) {
 			t.Errorf("%v, want %s", err, c.want)
 		}
 	}
+	// A tree that does not exist has no way to serve the group before.
+	elsewhere := asks("", "", 0)
+	elsewhere.InTree = placementtest.UUID("elsewhere")
+	r := candidates.Request{Groups: []candidates.Group{elsewhere, asks("1", placementtest.UnknownName, 1)}, Resourceless: true}
+	if _, _, err := find(t, plant(t, ground(t), wide(1, 1, 1)), &r, candidates.Options{}); err != nil {
+		t.Errorf("in_tree of nothing before an unknown class: %v", err)
+	}
 	for _, root := range []candidates.RootConditions{
 		{Required: []string{nicRootStandard}}, {Forbidden: []string{nicRootStandard}}, {MemberOf: [][]string{placementtest.UUIDs([]string{"a"})}}, {NotMemberOf: placementtest.UUIDs([]string{"a"})},
 	} {
