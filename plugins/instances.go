@@ -52,6 +52,22 @@ type InstanceManager interface {
 	SetPower(ctx context.Context, node, uuid string, to PowerState, hard bool) (Instance, error)
 }
 
+// Abilities are what some instance managers can do beyond the methods of [InstanceManager]. A
+// plugin announces each as a capability of this name, when its driver implements the interface for
+// it; the agent reports those of each node to its cell, which refuses what the host of a server
+// cannot do before anything is changed.
+const (
+	AbilityConsoleLog = "console-log"
+	AbilityConsole    = "console"
+	AbilityRebuild    = "rebuild"
+	AbilityMigrate    = "migrate"
+)
+
+// Abilities returns the names of all abilities.
+func Abilities() []string {
+	return []string{AbilityConsoleLog, AbilityConsole, AbilityRebuild, AbilityMigrate}
+}
+
 // InstanceWatcher is implemented by instance managers that notice changes of instances: a guest
 // that shut down or crashed, or was stopped with another tool.
 type InstanceWatcher interface {

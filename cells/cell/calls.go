@@ -295,7 +295,13 @@ func (c *Cell) putHost(x *exchange) (any, error) {
 		return nil, err
 	}
 	service, refused, err := c.config.Store.Report(x.ctx(), x.R.PathValue("host"), report, c.moment())
-	return cellwire.HostState{Service: service, Epoch: info.Epoch, ReportInterval: int(max(c.config.ReportInterval.Round(time.Second)/time.Second, 1)), Refused: refused}, err
+	return cellwire.HostState{
+		Service:        service,
+		Epoch:          info.Epoch,
+		ReportInterval: int(max(c.config.ReportInterval.Round(time.Second)/time.Second, 1)),
+		Refused:        refused,
+		Abilities:      true,
+	}, err
 }
 
 func (c *Cell) getWork(x *exchange) (any, error) {

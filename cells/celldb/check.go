@@ -127,6 +127,9 @@ func CheckReport(r cellwire.HostReport) error {
 		if err := checkName("node", n.Name); err != nil {
 			return err
 		}
+		if err := checkAbilities(n); err != nil {
+			return err
+		}
 		if seen[n.UUID] || seen["/"+n.Name] { // no name has a slash
 			return invalid("node %s (%s) is reported twice", n.Name, n.UUID)
 		}

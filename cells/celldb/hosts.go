@@ -267,24 +267,25 @@ func (s *DB) Report(ctx context.Context, host string, r cellwire.HostReport, m M
 	return service, refused, err
 }
 
-const serviceWithNodes = "SELECT " + serviceColumns + ", s.stopped, n.uuid, n.hypervisor_hostname FROM services s LEFT JOIN compute_nodes n ON n.host = s.host AND n.present = 1 WHERE s.host = ?"
+const serviceWithNodes = "SELECT " + serviceColumns + ", s.stopped, n.uuid, n.hypervisor_hostname, n.abilities FROM services s LEFT JOIN compute_nodes n ON n.host = s.host AND n.present = 1 WHERE s.host = ?"
 
 // knows says whether all that a report says, but for the life of the host, is written down.
 func (s *DB) knows(ctx context.Context, host string, r cellwire.HostReport, m Moment) (service cellwire.Service, known bool, err error) {
-	found, nodes := 0, map[string]string{}
+	type node struct{ name, abilities string }
+	found, nodes := 0, map[string]node{}
 	stopped := false
 	err = sqldb.Each(ctx, s.asked, serviceWithNodes, []any{host}, func(row sqldb.Row) error {
-		var id, name sql.NullString
+		var id, name, abilities sql.NullString
 		found++
-		service, _, err = scanService(row, m, &stopped, &id, &name)
+		service, _, err = scanService(row, m, &stopped, &id, &name, &abilities)
 		if id.Valid {
-			nodes[id.String] = name.String
+			nodes[id.String] = node{name.String, abilities.String}
 		}
 		return err
 	})
 	known = found > 0 && service.Version == r.Version && stopped == r.Stopping && len(nodes) == len(r.Nodes)
 	for _, n := range r.Nodes {
-		known = known && nodes[n.UUID] == n.Name
+		known = known && nodes[n.UUID] == node{n.Name, keptAbilities(n.Abilities)}
 	}
 	return service, known, err
 }
@@ -330,6 +331,7 @@ func register(ctx context.Context, tx *writing, host string, r cellwire.HostRepo
 // takeNode writes down that a host has a node, unless another one has it. A node that another host
 // reported and does not report any more is this host's now, and has to be mapped again.
 func takeNode(ctx context.Context, tx *writing, host string, n cellwire.ReportedNode, now int64) (taken bool, err error) {
+	abilities := keptAbilities(n.Abilities)
 	var present bool
 	owner, found, err := sqldb.One(ctx, tx, func(row sqldb.Row) (owner string, err error) {
 		err = row.Scan(&owner, &present)
@@ -339,13 +341,28 @@ func takeNode(ctx context.Context, tx *writing, host string, n cellwire.Reported
 	case err != nil:
 		return false, err
 	case !found:
-		_, err = tx.ExecContext(ctx, "INSERT INTO compute_nodes (uuid, host, hypervisor_hostname, created_at) VALUES (?, ?, ?, ?)", n.UUID, host, n.Name, now)
+		_, err = tx.ExecContext(
+			ctx,
+			"INSERT INTO compute_nodes (uuid, host, hypervisor_hostname, abilities, created_at) VALUES (?, ?, ?, ?, ?)",
+			n.UUID,
+			host,
+			n.Name,
+			abilities,
+			now,
+		)
 	case owner == host:
-		_, err = tx.ExecContext(ctx, "UPDATE compute_nodes SET present = 1, hypervisor_hostname = ? WHERE uuid = ?", n.Name, n.UUID)
+		_, err = tx.ExecContext(ctx, "UPDATE compute_nodes SET present = 1, hypervisor_hostname = ?, abilities = ? WHERE uuid = ?", n.Name, abilities, n.UUID)
 	case present:
 		return false, nil
 	default:
-		_, err = tx.ExecContext(ctx, "UPDATE compute_nodes SET present = 1, hypervisor_hostname = ?, host = ?, mapped = 0 WHERE uuid = ?", n.Name, host, n.UUID)
+		_, err = tx.ExecContext(
+			ctx,
+			"UPDATE compute_nodes SET present = 1, hypervisor_hostname = ?, abilities = ?, host = ?, mapped = 0 WHERE uuid = ?",
+			n.Name,
+			abilities,
+			host,
+			n.UUID,
+		)
 	}
 	return err == nil, err
 }

@@ -302,8 +302,8 @@ func operations(rt *rapid.T, all func(what string, f func(s *celldb.DB) (any, er
 		case "freed":
 			all(op, func(s *celldb.DB) (any, error) { return nil, s.Freed(ctx, sid(n)) })
 		case "report":
-			nodes := rapid.SliceOfNDistinct(rapid.SampledFrom([]cellwire.ReportedNode{{UUID: sid(91), Name: "n1"}, {UUID: sid(92), Name: "n2"}, {UUID: sid(93), Name: "n1 "}}), 0, 2,
-				rapid.ID).Draw(rt, "nodes")
+			nodes := rapid.SliceOfNDistinct(rapid.SampledFrom([]cellwire.ReportedNode{{UUID: sid(91), Name: "n1"}, {UUID: sid(92), Name: "n2", Abilities: []string{"console"}}, {UUID: sid(93), Name: "n1 "}}), 0, 2,
+				func(n cellwire.ReportedNode) string { return n.UUID }).Draw(rt, "nodes")
 			report := cellwire.HostReport{Version: rapid.SampledFrom([]string{"1", "2"}).Draw(rt, "version"), Nodes: nodes, Stopping: rapid.IntRange(0, 4).Draw(rt, "stopping") == 0}
 			all(op, func(s *celldb.DB) (any, error) {
 				service, refused, err := s.Report(ctx, h, report, at)

@@ -120,6 +120,9 @@ type Store interface {
 	ComputeNodes(ctx context.Context, unmapped bool) ([]cellwire.ComputeNode, error)
 	// CountedNodes are all of them with how many servers each has; it reads all living servers.
 	CountedNodes(ctx context.Context) ([]cellwire.ComputeNode, error)
+	// Able refuses (unable) what the host of a server cannot do by its last report, by the name of
+	// the ability, and a server without a host (conflict).
+	Able(ctx context.Context, of cellwire.Server, ability string) error
 	// Mapped notes that nodes are in the API database. Those that are not there are left out.
 	Mapped(ctx context.Context, uuids []string) error
 

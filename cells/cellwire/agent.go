@@ -19,6 +19,10 @@ type HostReport struct {
 type ReportedNode struct {
 	UUID string `json:"uuid"` // of the root provider
 	Name string `json:"name"`
+	// Abilities are what its driver can do with guests beyond the basics: the names in package
+	// plugins, at most MaxAbilities, and names of later versions. A cell that does not answer
+	// HostState.Abilities refuses a report that has any.
+	Abilities []string `json:"abilities,omitempty"`
 }
 
 // HostState is the answer to a HostReport.
@@ -29,6 +33,8 @@ type HostState struct {
 	ReportInterval int `json:"report_interval"`
 	// Refused are nodes that the cell does not take, because another host has them.
 	Refused []string `json:"refused,omitempty"`
+	// Abilities says that this cell takes the abilities of nodes. Older ones do not.
+	Abilities bool `json:"abilities,omitempty"`
 }
 
 // Want is the desired state of a server on its host.

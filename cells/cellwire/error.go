@@ -31,6 +31,7 @@ const (
 	CodeExists       Code = "exists"       // 409: another server has this uuid
 	CodeOutdated     Code = "outdated"     // 409: HeaderTerm is lower than one that the cell has seen
 	CodeInUse        Code = "in_use"       // 409: servers need it
+	CodeUnable       Code = "unable"       // 409: the host of the server lacks an ability
 	CodeOverQuota    Code = "over_quota"   // 409: it would be more than there may be
 	CodeTooLarge     Code = "too_large"    // 413
 	CodeAnotherCell  Code = "another_cell" // 421: HeaderCell names another cell

@@ -36,9 +36,7 @@ func (w *Worker) heartbeatLoop(ctx context.Context) {
 	usual := reportInterval
 	for ctx.Err() == nil {
 		w.refreshNodes(ctx)
-		asked, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
-		state, err := w.cfg.Cell.Report(asked, w.cfg.Host, cellwire.HostReport{Version: w.cfg.Version, Nodes: w.reportable()})
-		cancel()
+		state, err := w.heartbeat(ctx)
 		if ctx.Err() != nil {
 			return
 		}
@@ -57,6 +55,35 @@ func (w *Worker) heartbeatLoop(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// heartbeat shows life once. A cell of before abilities refuses a report that has any: it gets none
+// until it says that it takes them.
+func (w *Worker) heartbeat(ctx context.Context) (cellwire.HostState, error) {
+	ctx, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
+	defer cancel()
+	tried := !w.plain
+	state, err := w.cfg.Cell.Report(ctx, w.cfg.Host, w.word(false))
+	if tried && refusedWith(err, http.StatusBadRequest) {
+		w.plain = true
+		state, err = w.cfg.Cell.Report(ctx, w.cfg.Host, w.word(false))
+	}
+	if !tried && err == nil && state.Abilities {
+		w.plain = false
+		signal(w.heartbeatNow)
+	}
+	return state, err
+}
+
+// word is what there is to report.
+func (w *Worker) word(stopping bool) cellwire.HostReport {
+	word := cellwire.HostReport{Version: w.cfg.Version, Nodes: w.reportable(), Stopping: stopping}
+	for i := range word.Nodes {
+		if w.plain {
+			word.Nodes[i].Abilities = nil
+		}
+	}
+	return word
 }
 
 // recordHeartbeat records the outcome of a heartbeat.

@@ -45,6 +45,7 @@ type fakeCell struct {
 	away   error // of every call
 	lose   int   // so many answers get lost, after the call was carried out
 	refuse []string
+	old bool // of before abilities
 
 	reported []string // kinds with uuids, in the order in which they were taken
 	beats    []cellwire.HostReport
@@ -137,8 +138,11 @@ func (c *fakeCell) Report(ctx context.Context, _ string, r cellwire.HostReport) 
 	if err := c.begin(ctx, "report"); err != nil {
 		return cellwire.HostState{}, err
 	}
+	if c.old && slices.ContainsFunc(r.Nodes, func(n cellwire.ReportedNode) bool { return n.Abilities != nil }) {
+		return cellwire.HostState{}, &cellwire.Error{Status: http.StatusBadRequest, Code: cellwire.CodeBadRequest, Message: "unknown field abilities"}
+	}
 	c.beats = append(c.beats, r)
-	return cellwire.HostState{Service: c.service, Epoch: c.epoch, ReportInterval: 10, Refused: c.refuse}, c.lost()
+	return cellwire.HostState{Service: c.service, Epoch: c.epoch, ReportInterval: 10, Refused: c.refuse, Abilities: !c.old}, c.lost()
 }
 
 func (c *fakeCell) Work(ctx context.Context, _ string, after int64, epoch string, wait time.Duration) (cellwire.Work, error) {
@@ -531,6 +535,7 @@ type scene struct {
 
 	mu      sync.Mutex
 	away    bool // the node is
+	abilities []string
 	failing error
 	w       *worker.Worker
 	stop    func()
@@ -542,7 +547,7 @@ func (s *scene) Nodes(context.Context) []worker.Node {
 	if s.away {
 		return nil
 	}
-	return []worker.Node{{UUID: nodeUUID, Name: host, Manager: s.driver, Tree: func() *providertree.Tree { return s.tree }}}
+	return []worker.Node{{UUID: nodeUUID, Name: host, Manager: s.driver, Abilities: s.abilities, Tree: func() *providertree.Tree { return s.tree }}}
 }
 
 // newScene has a cell, a driver and a Placement, and no worker yet.

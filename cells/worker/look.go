@@ -76,6 +76,9 @@ func (w *Worker) refreshNodes(ctx context.Context) {
 	for _, node := range now {
 		named[node.UUID] = true
 		if known := w.nodes[node.UUID]; known != nil {
+			if !slices.Equal(known.Abilities, node.Abilities) { // another version of the driver
+				signal(w.heartbeatNow)
+			}
 			known.Node = node
 			continue
 		}
@@ -119,7 +122,7 @@ func (w *Worker) reportable() []cellwire.ReportedNode {
 	out := []cellwire.ReportedNode{}
 	for _, uuid := range slices.Sorted(maps.Keys(w.nodes)) {
 		if n := w.nodes[uuid]; n.supported {
-			out = append(out, cellwire.ReportedNode{UUID: uuid, Name: n.Name})
+			out = append(out, cellwire.ReportedNode{UUID: uuid, Name: n.Name, Abilities: n.Abilities})
 		}
 	}
 	return out

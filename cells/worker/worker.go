@@ -27,6 +27,8 @@ type Node struct {
 	UUID    string // of its root provider
 	Name    string
 	Manager plugins.InstanceManager
+	// Abilities are those of the manager, of [plugins.Abilities].
+	Abilities []string
 	// Tree returns what is known of its provider tree; nil: nothing yet.
 	Tree func() *providertree.Tree
 }
@@ -103,6 +105,8 @@ type Worker struct {
 	disabling sync.Mutex // held while Disable runs
 	disabled  *serviceState
 
+	plain bool // the cell does not take abilities; of the heartbeats' loop, and then of the last word
+
 	mu       sync.Mutex
 	epoch    string
 	revision int64
@@ -163,7 +167,7 @@ func (w *Worker) reportStopping(ctx context.Context) {
 			w.taken(batch, answer)
 		}
 	}
-	if _, err := w.cfg.Cell.Report(ctx, w.cfg.Host, cellwire.HostReport{Version: w.cfg.Version, Nodes: w.reportable(), Stopping: true}); err != nil {
+	if _, err := w.cfg.Cell.Report(ctx, w.cfg.Host, w.word(true)); err != nil {
 		w.log.Info().Err(err).Msg("Could not report to the cell that the agent stops. The cell marks the host down when its heartbeats time out.")
 	}
 }

@@ -141,7 +141,7 @@ func (g guests) Nodes(context.Context) []worker.Node {
 				continue
 			}
 			reported := !n.LastSuccess.IsZero()
-			out = append(out, worker.Node{UUID: n.UUID, Name: n.Name, Manager: manager{d.plugin}, Tree: func() *providertree.Tree {
+			out = append(out, worker.Node{UUID: n.UUID, Name: n.Name, Manager: manager{d.plugin}, Abilities: d.plugin.Abilities(), Tree: func() *providertree.Tree {
 				if !reported { // a reshape may still have to move allocations
 					return nil
 				}

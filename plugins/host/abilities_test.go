@@ -317,3 +317,20 @@ func TestTheFakeDriverThreeShapesBehind(t *testing.T) {
 		t.Errorf("cn1_gpu_0 is below %q", cell.Name)
 	}
 }
+
+// TestAbilitiesAreThoseOfInstances: they are announced by name, and mean nothing of a plugin that
+// does not manage instances.
+func TestAbilitiesAreThoseOfInstances(t *testing.T) {
+	for announced, want := range map[string][]string{
+		"":                                       nil,
+		"console":                                nil,
+		"instances":                              {},
+		"instances,guests,migrate,later,console": {"console", "migrate"},
+	} {
+		p := newPlugin(Spec{Name: "x"}, pluginDeps{})
+		p.status.Capabilities = strings.Split(announced, ",")
+		if diff := cmp.Diff(want, p.Abilities()); diff != "" {
+			t.Errorf("announced %q (-want +got):\n%s", announced, diff)
+		}
+	}
+}

@@ -175,6 +175,16 @@ func (s *supervisor) followInstances(ctx context.Context, serving *activeProcess
 	}
 }
 
+// Abilities returns which of [plugins.Abilities] the plugin's last process announced: none before
+// the first, and none if it does not manage instances.
+func (p *Plugin) Abilities() []string {
+	announced := p.Status().Capabilities
+	if !slices.Contains(announced, protocol.CapabilityInstances) {
+		return nil
+	}
+	return slices.DeleteFunc(plugins.Abilities(), func(ability string) bool { return !slices.Contains(announced, ability) })
+}
+
 // announces reports whether a process has a capability.
 func (s *activeProcess) announces(capability string) bool {
 	return slices.Contains(s.Identity().Capabilities, capability)

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package celldb_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/compute-agent/compute-agent/cells/celldb"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/plugins"
+)
+
+// TestAbilities: a host can do what it last reported of the node of a server, and nothing of
+// another host's node counts.
+func TestAbilities(t *testing.T) {
+	onEach(t, func(t *testing.T, s *celldb.DB) {
+		report := func(host, node string, n int, abilities ...string) int64 {
+			t.Helper()
+			_, _, err := s.Report(ctx, host, cellwire.HostReport{Version: "1", Nodes: []cellwire.ReportedNode{{UUID: sid(n), Name: node, Abilities: abilities}}}, moment)
+			if err != nil {
+				t.Fatal(err)
+			}
+			info, err := s.Info(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return info.Revision
+		}
+		check := func(what string, server cellwire.Server, ability string, code cellwire.Code) {
+			t.Helper()
+			var refused *cellwire.Error
+			switch err := s.Able(ctx, server, ability); {
+			case code == "" && err != nil, code != "" && !errors.As(err, &refused):
+				t.Errorf("%s: %v", what, err)
+			case code != "" && (refused.Code != code || refused.Status != 409):
+				t.Errorf("%s: %+v", what, refused)
+			}
+		}
+		server := building(1)
+		check("nothing is known of the host", server, plugins.AbilityConsole, cellwire.CodeUnable)
+		report("h1", "n1", 91)
+		check("an agent of before abilities", server, plugins.AbilityConsole, cellwire.CodeUnable)
+		first := report("h1", "n1", 91, plugins.AbilityRebuild, plugins.AbilityConsole, "of-a-later-version", plugins.AbilityConsole)
+		check("by the node's name", server, plugins.AbilityConsole, "")
+		check("another ability", server, plugins.AbilityMigrate, cellwire.CodeUnable)
+		check("no part of a name", server, "con", cellwire.CodeUnable)
+		check("no ability", server, "", cellwire.CodeUnable)
+		if again := report("h1", "n1", 91, "of-a-later-version", plugins.AbilityConsole, plugins.AbilityRebuild); again != first {
+			t.Errorf("a report of the same abilities is a change: %d, %d", again, first)
+		}
+		renamed := server
+		renamed.Node, renamed.NodeUUID = "renamed", sid(91)
+		check("by the node's uuid", renamed, plugins.AbilityConsole, "")
+		homeless := server
+		homeless.Host, homeless.Node = "", ""
+		check("no host", homeless, plugins.AbilityConsole, cellwire.CodeConflict)
+		report("h2", "n1", 92, plugins.AbilityMigrate)
+		check("only another host can", server, plugins.AbilityMigrate, cellwire.CodeUnable)
+		report("h1", "n1", 91)
+		check("an older agent again", server, plugins.AbilityConsole, cellwire.CodeUnable)
+	})
+}
+
+// TestAbilitiesAreBounded: what no node can do is refused.
+func TestAbilitiesAreBounded(t *testing.T) {
+	many := make([]string, cellwire.MaxAbilities+1)
+	for i := range many {
+		many[i] = fmt.Sprint("a", i)
+	}
+	longest := strings.Repeat("a", cellwire.MaxAbility)
+	for what, abilities := range map[string][]string{
+		"too many": many, "empty": {""}, "too long": {longest + "a"}, "a comma": {"a,b"}, "upper case": {"A"}, "a null": {"a\x00"},
+	} {
+		err := celldb.CheckReport(cellwire.HostReport{Nodes: []cellwire.ReportedNode{{UUID: sid(1), Name: "n", Abilities: abilities}}})
+		var refused *cellwire.Error
+		if !errors.As(err, &refused) || refused.Status != 400 {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if err := celldb.CheckReport(cellwire.HostReport{Nodes: []cellwire.ReportedNode{{UUID: sid(1), Name: "n", Abilities: append(many[:cellwire.MaxAbilities-1], longest)}}}); err != nil {
+		t.Error(err)
+	}
+}
