@@ -51,7 +51,29 @@ const (
 	// WantShutdown: there is a guest, shut down. With TaskRebootingHard it is not asked.
 	WantShutdown Want = "shutdown"
 	// WantGone: it does not exist and has no allocations. Its host then reports ReportGone.
+	// With a Migration the allocations of its consumer are removed as well: the server was deleted
+	// before it had left this host.
 	WantGone Want = "gone"
+
+	// The following come with a Migration, and only to nodes with [AbilityMigrate].
+
+	// WantDeparting, on the source: the guest is shut down and kept, is never started, whatever
+	// else is there, and offers its disks to the destination. Reported by ReportDeparted once; the
+	// want stays until the migration ends, in WantLeft or in WantRunning or WantShutdown. Also of
+	// a host that comes back while its server is being evacuated.
+	WantDeparting Want = "departing"
+	// WantArriving, on the destination: the guest is made from its disks, copied from the source's
+	// offer or found on shared storage, and started if OldVMState is active. In an evacuation
+	// without shared storage, it is made from the image again. Reported by ReportArrived.
+	WantArriving Want = "arriving"
+	// WantLeft, on the source, when the server is elsewhere for good: there is no guest of it, and
+	// no disk, but for those on storage shared with the destination. Then the allocations of the
+	// consumer Migration.UUID are removed, those of the server stay. Reported by ReportLeft; the
+	// server is then forgotten, as after ReportGone.
+	WantLeft Want = "left"
+	// WantLeaving, on the destination of a migration that is reverted: as WantLeft with the roles
+	// exchanged, but all allocations stay as they are. Reported by ReportLeft.
+	WantLeaving Want = "leaving"
 )
 
 // Work is what is new for a host.
@@ -75,6 +97,9 @@ type Work struct {
 type WorkItem struct {
 	Want   Want   `json:"want"`
 	Server Server `json:"server"`
+	// Migration is the one on whose behalf the host is asked. The Server's Host may be another one:
+	// which node of this host it is about, SourceNodeUUID or DestNodeUUID says.
+	Migration *Migration `json:"migration,omitempty"`
 }
 
 // ReportKind says what a report is about.
@@ -89,6 +114,14 @@ const (
 	// ReportSettled: WantRunning or WantShutdown holds. With a fault it cannot hold, which ends a
 	// power action.
 	ReportSettled ReportKind = "settled"
+	// ReportDeparted: WantDeparting holds, with the Offer. With a fault it cannot hold, the guest
+	// is as PowerState says, and the migration ends.
+	ReportDeparted ReportKind = "departed"
+	// ReportArrived: WantArriving holds. With a fault it cannot hold, and nothing of the guest is
+	// left here but what is on shared storage; all allocations are as they were. The server is then
+	// forgotten, as after ReportGone.
+	ReportArrived ReportKind = "arrived"
+	ReportLeft    ReportKind = "left" // WantLeft or WantLeaving holds
 )
 
 // Report is what an agent found, or did.
@@ -97,9 +130,13 @@ type Report struct {
 	Kind       ReportKind         `json:"kind"`
 	PowerState plugins.PowerState `json:"power_state"`
 	Fault      *Fault             `json:"fault,omitempty"`
-	// Revision is that of the WorkItem acted upon: a settled of an older one says nothing about the
-	// newer.
+	// Revision is that of the WorkItem's Server acted upon: a settled of an older one says nothing
+	// about the newer.
 	Revision int64 `json:"revision,omitempty"`
+	// Migration is the uuid of the one that ReportDeparted, ReportArrived or ReportLeft is about.
+	Migration string `json:"migration,omitempty"`
+	// Offer is what comes to Migration.Offer, of ReportDeparted.
+	Offer string `json:"offer,omitempty"`
 }
 
 // Reports are some of them.
