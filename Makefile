@@ -74,9 +74,10 @@ demo: packages-run build ## Simulate a GPU host whose provider tree changes whil
 	  command -v sudo >/dev/null || { echo "The demo creates namespaces, which requires root, and there is no sudo: run it as root."; exit 1; }; \
 	  echo "The demo creates namespaces, which requires root: it runs through sudo."; exec sudo "$$@"
 
+# Many tests wait for processes: one package more than there are processors runs at once.
 .PHONY: test
 test: packages-test modules build ## Run all tests, with real servers: libvirt, Placement, SQLite, systemd-analyze.
-	go test $(GOFLAGS_LIBVIRT) -timeout 18m ./...
+	go test $(GOFLAGS_LIBVIRT) -p $$(($$(nproc) + 1)) -timeout 18m ./...
 
 .PHONY: race
 race: packages-test modules build ## Run the tests of the pure Go packages under the race detector.

@@ -21,8 +21,10 @@ import (
 // same everywhere, on this machine, through a daemon of its own, and on a made-up host with
 // devices, in both shapes and from one to the other.
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	path := builtPlugin(t)
 	t.Run("test driver", func(t *testing.T) {
+		t.Parallel()
 		h, dir := testhost.Sample(), scratch(t)
 		if _, err := h.Sysfs(dir); err != nil {
 			t.Fatal(err)
@@ -35,6 +37,7 @@ func TestConformance(t *testing.T) {
 		conform(t, path, nil, map[string]any{"uri": "test://" + file, "chroot": dir, "instances_path": dir})
 	})
 	t.Run("daemon", func(t *testing.T) {
+		t.Parallel()
 		d := privateDaemon(t, place(t, noEmulators))
 		conform(t, path, nil, map[string]any{"uri": d.URI(), "instances_path": t.TempDir(), "reserved_host_memory_mb": 1})
 	})
@@ -46,12 +49,18 @@ func TestConformance(t *testing.T) {
 		c["cpu_shared_set"], c["cpu_dedicated_set"] = "0-3,8-11", "4-7,12-15"
 		return c
 	}
-	s := testhost.SimForTest(t, testhost.Sample(), testhost.SimOptions{})
-	t.Run("devices, flat", func(t *testing.T) { conform(t, path, nil, config(s, "flat", "refuse")) })
+	t.Run("devices, flat", func(t *testing.T) {
+		t.Parallel()
+		s := testhost.SimForTest(t, testhost.Sample(), testhost.SimOptions{})
+		conform(t, path, nil, config(s, "flat", "refuse"))
+	})
 	t.Run("devices, nested", func(t *testing.T) {
+		t.Parallel()
+		s := testhost.SimForTest(t, testhost.Sample(), testhost.SimOptions{})
 		conform(t, path, config(s, "flat", "guess"), config(s, "nested", "guess"), reshapes...)
 	})
 	t.Run("devices, flat again", func(t *testing.T) {
+		t.Parallel()
 		h := testhost.Sample()
 		for i := range h.Cells {
 			h.Cells[i].HugePages = nil // the suite's consumers hold some of everything, and a root has huge pages for those who do; a new one has none

@@ -63,6 +63,7 @@ func TestInstancesAreManagedOnlyIfConfigured(t *testing.T) {
 // TestInstanceConformance puts the suite to the plugin as it is shipped, with guests of QEMU's own
 // emulation that it makes and removes.
 func TestInstanceConformance(t *testing.T) {
+	t.Parallel()
 	if _, err := os.Stat("/usr/bin/qemu-system-x86_64"); err != nil {
 		notTested(t, "no QEMU (Debian package: qemu-system-x86)")
 	}

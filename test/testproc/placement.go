@@ -7,6 +7,8 @@ import (
 	_ "embed"
 	"fmt"
 	"net/http"
+	"os"
+	"sync"
 	"testing"
 )
 
@@ -25,9 +27,46 @@ type KeystoneUser struct{ AuthURL, User, Password string }
 
 // StartPlacement runs a Placement with an empty database until the test ends. Without the package
 // the test is skipped, or fails where CI is set.
+//
+// A start takes seconds: one that a former test of this process has used is emptied and used again.
 func StartPlacement(t testing.TB) *Placement {
 	t.Helper()
-	return startPlacement(t)
+	s := takeIdle()
+	if s == nil {
+		dir, err := os.MkdirTemp("", "placement")
+		if err != nil {
+			t.Fatal(err)
+		}
+		// It ends, and removes its directory, when this process ends.
+		_, _, address := openstackPlacement().run(t, dir)
+		s = &Placement{URL: "http://" + address}
+	} else if err := s.Reset(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		idle.Lock()
+		defer idle.Unlock()
+		idle.servers = append(idle.servers, s)
+	})
+	return s
+}
+
+// idle are the Placements that no test uses now.
+var idle struct {
+	sync.Mutex
+	servers []*Placement
+}
+
+func takeIdle() *Placement {
+	idle.Lock()
+	defer idle.Unlock()
+	last := len(idle.servers) - 1
+	if last < 0 {
+		return nil
+	}
+	s := idle.servers[last]
+	idle.servers = idle.servers[:last]
+	return s
 }
 
 // StartPlacementOn is StartPlacement on a database of package dbservers. Its tables are made where
@@ -46,8 +85,11 @@ func StartPlacementWithKeystone(t testing.TB, k KeystoneUser) *Placement {
 
 func startPlacement(t testing.TB, args ...string) *Placement {
 	t.Helper()
-	s := service{name: "Placement", pkg: "python3-placement", module: "placement.wsgi", script: placementScript, args: args}
-	return &Placement{URL: "http://" + s.start(t)}
+	return &Placement{URL: "http://" + openstackPlacement(args...).start(t)}
+}
+
+func openstackPlacement(args ...string) service {
+	return service{name: "Placement", pkg: "python3-placement", module: "placement.wsgi", script: placementScript, args: args}
 }
 
 // Reset deletes all that was written to the service. Its standard traits and resource classes stay.

@@ -6,11 +6,13 @@
 With the address of a Keystone it asks that one about every token, each time, as a user of the project "service" in the
 domain "Default"; without, it believes what requests say (noauth2).
 
-Prints a line "PORT n" (its libraries print others) when it is ready, and ends when its standard input does.
+Prints a line "PORT n" (its libraries print others) when it is ready, and ends when its standard input does. It removes
+STATE_DIR at the end.
 POST /-/reset, which is this script's own, empties the database but for the standard traits and resource classes.
 """
 
 import os
+import shutil
 import sys
 import threading
 from wsgiref import simple_server
@@ -92,3 +94,4 @@ def end_with_parent():
 
 threading.Thread(target=end_with_parent, daemon=True).start()
 server.serve_forever(poll_interval=0.05)
+shutil.rmtree(state, ignore_errors=True)

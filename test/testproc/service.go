@@ -3,10 +3,13 @@
 package testproc
 
 import (
+	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -27,18 +30,46 @@ type service struct {
 	args   []string
 }
 
+// installed says once for each module whether its package is installed: the import takes a second.
+var installed sync.Map // of func() error, by module
+
+// require skips the test without the service's package, or fails where CI is set.
+func (s service) require(t testing.TB) {
+	t.Helper()
+	check, _ := installed.LoadOrStore(s.module, sync.OnceValue(func() error {
+		out, err := exec.Command(python, "-c", "import "+s.module).CombinedOutput() //nolint:noctx // for all tests
+		if err != nil {
+			return fmt.Errorf("no package %s of Debian's (tools/packages.sh test): %s", s.pkg, out)
+		}
+		return nil
+	}))
+	if err := check.(func() error)(); err != nil { //nolint:forcetypeassert // nothing else is stored
+		if os.Getenv("CI") != "" {
+			t.Fatal(err)
+		}
+		t.Skip(err)
+	}
+}
+
 // start runs a service until the test ends and returns its HOST:PORT. Without its package the test
 // is skipped, or fails where CI is set.
 func (s service) start(t testing.TB) string {
 	t.Helper()
-	if out, err := exec.CommandContext(t.Context(), python, "-c", "import "+s.module).CombinedOutput(); err != nil {
-		missing := "Debian's package " + s.pkg + " is not installed (tools/packages.sh test): " + string(out)
-		if os.Getenv("CI") != "" {
-			t.Fatal(missing)
-		}
-		t.Skip(missing)
-	}
-	dir := t.TempDir()
+	p, stdin, address := s.run(t, t.TempDir())
+	t.Cleanup(func() {
+		_ = stdin.Close()
+		kill := time.AfterFunc(5*time.Second, func() { _ = syscall.Kill(-p.Pid(), syscall.SIGKILL) })
+		<-p.Done()
+		kill.Stop()
+	})
+	return address
+}
+
+// run starts a service in a directory and returns its HOST:PORT. It runs until stdin is closed, or
+// this process ends.
+func (s service) run(t testing.TB, dir string) (p *Process, stdin io.Closer, address string) {
+	t.Helper()
+	s.require(t)
 	path := filepath.Join(dir, "serve.py")
 	if err := os.WriteFile(path, s.script, 0o600); err != nil {
 		t.Fatal(err)
@@ -51,17 +82,12 @@ func (s service) start(t testing.TB) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := Start(t, "OpenStack's "+s.name, cmd)
-	t.Cleanup(func() {
-		_ = stdin.Close()
-		kill := time.AfterFunc(5*time.Second, func() { _ = syscall.Kill(-p.Pid(), syscall.SIGKILL) })
-		<-p.Done()
-		kill.Stop()
-	})
+	p = Start(t, "OpenStack's "+s.name, cmd)
 	const prefix = "PORT "
 	line, found := p.Until(t, prefix, 0, func(line string) bool { return strings.HasPrefix(line, prefix) })
 	if !found {
+		_ = stdin.Close()
 		t.Fatalf("OpenStack's %s did not start:\n%s", s.name, strings.Join(p.Lines(), "\n"))
 	}
-	return "127.0.0.1:" + strings.TrimPrefix(line, prefix)
+	return p, stdin, "127.0.0.1:" + strings.TrimPrefix(line, prefix)
 }
