@@ -104,6 +104,7 @@ func (c *Cell) Serve(ctx context.Context, l net.Listener) error {
 		Handler: c.handler, TLS: c.tls, Connections: c.cfg.Connections, Refuse: c.handler.Refuse, Logger: c.cfg.Logger,
 		ReadTimeout: requestTimeout, WriteTimeout: answerTimeout, Grace: stopGrace,
 	}
+	defer c.handler.CloseStreams()
 	if !c.db.Shared() {
 		return server.Serve(ctx, l)
 	}

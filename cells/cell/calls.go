@@ -33,6 +33,7 @@ func (c *Cell) calls() []call {
 		{"POST", "/v1/servers/{uuid}/freed", computeAPIOnly, c.freed},
 		{"POST", "/v1/servers/{uuid}/power", computeAPIOnly, c.power},
 		{"GET", "/v1/servers/{uuid}/actions", computeAPIOnly, c.getActions},
+		{"GET", "/v1/servers/{uuid}/stream", computeAPIOnly, c.streamServer},
 		{"GET", "/v1/survey", computeAPIOnly, c.getDiscovery},
 		{"GET", "/v1/services", computeAPIOnly, c.getServices},
 		{"PATCH", "/v1/services/{uuid}", computeAPIOnly, c.patchService},
@@ -42,6 +43,7 @@ func (c *Cell) calls() []call {
 		{"PUT", "/v1/hosts/{host}", hostAgentOnly, c.putHost},
 		{"GET", "/v1/hosts/{host}/work", hostAgentOnly, c.getWork},
 		{"POST", "/v1/hosts/{host}/reports", hostAgentOnly, c.postReports},
+		{"GET", "/v1/hosts/{host}/streams/{id}", hostAgentOnly, c.acceptStream},
 	}
 }
 

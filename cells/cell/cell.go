@@ -31,6 +31,9 @@ type Config struct {
 	MaxWait time.Duration
 	// MaxWaiting bounds how many requests wait for the work of one host; 8 when zero.
 	MaxWaiting int
+	// StreamWait bounds how long a request for a stream waits for a host that asks another process
+	// of the cell for work, or none; 3 s when zero.
+	StreamWait time.Duration
 	// Version is this program's, for GET /v1/cell.
 	Version string
 	// Observer receives every answer and report; nil costs nothing.
@@ -47,6 +50,7 @@ type Cell struct {
 	service    *osapi.Service
 	routes     *osapi.Routes[call]
 	broadcasts broadcasts
+	streams    *streams
 	// logLimiter says which refusals are to be logged.
 	logLimiter *osapi.LogLimiter
 
@@ -62,7 +66,7 @@ func New(c Config) (*Cell, error) {
 	for _, d := range []struct {
 		value    *time.Duration
 		standard time.Duration
-	}{{&c.ReportInterval, 10 * time.Second}, {&c.ServiceDownTime, time.Minute}, {&c.MaxWait, time.Minute}} {
+	}{{&c.ReportInterval, 10 * time.Second}, {&c.ServiceDownTime, time.Minute}, {&c.MaxWait, time.Minute}, {&c.StreamWait, 3 * time.Second}} {
 		if *d.value < 0 {
 			return nil, errors.New("report_interval and service_down_time must not be negative")
 		}
@@ -79,7 +83,7 @@ func New(c Config) (*Cell, error) {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	cell := &Cell{config: c, logLimiter: osapi.NewLogLimiter(time.Minute, c.Now)}
+	cell := &Cell{config: c, streams: newStreams(), logLimiter: osapi.NewLogLimiter(time.Minute, c.Now)}
 	// Requests that wait for work are bounded by the host.
 	cell.service = osapi.NewService(osapi.Options{
 		Limits: osapi.Limits{Body: maxBody, InFlight: -1}, Observer: c.Observer, Now: c.Now, Logger: c.Logger,
@@ -124,10 +128,18 @@ func (c *Cell) work(ctx context.Context, host string, after int64, epoch string,
 			}
 		}
 		work, changed, err := c.config.Store.Work(ctx, host, after, epoch, c.moment())
-		if err != nil || changed || last {
+		if err == nil {
+			if _, fresh := c.streams.offered(host, false); fresh || changed || last {
+				stop()
+				work.Streams, _ = c.streams.offered(host, true)
+				return work, nil
+			}
+		}
+		if err != nil {
 			stop()
 			return work, err
 		}
+		ends := c.streams.polls(host, c.config.Now)
 		c.waiting.Add(1)
 		select {
 		case <-ctx.Done():
@@ -137,6 +149,7 @@ func (c *Cell) work(ctx context.Context, host string, after int64, epoch string,
 		case <-rung:
 		}
 		c.waiting.Add(-1)
+		ends()
 		stop()
 		if err != nil {
 			return cellwire.Work{}, err

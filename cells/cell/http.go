@@ -111,6 +111,9 @@ func (x *exchange) Handle() error {
 		return err
 	}
 	answer, err := found.Route.do(x)
+	if errors.Is(err, errAnswered) {
+		return nil
+	}
 	if err != nil {
 		if errors.Is(err, celldb.ErrDamaged) {
 			x.cell.damaged.CompareAndSwap(nil, &err)

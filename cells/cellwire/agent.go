@@ -91,6 +91,8 @@ type Work struct {
 	More    bool       `json:"more,omitempty"`
 	Items   []WorkItem `json:"items,omitempty"` // by their revisions
 	Service Service    `json:"service"`
+	// Streams are wanted of the host now; one may come more than once.
+	Streams []StreamOffer `json:"streams,omitempty"`
 }
 
 // WorkItem is one server and its desired state.

@@ -19,6 +19,7 @@
 //	             POST /v1/servers/{uuid}/freed          its allocations are removed
 //	             POST /v1/servers/{uuid}/power          start, stop, reboot
 //	             GET  /v1/servers/{uuid}/actions        actions and what came of them
+//	             GET  /v1/servers/{uuid}/stream?purpose=P&length=N   a stream, see below
 //	             POST /v1/servers/states                states of servers, deleted ones too
 //	             GET  /v1/servers/unfinished            what the API must finish: see Unfinished
 //	             GET  /v1/discovery?project_id=P        hosts, services, usage: all a boot needs
@@ -31,10 +32,23 @@
 //	agents       PUT  /v1/hosts/{host}                  register, heartbeat
 //	             GET  /v1/hosts/{host}/work?after=R&epoch=E&wait=S   desired state: a long poll
 //	             POST /v1/hosts/{host}/reports          actual state
+//	             GET  /v1/hosts/{host}/streams/{id}     the agent's end of a stream
 //
 // An agent receives desired state and not commands, so that a restart of either side loses nothing:
 // each change of a row raises the cell's revision, and an agent asks for what is newer than its own
 // revision. A host reads and changes its own servers only.
+//
+// What is no state goes over a stream ([Stream]): bytes in both directions, of which each can end
+// for itself, or both with a reason. One end asks for it, the answer to the agent's long poll has a
+// [StreamOffer], the agent opens the other end with its id, and the cell joins both:
+//
+//	compute API ── GET …/stream, Upgrade ─▶ cell ── answer to GET …/work ────────▶ agent
+//	                                        cell ◀─ GET …/streams/{id}, Upgrade ── agent
+//	compute API ◀════════ frames ═════════▶ cell ◀═══════════ frames ════════════▶ agent
+//
+// A new use is a [Purpose] with its [StreamRule], and a function of package worker. Both ends are
+// in the memory of one process of the cell: the one that the agent asks for work. Another one
+// answers 503, and a client that knows several addresses asks the next.
 //
 // A request may name its cell in [HeaderCell]. A cell of another name, reached under a wrong
 // address, then rejects it instead of answering about servers that it does not have.

@@ -192,6 +192,7 @@ func (w *Worker) pollLoop(ctx context.Context) {
 			w.serviceIs(work.Service)
 		}
 		newer := w.merge(ctx, work) && work.Revision > after
+		newer = w.serveStreams(ctx, work.Streams) || newer
 		if !newer && time.Since(begun) < pollWait/2 { // it does not wait or has no newer state: do not poll without pause
 			sleep(ctx, jittered(time.Second), nil)
 		}

@@ -47,6 +47,10 @@ type fakeCell struct {
 	refuse []string
 	old bool // of before abilities
 
+	offers  []cellwire.StreamOffer
+	offered map[string]bool
+	streams map[string]*cellwire.Stream
+
 	reported []string // kinds with uuids, in the order in which they were taken
 	beats    []cellwire.HostReport
 	calls    map[string]int
@@ -63,7 +67,7 @@ type row struct {
 }
 
 func newCell() *fakeCell {
-	return &fakeCell{epoch: "e1", rows: map[string]*row{}, service: cellwire.Service{UUID: "5e41", Host: host}, changed: make(chan struct{}), calls: map[string]int{}}
+	return &fakeCell{epoch: "e1", offered: map[string]bool{}, streams: map[string]*cellwire.Stream{}, rows: map[string]*row{}, service: cellwire.Service{UUID: "5e41", Host: host}, changed: make(chan struct{}), calls: map[string]int{}}
 }
 
 // touch says that a row changed. c.mu is held.
@@ -175,9 +179,14 @@ func (c *fakeCell) Work(ctx context.Context, _ string, after int64, epoch string
 		if c.stuck {
 			work.More, work.Revision = true, 1
 		}
+		work.Streams = slices.Clone(c.offers)
+		fresh := slices.ContainsFunc(c.offers, func(o cellwire.StreamOffer) bool { return !c.offered[o.ID] })
+		for _, o := range c.offers {
+			c.offered[o.ID] = true
+		}
 		changed, err := c.changed, c.lost()
 		c.mu.Unlock()
-		if work.Complete || work.More || len(work.Items) > 0 || err != nil {
+		if fresh || work.Complete || work.More || len(work.Items) > 0 || err != nil {
 			return work, err
 		}
 		select {

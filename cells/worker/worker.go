@@ -20,6 +20,7 @@ type Cell interface {
 	Report(ctx context.Context, host string, report cellwire.HostReport) (cellwire.HostState, error)
 	Work(ctx context.Context, host string, after int64, epoch string, wait time.Duration) (cellwire.Work, error)
 	Reports(ctx context.Context, host string, reports []cellwire.Report) (cellwire.ReportsAnswer, error)
+	AcceptStream(ctx context.Context, host, id string) (*cellwire.Stream, error)
 }
 
 // Node is a compute node of this host, whether its driver makes guests or not.
@@ -114,6 +115,7 @@ type Worker struct {
 	listing  map[string]bool // those that were named since the cell began to tell all; nil: it does not
 	servers  map[string]*server
 	nodes    map[string]*nodeState // by uuid
+	streams  map[string]bool       // by id: those that the cell offers, and whether they are served now
 	contact  contact
 	counts   Counts
 }
@@ -133,7 +135,7 @@ func New(cfg Config) *Worker {
 	return &Worker{
 		cfg: cfg, log: cfg.Logger, outbox: newOutbox(), slots: slots,
 		heartbeatNow: make(chan struct{}, 1), compareNow: make(chan struct{}, 1), registered: make(chan struct{}),
-		servers: map[string]*server{}, nodes: map[string]*nodeState{},
+		servers: map[string]*server{}, nodes: map[string]*nodeState{}, streams: map[string]bool{},
 	}
 }
 

@@ -124,6 +124,8 @@ func (f *framing) endLine() bool {
 			f.strange = true
 		}
 		f.length = max(length, 0)
+	case is(name, "upgrade"): // what follows may be another protocol
+		f.strange = f.strange || !strings.EqualFold(string(bytes.Trim(value, " \t")), "h2c")
 	}
 	return false
 }

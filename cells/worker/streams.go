@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package worker
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"github.com/compute-agent/compute-agent/cells/cellwire"
+)
+
+// maxStreams is how many streams are served at the same time.
+const maxStreams = 64
+
+// streamer serves the agent's end of a stream about a server on a node. It ends what it writes with
+// CloseWrite; its error is for the other end.
+type streamer func(ctx context.Context, node Node, offer cellwire.StreamOffer, end *cellwire.Stream) error
+
+// streamers are those of the purposes that this agent knows.
+var streamers = map[cellwire.Purpose]streamer{}
+
+// serveStreams opens this end of the streams that the cell offers, each once, and reports whether
+// there was a new one.
+func (w *Worker) serveStreams(ctx context.Context, offers []cellwire.StreamOffer) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	fresh := false
+	offered := make(map[string]bool, len(offers))
+	for _, offer := range offers {
+		offered[offer.ID] = true
+		if _, known := w.streams[offer.ID]; known || len(w.streams) >= maxStreams || ctx.Err() != nil {
+			continue
+		}
+		fresh = true
+		w.streams[offer.ID] = true
+		w.tasks.Go(func() { w.serveStream(ctx, offer) })
+	}
+	for id, open := range w.streams {
+		if !open && !offered[id] { // the cell does not offer it any more
+			delete(w.streams, id)
+		}
+	}
+	return fresh
+}
+
+// serveStream serves one stream. One that cannot be served is opened all the same, to say why.
+func (w *Worker) serveStream(ctx context.Context, offer cellwire.StreamOffer) {
+	defer func() {
+		w.mu.Lock()
+		w.streams[offer.ID] = false
+		w.mu.Unlock()
+	}()
+	log := w.log.With().Str("instance", offer.UUID).Str("purpose", string(offer.Purpose)).Logger()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	end, err := w.cfg.Cell.AcceptStream(ctx, w.cfg.Host, offer.ID)
+	if err != nil {
+		log.Info().Err(err).Msg("Could not open a stream that the cell asked for. Its client may have gone away.")
+		return
+	}
+	defer func() { _ = end.Close() }() // it may be closed by then
+	node, serve, err := w.streamerOf(offer)
+	if err == nil {
+		err = serve(ctx, node, offer, end)
+	}
+	var refused *cellwire.Error
+	switch {
+	case err == nil:
+	case errors.As(err, &refused):
+		end.Abort(refused)
+	case errors.Is(err, cellwire.ErrStreamLost), ctx.Err() != nil:
+		log.Debug().Err(err).Msg("A stream ended early.")
+	default:
+		log.Warn().Err(err).Msg("A stream about a server failed.")
+		end.Abort(&cellwire.Error{Status: http.StatusInternalServerError, Code: cellwire.CodeInternal, Message: clipMiddle(err.Error())})
+	}
+}
+
+// streamerOf finds who serves a stream, and on which node.
+func (w *Worker) streamerOf(offer cellwire.StreamOffer) (Node, streamer, error) {
+	serve := streamers[offer.Purpose]
+	w.mu.Lock()
+	s := w.servers[offer.UUID]
+	var of cellwire.Server
+	known := s != nil && s.known && s.item.Want != cellwire.WantGone
+	if known {
+		of = s.item.Server
+	}
+	w.mu.Unlock()
+	if !known {
+		return Node{}, nil, &cellwire.Error{Status: http.StatusNotFound, Code: cellwire.CodeNotFound, Message: "The host does not have the server " + offer.UUID + "."}
+	}
+	if serve == nil {
+		return Node{}, nil, cellwire.Unable(offer.UUID, string(offer.Purpose))
+	}
+	node, err := w.nodeOf(of)
+	return node, serve, err
+}

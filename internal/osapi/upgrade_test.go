@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package osapi_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/internal/osapi"
+)
+
+// upgrading answers each request by taking over its connection, and sends back what comes.
+type upgrading struct{ osapi.Exchange }
+
+func (x *upgrading) Handle() error {
+	c, from, err := x.Upgrade("echo")
+	if err != nil {
+		return err
+	}
+	_, _ = io.Copy(c, from)
+	return c.Close()
+}
+
+func (x *upgrading) Explain(err error) *osapi.Error {
+	return osapi.Errorf(http.StatusUpgradeRequired, "%v", err)
+}
+func (x *upgrading) Encode(e *osapi.Error) (string, []byte) { return "text/plain", []byte(e.Message) }
+
+// TestUpgrade: what follows an upgraded request is not HTTP: nothing of it is counted as headers,
+// however many lines it has, and what was sent with the request is not lost.
+func TestUpgrade(t *testing.T) {
+	service := osapi.NewService(osapi.Options{Logger: zerolog.Nop()})
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	served := make(chan error, 1)
+	server := &osapi.Server{Logger: zerolog.Nop(), ReadTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		x := &upgrading{}
+		service.Serve(w, r, &x.Exchange, x)
+	})}
+	go func() { served <- server.Serve(ctx, l) }()
+	defer func() {
+		cancel()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	}()
+	ask := func(upgrade, rest string) (*http.Response, *bufio.Reader, *net.TCPConn) {
+		t.Helper()
+		c, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Close() })
+		if _, err := fmt.Fprintf(c, "GET / HTTP/1.1\r\nHost: x\r\nConnection: keep-alive, Upgrade\r\nUpgrade: %s\r\n\r\n%s", upgrade, rest); err != nil {
+			t.Fatal(err)
+		}
+		r := bufio.NewReader(c)
+		resp, err := http.ReadResponse(r, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp, r, c.(*net.TCPConn)
+	}
+	lines := strings.Repeat("GET: / HTTP/1.1\r\n", 1000)
+	resp, r, c := ask("echo", lines)
+	if resp.StatusCode != http.StatusSwitchingProtocols || resp.Header.Get("Upgrade") != "echo" || resp.Header.Get(osapi.HeaderRequestID) == "" {
+		t.Fatalf("%d %v", resp.StatusCode, resp.Header)
+	}
+	go func() {
+		_, _ = io.WriteString(c, lines)
+		_ = c.CloseWrite()
+	}()
+	if got, err := io.ReadAll(r); err != nil || string(got) != lines+lines {
+		t.Errorf("%d bytes came back of %d: %v", len(got), 2*len(lines), err)
+	}
+	if resp, _, _ := ask("h2c", ""); resp.StatusCode != http.StatusUpgradeRequired || resp.Close {
+		t.Errorf("another protocol: %d, closes: %v", resp.StatusCode, resp.Close)
+	}
+}
