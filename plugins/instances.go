@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
@@ -110,7 +111,14 @@ type InstanceSpec struct {
 	Metadata map[string]string
 	// UserData is the owner's data for cloud-init, decoded; at most 64 KiB.
 	UserData []byte
+	// KeyName and PublicKey are the name and the public key of the key pair that the owner asked
+	// for, "" without one: a line of authorized_keys, or an X.509 certificate in PEM. The driver
+	// gives them to the guest together with the user data; it rejects them if it cannot.
+	KeyName, PublicKey string
 }
+
+// MaxPublicKey bounds the public key of an instance, in bytes.
+const MaxPublicKey = protocol.MaxPublicKey
 
 // Flavor is the size of an instance, in Nova's terms.
 type Flavor struct {

@@ -95,7 +95,7 @@ func TestSpecArrives(t *testing.T) {
 	}}
 	reply, err := managing(t, d).instances.Spawn(context.Background(), &driverv1.SpawnInstanceRequest{
 		Node: "cn1", Tree: protocol.FromTree(oneNode(t)), Spec: &driverv1.InstanceSpec{
-			Uuid: strings.ToUpper(oneInstance), Name: "web", ProjectId: "p", UserId: "u", Image: "debian", UserData: []byte("#cloud-config"),
+			Uuid: strings.ToUpper(oneInstance), Name: "web", ProjectId: "p", UserId: "u", Image: "debian", UserData: []byte("#cloud-config"), KeyName: "k", PublicKey: "ssh-rsa A",
 			Flavor:      &driverv1.Flavor{Name: "m1", Vcpus: 1, MemoryMb: 2, RootGb: 3, EphemeralGb: 4, SwapMb: 5, ExtraSpecs: map[string]string{"hw:a": "b"}},
 			Allocations: map[string]*driverv1.Resources{strings.ToUpper(root): {Amounts: map[string]int64{"VCPU": 1}}}, ImageProperties: map[string]string{"c": "d"},
 			Metadata: map[string]string{"e": "f"},
@@ -104,7 +104,7 @@ func TestSpecArrives(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := InstanceSpec{
-		UUID: oneInstance, Name: "web", ProjectID: "p", UserID: "u", Image: "debian", UserData: []byte("#cloud-config"),
+		UUID: oneInstance, Name: "web", ProjectID: "p", UserID: "u", Image: "debian", UserData: []byte("#cloud-config"), KeyName: "k", PublicKey: "ssh-rsa A",
 		Flavor:      Flavor{Name: "m1", VCPUs: 1, MemoryMB: 2, RootGB: 3, EphemeralGB: 4, SwapMB: 5, ExtraSpecs: map[string]string{"hw:a": "b"}},
 		Allocations: providertree.ProviderResources{root: {"VCPU": 1}}, ImageProperties: map[string]string{"c": "d"}, Metadata: map[string]string{"e": "f"},
 	}

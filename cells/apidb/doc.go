@@ -2,8 +2,8 @@
 
 // Package apidb is the database of the compute API: what it knows of all cells without asking them.
 // Cell mappings and the database that each cell has, host and node mappings, instance mappings with
-// queued_for_delete, request specs, build requests, claims, quotas, flavors, host aggregates and
-// server groups.
+// queued_for_delete, request specs, build requests, claims, quotas, flavors, host aggregates,
+// server groups and key pairs.
 //
 // The API shows servers of a cell that is down from here and nowhere else. Therefore a mapping and
 // a request spec are written before a server is inserted into a cell.

@@ -130,7 +130,7 @@ func TestStore(t *testing.T) {
 			{"Many", testMany}, {"MappingsAreMerged", testMappingsAreMerged}, {"Quotas", testQuotas}, {"Flavors", testFlavors},
 			{"FlavorChangesAtOnce", testFlavorChangesAtOnce}, {"Upgrade", testUpgrade},
 			{"Aggregates", testAggregates}, {"AggregateChangesAtOnce", testAggregateChangesAtOnce},
-			{"ServerGroups", testServerGroups}, {"ServerGroupsAtOnce", testServerGroupsAtOnce},
+			{"ServerGroups", testServerGroups}, {"ServerGroupsAtOnce", testServerGroupsAtOnce}, {"KeyPairs", testKeyPairs},
 		} {
 			t.Run(c.name, func(t *testing.T) { c.test(t, e) })
 		}

@@ -333,6 +333,16 @@ type Store interface {
 	// DeleteServerGroup deletes one; its members stay. [ErrNotFound].
 	DeleteServerGroup(ctx context.Context, uuid string) error
 
+	// KeyPairs are those of a user whose names come after one ("": all) in the order of bytes, at
+	// most limit (0: all), by name; KeyPair is one. [ErrNotFound].
+	KeyPairs(ctx context.Context, userID, after string, limit int) ([]KeyPair, error)
+	KeyPair(ctx context.Context, userID, name string) (KeyPair, error)
+	// CreateKeyPair makes one. check runs in the transaction with how many the user had before; its
+	// error is returned and nothing written. It may be nil. [ErrExists] for a name that there is.
+	CreateKeyPair(ctx context.Context, k KeyPair, check func(has int64) error) (KeyPair, error)
+	// DeleteKeyPair deletes one; servers that were made with it keep it. [ErrNotFound].
+	DeleteKeyPair(ctx context.Context, userID, name string) error
+
 	// SchemaVersion is how many schema steps the database has had, and how many this program knows.
 	SchemaVersion(ctx context.Context) (has, knows int, err error)
 	Close() error

@@ -168,7 +168,7 @@ func building(n int, host string) cellwire.Server {
 	return cellwire.Server{
 		UUID: sid(n), ProjectID: "p1", UserID: "u1", Name: fmt.Sprint("server-", n), Description: &description, Hostname: fmt.Sprint("server-", n),
 		Flavor: cellwire.Flavor{ID: "1", Flavor: plugins.Flavor{Name: "small", VCPUs: 2, MemoryMB: 512, RootGB: 5, ExtraSpecs: map[string]string{"trait:CUSTOM_X": "required"}}},
-		Zone:   "nova", Metadata: map[string]string{"k": "v"}, Tags: []string{"blue"}, UserData: "QQ==", DiskConfig: "AUTO", Reservation: "r-1",
+		Zone:   "nova", Metadata: map[string]string{"k": "v"}, Tags: []string{"blue"}, UserData: "QQ==", KeyName: "my key", KeyData: "ssh-ed25519 AAAA", DiskConfig: "AUTO", Reservation: "r-1",
 		Host: host, Node: host + "-node", NodeUUID: uuid(0x90de, 1), VMState: cellwire.VMBuilding, TaskState: cellwire.TaskSpawning,
 		CreatedAt: start.Add(time.Duration(n) * time.Second), TrustedCerts: []string{"c1"},
 	}

@@ -76,6 +76,10 @@ func AsFailure(err error) error {
 // because another has its uuid.
 func IsConflict(err error) bool { return hasCode(err, cellwire.CodeConflict, cellwire.CodeExists) }
 
+// IsBadRequest reports whether the cell refused what it cannot read, or does not know: a field of a
+// newer version, for one.
+func IsBadRequest(err error) bool { return hasCode(err, cellwire.CodeBadRequest) }
+
 // IsOverQuota reports whether the cell refused because there would be more of something than there
 // may be.
 func IsOverQuota(err error) bool { return hasCode(err, cellwire.CodeOverQuota) }

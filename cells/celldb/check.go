@@ -99,7 +99,7 @@ func checkTexts(s cellwire.Server) error {
 		{"project_id", s.ProjectID, maxName}, {"user_id", s.UserID, maxName}, {"name", s.Name, 4 * maxName}, {"description", description, 4 * maxName},
 		{"hostname", s.Hostname, maxName}, {"image_ref", s.ImageRef, maxName}, {"id of the flavor", s.Flavor.ID, maxName}, {"availability_zone", s.Zone, maxName},
 		{"disk_config", s.DiskConfig, maxName}, {"access_ip_v4", s.AccessIPv4, maxName}, {"access_ip_v6", s.AccessIPv6, maxName},
-		{"reservation_id", s.Reservation, maxName},
+		{"reservation_id", s.Reservation, maxName}, {"key_name", s.KeyName, maxName}, {"key_data", s.KeyData, plugins.MaxPublicKey},
 	} {
 		if len(c.text) > c.most || !storable(c.text) {
 			return invalid("the %s of server %s has more than %d bytes, or is no UTF-8, or has the character 0", c.what, s.UUID, c.most)

@@ -31,7 +31,7 @@ var sortExpressions = map[string]string{
 	"hostname":            "i.hostname",
 	"image_ref":           "i.image_ref",
 	"instance_type_id":    "i.flavor_id",
-	"key_name":            "''",
+	"key_name":            "i.key_name",
 	"launch_index":        "i.launch_index",
 	"launched_at":         "i.launched_at",
 	"locked_by":           "''",

@@ -32,7 +32,7 @@ var (
 	readColumns = []string{"uuid", "project_id", "user_id", "display_name", "display_description", "hostname", "image_ref", "availability_zone", "config_drive",
 		"disk_config", "access_ip_v4", "access_ip_v6", "locked", "reservation_id", "launch_index", "host", "node", "node_uuid", "vm_state", "task_state",
 		"power_state", "created_at", "updated_at", "launched_at", "terminated_at", "deleted_at", "inserted_at", "gone", "hidden", "cleanup_due", "unfreed",
-		"revision", "want_revision", "digest", "tags", "metadata", "rest"}
+		"revision", "want_revision", "digest", "tags", "metadata", "rest", "key_name", "key_data"}
 	searchColumns = []string{"flavor_id", "vcpus", "memory_mb", "changed_at"}
 	recordColumns = slices.Concat(readColumns, searchColumns)
 )
@@ -80,6 +80,7 @@ type recordReader struct {
 
 	created, updated, launched, terminated, deleted, inserted, gone int64
 	tags, metadata, others                                          string
+	keyData                                                         sql.NullString
 
 	// The rest of the row before: the servers of a page have few flavors, and it is read once for
 	// those that follow each other.
@@ -94,7 +95,7 @@ func newRecordReader(more ...any) *recordReader {
 	r.into = append([]any{&s.ID, &s.UUID, &s.ProjectID, &s.UserID, &s.Name, &s.Description, &s.Hostname, &s.ImageRef, &s.Zone, &s.ConfigDrive,
 		&s.DiskConfig, &s.AccessIPv4, &s.AccessIPv6, &s.Locked, &s.Reservation, &s.LaunchIndex, &s.Host, &s.Node, &s.NodeUUID, &s.VMState, &s.TaskState,
 		&s.PowerState, &r.created, &r.updated, &r.launched, &r.terminated, &r.deleted, &r.inserted, &r.gone, &s.Hidden, &r.row.CleanupDue, &r.row.Unfreed,
-		&s.Revision, &r.row.WantRevision, &r.row.Digest, &r.tags, &r.metadata, &r.others,
+		&s.Revision, &r.row.WantRevision, &r.row.Digest, &r.tags, &r.metadata, &r.others, &s.KeyName, &r.keyData,
 		&h.lastSeenUp, &h.forcedDown, &h.stopped, &h.disabled}, more...)
 	return r
 }
@@ -108,7 +109,7 @@ func (r *recordReader) read(row sqldb.Row) (*stored, error) {
 	s := &r.row.Server
 	s.CreatedAt, r.row.InsertedAt = fromMicros(r.created), fromMicros(r.inserted)
 	s.UpdatedAt, s.LaunchedAt, s.TerminatedAt, s.DeletedAt = optional(r.updated), optional(r.launched), optional(r.terminated), optional(r.deleted)
-	s.Deleted, s.Tags, s.Metadata = r.gone == goneDeleted, nil, nil
+	s.Deleted, s.Tags, s.Metadata, s.KeyData = r.gone == goneDeleted, nil, nil, r.keyData.String
 	err := errors.Join(fromText(r.tags, &s.Tags), fromText(r.metadata, &s.Metadata))
 	if err == nil && r.others != r.before {
 		r.before, r.rest = r.others, rest{}
@@ -162,7 +163,7 @@ func recordValues(r *Record) ([]any, error) {
 	return []any{s.UUID, s.ProjectID, s.UserID, s.Name, s.Description, s.Hostname, s.ImageRef, s.Zone, s.ConfigDrive,
 		s.DiskConfig, s.AccessIPv4, s.AccessIPv6, s.Locked, s.Reservation, s.LaunchIndex, s.Host, s.Node, s.NodeUUID, s.VMState, s.TaskState,
 		s.PowerState, s.CreatedAt.UnixMicro(), updated, micros(s.LaunchedAt), micros(s.TerminatedAt), micros(s.DeletedAt), r.InsertedAt.UnixMicro(), gone, s.Hidden,
-		r.CleanupDue, r.Unfreed, s.Revision, r.WantRevision, r.Digest, texts[0], texts[1], texts[2],
+		r.CleanupDue, r.Unfreed, s.Revision, r.WantRevision, r.Digest, texts[0], texts[1], texts[2], s.KeyName, sql.NullString{String: s.KeyData, Valid: s.KeyData != ""},
 		s.Flavor.ID, s.Flavor.VCPUs, s.Flavor.MemoryMB, changed}, nil
 }
 

@@ -84,7 +84,7 @@ var SortColumns = []string{"access_ip_v4", "access_ip_v6", "auto_disk_config", "
 
 // PatternColumns are the columns that patterns can be looked for in, besides the name: those that
 // Nova searches and does not compare.
-var PatternColumns = []string{"access_ip_v4", "access_ip_v6", "availability_zone", "display_description", "hostname", "node", "reservation_id"}
+var PatternColumns = []string{"access_ip_v4", "access_ip_v6", "availability_zone", "display_description", "hostname", "key_name", "node", "reservation_id"}
 
 // Key is the values of a row in the columns that it is sorted by, and last its uuid. A value is a
 // string or an int64 (times are microseconds since 1970, what is missing is "" or 0). In JSON,

@@ -40,23 +40,27 @@ type Server struct {
 	ProjectID string `json:"project_id"`
 	UserID    string `json:"user_id"`
 
-	Name         string            `json:"name"` // display_name
-	Description  *string           `json:"description,omitempty"`
-	Hostname     string            `json:"hostname,omitempty"`
-	ImageRef     string            `json:"image_ref,omitempty"` // "": none
-	Flavor       Flavor            `json:"flavor"`
-	Zone         string            `json:"availability_zone,omitempty"` // asked for, or that of its host
-	Metadata     map[string]string `json:"metadata,omitempty"`
-	Tags         []string          `json:"tags,omitempty"`
-	UserData     string            `json:"user_data,omitempty"` // base64, as given
-	ConfigDrive  bool              `json:"config_drive,omitempty"`
-	DiskConfig   string            `json:"disk_config,omitempty"` // MANUAL or AUTO
-	AccessIPv4   string            `json:"access_ip_v4,omitempty"`
-	AccessIPv6   string            `json:"access_ip_v6,omitempty"`
-	Locked       bool              `json:"locked,omitempty"`
-	Reservation  string            `json:"reservation_id,omitempty"`
-	LaunchIndex  int               `json:"launch_index,omitempty"`
-	TrustedCerts []string          `json:"trusted_image_certificates,omitempty"`
+	Name        string            `json:"name"` // display_name
+	Description *string           `json:"description,omitempty"`
+	Hostname    string            `json:"hostname,omitempty"`
+	ImageRef    string            `json:"image_ref,omitempty"` // "": none
+	Flavor      Flavor            `json:"flavor"`
+	Zone        string            `json:"availability_zone,omitempty"` // asked for, or that of its host
+	Metadata    map[string]string `json:"metadata,omitempty"`
+	Tags        []string          `json:"tags,omitempty"`
+	UserData    string            `json:"user_data,omitempty"` // base64, as given
+	// KeyName and KeyData are those of the key pair that it was made with, "" without one. Older
+	// cells refuse a body that has them.
+	KeyName      string   `json:"key_name,omitempty"`
+	KeyData      string   `json:"key_data,omitempty"` // the public key
+	ConfigDrive  bool     `json:"config_drive,omitempty"`
+	DiskConfig   string   `json:"disk_config,omitempty"` // MANUAL or AUTO
+	AccessIPv4   string   `json:"access_ip_v4,omitempty"`
+	AccessIPv6   string   `json:"access_ip_v6,omitempty"`
+	Locked       bool     `json:"locked,omitempty"`
+	Reservation  string   `json:"reservation_id,omitempty"`
+	LaunchIndex  int      `json:"launch_index,omitempty"`
+	TrustedCerts []string `json:"trusted_image_certificates,omitempty"`
 
 	Host     string `json:"host,omitempty"`      // "": none, as in cell0
 	Node     string `json:"node,omitempty"`      // hypervisor_hostname

@@ -66,10 +66,14 @@ func (a *API) createServers(x *exchange) error {
 	if err != nil {
 		return err
 	}
+	key, err := x.requestedKey(asked)
+	if err != nil {
+		return err
+	}
 	request.Server = cellwire.Server{
 		ProjectID: x.Who.Project, UserID: x.Who.User,
 		Name: memberString(asked, "name"), ImageRef: image, Flavor: flavor, Zone: request.Zone, Metadata: metadata,
-		Tags: requestedTags(asked), UserData: memberString(asked, "user_data"),
+		Tags: requestedTags(asked), UserData: memberString(asked, "user_data"), KeyName: key.Name, KeyData: key.PublicKey,
 		DiskConfig: "MANUAL",
 		AccessIPv4: requestedAddress(asked, "accessIPv4"), AccessIPv6: requestedAddress(asked, "accessIPv6"),
 		Reservation: "r-" + randomLetters(8),

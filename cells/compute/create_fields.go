@@ -40,8 +40,6 @@ func (x *exchange) rejectUnsupported(body, asked *jsonkit.Object) error {
 		return badRequest("config_drive: servers have no config drive here; user_data is given to cloud-init on a disk of its own (NoCloud).")
 	case len(memberList(asked, "trusted_image_certificates")) > 0:
 		return badRequest("trusted_image_certificates: this service does not validate the signatures of images.")
-	case memberString(asked, "key_name") != "":
-		return badRequest("Invalid key_name provided.") // Nova's text for a key pair that does not exist
 	}
 	for _, group := range memberList(asked, "security_groups") {
 		if name := memberString(group.(*jsonkit.Object), "name"); name != "" && name != defaultSecurityGroup {

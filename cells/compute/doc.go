@@ -9,8 +9,8 @@
 //
 // What exists: the version documents; servers (list, detail, show, create, update, delete, the
 // actions restore, forceDelete, os-start, os-stop and reboot, metadata, tags, instance actions);
-// services; hypervisors; flavors; limits; quota sets; host aggregates, availability zones and
-// server groups. All other paths of Nova's are not found.
+// services; hypervisors; flavors; limits; quota sets; host aggregates, availability zones, server
+// groups and key pairs. All other paths of Nova's are not found.
 //
 // # How a handler is written
 //
@@ -76,7 +76,7 @@
 //   - Minimal records are ordered: newest first, then by id. They are still before all others.
 //   - power_state and launch_index are compared, where Nova searches their digits. Filters by
 //     created_at, launched_at, terminated_at, progress, auto_disk_config and locked_by are refused.
-//     Those by what no server here has (keypairs, addresses, kernels) find nothing.
+//     Those by what no server here has (addresses, kernels) find nothing.
 //   - Patterns are Go's: without look-around and back references. One has at most 1,024 bytes, and
 //     a thousand steps when its repetitions are written out; all those of a query have 8 KiB.
 //   - Flavors that are not public are for administrators alone: there are no lists of projects that
@@ -104,6 +104,8 @@
 //   - Readers may not write, as with Nova's new defaults ([oslo_policy] enforce_new_defaults); with
 //     its old ones all of a project may.
 //   - Rules of a policy file for calls that are not here have no effect, and the log names them.
-//   - Servers have no networks, volumes, keypairs or security groups: addresses is {},
-//     volumes_attached is [], key_name is null.
+//   - Key pairs of the type x509 are imported and not made. A public key has at most 16 KiB. Names
+//     are compared as bytes; Nova's depend on the collation of its database.
+//   - Servers have no networks, volumes or security groups: addresses is {}, volumes_attached is
+//     [].
 package compute

@@ -103,6 +103,10 @@ const (
 	ruleServerGroupsShow      Rule = "os_compute_api:os-server-groups:show"
 	ruleServerGroupsCreate    Rule = "os_compute_api:os-server-groups:create"
 	ruleServerGroupsDelete    Rule = "os_compute_api:os-server-groups:delete"
+	ruleKeyPairsIndex         Rule = "os_compute_api:os-keypairs:index"
+	ruleKeyPairsShow          Rule = "os_compute_api:os-keypairs:show"
+	ruleKeyPairsCreate        Rule = "os_compute_api:os-keypairs:create"
+	ruleKeyPairsDelete        Rule = "os_compute_api:os-keypairs:delete"
 )
 
 // baseRules are those that others refer to, with Nova's new defaults; the last two are of before,
@@ -119,10 +123,11 @@ var baseRules = map[string]string{
 
 // The texts of Nova's new defaults.
 const (
-	admins  = "rule:context_is_admin"
-	members = "rule:project_member_or_admin"
-	readers = "rule:project_reader_or_admin"
-	anyUser = "@"
+	admins   = "rule:context_is_admin"
+	members  = "rule:project_member_or_admin"
+	readers  = "rule:project_reader_or_admin"
+	anyUser  = "@"
+	sameUser = "rule:context_is_admin or user_id:%(user_id)s"
 )
 
 // defaults are the rules of the calls.
@@ -155,6 +160,7 @@ var defaults = map[Rule]string{
 	ruleZonesList: anyUser, ruleZonesDetail: admins,
 	ruleServerGroupsIndex: readers, ruleServerGroupsIndexAll: admins, ruleServerGroupsShow: readers,
 	ruleServerGroupsCreate: members, ruleServerGroupsDelete: members,
+	ruleKeyPairsIndex: sameUser, ruleKeyPairsShow: sameUser, ruleKeyPairsCreate: sameUser, ruleKeyPairsDelete: sameUser,
 }
 
 // words are what may stand for a whole rule in a policy file, besides rules in oslo.policy's
@@ -226,14 +232,18 @@ func ofNova(name string) bool {
 
 // may says whether the caller passes a rule for something of a project. Cost: some 50 ns.
 func (x *exchange) may(rule Rule, project string) bool {
+	target := oslopolicy.Target{Project: project}
+	if project == x.Who.Project {
+		target.User = x.Who.User
+	}
+	return x.allowed(rule, target)
+}
+
+func (x *exchange) allowed(rule Rule, target oslopolicy.Target) bool {
 	policy := x.api.policy
 	rules := policy.rules
 	if policy.file != nil {
 		rules = policy.file.Get()
-	}
-	target := oslopolicy.Target{Project: project}
-	if project == x.Who.Project {
-		target.User = x.Who.User
 	}
 	return rules.Allows(string(rule), &x.Who, target)
 }
@@ -244,8 +254,18 @@ func (x *exchange) allow(rule Rule, project string) error {
 	if x.may(rule, project) {
 		return nil
 	}
-	return forbidden("Policy doesn't allow %s to be performed.", rule)
+	return disallowed(rule)
 }
+
+// allowUser is allow for what belongs to a user and to no project.
+func (x *exchange) allowUser(rule Rule, user string) error {
+	if x.allowed(rule, oslopolicy.Target{User: user}) {
+		return nil
+	}
+	return disallowed(rule)
+}
+
+func disallowed(rule Rule) error { return forbidden("Policy doesn't allow %s to be performed.", rule) }
 
 // allowOwn is allow for what is about the caller's own project.
 func (x *exchange) allowOwn(rule Rule) error { return x.allow(rule, x.Who.Project) }

@@ -15,9 +15,9 @@ const (
 	vNoImageMeta     Version = 39 // no maxImageMeta among limits
 )
 
-// quotaResource is something that there are quotas for. Only servers, cores, memory, metadata and
-// server groups exist here; the others have limits because clients look for them, and nothing of
-// them is ever used.
+// quotaResource is something that there are quotas for. Only servers, cores, memory, metadata,
+// server groups and key pairs exist here; the others have limits because clients look for them, and
+// nothing of them is ever used.
 type quotaResource struct {
 	name string
 	// otherwise is Nova's default, where the configuration has none.
@@ -38,7 +38,7 @@ var quotaResources = []quotaResource{
 	{name: "injected_files", otherwise: 5, until: vNoInjectedFiles - 1, max: []string{"maxPersonality"}},
 	{name: "injected_file_content_bytes", otherwise: 10 << 10, until: vNoInjectedFiles - 1, max: []string{"maxPersonalitySize"}},
 	{name: "injected_file_path_bytes", otherwise: 255, until: vNoInjectedFiles - 1},
-	{name: "key_pairs", otherwise: 100, max: []string{"maxTotalKeypairs"}},
+	keyPairs,
 	serverGroups,
 	{name: "server_group_members", otherwise: 10, max: []string{"maxServerGroupMembers"}},
 	{name: "fixed_ips", otherwise: -1, until: vNoNetworkQuotas - 1},
@@ -52,6 +52,9 @@ var metadataItems = quotaResource{name: "metadata_items", otherwise: 128, max: [
 
 // serverGroups are those that a project may have.
 var serverGroups = quotaResource{name: "server_groups", otherwise: 10, max: []string{"maxServerGroups"}, used: "totalServerGroupsUsed"}
+
+// keyPairs are those that a user may have. As in Nova none of them counts as used by a project.
+var keyPairs = quotaResource{name: "key_pairs", otherwise: 100, max: []string{"maxTotalKeypairs"}}
 
 // maxImageMeta is the limit on metadata of images, which Nova passed on until 2.38.
 const maxImageMeta = "maxImageMeta"

@@ -215,7 +215,7 @@ func (l *listRequest) filter(name, value string) error {
 		q.VMStates = []string{value}
 	case "task_state":
 		q.TaskStates = []string{value}
-	case "hostname", "node", "availability_zone", "reservation_id", "access_ip_v4", "access_ip_v6", "display_description":
+	case "hostname", "key_name", "node", "availability_zone", "reservation_id", "access_ip_v4", "access_ip_v6", "display_description":
 		l.search(name, value)
 	case "description":
 		l.search("display_description", value)
@@ -240,7 +240,7 @@ func (l *listRequest) filter(name, value string) error {
 		default:
 			q.LaunchIndex = &n
 		}
-	case "ip", "ip6", "kernel_id", "ramdisk_id", "key_name", "root_device_name":
+	case "ip", "ip6", "kernel_id", "ramdisk_id", "root_device_name":
 		l.nothing = true // what no server has
 	default:
 		return badRequest("Servers cannot be filtered by %s here.", shortened(name))

@@ -117,7 +117,7 @@ func TestFiltersOfAnAdministrator(t *testing.T) {
 			t.Errorf("%s: %v, %+v", query, err, got)
 		}
 	}
-	for _, query := range []string{"ip=1.2.3.4", "ip6=::1", "key_name=k", "kernel_id=k", "ramdisk_id=r", "root_device_name=/dev/vda", "power_state=on", "launch_index=x"} {
+	for _, query := range []string{"ip=1.2.3.4", "ip6=::1", "kernel_id=k", "ramdisk_id=r", "root_device_name=/dev/vda", "power_state=on", "launch_index=x"} {
 		if got, err := c.read(admin, "2.69", query); err != nil || !got.nothing {
 			t.Errorf("%s: %v, %+v", query, err, got)
 		}

@@ -104,7 +104,7 @@ func (v *serverView) addExtensions(o *object, s *cellwire.Server) {
 	if s.ConfigDrive {
 		configDrive = "True"
 	}
-	o.add("OS-EXT-AZ:availability_zone", v.zone(s)).add("config_drive", configDrive).add("key_name", nil).
+	o.add("OS-EXT-AZ:availability_zone", v.zone(s)).add("config_drive", configDrive).add("key_name", orNull(s.KeyName)).
 		add("OS-SRV-USG:launched_at", stamp(s.LaunchedAt)).add("OS-SRV-USG:terminated_at", stamp(s.TerminatedAt))
 	if v.extended {
 		v.addExtended(o, s)

@@ -3,7 +3,9 @@
 package scheduler_test
 
 import (
+	"bytes"
 	"errors"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -154,6 +156,23 @@ func TestNoValidHost(t *testing.T) {
 			w.beat()
 			w.must(w.scheduler.Reconcile(ctx))
 		}, after: func(w *world) { w.accept(w.sites[1]) }},
+		"the cell has no key pairs": {why: "cell_too_old", before: func(w *world) {
+			for _, site := range w.sites {
+				cell := site.link.to
+				site.link.to = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { // as one decodes that does not have the field
+					body, err := io.ReadAll(r.Body)
+					w.must(err)
+					if strings.Contains(string(body), "key_name") {
+						rw.Header().Set("Content-Type", "application/json")
+						rw.WriteHeader(http.StatusBadRequest)
+						_, _ = io.WriteString(rw, `{"code":"bad_request","message":"The body cannot be read: unknown field \"key_name\"."}`)
+						return
+					}
+					r.Body = io.NopCloser(bytes.NewReader(body))
+					cell.ServeHTTP(rw, r)
+				})
+			}
+		}, change: func(r *scheduler.CreateRequest) { r.KeyName, r.KeyData = "k", "ssh-ed25519 AAAA" }},
 		"the host is silent": {why: "service_down", before: func(w *world) { w.pass(scheduler.DefaultGrace * 5) }},
 		"the host is disabled": {why: "service_disabled", before: func(w *world) {
 			a := w.sites[1].agents[0]

@@ -43,6 +43,7 @@ type build struct {
 	generation *int64          // of its allocations when they were last read; nil: unknown, or none
 	allocated  bool            // this attempt gave it allocations
 	failed     map[string]bool // cells that did not take it
+	tooOld     map[string]bool // those of them that do not know key pairs
 	tried      int             // targets
 	restarted  bool            // what an earlier attempt left was given back
 	looked     bool            // new hosts were looked for
@@ -75,7 +76,7 @@ func (s *Scheduler) build(ctx context.Context, uuid string, v *view) error {
 			return s.lostRow(ctx, request, hosts)
 		})
 	}
-	b := &build{s: s, spec: request.RequestSpec, view: v, hosts: hosts, failed: map[string]bool{}, full: map[string]bool{}}
+	b := &build{s: s, spec: request.RequestSpec, view: v, hosts: hosts, failed: map[string]bool{}, tooOld: map[string]bool{}, full: map[string]bool{}}
 	leave, err := b.joinGroup(ctx)
 	if err != nil {
 		return err
@@ -300,6 +301,12 @@ func (b *build) insert(ctx context.Context, cell apidb.Cell, row cellwire.Server
 		return false, lost
 	}
 	b.failed[cell.UUID] = true
+	if row.KeyName != "" && cellclient.IsBadRequest(err) { // they reject what they do not know
+		b.tooOld[cell.UUID] = true
+		b.s.o.Logger.Warn().Err(err).Str("server", row.UUID).Str("cell", cell.Name).
+			Msg("A cell did not accept a server with a key pair. If it is of an older version, which has none, upgrade it. Trying other cells.")
+		return false, nil
+	}
 	b.s.o.Logger.Warn().Err(err).Str("server", row.UUID).Str("cell", cell.Name).Msg("A cell did not accept a server. Trying other cells.")
 	return false, nil
 }
@@ -382,6 +389,10 @@ func (b *build) insertIntoCell0(ctx context.Context, fault cellwire.Fault) error
 	row.VMState, row.TaskState, row.PowerState, row.Fault = cellwire.VMError, "", plugins.PowerNoState, &fault
 	b.fault = &fault
 	inserted, err := b.insert(ctx, cell0, row)
+	if err == nil && !inserted && b.tooOld[cell0.UUID] { // there is no guest to have the key
+		row.KeyName, row.KeyData = "", ""
+		inserted, err = b.insert(ctx, cell0, row)
+	}
 	if err != nil {
 		return err
 	}

@@ -28,6 +28,7 @@ const (
 	notOffered
 	refusedMeanwhile
 	cellRefused
+	cellTooOld
 	refusals // how many there are
 )
 
@@ -48,6 +49,7 @@ var (
 		notOffered:       "not_offered",
 		refusedMeanwhile: "refused_meanwhile",
 		cellRefused:      "cell_refused",
+		cellTooOld:       "cell_too_old",
 	}
 	refusalTexts = [refusals]string{
 		notChosen:        "not the requested host",
@@ -63,6 +65,7 @@ var (
 		notOffered:       "not offered by Placement (no capacity left, or not what the flavor requires)",
 		refusedMeanwhile: "rejected by Placement in the meantime",
 		cellRefused:      "in a cell that rejected the server",
+		cellTooOld:       "in a cell of an older version, which has no key pairs",
 	}
 )
 
@@ -101,6 +104,8 @@ func (b *build) refused() (counts [refusals]int) {
 		why := b.hosts.whyUnfit(node, b)
 		switch {
 		case why != takes:
+		case b.tooOld[node.CellUUID]:
+			why = cellTooOld
 		case b.failed[node.CellUUID]:
 			why = cellRefused
 		case b.full[node.UUID]:

@@ -34,11 +34,14 @@ type hypervisor struct {
 
 // machine is one, as it is on disk.
 type machine struct {
-	UUID      string             `json:"uuid"`
-	Node      string             `json:"node"`
-	Name      string             `json:"name"`
-	ProjectID string             `json:"project_id"`
-	UserID    string             `json:"user_id"`
+	UUID      string `json:"uuid"`
+	Node      string `json:"node"`
+	Name      string `json:"name"`
+	ProjectID string `json:"project_id"`
+	UserID    string `json:"user_id"`
+	// KeyName and PublicKey are those of the key pair that its owner asked for.
+	KeyName   string             `json:"key_name,omitempty"`
+	PublicKey string             `json:"public_key,omitempty"`
 	Power     plugins.PowerState `json:"power"`
 	// Complete is false until its first start: Spawn may have been interrupted.
 	Complete bool `json:"complete"`

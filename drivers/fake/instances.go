@@ -159,6 +159,7 @@ func (c config) define(h *hypervisor, node string, spec plugins.InstanceSpec, tr
 	}
 	m := machine{
 		UUID: spec.UUID, Node: node, Name: spec.Name, ProjectID: spec.ProjectID, UserID: spec.UserID, Power: plugins.PowerShutdown,
+		KeyName: spec.KeyName, PublicKey: spec.PublicKey,
 		Shares: c.take(tree, node, spec.Allocations, others),
 	}
 	return m, h.put(m)

@@ -286,7 +286,7 @@ var cellSections = []section{
 			{"cores", restart, "Virtual CPUs.", quotaOf(func(c *Config) *int { return &c.Quota.Cores }, 20)},
 			{"ram", restart, "Memory, in MiB.", quotaOf(func(c *Config) *int { return &c.Quota.RAM }, 50*1024)},
 			{"metadata_items", restart, "Metadata items of a server.", quotaOf(func(c *Config) *int { return &c.Quota.MetadataItems }, 128)},
-			{"key_pairs", restart, "Key pairs of a user; not supported, only reported to clients.", quotaOf(func(c *Config) *int { return &c.Quota.KeyPairs }, 100)},
+			{"key_pairs", restart, "Key pairs of a user.", quotaOf(func(c *Config) *int { return &c.Quota.KeyPairs }, 100)},
 			{"server_groups", restart, "Server groups of a project.", quotaOf(func(c *Config) *int { return &c.Quota.ServerGroups }, 10)},
 			{"server_group_members", restart, "Servers of a user in a server group.", quotaOf(func(c *Config) *int { return &c.Quota.ServerGroupMembers }, 10)},
 			{

@@ -27,7 +27,13 @@ type InstanceTemplate struct {
 	ImageProperties map[string]string
 	Metadata        map[string]string
 	UserData        []byte
+	// KeyName and PublicKey are of the key pair of the instances; without, of one whose private
+	// half does not exist: every driver must take an instance with a key pair.
+	KeyName, PublicKey string
 }
+
+// discarded is the public half of a key pair whose private one does not exist.
+const discarded = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIDdYXGbpsTE2fzyfO0JAzbXoEJcLeP3yjG4nCKSAr1uI drivertest"
 
 // tiny is the default flavor of instances.
 var tiny = plugins.Flavor{Name: "drivertest", VCPUs: 1, MemoryMB: 128, RootGB: 1}
@@ -97,10 +103,14 @@ func (b *bench) instance(base *baseline) *made {
 	if flavor.VCPUs == 0 && flavor.MemoryMB == 0 && flavor.RootGB == 0 {
 		flavor = tiny
 	}
+	keyName, key := t.KeyName, t.PublicKey
+	if key == "" {
+		keyName, key = "drivertest", discarded
+	}
 	id := uuid.NewString()
 	m := &made{node: base.node, tree: base.stored, spec: &driverv1.InstanceSpec{
 		Uuid: id, Name: "drivertest-" + id[:8], ProjectId: "drivertest", UserId: "drivertest", Image: t.Image,
-		ImageProperties: maps.Clone(t.ImageProperties), Metadata: maps.Clone(t.Metadata), UserData: t.UserData,
+		ImageProperties: maps.Clone(t.ImageProperties), Metadata: maps.Clone(t.Metadata), UserData: t.UserData, KeyName: keyName, PublicKey: key,
 		Flavor: &driverv1.Flavor{
 			Name: flavor.Name, Vcpus: flavor.VCPUs, MemoryMb: flavor.MemoryMB, RootGb: flavor.RootGB, EphemeralGb: flavor.EphemeralGB,
 			SwapMb: flavor.SwapMB, ExtraSpecs: maps.Clone(flavor.ExtraSpecs),

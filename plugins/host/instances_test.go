@@ -128,7 +128,7 @@ func TestInstanceSpecComesThroughTheWire(t *testing.T) {
 				EphemeralGB: size.Draw(rt, "ephemeral"), SwapMB: size.Draw(rt, "swap"), ExtraSpecs: properties.Draw(rt, "extra specs"),
 			},
 			Image: "echo", ImageProperties: properties.Draw(rt, "properties"), Metadata: properties.Draw(rt, "metadata"),
-			UserData: rapid.SliceOfN(rapid.Byte(), 0, 100).Draw(rt, "user data"),
+			UserData: rapid.SliceOfN(rapid.Byte(), 0, 100).Draw(rt, "user data"), KeyName: text.Draw(rt, "key name"), PublicKey: text.Draw(rt, "public key"),
 			Allocations: rapid.MapOfN(rapid.Just(rootUUID), rapid.Map(rapid.MapOfN(rapid.StringMatching(`[A-Z_]{1,8}`),
 				rapid.Int64Range(1, providertree.MaxUnit), 1, 3), func(m map[string]int64) providertree.Resources { return m }), 0, 1).Draw(rt, "allocations"),
 		}
@@ -260,6 +260,7 @@ func TestInstanceRequestsThatCannotBe(t *testing.T) {
 		"destroy on no node":  {k.Destroy(ctx, "\xff", oneInstance), "UTF-8"},
 		"no uuid":             {spawn(func(s *plugins.InstanceSpec) { s.UUID = "" }), "not a uuid"},
 		"user data":           {spawn(func(s *plugins.InstanceSpec) { s.UserData = make([]byte, protocol.MaxUserData+1) }), "65537 bytes"},
+		"public key":          {spawn(func(s *plugins.InstanceSpec) { s.PublicKey = strings.Repeat("k", protocol.MaxPublicKey+1) }), "public key has 16385 bytes"},
 		"negative flavor":     {spawn(func(s *plugins.InstanceSpec) { s.Flavor.RootGB = -1 }), "root_gb is -1"},
 		"huge flavor":         {spawn(func(s *plugins.InstanceSpec) { s.Flavor.MemoryMB = 1 << 31 }), "memory_mb is 2147483648"},
 		"long name":           {spawn(func(s *plugins.InstanceSpec) { s.Name = strings.Repeat("n", 1021) }), "name has 1021 bytes"},

@@ -8,6 +8,8 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -75,9 +77,7 @@ func TestOpenstackCompute(t *testing.T) {
 		t.Errorf("flavor show: %+v", flavor)
 	}
 	c.quota(t)
-	if said := o.refused("keypair", "list"); !strings.Contains(said, "404") {
-		t.Errorf("key pairs, which are not part of this API: %s", said)
-	}
+	c.keyPairs(t, o)
 	type hypervisor struct {
 		Name  string `json:"Hypervisor Hostname"`
 		State string
@@ -220,6 +220,37 @@ func (c *cloud) life(t *testing.T, o *openstack, id string) {
 		event.Events[0].Result != "Success" {
 		t.Errorf("server event show: %+v", event)
 	}
+}
+
+// keyPairs has the command line make, show, list, use and delete key pairs.
+func (c *cloud) keyPairs(t *testing.T, o *openstack) {
+	t.Helper()
+	const key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIDdYXGbpsTE2fzyfO0JAzbXoEJcLeP3yjG4nCKSAr1uI drivertest"
+	dir := t.TempDir()
+	public, private := filepath.Join(dir, "id.pub"), filepath.Join(dir, "made")
+	check(t, os.WriteFile(public, []byte(key+"\n"), 0o600))
+	o.do(nil, "keypair", "create", "--public-key", public, "mine")
+	o.do(nil, "keypair", "create", "--private-key", private, "made")
+	var pairs []struct{ Name, Fingerprint, Type string }
+	if o.do(&pairs, "keypair", "list"); len(pairs) != 2 || pairs[1].Name != "mine" || pairs[1].Type != "ssh" || pairs[1].Fingerprint != "aa:f3:62:0a:e3:f7:fb:d3:44:a6:4f:9b:b6:8a:fe:16" {
+		t.Errorf("keypair list: %+v", pairs)
+	}
+	o.do(nil, "server", "create", "--flavor", "m1.tiny", "--image", "", "--network", "none", "--availability-zone", "nova:host2", "--key-name", "mine", "--wait", "keyed")
+	var shown struct {
+		ID  string `json:"id"`
+		Key string `json:"key_name"`
+	}
+	if o.do(&shown, "server", "show", "keyed"); shown.Key != "mine" {
+		t.Errorf("server show: key_name is %q", shown.Key)
+	}
+	if said := o.refused("server", "create", "--flavor", "m1.tiny", "--image", "", "--network", "none", "--key-name", "none", "more"); !strings.Contains(said, "Invalid key_name provided.") {
+		t.Errorf("a boot with a key pair that does not exist: %s", said)
+	}
+	o.do(nil, "keypair", "delete", "mine", "made")
+	if o.do(&pairs, "keypair", "list"); len(pairs) != 0 {
+		t.Errorf("keypair list after the deletion: %+v", pairs)
+	}
+	o.do(nil, "server", "delete", "--wait", shown.ID)
 }
 
 // limits has the command line show limits and quotas of a project with so many servers; cells that

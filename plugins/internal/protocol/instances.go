@@ -20,6 +20,8 @@ import (
 const (
 	// MaxUserData bounds what an instance gets for cloud-init, decoded.
 	MaxUserData = 64 << 10
+	// MaxPublicKey bounds the public key of a key pair. The longest that are in use have 3 KiB.
+	MaxPublicKey = 16 << 10
 	// MaxName bounds the names of instances and flavors.
 	MaxName = 255 * utf8.UTFMax
 
@@ -91,6 +93,7 @@ func checkSpec(m *driverv1.InstanceSpec, tree *providertree.Tree) (providertree.
 	}{
 		{"name", m.GetName(), MaxName}, {"project id", m.GetProjectId(), maxOwner}, {"user id", m.GetUserId(), maxOwner},
 		{"image", m.GetImage(), maxImage}, {"name of the flavor", flavor.GetName(), MaxName},
+		{"name of the key pair", m.GetKeyName(), MaxName}, {"public key", m.GetPublicKey(), MaxPublicKey},
 	} {
 		switch {
 		case len(text.value) > text.most:

@@ -75,10 +75,10 @@ func (j *job) plan(spec plugins.InstanceSpec, d directory) ([]disk, error) {
 	if f.SwapMB > 0 {
 		out = append(out, disk{Disk: domain.Disk{Path: d.file(swapDisk), Format: rawType}, write: swap(f.SwapMB << 20)})
 	}
-	if len(spec.UserData) > 0 {
-		text, err := SeedDisk(j.uuid, spec.Name, spec.UserData)
+	if seeded(spec) {
+		text, err := SeedDisk(spec)
 		if err != nil {
-			return nil, j.fault("could not write its user data: %v", err)
+			return nil, j.fault("could not write its user data and key: %v", err)
 		}
 		out = append(out, disk{Disk: domain.Disk{Path: d.file(seedDisk), Format: rawType, ReadOnly: true}, write: func(_ context.Context, f *os.File) error {
 			_, err := f.Write(text)

@@ -28,7 +28,7 @@
 //	instance-<uuid>/disk       the root disk: a layer over its image (qcow2), a copy, or empty
 //	                disk.eph0  the ephemeral disk, empty
 //	                disk.swap  the swap disk, with the signature of swap space
-//	                disk.seed  what cloud-init asks for: user data (NoCloud)
+//	                disk.seed  what cloud-init asks for: user data, public key (NoCloud)
 //	                console.log
 //	                started    that it ran once
 package instances

@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"strings"
 	"unicode/utf16"
+
+	"github.com/compute-agent/compute-agent/plugins"
 )
 
 // [SeedDisk] writes the disk from which cloud-init learns what its owner wants of a guest: the
@@ -46,18 +48,39 @@ type seedFile struct {
 	text        []byte
 }
 
+// seeded reports whether an instance has something to learn.
+func seeded(spec plugins.InstanceSpec) bool { return len(spec.UserData) > 0 || spec.PublicKey != "" }
+
 // SeedDisk is the content of the disk for an instance: its uuid, the name that its owner gave it,
-// and the user data.
-func SeedDisk(uuid, name string, userData []byte) ([]byte, error) {
-	if len(userData) > MaxUserData {
-		return nil, fmt.Errorf("the user data has %d bytes, more than %d", len(userData), MaxUserData)
+// the public key of its key pair, and the user data.
+func SeedDisk(spec plugins.InstanceSpec) ([]byte, error) {
+	if len(spec.UserData) > MaxUserData {
+		return nil, fmt.Errorf("the user data has %d bytes, more than %d", len(spec.UserData), MaxUserData)
 	}
-	// JSON is YAML.
-	meta, err := json.Marshal(map[string]string{"instance-id": uuid, "local-hostname": hostname(name, uuid)})
+	meta := map[string]any{"instance-id": spec.UUID, "local-hostname": hostname(spec.Name, spec.UUID)}
+	if spec.PublicKey != "" {
+		meta["public-keys"] = map[string][]string{spec.KeyName: keyLines(spec.PublicKey)}
+	}
+	text, err := json.Marshal(meta) // JSON is YAML
 	if err != nil {
 		return nil, err
 	}
-	return filesystem(uuid, []seedFile{{"meta-data", "META-D~1   ", append(meta, '\n')}, {"user-data", "USER-D~1   ", userData}})
+	return filesystem(spec.UUID, []seedFile{{"meta-data", "META-D~1   ", append(text, '\n')}, {"user-data", "USER-D~1   ", spec.UserData}})
+}
+
+// keyLines are the lines of authorized_keys: cloud-init reads each as a key. A certificate stays
+// whole.
+func keyLines(key string) []string {
+	if strings.HasPrefix(strings.TrimSpace(key), "-----BEGIN ") {
+		return []string{key}
+	}
+	var out []string
+	for line := range strings.Lines(key) {
+		if line = strings.TrimSpace(line); line != "" {
+			out = append(out, line)
+		}
+	}
+	return out
 }
 
 // hostname makes a name that a host can have of one that people chose, as Nova does.

@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/instances"
+	"github.com/compute-agent/compute-agent/plugins"
 )
 
 const id = "4f0e3f6c-5d6e-4b6f-9d55-5b0f3bd6c0aa"
@@ -88,7 +89,7 @@ func TestSeedDiskCanBeRead(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		data := rapid.SliceOfN(rapid.Byte(), 0, 3000).Draw(t, "data")
 		data = bytes.Repeat(data, rapid.IntRange(1, 20).Draw(t, "times"))
-		disk, err := instances.SeedDisk(id, rapid.String().Draw(t, "name"), data)
+		disk, err := instances.SeedDisk(plugins.InstanceSpec{UUID: id, Name: rapid.String().Draw(t, "name"), UserData: data})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -109,12 +110,38 @@ func TestSeedDiskCanBeRead(t *testing.T) {
 	})
 }
 
+// The key pair is where cloud-init's NoCloud looks for it: each line is a key, a certificate is
+// one.
+func TestSeedDiskHasKeys(t *testing.T) {
+	const pem = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
+	for key, want := range map[string]any{
+		"": nil, "ssh-ed25519 AAAA me@home": []any{"ssh-ed25519 AAAA me@home"}, "ssh-rsa A\r\n\n  ssh-rsa B \n": []any{"ssh-rsa A", "ssh-rsa B"}, pem: []any{pem},
+	} {
+		disk, err := instances.SeedDisk(plugins.InstanceSpec{UUID: id, Name: "web", KeyName: "my key", PublicKey: key})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, files, err := volume(disk)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var meta map[string]any
+		if err := json.Unmarshal(files["meta-data"], &meta); err != nil {
+			t.Fatal(err)
+		}
+		keys, _ := meta["public-keys"].(map[string]any)
+		if diff := cmp.Diff(want, keys["my key"]); diff != "" || len(files["user-data"]) != 0 {
+			t.Errorf("%q: %s, %d bytes of user data (-want +got):\n%s", key, files["meta-data"], len(files["user-data"]), diff)
+		}
+	}
+}
+
 func TestHostNames(t *testing.T) {
 	for name, want := range map[string]string{
 		"web": "web", "My Web_Server": "my-web-server", "...": "server-" + id, "": "server-" + id, "日本": "server-" + id, "-a.b-": "a.b",
 		strings.Repeat("x", 100): strings.Repeat("x", 63), strings.Repeat("x", 62) + "-y": strings.Repeat("x", 62), `a"\n`: "an",
 	} {
-		disk, err := instances.SeedDisk(id, name, nil)
+		disk, err := instances.SeedDisk(plugins.InstanceSpec{UUID: id, Name: name})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -129,10 +156,10 @@ func TestHostNames(t *testing.T) {
 }
 
 func TestTooMuchUserData(t *testing.T) {
-	if _, err := instances.SeedDisk(id, "web", make([]byte, instances.MaxUserData+1)); err == nil {
+	if _, err := instances.SeedDisk(plugins.InstanceSpec{UUID: id, UserData: make([]byte, instances.MaxUserData+1)}); err == nil {
 		t.Error("it was taken")
 	}
-	disk, err := instances.SeedDisk(id, "web", bytes.Repeat([]byte("x"), instances.MaxUserData))
+	disk, err := instances.SeedDisk(plugins.InstanceSpec{UUID: id, UserData: bytes.Repeat([]byte("x"), instances.MaxUserData)})
 	if err != nil {
 		t.Fatal(err)
 	}

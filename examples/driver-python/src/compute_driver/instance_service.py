@@ -12,7 +12,7 @@ from compute_driver.answers import InstanceFault, InstanceNotFound, Malformed, N
 from compute_driver.call import Call
 from compute_driver.calls import Calls
 from compute_driver.gate import Turns
-from compute_driver.instances import (MAX_INSTANCES, MAX_USER_DATA, Flavor, Instance, InstanceManager, InstanceSpec, InstanceWatcher,
+from compute_driver.instances import (MAX_INSTANCES, MAX_PUBLIC_KEY, MAX_USER_DATA, Flavor, Instance, InstanceManager, InstanceSpec, InstanceWatcher,
                                       PowerState)
 from compute_driver.names import canonical_uuid, check_node
 from compute_driver.status import cut
@@ -96,6 +96,8 @@ def _spec(msg: pb.InstanceSpec, tree: Tree) -> InstanceSpec:
     uuid = canonical_uuid(msg.uuid)
     if len(msg.user_data) > MAX_USER_DATA:
         raise Malformed(f"user data of instance {uuid} has {len(msg.user_data)} bytes, at most {MAX_USER_DATA} are allowed")
+    if len(msg.public_key.encode()) > MAX_PUBLIC_KEY:
+        raise Malformed(f"the public key of instance {uuid} has more than {MAX_PUBLIC_KEY} bytes")
     f = msg.flavor
     sizes = {"vcpus": f.vcpus, "memory_mb": f.memory_mb, "root_gb": f.root_gb, "ephemeral_gb": f.ephemeral_gb, "swap_mb": f.swap_mb}
     for name, size in sizes.items():
@@ -106,6 +108,7 @@ def _spec(msg: pb.InstanceSpec, tree: Tree) -> InstanceSpec:
         flavor=Flavor(name=f.name, extra_specs=dict(f.extra_specs), **sizes),
         allocations=_granted(msg, tree),
         image=msg.image, image_properties=dict(msg.image_properties), metadata=dict(msg.metadata), user_data=msg.user_data,
+        key_name=msg.key_name, public_key=msg.public_key,
     )
 
 

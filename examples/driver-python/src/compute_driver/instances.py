@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 MAX_INSTANCES = 100_000
 MAX_USER_DATA = 64 << 10  # bytes
+MAX_PUBLIC_KEY = 16 << 10
 
 
 class PowerState(enum.IntEnum):
@@ -67,6 +68,9 @@ class InstanceSpec:
     image_properties: dict[str, str] = field(default_factory=dict)  # hw_machine_type and the like
     metadata: dict[str, str] = field(default_factory=dict)  # the owner's
     user_data: bytes = b""  # for cloud-init
+    # The key pair that its owner asked for; empty: none. The key is a line of authorized_keys, or an X.509 certificate in PEM.
+    key_name: str = ""
+    public_key: str = ""
 
 
 @runtime_checkable

@@ -2668,7 +2668,11 @@ type InstanceSpec struct {
 	// The owner's key-value pairs.
 	Metadata map[string]string `protobuf:"bytes,9,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// For cloud-init, as the owner gave it, decoded. At most 64 KiB.
-	UserData      []byte `protobuf:"bytes,10,opt,name=user_data,json=userData,proto3" json:"user_data,omitempty"`
+	UserData []byte `protobuf:"bytes,10,opt,name=user_data,json=userData,proto3" json:"user_data,omitempty"`
+	// The name and the public key of the key pair that its owner asked for; empty: none. The key is a line of authorized_keys or an
+	// X.509 certificate in PEM, of at most 16 KiB.
+	KeyName       string `protobuf:"bytes,50,opt,name=key_name,json=keyName,proto3" json:"key_name,omitempty"`
+	PublicKey     string `protobuf:"bytes,51,opt,name=public_key,json=publicKey,proto3" json:"public_key,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2771,6 +2775,20 @@ func (x *InstanceSpec) GetUserData() []byte {
 		return x.UserData
 	}
 	return nil
+}
+
+func (x *InstanceSpec) GetKeyName() string {
+	if x != nil {
+		return x.KeyName
+	}
+	return ""
+}
+
+func (x *InstanceSpec) GetPublicKey() string {
+	if x != nil {
+		return x.PublicKey
+	}
+	return ""
 }
 
 type Flavor struct {
@@ -3546,7 +3564,7 @@ const file_plugins_proto_driver_v1_driver_proto_rawDesc = "" +
 	"\x04spec\x18\x02 \x01(\v2\x1f.compute.driver.v1.InstanceSpecR\x04spec\x123\n" +
 	"\x04tree\x18\x03 \x01(\v2\x1f.compute.driver.v1.ProviderTreeR\x04tree\"P\n" +
 	"\x15SpawnInstanceResponse\x127\n" +
-	"\binstance\x18\x01 \x01(\v2\x1b.compute.driver.v1.InstanceR\binstance\"\xb3\x05\n" +
+	"\binstance\x18\x01 \x01(\v2\x1b.compute.driver.v1.InstanceR\binstance\"\xed\x05\n" +
 	"\fInstanceSpec\x12\x12\n" +
 	"\x04uuid\x18\x01 \x01(\tR\x04uuid\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1d\n" +
@@ -3559,7 +3577,10 @@ const file_plugins_proto_driver_v1_driver_proto_rawDesc = "" +
 	"\x10image_properties\x18\b \x03(\v24.compute.driver.v1.InstanceSpec.ImagePropertiesEntryR\x0fimageProperties\x12I\n" +
 	"\bmetadata\x18\t \x03(\v2-.compute.driver.v1.InstanceSpec.MetadataEntryR\bmetadata\x12\x1b\n" +
 	"\tuser_data\x18\n" +
-	" \x01(\fR\buserData\x1a\\\n" +
+	" \x01(\fR\buserData\x12\x19\n" +
+	"\bkey_name\x182 \x01(\tR\akeyName\x12\x1d\n" +
+	"\n" +
+	"public_key\x183 \x01(\tR\tpublicKey\x1a\\\n" +
 	"\x10AllocationsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x122\n" +
 	"\x05value\x18\x02 \x01(\v2\x1c.compute.driver.v1.ResourcesR\x05value:\x028\x01\x1aB\n" +
