@@ -61,7 +61,7 @@ const (
 	AbilityConsoleLog = "console-log"
 	AbilityConsole    = "console"
 	AbilityRebuild    = "rebuild"
-	AbilityMigrate    = "migrate"
+	AbilityMigrate    = protocol.CapabilityMigrate
 )
 
 // Abilities returns the names of all abilities.

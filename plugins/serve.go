@@ -111,6 +111,8 @@ func capabilities(d Driver) []string {
 	add(protocol.CapabilityInstances, manages)
 	_, follows := d.(InstanceWatcher)
 	add(protocol.CapabilityInstanceEvents, manages && follows)
+	_, moves := d.(InstanceMover)
+	add(protocol.CapabilityMigrate, manages && moves)
 	_, deletes := d.(NodeChecker)
 	add(protocol.CapabilityNodeDeleted, deletes)
 	_, names := d.(ProductNamer)

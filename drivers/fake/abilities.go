@@ -69,6 +69,9 @@ func (c *config) checkAbilities() error {
 	if c.Instances != nil && c.Instances.Hold != "" && !filepath.IsAbs(c.Instances.Hold) {
 		return wrong("instances.hold", "%q: must be the absolute path of a file", c.Instances.Hold)
 	}
+	if c.Instances != nil && c.Instances.Storage != "" && !filepath.IsAbs(string(c.Instances.Storage)) {
+		return wrong("instances.storage", "%q: must be the absolute path of a directory", c.Instances.Storage)
+	}
 	seen := map[string]int{}
 	for i := range c.GuestList {
 		key := fmt.Sprintf("guest_list[%d]", i)

@@ -26,6 +26,9 @@ type faults struct {
 	Spawn   string `json:"spawn" toml:"spawn"`
 	Destroy string `json:"destroy" toml:"destroy"`
 	Power   string `json:"power" toml:"power"`
+	Depart  string `json:"depart" toml:"depart"`
+	Arrive  string `json:"arrive" toml:"arrive"`
+	Leave   string `json:"leave" toml:"leave"`
 	Events  string `json:"events" toml:"events"`
 	// Reshape is what is wrong with a reshape, one of reshapeFaults.
 	Reshape string `json:"reshape" toml:"reshape"`
@@ -37,7 +40,8 @@ type faults struct {
 func (f faults) calls() map[string]string {
 	return map[string]string{
 		"configure": f.Configure, "nodes": f.Nodes, "update": f.Update, "health": f.Health, "watch": f.Watch, "shutdown": f.Shutdown,
-		"list": f.List, "spawn": f.Spawn, "destroy": f.Destroy, "power": f.Power, "events": f.Events,
+		"list": f.List, "spawn": f.Spawn, "destroy": f.Destroy, "power": f.Power, "events": f.Events, "depart": f.Depart, "arrive": f.Arrive,
+		"leave": f.Leave,
 	}
 }
 
@@ -72,7 +76,7 @@ func faultsIn(call string) []string {
 		names = slices.AppendSeq(names, maps.Keys(treeFaults))
 	case "list":
 		names = slices.AppendSeq(names, maps.Keys(listFaults))
-	case "spawn", "power":
+	case "spawn", "power", "arrive":
 		names = slices.AppendSeq(names, maps.Keys(instanceFaults))
 	case "events":
 		names = append(names, invalidEvents)

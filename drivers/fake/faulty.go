@@ -30,6 +30,7 @@ var (
 	_ plugins.HealthChecker      = (*Driver)(nil)
 	_ plugins.InstanceManager    = (*Driver)(nil)
 	_ plugins.InstanceWatcher    = (*Driver)(nil)
+	_ plugins.InstanceMover      = (*Driver)(nil)
 	_ plugins.NodeChecker        = (*Driver)(nil)
 	_ plugins.ProductNamer       = (*Driver)(nil)
 	_ plugins.Renamer            = (*Driver)(nil)
@@ -182,6 +183,37 @@ func (d *Driver) SetPower(ctx context.Context, node, uuid string, to plugins.Pow
 	}
 	f := d.faults()
 	return f.answer(ctx, is, f.Power)
+}
+
+// Depart has its faults after the machine is stopped.
+func (d *Driver) Depart(ctx context.Context, node, uuid string) (string, error) {
+	offer, err := d.driver.Depart(ctx, node, uuid)
+	if err != nil {
+		return "", err
+	}
+	f := d.faults()
+	return offer, f.happen(ctx, f.Depart)
+}
+
+// Arrive has its faults after the instance is created.
+func (d *Driver) Arrive(
+	ctx context.Context, node string, spec plugins.InstanceSpec, tree *providertree.Tree, from plugins.Arrival,
+) (plugins.Instance, error) {
+	made, err := d.driver.Arrive(ctx, node, spec, tree, from)
+	if err != nil {
+		return made, err
+	}
+	f := d.faults()
+	return f.answer(ctx, made, f.Arrive)
+}
+
+// Leave has its faults before the instance is removed.
+func (d *Driver) Leave(ctx context.Context, node, uuid string) error {
+	f := d.faults()
+	if err := f.happen(ctx, f.Leave); err != nil {
+		return err
+	}
+	return d.driver.Leave(ctx, node, uuid)
 }
 
 // answer has faults after a call for one instance, some of which change the result.

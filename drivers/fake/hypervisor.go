@@ -45,6 +45,8 @@ type machine struct {
 	Power     plugins.PowerState `json:"power"`
 	// Complete is false until its first start: Spawn may have been interrupted.
 	Complete bool `json:"complete"`
+	// Disk is what is on its disk, if that is not on shared storage.
+	Disk string `json:"disk,omitempty"`
 	// Shares are what it has.
 	Shares []portion `json:"shares"`
 }

@@ -23,6 +23,10 @@ type management struct {
 	Crash []string `json:"crash" toml:"crash"`
 	// Hold is the path of a file: while it exists, a Spawn waits between its two steps.
 	Hold string `json:"hold" toml:"hold"`
+	// Storage is a directory for the disks, which several hosts may share; "": they do not.
+	Storage storage `json:"storage" toml:"storage"`
+	// MaxDisk is how many bytes a disk that is copied may have; 0: any number.
+	MaxDisk int64 `json:"max_disk" toml:"max_disk"`
 }
 
 // pollInterval is how often files are checked that other processes can change: machines and
@@ -117,6 +121,10 @@ func (d *driver) Spawn(ctx context.Context, node string, spec plugins.InstanceSp
 	if err := waitWhile(ctx, cfg.Instances.Hold); err != nil {
 		return plugins.Instance{}, err
 	}
+	m.Disk = newDisk(node, m.UUID)
+	if err := cfg.Instances.Storage.put(m.UUID, node, m.Disk); err != nil {
+		return plugins.Instance{}, err
+	}
 	m.Power, m.Complete = plugins.PowerRunning, true
 	log := plugins.Logger(ctx)
 	log.Info().Str("instance", m.UUID).Str("node", node).Bool("resumed", there).Msg("made an instance")
@@ -191,6 +199,9 @@ func (d *driver) Destroy(_ context.Context, node, uuid string) error {
 	}
 	m, there, err := h.find(uuid)
 	if err != nil || !there || m.Node != node {
+		return err
+	}
+	if err := cfg.Instances.Storage.release(uuid, node); err != nil {
 		return err
 	}
 	return h.remove(uuid)

@@ -14,6 +14,7 @@ import (
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/plugins/host"
 	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
+	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
@@ -254,6 +255,9 @@ func checkUnannounced(ctx context.Context, b *bench) error {
 		{protocol.CapabilityNodeDeleted, "NodeDeleted", func() error { _, err := p.nodeDeleted(ctx, base.nodes[0]); return err }},
 		{protocol.CapabilityWatch, "Watch", func() error { return p.watch(ctx, 1, nil) }},
 		{protocol.CapabilityInstances, "List of instances", func() error { _, err := p.list(ctx, base.node); return err }},
+		{protocol.CapabilityMigrate, "Depart", func() error {
+			return p.depart(ctx, &made{node: base.node, spec: &driverv1.InstanceSpec{Uuid: uuid.NewString()}})
+		}},
 		{protocol.CapabilityInstanceEvents, "Watch of instances", func() error {
 			watching, cancel := context.WithTimeout(ctx, b.limits.Health)
 			defer cancel()

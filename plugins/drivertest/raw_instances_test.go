@@ -54,6 +54,48 @@ func (s *rawInstances) Destroy(ctx context.Context, req *driverv1.DestroyInstanc
 	return &driverv1.DestroyInstanceResponse{}, s.fake.Destroy(ctx, req.GetNode(), req.GetUuid())
 }
 
+func (s *rawInstances) Depart(ctx context.Context, req *driverv1.DepartInstanceRequest) (*driverv1.DepartInstanceResponse, error) {
+	offer, err := s.fake.Depart(ctx, req.GetNode(), req.GetUuid())
+	return &driverv1.DepartInstanceResponse{Offer: offer}, err
+}
+
+func (s *rawInstances) Leave(ctx context.Context, req *driverv1.LeaveInstanceRequest) (*driverv1.LeaveInstanceResponse, error) {
+	return &driverv1.LeaveInstanceResponse{}, s.fake.Leave(ctx, req.GetNode(), req.GetUuid())
+}
+
+// Arrive goes around as the unary calls do, with what begins it.
+func (s *rawInstances) Arrive(stream grpc.BidiStreamingServer[driverv1.ArriveInstanceRequest, driverv1.ArriveInstanceResponse]) error {
+	first, err := stream.Recv()
+	if err != nil {
+		return err
+	}
+	begin := first.GetBegin()
+	arrive := func() (any, error) {
+		tree, _, err := receivedBy(begin.GetTree(), nil)
+		if err != nil {
+			return nil, err
+		}
+		granted, err := protocol.ToResources(begin.GetSpec().GetAllocations())
+		if err != nil {
+			return nil, status.Error(codes.InvalidArgument, err.Error())
+		}
+		is, err := s.fake.Arrive(stream.Context(), begin.GetNode(), plugins.InstanceSpec{
+			UUID: begin.GetSpec().GetUuid(), Name: begin.GetSpec().GetName(), Allocations: granted,
+		}, tree, plugins.Arrival{Node: begin.GetFromNode(), Evacuation: begin.GetEvacuation(), Offer: begin.GetOffer()})
+		return &driverv1.ArriveInstanceResponse{Part: &driverv1.ArriveInstanceResponse_Instance{Instance: rawInstance(is)}}, err
+	}
+	var reply any
+	if s.broken.around != nil {
+		reply, err = s.broken.around(s.raw, stream.Context(), "Arrive", begin, arrive)
+	} else {
+		reply, err = arrive()
+	}
+	if err != nil {
+		return answerOf(err)
+	}
+	return stream.Send(reply.(*driverv1.ArriveInstanceResponse))
+}
+
 func (s *rawInstances) SetPower(ctx context.Context, req *driverv1.SetInstancePowerRequest) (*driverv1.SetInstancePowerResponse, error) {
 	is, err := s.fake.SetPower(ctx, req.GetNode(), req.GetUuid(), plugins.PowerState(req.GetPowerState()), req.GetHard())
 	return &driverv1.SetInstancePowerResponse{Instance: rawInstance(is)}, err

@@ -110,18 +110,23 @@ func manage[Q, R any](ctx context.Context, p *process, call, uuid string,
 	if err == nil {
 		return reply, nil
 	}
-	var fault *plugins.InstanceFault
-	var notFound *plugins.InstanceNotFound
 	if tooLarge := (*oversized)(nil); errors.As(err, &tooLarge) { // by our own side: it was not sent
 		return reply, p.failed(call, fmt.Errorf("%w: %w", ErrBadRequest, tooLarge))
 	}
+	return reply, aboutInstance(uuid, err)
+}
+
+// aboutInstance returns an error whose typed ones are about an instance.
+func aboutInstance(uuid string, err error) error {
+	var fault *plugins.InstanceFault
+	var notFound *plugins.InstanceNotFound
 	if errors.As(err, &fault) {
 		fault.UUID = uuid
 	}
 	if errors.As(err, &notFound) {
 		notFound.UUID = uuid
 	}
-	return reply, err
+	return err
 }
 
 // checkedInstance converts the response of a call for one instance.

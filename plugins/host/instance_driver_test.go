@@ -140,10 +140,72 @@ func (k *instanceDriver) WatchInstances(ctx context.Context, changed func(node, 
 	}
 }
 
+// Depart offers the node's name, as often as an offer must not be long.
+func (k *instanceDriver) Depart(_ context.Context, node, uuid string) (string, error) {
+	k.notify(node, uuid)
+	switch node {
+	case "not-found":
+		return "", fmt.Errorf("looking it up: %w", plugins.ErrInstanceNotFound)
+	case "fault":
+		return "", fmt.Errorf("its TPM: %w", &plugins.InstanceFault{UUID: "another instance", Reason: "it cannot be moved"})
+	}
+	return "from " + node, nil
+}
+
+// ReadFile sends the file sparse, whose parts are its letters, ten bytes from one to the next.
+func (k *instanceDriver) ReadFile(_ context.Context, _, _, name string, offset int64, send plugins.ChunkFunc) error {
+	switch name {
+	case "backwards":
+		return errors.Join(send(10, []byte("a")), send(5, []byte("b")))
+	case "sparse":
+	default:
+		return &plugins.InstanceFault{Reason: "there is no such file"}
+	}
+	for i, letter := range []byte("sparse") {
+		if at := int64(10 * i); at >= offset {
+			if err := send(at, []byte{letter}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Arrive reads the file that the offer names, twice, and tells what it read by the name of the
+// instance.
+func (k *instanceDriver) Arrive(
+	ctx context.Context, _ string, spec plugins.InstanceSpec, _ *providertree.Tree, from plugins.Arrival,
+) (plugins.Instance, error) {
+	k.notify(from.Node, spec.UUID)
+	made := plugins.Instance{UUID: spec.UUID, Name: "evacuated", Power: plugins.PowerShutdown}
+	if from.Evacuation {
+		return made, nil
+	}
+	made.Name = ""
+	for _, offset := range []int64{0, 30} {
+		err := from.Files.ReadFile(ctx, from.Offer, offset, func(offset int64, data []byte) error {
+			if spec.Image == "full" {
+				return &plugins.InstanceFault{Reason: "the disk is full"}
+			}
+			made.Name += fmt.Sprintf("%s%d ", data, offset)
+			return nil
+		})
+		if err != nil && spec.Image == "again" {
+			made.Name += err.Error() + " "
+		} else if err != nil {
+			return made, err
+		}
+	}
+	return made, nil
+}
+
+func (k *instanceDriver) Leave(ctx context.Context, node, uuid string) error { return k.Destroy(ctx, node, uuid) }
+
 // Shutdown tidies nothing up: the scratch is a directory here.
 func (k *instanceDriver) Shutdown(context.Context) error { return nil }
 
 var (
 	_ plugins.InstanceManager = (*instanceDriver)(nil)
 	_ plugins.InstanceWatcher = (*instanceDriver)(nil)
+	_ plugins.InstanceMover   = (*instanceDriver)(nil)
 )

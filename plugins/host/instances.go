@@ -258,15 +258,15 @@ func (s *activeProcess) ended() bool {
 }
 
 // nothingBegun reports whether an error means that nothing was changed. InstanceNotFound means that
-// for SetPower only: Spawn can miss an incomplete instance of its own, and Destroy succeeds without
-// one.
+// for SetPower and Depart only: Spawn can miss an incomplete instance of its own, and Destroy
+// succeeds without one.
 func nothingBegun(call string, err error) bool {
 	for _, kind := range []error{ErrBadRequest, plugins.ErrNotReady, plugins.ErrUnsupported} {
 		if errors.Is(err, kind) {
 			return true
 		}
 	}
-	if call == "SetPower" && errors.Is(err, plugins.ErrInstanceNotFound) {
+	if (call == "SetPower" || call == "Depart") && errors.Is(err, plugins.ErrInstanceNotFound) {
 		return true
 	}
 	var fault *plugins.InstanceFault

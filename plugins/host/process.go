@@ -41,6 +41,7 @@ type instance interface {
 	// request.
 	plugins.InstanceManager
 	plugins.InstanceWatcher
+	plugins.InstanceMover
 	// Done is closed when the process has ended; Exit then returns how.
 	Done() <-chan struct{}
 	Exit() error

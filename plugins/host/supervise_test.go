@@ -24,6 +24,7 @@ import (
 type puppet struct {
 	plugins.InstanceManager // none
 	plugins.InstanceWatcher // none
+	plugins.InstanceMover   // none
 
 	id     identity
 	health func() error

@@ -53,6 +53,8 @@ const (
 	CapabilityInstanceEvents = "instance_events"
 	CapabilityWarnings       = "warnings"
 	CapabilityProductNames   = "product_names"
+	// CapabilityMigrate counts only beside CapabilityInstances.
+	CapabilityMigrate = "migrate"
 )
 
 // Limits of a plugin's responses.

@@ -143,7 +143,7 @@ type InfoResponse struct {
 	// The driver's own version.
 	Version string `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
 	// What the plugin can do beyond the methods that all must have: "watch", "health", "shutdown", "shapes", "capabilities",
-	// "guests", "node_deleted", "instances", "instance_events", "warnings", "product_names".
+	// "guests", "node_deleted", "instances", "instance_events", "warnings", "product_names", "migrate".
 	Capabilities []string `protobuf:"bytes,3,rep,name=capabilities,proto3" json:"capabilities,omitempty"`
 	// The SDK that the plugin was built with, for people: "go compute-agent v0.1.0".
 	Sdk           string `protobuf:"bytes,4,opt,name=sdk,proto3" json:"sdk,omitempty"`
@@ -3089,6 +3089,689 @@ func (x *SetInstancePowerResponse) GetInstance() *Instance {
 	return nil
 }
 
+type DepartInstanceRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of the root provider of the node.
+	Node          string `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	Uuid          string `protobuf:"bytes,2,opt,name=uuid,proto3" json:"uuid,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DepartInstanceRequest) Reset() {
+	*x = DepartInstanceRequest{}
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[52]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DepartInstanceRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DepartInstanceRequest) ProtoMessage() {}
+
+func (x *DepartInstanceRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[52]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DepartInstanceRequest.ProtoReflect.Descriptor instead.
+func (*DepartInstanceRequest) Descriptor() ([]byte, []int) {
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{52}
+}
+
+func (x *DepartInstanceRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *DepartInstanceRequest) GetUuid() string {
+	if x != nil {
+		return x.Uuid
+	}
+	return ""
+}
+
+type DepartInstanceResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// For the driver of the destination alone. At most 3 KiB.
+	Offer         string `protobuf:"bytes,1,opt,name=offer,proto3" json:"offer,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DepartInstanceResponse) Reset() {
+	*x = DepartInstanceResponse{}
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[53]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DepartInstanceResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DepartInstanceResponse) ProtoMessage() {}
+
+func (x *DepartInstanceResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[53]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DepartInstanceResponse.ProtoReflect.Descriptor instead.
+func (*DepartInstanceResponse) Descriptor() ([]byte, []int) {
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{53}
+}
+
+func (x *DepartInstanceResponse) GetOffer() string {
+	if x != nil {
+		return x.Offer
+	}
+	return ""
+}
+
+type ReadInstanceFileRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of the root provider of the node.
+	Node string `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	Uuid string `protobuf:"bytes,2,opt,name=uuid,proto3" json:"uuid,omitempty"`
+	// One that the offer has. It comes from the other host: not to be trusted. At most 255 bytes.
+	Name string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	// Where to begin.
+	Offset        int64 `protobuf:"varint,4,opt,name=offset,proto3" json:"offset,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReadInstanceFileRequest) Reset() {
+	*x = ReadInstanceFileRequest{}
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[54]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReadInstanceFileRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReadInstanceFileRequest) ProtoMessage() {}
+
+func (x *ReadInstanceFileRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[54]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReadInstanceFileRequest.ProtoReflect.Descriptor instead.
+func (*ReadInstanceFileRequest) Descriptor() ([]byte, []int) {
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{54}
+}
+
+func (x *ReadInstanceFileRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *ReadInstanceFileRequest) GetUuid() string {
+	if x != nil {
+		return x.Uuid
+	}
+	return ""
+}
+
+func (x *ReadInstanceFileRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ReadInstanceFileRequest) GetOffset() int64 {
+	if x != nil {
+		return x.Offset
+	}
+	return 0
+}
+
+// FileChunk is a part of a file. The parts come in ascending order and do not overlap; what is between them is zero.
+type FileChunk struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Offset int64                  `protobuf:"varint,1,opt,name=offset,proto3" json:"offset,omitempty"`
+	// 1 byte to 1 MiB.
+	Data          []byte `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FileChunk) Reset() {
+	*x = FileChunk{}
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[55]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FileChunk) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FileChunk) ProtoMessage() {}
+
+func (x *FileChunk) ProtoReflect() protoreflect.Message {
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[55]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FileChunk.ProtoReflect.Descriptor instead.
+func (*FileChunk) Descriptor() ([]byte, []int) {
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{55}
+}
+
+func (x *FileChunk) GetOffset() int64 {
+	if x != nil {
+		return x.Offset
+	}
+	return 0
+}
+
+func (x *FileChunk) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+type ArriveInstanceRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Part:
+	//
+	//	*ArriveInstanceRequest_Begin
+	//	*ArriveInstanceRequest_Chunk
+	//	*ArriveInstanceRequest_End
+	Part          isArriveInstanceRequest_Part `protobuf_oneof:"part"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ArriveInstanceRequest) Reset() {
+	*x = ArriveInstanceRequest{}
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[56]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ArriveInstanceRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ArriveInstanceRequest) ProtoMessage() {}
+
+func (x *ArriveInstanceRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[56]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ArriveInstanceRequest.ProtoReflect.Descriptor instead.
+func (*ArriveInstanceRequest) Descriptor() ([]byte, []int) {
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{56}
+}
+
+func (x *ArriveInstanceRequest) GetPart() isArriveInstanceRequest_Part {
+	if x != nil {
+		return x.Part
+	}
+	return nil
+}
+
+func (x *ArriveInstanceRequest) GetBegin() *BeginArrival {
+	if x != nil {
+		if x, ok := x.Part.(*ArriveInstanceRequest_Begin); ok {
+			return x.Begin
+		}
+	}
+	return nil
+}
+
+func (x *ArriveInstanceRequest) GetChunk() *FileChunk {
+	if x != nil {
+		if x, ok := x.Part.(*ArriveInstanceRequest_Chunk); ok {
+			return x.Chunk
+		}
+	}
+	return nil
+}
+
+func (x *ArriveInstanceRequest) GetEnd() *FileEnd {
+	if x != nil {
+		if x, ok := x.Part.(*ArriveInstanceRequest_End); ok {
+			return x.End
+		}
+	}
+	return nil
+}
+
+type isArriveInstanceRequest_Part interface {
+	isArriveInstanceRequest_Part()
+}
+
+type ArriveInstanceRequest_Begin struct {
+	// First, once.
+	Begin *BeginArrival `protobuf:"bytes,1,opt,name=begin,proto3,oneof"`
+}
+
+type ArriveInstanceRequest_Chunk struct {
+	Chunk *FileChunk `protobuf:"bytes,2,opt,name=chunk,proto3,oneof"`
+}
+
+type ArriveInstanceRequest_End struct {
+	// The file that was asked for has ended.
+	End *FileEnd `protobuf:"bytes,3,opt,name=end,proto3,oneof"`
+}
+
+func (*ArriveInstanceRequest_Begin) isArriveInstanceRequest_Part() {}
+
+func (*ArriveInstanceRequest_Chunk) isArriveInstanceRequest_Part() {}
+
+func (*ArriveInstanceRequest_End) isArriveInstanceRequest_Part() {}
+
+type BeginArrival struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of the root provider of the node.
+	Node string        `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	Spec *InstanceSpec `protobuf:"bytes,2,opt,name=spec,proto3" json:"spec,omitempty"`
+	// The tree as Placement has it, for looking up the providers of spec.allocations. It does not come back.
+	Tree *ProviderTree `protobuf:"bytes,3,opt,name=tree,proto3" json:"tree,omitempty"`
+	// Name of the node that it comes from.
+	FromNode string `protobuf:"bytes,4,opt,name=from_node,json=fromNode,proto3" json:"from_node,omitempty"`
+	// The source is down: there is no offer and nothing to read.
+	Evacuation bool `protobuf:"varint,5,opt,name=evacuation,proto3" json:"evacuation,omitempty"`
+	// What Depart answered there.
+	Offer         string `protobuf:"bytes,6,opt,name=offer,proto3" json:"offer,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BeginArrival) Reset() {
+	*x = BeginArrival{}
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[57]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BeginArrival) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BeginArrival) ProtoMessage() {}
+
+func (x *BeginArrival) ProtoReflect() protoreflect.Message {
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[57]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BeginArrival.ProtoReflect.Descriptor instead.
+func (*BeginArrival) Descriptor() ([]byte, []int) {
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{57}
+}
+
+func (x *BeginArrival) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *BeginArrival) GetSpec() *InstanceSpec {
+	if x != nil {
+		return x.Spec
+	}
+	return nil
+}
+
+func (x *BeginArrival) GetTree() *ProviderTree {
+	if x != nil {
+		return x.Tree
+	}
+	return nil
+}
+
+func (x *BeginArrival) GetFromNode() string {
+	if x != nil {
+		return x.FromNode
+	}
+	return ""
+}
+
+func (x *BeginArrival) GetEvacuation() bool {
+	if x != nil {
+		return x.Evacuation
+	}
+	return false
+}
+
+func (x *BeginArrival) GetOffer() string {
+	if x != nil {
+		return x.Offer
+	}
+	return ""
+}
+
+type FileEnd struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Why not all of it could be read; empty: all was.
+	Problem       string `protobuf:"bytes,1,opt,name=problem,proto3" json:"problem,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FileEnd) Reset() {
+	*x = FileEnd{}
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[58]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FileEnd) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FileEnd) ProtoMessage() {}
+
+func (x *FileEnd) ProtoReflect() protoreflect.Message {
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[58]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FileEnd.ProtoReflect.Descriptor instead.
+func (*FileEnd) Descriptor() ([]byte, []int) {
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{58}
+}
+
+func (x *FileEnd) GetProblem() string {
+	if x != nil {
+		return x.Problem
+	}
+	return ""
+}
+
+type ArriveInstanceResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Part:
+	//
+	//	*ArriveInstanceResponse_Read
+	//	*ArriveInstanceResponse_Instance
+	Part          isArriveInstanceResponse_Part `protobuf_oneof:"part"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ArriveInstanceResponse) Reset() {
+	*x = ArriveInstanceResponse{}
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[59]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ArriveInstanceResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ArriveInstanceResponse) ProtoMessage() {}
+
+func (x *ArriveInstanceResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[59]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ArriveInstanceResponse.ProtoReflect.Descriptor instead.
+func (*ArriveInstanceResponse) Descriptor() ([]byte, []int) {
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{59}
+}
+
+func (x *ArriveInstanceResponse) GetPart() isArriveInstanceResponse_Part {
+	if x != nil {
+		return x.Part
+	}
+	return nil
+}
+
+func (x *ArriveInstanceResponse) GetRead() *ReadFile {
+	if x != nil {
+		if x, ok := x.Part.(*ArriveInstanceResponse_Read); ok {
+			return x.Read
+		}
+	}
+	return nil
+}
+
+func (x *ArriveInstanceResponse) GetInstance() *Instance {
+	if x != nil {
+		if x, ok := x.Part.(*ArriveInstanceResponse_Instance); ok {
+			return x.Instance
+		}
+	}
+	return nil
+}
+
+type isArriveInstanceResponse_Part interface {
+	isArriveInstanceResponse_Part()
+}
+
+type ArriveInstanceResponse_Read struct {
+	// Asks for a file of the source, from an offset on. Not in an evacuation.
+	Read *ReadFile `protobuf:"bytes,1,opt,name=read,proto3,oneof"`
+}
+
+type ArriveInstanceResponse_Instance struct {
+	// Last: it is there.
+	Instance *Instance `protobuf:"bytes,2,opt,name=instance,proto3,oneof"`
+}
+
+func (*ArriveInstanceResponse_Read) isArriveInstanceResponse_Part() {}
+
+func (*ArriveInstanceResponse_Instance) isArriveInstanceResponse_Part() {}
+
+// ReadFile asks for a file.
+type ReadFile struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Offset        int64                  `protobuf:"varint,2,opt,name=offset,proto3" json:"offset,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReadFile) Reset() {
+	*x = ReadFile{}
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[60]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReadFile) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReadFile) ProtoMessage() {}
+
+func (x *ReadFile) ProtoReflect() protoreflect.Message {
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[60]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReadFile.ProtoReflect.Descriptor instead.
+func (*ReadFile) Descriptor() ([]byte, []int) {
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{60}
+}
+
+func (x *ReadFile) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ReadFile) GetOffset() int64 {
+	if x != nil {
+		return x.Offset
+	}
+	return 0
+}
+
+type LeaveInstanceRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of the root provider of the node.
+	Node          string `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	Uuid          string `protobuf:"bytes,2,opt,name=uuid,proto3" json:"uuid,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LeaveInstanceRequest) Reset() {
+	*x = LeaveInstanceRequest{}
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[61]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LeaveInstanceRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LeaveInstanceRequest) ProtoMessage() {}
+
+func (x *LeaveInstanceRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[61]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LeaveInstanceRequest.ProtoReflect.Descriptor instead.
+func (*LeaveInstanceRequest) Descriptor() ([]byte, []int) {
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{61}
+}
+
+func (x *LeaveInstanceRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *LeaveInstanceRequest) GetUuid() string {
+	if x != nil {
+		return x.Uuid
+	}
+	return ""
+}
+
+type LeaveInstanceResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LeaveInstanceResponse) Reset() {
+	*x = LeaveInstanceResponse{}
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[62]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LeaveInstanceResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LeaveInstanceResponse) ProtoMessage() {}
+
+func (x *LeaveInstanceResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[62]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LeaveInstanceResponse.ProtoReflect.Descriptor instead.
+func (*LeaveInstanceResponse) Descriptor() ([]byte, []int) {
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{62}
+}
+
 type WatchInstancesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Something is to be sent at least this often; a heartbeat, if there is nothing else.
@@ -3099,7 +3782,7 @@ type WatchInstancesRequest struct {
 
 func (x *WatchInstancesRequest) Reset() {
 	*x = WatchInstancesRequest{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[52]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3111,7 +3794,7 @@ func (x *WatchInstancesRequest) String() string {
 func (*WatchInstancesRequest) ProtoMessage() {}
 
 func (x *WatchInstancesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[52]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3124,7 +3807,7 @@ func (x *WatchInstancesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchInstancesRequest.ProtoReflect.Descriptor instead.
 func (*WatchInstancesRequest) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{52}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *WatchInstancesRequest) GetHeartbeatMs() int64 {
@@ -3147,7 +3830,7 @@ type WatchInstancesResponse struct {
 
 func (x *WatchInstancesResponse) Reset() {
 	*x = WatchInstancesResponse{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[53]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3159,7 +3842,7 @@ func (x *WatchInstancesResponse) String() string {
 func (*WatchInstancesResponse) ProtoMessage() {}
 
 func (x *WatchInstancesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[53]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3172,7 +3855,7 @@ func (x *WatchInstancesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchInstancesResponse.ProtoReflect.Descriptor instead.
 func (*WatchInstancesResponse) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{53}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *WatchInstancesResponse) GetEvent() isWatchInstancesResponse_Event {
@@ -3229,7 +3912,7 @@ type InstanceEvent struct {
 
 func (x *InstanceEvent) Reset() {
 	*x = InstanceEvent{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[54]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3241,7 +3924,7 @@ func (x *InstanceEvent) String() string {
 func (*InstanceEvent) ProtoMessage() {}
 
 func (x *InstanceEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[54]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3254,7 +3937,7 @@ func (x *InstanceEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstanceEvent.ProtoReflect.Descriptor instead.
 func (*InstanceEvent) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{54}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *InstanceEvent) GetNode() string {
@@ -3281,7 +3964,7 @@ type InstanceNotFound struct {
 
 func (x *InstanceNotFound) Reset() {
 	*x = InstanceNotFound{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[55]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3293,7 +3976,7 @@ func (x *InstanceNotFound) String() string {
 func (*InstanceNotFound) ProtoMessage() {}
 
 func (x *InstanceNotFound) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[55]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3306,7 +3989,7 @@ func (x *InstanceNotFound) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstanceNotFound.ProtoReflect.Descriptor instead.
 func (*InstanceNotFound) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{55}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *InstanceNotFound) GetUuid() string {
@@ -3329,7 +4012,7 @@ type InstanceFault struct {
 
 func (x *InstanceFault) Reset() {
 	*x = InstanceFault{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[56]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3341,7 +4024,7 @@ func (x *InstanceFault) String() string {
 func (*InstanceFault) ProtoMessage() {}
 
 func (x *InstanceFault) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[56]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3354,7 +4037,7 @@ func (x *InstanceFault) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstanceFault.ProtoReflect.Descriptor instead.
 func (*InstanceFault) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{56}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *InstanceFault) GetUuid() string {
@@ -3613,7 +4296,47 @@ const file_plugins_proto_driver_v1_driver_proto_rawDesc = "" +
 	"powerState\x12\x12\n" +
 	"\x04hard\x18\x04 \x01(\bR\x04hard\"S\n" +
 	"\x18SetInstancePowerResponse\x127\n" +
-	"\binstance\x18\x01 \x01(\v2\x1b.compute.driver.v1.InstanceR\binstance\":\n" +
+	"\binstance\x18\x01 \x01(\v2\x1b.compute.driver.v1.InstanceR\binstance\"?\n" +
+	"\x15DepartInstanceRequest\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x12\n" +
+	"\x04uuid\x18\x02 \x01(\tR\x04uuid\".\n" +
+	"\x16DepartInstanceResponse\x12\x14\n" +
+	"\x05offer\x18\x01 \x01(\tR\x05offer\"m\n" +
+	"\x17ReadInstanceFileRequest\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x12\n" +
+	"\x04uuid\x18\x02 \x01(\tR\x04uuid\x12\x12\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\x12\x16\n" +
+	"\x06offset\x18\x04 \x01(\x03R\x06offset\"7\n" +
+	"\tFileChunk\x12\x16\n" +
+	"\x06offset\x18\x01 \x01(\x03R\x06offset\x12\x12\n" +
+	"\x04data\x18\x02 \x01(\fR\x04data\"\xbe\x01\n" +
+	"\x15ArriveInstanceRequest\x127\n" +
+	"\x05begin\x18\x01 \x01(\v2\x1f.compute.driver.v1.BeginArrivalH\x00R\x05begin\x124\n" +
+	"\x05chunk\x18\x02 \x01(\v2\x1c.compute.driver.v1.FileChunkH\x00R\x05chunk\x12.\n" +
+	"\x03end\x18\x03 \x01(\v2\x1a.compute.driver.v1.FileEndH\x00R\x03endB\x06\n" +
+	"\x04part\"\xdf\x01\n" +
+	"\fBeginArrival\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x123\n" +
+	"\x04spec\x18\x02 \x01(\v2\x1f.compute.driver.v1.InstanceSpecR\x04spec\x123\n" +
+	"\x04tree\x18\x03 \x01(\v2\x1f.compute.driver.v1.ProviderTreeR\x04tree\x12\x1b\n" +
+	"\tfrom_node\x18\x04 \x01(\tR\bfromNode\x12\x1e\n" +
+	"\n" +
+	"evacuation\x18\x05 \x01(\bR\n" +
+	"evacuation\x12\x14\n" +
+	"\x05offer\x18\x06 \x01(\tR\x05offer\"#\n" +
+	"\aFileEnd\x12\x18\n" +
+	"\aproblem\x18\x01 \x01(\tR\aproblem\"\x8e\x01\n" +
+	"\x16ArriveInstanceResponse\x121\n" +
+	"\x04read\x18\x01 \x01(\v2\x1b.compute.driver.v1.ReadFileH\x00R\x04read\x129\n" +
+	"\binstance\x18\x02 \x01(\v2\x1b.compute.driver.v1.InstanceH\x00R\binstanceB\x06\n" +
+	"\x04part\"6\n" +
+	"\bReadFile\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
+	"\x06offset\x18\x02 \x01(\x03R\x06offset\">\n" +
+	"\x14LeaveInstanceRequest\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x12\n" +
+	"\x04uuid\x18\x02 \x01(\tR\x04uuid\"\x17\n" +
+	"\x15LeaveInstanceResponse\":\n" +
 	"\x15WatchInstancesRequest\x12!\n" +
 	"\fheartbeat_ms\x18\x01 \x01(\x03R\vheartbeatMs\"\x9f\x01\n" +
 	"\x16WatchInstancesResponse\x12>\n" +
@@ -3648,13 +4371,17 @@ const file_plugins_proto_driver_v1_driver_proto_rawDesc = "" +
 	"\vReshapeStep\x12%.compute.driver.v1.ReshapeStepRequest\x1a&.compute.driver.v1.ReshapeStepResponse\x12M\n" +
 	"\x06Guests\x12 .compute.driver.v1.GuestsRequest\x1a!.compute.driver.v1.GuestsResponse\x12\\\n" +
 	"\vNodeDeleted\x12%.compute.driver.v1.NodeDeletedRequest\x1a&.compute.driver.v1.NodeDeletedResponse\x12L\n" +
-	"\x05Watch\x12\x1f.compute.driver.v1.WatchRequest\x1a .compute.driver.v1.WatchResponse0\x012\xe9\x03\n" +
+	"\x05Watch\x12\x1f.compute.driver.v1.WatchRequest\x1a .compute.driver.v1.WatchResponse0\x012\xdf\x06\n" +
 	"\tInstances\x12Y\n" +
 	"\x04List\x12'.compute.driver.v1.ListInstancesRequest\x1a(.compute.driver.v1.ListInstancesResponse\x12Z\n" +
 	"\x05Spawn\x12'.compute.driver.v1.SpawnInstanceRequest\x1a(.compute.driver.v1.SpawnInstanceResponse\x12`\n" +
 	"\aDestroy\x12).compute.driver.v1.DestroyInstanceRequest\x1a*.compute.driver.v1.DestroyInstanceResponse\x12c\n" +
 	"\bSetPower\x12*.compute.driver.v1.SetInstancePowerRequest\x1a+.compute.driver.v1.SetInstancePowerResponse\x12^\n" +
-	"\x05Watch\x12(.compute.driver.v1.WatchInstancesRequest\x1a).compute.driver.v1.WatchInstancesResponse0\x01BIZGgithub.com/compute-agent/compute-agent/plugins/proto/driver/v1;driverv1b\x06proto3"
+	"\x05Watch\x12(.compute.driver.v1.WatchInstancesRequest\x1a).compute.driver.v1.WatchInstancesResponse0\x01\x12]\n" +
+	"\x06Depart\x12(.compute.driver.v1.DepartInstanceRequest\x1a).compute.driver.v1.DepartInstanceResponse\x12V\n" +
+	"\bReadFile\x12*.compute.driver.v1.ReadInstanceFileRequest\x1a\x1c.compute.driver.v1.FileChunk0\x01\x12a\n" +
+	"\x06Arrive\x12(.compute.driver.v1.ArriveInstanceRequest\x1a).compute.driver.v1.ArriveInstanceResponse(\x010\x01\x12Z\n" +
+	"\x05Leave\x12'.compute.driver.v1.LeaveInstanceRequest\x1a(.compute.driver.v1.LeaveInstanceResponseBIZGgithub.com/compute-agent/compute-agent/plugins/proto/driver/v1;driverv1b\x06proto3"
 
 var (
 	file_plugins_proto_driver_v1_driver_proto_rawDescOnce sync.Once
@@ -3669,7 +4396,7 @@ func file_plugins_proto_driver_v1_driver_proto_rawDescGZIP() []byte {
 }
 
 var file_plugins_proto_driver_v1_driver_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_plugins_proto_driver_v1_driver_proto_msgTypes = make([]protoimpl.MessageInfo, 70)
+var file_plugins_proto_driver_v1_driver_proto_msgTypes = make([]protoimpl.MessageInfo, 81)
 var file_plugins_proto_driver_v1_driver_proto_goTypes = []any{
 	(PowerState)(0),                    // 0: compute.driver.v1.PowerState
 	(*InfoRequest)(nil),                // 1: compute.driver.v1.InfoRequest
@@ -3724,24 +4451,35 @@ var file_plugins_proto_driver_v1_driver_proto_goTypes = []any{
 	(*DestroyInstanceResponse)(nil),    // 50: compute.driver.v1.DestroyInstanceResponse
 	(*SetInstancePowerRequest)(nil),    // 51: compute.driver.v1.SetInstancePowerRequest
 	(*SetInstancePowerResponse)(nil),   // 52: compute.driver.v1.SetInstancePowerResponse
-	(*WatchInstancesRequest)(nil),      // 53: compute.driver.v1.WatchInstancesRequest
-	(*WatchInstancesResponse)(nil),     // 54: compute.driver.v1.WatchInstancesResponse
-	(*InstanceEvent)(nil),              // 55: compute.driver.v1.InstanceEvent
-	(*InstanceNotFound)(nil),           // 56: compute.driver.v1.InstanceNotFound
-	(*InstanceFault)(nil),              // 57: compute.driver.v1.InstanceFault
-	nil,                                // 58: compute.driver.v1.UpdateProviderTreeResponse.ClassRenamesEntry
-	nil,                                // 59: compute.driver.v1.UpdateProviderTreeResponse.CapabilityTraitsEntry
-	nil,                                // 60: compute.driver.v1.UpdateProviderTreeResponse.ProductNamesEntry
-	nil,                                // 61: compute.driver.v1.ReshapeStepResponse.ClassRenamesEntry
-	nil,                                // 62: compute.driver.v1.GuestResources.ResourcesEntry
-	nil,                                // 63: compute.driver.v1.ResourceProvider.InventoriesEntry
-	nil,                                // 64: compute.driver.v1.Allocations.ConsumersEntry
-	nil,                                // 65: compute.driver.v1.ConsumerAllocations.ResourcesEntry
-	nil,                                // 66: compute.driver.v1.Resources.AmountsEntry
-	nil,                                // 67: compute.driver.v1.InstanceSpec.AllocationsEntry
-	nil,                                // 68: compute.driver.v1.InstanceSpec.ImagePropertiesEntry
-	nil,                                // 69: compute.driver.v1.InstanceSpec.MetadataEntry
-	nil,                                // 70: compute.driver.v1.Flavor.ExtraSpecsEntry
+	(*DepartInstanceRequest)(nil),      // 53: compute.driver.v1.DepartInstanceRequest
+	(*DepartInstanceResponse)(nil),     // 54: compute.driver.v1.DepartInstanceResponse
+	(*ReadInstanceFileRequest)(nil),    // 55: compute.driver.v1.ReadInstanceFileRequest
+	(*FileChunk)(nil),                  // 56: compute.driver.v1.FileChunk
+	(*ArriveInstanceRequest)(nil),      // 57: compute.driver.v1.ArriveInstanceRequest
+	(*BeginArrival)(nil),               // 58: compute.driver.v1.BeginArrival
+	(*FileEnd)(nil),                    // 59: compute.driver.v1.FileEnd
+	(*ArriveInstanceResponse)(nil),     // 60: compute.driver.v1.ArriveInstanceResponse
+	(*ReadFile)(nil),                   // 61: compute.driver.v1.ReadFile
+	(*LeaveInstanceRequest)(nil),       // 62: compute.driver.v1.LeaveInstanceRequest
+	(*LeaveInstanceResponse)(nil),      // 63: compute.driver.v1.LeaveInstanceResponse
+	(*WatchInstancesRequest)(nil),      // 64: compute.driver.v1.WatchInstancesRequest
+	(*WatchInstancesResponse)(nil),     // 65: compute.driver.v1.WatchInstancesResponse
+	(*InstanceEvent)(nil),              // 66: compute.driver.v1.InstanceEvent
+	(*InstanceNotFound)(nil),           // 67: compute.driver.v1.InstanceNotFound
+	(*InstanceFault)(nil),              // 68: compute.driver.v1.InstanceFault
+	nil,                                // 69: compute.driver.v1.UpdateProviderTreeResponse.ClassRenamesEntry
+	nil,                                // 70: compute.driver.v1.UpdateProviderTreeResponse.CapabilityTraitsEntry
+	nil,                                // 71: compute.driver.v1.UpdateProviderTreeResponse.ProductNamesEntry
+	nil,                                // 72: compute.driver.v1.ReshapeStepResponse.ClassRenamesEntry
+	nil,                                // 73: compute.driver.v1.GuestResources.ResourcesEntry
+	nil,                                // 74: compute.driver.v1.ResourceProvider.InventoriesEntry
+	nil,                                // 75: compute.driver.v1.Allocations.ConsumersEntry
+	nil,                                // 76: compute.driver.v1.ConsumerAllocations.ResourcesEntry
+	nil,                                // 77: compute.driver.v1.Resources.AmountsEntry
+	nil,                                // 78: compute.driver.v1.InstanceSpec.AllocationsEntry
+	nil,                                // 79: compute.driver.v1.InstanceSpec.ImagePropertiesEntry
+	nil,                                // 80: compute.driver.v1.InstanceSpec.MetadataEntry
+	nil,                                // 81: compute.driver.v1.Flavor.ExtraSpecsEntry
 }
 var file_plugins_proto_driver_v1_driver_proto_depIdxs = []int32{
 	6,  // 0: compute.driver.v1.ConfigureRequest.host:type_name -> compute.driver.v1.HostInfo
@@ -3751,25 +4489,25 @@ var file_plugins_proto_driver_v1_driver_proto_depIdxs = []int32{
 	30, // 4: compute.driver.v1.UpdateProviderTreeRequest.allocations:type_name -> compute.driver.v1.Allocations
 	26, // 5: compute.driver.v1.UpdateProviderTreeResponse.tree:type_name -> compute.driver.v1.ProviderTree
 	30, // 6: compute.driver.v1.UpdateProviderTreeResponse.allocations:type_name -> compute.driver.v1.Allocations
-	58, // 7: compute.driver.v1.UpdateProviderTreeResponse.class_renames:type_name -> compute.driver.v1.UpdateProviderTreeResponse.ClassRenamesEntry
-	59, // 8: compute.driver.v1.UpdateProviderTreeResponse.capability_traits:type_name -> compute.driver.v1.UpdateProviderTreeResponse.CapabilityTraitsEntry
-	60, // 9: compute.driver.v1.UpdateProviderTreeResponse.product_names:type_name -> compute.driver.v1.UpdateProviderTreeResponse.ProductNamesEntry
+	69, // 7: compute.driver.v1.UpdateProviderTreeResponse.class_renames:type_name -> compute.driver.v1.UpdateProviderTreeResponse.ClassRenamesEntry
+	70, // 8: compute.driver.v1.UpdateProviderTreeResponse.capability_traits:type_name -> compute.driver.v1.UpdateProviderTreeResponse.CapabilityTraitsEntry
+	71, // 9: compute.driver.v1.UpdateProviderTreeResponse.product_names:type_name -> compute.driver.v1.UpdateProviderTreeResponse.ProductNamesEntry
 	26, // 10: compute.driver.v1.ReshapeStepRequest.tree:type_name -> compute.driver.v1.ProviderTree
 	30, // 11: compute.driver.v1.ReshapeStepRequest.allocations:type_name -> compute.driver.v1.Allocations
 	26, // 12: compute.driver.v1.ReshapeStepResponse.tree:type_name -> compute.driver.v1.ProviderTree
 	30, // 13: compute.driver.v1.ReshapeStepResponse.allocations:type_name -> compute.driver.v1.Allocations
-	61, // 14: compute.driver.v1.ReshapeStepResponse.class_renames:type_name -> compute.driver.v1.ReshapeStepResponse.ClassRenamesEntry
+	72, // 14: compute.driver.v1.ReshapeStepResponse.class_renames:type_name -> compute.driver.v1.ReshapeStepResponse.ClassRenamesEntry
 	26, // 15: compute.driver.v1.GuestsRequest.tree:type_name -> compute.driver.v1.ProviderTree
 	22, // 16: compute.driver.v1.GuestsResponse.guests:type_name -> compute.driver.v1.Guest
 	23, // 17: compute.driver.v1.Guest.resources:type_name -> compute.driver.v1.GuestResources
-	62, // 18: compute.driver.v1.GuestResources.resources:type_name -> compute.driver.v1.GuestResources.ResourcesEntry
+	73, // 18: compute.driver.v1.GuestResources.resources:type_name -> compute.driver.v1.GuestResources.ResourcesEntry
 	15, // 19: compute.driver.v1.NodeDeletedRequest.node:type_name -> compute.driver.v1.Node
 	27, // 20: compute.driver.v1.ProviderTree.providers:type_name -> compute.driver.v1.ResourceProvider
-	63, // 21: compute.driver.v1.ResourceProvider.inventories:type_name -> compute.driver.v1.ResourceProvider.InventoriesEntry
+	74, // 21: compute.driver.v1.ResourceProvider.inventories:type_name -> compute.driver.v1.ResourceProvider.InventoriesEntry
 	29, // 22: compute.driver.v1.ResourceProvider.resources:type_name -> compute.driver.v1.NamedResource
-	64, // 23: compute.driver.v1.Allocations.consumers:type_name -> compute.driver.v1.Allocations.ConsumersEntry
-	65, // 24: compute.driver.v1.ConsumerAllocations.resources:type_name -> compute.driver.v1.ConsumerAllocations.ResourcesEntry
-	66, // 25: compute.driver.v1.Resources.amounts:type_name -> compute.driver.v1.Resources.AmountsEntry
+	75, // 23: compute.driver.v1.Allocations.consumers:type_name -> compute.driver.v1.Allocations.ConsumersEntry
+	76, // 24: compute.driver.v1.ConsumerAllocations.resources:type_name -> compute.driver.v1.ConsumerAllocations.ResourcesEntry
+	77, // 25: compute.driver.v1.Resources.amounts:type_name -> compute.driver.v1.Resources.AmountsEntry
 	35, // 26: compute.driver.v1.WatchResponse.changed:type_name -> compute.driver.v1.Changed
 	36, // 27: compute.driver.v1.WatchResponse.heartbeat:type_name -> compute.driver.v1.Heartbeat
 	39, // 28: compute.driver.v1.ReshapeFailed.offenders:type_name -> compute.driver.v1.Offender
@@ -3780,56 +4518,71 @@ var file_plugins_proto_driver_v1_driver_proto_depIdxs = []int32{
 	26, // 33: compute.driver.v1.SpawnInstanceRequest.tree:type_name -> compute.driver.v1.ProviderTree
 	42, // 34: compute.driver.v1.SpawnInstanceResponse.instance:type_name -> compute.driver.v1.Instance
 	48, // 35: compute.driver.v1.InstanceSpec.flavor:type_name -> compute.driver.v1.Flavor
-	67, // 36: compute.driver.v1.InstanceSpec.allocations:type_name -> compute.driver.v1.InstanceSpec.AllocationsEntry
-	68, // 37: compute.driver.v1.InstanceSpec.image_properties:type_name -> compute.driver.v1.InstanceSpec.ImagePropertiesEntry
-	69, // 38: compute.driver.v1.InstanceSpec.metadata:type_name -> compute.driver.v1.InstanceSpec.MetadataEntry
-	70, // 39: compute.driver.v1.Flavor.extra_specs:type_name -> compute.driver.v1.Flavor.ExtraSpecsEntry
+	78, // 36: compute.driver.v1.InstanceSpec.allocations:type_name -> compute.driver.v1.InstanceSpec.AllocationsEntry
+	79, // 37: compute.driver.v1.InstanceSpec.image_properties:type_name -> compute.driver.v1.InstanceSpec.ImagePropertiesEntry
+	80, // 38: compute.driver.v1.InstanceSpec.metadata:type_name -> compute.driver.v1.InstanceSpec.MetadataEntry
+	81, // 39: compute.driver.v1.Flavor.extra_specs:type_name -> compute.driver.v1.Flavor.ExtraSpecsEntry
 	0,  // 40: compute.driver.v1.SetInstancePowerRequest.power_state:type_name -> compute.driver.v1.PowerState
 	42, // 41: compute.driver.v1.SetInstancePowerResponse.instance:type_name -> compute.driver.v1.Instance
-	55, // 42: compute.driver.v1.WatchInstancesResponse.instance:type_name -> compute.driver.v1.InstanceEvent
-	36, // 43: compute.driver.v1.WatchInstancesResponse.heartbeat:type_name -> compute.driver.v1.Heartbeat
-	32, // 44: compute.driver.v1.GuestResources.ResourcesEntry.value:type_name -> compute.driver.v1.Resources
-	28, // 45: compute.driver.v1.ResourceProvider.InventoriesEntry.value:type_name -> compute.driver.v1.Inventory
-	31, // 46: compute.driver.v1.Allocations.ConsumersEntry.value:type_name -> compute.driver.v1.ConsumerAllocations
-	32, // 47: compute.driver.v1.ConsumerAllocations.ResourcesEntry.value:type_name -> compute.driver.v1.Resources
-	32, // 48: compute.driver.v1.InstanceSpec.AllocationsEntry.value:type_name -> compute.driver.v1.Resources
-	1,  // 49: compute.driver.v1.Plugin.Info:input_type -> compute.driver.v1.InfoRequest
-	3,  // 50: compute.driver.v1.Plugin.ConfigSchema:input_type -> compute.driver.v1.ConfigSchemaRequest
-	5,  // 51: compute.driver.v1.Plugin.Configure:input_type -> compute.driver.v1.ConfigureRequest
-	8,  // 52: compute.driver.v1.Plugin.Health:input_type -> compute.driver.v1.HealthRequest
-	11, // 53: compute.driver.v1.Plugin.Shutdown:input_type -> compute.driver.v1.ShutdownRequest
-	13, // 54: compute.driver.v1.Driver.AvailableNodes:input_type -> compute.driver.v1.AvailableNodesRequest
-	16, // 55: compute.driver.v1.Driver.UpdateProviderTree:input_type -> compute.driver.v1.UpdateProviderTreeRequest
-	18, // 56: compute.driver.v1.Driver.ReshapeStep:input_type -> compute.driver.v1.ReshapeStepRequest
-	20, // 57: compute.driver.v1.Driver.Guests:input_type -> compute.driver.v1.GuestsRequest
-	24, // 58: compute.driver.v1.Driver.NodeDeleted:input_type -> compute.driver.v1.NodeDeletedRequest
-	33, // 59: compute.driver.v1.Driver.Watch:input_type -> compute.driver.v1.WatchRequest
-	43, // 60: compute.driver.v1.Instances.List:input_type -> compute.driver.v1.ListInstancesRequest
-	45, // 61: compute.driver.v1.Instances.Spawn:input_type -> compute.driver.v1.SpawnInstanceRequest
-	49, // 62: compute.driver.v1.Instances.Destroy:input_type -> compute.driver.v1.DestroyInstanceRequest
-	51, // 63: compute.driver.v1.Instances.SetPower:input_type -> compute.driver.v1.SetInstancePowerRequest
-	53, // 64: compute.driver.v1.Instances.Watch:input_type -> compute.driver.v1.WatchInstancesRequest
-	2,  // 65: compute.driver.v1.Plugin.Info:output_type -> compute.driver.v1.InfoResponse
-	4,  // 66: compute.driver.v1.Plugin.ConfigSchema:output_type -> compute.driver.v1.ConfigSchemaResponse
-	7,  // 67: compute.driver.v1.Plugin.Configure:output_type -> compute.driver.v1.ConfigureResponse
-	9,  // 68: compute.driver.v1.Plugin.Health:output_type -> compute.driver.v1.HealthResponse
-	12, // 69: compute.driver.v1.Plugin.Shutdown:output_type -> compute.driver.v1.ShutdownResponse
-	14, // 70: compute.driver.v1.Driver.AvailableNodes:output_type -> compute.driver.v1.AvailableNodesResponse
-	17, // 71: compute.driver.v1.Driver.UpdateProviderTree:output_type -> compute.driver.v1.UpdateProviderTreeResponse
-	19, // 72: compute.driver.v1.Driver.ReshapeStep:output_type -> compute.driver.v1.ReshapeStepResponse
-	21, // 73: compute.driver.v1.Driver.Guests:output_type -> compute.driver.v1.GuestsResponse
-	25, // 74: compute.driver.v1.Driver.NodeDeleted:output_type -> compute.driver.v1.NodeDeletedResponse
-	34, // 75: compute.driver.v1.Driver.Watch:output_type -> compute.driver.v1.WatchResponse
-	44, // 76: compute.driver.v1.Instances.List:output_type -> compute.driver.v1.ListInstancesResponse
-	46, // 77: compute.driver.v1.Instances.Spawn:output_type -> compute.driver.v1.SpawnInstanceResponse
-	50, // 78: compute.driver.v1.Instances.Destroy:output_type -> compute.driver.v1.DestroyInstanceResponse
-	52, // 79: compute.driver.v1.Instances.SetPower:output_type -> compute.driver.v1.SetInstancePowerResponse
-	54, // 80: compute.driver.v1.Instances.Watch:output_type -> compute.driver.v1.WatchInstancesResponse
-	65, // [65:81] is the sub-list for method output_type
-	49, // [49:65] is the sub-list for method input_type
-	49, // [49:49] is the sub-list for extension type_name
-	49, // [49:49] is the sub-list for extension extendee
-	0,  // [0:49] is the sub-list for field type_name
+	58, // 42: compute.driver.v1.ArriveInstanceRequest.begin:type_name -> compute.driver.v1.BeginArrival
+	56, // 43: compute.driver.v1.ArriveInstanceRequest.chunk:type_name -> compute.driver.v1.FileChunk
+	59, // 44: compute.driver.v1.ArriveInstanceRequest.end:type_name -> compute.driver.v1.FileEnd
+	47, // 45: compute.driver.v1.BeginArrival.spec:type_name -> compute.driver.v1.InstanceSpec
+	26, // 46: compute.driver.v1.BeginArrival.tree:type_name -> compute.driver.v1.ProviderTree
+	61, // 47: compute.driver.v1.ArriveInstanceResponse.read:type_name -> compute.driver.v1.ReadFile
+	42, // 48: compute.driver.v1.ArriveInstanceResponse.instance:type_name -> compute.driver.v1.Instance
+	66, // 49: compute.driver.v1.WatchInstancesResponse.instance:type_name -> compute.driver.v1.InstanceEvent
+	36, // 50: compute.driver.v1.WatchInstancesResponse.heartbeat:type_name -> compute.driver.v1.Heartbeat
+	32, // 51: compute.driver.v1.GuestResources.ResourcesEntry.value:type_name -> compute.driver.v1.Resources
+	28, // 52: compute.driver.v1.ResourceProvider.InventoriesEntry.value:type_name -> compute.driver.v1.Inventory
+	31, // 53: compute.driver.v1.Allocations.ConsumersEntry.value:type_name -> compute.driver.v1.ConsumerAllocations
+	32, // 54: compute.driver.v1.ConsumerAllocations.ResourcesEntry.value:type_name -> compute.driver.v1.Resources
+	32, // 55: compute.driver.v1.InstanceSpec.AllocationsEntry.value:type_name -> compute.driver.v1.Resources
+	1,  // 56: compute.driver.v1.Plugin.Info:input_type -> compute.driver.v1.InfoRequest
+	3,  // 57: compute.driver.v1.Plugin.ConfigSchema:input_type -> compute.driver.v1.ConfigSchemaRequest
+	5,  // 58: compute.driver.v1.Plugin.Configure:input_type -> compute.driver.v1.ConfigureRequest
+	8,  // 59: compute.driver.v1.Plugin.Health:input_type -> compute.driver.v1.HealthRequest
+	11, // 60: compute.driver.v1.Plugin.Shutdown:input_type -> compute.driver.v1.ShutdownRequest
+	13, // 61: compute.driver.v1.Driver.AvailableNodes:input_type -> compute.driver.v1.AvailableNodesRequest
+	16, // 62: compute.driver.v1.Driver.UpdateProviderTree:input_type -> compute.driver.v1.UpdateProviderTreeRequest
+	18, // 63: compute.driver.v1.Driver.ReshapeStep:input_type -> compute.driver.v1.ReshapeStepRequest
+	20, // 64: compute.driver.v1.Driver.Guests:input_type -> compute.driver.v1.GuestsRequest
+	24, // 65: compute.driver.v1.Driver.NodeDeleted:input_type -> compute.driver.v1.NodeDeletedRequest
+	33, // 66: compute.driver.v1.Driver.Watch:input_type -> compute.driver.v1.WatchRequest
+	43, // 67: compute.driver.v1.Instances.List:input_type -> compute.driver.v1.ListInstancesRequest
+	45, // 68: compute.driver.v1.Instances.Spawn:input_type -> compute.driver.v1.SpawnInstanceRequest
+	49, // 69: compute.driver.v1.Instances.Destroy:input_type -> compute.driver.v1.DestroyInstanceRequest
+	51, // 70: compute.driver.v1.Instances.SetPower:input_type -> compute.driver.v1.SetInstancePowerRequest
+	64, // 71: compute.driver.v1.Instances.Watch:input_type -> compute.driver.v1.WatchInstancesRequest
+	53, // 72: compute.driver.v1.Instances.Depart:input_type -> compute.driver.v1.DepartInstanceRequest
+	55, // 73: compute.driver.v1.Instances.ReadFile:input_type -> compute.driver.v1.ReadInstanceFileRequest
+	57, // 74: compute.driver.v1.Instances.Arrive:input_type -> compute.driver.v1.ArriveInstanceRequest
+	62, // 75: compute.driver.v1.Instances.Leave:input_type -> compute.driver.v1.LeaveInstanceRequest
+	2,  // 76: compute.driver.v1.Plugin.Info:output_type -> compute.driver.v1.InfoResponse
+	4,  // 77: compute.driver.v1.Plugin.ConfigSchema:output_type -> compute.driver.v1.ConfigSchemaResponse
+	7,  // 78: compute.driver.v1.Plugin.Configure:output_type -> compute.driver.v1.ConfigureResponse
+	9,  // 79: compute.driver.v1.Plugin.Health:output_type -> compute.driver.v1.HealthResponse
+	12, // 80: compute.driver.v1.Plugin.Shutdown:output_type -> compute.driver.v1.ShutdownResponse
+	14, // 81: compute.driver.v1.Driver.AvailableNodes:output_type -> compute.driver.v1.AvailableNodesResponse
+	17, // 82: compute.driver.v1.Driver.UpdateProviderTree:output_type -> compute.driver.v1.UpdateProviderTreeResponse
+	19, // 83: compute.driver.v1.Driver.ReshapeStep:output_type -> compute.driver.v1.ReshapeStepResponse
+	21, // 84: compute.driver.v1.Driver.Guests:output_type -> compute.driver.v1.GuestsResponse
+	25, // 85: compute.driver.v1.Driver.NodeDeleted:output_type -> compute.driver.v1.NodeDeletedResponse
+	34, // 86: compute.driver.v1.Driver.Watch:output_type -> compute.driver.v1.WatchResponse
+	44, // 87: compute.driver.v1.Instances.List:output_type -> compute.driver.v1.ListInstancesResponse
+	46, // 88: compute.driver.v1.Instances.Spawn:output_type -> compute.driver.v1.SpawnInstanceResponse
+	50, // 89: compute.driver.v1.Instances.Destroy:output_type -> compute.driver.v1.DestroyInstanceResponse
+	52, // 90: compute.driver.v1.Instances.SetPower:output_type -> compute.driver.v1.SetInstancePowerResponse
+	65, // 91: compute.driver.v1.Instances.Watch:output_type -> compute.driver.v1.WatchInstancesResponse
+	54, // 92: compute.driver.v1.Instances.Depart:output_type -> compute.driver.v1.DepartInstanceResponse
+	56, // 93: compute.driver.v1.Instances.ReadFile:output_type -> compute.driver.v1.FileChunk
+	60, // 94: compute.driver.v1.Instances.Arrive:output_type -> compute.driver.v1.ArriveInstanceResponse
+	63, // 95: compute.driver.v1.Instances.Leave:output_type -> compute.driver.v1.LeaveInstanceResponse
+	76, // [76:96] is the sub-list for method output_type
+	56, // [56:76] is the sub-list for method input_type
+	56, // [56:56] is the sub-list for extension type_name
+	56, // [56:56] is the sub-list for extension extendee
+	0,  // [0:56] is the sub-list for field type_name
 }
 
 func init() { file_plugins_proto_driver_v1_driver_proto_init() }
@@ -3843,7 +4596,16 @@ func file_plugins_proto_driver_v1_driver_proto_init() {
 		(*WatchResponse_Changed)(nil),
 		(*WatchResponse_Heartbeat)(nil),
 	}
-	file_plugins_proto_driver_v1_driver_proto_msgTypes[53].OneofWrappers = []any{
+	file_plugins_proto_driver_v1_driver_proto_msgTypes[56].OneofWrappers = []any{
+		(*ArriveInstanceRequest_Begin)(nil),
+		(*ArriveInstanceRequest_Chunk)(nil),
+		(*ArriveInstanceRequest_End)(nil),
+	}
+	file_plugins_proto_driver_v1_driver_proto_msgTypes[59].OneofWrappers = []any{
+		(*ArriveInstanceResponse_Read)(nil),
+		(*ArriveInstanceResponse_Instance)(nil),
+	}
+	file_plugins_proto_driver_v1_driver_proto_msgTypes[64].OneofWrappers = []any{
 		(*WatchInstancesResponse_Instance)(nil),
 		(*WatchInstancesResponse_Heartbeat)(nil),
 	}
@@ -3853,7 +4615,7 @@ func file_plugins_proto_driver_v1_driver_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_plugins_proto_driver_v1_driver_proto_rawDesc), len(file_plugins_proto_driver_v1_driver_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   70,
+			NumMessages:   81,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

@@ -633,6 +633,10 @@ const (
 	Instances_Destroy_FullMethodName  = "/compute.driver.v1.Instances/Destroy"
 	Instances_SetPower_FullMethodName = "/compute.driver.v1.Instances/SetPower"
 	Instances_Watch_FullMethodName    = "/compute.driver.v1.Instances/Watch"
+	Instances_Depart_FullMethodName   = "/compute.driver.v1.Instances/Depart"
+	Instances_ReadFile_FullMethodName = "/compute.driver.v1.Instances/ReadFile"
+	Instances_Arrive_FullMethodName   = "/compute.driver.v1.Instances/Arrive"
+	Instances_Leave_FullMethodName    = "/compute.driver.v1.Instances/Leave"
 )
 
 // InstancesClient is the client API for Instances service.
@@ -659,6 +663,18 @@ type InstancesClient interface {
 	SetPower(ctx context.Context, in *SetInstancePowerRequest, opts ...grpc.CallOption) (*SetInstancePowerResponse, error)
 	// Watch tells what happens to instances, whoever did it, until the client ends it. Capability: "instance_events".
 	Watch(ctx context.Context, in *WatchInstancesRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchInstancesResponse], error)
+	// Depart shuts an instance down, so that it can be moved to another host, and tells how the driver there finds its disks. Nothing but
+	// SetPower starts it again. Idempotent. Capability: "migrate". Details: InstanceNotFound, InstanceFault.
+	Depart(ctx context.Context, in *DepartInstanceRequest, opts ...grpc.CallOption) (*DepartInstanceResponse, error)
+	// ReadFile reads a file of an instance that departed. The stream ends without an error when all was sent. Capability: "migrate".
+	// Details: InstanceNotFound, InstanceFault.
+	ReadFile(ctx context.Context, in *ReadInstanceFileRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[FileChunk], error)
+	// Arrive makes an instance of one that departed, or that was lost with its host, and leaves it off. Idempotent. The agent sends "begin"; the
+	// driver answers with any number of "read", one after the other, for each of which the agent sends "chunk"s and then "end", and last with
+	// "instance". Capability: "migrate". Detail: InstanceFault.
+	Arrive(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ArriveInstanceRequest, ArriveInstanceResponse], error)
+	// Leave is Destroy, except that it leaves what the same instance on another host uses. Capability: "migrate". Detail: InstanceFault.
+	Leave(ctx context.Context, in *LeaveInstanceRequest, opts ...grpc.CallOption) (*LeaveInstanceResponse, error)
 }
 
 type instancesClient struct {
@@ -728,6 +744,58 @@ func (c *instancesClient) Watch(ctx context.Context, in *WatchInstancesRequest, 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Instances_WatchClient = grpc.ServerStreamingClient[WatchInstancesResponse]
 
+func (c *instancesClient) Depart(ctx context.Context, in *DepartInstanceRequest, opts ...grpc.CallOption) (*DepartInstanceResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DepartInstanceResponse)
+	err := c.cc.Invoke(ctx, Instances_Depart_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *instancesClient) ReadFile(ctx context.Context, in *ReadInstanceFileRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[FileChunk], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Instances_ServiceDesc.Streams[1], Instances_ReadFile_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[ReadInstanceFileRequest, FileChunk]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Instances_ReadFileClient = grpc.ServerStreamingClient[FileChunk]
+
+func (c *instancesClient) Arrive(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ArriveInstanceRequest, ArriveInstanceResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Instances_ServiceDesc.Streams[2], Instances_Arrive_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[ArriveInstanceRequest, ArriveInstanceResponse]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Instances_ArriveClient = grpc.BidiStreamingClient[ArriveInstanceRequest, ArriveInstanceResponse]
+
+func (c *instancesClient) Leave(ctx context.Context, in *LeaveInstanceRequest, opts ...grpc.CallOption) (*LeaveInstanceResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(LeaveInstanceResponse)
+	err := c.cc.Invoke(ctx, Instances_Leave_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // InstancesServer is the server API for Instances service.
 // All implementations must embed UnimplementedInstancesServer
 // for forward compatibility.
@@ -752,6 +820,18 @@ type InstancesServer interface {
 	SetPower(context.Context, *SetInstancePowerRequest) (*SetInstancePowerResponse, error)
 	// Watch tells what happens to instances, whoever did it, until the client ends it. Capability: "instance_events".
 	Watch(*WatchInstancesRequest, grpc.ServerStreamingServer[WatchInstancesResponse]) error
+	// Depart shuts an instance down, so that it can be moved to another host, and tells how the driver there finds its disks. Nothing but
+	// SetPower starts it again. Idempotent. Capability: "migrate". Details: InstanceNotFound, InstanceFault.
+	Depart(context.Context, *DepartInstanceRequest) (*DepartInstanceResponse, error)
+	// ReadFile reads a file of an instance that departed. The stream ends without an error when all was sent. Capability: "migrate".
+	// Details: InstanceNotFound, InstanceFault.
+	ReadFile(*ReadInstanceFileRequest, grpc.ServerStreamingServer[FileChunk]) error
+	// Arrive makes an instance of one that departed, or that was lost with its host, and leaves it off. Idempotent. The agent sends "begin"; the
+	// driver answers with any number of "read", one after the other, for each of which the agent sends "chunk"s and then "end", and last with
+	// "instance". Capability: "migrate". Detail: InstanceFault.
+	Arrive(grpc.BidiStreamingServer[ArriveInstanceRequest, ArriveInstanceResponse]) error
+	// Leave is Destroy, except that it leaves what the same instance on another host uses. Capability: "migrate". Detail: InstanceFault.
+	Leave(context.Context, *LeaveInstanceRequest) (*LeaveInstanceResponse, error)
 	mustEmbedUnimplementedInstancesServer()
 }
 
@@ -776,6 +856,18 @@ func (UnimplementedInstancesServer) SetPower(context.Context, *SetInstancePowerR
 }
 func (UnimplementedInstancesServer) Watch(*WatchInstancesRequest, grpc.ServerStreamingServer[WatchInstancesResponse]) error {
 	return status.Error(codes.Unimplemented, "method Watch not implemented")
+}
+func (UnimplementedInstancesServer) Depart(context.Context, *DepartInstanceRequest) (*DepartInstanceResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Depart not implemented")
+}
+func (UnimplementedInstancesServer) ReadFile(*ReadInstanceFileRequest, grpc.ServerStreamingServer[FileChunk]) error {
+	return status.Error(codes.Unimplemented, "method ReadFile not implemented")
+}
+func (UnimplementedInstancesServer) Arrive(grpc.BidiStreamingServer[ArriveInstanceRequest, ArriveInstanceResponse]) error {
+	return status.Error(codes.Unimplemented, "method Arrive not implemented")
+}
+func (UnimplementedInstancesServer) Leave(context.Context, *LeaveInstanceRequest) (*LeaveInstanceResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Leave not implemented")
 }
 func (UnimplementedInstancesServer) mustEmbedUnimplementedInstancesServer() {}
 func (UnimplementedInstancesServer) testEmbeddedByValue()                   {}
@@ -881,6 +973,60 @@ func _Instances_Watch_Handler(srv interface{}, stream grpc.ServerStream) error {
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Instances_WatchServer = grpc.ServerStreamingServer[WatchInstancesResponse]
 
+func _Instances_Depart_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DepartInstanceRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(InstancesServer).Depart(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Instances_Depart_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(InstancesServer).Depart(ctx, req.(*DepartInstanceRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Instances_ReadFile_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(ReadInstanceFileRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(InstancesServer).ReadFile(m, &grpc.GenericServerStream[ReadInstanceFileRequest, FileChunk]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Instances_ReadFileServer = grpc.ServerStreamingServer[FileChunk]
+
+func _Instances_Arrive_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(InstancesServer).Arrive(&grpc.GenericServerStream[ArriveInstanceRequest, ArriveInstanceResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Instances_ArriveServer = grpc.BidiStreamingServer[ArriveInstanceRequest, ArriveInstanceResponse]
+
+func _Instances_Leave_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(LeaveInstanceRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(InstancesServer).Leave(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Instances_Leave_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(InstancesServer).Leave(ctx, req.(*LeaveInstanceRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Instances_ServiceDesc is the grpc.ServiceDesc for Instances service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -904,12 +1050,31 @@ var Instances_ServiceDesc = grpc.ServiceDesc{
 			MethodName: "SetPower",
 			Handler:    _Instances_SetPower_Handler,
 		},
+		{
+			MethodName: "Depart",
+			Handler:    _Instances_Depart_Handler,
+		},
+		{
+			MethodName: "Leave",
+			Handler:    _Instances_Leave_Handler,
+		},
 	},
 	Streams: []grpc.StreamDesc{
 		{
 			StreamName:    "Watch",
 			Handler:       _Instances_Watch_Handler,
 			ServerStreams: true,
+		},
+		{
+			StreamName:    "ReadFile",
+			Handler:       _Instances_ReadFile_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "Arrive",
+			Handler:       _Instances_Arrive_Handler,
+			ServerStreams: true,
+			ClientStreams: true,
 		},
 	},
 	Metadata: "plugins/proto/driver/v1/driver.proto",

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fake
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"testing"
+
+	"github.com/compute-agent/compute-agent/plugins"
+)
+
+// filesOf reads the files of an instance on another host.
+type filesOf struct {
+	*Driver
+	reads int
+}
+
+func (f *filesOf) ReadFile(ctx context.Context, name string, offset int64, each plugins.ChunkFunc) error {
+	f.reads++
+	return f.Driver.ReadFile(ctx, "cn1", guestA, name, offset, each)
+}
+
+func disk(t *testing.T, d *Driver) string {
+	t.Helper()
+	text := ""
+	if err := d.ReadFile(t.Context(), "cn1", guestA, diskFile, 0, func(_ int64, data []byte) error { text += string(data); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// TestInstancesMove between two hosts, whose nodes have the same name where that makes no
+// difference: there and back, with shared storage and without.
+func TestInstancesMove(t *testing.T) {
+	for _, shared := range []bool{false, true} {
+		t.Run(fmt.Sprint("shared ", shared), func(t *testing.T) {
+			ctx := t.Context()
+			storage := `{}`
+			if shared {
+				storage = fmt.Sprintf(`{"storage":%q}`, t.TempDir())
+			}
+			raw := managed("flat", storage)
+			from, to := process(t, raw, t.TempDir()), process(t, raw, t.TempDir())
+			tree, spec := reported(t, raw), wanted(map[string]int64{"VCPU": 2})
+			if _, err := from.Spawn(ctx, "cn1", spec, tree); err != nil {
+				t.Fatal(err)
+			}
+			source := &filesOf{Driver: from}
+			var fault *plugins.InstanceFault
+			if err := source.ReadFile(ctx, diskFile, 0, nil); !errors.As(err, &fault) {
+				t.Errorf("reading the disk of a machine that runs: %v", err)
+			}
+			offer, err := from.Depart(ctx, "cn1", guestA)
+			if err != nil {
+				t.Fatal(err)
+			}
+			before := disk(t, from)
+			source.reads = 0
+			for range 2 {
+				is, err := to.Arrive(ctx, "cn1", spec, tree, plugins.Arrival{Node: "cn1", Offer: offer, Files: source})
+				if err != nil || is.Power != plugins.PowerShutdown || is.Name != "web" {
+					t.Fatalf("arrived: %+v, %v", is, err)
+				}
+			}
+			if got := disk(t, to); got != before {
+				t.Errorf("arrived with %q, departed with %q", got, before)
+			}
+			if want := map[bool]int{false: 1, true: 0}[shared]; source.reads != want {
+				t.Errorf("%d files were read, want %d", source.reads, want)
+			}
+		})
+	}
+}
+
+func TestSharedDisksStayWhileAnotherHostHasThem(t *testing.T) {
+	ctx, dir := t.Context(), t.TempDir()
+	raw := managed("flat", fmt.Sprintf(`{"storage":%q}`, dir))
+	s := storage(dir)
+	for _, step := range []struct {
+		node string
+		do   func(node string) error
+		left bool
+	}{
+		{"cn1", func(n string) error { return s.put(guestA, n, "made here") }, true},
+		{"cn2", func(n string) error { return s.put(guestA, n, "made elsewhere") }, true},
+		{"cn1", func(n string) error { return s.release(guestA, n) }, true},
+		{"cn1", func(n string) error { return s.release(guestA, n) }, true},
+		{"cn2", func(n string) error { return s.release(guestA, n) }, false},
+		{"cn2", func(n string) error { return s.release(guestA, n) }, false},
+	} {
+		if err := step.do(step.node); err != nil {
+			t.Fatal(err)
+		}
+		text, err := os.ReadFile(s.disk(guestA))
+		if (err == nil) != step.left || step.left && string(text) != "made here" {
+			t.Fatalf("after a step of %s: %q, %v", step.node, text, err)
+		}
+	}
+	// An evacuation: the lost host's disk is used, and stays when that host is back and leaves.
+	if err := s.put(guestA, "cn7", "made on the lost host"); err != nil {
+		t.Fatal(err)
+	}
+	d := process(t, raw, t.TempDir())
+	if _, err := d.Arrive(ctx, "cn1", wanted(map[string]int64{"VCPU": 2}), reported(t, raw), plugins.Arrival{Node: "cn7", Evacuation: true}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.release(guestA, "cn7"); err != nil {
+		t.Fatal(err)
+	}
+	if got := disk(t, d); got != "made on the lost host" {
+		t.Errorf("got %q", got)
+	}
+	if err := d.Leave(ctx, "cn1", guestA); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("left: %v, %v", left, err)
+	}
+}
+
+func TestNothingIsLeftOfWhatCannotArrive(t *testing.T) {
+	ctx, raw := t.Context(), managed("flat", `{"max_disk":5}`)
+	from, to := process(t, managed("flat", "{}"), t.TempDir()), process(t, raw, t.TempDir())
+	tree, spec := reported(t, raw), wanted(map[string]int64{"VCPU": 2})
+	if _, err := from.Spawn(ctx, "cn1", spec, tree); err != nil {
+		t.Fatal(err)
+	}
+	offer, err := from.Depart(ctx, "cn1", guestA)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var fault *plugins.InstanceFault
+	for _, arrival := range []plugins.Arrival{
+		{Node: "cn1", Offer: offer, Files: &filesOf{Driver: from}},
+		{Node: "cn1", Offer: "of another driver", Files: &filesOf{Driver: from}},
+		{Node: "cn1", Evacuation: true},
+	} {
+		if _, err := to.Arrive(ctx, "cn1", spec, tree, arrival); !errors.As(err, &fault) {
+			t.Errorf("%+v: %v", arrival, err)
+		}
+		if left := instances(t, to); len(left) > 0 {
+			t.Errorf("left: %v", left)
+		}
+	}
+	if got := instances(t, from); len(got) != 1 || got[0].Power != plugins.PowerShutdown {
+		t.Errorf("the source has %v", got)
+	}
+	_, gone := to.Depart(ctx, "cn1", guestA)
+	if !errors.Is(gone, plugins.ErrInstanceNotFound) {
+		t.Errorf("Depart of what is not there: %v", gone)
+	}
+}
