@@ -37,7 +37,7 @@ func (w *Worker) act(ctx context.Context, s *server, item cellwire.WorkItem) err
 	if !w.isCurrent(s, item) {
 		return nil
 	}
-	node, err := w.nodeOf(item.Server)
+	node, err := w.nodeOf(w.place(item))
 	if err != nil {
 		return err
 	}
@@ -50,25 +50,26 @@ func (w *Worker) act(ctx context.Context, s *server, item cellwire.WorkItem) err
 		return w.setPower(ctx, s, item, node, plugins.PowerRunning)
 	case cellwire.WantShutdown:
 		return w.setPower(ctx, s, item, node, plugins.PowerShutdown)
+	case cellwire.WantDeparting:
+		return w.depart(ctx, s, item, node)
+	case cellwire.WantArriving:
+		return w.arrive(ctx, s, item, node)
+	case cellwire.WantLeft, cellwire.WantLeaving:
+		return w.leave(ctx, s, item, node)
 	}
 	return nil
 }
 
-// nodeOf finds the node of a server.
-func (w *Worker) nodeOf(of cellwire.Server) (Node, error) {
+// nodeOf finds the node of a server, by its uuid and name.
+func (w *Worker) nodeOf(uuid, name string) (Node, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if n := w.nodes[of.NodeUUID]; n != nil {
-		return n.Node, nil
-	}
-	if of.NodeUUID == "" {
-		for _, n := range w.nodes {
-			if n.Name == of.Node {
-				return n.Node, nil
-			}
+	for _, n := range w.nodes { // a few at most
+		if n.is(uuid, name) {
+			return n.Node, nil
 		}
 	}
-	return Node{}, fmt.Errorf("%w: %s (%s)", errNodeAway, of.Node, of.NodeUUID)
+	return Node{}, fmt.Errorf("%w: %s (%s)", errNodeAway, name, uuid)
 }
 
 // destroy removes the guest of a server, and then its allocations.
@@ -86,8 +87,15 @@ func (w *Worker) destroy(ctx context.Context, s *server, item cellwire.WorkItem,
 	case err != nil:
 		return fmt.Errorf("destroying the guest: %w", err)
 	}
-	if err := w.cfg.Allocations.Remove(ctx, s.uuid); err != nil {
-		return fmt.Errorf("removing its allocations: %w", err)
+	if m := of(item); m.UUID == "" || m.SourceHost != w.cfg.Host || item.Server.Host == w.cfg.Host {
+		if err := w.cfg.Allocations.Remove(ctx, s.uuid); err != nil {
+			return fmt.Errorf("removing its allocations: %w", err)
+		}
+	} // else they are on the host that it went to
+	if m := of(item); m.UUID != "" {
+		if err := w.cfg.Allocations.Remove(ctx, m.UUID); err != nil {
+			return fmt.Errorf("removing the allocations of its migration: %w", err)
+		}
 	}
 	w.log.Info().Str("instance", s.uuid).Str("node", node.Name).Msg("Removed a server and its allocations.")
 	w.report(s, item, cellwire.Report{Kind: cellwire.ReportGone})

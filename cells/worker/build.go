@@ -75,7 +75,7 @@ func (w *Worker) build(ctx context.Context, s *server, item cellwire.WorkItem, n
 		return nil
 	case errors.As(err, &fault): // nothing is left of it
 		w.setAttempted(s, false)
-		if leaving := w.deletedServersOn(item.Server); leaving > 0 && time.Since(w.firstAttempt(s)) < deletedGuestsTimeout {
+		if leaving := w.deletedServersOn(node); leaving > 0 && time.Since(w.firstAttempt(s)) < deletedGuestsTimeout {
 			return fmt.Errorf("%d deleted servers are still on its node and may use its resources: %w", leaving, fault)
 		}
 		return w.fail(ctx, s, item, faultFor(s.uuid, fault.Reason, err.Error()))
@@ -88,15 +88,15 @@ func (w *Worker) build(ctx context.Context, s *server, item cellwire.WorkItem, n
 	return fmt.Errorf("creating the guest: %w", err)
 }
 
-// deletedServersOn counts the servers on the node of another that are deleted but whose guests
-// still exist: a server that was deleted while this host was down has no allocations any more, but
-// its guest still uses the CPUs and devices that were allocated to other servers since.
-func (w *Worker) deletedServersOn(than cellwire.Server) int {
+// deletedServersOn counts the servers on a node that are deleted but whose guests still exist: a
+// server that was deleted while this host was down has no allocations any more, but its guest still
+// uses the CPUs and devices that were allocated to other servers since.
+func (w *Worker) deletedServersOn(node Node) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	n := 0
 	for _, s := range w.servers {
-		if s.known && s.item.Want == cellwire.WantGone && !s.answered && s.item.Server.NodeUUID == than.NodeUUID && s.item.Server.Node == than.Node {
+		if s.known && s.item.Want == cellwire.WantGone && !s.answered && node.is(w.place(s.item)) {
 			n++
 		}
 	}

@@ -7,7 +7,7 @@
 //	          heartbeats ───────────▶ PUT  /v1/hosts/H
 //	cell ───▶ long poll ──▶ servers ◀─ GET  /v1/hosts/H/work     latest desired state of each
 //	             │             │
-//	             │             ├─▶ one task per server: Spawn, Destroy, SetPower in turn
+//	             │             ├─▶ one task per server: Spawn, Destroy, SetPower and moves in turn
 //	             │             └─▶ comparisons: Instances() against what the cell was sent
 //	             └──────── outbox ───▶ POST /v1/hosts/H/reports   batched, repeated until accepted
 //
@@ -29,4 +29,9 @@
 //     allocations are removed if the server was never active, as the guest cannot be that server.
 //     Otherwise the guest uses them: they stay, and the server is not reported as removed until an
 //     operator resolves it.
+//   - A server that moves never has two guests that run. The source shuts its guest down before the
+//     destination is asked for one, and never starts it while the migration lasts: if something
+//     else does, it is shut down again. A host that was evacuated and comes back removes its guest.
+//     If the destination cannot create the guest, nothing is left of it there, and all allocations
+//     stay for the cell, which takes the server back.
 package worker

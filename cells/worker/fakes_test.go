@@ -305,6 +305,7 @@ type fakeDriver struct {
 	powerErrs []error                     // of the next SetPowers, nil: none
 	powers    []string                    // changes of power, "hard" where a guest was not asked
 	powered   func(to plugins.PowerState) // runs after each SetPower
+	copies    bool                        // Arrive reads the disk of the source
 }
 
 func newDriver() *fakeDriver {

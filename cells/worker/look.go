@@ -38,7 +38,7 @@ func (w *Worker) Changed(node, uuid string) {
 		return
 	}
 	for _, s := range w.servers {
-		if s.task && (node == "" || s.item.Server.Node == node) {
+		if _, name := w.place(s.item); s.task && (node == "" || name == node) {
 			signal(s.wake)
 		}
 	}
@@ -233,7 +233,14 @@ func (w *Worker) compare(ctx context.Context, n *nodeState, guests []plugins.Ins
 	n.unknown = unknown
 	for uuid, changes := range before {
 		s := w.servers[uuid]
-		if s == nil || s.changes != changes || !s.made() || !n.is(s.item.Server) {
+		if s != nil && s.changes == changes && s.item.Want == cellwire.WantDeparting && s.answered && !s.task && n.is(w.place(s.item)) {
+			if g, there := listed[uuid]; there && g.Power != plugins.PowerShutdown && g.Power != plugins.PowerCrashed { // started outside the cell
+				s.answered = false
+				w.start(ctx, s)
+			}
+			continue
+		}
+		if s == nil || s.changes != changes || !s.made() || !n.is(s.item.Server.NodeUUID, s.item.Server.Node) {
 			continue
 		}
 		power := listed[uuid].Power // PowerNoState if it is not there
@@ -253,7 +260,5 @@ func (w *Worker) compare(ctx context.Context, n *nodeState, guests []plugins.Ins
 	}
 }
 
-// is tells whether a server is on the node.
-func (n *nodeState) is(s cellwire.Server) bool {
-	return s.NodeUUID == n.UUID || (s.NodeUUID == "" && s.Node == n.Name)
-}
+// is tells whether the node has a uuid, or a name where that is not known.
+func (n Node) is(uuid, name string) bool { return uuid == n.UUID || (uuid == "" && name == n.Name) }

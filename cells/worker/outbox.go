@@ -140,6 +140,21 @@ func (w *Worker) reportLoop(ctx context.Context) {
 	}
 }
 
+// ended reports whether nothing is wanted of a server on this host any more when the cell has taken
+// a report.
+func (s *server) ended(r cellwire.Report) bool {
+	switch r.Kind {
+	case cellwire.ReportGone:
+		return s.item.Want == cellwire.WantGone
+	case cellwire.ReportArrived:
+		return s.item.Want == cellwire.WantArriving && r.Fault != nil && r.Migration == of(s.item).UUID
+	case cellwire.ReportLeft:
+		return (s.item.Want == cellwire.WantLeft || s.item.Want == cellwire.WantLeaving) && r.Migration == of(s.item).UUID
+	default:
+		return false
+	}
+}
+
 // taken takes note of what the cell took, or will not take.
 func (w *Worker) taken(batch []cellwire.Report, answer cellwire.ReportsAnswer) {
 	w.mu.Lock()
@@ -150,7 +165,7 @@ func (w *Worker) taken(batch []cellwire.Report, answer cellwire.ReportsAnswer) {
 			w.log.Warn().Str("instance", r.UUID).Str("report", string(r.Kind)).Str("reason", answer.Refused[i]).
 				Msg("The cell rejected a report because it has a newer state of the server. It sends new work if any is needed.")
 		}
-		if s := w.servers[r.UUID]; s != nil && r.Kind == cellwire.ReportGone && s.item.Want == cellwire.WantGone && s.answered {
+		if s := w.servers[r.UUID]; s != nil && s.answered && s.ended(r) {
 			s.known = false
 			w.forget(s)
 		}

@@ -51,7 +51,7 @@ func (s *server) due() bool {
 		return false
 	}
 	switch s.item.Want {
-	case cellwire.WantGone:
+	case cellwire.WantGone, cellwire.WantDeparting, cellwire.WantArriving, cellwire.WantLeft, cellwire.WantLeaving:
 		return !s.answered
 	case cellwire.WantPresent:
 		return s.item.Server.VMState == cellwire.VMBuilding && !s.answered
@@ -63,13 +63,18 @@ func (s *server) due() bool {
 
 // made says whether there is, or was, a guest to have a power state.
 func (s *server) made() bool {
-	return s.known && !s.task && s.item.Want != cellwire.WantGone && s.item.Want != "" && (s.item.Server.VMState != cellwire.VMBuilding || s.answered)
+	switch s.item.Want {
+	case cellwire.WantPresent, cellwire.WantRunning, cellwire.WantShutdown:
+		return s.known && !s.task && (s.item.Server.VMState != cellwire.VMBuilding || s.answered)
+	default: // it has none, or the cell knows it of another host
+		return false
+	}
 }
 
 // wants takes over a newer want.
 func (s *server) wants(item cellwire.WorkItem) {
-	if s.item.Want != item.Want {
-		s.answered, s.fault, s.settled, s.problem = false, nil, "", ""
+	if !same(s.item, item) {
+		s.answered, s.fault, s.settled, s.problem, s.begun = false, nil, "", "", time.Time{}
 		if s.task {
 			signal(s.wake)
 		}
@@ -238,14 +243,14 @@ func (w *Worker) note(ctx context.Context, s *server, item cellwire.WorkItem, er
 func (w *Worker) isCurrent(s *server, item cellwire.WorkItem) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return s.due() && s.item.Want == item.Want
+	return s.due() && same(s.item, item)
 }
 
 // report queues a report about a server, unless its desired state changed.
 func (w *Worker) report(s *server, item cellwire.WorkItem, r cellwire.Report) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !s.known || s.item.Want != item.Want {
+	if !s.known || !same(s.item, item) {
 		return
 	}
 	r.UUID, r.Revision = s.uuid, item.Server.Revision
@@ -254,9 +259,11 @@ func (w *Worker) report(s *server, item cellwire.WorkItem, r cellwire.Report) {
 		s.settled, s.settledAt = item.Want, item.Server.Revision
 	case cellwire.ReportSpawned, cellwire.ReportFailed, cellwire.ReportGone:
 		s.answered = true
+	case cellwire.ReportDeparted, cellwire.ReportArrived, cellwire.ReportLeft:
+		s.answered, r.Migration = true, of(item).UUID
 	case cellwire.ReportPower:
 	}
-	if r.Kind != cellwire.ReportGone {
+	if r.Kind != cellwire.ReportGone && r.Kind != cellwire.ReportLeft {
 		s.reported, s.observed = r.PowerState, &r.PowerState
 	}
 	w.outbox.add(r)

@@ -129,7 +129,10 @@ func New(cfg Config) *Worker {
 		cfg.Timeout = defaultTimeout
 	}
 	slots := map[cellwire.Want]chan struct{}{}
-	for _, want := range []cellwire.Want{cellwire.WantPresent, cellwire.WantGone, cellwire.WantRunning, cellwire.WantShutdown} {
+	for _, want := range []cellwire.Want{
+		cellwire.WantPresent, cellwire.WantGone, cellwire.WantRunning, cellwire.WantShutdown,
+		cellwire.WantDeparting, cellwire.WantArriving, cellwire.WantLeft, cellwire.WantLeaving,
+	} {
 		slots[want] = make(chan struct{}, cfg.Builds)
 	}
 	return &Worker{

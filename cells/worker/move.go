@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/plugins"
+)
+
+// of returns the migration of an item, the zero one if it has none.
+func of(item cellwire.WorkItem) cellwire.Migration {
+	if item.Migration == nil {
+		return cellwire.Migration{}
+	}
+	return *item.Migration
+}
+
+// same reports whether two items want the same, on behalf of the same migration.
+func same(a, b cellwire.WorkItem) bool { return a.Want == b.Want && of(a).UUID == of(b).UUID }
+
+// place is the node of this host that an item is about: of a migration, the server's may be
+// another host's.
+func (w *Worker) place(item cellwire.WorkItem) (uuid, name string) {
+	m := of(item)
+	switch {
+	case item.Want == cellwire.WantDeparting, item.Want == cellwire.WantLeft, item.Want == cellwire.WantGone && m.SourceHost == w.cfg.Host:
+		return m.SourceNodeUUID, m.SourceNode
+	case item.Want == cellwire.WantArriving, item.Want == cellwire.WantLeaving, item.Want == cellwire.WantGone && m.DestHost == w.cfg.Host:
+		return m.DestNodeUUID, m.DestNode
+	}
+	return item.Server.NodeUUID, item.Server.Node
+}
+
+// mover is the manager of a node, if it moves guests.
+func mover(node Node) (plugins.InstanceMover, error) {
+	if m, ok := node.Manager.(plugins.InstanceMover); ok {
+		return m, nil
+	}
+	return nil, fmt.Errorf("%w: it does not move guests", plugins.ErrUnsupported)
+}
+
+// moveFault is the fault of a move, in the words of Nova's for migrations.
+func moveFault(item cellwire.WorkItem, reason, details string) *cellwire.Fault {
+	what := "Migration"
+	if of(item).Type == cellwire.MigrationEvacuation {
+		what = "Evacuation"
+	}
+	return &cellwire.Fault{
+		Code: 500, Message: clip(fmt.Sprintf("%s of instance %s failed: %s", what, item.Server.UUID, reason), maxFault),
+		Details: clipMiddle(details), Created: time.Now().UTC(),
+	}
+}
+
+// never says that an error of a driver does not go away, and why, for the owner of a server.
+func never(err error, unsupported string) (reason string, is bool) {
+	var fault *plugins.InstanceFault
+	switch {
+	case errors.As(err, &fault):
+		return fault.Reason, true
+	case errors.Is(err, plugins.ErrUnsupported), errors.Is(err, ErrImpossible):
+		return unsupported, true
+	}
+	return "", false
+}
+
+// depart shuts a guest down that is to be moved. While this is wanted, nothing starts it: if
+// something else does, it is shut down again.
+func (w *Worker) depart(ctx context.Context, s *server, item cellwire.WorkItem, node Node) error {
+	m, err := mover(node)
+	var offer string
+	if err == nil {
+		offer, err = m.Depart(ctx, node.Name, s.uuid)
+	}
+	reason, definite := never(err, "its host cannot move guests")
+	missing := errors.Is(err, plugins.ErrInstanceNotFound)
+	switch {
+	case of(item).Type != cellwire.MigrationCold:
+		// The host was taken for down, and its word is not waited for.
+		if err != nil && !missing {
+			return fmt.Errorf("shutting down a guest that is being evacuated: %w", err)
+		}
+		w.settle(s, item)
+		return nil
+	case missing:
+		w.report(s, item, cellwire.Report{
+			Kind: cellwire.ReportDeparted, PowerState: plugins.PowerNoState, Fault: moveFault(item, "its guest does not exist", err.Error()),
+		})
+		return nil
+	case definite:
+		guest, lost := find(ctx, node, s.uuid)
+		if lost != nil {
+			return fmt.Errorf("%w; looking for its power state: %w", err, lost)
+		}
+		power := plugins.PowerNoState
+		if guest != nil {
+			power = guest.Power
+		}
+		w.log.Warn().Str("instance", s.uuid).Str("node", node.Name).Err(err).Msg("A guest cannot be moved. The failure is reported to the cell.")
+		w.report(s, item, cellwire.Report{Kind: cellwire.ReportDeparted, PowerState: power, Fault: moveFault(item, reason, err.Error())})
+		return nil
+	case err != nil:
+		return fmt.Errorf("shutting down a guest that is to be moved: %w", err)
+	}
+	if of(item).Status != cellwire.MigrationPre { // it was reported
+		w.settle(s, item)
+		return nil
+	}
+	w.log.Info().Str("instance", s.uuid).Str("node", node.Name).Str("to", of(item).DestHost).Msg("Shut down a guest that is to be moved.")
+	w.report(s, item, cellwire.Report{Kind: cellwire.ReportDeparted, PowerState: plugins.PowerShutdown, Offer: offer})
+	return nil
+}
+
+// settle notes that what is wanted holds, of which nothing is reported.
+func (w *Worker) settle(s *server, item cellwire.WorkItem) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if s.known && same(s.item, item) {
+		s.answered = true
+	}
+}
+
+// arrive creates the guest of a server that comes from another host, and starts it if it was active
+// there. As in build, its allocations are read before each attempt.
+func (w *Worker) arrive(ctx context.Context, s *server, item cellwire.WorkItem, node Node) error {
+	granted, err := w.cfg.Allocations.Granted(ctx, s.uuid)
+	if err != nil {
+		return fmt.Errorf("reading its allocations: %w", err)
+	}
+	if len(granted) == 0 {
+		return w.refuse(ctx, s, item, node, "its allocations were removed", "Placement has no allocations of this consumer")
+	}
+	tree := node.Tree()
+	if tree == nil {
+		return fmt.Errorf("the provider tree of node %s is not known yet", node.Name)
+	}
+	if missing := missingProviders(tree, granted); len(missing) > 0 {
+		err := fmt.Errorf("it has allocations on resource providers that are not in the tree of node %s: %s", node.Name, strings.Join(missing, ", "))
+		if time.Since(w.firstAttempt(s)) < treeTimeout { // they may be new
+			return err
+		}
+		return w.refuse(ctx, s, item, node, "its allocations are not on its host", err.Error())
+	}
+	spec, err := specOf(item.Server, granted)
+	if err != nil {
+		return w.refuse(ctx, s, item, node, err.Error(), err.Error())
+	}
+	spec.UUID = s.uuid
+	m, err := mover(node)
+	if err != nil {
+		return w.refuse(ctx, s, item, node, "its host cannot move guests", err.Error())
+	}
+	if !w.isCurrent(s, item) {
+		return nil
+	}
+	w.firstAttempt(s)
+	from := plugins.Arrival{Node: of(item).SourceNode, Evacuation: of(item).Type == cellwire.MigrationEvacuation}
+	files := &sourceFiles{}
+	if !from.Evacuation {
+		from.Offer, from.Files = of(item).Offer, files
+	}
+	is, err := m.Arrive(ctx, node.Name, spec, tree, from)
+	if err == nil && of(item).OldVMState == cellwire.VMActive {
+		if !w.isCurrent(s, item) { // it must not be started here any more
+			return nil
+		}
+		is, err = node.Manager.SetPower(ctx, node.Name, s.uuid, plugins.PowerRunning, false)
+	}
+	reason, definite := never(err, "its host cannot create such a guest")
+	switch {
+	case err == nil:
+		w.log.Info().Str("instance", s.uuid).Str("node", node.Name).Str("from", of(item).SourceHost).Stringer("power", is.Power).
+			Msg("A server arrived from another host.")
+		w.report(s, item, cellwire.Report{Kind: cellwire.ReportArrived, PowerState: is.Power})
+		return nil
+	case files.refused:
+		return w.refuse(ctx, s, item, node, "its disks are not on storage that both hosts share", err.Error())
+	case definite:
+		if leaving := w.deletedServersOn(node); leaving > 0 && time.Since(w.firstAttempt(s)) < deletedGuestsTimeout {
+			return fmt.Errorf("%d deleted servers are still on its node and may use its resources: %w", leaving, err)
+		}
+		return w.refuse(ctx, s, item, node, reason, err.Error())
+	}
+	return fmt.Errorf("creating a guest that comes from %s: %w", of(item).SourceHost, err)
+}
+
+// sourceFiles are those of a source that cannot be read from here.
+type sourceFiles struct{ refused bool }
+
+// ReadFile refuses.
+func (f *sourceFiles) ReadFile(context.Context, string, int64, plugins.ChunkFunc) error {
+	f.refused = true
+	return errors.New("agents copy no disks: both hosts must have them on shared storage")
+}
+
+// refuse removes what is left of a guest that cannot arrive, and reports why. What it shares with
+// the source stays, and so do all allocations, with which the cell takes the server back.
+func (w *Worker) refuse(ctx context.Context, s *server, item cellwire.WorkItem, node Node, reason, details string) error {
+	if !w.isCurrent(s, item) {
+		return nil
+	}
+	if err := w.remove(ctx, s, node); err != nil {
+		return fmt.Errorf("%s; removing what is left of it here: %w", reason, err)
+	}
+	w.log.Warn().Str("instance", s.uuid).Str("node", node.Name).Str("reason", reason).Str("details", details).
+		Msg("A server cannot be moved to this host. Nothing of it is left here, and the failure is reported to the cell.")
+	w.report(s, item, cellwire.Report{Kind: cellwire.ReportArrived, PowerState: plugins.PowerNoState, Fault: moveFault(item, reason, details)})
+	return nil
+}
+
+// remove removes the guest of a server that is on another host, but nothing that it shares with it.
+func (w *Worker) remove(ctx context.Context, s *server, node Node) error {
+	m, err := mover(node)
+	if err == nil {
+		err = m.Leave(ctx, node.Name, s.uuid)
+	}
+	var fault *plugins.InstanceFault
+	switch {
+	case errors.As(err, &fault):
+		return fmt.Errorf("%w: a guest with its uuid exists that this agent did not create, so it is not removed: %w", errNeedsOperator, err)
+	case errors.Is(err, plugins.ErrUnsupported):
+		return fmt.Errorf("%w: the driver removes no guests that were moved: %w", errNeedsOperator, err)
+	}
+	return err
+}
+
+// leave removes the guest of a server that is on another host for good, and then the allocations
+// that were kept for the way back, if this is the source.
+func (w *Worker) leave(ctx context.Context, s *server, item cellwire.WorkItem, node Node) error {
+	if err := w.remove(ctx, s, node); err != nil {
+		return fmt.Errorf("removing the guest of a server that is on another host: %w", err)
+	}
+	if item.Want == cellwire.WantLeft {
+		if err := w.cfg.Allocations.Remove(ctx, of(item).UUID); err != nil {
+			return fmt.Errorf("removing the allocations of its migration: %w", err)
+		}
+	}
+	w.log.Info().Str("instance", s.uuid).Str("node", node.Name).Msg("Removed the guest of a server that is on another host.")
+	w.report(s, item, cellwire.Report{Kind: cellwire.ReportLeft})
+	return nil
+}
