@@ -14,9 +14,11 @@ ORACLE_DIR = $(or $(DIR),.run/oracle)
 help: ## List the targets.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
-.PHONY: packages-run packages-test packages-databases packages-bench packages-systemd
+.PHONY: packages-run packages-demo packages-test packages-databases packages-bench packages-systemd
 packages-run:
 	@tools/packages.sh run
+packages-demo:
+	@tools/packages.sh demo
 packages-test:
 	@tools/packages.sh test
 packages-databases:
@@ -67,7 +69,7 @@ run: packages-run build ## Report this machine to a bundled Placement: installs 
 	@exec bin/compute-agent standalone --state-dir $(STATE) $(RUN_ARGS)
 
 .PHONY: demo
-demo: packages-run build ## Simulate a GPU host whose provider tree changes while guests run, and back; STEP=1 waits for Enter.
+demo: packages-demo build ## Simulate a GPU host whose provider tree changes while guests run, and create servers on it; STEP=1 waits for Enter.
 	@install -d .run && CGO_ENABLED=0 go build -trimpath -o .run/demo ./test/demo
 	@set -- .run/demo -bin bin $(if $(STEP),-step); \
 	  if [ "$$(id -u)" = 0 ]; then exec "$$@"; fi; \

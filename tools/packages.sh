@@ -1,17 +1,19 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# packages.sh run|test|databases|systemd|bench|conformance: installs the missing Debian packages for that make target, and lists them.
+# packages.sh run|demo|test|databases|systemd|bench|conformance: installs the missing Debian packages for that make target, and lists them.
 # If none is missing, it does nothing, and needs neither network nor privileges.
 set -euo pipefail
 
 # To build and run: a C compiler for the libvirt driver (its headers come with the Go module), libvirt and QEMU.
 run=(gcc libc6-dev libvirt-daemon-system qemu-system-x86)
+# To show it as well: OpenStack's command line.
+demo=("${run[@]}" python3-openstackclient)
 # To test as well: the real Placement and the real Keystone (their code alone: the packages placement-api and keystone would
 # start services), and systemd-analyze; clients that were written for Placement and Nova; and what the driver in Python is
 # built from (examples/driver-python); MariaDB and PostgreSQL (test/dbservers), whose own servers are not used; the firmware and
 # the TPM of guests.
-test=("${run[@]}" python3-placement python3-keystone systemd python3-openstackclient python3-openstacksdk python3-osc-placement
+test=("${demo[@]}" python3-placement python3-keystone systemd python3-openstacksdk python3-osc-placement
   python3-grpcio python3-protobuf python3-cryptography protobuf-compiler
   mariadb-server-core mariadb-client-core galera-4 postgresql iproute2 ovmf swtpm swtpm-tools)
 # To run the long tests with databases as well: Nova (its code, which has all its services), and the broker of its messages, whose
@@ -25,13 +27,14 @@ bench=(gcc libc6-dev python3-placement python3-pymysql uwsgi-core uwsgi-plugin-p
 
 case "${1:-}" in
 run) wanted=("${run[@]}") ;;
+demo) wanted=("${demo[@]}") ;;
 test) wanted=("${test[@]}") ;;
 databases) wanted=("${databases[@]}") ;;
 systemd) wanted=("${systemd[@]}") ;;
 bench) wanted=("${bench[@]}") ;;
 conformance) wanted=(python3-gabbi) ;;
 *)
-  echo "usage: packages.sh run|test|databases|systemd|bench|conformance" >&2
+  echo "usage: packages.sh run|demo|test|databases|systemd|bench|conformance" >&2
   exit 64
   ;;
 esac

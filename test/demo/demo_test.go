@@ -56,7 +56,7 @@ func need(t *testing.T) {
 	case os.Geteuid() != 0:
 		missing = "root"
 	default:
-		for _, program := range []string{"/usr/sbin/libvirtd", "virsh", "qemu-system-x86_64"} {
+		for _, program := range []string{"/usr/sbin/libvirtd", "virsh", "qemu-system-x86_64", "openstack"} {
 			if _, err := exec.LookPath(program); err != nil {
 				missing = err.Error()
 			}
@@ -121,12 +121,13 @@ func TestReadme(t *testing.T) {
 	}
 }
 
-// masked is the transcript without times, and without the traits, which depend on QEMU and the
-// processor. What the driver says of a reshape is put before what the agent says next: it comes
-// from another process, by a pipe, and may be late.
+// masked is the transcript without times and random uuids, and without the traits, which depend on
+// QEMU and the processor. What the driver says of a reshape is put before what the agent says next:
+// it comes from another process, by a pipe, and may be late.
 func masked(text string) string {
 	for _, m := range []struct{ what, by string }{
-		{`\d\d\d\d-\d\d-\d\d \d\d:\d\d:\d\dZ`, "<when>"},
+		{`\d\d\d\d-\d\d-\d\d[ T]\d\d:\d\d:\d\dZ`, "<when>"},
+		{`(cell1 with uuid |\| id +\| |model +|instance-)[0-9a-f]{8}-[0-9a-f-]{27}`, "${1}xxxxxxxx-xxxx-4xxx-xxxx-xxxxxxxxxxxx"},
 		{`\d\d:\d\d:\d\d INF`, "<time> INF"},
 		{`([Ss]et the traits of cn1(?:_numa_\d)?:)[^.:]*more`, "$1 <traits>"},
 		{`\* \(\d+\)`, "* (<n>)"},

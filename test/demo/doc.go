@@ -2,12 +2,14 @@
 
 // Command demo shows what compute-agent is for, on a made-up host: two sockets with a GPU each,
 // four guests, and a Placement in which everything is on one resource provider, as nova-compute
-// wrote it. The host's libvirtd, its guests' QEMU, Placement, the agent and its driver are the real
-// ones; only /sys is made up (package sim).
+// wrote it. In the end OpenStack's client has servers made there. The host's libvirtd, its guests'
+// QEMU, Placement, the compute API, the agent and its driver are the real ones; only /sys is made
+// up (package sim).
 //
 //	demo ──namespaces of its own──▶ demo ─┬─ a simulated host: libvirtd, QEMU
 //	(root)  mounts, processes,            ├─ compute-agent placement serve
 //	        network, host name            ├─ compute-agent run, with compute-driver-libvirt
+//	                                      ├─ compute-agent cells api, and two cells
 //	                                      └─ the commands that it shows, one after the other
 //
 // It prints each command before its output. After each step it checks that every guest holds in

@@ -97,26 +97,42 @@ func readHoldings(ctx context.Context) (holdings, error) {
 	if err != nil {
 		return nil, err
 	}
+	h := holdings{}
+	for _, g := range guests {
+		if h[g.name], err = heldBy(ctx, g.uuid, names); err != nil {
+			return nil, err
+		}
+	}
+	return h, nil
+}
+
+// holdingsOf asks what one consumer holds.
+func holdingsOf(ctx context.Context, uuid string) (map[string]map[string]int64, error) {
+	names, err := providerNames(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return heldBy(ctx, uuid, names)
+}
+
+func heldBy(ctx context.Context, uuid string, names map[string]string) (map[string]map[string]int64, error) {
 	client, err := newClient()
 	if err != nil {
 		return nil, err
 	}
-	h := holdings{}
-	for _, g := range guests {
-		held, err := client.Allocations(ctx, g.uuid)
-		if err != nil {
-			return nil, err
-		}
-		h[g.name] = map[string]map[string]int64{}
-		for provider, amounts := range held.Allocations {
-			name, known := names[provider]
-			if !known {
-				name = provider // on another host: it will be noticed
-			}
-			h[g.name][name] = amounts
-		}
+	held, err := client.Allocations(ctx, uuid)
+	if err != nil {
+		return nil, err
 	}
-	return h, nil
+	out := map[string]map[string]int64{}
+	for provider, amounts := range held.Allocations {
+		name, known := names[provider]
+		if !known {
+			name = provider // on another host: it will be noticed
+		}
+		out[name] = amounts
+	}
+	return out, nil
 }
 
 // providerNames are those of the host's tree, by uuid.

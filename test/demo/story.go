@@ -35,7 +35,7 @@ type teller struct {
 // tell runs the demonstration. An error says what was not as described.
 func tell(ctx context.Context, w *world, s *stage) error {
 	t := &teller{world: w, stage: s}
-	for _, chapter := range []func(context.Context){t.asNovaLeftIt, t.newDriver, t.cells, t.request, t.back} {
+	for _, chapter := range []func(context.Context){t.asNovaLeftIt, t.newDriver, t.cells, t.request, t.back, t.servers} {
 		chapter(ctx)
 		if t.err != nil {
 			return t.err
@@ -84,7 +84,7 @@ func (t *teller) newDriver(ctx context.Context) {
 	t.types(ctx, "head -3 "+configFile)
 	t.types(ctx, "compute-agent plan --reshape --config "+configFile)
 	t.say("So far nothing is written. The allocations move when the agent starts:")
-	t.starts(ctx)
+	t.starts(ctx, doings)
 	t.flat = t.types(ctx, "compute-agent tree")
 	t.held = t.allocations(ctx)
 	t.checks(func() error {
@@ -99,7 +99,7 @@ func (t *teller) cells(ctx context.Context) {
 		its cell. Pinned guests move to their cell; web is not pinned, and moves to the cell with most free capacity.`)
 	t.stops(ctx)
 	t.types(ctx, `sed -i 's/numa = "flat"/numa = "nested"/' `+configFile)
-	t.starts(ctx)
+	t.starts(ctx, doings)
 	t.types(ctx, "compute-agent tree")
 	held := t.allocations(ctx)
 	t.checks(func() error {
@@ -143,7 +143,7 @@ func (t *teller) back(ctx context.Context) {
 		return held.complete()
 	}, "All allocations are what they were before.")
 	t.say("The providers of the cells have no inventory any more. The agent removes them when it starts:")
-	t.starts(ctx)
+	t.starts(ctx, doings)
 	tree := t.types(ctx, "compute-agent tree")
 	t.checks(func() error {
 		if withoutGenerations(tree) != withoutGenerations(t.flat) {
@@ -189,9 +189,14 @@ func (t *teller) say(words string) {
 
 // types runs a command that must succeed, shows it and its output, and returns that.
 func (t *teller) types(ctx context.Context, line string) (out string) {
+	return t.typesAs(ctx, line, "")
+}
+
+// typesAs is types with something before the line that is not shown.
+func (t *teller) typesAs(ctx context.Context, line, before string) (out string) {
 	t.try(func() error {
 		var err error
-		if out, err = t.typed(ctx, line); err == nil {
+		if out, err = t.typed(ctx, before+line); err == nil {
 			t.show(line, out)
 		}
 		return err
@@ -211,14 +216,14 @@ func (t *teller) checks(f func() error, words string) {
 }
 
 // starts starts the agent, shows the log of its writes, and checks that it is healthy.
-func (t *teller) starts(ctx context.Context) {
+func (t *teller) starts(ctx context.Context, of func(log string) string) {
 	line := "compute-agent run --config " + configFile
 	t.try(func() (err error) {
 		if t.agent, err = t.serve(ctx, line); err != nil {
 			return err
 		}
 		log := t.agent.log.String()
-		t.show(line+" &", doings(log))
+		t.show(line+" &", of(log))
 		if _, err = t.typed(ctx, "compute-agent status"); err != nil {
 			err = fmt.Errorf("the agent has errors: %w\n%s", err, log)
 		}
@@ -249,6 +254,17 @@ func doings(log string) string {
 				b.WriteString(fields.ReplaceAllString(strings.TrimSpace(line), " …") + "\n")
 				break
 			}
+		}
+	}
+	return b.String()
+}
+
+// reshapes are those of the doings that moved allocations.
+func reshapes(log string) string {
+	var b strings.Builder
+	for line := range strings.Lines(doings(log)) {
+		if strings.Contains(line, " Reshaped ") {
+			b.WriteString(line)
 		}
 	}
 	return b.String()

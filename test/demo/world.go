@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -69,11 +70,16 @@ type world struct {
 	env  []string
 
 	placement, agent *process
+	compute          []*process // the compute API and its cells
 }
 
 // build makes up the host and starts its guests. What it started is ended by close, also when it
 // fails.
 func build(ctx context.Context, binaries string) (w *world, err error) {
+	client, err := clientEnv()
+	if err != nil {
+		return nil, err
+	}
 	w = &world{host: testhost.Sample(), bin: filepath.Join(home, "bin")}
 	first := w.host.Device(gpus[0]) // without the virtual GPU that the sample has
 	first.Mdevs = nil
@@ -105,6 +111,7 @@ func build(ctx context.Context, binaries string) (w *world, err error) {
 	w.env = append(os.Environ(),
 		"PATH="+w.bin+":"+os.Getenv("PATH"), "STATE_DIRECTORY="+filepath.Join(home, "state"), "RUNTIME_DIRECTORY="+filepath.Join(home, "run"),
 		"LIBVIRT_DEFAULT_URI="+w.sim.URI(), "LC_ALL=C.UTF-8", "NO_COLOR=1", "TZ=UTC")
+	w.env = append(w.env, client...)
 	if err := w.bootGuests(ctx); err != nil {
 		return nil, errors.Join(err, w.close(ctx))
 	}
@@ -199,7 +206,7 @@ func (w *world) close(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closing)
 	defer cancel()
 	var err error
-	for _, p := range []*process{w.agent, w.placement} {
+	for _, p := range slices.Concat([]*process{w.agent}, w.compute, []*process{w.placement}) {
 		err = errors.Join(err, p.stop(ctx))
 	}
 	return errors.Join(err, w.sim.Close(ctx))

@@ -80,9 +80,10 @@ func TestTreeWithServers(t *testing.T) {
 	}
 	web := control.Consumer{UUID: uuid(11), Kind: control.KindGuest, Name: "web", Guest: "instance-0000000b"}
 	db := control.Consumer{UUID: uuid(12), Kind: control.KindGuest, Guest: "db"}
+	ours := control.Consumer{UUID: uuid(19), Kind: control.KindGuest, Name: "ours", Guest: "instance-" + uuid(19)} // as our libvirt driver calls it
 	both := holds(web, "VCPU", 2)
 	both.Resources["MEMORY_MB"] = 4096
-	at(0, both, holds(db, "VCPU", 1),
+	at(0, both, holds(ours, "VCPU", 1), holds(db, "VCPU", 1),
 		holds(control.Consumer{UUID: uuid(13), Kind: control.KindElsewhere, Guest: "away", GuestOf: "cn2"}, "VCPU", 1),
 		holds(control.Consumer{UUID: uuid(14), Kind: control.KindServer, Name: strings.Repeat("long", 20)}, "VCPU", 1),
 		holds(control.Consumer{UUID: uuid(15), Kind: control.KindUnchecked, Type: "INSTANCE"}, "VCPU", 1),

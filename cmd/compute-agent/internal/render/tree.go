@@ -149,7 +149,7 @@ func consumerTable(consumers []control.Consumer) []string {
 	rows := make([][]string, 0, len(consumers))
 	for _, c := range consumers {
 		name := textutil.Line(cmp.Or(c.Name, c.Guest, "-"), maxName)
-		if c.Name != "" && c.Guest != "" && c.Guest != c.Name {
+		if c.Name != "" && c.Guest != "" && c.Guest != c.Name && !strings.Contains(c.Guest, c.UUID) { // the uuid is beside it
 			name += " (" + textutil.Line(c.Guest, maxName) + ")"
 		}
 		var amounts []string
