@@ -20,6 +20,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/extraspecs"
 	"github.com/compute-agent/compute-agent/placement"
 	"github.com/compute-agent/compute-agent/placement/api"
+	"github.com/compute-agent/compute-agent/placement/wire"
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
@@ -185,11 +186,11 @@ func (w wish) near(h *numaHost, device *numaProvider, cells []*numaProvider) boo
 		w.policy == extraspecs.AffinityLegacy && device.parent == h.root.uuid
 }
 
-// take checks a candidate and takes it from the model.
-func (w wish) take(t *rapid.T, h *numaHost, c scheduler.Candidate) (cells int) {
+// take checks what a guest holds of a host, and takes it from the model.
+func (w wish) take(t tester, h *numaHost, held wire.ProviderResources) (cells int) {
 	var used []*numaProvider
 	var parts []guestPart
-	for uuid, classes := range c.Allocations {
+	for uuid, classes := range held {
 		p := h.providers[uuid]
 		for class, amount := range classes {
 			if p.free[class] -= amount; p.free[class] < 0 {
@@ -216,8 +217,8 @@ func (w wish) take(t *rapid.T, h *numaHost, c scheduler.Candidate) (cells int) {
 		t.Fatalf("%+v is divided into %v", w.flavor, parts)
 	}
 	for _, d := range h.devices {
-		if c.Allocations[d.uuid][gpuClass] > 0 && !w.near(h, d, used) {
-			t.Fatalf("a device is far: %v", c.Allocations)
+		if held[d.uuid][gpuClass] > 0 && !w.near(h, d, used) {
+			t.Fatalf("a device is far: %v", held)
 		}
 	}
 	return len(used)
@@ -273,7 +274,7 @@ func TestNUMAProperties(t *testing.T) {
 			}
 			c := rapid.SampledFrom(found).Draw(rt, "candidate")
 			check(t, client.Claim(t.Context(), cellwire.Server{UUID: providerUUID(90000 + n), ProjectID: "p", UserID: "u"}, nil, c))
-			switch cells := w.take(rt, byRoot[c.Root], c); {
+			switch cells := w.take(rt, byRoot[c.Root], c.Allocations); {
 			case cells == 0:
 				outcome["flat"]++
 			case cells != len(possible):

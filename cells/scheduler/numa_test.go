@@ -24,34 +24,43 @@ import (
 // place of what its root had of processors and memory. The cells are returned.
 func (w *world) nest(a *agent, cells int) []string {
 	w.t.Helper()
-	generation := func(uuid string) int {
+	return w.nestOf(a, cells, map[string]int64{"VCPU": 4, "MEMORY_MB": 1024}, map[string]int64{"VGPU": 2})
+}
+
+// nestOf is nest with other cells and GPUs.
+func (w *world) nestOf(a *agent, cells int, ofCell, ofGPU map[string]int64) []string {
+	w.t.Helper()
+	w.stock(a.node, map[string]int64{"DISK_GB": 100})
+	var out []string
+	for i := range cells {
+		cell, gpu := childUUID(a.node, 2*i+1), childUUID(a.node, 2*i+2)
+		w.ask(http.MethodPost, "/resource_providers", map[string]string{"uuid": cell, "name": fmt.Sprintf("%s_numa_%d", a.host, i), "parent_provider_uuid": a.node}, nil)
+		w.ask(http.MethodPost, "/resource_providers", map[string]string{"uuid": gpu, "name": fmt.Sprintf("%s_gpu_%d", a.host, i), "parent_provider_uuid": cell}, nil)
+		w.stock(cell, ofCell, scheduler.TraitNUMARoot)
+		w.stock(gpu, ofGPU)
+		out = append(out, cell)
+	}
+	return out
+}
+
+// stock gives a provider an inventory and traits.
+func (w *world) stock(uuid string, inventory map[string]int64, traits ...string) {
+	w.t.Helper()
+	generation := func() int {
 		var p struct {
 			Generation int `json:"generation"`
 		}
 		w.ask(http.MethodGet, "/resource_providers/"+uuid, nil, &p)
 		return p.Generation
 	}
-	has := func(uuid string, inventory map[string]int, traits ...string) {
-		inventories := map[string]any{}
-		for class, total := range inventory {
-			inventories[class] = map[string]int{"total": total, "max_unit": total}
-		}
-		w.ask(http.MethodPut, "/resource_providers/"+uuid+"/inventories", map[string]any{"resource_provider_generation": generation(uuid), "inventories": inventories}, nil)
-		if len(traits) > 0 {
-			w.ask(http.MethodPut, "/resource_providers/"+uuid+"/traits", map[string]any{"resource_provider_generation": generation(uuid), "traits": traits}, nil)
-		}
+	inventories := map[string]any{}
+	for class, total := range inventory {
+		inventories[class] = map[string]int64{"total": total, "max_unit": total}
 	}
-	has(a.node, map[string]int{"DISK_GB": 100})
-	var out []string
-	for i := range cells {
-		cell, gpu := childUUID(a.node, 2*i+1), childUUID(a.node, 2*i+2)
-		w.ask(http.MethodPost, "/resource_providers", map[string]string{"uuid": cell, "name": fmt.Sprintf("%s_numa_%d", a.host, i), "parent_provider_uuid": a.node}, nil)
-		w.ask(http.MethodPost, "/resource_providers", map[string]string{"uuid": gpu, "name": fmt.Sprintf("%s_gpu_%d", a.host, i), "parent_provider_uuid": cell}, nil)
-		has(cell, map[string]int{"VCPU": 4, "MEMORY_MB": 1024}, scheduler.TraitNUMARoot)
-		has(gpu, map[string]int{"VGPU": 2})
-		out = append(out, cell)
+	w.ask(http.MethodPut, "/resource_providers/"+uuid+"/inventories", map[string]any{"resource_provider_generation": generation(), "inventories": inventories}, nil)
+	if len(traits) > 0 {
+		w.ask(http.MethodPut, "/resource_providers/"+uuid+"/traits", map[string]any{"resource_provider_generation": generation(), "traits": traits}, nil)
 	}
-	return out
 }
 
 // childUUID is that of a child of a provider.
