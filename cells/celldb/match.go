@@ -158,7 +158,7 @@ const (
 // sift answers a query with a residual: first it finds the rows, of which it reads little, in
 // parts, and then it reads those of the page.
 func (s *DB) sift(ctx context.Context, db sqldb.Querier, q cellwire.ServerQuery, r *residual, m Moment) (cellwire.ServerPage, error) {
-	columns := "SELECT i.uuid, i.display_name, " + strings.Join(r.columns, ", ") + "%s"
+	columns := "SELECT i.id, i.uuid, i.display_name, " + strings.Join(r.columns, ", ") + "%s"
 	var found []cellwire.Row
 	part := q
 	for size := max(siftedFirst, q.Limit); len(found) <= q.Limit; size *= siftedMore {
@@ -167,7 +167,7 @@ func (s *DB) sift(ctx context.Context, db sqldb.Querier, q cellwire.ServerQuery,
 		var server cellwire.Server
 		values := make([]sql.NullString, len(r.columns))
 		key, into := newKey(keys)
-		into = slices.Concat([]any{&server.UUID, &server.Name}, pointers(values), into)
+		into = slices.Concat([]any{&server.ID, &server.UUID, &server.Name}, pointers(values), into)
 		n := 0
 		if err := sqldb.Each(ctx, db, query, args, func(row sqldb.Row) error {
 			n++

@@ -75,7 +75,7 @@ func (s *DB) Servers(ctx context.Context, q cellwire.ServerQuery, m Moment) (pag
 
 // page answers a query with one statement.
 func (s *DB) page(ctx context.Context, q cellwire.ServerQuery, m Moment) (cellwire.ServerPage, error) {
-	columns, from := "SELECT i.uuid, i.display_name%s", " FROM instances i "
+	columns, from := "SELECT i.id, i.uuid, i.display_name%s", " FROM instances i "
 	if !q.Brief {
 		columns, from = selectRecords, ""
 	}
@@ -83,7 +83,7 @@ func (s *DB) page(ctx context.Context, q cellwire.ServerQuery, m Moment) (cellwi
 	page, weight := cellwire.ServerPage{Rows: make([]cellwire.Row, 0, min(q.Limit, initialRows))}, 0
 	var brief cellwire.Server
 	key, into := newKey(keys)
-	briefly, reader := append([]any{&brief.UUID, &brief.Name}, into...), newRecordReader(into...)
+	briefly, reader := append([]any{&brief.ID, &brief.UUID, &brief.Name}, into...), newRecordReader(into...)
 	err := sqldb.Each(ctx, s.asked, query, args, func(row sqldb.Row) error {
 		if len(page.Rows) == q.Limit {
 			page.More = true

@@ -309,7 +309,7 @@ func queries(t *testing.T, s *celldb.DB) {
 				if matches(server, q) {
 					row := cellwire.Row{Server: server, Key: keyOf(server, q.Sort)}
 					if q.Brief {
-						row.Server = cellwire.Server{UUID: server.UUID, Name: server.Name}
+						row.Server = cellwire.Server{ID: server.ID, UUID: server.UUID, Name: server.Name}
 					}
 					want = append(want, row)
 				}

@@ -56,7 +56,7 @@ type ServerQuery struct {
 	After Key `json:"after,omitempty"`
 	// Limit is how many rows are answered at most, at least 1.
 	Limit int `json:"limit"`
-	// Brief asks for uuid and name only, besides the key.
+	// Brief asks for id, uuid and name only, besides the key.
 	Brief bool `json:"brief,omitempty"`
 }
 

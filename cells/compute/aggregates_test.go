@@ -23,7 +23,7 @@ type aliases struct{ uuids []string }
 
 var (
 	aliasForm  = regexp.MustCompile(`uuid-\d+`)
-	momentForm = regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}$`)
+	momentForm = regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{6}|Z)$`)
 	newUUID    = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}`)
 )
 
@@ -32,9 +32,17 @@ var (
 func (c *cloud) replayAliased(calls []call, except map[string]ours) {
 	c.t.Helper()
 	var known aliases
-	normal := func(_ string, body any) any { return known.normal(body) }
+	c.replayWith(&known, calls, except, known.normalOf, nil)
+}
+
+// replayWith is replay for recordings with aliases. act does what a host did before a call.
+func (c *cloud) replayWith(known *aliases, calls []call, except map[string]ours, normal func(string, any) any, act func(hostDid)) {
+	c.t.Helper()
 	for i := range calls {
 		calls[i].before = func(asked *call) {
+			if asked.Host != nil {
+				act(*asked.Host)
+			}
 			real := func(alias string) string {
 				var n int
 				if _, err := fmt.Sscanf(alias, "uuid-%d", &n); err != nil || n > len(known.uuids) {
@@ -47,6 +55,9 @@ func (c *cloud) replayAliased(calls []call, except map[string]ours) {
 	}
 	c.replay(calls, except, normal)
 }
+
+// normalOf is normal for the body of any call.
+func (a *aliases) normalOf(_ string, body any) any { return a.normal(body) }
 
 func (a *aliases) normal(value any) any {
 	switch v := value.(type) {

@@ -75,6 +75,18 @@ func (x *exchange) checkedQuery(known jsonkit.Properties) (url.Values, error) {
 	return params, nil
 }
 
+// closedQuery is checkedQuery where no other parameters are allowed, and each of them once.
+func (x *exchange) closedQuery(known jsonkit.Properties) (url.Values, error) {
+	params, err := x.query()
+	if err != nil {
+		return nil, err
+	}
+	if err := jsonkit.ValidateClosedQuery(known, params); err != nil {
+		return nil, badRequest("%s", err)
+	}
+	return params, nil
+}
+
 // The following read members of bodies that fit their schemas: a member of another type cannot be.
 
 // memberObject is a member that is an object, or nil.

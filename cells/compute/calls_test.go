@@ -33,6 +33,8 @@ type call struct {
 	Name, Version, Who, Request, Body string
 	Status                            int
 	Answer                            any
+	// Host is what the host of a server did just before the call.
+	Host *hostDid
 
 	// before changes the call before it is made; nil: it is made as it is.
 	before func(*call)
@@ -61,6 +63,9 @@ func recordedCalls(t testing.TB, file string) []call {
 	}
 	return calls
 }
+
+// hostDid is something that the host of a server did.
+type hostDid struct{ Server, Does string }
 
 // ours is what this API answers where it is not Nova's answer, and why.
 type ours struct {

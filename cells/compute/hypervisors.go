@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -29,13 +30,14 @@ var hypervisorRoutes = []route{
 	{method: "GET", path: "/v2.1/os-hypervisors/{id}", handle: (*API).showHypervisor},
 	{method: "GET", path: "/v2.1/os-hypervisors/{id}/uptime", handle: (*API).hypervisorUptime},
 	{method: "GET", path: "/v2.1/os-hypervisors/{id}/search", handle: (*API).searchHypervisors, until: vServiceUUID - 1},
-	{method: "GET", path: "/v2.1/os-hypervisors/{id}/servers", handle: (*API).hypervisorServers, until: vServiceUUID - 1},
+	{method: "GET", path: "/v2.1/os-hypervisors/{id}/servers", handle: (*API).serversOfHypervisors, until: vServiceUUID - 1},
 }
 
-// The parameters of the lists: from 2.33 on there are pages, from 2.53 on the rest.
+// The parameters of the lists: from 2.33 on there are pages, from 2.53 on the rest, and no others.
 var (
-	hypervisorPages = js.Properties{{Name: "limit", Schema: schemaAnyNumber}, {Name: "marker", Schema: schemaText}}
-	hypervisorQuery = hypervisorPages.With("hypervisor_hostname_pattern", schemaText).With("with_servers", schemaBoolean)
+	hypervisorPages   = js.Properties{{Name: "limit", Schema: schemaAnyNumber}, {Name: "marker", Schema: schemaText}}
+	hypervisorQuery   = hypervisorPages.With("hypervisor_hostname_pattern", schemaHost).With("with_servers", schemaBoolean)
+	hypervisorServers = js.Properties{{Name: "with_servers", Schema: schemaBoolean}}
 )
 
 // hypervisor is a compute node with the service of its host.
@@ -113,21 +115,20 @@ func (a *API) listHypervisorsDetail(x *exchange) error {
 }
 
 func (a *API) hypervisorPage(x *exchange, rule Rule, collection string, detail bool) error {
-	known := js.Properties{}
+	params, err := url.Values{}, error(nil)
 	switch {
 	case x.since(vServiceUUID):
-		known = hypervisorQuery
+		params, err = x.closedQuery(hypervisorQuery)
 	case x.since(vHypervisorPages):
-		known = hypervisorPages
+		params, err = x.checkedQuery(hypervisorPages)
 	}
-	params, err := x.checkedQuery(known)
 	if err != nil {
 		return err
 	}
 	if err := x.allowOwn(rule); err != nil {
 		return err
 	}
-	pattern, searched := last(params, "hypervisor_hostname_pattern"), x.since(vServiceUUID) && params.Has("hypervisor_hostname_pattern")
+	pattern, searched := last(params, "hypervisor_hostname_pattern"), params.Has("hypervisor_hostname_pattern") && x.since(vServiceUUID)
 	paged := x.since(vHypervisorPages)
 	if searched && (params.Has("limit") || last(params, "marker") != "") {
 		return badRequest("Paging over hypervisors with the hypervisor_hostname_pattern query parameter is not supported.")
@@ -198,7 +199,8 @@ func (x *exchange) complete(all []hypervisor, capacity, servers bool) error {
 	return nil
 }
 
-// serversOfHost are the names and uuids of the servers on a host.
+// serversOfHost are the uuids of the servers on a host and the names of their guests; a cell of an
+// earlier version does not number them here, and they have their own names.
 func (x *exchange) serversOfHost(cell apidb.Cell, host string) (list, error) {
 	return gather.One(x.ctx(), x.api.gatherer, cell, func(ctx context.Context, c *cellclient.Client) (list, error) {
 		q := cellwire.ServerQuery{Hosts: []string{host}, Brief: true, Limit: cellwire.MaxLimit}
@@ -209,7 +211,11 @@ func (x *exchange) serversOfHost(cell apidb.Cell, host string) (list, error) {
 				return nil, cellclient.AsFailure(err)
 			}
 			for _, row := range page.Rows {
-				found = append(found, new(object).add("name", row.Server.Name).add("uuid", row.Server.UUID))
+				name := row.Server.Name
+				if row.Server.ID > 0 {
+					name = guestName(&row.Server)
+				}
+				found = append(found, new(object).add("name", name).add("uuid", row.Server.UUID))
 			}
 			if !page.More || len(page.Rows) == 0 {
 				return found, nil
@@ -290,11 +296,10 @@ func (x *exchange) hypervisorOfPath() (hypervisor, error) {
 
 // showHypervisor answers GET /os-hypervisors/{id}.
 func (a *API) showHypervisor(x *exchange) error {
-	known := js.Properties{}
+	params, err := url.Values{}, error(nil)
 	if x.since(vServiceUUID) {
-		known = hypervisorQuery
+		params, err = x.closedQuery(hypervisorServers)
 	}
-	params, err := x.checkedQuery(known)
 	if err != nil {
 		return err
 	}
@@ -352,13 +357,13 @@ func (a *API) hypervisorStatistics(x *exchange) error {
 	return x.json(http.StatusOK, new(object).add("hypervisor_statistics", o))
 }
 
-// searchHypervisors answers GET /os-hypervisors/{pattern}/search, hypervisorServers GET
+// searchHypervisors answers GET /os-hypervisors/{pattern}/search, serversOfHypervisors GET
 // /os-hypervisors/{pattern}/servers.
 func (a *API) searchHypervisors(x *exchange) error {
 	return a.foundHypervisors(x, ruleHypervisorsSearch, false)
 }
 
-func (a *API) hypervisorServers(x *exchange) error {
+func (a *API) serversOfHypervisors(x *exchange) error {
 	return a.foundHypervisors(x, ruleHypervisorsServers, true)
 }
 

@@ -43,14 +43,17 @@ func (x *exchange) actionQuery() (url.Values, error) {
 	slices.Sort(names)
 	for _, name := range names {
 		spec, known := actionParams[name]
-		switch {
-		case !known || !x.since(spec.since):
+		if !known || !x.since(spec.since) {
 			return nil, badRequest("Additional properties are not allowed (%s was unexpected)", pythonString(shortened(name)))
-		case len(params[name]) > 1:
-			return nil, badRequest("Invalid input for query parameters %s. Only one value is allowed.", name)
 		}
-		if wrong := wrongParam(spec.kind, last(params, name)); wrong != "" {
-			return nil, badRequest("Invalid input for query parameters %s. Value: %s. %s", name, shortened(last(params, name)), wrong)
+		for _, value := range params[name] {
+			if wrong := wrongParam(spec.kind, value); wrong != "" {
+				return nil, badRequest("Invalid input for query parameters %s. Value: %s. %s", name, shortened(value), wrong)
+			}
+		}
+		if len(params[name]) > 1 {
+			all := shortened(pythonList(params[name]))
+			return nil, badRequest("Invalid input for query parameters %s. Value: %s. %s is too long", name, all, all)
 		}
 	}
 	return params, nil

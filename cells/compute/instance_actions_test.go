@@ -67,7 +67,7 @@ func TestInstanceActions(t *testing.T) {
 		{path + "?changes-since=soon", "", 400, "badRequest: Invalid input for query parameters changes-since. Value: soon. 'soon' is not a 'date-time'"},
 		{path + "?changes-before=2024-05-01T12:02:00Z", "", 400, "badRequest: Additional properties are not allowed ('changes-before' was unexpected)"},
 		{path + "?limit=-1", "", 400, "badRequest: Invalid input for query parameters limit. Value: -1. '-1' does not match '^[0-9]*$'"},
-		{path + "?limit=1&limit=2", "", 400, "badRequest: Invalid input for query parameters limit. Only one value is allowed."},
+		{path + "?limit=1&limit=2", "", 400, "badRequest: Invalid input for query parameters limit. Value: ['1', '2']. ['1', '2'] is too long"},
 	})
 	c.hold(reader, "2.66", []exchanged{
 		{path + "?changes-before=2024-05-01T12:02:00Z", "", 200, list(all[2])},

@@ -116,11 +116,14 @@ func (v *serverView) addExtensions(o *object, s *cellwire.Server) {
 	}
 }
 
+// guestName is what Nova calls the guest of a server, by its number in its cell.
+func guestName(s *cellwire.Server) string { return fmt.Sprintf("instance-%08x", s.ID) }
+
 // addExtended adds the attributes for administrators. Before 2.3 there are three of them.
 func (v *serverView) addExtended(o *object, s *cellwire.Server) {
 	name := ""
 	if s.ID > 0 {
-		name = fmt.Sprintf("instance-%08x", s.ID)
+		name = guestName(s)
 	}
 	o.add("OS-EXT-SRV-ATTR:host", orNull(s.Host)).add("OS-EXT-SRV-ATTR:instance_name", name).
 		add("OS-EXT-SRV-ATTR:hypervisor_hostname", orNull(s.Node))

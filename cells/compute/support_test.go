@@ -193,7 +193,7 @@ func queried(servers []cellwire.Server, q *cellwire.ServerQuery) cellwire.Server
 	page := cellwire.ServerPage{Rows: rows[:min(len(rows), q.Limit)], More: len(rows) > q.Limit}
 	for i := range page.Rows {
 		if s := &page.Rows[i].Server; q.Brief {
-			*s = cellwire.Server{UUID: s.UUID, Name: s.Name}
+			*s = cellwire.Server{ID: s.ID, UUID: s.UUID, Name: s.Name}
 		}
 	}
 	if page.Rows == nil {

@@ -4,6 +4,7 @@ package jsonkit
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"net/url"
 	"regexp"
@@ -63,6 +64,27 @@ func ValidateQuery(p Properties, query url.Values) error {
 				return e
 			}
 		}
+	}
+	return nil
+}
+
+// ValidateClosedQuery checks the parameters of a query that has no others than those that there are
+// properties for, and each once.
+func ValidateClosedQuery(p Properties, query url.Values) error {
+	lists, given := Properties{}, new(Object)
+	for _, property := range p {
+		lists = append(lists, Property{Name: property.Name, Schema: Schema{Items(property.Schema), MaxItems(1)}})
+	}
+	for _, name := range slices.Sorted(maps.Keys(query)) {
+		var values []any
+		for _, value := range query[name] {
+			values = append(values, value)
+		}
+		given.Set(name, values)
+	}
+	if e := ClosedObject(lists).check(given); e != nil {
+		e.query = true
+		return e
 	}
 	return nil
 }

@@ -114,6 +114,30 @@ func TestValidateQuery(t *testing.T) {
 	}
 }
 
+// TestValidateClosedQuery: each parameter is known, and comes once.
+func TestValidateClosedQuery(t *testing.T) {
+	known := Properties{{"limit", Schema{Type("string"), Pattern("^[0-9]*$")}}, {"marker", Schema{Type("string")}}}
+	for query, want := range map[string]string{
+		"": "", "limit=1&marker=x": "",
+		"limit=1&limit=2":     "Invalid input for query parameters limit. Value: ['1', '2']. ['1', '2'] is too long",
+		"limit=1&limit=x":     "Invalid input for query parameters limit. Value: x. 'x' does not match '^[0-9]*$'",
+		"other=1&limit=x":     "Invalid input for query parameters limit. Value: x. 'x' does not match '^[0-9]*$'",
+		"other=1&limit=2&a=3": "Additional properties are not allowed ('a', 'other' were unexpected)",
+	} {
+		params, err := url.ParseQuery(query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		if err := ValidateClosedQuery(known, params); err != nil {
+			got = err.Error()
+		}
+		if got != want {
+			t.Errorf("%s: %s, not %s", query, got, want)
+		}
+	}
+}
+
 // TestWith: properties are added, replaced and left out in a copy, in their places.
 func TestWith(t *testing.T) {
 	p := Properties{{"a", nil}, {"b", nil}}
