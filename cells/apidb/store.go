@@ -125,6 +125,10 @@ type RequestSpec struct {
 	ForcedNode string `json:"node,omitempty"`
 	// Group is the uuid of the server group that it was asked for in; "": none.
 	Group string `json:"server_group,omitempty"`
+	// SameHost and DifferentHost are uuids of servers: it is put on the host of one of the first,
+	// and not on those of the others. These are the scheduler hints of the same names.
+	SameHost      []string `json:"same_host,omitempty"`
+	DifferentHost []string `json:"different_host,omitempty"`
 	// RequestID is that of the request which asked for it.
 	RequestID string `json:"request_id,omitempty"`
 }

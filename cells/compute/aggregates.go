@@ -323,8 +323,8 @@ func (x *exchange) removeHost(id int64, body *js.Object) (apidb.Aggregate, error
 }
 
 // without is a list without a value; the list itself stays as it is.
-func without(values []string, value string) []string {
-	return slices.DeleteFunc(slices.Clone(values), func(v string) bool { return v == value })
+func without(values []string, some ...string) []string {
+	return slices.DeleteFunc(slices.Clone(values), func(v string) bool { return slices.Contains(some, v) })
 }
 
 func aggregateAt(all []apidb.Aggregate, id int64) int {

@@ -55,7 +55,7 @@ func (a *API) createServers(x *exchange) error {
 	if err := x.checkNetworks(asked); err != nil {
 		return err
 	}
-	if request.Group, err = x.requestedGroup(body); err != nil {
+	if err := x.requestedHints(body, &request.RequestSpec); err != nil {
 		return err
 	}
 	flavor, err := x.requestedFlavor(asked)

@@ -23,8 +23,9 @@ const defaultSecurityGroup = "default"
 func (x *exchange) rejectUnsupported(body, asked *jsonkit.Object) error {
 	for _, name := range []string{hintsMember, hintsMemberLong} {
 		if hints := memberObject(body, name); hints != nil {
-			if others := without(hints.Names(), "group"); len(others) > 0 {
-				return badRequest("%s: group is the only hint that this service has (%s).", name, shortened(strings.Join(others, ", ")))
+			if others := without(hints.Names(), "group", "same_host", "different_host"); len(others) > 0 {
+				return badRequest("%s: this service does not have %s. The hints that it has are group, same_host and different_host.",
+					name, shortened(strings.Join(others, ", ")))
 			}
 		}
 	}

@@ -172,7 +172,7 @@ func TestUnsupportedRequestsAreRejected(t *testing.T) {
 		says                               string
 	}{
 		{name: "hints", server: none, beside: `,"os:scheduler_hints":{"group":"` + image + `"}`, status: 400, says: "badRequest: Instance group " + image + " could not be found."},
-		{name: "hints by their long name", server: none, beside: `,"OS-SCH-HNT:scheduler_hints":{"foo":1}`, status: 400, says: "badRequest: OS-SCH-HNT:scheduler_hints: group is the only hint that this service has (foo)."},
+		{name: "hints by their long name", server: none, beside: `,"OS-SCH-HNT:scheduler_hints":{"foo":1}`, status: 400, says: "badRequest: OS-SCH-HNT:scheduler_hints: this service does not have foo. The hints that it has are group, same_host and different_host."},
 		{name: "networks", server: base + `,"networks":"auto"`, status: 400, says: `badRequest: networks: this service has no networks; send "networks": "none".`},
 		{name: "networks before 2.37", version: "2.1", server: base + `,"networks":[{"uuid":"x"}]`, status: 400, says: "badRequest: networks: this service has no networks; leave them out."},
 		{name: "a volume", server: none + `,"block_device_mapping_v2":[{"source_type":"blank"}]`, status: 400, says: "badRequest: block_device_mapping_v2: this service has no volumes; servers boot from the image of imageRef."},

@@ -200,26 +200,3 @@ func (a *API) deleteServerGroup(x *exchange) error {
 	}
 	return x.empty(http.StatusNoContent)
 }
-
-// requestedGroup is the server group that the hint group names, "" for none.
-func (x *exchange) requestedGroup(body *js.Object) (string, error) {
-	for _, name := range []string{hintsMember, hintsMemberLong} {
-		hints := memberObject(body, name)
-		if hints == nil {
-			continue
-		}
-		id := memberString(hints, "group")
-		if id == "" {
-			return "", nil
-		}
-		g, err := x.serverGroup(id)
-		if err != nil {
-			if x.Explain(err).Status == http.StatusNotFound {
-				err = badRequest("Instance group %s could not be found.", id)
-			}
-			return "", err
-		}
-		return g.UUID, nil
-	}
-	return "", nil
-}

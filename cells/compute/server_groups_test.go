@@ -54,7 +54,7 @@ func TestServerInAGroup(t *testing.T) {
 		{who: member, member: "os:scheduler_hints", hints: `{"group":"` + none + `"}`, status: 400, says: "badRequest: Instance group " + none + " could not be found."},
 		{who: member2, member: "os:scheduler_hints", hints: `{"group":"` + group.UUID + `"}`, status: 400, says: "badRequest: Instance group " + group.UUID + " could not be found."},
 		{who: member, member: "os:scheduler_hints", hints: `{"group":"g"}`, status: 400, says: "badRequest: Invalid input for field/attribute group. Value: g. 'g' is not a 'uuid'"},
-		{who: member, member: "os:scheduler_hints", hints: `{"group":"` + group.UUID + `","same_host":"` + none + `"}`, status: 400, says: "badRequest: os:scheduler_hints: group is the only hint that this service has (same_host)."},
+		{who: member, member: "os:scheduler_hints", hints: `{"group":"` + group.UUID + `","same_host":"` + none + `"}`, status: 400, says: "badRequest: os:scheduler_hints: the server " + none + " of same_host could not be found."},
 		{who: member, member: "os:scheduler_hints", hints: `{"group":"` + group.UUID + `"}`, err: fmt.Errorf("creating: %w", scheduler.ErrGroupFull), status: 403, says: "forbidden: Quota exceeded, too many servers in group"},
 		{who: member, member: "os:scheduler_hints", hints: `{"group":"` + group.UUID + `"}`, err: apidb.ErrGroup, status: 400, says: "badRequest: The server group could not be found."},
 	} {

@@ -39,6 +39,7 @@ type build struct {
 
 	destination destination // by host aggregates
 	group       *group      // nil: none
+	hints       hostHints
 
 	generation *int64          // of its allocations when they were last read; nil: unknown, or none
 	allocated  bool            // this attempt gave it allocations
@@ -77,6 +78,9 @@ func (s *Scheduler) build(ctx context.Context, uuid string, v *view) error {
 		})
 	}
 	b := &build{s: s, spec: request.RequestSpec, view: v, hosts: hosts, failed: map[string]bool{}, tooOld: map[string]bool{}, full: map[string]bool{}}
+	if err := b.lookAtHints(ctx); err != nil {
+		return err
+	}
 	leave, err := b.joinGroup(ctx)
 	if err != nil {
 		return err
@@ -153,7 +157,7 @@ func (b *build) targets(ctx context.Context, requests []CandidateRequest) ([]tar
 	trees, all := []string{""}, true
 	if forced := b.hosts.forced(b.spec); forced != nil {
 		trees, all = forced, false
-	} else if nodes := b.group.nodes(b.hosts); nodes != nil {
+	} else if nodes := b.nodes(); nodes != nil {
 		trees, all = nodes, false
 	}
 	var candidates []Candidate

@@ -25,6 +25,8 @@ const (
 	otherZone
 	otherAggregate
 	groupPolicy
+	notSameHost
+	notDifferentHost
 	notOffered
 	refusedMeanwhile
 	cellRefused
@@ -46,6 +48,8 @@ var (
 		otherZone:        "other_zone",
 		otherAggregate:   "other_aggregate",
 		groupPolicy:      "server_group_policy",
+		notSameHost:      "not_same_host",
+		notDifferentHost: "not_different_host",
 		notOffered:       "not_offered",
 		refusedMeanwhile: "refused_meanwhile",
 		cellRefused:      "cell_refused",
@@ -62,6 +66,8 @@ var (
 		otherZone:        "not in the requested availability zone",
 		otherAggregate:   "not in the host aggregates for this project and flavor",
 		groupPolicy:      "ruled out by the policy of the server group",
+		notSameHost:      "without a server of the hint same_host",
+		notDifferentHost: "with a server of the hint different_host",
 		notOffered:       "not offered by Placement (no capacity left, or not what the flavor requires)",
 		refusedMeanwhile: "rejected by Placement in the meantime",
 		cellRefused:      "in a cell that rejected the server",
@@ -95,7 +101,7 @@ func (h *hosts) whyUnfit(node apidb.Node, b *build) refusal {
 	case !b.group.takes(node.Host):
 		return groupPolicy
 	}
-	return takes
+	return b.hinted(node.Host)
 }
 
 // refused counts the nodes by why they did not take the server. It costs a look at each node.

@@ -24,15 +24,20 @@ import (
 // group is the server group of a build.
 type group struct {
 	apidb.ServerGroup
-	// on is how many of the other members each host has.
+	places // of the other members
+}
+
+// places are where some servers are.
+type places struct {
+	// on is how many of them each host has.
 	on map[string]int
-	// unknown says that members are in a cell that is down, or that has lost them.
+	// unknown says that some are in a cell that is down, or that has lost them.
 	unknown bool
 }
 
-// errMemberPending says that another member of a server group is placed and not shown by its cell
-// yet: its host is not known.
-var errMemberPending = errors.New("another server of its server group is being released in its cell")
+// errPending says that the host of another server is not known yet, which is not placed, or placed
+// and not shown by its cell.
+var errPending = errors.New("its host depends on that of another server, which is not in its cell yet")
 
 // joinGroup waits for the turn of a server in its group, and looks where the other members are.
 // A group that was deleted does not count. It costs a question to each cell with members.
@@ -60,14 +65,26 @@ func (b *build) lookAtGroup(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	g := &group{ServerGroup: of, on: map[string]int{}}
 	mappings, err := store.MappingsOf(ctx, of.Members)
 	if err != nil {
 		return err
 	}
+	delete(mappings, b.spec.UUID)
+	g := &group{ServerGroup: of}
+	if g.places, err = b.placesOf(ctx, mappings); err != nil {
+		return err
+	}
+	b.group = g
+	return nil
+}
+
+// placesOf looks where servers are. Those that are not placed, or are being deleted, are nowhere.
+// It costs a question to each cell with some.
+func (b *build) placesOf(ctx context.Context, mappings map[string]apidb.Mapping) (p places, err error) {
+	p.on = map[string]int{}
 	members := map[string][]string{} // by cell
 	for uuid, m := range mappings {
-		if uuid != b.spec.UUID && m.CellUUID != "" && m.CellUUID != apidb.Cell0UUID && !m.Queued() {
+		if m.CellUUID != "" && m.CellUUID != apidb.Cell0UUID && !m.Queued() {
 			members[m.CellUUID] = append(members[m.CellUUID], uuid)
 		}
 	}
@@ -83,32 +100,31 @@ func (b *build) lookAtGroup(ctx context.Context) error {
 	}
 	for _, a := range gather.All(ctx, b.s.o.Gatherer, cells, ask) {
 		if a.Err != nil {
-			g.unknown = true
+			p.unknown = true
 			continue
 		}
 		shown := map[string]bool{}
 		for _, server := range a.Value {
 			if slices.Contains(members[a.Cell.UUID], server.UUID) && !shown[server.UUID] {
 				shown[server.UUID] = true
-				g.on[server.Host]++
+				p.on[server.Host]++
 			}
 		}
 		for _, uuid := range members[a.Cell.UUID] {
 			if shown[uuid] {
 				continue
 			}
-			switch _, err := store.BuildRequest(ctx, uuid); { // it is hidden yet, or lost
+			switch _, err := b.s.o.Store.BuildRequest(ctx, uuid); { // it is hidden yet, or lost
 			case err == nil:
-				return fmt.Errorf("%w: %s", errMemberPending, uuid)
+				return p, fmt.Errorf("%w: %s", errPending, uuid)
 			case b.hosts.suspect[a.Cell.UUID] && errors.Is(err, apidb.ErrNotFound):
-				g.unknown = true
+				p.unknown = true
 			case !errors.Is(err, apidb.ErrNotFound):
-				return err
+				return p, err
 			}
 		}
 	}
-	b.group = g
-	return ctx.Err()
+	return p, ctx.Err()
 }
 
 // serversOf are those of some servers that a cell shows.
@@ -165,9 +181,14 @@ func (g *group) nodes(h *hosts) []string {
 	if g == nil || g.Policy != apidb.PolicyAffinity || len(g.on) == 0 {
 		return nil
 	}
+	return g.places.nodes(h)
+}
+
+// nodes are those on whose hosts some of the servers are.
+func (p *places) nodes(h *hosts) []string {
 	nodes := []string{}
 	for _, n := range h.nodes {
-		if g.on[n.Host] > 0 {
+		if p.on[n.Host] > 0 {
 			nodes = append(nodes, n.UUID)
 		}
 	}
@@ -175,9 +196,11 @@ func (g *group) nodes(h *hosts) []string {
 	return nodes
 }
 
-// noHost is the fault of a server for which there was no host, with the policy that may be why.
+// noHost is the fault of a server for which there was no host, with the policy or the hint that may
+// be why.
 func (b *build) noHost(why string) cellwire.Fault {
 	fault := noHost(why)
+	fault.Message += b.whyHints()
 	switch g := b.group; {
 	case g == nil, g.Policy == apidb.PolicySoftAffinity, g.Policy == apidb.PolicySoftAntiAffinity:
 	case g.unknown && g.Policy == apidb.PolicyAffinity:

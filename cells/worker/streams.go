@@ -82,10 +82,10 @@ func (w *Worker) streamerOf(offer cellwire.StreamOffer) (Node, streamer, error) 
 	serve := streamers[offer.Purpose]
 	w.mu.Lock()
 	s := w.servers[offer.UUID]
-	var of cellwire.Server
+	var item cellwire.WorkItem
 	known := s != nil && s.known && s.item.Want != cellwire.WantGone
 	if known {
-		of = s.item.Server
+		item = s.item
 	}
 	w.mu.Unlock()
 	if !known {
@@ -94,6 +94,6 @@ func (w *Worker) streamerOf(offer cellwire.StreamOffer) (Node, streamer, error) 
 	if serve == nil {
 		return Node{}, nil, cellwire.Unable(offer.UUID, string(offer.Purpose))
 	}
-	node, err := w.nodeOf(of)
+	node, err := w.nodeOf(w.place(item))
 	return node, serve, err
 }

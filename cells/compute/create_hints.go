@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package compute
+
+import (
+	"net/http"
+	"strings"
+
+	"github.com/compute-agent/compute-agent/cells/apidb"
+	js "github.com/compute-agent/compute-agent/internal/jsonkit"
+)
+
+// mostHinted is how many servers a hint names at most.
+const mostHinted = 100
+
+// requestedHints puts the scheduler hints of a request into the specification of its servers.
+func (x *exchange) requestedHints(body *js.Object, spec *apidb.RequestSpec) (err error) {
+	hints := memberObject(body, hintsMember)
+	if hints == nil {
+		hints = memberObject(body, hintsMemberLong)
+	}
+	if hints == nil {
+		return nil
+	}
+	if spec.Group, err = x.hintedGroup(memberString(hints, "group")); err != nil {
+		return err
+	}
+	if spec.SameHost, err = x.hintedServers(hints, "same_host"); err != nil {
+		return err
+	}
+	spec.DifferentHost, err = x.hintedServers(hints, "different_host")
+	return err
+}
+
+// hintedGroup is the server group that the hint group names, "" for none.
+func (x *exchange) hintedGroup(id string) (string, error) {
+	if id == "" {
+		return "", nil
+	}
+	g, err := x.serverGroup(id)
+	if err != nil {
+		if x.Explain(err).Status == http.StatusNotFound {
+			err = badRequest("Instance group %s could not be found.", id)
+		}
+		return "", err
+	}
+	return g.UUID, nil
+}
+
+// hintedServers are those that a hint names, one or a list. Nova takes any uuid; here the caller
+// has to see the servers, so that a hint tells nothing of those of others, and one that cannot be
+// followed is not left out.
+func (x *exchange) hintedServers(hints *js.Object, name string) ([]string, error) {
+	given, _ := hints.Get(name)
+	items, _ := given.([]any)
+	if one, is := given.(string); is {
+		items = []any{one}
+	}
+	switch {
+	case len(items) == 0:
+		return nil, nil
+	case len(items) > mostHinted:
+		return nil, badRequest("os:scheduler_hints: %s names more than %d servers.", name, mostHinted)
+	}
+	missing := func(uuid string) error {
+		return badRequest("os:scheduler_hints: the server %s of %s could not be found.", shortened(uuid), name)
+	}
+	uuids := make([]string, len(items))
+	for i, item := range items {
+		if uuids[i] = strings.ToLower(js.PythonStr(item)); !isUUID(uuids[i]) {
+			return nil, missing(uuids[i])
+		}
+	}
+	found, err := x.api.store.MappingsOf(x.ctx(), uuids)
+	if err != nil {
+		return nil, err
+	}
+	for _, uuid := range uuids {
+		if m, is := found[uuid]; !is || m.Queued() || m.ProjectID != x.Who.Project && !x.isAdmin() {
+			return nil, missing(uuid)
+		}
+	}
+	return uuids, nil
+}
