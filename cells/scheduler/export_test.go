@@ -4,7 +4,9 @@ package scheduler
 
 import (
 	"context"
+	"time"
 
+	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 )
 
@@ -52,4 +54,46 @@ func Ask(ctx context.Context, client *PlacementClient, f cellwire.Flavor) ([]Can
 		}
 	}
 	return nil, 0, nil
+}
+
+// Decision makes decisions as builds do, without the databases of the API and of the cells.
+type Decision struct {
+	s     *Scheduler
+	hosts *hosts
+}
+
+// NewDecision is for nodes whose services are all up, in one cell.
+func NewDecision(client *PlacementClient, nodes []apidb.Node) *Decision {
+	d := &Decision{
+		s:     &Scheduler{o: Options{Placement: client, MaxCandidates: DefaultCandidateLimit, Now: time.Now}},
+		hosts: &hosts{cells: map[string]apidb.Cell{}, nodes: map[string]apidb.Node{}, services: map[hostKey]cellwire.Service{}},
+	}
+	for _, n := range nodes {
+		d.hosts.cells[n.CellUUID], d.hosts.nodes[n.UUID] = apidb.Cell{UUID: n.CellUUID}, n
+		d.hosts.services[hostKey{n.CellUUID, n.Host}] = cellwire.Service{Host: n.Host, Up: true}
+	}
+	return d
+}
+
+// Claim finds a host for a server and claims it in Placement. It says at which stage of the
+// requests that was, from 1 on; 0: no host takes it, which is found out as far as it takes before
+// every host is asked by itself.
+func (d *Decision) Claim(ctx context.Context, spec apidb.RequestSpec) (stage int, err error) {
+	b := &build{s: d.s, spec: spec, hosts: d.hosts, failed: map[string]bool{}, full: map[string]bool{}}
+	stages, err := b.stages(ctx)
+	if err != nil {
+		return 0, err
+	}
+	for i, requests := range stages {
+		targets, err := b.targets(ctx, requests)
+		if err != nil {
+			return 0, err
+		}
+		for _, t := range targets {
+			if fits, err := b.allocate(ctx, t); fits || err != nil {
+				return i + 1, err
+			}
+		}
+	}
+	return 0, nil
 }
