@@ -295,3 +295,20 @@ func (s *DB) ForgetAggregate(ctx context.Context, uuid string) error {
 		return err
 	})
 }
+
+// UnmappedNodes implements [Store].
+func (s *DB) UnmappedNodes(ctx context.Context) ([]Node, error) {
+	nodes, err := sqldb.All(ctx, s.kit.Reader, func(row sqldb.Row) (n Node, err error) {
+		err = row.Scan(&n.UUID, &n.Host)
+		return n, err
+	}, "SELECT uuid, host FROM unmapped_nodes WHERE uuid NOT IN (SELECT uuid FROM node_mappings) ORDER BY uuid")
+	return nodes, s.failed(ctx, "listing the nodes of unmapped hosts", err)
+}
+
+// ForgetNode implements [Store].
+func (s *DB) ForgetNode(ctx context.Context, uuid string) error {
+	return s.write(ctx, "forgetting the unmapped node "+uuid, func(tx *sql.Tx) error {
+		_, err := sqldb.Exec(ctx, tx, "DELETE FROM unmapped_nodes WHERE uuid = ?", uuid)
+		return err
+	})
+}

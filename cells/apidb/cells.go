@@ -220,6 +220,9 @@ func (s *DB) mapNode(ctx context.Context, tx *sql.Tx, n Node) error {
 	if err == nil {
 		_, err = sqldb.Exec(ctx, tx, "INSERT INTO node_mappings (uuid, name, host_id) VALUES (?, ?, ?)"+s.kit.Dialect.Upsert("uuid", "name"), n.UUID, n.Name, host.id)
 	}
+	if err == nil && !found { // its provider is looked at with all others again
+		_, err = sqldb.Exec(ctx, tx, "DELETE FROM unmapped_nodes WHERE uuid = ?", n.UUID)
+	}
 	return err
 }
 
@@ -258,6 +261,23 @@ func (s *DB) Hosts(ctx context.Context) ([]HostMapping, error) {
 // DeleteHost implements [Store]. [ErrNotFound] for a host that is not mapped.
 func (s *DB) DeleteHost(ctx context.Context, host string) error {
 	return s.write(ctx, "unmapping host "+host, func(tx *sql.Tx) error {
+		_, err := sqldb.Exec(
+			ctx,
+			tx,
+			"DELETE FROM unmapped_nodes WHERE uuid IN (SELECT n.uuid FROM node_mappings n JOIN host_mappings h ON h.id = n.host_id WHERE h.host = ?)",
+			host,
+		)
+		if err == nil {
+			_, err = sqldb.Exec(
+				ctx,
+				tx,
+				"INSERT INTO unmapped_nodes (uuid, host) SELECT n.uuid, h.host FROM node_mappings n JOIN host_mappings h ON h.id = n.host_id WHERE h.host = ?",
+				host,
+			)
+		}
+		if err != nil {
+			return err
+		}
 		n, err := sqldb.Exec(ctx, tx, "DELETE FROM host_mappings WHERE host = ?", host) // its nodes go with it
 		if err == nil && n == 0 {
 			err = notFound("host %s", host)

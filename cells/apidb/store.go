@@ -323,6 +323,10 @@ type Store interface {
 	// have providers in them.
 	DeletedAggregates(ctx context.Context) ([]string, error)
 	ForgetAggregate(ctx context.Context, uuid string) error
+	// UnmappedNodes are those of hosts that were unmapped, with uuid and host, until ForgetNode or
+	// until they are mapped again: Placement may still have their providers in aggregates.
+	UnmappedNodes(ctx context.Context) ([]Node, error)
+	ForgetNode(ctx context.Context, uuid string) error
 
 	// ServerGroups are those of a project ("": all), in the order of their making; ServerGroup is
 	// one by its uuid, ServerGroupOf that of a server. [ErrNotFound].

@@ -104,9 +104,13 @@ func (s *Scheduler) mirrorAndLog(ctx context.Context) {
 }
 
 // mirror does one round: it asks which providers are in each aggregate, and writes those of our
-// nodes that should not be, or are missing. It costs one request for each aggregate, and two for
-// each node that differs.
+// nodes that should not be, or are missing. Nodes of hosts that were unmapped are taken out of all
+// aggregates first. It costs one request for each aggregate, and two for each node that differs or
+// was unmapped.
 func (s *Scheduler) mirror(ctx context.Context) error {
+	if err := s.mirrorUnmapped(ctx); err != nil {
+		return err // a deleted aggregate must not be forgotten before
+	}
 	all, err := s.o.Store.Aggregates(ctx)
 	if err != nil {
 		return err
@@ -162,6 +166,24 @@ func (s *Scheduler) mirror(ctx context.Context) error {
 	}
 	for _, uuid := range gone {
 		errs = append(errs, s.o.Fenced.ForgetAggregate(ctx, uuid))
+	}
+	return errors.Join(errs...)
+}
+
+// mirrorUnmapped takes the nodes of hosts that were unmapped out of the aggregates. One that is
+// mapped again meanwhile is compared with all others afterwards.
+func (s *Scheduler) mirrorUnmapped(ctx context.Context) error {
+	nodes, err := s.o.Store.UnmappedNodes(ctx)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, node := range nodes {
+		err := s.mirrorNode(ctx, node)
+		if err == nil {
+			err = s.o.Fenced.ForgetNode(ctx, node.UUID)
+		}
+		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }

@@ -232,3 +232,48 @@ func TestAggregatesBeforeTheMirror(t *testing.T) {
 		t.Errorf("it is on %q", row.Host)
 	}
 }
+
+// TestMirrorOfUnmappedHosts: the node of a host that is unmapped leaves the aggregates of the
+// compute API, those that are deleted meanwhile among them, and stays in others; after an outage,
+// too. One that is mapped again is in those of its host.
+func TestMirrorOfUnmappedHosts(t *testing.T) {
+	w := begin(t, []int{2})
+	one, two := w.sites[1].agents[0], w.sites[1].agents[1]
+	w.ask("PUT", "/resource_providers/"+one.node+"/aggregates", map[string]any{"resource_provider_generation": 1, "aggregates": []string{foreignAggregate}}, nil)
+	a, b := w.aggregate("a", nil, one.host, two.host), w.aggregate("b", nil, one.host)
+	w.must(w.scheduler.Mirror(ctx))
+	diff(t, sortedList(foreignAggregate, a.UUID, b.UUID), w.mirrored(one))
+
+	w.must(w.store.DeleteHost(ctx, one.host))
+	w.must(w.store.DeleteAggregate(ctx, b.ID))
+	w.plink.set(refused)
+	if err := w.scheduler.Mirror(ctx); err == nil {
+		t.Error("a round without Placement succeeded")
+	}
+	w.plink.set(up)
+	w.must(w.scheduler.Mirror(ctx))
+	diff(t, sortedList(foreignAggregate), w.mirrored(one))
+	diff(t, sortedList(a.UUID), w.mirrored(two))
+	w.plink.counted()
+	w.must(w.scheduler.Mirror(ctx))
+	diff(t, map[string]int{"GET /resource_providers": 1}, w.plink.counted())
+
+	// Unmapped and mapped again before a round.
+	w.must(w.store.DeleteHost(ctx, two.host))
+	w.must(w.store.MapNodes(ctx, []apidb.Node{{UUID: two.node, Name: two.host, Host: two.host, CellUUID: w.sites[1].cell.UUID}}))
+	w.hostsOf(a, two.host)
+	if left, err := w.store.UnmappedNodes(ctx); err != nil || len(left) != 0 {
+		t.Errorf("%+v, %v", left, err)
+	}
+	w.must(w.scheduler.Mirror(ctx))
+	diff(t, sortedList(a.UUID), w.mirrored(two))
+
+	// One whose provider is gone, without any aggregate.
+	w.must(w.store.DeleteHost(ctx, two.host))
+	w.must(w.store.DeleteAggregate(ctx, a.ID))
+	w.ask("DELETE", "/resource_providers/"+two.node, nil, nil)
+	w.must(w.scheduler.Mirror(ctx))
+	if left, err := w.store.UnmappedNodes(ctx); err != nil || len(left) != 0 {
+		t.Errorf("%+v, %v", left, err)
+	}
+}
