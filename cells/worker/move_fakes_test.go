@@ -95,14 +95,18 @@ func (d *fakeDriver) begin(uuid string, fit bool) error {
 	return nil
 }
 
-func (d *fakeDriver) Leave(ctx context.Context, node, uuid string) error { return d.Destroy(ctx, node, uuid) }
+func (d *fakeDriver) Leave(ctx context.Context, node, uuid string) error {
+	return d.Destroy(ctx, node, uuid)
+}
 
 // The hosts of a moveCell.
 var moveHosts = []string{"cn1", "cn2"}
 
 func otherHost(host string) string { return moveHosts[1-slices.Index(moveHosts, host)] }
 
-func nodeOn(host string) string { return fmt.Sprintf("11111111-1111-4111-8111-11111111111%d", slices.Index(moveHosts, host)+1) }
+func nodeOn(host string) string {
+	return fmt.Sprintf("11111111-1111-4111-8111-11111111111%d", slices.Index(moveHosts, host)+1)
+}
 
 // moveCell is a cell with two hosts and one server, which moves between them.
 type moveCell struct {
@@ -392,6 +396,11 @@ type oneGuestNode worker.Node
 func (n oneGuestNode) Nodes(context.Context) []worker.Node { return []worker.Node{worker.Node(n)} }
 
 var _ worker.Cell = (*moveCell)(nil)
+
+// AcceptStream has none.
+func (c *moveCell) AcceptStream(context.Context, string, string) (*cellwire.Stream, error) {
+	return nil, &cellwire.Error{Status: http.StatusNotFound, Code: cellwire.CodeNotFound, Message: "no such stream"}
+}
 
 // status is that of the migration.
 func (s *moveScene) status() cellwire.MigrationStatus {
