@@ -56,7 +56,8 @@ type InstanceManager interface {
 // Abilities are what some instance managers can do beyond the methods of [InstanceManager]. A
 // plugin announces each as a capability of this name, when its driver implements the interface for
 // it; the agent reports those of each node to its cell, which refuses what the host of a server
-// cannot do before anything is changed.
+// cannot do before anything is changed. AbilityRebuild is the agent's own: every instance manager
+// can remove an instance and make it again.
 const (
 	AbilityConsoleLog = "console-log"
 	AbilityConsole    = "console"
@@ -64,9 +65,9 @@ const (
 	AbilityMigrate    = protocol.CapabilityMigrate
 )
 
-// Abilities returns the names of all abilities.
+// Abilities returns the names of the abilities that plugins announce.
 func Abilities() []string {
-	return []string{AbilityConsoleLog, AbilityConsole, AbilityRebuild, AbilityMigrate}
+	return []string{AbilityConsoleLog, AbilityConsole, AbilityMigrate}
 }
 
 // InstanceWatcher is implemented by instance managers that notice changes of instances: a guest

@@ -32,6 +32,7 @@ func (c *Cell) calls() []call {
 		{"POST", "/v1/servers/{uuid}/restore", computeAPIOnly, c.restore},
 		{"POST", "/v1/servers/{uuid}/freed", computeAPIOnly, c.freed},
 		{"POST", "/v1/servers/{uuid}/power", computeAPIOnly, c.power},
+		{"POST", "/v1/servers/{uuid}/rebuild", computeAPIOnly, c.rebuild},
 		{"GET", "/v1/servers/{uuid}/actions", computeAPIOnly, c.getActions},
 		{"GET", "/v1/servers/{uuid}/stream", computeAPIOnly, c.streamServer},
 		{"GET", "/v1/survey", computeAPIOnly, c.getDiscovery},
@@ -166,6 +167,16 @@ func (c *Cell) power(x *exchange) (any, error) {
 	}
 	return c.onServer(x, func(uuid string) (cellwire.Server, error) {
 		return c.config.Store.Power(x.ctx(), uuid, request.Action, c.moment())
+	})
+}
+
+func (c *Cell) rebuild(x *exchange) (any, error) {
+	request, err := decode[cellwire.RebuildRequest](x)
+	if err != nil {
+		return nil, err
+	}
+	return c.onServer(x, func(uuid string) (cellwire.Server, error) {
+		return c.config.Store.Rebuild(x.ctx(), uuid, request, c.moment())
 	})
 }
 

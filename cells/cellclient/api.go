@@ -91,6 +91,12 @@ func (c *Client) Power(ctx context.Context, uuid string, action cellwire.PowerAc
 	return c.server(ctx, http.MethodPost, uuid, "/power", cellwire.PowerRequest{Action: action})
 }
 
+// Rebuild has the guest of a server made again. In a state that does not allow it, or on a host
+// that cannot, it is refused, with words for it.
+func (c *Client) Rebuild(ctx context.Context, uuid string, request cellwire.RebuildRequest) (cellwire.Server, error) {
+	return c.server(ctx, http.MethodPost, uuid, "/rebuild", request)
+}
+
 // Actions asks what clients asked for a server, deleted or not.
 func (c *Client) Actions(ctx context.Context, uuid string) (cellwire.ActionsAnswer, error) {
 	type answer struct {

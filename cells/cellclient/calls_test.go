@@ -45,6 +45,9 @@ func TestRequests(t *testing.T) {
 		{func(ctx context.Context, c *cellclient.Client) (any, error) {
 			return c.Power(ctx, uuid, cellwire.PowerRebootHard)
 		}, server, "POST /v1/servers/" + uuid + `/power {"action":"reboot-hard"}`},
+		{func(ctx context.Context, c *cellclient.Client) (any, error) {
+			return c.Rebuild(ctx, uuid, cellwire.RebuildRequest{ImageRef: "i", Key: &cellwire.ServerKey{}})
+		}, server, "POST /v1/servers/" + uuid + `/rebuild {"image_ref":"i","patch":{},"key":{}}`},
 		{func(ctx context.Context, c *cellclient.Client) (any, error) { return c.Actions(ctx, uuid) }, `{"actions":[]}`, "GET /v1/servers/" + uuid + "/actions "},
 		{func(ctx context.Context, c *cellclient.Client) (any, error) { return c.States(ctx, []string{uuid}) }, `{"states":[]}`, `POST /v1/servers/states {"uuids":["` + uuid + `"]}`},
 		{func(ctx context.Context, c *cellclient.Client) (any, error) {

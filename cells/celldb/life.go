@@ -67,10 +67,14 @@ func (r *Record) Want() cellwire.Want {
 		return ""
 	case s.Deleted && r.CleanupDue, !s.Deleted && s.TaskState == cellwire.TaskDeleting:
 		return cellwire.WantGone
-	case s.Deleted, s.VMState == cellwire.VMError: // a spawn that failed leaves nothing
+	case s.Deleted, s.VMState == cellwire.VMError && s.TaskState == "": // a spawn that failed leaves nothing
 		return ""
 	}
 	switch s.TaskState {
+	case cellwire.TaskRebuilding:
+		return cellwire.WantCleared
+	case cellwire.TaskRebuildSpawning:
+		return cellwire.WantRebuilt
 	case cellwire.TaskRestoring, cellwire.TaskPoweringOn, cellwire.TaskRebootStarted, cellwire.TaskRebootStartedHard:
 		return cellwire.WantRunning
 	case cellwire.TaskSoftDeleting, cellwire.TaskPoweringOff, cellwire.TaskRebooting, cellwire.TaskRebootingHard:
@@ -229,6 +233,25 @@ func (r *Record) Power(action cellwire.PowerAction) (changed bool, err error) {
 	changed = s.TaskState != action.Task()
 	s.TaskState = action.Task()
 	return changed, nil
+}
+
+// Rebuild begins to make the guest of the server again. It has two halves, as a reboot has: once
+// the host has reported that there is no guest any more, none is ever removed, so that a host that
+// continues, or repeats its report, does not remove the new one. A refusal (conflict) in a state
+// that does not allow it.
+func (r *Record) Rebuild(request cellwire.RebuildRequest) (changed bool, err error) {
+	if r.Server.Deleted || r.Server.Hidden {
+		return false, NotFound("server", r.Server.UUID)
+	}
+	if err := request.Check(&r.Server); err != nil {
+		return false, err
+	}
+	after := r.Server
+	if err := errors.Join(request.Apply(&after), checkTexts(after)); err != nil {
+		return false, err
+	}
+	r.Server = after
+	return true, nil
 }
 
 // Freed notes that the allocations are gone. A refusal (conflict) of a server that is not deleted.

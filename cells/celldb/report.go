@@ -129,8 +129,10 @@ func (r *Record) settled(report cellwire.Report, now time.Time) (bool, string) {
 		return false, ""
 	case report.Revision < r.WantRevision:
 		return false, fmt.Sprintf("the desired state has changed since revision %d, at %d", report.Revision, r.WantRevision)
-	case want != cellwire.WantShutdown && want != cellwire.WantRunning:
-		return false, "the server is to be neither running again nor shut down"
+	case !slices.Contains(settledWants, want):
+		return false, "the server is to be neither running again nor shut down nor rebuilt"
+	case report.Fault != nil && (want == cellwire.WantCleared || want == cellwire.WantRebuilt):
+		return r.rebuildFailed(report, now)
 	case report.Fault != nil:
 		return r.powerFailed(report, now)
 	}
@@ -139,6 +141,10 @@ func (r *Record) settled(report cellwire.Report, now time.Time) (bool, string) {
 		s.TaskState, s.PowerState = cellwire.TaskRebootStarted, report.PowerState
 	case cellwire.TaskRebootingHard:
 		s.TaskState, s.PowerState = cellwire.TaskRebootStartedHard, report.PowerState
+	case cellwire.TaskRebuilding:
+		s.TaskState, s.PowerState = cellwire.TaskRebuildSpawning, report.PowerState
+	case cellwire.TaskRebuildSpawning:
+		r.rebuilt(report.PowerState, now)
 	case cellwire.TaskPoweringOff:
 		s.VMState, s.TaskState = cellwire.VMStopped, ""
 		r.power(report.PowerState)
@@ -152,6 +158,29 @@ func (r *Record) settled(report cellwire.Report, now time.Time) (bool, string) {
 		s.PowerState = report.PowerState
 		return changed, ""
 	}
+	return true, ""
+}
+
+// settledWants are those that ReportSettled is about.
+var settledWants = []cellwire.Want{cellwire.WantShutdown, cellwire.WantRunning, cellwire.WantCleared, cellwire.WantRebuilt}
+
+// rebuilt ends a rebuild. As in Nova a server that was stopped is stopped again.
+func (r *Record) rebuilt(power plugins.PowerState, now time.Time) {
+	s, at := &r.Server, Kept(now)
+	s.LaunchedAt, s.TaskState, s.PowerState = &at, "", power
+	if s.VMState == cellwire.VMStopped {
+		s.TaskState = cellwire.TaskPoweringOff
+		return
+	}
+	s.VMState = cellwire.VMActive
+	r.power(power)
+}
+
+// rebuildFailed ends a rebuild whose guest cannot be removed, or not be made. Its allocations stay:
+// it can be rebuilt again, with another image perhaps.
+func (r *Record) rebuildFailed(report cellwire.Report, now time.Time) (bool, string) {
+	s := &r.Server
+	s.VMState, s.TaskState, s.PowerState, s.Fault = cellwire.VMError, "", report.PowerState, keptFault(report.Fault, now)
 	return true, ""
 }
 

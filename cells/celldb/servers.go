@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/plugins"
 
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 )
@@ -271,6 +272,25 @@ func (s *DB) Restore(ctx context.Context, uuid string, m Moment) (cellwire.Serve
 // Patch changes what a server is called and marked with.
 func (s *DB) Patch(ctx context.Context, uuid string, patch cellwire.ServerPatch, m Moment) (cellwire.Server, error) {
 	r, err := s.changeOne(ctx, "changing a server", uuid, "", m.Now, func(r *stored) (bool, error) { return r.Patch(patch) })
+	if err != nil {
+		return cellwire.Server{}, err
+	}
+	return r.server(m), nil
+}
+
+// Rebuild begins to make the guest of a server again. What its host cannot do is refused (unable).
+func (s *DB) Rebuild(ctx context.Context, uuid string, request cellwire.RebuildRequest, m Moment) (cellwire.Server, error) {
+	server, err := s.Server(ctx, uuid, m)
+	if err != nil {
+		return cellwire.Server{}, err
+	}
+	if err := request.Check(&server); err != nil {
+		return cellwire.Server{}, err
+	}
+	if err := s.Able(ctx, server, plugins.AbilityRebuild); err != nil {
+		return cellwire.Server{}, err
+	}
+	r, err := s.changeOne(ctx, "rebuilding a server", uuid, cellwire.ActionRebuild, m.Now, func(r *stored) (bool, error) { return r.Rebuild(request) })
 	if err != nil {
 		return cellwire.Server{}, err
 	}

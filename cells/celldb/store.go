@@ -90,6 +90,8 @@ type Store interface {
 	// Patch changes what a server is called and marked with; see [Record.Patch].
 	Patch(ctx context.Context, uuid string, patch cellwire.ServerPatch, m Moment) (cellwire.Server, error)
 	// Power begins a power action; see [Record.Power].
+	// Rebuild begins to make the guest of a server again.
+	Rebuild(ctx context.Context, uuid string, request cellwire.RebuildRequest, m Moment) (cellwire.Server, error)
 	Power(ctx context.Context, uuid string, action cellwire.PowerAction, m Moment) (cellwire.Server, error)
 	// Actions are what clients asked for a server with Insert, Delete, Restore and Power, at most
 	// [cellwire.MaxActions], deleted or not. Their origin is that of the context

@@ -37,6 +37,7 @@ const (
 	ActionStart   ActionName = "start"
 	ActionStop    ActionName = "stop"
 	ActionReboot  ActionName = "reboot"
+	ActionRebuild ActionName = "rebuild"
 )
 
 // MaxActions is how many actions of a server are kept, the newest.

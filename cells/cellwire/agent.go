@@ -50,6 +50,12 @@ const (
 	WantRunning Want = "running"
 	// WantShutdown: there is a guest, shut down. With TaskRebootingHard it is not asked.
 	WantShutdown Want = "shutdown"
+	// WantCleared is the first half of a rebuild: there is no guest, and no disk of it; the
+	// allocations stay. Reported by ReportSettled, as the second half is.
+	WantCleared Want = "cleared"
+	// WantRebuilt is the second half: there is a guest, made since WantCleared held, and it runs.
+	// If it cannot be made the allocations stay all the same.
+	WantRebuilt Want = "rebuilt"
 	// WantGone: it does not exist and has no allocations. Its host then reports ReportGone.
 	// With a Migration the allocations of its consumer are removed as well: the server was deleted
 	// before it had left this host.
@@ -113,8 +119,8 @@ const (
 	ReportFailed  ReportKind = "failed"  // it cannot be made here; nothing is left of it, its allocations are removed: error, with the fault
 	ReportPower   ReportKind = "power"   // its power state changed; "" of a guest that is not there any more is PowerNoState
 	ReportGone    ReportKind = "gone"    // WantGone holds: the row is deleted
-	// ReportSettled: WantRunning or WantShutdown holds. With a fault it cannot hold, which ends a
-	// power action.
+	// ReportSettled: WantRunning, WantShutdown, WantCleared or WantRebuilt holds. With a fault it
+	// cannot hold, which ends a power action or a rebuild.
 	ReportSettled ReportKind = "settled"
 	// ReportDeparted: WantDeparting holds, with the Offer. With a fault it cannot hold, the guest
 	// is as PowerState says, and the migration ends.

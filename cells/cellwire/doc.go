@@ -18,6 +18,7 @@
 //	             POST /v1/servers/{uuid}/restore        undo a soft delete
 //	             POST /v1/servers/{uuid}/freed          its allocations are removed
 //	             POST /v1/servers/{uuid}/power          start, stop, reboot
+//	             POST /v1/servers/{uuid}/rebuild        make its guest again from an image
 //	             GET  /v1/servers/{uuid}/actions        actions and what came of them
 //	             GET  /v1/servers/{uuid}/stream?purpose=P&length=N   a stream, see below
 //	             POST /v1/servers/states                states of servers, deleted ones too

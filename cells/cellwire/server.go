@@ -31,6 +31,8 @@ const (
 	TaskRebootingHard     = "rebooting_hard"
 	TaskRebootStarted     = "reboot_started" // it is off, and is started again
 	TaskRebootStartedHard = "reboot_started_hard"
+	TaskRebuilding        = "rebuilding"
+	TaskRebuildSpawning   = "rebuild_spawning" // the old guest is removed, and the new one is made
 )
 
 // Server is a server as its cell keeps it: a row of instances. In a build request it is what the

@@ -15,13 +15,10 @@ var createSchemas = func() schemaSteps {
 		{Name: "adminPass", Schema: schemaText},
 		{Name: "metadata", Schema: schemaMetadata},
 		{Name: "networks", Schema: networkList(network)},
-		{Name: "OS-DCF:diskConfig", Schema: js.Schema{js.Type("string"), js.Enum("AUTO", "MANUAL")}},
+		{Name: "OS-DCF:diskConfig", Schema: schemaDiskConfig},
 		{Name: "accessIPv4", Schema: js.Schema{js.Type("string"), js.Format("ipv4")}},
 		{Name: "accessIPv6", Schema: js.Schema{js.Type("string"), js.Format("ipv6")}},
-		{Name: "personality", Schema: js.Schema{js.Type("array"), js.Items(js.ClosedObject(js.Properties{
-			{Name: "path", Schema: schemaText},
-			{Name: "contents", Schema: js.Schema{js.Type("string"), js.Format("base64")}},
-		}))}},
+		{Name: "personality", Schema: schemaPersonality},
 		{Name: "availability_zone", Schema: schemaName},
 		{Name: "block_device_mapping", Schema: deviceList(legacyDevice)},
 		{Name: "block_device_mapping_v2", Schema: deviceList(device)},
@@ -62,8 +59,7 @@ var createSchemas = func() schemaSteps {
 	steps = append(steps, step(vCreateTags))
 	server = server.Without("personality")
 	steps = append(steps, step(vNoInjectedFiles))
-	server = server.With("trusted_image_certificates", js.Schema{js.Type("array", "null"), js.MinItems(1), js.MaxItems(50), js.UniqueItems(),
-		js.Items(js.Schema{js.Type("string"), js.MinLength(1)})})
+	server = server.With("trusted_image_certificates", schemaTrustedCerts)
 	steps = append(steps, step(vTrustedCerts))
 	server = server.With("block_device_mapping_v2", deviceList(tagged.With("volume_type", js.Schema{js.Type("string", "null"), js.MaxLength(255)})))
 	steps = append(steps, step(67))
@@ -73,6 +69,16 @@ var createSchemas = func() schemaSteps {
 	}
 	return newestFirst
 }()
+
+// What a rebuild has as well.
+var (
+	schemaDiskConfig  = js.Schema{js.Type("string"), js.Enum("AUTO", "MANUAL")}
+	schemaPersonality = js.Schema{js.Type("array"), js.Items(js.ClosedObject(js.Properties{
+		{Name: "path", Schema: schemaText},
+		{Name: "contents", Schema: js.Schema{js.Type("string"), js.Format("base64")}},
+	}))}
+	schemaTrustedCerts = js.Schema{js.Type("array", "null"), js.MinItems(1), js.MaxItems(50), js.UniqueItems(), js.Items(js.Schema{js.Type("string"), js.MinLength(1)})}
+)
 
 // The microversions of what is sent in bodies.
 const (

@@ -8,7 +8,8 @@
 //	                            └─▶ handler ─▶ policy ─▶ apidb, and all cells at once
 //
 // What exists: the version documents; servers (list, detail, show, create, update, delete, the
-// actions restore, forceDelete, os-start, os-stop and reboot, metadata, tags, instance actions);
+// actions restore, forceDelete, os-start, os-stop, reboot and rebuild, metadata, tags, instance
+// actions);
 // services; hypervisors; flavors; limits; quota sets; host aggregates, availability zones, server
 // groups and key pairs. All other paths of Nova's are not found.
 //
@@ -90,6 +91,8 @@
 //   - A change of the metadata of an aggregate changes its updated_at for good, and one of name and
 //     zone is whole: in Nova the new name stays when the zone is refused.
 //   - A server whose reboot failed is active or stopped, as its guest is, and not in error.
+//   - A rebuild does not look for the image, and preserve_ephemeral is refused. One that fails
+//     leaves the server in error with its allocations; in Nova with a guest perhaps.
 //   - A server cannot be renamed (409) before it is in a cell.
 //   - Of a server the last 500 actions are kept, each with one event. An action that has not ended
 //     when the next one begins has failed. Create is one from when the server is in its cell.

@@ -230,7 +230,9 @@ func TestImportedKeys(t *testing.T) {
 }
 
 // encoded is a key of a type.
-func encoded(kind string, blob []byte) string { return kind + " " + base64.StdEncoding.EncodeToString(blob) }
+func encoded(kind string, blob []byte) string {
+	return kind + " " + base64.StdEncoding.EncodeToString(blob)
+}
 
 // encodedParts is a blob, in base64.
 func encodedParts(parts ...string) string {

@@ -44,6 +44,7 @@ const (
 	ruleServersStart     Rule = "os_compute_api:servers:start"
 	ruleServersStop      Rule = "os_compute_api:servers:stop"
 	ruleServersReboot    Rule = "os_compute_api:servers:reboot"
+	ruleServersRebuild   Rule = "os_compute_api:servers:rebuild"
 
 	ruleMetadataIndex     Rule = "os_compute_api:server-metadata:index"
 	ruleMetadataShow      Rule = "os_compute_api:server-metadata:show"
@@ -139,7 +140,7 @@ var defaults = map[Rule]string{
 	ruleServersCreate: members, ruleCreateForcedHost: admins, ruleCreateZeroDisk: admins,
 	ruleCreateCellDown: "rule:admin_api",
 	ruleServersDelete:  members, ruleRestore: members, ruleForceDelete: members,
-	ruleServersUpdate: members, ruleServersStart: members, ruleServersStop: members, ruleServersReboot: members,
+	ruleServersUpdate: members, ruleServersStart: members, ruleServersStop: members, ruleServersReboot: members, ruleServersRebuild: members,
 	ruleMetadataIndex: readers, ruleMetadataShow: readers, ruleMetadataCreate: members, ruleMetadataUpdateAll: members,
 	ruleMetadataUpdate: members, ruleMetadataDelete: members,
 	ruleActionsList: readers, ruleActionsShow: readers, ruleActionsEvents: admins,

@@ -23,6 +23,8 @@ var actionRoutes = []route{
 // action is one of those of POST /servers/{id}/action.
 type action struct {
 	schema js.Schema // of its argument
+	// schemas are those of an action whose argument depends on the microversion.
+	schemas schemaSteps
 	// do does it and answers. The argument is that of the body, if it is an object.
 	do func(a *API, x *exchange, m apidb.Mapping, argument *js.Object) error
 }
@@ -34,12 +36,18 @@ var actions = map[string]action{
 	"os-start":    {do: powerAction(ruleServersStart, cellwire.PowerStart)},
 	"os-stop":     {do: powerAction(ruleServersStop, cellwire.PowerStop)},
 	"reboot":      {schema: rebootSchema, do: (*API).rebootServer},
+	"rebuild":     {schemas: rebuildSchemas, do: (*API).rebuildServer},
 }
 
 // serverAction answers POST /servers/{id}/action. The body is an object whose only member names the
 // action, and is its argument.
 func (a *API) serverAction(x *exchange) error {
-	asked, argument, err := checkedAction(x, actions, func(a action) js.Schema { return a.schema })
+	asked, argument, err := checkedAction(x, actions, func(a action) js.Schema {
+		if a.schemas != nil {
+			return a.schemas.at(x.version)
+		}
+		return a.schema
+	})
 	if err != nil {
 		return err
 	}
@@ -93,7 +101,7 @@ func powerAction(rule Rule, power cellwire.PowerAction) func(*API, *exchange, ap
 // inNovasWords is [serverFault] where a conflict comes with the sentence that Nova has for it.
 func inNovasWords(err error, action, uuid string) error {
 	var refusal *cellwire.Error
-	if errors.As(err, &refusal) && cellclient.IsConflict(err) {
+	if errors.As(err, &refusal) && (cellclient.IsConflict(err) || refusal.Code == cellwire.CodeUnable) {
 		return conflict("%s", shortened(refusal.Message)).Because(err)
 	}
 	return serverFault(err, action, uuid)

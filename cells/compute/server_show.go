@@ -77,6 +77,11 @@ func (a *API) showServer(x *exchange) error {
 // oneServer answers with a server. From 2.71 on it says in which server groups it is, one or none,
 // also if its cell is down.
 func (x *exchange) oneServer(m apidb.Mapping, body *object) error {
+	return x.serverAnswer(http.StatusOK, m, body)
+}
+
+// serverAnswer is oneServer with a status.
+func (x *exchange) serverAnswer(status int, m apidb.Mapping, body *object) error {
 	if x.since(vShowGroups) {
 		groups := []string{}
 		switch g, err := x.api.store.ServerGroupOf(x.ctx(), m.InstanceUUID); {
@@ -87,7 +92,7 @@ func (x *exchange) oneServer(m apidb.Mapping, body *object) error {
 		}
 		body.add("server_groups", groups)
 	}
-	return x.json(http.StatusOK, new(object).add("server", body))
+	return x.json(status, new(object).add("server", body))
 }
 
 // shown is the server of a mapping, for a caller who may know of it.

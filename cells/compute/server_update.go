@@ -22,7 +22,7 @@ var serverUpdateRoutes = []route{
 var updateSchemas = func() schemaSteps {
 	server := js.Properties{
 		{Name: "name", Schema: schemaName},
-		{Name: "OS-DCF:diskConfig", Schema: js.Schema{js.Type("string"), js.Enum("AUTO", "MANUAL")}},
+		{Name: "OS-DCF:diskConfig", Schema: schemaDiskConfig},
 		{Name: "accessIPv4", Schema: js.Schema{js.Type("string"), js.Format("ipv4")}},
 		{Name: "accessIPv6", Schema: js.Schema{js.Type("string"), js.Format("ipv6")}},
 	}
@@ -46,6 +46,17 @@ func (a *API) updateServer(x *exchange) error {
 		return err
 	}
 	asked := memberObject(body, "server")
+	server, err := x.patchServer(m, requestedPatch(asked))
+	if err != nil {
+		return err
+	}
+	view := x.newServerView(m.ProjectID)
+	view.changed = true
+	return x.oneServer(m, view.whole(&server))
+}
+
+// requestedPatch is what a server is to be called.
+func requestedPatch(asked *js.Object) cellwire.ServerPatch {
 	patch := cellwire.ServerPatch{Name: memberText(asked, "name"), DiskConfig: memberText(asked, "OS-DCF:diskConfig")}
 	if _, given := asked.Get("description"); given {
 		patch.Description = memberText(asked, "description")
@@ -56,13 +67,7 @@ func (a *API) updateServer(x *exchange) error {
 			*address = new(requestedAddress(asked, name))
 		}
 	}
-	server, err := x.patchServer(m, patch)
-	if err != nil {
-		return err
-	}
-	view := x.newServerView(m.ProjectID)
-	view.changed = true
-	return x.oneServer(m, view.whole(&server))
+	return patch
 }
 
 // patchServer has the cell of a server change it. While the server is not in one, it cannot be

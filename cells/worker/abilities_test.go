@@ -18,7 +18,7 @@ func TestAbilitiesAreReported(t *testing.T) {
 		s.start()
 		s.pass(time.Minute)
 		for i, beat := range s.cell.heartbeats() {
-			if len(beat.Nodes) != 1 || !slices.Equal(beat.Nodes[0].Abilities, s.abilities) {
+			if len(beat.Nodes) != 1 || !slices.Equal(beat.Nodes[0].Abilities, withRebuild(s.abilities)) {
 				t.Fatalf("heartbeat %d: %+v", i, beat)
 			}
 		}
@@ -26,11 +26,11 @@ func TestAbilitiesAreReported(t *testing.T) {
 		s.abilities = []string{plugins.AbilityConsole, plugins.AbilityConsoleLog}
 		s.mu.Unlock()
 		s.pass(2 * time.Second) // nodes are looked at each second, and heartbeats come every ten
-		if beat := s.cell.last(); !slices.Equal(beat.Nodes[0].Abilities, s.abilities) {
+		if beat := s.cell.last(); !slices.Equal(beat.Nodes[0].Abilities, withRebuild(s.abilities)) {
 			t.Errorf("after a change: %+v", beat)
 		}
 		s.stop()
-		if beat := s.cell.last(); !beat.Stopping || !slices.Equal(beat.Nodes[0].Abilities, s.abilities) {
+		if beat := s.cell.last(); !beat.Stopping || !slices.Equal(beat.Nodes[0].Abilities, withRebuild(s.abilities)) {
 			t.Errorf("the last word: %+v", beat)
 		}
 	})
@@ -53,10 +53,15 @@ func TestOlderCellGetsNoAbilities(t *testing.T) {
 		}
 		s.cell.set(func() { s.cell.old = false })
 		s.pass(10 * time.Second) // one heartbeat learns that it is upgraded, and another one follows at once
-		if beat := s.cell.last(); !slices.Equal(beat.Nodes[0].Abilities, s.abilities) {
+		if beat := s.cell.last(); !slices.Equal(beat.Nodes[0].Abilities, withRebuild(s.abilities)) {
 			t.Errorf("after its upgrade: %+v", beat)
 		}
 		s.cell.set(func() { s.cell.old = true })
 		s.stop()
 	})
+}
+
+// withRebuild are the abilities of a node: those of its driver, and the worker's own.
+func withRebuild(ofDriver []string) []string {
+	return append(slices.Clone(ofDriver), plugins.AbilityRebuild)
 }

@@ -46,6 +46,10 @@ func (w *Worker) act(ctx context.Context, s *server, item cellwire.WorkItem) err
 		return w.build(ctx, s, item, node)
 	case cellwire.WantGone:
 		return w.destroy(ctx, s, item, node)
+	case cellwire.WantCleared:
+		return w.clear(ctx, s, item, node)
+	case cellwire.WantRebuilt:
+		return w.rebuild(ctx, s, item, node)
 	case cellwire.WantRunning:
 		return w.setPower(ctx, s, item, node, plugins.PowerRunning)
 	case cellwire.WantShutdown:

@@ -31,27 +31,13 @@ func (w *Worker) build(ctx context.Context, s *server, item cellwire.WorkItem, n
 	if fault := w.faultOf(s); fault != nil {
 		return w.fail(ctx, s, item, *fault)
 	}
-	granted, err := w.cfg.Allocations.Granted(ctx, s.uuid)
-	if err != nil {
-		return fmt.Errorf("reading its allocations: %w", err)
-	}
-	if len(granted) == 0 {
-		return w.abandon(ctx, s, item, node, "its allocations were removed", "Placement has no allocations of this consumer")
-	}
-	tree := node.Tree()
-	if tree == nil {
-		return fmt.Errorf("the provider tree of node %s is not known yet", node.Name)
-	}
-	if missing := missingProviders(tree, granted); len(missing) > 0 {
-		err := fmt.Errorf("it has allocations on resource providers that are not in the tree of node %s: %s", node.Name, strings.Join(missing, ", "))
-		if time.Since(w.firstAttempt(s)) < treeTimeout { // they may be new
-			return err
-		}
-		return w.abandon(ctx, s, item, node, "its allocations are not on its host", err.Error())
-	}
-	spec, err := specOf(item.Server, granted)
-	if err != nil {
-		return w.abandon(ctx, s, item, node, err.Error(), err.Error())
+	spec, tree, err := w.specFor(ctx, s, item, node)
+	var cannot *impossible
+	switch {
+	case errors.As(err, &cannot):
+		return w.abandon(ctx, s, item, node, cannot.reason, cannot.details)
+	case err != nil:
+		return err
 	}
 	if !w.isCurrent(s, item) { // the desired state changed
 		return nil
@@ -59,7 +45,6 @@ func (w *Worker) build(ctx context.Context, s *server, item cellwire.WorkItem, n
 	w.firstAttempt(s)
 	before := w.attempted(s)
 	w.setAttempted(s, true)
-	spec.UUID = s.uuid
 	is, err := node.Manager.Spawn(ctx, node.Name, spec, tree)
 	for _, promise := range []error{plugins.ErrNotReady, plugins.ErrUnsupported, ErrImpossible} {
 		if errors.Is(err, promise) { // nothing was begun
@@ -86,6 +71,44 @@ func (w *Worker) build(ctx context.Context, s *server, item cellwire.WorkItem, n
 		return w.abandon(ctx, s, item, node, "its host cannot create such a server", err.Error())
 	}
 	return fmt.Errorf("creating the guest: %w", err)
+}
+
+// impossible says that a guest cannot be made, and that waiting does not help.
+type impossible struct {
+	reason  string // for the owner
+	details string
+}
+
+func (e *impossible) Error() string { return e.reason + ": " + e.details }
+
+// specFor is what a guest is made of. Its allocations are read each time. The error is *impossible
+// if there is nothing to wait for.
+func (w *Worker) specFor(ctx context.Context, s *server, item cellwire.WorkItem, node Node) (plugins.InstanceSpec, *providertree.Tree, error) {
+	none := plugins.InstanceSpec{}
+	granted, err := w.cfg.Allocations.Granted(ctx, s.uuid)
+	if err != nil {
+		return none, nil, fmt.Errorf("reading its allocations: %w", err)
+	}
+	if len(granted) == 0 {
+		return none, nil, &impossible{"its allocations were removed", "Placement has no allocations of this consumer"}
+	}
+	tree := node.Tree()
+	if tree == nil {
+		return none, nil, fmt.Errorf("the provider tree of node %s is not known yet", node.Name)
+	}
+	if missing := missingProviders(tree, granted); len(missing) > 0 {
+		err := fmt.Errorf("it has allocations on resource providers that are not in the tree of node %s: %s", node.Name, strings.Join(missing, ", "))
+		if time.Since(w.firstAttempt(s)) < treeTimeout { // they may be new
+			return none, nil, err
+		}
+		return none, nil, &impossible{"its allocations are not on its host", err.Error()}
+	}
+	spec, err := specOf(item.Server, granted)
+	if err != nil {
+		return none, nil, &impossible{err.Error(), err.Error()}
+	}
+	spec.UUID = s.uuid
+	return spec, tree, nil
 }
 
 // deletedServersOn counts the servers on a node that are deleted but whose guests still exist: a

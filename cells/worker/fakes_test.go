@@ -45,7 +45,7 @@ type fakeCell struct {
 	away   error // of every call
 	lose   int   // so many answers get lost, after the call was carried out
 	refuse []string
-	old bool // of before abilities
+	old    bool // of before abilities
 
 	offers  []cellwire.StreamOffer
 	offered map[string]bool
@@ -236,6 +236,12 @@ func (c *fakeCell) apply(r cellwire.Report) (refused string) {
 		s.PowerState = r.PowerState
 	case r.Kind == cellwire.ReportSettled && r.Revision < s.Revision && s.TaskState != "":
 		return "of an older revision"
+	case r.Kind == cellwire.ReportSettled && r.Fault != nil && (of.want == cellwire.WantCleared || of.want == cellwire.WantRebuilt):
+		s.VMState, s.TaskState, s.PowerState, s.Fault, of.want = cellwire.VMError, "", r.PowerState, r.Fault, cellwire.WantPresent
+	case r.Kind == cellwire.ReportSettled && of.want == cellwire.WantCleared:
+		s.TaskState, s.PowerState, of.want = cellwire.TaskRebuildSpawning, r.PowerState, cellwire.WantRebuilt
+	case r.Kind == cellwire.ReportSettled && of.want == cellwire.WantRebuilt:
+		s.VMState, s.TaskState, s.PowerState, of.want = cellwire.VMActive, "", r.PowerState, cellwire.WantPresent
 	case r.Kind == cellwire.ReportSettled && r.Fault != nil:
 		s.VMState, s.TaskState, s.PowerState, s.Fault, of.want = cellwire.VMStopped, "", r.PowerState, r.Fault, cellwire.WantPresent
 	case r.Kind == cellwire.ReportSettled && s.TaskState == cellwire.TaskPoweringOff:
@@ -303,6 +309,7 @@ type fakeDriver struct {
 	specs     map[string]plugins.InstanceSpec
 	spawnErrs []error                     // of the next Spawns, nil: none
 	powerErrs []error                     // of the next SetPowers, nil: none
+	made      []string                    // guests that were removed ("-") and made, by their image
 	powers    []string                    // changes of power, "hard" where a guest was not asked
 	powered   func(to plugins.PowerState) // runs after each SetPower
 	copies    bool                        // Arrive reads the disk of the source
@@ -406,6 +413,7 @@ func (d *fakeDriver) Spawn(ctx context.Context, _ string, spec plugins.InstanceS
 	defer d.mu.Unlock()
 	delete(d.half, spec.UUID)
 	d.guests[spec.UUID] = plugins.PowerRunning
+	d.made = append(d.made, spec.Image)
 	return plugins.Instance{UUID: spec.UUID, Power: plugins.PowerRunning}, nil
 }
 
@@ -418,6 +426,9 @@ func (d *fakeDriver) Destroy(_ context.Context, _, uuid string) error {
 	defer d.mu.Unlock()
 	if d.foreign[uuid] {
 		return &plugins.InstanceFault{UUID: uuid, Reason: "it belongs to another client"}
+	}
+	if _, there := d.guests[uuid]; there {
+		d.made = append(d.made, "-")
 	}
 	delete(d.guests, uuid)
 	delete(d.half, uuid)
@@ -543,12 +554,12 @@ type scene struct {
 	log       testproc.Buffer
 	disables  []string
 
-	mu      sync.Mutex
-	away    bool // the node is
+	mu        sync.Mutex
+	away      bool // the node is
 	abilities []string
-	failing error
-	w       *worker.Worker
-	stop    func()
+	failing   error
+	w         *worker.Worker
+	stop      func()
 }
 
 func (s *scene) Nodes(context.Context) []worker.Node {

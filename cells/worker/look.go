@@ -122,7 +122,7 @@ func (w *Worker) reportable() []cellwire.ReportedNode {
 	out := []cellwire.ReportedNode{}
 	for _, uuid := range slices.Sorted(maps.Keys(w.nodes)) {
 		if n := w.nodes[uuid]; n.supported {
-			out = append(out, cellwire.ReportedNode{UUID: uuid, Name: n.Name, Abilities: n.Abilities})
+			out = append(out, cellwire.ReportedNode{UUID: uuid, Name: n.Name, Abilities: abilities(n.Abilities)})
 		}
 	}
 	return out

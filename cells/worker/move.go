@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
@@ -128,29 +127,14 @@ func (w *Worker) settle(s *server, item cellwire.WorkItem) {
 // arrive creates the guest of a server that comes from another host, and starts it if it was active
 // there. As in build, its allocations are read before each attempt.
 func (w *Worker) arrive(ctx context.Context, s *server, item cellwire.WorkItem, node Node) error {
-	granted, err := w.cfg.Allocations.Granted(ctx, s.uuid)
-	if err != nil {
-		return fmt.Errorf("reading its allocations: %w", err)
+	spec, tree, err := w.specFor(ctx, s, item, node)
+	var cannot *impossible
+	switch {
+	case errors.As(err, &cannot):
+		return w.refuse(ctx, s, item, node, cannot.reason, cannot.details)
+	case err != nil:
+		return err
 	}
-	if len(granted) == 0 {
-		return w.refuse(ctx, s, item, node, "its allocations were removed", "Placement has no allocations of this consumer")
-	}
-	tree := node.Tree()
-	if tree == nil {
-		return fmt.Errorf("the provider tree of node %s is not known yet", node.Name)
-	}
-	if missing := missingProviders(tree, granted); len(missing) > 0 {
-		err := fmt.Errorf("it has allocations on resource providers that are not in the tree of node %s: %s", node.Name, strings.Join(missing, ", "))
-		if time.Since(w.firstAttempt(s)) < treeTimeout { // they may be new
-			return err
-		}
-		return w.refuse(ctx, s, item, node, "its allocations are not on its host", err.Error())
-	}
-	spec, err := specOf(item.Server, granted)
-	if err != nil {
-		return w.refuse(ctx, s, item, node, err.Error(), err.Error())
-	}
-	spec.UUID = s.uuid
 	m, err := mover(node)
 	if err != nil {
 		return w.refuse(ctx, s, item, node, "its host cannot move guests", err.Error())

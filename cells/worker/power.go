@@ -12,9 +12,9 @@ import (
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
-// powerTasks are the tasks that a power action begins, with what their failure is called. A soft
-// delete and its restoration are repeated until they succeed; a power action is its owner's to
-// repeat.
+// powerTasks are the tasks that a power action or a rebuild begins, with what their failure is
+// called. A soft delete and its restoration are repeated until they succeed; a power action is its
+// owner's to repeat.
 var powerTasks = map[string]string{
 	cellwire.TaskPoweringOn:        "Start",
 	cellwire.TaskPoweringOff:       "Stop",
@@ -22,6 +22,8 @@ var powerTasks = map[string]string{
 	cellwire.TaskRebootStarted:     "Reboot",
 	cellwire.TaskRebootingHard:     "Reboot",
 	cellwire.TaskRebootStartedHard: "Reboot",
+	cellwire.TaskRebuilding:        "Rebuild",
+	cellwire.TaskRebuildSpawning:   "Rebuild",
 }
 
 // setPower starts or stops the guest of a server.
@@ -64,14 +66,14 @@ func (w *Worker) setPower(ctx context.Context, s *server, item cellwire.WorkItem
 	return nil
 }
 
-// failPower reports that a power action failed for good.
+// failPower reports that a power action or a rebuild failed for good.
 func (w *Worker) failPower(s *server, item cellwire.WorkItem, power plugins.PowerState, reason, details string) error {
 	fault := cellwire.Fault{
 		Code: 500, Message: clip(fmt.Sprintf("%s of instance %s failed: %s", powerTasks[item.Server.TaskState], s.uuid, reason), maxFault),
 		Details: clipMiddle(details), Created: time.Now().UTC(),
 	}
 	w.log.Warn().Str("instance", s.uuid).Str("task", item.Server.TaskState).Str("reason", reason).Str("details", fault.Details).
-		Msg("A power action on a server failed. The failure is reported to the cell; it is not repeated.")
+		Msg("An action on a server failed. The failure is reported to the cell; it is not repeated.")
 	w.report(s, item, cellwire.Report{Kind: cellwire.ReportSettled, PowerState: power, Fault: &fault})
 	return nil
 }

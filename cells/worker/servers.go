@@ -55,7 +55,7 @@ func (s *server) due() bool {
 		return !s.answered
 	case cellwire.WantPresent:
 		return s.item.Server.VMState == cellwire.VMBuilding && !s.answered
-	case cellwire.WantRunning, cellwire.WantShutdown:
+	case cellwire.WantRunning, cellwire.WantShutdown, cellwire.WantCleared, cellwire.WantRebuilt:
 		return s.settled != s.item.Want || (s.item.Server.TaskState != "" && s.item.Server.Revision > s.settledAt)
 	}
 	return false

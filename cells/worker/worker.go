@@ -130,7 +130,7 @@ func New(cfg Config) *Worker {
 	}
 	slots := map[cellwire.Want]chan struct{}{}
 	for _, want := range []cellwire.Want{
-		cellwire.WantPresent, cellwire.WantGone, cellwire.WantRunning, cellwire.WantShutdown,
+		cellwire.WantPresent, cellwire.WantGone, cellwire.WantRunning, cellwire.WantShutdown, cellwire.WantCleared, cellwire.WantRebuilt,
 		cellwire.WantDeparting, cellwire.WantArriving, cellwire.WantLeft, cellwire.WantLeaving,
 	} {
 		slots[want] = make(chan struct{}, cfg.Builds)

@@ -93,6 +93,12 @@ func TestGophercloudCompute(t *testing.T) {
 	if shown.Metadata["k"] != "v" || shown.Flavor["original_name"] != "m1.own" || shown.TenantID != project || shown.Created.IsZero() || shown.PowerState != servers.RUNNING {
 		t.Errorf("the server is %+v", shown)
 	}
+	const otherImage = "155d900f-4e14-4e4c-a73d-069cbf4541e6"
+	rebuilt := extract[*servers.Server](t)(servers.Rebuild(ctx, c, three.ID, servers.RebuildOpts{ImageRef: otherImage, Name: "three", Metadata: map[string]string{"k": "w"}}).Extract())
+	if rebuilt.AdminPass == "" || rebuilt.Image["id"] != otherImage || rebuilt.Metadata["k"] != "w" {
+		t.Errorf("the answer to a rebuild: %+v", rebuilt)
+	}
+	check(t, servers.WaitForStatus(ctx, c, three.ID, "ACTIVE"))
 	quotas := extract[quotasets.QuotaDetailSet](t)(quotasets.GetDetail(ctx, c, project).Extract())
 	if quotas.Instances.InUse != 3 || quotas.Instances.Limit != 100 || quotas.Cores.InUse != 4 || quotas.RAM.InUse != 512+512+256 {
 		t.Errorf("quotas in detail: %+v", quotas)

@@ -206,7 +206,7 @@ func (c *cloud) addHost(name, cell string) *host {
 func (h *host) run(ctx context.Context) {
 	var work cellwire.Work
 	for ctx.Err() == nil {
-		_, err := h.cell.Report(ctx, h.name, cellwire.HostReport{Version: "1", Nodes: []cellwire.ReportedNode{{UUID: h.node, Name: h.name}}})
+		_, err := h.cell.Report(ctx, h.name, cellwire.HostReport{Version: "1", Nodes: []cellwire.ReportedNode{{UUID: h.node, Name: h.name, Abilities: []string{plugins.AbilityRebuild}}}})
 		if err == nil {
 			work, err = h.cell.Work(ctx, h.name, work.Revision, work.Epoch, time.Second)
 		}
@@ -237,7 +237,9 @@ func (h *host) do(ctx context.Context, items []cellwire.WorkItem) error {
 			report.Kind = cellwire.ReportGone
 		case item.Want == cellwire.WantShutdown:
 			report.Kind, report.PowerState = cellwire.ReportSettled, plugins.PowerShutdown
-		case item.Want == cellwire.WantRunning:
+		case item.Want == cellwire.WantCleared:
+			report.Kind = cellwire.ReportSettled
+		case item.Want == cellwire.WantRunning, item.Want == cellwire.WantRebuilt:
 			report.Kind, report.PowerState = cellwire.ReportSettled, plugins.PowerRunning
 		default:
 			continue

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cell_test
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/plugins"
+)
+
+// able lets a host show life whose node has abilities.
+func (w *world) able(host string, abilities ...string) {
+	w.t.Helper()
+	do[cellwire.HostState](w, "PUT", "/v1/hosts/"+host, cellwire.HostReport{
+		Version: "9", Nodes: []cellwire.ReportedNode{{UUID: nodeUUID(host), Name: host + "-node", Abilities: abilities}},
+	})
+}
+
+// TestRebuildOfAStoppedServer: an older agent is not asked; then the two halves, what the server is
+// made of, and that it is stopped again as in Nova; a report of the first half that comes once more
+// does not count for the second.
+func TestRebuildOfAStoppedServer(t *testing.T) {
+	w := begin(t)
+	w.register("h1")
+	w.active(1, "h1")
+	w.call("stop", 1)
+	off := w.work("h1", 0, "").Items[0]
+	w.report("h1", cellwire.Report{UUID: sid(1), Kind: cellwire.ReportSettled, PowerState: plugins.PowerShutdown, Revision: off.Server.Revision})
+	before := w.server(1)
+	name, request := "renamed", cellwire.RebuildRequest{ImageRef: "new", Key: &cellwire.ServerKey{Name: "k", Data: "ssh-rsa A"}}
+	request.Patch = cellwire.ServerPatch{Name: &name, Metadata: &cellwire.MetadataPatch{Replace: true, Set: map[string]string{"b": "2"}}}
+	path := "/v1/servers/" + sid(1) + "/rebuild"
+	if got := w.send("POST", path, request); got.Code != http.StatusConflict || decodeAs[cellwire.Error](t, got.Body.Bytes()).Code != cellwire.CodeUnable {
+		t.Errorf("with an agent that cannot: %d %s", got.Code, got.Body)
+	}
+	same(t, "the server is unchanged", w.server(1), before)
+	w.able("h1", plugins.AbilityRebuild)
+	rebuilding := do[cellwire.Server](w, "POST", path, request)
+	want := before
+	want.Name, want.ImageRef, want.KeyName, want.KeyData, want.Metadata = "renamed", "new", "k", "ssh-rsa A", map[string]string{"b": "2"}
+	want.TaskState, want.Revision, want.UpdatedAt = cellwire.TaskRebuilding, rebuilding.Revision, rebuilding.UpdatedAt
+	same(t, "rebuilding", rebuilding, want)
+	same(t, "in the database", w.server(1), want)
+	if got := w.send("POST", path, request); got.Code != http.StatusConflict {
+		t.Errorf("once more: %d %s", got.Code, got.Body)
+	}
+	settle := func(want cellwire.Want, power plugins.PowerState) cellwire.Report {
+		t.Helper()
+		item := w.work("h1", 0, "").Items[0]
+		if item.Want != want || item.Server.ImageRef != "new" {
+			t.Fatalf("the want is %s, of image %s", item.Want, item.Server.ImageRef)
+		}
+		report := cellwire.Report{UUID: sid(1), Kind: cellwire.ReportSettled, PowerState: power, Revision: item.Server.Revision}
+		w.report("h1", report)
+		return report
+	}
+	first := settle(cellwire.WantCleared, plugins.PowerNoState)
+	if why := w.reports("h1", first); why[0] == "" {
+		t.Error("a report of the first half was taken for one of the second")
+	}
+	settle(cellwire.WantRebuilt, plugins.PowerRunning)
+	settle(cellwire.WantShutdown, plugins.PowerShutdown)
+	if got := w.server(1); got.VMState != cellwire.VMStopped || got.TaskState != "" || got.PowerState != plugins.PowerShutdown {
+		t.Errorf("rebuilt: %+v", got)
+	}
+	actions := do[cellwire.ActionsAnswer](w, "GET", "/v1/servers/"+sid(1)+"/actions", nil).Actions
+	if a := actions[0]; a.Name != cellwire.ActionRebuild || a.FinishedAt == nil || a.Failed {
+		t.Errorf("the action is %+v", a)
+	}
+}
+
+// TestRebuildFails: the server is in error, and can be rebuilt again.
+func TestRebuildFails(t *testing.T) {
+	w := begin(t)
+	w.able("h1", plugins.AbilityRebuild)
+	w.active(1, "h1")
+	path := "/v1/servers/" + sid(1) + "/rebuild"
+	for _, fault := range []*cellwire.Fault{{Code: 500, Message: "no such image"}, nil} {
+		do[cellwire.Server](w, "POST", path, cellwire.RebuildRequest{ImageRef: "new"})
+		for _, report := range []cellwire.Report{{}, {Fault: fault, PowerState: plugins.PowerRunning}} {
+			report.UUID, report.Kind, report.Revision = sid(1), cellwire.ReportSettled, w.server(1).Revision
+			w.report("h1", report)
+		}
+		got := w.server(1)
+		actions := do[cellwire.ActionsAnswer](w, "GET", "/v1/servers/"+sid(1)+"/actions", nil).Actions
+		if fault != nil && (got.VMState != cellwire.VMError || got.TaskState != "" || got.Fault == nil || got.Fault.Message != "no such image" || !actions[0].Failed || got.Host != "h1") {
+			t.Errorf("failed: %+v, %+v", got, actions[0])
+		}
+		if fault == nil && (got.VMState != cellwire.VMActive || got.TaskState != "" || actions[0].Failed) {
+			t.Errorf("rebuilt: %+v, %+v", got, actions[0])
+		}
+	}
+}

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package compute
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/cellclient"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/gather"
+	js "github.com/compute-agent/compute-agent/internal/jsonkit"
+)
+
+// The microversions of a rebuild.
+const (
+	vRebuildKey      Version = 54 // key_name
+	vRebuildUserData Version = 57 // user_data, and no personality
+)
+
+// rebuildSchemas are the arguments of a rebuild.
+var rebuildSchemas = func() schemaSteps {
+	members := js.Properties{
+		{Name: "name", Schema: schemaName},
+		{Name: "imageRef", Schema: schemaUUID},
+		{Name: "adminPass", Schema: schemaText},
+		{Name: "metadata", Schema: schemaMetadata},
+		{Name: "preserve_ephemeral", Schema: schemaBoolean},
+		{Name: "OS-DCF:diskConfig", Schema: schemaDiskConfig},
+		{Name: "accessIPv4", Schema: js.Schema{js.Type("string"), js.Format("ipv4")}},
+		{Name: "accessIPv6", Schema: js.Schema{js.Type("string"), js.Format("ipv6")}},
+		{Name: "personality", Schema: schemaPersonality},
+	}
+	step := func(since Version) schemaSince { return schemaSince{since, js.ClosedObject(members, "imageRef")} }
+	first := step(MinVersion)
+	members = members.With("description", schemaDescription)
+	described := step(vDescription)
+	members = members.With("key_name", js.Schema{js.OneOf(schemaName, js.Schema{js.Type("null")})})
+	keyed := step(vRebuildKey)
+	members = members.Without("personality").With("user_data", js.Schema{js.Type("string", "null"), js.Format("base64"), js.MaxLength(65535)})
+	seeded := step(vRebuildUserData)
+	members = members.With("trusted_image_certificates", schemaTrustedCerts)
+	return schemaSteps{step(vTrustedCerts), seeded, keyed, described, first}
+}()
+
+// rebuildServer has the guest of a server made again from an image, on its host: 202 with the
+// server when its cell has it. Its host does it when it is up. Cost: what is named is looked up,
+// and that of a power action.
+func (a *API) rebuildServer(x *exchange, m apidb.Mapping, asked *js.Object) error {
+	if err := x.allow(ruleServersRebuild, m.ProjectID); err != nil {
+		return err
+	}
+	request, err := x.requestedRebuild(asked)
+	if err != nil {
+		return err
+	}
+	cell, building, err := x.placed(m)
+	var server cellwire.Server
+	switch {
+	case err != nil:
+		return err
+	case building != nil:
+		err = request.Check(building)
+	default:
+		server, err = gather.One(x.ctx(), a.gatherer, cell, func(ctx context.Context, c *cellclient.Client) (cellwire.Server, error) {
+			return c.Rebuild(ctx, m.InstanceUUID, request)
+		})
+	}
+	if err != nil {
+		return inNovasWords(err, "rebuild", m.InstanceUUID)
+	}
+	view := x.newServerView(m.ProjectID)
+	view.changed = true
+	body := view.whole(&server)
+	if x.since(vRebuildKey) {
+		body.add("key_name", orNull(server.KeyName))
+	}
+	if x.since(vRebuildUserData) {
+		body.add("user_data", orNull(server.UserData))
+	}
+	password := memberString(asked, "adminPass")
+	if password == "" {
+		password = newPassword()
+	}
+	x.header().Set("Location", x.selfLink("servers", server.UUID))
+	return x.serverAnswer(http.StatusAccepted, m, body.add("adminPass", password))
+}
+
+// requestedRebuild is what a rebuild asks for. What this service has not is refused: nothing is
+// destroyed for a guest that is not what was asked for.
+func (x *exchange) requestedRebuild(asked *js.Object) (request cellwire.RebuildRequest, err error) {
+	switch {
+	case memberBool(asked, "preserve_ephemeral", false):
+		return request, badRequest("preserve_ephemeral: this service cannot keep the ephemeral disk of a server that is rebuilt.")
+	case len(memberList(asked, "personality")) > 0:
+		return request, badRequest("personality: this service does not inject files; use user_data instead.")
+	case len(memberList(asked, "trusted_image_certificates")) > 0:
+		return request, badRequest("trusted_image_certificates: this service does not validate the signatures of images.")
+	}
+	request.ImageRef = memberString(asked, "imageRef")
+	request.Patch = requestedPatch(asked)
+	if memberObject(asked, "metadata") != nil {
+		metadata, err := x.requestedMetadata(asked)
+		if err != nil {
+			return request, err
+		}
+		request.Patch.Metadata = &cellwire.MetadataPatch{Replace: true, Set: metadata}
+	}
+	if _, given := asked.Get("key_name"); given {
+		key, err := x.requestedKey(asked)
+		if err != nil {
+			return request, err
+		}
+		request.Key = &cellwire.ServerKey{Name: key.Name, Data: key.PublicKey}
+	}
+	if _, given := asked.Get("user_data"); given {
+		request.UserData = new(memberString(asked, "user_data"))
+	}
+	return request, nil
+}

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/plugins"
+)
+
+// A rebuild is Destroy and then Spawn. The cell is where the half is kept: only in the first one is
+// a guest removed, and the second one is wanted when that has been reported. So a process that
+// continues after a crash goes on to the new guest and never removes it.
+
+// abilities are those of a node: what its driver can do, and what this worker does with every
+// driver.
+func abilities(ofDriver []string) []string {
+	all := append(slices.Clone(ofDriver), plugins.AbilityRebuild)
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// clear removes the guest of a server that is rebuilt. Its allocations stay. A guest that this
+// agent did not create stays, too, and ends the rebuild.
+func (w *Worker) clear(ctx context.Context, s *server, item cellwire.WorkItem, node Node) error {
+	err := node.Manager.Destroy(ctx, node.Name, s.uuid)
+	w.count(func(c *Counts) { c.Destroys.count(err) })
+	var fault *plugins.InstanceFault
+	switch {
+	case errors.As(err, &fault):
+		return w.failRebuild(ctx, s, item, node, fault.Reason, err.Error())
+	case err != nil:
+		return fmt.Errorf("removing the guest, to rebuild it: %w", err)
+	}
+	w.log.Info().Str("instance", s.uuid).Str("node", node.Name).Msg("Removed the guest of a server that is rebuilt.")
+	w.report(s, item, cellwire.Report{Kind: cellwire.ReportSettled, PowerState: plugins.PowerNoState})
+	return nil
+}
+
+// rebuild makes the guest of a server again, when the former one is removed.
+func (w *Worker) rebuild(ctx context.Context, s *server, item cellwire.WorkItem, node Node) error {
+	spec, tree, err := w.specFor(ctx, s, item, node)
+	var cannot *impossible
+	switch {
+	case errors.As(err, &cannot):
+		return w.failRebuild(ctx, s, item, node, cannot.reason, cannot.details)
+	case err != nil:
+		return err
+	}
+	if !w.isCurrent(s, item) {
+		return nil
+	}
+	w.firstAttempt(s)
+	is, err := node.Manager.Spawn(ctx, node.Name, spec, tree)
+	w.count(func(c *Counts) { c.Spawns.count(err) })
+	var fault *plugins.InstanceFault
+	switch {
+	case err == nil:
+		w.log.Info().Str("instance", s.uuid).Str("node", node.Name).Str("image", spec.Image).Stringer("power", is.Power).Msg("Rebuilt the guest of a server.")
+		w.report(s, item, cellwire.Report{Kind: cellwire.ReportSettled, PowerState: is.Power})
+		return nil
+	case errors.As(err, &fault):
+		if leaving := w.deletedServersOn(node); leaving > 0 && time.Since(w.firstAttempt(s)) < deletedGuestsTimeout {
+			return fmt.Errorf("%d deleted servers are still on its node and may use its resources: %w", leaving, fault)
+		}
+		return w.failRebuild(ctx, s, item, node, fault.Reason, err.Error())
+	case errors.Is(err, plugins.ErrUnsupported):
+		w.recheckNode(node) // the node must not be reported to the cell
+		return w.failRebuild(ctx, s, item, node, "its host cannot create guests", err.Error())
+	case errors.Is(err, ErrImpossible):
+		return w.failRebuild(ctx, s, item, node, "its host cannot create such a server", err.Error())
+	}
+	return fmt.Errorf("making the guest again: %w", err)
+}
+
+// failRebuild reports that a rebuild failed for good, and how the guest is, if there is one. The
+// allocations stay: they are the server's, whose owner can rebuild it from another image or delete
+// it.
+func (w *Worker) failRebuild(ctx context.Context, s *server, item cellwire.WorkItem, node Node, reason, details string) error {
+	power := plugins.PowerNoState
+	switch guest, err := find(ctx, node, s.uuid); {
+	case err != nil && !errors.Is(err, plugins.ErrUnsupported):
+		return fmt.Errorf("%s; looking for its power state: %w", reason, err)
+	case guest != nil:
+		power = guest.Power
+	}
+	return w.failPower(s, item, power, reason, details)
+}
