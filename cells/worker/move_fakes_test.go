@@ -279,6 +279,10 @@ func (c *moveCell) Reports(_ context.Context, host string, reports []cellwire.Re
 	return answer, c.lost()
 }
 
+func (c *moveCell) AcceptStream(context.Context, string, string) (*cellwire.Stream, error) {
+	return nil, errors.New("no stream is offered")
+}
+
 // apply is what a cell does with a report. c.mu is held.
 func (c *moveCell) apply(host string, r cellwire.Report) (refused string) {
 	m, item := c.migration, c.items[host]
