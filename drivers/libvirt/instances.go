@@ -22,6 +22,7 @@ import (
 var (
 	_ plugins.InstanceManager = (*Driver)(nil)
 	_ plugins.InstanceWatcher = (*Driver)(nil)
+	_ plugins.InstanceMover   = (*Driver)(nil)
 )
 
 const (
@@ -183,6 +184,28 @@ func (d *Driver) Destroy(ctx context.Context, node, uuid string) error {
 // SetPower starts an instance, or shuts it down.
 func (d *Driver) SetPower(ctx context.Context, node, uuid string, to plugins.PowerState, hard bool) (plugins.Instance, error) {
 	return d.managing.manager.SetPower(ctx, node, uuid, to, hard)
+}
+
+// Depart shuts an instance down that is to be moved, and describes its disks.
+func (d *Driver) Depart(ctx context.Context, node, uuid string) (string, error) {
+	return d.managing.manager.Depart(ctx, node, uuid)
+}
+
+// ReadFile reads a disk of an instance that departed.
+func (d *Driver) ReadFile(ctx context.Context, node, uuid, name string, offset int64, send plugins.ChunkFunc) error {
+	return d.managing.manager.ReadFile(ctx, node, uuid, name, offset, send)
+}
+
+// Arrive creates an instance that comes from another host, and leaves it off.
+func (d *Driver) Arrive(
+	ctx context.Context, node string, spec plugins.InstanceSpec, tree *providertree.Tree, from plugins.Arrival,
+) (plugins.Instance, error) {
+	return d.managing.manager.Arrive(ctx, node, spec, tree, from)
+}
+
+// Leave removes an instance that is on another host, but not the disks that it has there.
+func (d *Driver) Leave(ctx context.Context, node, uuid string) error {
+	return d.managing.manager.Leave(ctx, node, uuid)
 }
 
 // WatchInstances reports instances that changed, none while instances are not managed.

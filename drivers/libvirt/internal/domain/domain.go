@@ -58,6 +58,8 @@ type AttachedDisk struct {
 	// Type is file, block, network and the like. Source is the path of the file or device, or the
 	// name in a network's storage.
 	Type, Source string
+	// Format is raw, qcow2 or another one, "" if it is not set.
+	Format string
 	// Target is the name of the device in the guest: vda.
 	Target string
 	// Serial is what the guest reads as the serial number: for a volume that Nova attached, the

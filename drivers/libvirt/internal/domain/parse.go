@@ -213,6 +213,9 @@ func (r *reader) devices(d *Domain, x libvirtxml.DomainDeviceList) {
 			if dev.Target != nil {
 				disk.Target = dev.Target.Dev
 			}
+			if dev.Driver != nil {
+				disk.Format = dev.Driver.Type
+			}
 			d.Disks = append(d.Disks, disk)
 		}
 	}

@@ -313,13 +313,8 @@ func (d directory) remove() error {
 // fill makes the directory and the disks in it that are missing. One that is there under its name
 // is complete.
 func (d directory) fill(ctx context.Context, disks []disk) error {
-	dir := filepath.Join(d.path, d.name)
-	err := os.Mkdir(dir, 0o711) // the emulator has a user of its own
-	if err != nil && !errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("making the directory of an instance: %w", err)
-	}
-	if err := os.Chmod(dir, 0o711); err != nil { //nolint:gosec // see above
-		return fmt.Errorf("making the directory of an instance: %w", err)
+	if err := d.make(); err != nil {
+		return err
 	}
 	for _, disk := range disks {
 		if err := disk.make(ctx); err != nil {
@@ -329,6 +324,22 @@ func (d directory) fill(ctx context.Context, disks []disk) error {
 	return nil
 }
 
+// make makes the directory.
+func (d directory) make() error {
+	dir := filepath.Join(d.path, d.name)
+	err := os.Mkdir(dir, 0o711) // the emulator has a user of its own
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("making the directory of an instance: %w", err)
+	}
+	if err := os.Chmod(dir, 0o711); err != nil { //nolint:gosec // see above
+		return fmt.Errorf("making the directory of an instance: %w", err)
+	}
+	return nil
+}
+
+// partial is what the name of a disk ends in that is not complete.
+const partial = ".part"
+
 // make makes a disk under another name, which it loses when it is complete.
 func (d disk) make(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
@@ -337,7 +348,7 @@ func (d disk) make(ctx context.Context) error {
 	if _, err := os.Lstat(d.Path); err == nil {
 		return nil
 	}
-	part := d.Path + ".part"
+	part := d.Path + partial
 	f, err := os.OpenFile(part, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err

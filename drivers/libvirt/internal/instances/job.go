@@ -33,6 +33,8 @@ type job struct {
 	log     zerolog.Logger
 	// qemu is the user that emulators run as; nil: not known yet.
 	qemu *User
+	// keep says that its directory is used as it is, and not made again.
+	keep bool
 	// begun says that something may have been changed.
 	begun bool
 }

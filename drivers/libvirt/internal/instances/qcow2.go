@@ -105,6 +105,61 @@ func ImageSize(r io.Reader) (uint64, error) {
 	return h.Size, nil
 }
 
+// Backing is the path of the image that another one is a layer over.
+func Backing(r io.ReaderAt) (string, error) {
+	path, _, err := backing(r)
+	return path, err
+}
+
+// backing is that path and where it is: the last thing in the first cluster of a layer that QEMU or
+// WriteOverlay wrote.
+func backing(r io.ReaderAt) (string, header, error) {
+	text := make([]byte, clusterSize)
+	if _, err := r.ReadAt(text, 0); err != nil && !errors.Is(err, io.EOF) {
+		return "", header{}, fmt.Errorf("reading the header of a layer: %w", err)
+	}
+	var h header
+	if _, err := binary.Decode(text, binary.BigEndian, &h); err != nil {
+		return "", header{}, fmt.Errorf("reading the header of a layer: %w", err)
+	}
+	switch {
+	case h.Magic != magic:
+		return "", header{}, ErrNotQCOW2
+	case h.Version != 3, h.Incompatible&featureDataFile != 0, h.CryptMethod != 0: // it may come from another host, and name any file
+		return "", header{}, errors.New("it is a qcow2 image that refers to another file, or is encrypted")
+	case h.ClusterBits != clusterBits, h.BackingOffset < headerSize, h.BackingOffset > clusterSize, h.BackingSize == 0, h.BackingSize > maxName,
+		h.BackingOffset+uint64(h.BackingSize) > clusterSize:
+		return "", header{}, errors.New("it is no layer over an image, as the driver writes them")
+	}
+	return string(text[h.BackingOffset : h.BackingOffset+uint64(h.BackingSize)]), h, nil
+}
+
+// Rebase has a layer lean on another path, and returns the former one.
+func Rebase(f interface {
+	io.ReaderAt
+	io.WriterAt
+}, path string) (former string, err error) {
+	former, h, err := backing(f)
+	switch {
+	case err != nil, former == path:
+		return former, err
+	case len(path) == 0 || path[0] != '/' || len(path) > maxName || h.BackingOffset+uint64(len(path)) > clusterSize:
+		return "", fmt.Errorf("the path of an image has %d bytes, for which the header of a layer has no space", len(path))
+	}
+	name := make([]byte, max(len(path), len(former))) // the rest of a longer one is cleared
+	copy(name, path)
+	const sizeAt = 16
+	for _, part := range []struct {
+		at   int64
+		text []byte
+	}{{int64(h.BackingOffset), name}, {sizeAt, binary.BigEndian.AppendUint32(nil, uint32(len(path)))}} { //nolint:gosec // in the first cluster
+		if _, err := f.WriteAt(part.text, part.at); err != nil {
+			return "", fmt.Errorf("writing the header of a layer: %w", err)
+		}
+	}
+	return former, nil
+}
+
 // WriteOverlay writes an empty image of a size in bytes that is a layer over another one: what it
 // does not hold itself is there. backing is the absolute path of that, format qcow2 or raw.
 //

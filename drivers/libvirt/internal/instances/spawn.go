@@ -165,7 +165,7 @@ func (j *job) define(
 	if err != nil {
 		return guest{}, err
 	}
-	if d.exists() { // of an instance whose domain was removed from outside
+	if d.exists() && !j.keep { // of an instance whose domain was removed from outside
 		j.begun = true
 		if err := d.remove(); err != nil {
 			return guest{}, err
@@ -191,13 +191,17 @@ func (j *job) define(
 // complete makes what is missing of an instance that is defined, and starts it.
 func (j *job) complete(ctx context.Context, g guest, d directory, disks []disk) error {
 	j.begun = true
-	if err := d.fill(ctx, disks); err != nil {
+	err := d.fill(ctx, disks)
+	if err == nil {
+		err = d.claim(j.node)
+	}
+	if err != nil {
 		if ctx.Err() != nil {
 			return err
 		}
 		return &failure{reason: diskReason(err), err: err}
 	}
-	err := j.start(ctx, g)
+	err = j.start(ctx, g)
 	var back *failure
 	if errors.As(err, &back) {
 		back.err = j.unreadable(back.err, j.qemu, disks)
@@ -310,6 +314,12 @@ const mostRounds = 3
 // remove stops a domain and removes everything in its mark, and the domain. One that the driver did
 // not create is a fault; one of ours on another node stays.
 func (j *job) remove(ctx context.Context, d directory) error {
+	return j.removeWith(ctx, d, func(bool) error { return d.remove() })
+}
+
+// removeWith is remove with another way to remove the directory, which depends on whether there was
+// a domain.
+func (j *job) removeWith(ctx context.Context, d directory, files func(used bool) error) error {
 	for range mostRounds {
 		g, err := j.find(ctx)
 		switch {
@@ -324,16 +334,16 @@ func (j *job) remove(ctx context.Context, d directory) error {
 				return nil
 			}
 			j.begun = true
-			return d.remove()
+			return files(false)
 		}
-		if err := j.removeOnce(ctx, g, d); err != nil {
+		if err := j.removeOnce(ctx, g, files); err != nil {
 			return err
 		}
 	}
 	return fmt.Errorf("instance %s: its domain reappears each time it is removed", j.uuid)
 }
 
-func (j *job) removeOnce(ctx context.Context, g guest, d directory) error {
+func (j *job) removeOnce(ctx context.Context, g guest, files func(used bool) error) error {
 	// Whatever the list says: a start may be under way.
 	err := j.slow(ctx, "switching off its domain", endLimit, func(c hypervisor.Conn) error { return c.DestroyDomain(j.uuid) })
 	switch {
@@ -352,7 +362,7 @@ func (j *job) removeOnce(ctx context.Context, g guest, d directory) error {
 	if err := j.removeMdevs(ctx, g.is.Mark.Mdevs); err != nil {
 		return err
 	}
-	if err := d.remove(); err != nil {
+	if err := files(true); err != nil {
 		return err
 	}
 	err = j.quick(ctx, "undefining its domain", func(c hypervisor.Conn) error { return c.UndefineDomain(j.uuid) })

@@ -60,7 +60,7 @@ func TestAnInstanceIsMadeAndRemoved(t *testing.T) {
 			}
 			files = append(files, fmt.Sprintf("%s %d", e.Name(), info.Size()))
 		}
-		diff(t, "files", []string{"disk 1073741824", "disk.seed 1048576", "disk.swap 67108864", "started 0"}, files)
+		diff(t, "files", []string{filepath.Base(directory{}.claimOf(node)) + " 4", "disk 1073741824", "disk.seed 1048576", "disk.swap 67108864", "started 0"}, files)
 
 		second := request(2)
 		second.Allocations[nicUUID] = map[string]int64{"CUSTOM_NIC": 1}

@@ -69,7 +69,8 @@ const (
 // body is a domain.
 type body struct {
 	hypervisor.Domain
-	asked int
+	asked     int
+	autostart bool
 }
 
 func newWorld() *world { return &world{domains: map[string]*body{}, devices: map[string]bool{}} }
@@ -252,6 +253,10 @@ func (c *conn) UndefineDomain(uuid string) error {
 		delete(c.domains, uuid)
 		return nil
 	})
+}
+
+func (c *conn) SetDomainAutostart(uuid string, on bool) error {
+	return c.withDomain("autostart", uuid, func(b *body) error { b.autostart = on; return nil })
 }
 
 func (c *conn) CreateDevice(xml string) (name string, err error) {

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package instances
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+)
+
+// A directory of an instance may be on storage that several hosts share. Then its files belong to
+// each node that has a claim in it, and go with the last claim.
+const (
+	claimPrefix = "claim."
+	probePrefix = "probe."
+	probeLength = 32 // hexadecimal digits
+)
+
+var probeName = regexp.MustCompile(`^[0-9a-f]{32}$`)
+
+// claimOf is the file of a node's claim. Nodes are called by anything.
+func (d directory) claimOf(node string) string {
+	sum := sha256.Sum256([]byte(node))
+	return d.file(claimPrefix + hex.EncodeToString(sum[:16]))
+}
+
+// claim says that a node uses the files. The directory exists.
+func (d directory) claim(node string) error {
+	if d.claims(node) {
+		return nil
+	}
+	if err := os.WriteFile(d.claimOf(node), []byte(node+"\n"), 0o600); err != nil {
+		return fmt.Errorf("claiming the directory of an instance: %w", err)
+	}
+	return nil
+}
+
+// claims reports whether a node has a claim.
+func (d directory) claims(node string) bool {
+	_, err := os.Lstat(d.claimOf(node))
+	return err == nil
+}
+
+// claimed reports whether any node has a claim.
+func (d directory) claimed() (bool, error) {
+	entries, err := os.ReadDir(filepath.Join(d.path, d.name))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return false, fmt.Errorf("reading the directory of an instance: %w", err)
+	}
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), claimPrefix) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// leave takes the claim of a node back, and removes the directory if that was the last one. What a
+// node used without a claim, as guests of before there were claims, is its own.
+func (d directory) leave(node string, used bool) error {
+	if !d.exists() {
+		return nil
+	}
+	d.refresh()
+	used = used || d.claims(node)
+	if err := os.Remove(d.claimOf(node)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("leaving the directory of an instance: %w", err)
+	}
+	others, err := d.claimed()
+	if err != nil || others || !used {
+		return err
+	}
+	return d.remove()
+}
+
+// probe is a random word that is the name of a file in the directory: a host that finds it there
+// shares the directory.
+func (d directory) probe() (string, error) {
+	entries, err := os.ReadDir(filepath.Join(d.path, d.name))
+	if err != nil {
+		return "", fmt.Errorf("reading the directory of an instance: %w", err)
+	}
+	for _, e := range entries {
+		if word, is := strings.CutPrefix(e.Name(), probePrefix); is && probeName.MatchString(word) {
+			return word, nil
+		}
+	}
+	random := make([]byte, probeLength/2)
+	_, _ = rand.Read(random) // it never fails
+	word := hex.EncodeToString(random)
+	if err := os.WriteFile(d.file(probePrefix+word), nil, 0o600); err != nil {
+		return "", fmt.Errorf("marking the directory of an instance: %w", err)
+	}
+	return word, nil
+}
+
+// probed reports whether the directory has the probe.
+func (d directory) probed(word string) bool {
+	if !probeName.MatchString(word) {
+		return false
+	}
+	d.refresh()
+	_, err := os.Lstat(d.file(probePrefix + word))
+	return err == nil
+}
+
+// refresh has a client of NFS ask its server what is in the directory, as Nova does.
+func (d directory) refresh() {
+	now := time.Now()
+	for _, dir := range []string{d.path, filepath.Join(d.path, d.name)} {
+		_ = os.Chtimes(dir, now, now) // it may be missing, or another user's: then the kernel decides
+	}
+}
