@@ -401,11 +401,6 @@ func (n oneGuestNode) Nodes(context.Context) []worker.Node { return []worker.Nod
 
 var _ worker.Cell = (*moveCell)(nil)
 
-// AcceptStream has none.
-func (c *moveCell) AcceptStream(context.Context, string, string) (*cellwire.Stream, error) {
-	return nil, &cellwire.Error{Status: http.StatusNotFound, Code: cellwire.CodeNotFound, Message: "no such stream"}
-}
-
 // status is that of the migration.
 func (s *moveScene) status() cellwire.MigrationStatus {
 	s.cell.mu.Lock()
