@@ -116,6 +116,10 @@ type InstanceSpec struct {
 	// for, "" without one: a line of authorized_keys, or an X.509 certificate in PEM. The driver
 	// gives them to the guest together with the user data; it rejects them if it cannot.
 	KeyName, PublicKey string
+	// ConfigDrive says that the owner asks for a config drive as OpenStack has it: a disk with the
+	// label config-2 that has user data, public key and metadata in openstack/latest. A driver that
+	// gives the guest its user data in another way may leave it at that.
+	ConfigDrive bool
 }
 
 // MaxPublicKey bounds the public key of an instance, in bytes.

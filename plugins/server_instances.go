@@ -194,7 +194,7 @@ func toSpec(m *driverv1.InstanceSpec, uuid string, allocations providertree.Prov
 		},
 		Allocations: allocations, Image: m.GetImage(), ImageProperties: m.GetImageProperties(),
 		Metadata: m.GetMetadata(), UserData: m.GetUserData(),
-		KeyName: m.GetKeyName(), PublicKey: m.GetPublicKey(),
+		KeyName: m.GetKeyName(), PublicKey: m.GetPublicKey(), ConfigDrive: m.GetConfigDrive(),
 	}
 }
 

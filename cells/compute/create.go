@@ -73,7 +73,7 @@ func (a *API) createServers(x *exchange) error {
 	request.Server = cellwire.Server{
 		ProjectID: x.Who.Project, UserID: x.Who.User,
 		Name: memberString(asked, "name"), ImageRef: image, Flavor: flavor, Zone: request.Zone, Metadata: metadata,
-		Tags: requestedTags(asked), UserData: memberString(asked, "user_data"), KeyName: key.Name, KeyData: key.PublicKey,
+		Tags: requestedTags(asked), UserData: memberString(asked, "user_data"), KeyName: key.Name, KeyData: key.PublicKey, ConfigDrive: memberBool(asked, "config_drive", false),
 		DiskConfig: "MANUAL",
 		AccessIPv4: requestedAddress(asked, "accessIPv4"), AccessIPv6: requestedAddress(asked, "accessIPv6"),
 		Reservation: "r-" + randomLetters(8),

@@ -37,8 +37,6 @@ func (x *exchange) rejectUnsupported(body, asked *jsonkit.Object) error {
 	switch {
 	case len(memberList(asked, "personality")) > 0:
 		return badRequest("personality: this service does not inject files; send user_data instead.")
-	case memberBool(asked, "config_drive", false):
-		return badRequest("config_drive: servers have no config drive here; user_data is given to cloud-init on a disk of its own (NoCloud).")
 	case len(memberList(asked, "trusted_image_certificates")) > 0:
 		return badRequest("trusted_image_certificates: this service does not validate the signatures of images.")
 	}

@@ -116,13 +116,13 @@ func TestRequestedServer(t *testing.T) {
 		{name: "an empty list of networks", version: "2.69", more: `"networks":[]`, want: base(nil)},
 		{
 			name: "everything", version: "2.69", more: `"networks":"none","description":"d","metadata":{"a":"b","c":""},"tags":["x","y","x"],"user_data":"aGVsbG8=",
-				"config_drive":"no","OS-DCF:diskConfig":"AUTO","accessIPv4":"10.0.0.1","accessIPv6":"2001:DB8::0:1","adminPass":"p","min_count":2,"max_count":"4",
+				"config_drive":"yes","OS-DCF:diskConfig":"AUTO","accessIPv4":"10.0.0.1","accessIPv6":"2001:DB8::0:1","adminPass":"p","min_count":2,"max_count":"4",
 				"security_groups":[{"name":"default"}],"block_device_mapping_v2":[],"availability_zone":"nova","trusted_image_certificates":null`,
 			want: base(func(r *scheduler.CreateRequest) {
 				r.Min, r.Max = 2, 4
 				s := &r.Server
 				s.Description, s.Metadata, s.Tags = new("d"), map[string]string{"a": "b", "c": ""}, []string{"x", "y"}
-				s.UserData, s.DiskConfig, s.Zone = "aGVsbG8=", "AUTO", "nova"
+				s.UserData, s.ConfigDrive, s.DiskConfig, s.Zone = "aGVsbG8=", true, "AUTO", "nova"
 				s.AccessIPv4, s.AccessIPv6 = "10.0.0.1", "2001:db8::1"
 			}),
 		},
@@ -179,7 +179,6 @@ func TestUnsupportedRequestsAreRejected(t *testing.T) {
 		{name: "a volume as of old", server: none + `,"block_device_mapping":[{"device_name":"vda"}]`, status: 400, says: "badRequest: block_device_mapping: this service has no volumes; servers boot from the image of imageRef."},
 		{name: "files", version: "2.56", server: none + `,"personality":[{"path":"a","contents":"b"}]`, status: 400, says: "badRequest: Invalid input for field/attribute contents. Value: b. 'b' is not a 'base64'"},
 		{name: "proper files", version: "2.56", server: none + `,"personality":[{"path":"a","contents":"aGVsbG8="}]`, status: 400, says: "badRequest: personality: this service does not inject files; send user_data instead."},
-		{name: "a config drive", server: none + `,"config_drive":"yes"`, status: 400, says: "badRequest: config_drive: servers have no config drive here; user_data is given to cloud-init on a disk of its own (NoCloud)."},
 		{name: "certificates", server: none + `,"trusted_image_certificates":["a"]`, status: 400, says: "badRequest: trusted_image_certificates: this service does not validate the signatures of images."},
 		{name: "a security group", server: none + `,"security_groups":[{"name":"default"},{"name":"web"}]`, status: 400, says: "badRequest: Security group web not found for project p1."},
 		{name: "a disabled flavor", server: `"name":"n1","imageRef":"` + image + `","flavorRef":"off","networks":"none"`, status: 400, says: "badRequest: Flavor off could not be found."},

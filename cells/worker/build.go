@@ -252,7 +252,7 @@ func specOf(s cellwire.Server, granted providertree.ProviderResources) (plugins.
 	return plugins.InstanceSpec{
 		UUID: s.UUID, Name: s.Name, ProjectID: s.ProjectID, UserID: s.UserID,
 		Flavor: s.Flavor.Flavor, Allocations: granted, Image: s.ImageRef, Metadata: s.Metadata, UserData: data,
-		KeyName: s.KeyName, PublicKey: s.KeyData,
+		KeyName: s.KeyName, PublicKey: s.KeyData, ConfigDrive: s.ConfigDrive,
 	}, nil
 }
 

@@ -186,7 +186,7 @@ var Image = []Row{
 	harmless("img_use_agent", "whether Xen's agent is in the guest", "there is no Xen"),
 	refused("img_hv_type", "the hypervisor", "the hypervisor is QEMU", "kvm", "qemu"),
 	refused("img_hv_requested_version", "the version of the hypervisor", "hosts are not chosen by versions; choose them with trait:NAME of flavors"),
-	refused("img_config_drive", "whether there must be a config drive", "user data is on a disk for cloud-init, which is no config drive", "optional"),
+	refused("img_config_drive", "whether there must be a config drive", "it is not known when the server is created; ask for one with config_drive", "optional"),
 	refused("img_bdm_v2", "the form of img_block_device_mapping", "servers have no volumes"),
 	refused("img_block_device_mapping", "volumes and more disks", "servers have no volumes"),
 	refused("img_mappings", "names of disks", "the names of disks cannot be chosen"),

@@ -167,7 +167,7 @@ func spawnRequest(node string, spec plugins.InstanceSpec, tree *providertree.Tre
 		},
 		Allocations: protocol.FromResources(spec.Allocations), Image: spec.Image, ImageProperties: spec.ImageProperties,
 		Metadata: spec.Metadata, UserData: spec.UserData,
-		KeyName: spec.KeyName, PublicKey: spec.PublicKey,
+		KeyName: spec.KeyName, PublicKey: spec.PublicKey, ConfigDrive: spec.ConfigDrive,
 	}
 	uuid, allocations, err := protocol.CheckSpec(m, tree)
 	if err != nil {

@@ -128,7 +128,7 @@ func TestInstanceSpecComesThroughTheWire(t *testing.T) {
 				EphemeralGB: size.Draw(rt, "ephemeral"), SwapMB: size.Draw(rt, "swap"), ExtraSpecs: properties.Draw(rt, "extra specs"),
 			},
 			Image: "echo", ImageProperties: properties.Draw(rt, "properties"), Metadata: properties.Draw(rt, "metadata"),
-			UserData: rapid.SliceOfN(rapid.Byte(), 0, 100).Draw(rt, "user data"), KeyName: text.Draw(rt, "key name"), PublicKey: text.Draw(rt, "public key"),
+			UserData: rapid.SliceOfN(rapid.Byte(), 0, 100).Draw(rt, "user data"), KeyName: text.Draw(rt, "key name"), PublicKey: text.Draw(rt, "public key"), ConfigDrive: rapid.Bool().Draw(rt, "config drive"),
 			Allocations: rapid.MapOfN(rapid.Just(rootUUID), rapid.Map(rapid.MapOfN(rapid.StringMatching(`[A-Z_]{1,8}`),
 				rapid.Int64Range(1, providertree.MaxUnit), 1, 3), func(m map[string]int64) providertree.Resources { return m }), 0, 1).Draw(rt, "allocations"),
 		}

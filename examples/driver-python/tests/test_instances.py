@@ -76,13 +76,13 @@ class OverAConnection(ServingCase):
         self.assertEqual(["instance_events", "instances"], list(self.call("Plugin/Info", pb.InfoRequest()).result().capabilities))
 
     def test_a_spec_arrives_whole(self) -> None:
-        request = spawn(ONE.upper(), project_id="p", image="i", user_data=b"\xff", key_name="k", public_key="ssh-rsa A", metadata={"a": "b"}, image_properties={"c": "d"},
+        request = spawn(ONE.upper(), project_id="p", image="i", user_data=b"\xff", key_name="k", public_key="ssh-rsa A", config_drive=True, metadata={"a": "b"}, image_properties={"c": "d"},
                         flavor=pb.Flavor(name="f", vcpus=1, memory_mb=2, root_gb=3, ephemeral_gb=4, swap_mb=5, extra_specs={"e": "f"}),
                         allocations={ROOT: pb.Resources(amounts={"VCPU": 1})})
         made = self.call("Instances/Spawn", request).result().instance
         self.assertEqual(pb.Instance(uuid=ONE, name="web", power_state=1, hypervisor_name="h?"), made)
         self.assertEqual([InstanceSpec(ONE, "web", "p", "", Flavor("f", 1, 2, 3, 4, 5, {"e": "f"}), {ROOT: {"VCPU": 1}}, "i", {"c": "d"},
-                                       {"a": "b"}, b"\xff", "k", "ssh-rsa A")], self.driver.specs)
+                                       {"a": "b"}, b"\xff", "k", "ssh-rsa A", True)], self.driver.specs)
 
     def test_what_cannot_be_does_not_reach_the_driver(self) -> None:
         wrong = [

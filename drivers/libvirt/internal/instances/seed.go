@@ -13,9 +13,10 @@ import (
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
-// [SeedDisk] writes the disk from which cloud-init learns what its owner wants of a guest: the
-// datasource NoCloud, a FAT file system with the label CIDATA and the files meta-data and
-// user-data.
+// [SeedDisk] writes the disk from which cloud-init learns what its owner wants of a guest: a FAT
+// file system, for the datasource NoCloud (the label CIDATA, the files meta-data and user-data) or,
+// if the owner asks for a config drive, for ConfigDrive (the label config-2, the files of
+// openstack/latest).
 
 // MaxUserData is how much user data there can be, in bytes.
 const MaxUserData = 64 << 10
@@ -31,31 +32,40 @@ const (
 	dataAt      = rootAt + rootEntries*entrySize
 	media       = 0xf8
 
-	label = "CIDATA     "
+	noCloudLabel     = "CIDATA     "
+	configDriveLabel = "config-2   " // in lower case, as Nova has it
 
-	attrReadOnly = 0x01
-	attrLabel    = 0x08
-	attrLongName = 0x0f
-	lastOfName   = 0x40
-	endOfChain   = 0xfff
+	attrReadOnly  = 0x01
+	attrLabel     = 0x08
+	attrDirectory = 0x10
+	attrLongName  = 0x0f
+	lastOfName    = 0x40
+	longNamePart  = 13 // characters of one entry
+	endOfChain    = 0xfff
 	// day is 2000-01-01: equal instances have equal disks.
 	day = 20<<9 | 1<<5 | 1
 )
 
-// seedFile is a file in the root directory. short is its name for systems without long names.
+// seedFile is a file, or a directory with files. short is its name for systems without long names.
 type seedFile struct {
 	name, short string
 	text        []byte
+	files       []seedFile
 }
 
 // seeded reports whether an instance has something to learn.
-func seeded(spec plugins.InstanceSpec) bool { return len(spec.UserData) > 0 || spec.PublicKey != "" }
+func seeded(spec plugins.InstanceSpec) bool {
+	return len(spec.UserData) > 0 || spec.PublicKey != "" || spec.ConfigDrive
+}
 
 // SeedDisk is the content of the disk for an instance: its uuid, the name that its owner gave it,
 // the public key of its key pair, and the user data.
 func SeedDisk(spec plugins.InstanceSpec) ([]byte, error) {
 	if len(spec.UserData) > MaxUserData {
 		return nil, fmt.Errorf("the user data has %d bytes, more than %d", len(spec.UserData), MaxUserData)
+	}
+	if spec.ConfigDrive {
+		return configDrive(spec)
 	}
 	meta := map[string]any{"instance-id": spec.UUID, "local-hostname": hostname(spec.Name, spec.UUID)}
 	if spec.PublicKey != "" {
@@ -65,13 +75,51 @@ func SeedDisk(spec plugins.InstanceSpec) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return filesystem(spec.UUID, []seedFile{{"meta-data", "META-D~1   ", append(text, '\n')}, {"user-data", "USER-D~1   ", spec.UserData}})
+	return filesystem(spec.UUID, noCloudLabel, []seedFile{
+		{name: "meta-data", short: "META-D~1   ", text: append(text, '\n')}, {name: "user-data", short: "USER-D~1   ", text: spec.UserData},
+	})
 }
+
+// configDrive is a disk as Nova makes it. There is no network_data.json: cloud-init then configures
+// whatever network the guest has, where an empty one would have it configure none.
+func configDrive(spec plugins.InstanceSpec) ([]byte, error) {
+	type key struct {
+		Name string `json:"name"`
+		Type string `json:"type"`
+		Data string `json:"data"`
+	}
+	meta := map[string]any{
+		"uuid": spec.UUID, "name": spec.Name, "hostname": hostname(spec.Name, spec.UUID), "launch_index": 0, "project_id": spec.ProjectID, "devices": []string{},
+	}
+	if len(spec.Metadata) > 0 {
+		meta["meta"] = spec.Metadata
+	}
+	if spec.PublicKey != "" {
+		kind := "ssh"
+		if isCertificate(spec.PublicKey) {
+			kind = "x509"
+		}
+		meta["public_keys"], meta["keys"] = map[string]string{spec.KeyName: spec.PublicKey}, []key{{spec.KeyName, kind, spec.PublicKey}}
+	}
+	text, err := json.Marshal(meta)
+	if err != nil {
+		return nil, err
+	}
+	files := []seedFile{{name: "meta_data.json", short: "META_D~1JSO", text: text}}
+	if len(spec.UserData) > 0 {
+		files = append(files, seedFile{name: "user_data", short: "USER_D~1   ", text: spec.UserData})
+	}
+	latest := seedFile{name: "latest", short: "LATEST     ", files: files}
+	return filesystem(spec.UUID, configDriveLabel, []seedFile{{name: "openstack", short: "OPENST~1   ", files: []seedFile{latest}}})
+}
+
+// isCertificate tells a certificate in PEM from a line of authorized_keys.
+func isCertificate(key string) bool { return strings.HasPrefix(strings.TrimSpace(key), "-----BEGIN ") }
 
 // keyLines are the lines of authorized_keys: cloud-init reads each as a key. A certificate stays
 // whole.
 func keyLines(key string) []string {
-	if strings.HasPrefix(strings.TrimSpace(key), "-----BEGIN ") {
+	if isCertificate(key) {
 		return []string{key}
 	}
 	var out []string
@@ -104,44 +152,92 @@ func hostname(name, uuid string) string {
 }
 
 // filesystem is all of a disk.
-func filesystem(serial string, files []seedFile) ([]byte, error) {
-	disk := make([]byte, sectors*sector)
-	boot(disk, serial)
-	fat := make([]byte, fatSectors*sector)
-	link(fat, 0, 0xf00|media)
-	link(fat, 1, endOfChain)
-	root := fatEntry(label, attrLabel, 0, 0)
-	next := 2
+func filesystem(serial, label string, files []seedFile) ([]byte, error) {
+	d := &volume{disk: make([]byte, sectors*sector), fat: make([]byte, fatSectors*sector), next: 2}
+	boot(d.disk, serial, label)
+	link(d.fat, 0, 0xf00|media)
+	link(d.fat, 1, endOfChain)
+	entries, err := d.directory(files, 0)
+	if err != nil {
+		return nil, err
+	}
+	root := append(fatEntry(label, attrLabel, 0, 0), entries...)
+	if len(root) > rootEntries*entrySize {
+		return nil, errFull
+	}
+	copy(d.disk[sector:], d.fat)
+	copy(d.disk[sector+len(d.fat):], d.fat)
+	copy(d.disk[rootAt:], root)
+	return d.disk, nil
+}
+
+// volume is a file system that is written.
+type volume struct {
+	disk, fat []byte
+	next      int // cluster
+}
+
+var errFull = errors.New("the files do not fit on the disk")
+
+// directory writes files and gives their entries. parent is the cluster of the directory that they
+// are in, 0 for the root.
+func (d *volume) directory(files []seedFile, parent int) (entries []byte, err error) {
 	for _, f := range files {
-		clusters := (len(f.text) + sector - 1) / sector
-		at := dataAt + (next-2)*sector
-		if at+clusters*sector > len(disk) || len(utf16.Encode([]rune(f.name))) > 13 {
-			return nil, errors.New("the files do not fit on the disk")
-		}
-		copy(disk[at:], f.text)
-		for i := range clusters {
-			if i == clusters-1 {
-				link(fat, next+i, endOfChain)
-			} else {
-				link(fat, next+i, next+i+1)
+		attributes, first := byte(attrReadOnly), 0
+		if f.files == nil {
+			first, err = d.write(f.text)
+		} else {
+			attributes = attrDirectory
+			if first, err = d.write(make([]byte, sector)); err == nil {
+				err = d.fill(first, parent, f.files)
 			}
 		}
-		first := 0 // an empty file has none
-		if clusters > 0 {
-			first = next
+		if err != nil {
+			return nil, err
 		}
-		root = append(root, longName(f.name, f.short)...)
-		root = append(root, fatEntry(f.short, attrReadOnly, first, len(f.text))...)
-		next += clusters
+		entries = append(append(entries, longName(f.name, f.short)...), fatEntry(f.short, attributes, first, len(f.text))...)
 	}
-	copy(disk[sector:], fat)
-	copy(disk[sector+len(fat):], fat)
-	copy(disk[rootAt:], root)
-	return disk, nil
+	return entries, nil
+}
+
+// fill writes the files of a directory that has a cluster.
+func (d *volume) fill(cluster, parent int, files []seedFile) error {
+	inner, err := d.directory(files, cluster)
+	if err != nil {
+		return err
+	}
+	entries := append(append(fatEntry(".          ", attrDirectory, cluster, 0), fatEntry("..         ", attrDirectory, parent, 0)...), inner...)
+	if len(entries) > sector {
+		return errFull
+	}
+	copy(d.disk[dataAt+(cluster-2)*sector:], entries)
+	return nil
+}
+
+// write writes what a file has, and gives its first cluster; an empty file has none.
+func (d *volume) write(text []byte) (first int, err error) {
+	clusters := (len(text) + sector - 1) / sector
+	at := dataAt + (d.next-2)*sector
+	if at+clusters*sector > len(d.disk) {
+		return 0, errFull
+	}
+	copy(d.disk[at:], text)
+	for i := range clusters {
+		if i == clusters-1 {
+			link(d.fat, d.next+i, endOfChain)
+		} else {
+			link(d.fat, d.next+i, d.next+i+1)
+		}
+	}
+	if clusters > 0 {
+		first = d.next
+	}
+	d.next += clusters
+	return first, nil
 }
 
 // boot writes the boot sector, which says how the rest is divided.
-func boot(disk []byte, serial string) {
+func boot(disk []byte, serial, label string) {
 	copy(disk, "\xeb\x3c\x90MSWIN4.1")
 	le := binary.LittleEndian
 	le.PutUint16(disk[11:], sector)
@@ -186,20 +282,32 @@ func fatEntry(short string, attributes byte, cluster, size int) []byte {
 	return e
 }
 
-// longName is the entry before a file's that has its real name, of 13 characters at most.
+// longName is the entries before a file's that have its real name, the end of it first.
 func longName(name, short string) []byte {
-	e := make([]byte, entrySize)
-	e[0], e[11] = lastOfName|1, attrLongName
+	units := utf16.Encode([]rune(name))
+	parts := (len(units) + longNamePart - 1) / longNamePart
+	if len(units)%longNamePart > 0 {
+		units = append(units, 0)
+	}
+	sum := byte(0)
 	for i := range 11 {
-		e[13] = e[13]<<7 + e[13]>>1 + short[i]
+		sum = sum<<7 + sum>>1 + short[i]
 	}
-	units := append(utf16.Encode([]rune(name)), 0)
-	for i, at := range []int{1, 3, 5, 7, 9, 14, 16, 18, 20, 22, 24, 28, 30} {
-		unit := uint16(0xffff)
-		if i < len(units) {
-			unit = units[i]
+	var out []byte
+	for part := parts; part > 0; part-- {
+		e := make([]byte, entrySize)
+		e[0], e[11], e[13] = byte(part), attrLongName, sum
+		if part == parts {
+			e[0] |= lastOfName
 		}
-		binary.LittleEndian.PutUint16(e[at:], unit)
+		for i, at := range []int{1, 3, 5, 7, 9, 14, 16, 18, 20, 22, 24, 28, 30} {
+			unit := uint16(0xffff)
+			if n := (part-1)*longNamePart + i; n < len(units) {
+				unit = units[n]
+			}
+			binary.LittleEndian.PutUint16(e[at:], unit)
+		}
+		out = append(out, e...)
 	}
-	return e
+	return out
 }

@@ -45,41 +45,67 @@ func volume(disk []byte) (label string, files map[string][]byte, err error) {
 		}
 		return v & 0xfff
 	}
+	data := func(first int) (text []byte) {
+		for c := first; c >= 2 && c < 0xff8; c = next(c) {
+			from := dataAt + (c-2)*cluster*sector
+			text = append(text, disk[from:from+cluster*sector]...)
+		}
+		return text
+	}
 	files = map[string][]byte{}
-	long, sum := "", byte(0)
-	for at := rootAt; disk[at] != 0; at += 32 {
-		e := disk[at : at+32]
-		switch {
-		case e[11] == 0x0f:
-			var units []uint16
-			for _, span := range [][2]int{{1, 11}, {14, 26}, {28, 32}} {
-				for i := span[0]; i < span[1]; i += 2 {
-					units = append(units, binary.LittleEndian.Uint16(e[i:]))
+	var read func(path string, entries []byte) error
+	read = func(path string, entries []byte) error {
+		long, sum := "", byte(0)
+		for ; len(entries) > 0 && entries[0] != 0; entries = entries[32:] {
+			e := entries[:32]
+			if e[11] == 0x0f {
+				var units []uint16
+				for _, span := range [][2]int{{1, 11}, {14, 26}, {28, 32}} {
+					for i := span[0]; i < span[1]; i += 2 {
+						units = append(units, binary.LittleEndian.Uint16(e[i:]))
+					}
 				}
+				part, _, _ := strings.Cut(string(utf16.Decode(units)), "\x00")
+				if e[0]&0x40 != 0 {
+					long = ""
+				}
+				long, sum = part+long, e[13]
+				continue
 			}
-			long, _, _ = strings.Cut(string(utf16.Decode(units)), "\x00")
-			sum = e[13]
-		case e[11]&0x08 != 0:
-			label = strings.TrimRight(string(e[:11]), " ")
-		default:
+			if e[11]&0x08 != 0 {
+				label = strings.TrimRight(string(e[:11]), " ")
+				continue
+			}
+			first, size := int(binary.LittleEndian.Uint16(e[26:])), int(binary.LittleEndian.Uint32(e[28:]))
+			if e[0] == '.' {
+				if up := string(e[:11]) == "..         "; path == "" || !up && len(data(first)) != cluster*sector {
+					return fmt.Errorf("the entry %q of %q is of the cluster %d", e[:11], path, first)
+				}
+				continue
+			}
 			is := byte(0)
 			for _, c := range e[:11] {
 				is = (is&1)<<7 + is>>1 + c
 			}
 			if is != sum {
-				return "", nil, fmt.Errorf("the long name %q is of another file", long)
+				return fmt.Errorf("the long name %q is of another file", long)
 			}
-			size := int(binary.LittleEndian.Uint32(e[28:]))
-			text := []byte{}
-			for c := int(binary.LittleEndian.Uint16(e[26:])); c >= 2 && c < 0xff8; c = next(c) {
-				from := dataAt + (c-2)*cluster*sector
-				text = append(text, disk[from:from+cluster*sector]...)
+			text := data(first)
+			if e[11]&0x10 != 0 {
+				if err := read(path+long+"/", text); err != nil {
+					return err
+				}
+				continue
 			}
 			if size > len(text) || len(text)-size >= cluster*sector {
-				return "", nil, fmt.Errorf("%s has %d bytes in clusters of %d", long, size, len(text))
+				return fmt.Errorf("%s has %d bytes in clusters of %d", long, size, len(text))
 			}
-			files[long] = text[:size]
+			files[path+long] = text[:size]
 		}
+		return nil
+	}
+	if err := read("", disk[rootAt:dataAt]); err != nil {
+		return "", nil, err
 	}
 	return label, files, nil
 }
@@ -132,6 +158,35 @@ func TestSeedDiskHasKeys(t *testing.T) {
 		keys, _ := meta["public-keys"].(map[string]any)
 		if diff := cmp.Diff(want, keys["my key"]); diff != "" || len(files["user-data"]) != 0 {
 			t.Errorf("%q: %s, %d bytes of user data (-want +got):\n%s", key, files["meta-data"], len(files["user-data"]), diff)
+		}
+	}
+}
+
+// TestConfigDrive: as cloud-init's ConfigDrive looks for it, and Nova makes it.
+func TestConfigDrive(t *testing.T) {
+	spec := plugins.InstanceSpec{UUID: id, Name: "My Web", ProjectID: "p", KeyName: "k", PublicKey: "ssh-rsa A", Metadata: map[string]string{"a": "b"}, ConfigDrive: true}
+	for _, data := range []string{"", "#!/bin/sh\n" + strings.Repeat("x", 5000)} {
+		spec.UserData = []byte(data)
+		disk, err := instances.SeedDisk(spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		label, files, err := volume(disk)
+		if err != nil || label != "config-2" {
+			t.Fatalf("label %q, %v", label, err)
+		}
+		if got, has := files["openstack/latest/user_data"]; string(got) != data || has != (data != "") || len(files) != 1+min(len(data), 1) {
+			t.Errorf("%d files, and user data of %d bytes", len(files), len(got))
+		}
+		var meta any
+		if err := json.Unmarshal(files["openstack/latest/meta_data.json"], &meta); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(any(map[string]any{
+			"uuid": id, "name": "My Web", "hostname": "my-web", "launch_index": 0.0, "project_id": "p", "devices": []any{}, "meta": map[string]any{"a": "b"},
+			"public_keys": map[string]any{"k": "ssh-rsa A"}, "keys": []any{map[string]any{"name": "k", "type": "ssh", "data": "ssh-rsa A"}},
+		}), meta); diff != "" {
+			t.Errorf("meta_data.json (-want +got):\n%s", diff)
 		}
 	}
 }

@@ -108,7 +108,7 @@ def _spec(msg: pb.InstanceSpec, tree: Tree) -> InstanceSpec:
         flavor=Flavor(name=f.name, extra_specs=dict(f.extra_specs), **sizes),
         allocations=_granted(msg, tree),
         image=msg.image, image_properties=dict(msg.image_properties), metadata=dict(msg.metadata), user_data=msg.user_data,
-        key_name=msg.key_name, public_key=msg.public_key,
+        key_name=msg.key_name, public_key=msg.public_key, config_drive=msg.config_drive,
     )
 
 

@@ -71,6 +71,7 @@ class InstanceSpec:
     # The key pair that its owner asked for; empty: none. The key is a line of authorized_keys, or an X.509 certificate in PEM.
     key_name: str = ""
     public_key: str = ""
+    config_drive: bool = False  # its owner asks for one, as OpenStack has it
 
 
 @runtime_checkable

@@ -2671,8 +2671,10 @@ type InstanceSpec struct {
 	UserData []byte `protobuf:"bytes,10,opt,name=user_data,json=userData,proto3" json:"user_data,omitempty"`
 	// The name and the public key of the key pair that its owner asked for; empty: none. The key is a line of authorized_keys or an
 	// X.509 certificate in PEM, of at most 16 KiB.
-	KeyName       string `protobuf:"bytes,50,opt,name=key_name,json=keyName,proto3" json:"key_name,omitempty"`
-	PublicKey     string `protobuf:"bytes,51,opt,name=public_key,json=publicKey,proto3" json:"public_key,omitempty"`
+	KeyName   string `protobuf:"bytes,50,opt,name=key_name,json=keyName,proto3" json:"key_name,omitempty"`
+	PublicKey string `protobuf:"bytes,51,opt,name=public_key,json=publicKey,proto3" json:"public_key,omitempty"`
+	// Its owner asks for a config drive: a disk with the label config-2 and the files of openstack/latest.
+	ConfigDrive   bool `protobuf:"varint,52,opt,name=config_drive,json=configDrive,proto3" json:"config_drive,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2789,6 +2791,13 @@ func (x *InstanceSpec) GetPublicKey() string {
 		return x.PublicKey
 	}
 	return ""
+}
+
+func (x *InstanceSpec) GetConfigDrive() bool {
+	if x != nil {
+		return x.ConfigDrive
+	}
+	return false
 }
 
 type Flavor struct {
@@ -4247,7 +4256,7 @@ const file_plugins_proto_driver_v1_driver_proto_rawDesc = "" +
 	"\x04spec\x18\x02 \x01(\v2\x1f.compute.driver.v1.InstanceSpecR\x04spec\x123\n" +
 	"\x04tree\x18\x03 \x01(\v2\x1f.compute.driver.v1.ProviderTreeR\x04tree\"P\n" +
 	"\x15SpawnInstanceResponse\x127\n" +
-	"\binstance\x18\x01 \x01(\v2\x1b.compute.driver.v1.InstanceR\binstance\"\xed\x05\n" +
+	"\binstance\x18\x01 \x01(\v2\x1b.compute.driver.v1.InstanceR\binstance\"\x90\x06\n" +
 	"\fInstanceSpec\x12\x12\n" +
 	"\x04uuid\x18\x01 \x01(\tR\x04uuid\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1d\n" +
@@ -4263,7 +4272,8 @@ const file_plugins_proto_driver_v1_driver_proto_rawDesc = "" +
 	" \x01(\fR\buserData\x12\x19\n" +
 	"\bkey_name\x182 \x01(\tR\akeyName\x12\x1d\n" +
 	"\n" +
-	"public_key\x183 \x01(\tR\tpublicKey\x1a\\\n" +
+	"public_key\x183 \x01(\tR\tpublicKey\x12!\n" +
+	"\fconfig_drive\x184 \x01(\bR\vconfigDrive\x1a\\\n" +
 	"\x10AllocationsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x122\n" +
 	"\x05value\x18\x02 \x01(\v2\x1c.compute.driver.v1.ResourcesR\x05value:\x028\x01\x1aB\n" +
