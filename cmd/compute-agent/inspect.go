@@ -41,7 +41,7 @@ func newTree() *cobra.Command {
 				if view, err = c.Tree(ctx, with); err != nil {
 					return err
 				}
-				tree.Now = time.Now()
+				tree.Now, tree.Width = time.Now(), terminalWidth(cmd.OutOrStdout())
 				return render.Tree(cmd.OutOrStdout(), view, tree)
 			}, func(raw json.RawMessage) { _ = json.Unmarshal(raw, &view) }) // printed even if it cannot be decoded
 			if err == nil && view.Unread() {

@@ -152,20 +152,19 @@ func (p *printer) outcome(results []drivertest.Result, whole bool, column, width
 // hang prints text with a hanging indent of the length of begin, wrapped to width. With a long
 // begin, the text starts on its own line.
 func (p *printer) hang(begin, text string, width int) {
-	const narrow = 24
 	indent := len([]rune(begin))
 	if width <= 0 || indent+len([]rune(text)) <= width {
 		p.line("%s%s", begin, text)
 		return
 	}
-	if width-indent < narrow {
+	if width-indent < narrowest {
 		if strings.TrimSpace(begin) != "" {
 			p.line("%s", begin)
 		}
 		indent = 10
 		begin = strings.Repeat(" ", indent)
 	}
-	for _, row := range wrapText(text, max(width-indent, narrow)) {
+	for _, row := range wrapText(text, max(width-indent, narrowest)) {
 		p.line("%s%s", begin, row)
 		begin = strings.Repeat(" ", indent)
 	}

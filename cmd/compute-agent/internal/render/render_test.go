@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	gocmp "github.com/google/go-cmp/cmp"
+
 	"github.com/compute-agent/compute-agent/cells/worker"
 	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/render"
 	"github.com/compute-agent/compute-agent/internal/agent/control"
@@ -92,11 +94,32 @@ func TestTreeWithServers(t *testing.T) {
 	at(2, holds(web, "VGPU", 1))
 	tree.Nodes[0].GuestsError = "asking the driver for its guests: no process"
 	tree.Nodes[0].WithoutAllocations = []control.Consumer{{UUID: uuid(18), Kind: control.KindGuest, Guest: "new"}}
-	var b bytes.Buffer
-	if err := render.Tree(&b, tree, render.TreeOptions{}); err != nil {
-		t.Fatal(err)
+	drawn := func(width int) string {
+		var b bytes.Buffer
+		if err := render.Tree(&b, tree, render.TreeOptions{Width: width}); err != nil {
+			t.Fatal(err)
+		}
+		return b.String()
 	}
-	golden.Text(t, "testdata/tree-servers.txt", b.String())
+	whole := drawn(0)
+	golden.Text(t, "testdata/tree-servers.txt", whole)
+	golden.Text(t, "testdata/tree-servers-80.txt", drawn(80))
+	words := func(text string) []string {
+		all := strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(" \n│├└─", r) })
+		slices.Sort(all)
+		return all
+	}
+	for _, width := range []int{1, 40, 80, 100, 120, 200} {
+		text := drawn(width)
+		if diff := gocmp.Diff(words(whole), words(text)); diff != "" {
+			t.Errorf("on a terminal of %d columns (-piped +there)\n%s", width, diff)
+		}
+		for line := range strings.Lines(text) {
+			if n := len([]rune(strings.TrimSuffix(line, "\n"))); width >= 80 && n > width {
+				t.Errorf("a line of %d columns on a terminal of %d: %s", n, width, line)
+			}
+		}
+	}
 }
 
 // TestTreeEscapesProductNames: a name neither controls the terminal nor forges a line.

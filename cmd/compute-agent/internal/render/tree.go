@@ -20,6 +20,9 @@ import (
 type TreeOptions struct {
 	// AllTraits prints every trait instead of folding families of them.
 	AllTraits bool
+	// Width is that of the terminal, into which lines are broken; 0: there is none, and each
+	// consumer has one line.
+	Width int
 	// Now is the time for the age of a stale tree.
 	Now time.Time
 }
@@ -56,7 +59,7 @@ func Tree(w io.Writer, tree control.Tree, opts TreeOptions) error {
 		}
 		if len(node.WithoutAllocations) > 0 {
 			p.line("Guests of %s without allocations (see compute-agent allocations audit):", node.Node)
-			for _, row := range consumerTable(node.WithoutAllocations) {
+			for _, row := range consumerTable(node.WithoutAllocations, opts.within(2)) {
 				p.line("  %s", row)
 			}
 		}
@@ -80,16 +83,29 @@ func (p *printer) line(format string, args ...any) {
 // provider prints a provider and its children. first is the prefix of its first line, rest that of
 // all others.
 func (p *printer) provider(rp control.Provider, children map[string][]control.Provider, first, rest string, opts TreeOptions) {
-	p.line("%s%s  %s  generation %d  %s", first, rp.Name, rp.UUID, rp.Generation, rp.ProductName)
 	below := children[rp.UUID]
 	bar := rest + "│ "
 	if len(below) == 0 {
 		bar = rest + "  "
 	}
+	title := fmt.Sprintf("%s%s  %s  generation %d", first, rp.Name, rp.UUID, rp.Generation)
+	whole := title + "  " + rp.ProductName
+	if rp.ProductName == "" || opts.Width <= 0 || runes(whole) <= opts.Width {
+		p.line("%s", whole)
+	} else {
+		p.line("%s", title)
+		for _, row := range wrapText(rp.ProductName, opts.within(runes(bar)+1)) {
+			p.line("%s %s", bar, row)
+		}
+	}
 	for _, row := range inventoryTable(rp.Inventories) {
 		p.line("%s %s", bar, row)
 	}
-	for i, row := range wrap(foldTraits(rp.Traits, opts.AllTraits), 96) {
+	traits := widestTraits
+	if opts.Width > 0 {
+		traits = min(traits, opts.within(runes(bar)+1+len("traits  ")))
+	}
+	for i, row := range wrap(foldTraits(rp.Traits, opts.AllTraits), traits) {
 		label := "traits  "
 		if i > 0 {
 			label = "        "
@@ -103,7 +119,7 @@ func (p *printer) provider(rp control.Provider, children map[string][]control.Pr
 		}
 		p.line("%s %s%s", bar, label, aggregate)
 	}
-	for i, row := range consumerTable(rp.Consumers) {
+	for i, row := range consumerTable(rp.Consumers, opts.within(runes(bar)+1+len("held by  "))) {
 		label := "held by  "
 		if i > 0 {
 			label = "         "
@@ -118,6 +134,20 @@ func (p *printer) provider(rp control.Provider, children map[string][]control.Pr
 		}
 	}
 }
+
+// widestTraits is how wide a line of traits is at most, narrowest how narrow text beside a tree is
+// made at most.
+const widestTraits, narrowest = 96, 24
+
+// within is how wide text is after an indent; 0: any width.
+func (o TreeOptions) within(indent int) int {
+	if o.Width <= 0 {
+		return 0
+	}
+	return max(o.Width-indent, narrowest)
+}
+
+func runes(text string) int { return len([]rune(textutil.Printable(text))) }
 
 // inventoryTable formats inventories as a table with a header.
 func inventoryTable(inventories []control.Inventory) []string {
@@ -141,8 +171,9 @@ func inventoryTable(inventories []control.Inventory) []string {
 // maxName is how much of the name of a guest is shown, in characters.
 const maxName = 40
 
-// consumerTable formats consumers, a line each: name, uuid, amounts, and what is special.
-func consumerTable(consumers []control.Consumer) []string {
+// consumerTable formats consumers, a line each: name, uuid, amounts, and what is special. If that
+// is wider than width, names have lines of their own, and the rest is below them.
+func consumerTable(consumers []control.Consumer, width int) []string {
 	if len(consumers) == 0 {
 		return nil
 	}
@@ -158,7 +189,25 @@ func consumerTable(consumers []control.Consumer) []string {
 		}
 		rows = append(rows, []string{name, c.UUID, strings.Join(amounts, ", "), consumerNote(c)})
 	}
-	return leftColumns(rows)
+	table := leftColumns(rows)
+	if width <= 0 || !slices.ContainsFunc(table, func(row string) bool { return runes(row) > width }) {
+		return table
+	}
+	var lines []string
+	for _, row := range rows {
+		lines = append(lines, wrapText(row[0], width)...)
+		own := len(lines)
+		for _, cell := range row[1:] {
+			if n := len(lines); cell != "" && n > own && runes(lines[n-1])+len("  ")+runes(cell) <= width {
+				lines[n-1] += "  " + cell
+				continue
+			}
+			for _, part := range wrapText(cell, width-len("  ")) {
+				lines = append(lines, "  "+part)
+			}
+		}
+	}
+	return lines
 }
 
 // consumerNote says what a consumer is that is not just a guest of the node.
