@@ -163,6 +163,17 @@ func (r *CandidateRequest) suffixed() int {
 // providers. OpenStack's Placement refuses it.
 func (r *CandidateRequest) lacksPolicy() bool { return r.policy == "" && r.written > 1 }
 
+// forbidsOnly reports whether a group without resources has traits to avoid and no others: a place
+// without them, which Placement does not look for.
+func (r *CandidateRequest) forbidsOnly() bool {
+	for suffix, g := range r.groups {
+		if suffix != "" && len(g.resources) == 0 && !slices.Contains(slices.Collect(maps.Values(g.traits)), true) {
+			return true
+		}
+	}
+	return false
+}
+
 // policyRequired is the refusal of such a request.
 func (r *CandidateRequest) policyRequired() error {
 	return invalidf("The flavor has %d groups of 'resources' extra specs, and needs the extra spec 'group_policy' then: isolate or none.", r.written)

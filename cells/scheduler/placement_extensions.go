@@ -39,6 +39,9 @@ func (c *PlacementClient) candidates(ctx context.Context, r CandidateRequest, ou
 	if r.roots {
 		wanted = append(wanted, wire.ExtRootMemberOf)
 	}
+	if r.forbidsOnly() { // without the extension it finds nothing, by Placement's rules
+		wanted = append(wanted, wire.ExtResourceless)
+	}
 	if len(wanted) > 0 {
 		call.Microversion, call.Extensions = wire.MaxVersion.String(), strings.Join(wanted, ", ")
 	}

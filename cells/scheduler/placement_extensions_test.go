@@ -4,8 +4,10 @@ package scheduler_test
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -236,4 +238,66 @@ func TestRootMemberOf(t *testing.T) {
 	ask("with another extension", groups, nil, "placement 1.39 group_policy, root_member_of roots in:"+a+" members ")
 	granted = "group_policy"
 	ask("groups alone, without it", groups, nil, "placement 1.39 group_policy, root_member_of roots in:"+a+" members ", withExtension+" roots  members ")
+}
+
+// TestPlacesThatForbid: a flavor's group that only forbids is asked for with the extension
+// resourceless, of the bundled Placement, which finds a place, and by Placement's rules elsewhere.
+func TestPlacesThatForbid(t *testing.T) {
+	s, client := newPlacementRig(t)
+	s.put("/traits/CUSTOM_SLOW", nil)
+	serial := 0
+	add := func(parent int, inventory map[string]int, traits ...string) int {
+		serial++
+		body := map[string]any{"uuid": providerUUID(serial), "name": fmt.Sprint("p", serial)}
+		if parent > 0 {
+			body["parent_provider_uuid"] = providerUUID(parent)
+		}
+		s.put("/resource_providers", body)
+		inventories := map[string]any{}
+		for class, total := range inventory {
+			inventories[class] = map[string]any{"total": total}
+		}
+		s.put("/resource_providers/"+providerUUID(serial)+"/inventories", map[string]any{"resource_provider_generation": 0, "inventories": inventories})
+		if len(traits) > 0 {
+			s.put("/resource_providers/"+providerUUID(serial)+"/traits", map[string]any{"resource_provider_generation": 1, "traits": traits})
+		}
+		return serial
+	}
+	root := add(0, map[string]int{"VCPU": 8, "MEMORY_MB": 4096, "DISK_GB": 100}, "CUSTOM_SLOW")
+	slow, fast := add(root, nil, "CUSTOM_SLOW"), add(root, nil)
+	add(slow, map[string]int{"VGPU": 1})
+	gpu := add(fast, map[string]int{"VGPU": 1})
+	specs := map[string]string{"resources_GPU:VGPU": "1", "trait_AT:CUSTOM_SLOW": "forbidden", "same_subtree:NEAR": "_AT,_GPU", "group_policy": "none"}
+	r, err := scheduler.NewCandidateRequest(cellwire.Flavor{ID: "1", Flavor: plugins.Flavor{VCPUs: 1, MemoryMB: 512, RootGB: 1, ExtraSpecs: specs}})
+	check(t, err)
+	var sent []string
+	s.instead = func(r *http.Request) (*http.Response, error) {
+		sent = append(sent, asked(r))
+		return nil, nil
+	}
+	found, err := client.Candidates(t.Context(), r)
+	check(t, err)
+	// The GPU itself is such a place as well, also the slow one: same_subtree counts a provider
+	// among those below it.
+	for _, c := range found {
+		if at := c.Mappings["_AT"]; len(at) != 1 || at[0] == providerUUID(root) || at[0] == providerUUID(slow) {
+			t.Errorf("the place is %v", at)
+		}
+	}
+	if !slices.ContainsFunc(found, func(c scheduler.Candidate) bool {
+		return c.Mappings["_AT"][0] == providerUUID(fast) && c.Mappings["_GPU"][0] == providerUUID(gpu)
+	}) {
+		t.Errorf("the place above the GPU is missing: %+v", found)
+	}
+	s.instead = func(r *http.Request) (*http.Response, error) {
+		sent = append(sent, asked(r))
+		r.Header.Del("Placement-Extensions") // a Placement without extensions
+		return nil, nil
+	}
+	if found, err := client.Candidates(t.Context(), r); err != nil || len(found) != 0 {
+		t.Errorf("%d candidates by Placement's rules, %v", len(found), err)
+	}
+	if diff := cmp.Diff([]string{"placement 1.39 resourceless", "placement 1.39 resourceless"}, sent); diff != "" {
+		t.Error(diff)
+	}
 }
