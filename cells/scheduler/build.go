@@ -49,13 +49,14 @@ type build struct {
 	restarted  bool            // what an earlier attempt left was given back
 	looked     bool            // new hosts were looked for
 	candidates int
-	unmapped   int             // candidates on nodes that no cell is known of
-	more       bool            // Placement may have more candidates than it gave
-	searched   map[string]int  // nodes that were asked for by themselves, and until which stage
-	stage      int             // of the requests for candidates, from 1 on
-	divided    []string        // what hosts with NUMA cells were asked for, in words
-	full       map[string]bool // nodes that Placement offered, and refused to give
-	fault      *cellwire.Fault // why it is in cell0
+	unmapped   int                // candidates on nodes that no cell is known of
+	more       bool               // Placement may have more candidates than it gave
+	searched   map[string]int     // nodes that were asked for by themselves, and until which stage
+	stage      int                // of the requests for candidates, from 1 on
+	divided    []string           // what hosts with NUMA cells were asked for, in words
+	first      []CandidateRequest // the first stage of requests
+	full       map[string]bool    // nodes that Placement offered, and refused to give
+	fault      *cellwire.Fault    // why it is in cell0
 }
 
 // build takes a build request as far as it goes. The caller has taken the server. It is nil when
@@ -149,7 +150,12 @@ func (b *build) stages(ctx context.Context) ([][]CandidateRequest, error) {
 	}
 	request.Limit = b.s.o.MaxCandidates
 	b.candidates, b.unmapped, b.divided, b.stage = 0, 0, nil, 0
-	return request.Stages(request.plan != nil && b.s.anyCells(ctx)), nil
+	stages := request.Stages(request.plan != nil && b.s.anyCells(ctx))
+	b.first = nil
+	if len(stages) > 0 {
+		b.first = stages[0]
+	}
+	return stages, nil
 }
 
 // targets asks Placement for candidates.

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -122,8 +123,22 @@ func TestOneCell(t *testing.T) {
 	uuid = w.created(sized(2, 600, "hw:numa_nodes", "1"))
 	w.schedule()
 	row := w.row(uuid)
-	if row.VMState != cellwire.VMError || row.Fault == nil || !strings.Contains(row.Fault.Details, "Hosts with NUMA cells were asked for capacity in 1 cell.") {
-		t.Errorf("%+v, %+v", row, row.Fault)
+	if row.VMState != cellwire.VMError || row.Fault == nil || !strings.Contains(row.Fault.Details,
+		"On hosts with NUMA cells all processors and memory were asked for in 1 cell, and the guest cannot be divided further.") {
+		t.Fatalf("%+v, %+v", row, row.Fault)
+	}
+	// The queries in it can be pasted.
+	queries := regexp.MustCompile(`What (hosts [^,]*) lack, the bundled Placement says: compute-agent placement explain '([^']*)'\.`).FindAllStringSubmatch(row.Fault.Details, -1)
+	var kinds []string
+	for _, q := range queries {
+		var answer struct{ Verdict string }
+		w.ask(http.MethodGet, "/allocation_candidates/explain?"+q[2], nil, &answer)
+		if kinds = append(kinds, q[1]); !strings.HasPrefix(answer.Verdict, "No candidates.") {
+			t.Errorf("%s: %s", q[0], answer.Verdict)
+		}
+	}
+	if want := []string{"hosts with NUMA cells", "hosts without NUMA cells"}; !slices.Equal(kinds, want) {
+		t.Errorf("the fault is about %q, not %q: %s", kinds, want, row.Fault.Details)
 	}
 }
 

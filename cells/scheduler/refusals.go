@@ -132,7 +132,11 @@ func (b *build) whyNoHost(targets int) string {
 	case b.stage == 0:
 		text += " The flavor needs a host with NUMA cells as resource providers, and no resource provider has the trait " + TraitNUMARoot + "."
 	case len(b.divided) > 0:
-		text += " Hosts with NUMA cells were asked for capacity in " + strings.Join(b.divided, ", then ") + "."
+		text += " On hosts with NUMA cells all processors and memory were asked for in " + strings.Join(b.divided, ", then divided among ") +
+			", and the guest cannot be divided further."
+	}
+	for _, r := range b.first {
+		text += " " + r.explainable()
 	}
 	if len(b.hosts.nodes) == 0 {
 		return text + " No host is mapped to a cell."
@@ -144,6 +148,28 @@ func (b *build) whyNoHost(targets int) string {
 		}
 	}
 	return fmt.Sprintf("%s Of %d mapped nodes are %s.", text, len(b.hosts.nodes), strings.Join(reasons, ", "))
+}
+
+// longestQuery is how long a query is at most that an administrator is given to paste, in bytes.
+const longestQuery = 2000
+
+// explainable is how an administrator finds out what each host lacks for a request.
+func (r CandidateRequest) explainable() string {
+	r.roots = r.confined()
+	query := r.Query()
+	query.Del("limit")
+	text := strings.NewReplacer("%3A", ":", "%2C", ",", "%21", "!").Replace(query.Encode())
+	if len(text) > longestQuery {
+		return ""
+	}
+	kind := "hosts"
+	switch {
+	case r.onCells.cells > 0:
+		kind = "hosts with NUMA cells"
+	case r.plan != nil && !r.plan.elsewhere:
+		kind = "hosts without NUMA cells"
+	}
+	return fmt.Sprintf("What %s lack, the bundled Placement says: compute-agent placement explain '%s'.", kind, text)
 }
 
 // logUnplaced logs that the server is in cell0, and why. It is the only log line of a user's failed

@@ -126,17 +126,17 @@ func TestVerdicts(t *testing.T) {
 		{"root", candidates.Request{Groups: []candidates.Group{compute(1)}, Root: candidates.RootConditions{Required: []string{"CUSTOM_X"}}},
 			"No candidates. 4 roots are left, and for none of them the root has trait CUSTOM_X."},
 		{"enough for each and not for all", candidates.Request{Groups: []candidates.Group{compute(5), asks("_MORE", "VCPU", 5)}},
-			`No candidates. 3 trees have a provider for each group, but none has all at once: "all groups fit at once" stops 3.`},
+			`No candidates. 3 trees have a provider for each group, but none has all at once: 3 fail the rule "all groups fit at once".`},
 		{"policy", candidates.Request{Groups: []candidates.Group{device(1), asks("_OTHER", fpga, 1)}, GroupPolicy: candidates.Isolate},
-			`No candidates. 3 trees have a provider for each group, but none has all at once: "group_policy=isolate: a provider for each suffixed group" stops 3.`},
+			`No candidates. 3 trees have a provider for each group, but none has all at once: 3 fail the rule "group_policy=isolate: a provider for each suffixed group".`},
 		{"subtree", candidates.Request{Groups: []candidates.Group{device(1), asks("_OTHER", fpga, 1), compute(1)}, Isolate: []string{"_FPGA"}},
-			`No candidates. 3 trees have a provider for each group, but none has all at once: "isolate=_FPGA: providers of their own" stops 3.`},
+			`No candidates. 3 trees have a provider for each group, but none has all at once: 3 fail the rule "isolate=_FPGA: providers of their own".`},
 		{"a condition on the tree", candidates.Request{Resourceless: true, Groups: []candidates.Group{requiring(asks("", "", 0), "CUSTOM_X", "CUSTOM_Y"), compute(1)}},
 			"No candidates. Nothing serves the unsuffixed group: of 1 provider that meets all before, none has trait CUSTOM_Y."},
 		{"a condition on the tree, and a group", candidates.Request{Resourceless: true, Groups: []candidates.Group{requiring(asks("", "", 0), "CUSTOM_X"), compute(4)}},
 			"No candidates. Each group has providers, but no tree has one for each. The nearest miss: 3 of 4 trees serve all but the unsuffixed group. There (such as in big), no provider has trait CUSTOM_X."},
 		{"flat", candidates.Request{Groups: []candidates.Group{device(1), compute(1)}, Flat: true},
-			`No candidates. 3 trees have a provider for each group, but none has all at once: "one provider of each tree, as before microversion 1.29" stops 3.`},
+			`No candidates. 3 trees have a provider for each group, but none has all at once: 3 fail the rule "one provider of each tree, as before microversion 1.29".`},
 	} {
 		t.Run(e.name, func(t *testing.T) {
 			got, err := candidates.Explain(ctx, plant(t, ground(t), f), &e.r, candidates.Options{})

@@ -107,7 +107,7 @@ func (e *explainer) nothing(out *Explanation) string {
 	var why []string
 	for _, s := range out.Trees[first:] {
 		if s.Removed > 0 {
-			why = append(why, fmt.Sprintf("%q stops %d", s.Condition, s.Removed))
+			why = append(why, fmt.Sprintf("%d fail%s the rule %q", s.Removed, singular(s.Removed), s.Condition))
 		}
 	}
 	return fmt.Sprintf("%s a provider for each group, but none has all at once: %s.", haveTrees(out.Trees[first-1].Trees), strings.Join(why, ", "))
