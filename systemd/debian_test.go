@@ -77,6 +77,7 @@ func TestUnits(t *testing.T) {
 		{"refusal", testRefusal},
 		{"a disk that comes late", testLateDisk},
 		{"credentials", testCredentials},
+		{"power of CPUs", testCPUPower},
 		{"guest", testGuest},
 		{"reboot", testReboot},
 		{"stop", testStop},
