@@ -47,14 +47,26 @@ type cloud struct {
 // newCloud starts all of it and offers a flavor, "1".
 func newCloud(t *testing.T) *cloud {
 	t.Helper()
+	c := newEmptyCloud(t)
+	c.ask(http.MethodPost, "/flavors", map[string]any{"flavor": map[string]any{"id": "1", "name": "m1.tiny", "vcpus": 1, "ram": 512, "disk": 1}}, nil)
+	for _, n := range []string{"1", "2"} {
+		c.hosts = append(c.hosts, c.addHost("host"+n, c.cellURL("cell"+n)))
+	}
+	return c
+}
+
+// newEmptyCloud starts it without hosts and flavors. The environment of the compute API can have
+// more.
+func newEmptyCloud(t *testing.T, env ...string) *cloud {
+	t.Helper()
 	c := &cloud{t: t, state: t.TempDir(), placement: newPlacement(t), cells: map[string]*service{}}
 	for _, name := range []string{"cell0", "cell1", "cell2"} {
 		c.cells[name] = launchService(t, nil, "cells", "serve", "--name", name, "--listen", c.cellURL(name), "--state-dir", filepath.Join(c.state, name), "--runtime-dir", c.runtime())
 	}
-	api := launchService(t, []string{
+	api := launchService(t, append([]string{
 		"COMPUTE_AGENT_PLACEMENT_CLIENT_URL=" + c.placement, "COMPUTE_AGENT_COMPUTE_API_CELL_TIMEOUT=10s", "COMPUTE_AGENT_COMPUTE_API_CELL_DOWN_TIME=10s",
 		"COMPUTE_AGENT_COMPUTE_API_DISCOVER_HOSTS_INTERVAL=100ms", "COMPUTE_AGENT_QUOTA_INSTANCES=100",
-	}, "cells", "api", "--listen", testproc.FreeAddress(t), "--state-dir", c.state, "--runtime-dir", c.runtime())
+	}, env...), "cells", "api", "--listen", testproc.FreeAddress(t), "--state-dir", c.state, "--runtime-dir", c.runtime())
 	c.endpoint = api.endpoint + "/v2.1"
 	for _, name := range []string{"cell0", "cell1", "cell2"} {
 		words := []string{"cells", "manage", "create", "--name", name, "--url", c.cellURL(name), "--state-dir", c.state, "--runtime-dir", c.runtime()}
@@ -64,10 +76,6 @@ func newCloud(t *testing.T) *cloud {
 		if said, code := binaries.Run(t, "compute-agent", words...); code != 0 {
 			t.Fatalf("compute-agent %v ended with %d:\n%s", words, code, said)
 		}
-	}
-	c.ask(http.MethodPost, "/flavors", map[string]any{"flavor": map[string]any{"id": "1", "name": "m1.tiny", "vcpus": 1, "ram": 512, "disk": 1}}, nil)
-	for _, n := range []string{"1", "2"} {
-		c.hosts = append(c.hosts, c.addHost("host"+n, c.cellURL("cell"+n)))
 	}
 	return c
 }

@@ -67,6 +67,24 @@ func (o *openstack) do(out any, words ...string) {
 	}
 }
 
+// all runs commands in one process, as if they were typed, and returns what is printed. Whether
+// they succeed is for the caller to find out.
+func (o *openstack) all(commands ...string) string {
+	o.t.Helper()
+	alone := &openstack{t: o.t} // arguments would be commands, too: all else is in the environment
+	cmd := alone.command(nil)
+	for i := 0; i+1 < len(o.auth); i += 2 {
+		name := strings.ReplaceAll(strings.TrimPrefix(o.auth[i], "--"), "-", "_")
+		cmd.Env = append(cmd.Env, strings.ToUpper(name)+"="+o.auth[i+1])
+	}
+	cmd.Stdin = strings.NewReader(strings.Join(commands, "\n") + "\n")
+	said, err := cmd.CombinedOutput()
+	if err != nil {
+		o.t.Logf("openstack ended with %v", err) // so does it after a command that was refused
+	}
+	return string(said)
+}
+
 // refused runs a command that must fail, and returns what it says.
 func (o *openstack) refused(words ...string) string {
 	o.t.Helper()

@@ -114,16 +114,15 @@ func machineOfGuests() testhost.Host {
 	return host
 }
 
-// inhabit starts the machine and its guests.
-func inhabit(t *testing.T) *hypervisor {
+// simulate starts a made-up machine.
+func simulate(t *testing.T, host testhost.Host, cache string) *hypervisor {
 	t.Helper()
 	for program, debian := range map[string]string{"qemu-system-x86_64": "qemu-system-x86", "virsh": "libvirt-clients"} {
 		if _, err := exec.LookPath(program); err != nil {
 			notTested(t, fmt.Sprintf("%v (Debian's package %s)", err, debian))
 		}
 	}
-	cache := t.TempDir()
-	s, err := testhost.StartSim(t.Context(), machineOfGuests(), testhost.SimOptions{Passthrough: true, Cache: cache})
+	s, err := testhost.StartSim(t.Context(), host, testhost.SimOptions{Passthrough: true, Cache: cache})
 	if errors.Is(err, testhost.ErrNotRoot) || errors.Is(err, libvirtd.ErrNotInstalled) {
 		notTested(t, err.Error())
 	}
@@ -135,7 +134,14 @@ func inhabit(t *testing.T) *hypervisor {
 			t.Error(err)
 		}
 	})
-	h := &hypervisor{Sim: s, instances: t.TempDir()}
+	return &hypervisor{Sim: s, instances: t.TempDir()}
+}
+
+// inhabit starts the machine and its guests.
+func inhabit(t *testing.T) *hypervisor {
+	t.Helper()
+	cache := t.TempDir()
+	h := simulate(t, machineOfGuests(), cache)
 	h.encrypts = h.encrypt(t, cache)
 	var fs syscall.Statfs_t
 	check(t, syscall.Statfs(h.instances, &fs))
