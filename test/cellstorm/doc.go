@@ -12,12 +12,13 @@
 //
 // TestOutage boots servers, kills one cell, does what is possible then, and brings the cell back.
 // TestStorm kills and stops processes at random, from a seed, while clients boot, list, show,
-// delete and restore servers. TestSharedStorm is the same with several APIs and two of the cells on
-// one server of MariaDB (-storm.database=postgresql: of PostgreSQL), which is killed and stopped as
-// well, and the connections to it are cut. What all require in the end is in picture_test.go:
-// allocations in Placement, guests on the hosts, living rows of the cells and mappings are the same
-// servers. What must not happen even during a storm is watched all the time (watch_test.go): a
-// guest of one server on two hosts.
+// start, stop, reboot, delete and restore servers. TestSharedStorm is the same with several APIs
+// and two of the cells on one server of MariaDB (-storm.database=postgresql: of PostgreSQL), which
+// is killed and stopped as well, and the connections to it are cut. What all require in the end is
+// in picture_test.go: allocations in Placement, guests on the hosts, living rows of the cells and
+// mappings are the same servers; and in model_test.go: a guest runs unless its owner stopped it.
+// What must not happen even during a storm is watched all the time (watch_test.go): a guest of one
+// server on two hosts.
 //
 // TestDatabasesOfACellFailOver has the database servers of one cell fail, one way after the other.
 //

@@ -23,13 +23,24 @@ const (
 	unsure              // something was asked for, and no answer came, or a failure
 )
 
+// power is whether a server's guest is to run, by what its owner was answered.
+type power int
+
+const (
+	running power = iota // since a boot, a start, a reboot or a restore
+	stopped              // a stop was accepted
+	either               // something was asked for, and no answer came, or a failure
+)
+
 // tracked is a server that was accepted.
 type tracked struct {
 	uuid, name string
 	who        caller
 	flavor     string
 	fate       fate
+	power      power
 	soft       bool // deleted softly, if it could be
+	permanent  bool // it is started and stopped, and never deleted
 	restored   bool // it is in no list before its host has started it
 	busy       bool // a client has a request for it
 	version    int  // counts what was asked for
@@ -96,8 +107,22 @@ func (m *model) give(s *tracked, f fate, soft bool) {
 	if s.fate == unsure && (f != deleted || soft) { // what was asked for then may still come, but a deletion for good is the last word
 		f = unsure
 	}
-	s.restored = s.restored || s.fate == deleted && f == lives
+	if s.fate == deleted && f == lives {
+		s.restored, s.power = true, running
+	}
 	s.busy, s.fate, s.soft = false, f, soft
+	s.version++
+}
+
+// givePower gives a server back after a power action that was answered, or of which nothing is
+// known.
+func (m *model) givePower(s *tracked, to power) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if s.power != either { // what was asked for then may still come
+		s.power = to
+	}
+	s.busy = false
 	s.version++
 }
 
@@ -128,6 +153,17 @@ func (m *model) unchanged(uuid string, version int) bool {
 	return s.fate == lives && s.version == version
 }
 
+// agrees says whether a server that lives has the power that was asked for last.
+func (s *tracked) agrees(row cellwire.Server) bool {
+	switch row.VMState {
+	case cellwire.VMActive:
+		return s.power != stopped
+	case cellwire.VMStopped:
+		return s.power != running
+	}
+	return true
+}
+
 // judge compares what was promised with what came of it.
 func (m *model) judge(p *picture, mappings map[string]apidb.Mapping) (wrong []string, outcomes map[string]int) {
 	m.mu.Lock()
@@ -150,12 +186,18 @@ func (m *model) judge(p *picture, mappings map[string]apidb.Mapping) (wrong []st
 		case there:
 			is = row.VMState
 		}
-		outcomes[fmt.Sprintf("%v: %s", []string{"lives", "deleted", "unsure"}[s.fate], is)]++
+		was := []string{"lives", "deleted", "unsure"}[s.fate]
+		if s.fate == lives {
+			was += []string{", running", ", stopped", ", either"}[s.power]
+		}
+		outcomes[was+": "+is]++
 		switch {
 		case is == "no record", s.fate == deleted && is != "deleted", s.fate == lives && is == "deleted":
 			wrong = append(wrong, fmt.Sprintf("%s (%s) has the fate %d and is: %s (%+v)", uuid, s.name, s.fate, is, mapping))
 		case is == cellwire.VMError && (row.Fault == nil || !strings.HasPrefix(row.Fault.Message, "No valid host was found.")):
 			wrong = append(wrong, fmt.Sprintf("%s (%s) is in error: %+v", uuid, s.name, row.Fault))
+		case s.fate == lives && !s.agrees(row):
+			wrong = append(wrong, fmt.Sprintf("%s (%s) is %s, and the last that was asked for is the power %d", uuid, s.name, is, s.power))
 		case is == cellwire.VMActive && s.flavor == "huge":
 			wrong = append(wrong, fmt.Sprintf("%s (%s) is active, and no host is so large", uuid, s.name))
 		}

@@ -142,8 +142,8 @@ func (p *picture) readPlacement(ctx context.Context) error {
 }
 
 // differences says what does not go together: the mappings that are not queued for delete, the
-// living rows, the guests that run and the allocations must be the same servers, in the same cells
-// and on the same hosts, and nothing is in progress.
+// living rows, the guests and the allocations must be the same servers, in the same cells and on
+// the same hosts, a guest runs unless its server is stopped, and nothing is in progress.
 func (p *picture) differences() []string {
 	var out []string
 	differ := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
@@ -154,7 +154,7 @@ func (p *picture) differences() []string {
 		differ("%s has a claim of %v", c.InstanceUUID, c.CreatedAt)
 	}
 	out = append(out, p.unfinished...)
-	active := map[string]bool{}
+	hosted := map[string]bool{}
 	for _, c := range p.w.cells {
 		for uuid, s := range p.rows[c.uuid] {
 			m, mapped := p.mappings[uuid]
@@ -172,9 +172,10 @@ func (p *picture) differences() []string {
 			switch {
 			case s.TaskState != "":
 				differ("%s is %s, %q in %s", uuid, s.VMState, s.TaskState, c.name)
-			case s.VMState == cellwire.VMActive && s.PowerState == plugins.PowerRunning && c.uuid != apidb.Cell0UUID:
-				active[uuid] = true
-				p.compareActive(differ, s, c)
+			case c.uuid != apidb.Cell0UUID && (s.VMState == cellwire.VMActive && s.PowerState == plugins.PowerRunning ||
+				s.VMState == cellwire.VMStopped && s.PowerState == plugins.PowerShutdown):
+				hosted[uuid] = true
+				p.compareHosted(differ, s, c)
 			case s.VMState == cellwire.VMError:
 			default:
 				differ("%s is %s with power state %d in %s", uuid, s.VMState, s.PowerState, c.name)
@@ -187,29 +188,29 @@ func (p *picture) differences() []string {
 		}
 	}
 	for uuid, guests := range p.guests {
-		if !active[uuid] {
-			differ("%s is not active, and there are guests of it: %+v", uuid, guests)
+		if !hosted[uuid] {
+			differ("%s is on no host, and there are guests of it: %+v", uuid, guests)
 		}
 	}
 	for uuid, held := range p.held {
-		if !active[uuid] {
-			differ("%s is not active, and it holds %v", uuid, held)
+		if !hosted[uuid] {
+			differ("%s is on no host, and it holds %v", uuid, held)
 		}
 	}
 	slices.Sort(out)
 	return out
 }
 
-// compareActive compares a server that is active with its guest and with what it holds.
-func (p *picture) compareActive(differ func(string, ...any), s cellwire.Server, c *cell) {
+// compareHosted compares a server that is active or stopped with its guest and with what it holds.
+func (p *picture) compareHosted(differ func(string, ...any), s cellwire.Server, c *cell) {
 	i := slices.IndexFunc(p.w.hosts, func(h *host) bool { return h.name == s.Host })
 	if i < 0 || p.w.hosts[i].cell != c {
-		differ("%s is active in %s on the host %q, which is not one of its hosts", s.UUID, c.name, s.Host)
+		differ("%s is %s in %s on the host %q, which is not one of its hosts", s.UUID, s.VMState, c.name, s.Host)
 		return
 	}
 	h := p.w.hosts[i]
-	if guests := p.guests[s.UUID]; len(guests) != 1 || guests[0].host != h.name || !guests[0].runs {
-		differ("%s is active on %s, and its guests are %+v", s.UUID, h.name, guests)
+	if guests := p.guests[s.UUID]; len(guests) != 1 || guests[0].host != h.name || guests[0].runs != (s.VMState == cellwire.VMActive) {
+		differ("%s is %s on %s, and its guests are %+v", s.UUID, s.VMState, h.name, guests)
 	}
 	var want map[string]int64
 	for _, f := range flavors {
@@ -218,7 +219,7 @@ func (p *picture) compareActive(differ func(string, ...any), s cellwire.Server, 
 		}
 	}
 	if held := p.held[s.UUID]; len(held) != 1 || !maps.Equal(held[h.node], want) {
-		differ("%s is active on %s (%s), and holds %v instead of %v", s.UUID, h.name, h.node, held, want)
+		differ("%s is %s on %s (%s), and holds %v instead of %v", s.UUID, s.VMState, h.name, h.node, held, want)
 	}
 }
 

@@ -18,9 +18,9 @@ import (
 	"github.com/compute-agent/compute-agent/test/dbservers"
 )
 
-// TestStorm kills and stops processes at random while servers are booted, listed, shown, deleted
-// and restored. When all run again, everything goes together, and each server is what its owner was
-// answered.
+// TestStorm kills and stops processes at random while servers are booted, listed, shown, started,
+// stopped, rebooted, deleted and restored. When all run again, everything goes together, and each
+// server is what its owner was answered: its guest runs unless the last action was a stop.
 func TestStorm(t *testing.T) {
 	t.Parallel()
 	stormOn(t, nil, 1, *stormTime)
@@ -57,6 +57,7 @@ func stormOn(t *testing.T, on *servers, apis int, lasts time.Duration) {
 	}
 	watch := w.watching(t.Context())
 	kept := s.keep(t)
+	s.bootPermanent(t)
 
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
@@ -117,15 +118,27 @@ func (s *storm) keep(t *testing.T) string {
 	return all[len(all)-1]
 }
 
-// lasts waits until the storm has lasted for a time, and a boot and a deletion have been accepted
-// in it, for which a slow machine needs longer. It gives up waiting for these after some time.
+// bootPermanent boots servers that are only started, stopped and rebooted: at the end it is known
+// of most what was asked for last.
+func (s *storm) bootPermanent(t *testing.T) {
+	t.Helper()
+	for i := range 6 {
+		name := fmt.Sprintf("permanent%d", i)
+		uuid := s.w.apis[0].boot(t, admin, name, s.flavors[0], nil)
+		s.model.add(&tracked{uuid: uuid, name: name, who: admin, flavor: s.flavors[0], permanent: true})
+	}
+}
+
+// lasts waits until the storm has lasted for a time, and a boot, a deletion and a stop have been
+// accepted in it, for which a slow machine needs longer. It gives up waiting for these after some
+// time.
 func (s *storm) lasts(ctx context.Context, least time.Duration) {
 	until := time.Now().Add(least)
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	for ctx.Err() == nil {
 		now := time.Now()
-		if now.After(until) && s.model.has("boot 202", "delete 204") || now.After(until.Add(patience)) {
+		if now.After(until) && s.model.has("boot 202", "delete 204", "stop 202") || now.After(until.Add(patience)) {
 			return
 		}
 		select {
@@ -162,11 +175,13 @@ func (s *storm) own(ctx context.Context, r *rand.Rand, index int) {
 			s.boot(r, fmt.Sprintf("s%d-%d", index, n))
 		case x < 50 || crowded && x < 60:
 			s.delete(r, false)
-		case x < 58:
+		case x < 55:
 			s.delete(r, true)
-		case x < 70:
+		case x < 64:
 			s.restore(r)
-		case x < 85:
+		case x < 82:
+			s.changePower(r)
+		case x < 91:
 			s.show(r)
 		default:
 			s.list(r)
@@ -228,7 +243,9 @@ func (s *storm) boot(r *rand.Rand, name string) {
 }
 
 func (s *storm) delete(r *rand.Rand, force bool) {
-	server := s.model.take(r, func(t *tracked) bool { return t.fate == lives || r.IntN(8) == 0 && (t.fate == deleted || force) })
+	server := s.model.take(r, func(t *tracked) bool {
+		return !t.permanent && (t.fate == lives || r.IntN(8) == 0 && (t.fate == deleted || force))
+	})
 	if server != nil {
 		s.deleteIt(r, server, force)
 	}
@@ -271,6 +288,42 @@ func (s *storm) restore(r *rand.Rand) {
 		s.model.give(server, deleted, false)
 	default:
 		s.model.give(server, unsure, false)
+	}
+}
+
+// powerActions are the actions on the power of a server, by the names under which they are counted.
+var powerActions = map[string]struct {
+	body record
+	to   power
+}{
+	"start":       {record{"os-start": nil}, running},
+	"stop":        {record{"os-stop": nil}, stopped},
+	"reboot soft": {record{"reboot": record{"type": "SOFT"}}, running},
+	"reboot hard": {record{"reboot": record{"type": "HARD"}}, running},
+}
+
+// changePower starts, stops or reboots a server, mostly one that can be.
+func (s *storm) changePower(r *rand.Rand) {
+	what := []string{"start", "stop", "reboot soft", "reboot hard"}[r.IntN(4)]
+	anyway, others := r.IntN(6) == 0, r.IntN(3) == 0
+	server := s.model.take(r, func(t *tracked) bool {
+		return t.fate == lives && (t.permanent || others) && (anyway || (t.power == running) != (what == "start"))
+	})
+	if server == nil {
+		return
+	}
+	action := powerActions[what]
+	got, answered := s.ask(r, what, server.who, "POST", "/servers/"+server.uuid+"/action", action.body)
+	switch {
+	case answered && got.code == 202:
+		s.model.givePower(server, action.to)
+	case answered && got.code == 409: // it is being built, or not in a state for it
+		s.model.givePower(server, server.power)
+	case answered && got.code < 500:
+		s.model.violated("%s (%s) lives, and %s was answered with %s", server.uuid, server.name, what, got)
+		s.model.givePower(server, either)
+	default:
+		s.model.givePower(server, either)
 	}
 }
 
